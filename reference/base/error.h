@@ -1,0 +1,44 @@
+/* Errors: the first failure wins and carries one sentence.
+ *
+ * Every function that can fail returns MP_OK or a negative MP_E... code and, when it is the first
+ * to fail, writes one sentence into `struct mp_error`: what was being done, to what, the value at
+ * fault, and for files the path, the line and the key.  Upper layers pass the error on; only
+ * `main` prints it and chooses the exit status. */
+#ifndef MOEPERF_REFERENCE_BASE_ERROR_H
+#define MOEPERF_REFERENCE_BASE_ERROR_H
+
+enum mp_code {
+    MP_OK = 0,
+    MP_EINVAL = -1,       /* a value that the caller or the user got wrong */
+    MP_EIO = -2,          /* reading or writing failed */
+    MP_ENOMEM = -3,       /* out of memory */
+    MP_EFORMAT = -4,      /* a file is not what it should be */
+    MP_EVERSION = -5,     /* a file of a version that this build does not know */
+    MP_ENOSPACE = -6,     /* a disk is full */
+    MP_ENOTFOUND = -7,    /* a name, file or program does not exist */
+    MP_ELIMIT = -8,       /* a stated limit (memory, ranks, slots) would be exceeded */
+    MP_ECOMM = -9,        /* the transport failed; the text names the rank */
+    MP_EDEVICE = -10,     /* a compute library failed; the text holds its own code */
+    MP_EPLAN = -11,       /* a plan breaks the law (plan_check.h) */
+    MP_EINTERRUPTED = -12 /* stopped by SIGINT or SIGTERM after a complete iteration */
+};
+
+struct mp_error {
+    int code;       /* MP_OK until the first failure */
+    char text[768]; /* one sentence, no line break at its end */
+};
+
+/* Records the first failure and returns `code`, so that callers can write
+ * `return mp_fail(error, ...)`.  Later failures do not overwrite it.  `error` may be NULL. */
+int mp_fail(struct mp_error *error, int code, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* Puts "`prefix`: " in front of the recorded sentence (for instance the rank or the file) and
+ * returns the recorded code.  Does nothing when nothing has failed. */
+int mp_error_prefix(struct mp_error *error, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+/* The code's name, for instance "MP_EINVAL"; "MP_E?" for an unknown one. */
+const char *mp_code_name(int code);
+
+#endif

@@ -1,0 +1,36 @@
+/* YAML documents with the place of every value, through libyaml.
+ *
+ * Values stay text; option tables (reference/plan/option.h) give them types, ranges and defaults,
+ * and the line kept here goes into their messages. */
+#ifndef MOEPERF_REFERENCE_BASE_YAML_H
+#define MOEPERF_REFERENCE_BASE_YAML_H
+
+#include <stddef.h>
+
+#include "reference/base/error.h"
+
+enum mp_yaml_kind { MP_YAML_SCALAR, MP_YAML_SEQUENCE, MP_YAML_MAPPING };
+
+struct mp_yaml {
+    enum mp_yaml_kind kind;
+    int line, column;      /* from 1 */
+    char *text;            /* scalar */
+    int count;             /* of items or entries */
+    char **key;            /* [count], mapping only */
+    int *key_line;         /* [count], mapping only */
+    struct mp_yaml **item; /* [count], sequence or mapping values */
+};
+
+/* Reads the first document of a file.  Errors: MP_ENOTFOUND, MP_EIO, MP_EFORMAT with
+ * "path:line:column: ..." for syntax errors, duplicate keys, aliases that refer to themselves,
+ * nesting deeper than 32 levels and files above 16 MiB. */
+int mp_yaml_load(const char *path, struct mp_yaml **document, struct mp_error *error);
+/* The same from memory; `name` stands for the path in messages. */
+int mp_yaml_parse(const char *name, const char *text, size_t size, struct mp_yaml **document,
+                  struct mp_error *error);
+void mp_yaml_destroy(struct mp_yaml *document); /* accepts NULL */
+
+/* The value of a mapping's key, or NULL. */
+const struct mp_yaml *mp_yaml_get(const struct mp_yaml *mapping, const char *key);
+
+#endif

@@ -1,0 +1,111 @@
+/* Transport: ranks, and what travels between them.
+ *
+ * Back ends: self (one rank, no library) and mpi; others follow behind the same table.  Everything
+ * is start/wait: start queues, mp_comm_progress may be called between kernels, wait blocks and
+ * yields the core while it waits (ranks may share cores).  Requests are created once and used
+ * again, so a step allocates nothing.  Every rank starts the same operations in the same order.
+ *
+ * Errors: MP_ECOMM with a sentence that names the rank and what it was doing. */
+#ifndef MOEPERF_REFERENCE_COMM_COMM_H
+#define MOEPERF_REFERENCE_COMM_COMM_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "reference/base/error.h"
+#include "reference/device/device.h"
+#include "reference/plan/plan.h"
+
+struct mp_request; /* of one operation in flight */
+
+struct mp_comm {
+    const struct mp_comm_operations *operations; /* private to reference/comm */
+    int rank, ranks;
+    /* Cost of waiting: time spent blocked in waits and bytes sent to other ranks, running sums that
+     * callers read before and after to fill their spans. */
+    int64_t waited_ns;
+    int64_t sent_bytes;
+};
+
+/* One rank, no library: operations are copies or nothing. */
+int mp_comm_self_create(struct mp_comm **comm, struct mp_error *error);
+
+/* All ranks of MPI_COMM_WORLD; initialises MPI if nobody has, and then finalises it on destroy.
+ * `device` does the additions of reductions and may be NULL for the CPU. */
+int mp_comm_mpi_create(struct mp_device *device, struct mp_comm **comm, struct mp_error *error);
+void mp_comm_destroy(struct mp_comm *comm); /* accepts NULL */
+
+/* Ends all ranks at once after a failure that others can't know of.  Does not return under mpi. */
+void mp_comm_abort(struct mp_comm *comm, int status);
+
+/* A request serves one operation at a time.  For sparse collectives, give the largest list
+ * (transfers of one layer or of one re-sharding) it will carry and the largest chunk. */
+int mp_request_create(struct mp_comm *comm, int transfers, size_t chunk_bytes,
+                      struct mp_request **request, struct mp_error *error);
+void mp_request_destroy(struct mp_request *request); /* accepts NULL */
+/* Waits for the started operation; MP_OK at once if none is in flight. */
+int mp_request_wait(struct mp_request *request, struct mp_error *error);
+/* Lets everything in flight move on; never blocks.  Cheap enough to call between kernels. */
+int mp_comm_progress(struct mp_comm *comm, struct mp_error *error);
+
+int mp_comm_barrier(struct mp_comm *comm, struct mp_error *error);
+int mp_comm_broadcast(struct mp_comm *comm, void *memory, size_t bytes, int root,
+                      struct mp_error *error);
+/* In place, sums (or maxima) of doubles over all ranks: for losses and figures. */
+int mp_comm_sum(struct mp_comm *comm, double *values, int count, struct mp_error *error);
+int mp_comm_maximum(struct mp_comm *comm, double *values, int count, struct mp_error *error);
+/* all [ranks][count] = every rank's mine [count]; host memory.  Start/wait. */
+int mp_gather_counts_start(struct mp_comm *comm, const uint32_t *mine, int count, uint32_t *all,
+                           struct mp_request *request, struct mp_error *error);
+
+/* Exact exchange (all-to-all-v) of rows: send holds the rows for rank 0, then for rank 1, ...;
+ * receive likewise by source.  Host arrays [ranks], read during start and until wait.  Rows for
+ * oneself are copied.  Only ranks with rows exchange messages. */
+int mp_exchange_start(struct mp_comm *comm, const int *send_rows, const int *receive_rows,
+                      size_t row_bytes, const void *send, void *receive, mp_stream stream,
+                      struct mp_request *request, struct mp_error *error);
+
+/* In-place sum of floats over all ranks (non-expert gradients). */
+int mp_all_reduce_start(struct mp_comm *comm, float *values, size_t count, mp_stream stream,
+                        struct mp_request *request, struct mp_error *error);
+
+/* Sparse all-gather (Hecate, section 4; systems.md 1.2 and 1.10): every transfer of one stage in
+ * `list` copies an expert's chunk from its owner to a further rank.  Transfers of one expert form a
+ * binary tree over (owner, destinations ascending); messages are cut into pieces so that a rank
+ * forwards while it receives.
+ *   chunk [experts]  host array: this rank's memory of each expert's chunk: the source on the owner,
+ *                    the destination on a receiver, NULL elsewhere
+ *   bytes            of one chunk, the same for all
+ * Copies are bit-equal to the owner's after wait.  Every rank passes the same list. */
+int mp_sparse_all_gather_start(struct mp_comm *comm, const struct mp_transfers *list,
+                               enum mp_stage stage, int experts, void *const chunk[], size_t bytes,
+                               mp_stream stream, struct mp_request *request,
+                               struct mp_error *error);
+
+/* Sparse reduce-scatter: the inverse.  Every transfer (stage MP_STAGE_BACKWARD_REDUCE) adds the
+ * chunk of `from` to the owner's; sums run up the same tree, in a fixed order, so equal runs give
+ * equal bits.  After wait the owner's chunk is the sum over all copies including its own; the other
+ * chunks are undefined (they may hold partial sums). */
+int mp_sparse_reduce_scatter_start(struct mp_comm *comm, const struct mp_transfers *list,
+                                   int experts, float *const chunk[], size_t bytes,
+                                   mp_stream stream, struct mp_request *request,
+                                   struct mp_error *error);
+
+/* Point to point: transfers of `list` in any pattern; send_chunk[i] / receive_chunk[i] are this
+ * rank's memory for list item i (NULL where it isn't concerned). */
+int mp_move_start(struct mp_comm *comm, const struct mp_transfer list[], int count,
+                  void *const send_chunk[], void *const receive_chunk[], size_t bytes,
+                  mp_stream stream, struct mp_request *request, struct mp_error *error);
+
+/* This rank's clock minus rank 0's, by the tightest of `trips` ping-pongs (profiling.md, 6).
+ * Collective.  Rank 0 gets 0, 0. */
+int mp_comm_clock_offset(struct mp_comm *comm, int trips, int64_t *offset_ns, int64_t *error_ns,
+                         struct mp_error *error);
+
+/* Names for the fingerprint: "Open MPI 4.1.4", host of this rank; and whether ranks on this host
+ * outnumber the cores they may use (their wall times are no speed-up then).  Collective. */
+int mp_comm_describe(struct mp_comm *comm, char *text, size_t size, bool *ranks_share_cores,
+                     struct mp_error *error);
+
+#endif

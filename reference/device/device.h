@@ -1,0 +1,211 @@
+/* Device: where tensors live and mathematics happens.
+ *
+ * Back ends: cpu (oneDNN); others follow behind the same table of operations.  All operations are
+ * queued on a stream and return before the work is done (the cpu back end has done it already);
+ * nothing synchronises but mp_stream_synchronize, mp_event_synchronize and copies to the host.
+ * Operations return nothing: the first failure is kept in the device and reported by
+ * mp_device_check, as on a GPU.  No operation allocates.
+ *
+ * Shapes are written [rows][columns], row-major, fp32.  Letters: N tokens of a rank (batch *
+ * sequence), D model width, F expert width, E experts, K experts per token, V vocabulary.
+ * Arrays named "host" are read during the call; all others are device memory, borrowed until the
+ * stream has passed the operation.  Outputs never overlap inputs unless said. */
+#ifndef MOEPERF_REFERENCE_DEVICE_DEVICE_H
+#define MOEPERF_REFERENCE_DEVICE_DEVICE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "reference/base/error.h"
+
+struct mp_device;
+typedef struct mp_stream *mp_stream; /* in-order queue; NULL is the default stream */
+typedef struct mp_event *mp_event;
+
+enum mp_grouped_gemm {
+    MP_GROUPED_FORWARD,        /* out[g]    = in[g] * weight[g]              (rows x columns_out) */
+    MP_GROUPED_INPUT_GRADIENT, /* in[g]     = out[g] * transpose(weight[g])  (rows x columns_in)  */
+    MP_GROUPED_WEIGHT_GRADIENT /* weight[g] = transpose(in[g]) * out[g]      (in x out)           */
+};
+
+struct mp_attention_shape {
+    int batch;     /* sequences, B */
+    int sequence;  /* tokens of each, S; N = B * S */
+    int heads;     /* H; D = H * head_width */
+    int head_width;
+};
+
+struct mp_adamw {
+    float learning_rate, beta1, beta2, epsilon, weight_decay; /* decay is decoupled */
+    int64_t step; /* 1 for the first update: bias correction */
+};
+
+/* Token rows and routes.  Route i = t * K + j is token t's j-th choice. */
+
+struct mp_device_operations {
+    const char *name; /* "cpu" */
+    void (*destroy)(struct mp_device *device);
+
+    /* Memory: 64-byte aligned, not cleared.  NULL when there is none left. */
+    void *(*allocate)(struct mp_device *device, size_t bytes);
+    void (*release)(struct mp_device *device, void *memory); /* accepts NULL */
+    /* Between host and device in either direction; synchronises the stream. */
+    void (*copy_to_host)(struct mp_device *, mp_stream, void *host, const void *from, size_t bytes);
+    void (*copy_from_host)(struct mp_device *, mp_stream, void *to, const void *host, size_t bytes);
+    void (*copy)(struct mp_device *, mp_stream, void *to, const void *from, size_t bytes);
+    void (*zero)(struct mp_device *, mp_stream, void *memory, size_t bytes);
+
+    /* Streams and events. */
+    int (*stream_create)(struct mp_device *, mp_stream *stream, struct mp_error *error);
+    void (*stream_destroy)(struct mp_device *, mp_stream stream);
+    void (*stream_synchronize)(struct mp_device *, mp_stream stream);
+    int (*event_create)(struct mp_device *, mp_event *event, struct mp_error *error);
+    void (*event_destroy)(struct mp_device *, mp_event event);
+    void (*event_record)(struct mp_device *, mp_event event, mp_stream stream);
+    void (*stream_wait)(struct mp_device *, mp_stream stream, mp_event event);
+
+    /* c[m][n] = alpha * op(a) * op(b) + beta * c; op transposes when its flag is set; leading
+     * dimensions are those of the stored matrices.  2 * m * n * k flop. */
+    void (*gemm)(struct mp_device *, mp_stream, bool transpose_a, bool transpose_b, int m, int n,
+                 int k, float alpha, const float *a, int lda, const float *b, int ldb, float beta,
+                 float *c, int ldc);
+
+    /* Grouped GEMM over experts (MegaBlocks, MLSys 2023, section 4: the operation).
+     *   host rows [groups]       rows of each group, 0 allowed
+     *   in        [sum][columns_in]    groups packed one after another, no padding
+     *   out       [sum][columns_out]
+     *   host weight [groups]     pointers to [columns_in][columns_out] each
+     * The kind says which of the three is written; it is overwritten, or added to when
+     * `accumulate`.  WEIGHT_GRADIENT with 0 rows gives zeros (or leaves the sum as it was).
+     * 2 * sum * columns_in * columns_out flop. */
+    void (*grouped_gemm)(struct mp_device *, mp_stream, enum mp_grouped_gemm kind, int groups,
+                         const int rows[], int columns_in, int columns_out, float *in,
+                         float *const weight[], float *out, bool accumulate);
+
+    /* y = (x - mean) * rstd * gain + bias per row; epsilon 1e-5; population variance.
+     * x, y [rows][width]; mean, rstd [rows] are kept for backward. */
+    void (*layer_norm_forward)(struct mp_device *, mp_stream, int rows, int width, const float *x,
+                               const float *gain, const float *bias, float *y, float *mean,
+                               float *rstd);
+    /* dx += gradient of x (the residual's gradient is already there); dgain, dbias += theirs. */
+    void (*layer_norm_backward)(struct mp_device *, mp_stream, int rows, int width, const float *x,
+                                const float *gain, const float *mean, const float *rstd,
+                                const float *dy, float *dx, float *dgain, float *dbias);
+
+    /* Causal multi-head attention, scale 1/sqrt(head_width).
+     *   qkv [N][3 * D]: per token all heads' q, then k, then v.  out [N][D].
+     *   logsumexp [B][H][S]: kept for backward, which recomputes the probabilities. */
+    void (*attention_forward)(struct mp_device *, mp_stream, const struct mp_attention_shape *shape,
+                              const float *qkv, float *out, float *logsumexp);
+    /* dqkv is overwritten. */
+    void (*attention_backward)(struct mp_device *, mp_stream,
+                               const struct mp_attention_shape *shape, const float *qkv,
+                               const float *out, const float *logsumexp, const float *dout,
+                               float *dqkv);
+
+    /* GELU, tanh form: 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))).  y may be x. */
+    void (*gelu_forward)(struct mp_device *, mp_stream, size_t count, const float *x, float *y);
+    /* dx = dy * gelu'(x); dx may be dy.  If `y` is not NULL it also gets gelu(x), so that forward
+     * need not keep it. */
+    void (*gelu_backward)(struct mp_device *, mp_stream, size_t count, const float *x,
+                          const float *dy, float *dx, float *y);
+
+    /* Softmax cross-entropy over rows: loss[r] = logsumexp - logit[target], and logits[r] is
+     * replaced by scale * (softmax - onehot), the gradient.  host/device: target is device
+     * [rows], loss is device [rows]. */
+    void (*cross_entropy)(struct mp_device *, mp_stream, int rows, int vocabulary, float *logits,
+                          const int32_t *target, float scale, float *loss);
+
+    /* Gate: probability = softmax(logits) over all experts; choice = the top_k largest, ties to the
+     * lower id, in descending order, unless `forced` ([N][K], device) gives them; weight = their
+     * probabilities, divided by their sum when `renormalise`.
+     *   logits, probability [N][E]; choice [N][K] int32; weight [N][K].
+     * E up to 1024, K up to 16. */
+    void (*gate_forward)(struct mp_device *, mp_stream, int tokens, int experts, int top_k,
+                         bool renormalise, const float *logits, const int32_t *forced,
+                         float *probability, int32_t *choice, float *weight);
+    /* dlogits [N][E] = gradient through the weights plus that of an auxiliary loss linear in the
+     * probabilities: d aux / d probability[t][e] = auxiliary[e] for every token (device [E]). */
+    void (*gate_backward)(struct mp_device *, mp_stream, int tokens, int experts, int top_k,
+                          bool renormalise, const float *probability, const int32_t *choice,
+                          const float *weight, const float *dweight, const float *auxiliary,
+                          float *dlogits);
+    /* routes[e] = routes of expert e over all K choices; firsts[e] = over first choices only;
+     * mass[e] = sum of probability[t][e] over tokens.  Device [E] each; overwritten. */
+    void (*gate_statistics)(struct mp_device *, mp_stream, int tokens, int experts, int top_k,
+                            const float *probability, const int32_t *choice, uint32_t *routes,
+                            uint32_t *firsts, float *mass);
+
+    /* Where each route's row goes in the send buffer.  The routes of expert e, in token order, are
+     * handed to its parts one after another: host part_begin [E + 1] indexes parts; part p takes
+     * part_count[p] routes and its first row is part_row[p].  Routes no part covers get -1.
+     *   position   [N * K]  row of each route
+     *   row_token  [rows]   token of each row (the inverse) */
+    void (*route_positions)(struct mp_device *, mp_stream, int tokens, int top_k, int experts,
+                            const int32_t *choice, const int *part_begin, const int *part_count,
+                            const int *part_row, int32_t *position, int32_t *row_token);
+
+    /* out[i] = in[index[i]], rows of `width`. */
+    void (*gather_rows)(struct mp_device *, mp_stream, int rows, int width, const float *in,
+                        const int32_t *index, float *out);
+    /* out[index[i]] = in[i]; index is a permutation. */
+    void (*scatter_rows)(struct mp_device *, mp_stream, int rows, int width, const float *in,
+                         const int32_t *index, float *out);
+
+    /* out[t] = residual[t] + sum over j of weight[t][j] * in[position[t][j]]; position -1 adds
+     * nothing; weight NULL means 1; residual NULL means 0; out may be residual. */
+    void (*combine_forward)(struct mp_device *, mp_stream, int tokens, int top_k, int width,
+                            const float *in, const int32_t *position, const float *weight,
+                            const float *residual, float *out);
+    /* din[position[t][j]] = weight[t][j] * dout[t];
+     * dweight[t][j] = dot(in[position[t][j]], dout[t]), 0 for position -1.  din may be in. */
+    void (*combine_backward)(struct mp_device *, mp_stream, int tokens, int top_k, int width,
+                             const float *in, const int32_t *position, const float *weight,
+                             const float *dout, float *din, float *dweight);
+
+    /* out[n] = token_table[token[n]] + position_table[n % sequence], rows of `width`. */
+    void (*embedding_forward)(struct mp_device *, mp_stream, int tokens, int sequence, int width,
+                              const int32_t *token, const float *token_table,
+                              const float *position_table, float *out);
+    /* dtoken_table, dposition_table += the gradient. */
+    void (*embedding_backward)(struct mp_device *, mp_stream, int tokens, int sequence, int width,
+                               const int32_t *token, const float *dout, float *dtoken_table,
+                               float *dposition_table);
+
+    /* to[i] += from[i]; and out[i] = a[i] + b[i] (out may be a or b). */
+    void (*accumulate)(struct mp_device *, mp_stream, size_t count, const float *from, float *to);
+    void (*add)(struct mp_device *, mp_stream, size_t count, const float *a, const float *b,
+                float *out);
+
+    /* AdamW (Loshchilov and Hutter, ICLR 2019), as PyTorch computes it:
+     *   p -= lr * decay * p;  m = b1 m + (1-b1) g;  v = b2 v + (1-b2) g^2;
+     *   p -= lr * (m / (1 - b1^step)) / (sqrt(v / (1 - b2^step)) + epsilon) */
+    void (*adamw)(struct mp_device *, mp_stream, size_t count, const struct mp_adamw *settings,
+                  float *parameter, const float *gradient, float *first, float *second);
+};
+
+struct mp_device {
+    const struct mp_device_operations *operations;
+    struct mp_error error; /* first failure of a queued operation */
+};
+
+/* CPU back end on oneDNN.  `threads` per rank for its matrix work (>= 1).  `scratch` bytes are
+ * allocated here once per largest attention shape and grouped GEMM: limits name the largest. */
+struct mp_device_limits {
+    struct mp_attention_shape attention; /* the largest that will be used */
+    int experts;                         /* largest number of groups */
+    int width;                           /* largest columns of a grouped GEMM, D and F */
+    int tokens;                          /* largest number of routes of a rank */
+};
+int mp_device_cpu_create(int threads, const struct mp_device_limits *limits,
+                         struct mp_device **device, struct mp_error *error);
+void mp_device_destroy(struct mp_device *device); /* accepts NULL */
+
+/* MP_OK, or the first failure of an operation queued so far that has come to light. */
+int mp_device_check(struct mp_device *device, struct mp_error *error);
+
+/* Library and instruction set in words, for the environment fingerprint: "oneDNN 2.6.3, avx512". */
+void mp_device_describe(const struct mp_device *device, char *text, size_t size);
+
+#endif

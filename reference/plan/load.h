@@ -1,0 +1,34 @@
+/* Load: how many routes each source rank sends to each expert, one layer of one iteration.
+ *
+ * A token routed top-k makes k routes (systems.md 0.3: load matrix).  Everything that a system
+ * decides after the gate is a function of this matrix. */
+#ifndef MOEPERF_REFERENCE_PLAN_LOAD_H
+#define MOEPERF_REFERENCE_PLAN_LOAD_H
+
+#include <stdint.h>
+
+#include "reference/base/error.h"
+
+struct mp_load {
+    int ranks;       /* R, rows */
+    int experts;     /* E, columns */
+    uint32_t *count; /* [ranks][experts], row-major, owned */
+};
+
+/* All zero.  Errors: MP_EINVAL (ranks or experts < 1), MP_ENOMEM. */
+int mp_load_create(int ranks, int experts, struct mp_load *load, struct mp_error *error);
+void mp_load_destroy(struct mp_load *load); /* accepts NULL and a zeroed load */
+
+static inline uint32_t mp_load_at(const struct mp_load *load, int source, int expert) {
+    return load->count[(long)source * load->experts + expert];
+}
+
+/* total[e] = column sum, the routes of expert e over all sources. */
+void mp_load_expert_totals(const struct mp_load *load, int64_t total[]);
+/* All routes. */
+int64_t mp_load_total(const struct mp_load *load);
+
+/* Copies the counts; both must have the same shape. */
+void mp_load_copy(struct mp_load *to, const struct mp_load *from);
+
+#endif

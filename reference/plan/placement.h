@@ -1,0 +1,46 @@
+/* Placement: for each expert of one layer its owner and the ranks that can compute it now.
+ *
+ * The owner keeps parameters, gradient sum and optimizer state.  A holder has the parameters; the
+ * owner is always a holder.  Holders are a bit set per expert, so a rank holds an expert at most
+ * once (systems.md 1.11). */
+#ifndef MOEPERF_REFERENCE_PLAN_PLACEMENT_H
+#define MOEPERF_REFERENCE_PLAN_PLACEMENT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "reference/base/error.h"
+
+struct mp_placement {
+    int ranks;
+    int experts;
+    int words;        /* 64-bit words per expert */
+    int32_t *owner;   /* [experts], owned */
+    uint64_t *holder; /* [experts][words], bit r of an expert's row: rank r holds it; owned */
+};
+
+/* Expert e owned by rank e * ranks / experts: contiguous and as even as can be. */
+int mp_placement_create(int ranks, int experts, struct mp_placement *placement,
+                        struct mp_error *error);
+void mp_placement_destroy(struct mp_placement *placement); /* accepts NULL and a zeroed one */
+
+/* Sets the owners and makes them the only holders.  owner is [experts]. */
+void mp_placement_set_owners(struct mp_placement *placement, const int32_t owner[]);
+void mp_placement_copy(struct mp_placement *to, const struct mp_placement *from);
+
+static inline bool mp_placement_holds(const struct mp_placement *placement, int expert, int rank) {
+    return placement->holder[(long)expert * placement->words + rank / 64] >> (rank % 64) & 1;
+}
+static inline void mp_placement_add(struct mp_placement *placement, int expert, int rank) {
+    placement->holder[(long)expert * placement->words + rank / 64] |= UINT64_C(1) << (rank % 64);
+}
+static inline void mp_placement_remove(struct mp_placement *placement, int expert, int rank) {
+    placement->holder[(long)expert * placement->words + rank / 64] &= ~(UINT64_C(1) << (rank % 64));
+}
+
+/* Number of holders of an expert, owner included. */
+int mp_placement_copies(const struct mp_placement *placement, int expert);
+/* First holder >= rank, or -1. */
+int mp_placement_next(const struct mp_placement *placement, int expert, int rank);
+
+#endif

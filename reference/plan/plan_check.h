@@ -1,0 +1,61 @@
+/* The law for plans (architecture.md, section 3).
+ *
+ * Runs on every plan in debug builds and tests, on request in release builds. */
+#ifndef MOEPERF_REFERENCE_PLAN_PLAN_CHECK_H
+#define MOEPERF_REFERENCE_PLAN_PLAN_CHECK_H
+
+#include "reference/plan/plan.h"
+
+enum mp_plan_violation {
+    MP_PLAN_LEGAL,
+    MP_PLAN_SHAPE,                  /* load and plan disagree in ranks or experts, or sizes < 1 */
+    MP_PLAN_OWNER_OUT_OF_RANGE,     /* an owner that is no rank */
+    MP_PLAN_OWNER_NOT_HOLDER,       /* an owner that does not hold its expert */
+    MP_PLAN_OWNER_CHANGED,          /* before and during name different owners */
+    MP_PLAN_HOLDER_LOST,            /* a holder of before is missing in during */
+    MP_PLAN_HOLDER_OUT_OF_RANGE,    /* a bit beyond the last rank */
+    MP_PLAN_HOLDER_UNFED,           /* an extra holder that no fetch feeds */
+    MP_PLAN_FETCH_FROM_NON_HOLDER,  /* a fetch whose source does not hold the expert before it */
+    MP_PLAN_FETCH_TO_NON_HOLDER,    /* a fetch to a rank that is no holder in during */
+    MP_PLAN_FETCH_TWICE,            /* a copy fetched twice, or fetched where it was before */
+    MP_PLAN_REDUCE_MISSING,         /* a copy whose gradient is not summed into the owner */
+    MP_PLAN_REDUCE_TWICE,           /* a copy whose gradient is summed twice */
+    MP_PLAN_REDUCE_NOT_TO_OWNER,    /* a gradient that goes elsewhere than to the owner */
+    MP_PLAN_REDUCE_FROM_NON_HOLDER, /* a gradient from a rank that computes nothing of it */
+    MP_PLAN_WRONG_STAGE,            /* a fetch in a reduce stage or the other way round */
+    MP_PLAN_WRONG_BYTES,            /* a transfer whose bytes are not the expert's */
+    MP_PLAN_WRONG_LAYER,            /* a transfer of another layer, or an expert out of range */
+    MP_PLAN_ROUTE_TO_NON_HOLDER,    /* routes sent to a rank that does not hold the expert */
+    MP_PLAN_ROUTE_TWICE,            /* more routes dispatched than the load has, */
+                                    /* or one holder twice for one (source, expert) */
+    MP_PLAN_ROUTE_LOST,             /* fewer routes dispatched and the system declares no drops */
+    MP_PLAN_DROP_BELOW_CAPACITY,    /* routes dropped of an expert that is not over capacity */
+    MP_PLAN_OVER_CAPACITY,          /* more routes kept of an expert than the capacity */
+    MP_PLAN_MEMORY,                 /* more extra copies on a rank than the limit */
+    MP_PLAN_VIOLATIONS
+};
+
+/* A short name in words: "fetch-from-non-holder". */
+const char *mp_plan_violation_name(enum mp_plan_violation violation);
+
+struct mp_plan_law {
+    bool drops_routes;      /* the system declares that it drops */
+    int extra_copies_limit; /* most extra copies on one rank; < 0: no limit */
+};
+
+/* MP_OK, or MP_EPLAN with a sentence that names iteration, layer, violation, expert, ranks and
+ * counts.  The violation (the first in enum order) is also stored if `violation` is not NULL.
+ * `load` may be NULL for a plan before its gate: then dispatch is not looked at.
+ * Cost: O(transfers + parts + ranks * experts).  Allocates working memory of O(experts * words):
+ * not for release-mode steps unless asked for. */
+int mp_plan_check(const struct mp_plan *plan, const struct mp_load *load,
+                  const struct mp_plan_law *law, enum mp_plan_violation *violation,
+                  struct mp_error *error);
+
+/* The same for owner changes after a step: every (layer, expert) moves at most once, from its
+ * owner, to another rank, and afterwards no rank owns more than `slots` experts over all layers.
+ * owner is [layers][experts].  moves[].stage must be MP_STAGE_AFTER_STEP. */
+int mp_moves_check(const struct mp_transfers *moves, const int32_t owner[], int layers, int experts,
+                   int ranks, int slots, struct mp_error *error);
+
+#endif

@@ -1,0 +1,105 @@
+/* System: a planner.  It looks at loads and fills plans; it never moves a byte.
+ *
+ * A system's decisions are pure functions of (setting, options, loads seen so far): every rank
+ * calls the same functions with the same arguments and the plans must come out equal, in the
+ * trainer, in the predictor, today and tomorrow.  No communication, no clock, no random numbers
+ * that are not seeded from the setting.  Time spent in these functions is recorded as phase "plan"
+ * (except before_gate, which runs while the previous work is in flight and is recorded too). */
+#ifndef MOEPERF_REFERENCE_PLAN_SYSTEM_H
+#define MOEPERF_REFERENCE_PLAN_SYSTEM_H
+
+#include "reference/plan/option.h"
+#include "reference/plan/plan.h"
+
+enum { MP_SYSTEM_ABI = 1 };
+
+/* What a system may do to a run.  Checked against its functions once, at registration. */
+enum mp_system_capability {
+    MP_SYSTEM_REPLICATES = 1 << 0,         /* plans contain extra copies */
+    MP_SYSTEM_DROPS = 1 << 1,              /* routes may be dropped */
+    MP_SYSTEM_CHANGES_GATE = 1 << 2,       /* tokens may end at other experts than the gate chose */
+    MP_SYSTEM_MOVES_OWNERS = 1 << 3,       /* owners change between iterations: needs after_step */
+    MP_SYSTEM_PLANS_BEFORE_GATE = 1 << 4,  /* needs before_gate */
+    MP_SYSTEM_UNEVEN_EXPERTS = 1 << 5,     /* works when experts % ranks != 0 */
+    MP_SYSTEM_CAPABILITIES = (1 << 6) - 1
+};
+/* Name of one capability bit: "replicates", ...; NULL for an unknown bit. */
+const char *mp_system_capability_name(unsigned bit);
+
+/* What a system may know about the run.  The same on every rank: measured figures are taken on
+ * rank 0 before the first iteration and broadcast. */
+struct mp_setting {
+    int layers;                   /* MoE layers, L */
+    int experts;                  /* per layer, E */
+    int top_k;                    /* routes per token */
+    struct mp_topology topology;  /* R and G */
+    int64_t tokens_per_rank;      /* per iteration */
+    int64_t expert_bytes;         /* parameters of one expert, B */
+    int64_t route_bytes;          /* one token row, one direction, B */
+    uint64_t seed;
+    double bandwidth;             /* of a broadcast between nodes (or ranks, if one node), B/s */
+    double seconds_per_route;     /* forward of one route through one expert on one rank, s */
+    double non_moe_seconds;       /* forward of a block without its MoE part, s */
+};
+
+struct mp_system {
+    int abi;              /* MP_SYSTEM_ABI */
+    const char *name;     /* lower case, one word */
+    const char *title;    /* one line */
+    const char *source;   /* paper and section, or code */
+    const char *models;   /* what of the source is modelled, what is not: some sentences */
+    unsigned capabilities;
+    const struct mp_option *options; /* table, or NULL for none */
+    size_t options_size;             /* bytes of the options struct */
+
+    /* Required.  `options` (options_size bytes, parsed) is borrowed during the call only.  Errors:
+     * MP_EINVAL with the constraint and the numbers when the system can't do what it is asked. */
+    int (*create)(const struct mp_setting *setting, const void *options, void **self,
+                  struct mp_error *error);
+    void (*destroy)(void *self); /* required; accepts NULL */
+
+    /* Required.  Owners before the first iteration, owner is [layers][experts]. */
+    void (*initial_owners)(const void *self, int32_t owner[]);
+
+    /* Required if MP_SYSTEM_PLANS_BEFORE_GATE.  Called per layer before its attention, after
+     * mp_plan_begin: adds copies with stage MP_STAGE_BEFORE_GATE. */
+    int (*before_gate)(void *self, struct mp_plan *plan, struct mp_error *error);
+
+    /* Required.  Called per layer when its loads are known and nothing has been dispatched: may add
+     * copies with stage MP_STAGE_AFTER_GATE and must fill the dispatch. */
+    int (*after_gate)(void *self, const struct mp_load *load, struct mp_plan *plan,
+                      struct mp_error *error);
+
+    /* Required if MP_SYSTEM_MOVES_OWNERS, allowed otherwise.  Called once per iteration after the
+     * optimizer with the loads of all layers ([layers]) and the current owners
+     * ([layers][experts]).  Adds owner changes to `moves` (stage MP_STAGE_AFTER_STEP, bytes = what
+     * travels: parameters and optimizer state); `moves` arrives empty.  Owners change only through
+     * it. */
+    int (*after_step)(void *self, int64_t iteration, const struct mp_load load[],
+                      const int32_t owner[], struct mp_transfers *moves, struct mp_error *error);
+
+    /* State that must survive a restart (window sums and the like), so that a restored run plans as
+     * the unbroken one would.  Both or neither.  save writes at most `size` bytes and returns the
+     * bytes needed; load returns MP_EFORMAT if the bytes are not its own.  State is a function of
+     * loads only, so it is valid under any number of ranks. */
+    size_t (*save)(const void *self, void *buffer, size_t size);
+    int (*load)(void *self, const void *buffer, size_t size, struct mp_error *error);
+};
+
+/* The registry: fixed capacity, filled at start-up, no duplicates. */
+enum { MP_SYSTEMS_LIMIT = 64 };
+struct mp_systems {
+    const struct mp_system *item[MP_SYSTEMS_LIMIT];
+    int count;
+};
+
+/* Checks ABI, name (non-empty, lower case, unique), title, source, required functions, functions
+ * against capabilities, option table against options_size.  The message names system and rule. */
+int mp_systems_register(struct mp_systems *systems, const struct mp_system *system,
+                        struct mp_error *error);
+
+/* The system of this name, or NULL with MP_ENOTFOUND and the nearest name in `error`. */
+const struct mp_system *mp_systems_find(const struct mp_systems *systems, const char *name,
+                                        struct mp_error *error);
+
+#endif

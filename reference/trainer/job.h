@@ -1,0 +1,102 @@
+/* Job: everything one training run depends on, one file.
+ *
+ * A job file is a YAML mapping from the names of mp_job_options to values, plus `options:`, a
+ * mapping of the system's own options.  The same table gives --help, --set, suite files and the
+ * fingerprint kept with the run. */
+#ifndef MOEPERF_REFERENCE_TRAINER_JOB_H
+#define MOEPERF_REFERENCE_TRAINER_JOB_H
+
+#include <stdio.h>
+
+#include "reference/base/yaml.h"
+#include "reference/plan/system.h"
+
+enum mp_job_gate { MP_GATE_GSHARD, MP_GATE_SWITCH };          /* top-2, top-1 */
+enum mp_job_routing { MP_ROUTING_GATE, MP_ROUTING_BALANCED, MP_ROUTING_SKEWED, MP_ROUTING_LOAD };
+
+struct mp_job {
+    char name[MP_TEXT_SIZE];   /* of the job, for people */
+    char system[MP_TEXT_SIZE]; /* "ep", "fssdp", ... */
+    int ranks;                 /* R; must equal the number of processes */
+    int ranks_per_node;        /* G, declared; MP_ALL: all ranks on one node */
+
+    /* Model (architecture.md, section 4). */
+    int layers, width, heads, experts, expert_width, sequence;
+    int gate;                  /* enum mp_job_gate */
+    double auxiliary_weight;   /* of the gate's loss */
+
+    /* Data. */
+    int batch;                 /* sequences per iteration over all ranks; a multiple of ranks */
+    char text[MP_TEXT_SIZE];   /* files or folders, separated by ':' */
+    double validation_share;   /* of the text, its tail */
+    int validate_every;        /* iterations; 0: never */
+    int validation_batches;
+
+    /* Routing: by the gate, or replayed so that every system meets the same loads.  The gate still
+     * gives the weights, so gradients stay real. */
+    int routing;               /* enum mp_job_routing */
+    double skew_share;         /* SKEWED: share of routes on the first skew_experts experts */
+    int skew_experts;
+    char load[MP_TEXT_SIZE];   /* LOAD: routes per expert, "a,b,c;d,e,f", one row per source rank */
+
+    /* Training. */
+    int64_t iterations;
+    double learning_rate, beta1, beta2, epsilon, weight_decay;
+    int64_t seed;
+
+    /* Checkpoints. */
+    char checkpoint[MP_TEXT_SIZE]; /* folder to write; "" for none */
+    int checkpoint_every;          /* iterations; 0: at the end only */
+    char restore[MP_TEXT_SIZE];    /* folder to start from; "" for none */
+
+    /* Running. */
+    int threads;               /* per rank, for matrix work */
+    bool check_plans;          /* plan_check on every plan */
+    bool record;               /* write spools */
+    double bandwidth;          /* B/s that planners assume; 0: measured at start */
+    double expert_rate;        /* flop/s of expert GEMMs that planners assume; 0: measured */
+    double non_moe_seconds;    /* forward of a block without its experts; 0: measured */
+};
+
+extern const struct mp_option mp_job_options[]; /* one row per field above */
+
+/* A job and its system with parsed options. */
+struct mp_job_file {
+    struct mp_job job;
+    const struct mp_system *system; /* borrowed from the registry */
+    void *system_options;           /* system->options_size bytes, owned; NULL if it has none */
+};
+
+/* Defaults only; the system is looked up when it is set. */
+int mp_job_file_create(struct mp_job_file *file, struct mp_error *error);
+void mp_job_file_destroy(struct mp_job_file *file); /* accepts a zeroed one */
+
+/* Applies a mapping of job options (keys of mp_job_options, and `options:`) to a job; `path` goes
+ * into messages.  Sequences become "a,b;c,d" text.  `system` may appear anywhere in the mapping:
+ * it is applied first; setting another system resets its options to defaults.  Can be called
+ * several times: defaults, then a suite's common part, then the job's own.
+ * Errors: MP_EINVAL "path:line: ..." for unknown keys (with the nearest known), wrong types and
+ * ranges; MP_ENOTFOUND for unknown systems. */
+int mp_job_apply(struct mp_job_file *file, const struct mp_yaml *mapping, const char *path,
+                 const struct mp_systems *systems, struct mp_error *error);
+
+/* One "key=value" from --set; system options are "options.key=value". */
+int mp_job_set(struct mp_job_file *file, const char *assignment, const struct mp_systems *systems,
+               struct mp_error *error);
+
+/* Constraints between options that one row can't state: batch a multiple of ranks, width of heads,
+ * no more ranks than experts, experts divisible where the system needs it, routing feasible, text
+ * given.  Each message names the keys and the numbers.  Touches no file. */
+int mp_job_check(const struct mp_job_file *file, struct mp_error *error);
+
+/* Reads a whole job file: create, apply, check. */
+int mp_job_load(const char *path, const struct mp_systems *systems, struct mp_job_file *file,
+                struct mp_error *error);
+
+/* Writes a job file that mp_job_load reads back to the same job, every option listed. */
+int mp_job_write(const struct mp_job_file *file, FILE *stream, struct mp_error *error);
+
+/* One word for what the gate met: "text", "balanced", "skewed 0.70 on 4", "load". */
+const char *mp_job_workload(const struct mp_job *job, char *buffer, size_t size);
+
+#endif
