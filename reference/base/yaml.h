@@ -6,6 +6,7 @@
 #define MOEPERF_REFERENCE_BASE_YAML_H
 
 #include <stddef.h>
+#include <stdio.h>
 
 #include "reference/base/error.h"
 
@@ -23,7 +24,8 @@ struct mp_yaml {
 
 /* Reads the first document of a file.  Errors: MP_ENOTFOUND, MP_EIO, MP_EFORMAT with
  * "path:line:column: ..." for syntax errors, duplicate keys, aliases that refer to themselves,
- * nesting deeper than 32 levels and files above 16 MiB. */
+ * nesting deeper than 32 levels, files above 16 MiB, more than 1048576 values (an alias counts as
+ * the values it copies) and empty files. */
 int mp_yaml_load(const char *path, struct mp_yaml **document, struct mp_error *error);
 /* The same from memory; `name` stands for the path in messages. */
 int mp_yaml_parse(const char *name, const char *text, size_t size, struct mp_yaml **document,
@@ -32,5 +34,9 @@ void mp_yaml_destroy(struct mp_yaml *document); /* accepts NULL */
 
 /* The value of a mapping's key, or NULL. */
 const struct mp_yaml *mp_yaml_get(const struct mp_yaml *mapping, const char *key);
+
+/* Writes `text` as a double-quoted value that the reader gives back byte for byte.  Errors:
+ * MP_EINVAL (not UTF-8: YAML has no way to say other bytes), MP_EIO. */
+int mp_yaml_write_text(FILE *stream, const char *text, struct mp_error *error);
 
 #endif

@@ -1,0 +1,322 @@
+/* YAML documents with the place of every value: see yaml.h.
+ *
+ * libyaml composes the document (that resolves aliases into node numbers); this file turns it into
+ * a tree, where an alias becomes a copy.  Copies of copies grow without bound, so the tree has a
+ * limit of its own beside the file's. */
+#include "reference/base/yaml.h"
+
+#include <errno.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <yaml.h>
+
+enum {
+    DEPTH_LIMIT = 32,
+    SIZE_LIMIT = 16 << 20, /* bytes of a file */
+    VALUE_LIMIT = 1 << 20  /* nodes of the tree, aliases expanded */
+};
+
+struct conversion {
+    const char *name; /* of the file, for messages */
+    yaml_document_t *document;
+    bool *open; /* [nodes] being converted now: meeting one again is a cycle */
+    int values; /* nodes made so far */
+    struct mp_error *error;
+};
+
+void mp_yaml_destroy(struct mp_yaml *document) {
+    if (!document)
+        return;
+    for (int i = 0; i < document->count; i++) {
+        if (document->key)
+            free(document->key[i]);
+        mp_yaml_destroy(document->item[i]);
+    }
+    free(document->text);
+    free(document->key);
+    free(document->key_line);
+    free(document->item);
+    free(document);
+}
+
+const struct mp_yaml *mp_yaml_get(const struct mp_yaml *mapping, const char *key) {
+    if (!mapping || mapping->kind != MP_YAML_MAPPING)
+        return NULL;
+    for (int i = 0; i < mapping->count; i++)
+        if (!strcmp(mapping->key[i], key))
+            return mapping->item[i];
+    return NULL;
+}
+
+static int no_memory(const struct conversion *conversion) {
+    return mp_fail(conversion->error, MP_ENOMEM, "%s: no memory for its %d values",
+                   conversion->name, conversion->values);
+}
+
+/* "path:line:column: `problem`" at a node. */
+static int fail_at(const struct conversion *conversion, const yaml_node_t *node,
+                   const char *problem) {
+    return mp_fail(conversion->error, MP_EFORMAT, "%s:%zu:%zu: %s", conversion->name,
+                   node->start_mark.line + 1, node->start_mark.column + 1, problem);
+}
+
+/* Copies a scalar's text; a C string can't hold a zero byte, which "\0" may bring in. */
+static int copy_text(const struct conversion *conversion, const yaml_node_t *node, char **text) {
+    const char *value = (const char *)node->data.scalar.value;
+    if (strlen(value) != node->data.scalar.length)
+        return fail_at(conversion, node, "a zero byte in a value");
+    *text = strdup(value);
+    return *text ? MP_OK : no_memory(conversion);
+}
+
+struct keyed_entry {
+    const char *key;
+    int index;
+};
+
+static int compare_entries(const void *left, const void *right) {
+    const struct keyed_entry *a = left, *b = right;
+    int order = strcmp(a->key, b->key);
+    return order ? order : a->index - b->index;
+}
+
+/* Refuses a mapping that says the same key twice.  By sorting: files come from anywhere, and one
+ * mapping may fill the whole file. */
+static int check_duplicates(const struct conversion *conversion, const struct mp_yaml *mapping) {
+    if (mapping->count < 2)
+        return MP_OK;
+    struct keyed_entry *entry = malloc((size_t)mapping->count * sizeof *entry);
+    if (!entry)
+        return no_memory(conversion);
+    for (int i = 0; i < mapping->count; i++)
+        entry[i] = (struct keyed_entry){mapping->key[i], i};
+    qsort(entry, (size_t)mapping->count, sizeof *entry, compare_entries);
+    int code = MP_OK;
+    for (int i = 1; i < mapping->count && !code; i++)
+        if (!strcmp(entry[i - 1].key, entry[i].key))
+            code = mp_fail(conversion->error, MP_EFORMAT,
+                           "%s:%d: the key \"%.200s\" is given twice, first in line %d",
+                           conversion->name, mapping->key_line[entry[i].index], entry[i].key,
+                           mapping->key_line[entry[i - 1].index]);
+    free(entry);
+    return code;
+}
+
+static int convert(struct conversion *conversion, int number, int depth, struct mp_yaml **value);
+
+static int convert_sequence(struct conversion *conversion, const yaml_node_t *node, int depth,
+                            struct mp_yaml *sequence) {
+    const yaml_node_item_t *start = node->data.sequence.items.start;
+    size_t count = (size_t)(node->data.sequence.items.top - start);
+    sequence->item = calloc(count + 1, sizeof *sequence->item);
+    if (!sequence->item)
+        return no_memory(conversion);
+    for (size_t i = 0; i < count; i++) {
+        int code = convert(conversion, start[i], depth + 1, &sequence->item[i]);
+        if (code)
+            return code;
+        sequence->count++;
+    }
+    return MP_OK;
+}
+
+static int convert_entry(struct conversion *conversion, const yaml_node_pair_t *pair, int depth,
+                         struct mp_yaml *mapping) {
+    const yaml_node_t *key = yaml_document_get_node(conversion->document, pair->key);
+    if (key->type != YAML_SCALAR_NODE)
+        return fail_at(conversion, key, "a key must be one word");
+    char *text;
+    int code = copy_text(conversion, key, &text);
+    if (code)
+        return code;
+    int i = mapping->count;
+    code = convert(conversion, pair->value, depth + 1, &mapping->item[i]);
+    if (code) {
+        free(text);
+        return code;
+    }
+    mapping->key[i] = text;
+    mapping->key_line[i] = (int)key->start_mark.line + 1;
+    mapping->count++;
+    return MP_OK;
+}
+
+static int convert_mapping(struct conversion *conversion, const yaml_node_t *node, int depth,
+                           struct mp_yaml *mapping) {
+    const yaml_node_pair_t *start = node->data.mapping.pairs.start;
+    size_t count = (size_t)(node->data.mapping.pairs.top - start);
+    mapping->item = calloc(count + 1, sizeof *mapping->item);
+    mapping->key = calloc(count + 1, sizeof *mapping->key);
+    mapping->key_line = calloc(count + 1, sizeof *mapping->key_line);
+    if (!mapping->item || !mapping->key || !mapping->key_line)
+        return no_memory(conversion);
+    for (size_t i = 0; i < count; i++) {
+        int code = convert_entry(conversion, &start[i], depth, mapping);
+        if (code)
+            return code;
+    }
+    return check_duplicates(conversion, mapping);
+}
+
+/* Converts node `number`; *value is set on success only. */
+static int convert(struct conversion *conversion, int number, int depth, struct mp_yaml **value) {
+    static const enum mp_yaml_kind kinds[] = {[YAML_SCALAR_NODE] = MP_YAML_SCALAR,
+                                              [YAML_SEQUENCE_NODE] = MP_YAML_SEQUENCE,
+                                              [YAML_MAPPING_NODE] = MP_YAML_MAPPING};
+    const yaml_node_t *node = yaml_document_get_node(conversion->document, number);
+    if (conversion->open[number])
+        return fail_at(conversion, node, "an alias refers to the value that it is part of");
+    if (depth > DEPTH_LIMIT)
+        return fail_at(conversion, node, "values are nested deeper than 32 levels");
+    if (++conversion->values > VALUE_LIMIT)
+        return fail_at(conversion, node, "more than 1048576 values, aliases expanded");
+
+    struct mp_yaml *made = calloc(1, sizeof *made);
+    if (!made)
+        return no_memory(conversion);
+    made->kind = kinds[node->type];
+    made->line = (int)node->start_mark.line + 1;
+    made->column = (int)node->start_mark.column + 1;
+    conversion->open[number] = true;
+    int code = made->kind == MP_YAML_SCALAR     ? copy_text(conversion, node, &made->text)
+               : made->kind == MP_YAML_SEQUENCE ? convert_sequence(conversion, node, depth, made)
+                                                : convert_mapping(conversion, node, depth, made);
+    conversion->open[number] = false;
+    if (code) {
+        mp_yaml_destroy(made);
+        return code;
+    }
+    *value = made;
+    return MP_OK;
+}
+
+/* Reports what libyaml found.  Its reader errors (bytes that are not UTF-8) come with an offset
+ * instead of a mark. */
+static int fail_syntax(const yaml_parser_t *parser, const char *name, const char *text, size_t size,
+                       struct mp_error *error) {
+    if (parser->error == YAML_MEMORY_ERROR)
+        return mp_fail(error, MP_ENOMEM, "%s: no memory to read it", name);
+    size_t line = parser->problem_mark.line, column = parser->problem_mark.column;
+    if (parser->error == YAML_READER_ERROR) {
+        line = column = 0;
+        for (size_t i = 0; i < parser->problem_offset && i < size; i++) {
+            column = text[i] == '\n' ? 0 : column + 1;
+            line += text[i] == '\n';
+        }
+    }
+    const char *problem = parser->problem ? parser->problem : "not YAML";
+    if (parser->context)
+        return mp_fail(error, MP_EFORMAT, "%s:%zu:%zu: %s, %s", name, line + 1, column + 1,
+                       parser->context, problem);
+    return mp_fail(error, MP_EFORMAT, "%s:%zu:%zu: %s", name, line + 1, column + 1, problem);
+}
+
+static int convert_document(const char *name, yaml_document_t *composed, struct mp_yaml **document,
+                            struct mp_error *error) {
+    if (!yaml_document_get_root_node(composed))
+        return mp_fail(error, MP_EFORMAT, "%s:1:1: the file is empty", name);
+    size_t nodes = (size_t)(composed->nodes.top - composed->nodes.start);
+    struct conversion conversion = {.name = name, .document = composed, .error = error};
+    conversion.open = calloc(nodes + 1, sizeof *conversion.open); /* numbers count from 1 */
+    if (!conversion.open)
+        return no_memory(&conversion);
+    int code = convert(&conversion, 1, 1, document);
+    free(conversion.open);
+    return code;
+}
+
+int mp_yaml_parse(const char *name, const char *text, size_t size, struct mp_yaml **document,
+                  struct mp_error *error) {
+    if (size > SIZE_LIMIT)
+        return mp_fail(error, MP_EFORMAT, "%s: larger than 16 MiB", name);
+    yaml_parser_t parser;
+    if (!yaml_parser_initialize(&parser))
+        return mp_fail(error, MP_ENOMEM, "%s: no memory to read it", name);
+    yaml_parser_set_input_string(&parser, (const unsigned char *)text, size);
+    yaml_document_t composed;
+    int code;
+    if (!yaml_parser_load(&parser, &composed)) {
+        code = fail_syntax(&parser, name, text, size, error);
+    } else {
+        code = convert_document(name, &composed, document, error);
+        yaml_document_delete(&composed);
+    }
+    yaml_parser_delete(&parser);
+    return code;
+}
+
+/* The whole file, at most one byte more than the limit so that mp_yaml_parse sees it is too
+ * large. */
+static int read_file(const char *path, FILE *file, char **text, size_t *size,
+                     struct mp_error *error) {
+    size_t capacity = 0;
+    *text = NULL;
+    *size = 0;
+    do {
+        capacity = capacity ? 2 * capacity : 16384;
+        if (capacity > SIZE_LIMIT)
+            capacity = SIZE_LIMIT + 1;
+        char *grown = realloc(*text, capacity);
+        if (!grown)
+            return mp_fail(error, MP_ENOMEM, "%s: no memory to read it", path);
+        *text = grown;
+        *size += fread(*text + *size, 1, capacity - *size, file);
+    } while (*size == capacity && capacity <= SIZE_LIMIT);
+    if (ferror(file))
+        return mp_fail(error, MP_EIO, "%s: %s", path, strerror(errno));
+    return MP_OK;
+}
+
+int mp_yaml_load(const char *path, struct mp_yaml **document, struct mp_error *error) {
+    FILE *file = fopen(path, "re");
+    if (!file)
+        return mp_fail(error, errno == ENOENT ? MP_ENOTFOUND : MP_EIO, "%s: %s", path,
+                       strerror(errno));
+    char *text;
+    size_t size;
+    int code = read_file(path, file, &text, &size, error);
+    if (!code)
+        code = mp_yaml_parse(path, text, size, document, error);
+    free(text);
+    fclose(file);
+    return code;
+}
+
+/* Decodes one UTF-8 sequence; the bytes it takes, or 0 if it is not one. */
+static int decode_utf8(const unsigned char *bytes, uint32_t *character) {
+    int length = *bytes < 0x80 ? 1 : *bytes >> 5 == 6 ? 2 : *bytes >> 4 == 14 ? 3 : 4;
+    static const uint32_t smallest[] = {0, 0, 0x80, 0x800, 0x10000};
+    if (length == 4 && *bytes >> 3 != 30)
+        return 0;
+    *character = length == 1 ? *bytes : *bytes & (0x7fu >> length);
+    for (int i = 1; i < length; i++) {
+        if (bytes[i] >> 6 != 2)
+            return 0;
+        *character = *character << 6 | (bytes[i] & 0x3f);
+    }
+    bool surrogate = *character >= 0xd800 && *character <= 0xdfff;
+    return *character < smallest[length] || *character > 0x10ffff || surrogate ? 0 : length;
+}
+
+int mp_yaml_write_text(FILE *stream, const char *text, struct mp_error *error) {
+    fputc('"', stream);
+    for (const unsigned char *at = (const unsigned char *)text; *at;) {
+        uint32_t character;
+        int length = decode_utf8(at, &character);
+        if (!length)
+            return mp_fail(error, MP_EINVAL, "\"%.200s\" is not UTF-8, which YAML files need",
+                           text);
+        if (character == '"' || character == '\\')
+            fprintf(stream, "\\%c", (int)character);
+        else if (character >= ' ' && character < 0x7f)
+            fputc((int)character, stream);
+        else
+            fprintf(stream, character > 0xffff ? "\\U%08X" : "\\u%04X", (unsigned)character);
+        at += length;
+    }
+    fputc('"', stream);
+    return ferror(stream) ? mp_fail(error, MP_EIO, "can't write a value: %s", strerror(errno))
+                          : MP_OK;
+}
