@@ -1,0 +1,54 @@
+/* Reports: what the views of a results database say, as text for people or JSON for programs.
+ *
+ * Text fits 80 columns, numbers are right-aligned, units stand in the headers, and each table is
+ * followed by the finding in a sentence.  Control characters in names are printed as '?'.  JSON is
+ * one object per call, {"report": name, "rows": [...], ...}, numbers unrounded, NULL as null.
+ * Everything is read from the views of results/store/schema.sql.
+ *
+ * All functions: `out` is borrowed.  Errors: MP_EIO (reading the database, writing to out),
+ * MP_ENOMEM, MP_ENOTFOUND (no run matches the selection). */
+#ifndef MOEPERF_RESULTS_REPORT_REPORT_H
+#define MOEPERF_RESULTS_REPORT_REPORT_H
+
+#include <stdint.h>
+#include <stdio.h>
+
+#include "results/store/store.h"
+
+enum mp_report_format { MP_REPORT_TEXT, MP_REPORT_JSON };
+
+/* Which runs.  NULL or 0: any.  With nothing set, the latest suite invocation in the database. */
+struct mp_report_selection {
+    const char *suite;     /* latest invocation of this suite */
+    const char *suite_run; /* exactly this invocation */
+    int64_t run_id;        /* exactly this run */
+};
+
+/* One row per (system, workload, gate, model, ranks, executor), rounds put together: iteration time
+ * (median over rounds of the runs' medians, smallest and largest), tokens/s, speed-up over EP and
+ * ratio to EP with balanced routes (medians of the ratios inside each round), final loss, largest
+ * relative difference of its loss curve from EP's, status.  Where ranks shared cores the times are
+ * no speed-up: the ratios are left out and the sentence says so.  Runs that did not complete are
+ * listed below with their reason. */
+int mp_report_speedup(struct mp_store *store, const struct mp_report_selection *selection,
+                      enum mp_report_format format, FILE *out, struct mp_error *error);
+
+/* Who made the others wait: per system and workload the (layer, phase) with the most time lost by
+ * its slowest rank, how often which rank was slowest, the tokens it had against the mean, what the
+ * others waited in that layer per iteration. */
+int mp_report_stragglers(struct mp_store *store, const struct mp_report_selection *selection,
+                         enum mp_report_format format, FILE *out, struct mp_error *error);
+
+/* Where the time goes: phases by share, per system and workload, in ms per iteration and rank. */
+int mp_report_phases(struct mp_store *store, const struct mp_report_selection *selection,
+                     enum mp_report_format format, FILE *out, struct mp_error *error);
+
+/* One run in full: what it was, what it met, iteration times, imbalance, phases, facts. */
+int mp_report_run(struct mp_store *store, int64_t run_id, enum mp_report_format format, FILE *out,
+                  struct mp_error *error);
+
+/* The runs in the database, one line each, latest last. */
+int mp_report_runs(struct mp_store *store, const struct mp_report_selection *selection,
+                   enum mp_report_format format, FILE *out, struct mp_error *error);
+
+#endif

@@ -1,0 +1,89 @@
+/* Store: recorded runs in one SQLite database.
+ *
+ * The database is an interface: users query it with any SQLite shell.  Its tables and the promised
+ * views (v_run, v_speedup, v_iteration, v_straggler, v_imbalance, v_phase, and v_span, v_load,
+ * v_number beside them) are defined and documented column by column in schema.sql, which is
+ * compiled into the program.  README.md in this folder is the guide for people who query.
+ *
+ * A database carries `PRAGMA application_id` MP_STORE_APPLICATION ("MoEp") and `PRAGMA
+ * user_version` MP_STORE_VERSION.  It is in WAL mode, so reports can read while a suite writes. */
+#ifndef MOEPERF_RESULTS_STORE_STORE_H
+#define MOEPERF_RESULTS_STORE_STORE_H
+
+#include <stdint.h>
+
+#include "reference/base/error.h"
+
+struct sqlite3;
+
+enum { MP_STORE_APPLICATION = 0x4d6f4570, MP_STORE_VERSION = 1 };
+
+struct mp_store;
+
+/* Opens for reading and writing; creates the file when it does not exist (or is empty) and brings
+ * an older schema up to date in one transaction.  The file is left as it was on every error:
+ *   MP_EVERSION  written by a newer moeperf (both versions are named)
+ *   MP_EFORMAT   not an SQLite database, damaged, or an SQLite database of another program
+ *   MP_EIO       can't be opened, read or written; busy for more than 10 s
+ *   MP_ENOSPACE  the disk is full */
+int mp_store_open(const char *path, struct mp_store **store, struct mp_error *error);
+
+/* The same without ever writing.  The file must exist (MP_ENOTFOUND) and have this build's schema
+ * version; an older one is MP_EVERSION with the advice to open it once for writing. */
+int mp_store_open_read_only(const char *path, struct mp_store **store, struct mp_error *error);
+
+void mp_store_close(struct mp_store *store); /* accepts NULL */
+
+/* One job of one suite invocation, as the harness knows it.  Texts are borrowed during the call;
+ * NULL is stored as NULL where the comment does not say otherwise. */
+struct mp_store_run {
+    const char *suite;      /* name of the suite; required */
+    const char *job;        /* name of the job in it; required */
+    const char *suite_run;  /* id of one invocation; runs are only compared inside one; required */
+    const char *system;     /* "ep", "fssdp", ...; required */
+    const char *executor;   /* "measured" or "predicted"; required */
+    const char *workload;   /* "text", "balanced", "skewed 0.70 on 4", ...; required */
+    const char *gate;       /* "gshard", "switch" */
+    const char *model;      /* what else must be equal for two runs to be compared, e.g. the sizes
+                             * of the model in one line; NULL: nothing else */
+    const char *status;     /* "complete", "failed", "interrupted", "timeout"; required */
+    const char *reason;     /* one sentence, for all but "complete" */
+    const char *started_at; /* ISO 8601, UTC: "2025-01-31T12:00:00Z"; required */
+    const char *suite_text; /* the suite file as it was read */
+    const char *job_text;   /* the job file as the ranks read it */
+    const char *command;    /* the command line that started the job */
+    int round;              /* repetition of the suite, from 0; ratios are taken inside one */
+    int ranks, nodes, ranks_per_node;
+    int64_t iterations_wanted;
+};
+
+/* Adds one run with everything in its spools, one file per rank in any order, in one transaction:
+ * either all of it is in the database or nothing.  Existing runs are never touched.
+ *
+ * A rank whose spool is missing, is not a spool, belongs to another number of ranks or repeats a
+ * rank is left out: its row in `rank` says why in `reason` and the call succeeds.  A spool that
+ * ends without an end record (killed rank) or in a damaged record is taken as far as it goes;
+ * `rank.unread_bytes` has what was left.  Times are put on rank 0's clock with the recorded offsets
+ * (linear between the samples) and count from the run's first span.
+ *
+ * run_id: of the new run, may be NULL.
+ * Errors: MP_EINVAL (a required field is missing; a status that does not exist), MP_EIO,
+ * MP_ENOSPACE, MP_ENOMEM; all name the database. */
+int mp_store_ingest(struct mp_store *store, const struct mp_store_run *run,
+                    const char *const spool_paths[], int count, int64_t *run_id,
+                    struct mp_error *error);
+
+/* Iterations that all of a run's recorded ranks completed, for progress and resuming; 0 for an
+ * unknown run. */
+int mp_store_iterations(struct mp_store *store, int64_t run_id, int64_t *iterations,
+                        struct mp_error *error);
+
+/* The connection, for reading the views (results/report).  Borrowed until mp_store_close. */
+struct sqlite3 *mp_store_connection(struct mp_store *store);
+const char *mp_store_path(const struct mp_store *store);
+
+/* Records an SQLite failure on this store as an mp_error: "path: doing what: SQLite's sentence",
+ * with MP_ENOSPACE, MP_EFORMAT, MP_ENOMEM or MP_EIO by SQLite's code. */
+int mp_store_fail(const struct mp_store *store, const char *doing, struct mp_error *error);
+
+#endif
