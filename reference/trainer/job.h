@@ -96,6 +96,11 @@ int mp_job_load(const char *path, const struct mp_systems *systems, struct mp_jo
 /* Writes a job file that mp_job_load reads back to the same job, every option listed. */
 int mp_job_write(const struct mp_job_file *file, FILE *stream, struct mp_error *error);
 
+/* Experts that one token goes to: 2 with gate gshard, 1 with switch. */
+static inline int mp_job_top_k(const struct mp_job *job) {
+    return job->gate == MP_GATE_GSHARD ? 2 : 1;
+}
+
 /* One word for what the gate met: "text", "balanced", "skewed 0.70 on 4", "load". */
 const char *mp_job_workload(const struct mp_job *job, char *buffer, size_t size);
 

@@ -1,0 +1,474 @@
+/* Job files: see job.h. */
+#include "reference/trainer/job.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define FIELD(member) offsetof(struct mp_job, member)
+
+const struct mp_option mp_job_options[] = {
+    {"name", MP_OPTION_TEXT, FIELD(name), "", "job", 0, 0, "", "name of the job, for people"},
+    {"system", MP_OPTION_TEXT, FIELD(system), "", NULL, 0, 0, "",
+     "system that plans the run; moeperf list systems names them"},
+    {"ranks", MP_OPTION_INT, FIELD(ranks), "ranks", "1", 1, 4096, "",
+     "processes that train together"},
+    {"ranks-per-node", MP_OPTION_COUNT, FIELD(ranks_per_node), "ranks", "all", 1, 4096, "",
+     "ranks of one node, declared; all puts every rank on one node"},
+
+    {"layers", MP_OPTION_INT, FIELD(layers), "layers", "4", 1, 1024, "",
+     "decoder blocks, each with a mixture of experts"},
+    {"width", MP_OPTION_INT, FIELD(width), "", "128", 1, 65536, "",
+     "elements of a token's vector; a multiple of heads"},
+    {"heads", MP_OPTION_INT, FIELD(heads), "heads", "4", 1, 1024, "", "attention heads of a block"},
+    {"experts", MP_OPTION_INT, FIELD(experts), "experts", "16", 1, 4096, "",
+     "experts of a block over all ranks"},
+    {"expert-width", MP_OPTION_INT, FIELD(expert_width), "", "512", 1, 1048576, "",
+     "hidden elements of one expert"},
+    {"sequence", MP_OPTION_INT, FIELD(sequence), "tokens", "128", 1, 65536, "",
+     "tokens of a sequence"},
+    {"gate", MP_OPTION_CHOICE, FIELD(gate), "", "gshard", 0, 0, "gshard switch",
+     "gate: gshard sends a token to two experts, switch to one"},
+    {"auxiliary-weight", MP_OPTION_DOUBLE, FIELD(auxiliary_weight), "", "0.01", 0, 1e3, "",
+     "weight of the gate's balancing loss"},
+
+    {"batch", MP_OPTION_INT, FIELD(batch), "sequences", "16", 1, 1 << 24, "",
+     "sequences of an iteration over all ranks; a multiple of ranks"},
+    {"text", MP_OPTION_TEXT, FIELD(text), "", NULL, 0, 0, "",
+     "files or folders of text to train on, separated by ':'"},
+    {"validation-share", MP_OPTION_DOUBLE, FIELD(validation_share), "", "0.05", 0, 0.9, "",
+     "share of the text, its tail, that is kept for validation"},
+    {"validate-every", MP_OPTION_INT, FIELD(validate_every), "iterations", "0", 0, 1 << 30, "",
+     "iterations between validations; 0 for never"},
+    {"validation-batches", MP_OPTION_INT, FIELD(validation_batches), "batches", "4", 1, 1 << 20, "",
+     "batches of one validation"},
+
+    {"routing", MP_OPTION_CHOICE, FIELD(routing), "", "gate", 0, 0, "gate balanced skewed load",
+     "who chooses experts: the gate, or a replay of balanced, skewed or given loads"},
+    {"skew-share", MP_OPTION_DOUBLE, FIELD(skew_share), "", "0.7", 0, 1, "",
+     "share of routes that go to the first skew-experts experts, with routing skewed"},
+    {"skew-experts", MP_OPTION_INT, FIELD(skew_experts), "experts", "4", 1, 4096, "",
+     "experts that skew-share goes to, with routing skewed"},
+    {"load", MP_OPTION_TEXT, FIELD(load), "routes", "", 0, 0, "",
+     "routes per expert, a row per source rank as in \"9,1;2,8\", with routing load"},
+
+    {"iterations", MP_OPTION_INT64, FIELD(iterations), "iterations", "100", 1, 1e12, "",
+     "iterations to train"},
+    {"learning-rate", MP_OPTION_DOUBLE, FIELD(learning_rate), "", "1e-3", 0, 1e3, "",
+     "learning rate of AdamW"},
+    {"beta1", MP_OPTION_DOUBLE, FIELD(beta1), "", "0.9", 0, 0.999999, "",
+     "decay of AdamW's first moment"},
+    {"beta2", MP_OPTION_DOUBLE, FIELD(beta2), "", "0.95", 0, 0.999999, "",
+     "decay of AdamW's second moment"},
+    {"epsilon", MP_OPTION_DOUBLE, FIELD(epsilon), "", "1e-8", 1e-30, 1, "",
+     "added to AdamW's divisor"},
+    {"weight-decay", MP_OPTION_DOUBLE, FIELD(weight_decay), "", "0.1", 0, 1e3, "",
+     "weight decay of AdamW"},
+    {"seed", MP_OPTION_INT64, FIELD(seed), "", "1", 0, 9e18, "",
+     "seed of parameters, batches and replayed routes"},
+
+    {"checkpoint", MP_OPTION_TEXT, FIELD(checkpoint), "", "", 0, 0, "",
+     "folder to write checkpoints to; empty for none"},
+    {"checkpoint-every", MP_OPTION_INT, FIELD(checkpoint_every), "iterations", "0", 0, 1 << 30, "",
+     "iterations between checkpoints; 0 for one at the end"},
+    {"restore", MP_OPTION_TEXT, FIELD(restore), "", "", 0, 0, "",
+     "folder of a checkpoint to start from; empty for none"},
+
+    {"threads", MP_OPTION_INT, FIELD(threads), "threads", "1", 1, 1024, "",
+     "threads of a rank for matrix work"},
+    {"check-plans", MP_OPTION_BOOL, FIELD(check_plans), "", "no", 0, 0, "",
+     "check every plan against the law before it is carried out"},
+    {"record", MP_OPTION_BOOL, FIELD(record), "", "yes", 0, 0, "",
+     "record every iteration of every rank"},
+    {"bandwidth", MP_OPTION_DOUBLE, FIELD(bandwidth), "B/s", "0", 0, 1e15, "",
+     "bandwidth between ranks that planners assume; 0 to measure it at the start"},
+    {"expert-rate", MP_OPTION_DOUBLE, FIELD(expert_rate), "flop/s", "0", 0, 1e18, "",
+     "rate of expert matrix work that planners assume; 0 to measure it at the start"},
+    {"non-moe-seconds", MP_OPTION_DOUBLE, FIELD(non_moe_seconds), "s", "0", 0, 1e6, "",
+     "forward time of a block without its experts that planners assume; 0 to measure it"},
+    {0},
+};
+
+static const char OWNER[] = "a job";
+static const char SYSTEM_PREFIX[] = "options."; /* of system options in mp_job_set */
+
+int mp_job_file_create(struct mp_job_file *file, struct mp_error *error) {
+    memset(file, 0, sizeof *file);
+    return mp_options_set_defaults(mp_job_options, &file->job, error);
+}
+
+void mp_job_file_destroy(struct mp_job_file *file) {
+    if (!file)
+        return;
+    free(file->system_options);
+    memset(file, 0, sizeof *file);
+}
+
+/* Looks the system up and gives it default options, unless it is the job's system already. */
+static int set_system(struct mp_job_file *file, const char *name, const char *where,
+                      const struct mp_systems *systems, struct mp_error *error) {
+    const struct mp_system *system = mp_systems_find(systems, name, error);
+    if (!system) {
+        mp_error_prefix(error, "%s: system", where);
+        return MP_ENOTFOUND;
+    }
+    if (system == file->system)
+        return MP_OK;
+
+    void *options = NULL;
+    if (system->options_size > 0) {
+        options = calloc(1, system->options_size);
+        if (!options)
+            return mp_fail(error, MP_ENOMEM, "no memory for the options of system %s", name);
+        int code = mp_options_set_defaults(system->options, options, error);
+        if (code) {
+            free(options);
+            return code;
+        }
+    }
+    free(file->system_options);
+    file->system_options = options;
+    file->system = system;
+    return mp_options_set(mp_job_options, &file->job, OWNER, "system", name, where, error);
+}
+
+static int set_system_option(struct mp_job_file *file, const char *name, const char *text,
+                             const char *where, struct mp_error *error) {
+    if (!file->system)
+        return mp_fail(error, MP_EINVAL, "%s: option \"%.200s\" needs the job's system first",
+                       where, name);
+    if (!file->system->options)
+        return mp_fail(error, MP_EINVAL, "%s: system %s has no options, so no \"%.200s\"", where,
+                       file->system->name, name);
+    char owner[96];
+    snprintf(owner, sizeof owner, "system %s", file->system->name);
+    return mp_options_set(file->system->options, file->system_options, owner, name, text, where,
+                          error);
+}
+
+/* One job option; the system takes its own way. */
+static int set_job_option(struct mp_job_file *file, const char *name, const char *text,
+                          const char *where, const struct mp_systems *systems,
+                          struct mp_error *error) {
+    if (!strcmp(name, "system"))
+        return set_system(file, text, where, systems, error);
+    return mp_options_set(mp_job_options, &file->job, OWNER, name, text, where, error);
+}
+
+/* A value as one text: a scalar as it is, a list joined by ',' (folders: ':'), rows by ';'. */
+struct joined {
+    char text[MP_TEXT_SIZE];
+    size_t length;
+    bool is_cut;         /* did not fit */
+    bool has_wrong_kind; /* a mapping, or lists nested or mixed beyond rows of values */
+};
+
+static void append(struct joined *joined, const char *more) {
+    size_t size = strlen(more);
+    if (joined->length + size >= sizeof joined->text) {
+        joined->is_cut = true;
+        return;
+    }
+    memcpy(joined->text + joined->length, more, size + 1);
+    joined->length += size;
+}
+
+static void join(struct joined *joined, const struct mp_yaml *value, const char *separator,
+                 int depth) {
+    if (value->kind == MP_YAML_SCALAR) {
+        append(joined, value->text);
+        return;
+    }
+    if (value->kind == MP_YAML_MAPPING || depth == 2) {
+        joined->has_wrong_kind = true;
+        return;
+    }
+    bool has_rows = value->count > 0 && value->item[0]->kind == MP_YAML_SEQUENCE;
+    for (int i = 0; i < value->count; i++) {
+        if (i > 0)
+            append(joined, has_rows ? ";" : separator);
+        joined->has_wrong_kind |= (value->item[i]->kind == MP_YAML_SEQUENCE) != has_rows;
+        join(joined, value->item[i], separator, depth + 1);
+    }
+}
+
+static int join_value(const struct mp_yaml *value, const char *name, const char *where,
+                      struct joined *joined, struct mp_error *error) {
+    *joined = (struct joined){.length = 0};
+    join(joined, value, strcmp(name, "text") ? "," : ":", 0);
+    if (joined->has_wrong_kind)
+        return mp_fail(error, MP_EINVAL, "%s: %.100s: should be one value or a list of values",
+                       where, name);
+    if (joined->is_cut)
+        return mp_fail(error, MP_EINVAL, "%s: %.100s: longer than %d characters", where, name,
+                       MP_TEXT_SIZE - 1);
+    return MP_OK;
+}
+
+static void format_where(char where[], size_t size, const char *path, int line) {
+    snprintf(where, size, "%s:%d", path, line);
+}
+enum { WHERE_SIZE = 512 };
+
+static int apply_system_options(struct mp_job_file *file, const struct mp_yaml *options,
+                                const char *path, struct mp_error *error) {
+    char where[WHERE_SIZE];
+    struct joined joined;
+    format_where(where, sizeof where, path, options->line);
+    if (options->kind == MP_YAML_SCALAR && !*options->text)
+        return MP_OK; /* "options:" with nothing under it */
+    if (options->kind != MP_YAML_MAPPING)
+        return mp_fail(error, MP_EINVAL, "%s: options: should be a mapping of system options",
+                       where);
+    for (int i = 0; i < options->count; i++) {
+        format_where(where, sizeof where, path, options->key_line[i]);
+        int code = join_value(options->item[i], options->key[i], where, &joined, error);
+        if (!code)
+            code = set_system_option(file, options->key[i], joined.text, where, error);
+        if (code)
+            return code;
+    }
+    return MP_OK;
+}
+
+/* One entry of a job's mapping except `system`, which the caller has applied before all others. */
+static int apply_entry(struct mp_job_file *file, const struct mp_yaml *mapping, int i,
+                       const char *path, const struct mp_systems *systems, struct mp_error *error) {
+    char where[WHERE_SIZE];
+    struct joined joined;
+    if (!strcmp(mapping->key[i], "options"))
+        return apply_system_options(file, mapping->item[i], path, error);
+    format_where(where, sizeof where, path, mapping->key_line[i]);
+    int code = join_value(mapping->item[i], mapping->key[i], where, &joined, error);
+    return code ? code : set_job_option(file, mapping->key[i], joined.text, where, systems, error);
+}
+
+int mp_job_apply(struct mp_job_file *file, const struct mp_yaml *mapping, const char *path,
+                 const struct mp_systems *systems, struct mp_error *error) {
+    if (mapping->kind != MP_YAML_MAPPING)
+        return mp_fail(error, MP_EINVAL, "%s:%d: should be a mapping of job options, key: value",
+                       path, mapping->line);
+    for (int pass = 0; pass < 2; pass++)
+        for (int i = 0; i < mapping->count; i++) {
+            bool is_system = !strcmp(mapping->key[i], "system");
+            if (is_system != (pass == 0))
+                continue;
+            int code = apply_entry(file, mapping, i, path, systems, error);
+            if (code)
+                return code;
+        }
+    return MP_OK;
+}
+
+int mp_job_set(struct mp_job_file *file, const char *assignment, const struct mp_systems *systems,
+               struct mp_error *error) {
+    const char *equals = strchr(assignment, '=');
+    if (!equals || equals == assignment)
+        return mp_fail(error, MP_EINVAL, "--set %.200s: should be key=value", assignment);
+    char name[128];
+    int length = (int)(equals - assignment);
+    if ((size_t)length >= sizeof name)
+        return mp_fail(error, MP_EINVAL, "--set: no option is called \"%.*s\"", length, assignment);
+    memcpy(name, assignment, (size_t)length);
+    name[length] = '\0';
+    size_t prefix = sizeof SYSTEM_PREFIX - 1;
+    if (!strncmp(name, SYSTEM_PREFIX, prefix))
+        return set_system_option(file, name + prefix, equals + 1, "--set", error);
+    return set_job_option(file, name, equals + 1, "--set", systems, error);
+}
+
+static int check_given(const struct mp_job_file *file, struct mp_error *error) {
+    if (!file->system)
+        return mp_fail(error, MP_EINVAL, "system: not given; a job needs the name of a system");
+    if (!*file->job.text)
+        return mp_fail(error, MP_EINVAL,
+                       "text: not given; a job needs files or folders of text to train on");
+    return MP_OK;
+}
+
+static int check_shape(const struct mp_job_file *file, struct mp_error *error) {
+    const struct mp_job *job = &file->job;
+    if (job->batch % job->ranks)
+        return mp_fail(error, MP_EINVAL,
+                       "batch: %d sequences can't be divided evenly over %d ranks; take a multiple "
+                       "of ranks",
+                       job->batch, job->ranks);
+    if (job->width % job->heads)
+        return mp_fail(error, MP_EINVAL,
+                       "width: %d can't be divided evenly over %d heads; take a multiple of heads",
+                       job->width, job->heads);
+    if (job->ranks > job->experts)
+        return mp_fail(error, MP_EINVAL,
+                       "ranks: %d ranks are more than the %d experts of a layer; every rank needs "
+                       "one at least",
+                       job->ranks, job->experts);
+    if (job->experts % job->ranks && !(file->system->capabilities & MP_SYSTEM_UNEVEN_EXPERTS))
+        return mp_fail(error, MP_EINVAL,
+                       "experts: %d experts can't be divided evenly over %d ranks, which system %s "
+                       "needs; take a multiple of ranks",
+                       job->experts, job->ranks, job->system);
+    if (job->experts < mp_job_top_k(job))
+        return mp_fail(error, MP_EINVAL,
+                       "experts: the gshard gate sends a token to 2 experts, there is only %d",
+                       job->experts);
+    return MP_OK;
+}
+
+/* A token goes to top-k different experts, so one expert takes at most one route of each token. */
+static int check_skew(const struct mp_job *job, struct mp_error *error) {
+    int top_k = mp_job_top_k(job), others = job->experts - job->skew_experts;
+    if (others < 0)
+        return mp_fail(error, MP_EINVAL, "skew-experts: %d are more than the %d experts",
+                       job->skew_experts, job->experts);
+    double most = job->skew_experts < top_k ? (double)job->skew_experts / top_k : 1;
+    double least = others < top_k ? 1 - (double)others / top_k : 0;
+    if (job->skew_share < least || job->skew_share > most)
+        return mp_fail(error, MP_EINVAL,
+                       "skew-share: %g is outside %g .. %g, all that %d of %d experts can get when "
+                       "a token goes to %d different ones",
+                       job->skew_share, least, most, job->skew_experts, job->experts, top_k);
+    return MP_OK;
+}
+
+/* Reads one row "9,1,0" of the load; `*at` moves behind it and its ';'. */
+static int check_load_row(const struct mp_job *job, int row, const char **at,
+                          struct mp_error *error) {
+    long long sum = 0, largest = 0;
+    int columns = 0;
+    for (bool is_last = false; !is_last; columns++) {
+        char *end;
+        errno = 0;
+        long long routes = strtoll(*at, &end, 10);
+        is_last = *end == ';' || *end == '\0';
+        if (end == *at || errno || routes < 0 || routes > UINT32_MAX || (!is_last && *end != ','))
+            return mp_fail(error, MP_EINVAL,
+                           "load: row %d, expert %d: \"%.20s\" should begin with a number of "
+                           "routes 0 .. 4294967295, then ',' or ';'",
+                           row, columns, *at);
+        sum += routes;
+        largest = routes > largest ? routes : largest;
+        *at = *end ? end + 1 : end;
+    }
+    if (columns != job->experts)
+        return mp_fail(error, MP_EINVAL, "load: row %d has %d numbers for %d experts", row, columns,
+                       job->experts);
+    if (sum < 1)
+        return mp_fail(error, MP_EINVAL, "load: row %d has no routes at all", row);
+    if (largest * mp_job_top_k(job) > sum)
+        return mp_fail(error, MP_EINVAL,
+                       "load: row %d gives one expert %lld of %lld routes; it can take at most one "
+                       "in %d when a token goes to %d different experts",
+                       row, largest, sum, mp_job_top_k(job), mp_job_top_k(job));
+    return MP_OK;
+}
+
+static int check_load(const struct mp_job *job, struct mp_error *error) {
+    const char *at = job->load;
+    int rows = 0;
+    if (!*at)
+        return mp_fail(error, MP_EINVAL, "load: not given, but routing is load");
+    for (; *at; rows++) {
+        int code = check_load_row(job, rows, &at, error);
+        if (code)
+            return code;
+    }
+    if (rows != job->ranks)
+        return mp_fail(error, MP_EINVAL, "load: %d rows for %d ranks; give one per source rank",
+                       rows, job->ranks);
+    return MP_OK;
+}
+
+static int check_combinations(const struct mp_job *job, struct mp_error *error) {
+    if (job->validate_every > 0 && job->validation_share <= 0)
+        return mp_fail(error, MP_EINVAL,
+                       "validate-every: %d, but validation-share keeps no text for it",
+                       job->validate_every);
+    if (job->checkpoint_every > 0 && !*job->checkpoint)
+        return mp_fail(error, MP_EINVAL,
+                       "checkpoint-every: %d, but checkpoint names no folder to write to",
+                       job->checkpoint_every);
+    return MP_OK;
+}
+
+int mp_job_check(const struct mp_job_file *file, struct mp_error *error) {
+    int code = check_given(file, error);
+    if (!code)
+        code = check_shape(file, error);
+    if (!code && file->job.routing == MP_ROUTING_SKEWED)
+        code = check_skew(&file->job, error);
+    if (!code && file->job.routing == MP_ROUTING_LOAD)
+        code = check_load(&file->job, error);
+    if (!code)
+        code = check_combinations(&file->job, error);
+    return code;
+}
+
+int mp_job_load(const char *path, const struct mp_systems *systems, struct mp_job_file *file,
+                struct mp_error *error) {
+    struct mp_yaml *document = NULL;
+    memset(file, 0, sizeof *file);
+    int code = mp_yaml_load(path, &document, error);
+    if (!code)
+        code = mp_job_file_create(file, error);
+    if (!code)
+        code = mp_job_apply(file, document, path, systems, error);
+    if (!code) {
+        code = mp_job_check(file, error);
+        if (code)
+            mp_error_prefix(error, "%s", path);
+    }
+    mp_yaml_destroy(document);
+    if (code)
+        mp_job_file_destroy(file);
+    return code;
+}
+
+/* "indent" + "name: value" for every row of a table. */
+static int write_options(const struct mp_option table[], const void *options, const char *indent,
+                         FILE *stream, struct mp_error *error) {
+    char value[MP_TEXT_SIZE];
+    for (const struct mp_option *option = table; option->name; option++) {
+        fprintf(stream, "%s%s: ", indent, option->name);
+        mp_options_format(option, options, value, sizeof value);
+        if (option->type == MP_OPTION_TEXT) {
+            int code = mp_yaml_write_text(stream, value, error);
+            if (code) {
+                mp_error_prefix(error, "%s", option->name);
+                return code;
+            }
+        } else {
+            fputs(value, stream);
+        }
+        fputc('\n', stream);
+    }
+    return MP_OK;
+}
+
+int mp_job_write(const struct mp_job_file *file, FILE *stream, struct mp_error *error) {
+    int code = write_options(mp_job_options, &file->job, "", stream, error);
+    if (!code && file->system && file->system->options) {
+        fputs("options:\n", stream);
+        code = write_options(file->system->options, file->system_options, "  ", stream, error);
+    }
+    if (!code && ferror(stream))
+        code = mp_fail(error, MP_EIO, "can't write the job: %s", strerror(errno));
+    return code;
+}
+
+const char *mp_job_workload(const struct mp_job *job, char *buffer, size_t size) {
+    switch (job->routing) {
+    case MP_ROUTING_BALANCED:
+        snprintf(buffer, size, "balanced");
+        break;
+    case MP_ROUTING_SKEWED:
+        snprintf(buffer, size, "skewed %.2f on %d", job->skew_share, job->skew_experts);
+        break;
+    case MP_ROUTING_LOAD:
+        snprintf(buffer, size, "load");
+        break;
+    default:
+        snprintf(buffer, size, "text");
+        break;
+    }
+    return buffer;
+}
