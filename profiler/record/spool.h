@@ -5,7 +5,7 @@
  *   offset 0   u32  check    CRC-32 (zlib) of the bytes from offset 4 to the record's end
  *   offset 4   u16  type     enum mp_spool_type
  *   offset 6   u16  size     of the whole record in units of 8 bytes
- *   offset 8   ...  payload  as laid out by the type (see spool.c's table), padded with zeros
+ *   offset 8   ...  payload  as laid out by the type (see format.h's table), padded with zeros
  *
  * The first record is MP_SPOOL_HEADER with the magic "moeperf1" and the format version.  A reader
  * stops at the first record that is cut off or whose check is wrong, reports how many bytes it left

@@ -1,0 +1,121 @@
+/* The bytes of a spool, shared by its writer (record.c, spool_file.c) and its reader (spool.c).
+ *
+ * Every record starts with the 8 bytes of `struct spool_head`; the payload follows at offset 8. All
+ * numbers are little-endian, offsets below count from the payload's start, strings end in a zero
+ * byte, and zeros pad the record to a multiple of 8 bytes.
+ *
+ *   HEADER   0 char magic[8] "moeperf1"   8 u32 version      12 i32 rank        16 i32 ranks
+ *           20 i32 node                  24 i32 pid          28 u32 zero
+ *           32 i64 realtime_ns           40 i64 monotonic_ns 48 char host[64]
+ *   STREAM   0 i32 stream (0..63)         4 u32 zero          8 string name
+ *   SPAN     0 i64 start_ns               8 i64 end_ns       16 i64 wait_ns     24 i64 cpu_ns
+ *           32 i64 tokens                40 i64 bytes        48 i64 flops       56 i32 iteration
+ *           60 i16 layer                 62 u8 phase
+ *           63 u8: bits 0-1 direction, bits 2-7 stream
+ *   LOAD     0 i64 iteration              8 i32 layer        12 u32 experts     16 u32 has_dropped
+ *           20 u32 zero                  24 u32 routes[experts], then, if has_dropped is 1,
+ *                                           u32 dropped[experts]
+ *   NUMBER   0 i64 iteration              8 f64 value        16 i32 layer       20 u32 zero
+ *           24 string name
+ *   TEXT     0 string name, then at once string value
+ *   CLOCK    0 i64 at_ns                  8 i64 offset_ns    16 i64 error_ns
+ *   END      0 i32 status                 4 u32 zero          8 string reason
+ *
+ * In every version the first record keeps this head, and the magic and the version keep their
+ * places, so that a build can name the version of a file that it cannot read.  A payload may be
+ * longer than its type's layout here; a reader ignores the rest.  A stream's STREAM record stands
+ * before everything that its thread recorded; records of different streams are not ordered. */
+#ifndef MOEPERF_PROFILER_RECORD_FORMAT_H
+#define MOEPERF_PROFILER_RECORD_FORMAT_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include <zlib.h>
+
+#include "profiler/record/spool.h"
+
+#if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
+#error "spool records are written as they lie in memory, which is right on little-endian hosts only"
+#endif
+
+#define SPOOL_MAGIC "moeperf1"
+
+enum {
+    SPOOL_UNIT = 8,                               /* records are multiples of this */
+    SPOOL_RECORD_LIMIT = UINT16_MAX * SPOOL_UNIT, /* largest record, bytes */
+    SPOOL_NAME_LIMIT = 47,                        /* longest name, bytes without the zero */
+    SPOOL_TEXT_LIMIT = 60000,                     /* longest text, bytes without the zero */
+    SPOOL_STREAMS = 64                            /* a span has 6 bits for its stream */
+};
+
+struct spool_head {
+    uint32_t check;
+    uint16_t type;
+    uint16_t size; /* of the whole record, in SPOOL_UNIT */
+};
+
+struct spool_header_payload {
+    char magic[8];
+    uint32_t version;
+    int32_t rank, ranks, node, pid;
+    uint32_t zero;
+    int64_t realtime_ns, monotonic_ns;
+    char host[64];
+};
+
+struct spool_stream_payload {
+    int32_t stream;
+    uint32_t zero;
+};
+
+struct spool_load_payload {
+    int64_t iteration;
+    int32_t layer;
+    uint32_t experts;
+    uint32_t has_dropped;
+    uint32_t zero;
+};
+
+struct spool_number_payload {
+    int64_t iteration;
+    double value;
+    int32_t layer;
+    uint32_t zero;
+};
+
+struct spool_clock_payload {
+    int64_t at_ns, offset_ns, error_ns;
+};
+
+struct spool_end_payload {
+    int32_t status;
+    uint32_t zero;
+};
+
+/* Most experts of a LOAD record, with its dropped routes. */
+enum {
+    SPOOL_EXPERTS = (SPOOL_RECORD_LIMIT - (int)sizeof(struct spool_head) -
+                     (int)sizeof(struct spool_load_payload)) /
+                    (2 * (int)sizeof(uint32_t))
+};
+
+_Static_assert(sizeof(struct spool_head) == 8, "head");
+_Static_assert(sizeof(struct spool_header_payload) == 112, "HEADER");
+_Static_assert(offsetof(struct spool_header_payload, version) == 8, "HEADER version");
+_Static_assert(sizeof(struct spool_stream_payload) == 8, "STREAM");
+_Static_assert(offsetof(struct mp_span, iteration) == 56, "SPAN iteration");
+_Static_assert(offsetof(struct mp_span, phase) == 62, "SPAN phase");
+_Static_assert(sizeof(struct spool_load_payload) == 24, "LOAD");
+_Static_assert(sizeof(struct spool_number_payload) == 24, "NUMBER");
+_Static_assert(sizeof(struct spool_clock_payload) == 24, "CLOCK");
+_Static_assert(sizeof(struct spool_end_payload) == 8, "END");
+
+/* The check of a complete record whose head already holds its size. */
+static inline uint32_t spool_check(const void *record) {
+    const struct spool_head *head = record;
+    const Bytef *covered = (const Bytef *)record + sizeof head->check;
+    return (uint32_t)crc32(0, covered, (uInt)(head->size * SPOOL_UNIT - sizeof head->check));
+}
+
+#endif

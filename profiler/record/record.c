@@ -1,0 +1,396 @@
+/* A thread's buffer is a line of complete records.  The owner appends at `head`; whoever drains
+ * (the owner when it is full, else mp_recorder_flush) writes what lies between `flushed` and `head`
+ * and moves `flushed` up, under the recorder's lock.  Both are positions in the endless sequence of
+ * the thread's bytes, and buffer[0] is position `base`.  Only the owner moves `base`, and only
+ * when it sees flushed == head: a drainer looks at the buffer only while they differ, so each has
+ * the buffer's bytes to itself without a lock on the owner's side.  Starting over at buffer[0]
+ * after every flush keeps the same few cache lines in use. */
+#include "profiler/record/record.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "profiler/record/format.h"
+#include "profiler/record/spool_file.h"
+
+enum { CACHE_LINE = 64, DEFAULT_BUFFER_SPANS = 16384 };
+
+struct span_record {
+    struct spool_head head;
+    struct mp_span span;
+};
+_Static_assert(sizeof(struct span_record) == 72, "SPAN");
+
+struct mp_record_thread {
+    _Atomic uint64_t head;
+    uint64_t base;
+    uint8_t *buffer;
+    size_t capacity;
+    _Atomic int64_t spans;
+    struct mp_recorder *recorder;
+    uint8_t stream;
+    /* Written by drainers; a line of its own, so that draining one thread disturbs it once. */
+    _Alignas(CACHE_LINE) _Atomic uint64_t flushed;
+};
+
+struct mp_recorder {
+    pthread_mutex_t lock; /* guards file, error and the registration of threads */
+    struct spool_file file;
+    struct mp_error error; /* the first failure of any thread */
+    size_t buffer_bytes;
+    _Atomic int threads; /* grows after its entry is filled in */
+    struct mp_record_thread *thread[SPOOL_STREAMS];
+};
+
+const char *mp_phase_name(enum mp_phase phase) {
+    static const char *const names[MP_PHASES] = {
+        [MP_PHASE_ITERATION] = "iteration", [MP_PHASE_DATA] = "data",
+        [MP_PHASE_EMBED] = "embed",         [MP_PHASE_ATTENTION] = "attention",
+        [MP_PHASE_GATE] = "gate",           [MP_PHASE_PLAN] = "plan",
+        [MP_PHASE_FETCH] = "fetch",         [MP_PHASE_DISPATCH] = "dispatch",
+        [MP_PHASE_EXPERT] = "expert",       [MP_PHASE_COMBINE] = "combine",
+        [MP_PHASE_REDUCE] = "reduce",       [MP_PHASE_ALLREDUCE] = "allreduce",
+        [MP_PHASE_OPTIMIZER] = "optimizer", [MP_PHASE_MOVE] = "move",
+        [MP_PHASE_HEAD] = "head",           [MP_PHASE_WAIT] = "wait",
+        [MP_PHASE_VALIDATE] = "validate",   [MP_PHASE_CHECKPOINT] = "checkpoint",
+    };
+    return (unsigned)phase < MP_PHASES ? names[phase] : "?";
+}
+
+/* ---- buffers ---- */
+
+/* Appends what `thread` has buffered to the spool; the lock is held.  After a failed write the
+ * records are given up, so that the thread can go on within its buffer. */
+static void drain(struct mp_record_thread *thread) {
+    struct mp_recorder *recorder = thread->recorder;
+    uint64_t head = atomic_load_explicit(&thread->head, memory_order_acquire);
+    uint64_t flushed = atomic_load_explicit(&thread->flushed, memory_order_relaxed);
+    if (head == flushed)
+        return;
+    spool_file_append(&recorder->file, thread->buffer + (flushed - thread->base), head - flushed,
+                      &recorder->error);
+    atomic_store_explicit(&thread->flushed, head, memory_order_release);
+}
+
+static __attribute__((noinline, cold)) void drain_full(struct mp_record_thread *thread) {
+    pthread_mutex_lock(&thread->recorder->lock);
+    drain(thread);
+    pthread_mutex_unlock(&thread->recorder->lock);
+}
+
+/* Room for a record of `size` bytes, at most SPOOL_RECORD_LIMIT; publish() makes it visible. */
+static inline void *reserve(struct mp_record_thread *thread, size_t size) {
+    uint64_t head = atomic_load_explicit(&thread->head, memory_order_relaxed);
+    if (head - thread->base + size > thread->capacity)
+        drain_full(thread);
+    if (atomic_load_explicit(&thread->flushed, memory_order_acquire) == head)
+        thread->base = head;
+    return thread->buffer + (head - thread->base);
+}
+
+static inline void publish(struct mp_record_thread *thread, size_t size) {
+    uint64_t head = atomic_load_explicit(&thread->head, memory_order_relaxed);
+    atomic_store_explicit(&thread->head, head + size, memory_order_release);
+}
+
+static size_t round_up(size_t bytes, size_t unit) {
+    return (bytes + unit - 1) / unit * unit;
+}
+
+static size_t record_size(size_t payload) {
+    return round_up(sizeof(struct spool_head) + payload, SPOOL_UNIT);
+}
+
+/* Writes the head of a record and zeros its last unit; returns where its payload goes. */
+static uint8_t *begin_record(uint8_t *record, enum mp_spool_type type, size_t payload) {
+    size_t size = record_size(payload);
+    memset(record + size - SPOOL_UNIT, 0, SPOOL_UNIT);
+    *(struct spool_head *)(void *)record =
+        (struct spool_head){.type = (uint16_t)type, .size = (uint16_t)(size / SPOOL_UNIT)};
+    return record + sizeof(struct spool_head);
+}
+
+/* The same in a thread's buffer; publish() takes the same payload. */
+static uint8_t *begin(struct mp_record_thread *thread, enum mp_spool_type type, size_t payload) {
+    return begin_record(reserve(thread, record_size(payload)), type, payload);
+}
+
+/* Bytes of `text` to keep under a limit, without cutting a UTF-8 character in two. */
+static size_t cut_length(const char *text, size_t limit) {
+    size_t length = strnlen(text, limit + 1);
+    if (length <= limit)
+        return length;
+    length = limit;
+    while (length > 0 && ((unsigned char)text[length] & 0xC0) == 0x80)
+        length--;
+    return length;
+}
+
+/* Returns the place after the string's zero. */
+static uint8_t *put_string(uint8_t *at, const char *text, size_t length) {
+    memcpy(at, text, length);
+    at[length] = '\0';
+    return at + length + 1;
+}
+
+/* ---- creation, registration, end ---- */
+
+static int write_header(struct mp_recorder *recorder, const struct mp_recorder_config *config,
+                        struct mp_error *error) {
+    struct {
+        struct spool_head head;
+        struct spool_header_payload payload;
+    } record = {.payload = {.version = MP_SPOOL_VERSION,
+                            .rank = config->rank,
+                            .ranks = config->ranks,
+                            .node = config->node,
+                            .pid = (int32_t)getpid()}};
+    struct timespec realtime;
+    memcpy(record.payload.magic, SPOOL_MAGIC, sizeof record.payload.magic);
+    gethostname(record.payload.host, sizeof record.payload.host - 1);
+    clock_gettime(CLOCK_REALTIME, &realtime);
+    record.payload.realtime_ns = (int64_t)realtime.tv_sec * 1000000000 + realtime.tv_nsec;
+    record.payload.monotonic_ns = mp_clock_ns();
+    record.head.type = MP_SPOOL_HEADER;
+    record.head.size = sizeof record / SPOOL_UNIT;
+    return spool_file_append(&recorder->file, (uint8_t *)&record, sizeof record, error);
+}
+
+int mp_recorder_create(const struct mp_recorder_config *config, struct mp_recorder **recorder,
+                       struct mp_error *error) {
+    if (config->rank < 0 || config->rank >= config->ranks)
+        return mp_fail(error, MP_EINVAL, "%s: rank %d is outside 0 .. %d", config->path,
+                       config->rank, config->ranks - 1);
+    if (config->buffer_spans < 0)
+        return mp_fail(error, MP_EINVAL, "%s: a buffer of %d spans", config->path,
+                       config->buffer_spans);
+
+    struct mp_recorder *created = calloc(1, sizeof *created);
+    if (!created)
+        return mp_fail(error, MP_ENOMEM, "%s: no memory for the recorder", config->path);
+    int code = spool_file_create(&created->file, config->path, error);
+    if (code) {
+        free(created);
+        return code;
+    }
+    code = write_header(created, config, error);
+    if (code) { /* the file is ours and useless: a second attempt should not stumble over it */
+        unlink(config->path);
+        spool_file_close(&created->file, NULL);
+        free(created);
+        return code;
+    }
+    size_t spans = config->buffer_spans > 0 ? (size_t)config->buffer_spans : DEFAULT_BUFFER_SPANS;
+    size_t bytes = spans * sizeof(struct span_record);
+    if (bytes < SPOOL_RECORD_LIMIT)
+        bytes = SPOOL_RECORD_LIMIT;
+    created->buffer_bytes = round_up(bytes, CACHE_LINE);
+    pthread_mutex_init(&created->lock, NULL);
+    *recorder = created;
+    return MP_OK;
+}
+
+static void thread_destroy(struct mp_record_thread *thread) {
+    if (thread)
+        free(thread->buffer);
+    free(thread);
+}
+
+static struct mp_record_thread *thread_create(struct mp_recorder *recorder) {
+    struct mp_record_thread *thread = aligned_alloc(CACHE_LINE, sizeof *thread);
+    if (!thread)
+        return NULL;
+    *thread = (struct mp_record_thread){.capacity = recorder->buffer_bytes, .recorder = recorder};
+    thread->buffer = aligned_alloc(CACHE_LINE, thread->capacity);
+    if (!thread->buffer) {
+        thread_destroy(thread);
+        return NULL;
+    }
+    memset(thread->buffer, 0, thread->capacity); /* touches every page before the first span */
+    return thread;
+}
+
+/* Waits in the thread's own buffer, so that it comes before the thread's spans in the file. */
+static void record_stream(struct mp_record_thread *thread, const char *name) {
+    const struct spool_stream_payload fixed = {.stream = thread->stream};
+    size_t length = strlen(name);
+    size_t payload = sizeof fixed + length + 1;
+    uint8_t *at = begin(thread, MP_SPOOL_STREAM, payload);
+    memcpy(at, &fixed, sizeof fixed);
+    put_string(at + sizeof fixed, name, length);
+    publish(thread, record_size(payload));
+}
+
+int mp_recorder_thread(struct mp_recorder *recorder, const char *stream,
+                       struct mp_record_thread **thread, struct mp_error *error) {
+    if (!*stream || strlen(stream) > SPOOL_NAME_LIMIT)
+        return mp_fail(error, MP_EINVAL, "stream name \"%.60s\": 1 to %d bytes are needed", stream,
+                       SPOOL_NAME_LIMIT);
+    struct mp_record_thread *created = thread_create(recorder);
+    if (!created)
+        return mp_fail(error, MP_ENOMEM,
+                       "%s: no memory for the %zu bytes that stream \"%s\" buffers",
+                       recorder->file.path, recorder->buffer_bytes, stream);
+
+    pthread_mutex_lock(&recorder->lock);
+    int number = atomic_load_explicit(&recorder->threads, memory_order_relaxed);
+    if (number < SPOOL_STREAMS) {
+        created->stream = (uint8_t)number;
+        record_stream(created, stream);
+        recorder->thread[number] = created;
+        atomic_store_explicit(&recorder->threads, number + 1, memory_order_release);
+    }
+    pthread_mutex_unlock(&recorder->lock);
+
+    if (number >= SPOOL_STREAMS) {
+        thread_destroy(created);
+        return mp_fail(error, MP_ELIMIT, "%s: stream \"%s\" is one more than the %d a spool holds",
+                       recorder->file.path, stream, SPOOL_STREAMS);
+    }
+    *thread = created;
+    return MP_OK;
+}
+
+/* Drains all threads; the lock is held. */
+static int drain_all(struct mp_recorder *recorder, struct mp_error *error) {
+    int threads = atomic_load_explicit(&recorder->threads, memory_order_relaxed);
+    for (int i = 0; i < threads; i++)
+        drain(recorder->thread[i]);
+    if (recorder->error.code)
+        return mp_fail(error, recorder->error.code, "%s", recorder->error.text);
+    return MP_OK;
+}
+
+int mp_recorder_flush(struct mp_recorder *recorder, struct mp_error *error) {
+    pthread_mutex_lock(&recorder->lock);
+    int code = drain_all(recorder, error);
+    pthread_mutex_unlock(&recorder->lock);
+    return code;
+}
+
+static void write_end(struct mp_recorder *recorder, int status, const char *reason) {
+    const struct spool_end_payload fixed = {.status = status};
+    _Alignas(SPOOL_UNIT) uint8_t record[2048];
+    size_t length =
+        cut_length(reason, sizeof record - 2 * sizeof(struct spool_head) - sizeof fixed);
+    size_t payload = sizeof fixed + length + 1;
+    uint8_t *at = begin_record(record, MP_SPOOL_END, payload);
+    memcpy(at, &fixed, sizeof fixed);
+    put_string(at + sizeof fixed, reason, length);
+    spool_file_append(&recorder->file, record, record_size(payload), &recorder->error);
+}
+
+int mp_recorder_finish(struct mp_recorder **recorder, int status, const char *reason,
+                       struct mp_error *error) {
+    struct mp_recorder *finished = *recorder;
+    if (!finished)
+        return MP_OK;
+    *recorder = NULL;
+    drain_all(finished, NULL);
+    write_end(finished, status, reason ? reason : "");
+    spool_file_close(&finished->file, &finished->error);
+
+    int code = finished->error.code;
+    if (code)
+        mp_fail(error, code, "%s", finished->error.text);
+    for (int i = 0; i < finished->threads; i++)
+        thread_destroy(finished->thread[i]);
+    pthread_mutex_destroy(&finished->lock);
+    free(finished);
+    return code;
+}
+
+void mp_recorder_totals(const struct mp_recorder *recorder, int64_t *bytes, int64_t *spans) {
+    int threads = atomic_load_explicit(&recorder->threads, memory_order_acquire);
+    *bytes = atomic_load_explicit(&recorder->file.bytes, memory_order_relaxed);
+    *spans = 0;
+    for (int i = 0; i < threads; i++)
+        *spans += atomic_load_explicit(&recorder->thread[i]->spans, memory_order_relaxed);
+}
+
+/* ---- records ---- */
+
+void mp_record_span(struct mp_record_thread *thread, const struct mp_span *span) {
+    if (!thread)
+        return;
+    int64_t end_ns = span->end_ns ? span->end_ns : mp_clock_ns();
+    struct span_record *record = reserve(thread, sizeof *record);
+    record->head = (struct spool_head){.type = MP_SPOOL_SPAN, .size = sizeof *record / SPOOL_UNIT};
+    record->span = *span;
+    record->span.end_ns = end_ns;
+    record->span.stream = thread->stream & (SPOOL_STREAMS - 1);
+    publish(thread, sizeof *record);
+    int64_t spans = atomic_load_explicit(&thread->spans, memory_order_relaxed);
+    atomic_store_explicit(&thread->spans, spans + 1, memory_order_relaxed);
+}
+
+/* A load that no record can hold is a failure of the run's recording, told at the next flush. */
+static void refuse_load(struct mp_record_thread *thread, int layer, int experts) {
+    struct mp_recorder *recorder = thread->recorder;
+    pthread_mutex_lock(&recorder->lock);
+    mp_fail(&recorder->error, MP_ELIMIT,
+            "%s: the load of layer %d has %d experts, a record 0 .. %d", recorder->file.path, layer,
+            experts, SPOOL_EXPERTS);
+    pthread_mutex_unlock(&recorder->lock);
+}
+
+void mp_record_load(struct mp_record_thread *thread, int64_t iteration, int layer, int experts,
+                    const uint32_t routes[], const uint32_t dropped[]) {
+    if (!thread)
+        return;
+    if (experts < 0 || experts > SPOOL_EXPERTS) {
+        refuse_load(thread, layer, experts);
+        return;
+    }
+    const struct spool_load_payload fixed = {.iteration = iteration,
+                                             .layer = layer,
+                                             .experts = (uint32_t)experts,
+                                             .has_dropped = dropped != NULL};
+    size_t counts = (size_t)experts * sizeof *routes;
+    size_t payload = sizeof fixed + counts * (dropped ? 2 : 1);
+    uint8_t *at = begin(thread, MP_SPOOL_LOAD, payload);
+    memcpy(at, &fixed, sizeof fixed);
+    if (experts > 0)
+        memcpy(at + sizeof fixed, routes, counts);
+    if (experts > 0 && dropped)
+        memcpy(at + sizeof fixed + counts, dropped, counts);
+    publish(thread, record_size(payload));
+}
+
+void mp_record_number(struct mp_record_thread *thread, int64_t iteration, int layer,
+                      const char *name, double value) {
+    if (!thread)
+        return;
+    const struct spool_number_payload fixed = {
+        .iteration = iteration, .value = value, .layer = layer};
+    size_t length = cut_length(name, SPOOL_NAME_LIMIT);
+    size_t payload = sizeof fixed + length + 1;
+    uint8_t *at = begin(thread, MP_SPOOL_NUMBER, payload);
+    memcpy(at, &fixed, sizeof fixed);
+    put_string(at + sizeof fixed, name, length);
+    publish(thread, record_size(payload));
+}
+
+void mp_record_text(struct mp_record_thread *thread, const char *name, const char *value) {
+    if (!thread)
+        return;
+    size_t name_length = cut_length(name, SPOOL_NAME_LIMIT);
+    size_t value_length = cut_length(value, SPOOL_TEXT_LIMIT);
+    size_t payload = name_length + 1 + value_length + 1;
+    uint8_t *at = begin(thread, MP_SPOOL_TEXT, payload);
+    at = put_string(at, name, name_length);
+    put_string(at, value, value_length);
+    publish(thread, record_size(payload));
+}
+
+void mp_record_clock(struct mp_record_thread *thread, int64_t at_ns, int64_t offset_ns,
+                     int64_t error_ns) {
+    if (!thread)
+        return;
+    const struct spool_clock_payload fixed = {at_ns, offset_ns, error_ns};
+    memcpy(begin(thread, MP_SPOOL_CLOCK, sizeof fixed), &fixed, sizeof fixed);
+    publish(thread, record_size(sizeof fixed));
+}
