@@ -2,6 +2,7 @@
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -83,8 +84,9 @@ static void test_logits_give_the_stored_loss(void **state) {
 }
 
 /* Every parameter comes with a gradient and an updated value of the same size; no value is NaN,
- * and training has moved it. */
-static void check_parameter(const struct mp_golden *golden, const char *name, size_t count) {
+ * training has moved it, and its gradient is zero only if no token used it. */
+static void check_parameter(const struct mp_golden *golden, const char *name, size_t count,
+                            bool used) {
     char gradient_name[64], after_name[64];
     snprintf(gradient_name, sizeof(gradient_name), "gradient.%s", name);
     snprintf(after_name, sizeof(after_name), "after10.%s", name);
@@ -98,39 +100,53 @@ static void check_parameter(const struct mp_golden *golden, const char *name, si
         gradient_sum += fabs(gradient[i]);
         moved += fabs(after[i] - value[i]);
     }
-    assert_true(isfinite(gradient_sum) && gradient_sum > 0.0);
+    assert_true(isfinite(gradient_sum) && (gradient_sum > 0.0) == used);
     assert_true(isfinite(moved) && moved > 0.0);
 }
 
-static void test_every_parameter_is_there(void **state) {
-    (void)state;
+static bool is_chosen(const int32_t *choices, size_t count, int expert) {
+    for (size_t i = 0; i < count; i++)
+        if (choices[i] == expert)
+            return true;
+    return false;
+}
+
+static void check_layer(const struct mp_golden *golden, int layer, int choices_per_token) {
     static const struct {
         const char *name;
         size_t count;
-    } of_layer[] = {
+    } parameters[] = {
         {"ln1_gain", WIDTH},       {"ln1_bias", WIDTH}, {"qkv", 3 * WIDTH * WIDTH},
         {"ln2_gain", WIDTH},       {"ln2_bias", WIDTH}, {"out", WIDTH * WIDTH},
         {"gate", WIDTH * EXPERTS},
     };
+    char name[48];
+    for (size_t i = 0; i < sizeof(parameters) / sizeof(parameters[0]); i++) {
+        snprintf(name, sizeof(name), "layer.%d.%s", layer, parameters[i].name);
+        check_parameter(golden, name, parameters[i].count, true);
+    }
+    size_t routes = (size_t)TOKENS * choices_per_token;
+    const int32_t *choices = mp_golden_int32(golden, "choices", LAYERS * routes);
+    assert_non_null(choices);
+    for (int expert = 0; expert < EXPERTS; expert++) {
+        bool used = is_chosen(choices + layer * routes, routes, expert);
+        snprintf(name, sizeof(name), "layer.%d.expert.%d.w1", layer, expert);
+        check_parameter(golden, name, (size_t)WIDTH * EXPERT_WIDTH, used);
+        snprintf(name, sizeof(name), "layer.%d.expert.%d.w2", layer, expert);
+        check_parameter(golden, name, (size_t)EXPERT_WIDTH * WIDTH, used);
+    }
+}
+
+static void test_every_parameter_is_there(void **state) {
+    (void)state;
     for (int f = 0; f < FILE_COUNT; f++) {
         struct mp_golden *golden = open_file(files[f].path);
-        char name[48];
-        check_parameter(golden, "token_table", VOCABULARY * WIDTH);
-        check_parameter(golden, "position_table", SEQUENCE * WIDTH);
-        check_parameter(golden, "final_gain", WIDTH);
-        check_parameter(golden, "final_bias", WIDTH);
-        for (int layer = 0; layer < LAYERS; layer++) {
-            for (size_t i = 0; i < sizeof(of_layer) / sizeof(of_layer[0]); i++) {
-                snprintf(name, sizeof(name), "layer.%d.%s", layer, of_layer[i].name);
-                check_parameter(golden, name, of_layer[i].count);
-            }
-            for (int expert = 0; expert < EXPERTS; expert++) {
-                snprintf(name, sizeof(name), "layer.%d.expert.%d.w1", layer, expert);
-                check_parameter(golden, name, (size_t)WIDTH * EXPERT_WIDTH);
-                snprintf(name, sizeof(name), "layer.%d.expert.%d.w2", layer, expert);
-                check_parameter(golden, name, (size_t)EXPERT_WIDTH * WIDTH);
-            }
-        }
+        check_parameter(golden, "token_table", VOCABULARY * WIDTH, true);
+        check_parameter(golden, "position_table", SEQUENCE * WIDTH, true);
+        check_parameter(golden, "final_gain", WIDTH, true);
+        check_parameter(golden, "final_bias", WIDTH, true);
+        for (int layer = 0; layer < LAYERS; layer++)
+            check_layer(golden, layer, files[f].choices);
         mp_golden_close(golden);
     }
 }
