@@ -1,0 +1,92 @@
+/* moeperf-bench: the suite's own speed, one subcommand per benchmark. */
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "tests/bench/bench.h"
+#include "tests/bench/table.h"
+
+static const struct mp_bench *const benches[] = {
+    &mp_bench_record,
+};
+enum { BENCHES = sizeof benches / sizeof *benches };
+
+static void print_usage(FILE *out) {
+    fprintf(out, "usage: moeperf-bench BENCH [--json] [OPTION]...\n\n");
+    for (int i = 0; i < BENCHES; i++)
+        fprintf(out, "  %-10s %.*s\n", benches[i]->name, (int)strcspn(benches[i]->help, "\n"),
+                benches[i]->help);
+    fprintf(out,
+            "\n  --json     print the result as JSON instead of a table\n"
+            "  --help     this text, or after BENCH that benchmark's options\n\n"
+            "examples:\n"
+            "  moeperf-bench %s\n"
+            "  moeperf-bench %s --json\n",
+            benches[0]->name, benches[0]->name);
+}
+
+static const struct mp_bench *find_bench(const char *name) {
+    for (int i = 0; i < BENCHES; i++) {
+        if (strcmp(benches[i]->name, name) == 0)
+            return benches[i];
+    }
+    return NULL;
+}
+
+/* Takes `flag` out of the arguments; says whether it was there. */
+static bool take_flag(int *argc, char **argv, const char *flag) {
+    int kept = 1;
+    for (int i = 1; i < *argc; i++) {
+        if (strcmp(argv[i], flag) != 0)
+            argv[kept++] = argv[i];
+    }
+    bool found = kept < *argc;
+    *argc = kept;
+    argv[kept] = NULL;
+    return found;
+}
+
+static int run_bench(const struct mp_bench *bench, int argc, char **argv, bool as_json) {
+    struct mp_error error = {0};
+    json_t *result = json_object();
+    if (!result) {
+        fprintf(stderr, "moeperf-bench: no memory for the result\n");
+        return 1;
+    }
+    int code = bench->run(argc, argv, result, &error);
+    if (code) {
+        fprintf(stderr, "moeperf-bench: %s\n", error.text);
+    } else if (json_object_size(result) > 0 && as_json) {
+        json_dumpf(result, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(6));
+        printf("\n");
+    } else if (json_object_size(result) > 0) {
+        bench_table_print(stdout, bench->name, result);
+    }
+    json_decref(result);
+    if (!code && fflush(stdout) != 0) {
+        perror("moeperf-bench: standard output");
+        return 1;
+    }
+    return code == MP_OK ? 0 : code == MP_EINVAL ? 2 : 1;
+}
+
+int main(int argc, char **argv) {
+    bool as_json = take_flag(&argc, argv, "--json");
+    bool wants_help = take_flag(&argc, argv, "--help");
+    const struct mp_bench *bench = argc > 1 ? find_bench(argv[1]) : NULL;
+    if (bench && wants_help) {
+        printf("moeperf-bench %s: %s", bench->name, bench->help);
+        return 0;
+    }
+    if (wants_help) {
+        print_usage(stdout);
+        return 0;
+    }
+    if (!bench) {
+        if (argc > 1)
+            fprintf(stderr, "moeperf-bench: there is no benchmark \"%s\"\n", argv[1]);
+        print_usage(stderr);
+        return 2;
+    }
+    return run_bench(bench, argc - 1, argv + 1, as_json);
+}
