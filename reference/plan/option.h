@@ -39,8 +39,10 @@ struct mp_option {
 /* Size of the field that a type needs, for registration checks. */
 size_t mp_option_field_size(enum mp_option_type type);
 
+/* In all messages `owner` is a phrase for whose table it is: "system fastermoe", "the job". */
+
 /* Checks a table once: names unique and well-formed, fields inside options_size, help non-empty,
- * ranges and choices sane, every default parses.  `owner` is named in the message. */
+ * ranges and choices sane, every default parses.  A NULL table is an empty one. */
 int mp_options_check(const struct mp_option table[], size_t options_size, const char *owner,
                      struct mp_error *error);
 

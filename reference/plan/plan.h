@@ -81,8 +81,11 @@ struct mp_plan {
      * part[part_begin[s * experts + e]] .. part[part_begin[s * experts + e + 1] - 1], holders in
      * the order in which rows are handed out.  Routes that no part covers are dropped. */
     int64_t *part_begin; /* [ranks * experts + 1], owned */
-    struct mp_dispatch_part *part;
+    struct mp_dispatch_part *part; /* [part_capacity], owned; grows by doubling, never shrinks */
     int64_t part_capacity;
+    int64_t pair;         /* source * experts + expert that dispatch is being written for */
+    int32_t *holder_list; /* working memory of mp_plan_dispatch_nearest, owned */
+    int64_t holder_list_capacity;
 
     int64_t capacity; /* routes per expert above which routes are dropped; 0: no limit */
     enum mp_exchange_kind exchange;
@@ -136,7 +139,10 @@ static inline const struct mp_dispatch_part *mp_plan_parts(const struct mp_plan 
 void mp_plan_rank_routes(const struct mp_plan *plan, int64_t computed[], int64_t sent[],
                          int64_t received[]);
 
-/* Totals over the plan's fetch and reduce lists and, for facts kept with the run, per stage. */
+/* Totals of a plan, as kept with the run.  Bytes are those of the fetch and reduce lists by stage; with
+ * `rematerialise` the fetched bytes count a second time, under MP_STAGE_BACKWARD_PREFETCH.  Routes
+ * come from the dispatch; `load` says how many there were before drops and may be NULL (then
+ * routes_dropped is 0). */
 struct mp_plan_facts {
     int copies;              /* extra copies in `during` */
     int largest_rank_copies; /* the most extra copies on one rank */

@@ -61,6 +61,10 @@ struct mp_system {
     /* Required.  Owners before the first iteration, owner is [layers][experts]. */
     void (*initial_owners)(const void *self, int32_t owner[]);
 
+    /* Required if MP_SYSTEM_REPLICATES.  The most extra copies that one rank will hold of one layer,
+     * 0 .. experts: memory for them is allocated before the first iteration. */
+    int (*copies_limit)(const void *self);
+
     /* Required if MP_SYSTEM_PLANS_BEFORE_GATE.  Called per layer before its attention, after
      * mp_plan_begin: adds copies with stage MP_STAGE_BEFORE_GATE. */
     int (*before_gate)(void *self, struct mp_plan *plan, struct mp_error *error);

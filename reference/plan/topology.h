@@ -11,7 +11,7 @@ static inline int mp_topology_node(const struct mp_topology *topology, int rank)
     return rank / topology->ranks_per_node;
 }
 static inline int mp_topology_nodes(const struct mp_topology *topology) {
-    return (topology->ranks + topology->ranks_per_node - 1) / topology->ranks_per_node;
+    return (topology->ranks - 1) / topology->ranks_per_node + 1;
 }
 /* First rank of a node, and one past its last. */
 static inline int mp_topology_node_begin(const struct mp_topology *topology, int node) {

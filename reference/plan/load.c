@@ -1,0 +1,87 @@
+#include "reference/plan/load.h"
+
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+int mp_load_create(int ranks, int experts, struct mp_load *load, struct mp_error *error) {
+    *load = (struct mp_load){0};
+    if (ranks < 1 || experts < 1)
+        return mp_fail(error, MP_EINVAL,
+                       "a load needs at least one rank and one expert, not %d ranks and %d experts",
+                       ranks, experts);
+    load->count = calloc((size_t)ranks * (size_t)experts, sizeof *load->count);
+    if (!load->count)
+        return mp_fail(error, MP_ENOMEM, "no memory for the loads of %d ranks and %d experts",
+                       ranks, experts);
+    load->ranks = ranks;
+    load->experts = experts;
+    return MP_OK;
+}
+
+void mp_load_destroy(struct mp_load *load) {
+    if (!load)
+        return;
+    free(load->count);
+    *load = (struct mp_load){0};
+}
+
+void mp_load_expert_totals(const struct mp_load *load, int64_t total[]) {
+    memset(total, 0, (size_t)load->experts * sizeof *total);
+    for (int source = 0; source < load->ranks; source++) {
+        const uint32_t *row = load->count + (long)source * load->experts;
+        for (int expert = 0; expert < load->experts; expert++)
+            total[expert] += row[expert];
+    }
+}
+
+int64_t mp_load_total(const struct mp_load *load) {
+    long cells = (long)load->ranks * load->experts;
+    int64_t total = 0;
+    for (long cell = 0; cell < cells; cell++)
+        total += load->count[cell];
+    return total;
+}
+
+void mp_load_copy(struct mp_load *to, const struct mp_load *from) {
+    memcpy(to->count, from->count,
+           (size_t)from->ranks * (size_t)from->experts * sizeof *from->count);
+}
+
+/* `a` comes before `b`: more load, or the same and a lower id. */
+static bool hotter(const int64_t total[], int32_t a, int32_t b) {
+    return total[a] != total[b] ? total[a] > total[b] : a < b;
+}
+
+/* Restores the heap below `root`; the coldest of a heap is on its top. */
+static void sift_down(const int64_t total[], int32_t heap[], int root, int size) {
+    int32_t value = heap[root];
+    for (int child; (child = 2 * root + 1) < size; root = child) {
+        if (child + 1 < size && hotter(total, heap[child], heap[child + 1]))
+            child++;
+        if (!hotter(total, value, heap[child]))
+            break;
+        heap[root] = heap[child];
+    }
+    heap[root] = value;
+}
+
+void mp_load_hottest(const int64_t total[], int experts, int wanted, int32_t order[]) {
+    /* Heap sort, because qsort may allocate and planners run inside a step. */
+    for (int expert = 0; expert < wanted; expert++)
+        order[expert] = expert;
+    for (int root = wanted / 2 - 1; root >= 0; root--)
+        sift_down(total, order, root, wanted);
+    for (int expert = wanted; wanted > 0 && expert < experts; expert++) {
+        if (hotter(total, expert, order[0])) {
+            order[0] = expert;
+            sift_down(total, order, 0, wanted);
+        }
+    }
+    for (int size = wanted - 1; size > 0; size--) {
+        int32_t coldest = order[0];
+        order[0] = order[size];
+        order[size] = coldest;
+        sift_down(total, order, 0, size);
+    }
+}

@@ -1,0 +1,266 @@
+/* Option tables: checked once, set from text. */
+#include "reference/plan/option.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <limits.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "reference/plan/option_choice.h"
+
+enum { LONGEST_TABLE = 128 };
+
+size_t mp_option_field_size(enum mp_option_type type) {
+    switch (type) {
+    case MP_OPTION_INT:
+    case MP_OPTION_COUNT:
+    case MP_OPTION_CHOICE:
+        return sizeof(int);
+    case MP_OPTION_INT64:
+        return sizeof(int64_t);
+    case MP_OPTION_DOUBLE:
+        return sizeof(double);
+    case MP_OPTION_BOOL:
+        return sizeof(bool);
+    case MP_OPTION_TEXT:
+        return MP_TEXT_SIZE;
+    }
+    return 0;
+}
+
+const struct mp_option *mp_options_find(const struct mp_option table[], const char *name) {
+    for (const struct mp_option *option = table; option && option->name; option++)
+        if (strcmp(option->name, name) == 0)
+            return option;
+    return NULL;
+}
+
+/* What came of reading a value. */
+enum reading { READ, NOT_READABLE, OUTSIDE };
+
+static enum reading read_integer(const struct mp_option *option, const char *text, int64_t *value) {
+    char *end;
+    errno = 0;
+    long long number = strtoll(text, &end, 10);
+    if (end == text || *end || isspace((unsigned char)text[0]))
+        return NOT_READABLE;
+    double minimum = option->minimum;
+    if (option->type == MP_OPTION_COUNT && minimum < 0)
+        minimum = 0; /* below 0 says that "auto" is a word of this option */
+    if (errno == ERANGE || (double)number < minimum || (double)number > option->maximum)
+        return OUTSIDE;
+    *value = number;
+    return READ;
+}
+
+static enum reading read_double(const struct mp_option *option, const char *text, double *value) {
+    char *end;
+    double number = strtod(text, &end);
+    if (end == text || *end || isspace((unsigned char)text[0]) || isnan(number))
+        return NOT_READABLE;
+    if (isinf(number) || number < option->minimum || number > option->maximum)
+        return OUTSIDE;
+    *value = number;
+    return READ;
+}
+
+static enum reading read_bool(const char *text, bool *value) {
+    static const char *const word[] = {"no", "yes", "false", "true", "off", "on"};
+    for (int index = 0; index < 6; index++) {
+        if (strcmp(text, word[index]) == 0) {
+            *value = index % 2;
+            return READ;
+        }
+    }
+    return NOT_READABLE;
+}
+
+static enum reading read_count(const struct mp_option *option, const char *text, int *value) {
+    int64_t number;
+    if (strcmp(text, "all") == 0) {
+        *value = MP_ALL;
+        return READ;
+    }
+    if (strcmp(text, "auto") == 0 && option->minimum <= -1) {
+        *value = MP_AUTO;
+        return READ;
+    }
+    enum reading reading = read_integer(option, text, &number);
+    if (reading == READ)
+        *value = (int)number;
+    return reading;
+}
+
+static enum reading read_value(const struct mp_option *option, const char *text, void *field) {
+    int64_t number;
+    enum reading reading;
+
+    switch (option->type) {
+    case MP_OPTION_INT:
+        reading = read_integer(option, text, &number);
+        if (reading == READ)
+            *(int *)field = (int)number;
+        return reading;
+    case MP_OPTION_INT64:
+        return read_integer(option, text, field);
+    case MP_OPTION_DOUBLE:
+        return read_double(option, text, field);
+    case MP_OPTION_BOOL:
+        return read_bool(text, field);
+    case MP_OPTION_COUNT:
+        return read_count(option, text, field);
+    case MP_OPTION_CHOICE: {
+        int index = mp_choice_index(option->choices, text);
+        if (index < 0)
+            return NOT_READABLE;
+        *(int *)field = index;
+        return READ;
+    }
+    case MP_OPTION_TEXT:
+        if (strlen(text) >= MP_TEXT_SIZE)
+            return OUTSIDE;
+        memcpy(field, text, strlen(text) + 1);
+        return READ;
+    }
+    return NOT_READABLE;
+}
+
+/* The sentence for a value that `option` does not take; `place` is "suite.yaml:14: " or "". */
+static int fail_value(const struct mp_option *option, const char *text, enum reading reading,
+                      const char *place, struct mp_error *error) {
+    char right[256], nearest[MP_CHOICE_SIZE];
+
+    mp_options_describe(option, right, sizeof right);
+    if (option->type == MP_OPTION_TEXT)
+        return mp_fail(error, MP_EINVAL, "%s%s: %zu characters are too many, it takes %s", place,
+                       option->name, strlen(text), right);
+    if (reading == OUTSIDE) {
+        static const char number[] = "a number ";
+        const char *range = right;
+        if (strncmp(right, number, sizeof number - 1) == 0)
+            range += sizeof number - 1;
+        return mp_fail(error, MP_EINVAL, "%s%s: %.80s is outside %s", place, option->name, text,
+                       range);
+    }
+    if (option->type == MP_OPTION_CHOICE && mp_choice_nearest(option->choices, text, nearest))
+        return mp_fail(error, MP_EINVAL, "%s%s: \"%.80s\" is not %s; did you mean \"%s\"?", place,
+                       option->name, text, right, nearest);
+    return mp_fail(error, MP_EINVAL, "%s%s: \"%.80s\" is not %s", place, option->name, text, right);
+}
+
+static int fail_unknown(const struct mp_option table[], const char *owner, const char *name,
+                        const char *place, struct mp_error *error) {
+    const char *word[LONGEST_TABLE + 1];
+    int count = 0;
+
+    for (; table && table[count].name && count < LONGEST_TABLE; count++)
+        word[count] = table[count].name;
+    word[count] = NULL;
+    if (count == 0)
+        return mp_fail(error, MP_EINVAL, "%sunknown option \"%.80s\" for %s, which has no options",
+                       place, name, owner);
+    const char *nearest = mp_nearest_word(name, word);
+    if (!nearest)
+        return mp_fail(error, MP_EINVAL, "%sunknown option \"%.80s\" for %s", place, name, owner);
+    return mp_fail(error, MP_EINVAL, "%sunknown option \"%.80s\" for %s; did you mean \"%s\"?",
+                   place, name, owner, nearest);
+}
+
+int mp_options_set(const struct mp_option table[], void *options, const char *owner,
+                   const char *name, const char *text, const char *where, struct mp_error *error) {
+    const struct mp_option *option = mp_options_find(table, name);
+    char place[320] = "";
+
+    if (where)
+        snprintf(place, sizeof place, "%.300s: ", where);
+    if (!option)
+        return fail_unknown(table, owner, name, place, error);
+    enum reading reading = read_value(option, text, (char *)options + option->offset);
+    return reading == READ ? MP_OK : fail_value(option, text, reading, place, error);
+}
+
+int mp_options_set_defaults(const struct mp_option table[], void *options, struct mp_error *error) {
+    for (const struct mp_option *option = table; option && option->name; option++) {
+        void *field = (char *)options + option->offset;
+        memset(field, 0, mp_option_field_size(option->type));
+        if (!option->default_value)
+            continue;
+        enum reading reading = read_value(option, option->default_value, field);
+        if (reading != READ)
+            return fail_value(option, option->default_value, reading, "default of ", error);
+    }
+    return MP_OK;
+}
+
+static bool well_formed(const char *name) {
+    if (!islower((unsigned char)name[0]))
+        return false;
+    for (const char *letter = name; *letter; letter++) {
+        bool hyphen = *letter == '-';
+        if (!hyphen && !islower((unsigned char)*letter) && !isdigit((unsigned char)*letter))
+            return false;
+        if (hyphen && (letter[1] == '-' || !letter[1]))
+            return false;
+    }
+    return true;
+}
+
+/* What is wrong with a row by itself, or NULL. */
+static const char *row_fault(const struct mp_option *option, size_t options_size) {
+    size_t size = mp_option_field_size(option->type);
+    bool counts = option->type == MP_OPTION_INT || option->type == MP_OPTION_COUNT;
+
+    if (!well_formed(option->name))
+        return "the name is not lower-case words joined by hyphens";
+    if (size == 0)
+        return "the type is unknown";
+    if (option->offset > options_size || size > options_size - option->offset)
+        return "the field lies outside the options struct";
+    if (option->type != MP_OPTION_TEXT && option->offset % size)
+        return "the field is not aligned for its type";
+    if (!option->unit)
+        return "the unit is missing (\"\" for none)";
+    if (!option->help || !option->help[0])
+        return "the help is empty";
+    if (option->help[strlen(option->help) - 1] == '.')
+        return "the help ends with a full stop";
+    if (!(option->minimum <= option->maximum))
+        return "the minimum is above the maximum";
+    if (counts && (option->minimum < INT_MIN || option->maximum > INT_MAX))
+        return "the range is wider than the field";
+    if (option->type == MP_OPTION_COUNT && option->maximum < 0)
+        return "the range leaves no number";
+    if (option->type == MP_OPTION_CHOICE)
+        return mp_choice_fault(option->choices);
+    return option->choices ? "only a choice has choices" : NULL;
+}
+
+int mp_options_check(const struct mp_option table[], size_t options_size, const char *owner,
+                     struct mp_error *error) {
+    union {
+        int64_t integer;
+        double number;
+        char text[MP_TEXT_SIZE];
+    } value;
+
+    for (const struct mp_option *option = table; option && option->name; option++) {
+        const char *fault = row_fault(option, options_size);
+        if (!fault && mp_options_find(table, option->name) != option)
+            fault = "the name is there twice";
+        if (!fault && option - table >= LONGEST_TABLE)
+            fault = "the table has more than 128 rows";
+        if (fault)
+            return mp_fail(error, MP_EINVAL, "option \"%s\" of %s: %s", option->name, owner, fault);
+        if (!option->default_value)
+            continue;
+        enum reading reading = read_value(option, option->default_value, &value);
+        if (reading != READ) {
+            fail_value(option, option->default_value, reading, "default of ", error);
+            return mp_error_prefix(error, "options of %s", owner);
+        }
+    }
+    return MP_OK;
+}

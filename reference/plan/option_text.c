@@ -1,0 +1,94 @@
+/* Options as text: their values, and what they accept. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "reference/plan/option.h"
+#include "reference/plan/option_choice.h"
+
+/* The shortest form that is read back as the same number. */
+static void format_double(double value, char *buffer, size_t size) {
+    for (int digits = 15; digits <= 17; digits++) {
+        snprintf(buffer, size, "%.*g", digits, value);
+        if (strtod(buffer, NULL) == value)
+            return;
+    }
+}
+
+const char *mp_options_format(const struct mp_option *option, const void *options, char *buffer,
+                              size_t size) {
+    const void *field = (const char *)options + option->offset;
+    char word[MP_CHOICE_SIZE] = "";
+
+    switch (option->type) {
+    case MP_OPTION_INT64:
+        snprintf(buffer, size, "%lld", (long long)*(const int64_t *)field);
+        break;
+    case MP_OPTION_DOUBLE:
+        format_double(*(const double *)field, buffer, size);
+        break;
+    case MP_OPTION_BOOL:
+        snprintf(buffer, size, "%s", *(const bool *)field ? "yes" : "no");
+        break;
+    case MP_OPTION_CHOICE:
+        mp_choice_word(option->choices, *(const int *)field, word);
+        snprintf(buffer, size, "%s", word);
+        break;
+    case MP_OPTION_TEXT:
+        snprintf(buffer, size, "%s", (const char *)field);
+        break;
+    case MP_OPTION_INT:
+    case MP_OPTION_COUNT: {
+        int value = *(const int *)field;
+        if (option->type == MP_OPTION_COUNT && (value == MP_ALL || value == MP_AUTO))
+            snprintf(buffer, size, "%s", value == MP_ALL ? "all" : "auto");
+        else
+            snprintf(buffer, size, "%d", value);
+        break;
+    }
+    }
+    return buffer;
+}
+
+/* "one of flat, hierarchical" */
+static void describe_choice(const struct mp_option *option, char *buffer, size_t size) {
+    char word[MP_CHOICE_SIZE];
+    size_t length = (size_t)snprintf(buffer, size, "one of");
+
+    for (int index = 0; length < size && mp_choice_word(option->choices, index, word); index++)
+        length += (size_t)snprintf(buffer + length, size - length, "%s %s", index ? "," : "", word);
+}
+
+static void describe_number(const struct mp_option *option, char *buffer, size_t size) {
+    char minimum[32], maximum[32];
+    bool is_count = option->type == MP_OPTION_COUNT;
+    const char *unit = option->unit ? option->unit : "";
+
+    format_double(is_count && option->minimum < 0 ? 0 : option->minimum, minimum, sizeof minimum);
+    format_double(option->maximum, maximum, sizeof maximum);
+    snprintf(buffer, size, "a number %s .. %s%s%s%s", minimum, maximum, unit[0] ? " " : "", unit,
+             !is_count               ? ""
+             : option->minimum <= -1 ? ", all or auto"
+                                     : " or all");
+}
+
+const char *mp_options_describe(const struct mp_option *option, char *buffer, size_t size) {
+    switch (option->type) {
+    case MP_OPTION_BOOL:
+        snprintf(buffer, size, "yes or no");
+        break;
+    case MP_OPTION_CHOICE:
+        describe_choice(option, buffer, size);
+        break;
+    case MP_OPTION_TEXT:
+        snprintf(buffer, size, "a text of at most %d characters", MP_TEXT_SIZE - 1);
+        break;
+    case MP_OPTION_INT:
+    case MP_OPTION_INT64:
+    case MP_OPTION_DOUBLE:
+    case MP_OPTION_COUNT:
+        describe_number(option, buffer, size);
+        break;
+    }
+    return buffer;
+}

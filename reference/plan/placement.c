@@ -1,0 +1,78 @@
+#include "reference/plan/placement.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+int mp_placement_create(int ranks, int experts, struct mp_placement *placement,
+                        struct mp_error *error) {
+    int words = (ranks + 63) / 64;
+
+    *placement = (struct mp_placement){0};
+    if (ranks < 1 || experts < 1)
+        return mp_fail(
+            error, MP_EINVAL,
+            "a placement needs at least one rank and one expert, not %d ranks and %d experts",
+            ranks, experts);
+    placement->owner = malloc((size_t)experts * sizeof *placement->owner);
+    placement->holder = calloc((size_t)experts * (size_t)words, sizeof *placement->holder);
+    if (!placement->owner || !placement->holder) {
+        mp_placement_destroy(placement);
+        return mp_fail(error, MP_ENOMEM, "no memory for a placement of %d experts on %d ranks",
+                       experts, ranks);
+    }
+    placement->ranks = ranks;
+    placement->experts = experts;
+    placement->words = words;
+    for (int expert = 0; expert < experts; expert++) {
+        placement->owner[expert] = (int32_t)((int64_t)expert * ranks / experts);
+        mp_placement_add(placement, expert, placement->owner[expert]);
+    }
+    return MP_OK;
+}
+
+void mp_placement_destroy(struct mp_placement *placement) {
+    if (!placement)
+        return;
+    free(placement->owner);
+    free(placement->holder);
+    *placement = (struct mp_placement){0};
+}
+
+void mp_placement_set_owners(struct mp_placement *placement, const int32_t owner[]) {
+    memset(placement->holder, 0,
+           (size_t)placement->experts * (size_t)placement->words * sizeof *placement->holder);
+    for (int expert = 0; expert < placement->experts; expert++) {
+        placement->owner[expert] = owner[expert];
+        /* An owner that is no rank has no bit; mp_plan_check names it. */
+        if (owner[expert] >= 0 && owner[expert] < placement->ranks)
+            mp_placement_add(placement, expert, owner[expert]);
+    }
+}
+
+void mp_placement_copy(struct mp_placement *to, const struct mp_placement *from) {
+    memcpy(to->owner, from->owner, (size_t)from->experts * sizeof *from->owner);
+    memcpy(to->holder, from->holder,
+           (size_t)from->experts * (size_t)from->words * sizeof *from->holder);
+}
+
+int mp_placement_copies(const struct mp_placement *placement, int expert) {
+    const uint64_t *row = placement->holder + (long)expert * placement->words;
+    int copies = 0;
+    for (int word = 0; word < placement->words; word++)
+        copies += __builtin_popcountll(row[word]);
+    return copies;
+}
+
+int mp_placement_next(const struct mp_placement *placement, int expert, int rank) {
+    const uint64_t *row = placement->holder + (long)expert * placement->words;
+    int word = rank / 64;
+
+    if (rank >= placement->ranks)
+        return -1;
+    for (uint64_t bits = row[word] & (~UINT64_C(0) << (rank % 64));; bits = row[word]) {
+        if (bits)
+            return word * 64 + __builtin_ctzll(bits);
+        if (++word == placement->words)
+            return -1;
+    }
+}

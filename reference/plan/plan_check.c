@@ -1,0 +1,383 @@
+/* The law for plans.
+ *
+ * Every rule is looked at and the broken one that stands first in enum mp_plan_violation is
+ * reported, so that a mutation of one kind is named as that kind whatever follows from it.  A rule
+ * about a rank or expert that does not exist is skipped by all rules that would index with it. */
+#include "reference/plan/plan_check.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+const char *mp_plan_violation_name(enum mp_plan_violation violation) {
+    static const char *const name[MP_PLAN_VIOLATIONS] = {"legal",
+                                                         "shape",
+                                                         "owner-out-of-range",
+                                                         "owner-not-holder",
+                                                         "owner-changed",
+                                                         "holder-lost",
+                                                         "holder-out-of-range",
+                                                         "holder-unfed",
+                                                         "fetch-from-non-holder",
+                                                         "fetch-to-non-holder",
+                                                         "fetch-twice",
+                                                         "reduce-missing",
+                                                         "reduce-twice",
+                                                         "reduce-not-to-owner",
+                                                         "reduce-from-non-holder",
+                                                         "wrong-stage",
+                                                         "wrong-bytes",
+                                                         "wrong-layer",
+                                                         "route-to-non-holder",
+                                                         "route-twice",
+                                                         "route-lost",
+                                                         "drop-below-capacity",
+                                                         "over-capacity",
+                                                         "memory"};
+    return (unsigned)violation < MP_PLAN_VIOLATIONS ? name[violation] : "unknown";
+}
+
+struct check {
+    const struct mp_plan *plan;
+    const struct mp_load *load;
+    int ranks, experts, words;
+    struct mp_placement present; /* who has the expert by now: before, then what fetches bring */
+    struct mp_placement summed;  /* whose gradient is on its way to the owner */
+    int64_t *last_pair;          /* [ranks], 1 + the (source, expert) that last used the holder */
+    int64_t *kept;               /* [experts], routes dispatched */
+    int *extra;                  /* [ranks], extra copies */
+    enum mp_plan_violation violation;
+    char text[384];
+};
+
+/* Keeps the sentence if no violation that stands earlier in the enum is known. */
+__attribute__((format(printf, 3, 4))) static void report(struct check *check,
+                                                         enum mp_plan_violation violation,
+                                                         const char *format, ...) {
+    if (check->violation != MP_PLAN_LEGAL && check->violation <= violation)
+        return;
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(check->text, sizeof check->text, format, arguments);
+    va_end(arguments);
+    check->violation = violation;
+}
+
+static bool is_rank(const struct check *check, int rank) {
+    return rank >= 0 && rank < check->ranks;
+}
+
+static bool is_expert(const struct check *check, int expert) {
+    return expert >= 0 && expert < check->experts;
+}
+
+static bool holds(const struct check *check, const struct mp_placement *placement, int expert,
+                  int rank) {
+    return is_rank(check, rank) && mp_placement_holds(placement, expert, rank);
+}
+
+/* Sizes that everything below relies on. */
+static void check_shape(struct check *check) {
+    const struct mp_plan *plan = check->plan;
+    const struct mp_load *load = check->load;
+    int ranks = plan->topology.ranks, experts = plan->experts;
+
+    if (ranks < 1 || experts < 1 || plan->topology.ranks_per_node < 1 || plan->expert_bytes < 1)
+        report(check, MP_PLAN_SHAPE,
+               "%d ranks, %d per node, %d experts of %lld bytes: none may be below 1", ranks,
+               plan->topology.ranks_per_node, experts, (long long)plan->expert_bytes);
+    const struct mp_placement *placement[2] = {&plan->before, &plan->during};
+    for (int index = 0; index < 2; index++)
+        if (placement[index]->ranks != ranks || placement[index]->experts != experts)
+            report(check, MP_PLAN_SHAPE,
+                   "a placement of %d ranks and %d experts in a plan of %d and %d",
+                   placement[index]->ranks, placement[index]->experts, ranks, experts);
+    if (!load)
+        return;
+    if (load->ranks != ranks || load->experts != experts)
+        report(check, MP_PLAN_SHAPE, "a load of %d ranks and %d experts for a plan of %d and %d",
+               load->ranks, load->experts, ranks, experts);
+    int64_t pairs = (int64_t)ranks * experts;
+    if (plan->pair != 0 && plan->pair != pairs)
+        report(check, MP_PLAN_SHAPE, "dispatch written for %lld of %lld pairs of source and expert",
+               (long long)plan->pair, (long long)pairs);
+    if (check->violation != MP_PLAN_LEGAL)
+        return;
+    for (int64_t pair = 0; pair < pairs; pair++)
+        if (plan->part_begin[pair] < 0 || plan->part_begin[pair + 1] < plan->part_begin[pair] ||
+            plan->part_begin[pair + 1] > plan->part_capacity)
+            report(check, MP_PLAN_SHAPE, "parts %lld .. %lld of source %lld, expert %lld",
+                   (long long)plan->part_begin[pair], (long long)plan->part_begin[pair + 1],
+                   (long long)(pair / experts), (long long)(pair % experts));
+}
+
+static void check_owners(struct check *check) {
+    const struct mp_placement *before = &check->plan->before, *during = &check->plan->during;
+
+    for (int expert = 0; expert < check->experts; expert++) {
+        int owner = before->owner[expert], later = during->owner[expert];
+        if (!is_rank(check, owner) || !is_rank(check, later)) {
+            report(check, MP_PLAN_OWNER_OUT_OF_RANGE, "expert %d is owned by rank %d of %d", expert,
+                   is_rank(check, owner) ? later : owner, check->ranks);
+            continue;
+        }
+        if (!holds(check, before, expert, owner) || !holds(check, during, expert, later))
+            report(check, MP_PLAN_OWNER_NOT_HOLDER, "rank %d owns expert %d and does not hold it",
+                   holds(check, before, expert, owner) ? later : owner, expert);
+        if (owner != later)
+            report(check, MP_PLAN_OWNER_CHANGED,
+                   "expert %d is owned by rank %d before and by rank %d during the layer", expert,
+                   owner, later);
+    }
+}
+
+static void check_holders(struct check *check) {
+    const struct mp_placement *before = &check->plan->before, *during = &check->plan->during;
+    int spare = check->words * 64 - check->ranks;
+    uint64_t beyond = spare ? ~UINT64_C(0) << (64 - spare) : 0;
+
+    for (int expert = 0; expert < check->experts; expert++) {
+        long row = (long)expert * check->words;
+        for (int word = 0; word < check->words; word++) {
+            uint64_t lost = before->holder[row + word] & ~during->holder[row + word];
+            if (lost)
+                report(check, MP_PLAN_HOLDER_LOST,
+                       "rank %d holds expert %d before and not during the layer",
+                       word * 64 + __builtin_ctzll(lost), expert);
+        }
+        long last = row + check->words - 1;
+        uint64_t outside = (before->holder[last] | during->holder[last]) & beyond;
+        if (outside)
+            report(check, MP_PLAN_HOLDER_OUT_OF_RANGE, "expert %d is held by rank %d of %d", expert,
+                   (check->words - 1) * 64 + __builtin_ctzll(outside), check->ranks);
+    }
+}
+
+/* What holds for a transfer of either direction. */
+static void check_transfer(struct check *check, const struct mp_transfer *transfer,
+                           const char *kind) {
+    if (transfer->bytes != check->plan->expert_bytes)
+        report(check, MP_PLAN_WRONG_BYTES,
+               "the %s of expert %d from rank %d to %d takes %lld bytes, an expert has %lld", kind,
+               transfer->expert, transfer->from, transfer->to, (long long)transfer->bytes,
+               (long long)check->plan->expert_bytes);
+    if (transfer->layer != check->plan->layer || !is_expert(check, transfer->expert))
+        report(check, MP_PLAN_WRONG_LAYER,
+               "a %s of layer %d, expert %d in a plan of layer %d, %d experts", kind,
+               transfer->layer, transfer->expert, check->plan->layer, check->experts);
+}
+
+static void check_fetch(struct check *check, const struct mp_transfer *fetch) {
+    const struct mp_plan *plan = check->plan;
+
+    check_transfer(check, fetch, "fetch");
+    if (!is_expert(check, fetch->expert))
+        return;
+    if (!holds(check, &check->present, fetch->expert, fetch->from))
+        report(check, MP_PLAN_FETCH_FROM_NON_HOLDER,
+               "expert %d is fetched from rank %d, which does not have it, to rank %d",
+               fetch->expert, fetch->from, fetch->to);
+    if (!holds(check, &plan->during, fetch->expert, fetch->to))
+        report(check, MP_PLAN_FETCH_TO_NON_HOLDER,
+               "expert %d is fetched to rank %d, which is no holder of it", fetch->expert,
+               fetch->to);
+    if (!is_rank(check, fetch->to))
+        return;
+    if (mp_placement_holds(&check->present, fetch->expert, fetch->to))
+        report(check, MP_PLAN_FETCH_TWICE, "expert %d is fetched to rank %d, which has it already",
+               fetch->expert, fetch->to);
+    mp_placement_add(&check->present, fetch->expert, fetch->to);
+}
+
+/* In the order of time: what comes before the gate can feed what comes after it. */
+static void check_fetches(struct check *check) {
+    const struct mp_transfers *list = &check->plan->fetch;
+
+    for (int late = 0; late < 2; late++) {
+        for (int index = 0; index < list->count; index++) {
+            const struct mp_transfer *fetch = &list->item[index];
+            if ((fetch->stage != MP_STAGE_BEFORE_GATE) != late)
+                continue;
+            check_fetch(check, fetch);
+            if (late && fetch->stage != MP_STAGE_AFTER_GATE)
+                report(check, MP_PLAN_WRONG_STAGE, "expert %d is fetched to rank %d in stage %s",
+                       fetch->expert, fetch->to, mp_stage_name(fetch->stage));
+        }
+    }
+    for (int expert = 0; expert < check->experts; expert++)
+        for (int rank = mp_placement_next(&check->plan->during, expert, 0); is_rank(check, rank);
+             rank = mp_placement_next(&check->plan->during, expert, rank + 1))
+            if (!mp_placement_holds(&check->present, expert, rank))
+                report(check, MP_PLAN_HOLDER_UNFED,
+                       "rank %d is a holder of expert %d and no fetch brings it", rank, expert);
+}
+
+static void check_reduce(struct check *check, const struct mp_transfer *reduce) {
+    const struct mp_placement *during = &check->plan->during;
+
+    check_transfer(check, reduce, "reduce");
+    if (reduce->stage != MP_STAGE_BACKWARD_REDUCE)
+        report(check, MP_PLAN_WRONG_STAGE,
+               "the gradient of expert %d on rank %d is summed in stage %s", reduce->expert,
+               reduce->from, mp_stage_name(reduce->stage));
+    if (!is_expert(check, reduce->expert))
+        return;
+    int owner = during->owner[reduce->expert];
+    if (reduce->to != owner)
+        report(check, MP_PLAN_REDUCE_NOT_TO_OWNER,
+               "the gradient of expert %d goes from rank %d to rank %d and not to its owner %d",
+               reduce->expert, reduce->from, reduce->to, owner);
+    if (reduce->from == owner || !holds(check, during, reduce->expert, reduce->from)) {
+        report(check, MP_PLAN_REDUCE_FROM_NON_HOLDER,
+               "a gradient of expert %d comes from rank %d, which has no copy of it",
+               reduce->expert, reduce->from);
+        return;
+    }
+    if (mp_placement_holds(&check->summed, reduce->expert, reduce->from))
+        report(check, MP_PLAN_REDUCE_TWICE, "the gradient of expert %d on rank %d is summed twice",
+               reduce->expert, reduce->from);
+    mp_placement_add(&check->summed, reduce->expert, reduce->from);
+}
+
+static void check_reduces(struct check *check) {
+    const struct mp_placement *during = &check->plan->during;
+
+    for (int index = 0; index < check->plan->reduce.count; index++)
+        check_reduce(check, &check->plan->reduce.item[index]);
+    for (int expert = 0; expert < check->experts; expert++)
+        for (int rank = mp_placement_next(during, expert, 0); is_rank(check, rank);
+             rank = mp_placement_next(during, expert, rank + 1)) {
+            if (rank == during->owner[expert])
+                continue;
+            check->extra[rank]++;
+            if (!mp_placement_holds(&check->summed, expert, rank))
+                report(check, MP_PLAN_REDUCE_MISSING,
+                       "the gradient of expert %d on rank %d is not summed into its owner %d",
+                       expert, rank, during->owner[expert]);
+        }
+}
+
+static void check_pair(struct check *check, int source, int expert, bool drops) {
+    uint32_t wanted = mp_load_at(check->load, source, expert);
+    int64_t pair = (int64_t)source * check->experts + expert, dispatched = 0;
+    int count;
+    const struct mp_dispatch_part *part = mp_plan_parts(check->plan, source, expert, &count);
+
+    for (int index = 0; index < count; index++) {
+        int holder = part[index].holder;
+        dispatched += part[index].count;
+        if (!holds(check, &check->plan->during, expert, holder))
+            report(check, MP_PLAN_ROUTE_TO_NON_HOLDER,
+                   "%u routes of rank %d for expert %d go to rank %d, which does not hold it",
+                   part[index].count, source, expert, holder);
+        if (!is_rank(check, holder))
+            continue;
+        if (check->last_pair[holder] == pair + 1)
+            report(check, MP_PLAN_ROUTE_TWICE,
+                   "rank %d is named twice for the routes of rank %d to expert %d", holder, source,
+                   expert);
+        check->last_pair[holder] = pair + 1;
+    }
+    check->kept[expert] += dispatched;
+    if (dispatched > wanted)
+        report(check, MP_PLAN_ROUTE_TWICE,
+               "rank %d has %u routes for expert %d and %lld are dispatched", source, wanted,
+               expert, (long long)dispatched);
+    if (dispatched < wanted && !drops)
+        report(check, MP_PLAN_ROUTE_LOST,
+               "rank %d has %u routes for expert %d and only %lld are dispatched", source, wanted,
+               expert, (long long)dispatched);
+}
+
+static void check_dispatch(struct check *check, const struct mp_plan_law *law) {
+    int64_t capacity = check->plan->capacity;
+
+    for (int source = 0; source < check->ranks; source++)
+        for (int expert = 0; expert < check->experts; expert++)
+            check_pair(check, source, expert, law->drops_routes);
+    for (int expert = 0; expert < check->experts; expert++) {
+        int64_t wanted = 0, kept = check->kept[expert];
+        for (int source = 0; source < check->ranks; source++)
+            wanted += mp_load_at(check->load, source, expert);
+        if (law->drops_routes && kept < wanted && (capacity <= 0 || wanted <= capacity))
+            report(check, MP_PLAN_DROP_BELOW_CAPACITY,
+                   "expert %d keeps %lld of %lld routes at a capacity of %lld", expert,
+                   (long long)kept, (long long)wanted, (long long)capacity);
+        if (capacity > 0 && kept > capacity)
+            report(check, MP_PLAN_OVER_CAPACITY,
+                   "expert %d keeps %lld routes, its capacity is %lld", expert, (long long)kept,
+                   (long long)capacity);
+    }
+}
+
+static void check_memory(struct check *check, const struct mp_plan_law *law) {
+    for (int rank = 0; rank < check->ranks && law->extra_copies_limit >= 0; rank++)
+        if (check->extra[rank] > law->extra_copies_limit)
+            report(check, MP_PLAN_MEMORY, "rank %d takes %d extra copies, the limit is %d", rank,
+                   check->extra[rank], law->extra_copies_limit);
+}
+
+static int create_working(struct check *check, struct mp_error *error) {
+    const struct mp_plan *plan = check->plan;
+
+    check->ranks = plan->topology.ranks;
+    check->experts = plan->experts;
+    check->words = plan->before.words;
+    int code = mp_placement_create(check->ranks, check->experts, &check->present, error);
+    if (!code)
+        code = mp_placement_create(check->ranks, check->experts, &check->summed, error);
+    if (code)
+        return code;
+    check->last_pair = calloc((size_t)check->ranks, sizeof *check->last_pair);
+    check->kept = calloc((size_t)check->experts, sizeof *check->kept);
+    check->extra = calloc((size_t)check->ranks, sizeof *check->extra);
+    if (!check->last_pair || !check->kept || !check->extra)
+        return mp_fail(error, MP_ENOMEM, "no memory to check a plan of %d experts on %d ranks",
+                       check->experts, check->ranks);
+    mp_placement_copy(&check->present, &plan->before);
+    mp_placement_copy(&check->summed, &plan->before);
+    for (long word = 0; word < (long)check->experts * check->words; word++)
+        check->summed.holder[word] = 0;
+    return MP_OK;
+}
+
+static void destroy_working(struct check *check) {
+    mp_placement_destroy(&check->present);
+    mp_placement_destroy(&check->summed);
+    free(check->last_pair);
+    free(check->kept);
+    free(check->extra);
+}
+
+static int check_all(struct check *check, const struct mp_plan_law *law, struct mp_error *error) {
+    check_shape(check);
+    if (check->violation != MP_PLAN_LEGAL)
+        return MP_OK; /* nothing can be indexed safely */
+    int code = create_working(check, error);
+    if (!code) {
+        check_owners(check);
+        check_holders(check);
+        check_fetches(check);
+        check_reduces(check);
+        if (check->load)
+            check_dispatch(check, law);
+        check_memory(check, law);
+    }
+    destroy_working(check);
+    return code;
+}
+
+int mp_plan_check(const struct mp_plan *plan, const struct mp_load *load,
+                  const struct mp_plan_law *law, enum mp_plan_violation *violation,
+                  struct mp_error *error) {
+    struct check check = {.plan = plan, .load = load, .violation = MP_PLAN_LEGAL};
+
+    int code = check_all(&check, law, error);
+    if (violation)
+        *violation = check.violation;
+    if (code || check.violation == MP_PLAN_LEGAL)
+        return code;
+    return mp_fail(error, MP_EPLAN, "the plan of iteration %lld, layer %d is illegal (%s): %s",
+                   (long long)plan->iteration, plan->layer, mp_plan_violation_name(check.violation),
+                   check.text);
+}
