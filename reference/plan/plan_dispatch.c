@@ -77,36 +77,40 @@ struct holders {
     int32_t *list;
 };
 
-static int list_holders(struct mp_plan *plan, struct holders *holders, struct mp_error *error) {
-    const struct mp_placement *during = &plan->during;
-    int experts = plan->experts;
-    int64_t needed = 3 * (int64_t)experts + 1;
+static int reserve_holders(struct mp_plan *plan, struct mp_error *error) {
+    int64_t needed = 3 * (int64_t)plan->experts + 1;
 
-    for (int expert = 0; expert < experts; expert++)
-        needed += mp_placement_copies(during, expert);
-    if (needed > plan->holder_list_capacity) {
-        int64_t capacity = 2 * needed;
-        int32_t *memory = realloc(plan->holder_list, (size_t)capacity * sizeof *memory);
-        if (!memory)
-            return mp_fail(error, MP_ENOMEM, "no memory for lists of %lld holders",
-                           (long long)needed);
-        plan->holder_list = memory;
-        plan->holder_list_capacity = capacity;
-    }
-    holders->begin = plan->holder_list;
-    holders->node_begin = holders->begin + experts + 1;
-    holders->node_end = holders->node_begin + experts;
-    holders->list = holders->node_end + experts;
+    for (int expert = 0; expert < plan->experts; expert++)
+        needed += mp_placement_copies(&plan->during, expert);
+    if (needed <= plan->holder_list_capacity)
+        return MP_OK;
+    int64_t capacity = 2 * needed;
+    int32_t *memory = realloc(plan->holder_list, (size_t)capacity * sizeof *memory);
+    if (!memory)
+        return mp_fail(error, MP_ENOMEM, "no memory for lists of %lld holders", (long long)needed);
+    plan->holder_list = memory;
+    plan->holder_list_capacity = capacity;
+    return MP_OK;
+}
+
+static struct holders list_holders(struct mp_plan *plan) {
+    const struct mp_placement *during = &plan->during;
+    struct holders holders;
     int32_t end = 0;
-    for (int expert = 0; expert < experts; expert++) {
+
+    holders.begin = plan->holder_list;
+    holders.node_begin = holders.begin + plan->experts + 1;
+    holders.node_end = holders.node_begin + plan->experts;
+    holders.list = holders.node_end + plan->experts;
+    for (int expert = 0; expert < plan->experts; expert++) {
         const uint64_t *row = during->holder + (long)expert * during->words;
-        holders->begin[expert] = holders->node_begin[expert] = holders->node_end[expert] = end;
+        holders.begin[expert] = holders.node_begin[expert] = holders.node_end[expert] = end;
         for (int word = 0; word < during->words; word++)
             for (uint64_t bits = row[word]; bits; bits &= bits - 1)
-                holders->list[end++] = word * 64 + __builtin_ctzll(bits);
+                holders.list[end++] = word * 64 + __builtin_ctzll(bits);
     }
-    holders->begin[experts] = end;
-    return MP_OK;
+    holders.begin[plan->experts] = end;
+    return holders;
 }
 
 /* Moves every expert's window of candidates to the node that ends before rank `node_end`. */
@@ -169,12 +173,12 @@ static struct mp_dispatch_part *dispatch_source(struct mp_plan *plan, const stru
 int mp_plan_dispatch_nearest(struct mp_plan *plan, const struct mp_load *load,
                              struct mp_error *error) {
     const struct mp_topology *topology = &plan->topology;
-    struct holders holders;
     int64_t end = 0;
 
-    int code = list_holders(plan, &holders, error);
+    int code = reserve_holders(plan, error);
     if (code)
         return code;
+    struct holders holders = list_holders(plan);
     plan->part_begin[0] = 0;
     for (int node = 0; node < mp_topology_nodes(topology); node++) {
         int node_end = mp_topology_node_end(topology, node);
