@@ -30,9 +30,9 @@ enum mp_grouped_gemm {
 };
 
 struct mp_attention_shape {
-    int batch;     /* sequences, B */
-    int sequence;  /* tokens of each, S; N = B * S */
-    int heads;     /* H; D = H * head_width */
+    int batch;    /* sequences, B */
+    int sequence; /* tokens of each, S; N = B * S */
+    int heads;    /* H; D = H * head_width */
     int head_width;
 };
 
@@ -46,6 +46,7 @@ struct mp_adamw {
 struct mp_device_operations {
     const char *name; /* "cpu" */
     void (*destroy)(struct mp_device *device);
+    void (*describe)(const struct mp_device *device, char *text, size_t size);
 
     /* Memory: 64-byte aligned, not cleared.  NULL when there is none left. */
     void *(*allocate)(struct mp_device *device, size_t bytes);

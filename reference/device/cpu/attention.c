@@ -1,0 +1,221 @@
+/* Causal attention in blocks of query rows, after FlashAttention (Dao et al., NeurIPS 2022): the
+ * scores of one block are computed, used and forgotten; backward computes them again from the
+ * saved logsumexp.  A block only meets the keys up to its own end, so that about half of the
+ * square is never touched.  Unlike on a GPU a whole row of scores fits the cache, and therefore
+ * the softmax needs no rescaling.
+ *
+ * Sequences and heads are independent and are shared out among the threads.  Scratch of a thread:
+ * two blocks of scores, [QUERY_BLOCK][sequence] each, and a value per query. */
+#include "reference/device/cpu/cpu.h"
+#include "reference/device/cpu/vector.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { QUERY_BLOCK = MP_CPU_QUERY_BLOCK };
+
+/* One head of one sequence: where its rows start, and how far apart they are. */
+struct head {
+    struct mp_device *device;
+    int sequence, width;
+    int stride;     /* of q, k, v and their gradients: 3 * D */
+    int out_stride; /* of out and its gradient: D */
+    float scale;
+    const float *q, *k, *v, *dout;
+    float *out, *dq, *dk, *dv, *logsumexp;
+    float *scores, *dscores, *delta;
+};
+
+struct arguments {
+    struct mp_device *device;
+    struct mp_attention_shape shape;
+    const float *qkv, *out, *dout;
+    float *write_out, *dqkv, *logsumexp;
+};
+
+static struct head head_at(const struct arguments *a, size_t index, int thread) {
+    const struct mp_attention_shape *shape = &a->shape;
+    size_t sequence = (size_t)shape->sequence, heads = (size_t)shape->heads;
+    size_t width = (size_t)shape->head_width, model = heads * width;
+    size_t first_token = index / heads * sequence, column = index % heads * width;
+    size_t from = first_token * 3 * model + column, to = first_token * model + column;
+    float *scratch = mp_cpu_scratch(mp_cpu_of(a->device), thread);
+
+    struct head head = {
+        .device = a->device,
+        .sequence = shape->sequence,
+        .width = shape->head_width,
+        .stride = (int)(3 * model),
+        .out_stride = (int)model,
+        .scale = 1.0f / sqrtf((float)shape->head_width),
+        .q = a->qkv + from,
+        .k = a->qkv + from + model,
+        .v = a->qkv + from + 2 * model,
+        .logsumexp = a->logsumexp + index * sequence,
+        .scores = scratch,
+        .dscores = scratch + QUERY_BLOCK * sequence,
+        .delta = scratch + 2 * QUERY_BLOCK * sequence,
+    };
+    if (a->dqkv) {
+        head.out = (float *)a->out + to;
+        head.dout = a->dout + to;
+        head.dq = a->dqkv + from;
+        head.dk = head.dq + model;
+        head.dv = head.dk + model;
+    } else {
+        head.out = a->write_out + to;
+    }
+    return head;
+}
+
+static void multiply(const struct head *head, bool transpose_a, bool transpose_b, int m, int n,
+                     int k, float alpha, const float *a, int lda, const float *b, int ldb,
+                     float beta, float *c, int ldc) {
+    head->device->operations->gemm(head->device, NULL, transpose_a, transpose_b, m, n, k, alpha, a,
+                                   lda, b, ldb, beta, c, ldc);
+}
+
+/* Softmax of the first `count` scores; the rest of the row up to `width` becomes 0.  Returns the
+ * logsumexp. */
+static float softmax_row(size_t count, size_t width, float *restrict row) {
+    float largest = vector_largest(count, row), sum = 0;
+#pragma omp simd reduction(+ : sum)
+    for (size_t i = 0; i < count; i++) {
+        float exponential = vector_exp(row[i] - largest);
+        row[i] = exponential;
+        sum += exponential;
+    }
+    float inverse = 1.0f / sum;
+    for (size_t i = 0; i < count; i++)
+        row[i] *= inverse;
+    memset(row + count, 0, (width - count) * sizeof *row);
+    return largest + logf(sum);
+}
+
+static void forward_block(const struct head *head, int begin, int end) {
+    int rows = end - begin, width = head->width, stride = head->stride;
+    const float *q = head->q + (size_t)begin * (size_t)stride;
+    multiply(head, false, true, rows, end, width, head->scale, q, stride, head->k, stride, 0,
+             head->scores, end);
+    for (int row = 0; row < rows; row++)
+        head->logsumexp[begin + row] = softmax_row((size_t)(begin + row + 1), (size_t)end,
+                                                   head->scores + (size_t)row * (size_t)end);
+    multiply(head, false, false, rows, width, end, 1, head->scores, end, head->v, stride, 0,
+             head->out + (size_t)begin * (size_t)head->out_stride, head->out_stride);
+}
+
+static void forward_range(const void *argument, size_t first, size_t last, int thread) {
+    for (size_t index = first; index < last; index++) {
+        struct head head = head_at(argument, index, thread);
+        for (int begin = 0; begin < head.sequence; begin += QUERY_BLOCK) {
+            int end = begin + QUERY_BLOCK;
+            forward_block(&head, begin, end < head.sequence ? end : head.sequence);
+        }
+    }
+}
+
+/* delta[i] = dot(dout[i], out[i]) = sum over keys of probability * its gradient. */
+static void fill_delta(const struct head *head) {
+    for (int i = 0; i < head->sequence; i++) {
+        const float *restrict out = head->out + (size_t)i * (size_t)head->out_stride;
+        const float *restrict dout = head->dout + (size_t)i * (size_t)head->out_stride;
+        float sum = 0;
+#pragma omp simd reduction(+ : sum)
+        for (int d = 0; d < head->width; d++)
+            sum += out[d] * dout[d];
+        head->delta[i] = sum;
+    }
+}
+
+/* scores -> probabilities; gradient of probabilities -> gradient of the scaled product q k. */
+static void backward_row(size_t count, size_t width, float logsumexp, float delta, float scale,
+                         float *restrict score, float *restrict dscore) {
+#pragma omp simd
+    for (size_t i = 0; i < count; i++) {
+        float probability = vector_exp(score[i] - logsumexp);
+        score[i] = probability;
+        dscore[i] = probability * (dscore[i] - delta) * scale;
+    }
+    memset(score + count, 0, (width - count) * sizeof *score);
+    memset(dscore + count, 0, (width - count) * sizeof *dscore);
+}
+
+static void backward_block(const struct head *head, int begin, int end, float beta) {
+    int rows = end - begin, width = head->width, stride = head->stride;
+    const float *q = head->q + (size_t)begin * (size_t)stride;
+    const float *dout = head->dout + (size_t)begin * (size_t)head->out_stride;
+    multiply(head, false, true, rows, end, width, head->scale, q, stride, head->k, stride, 0,
+             head->scores, end);
+    multiply(head, false, true, rows, end, width, 1, dout, head->out_stride, head->v, stride, 0,
+             head->dscores, end);
+    for (int row = 0; row < rows; row++)
+        backward_row((size_t)(begin + row + 1), (size_t)end, head->logsumexp[begin + row],
+                     head->delta[begin + row], head->scale,
+                     head->scores + (size_t)row * (size_t)end,
+                     head->dscores + (size_t)row * (size_t)end);
+    multiply(head, true, false, end, width, rows, 1, head->scores, end, dout, head->out_stride,
+             beta, head->dv, stride);
+    multiply(head, true, false, end, width, rows, 1, head->dscores, end, q, stride, beta, head->dk,
+             stride);
+    multiply(head, false, false, rows, width, end, 1, head->dscores, end, head->k, stride, 0,
+             head->dq + (size_t)begin * (size_t)stride, stride);
+}
+
+/* From the last block to the first: the last meets every key and so overwrites all of dk and dv,
+ * to which the others add. */
+static void backward_range(const void *argument, size_t first, size_t last, int thread) {
+    for (size_t index = first; index < last; index++) {
+        struct head head = head_at(argument, index, thread);
+        fill_delta(&head);
+        int begin = (head.sequence - 1) / QUERY_BLOCK * QUERY_BLOCK;
+        backward_block(&head, begin, head.sequence, 0);
+        for (begin -= QUERY_BLOCK; begin >= 0; begin -= QUERY_BLOCK)
+            backward_block(&head, begin, begin + QUERY_BLOCK, 1);
+    }
+}
+
+static bool fits(struct mp_device *device, const struct mp_attention_shape *shape) {
+    const struct mp_cpu *cpu = mp_cpu_of(device);
+    if (mp_cpu_attention_floats(shape) <= cpu->scratch_floats)
+        return true;
+    mp_fail(&device->error, MP_ELIMIT,
+            "attention of sequence %d and head width %d: the device was created for %d and %d",
+            shape->sequence, shape->head_width, cpu->limits.attention.sequence,
+            cpu->limits.attention.head_width);
+    return false;
+}
+
+static void attention_forward(struct mp_device *device, mp_stream stream,
+                              const struct mp_attention_shape *shape, const float *qkv, float *out,
+                              float *logsumexp) {
+    (void)stream;
+    if (!fits(device, shape))
+        return;
+    struct arguments arguments = {
+        .device = device, .shape = *shape, .qkv = qkv, .write_out = out, .logsumexp = logsumexp};
+    mp_cpu_parallel(mp_cpu_of(device), (size_t)shape->batch * (size_t)shape->heads, 1,
+                    forward_range, &arguments);
+}
+
+static void attention_backward(struct mp_device *device, mp_stream stream,
+                               const struct mp_attention_shape *shape, const float *qkv,
+                               const float *out, const float *logsumexp, const float *dout,
+                               float *dqkv) {
+    (void)stream;
+    if (!fits(device, shape))
+        return;
+    struct arguments arguments = {.device = device,
+                                  .shape = *shape,
+                                  .qkv = qkv,
+                                  .out = out,
+                                  .dout = dout,
+                                  .dqkv = dqkv,
+                                  .logsumexp = (float *)logsumexp};
+    mp_cpu_parallel(mp_cpu_of(device), (size_t)shape->batch * (size_t)shape->heads, 1,
+                    backward_range, &arguments);
+}
+
+void MP_CPU_NAME(install_attention)(struct mp_device_operations *operations) {
+    operations->attention_forward = attention_forward;
+    operations->attention_backward = attention_backward;
+}

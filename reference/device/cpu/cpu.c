@@ -1,0 +1,85 @@
+/* Creating a cpu device: instruction set, table of operations, scratch memory. */
+#include "reference/device/cpu/cpu.h"
+
+#include <dnnl.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#define INSTALL(family, variant) MP_CPU_EXPAND(install_##family, variant)(operations);
+
+static const char *install_kernels(struct mp_device_operations *operations) {
+#ifdef MP_CPU_X86
+    __builtin_cpu_init();
+    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+        __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") &&
+        __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("bmi2")) {
+        MP_CPU_FAMILIES(INSTALL, avx512)
+        return "avx512";
+    }
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+        __builtin_cpu_supports("bmi") && __builtin_cpu_supports("bmi2")) {
+        MP_CPU_FAMILIES(INSTALL, avx2)
+        return "avx2";
+    }
+#endif
+    MP_CPU_FAMILIES(INSTALL, baseline)
+    return "baseline";
+}
+
+static void destroy(struct mp_device *device) {
+    struct mp_cpu *cpu = mp_cpu_of(device);
+    free(cpu->expert_state);
+    free(cpu->scratch);
+    free(cpu);
+}
+
+static void describe(const struct mp_device *device, char *text, size_t size) {
+    const struct mp_cpu *cpu = (const struct mp_cpu *)device;
+    const dnnl_version_t *version = dnnl_version();
+    snprintf(text, size, "oneDNN %d.%d.%d, %s", version->major, version->minor, version->patch,
+             cpu->instruction_set);
+}
+
+static int allocate_scratch(struct mp_cpu *cpu, struct mp_error *error) {
+    const struct mp_device_limits *limits = &cpu->limits;
+    size_t layer_norm = 2 * (size_t)limits->width;
+    size_t attention = mp_cpu_attention_floats(&limits->attention);
+    size_t floats = layer_norm > attention ? layer_norm : attention;
+
+    cpu->scratch_floats = (floats + 15) / 16 * 16;
+    size_t bytes = (size_t)cpu->threads * cpu->scratch_floats * sizeof(float);
+    cpu->scratch = mp_cpu_allocate(&cpu->device, bytes);
+    cpu->expert_state = calloc((size_t)limits->experts + 1, 2 * sizeof *cpu->expert_state);
+    if (!cpu->scratch || !cpu->expert_state)
+        return mp_fail(error, MP_ENOMEM, "cpu device: no memory for %zu bytes of scratch", bytes);
+    return MP_OK;
+}
+
+int mp_device_cpu_create(int threads, const struct mp_device_limits *limits,
+                         struct mp_device **device, struct mp_error *error) {
+    const struct mp_attention_shape *shape = &limits->attention;
+    if (threads < 1)
+        return mp_fail(error, MP_EINVAL, "cpu device: %d threads, at least 1 is needed", threads);
+    if (limits->experts < 0 || limits->width < 0 || shape->sequence < 0 || shape->head_width < 0)
+        return mp_fail(error, MP_EINVAL, "cpu device: a limit is negative");
+
+    struct mp_cpu *cpu = calloc(1, sizeof *cpu);
+    if (!cpu)
+        return mp_fail(error, MP_ENOMEM, "cpu device: no memory");
+    cpu->device.operations = &cpu->operations;
+    cpu->threads = threads;
+    cpu->limits = *limits;
+    cpu->operations.name = "cpu";
+    cpu->operations.destroy = destroy;
+    cpu->operations.describe = describe;
+    mp_cpu_install_memory(&cpu->operations);
+    cpu->instruction_set = install_kernels(&cpu->operations);
+
+    int code = allocate_scratch(cpu, error);
+    if (code) {
+        destroy(&cpu->device);
+        return code;
+    }
+    *device = &cpu->device;
+    return MP_OK;
+}

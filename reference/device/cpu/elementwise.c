@@ -1,0 +1,37 @@
+/* Sums of arrays. */
+#include "reference/device/cpu/cpu.h"
+
+enum { GRAIN = 16384 }; /* elements that are worth a thread */
+
+struct arguments {
+    const float *a;
+    const float *b;
+    float *out;
+};
+
+static void add_range(const void *argument, size_t begin, size_t end, int thread) {
+    const struct arguments *arguments = argument;
+    const float *a = arguments->a, *b = arguments->b;
+    float *out = arguments->out;
+    (void)thread;
+#pragma omp simd
+    for (size_t i = begin; i < end; i++)
+        out[i] = a[i] + b[i];
+}
+
+static void add(struct mp_device *device, mp_stream stream, size_t count, const float *a,
+                const float *b, float *out) {
+    (void)stream;
+    struct arguments arguments = {a, b, out};
+    mp_cpu_parallel(mp_cpu_of(device), count, GRAIN, add_range, &arguments);
+}
+
+static void accumulate(struct mp_device *device, mp_stream stream, size_t count, const float *from,
+                       float *to) {
+    add(device, stream, count, to, from, to);
+}
+
+void MP_CPU_NAME(install_elementwise)(struct mp_device_operations *operations) {
+    operations->add = add;
+    operations->accumulate = accumulate;
+}

@@ -1,0 +1,51 @@
+/* Softmax cross-entropy; the logits become their own gradient. */
+#include "reference/device/cpu/cpu.h"
+#include "reference/device/cpu/vector.h"
+
+#include <math.h>
+
+enum { GRAIN_ELEMENTS = 16384 };
+
+struct arguments {
+    size_t vocabulary;
+    float *logits;
+    const int32_t *target;
+    float scale;
+    float *loss;
+};
+
+static float loss_of_row(size_t vocabulary, float *restrict logits, size_t target, float scale) {
+    float target_logit = logits[target];
+    float largest = vector_largest(vocabulary, logits), sum = 0;
+#pragma omp simd reduction(+ : sum)
+    for (size_t i = 0; i < vocabulary; i++) {
+        float exponential = vector_exp(logits[i] - largest);
+        logits[i] = exponential;
+        sum += exponential;
+    }
+    float factor = scale / sum;
+    for (size_t i = 0; i < vocabulary; i++)
+        logits[i] *= factor;
+    logits[target] -= scale;
+    return (float)(log((double)sum) + ((double)largest - (double)target_logit));
+}
+
+static void cross_entropy_range(const void *argument, size_t begin, size_t end, int thread) {
+    const struct arguments *a = argument;
+    (void)thread;
+    for (size_t row = begin; row < end; row++)
+        a->loss[row] = loss_of_row(a->vocabulary, a->logits + row * a->vocabulary,
+                                   (size_t)a->target[row], a->scale);
+}
+
+static void cross_entropy(struct mp_device *device, mp_stream stream, int rows, int vocabulary,
+                          float *logits, const int32_t *target, float scale, float *loss) {
+    (void)stream;
+    struct arguments arguments = {(size_t)vocabulary, logits, target, scale, loss};
+    mp_cpu_parallel(mp_cpu_of(device), (size_t)rows, (size_t)(GRAIN_ELEMENTS / vocabulary + 1),
+                    cross_entropy_range, &arguments);
+}
+
+void MP_CPU_NAME(install_loss)(struct mp_device_operations *operations) {
+    operations->cross_entropy = cross_entropy;
+}

@@ -1,0 +1,105 @@
+/* Memory, streams and events.  Every operation has finished when it returns, so streams and
+ * events have nothing to order: they only exist. */
+#include "reference/device/cpu/cpu.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { ALIGNMENT = 64 };
+
+struct mp_stream {
+    struct mp_device *device;
+};
+
+struct mp_event {
+    struct mp_device *device;
+};
+
+void *mp_cpu_allocate(struct mp_device *device, size_t bytes) {
+    (void)device;
+    if (bytes > SIZE_MAX - ALIGNMENT)
+        return NULL;
+    size_t rounded = (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+    return aligned_alloc(ALIGNMENT, rounded ? rounded : ALIGNMENT);
+}
+
+void mp_cpu_release(struct mp_device *device, void *memory) {
+    (void)device;
+    free(memory);
+}
+
+static void copy(struct mp_device *device, mp_stream stream, void *to, const void *from,
+                 size_t bytes) {
+    (void)device;
+    (void)stream;
+    if (bytes)
+        memcpy(to, from, bytes);
+}
+
+static void zero(struct mp_device *device, mp_stream stream, void *memory, size_t bytes) {
+    (void)device;
+    (void)stream;
+    if (bytes)
+        memset(memory, 0, bytes);
+}
+
+static int stream_create(struct mp_device *device, mp_stream *stream, struct mp_error *error) {
+    struct mp_stream *created = malloc(sizeof *created);
+    if (!created)
+        return mp_fail(error, MP_ENOMEM, "no memory for a stream");
+    created->device = device;
+    *stream = created;
+    return MP_OK;
+}
+
+static void stream_destroy(struct mp_device *device, mp_stream stream) {
+    (void)device;
+    free(stream);
+}
+
+static void stream_synchronize(struct mp_device *device, mp_stream stream) {
+    (void)device;
+    (void)stream;
+}
+
+static int event_create(struct mp_device *device, mp_event *event, struct mp_error *error) {
+    struct mp_event *created = malloc(sizeof *created);
+    if (!created)
+        return mp_fail(error, MP_ENOMEM, "no memory for an event");
+    created->device = device;
+    *event = created;
+    return MP_OK;
+}
+
+static void event_destroy(struct mp_device *device, mp_event event) {
+    (void)device;
+    free(event);
+}
+
+static void event_record(struct mp_device *device, mp_event event, mp_stream stream) {
+    (void)device;
+    (void)event;
+    (void)stream;
+}
+
+static void stream_wait(struct mp_device *device, mp_stream stream, mp_event event) {
+    (void)device;
+    (void)stream;
+    (void)event;
+}
+
+void mp_cpu_install_memory(struct mp_device_operations *operations) {
+    operations->allocate = mp_cpu_allocate;
+    operations->release = mp_cpu_release;
+    operations->copy_to_host = copy;
+    operations->copy_from_host = copy;
+    operations->copy = copy;
+    operations->zero = zero;
+    operations->stream_create = stream_create;
+    operations->stream_destroy = stream_destroy;
+    operations->stream_synchronize = stream_synchronize;
+    operations->event_create = event_create;
+    operations->event_destroy = event_destroy;
+    operations->event_record = event_record;
+    operations->stream_wait = stream_wait;
+}
