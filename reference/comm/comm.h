@@ -74,8 +74,8 @@ int mp_all_reduce_start(struct mp_comm *comm, float *values, size_t count, mp_st
  * `list` copies an expert's chunk from its owner to a further rank.  Transfers of one expert form a
  * binary tree over (owner, destinations ascending); messages are cut into pieces so that a rank
  * forwards while it receives.
- *   chunk [experts]  host array: this rank's memory of each expert's chunk: the source on the owner,
- *                    the destination on a receiver, NULL elsewhere
+ *   chunk [experts]  host array: this rank's memory of each expert's chunk: the source on the
+ *                    owner, the destination on a receiver, NULL elsewhere
  *   bytes            of one chunk, the same for all
  * Copies are bit-equal to the owner's after wait.  Every rank passes the same list. */
 int mp_sparse_all_gather_start(struct mp_comm *comm, const struct mp_transfers *list,

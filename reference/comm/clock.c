@@ -1,0 +1,69 @@
+/* Clocks: rank 0 plays ping-pong with every other rank and keeps the tightest trip. */
+#include "reference/comm/transport.h"
+
+static int pass(struct mp_comm *comm, int64_t *memory, size_t bytes, int rank, int tag, bool send,
+                struct mp_error *error) {
+    struct mp_request *request = mp_transport_of(comm)->blocking;
+    const struct mp_note note = {.child = -1};
+    int code = mp_request_begin(comm, request, error);
+    if (code == MP_OK)
+        code = send ? mp_request_send(request, memory, bytes, rank, tag, note, error)
+                    : mp_request_receive(request, memory, bytes, rank, tag, note, error);
+    return code ? mp_request_started(request, code) : mp_request_wait(request, error);
+}
+
+/* With t0 sent here, t1 received there, t2 sent there, t3 received here: the other clock minus this
+ * one is ((t1 - t0) + (t2 - t3)) / 2, off by at most half of the round trip. */
+static int measure(struct mp_comm *comm, int rank, int trips, int tag, struct mp_error *error) {
+    int64_t best[2] = {0, INT64_MAX}; /* offset, error */
+    for (int trip = 0; trip < trips; trip++) {
+        int64_t there[2] = {0, 0};
+        int64_t sent = mp_transport_now();
+        int code = pass(comm, there, sizeof *there, rank, tag, true, error);
+        if (code == MP_OK)
+            code = pass(comm, there, sizeof there, rank, tag, false, error);
+        if (code)
+            return code;
+        int64_t received = mp_transport_now();
+        int64_t half = (received - sent - (there[1] - there[0]) + 1) / 2;
+        if (half < best[1]) {
+            best[0] = (there[0] - sent + there[1] - received) / 2;
+            best[1] = half;
+        }
+    }
+    return pass(comm, best, sizeof best, rank, tag, true, error);
+}
+
+static int answer(struct mp_comm *comm, int trips, int tag, int64_t best[2],
+                  struct mp_error *error) {
+    for (int trip = 0; trip < trips; trip++) {
+        int64_t here[2];
+        int code = pass(comm, here, sizeof *here, 0, tag, false, error);
+        if (code)
+            return code;
+        here[0] = mp_transport_now();
+        here[1] = mp_transport_now();
+        code = pass(comm, here, sizeof here, 0, tag, true, error);
+        if (code)
+            return code;
+    }
+    return pass(comm, best, 2 * sizeof *best, 0, tag, false, error);
+}
+
+int mp_comm_clock_offset(struct mp_comm *comm, int trips, int64_t *offset_ns, int64_t *error_ns,
+                         struct mp_error *error) {
+    int64_t best[2] = {0, 0};
+    if (trips < 1)
+        return mp_fail(error, MP_EINVAL, "rank %d: clocks measured by %d trips", comm->rank, trips);
+    int tag = 0, code = MP_OK;
+    if (comm->ranks > 1)
+        code = mp_transport_take_tags(mp_transport_of(comm), 1, &tag, error);
+    if (comm->rank == 0)
+        for (int rank = 1; code == MP_OK && rank < comm->ranks; rank++)
+            code = measure(comm, rank, trips, tag, error);
+    else if (code == MP_OK)
+        code = answer(comm, trips, tag, best, error);
+    *offset_ns = best[0];
+    *error_ns = best[1];
+    return code;
+}

@@ -1,0 +1,118 @@
+/* Dense collectives: the back end's own, waited for like everything else. */
+#include <string.h>
+
+#include "reference/comm/transport.h"
+
+void mp_comm_destroy(struct mp_comm *comm) {
+    if (comm)
+        comm->operations->destroy(comm);
+}
+
+void mp_comm_abort(struct mp_comm *comm, int status) {
+    comm->operations->abort(comm, status);
+}
+
+/* A request with one collective in its only slot. */
+static int started(struct mp_request *request, int code) {
+    if (code)
+        return mp_request_started(request, code);
+    request->note[0] = (struct mp_note){.child = -1};
+    request->active = 1;
+    return MP_OK;
+}
+
+int mp_comm_barrier(struct mp_comm *comm, struct mp_error *error) {
+    if (comm->ranks == 1)
+        return MP_OK;
+    struct mp_request *request = mp_transport_of(comm)->blocking;
+    int code = mp_request_begin(comm, request, error);
+    if (code == MP_OK)
+        code = started(request, comm->operations->barrier(comm, request->messages, 0, error));
+    return code ? code : mp_request_wait(request, error);
+}
+
+int mp_comm_broadcast(struct mp_comm *comm, void *memory, size_t bytes, int root,
+                      struct mp_error *error) {
+    if (root < 0 || root >= comm->ranks)
+        return mp_fail(error, MP_EINVAL, "rank %d: a broadcast from rank %d; ranks are 0 .. %d",
+                       comm->rank, root, comm->ranks - 1);
+    if (comm->ranks == 1)
+        return MP_OK;
+    struct mp_request *request = mp_transport_of(comm)->blocking;
+    int code = MP_OK;
+    for (size_t begin = 0; code == MP_OK && begin < bytes; begin += MP_MESSAGE_LIMIT) {
+        size_t part = bytes - begin < MP_MESSAGE_LIMIT ? bytes - begin : MP_MESSAGE_LIMIT;
+        code = mp_request_begin(comm, request, error);
+        if (code == MP_OK)
+            code = started(request,
+                           comm->operations->broadcast(comm, request->messages, 0,
+                                                       (char *)memory + begin, part, root, error));
+        if (code == MP_OK)
+            code = mp_request_wait(request, error);
+        if (code == MP_OK && comm->rank == root)
+            comm->sent_bytes += (int64_t)part;
+    }
+    return code;
+}
+
+static int reduce_doubles(struct mp_comm *comm, enum mp_reduction reduction, double *values,
+                          int count, struct mp_error *error) {
+    if (count < 0)
+        return mp_fail(error, MP_EINVAL, "rank %d: a reduction of %d values", comm->rank, count);
+    if (comm->ranks == 1 || count == 0)
+        return MP_OK;
+    struct mp_request *request = mp_transport_of(comm)->blocking;
+    int code = mp_request_begin(comm, request, error);
+    if (code == MP_OK)
+        code = started(request, comm->operations->all_reduce(comm, request->messages, 0, reduction,
+                                                             values, (size_t)count, error));
+    return code ? code : mp_request_wait(request, error);
+}
+
+int mp_comm_sum(struct mp_comm *comm, double *values, int count, struct mp_error *error) {
+    return reduce_doubles(comm, MP_REDUCTION_DOUBLE_SUM, values, count, error);
+}
+
+int mp_comm_maximum(struct mp_comm *comm, double *values, int count, struct mp_error *error) {
+    return reduce_doubles(comm, MP_REDUCTION_DOUBLE_MAXIMUM, values, count, error);
+}
+
+int mp_gather_counts_start(struct mp_comm *comm, const uint32_t *mine, int count, uint32_t *all,
+                           struct mp_request *request, struct mp_error *error) {
+    if (count < 0)
+        return mp_fail(error, MP_EINVAL, "rank %d: a gather of %d counts", comm->rank, count);
+    int code = mp_request_begin(comm, request, error);
+    if (code)
+        return code;
+    if (comm->ranks == 1)
+        memmove(all, mine, (size_t)count * sizeof *all);
+    if (comm->ranks == 1 || count == 0)
+        return mp_request_started(request, MP_OK);
+    comm->sent_bytes += (int64_t)count * (int64_t)sizeof *mine * (comm->ranks - 1);
+    return started(request, comm->operations->all_gather(comm, request->messages, 0, mine,
+                                                         (size_t)count * sizeof *mine, all, error));
+}
+
+int mp_all_reduce_start(struct mp_comm *comm, float *values, size_t count, mp_stream stream,
+                        struct mp_request *request, struct mp_error *error) {
+    int code = mp_request_begin(comm, request, error);
+    if (code)
+        return code;
+    if (comm->ranks == 1 || count == 0)
+        return mp_request_started(request, MP_OK);
+    comm->operations->settle(comm, stream);
+    /* What a ring sends; the library may choose another algorithm of the same volume. */
+    comm->sent_bytes +=
+        (int64_t)(2 * count * sizeof *values / (size_t)comm->ranks * (size_t)(comm->ranks - 1));
+    return started(request,
+                   comm->operations->all_reduce(comm, request->messages, 0, MP_REDUCTION_FLOAT_SUM,
+                                                values, count, error));
+}
+
+int mp_comm_describe(struct mp_comm *comm, char *text, size_t size, bool *ranks_share_cores,
+                     struct mp_error *error) {
+    (void)error; /* every rank learnt the answer when the comm was created */
+    comm->operations->describe(comm, text, size);
+    *ranks_share_cores = mp_transport_of(comm)->ranks_share_cores;
+    return MP_OK;
+}

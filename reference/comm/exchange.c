@@ -1,0 +1,60 @@
+/* Exchange of rows: exact all-to-all-v.
+ *
+ * Every rank begins with its successor, so that at no time all send to the same one. */
+#include <string.h>
+
+#include "reference/comm/transport.h"
+
+/* Rows before `rank`, in bytes. */
+static size_t offset_of(const int rows[], int rank, size_t row_bytes) {
+    size_t sum = 0;
+    for (int r = 0; r < rank; r++)
+        sum += (size_t)rows[r];
+    return sum * row_bytes;
+}
+
+static int check_rows(const struct mp_comm *comm, const int send_rows[], const int receive_rows[],
+                      struct mp_error *error) {
+    for (int r = 0; r < comm->ranks; r++)
+        if (send_rows[r] < 0 || receive_rows[r] < 0)
+            return mp_fail(error, MP_EINVAL,
+                           "rank %d: an exchange of %d rows to and %d rows from rank %d",
+                           comm->rank, send_rows[r], receive_rows[r], r);
+    if (send_rows[comm->rank] != receive_rows[comm->rank])
+        return mp_fail(error, MP_EINVAL, "rank %d: it sends itself %d rows and expects %d",
+                       comm->rank, send_rows[comm->rank], receive_rows[comm->rank]);
+    return MP_OK;
+}
+
+int mp_exchange_start(struct mp_comm *comm, const int *send_rows, const int *receive_rows,
+                      size_t row_bytes, const void *send, void *receive, mp_stream stream,
+                      struct mp_request *request, struct mp_error *error) {
+    const int rank = comm->rank, ranks = comm->ranks;
+    const struct mp_note note = {.child = -1};
+    int tag = 0;
+    int code = check_rows(comm, send_rows, receive_rows, error);
+    if (code == MP_OK)
+        code = mp_request_begin(comm, request, error);
+    if (code)
+        return code;
+    if (ranks > 1) {
+        code = mp_transport_take_tags(mp_transport_of(comm), 1, &tag, error);
+        comm->operations->settle(comm, stream);
+    }
+    for (int i = 1; code == MP_OK && i < ranks; i++) {
+        int source = (rank + ranks - i) % ranks;
+        code = mp_request_receive(
+            request, (char *)receive + offset_of(receive_rows, source, row_bytes),
+            (size_t)receive_rows[source] * row_bytes, source, tag, note, error);
+    }
+    for (int i = 1; code == MP_OK && i < ranks; i++) {
+        int to = (rank + i) % ranks;
+        code = mp_request_send(request, (const char *)send + offset_of(send_rows, to, row_bytes),
+                               (size_t)send_rows[to] * row_bytes, to, tag, note, error);
+    }
+    if (code == MP_OK && send_rows[rank])
+        memcpy((char *)receive + offset_of(receive_rows, rank, row_bytes),
+               (const char *)send + offset_of(send_rows, rank, row_bytes),
+               (size_t)send_rows[rank] * row_bytes);
+    return mp_request_started(request, code);
+}

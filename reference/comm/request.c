@@ -1,0 +1,261 @@
+/* Requests: slots for messages, moving them on, waiting for them. */
+#include <sched.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "reference/comm/transport.h"
+
+/* Fruitless polls before a waiting rank gives up its core when it has one for itself: about 20 us,
+ * longer than a small message takes. */
+enum { POLLS_BEFORE_YIELD = 128 };
+
+int64_t mp_transport_now(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+int mp_transport_open(struct mp_transport *transport, struct mp_error *error) {
+    return mp_request_create(&transport->comm, 0, 0, &transport->blocking, error);
+}
+
+void mp_transport_close(struct mp_transport *transport) {
+    mp_request_destroy(transport->blocking);
+    transport->blocking = NULL;
+}
+
+int mp_transport_take_tags(struct mp_transport *transport, int count, int *first,
+                           struct mp_error *error) {
+    if (count > transport->tag_limit / 4)
+        return mp_fail(error, MP_ELIMIT,
+                       "rank %d: one operation of %d trees needs more message tags than a quarter "
+                       "of the %d there are",
+                       transport->comm.rank, count, transport->tag_limit);
+    if (count > transport->tag_limit - transport->next_tag)
+        transport->next_tag = 0;
+    *first = transport->next_tag;
+    transport->next_tag += count;
+    return MP_OK;
+}
+
+static int create_flow(struct mp_flow *flow, int transfers, size_t chunk_bytes) {
+    flow->limit = transfers;
+    flow->chunk_limit = chunk_bytes;
+    if (!transfers)
+        return MP_OK;
+    flow->buffer_bytes =
+        chunk_bytes < MP_REDUCE_PIECE ? (chunk_bytes + 63) / 64 * 64 : (size_t)MP_REDUCE_PIECE;
+    flow->key = calloc((size_t)transfers, sizeof *flow->key);
+    flow->node = calloc((size_t)transfers, sizeof *flow->node);
+    flow->buffer = aligned_alloc(4096, (MP_RING * flow->buffer_bytes + 4095) / 4096 * 4096 + 4096);
+    return flow->key && flow->node && flow->buffer ? MP_OK : MP_ENOMEM;
+}
+
+int mp_request_create(struct mp_comm *comm, int transfers, size_t chunk_bytes,
+                      struct mp_request **out, struct mp_error *error) {
+    if (transfers < 0 || transfers > 1 << 24)
+        return mp_fail(error, MP_EINVAL,
+                       "rank %d: a request for %d transfers; 0 .. %d are possible", comm->rank,
+                       transfers, 1 << 24);
+    struct mp_request *request = calloc(1, sizeof *request);
+    if (!request)
+        return mp_fail(error, MP_ENOMEM, "rank %d: no memory for a request", comm->rank);
+    request->transport = mp_transport_of(comm);
+    /* An exchange has at most two messages per other rank; every transfer is at most one edge of
+     * this rank with MP_WINDOW pieces on it, or MP_RING arrivals in all. */
+    int64_t capacity = (int64_t)transfers * MP_WINDOW + (transfers ? MP_RING : 0);
+    if (capacity < 2 * comm->ranks)
+        capacity = 2 * comm->ranks;
+    request->capacity = (int)capacity;
+    int code = create_flow(&request->flow, comm->ranks > 1 ? transfers : 0, chunk_bytes);
+    if (code == MP_OK && comm->ranks > 1) {
+        request->finished = calloc((size_t)capacity, sizeof *request->finished);
+        request->note = calloc((size_t)capacity, sizeof *request->note);
+        request->done = calloc((size_t)capacity, sizeof *request->done);
+        if (!request->finished || !request->note || !request->done)
+            code = MP_ENOMEM;
+        else
+            code = comm->operations->messages_create(comm, request->capacity, &request->messages,
+                                                     error);
+    }
+    if (code) {
+        mp_request_destroy(request);
+        return mp_fail(error, code, "rank %d: no memory for a request of %d transfers", comm->rank,
+                       transfers);
+    }
+    *out = request;
+    return MP_OK;
+}
+
+static void leave_flight(struct mp_request *request) {
+    struct mp_request **link = &request->transport->in_flight;
+    while (*link && *link != request)
+        link = &(*link)->next;
+    if (*link)
+        *link = request->next;
+    request->next = NULL;
+    request->in_flight = false;
+}
+
+void mp_request_destroy(struct mp_request *request) {
+    if (!request)
+        return;
+    leave_flight(request);
+    if (request->messages)
+        request->transport->comm.operations->messages_destroy(request->messages);
+    free(request->flow.key);
+    free(request->flow.node);
+    free(request->flow.buffer);
+    free(request->finished);
+    free(request->note);
+    free(request->done);
+    free(request);
+}
+
+int mp_request_begin(struct mp_comm *comm, struct mp_request *request, struct mp_error *error) {
+    if (&request->transport->comm != comm)
+        return mp_fail(error, MP_EINVAL, "rank %d: the request belongs to another comm",
+                       comm->rank);
+    if (request->in_flight)
+        return mp_fail(error, MP_EINVAL,
+                       "rank %d: the request still carries an operation; wait for it first",
+                       comm->rank);
+    struct mp_request **link = &request->transport->in_flight;
+    while (*link)
+        link = &(*link)->next;
+    *link = request;
+    request->in_flight = true;
+    request->active = 0;
+    request->follow = NULL;
+    return MP_OK;
+}
+
+int mp_request_started(struct mp_request *request, int code) {
+    if (request->active == 0)
+        leave_flight(request);
+    return code;
+}
+
+static int check_message(const struct mp_request *request, size_t bytes, int rank,
+                         struct mp_error *error) {
+    const struct mp_comm *comm = &request->transport->comm;
+    if (bytes > MP_MESSAGE_LIMIT)
+        return mp_fail(error, MP_ELIMIT,
+                       "rank %d: a message of %zu bytes between it and rank %d; at most %d are "
+                       "possible",
+                       comm->rank, bytes, rank, MP_MESSAGE_LIMIT);
+    if (request->active == request->capacity)
+        return mp_fail(error, MP_ELIMIT,
+                       "rank %d: the request has room for %d messages at a time and needs more",
+                       comm->rank, request->capacity);
+    return MP_OK;
+}
+
+int mp_request_send(struct mp_request *request, const void *memory, size_t bytes, int rank, int tag,
+                    struct mp_note note, struct mp_error *error) {
+    if (!bytes)
+        return MP_OK;
+    struct mp_comm *comm = &request->transport->comm;
+    int code = check_message(request, bytes, rank, error);
+    if (code == MP_OK)
+        code = comm->operations->send(comm, request->messages, request->active, memory, bytes, rank,
+                                      tag, error);
+    if (code)
+        return code;
+    request->note[request->active++] = note;
+    comm->sent_bytes += (int64_t)bytes;
+    return MP_OK;
+}
+
+int mp_request_receive(struct mp_request *request, void *memory, size_t bytes, int rank, int tag,
+                       struct mp_note note, struct mp_error *error) {
+    if (!bytes)
+        return MP_OK;
+    struct mp_comm *comm = &request->transport->comm;
+    int code = check_message(request, bytes, rank, error);
+    if (code == MP_OK)
+        code = comm->operations->receive(comm, request->messages, request->active, memory, bytes,
+                                         rank, tag, error);
+    if (code)
+        return code;
+    request->note[request->active++] = note;
+    return MP_OK;
+}
+
+/* Takes the finished messages out of the slots, keeping the others in their order, so that every
+ * test looks at live slots only.  Returns how many notes are in `done`. */
+static int take_finished(struct mp_request *request, int count) {
+    const struct mp_comm_operations *operations = request->transport->comm.operations;
+    int kept = 0, taken = 0;
+    for (int i = 0; i < count; i++)
+        request->note[request->finished[i]].finished = true;
+    for (int slot = 0; slot < request->active; slot++) {
+        if (request->note[slot].finished) {
+            request->done[taken++] = request->note[slot];
+            continue;
+        }
+        if (kept != slot) {
+            request->note[kept] = request->note[slot];
+            operations->messages_move(request->messages, slot, kept);
+        }
+        kept++;
+    }
+    request->active = kept;
+    return taken;
+}
+
+/* Moves one request on until nothing more has come to its end. */
+static int advance(struct mp_request *request, bool *moved, struct mp_error *error) {
+    struct mp_comm *comm = &request->transport->comm;
+    while (request->active) {
+        int count = 0;
+        int code = comm->operations->messages_test(comm, request->messages, request->active,
+                                                   request->finished, &count, error);
+        if (code || !count)
+            return code;
+        *moved = true;
+        count = take_finished(request, count);
+        for (int i = 0; request->follow && i < count; i++) {
+            code = request->follow(request, &request->done[i], error);
+            if (code)
+                return code;
+        }
+    }
+    leave_flight(request);
+    return MP_OK;
+}
+
+static int advance_all(struct mp_transport *transport, bool *moved, struct mp_error *error) {
+    struct mp_request *next;
+    for (struct mp_request *request = transport->in_flight; request; request = next) {
+        next = request->next;
+        int code = advance(request, moved, error);
+        if (code)
+            return code;
+    }
+    return MP_OK;
+}
+
+int mp_comm_progress(struct mp_comm *comm, struct mp_error *error) {
+    bool moved = false;
+    return advance_all(mp_transport_of(comm), &moved, error);
+}
+
+int mp_request_wait(struct mp_request *request, struct mp_error *error) {
+    if (!request->in_flight)
+        return MP_OK;
+    struct mp_transport *transport = request->transport;
+    int64_t start = mp_transport_now();
+    int code = MP_OK, idle = 0;
+    for (;;) {
+        bool moved = false;
+        code = advance_all(transport, &moved, error);
+        if (code || !request->in_flight)
+            break;
+        idle = moved ? 0 : idle + 1;
+        if (idle && (transport->ranks_share_cores || idle > POLLS_BEFORE_YIELD))
+            sched_yield();
+    }
+    transport->comm.waited_ns += mp_transport_now() - start;
+    return code;
+}

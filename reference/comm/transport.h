@@ -1,0 +1,176 @@
+/* What a back end gives, and what the operations of comm.h are written on.  Private to
+ * reference/comm.
+ *
+ * A back end knows messages between two ranks and a few dense collectives, all started in a slot
+ * of a message array and found finished by a test.  Trees, pieces, windows, tags and waiting are
+ * written once above it (request.c, tree.c, sparse.c, exchange.c, clock.c).  With one rank nothing
+ * below `abort` is ever called, so that `self` leaves it out. */
+#ifndef MOEPERF_REFERENCE_COMM_TRANSPORT_H
+#define MOEPERF_REFERENCE_COMM_TRANSPORT_H
+
+#include "reference/comm/comm.h"
+
+struct mp_messages; /* a back end's array of operations in flight */
+
+enum mp_reduction { MP_REDUCTION_FLOAT_SUM, MP_REDUCTION_DOUBLE_SUM, MP_REDUCTION_DOUBLE_MAXIMUM };
+
+struct mp_comm_operations {
+    const char *name; /* "mpi" */
+    void (*destroy)(struct mp_comm *comm);
+    void (*abort)(struct mp_comm *comm, int status);
+    /* "Open MPI 4.1.4, host node7" */
+    void (*describe)(struct mp_comm *comm, char *text, size_t size);
+
+    /* Slots 0 .. capacity - 1.  Destroying with operations in flight is only for leaving after a
+     * failure: they are given up. */
+    int (*messages_create)(struct mp_comm *comm, int capacity, struct mp_messages **messages,
+                           struct mp_error *error);
+    void (*messages_destroy)(struct mp_messages *messages);
+    /* Slot `to` takes over what `from` holds. */
+    void (*messages_move)(struct mp_messages *messages, int from, int to);
+    /* Never blocks.  finished[] lists those of the slots 0 .. active - 1 that have come to their
+     * end since the last test.  All of them hold an operation. */
+    int (*messages_test)(struct mp_comm *comm, struct mp_messages *messages, int active,
+                         int finished[], int *count, struct mp_error *error);
+
+    /* Messages from one rank with one tag arrive in the order in which they were sent.  `bytes` is
+     * 1 .. MP_MESSAGE_LIMIT, the same on both sides. */
+    int (*send)(struct mp_comm *comm, struct mp_messages *messages, int slot, const void *memory,
+                size_t bytes, int rank, int tag, struct mp_error *error);
+    int (*receive)(struct mp_comm *comm, struct mp_messages *messages, int slot, void *memory,
+                   size_t bytes, int rank, int tag, struct mp_error *error);
+
+    /* Dense collectives, in place but for all_gather; started by all ranks in the same order. */
+    int (*barrier)(struct mp_comm *comm, struct mp_messages *messages, int slot,
+                   struct mp_error *error);
+    int (*broadcast)(struct mp_comm *comm, struct mp_messages *messages, int slot, void *memory,
+                     size_t bytes, int root, struct mp_error *error);
+    int (*all_reduce)(struct mp_comm *comm, struct mp_messages *messages, int slot,
+                      enum mp_reduction reduction, void *values, size_t count,
+                      struct mp_error *error);
+    int (*all_gather)(struct mp_comm *comm, struct mp_messages *messages, int slot,
+                      const void *mine, size_t bytes, void *all, struct mp_error *error);
+
+    /* Returns when the work queued on `stream` so far is done, so that its memory can be sent. */
+    void (*settle)(struct mp_comm *comm, mp_stream stream);
+    /* to[i] += from[i], done on return. */
+    void (*add)(struct mp_comm *comm, mp_stream stream, size_t count, const float *from, float *to);
+};
+
+/* The largest message, in bytes: half of what an int counts. */
+enum { MP_MESSAGE_LIMIT = 1 << 30 };
+
+/* What every back end's comm begins with; a struct mp_comm pointer points to it. */
+struct mp_transport {
+    struct mp_comm comm;
+    struct mp_request *in_flight; /* oldest first */
+    struct mp_request *blocking;  /* serves the calls that wait themselves; NULL for one rank */
+    int next_tag;                 /* equal on all ranks */
+    int tag_limit;                /* tags are 0 .. tag_limit */
+    bool ranks_share_cores;
+};
+
+static inline struct mp_transport *mp_transport_of(struct mp_comm *comm) {
+    return (struct mp_transport *)comm;
+}
+
+/* The last step of creating a back end with several ranks, and the first of destroying it. */
+int mp_transport_open(struct mp_transport *transport, struct mp_error *error);
+void mp_transport_close(struct mp_transport *transport);
+
+/* `count` tags that no operation in flight uses, the same on every rank because all start the
+ * same operations in the same order.  Numbers are used again once all have been used, hence
+ * MP_ELIMIT for more than a quarter of them at a time. */
+int mp_transport_take_tags(struct mp_transport *transport, int count, int *first,
+                           struct mp_error *error);
+
+/* What a message is to the operation it belongs to. */
+struct mp_note {
+    int node;  /* of the flow */
+    int index; /* the operation's own numbering: piece or place in the ring */
+    int child; /* sends: which child; -1 for a receive */
+    bool finished;
+};
+
+/* Sizes that decide the speed of the sparse collectives. */
+enum {
+    MP_GATHER_PIECE = 256 << 10, /* bytes that are forwarded as soon as they are here */
+    MP_REDUCE_PIECE = 128 << 10, /* bytes that are added while they are in the cache */
+    MP_WINDOW = 8,               /* pieces of one edge in flight; at most 32 */
+    MP_RING = 16                 /* pieces being received for additions, per request */
+};
+
+/* This rank's place in the tree of one expert, and how far it has come.  Pieces are sent and
+ * received in ascending order along every edge. */
+struct mp_node {
+    int expert;
+    int members;  /* ranks in the tree */
+    int tag;      /* minus the operation's first */
+    int parent;   /* rank; -1 at the root */
+    int child[2]; /* ranks; -1 if there is none, child[0] first */
+    size_t piece; /* bytes of all pieces but the last */
+    int pieces;
+    char *memory;     /* the chunk */
+    int posted;       /* gather: receives started */
+    int ready;        /* pieces 0 .. ready - 1 are here (gather) or summed (reduce) */
+    uint32_t arrived; /* gather: bit i: piece ready + i is here too */
+    int sent[2];      /* per child (gather); [0] to the parent (reduce) */
+    int outstanding[2];
+};
+
+/* One piece on its way to an addition. */
+struct mp_arrival {
+    int node, piece, child;
+    bool here;
+};
+
+/* State of a sparse collective or a move. */
+struct mp_flow {
+    int limit;          /* of nodes and of transfers, from mp_request_create */
+    size_t chunk_limit; /* bytes */
+    uint64_t *key;      /* [limit], working memory for sorting */
+    struct mp_node *node;
+    int nodes;
+    size_t bytes;
+    int first_tag;
+    mp_stream stream;
+
+    /* Reduce only.  Pieces are received and added in one global order (tree, piece, child), at most
+     * MP_RING at a time.  That order makes a bounded ring safe: of all unfinished pieces of all
+     * trees the first in the order has its receive started on every rank that waits for it. */
+    char *buffer; /* [MP_RING][MP_REDUCE_PIECE or the chunk if that is smaller] */
+    size_t buffer_bytes;
+    struct mp_arrival arrival[MP_RING];
+    int64_t head, tail;                    /* arrivals head .. tail - 1 are started */
+    int next_node, next_piece, next_child; /* what is received next */
+};
+
+struct mp_request {
+    struct mp_transport *transport;
+    struct mp_request *next;
+    bool in_flight;
+    struct mp_messages *messages;
+    int active, capacity; /* slots 0 .. active - 1 hold a message */
+    int *finished;        /* [capacity] */
+    struct mp_note *note; /* [capacity], of each slot */
+    struct mp_note *done; /* [capacity], working memory */
+    /* Called for every message of the operation that has ended; NULL if nothing follows. */
+    int (*follow)(struct mp_request *request, const struct mp_note *note, struct mp_error *error);
+    struct mp_flow flow;
+};
+
+/* Checks that the request is of this comm and free, and puts it in flight with nothing in it. */
+int mp_request_begin(struct mp_comm *comm, struct mp_request *request, struct mp_error *error);
+/* The end of every start: if nothing had to be started, or could be, the request is free again.
+ * Returns `code`. */
+int mp_request_started(struct mp_request *request, int code);
+/* Starts one message in the next slot.  `bytes` 0 is nothing. */
+int mp_request_send(struct mp_request *request, const void *memory, size_t bytes, int rank, int tag,
+                    struct mp_note note, struct mp_error *error);
+int mp_request_receive(struct mp_request *request, void *memory, size_t bytes, int rank, int tag,
+                       struct mp_note note, struct mp_error *error);
+
+/* Nanoseconds of CLOCK_MONOTONIC, the clock of spans. */
+int64_t mp_transport_now(void);
+
+#endif

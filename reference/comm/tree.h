@@ -1,0 +1,22 @@
+/* Trees of the sparse collectives.  Private to reference/comm.
+ *
+ * The members of an expert's tree are its owner and then the other ranks of its transfers in
+ * ascending order; member i's parent is member (i - 1) / 2.  Every rank derives the same trees from
+ * the same list, whatever the order of the list. */
+#ifndef MOEPERF_REFERENCE_COMM_TREE_H
+#define MOEPERF_REFERENCE_COMM_TREE_H
+
+#include "reference/comm/transport.h"
+
+/* Fills flow->node[0 .. flow->nodes - 1] with this rank's places, experts ascending: expert, tag,
+ * parent, child and members; all else is zeroed.  `trees` counts the trees of all ranks, and is the
+ * number of tags the operation needs.  `reduce`: transfers run from the copies to the owner, else
+ * from the owner to the copies.
+ * Errors: MP_EINVAL (a rank or expert out of range, two owners of an expert, a copy listed twice or
+ * on the owner), MP_ELIMIT (more transfers than the request was made for).
+ * Cost: O(transfers * log(transfers)); allocates nothing. */
+int mp_trees_build(const struct mp_comm *comm, struct mp_flow *flow,
+                   const struct mp_transfers *list, enum mp_stage stage, int experts, bool reduce,
+                   int *trees, struct mp_error *error);
+
+#endif

@@ -1,0 +1,39 @@
+/* Set-up of tests that run once per rank under mpirun. */
+#ifndef MOEPERF_TESTS_REFERENCE_COMM_MPI_MPI_CASE_H
+#define MOEPERF_TESTS_REFERENCE_COMM_MPI_MPI_CASE_H
+
+#include "tests/reference/comm/sparse_case.h"
+
+static struct mp_comm *comm;
+static uint64_t shared; /* state of random numbers that are the same on all ranks */
+static struct mp_error error;
+
+static inline void assert_ok(int code) {
+    if (code != MP_OK)
+        fail_msg("%s", error.text);
+}
+
+/* Creates the comm, gives all ranks one seed and runs the tests.  A rank that fails ends the
+ * others, which would wait for it. */
+static inline int run_mpi_tests(const char *name, const struct CMUnitTest *tests, size_t count,
+                                CMFixtureFunction setup, CMFixtureFunction teardown) {
+    if (mp_comm_mpi_create(NULL, &comm, &error)) {
+        fprintf(stderr, "%s\n", error.text);
+        return 2;
+    }
+    shared = comm->rank == 0 ? test_seed() : 0;
+    int failed = mp_comm_broadcast(comm, &shared, sizeof shared, 0, &error);
+    if (!failed)
+        failed = _cmocka_run_group_tests(name, tests, count, setup, teardown);
+    if (failed) {
+        fprintf(stderr, "rank %d failed. %s\n", comm->rank, error.text);
+        mp_comm_abort(comm, 1);
+    }
+    mp_comm_destroy(comm);
+    return 0;
+}
+
+#define RUN_MPI_TESTS(tests, setup, teardown)                                                      \
+    run_mpi_tests(#tests, tests, sizeof(tests) / sizeof *(tests), setup, teardown)
+
+#endif

@@ -1,0 +1,82 @@
+/* Sparse all-gather and reduce-scatter between processes. */
+#include "tests/reference/comm/mpi/mpi_case.h"
+
+static struct mp_request *request;
+
+static const size_t sizes[] = {0,
+                               4,
+                               8,
+                               60,
+                               4096,
+                               128 << 10,
+                               131068,
+                               131076,
+                               (256 << 10) + 12,
+                               1 << 20,
+                               (1 << 20) - 4,
+                               (2 << 20) + 20};
+
+static size_t any_size(void) {
+    const int known = sizeof sizes / sizeof *sizes;
+    int pick = test_random_int(&shared, 0, 2 * known - 1);
+    return pick < known ? sizes[pick] : 4 * (size_t)test_random_int(&shared, 1, 100000);
+}
+
+static void copies_are_the_owners(void **state) {
+    (void)state;
+    for (int round = 0; round < 12; round++) {
+        struct sparse_case c;
+        float *chunk[CASE_EXPERTS];
+        int kind = round % CASE_KINDS;
+        case_create(&c, test_random(&shared), comm->ranks, kind, any_size());
+        float *memory = case_memory(&c, comm->rank, chunk);
+        double bytes[2] = {(double)-comm->sent_bytes, case_copies(&c, comm->rank)};
+        assert_ok(mp_sparse_all_gather_start(comm, &c.fetch, MP_STAGE_BEFORE_GATE, c.experts,
+                                             (void *const *)chunk, c.bytes, NULL, request, &error));
+        assert_ok(mp_request_wait(request, &error));
+        bytes[0] += (double)comm->sent_bytes;
+        case_check_gathered(&c, comm->rank, chunk);
+        assert_ok(mp_comm_sum(comm, bytes, 2, &error));
+        assert_true(bytes[0] == bytes[1] * (double)c.bytes);
+        free(memory);
+        case_destroy(&c);
+    }
+}
+
+static void sums_are_the_trees(void **state) {
+    (void)state;
+    for (int round = 0; round < 12; round++) {
+        struct sparse_case c;
+        float *chunk[CASE_EXPERTS];
+        int kind = round % CASE_KINDS;
+        case_create(&c, test_random(&shared), comm->ranks, kind, any_size());
+        float *memory = case_memory(&c, comm->rank, chunk);
+        int64_t sent = comm->sent_bytes;
+        assert_ok(mp_sparse_reduce_scatter_start(comm, &c.reduce, c.experts, chunk, c.bytes, NULL,
+                                                 request, &error));
+        assert_ok(mp_request_wait(request, &error));
+        case_check_reduced(&c, comm->rank, chunk);
+        assert_int_equal(comm->sent_bytes - sent, (int64_t)c.bytes * case_copies(&c, comm->rank));
+        free(memory);
+        case_destroy(&c);
+    }
+}
+
+static int create_request(void **state) {
+    (void)state;
+    return mp_request_create(comm, CASE_EXPERTS * CASE_RANKS, 8 << 20, &request, &error);
+}
+
+static int destroy_request(void **state) {
+    (void)state;
+    mp_request_destroy(request);
+    return 0;
+}
+
+int main(void) {
+    const struct CMUnitTest sparse[] = {
+        cmocka_unit_test(copies_are_the_owners),
+        cmocka_unit_test(sums_are_the_trees),
+    };
+    return RUN_MPI_TESTS(sparse, create_request, destroy_request);
+}

@@ -1,0 +1,157 @@
+/* Random cases for the sparse collectives and what their results must be, worked out element by
+ * element without messages.  Every rank makes the same case from the same seed. */
+#ifndef MOEPERF_TESTS_REFERENCE_COMM_SPARSE_CASE_H
+#define MOEPERF_TESTS_REFERENCE_COMM_SPARSE_CASE_H
+
+#include <string.h>
+
+#include "reference/comm/comm.h"
+#include "tests/support.h"
+
+enum { CASE_EXPERTS = 24, CASE_RANKS = 16 };
+
+struct sparse_case {
+    uint64_t seed;
+    int ranks, experts;
+    size_t bytes;
+    int owner[CASE_EXPERTS];
+    bool holds[CASE_EXPERTS][CASE_RANKS];
+    struct mp_transfers fetch, reduce; /* in no order */
+};
+
+/* The value of element i of the chunk of expert e that rank r begins with: never 0, with a mantissa
+ * that makes sums depend on their order. */
+static inline float case_value(const struct sparse_case *c, int e, int r, size_t i) {
+    uint64_t state = c->seed ^ (uint64_t)(e * CASE_RANKS + r) << 40 ^ i;
+    uint64_t bits = test_random(&state);
+    float value = (float)(bits >> 40) * 0x1p-24f + 0.001f;
+    return bits & 1 ? value : -value;
+}
+
+static inline void case_add_copy(struct sparse_case *c, int e, int r, enum mp_stage stage) {
+    struct mp_transfer fetch = {
+        .expert = e, .from = c->owner[e], .to = r, .bytes = (int64_t)c->bytes, .stage = stage};
+    struct mp_transfer reduce = fetch;
+    reduce.from = r;
+    reduce.to = c->owner[e];
+    reduce.stage = MP_STAGE_BACKWARD_REDUCE;
+    c->holds[e][r] = true;
+    assert_int_equal(mp_transfers_add(&c->fetch, fetch, NULL), MP_OK);
+    assert_int_equal(mp_transfers_add(&c->reduce, reduce, NULL), MP_OK);
+}
+
+static inline void case_shuffle(struct mp_transfers *list, uint64_t *state) {
+    for (int i = list->count - 1; i > 0; i--) {
+        int j = test_random_int(state, 0, i);
+        struct mp_transfer swap = list->item[i];
+        list->item[i] = list->item[j];
+        list->item[j] = swap;
+    }
+}
+
+enum case_kind { CASE_NONE, CASE_ALL, CASE_SOME, CASE_FEW, CASE_KINDS };
+
+static inline void case_create(struct sparse_case *c, uint64_t seed, int ranks, enum case_kind kind,
+                               size_t bytes) {
+    uint64_t state = seed;
+    int left[CASE_RANKS];
+    *c = (struct sparse_case){.seed = seed, .ranks = ranks, .bytes = bytes};
+    c->experts = test_random_int(&state, 1, CASE_EXPERTS);
+    for (int r = 0; r < ranks; r++)
+        left[r] = kind == CASE_FEW ? 2 : CASE_EXPERTS; /* memory for copies */
+    for (int e = 0; e < c->experts; e++) {
+        c->owner[e] = test_random_int(&state, 0, ranks - 1);
+        c->holds[e][c->owner[e]] = true;
+        int chance = kind == CASE_NONE ? 0 : kind == CASE_ALL ? 8 : test_random_int(&state, 1, 7);
+        for (int r = 0; r < ranks; r++)
+            if (r != c->owner[e] && left[r] && test_random_int(&state, 0, 7) < chance) {
+                left[r]--;
+                case_add_copy(c, e, r, MP_STAGE_BEFORE_GATE);
+            }
+    }
+    case_shuffle(&c->fetch, &state);
+    case_shuffle(&c->reduce, &state);
+}
+
+static inline void case_destroy(struct sparse_case *c) {
+    mp_transfers_destroy(&c->fetch);
+    mp_transfers_destroy(&c->reduce);
+}
+
+/* This rank's chunks, each with its own values and a guard behind it; only holders have one. */
+static inline float *case_memory(const struct sparse_case *c, int rank, float *chunk[]) {
+    size_t count = c->bytes / sizeof(float);
+    float *memory = malloc(((size_t)c->experts * (count + 1) + 1) * sizeof *memory);
+    assert_non_null(memory);
+    for (int e = 0; e < c->experts; e++) {
+        chunk[e] = NULL;
+        if (!c->holds[e][rank])
+            continue;
+        chunk[e] = memory + (size_t)e * (count + 1);
+        for (size_t i = 0; i < count; i++)
+            chunk[e][i] = case_value(c, e, rank, i);
+        chunk[e][count] = 4711.0f;
+    }
+    return memory;
+}
+
+/* Sum over the subtree of member `at`: own, then the first child's sum, then the second's. */
+static inline float case_subtree(const struct sparse_case *c, int e, const int member[], int count,
+                                 int at, size_t i) {
+    float sum = case_value(c, e, member[at], i);
+    for (int child = 2 * at + 1; child <= 2 * at + 2 && child < count; child++)
+        sum += case_subtree(c, e, member, count, child, i);
+    return sum;
+}
+
+static inline int case_members(const struct sparse_case *c, int e, int member[]) {
+    int count = 0;
+    member[count++] = c->owner[e];
+    for (int r = 0; r < c->ranks; r++)
+        if (c->holds[e][r] && r != c->owner[e])
+            member[count++] = r;
+    return count;
+}
+
+static inline void case_check_gathered(const struct sparse_case *c, int rank,
+                                       float *const chunk[]) {
+    for (int e = 0; e < c->experts; e++) {
+        if (!chunk[e])
+            continue;
+        size_t count = c->bytes / sizeof(float);
+        for (size_t i = 0; i < count; i++) {
+            float expected = case_value(c, e, c->owner[e], i);
+            if (memcmp(&chunk[e][i], &expected, sizeof expected))
+                fail_msg("seed 0x%llx rank %d expert %d element %zu: %a, the owner has %a",
+                         (unsigned long long)c->seed, rank, e, i, chunk[e][i], expected);
+        }
+        assert_true(chunk[e][count] == 4711.0f);
+    }
+}
+
+static inline void case_check_reduced(const struct sparse_case *c, int rank, float *const chunk[]) {
+    for (int e = 0; e < c->experts; e++) {
+        if (c->owner[e] != rank)
+            continue;
+        int member[CASE_RANKS];
+        int members = case_members(c, e, member);
+        size_t count = c->bytes / sizeof(float);
+        for (size_t i = 0; i < count; i++) {
+            float expected = case_subtree(c, e, member, members, 0, i);
+            if (memcmp(&chunk[e][i], &expected, sizeof expected))
+                fail_msg("seed 0x%llx rank %d expert %d element %zu: %a, the sum is %a",
+                         (unsigned long long)c->seed, rank, e, i, chunk[e][i], expected);
+        }
+        assert_true(chunk[e][count] == 4711.0f);
+    }
+}
+
+/* Copies that rank holds beside what it owns. */
+static inline int case_copies(const struct sparse_case *c, int rank) {
+    int copies = 0;
+    for (int e = 0; e < c->experts; e++)
+        copies += c->holds[e][rank] && c->owner[e] != rank;
+    return copies;
+}
+
+#endif
