@@ -247,40 +247,50 @@ int mp_yaml_parse(const char *name, const char *text, size_t size, struct mp_yam
     return code;
 }
 
-/* The whole file, at most one byte more than the limit so that mp_yaml_parse sees it is too
- * large. */
-static int read_file(const char *path, FILE *file, char **text, size_t *size,
-                     struct mp_error *error) {
+/* Reads until the end or one byte above the limit; *text is the caller's also on errors. */
+static int read_stream(const char *path, FILE *file, char **text, size_t *size,
+                       struct mp_error *error) {
     size_t capacity = 0;
-    *text = NULL;
-    *size = 0;
     do {
         capacity = capacity ? 2 * capacity : 16384;
         if (capacity > SIZE_LIMIT)
             capacity = SIZE_LIMIT + 1;
-        char *grown = realloc(*text, capacity);
+        char *grown = realloc(*text, capacity + 1);
         if (!grown)
             return mp_fail(error, MP_ENOMEM, "%s: no memory to read it", path);
         *text = grown;
         *size += fread(*text + *size, 1, capacity - *size, file);
     } while (*size == capacity && capacity <= SIZE_LIMIT);
+    (*text)[*size] = '\0';
     if (ferror(file))
         return mp_fail(error, MP_EIO, "%s: %s", path, strerror(errno));
-    return MP_OK;
+    return *size > SIZE_LIMIT ? mp_fail(error, MP_EFORMAT, "%s: larger than 16 MiB", path) : MP_OK;
 }
 
-int mp_yaml_load(const char *path, struct mp_yaml **document, struct mp_error *error) {
+int mp_yaml_read_file(const char *path, char **text, size_t *size, struct mp_error *error) {
     FILE *file = fopen(path, "re");
     if (!file)
         return mp_fail(error, errno == ENOENT ? MP_ENOTFOUND : MP_EIO, "%s: %s", path,
                        strerror(errno));
+    *text = NULL;
+    *size = 0;
+    int code = read_stream(path, file, text, size, error);
+    fclose(file);
+    if (code) {
+        free(*text);
+        *text = NULL;
+    }
+    return code;
+}
+
+int mp_yaml_load(const char *path, struct mp_yaml **document, struct mp_error *error) {
     char *text;
     size_t size;
-    int code = read_file(path, file, &text, &size, error);
-    if (!code)
-        code = mp_yaml_parse(path, text, size, document, error);
+    int code = mp_yaml_read_file(path, &text, &size, error);
+    if (code)
+        return code;
+    code = mp_yaml_parse(path, text, size, document, error);
     free(text);
-    fclose(file);
     return code;
 }
 

@@ -32,6 +32,10 @@ int mp_yaml_parse(const char *name, const char *text, size_t size, struct mp_yam
                   struct mp_error *error);
 void mp_yaml_destroy(struct mp_yaml *document); /* accepts NULL */
 
+/* The whole text of a file of at most 16 MiB, for callers that keep it as well; free it.  It ends
+ * with a zero byte that is not counted in *size.  Errors: MP_ENOTFOUND, MP_EIO, MP_EFORMAT. */
+int mp_yaml_read_file(const char *path, char **text, size_t *size, struct mp_error *error);
+
 /* The value of a mapping's key, or NULL. */
 const struct mp_yaml *mp_yaml_get(const struct mp_yaml *mapping, const char *key);
 

@@ -8,83 +8,84 @@
 #define FIELD(member) offsetof(struct mp_job, member)
 
 const struct mp_option mp_job_options[] = {
-    {"name", MP_OPTION_TEXT, FIELD(name), "", "job", 0, 0, "", "name of the job, for people"},
-    {"system", MP_OPTION_TEXT, FIELD(system), "", NULL, 0, 0, "",
+    {"name", MP_OPTION_TEXT, FIELD(name), "", "job", 0, 0, NULL, "name of the job, for people"},
+    {"system", MP_OPTION_TEXT, FIELD(system), "", NULL, 0, 0, NULL,
      "system that plans the run; moeperf list systems names them"},
-    {"ranks", MP_OPTION_INT, FIELD(ranks), "ranks", "1", 1, 4096, "",
+    {"ranks", MP_OPTION_INT, FIELD(ranks), "ranks", "1", 1, 4096, NULL,
      "processes that train together"},
-    {"ranks-per-node", MP_OPTION_COUNT, FIELD(ranks_per_node), "ranks", "all", 1, 4096, "",
+    {"ranks-per-node", MP_OPTION_COUNT, FIELD(ranks_per_node), "ranks", "all", 1, 4096, NULL,
      "ranks of one node, declared; all puts every rank on one node"},
 
-    {"layers", MP_OPTION_INT, FIELD(layers), "layers", "4", 1, 1024, "",
+    {"layers", MP_OPTION_INT, FIELD(layers), "layers", "4", 1, 1024, NULL,
      "decoder blocks, each with a mixture of experts"},
-    {"width", MP_OPTION_INT, FIELD(width), "", "128", 1, 65536, "",
+    {"width", MP_OPTION_INT, FIELD(width), "", "128", 1, 65536, NULL,
      "elements of a token's vector; a multiple of heads"},
-    {"heads", MP_OPTION_INT, FIELD(heads), "heads", "4", 1, 1024, "", "attention heads of a block"},
-    {"experts", MP_OPTION_INT, FIELD(experts), "experts", "16", 1, 4096, "",
+    {"heads", MP_OPTION_INT, FIELD(heads), "heads", "4", 1, 1024, NULL,
+     "attention heads of a block"},
+    {"experts", MP_OPTION_INT, FIELD(experts), "experts", "16", 1, 4096, NULL,
      "experts of a block over all ranks"},
-    {"expert-width", MP_OPTION_INT, FIELD(expert_width), "", "512", 1, 1048576, "",
+    {"expert-width", MP_OPTION_INT, FIELD(expert_width), "", "512", 1, 1048576, NULL,
      "hidden elements of one expert"},
-    {"sequence", MP_OPTION_INT, FIELD(sequence), "tokens", "128", 1, 65536, "",
+    {"sequence", MP_OPTION_INT, FIELD(sequence), "tokens", "128", 1, 65536, NULL,
      "tokens of a sequence"},
     {"gate", MP_OPTION_CHOICE, FIELD(gate), "", "gshard", 0, 0, "gshard switch",
      "gate: gshard sends a token to two experts, switch to one"},
-    {"auxiliary-weight", MP_OPTION_DOUBLE, FIELD(auxiliary_weight), "", "0.01", 0, 1e3, "",
+    {"auxiliary-weight", MP_OPTION_DOUBLE, FIELD(auxiliary_weight), "", "0.01", 0, 1e3, NULL,
      "weight of the gate's balancing loss"},
 
-    {"batch", MP_OPTION_INT, FIELD(batch), "sequences", "16", 1, 1 << 24, "",
+    {"batch", MP_OPTION_INT, FIELD(batch), "sequences", "16", 1, 1 << 24, NULL,
      "sequences of an iteration over all ranks; a multiple of ranks"},
-    {"text", MP_OPTION_TEXT, FIELD(text), "", NULL, 0, 0, "",
+    {"text", MP_OPTION_TEXT, FIELD(text), "", NULL, 0, 0, NULL,
      "files or folders of text to train on, separated by ':'"},
-    {"validation-share", MP_OPTION_DOUBLE, FIELD(validation_share), "", "0.05", 0, 0.9, "",
+    {"validation-share", MP_OPTION_DOUBLE, FIELD(validation_share), "", "0.05", 0, 0.9, NULL,
      "share of the text, its tail, that is kept for validation"},
-    {"validate-every", MP_OPTION_INT, FIELD(validate_every), "iterations", "0", 0, 1 << 30, "",
+    {"validate-every", MP_OPTION_INT, FIELD(validate_every), "iterations", "0", 0, 1 << 30, NULL,
      "iterations between validations; 0 for never"},
-    {"validation-batches", MP_OPTION_INT, FIELD(validation_batches), "batches", "4", 1, 1 << 20, "",
-     "batches of one validation"},
+    {"validation-batches", MP_OPTION_INT, FIELD(validation_batches), "batches", "4", 1, 1 << 20,
+     NULL, "batches of one validation"},
 
     {"routing", MP_OPTION_CHOICE, FIELD(routing), "", "gate", 0, 0, "gate balanced skewed load",
      "who chooses experts: the gate, or a replay of balanced, skewed or given loads"},
-    {"skew-share", MP_OPTION_DOUBLE, FIELD(skew_share), "", "0.7", 0, 1, "",
+    {"skew-share", MP_OPTION_DOUBLE, FIELD(skew_share), "", "0.7", 0, 1, NULL,
      "share of routes that go to the first skew-experts experts, with routing skewed"},
-    {"skew-experts", MP_OPTION_INT, FIELD(skew_experts), "experts", "4", 1, 4096, "",
+    {"skew-experts", MP_OPTION_INT, FIELD(skew_experts), "experts", "4", 1, 4096, NULL,
      "experts that skew-share goes to, with routing skewed"},
-    {"load", MP_OPTION_TEXT, FIELD(load), "routes", "", 0, 0, "",
+    {"load", MP_OPTION_TEXT, FIELD(load), "routes", "", 0, 0, NULL,
      "routes per expert, a row per source rank as in \"9,1;2,8\", with routing load"},
 
-    {"iterations", MP_OPTION_INT64, FIELD(iterations), "iterations", "100", 1, 1e12, "",
+    {"iterations", MP_OPTION_INT64, FIELD(iterations), "iterations", "100", 1, 1e12, NULL,
      "iterations to train"},
-    {"learning-rate", MP_OPTION_DOUBLE, FIELD(learning_rate), "", "1e-3", 0, 1e3, "",
+    {"learning-rate", MP_OPTION_DOUBLE, FIELD(learning_rate), "", "1e-3", 0, 1e3, NULL,
      "learning rate of AdamW"},
-    {"beta1", MP_OPTION_DOUBLE, FIELD(beta1), "", "0.9", 0, 0.999999, "",
+    {"beta1", MP_OPTION_DOUBLE, FIELD(beta1), "", "0.9", 0, 0.999999, NULL,
      "decay of AdamW's first moment"},
-    {"beta2", MP_OPTION_DOUBLE, FIELD(beta2), "", "0.95", 0, 0.999999, "",
+    {"beta2", MP_OPTION_DOUBLE, FIELD(beta2), "", "0.95", 0, 0.999999, NULL,
      "decay of AdamW's second moment"},
-    {"epsilon", MP_OPTION_DOUBLE, FIELD(epsilon), "", "1e-8", 1e-30, 1, "",
+    {"epsilon", MP_OPTION_DOUBLE, FIELD(epsilon), "", "1e-8", 1e-30, 1, NULL,
      "added to AdamW's divisor"},
-    {"weight-decay", MP_OPTION_DOUBLE, FIELD(weight_decay), "", "0.1", 0, 1e3, "",
+    {"weight-decay", MP_OPTION_DOUBLE, FIELD(weight_decay), "", "0.1", 0, 1e3, NULL,
      "weight decay of AdamW"},
-    {"seed", MP_OPTION_INT64, FIELD(seed), "", "1", 0, 9e18, "",
+    {"seed", MP_OPTION_INT64, FIELD(seed), "", "1", 0, 9e18, NULL,
      "seed of parameters, batches and replayed routes"},
 
-    {"checkpoint", MP_OPTION_TEXT, FIELD(checkpoint), "", "", 0, 0, "",
+    {"checkpoint", MP_OPTION_TEXT, FIELD(checkpoint), "", "", 0, 0, NULL,
      "folder to write checkpoints to; empty for none"},
-    {"checkpoint-every", MP_OPTION_INT, FIELD(checkpoint_every), "iterations", "0", 0, 1 << 30, "",
-     "iterations between checkpoints; 0 for one at the end"},
-    {"restore", MP_OPTION_TEXT, FIELD(restore), "", "", 0, 0, "",
+    {"checkpoint-every", MP_OPTION_INT, FIELD(checkpoint_every), "iterations", "0", 0, 1 << 30,
+     NULL, "iterations between checkpoints; 0 for one at the end"},
+    {"restore", MP_OPTION_TEXT, FIELD(restore), "", "", 0, 0, NULL,
      "folder of a checkpoint to start from; empty for none"},
 
-    {"threads", MP_OPTION_INT, FIELD(threads), "threads", "1", 1, 1024, "",
+    {"threads", MP_OPTION_INT, FIELD(threads), "threads", "1", 1, 1024, NULL,
      "threads of a rank for matrix work"},
-    {"check-plans", MP_OPTION_BOOL, FIELD(check_plans), "", "no", 0, 0, "",
+    {"check-plans", MP_OPTION_BOOL, FIELD(check_plans), "", "no", 0, 0, NULL,
      "check every plan against the law before it is carried out"},
-    {"record", MP_OPTION_BOOL, FIELD(record), "", "yes", 0, 0, "",
+    {"record", MP_OPTION_BOOL, FIELD(record), "", "yes", 0, 0, NULL,
      "record every iteration of every rank"},
-    {"bandwidth", MP_OPTION_DOUBLE, FIELD(bandwidth), "B/s", "0", 0, 1e15, "",
+    {"bandwidth", MP_OPTION_DOUBLE, FIELD(bandwidth), "B/s", "0", 0, 1e15, NULL,
      "bandwidth between ranks that planners assume; 0 to measure it at the start"},
-    {"expert-rate", MP_OPTION_DOUBLE, FIELD(expert_rate), "flop/s", "0", 0, 1e18, "",
+    {"expert-rate", MP_OPTION_DOUBLE, FIELD(expert_rate), "flop/s", "0", 0, 1e18, NULL,
      "rate of expert matrix work that planners assume; 0 to measure it at the start"},
-    {"non-moe-seconds", MP_OPTION_DOUBLE, FIELD(non_moe_seconds), "s", "0", 0, 1e6, "",
+    {"non-moe-seconds", MP_OPTION_DOUBLE, FIELD(non_moe_seconds), "s", "0", 0, 1e6, NULL,
      "forward time of a block without its experts that planners assume; 0 to measure it"},
     {0},
 };
@@ -109,7 +110,7 @@ static int set_system(struct mp_job_file *file, const char *name, const char *wh
                       const struct mp_systems *systems, struct mp_error *error) {
     const struct mp_system *system = mp_systems_find(systems, name, error);
     if (!system) {
-        mp_error_prefix(error, "%s: system", where);
+        mp_error_prefix(error, "%s", where);
         return MP_ENOTFOUND;
     }
     if (system == file->system)
@@ -152,6 +153,11 @@ static int set_job_option(struct mp_job_file *file, const char *name, const char
                           struct mp_error *error) {
     if (!strcmp(name, "system"))
         return set_system(file, text, where, systems, error);
+    const char *const mapping[] = {"options", NULL}; /* the one key that is no row of the table */
+    if (!mp_options_find(mp_job_options, name) && mp_nearest_word(name, mapping))
+        return mp_fail(error, MP_EINVAL,
+                       "%s: unknown option \"%.80s\" for %s; did you mean \"options\"?", where,
+                       name, OWNER);
     return mp_options_set(mp_job_options, &file->job, OWNER, name, text, where, error);
 }
 
