@@ -50,7 +50,7 @@ static inline double test_random_double(uint64_t *state) {
 
 static inline void test_assert_close(double actual, double expected, double tolerance,
                                      const char *text, const char *file, int line) {
-    if (isnan(actual) && isnan(expected))
+    if (actual == expected || (isnan(actual) && isnan(expected))) /* infinities too */
         return;
     if (fabs(actual - expected) <= tolerance * fmax(1, fabs(expected)))
         return;

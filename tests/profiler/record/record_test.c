@@ -1,0 +1,388 @@
+#include <malloc.h>
+#include <pthread.h>
+#include <sys/stat.h>
+
+#include "tests/profiler/record/samples.h"
+
+static uint64_t seed;
+
+/* ---- several threads ---- */
+
+enum { WRITERS = 5, SAMPLES = 6000 };
+
+struct writer {
+    struct mp_recorder *recorder;
+    int number;
+    int code; /* of registration */
+};
+
+static void *register_and_record(void *argument) {
+    struct writer *writer = argument;
+    struct mp_record_thread *thread = NULL;
+    char name[16];
+    snprintf(name, sizeof name, "%d", writer->number);
+    writer->code = mp_recorder_thread(writer->recorder, name, &thread, NULL);
+    if (writer->code == MP_OK)
+        record_samples(thread, seed, writer->number, 0, SAMPLES);
+    return NULL;
+}
+
+static void start_writers(struct mp_recorder *recorder, pthread_t threads[],
+                          struct writer writers[], int count, void *(*body)(void *)) {
+    for (int i = 0; i < count; i++) {
+        writers[i] = (struct writer){.recorder = recorder, .number = i, .code = 1};
+        assert_int_equal(pthread_create(&threads[i], NULL, body, &writers[i]), 0);
+    }
+}
+
+static int64_t file_size(const char *path) {
+    struct stat status;
+    assert_int_equal(stat(path, &status), 0);
+    return status.st_size;
+}
+
+static void records_of_several_threads_come_back(void **state) {
+    (void)state;
+    const char *path = folder_path("threads");
+    struct mp_error error = {0};
+    struct mp_recorder *recorder = NULL;
+    struct mp_recorder_config config = {.path = path, .ranks = 1, .buffer_spans = 10000};
+    pthread_t threads[WRITERS];
+    struct writer writers[WRITERS];
+    assert_int_equal(mp_recorder_create(&config, &recorder, &error), MP_OK);
+    start_writers(recorder, threads, writers, WRITERS, register_and_record);
+    for (int i = 0; i < 200; i++) /* while they record */
+        assert_int_equal(mp_recorder_flush(recorder, &error), MP_OK);
+    for (int i = 0; i < WRITERS; i++)
+        pthread_join(threads[i], NULL);
+    assert_int_equal(mp_recorder_finish(&recorder, MP_ECOMM, "rank 3 is gone", &error), MP_OK);
+    assert_null(recorder);
+
+    struct contents contents = read_contents(path, seed);
+    assert_int_equal(contents.streams, WRITERS);
+    for (int i = 0; i < WRITERS; i++)
+        assert_int_equal(contents.count[i], SAMPLES);
+    assert_int_equal(contents.ends, 1);
+    assert_int_equal(contents.end_status, MP_ECOMM);
+    assert_string_equal(contents.end_reason, "rank 3 is gone");
+    assert_int_equal(contents.unread, 0);
+    unlink(path);
+}
+
+static void *register_only(void *argument) {
+    struct writer *writer = argument;
+    struct mp_record_thread *thread = NULL;
+    char name[16];
+    snprintf(name, sizeof name, "%d", writer->number % SAMPLE_WRITERS);
+    writer->code = mp_recorder_thread(writer->recorder, name, &thread, NULL);
+    return NULL;
+}
+
+static void threads_register_at_once_up_to_a_limit(void **state) {
+    (void)state;
+    enum { THREADS = 70, MOST = 64 };
+    const char *path = folder_path("register");
+    struct mp_recorder *recorder = NULL;
+    struct mp_recorder_config config = {.path = path, .ranks = 1};
+    pthread_t threads[THREADS];
+    struct writer writers[THREADS];
+    int registered = 0, refused = 0;
+    assert_int_equal(mp_recorder_create(&config, &recorder, NULL), MP_OK);
+    start_writers(recorder, threads, writers, THREADS, register_only);
+    for (int i = 0; i < THREADS; i++) {
+        pthread_join(threads[i], NULL);
+        registered += writers[i].code == MP_OK;
+        refused += writers[i].code == MP_ELIMIT;
+    }
+    assert_int_equal(registered, MOST);
+    assert_int_equal(refused, THREADS - MOST);
+    assert_int_equal(mp_recorder_finish(&recorder, MP_OK, NULL, NULL), MP_OK);
+    assert_int_equal(read_contents(path, seed).streams, MOST);
+    unlink(path);
+}
+
+/* ---- one thread ---- */
+
+static size_t allocated_bytes(void) {
+    struct mallinfo2 now = mallinfo2();
+    return now.uordblks + now.hblkhd;
+}
+
+static void more_spans_than_the_buffer_holds_stay_within_it(void **state) {
+    (void)state;
+    enum { SPANS = 200000, SPAN_BYTES = 72, BUFFER = 1024 * 1024 };
+    const char *path = folder_path("bounded");
+    struct mp_record_thread *thread = NULL;
+    struct mp_recorder *recorder = NULL;
+    struct mp_recorder_config config = {.path = path, .ranks = 1, .buffer_spans = 100};
+    int64_t bytes, spans;
+    assert_int_equal(mp_recorder_create(&config, &recorder, NULL), MP_OK);
+    assert_int_equal(mp_recorder_thread(recorder, "0", &thread, NULL), MP_OK);
+
+    size_t before = allocated_bytes();
+    for (int i = 0; i < SPANS; i++) {
+        struct mp_span span = {.start_ns = i, .end_ns = i + 1, .iteration = i};
+        mp_record_span(thread, &span);
+    }
+    assert_int_equal(allocated_bytes(), before);
+    mp_recorder_totals(recorder, &bytes, &spans);
+    assert_int_equal(spans, SPANS);
+    assert_in_range(bytes, (int64_t)SPANS * SPAN_BYTES - BUFFER, (int64_t)SPANS * SPAN_BYTES);
+    assert_int_equal(bytes, file_size(path));
+
+    assert_int_equal(mp_recorder_finish(&recorder, MP_OK, "", NULL), MP_OK);
+    struct mp_spool_reader *reader = NULL;
+    struct mp_spool_record record;
+    int read = 0;
+    assert_int_equal(mp_spool_open(path, &reader, NULL), MP_OK);
+    while (mp_spool_next(reader, &record, NULL) == 1) {
+        if (record.type == MP_SPOOL_SPAN)
+            assert_int_equal(record.as.span.iteration, read++);
+    }
+    assert_int_equal(read, SPANS);
+    mp_spool_close(reader);
+    unlink(path);
+}
+
+static void an_open_span_ends_when_it_is_recorded(void **state) {
+    (void)state;
+    const char *path = folder_path("ends");
+    struct mp_record_thread *thread;
+    struct mp_recorder *recorder = create_recorder(path, &thread);
+    struct mp_span span = {.start_ns = mp_clock_ns(), .phase = MP_PHASE_GATE};
+    mp_record_span(thread, &span);
+    int64_t after = mp_clock_ns();
+    assert_int_equal(mp_recorder_finish(&recorder, MP_OK, "", NULL), MP_OK);
+
+    struct mp_spool_reader *reader = NULL;
+    struct mp_spool_record record = {0};
+    assert_int_equal(mp_spool_open(path, &reader, NULL), MP_OK);
+    while (record.type != MP_SPOOL_SPAN)
+        assert_int_equal(mp_spool_next(reader, &record, NULL), 1);
+    assert_in_range(record.as.span.end_ns, span.start_ns, after);
+    mp_spool_close(reader);
+    unlink(path);
+}
+
+/* "é" is two bytes: a cut at `kept` or inside the character leaves `kept` bytes before it. */
+struct cut_case {
+    const char *name;
+    int letters; /* before one "é" and many more letters */
+    size_t kept;
+};
+
+static const struct cut_case cut_cases[] = {
+    {"a name of 47 letters is whole", 47, 47},
+    {"a character that just fits is kept", 45, 47},
+    {"a character across the limit goes whole", 46, 46},
+};
+
+static void long_names_and_values_are_cut_between_characters(void **state) {
+    (void)state;
+    enum { LONG = 70000, LIMIT = 60000 };
+    static char value[LONG + 1];
+    memset(value, 'v', LONG);
+    for (size_t i = 0; i < sizeof cut_cases / sizeof *cut_cases; i++) {
+        const char *path = folder_path("cut");
+        struct mp_record_thread *thread;
+        struct mp_recorder *recorder = create_recorder(path, &thread);
+        char name[128];
+        snprintf(name, sizeof name, "%.*s\xc3\xa9%s", cut_cases[i].letters, value, "tail");
+        mp_record_text(thread, name, value);
+        mp_record_number(thread, -1, -1, name, 0.5);
+        assert_int_equal(mp_recorder_finish(&recorder, MP_OK, "", NULL), MP_OK);
+
+        struct mp_spool_reader *reader = NULL;
+        struct mp_spool_record record;
+        assert_int_equal(mp_spool_open(path, &reader, NULL), MP_OK);
+        assert_int_equal(mp_spool_next(reader, &record, NULL), 1); /* the stream */
+        assert_int_equal(mp_spool_next(reader, &record, NULL), 1);
+        assert_int_equal(strlen(record.as.text.name), cut_cases[i].kept);
+        assert_memory_equal(record.as.text.name, name, cut_cases[i].kept);
+        assert_int_equal(strlen(record.as.text.value), LIMIT);
+        assert_int_equal(mp_spool_next(reader, &record, NULL), 1);
+        assert_int_equal(strlen(record.as.number.name), cut_cases[i].kept);
+        mp_spool_close(reader);
+        unlink(path);
+    }
+}
+
+static void a_load_of_any_size_fits_or_is_reported(void **state) {
+    (void)state;
+    enum { MOST = 65531 };
+    static uint32_t routes[MOST + 1];
+    const char *path = folder_path("load");
+    uint64_t random = seed;
+    struct mp_record_thread *thread;
+    struct mp_error error = {0};
+    struct mp_recorder *recorder = create_recorder(path, &thread);
+    for (int e = 0; e <= MOST; e++)
+        routes[e] = (uint32_t)test_random(&random);
+    mp_record_load(thread, 3, 4, MOST, routes, routes + 1);
+    assert_int_equal(mp_recorder_flush(recorder, &error), MP_OK);
+    mp_record_load(thread, 3, 5, MOST + 1, routes, NULL);
+    assert_int_equal(mp_recorder_flush(recorder, &error), MP_ELIMIT);
+    assert_non_null(strstr(error.text, path));
+    assert_non_null(strstr(error.text, "65532"));
+    assert_int_equal(mp_recorder_finish(&recorder, MP_OK, "", NULL), MP_ELIMIT);
+
+    struct mp_spool_reader *reader = NULL;
+    struct mp_spool_record record;
+    assert_int_equal(mp_spool_open(path, &reader, NULL), MP_OK);
+    assert_int_equal(mp_spool_next(reader, &record, NULL), 1);
+    assert_int_equal(mp_spool_next(reader, &record, NULL), 1);
+    assert_int_equal(record.as.load.experts, MOST);
+    assert_memory_equal(record.as.load.routes, routes, MOST * sizeof *routes);
+    assert_memory_equal(record.as.load.dropped, routes + 1, MOST * sizeof *routes);
+    mp_spool_close(reader);
+    unlink(path);
+}
+
+static void nothing_happens_without_a_thread(void **state) {
+    (void)state;
+    struct mp_span span = {0};
+    uint32_t routes[1] = {1};
+    struct mp_recorder *none = NULL;
+    mp_record_span(NULL, &span);
+    mp_record_load(NULL, 0, 0, 1, routes, NULL);
+    mp_record_number(NULL, 0, 0, "loss", 1);
+    mp_record_text(NULL, "host", "here");
+    mp_record_clock(NULL, 1, 2, 3);
+    assert_int_equal(mp_recorder_finish(&none, MP_OK, "", NULL), MP_OK);
+    assert_int_equal(span.end_ns, 0);
+}
+
+/* ---- what is refused ---- */
+
+static void an_existing_file_is_refused_and_kept(void **state) {
+    (void)state;
+    const char *path = folder_path("existing");
+    struct mp_error error = {0};
+    struct mp_recorder *recorder = NULL;
+    struct mp_recorder_config config = {.path = path, .ranks = 1};
+    write_file(path, (const uint8_t *)"precious", 8);
+    assert_int_equal(mp_recorder_create(&config, &recorder, &error), MP_EINVAL);
+    assert_null(recorder);
+    assert_non_null(strstr(error.text, path));
+    assert_int_equal(file_size(path), 8);
+    unlink(path);
+}
+
+struct refusal_case {
+    const char *name, *path;
+    int rank, ranks, buffer_spans;
+    int code;
+};
+
+static const struct refusal_case refusals[] = {
+    {"a folder that does not exist", "/nonexistent/rank0.spool", 0, 1, 0, MP_EIO},
+    {"a negative rank", "never", -1, 1, 0, MP_EINVAL},
+    {"a rank that is no rank", "never", 4, 4, 0, MP_EINVAL},
+    {"no ranks", "never", 0, 0, 0, MP_EINVAL},
+    {"a negative buffer", "never", 0, 1, -1, MP_EINVAL},
+};
+
+static void a_bad_configuration_is_refused(void **state) {
+    (void)state;
+    for (size_t i = 0; i < sizeof refusals / sizeof *refusals; i++) {
+        struct mp_error error = {0};
+        struct mp_recorder *recorder = NULL;
+        struct mp_recorder_config config = {.path = refusals[i].path,
+                                            .rank = refusals[i].rank,
+                                            .ranks = refusals[i].ranks,
+                                            .buffer_spans = refusals[i].buffer_spans};
+        if (mp_recorder_create(&config, &recorder, &error) != refusals[i].code)
+            fail_msg("%s: %s", refusals[i].name, error.text);
+        assert_non_null(strstr(error.text, refusals[i].path));
+        assert_int_not_equal(access("never", F_OK), 0);
+    }
+}
+
+static void a_stream_needs_a_name_that_fits(void **state) {
+    (void)state;
+    const char *path = folder_path("names");
+    char name[49] = {0};
+    struct mp_record_thread *thread;
+    struct mp_recorder *recorder = create_recorder(path, &thread);
+    memset(name, 'n', 48);
+    assert_int_equal(mp_recorder_thread(recorder, "", &thread, NULL), MP_EINVAL);
+    assert_int_equal(mp_recorder_thread(recorder, name, &thread, NULL), MP_EINVAL);
+    assert_int_equal(mp_recorder_thread(recorder, name + 1, &thread, NULL), MP_OK);
+    assert_int_equal(mp_recorder_finish(&recorder, MP_OK, "", NULL), MP_OK);
+    unlink(path);
+}
+
+/* ---- names and clocks ---- */
+
+static void phases_have_names_of_their_own(void **state) {
+    (void)state;
+    for (int phase = 0; phase < MP_PHASES; phase++) {
+        assert_string_not_equal(mp_phase_name(phase), "?");
+        for (int other = 0; other < phase; other++)
+            assert_string_not_equal(mp_phase_name(phase), mp_phase_name(other));
+    }
+    assert_string_equal(mp_phase_name(MP_PHASE_ALLREDUCE), "allreduce");
+    assert_string_equal(mp_phase_name(MP_PHASES), "?");
+    assert_string_equal(mp_phase_name((enum mp_phase) - 1), "?");
+}
+
+static void a_ping_pong_gives_offset_and_trip(void **state) {
+    (void)state;
+    int64_t offset, trip;
+    mp_clock_offset(1000, 1530, 1540, 1070, &offset, &trip);
+    assert_int_equal(offset, 500);
+    assert_int_equal(trip, 60);
+    mp_clock_offset(1530, 1070, 1090, 1610, &offset, &trip); /* 30 each way, 490 behind */
+    assert_int_equal(offset, -490);
+    assert_int_equal(trip, 60);
+}
+
+static void the_offset_is_right_within_half_the_trip(void **state) {
+    (void)state;
+    uint64_t random = seed;
+    for (int i = 0; i < 1000; i++) {
+        int64_t truth = (int64_t)(test_random(&random) >> 4) - (INT64_MAX >> 4);
+        int64_t there = test_random_int(&random, 0, 100000);
+        int64_t back = test_random_int(&random, 0, 100000);
+        int64_t answering = test_random_int(&random, 0, 100000);
+        int64_t t0 = (int64_t)(test_random(&random) >> 4);
+        int64_t arrived = t0 + there, left = arrived + answering;
+        int64_t offset, trip;
+        mp_clock_offset(t0, arrived + truth, left + truth, left + back, &offset, &trip);
+        assert_int_equal(trip, there + back);
+        assert_true(llabs(offset - truth) <= trip / 2 + 1);
+    }
+}
+
+static void cpu_time_of_a_thread_grows_with_its_work(void **state) {
+    (void)state;
+    int64_t start = mp_clock_thread_cpu_ns();
+    int64_t wall = mp_clock_ns();
+    while (mp_clock_thread_cpu_ns() - start < 2000000)
+        continue;
+    assert_true(mp_clock_ns() - wall >= 2000000 - 1000);
+    start = mp_clock_thread_cpu_ns();
+    usleep(20000);
+    assert_true(mp_clock_thread_cpu_ns() - start < 10000000);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(records_of_several_threads_come_back),
+        cmocka_unit_test(threads_register_at_once_up_to_a_limit),
+        cmocka_unit_test(more_spans_than_the_buffer_holds_stay_within_it),
+        cmocka_unit_test(an_open_span_ends_when_it_is_recorded),
+        cmocka_unit_test(long_names_and_values_are_cut_between_characters),
+        cmocka_unit_test(a_load_of_any_size_fits_or_is_reported),
+        cmocka_unit_test(nothing_happens_without_a_thread),
+        cmocka_unit_test(an_existing_file_is_refused_and_kept),
+        cmocka_unit_test(a_bad_configuration_is_refused),
+        cmocka_unit_test(a_stream_needs_a_name_that_fits),
+        cmocka_unit_test(phases_have_names_of_their_own),
+        cmocka_unit_test(a_ping_pong_gives_offset_and_trip),
+        cmocka_unit_test(the_offset_is_right_within_half_the_trip),
+        cmocka_unit_test(cpu_time_of_a_thread_grows_with_its_work),
+    };
+    seed = test_seed();
+    return cmocka_run_group_tests_name("record", tests, make_folder, remove_folder);
+}
