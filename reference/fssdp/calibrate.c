@@ -1,0 +1,186 @@
+/* Calibration (systems.md 1.7): once the real loads are known, a second materialisation, taken only
+ * if it pays although nothing hides it any more.
+ *
+ * Only two sums per rank are kept, the routes it computes and those of them that are its own
+ * tokens': what leaves a rank is what its tokens make minus the latter, what enters it is what it
+ * computes minus the latter.  An expert with one holder then costs nothing to account for. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "reference/fssdp/fssdp.h"
+
+int mp_calibrator_create(const struct mp_setting *setting, struct mp_calibrator *state,
+                         struct mp_error *error) {
+    size_t ranks = (size_t)setting->topology.ranks;
+
+    *state = (struct mp_calibrator){.topology = setting->topology,
+                                    .seconds_per_route = setting->seconds_per_route};
+    if (setting->bandwidth > 0) {
+        state->seconds_per_border = (double)setting->route_bytes / setting->bandwidth;
+        state->seconds_per_copy = (double)setting->expert_bytes / setting->bandwidth;
+    }
+    state->total = malloc((size_t)setting->experts * sizeof *state->total);
+    state->row_total = malloc(ranks * sizeof *state->row_total);
+    state->computed = malloc(ranks * sizeof *state->computed);
+    state->local = malloc(ranks * sizeof *state->local);
+    state->share_node = calloc(ranks + 1, sizeof *state->share_node);
+    state->share_all = calloc(ranks + 1, sizeof *state->share_all);
+    state->holder = malloc(ranks * sizeof *state->holder);
+    state->arrivals = malloc(ranks * sizeof *state->arrivals);
+    int code = MP_OK;
+    if (!state->total || !state->row_total || !state->computed || !state->local ||
+        !state->share_node || !state->share_all || !state->holder || !state->arrivals)
+        code = mp_fail(error, MP_ENOMEM, "no memory to calibrate plans of %zu ranks", ranks);
+    if (!code)
+        code = mp_placement_create((int)ranks, setting->experts, &state->proposal, error);
+    if (code)
+        mp_calibrator_destroy(state);
+    return code;
+}
+
+void mp_calibrator_destroy(struct mp_calibrator *state) {
+    free(state->total);
+    free(state->row_total);
+    free(state->computed);
+    free(state->local);
+    free(state->share_node);
+    free(state->share_all);
+    free(state->holder);
+    free(state->arrivals);
+    mp_placement_destroy(&state->proposal);
+    *state = (struct mp_calibrator){0};
+}
+
+/* Notes `routes` of `source` as split over `candidates`: share[] holds the differences between
+ * neighbouring candidates' shares, so that a split costs the same however many they are. */
+static void note_split(int64_t share[], int candidates, int source, uint32_t routes) {
+    int more = (int)(routes % (uint32_t)candidates);
+    int start = source % candidates;
+    int end = start + more;
+
+    share[0] += routes / (uint32_t)candidates;
+    share[start]++;
+    if (end <= candidates) {
+        share[end]--;
+    } else {
+        share[candidates]--;
+        share[0]++;
+        share[end - candidates]--;
+    }
+}
+
+/* Adds what note_split() noted to the holders' sums and clears the notes. */
+static void settle(struct mp_calibrator *state, int64_t share[], const int32_t holder[],
+                   int candidates, int sign) {
+    int64_t routes = 0;
+
+    for (int index = 0; index < candidates; index++) {
+        routes += share[index];
+        state->computed[holder[index]] += sign * routes;
+        share[index] = 0;
+    }
+    share[candidates] = 0;
+}
+
+/* Accounts (sign 1) or takes back (sign -1) the routes of an expert with several holders. */
+static void account_copies(struct mp_calibrator *state, const struct mp_load *load, int expert,
+                           int holders, int sign) {
+    const struct mp_topology *topology = &state->topology;
+    int begin = 0, end = 0;
+
+    for (int node = 0; node < mp_topology_nodes(topology); node++) {
+        int node_end = mp_topology_node_end(topology, node), next = begin;
+        while (end < holders && state->holder[end] < node_end)
+            end++;
+        for (int source = mp_topology_node_begin(topology, node); source < node_end; source++) {
+            uint32_t routes = mp_load_at(load, source, expert);
+            if (next < end && state->holder[next] == source) {
+                state->computed[source] += sign * (int64_t)routes;
+                state->local[source] += sign * (int64_t)routes;
+                next++;
+            } else if (routes > 0 && end > begin) {
+                note_split(state->share_node, end - begin, source, routes);
+            } else if (routes > 0) {
+                note_split(state->share_all, holders, source, routes);
+            }
+        }
+        settle(state, state->share_node, state->holder + begin, end - begin, sign);
+        begin = end;
+    }
+    settle(state, state->share_all, state->holder, holders, sign);
+}
+
+static void account(struct mp_calibrator *state, const struct mp_placement *placement,
+                    const struct mp_load *load, int expert, int sign) {
+    const uint64_t *row = placement->holder + (long)expert * placement->words;
+    int holders = 0;
+
+    for (int word = 0; word < placement->words; word++)
+        for (uint64_t bits = row[word]; bits; bits &= bits - 1)
+            state->holder[holders++] = word * 64 + __builtin_ctzll(bits);
+    if (holders > 1) {
+        account_copies(state, load, expert, holders, sign);
+    } else {
+        int holder = state->holder[0];
+        state->computed[holder] += sign * state->total[expert];
+        state->local[holder] += sign * (int64_t)mp_load_at(load, holder, expert);
+    }
+}
+
+/* The latency of the sums as they stand. */
+static double latency(const struct mp_calibrator *state) {
+    int64_t most_computed = 0, most_crossing = 0;
+
+    for (int rank = 0; rank < state->topology.ranks; rank++) {
+        int64_t sent = state->row_total[rank] - state->local[rank];
+        int64_t received = state->computed[rank] - state->local[rank];
+        int64_t crossing = sent > received ? sent : received;
+        if (state->computed[rank] > most_computed)
+            most_computed = state->computed[rank];
+        if (crossing > most_crossing)
+            most_crossing = crossing;
+    }
+    /* A forward and two backward GEMMs, four exchanges. */
+    return 3 * (double)most_computed * state->seconds_per_route +
+           4 * (double)most_crossing * state->seconds_per_border;
+}
+
+double mp_calibrator_latency(struct mp_calibrator *state, const struct mp_placement *placement,
+                             const struct mp_load *load) {
+    mp_load_expert_totals(load, state->total);
+    for (int rank = 0; rank < load->ranks; rank++) {
+        const uint32_t *row = load->count + (long)rank * load->experts;
+        int64_t routes = 0;
+        for (int expert = 0; expert < load->experts; expert++)
+            routes += row[expert];
+        state->row_total[rank] = routes;
+        state->computed[rank] = 0;
+        state->local[rank] = 0;
+    }
+    for (int expert = 0; expert < load->experts; expert++)
+        account(state, placement, load, expert, 1);
+    return latency(state);
+}
+
+bool mp_calibrate(struct mp_calibrator *state, struct mp_materializer *materializer,
+                  const struct mp_placement *during, const struct mp_load *load, int memory) {
+    int most_arrivals = 0;
+
+    double present = mp_calibrator_latency(state, during, load);
+    mp_placement_copy(&state->proposal, during);
+    mp_materialize(materializer, &state->proposal, state->total, memory);
+    if (materializer->copies == 0)
+        return false;
+    memset(state->arrivals, 0, (size_t)load->ranks * sizeof *state->arrivals);
+    for (int index = 0; index < materializer->copies; index++) {
+        struct mp_copy copy = materializer->copy[index];
+        if (++state->arrivals[copy.rank] > most_arrivals)
+            most_arrivals = state->arrivals[copy.rank];
+        /* The copies of one expert follow each other. */
+        if (index > 0 && materializer->copy[index - 1].expert == copy.expert)
+            continue;
+        account(state, during, load, copy.expert, -1);
+        account(state, &state->proposal, load, copy.expert, 1);
+    }
+    return latency(state) + most_arrivals * state->seconds_per_copy < present;
+}

@@ -1,0 +1,245 @@
+/* FSSDP as a system: the descriptor, its options, and how the algorithms follow each other. */
+#include "reference/fssdp/fssdp.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#define FIELD(member) offsetof(struct mp_fssdp_options, member)
+
+static const struct mp_option option_table[] = {
+    {"window", MP_OPTION_INT, FIELD(window), "iterations", "5", 1, 1000, NULL,
+     "iterations whose loads predict the next (w)"},
+    {"overlap", MP_OPTION_COUNT, FIELD(overlap), "experts", "auto", -1, 65536, NULL,
+     "hottest experts of a layer that are copied (t); auto: as many as travel during attention"},
+    {"memory", MP_OPTION_COUNT, FIELD(memory), "experts", "all", 0, 65536, NULL,
+     "most extra experts of a layer on one rank (m)"},
+    {"calibrate", MP_OPTION_BOOL, FIELD(calibrate), "", "yes", 0, 0, NULL,
+     "copy further experts after the gate where that pays"},
+    {"reshard-interval", MP_OPTION_INT, FIELD(reshard_interval), "iterations", "100", 0, 1000000,
+     NULL, "iterations between changes of owners; 0: never"},
+    {"rematerialise", MP_OPTION_BOOL, FIELD(rematerialise), "", "no", 0, 0, NULL,
+     "free copies after forward and fetch them again for backward (Hecate-RM)"},
+    {0},
+};
+
+/* Parameters and the two AdamW moments travel with an owner; all have the parameters' type. */
+enum { STATES_PER_EXPERT = 3 };
+
+struct fssdp {
+    struct mp_setting setting;
+    struct mp_fssdp_options options; /* overlap resolved to a number */
+    struct mp_window window;
+    struct mp_materializer materializer;
+    struct mp_calibrator calibrator;
+    struct mp_sharder sharder;
+    int32_t *next_owner; /* [layers][experts] */
+};
+
+int mp_fssdp_overlap(const struct mp_setting *setting) {
+    double experts =
+        floor(setting->non_moe_seconds * setting->bandwidth / (double)setting->expert_bytes);
+    if (!(experts > 0))
+        return 0;
+    return experts < setting->experts ? (int)experts : setting->experts;
+}
+
+static int check_setting(const struct mp_setting *setting, const struct mp_fssdp_options *options,
+                         struct mp_error *error) {
+    const struct mp_topology *topology = &setting->topology;
+
+    if (setting->layers < 1 || setting->experts < 1 || topology->ranks < 1 ||
+        topology->ranks_per_node < 1 || setting->expert_bytes < 1)
+        return mp_fail(error, MP_EINVAL,
+                       "fssdp needs layers, experts, ranks, ranks per node and bytes per expert of "
+                       "at least 1, not %d, %d, %d, %d and %lld",
+                       setting->layers, setting->experts, topology->ranks, topology->ranks_per_node,
+                       (long long)setting->expert_bytes);
+    bool measured = options->overlap == MP_AUTO || options->calibrate;
+    if (topology->ranks > 1 && measured && !(setting->bandwidth > 0))
+        return mp_fail(error, MP_EINVAL,
+                       "fssdp with overlap auto or calibrate needs a bandwidth above 0, not %g B/s",
+                       setting->bandwidth);
+    if (!(setting->seconds_per_route >= 0) || !(setting->non_moe_seconds >= 0))
+        return mp_fail(error, MP_EINVAL,
+                       "fssdp needs times of at least 0, not %g s per route and %g s outside the "
+                       "experts",
+                       setting->seconds_per_route, setting->non_moe_seconds);
+    return MP_OK;
+}
+
+static void fssdp_destroy(void *opaque) {
+    struct fssdp *self = opaque;
+    if (!self)
+        return;
+    mp_window_destroy(&self->window);
+    mp_materializer_destroy(&self->materializer);
+    mp_calibrator_destroy(&self->calibrator);
+    mp_sharder_destroy(&self->sharder);
+    free(self->next_owner);
+    free(self);
+}
+
+static int create_parts(struct fssdp *self, struct mp_error *error) {
+    const struct mp_setting *setting = &self->setting;
+    int layers = setting->layers, experts = setting->experts;
+
+    self->next_owner = malloc((size_t)layers * (size_t)experts * sizeof *self->next_owner);
+    if (!self->next_owner)
+        return mp_fail(error, MP_ENOMEM, "no memory for the owners of %d layers of %d experts",
+                       layers, experts);
+    int code = mp_window_create(layers, experts, self->options.window, &self->window, error);
+    if (!code)
+        code = mp_materializer_create(&setting->topology, experts, self->options.overlap,
+                                      &self->materializer, error);
+    if (!code)
+        code = mp_calibrator_create(setting, &self->calibrator, error);
+    if (!code)
+        code = mp_sharder_create(&setting->topology, layers, experts, self->options.overlap,
+                                 &self->sharder, error);
+    return code;
+}
+
+static int fssdp_create(const struct mp_setting *setting, const void *options, void **created,
+                        struct mp_error *error) {
+    *created = NULL;
+    int code = check_setting(setting, options, error);
+    if (code)
+        return code;
+    struct fssdp *self = calloc(1, sizeof *self);
+    if (!self)
+        return mp_fail(error, MP_ENOMEM, "no memory for the system fssdp");
+    self->setting = *setting;
+    self->options = *(const struct mp_fssdp_options *)options;
+    if (self->options.overlap == MP_AUTO)
+        self->options.overlap = mp_fssdp_overlap(setting);
+    if (self->options.overlap > setting->experts)
+        self->options.overlap = setting->experts;
+    code = create_parts(self, error);
+    if (code)
+        fssdp_destroy(self);
+    else
+        *created = self;
+    return code;
+}
+
+static void fssdp_initial_owners(const void *opaque, int32_t owner[]) {
+    const struct fssdp *self = opaque;
+    mp_shard_evenly(self->setting.layers, self->setting.experts, self->setting.topology.ranks,
+                    owner);
+}
+
+static int fssdp_copies_limit(const void *opaque) {
+    const struct fssdp *self = opaque;
+    /* Calibration may copy as many experts again as the prediction did. */
+    int64_t limit = (int64_t)self->options.overlap * (self->options.calibrate ? 2 : 1);
+
+    if (self->setting.topology.ranks == 1)
+        return 0;
+    if (limit > self->options.memory)
+        limit = self->options.memory;
+    return limit < self->setting.experts ? (int)limit : self->setting.experts;
+}
+
+static int add_copies(const struct mp_materializer *materializer, struct mp_plan *plan,
+                      enum mp_stage stage, struct mp_error *error) {
+    for (int index = 0; index < materializer->copies; index++) {
+        struct mp_copy copy = materializer->copy[index];
+        int code = mp_plan_add_copy(plan, copy.expert, copy.rank, stage, error);
+        if (code)
+            return code;
+    }
+    return MP_OK;
+}
+
+static int fssdp_before_gate(void *opaque, struct mp_plan *plan, struct mp_error *error) {
+    struct fssdp *self = opaque;
+    struct mp_placement *proposal = &self->calibrator.proposal;
+
+    plan->rematerialise = self->options.rematerialise;
+    mp_placement_copy(proposal, &plan->during);
+    mp_materialize(&self->materializer, proposal, mp_window_layer(&self->window, plan->layer),
+                   self->options.memory);
+    return add_copies(&self->materializer, plan, MP_STAGE_BEFORE_GATE, error);
+}
+
+static int fssdp_after_gate(void *opaque, const struct mp_load *load, struct mp_plan *plan,
+                            struct mp_error *error) {
+    struct fssdp *self = opaque;
+
+    if (self->options.calibrate && mp_calibrate(&self->calibrator, &self->materializer,
+                                                &plan->during, load, self->options.memory)) {
+        int code = add_copies(&self->materializer, plan, MP_STAGE_AFTER_GATE, error);
+        if (code)
+            return code;
+    }
+    return mp_plan_dispatch_nearest(plan, load, error);
+}
+
+static int reshard(struct fssdp *self, const int32_t owner[], struct mp_transfers *moves,
+                   struct mp_error *error) {
+    int experts = self->setting.experts;
+    struct mp_transfer move = {.bytes = STATES_PER_EXPERT * self->setting.expert_bytes,
+                               .stage = MP_STAGE_AFTER_STEP};
+
+    mp_shard(&self->sharder, self->window.sum, owner, self->next_owner);
+    for (int index = 0; index < self->setting.layers * experts; index++) {
+        if (self->next_owner[index] == owner[index])
+            continue;
+        move.layer = index / experts;
+        move.expert = index % experts;
+        move.from = owner[index];
+        move.to = self->next_owner[index];
+        int code = mp_transfers_add(moves, move, error);
+        if (code)
+            return code;
+    }
+    return MP_OK;
+}
+
+static int fssdp_after_step(void *opaque, int64_t iteration, const struct mp_load load[],
+                            const int32_t owner[], struct mp_transfers *moves,
+                            struct mp_error *error) {
+    struct fssdp *self = opaque;
+    int interval = self->options.reshard_interval;
+
+    mp_window_push(&self->window, load);
+    if (interval == 0 || (iteration + 1) % interval != 0)
+        return MP_OK;
+    return reshard(self, owner, moves, error);
+}
+
+static size_t fssdp_save(const void *opaque, void *buffer, size_t size) {
+    const struct fssdp *self = opaque;
+    return mp_window_save(&self->window, buffer, size);
+}
+
+static int fssdp_load(void *opaque, const void *buffer, size_t size, struct mp_error *error) {
+    struct fssdp *self = opaque;
+    return mp_window_load(&self->window, buffer, size, error);
+}
+
+const struct mp_system mp_system_fssdp = {
+    .abi = MP_SYSTEM_ABI,
+    .name = "fssdp",
+    .title = "FSSDP: fully sharded sparse data parallelism (Hecate)",
+    .source = "Hecate, arXiv 2502.02581, sections 3 and 4, algorithms 1 and 2",
+    .models =
+        "Modelled: load prediction by sliding window, sparse materialisation with overlap degree "
+        "and memory limit in both branches, calibration after the gate, topology-aware dispatch, "
+        "re-materialisation, heterogeneous re-sharding with optimizer state. The paper leaves the "
+        "latency model of calibration and the rounding of slots open; the rules here are our own. "
+        "Not modelled: profiling of memory, the number of extra experts is an option.",
+    .capabilities = MP_SYSTEM_REPLICATES | MP_SYSTEM_MOVES_OWNERS | MP_SYSTEM_PLANS_BEFORE_GATE |
+                    MP_SYSTEM_UNEVEN_EXPERTS,
+    .options = option_table,
+    .options_size = sizeof(struct mp_fssdp_options),
+    .create = fssdp_create,
+    .destroy = fssdp_destroy,
+    .initial_owners = fssdp_initial_owners,
+    .copies_limit = fssdp_copies_limit,
+    .before_gate = fssdp_before_gate,
+    .after_gate = fssdp_after_gate,
+    .after_step = fssdp_after_step,
+    .save = fssdp_save,
+    .load = fssdp_load,
+};

@@ -1,0 +1,147 @@
+/* FSSDP: fully sharded sparse data parallelism, as the system Hecate does it
+ * (arXiv 2502.02581; systems.md, section 1).
+ *
+ * Every expert has one owner in the whole job.  Each iteration and layer, the hottest experts are
+ * copied for a while (spAG) to ranks that would otherwise wait, and their gradients are summed back
+ * into the owner (spRS).  One file per algorithm:
+ *   window.c       load prediction: the sum of the last loads             (1.5)
+ *   materialize.c  Algorithm 1: who gets which copies                     (1.6)
+ *   calibrate.c    more copies once the real loads are known              (1.7)
+ *   shard.c        even first sharding; Algorithm 2: re-sharding          (1.8)
+ *   fssdp.c        the descriptor that joins them
+ * Topology-aware dispatch (1.9) is mp_plan_dispatch_nearest, since other systems use it too.
+ *
+ * Loads are 64-bit integers and window averages are kept as sums, so that all ranks decide equally.
+ * Nothing here allocates after its create function. */
+#ifndef MOEPERF_REFERENCE_FSSDP_FSSDP_H
+#define MOEPERF_REFERENCE_FSSDP_FSSDP_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "reference/plan/system.h"
+
+extern const struct mp_system mp_system_fssdp;
+
+/* Named in the option table of fssdp.c; the defaults are the paper's. */
+struct mp_fssdp_options {
+    int window;           /* w, iterations */
+    int overlap;          /* t, experts, or MP_AUTO: what hides under attention; MP_ALL */
+    int memory;           /* m, extra experts per rank and layer, or MP_ALL */
+    bool calibrate;       /* second materialisation after the gate */
+    int reshard_interval; /* iterations between re-shardings; 0: never */
+    bool rematerialise;   /* Hecate-RM: copies are freed after forward and fetched again */
+};
+
+/* t = floor(non-MoE seconds * bandwidth / expert bytes), at most the experts of a layer (1.5). */
+int mp_fssdp_overlap(const struct mp_setting *setting);
+
+/* --- Load prediction ---------------------------------------------------------------------------
+ * F[l][e] of 1.5, summed over the last `window` iterations instead of averaged (1.11). */
+struct mp_window {
+    int layers, experts, window;
+    int count;     /* iterations held, 0 .. window */
+    int next;      /* ring row that the next iteration overwrites */
+    int64_t *ring; /* [window][layers][experts], owned */
+    int64_t *sum;  /* [layers][experts], owned */
+};
+int mp_window_create(int layers, int experts, int window, struct mp_window *state,
+                     struct mp_error *error); /* MP_EINVAL, MP_ENOMEM */
+void mp_window_destroy(struct mp_window *state);
+/* Takes in one iteration; load is [layers]. */
+void mp_window_push(struct mp_window *state, const struct mp_load load[]);
+/* Sums of one layer, [experts]. */
+const int64_t *mp_window_layer(const struct mp_window *state, int layer);
+/* Writes at most `size` bytes of the state and returns the bytes needed. */
+size_t mp_window_save(const struct mp_window *state, void *buffer, size_t size);
+/* Reads a state back.  Another window length is fine: the newest loads that fit are kept.
+ * MP_EFORMAT for anything else that was not saved by a window of these layers and experts. */
+int mp_window_load(struct mp_window *state, const void *buffer, size_t size,
+                   struct mp_error *error);
+
+/* --- Algorithm 1: sparse materialisation --------------------------------------------------------
+ */
+struct mp_copy {
+    int32_t expert, rank;
+};
+struct mp_materializer {
+    struct mp_topology topology;
+    int experts, overlap; /* overlap: at most experts */
+    struct mp_copy *copy; /* [copies] of the last call, in the order of the algorithm */
+    int copies;
+    int32_t *hot;             /* [overlap], working memory as all below */
+    int64_t *free_slots;      /* [ranks] */
+    int64_t *node_free;       /* [nodes] */
+    int32_t *node_copies;     /* [nodes], of the expert being placed */
+    int32_t *node_candidates; /* [nodes], ranks that could take it */
+    int64_t *wanted;          /* [overlap], n_e */
+};
+int mp_materializer_create(const struct mp_topology *topology, int experts, int overlap,
+                           struct mp_materializer *state, struct mp_error *error);
+void mp_materializer_destroy(struct mp_materializer *state);
+/* Adds copies of the `overlap` hottest experts to `placement`, as far as each rank's extra copies,
+ * those it has already included, stay within `memory`, and lists them in `copy`.  Starting from
+ * owners only this is Algorithm 1, starting from its result the proposal of calibration. */
+void mp_materialize(struct mp_materializer *state, struct mp_placement *placement,
+                    const int64_t load[], int memory);
+
+/* --- Calibration ---------------------------------------------------------------------------------
+ */
+struct mp_calibrator {
+    struct mp_topology topology;
+    double seconds_per_route;  /* computing one route forward */
+    double seconds_per_border; /* one route across a rank's border, one direction */
+    double seconds_per_copy;   /* one expert's parameters arriving */
+    int64_t *total;            /* [experts], routes of the load looked at */
+    int64_t *row_total;        /* [ranks], routes that a rank's tokens make */
+    int64_t *computed;         /* [ranks], routes computed on a rank */
+    int64_t *local;            /* [ranks], those of its own tokens */
+    int64_t *share_node;       /* [ranks + 1], working memory as all below */
+    int64_t *share_all;        /* [ranks + 1] */
+    int32_t *holder;           /* [ranks] */
+    int32_t *arrivals;         /* [ranks] */
+    struct mp_placement proposal;
+};
+int mp_calibrator_create(const struct mp_setting *setting, struct mp_calibrator *state,
+                         struct mp_error *error);
+void mp_calibrator_destroy(struct mp_calibrator *state);
+/* latency(P) = 3 max computed + 4 max of routes in or out, in seconds, under the dispatch of 1.9.
+ */
+double mp_calibrator_latency(struct mp_calibrator *state, const struct mp_placement *placement,
+                             const struct mp_load *load);
+/* Proposes copies for the real loads on top of `during`; true if they pay, that is, if the new
+ * latency plus the exposed arrival of the copies is below the present latency.  The copies are then
+ * listed in `materializer`. */
+bool mp_calibrate(struct mp_calibrator *state, struct mp_materializer *materializer,
+                  const struct mp_placement *during, const struct mp_load *load, int memory);
+
+/* --- Sharding ------------------------------------------------------------------------------------
+ */
+
+/* Experts of all layers that rank owns, always: equal, the first (layers * experts) mod ranks have
+ * one more (1.8). */
+int mp_shard_slots(int layers, int experts, int ranks, int rank);
+/* The first sharding: contiguous in each layer, as even as can be in each layer and exactly
+ * mp_shard_slots over all of them.  owner is [layers][experts]. */
+void mp_shard_evenly(int layers, int experts, int ranks, int32_t owner[]);
+
+struct mp_sharder {
+    struct mp_topology topology;
+    int layers, experts, overlap;
+    int32_t *order; /* [layers][experts], each layer hottest first, working memory as all below */
+    int32_t *layer_order; /* [layers] */
+    int64_t *layer_peak;  /* [layers], largest load among the layer's cold experts */
+    int32_t *slots;       /* [ranks], free */
+    int32_t *node_slots;  /* [nodes] */
+    int64_t *rank_load;   /* [ranks], of the layer being sharded */
+    int64_t *node_load;   /* [nodes] */
+};
+int mp_sharder_create(const struct mp_topology *topology, int layers, int experts, int overlap,
+                      struct mp_sharder *state, struct mp_error *error);
+void mp_sharder_destroy(struct mp_sharder *state);
+/* Algorithm 2.  load, present and owner are [layers][experts]; owner must not be present. */
+void mp_shard(struct mp_sharder *state, const int64_t load[], const int32_t present[],
+              int32_t owner[]);
+
+#endif

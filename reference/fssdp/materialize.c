@@ -1,0 +1,205 @@
+/* Algorithm 1, sparse materialisation (systems.md 1.6).
+ *
+ * Where every rank has room for all hot experts, every rank gets them.  Otherwise the free slots
+ * are shared out in proportion to load and each copy goes where the topology lacks it most. */
+#include <stdlib.h>
+
+#include "reference/fssdp/fssdp.h"
+
+int mp_materializer_create(const struct mp_topology *topology, int experts, int overlap,
+                           struct mp_materializer *state, struct mp_error *error) {
+    size_t ranks = (size_t)topology->ranks, nodes = (size_t)mp_topology_nodes(topology);
+
+    *state = (struct mp_materializer){.topology = *topology, .experts = experts};
+    state->overlap = overlap < experts ? overlap : experts;
+    size_t hot = (size_t)state->overlap;
+    /* One more than needed everywhere, so that an overlap of 0 needs no case of its own. */
+    state->copy = malloc((hot * ranks + 1) * sizeof *state->copy);
+    state->hot = malloc((hot + 1) * sizeof *state->hot);
+    state->wanted = malloc((hot + 1) * sizeof *state->wanted);
+    state->free_slots = malloc(ranks * sizeof *state->free_slots);
+    state->node_free = malloc(nodes * sizeof *state->node_free);
+    state->node_copies = malloc(nodes * sizeof *state->node_copies);
+    state->node_candidates = malloc(nodes * sizeof *state->node_candidates);
+    if (state->copy && state->hot && state->wanted && state->free_slots && state->node_free &&
+        state->node_copies && state->node_candidates)
+        return MP_OK;
+    mp_materializer_destroy(state);
+    return mp_fail(error, MP_ENOMEM, "no memory to materialise %d experts on %d ranks", overlap,
+                   topology->ranks);
+}
+
+void mp_materializer_destroy(struct mp_materializer *state) {
+    free(state->copy);
+    free(state->hot);
+    free(state->wanted);
+    free(state->free_slots);
+    free(state->node_free);
+    free(state->node_copies);
+    free(state->node_candidates);
+    *state = (struct mp_materializer){0};
+}
+
+/* free_slots[r] = memory minus the extra copies on r; returns the smallest and the sum. */
+static int64_t count_free(struct mp_materializer *state, const struct mp_placement *placement,
+                          int memory, int64_t *sum) {
+    int64_t least = memory;
+
+    *sum = 0;
+    for (int rank = 0; rank < placement->ranks; rank++)
+        state->free_slots[rank] = memory;
+    for (int expert = 0; expert < placement->experts; expert++) {
+        const uint64_t *row = placement->holder + (long)expert * placement->words;
+        for (int word = 0; word < placement->words; word++)
+            for (uint64_t bits = row[word]; bits; bits &= bits - 1)
+                state->free_slots[word * 64 + __builtin_ctzll(bits)]--;
+        state->free_slots[placement->owner[expert]]++;
+    }
+    for (int rank = 0; rank < placement->ranks; rank++) {
+        *sum += state->free_slots[rank];
+        if (state->free_slots[rank] < least)
+            least = state->free_slots[rank];
+    }
+    return least;
+}
+
+/* Hot: the hottest experts that have routes and that some rank lacks.  Returns their number. */
+static int find_hot(struct mp_materializer *state, const struct mp_placement *placement,
+                    const int64_t load[]) {
+    int count = 0;
+
+    mp_load_hottest(load, state->experts, state->overlap, state->hot);
+    for (int index = 0; index < state->overlap; index++) {
+        int32_t expert = state->hot[index];
+        if (load[expert] > 0 && mp_placement_copies(placement, expert) < placement->ranks)
+            state->hot[count++] = expert;
+    }
+    return count;
+}
+
+static void add_copy(struct mp_materializer *state, struct mp_placement *placement, int expert,
+                     int rank) {
+    mp_placement_add(placement, expert, rank);
+    state->copy[state->copies++] = (struct mp_copy){expert, rank};
+}
+
+static void copy_everywhere(struct mp_materializer *state, struct mp_placement *placement,
+                            int hot) {
+    for (int index = 0; index < hot; index++)
+        for (int rank = 0; rank < placement->ranks; rank++)
+            if (!mp_placement_holds(placement, state->hot[index], rank))
+                add_copy(state, placement, state->hot[index], rank);
+}
+
+/* wanted[i] = n_e of the i-th hot expert.  The running remainder shares again what rounding and
+ * limits leave over, in integers, and never exceeds the slots. */
+static void share_slots(struct mp_materializer *state, const struct mp_placement *placement,
+                        const int64_t load[], int hot, int64_t slots) {
+    int64_t rest = 0;
+
+    for (int index = 0; index < hot; index++)
+        rest += load[state->hot[index]];
+    for (int index = 0; index < hot; index++) {
+        int32_t expert = state->hot[index];
+        int64_t lacking = placement->ranks - mp_placement_copies(placement, expert);
+        int64_t share = (2 * slots * load[expert] + rest) / (2 * rest); /* rounded half up */
+        if (share < 1)
+            share = 1;
+        if (share > lacking)
+            share = lacking;
+        if (share > slots)
+            share = slots;
+        state->wanted[index] = share;
+        slots -= share;
+        rest -= load[expert];
+    }
+}
+
+/* Per node: copies of the expert, free slots, ranks that could take one. */
+static void survey_nodes(struct mp_materializer *state, const struct mp_placement *placement,
+                         int expert) {
+    const struct mp_topology *topology = &state->topology;
+
+    for (int node = 0; node < mp_topology_nodes(topology); node++) {
+        int end = mp_topology_node_end(topology, node);
+        int32_t copies = 0, candidates = 0;
+        int64_t slots = 0;
+        for (int rank = mp_topology_node_begin(topology, node); rank < end; rank++) {
+            bool holds = mp_placement_holds(placement, expert, rank);
+            copies += holds;
+            candidates += !holds && state->free_slots[rank] > 0;
+            slots += state->free_slots[rank];
+        }
+        state->node_copies[node] = copies;
+        state->node_candidates[node] = candidates;
+        state->node_free[node] = slots;
+    }
+}
+
+/* Of the nodes with a candidate: fewest copies, then most free slots, then lower id; -1 for none.
+ */
+static int choose_node(const struct mp_materializer *state) {
+    int best = -1;
+
+    for (int node = 0; node < mp_topology_nodes(&state->topology); node++) {
+        if (state->node_candidates[node] == 0)
+            continue;
+        if (best < 0 || state->node_copies[node] < state->node_copies[best] ||
+            (state->node_copies[node] == state->node_copies[best] &&
+             state->node_free[node] > state->node_free[best]))
+            best = node;
+    }
+    return best;
+}
+
+/* Of the node's candidates: most free slots, then lower id. */
+static int choose_rank(const struct mp_materializer *state, const struct mp_placement *placement,
+                       int expert, int node) {
+    int end = mp_topology_node_end(&state->topology, node), best = -1;
+    int64_t most = 0;
+
+    for (int rank = mp_topology_node_begin(&state->topology, node); rank < end; rank++) {
+        if (state->free_slots[rank] > most && !mp_placement_holds(placement, expert, rank)) {
+            most = state->free_slots[rank];
+            best = rank;
+        }
+    }
+    return best;
+}
+
+/* Places up to n_e copies; those without a candidate are lost. */
+static void place_copies(struct mp_materializer *state, struct mp_placement *placement, int expert,
+                         int64_t wanted) {
+    if (wanted == 0)
+        return;
+    survey_nodes(state, placement, expert);
+    for (; wanted > 0; wanted--) {
+        int node = choose_node(state);
+        if (node < 0)
+            return;
+        int rank = choose_rank(state, placement, expert, node);
+        add_copy(state, placement, expert, rank);
+        state->free_slots[rank]--;
+        state->node_free[node]--;
+        state->node_candidates[node]--;
+        state->node_copies[node]++;
+    }
+}
+
+void mp_materialize(struct mp_materializer *state, struct mp_placement *placement,
+                    const int64_t load[], int memory) {
+    int64_t slots;
+
+    state->copies = 0;
+    int hot = find_hot(state, placement, load);
+    if (hot == 0 || memory == 0)
+        return;
+    int64_t least = count_free(state, placement, memory, &slots);
+    if (least >= hot) {
+        copy_everywhere(state, placement, hot);
+    } else if (slots > 0) {
+        share_slots(state, placement, load, hot, slots);
+        for (int index = 0; index < hot; index++)
+            place_copies(state, placement, state->hot[index], state->wanted[index]);
+    }
+}

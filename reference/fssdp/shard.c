@@ -1,0 +1,163 @@
+/* Sharding: who owns which experts (systems.md 1.8).
+ *
+ * Hot experts are copied anyway, so their owner does not matter; Algorithm 2 spreads the others so
+ * that each layer's cold load is even.  Only the number of experts over all layers is fixed. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "reference/fssdp/fssdp.h"
+
+int mp_shard_slots(int layers, int experts, int ranks, int rank) {
+    int64_t all = (int64_t)layers * experts;
+    return (int)(all / ranks + (rank < all % ranks));
+}
+
+void mp_shard_evenly(int layers, int experts, int ranks, int32_t owner[]) {
+    int each = experts / ranks, more = experts % ranks, start = 0;
+
+    /* The ranks that own one more of a layer rotate, so that over all layers they are even too. */
+    for (int layer = 0; layer < layers; layer++) {
+        int expert = 0;
+        for (int rank = 0; rank < ranks; rank++) {
+            int turn = rank >= start ? rank - start : rank + ranks - start;
+            for (int count = each + (turn < more); count > 0; count--)
+                owner[(size_t)layer * (size_t)experts + (size_t)expert++] = rank;
+        }
+        start = (start + more) % ranks;
+    }
+}
+
+int mp_sharder_create(const struct mp_topology *topology, int layers, int experts, int overlap,
+                      struct mp_sharder *state, struct mp_error *error) {
+    size_t ranks = (size_t)topology->ranks, nodes = (size_t)mp_topology_nodes(topology);
+    size_t rows = (size_t)layers;
+
+    *state = (struct mp_sharder){.topology = *topology, .layers = layers, .experts = experts};
+    state->overlap = overlap < experts ? overlap : experts;
+    state->order = malloc(rows * (size_t)experts * sizeof *state->order);
+    state->layer_order = malloc(rows * sizeof *state->layer_order);
+    state->layer_peak = malloc(rows * sizeof *state->layer_peak);
+    state->slots = malloc(ranks * sizeof *state->slots);
+    state->node_slots = malloc(nodes * sizeof *state->node_slots);
+    state->rank_load = malloc(ranks * sizeof *state->rank_load);
+    state->node_load = malloc(nodes * sizeof *state->node_load);
+    if (state->order && state->layer_order && state->layer_peak && state->slots &&
+        state->node_slots && state->rank_load && state->node_load)
+        return MP_OK;
+    mp_sharder_destroy(state);
+    return mp_fail(error, MP_ENOMEM, "no memory to shard %d layers of %d experts", layers, experts);
+}
+
+void mp_sharder_destroy(struct mp_sharder *state) {
+    free(state->order);
+    free(state->layer_order);
+    free(state->layer_peak);
+    free(state->slots);
+    free(state->node_slots);
+    free(state->rank_load);
+    free(state->node_load);
+    *state = (struct mp_sharder){0};
+}
+
+static void open_slots(struct mp_sharder *state) {
+    const struct mp_topology *topology = &state->topology;
+
+    memset(state->node_slots, 0, (size_t)mp_topology_nodes(topology) * sizeof *state->node_slots);
+    for (int rank = 0; rank < topology->ranks; rank++) {
+        state->slots[rank] = mp_shard_slots(state->layers, state->experts, topology->ranks, rank);
+        state->node_slots[mp_topology_node(topology, rank)] += state->slots[rank];
+    }
+}
+
+static void take_slot(struct mp_sharder *state, int rank) {
+    state->slots[rank]--;
+    state->node_slots[mp_topology_node(&state->topology, rank)]--;
+}
+
+/* Orders each layer's experts by load and the layers by their hottest cold expert. */
+static void order_layers(struct mp_sharder *state, const int64_t load[]) {
+    for (int layer = 0; layer < state->layers; layer++) {
+        const int64_t *row = load + (size_t)layer * (size_t)state->experts;
+        int32_t *order = state->order + (size_t)layer * (size_t)state->experts;
+        mp_load_hottest(row, state->experts, state->experts, order);
+        state->layer_peak[layer] =
+            state->overlap < state->experts ? row[order[state->overlap]] : -1;
+    }
+    mp_load_hottest(state->layer_peak, state->layers, state->layers, state->layer_order);
+}
+
+/* Of begin .. end - 1, those with a free slot: least load, then fewest free slots, then lower id.
+ */
+static int choose(const int64_t load[], const int32_t slots[], int begin, int end) {
+    int best = -1;
+
+    for (int index = begin; index < end; index++) {
+        if (slots[index] == 0)
+            continue;
+        if (best < 0 || load[index] < load[best] ||
+            (load[index] == load[best] && slots[index] < slots[best]))
+            best = index;
+    }
+    return best;
+}
+
+static void shard_cold(struct mp_sharder *state, const int64_t load[], const int32_t order[],
+                       int32_t owner[]) {
+    const struct mp_topology *topology = &state->topology;
+    int nodes = mp_topology_nodes(topology);
+
+    memset(state->rank_load, 0, (size_t)topology->ranks * sizeof *state->rank_load);
+    memset(state->node_load, 0, (size_t)nodes * sizeof *state->node_load);
+    for (int index = state->overlap; index < state->experts; index++) {
+        int32_t expert = order[index];
+        int node = choose(state->node_load, state->node_slots, 0, nodes);
+        int rank = choose(state->rank_load, state->slots, mp_topology_node_begin(topology, node),
+                          mp_topology_node_end(topology, node));
+        owner[expert] = rank;
+        state->rank_load[rank] += load[expert];
+        state->node_load[node] += load[expert];
+        take_slot(state, rank);
+    }
+}
+
+static int most_free_rank(const struct mp_sharder *state) {
+    int best = 0;
+
+    for (int rank = 1; rank < state->topology.ranks; rank++)
+        if (state->slots[rank] > state->slots[best])
+            best = rank;
+    return best;
+}
+
+/* Hot experts fill what is left: first all that can stay, then the others. */
+static void shard_hot(struct mp_sharder *state, const int32_t present[], int32_t owner[]) {
+    size_t all = (size_t)state->layers * (size_t)state->experts;
+
+    for (size_t index = 0; index < all; index++) {
+        if (owner[index] < 0 && state->slots[present[index]] > 0) {
+            owner[index] = present[index];
+            take_slot(state, owner[index]);
+        }
+    }
+    for (size_t index = 0; index < all; index++) {
+        if (owner[index] < 0) {
+            owner[index] = most_free_rank(state);
+            take_slot(state, owner[index]);
+        }
+    }
+}
+
+void mp_shard(struct mp_sharder *state, const int64_t load[], const int32_t present[],
+              int32_t owner[]) {
+    size_t experts = (size_t)state->experts;
+
+    open_slots(state);
+    order_layers(state, load);
+    for (size_t index = 0; index < (size_t)state->layers * experts; index++)
+        owner[index] = -1;
+    for (int turn = 0; turn < state->layers; turn++) {
+        size_t row = (size_t)state->layer_order[turn] * experts;
+        shard_cold(state, load + row, state->order + row, owner + row);
+    }
+    shard_hot(state, present, owner);
+}
