@@ -1,0 +1,294 @@
+/* Kills, full disks, interrupted and short writes: what was written whole is read back whole. */
+#include <errno.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <sys/mman.h>
+#include <sys/mount.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+
+#include "tests/profiler/record/samples.h"
+
+static uint64_t seed;
+
+/* ---- write(2) with faults, in place of the C library's ---- */
+
+static struct {
+    bool shortens; /* random writes are short or interrupted */
+    int64_t room;  /* bytes until `number`; -1: no end */
+    int number;    /* errno when there is no room */
+    uint64_t random;
+} faults = {.room = -1};
+
+ssize_t write(int descriptor, const void *bytes, size_t size) {
+    if (faults.shortens && test_random_int(&faults.random, 0, 2) == 0) {
+        errno = EINTR;
+        return -1;
+    }
+    if (faults.shortens && size > 1)
+        size = (size_t)test_random_int(&faults.random, 1, (int)size);
+    if (faults.room >= 0 && (int64_t)size > faults.room)
+        size = (size_t)faults.room;
+    if (size == 0) {
+        errno = faults.number;
+        return -1;
+    }
+    if (faults.room >= 0)
+        faults.room -= (int64_t)size;
+    return syscall(SYS_write, descriptor, bytes, size);
+}
+
+static void short_and_interrupted_writes_lose_nothing(void **state) {
+    (void)state;
+    enum { SAMPLES = 3000 };
+    const char *path = folder_path("short");
+    struct mp_record_thread *thread;
+    faults.shortens = true;
+    faults.random = seed;
+    struct mp_recorder *recorder = create_recorder(path, &thread);
+    for (int i = 0; i < SAMPLES; i += 100) {
+        record_samples(thread, seed, 0, i, i + 100);
+        assert_int_equal(mp_recorder_flush(recorder, NULL), MP_OK);
+    }
+    assert_int_equal(mp_recorder_finish(&recorder, MP_OK, "", NULL), MP_OK);
+    faults.shortens = false;
+
+    struct contents contents = read_contents(path, seed);
+    assert_int_equal(contents.count[0], SAMPLES);
+    assert_int_equal(contents.ends, 1);
+    assert_int_equal(contents.unread, 0);
+    unlink(path);
+}
+
+/* ---- disks without room ---- */
+
+static int64_t file_size(const char *path) {
+    struct stat status;
+    assert_int_equal(stat(path, &status), 0);
+    return status.st_size;
+}
+
+/* After a failed write: every call says the same, the file is whole records, and only those. */
+static void assert_failed_cleanly(struct mp_recorder *recorder, struct mp_record_thread *thread,
+                                  const char *path, int code) {
+    struct mp_error first = {0}, second = {0}, last = {0};
+    int64_t bytes, spans;
+    assert_int_equal(mp_recorder_flush(recorder, &first), code);
+    assert_non_null(strstr(first.text, path));
+    record_samples(thread, seed, 0, 0, 5); /* recording goes on, in vain */
+    assert_int_equal(mp_recorder_flush(recorder, &second), code);
+    assert_string_equal(first.text, second.text);
+
+    char size[32];
+    mp_recorder_totals(recorder, &bytes, &spans);
+    assert_int_equal(bytes, file_size(path));
+    snprintf(size, sizeof size, "%lld bytes", (long long)bytes);
+    assert_non_null(strstr(first.text, size));
+    assert_int_equal(mp_recorder_finish(&recorder, MP_OK, "", &last), code);
+    assert_string_equal(first.text, last.text);
+    assert_int_equal(bytes, file_size(path));
+}
+
+/* Records samples with `room` bytes of disk; returns how many bytes it needs when it has enough. */
+static int64_t record_in(int64_t room, int number, int code) {
+    enum { SAMPLES = 10 };
+    const char *path = folder_path("room");
+    struct mp_error error = {0};
+    struct mp_record_thread *thread = NULL;
+    struct mp_recorder *recorder = NULL;
+    struct mp_recorder_config config = {.path = path, .ranks = 1};
+    int64_t bytes = 0, spans;
+    faults.room = room;
+    faults.number = number;
+    int created = mp_recorder_create(&config, &recorder, &error);
+    if (created != MP_OK) { /* no room for the header: no file either */
+        assert_int_equal(created, code);
+        assert_non_null(strstr(error.text, path));
+        assert_int_not_equal(access(path, F_OK), 0);
+        return 0;
+    }
+    assert_int_equal(mp_recorder_thread(recorder, "0", &thread, NULL), MP_OK);
+    record_samples(thread, seed, 0, 0, SAMPLES);
+    if (mp_recorder_flush(recorder, NULL) == MP_OK) {
+        mp_recorder_totals(recorder, &bytes, &spans);
+        faults.room = -1;
+        assert_int_equal(mp_recorder_finish(&recorder, MP_OK, "", NULL), MP_OK);
+    } else {
+        assert_failed_cleanly(recorder, thread, path, code);
+        assert_true(file_size(path) <= room);
+    }
+    struct contents contents = read_contents(path, seed);
+    assert_int_equal(contents.unread, 0);
+    assert_int_equal(contents.ends, bytes > 0);
+    unlink(path);
+    return bytes;
+}
+
+static void a_full_disk_at_any_byte_keeps_the_records_before_it(void **state) {
+    (void)state;
+    int64_t needed = record_in(1 << 20, ENOSPC, MP_ENOSPACE);
+    assert_true(needed > 200);
+    for (int64_t room = 0; room < needed; room++)
+        assert_int_equal(record_in(room, ENOSPC, MP_ENOSPACE), 0);
+    assert_int_equal(record_in(needed, ENOSPC, MP_ENOSPACE), needed);
+    assert_int_equal(record_in(needed - 1, EDQUOT, MP_ENOSPACE), 0);
+    assert_int_equal(record_in(needed - 1, EIO, MP_EIO), 0);
+    faults.room = -1;
+}
+
+/* The kernel's own limit, which also sends a signal that ends a process by default. */
+static void the_file_size_limit_is_an_error_and_not_a_signal(void **state) {
+    (void)state;
+    const char *path = folder_path("limit");
+    uint64_t random = seed;
+    struct rlimit before, limit;
+    struct mp_record_thread *thread;
+    struct mp_recorder *recorder = create_recorder(path, &thread);
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+    limit = before;
+    limit.rlim_cur = (rlim_t)test_random_int(&random, 1000, 50000);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
+    record_samples(thread, seed, 0, 0, 1000);
+    int code = mp_recorder_flush(recorder, NULL);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+
+    assert_int_equal(code, MP_ENOSPACE);
+    assert_failed_cleanly(recorder, thread, path, MP_ENOSPACE);
+    assert_true(file_size(path) <= (int64_t)limit.rlim_cur);
+    struct contents contents = read_contents(path, seed);
+    assert_int_equal(contents.unread, 0);
+    assert_true(contents.count[0] > 0);
+    unlink(path);
+
+    sigset_t pending;
+    sigpending(&pending);
+    assert_int_equal(sigismember(&pending, SIGXFSZ), 0);
+}
+
+/* Makes the test's folder a disk of 64 KiB, for this process alone. */
+static bool mount_small_disk(void) {
+    int spaces = CLONE_NEWNS | (geteuid() == 0 ? 0 : CLONE_NEWUSER);
+    return unshare(spaces) == 0 && mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0 &&
+           mount("none", sample_folder, "tmpfs", 0, "size=64k") == 0;
+}
+
+/* In a child, where cmocka's jumps must not go: 0 as expected, 1 not, 2 no such disk to be had. */
+static int fill_small_disk(void) {
+    if (!mount_small_disk())
+        return 2;
+    struct mp_error error = {0}, second = {0};
+    struct mp_recorder *recorder = NULL, *other = NULL;
+    struct mp_record_thread *thread = NULL;
+    struct mp_recorder_config config = {.path = folder_path("full"), .ranks = 1};
+    if (mp_recorder_create(&config, &recorder, NULL) ||
+        mp_recorder_thread(recorder, "0", &thread, NULL))
+        return 1;
+    record_samples(thread, seed, 0, 0, 2000);
+    if (mp_recorder_flush(recorder, &error) != MP_ENOSPACE || !strstr(error.text, config.path))
+        return 1;
+    int64_t bytes, spans;
+    mp_recorder_totals(recorder, &bytes, &spans);
+    struct stat status;
+    if (stat(config.path, &status) || status.st_size != bytes || bytes < 32768)
+        return 1;
+    if (mp_recorder_finish(&recorder, MP_OK, "", NULL) != MP_ENOSPACE)
+        return 1;
+    struct contents contents = read_contents(config.path, seed);
+    if (contents.unread != 0 || contents.count[0] == 0)
+        return 1;
+
+    char rest[65536] = {0}; /* what the torn record left free */
+    FILE *filler = fopen(folder_path("filler"), "wb");
+    if (filler) {
+        fwrite(rest, 1, sizeof rest, filler);
+        fclose(filler);
+    }
+    config.path = folder_path("none");
+    return mp_recorder_create(&config, &other, &second) == MP_ENOSPACE ? 0 : 1;
+}
+
+static int exit_status(pid_t child) {
+    int status;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status));
+    return WEXITSTATUS(status);
+}
+
+static void a_disk_that_is_really_full_is_reported(void **state) {
+    (void)state;
+    fflush(NULL);
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0)
+        _exit(fill_small_disk());
+    int result = exit_status(child);
+    if (result == 2) {
+        print_message("no private tmpfs to be had here\n");
+        skip();
+    }
+    assert_int_equal(result, 0);
+}
+
+/* ---- kills ---- */
+
+/* Records until it is killed; tells through shared memory how many samples are flushed. */
+static void record_for_ever(const char *path, _Atomic int *flushed) {
+    struct mp_record_thread *thread;
+    struct mp_recorder *recorder = create_recorder(path, &thread);
+    uint64_t random = seed;
+    for (int first = 0;;) {
+        int last = first + test_random_int(&random, 1, 200);
+        record_samples(thread, seed, 0, first, last);
+        first = last;
+        if (mp_recorder_flush(recorder, NULL) != MP_OK)
+            _exit(1);
+        atomic_store(flushed, first);
+    }
+}
+
+static void a_killed_process_leaves_everything_flushed(void **state) {
+    (void)state;
+    enum { KILLS = 20 };
+    uint64_t random = seed;
+    _Atomic int *flushed =
+        mmap(NULL, sizeof *flushed, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    assert_true(flushed != MAP_FAILED);
+    for (int kills = 0; kills < KILLS; kills++) {
+        const char *path = folder_path("killed");
+        int status;
+        atomic_store(flushed, 0);
+        fflush(NULL);
+        pid_t child = fork();
+        assert_true(child >= 0);
+        if (child == 0)
+            record_for_ever(path, flushed);
+        while (atomic_load(flushed) < 100 && waitpid(child, &status, WNOHANG) == 0)
+            usleep(200);
+        usleep((useconds_t)test_random_int(&random, 0, 3000));
+        assert_int_equal(kill(child, SIGKILL), 0);
+        assert_int_equal(waitpid(child, &status, 0), child);
+        assert_true(WIFSIGNALED(status));
+
+        struct contents contents = read_contents(path, seed);
+        assert_true(contents.count[0] >= atomic_load(flushed));
+        assert_int_equal(contents.ends, 0);
+        unlink(path);
+    }
+    munmap((void *)flushed, sizeof *flushed);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(short_and_interrupted_writes_lose_nothing),
+        cmocka_unit_test(a_full_disk_at_any_byte_keeps_the_records_before_it),
+        cmocka_unit_test(the_file_size_limit_is_an_error_and_not_a_signal),
+        cmocka_unit_test(a_disk_that_is_really_full_is_reported),
+        cmocka_unit_test(a_killed_process_leaves_everything_flushed),
+    };
+    seed = test_seed();
+    return cmocka_run_group_tests_name("fault", tests, make_folder, remove_folder);
+}
