@@ -4,26 +4,63 @@
 #include <dnnl.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #define INSTALL(family, variant) MP_CPU_EXPAND(install_##family, variant)(operations);
 
-static const char *install_kernels(struct mp_device_operations *operations) {
 #ifdef MP_CPU_X86
-    __builtin_cpu_init();
-    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-        __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") &&
-        __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("bmi2")) {
-        MP_CPU_FAMILIES(INSTALL, avx512)
-        return "avx512";
-    }
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-        __builtin_cpu_supports("bmi") && __builtin_cpu_supports("bmi2")) {
-        MP_CPU_FAMILIES(INSTALL, avx2)
-        return "avx2";
-    }
+static bool has_avx512(void) {
+    return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+           __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") &&
+           __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("bmi2");
+}
+
+static void install_avx512(struct mp_device_operations *operations) {
+    MP_CPU_FAMILIES(INSTALL, avx512)
+}
+
+static bool has_avx2(void) {
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+           __builtin_cpu_supports("bmi") && __builtin_cpu_supports("bmi2");
+}
+
+static void install_avx2(struct mp_device_operations *operations) {
+    MP_CPU_FAMILIES(INSTALL, avx2)
+}
 #endif
+
+static bool has_baseline(void) {
+    return true;
+}
+
+static void install_baseline(struct mp_device_operations *operations) {
     MP_CPU_FAMILIES(INSTALL, baseline)
-    return "baseline";
+}
+
+/* Best first. */
+static const struct instruction_set {
+    const char *name;
+    bool (*is_there)(void);
+    void (*install)(struct mp_device_operations *operations);
+} instruction_sets[] = {
+#ifdef MP_CPU_X86
+    {"avx512", has_avx512, install_avx512},
+    {"avx2", has_avx2, install_avx2},
+#endif
+    {"baseline", has_baseline, install_baseline},
+};
+
+bool mp_cpu_use_instruction_set(struct mp_device *device, const char *name) {
+    struct mp_cpu *cpu = mp_cpu_of(device);
+    for (size_t i = 0; i < sizeof instruction_sets / sizeof *instruction_sets; i++) {
+        const struct instruction_set *set = &instruction_sets[i];
+        if ((name && strcmp(name, set->name) != 0) || !set->is_there())
+            continue;
+        set->install(&cpu->operations);
+        cpu->instruction_set = set->name;
+        return true;
+    }
+    return false;
 }
 
 static void destroy(struct mp_device *device) {
@@ -73,7 +110,7 @@ int mp_device_cpu_create(int threads, const struct mp_device_limits *limits,
     cpu->operations.destroy = destroy;
     cpu->operations.describe = describe;
     mp_cpu_install_memory(&cpu->operations);
-    cpu->instruction_set = install_kernels(&cpu->operations);
+    mp_cpu_use_instruction_set(&cpu->device, NULL);
 
     int code = allocate_scratch(cpu, error);
     if (code) {

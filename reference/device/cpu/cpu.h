@@ -52,6 +52,10 @@ static inline size_t mp_cpu_attention_floats(const struct mp_attention_shape *sh
     return (size_t)shape->sequence * (2 * MP_CPU_QUERY_BLOCK + 1);
 }
 
+/* Replaces the kernels by those for the named set: "avx512", "avx2", "baseline", or NULL for the
+ * best there is.  False, and nothing changed, when this machine or this build does not have it. */
+bool mp_cpu_use_instruction_set(struct mp_device *device, const char *name);
+
 /* memory.c: allocation, copies, streams and events; one variant is enough. */
 void mp_cpu_install_memory(struct mp_device_operations *operations);
 void *mp_cpu_allocate(struct mp_device *device, size_t bytes);

@@ -8,6 +8,17 @@ enum { GRAIN = 16384 }; /* elements that are worth a thread */
 #define SLOPE 1.5957691216f /* 2 sqrt(2 / pi) */
 #define CUBIC 0.044715f
 
+/* Beyond +-16 nothing changes any more, while the cubes and squares would overflow for large x. */
+static inline float bounded(float x) {
+    x = x < -16.0f ? -16.0f : x;
+    return x > 16.0f ? 16.0f : x;
+}
+
+static inline float opening(float x) {
+    float b = bounded(x);
+    return vector_sigmoid(SLOPE * b * (1.0f + CUBIC * b * b));
+}
+
 struct arguments {
     const float *x;
     const float *dy;
@@ -23,7 +34,7 @@ static void forward_range(const void *argument, size_t begin, size_t end, int th
 #pragma omp simd
     for (size_t i = begin; i < end; i++) {
         float v = x[i];
-        y[i] = v * vector_sigmoid(SLOPE * v * (1.0f + CUBIC * v * v));
+        y[i] = v * opening(v);
     }
 }
 
@@ -36,7 +47,8 @@ static void gelu_forward(struct mp_device *device, mp_stream stream, size_t coun
 
 /* With s = sigmoid(w(x)): gelu = x s, gelu' = s + x s (1 - s) w'. */
 static inline float derivative(float v, float s) {
-    return s + v * s * (1.0f - s) * (SLOPE * (1.0f + 3.0f * CUBIC * v * v));
+    float b = bounded(v);
+    return s + b * s * (1.0f - s) * (SLOPE * (1.0f + 3.0f * CUBIC * b * b));
 }
 
 static void backward_range(const void *argument, size_t begin, size_t end, int thread) {
@@ -47,7 +59,7 @@ static void backward_range(const void *argument, size_t begin, size_t end, int t
 #pragma omp simd
     for (size_t i = begin; i < end; i++) {
         float v = x[i];
-        float s = vector_sigmoid(SLOPE * v * (1.0f + CUBIC * v * v));
+        float s = opening(v);
         dx[i] = dy[i] * derivative(v, s);
     }
 }
@@ -60,7 +72,7 @@ static void backward_and_value_range(const void *argument, size_t begin, size_t 
 #pragma omp simd
     for (size_t i = begin; i < end; i++) {
         float v = x[i];
-        float s = vector_sigmoid(SLOPE * v * (1.0f + CUBIC * v * v));
+        float s = opening(v);
         dx[i] = dy[i] * derivative(v, s);
         y[i] = v * s;
     }

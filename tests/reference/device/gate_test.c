@@ -1,0 +1,200 @@
+/* The gate: probabilities and weights against double precision, choices against a plain selection,
+ * gradients against central differences. */
+#include "tests/reference/device/device_support.h"
+
+enum { MOST_EXPERTS = 1024 };
+
+struct gate_case {
+    int tokens, experts, top_k;
+    bool renormalise, forced, ties;
+};
+
+struct gate {
+    struct gate_case c;
+    double *logits, *dweight, *auxiliary;
+    const int32_t *choice;
+};
+
+static void naive_softmax(const double *logits, int experts, double *probability) {
+    double largest = -INFINITY, sum = 0;
+    for (int e = 0; e < experts; e++)
+        largest = fmax(largest, logits[e]);
+    for (int e = 0; e < experts; e++)
+        sum += probability[e] = exp(logits[e] - largest);
+    for (int e = 0; e < experts; e++)
+        probability[e] /= sum;
+}
+
+static void naive_weights(const struct gate_case *c, const double *probability,
+                          const int32_t *choice, double *weight) {
+    double sum = 0;
+    for (int j = 0; j < c->top_k; j++)
+        sum += weight[j] = probability[choice[j]];
+    for (int j = 0; j < c->top_k && c->renormalise; j++)
+        weight[j] /= sum;
+}
+
+/* Linear in weights and probabilities, with the choices held still. */
+static double loss(const void *context) {
+    const struct gate *g = context;
+    double sum = 0, probability[MOST_EXPERTS], weight[16];
+    for (int t = 0; t < g->c.tokens; t++) {
+        naive_softmax(g->logits + t * g->c.experts, g->c.experts, probability);
+        naive_weights(&g->c, probability, g->choice + t * g->c.top_k, weight);
+        sum += dot_doubles(weight, g->dweight + t * g->c.top_k, (size_t)g->c.top_k);
+        sum += dot_doubles(probability, g->auxiliary, (size_t)g->c.experts);
+    }
+    return sum;
+}
+
+/* The j-th largest by looking at all that are not taken; the first of equal ones. */
+static void check_choice(const struct gate_case *c, const float *probability,
+                         const int32_t *choice) {
+    bool taken[MOST_EXPERTS] = {false};
+    for (int j = 0; j < c->top_k; j++) {
+        int best = -1;
+        for (int e = 0; e < c->experts; e++) {
+            if (!taken[e] && (best < 0 || probability[e] > probability[best]))
+                best = e;
+        }
+        taken[best] = true;
+        assert_int_equal(choice[j], best);
+    }
+}
+
+static int32_t *random_choices(const struct gate_case *c) {
+    int32_t *forced = new_ints((size_t)(c->tokens * c->top_k));
+    for (int t = 0; t < c->tokens; t++) {
+        int first = test_random_int(&random_state, 0, c->experts - 1);
+        for (int j = 0; j < c->top_k; j++) /* distinct ones */
+            forced[t * c->top_k + j] = (first + j) % c->experts;
+    }
+    return forced;
+}
+
+static float *gate_logits(const struct gate_case *c) {
+    float *logits = random_floats((size_t)(c->tokens * c->experts), 3);
+    for (int i = 0; c->ties && i < c->tokens * c->experts; i++)
+        logits[i] = (float)test_random_int(&random_state, 0, 2); /* three values: many ties */
+    return logits;
+}
+
+static void check_statistics(struct mp_device *device, const struct gate_case *c,
+                             const float *probability, const int32_t *choice) {
+    uint32_t routes[MOST_EXPERTS], firsts[MOST_EXPERTS];
+    float mass[MOST_EXPERTS];
+    device->operations->gate_statistics(device, NULL, c->tokens, c->experts, c->top_k, probability,
+                                        choice, routes, firsts, mass);
+    for (int e = 0; e < c->experts; e++) {
+        uint32_t expected_routes = 0, expected_firsts = 0;
+        double expected_mass = 0;
+        for (int t = 0; t < c->tokens; t++) {
+            expected_mass += probability[t * c->experts + e];
+            for (int j = 0; j < c->top_k; j++) {
+                expected_routes += choice[t * c->top_k + j] == e;
+                expected_firsts += j == 0 && choice[t * c->top_k] == e;
+            }
+        }
+        assert_int_equal(routes[e], expected_routes);
+        assert_int_equal(firsts[e], expected_firsts);
+        assert_close(mass[e], expected_mass, 3e-6);
+    }
+}
+
+static void gate_matches(struct mp_device *device, const void *argument) {
+    const struct gate_case *c = argument;
+    size_t size = (size_t)(c->tokens * c->experts), routes = (size_t)(c->tokens * c->top_k);
+    float *logits = gate_logits(c), *probability = new_floats(size), *weight = new_floats(routes);
+    float *dlogits = new_floats(size), *dweight = random_floats(routes, 1);
+    float *auxiliary = random_floats((size_t)c->experts, 0.5);
+    int32_t *forced = c->forced ? random_choices(c) : NULL, *choice = new_ints(routes);
+    device->operations->gate_forward(device, NULL, c->tokens, c->experts, c->top_k, c->renormalise,
+                                     logits, forced, probability, choice, weight);
+
+    struct gate g = {*c, to_doubles(logits, size), to_doubles(dweight, routes),
+                     to_doubles(auxiliary, (size_t)c->experts), choice};
+    double expected[MOST_EXPERTS], expected_weight[16];
+    for (int t = 0; t < c->tokens; t++) {
+        naive_softmax(g.logits + t * c->experts, c->experts, expected);
+        assert_floats_close(probability + t * c->experts, expected, (size_t)c->experts, 2e-6);
+        if (forced)
+            assert_memory_equal(choice + t * c->top_k, forced + t * c->top_k,
+                                (size_t)c->top_k * sizeof *choice);
+        else
+            check_choice(c, probability + t * c->experts, choice + t * c->top_k);
+        naive_weights(c, expected, choice + t * c->top_k, expected_weight);
+        assert_floats_close(weight + t * c->top_k, expected_weight, (size_t)c->top_k, 2e-6);
+    }
+    check_statistics(device, c, probability, choice);
+
+    device->operations->gate_backward(device, NULL, c->tokens, c->experts, c->top_k, c->renormalise,
+                                      probability, choice, weight, dweight, auxiliary, dlogits);
+    assert_gradient(loss, &g, g.logits, size, dlogits, 150, 1e-5);
+
+    float *floats[] = {logits, probability, weight, dlogits, dweight, auxiliary};
+    for (size_t i = 0; i < sizeof floats / sizeof *floats; i++)
+        free(floats[i]);
+    free(forced);
+    free(choice);
+    free(g.logits);
+    free(g.dweight);
+    free(g.auxiliary);
+}
+
+/* All equal: the lowest ids, in order. */
+static void equal_logits_choose_the_lowest(struct mp_device *device, const void *argument) {
+    (void)argument;
+    enum { EXPERTS = 21, TOP_K = 4 };
+    float logits[EXPERTS], probability[EXPERTS], weight[TOP_K];
+    int32_t choice[TOP_K];
+    for (int e = 0; e < EXPERTS; e++)
+        logits[e] = -1.5f;
+    device->operations->gate_forward(device, NULL, 1, EXPERTS, TOP_K, true, logits, NULL,
+                                     probability, choice, weight);
+    for (int j = 0; j < TOP_K; j++) {
+        assert_int_equal(choice[j], j);
+        assert_close(weight[j], 0.25, 1e-6);
+    }
+}
+
+/* A diverged model must not make the choices wild: they are used as indices. */
+static void nan_logits_choose_valid_experts(struct mp_device *device, const void *argument) {
+    (void)argument;
+    float logits[] = {1, NAN, 2, 0, 3}, probability[5], weight[2];
+    int32_t choice[2];
+    device->operations->gate_forward(device, NULL, 1, 5, 2, false, logits, NULL, probability,
+                                     choice, weight);
+    assert_in_range(choice[0], 0, 4);
+    assert_in_range(choice[1], 0, 4);
+    assert_true(choice[0] != choice[1]);
+    assert_true(isnan(weight[0]));
+}
+
+#define GATE(name, ...)                                                                            \
+    {                                                                                              \
+        name, gate_matches, &(const struct gate_case) {                                            \
+            __VA_ARGS__                                                                            \
+        }                                                                                          \
+    }
+
+static const struct device_test tests[] = {
+    GATE("top 1 of 8", 12, 8, 1, false, false, false),
+    GATE("top 1 of 8, renormalised", 12, 8, 1, true, false, false),
+    GATE("top 2 of 13", 30, 13, 2, true, false, false),
+    GATE("top 2 of 64, as they are", 25, 64, 2, false, false, false),
+    GATE("top 4 of 37", 19, 37, 4, true, false, false),
+    GATE("top 16 of 1024", 5, 1024, 16, true, false, false),
+    GATE("all of 3", 6, 3, 3, true, false, false),
+    GATE("the only expert", 4, 1, 1, true, false, false),
+    GATE("ties", 200, 11, 4, true, false, true),
+    GATE("forced, top 2", 17, 10, 2, true, true, false),
+    GATE("forced, top 1, as it is", 17, 10, 1, false, true, false),
+    GATE("tokens for every thread", 500, 48, 2, true, false, false),
+    GATE("no tokens", 0, 8, 2, true, false, false),
+    {"equal logits choose the lowest", equal_logits_choose_the_lowest, NULL},
+    {"NaN logits choose valid experts", nan_logits_choose_valid_experts, NULL},
+};
+
+int main(void) {
+    return run_device_tests("gate", tests, sizeof tests / sizeof *tests);
+}

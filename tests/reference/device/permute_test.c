@@ -1,0 +1,246 @@
+/* Positions of routes, moving rows, combining. */
+#include "tests/reference/device/device_support.h"
+
+/* Five tokens, two choices, three experts, worked out by hand: expert 0 has two parts, the second
+ * of them empty; expert 1 has none; expert 2 has three, of which the last is not filled. */
+static void positions_by_hand(struct mp_device *device, const void *argument) {
+    (void)argument;
+    const int32_t choice[] = {0, 2, 2, 0, 1, 2, 2, 1, 2, 0};
+    const int part_begin[] = {0, 2, 2, 5};
+    const int part_count[] = {2, 0, 1, 2, 5};
+    const int part_row[] = {3, 9, 0, 1, 5};
+    int32_t position[10], row_token[7] = {-7, -7, -7, -7, -7, -7, -7};
+    device->operations->route_positions(device, NULL, 5, 2, 3, choice, part_begin, part_count,
+                                        part_row, position, row_token);
+    const int32_t expected[] = {3, 0, 1, 4, -1, 2, 5, -1, 6, -1};
+    const int32_t expected_token[] = {0, 1, 2, 0, 1, 3, 4};
+    assert_memory_equal(position, expected, sizeof expected);
+    assert_memory_equal(row_token, expected_token, sizeof expected_token);
+}
+
+struct route_case {
+    int tokens, top_k, experts, most_parts;
+    bool one_expert_has_all;
+};
+
+/* Every row is taken once, by a route of its expert, in token order within a part. */
+static void positions_are_a_permutation(struct mp_device *device, const void *argument) {
+    const struct route_case *c = argument;
+    int routes = c->tokens * c->top_k;
+    int32_t *choice = new_ints((size_t)routes), *position = new_ints((size_t)routes);
+    int32_t *row_token = new_ints((size_t)routes);
+    int *load = calloc((size_t)c->experts, sizeof *load);
+    for (int i = 0; i < routes; i++) {
+        choice[i] = c->one_expert_has_all ? c->experts / 2
+                                          : test_random_int(&random_state, 0, c->experts - 1);
+        load[choice[i]]++;
+    }
+    int *part_begin = calloc((size_t)c->experts + 1, sizeof *part_begin);
+    int *part_count = calloc((size_t)(c->experts * c->most_parts), sizeof *part_count);
+    int *part_row = calloc((size_t)(c->experts * c->most_parts), sizeof *part_row);
+    int *row_expert = calloc((size_t)routes + 1, sizeof *row_expert);
+    int parts = 0, rows = 0;
+    for (int e = 0; e < c->experts; e++) {
+        part_begin[e] = parts;
+        for (int p = 1, left = load[e]; p <= c->most_parts; p++, parts++) {
+            int count = p == c->most_parts ? left : test_random_int(&random_state, 0, left);
+            part_count[parts] = count;
+            part_row[parts] = rows;
+            left -= count;
+            for (int i = 0; i < count; i++)
+                row_expert[rows++] = e;
+        }
+    }
+    part_begin[c->experts] = parts;
+    device->operations->route_positions(device, NULL, c->tokens, c->top_k, c->experts, choice,
+                                        part_begin, part_count, part_row, position, row_token);
+
+    int *uses = calloc((size_t)routes + 1, sizeof *uses);
+    int *last = calloc((size_t)c->experts, sizeof *last); /* row of the expert's previous route */
+    for (int e = 0; e < c->experts; e++)
+        last[e] = -1;
+    for (int i = 0; i < routes; i++) {
+        assert_in_range(position[i], 0, routes - 1);
+        assert_int_equal(row_expert[position[i]], choice[i]);
+        assert_int_equal(row_token[position[i]], i / c->top_k);
+        assert_int_equal(uses[position[i]]++, 0);
+        assert_true(position[i] > last[choice[i]]);
+        last[choice[i]] = position[i];
+    }
+    void *memory[] = {choice,     position, row_token,  load, part_begin,
+                      part_count, part_row, row_expert, uses, last};
+    for (size_t i = 0; i < sizeof memory / sizeof *memory; i++)
+        free(memory[i]);
+}
+
+struct rows_case {
+    int rows, width;
+};
+
+static int32_t *random_permutation(int count) {
+    int32_t *index = new_ints((size_t)count);
+    for (int i = 0; i < count; i++) {
+        int j = test_random_int(&random_state, 0, i);
+        index[i] = index[j];
+        index[j] = i;
+    }
+    return index;
+}
+
+static void scatter_undoes_gather(struct mp_device *device, const void *argument) {
+    const struct rows_case *c = argument;
+    size_t size = (size_t)(c->rows * c->width);
+    float *in = random_floats(size, 1), *gathered = new_floats(size), *back = new_floats(size);
+    int32_t *index = random_permutation(c->rows);
+    device->operations->gather_rows(device, NULL, c->rows, c->width, in, index, gathered);
+    device->operations->scatter_rows(device, NULL, c->rows, c->width, gathered, index, back);
+    for (int row = 0; row < c->rows; row++)
+        assert_memory_equal(gathered + row * c->width, in + index[row] * c->width,
+                            (size_t)c->width * sizeof *in);
+    assert_memory_equal(back, in, size * sizeof *in);
+    free(in);
+    free(gathered);
+    free(back);
+    free(index);
+}
+
+struct combine_case {
+    int tokens, top_k, width;
+    int dropped; /* every so many routes; 0: none */
+    bool weighted, residual, in_place;
+};
+
+struct combine {
+    struct combine_case c;
+    const int32_t *position;
+    double *in, *weight, *dout, *residual;
+    double *out;
+};
+
+static double combine_loss(const void *context) {
+    const struct combine *m = context;
+    const struct combine_case *c = &m->c;
+    for (int t = 0; t < c->tokens; t++) {
+        for (int i = 0; i < c->width; i++) {
+            double sum = m->residual ? m->residual[t * c->width + i] : 0;
+            for (int j = t * c->top_k; j < (t + 1) * c->top_k; j++) {
+                if (m->position[j] >= 0)
+                    sum += (m->weight ? m->weight[j] : 1) * m->in[m->position[j] * c->width + i];
+            }
+            m->out[t * c->width + i] = sum;
+        }
+    }
+    return dot_doubles(m->out, m->dout, (size_t)(c->tokens * c->width));
+}
+
+static void check_combine_backward(struct mp_device *device, const struct combine *m,
+                                   const float *in, const float *weight, const float *dout,
+                                   size_t routes) {
+    const struct combine_case *c = &m->c;
+    size_t rows_size = routes * (size_t)c->width;
+    float *din = c->in_place ? copy_floats(in, rows_size) : new_floats(rows_size);
+    float *dweight = new_floats(routes);
+    device->operations->combine_backward(device, NULL, c->tokens, c->top_k, c->width,
+                                         c->in_place ? din : in, m->position, weight, dout, din,
+                                         dweight);
+    for (size_t j = 0; j < routes; j++) {
+        if (m->position[j] >= 0)
+            continue;
+        assert_float_equal(dweight[j], 0, 0);
+    }
+    /* Rows that no route has are not written: their gradient is 0. */
+    bool *used = calloc(routes + 1, sizeof *used);
+    for (size_t j = 0; j < routes; j++) {
+        if (m->position[j] >= 0)
+            used[m->position[j]] = true;
+    }
+    for (size_t i = 0; i < rows_size; i++) {
+        if (!used[i / (size_t)c->width])
+            din[i] = 0;
+    }
+    assert_gradient(combine_loss, m, m->in, rows_size, din, 100, 3e-6);
+    if (weight)
+        assert_gradient(combine_loss, m, m->weight, routes, dweight, 60, 3e-6);
+    free(used);
+    free(din);
+    free(dweight);
+}
+
+static void combine_matches(struct mp_device *device, const void *argument) {
+    const struct combine_case *c = argument;
+    size_t routes = (size_t)(c->tokens * c->top_k), size = (size_t)(c->tokens * c->width);
+    size_t rows_size = routes * (size_t)c->width;
+    float *in = random_floats(rows_size, 1), *dout = random_floats(size, 1);
+    float *weight = c->weighted ? random_floats(routes, 1) : NULL;
+    float *residual = c->residual ? random_floats(size, 1) : NULL;
+    float *out = c->in_place && residual ? residual : new_floats(size);
+    int32_t *position = random_permutation((int)routes);
+    for (size_t j = 0; c->dropped && j < routes; j += (size_t)c->dropped)
+        position[j] = -1;
+    struct combine m = {.c = *c,
+                        .position = position,
+                        .in = to_doubles(in, rows_size),
+                        .weight = weight ? to_doubles(weight, routes) : NULL,
+                        .dout = to_doubles(dout, size),
+                        .residual = residual ? to_doubles(residual, size) : NULL,
+                        .out = new_doubles(size)};
+    device->operations->combine_forward(device, NULL, c->tokens, c->top_k, c->width, in, position,
+                                        weight, residual, out);
+    combine_loss(&m);
+    assert_floats_close(out, m.out, size, 1e-6);
+    check_combine_backward(device, &m, in, weight, dout, routes);
+
+    float *floats[] = {in, dout, weight, residual, out == residual ? NULL : out};
+    for (size_t i = 0; i < sizeof floats / sizeof *floats; i++)
+        free(floats[i]);
+    double *doubles[] = {m.in, m.weight, m.dout, m.residual, m.out};
+    for (size_t i = 0; i < sizeof doubles / sizeof *doubles; i++)
+        free(doubles[i]);
+    free(position);
+}
+
+#define ROUTES(name, ...)                                                                          \
+    {                                                                                              \
+        "positions, " name, positions_are_a_permutation, &(const struct route_case) {              \
+            __VA_ARGS__                                                                            \
+        }                                                                                          \
+    }
+#define ROWS(name, ...)                                                                            \
+    {                                                                                              \
+        "rows, " name, scatter_undoes_gather, &(const struct rows_case) {                          \
+            __VA_ARGS__                                                                            \
+        }                                                                                          \
+    }
+#define COMBINE(name, ...)                                                                         \
+    {                                                                                              \
+        "combine, " name, combine_matches, &(const struct combine_case) {                          \
+            __VA_ARGS__                                                                            \
+        }                                                                                          \
+    }
+
+static const struct device_test tests[] = {
+    {"positions, by hand", positions_by_hand, NULL},
+    ROUTES("top 1", 50, 1, 7, 1, false),
+    ROUTES("top 2, up to three parts", 200, 2, 16, 3, false),
+    ROUTES("top 4, more experts than routes", 3, 4, 100, 2, false),
+    ROUTES("one expert has all", 60, 2, 9, 4, true),
+    ROUTES("no tokens", 0, 2, 4, 2, false),
+    ROWS("width 7", 40, 7),
+    ROWS("one row", 1, 33),
+    ROWS("for every thread", 300, 250),
+    ROWS("none", 0, 8),
+    COMBINE("top 1", 20, 1, 16, 0, true, true, false),
+    COMBINE("top 1, nothing but rows", 11, 1, 13, 0, false, false, false),
+    COMBINE("top 2, in place", 30, 2, 17, 0, true, true, true),
+    COMBINE("top 2, routes dropped", 40, 2, 19, 3, true, true, false),
+    COMBINE("top 4, routes dropped, in place", 25, 4, 35, 5, true, true, true),
+    COMBINE("top 3, no residual", 25, 3, 21, 4, true, false, true),
+    COMBINE("everything dropped", 6, 2, 9, 1, true, true, false),
+    COMBINE("everything dropped, no residual", 6, 2, 9, 1, false, false, false),
+    COMBINE("tokens for every thread", 260, 2, 300, 7, true, true, false),
+    COMBINE("no tokens", 0, 2, 9, 0, true, true, false),
+};
+
+int main(void) {
+    return run_device_tests("permute", tests, sizeof tests / sizeof *tests);
+}
