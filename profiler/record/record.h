@@ -42,16 +42,16 @@ const char *mp_phase_name(enum mp_phase phase); /* "expert"; "?" when out of ran
 enum mp_direction { MP_FORWARD, MP_BACKWARD, MP_NO_DIRECTION };
 
 struct mp_span {
-    int64_t start_ns;  /* mp_clock_ns */
+    int64_t start_ns; /* mp_clock_ns */
     int64_t end_ns;
-    int64_t wait_ns;   /* of it blocked on other ranks, their transfers included; 0: none */
-    int64_t cpu_ns;    /* thread CPU time, -1: not measured (a read costs a system call) */
-    int64_t tokens;    /* routes or tokens worked on; -1: does not apply */
-    int64_t bytes;     /* moved between ranks; -1: does not apply */
-    int64_t flops;     /* -1: does not apply */
-    int32_t iteration; /* -1: before the first */
-    int16_t layer;     /* -1: none */
-    uint8_t phase;     /* enum mp_phase */
+    int64_t wait_ns;       /* of it blocked on other ranks, their transfers included; 0: none */
+    int64_t cpu_ns;        /* thread CPU time, -1: not measured (a read costs a system call) */
+    int64_t tokens;        /* routes or tokens worked on; -1: does not apply */
+    int64_t bytes;         /* moved between ranks; -1: does not apply */
+    int64_t flops;         /* -1: does not apply */
+    int32_t iteration;     /* -1: before the first */
+    int16_t layer;         /* -1: none */
+    uint8_t phase;         /* enum mp_phase */
     uint8_t direction : 2; /* enum mp_direction */
     uint8_t stream : 6;    /* filled by mp_record_span */
 };
@@ -70,23 +70,28 @@ struct mp_recorder;
 struct mp_record_thread; /* one per recording thread; used by that thread only */
 
 struct mp_recorder_config {
-    const char *path;    /* of the spool; created, an existing file is refused */
+    const char *path; /* of the spool; created, an existing file is refused */
     int rank, ranks;
     int node;
-    int buffer_spans;    /* spans a thread buffers; 0: 16384 */
+    int buffer_spans; /* spans a thread buffers; 0: 16384.  A buffer is never smaller than the
+                         largest record, 512 KiB. */
 };
 
 /* Writes the spool's header (format, rank, ranks, node, host, pid, both clocks at one moment).
- * Errors: MP_EIO, MP_ENOSPACE, MP_ENOMEM, each naming the path. */
+ * Errors: MP_EINVAL (the file exists; rank outside 0 .. ranks-1), MP_EIO, MP_ENOSPACE, MP_ENOMEM,
+ * each naming the path.  A file that was created is removed again then. */
 int mp_recorder_create(const struct mp_recorder_config *config, struct mp_recorder **recorder,
                        struct mp_error *error);
 
-/* Flushes, writes the end record (status MP_OK or a code, and its sentence), closes.  Accepts NULL.
- * Returns the first error that any write met. */
+/* Flushes, writes the end record (status MP_OK or a code, and its sentence; NULL: none), closes and
+ * frees the recorder with all its threads' buffers: no thread records from here on.  Accepts a
+ * NULL recorder.  Returns the first error that any write met. */
 int mp_recorder_finish(struct mp_recorder **recorder, int status, const char *reason,
                        struct mp_error *error);
 
-/* Registers the calling thread under a stream name ("compute", "comm").  Thread-safe. */
+/* Registers the calling thread under a stream name ("compute", "comm") of 1 to 47 bytes.
+ * Thread-safe.  *thread belongs to the recorder.  Errors: MP_EINVAL (the name), MP_ELIMIT (64
+ * streams exist), MP_ENOMEM. */
 int mp_recorder_thread(struct mp_recorder *recorder, const char *stream,
                        struct mp_record_thread **thread, struct mp_error *error);
 
@@ -97,7 +102,8 @@ void mp_record_span(struct mp_record_thread *thread, const struct mp_span *span)
 /* The remaining records are rare (a few per iteration) and go to the same thread buffer. */
 
 /* Routes that this rank's tokens chose in a layer, per expert, and of those dropped (NULL: none).
- * Arrays are [experts]. */
+ * Arrays are [experts], and are copied.  More than 65531 experts do not fit a record: the next
+ * flush returns MP_ELIMIT. */
 void mp_record_load(struct mp_record_thread *thread, int64_t iteration, int layer, int experts,
                     const uint32_t routes[], const uint32_t dropped[]);
 
@@ -115,9 +121,11 @@ void mp_record_text(struct mp_record_thread *thread, const char *name, const cha
 void mp_record_clock(struct mp_record_thread *thread, int64_t at_ns, int64_t offset_ns,
                      int64_t error_ns);
 
-/* Appends everything buffered by all threads to the spool.  Call it where nobody records at that
- * moment (after the iteration's barrier).  Errors: MP_ENOSPACE, MP_EIO; the spool is cut back to
- * the last whole record, and the first error is returned by every later call. */
+/* Appends everything buffered by all threads to the spool.  Safe while they record, but it takes
+ * about 0.2 us per span (the checks): call it where nobody waits for it (after the iteration's
+ * barrier).  Errors: MP_ENOSPACE (disk, quota, file size limit), MP_EIO; the spool is cut back to
+ * the last whole record, nothing is written any more, and the first error is returned by every
+ * later call. */
 int mp_recorder_flush(struct mp_recorder *recorder, struct mp_error *error);
 
 /* Bytes written so far, and spans recorded, for the overhead figures. */

@@ -40,7 +40,10 @@ struct mp_spool_header {
 struct mp_spool_record {
     enum mp_spool_type type;
     union {
-        struct { int stream; const char *name; } stream;
+        struct {
+            int stream;
+            const char *name;
+        } stream;
         struct mp_span span;
         struct {
             int64_t iteration;
@@ -48,10 +51,22 @@ struct mp_spool_record {
             const uint32_t *routes;  /* [experts] */
             const uint32_t *dropped; /* [experts] or NULL */
         } load;
-        struct { int64_t iteration; int layer; const char *name; double value; } number;
-        struct { const char *name, *value; } text;
-        struct { int64_t at_ns, offset_ns, error_ns; } clock;
-        struct { int status; const char *reason; } end;
+        struct {
+            int64_t iteration;
+            int layer;
+            const char *name;
+            double value;
+        } number;
+        struct {
+            const char *name, *value;
+        } text;
+        struct {
+            int64_t at_ns, offset_ns, error_ns;
+        } clock;
+        struct {
+            int status;
+            const char *reason;
+        } end;
     } as;
 };
 
@@ -63,11 +78,13 @@ void mp_spool_close(struct mp_spool_reader *reader); /* accepts NULL */
 const struct mp_spool_header *mp_spool_header(const struct mp_spool_reader *reader);
 
 /* 1: `record` is filled; 0: the end (see mp_spool_unread); negative: an I/O error. Records of a
- * type this build does not know are skipped. */
+ * type this build does not know are skipped.  What a record says is not judged: phase, layer,
+ * iteration may be any number, but `stream` is within 0 .. 63, arrays are as long as they say, and
+ * strings end. */
 int mp_spool_next(struct mp_spool_reader *reader, struct mp_spool_record *record,
                   struct mp_error *error);
 
-/* After the end: bytes that were left because the last record was cut off or damaged. */
+/* After the end: bytes that were left because a record was cut off or damaged. */
 size_t mp_spool_unread(const struct mp_spool_reader *reader);
 
 #endif

@@ -1,0 +1,107 @@
+/* Spools of arbitrary bytes: the reader ends, stays within the file, and accounts for every byte.
+ *
+ * Random bytes never have a right check.  An even first byte therefore asks for all checks to be
+ * filled in, so that the payloads' decoders are reached; the rest of the input is the file. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "profiler/record/format.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *input, size_t size);
+
+static volatile uint64_t sum; /* of what was read, so that the reads are made */
+
+static void expect(int holds, const char *what) {
+    if (!holds) {
+        fprintf(stderr, "spool_fuzz: %s\n", what);
+        abort();
+    }
+}
+
+static void fill_in_checks(uint8_t *bytes, size_t size) {
+    size_t at = 0;
+    while (at + sizeof(struct spool_head) <= size) {
+        struct spool_head head;
+        memcpy(&head, bytes + at, sizeof head);
+        size_t record = (size_t)head.size * SPOOL_UNIT;
+        if (record < sizeof head || at + record > size)
+            break;
+        head.check =
+            (uint32_t)crc32(0, bytes + at + sizeof head.check, (uInt)(record - sizeof head.check));
+        memcpy(bytes + at, &head, sizeof head);
+        at += record;
+    }
+}
+
+/* The file lives in memory and is opened by its name under /proc. */
+static const char *write_memory_file(const uint8_t *bytes, size_t size) {
+    static char path[64];
+    static int descriptor = -1;
+    if (descriptor < 0) {
+        descriptor = memfd_create("spool", MFD_CLOEXEC);
+        snprintf(path, sizeof path, "/proc/self/fd/%d", descriptor);
+    }
+    expect(descriptor >= 0, "memfd_create");
+    expect(ftruncate(descriptor, 0) == 0, "ftruncate");
+    expect(pwrite(descriptor, bytes, size, 0) == (ssize_t)size, "pwrite");
+    return path;
+}
+
+/* Reads every byte that a record says it has; returns a sum of them or of their lengths. */
+static uint64_t touch(const struct mp_spool_record *record) {
+    uint64_t routes = 0;
+    switch (record->type) {
+    case MP_SPOOL_STREAM:
+        expect(record->as.stream.stream >= 0 && record->as.stream.stream < 64, "stream number");
+        return strlen(record->as.stream.name);
+    case MP_SPOOL_LOAD:
+        expect(record->as.load.experts >= 0, "experts");
+        for (int e = 0; e < record->as.load.experts; e++)
+            routes += record->as.load.routes[e] +
+                      (record->as.load.dropped ? record->as.load.dropped[e] : 0);
+        return routes;
+    case MP_SPOOL_NUMBER:
+        return strlen(record->as.number.name);
+    case MP_SPOOL_TEXT:
+        return strlen(record->as.text.name) + strlen(record->as.text.value);
+    case MP_SPOOL_END:
+        return strlen(record->as.end.reason);
+    default:
+        expect(record->type == MP_SPOOL_SPAN || record->type == MP_SPOOL_CLOCK, "type");
+        return 0;
+    }
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *input, size_t size) {
+    if (size == 0)
+        return 0;
+    uint8_t *bytes = malloc(size);
+    expect(bytes != NULL, "malloc");
+    memcpy(bytes, input + 1, size - 1);
+    if (input[0] % 2 == 0)
+        fill_in_checks(bytes, size - 1);
+
+    struct mp_error error = {0};
+    struct mp_spool_reader *reader = NULL;
+    struct mp_spool_record record;
+    int code = mp_spool_open(write_memory_file(bytes, size - 1), &reader, &error);
+    free(bytes);
+    if (code != MP_OK) {
+        expect(!reader && error.code == code && error.text[0], "an error has its sentence");
+        return 0;
+    }
+    sum += strlen(mp_spool_header(reader)->host);
+    size_t records = 1;
+    while ((code = mp_spool_next(reader, &record, &error)) == 1) {
+        sum += touch(&record);
+        records++;
+    }
+    expect(code == MP_OK, "the end is no error");
+    expect(mp_spool_unread(reader) + records * sizeof(struct spool_head) <= size - 1,
+           "more read than there is");
+    mp_spool_close(reader);
+    return 0;
+}
