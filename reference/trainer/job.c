@@ -327,7 +327,7 @@ static int check_skew(const struct mp_job *job, struct mp_error *error) {
         return mp_fail(error, MP_EINVAL, "skew-experts: %d are more than the %d experts",
                        job->skew_experts, job->experts);
     double most = job->skew_experts < top_k ? (double)job->skew_experts / top_k : 1;
-    double least = others < top_k ? 1 - (double)others / top_k : 0;
+    double least = others > 0 && others < top_k ? 1 - (double)others / top_k : 0;
     if (job->skew_share < least || job->skew_share > most)
         return mp_fail(error, MP_EINVAL,
                        "skew-share: %g is outside %g .. %g, all that %d of %d experts can get when "

@@ -11,7 +11,7 @@
 #include "reference/base/yaml.h"
 #include "reference/plan/system.h"
 
-enum mp_job_gate { MP_GATE_GSHARD, MP_GATE_SWITCH };          /* top-2, top-1 */
+enum mp_job_gate { MP_GATE_GSHARD, MP_GATE_SWITCH }; /* top-2, top-1 */
 enum mp_job_routing { MP_ROUTING_GATE, MP_ROUTING_BALANCED, MP_ROUTING_SKEWED, MP_ROUTING_LOAD };
 
 struct mp_job {
@@ -22,22 +22,22 @@ struct mp_job {
 
     /* Model (architecture.md, section 4). */
     int layers, width, heads, experts, expert_width, sequence;
-    int gate;                  /* enum mp_job_gate */
-    double auxiliary_weight;   /* of the gate's loss */
+    int gate;                /* enum mp_job_gate */
+    double auxiliary_weight; /* of the gate's loss */
 
     /* Data. */
-    int batch;                 /* sequences per iteration over all ranks; a multiple of ranks */
-    char text[MP_TEXT_SIZE];   /* files or folders, separated by ':' */
-    double validation_share;   /* of the text, its tail */
-    int validate_every;        /* iterations; 0: never */
+    int batch;               /* sequences per iteration over all ranks; a multiple of ranks */
+    char text[MP_TEXT_SIZE]; /* files or folders, separated by ':' */
+    double validation_share; /* of the text, its tail */
+    int validate_every;      /* iterations; 0: never */
     int validation_batches;
 
     /* Routing: by the gate, or replayed so that every system meets the same loads.  The gate still
      * gives the weights, so gradients stay real. */
-    int routing;               /* enum mp_job_routing */
-    double skew_share;         /* SKEWED: share of routes on the first skew_experts experts */
+    int routing;       /* enum mp_job_routing */
+    double skew_share; /* SKEWED: share of routes on the first skew_experts experts */
     int skew_experts;
-    char load[MP_TEXT_SIZE];   /* LOAD: routes per expert, "a,b,c;d,e,f", one row per source rank */
+    char load[MP_TEXT_SIZE]; /* LOAD: routes per expert, "a,b,c;d,e,f", one row per source rank */
 
     /* Training. */
     int64_t iterations;
@@ -50,12 +50,12 @@ struct mp_job {
     char restore[MP_TEXT_SIZE];    /* folder to start from; "" for none */
 
     /* Running. */
-    int threads;               /* per rank, for matrix work */
-    bool check_plans;          /* plan_check on every plan */
-    bool record;               /* write spools */
-    double bandwidth;          /* B/s that planners assume; 0: measured at start */
-    double expert_rate;        /* flop/s of expert GEMMs that planners assume; 0: measured */
-    double non_moe_seconds;    /* forward of a block without its experts; 0: measured */
+    int threads;            /* per rank, for matrix work */
+    bool check_plans;       /* plan_check on every plan */
+    bool record;            /* write spools */
+    double bandwidth;       /* B/s that planners assume; 0: measured at start */
+    double expert_rate;     /* flop/s of expert GEMMs that planners assume; 0: measured */
+    double non_moe_seconds; /* forward of a block without its experts; 0: measured */
 };
 
 extern const struct mp_option mp_job_options[]; /* one row per field above */

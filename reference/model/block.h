@@ -1,0 +1,119 @@
+/* What one rank computes: the pieces of a block between which ranks talk, forward and backward.
+ *
+ * The trainer calls these in turn and moves rows between ranks in between:
+ *
+ *   embed                                                  embed_backward
+ *   per block: attention, gate | dispatch | experts | combine   and the same backwards
+ *   head (loss and its gradient)
+ *
+ * Activations that backward needs are kept per layer; everything else lives in one workspace. */
+#ifndef MOEPERF_REFERENCE_MODEL_BLOCK_H
+#define MOEPERF_REFERENCE_MODEL_BLOCK_H
+
+#include "reference/model/experts.h"
+#include "reference/model/model.h"
+#include "reference/model/routing.h"
+
+/* Kept of one block from forward to backward. */
+struct mp_block_state {
+    float *x;                       /* [N][D] input of the block */
+    float *mean1, *rstd1, *normed1; /* [N], [N], [N][D] */
+    float *qkv;                     /* [N][3D] */
+    float *attended;                /* [N][D] */
+    float *logsumexp;               /* [sequences][H][S] */
+    float *middle;                  /* [N][D] after the attention's residual */
+    float *mean2, *rstd2, *normed2; /* [N], [N], [N][D]: normed2 is what experts see */
+    float *probability;             /* [N][E] */
+    int32_t *choice;                /* [N][K] */
+    float *weight;                  /* [N][K] */
+    int32_t *position;              /* [N * K] row of each route in send order */
+    float *expert_in;               /* [rows limit][D] expert order */
+    float *hidden;                  /* [rows limit][F] before GELU */
+    float *combine_in;              /* [N * K][D] expert outputs in send order */
+    float *auxiliary;               /* [E] gradient of the auxiliary loss per probability */
+    struct mp_routing routing;
+};
+
+struct mp_model {
+    struct mp_model_shape shape;
+    struct mp_attention_shape attention;
+    struct mp_device *device; /* borrowed */
+    mp_stream stream;         /* compute */
+    int tokens;               /* N */
+    int64_t rows_limit;       /* most rows this rank can be sent */
+    struct mp_dense dense;
+    struct mp_experts experts;
+    struct mp_block_state *state; /* [L + 1]; the last one only has x, the decoder's output */
+
+    /* Workspace. */
+    int32_t *token, *target;       /* [N] */
+    float *mean, *rstd, *normed;   /* final layer norm */
+    float *logits;                 /* [N][V] */
+    float *loss;                   /* [N] */
+    float *gate_logits;            /* [N][E] and their gradient */
+    uint32_t *routes, *firsts;     /* [E] */
+    float *mass;                   /* [E] sum of probabilities */
+    int32_t *row_token;            /* [N * K] token of each row in send order */
+    float *send;                   /* [N * K][D] */
+    float *received;               /* [rows limit][D] receive order */
+    float *expert_rows;            /* [rows limit][D] expert order */
+    float *activated;              /* [rows limit][F] gelu(hidden) */
+    float *hidden_gradient;        /* [rows limit][F] */
+    float *dweight;                /* [N][K] */
+    float *dx;                     /* [N][D] gradient of the residual stream */
+    float *dnormed;                /* [N][D] */
+    float *dqkv;                   /* [N][3D] */
+    float *dattended;              /* [N][D] */
+    float **parameter, **gradient; /* [E] of the layer at hand (host arrays) */
+    float **group_weight;          /* [E] host, working memory */
+    void **memory;                 /* every device allocation above */
+    int allocations;
+};
+
+/* Buffers for `sequences` sequences per rank of `ranks` ranks, and non-expert parameters from the
+ * seed.  Experts are the caller's to create in model->experts. */
+int mp_model_create(const struct mp_model_shape *shape, struct mp_device *device, int sequences,
+                    int ranks, uint64_t seed, struct mp_model *model, struct mp_error *error);
+void mp_model_destroy(struct mp_model *model); /* accepts a zeroed one; experts included */
+
+/* x of block 0 from token ids (host [N]) and keeps the targets (host [N]). */
+void mp_model_embed(struct mp_model *model, const int32_t *token, const int32_t *target);
+void mp_model_embed_backward(struct mp_model *model);
+
+/* state.middle = x + attention(layer_norm(x)) * out. */
+void mp_model_attention(struct mp_model *model, int layer);
+/* dx: gradient of middle on entry, of x on return. */
+void mp_model_attention_backward(struct mp_model *model, int layer);
+
+/* Layer norm and gate; counts into routes and firsts (host [E] each) and mass (host [E]).
+ * `forced` is host [N][K] or NULL. */
+void mp_model_gate(struct mp_model *model, int layer, const int32_t *forced, uint32_t *routes,
+                   uint32_t *firsts, float *mass);
+/* Permutes the tokens' rows into model->send, as state.routing says. */
+void mp_model_permute(struct mp_model *model, int layer);
+/* The received rows through this rank's experts: model->received (or state.expert_in when
+ * in_expert_order, see mp_model_receive_buffer) in, rows in receive order in model->received out.
+ * model->parameter says where each held expert is. */
+void mp_model_experts(struct mp_model *model, int layer);
+/* x of the next block = middle + weighted sum of the rows in state.combine_in. */
+void mp_model_combine(struct mp_model *model, int layer);
+
+/* Where the exchange towards the experts must put its rows. */
+float *mp_model_receive_buffer(struct mp_model *model, int layer);
+
+/* Backward of combine: rows to send to the experts' ranks in model->send (send order). */
+void mp_model_combine_backward(struct mp_model *model, int layer);
+/* model->received holds the gradients of the expert outputs in receive order; on return that of
+ * their inputs.  Weight gradients are written (not added) to model->gradient of every group. */
+void mp_model_experts_backward(struct mp_model *model, int layer);
+/* Gradients of the tokens' rows are in model->send; dx: of the next block's x on entry, of middle
+ * on return.  Gate and layer norm gradients are written. */
+void mp_model_gate_backward(struct mp_model *model, int layer);
+
+/* Final layer norm, logits, loss per token into model->loss; with `scale` > 0 the gradient too:
+ * dx becomes that of the decoder's output, table and norm gradients are written. */
+void mp_model_head(struct mp_model *model, float scale, bool backward);
+/* Sum of model->loss over the tokens. */
+double mp_model_loss_sum(struct mp_model *model, float *host);
+
+#endif

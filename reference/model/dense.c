@@ -1,0 +1,188 @@
+/* Non-expert parameters: layout, initial values, update. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "reference/model/model.h"
+#include "reference/model/random.h"
+
+enum { TENSORS_PER_BLOCK = 7 };
+static const float INITIAL_DEVIATION = 0.02f;
+
+int64_t mp_model_parameters(const struct mp_model_shape *shape) {
+    int64_t d = shape->width, l = shape->layers;
+    int64_t block = 4 * d + 4 * d * d + d * shape->experts;
+    int64_t experts = shape->experts * (int64_t)mp_model_expert_floats(shape);
+    return l * (block + experts) + 2 * d + (shape->sequence + MP_VOCABULARY) * d;
+}
+
+int64_t mp_model_active_parameters(const struct mp_model_shape *shape) {
+    int64_t idle = shape->experts - shape->top_k;
+    return mp_model_parameters(shape) -
+           shape->layers * idle * (int64_t)mp_model_expert_floats(shape);
+}
+
+int64_t mp_model_iteration_flops(const struct mp_model_shape *shape, int64_t tokens) {
+    int64_t d = shape->width;
+    int64_t block =
+        4 * d * d + d * shape->experts + shape->top_k * (int64_t)mp_model_expert_floats(shape);
+    int64_t matrices = shape->layers * block + MP_VOCABULARY * d;
+    /* Scores and their use: 2 * 2 * S / 2 * D per token forward, twice that backward. */
+    int64_t attention = shape->layers * 6 * (int64_t)shape->sequence * d;
+    return tokens * (6 * matrices + attention);
+}
+
+struct layout {
+    struct mp_dense *dense;
+    size_t offset;
+};
+
+static void place(struct layout *layout, const char *prefix, const char *name, size_t count,
+                  float deviation, bool decays) {
+    struct mp_tensor *tensor = &layout->dense->tensor[layout->dense->tensors++];
+    snprintf(tensor->name, sizeof tensor->name, "%s%s", prefix, name);
+    tensor->offset = layout->offset;
+    tensor->count = count;
+    tensor->deviation = deviation;
+    tensor->decays = decays;
+    layout->offset += (count + 15) / 16 * 16; /* each tensor starts on a cache line */
+}
+
+static void place_all(const struct mp_model_shape *shape, struct mp_dense *dense) {
+    struct layout layout = {dense, 0};
+    size_t d = (size_t)shape->width;
+    float residual = INITIAL_DEVIATION / sqrtf(2.0f * (float)shape->layers);
+    for (int l = 0; l < shape->layers; l++) {
+        char prefix[24];
+        snprintf(prefix, sizeof prefix, "layer.%d.", l);
+        dense->bucket[l] = layout.offset;
+        place(&layout, prefix, "ln1_gain", d, 0, false);
+        place(&layout, prefix, "ln1_bias", d, 0, false);
+        place(&layout, prefix, "qkv", d * 3 * d, INITIAL_DEVIATION, true);
+        place(&layout, prefix, "out", d * d, residual, true);
+        place(&layout, prefix, "ln2_gain", d, 0, false);
+        place(&layout, prefix, "ln2_bias", d, 0, false);
+        place(&layout, prefix, "gate", d * (size_t)shape->experts, INITIAL_DEVIATION, true);
+    }
+    dense->bucket[shape->layers] = layout.offset;
+    place(&layout, "", "final_gain", d, 0, false);
+    place(&layout, "", "final_bias", d, 0, false);
+    place(&layout, "", "position_table", (size_t)shape->sequence * d, INITIAL_DEVIATION, true);
+    place(&layout, "", "token_table", MP_VOCABULARY * d, INITIAL_DEVIATION, true);
+    dense->bucket[shape->layers + 1] = layout.offset;
+    dense->count = layout.offset;
+}
+
+static void initialise(struct mp_dense *dense, uint64_t seed, float *host) {
+    memset(host, 0, dense->count * sizeof *host);
+    for (int i = 0; i < dense->tensors; i++) {
+        const struct mp_tensor *tensor = &dense->tensor[i];
+        size_t length = strlen(tensor->name);
+        if (tensor->deviation > 0)
+            mp_random_normal(seed, (uint64_t)i, tensor->deviation, tensor->count,
+                             host + tensor->offset);
+        else if (length > 4 && strcmp(tensor->name + length - 4, "gain") == 0)
+            for (size_t j = 0; j < tensor->count; j++)
+                host[tensor->offset + j] = 1;
+    }
+}
+
+int mp_dense_create(const struct mp_model_shape *shape, struct mp_device *device, uint64_t seed,
+                    struct mp_dense *dense, struct mp_error *error) {
+    const struct mp_device_operations *operations = device->operations;
+    int tensors = shape->layers * TENSORS_PER_BLOCK + MP_SHARED_TENSORS;
+    float *host = NULL;
+    *dense = (struct mp_dense){.device = device};
+    dense->tensor = calloc((size_t)tensors, sizeof *dense->tensor);
+    dense->bucket = calloc((size_t)shape->layers + 2, sizeof *dense->bucket);
+    if (!dense->tensor || !dense->bucket)
+        goto no_memory;
+    place_all(shape, dense);
+
+    size_t bytes = dense->count * sizeof(float);
+    dense->parameter = operations->allocate(device, bytes);
+    dense->gradient = operations->allocate(device, bytes);
+    dense->first = operations->allocate(device, bytes);
+    dense->second = operations->allocate(device, bytes);
+    host = malloc(bytes);
+    if (!dense->parameter || !dense->gradient || !dense->first || !dense->second || !host)
+        goto no_memory;
+    initialise(dense, seed, host);
+    operations->copy_from_host(device, NULL, dense->parameter, host, bytes);
+    operations->zero(device, NULL, dense->gradient, bytes);
+    operations->zero(device, NULL, dense->first, bytes);
+    operations->zero(device, NULL, dense->second, bytes);
+    free(host);
+    return MP_OK;
+
+no_memory:
+    free(host);
+    mp_dense_destroy(dense);
+    return mp_fail(error, MP_ENOMEM, "no memory for %zu non-expert parameters and their state",
+                   dense->count);
+}
+
+void mp_dense_destroy(struct mp_dense *dense) {
+    if (!dense)
+        return;
+    if (dense->device) {
+        const struct mp_device_operations *operations = dense->device->operations;
+        operations->release(dense->device, dense->parameter);
+        operations->release(dense->device, dense->gradient);
+        operations->release(dense->device, dense->first);
+        operations->release(dense->device, dense->second);
+    }
+    free(dense->tensor);
+    free(dense->bucket);
+    size_t count = dense->count;
+    *dense = (struct mp_dense){.count = count};
+}
+
+struct mp_block_tensors mp_dense_block(const struct mp_dense *dense, float *buffer, int layer) {
+    const struct mp_tensor *tensor = &dense->tensor[layer * TENSORS_PER_BLOCK];
+    return (struct mp_block_tensors){
+        .norm1_gain = buffer + tensor[0].offset,
+        .norm1_bias = buffer + tensor[1].offset,
+        .qkv = buffer + tensor[2].offset,
+        .out = buffer + tensor[3].offset,
+        .norm2_gain = buffer + tensor[4].offset,
+        .norm2_bias = buffer + tensor[5].offset,
+        .gate = buffer + tensor[6].offset,
+    };
+}
+
+const struct mp_tensor *mp_dense_find(const struct mp_dense *dense, const char *name) {
+    for (int i = 0; i < dense->tensors; i++)
+        if (strcmp(dense->tensor[i].name, name) == 0)
+            return &dense->tensor[i];
+    return NULL;
+}
+
+float *mp_dense_shared(const struct mp_dense *dense, float *buffer, enum mp_shared_tensor which) {
+    return buffer + dense->tensor[dense->tensors - MP_SHARED_TENSORS + (int)which].offset;
+}
+
+void mp_dense_update(struct mp_dense *dense, mp_stream stream, const struct mp_adamw *settings) {
+    for (int i = 0; i < dense->tensors; i++) {
+        const struct mp_tensor *tensor = &dense->tensor[i];
+        struct mp_adamw own = *settings;
+        if (!tensor->decays)
+            own.weight_decay = 0;
+        dense->device->operations->adamw(
+            dense->device, stream, tensor->count, &own, dense->parameter + tensor->offset,
+            dense->gradient + tensor->offset, dense->first + tensor->offset,
+            dense->second + tensor->offset);
+    }
+}
+
+void mp_expert_initialise(const struct mp_model_shape *shape, uint64_t seed, int layer, int expert,
+                          float *chunk) {
+    size_t half = mp_model_expert_floats(shape) / 2;
+    /* Streams of experts start far above those of the non-expert tensors. */
+    uint64_t stream =
+        (UINT64_C(1) << 32) + 2 * ((uint64_t)layer * (uint64_t)shape->experts + (uint64_t)expert);
+    mp_random_normal(seed, stream, INITIAL_DEVIATION, half, chunk);
+    mp_random_normal(seed, stream + 1, INITIAL_DEVIATION / sqrtf(2.0f * (float)shape->layers), half,
+                     chunk + half);
+}

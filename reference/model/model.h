@@ -1,0 +1,113 @@
+/* The model: a GPT-style decoder whose every block has a mixture-of-experts feed-forward part.
+ *
+ *   x = token_table[token] + position_table[position]
+ *   for each block:  x = x + attention(layer_norm(x)) * out
+ *                    h = layer_norm(x);  x = x + sum over chosen experts of weight * expert(h)
+ *   logits = layer_norm(x) * transpose(token_table);  mean cross-entropy
+ *
+ * Linear layers have no bias, layer norms have gain and bias; an expert is gelu(h * w1) * w2.
+ * Hecate's parameter counts are those of this block (systems.md 1.12).
+ *
+ * Letters: N tokens of this rank (sequences * S), D width, F expert width, E experts, K routes per
+ * token, S sequence, V vocabulary, L layers, M rows that this rank's experts work on. */
+#ifndef MOEPERF_REFERENCE_MODEL_MODEL_H
+#define MOEPERF_REFERENCE_MODEL_MODEL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "reference/base/error.h"
+#include "reference/device/device.h"
+
+enum { MP_VOCABULARY = 256 }; /* bytes */
+
+struct mp_model_shape {
+    int layers, width, heads, experts, expert_width, sequence;
+    int top_k;               /* K */
+    bool renormalise;        /* weights divided by their sum (GShard), or not (Switch) */
+    double auxiliary_weight; /* of E * sum over experts of mean probability * share of firsts */
+};
+
+/* Gates (systems.md 3.2, 3.3), both dropless here: GShard top-2 renormalised over the two, Switch
+ * top-1 with the full softmax probability. */
+static inline void mp_model_set_gate(struct mp_model_shape *shape, bool gshard) {
+    shape->top_k = gshard ? 2 : 1;
+    shape->renormalise = gshard;
+}
+
+/* Floats of one expert: w1 [D][F], then w2 [F][D].  An expert travels as one chunk. */
+static inline size_t mp_model_expert_floats(const struct mp_model_shape *shape) {
+    return 2 * (size_t)shape->width * (size_t)shape->expert_width;
+}
+
+/* Forward flop of one route through its expert; backward takes twice as much. */
+static inline int64_t mp_model_route_flops(const struct mp_model_shape *shape) {
+    return 4 * (int64_t)shape->width * shape->expert_width;
+}
+
+/* Model flop of one iteration over `tokens` tokens, forward and backward, recomputation not
+ * counted: 6 per matrix parameter that a token meets, and causal attention (half of S x S). */
+int64_t mp_model_iteration_flops(const struct mp_model_shape *shape, int64_t tokens);
+/* All parameters, and those that one token uses. */
+int64_t mp_model_parameters(const struct mp_model_shape *shape);
+int64_t mp_model_active_parameters(const struct mp_model_shape *shape);
+
+/* ---- Non-expert parameters: the same on every rank, gradients summed over ranks ---- */
+
+struct mp_tensor {
+    char name[32]; /* "token_table", "layer.0.qkv", ... */
+    size_t offset; /* floats from the start of the buffers below */
+    size_t count;
+    float deviation; /* of the normal initial values; gains start at 1, biases at 0 */
+    bool decays;     /* weight decay: matrices and tables, not gains and biases */
+};
+
+/* One block's tensors within a flat buffer. */
+struct mp_block_tensors {
+    float *norm1_gain, *norm1_bias; /* [D] */
+    float *qkv;                     /* [D][3D] */
+    float *out;                     /* [D][D] */
+    float *norm2_gain, *norm2_bias; /* [D] */
+    float *gate;                    /* [D][E] */
+};
+
+/* Flat buffers, one after another: block 0, block 1, ..., then what all blocks share.  A block is
+ * one bucket of the gradient all-reduce, the rest the last bucket. */
+struct mp_dense {
+    struct mp_tensor *tensor; /* [tensors], owned */
+    int tensors;
+    size_t count;                                 /* floats of each buffer */
+    size_t *bucket;                               /* [layers + 2] first float of each bucket, end */
+    float *parameter, *gradient, *first, *second; /* [count] device memory, owned */
+    struct mp_device *device;                     /* borrowed */
+};
+
+int mp_dense_create(const struct mp_model_shape *shape, struct mp_device *device, uint64_t seed,
+                    struct mp_dense *dense, struct mp_error *error);
+void mp_dense_destroy(struct mp_dense *dense); /* accepts a zeroed one */
+
+/* Views of layer `layer` in `buffer` (one of the four). */
+struct mp_block_tensors mp_dense_block(const struct mp_dense *dense, float *buffer, int layer);
+/* The tensor of this name, or NULL. */
+const struct mp_tensor *mp_dense_find(const struct mp_dense *dense, const char *name);
+
+/* Tensors behind the blocks, as offsets. */
+enum mp_shared_tensor {
+    MP_FINAL_GAIN,
+    MP_FINAL_BIAS,
+    MP_POSITION_TABLE,
+    MP_TOKEN_TABLE,
+    MP_SHARED_TENSORS
+};
+float *mp_dense_shared(const struct mp_dense *dense, float *buffer, enum mp_shared_tensor which);
+
+/* AdamW over all tensors with the gradients as they are. */
+void mp_dense_update(struct mp_dense *dense, mp_stream stream, const struct mp_adamw *settings);
+
+/* Initial parameters of an expert, the same wherever it is drawn: w1, w2 ~ N(0, 0.02), w2 divided
+ * by sqrt(2 L) like every matrix that ends in the residual stream (GPT-2).  Host memory. */
+void mp_expert_initialise(const struct mp_model_shape *shape, uint64_t seed, int layer, int expert,
+                          float *chunk);
+
+#endif

@@ -1,0 +1,77 @@
+#include "reference/model/replay.h"
+
+int mp_replay_apportion(int experts, const double weight[], int64_t routes, uint32_t count[],
+                        struct mp_error *error) {
+    double total = 0;
+    for (int e = 0; e < experts; e++) {
+        if (!(weight[e] >= 0))
+            return mp_fail(error, MP_EINVAL, "load of expert %d is negative", e);
+        total += weight[e];
+    }
+    if (!(total > 0))
+        return mp_fail(error, MP_EINVAL, "a load must have at least one route");
+    int64_t given = 0;
+    for (int e = 0; e < experts; e++) {
+        count[e] = (uint32_t)((double)routes * weight[e] / total);
+        given += count[e];
+    }
+    /* At most `experts` routes are left; one each to the largest remainders. */
+    for (; given < routes; given++) {
+        int best = 0;
+        double most = -1;
+        for (int e = 0; e < experts; e++) {
+            double remainder = (double)routes * weight[e] / total - (double)count[e];
+            if (weight[e] > 0 && remainder > most) {
+                most = remainder;
+                best = e;
+            }
+        }
+        count[best]++;
+    }
+    return MP_OK;
+}
+
+void mp_replay_skew(int experts, int hot, double share, double weight[]) {
+    for (int e = 0; e < experts; e++)
+        weight[e] = hot == experts ? 1 : e < hot ? share / hot : (1 - share) / (experts - hot);
+}
+
+static int common_divisor(int a, int b) {
+    while (b) {
+        int rest = a % b;
+        a = b;
+        b = rest;
+    }
+    return a;
+}
+
+int mp_replay_choices(int tokens, int top_k, int experts, const uint32_t count[], uint64_t turn,
+                      int32_t choice[], struct mp_error *error) {
+    /* A stride near the golden section spreads an expert's routes over the whole batch. */
+    int stride = (int)(tokens * 0.6180339887);
+    if (stride < 1)
+        stride = 1;
+    while (common_divisor(stride, tokens) != 1)
+        stride++;
+    int64_t position = 0;
+    for (int e = 0; e < experts; e++) {
+        if (count[e] > (uint32_t)tokens)
+            return mp_fail(error, MP_EINVAL,
+                           "expert %d would get %u routes of %d tokens, but a token chooses an "
+                           "expert at most once",
+                           e, count[e], tokens);
+        for (uint32_t i = 0; i < count[e]; i++, position++) {
+            if (position >= (int64_t)tokens * top_k)
+                return mp_fail(error, MP_EINVAL, "loads hold more than %d x %d routes", tokens,
+                               top_k);
+            int64_t slot = position % tokens;
+            int64_t token =
+                (int64_t)(((uint64_t)slot * (uint64_t)stride + turn) % (uint64_t)tokens);
+            choice[token * top_k + position / tokens] = e;
+        }
+    }
+    if (position != (int64_t)tokens * top_k)
+        return mp_fail(error, MP_EINVAL, "loads hold %lld routes, not %d x %d", (long long)position,
+                       tokens, top_k);
+    return MP_OK;
+}

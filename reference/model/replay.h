@@ -1,0 +1,27 @@
+/* Replayed gating: choices that reproduce given loads exactly, so that every system meets them.
+ *
+ * Tokens are arbitrary: routes sorted by expert are dealt to the tokens in a strided order that
+ * changes with iteration and layer, so that each token gets K distinct experts. */
+#ifndef MOEPERF_REFERENCE_MODEL_REPLAY_H
+#define MOEPERF_REFERENCE_MODEL_REPLAY_H
+
+#include <stdint.h>
+
+#include "reference/base/error.h"
+
+/* Splits `routes` over experts in proportion to weight [experts] by largest remainder, ties to the
+ * lower id: count [experts] sums to `routes`.  All-zero weights are an error. */
+int mp_replay_apportion(int experts, const double weight[], int64_t routes, uint32_t count[],
+                        struct mp_error *error);
+
+/* weight [experts]: `share` of the routes spread evenly over the first `hot` experts, the rest
+ * evenly over the others; hot == experts means all even. */
+void mp_replay_skew(int experts, int hot, double share, double weight[]);
+
+/* choice [tokens][top_k] such that expert e is chosen count[e] times and no token twice by the same
+ * expert.  count sums to tokens * top_k and no entry exceeds `tokens` (MP_EINVAL: a token chooses
+ * an expert at most once). `turn` shifts the order, e.g. a number made of iteration and layer. */
+int mp_replay_choices(int tokens, int top_k, int experts, const uint32_t count[], uint64_t turn,
+                      int32_t choice[], struct mp_error *error);
+
+#endif

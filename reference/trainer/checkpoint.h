@@ -1,0 +1,46 @@
+/* Checkpoints: a folder that any number of ranks and any system can start from.
+ *
+ *   checkpoint.yaml    what it is: format, iteration, updates, model shape, seed, system, ranks
+ *   dense.bin          non-expert parameters and both moments, written by rank 0
+ *   experts-RRRR.bin   the shard of rank R: which (layer, expert) it owns, then for each of them
+ *                      parameters, first and second moment
+ *   system.bin         the system's own state (windows), if it has any: one entry, whose first
+ *                      buffer holds the bytes and whose "layer" is their number
+ *
+ * Binary files are little-endian: magic "mpckpt01", u32 entries, u32 floats per entry and buffer,
+ * the (i32 layer, i32 expert) of every entry, the floats (parameter, first, second per entry), and
+ * a u32 CRC-32 of everything before it.  A checkpoint is written beside its place and renamed, so
+ * that a kill at any moment leaves the previous one whole.
+ *
+ * Restoring under the same system and ranks gives every rank the shard it had; otherwise owners are
+ * the system's initial ones, and the system's state is taken over only if it is the same system. */
+#ifndef MOEPERF_REFERENCE_TRAINER_CHECKPOINT_H
+#define MOEPERF_REFERENCE_TRAINER_CHECKPOINT_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "reference/base/error.h"
+
+/* One binary file being written: begin, one append per buffer, end.  Errors: MP_EIO, MP_ENOSPACE,
+ * naming the path. */
+struct mp_shard_writer;
+int mp_shard_create(const char *path, int entries, const int32_t *layer_expert, uint32_t floats,
+                    struct mp_shard_writer **writer, struct mp_error *error);
+int mp_shard_append(struct mp_shard_writer *writer, const float *buffer, struct mp_error *error);
+/* Writes the checksum, syncs and closes; always frees the writer. */
+int mp_shard_finish(struct mp_shard_writer *writer, struct mp_error *error);
+
+/* One binary file read back: its checksum is verified before anything is handed out.  Errors:
+ * MP_ENOTFOUND, MP_EIO, MP_EFORMAT (not such a file, cut off, damaged). */
+struct mp_shard {
+    int entries;
+    uint32_t floats;       /* per entry and buffer */
+    int32_t *layer_expert; /* [entries][2] */
+    float *memory;         /* [entries][3][floats], owned */
+    void *file;            /* private */
+};
+int mp_shard_open(const char *path, struct mp_shard *shard, struct mp_error *error);
+void mp_shard_close(struct mp_shard *shard); /* accepts a zeroed one */
+
+#endif

@@ -1,0 +1,14 @@
+/* Environment: what a run's figures depend on besides the job, recorded as texts of the run. */
+#ifndef MOEPERF_REFERENCE_TRAINER_ENVIRONMENT_H
+#define MOEPERF_REFERENCE_TRAINER_ENVIRONMENT_H
+
+#include "profiler/record/record.h"
+
+/* Processor, cores this process may use, memory, kernel, host, compiler and flags, revision of the
+ * build, command line.  Names begin with "environment.". */
+void mp_environment_record(struct mp_record_thread *thread, int argc, char *const argv[]);
+
+/* Revision of the source this was built from, "unknown" outside a repository. */
+const char *mp_environment_revision(void);
+
+#endif

@@ -1,0 +1,382 @@
+/* moeperf-train: trains one job; one process per rank. */
+#include <errno.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+
+#include "baselines/systems.h"
+#include "reference/trainer/environment.h"
+#include "reference/trainer/trainer.h"
+
+enum { EXIT_BAD = 2, MAX_SETTINGS = 64, CLOCK_TRIPS = 200 };
+
+struct arguments {
+    const char *job;
+    const char *spools; /* folder, or NULL: nothing is recorded */
+    bool progress;
+    const char *setting[MAX_SETTINGS];
+    int settings;
+};
+
+/* Everything of one process, so that leaving is one function. */
+struct program {
+    struct arguments arguments;
+    struct mp_systems systems;
+    struct mp_job_file file;
+    struct mp_comm *comm;
+    struct mp_text text;
+    struct mp_trainer *trainer;
+    struct mp_recorder *recorder;
+    struct mp_record_thread *compute, *communication;
+    struct mp_error error;
+    bool interrupted;
+};
+
+static struct mp_trainer *stopping; /* for the signal handler only */
+
+static void on_signal(int number) {
+    (void)number;
+    if (stopping)
+        mp_trainer_request_stop(stopping);
+}
+
+static void print_usage(FILE *stream) {
+    fprintf(stream,
+            "usage: moeperf-train JOB.yaml [--set KEY=VALUE]... [--spool-directory DIR] "
+            "[--progress]\n\n"
+            "Trains one job: a GPT-style mixture-of-experts model under one system. Run it alone\n"
+            "for one rank, or under mpirun with as many processes as the job has ranks.\n\n"
+            "  --set KEY=VALUE        changes an option of the job; options.KEY for the system's\n"
+            "  --spool-directory DIR  records every iteration into DIR/rank-NNNN.spool\n"
+            "  --progress             prints a line per iteration:\n"
+            "                         progress ITERATION ITERATIONS LOSS MILLISECONDS\n"
+            "  --version, --help\n\noptions of a job:\n");
+    for (const struct mp_option *option = mp_job_options; option->name; option++) {
+        char what[256];
+        mp_options_describe(option, what, sizeof what);
+        fprintf(stream, "  %-20s %s\n  %-20s %s; default %s\n", option->name, option->help, "",
+                what,
+                option->default_value ? option->default_value[0] ? option->default_value : "empty"
+                                      : "none, must be given");
+    }
+    fprintf(stream,
+            "\nSIGINT and SIGTERM end the run after the current iteration, everything recorded.\n\n"
+            "examples:\n"
+            "  moeperf-train job.yaml --progress\n"
+            "  moeperf-train job.yaml --set system=fssdp --set options.memory=2\n"
+            "  mpirun -n 2 moeperf-train job.yaml --spool-directory spools\n");
+}
+
+/* 0: go on; 1: done (help, version); negative: bad usage, in program->error. */
+static int parse_arguments(struct program *program, int argc, char **argv) {
+    struct arguments *arguments = &program->arguments;
+    for (int i = 1; i < argc; i++) {
+        const char *word = argv[i];
+        bool takes_value = strcmp(word, "--set") == 0 || strcmp(word, "--spool-directory") == 0;
+        if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0) {
+            print_usage(stdout);
+            return 1;
+        }
+        if (strcmp(word, "--version") == 0) {
+            printf("moeperf-train %s\n", mp_environment_revision());
+            return 1;
+        }
+        if (takes_value && i + 1 == argc)
+            return mp_fail(&program->error, MP_EINVAL, "%s needs a value", word);
+        if (strcmp(word, "--set") == 0) {
+            if (arguments->settings == MAX_SETTINGS)
+                return mp_fail(&program->error, MP_EINVAL, "more than %d --set", MAX_SETTINGS);
+            arguments->setting[arguments->settings++] = argv[++i];
+        } else if (strcmp(word, "--spool-directory") == 0) {
+            arguments->spools = argv[++i];
+        } else if (strcmp(word, "--progress") == 0) {
+            arguments->progress = true;
+        } else if (word[0] == '-') {
+            return mp_fail(&program->error, MP_EINVAL, "unknown option %s; see --help", word);
+        } else if (arguments->job) {
+            return mp_fail(&program->error, MP_EINVAL, "one job file only: %s or %s?",
+                           arguments->job, word);
+        } else {
+            arguments->job = word;
+        }
+    }
+    if (!arguments->job)
+        return mp_fail(&program->error, MP_EINVAL, "no job file given; see --help");
+    return MP_OK;
+}
+
+static int load_job(struct program *program) {
+    struct mp_error *error = &program->error;
+    int code = mp_systems_register_all(&program->systems, error);
+    if (!code)
+        code = mp_job_file_create(&program->file, error);
+    struct mp_yaml *document = NULL;
+    if (!code)
+        code = mp_yaml_load(program->arguments.job, &document, error);
+    if (!code)
+        code = mp_job_apply(&program->file, document, program->arguments.job, &program->systems,
+                            error);
+    mp_yaml_destroy(document);
+    for (int i = 0; !code && i < program->arguments.settings; i++)
+        code = mp_job_set(&program->file, program->arguments.setting[i], &program->systems, error);
+    return code ? code : mp_job_check(&program->file, error);
+}
+
+/* Whether a launcher started this process as one of several. */
+static bool launched(void) {
+    static const char *const signs[] = {"OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK"};
+    for (size_t i = 0; i < sizeof signs / sizeof *signs; i++)
+        if (getenv(signs[i]))
+            return true;
+    return false;
+}
+
+static int join(struct program *program) {
+    struct mp_error *error = &program->error;
+    int code = launched() ? mp_comm_mpi_create(NULL, &program->comm, error)
+                          : mp_comm_self_create(&program->comm, error);
+    int ranks = program->file.job.ranks;
+    if (!code && program->comm->ranks != ranks)
+        code = mp_fail(error, MP_EINVAL,
+                       "%s: the job has %d ranks, but %d processes were started; use mpirun -n %d",
+                       program->arguments.job, ranks, program->comm->ranks, ranks);
+    return code;
+}
+
+static int load_text(struct program *program) {
+    const struct mp_job *job = &program->file.job;
+    size_t sequence = (size_t)job->sequence + 1;
+    return mp_text_load(job->text, job->validation_share, (size_t)job->batch * sequence,
+                        job->validate_every ? sequence : 0, &program->text, &program->error);
+}
+
+static int start_recording(struct program *program) {
+    struct mp_error *error = &program->error;
+    struct mp_comm *comm = program->comm;
+    if (!program->arguments.spools || !program->file.job.record)
+        return MP_OK;
+    char path[4096];
+    snprintf(path, sizeof path, "%s/rank-%04d.spool", program->arguments.spools, comm->rank);
+    int per_node = program->file.job.ranks_per_node;
+    struct mp_recorder_config config = {
+        .path = path, .rank = comm->rank, .ranks = comm->ranks, .node = comm->rank / per_node};
+    int code = mp_recorder_create(&config, &program->recorder, error);
+    if (!code)
+        code = mp_recorder_thread(program->recorder, "compute", &program->compute, error);
+    if (!code)
+        code = mp_recorder_thread(program->recorder, "comm", &program->communication, error);
+    return code;
+}
+
+static int record_clock(struct program *program) {
+    int64_t offset, uncertainty;
+    int code =
+        mp_comm_clock_offset(program->comm, CLOCK_TRIPS, &offset, &uncertainty, &program->error);
+    if (!code && program->compute)
+        mp_record_clock(program->compute, mp_clock_ns(), offset, uncertainty);
+    return code;
+}
+
+static void record_job_text(struct program *program) {
+    char *text = NULL;
+    size_t size = 0;
+    FILE *stream = open_memstream(&text, &size);
+    if (!stream)
+        return;
+    int code = mp_job_write(&program->file, stream, NULL);
+    fclose(stream);
+    if (!code)
+        mp_record_text(program->compute, "job", text);
+    free(text);
+}
+
+static int record_run(struct program *program, int argc, char **argv) {
+    const struct mp_job *job = &program->file.job;
+    char transport[256], device[256], number[32];
+    bool share = false;
+    int code =
+        mp_comm_describe(program->comm, transport, sizeof transport, &share, &program->error);
+    if (code || !program->compute)
+        return code;
+    struct mp_record_thread *thread = program->compute;
+    const struct mp_setting *setting = mp_trainer_setting(program->trainer);
+    const struct mp_model_shape *shape = &mp_trainer_model(program->trainer)->shape;
+    int64_t tokens = (int64_t)job->batch * job->sequence;
+    mp_environment_record(thread, argc, argv);
+    mp_trainer_describe(program->trainer, device, sizeof device);
+    mp_record_text(thread, "environment.mpi", transport);
+    mp_record_text(thread, "environment.device", device);
+    mp_record_number(thread, -1, -1, "ranks-share-cores", share);
+    if (program->comm->rank != 0)
+        return MP_OK;
+    record_job_text(program);
+    snprintf(number, sizeof number, "%zu", program->text.size);
+    mp_record_text(thread, "text.digest", program->text.digest);
+    mp_record_text(thread, "text.bytes", number);
+    mp_record_number(thread, -1, -1, "bandwidth", setting->bandwidth);
+    mp_record_number(thread, -1, -1, "seconds-per-route", setting->seconds_per_route);
+    mp_record_number(thread, -1, -1, "non-moe-seconds", setting->non_moe_seconds);
+    mp_record_number(thread, -1, -1, "parameters", (double)mp_model_parameters(shape));
+    mp_record_number(thread, -1, -1, "parameters-active",
+                     (double)mp_model_active_parameters(shape));
+    mp_record_number(thread, -1, -1, "tokens-per-iteration", (double)tokens);
+    mp_record_number(thread, -1, -1, "model-flops-per-iteration",
+                     (double)mp_model_iteration_flops(shape, tokens));
+    return MP_OK;
+}
+
+/* Signals end the run from here on, not before: then there would be nothing to keep. */
+static void catch_signals(struct program *program) {
+    struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
+    sigemptyset(&action.sa_mask);
+    stopping = program->trainer;
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
+}
+
+static int set_up(struct program *program, int argc, char **argv) {
+    const struct mp_job *job = &program->file.job;
+    int code = load_text(program);
+    if (!code)
+        code = mp_trainer_create(&program->file, program->comm, &program->text, &program->trainer,
+                                 &program->error);
+    if (!code && job->restore[0])
+        code = mp_trainer_restore(program->trainer, job->restore, &program->error);
+    if (!code)
+        code = start_recording(program);
+    if (!code)
+        code = record_clock(program);
+    if (!code)
+        code = record_run(program, argc, argv);
+    if (!code)
+        catch_signals(program);
+    return code;
+}
+
+static int flush(struct program *program) {
+    return program->recorder ? mp_recorder_flush(program->recorder, &program->error) : MP_OK;
+}
+
+static int validate(struct program *program, int64_t iteration) {
+    double loss;
+    int code = mp_trainer_validate(program->trainer, &loss, &program->error);
+    if (!code && program->compute && program->comm->rank == 0)
+        mp_record_number(program->compute, iteration, -1, "validation-loss", loss);
+    return code;
+}
+
+static int train(struct program *program) {
+    const struct mp_job *job = &program->file.job;
+    struct mp_trainer *trainer = program->trainer;
+    mp_trainer_record(trainer, program->compute, program->communication);
+    int code = flush(program);
+    while (!code && !program->interrupted && mp_trainer_iteration(trainer) < job->iterations) {
+        struct mp_trainer_result result;
+        int64_t start = mp_clock_ns();
+        code = mp_trainer_step(trainer, &result, &program->error);
+        double ms = 1e-6 * (double)(mp_clock_ns() - start);
+        int64_t done = mp_trainer_iteration(trainer);
+        if (!code && job->validate_every && done % job->validate_every == 0)
+            code = validate(program, result.iteration);
+        if (!code)
+            code = flush(program);
+        if (!code && job->checkpoint[0] && job->checkpoint_every &&
+            done % job->checkpoint_every == 0 && done < job->iterations)
+            code = mp_trainer_save(trainer, job->checkpoint, &program->error);
+        if (code)
+            break;
+        if (program->arguments.progress && program->comm->rank == 0) {
+            printf("progress %lld %lld %.6f %.3f\n", (long long)done, (long long)job->iterations,
+                   result.loss, ms);
+            fflush(stdout);
+        }
+        program->interrupted = result.stop;
+    }
+    if (!code && job->checkpoint[0])
+        code = mp_trainer_save(trainer, job->checkpoint, &program->error);
+    return code;
+}
+
+/* What is known only at the end, and the end record. */
+static int finish(struct program *program, int code) {
+    struct rusage usage;
+    if (!code)
+        code = record_clock(program);
+    if (!program->recorder)
+        return code;
+    if (getrusage(RUSAGE_SELF, &usage) == 0)
+        mp_record_number(program->compute, -1, -1, "memory-high-water-bytes",
+                         1024.0 * (double)usage.ru_maxrss);
+    int64_t bytes, spans;
+    mp_recorder_totals(program->recorder, &bytes, &spans);
+    mp_record_number(program->compute, -1, -1, "record-bytes", (double)bytes);
+    mp_record_number(program->compute, -1, -1, "record-spans", (double)spans);
+    char reason[160];
+    snprintf(reason, sizeof reason, "stopped by a signal after iteration %lld",
+             (long long)mp_trainer_iteration(program->trainer));
+    int status = code ? code : program->interrupted ? MP_EINTERRUPTED : MP_OK;
+    int finished = mp_recorder_finish(&program->recorder, status,
+                                      code                   ? program->error.text
+                                      : program->interrupted ? reason
+                                                             : "",
+                                      &program->error);
+    return code ? code : finished;
+}
+
+static void destroy(struct program *program) {
+    stopping = NULL;
+    mp_trainer_destroy(program->trainer);
+    mp_text_destroy(&program->text);
+    mp_job_file_destroy(&program->file);
+    mp_comm_destroy(program->comm);
+}
+
+/* Before the ranks know each other only one of them should speak. */
+static bool speaks_first(void) {
+    const char *rank = getenv("OMPI_COMM_WORLD_RANK");
+    return !rank || strcmp(rank, "0") == 0;
+}
+
+int main(int argc, char **argv) {
+    struct program program = {0};
+    int code = parse_arguments(&program, argc, argv);
+    if (code == 1)
+        return 0;
+    if (!code)
+        code = load_job(&program);
+    if (code) {
+        if (speaks_first())
+            fprintf(stderr, "moeperf-train: %s\n", program.error.text);
+        mp_job_file_destroy(&program.file);
+        return EXIT_BAD;
+    }
+    code = join(&program);
+    if (!code)
+        code = set_up(&program, argc, argv);
+    if (!code)
+        code = train(&program);
+    if (program.trainer)
+        code = finish(&program, code);
+    if (code) {
+        int rank = program.comm ? program.comm->rank : 0,
+            ranks = program.comm ? program.comm->ranks : 1;
+        if (ranks > 1)
+            fprintf(stderr, "moeperf-train: rank %d: %s\n", rank, program.error.text);
+        else
+            fprintf(stderr, "moeperf-train: %s\n", program.error.text);
+        fflush(stderr);
+        if (program.comm && ranks > 1)
+            mp_comm_abort(program.comm, EXIT_BAD); /* other ranks may be waiting for this one */
+    } else if (program.interrupted && program.comm->rank == 0) {
+        fprintf(stderr,
+                "moeperf-train: stopped by a signal after iteration %lld of %lld; all of "
+                "it is recorded\n",
+                (long long)mp_trainer_iteration(program.trainer),
+                (long long)program.file.job.iterations);
+    }
+    destroy(&program);
+    return code ? EXIT_BAD : 0;
+}

@@ -1,0 +1,141 @@
+/* The binary files of a checkpoint. */
+#include <errno.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <zlib.h>
+
+#include "reference/trainer/checkpoint.h"
+
+static const char MAGIC[8] = "mpckpt01";
+enum { HEADER_BYTES = 16 };
+
+struct mp_shard_writer {
+    FILE *file;
+    char *path;
+    size_t floats;
+    uLong check;
+};
+
+static int write_failed(const struct mp_shard_writer *writer, struct mp_error *error) {
+    return mp_fail(error, errno == ENOSPC ? MP_ENOSPACE : MP_EIO, "checkpoint %s: %s", writer->path,
+                   strerror(errno));
+}
+
+static int put(struct mp_shard_writer *writer, const void *memory, size_t bytes,
+               struct mp_error *error) {
+    writer->check = crc32_z(writer->check, memory, bytes);
+    if (fwrite(memory, 1, bytes, writer->file) != bytes)
+        return write_failed(writer, error);
+    return MP_OK;
+}
+
+int mp_shard_create(const char *path, int entries, const int32_t *layer_expert, uint32_t floats,
+                    struct mp_shard_writer **out, struct mp_error *error) {
+    struct mp_shard_writer *writer = calloc(1, sizeof *writer);
+    if (!writer || !(writer->path = strdup(path))) {
+        free(writer);
+        return mp_fail(error, MP_ENOMEM, "checkpoint %s: no memory to write it", path);
+    }
+    writer->floats = floats;
+    writer->check = crc32_z(0, NULL, 0);
+    writer->file = fopen(path, "wb");
+    int code = writer->file ? MP_OK : write_failed(writer, error);
+    uint32_t sizes[2] = {(uint32_t)entries, floats};
+    if (!code)
+        code = put(writer, MAGIC, sizeof MAGIC, error);
+    if (!code)
+        code = put(writer, sizes, sizeof sizes, error);
+    if (!code)
+        code = put(writer, layer_expert, (size_t)entries * 2 * sizeof *layer_expert, error);
+    if (code) {
+        if (writer->file)
+            fclose(writer->file);
+        free(writer->path);
+        free(writer);
+        return code;
+    }
+    *out = writer;
+    return MP_OK;
+}
+
+int mp_shard_append(struct mp_shard_writer *writer, const float *buffer, struct mp_error *error) {
+    return put(writer, buffer, writer->floats * sizeof *buffer, error);
+}
+
+int mp_shard_finish(struct mp_shard_writer *writer, struct mp_error *error) {
+    uint32_t check = (uint32_t)writer->check;
+    int code = MP_OK;
+    if (fwrite(&check, sizeof check, 1, writer->file) != 1 || fflush(writer->file) ||
+        fsync(fileno(writer->file)))
+        code = write_failed(writer, error);
+    if (fclose(writer->file) && !code)
+        code = write_failed(writer, error);
+    free(writer->path);
+    free(writer);
+    return code;
+}
+
+static int read_whole(const char *path, unsigned char **memory, size_t *size,
+                      struct mp_error *error) {
+    FILE *file = fopen(path, "rb");
+    if (!file)
+        return mp_fail(error, errno == ENOENT ? MP_ENOTFOUND : MP_EIO, "checkpoint %s: %s", path,
+                       strerror(errno));
+    int code = MP_OK;
+    long length = -1;
+    if (fseek(file, 0, SEEK_END) || (length = ftell(file)) < 0 || fseek(file, 0, SEEK_SET))
+        code = mp_fail(error, MP_EIO, "checkpoint %s: %s", path, strerror(errno));
+    *size = (size_t)length;
+    if (!code && !(*memory = malloc(*size + 1)))
+        code = mp_fail(error, MP_ENOMEM, "checkpoint %s: no memory for %ld bytes", path, length);
+    if (!code && fread(*memory, 1, *size, file) != *size) {
+        code = mp_fail(error, MP_EIO, "checkpoint %s: could not be read whole", path);
+        free(*memory);
+    }
+    fclose(file);
+    return code;
+}
+
+int mp_shard_open(const char *path, struct mp_shard *shard, struct mp_error *error) {
+    *shard = (struct mp_shard){0};
+    unsigned char *memory = NULL;
+    size_t size = 0;
+    int code = read_whole(path, &memory, &size, error);
+    if (code)
+        return code;
+    uint32_t sizes[2] = {0}, check = 0;
+    bool magic = size >= HEADER_BYTES && memcmp(memory, MAGIC, sizeof MAGIC) == 0;
+    if (magic)
+        memcpy(sizes, memory + sizeof MAGIC, sizeof sizes);
+    unsigned __int128 wanted =
+        HEADER_BYTES + sizeof check +
+        (unsigned __int128)sizes[0] * (2 * sizeof(int32_t) + 3 * sizeof(float) * sizes[1]);
+    if (!magic || wanted != size) {
+        free(memory);
+        return mp_fail(error, MP_EFORMAT, "checkpoint %s: %s", path,
+                       magic ? "it is cut off or has bytes too many" : "it is no checkpoint file");
+    }
+    memcpy(&check, memory + size - sizeof check, sizeof check);
+    if (check != (uint32_t)crc32_z(crc32_z(0, NULL, 0), memory, size - sizeof check)) {
+        free(memory);
+        return mp_fail(error, MP_EFORMAT, "checkpoint %s: its checksum is wrong; it is damaged",
+                       path);
+    }
+    shard->file = memory;
+    shard->entries = (int)sizes[0];
+    shard->floats = sizes[1];
+    shard->layer_expert = (int32_t *)(void *)(memory + HEADER_BYTES);
+    shard->memory = (float *)(void *)(memory + HEADER_BYTES + (size_t)sizes[0] * 8);
+    return MP_OK;
+}
+
+void mp_shard_close(struct mp_shard *shard) {
+    if (!shard)
+        return;
+    free(shard->file);
+    *shard = (struct mp_shard){0};
+}

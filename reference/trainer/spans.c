@@ -1,0 +1,85 @@
+#include "reference/trainer/internal.h"
+
+struct mp_mark mp_trainer_mark(const struct mp_trainer *trainer) {
+    return (struct mp_mark){trainer->compute ? mp_clock_ns() : 0, trainer->comm->waited_ns,
+                            trainer->comm->sent_bytes};
+}
+
+void mp_trainer_spent(struct mp_trainer *trainer, struct mp_mark mark, enum mp_phase phase,
+                      enum mp_direction direction, int layer, int64_t tokens, int64_t flops) {
+    if (!trainer->compute)
+        return;
+    struct mp_span span = {
+        .start_ns = mark.start_ns,
+        .end_ns = 0,
+        .wait_ns = trainer->comm->waited_ns - mark.waited_ns,
+        .cpu_ns = -1,
+        .tokens = tokens,
+        .bytes = trainer->comm->sent_bytes - mark.sent_bytes,
+        .flops = flops,
+        .iteration = (int32_t)trainer->iteration,
+        .layer = (int16_t)layer,
+        .phase = (uint8_t)phase,
+        .direction = (uint8_t)direction & 3,
+    };
+    mp_record_span(trainer->compute, &span);
+}
+
+void mp_trainer_in_flight(struct mp_trainer *trainer, int64_t start_ns, enum mp_phase phase,
+                          enum mp_direction direction, int layer, int64_t bytes) {
+    if (!trainer->communication)
+        return;
+    struct mp_span span = {
+        .start_ns = start_ns,
+        .cpu_ns = -1,
+        .tokens = -1,
+        .bytes = bytes,
+        .flops = -1,
+        .iteration = (int32_t)trainer->iteration,
+        .layer = (int16_t)layer,
+        .phase = (uint8_t)phase,
+        .direction = (uint8_t)direction & 3,
+    };
+    mp_record_span(trainer->communication, &span);
+}
+
+static void record_facts(struct mp_trainer *trainer, int layer) {
+    struct mp_plan_facts facts;
+    mp_plan_facts(&trainer->plan[layer], &trainer->load[layer], &facts);
+    struct {
+        const char *name;
+        int64_t value;
+    } numbers[] = {
+        {"copies", facts.copies},
+        {"largest-rank-copies", facts.largest_rank_copies},
+        {"bytes-before-gate", facts.bytes[MP_STAGE_BEFORE_GATE]},
+        {"bytes-after-gate", facts.bytes[MP_STAGE_AFTER_GATE]},
+        {"bytes-backward-prefetch", facts.bytes[MP_STAGE_BACKWARD_PREFETCH]},
+        {"bytes-backward-reduce", facts.bytes[MP_STAGE_BACKWARD_REDUCE]},
+        {"routes-local", facts.routes_local},
+        {"routes-in-node", facts.routes_in_node},
+        {"routes-between-nodes", facts.routes_between_nodes},
+    };
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+        mp_record_number(trainer->compute, trainer->iteration, layer, numbers[i].name,
+                         (double)numbers[i].value);
+}
+
+void mp_trainer_record_plans(struct mp_trainer *trainer) {
+    if (!trainer->compute)
+        return;
+    for (int l = 0; l < trainer->job.layers; l++) {
+        const struct mp_load *load = &trainer->load[l];
+        mp_record_load(trainer->compute, trainer->iteration, l, load->experts,
+                       load->count + (long)trainer->comm->rank * load->experts, NULL);
+        if (trainer->comm->rank == 0)
+            record_facts(trainer, l);
+    }
+    if (trainer->comm->rank != 0)
+        return;
+    int64_t bytes = 0;
+    for (int i = 0; i < trainer->moves.count; i++)
+        bytes += trainer->moves.item[i].bytes;
+    mp_record_number(trainer->compute, trainer->iteration, -1, "moves", trainer->moves.count);
+    mp_record_number(trainer->compute, trainer->iteration, -1, "bytes-after-step", (double)bytes);
+}

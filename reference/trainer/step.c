@@ -1,0 +1,231 @@
+/* One iteration: forward, backward, optimizer, owner changes. */
+#include <string.h>
+
+#include "reference/model/replay.h"
+#include "reference/trainer/internal.h"
+
+int mp_trainer_force_choices(struct mp_trainer *trainer, int layer, struct mp_error *error) {
+    uint64_t turn = (uint64_t)trainer->iteration * 131 + (uint64_t)layer * 17;
+    return mp_replay_choices(trainer->model.tokens, trainer->model.shape.top_k,
+                             trainer->job.experts, trainer->forced_count, turn, trainer->forced,
+                             error);
+}
+
+static int forward(struct mp_trainer *trainer, const int32_t *token, const int32_t *target,
+                   struct mp_error *error) {
+    struct mp_model *model = &trainer->model;
+    struct mp_mark mark = mp_trainer_mark(trainer);
+    mp_model_embed(model, token, target);
+    mp_trainer_spent(trainer, mark, MP_PHASE_EMBED, MP_FORWARD, -1, model->tokens, -1);
+    for (int l = 0; l < trainer->job.layers; l++) {
+        int code = mp_trainer_plan_before_gate(trainer, l, error);
+        if (code)
+            return code;
+        mark = mp_trainer_mark(trainer);
+        mp_model_attention(model, l);
+        code = mp_comm_progress(trainer->comm, error);
+        mp_trainer_spent(trainer, mark, MP_PHASE_ATTENTION, MP_FORWARD, l, model->tokens, -1);
+        if (!code)
+            code = mp_trainer_moe_forward(trainer, l, error);
+        if (code)
+            return code;
+    }
+    return MP_OK;
+}
+
+/* Sums a bucket of non-expert gradients over all ranks while backward goes on. */
+static int start_bucket(struct mp_trainer *trainer, int bucket, struct mp_error *error) {
+    struct mp_dense *dense = &trainer->model.dense;
+    struct mp_mark mark = mp_trainer_mark(trainer);
+    size_t begin = dense->bucket[bucket], end = dense->bucket[bucket + 1];
+    trainer->bucket_started[bucket] = mp_clock_ns();
+    int code = mp_all_reduce_start(trainer->comm, dense->gradient + begin, end - begin,
+                                   trainer->model.stream, trainer->bucket[bucket], error);
+    int layer = bucket < trainer->job.layers ? bucket : -1;
+    mp_trainer_spent(trainer, mark, MP_PHASE_ALLREDUCE, MP_BACKWARD, layer, -1, -1);
+    return code;
+}
+
+static int finish_buckets(struct mp_trainer *trainer, struct mp_error *error) {
+    struct mp_mark mark = mp_trainer_mark(trainer);
+    const struct mp_dense *dense = &trainer->model.dense;
+    int code = MP_OK;
+    for (int b = trainer->job.layers - 1; !code && b >= -1; b--) {
+        int bucket = b < 0 ? trainer->job.layers : b; /* in the order in which they were started */
+        code = mp_request_wait(trainer->bucket[bucket], error);
+        size_t floats = dense->bucket[bucket + 1] - dense->bucket[bucket];
+        mp_trainer_in_flight(trainer, trainer->bucket_started[bucket], MP_PHASE_ALLREDUCE,
+                             MP_BACKWARD, b, (int64_t)(floats * sizeof(float)));
+    }
+    mp_trainer_spent(trainer, mark, MP_PHASE_ALLREDUCE, MP_BACKWARD, -1, -1, -1);
+    return code;
+}
+
+static int backward(struct mp_trainer *trainer, struct mp_error *error) {
+    struct mp_model *model = &trainer->model;
+    int layers = trainer->job.layers;
+    int code = mp_trainer_prefetch(trainer, layers - 1, error);
+    struct mp_mark mark = mp_trainer_mark(trainer);
+    mp_model_head(model, 1.0f / (float)trainer->global_tokens, true);
+    mp_trainer_spent(trainer, mark, MP_PHASE_HEAD, MP_BACKWARD, -1, model->tokens, -1);
+    for (int l = layers - 1; !code && l >= 0; l--) {
+        code = mp_trainer_moe_backward(trainer, l, error);
+        if (!code && l > 0)
+            code = mp_trainer_prefetch(trainer, l - 1, error);
+        if (code)
+            return code;
+        mark = mp_trainer_mark(trainer);
+        mp_model_attention_backward(model, l);
+        code = mp_comm_progress(trainer->comm, error);
+        mp_trainer_spent(trainer, mark, MP_PHASE_ATTENTION, MP_BACKWARD, l, model->tokens, -1);
+        if (!code)
+            code = start_bucket(trainer, l, error);
+    }
+    if (code)
+        return code;
+    mark = mp_trainer_mark(trainer);
+    mp_model_embed_backward(model);
+    mp_trainer_spent(trainer, mark, MP_PHASE_EMBED, MP_BACKWARD, -1, model->tokens, -1);
+    code = start_bucket(trainer, layers, error);
+    if (!code)
+        code = mp_trainer_finish_reduces(trainer, error);
+    return code ? code : finish_buckets(trainer, error);
+}
+
+static void update(struct mp_trainer *trainer) {
+    struct mp_mark mark = mp_trainer_mark(trainer);
+    const struct mp_job *job = &trainer->job;
+    struct mp_adamw settings = {.learning_rate = (float)job->learning_rate,
+                                .beta1 = (float)job->beta1,
+                                .beta2 = (float)job->beta2,
+                                .epsilon = (float)job->epsilon,
+                                .weight_decay = (float)job->weight_decay,
+                                .step = ++trainer->updates};
+    mp_dense_update(&trainer->model.dense, trainer->model.stream, &settings);
+    mp_experts_update(&trainer->model.experts, trainer->model.stream, &settings);
+    mp_trainer_spent(trainer, mark, MP_PHASE_OPTIMIZER, MP_NO_DIRECTION, -1, -1, -1);
+}
+
+/* What the system learns from the iteration, and the owner changes it wants. */
+static int after_step(struct mp_trainer *trainer, struct mp_error *error) {
+    trainer->moves.count = 0;
+    if (!trainer->system->after_step)
+        return MP_OK;
+    struct mp_mark mark = mp_trainer_mark(trainer);
+    int code = trainer->system->after_step(trainer->self, trainer->iteration, trainer->load,
+                                           trainer->owner, &trainer->moves, error);
+    if (!code && trainer->check_plans)
+        code = mp_moves_check(&trainer->moves, trainer->owner, trainer->job.layers,
+                              trainer->job.experts, trainer->comm->ranks, trainer->slots, error);
+    mp_trainer_spent(trainer, mark, MP_PHASE_PLAN, MP_NO_DIRECTION, -1, -1, -1);
+    if (code || trainer->moves.count == 0)
+        return code;
+    mark = mp_trainer_mark(trainer);
+    trainer->totals.moves += trainer->moves.count;
+    code = mp_trainer_move_owners(trainer, error);
+    mp_trainer_spent(trainer, mark, MP_PHASE_MOVE, MP_NO_DIRECTION, -1, trainer->moves.count, -1);
+    return code;
+}
+
+/* Loss over all ranks; as every rank waits for all here, iterations begin together. */
+static int agree(struct mp_trainer *trainer, struct mp_trainer_result *result,
+                 struct mp_error *error) {
+    struct mp_mark mark = mp_trainer_mark(trainer);
+    double sums[3] = {mp_model_loss_sum(&trainer->model, trainer->host_loss), 0, trainer->stop};
+    for (int l = 0; l < trainer->job.layers; l++)
+        sums[1] += trainer->auxiliary_loss[l];
+    int code = mp_comm_sum(trainer->comm, sums, 3, error);
+    *result = (struct mp_trainer_result){
+        trainer->iteration, sums[0] / (double)trainer->global_tokens, sums[1], sums[2] > 0};
+    mp_trainer_spent(trainer, mark, MP_PHASE_WAIT, MP_NO_DIRECTION, -1, -1, -1);
+    return code;
+}
+
+static void record_iteration(struct mp_trainer *trainer, struct mp_mark mark, int64_t cpu_ns,
+                             const struct mp_trainer_result *result) {
+    if (!trainer->compute)
+        return;
+    struct mp_span span = {
+        .start_ns = mark.start_ns,
+        .wait_ns = trainer->comm->waited_ns - mark.waited_ns,
+        .cpu_ns = mp_clock_thread_cpu_ns() - cpu_ns,
+        .tokens = trainer->model.tokens,
+        .bytes = trainer->comm->sent_bytes - mark.sent_bytes,
+        .flops = -1,
+        .iteration = (int32_t)trainer->iteration,
+        .layer = -1,
+        .phase = MP_PHASE_ITERATION,
+        .direction = MP_NO_DIRECTION,
+    };
+    mp_record_span(trainer->compute, &span);
+    if (trainer->comm->rank == 0) {
+        mp_record_number(trainer->compute, trainer->iteration, -1, "loss", result->loss);
+        mp_record_number(trainer->compute, trainer->iteration, -1, "auxiliary-loss",
+                         result->auxiliary_loss);
+    }
+    mp_trainer_record_plans(trainer);
+}
+
+int mp_trainer_step_on(struct mp_trainer *trainer, const int32_t *token, const int32_t *target,
+                       struct mp_trainer_result *result, struct mp_error *error) {
+    struct mp_mark mark = mp_trainer_mark(trainer);
+    int64_t cpu_ns = trainer->compute ? mp_clock_thread_cpu_ns() : 0;
+    int code = forward(trainer, token, target, error);
+    if (!code)
+        code = backward(trainer, error);
+    if (!code) {
+        update(trainer);
+        code = after_step(trainer, error);
+    }
+    if (!code)
+        code = agree(trainer, result, error);
+    if (!code)
+        code = mp_device_check(trainer->device, error);
+    if (code)
+        return code;
+    record_iteration(trainer, mark, cpu_ns, result);
+    trainer->iteration++;
+    return MP_OK;
+}
+
+int mp_trainer_step(struct mp_trainer *trainer, struct mp_trainer_result *result,
+                    struct mp_error *error) {
+    struct mp_mark mark = mp_trainer_mark(trainer);
+    const struct mp_job *job = &trainer->job;
+    for (int b = 0; b < trainer->sequences; b++)
+        mp_text_training(trainer->text, (uint64_t)job->seed, trainer->iteration,
+                         trainer->comm->rank * trainer->sequences + b, job->sequence,
+                         trainer->token + b * job->sequence, trainer->target + b * job->sequence);
+    mp_trainer_spent(trainer, mark, MP_PHASE_DATA, MP_NO_DIRECTION, -1, trainer->model.tokens, -1);
+    return mp_trainer_step_on(trainer, trainer->token, trainer->target, result, error);
+}
+
+int mp_trainer_validate(struct mp_trainer *trainer, double *loss, struct mp_error *error) {
+    struct mp_record_thread *compute = trainer->compute, *communication = trainer->communication;
+    struct mp_mark mark = mp_trainer_mark(trainer);
+    const struct mp_job *job = &trainer->job;
+    int batches = job->validation_batches, code = MP_OK;
+    double sum = 0;
+    trainer->compute = trainer->communication = NULL; /* one span for all of it */
+    for (int i = 0; !code && i < batches; i++) {
+        for (int b = 0; b < trainer->sequences; b++) {
+            int index = (i * trainer->comm->ranks + trainer->comm->rank) * trainer->sequences + b;
+            mp_text_validation(trainer->text, index, batches * job->batch, job->sequence,
+                               trainer->token + b * job->sequence,
+                               trainer->target + b * job->sequence);
+        }
+        code = forward(trainer, trainer->token, trainer->target, error);
+        if (code)
+            break;
+        mp_model_head(&trainer->model, 0, false);
+        sum += mp_model_loss_sum(&trainer->model, trainer->host_loss);
+    }
+    if (!code)
+        code = mp_comm_sum(trainer->comm, &sum, 1, error);
+    trainer->compute = compute;
+    trainer->communication = communication;
+    *loss = sum / ((double)trainer->global_tokens * batches);
+    mp_trainer_spent(trainer, mark, MP_PHASE_VALIDATE, MP_NO_DIRECTION, -1,
+                     (int64_t)trainer->model.tokens * batches, -1);
+    return code ? code : mp_device_check(trainer->device, error);
+}

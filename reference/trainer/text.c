@@ -1,0 +1,160 @@
+#include "reference/trainer/text.h"
+
+#include <errno.h>
+#include <fts.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include "reference/model/random.h"
+
+enum { BATCH_STREAM = 1 }; /* random stream of batch positions; tensors have their own seeds */
+
+struct collection {
+    struct mp_text *text;
+    size_t capacity;
+};
+
+static int reserve(struct collection *collection, size_t more, struct mp_error *error) {
+    struct mp_text *text = collection->text;
+    if (text->size + more <= collection->capacity)
+        return MP_OK;
+    size_t capacity = collection->capacity ? collection->capacity : 1 << 20;
+    while (capacity < text->size + more)
+        capacity *= 2;
+    unsigned char *grown = realloc(text->byte, capacity);
+    if (!grown)
+        return mp_fail(error, MP_ENOMEM, "no memory for %zu bytes of text", capacity);
+    text->byte = grown;
+    collection->capacity = capacity;
+    return MP_OK;
+}
+
+static int append_file(struct collection *collection, const char *path, struct mp_error *error) {
+    FILE *file = fopen(path, "rb");
+    if (!file)
+        return mp_fail(error, errno == ENOENT ? MP_ENOTFOUND : MP_EIO, "text %s: %s", path,
+                       strerror(errno));
+    struct mp_text *text = collection->text;
+    size_t before = text->size;
+    int code = MP_OK;
+    for (;;) {
+        code = reserve(collection, 1 << 16, error);
+        if (code)
+            break;
+        size_t got = fread(text->byte + text->size, 1, 1 << 16, file);
+        text->size += got;
+        if (got == 0)
+            break;
+    }
+    if (!code && ferror(file))
+        code = mp_fail(error, MP_EIO, "text %s: %s", path, strerror(errno));
+    fclose(file);
+    if (!code && text->size > before)
+        text->files++;
+    return code;
+}
+
+static int by_name(const FTSENT **a, const FTSENT **b) {
+    return strcmp((*a)->fts_name, (*b)->fts_name);
+}
+
+static int append_tree(struct collection *collection, char *path, struct mp_error *error) {
+    char *paths[] = {path, NULL};
+    FTS *tree = fts_open(paths, FTS_LOGICAL | FTS_NOCHDIR, by_name);
+    if (!tree)
+        return mp_fail(error, MP_EIO, "text %s: %s", path, strerror(errno));
+    int code = MP_OK;
+    FTSENT *entry;
+    errno = 0;
+    while (!code && (entry = fts_read(tree))) {
+        if (entry->fts_info == FTS_F)
+            code = append_file(collection, entry->fts_path, error);
+        else if (entry->fts_info == FTS_NS || entry->fts_info == FTS_ERR ||
+                 entry->fts_info == FTS_DNR)
+            code = mp_fail(error, entry->fts_errno == ENOENT ? MP_ENOTFOUND : MP_EIO, "text %s: %s",
+                           entry->fts_path, strerror(entry->fts_errno));
+    }
+    fts_close(tree);
+    return code;
+}
+
+static void digest(struct mp_text *text) {
+    XXH128_canonical_t canonical;
+    XXH128_canonicalFromHash(&canonical, XXH3_128bits(text->byte, text->size));
+    for (size_t i = 0; i < sizeof canonical.digest; i++)
+        snprintf(text->digest + 2 * i, 3, "%02x", canonical.digest[i]);
+}
+
+static int split(struct mp_text *text, const char *paths, double validation_share,
+                 size_t least_training, size_t least_validation, struct mp_error *error) {
+    if (text->size == 0)
+        return mp_fail(error, MP_EINVAL, "text %s: there is not one byte in it", paths);
+    size_t validation = (size_t)((double)text->size * validation_share);
+    text->training = text->size - validation;
+    if (text->training < least_training)
+        return mp_fail(error, MP_EINVAL,
+                       "text %s: %zu bytes for training, but one batch needs %zu (batch x "
+                       "(sequence + 1)); give more text, or a smaller batch or sequence",
+                       paths, text->training, least_training);
+    if (validation < least_validation)
+        return mp_fail(error, MP_EINVAL,
+                       "text %s: %zu bytes for validation, but one sequence needs %zu; give more "
+                       "text or a larger validation-share, or set validate-every to 0",
+                       paths, validation, least_validation);
+    return MP_OK;
+}
+
+int mp_text_load(const char *paths, double validation_share, size_t least_training,
+                 size_t least_validation, struct mp_text *text, struct mp_error *error) {
+    *text = (struct mp_text){0};
+    struct collection collection = {text, 0};
+    char *list = strdup(paths);
+    if (!list)
+        return mp_fail(error, MP_ENOMEM, "no memory for the list of texts");
+    int code = MP_OK;
+    char *rest = list, *path;
+    while (!code && (path = strsep(&rest, ":")))
+        if (*path)
+            code = append_tree(&collection, path, error);
+    free(list);
+    if (!code)
+        code = split(text, paths, validation_share, least_training, least_validation, error);
+    if (!code)
+        digest(text);
+    else
+        mp_text_destroy(text);
+    return code;
+}
+
+void mp_text_destroy(struct mp_text *text) {
+    if (!text)
+        return;
+    free(text->byte);
+    *text = (struct mp_text){0};
+}
+
+static void take(const unsigned char *from, int sequence, int32_t *token, int32_t *target) {
+    for (int s = 0; s < sequence; s++) {
+        token[s] = from[s];
+        target[s] = from[s + 1];
+    }
+}
+
+void mp_text_training(const struct mp_text *text, uint64_t seed, int64_t iteration, int index,
+                      int sequence, int32_t *token, int32_t *target) {
+    uint64_t counter = ((uint64_t)iteration << 24) + (uint64_t)index;
+    size_t starts = text->training - (size_t)sequence;
+    size_t start = mp_random_below(seed ^ UINT64_C(0x74657874), BATCH_STREAM, counter, starts);
+    take(text->byte + start, sequence, token, target);
+}
+
+void mp_text_validation(const struct mp_text *text, int index, int count, int sequence,
+                        int32_t *token, int32_t *target) {
+    size_t starts = text->size - text->training - (size_t)sequence;
+    size_t start = (size_t)((unsigned __int128)starts * (unsigned)index / (unsigned)count);
+    take(text->byte + text->training + start, sequence, token, target);
+}

@@ -1,0 +1,315 @@
+/* A trainer's life: what it is made of, and what others may ask it. */
+#include "reference/trainer/trainer.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "reference/model/replay.h"
+#include "reference/trainer/internal.h"
+
+static void shape_of(const struct mp_job *job, struct mp_model_shape *shape) {
+    *shape = (struct mp_model_shape){.layers = job->layers,
+                                     .width = job->width,
+                                     .heads = job->heads,
+                                     .experts = job->experts,
+                                     .expert_width = job->expert_width,
+                                     .sequence = job->sequence,
+                                     .auxiliary_weight = job->auxiliary_weight};
+    mp_model_set_gate(shape, job->gate == MP_GATE_GSHARD);
+}
+
+static void describe_setting(struct mp_trainer *trainer, const struct mp_model_shape *shape) {
+    const struct mp_job *job = &trainer->job;
+    int ranks = trainer->comm->ranks;
+    trainer->setting = (struct mp_setting){
+        .layers = job->layers,
+        .experts = job->experts,
+        .top_k = shape->top_k,
+        .topology = {ranks, job->ranks_per_node < ranks ? job->ranks_per_node : ranks},
+        .tokens_per_rank = (int64_t)trainer->sequences * job->sequence,
+        .expert_bytes = (int64_t)(mp_model_expert_floats(shape) * sizeof(float)),
+        .route_bytes = (int64_t)(job->width * (int)sizeof(float)),
+        .seed = (uint64_t)job->seed,
+    };
+}
+
+static void *table(size_t count, size_t size, bool *failed) {
+    void *memory = calloc(count ? count : 1, size);
+    if (!memory)
+        *failed = true;
+    return memory;
+}
+
+static int create_tables(struct mp_trainer *trainer, struct mp_error *error) {
+    bool failed = false;
+    size_t layers = (size_t)trainer->job.layers, experts = (size_t)trainer->job.experts;
+    size_t ranks = (size_t)trainer->comm->ranks, all = layers * experts;
+    size_t tokens = (size_t)trainer->sequences * (size_t)trainer->job.sequence;
+    trainer->owner = table(all, sizeof *trainer->owner, &failed);
+    trainer->plan = table(layers, sizeof *trainer->plan, &failed);
+    trainer->load = table(layers, sizeof *trainer->load, &failed);
+    trainer->round = table(all, sizeof *trainer->round, &failed);
+    for (int w = 0; w < 3; w++) {
+        trainer->round_from[w] = table(all, sizeof(void *), &failed);
+        trainer->round_to[w] = table(all, sizeof(void *), &failed);
+    }
+    trainer->moved = table(all, sizeof *trainer->moved, &failed);
+    trainer->free_slots = table(ranks, sizeof *trainer->free_slots, &failed);
+    trainer->counts = table(2 * experts, sizeof *trainer->counts, &failed);
+    trainer->all_counts = table(2 * experts * ranks, sizeof *trainer->all_counts, &failed);
+    trainer->mass = table(experts, sizeof *trainer->mass, &failed);
+    trainer->auxiliary = table(experts, sizeof *trainer->auxiliary, &failed);
+    trainer->auxiliary_loss = table(layers, sizeof *trainer->auxiliary_loss, &failed);
+    trainer->token = table(tokens, sizeof *trainer->token, &failed);
+    trainer->target = table(tokens, sizeof *trainer->target, &failed);
+    trainer->host_loss = table(tokens, sizeof *trainer->host_loss, &failed);
+    trainer->prefetch_chunk = table(experts, sizeof(float *), &failed);
+    trainer->prefetch_gradient = table(experts, sizeof(float *), &failed);
+    trainer->bucket = table(layers + 1, sizeof *trainer->bucket, &failed);
+    trainer->bucket_started = table(layers + 1, sizeof *trainer->bucket_started, &failed);
+    /* Owner changes are added inside a step: room for all of them now. */
+    trainer->moves.item = table(all, sizeof *trainer->moves.item, &failed);
+    trainer->moves.capacity = failed ? 0 : (int)all;
+    for (int i = 0; i < MP_REDUCES_IN_FLIGHT; i++)
+        trainer->reduce_layer[i] = -1;
+    return failed ? mp_fail(error, MP_ENOMEM, "no memory for the trainer's tables") : MP_OK;
+}
+
+static int create_plans(struct mp_trainer *trainer, struct mp_error *error) {
+    const struct mp_setting *setting = &trainer->setting;
+    int code = MP_OK;
+    for (int l = 0; !code && l < setting->layers; l++) {
+        code = mp_plan_create(&setting->topology, setting->experts, setting->expert_bytes,
+                              &trainer->plan[l], error);
+        if (!code)
+            code =
+                mp_load_create(setting->topology.ranks, setting->experts, &trainer->load[l], error);
+    }
+    return code;
+}
+
+static int create_requests(struct mp_trainer *trainer, struct mp_error *error) {
+    struct mp_comm *comm = trainer->comm;
+    size_t chunk = (size_t)trainer->setting.expert_bytes;
+    int layers = trainer->job.layers, experts = trainer->job.experts;
+    int copies = experts * (comm->ranks - 1), moves = layers * experts;
+    struct {
+        struct mp_request **request;
+        int transfers;
+    } wanted[] = {
+        {&trainer->gather, 0},           {&trainer->exchange, 0},
+        {&trainer->fetch, copies},       {&trainer->late_fetch, copies},
+        {&trainer->prefetch[0], copies}, {&trainer->prefetch[1], copies},
+        {&trainer->reduce[0], copies},   {&trainer->reduce[1], copies},
+        {&trainer->move[0], moves},      {&trainer->move[1], moves},
+        {&trainer->move[2], moves},
+    };
+    int code = MP_OK;
+    for (size_t i = 0; !code && i < sizeof wanted / sizeof *wanted; i++)
+        code = mp_request_create(comm, wanted[i].transfers, wanted[i].transfers ? chunk : 0,
+                                 wanted[i].request, error);
+    for (int b = 0; !code && b <= layers; b++)
+        code = mp_request_create(comm, 0, 0, &trainer->bucket[b], error);
+    return code;
+}
+
+static int create_system(struct mp_trainer *trainer, const struct mp_job_file *file,
+                         struct mp_error *error) {
+    const struct mp_system *system = trainer->system;
+    int code = system->create(&trainer->setting, file->system_options, &trainer->self, error);
+    if (code)
+        return code;
+    trainer->law.drops_routes = system->capabilities & MP_SYSTEM_DROPS;
+    trainer->law.extra_copies_limit =
+        system->copies_limit ? system->copies_limit(trainer->self) : 0;
+    trainer->check_plans = trainer->job.check_plans;
+#ifndef NDEBUG
+    trainer->check_plans = true;
+#endif
+    return MP_OK;
+}
+
+/* Owners, shards and room for copies. */
+static int create_experts(struct mp_trainer *trainer, struct mp_error *error) {
+    struct mp_model *model = &trainer->model;
+    int layers = trainer->job.layers, experts = trainer->job.experts, ranks = trainer->comm->ranks;
+    trainer->system->initial_owners(trainer->self, trainer->owner);
+    trainer->slots = (layers * experts + ranks - 1) / ranks;
+    for (int r = 0; r < ranks; r++) { /* uneven experts per layer may add up to more on one rank */
+        int owned = 0;
+        for (int i = 0; i < layers * experts; i++)
+            owned += trainer->owner[i] == r;
+        if (owned > trainer->slots)
+            trainer->slots = owned;
+    }
+    /* Whether copies live until backward is the plan's to say; a first plan tells. */
+    struct mp_plan *plan = &trainer->plan[0];
+    mp_plan_begin(plan, 0, 0, trainer->owner);
+    int code = MP_OK;
+    if (trainer->system->before_gate)
+        code = trainer->system->before_gate(trainer->self, plan, error);
+    int regions = plan->rematerialise && layers > 2 ? 2 : layers;
+    if (!code)
+        code = mp_experts_create(&model->shape, trainer->device, (uint64_t)trainer->job.seed,
+                                 trainer->comm->rank, trainer->owner, trainer->slots, regions,
+                                 trainer->law.extra_copies_limit, &model->experts, error);
+    return code;
+}
+
+/* The row of the job's load that belongs to `rank`; mp_job_check has seen that it is there. */
+static void load_row(const struct mp_job *job, int rank, double weight[]) {
+    const char *at = job->load;
+    for (int r = 0; r < rank && at; r++)
+        at = strchr(at, ';') ? strchr(at, ';') + 1 : NULL;
+    for (int e = 0; at && e < job->experts; e++) {
+        char *end;
+        weight[e] = (double)strtoll(at, &end, 10);
+        at = *end ? end + 1 : end;
+    }
+}
+
+/* The loads that replayed gating reproduces on this rank. */
+static int create_replay(struct mp_trainer *trainer, struct mp_error *error) {
+    const struct mp_job *job = &trainer->job;
+    if (job->routing == MP_ROUTING_GATE)
+        return MP_OK;
+    bool failed = false;
+    size_t experts = (size_t)job->experts;
+    int64_t routes = (int64_t)trainer->model.tokens * trainer->model.shape.top_k;
+    double *weight = table(experts, sizeof *weight, &failed);
+    trainer->forced = table((size_t)routes, sizeof *trainer->forced, &failed);
+    trainer->forced_count = table(experts, sizeof *trainer->forced_count, &failed);
+    if (failed) {
+        free(weight);
+        return mp_fail(error, MP_ENOMEM, "no memory for %lld replayed routes", (long long)routes);
+    }
+    if (job->routing == MP_ROUTING_LOAD)
+        load_row(job, trainer->comm->rank, weight);
+    else
+        mp_replay_skew(job->experts,
+                       job->routing == MP_ROUTING_SKEWED ? job->skew_experts : job->experts,
+                       job->skew_share, weight);
+    int code = mp_replay_apportion(job->experts, weight, routes, trainer->forced_count, error);
+    free(weight);
+    return code ? code : mp_trainer_force_choices(trainer, 0, error);
+}
+
+int mp_trainer_create(const struct mp_job_file *file, struct mp_comm *comm,
+                      const struct mp_text *text, struct mp_trainer **out, struct mp_error *error) {
+    const struct mp_job *job = &file->job;
+    if (job->batch % comm->ranks != 0)
+        return mp_fail(error, MP_EINVAL, "batch: %d sequences do not divide over %d ranks",
+                       job->batch, comm->ranks);
+    struct mp_trainer *trainer = calloc(1, sizeof *trainer);
+    if (!trainer)
+        return mp_fail(error, MP_ENOMEM, "no memory for a trainer");
+    trainer->job = *job;
+    trainer->system = file->system;
+    trainer->comm = comm;
+    trainer->text = text;
+    trainer->sequences = job->batch / comm->ranks;
+    trainer->global_tokens = (int64_t)job->batch * job->sequence;
+    struct mp_model_shape shape;
+    shape_of(job, &shape);
+    describe_setting(trainer, &shape);
+    struct mp_device_limits limits = {
+        .attention = {trainer->sequences, job->sequence, job->heads, job->width / job->heads},
+        .experts = job->experts,
+        .width = job->width > job->expert_width ? job->width : job->expert_width,
+        .tokens = (int)(trainer->global_tokens * shape.top_k),
+    };
+    int code = create_tables(trainer, error);
+    if (!code)
+        code = mp_device_cpu_create(job->threads, &limits, &trainer->device, error);
+    if (!code)
+        code = mp_model_create(&shape, trainer->device, trainer->sequences, comm->ranks,
+                               (uint64_t)job->seed, &trainer->model, error);
+    if (!code)
+        code = create_plans(trainer, error);
+    if (!code)
+        code = create_replay(trainer, error);
+    if (!code)
+        code = mp_trainer_measure(trainer, error);
+    if (!code)
+        code = create_system(trainer, file, error);
+    if (!code)
+        code = create_experts(trainer, error);
+    if (!code)
+        code = create_requests(trainer, error);
+    if (code) {
+        mp_trainer_destroy(trainer);
+        return code;
+    }
+    *out = trainer;
+    return MP_OK;
+}
+
+static void destroy_requests(struct mp_trainer *trainer) {
+    struct mp_request *requests[] = {
+        trainer->gather,      trainer->exchange,    trainer->fetch,     trainer->late_fetch,
+        trainer->prefetch[0], trainer->prefetch[1], trainer->reduce[0], trainer->reduce[1],
+        trainer->move[0],     trainer->move[1],     trainer->move[2]};
+    for (size_t i = 0; i < sizeof requests / sizeof *requests; i++)
+        mp_request_destroy(requests[i]);
+    for (int b = 0; trainer->bucket && b <= trainer->job.layers; b++)
+        mp_request_destroy(trainer->bucket[b]);
+}
+
+void mp_trainer_destroy(struct mp_trainer *trainer) {
+    if (!trainer)
+        return;
+    destroy_requests(trainer);
+    mp_model_destroy(&trainer->model);
+    if (trainer->self)
+        trainer->system->destroy(trainer->self);
+    mp_device_destroy(trainer->device);
+    for (int l = 0; l < trainer->job.layers; l++) {
+        if (trainer->plan)
+            mp_plan_destroy(&trainer->plan[l]);
+        if (trainer->load)
+            mp_load_destroy(&trainer->load[l]);
+    }
+    mp_transfers_destroy(&trainer->moves);
+    void *memory[] = {trainer->owner,         trainer->plan,           trainer->load,
+                      trainer->round,         trainer->round_from[0],  trainer->round_from[1],
+                      trainer->round_from[2], trainer->round_to[0],    trainer->round_to[1],
+                      trainer->round_to[2],   trainer->moved,          trainer->free_slots,
+                      trainer->counts,        trainer->all_counts,     trainer->mass,
+                      trainer->auxiliary,     trainer->auxiliary_loss, trainer->token,
+                      trainer->target,        trainer->forced,         trainer->forced_count,
+                      trainer->host_loss,     trainer->prefetch_chunk, trainer->prefetch_gradient,
+                      trainer->bucket,        trainer->bucket_started};
+    for (size_t i = 0; i < sizeof memory / sizeof *memory; i++)
+        free(memory[i]);
+    free(trainer);
+}
+
+void mp_trainer_record(struct mp_trainer *trainer, struct mp_record_thread *compute,
+                       struct mp_record_thread *communication) {
+    trainer->compute = compute;
+    trainer->communication = communication;
+}
+
+void mp_trainer_request_stop(struct mp_trainer *trainer) {
+    trainer->stop = 1;
+}
+
+int64_t mp_trainer_iteration(const struct mp_trainer *trainer) {
+    return trainer->iteration;
+}
+
+const struct mp_setting *mp_trainer_setting(const struct mp_trainer *trainer) {
+    return &trainer->setting;
+}
+
+const struct mp_trainer_totals *mp_trainer_totals(const struct mp_trainer *trainer) {
+    return &trainer->totals;
+}
+
+struct mp_model *mp_trainer_model(struct mp_trainer *trainer) {
+    return &trainer->model;
+}
+
+void mp_trainer_describe(const struct mp_trainer *trainer, char *text, size_t size) {
+    mp_device_describe(trainer->device, text, size);
+}

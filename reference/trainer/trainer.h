@@ -1,0 +1,73 @@
+/* The trainer: carries plans out for real, one iteration at a time.
+ *
+ * One trainer per rank.  Its system plans; the trainer moves experts and tokens as the plans say,
+ * computes, sums gradients and updates.  A system that drops nothing gives the loss curve of one
+ * rank, for every number of ranks.  Nothing is allocated, formatted or read from files inside an
+ * iteration; spans and loads go to the recorder's buffers. */
+#ifndef MOEPERF_REFERENCE_TRAINER_TRAINER_H
+#define MOEPERF_REFERENCE_TRAINER_TRAINER_H
+
+#include "profiler/record/record.h"
+#include "reference/comm/comm.h"
+#include "reference/model/block.h"
+#include "reference/trainer/job.h"
+#include "reference/trainer/text.h"
+
+struct mp_trainer;
+
+/* What an iteration gave, the same on every rank. */
+struct mp_trainer_result {
+    int64_t iteration;     /* from 0 */
+    double loss;           /* mean cross-entropy over the global batch, nats per token */
+    double auxiliary_loss; /* sum over layers, weighted as in the job */
+    bool stop;             /* some rank has been asked to stop (mp_trainer_request_stop) */
+};
+
+/* What the system made of the run so far, for reports and tests. */
+struct mp_trainer_totals {
+    int64_t copies[MP_STAGES]; /* fetched, by stage */
+    int64_t moves;             /* owner changes */
+    int64_t bytes[MP_STAGES];
+};
+
+/* Creates device, model, shards and system for this rank of `comm` (borrowed; as is `text`, which
+ * may be NULL when only mp_trainer_step_on is used).  `file` is borrowed during the call.
+ * Collective.  Measures what planners assume unless the job gives it. */
+int mp_trainer_create(const struct mp_job_file *file, struct mp_comm *comm,
+                      const struct mp_text *text, struct mp_trainer **trainer,
+                      struct mp_error *error);
+void mp_trainer_destroy(struct mp_trainer *trainer); /* accepts NULL */
+
+/* Spans of later iterations go to `compute` and those in flight to `communication` (borrowed;
+ * NULL: recording off). */
+void mp_trainer_record(struct mp_trainer *trainer, struct mp_record_thread *compute,
+                       struct mp_record_thread *communication);
+
+/* One training iteration on the next batch of the text, or on given tokens and targets (host,
+ * [batch / ranks * sequence] of this rank).  Collective. */
+int mp_trainer_step(struct mp_trainer *trainer, struct mp_trainer_result *result,
+                    struct mp_error *error);
+int mp_trainer_step_on(struct mp_trainer *trainer, const int32_t *token, const int32_t *target,
+                       struct mp_trainer_result *result, struct mp_error *error);
+
+/* Makes the next step's result say `stop` on every rank.  Safe in a signal handler. */
+void mp_trainer_request_stop(struct mp_trainer *trainer);
+
+/* Mean loss over validation batches, parameters unchanged.  Collective. */
+int mp_trainer_validate(struct mp_trainer *trainer, double *loss, struct mp_error *error);
+
+/* Iteration that the next step will be. */
+int64_t mp_trainer_iteration(const struct mp_trainer *trainer);
+/* The measured or given figures that planners assume. */
+const struct mp_setting *mp_trainer_setting(const struct mp_trainer *trainer);
+const struct mp_trainer_totals *mp_trainer_totals(const struct mp_trainer *trainer);
+/* The model with its parameters and gradients, for tests and tools. */
+struct mp_model *mp_trainer_model(struct mp_trainer *trainer);
+/* Name and version of the compute back end. */
+void mp_trainer_describe(const struct mp_trainer *trainer, char *text, size_t size);
+
+/* Checkpoint into / from a folder (checkpoint.h has the format).  Collective. */
+int mp_trainer_save(struct mp_trainer *trainer, const char *folder, struct mp_error *error);
+int mp_trainer_restore(struct mp_trainer *trainer, const char *folder, struct mp_error *error);
+
+#endif
