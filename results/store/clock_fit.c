@@ -1,0 +1,40 @@
+#include "results/store/clock_fit.h"
+
+#include <math.h>
+
+static double difference(int64_t a, int64_t b) {
+    int64_t exact;
+    return __builtin_sub_overflow(a, b, &exact) ? (double)a - (double)b : (double)exact;
+}
+
+struct clock_fit clock_fit_samples(const struct clock_sample samples[], int count) {
+    struct clock_fit fit = {0};
+    if (count == 0)
+        return fit;
+    fit.base_ns = samples[0].offset_ns;
+    double mean_at = 0, mean_offset = 0;
+    for (int i = 0; i < count; i++) {
+        mean_at += difference(samples[i].at_ns, samples[0].at_ns) / count;
+        mean_offset += difference(samples[i].offset_ns, fit.base_ns) / count;
+    }
+    double square = 0, product = 0;
+    for (int i = 0; i < count; i++) {
+        double at = difference(samples[i].at_ns, samples[0].at_ns) - mean_at;
+        square += at * at;
+        product += at * (difference(samples[i].offset_ns, fit.base_ns) - mean_offset);
+    }
+    fit.slope = square > 0 ? product / square : 0;
+    fit.constant = mean_offset;
+    fit.center = (double)samples[0].at_ns + mean_at;
+    return fit;
+}
+
+int64_t clock_fit_apply(const struct clock_fit *fit, int64_t own_ns) {
+    double correction = fit->constant + fit->slope * ((double)own_ns - fit->center);
+    int64_t result;
+    /* Samples and times that don't belong together (a damaged recording) stay as they are. */
+    if (!(fabs(correction) < 9e18) || __builtin_sub_overflow(own_ns, fit->base_ns, &result) ||
+        __builtin_sub_overflow(result, (int64_t)llround(correction), &result))
+        return own_ns;
+    return result;
+}

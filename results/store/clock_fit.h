@@ -1,0 +1,26 @@
+/* Putting a rank's times on rank 0's clock. */
+#ifndef MOEPERF_RESULTS_STORE_CLOCK_FIT_H
+#define MOEPERF_RESULTS_STORE_CLOCK_FIT_H
+
+#include <stdint.h>
+
+struct clock_sample {
+    int64_t at_ns;     /* the rank's own clock */
+    int64_t offset_ns; /* the rank's clock minus rank 0's */
+    int64_t error_ns;
+};
+
+/* offset(t) = base_ns + constant + slope * (t - center), by least squares: a line through two
+ * samples, a constant for one.  The integer base keeps full precision for large offsets. */
+struct clock_fit {
+    int64_t base_ns;
+    double constant, slope, center;
+};
+
+/* `count` 0: no offset. */
+struct clock_fit clock_fit_samples(const struct clock_sample samples[], int count);
+
+/* A time of the rank as rank 0's clock would show it. */
+int64_t clock_fit_apply(const struct clock_fit *fit, int64_t own_ns);
+
+#endif

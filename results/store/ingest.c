@@ -1,0 +1,260 @@
+/* Adding one run.  The recordings are read twice: first for everything but spans, because putting
+ * times on the common clock needs the samples taken at the end and the start of the earliest rank;
+ * then for the spans, rank after rank, so that each rank's rows follow each other. */
+#include <stdio.h>
+#include <string.h>
+
+#include "results/store/internal.h"
+#include "results/store/recording.h"
+#include "results/store/strings.h"
+#include "results/store/summary.h"
+
+struct ingest {
+    struct mp_store *store;
+    int64_t run_id;
+    int64_t origin_ns;
+    int64_t phase_ids[MP_PHASES];
+    int64_t unknown_phase_id;
+    struct strings strings;
+    struct recordings recordings;
+    struct summary summary;
+};
+
+/* ---- the run itself ---- */
+
+static int check_run(const struct mp_store *store, const struct mp_store_run *run,
+                     struct mp_error *error) {
+    const struct {
+        const char *name, *value;
+    } required[] = {
+        {"suite", run->suite},         {"job", run->job},
+        {"suite_run", run->suite_run}, {"system", run->system},
+        {"executor", run->executor},   {"workload", run->workload},
+        {"status", run->status},       {"started_at", run->started_at},
+    };
+    for (size_t i = 0; i < sizeof required / sizeof *required; i++)
+        if (!required[i].value)
+            return mp_fail(error, MP_EINVAL, "%s: a run needs a %s", store->path, required[i].name);
+    static const char *const statuses[] = {"complete", "failed", "interrupted", "timeout"};
+    size_t known = 0;
+    while (known < 4 && strcmp(statuses[known], run->status) != 0)
+        known++;
+    if (known == 4)
+        return mp_fail(error, MP_EINVAL,
+                       "%s: a run's status is complete, failed, interrupted or timeout, not '%s'",
+                       store->path, run->status);
+    if (run->ranks < 1)
+        return mp_fail(error, MP_EINVAL, "%s: a run has at least 1 rank, not %d", store->path,
+                       run->ranks);
+    return MP_OK;
+}
+
+static int insert_run(struct ingest *ingest, const struct mp_store_run *run,
+                      struct mp_error *error) {
+    sqlite3_stmt *insert = NULL;
+    int code = store_prepare(
+        ingest->store,
+        "INSERT INTO run (suite, suite_run, job, system, executor, workload, gate, model, status, "
+        "reason, started_at, command, suite_text, job_text, round, ranks, nodes, ranks_per_node, "
+        "iterations_wanted) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        &insert, error);
+    if (code)
+        return code;
+    const char *const texts[] = {run->suite,      run->suite_run, run->job,        run->system,
+                                 run->executor,   run->workload,  run->gate,       run->model,
+                                 run->status,     run->reason,    run->started_at, run->command,
+                                 run->suite_text, run->job_text};
+    const int64_t numbers[] = {run->round, run->ranks, run->nodes, run->ranks_per_node,
+                               run->iterations_wanted};
+    enum { TEXTS = sizeof texts / sizeof *texts, NUMBERS = sizeof numbers / sizeof *numbers };
+    for (int i = 0; i < TEXTS; i++)
+        sqlite3_bind_text(insert, i + 1, texts[i], -1, SQLITE_STATIC);
+    for (int i = 0; i < NUMBERS; i++)
+        sqlite3_bind_int64(insert, TEXTS + i + 1, numbers[i]);
+    code = store_run(ingest->store, insert, "cannot store the run", error);
+    sqlite3_finalize(insert);
+    ingest->run_id = sqlite3_last_insert_rowid(ingest->store->connection);
+    return code;
+}
+
+static int set_origin(struct ingest *ingest, struct mp_error *error) {
+    char sql[128];
+    snprintf(sql, sizeof sql, "UPDATE run SET origin_ns = %lld WHERE run_id = %lld",
+             (long long)ingest->origin_ns, (long long)ingest->run_id);
+    return store_execute(ingest->store, sql, "cannot store the run's origin", error);
+}
+
+static int intern_phases(struct ingest *ingest, struct mp_error *error) {
+    int code = strings_id(&ingest->strings, "?", &ingest->unknown_phase_id, error);
+    for (int phase = 0; !code && phase < MP_PHASES; phase++)
+        code = strings_id(&ingest->strings, mp_phase_name((enum mp_phase)phase),
+                          &ingest->phase_ids[phase], error);
+    return code;
+}
+
+/* ---- spans ---- */
+
+/* The spans of one rank on their way into the database. */
+struct span_rows {
+    struct ingest *ingest;
+    struct mp_spool_reader *reader;
+    int rank;
+    int64_t left; /* as many as the first reading found: a killed rank's file may still grow */
+    int64_t span_id;
+};
+
+static int64_t or_null(int64_t value) {
+    return value < 0 ? ROW_NULL : value;
+}
+
+/* Keeps differences of times inside 64 bits, whatever a damaged recording says. */
+static int64_t bounded(int64_t time_ns) {
+    const int64_t limit = (int64_t)1 << 61;
+    return time_ns < -limit ? -limit : time_ns > limit ? limit : time_ns;
+}
+
+static void fill_span_row(struct span_rows *rows, const struct mp_span *span,
+                          int64_t row[ROW_COLUMNS]) {
+    struct ingest *ingest = rows->ingest;
+    const int64_t values[ROW_COLUMNS] = {
+        rows->span_id,
+        ingest->run_id,
+        rows->rank,
+        ingest->recordings.rank[rows->rank].stream_ids[span->stream],
+        span->iteration,
+        span->layer,
+        span->phase < MP_PHASES ? ingest->phase_ids[span->phase] : ingest->unknown_phase_id,
+        span->direction < MP_NO_DIRECTION ? span->direction : ROW_NULL,
+        span->start_ns - ingest->origin_ns,
+        span->end_ns - ingest->origin_ns,
+        span->wait_ns,
+        or_null(span->cpu_ns),
+        or_null(span->tokens),
+        or_null(span->bytes),
+        or_null(span->flops)};
+    memcpy(row, values, sizeof values);
+}
+
+static int next_span_row(void *context, int64_t row[ROW_COLUMNS], struct mp_error *error) {
+    struct span_rows *rows = context;
+    struct recording *recording = &rows->ingest->recordings.rank[rows->rank];
+    struct mp_spool_record record = {0};
+    int got = 0;
+    if (rows->left > 0) {
+        do
+            got = mp_spool_next(rows->reader, &record, NULL);
+        while (got == 1 && record.type != MP_SPOOL_SPAN);
+    }
+    if (got != 1)
+        return 0; /* also where the disk failed: the first reading has said so */
+    rows->left--;
+    struct mp_span *span = &record.as.span;
+    span->start_ns = bounded(clock_fit_apply(&recording->fit, span->start_ns));
+    span->end_ns = bounded(clock_fit_apply(&recording->fit, span->end_ns));
+    fill_span_row(rows, span, row);
+    rows->span_id++;
+    int code = summary_add_span(&rows->ingest->summary, rows->rank, span,
+                                recording->in_flight[span->stream], error);
+    return code ? code : 1;
+}
+
+static int next_span_id(struct mp_store *store, int64_t *span_id, struct mp_error *error) {
+    sqlite3_stmt *select = NULL;
+    int code =
+        store_prepare(store, "SELECT coalesce(max(span_id), 0) + 1 FROM span", &select, error);
+    if (code)
+        return code;
+    if (sqlite3_step(select) == SQLITE_ROW)
+        *span_id = sqlite3_column_int64(select, 0);
+    else
+        code = mp_store_fail(store, "cannot read the spans", error);
+    sqlite3_finalize(select);
+    return code;
+}
+
+static int insert_spans(struct ingest *ingest, int rank, int64_t *span_id, struct mp_error *error) {
+    struct recording *recording = &ingest->recordings.rank[rank];
+    struct span_rows rows = {
+        .ingest = ingest, .rank = rank, .left = recording->spans, .span_id = *span_id};
+    if (mp_spool_open(recording->path, &rows.reader, NULL))
+        return MP_OK; /* gone since the first reading, which counted it */
+    struct row_source source = {.next = next_span_row, .context = &rows};
+    int code = store_insert_rows(
+        ingest->store,
+        "INSERT INTO span SELECT c0, c1, c2, c3, c4, c5, c6, c7, c8, c9, c10, c11, c12, c13, c14 "
+        "FROM moeperf_rows",
+        &source, "cannot store spans", error);
+    mp_spool_close(rows.reader);
+    if (!code && rows.span_id > *span_id) {
+        recording->first_span = *span_id;
+        recording->last_span = rows.span_id - 1;
+    }
+    *span_id = rows.span_id;
+    return code;
+}
+
+/* ---- all of it ---- */
+
+static int ingest_recordings(struct ingest *ingest, struct mp_error *error) {
+    struct recordings *recordings = &ingest->recordings;
+    recordings->strings = &ingest->strings;
+    recordings->summary = &ingest->summary;
+    for (int r = 0; r < recordings->ranks; r++)
+        ingest->summary.recorded[r] = recordings->rank[r].usable;
+    int64_t span_id = 0;
+    int code = recordings_collect(recordings, error);
+    if (!code)
+        code = next_span_id(ingest->store, &span_id, error);
+    ingest->origin_ns = bounded(recordings_align(recordings, &ingest->summary.clocks_comparable));
+    ingest->summary.origin_ns = ingest->origin_ns;
+    for (int r = 0; !code && r < recordings->ranks; r++)
+        if (recordings->rank[r].usable)
+            code = insert_spans(ingest, r, &span_id, error);
+    if (!code)
+        code = recordings_write(recordings, error);
+    if (!code)
+        code = set_origin(ingest, error);
+    return code;
+}
+
+static int ingest_run(struct ingest *ingest, const struct mp_store_run *run,
+                      const char *const paths[], int count, struct mp_error *error) {
+    int code = insert_run(ingest, run, error);
+    if (!code)
+        code = strings_init(&ingest->strings, ingest->store, error);
+    if (!code)
+        code = intern_phases(ingest, error);
+    if (!code)
+        code = summary_init(&ingest->summary, run->ranks, error);
+    if (!code)
+        code = recordings_init(&ingest->recordings, ingest->store, ingest->run_id, run->ranks,
+                               paths, count, error);
+    if (!code)
+        code = ingest_recordings(ingest, error);
+    if (!code)
+        code = summary_write(&ingest->summary, ingest->store, ingest->run_id, ingest->phase_ids,
+                             error);
+    return code;
+}
+
+int mp_store_ingest(struct mp_store *store, const struct mp_store_run *run,
+                    const char *const spool_paths[], int count, int64_t *run_id,
+                    struct mp_error *error) {
+    int code = check_run(store, run, error);
+    if (!code)
+        code = store_execute(store, "BEGIN IMMEDIATE", "cannot write", error);
+    if (code)
+        return code;
+    struct ingest ingest = {.store = store};
+    code = ingest_run(&ingest, run, spool_paths, count, error);
+    recordings_free(&ingest.recordings);
+    strings_free(&ingest.strings);
+    summary_free(&ingest.summary);
+    if (!code)
+        code = store_execute(store, "COMMIT", "cannot store the run", error);
+    if (code)
+        sqlite3_exec(store->connection, "ROLLBACK", NULL, NULL, NULL);
+    else if (run_id)
+        *run_id = ingest.run_id;
+    return code;
+}

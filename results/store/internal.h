@@ -1,0 +1,32 @@
+/* What the files of this folder share. */
+#ifndef MOEPERF_RESULTS_STORE_INTERNAL_H
+#define MOEPERF_RESULTS_STORE_INTERNAL_H
+
+#include <sqlite3.h>
+
+#include "results/store/row_source.h"
+#include "results/store/store.h"
+
+struct mp_store {
+    sqlite3 *connection;
+    char *path;
+    struct row_source *rows; /* what the virtual table moeperf_rows yields now; NULL: nothing */
+};
+
+extern const char store_schema_sql[]; /* schema.sql */
+
+/* Runs statements without results.  `doing` goes into the message. */
+int store_execute(struct mp_store *store, const char *sql, const char *doing,
+                  struct mp_error *error);
+/* Prepares one statement that will run many times. */
+int store_prepare(struct mp_store *store, const char *sql, sqlite3_stmt **statement,
+                  struct mp_error *error);
+/* Runs a statement that gives no rows, and readies it for the next values. */
+int store_run(struct mp_store *store, sqlite3_stmt *statement, const char *doing,
+              struct mp_error *error);
+
+/* Executes `sql`, an INSERT ... SELECT from moeperf_rows, on the rows of `source`. */
+int store_insert_rows(struct mp_store *store, const char *sql, struct row_source *source,
+                      const char *doing, struct mp_error *error);
+
+#endif

@@ -1,0 +1,368 @@
+#include "results/store/recording.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int no_memory(const struct recordings *recordings, struct mp_error *error) {
+    return mp_fail(error, MP_ENOMEM, "%s: no memory to read the recordings",
+                   recordings->store->path);
+}
+
+/* ---- whose is which ---- */
+
+static void explain(struct recording *recording, const char *reason) {
+    snprintf(recording->reason, sizeof recording->reason, "%s", reason);
+}
+
+/* Gives a usable file to its rank.  false: `unusable` says why it is none. */
+static bool attribute(struct recordings *recordings, const char *path, struct mp_error *unusable) {
+    struct mp_spool_reader *reader = NULL;
+    if (mp_spool_open(path, &reader, unusable))
+        return false;
+    struct mp_spool_header header = *mp_spool_header(reader);
+    mp_spool_close(reader);
+    if (header.ranks != recordings->ranks || header.rank < 0 || header.rank >= recordings->ranks) {
+        mp_fail(unusable, MP_EFORMAT, "%s: recorded by rank %d of %d, and this run has %d ranks",
+                path, header.rank, header.ranks, recordings->ranks);
+        return false;
+    }
+    struct recording *own = &recordings->rank[header.rank];
+    if (own->usable) {
+        mp_fail(unusable, MP_EFORMAT, "%s: a second recording of rank %d, beside %s", path,
+                header.rank, own->path);
+        return false;
+    }
+    own->usable = true;
+    own->path = path;
+    own->header = header;
+    return true;
+}
+
+/* Leaves the reason at a rank without a recording: first choice is the file's place. */
+static void leave_reason(struct recordings *recordings, int place, const char *reason) {
+    for (int i = 0; i < recordings->ranks; i++) {
+        struct recording *own = &recordings->rank[((long)place + i) % recordings->ranks];
+        if (!own->usable && !own->reason[0]) {
+            explain(own, reason);
+            return;
+        }
+    }
+    /* Every rank has its recording: a superfluous file, named at the rank of its place. */
+    struct recording *own = &recordings->rank[place % recordings->ranks];
+    if (own->usable && !own->reason[0])
+        explain(own, reason);
+}
+
+static int attribute_all(struct recordings *recordings, const char *const paths[], int count,
+                         struct mp_error *error) {
+    struct mp_error *unusable = calloc((size_t)count + 1, sizeof *unusable);
+    if (!unusable)
+        return no_memory(recordings, error);
+    for (int i = 0; i < count; i++)
+        attribute(recordings, paths[i], &unusable[i]);
+    for (int i = 0; i < count; i++)
+        if (unusable[i].code)
+            leave_reason(recordings, i, unusable[i].text);
+    free(unusable);
+    for (int r = 0; r < recordings->ranks; r++) {
+        struct recording *own = &recordings->rank[r];
+        if (!own->usable && !own->reason[0])
+            explain(own, "no recording was given");
+    }
+    return MP_OK;
+}
+
+int recordings_init(struct recordings *recordings, struct mp_store *store, int64_t run_id,
+                    int ranks, const char *const paths[], int count, struct mp_error *error) {
+    *recordings = (struct recordings){.store = store, .run_id = run_id, .ranks = ranks};
+    recordings->rank = calloc((size_t)ranks, sizeof *recordings->rank);
+    if (!recordings->rank)
+        return no_memory(recordings, error);
+    int code = attribute_all(recordings, paths, count, error);
+    struct {
+        const char *sql;
+        sqlite3_stmt **statement;
+    } statements[] = {
+        {"INSERT OR REPLACE INTO load VALUES (?, ?, ?, ?, ?, ?)", &recordings->insert_load},
+        {"INSERT OR REPLACE INTO number VALUES (?, ?, ?, ?, ?, ?)", &recordings->insert_number},
+        {"INSERT OR REPLACE INTO fact VALUES (?, ?, ?, ?)", &recordings->insert_fact},
+        {"INSERT OR REPLACE INTO clock VALUES (?, ?, ?, ?, ?)", &recordings->insert_clock},
+        {"INSERT INTO rank VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", &recordings->insert_rank},
+    };
+    for (size_t i = 0; !code && i < sizeof statements / sizeof *statements; i++)
+        code = store_prepare(store, statements[i].sql, statements[i].statement, error);
+    return code;
+}
+
+void recordings_free(struct recordings *recordings) {
+    sqlite3_finalize(recordings->insert_load);
+    sqlite3_finalize(recordings->insert_number);
+    sqlite3_finalize(recordings->insert_fact);
+    sqlite3_finalize(recordings->insert_clock);
+    sqlite3_finalize(recordings->insert_rank);
+    for (int r = 0; recordings->rank && r < recordings->ranks; r++)
+        free(recordings->rank[r].samples);
+    free(recordings->rank);
+    free(recordings->json[0]);
+    free(recordings->json[1]);
+    *recordings = (struct recordings){0};
+}
+
+/* ---- what is in them ---- */
+
+static void bind_place(struct recordings *recordings, sqlite3_stmt *statement, int rank,
+                       int64_t iteration, int layer) {
+    sqlite3_bind_int64(statement, 1, recordings->run_id);
+    sqlite3_bind_int(statement, 2, rank);
+    sqlite3_bind_int64(statement, 3, iteration);
+    sqlite3_bind_int(statement, 4, layer);
+}
+
+/* "[1,2,3]"; `text` has room for 12 bytes per count and 3 more.  Returns the length. */
+static int write_counts(const uint32_t counts[], int count, char *text) {
+    char *at = text;
+    *at++ = '[';
+    for (int i = 0; i < count; i++) {
+        char digits[10];
+        int length = 0;
+        uint32_t rest = counts[i];
+        do
+            digits[length++] = (char)('0' + rest % 10);
+        while (rest /= 10);
+        if (i > 0)
+            *at++ = ',';
+        while (length > 0)
+            *at++ = digits[--length];
+    }
+    *at++ = ']';
+    *at = '\0';
+    return (int)(at - text);
+}
+
+static int collect_load(struct recordings *recordings, int rank,
+                        const struct mp_spool_record *record, struct mp_error *error) {
+    int experts = record->as.load.experts;
+    size_t size = (size_t)experts * 12 + 3;
+    for (int i = 0; i < 2 && size > recordings->json_size; i++) {
+        free(recordings->json[i]);
+        recordings->json[i] = malloc(size);
+        if (!recordings->json[i])
+            return no_memory(recordings, error);
+    }
+    recordings->json_size = size > recordings->json_size ? size : recordings->json_size;
+
+    sqlite3_stmt *insert = recordings->insert_load;
+    bind_place(recordings, insert, rank, record->as.load.iteration, record->as.load.layer);
+    int length = write_counts(record->as.load.routes, experts, recordings->json[0]);
+    sqlite3_bind_text(insert, 5, recordings->json[0], length, SQLITE_STATIC);
+    if (record->as.load.dropped) {
+        length = write_counts(record->as.load.dropped, experts, recordings->json[1]);
+        sqlite3_bind_text(insert, 6, recordings->json[1], length, SQLITE_STATIC);
+    }
+    int code = store_run(recordings->store, insert, "cannot store a load", error);
+    return code ? code : summary_add_load(recordings->summary, record, error);
+}
+
+static int collect_number(struct recordings *recordings, int rank,
+                          const struct mp_spool_record *record, struct mp_error *error) {
+    int64_t name_id = 0;
+    int code = strings_id(recordings->strings, record->as.number.name, &name_id, error);
+    if (code)
+        return code;
+    sqlite3_stmt *insert = recordings->insert_number;
+    bind_place(recordings, insert, rank, record->as.number.iteration, record->as.number.layer);
+    sqlite3_bind_int64(insert, 5, name_id);
+    sqlite3_bind_double(insert, 6, record->as.number.value);
+    code = store_run(recordings->store, insert, "cannot store a number", error);
+    return code ? code : summary_add_number(recordings->summary, record, error);
+}
+
+static int collect_text(struct recordings *recordings, int rank,
+                        const struct mp_spool_record *record, struct mp_error *error) {
+    sqlite3_stmt *insert = recordings->insert_fact;
+    sqlite3_bind_int64(insert, 1, recordings->run_id);
+    sqlite3_bind_int(insert, 2, rank);
+    sqlite3_bind_text(insert, 3, record->as.text.name, -1, SQLITE_STATIC);
+    sqlite3_bind_text(insert, 4, record->as.text.value, -1, SQLITE_STATIC);
+    return store_run(recordings->store, insert, "cannot store a text", error);
+}
+
+static int collect_clock(struct recordings *recordings, int rank,
+                         const struct mp_spool_record *record, struct mp_error *error) {
+    struct recording *own = &recordings->rank[rank];
+    struct clock_sample sample = {record->as.clock.at_ns, record->as.clock.offset_ns,
+                                  record->as.clock.error_ns};
+    struct clock_sample *samples =
+        realloc(own->samples, ((size_t)own->sample_count + 1) * sizeof *samples);
+    if (!samples)
+        return no_memory(recordings, error);
+    own->samples = samples;
+    own->samples[own->sample_count++] = sample;
+
+    sqlite3_stmt *insert = recordings->insert_clock;
+    sqlite3_bind_int64(insert, 1, recordings->run_id);
+    sqlite3_bind_int(insert, 2, rank);
+    sqlite3_bind_int64(insert, 3, sample.at_ns);
+    sqlite3_bind_int64(insert, 4, sample.offset_ns);
+    sqlite3_bind_int64(insert, 5, sample.error_ns);
+    return store_run(recordings->store, insert, "cannot store a clock sample", error);
+}
+
+static int collect_stream(struct recordings *recordings, struct recording *own,
+                          const struct mp_spool_record *record, struct mp_error *error) {
+    int stream = record->as.stream.stream;
+    own->in_flight[stream] = strcmp(record->as.stream.name, "comm") == 0;
+    return strings_id(recordings->strings, record->as.stream.name, &own->stream_ids[stream], error);
+}
+
+static int collect_record(struct recordings *recordings, int rank,
+                          const struct mp_spool_record *record, struct mp_error *error) {
+    struct recording *own = &recordings->rank[rank];
+    switch (record->type) {
+    case MP_SPOOL_STREAM:
+        return collect_stream(recordings, own, record, error);
+    case MP_SPOOL_SPAN:
+        if (!own->spans++ || record->as.span.start_ns < own->first_start_ns)
+            own->first_start_ns = record->as.span.start_ns;
+        return own->stream_ids[record->as.span.stream]
+                   ? MP_OK
+                   : strings_id(recordings->strings, "?", &own->stream_ids[record->as.span.stream],
+                                error);
+    case MP_SPOOL_LOAD:
+        return collect_load(recordings, rank, record, error);
+    case MP_SPOOL_NUMBER:
+        return collect_number(recordings, rank, record, error);
+    case MP_SPOOL_TEXT:
+        return collect_text(recordings, rank, record, error);
+    case MP_SPOOL_CLOCK:
+        return collect_clock(recordings, rank, record, error);
+    case MP_SPOOL_END:
+        own->ended = true;
+        own->status = record->as.end.status;
+        if (record->as.end.reason[0])
+            explain(own, record->as.end.reason);
+        return MP_OK;
+    case MP_SPOOL_HEADER:
+        break;
+    }
+    return MP_OK;
+}
+
+/* An error of the disk ends a recording like a kill does: what was read before counts. */
+static int collect_rank(struct recordings *recordings, int rank, struct mp_error *error) {
+    struct recording *own = &recordings->rank[rank];
+    struct mp_spool_reader *reader = NULL;
+    struct mp_spool_record record;
+    struct mp_error cut = {0};
+    int code = MP_OK, got = mp_spool_open(own->path, &reader, &cut);
+    if (!got)
+        while (!code && (got = mp_spool_next(reader, &record, &cut)) == 1)
+            code = collect_record(recordings, rank, &record, error);
+    if (reader)
+        own->unread_bytes = (int64_t)mp_spool_unread(reader);
+    mp_spool_close(reader);
+    if (got < 0)
+        explain(own, cut.text);
+    else if (!own->ended)
+        snprintf(own->reason, sizeof own->reason,
+                 "its recording stops without an end, as after a kill; %lld bytes of a last record "
+                 "were left out",
+                 (long long)own->unread_bytes);
+    return code;
+}
+
+int recordings_collect(struct recordings *recordings, struct mp_error *error) {
+    int code = MP_OK;
+    for (int r = 0; !code && r < recordings->ranks; r++)
+        if (recordings->rank[r].usable)
+            code = collect_rank(recordings, r, error);
+    return code;
+}
+
+/* ---- clocks ---- */
+
+static int64_t monotonic_minus_wall(const struct recording *recording) {
+    int64_t difference;
+    return __builtin_sub_overflow(recording->header.monotonic_ns, recording->header.realtime_ns,
+                                  &difference)
+               ? 0
+               : difference;
+}
+
+int64_t recordings_align(struct recordings *recordings, bool *comparable) {
+    const struct recording *reference = NULL;
+    int64_t origin_ns = 0;
+    bool has_spans = false;
+    *comparable = true;
+    for (int r = 0; r < recordings->ranks; r++) {
+        struct recording *own = &recordings->rank[r];
+        if (!own->usable)
+            continue;
+        reference = reference ? reference : own;
+        own->fit = clock_fit_samples(own->samples, own->sample_count);
+        if (own->sample_count > 0 && r > 0) {
+            own->clock = "samples";
+        } else if (own == reference) {
+            own->clock = "reference";
+        } else if (strcmp(own->header.host, reference->header.host) == 0) {
+            own->clock = "same host";
+        } else {
+            own->clock = "wall clock";
+            __builtin_sub_overflow(monotonic_minus_wall(own), monotonic_minus_wall(reference),
+                                   &own->fit.base_ns);
+            *comparable = false;
+        }
+        int64_t start_ns = clock_fit_apply(&own->fit, own->first_start_ns);
+        if (own->spans && (!has_spans || start_ns < origin_ns))
+            origin_ns = start_ns;
+        has_spans = has_spans || own->spans;
+    }
+    return origin_ns;
+}
+
+/* ---- rows ---- */
+
+static const char *status_of(const struct recording *own) {
+    if (!own->usable)
+        return "missing";
+    if (!own->ended)
+        return "cut";
+    return own->status == MP_OK             ? "complete"
+           : own->status == MP_EINTERRUPTED ? "interrupted"
+                                            : "failed";
+}
+
+static void bind_header(sqlite3_stmt *insert, const struct recording *own) {
+    sqlite3_bind_int(insert, 5, own->header.node);
+    sqlite3_bind_text(insert, 6, own->header.host, -1, SQLITE_STATIC);
+    sqlite3_bind_int(insert, 7, own->header.pid);
+    if (own->first_span) {
+        sqlite3_bind_int64(insert, 8, own->first_span);
+        sqlite3_bind_int64(insert, 9, own->last_span);
+    }
+    sqlite3_bind_text(insert, 11, own->clock, -1, SQLITE_STATIC);
+    int64_t error_ns = 0;
+    for (int i = 0; i < own->sample_count; i++)
+        error_ns = own->samples[i].error_ns > error_ns ? own->samples[i].error_ns : error_ns;
+    if (own->sample_count > 0)
+        sqlite3_bind_int64(insert, 12, error_ns);
+}
+
+int recordings_write(struct recordings *recordings, struct mp_error *error) {
+    int code = MP_OK;
+    sqlite3_stmt *insert = recordings->insert_rank;
+    for (int r = 0; !code && r < recordings->ranks; r++) {
+        const struct recording *own = &recordings->rank[r];
+        sqlite3_bind_int64(insert, 1, recordings->run_id);
+        sqlite3_bind_int(insert, 2, r);
+        sqlite3_bind_text(insert, 3, status_of(own), -1, SQLITE_STATIC);
+        if (own->reason[0])
+            sqlite3_bind_text(insert, 4, own->reason, -1, SQLITE_STATIC);
+        sqlite3_bind_int64(insert, 10, own->unread_bytes);
+        if (own->usable)
+            bind_header(insert, own);
+        code = store_run(recordings->store, insert, "cannot store a rank", error);
+    }
+    return code;
+}

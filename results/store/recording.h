@@ -1,0 +1,60 @@
+/* The recordings of one run: which spool is which rank's, and all that is in them but spans. */
+#ifndef MOEPERF_RESULTS_STORE_RECORDING_H
+#define MOEPERF_RESULTS_STORE_RECORDING_H
+
+#include <stdbool.h>
+
+#include "profiler/record/spool.h"
+#include "results/store/clock_fit.h"
+#include "results/store/strings.h"
+#include "results/store/summary.h"
+
+enum { RECORDING_STREAMS = 64 }; /* that a span's 6 bits can name */
+
+struct recording {
+    const char *path; /* borrowed; NULL: none */
+    bool usable;
+    struct mp_spool_header header;
+    bool ended; /* it has an end record */
+    int status; /* of the end record */
+    char reason[sizeof((struct mp_error *)0)->text];
+    int64_t unread_bytes;
+    int64_t spans, first_start_ns; /* on its own clock */
+    int64_t first_span, last_span; /* ids in table span; 0: none */
+    struct clock_sample *samples;  /* owned */
+    int sample_count;
+    struct clock_fit fit;
+    const char *clock;                     /* as in rank.clock */
+    int64_t stream_ids[RECORDING_STREAMS]; /* 0: not named yet */
+    bool in_flight[RECORDING_STREAMS];     /* stream "comm" */
+};
+
+struct recordings {
+    struct mp_store *store;
+    int64_t run_id;
+    int ranks;
+    struct recording *rank; /* [ranks] */
+    struct strings *strings;
+    struct summary *summary;
+    sqlite3_stmt *insert_load, *insert_number, *insert_fact, *insert_clock, *insert_rank;
+    char *json[2]; /* routes and dropped of one load */
+    size_t json_size;
+};
+
+/* Finds out whose recording each path is.  Files that can't be used leave a reason at their rank,
+ * which for a file that does not say is the one of its place in the list. */
+int recordings_init(struct recordings *recordings, struct mp_store *store, int64_t run_id,
+                    int ranks, const char *const paths[], int count, struct mp_error *error);
+void recordings_free(struct recordings *recordings); /* accepts a zeroed one */
+
+/* Reads all of them once: stores loads, numbers, texts and clock samples, counts spans. */
+int recordings_collect(struct recordings *recordings, struct mp_error *error);
+
+/* Chooses how each rank's times get onto rank 0's clock; false in *comparable when one could only
+ * go by its wall clock.  Returns the first span's start on that clock; 0 without spans. */
+int64_t recordings_align(struct recordings *recordings, bool *comparable);
+
+/* Writes the rows of table rank. */
+int recordings_write(struct recordings *recordings, struct mp_error *error);
+
+#endif

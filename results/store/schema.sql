@@ -1,0 +1,353 @@
+-- The results database of moeperf, schema version 1.
+--
+-- Conventions.  Times in tables are integer nanoseconds (_ns) on rank 0's clock, counted from the
+-- run's first span; views give milliseconds (_ms, ms).  layer -1: no layer; iteration -1: the run
+-- as a whole, or before its first iteration.  NULL: not recorded, does not apply, undefined.
+-- Rows are only ever added: each job that a suite runs is one run.
+--
+-- Tables named *_summary are computed when a run is added, from its spans and loads, so that the
+-- views answer at once however many spans there are, in any SQLite shell, without extensions.
+
+---------------------------------------------------------------------------------------------------
+-- Tables
+---------------------------------------------------------------------------------------------------
+
+-- Names that occur often, once (the same table as in Nsight Systems' export).
+CREATE TABLE StringIds (
+    id    INTEGER PRIMARY KEY,
+    value TEXT NOT NULL UNIQUE
+) STRICT;
+
+-- One job of one suite invocation.
+CREATE TABLE run (
+    run_id            INTEGER PRIMARY KEY,
+    suite             TEXT NOT NULL,
+    suite_run         TEXT NOT NULL, -- id of the invocation: only runs inside one are compared
+    job               TEXT NOT NULL,
+    round             INTEGER NOT NULL, -- repetition, from 0
+    system            TEXT NOT NULL,
+    executor          TEXT NOT NULL, -- measured, predicted
+    workload          TEXT NOT NULL,
+    gate              TEXT,
+    model             TEXT, -- what else must be equal for a comparison, e.g. the model's sizes
+    ranks             INTEGER NOT NULL,
+    nodes             INTEGER NOT NULL,
+    ranks_per_node    INTEGER NOT NULL,
+    status            TEXT NOT NULL
+        CHECK (status IN ('complete', 'failed', 'interrupted', 'timeout')),
+    reason            TEXT, -- why it did not complete
+    started_at        TEXT NOT NULL, -- ISO 8601, UTC
+    iterations_wanted INTEGER NOT NULL,
+    origin_ns         INTEGER, -- rank 0's monotonic clock at the run's first span
+    command           TEXT,
+    suite_text        TEXT,
+    job_text          TEXT
+) STRICT;
+CREATE INDEX run_by_suite_run ON run (suite_run, round);
+
+-- One rank of a run.  Its spans are the rows first_span .. last_span of table span.
+CREATE TABLE rank (
+    run_id           INTEGER NOT NULL REFERENCES run,
+    rank             INTEGER NOT NULL,
+    status           TEXT NOT NULL -- complete; failed, interrupted: it said so itself; cut: its
+        CHECK (status IN           -- recording ends without an end; missing: no usable recording
+            ('complete', 'failed', 'interrupted', 'cut', 'missing')),
+    reason           TEXT,
+    node             INTEGER,
+    host             TEXT,
+    pid              INTEGER,
+    first_span       INTEGER,
+    last_span        INTEGER,
+    unread_bytes     INTEGER NOT NULL, -- behind the last whole record
+    clock            TEXT, -- what put its times on rank 0's clock: reference (it is that clock),
+                           -- samples, same host, or for want of those wall clock
+    clock_error_ns   INTEGER, -- largest error bound of the samples
+    PRIMARY KEY (run_id, rank)
+) STRICT, WITHOUT ROWID;
+
+-- What a rank did when.  Rows of one rank follow each other; query through v_span, which finds
+-- them by rank.first_span without an index (an index would double the cost of adding a run).
+-- Stream "compute": what the rank's thread spent, wait_ns of it blocked on others.  Stream "comm":
+-- the time an operation was in flight.
+CREATE TABLE span (
+    span_id   INTEGER PRIMARY KEY,
+    run_id    INTEGER NOT NULL,
+    rank      INTEGER NOT NULL,
+    stream_id INTEGER NOT NULL REFERENCES StringIds,
+    iteration INTEGER NOT NULL,
+    layer     INTEGER NOT NULL,
+    phase_id  INTEGER NOT NULL REFERENCES StringIds,
+    direction INTEGER, -- 0 forward, 1 backward
+    start_ns  INTEGER NOT NULL,
+    end_ns    INTEGER NOT NULL,
+    wait_ns   INTEGER NOT NULL,
+    cpu_ns    INTEGER,
+    tokens    INTEGER,
+    bytes     INTEGER,
+    flops     INTEGER
+) STRICT;
+
+-- Routes that the tokens of a rank chose, per expert, and how many of those were dropped: JSON
+-- arrays with one number per expert.  v_load has a row per expert.
+CREATE TABLE load (
+    run_id    INTEGER NOT NULL,
+    rank      INTEGER NOT NULL,
+    iteration INTEGER NOT NULL,
+    layer     INTEGER NOT NULL,
+    routes    TEXT NOT NULL,
+    dropped   TEXT,
+    PRIMARY KEY (run_id, rank, iteration, layer)
+) STRICT, WITHOUT ROWID;
+
+-- One number by name about a run (iteration -1), an iteration (layer -1) or a layer in it.
+CREATE TABLE number (
+    run_id    INTEGER NOT NULL,
+    rank      INTEGER NOT NULL, -- that recorded it
+    iteration INTEGER NOT NULL,
+    layer     INTEGER NOT NULL,
+    name_id   INTEGER NOT NULL REFERENCES StringIds,
+    value     REAL, -- NULL: not a number
+    PRIMARY KEY (run_id, rank, iteration, layer, name_id)
+) STRICT, WITHOUT ROWID;
+
+-- One text by name about a run: environment, digests, options.
+CREATE TABLE fact (
+    run_id INTEGER NOT NULL,
+    rank   INTEGER NOT NULL, -- that recorded it
+    name   TEXT NOT NULL,
+    value  TEXT NOT NULL,
+    PRIMARY KEY (run_id, name, rank)
+) STRICT, WITHOUT ROWID;
+
+-- Clock samples: the rank's monotonic clock minus rank 0's, at at_ns of the rank's own clock.
+CREATE TABLE clock (
+    run_id    INTEGER NOT NULL,
+    rank      INTEGER NOT NULL,
+    at_ns     INTEGER NOT NULL,
+    offset_ns INTEGER NOT NULL,
+    error_ns  INTEGER NOT NULL,
+    PRIMARY KEY (run_id, rank, at_ns)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE run_summary (
+    run_id            INTEGER PRIMARY KEY REFERENCES run,
+    iterations        INTEGER NOT NULL,
+    steady_iterations INTEGER NOT NULL,
+    ms_per_iteration  REAL,
+    tokens_per_s      REAL,
+    loss_final        REAL,
+    ranks_share_cores INTEGER
+) STRICT;
+
+CREATE TABLE iteration_summary (
+    run_id          INTEGER NOT NULL,
+    iteration       INTEGER NOT NULL,
+    ranks           INTEGER NOT NULL,
+    steady          INTEGER NOT NULL,
+    start_ns        INTEGER NOT NULL,
+    ms              REAL NOT NULL,
+    tokens          INTEGER,
+    loss            REAL,
+    auxiliary_loss  REAL,
+    validation_loss REAL,
+    slowest_rank    INTEGER,
+    straggler_ms    REAL,
+    imbalance       REAL,
+    wait_ms         REAL NOT NULL,
+    PRIMARY KEY (run_id, iteration)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE straggler_summary (
+    run_id         INTEGER NOT NULL,
+    iteration      INTEGER NOT NULL,
+    layer          INTEGER NOT NULL,
+    phase_id       INTEGER NOT NULL REFERENCES StringIds,
+    ranks          INTEGER NOT NULL,
+    max_ns         INTEGER NOT NULL,
+    sum_ns         INTEGER NOT NULL,
+    min_ns         INTEGER NOT NULL,
+    wait_ns        INTEGER NOT NULL,
+    slowest_rank   INTEGER NOT NULL,
+    slowest_tokens INTEGER,
+    sum_tokens     INTEGER,
+    PRIMARY KEY (run_id, iteration, layer, phase_id)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE imbalance_summary (
+    run_id               INTEGER NOT NULL,
+    iteration            INTEGER NOT NULL,
+    layer                INTEGER NOT NULL,
+    experts              INTEGER NOT NULL,
+    routes               INTEGER NOT NULL,
+    dropped              INTEGER NOT NULL,
+    expert_max_over_mean REAL,
+    rank_max_over_mean   REAL,
+    effective_experts    REAL,
+    dead_fraction        REAL,
+    dropped_fraction     REAL,
+    PRIMARY KEY (run_id, iteration, layer)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE phase_summary (
+    run_id        INTEGER NOT NULL,
+    phase_id      INTEGER NOT NULL REFERENCES StringIds,
+    exposed_ms    REAL NOT NULL,
+    overlapped_ms REAL NOT NULL,
+    wait_ms       REAL NOT NULL,
+    iteration_ms  REAL NOT NULL,
+    flops         REAL NOT NULL,
+    PRIMARY KEY (run_id, phase_id)
+) STRICT, WITHOUT ROWID;
+
+---------------------------------------------------------------------------------------------------
+-- Views: promised to users; columns are added, never removed or redefined
+---------------------------------------------------------------------------------------------------
+
+-- One row per run.
+--   ranks_recorded     ranks with a usable recording; less than ranks after a crash
+--   iterations         that every recorded rank completed
+--   ranks_share_cores  1: there were fewer cores than ranks; its wall times are no measurement of
+--                      what the system would do on cores of its own
+--   clock_error_us     largest error bound of any rank's clock: nothing finer can be concluded
+CREATE VIEW v_run AS
+SELECT run.run_id, suite, suite_run, job, round, system, executor, workload, gate, model, ranks,
+       nodes, ranks_per_node, iterations, iterations_wanted, run.status, run.reason, started_at,
+       (SELECT count(*) FROM rank WHERE rank.run_id = run.run_id AND rank.status <> 'missing')
+           AS ranks_recorded,
+       ranks_share_cores, command,
+       (SELECT max(clock_error_ns) FROM rank WHERE rank.run_id = run.run_id) / 1e3
+           AS clock_error_us
+FROM run JOIN run_summary USING (run_id);
+
+-- One row per run.
+--   ms_per_iteration     median of v_iteration.ms over the steady iterations: those that every
+--                        recorded rank completed, without the first tenth (rounded up, at least one)
+--   tokens_per_s         mean tokens of the steady iterations / ms_per_iteration
+--   ep_run_id            the first complete run of system ep with the same suite_run, round,
+--                        workload, gate, model, ranks, ranks_per_node and executor
+--   balanced_run_id      the first complete run of system ep with the same suite_run, round, gate,
+--                        model, ranks, ranks_per_node and executor, whose workload is 'balanced'
+--   speedup_vs_ep        ms_per_iteration of ep_run_id / own; complete runs only
+--   speed_vs_balanced    ms_per_iteration of balanced_run_id / own; complete runs only.  1: as fast
+--                        as if every expert had got the same number of routes
+--   loss_final           of the last iteration
+--   max_loss_difference  largest |loss - loss of ep_run_id| / |loss of ep_run_id| over the
+--                        iterations that both recorded; NULL if one of them is not a number
+-- With ranks_share_cores = 1 the times and ratios are those of processes that took turns.
+CREATE VIEW v_speedup AS
+WITH reference AS (
+    SELECT run_id,
+           (SELECT min(ep.run_id) FROM run AS ep
+            WHERE ep.suite_run = run.suite_run AND ep.round = run.round AND ep.system = 'ep'
+              AND ep.status = 'complete' AND ep.workload = run.workload AND ep.gate IS run.gate
+              AND ep.model IS run.model AND ep.ranks = run.ranks
+              AND ep.ranks_per_node = run.ranks_per_node AND ep.executor = run.executor)
+               AS ep_run_id,
+           (SELECT min(ep.run_id) FROM run AS ep
+            WHERE ep.suite_run = run.suite_run AND ep.round = run.round AND ep.system = 'ep'
+              AND ep.status = 'complete' AND ep.workload = 'balanced' AND ep.gate IS run.gate
+              AND ep.model IS run.model AND ep.ranks = run.ranks
+              AND ep.ranks_per_node = run.ranks_per_node AND ep.executor = run.executor)
+               AS balanced_run_id
+    FROM run)
+SELECT run.run_id, run.suite, run.suite_run, run.job, run.round, run.workload, run.gate, run.model,
+       run.executor, run.ranks, run.system, run.status, own.ms_per_iteration, own.tokens_per_s,
+       CASE WHEN run.status = 'complete' THEN ep.ms_per_iteration / own.ms_per_iteration END
+           AS speedup_vs_ep,
+       CASE WHEN run.status = 'complete' THEN balanced.ms_per_iteration / own.ms_per_iteration END
+           AS speed_vs_balanced,
+       own.loss_final,
+       (SELECT CASE WHEN count(*) = count(abs(a.loss - b.loss))
+                    THEN max(abs(a.loss - b.loss) / abs(b.loss)) END
+        FROM iteration_summary AS a JOIN iteration_summary AS b USING (iteration)
+        WHERE a.run_id = run.run_id AND b.run_id = reference.ep_run_id) AS max_loss_difference,
+       own.steady_iterations, own.ranks_share_cores, reference.ep_run_id, reference.balanced_run_id
+FROM run
+JOIN reference USING (run_id)
+JOIN run_summary AS own USING (run_id)
+LEFT JOIN run_summary AS ep ON ep.run_id = reference.ep_run_id
+LEFT JOIN run_summary AS balanced ON balanced.run_id = reference.balanced_run_id;
+
+-- One row per run and iteration.
+--   ms            latest end - earliest start of the ranks' iterations on the common clock; the
+--                 longest rank's duration if a rank's clock could not be compared
+--   ranks         that completed it
+--   steady        1: it counts in v_speedup.ms_per_iteration
+--   tokens        over all ranks
+--   slowest_rank  with the most busy time: duration minus what it waited for others
+--   straggler_ms  busy time of slowest_rank minus the ranks' mean
+--   imbalance     largest over mean of the ranks' computed routes (forward expert spans, all
+--                 layers); NULL without routes
+--   wait_ms       sum over the ranks of their waiting
+CREATE VIEW v_iteration AS
+SELECT run_id, iteration, ms, loss, slowest_rank, straggler_ms, imbalance, ranks, steady,
+       start_ns / 1e6 AS start_ms, tokens, auxiliary_loss, validation_loss, wait_ms
+FROM iteration_summary;
+
+-- One row per run, iteration, layer and phase (forward and backward together; the phase
+-- 'iteration' is v_iteration's).  Per rank, busy time is that of the stream compute minus waiting.
+--   max_ms, mean_ms, min_ms  busy time over the ranks that recorded the phase
+--   wait_ms                  sum over the ranks of their waiting in this phase
+--   straggler_ms             max_ms - mean_ms
+--   lost_ms                  sum over the ranks of max_ms - own: what the others would have to wait
+--                            if they met right after this phase
+--   slowest_rank             the rank of max_ms, the lowest of equals
+--   slowest_tokens           what slowest_rank worked on (forward, or backward if only that was
+--                            recorded)
+--   mean_tokens              the ranks' mean
+CREATE VIEW v_straggler AS
+SELECT run_id, iteration, layer, StringIds.value AS phase, max_ns / 1e6 AS max_ms,
+       sum_ns / 1e6 / ranks AS mean_ms, min_ns / 1e6 AS min_ms, wait_ns / 1e6 AS wait_ms,
+       slowest_rank, slowest_tokens, sum_tokens * 1.0 / ranks AS mean_tokens, ranks,
+       max_ns / 1e6 - sum_ns / 1e6 / ranks AS straggler_ms,
+       (max_ns * ranks - sum_ns) / 1e6 AS lost_ms
+FROM straggler_summary JOIN StringIds ON StringIds.id = phase_id;
+
+-- One row per run, iteration and layer: how uneven the routes were, over the whole batch, before
+-- any are dropped.  All but experts, routes and dropped are NULL when there was no route.
+--   expert_max_over_mean  routes of the fullest expert / mean over all experts
+--   rank_max_over_mean    routes computed by the fullest rank / mean over the ranks
+--   effective_experts     exp(entropy of the experts' shares), 1 .. experts
+--   dead_fraction         share of experts without a route
+--   dropped_fraction      share of routes dropped
+CREATE VIEW v_imbalance AS
+SELECT run_id, iteration, layer, expert_max_over_mean, rank_max_over_mean, effective_experts,
+       dead_fraction, dropped_fraction, experts, routes, dropped
+FROM imbalance_summary;
+
+-- One row per run and phase (without 'iteration', which encloses the others), summed over all
+-- iterations and layers, mean over the recorded ranks.  Iterations that a rank did not complete
+-- are left out of it.
+--   exposed_ms     the rank's thread spent it (stream compute), waiting included
+--   overlapped_ms  operations were in flight (stream comm) beyond the exposed part: per rank,
+--                  iteration and layer max(0, in flight - exposed)
+--   total_ms       exposed_ms + overlapped_ms
+--   share          exposed_ms / iteration_ms
+--   iteration_ms   the whole iterations; what the exposed times leave of it belongs to no phase
+--   wait_ms        of exposed_ms blocked on other ranks
+--   flops          sum over all ranks
+CREATE VIEW v_phase AS
+SELECT run_id, StringIds.value AS phase, exposed_ms + overlapped_ms AS total_ms,
+       exposed_ms / nullif(iteration_ms, 0) AS share, overlapped_ms, exposed_ms, wait_ms,
+       iteration_ms, flops
+FROM phase_summary JOIN StringIds ON StringIds.id = phase_id;
+
+-- Spans with their names.  A condition on run_id (and rank) reads only those rows.
+CREATE VIEW v_span AS
+SELECT rank.run_id, rank.rank, stream.value AS stream, iteration, layer, phase.value AS phase,
+       CASE direction WHEN 0 THEN 'forward' WHEN 1 THEN 'backward' END AS direction,
+       start_ns, end_ns, wait_ns, cpu_ns, tokens, bytes, flops, span_id
+FROM rank CROSS JOIN span ON span_id BETWEEN first_span AND last_span
+CROSS JOIN StringIds AS stream ON stream.id = stream_id
+CROSS JOIN StringIds AS phase ON phase.id = phase_id;
+
+-- Loads with one row per expert.
+CREATE VIEW v_load AS
+SELECT run_id, iteration, layer, rank, routes.key AS expert, routes.value AS routes,
+       coalesce(json_extract(dropped, '$[' || routes.key || ']'), 0) AS dropped
+FROM load, json_each(load.routes) AS routes;
+
+-- Numbers with their names.
+CREATE VIEW v_number AS
+SELECT run_id, iteration, layer, StringIds.value AS name, number.value, rank
+FROM number JOIN StringIds ON StringIds.id = name_id;

@@ -1,0 +1,236 @@
+#include "results/store/store.h"
+
+#include <errno.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "results/store/internal.h"
+
+enum { BUSY_MILLISECONDS = 10000 };
+
+/* migrations[v] brings a database from version v to v + 1. */
+static const char *const migrations[MP_STORE_VERSION] = {store_schema_sql};
+
+/* ---- statements ---- */
+
+static int code_of(int sqlite_code) {
+    switch (sqlite_code & 0xff) {
+    case SQLITE_FULL:
+        return MP_ENOSPACE;
+    case SQLITE_NOMEM:
+        return MP_ENOMEM;
+    case SQLITE_NOTADB:
+    case SQLITE_CORRUPT:
+        return MP_EFORMAT;
+    default:
+        return MP_EIO;
+    }
+}
+
+int mp_store_fail(const struct mp_store *store, const char *doing, struct mp_error *error) {
+    return mp_fail(error, code_of(sqlite3_errcode(store->connection)), "%s: %s: %s", store->path,
+                   doing, sqlite3_errmsg(store->connection));
+}
+
+int store_execute(struct mp_store *store, const char *sql, const char *doing,
+                  struct mp_error *error) {
+    if (sqlite3_exec(store->connection, sql, NULL, NULL, NULL) != SQLITE_OK)
+        return mp_store_fail(store, doing, error);
+    return MP_OK;
+}
+
+int store_prepare(struct mp_store *store, const char *sql, sqlite3_stmt **statement,
+                  struct mp_error *error) {
+    if (sqlite3_prepare_v3(store->connection, sql, -1, SQLITE_PREPARE_PERSISTENT, statement,
+                           NULL) != SQLITE_OK)
+        return mp_store_fail(store, "cannot prepare a statement", error);
+    return MP_OK;
+}
+
+int store_run(struct mp_store *store, sqlite3_stmt *statement, const char *doing,
+              struct mp_error *error) {
+    int code = MP_OK;
+    if (sqlite3_step(statement) != SQLITE_DONE)
+        code = mp_store_fail(store, doing, error);
+    sqlite3_reset(statement);
+    sqlite3_clear_bindings(statement);
+    return code;
+}
+
+/* The first column of the first row; 0 when there is none. */
+static int query_integer(struct mp_store *store, const char *sql, int64_t *value,
+                         struct mp_error *error) {
+    sqlite3_stmt *statement = NULL;
+    int code = MP_OK;
+    *value = 0;
+    if (sqlite3_prepare_v2(store->connection, sql, -1, &statement, NULL) != SQLITE_OK)
+        return mp_store_fail(store, "cannot read the database", error);
+    int step = sqlite3_step(statement);
+    if (step == SQLITE_ROW)
+        *value = sqlite3_column_int64(statement, 0);
+    else if (step != SQLITE_DONE)
+        code = mp_store_fail(store, "cannot read the database", error);
+    sqlite3_finalize(statement);
+    return code;
+}
+
+/* ---- opening ---- */
+
+static int connect_to(const char *path, int flags, struct mp_store **store,
+                      struct mp_error *error) {
+    struct mp_store *made = calloc(1, sizeof *made);
+    if (made)
+        made->path = strdup(path);
+    if (!made || !made->path) {
+        mp_store_close(made);
+        return mp_fail(error, MP_ENOMEM, "%s: no memory to open the database", path);
+    }
+    /* One thread at a time uses a store, so SQLite needs no locks of its own. */
+    int code = sqlite3_open_v2(path, &made->connection, flags | SQLITE_OPEN_NOMUTEX, NULL);
+    if (code != SQLITE_OK) {
+        int system_error = made->connection ? sqlite3_system_errno(made->connection) : 0;
+        code = mp_fail(error, code_of(code), "%s: cannot open the database: %s", path,
+                       system_error ? strerror(system_error) : sqlite3_errstr(code));
+        mp_store_close(made);
+        return code;
+    }
+    sqlite3_extended_result_codes(made->connection, 1);
+    sqlite3_busy_timeout(made->connection, BUSY_MILLISECONDS);
+    *store = made;
+    return MP_OK;
+}
+
+/* Finds out the schema version, 0 for an empty database, without writing. */
+static int identify(struct mp_store *store, int *version, struct mp_error *error) {
+    int64_t application, user_version, objects;
+    int code = query_integer(store, "PRAGMA application_id", &application, error);
+    if (!code)
+        code = query_integer(store, "PRAGMA user_version", &user_version, error);
+    if (!code)
+        code = query_integer(store, "SELECT count(*) FROM sqlite_schema", &objects, error);
+    if (code)
+        return code;
+    if (application != MP_STORE_APPLICATION && (application || user_version || objects))
+        return mp_fail(
+            error, MP_EFORMAT,
+            "%s: an SQLite database of another program (application_id 0x%08x, moeperf's "
+            "is 0x%08x)",
+            store->path, (unsigned)application, (unsigned)MP_STORE_APPLICATION);
+    if (user_version > MP_STORE_VERSION)
+        return mp_fail(
+            error, MP_EVERSION,
+            "%s: the database has schema version %lld, this moeperf knows versions up to "
+            "%d: use the newer moeperf that wrote it, or another --db",
+            store->path, (long long)user_version, MP_STORE_VERSION);
+    *version = (int)user_version;
+    return MP_OK;
+}
+
+/* The version is read again inside the transaction: another process may have been faster. */
+static int migrate(struct mp_store *store, struct mp_error *error) {
+    int version;
+    int code = store_execute(store, "BEGIN IMMEDIATE", "cannot write", error);
+    if (code)
+        return code;
+    code = identify(store, &version, error);
+    for (; !code && version < MP_STORE_VERSION; version++)
+        code = store_execute(store, migrations[version], "cannot create the schema", error);
+    if (!code) {
+        char sql[96];
+        snprintf(sql, sizeof sql, "PRAGMA application_id = %d; PRAGMA user_version = %d",
+                 MP_STORE_APPLICATION, MP_STORE_VERSION);
+        code = store_execute(store, sql, "cannot set the schema version", error);
+    }
+    if (!code)
+        code = store_execute(store, "COMMIT", "cannot create the schema", error);
+    if (code)
+        sqlite3_exec(store->connection, "ROLLBACK", NULL, NULL, NULL);
+    return code;
+}
+
+/* Settings for writing; the page size and the journal mode are kept in the file.  NORMAL: after a
+ * power cut the last runs may be missing, but the database is whole. */
+static int prepare_for_writing(struct mp_store *store, struct mp_error *error) {
+    int version;
+    int code = identify(store, &version, error);
+    if (code)
+        return code;
+    code = store_execute(store,
+                         "PRAGMA page_size = 8192; PRAGMA journal_mode = WAL; "
+                         "PRAGMA synchronous = NORMAL; "
+                         "PRAGMA cache_size = -65536; PRAGMA journal_size_limit = 16777216",
+                         "cannot prepare the database for writing", error);
+    if (!code && version < MP_STORE_VERSION)
+        code = migrate(store, error);
+    if (!code && row_source_register(store) != SQLITE_OK)
+        code = mp_store_fail(store, "cannot register moeperf_rows", error);
+    return code;
+}
+
+int mp_store_open(const char *path, struct mp_store **store, struct mp_error *error) {
+    struct mp_store *opened = NULL;
+    int code = connect_to(path, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE, &opened, error);
+    if (code)
+        return code;
+    code = prepare_for_writing(opened, error);
+    if (!code && sqlite3_db_readonly(opened->connection, "main"))
+        code = mp_fail(error, MP_EIO, "%s: the database may not be written (permissions)", path);
+    if (code)
+        mp_store_close(opened);
+    else
+        *store = opened;
+    return code;
+}
+
+int mp_store_open_read_only(const char *path, struct mp_store **store, struct mp_error *error) {
+    struct stat status;
+    if (stat(path, &status) != 0)
+        return mp_fail(error, errno == ENOENT ? MP_ENOTFOUND : MP_EIO,
+                       "%s: cannot open the database: %s", path, strerror(errno));
+    struct mp_store *opened = NULL;
+    int version;
+    int code = connect_to(path, SQLITE_OPEN_READONLY, &opened, error);
+    if (code)
+        return code;
+    code = identify(opened, &version, error);
+    if (!code && version == 0)
+        code =
+            mp_fail(error, MP_EFORMAT, "%s: an empty database, without results of moeperf", path);
+    if (!code && version < MP_STORE_VERSION)
+        code = mp_fail(error, MP_EVERSION,
+                       "%s: the database has schema version %d, this moeperf reads version %d: "
+                       "bring it up to date with any command that writes to it, e.g. moeperf run",
+                       path, version, MP_STORE_VERSION);
+    if (code)
+        mp_store_close(opened);
+    else
+        *store = opened;
+    return code;
+}
+
+void mp_store_close(struct mp_store *store) {
+    if (!store)
+        return;
+    sqlite3_close(store->connection);
+    free(store->path);
+    free(store);
+}
+
+struct sqlite3 *mp_store_connection(struct mp_store *store) {
+    return store->connection;
+}
+
+const char *mp_store_path(const struct mp_store *store) {
+    return store->path;
+}
+
+int mp_store_iterations(struct mp_store *store, int64_t run_id, int64_t *iterations,
+                        struct mp_error *error) {
+    char sql[96];
+    snprintf(sql, sizeof sql, "SELECT iterations FROM v_run WHERE run_id = %lld",
+             (long long)run_id);
+    return query_integer(store, sql, iterations, error);
+}

@@ -1,0 +1,66 @@
+#include "results/store/strings.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+int strings_init(struct strings *strings, struct mp_store *store, struct mp_error *error) {
+    *strings = (struct strings){.store = store};
+    int code =
+        store_prepare(store, "INSERT INTO StringIds (value) VALUES (?) ON CONFLICT DO NOTHING",
+                      &strings->insert, error);
+    if (!code)
+        code = store_prepare(store, "SELECT id FROM StringIds WHERE value = ?", &strings->select,
+                             error);
+    return code;
+}
+
+void strings_free(struct strings *strings) {
+    sqlite3_finalize(strings->insert);
+    sqlite3_finalize(strings->select);
+    for (int i = 0; i < strings->count; i++)
+        free(strings->names[i]);
+    free(strings->names);
+    free(strings->ids);
+    *strings = (struct strings){0};
+}
+
+static int remember(struct strings *strings, const char *name, int64_t id, struct mp_error *error) {
+    if (strings->count == strings->capacity) {
+        int capacity = strings->capacity ? strings->capacity * 2 : 64;
+        char **names = realloc(strings->names, (size_t)capacity * sizeof *names);
+        if (names)
+            strings->names = names;
+        int64_t *ids = realloc(strings->ids, (size_t)capacity * sizeof *ids);
+        if (ids)
+            strings->ids = ids;
+        if (!names || !ids)
+            return mp_fail(error, MP_ENOMEM, "%s: no memory for names", strings->store->path);
+        strings->capacity = capacity;
+    }
+    char *copy = strdup(name);
+    if (!copy)
+        return mp_fail(error, MP_ENOMEM, "%s: no memory for names", strings->store->path);
+    strings->names[strings->count] = copy;
+    strings->ids[strings->count++] = id;
+    return MP_OK;
+}
+
+int strings_id(struct strings *strings, const char *name, int64_t *id, struct mp_error *error) {
+    for (int i = 0; i < strings->count; i++) {
+        if (strcmp(strings->names[i], name) == 0) {
+            *id = strings->ids[i];
+            return MP_OK;
+        }
+    }
+    sqlite3_bind_text(strings->insert, 1, name, -1, SQLITE_STATIC);
+    int code = store_run(strings->store, strings->insert, "cannot store a name", error);
+    if (code)
+        return code;
+    sqlite3_bind_text(strings->select, 1, name, -1, SQLITE_STATIC);
+    if (sqlite3_step(strings->select) == SQLITE_ROW)
+        *id = sqlite3_column_int64(strings->select, 0);
+    else
+        code = mp_store_fail(strings->store, "cannot find a name", error);
+    sqlite3_reset(strings->select);
+    return code ? code : remember(strings, name, *id, error);
+}

@@ -1,0 +1,410 @@
+#include <math.h>
+#include <stdlib.h>
+
+#include "results/store/imbalance.h"
+#include "results/store/internal.h"
+#include "results/store/summary.h"
+#include "results/store/summary_entries.h"
+
+static const double NS_PER_MS = 1e6;
+
+static int no_memory(struct mp_error *error) {
+    return mp_fail(error, MP_ENOMEM, "no memory to summarise the run");
+}
+
+/* NAN becomes NULL, as SQLite does it by itself. */
+static void bind_double_or_null(sqlite3_stmt *statement, int column, bool known, double value) {
+    if (known)
+        sqlite3_bind_double(statement, column, value);
+}
+
+/* ---- iterations ---- */
+
+/* One iteration over the ranks that completed it. */
+struct iteration_row {
+    int ranks;
+    bool complete; /* by every recorded rank */
+    int64_t start_ns;
+    double ms, wait_ms;
+    int64_t tokens; /* -1: a rank did not record them */
+    int slowest_rank;
+    double straggler_ms;
+    double imbalance; /* NAN: no routes */
+};
+
+static int64_t wait_of(const struct rank_iteration *own) {
+    return own->wait_ns > own->phases_wait_ns ? own->wait_ns : own->phases_wait_ns;
+}
+
+static struct iteration_row iteration_row_of(const struct summary *summary,
+                                             const struct iteration_entry *entry) {
+    struct iteration_row row = {.complete = true, .slowest_rank = -1};
+    int64_t end_ns = 0, longest_ns = 0, most_routes = 0;
+    double busy_sum = 0, most_busy = 0, routes = 0;
+    for (int r = 0; r < summary->ranks; r++) {
+        const struct rank_iteration *own = &entry->rank[r];
+        if (!own->complete) {
+            row.complete = row.complete && !summary->recorded[r];
+            continue;
+        }
+        int64_t duration = own->end_ns - own->start_ns;
+        int64_t wait = wait_of(own) < duration ? wait_of(own) : duration;
+        double busy = (double)(duration - wait);
+        if (row.slowest_rank < 0 || busy > most_busy) {
+            most_busy = busy;
+            row.slowest_rank = r;
+        }
+        busy_sum += busy;
+        longest_ns = duration > longest_ns ? duration : longest_ns;
+        end_ns = !row.ranks || own->end_ns > end_ns ? own->end_ns : end_ns;
+        row.start_ns = !row.ranks || own->start_ns < row.start_ns ? own->start_ns : row.start_ns;
+        row.tokens = row.tokens < 0 || own->tokens < 0 ? -1 : row.tokens + own->tokens;
+        row.wait_ms += (double)wait / NS_PER_MS;
+        routes += (double)own->routes;
+        most_routes = own->routes > most_routes ? own->routes : most_routes;
+        row.ranks++;
+    }
+    row.complete = row.complete && row.ranks > 0;
+    if (row.ranks > 0) {
+        int64_t span_ns = summary->clocks_comparable ? end_ns - row.start_ns : longest_ns;
+        row.ms = (double)span_ns / NS_PER_MS;
+        row.straggler_ms = (most_busy - busy_sum / row.ranks) / NS_PER_MS;
+    }
+    row.imbalance = routes > 0 ? (double)most_routes * row.ranks / routes : NAN;
+    return row;
+}
+
+static int compare_doubles(const void *left, const void *right) {
+    double a = *(const double *)left, b = *(const double *)right;
+    return (a > b) - (a < b);
+}
+
+static double median_of(double values[], int64_t count) {
+    if (count == 0)
+        return NAN;
+    qsort(values, (size_t)count, sizeof *values, compare_doubles);
+    int64_t half = count / 2;
+    return count % 2 ? values[half] : (values[half - 1] + values[half]) / 2;
+}
+
+/* Complete iterations that don't count as steady: a tenth, rounded up, and at least the first. */
+static int64_t warm_up_of(int64_t complete) {
+    int64_t tenth = (complete + 9) / 10;
+    return tenth > 1 ? tenth : 1;
+}
+
+/* `ms` has room for all iterations. */
+static struct steady_state steady_state_of(struct summary *summary, const uint32_t order[],
+                                           double ms[]) {
+    struct steady_state state = {.loss_final = NAN};
+    for (size_t i = 0; i < summary->iterations.count; i++) {
+        const struct iteration_entry *entry = keyed_value(&summary->iterations, order[i]);
+        struct iteration_row row = iteration_row_of(summary, entry);
+        state.complete += row.complete;
+        if (row.ranks > 0 && entry->has_loss)
+            state.loss_final = entry->loss;
+    }
+    int64_t position = 0;
+    double tokens = 0;
+    for (size_t i = 0; i < summary->iterations.count; i++) {
+        struct iteration_row row =
+            iteration_row_of(summary, keyed_value(&summary->iterations, order[i]));
+        if (!row.complete || position++ < warm_up_of(state.complete))
+            continue;
+        ms[state.steady++] = row.ms;
+        tokens += row.tokens < 0 ? NAN : (double)row.tokens;
+    }
+    state.ms_per_iteration = median_of(ms, state.steady);
+    state.tokens_per_s = tokens / (double)state.steady / (state.ms_per_iteration / 1e3);
+    if (!isfinite(state.tokens_per_s) || tokens <= 0)
+        state.tokens_per_s = NAN;
+    return state;
+}
+
+static int write_run(struct summary *summary, struct mp_store *store, int64_t run_id,
+                     const struct steady_state *state, struct mp_error *error) {
+    sqlite3_stmt *insert = NULL;
+    int code = store_prepare(store, "INSERT INTO run_summary VALUES (?, ?, ?, ?, ?, ?, ?)", &insert,
+                             error);
+    if (code)
+        return code;
+    sqlite3_bind_int64(insert, 1, run_id);
+    sqlite3_bind_int64(insert, 2, state->complete);
+    sqlite3_bind_int64(insert, 3, state->steady);
+    sqlite3_bind_double(insert, 4, state->ms_per_iteration);
+    sqlite3_bind_double(insert, 5, state->tokens_per_s);
+    sqlite3_bind_double(insert, 6, state->loss_final);
+    if (summary->ranks_share_cores >= 0)
+        sqlite3_bind_int(insert, 7, summary->ranks_share_cores);
+    code = store_run(store, insert, "cannot store the run's summary", error);
+    sqlite3_finalize(insert);
+    return code;
+}
+
+static void bind_iteration(sqlite3_stmt *insert, const struct summary *summary, int64_t iteration,
+                           const struct iteration_entry *entry, const struct iteration_row *row,
+                           bool steady) {
+    sqlite3_bind_int64(insert, 2, iteration);
+    sqlite3_bind_int(insert, 3, row->ranks);
+    sqlite3_bind_int(insert, 4, steady);
+    sqlite3_bind_int64(insert, 5, row->start_ns - summary->origin_ns);
+    sqlite3_bind_double(insert, 6, row->ms);
+    if (row->tokens >= 0)
+        sqlite3_bind_int64(insert, 7, row->tokens);
+    bind_double_or_null(insert, 8, entry->has_loss, entry->loss);
+    bind_double_or_null(insert, 9, entry->has_auxiliary_loss, entry->auxiliary_loss);
+    bind_double_or_null(insert, 10, entry->has_validation_loss, entry->validation_loss);
+    sqlite3_bind_int(insert, 11, row->slowest_rank);
+    sqlite3_bind_double(insert, 12, row->straggler_ms);
+    sqlite3_bind_double(insert, 13, row->imbalance);
+    sqlite3_bind_double(insert, 14, row->wait_ms);
+}
+
+static int write_iterations(struct summary *summary, struct mp_store *store, int64_t run_id,
+                            struct mp_error *error) {
+    sqlite3_stmt *insert = NULL;
+    uint32_t *order = keyed_order(&summary->iterations);
+    double *ms = malloc((summary->iterations.count + 1) * sizeof *ms);
+    int code = order && ms ? MP_OK : no_memory(error);
+    if (!code)
+        code = store_prepare(store,
+                             "INSERT INTO iteration_summary VALUES "
+                             "(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                             &insert, error);
+    if (code)
+        goto cleanup;
+    struct steady_state state = steady_state_of(summary, order, ms);
+    code = write_run(summary, store, run_id, &state, error);
+    int64_t position = 0;
+    for (size_t i = 0; !code && i < summary->iterations.count; i++) {
+        const struct iteration_entry *entry = keyed_value(&summary->iterations, order[i]);
+        struct iteration_row row = iteration_row_of(summary, entry);
+        if (row.ranks == 0)
+            continue;
+        bool steady = row.complete && position++ >= warm_up_of(state.complete);
+        sqlite3_bind_int64(insert, 1, run_id);
+        bind_iteration(insert, summary, keyed_iteration(summary->iterations.keys[order[i]]), entry,
+                       &row, steady);
+        code = store_run(store, insert, "cannot store iterations", error);
+    }
+
+cleanup:
+    sqlite3_finalize(insert);
+    free(order);
+    free(ms);
+    return code;
+}
+
+/* ---- stragglers ---- */
+
+struct straggler_rows {
+    struct summary *summary;
+    const uint32_t *order;
+    const int64_t *phase_ids;
+    size_t position;
+    int64_t run_id;
+};
+
+/* false: no rank spent time of its own (operations in flight only). */
+static bool fill_straggler_row(struct straggler_rows *rows, uint64_t key, const struct cell cells[],
+                               int64_t row[ROW_COLUMNS]) {
+    int64_t ranks = 0, most = 0, least = 0, sum = 0, wait = 0, tokens = 0;
+    int slowest = -1;
+    bool has_tokens = false, has_forward = false;
+    for (int r = 0; r < rows->summary->ranks; r++) {
+        const struct cell *own = &cells[r];
+        if (!own->computed)
+            continue;
+        if (slowest < 0 || own->busy_ns > most) {
+            most = own->busy_ns;
+            slowest = r;
+        }
+        least = !ranks || own->busy_ns < least ? own->busy_ns : least;
+        sum += own->busy_ns;
+        wait += own->wait_ns;
+        has_forward = has_forward || own->has_forward_tokens;
+        has_tokens = has_tokens || own->has_forward_tokens || own->has_backward_tokens;
+        ranks++;
+    }
+    if (ranks == 0)
+        return false;
+    for (int r = 0; r < rows->summary->ranks; r++)
+        tokens += has_forward ? cells[r].forward_tokens : cells[r].backward_tokens;
+    const struct cell *worst = &cells[slowest];
+    int64_t values[] = {rows->run_id,
+                        keyed_iteration(key),
+                        keyed_layer(key),
+                        rows->phase_ids[keyed_phase(key)],
+                        ranks,
+                        most,
+                        sum,
+                        least,
+                        wait,
+                        slowest,
+                        !has_tokens   ? ROW_NULL
+                        : has_forward ? worst->forward_tokens
+                                      : worst->backward_tokens,
+                        has_tokens ? tokens : ROW_NULL};
+    for (size_t i = 0; i < sizeof values / sizeof *values; i++)
+        row[i] = values[i];
+    return true;
+}
+
+static int next_straggler_row(void *context, int64_t row[ROW_COLUMNS], struct mp_error *error) {
+    (void)error;
+    struct straggler_rows *rows = context;
+    struct keyed *cells = &rows->summary->cells;
+    while (rows->position < cells->count) {
+        uint32_t index = rows->order[rows->position++];
+        if (fill_straggler_row(rows, cells->keys[index], keyed_value(cells, index), row))
+            return 1;
+    }
+    return 0;
+}
+
+static int write_stragglers(struct summary *summary, struct mp_store *store, int64_t run_id,
+                            const int64_t phase_ids[MP_PHASES], struct mp_error *error) {
+    uint32_t *order = keyed_order(&summary->cells);
+    if (!order)
+        return no_memory(error);
+    struct straggler_rows rows = {summary, order, phase_ids, 0, run_id};
+    struct row_source source = {.next = next_straggler_row, .context = &rows};
+    int code = store_insert_rows(store,
+                                 "INSERT INTO straggler_summary SELECT c0, c1, c2, c3, c4, c5, c6, "
+                                 "c7, c8, c9, c10, c11 FROM moeperf_rows",
+                                 &source, "cannot store stragglers", error);
+    free(order);
+    return code;
+}
+
+/* ---- imbalance ---- */
+
+/* Largest over mean of the routes that the recorded ranks computed in a layer; NAN without any. */
+static double rank_imbalance(struct summary *summary, uint64_t key) {
+    const struct cell *cells = keyed_find(
+        &summary->cells, keyed_key(keyed_iteration(key), keyed_layer(key), MP_PHASE_EXPERT));
+    double sum = 0, most = 0;
+    int ranks = 0;
+    for (int r = 0; cells && r < summary->ranks; r++) {
+        double routes = (double)cells[r].forward_tokens;
+        sum += routes;
+        most = routes > most ? routes : most;
+        ranks += summary->recorded[r];
+    }
+    return sum > 0 ? most * ranks / sum : NAN;
+}
+
+static int write_imbalance(struct summary *summary, struct mp_store *store, int64_t run_id,
+                           struct mp_error *error) {
+    sqlite3_stmt *insert = NULL;
+    uint32_t *order = keyed_order(&summary->layers);
+    if (!order)
+        return no_memory(error);
+    int code = store_prepare(
+        store, "INSERT INTO imbalance_summary VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", &insert,
+        error);
+    for (size_t i = 0; !code && i < summary->layers.count; i++) {
+        uint64_t key = summary->layers.keys[order[i]];
+        const struct layer_entry *entry = keyed_value(&summary->layers, order[i]);
+        struct imbalance found = imbalance_of(entry->routes, entry->experts);
+        int64_t routes = 0;
+        for (int e = 0; e < entry->experts; e++)
+            routes += entry->routes[e];
+        sqlite3_bind_int64(insert, 1, run_id);
+        sqlite3_bind_int64(insert, 2, keyed_iteration(key));
+        sqlite3_bind_int(insert, 3, keyed_layer(key));
+        sqlite3_bind_int(insert, 4, entry->experts);
+        sqlite3_bind_int64(insert, 5, routes);
+        sqlite3_bind_int64(insert, 6, entry->dropped);
+        if (routes > 0) {
+            sqlite3_bind_double(insert, 7, found.max_over_mean);
+            sqlite3_bind_double(insert, 8, rank_imbalance(summary, key));
+            sqlite3_bind_double(insert, 9, found.effective);
+            sqlite3_bind_double(insert, 10, found.dead_fraction);
+            sqlite3_bind_double(insert, 11, (double)entry->dropped / (double)routes);
+        }
+        code = store_run(store, insert, "cannot store imbalance", error);
+    }
+    sqlite3_finalize(insert);
+    free(order);
+    return code;
+}
+
+/* ---- phases ---- */
+
+struct phase_sums {
+    bool seen[MP_PHASES];
+    double exposed[MP_PHASES], overlapped[MP_PHASES], wait[MP_PHASES]; /* ns, over all ranks */
+};
+
+static void sum_phases(struct summary *summary, struct phase_sums *sums) {
+    struct keyed *cells = &summary->cells;
+    for (size_t i = 0; i < cells->count; i++) {
+        uint64_t key = cells->keys[i];
+        const struct cell *cell = keyed_value(cells, i);
+        const struct iteration_entry *entry =
+            keyed_find(&summary->iterations, keyed_key(keyed_iteration(key), -1, 0));
+        int phase = keyed_phase(key);
+        for (int r = 0; entry && r < summary->ranks; r++) {
+            if (!entry->rank[r].complete)
+                continue;
+            int64_t exposed = cell[r].busy_ns + cell[r].wait_ns;
+            int64_t hidden = cell[r].in_flight_ns - exposed;
+            sums->seen[phase] = sums->seen[phase] || exposed > 0 || hidden > 0;
+            sums->exposed[phase] += (double)exposed;
+            sums->overlapped[phase] += hidden > 0 ? (double)hidden : 0;
+            sums->wait[phase] += (double)cell[r].wait_ns;
+        }
+    }
+}
+
+static double iteration_sum(struct summary *summary) {
+    double sum = 0;
+    for (size_t i = 0; i < summary->iterations.count; i++) {
+        const struct iteration_entry *entry = keyed_value(&summary->iterations, i);
+        for (int r = 0; r < summary->ranks; r++)
+            if (entry->rank[r].complete)
+                sum += (double)(entry->rank[r].end_ns - entry->rank[r].start_ns);
+    }
+    return sum;
+}
+
+static int write_phases(struct summary *summary, struct mp_store *store, int64_t run_id,
+                        const int64_t phase_ids[MP_PHASES], struct mp_error *error) {
+    struct phase_sums sums = {0};
+    sum_phases(summary, &sums);
+    int ranks = 0;
+    for (int r = 0; r < summary->ranks; r++)
+        ranks += summary->recorded[r];
+    double per_rank = NS_PER_MS * ranks, iteration_ms = iteration_sum(summary) / per_rank;
+
+    sqlite3_stmt *insert = NULL;
+    int code = store_prepare(store, "INSERT INTO phase_summary VALUES (?, ?, ?, ?, ?, ?, ?)",
+                             &insert, error);
+    for (int phase = 0; !code && phase < MP_PHASES; phase++) {
+        if (!sums.seen[phase])
+            continue;
+        sqlite3_bind_int64(insert, 1, run_id);
+        sqlite3_bind_int64(insert, 2, phase_ids[phase]);
+        sqlite3_bind_double(insert, 3, sums.exposed[phase] / per_rank);
+        sqlite3_bind_double(insert, 4, sums.overlapped[phase] / per_rank);
+        sqlite3_bind_double(insert, 5, sums.wait[phase] / per_rank);
+        sqlite3_bind_double(insert, 6, iteration_ms);
+        sqlite3_bind_double(insert, 7, summary->phase_flops[phase]);
+        code = store_run(store, insert, "cannot store phases", error);
+    }
+    sqlite3_finalize(insert);
+    return code;
+}
+
+int summary_write(struct summary *summary, struct mp_store *store, int64_t run_id,
+                  const int64_t phase_ids[MP_PHASES], struct mp_error *error) {
+    int code = write_iterations(summary, store, run_id, error);
+    if (!code)
+        code = write_stragglers(summary, store, run_id, phase_ids, error);
+    if (!code)
+        code = write_imbalance(summary, store, run_id, error);
+    if (!code)
+        code = write_phases(summary, store, run_id, phase_ids, error);
+    return code;
+}

@@ -1,0 +1,230 @@
+/* Recordings with known numbers, for the tests of results/: a folder of its own for every test,
+ * spools written by the real recorder, and queries as text. */
+#ifndef MOEPERF_TESTS_RESULTS_RUNS_H
+#define MOEPERF_TESTS_RESULTS_RUNS_H
+
+#include "tests/support.h"
+
+#include <ftw.h>
+#include <math.h>
+#include <sqlite3.h>
+#include <stdbool.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "profiler/record/record.h"
+#include "results/store/store.h"
+
+#define RUNS_T0 1000000000000 /* ns, when the first iteration starts on rank 0's clock */
+
+struct runs_folder {
+    char path[64];
+    char database[96];
+    struct mp_store *store;
+    int spools; /* written so far, for their names */
+};
+
+static inline void runs_ok(int code, const struct mp_error *error) {
+    if (code)
+        fail_msg("%s: %s", mp_code_name(code), error->text);
+}
+
+static inline void runs_create(struct runs_folder *folder) {
+    struct mp_error error = {0};
+    *folder = (struct runs_folder){.path = "/tmp/moeperf-results-XXXXXX"};
+    assert_non_null(mkdtemp(folder->path));
+    snprintf(folder->database, sizeof folder->database, "%s/results.db", folder->path);
+    runs_ok(mp_store_open(folder->database, &folder->store, &error), &error);
+}
+
+static inline int runs_remove(const char *path, const struct stat *status, int type,
+                              struct FTW *place) {
+    (void)status;
+    (void)type;
+    (void)place;
+    return remove(path);
+}
+
+static inline void runs_destroy(struct runs_folder *folder) {
+    mp_store_close(folder->store);
+    nftw(folder->path, runs_remove, 8, FTW_DEPTH | FTW_PHYS);
+}
+
+/* The result of a query: columns separated by '|', one line per row, NULL as "NULL". */
+static inline const char *runs_query(struct mp_store *store, const char *sql) {
+    static char text[16384];
+    sqlite3_stmt *statement = NULL;
+    size_t at = 0;
+    text[0] = '\0';
+    if (sqlite3_prepare_v2(mp_store_connection(store), sql, -1, &statement, NULL) != SQLITE_OK)
+        fail_msg("%s: %s", sql, sqlite3_errmsg(mp_store_connection(store)));
+    while (sqlite3_step(statement) == SQLITE_ROW) {
+        for (int i = 0; i < sqlite3_column_count(statement); i++) {
+            const char *value = (const char *)sqlite3_column_text(statement, i);
+            at += (size_t)snprintf(text + at, sizeof text - at, "%s%s",
+                                   i    ? "|"
+                                   : at ? "\n"
+                                        : "",
+                                   value ? value : "NULL");
+            assert_true(at < sizeof text);
+        }
+    }
+    assert_int_equal(sqlite3_finalize(statement), SQLITE_OK);
+    return text;
+}
+
+/* A rank that records. */
+struct runs_rank {
+    struct mp_recorder *recorder;
+    struct mp_record_thread *compute, *comm;
+    int rank;
+    char path[128];
+};
+
+static inline void runs_rank_open(struct runs_folder *folder, int rank, int ranks,
+                                  struct runs_rank *own) {
+    struct mp_error error = {0};
+    *own = (struct runs_rank){.rank = rank};
+    snprintf(own->path, sizeof own->path, "%s/%d.spool", folder->path, folder->spools++);
+    struct mp_recorder_config config = {.path = own->path, .rank = rank, .ranks = ranks, .node = 0};
+    runs_ok(mp_recorder_create(&config, &own->recorder, &error), &error);
+    runs_ok(mp_recorder_thread(own->recorder, "compute", &own->compute, &error), &error);
+    runs_ok(mp_recorder_thread(own->recorder, "comm", &own->comm, &error), &error);
+}
+
+static inline void runs_rank_close(struct runs_rank *own, int status, const char *reason) {
+    struct mp_error error = {0};
+    runs_ok(mp_recorder_finish(&own->recorder, status, reason, &error), &error);
+}
+
+/* What a clock that is `ns` behind RUNS_T0 on rank 0 shows on another rank: 5 ms ahead and 0.1 %
+ * fast, so that leaving either out of the alignment shows. */
+static inline int64_t runs_clock(int rank, int64_t ns) {
+    return RUNS_T0 + ns + (rank ? 5000000 + ns / 1000 : 0);
+}
+
+static inline void runs_clock_samples(struct runs_rank *own) {
+    for (int64_t ns = 0; ns <= 1000000000; ns += 1000000000)
+        mp_record_clock(own->compute, runs_clock(own->rank, ns),
+                        runs_clock(own->rank, ns) - RUNS_T0 - ns,
+                        own->rank ? 700 + ns / 1000000 : 0);
+}
+
+/* Times in microseconds since RUNS_T0.  */
+struct runs_span {
+    enum mp_phase phase;
+    enum mp_direction direction;
+    int64_t start_us, length_us, wait_us;
+    int layer;
+    int64_t tokens, flops;
+    bool in_flight;
+};
+
+static inline void runs_record(struct runs_rank *own, int iteration, const struct runs_span *span) {
+    int64_t start_ns = runs_clock(own->rank, span->start_us * 1000);
+    int64_t end_ns = runs_clock(own->rank, (span->start_us + span->length_us) * 1000);
+    mp_record_span(span->in_flight ? own->comm : own->compute,
+                   &(struct mp_span){.start_ns = start_ns,
+                                     .end_ns = end_ns,
+                                     .wait_ns = span->wait_us * 1000,
+                                     .cpu_ns = -1,
+                                     .tokens = span->tokens,
+                                     .bytes = -1,
+                                     .flops = span->flops,
+                                     .iteration = iteration,
+                                     .layer = (int16_t)span->layer,
+                                     .phase = (uint8_t)span->phase,
+                                     .direction = span->direction});
+}
+
+/* The standard run: 2 ranks, 1 layer with routes and 1 without, 4 experts, `count` iterations. */
+struct runs_standard {
+    int count;
+    int ms[8];      /* of each iteration: latest end - earliest start */
+    double loss[8]; /* NAN is recorded as it is */
+    bool shares_cores;
+};
+
+static inline void runs_standard_layer(struct runs_rank *own, int iteration, int64_t at) {
+    bool first = own->rank == 0;
+    const struct runs_span spans[] = {
+        {MP_PHASE_ATTENTION, MP_FORWARD, at, 2000, 0, 0, 100, -1, false},
+        {MP_PHASE_FETCH, MP_FORWARD, at, 500, first ? 250 : 0, 0, -1, -1, false},
+        {MP_PHASE_FETCH, MP_FORWARD, at, first ? 1500 : 250, 0, 0, -1, -1, true},
+        {MP_PHASE_EXPERT, MP_FORWARD, at + 2500, first ? 4000 : 2000, 0, 0, first ? 60 : 20,
+         first ? 1000 : 500, false},
+        {MP_PHASE_COMBINE, MP_FORWARD, at + 6500, first ? 1000 : 3000, first ? 0 : 2000, 0, -1, -1,
+         false},
+        {MP_PHASE_EXPERT, MP_BACKWARD, at + 7500, first ? 4000 : 2000, 0, 0, first ? 60 : 20, -1,
+         false},
+    };
+    for (size_t i = 0; i < sizeof spans / sizeof *spans; i++)
+        runs_record(own, iteration, &spans[i]);
+    static const uint32_t routes[] = {30, 10, 10, 0}, dropped[] = {5, 0, 0, 0},
+                          none[] = {0, 0, 0, 0};
+    mp_record_load(own->compute, iteration, 0, 4, routes, first ? NULL : dropped);
+    mp_record_load(own->compute, iteration, 1, 4, none, NULL);
+}
+
+/* Rank 0 starts 1 ms earlier and ends 1 ms earlier than rank 1. */
+static inline void runs_standard_rank(struct runs_rank *own, const struct runs_standard *run) {
+    int64_t at = 0;
+    for (int i = 0; i < run->count; i++) {
+        int64_t length = run->ms[i] * 1000 - 1000;
+        struct runs_span whole = {MP_PHASE_ITERATION,
+                                  MP_NO_DIRECTION,
+                                  at + (own->rank ? 1000 : 0),
+                                  length,
+                                  0,
+                                  -1,
+                                  50,
+                                  -1,
+                                  false};
+        runs_record(own, i, &whole);
+        runs_standard_layer(own, i, whole.start_us);
+        if (own->rank == 0)
+            mp_record_number(own->compute, i, -1, "loss", run->loss[i]);
+        at += run->ms[i] * 1000 + 500;
+    }
+    mp_record_number(own->compute, -1, -1, "ranks-share-cores", run->shares_cores);
+    mp_record_text(own->compute, "environment.host", own->rank ? "second" : "first");
+    runs_clock_samples(own);
+}
+
+static inline struct mp_store_run runs_description(const char *system, const char *workload) {
+    return (struct mp_store_run){.suite = "tiny",
+                                 .job = system,
+                                 .suite_run = "tiny-1",
+                                 .system = system,
+                                 .executor = "measured",
+                                 .workload = workload,
+                                 .gate = "gshard",
+                                 .status = "complete",
+                                 .started_at = "2025-01-31T12:00:00Z",
+                                 .ranks = 2,
+                                 .nodes = 1,
+                                 .ranks_per_node = 2,
+                                 .iterations_wanted = 4};
+}
+
+/* Records and ingests a standard run; returns its run_id. */
+static inline int64_t runs_add(struct runs_folder *folder, const struct mp_store_run *description,
+                               const struct runs_standard *run) {
+    struct mp_error error = {0};
+    struct runs_rank ranks[2];
+    int64_t run_id = 0;
+    for (int r = 0; r < 2; r++) {
+        runs_rank_open(folder, r, 2, &ranks[r]);
+        runs_standard_rank(&ranks[r], run);
+        runs_rank_close(&ranks[r], MP_OK, "");
+    }
+    const char *paths[] = {ranks[1].path, ranks[0].path}; /* any order */
+    runs_ok(mp_store_ingest(folder->store, description, paths, 2, &run_id, &error), &error);
+    return run_id;
+}
+
+static const struct runs_standard runs_ep = {4, {40, 20, 28, 24}, {5, 4, 3, 2}, false};
+static const struct runs_standard runs_fssdp = {4, {20, 10, 14, 12}, {5, 4.4, 3, 2.1}, false};
+static const struct runs_standard runs_balanced = {4, {16, 9, 10, 8}, {5, 4, 3, 2.5}, false};
+
+#endif

@@ -1,0 +1,395 @@
+/* What happens to databases and recordings that are not as they should be. */
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#include "profiler/record/spool.h"
+#include "tests/results/runs.h"
+
+static int create(void **state) {
+    static struct runs_folder folder;
+    runs_create(&folder);
+    *state = &folder;
+    return 0;
+}
+
+static int destroy(void **state) {
+    runs_destroy(*state);
+    return 0;
+}
+
+/* ---- databases ---- */
+
+static void close_store(struct runs_folder *folder) {
+    mp_store_close(folder->store);
+    folder->store = NULL;
+}
+
+static char *contents(const char *path, size_t *size) {
+    struct stat status;
+    assert_int_equal(stat(path, &status), 0);
+    char *bytes = malloc((size_t)status.st_size + 1);
+    FILE *file = fopen(path, "rb");
+    assert_non_null(file);
+    *size = fread(bytes, 1, (size_t)status.st_size, file);
+    fclose(file);
+    return bytes;
+}
+
+/* Both ways of opening refuse with the code and a sentence that holds both texts, and leave every
+ * byte as it was. */
+static void assert_refused(struct runs_folder *folder, int code, const char *says,
+                           const char *says_too) {
+    size_t before_size, after_size;
+    char *before = contents(folder->database, &before_size);
+    for (int read_only = 0; read_only < 2; read_only++) {
+        struct mp_error error = {0};
+        struct mp_store *store = NULL;
+        int got = read_only ? mp_store_open_read_only(folder->database, &store, &error)
+                            : mp_store_open(folder->database, &store, &error);
+        assert_int_equal(got, code);
+        assert_int_equal(error.code, code);
+        assert_null(store);
+        assert_non_null(strstr(error.text, folder->database));
+        if (!strstr(error.text, says) || !strstr(error.text, says_too))
+            fail_msg("'%s' lacks '%s' or '%s'", error.text, says, says_too);
+    }
+    char *after = contents(folder->database, &after_size);
+    assert_int_equal(after_size, before_size);
+    assert_memory_equal(after, before, before_size);
+    free(before);
+    free(after);
+}
+
+static void a_newer_schema_is_refused_by_name(void **state) {
+    struct runs_folder *folder = *state;
+    runs_query(folder->store, "PRAGMA user_version = 77");
+    close_store(folder);
+    assert_refused(folder, MP_EVERSION, "version 77", "up to 1");
+}
+
+static void a_file_that_is_no_database_is_refused(void **state) {
+    struct runs_folder *folder = *state;
+    close_store(folder);
+    FILE *file = fopen(folder->database, "w");
+    assert_non_null(file);
+    for (int i = 0; i < 200; i++)
+        fprintf(file, "routing: %d is text and no database\n", i);
+    fclose(file);
+    assert_refused(folder, MP_EFORMAT, "not a database", "");
+}
+
+static void a_database_of_another_program_is_refused(void **state) {
+    struct runs_folder *folder = *state;
+    close_store(folder);
+    remove(folder->database);
+    sqlite3 *other;
+    assert_int_equal(sqlite3_open(folder->database, &other), SQLITE_OK);
+    assert_int_equal(sqlite3_exec(other, "CREATE TABLE dog (name)", NULL, NULL, NULL), SQLITE_OK);
+    sqlite3_close(other);
+    assert_refused(folder, MP_EFORMAT, "another program", "application_id");
+}
+
+static void a_folder_is_no_database(void **state) {
+    struct runs_folder *folder = *state;
+    struct mp_error error = {0};
+    struct mp_store *store = NULL;
+    assert_int_equal(mp_store_open(folder->path, &store, &error), MP_EIO);
+    assert_non_null(strstr(error.text, folder->path));
+}
+
+static void an_empty_file_becomes_a_database(void **state) {
+    struct runs_folder *folder = *state;
+    struct mp_error error = {0};
+    close_store(folder);
+    fclose(fopen(folder->database, "w"));
+    struct mp_store *store = NULL;
+    assert_int_equal(mp_store_open_read_only(folder->database, &store, &error), MP_EFORMAT);
+    error = (struct mp_error){0};
+    runs_ok(mp_store_open(folder->database, &folder->store, &error), &error);
+    assert_string_equal(runs_query(folder->store, "PRAGMA journal_mode"), "wal");
+    assert_string_equal(runs_query(folder->store, "PRAGMA user_version"), "1");
+}
+
+static void reading_needs_a_file_and_never_writes(void **state) {
+    struct runs_folder *folder = *state;
+    struct mp_error error = {0};
+    struct mp_store *store = NULL;
+    assert_int_equal(mp_store_open_read_only("/nowhere/results.db", &store, &error), MP_ENOTFOUND);
+    assert_non_null(strstr(error.text, "/nowhere/results.db"));
+
+    error = (struct mp_error){0};
+    runs_ok(mp_store_open_read_only(folder->database, &store, &error), &error);
+    assert_string_equal(runs_query(store, "SELECT count(*) FROM v_run"), "0");
+    struct mp_store_run run = runs_description("ep", "text");
+    assert_int_equal(mp_store_ingest(store, &run, NULL, 0, NULL, &error), MP_EIO);
+    assert_non_null(strstr(error.text, "readonly"));
+    mp_store_close(store);
+}
+
+static void a_full_disk_leaves_the_database_as_it_was(void **state) {
+    struct runs_folder *folder = *state;
+    struct mp_error error = {0};
+    struct mp_store_run run = runs_description("ep", "text");
+    runs_add(folder, &run, &runs_ep);
+    struct runs_rank rank;
+    runs_rank_open(folder, 0, 1, &rank);
+    for (int i = 0; i < 20000; i++)
+        runs_record(&rank, i,
+                    &(struct runs_span){MP_PHASE_GATE, MP_FORWARD, i, 1, 0, 0, -1, -1, false});
+    runs_rank_close(&rank, MP_OK, "");
+    runs_query(folder->store, "PRAGMA max_page_count = 60");
+    const char *paths[] = {rank.path};
+    run.ranks = 1;
+    assert_int_equal(mp_store_ingest(folder->store, &run, paths, 1, NULL, &error), MP_ENOSPACE);
+    assert_non_null(strstr(error.text, folder->database));
+    assert_string_equal(runs_query(folder->store, "SELECT count(*), sum(iteration) FROM v_span"),
+                        "56|84");
+    assert_string_equal(runs_query(folder->store, "SELECT count(*) FROM v_run"), "1");
+    runs_query(folder->store, "PRAGMA max_page_count = 1073741823");
+    error = (struct mp_error){0};
+    runs_ok(mp_store_ingest(folder->store, &run, paths, 1, NULL, &error), &error);
+    assert_string_equal(runs_query(folder->store, "SELECT count(*) FROM v_run"), "2");
+}
+
+/* ---- runs ---- */
+
+static void runs_are_added_and_never_overwritten(void **state) {
+    struct runs_folder *folder = *state;
+    struct mp_error error = {0};
+    struct mp_store_run run = runs_description("ep", "text");
+    assert_int_equal(runs_add(folder, &run, &runs_ep), 1);
+    close_store(folder);
+    runs_ok(mp_store_open(folder->database, &folder->store, &error), &error);
+    assert_int_equal(runs_add(folder, &run, &runs_ep), 2);
+    assert_string_equal(
+        runs_query(
+            folder->store,
+            "SELECT run_id, count(*), min(span_id), max(span_id) FROM v_span GROUP BY run_id"),
+        "1|56|1|56\n2|56|57|112");
+    int64_t iterations = 0;
+    runs_ok(mp_store_iterations(folder->store, 2, &iterations, &error), &error);
+    assert_int_equal(iterations, 4);
+    runs_ok(mp_store_iterations(folder->store, 99, &iterations, &error), &error);
+    assert_int_equal(iterations, 0);
+}
+
+static void incomplete_descriptions_are_refused(void **state) {
+    struct runs_folder *folder = *state;
+    static const char *const says[] = {"suite_run", "status", "not 'perhaps'", "not 0"};
+    for (int i = 0; i < 4; i++) {
+        struct mp_error error = {0};
+        struct mp_store_run run = runs_description("ep", "text");
+        run.suite_run = i == 0 ? NULL : run.suite_run;
+        run.status = i == 1 ? NULL : i == 2 ? "perhaps" : run.status;
+        run.ranks = i == 3 ? 0 : run.ranks;
+        assert_int_equal(mp_store_ingest(folder->store, &run, NULL, 0, NULL, &error), MP_EINVAL);
+        assert_non_null(strstr(error.text, says[i]));
+    }
+    assert_string_equal(runs_query(folder->store, "SELECT count(*) FROM run"), "0");
+}
+
+static void a_job_without_recordings_is_a_failed_run(void **state) {
+    struct runs_folder *folder = *state;
+    struct mp_error error = {0};
+    struct mp_store_run run = runs_description("ep", "text");
+    run.status = "failed";
+    run.reason = "mpirun: not found";
+    runs_ok(mp_store_ingest(folder->store, &run, NULL, 0, NULL, &error), &error);
+    assert_string_equal(
+        runs_query(folder->store, "SELECT status, reason, iterations, ranks_recorded FROM v_run"),
+        "failed|mpirun: not found|0|0");
+    assert_string_equal(runs_query(folder->store, "SELECT ms_per_iteration, tokens_per_s, "
+                                                  "speedup_vs_ep, loss_final, max_loss_difference "
+                                                  "FROM v_speedup"),
+                        "NULL|NULL|NULL|NULL|NULL");
+    assert_string_equal(
+        runs_query(folder->store, "SELECT rank, status, reason, host, clock FROM rank"),
+        "0|missing|no recording was given|NULL|NULL\n1|missing|no recording was given|NULL|NULL");
+}
+
+static void strange_recordings_are_named_and_left_out(void **state) {
+    struct runs_folder *folder = *state;
+    struct mp_error error = {0};
+    struct runs_rank ranks[4];
+    static const struct { int rank, ranks; } headers[] = {{2, 4}, {2, 4}, {1, 3}, {0, 4}};
+    for (int i = 0; i < 4; i++) {
+        runs_rank_open(folder, headers[i].rank, headers[i].ranks, &ranks[i]);
+        runs_record(&ranks[i], 0,
+                    &(struct runs_span){.phase = MP_PHASE_ITERATION,
+                                        .length_us = 5,
+                                        .layer = -1,
+                                        .tokens = -1,
+                                        .flops = -1});
+        runs_rank_close(&ranks[i], MP_OK, "");
+    }
+    char text[128];
+    snprintf(text, sizeof text, "%s/text.spool", folder->path);
+    FILE *file = fopen(text, "w");
+    fputs("not a spool at all, not at all", file);
+    fclose(file);
+
+    const char *paths[] = {ranks[3].path, text, ranks[0].path, ranks[1].path, ranks[2].path};
+    struct mp_store_run run = runs_description("ep", "text");
+    run.ranks = 4;
+    runs_ok(mp_store_ingest(folder->store, &run, paths, 5, NULL, &error), &error);
+    assert_string_equal(runs_query(folder->store, "SELECT rank, status FROM rank"),
+                        "0|complete\n1|missing\n2|complete\n3|missing");
+    assert_non_null(strstr(runs_query(folder->store, "SELECT reason FROM rank WHERE rank = 1"),
+                           "text.spool: not a spool"));
+    assert_non_null(strstr(runs_query(folder->store, "SELECT reason FROM rank WHERE rank = 3"),
+                           "a second recording of rank 2"));
+    assert_non_null(strstr(runs_query(folder->store, "SELECT reason FROM rank WHERE rank = 0"),
+                           "recorded by rank 1 of 3"));
+    assert_string_equal(runs_query(folder->store, "SELECT count(*) FROM v_span"), "2");
+}
+
+/* Cut at every byte of its last records: the run is stored as far as it goes. */
+static void a_cut_recording_goes_as_far_as_it_goes(void **state) {
+    struct runs_folder *folder = *state;
+    struct runs_rank ranks[2];
+    for (int r = 0; r < 2; r++) {
+        runs_rank_open(folder, r, 2, &ranks[r]);
+        runs_standard_rank(&ranks[r], &runs_ep);
+        runs_rank_close(&ranks[r], MP_OK, "");
+    }
+    const char *paths[] = {ranks[0].path, ranks[1].path};
+    size_t size;
+    free(contents(paths[1], &size));
+    int64_t iterations_before = 4;
+    for (size_t left = size - 1; left > size / 4; left -= 37) {
+        struct mp_error error = {0};
+        struct mp_store_run run = runs_description("ep", "text");
+        int64_t run_id, iterations = -1;
+        run.status = "failed";
+        run.reason = "rank 1 was killed by signal 9";
+        assert_int_equal(truncate(paths[1], (off_t)left), 0);
+        runs_ok(mp_store_ingest(folder->store, &run, paths, 2, &run_id, &error), &error);
+        runs_ok(mp_store_iterations(folder->store, run_id, &iterations, &error), &error);
+        assert_true(iterations <= iterations_before);
+        iterations_before = iterations;
+    }
+    assert_true(iterations_before < 3);
+    assert_string_equal(runs_query(folder->store, "SELECT status, reason LIKE '%without an end%' "
+                                                  "FROM rank WHERE rank = 1 GROUP BY 1, 2"),
+                        "cut|1");
+    /* Rank 0 went on: its iterations are there, but don't count as the run's. */
+    assert_string_equal(runs_query(folder->store,
+                                   "SELECT sum(ranks = 1 AND steady = 0) > 0, count(*) FROM "
+                                   "v_iteration WHERE run_id = (SELECT max(run_id) FROM run)"),
+                        "1|4");
+    assert_string_equal(
+        runs_query(folder->store, "SELECT count(*) FROM v_speedup WHERE speedup_vs_ep NOT NULL"),
+        "0");
+}
+
+static void a_rank_says_itself_how_it_ended(void **state) {
+    struct runs_folder *folder = *state;
+    struct mp_error error = {0};
+    struct runs_rank ranks[2];
+    static const int statuses[] = {MP_ECOMM, MP_EINTERRUPTED};
+    for (int r = 0; r < 2; r++) {
+        runs_rank_open(folder, r, 2, &ranks[r]);
+        runs_rank_close(&ranks[r], statuses[r], r ? "stopped by SIGINT" : "rank 1 is gone");
+    }
+    const char *paths[] = {ranks[0].path, ranks[1].path};
+    struct mp_store_run run = runs_description("ep", "text");
+    run.status = "interrupted";
+    runs_ok(mp_store_ingest(folder->store, &run, paths, 2, NULL, &error), &error);
+    assert_string_equal(runs_query(folder->store, "SELECT rank, status, reason FROM rank"),
+                        "0|failed|rank 1 is gone\n1|interrupted|stopped by SIGINT");
+}
+
+/* ---- values ---- */
+
+static void names_may_hold_quotes_and_control_characters(void **state) {
+    struct runs_folder *folder = *state;
+    struct mp_store_run run = runs_description("e\"p'; DROP TABLE run; --", "te\nx\tt\x01");
+    run.job_text = "a: 'b'\n";
+    runs_add(folder, &run, &runs_ep);
+    assert_string_equal(runs_query(folder->store,
+                                   "SELECT system, workload, job_text FROM v_run JOIN run USING "
+                                   "(run_id, system, workload)"),
+                        "e\"p'; DROP TABLE run; --|te\nx\tt\x01|a: 'b'\n");
+}
+
+static void a_loss_that_is_no_number_is_null_and_makes_no_difference_known(void **state) {
+    struct runs_folder *folder = *state;
+    struct mp_store_run ep = runs_description("ep", "text");
+    struct mp_store_run fssdp = runs_description("fssdp", "text");
+    struct runs_standard diverged = runs_fssdp;
+    diverged.loss[3] = NAN;
+    runs_add(folder, &ep, &runs_ep);
+    runs_add(folder, &fssdp, &diverged);
+    assert_string_equal(
+        runs_query(folder->store, "SELECT system, loss_final, max_loss_difference FROM v_speedup"),
+        "ep|2.0|0.0\nfssdp|NULL|NULL");
+}
+
+/* Only runs of the same invocation, round, workload, gate, model, ranks and executor compare. */
+static void unlike_runs_are_not_compared(void **state) {
+    struct runs_folder *folder = *state;
+    struct mp_store_run run = runs_description("ep", "text");
+    run.model = "4 x 64";
+    runs_add(folder, &run, &runs_ep);
+    for (int i = 0; i < 6; i++) {
+        run = runs_description("fssdp", i == 0 ? "skewed" : "text");
+        run.suite_run = i == 1 ? "tiny-2" : run.suite_run;
+        run.round = i == 2;
+        run.gate = i == 3 ? NULL : run.gate;
+        run.model = i == 4 ? NULL : "4 x 64";
+        run.executor = i == 5 ? "predicted" : run.executor;
+        runs_add(folder, &run, &runs_fssdp);
+    }
+    assert_string_equal(runs_query(folder->store, "SELECT count(speedup_vs_ep), "
+                                                  "count(max_loss_difference) FROM v_speedup"),
+                        "1|1");
+}
+
+static void a_failed_ep_is_no_reference(void **state) {
+    struct runs_folder *folder = *state;
+    struct mp_store_run ep = runs_description("ep", "text");
+    struct mp_store_run fssdp = runs_description("fssdp", "text");
+    ep.status = "timeout";
+    runs_add(folder, &ep, &runs_ep);
+    runs_add(folder, &fssdp, &runs_fssdp);
+    assert_string_equal(runs_query(folder->store,
+                                   "SELECT round(ms_per_iteration, 4), speedup_vs_ep "
+                                   "FROM v_speedup"),
+                        "24.0|NULL\n12.0|NULL");
+}
+
+static void shared_cores_are_kept_with_the_run(void **state) {
+    struct runs_folder *folder = *state;
+    struct mp_store_run run = runs_description("ep", "text");
+    struct runs_standard shared = runs_ep;
+    shared.shares_cores = true;
+    runs_add(folder, &run, &shared);
+    assert_string_equal(runs_query(folder->store, "SELECT ranks_share_cores FROM v_speedup"), "1");
+    assert_string_equal(runs_query(folder->store, "SELECT ranks_share_cores FROM v_run"), "1");
+}
+
+#define CASE(test) cmocka_unit_test_setup_teardown(test, create, destroy)
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        CASE(a_newer_schema_is_refused_by_name),
+        CASE(a_file_that_is_no_database_is_refused),
+        CASE(a_database_of_another_program_is_refused),
+        CASE(a_folder_is_no_database),
+        CASE(an_empty_file_becomes_a_database),
+        CASE(reading_needs_a_file_and_never_writes),
+        CASE(a_full_disk_leaves_the_database_as_it_was),
+        CASE(runs_are_added_and_never_overwritten),
+        CASE(incomplete_descriptions_are_refused),
+        CASE(a_job_without_recordings_is_a_failed_run),
+        CASE(strange_recordings_are_named_and_left_out),
+        CASE(a_cut_recording_goes_as_far_as_it_goes),
+        CASE(a_rank_says_itself_how_it_ended),
+        CASE(names_may_hold_quotes_and_control_characters),
+        CASE(a_loss_that_is_no_number_is_null_and_makes_no_difference_known),
+        CASE(unlike_runs_are_not_compared),
+        CASE(a_failed_ep_is_no_reference),
+        CASE(shared_cores_are_kept_with_the_run),
+    };
+    return cmocka_run_group_tests_name("faults", tests, NULL, NULL);
+}
