@@ -1,0 +1,250 @@
+/* Launch: see launch.h. */
+#include "harness/suite/launch.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "harness/suite/processes.h"
+#include "harness/suite/reason.h"
+
+enum { LINE_SIZE = 256, TICK_MS = 100, WATCH_MS = 250 };
+
+const char *mp_launch_end_name(enum mp_launch_end end) {
+    static const char *const names[] = {"complete", "failed", "interrupted", "timeout"};
+    return names[end];
+}
+
+/* A started job. */
+struct child {
+    pid_t pid;
+    int output;           /* read end of its standard output; -1 after its end */
+    char line[LINE_SIZE]; /* the beginning of a line whose end has not come yet */
+    size_t length;
+    bool is_skipping; /* the rest of a line that was too long */
+};
+
+static double seconds_now(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+/* In the child, between fork and exec; returns only if the program can't be started. */
+static void become_program(const struct mp_launch *launch, int output, int log) {
+    char threads[16];
+    setpgid(0, 0);
+    prctl(PR_SET_PDEATHSIG, SIGTERM); /* moeperf itself was killed: end the job, too */
+    signal(SIGPIPE, SIG_DFL);
+    int input = open("/dev/null", O_RDONLY);
+    if (input < 0 || dup2(input, 0) < 0 || dup2(output, 1) < 0 || dup2(log, 2) < 0)
+        return;
+    if (input > 2)
+        close(input);
+    snprintf(threads, sizeof threads, "%d", launch->threads);
+    setenv("OMP_NUM_THREADS", threads, 1);
+    if (geteuid() == 0) { /* Open MPI wants to be asked twice */
+        setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
+        setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
+    }
+    execvp(launch->command->word[0], launch->command->word);
+}
+
+static int fail_start(const struct mp_launch *launch, int number, struct mp_error *error) {
+    const char *program = launch->command->word[0];
+    if (number != ENOENT)
+        return mp_fail(error, MP_EIO, "can't start %s: %s", program, strerror(number));
+    if (!strcmp(program, "mpirun"))
+        return mp_fail(error, MP_ENOTFOUND,
+                       "mpirun is not installed, which several ranks need (Debian and Ubuntu: "
+                       "package openmpi-bin)");
+    return mp_fail(error, MP_ENOTFOUND, "can't start %s: there is no such program", program);
+}
+
+/* Forks.  A pipe that exec closes carries errno back when the program can't be started. */
+static int fork_program(const struct mp_launch *launch, int output, int log, pid_t *pid,
+                        struct mp_error *error) {
+    int report[2], number = 0;
+    if (pipe2(report, O_CLOEXEC))
+        return mp_fail(error, MP_EIO, "can't start a job: %s", strerror(errno));
+    *pid = fork();
+    if (*pid == 0) {
+        become_program(launch, output, log);
+        number = errno;
+        ssize_t written = write(report[1], &number, sizeof number);
+        _exit(written == sizeof number ? 127 : 126);
+    }
+    int fork_errno = errno;
+    close(report[1]);
+    if (*pid < 0) {
+        close(report[0]);
+        return mp_fail(error, MP_EIO, "can't start a job: %s", strerror(fork_errno));
+    }
+    setpgid(*pid, *pid); /* whoever comes first, parent or child */
+    ssize_t size;
+    do
+        size = read(report[0], &number, sizeof number);
+    while (size < 0 && errno == EINTR);
+    close(report[0]);
+    if (size <= 0)
+        return MP_OK;
+    waitpid(*pid, NULL, 0);
+    return fail_start(launch, number, error);
+}
+
+static int start(const struct mp_launch *launch, struct child *child, struct mp_error *error) {
+    int output[2];
+    int log = open(launch->log, O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0666);
+    if (log < 0)
+        return mp_fail(error, errno == ENOSPC ? MP_ENOSPACE : MP_EIO, "can't write %s: %s",
+                       launch->log, strerror(errno));
+    if (pipe2(output, O_CLOEXEC)) {
+        close(log);
+        return mp_fail(error, MP_EIO, "can't start a job: %s", strerror(errno));
+    }
+    *child = (struct child){.output = output[0]};
+    int code = fork_program(launch, output[1], log, &child->pid, error);
+    close(output[1]);
+    close(log);
+    if (code)
+        close(output[0]);
+    else
+        fcntl(output[0], F_SETFL, O_NONBLOCK);
+    return code;
+}
+
+/* A whole line of the job's output; other lines than progress are nobody's business. */
+static bool take_line(const char *line, struct mp_launch_progress *progress) {
+    long long iteration, iterations;
+    double loss, ms;
+    if (sscanf(line, "progress %lld %lld %lf %lf", &iteration, &iterations, &loss, &ms) != 4)
+        return false;
+    *progress = (struct mp_launch_progress){iteration, iterations, loss, ms};
+    return true;
+}
+
+/* Reads what has come; true if it brought progress. */
+static bool read_output(struct child *child, struct mp_launch_progress *progress) {
+    char bytes[4096];
+    bool has_progress = false;
+    ssize_t count;
+    while (child->output >= 0 && (count = read(child->output, bytes, sizeof bytes)) != 0) {
+        if (count < 0)
+            return has_progress; /* nothing more for now */
+        for (ssize_t i = 0; i < count; i++) {
+            if (bytes[i] == '\n') {
+                child->line[child->length] = '\0';
+                has_progress |= !child->is_skipping && take_line(child->line, progress);
+                child->length = 0;
+                child->is_skipping = false;
+            } else if (child->length + 1 < sizeof child->line) {
+                child->line[child->length++] = bytes[i];
+            } else {
+                child->is_skipping = true;
+            }
+        }
+    }
+    if (child->output >= 0) {
+        close(child->output);
+        child->output = -1;
+    }
+    return has_progress;
+}
+
+/* How a job is being ended from outside, if it is. */
+struct ending {
+    enum mp_launch_end end; /* COMPLETE: nobody asked it to end */
+    double kill_at;         /* s; 0: not set */
+    int signals_before;     /* that had come before the job */
+};
+
+static void ask_to_end(const struct mp_launch *launch, const struct child *child, int signal) {
+    mp_processes_signal(child->pid, signal, !launch->command->has_launcher);
+}
+
+static void check_ending(const struct mp_launch *launch, const struct child *child, double begin,
+                         struct ending *ending) {
+    int signals = launch->signals ? (int)*launch->signals - ending->signals_before : 0;
+    double now = seconds_now();
+    if (ending->end == MP_LAUNCH_COMPLETE && signals > 0) {
+        ending->end = MP_LAUNCH_INTERRUPTED;
+        ask_to_end(launch, child, SIGINT);
+    } else if (ending->end == MP_LAUNCH_COMPLETE && launch->timeout > 0 &&
+               now - begin > launch->timeout) {
+        ending->end = MP_LAUNCH_TIMEOUT;
+        ending->kill_at = now + (launch->grace > 0 ? launch->grace : 10);
+        ask_to_end(launch, child, SIGTERM);
+    }
+    if (signals > 1 || (ending->kill_at > 0 && now > ending->kill_at))
+        mp_processes_signal(child->pid, SIGKILL, true);
+}
+
+/* Until the job has ended; returns waitpid's status. */
+static int watch(const struct mp_launch *launch, struct child *child, double begin,
+                 struct ending *ending, struct mp_launch_progress *progress) {
+    int status;
+    double watched = begin;
+    for (;;) {
+        struct pollfd ready = {.fd = child->output, .events = POLLIN};
+        poll(&ready, 1, child->output < 0 ? TICK_MS / 10 : TICK_MS);
+        bool has_progress = read_output(child, progress);
+        bool has_ended = waitpid(child->pid, &status, WNOHANG) == child->pid;
+        if (has_ended)
+            has_progress |= read_output(child, progress); /* written before its end */
+        if (launch->watch && (has_progress || seconds_now() - watched > 1e-3 * WATCH_MS)) {
+            launch->watch(launch->context, progress);
+            watched = seconds_now();
+        }
+        if (has_ended)
+            return status;
+        check_ending(launch, child, begin, ending);
+    }
+}
+
+static void describe_end(const struct mp_launch *launch, int status, const struct ending *ending,
+                         struct mp_launch_result *result) {
+    const struct mp_launch_progress *progress = &result->progress;
+    long long iteration = progress->iteration, iterations = progress->iterations;
+    bool is_success = WIFEXITED(status) && WEXITSTATUS(status) == 0;
+    result->reason[0] = '\0';
+    result->end = ending->end;
+    if (is_success &&
+        (ending->end == MP_LAUNCH_COMPLETE || (iteration > 0 && iteration == iterations))) {
+        result->end = MP_LAUNCH_COMPLETE; /* also when the signal came after its last iteration */
+    } else if (ending->end == MP_LAUNCH_COMPLETE) {
+        result->end = MP_LAUNCH_FAILED;
+        mp_reason_find(launch->log, status, result->reason, sizeof result->reason);
+    } else if (ending->end == MP_LAUNCH_TIMEOUT) {
+        snprintf(result->reason, sizeof result->reason,
+                 "did not end within %g s, stopped after iteration %lld of %lld", launch->timeout,
+                 iteration, iterations);
+    } else {
+        snprintf(result->reason, sizeof result->reason, "interrupted after iteration %lld of %lld",
+                 iteration, iterations);
+    }
+}
+
+int mp_launch_run(const struct mp_launch *launch, struct mp_launch_result *result,
+                  struct mp_error *error) {
+    struct child child;
+    struct ending ending = {.end = MP_LAUNCH_COMPLETE,
+                            .signals_before = launch->signals ? (int)*launch->signals : 0};
+    memset(result, 0, sizeof *result);
+    double begin = seconds_now();
+    int code = start(launch, &child, error);
+    if (code)
+        return code;
+    int status = watch(launch, &child, begin, &ending, &result->progress);
+    if (child.output >= 0)
+        close(child.output);
+    result->seconds = seconds_now() - begin;
+    describe_end(launch, status, &ending, result);
+    return MP_OK;
+}

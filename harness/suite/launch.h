@@ -1,0 +1,59 @@
+/* Launch: one job as child processes, watched until it ends.
+ *
+ * The job gets a process group of its own, no input, its standard output on a pipe (lines
+ * "progress <iteration> <iterations> <loss> <ms>") and its standard error in a log file.  It ends
+ * by itself, or is asked to by SIGTERM (time-out) or SIGINT (the user's), which trainers obey after
+ * their iteration; ten seconds after a time-out, or at the user's second signal, everything that is
+ * left of it is killed.
+ *
+ * The asking signal goes to the ranks and not to their launcher: mpirun answers a signal by killing
+ * its ranks a second later, in the middle of an iteration. */
+#ifndef MOEPERF_HARNESS_SUITE_LAUNCH_H
+#define MOEPERF_HARNESS_SUITE_LAUNCH_H
+
+#include <signal.h>
+#include <stdint.h>
+
+#include "harness/suite/command.h"
+
+enum mp_launch_end {
+    MP_LAUNCH_COMPLETE,
+    MP_LAUNCH_FAILED,
+    MP_LAUNCH_INTERRUPTED,
+    MP_LAUNCH_TIMEOUT
+};
+
+/* "complete", "failed", "interrupted", "timeout": as the database has them. */
+const char *mp_launch_end_name(enum mp_launch_end end);
+
+struct mp_launch_progress {
+    int64_t iteration, iterations; /* done, to do; 0 before the first line */
+    double loss, ms;               /* of the last iteration */
+};
+
+struct mp_launch {
+    const struct mp_command *command; /* borrowed */
+    const char *log;                  /* file for standard error; overwritten */
+    int threads;                      /* OMP_NUM_THREADS of every rank */
+    double timeout;                   /* s; 0: none */
+    double grace;                     /* s between SIGTERM after the time-out and SIGKILL; 0: 10 */
+    const volatile sig_atomic_t *signals; /* counts the user's SIGINT and SIGTERM; NULL: none */
+    /* Called at every progress line and at least four times a second; may be NULL. */
+    void (*watch)(void *context, const struct mp_launch_progress *progress);
+    void *context;
+};
+
+struct mp_launch_result {
+    enum mp_launch_end end;
+    char reason[768]; /* one sentence; "" when complete */
+    double seconds;   /* from start to end */
+    struct mp_launch_progress progress;
+};
+
+/* Starts the job and waits for it.  A job that fails is a result, not an error.  Errors: the job
+ * could not be started at all: MP_ENOTFOUND (the program is not there; for mpirun the package is
+ * named), MP_EIO. */
+int mp_launch_run(const struct mp_launch *launch, struct mp_launch_result *result,
+                  struct mp_error *error);
+
+#endif

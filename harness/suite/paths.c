@@ -1,0 +1,174 @@
+/* Paths: see paths.h. */
+#include "harness/suite/paths.h"
+
+#include <errno.h>
+#include <glob.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "reference/plan/option.h"
+
+static int join(char path[MP_PATH_SIZE], const char *folder, const char *name,
+                struct mp_error *error) {
+    int length = snprintf(path, MP_PATH_SIZE, "%s/%s", folder, name);
+    if (length >= MP_PATH_SIZE)
+        return mp_fail(error, MP_ELIMIT, "%.200s...: the path is too long", folder);
+    return MP_OK;
+}
+
+/* The folder that the running executable lies in. */
+static int executable_folder(char folder[MP_PATH_SIZE], struct mp_error *error) {
+    ssize_t length = readlink("/proc/self/exe", folder, MP_PATH_SIZE - 1);
+    if (length < 1)
+        return mp_fail(error, MP_EIO, "/proc/self/exe: %s", strerror(errno));
+    folder[length] = '\0';
+    char *slash = strrchr(folder, '/');
+    *(slash == folder ? slash + 1 : slash) = '\0';
+    return MP_OK;
+}
+
+int mp_path_program(const char *name, char path[MP_PATH_SIZE], struct mp_error *error) {
+    char folder[MP_PATH_SIZE];
+    int code = executable_folder(folder, error);
+    if (!code)
+        code = join(path, folder, name, error);
+    if (!code && access(path, X_OK))
+        code = mp_fail(error, MP_ENOTFOUND,
+                       "%s: %s; %s is built together with moeperf and lies beside it", path,
+                       strerror(errno), name);
+    return code;
+}
+
+bool mp_path_search(const char *name, char path[MP_PATH_SIZE]) {
+    if (strchr(name, '/')) {
+        snprintf(path, MP_PATH_SIZE, "%s", name);
+        return !access(path, X_OK);
+    }
+    const char *folders = getenv("PATH");
+    while (folders && *folders) {
+        size_t length = strcspn(folders, ":");
+        int written = snprintf(path, MP_PATH_SIZE, "%.*s/%s", (int)length, folders, name);
+        if (length > 0 && written < MP_PATH_SIZE && !access(path, X_OK))
+            return true;
+        folders += length + (folders[length] == ':');
+    }
+    return false;
+}
+
+static bool is_folder(const char *path) {
+    struct stat status;
+    return !stat(path, &status) && S_ISDIR(status.st_mode);
+}
+
+int mp_path_suites(char path[MP_PATH_SIZE], struct mp_error *error) {
+    char folder[MP_PATH_SIZE];
+    int code = executable_folder(folder, error);
+    if (!code)
+        code = join(path, folder, "../share/moeperf/suites", error);
+    if (code || is_folder(path))
+        return code;
+    snprintf(path, MP_PATH_SIZE, "%s/harness/suites", MOEPERF_SOURCE_FOLDER);
+    if (is_folder(path))
+        return MP_OK;
+    return mp_fail(error, MP_ENOTFOUND,
+                   "no folder of ready-made suites: neither "
+                   "%s/../share/moeperf/suites nor %s exists",
+                   folder, path);
+}
+
+int mp_path_suite_names(char ***names, struct mp_error *error) {
+    char folder[MP_PATH_SIZE], pattern[MP_PATH_SIZE];
+    int code = mp_path_suites(folder, error);
+    if (!code)
+        code = join(pattern, folder, "*.yaml", error);
+    if (code)
+        return code;
+    glob_t found;
+    size_t count = glob(pattern, 0, NULL, &found) ? 0 : found.gl_pathc; /* sorted */
+    char **list = calloc(count + 1, sizeof *list);
+    for (size_t i = 0; list && i < count; i++) {
+        const char *name = strrchr(found.gl_pathv[i], '/') + 1;
+        list[i] = strndup(name, strlen(name) - strlen(".yaml"));
+        if (!list[i]) {
+            mp_path_suite_names_destroy(list);
+            list = NULL;
+        }
+    }
+    globfree(&found);
+    if (!list)
+        return mp_fail(error, MP_ENOMEM, "no memory for the names of suites");
+    *names = list;
+    return MP_OK;
+}
+
+void mp_path_suite_names_destroy(char **names) {
+    for (char **name = names; names && *name; name++)
+        free(*name);
+    free(names);
+}
+
+int mp_path_suite(const char *name, char path[MP_PATH_SIZE], struct mp_error *error) {
+    size_t length = strlen(name);
+    if (strchr(name, '/') || (length > 5 && !strcmp(name + length - 5, ".yaml"))) {
+        if (length >= MP_PATH_SIZE)
+            return mp_fail(error, MP_ELIMIT, "%.200s...: the path is too long", name);
+        memcpy(path, name, length + 1);
+        return MP_OK; /* reading it says whether it is there */
+    }
+    char folder[MP_PATH_SIZE], **names = NULL;
+    int code = mp_path_suites(folder, error);
+    if (!code)
+        code = mp_path_suite_names(&names, error);
+    if (!code && snprintf(path, MP_PATH_SIZE, "%s/%s.yaml", folder, name) >= MP_PATH_SIZE)
+        code = mp_fail(error, MP_ELIMIT, "%.200s...: the name is too long", name);
+    if (!code && access(path, F_OK)) {
+        const char *nearest = mp_nearest_word(name, (const char *const *)names);
+        code = mp_fail(error, MP_ENOTFOUND,
+                       "no ready-made suite is called \"%.200s\"%s%s%s (moeperf list suites names "
+                       "them; a file's name ends in .yaml)",
+                       name, nearest ? "; did you mean \"" : "", nearest ? nearest : "",
+                       nearest ? "\"?" : "");
+    }
+    mp_path_suite_names_destroy(names);
+    return code;
+}
+
+int mp_path_default_text(char path[MP_PATH_SIZE], struct mp_error *error) {
+    const char *chosen = getenv("MOEPERF_TEXT");
+    if (chosen && *chosen) {
+        snprintf(path, MP_PATH_SIZE, "%s", chosen);
+        if (!access(path, R_OK))
+            return MP_OK;
+        return mp_fail(error, MP_ENOTFOUND, "MOEPERF_TEXT=%.500s: %s", chosen, strerror(errno));
+    }
+    static const char *const folders[] = {"out/text/corpus",
+                                          MOEPERF_SOURCE_FOLDER "/out/text/corpus"};
+    for (int i = 0; i < 2; i++) {
+        snprintf(path, MP_PATH_SIZE, "%s", folders[i]);
+        if (is_folder(path))
+            return MP_OK;
+    }
+    return mp_fail(error, MP_ENOTFOUND,
+                   "the default text is not there (out/text/corpus): ci/quickstart prepares it, "
+                   "--text PATH takes another");
+}
+
+int mp_path_create_folder(const char *path, struct mp_error *error) {
+    char part[MP_PATH_SIZE];
+    size_t length = strlen(path);
+    if (length >= sizeof part)
+        return mp_fail(error, MP_ELIMIT, "%.200s...: the path is too long", path);
+    for (size_t i = 1; i <= length; i++) {
+        if (path[i] != '/' && path[i] != '\0')
+            continue;
+        memcpy(part, path, i);
+        part[i] = '\0';
+        if (mkdir(part, 0777) && errno != EEXIST)
+            return mp_fail(error, errno == ENOSPC ? MP_ENOSPACE : MP_EIO,
+                           "can't create the folder %s: %s", part, strerror(errno));
+    }
+    return is_folder(path) ? MP_OK : mp_fail(error, MP_EIO, "%s: is not a folder", path);
+}

@@ -1,0 +1,37 @@
+/* Paths: where the programs, the ready-made suites and the default text are. */
+#ifndef MOEPERF_HARNESS_SUITE_PATHS_H
+#define MOEPERF_HARNESS_SUITE_PATHS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "reference/base/error.h"
+
+enum { MP_PATH_SIZE = 4096 };
+
+/* `name` beside the running executable.  MP_ENOTFOUND names the path that was tried. */
+int mp_path_program(const char *name, char path[MP_PATH_SIZE], struct mp_error *error);
+
+/* `name` in the folders of $PATH, as the shell finds it; false if it is not there. */
+bool mp_path_search(const char *name, char path[MP_PATH_SIZE]);
+
+/* Folder of the ready-made suites: ../share/moeperf/suites from the executable once installed, the
+ * source tree's before. */
+int mp_path_suites(char path[MP_PATH_SIZE], struct mp_error *error);
+
+/* A suite's file: `name` itself if it ends in .yaml, else <suites>/<name>.yaml.  MP_ENOTFOUND with
+ * the nearest known name. */
+int mp_path_suite(const char *name, char path[MP_PATH_SIZE], struct mp_error *error);
+
+/* Names of the ready-made suites, sorted, ending with NULL; mp_path_suite_names_destroy. */
+int mp_path_suite_names(char ***names, struct mp_error *error);
+void mp_path_suite_names_destroy(char **names); /* accepts NULL */
+
+/* The default text: $MOEPERF_TEXT, else out/text/corpus here, else in the source tree.
+ * MP_ENOTFOUND says how to get it. */
+int mp_path_default_text(char path[MP_PATH_SIZE], struct mp_error *error);
+
+/* Creates a folder and those above it.  MP_EIO, MP_ENOSPACE. */
+int mp_path_create_folder(const char *path, struct mp_error *error);
+
+#endif

@@ -1,0 +1,70 @@
+/* Processes: see processes.h. */
+#include "harness/suite/processes.h"
+
+#include <ctype.h>
+#include <dirent.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { FAMILY_LIMIT = 1 << 16 };
+
+struct process {
+    pid_t pid, parent;
+};
+
+/* Reads "pid (name) state parent ..."; the name may hold blanks and brackets. */
+static bool read_parent(const char *pid, pid_t *parent) {
+    char path[64], line[512];
+    snprintf(path, sizeof path, "/proc/%.20s/stat", pid);
+    FILE *file = fopen(path, "re");
+    if (!file)
+        return false; /* it has ended meanwhile */
+    size_t length = fread(line, 1, sizeof line - 1, file);
+    fclose(file);
+    line[length] = '\0';
+    const char *bracket = strrchr(line, ')');
+    return bracket && sscanf(bracket + 1, " %*c %d", parent) == 1;
+}
+
+static int list_processes(struct process list[], int limit) {
+    DIR *folder = opendir("/proc");
+    int count = 0;
+    for (struct dirent *entry; folder && count < limit && (entry = readdir(folder));)
+        if (isdigit((unsigned char)entry->d_name[0]) &&
+            read_parent(entry->d_name, &list[count].parent))
+            list[count++].pid = (pid_t)atoi(entry->d_name);
+    if (folder)
+        closedir(folder);
+    return count;
+}
+
+/* Moves root's descendants to the front of the list; returns how many they are.  Parents come
+ * before children, so one pass over the growing front finds them all. */
+static int gather_family(pid_t root, struct process list[], int count) {
+    int family = 0;
+    for (int next = -1; next < family; next++) {
+        pid_t parent = next < 0 ? root : list[next].pid;
+        for (int i = family; i < count; i++) {
+            if (list[i].parent != parent)
+                continue;
+            struct process found = list[i];
+            list[i] = list[family];
+            list[family++] = found;
+        }
+    }
+    return family;
+}
+
+int mp_processes_signal(pid_t root, int signal, bool with_root) {
+    struct process *list = malloc(FAMILY_LIMIT * sizeof *list);
+    int family = list ? gather_family(root, list, list_processes(list, FAMILY_LIMIT)) : 0;
+    int reached = 0;
+    if (with_root || family == 0)
+        reached += !kill(root, signal);
+    for (int i = 0; i < family; i++)
+        reached += !kill(list[i].pid, signal);
+    free(list);
+    return reached;
+}

@@ -1,0 +1,87 @@
+/* Reasons: see reason.h. */
+#include "harness/suite/reason.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+
+enum { TAIL_SIZE = 65536 };
+
+static const char TRAINER_PREFIX[] = "moeperf-train: ";
+static const char MPIRUN_PREFIX[] = "mpirun noticed that process rank ";
+
+/* The last TAIL_SIZE bytes of a file as text; "" when there are none. */
+static void read_tail(const char *path, char tail[TAIL_SIZE + 1]) {
+    FILE *file = fopen(path, "re");
+    size_t length = 0;
+    if (file) {
+        if (fseek(file, -TAIL_SIZE, SEEK_END))
+            rewind(file); /* shorter than that */
+        length = fread(tail, 1, TAIL_SIZE, file);
+        fclose(file);
+    }
+    for (size_t i = 0; i < length; i++)
+        if (!tail[i])
+            tail[i] = '?';
+    tail[length] = '\0';
+}
+
+struct findings {
+    const char *trainer, *last; /* lines, or NULL */
+    int rank, signal;           /* that mpirun noticed; -1: none */
+};
+
+/* mpirun: "... process rank 1 with PID 4711 on node n exited on signal 9 (Killed)." */
+static void note_signal(struct findings *findings, const char *line) {
+    const char *signal = strstr(line, " exited on signal ");
+    if (!signal || findings->rank >= 0)
+        return;
+    findings->rank = atoi(line + sizeof MPIRUN_PREFIX - 1);
+    findings->signal = atoi(signal + sizeof " exited on signal " - 1);
+}
+
+/* Splits `tail` into lines in place and notes the telling ones.  Lines of dashes are mpirun's
+ * frames. */
+static struct findings search(char *tail) {
+    struct findings findings = {.rank = -1};
+    for (char *line = tail; line;) {
+        char *next = strchr(line, '\n');
+        if (next)
+            *next++ = '\0';
+        if (!strncmp(line, TRAINER_PREFIX, sizeof TRAINER_PREFIX - 1))
+            findings.trainer = line + sizeof TRAINER_PREFIX - 1;
+        else if (!strncmp(line, MPIRUN_PREFIX, sizeof MPIRUN_PREFIX - 1))
+            note_signal(&findings, line);
+        if (line[strspn(line, "- \t\r")])
+            findings.last = line;
+        line = next;
+    }
+    return findings;
+}
+
+void mp_reason_find(const char *log, int wait_status, char *reason, size_t size) {
+    char *tail = malloc(TAIL_SIZE + 1);
+    struct findings findings = {.rank = -1};
+    if (tail) {
+        read_tail(log, tail);
+        findings = search(tail);
+    }
+    if (findings.rank >= 0)
+        snprintf(reason, size, "rank %d was ended by signal %d (%s)", findings.rank,
+                 findings.signal, strsignal(findings.signal));
+    else if (findings.trainer)
+        snprintf(reason, size, "%s", findings.trainer);
+    else if (WIFSIGNALED(wait_status))
+        snprintf(reason, size, "ended by signal %d (%s)", WTERMSIG(wait_status),
+                 strsignal(WTERMSIG(wait_status)));
+    else if (findings.last)
+        snprintf(reason, size, "exit status %d; its last words: %s", WEXITSTATUS(wait_status),
+                 findings.last);
+    else
+        snprintf(reason, size, "exit status %d without a word", WEXITSTATUS(wait_status));
+    free(tail);
+    for (char *letter = reason; *letter; letter++)
+        if ((unsigned char)*letter < ' ' || *letter == 0x7f)
+            *letter = '?';
+}

@@ -1,0 +1,44 @@
+/* Runner: every job of a suite, one after another, into the database.
+ *
+ * Jobs are interleaved: a round runs the whole list once, so that what changes slowly on a machine
+ * meets all systems alike.  Each job has a folder
+ *
+ *   <work>/<suite run>/<number>-<job>/   job.yaml   what the ranks read
+ *                                        log        their standard error
+ *                                        spools/    one file per rank, removed once ingested
+ *
+ * A job that fails, hangs or is killed becomes a run with its status and reason and everything its
+ * ranks had recorded; then the next job starts. */
+#ifndef MOEPERF_HARNESS_SUITE_RUNNER_H
+#define MOEPERF_HARNESS_SUITE_RUNNER_H
+
+#include <signal.h>
+
+#include "harness/suite/progress.h"
+#include "harness/suite/suite.h"
+#include "results/store/store.h"
+
+struct mp_runner {
+    const struct mp_suite *suite;
+    struct mp_store *store;
+    const char *work;     /* folder for job folders, created */
+    const char *launcher; /* template (command.h), or NULL */
+    const char *trainer;  /* path of moeperf-train */
+    bool keep_spools;     /* also after they are in the database */
+    struct mp_progress *progress;
+    const volatile sig_atomic_t *signals; /* counts SIGINT and SIGTERM; NULL: none */
+};
+
+struct mp_runner_result {
+    char suite_run[128];  /* this invocation's id in the database */
+    int complete, failed; /* jobs; failed counts time-outs and jobs whose records were not kept */
+    int left_out;         /* jobs that were not started after an interruption */
+    bool is_interrupted;
+};
+
+/* Runs all jobs.  A failed job is no error.  Errors, before anything is started: MP_ENOTFOUND (the
+ * trainer or mpirun), MP_EINVAL (launcher template), MP_EIO, MP_ENOSPACE (work folder). */
+int mp_runner_run(const struct mp_runner *runner, struct mp_runner_result *result,
+                  struct mp_error *error);
+
+#endif

@@ -1,0 +1,246 @@
+/* Suite files: see suite.h. */
+#include "harness/suite/suite.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "harness/suite/paths.h"
+
+#define FIELD(member) offsetof(struct mp_suite, member)
+
+const struct mp_option mp_suite_options[] = {
+    {"suite", MP_OPTION_TEXT, FIELD(name), "", NULL, 0, 0, NULL, "name of the suite"},
+    {"description", MP_OPTION_TEXT, FIELD(description), "", "", 0, 0, NULL,
+     "what the suite shows, in one line"},
+    {"repeat", MP_OPTION_INT, FIELD(repeat), "rounds", "1", 1, 10000, NULL,
+     "rounds; in each the whole list of jobs runs once"},
+    {"timeout", MP_OPTION_DOUBLE, FIELD(timeout), "s", "3600", 0.1, 1e7, NULL,
+     "time that one job may take"},
+    {0},
+};
+
+/* Every key of a suite, for unknown ones. */
+static const char *const suite_keys[] = {"suite",  "description", "repeat", "timeout",
+                                         "common", "jobs",        NULL};
+enum { JOB_LIMIT = 4096, WHERE_SIZE = 512 };
+
+void mp_suite_destroy(struct mp_suite *suite) {
+    if (!suite)
+        return;
+    for (int i = 0; suite->job && i < suite->count; i++)
+        mp_job_file_destroy(&suite->job[i]);
+    free(suite->job);
+    free(suite->line);
+    free(suite->path);
+    free(suite->text);
+    memset(suite, 0, sizeof *suite);
+}
+
+/* The suite's own single values and its unknown keys. */
+static int apply_suite_keys(struct mp_suite *suite, const struct mp_yaml *document,
+                            struct mp_error *error) {
+    for (int i = 0; i < document->count; i++) {
+        const char *key = document->key[i];
+        const struct mp_yaml *value = document->item[i];
+        char where[WHERE_SIZE];
+        snprintf(where, sizeof where, "%s:%d", suite->path, document->key_line[i]);
+        if (!strcmp(key, "common") || !strcmp(key, "jobs"))
+            continue;
+        if (!mp_options_find(mp_suite_options, key)) {
+            const char *nearest = mp_nearest_word(key, suite_keys);
+            return mp_fail(error, MP_EINVAL, "%s: unknown key \"%.100s\" in a suite%s%s%s", where,
+                           key, nearest ? "; did you mean \"" : "", nearest ? nearest : "",
+                           nearest ? "\"?" : "");
+        }
+        if (value->kind != MP_YAML_SCALAR)
+            return mp_fail(error, MP_EINVAL, "%s: %s: should be one value", where, key);
+        int code =
+            mp_options_set(mp_suite_options, suite, "a suite", key, value->text, where, error);
+        if (code)
+            return code;
+    }
+    if (!*suite->name)
+        return mp_fail(error, MP_EINVAL, "%s:%d: suite: not given; a suite needs a name",
+                       suite->path, document->line);
+    return MP_OK;
+}
+
+/* Job i: defaults, then the common options, then its own. */
+static int read_job(struct mp_suite *suite, int i, const struct mp_yaml *common,
+                    const struct mp_yaml *own, const struct mp_systems *systems,
+                    struct mp_error *error) {
+    struct mp_job_file *file = &suite->job[i];
+    int code = mp_job_file_create(file, error);
+    if (!code && common)
+        code = mp_job_apply(file, common, suite->path, systems, error);
+    if (!code)
+        code = mp_job_apply(file, own, suite->path, systems, error);
+    if (code)
+        return code;
+    if (!file->system)
+        return mp_fail(error, MP_EINVAL,
+                       "%s:%d: system: not given for this job; moeperf list "
+                       "systems names them",
+                       suite->path, own->line);
+    if (!mp_yaml_get(own, "name"))
+        memcpy(file->job.name, file->job.system, sizeof file->job.name);
+    for (int j = 0; j < i; j++)
+        if (!strcmp(suite->job[j].job.name, file->job.name))
+            return mp_fail(error, MP_EINVAL,
+                           "%s:%d: name: \"%.100s\" is already the job of line %d; give each its "
+                           "own",
+                           suite->path, own->line, file->job.name, suite->line[j]);
+    return MP_OK;
+}
+
+static int read_jobs(struct mp_suite *suite, const struct mp_yaml *document,
+                     const struct mp_systems *systems, struct mp_error *error) {
+    const struct mp_yaml *common = mp_yaml_get(document, "common");
+    const struct mp_yaml *jobs = mp_yaml_get(document, "jobs");
+    if (!jobs)
+        return mp_fail(error, MP_EINVAL, "%s:%d: jobs: not given; a suite needs a list of jobs",
+                       suite->path, document->line);
+    if (jobs->kind != MP_YAML_SEQUENCE || jobs->count < 1)
+        return mp_fail(error, MP_EINVAL, "%s:%d: jobs: should be a list of at least one job",
+                       suite->path, jobs->line);
+    if (jobs->count > JOB_LIMIT)
+        return mp_fail(error, MP_EINVAL, "%s:%d: jobs: %d are more than a suite takes (%d)",
+                       suite->path, jobs->line, jobs->count, JOB_LIMIT);
+    if (common && common->kind == MP_YAML_SCALAR && !*common->text)
+        common = NULL; /* "common:" with nothing under it */
+    suite->job = calloc((size_t)jobs->count, sizeof *suite->job);
+    suite->line = calloc((size_t)jobs->count, sizeof *suite->line);
+    if (!suite->job || !suite->line)
+        return mp_fail(error, MP_ENOMEM, "%s: no memory for %d jobs", suite->path, jobs->count);
+    for (int i = 0; i < jobs->count; i++) {
+        suite->count++;
+        suite->line[i] = jobs->item[i]->line;
+        int code = read_job(suite, i, common, jobs->item[i], systems, error);
+        if (code)
+            return code;
+    }
+    return MP_OK;
+}
+
+/* "options.key=value": the systems that have this option take it.  With none, the job whose system
+ * has options at all says what is wrong with the key. */
+static int set_system_option(struct mp_suite *suite, const char *assignment,
+                             const struct mp_systems *systems, struct mp_error *error) {
+    char key[128];
+    const char *start = strchr(assignment, '.') + 1;
+    snprintf(key, sizeof key, "%.*s", (int)strcspn(start, "="), start);
+    int taken = 0, witness = 0;
+    for (int i = 0; i < suite->count; i++) {
+        const struct mp_system *system = suite->job[i].system;
+        if (!system->options)
+            continue;
+        witness = i;
+        if (!mp_options_find(system->options, key))
+            continue;
+        taken++;
+        int code = mp_job_set(&suite->job[i], assignment, systems, error);
+        if (code)
+            return code;
+    }
+    return taken ? MP_OK : mp_job_set(&suite->job[witness], assignment, systems, error);
+}
+
+static int set_one(struct mp_suite *suite, const char *assignment, const struct mp_systems *systems,
+                   struct mp_error *error) {
+    if (!strncmp(assignment, "repeat=", 7))
+        return mp_options_set(mp_suite_options, suite, "a suite", "repeat", assignment + 7, "--set",
+                              error);
+    if (!strncmp(assignment, "timeout=", 8))
+        return mp_options_set(mp_suite_options, suite, "a suite", "timeout", assignment + 8,
+                              "--set", error);
+    if (!strncmp(assignment, "name=", 5))
+        return mp_fail(error, MP_EINVAL, "--set: name: jobs of a suite keep their own names");
+    if (!strncmp(assignment, "options.", 8))
+        return set_system_option(suite, assignment, systems, error);
+    for (int i = 0; i < suite->count; i++) {
+        int code = mp_job_set(&suite->job[i], assignment, systems, error);
+        if (code)
+            return code;
+    }
+    return MP_OK;
+}
+
+/* Every one of the job's files and folders must be there before anything runs. */
+static int check_text(const struct mp_job *job, struct mp_error *error) {
+    char path[MP_TEXT_SIZE];
+    for (const char *at = job->text; *at;) {
+        size_t length = strcspn(at, ":");
+        memcpy(path, at, length);
+        path[length] = '\0';
+        if (access(path, R_OK))
+            return mp_fail(error, MP_ENOTFOUND, "text: %s: %s", path, strerror(errno));
+        at += length + (at[length] == ':');
+    }
+    return MP_OK;
+}
+
+static int resolve_text(struct mp_job *job, const char *replacement, struct mp_error *error) {
+    if (replacement) {
+        if (strlen(replacement) >= sizeof job->text)
+            return mp_fail(error, MP_EINVAL, "--text: longer than %d characters", MP_TEXT_SIZE - 1);
+        strcpy(job->text, replacement);
+    }
+    if (!strcmp(job->text, "default"))
+        return mp_path_default_text(job->text, error);
+    return MP_OK;
+}
+
+static int finish_jobs(struct mp_suite *suite, const struct mp_suite_changes *changes,
+                       struct mp_error *error) {
+    for (int i = 0; i < suite->count; i++) {
+        int code = resolve_text(&suite->job[i].job, changes->text, error);
+        if (!code)
+            code = mp_job_check(&suite->job[i], error);
+        if (!code)
+            code = check_text(&suite->job[i].job, error);
+        if (code) {
+            mp_error_prefix(error, "%s:%d: job %.100s", suite->path, suite->line[i],
+                            suite->job[i].job.name);
+            return code;
+        }
+    }
+    return MP_OK;
+}
+
+static int build(struct mp_suite *suite, const struct mp_yaml *document,
+                 const struct mp_systems *systems, const struct mp_suite_changes *changes,
+                 struct mp_error *error) {
+    if (document->kind != MP_YAML_MAPPING)
+        return mp_fail(error, MP_EINVAL, "%s:%d: should be a mapping with the keys suite and jobs",
+                       suite->path, document->line);
+    int code = mp_options_set_defaults(mp_suite_options, suite, error);
+    if (!code)
+        code = apply_suite_keys(suite, document, error);
+    if (!code)
+        code = read_jobs(suite, document, systems, error);
+    for (int i = 0; i < changes->set_count && !code; i++)
+        code = set_one(suite, changes->set[i], systems, error);
+    return code ? code : finish_jobs(suite, changes, error);
+}
+
+int mp_suite_load(const char *path, const struct mp_systems *systems,
+                  const struct mp_suite_changes *changes, struct mp_suite *suite,
+                  struct mp_error *error) {
+    static const struct mp_suite_changes no_changes;
+    struct mp_yaml *document = NULL;
+    size_t size;
+    memset(suite, 0, sizeof *suite);
+    suite->path = strdup(path);
+    int code = suite->path ? mp_yaml_read_file(path, &suite->text, &size, error)
+                           : mp_fail(error, MP_ENOMEM, "%s: no memory for the suite", path);
+    if (!code)
+        code = mp_yaml_parse(path, suite->text, size, &document, error);
+    if (!code)
+        code = build(suite, document, systems, changes ? changes : &no_changes, error);
+    mp_yaml_destroy(document);
+    if (code)
+        mp_suite_destroy(suite);
+    return code;
+}
