@@ -1,0 +1,64 @@
+/* Errors: the first one wins and keeps its sentence. */
+#include "tests/support.h"
+
+#include <string.h>
+
+#include "reference/base/error.h"
+
+static void the_first_failure_wins(void **state) {
+    (void)state;
+    struct mp_error error = {0};
+    assert_int_equal(mp_fail(&error, MP_EIO, "reading %s", "a"), MP_EIO);
+    assert_int_equal(mp_fail(&error, MP_ENOMEM, "later"), MP_ENOMEM);
+    assert_int_equal(error.code, MP_EIO);
+    assert_string_equal(error.text, "reading a");
+    assert_int_equal(mp_fail(NULL, MP_EINVAL, "nobody listens"), MP_EINVAL);
+}
+
+static void prefixes_stack_up_in_front(void **state) {
+    (void)state;
+    struct mp_error error = {0};
+    assert_int_equal(mp_error_prefix(&error, "rank %d", 1), MP_OK);
+    assert_string_equal(error.text, "");
+    mp_fail(&error, MP_ECOMM, "no answer");
+    assert_int_equal(mp_error_prefix(&error, "rank %d", 1), MP_ECOMM);
+    assert_int_equal(mp_error_prefix(&error, "job %s", "a"), MP_ECOMM);
+    assert_string_equal(error.text, "job a: rank 1: no answer");
+    assert_int_equal(mp_error_prefix(NULL, "rank"), MP_OK);
+}
+
+static void long_sentences_are_cut_inside_the_text(void **state) {
+    (void)state;
+    char lengthy[2 * sizeof((struct mp_error *)0)->text];
+    memset(lengthy, 'x', sizeof lengthy);
+    lengthy[sizeof lengthy - 1] = '\0';
+    for (int prefixes = 0; prefixes < 3; prefixes++) {
+        struct mp_error error = {0};
+        mp_fail(&error, MP_EINVAL, "%s", prefixes == 2 ? "short" : lengthy);
+        if (prefixes)
+            mp_error_prefix(&error, "%s", prefixes == 2 ? lengthy : "path");
+        assert_int_equal(strlen(error.text), sizeof error.text - 1);
+        assert_int_equal(error.text[0], prefixes == 1 ? 'p' : 'x');
+    }
+}
+
+static void every_code_has_a_name(void **state) {
+    (void)state;
+    assert_string_equal(mp_code_name(MP_OK), "MP_OK");
+    assert_string_equal(mp_code_name(MP_EINVAL), "MP_EINVAL");
+    assert_string_equal(mp_code_name(MP_ELIMIT), "MP_ELIMIT");
+    assert_string_equal(mp_code_name(MP_EPLAN), "MP_EPLAN");
+    assert_string_equal(mp_code_name(MP_EINTERRUPTED), "MP_EINTERRUPTED");
+    assert_string_equal(mp_code_name(MP_EINTERRUPTED - 1), "MP_E?");
+    assert_string_equal(mp_code_name(1), "MP_E?");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_first_failure_wins),
+        cmocka_unit_test(prefixes_stack_up_in_front),
+        cmocka_unit_test(long_sentences_are_cut_inside_the_text),
+        cmocka_unit_test(every_code_has_a_name),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,370 @@
+/* The law accepts every legal plan and names every way of breaking it. */
+#include "tests/reference/plan/plan_support.h"
+
+#include <string.h>
+
+static uint64_t random_state;
+
+static int below(int count) {
+    return test_random_int(&random_state, 0, count - 1);
+}
+
+static void accepts_random_legal_plans(void **state) {
+    (void)state;
+    for (int round = 0; round < 300; round++) {
+        struct example example;
+        struct mp_error error = {0};
+        enum mp_plan_violation violation = MP_PLAN_VIOLATIONS;
+        random_example(&random_state, round % 2, &example);
+        assert_ok(mp_plan_check(&example.plan, &example.load, &example.law, &violation, &error),
+                  &error);
+        assert_int_equal(violation, MP_PLAN_LEGAL);
+        assert_ok(mp_plan_check(&example.plan, NULL, &example.law, NULL, &error), &error);
+        destroy_example(&example);
+    }
+}
+
+/* Each breaks a legal plan in one way, or returns false if this plan offers no place for it. */
+
+static int some_rank_without(const struct mp_plan *plan, int expert) {
+    int ranks = plan->topology.ranks, start = below(ranks);
+    for (int step = 0; step < ranks; step++)
+        if (!mp_placement_holds(&plan->during, expert, (start + step) % ranks))
+            return (start + step) % ranks;
+    return -1;
+}
+
+static struct mp_transfer *some(struct mp_transfers *list) {
+    return list->count ? &list->item[below(list->count)] : NULL;
+}
+
+static bool append(struct mp_transfers *list, struct mp_transfer transfer) {
+    struct mp_error error = {0};
+    assert_ok(mp_transfers_add(list, transfer, &error), &error);
+    return true;
+}
+
+static bool drop_one(struct mp_transfers *list) {
+    if (list->count == 0)
+        return false;
+    *some(list) = list->item[list->count - 1];
+    list->count--;
+    return true;
+}
+
+static bool break_shape(struct example *example) {
+    switch (below(4)) {
+    case 0:
+        example->load.experts++;
+        return true;
+    case 1:
+        example->load.ranks++;
+        return true;
+    case 2:
+        example->plan.part_begin[1] = -1;
+        return true;
+    default:
+        example->plan.pair = (int64_t)example->plan.topology.ranks * example->plan.experts - 1;
+        return example->plan.pair > 0;
+    }
+}
+
+static bool break_owner_range(struct example *example) {
+    int expert = below(example->plan.experts);
+    struct mp_placement *placement = below(2) ? &example->plan.before : &example->plan.during;
+    placement->owner[expert] = below(2) ? -1 : example->plan.topology.ranks;
+    return true;
+}
+
+static bool break_owner_holds(struct example *example) {
+    int expert = below(example->plan.experts), owner = example->plan.before.owner[expert];
+    mp_placement_remove(&example->plan.before, expert, owner);
+    if (below(2))
+        mp_placement_remove(&example->plan.during, expert, owner);
+    return true;
+}
+
+static bool break_owner_stays(struct example *example) {
+    struct mp_transfer *reduce = some(&example->plan.reduce);
+    if (reduce)
+        example->plan.during.owner[reduce->expert] = reduce->from;
+    return reduce;
+}
+
+static bool break_holder_stays(struct example *example) {
+    int expert = below(example->plan.experts), rank = some_rank_without(&example->plan, expert);
+    if (rank >= 0)
+        mp_placement_add(&example->plan.before, expert, rank);
+    return rank >= 0;
+}
+
+static bool break_holder_range(struct example *example) {
+    int ranks = example->plan.topology.ranks, words = example->plan.during.words;
+    if (ranks % 64 == 0)
+        return false;
+    mp_placement_add(&example->plan.during, below(example->plan.experts),
+                     test_random_int(&random_state, ranks, words * 64 - 1));
+    return true;
+}
+
+static bool break_holder_fed(struct example *example) {
+    return drop_one(&example->plan.fetch);
+}
+
+static bool break_fetch_source(struct example *example) {
+    struct mp_transfer *fetch = some(&example->plan.fetch);
+    if (!fetch)
+        return false;
+    switch (below(3)) {
+    case 0: /* from itself, which does not have it yet */
+        fetch->from = fetch->to;
+        return true;
+    case 1:
+        fetch->from = example->plan.topology.ranks;
+        return true;
+    default:
+        fetch->from = some_rank_without(&example->plan, fetch->expert);
+        return fetch->from >= 0;
+    }
+}
+
+static bool break_fetch_target(struct example *example) {
+    struct mp_plan *plan = &example->plan;
+    int expert = below(plan->experts), rank = some_rank_without(plan, expert);
+    return rank >= 0 && append(&plan->fetch,
+                               (struct mp_transfer){plan->layer, expert, plan->during.owner[expert],
+                                                    rank, plan->expert_bytes, MP_STAGE_AFTER_GATE});
+}
+
+static bool break_fetch_once(struct example *example) {
+    struct mp_transfer *fetch = some(&example->plan.fetch);
+    return fetch && append(&example->plan.fetch, *fetch);
+}
+
+static bool break_reduce_present(struct example *example) {
+    return drop_one(&example->plan.reduce);
+}
+
+static bool break_reduce_once(struct example *example) {
+    struct mp_transfer *reduce = some(&example->plan.reduce);
+    return reduce && append(&example->plan.reduce, *reduce);
+}
+
+static bool break_reduce_target(struct example *example) {
+    struct mp_transfer *reduce = some(&example->plan.reduce);
+    if (reduce)
+        reduce->to = below(2) ? reduce->from : example->plan.topology.ranks;
+    return reduce;
+}
+
+static bool break_reduce_source(struct example *example) {
+    struct mp_plan *plan = &example->plan;
+    int expert = below(plan->experts), owner = plan->during.owner[expert];
+    int rank = below(2) ? owner : some_rank_without(plan, expert);
+    return rank >= 0 && append(&plan->reduce,
+                               (struct mp_transfer){plan->layer, expert, rank, owner,
+                                                    plan->expert_bytes, MP_STAGE_BACKWARD_REDUCE});
+}
+
+static bool break_stage(struct example *example) {
+    struct mp_transfer *fetch = some(&example->plan.fetch), *reduce = some(&example->plan.reduce);
+    if (!fetch || !reduce)
+        return false;
+    if (below(2))
+        fetch->stage = below(2) ? MP_STAGE_BACKWARD_REDUCE : MP_STAGE_AFTER_STEP;
+    else
+        reduce->stage = below(2) ? MP_STAGE_BEFORE_GATE : MP_STAGE_AFTER_GATE;
+    return true;
+}
+
+static bool break_bytes(struct example *example) {
+    struct mp_transfer *transfer = some(below(2) ? &example->plan.fetch : &example->plan.reduce);
+    if (transfer)
+        transfer->bytes += below(2) ? 1 : -1;
+    return transfer;
+}
+
+static bool break_layer(struct example *example) {
+    struct mp_plan *plan = &example->plan;
+    struct mp_transfers *list = below(2) ? &plan->fetch : &plan->reduce;
+    struct mp_transfer *transfer = some(list);
+    if (!transfer)
+        return false;
+    if (below(2)) {
+        transfer->layer++;
+        return true;
+    }
+    struct mp_transfer other = *transfer;
+    other.expert = below(2) ? -1 : plan->experts;
+    return append(list, other);
+}
+
+/* A pair with routes, or -1; the part is one of its own. */
+static int64_t some_pair(struct example *example, struct mp_dispatch_part **part, int *count) {
+    struct mp_plan *plan = &example->plan;
+    int64_t pairs = (int64_t)plan->topology.ranks * plan->experts;
+    int64_t start = (int64_t)(test_random(&random_state) % (uint64_t)pairs);
+    for (int64_t step = 0; step < pairs; step++) {
+        int64_t pair = (start + step) % pairs;
+        *count = (int)(plan->part_begin[pair + 1] - plan->part_begin[pair]);
+        *part = &plan->part[plan->part_begin[pair]];
+        if (*count > 0)
+            return pair;
+    }
+    return -1;
+}
+
+static bool break_route_holder(struct example *example) {
+    struct mp_dispatch_part *part;
+    int count;
+    int64_t pair = some_pair(example, &part, &count);
+    if (pair < 0)
+        return false;
+    int other = some_rank_without(&example->plan, (int)(pair % example->plan.experts));
+    part[below(count)].holder = other >= 0 && below(2) ? other : example->plan.topology.ranks;
+    return true;
+}
+
+static bool break_route_once(struct example *example) {
+    struct mp_dispatch_part *part;
+    int count;
+    if (some_pair(example, &part, &count) < 0)
+        return false;
+    if (count > 1 && below(2))
+        part[1].holder = part[0].holder;
+    else
+        part[below(count)].count++;
+    return true;
+}
+
+static bool break_route_kept(struct example *example) {
+    struct mp_dispatch_part *part;
+    int count;
+    if (some_pair(example, &part, &count) < 0)
+        return false;
+    part[below(count)].count--;
+    return true;
+}
+
+static bool break_drop(struct example *example) {
+    example->law.drops_routes = true;
+    example->plan.capacity = below(2) ? 0 : 1 << 30;
+    return break_route_kept(example);
+}
+
+static bool break_capacity(struct example *example) {
+    int64_t total[64];
+    int32_t hottest;
+    example->law.drops_routes = true;
+    mp_load_expert_totals(&example->load, total);
+    mp_load_hottest(total, example->load.experts, 1, &hottest);
+    example->plan.capacity = total[hottest] - 1;
+    return total[hottest] > 1;
+}
+
+static bool break_memory(struct example *example) {
+    struct mp_plan_facts facts;
+    mp_plan_facts(&example->plan, &example->load, &facts);
+    example->law.extra_copies_limit = facts.largest_rank_copies - 1;
+    return facts.copies > 0;
+}
+
+static bool (*const MUTATION[MP_PLAN_VIOLATIONS])(struct example *) = {
+    [MP_PLAN_SHAPE] = break_shape,
+    [MP_PLAN_OWNER_OUT_OF_RANGE] = break_owner_range,
+    [MP_PLAN_OWNER_NOT_HOLDER] = break_owner_holds,
+    [MP_PLAN_OWNER_CHANGED] = break_owner_stays,
+    [MP_PLAN_HOLDER_LOST] = break_holder_stays,
+    [MP_PLAN_HOLDER_OUT_OF_RANGE] = break_holder_range,
+    [MP_PLAN_HOLDER_UNFED] = break_holder_fed,
+    [MP_PLAN_FETCH_FROM_NON_HOLDER] = break_fetch_source,
+    [MP_PLAN_FETCH_TO_NON_HOLDER] = break_fetch_target,
+    [MP_PLAN_FETCH_TWICE] = break_fetch_once,
+    [MP_PLAN_REDUCE_MISSING] = break_reduce_present,
+    [MP_PLAN_REDUCE_TWICE] = break_reduce_once,
+    [MP_PLAN_REDUCE_NOT_TO_OWNER] = break_reduce_target,
+    [MP_PLAN_REDUCE_FROM_NON_HOLDER] = break_reduce_source,
+    [MP_PLAN_WRONG_STAGE] = break_stage,
+    [MP_PLAN_WRONG_BYTES] = break_bytes,
+    [MP_PLAN_WRONG_LAYER] = break_layer,
+    [MP_PLAN_ROUTE_TO_NON_HOLDER] = break_route_holder,
+    [MP_PLAN_ROUTE_TWICE] = break_route_once,
+    [MP_PLAN_ROUTE_LOST] = break_route_kept,
+    [MP_PLAN_DROP_BELOW_CAPACITY] = break_drop,
+    [MP_PLAN_OVER_CAPACITY] = break_capacity,
+    [MP_PLAN_MEMORY] = break_memory,
+};
+
+/* Breaks one fresh plan; false if it offered no place. */
+static bool is_caught(enum mp_plan_violation kind) {
+    struct example example;
+    struct mp_error error = {0};
+    enum mp_plan_violation found;
+
+    random_example(&random_state, false, &example);
+    bool broken = MUTATION[kind](&example);
+    if (broken) {
+        int code = mp_plan_check(&example.plan, &example.load, &example.law, &found, &error);
+        if (code != MP_EPLAN || found != kind)
+            fail_msg("a plan broken as %s is called %s: %s", mp_plan_violation_name(kind),
+                     mp_plan_violation_name(found), error.text);
+        assert_non_null(strstr(error.text, mp_plan_violation_name(kind)));
+        assert_non_null(strstr(error.text, "iteration"));
+    }
+    destroy_example(&example);
+    return broken;
+}
+
+static void names_every_broken_kind(void **state) {
+    (void)state;
+    for (int kind = MP_PLAN_LEGAL + 1; kind < MP_PLAN_VIOLATIONS; kind++) {
+        assert_non_null(MUTATION[kind]);
+        int caught = 0;
+        for (int attempt = 0; attempt < 400 && caught < 25; attempt++)
+            caught += is_caught((enum mp_plan_violation)kind);
+        if (caught < 25)
+            fail_msg("only %d plans could be broken as %s", caught,
+                     mp_plan_violation_name((enum mp_plan_violation)kind));
+    }
+}
+
+static void violation_names_differ(void **state) {
+    (void)state;
+    for (int a = 0; a < MP_PLAN_VIOLATIONS; a++)
+        for (int b = 0; b < a; b++)
+            assert_string_not_equal(mp_plan_violation_name((enum mp_plan_violation)a),
+                                    mp_plan_violation_name((enum mp_plan_violation)b));
+    assert_string_equal(mp_plan_violation_name(MP_PLAN_VIOLATIONS), "unknown");
+}
+
+static void a_fetch_may_be_passed_on(void **state) {
+    (void)state;
+    struct mp_topology topology = {4, 4};
+    struct mp_plan_law law = {false, -1};
+    struct mp_plan plan;
+    struct mp_error error = {0};
+    int32_t owner[1] = {0};
+
+    assert_ok(mp_plan_create(&topology, 1, 8, &plan, &error), &error);
+    mp_plan_begin(&plan, 0, 0, owner);
+    assert_ok(mp_plan_add_copy(&plan, 0, 2, MP_STAGE_AFTER_GATE, &error), &error);
+    assert_ok(mp_plan_add_copy(&plan, 0, 1, MP_STAGE_BEFORE_GATE, &error), &error);
+    plan.fetch.item[0].from = 1; /* listed first, happens second */
+    assert_ok(mp_plan_check(&plan, NULL, &law, NULL, &error), &error);
+    plan.fetch.item[0].from = 0;
+    plan.fetch.item[1].from = 2; /* before the gate, rank 2 does not have it */
+    assert_int_equal(mp_plan_check(&plan, NULL, &law, NULL, &error), MP_EPLAN);
+    assert_non_null(strstr(error.text, "fetch-from-non-holder"));
+    mp_plan_destroy(&plan);
+}
+
+int main(void) {
+    random_state = test_seed();
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(accepts_random_legal_plans),
+        cmocka_unit_test(names_every_broken_kind),
+        cmocka_unit_test(violation_names_differ),
+        cmocka_unit_test(a_fetch_may_be_passed_on),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

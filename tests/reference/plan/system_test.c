@@ -1,0 +1,221 @@
+/* Registration: what a system claims must agree with what it has. */
+#include "tests/reference/plan/plan_support.h"
+
+#include <string.h>
+
+#include "reference/plan/system.h"
+
+static int create(const struct mp_setting *setting, const void *options, void **self,
+                  struct mp_error *error) {
+    (void)setting;
+    (void)options;
+    (void)error;
+    *self = NULL;
+    return MP_OK;
+}
+static void destroy(void *self) {
+    (void)self;
+}
+static void initial_owners(const void *self, int32_t owner[]) {
+    (void)self;
+    (void)owner;
+}
+static int copies_limit(const void *self) {
+    (void)self;
+    return 1;
+}
+static int before_gate(void *self, struct mp_plan *plan, struct mp_error *error) {
+    (void)self;
+    (void)plan;
+    (void)error;
+    return MP_OK;
+}
+static int after_gate(void *self, const struct mp_load *load, struct mp_plan *plan,
+                      struct mp_error *error) {
+    (void)self;
+    return mp_plan_dispatch_to_owner(plan, load, error);
+}
+static int after_step(void *self, int64_t iteration, const struct mp_load load[],
+                      const int32_t owner[], struct mp_transfers *moves, struct mp_error *error) {
+    (void)self;
+    (void)iteration;
+    (void)load;
+    (void)owner;
+    (void)moves;
+    (void)error;
+    return MP_OK;
+}
+static size_t save(const void *self, void *buffer, size_t size) {
+    (void)self;
+    (void)buffer;
+    (void)size;
+    return 0;
+}
+static int load(void *self, const void *buffer, size_t size, struct mp_error *error) {
+    (void)self;
+    (void)buffer;
+    (void)size;
+    (void)error;
+    return MP_OK;
+}
+
+static const struct mp_option OPTIONS[] = {
+    {"degree", MP_OPTION_INT, 0, "", "1", 0, 9, NULL, "a number"},
+    {0},
+};
+
+static const struct mp_system COMPLETE = {
+    .abi = MP_SYSTEM_ABI,
+    .name = "complete",
+    .title = "a system for tests",
+    .source = "none",
+    .models = "everything",
+    .capabilities = MP_SYSTEM_REPLICATES | MP_SYSTEM_MOVES_OWNERS | MP_SYSTEM_PLANS_BEFORE_GATE,
+    .options = OPTIONS,
+    .options_size = sizeof(int),
+    .create = create,
+    .destroy = destroy,
+    .initial_owners = initial_owners,
+    .copies_limit = copies_limit,
+    .before_gate = before_gate,
+    .after_gate = after_gate,
+    .after_step = after_step,
+    .save = save,
+    .load = load,
+};
+
+static void complete_and_plain_systems_register(void **state) {
+    (void)state;
+    struct mp_systems systems = {0};
+    struct mp_error error = {0};
+    struct mp_system plain = {.abi = MP_SYSTEM_ABI,
+                              .name = "plain-2",
+                              .title = "t",
+                              .source = "s",
+                              .models = "m",
+                              .create = create,
+                              .destroy = destroy,
+                              .initial_owners = initial_owners,
+                              .after_gate = after_gate};
+    assert_ok(mp_systems_register(&systems, &COMPLETE, &error), &error);
+    assert_ok(mp_systems_register(&systems, &plain, &error), &error);
+    assert_ptr_equal(mp_systems_find(&systems, "plain-2", &error), &plain);
+    assert_int_equal(mp_systems_register(&systems, &COMPLETE, &error), MP_EINVAL);
+    assert_string_equal(error.text, "system complete is there already");
+}
+
+/* Each takes one thing away from a complete system. */
+#define SPOIL(name, statement)                                                                     \
+    static void spoil_##name(struct mp_system *system) {                                           \
+        statement;                                                                                 \
+    }
+SPOIL(abi, system->abi++)
+SPOIL(name, system->name = "Two Words")
+SPOIL(no_name, system->name = NULL)
+SPOIL(title, system->title = "")
+SPOIL(source, system->source = NULL)
+SPOIL(models, system->models = "")
+SPOIL(capability, system->capabilities |= MP_SYSTEM_CAPABILITIES + 1)
+SPOIL(create, system->create = NULL)
+SPOIL(destroy, system->destroy = NULL)
+SPOIL(owners, system->initial_owners = NULL)
+SPOIL(copies, system->copies_limit = NULL)
+SPOIL(before, system->before_gate = NULL)
+SPOIL(before_flag, system->capabilities &= ~(unsigned)MP_SYSTEM_PLANS_BEFORE_GATE)
+SPOIL(after, system->after_gate = NULL)
+SPOIL(step, system->after_step = NULL)
+SPOIL(save, system->save = NULL)
+SPOIL(load, system->load = NULL)
+SPOIL(options, system->options = NULL)
+SPOIL(options_size, system->options_size = 2)
+
+struct spoilt_case {
+    void (*spoil)(struct mp_system *system);
+    int code;
+    const char *sentence;
+};
+static const struct spoilt_case SPOILT[] = {
+    {spoil_abi, MP_EVERSION, "system complete was made for ABI 2, this is ABI 1"},
+    {spoil_name, MP_EINVAL, "system \"Two Words\": the name is not one word"},
+    {spoil_no_name, MP_EINVAL, "system \"\": the name is not one word"},
+    {spoil_title, MP_EINVAL, "system complete: the title is empty"},
+    {spoil_source, MP_EINVAL, "system complete: the source is empty"},
+    {spoil_models, MP_EINVAL, "system complete: it does not say what of its source is modelled"},
+    {spoil_capability, MP_EINVAL, "system complete: it claims a capability that does not exist"},
+    {spoil_create, MP_EINVAL, "system complete: create and destroy are required"},
+    {spoil_destroy, MP_EINVAL, "system complete: create and destroy are required"},
+    {spoil_owners, MP_EINVAL, "system complete: initial_owners is required"},
+    {spoil_copies, MP_EINVAL, "system complete: replicates needs copies_limit"},
+    {spoil_before, MP_EINVAL, "system complete: plans-before-gate needs before_gate"},
+    {spoil_before_flag, MP_EINVAL, "system complete: before_gate needs plans-before-gate"},
+    {spoil_after, MP_EINVAL, "system complete: after_gate is required"},
+    {spoil_step, MP_EINVAL, "system complete: moves-owners needs after_step"},
+    {spoil_save, MP_EINVAL, "system complete: save and load come together"},
+    {spoil_load, MP_EINVAL, "system complete: save and load come together"},
+    {spoil_options, MP_EINVAL, "system complete: an option table and the size of its struct"},
+    {spoil_options_size, MP_EINVAL, "option \"degree\" of system complete: the field lies outside"},
+};
+
+static void incomplete_systems_are_refused(void **state) {
+    (void)state;
+    for (size_t index = 0; index < sizeof SPOILT / sizeof SPOILT[0]; index++) {
+        struct mp_system system = COMPLETE;
+        struct mp_systems systems = {0};
+        struct mp_error error = {0};
+        SPOILT[index].spoil(&system);
+        assert_int_equal(mp_systems_register(&systems, &system, &error), SPOILT[index].code);
+        assert_int_equal(systems.count, 0);
+        if (!strstr(error.text, SPOILT[index].sentence))
+            fail_msg("row %zu: \"%s\" lacks \"%s\"", index, error.text, SPOILT[index].sentence);
+    }
+}
+
+static void the_registry_has_a_limit(void **state) {
+    (void)state;
+    struct mp_system many[MP_SYSTEMS_LIMIT + 1];
+    char name[MP_SYSTEMS_LIMIT + 1][16];
+    struct mp_systems systems = {0};
+    struct mp_error error = {0};
+    for (int index = 0; index <= MP_SYSTEMS_LIMIT; index++) {
+        many[index] = COMPLETE;
+        snprintf(name[index], sizeof name[index], "system-%d", index);
+        many[index].name = name[index];
+        if (index < MP_SYSTEMS_LIMIT)
+            assert_ok(mp_systems_register(&systems, &many[index], &error), &error);
+    }
+    assert_int_equal(mp_systems_register(&systems, &many[MP_SYSTEMS_LIMIT], &error), MP_ELIMIT);
+    assert_non_null(strstr(error.text, "system-64"));
+}
+
+static void unknown_names_get_help(void **state) {
+    (void)state;
+    struct mp_systems systems = {0};
+    struct mp_error near = {0}, far = {0}, none = {0};
+    assert_null(mp_systems_find(&systems, "complete", &none));
+    assert_string_equal(none.text, "unknown system \"complete\"; known are none");
+    assert_int_equal(mp_systems_register(&systems, &COMPLETE, NULL), MP_OK);
+    assert_null(mp_systems_find(&systems, "compelte", &near));
+    assert_int_equal(near.code, MP_ENOTFOUND);
+    assert_string_equal(near.text, "unknown system \"compelte\"; did you mean \"complete\"?");
+    assert_null(mp_systems_find(&systems, "x", &far));
+    assert_string_equal(far.text, "unknown system \"x\"; known are complete");
+}
+
+static void every_capability_has_a_name(void **state) {
+    (void)state;
+    for (unsigned bit = 1; bit <= MP_SYSTEM_CAPABILITIES; bit <<= 1)
+        assert_non_null(mp_system_capability_name(bit));
+    assert_string_equal(mp_system_capability_name(MP_SYSTEM_MOVES_OWNERS), "moves-owners");
+    assert_null(mp_system_capability_name(MP_SYSTEM_CAPABILITIES + 1));
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(complete_and_plain_systems_register),
+        cmocka_unit_test(incomplete_systems_are_refused),
+        cmocka_unit_test(the_registry_has_a_limit),
+        cmocka_unit_test(unknown_names_get_help),
+        cmocka_unit_test(every_capability_has_a_name),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
