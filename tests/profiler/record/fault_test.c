@@ -64,6 +64,55 @@ static void short_and_interrupted_writes_lose_nothing(void **state) {
     unlink(path);
 }
 
+/* ---- memory ---- */
+
+static int allocations_left = -1; /* before one fails; -1: none fails */
+
+static bool allocation_fails(void) {
+    if (allocations_left < 0)
+        return false;
+    return allocations_left-- == 0;
+}
+
+/* In place of the C library's, like write. */
+void *aligned_alloc(size_t alignment, size_t size) {
+    void *memory = NULL;
+    if (allocation_fails() || posix_memalign(&memory, alignment, size) != 0)
+        return NULL;
+    return memory;
+}
+
+char *strdup(const char *text) {
+    size_t size = strlen(text) + 1;
+    char *copy = allocation_fails() ? NULL : malloc(size);
+    return copy ? memcpy(copy, text, size) : NULL;
+}
+
+static void a_failed_allocation_is_reported_and_undone(void **state) {
+    (void)state;
+    enum { ALLOCATIONS = 3 }; /* the path; the thread; its buffer */
+    const char *path = folder_path("memory");
+    for (int nth = 0; nth <= ALLOCATIONS; nth++) {
+        struct mp_error error = {0};
+        struct mp_recorder *recorder = NULL;
+        struct mp_record_thread *thread = NULL;
+        struct mp_recorder_config config = {.path = path, .ranks = 1};
+        allocations_left = nth;
+        int code = mp_recorder_create(&config, &recorder, &error);
+        assert_int_equal(code, nth == 0 ? MP_ENOMEM : MP_OK);
+        if (recorder)
+            code = mp_recorder_thread(recorder, "0", &thread, &error);
+        allocations_left = -1;
+        assert_int_equal(code, nth < ALLOCATIONS ? MP_ENOMEM : MP_OK);
+        assert_int_equal(!thread, nth < ALLOCATIONS);
+        if (code)
+            assert_non_null(strstr(error.text, path));
+        assert_int_equal(access(path, F_OK) == 0, recorder != NULL);
+        assert_int_equal(mp_recorder_finish(&recorder, MP_OK, "", NULL), MP_OK);
+        unlink(path);
+    }
+}
+
 /* ---- disks without room ---- */
 
 static int64_t file_size(const char *path) {
@@ -284,6 +333,7 @@ static void a_killed_process_leaves_everything_flushed(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(short_and_interrupted_writes_lose_nothing),
+        cmocka_unit_test(a_failed_allocation_is_reported_and_undone),
         cmocka_unit_test(a_full_disk_at_any_byte_keeps_the_records_before_it),
         cmocka_unit_test(the_file_size_limit_is_an_error_and_not_a_signal),
         cmocka_unit_test(a_disk_that_is_really_full_is_reported),
