@@ -9,6 +9,9 @@ if [ "$(id -u)" -eq 0 ]; then
     export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 fi
 
+# Results of a script that checks things; total prints them.
+passed=0 failed=0 skipped=0
+
 say() {
     printf '== %s\n' "$*"
 }
@@ -18,14 +21,20 @@ die() {
     exit 2
 }
 
-# build PRESET TARGET...: configures and builds; says how long it took.
+# build PRESET TARGET...: configures and builds, everything if no target is named.
 build() {
     local preset=$1 start=$SECONDS
     shift
-    cmake -S "$root" --preset "$preset" -Wno-dev >"$root/build/$preset.configure.log" 2>&1 || {
-        cat "$root/build/$preset.configure.log" >&2
+    (cd "$root" && cmake --preset "$preset" >"build/$preset.log" 2>&1) || {
+        cat "$root/build/$preset.log" >&2
         return 1
     }
-    cmake --build "$root/build/$preset" --parallel "$cores" ${1:+--target "$@"}
+    cmake --build "$root/build/$preset" --parallel "$cores" ${1:+--target "$@"} || return 1
     say "built $preset${1:+: $*} in $((SECONDS - start)) s"
+}
+
+# The last line of ci/test, ci/lint and .ci/run; the exit status says whether anything failed.
+total() {
+    printf '%d passed, %d failed, %d skipped\n' "$passed" "$failed" "$skipped"
+    [ "$failed" -eq 0 ]
 }
