@@ -1,0 +1,28 @@
+/* All systems of this build register and can be found by name. */
+#include "tests/support.h"
+
+#include <string.h>
+
+#include "baselines/systems.h"
+
+static void all_systems_register_once(void **state) {
+    (void)state;
+    static const char *const name[] = {"ep", "fssdp"};
+    struct mp_systems systems = {0};
+    struct mp_error error = {0};
+    if (mp_systems_register_all(&systems, &error) != MP_OK)
+        fail_msg("%s", error.text);
+    for (size_t index = 0; index < sizeof name / sizeof name[0]; index++) {
+        const struct mp_system *system = mp_systems_find(&systems, name[index], &error);
+        assert_non_null(system);
+        assert_string_equal(system->name, name[index]);
+    }
+    assert_null(mp_systems_find(&systems, "fsdp", &error));
+    assert_string_equal(error.text, "unknown system \"fsdp\"; did you mean \"fssdp\"?");
+    assert_int_equal(mp_systems_register_all(&systems, NULL), MP_EINVAL);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(all_systems_register_once)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
