@@ -15,20 +15,28 @@ int mp_fail(struct mp_error *error, int code, const char *format, ...) {
     return code;
 }
 
+/* Appends as much of `more` as fits. */
+static void append(char *text, size_t size, const char *more) {
+    size_t length = strlen(text), room = size - 1 - length, added = strlen(more);
+
+    if (added > room)
+        added = room;
+    memcpy(text + length, more, added);
+    text[length + added] = '\0';
+}
+
 int mp_error_prefix(struct mp_error *error, const char *format, ...) {
     char sentence[sizeof error->text];
     va_list arguments;
-    int length;
 
     if (!error || error->code == MP_OK)
         return MP_OK;
     memcpy(sentence, error->text, sizeof sentence);
     va_start(arguments, format);
-    length = vsnprintf(error->text, sizeof error->text, format, arguments);
+    vsnprintf(error->text, sizeof error->text, format, arguments);
     va_end(arguments);
-    /* A prefix that fills the whole text leaves no room; what fits is kept. */
-    if (length >= 0 && (size_t)length < sizeof error->text)
-        snprintf(error->text + length, sizeof error->text - (size_t)length, ": %s", sentence);
+    append(error->text, sizeof error->text, ": ");
+    append(error->text, sizeof error->text, sentence);
     return error->code;
 }
 

@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { PARTS_AT_FIRST = 64 };
+
 const char *mp_stage_name(enum mp_stage stage) {
     static const char *const name[MP_STAGES] = {"before-gate", "after-gate", "backward-prefetch",
                                                 "backward-reduce", "after-step"};
@@ -46,9 +48,13 @@ int mp_plan_create(const struct mp_topology *topology, int experts, int64_t expe
     plan->expert_bytes = expert_bytes;
     plan->part_begin =
         calloc((size_t)topology->ranks * (size_t)experts + 1, sizeof *plan->part_begin);
-    if (!plan->part_begin)
+    plan->part_capacity = PARTS_AT_FIRST;
+    plan->part = malloc(PARTS_AT_FIRST * sizeof *plan->part);
+    if (!plan->part_begin || !plan->part) {
+        mp_plan_destroy(plan);
         return mp_fail(error, MP_ENOMEM, "no memory for the dispatch of %d experts on %d ranks",
                        experts, topology->ranks);
+    }
     int code = mp_placement_create(topology->ranks, experts, &plan->before, error);
     if (!code)
         code = mp_placement_create(topology->ranks, experts, &plan->during, error);

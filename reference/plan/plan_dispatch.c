@@ -8,7 +8,7 @@
 static int reserve_parts(struct mp_plan *plan, int64_t needed, struct mp_error *error) {
     if (needed <= plan->part_capacity)
         return MP_OK;
-    int64_t capacity = plan->part_capacity ? plan->part_capacity : 64;
+    int64_t capacity = plan->part_capacity;
     while (capacity < needed)
         capacity *= 2;
     struct mp_dispatch_part *part = realloc(plan->part, (size_t)capacity * sizeof *part);
