@@ -6,13 +6,20 @@
 #include "reference/plan/option.h"
 #include "reference/plan/option_choice.h"
 
+struct number {
+    char text[32];
+};
+
 /* The shortest form that is read back as the same number. */
-static void format_double(double value, char *buffer, size_t size) {
+static struct number format_double(double value) {
+    struct number number;
+
     for (int digits = 15; digits <= 17; digits++) {
-        snprintf(buffer, size, "%.*g", digits, value);
-        if (strtod(buffer, NULL) == value)
-            return;
+        snprintf(number.text, sizeof number.text, "%.*g", digits, value);
+        if (strtod(number.text, NULL) == value)
+            break;
     }
+    return number;
 }
 
 const char *mp_options_format(const struct mp_option *option, const void *options, char *buffer,
@@ -25,7 +32,7 @@ const char *mp_options_format(const struct mp_option *option, const void *option
         snprintf(buffer, size, "%lld", (long long)*(const int64_t *)field);
         break;
     case MP_OPTION_DOUBLE:
-        format_double(*(const double *)field, buffer, size);
+        snprintf(buffer, size, "%s", format_double(*(const double *)field).text);
         break;
     case MP_OPTION_BOOL:
         snprintf(buffer, size, "%s", *(const bool *)field ? "yes" : "no");
@@ -60,16 +67,16 @@ static void describe_choice(const struct mp_option *option, char *buffer, size_t
 }
 
 static void describe_number(const struct mp_option *option, char *buffer, size_t size) {
-    char minimum[32], maximum[32];
     bool is_count = option->type == MP_OPTION_COUNT;
+    struct number minimum = format_double(is_count && option->minimum < 0 ? 0 : option->minimum);
+    struct number maximum = format_double(option->maximum);
     const char *unit = option->unit ? option->unit : "";
+    const char *words = "";
 
-    format_double(is_count && option->minimum < 0 ? 0 : option->minimum, minimum, sizeof minimum);
-    format_double(option->maximum, maximum, sizeof maximum);
-    snprintf(buffer, size, "a number %s .. %s%s%s%s", minimum, maximum, unit[0] ? " " : "", unit,
-             !is_count               ? ""
-             : option->minimum <= -1 ? ", all or auto"
-                                     : " or all");
+    if (is_count)
+        words = option->minimum <= -1 ? ", all or auto" : " or all";
+    snprintf(buffer, size, "a number %s .. %s%s%s%s", minimum.text, maximum.text,
+             unit[0] ? " " : "", unit, words);
 }
 
 const char *mp_options_describe(const struct mp_option *option, char *buffer, size_t size) {
