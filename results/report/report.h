@@ -47,7 +47,7 @@ int mp_report_phases(struct mp_store *store, const struct mp_report_selection *s
 int mp_report_run(struct mp_store *store, int64_t run_id, enum mp_report_format format, FILE *out,
                   struct mp_error *error);
 
-/* The runs in the database, one line each, latest last. */
+/* The runs in the database, one line each, latest last; with nothing selected all of them. */
 int mp_report_runs(struct mp_store *store, const struct mp_report_selection *selection,
                    enum mp_report_format format, FILE *out, struct mp_error *error);
 

@@ -351,3 +351,14 @@ FROM load, json_each(load.routes) AS routes;
 CREATE VIEW v_number AS
 SELECT run_id, iteration, layer, StringIds.value AS name, number.value, rank
 FROM number JOIN StringIds ON StringIds.id = name_id;
+
+-- One row per run and rank: how its recording ended, and how far its clock can be trusted.
+CREATE VIEW v_rank AS
+SELECT run_id, rank, status, reason, node, host, pid, clock, clock_error_ns / 1e3 AS clock_error_us,
+       last_span - first_span + 1 AS spans, unread_bytes
+FROM rank;
+
+-- One row per run, name and value: texts about the run, and the lowest rank that recorded it.
+CREATE VIEW v_fact AS
+SELECT run_id, name, value, min(rank) AS rank, count(*) AS ranks
+FROM fact GROUP BY run_id, name, value;

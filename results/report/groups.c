@@ -1,0 +1,203 @@
+#include "results/report/groups.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "results/report/query.h"
+#include "results/report/table.h"
+
+enum { TEXTS = 11 };
+
+static char **text_of(struct report_run *run, int i) {
+    char **texts[TEXTS] = {&run->suite,    &run->suite_run, &run->job,       &run->system,
+                           &run->executor, &run->workload,  &run->gate,      &run->model,
+                           &run->status,   &run->reason,    &run->started_at};
+    return texts[i];
+}
+
+static int no_memory(struct mp_error *error) {
+    return mp_fail(error, MP_ENOMEM, "no memory for the runs");
+}
+
+static int fill_run(struct report_run *run, sqlite3_stmt *row, struct mp_error *error) {
+    int column = TEXTS;
+    for (int i = 0; i < TEXTS; i++) {
+        *text_of(run, i) = strdup(query_text(row, i));
+        if (!*text_of(run, i))
+            return no_memory(error);
+    }
+    run->complete = strcmp(run->status, "complete") == 0;
+    run->run_id = sqlite3_column_int64(row, column++);
+    run->round = sqlite3_column_int(row, column++);
+    run->ranks = sqlite3_column_int(row, column++);
+    run->iterations = sqlite3_column_int64(row, column++);
+    run->iterations_wanted = sqlite3_column_int64(row, column++);
+    run->ranks_share_cores = sqlite3_column_int(row, column++) == 1;
+    run->ms_per_iteration = query_double(row, column++);
+    run->tokens_per_s = query_double(row, column++);
+    run->speedup_vs_ep = query_double(row, column++);
+    run->speed_vs_balanced = query_double(row, column++);
+    run->loss_final = query_double(row, column++);
+    run->max_loss_difference = query_double(row, column++);
+    return MP_OK;
+}
+
+static const char runs_sql[] =
+    "SELECT v_run.suite, v_run.suite_run, v_run.job, v_run.system, v_run.executor, "
+    "v_run.workload, v_run.gate, v_run.model, v_run.status, v_run.reason, v_run.started_at, "
+    "v_run.run_id, v_run.round, v_run.ranks, iterations, iterations_wanted, "
+    "v_run.ranks_share_cores, ms_per_iteration, tokens_per_s, speedup_vs_ep, speed_vs_balanced, "
+    "loss_final, max_loss_difference "
+    "FROM v_run JOIN v_speedup USING (run_id) WHERE "
+    "CASE WHEN ?1 <> 0 THEN v_run.run_id = ?1 "
+    "WHEN ?2 IS NOT NULL THEN v_run.suite_run = ?2 "
+    "ELSE v_run.suite_run = (SELECT suite_run FROM v_run WHERE ?3 IS NULL OR suite = ?3 "
+    "ORDER BY run_id DESC LIMIT 1) END ORDER BY v_run.run_id";
+
+static int read_runs(struct mp_store *store, const struct mp_report_selection *selection,
+                     struct report_runs *runs, struct mp_error *error) {
+    sqlite3_stmt *statement = NULL;
+    int capacity = 0;
+    int code = query_open(store, runs_sql, selection ? selection->run_id : 0, &statement, error);
+    if (code)
+        return code;
+    sqlite3_bind_text(statement, 2, selection ? selection->suite_run : NULL, -1, SQLITE_STATIC);
+    sqlite3_bind_text(statement, 3, selection ? selection->suite : NULL, -1, SQLITE_STATIC);
+    int got;
+    while (!code && (got = query_next(store, statement, error)) != 0) {
+        if (got < 0) {
+            code = got;
+            break;
+        }
+        if (runs->count == capacity) {
+            capacity = capacity ? capacity * 2 : 16;
+            struct report_run *grown = realloc(runs->run, (size_t)capacity * sizeof *grown);
+            if (!grown) {
+                code = no_memory(error);
+                break;
+            }
+            runs->run = grown;
+        }
+        runs->run[runs->count] = (struct report_run){0};
+        code = fill_run(&runs->run[runs->count++], statement, error);
+    }
+    sqlite3_finalize(statement);
+    return code;
+}
+
+static bool same_setting(const struct report_run *a, const struct report_run *b) {
+    return a->ranks == b->ranks && strcmp(a->suite_run, b->suite_run) == 0 &&
+           strcmp(a->workload, b->workload) == 0 && strcmp(a->gate, b->gate) == 0 &&
+           strcmp(a->model, b->model) == 0 && strcmp(a->executor, b->executor) == 0;
+}
+
+static void number_groups(struct report_runs *runs) {
+    for (int i = 0; i < runs->count; i++) {
+        struct report_run *run = &runs->run[i];
+        run->group = run->table = -1;
+        for (int j = 0; j < i; j++) {
+            const struct report_run *earlier = &runs->run[j];
+            if (!same_setting(run, earlier))
+                continue;
+            run->table = earlier->table;
+            if (strcmp(run->system, earlier->system) == 0 && strcmp(run->job, earlier->job) == 0)
+                run->group = earlier->group;
+        }
+        run->table = run->table < 0 ? runs->tables++ : run->table;
+        run->group = run->group < 0 ? runs->groups++ : run->group;
+    }
+}
+
+int report_runs_load(struct mp_store *store, const struct mp_report_selection *selection,
+                     struct report_runs *runs, struct mp_error *error) {
+    *runs = (struct report_runs){0};
+    int code = read_runs(store, selection, runs, error);
+    if (!code && runs->count == 0 && selection && selection->run_id)
+        code = mp_fail(error, MP_ENOTFOUND, "%s: no run %lld", mp_store_path(store),
+                       (long long)selection->run_id);
+    else if (!code && runs->count == 0 && selection && (selection->suite_run || selection->suite))
+        code = mp_fail(error, MP_ENOTFOUND, "%s: no run of suite %s'%s'", mp_store_path(store),
+                       selection->suite_run ? "invocation " : "",
+                       selection->suite_run ? selection->suite_run : selection->suite);
+    else if (!code && runs->count == 0)
+        code = mp_fail(error, MP_ENOTFOUND, "%s: no runs yet", mp_store_path(store));
+    if (code)
+        report_runs_free(runs);
+    else
+        number_groups(runs);
+    return code;
+}
+
+void report_runs_free(struct report_runs *runs) {
+    for (int i = 0; i < runs->count; i++)
+        for (int t = 0; t < TEXTS; t++)
+            free(*text_of(&runs->run[i], t));
+    free(runs->run);
+    *runs = (struct report_runs){0};
+}
+
+const struct report_run *report_group_first(const struct report_runs *runs, int group) {
+    const struct report_run *run = runs->run;
+    while (run->group != group)
+        run++;
+    return run;
+}
+
+const struct report_run *report_group_example(const struct report_runs *runs, int group) {
+    const struct report_run *last = NULL, *example = NULL;
+    int complete = 0;
+    for (int i = 0; i < runs->count; i++) {
+        last = runs->run[i].group == group ? &runs->run[i] : last;
+        complete += runs->run[i].group == group && runs->run[i].complete &&
+                    !isnan(runs->run[i].ms_per_iteration);
+    }
+    /* The run with exactly (complete - 1) / 2 faster ones; ties go by run_id. */
+    for (int i = 0; i < runs->count; i++) {
+        const struct report_run *run = &runs->run[i];
+        if (run->group != group || !run->complete || isnan(run->ms_per_iteration))
+            continue;
+        int faster = 0;
+        for (int j = 0; j < runs->count; j++) {
+            const struct report_run *other = &runs->run[j];
+            if (other->group == group && other->complete)
+                faster += other->ms_per_iteration < run->ms_per_iteration ||
+                          (other->ms_per_iteration == run->ms_per_iteration && j < i);
+        }
+        if (faster == (complete - 1) / 2)
+            example = run;
+    }
+    return example ? example : last;
+}
+
+const char *report_group_label(const struct report_runs *runs, int group) {
+    const struct report_run *own = report_group_first(runs, group);
+    for (int i = 0; i < runs->count; i++) {
+        const struct report_run *other = &runs->run[i];
+        if (other->table == own->table && other->group != group &&
+            strcmp(other->system, own->system) == 0)
+            return own->job;
+    }
+    return own->system;
+}
+
+void report_table_heading(const struct report_runs *runs, int table, FILE *out) {
+    const struct report_run *run = runs->run;
+    while (run->table != table)
+        run++;
+    table_paragraph(out, "%s: %s%s%s%s%s, %d rank%s, %s", run->suite, run->workload,
+                    run->gate[0] ? ", gate " : "", run->gate, run->model[0] ? ", " : "", run->model,
+                    run->ranks, run->ranks == 1 ? "" : "s", run->executor);
+}
+
+static int compare_doubles(const void *left, const void *right) {
+    double a = *(const double *)left, b = *(const double *)right;
+    return (a > b) - (a < b);
+}
+
+double report_median(double values[], int count) {
+    if (count == 0)
+        return NAN;
+    qsort(values, (size_t)count, sizeof *values, compare_doubles);
+    return count % 2 ? values[count / 2] : (values[count / 2 - 1] + values[count / 2]) / 2;
+}

@@ -1,0 +1,46 @@
+/* The selected runs, and which of them are rounds of the same thing. */
+#ifndef MOEPERF_RESULTS_REPORT_GROUPS_H
+#define MOEPERF_RESULTS_REPORT_GROUPS_H
+
+#include <stdbool.h>
+
+#include "results/report/report.h"
+
+/* A run as v_run and v_speedup show it; NAN for NULL, "" for texts that are NULL. */
+struct report_run {
+    int64_t run_id;
+    char *suite, *suite_run, *job, *system, *executor, *workload, *gate, *model, *status, *reason,
+        *started_at; /* owned */
+    int round, ranks;
+    int64_t iterations, iterations_wanted;
+    bool complete, ranks_share_cores;
+    double ms_per_iteration, tokens_per_s, speedup_vs_ep, speed_vs_balanced, loss_final,
+        max_loss_difference;
+    int group; /* rounds of one job on one setting have the same, from 0 by first run */
+    int table; /* groups to be shown beside each other have the same, from 0 by first run */
+};
+
+struct report_runs {
+    int count, groups, tables;
+    struct report_run *run; /* by run_id */
+};
+
+/* Errors: MP_ENOTFOUND when nothing is selected. */
+int report_runs_load(struct mp_store *store, const struct mp_report_selection *selection,
+                     struct report_runs *runs, struct mp_error *error);
+void report_runs_free(struct report_runs *runs); /* accepts a zeroed one */
+
+/* The group's first run, whose names stand for all. */
+const struct report_run *report_group_first(const struct report_runs *runs, int group);
+/* The complete run of median time, or the last one if none is complete: the group's example. */
+const struct report_run *report_group_example(const struct report_runs *runs, int group);
+/* What to call the group inside its table: the system, or the job where systems repeat. */
+const char *report_group_label(const struct report_runs *runs, int group);
+
+/* "skewed 0.70 on 4, gate gshard, 2 ranks, measured": what a table's runs have in common. */
+void report_table_heading(const struct report_runs *runs, int table, FILE *out);
+
+/* Sorts; NAN for none. */
+double report_median(double values[], int count);
+
+#endif

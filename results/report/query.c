@@ -1,0 +1,117 @@
+#include "results/report/query.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+int query_open(struct mp_store *store, const char *sql, int64_t run_id, sqlite3_stmt **statement,
+               struct mp_error *error) {
+    *statement = NULL;
+    if (sqlite3_prepare_v2(mp_store_connection(store), sql, -1, statement, NULL) != SQLITE_OK)
+        return mp_store_fail(store, "cannot read the results", error);
+    if (sqlite3_bind_parameter_count(*statement) > 0)
+        sqlite3_bind_int64(*statement, 1, run_id);
+    return MP_OK;
+}
+
+int query_next(struct mp_store *store, sqlite3_stmt *statement, struct mp_error *error) {
+    int step = sqlite3_step(statement);
+    if (step == SQLITE_ROW)
+        return 1;
+    return step == SQLITE_DONE ? 0 : mp_store_fail(store, "cannot read the results", error);
+}
+
+double query_double(sqlite3_stmt *statement, int column) {
+    return sqlite3_column_type(statement, column) == SQLITE_NULL
+               ? NAN
+               : sqlite3_column_double(statement, column);
+}
+
+const char *query_text(sqlite3_stmt *statement, int column) {
+    const char *text = (const char *)sqlite3_column_text(statement, column);
+    return text ? text : "";
+}
+
+json_t *json_number(double value) {
+    return isfinite(value) ? json_real(value) : json_null();
+}
+
+json_t *json_text(const char *text) {
+    if (!text)
+        return json_null();
+    json_t *string = json_string(text);
+    if (string)
+        return string;
+    char *ascii = strdup(text);
+    for (char *at = ascii; ascii && *at; at++)
+        *at = (unsigned char)*at >= 0x80 ? '?' : *at;
+    string = ascii ? json_string(ascii) : NULL;
+    free(ascii);
+    return string;
+}
+
+static json_t *json_column(sqlite3_stmt *statement, int column) {
+    switch (sqlite3_column_type(statement, column)) {
+    case SQLITE_INTEGER:
+        return json_integer(sqlite3_column_int64(statement, column));
+    case SQLITE_FLOAT:
+        return json_number(sqlite3_column_double(statement, column));
+    case SQLITE_NULL:
+        return json_null();
+    default:
+        return json_text((const char *)sqlite3_column_text(statement, column));
+    }
+}
+
+static int no_memory(struct mp_error *error) {
+    return mp_fail(error, MP_ENOMEM, "no memory for the report");
+}
+
+int query_rows_json(struct mp_store *store, sqlite3_stmt *statement, json_t **rows,
+                    struct mp_error *error) {
+    *rows = json_array();
+    int got = 0, code = *rows ? MP_OK : no_memory(error);
+    while (!code && (got = query_next(store, statement, error)) == 1) {
+        json_t *row = json_object();
+        int failed = json_array_append_new(*rows, row);
+        for (int c = 0; !failed && c < sqlite3_column_count(statement); c++)
+            failed = json_object_set_new(row, sqlite3_column_name(statement, c),
+                                         json_column(statement, c));
+        code = failed ? no_memory(error) : MP_OK;
+    }
+    code = code ? code : got;
+    if (code) {
+        json_decref(*rows);
+        *rows = NULL;
+    }
+    return code;
+}
+
+int query_json(struct mp_store *store, const char *sql, int64_t run_id, json_t **rows,
+               struct mp_error *error) {
+    sqlite3_stmt *statement = NULL;
+    *rows = NULL;
+    int code = query_open(store, sql, run_id, &statement, error);
+    if (!code)
+        code = query_rows_json(store, statement, rows, error);
+    sqlite3_finalize(statement);
+    return code;
+}
+
+int json_print(json_t *object, FILE *out, struct mp_error *error) {
+    if (!object)
+        return no_memory(error);
+    int failed = json_dumpf(object, out, JSON_INDENT(2) | JSON_REAL_PRECISION(15));
+    json_decref(object);
+    fputc('\n', out);
+    return failed ? mp_fail(error, MP_EIO, "cannot write the report") : check_printed(out, error);
+}
+
+int check_printed(FILE *out, struct mp_error *error) {
+    errno = 0;
+    if (fflush(out) != 0 || ferror(out))
+        return mp_fail(error, errno == ENOSPC ? MP_ENOSPACE : MP_EIO, "cannot write the report: %s",
+                       errno ? strerror(errno) : "the output is closed");
+    return MP_OK;
+}

@@ -1,0 +1,36 @@
+/* Reading the views, and writing what was read. */
+#ifndef MOEPERF_RESULTS_REPORT_QUERY_H
+#define MOEPERF_RESULTS_REPORT_QUERY_H
+
+#include <jansson.h>
+#include <sqlite3.h>
+#include <stdbool.h>
+
+#include "results/report/report.h"
+
+/* Prepares a query; ?1 is the run. */
+int query_open(struct mp_store *store, const char *sql, int64_t run_id, sqlite3_stmt **statement,
+               struct mp_error *error);
+/* 1: a row, 0: no more, negative: an error. */
+int query_next(struct mp_store *store, sqlite3_stmt *statement, struct mp_error *error);
+
+double query_double(sqlite3_stmt *statement, int column);    /* NAN for NULL */
+const char *query_text(sqlite3_stmt *statement, int column); /* "" for NULL */
+
+/* The rows as an array of objects by column name.  ?1 is the run. */
+int query_json(struct mp_store *store, const char *sql, int64_t run_id, json_t **rows,
+               struct mp_error *error);
+
+/* The same for the rows that an opened query has left. */
+int query_rows_json(struct mp_store *store, sqlite3_stmt *statement, json_t **rows,
+                    struct mp_error *error);
+
+json_t *json_text(const char *text); /* null for NULL; bytes that are no UTF-8 become '?' */
+json_t *json_number(double value);   /* null for what JSON can't say */
+
+/* Writes the object and releases it. */
+int json_print(json_t *object, FILE *out, struct mp_error *error);
+/* Whether everything that was printed arrived. */
+int check_printed(FILE *out, struct mp_error *error);
+
+#endif

@@ -1,0 +1,264 @@
+#include <math.h>
+#include <string.h>
+
+#include "results/report/groups.h"
+#include "results/report/phases.h"
+#include "results/report/query.h"
+#include "results/report/stragglers.h"
+#include "results/report/table.h"
+
+/* ---- all runs ---- */
+
+static const struct table_column list_columns[] = {
+    {"run", TABLE_RIGHT},
+    {"started (UTC)", TABLE_RIGHT},
+    {"suite", TABLE_LEFT},
+    {"job", TABLE_LEFT},
+    {"workload", TABLE_LEFT},
+    {"ranks", TABLE_RIGHT},
+    {"ms/it-\neration", TABLE_RIGHT},
+    {"status", TABLE_LEFT},
+};
+
+#define SELECTED                                                                                   \
+    "FROM v_run JOIN v_speedup USING (run_id) "                                                    \
+    "WHERE (?1 = 0 OR v_run.run_id = ?1) AND (?2 IS NULL OR v_run.suite_run = ?2) "                \
+    "AND (?3 IS NULL OR v_run.suite = ?3) ORDER BY v_run.run_id"
+
+static const char list_sql[] =
+    "SELECT v_run.run_id, started_at, v_run.suite, v_run.job, v_run.workload, v_run.ranks, "
+    "ms_per_iteration, v_run.status " SELECTED;
+
+static const char list_json_sql[] =
+    "SELECT v_run.*, ms_per_iteration, tokens_per_s, loss_final " SELECTED;
+
+static int add_listed(struct table *table, sqlite3_stmt *row, struct mp_error *error) {
+    int code = table_add(table, NULL, error);
+    if (code)
+        return code;
+    for (int c = 0; c < table->columns; c++)
+        table_set(table, c, "%s", query_text(row, c));
+    table_set(table, 1, "%.10s %.5s", query_text(row, 1),
+              strlen(query_text(row, 1)) > 11 ? query_text(row, 1) + 11 : "");
+    table_set_number(table, 6, query_double(row, 6), 2);
+    return MP_OK;
+}
+
+static int list_text(struct mp_store *store, sqlite3_stmt *statement, FILE *out,
+                     struct mp_error *error) {
+    struct table table;
+    int got = 0, code = MP_OK;
+    table_init(&table, list_columns, sizeof list_columns / sizeof *list_columns);
+    while (!code && (got = query_next(store, statement, error)) == 1)
+        code = add_listed(&table, statement, error);
+    code = code ? code : got;
+    if (!code && table.rows == 0)
+        code = mp_fail(error, MP_ENOTFOUND, "%s: no such runs", mp_store_path(store));
+    if (!code)
+        table_print(&table, out);
+    table_free(&table);
+    return code ? code : check_printed(out, error);
+}
+
+int mp_report_runs(struct mp_store *store, const struct mp_report_selection *selection,
+                   enum mp_report_format format, FILE *out, struct mp_error *error) {
+    const struct mp_report_selection any = {0};
+    const struct mp_report_selection *wanted = selection ? selection : &any;
+    sqlite3_stmt *statement = NULL;
+    int code = query_open(store, format == MP_REPORT_TEXT ? list_sql : list_json_sql,
+                          wanted->run_id, &statement, error);
+    if (code)
+        return code;
+    sqlite3_bind_text(statement, 2, wanted->suite_run, -1, SQLITE_STATIC);
+    sqlite3_bind_text(statement, 3, wanted->suite, -1, SQLITE_STATIC);
+    json_t *rows = NULL;
+    if (format == MP_REPORT_TEXT)
+        code = list_text(store, statement, out, error);
+    else
+        code = query_rows_json(store, statement, &rows, error);
+    sqlite3_finalize(statement);
+    if (!code && format == MP_REPORT_JSON)
+        code = json_print(json_pack("{ss so}", "report", "runs", "rows", rows), out, error);
+    return code;
+}
+
+/* ---- one run ---- */
+
+static const struct {
+    const char *name, *sql;
+} sections[] = {
+    {"iterations", "SELECT * FROM v_iteration WHERE run_id = ?1 ORDER BY iteration"},
+    {"phases", "SELECT * FROM v_phase WHERE run_id = ?1 ORDER BY exposed_ms DESC"},
+    {"imbalance", "SELECT * FROM v_imbalance WHERE run_id = ?1 ORDER BY iteration, layer"},
+    {"ranks", "SELECT * FROM v_rank WHERE run_id = ?1 ORDER BY rank"},
+    {"numbers", "SELECT name, rank, value FROM v_number WHERE run_id = ?1 AND iteration = -1"},
+    {"facts", "SELECT name, rank, value FROM v_fact WHERE run_id = ?1"},
+};
+enum { SECTIONS = sizeof sections / sizeof *sections };
+
+static int run_json(struct mp_store *store, int64_t run_id, FILE *out, struct mp_error *error) {
+    json_t *object = json_pack("{ss}", "report", "run"), *rows = NULL;
+    int code = query_json(store,
+                          "SELECT v_run.*, ms_per_iteration, tokens_per_s, speedup_vs_ep, "
+                          "speed_vs_balanced, loss_final, max_loss_difference, steady_iterations "
+                          "FROM v_run JOIN v_speedup USING (run_id) WHERE run_id = ?1",
+                          run_id, &rows, error);
+    if (!code) {
+        json_object_set(object, "run", json_array_get(rows, 0));
+        json_decref(rows);
+    }
+    for (int i = 0; !code && i < SECTIONS; i++) {
+        code = query_json(store, sections[i].sql, run_id, &rows, error);
+        if (!code)
+            json_object_set_new(object, sections[i].name, rows);
+    }
+    if (code) {
+        json_decref(object);
+        return code;
+    }
+    return json_print(object, out, error);
+}
+
+static void print_line(FILE *out, const char *name, const char *text) {
+    char clean[4096];
+    if (text[0])
+        fprintf(out, "%-19s %s\n", name, table_clean(clean, sizeof clean, text));
+}
+
+static void print_number(FILE *out, const char *name, double value, const char *format) {
+    char text[64];
+    if (isnan(value))
+        return;
+    snprintf(text, sizeof text, format, value);
+    print_line(out, name, text);
+}
+
+static void print_head(const struct report_run *run, FILE *out) {
+    char text[128];
+    fprintf(out, "Run %lld\n", (long long)run->run_id);
+    print_line(out, "suite", run->suite);
+    print_line(out, "job", run->job);
+    print_line(out, "system", run->system);
+    print_line(out, "executor", run->executor);
+    print_line(out, "workload", run->workload);
+    print_line(out, "gate", run->gate);
+    print_line(out, "model", run->model);
+    print_line(out, "started", run->started_at);
+    snprintf(text, sizeof text, "%d%s", run->ranks,
+             run->ranks_share_cores ? ", sharing cores: wall times are no speed-up" : "");
+    print_line(out, "ranks", text);
+    snprintf(text, sizeof text, "%lld of %lld", (long long)run->iterations,
+             (long long)run->iterations_wanted);
+    print_line(out, "iterations", text);
+    print_line(out, "status", run->status);
+    print_line(out, "reason", run->reason);
+    print_number(out, "ms/iteration", run->ms_per_iteration, "%.3f");
+    print_number(out, "tokens/s", run->tokens_per_s, "%.0f");
+    if (!run->ranks_share_cores) {
+        print_number(out, "x EP", run->speedup_vs_ep, "%.3f");
+        print_number(out, "x EP, balanced", run->speed_vs_balanced, "%.3f");
+    }
+    print_number(out, "final loss", run->loss_final, "%.6f");
+    print_number(out, "max loss difference", run->max_loss_difference, "%.2e");
+}
+
+static const struct table_column imbalance_columns[] = {
+    {"layer", TABLE_RIGHT},
+    {"experts", TABLE_RIGHT},
+    {"expert max\nover mean", TABLE_RIGHT},
+    {"rank max\nover mean", TABLE_RIGHT},
+    {"effective\nexperts", TABLE_RIGHT},
+    {"dead\n%", TABLE_RIGHT},
+    {"dropped\n%", TABLE_RIGHT},
+};
+
+/* Means over the iterations. */
+static int print_imbalance(struct mp_store *store, int64_t run_id, FILE *out,
+                           struct mp_error *error) {
+    struct table table;
+    sqlite3_stmt *statement = NULL;
+    table_init(&table, imbalance_columns, sizeof imbalance_columns / sizeof *imbalance_columns);
+    int got = 0, code = query_open(store,
+                                   "SELECT layer, max(experts), avg(expert_max_over_mean), "
+                                   "avg(rank_max_over_mean), avg(effective_experts), "
+                                   "100 * avg(dead_fraction), 100 * avg(dropped_fraction) "
+                                   "FROM v_imbalance WHERE run_id = ?1 GROUP BY layer",
+                                   run_id, &statement, error);
+    while (!code && (got = query_next(store, statement, error)) == 1) {
+        code = table_add(&table, NULL, error);
+        for (int c = 0; !code && c < table.columns; c++)
+            table_set_number(&table, c, query_double(statement, c),
+                             c < 2              ? 0
+                             : c == 5 || c == 6 ? 1
+                                                : 2);
+    }
+    code = code ? code : got;
+    sqlite3_finalize(statement);
+    if (!code && table.rows > 0) {
+        fputs("\nRoutes, mean over the iterations\n", out);
+        table_print(&table, out);
+    }
+    table_free(&table);
+    return code;
+}
+
+static int print_pairs(struct mp_store *store, const char *title, const char *sql, int64_t run_id,
+                       FILE *out, struct mp_error *error) {
+    sqlite3_stmt *statement = NULL;
+    int got = 0, rows = 0, code = query_open(store, sql, run_id, &statement, error);
+    while (!code && (got = query_next(store, statement, error)) == 1) {
+        if (rows++ == 0)
+            fprintf(out, "\n%s\n", title);
+        table_paragraph(out, "%s: %s", query_text(statement, 0), query_text(statement, 1));
+    }
+    sqlite3_finalize(statement);
+    return code ? code : got;
+}
+
+static int run_text(struct mp_store *store, const struct report_run *run, FILE *out,
+                    struct mp_error *error) {
+    struct straggler found;
+    print_head(run, out);
+    fputs("\nPhases, mean over iterations and ranks\n", out);
+    int code = phases_print(store, run->run_id, run->system, out, error);
+    if (!code)
+        code = straggler_find(store, run->run_id, &found, error);
+    if (!code) {
+        fputs("\nStragglers\n", out);
+        straggler_print(&found, run->system, run->ranks, out);
+        code = print_imbalance(store, run->run_id, out, error);
+    }
+    if (!code)
+        code = print_pairs(store, "Ranks that did not complete",
+                           "SELECT 'rank ' || rank || ' ' || status, coalesce(reason, '') FROM "
+                           "v_rank WHERE run_id = ?1 AND status <> 'complete' ORDER BY rank",
+                           run->run_id, out, error);
+    if (!code)
+        code = print_pairs(store, "Numbers",
+                           "SELECT name, printf('%.6g', max(value)) FROM v_number WHERE "
+                           "run_id = ?1 AND iteration = -1 GROUP BY name ORDER BY name",
+                           run->run_id, out, error);
+    if (!code)
+        code = print_pairs(store, "Facts",
+                           "SELECT CASE WHEN count(*) OVER (PARTITION BY name) > 1 THEN name || "
+                           "' (rank ' || rank || ')' ELSE name END, value FROM v_fact WHERE "
+                           "run_id = ?1 AND length(value) <= 200 ORDER BY name, rank",
+                           run->run_id, out, error);
+    return code ? code : check_printed(out, error);
+}
+
+int mp_report_run(struct mp_store *store, int64_t run_id, enum mp_report_format format, FILE *out,
+                  struct mp_error *error) {
+    struct report_runs runs;
+    if (run_id <= 0)
+        return mp_fail(error, MP_ENOTFOUND, "%s: no run %lld", mp_store_path(store),
+                       (long long)run_id);
+    struct mp_report_selection selection = {.run_id = run_id};
+    int code = report_runs_load(store, &selection, &runs, error);
+    if (code)
+        return code;
+    code = format == MP_REPORT_JSON ? run_json(store, run_id, out, error)
+                                    : run_text(store, &runs.run[0], out, error);
+    report_runs_free(&runs);
+    return code;
+}

@@ -1,0 +1,197 @@
+#include "results/report/table.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { GAP = 2, LEAST_WIDTH = 6, PARAGRAPH = 2048 };
+
+void table_init(struct table *table, const struct table_column column[], int columns) {
+    *table = (struct table){.columns = columns, .column = column};
+}
+
+void table_free(struct table *table) {
+    free(table->cell);
+    *table = (struct table){0};
+}
+
+int table_add(struct table *table, int *row, struct mp_error *error) {
+    if (table->rows == table->capacity) {
+        int capacity = table->capacity ? table->capacity * 2 : 16;
+        size_t size = (size_t)capacity * (size_t)table->columns * sizeof *table->cell;
+        void *cell = realloc(table->cell, size);
+        if (!cell)
+            return mp_fail(error, MP_ENOMEM, "no memory for a table");
+        table->cell = cell;
+        table->capacity = capacity;
+    }
+    for (int c = 0; c < table->columns; c++)
+        table->cell[table->rows * table->columns + c][0] = '\0';
+    table->rows++;
+    if (row)
+        *row = table->rows - 1;
+    return MP_OK;
+}
+
+static bool continues_character(char byte) {
+    return ((unsigned char)byte & 0xc0) == 0x80;
+}
+
+char *table_clean(char *to, size_t size, const char *text) {
+    size_t length = 0;
+    for (; text[length] && length + 1 < size; length++) {
+        unsigned char byte = (unsigned char)text[length];
+        to[length] = byte < 0x20 || byte == 0x7f ? '?' : text[length];
+    }
+    if (text[length])
+        while (length > 0 && continues_character(text[length]))
+            length--;
+    to[length] = '\0';
+    return to;
+}
+
+void table_set(struct table *table, int column, const char *format, ...) {
+    char text[4 * TABLE_CELL];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    table_clean(table->cell[(table->rows - 1) * table->columns + column], TABLE_CELL, text);
+}
+
+void table_set_number(struct table *table, int column, double value, int decimals) {
+    if (isnan(value))
+        table_set(table, column, "-");
+    else
+        table_set(table, column, "%.*f", decimals, value);
+}
+
+/* Characters, taken as one column each. */
+static int width_of(const char *text, size_t length) {
+    int width = 0;
+    for (size_t i = 0; i < length; i++)
+        width += !continues_character(text[i]);
+    return width;
+}
+
+/* The part of a header on its first or second line. */
+static const char *header_line(const char *header, int line, size_t *length) {
+    const char *end = strchr(header, '\n');
+    *length = end ? (size_t)(end - header) : strlen(header);
+    if (line == 0)
+        return header;
+    const char *second = end ? end + 1 : "";
+    *length = strlen(second);
+    return second;
+}
+
+static void find_widths(const struct table *table, int widths[]) {
+    int total = -GAP;
+    for (int c = 0; c < table->columns; c++) {
+        widths[c] = 0;
+        for (int line = 0; line < 2; line++) {
+            size_t length;
+            const char *text = header_line(table->column[c].header, line, &length);
+            int width = width_of(text, length);
+            widths[c] = width > widths[c] ? width : widths[c];
+        }
+        for (int r = 0; r < table->rows; r++) {
+            const char *text = table->cell[r * table->columns + c];
+            int width = width_of(text, strlen(text));
+            widths[c] = width > widths[c] ? width : widths[c];
+        }
+        total += widths[c] + GAP;
+    }
+    for (; total > TABLE_WIDTH; total--) {
+        int widest = -1;
+        for (int c = 0; c < table->columns; c++)
+            if (table->column[c].align == TABLE_LEFT && widths[c] > LEAST_WIDTH &&
+                (widest < 0 || widths[c] > widths[widest]))
+                widest = c;
+        if (widest < 0)
+            return;
+        widths[widest]--;
+    }
+}
+
+/* The bytes of the first `width` characters. */
+static int prefix_bytes(const char *text, int width) {
+    int bytes = 0;
+    for (; text[bytes]; bytes++) {
+        if (!continues_character(text[bytes]) && width-- == 0)
+            break;
+    }
+    return bytes;
+}
+
+/* Blanks wait in *blanks until something follows them: no line ends in blanks. */
+static void print_cell(FILE *out, const char *text, size_t length, int width, bool right,
+                       int *blanks) {
+    int own = width_of(text, length), shown = own < width ? own : width;
+    *blanks += right ? width - shown : 0;
+    if (length > 0) {
+        fprintf(out, "%*s", *blanks, "");
+        *blanks = 0;
+    }
+    if (own > width)
+        fprintf(out, "%.*s..", prefix_bytes(text, width - 2), text);
+    else
+        fprintf(out, "%.*s", (int)length, text);
+    *blanks += (right ? 0 : width - shown) + GAP;
+}
+
+void table_print(const struct table *table, FILE *out) {
+    int widths[TABLE_COLUMNS];
+    find_widths(table, widths);
+    bool two_lines = false;
+    for (int c = 0; c < table->columns; c++)
+        two_lines = two_lines || strchr(table->column[c].header, '\n');
+    /* One-line headers stand on the lower line. */
+    for (int line = two_lines ? 0 : 1; line < 2; line++) {
+        int blanks = 0;
+        for (int c = 0; c < table->columns; c++) {
+            const char *header = table->column[c].header;
+            bool own_two = strchr(header, '\n') != NULL;
+            size_t length = 0;
+            const char *text = own_two     ? header_line(header, line, &length)
+                               : line == 1 ? header_line(header, 0, &length)
+                                           : "";
+            print_cell(out, text, length, widths[c], table->column[c].align == TABLE_RIGHT,
+                       &blanks);
+        }
+        fputc('\n', out);
+    }
+    for (int r = 0; r < table->rows; r++) {
+        int blanks = 0;
+        for (int c = 0; c < table->columns; c++) {
+            const char *text = table->cell[r * table->columns + c];
+            print_cell(out, text, strlen(text), widths[c], table->column[c].align == TABLE_RIGHT,
+                       &blanks);
+        }
+        fputc('\n', out);
+    }
+}
+
+void table_paragraph(FILE *out, const char *format, ...) {
+    char text[PARAGRAPH], clean[PARAGRAPH];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    table_clean(clean, sizeof clean, text);
+    int at = 0;
+    for (const char *word = clean; *word;) {
+        size_t length = strcspn(word, " ");
+        int width = width_of(word, length);
+        if (at > 0 && at + 1 + width > TABLE_WIDTH) {
+            fputc('\n', out);
+            at = 0;
+        }
+        at += fprintf(out, "%s", at > 0 ? " " : "") + width;
+        fprintf(out, "%.*s", (int)length, word);
+        word += length + (word[length] == ' ');
+    }
+    fputc('\n', out);
+}

@@ -1,0 +1,45 @@
+/* Text tables of at most 80 columns. */
+#ifndef MOEPERF_RESULTS_REPORT_TABLE_H
+#define MOEPERF_RESULTS_REPORT_TABLE_H
+
+#include <stdio.h>
+
+#include "reference/base/error.h"
+
+enum { TABLE_WIDTH = 80, TABLE_COLUMNS = 12, TABLE_CELL = 128 };
+
+struct table_column {
+    const char *header; /* unit included; '\n' starts its second line */
+    enum { TABLE_LEFT, TABLE_RIGHT } align;
+};
+
+struct table {
+    int columns, rows, capacity;
+    const struct table_column *column;
+    char (*cell)[TABLE_CELL]; /* [rows][columns] */
+};
+
+/* `column` is borrowed. */
+void table_init(struct table *table, const struct table_column column[], int columns);
+void table_free(struct table *table);
+
+/* Adds a row of empty cells and makes `*row` its number.  Errors: MP_ENOMEM. */
+int table_add(struct table *table, int *row, struct mp_error *error);
+/* Fills a cell of the row added last.  Control characters become '?'. */
+void table_set(struct table *table, int column, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+/* A number with that many decimals; "-" for NAN. */
+void table_set_number(struct table *table, int column, double value, int decimals);
+
+/* Left-aligned columns give way, the widest first, until the table fits; what is cut off ends in
+ * "..". */
+void table_print(const struct table *table, FILE *out);
+
+/* Prints a paragraph broken at spaces, like the sentences under a table. */
+void table_paragraph(FILE *out, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* Copies at most size - 1 bytes with control characters as '?'; never cuts inside a UTF-8
+ * character.  Returns `to`. */
+char *table_clean(char *to, size_t size, const char *text);
+
+#endif
