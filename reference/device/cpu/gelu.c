@@ -1,22 +1,25 @@
-/* GELU, tanh form, written with the sigmoid: (1 + tanh u) / 2 = sigmoid(2u).  One exponential and
+/* GELU, tanh form.  With w = 2 sqrt(2/pi) (x + 0.044715 x^3) it is x / (1 + e^-w): one exponential,
  * one division, and no cancellation for negative x. */
 #include "reference/device/cpu/cpu.h"
 #include "reference/device/cpu/vector.h"
 
 enum { GRAIN = 16384 }; /* elements that are worth a thread */
 
-#define SLOPE 1.5957691216f /* 2 sqrt(2 / pi) */
-#define CUBIC 0.044715f
+/* w = SLOPE x + CUBIC x^3; the exponent of two is -w log2(e). */
+#define SLOPE 1.5957691216f
+#define CUBIC (SLOPE * 0.044715f)
+#define LOG2_E 1.44269504f
 
-/* Beyond +-16 nothing changes any more, while the cubes and squares would overflow for large x. */
+/* Beyond +-9.9 the function is 0 or x and its derivative 0 or 1 to all digits, while e^-w would
+ * soon overflow. */
 static inline float bounded(float x) {
-    x = x < -16.0f ? -16.0f : x;
-    return x > 16.0f ? 16.0f : x;
+    x = x < -9.9f ? -9.9f : x;
+    return x > 9.9f ? 9.9f : x;
 }
 
-static inline float opening(float x) {
-    float b = bounded(x);
-    return vector_sigmoid(SLOPE * b * (1.0f + CUBIC * b * b));
+/* e^-w, for a bounded x. */
+static inline float closing(float x) {
+    return vector_exp2(x * (-SLOPE * LOG2_E - CUBIC * LOG2_E * (x * x)));
 }
 
 struct arguments {
@@ -34,7 +37,7 @@ static void forward_range(const void *argument, size_t begin, size_t end, int th
 #pragma omp simd
     for (size_t i = begin; i < end; i++) {
         float v = x[i];
-        y[i] = v * opening(v);
+        y[i] = v / (1.0f + closing(bounded(v)));
     }
 }
 
@@ -45,10 +48,9 @@ static void gelu_forward(struct mp_device *device, mp_stream stream, size_t coun
     mp_cpu_parallel(mp_cpu_of(device), count, GRAIN, forward_range, &arguments);
 }
 
-/* With s = sigmoid(w(x)): gelu = x s, gelu' = s + x s (1 - s) w'. */
-static inline float derivative(float v, float s) {
-    float b = bounded(v);
-    return s + b * s * (1.0f - s) * (SLOPE * (1.0f + 3.0f * CUBIC * b * b));
+/* With e = e^-w and s = 1 / (1 + e): gelu = x s, gelu' = s + x s (1 - s) w', and 1 - s = e s. */
+static inline float derivative(float x, float e, float s) {
+    return s + x * (SLOPE + 3.0f * CUBIC * (x * x)) * (e * s * s);
 }
 
 static void backward_range(const void *argument, size_t begin, size_t end, int thread) {
@@ -59,8 +61,10 @@ static void backward_range(const void *argument, size_t begin, size_t end, int t
 #pragma omp simd
     for (size_t i = begin; i < end; i++) {
         float v = x[i];
-        float s = opening(v);
-        dx[i] = dy[i] * derivative(v, s);
+        float b = bounded(v);
+        float e = closing(b);
+        float s = 1.0f / (1.0f + e);
+        dx[i] = dy[i] * derivative(b, e, s);
     }
 }
 
@@ -72,8 +76,10 @@ static void backward_and_value_range(const void *argument, size_t begin, size_t 
 #pragma omp simd
     for (size_t i = begin; i < end; i++) {
         float v = x[i];
-        float s = opening(v);
-        dx[i] = dy[i] * derivative(v, s);
+        float b = bounded(v);
+        float e = closing(b);
+        float s = 1.0f / (1.0f + e);
+        dx[i] = dy[i] * derivative(b, e, s);
         y[i] = v * s;
     }
 }

@@ -5,40 +5,46 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* e^x, relative error below 2e-7.  x is held within -87 .. 87, so that neither the result nor its
- * reciprocal is denormal or infinite; NaN stays NaN. */
-static inline float vector_exp(float x) {
-    const float log2_e = 1.44269504f;
-    /* ln 2 in two parts: the first has so few bits that its product with an exponent is exact. */
-    const float ln2_high = 0.693359375f, ln2_low = -2.12194440e-4f;
-    /* Adding 1.5 * 2^23 rounds to an integer and leaves it in the low bits of the sum. */
-    const float round = 12582912.0f;
-    x = x < -87.0f ? -87.0f : x;
-    x = x > 87.0f ? 87.0f : x;
+/* Adding 1.5 * 2^23 rounds to an integer, which is then in the low bits of the sum. */
+#define VECTOR_ROUND 12582912.0f
 
+/* 2^n, n given as n + VECTOR_ROUND, times e^r for |r| <= ln 2 / 2.  The polynomial interpolates e^r
+ * at Chebyshev's nodes, with the first two coefficients set to 1; it is off by 2e-8 at most. */
+static inline float vector_power(float n_shifted, float r) {
     union {
         float value;
         uint32_t bits;
-    } shifted = {.value = x * log2_e + round}, power;
-    float exponent = shifted.value - round;
-    float r = x - exponent * ln2_high;
-    r = r - exponent * ln2_low;
-    /* The exponential series; |r| <= ln 2 / 2, the first term left out is below 6e-9. */
-    float series = 1.0f / 5040;
-    series = series * r + 1.0f / 720;
-    series = series * r + 1.0f / 120;
-    series = series * r + 1.0f / 24;
-    series = series * r + 1.0f / 6;
-    series = series * r + 0.5f;
+    } shifted = {.value = n_shifted}, power;
+    float series = 0.00139411189f;
+    series = series * r + 0.00837513477f;
+    series = series * r + 0.0416663528f;
+    series = series * r + 0.166664154f;
+    series = series * r + 0.500000005f;
     series = series * r + 1.0f;
     series = series * r + 1.0f;
     power.bits = (shifted.bits + 127) << 23;
     return series * power.value;
 }
 
-/* 1 / (1 + e^-x); accurate relative to its value at both ends. */
-static inline float vector_sigmoid(float x) {
-    return 1.0f / (1.0f + vector_exp(-x));
+/* e^x, relative error below 2e-7.  x is held within -87 .. 87, so that neither the result nor its
+ * reciprocal is denormal or infinite; NaN stays NaN. */
+static inline float vector_exp(float x) {
+    /* ln 2 in two parts: the first has so few bits that its product with an exponent is exact. */
+    const float ln2_high = 0.693359375f, ln2_low = -2.12194440e-4f;
+    x = x < -87.0f ? -87.0f : x;
+    x = x > 87.0f ? 87.0f : x;
+    float shifted = x * 1.44269504f + VECTOR_ROUND;
+    float n = shifted - VECTOR_ROUND;
+    float r = x - n * ln2_high;
+    r = r - n * ln2_low;
+    return vector_power(shifted, r);
+}
+
+/* 2^x for |x| <= 126 or NaN; relative error below 2e-7. */
+static inline float vector_exp2(float x) {
+    float shifted = x + VECTOR_ROUND;
+    float fraction = x - (shifted - VECTOR_ROUND);
+    return vector_power(shifted, fraction * 0.693147181f);
 }
 
 /* The largest of count >= 1 values, NaN left out unless it is the first.  Lanes by hand: clang does
