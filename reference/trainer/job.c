@@ -22,7 +22,7 @@ const struct mp_option mp_job_options[] = {
      "elements of a token's vector; a multiple of heads"},
     {"heads", MP_OPTION_INT, FIELD(heads), "heads", "4", 1, 1024, NULL,
      "attention heads of a block"},
-    {"experts", MP_OPTION_INT, FIELD(experts), "experts", "16", 1, 4096, NULL,
+    {"experts", MP_OPTION_INT, FIELD(experts), "experts", "16", 1, 1024, NULL,
      "experts of a block over all ranks"},
     {"expert-width", MP_OPTION_INT, FIELD(expert_width), "", "512", 1, 1048576, NULL,
      "hidden elements of one expert"},
@@ -48,7 +48,7 @@ const struct mp_option mp_job_options[] = {
      "who chooses experts: the gate, or a replay of balanced, skewed or given loads"},
     {"skew-share", MP_OPTION_DOUBLE, FIELD(skew_share), "", "0.7", 0, 1, NULL,
      "share of routes that go to the first skew-experts experts, with routing skewed"},
-    {"skew-experts", MP_OPTION_INT, FIELD(skew_experts), "experts", "4", 1, 4096, NULL,
+    {"skew-experts", MP_OPTION_INT, FIELD(skew_experts), "experts", "4", 1, 1024, NULL,
      "experts that skew-share goes to, with routing skewed"},
     {"load", MP_OPTION_TEXT, FIELD(load), "routes", "", 0, 0, NULL,
      "routes per expert, a row per source rank as in \"9,1;2,8\", with routing load"},
@@ -228,6 +228,9 @@ static int apply_system_options(struct mp_job_file *file, const struct mp_yaml *
                        where);
     for (int i = 0; i < options->count; i++) {
         format_where(where, sizeof where, path, options->key_line[i]);
+        bool is_known = file->system && mp_options_find(file->system->options, options->key[i]);
+        if (!is_known) /* whatever its value is */
+            return set_system_option(file, options->key[i], "", where, error);
         int code = join_value(options->item[i], options->key[i], where, &joined, error);
         if (!code)
             code = set_system_option(file, options->key[i], joined.text, where, error);
@@ -245,6 +248,8 @@ static int apply_entry(struct mp_job_file *file, const struct mp_yaml *mapping, 
     if (!strcmp(mapping->key[i], "options"))
         return apply_system_options(file, mapping->item[i], path, error);
     format_where(where, sizeof where, path, mapping->key_line[i]);
+    if (!mp_options_find(mp_job_options, mapping->key[i])) /* whatever its value is */
+        return set_job_option(file, mapping->key[i], "", where, systems, error);
     int code = join_value(mapping->item[i], mapping->key[i], where, &joined, error);
     return code ? code : set_job_option(file, mapping->key[i], joined.text, where, systems, error);
 }

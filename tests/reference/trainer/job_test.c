@@ -1,0 +1,451 @@
+/* Jobs: every option from every side, files that come back, sentences for what is wrong. */
+#include <math.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "reference/trainer/job.h"
+#include "tests/support.h"
+
+/* Two systems that are only described here. */
+struct plain_options {
+    int window;
+    double share;
+    bool eager;
+    int mode;
+    char note[MP_TEXT_SIZE];
+    int degree;
+};
+#define FIELD(member) offsetof(struct plain_options, member)
+static const struct mp_option plain_options[] = {
+    {"window", MP_OPTION_INT, FIELD(window), "iterations", "5", 1, 100, NULL, "seen loads"},
+    {"share", MP_OPTION_DOUBLE, FIELD(share), "", "0.25", 0, 1, NULL, "some share"},
+    {"eager", MP_OPTION_BOOL, FIELD(eager), "", "yes", 0, 0, NULL, "some switch"},
+    {"mode", MP_OPTION_CHOICE, FIELD(mode), "", "slow", 0, 0, "slow fast", "some choice"},
+    {"note", MP_OPTION_TEXT, FIELD(note), "", "", 0, 0, NULL, "some text"},
+    {"degree", MP_OPTION_COUNT, FIELD(degree), "experts", "auto", -1, 64, NULL, "some count"},
+    {0},
+};
+static const struct mp_system plain = {.abi = MP_SYSTEM_ABI,
+                                       .name = "plain",
+                                       .options = plain_options,
+                                       .options_size = sizeof(struct plain_options)};
+static const struct mp_system uneven = {
+    .abi = MP_SYSTEM_ABI, .name = "uneven", .capabilities = MP_SYSTEM_UNEVEN_EXPERTS};
+static const struct mp_systems systems = {.item = {&plain, &uneven}, .count = 2};
+
+static struct mp_yaml *parse(const char *text) {
+    struct mp_yaml *document = NULL;
+    assert_int_equal(mp_yaml_parse("job.yaml", text, strlen(text), &document, NULL), MP_OK);
+    return document;
+}
+
+/* Defaults and then the mapping `text`; returns the code of applying it. */
+static int apply(struct mp_job_file *file, const char *text, struct mp_error *error) {
+    struct mp_yaml *document = parse(text);
+    assert_int_equal(mp_job_file_create(file, error), MP_OK);
+    int code = mp_job_apply(file, document, "job.yaml", &systems, error);
+    mp_yaml_destroy(document);
+    return code;
+}
+
+static void table_is_sound(void **state) {
+    (void)state;
+    struct mp_error error = {0};
+    int code = mp_options_check(mp_job_options, sizeof(struct mp_job), "a job", &error);
+    assert_string_equal(error.text, "");
+    assert_int_equal(code, MP_OK);
+}
+
+static void defaults_are_a_small_model(void **state) {
+    (void)state;
+    struct mp_job_file file;
+    assert_int_equal(mp_job_file_create(&file, NULL), MP_OK);
+    const struct mp_job *job = &file.job;
+    assert_int_equal(job->ranks, 1);
+    assert_int_equal(job->ranks_per_node, MP_ALL);
+    assert_int_equal(job->layers, 4);
+    assert_int_equal(job->experts, 16);
+    assert_int_equal(job->gate, MP_GATE_GSHARD);
+    assert_int_equal(mp_job_top_k(job), 2);
+    assert_int_equal(job->routing, MP_ROUTING_GATE);
+    assert_int_equal(job->iterations, 100);
+    assert_close(job->learning_rate, 1e-3, 0);
+    assert_close(job->beta2, 0.95, 0);
+    assert_true(job->record);
+    assert_false(job->check_plans);
+    assert_string_equal(job->system, "");
+    assert_string_equal(job->text, "");
+    assert_null(file.system);
+    mp_job_file_destroy(&file);
+}
+
+/* A random value that `option` takes, as text. */
+static void random_value(const struct mp_option *option, uint64_t *seed, char *text) {
+    double span = option->maximum - option->minimum;
+    switch (option->type) {
+    case MP_OPTION_INT:
+    case MP_OPTION_INT64:
+        sprintf(text, "%.0f", floor(option->minimum + test_random_double(seed) * span));
+        break;
+    case MP_OPTION_DOUBLE:
+        sprintf(text, "%.17g", option->minimum + test_random_double(seed) * span);
+        break;
+    case MP_OPTION_BOOL:
+        strcpy(text, test_random_int(seed, 0, 1) ? "yes" : "no");
+        break;
+    case MP_OPTION_COUNT:
+        if (test_random_int(seed, 0, 3) == 0)
+            strcpy(text, "all");
+        else
+            sprintf(text, "%d", test_random_int(seed, 1, (int)option->maximum));
+        break;
+    case MP_OPTION_CHOICE: {
+        int word = test_random_int(seed, 0, 1);
+        const char *start = word ? strchr(option->choices, ' ') + 1 : option->choices;
+        sprintf(text, "%.*s", (int)strcspn(start, " "), start);
+        break;
+    }
+    case MP_OPTION_TEXT: {
+        static const char letters[] = "ab/:; #\"'\\{}[],&*-?|%@`\t\n!=";
+        int length = test_random_int(seed, 1, 60);
+        for (int i = 0; i < length; i++)
+            text[i] = letters[test_random_int(seed, 0, (int)sizeof letters - 2)];
+        text[length] = '\0';
+        break;
+    }
+    }
+}
+
+static void set(struct mp_job_file *file, const char *prefix, const char *name, const char *value) {
+    char assignment[MP_TEXT_SIZE + 128];
+    struct mp_error error = {0};
+    snprintf(assignment, sizeof assignment, "%s%s=%s", prefix, name, value);
+    int code = mp_job_set(file, assignment, &systems, &error);
+    assert_string_equal(error.text, "");
+    assert_int_equal(code, MP_OK);
+}
+
+/* The same fields say the same, whichever way they were set. */
+static void assert_same(const struct mp_option table[], const void *left, const void *right) {
+    char a[MP_TEXT_SIZE], b[MP_TEXT_SIZE];
+    for (const struct mp_option *option = table; option->name; option++) {
+        mp_options_format(option, left, a, sizeof a);
+        mp_options_format(option, right, b, sizeof b);
+        assert_string_equal(a, b);
+    }
+}
+
+static void random_job(struct mp_job_file *file, uint64_t *seed) {
+    char value[MP_TEXT_SIZE];
+    assert_int_equal(mp_job_file_create(file, NULL), MP_OK);
+    set(file, "", "system", "plain");
+    for (const struct mp_option *option = mp_job_options; option->name; option++) {
+        if (!strcmp(option->name, "system"))
+            continue;
+        random_value(option, seed, value);
+        set(file, "", option->name, value);
+    }
+    for (const struct mp_option *option = plain_options; option->name; option++) {
+        random_value(option, seed, value);
+        set(file, "options.", option->name, value);
+    }
+}
+
+static void every_written_job_reads_back(void **state) {
+    (void)state;
+    uint64_t seed = test_seed();
+    for (int trial = 0; trial < 100; trial++) {
+        struct mp_job_file written, read;
+        char *text;
+        size_t size;
+        struct mp_error error = {0};
+        random_job(&written, &seed);
+        FILE *stream = open_memstream(&text, &size);
+        assert_int_equal(mp_job_write(&written, stream, &error), MP_OK);
+        fclose(stream);
+        assert_int_equal(apply(&read, text, &error), MP_OK);
+        assert_same(mp_job_options, &written.job, &read.job);
+        assert_ptr_equal(read.system, &plain);
+        assert_same(plain_options, written.system_options, read.system_options);
+        mp_job_file_destroy(&written);
+        mp_job_file_destroy(&read);
+        free(text);
+    }
+}
+
+static void mapping_and_set_mean_the_same(void **state) {
+    (void)state;
+    struct mp_job_file from_mapping, from_set;
+    assert_int_equal(apply(&from_mapping,
+                           "options: {window: 7, degree: all}\n"
+                           "ranks: 2\nrouting: load\nload: [[3, 1], [2, 2]]\n"
+                           "text: [one, two/three]\nsystem: plain\n",
+                           NULL),
+                     MP_OK);
+    assert_int_equal(mp_job_file_create(&from_set, NULL), MP_OK);
+    set(&from_set, "", "system", "plain");
+    set(&from_set, "options.", "window", "7");
+    set(&from_set, "options.", "degree", "all");
+    set(&from_set, "", "ranks", "2");
+    set(&from_set, "", "routing", "load");
+    set(&from_set, "", "load", "3,1;2,2");
+    set(&from_set, "", "text", "one:two/three");
+    assert_same(mp_job_options, &from_mapping.job, &from_set.job);
+    assert_same(plain_options, from_mapping.system_options, from_set.system_options);
+    assert_int_equal(((struct plain_options *)from_set.system_options)->degree, MP_ALL);
+    mp_job_file_destroy(&from_mapping);
+    mp_job_file_destroy(&from_set);
+}
+
+static void another_system_brings_its_own_defaults(void **state) {
+    (void)state;
+    struct mp_job_file file;
+    assert_int_equal(apply(&file, "system: plain\noptions: {window: 7}\n", NULL), MP_OK);
+    set(&file, "", "system", "plain"); /* the same: its options stay */
+    assert_int_equal(((struct plain_options *)file.system_options)->window, 7);
+    set(&file, "", "system", "uneven");
+    assert_null(file.system_options);
+    set(&file, "", "system", "plain");
+    assert_int_equal(((struct plain_options *)file.system_options)->window, 5);
+    mp_job_file_destroy(&file);
+}
+
+struct message_case {
+    const char *name, *text, *message;
+};
+
+/* Found while the mapping is applied. */
+static const struct message_case apply_cases[] = {
+    {"misspelt key", "rank: 2\n",
+     "job.yaml:1: unknown option \"rank\" for a job; did you mean \"ranks\"?"},
+    {"misspelt options", "system: plain\noptins: {window: 1}\n",
+     "job.yaml:2: unknown option \"optins\" for a job; did you mean \"options\"?"},
+    {"key like nothing", "colour: red\n", "job.yaml:1: unknown option \"colour\" for a job"},
+    {"no ranks", "seed: 3\nranks: 0\n", "job.yaml:2: ranks: 0 is outside 1 .. 4096 ranks"},
+    {"word for a number", "layers: many\n",
+     "job.yaml:1: layers: \"many\" is not a number 1 .. 1024 layers"},
+    {"list for a number", "layers: [1, 2]\n",
+     "job.yaml:1: layers: \"1,2\" is not a number 1 .. 1024 layers"},
+    {"misspelt choice", "gate: gsard\n",
+     "job.yaml:1: gate: \"gsard\" is not one of gshard, switch; did you mean \"gshard\"?"},
+    {"mapping for a value", "text: {a: b}\n",
+     "job.yaml:1: text: should be one value or a list of values"},
+    {"rows and values mixed", "load: [[1, 2], 3]\n",
+     "job.yaml:1: load: should be one value or a list of values"},
+    {"lists nested too deep", "load: [[[1], 2]]\n",
+     "job.yaml:1: load: should be one value or a list of values"},
+    {"unknown system", "ranks: 1\nsystem: plian\n",
+     "job.yaml:2: unknown system \"plian\"; did you mean \"plain\"?"},
+    {"unknown system option", "system: plain\noptions:\n  windw: 2\n",
+     "job.yaml:3: unknown option \"windw\" for system plain; did you mean \"window\"?"},
+    {"system option out of range", "system: plain\noptions: {window: 0}\n",
+     "job.yaml:2: window: 0 is outside 1 .. 100 iterations"},
+    {"options of a system without", "system: uneven\noptions: {window: 2}\n",
+     "job.yaml:2: system uneven has no options, so no \"window\""},
+    {"options before any system", "options: {window: 2}\n",
+     "job.yaml:1: option \"window\" needs the job's system first"},
+    {"options that are a list", "system: plain\noptions: [window]\n",
+     "job.yaml:2: options: should be a mapping of system options"},
+    {"a list as a job", "- ranks\n", "job.yaml:1: should be a mapping of job options, key: value"},
+};
+
+static void apply_says(void **state) {
+    const struct message_case *c = *state;
+    struct mp_job_file file;
+    struct mp_error error = {0};
+    assert_int_not_equal(apply(&file, c->text, &error), MP_OK);
+    assert_string_equal(error.text, c->message);
+    mp_job_file_destroy(&file);
+}
+
+/* Found when the job is whole. */
+static const struct message_case check_cases[] = {
+    {"no system", "text: x\n", "system: not given; a job needs the name of a system"},
+    {"no text", "system: plain\n",
+     "text: not given; a job needs files or folders of text to train on"},
+    {"batch and ranks", "{system: plain, text: x, ranks: 4, batch: 6}",
+     "batch: 6 sequences can't be divided evenly over 4 ranks; take a multiple of ranks"},
+    {"width and heads", "{system: plain, text: x, width: 100, heads: 3}",
+     "width: 100 can't be divided evenly over 3 heads; take a multiple of heads"},
+    {"more ranks than experts", "{system: uneven, text: x, ranks: 8, experts: 4}",
+     "ranks: 8 ranks are more than the 4 experts of a layer; every rank needs one at least"},
+    {"experts not divisible", "{system: plain, text: x, ranks: 4, experts: 10}",
+     "experts: 10 experts can't be divided evenly over 4 ranks, which system plain needs; take a "
+     "multiple of ranks"},
+    {"one expert for two", "{system: plain, text: x, experts: 1}",
+     "experts: the gshard gate sends a token to 2 experts, there is only 1"},
+    {"too much on one expert",
+     "{system: plain, text: x, routing: skewed, skew-experts: 1, skew-share: 0.7}",
+     "skew-share: 0.7 is outside 0 .. 0.5, all that 1 of 16 experts can get when a token goes to "
+     "2 different ones"},
+    {"too little on all but one",
+     "{system: plain, text: x, experts: 4, routing: skewed, skew-experts: 3, skew-share: 0.4}",
+     "skew-share: 0.4 is outside 0.5 .. 1, all that 3 of 4 experts can get when a token goes to 2 "
+     "different ones"},
+    {"skew on more than there are",
+     "{system: plain, text: x, experts: 4, routing: skewed, skew-experts: 5}",
+     "skew-experts: 5 are more than the 4 experts"},
+    {"no load", "{system: plain, text: x, routing: load}", "load: not given, but routing is load"},
+    {"load with a word", "{system: plain, text: x, experts: 2, routing: load, load: [[1, one]]}",
+     "load: row 0, expert 1: \"one\" should begin with a number of routes 0 .. 4294967295, then "
+     "',' or ';'"},
+    {"negative load", "{system: plain, text: x, experts: 2, routing: load, load: \"-1,3\"}",
+     "load: row 0, expert 0: \"-1,3\" should begin with a number of routes 0 .. 4294967295, then "
+     "',' or ';'"},
+    {"load of other experts", "{system: plain, text: x, experts: 3, routing: load, load: [1, 1]}",
+     "load: row 0 has 2 numbers for 3 experts"},
+    {"load of other ranks",
+     "{system: plain, text: x, experts: 2, routing: load, load: [[1, 1], [2, 2]]}",
+     "load: 2 rows for 1 ranks; give one per source rank"},
+    {"load of nothing", "{system: plain, text: x, experts: 2, routing: load, load: [0, 0]}",
+     "load: row 0 has no routes at all"},
+    {"load that needs an expert twice",
+     "{system: plain, text: x, experts: 4, routing: load, load: [6, 2, 2, 0]}",
+     "load: row 0 gives one expert 6 of 10 routes; it can take at most one in 2 when a token goes "
+     "to 2 different experts"},
+    {"validation of nothing", "{system: plain, text: x, validate-every: 5, validation-share: 0}",
+     "validate-every: 5, but validation-share keeps no text for it"},
+    {"checkpoints to nowhere", "{system: plain, text: x, checkpoint-every: 5}",
+     "checkpoint-every: 5, but checkpoint names no folder to write to"},
+};
+
+static void check_says(void **state) {
+    const struct message_case *c = *state;
+    struct mp_job_file file;
+    struct mp_error error = {0};
+    assert_int_equal(apply(&file, c->text, &error), MP_OK);
+    assert_int_equal(mp_job_check(&file, &error), MP_EINVAL);
+    assert_string_equal(error.text, c->message);
+    mp_job_file_destroy(&file);
+}
+
+static void good_jobs_pass(void **state) {
+    (void)state;
+    static const char *const good[] = {
+        "{system: plain, text: x}",
+        "{system: plain, text: x, ranks: 4, batch: 8, experts: 4, ranks-per-node: 3}",
+        "{system: uneven, text: x, ranks: 3, batch: 9, experts: 10}",
+        "{system: plain, text: x, gate: switch, experts: 1}",
+        "{system: plain, text: x, routing: skewed, skew-experts: 1, skew-share: 0.5}",
+        "{system: plain, text: x, routing: skewed, skew-experts: 16, skew-share: 0.1}",
+        "{system: plain, text: x, gate: switch, routing: skewed, skew-experts: 1, skew-share: 1}",
+        "{system: plain, text: x, ranks: 2, experts: 2, routing: load, load: [[1, 1], [5, 5]]}",
+        "{system: plain, text: x, gate: switch, experts: 2, routing: load, load: [9, 0]}",
+        "{system: plain, text: x, checkpoint: c, checkpoint-every: 5, validate-every: 2}",
+    };
+    for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
+        struct mp_job_file file;
+        struct mp_error error = {0};
+        assert_int_equal(apply(&file, good[i], &error), MP_OK);
+        int code = mp_job_check(&file, &error);
+        assert_string_equal(error.text, "");
+        assert_int_equal(code, MP_OK);
+        mp_job_file_destroy(&file);
+    }
+}
+
+static void wrong_assignments_are_refused(void **state) {
+    (void)state;
+    static const struct {
+        const char *assignment, *message;
+    } wrong[] = {
+        {"ranks", "--set ranks: should be key=value"},
+        {"=2", "--set =2: should be key=value"},
+        {"rank=2", "--set: unknown option \"rank\" for a job; did you mean \"ranks\"?"},
+        {"ranks=two", "--set: ranks: \"two\" is not a number 1 .. 4096 ranks"},
+        {"system=plan", "--set: unknown system \"plan\"; did you mean \"plain\"?"},
+        {"options.window=1000", "--set: window: 1000 is outside 1 .. 100 iterations"},
+    };
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        struct mp_job_file file;
+        struct mp_error error = {0};
+        assert_int_equal(apply(&file, "system: plain", &error), MP_OK);
+        assert_true(mp_job_set(&file, wrong[i].assignment, &systems, &error) < 0);
+        assert_string_equal(error.text, wrong[i].message);
+        mp_job_file_destroy(&file);
+    }
+}
+
+static void too_long_values_are_refused(void **state) {
+    (void)state;
+    char text[3 * MP_TEXT_SIZE], value[MP_TEXT_SIZE + 1];
+    struct mp_job_file file;
+    struct mp_error error = {0};
+    memset(value, 'x', MP_TEXT_SIZE);
+    value[MP_TEXT_SIZE] = '\0';
+    snprintf(text, sizeof text, "text: %s\n", value);
+    assert_int_equal(apply(&file, text, &error), MP_EINVAL);
+    assert_string_equal(error.text, "job.yaml:1: text: longer than 4095 characters");
+    mp_job_file_destroy(&file);
+    value[MP_TEXT_SIZE - 1] = '\0'; /* just as long as it may be */
+    snprintf(text, sizeof text, "text: %s\n", value);
+    assert_int_equal(apply(&file, text, NULL), MP_OK);
+    assert_string_equal(file.job.text, value);
+    mp_job_file_destroy(&file);
+}
+
+static void job_files_are_loaded_and_checked(void **state) {
+    (void)state;
+    char path[] = "/tmp/moeperf-job-XXXXXX", message[256];
+    struct mp_job_file file;
+    struct mp_error error = {0};
+    FILE *stream = fdopen(mkstemp(path), "w");
+    fputs("system: plain\ntext: somewhere\nbatch: 15\nranks: 5\nexperts: 20\n", stream);
+    fclose(stream);
+    assert_int_equal(mp_job_load(path, &systems, &file, &error), MP_OK);
+    assert_int_equal(file.job.batch, 15);
+    mp_job_file_destroy(&file);
+    stream = fopen(path, "a");
+    fputs("heads: 7\n", stream);
+    fclose(stream);
+    assert_int_equal(mp_job_load(path, &systems, &file, &error), MP_EINVAL);
+    snprintf(message, sizeof message,
+             "%s: width: 128 can't be divided evenly over 7 heads; take a multiple of heads", path);
+    assert_string_equal(error.text, message);
+    unlink(path);
+    error = (struct mp_error){0};
+    assert_int_equal(mp_job_load(path, &systems, &file, &error), MP_ENOTFOUND);
+}
+
+static void workloads_have_names(void **state) {
+    (void)state;
+    char name[64];
+    struct mp_job job = {.routing = MP_ROUTING_GATE, .skew_share = 0.7, .skew_experts = 4};
+    assert_string_equal(mp_job_workload(&job, name, sizeof name), "text");
+    job.routing = MP_ROUTING_BALANCED;
+    assert_string_equal(mp_job_workload(&job, name, sizeof name), "balanced");
+    job.routing = MP_ROUTING_SKEWED;
+    assert_string_equal(mp_job_workload(&job, name, sizeof name), "skewed 0.70 on 4");
+    job.routing = MP_ROUTING_LOAD;
+    assert_string_equal(mp_job_workload(&job, name, sizeof name), "load");
+}
+
+static int run_cases(const char *group, const struct message_case cases[], int count,
+                     CMUnitTestFunction function) {
+    struct CMUnitTest tests[32];
+    assert_in_range(count, 1, 32);
+    for (int i = 0; i < count; i++)
+        tests[i] =
+            (struct CMUnitTest){cases[i].name, function, NULL, NULL, (void *)(uintptr_t)&cases[i]};
+    return _cmocka_run_group_tests(group, tests, (size_t)count, NULL, NULL);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(table_is_sound),
+        cmocka_unit_test(defaults_are_a_small_model),
+        cmocka_unit_test(every_written_job_reads_back),
+        cmocka_unit_test(mapping_and_set_mean_the_same),
+        cmocka_unit_test(another_system_brings_its_own_defaults),
+        cmocka_unit_test(good_jobs_pass),
+        cmocka_unit_test(wrong_assignments_are_refused),
+        cmocka_unit_test(too_long_values_are_refused),
+        cmocka_unit_test(job_files_are_loaded_and_checked),
+        cmocka_unit_test(workloads_have_names),
+    };
+    return cmocka_run_group_tests_name("job", tests, NULL, NULL) +
+           run_cases("job: while it is read", apply_cases, sizeof apply_cases / sizeof *apply_cases,
+                     apply_says) +
+           run_cases("job: when it is whole", check_cases, sizeof check_cases / sizeof *check_cases,
+                     check_says);
+}
