@@ -1,0 +1,66 @@
+/* The program moeperf: what its subcommands share.
+ *
+ * One file per subcommand.  A command parses its arguments with cli_parse, prints its result on
+ * standard output and returns its exit status; errors go up to main, which prints them. */
+#ifndef MOEPERF_HARNESS_CLI_CLI_H
+#define MOEPERF_HARNESS_CLI_CLI_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdio.h>
+
+#include "reference/plan/system.h"
+
+enum { CLI_SUCCESS = 0, CLI_FINDING = 1, CLI_BAD_INPUT = 2 }; /* exit statuses */
+
+#define CLI_DATABASE "out/results.db" /* of run and report when --db is not given */
+
+struct cli_command {
+    const char *name;
+    const char *summary; /* one line for `moeperf --help` */
+    /* argv[0] is the command's own name.  CLI_SUCCESS, CLI_FINDING, or a negative code. */
+    int (*run)(const struct mp_systems *systems, int argc, char *argv[], struct mp_error *error);
+};
+
+extern const struct cli_command cli_run, cli_list, cli_show, cli_report, cli_doctor;
+
+/* A command's flags. */
+enum cli_flag_kind {
+    CLI_SWITCH,  /* target: bool */
+    CLI_VALUE,   /* target: const char * */
+    CLI_REPEATED /* target: struct cli_words, one word per use */
+};
+enum { CLI_WORDS_LIMIT = 128 };
+struct cli_words {
+    const char *word[CLI_WORDS_LIMIT];
+    int count;
+};
+struct cli_flag {
+    const char *name; /* "--db"; a table ends with NULL */
+    enum cli_flag_kind kind;
+    void *target;
+    const char *value; /* what --help calls its value */
+    const char *help;
+};
+
+struct cli_usage {
+    const char *synopsis; /* "moeperf run SUITE [options]" */
+    const char *about;    /* some lines */
+    const struct cli_flag *flags;
+    int words_least, words_most; /* arguments that are no flags */
+    const char *examples;        /* whole lines */
+};
+
+/* Parses argv[1..]; words that are no flags go to `words`.  "--flag value" and "--flag=value" mean
+ * the same.  Returns 0 to go on, 1 when --help was asked for and has been printed, MP_EINVAL with
+ * the nearest flag for unknown ones. */
+int cli_parse(const struct cli_usage *usage, int argc, char *argv[], struct cli_words *words,
+              struct mp_error *error);
+
+/* Prints `value` on standard output, consumes it.  NULL is no memory.  Returns 0 or a code. */
+int cli_print_json(json_t *value, struct mp_error *error);
+
+/* Prints paragraphs filled to 80 columns, each line indented by `indent`. */
+void cli_print_filled(FILE *stream, int indent, const char *text);
+
+#endif

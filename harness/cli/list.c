@@ -1,0 +1,163 @@
+/* moeperf list: what there is. */
+#include <string.h>
+
+#include "harness/cli/catalog.h"
+#include "harness/cli/cli.h"
+#include "harness/cli/machine.h"
+#include "harness/suite/paths.h"
+#include "harness/suite/suite.h"
+
+/* A listing is a JSON array of objects with "name" and "title" at least; its text is two
+ * columns. */
+typedef int list_function(const struct mp_systems *systems, json_t *rows, struct mp_error *error);
+
+static int add_row(json_t *rows, json_t *row, struct mp_error *error) {
+    if (!row || json_array_append_new(rows, row))
+        return mp_fail(error, MP_ENOMEM, "no memory for a list");
+    return MP_OK;
+}
+
+static int list_systems(const struct mp_systems *systems, json_t *rows, struct mp_error *error) {
+    int code = MP_OK;
+    for (int i = 0; i < systems->count && !code; i++) {
+        const struct mp_system *system = systems->item[i];
+        code = add_row(rows,
+                       json_pack("{s:s, s:s, s:s}", "name", system->name, "title", system->title,
+                                 "source", system->source),
+                       error);
+    }
+    return code;
+}
+
+static int list_entries(const struct cli_entry table[], json_t *rows, struct mp_error *error) {
+    int code = MP_OK;
+    for (const struct cli_entry *entry = table; entry->name && !code; entry++)
+        code = add_row(rows, json_pack("{s:s, s:s}", "name", entry->name, "title", entry->title),
+                       error);
+    return code;
+}
+
+static int list_gates(const struct mp_systems *systems, json_t *rows, struct mp_error *error) {
+    (void)systems;
+    return list_entries(cli_gates, rows, error);
+}
+
+static int list_workloads(const struct mp_systems *systems, json_t *rows, struct mp_error *error) {
+    (void)systems;
+    return list_entries(cli_workloads, rows, error);
+}
+
+/* A ready-made suite's own words about itself.  Only its description is wanted, so a default text
+ * that is not there yet does not matter. */
+static int list_suite(const char *name, json_t *rows, struct mp_error *error) {
+    char path[MP_PATH_SIZE];
+    struct mp_yaml *document = NULL;
+    int code = mp_path_suite(name, path, error);
+    if (!code)
+        code = mp_yaml_load(path, &document, error);
+    if (code)
+        return code;
+    const struct mp_yaml *description = mp_yaml_get(document, "description");
+    const char *title = description && description->text ? description->text : "";
+    code = add_row(rows, json_pack("{s:s, s:s, s:s}", "name", name, "title", title, "path", path),
+                   error);
+    mp_yaml_destroy(document);
+    return code;
+}
+
+static int list_suites(const struct mp_systems *systems, json_t *rows, struct mp_error *error) {
+    (void)systems;
+    char **names;
+    int code = mp_path_suite_names(&names, error);
+    if (code)
+        return code;
+    for (int i = 0; names[i] && !code; i++)
+        code = list_suite(names[i], rows, error);
+    mp_path_suite_names_destroy(names);
+    return code;
+}
+
+static int list_devices(const struct mp_systems *systems, json_t *rows, struct mp_error *error) {
+    (void)systems;
+    char library[256], title[640];
+    struct cli_machine machine;
+    int code = cli_machine_compute(library, sizeof library, error);
+    if (code)
+        return code;
+    cli_machine_read(&machine);
+    snprintf(title, sizeof title, "%s, %d cores, %s", machine.processor, machine.cores, library);
+    return add_row(rows,
+                   json_pack("{s:s, s:s, s:s, s:i, s:s, s:I}", "name", "cpu", "title", title,
+                             "processor", machine.processor, "cores", machine.cores, "library",
+                             library, "memory_bytes", (json_int_t)machine.memory),
+                   error);
+}
+
+static const struct {
+    const char *name;
+    list_function *list;
+} topics[] = {{"systems", list_systems},
+              {"gates", list_gates},
+              {"workloads", list_workloads},
+              {"suites", list_suites},
+              {"devices", list_devices}};
+enum { TOPICS = sizeof topics / sizeof *topics };
+
+static void print_text(const json_t *rows) {
+    size_t i;
+    json_t *row;
+    int width = 4;
+    json_array_foreach(rows, i, row) {
+        int length = (int)json_string_length(json_object_get(row, "name"));
+        width = length > width ? length : width;
+    }
+    json_array_foreach(rows, i, row)
+        printf("%-*s  %s\n", width, json_string_value(json_object_get(row, "name")),
+               json_string_value(json_object_get(row, "title")));
+}
+
+static list_function *find_topic(const char *name, struct mp_error *error) {
+    const char *known[TOPICS + 1] = {NULL};
+    for (int i = 0; i < TOPICS; i++) {
+        if (!strcmp(topics[i].name, name))
+            return topics[i].list;
+        known[i] = topics[i].name;
+    }
+    const char *nearest = mp_nearest_word(name, known);
+    mp_fail(error, MP_EINVAL,
+            "can't list \"%.80s\"; it is one of systems, gates, workloads, "
+            "suites, devices%s%s%s",
+            name, nearest ? "; did you mean \"" : "", nearest ? nearest : "", nearest ? "\"?" : "");
+    return NULL;
+}
+
+static int list(const struct mp_systems *systems, int argc, char *argv[], struct mp_error *error) {
+    bool json = false;
+    struct cli_words words;
+    const struct cli_flag table[] = {{"--json", CLI_SWITCH, &json, NULL, "prints a JSON array"},
+                                     {0}};
+    const struct cli_usage usage = {"moeperf list systems|gates|workloads|suites|devices [--json]",
+                                    "Lists what there is, one line each.",
+                                    table,
+                                    1,
+                                    1,
+                                    "  moeperf list systems\n"
+                                    "  moeperf list suites --json\n"};
+    int code = cli_parse(&usage, argc, argv, &words, error);
+    if (code)
+        return code > 0 ? CLI_SUCCESS : code;
+    list_function *topic = find_topic(words.word[0], error);
+    if (!topic)
+        return MP_EINVAL;
+    json_t *rows = json_array();
+    code = topic(systems, rows, error);
+    if (!code && json)
+        return cli_print_json(rows, error);
+    if (!code)
+        print_text(rows);
+    json_decref(rows);
+    return code;
+}
+
+const struct cli_command cli_list = {"list", "lists systems, gates, workloads, suites, devices",
+                                     list};

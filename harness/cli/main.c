@@ -1,0 +1,68 @@
+/* moeperf: finds the subcommand, prints its error, chooses the exit status. */
+#include <string.h>
+
+#include "baselines/systems.h"
+#include "harness/cli/cli.h"
+
+static const struct cli_command *const commands[] = {&cli_run, &cli_list, &cli_show, &cli_report,
+                                                     &cli_doctor};
+enum { COMMANDS = sizeof commands / sizeof *commands };
+
+static void print_usage(FILE *stream) {
+    fputs("usage: moeperf COMMAND [arguments]\n\n"
+          "Measures and explains where time goes when Mixture-of-Experts models are trained\n"
+          "on many devices.\n\ncommands:\n",
+          stream);
+    for (int i = 0; i < COMMANDS; i++)
+        fprintf(stream, "  %-8s %s\n", commands[i]->name, commands[i]->summary);
+    fputs("\nmoeperf COMMAND --help tells more and ends with examples.\n", stream);
+}
+
+static int fail_unknown(const char *name) {
+    const char *known[COMMANDS + 1] = {NULL};
+    for (int i = 0; i < COMMANDS; i++)
+        known[i] = commands[i]->name;
+    const char *nearest = mp_nearest_word(name, known);
+    if (nearest)
+        fprintf(stderr, "moeperf: unknown command \"%.80s\"; did you mean \"%s\"?\n", name,
+                nearest);
+    else
+        fprintf(stderr, "moeperf: unknown command \"%.80s\"; moeperf --help lists them\n", name);
+    return CLI_BAD_INPUT;
+}
+
+static int run_command(const struct cli_command *command, int argc, char *argv[]) {
+    static struct mp_systems systems;
+    struct mp_error error = {0};
+    int status = mp_systems_register_all(&systems, &error);
+    if (status == MP_OK)
+        status = command->run(&systems, argc, argv, &error);
+    if (status >= 0)
+        return status;
+    fflush(stdout);
+    fprintf(stderr, "moeperf %s: %s\n", command->name, error.text);
+    return CLI_BAD_INPUT;
+}
+
+int main(int argc, char *argv[]) {
+    if (argc < 2) {
+        print_usage(stderr);
+        return CLI_BAD_INPUT;
+    }
+    const char *name = argv[1];
+    bool wants_help = !strcmp(name, "help");
+    if (!strcmp(name, "--help") || !strcmp(name, "-h") || (wants_help && argc == 2)) {
+        print_usage(stdout);
+        return CLI_SUCCESS;
+    }
+    if (wants_help)
+        name = argv[2];
+    for (int i = 0; i < COMMANDS; i++) {
+        if (strcmp(commands[i]->name, name) != 0)
+            continue;
+        char flag[] = "--help", *help[] = {argv[1], flag, NULL};
+        return wants_help ? run_command(commands[i], 2, help)
+                          : run_command(commands[i], argc - 1, argv + 1);
+    }
+    return fail_unknown(name);
+}

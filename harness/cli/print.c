@@ -1,0 +1,44 @@
+/* Printing: JSON, and text filled to the width of a page. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "harness/cli/cli.h"
+
+enum { PAGE_COLUMNS = 80 };
+
+int cli_print_json(json_t *value, struct mp_error *error) {
+    if (!value)
+        return mp_fail(error, MP_ENOMEM, "no memory for the JSON text");
+    int failed = json_dumpf(value, stdout, JSON_INDENT(2));
+    json_decref(value);
+    putchar('\n');
+    if (failed || fflush(stdout))
+        return mp_fail(error, MP_EIO, "can't write to standard output: %s", strerror(errno));
+    return MP_OK;
+}
+
+void cli_print_filled(FILE *stream, int indent, const char *text) {
+    int column = 0;
+    for (const char *word = text; *word;) {
+        int length = (int)strcspn(word, " \n");
+        if (length > 0) {
+            bool starts_line = column == 0;
+            if (!starts_line && column + 1 + length > PAGE_COLUMNS) {
+                fputc('\n', stream);
+                starts_line = true;
+            }
+            column = starts_line ? indent + length : column + 1 + length;
+            fprintf(stream, "%*s%.*s", starts_line ? indent : 1, "", length, word);
+        }
+        word += length;
+        for (; *word == ' ' || *word == '\n'; word++) {
+            if (*word == '\n' && column > 0) {
+                fputc('\n', stream);
+                column = 0;
+            }
+        }
+    }
+    if (column > 0)
+        fputc('\n', stream);
+}

@@ -1,0 +1,116 @@
+/* moeperf report: what the database says. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "harness/cli/cli.h"
+#include "harness/cli/report_object.h"
+
+struct report_flags {
+    const char *database, *run, *suite, *suite_run;
+    bool json, runs;
+};
+
+static int parse(struct report_flags *flags, int argc, char *argv[], struct cli_words *words,
+                 struct mp_error *error) {
+    const struct cli_flag table[] = {
+        {"--db", CLI_VALUE, &flags->database, "FILE", "database to read (" CLI_DATABASE ")"},
+        {"--run", CLI_VALUE, &flags->run, "ID", "one run in full"},
+        {"--suite", CLI_VALUE, &flags->suite, "NAME", "the latest invocation of this suite"},
+        {"--suite-run", CLI_VALUE, &flags->suite_run, "ID", "exactly this invocation"},
+        {"--runs", CLI_SWITCH, &flags->runs, NULL, "lists the runs in the database instead"},
+        {"--json", CLI_SWITCH, &flags->json, NULL, "prints JSON"},
+        {0},
+    };
+    const struct cli_usage usage = {
+        "moeperf report [options]",
+        "Prints what a database says about the latest suite: who was faster, who made the\n"
+        "others wait, and where the time went.  With --run, everything about one run.",
+        table,
+        0,
+        0,
+        "  moeperf report\n"
+        "  moeperf report --db out/quickstart/results.db --runs\n"
+        "  moeperf report --run 2 --json\n"};
+    return cli_parse(&usage, argc, argv, words, error);
+}
+
+static int parse_run(const char *text, int64_t *run_id, struct mp_error *error) {
+    char *end;
+    errno = 0;
+    *run_id = strtoll(text, &end, 10);
+    if (end == text || *end || errno || *run_id < 1)
+        return mp_fail(error, MP_EINVAL,
+                       "--run %.100s: should be the number of a run; moeperf report --runs lists "
+                       "them",
+                       text);
+    return MP_OK;
+}
+
+static int print_text(struct mp_store *store, const struct mp_report_selection *selection,
+                      struct mp_error *error) {
+    cli_report_function *const reports[] = {mp_report_speedup, mp_report_stragglers,
+                                            mp_report_phases};
+    for (int i = 0; i < 3; i++) {
+        if (i > 0)
+            putchar('\n');
+        int code = reports[i](store, selection, MP_REPORT_TEXT, stdout, error);
+        if (code)
+            return code;
+    }
+    return MP_OK;
+}
+
+/* {"speedup": {...}, "stragglers": {...}, "phases": {...}} */
+static int print_json(struct mp_store *store, const struct mp_report_selection *selection,
+                      struct mp_error *error) {
+    static const char *const name[] = {"speedup", "stragglers", "phases"};
+    cli_report_function *const reports[] = {mp_report_speedup, mp_report_stragglers,
+                                            mp_report_phases};
+    json_t *all = json_object();
+    int code = MP_OK;
+    for (int i = 0; i < 3 && !code; i++) {
+        json_t *object = cli_report_object(reports[i], store, selection, error);
+        if (!object || json_object_set_new(all, name[i], object))
+            code = mp_fail(error, MP_ENOMEM, "no memory for the reports");
+    }
+    if (!code)
+        return cli_print_json(all, error);
+    json_decref(all);
+    return error->code;
+}
+
+static int report(const struct mp_systems *systems, int argc, char *argv[],
+                  struct mp_error *error) {
+    (void)systems;
+    struct report_flags flags = {.database = CLI_DATABASE};
+    struct cli_words words;
+    struct mp_store *store = NULL;
+    int64_t run_id = 0;
+    int code = parse(&flags, argc, argv, &words, error);
+    if (code)
+        return code > 0 ? CLI_SUCCESS : code;
+    if (flags.run)
+        code = parse_run(flags.run, &run_id, error);
+    if (!code)
+        code = mp_store_open_read_only(flags.database, &store, error);
+    const struct mp_report_selection selection = {flags.suite, flags.suite_run, 0};
+    enum mp_report_format format = flags.json ? MP_REPORT_JSON : MP_REPORT_TEXT;
+    if (code) {
+        mp_store_close(store);
+        return code;
+    }
+    if (flags.run)
+        code = mp_report_run(store, run_id, format, stdout, error);
+    else if (flags.runs)
+        code = mp_report_runs(store, &selection, format, stdout, error);
+    else
+        code = flags.json ? print_json(store, &selection, error)
+                          : print_text(store, &selection, error);
+    mp_store_close(store);
+    if (!code && fflush(stdout))
+        code = mp_fail(error, MP_EIO, "can't write the report: %s", strerror(errno));
+    return code;
+}
+
+const struct cli_command cli_report = {"report", "prints what a database says", report};

@@ -1,0 +1,235 @@
+/* moeperf show: one thing in full. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "harness/cli/catalog.h"
+#include "harness/cli/cli.h"
+#include "harness/suite/paths.h"
+#include "harness/suite/suite.h"
+
+enum { INDENT = 2, OPTION_INDENT = 4, KNOWN_LIMIT = 256 };
+
+/* Options as an array of {name, accepts, unit, default, help}. */
+static json_t *pack_options(const struct mp_option table[]) {
+    char accepts[512];
+    json_t *rows = json_array();
+    for (const struct mp_option *option = table; option && option->name; option++) {
+        mp_options_describe(option, accepts, sizeof accepts);
+        json_array_append_new(rows, json_pack("{s:s, s:s, s:s, s:s?, s:s}", "name", option->name,
+                                              "accepts", accepts, "unit", option->unit, "default",
+                                              option->default_value, "help", option->help));
+    }
+    return rows;
+}
+
+static void print_options(const json_t *rows) {
+    size_t i;
+    json_t *row;
+    json_array_foreach(rows, i, row) {
+        const char *value = json_string_value(json_object_get(row, "default"));
+        const char *unit = json_string_value(json_object_get(row, "unit"));
+        printf("%*s%s: ", INDENT, "", json_string_value(json_object_get(row, "name")));
+        if (!value)
+            fputs("must be given", stdout);
+        else if (!*value)
+            fputs("empty by default", stdout);
+        else
+            printf("default %s%s%s", value, *unit ? " " : "", unit);
+        printf("; %s\n", json_string_value(json_object_get(row, "accepts")));
+        cli_print_filled(stdout, OPTION_INDENT, json_string_value(json_object_get(row, "help")));
+    }
+}
+
+/* The object's members of these names as headed paragraphs, empty ones left out. */
+static void print_members(const json_t *object, const char *const names[]) {
+    for (; *names; names++) {
+        const char *text = json_string_value(json_object_get(object, *names));
+        if (!text || !*text)
+            continue;
+        printf("\n%s\n", *names);
+        cli_print_filled(stdout, INDENT, text);
+    }
+}
+
+static json_t *pack_system(const struct mp_system *system) {
+    json_t *can = json_array();
+    for (unsigned bit = 1; bit < MP_SYSTEM_CAPABILITIES; bit <<= 1)
+        if (system->capabilities & bit)
+            json_array_append_new(can, json_string(mp_system_capability_name(bit)));
+    return json_pack("{s:s, s:s, s:s, s:s, s:s, s:o, s:o}", "kind", "system", "name", system->name,
+                     "title", system->title, "source", system->source, "models", system->models,
+                     "capabilities", can, "options", pack_options(system->options));
+}
+
+static void print_system(const json_t *object) {
+    static const char *const members[] = {"source", "models", NULL};
+    const json_t *can = json_object_get(object, "capabilities");
+    const json_t *options = json_object_get(object, "options");
+    size_t i;
+    json_t *word;
+    printf("%s: %s\n", json_string_value(json_object_get(object, "name")),
+           json_string_value(json_object_get(object, "title")));
+    print_members(object, members);
+    printf("\ncapabilities\n%*s", INDENT, "");
+    json_array_foreach(can, i, word) printf("%s%s", i > 0 ? ", " : "", json_string_value(word));
+    puts(json_array_size(can) ? "" : "none");
+    if (json_array_size(options) == 0) {
+        puts("\nno options");
+        return;
+    }
+    puts("\noptions (in a job: options: {key: value}; for a suite: --set options.key=value)");
+    print_options(options);
+}
+
+static json_t *pack_entry(const char *kind, const struct cli_entry *entry) {
+    return json_pack("{s:s, s:s, s:s, s:s, s:s, s:s}", "kind", kind, "name", entry->name, "title",
+                     entry->title, "source", entry->source, "models", entry->models, "use",
+                     entry->use);
+}
+
+static void print_entry(const json_t *object) {
+    static const char *const members[] = {"source", "models", "use", NULL};
+    printf("%s: %s\n", json_string_value(json_object_get(object, "name")),
+           json_string_value(json_object_get(object, "title")));
+    print_members(object, members);
+}
+
+static json_t *pack_table(const char *name, const char *title, const struct mp_option table[]) {
+    return json_pack("{s:s, s:s, s:s, s:o}", "kind", "options", "name", name, "title", title,
+                     "options", pack_options(table));
+}
+
+static void print_table(const json_t *object) {
+    printf("%s: %s\n\noptions\n", json_string_value(json_object_get(object, "name")),
+           json_string_value(json_object_get(object, "title")));
+    print_options(json_object_get(object, "options"));
+}
+
+/* A suite's file as it stands: its comments say what its options can't. */
+static json_t *pack_suite(const char *name, struct mp_error *error) {
+    char path[MP_PATH_SIZE], *text;
+    size_t size;
+    if (mp_path_suite(name, path, error) || mp_yaml_read_file(path, &text, &size, error))
+        return NULL;
+    json_t *object = json_pack("{s:s, s:s, s:s, s:s}", "kind", "suite", "name", name, "path", path,
+                               "text", text);
+    free(text);
+    if (!object)
+        mp_fail(error, MP_EFORMAT, "%s: is not UTF-8", path);
+    return object;
+}
+
+static void print_suite(const json_t *object) {
+    printf("# %s\n%s", json_string_value(json_object_get(object, "path")),
+           json_string_value(json_object_get(object, "text")));
+}
+
+static const char job_title[] = "what a job of a suite, or a job file, may say";
+static const char suite_title[] = "what a suite may say beside common: and jobs:";
+
+/* Everything but suites. */
+static json_t *find_built_in(const struct mp_systems *systems, const char *name) {
+    for (int i = 0; i < systems->count; i++)
+        if (!strcmp(systems->item[i]->name, name))
+            return pack_system(systems->item[i]);
+    const struct cli_entry *entry = cli_entry_find(cli_gates, name);
+    if (entry)
+        return pack_entry("gate", entry);
+    entry = cli_entry_find(cli_workloads, name);
+    if (entry)
+        return pack_entry("workload", entry);
+    if (!strcmp(name, "job"))
+        return pack_table(name, job_title, mp_job_options);
+    return strcmp(name, "suite") ? NULL : pack_table(name, suite_title, mp_suite_options);
+}
+
+static int fail_unknown(const struct mp_systems *systems, char *suites[], const char *name,
+                        struct mp_error *error) {
+    const char *known[KNOWN_LIMIT + 1];
+    int count = 0;
+    for (int i = 0; i < systems->count; i++)
+        known[count++] = systems->item[i]->name;
+    for (const struct cli_entry *entry = cli_gates; entry->name; entry++)
+        known[count++] = entry->name;
+    for (const struct cli_entry *entry = cli_workloads; entry->name; entry++)
+        known[count++] = entry->name;
+    known[count++] = "job";
+    known[count++] = "suite";
+    for (char **suite = suites; *suite && count < KNOWN_LIMIT; suite++)
+        known[count++] = *suite;
+    known[count] = NULL;
+    const char *nearest = mp_nearest_word(name, known);
+    if (nearest)
+        return mp_fail(error, MP_ENOTFOUND, "nothing is called \"%.80s\"; did you mean \"%s\"?",
+                       name, nearest);
+    return mp_fail(error, MP_ENOTFOUND,
+                   "nothing is called \"%.80s\"; moeperf list systems, gates, workloads and suites "
+                   "name what there is",
+                   name);
+}
+
+static int find(const struct mp_systems *systems, const char *name, json_t **object,
+                struct mp_error *error) {
+    *object = find_built_in(systems, name);
+    if (*object)
+        return MP_OK;
+    char **suites;
+    int code = mp_path_suite_names(&suites, error);
+    if (code)
+        return code;
+    bool is_suite = strchr(name, '/') || strstr(name, ".yaml");
+    for (char **suite = suites; *suite && !is_suite; suite++)
+        is_suite = !strcmp(*suite, name);
+    if (is_suite)
+        *object = pack_suite(name, error);
+    else
+        fail_unknown(systems, suites, name, error);
+    mp_path_suite_names_destroy(suites);
+    return *object ? MP_OK : error->code;
+}
+
+static void print_text(const json_t *object) {
+    static const struct {
+        const char *kind;
+        void (*print)(const json_t *object);
+    } kinds[] = {{"system", print_system},
+                 {"gate", print_entry},
+                 {"workload", print_entry},
+                 {"options", print_table},
+                 {"suite", print_suite}};
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+        if (!strcmp(json_string_value(json_object_get(object, "kind")), kinds[i].kind))
+            kinds[i].print(object);
+}
+
+static int show(const struct mp_systems *systems, int argc, char *argv[], struct mp_error *error) {
+    bool json = false;
+    struct cli_words words;
+    json_t *object;
+    const struct cli_flag table[] = {{"--json", CLI_SWITCH, &json, NULL, "prints a JSON object"},
+                                     {0}};
+    const struct cli_usage usage = {
+        "moeperf show NAME [--json]",
+        "Shows a system, gate, workload or suite in full: options with defaults, ranges\n"
+        "and units, source, what it models.  `job` and `suite` show what files may say.",
+        table,
+        1,
+        1,
+        "  moeperf show fssdp\n"
+        "  moeperf show job\n"
+        "  moeperf show quickstart\n"};
+    int code = cli_parse(&usage, argc, argv, &words, error);
+    if (code)
+        return code > 0 ? CLI_SUCCESS : code;
+    code = find(systems, words.word[0], &object, error);
+    if (code)
+        return code;
+    if (json)
+        return cli_print_json(object, error);
+    print_text(object);
+    json_decref(object);
+    return MP_OK;
+}
+
+const struct cli_command cli_show = {"show", "shows a system, gate, workload or suite in full",
+                                     show};
