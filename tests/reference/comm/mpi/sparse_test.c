@@ -62,6 +62,37 @@ static void sums_are_the_trees(void **state) {
     }
 }
 
+/* Moves in any pattern: item i goes from one random rank to another, perhaps the same. */
+static void moves_arrive(void **state) {
+    enum { MOVES = 30 };
+    (void)state;
+    for (int round = 0; round < 4; round++) {
+        struct mp_transfer list[MOVES];
+        void *from[MOVES] = {NULL}, *to[MOVES] = {NULL};
+        size_t bytes = any_size();
+        struct sparse_case c = {.seed = test_random(&shared), .ranks = comm->ranks};
+        char *memory = malloc((size_t)2 * MOVES * bytes + 1);
+        int64_t outwards = -comm->sent_bytes;
+        for (int i = 0; i < MOVES; i++) {
+            list[i] = (struct mp_transfer){.expert = i,
+                                           .from = test_random_int(&shared, 0, comm->ranks - 1),
+                                           .to = test_random_int(&shared, 0, comm->ranks - 1)};
+            from[i] = list[i].from == comm->rank ? memory + (size_t)(2 * i) * bytes : NULL;
+            to[i] = list[i].to == comm->rank ? memory + (size_t)(2 * i + 1) * bytes : NULL;
+            for (size_t k = 0; from[i] && k < bytes / sizeof(float); k++)
+                ((float *)from[i])[k] = case_value(&c, i, 0, k);
+            outwards += from[i] && !to[i] ? -(int64_t)bytes : 0;
+        }
+        assert_ok(mp_move_start(comm, list, MOVES, from, to, bytes, NULL, request, &error));
+        assert_ok(mp_request_wait(request, &error));
+        assert_int_equal(outwards + comm->sent_bytes, 0);
+        for (int i = 0; i < MOVES; i++)
+            for (size_t k = 0; to[i] && k < bytes / sizeof(float); k++)
+                assert_true(((float *)to[i])[k] == case_value(&c, i, 0, k));
+        free(memory);
+    }
+}
+
 static int create_request(void **state) {
     (void)state;
     return mp_request_create(comm, CASE_EXPERTS * CASE_RANKS, 8 << 20, &request, &error);
@@ -77,6 +108,7 @@ int main(void) {
     const struct CMUnitTest sparse[] = {
         cmocka_unit_test(copies_are_the_owners),
         cmocka_unit_test(sums_are_the_trees),
+        cmocka_unit_test(moves_arrive),
     };
     return RUN_MPI_TESTS(sparse, create_request, destroy_request);
 }

@@ -1,0 +1,79 @@
+/* Exchange of rows between processes. */
+#include "tests/reference/comm/mpi/mpi_case.h"
+
+enum { LARGEST_ROWS = 400 };
+
+/* Byte i of row n from `source` for `to`. */
+static unsigned char row_byte(uint64_t seed, int source, int to, int n, size_t i) {
+    uint64_t state = seed ^ (uint64_t)(source * 64 + to) << 48 ^ (uint64_t)n << 24 ^ (uint64_t)i;
+    return (unsigned char)test_random(&state);
+}
+
+enum pattern { FULL, SPARSE, ZERO_ROW, ZERO_COLUMN, ONLY_SELF, NOTHING, PATTERNS };
+
+static void make_counts(int counts[CASE_RANKS][CASE_RANKS], enum pattern pattern) {
+    int special = test_random_int(&shared, 0, comm->ranks - 1);
+    for (int s = 0; s < comm->ranks; s++)
+        for (int r = 0; r < comm->ranks; r++) {
+            int rows = test_random_int(&shared, 0, LARGEST_ROWS);
+            bool empty = pattern == NOTHING || (pattern == SPARSE && rows % 3) ||
+                         (pattern == ZERO_ROW && s == special) ||
+                         (pattern == ZERO_COLUMN && r == special) ||
+                         (pattern == ONLY_SELF && s != r);
+            counts[s][r] = empty ? 0 : rows;
+        }
+}
+
+static void check_received(const unsigned char *receive, const int rows[], size_t row_bytes,
+                           uint64_t seed) {
+    for (int s = 0; s < comm->ranks; s++)
+        for (int n = 0; n < rows[s]; n++)
+            for (size_t i = 0; i < row_bytes; i++)
+                if (*receive++ != row_byte(seed, s, comm->rank, n, i))
+                    fail_msg("rank %d: byte %zu of row %d from rank %d is wrong", comm->rank, i, n,
+                             s);
+}
+
+static void one_exchange(struct mp_request *request, enum pattern pattern) {
+    int counts[CASE_RANKS][CASE_RANKS], to[CASE_RANKS], from[CASE_RANKS];
+    int64_t outwards = 0, rows_out = 0, rows_in = 0;
+    make_counts(counts, pattern);
+    uint64_t seed = test_random(&shared);
+    size_t row_bytes = (size_t)test_random_int(&shared, 1, 1000);
+    for (int r = 0; r < comm->ranks; r++) {
+        to[r] = counts[comm->rank][r];
+        from[r] = counts[r][comm->rank];
+        rows_out += to[r];
+        rows_in += from[r];
+        outwards += r == comm->rank ? 0 : to[r] * (int64_t)row_bytes;
+    }
+    unsigned char *send = malloc((size_t)rows_out * row_bytes + 1), *fill = send;
+    unsigned char *receive = malloc((size_t)rows_in * row_bytes + 1);
+    for (int r = 0; r < comm->ranks; r++)
+        for (int n = 0; n < to[r]; n++)
+            for (size_t i = 0; i < row_bytes; i++)
+                *fill++ = row_byte(seed, comm->rank, r, n, i);
+    receive[(size_t)rows_in * row_bytes] = 0xA5;
+    int64_t sent = comm->sent_bytes;
+    assert_ok(mp_exchange_start(comm, to, from, row_bytes, send, receive, NULL, request, &error));
+    assert_ok(mp_request_wait(request, &error));
+    check_received(receive, from, row_bytes, seed);
+    assert_int_equal(receive[(size_t)rows_in * row_bytes], 0xA5);
+    assert_int_equal(comm->sent_bytes - sent, outwards);
+    free(send);
+    free(receive);
+}
+
+static void rows_arrive_by_source(void **state) {
+    (void)state;
+    struct mp_request *request = NULL;
+    assert_ok(mp_request_create(comm, 0, 0, &request, &error));
+    for (int round = 0; round < 3 * PATTERNS; round++)
+        one_exchange(request, round % PATTERNS);
+    mp_request_destroy(request);
+}
+
+int main(void) {
+    const struct CMUnitTest exchange[] = {cmocka_unit_test(rows_arrive_by_source)};
+    return RUN_MPI_TESTS(exchange, NULL, NULL);
+}

@@ -1,0 +1,137 @@
+/* Trees: who sends to whom, and lists that are refused. */
+#include <string.h>
+
+#include "reference/comm/tree.h"
+#include "tests/support.h"
+
+enum { EXPERTS = 4, RANKS = 8, LIMIT = 8 };
+
+struct tree_case {
+    const char *name;
+    struct mp_transfer item[LIMIT + 1];
+    int count;
+    /* On success, of expert 2: [rank] = {parent, child 0, child 1}; a rank outside has -2. */
+    int place[RANKS][3];
+    int trees;
+    const char *message; /* on failure: what the sentence contains */
+};
+
+#define OUTSIDE                                                                                    \
+    { -2, -2, -2 }
+#define COPY(e, owner, copy)                                                                       \
+    { .expert = e, .from = owner, .to = copy }
+
+static const struct tree_case cases[] = {
+    {"no transfers",
+     {{0}},
+     0,
+     {OUTSIDE, OUTSIDE, OUTSIDE, OUTSIDE, OUTSIDE, OUTSIDE, OUTSIDE, OUTSIDE},
+     0,
+     NULL},
+    {"one copy",
+     {COPY(2, 5, 1)},
+     1,
+     {OUTSIDE, {5, -1, -1}, OUTSIDE, OUTSIDE, OUTSIDE, {-1, 1, -1}, OUTSIDE, OUTSIDE},
+     1,
+     NULL},
+    {"other experts make other trees",
+     {COPY(2, 5, 1), COPY(0, 1, 2), COPY(3, 1, 5), COPY(0, 1, 0)},
+     4,
+     {OUTSIDE, {5, -1, -1}, OUTSIDE, OUTSIDE, OUTSIDE, {-1, 1, -1}, OUTSIDE, OUTSIDE},
+     3,
+     NULL},
+    {"members are the owner, then ranks ascending", /* 3, 0, 1, 4, 6, 7 */
+     {COPY(2, 3, 7), COPY(2, 3, 0), COPY(2, 3, 6), COPY(2, 3, 1), COPY(2, 3, 4)},
+     5,
+     {{3, 4, 6}, {3, 7, -1}, OUTSIDE, {-1, 0, 1}, {0, -1, -1}, OUTSIDE, {0, -1, -1}, {1, -1, -1}},
+     1,
+     NULL},
+    {"two owners", {COPY(2, 3, 7), COPY(2, 4, 1)}, 2, {{0}}, 0, "expert 2 has two owners"},
+    {"a copy twice",
+     {COPY(2, 3, 7), COPY(1, 3, 7), COPY(2, 3, 7)},
+     3,
+     {{0}},
+     0,
+     "two transfers for its copy on rank 7"},
+    {"to itself", {COPY(2, 3, 3)}, 1, {{0}}, 0, "two different ranks"},
+    {"no such rank", {COPY(2, 3, 8)}, 1, {{0}}, 0, "ranks of 0 .. 7"},
+    {"no such owner", {COPY(2, -1, 3)}, 1, {{0}}, 0, "ranks of 0 .. 7"},
+    {"no such expert", {COPY(4, 1, 3)}, 1, {{0}}, 0, "experts are 0 .. 3"},
+    {"more than the request takes",
+     {COPY(0, 1, 0), COPY(0, 1, 2), COPY(0, 1, 3), COPY(0, 1, 4), COPY(0, 1, 5), COPY(0, 1, 6),
+      COPY(0, 1, 7), COPY(1, 1, 0), COPY(1, 1, 2)},
+     9,
+     {{0}},
+     0,
+     "made for 8 transfers"},
+};
+
+/* The list of the case for one direction, with transfers of other stages in between. */
+static struct mp_transfers make_list(const struct tree_case *c, bool reduce) {
+    struct mp_transfers list = {0};
+    for (int i = 0; i < c->count; i++) {
+        struct mp_transfer transfer = c->item[i];
+        transfer.stage = MP_STAGE_BEFORE_GATE;
+        if (reduce) {
+            transfer.from = c->item[i].to;
+            transfer.to = c->item[i].from;
+            transfer.stage = MP_STAGE_BACKWARD_REDUCE;
+        }
+        assert_int_equal(mp_transfers_add(&list, transfer, NULL), MP_OK);
+        transfer.stage = MP_STAGE_AFTER_GATE;
+        transfer.expert = 1;
+        assert_int_equal(mp_transfers_add(&list, transfer, NULL), MP_OK);
+    }
+    return list;
+}
+
+static void check_place(const struct mp_flow *flow, const int place[3]) {
+    for (int i = 0; i < flow->nodes; i++) {
+        const struct mp_node *node = &flow->node[i];
+        assert_true(i == 0 || node->expert > flow->node[i - 1].expert);
+        if (node->expert != 2)
+            continue;
+        assert_int_equal(node->parent, place[0]);
+        assert_int_equal(node->child[0], place[1]);
+        assert_int_equal(node->child[1], place[2]);
+        return;
+    }
+    assert_int_equal(place[0], -2);
+}
+
+static void tree_is(void **state) {
+    const struct tree_case *c = *state;
+    struct mp_node node[LIMIT];
+    uint64_t key[LIMIT];
+    for (int reduce = 0; reduce < 2; reduce++) {
+        struct mp_transfers list = make_list(c, reduce);
+        for (int rank = 0; rank < RANKS; rank++) {
+            struct mp_comm comm = {.rank = rank, .ranks = RANKS};
+            struct mp_flow flow = {.limit = LIMIT, .key = key, .node = node};
+            struct mp_error error = {0};
+            int trees = -1;
+            int code = mp_trees_build(&comm, &flow, &list,
+                                      reduce ? MP_STAGE_BACKWARD_REDUCE : MP_STAGE_BEFORE_GATE,
+                                      EXPERTS, reduce, &trees, &error);
+            if (c->message) {
+                assert_true(code == MP_EINVAL || code == MP_ELIMIT);
+                if (!strstr(error.text, c->message))
+                    fail_msg("\"%s\" does not say \"%s\"", error.text, c->message);
+                continue;
+            }
+            assert_int_equal(code, MP_OK);
+            assert_int_equal(trees, c->trees);
+            check_place(&flow, c->place[rank]);
+        }
+        mp_transfers_destroy(&list);
+    }
+}
+
+int main(void) {
+    enum { COUNT = sizeof cases / sizeof *cases };
+    struct CMUnitTest tests[COUNT];
+    for (int i = 0; i < COUNT; i++)
+        tests[i] =
+            (struct CMUnitTest){cases[i].name, tree_is, NULL, NULL, (void *)(uintptr_t)&cases[i]};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
