@@ -1,0 +1,405 @@
+/* What the reports say about runs whose numbers are known (tests/results/runs.h). */
+#include <jansson.h>
+
+#include "results/report/report.h"
+#include "tests/results/runs.h"
+
+/* Three rounds of EP and FSSDP on skewed routes and of EP on balanced ones.  FSSDP takes 12 and 15
+ * ms in rounds 1 and 2 and fails in round 3. */
+static void add_rounds(struct runs_folder *folder, bool shares_cores) {
+    struct mp_store_run ep = runs_description("ep", "skewed 0.70 on 4");
+    struct mp_store_run fssdp = runs_description("fssdp", "skewed 0.70 on 4");
+    struct mp_store_run balanced = runs_description("ep", "balanced");
+    struct runs_standard runs[] = {runs_ep, runs_fssdp, runs_balanced};
+    ep.model = fssdp.model = balanced.model = "2 x 256";
+    for (int i = 0; i < 3; i++)
+        runs[i].shares_cores = shares_cores;
+    for (int round = 0; round < 3; round++) {
+        ep.round = fssdp.round = balanced.round = round;
+        struct runs_standard fssdp_round = runs[1];
+        for (int i = 1; round == 1 && i < 4; i++)
+            fssdp_round.ms[i] = 15;
+        fssdp.status = round == 2 ? "failed" : "complete";
+        fssdp.reason = round == 2 ? "rank 1 was killed by signal 9" : NULL;
+        runs_add(folder, &ep, &runs[0]);
+        runs_add(folder, &fssdp, &fssdp_round);
+        runs_add(folder, &balanced, &runs[2]);
+    }
+}
+
+typedef int (*report)(struct mp_store *, const struct mp_report_selection *, enum mp_report_format,
+                      FILE *, struct mp_error *);
+
+/* The report as text; to be freed. */
+static char *text_of(report print, struct mp_store *store,
+                     const struct mp_report_selection *selection, enum mp_report_format format) {
+    struct mp_error error = {0};
+    char *text = NULL;
+    size_t size;
+    FILE *out = open_memstream(&text, &size);
+    runs_ok(print(store, selection, format, out, &error), &error);
+    fclose(out);
+    return text;
+}
+
+static void assert_text(report print, struct mp_store *store,
+                        const struct mp_report_selection *selection, const char *expected) {
+    char *text = text_of(print, store, selection, MP_REPORT_TEXT);
+    assert_string_equal(text, expected);
+    free(text);
+}
+
+static int create(void **state) {
+    static struct runs_folder folder;
+    runs_create(&folder);
+    *state = &folder;
+    return 0;
+}
+
+static int destroy(void **state) {
+    runs_destroy(*state);
+    return 0;
+}
+
+static void speedups_are_medians_of_ratios_inside_rounds(void **state) {
+    struct runs_folder *folder = *state;
+    add_rounds(folder, false);
+    /* 24 / 12 and 24 / 15, 9 / 12 and 9 / 15; tokens/s 100 per 12 and per 15 ms. */
+    assert_text(
+        mp_report_speedup, folder->store, NULL,
+        "tiny: skewed 0.70 on 4, gate gshard, 2 x 256, 2 ranks, measured\n"
+        "        ms/iter-    min .. max            vs EP  vs bal-   final    max loss    rounds\n"
+        "system     ation            ms  tokens/s      x  anced x    loss  difference  complete\n"
+        "ep         24.00  24.00..24.00      4167   1.00     0.38  2.0000     0.0e+00    3 of 3\n"
+        "fssdp      13.50  12.00..15.00      7500   1.80     0.68  2.1000     1.0e-01    2 of 3\n"
+        "fssdp trains 1.80 x as fast as EP and at 0.68 of EP's speed with balanced routes\n"
+        "(median of 2 rounds).\n"
+        "\n"
+        "tiny: balanced, gate gshard, 2 x 256, 2 ranks, measured\n"
+        "        ms/iter-  min .. max            vs EP  vs bal-   final    max loss    rounds\n"
+        "system     ation          ms  tokens/s      x  anced x    loss  difference  complete\n"
+        "ep          9.00  9.00..9.00     11111   1.00     1.00  2.5000     0.0e+00    3 of 3\n"
+        "EP alone: the reference for other systems on this setting.\n"
+        "\n"
+        "Run 8 (fssdp, round 3) failed after 4 of 4 iterations: rank 1 was killed by\n"
+        "signal 9.\n");
+}
+
+static void stragglers_are_named_with_tokens_beside_waiting(void **state) {
+    struct runs_folder *folder = *state;
+    struct mp_store_run ep = runs_description("ep", "text");
+    runs_add(folder, &ep, &runs_ep);
+    assert_text(mp_report_stragglers, folder->store, NULL,
+                "tiny: text, gate gshard, 2 ranks, measured\n"
+                "                           slowest      how  tokens  longer  waits in       all\n"
+                "system  most time lost in     rank  often %  x mean      ms  layer ms  waits ms\n"
+                "ep      layer 0 expert           0      100    1.50    2.00      2.25      2.25\n"
+                "ep: rank 0 was the slowest in 100 % of iterations; layer 0 expert: 1.50 x the\n"
+                "mean tokens, 2.00 ms longer than the mean; the ranks together waited 2.25 ms per\n"
+                "iteration in that layer, 2.25 ms in all.\n");
+}
+
+static void phases_add_up_to_the_iteration(void **state) {
+    struct runs_folder *folder = *state;
+    struct mp_store_run ep = runs_description("ep", "text");
+    runs_add(folder, &ep, &runs_ep);
+    assert_text(mp_report_phases, folder->store, NULL,
+                "ep, text, run 1: mean over its iterations and 2 ranks\n"
+                "             ms/it-  share       of it  besides, over-\n"
+                "phase       eration      %  waiting ms       lapped ms\n"
+                "expert        6.000   22.2       0.000           0.000\n"
+                "attention     2.000    7.4       0.000           0.000\n"
+                "combine       2.000    7.4       1.000           0.000\n"
+                "fetch         0.500    1.9       0.125           0.500\n"
+                "(no phase)   16.500   61.1           -               -\n"
+                "iteration    27.000  100.0       1.125           0.500\n"
+                "ep: expert takes 22 % of the iteration; ranks wait 4 % of it for each other;\n"
+                "0.50 ms of transfers are hidden behind computation.\n");
+}
+
+static void ranks_that_share_cores_get_no_ratios(void **state) {
+    struct runs_folder *folder = *state;
+    add_rounds(folder, true);
+    char *text = text_of(mp_report_speedup, folder->store, NULL, MP_REPORT_TEXT);
+    assert_non_null(strstr(text, "these wall times are no speed-up"));
+    assert_non_null(strstr(text, "      4167      -        -  2.0000"));
+    assert_null(strstr(text, "x as fast"));
+    free(text);
+    text = text_of(mp_report_speedup, folder->store, NULL, MP_REPORT_JSON);
+    json_t *object = json_loads(text, 0, NULL);
+    json_t *row = json_array_get(json_object_get(object, "rows"), 1);
+    assert_true(json_is_null(json_object_get(row, "speedup_vs_ep")));
+    assert_true(json_is_true(json_object_get(row, "ranks_share_cores")));
+    json_decref(object);
+    free(text);
+}
+
+static double number_at(json_t *row, const char *key) {
+    json_t *value = json_object_get(row, key);
+    assert_non_null(value);
+    return json_is_null(value) ? NAN : json_number_value(value);
+}
+
+static void json_has_the_numbers_unrounded(void **state) {
+    struct runs_folder *folder = *state;
+    add_rounds(folder, false);
+    char *text = text_of(mp_report_speedup, folder->store, NULL, MP_REPORT_JSON);
+    json_t *object = json_loads(text, 0, NULL);
+    assert_non_null(object);
+    assert_string_equal(json_string_value(json_object_get(object, "report")), "speedup");
+    json_t *row = json_array_get(json_object_get(object, "rows"), 1);
+    assert_close(number_at(row, "ms_per_iteration"), 13.5, 1e-9);
+    assert_close(number_at(row, "ms_per_iteration_min"), 12, 1e-9);
+    assert_close(number_at(row, "ms_per_iteration_max"), 15, 1e-9);
+    assert_close(number_at(row, "speedup_vs_ep"), (2 + 1.6) / 2, 1e-9);
+    assert_close(number_at(row, "speed_vs_balanced"), (0.75 + 0.6) / 2, 1e-9);
+    assert_close(number_at(row, "max_loss_difference"), 0.1, 1e-9);
+    assert_close(number_at(row, "rounds_complete"), 2, 0);
+    json_t *failed = json_array_get(json_object_get(object, "incomplete"), 0);
+    assert_string_equal(json_string_value(json_object_get(failed, "reason")),
+                        "rank 1 was killed by signal 9");
+    json_decref(object);
+    free(text);
+
+    text = text_of(mp_report_stragglers, folder->store, NULL, MP_REPORT_JSON);
+    object = json_loads(text, 0, NULL);
+    row = json_array_get(json_object_get(object, "rows"), 0);
+    assert_string_equal(json_string_value(json_object_get(row, "phase")), "expert");
+    assert_close(number_at(row, "tokens_over_mean"), 1.5, 1e-9);
+    assert_close(number_at(row, "lost_ms"), 4, 1e-9);
+    json_decref(object);
+    free(text);
+
+    text = text_of(mp_report_phases, folder->store, NULL, MP_REPORT_JSON);
+    object = json_loads(text, 0, NULL);
+    row = json_array_get(json_object_get(object, "rows"), 0);
+    row = json_array_get(json_object_get(row, "phases"), 0);
+    assert_string_equal(json_string_value(json_object_get(row, "phase")), "expert");
+    assert_close(number_at(row, "exposed_ms"), 24, 1e-9);
+    json_decref(object);
+    free(text);
+}
+
+static void one_run_is_shown_in_full(void **state) {
+    struct runs_folder *folder = *state;
+    struct mp_error error = {0};
+    struct mp_store_run ep = runs_description("ep", "text");
+    runs_add(folder, &ep, &runs_ep);
+    static const char *const says[] = {
+        "Run 1\n",
+        "workload            text\n",
+        "iterations          4 of 4\n",
+        "ms/iteration        24.000\n",
+        "expert        6.000   22.2",
+        "ep: rank 0 was the slowest in 100 % of iterations",
+        "    0        4        2.40       1.50       2.59  25.0      5.0\n",
+        "    1        4           -          -          -     -        -\n",
+        "environment.host (rank 1): second\n"};
+    char *text = NULL;
+    size_t size;
+    FILE *out = open_memstream(&text, &size);
+    runs_ok(mp_report_run(folder->store, 1, MP_REPORT_TEXT, out, &error), &error);
+    fclose(out);
+    for (size_t i = 0; i < sizeof says / sizeof *says; i++)
+        if (!strstr(text, says[i]))
+            fail_msg("'%s' is not in\n%s", says[i], text);
+    free(text);
+
+    out = open_memstream(&text, &size);
+    runs_ok(mp_report_run(folder->store, 1, MP_REPORT_JSON, out, &error), &error);
+    fclose(out);
+    json_t *object = json_loads(text, 0, NULL);
+    assert_int_equal(json_array_size(json_object_get(object, "iterations")), 4);
+    assert_int_equal(json_array_size(json_object_get(object, "imbalance")), 8);
+    assert_int_equal(json_array_size(json_object_get(object, "facts")), 2);
+    assert_close(number_at(json_object_get(object, "run"), "ms_per_iteration"), 24, 1e-9);
+    json_decref(object);
+    free(text);
+}
+
+static void the_list_has_a_line_per_run(void **state) {
+    struct runs_folder *folder = *state;
+    struct mp_store_run ep = runs_description("ep", "text");
+    struct mp_store_run other = runs_description("ep", "text");
+    other.suite = "other";
+    other.suite_run = "other-1";
+    runs_add(folder, &ep, &runs_ep);
+    runs_add(folder, &other, &runs_ep);
+    assert_text(mp_report_runs, folder->store, NULL,
+                "                                                    ms/it-\n"
+                "run     started (UTC)  suite  job  workload  ranks  eration  status\n"
+                "  1  2025-01-31 12:00  tiny   ep   text          2    24.00  complete\n"
+                "  2  2025-01-31 12:00  other  ep   text          2    24.00  complete\n");
+    struct mp_report_selection selection = {.suite = "tiny"};
+    char *text = text_of(mp_report_runs, folder->store, &selection, MP_REPORT_JSON);
+    json_t *object = json_loads(text, 0, NULL);
+    assert_int_equal(json_array_size(json_object_get(object, "rows")), 1);
+    json_decref(object);
+    free(text);
+}
+
+/* Without a selection the latest invocation, with one that and no other. */
+static void selections_choose_the_invocation(void **state) {
+    struct runs_folder *folder = *state;
+    static const char *const invocations[] = {"tiny-1", "tiny-2", "other-1"};
+    for (int i = 0; i < 3; i++) {
+        struct mp_store_run run = runs_description("ep", invocations[i]);
+        run.suite = i < 2 ? "tiny" : "other";
+        run.suite_run = invocations[i];
+        runs_add(folder, &run, &runs_ep);
+    }
+    const struct {
+        struct mp_report_selection selection;
+        const char *starts;
+    } cases[] = {{{0}, "other: other-1,"},
+                 {{.suite = "tiny"}, "tiny: tiny-2,"},
+                 {{.suite_run = "tiny-1"}, "tiny: tiny-1,"},
+                 {{.run_id = 2}, "tiny: tiny-2,"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char *text = text_of(mp_report_speedup, folder->store, &cases[i].selection, MP_REPORT_TEXT);
+        assert_ptr_equal(strstr(text, cases[i].starts), text);
+        assert_ptr_equal(strstr(text, "tiny:") ? NULL : text, i == 0 ? text : NULL);
+        free(text);
+    }
+}
+
+static void nothing_selected_is_said(void **state) {
+    struct runs_folder *folder = *state;
+    const struct {
+        struct mp_report_selection selection;
+        const char *says;
+    } cases[] = {{{.suite = "nosuch"}, "'nosuch'"},
+                 {{.suite_run = "nosuch-1"}, "invocation 'nosuch-1'"},
+                 {{.run_id = 42}, "no run 42"},
+                 {{0}, "no runs yet"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct mp_error error = {0};
+        assert_int_equal(
+            mp_report_speedup(folder->store, &cases[i].selection, MP_REPORT_TEXT, stdout, &error),
+            MP_ENOTFOUND);
+        assert_non_null(strstr(error.text, cases[i].says));
+        assert_non_null(strstr(error.text, folder->database));
+    }
+    struct mp_error error = {0};
+    assert_int_equal(mp_report_run(folder->store, 0, MP_REPORT_TEXT, stdout, &error), MP_ENOTFOUND);
+}
+
+/* A run without any recording goes through every report. */
+static void a_failed_job_has_no_numbers_and_a_reason(void **state) {
+    struct runs_folder *folder = *state;
+    struct mp_error error = {0};
+    struct mp_store_run run = runs_description("fssdp", "text");
+    run.status = "timeout";
+    run.reason = "no end after 60 s.";
+    runs_ok(mp_store_ingest(folder->store, &run, NULL, 0, NULL, &error), &error);
+    assert_text(
+        mp_report_speedup, folder->store, NULL,
+        "tiny: text, gate gshard, 2 ranks, measured\n"
+        "        ms/iter-  min .. max            vs EP  vs bal-  final    max loss    rounds\n"
+        "system     ation          ms  tokens/s      x  anced x   loss  difference  complete\n"
+        "fssdp          -           -         -      -        -      -           -    0 of 1\n"
+        "There is no complete run of EP on this setting to compare with.\n"
+        "\n"
+        "Run 1 (fssdp, round 1) ran out of time after 0 of 4 iterations: no end after 60\n"
+        "s.\n");
+    assert_text(mp_report_phases, folder->store, NULL,
+                "fssdp, text, run 1: mean over its iterations and 2 ranks\n"
+                "fssdp: no iteration was recorded.\n");
+    char *text = text_of(mp_report_stragglers, folder->store, NULL, MP_REPORT_TEXT);
+    assert_non_null(strstr(text, "fssdp: no iteration was recorded.\n"));
+    free(text);
+    static const report all[] = {mp_report_speedup, mp_report_stragglers, mp_report_phases,
+                                 mp_report_runs};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        text = text_of(all[i], folder->store, NULL, MP_REPORT_JSON);
+        json_t *object = json_loads(text, 0, NULL);
+        assert_int_equal(json_array_size(json_object_get(object, "rows")), 1);
+        json_decref(object);
+        free(text);
+    }
+    FILE *out = fopen("/dev/null", "w");
+    runs_ok(mp_report_run(folder->store, 1, MP_REPORT_TEXT, out, &error), &error);
+    fclose(out);
+}
+
+static void systems_that_repeat_go_by_their_jobs(void **state) {
+    struct runs_folder *folder = *state;
+    struct mp_store_run run = runs_description("fssdp", "text");
+    run.job = "fssdp-m0";
+    runs_add(folder, &run, &runs_fssdp);
+    run.job = "fssdp-m4";
+    runs_add(folder, &run, &runs_fssdp);
+    char *text = text_of(mp_report_speedup, folder->store, NULL, MP_REPORT_TEXT);
+    assert_non_null(strstr(text, "\nfssdp-m0 "));
+    assert_non_null(strstr(text, "\nfssdp-m4 "));
+    free(text);
+}
+
+/* Long and strange names neither break lines nor leave 80 columns. */
+static void tables_fit_80_columns_with_any_name(void **state) {
+    struct runs_folder *folder = *state;
+    char name[300];
+    memset(name, 'x', sizeof name);
+    memcpy(name, "a\"b'\t\n\x1b[31m \xc3\xa9 \xff", 16);
+    name[sizeof name - 1] = '\0';
+    struct mp_store_run run =
+        runs_description(name, "a workload with a long name, longer than any");
+    run.suite = "a suite with a very long name indeed, longer than one would want it";
+    runs_add(folder, &run, &runs_ep);
+    static const report all[] = {mp_report_speedup, mp_report_stragglers, mp_report_phases,
+                                 mp_report_runs};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        char *text = text_of(all[i], folder->store, NULL, MP_REPORT_TEXT);
+        for (char *line = strtok(text, "\n"); line; line = strtok(NULL, "\n")) {
+            size_t width = 0;
+            for (const char *at = line; *at; at++) {
+                assert_true((unsigned char)*at >= 0x20);
+                width += ((unsigned char)*at & 0xc0) != 0x80;
+            }
+            if (width > 80 && strchr(line, ' '))
+                fail_msg("%zu columns: %s", width, line);
+        }
+        free(text);
+        text = text_of(all[i], folder->store, NULL, MP_REPORT_JSON);
+        json_t *object = json_loads(text, 0, NULL);
+        assert_non_null(object);
+        json_decref(object);
+        free(text);
+    }
+}
+
+static void an_output_that_is_full_is_an_error(void **state) {
+    struct runs_folder *folder = *state;
+    struct mp_store_run run = runs_description("ep", "text");
+    runs_add(folder, &run, &runs_ep);
+    for (int json = 0; json < 2; json++) {
+        struct mp_error error = {0};
+        FILE *full = fopen("/dev/full", "w");
+        assert_non_null(full);
+        assert_int_equal(mp_report_speedup(folder->store, NULL,
+                                           json ? MP_REPORT_JSON : MP_REPORT_TEXT, full, &error),
+                         MP_ENOSPACE);
+        fclose(full);
+    }
+}
+
+#define CASE(test) cmocka_unit_test_setup_teardown(test, create, destroy)
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        CASE(speedups_are_medians_of_ratios_inside_rounds),
+        CASE(stragglers_are_named_with_tokens_beside_waiting),
+        CASE(phases_add_up_to_the_iteration),
+        CASE(ranks_that_share_cores_get_no_ratios),
+        CASE(json_has_the_numbers_unrounded),
+        CASE(one_run_is_shown_in_full),
+        CASE(the_list_has_a_line_per_run),
+        CASE(selections_choose_the_invocation),
+        CASE(nothing_selected_is_said),
+        CASE(a_failed_job_has_no_numbers_and_a_reason),
+        CASE(systems_that_repeat_go_by_their_jobs),
+        CASE(tables_fit_80_columns_with_any_name),
+        CASE(an_output_that_is_full_is_an_error),
+    };
+    return cmocka_run_group_tests_name("report", tests, NULL, NULL);
+}

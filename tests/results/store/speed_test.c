@@ -1,0 +1,85 @@
+/* A million spans: how fast they come in, and that every view stays usable with them. */
+#include "tests/results/runs.h"
+
+enum { ITERATIONS = 500, LAYERS = 12, SPANS_PER_LAYER = 42, RANKS = 4 };
+static const int spans = ITERATIONS * (LAYERS * SPANS_PER_LAYER + 1) * RANKS;
+
+static double seconds(void) {
+    return (double)mp_clock_ns() / 1e9;
+}
+
+static void record_rank(struct runs_rank *own, uint64_t *random) {
+    int64_t at = 0;
+    for (int i = 0; i < ITERATIONS; i++) {
+        int64_t start = at;
+        for (int s = 0; s < LAYERS * SPANS_PER_LAYER; s++) {
+            int phase = MP_PHASE_ATTENTION + s % 8;
+            int64_t length = test_random_int(random, 20, 4000);
+            runs_record(own, i,
+                        &(struct runs_span){(enum mp_phase)phase, (enum mp_direction)(s & 1), at,
+                                            length, s % 3 ? 0 : length / 2, s / SPANS_PER_LAYER,
+                                            2048, s % 3 ? -1 : 1000000000 + s, s % 16 == 5});
+            at += length;
+        }
+        runs_record(own, i,
+                    &(struct runs_span){MP_PHASE_ITERATION, MP_NO_DIRECTION, start, at - start, 0,
+                                        -1, 2048, -1, false});
+        mp_record_number(own->compute, i, -1, "loss", 1.0 / (i + 1));
+    }
+}
+
+static void a_million_spans_stay_usable(void **state) {
+    (void)state;
+    uint64_t random = test_seed();
+    struct runs_folder folder;
+    struct mp_error error = {0};
+    struct runs_rank ranks[RANKS];
+    const char *paths[RANKS];
+    runs_create(&folder);
+    for (int r = 0; r < RANKS; r++) {
+        runs_rank_open(&folder, r, RANKS, &ranks[r]);
+        record_rank(&ranks[r], &random);
+        runs_rank_close(&ranks[r], MP_OK, "");
+        paths[r] = ranks[r].path;
+    }
+    struct mp_store_run run = runs_description("ep", "text");
+    run.ranks = RANKS;
+    double before = seconds();
+    runs_ok(mp_store_ingest(folder.store, &run, paths, RANKS, NULL, &error), &error);
+    double took = seconds() - before;
+    struct stat status;
+    assert_int_equal(stat(folder.database, &status), 0);
+    print_message("%d spans: %.2f s, %.0f spans/s, %.1f bytes/span\n", spans, took, spans / took,
+                  (double)status.st_size / spans);
+
+    static const struct {
+        const char *sql;
+        double limit_s; /* generous: machines are shared, and sanitizers slow everything down */
+    } queries[] = {
+        {"SELECT count(*) FROM v_run", 0.5},
+        {"SELECT count(ms_per_iteration + speedup_vs_ep) FROM v_speedup", 0.5},
+        {"SELECT count(ms) FROM v_iteration", 0.5},
+        {"SELECT count(max_ms) FROM v_straggler WHERE run_id = 1 AND iteration = 250", 0.5},
+        {"SELECT sum(lost_ms) FROM v_straggler", 3},
+        {"SELECT count(*) FROM v_phase", 0.5},
+        {"SELECT count(*) FROM v_span WHERE run_id = 1 AND rank = 3", 3},
+        {"SELECT count(*) FROM v_span WHERE run_id = 2", 0.5},
+    };
+    for (size_t i = 0; i < sizeof queries / sizeof *queries; i++) {
+        before = seconds();
+        const char *result = runs_query(folder.store, queries[i].sql);
+        took = seconds() - before;
+        print_message("%7.1f ms  %s: %s\n", took * 1e3, queries[i].sql, result);
+        assert_true(took < queries[i].limit_s);
+    }
+    char expected[32];
+    snprintf(expected, sizeof expected, "%d", spans);
+    assert_string_equal(runs_query(folder.store, "SELECT count(*) FROM v_span WHERE run_id = 1"),
+                        expected);
+    runs_destroy(&folder);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(a_million_spans_stay_usable)};
+    return cmocka_run_group_tests_name("speed", tests, NULL, NULL);
+}
