@@ -22,6 +22,8 @@ struct mp_bench {
     int (*run)(int argc, char **argv, json_t *result, struct mp_error *error);
 };
 
+extern const struct mp_bench mp_bench_comm;
+extern const struct mp_bench mp_bench_compute;
 extern const struct mp_bench mp_bench_record;
 
 /* Options that are whole numbers, for run(): "--name VALUE" or "--name=VALUE".  The last row has

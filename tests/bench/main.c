@@ -7,6 +7,8 @@
 #include "tests/bench/table.h"
 
 static const struct mp_bench *const benches[] = {
+    &mp_bench_comm,
+    &mp_bench_compute,
     &mp_bench_record,
 };
 enum { BENCHES = sizeof benches / sizeof *benches };
