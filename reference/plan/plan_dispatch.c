@@ -124,21 +124,56 @@ static void enter_node(struct holders *holders, int experts, int node_end) {
     }
 }
 
+/* `count` routes to each of candidate[begin] .. candidate[end - 1]; returns the end of the parts.
+ */
+static struct mp_dispatch_part *give(struct mp_dispatch_part *part, const int32_t candidate[],
+                                     uint32_t begin, uint32_t end, uint32_t count) {
+    if (count == 0)
+        return part;
+    for (uint32_t index = begin; index < end; index++)
+        *part++ = (struct mp_dispatch_part){candidate[index], count};
+    return part;
+}
+
 /* n routes of `source` over q candidates: n / q each, and for i < n mod q the candidate
- * (source + i) mod q one more.  Returns the end of the parts written. */
-static struct mp_dispatch_part *split(struct mp_dispatch_part *part, const int32_t candidate[],
-                                      uint32_t candidates, int source, uint32_t routes) {
+ * (source + i) mod q one more.  Those with one more are a run of candidates, or two at the ends.
+ * Kept out of the loop over experts, which is faster without it: most experts have one candidate.
+ */
+__attribute__((noinline)) static struct mp_dispatch_part *split(struct mp_dispatch_part *part,
+                                                                const int32_t candidate[],
+                                                                uint32_t candidates, int source,
+                                                                uint32_t routes) {
     uint32_t each = routes / candidates;
     uint32_t more = routes % candidates;
     uint32_t start = (uint32_t)source % candidates;
+    uint32_t end = start + more;
 
-    for (uint32_t index = 0; index < candidates; index++) {
-        uint32_t turn = index >= start ? index - start : index + candidates - start;
-        uint32_t count = each + (turn < more);
-        *part = (struct mp_dispatch_part){candidate[index], count};
-        part += count > 0;
+    if (end <= candidates) {
+        part = give(part, candidate, 0, start, each);
+        part = give(part, candidate, start, end, each + 1);
+        return give(part, candidate, end, candidates, each);
     }
-    return part;
+    part = give(part, candidate, 0, end - candidates, each + 1);
+    part = give(part, candidate, end - candidates, start, each);
+    return give(part, candidate, start, candidates, each + 1);
+}
+
+/* Writes the routes of `source` to an expert with copies.  Kept out of the loop over experts, which
+ * is faster without it: most experts have no copies. */
+__attribute__((noinline)) static struct mp_dispatch_part *dispatch_copied(
+    struct mp_dispatch_part *part, const struct holders *holders, int expert, int source,
+    uint32_t routes) {
+    int32_t begin = holders->node_begin[expert];
+    int32_t end = holders->node_end[expert];
+
+    if (begin == end) {
+        begin = holders->begin[expert];
+        end = holders->begin[expert + 1];
+    }
+    if (end - begin > 1)
+        return split(part, holders->list + begin, (uint32_t)(end - begin), source, routes);
+    *part = (struct mp_dispatch_part){holders->list[begin], routes};
+    return part + 1;
 }
 
 /* The parts of one source, appended at `part`; returns their end. */
@@ -150,20 +185,13 @@ static struct mp_dispatch_part *dispatch_source(struct mp_plan *plan, const stru
 
     for (int expert = 0; expert < load->experts; expert++) {
         int32_t begin = holders->begin[expert];
-        int32_t end = holders->begin[expert + 1];
         if (row[expert] > 0) {
-            if (end - begin == 1) {
+            if (holders->begin[expert + 1] - begin == 1)
                 *part++ = (struct mp_dispatch_part){holders->list[begin], row[expert]};
-            } else if (mp_placement_holds(&plan->during, expert, source)) {
+            else if (mp_placement_holds(&plan->during, expert, source))
                 *part++ = (struct mp_dispatch_part){source, row[expert]};
-            } else {
-                if (holders->node_begin[expert] < holders->node_end[expert]) {
-                    begin = holders->node_begin[expert];
-                    end = holders->node_end[expert];
-                }
-                part = split(part, holders->list + begin, (uint32_t)(end - begin), source,
-                             row[expert]);
-            }
+            else
+                part = dispatch_copied(part, holders, expert, source, row[expert]);
         }
         row_end[expert] = part - plan->part;
     }
@@ -184,9 +212,8 @@ int mp_plan_dispatch_nearest(struct mp_plan *plan, const struct mp_load *load,
         int node_end = mp_topology_node_end(topology, node);
         enter_node(&holders, plan->experts, node_end);
         for (int source = mp_topology_node_begin(topology, node); source < node_end; source++) {
-            /* A source has at most one part per holder, plus the place where split() writes a part
-             * that it then does not keep. */
-            code = reserve_parts(plan, end + holders.begin[plan->experts] + 1, error);
+            /* A source has at most one part per holder of each expert. */
+            code = reserve_parts(plan, end + holders.begin[plan->experts], error);
             if (code)
                 return code;
             end = dispatch_source(plan, load, &holders, source, plan->part + end) - plan->part;
