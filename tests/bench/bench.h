@@ -24,6 +24,7 @@ struct mp_bench {
 
 extern const struct mp_bench mp_bench_comm;
 extern const struct mp_bench mp_bench_compute;
+extern const struct mp_bench mp_bench_plan;
 extern const struct mp_bench mp_bench_record;
 
 /* Options that are whole numbers, for run(): "--name VALUE" or "--name=VALUE".  The last row has

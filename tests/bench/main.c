@@ -9,6 +9,7 @@
 static const struct mp_bench *const benches[] = {
     &mp_bench_comm,
     &mp_bench_compute,
+    &mp_bench_plan,
     &mp_bench_record,
 };
 enum { BENCHES = sizeof benches / sizeof *benches };

@@ -1,0 +1,199 @@
+/* What planning one layer costs: begin, before_gate and after_gate of a system, for loads as skewed
+ * as real ones.  Every rank plans the same, so this is time that each iteration pays on each rank.
+ *
+ * Times are thread CPU time: a planner neither waits nor shares.
+ *
+ * Loads change from layer to layer by a random tenth and by a change of the hottest experts, so
+ * that calibration has something to propose. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "baselines/systems.h"
+#include "profiler/record/record.h"
+#include "tests/bench/bench.h"
+
+enum { LOADS = 4 };
+
+struct row {
+    const char *system;
+    int experts, ranks;
+    const char *overlap, *memory; /* options of fssdp; NULL for a system without them */
+};
+static const struct row rows[] = {
+    {"ep", 64, 32, NULL, NULL},        {"fssdp", 64, 32, "16", "all"},
+    {"fssdp", 64, 32, "16", "2"},      {"ep", 1024, 1024, NULL, NULL},
+    {"fssdp", 256, 1024, "16", "all"}, {"fssdp", 256, 1024, "16", "2"},
+    {"fssdp", 256, 1024, "all", "8"},
+};
+enum { ROWS = sizeof rows / sizeof *rows };
+
+struct bench {
+    const struct row *row;
+    const struct mp_system *system;
+    void *options, *self;
+    struct mp_setting setting;
+    struct mp_plan plan;
+    struct mp_load load[LOADS];
+    int32_t *owner;
+    double *microseconds; /* [repeats] */
+};
+
+static uint64_t next_random(uint64_t *state) {
+    uint64_t z = *state += 0x9E3779B97F4A7C15u;
+    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
+    return z ^ (z >> 29);
+}
+
+/* About 4096 routes per rank; expert shares fall as rank^-0.8, the hottest differ by load. */
+static void fill_load(struct mp_load *load, int shift, uint64_t *random) {
+    double sum = 0;
+    for (int expert = 0; expert < load->experts; expert++)
+        sum += pow(expert + 1, -0.8);
+    for (int source = 0; source < load->ranks; source++)
+        for (int expert = 0; expert < load->experts; expert++) {
+            int place = (expert * 7 + shift) % load->experts;
+            double noise = 0.9 + 0.2 * (double)(next_random(random) % 1024) / 1024;
+            load->count[(long)source * load->experts + expert] =
+                (uint32_t)(noise * 4096 * pow(place + 1, -0.8) / sum);
+        }
+}
+
+static int parse_options(struct bench *bench, struct mp_error *error) {
+    const struct mp_system *system = bench->system;
+    const char *const given[][2] = {{"overlap", bench->row->overlap},
+                                    {"memory", bench->row->memory}};
+    bench->options = calloc(1, system->options_size + 1);
+    if (!bench->options)
+        return mp_fail(error, MP_ENOMEM, "plan: no memory for options");
+    int code = mp_options_set_defaults(system->options, bench->options, error);
+    for (int i = 0; i < 2 && !code && bench->row->overlap; i++)
+        code = mp_options_set(system->options, bench->options, system->name, given[i][0],
+                              given[i][1], NULL, error);
+    return code;
+}
+
+static int prepare(struct bench *bench, const struct mp_systems *systems, struct mp_error *error) {
+    uint64_t random = 1;
+    bench->setting = (struct mp_setting){.layers = 1,
+                                         .experts = bench->row->experts,
+                                         .top_k = 2,
+                                         .topology = {bench->row->ranks, 8},
+                                         .tokens_per_rank = 2048,
+                                         .expert_bytes = 8 << 20,
+                                         .route_bytes = 2048,
+                                         .bandwidth = 50e9,
+                                         .seconds_per_route = 1e-7,
+                                         .non_moe_seconds = 4e-3};
+    bench->system = mp_systems_find(systems, bench->row->system, error);
+    int code = bench->system ? parse_options(bench, error) : MP_ENOTFOUND;
+    if (!code)
+        code = bench->system->create(&bench->setting, bench->options, &bench->self, error);
+    if (!code)
+        code = mp_plan_create(&bench->setting.topology, bench->setting.experts,
+                              bench->setting.expert_bytes, &bench->plan, error);
+    for (int i = 0; i < LOADS && !code; i++) {
+        code = mp_load_create(bench->row->ranks, bench->row->experts, &bench->load[i], error);
+        if (!code)
+            fill_load(&bench->load[i], i, &random);
+    }
+    bench->owner = calloc((size_t)bench->row->experts, sizeof *bench->owner);
+    if (!bench->owner)
+        return mp_fail(error, MP_ENOMEM, "plan: no memory for owners");
+    if (!code)
+        bench->system->initial_owners(bench->self, bench->owner);
+    return code;
+}
+
+static void clean_up(struct bench *bench) {
+    if (bench->self)
+        bench->system->destroy(bench->self);
+    free(bench->options);
+    free(bench->owner);
+    mp_plan_destroy(&bench->plan);
+    for (int i = 0; i < LOADS; i++)
+        mp_load_destroy(&bench->load[i]);
+}
+
+static int plan_layer(struct bench *bench, int64_t iteration, const struct mp_load *load,
+                      struct mp_error *error) {
+    int code = MP_OK;
+    mp_plan_begin(&bench->plan, iteration, 0, bench->owner);
+    if (bench->system->before_gate)
+        code = bench->system->before_gate(bench->self, &bench->plan, error);
+    return code ? code : bench->system->after_gate(bench->self, load, &bench->plan, error);
+}
+
+/* Two iterations first, which grow all lists and give the window something to predict from. */
+static int measure(struct bench *bench, int repeats, struct mp_error *error) {
+    struct mp_transfers moves = {0};
+    int code = MP_OK;
+    for (int i = -2; i < repeats && !code; i++) {
+        const struct mp_load *load = &bench->load[(i + 2) % LOADS];
+        int64_t start = mp_clock_thread_cpu_ns();
+        code = plan_layer(bench, i + 2, load, error);
+        if (i >= 0)
+            bench->microseconds[i] = 1e-3 * (double)(mp_clock_thread_cpu_ns() - start);
+        if (!code && bench->system->after_step)
+            code = bench->system->after_step(bench->self, i + 2, load, bench->owner, &moves, error);
+        moves.count = 0; /* owners stay, so that all repeats plan the same */
+    }
+    mp_transfers_destroy(&moves);
+    return code;
+}
+
+static int report(struct bench *bench, int repeats, json_t *table, struct mp_error *error) {
+    struct mp_plan_facts facts;
+    mp_plan_facts(&bench->plan, NULL, &facts);
+    double median = mp_bench_median(bench->microseconds, repeats);
+    json_t *line =
+        json_pack("{s:s, s:i, s:i, s:s, s:s, s:i, s:f, s:f}", "system", bench->row->system,
+                  "experts", bench->row->experts, "ranks", bench->row->ranks, "overlap",
+                  bench->row->overlap ? bench->row->overlap : "-", "memory",
+                  bench->row->memory ? bench->row->memory : "-", "copies", facts.copies,
+                  "cpu_us_per_layer", median, "cpu_us_fastest", bench->microseconds[0]);
+    if (json_array_append_new(table, line) != 0)
+        return mp_fail(error, MP_ENOMEM, "plan: no memory for the result");
+    return MP_OK;
+}
+
+static int run_rows(const struct mp_systems *systems, int repeats, json_t *table,
+                    struct mp_error *error) {
+    double *microseconds = malloc((size_t)repeats * sizeof *microseconds);
+    int code = MP_OK;
+    if (!microseconds)
+        return mp_fail(error, MP_ENOMEM, "plan: no memory for %d repeats", repeats);
+    for (int i = 0; i < ROWS && !code; i++) {
+        struct bench bench = {.row = &rows[i], .microseconds = microseconds};
+        code = prepare(&bench, systems, error);
+        if (!code)
+            code = measure(&bench, repeats, error);
+        if (!code)
+            code = report(&bench, repeats, table, error);
+        clean_up(&bench);
+    }
+    free(microseconds);
+    return code;
+}
+
+static int run(int argc, char **argv, json_t *result, struct mp_error *error) {
+    long repeats = 50;
+    const struct mp_bench_option options[] = {{"repeats", &repeats, 1, 100000}, {0}};
+    struct mp_systems systems = {0};
+    int code = mp_bench_options(argc, argv, options, error);
+    if (!code)
+        code = mp_systems_register_all(&systems, error);
+    if (code)
+        return code;
+    json_t *table = json_array();
+    if (json_object_set_new(result, "plans", table) != 0)
+        return mp_fail(error, MP_ENOMEM, "plan: no memory for the result");
+    return run_rows(&systems, (int)repeats, table, error);
+}
+
+const struct mp_bench mp_bench_plan = {
+    .name = "plan",
+    .help = "what planning one layer costs, by system, experts and ranks\n"
+            "  --repeats N  layers planned per row, 50 unless given\n",
+    .run = run,
+};
