@@ -46,7 +46,7 @@ static int run_command(const struct cli_command *command, int argc, char *argv[]
 
 int main(int argc, char *argv[]) {
     if (argc < 2) {
-        print_usage(stderr);
+        print_usage(stdout);
         return CLI_BAD_INPUT;
     }
     const char *name = argv[1];

@@ -79,11 +79,11 @@ static int print_json(struct mp_store *store, const struct mp_runner_result *res
         json_decref(stragglers);
         return error->code;
     }
-    return cli_print_json(json_pack("{s:s, s:s, s:i, s:i, s:i, s:b, s:o, s:o}", "suite_run",
+    return cli_print_json(json_pack("{s:s, s:s, s:i, s:i, s:i, s:i, s:o, s:o}", "suite_run",
                                     result->suite_run, "database", database, "complete",
-                                    result->complete, "failed", result->failed, "left_out",
-                                    result->left_out, "interrupted", result->is_interrupted,
-                                    "speedup", speedup, "stragglers", stragglers),
+                                    result->complete, "failed", result->failed, "interrupted",
+                                    result->interrupted, "left_out", result->left_out, "speedup",
+                                    speedup, "stragglers", stragglers),
                           error);
 }
 
@@ -98,8 +98,8 @@ static int print_text(struct mp_store *store, const struct mp_runner_result *res
         return code;
     printf("\n%d %s complete, %d failed", result->complete, result->complete == 1 ? "job" : "jobs",
            result->failed);
-    if (result->left_out > 0)
-        printf(", %d not started after the interruption", result->left_out);
+    if (result->interrupted + result->left_out > 0)
+        printf(", %d stopped and %d not started", result->interrupted, result->left_out);
     printf("; everything is in %s\n", database);
     return fflush(stdout) ? mp_fail(error, MP_EIO, "can't write the tables: %s", strerror(errno))
                           : MP_OK;
@@ -131,12 +131,12 @@ static int run_suite(const struct run_flags *flags, const struct mp_suite *suite
     code = mp_runner_run(&runner, &result, error);
     if (code)
         return code;
-    if (result.complete + result.failed > 0)
+    if (result.complete + result.failed + result.interrupted > 0)
         code = flags->json ? print_json(store, &result, flags->database, error)
                            : print_text(store, &result, flags->database, error);
     if (code)
         return code;
-    return result.failed > 0 || result.is_interrupted ? CLI_FINDING : CLI_SUCCESS;
+    return result.failed + result.interrupted + result.left_out > 0 ? CLI_FINDING : CLI_SUCCESS;
 }
 
 /* The folder that the database will lie in. */

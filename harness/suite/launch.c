@@ -226,8 +226,8 @@ static void describe_end(const struct mp_launch *launch, int status, const struc
                  "did not end within %g s, stopped after iteration %lld of %lld", launch->timeout,
                  iteration, iterations);
     } else {
-        snprintf(result->reason, sizeof result->reason, "interrupted after iteration %lld of %lld",
-                 iteration, iterations);
+        snprintf(result->reason, sizeof result->reason,
+                 "stopped by the user after iteration %lld of %lld", iteration, iterations);
     }
 }
 

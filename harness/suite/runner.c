@@ -48,7 +48,7 @@ static void copy_plain(const char *name, char *plain, size_t size) {
 /* Only lines of the suite that differ in nothing named here are compared. */
 static void format_model(const struct mp_job *job, char *text, size_t size) {
     snprintf(text, size,
-             "layers %d, width %d, heads %d, experts %d of %d, sequence %d, batch %d, threads %d",
+             "layers %d, width %d, heads %d, experts %d x %d, sequence %d, batch %d, threads %d",
              job->layers, job->width, job->heads, job->experts, job->expert_width, job->sequence,
              job->batch, job->threads);
 }
@@ -244,11 +244,12 @@ static void run_turn(struct turn *turn, struct mp_runner_result *total) {
         mp_progress_say(turn->runner->progress, MP_TONE_BAD,
                         "%s: not in the database: %s (its records stay in %s)",
                         turn->file->job.name, error.text, turn->spools);
-    total->is_interrupted |= result.end == MP_LAUNCH_INTERRUPTED;
-    if (result.end == MP_LAUNCH_COMPLETE && is_kept)
-        total->complete++;
-    else
+    if (!is_kept || result.end == MP_LAUNCH_FAILED || result.end == MP_LAUNCH_TIMEOUT)
         total->failed++;
+    else if (result.end == MP_LAUNCH_INTERRUPTED)
+        total->interrupted++;
+    else
+        total->complete++;
     mp_command_destroy(&turn->command);
     free(turn->job_text);
 }
@@ -296,7 +297,6 @@ int mp_runner_run(const struct mp_runner *runner, struct mp_runner_result *resul
         code = mp_estimate_create(suite->count, suite->repeat, &estimate, error);
     for (int number = 0; number < suite->repeat * suite->count && !code; number++) {
         if (runner->signals && *runner->signals) {
-            result->is_interrupted = true;
             result->left_out = suite->repeat * suite->count - number;
             break;
         }

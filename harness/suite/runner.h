@@ -32,8 +32,8 @@ struct mp_runner {
 struct mp_runner_result {
     char suite_run[128];  /* this invocation's id in the database */
     int complete, failed; /* jobs; failed counts time-outs and jobs whose records were not kept */
-    int left_out;         /* jobs that were not started after an interruption */
-    bool is_interrupted;
+    int interrupted;      /* jobs that the user stopped: 0 or 1 */
+    int left_out;         /* jobs that were not started after that */
 };
 
 /* Runs all jobs.  A failed job is no error.  Errors, before anything is started: MP_ENOTFOUND (the
