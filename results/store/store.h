@@ -2,8 +2,8 @@
  *
  * The database is an interface: users query it with any SQLite shell.  Its tables and the promised
  * views (v_run, v_speedup, v_iteration, v_straggler, v_imbalance, v_phase, and v_span, v_load,
- * v_number, v_rank, v_fact beside them) are defined and documented column by column in schema.sql, which is
- * compiled into the program.  README.md in this folder is the guide for people who query.
+ * v_number, v_rank, v_fact beside them) are defined and documented column by column in schema.sql,
+ * which is compiled into the program.  README.md in this folder is the guide for people who query.
  *
  * A database carries `PRAGMA application_id` MP_STORE_APPLICATION ("MoEp") and `PRAGMA
  * user_version` MP_STORE_VERSION.  It is in WAL mode, so reports can read while a suite writes. */

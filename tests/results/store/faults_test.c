@@ -2,7 +2,7 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 
-#include "profiler/record/spool.h"
+#include "profiler/record/format.h"
 #include "tests/results/runs.h"
 
 static int create(void **state) {
@@ -299,6 +299,52 @@ static void a_rank_says_itself_how_it_ended(void **state) {
                         "0|failed|rank 1 is gone\n1|interrupted|stopped by SIGINT");
 }
 
+/* Moves a recording to another host, whose monotonic clock is ahead. */
+static void move_to_another_host(const char *path, int64_t ahead_ns) {
+    size_t size;
+    char *bytes = contents(path, &size);
+    struct spool_head *head = (void *)bytes;
+    struct spool_header_payload *header = (void *)(bytes + sizeof *head);
+    snprintf(header->host, sizeof header->host, "elsewhere");
+    header->monotonic_ns += ahead_ns;
+    head->check = spool_check(bytes);
+    FILE *file = fopen(path, "wb");
+    assert_int_equal(fwrite(bytes, 1, size, file), size);
+    fclose(file);
+    free(bytes);
+}
+
+/* Without clock samples another host goes by its wall clock, which is too coarse to subtract: an
+ * iteration then takes as long as its longest rank. */
+static void hosts_without_clock_samples_go_by_wall_clock(void **state) {
+    struct runs_folder *folder = *state;
+    struct mp_error error = {0};
+    struct runs_rank ranks[2];
+    const int64_t ahead_ns = 77000000000000;
+    for (int r = 0; r < 2; r++) {
+        runs_rank_open(folder, r, 2, &ranks[r]);
+        int64_t start_ns = RUNS_T0 + (r ? ahead_ns + 900000000 : 0);
+        mp_record_span(ranks[r].compute,
+                       &(struct mp_span){.start_ns = start_ns,
+                                         .end_ns = start_ns + 8000000 + r * 1000000,
+                                         .tokens = -1,
+                                         .layer = -1,
+                                         .phase = MP_PHASE_ITERATION});
+        runs_rank_close(&ranks[r], MP_OK, "");
+    }
+    move_to_another_host(ranks[1].path, ahead_ns);
+    const char *paths[] = {ranks[0].path, ranks[1].path};
+    struct mp_store_run run = runs_description("ep", "text");
+    runs_ok(mp_store_ingest(folder->store, &run, paths, 2, NULL, &error), &error);
+    assert_string_equal(runs_query(folder->store, "SELECT clock FROM v_rank"),
+                        "reference\nwall clock");
+    assert_string_equal(runs_query(folder->store, "SELECT round(ms, 6) FROM v_iteration"), "9.0");
+    assert_string_equal(
+        runs_query(folder->store,
+                   "SELECT start_ns BETWEEN 800000000 AND 1000000000 FROM v_span WHERE rank = 1"),
+        "1");
+}
+
 /* ---- values ---- */
 
 static void names_may_hold_quotes_and_control_characters(void **state) {
@@ -385,6 +431,7 @@ int main(void) {
         CASE(strange_recordings_are_named_and_left_out),
         CASE(a_cut_recording_goes_as_far_as_it_goes),
         CASE(a_rank_says_itself_how_it_ended),
+        CASE(hosts_without_clock_samples_go_by_wall_clock),
         CASE(names_may_hold_quotes_and_control_characters),
         CASE(a_loss_that_is_no_number_is_null_and_makes_no_difference_known),
         CASE(unlike_runs_are_not_compared),

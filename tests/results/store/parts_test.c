@@ -1,0 +1,127 @@
+/* The store's parts by themselves: clock fits, imbalance, the table by key. */
+#include "results/store/clock_fit.h"
+#include "results/store/imbalance.h"
+#include "results/store/keyed.h"
+#include "tests/support.h"
+
+#include <string.h>
+
+/* ---- imbalance: worked out by hand (60 20 20 0 is the example of the literature) ---- */
+
+static const struct imbalance_case {
+    const char *name;
+    int64_t counts[4];
+    struct imbalance expected;
+} imbalance_cases[] = {
+    {"all equal", {25, 25, 25, 25}, {1, 4, 0}},
+    {"one expert has all", {100, 0, 0, 0}, {4, 1, 0.75}},
+    {"two share, two dead", {50, 50, 0, 0}, {2, 2, 0.5}},
+    {"60 20 20 0", {60, 20, 20, 0}, {2.4, 2.5864090, 0.25}},
+    {"no routes at all", {0, 0, 0, 0}, {NAN, NAN, NAN}},
+};
+
+static void imbalance_matches(void **state) {
+    const struct imbalance_case *c = *state;
+    struct imbalance found = imbalance_of(c->counts, 4);
+    assert_close(found.max_over_mean, c->expected.max_over_mean, 1e-12);
+    assert_close(found.effective, c->expected.effective, 1e-6);
+    assert_close(found.dead_fraction, c->expected.dead_fraction, 1e-12);
+}
+
+/* ---- clocks ---- */
+
+/* Any clock that runs at its own speed from its own start is undone by two of its samples. */
+static void two_samples_undo_any_steady_clock(void **state) {
+    (void)state;
+    uint64_t random = test_seed();
+    for (int round = 0; round < 1000; round++) {
+        int64_t start = (int64_t)(test_random(&random) >> 8), length = 60000000000;
+        int64_t offset = (int64_t)(test_random(&random) >> 8) - ((int64_t)1 << 55);
+        double drift = (test_random_double(&random) - 0.5) * 1e-3;
+        struct clock_sample samples[2];
+        for (int i = 0; i < 2; i++) {
+            int64_t own_offset = offset + (int64_t)llround(drift * (double)(i * length));
+            samples[i] = (struct clock_sample){start + i * length + own_offset, own_offset, 100};
+        }
+        struct clock_fit fit = clock_fit_samples(samples, 2);
+        int64_t after = (int64_t)(test_random_double(&random) * (double)length);
+        int64_t own = start + after + offset + (int64_t)llround(drift * (double)after);
+        assert_true(llabs(clock_fit_apply(&fit, own) - (start + after)) <= 8);
+    }
+}
+
+static void fewer_or_equal_samples_are_a_constant(void **state) {
+    (void)state;
+    struct clock_sample samples[] = {{1000, 500, 1}, {1000, 502, 1}};
+    struct clock_fit none = clock_fit_samples(samples, 0);
+    struct clock_fit one = clock_fit_samples(samples, 1);
+    struct clock_fit same_time = clock_fit_samples(samples, 2);
+    assert_int_equal(clock_fit_apply(&none, 1234), 1234);
+    assert_int_equal(clock_fit_apply(&one, 1234), 734);
+    assert_int_equal(clock_fit_apply(&same_time, 1234), 733);
+}
+
+static void samples_that_make_no_sense_change_nothing(void **state) {
+    (void)state;
+    struct clock_sample samples[] = {{0, INT64_MIN, 1}, {1, INT64_MAX, 1}};
+    struct clock_fit fit = clock_fit_samples(samples, 2);
+    assert_int_equal(clock_fit_apply(&fit, INT64_MAX - 5), INT64_MAX - 5);
+}
+
+/* ---- values by key ---- */
+
+static void values_are_found_again_and_in_order(void **state) {
+    (void)state;
+    uint64_t random = test_seed();
+    struct keyed keyed;
+    enum { KEYS = 5000 };
+    static int64_t expected[50][20][5];
+    memset(expected, 0, sizeof expected);
+    keyed_init(&keyed, sizeof(int64_t));
+    assert_null(keyed_find(&keyed, keyed_key(1, -1, 0)));
+    for (int i = 0; i < KEYS; i++) {
+        int iteration = test_random_int(&random, 0, 49);
+        int layer = test_random_int(&random, -1, 18), phase = test_random_int(&random, 0, 4);
+        int64_t *value = keyed_add(&keyed, keyed_key(iteration * 1000003, layer, phase));
+        assert_non_null(value);
+        *value += i + 1;
+        expected[iteration][layer + 1][phase] += i + 1;
+    }
+    uint32_t *order = keyed_order(&keyed);
+    size_t position = 0;
+    for (int iteration = 0; iteration < 50; iteration++) {
+        for (int layer = -1; layer < 19; layer++) {
+            for (int phase = 0; phase < 5; phase++) {
+                uint64_t key = keyed_key(iteration * 1000003, layer, phase);
+                int64_t *value = keyed_find(&keyed, key);
+                if (expected[iteration][layer + 1][phase] == 0) {
+                    assert_null(value);
+                    continue;
+                }
+                assert_int_equal(*value, expected[iteration][layer + 1][phase]);
+                assert_int_equal(keyed.keys[order[position]], key);
+                assert_int_equal(keyed_iteration(key), iteration * 1000003);
+                assert_int_equal(keyed_layer(key), layer);
+                assert_int_equal(keyed_phase(key), phase);
+                position++;
+            }
+        }
+    }
+    assert_int_equal(position, keyed.count);
+    free(order);
+    keyed_free(&keyed);
+}
+
+int main(void) {
+    enum { CASES = sizeof imbalance_cases / sizeof *imbalance_cases, OTHERS = 4 };
+    struct CMUnitTest tests[CASES + OTHERS] = {
+        cmocka_unit_test(two_samples_undo_any_steady_clock),
+        cmocka_unit_test(fewer_or_equal_samples_are_a_constant),
+        cmocka_unit_test(samples_that_make_no_sense_change_nothing),
+        cmocka_unit_test(values_are_found_again_and_in_order),
+    };
+    for (int i = 0; i < CASES; i++)
+        tests[OTHERS + i] = (struct CMUnitTest){imbalance_cases[i].name, imbalance_matches, NULL,
+                                                NULL, (void *)(uintptr_t)&imbalance_cases[i]};
+    return cmocka_run_group_tests_name("parts", tests, NULL, NULL);
+}
