@@ -1,0 +1,113 @@
+/* Arguments: flags in both spellings, words, and the sentence for each mistake. */
+#include <string.h>
+
+#include "harness/cli/cli.h"
+#include "tests/support.h"
+
+struct parsed {
+    bool json;
+    const char *database;
+    struct cli_words set, words;
+};
+
+static int parse(struct parsed *parsed, char *argv[], struct mp_error *error) {
+    const struct cli_flag flags[] = {
+        {"--json", CLI_SWITCH, &parsed->json, NULL, "prints JSON"},
+        {"--db", CLI_VALUE, &parsed->database, "FILE", "database"},
+        {"--set", CLI_REPEATED, &parsed->set, "KEY=VALUE", "an option"},
+        {0},
+    };
+    const struct cli_usage usage = {"moeperf try WORD [options]", "About.", flags, 1, 2, "  x\n"};
+    int argc = 0;
+    while (argv[argc])
+        argc++;
+    memset(parsed, 0, sizeof *parsed);
+    return cli_parse(&usage, argc, argv, &parsed->words, error);
+}
+#define WORDS(...) ((char *[]){(char[]){"try"}, __VA_ARGS__, NULL})
+#define WORD(text) ((char[]){text})
+
+static void flags_and_words_are_told_apart(void **state) {
+    (void)state;
+    struct parsed parsed;
+    struct mp_error error = {0};
+    assert_int_equal(parse(&parsed,
+                           WORDS(WORD("one"), WORD("--set"), WORD("a=1"), WORD("--db=x=y"),
+                                 WORD("--json"), WORD("--set=b=2"), WORD("-")),
+                           &error),
+                     0);
+    assert_true(parsed.json);
+    assert_string_equal(parsed.database, "x=y");
+    assert_int_equal(parsed.set.count, 2);
+    assert_string_equal(parsed.set.word[0], "a=1");
+    assert_string_equal(parsed.set.word[1], "b=2");
+    assert_int_equal(parsed.words.count, 2);
+    assert_string_equal(parsed.words.word[0], "one");
+    assert_string_equal(parsed.words.word[1], "-");
+}
+
+static void mistakes_are_named(void **state) {
+    (void)state;
+    static const struct {
+        char word[3][16];
+        const char *message;
+    } wrong[] = {
+        {{"x", "--jsn"}, "unknown option --jsn; did you mean --json?"},
+        {{"x", "--hepl"}, "unknown option --hepl; did you mean --help?"},
+        {{"x", "--nothing=1"}, "unknown option --nothing; --help lists them"},
+        {{"x", "-j"}, "unknown option -j; --help lists them"},
+        {{"x", "--json=1"}, "--json takes no value"},
+        {{"x", "--db"}, "--db needs a value: --db FILE"},
+        {{"--json"}, "an argument is missing; usage: moeperf try WORD [options]"},
+        {{"x", "y", "z"}, "\"z\" is one argument too many; usage: moeperf try WORD [options]"},
+    };
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        struct parsed parsed;
+        struct mp_error error = {0};
+        char word[3][16], name[] = "try", *argv[5] = {name};
+        memcpy(word, wrong[i].word, sizeof word);
+        for (int j = 0; j < 3; j++)
+            argv[j + 1] = *word[j] ? word[j] : NULL;
+        argv[4] = NULL;
+        assert_int_equal(parse(&parsed, argv, &error), MP_EINVAL);
+        assert_string_equal(error.text, wrong[i].message);
+    }
+}
+
+static void paragraphs_fit_the_page(void **state) {
+    (void)state;
+    uint64_t seed = test_seed();
+    char text[2000], read[4000] = "", line[256];
+    size_t length = 0;
+    while (length < sizeof text - 40) { /* words of 1 .. 30 letters */
+        int letters = test_random_int(&seed, 1, 30);
+        memset(text + length, 'a' + test_random_int(&seed, 0, 25), (size_t)letters);
+        length += (size_t)letters;
+        text[length++] = ' ';
+    }
+    text[length - 1] = '\0';
+    int indent = test_random_int(&seed, 0, 8);
+    FILE *file = tmpfile();
+    cli_print_filled(file, indent, text);
+    rewind(file);
+    for (int lines = 0; fgets(line, sizeof line, file); lines++) {
+        size_t columns = strcspn(line, "\n");
+        line[columns] = '\0';
+        assert_in_range(columns, 1, 80);
+        assert_int_equal(strspn(line, " "), indent);
+        if (lines > 0)
+            strcat(read, " ");
+        strcat(read, line + indent);
+    }
+    assert_string_equal(read, text); /* nothing lost, nothing added */
+    fclose(file);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(flags_and_words_are_told_apart),
+        cmocka_unit_test(mistakes_are_named),
+        cmocka_unit_test(paragraphs_fit_the_page),
+    };
+    return cmocka_run_group_tests_name("arguments", tests, NULL, NULL);
+}

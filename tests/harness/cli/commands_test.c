@@ -1,0 +1,230 @@
+/* The program moeperf as people start it: exit statuses, first sentences, JSON that parses, help
+ * whose examples work, a whole suite. */
+#include <jansson.h>
+#include <sys/wait.h>
+
+#include "tests/harness/folder.h"
+
+enum { OUTPUT_SIZE = 1 << 20 };
+
+/* Runs a shell line with moeperf in the path; what it says on both streams is returned. */
+static char *shell(const char *line, int status) {
+    char command[4096];
+    snprintf(command, sizeof command, "{ %s; } 2>&1", line);
+    FILE *stream = popen(command, "r");
+    assert_non_null(stream);
+    char *output = calloc(1, OUTPUT_SIZE);
+    fread(output, 1, OUTPUT_SIZE - 1, stream);
+    int ended = pclose(stream);
+    if (!WIFEXITED(ended) || WEXITSTATUS(ended) != status)
+        print_error("%s: exit status %d\n%s\n", line, WEXITSTATUS(ended), output);
+    assert_true(WIFEXITED(ended));
+    assert_int_equal(WEXITSTATUS(ended), status);
+    return output;
+}
+
+static void assert_says(const char *line, int status, const char *words) {
+    char *output = shell(line, status);
+    if (!strstr(output, words))
+        print_error("%s: says\n%s\ninstead of\n%s\n", line, output, words);
+    assert_non_null(strstr(output, words));
+    free(output);
+}
+
+static void commands_are_listed(void **state) {
+    (void)state;
+    assert_says("moeperf", 2, "usage: moeperf COMMAND");
+    assert_says("moeperf --help", 0, "usage: moeperf COMMAND");
+    assert_says("moeperf help", 0, "  doctor ");
+    assert_says("moeperf help list", 0, "usage: moeperf list");
+    assert_says("moeperf rnu", 2, "moeperf: unknown command \"rnu\"; did you mean \"run\"?\n");
+    assert_says("moeperf --version", 2, "moeperf --help lists them");
+}
+
+struct bad_input {
+    const char *name, *line, *words;
+};
+
+static const struct bad_input bad_inputs[] = {
+    {"unknown topic", "moeperf list system",
+     "moeperf list: can't list \"system\"; it is one of systems, gates, workloads, suites, "
+     "devices; did you mean \"systems\"?\n"},
+    {"unknown thing", "moeperf show fsdp",
+     "moeperf show: nothing is called \"fsdp\"; did you mean \"fssdp\"?\n"},
+    {"unknown ready-made suite", "moeperf run quickstrat",
+     "moeperf run: no ready-made suite is called \"quickstrat\"; did you mean \"quickstart\"?"},
+    {"suite file that is not there", "moeperf run gone.yaml",
+     "moeperf run: gone.yaml: No such file or directory\n"},
+    {"misspelt option", "moeperf run ci --jsn", "unknown option --jsn; did you mean --json?"},
+    {"misspelt suite key", "printf 'suite: s\\ntimout: 3\\n' > s.yaml; moeperf run s.yaml",
+     "moeperf run: s.yaml:2: unknown key \"timout\" in a suite; did you mean \"timeout\"?\n"},
+    {"text that is not there", "moeperf run ci --text gone",
+     "job ep: text: gone: No such file or directory"},
+    {"database that is none",
+     "echo 'no database, but long enough' > n.db; moeperf report --db n.db",
+     "moeperf report: n.db"},
+    {"database that is not there", "moeperf report --db gone.db", "moeperf report: gone.db"},
+    {"run of a word", "moeperf report --run one",
+     "moeperf report: --run one: should be the number of a run"},
+    {"database in a file", "touch file; moeperf run ci --db file/x.db", "moeperf run: "},
+    {"mpirun missing", "PATH=" MOEPERF_FOLDER " moeperf run ci --db m.db",
+     "moeperf run: mpirun is not installed; job ep with 2 ranks needs it (Debian and Ubuntu: "
+     "package openmpi-bin)\n"},
+    {"launcher that can't work", "moeperf run ci --launcher srun",
+     "moeperf run: launcher: \"srun\" should contain {program} and {arguments}\n"},
+};
+
+static void bad_input_is_status_two(void **state) {
+    const struct bad_input *c = *state;
+    assert_says(c->line, 2, c->words);
+}
+
+/* The JSON text that a command prints. */
+static json_t *json_of(const char *line, int status) {
+    json_error_t error;
+    char *output = shell(line, status);
+    json_t *value = json_loads(output, 0, &error);
+    if (!value)
+        print_error("%s: %s\n%s\n", line, error.text, output);
+    assert_non_null(value);
+    free(output);
+    return value;
+}
+
+static void lists_and_things_are_json_too(void **state) {
+    (void)state;
+    static const char *const topics[] = {"systems", "gates", "workloads", "suites"};
+    for (int i = 0; i < 4; i++) {
+        char line[256];
+        size_t at;
+        json_t *row;
+        snprintf(line, sizeof line, "moeperf list %s --json", topics[i]);
+        json_t *rows = json_of(line, 0);
+        assert_true(json_array_size(rows) >= 2);
+        json_array_foreach(rows, at, row) {
+            const char *name = json_string_value(json_object_get(row, "name"));
+            assert_non_null(name);
+            assert_non_null(json_string_value(json_object_get(row, "title")));
+            snprintf(line, sizeof line, "moeperf show %s --json", name);
+            json_t *thing = json_of(line, 0); /* what is listed can be shown */
+            assert_string_equal(json_string_value(json_object_get(thing, "name")), name);
+            json_decref(thing);
+            snprintf(line, sizeof line, "moeperf show %s", name);
+            assert_says(line, 0, name);
+        }
+        json_decref(rows);
+    }
+    json_t *devices = json_of("moeperf list devices --json", 0);
+    assert_string_equal(json_string_value(json_object_get(json_array_get(devices, 0), "name")),
+                        "cpu");
+    json_decref(devices);
+    assert_says("moeperf show job", 0, "ranks-per-node: default all ranks; a number 1 .. 4096");
+    assert_says("moeperf show suite", 0, "timeout: default 3600 s");
+}
+
+static void doctor_knows_whether_things_work(void **state) {
+    (void)state;
+    json_t *healthy = json_of("moeperf doctor --json", 0);
+    assert_true(json_is_true(json_object_get(healthy, "works")));
+    json_decref(healthy);
+    assert_says("moeperf doctor", 0, "Everything works.\n");
+    /* With nothing but our own programs in the path there is no mpirun. */
+    assert_says("PATH=" MOEPERF_FOLDER " moeperf doctor", 1,
+                "-> install openmpi-bin (apt-get install openmpi-bin)\n");
+}
+
+#define TINY                                                                                       \
+    " --set layers=1 --set width=16 --set heads=2 --set expert-width=16 --set sequence=16"         \
+    " --set batch=4 --set iterations=3 --set repeat=1"
+
+/* Runs every line under "examples:" of a command's help, with `more` behind it. */
+static int run_examples(const char *command, const char *more) {
+    char line[1024];
+    snprintf(line, sizeof line, "moeperf %s --help", command);
+    char *help = shell(line, 0), *at = strstr(help, "\nexamples:\n");
+    int count = 0;
+    assert_non_null(at);
+    for (at += strlen("\nexamples:\n"); *at; count++) {
+        int length = (int)strcspn(at, "\n");
+        assert_int_equal(strncmp(at, "  moeperf ", 10), 0);
+        snprintf(line, sizeof line, "%.*s%s", length, at, more);
+        free(shell(line, 0));
+        at += length + (at[length] == '\n');
+    }
+    free(help);
+    return count;
+}
+
+static void examples_work(void **state) {
+    (void)state;
+    assert_int_equal(run_examples("list", ""), 2);
+    assert_int_equal(run_examples("show", ""), 3);
+    assert_int_equal(run_examples("doctor", ""), 2);
+    assert_int_equal(run_examples("run", TINY), 3);
+    free(shell("mkdir -p out/quickstart && cp out/results.db out/quickstart/results.db", 0));
+    assert_int_equal(run_examples("report", ""), 3);
+}
+
+static void a_suite_gives_rows_tables_and_adds_up(void **state) {
+    (void)state;
+    for (int invocation = 1; invocation <= 2; invocation++) {
+        json_t *object = json_of("moeperf run quickstart --quiet --json --db twice.db" TINY, 0);
+        assert_int_equal(json_integer_value(json_object_get(object, "complete")), 2);
+        assert_int_equal(json_integer_value(json_object_get(object, "failed")), 0);
+        const json_t *rows = json_object_get(json_object_get(object, "speedup"), "rows");
+        assert_int_equal(json_array_size(rows), 2);
+        assert_true(json_is_object(json_object_get(object, "stragglers")));
+        json_decref(object);
+        json_t *runs = json_of("moeperf report --runs --json --db twice.db", 0);
+        json_decref(runs);
+    }
+    /* The second run's report has the first run's rows no more, the database has all. */
+    char *output = shell("moeperf report --run 4 --db twice.db", 0);
+    free(output);
+    assert_says("moeperf report --run 5 --db twice.db", 2, "moeperf report: ");
+}
+
+static void a_failed_job_is_status_one(void **state) {
+    (void)state;
+    write_file("short", "too short a text");
+    char *output = shell("moeperf run quickstart --text short --db f.db" TINY, 1);
+    assert_non_null(strstr(output, "ep: failed: "));
+    assert_non_null(strstr(output, "fssdp: failed: ")); /* the other one was tried all the same */
+    assert_non_null(strstr(output, "0 jobs complete, 2 failed; everything is in f.db"));
+    free(output);
+}
+
+/* Text to learn from, and the path to the programs. */
+static int enter(void **state) {
+    char path[4096];
+    int failed = enter_folder(state);
+    uint64_t seed = test_seed();
+    FILE *file = fopen("words", "w");
+    for (int i = 0; i < 20000; i++)
+        fprintf(file, "%c%c%c ", 'a' + test_random_int(&seed, 0, 9),
+                'a' + test_random_int(&seed, 0, 9), 'a' + test_random_int(&seed, 0, 9));
+    fclose(file);
+    snprintf(path, sizeof path, "%s/words", test_folder);
+    setenv("MOEPERF_TEXT", path, 1);
+    snprintf(path, sizeof path, "%s:%s", MOEPERF_FOLDER, getenv("PATH"));
+    setenv("PATH", path, 1);
+    return failed;
+}
+
+int main(void) {
+    enum { CASES = sizeof bad_inputs / sizeof *bad_inputs };
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(commands_are_listed),
+        cmocka_unit_test(lists_and_things_are_json_too),
+        cmocka_unit_test(doctor_knows_whether_things_work),
+        cmocka_unit_test(examples_work),
+        cmocka_unit_test(a_suite_gives_rows_tables_and_adds_up),
+        cmocka_unit_test(a_failed_job_is_status_one),
+    };
+    struct CMUnitTest inputs[CASES];
+    for (int i = 0; i < CASES; i++)
+        inputs[i] = (struct CMUnitTest){bad_inputs[i].name, bad_input_is_status_two, NULL, NULL,
+                                        (void *)(uintptr_t)&bad_inputs[i]};
+    return cmocka_run_group_tests_name("moeperf", tests, enter, leave_folder) +
+           cmocka_run_group_tests_name("moeperf: bad input", inputs, enter, leave_folder);
+}

@@ -1,0 +1,65 @@
+/* A folder of its own for every test program, where it works and which it removes. */
+#ifndef MOEPERF_TESTS_HARNESS_FOLDER_H
+#define MOEPERF_TESTS_HARNESS_FOLDER_H
+
+#include <ftw.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "tests/support.h"
+
+static char test_folder[64];
+
+/* Creates the folder and changes into it; use as a group's setup. */
+static inline int enter_folder(void **state) {
+    (void)state;
+    strcpy(test_folder, "/tmp/moeperf-test-XXXXXX");
+    return mkdtemp(test_folder) && !chdir(test_folder) ? 0 : -1;
+}
+
+static inline int remove_entry(const char *path, const struct stat *status, int kind,
+                               struct FTW *place) {
+    (void)status;
+    (void)kind;
+    (void)place;
+    return remove(path);
+}
+
+/* Removes it with everything inside; use as a group's teardown. */
+static inline int leave_folder(void **state) {
+    (void)state;
+    if (chdir("/"))
+        return -1;
+    return nftw(test_folder, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
+}
+
+static inline void write_file(const char *path, const char *text) {
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    fputs(text, file);
+    assert_int_equal(fclose(file), 0);
+}
+
+/* A shell script that can be started. */
+static inline void write_script(const char *path, const char *text) {
+    write_file(path, "#!/bin/sh\n");
+    FILE *file = fopen(path, "a");
+    fputs(text, file);
+    assert_int_equal(fclose(file), 0);
+    assert_int_equal(chmod(path, 0755), 0);
+}
+
+/* The whole text of a file; "" if it is not there.  Free it. */
+static inline char *read_file(const char *path) {
+    char *text = calloc(1, 1 << 16);
+    FILE *file = fopen(path, "r");
+    if (file) {
+        size_t length = fread(text, 1, (1 << 16) - 1, file);
+        text[length] = '\0';
+        fclose(file);
+    }
+    return text;
+}
+
+#endif

@@ -1,0 +1,109 @@
+/* Commands: templates become words, words become a line for a shell. */
+#include "harness/suite/command.h"
+
+#include <string.h>
+
+#include "tests/support.h"
+
+static const char *const arguments[] = {"job file.yaml", "--progress", NULL};
+
+struct command_case {
+    const char *name, *template;
+    int ranks;
+    const char *text; /* as a shell line */
+};
+
+static const struct command_case cases[] = {
+    {"one rank is a plain program", NULL, 1, "/bin/train 'job file.yaml' --progress"},
+    {"several ranks go through mpirun", NULL, 4,
+     "mpirun --oversubscribe --bind-to none -n 4 /bin/train 'job file.yaml' --progress"},
+    {"a given launcher also starts one rank", "srun -n{ranks} {program} {arguments}", 1,
+     "srun -n1 /bin/train 'job file.yaml' --progress"},
+    {"blanks of all kinds", "  a\t{program}\n {arguments} {ranks}{ranks} ", 12,
+     "a /bin/train 'job file.yaml' --progress 1212"},
+    {"words that a shell would change", "it's $HOME {program} {arguments}", 2,
+     "'it'\\''s' '$HOME' /bin/train 'job file.yaml' --progress"},
+    {"an open brace is a letter", "{ {program} {arguments}", 2,
+     "'{' /bin/train 'job file.yaml' --progress"},
+};
+
+static void becomes(void **state) {
+    const struct command_case *c = *state;
+    struct mp_command command;
+    struct mp_error error = {0};
+    int code = mp_command_create(c->template, c->ranks, "/bin/train", arguments, &command, &error);
+    assert_string_equal(error.text, "");
+    assert_int_equal(code, MP_OK);
+    char *text = mp_command_text(&command);
+    assert_string_equal(text, c->text);
+    assert_int_equal(command.has_launcher, strncmp(c->text, "/bin/train", 10) != 0);
+    assert_null(command.word[command.count]);
+    free(text);
+    mp_command_destroy(&command);
+}
+
+static void wrong_templates_are_refused(void **state) {
+    (void)state;
+    static const struct {
+        const char *template, *message;
+    } wrong[] = {
+        {"mpirun -n {ranks}", "launcher: \"mpirun -n {ranks}\" should contain {program} and "
+                              "{arguments}"},
+        {"", "launcher: \"\" should contain {program} and {arguments}"},
+        {"srun -n {rank} {program} {arguments}",
+         "launcher: {rank} is not one of {ranks}, {program} and, as a word of its own, "
+         "{arguments}"},
+        {"sh -c {program}:{arguments}",
+         "launcher: {arguments} is not one of {ranks}, {program} and, as a word of its own, "
+         "{arguments}"},
+    };
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        struct mp_command command;
+        struct mp_error error = {0};
+        assert_int_equal(
+            mp_command_create(wrong[i].template, 2, "/bin/train", arguments, &command, &error),
+            MP_EINVAL);
+        assert_string_equal(error.text, wrong[i].message);
+    }
+}
+
+/* A shell splits the line into the words that went in. */
+static void a_shell_reads_the_same_words(void **state) {
+    (void)state;
+    uint64_t seed = test_seed();
+    static const char letters[] = "a'\"\\ $`*?~#!&|;<>(){}[]%\n\t";
+    char word[3][24], line[512], output[256] = "", expected[256] = "";
+    const char *words[4] = {word[0], word[1], word[2], NULL};
+    for (int i = 0; i < 3; i++) {
+        int length = test_random_int(&seed, 0, 20);
+        for (int j = 0; j < length; j++)
+            word[i][j] = letters[test_random_int(&seed, 0, (int)sizeof letters - 2)];
+        word[i][length] = '\0';
+        snprintf(expected + strlen(expected), sizeof expected - strlen(expected), "<%s>", word[i]);
+    }
+    struct mp_command command;
+    assert_int_equal(mp_command_create(NULL, 1, "printf", words, &command, NULL), MP_OK);
+    char *text = mp_command_text(&command);
+    snprintf(line, sizeof line, "printf '<%%s>' %s", text + strlen("printf "));
+    FILE *shell = popen(line, "r");
+    size_t length = fread(output, 1, sizeof output - 1, shell);
+    output[length] = '\0';
+    assert_int_equal(pclose(shell), 0);
+    assert_string_equal(output, expected);
+    free(text);
+    mp_command_destroy(&command);
+}
+
+int main(void) {
+    enum { CASES = sizeof cases / sizeof *cases };
+    struct CMUnitTest tests[CASES];
+    for (int i = 0; i < CASES; i++)
+        tests[i] =
+            (struct CMUnitTest){cases[i].name, becomes, NULL, NULL, (void *)(uintptr_t)&cases[i]};
+    const struct CMUnitTest others[] = {
+        cmocka_unit_test(wrong_templates_are_refused),
+        cmocka_unit_test(a_shell_reads_the_same_words),
+    };
+    return cmocka_run_group_tests_name("command", tests, NULL, NULL) +
+           cmocka_run_group_tests_name("command: others", others, NULL, NULL);
+}

@@ -1,0 +1,256 @@
+/* Launching: scripts in the place of the trainer end in every way that a job can. */
+#include "harness/suite/launch.h"
+
+#include <sys/wait.h>
+
+#include "harness/suite/processes.h"
+#include "harness/suite/reason.h"
+#include "tests/harness/folder.h"
+
+/* Runs a script as one rank, or under a launcher script that starts two. */
+static void launch(const char *script, struct mp_launch *job, bool has_launcher,
+                   struct mp_launch_result *result) {
+    static const char *const arguments[] = {NULL};
+    struct mp_command command;
+    struct mp_error error = {0};
+    write_script("trainer", script);
+    write_script("launcher", "\"$1\" & \"$1\" & wait %1 && wait %2\n");
+    assert_int_equal(mp_command_create(has_launcher ? "./launcher {program} {arguments}" : NULL, 1,
+                                       "./trainer", arguments, &command, &error),
+                     MP_OK);
+    job->command = &command;
+    job->log = "log";
+    job->threads = job->threads ? job->threads : 1;
+    int code = mp_launch_run(job, result, &error);
+    assert_string_equal(error.text, "");
+    assert_int_equal(code, MP_OK);
+    mp_command_destroy(&command);
+}
+
+static void success_is_complete(void **state) {
+    (void)state;
+    struct mp_launch job = {.threads = 3, .timeout = 20};
+    struct mp_launch_result result;
+    launch("echo progress 1 2 5.5 10.25\n"
+           "echo words of a library\n"
+           "printf 'progress 2 2 4.25 9.5\\n'\n"
+           "echo threads=$OMP_NUM_THREADS root=$OMPI_ALLOW_RUN_AS_ROOT >&2\n"
+           "cat\n", /* there is no input to wait for */
+           &job, false, &result);
+    assert_int_equal(result.end, MP_LAUNCH_COMPLETE);
+    assert_string_equal(result.reason, "");
+    assert_int_equal(result.progress.iteration, 2);
+    assert_int_equal(result.progress.iterations, 2);
+    assert_close(result.progress.loss, 4.25, 0);
+    assert_close(result.progress.ms, 9.5, 0);
+    char *log = read_file("log");
+    assert_string_equal(log, geteuid() ? "threads=3 root=\n" : "threads=3 root=1\n");
+    free(log);
+}
+
+struct failure_case {
+    const char *name, *script, *reason;
+};
+
+static const struct failure_case failures[] = {
+    {"the trainer's sentence",
+     "echo 'moeperf-train: first' >&2\necho 'moeperf-train: text: too short' >&2\n"
+     "echo more >&2\nexit 2\n",
+     "text: too short"},
+    {"somebody else's words", "echo 'error while loading libx.so' >&2\nexit 127\n",
+     "exit status 127; its last words: error while loading libx.so"},
+    {"silence", "exit 3\n", "exit status 3 without a word"},
+    {"a signal", "kill -9 $$\n", "ended by signal 9 (Killed)"},
+    {"mpirun's word on a rank",
+     "echo 'moeperf-train: rank 0: lost rank 1' >&2\n"
+     "echo 'mpirun noticed that process rank 1 with PID 0 on node n exited on signal 11 "
+     "(Segmentation fault).' >&2\necho ------- >&2\nexit 139\n",
+     "rank 1 was ended by signal 11 (Segmentation fault)"},
+    {"control characters", "printf 'moeperf-train: a\\033[31mb\\tc\\n' >&2\nexit 2\n", "a?[31mb?c"},
+};
+
+static void failure_has_a_reason(void **state) {
+    const struct failure_case *c = *state;
+    struct mp_launch job = {.timeout = 20};
+    struct mp_launch_result result;
+    launch(c->script, &job, false, &result);
+    assert_int_equal(result.end, MP_LAUNCH_FAILED);
+    assert_string_equal(result.reason, c->reason);
+}
+
+static void long_logs_are_read_from_their_end(void **state) {
+    (void)state;
+    char reason[256];
+    FILE *file = fopen("long", "w");
+    fputs("moeperf-train: long ago\n", file);
+    for (int i = 0; i < 20000; i++)
+        fputs("noise\n", file);
+    fputs("moeperf-train: just now", file);
+    fclose(file);
+    mp_reason_find("long", 2 << 8, reason, sizeof reason);
+    assert_string_equal(reason, "just now");
+    mp_reason_find("not there", 2 << 8, reason, sizeof reason);
+    assert_string_equal(reason, "exit status 2 without a word");
+}
+
+/* Both of the launcher's ranks are asked, and end after their iteration. */
+static void timeout_asks_the_ranks_to_end(void **state) {
+    (void)state;
+    struct mp_launch job = {.timeout = 0.5, .grace = 15};
+    struct mp_launch_result result;
+    unlink("asked");
+    launch("trap 'echo asked >>asked; exit 1' TERM\necho progress 7 9 1 1\n"
+           "while :; do sleep 0.1; done\n",
+           &job, true, &result);
+    assert_int_equal(result.end, MP_LAUNCH_TIMEOUT);
+    assert_string_equal(result.reason, "did not end within 0.5 s, stopped after iteration 7 of 9");
+    assert_true(result.seconds < 10);
+    char *asked = read_file("asked");
+    assert_string_equal(asked, "asked\nasked\n");
+    free(asked);
+}
+
+static void deaf_jobs_are_killed_with_their_ranks(void **state) {
+    (void)state;
+    struct mp_launch job = {.timeout = 0.4, .grace = 0.5};
+    struct mp_launch_result result;
+    unlink("pids");
+    launch("trap '' TERM INT\necho $$ >>pids\nwhile :; do sleep 0.1; done\n", &job, true, &result);
+    assert_int_equal(result.end, MP_LAUNCH_TIMEOUT);
+    assert_true(result.seconds < 10);
+    char *pids = read_file("pids"), *at = pids;
+    for (int i = 0; i < 2; i++) {
+        pid_t pid = (pid_t)strtol(at, &at, 10);
+        assert_true(pid > 1);
+        for (int wait = 0; wait < 100 && !kill(pid, 0); wait++) /* init has to reap it */
+            nanosleep(&(struct timespec){0, 20000000}, NULL);
+        char path[64];
+        snprintf(path, sizeof path, "/proc/%d/cmdline", (int)pid);
+        char *command = read_file(path);
+        assert_null(strstr(command, "trainer"));
+        free(command);
+    }
+    free(pids);
+}
+
+static volatile sig_atomic_t signals;
+
+static void signal_after_progress(void *context, const struct mp_launch_progress *progress) {
+    int wanted = *(int *)context;
+    if (progress->iteration > 0 && signals < wanted)
+        signals = signals + 1;
+}
+
+static void interruption_is_passed_on(void **state) {
+    (void)state;
+    int wanted = 1;
+    struct mp_launch job = {
+        .timeout = 20, .signals = &signals, .watch = signal_after_progress, .context = &wanted};
+    struct mp_launch_result result;
+    signals = 0;
+    launch("trap 'echo progress 4 9 1 1; exit 1' INT\necho progress 3 9 1 1\n"
+           "while :; do sleep 0.1; done\n",
+           &job, false, &result);
+    assert_int_equal(result.end, MP_LAUNCH_INTERRUPTED);
+    assert_string_equal(result.reason, "stopped by the user after iteration 4 of 9");
+}
+
+static void second_interruption_kills(void **state) {
+    (void)state;
+    int wanted = 2;
+    struct mp_launch job = {
+        .timeout = 20, .signals = &signals, .watch = signal_after_progress, .context = &wanted};
+    struct mp_launch_result result;
+    signals = 0;
+    launch("trap '' INT TERM\necho progress 3 9 1 1\nwhile :; do sleep 0.1; done\n", &job, true,
+           &result);
+    assert_int_equal(result.end, MP_LAUNCH_INTERRUPTED);
+    assert_true(result.seconds < 10);
+}
+
+static void a_job_that_was_done_anyway_is_complete(void **state) {
+    (void)state;
+    int wanted = 1;
+    struct mp_launch job = {
+        .timeout = 20, .signals = &signals, .watch = signal_after_progress, .context = &wanted};
+    struct mp_launch_result result;
+    signals = 0;
+    launch("trap 'exit 0' INT\necho progress 9 9 1 1\nwhile :; do sleep 0.1; done\n", &job, false,
+           &result);
+    assert_int_equal(result.end, MP_LAUNCH_COMPLETE);
+}
+
+static void output_of_any_shape_is_survived(void **state) {
+    (void)state;
+    struct mp_launch job = {.timeout = 20};
+    struct mp_launch_result result;
+    launch("head -c 100000 /dev/zero | tr '\\0' x\necho\n"
+           "printf 'progress 1'; sleep 0.2; echo ' 3 2.5 1.5'\n"
+           "head -c 3000 /dev/urandom\necho\necho progress 2 3 nonsense\n"
+           "echo progress 2 3 nan 1.5\nprintf 'progress 3 3 1 1'\n",
+           &job, false, &result);
+    assert_int_equal(result.end, MP_LAUNCH_COMPLETE);
+    assert_int_equal(result.progress.iteration, 2); /* the last one was no whole line */
+    assert_close(result.progress.loss, NAN, 0);
+}
+
+static void programs_that_are_not_there_are_named(void **state) {
+    (void)state;
+    static const struct {
+        const char *template;
+        int code;
+        const char *message;
+    } missing[] = {
+        {NULL, MP_ENOTFOUND, "can't start ./nothing: there is no such program"},
+        {"./folder {program} {arguments}", MP_EIO, "can't start ./folder: Permission denied"},
+        {"mpirun {program} {arguments}", MP_ENOTFOUND,
+         "mpirun is not installed, which several ranks need (Debian and Ubuntu: package "
+         "openmpi-bin)"},
+    };
+    static const char *const arguments[] = {NULL};
+    assert_int_equal(mkdir("folder", 0777), 0);
+    char *path = strdup(getenv("PATH"));
+    setenv("PATH", "/nowhere", 1);
+    for (size_t i = 0; i < sizeof missing / sizeof *missing; i++) {
+        struct mp_command command;
+        struct mp_launch_result result;
+        struct mp_error error = {0};
+        assert_int_equal(
+            mp_command_create(missing[i].template, 1, "./nothing", arguments, &command, &error),
+            MP_OK);
+        const struct mp_launch job = {.command = &command, .log = "log", .threads = 1};
+        assert_int_equal(mp_launch_run(&job, &result, &error), missing[i].code);
+        assert_string_equal(error.text, missing[i].message);
+        mp_command_destroy(&command);
+    }
+    setenv("PATH", path, 1);
+    free(path);
+}
+
+/* Nothing that was launched is left as a child of this program. */
+static int leave(void **state) {
+    if (waitpid(-1, NULL, WNOHANG) > 0)
+        return -1;
+    return leave_folder(state);
+}
+
+int main(void) {
+    enum { CASES = sizeof failures / sizeof *failures };
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(success_is_complete),
+        cmocka_unit_test(long_logs_are_read_from_their_end),
+        cmocka_unit_test(timeout_asks_the_ranks_to_end),
+        cmocka_unit_test(deaf_jobs_are_killed_with_their_ranks),
+        cmocka_unit_test(interruption_is_passed_on),
+        cmocka_unit_test(second_interruption_kills),
+        cmocka_unit_test(a_job_that_was_done_anyway_is_complete),
+        cmocka_unit_test(output_of_any_shape_is_survived),
+        cmocka_unit_test(programs_that_are_not_there_are_named),
+    };
+    struct CMUnitTest failure_tests[CASES];
+    for (int i = 0; i < CASES; i++)
+        failure_tests[i] = (struct CMUnitTest){failures[i].name, failure_has_a_reason, NULL, NULL,
+                                               (void *)(uintptr_t)&failures[i]};
+    return cmocka_run_group_tests_name("launch", tests, enter_folder, leave) +
+           cmocka_run_group_tests_name("launch: failures", failure_tests, enter_folder, leave);
+}

@@ -1,0 +1,132 @@
+/* Progress: never wider than the terminal, quiet without one. */
+#include "harness/suite/progress.h"
+
+#include <string.h>
+
+#include "harness/suite/estimate.h"
+#include "tests/support.h"
+
+/* Columns that a line takes: colour sequences take none. */
+static int columns(const char *line) {
+    int count = 0;
+    for (; *line; line++) {
+        if (*line == '\x1b')
+            line = strchr(line, 'm');
+        else
+            count++;
+    }
+    return count;
+}
+
+static void line_fits_every_width(void **state) {
+    (void)state;
+    uint64_t seed = test_seed();
+    for (int trial = 0; trial < 2000; trial++) {
+        char line[1024], name[64];
+        int length = test_random_int(&seed, 0, 60);
+        for (int i = 0; i < length; i++) /* also bytes that are no text */
+            name[i] = (char)test_random_int(&seed, 1, 255);
+        name[length] = '\0';
+        const struct mp_progress_state progress = {
+            .job = test_random_int(&seed, 1, 10000),
+            .jobs = test_random_int(&seed, 1, 10000),
+            .name = name,
+            .iteration = test_random_int(&seed, 0, 1000000),
+            .iterations = test_random_int(&seed, 0, 1) * test_random_int(&seed, 1, 1000000),
+            .loss = 20 * test_random_double(&seed) - 1,
+            .ms = 1e6 * test_random_double(&seed),
+            .share = 2 * test_random_double(&seed) - 0.5,
+            .seconds_left = 1e5 * test_random_double(&seed) - 1e4};
+        int width = test_random_int(&seed, 1, 300);
+        mp_progress_format(&progress, width, test_random_int(&seed, 0, 1), line, sizeof line);
+        assert_in_range(columns(line), 0, width - 1);
+        for (const char *letter = line; *letter; letter++)
+            assert_true((*letter >= ' ' && *letter <= '~') || *letter == '\x1b');
+    }
+}
+
+static void line_says_what_is_known(void **state) {
+    (void)state;
+    char line[1024];
+    struct mp_progress_state progress = {
+        .job = 2, .jobs = 6, .name = "fssdp", .share = 0.5, .seconds_left = -1};
+    assert_string_equal(mp_progress_format(&progress, 80, false, line, sizeof line),
+                        "[###############...............] job 2 of 6  fssdp  starting");
+    progress.iteration = 12;
+    progress.iterations = 60;
+    progress.loss = 3.2144;
+    progress.ms = 204.6;
+    progress.seconds_left = 83.2;
+    assert_string_equal(mp_progress_format(&progress, 100, false, line, sizeof line),
+                        "[###############...............] job 2 of 6  fssdp  iteration 12/60  "
+                        "ETA 1:23  loss 3.214  205 ms");
+    assert_string_equal(mp_progress_format(&progress, 60, false, line, sizeof line),
+                        "job 2 of 6  fssdp  iteration 12/60  ETA 1:23  loss 3.214");
+    assert_string_equal(mp_progress_format(&progress, 20, false, line, sizeof line),
+                        "job 2 of 6  fssdp");
+    progress.seconds_left = 7384;
+    mp_progress_format(&progress, 120, true, line, sizeof line);
+    assert_non_null(strstr(line, "ETA 2:03:04"));
+    assert_int_equal(strncmp(line, "[\x1b[32m###############\x1b[0m....", 28), 0);
+}
+
+static void files_get_plain_lines_only(void **state) {
+    (void)state;
+    char *text = NULL;
+    size_t size;
+    struct mp_progress progress;
+    FILE *file = tmpfile();
+    mp_progress_begin(&progress, file);
+    assert_false(progress.is_terminal);
+    assert_false(progress.has_colour);
+    const struct mp_progress_state shown = {.job = 1, .jobs = 1, .name = "ep"};
+    mp_progress_draw(&progress, &shown);
+    mp_progress_say(&progress, MP_TONE_BAD, "%s: failed", "ep");
+    mp_progress_end(&progress);
+    text = calloc(1, 256);
+    rewind(file);
+    size = fread(text, 1, 255, file);
+    assert_int_equal(size, 11);
+    assert_string_equal(text, "ep: failed\n");
+    free(text);
+    fclose(file);
+    mp_progress_begin(&progress, NULL); /* and nothing at all when nobody listens */
+    mp_progress_say(&progress, MP_TONE_GOOD, "unheard");
+}
+
+static void estimates_begin_unknown_and_end_whole(void **state) {
+    (void)state;
+    struct mp_estimate *estimate;
+    double share, left;
+    assert_int_equal(mp_estimate_create(2, 2, &estimate, NULL), MP_OK);
+    mp_estimate_begin_job(estimate, 0);
+    mp_estimate_read(estimate, &share, &left);
+    assert_true(left < 0);
+    assert_close(share, 0, 0);
+    mp_estimate_update(estimate, 1, 10);
+    nanosleep(&(struct timespec){0, 20000000}, NULL);
+    mp_estimate_update(estimate, 3, 10);
+    mp_estimate_read(estimate, &share, &left);
+    /* 10 ms an iteration or more: 7 are left, and three jobs as long as this one. */
+    assert_true(left >= 0.0699 + 3 * 0.0899);
+    assert_true(share > 0 && share < 0.3);
+    for (int turn = 0; turn < 4; turn++) {
+        if (turn > 0)
+            mp_estimate_begin_job(estimate, turn % 2);
+        nanosleep(&(struct timespec){0, 5000000}, NULL);
+        mp_estimate_end_job(estimate);
+        mp_estimate_read(estimate, &share, &left);
+        assert_true(turn < 3 ? left > 0 && share < 1 : left <= 0 && share >= 1);
+    }
+    mp_estimate_destroy(estimate);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(line_fits_every_width),
+        cmocka_unit_test(line_says_what_is_known),
+        cmocka_unit_test(files_get_plain_lines_only),
+        cmocka_unit_test(estimates_begin_unknown_and_end_whole),
+    };
+    return cmocka_run_group_tests_name("progress", tests, NULL, NULL);
+}

@@ -1,0 +1,262 @@
+/* Running: whatever becomes of a job, it is a row in the database, and the next one runs. */
+#include "harness/suite/runner.h"
+
+#include <sqlite3.h>
+
+#include "profiler/record/record.h"
+#include "tests/harness/folder.h"
+
+static const struct mp_system ep = {.abi = MP_SYSTEM_ABI, .name = "ep"};
+static const struct mp_system fssdp = {.abi = MP_SYSTEM_ABI, .name = "fssdp"};
+static const struct mp_systems systems = {.item = {&ep, &fssdp}, .count = 2};
+
+enum { SPOOL_ITERATIONS = 5 };
+
+/* What a rank that was cut off after SPOOL_ITERATIONS leaves behind: no end record. */
+static void write_spool(const char *path) {
+    struct mp_recorder *recorder;
+    struct mp_record_thread *thread;
+    const struct mp_recorder_config config = {.path = path, .rank = 0, .ranks = 1};
+    assert_int_equal(mp_recorder_create(&config, &recorder, NULL), MP_OK);
+    assert_int_equal(mp_recorder_thread(recorder, "compute", &thread, NULL), MP_OK);
+    for (int i = 0; i < SPOOL_ITERATIONS; i++) {
+        const struct mp_span span = {.start_ns = 1000000 * (i + 1),
+                                     .end_ns = 1000000 * (i + 1) + 900000,
+                                     .cpu_ns = -1,
+                                     .tokens = 64,
+                                     .bytes = -1,
+                                     .flops = -1,
+                                     .iteration = i,
+                                     .layer = -1,
+                                     .phase = MP_PHASE_ITERATION,
+                                     .direction = MP_NO_DIRECTION};
+        mp_record_span(thread, &span);
+        mp_record_number(thread, i, -1, "loss", 5.0 - i);
+    }
+    assert_int_equal(mp_recorder_finish(&recorder, MP_OK, NULL, NULL), MP_OK);
+    struct stat status;
+    assert_int_equal(stat(path, &status), 0);
+    assert_int_equal(truncate(path, status.st_size - 8), 0);
+}
+
+/* The stand-in for moeperf-train does what the job's name says; $1 job file, $3 spool folder. */
+static const char trainer[] =
+    "cp cut.spool \"$3/rank-0000.spool\"\n"
+    "case $(grep '^name:' \"$1\") in\n"
+    "*fine*) echo progress 5 5 1.5 10;;\n"
+    "*wrong*) echo 'moeperf-train: something is wrong' >&2; exit 2;;\n"
+    "*killed*) echo progress 5 9 1.5 10; kill -9 $$;;\n"
+    "*hangs*) trap 'exit 1' TERM; while :; do sleep 0.1; done;;\n"
+    "*stopped*) echo progress 5 9 1.5 10; trap 'exit 1' INT; while :; do sleep 0.1; done;;\n"
+    "*silent*) rm \"$3\"/*;;\n"
+    "esac\n";
+
+static volatile sig_atomic_t signals;
+
+struct session {
+    struct mp_suite suite;
+    struct mp_store *store;
+    struct mp_runner runner;
+    struct mp_progress progress;
+    FILE *said;
+};
+
+/* Opens the database "results.db" and a suite whose jobs have these names. */
+static void begin(struct session *session, const char *keys, const char *names) {
+    char text[2048];
+    struct mp_error error = {0};
+    size_t length =
+        (size_t)snprintf(text, sizeof text, "suite: trial\n%scommon: {text: words}\njobs:\n", keys);
+    for (const char *name = names; *name; name += strspn(name, " ")) {
+        int size = (int)strcspn(name, " ");
+        length +=
+            (size_t)snprintf(text + length, sizeof text - length, "  - {name: %.*s, system: %s}\n",
+                             size, name, name == names ? "ep" : "fssdp");
+        name += size;
+    }
+    write_file("suite.yaml", text);
+    write_file("words", "words");
+    write_script("trainer", trainer);
+    unlink("cut.spool");
+    write_spool("cut.spool");
+    memset(session, 0, sizeof *session);
+    signals = 0;
+    mp_suite_load("suite.yaml", &systems, NULL, &session->suite, &error);
+    assert_string_equal(error.text, "");
+    assert_int_equal(mp_store_open("results.db", &session->store, &error), MP_OK);
+    session->said = tmpfile();
+    mp_progress_begin(&session->progress, session->said);
+    session->runner = (struct mp_runner){.suite = &session->suite,
+                                         .store = session->store,
+                                         .work = "work/runs",
+                                         .trainer = "./trainer",
+                                         .progress = &session->progress,
+                                         .signals = &signals};
+}
+
+static void end(struct session *session) {
+    mp_store_close(session->store);
+    mp_suite_destroy(&session->suite);
+    fclose(session->said);
+    unlink("results.db");
+}
+
+static void run(struct session *session, struct mp_runner_result *result) {
+    struct mp_error error = {0};
+    int code = mp_runner_run(&session->runner, result, &error);
+    assert_string_equal(error.text, "");
+    assert_int_equal(code, MP_OK);
+}
+
+/* All of a query's fields, joined by '|' and, between rows, ';'. */
+static void assert_query(struct session *session, const char *query, const char *expected) {
+    char text[4096] = "";
+    size_t length = 0;
+    sqlite3_stmt *statement;
+    sqlite3 *connection = mp_store_connection(session->store);
+    assert_int_equal(sqlite3_prepare_v2(connection, query, -1, &statement, NULL), SQLITE_OK);
+    for (int row = 0; sqlite3_step(statement) == SQLITE_ROW; row++)
+        for (int i = 0; i < sqlite3_column_count(statement); i++) {
+            const char *field = (const char *)sqlite3_column_text(statement, i);
+            length += (size_t)snprintf(text + length, sizeof text - length, "%s%s",
+                                       i > 0     ? "|"
+                                       : row > 0 ? ";"
+                                                 : "",
+                                       field ? field : "NULL");
+        }
+    sqlite3_finalize(statement);
+    assert_string_equal(text, expected);
+}
+
+static void every_end_is_recorded_and_the_next_job_runs(void **state) {
+    (void)state;
+    struct session session;
+    struct mp_runner_result result;
+    begin(&session, "timeout: 1\n", "fine wrong killed hangs silent fine2");
+    run(&session, &result);
+    assert_int_equal(result.complete, 3);
+    assert_int_equal(result.failed, 3);
+    assert_int_equal(result.interrupted, 0);
+    assert_query(&session,
+                 "SELECT job, system, status, reason, iterations FROM v_run ORDER BY run_id",
+                 "fine|ep|complete|NULL|5;"
+                 "wrong|fssdp|failed|something is wrong|5;"
+                 "killed|fssdp|failed|ended by signal 9 (Killed)|5;"
+                 "hangs|fssdp|timeout|did not end within 1 s, stopped after iteration 0 of 0|5;"
+                 "silent|fssdp|complete|NULL|0;"
+                 "fine2|fssdp|complete|NULL|5");
+    end(&session);
+}
+
+static void rounds_are_interleaved_and_files_are_kept(void **state) {
+    (void)state;
+    struct session session;
+    struct mp_runner_result result;
+    char path[512];
+    begin(&session, "repeat: 2\n", "fine wrong");
+    run(&session, &result);
+    assert_query(&session, "SELECT job, round FROM v_run ORDER BY run_id",
+                 "fine|0;wrong|0;fine|1;wrong|1");
+    snprintf(path, sizeof path, "work/runs/%s/004-wrong/log", result.suite_run);
+    char *log = read_file(path);
+    assert_string_equal(log, "moeperf-train: something is wrong\n");
+    free(log);
+    snprintf(path, sizeof path, "work/runs/%s/003-fine/job.yaml", result.suite_run);
+    char *job = read_file(path);
+    assert_non_null(strstr(job, "system: \"ep\""));
+    free(job);
+    snprintf(path, sizeof path, "work/runs/%s/003-fine/spools", result.suite_run);
+    assert_int_equal(access(path, F_OK), -1); /* everything of it is in the database */
+    end(&session);
+}
+
+static void a_second_run_adds_to_the_first(void **state) {
+    (void)state;
+    struct session session;
+    struct mp_runner_result first, second;
+    begin(&session, "", "fine");
+    session.runner.keep_spools = true;
+    run(&session, &first);
+    char path[512];
+    snprintf(path, sizeof path, "work/runs/%s/001-fine/spools/rank-0000.spool", first.suite_run);
+    assert_int_equal(access(path, F_OK), 0);
+    nanosleep(&(struct timespec){1, 100000000}, NULL); /* ids hold the second */
+    run(&session, &second);
+    assert_string_not_equal(first.suite_run, second.suite_run);
+    assert_query(&session, "SELECT count(*), count(DISTINCT suite_run) FROM v_run", "2|2");
+    end(&session);
+}
+
+static void interrupt(int number) {
+    (void)number;
+    signals = signals + 1;
+}
+
+static void interruption_keeps_what_there_is_and_stops(void **state) {
+    (void)state;
+    struct session session;
+    struct mp_runner_result result;
+    begin(&session, "", "fine stopped fine2");
+    /* The alarm comes while the second job runs; like SIGINT it interrupts poll. */
+    struct sigaction action = {.sa_handler = interrupt};
+    sigaction(SIGALRM, &action, NULL);
+    alarm(2);
+    run(&session, &result);
+    assert_int_equal(result.complete, 1);
+    assert_int_equal(result.failed, 0);
+    assert_int_equal(result.interrupted, 1);
+    assert_int_equal(result.left_out, 1);
+    assert_query(&session, "SELECT job, status, reason, iterations FROM v_run ORDER BY run_id",
+                 "fine|complete|NULL|5;"
+                 "stopped|interrupted|stopped by the user after iteration 5 of 9|5");
+    end(&session);
+}
+
+static void missing_programs_are_named_before_anything_runs(void **state) {
+    (void)state;
+    struct session session;
+    struct mp_runner_result result;
+    struct mp_error error = {0};
+    begin(&session, "", "fine wrong");
+    session.runner.trainer = "./gone";
+    assert_int_equal(mp_runner_run(&session.runner, &result, &error), MP_ENOTFOUND);
+    assert_string_equal(error.text, "can't run ./gone: No such file or directory");
+    session.runner.trainer = "./trainer";
+    session.suite.job[1].job.ranks = 2; /* the first job would not need mpirun */
+    char *path = strdup(getenv("PATH"));
+    setenv("PATH", "/nowhere", 1);
+    error = (struct mp_error){0};
+    int code = mp_runner_run(&session.runner, &result, &error);
+    setenv("PATH", path, 1);
+    free(path);
+    assert_int_equal(code, MP_ENOTFOUND);
+    assert_string_equal(error.text, "mpirun is not installed; job wrong with 2 ranks needs it "
+                                    "(Debian and Ubuntu: package openmpi-bin)");
+    assert_query(&session, "SELECT count(*) FROM v_run", "0");
+    end(&session);
+}
+
+static void unwritable_folders_are_errors(void **state) {
+    (void)state;
+    struct session session;
+    struct mp_runner_result result;
+    struct mp_error error = {0};
+    begin(&session, "", "fine");
+    write_file("file", "no folder");
+    session.runner.work = "file/runs";
+    assert_int_equal(mp_runner_run(&session.runner, &result, &error), MP_EIO);
+    assert_string_equal(error.text, "can't create the folder file/runs: Not a directory");
+    end(&session);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_end_is_recorded_and_the_next_job_runs),
+        cmocka_unit_test(rounds_are_interleaved_and_files_are_kept),
+        cmocka_unit_test(a_second_run_adds_to_the_first),
+        cmocka_unit_test(interruption_keeps_what_there_is_and_stops),
+        cmocka_unit_test(missing_programs_are_named_before_anything_runs),
+        cmocka_unit_test(unwritable_folders_are_errors),
+    };
+    return cmocka_run_group_tests_name("runner", tests, enter_folder, leave_folder);
+}

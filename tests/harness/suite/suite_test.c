@@ -1,0 +1,224 @@
+/* Suites: what a good one becomes, and the sentence for each way of being wrong. */
+#include "harness/suite/suite.h"
+
+#include "tests/harness/folder.h"
+
+struct plain_options {
+    int window;
+};
+static const struct mp_option plain_options[] = {
+    {"window", MP_OPTION_INT, offsetof(struct plain_options, window), "iterations", "5", 1, 100,
+     NULL, "seen loads"},
+    {0},
+};
+static const struct mp_system plain = {.abi = MP_SYSTEM_ABI,
+                                       .name = "plain",
+                                       .options = plain_options,
+                                       .options_size = sizeof(struct plain_options)};
+static const struct mp_system bare = {.abi = MP_SYSTEM_ABI, .name = "bare"};
+static const struct mp_systems systems = {.item = {&plain, &bare}, .count = 2};
+
+static const char good_suite[] = "suite: good\n"
+                                 "description: shows something\n"
+                                 "repeat: 3\n"
+                                 "timeout: 12.5\n"
+                                 "common:\n"
+                                 "  ranks: 2\n"
+                                 "  layers: 3\n"
+                                 "  text: words\n"
+                                 "jobs:\n"
+                                 "  - system: bare\n"
+                                 "    layers: 5\n"
+                                 "  - {name: tuned, system: plain, options: {window: 7}}\n"
+                                 "  - {name: untuned, system: plain}\n";
+
+static int load(const char *text, const struct mp_suite_changes *changes, struct mp_suite *suite,
+                struct mp_error *error) {
+    write_file("suite.yaml", text);
+    return mp_suite_load("suite.yaml", &systems, changes, suite, error);
+}
+
+static int window_of(const struct mp_job_file *file) {
+    return ((const struct plain_options *)file->system_options)->window;
+}
+
+static void jobs_are_common_options_and_their_own(void **state) {
+    (void)state;
+    struct mp_suite suite;
+    struct mp_error error = {0};
+    int code = load(good_suite, NULL, &suite, &error);
+    assert_string_equal(error.text, "");
+    assert_int_equal(code, MP_OK);
+    assert_string_equal(suite.name, "good");
+    assert_string_equal(suite.description, "shows something");
+    assert_int_equal(suite.repeat, 3);
+    assert_close(suite.timeout, 12.5, 0);
+    assert_string_equal(suite.text, good_suite);
+    assert_int_equal(suite.count, 3);
+    assert_string_equal(suite.job[0].job.name, "bare"); /* the system's */
+    assert_int_equal(suite.job[0].job.layers, 5);
+    assert_int_equal(suite.job[0].job.ranks, 2);
+    assert_int_equal(suite.job[0].job.width, 128); /* the default */
+    assert_string_equal(suite.job[1].job.name, "tuned");
+    assert_int_equal(suite.job[1].job.layers, 3);
+    assert_int_equal(window_of(&suite.job[1]), 7);
+    assert_int_equal(window_of(&suite.job[2]), 5);
+    assert_int_equal(suite.line[1], 12);
+    mp_suite_destroy(&suite);
+}
+
+static void the_command_line_has_the_last_word(void **state) {
+    (void)state;
+    static const char *const set[] = {"layers=9", "repeat=1", "timeout=3", "options.window=2"};
+    write_file("other words", "text");
+    const struct mp_suite_changes changes = {set, 4, "other words"};
+    struct mp_suite suite;
+    struct mp_error error = {0};
+    int code = load(good_suite, &changes, &suite, &error);
+    assert_string_equal(error.text, "");
+    assert_int_equal(code, MP_OK);
+    assert_int_equal(suite.repeat, 1);
+    assert_close(suite.timeout, 3, 0);
+    for (int i = 0; i < suite.count; i++) {
+        assert_int_equal(suite.job[i].job.layers, 9);
+        assert_string_equal(suite.job[i].job.text, "other words");
+    }
+    assert_int_equal(window_of(&suite.job[1]), 2); /* bare has no such option and is left alone */
+    assert_int_equal(window_of(&suite.job[2]), 2);
+    mp_suite_destroy(&suite);
+}
+
+static void the_default_text_is_found(void **state) {
+    (void)state;
+    static const char text[] = "{suite: s, jobs: [{system: bare, text: default}]}";
+    struct mp_suite suite;
+    struct mp_error error = {0};
+    setenv("MOEPERF_TEXT", "words", 1);
+    assert_int_equal(load(text, NULL, &suite, &error), MP_OK);
+    assert_string_equal(suite.job[0].job.text, "words");
+    mp_suite_destroy(&suite);
+    setenv("MOEPERF_TEXT", "gone", 1);
+    assert_int_equal(load(text, NULL, &suite, &error), MP_ENOTFOUND);
+    assert_string_equal(error.text, "suite.yaml:1: job bare: MOEPERF_TEXT=gone: No such file or "
+                                    "directory");
+    unsetenv("MOEPERF_TEXT");
+    error = (struct mp_error){0};
+    assert_int_equal(
+        mkdir("out", 0777) || mkdir("out/text", 0777) || mkdir("out/text/corpus", 0777), 0);
+    assert_int_equal(load(text, NULL, &suite, &error), MP_OK);
+    assert_string_equal(suite.job[0].job.text, "out/text/corpus");
+    mp_suite_destroy(&suite);
+}
+
+struct wrong_case {
+    const char *name, *text, *message;
+};
+
+static const struct wrong_case wrong_cases[] = {
+    {"misspelt suite key", "suite: s\nrepaet: 2\njobs: [{system: bare, text: words}]\n",
+     "suite.yaml:2: unknown key \"repaet\" in a suite; did you mean \"repeat\"?"},
+    {"misspelt jobs", "suite: s\njosb: []\n",
+     "suite.yaml:2: unknown key \"josb\" in a suite; did you mean \"jobs\"?"},
+    {"misspelt job key", "suite: s\njobs:\n  - system: bare\n    expert: 4\n",
+     "suite.yaml:4: unknown option \"expert\" for a job; did you mean \"experts\"?"},
+    {"misspelt common key", "suite: s\ncommon:\n  layer: 2\njobs: [{system: bare, text: words}]\n",
+     "suite.yaml:3: unknown option \"layer\" for a job; did you mean \"layers\"?"},
+    {"misspelt system", "suite: s\njobs:\n  - system: plian\n",
+     "suite.yaml:3: unknown system \"plian\"; did you mean \"plain\"?"},
+    {"misspelt system option", "suite: s\njobs:\n  - system: plain\n    options:\n      windw: 3\n",
+     "suite.yaml:5: unknown option \"windw\" for system plain; did you mean \"window\"?"},
+    {"wrong type", "suite: s\nrepeat: often\njobs: [{system: bare, text: words}]\n",
+     "suite.yaml:2: repeat: \"often\" is not a number 1 .. 10000 rounds"},
+    {"out of range", "suite: s\ntimeout: -1\njobs: [{system: bare, text: words}]\n",
+     "suite.yaml:2: timeout: -1 is outside 0.1 .. 10000000 s"},
+    {"list for a value", "suite: [s]\njobs: [{system: bare, text: words}]\n",
+     "suite.yaml:1: suite: should be one value"},
+    {"no name", "jobs: [{system: bare, text: words}]\n",
+     "suite.yaml:1: suite: not given; a suite needs a name"},
+    {"no jobs", "suite: s\n", "suite.yaml:1: jobs: not given; a suite needs a list of jobs"},
+    {"empty jobs", "suite: s\njobs: []\n",
+     "suite.yaml:2: jobs: should be a list of at least one job"},
+    {"jobs that are no list", "suite: s\njobs: {system: bare}\n",
+     "suite.yaml:2: jobs: should be a list of at least one job"},
+    {"job that is a word", "suite: s\njobs:\n  - bare\n",
+     "suite.yaml:3: should be a mapping of job options, key: value"},
+    {"job without system", "suite: s\njobs:\n  - {ranks: 2}\n",
+     "suite.yaml:3: system: not given for this job; moeperf list systems names them"},
+    {"same name twice", "suite: s\njobs:\n  - {system: bare}\n  - {system: bare}\n",
+     "suite.yaml:4: name: \"bare\" is already the job of line 3; give each its own"},
+    {"text that is not there", "suite: s\njobs:\n  - {system: bare, text: \"words:gone\"}\n",
+     "suite.yaml:3: job bare: text: gone: No such file or directory"},
+    {"experts not divisible",
+     "suite: s\ncommon: {text: words}\njobs:\n  - {system: bare, ranks: 3, batch: 3}\n",
+     "suite.yaml:4: job bare: experts: 16 experts can't be divided evenly over 3 ranks, which "
+     "system bare needs; take a multiple of ranks"},
+    {"more ranks than experts",
+     "suite: s\ncommon: {text: words}\njobs:\n  - {system: bare, ranks: 4, experts: 2}\n",
+     "suite.yaml:4: job bare: ranks: 4 ranks are more than the 2 experts of a layer; every rank "
+     "needs one at least"},
+    {"a list as a suite", "- suite\n",
+     "suite.yaml:1: should be a mapping with the keys suite and jobs"},
+    {"broken YAML", "suite: [s\n",
+     "suite.yaml:2:1: while parsing a flow sequence, did not find expected ',' or ']'"},
+};
+
+static void wrong_suites_are_refused(void **state) {
+    const struct wrong_case *c = *state;
+    struct mp_suite suite;
+    struct mp_error error = {0};
+    assert_true(load(c->text, NULL, &suite, &error) < 0);
+    assert_string_equal(error.text, c->message);
+}
+
+/* One --set on the good suite. */
+static const struct wrong_case wrong_sets[] = {
+    {"unknown option", "layer=2",
+     "--set: unknown option \"layer\" for a job; did you mean \"layers\"?"},
+    {"wrong type", "layers=two", "--set: layers: \"two\" is not a number 1 .. 1024 layers"},
+    {"suite option", "repeat=0", "--set: repeat: 0 is outside 1 .. 10000 rounds"},
+    {"name", "name=x", "--set: name: jobs of a suite keep their own names"},
+    {"no value", "layers", "--set layers: should be key=value"},
+    {"system option of nobody", "options.windw=2",
+     "--set: unknown option \"windw\" for system plain; did you mean \"window\"?"},
+    {"combination", "batch=3",
+     "suite.yaml:10: job bare: batch: 3 sequences can't be divided evenly over 2 ranks; take a "
+     "multiple of ranks"},
+};
+
+static void wrong_sets_are_refused(void **state) {
+    const struct wrong_case *c = *state;
+    const struct mp_suite_changes changes = {&c->text, 1, NULL};
+    struct mp_suite suite;
+    struct mp_error error = {0};
+    assert_int_equal(load(good_suite, &changes, &suite, &error), MP_EINVAL);
+    assert_string_equal(error.text, c->message);
+}
+
+static int enter(void **state) {
+    int failed = enter_folder(state);
+    unsetenv("MOEPERF_TEXT");
+    write_file("words", "some words to train on\n");
+    return failed;
+}
+
+static int run_cases(const char *group, const struct wrong_case cases[], size_t count,
+                     CMUnitTestFunction function) {
+    struct CMUnitTest tests[32];
+    for (size_t i = 0; i < count; i++)
+        tests[i] =
+            (struct CMUnitTest){cases[i].name, function, NULL, NULL, (void *)(uintptr_t)&cases[i]};
+    return _cmocka_run_group_tests(group, tests, count, enter, leave_folder);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(jobs_are_common_options_and_their_own),
+        cmocka_unit_test(the_command_line_has_the_last_word),
+        cmocka_unit_test(the_default_text_is_found),
+    };
+    return cmocka_run_group_tests_name("suite", tests, enter, leave_folder) +
+           run_cases("wrong suites", wrong_cases, sizeof wrong_cases / sizeof *wrong_cases,
+                     wrong_suites_are_refused) +
+           run_cases("wrong --set", wrong_sets, sizeof wrong_sets / sizeof *wrong_sets,
+                     wrong_sets_are_refused);
+}
