@@ -186,15 +186,24 @@ void mp_model_attention_backward(struct mp_model *model, int layer) {
           model->dnormed, model->dx, g.norm1_gain, g.norm1_bias);
 }
 
+void mp_model_logits(struct mp_model *model) {
+    const struct mp_dense *dense = &model->dense;
+    const float *table = mp_dense_shared(dense, dense->parameter, MP_TOKEN_TABLE);
+    int n = model->tokens, d = model->shape.width, v = MP_VOCABULARY;
+    QUEUE(model, layer_norm_forward, n, d, model->state[model->shape.layers].x,
+          mp_dense_shared(dense, dense->parameter, MP_FINAL_GAIN),
+          mp_dense_shared(dense, dense->parameter, MP_FINAL_BIAS), model->normed, model->mean,
+          model->rstd);
+    QUEUE(model, gemm, false, true, n, v, d, 1, model->normed, d, table, d, 0, model->logits, v);
+}
+
 void mp_model_head(struct mp_model *model, float scale, bool backward) {
     const struct mp_dense *dense = &model->dense;
     const float *gain = mp_dense_shared(dense, dense->parameter, MP_FINAL_GAIN);
-    const float *bias = mp_dense_shared(dense, dense->parameter, MP_FINAL_BIAS);
     const float *table = mp_dense_shared(dense, dense->parameter, MP_TOKEN_TABLE);
     const float *x = model->state[model->shape.layers].x;
     int n = model->tokens, d = model->shape.width, v = MP_VOCABULARY;
-    QUEUE(model, layer_norm_forward, n, d, x, gain, bias, model->normed, model->mean, model->rstd);
-    QUEUE(model, gemm, false, true, n, v, d, 1, model->normed, d, table, d, 0, model->logits, v);
+    mp_model_logits(model);
     QUEUE(model, cross_entropy, n, v, model->logits, model->target, scale, model->loss);
     if (!backward)
         return;

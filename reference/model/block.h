@@ -110,7 +110,9 @@ void mp_model_experts_backward(struct mp_model *model, int layer);
  * on return.  Gate and layer norm gradients are written. */
 void mp_model_gate_backward(struct mp_model *model, int layer);
 
-/* Final layer norm, logits, loss per token into model->loss; with `scale` > 0 the gradient too:
+/* Final layer norm and logits of the tokens in model->logits. */
+void mp_model_logits(struct mp_model *model);
+/* The same, then loss per token into model->loss; with `scale` > 0 the gradient too:
  * dx becomes that of the decoder's output, table and norm gradients are written. */
 void mp_model_head(struct mp_model *model, float scale, bool backward);
 /* Sum of model->loss over the tokens. */

@@ -73,6 +73,11 @@ void mp_trainer_in_flight(struct mp_trainer *trainer, int64_t start_ns, enum mp_
 /* Loads and plan facts of an iteration (facts on rank 0). */
 void mp_trainer_record_plans(struct mp_trainer *trainer);
 
+/* ---- step.c ---- */
+/* All blocks, without the head. */
+int mp_trainer_forward(struct mp_trainer *trainer, const int32_t *token, const int32_t *target,
+                       struct mp_error *error);
+
 /* ---- moe_layer.c: a plan's exchange, fetches and reductions around the experts ---- */
 int mp_trainer_moe_forward(struct mp_trainer *trainer, int layer, struct mp_error *error);
 int mp_trainer_moe_backward(struct mp_trainer *trainer, int layer, struct mp_error *error);

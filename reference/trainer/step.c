@@ -11,8 +11,8 @@ int mp_trainer_force_choices(struct mp_trainer *trainer, int layer, struct mp_er
                              error);
 }
 
-static int forward(struct mp_trainer *trainer, const int32_t *token, const int32_t *target,
-                   struct mp_error *error) {
+int mp_trainer_forward(struct mp_trainer *trainer, const int32_t *token, const int32_t *target,
+                       struct mp_error *error) {
     struct mp_model *model = &trainer->model;
     struct mp_mark mark = mp_trainer_mark(trainer);
     mp_model_embed(model, token, target);
@@ -170,7 +170,7 @@ int mp_trainer_step_on(struct mp_trainer *trainer, const int32_t *token, const i
                        struct mp_trainer_result *result, struct mp_error *error) {
     struct mp_mark mark = mp_trainer_mark(trainer);
     int64_t cpu_ns = trainer->compute ? mp_clock_thread_cpu_ns() : 0;
-    int code = forward(trainer, token, target, error);
+    int code = mp_trainer_forward(trainer, token, target, error);
     if (!code)
         code = backward(trainer, error);
     if (!code) {
@@ -214,7 +214,7 @@ int mp_trainer_validate(struct mp_trainer *trainer, double *loss, struct mp_erro
                                trainer->token + b * job->sequence,
                                trainer->target + b * job->sequence);
         }
-        code = forward(trainer, trainer->token, trainer->target, error);
+        code = mp_trainer_forward(trainer, trainer->token, trainer->target, error);
         if (code)
             break;
         mp_model_head(&trainer->model, 0, false);
