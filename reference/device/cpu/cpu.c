@@ -66,6 +66,7 @@ bool mp_cpu_use_instruction_set(struct mp_device *device, const char *name) {
 static void destroy(struct mp_device *device) {
     struct mp_cpu *cpu = mp_cpu_of(device);
     free(cpu->expert_state);
+    free(cpu->turned);
     free(cpu->scratch);
     free(cpu);
 }
@@ -86,9 +87,12 @@ static int allocate_scratch(struct mp_cpu *cpu, struct mp_error *error) {
     cpu->scratch_floats = (floats + 15) / 16 * 16;
     size_t bytes = (size_t)cpu->threads * cpu->scratch_floats * sizeof(float);
     cpu->scratch = mp_cpu_allocate(&cpu->device, bytes);
+    size_t turned = 2 * sizeof(float) * MP_CPU_TURNED_ROWS * (size_t)limits->width;
+    cpu->turned = mp_cpu_allocate(&cpu->device, turned);
     cpu->expert_state = calloc((size_t)limits->experts + 1, 2 * sizeof *cpu->expert_state);
-    if (!cpu->scratch || !cpu->expert_state)
-        return mp_fail(error, MP_ENOMEM, "cpu device: no memory for %zu bytes of scratch", bytes);
+    if (!cpu->scratch || !cpu->turned || !cpu->expert_state)
+        return mp_fail(error, MP_ENOMEM, "cpu device: no memory for %zu bytes of scratch",
+                       bytes + turned);
     return MP_OK;
 }
 

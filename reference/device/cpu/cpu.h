@@ -34,6 +34,7 @@ struct mp_cpu {
     struct mp_device_limits limits;
     float *scratch;        /* one part per thread, `scratch_floats` each, 64-byte aligned */
     size_t scratch_floats; /* a multiple of 16 */
+    float *turned;         /* [2][MP_CPU_TURNED_ROWS * limits.width], for grouped_gemm */
     int32_t *expert_state; /* [2][limits.experts], for route_positions */
 };
 
@@ -51,6 +52,9 @@ enum { MP_CPU_QUERY_BLOCK = 64 };
 static inline size_t mp_cpu_attention_floats(const struct mp_attention_shape *shape) {
     return (size_t)shape->sequence * (2 * MP_CPU_QUERY_BLOCK + 1);
 }
+
+/* Rows of a grouped GEMM up to which it may turn its matrices (gemm.c). */
+enum { MP_CPU_TURNED_ROWS = 128 };
 
 /* Replaces the kernels by those for the named set: "avx512", "avx2", "baseline", or NULL for the
  * best there is.  False, and nothing changed, when this machine or this build does not have it. */

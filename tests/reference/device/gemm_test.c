@@ -174,9 +174,10 @@ static const struct device_test tests[] = {
     GROUPED("odd shapes, some empty", 5, 23, 45, {3, 0, 17, 1, 0}, false),
     GROUPED("odd shapes, some empty, accumulating", 5, 23, 45, {0, 5, 0, 33, 2}, true),
     GROUPED("one group has all", 4, 30, 70, {0, 0, 90, 0}, false),
-    GROUPED("every transposition size", 6, 72, 40, {8, 16, 24, 48, 100, 150}, false),
-    GROUPED("every transposition size, accumulating", 6, 72, 40, {8, 16, 24, 48, 100, 150}, true),
-    GROUPED("wide enough for several panels", 2, 530, 67, {20, 3}, false),
+    GROUPED("turned and not", 6, 72, 264, {15, 16, 23, 48, 128, 129}, false),
+    GROUPED("turned, odd widths", 3, 53, 301, {17, 100, 31}, false),
+    GROUPED("not turned when accumulating", 2, 53, 301, {17, 31}, true),
+    GROUPED("wider than the limit", 1, 30, 700, {20}, false),
     GROUPED("no rows at all", 3, 8, 8, {0, 0, 0}, false),
     GROUPED("no groups", 0, 8, 8, {0}, false),
 };
