@@ -10,7 +10,7 @@
 static const char phases_sql[] =
     "SELECT phase, exposed_ms / n, 100 * share, wait_ms / n, overlapped_ms / n, iteration_ms / n "
     "FROM v_phase, (SELECT count(*) * 1.0 AS n FROM v_iteration WHERE run_id = ?1) "
-    "WHERE run_id = ?1 ORDER BY exposed_ms DESC, phase";
+    "WHERE run_id = ?1 ORDER BY share IS NULL, exposed_ms DESC, phase";
 
 static const struct table_column columns[] = {
     {"phase", TABLE_LEFT},
@@ -39,6 +39,11 @@ static int add_phase(struct table *table, sqlite3_stmt *row, struct phase_totals
     int code = table_add(table, NULL, error);
     if (code)
         return code;
+    table_set(table, 0, "%s", query_text(row, 0));
+    set_numbers(table, query_double(row, 1), query_double(row, 2), query_double(row, 3),
+                query_double(row, 4));
+    if (isnan(query_double(row, 2)))
+        return MP_OK;
     if (table->rows == 1) {
         table_clean(totals->largest, sizeof totals->largest, query_text(row, 0));
         totals->largest_share = query_double(row, 2);
@@ -47,9 +52,6 @@ static int add_phase(struct table *table, sqlite3_stmt *row, struct phase_totals
     totals->waiting += query_double(row, 3);
     totals->overlapped += query_double(row, 4);
     totals->iteration = query_double(row, 5);
-    table_set(table, 0, "%s", query_text(row, 0));
-    set_numbers(table, query_double(row, 1), query_double(row, 2), query_double(row, 3),
-                query_double(row, 4));
     return MP_OK;
 }
 
@@ -69,29 +71,40 @@ static int add_rest(struct table *table, const struct phase_totals *totals,
     return MP_OK;
 }
 
+/* Phases of the iteration, what they leave of it and its sum, then what lies between iterations. */
+static int add_rows(struct mp_store *store, int64_t run_id, struct table *table,
+                    struct phase_totals *totals, struct mp_error *error) {
+    sqlite3_stmt *statement = NULL;
+    bool summed = false;
+    int got = 0, code = query_open(store, phases_sql, run_id, &statement, error);
+    while (!code && (got = query_next(store, statement, error)) == 1) {
+        if (!summed && totals->iteration > 0 && isnan(query_double(statement, 2))) {
+            code = add_rest(table, totals, error);
+            summed = true;
+        }
+        if (!code)
+            code = add_phase(table, statement, totals, error);
+    }
+    sqlite3_finalize(statement);
+    code = code ? code : got;
+    return code || summed || !(totals->iteration > 0) ? code : add_rest(table, totals, error);
+}
+
 int phases_print(struct mp_store *store, int64_t run_id, const char *label, FILE *out,
                  struct mp_error *error) {
     struct table table;
     struct phase_totals totals = {0};
-    sqlite3_stmt *statement = NULL;
     table_init(&table, columns, sizeof columns / sizeof *columns);
-    int got = 0, code = query_open(store, phases_sql, run_id, &statement, error);
-    while (!code && (got = query_next(store, statement, error)) == 1)
-        code = add_phase(&table, statement, &totals, error);
-    sqlite3_finalize(statement);
-    code = code ? code : got;
-    if (!code && table.rows == 0) {
+    int code = add_rows(store, run_id, &table, &totals, error);
+    if (!code && !(totals.iteration > 0)) {
         table_paragraph(out, "%s: no iteration was recorded.", label);
     } else if (!code) {
-        code = add_rest(&table, &totals, error);
-        if (!code) {
-            table_print(&table, out);
-            table_paragraph(out,
-                            "%s: %s takes %.0f %% of the iteration; ranks wait %.0f %% of it for "
-                            "each other; %.2f ms of transfers are hidden behind computation.",
-                            label, totals.largest, totals.largest_share,
-                            100 * totals.waiting / totals.iteration, totals.overlapped);
-        }
+        table_print(&table, out);
+        table_paragraph(out,
+                        "%s: %s takes %.0f %% of the iteration; ranks wait %.0f %% of it for each "
+                        "other; %.2f ms of transfers are hidden behind computation.",
+                        label, totals.largest, totals.largest_share,
+                        100 * totals.waiting / totals.iteration, totals.overlapped);
     }
     table_free(&table);
     return code;

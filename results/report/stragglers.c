@@ -22,6 +22,7 @@ static const char worst_sql[] =
     COUNTED "SELECT layer, phase, sum(lost_ms), sum(straggler_ms), "
             "avg(slowest_tokens) / nullif(avg(mean_tokens), 0) "
             "FROM counted JOIN v_straggler USING (run_id, iteration) "
+            "WHERE phase NOT IN ('validate', 'checkpoint') "
             "GROUP BY layer, phase HAVING sum(lost_ms) > 0 ORDER BY 3 DESC, 1, 2 LIMIT 1";
 
 static const char phase_rank_sql[] =
@@ -31,7 +32,8 @@ static const char phase_rank_sql[] =
 
 static const char layer_wait_sql[] =
     COUNTED "SELECT sum(v_straggler.wait_ms) FROM counted "
-            "JOIN v_straggler USING (run_id, iteration) WHERE layer = ?2";
+            "JOIN v_straggler USING (run_id, iteration) WHERE layer = ?2 "
+            "AND phase NOT IN ('validate', 'checkpoint')";
 
 /* Opens a query and takes its first row; *row is NULL when there is none. */
 static int first_row(struct mp_store *store, const char *sql, int64_t run_id,
@@ -134,7 +136,9 @@ void straggler_print(const struct straggler *found, const char *label, int ranks
         table_paragraph(out, "%s: no rank took longer than another in any phase.", label);
         return;
     }
-    if (!isnan(found->tokens_ratio))
+    if (fabs(found->tokens_ratio - 1) < 0.005)
+        snprintf(tokens, sizeof tokens, "no more tokens than the mean but ");
+    else if (!isnan(found->tokens_ratio))
         snprintf(tokens, sizeof tokens, "%.2f x the mean tokens, ", found->tokens_ratio);
     table_paragraph(
         out,

@@ -194,7 +194,7 @@ CREATE TABLE phase_summary (
     exposed_ms    REAL NOT NULL,
     overlapped_ms REAL NOT NULL,
     wait_ms       REAL NOT NULL,
-    iteration_ms  REAL NOT NULL,
+    iteration_ms  REAL,
     flops         REAL NOT NULL,
     PRIMARY KEY (run_id, phase_id)
 ) STRICT, WITHOUT ROWID;
@@ -323,7 +323,8 @@ FROM imbalance_summary;
 --                  iteration and layer max(0, in flight - exposed)
 --   total_ms       exposed_ms + overlapped_ms
 --   share          exposed_ms / iteration_ms
---   iteration_ms   the whole iterations; what the exposed times leave of it belongs to no phase
+--   iteration_ms   the whole iterations; what the exposed times leave of it belongs to no phase;
+--                  NULL (and share) for validate and checkpoint, which lie between iterations
 --   wait_ms        of exposed_ms blocked on other ranks
 --   flops          sum over all ranks
 CREATE VIEW v_phase AS

@@ -93,7 +93,8 @@ int summary_add_span(struct summary *summary, int rank, const struct mp_span *sp
         return MP_OK;
     }
     if (!in_flight) {
-        own->phases_wait_ns += clamp(span->wait_ns, duration_of(span));
+        if (!lies_beside_iterations(span->phase))
+            own->phases_wait_ns += clamp(span->wait_ns, duration_of(span));
         if (span->phase == MP_PHASE_EXPERT && span->direction == MP_FORWARD)
             own->routes += clamp(span->tokens, LIMIT);
         summary->phase_flops[span->phase] += span->flops > 0 ? (double)span->flops : 0;

@@ -5,6 +5,13 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "profiler/record/record.h"
+
+/* Phases between iterations, which no ITERATION span encloses. */
+static inline bool lies_beside_iterations(int phase) {
+    return phase == MP_PHASE_VALIDATE || phase == MP_PHASE_CHECKPOINT;
+}
+
 /* One rank in one iteration. */
 struct rank_iteration {
     bool complete; /* its span of phase ITERATION is there */

@@ -346,7 +346,7 @@ static void sum_phases(struct summary *summary, struct phase_sums *sums) {
             keyed_find(&summary->iterations, keyed_key(keyed_iteration(key), -1, 0));
         int phase = keyed_phase(key);
         for (int r = 0; entry && r < summary->ranks; r++) {
-            if (!entry->rank[r].complete)
+            if (!entry->rank[r].complete && !lies_beside_iterations(phase))
                 continue;
             int64_t exposed = cell[r].busy_ns + cell[r].wait_ns;
             int64_t hidden = cell[r].in_flight_ns - exposed;
@@ -389,7 +389,7 @@ static int write_phases(struct summary *summary, struct mp_store *store, int64_t
         sqlite3_bind_double(insert, 3, sums.exposed[phase] / per_rank);
         sqlite3_bind_double(insert, 4, sums.overlapped[phase] / per_rank);
         sqlite3_bind_double(insert, 5, sums.wait[phase] / per_rank);
-        sqlite3_bind_double(insert, 6, iteration_ms);
+        bind_double_or_null(insert, 6, !lies_beside_iterations(phase), iteration_ms);
         sqlite3_bind_double(insert, 7, summary->phase_flops[phase]);
         code = store_run(store, insert, "cannot store phases", error);
     }

@@ -186,6 +186,10 @@ static inline void runs_standard_rank(struct runs_rank *own, const struct runs_s
             mp_record_number(own->compute, i, -1, "loss", run->loss[i]);
         at += run->ms[i] * 1000 + 500;
     }
+    /* After the last iteration, and under the number of the next. */
+    runs_record(own, run->count,
+                &(struct runs_span){MP_PHASE_VALIDATE, MP_NO_DIRECTION, at, 8000, 3000, -1, 400, -1,
+                                    false});
     mp_record_number(own->compute, -1, -1, "ranks-share-cores", run->shares_cores);
     mp_record_text(own->compute, "environment.host", own->rank ? "second" : "first");
     runs_clock_samples(own);

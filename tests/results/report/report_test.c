@@ -112,6 +112,7 @@ static void phases_add_up_to_the_iteration(void **state) {
                 "fetch         0.500    1.9       0.125           0.500\n"
                 "(no phase)   16.500   61.1           -               -\n"
                 "iteration    27.000  100.0       1.125           0.500\n"
+                "validate      2.000      -       0.750           0.000\n"
                 "ep: expert takes 22 % of the iteration; ranks wait 4 % of it for each other;\n"
                 "0.50 ms of transfers are hidden behind computation.\n");
 }

@@ -143,7 +143,7 @@ static void a_full_disk_leaves_the_database_as_it_was(void **state) {
     assert_int_equal(mp_store_ingest(folder->store, &run, paths, 1, NULL, &error), MP_ENOSPACE);
     assert_non_null(strstr(error.text, folder->database));
     assert_string_equal(runs_query(folder->store, "SELECT count(*), sum(iteration) FROM v_span"),
-                        "56|84");
+                        "58|92");
     assert_string_equal(runs_query(folder->store, "SELECT count(*) FROM v_run"), "1");
     runs_query(folder->store, "PRAGMA max_page_count = 1073741823");
     error = (struct mp_error){0};
@@ -165,7 +165,7 @@ static void runs_are_added_and_never_overwritten(void **state) {
         runs_query(
             folder->store,
             "SELECT run_id, count(*), min(span_id), max(span_id) FROM v_span GROUP BY run_id"),
-        "1|56|1|56\n2|56|57|112");
+        "1|58|1|58\n2|58|59|116");
     int64_t iterations = 0;
     runs_ok(mp_store_iterations(folder->store, 2, &iterations, &error), &error);
     assert_int_equal(iterations, 4);

@@ -72,7 +72,8 @@ static const struct {
      "attention|8.0|0.0741|0.0|8.0|0.0|108.0|0.0\n"
      "combine|8.0|0.0741|0.0|8.0|4.0|108.0|0.0\n"
      "expert|24.0|0.2222|0.0|24.0|0.0|108.0|6000.0\n"
-     "fetch|4.0|0.0185|2.0|2.0|0.5|108.0|0.0"},
+     "fetch|4.0|0.0185|2.0|2.0|0.5|108.0|0.0\n"
+     "validate|8.0|NULL|0.0|8.0|3.0|NULL|0.0"},
     {"v_span of one rank",
      "SELECT rank, stream, layer, phase, direction, start_ns, end_ns, wait_ns, cpu_ns, tokens, "
      "bytes, flops FROM v_span WHERE run_id = 1 AND rank = 1 AND iteration = 0 AND phase IN "
