@@ -1,0 +1,120 @@
+/* Gradients against finite differences: along a random direction of every parameter tensor, the
+ * loss changes as the gradient says.  The routing is replayed, because a gate that changes its mind
+ * makes the loss jump; the gate's own gradient then flows through the weights, the auxiliary loss
+ * stays in with the firsts that are given. */
+#include <string.h>
+
+#include "reference/model/random.h"
+#include "tests/golden/small_trainer.h"
+
+enum { TOKENS = 4 * 16 };
+
+static int32_t token[TOKENS], target[TOKENS];
+
+static double total_loss(struct small_trainer *small) {
+    struct mp_trainer *trainer = small->trainer;
+    struct mp_model *model = mp_trainer_model(trainer);
+    struct mp_error error = {0};
+    if (mp_trainer_forward(trainer, token, target, &error))
+        fail_msg("%s", error.text);
+    mp_model_head(model, 0, false);
+    double loss = mp_model_loss_sum(model, trainer->host_loss) / TOKENS;
+    for (int l = 0; l < trainer->job.layers; l++)
+        loss += trainer->auxiliary_loss[l];
+    return loss;
+}
+
+/* (loss(p + h d) - loss(p - h d)) / 2h against gradient . d, with d along the gradient mixed with
+ * noise, so that the derivative is large enough to be seen in fp32. */
+static void check_direction(struct small_trainer *small, const char *name, float *parameter,
+                            const float *gradient, size_t count, uint64_t seed) {
+    float *direction = malloc(count * sizeof *direction), *kept = malloc(count * sizeof *kept);
+    assert_true(direction && kept);
+    double norm = 0, slope = 0;
+    for (size_t i = 0; i < count; i++)
+        norm += (double)gradient[i] * (double)gradient[i];
+    norm = sqrt(norm);
+    if (norm > 1e-5) {
+        mp_random_normal(seed, 7, (float)(norm / sqrt((double)count)), count, direction);
+        double length = 0;
+        for (size_t i = 0; i < count; i++) {
+            direction[i] += gradient[i];
+            length += (double)direction[i] * (double)direction[i];
+        }
+        for (size_t i = 0; i < count; i++) {
+            direction[i] /= (float)sqrt(length);
+            slope += (double)direction[i] * (double)gradient[i];
+        }
+        /* A step that changes the loss by about 2e-3: far above rounding, still nearly straight. */
+        double step = fmin(1e-3 / fabs(slope), 0.05);
+        memcpy(kept, parameter, count * sizeof *kept);
+        for (size_t i = 0; i < count; i++)
+            parameter[i] = kept[i] + (float)step * direction[i];
+        double above = total_loss(small);
+        for (size_t i = 0; i < count; i++)
+            parameter[i] = kept[i] - (float)step * direction[i];
+        double below = total_loss(small);
+        memcpy(parameter, kept, count * sizeof *kept);
+        double measured = (above - below) / (2 * step);
+        if (!(fabs(measured - slope) <= 0.02 * fabs(slope) + 2e-6 / step)) {
+            print_error("%s: gradient says %.6g, differences %.6g (step %.3g)\n", name, slope,
+                        measured, step);
+            fail();
+        }
+    }
+    free(direction);
+    free(kept);
+}
+
+static void gradients_are_slopes(void **state) {
+    const char *settings[] = {"layers=2",
+                              "width=16",
+                              "heads=2",
+                              "experts=4",
+                              "sequence=16",
+                              "batch=4",
+                              "expert-width=24",
+                              "auxiliary-weight=0.5",
+                              "routing=skewed",
+                              "skew-experts=1",
+                              "skew-share=0.4",
+                              "learning-rate=0",
+                              *state,
+                              NULL};
+    uint64_t seed = test_seed();
+    struct small_trainer small;
+    small_trainer_create(&small, settings);
+    struct mp_model *model = mp_trainer_model(small.trainer);
+    /* Larger parameters than a fresh model's: every path carries a visible gradient. */
+    mp_random_normal(seed, 1, 0.4f, model->dense.count, model->dense.parameter);
+    mp_random_normal(seed, 2, 0.4f, model->experts.chunk * (size_t)model->experts.slots,
+                     model->experts.parameter);
+    for (int i = 0; i < TOKENS; i++) {
+        token[i] = (int32_t)mp_random_below(seed, 3, (uint64_t)i, 16);
+        target[i] = (int32_t)mp_random_below(seed, 4, (uint64_t)i, 16);
+    }
+    struct mp_trainer_result result;
+    struct mp_error error = {0};
+    assert_int_equal(mp_trainer_step_on(small.trainer, token, target, &result, &error), MP_OK);
+    small.trainer->iteration = 0; /* the same replayed choices again */
+    assert_close(total_loss(&small), result.loss + result.auxiliary_loss, 1e-5);
+    for (int i = 0; i < model->dense.tensors; i++) {
+        const struct mp_tensor *tensor = &model->dense.tensor[i];
+        check_direction(&small, tensor->name, model->dense.parameter + tensor->offset,
+                        model->dense.gradient + tensor->offset, tensor->count, seed);
+    }
+    for (int l = 0; l < 2; l++)
+        for (int e = 0; e < 4; e++)
+            check_direction(&small, "expert", small_trainer_expert(&small, 0, l, e),
+                            small_trainer_expert(&small, 1, l, e), model->experts.chunk, seed);
+    small_trainer_destroy(&small);
+}
+
+int main(void) {
+    static char gshard[] = "gate=gshard", one[] = "gate=switch";
+    const struct CMUnitTest tests[] = {
+        {"GShard top-2", gradients_are_slopes, NULL, NULL, gshard},
+        {"Switch top-1", gradients_are_slopes, NULL, NULL, one},
+    };
+    return cmocka_run_group_tests_name("finite differences", tests, NULL, NULL);
+}

@@ -1,0 +1,182 @@
+/* Our trainer and PyTorch on the same parameters and tokens: logits, losses, every gradient, and
+ * every parameter after ten AdamW steps agree to 1e-4 (of the tensor's largest element). */
+#include <string.h>
+
+#include "tests/golden/golden.h"
+#include "tests/golden/small_trainer.h"
+
+static const double TOLERANCE = 1e-4;
+
+struct comparison {
+    const char *file;
+    const char *gate;
+    struct mp_golden *golden;
+    struct small_trainer small;
+    int layers, experts, width, expert_width, batch, sequence, steps;
+};
+
+static int setting(struct comparison *c, const char *name) {
+    char full[64];
+    snprintf(full, sizeof full, "settings.%s", name);
+    const int32_t *value = mp_golden_int32(c->golden, full, 1);
+    assert_non_null(value);
+    return *value;
+}
+
+static void number(struct comparison *c, const char *name, const char *option, char text[64]) {
+    char full[64];
+    snprintf(full, sizeof full, "settings.%s", name);
+    const float *value = mp_golden_float(c->golden, full, 1);
+    assert_non_null(value);
+    snprintf(text, 64, "%s=%.9g", option, (double)*value);
+}
+
+static void count(struct comparison *c, const char *name, const char *option, char text[64]) {
+    snprintf(text, 64, "%s=%d", option, setting(c, name));
+}
+
+/* The largest difference relative to the tensor's largest element must stay below the tolerance. */
+static void assert_same(const char *name, const float *ours, const float *theirs, size_t elements) {
+    double largest = 0, difference = 0;
+    assert_non_null(theirs);
+    for (size_t i = 0; i < elements; i++) {
+        assert_true(isfinite(ours[i]));
+        largest = fmax(largest, fabs((double)theirs[i]));
+        difference = fmax(difference, fabs((double)ours[i] - (double)theirs[i]));
+    }
+    if (!(difference <= TOLERANCE * (largest > 0 ? largest : 1))) {
+        print_error("%s differs by %.3g, its largest element is %.3g\n", name, difference, largest);
+        fail();
+    }
+}
+
+/* Calls `visit` for every parameter of the model with its buffer (which: 0 parameters,
+ * 1 gradients) and name. */
+static void each_tensor(struct comparison *c, int which, const char *prefix,
+                        void (*visit)(const char *, float *, const float *, size_t)) {
+    struct mp_dense *dense = &mp_trainer_model(c->small.trainer)->dense;
+    float *buffer = which ? dense->gradient : dense->parameter;
+    char name[96];
+    for (int i = 0; i < dense->tensors; i++) {
+        const struct mp_tensor *tensor = &dense->tensor[i];
+        snprintf(name, sizeof name, "%s%s", prefix, tensor->name);
+        visit(name, buffer + tensor->offset, mp_golden_float(c->golden, name, tensor->count),
+              tensor->count);
+    }
+    size_t half = (size_t)c->width * (size_t)c->expert_width;
+    for (int l = 0; l < c->layers; l++)
+        for (int e = 0; e < c->experts; e++)
+            for (int w = 0; w < 2; w++) {
+                snprintf(name, sizeof name, "%slayer.%d.expert.%d.w%d", prefix, l, e, w + 1);
+                visit(name, small_trainer_expert(&c->small, which, l, e) + (w ? half : 0),
+                      mp_golden_float(c->golden, name, half), half);
+            }
+}
+
+static void take(const char *name, float *ours, const float *theirs, size_t elements) {
+    if (!theirs)
+        fail_msg("no tensor %s", name);
+    memcpy(ours, theirs, elements * sizeof *ours);
+}
+
+static void compare(const char *name, float *ours, const float *theirs, size_t elements) {
+    assert_same(name, ours, theirs, elements);
+}
+
+static int open_comparison(void **state) {
+    struct comparison *c = *state;
+    struct mp_error error = {0};
+    char path[512], text[12][64];
+    snprintf(path, sizeof path, "%s/%s", MOEPERF_GOLDEN_FOLDER, c->file);
+    if (mp_golden_open(path, &c->golden, &error))
+        fail_msg("%s", error.text);
+    count(c, "layers", "layers", text[0]);
+    count(c, "width", "width", text[1]);
+    count(c, "heads", "heads", text[2]);
+    count(c, "experts", "experts", text[3]);
+    count(c, "expert_width", "expert-width", text[4]);
+    count(c, "sequence", "sequence", text[5]);
+    count(c, "batch", "batch", text[6]);
+    number(c, "learning_rate", "learning-rate", text[7]);
+    number(c, "beta1", "beta1", text[8]);
+    number(c, "beta2", "beta2", text[9]);
+    number(c, "weight_decay", "weight-decay", text[10]);
+    number(c, "auxiliary_weight", "auxiliary-weight", text[11]);
+    char epsilon[64];
+    number(c, "epsilon", "epsilon", epsilon);
+    const char *settings[] = {text[0],  text[1],  text[2], text[3], text[4],
+                              text[5],  text[6],  text[7], text[8], text[9],
+                              text[10], text[11], epsilon, c->gate, NULL};
+    small_trainer_create(&c->small, settings);
+    c->layers = setting(c, "layers");
+    c->experts = setting(c, "experts");
+    c->width = setting(c, "width");
+    c->expert_width = setting(c, "expert_width");
+    c->batch = setting(c, "batch");
+    c->sequence = setting(c, "sequence");
+    c->steps = setting(c, "steps");
+    each_tensor(c, 0, "", take);
+    return 0;
+}
+
+static int close_comparison(void **state) {
+    struct comparison *c = *state;
+    small_trainer_destroy(&c->small);
+    mp_golden_close(c->golden);
+    return 0;
+}
+
+static const int32_t *batch(struct comparison *c, const char *name, int step) {
+    size_t tokens = (size_t)c->batch * (size_t)c->sequence;
+    const int32_t *all = mp_golden_int32(c->golden, name, tokens * (size_t)c->steps);
+    assert_non_null(all);
+    return all + (size_t)step * tokens;
+}
+
+static void compare_logits(struct comparison *c) {
+    struct mp_model *model = mp_trainer_model(c->small.trainer);
+    struct mp_error error = {0};
+    size_t elements = (size_t)model->tokens * MP_VOCABULARY;
+    assert_int_equal(
+        mp_trainer_forward(c->small.trainer, batch(c, "tokens", 0), batch(c, "targets", 0), &error),
+        MP_OK);
+    mp_model_logits(model);
+    assert_same("logits", model->logits, mp_golden_float(c->golden, "logits", elements), elements);
+}
+
+static void ten_steps_agree(void **state) {
+    struct comparison *c = *state;
+    const float *losses = mp_golden_float(c->golden, "losses", (size_t)c->steps);
+    const float *auxiliary =
+        mp_golden_float(c->golden, "auxiliary_losses", (size_t)c->steps * (size_t)c->layers);
+    const float *weight = mp_golden_float(c->golden, "settings.auxiliary_weight", 1);
+    assert_true(losses && auxiliary && weight && c->steps == 10);
+    compare_logits(c);
+    for (int i = 0; i < c->steps; i++) {
+        struct mp_trainer_result result;
+        struct mp_error error = {0};
+        if (mp_trainer_step_on(c->small.trainer, batch(c, "tokens", i), batch(c, "targets", i),
+                               &result, &error))
+            fail_msg("%s", error.text);
+        double expected = 0;
+        for (int l = 0; l < c->layers; l++)
+            expected += (double)*weight * (double)auxiliary[i * c->layers + l];
+        assert_close(result.loss, losses[i], TOLERANCE);
+        assert_close(result.auxiliary_loss, expected, TOLERANCE);
+        if (i == 0)
+            each_tensor(c, 1, "gradient.", compare);
+    }
+    each_tensor(c, 0, "after10.", compare);
+}
+
+int main(void) {
+    struct comparison gshard = {.file = "gshard.bin", .gate = "gate=gshard"};
+    struct comparison one = {.file = "switch.bin", .gate = "gate=switch"};
+    const struct CMUnitTest tests[] = {
+        {"GShard top-2 agrees with PyTorch", ten_steps_agree, open_comparison, close_comparison,
+         &gshard},
+        {"Switch top-1 agrees with PyTorch", ten_steps_agree, open_comparison, close_comparison,
+         &one},
+    };
+    return cmocka_run_group_tests_name("pytorch", tests, NULL, NULL);
+}

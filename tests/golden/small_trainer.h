@@ -1,0 +1,56 @@
+/* A one-rank trainer of a small model, for tests that look into it. */
+#ifndef MOEPERF_TESTS_GOLDEN_SMALL_TRAINER_H
+#define MOEPERF_TESTS_GOLDEN_SMALL_TRAINER_H
+
+#include "baselines/systems.h"
+#include "reference/trainer/internal.h"
+#include "tests/support.h"
+
+struct small_trainer {
+    struct mp_comm *comm;
+    struct mp_job_file file;
+    struct mp_trainer *trainer;
+};
+
+/* settings: "key=value", ended by NULL, besides one rank, EP and given planner figures. */
+static inline void small_trainer_create(struct small_trainer *small, const char *const settings[]) {
+    static const char *const common[] = {"ranks=1",
+                                         "system=ep",
+                                         "text=-",
+                                         "expert-rate=1e9",
+                                         "bandwidth=1e9",
+                                         "check-plans=yes",
+                                         "non-moe-seconds=1e-4",
+                                         NULL};
+    struct mp_systems systems = {0};
+    struct mp_error error = {0};
+    *small = (struct small_trainer){0};
+    assert_int_equal(mp_systems_register_all(&systems, &error), MP_OK);
+    assert_int_equal(mp_job_file_create(&small->file, &error), MP_OK);
+    for (int i = 0; common[i]; i++)
+        mp_job_set(&small->file, common[i], &systems, &error);
+    for (int i = 0; settings[i]; i++)
+        mp_job_set(&small->file, settings[i], &systems, &error);
+    mp_comm_self_create(&small->comm, &error);
+    if (!error.code)
+        mp_trainer_create(&small->file, small->comm, NULL, &small->trainer, &error);
+    if (error.code)
+        fail_msg("%s", error.text);
+}
+
+static inline void small_trainer_destroy(struct small_trainer *small) {
+    mp_trainer_destroy(small->trainer);
+    mp_job_file_destroy(&small->file);
+    mp_comm_destroy(small->comm);
+}
+
+/* Where an expert's matrices are: which 0 parameters, 1 gradients. */
+static inline float *small_trainer_expert(struct small_trainer *small, int which, int layer,
+                                          int expert) {
+    struct mp_experts *experts = &mp_trainer_model(small->trainer)->experts;
+    int slot = experts->slot[layer * experts->experts + expert];
+    float *memory = which ? experts->gradient : experts->parameter;
+    return memory + (size_t)slot * experts->chunk;
+}
+
+#endif
