@@ -39,7 +39,7 @@ int mp_trainer_plan_before_gate(struct mp_trainer *trainer, int layer, struct mp
         return code;
     mark = mp_trainer_mark(trainer);
     code = mp_experts_locate(&model->experts, plan, model->parameter, model->gradient, error);
-    trainer->fetch_started = mp_clock_ns();
+    trainer->fetch_started = mark.start_ns;
     if (!code)
         code =
             mp_sparse_all_gather_start(trainer->comm, &plan->fetch, MP_STAGE_BEFORE_GATE,
@@ -121,16 +121,27 @@ static int fetch_late(struct mp_trainer *trainer, int layer, struct mp_error *er
     return code;
 }
 
+static bool fetches_in(const struct mp_plan *plan, enum mp_stage stage) {
+    for (int i = 0; i < plan->fetch.count; i++)
+        if (plan->fetch.item[i].stage == stage)
+            return true;
+    return false;
+}
+
 static int wait_fetches(struct mp_trainer *trainer, int layer, struct mp_error *error) {
     const struct mp_plan *plan = &trainer->plan[layer];
     if (plan->fetch.count == 0)
         return MP_OK;
     struct mp_mark mark = mp_trainer_mark(trainer);
     int code = mp_request_wait(trainer->fetch, error);
-    mp_trainer_in_flight(trainer, trainer->fetch_started, MP_PHASE_FETCH, MP_FORWARD, layer,
-                         bytes_to_me(trainer, plan, MP_STAGE_BEFORE_GATE));
+    if (fetches_in(plan, MP_STAGE_BEFORE_GATE))
+        mp_trainer_in_flight(trainer, trainer->fetch_started, MP_PHASE_FETCH, MP_FORWARD, layer,
+                             bytes_to_me(trainer, plan, MP_STAGE_BEFORE_GATE));
     if (!code)
         code = mp_request_wait(trainer->late_fetch, error);
+    if (fetches_in(plan, MP_STAGE_AFTER_GATE))
+        mp_trainer_in_flight(trainer, trainer->late_fetch_started, MP_PHASE_FETCH, MP_FORWARD,
+                             layer, bytes_to_me(trainer, plan, MP_STAGE_AFTER_GATE));
     mp_trainer_spent(trainer, mark, MP_PHASE_FETCH, MP_FORWARD, layer, -1, -1);
     return code;
 }

@@ -166,9 +166,10 @@ static void record_iteration(struct mp_trainer *trainer, struct mp_mark mark, in
     mp_trainer_record_plans(trainer);
 }
 
-int mp_trainer_step_on(struct mp_trainer *trainer, const int32_t *token, const int32_t *target,
-                       struct mp_trainer_result *result, struct mp_error *error) {
-    struct mp_mark mark = mp_trainer_mark(trainer);
+/* From `mark`, the iteration's start, on. */
+static int iterate(struct mp_trainer *trainer, struct mp_mark mark, const int32_t *token,
+                   const int32_t *target, struct mp_trainer_result *result,
+                   struct mp_error *error) {
     int64_t cpu_ns = trainer->compute ? mp_clock_thread_cpu_ns() : 0;
     int code = mp_trainer_forward(trainer, token, target, error);
     if (!code)
@@ -188,6 +189,11 @@ int mp_trainer_step_on(struct mp_trainer *trainer, const int32_t *token, const i
     return MP_OK;
 }
 
+int mp_trainer_step_on(struct mp_trainer *trainer, const int32_t *token, const int32_t *target,
+                       struct mp_trainer_result *result, struct mp_error *error) {
+    return iterate(trainer, mp_trainer_mark(trainer), token, target, result, error);
+}
+
 int mp_trainer_step(struct mp_trainer *trainer, struct mp_trainer_result *result,
                     struct mp_error *error) {
     struct mp_mark mark = mp_trainer_mark(trainer);
@@ -197,7 +203,7 @@ int mp_trainer_step(struct mp_trainer *trainer, struct mp_trainer_result *result
                          trainer->comm->rank * trainer->sequences + b, job->sequence,
                          trainer->token + b * job->sequence, trainer->target + b * job->sequence);
     mp_trainer_spent(trainer, mark, MP_PHASE_DATA, MP_NO_DIRECTION, -1, trainer->model.tokens, -1);
-    return mp_trainer_step_on(trainer, trainer->token, trainer->target, result, error);
+    return iterate(trainer, mark, trainer->token, trainer->target, result, error);
 }
 
 int mp_trainer_validate(struct mp_trainer *trainer, double *loss, struct mp_error *error) {
@@ -206,7 +212,8 @@ int mp_trainer_validate(struct mp_trainer *trainer, double *loss, struct mp_erro
     const struct mp_job *job = &trainer->job;
     int batches = job->validation_batches, code = MP_OK;
     double sum = 0;
-    trainer->compute = trainer->communication = NULL; /* one span for all of it */
+    trainer->compute = trainer->communication = NULL; /* one span for all of it, */
+    trainer->iteration--;                             /* part of the iteration just done */
     for (int i = 0; !code && i < batches; i++) {
         for (int b = 0; b < trainer->sequences; b++) {
             int index = (i * trainer->comm->ranks + trainer->comm->rank) * trainer->sequences + b;
@@ -227,5 +234,6 @@ int mp_trainer_validate(struct mp_trainer *trainer, double *loss, struct mp_erro
     *loss = sum / ((double)trainer->global_tokens * batches);
     mp_trainer_spent(trainer, mark, MP_PHASE_VALIDATE, MP_NO_DIRECTION, -1,
                      (int64_t)trainer->model.tokens * batches, -1);
+    trainer->iteration++;
     return code ? code : mp_device_check(trainer->device, error);
 }
