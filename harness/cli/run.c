@@ -48,7 +48,7 @@ static int parse(struct run_flags *flags, int argc, char *argv[], struct cli_wor
          "program of a rank (moeperf-train beside moeperf)"},
         {"--work", CLI_VALUE, &flags->work, "FOLDER", "for job files and logs (out/runs)"},
         {"--keep-spools", CLI_SWITCH, &flags->keep_spools, NULL,
-         "keeps the ranks' recordings after they are in the database"},
+         "keeps the ranks' files once they are in the database"},
         {"--quiet", CLI_SWITCH, &flags->quiet, NULL, "no progress"},
         {"--json", CLI_SWITCH, &flags->json, NULL, "prints the tables as one JSON object"},
         {0},

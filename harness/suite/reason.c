@@ -1,6 +1,7 @@
 /* Reasons: see reason.h. */
 #include "harness/suite/reason.h"
 
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,8 +29,9 @@ static void read_tail(const char *path, char tail[TAIL_SIZE + 1]) {
 }
 
 struct findings {
-    const char *trainer, *last; /* lines, or NULL */
-    int rank, signal;           /* that mpirun noticed; -1: none */
+    const char *trainer;       /* last line with its prefix, without that; or NULL */
+    const char *last, *framed; /* last line outside of mpirun's frames, first one inside; or NULL */
+    int rank, signal;          /* that mpirun noticed; -1: none */
 };
 
 /* mpirun: "... process rank 1 with PID 4711 on node n exited on signal 9 (Killed)." */
@@ -41,19 +43,28 @@ static void note_signal(struct findings *findings, const char *line) {
     findings->signal = atoi(signal + sizeof " exited on signal " - 1);
 }
 
-/* Splits `tail` into lines in place and notes the telling ones.  Lines of dashes are mpirun's
- * frames. */
+static bool is_frame(const char *line) {
+    return strlen(line) >= 40 && !line[strspn(line, "-")];
+}
+
+/* Splits `tail` into lines in place and notes the telling ones.  mpirun's own words stand between
+ * lines of dashes. */
 static struct findings search(char *tail) {
     struct findings findings = {.rank = -1};
+    bool is_framed = false;
     for (char *line = tail; line;) {
         char *next = strchr(line, '\n');
         if (next)
             *next++ = '\0';
-        if (!strncmp(line, TRAINER_PREFIX, sizeof TRAINER_PREFIX - 1))
+        if (is_frame(line))
+            is_framed = !is_framed;
+        else if (!strncmp(line, TRAINER_PREFIX, sizeof TRAINER_PREFIX - 1))
             findings.trainer = line + sizeof TRAINER_PREFIX - 1;
         else if (!strncmp(line, MPIRUN_PREFIX, sizeof MPIRUN_PREFIX - 1))
             note_signal(&findings, line);
-        if (line[strspn(line, "- \t\r")])
+        else if (is_framed && !findings.framed)
+            findings.framed = line;
+        else if (!is_framed && line[strspn(line, " \t\r")])
             findings.last = line;
         line = next;
     }
@@ -75,9 +86,9 @@ void mp_reason_find(const char *log, int wait_status, char *reason, size_t size)
     else if (WIFSIGNALED(wait_status))
         snprintf(reason, size, "ended by signal %d (%s)", WTERMSIG(wait_status),
                  strsignal(WTERMSIG(wait_status)));
-    else if (findings.last)
+    else if (findings.last || findings.framed)
         snprintf(reason, size, "exit status %d; its last words: %s", WEXITSTATUS(wait_status),
-                 findings.last);
+                 findings.last ? findings.last : findings.framed);
     else
         snprintf(reason, size, "exit status %d without a word", WEXITSTATUS(wait_status));
     free(tail);

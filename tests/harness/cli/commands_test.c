@@ -20,6 +20,7 @@ static char *shell(const char *line, int status) {
         print_error("%s: exit status %d\n%s\n", line, WEXITSTATUS(ended), output);
     assert_true(WIFEXITED(ended));
     assert_int_equal(WEXITSTATUS(ended), status);
+    assert_null(strstr(output, "LeakSanitizer"));
     return output;
 }
 
@@ -175,13 +176,14 @@ static void a_suite_gives_rows_tables_and_adds_up(void **state) {
         assert_int_equal(json_array_size(rows), 2);
         assert_true(json_is_object(json_object_get(object, "stragglers")));
         json_decref(object);
-        json_t *runs = json_of("moeperf report --runs --json --db twice.db", 0);
-        json_decref(runs);
     }
-    /* The second run's report has the first run's rows no more, the database has all. */
-    char *output = shell("moeperf report --run 4 --db twice.db", 0);
-    free(output);
-    assert_says("moeperf report --run 5 --db twice.db", 2, "moeperf report: ");
+    /* Each report has its own invocation's rows, the database has all. */
+    for (int run = 1; run <= 4; run++) {
+        char line[128];
+        snprintf(line, sizeof line, "moeperf report --run %d --db twice.db", run);
+        assert_says(line, 0, run % 2 ? "ep" : "fssdp");
+    }
+    assert_says("moeperf report --run 5 --db twice.db", 2, "moeperf report: twice.db: no run 5\n");
 }
 
 static void a_failed_job_is_status_one(void **state) {
@@ -208,6 +210,9 @@ static int enter(void **state) {
     setenv("MOEPERF_TEXT", path, 1);
     snprintf(path, sizeof path, "%s:%s", MOEPERF_FOLDER, getenv("PATH"));
     setenv("PATH", path, 1);
+    /* Under the sanitizer ranks end with what the MPI library never frees; their words go to a log.
+     * moeperf's own would be seen (shell). */
+    setenv("LSAN_OPTIONS", "exitcode=0", 1);
     return failed;
 }
 

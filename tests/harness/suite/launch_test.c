@@ -52,6 +52,10 @@ struct failure_case {
     const char *name, *script, *reason;
 };
 
+#define DASHES "echo ------------------------------------------------------------ >&2\n"
+#define MPIRUN_FRAME                                                                               \
+    DASHES "echo 'There are not enough slots' >&2\necho >&2\necho '  Exit code: 1' >&2\n" DASHES
+
 static const struct failure_case failures[] = {
     {"the trainer's sentence",
      "echo 'moeperf-train: first' >&2\necho 'moeperf-train: text: too short' >&2\n"
@@ -66,6 +70,10 @@ static const struct failure_case failures[] = {
      "echo 'mpirun noticed that process rank 1 with PID 0 on node n exited on signal 11 "
      "(Segmentation fault).' >&2\necho ------- >&2\nexit 139\n",
      "rank 1 was ended by signal 11 (Segmentation fault)"},
+    {"words before mpirun's", "echo 'a library: gone' >&2\n" MPIRUN_FRAME "exit 1\n",
+     "exit status 1; its last words: a library: gone"},
+    {"nothing but mpirun's words", MPIRUN_FRAME "exit 1\n",
+     "exit status 1; its last words: There are not enough slots"},
     {"control characters", "printf 'moeperf-train: a\\033[31mb\\tc\\n' >&2\nexit 2\n", "a?[31mb?c"},
 };
 
