@@ -152,13 +152,13 @@ static int choose_node(const struct mp_materializer *state) {
     return best;
 }
 
-/* Of the node's candidates: most free slots, then lower id. */
+/* Of the node's candidates, of which there is one: most free slots, then lower id. */
 static int choose_rank(const struct mp_materializer *state, const struct mp_placement *placement,
                        int expert, int node) {
-    int end = mp_topology_node_end(&state->topology, node), best = -1;
+    int begin = mp_topology_node_begin(&state->topology, node), best = begin;
     int64_t most = 0;
 
-    for (int rank = mp_topology_node_begin(&state->topology, node); rank < end; rank++) {
+    for (int rank = begin; rank < mp_topology_node_end(&state->topology, node); rank++) {
         if (state->free_slots[rank] > most && !mp_placement_holds(placement, expert, rank)) {
             most = state->free_slots[rank];
             best = rank;

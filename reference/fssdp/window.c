@@ -40,7 +40,8 @@ static int64_t *drop_row(struct mp_window *state) {
             state->sum[cell] -= row[cell];
     else
         state->count++;
-    state->next = (state->next + 1) % state->window;
+    if (++state->next == state->window)
+        state->next = 0;
     return row;
 }
 
@@ -80,7 +81,9 @@ size_t mp_window_save(const struct mp_window *state, void *buffer, size_t size) 
     memcpy(to, &head, sizeof head);
     to += sizeof head;
     for (int age = state->count; age > 0; age--, to += row_bytes) {
-        int row = (state->next - age + state->window) % state->window;
+        int row = state->next - age;
+        if (row < 0)
+            row += state->window;
         memcpy(to, state->ring + (size_t)row * cells_of(state), row_bytes);
     }
     return needed;

@@ -28,8 +28,8 @@ void mp_load_expert_totals(const struct mp_load *load, int64_t total[]);
 /* All routes. */
 int64_t mp_load_total(const struct mp_load *load);
 
-/* order[0 .. wanted - 1] = the `wanted` (<= experts) experts of largest total, hottest first, ties by
- * lower id: the order that all planners share (systems.md 0.6).  Allocates nothing. */
+/* order[0 .. wanted - 1] = the `wanted` (<= experts) experts of largest total, hottest first, ties
+ * by lower id: the order that all planners share (systems.md 0.6).  Allocates nothing. */
 void mp_load_hottest(const int64_t total[], int experts, int wanted, int32_t order[]);
 
 /* Copies the counts; both must have the same shape. */

@@ -29,13 +29,13 @@ void mp_placement_set_owners(struct mp_placement *placement, const int32_t owner
 void mp_placement_copy(struct mp_placement *to, const struct mp_placement *from);
 
 static inline bool mp_placement_holds(const struct mp_placement *placement, int expert, int rank) {
-    return placement->holder[(long)expert * placement->words + rank / 64] >> (rank % 64) & 1;
+    return placement->holder[(long)expert * placement->words + rank / 64] >> (rank & 63) & 1;
 }
 static inline void mp_placement_add(struct mp_placement *placement, int expert, int rank) {
-    placement->holder[(long)expert * placement->words + rank / 64] |= UINT64_C(1) << (rank % 64);
+    placement->holder[(long)expert * placement->words + rank / 64] |= UINT64_C(1) << (rank & 63);
 }
 static inline void mp_placement_remove(struct mp_placement *placement, int expert, int rank) {
-    placement->holder[(long)expert * placement->words + rank / 64] &= ~(UINT64_C(1) << (rank % 64));
+    placement->holder[(long)expert * placement->words + rank / 64] &= ~(UINT64_C(1) << (rank & 63));
 }
 
 /* Number of holders of an expert, owner included. */

@@ -80,7 +80,7 @@ struct mp_plan {
     /* Dispatch in compressed rows: the parts of (source s, expert e) are
      * part[part_begin[s * experts + e]] .. part[part_begin[s * experts + e + 1] - 1], holders in
      * the order in which rows are handed out.  Routes that no part covers are dropped. */
-    int64_t *part_begin; /* [ranks * experts + 1], owned */
+    int64_t *part_begin;           /* [ranks * experts + 1], owned */
     struct mp_dispatch_part *part; /* [part_capacity], owned; grows by doubling, never shrinks */
     int64_t part_capacity;
     int64_t pair;         /* source * experts + expert that dispatch is being written for */
@@ -98,7 +98,7 @@ int mp_plan_create(const struct mp_topology *topology, int experts, int64_t expe
 void mp_plan_destroy(struct mp_plan *plan); /* accepts NULL and a zeroed plan */
 
 /* Starts the plan of a layer and iteration: before = during = owners only, no transfers, no parts,
- * no capacity, flat exchange, owner optimizer.  owner is [experts]. */
+ * no capacity, no re-materialisation, flat exchange, owner optimizer.  owner is [experts]. */
 void mp_plan_begin(struct mp_plan *plan, int64_t iteration, int layer, const int32_t owner[]);
 
 /* Adds a copy: `rank` becomes a holder in `during`, fetch gets owner -> rank in this stage and
@@ -139,9 +139,9 @@ static inline const struct mp_dispatch_part *mp_plan_parts(const struct mp_plan 
 void mp_plan_rank_routes(const struct mp_plan *plan, int64_t computed[], int64_t sent[],
                          int64_t received[]);
 
-/* Totals of a plan, as kept with the run.  Bytes are those of the fetch and reduce lists by stage; with
- * `rematerialise` the fetched bytes count a second time, under MP_STAGE_BACKWARD_PREFETCH.  Routes
- * come from the dispatch; `load` says how many there were before drops and may be NULL (then
+/* Totals of a plan, as kept with the run.  Bytes are those of the fetch and reduce lists by stage;
+ * with `rematerialise` the fetched bytes count a second time, under MP_STAGE_BACKWARD_PREFETCH.
+ * Routes come from the dispatch; `load` says how many there were before drops and may be NULL (then
  * routes_dropped is 0). */
 struct mp_plan_facts {
     int copies;              /* extra copies in `during` */

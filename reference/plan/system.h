@@ -15,12 +15,12 @@ enum { MP_SYSTEM_ABI = 1 };
 
 /* What a system may do to a run.  Checked against its functions once, at registration. */
 enum mp_system_capability {
-    MP_SYSTEM_REPLICATES = 1 << 0,         /* plans contain extra copies */
-    MP_SYSTEM_DROPS = 1 << 1,              /* routes may be dropped */
-    MP_SYSTEM_CHANGES_GATE = 1 << 2,       /* tokens may end at other experts than the gate chose */
-    MP_SYSTEM_MOVES_OWNERS = 1 << 3,       /* owners change between iterations: needs after_step */
-    MP_SYSTEM_PLANS_BEFORE_GATE = 1 << 4,  /* needs before_gate */
-    MP_SYSTEM_UNEVEN_EXPERTS = 1 << 5,     /* works when experts % ranks != 0 */
+    MP_SYSTEM_REPLICATES = 1 << 0,        /* plans contain extra copies */
+    MP_SYSTEM_DROPS = 1 << 1,             /* routes may be dropped */
+    MP_SYSTEM_CHANGES_GATE = 1 << 2,      /* tokens may end at other experts than the gate chose */
+    MP_SYSTEM_MOVES_OWNERS = 1 << 3,      /* owners change between iterations: needs after_step */
+    MP_SYSTEM_PLANS_BEFORE_GATE = 1 << 4, /* needs before_gate */
+    MP_SYSTEM_UNEVEN_EXPERTS = 1 << 5,    /* works when experts % ranks != 0 */
     MP_SYSTEM_CAPABILITIES = (1 << 6) - 1
 };
 /* Name of one capability bit: "replicates", ...; NULL for an unknown bit. */
@@ -29,25 +29,25 @@ const char *mp_system_capability_name(unsigned bit);
 /* What a system may know about the run.  The same on every rank: measured figures are taken on
  * rank 0 before the first iteration and broadcast. */
 struct mp_setting {
-    int layers;                   /* MoE layers, L */
-    int experts;                  /* per layer, E */
-    int top_k;                    /* routes per token */
-    struct mp_topology topology;  /* R and G */
-    int64_t tokens_per_rank;      /* per iteration */
-    int64_t expert_bytes;         /* parameters of one expert, B */
-    int64_t route_bytes;          /* one token row, one direction, B */
+    int layers;                  /* MoE layers, L */
+    int experts;                 /* per layer, E */
+    int top_k;                   /* routes per token */
+    struct mp_topology topology; /* R and G */
+    int64_t tokens_per_rank;     /* per iteration */
+    int64_t expert_bytes;        /* parameters of one expert, B */
+    int64_t route_bytes;         /* one token row, one direction, B */
     uint64_t seed;
-    double bandwidth;             /* of a broadcast between nodes (or ranks, if one node), B/s */
-    double seconds_per_route;     /* forward of one route through one expert on one rank, s */
-    double non_moe_seconds;       /* forward of a block without its MoE part, s */
+    double bandwidth;         /* of a broadcast between nodes (or ranks, if one node), B/s */
+    double seconds_per_route; /* forward of one route through one expert on one rank, s */
+    double non_moe_seconds;   /* forward of a block without its MoE part, s */
 };
 
 struct mp_system {
-    int abi;              /* MP_SYSTEM_ABI */
-    const char *name;     /* lower case, one word */
-    const char *title;    /* one line */
-    const char *source;   /* paper and section, or code */
-    const char *models;   /* what of the source is modelled, what is not: some sentences */
+    int abi;            /* MP_SYSTEM_ABI */
+    const char *name;   /* lower case, one word */
+    const char *title;  /* one line */
+    const char *source; /* paper and section, or code */
+    const char *models; /* what of the source is modelled, what is not: some sentences */
     unsigned capabilities;
     const struct mp_option *options; /* table, or NULL for none */
     size_t options_size;             /* bytes of the options struct */
@@ -61,8 +61,8 @@ struct mp_system {
     /* Required.  Owners before the first iteration, owner is [layers][experts]. */
     void (*initial_owners)(const void *self, int32_t owner[]);
 
-    /* Required if MP_SYSTEM_REPLICATES.  The most extra copies that one rank will hold of one layer,
-     * 0 .. experts: memory for them is allocated before the first iteration. */
+    /* Required if MP_SYSTEM_REPLICATES.  The most extra copies that one rank will hold of one
+     * layer, 0 .. experts: memory for them is allocated before the first iteration. */
     int (*copies_limit)(const void *self);
 
     /* Required if MP_SYSTEM_PLANS_BEFORE_GATE.  Called per layer before its attention, after

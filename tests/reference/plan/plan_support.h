@@ -71,7 +71,7 @@ static inline void random_copies(uint64_t *random, struct mp_plan *plan) {
 static inline void random_dispatch(uint64_t *random, struct example *example) {
     struct mp_plan *plan = &example->plan;
     struct mp_error error = {0};
-    int64_t *room = malloc((size_t)plan->experts * sizeof *room);
+    int64_t *room = calloc((size_t)plan->experts, sizeof *room);
 
     for (int expert = 0; expert < plan->experts; expert++)
         room[expert] = plan->capacity > 0 ? plan->capacity : INT64_MAX;
@@ -104,7 +104,7 @@ static inline void random_example(uint64_t *random, bool drops, struct example *
 
     for (int expert = 0; expert < experts; expert++)
         owner[expert] = test_random_int(random, 0, topology.ranks - 1);
-    example->law = (struct mp_plan_law){.drops_routes = drops, .extra_copies_limit = -1};
+    *example = (struct example){.law = {.drops_routes = drops, .extra_copies_limit = -1}};
     assert_ok(mp_load_create(topology.ranks, experts, &example->load, &error), &error);
     random_load(random, &example->load);
     assert_ok(mp_plan_create(&topology, experts, test_random_int(random, 1, 1 << 20),
