@@ -15,7 +15,7 @@
 #include "harness/suite/processes.h"
 #include "harness/suite/reason.h"
 
-enum { LINE_SIZE = 256, TICK_MS = 100, WATCH_MS = 250 };
+enum { LINE_SIZE = 256, TAIL_SIZE = 65536, TICK_MS = 100, WATCH_MS = 250 };
 
 const char *mp_launch_end_name(enum mp_launch_end end) {
     static const char *const names[] = {"complete", "failed", "interrupted", "timeout"};
@@ -29,6 +29,10 @@ struct child {
     char line[LINE_SIZE]; /* the beginning of a line whose end has not come yet */
     size_t length;
     bool is_skipping; /* the rest of a line that was too long */
+    int errors;       /* read end of its standard error; -1 after its end */
+    int log;          /* file that it goes to; -1: none */
+    char *tail;       /* its last bytes, a string of at most TAIL_SIZE, owned */
+    size_t tail_length;
 };
 
 static double seconds_now(void) {
@@ -38,13 +42,13 @@ static double seconds_now(void) {
 }
 
 /* In the child, between fork and exec; returns only if the program can't be started. */
-static void become_program(const struct mp_launch *launch, int output, int log) {
+static void become_program(const struct mp_launch *launch, int output, int errors) {
     char threads[16];
     setpgid(0, 0);
     prctl(PR_SET_PDEATHSIG, SIGTERM); /* moeperf itself was killed: end the job, too */
     signal(SIGPIPE, SIG_DFL);
     int input = open("/dev/null", O_RDONLY);
-    if (input < 0 || dup2(input, 0) < 0 || dup2(output, 1) < 0 || dup2(log, 2) < 0)
+    if (input < 0 || dup2(input, 0) < 0 || dup2(output, 1) < 0 || dup2(errors, 2) < 0)
         return;
     if (input > 2)
         close(input);
@@ -69,14 +73,14 @@ static int fail_start(const struct mp_launch *launch, int number, struct mp_erro
 }
 
 /* Forks.  A pipe that exec closes carries errno back when the program can't be started. */
-static int fork_program(const struct mp_launch *launch, int output, int log, pid_t *pid,
+static int fork_program(const struct mp_launch *launch, int output, int errors, pid_t *pid,
                         struct mp_error *error) {
     int report[2], number = 0;
     if (pipe2(report, O_CLOEXEC))
         return mp_fail(error, MP_EIO, "can't start a job: %s", strerror(errno));
     *pid = fork();
     if (*pid == 0) {
-        become_program(launch, output, log);
+        become_program(launch, output, errors);
         number = errno;
         ssize_t written = write(report[1], &number, sizeof number);
         _exit(written == sizeof number ? 127 : 126);
@@ -99,24 +103,56 @@ static int fork_program(const struct mp_launch *launch, int output, int log, pid
     return fail_start(launch, number, error);
 }
 
-static int start(const struct mp_launch *launch, struct child *child, struct mp_error *error) {
-    int output[2];
-    int log = open(launch->log, O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0666);
-    if (log < 0)
+static void close_if_open(int *descriptor) {
+    if (*descriptor >= 0)
+        close(*descriptor);
+    *descriptor = -1;
+}
+
+static void close_child(struct child *child) {
+    close_if_open(&child->output);
+    close_if_open(&child->errors);
+    close_if_open(&child->log);
+    free(child->tail);
+}
+
+/* What the parent needs, before the fork: the log, memory for its end, and two pipes whose other
+ * ends are put into `given`. */
+static int open_child(const struct mp_launch *launch, struct child *child, int given[2],
+                      struct mp_error *error) {
+    int output[2], errors[2];
+    child->tail = calloc(1, TAIL_SIZE + 1);
+    if (!child->tail)
+        return mp_fail(error, MP_ENOMEM, "no memory for a job's log");
+    child->log = launch->log
+                     ? open(launch->log, O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0666)
+                     : -1;
+    if (launch->log && child->log < 0)
         return mp_fail(error, errno == ENOSPC ? MP_ENOSPACE : MP_EIO, "can't write %s: %s",
                        launch->log, strerror(errno));
-    if (pipe2(output, O_CLOEXEC)) {
-        close(log);
+    if (pipe2(output, O_CLOEXEC))
         return mp_fail(error, MP_EIO, "can't start a job: %s", strerror(errno));
-    }
-    *child = (struct child){.output = output[0]};
-    int code = fork_program(launch, output[1], log, &child->pid, error);
-    close(output[1]);
-    close(log);
+    child->output = output[0];
+    given[0] = output[1];
+    if (pipe2(errors, O_CLOEXEC))
+        return mp_fail(error, MP_EIO, "can't start a job: %s", strerror(errno));
+    child->errors = errors[0];
+    given[1] = errors[1];
+    fcntl(child->output, F_SETFL, O_NONBLOCK);
+    fcntl(child->errors, F_SETFL, O_NONBLOCK);
+    return MP_OK;
+}
+
+static int start(const struct mp_launch *launch, struct child *child, struct mp_error *error) {
+    int given[2] = {-1, -1};
+    *child = (struct child){.output = -1, .errors = -1, .log = -1};
+    int code = open_child(launch, child, given, error);
+    if (!code)
+        code = fork_program(launch, given[0], given[1], &child->pid, error);
+    close_if_open(&given[0]);
+    close_if_open(&given[1]);
     if (code)
-        close(output[0]);
-    else
-        fcntl(output[0], F_SETFL, O_NONBLOCK);
+        close_child(child);
     return code;
 }
 
@@ -130,15 +166,24 @@ static bool take_line(const char *line, struct mp_launch_progress *progress) {
     return true;
 }
 
-/* Reads what has come; true if it brought progress. */
+/* Bytes that have come: their number, 0 when there are none for now or ever again (then the
+ * descriptor is closed and -1). */
+static size_t read_some(int *descriptor, char *bytes, size_t size) {
+    if (*descriptor < 0)
+        return 0;
+    ssize_t count = read(*descriptor, bytes, size);
+    if (count == 0 || (count < 0 && errno != EAGAIN && errno != EINTR))
+        close_if_open(descriptor);
+    return count > 0 ? (size_t)count : 0;
+}
+
+/* Reads the standard output; true if it brought progress. */
 static bool read_output(struct child *child, struct mp_launch_progress *progress) {
     char bytes[4096];
     bool has_progress = false;
-    ssize_t count;
-    while (child->output >= 0 && (count = read(child->output, bytes, sizeof bytes)) != 0) {
-        if (count < 0)
-            return has_progress; /* nothing more for now */
-        for (ssize_t i = 0; i < count; i++) {
+    size_t count;
+    while ((count = read_some(&child->output, bytes, sizeof bytes)) > 0) {
+        for (size_t i = 0; i < count; i++) {
             if (bytes[i] == '\n') {
                 child->line[child->length] = '\0';
                 has_progress |= !child->is_skipping && take_line(child->line, progress);
@@ -151,11 +196,30 @@ static bool read_output(struct child *child, struct mp_launch_progress *progress
             }
         }
     }
-    if (child->output >= 0) {
-        close(child->output);
-        child->output = -1;
-    }
     return has_progress;
+}
+
+/* Adds to the end of the log that is remembered; its older half goes when it is full. */
+static void keep_tail(struct child *child, const char *bytes, size_t count) {
+    if (child->tail_length + count > TAIL_SIZE) {
+        size_t half = child->tail_length / 2;
+        child->tail_length -= half;
+        memmove(child->tail, child->tail + half, child->tail_length);
+    }
+    for (size_t i = 0; i < count; i++)
+        child->tail[child->tail_length++] = bytes[i] ? bytes[i] : '?';
+    child->tail[child->tail_length] = '\0';
+}
+
+/* Reads the standard error into the log, as long as the disk takes it. */
+static void read_errors(struct child *child) {
+    char bytes[4096];
+    size_t count;
+    while ((count = read_some(&child->errors, bytes, sizeof bytes)) > 0) {
+        keep_tail(child, bytes, count);
+        if (child->log >= 0 && write(child->log, bytes, count) != (ssize_t)count)
+            close_if_open(&child->log);
+    }
 }
 
 /* How a job is being ended from outside, if it is. */
@@ -186,18 +250,24 @@ static void check_ending(const struct mp_launch *launch, const struct child *chi
         mp_processes_signal(child->pid, SIGKILL, true);
 }
 
+/* Waits for output, errors or a tick. */
+static void wait_for_child(const struct child *child) {
+    struct pollfd ready[] = {{.fd = child->output, .events = POLLIN},
+                             {.fd = child->errors, .events = POLLIN}};
+    poll(ready, 2, child->output < 0 && child->errors < 0 ? TICK_MS / 10 : TICK_MS);
+}
+
 /* Until the job has ended; returns waitpid's status. */
 static int watch(const struct mp_launch *launch, struct child *child, double begin,
                  struct ending *ending, struct mp_launch_progress *progress) {
     int status;
     double watched = begin;
     for (;;) {
-        struct pollfd ready = {.fd = child->output, .events = POLLIN};
-        poll(&ready, 1, child->output < 0 ? TICK_MS / 10 : TICK_MS);
-        bool has_progress = read_output(child, progress);
+        wait_for_child(child);
+        /* Asked before reading: what an ended job has written is there to be read. */
         bool has_ended = waitpid(child->pid, &status, WNOHANG) == child->pid;
-        if (has_ended)
-            has_progress |= read_output(child, progress); /* written before its end */
+        bool has_progress = read_output(child, progress);
+        read_errors(child);
         if (launch->watch && (has_progress || seconds_now() - watched > 1e-3 * WATCH_MS)) {
             launch->watch(launch->context, progress);
             watched = seconds_now();
@@ -208,8 +278,8 @@ static int watch(const struct mp_launch *launch, struct child *child, double beg
     }
 }
 
-static void describe_end(const struct mp_launch *launch, int status, const struct ending *ending,
-                         struct mp_launch_result *result) {
+static void describe_end(const struct mp_launch *launch, const struct child *child, int status,
+                         const struct ending *ending, struct mp_launch_result *result) {
     const struct mp_launch_progress *progress = &result->progress;
     long long iteration = progress->iteration, iterations = progress->iterations;
     bool is_success = WIFEXITED(status) && WEXITSTATUS(status) == 0;
@@ -220,7 +290,7 @@ static void describe_end(const struct mp_launch *launch, int status, const struc
         result->end = MP_LAUNCH_COMPLETE; /* also when the signal came after its last iteration */
     } else if (ending->end == MP_LAUNCH_COMPLETE) {
         result->end = MP_LAUNCH_FAILED;
-        mp_reason_find(launch->log, status, result->reason, sizeof result->reason);
+        mp_reason_find(child->tail, status, result->reason, sizeof result->reason);
     } else if (ending->end == MP_LAUNCH_TIMEOUT) {
         snprintf(result->reason, sizeof result->reason,
                  "did not end within %g s, stopped after iteration %lld of %lld", launch->timeout,
@@ -242,9 +312,8 @@ int mp_launch_run(const struct mp_launch *launch, struct mp_launch_result *resul
     if (code)
         return code;
     int status = watch(launch, &child, begin, &ending, &result->progress);
-    if (child.output >= 0)
-        close(child.output);
     result->seconds = seconds_now() - begin;
-    describe_end(launch, status, &ending, result);
+    describe_end(launch, &child, status, &ending, result);
+    close_child(&child);
     return MP_OK;
 }

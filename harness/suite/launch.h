@@ -33,7 +33,7 @@ struct mp_launch_progress {
 
 struct mp_launch {
     const struct mp_command *command; /* borrowed */
-    const char *log;                  /* file for standard error; overwritten */
+    const char *log;                  /* file for standard error; overwritten; NULL: none */
     int threads;                      /* OMP_NUM_THREADS of every rank */
     double timeout;                   /* s; 0: none */
     double grace;                     /* s between SIGTERM after the time-out and SIGKILL; 0: 10 */

@@ -7,26 +7,8 @@
 #include <string.h>
 #include <sys/wait.h>
 
-enum { TAIL_SIZE = 65536 };
-
 static const char TRAINER_PREFIX[] = "moeperf-train: ";
 static const char MPIRUN_PREFIX[] = "mpirun noticed that process rank ";
-
-/* The last TAIL_SIZE bytes of a file as text; "" when there are none. */
-static void read_tail(const char *path, char tail[TAIL_SIZE + 1]) {
-    FILE *file = fopen(path, "re");
-    size_t length = 0;
-    if (file) {
-        if (fseek(file, -TAIL_SIZE, SEEK_END))
-            rewind(file); /* shorter than that */
-        length = fread(tail, 1, TAIL_SIZE, file);
-        fclose(file);
-    }
-    for (size_t i = 0; i < length; i++)
-        if (!tail[i])
-            tail[i] = '?';
-    tail[length] = '\0';
-}
 
 struct findings {
     const char *trainer;       /* last line with its prefix, without that; or NULL */
@@ -71,13 +53,8 @@ static struct findings search(char *tail) {
     return findings;
 }
 
-void mp_reason_find(const char *log, int wait_status, char *reason, size_t size) {
-    char *tail = malloc(TAIL_SIZE + 1);
-    struct findings findings = {.rank = -1};
-    if (tail) {
-        read_tail(log, tail);
-        findings = search(tail);
-    }
+void mp_reason_find(char *tail, int wait_status, char *reason, size_t size) {
+    struct findings findings = search(tail);
     if (findings.rank >= 0)
         snprintf(reason, size, "rank %d was ended by signal %d (%s)", findings.rank,
                  findings.signal, strsignal(findings.signal));
@@ -91,7 +68,6 @@ void mp_reason_find(const char *log, int wait_status, char *reason, size_t size)
                  findings.last ? findings.last : findings.framed);
     else
         snprintf(reason, size, "exit status %d without a word", WEXITSTATUS(wait_status));
-    free(tail);
     for (char *letter = reason; *letter; letter++)
         if ((unsigned char)*letter < ' ' || *letter == 0x7f)
             *letter = '?';

@@ -4,9 +4,9 @@
 
 #include <stddef.h>
 
-/* Looks at the end of the log file for, in this order: mpirun's word on a rank that a signal ended,
- * the last line "moeperf-train: ...", any last line.  `wait_status` is waitpid's.  `log` need not
- * exist.  Control characters become '?'. */
-void mp_reason_find(const char *log, int wait_status, char *reason, size_t size);
+/* Looks in the end of the job's log for, in this order: mpirun's word on a rank that a signal
+ * ended, the last line "moeperf-train: ...", any last line.  `tail` is cut into lines in the course
+ * of it. `wait_status` is waitpid's.  Control characters become '?'. */
+void mp_reason_find(char *tail, int wait_status, char *reason, size_t size);
 
 #endif

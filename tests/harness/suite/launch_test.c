@@ -4,7 +4,6 @@
 #include <sys/wait.h>
 
 #include "harness/suite/processes.h"
-#include "harness/suite/reason.h"
 #include "tests/harness/folder.h"
 
 /* Runs a script as one rank, or under a launcher script that starts two. */
@@ -86,19 +85,34 @@ static void failure_has_a_reason(void **state) {
     assert_string_equal(result.reason, c->reason);
 }
 
-static void long_logs_are_read_from_their_end(void **state) {
+static void long_logs_keep_their_end(void **state) {
     (void)state;
-    char reason[256];
-    FILE *file = fopen("long", "w");
-    fputs("moeperf-train: long ago\n", file);
-    for (int i = 0; i < 20000; i++)
-        fputs("noise\n", file);
-    fputs("moeperf-train: just now", file);
-    fclose(file);
-    mp_reason_find("long", 2 << 8, reason, sizeof reason);
-    assert_string_equal(reason, "just now");
-    mp_reason_find("not there", 2 << 8, reason, sizeof reason);
-    assert_string_equal(reason, "exit status 2 without a word");
+    struct mp_launch job = {.timeout = 20};
+    struct mp_launch_result result;
+    launch("echo 'moeperf-train: long ago' >&2\n"
+           "head -c 1000000 /dev/zero | tr '\\0' '\\n' >&2\n"
+           "printf 'moeperf-train: just now' >&2\nexit 1\n",
+           &job, false, &result);
+    assert_string_equal(result.reason, "just now");
+    struct stat status;
+    assert_int_equal(stat("log", &status), 0);
+    assert_int_equal(status.st_size,
+                     1000000 + (off_t)strlen("moeperf-train: long ago\nmoeperf-train: just now"));
+}
+
+/* /dev/full refuses every byte. */
+static void a_full_disk_does_not_hide_the_reason(void **state) {
+    (void)state;
+    static const char *const arguments[] = {NULL};
+    struct mp_command command;
+    struct mp_launch_result result;
+    write_script("trainer", "echo 'moeperf-train: disk full' >&2\nsleep 0.3\nexit 2\n");
+    assert_int_equal(mp_command_create(NULL, 1, "./trainer", arguments, &command, NULL), MP_OK);
+    const struct mp_launch job = {.command = &command, .log = "/dev/full", .threads = 1};
+    assert_int_equal(mp_launch_run(&job, &result, NULL), MP_OK);
+    assert_int_equal(result.end, MP_LAUNCH_FAILED);
+    assert_string_equal(result.reason, "disk full");
+    mp_command_destroy(&command);
 }
 
 /* Both of the launcher's ranks are asked, and end after their iteration. */
@@ -246,7 +260,8 @@ int main(void) {
     enum { CASES = sizeof failures / sizeof *failures };
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(success_is_complete),
-        cmocka_unit_test(long_logs_are_read_from_their_end),
+        cmocka_unit_test(long_logs_keep_their_end),
+        cmocka_unit_test(a_full_disk_does_not_hide_the_reason),
         cmocka_unit_test(timeout_asks_the_ranks_to_end),
         cmocka_unit_test(deaf_jobs_are_killed_with_their_ranks),
         cmocka_unit_test(interruption_is_passed_on),
