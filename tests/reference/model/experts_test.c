@@ -1,0 +1,261 @@
+/* Shards of one rank: slots, copies, limits. */
+#include "reference/model/experts.h"
+
+#include <string.h>
+
+#include "tests/reference/plan/plan_support.h"
+
+enum { LAYERS = 3, EXPERTS = 8, RANKS = 4, ALL = LAYERS * EXPERTS };
+static const struct mp_model_shape shape = {.layers = LAYERS,
+                                            .width = 8,
+                                            .heads = 2,
+                                            .experts = EXPERTS,
+                                            .expert_width = 12,
+                                            .sequence = 4,
+                                            .top_k = 2};
+static uint64_t random_state, seed;
+static struct mp_device *device;
+
+static int open_device(void **state) {
+    (void)state;
+    const struct mp_device_limits limits = {
+        .attention = {1, 4, 2, 4}, .experts = EXPERTS, .width = 12, .tokens = 16};
+    return mp_device_cpu_create(1, &limits, &device, NULL);
+}
+
+static int close_device(void **state) {
+    (void)state;
+    mp_device_destroy(device);
+    return 0;
+}
+
+static void random_owners(int32_t owner[ALL]) {
+    for (int i = 0; i < ALL; i++)
+        owner[i] = test_random_int(&random_state, 0, RANKS - 1);
+}
+
+static int owned_by(const int32_t owner[ALL], int rank) {
+    int owned = 0;
+    for (int i = 0; i < ALL; i++)
+        owned += owner[i] == rank;
+    return owned;
+}
+
+static void owned_experts_start_from_the_seed(void **state) {
+    (void)state;
+    int32_t owner[ALL];
+    float *expected = malloc(mp_model_expert_floats(&shape) * sizeof *expected);
+    random_owners(owner);
+    for (int rank = 0; rank < RANKS; rank++) {
+        struct mp_experts experts;
+        struct mp_error error = {0};
+        assert_ok(mp_experts_create(&shape, device, seed, rank, owner, ALL, 2, 3, &experts, &error),
+                  &error);
+        assert_int_equal(experts.held, owned_by(owner, rank));
+        size_t bytes = experts.chunk * sizeof(float);
+        for (int i = 0; i < ALL; i++) {
+            int slot = experts.slot[i];
+            assert_int_equal(slot >= 0, owner[i] == rank);
+            if (slot < 0)
+                continue;
+            mp_expert_initialise(&shape, seed, i / EXPERTS, i % EXPERTS, expected);
+            assert_memory_equal(experts.parameter + (size_t)slot * experts.chunk, expected, bytes);
+            for (size_t f = 0; f < experts.chunk; f++) {
+                assert_true(experts.first[(size_t)slot * experts.chunk + f] == 0);
+                assert_true(experts.second[(size_t)slot * experts.chunk + f] == 0);
+            }
+        }
+        mp_experts_destroy(&experts);
+    }
+    free(expected);
+}
+
+static void more_than_its_slots_are_refused(void **state) {
+    (void)state;
+    int32_t owner[ALL] = {0};
+    struct mp_experts experts;
+    struct mp_error error = {0};
+    assert_int_equal(
+        mp_experts_create(&shape, device, seed, 0, owner, ALL - 2, 1, 0, &experts, &error),
+        MP_ELIMIT);
+    assert_string_equal(error.text, "rank 0 owns more than 23 experts"); /* with the spare one */
+    mp_experts_destroy(&experts);
+}
+
+/* Random takes and gives against a list of what is owned. */
+static void slots_are_taken_and_given_back(void **state) {
+    (void)state;
+    enum { SLOTS = 5 };
+    int32_t owner[ALL];
+    struct mp_experts experts;
+    struct mp_error error = {0};
+    bool owned[ALL] = {false};
+    int held = 0;
+    for (int i = 0; i < ALL; i++)
+        owner[i] = 1;
+    assert_ok(mp_experts_create(&shape, device, seed, 0, owner, SLOTS, 1, 0, &experts, &error),
+              &error);
+    for (int step = 0; step < 2000; step++) {
+        int i = test_random_int(&random_state, 0, ALL - 1);
+        if (owned[i]) {
+            mp_experts_give(&experts, i / EXPERTS, i % EXPERTS);
+            owned[i] = false;
+            held--;
+        } else {
+            int slot = mp_experts_take(&experts, i / EXPERTS, i % EXPERTS);
+            assert_int_equal(slot >= 0, held < SLOTS + 1); /* the spare one */
+            owned[i] = slot >= 0;
+            held += owned[i];
+        }
+        assert_int_equal(experts.held, held);
+        bool used[SLOTS + 1] = {false};
+        for (int j = 0; j < ALL; j++) {
+            assert_int_equal(experts.slot[j] >= 0, owned[j]);
+            if (!owned[j])
+                continue;
+            assert_in_range(experts.slot[j], 0, SLOTS);
+            assert_false(used[experts.slot[j]]);
+            used[experts.slot[j]] = true;
+        }
+        assert_memory_equal(used, experts.used, sizeof used);
+    }
+    mp_experts_destroy(&experts);
+}
+
+struct places {
+    float *parameter[EXPERTS], *gradient[EXPERTS];
+};
+
+/* Where a chunk is: a copy's place in the regions, or -1 for a slot. */
+static int place_of(const struct mp_experts *experts, const float *parameter,
+                    const float *gradient) {
+    size_t total = (size_t)experts->regions * (size_t)experts->copies * experts->chunk;
+    if (parameter < experts->copy_parameter || parameter >= experts->copy_parameter + total) {
+        assert_ptr_equal(gradient - experts->gradient, parameter - experts->parameter);
+        return -1;
+    }
+    ptrdiff_t offset = parameter - experts->copy_parameter;
+    assert_ptr_equal(gradient - experts->copy_gradient, offset);
+    assert_int_equal((size_t)offset % experts->chunk, 0);
+    return (int)((size_t)offset / experts->chunk);
+}
+
+static void copies_find_their_places(void **state) {
+    (void)state;
+    for (int round = 0; round < 200; round++) {
+        int rank = test_random_int(&random_state, 0, RANKS - 1);
+        int regions = test_random_int(&random_state, 1, LAYERS);
+        int layer = test_random_int(&random_state, 0, LAYERS - 1);
+        const struct mp_topology topology = {RANKS, 2};
+        int32_t owner[ALL];
+        struct mp_error error = {0};
+        struct mp_experts experts;
+        struct mp_plan plan;
+        struct places places, early;
+        random_owners(owner);
+        assert_ok(mp_experts_create(&shape, device, seed, rank, owner, ALL, regions, EXPERTS,
+                                    &experts, &error),
+                  &error);
+        assert_ok(mp_plan_create(&topology, EXPERTS, 64, &plan, &error), &error);
+        mp_plan_begin(&plan, 0, layer, owner + layer * EXPERTS);
+        int wanted = 0, before_gate = test_random_int(&random_state, 0, 6);
+        for (int i = 0; i < 12; i++) {
+            int expert = test_random_int(&random_state, 0, EXPERTS - 1);
+            int to = test_random_int(&random_state, 0, RANKS - 1);
+            if (i == before_gate)
+                assert_ok(
+                    mp_experts_locate(&experts, &plan, early.parameter, early.gradient, &error),
+                    &error);
+            enum mp_stage stage = i < before_gate ? MP_STAGE_BEFORE_GATE : MP_STAGE_AFTER_GATE;
+            if (!mp_placement_holds(&plan.during, expert, to)) {
+                assert_ok(mp_plan_add_copy(&plan, expert, to, stage, &error), &error);
+                wanted += to == rank;
+            }
+        }
+        assert_ok(mp_experts_locate(&experts, &plan, places.parameter, places.gradient, &error),
+                  &error);
+        bool used[LAYERS * EXPERTS] = {false};
+        int copies = 0;
+        for (int e = 0; e < EXPERTS; e++) {
+            assert_int_equal(places.parameter[e] != NULL,
+                             mp_placement_holds(&plan.during, e, rank));
+            if (!places.parameter[e])
+                continue;
+            int place = place_of(&experts, places.parameter[e], places.gradient[e]);
+            assert_int_equal(place < 0, owner[layer * EXPERTS + e] == rank);
+            if (early.parameter[e]) /* copies fetched earlier stay where they are */
+                assert_ptr_equal(early.parameter[e], places.parameter[e]);
+            if (place < 0)
+                continue;
+            assert_int_equal(place / EXPERTS, layer % regions);
+            assert_false(used[place]);
+            used[place] = true;
+            copies++;
+        }
+        assert_int_equal(copies, wanted);
+        mp_plan_destroy(&plan);
+        mp_experts_destroy(&experts);
+    }
+}
+
+static void a_copy_too_many_is_refused(void **state) {
+    (void)state;
+    const struct mp_topology topology = {RANKS, 4};
+    int32_t owner[ALL];
+    struct mp_error error = {0};
+    struct mp_experts experts;
+    struct mp_plan plan;
+    struct places places;
+    for (int i = 0; i < ALL; i++)
+        owner[i] = 1;
+    assert_ok(mp_experts_create(&shape, device, seed, 0, owner, 6, 1, 2, &experts, &error), &error);
+    assert_ok(mp_plan_create(&topology, EXPERTS, 64, &plan, &error), &error);
+    mp_plan_begin(&plan, 0, 2, owner);
+    for (int e = 0; e < 3; e++)
+        assert_ok(mp_plan_add_copy(&plan, e, 0, MP_STAGE_AFTER_GATE, &error), &error);
+    assert_int_equal(mp_experts_locate(&experts, &plan, places.parameter, places.gradient, &error),
+                     MP_ELIMIT);
+    assert_non_null(strstr(error.text, "layer 2: the plan brings more than 2 copies to rank 0"));
+    mp_plan_destroy(&plan);
+    mp_experts_destroy(&experts);
+}
+
+static void update_reaches_owned_experts_only(void **state) {
+    (void)state;
+    int32_t owner[ALL];
+    struct mp_experts experts;
+    struct mp_error error = {0};
+    random_owners(owner);
+    owner[5] = 2;
+    assert_ok(mp_experts_create(&shape, device, seed, 2, owner, ALL, 1, 1, &experts, &error),
+              &error);
+    size_t all = (size_t)experts.slots * experts.chunk;
+    float *before = malloc(all * sizeof *before);
+    for (size_t i = 0; i < all; i++) {
+        experts.parameter[i] = (float)test_random_double(&random_state) + 1;
+        experts.gradient[i] = (float)test_random_double(&random_state) + 1;
+    }
+    memcpy(before, experts.parameter, all * sizeof *before);
+    const struct mp_adamw settings = {0.25f, 0.9f, 0.95f, 1e-8f, 0, 1};
+    mp_experts_update(&experts, NULL, &settings);
+    for (size_t i = 0; i < all; i++) {
+        /* AdamW's first step with a positive gradient is the learning rate. */
+        double step = experts.used[i / experts.chunk] ? 0.25 : 0;
+        assert_close((double)before[i] - (double)experts.parameter[i], step, 1e-5);
+    }
+    free(before);
+    mp_experts_destroy(&experts);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(owned_experts_start_from_the_seed),
+        cmocka_unit_test(more_than_its_slots_are_refused),
+        cmocka_unit_test(slots_are_taken_and_given_back),
+        cmocka_unit_test(copies_find_their_places),
+        cmocka_unit_test(a_copy_too_many_is_refused),
+        cmocka_unit_test(update_reaches_owned_experts_only),
+    };
+    random_state = seed = test_seed();
+    return cmocka_run_group_tests_name("experts", tests, open_device, close_device);
+}

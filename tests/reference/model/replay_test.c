@@ -1,0 +1,245 @@
+/* Replayed gating: apportioned counts are those of the largest remainders, and choices reproduce
+ * counts exactly, each token choosing distinct experts. */
+#include "reference/model/replay.h"
+
+#include <string.h>
+
+#include "tests/support.h"
+
+enum { MOST_EXPERTS = 64, MOST_TOKENS = 400, MOST_K = 4 };
+static uint64_t random_state;
+
+static const struct apportionment {
+    const char *name;
+    int experts;
+    double weight[8];
+    int64_t routes;
+    uint32_t count[8];
+} apportionments[] = {
+    {"even, nothing left", 4, {1, 1, 1, 1}, 12, {3, 3, 3, 3}},
+    {"even, ties to the lower id", 4, {1, 1, 1, 1}, 10, {3, 3, 2, 2}},
+    /* quotas 3.3, 3.3, 3.3 and .1: floors 3, 3, 3, 0, one left */
+    {"equal remainders", 4, {33, 33, 33, 1}, 10, {4, 3, 3, 0}},
+    /* quotas 4.7, 1.6, 1.58, 1.2, .61, .31 of Hamilton's method for 10 seats of 100 votes */
+    {"six parties", 6, {47, 16, 15.8, 12, 6.1, 3.1}, 10, {5, 2, 1, 1, 1, 0}},
+    /* quotas 1/3 and 4/3 and 7/3: equal remainders beside different whole parts */
+    {"thirds", 3, {1, 4, 7}, 4, {1, 1, 2}},
+    {"no weight, no route", 4, {0, 5, 0, 2}, 8, {0, 6, 0, 2}},
+    {"all on one", 3, {0, 0, 2}, 7, {0, 0, 7}},
+    {"fewer routes than experts", 5, {1, 1, 1, 1, 1}, 2, {1, 1, 0, 0, 0}},
+    {"no routes", 2, {1, 3}, 0, {0, 0}},
+};
+
+static void apportions_by_largest_remainder(void **state) {
+    (void)state;
+    for (size_t i = 0; i < sizeof apportionments / sizeof *apportionments; i++) {
+        const struct apportionment *a = &apportionments[i];
+        uint32_t count[8];
+        struct mp_error error = {0};
+        assert_int_equal(mp_replay_apportion(a->experts, a->weight, a->routes, count, &error),
+                         MP_OK);
+        for (int e = 0; e < a->experts; e++)
+            if (count[e] != a->count[e])
+                fail_msg("%s: expert %d gets %u, not %u", a->name, e, count[e], a->count[e]);
+    }
+}
+
+/* The same in whole numbers: quota = routes * weight / total. */
+static void apportion_exactly(int experts, const double weight[], int64_t routes,
+                              uint32_t count[]) {
+    int64_t total = 0, given = 0, remainder[MOST_EXPERTS];
+    for (int e = 0; e < experts; e++)
+        total += (int64_t)weight[e];
+    for (int e = 0; e < experts; e++) {
+        count[e] = (uint32_t)(routes * (int64_t)weight[e] / total);
+        remainder[e] = routes * (int64_t)weight[e] % total;
+        given += count[e];
+    }
+    for (; given < routes; given++) {
+        int best = 0;
+        for (int e = 1; e < experts; e++)
+            if (remainder[e] > remainder[best])
+                best = e;
+        count[best]++;
+        remainder[best] = -1;
+    }
+}
+
+static void apportions_whole_weights_exactly(void **state) {
+    (void)state;
+    for (int round = 0; round < 3000; round++) {
+        double weight[MOST_EXPERTS];
+        uint32_t count[MOST_EXPERTS], expected[MOST_EXPERTS];
+        struct mp_error error = {0};
+        int experts = test_random_int(&random_state, 1, MOST_EXPERTS);
+        int most = test_random_int(&random_state, 1, 1 << test_random_int(&random_state, 1, 20));
+        int64_t routes = test_random_int(&random_state, 0, 100000);
+        for (int e = 0; e < experts; e++)
+            weight[e] =
+                test_random_int(&random_state, 0, 2) ? test_random_int(&random_state, 0, most) : 0;
+        weight[test_random_int(&random_state, 0, experts - 1)] = most;
+        assert_int_equal(mp_replay_apportion(experts, weight, routes, count, &error), MP_OK);
+        apportion_exactly(experts, weight, routes, expected);
+        assert_memory_equal(count, expected, (size_t)experts * sizeof *count);
+    }
+}
+
+static void counts_add_up_for_any_weights(void **state) {
+    (void)state;
+    for (int round = 0; round < 3000; round++) {
+        double weight[MOST_EXPERTS], total = 0;
+        uint32_t count[MOST_EXPERTS];
+        struct mp_error error = {0};
+        int experts = test_random_int(&random_state, 1, MOST_EXPERTS);
+        int64_t routes = test_random_int(&random_state, 0, 1 << 20), sum = 0;
+        for (int e = 0; e < experts; e++)
+            total += weight[e] = exp(20 * test_random_double(&random_state) - 10);
+        assert_int_equal(mp_replay_apportion(experts, weight, routes, count, &error), MP_OK);
+        for (int e = 0; e < experts; e++) {
+            sum += count[e];
+            double quota = (double)routes * weight[e] / total;
+            assert_true(fabs(count[e] - quota) < 1 + 1e-6); /* no expert is off by a whole route */
+        }
+        assert_int_equal(sum, routes);
+    }
+}
+
+static void refuses_impossible_weights(void **state) {
+    (void)state;
+    static const struct {
+        double weight[3];
+        const char *message;
+    } cases[] = {{{1, -2, 3}, "load of expert 1 is -2, not"},
+                 {{0, 0, 0}, "at least one route"},
+                 {{1, 1, NAN}, "load of expert 2 is nan"},
+                 {{INFINITY, 1, 1}, "load of expert 0 is inf"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        uint32_t count[3];
+        struct mp_error error = {0};
+        assert_int_equal(mp_replay_apportion(3, cases[i].weight, 9, count, &error), MP_EINVAL);
+        assert_non_null(strstr(error.text, cases[i].message));
+    }
+}
+
+static void skew_puts_the_share_on_the_first(void **state) {
+    (void)state;
+    double weight[MOST_EXPERTS];
+    uint32_t count[MOST_EXPERTS];
+    /* 3/4 of 48 routes on 2 of 8 experts: 18 each, 2 on each other. */
+    mp_replay_skew(8, 2, 0.75, weight);
+    assert_int_equal(mp_replay_apportion(8, weight, 48, count, NULL), MP_OK);
+    for (int e = 0; e < 8; e++)
+        assert_int_equal(count[e], e < 2 ? 18 : 2);
+    for (int round = 0; round < 1000; round++) {
+        int experts = test_random_int(&random_state, 1, MOST_EXPERTS);
+        int hot = test_random_int(&random_state, 1, experts);
+        double share = test_random_double(&random_state), on_hot = 0, total = 0;
+        mp_replay_skew(experts, hot, share, weight);
+        for (int e = 0; e < experts; e++) {
+            total += weight[e];
+            on_hot += e < hot ? weight[e] : 0;
+            assert_true(weight[e] == weight[e < hot ? 0 : hot]);
+        }
+        assert_close(on_hot / total, hot == experts ? 1 : share, 1e-12);
+    }
+}
+
+/* Every expert is chosen as often as asked, by distinct tokens. */
+static void assert_choices(int tokens, int top_k, int experts, const uint32_t count[],
+                           const int32_t choice[]) {
+    uint32_t chosen[MOST_EXPERTS] = {0};
+    for (int t = 0; t < tokens; t++)
+        for (int k = 0; k < top_k; k++) {
+            int32_t expert = choice[t * top_k + k];
+            assert_in_range(expert, 0, experts - 1);
+            chosen[expert]++;
+            for (int j = 0; j < k; j++)
+                assert_int_not_equal(choice[t * top_k + j], expert);
+        }
+    assert_memory_equal(chosen, count, (size_t)experts * sizeof *count);
+}
+
+static void choices_reproduce_counts(void **state) {
+    (void)state;
+    int infeasible = 0;
+    for (int round = 0; round < 3000; round++) {
+        int experts = test_random_int(&random_state, 1, MOST_EXPERTS);
+        int top_k = test_random_int(&random_state, 1, experts < MOST_K ? experts : MOST_K);
+        int tokens = test_random_int(&random_state, 1, MOST_TOKENS);
+        double weight[MOST_EXPERTS];
+        uint32_t count[MOST_EXPERTS], most = 0;
+        int32_t choice[MOST_TOKENS * MOST_K];
+        struct mp_error error = {0};
+        mp_replay_skew(experts, test_random_int(&random_state, 1, experts),
+                       test_random_double(&random_state), weight);
+        for (int e = 0; e < experts; e++)
+            weight[e] *= test_random_double(&random_state) + 1e-3;
+        assert_int_equal(mp_replay_apportion(experts, weight, tokens * top_k, count, &error),
+                         MP_OK);
+        for (int e = 0; e < experts; e++)
+            most = count[e] > most ? count[e] : most;
+        uint64_t turn = test_random(&random_state) >> test_random_int(&random_state, 0, 63);
+        int code = mp_replay_choices(tokens, top_k, experts, count, turn, choice, &error);
+        assert_int_equal(code, most > (uint32_t)tokens ? MP_EINVAL : MP_OK);
+        infeasible += code != MP_OK;
+        if (!code)
+            assert_choices(tokens, top_k, experts, count, choice);
+    }
+    assert_in_range(infeasible, 1, 2900); /* both outcomes were met */
+}
+
+static void turns_deal_to_other_tokens(void **state) {
+    (void)state;
+    enum { TOKENS = 96 };
+    const uint32_t count[6] = {60, 50, 40, 20, 12, 10};
+    int32_t first[TOKENS * 2], second[TOKENS * 2];
+    assert_int_equal(mp_replay_choices(TOKENS, 2, 6, count, 0, first, NULL), MP_OK);
+    for (uint64_t turn = 1; turn < TOKENS; turn++) {
+        assert_int_equal(mp_replay_choices(TOKENS, 2, 6, count, turn, second, NULL), MP_OK);
+        assert_choices(TOKENS, 2, 6, count, second);
+        assert_memory_not_equal(first, second, sizeof first);
+    }
+    /* Any number is a turn, the largest too. */
+    assert_int_equal(mp_replay_choices(TOKENS, 2, 6, count, UINT64_MAX - 7, second, NULL), MP_OK);
+    assert_choices(TOKENS, 2, 6, count, second);
+    /* The routes of one expert are spread over the batch: each quarter has its part of them. */
+    int quarter[4] = {0};
+    for (int t = 0; t < TOKENS; t++)
+        quarter[t / (TOKENS / 4)] += first[t * 2] == 0 || first[t * 2 + 1] == 0;
+    for (int q = 0; q < 4; q++)
+        assert_in_range(quarter[q], 13, 17);
+}
+
+static void refuses_counts_that_do_not_fit(void **state) {
+    (void)state;
+    static const struct {
+        uint32_t count[3];
+        const char *message;
+    } cases[] = {
+        {{11, 5, 4}, "expert 0 would get 11 routes of 10 tokens"},
+        {{9, 0, 11}, "expert 2 would get 11 routes of 10 tokens"},
+        {{9, 5, 5}, "loads hold 19 routes, not 10 x 2"},
+        {{9, 6, 6}, "loads hold more than 10 x 2 routes"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        int32_t choice[20];
+        struct mp_error error = {0};
+        assert_int_equal(mp_replay_choices(10, 2, 3, cases[i].count, 3, choice, &error), MP_EINVAL);
+        assert_non_null(strstr(error.text, cases[i].message));
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(apportions_by_largest_remainder),
+        cmocka_unit_test(apportions_whole_weights_exactly),
+        cmocka_unit_test(counts_add_up_for_any_weights),
+        cmocka_unit_test(refuses_impossible_weights),
+        cmocka_unit_test(skew_puts_the_share_on_the_first),
+        cmocka_unit_test(choices_reproduce_counts),
+        cmocka_unit_test(turns_deal_to_other_tokens),
+        cmocka_unit_test(refuses_counts_that_do_not_fit),
+    };
+    random_state = test_seed();
+    return cmocka_run_group_tests_name("replay", tests, NULL, NULL);
+}
