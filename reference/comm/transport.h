@@ -92,12 +92,13 @@ struct mp_note {
     bool finished;
 };
 
-/* Sizes that decide the speed of the sparse collectives. */
+/* Sizes that decide the speed of the sparse collectives; measured with `moeperf-bench comm`.  The
+ * ring is small so that what has been received is added before it leaves the cache. */
 enum {
     MP_GATHER_PIECE = 256 << 10, /* bytes that are forwarded as soon as they are here */
-    MP_REDUCE_PIECE = 128 << 10, /* bytes that are added while they are in the cache */
+    MP_REDUCE_PIECE = 512 << 10, /* bytes that are received and then added */
     MP_WINDOW = 8,               /* pieces of one edge in flight; at most 32 */
-    MP_RING = 16                 /* pieces being received for additions, per request */
+    MP_RING = 4                  /* pieces being received for additions, per request; at least 2 */
 };
 
 /* This rank's place in the tree of one expert, and how far it has come.  Pieces are sent and

@@ -2,9 +2,11 @@
  * spAG beside a broadcast per expert, spRS beside a reduce per expert.
  *
  * The four take turns in every round and each lies between two barriers, so that a busy machine
- * disturbs all alike; figures are medians over rounds.  Two ways to own: the experts dealt out over
- * the ranks, as a sharded model has them, and all on rank 0, where all bytes run one way.
- * Bandwidth is that of the copies: experts * bytes * (ranks - 1) / time. */
+ * disturbs all alike; figures are medians over rounds.  Whoever follows somebody that has just
+ * touched the same memory finds it in the cache, so in four rounds each follows each other once
+ * (Williams, 1949: designs balanced for the effects of preceding treatments).  Two ways to own: the
+ * experts dealt out over the ranks, as a sharded model has them, and all on rank 0, where all bytes
+ * run one way. Bandwidth is that of the copies: experts * bytes * (ranks - 1) / time. */
 #include <mpi.h>
 #include <stdlib.h>
 
@@ -71,10 +73,18 @@ static int run_method(struct measurement *m, int method, bool dealt_out, struct 
     return MP_OK;
 }
 
+static const int orders[METHODS][METHODS] = {
+    {GATHER, BROADCAST, REDUCE, SPREAD},
+    {BROADCAST, SPREAD, GATHER, REDUCE},
+    {SPREAD, REDUCE, BROADCAST, GATHER},
+    {REDUCE, GATHER, SPREAD, BROADCAST},
+};
+
 static int measure(struct measurement *m, bool dealt_out, struct mp_error *error) {
     int code = make_lists(m, dealt_out, error);
-    for (int round = -2; code == MP_OK && round < m->rounds; round++) /* two to warm up */
-        for (int method = 0; code == MP_OK && method < METHODS; method++) {
+    for (int round = -METHODS; code == MP_OK && round < m->rounds; round++) /* first to warm up */
+        for (int turn = 0; code == MP_OK && turn < METHODS; turn++) {
+            int method = orders[(round + METHODS) % METHODS][turn];
             MPI_Barrier(MPI_COMM_WORLD);
             double start = MPI_Wtime();
             code = run_method(m, method, dealt_out, error);
@@ -162,7 +172,7 @@ static int run_both(struct measurement *m, json_t *result, struct mp_error *erro
 }
 
 static int run(int argc, char **argv, json_t *result, struct mp_error *error) {
-    long experts = 8, kibibytes = 4096, rounds = 30;
+    long experts = 8, kibibytes = 4096, rounds = 32;
     const struct mp_bench_option options[] = {
         {"experts", &experts, 1, 4096},
         {"chunk-kib", &kibibytes, 1, 1 << 20},
@@ -188,6 +198,6 @@ const struct mp_bench mp_bench_comm = {
     .help = "spAG and spRS beside MPI's broadcast and reduce; run it under mpirun\n"
             "  --experts N    chunks that travel to all ranks, 8 unless given\n"
             "  --chunk-kib N  size of each, 4096 unless given\n"
-            "  --rounds N     measurements of each, 30 unless given\n",
+            "  --rounds N     measurements of each, 32 unless given\n",
     .run = run,
 };
