@@ -26,6 +26,7 @@ extern const struct mp_bench mp_bench_comm;
 extern const struct mp_bench mp_bench_compute;
 extern const struct mp_bench mp_bench_plan;
 extern const struct mp_bench mp_bench_record;
+extern const struct mp_bench mp_bench_step;
 
 /* Options that are whole numbers, for run(): "--name VALUE" or "--name=VALUE".  The last row has
  * name NULL; `value` holds the default before. */

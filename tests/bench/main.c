@@ -11,6 +11,7 @@ static const struct mp_bench *const benches[] = {
     &mp_bench_compute,
     &mp_bench_plan,
     &mp_bench_record,
+    &mp_bench_step,
 };
 enum { BENCHES = sizeof benches / sizeof *benches };
 
