@@ -58,13 +58,24 @@ static int append_file(struct collection *collection, const char *path, struct m
     return code;
 }
 
-static int by_name(const FTSENT **a, const FTSENT **b) {
-    return strcmp((*a)->fts_name, (*b)->fts_name);
+/* A byte of an entry's path from its name on: behind a folder's name a '/' follows. */
+static int path_byte(const FTSENT *entry, size_t at) {
+    if (at < entry->fts_namelen)
+        return (unsigned char)entry->fts_name[at];
+    return at == entry->fts_namelen && entry->fts_info == FTS_D ? '/' : 0;
+}
+
+/* The order of the paths of all files below both. */
+static int by_path(const FTSENT **a, const FTSENT **b) {
+    size_t at = 0;
+    while (path_byte(*a, at) == path_byte(*b, at) && path_byte(*a, at))
+        at++;
+    return path_byte(*a, at) - path_byte(*b, at);
 }
 
 static int append_tree(struct collection *collection, char *path, struct mp_error *error) {
     char *paths[] = {path, NULL};
-    FTS *tree = fts_open(paths, FTS_LOGICAL | FTS_NOCHDIR, by_name);
+    FTS *tree = fts_open(paths, FTS_LOGICAL | FTS_NOCHDIR, by_path);
     if (!tree)
         return mp_fail(error, MP_EIO, "text %s: %s", path, strerror(errno));
     int code = MP_OK;

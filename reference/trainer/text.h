@@ -1,8 +1,9 @@
 /* Text: training data as bytes, from files or folders.
  *
- * Files are taken in the order of their paths (byte order), folders recursively, and put one after
- * another; the last part is for validation.  A batch is a function of (seed, iteration, sequence)
- * alone, so every rank count and system meets the same tokens. */
+ * Files and folders are taken as they are listed, the files of a folder and all below it in the
+ * order of their paths (byte order), and put one after another; the last part is for validation.  A
+ * batch is a function of (seed, iteration, sequence) alone, so every rank count and system meets
+ * the same tokens. */
 #ifndef MOEPERF_REFERENCE_TRAINER_TEXT_H
 #define MOEPERF_REFERENCE_TRAINER_TEXT_H
 
