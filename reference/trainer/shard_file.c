@@ -21,7 +21,8 @@ struct mp_shard_writer {
 };
 
 static int write_failed(const struct mp_shard_writer *writer, struct mp_error *error) {
-    return mp_fail(error, errno == ENOSPC ? MP_ENOSPACE : MP_EIO, "checkpoint %s: %s", writer->path,
+    bool full = errno == ENOSPC || errno == EDQUOT || errno == EFBIG;
+    return mp_fail(error, full ? MP_ENOSPACE : MP_EIO, "checkpoint %s: %s", writer->path,
                    strerror(errno));
 }
 
