@@ -1,7 +1,10 @@
 #include "reference/trainer/checkpoint.h"
 
+#include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <fts.h>
+#include <libgen.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,6 +16,8 @@
 
 /* A folder is a job's text, perhaps with ".partial" behind it; a file's name follows. */
 enum { FORMAT = 1, FOLDER_SIZE = MP_TEXT_SIZE + 16, PATH_SIZE = FOLDER_SIZE + 32 };
+
+static const char DESCRIPTION[] = "checkpoint.yaml";
 
 static void file_path(char path[PATH_SIZE], const char *folder, const char *name) {
     snprintf(path, PATH_SIZE, "%.*s/%.30s", FOLDER_SIZE - 1, folder, name);
@@ -150,7 +155,7 @@ static int save_system(const struct mp_trainer *trainer, const char *folder,
 static int save_description(const struct mp_trainer *trainer, const char *folder,
                             struct mp_error *error) {
     char path[PATH_SIZE];
-    file_path(path, folder, "checkpoint.yaml");
+    file_path(path, folder, DESCRIPTION);
     FILE *file = fopen(path, "w");
     if (!file)
         return mp_fail(error, MP_EIO, "checkpoint %s: %s", path, strerror(errno));
@@ -168,26 +173,70 @@ static int save_description(const struct mp_trainer *trainer, const char *folder
     return MP_OK;
 }
 
-/* The new checkpoint takes the old one's place. */
-static int put_in_place(const char *partial, const char *folder, struct mp_error *error) {
-    char old[FOLDER_SIZE];
-    snprintf(old, sizeof old, "%.*s.old", MP_TEXT_SIZE, folder);
-    int code = remove_tree(old, error);
-    if (!code && rename(folder, old) != 0 && errno != ENOENT)
-        code = mp_fail(error, MP_EIO, "checkpoint %s: %s", folder, strerror(errno));
-    if (!code && rename(partial, folder) != 0)
-        code = mp_fail(error, MP_EIO, "checkpoint %s: %s", folder, strerror(errno));
-    return code ? code : remove_tree(old, error);
+/* Whether a folder is there, and has an entry of this name (NULL: of any). */
+static bool has_entry(const char *folder, const char *name) {
+    DIR *stream = opendir(folder);
+    struct dirent *entry;
+    bool found = false;
+    while (stream && !found && (entry = readdir(stream)))
+        found = name ? strcmp(entry->d_name, name) == 0
+                     : strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0;
+    if (stream)
+        closedir(stream);
+    return found;
 }
 
-int mp_trainer_save(struct mp_trainer *trainer, const char *folder, struct mp_error *error) {
-    char partial[FOLDER_SIZE];
+int mp_checkpoint_check(const char *folder, struct mp_error *error) {
+    struct stat status;
+    char above[FOLDER_SIZE];
+    if (stat(folder, &status) == 0) {
+        if (!S_ISDIR(status.st_mode))
+            return mp_fail(error, MP_EINVAL, "checkpoint %s: it is a file, not a folder", folder);
+        if (has_entry(folder, NULL) && !has_entry(folder, DESCRIPTION))
+            return mp_fail(error, MP_EINVAL,
+                           "checkpoint %s: the folder holds something else than a checkpoint, "
+                           "which would be lost; give another one",
+                           folder);
+        return MP_OK;
+    }
+    snprintf(above, sizeof above, "%.*s", MP_TEXT_SIZE, folder);
+    if (stat(dirname(above), &status) != 0 || access(above, W_OK) != 0)
+        return mp_fail(error, MP_EIO, "checkpoint %s: %s: %s", folder, above, strerror(errno));
+    return MP_OK;
+}
+
+/* The new checkpoint takes the old one's place: both change places at once, so that there is one
+ * at any moment; file systems that can't do that get two steps. */
+static int put_in_place(const char *partial, const char *folder, struct mp_error *error) {
+    char old[FOLDER_SIZE];
+    if (rename(partial, folder) == 0)
+        return MP_OK;
+    if (errno == ENOTEMPTY || errno == EEXIST) {
+        if (renameat2(AT_FDCWD, partial, AT_FDCWD, folder, RENAME_EXCHANGE) == 0)
+            return remove_tree(partial, error);
+        snprintf(old, sizeof old, "%.*s.old", MP_TEXT_SIZE, folder);
+        int code = remove_tree(old, error);
+        if (code)
+            return code;
+        if (rename(folder, old) == 0 && rename(partial, folder) == 0)
+            return remove_tree(old, error);
+    }
+    return mp_fail(error, MP_EIO, "checkpoint %s: %s", folder, strerror(errno));
+}
+
+int mp_trainer_save(struct mp_trainer *trainer, const char *name, struct mp_error *error) {
+    char folder[FOLDER_SIZE], partial[FOLDER_SIZE];
     struct mp_mark mark = mp_trainer_mark(trainer);
     bool first = trainer->comm->rank == 0;
+    snprintf(folder, sizeof folder, "%.*s", MP_TEXT_SIZE, name);
+    for (size_t end = strlen(folder); end > 1 && folder[end - 1] == '/'; end--)
+        folder[end - 1] = '\0'; /* names are put behind it */
     snprintf(partial, sizeof partial, "%.*s.partial", MP_TEXT_SIZE, folder);
     int code = MP_OK;
     if (first) {
-        code = remove_tree(partial, error);
+        code = mp_checkpoint_check(folder, error);
+        if (!code)
+            code = remove_tree(partial, error);
         if (!code && mkdir(partial, 0777) != 0)
             code = mp_fail(error, MP_EIO, "checkpoint %s: %s", partial, strerror(errno));
     }
@@ -240,7 +289,7 @@ static int read_description(const struct mp_trainer *trainer, const char *folder
                  {"experts", job->experts},  {"expert-width", job->expert_width},
                  {"sequence", job->sequence}};
     char path[PATH_SIZE];
-    file_path(path, folder, "checkpoint.yaml");
+    file_path(path, folder, DESCRIPTION);
     struct mp_yaml *document = NULL;
     int64_t value = 0;
     int code = mp_yaml_load(path, &document, error);
@@ -268,9 +317,16 @@ static int read_description(const struct mp_trainer *trainer, const char *folder
 }
 
 /* Gives this rank the owners that `owner` says: slots follow, contents come later. */
-static void adopt_owners(struct mp_trainer *trainer, const int32_t owner[]) {
+static int adopt_owners(struct mp_trainer *trainer, const char *folder, const int32_t owner[],
+                        struct mp_error *error) {
     struct mp_experts *experts = &trainer->model.experts;
-    int all = experts->layers * experts->experts;
+    int all = experts->layers * experts->experts, owned = 0;
+    for (int i = 0; i < all; i++)
+        owned += owner[i] == experts->rank;
+    if (owned > trainer->slots)
+        return mp_fail(error, MP_EFORMAT,
+                       "checkpoint %s: rank %d has %d experts there and room for %d here", folder,
+                       experts->rank, owned, trainer->slots);
     for (int i = 0; i < all; i++)
         if (experts->slot[i] >= 0 && owner[i] != experts->rank)
             mp_experts_give(experts, i / experts->experts, i % experts->experts);
@@ -279,70 +335,91 @@ static void adopt_owners(struct mp_trainer *trainer, const int32_t owner[]) {
             mp_experts_take(experts, i / experts->experts, i % experts->experts);
         trainer->owner[i] = owner[i];
     }
+    return MP_OK;
 }
 
-/* Takes what this rank owns out of one shard; found[] counts every expert's appearances. */
-static int take_experts(struct mp_trainer *trainer, const char *path, const struct mp_shard *shard,
-                        int *found, struct mp_error *error) {
-    struct mp_experts *experts = &trainer->model.experts;
-    const struct mp_device_operations *operations = trainer->device->operations;
+/* Notes rank `r` as the owner of what its shard has. */
+static int note_owners(const struct mp_trainer *trainer, const char *path,
+                       const struct mp_shard *shard, int r, int32_t owner[],
+                       struct mp_error *error) {
+    const struct mp_experts *experts = &trainer->model.experts;
     for (int i = 0; i < shard->entries; i++) {
         int layer = shard->layer_expert[2 * i], expert = shard->layer_expert[2 * i + 1];
         if (layer < 0 || layer >= experts->layers || expert < 0 || expert >= experts->experts ||
             shard->floats != experts->chunk)
             return mp_fail(error, MP_EFORMAT, "checkpoint %s: expert %d of layer %d, %u floats",
                            path, expert, layer, shard->floats);
-        found[layer * experts->experts + expert]++;
-        int slot = experts->slot[layer * experts->experts + expert];
-        if (slot < 0)
-            continue;
-        size_t at = (size_t)slot * experts->chunk, bytes = experts->chunk * sizeof(float);
-        float *to[] = {experts->parameter + at, experts->first + at, experts->second + at};
-        const float *from = shard->memory + (size_t)i * 3 * experts->chunk;
-        for (int b = 0; b < 3; b++)
-            operations->copy_from_host(trainer->device, NULL, to[b],
-                                       from + (size_t)b * experts->chunk, bytes);
+        int32_t *place = &owner[layer * experts->experts + expert];
+        if (*place >= 0)
+            return mp_fail(error, MP_EFORMAT,
+                           "checkpoint %s: expert %d of layer %d is in the shard of rank %d, too",
+                           path, expert, layer, *place);
+        *place = r;
     }
     return MP_OK;
 }
 
-static int restore_experts(struct mp_trainer *trainer, const char *folder,
-                           const struct description *description, struct mp_error *error) {
-    int all = trainer->job.layers * trainer->job.experts;
-    int *found = calloc((size_t)all, sizeof *found);
-    int32_t *owner = malloc((size_t)all * sizeof *owner);
-    int code = found && owner ? MP_OK : mp_fail(error, MP_ENOMEM, "checkpoint: no memory");
-    bool same = strcmp(description->system, trainer->system->name) == 0 &&
-                description->ranks == trainer->comm->ranks;
+/* owner [layers][experts] as it was when the checkpoint was written. */
+static int read_owners(const struct mp_trainer *trainer, const char *folder, int ranks,
+                       int32_t owner[], struct mp_error *error) {
+    int experts = trainer->job.experts, all = trainer->job.layers * experts, code = MP_OK;
     char path[PATH_SIZE];
-    /* Under the same system and ranks a first pass over the files tells the owners. */
-    for (int pass = same ? 0 : 1; !code && pass < 2; pass++) {
-        for (int r = 0; !code && r < description->ranks; r++) {
-            struct mp_shard shard;
-            shard_path(path, folder, r);
-            code = mp_shard_open(path, &shard, error);
-            if (code)
-                break;
-            if (pass == 1)
-                code = take_experts(trainer, path, &shard, found, error);
-            for (int i = 0; !code && pass == 0 && i < shard.entries; i++) {
-                int at = shard.layer_expert[2 * i] * trainer->job.experts +
-                         shard.layer_expert[2 * i + 1];
-                if (at >= 0 && at < all)
-                    owner[at] = r;
-            }
-            mp_shard_close(&shard);
-        }
-        if (!code && pass == 0)
-            adopt_owners(trainer, owner);
+    for (int i = 0; i < all; i++)
+        owner[i] = -1;
+    for (int r = 0; !code && r < ranks; r++) {
+        struct mp_shard shard;
+        shard_path(path, folder, r);
+        code = mp_shard_open(path, &shard, error);
+        if (!code)
+            code = note_owners(trainer, path, &shard, r, owner, error);
+        mp_shard_close(&shard);
     }
     for (int i = 0; !code && i < all; i++)
-        if (found[i] != 1)
-            code =
-                mp_fail(error, MP_EFORMAT, "checkpoint %s: expert %d of layer %d is there %d times",
-                        folder, i % trainer->job.experts, i / trainer->job.experts, found[i]);
-    free(found);
+        if (owner[i] < 0)
+            code = mp_fail(error, MP_EFORMAT, "checkpoint %s: expert %d of layer %d is in no shard",
+                           folder, i % experts, i / experts);
+    return code;
+}
+
+/* Takes what this rank owns out of one shard. */
+static void take_experts(struct mp_trainer *trainer, const struct mp_shard *shard) {
+    struct mp_experts *experts = &trainer->model.experts;
+    size_t bytes = experts->chunk * sizeof(float);
+    for (int i = 0; i < shard->entries; i++) {
+        const int32_t *index = &shard->layer_expert[2 * i];
+        int slot = experts->slot[index[0] * experts->experts + index[1]];
+        if (slot < 0)
+            continue;
+        size_t at = (size_t)slot * experts->chunk;
+        float *to[] = {experts->parameter + at, experts->first + at, experts->second + at};
+        const float *from = shard->memory + (size_t)i * 3 * experts->chunk;
+        for (int b = 0; b < 3; b++)
+            trainer->device->operations->copy_from_host(trainer->device, NULL, to[b],
+                                                        from + (size_t)b * experts->chunk, bytes);
+    }
+}
+
+/* All shards are read twice: nothing of the model changes before they are known to be whole. */
+static int restore_experts(struct mp_trainer *trainer, const char *folder,
+                           const struct description *description, struct mp_error *error) {
+    size_t all = (size_t)trainer->job.layers * (size_t)trainer->job.experts;
+    int32_t *owner = malloc(all * sizeof *owner);
+    if (!owner)
+        return mp_fail(error, MP_ENOMEM, "checkpoint: no memory for %zu experts", all);
+    int code = read_owners(trainer, folder, description->ranks, owner, error);
+    if (!code && description->ranks == trainer->comm->ranks &&
+        strcmp(description->system, trainer->system->name) == 0)
+        code = adopt_owners(trainer, folder, owner, error);
     free(owner);
+    char path[PATH_SIZE];
+    for (int r = 0; !code && r < description->ranks; r++) {
+        struct mp_shard shard;
+        shard_path(path, folder, r);
+        code = mp_shard_open(path, &shard, error);
+        if (!code)
+            take_experts(trainer, &shard);
+        mp_shard_close(&shard);
+    }
     return code;
 }
 

@@ -9,8 +9,9 @@
  *
  * Binary files are little-endian: magic "mpckpt01", u32 entries, u32 floats per entry and buffer,
  * the (i32 layer, i32 expert) of every entry, the floats (parameter, first, second per entry), and
- * a u32 CRC-32 of everything before it.  A checkpoint is written beside its place and renamed, so
- * that a kill at any moment leaves the previous one whole.
+ * a u32 CRC-32 of everything before it.  A checkpoint is written beside its place (FOLDER.partial)
+ * and changes places with the previous one, so that a kill at any moment leaves one of them whole
+ * (for a moment as FOLDER.old where the file system can't exchange two folders).
  *
  * Restoring under the same system and ranks gives every rank the shard it had; otherwise owners are
  * the system's initial ones, and the system's state is taken over only if it is the same system. */
@@ -21,6 +22,11 @@
 #include <stdint.h>
 
 #include "reference/base/error.h"
+
+/* Whether a checkpoint can be written here: MP_EINVAL when `folder` is a file or holds something
+ * else than a checkpoint, MP_EIO when the folder above it is not there or read-only.  Saving checks
+ * it too; a run asks at its start, since at its end it is too late. */
+int mp_checkpoint_check(const char *folder, struct mp_error *error);
 
 /* One binary file being written: begin, one append per buffer, end.  Errors: MP_EIO, MP_ENOSPACE,
  * naming the path. */

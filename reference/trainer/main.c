@@ -8,6 +8,7 @@
 #include <sys/resource.h>
 
 #include "baselines/systems.h"
+#include "reference/trainer/checkpoint.h"
 #include "reference/trainer/environment.h"
 #include "reference/trainer/trainer.h"
 
@@ -33,6 +34,7 @@ struct program {
     struct mp_record_thread *compute, *communication;
     struct mp_error error;
     bool interrupted;
+    bool failed_alike; /* every rank knows of this failure: one says so, none need be stopped */
 };
 
 static struct mp_trainer *stopping; /* for the signal handler only */
@@ -139,7 +141,8 @@ static int join(struct program *program) {
     int code = launched() ? mp_comm_mpi_create(NULL, &program->comm, error)
                           : mp_comm_self_create(&program->comm, error);
     int ranks = program->file.job.ranks;
-    if (!code && program->comm->ranks != ranks)
+    program->failed_alike = !code && program->comm->ranks != ranks;
+    if (program->failed_alike)
         code = mp_fail(error, MP_EINVAL,
                        "%s: the job has %d ranks, but %d processes were started; use mpirun -n %d",
                        program->arguments.job, ranks, program->comm->ranks, ranks);
@@ -240,6 +243,8 @@ static void catch_signals(struct program *program) {
 static int set_up(struct program *program, int argc, char **argv) {
     const struct mp_job *job = &program->file.job;
     int code = load_text(program);
+    if (!code && job->checkpoint[0])
+        code = mp_checkpoint_check(job->checkpoint, &program->error);
     if (!code)
         code = mp_trainer_create(&program->file, program->comm, &program->text, &program->trainer,
                                  &program->error);
@@ -340,8 +345,32 @@ static bool speaks_first(void) {
     return !rank || strcmp(rank, "0") == 0;
 }
 
+/* A rank that fails before MPI starts makes mpirun end the others: not before the speaker spoke. */
+static void hold_back_termination(bool hold) {
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGTERM);
+    sigprocmask(hold ? SIG_BLOCK : SIG_UNBLOCK, &set, NULL);
+}
+
+static void report_failure(struct program *program) {
+    int rank = program->comm ? program->comm->rank : 0;
+    int ranks = program->comm ? program->comm->ranks : 1;
+    if (ranks == 1 || (program->failed_alike && rank == 0))
+        fprintf(stderr, "moeperf-train: %s\n", program->error.text);
+    else if (!program->failed_alike)
+        fprintf(stderr, "moeperf-train: rank %d: %s\n", rank, program->error.text);
+    fflush(stderr);
+    if (program->failed_alike)
+        mp_comm_barrier(program->comm, NULL); /* nobody leaves before rank 0 has spoken */
+    else if (ranks > 1)
+        mp_comm_abort(program->comm, EXIT_BAD); /* other ranks may be waiting for this one */
+}
+
 int main(int argc, char **argv) {
     struct program program = {0};
+    signal(SIGXFSZ, SIG_IGN); /* a file at its size limit is an error like a full disk */
+    hold_back_termination(true);
     int code = parse_arguments(&program, argc, argv);
     if (code == 1)
         return 0;
@@ -353,6 +382,7 @@ int main(int argc, char **argv) {
         mp_job_file_destroy(&program.file);
         return EXIT_BAD;
     }
+    hold_back_termination(false);
     code = join(&program);
     if (!code)
         code = set_up(&program, argc, argv);
@@ -361,15 +391,7 @@ int main(int argc, char **argv) {
     if (program.trainer)
         code = finish(&program, code);
     if (code) {
-        int rank = program.comm ? program.comm->rank : 0,
-            ranks = program.comm ? program.comm->ranks : 1;
-        if (ranks > 1)
-            fprintf(stderr, "moeperf-train: rank %d: %s\n", rank, program.error.text);
-        else
-            fprintf(stderr, "moeperf-train: %s\n", program.error.text);
-        fflush(stderr);
-        if (program.comm && ranks > 1)
-            mp_comm_abort(program.comm, EXIT_BAD); /* other ranks may be waiting for this one */
+        report_failure(&program);
     } else if (program.interrupted && program.comm->rank == 0) {
         fprintf(stderr,
                 "moeperf-train: stopped by a signal after iteration %lld of %lld; all of "
