@@ -54,7 +54,8 @@ struct mp_trainer {
     struct mp_request *move[3];
 
     struct mp_record_thread *compute, *communication;
-    int64_t fetch_started, late_fetch_started, reduce_started[MP_REDUCES_IN_FLIGHT], *bucket_started;
+    int64_t fetch_started, late_fetch_started, reduce_started[MP_REDUCES_IN_FLIGHT],
+        *bucket_started;
     volatile sig_atomic_t stop;
     struct mp_trainer_totals totals;
 };
