@@ -5,8 +5,11 @@
  * the softmax needs no rescaling.
  *
  * Sequences and heads are independent and are shared out among the threads.  Scratch of a thread:
- * two blocks of scores, [QUERY_BLOCK][sequence] each, and a value per query. */
+ * two blocks of scores, [QUERY_BLOCK][sequence] each, keys and values turned,
+ * [head_width][sequence] each, and a value per query.  Turning them once per head is cheaper than
+ * leaving it to the matrix product of every block. */
 #include "reference/device/cpu/cpu.h"
+#include "reference/device/cpu/transpose.h"
 #include "reference/device/cpu/vector.h"
 
 #include <math.h>
@@ -23,7 +26,9 @@ struct head {
     float scale;
     const float *q, *k, *v, *dout;
     float *out, *dq, *dk, *dv, *logsumexp;
-    float *scores, *dscores, *delta;
+    float *scores, *dscores;    /* [QUERY_BLOCK][sequence] */
+    float *turned_k, *turned_v; /* [width][sequence] */
+    float *delta;               /* [sequence] */
 };
 
 struct arguments {
@@ -54,7 +59,9 @@ static struct head head_at(const struct arguments *a, size_t index, int thread) 
         .logsumexp = a->logsumexp + index * sequence,
         .scores = scratch,
         .dscores = scratch + QUERY_BLOCK * sequence,
-        .delta = scratch + 2 * QUERY_BLOCK * sequence,
+        .turned_k = scratch + 2 * QUERY_BLOCK * sequence,
+        .turned_v = scratch + (2 * QUERY_BLOCK + width) * sequence,
+        .delta = scratch + (2 * QUERY_BLOCK + 2 * width) * sequence,
     };
     if (a->dqkv) {
         head.out = (float *)a->out + to;
@@ -73,6 +80,11 @@ static void multiply(const struct head *head, bool transpose_a, bool transpose_b
                      float beta, float *c, int ldc) {
     head->device->operations->gemm(head->device, NULL, transpose_a, transpose_b, m, n, k, alpha, a,
                                    lda, b, ldb, beta, c, ldc);
+}
+
+static void turn(const struct head *head, const float *from, float *to) {
+    transpose((size_t)head->sequence, (size_t)head->width, from, (size_t)head->stride, to,
+              (size_t)head->sequence);
 }
 
 /* Softmax of the first `count` scores; the rest of the row up to `width` becomes 0.  Returns the
@@ -95,8 +107,8 @@ static float softmax_row(size_t count, size_t width, float *restrict row) {
 static void forward_block(const struct head *head, int begin, int end) {
     int rows = end - begin, width = head->width, stride = head->stride;
     const float *q = head->q + (size_t)begin * (size_t)stride;
-    multiply(head, false, true, rows, end, width, head->scale, q, stride, head->k, stride, 0,
-             head->scores, end);
+    multiply(head, false, false, rows, end, width, head->scale, q, stride, head->turned_k,
+             head->sequence, 0, head->scores, end);
     for (int row = 0; row < rows; row++)
         head->logsumexp[begin + row] = softmax_row((size_t)(begin + row + 1), (size_t)end,
                                                    head->scores + (size_t)row * (size_t)end);
@@ -107,6 +119,7 @@ static void forward_block(const struct head *head, int begin, int end) {
 static void forward_range(const void *argument, size_t first, size_t last, int thread) {
     for (size_t index = first; index < last; index++) {
         struct head head = head_at(argument, index, thread);
+        turn(&head, head.k, head.turned_k);
         for (int begin = 0; begin < head.sequence; begin += QUERY_BLOCK) {
             int end = begin + QUERY_BLOCK;
             forward_block(&head, begin, end < head.sequence ? end : head.sequence);
@@ -144,10 +157,10 @@ static void backward_block(const struct head *head, int begin, int end, float be
     int rows = end - begin, width = head->width, stride = head->stride;
     const float *q = head->q + (size_t)begin * (size_t)stride;
     const float *dout = head->dout + (size_t)begin * (size_t)head->out_stride;
-    multiply(head, false, true, rows, end, width, head->scale, q, stride, head->k, stride, 0,
-             head->scores, end);
-    multiply(head, false, true, rows, end, width, 1, dout, head->out_stride, head->v, stride, 0,
-             head->dscores, end);
+    multiply(head, false, false, rows, end, width, head->scale, q, stride, head->turned_k,
+             head->sequence, 0, head->scores, end);
+    multiply(head, false, false, rows, end, width, 1, dout, head->out_stride, head->turned_v,
+             head->sequence, 0, head->dscores, end);
     for (int row = 0; row < rows; row++)
         backward_row((size_t)(begin + row + 1), (size_t)end, head->logsumexp[begin + row],
                      head->delta[begin + row], head->scale,
@@ -166,6 +179,8 @@ static void backward_block(const struct head *head, int begin, int end, float be
 static void backward_range(const void *argument, size_t first, size_t last, int thread) {
     for (size_t index = first; index < last; index++) {
         struct head head = head_at(argument, index, thread);
+        turn(&head, head.k, head.turned_k);
+        turn(&head, head.v, head.turned_v);
         fill_delta(&head);
         int begin = (head.sequence - 1) / QUERY_BLOCK * QUERY_BLOCK;
         backward_block(&head, begin, head.sequence, 0);

@@ -47,10 +47,10 @@ static inline float *mp_cpu_scratch(struct mp_cpu *cpu, int thread) {
 }
 
 /* Query rows that attention works on at once, and the floats of scratch per thread that a shape
- * needs: two blocks of scores and a value per query. */
+ * needs: two blocks of scores, keys and values turned, and a value per query. */
 enum { MP_CPU_QUERY_BLOCK = 64 };
 static inline size_t mp_cpu_attention_floats(const struct mp_attention_shape *shape) {
-    return (size_t)shape->sequence * (2 * MP_CPU_QUERY_BLOCK + 1);
+    return (size_t)shape->sequence * (2 * MP_CPU_QUERY_BLOCK + 2 * (size_t)shape->head_width + 1);
 }
 
 /* Rows of a grouped GEMM up to which it may turn its matrices (gemm.c). */

@@ -21,6 +21,8 @@ struct mp_event {
  * less.  It is advice: without them everything works the same. */
 void *mp_cpu_allocate(struct mp_device *device, size_t bytes) {
     (void)device;
+    if (bytes > PTRDIFF_MAX) /* a negative size, most likely */
+        return NULL;
     void *memory = NULL;
     bool is_large = bytes >= 2 * (size_t)HUGE_PAGE;
     if (posix_memalign(&memory, is_large ? HUGE_PAGE : ALIGNMENT, bytes ? bytes : 1) != 0)

@@ -56,7 +56,8 @@ static void attention_matches(struct mp_device *device, const void *argument) {
                           new_doubles(queries)};
     loss(&a);
     assert_floats_close(out, a.out, size, 3e-6);
-    assert_floats_close(logsumexp, a.logsumexp, queries, 3e-6);
+    for (size_t i = 0; i < queries; i++) /* may come close to 0 through cancellation */
+        assert_close(logsumexp[i], a.logsumexp[i], 3e-6);
 
     device->operations->attention_backward(device, NULL, s, qkv, out, logsumexp, dout, dqkv);
     assert_gradient(loss, &a, a.qkv, 3 * size, dqkv, 120, 1e-5);
