@@ -1,0 +1,234 @@
+/* Checkpoints of one rank against everything that may stand in the way: kills, full disks, folders
+ * that are something else. */
+#include "reference/trainer/checkpoint.h"
+
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+
+#include "tests/golden/small_trainer.h"
+#include "tests/harness/folder.h"
+
+enum { SEQUENCES = 2, SEQUENCE = 8, TOKENS = SEQUENCES * SEQUENCE };
+static uint64_t random_state;
+
+static void create(struct small_trainer *small) {
+    static const char *const settings[] = {
+        "layers=2", "width=16",     "heads=2",         "experts=4",      "sequence=8",
+        "batch=2",  "system=fssdp", "expert-width=24", "check-plans=no", NULL};
+    small_trainer_create(small, settings);
+}
+
+static double step(struct small_trainer *small) {
+    int32_t token[TOKENS], target[TOKENS];
+    struct mp_trainer_result result;
+    struct mp_error error = {0};
+    for (int i = 0; i < TOKENS; i++) {
+        token[i] = (int32_t)((small->trainer->iteration * 7 + i * i) % 256);
+        target[i] = (token[i] * 3 + 1) % 256;
+    }
+    if (mp_trainer_step_on(small->trainer, token, target, &result, &error))
+        fail_msg("%s", error.text);
+    return result.loss;
+}
+
+/* Saves one checkpoint after another until it is killed. */
+static void save_for_ever(struct small_trainer *small, const char *folder) {
+    struct mp_error error = {0};
+    while (!error.code) {
+        small->trainer->iteration++;
+        mp_trainer_save(small->trainer, folder, &error);
+    }
+    fprintf(stderr, "%s\n", error.text);
+    _exit(1);
+}
+
+static void a_kill_leaves_a_whole_checkpoint(void **state) {
+    (void)state;
+    enum { KILLS = 30 };
+    int later = 0;
+    struct small_trainer small;
+    struct mp_error error = {0};
+    create(&small);
+    for (int i = 0; i < KILLS; i++) {
+        assert_int_equal(mp_trainer_save(small.trainer, "killed", &error), MP_OK);
+        int64_t least = mp_trainer_iteration(small.trainer);
+        pid_t child = fork();
+        if (child == 0)
+            save_for_ever(&small, "killed");
+        usleep((useconds_t)test_random_int(&random_state, 1000, 60000));
+        int status;
+        assert_int_equal(kill(child, SIGKILL), 0);
+        assert_int_equal(waitpid(child, &status, 0), child);
+        assert_true(WIFSIGNALED(status)); /* it was saving until then */
+        if (mp_trainer_restore(small.trainer, "killed", &error))
+            fail_msg("kill %d: %s", i, error.text);
+        later += mp_trainer_iteration(small.trainer) > least;
+    }
+    print_message("%d of %d kills left a later checkpoint\n", later, KILLS);
+    assert_true(later > 0);
+    small_trainer_destroy(&small);
+}
+
+/* A disk that gets full at some byte of the new checkpoint leaves the old one as it was. */
+static void a_full_disk_leaves_the_previous_checkpoint(void **state) {
+    (void)state;
+    struct small_trainer small, other;
+    struct mp_error error = {0};
+    struct rlimit before;
+    create(&small);
+    create(&other);
+    step(&small);
+    assert_int_equal(mp_trainer_save(small.trainer, "full", &error), MP_OK);
+    double expected = step(&small);
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+    signal(SIGXFSZ, SIG_IGN);
+    static const rlim_t sizes[] = {0, 10, 100, 1000, 10000, 20000};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        struct rlimit limit = {sizes[i], before.rlim_max};
+        assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
+        error = (struct mp_error){0};
+        int code = mp_trainer_save(small.trainer, "full", &error);
+        assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+        assert_int_equal(code, MP_ENOSPACE);
+        assert_non_null(strstr(error.text, "full.partial/"));
+        assert_non_null(strstr(error.text, "File too large"));
+        error = (struct mp_error){0};
+        assert_int_equal(mp_trainer_restore(other.trainer, "full", &error), MP_OK);
+        assert_int_equal(mp_trainer_iteration(other.trainer), 1);
+        assert_true(step(&other) == expected);
+    }
+    small_trainer_destroy(&small);
+    small_trainer_destroy(&other);
+}
+
+static void names_with_slashes_are_folders(void **state) {
+    (void)state;
+    struct small_trainer small;
+    struct mp_error error = {0};
+    create(&small);
+    for (int i = 0; i < 2; i++) { /* the second replaces the first */
+        step(&small);
+        assert_int_equal(mp_trainer_save(small.trainer, "slashed//", &error), MP_OK);
+        assert_int_equal(access("slashed/checkpoint.yaml", R_OK), 0);
+        assert_int_not_equal(access("slashed.partial", F_OK), 0);
+        assert_int_not_equal(access("slashed.old", F_OK), 0);
+        assert_int_equal(mp_trainer_restore(small.trainer, "slashed/", &error), MP_OK);
+        assert_int_equal(mp_trainer_iteration(small.trainer), i + 1);
+    }
+    small_trainer_destroy(&small);
+}
+
+static void others_folders_are_left_alone(void **state) {
+    (void)state;
+    struct small_trainer small;
+    create(&small);
+    assert_int_equal(mkdir("precious", 0777) | mkdir("vacant", 0777), 0);
+    write_file("precious/thesis.tex", "years of work");
+    write_file("plain", "a file");
+    static const struct {
+        const char *folder;
+        int code;
+        const char *message;
+    } cases[] = {
+        {"precious", MP_EINVAL, "checkpoint precious: the folder holds something else"},
+        {"precious/", MP_EINVAL, "holds something else"},
+        {"plain", MP_EINVAL, "checkpoint plain: it is a file"},
+        {"no/such", MP_EIO, "checkpoint no/such: no: No such file"},
+        {"vacant", MP_OK, ""},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct mp_error error = {0};
+        assert_int_equal(mp_trainer_save(small.trainer, cases[i].folder, &error), cases[i].code);
+        assert_non_null(strstr(error.text, cases[i].message));
+    }
+    char *kept = read_file("precious/thesis.tex");
+    assert_string_equal(kept, "years of work");
+    free(kept);
+    small_trainer_destroy(&small);
+}
+
+/* A shard whose checksum is right may still not belong here. */
+static void shards_that_do_not_belong_are_refused(void **state) {
+    (void)state;
+    struct small_trainer small;
+    create(&small);
+    uint32_t floats = (uint32_t)mp_trainer_model(small.trainer)->experts.chunk;
+    float *zeros = calloc(floats, sizeof *zeros);
+    static const struct {
+        int entries, fewer_floats;
+        int32_t index[4];
+        const char *message;
+    } cases[] = {
+        {1, 0, {0, 1}, "expert 0 of layer 0 is in no shard"},
+        {2, 0, {1, 2, 1, 2}, "expert 2 of layer 1 is in the shard of rank 0, too"},
+        {1, 0, {2, 0}, "expert 0 of layer 2"},
+        {1, 0, {0, -1}, "expert -1 of layer 0"},
+        {1, 1, {0, 0}, "767 floats"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct mp_error error = {0};
+        struct mp_shard_writer *writer;
+        assert_int_equal(mp_trainer_save(small.trainer, "strange", &error), MP_OK);
+        assert_int_equal(mp_shard_create("strange/experts-0000.bin", cases[i].entries,
+                                         cases[i].index, floats - (uint32_t)cases[i].fewer_floats,
+                                         &writer, &error),
+                         MP_OK);
+        for (int b = 0; b < 3 * cases[i].entries; b++)
+            assert_int_equal(mp_shard_append(writer, zeros, &error), MP_OK);
+        assert_int_equal(mp_shard_finish(writer, &error), MP_OK);
+        assert_int_equal(mp_trainer_restore(small.trainer, "strange", &error), MP_EFORMAT);
+        if (!strstr(error.text, cases[i].message))
+            fail_msg("case %zu: %s", i, error.text);
+        step(&small); /* the model is as it was */
+    }
+    free(zeros);
+    small_trainer_destroy(&small);
+}
+
+static void damaged_descriptions_are_refused(void **state) {
+    (void)state;
+    struct small_trainer small;
+    create(&small);
+    static const struct {
+        const char *from, *to;
+        int code;
+        const char *message;
+    } cases[] = {
+        {"format: 1", "format: 9", MP_EVERSION, "format is 9 there and 1 here"},
+        {"width: 16", "width: many", MP_EFORMAT, "width should be a number"},
+        {"ranks: 1", "ranks: 0", MP_EFORMAT, "system or ranks missing"},
+        {"system: ", "sistem: ", MP_EFORMAT, "system or ranks missing"},
+        {"iteration: ", "iterations: ", MP_EFORMAT, "iteration should be a number"},
+        {"ranks: 1", "ranks: 2", MP_ENOTFOUND, "experts-0001.bin"},
+        {"layers: 2", "layers: 3", MP_EINVAL, "layers is 3 there and 2 here"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct mp_error error = {0};
+        assert_int_equal(mp_trainer_save(small.trainer, "described", &error), MP_OK);
+        char *text = read_file("described/checkpoint.yaml"), changed[2000];
+        char *at = strstr(text, cases[i].from);
+        assert_non_null(at);
+        snprintf(changed, sizeof changed, "%.*s%s%s", (int)(at - text), text, cases[i].to,
+                 at + strlen(cases[i].from));
+        write_file("described/checkpoint.yaml", changed);
+        int code = mp_trainer_restore(small.trainer, "described", &error);
+        if (code != cases[i].code || !strstr(error.text, cases[i].message))
+            fail_msg("case %zu: %s: %s", i, mp_code_name(code), error.text);
+        free(text);
+    }
+    small_trainer_destroy(&small);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_kill_leaves_a_whole_checkpoint),
+        cmocka_unit_test(a_full_disk_leaves_the_previous_checkpoint),
+        cmocka_unit_test(names_with_slashes_are_folders),
+        cmocka_unit_test(others_folders_are_left_alone),
+        cmocka_unit_test(shards_that_do_not_belong_are_refused),
+        cmocka_unit_test(damaged_descriptions_are_refused),
+    };
+    random_state = test_seed();
+    return cmocka_run_group_tests_name("checkpoint", tests, enter_folder, leave_folder);
+}

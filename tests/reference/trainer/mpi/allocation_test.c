@@ -1,0 +1,224 @@
+/* A step allocates nothing: every allocation of the process during steps 10 to 20 is seen and laid
+ * at the door of the object that asked for it.  Ours must be none; those of libraries (oneDNN packs
+ * matrices into memory of its own, MPI sends eagerly) are reported.
+ *
+ * The program's own malloc and its kin take the place of the C library's; under the address
+ * sanitizer, whose malloc it is then, its hooks do the same. */
+#include <dlfcn.h>
+#include <errno.h>
+#include <execinfo.h>
+#include <stdatomic.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "profiler/record/record.h"
+#include "tests/reference/trainer/mpi/trainers.h"
+
+#if defined(__SANITIZE_ADDRESS__)
+#define SANITIZED 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define SANITIZED 1
+#endif
+#endif
+
+enum { FIRST = 10, LAST = 20, FRAMES = 48, SHOWN = 4, TEXT = 20000 };
+static atomic_bool counting;
+static atomic_int ours, others;
+static void *shown[SHOWN][FRAMES];
+static int shown_frames[SHOWN];
+static __thread bool inside; /* backtrace may allocate itself */
+
+/* The program and what merely passes its calls on: the C library, cmocka, sanitizers. */
+static bool is_ours(const char *object) {
+    static const char *const passing[] = {"test_reference_trainer",
+                                          "/libc.so",
+                                          "/libc-",
+                                          "/libm.so",
+                                          "/libcmocka",
+                                          "/libasan",
+                                          "/libubsan",
+                                          "/ld-linux",
+                                          "/libpthread"};
+    for (size_t i = 0; i < sizeof passing / sizeof *passing; i++)
+        if (strstr(object, passing[i]))
+            return true;
+    return false;
+}
+
+static void note_allocation(void) {
+    if (!atomic_load_explicit(&counting, memory_order_relaxed) || inside)
+        return;
+    inside = true;
+    void *frame[FRAMES];
+    int frames = backtrace(frame, FRAMES);
+    bool all_ours = true;
+    for (int i = 0; i < frames; i++) {
+        Dl_info info;
+        if (dladdr(frame[i], &info) && info.dli_fname && !is_ours(info.dli_fname))
+            all_ours = false;
+    }
+    if (!all_ours) {
+        atomic_fetch_add(&others, 1);
+    } else {
+        int count = atomic_fetch_add(&ours, 1);
+        if (count < SHOWN) {
+            memcpy(shown[count], frame, sizeof frame);
+            shown_frames[count] = frames;
+        }
+    }
+    inside = false;
+}
+
+#ifdef SANITIZED
+#include <sanitizer/allocator_interface.h>
+
+static void on_malloc(const volatile void *memory, size_t size) {
+    (void)memory;
+    (void)size;
+    note_allocation();
+}
+
+static void on_free(const volatile void *memory) {
+    (void)memory;
+}
+
+static void watch(void) {
+    __sanitizer_install_malloc_and_free_hooks(on_malloc, on_free);
+}
+#else
+/* The C library's own names for its allocator. */
+extern void *__libc_malloc(size_t size);
+extern void *__libc_calloc(size_t count, size_t size);
+extern void *__libc_realloc(void *memory, size_t size);
+extern void *__libc_memalign(size_t alignment, size_t size);
+
+void *malloc(size_t size) {
+    note_allocation();
+    return __libc_malloc(size);
+}
+
+void *calloc(size_t count, size_t size) {
+    note_allocation();
+    return __libc_calloc(count, size);
+}
+
+void *realloc(void *memory, size_t size) {
+    note_allocation();
+    return __libc_realloc(memory, size);
+}
+
+void *aligned_alloc(size_t alignment, size_t size) {
+    note_allocation();
+    return __libc_memalign(alignment, size);
+}
+
+int posix_memalign(void **memory, size_t alignment, size_t size) {
+    note_allocation();
+    *memory = __libc_memalign(alignment, size);
+    return *memory ? 0 : ENOMEM;
+}
+
+static void watch(void) {}
+#endif
+
+/* The counter itself: an allocation of this file is one of ours. */
+static void the_counter_counts(void **state) {
+    (void)state;
+    void *volatile memory[5] = {NULL};
+    void *aligned = NULL;
+    atomic_store(&counting, true);
+    memory[0] = malloc(10);
+    memory[1] = calloc(10, 10);
+    memory[0] = realloc(memory[0], 100000);
+    memory[2] = aligned_alloc(64, 128);
+    int code = posix_memalign(&aligned, 64, 100);
+    memory[3] = aligned;
+    memory[4] = strdup("by way of the C library");
+    atomic_store(&counting, false);
+    for (int i = 0; i < 5; i++)
+        free(memory[i]);
+    assert_int_equal(code, 0);
+    assert_true(atomic_load(&ours) >= 6);
+    assert_int_equal(atomic_load(&others), 0);
+}
+
+static unsigned char byte[TEXT];
+static const struct mp_text text = {.byte = byte, .size = TEXT, .training = TEXT};
+
+struct recording {
+    struct mp_recorder *recorder;
+    struct mp_record_thread *compute, *communication;
+    char folder[64], path[96];
+};
+
+static void record(struct mp_trainer *trainer, struct recording *recording) {
+    struct mp_error error = {0};
+    strcpy(recording->folder, "/tmp/moeperf-test-XXXXXX");
+    assert_non_null(mkdtemp(recording->folder));
+    snprintf(recording->path, sizeof recording->path, "%s/spool", recording->folder);
+    struct mp_recorder_config config = {
+        .path = recording->path, .rank = world->rank, .ranks = world->ranks};
+    must(mp_recorder_create(&config, &recording->recorder, &error), &error);
+    must(mp_recorder_thread(recording->recorder, "compute", &recording->compute, &error), &error);
+    must(mp_recorder_thread(recording->recorder, "comm", &recording->communication, &error),
+         &error);
+    mp_trainer_record(trainer, recording->compute, recording->communication);
+}
+
+static void a_step_allocates_nothing(void **state) {
+    struct mp_trainer *trainer = create_trainer(world, &text, *state);
+    struct recording recording;
+    struct mp_error error = {0};
+    uint64_t random = seed;
+    for (int i = 0; i < TEXT; i++)
+        byte[i] = (unsigned char)test_random_int(&random, 'a', 'z');
+    trainer->check_plans = false; /* the law may allocate; it is off in measured runs */
+    record(trainer, &recording);
+    atomic_store(&ours, 0);
+    atomic_store(&others, 0);
+    for (int i = 0; i < LAST; i++) {
+        struct mp_trainer_result result;
+        atomic_store(&counting, i >= FIRST);
+        must(mp_trainer_step(trainer, &result, &error), &error);
+        must(mp_recorder_flush(recording.recorder, &error), &error);
+        atomic_store(&counting, false);
+    }
+    if (world->rank == 0)
+        print_message("  %d allocations by libraries in %d steps\n", atomic_load(&others),
+                      LAST - FIRST);
+    for (int i = 0; i < atomic_load(&ours) && i < SHOWN; i++) {
+        print_error("rank %d allocated here:\n", world->rank);
+        backtrace_symbols_fd(shown[i], shown_frames[i], STDERR_FILENO);
+    }
+    assert_int_equal(atomic_load(&ours), 0);
+    must(mp_recorder_finish(&recording.recorder, MP_OK, NULL, &error), &error);
+    unlink(recording.path);
+    rmdir(recording.folder);
+    mp_trainer_destroy(trainer);
+}
+
+int main(void) {
+    static const char *const ep[] = {"system=ep", NULL};
+    static const char *const fssdp[] = {"system=fssdp", "options.reshard-interval=2", NULL};
+    static const char *const again[] = {"system=fssdp",
+                                        "options.reshard-interval=2",
+                                        "options.overlap=2",
+                                        "options.memory=2",
+                                        "options.rematerialise=yes",
+                                        "threads=2",
+                                        NULL};
+    static const char *const skewed[] = {"system=fssdp", "routing=skewed", "skew-experts=2",
+                                         "skew-share=0.5", NULL};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_counter_counts),
+        {"ep", a_step_allocates_nothing, NULL, NULL, (void *)ep},
+        {"fssdp", a_step_allocates_nothing, NULL, NULL, (void *)fssdp},
+        {"fssdp, re-materialising", a_step_allocates_nothing, NULL, NULL, (void *)again},
+        {"fssdp, replayed", a_step_allocates_nothing, NULL, NULL, (void *)skewed},
+    };
+    void *frame[FRAMES];
+    backtrace(frame, FRAMES); /* its first call loads a library */
+    watch();
+    run_on_all_ranks("allocation", tests, NULL, NULL);
+}

@@ -1,0 +1,295 @@
+/* Checkpoints over ranks and systems: training goes on as if it had never stopped, bit for bit
+ * under the same ranks and system, and within rounding under others; whatever is wrong with a
+ * checkpoint, every rank says so and none waits. */
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "tests/harness/folder.h"
+#include "tests/reference/trainer/mpi/trainers.h"
+
+enum { ITERATIONS = 10, SAVED_AT = 5, TEXT = 4096, MAX_DRAWS = 50 };
+/* Where two experts are closer than this at the edge of a token's choice, rounding may decide
+ * either way; such a seed is drawn again. */
+static const double LEAST_MARGIN = 4e-7;
+
+static struct mp_comm *self;
+static unsigned char byte[TEXT];
+static const struct mp_text text = {.byte = byte, .size = TEXT, .training = TEXT};
+
+static const char *const ep[] = {"system=ep", NULL};
+static const char *const fssdp[] = {"system=fssdp",
+                                    "options.window=3",
+                                    "options.overlap=2",
+                                    "options.memory=2",
+                                    "options.reshard-interval=2",
+                                    "options.rematerialise=yes",
+                                    NULL};
+static const char *const fssdp_switch[] = {"system=fssdp",
+                                           "gate=switch",
+                                           "options.window=2",
+                                           "options.overlap=1",
+                                           "options.memory=1",
+                                           "options.reshard-interval=2",
+                                           NULL};
+
+static void make_text(void) {
+    uint64_t state = seed;
+    for (int i = 0; i < TEXT; i++) /* letters that follow from the last one, with surprises */
+        byte[i] = (unsigned char)(i && test_random_int(&state, 0, 3)
+                                      ? (byte[i - 1] * 5 + i / 512 + 7) % 32
+                                      : test_random_int(&state, 0, 31));
+}
+
+static double smallest_margin(struct mp_model *model) {
+    double smallest = 1;
+    int experts = model->shape.experts, chosen = model->shape.top_k;
+    for (int l = 0; l < model->shape.layers; l++)
+        for (int t = 0; t < model->tokens; t++) {
+            const struct mp_block_state *state = &model->state[l];
+            const float *probability = state->probability + (size_t)t * (size_t)experts;
+            const int32_t *choice = state->choice + (size_t)t * (size_t)chosen;
+            for (int e = 0; e < experts; e++) {
+                bool is_chosen = false;
+                for (int k = 0; k < chosen; k++)
+                    is_chosen |= choice[k] == e;
+                double margin = (double)probability[choice[chosen - 1]] - (double)probability[e];
+                if (!is_chosen && margin < smallest)
+                    smallest = margin;
+            }
+        }
+    return smallest;
+}
+
+/* Steps until the trainer's iteration is `end`; loss[iteration]. */
+static double train(struct mp_trainer *trainer, int end, double loss[ITERATIONS]) {
+    double margin = 1;
+    while (mp_trainer_iteration(trainer) < end) {
+        struct mp_trainer_result result;
+        struct mp_error error = {0};
+        must(mp_trainer_step(trainer, &result, &error), &error);
+        loss[result.iteration] = result.loss;
+        margin = fmin(margin, smallest_margin(mp_trainer_model(trainer)));
+    }
+    return margin;
+}
+
+/* Draws seeds until no choice of the curve is a close call. */
+static void choose_seed(void) {
+    double margin = 0, loss[ITERATIONS];
+    struct mp_error error = {0};
+    for (int draw = 0; world->rank == 0 && draw < MAX_DRAWS && margin < LEAST_MARGIN; draw++) {
+        seed += draw > 0;
+        make_text();
+        struct mp_trainer *trainer = create_trainer(self, &text, ep);
+        margin = train(trainer, ITERATIONS, loss);
+        mp_trainer_destroy(trainer);
+    }
+    must(mp_comm_broadcast(world, &seed, sizeof seed, 0, &error), &error);
+    make_text();
+}
+
+static int enter(void **state) {
+    struct mp_error error = {0};
+    int code = world->rank == 0 ? enter_folder(state) : 0;
+    must(mp_comm_broadcast(world, test_folder, sizeof test_folder, 0, &error), &error);
+    must(mp_comm_self_create(&self, &error), &error);
+    choose_seed();
+    return code || chdir(test_folder);
+}
+
+static int leave(void **state) {
+    mp_comm_destroy(self);
+    mp_comm_barrier(world, NULL);
+    return world->rank == 0 ? leave_folder(state) : 0;
+}
+
+/* Trains to SAVED_AT, saves, goes on to the end; the curve. */
+static void save_and_go_on(struct mp_comm *comm, const char *const settings[],
+                           double loss[ITERATIONS]) {
+    struct mp_error error = {0};
+    struct mp_trainer *trainer = create_trainer(comm, &text, settings);
+    train(trainer, SAVED_AT, loss);
+    must(mp_trainer_save(trainer, "saved", &error), &error);
+    train(trainer, ITERATIONS, loss);
+    if (comm->ranks > 1 && settings != ep)
+        assert_true(mp_trainer_totals(trainer)->moves > 0); /* owners are not the first ones */
+    mp_trainer_destroy(trainer);
+}
+
+static void restore_and_go_on(struct mp_comm *comm, const char *const settings[],
+                              double loss[ITERATIONS]) {
+    struct mp_error error = {0};
+    struct mp_trainer *trainer = create_trainer(comm, &text, settings);
+    must(mp_trainer_restore(trainer, "saved", &error), &error);
+    assert_int_equal(mp_trainer_iteration(trainer), SAVED_AT);
+    train(trainer, ITERATIONS, loss);
+    mp_trainer_destroy(trainer);
+}
+
+static void goes_on_bit_for_bit(void **state) {
+    const char *const *settings = *state;
+    double expected[ITERATIONS], loss[ITERATIONS];
+    save_and_go_on(world, settings, expected);
+    restore_and_go_on(world, settings, loss);
+    for (int i = SAVED_AT; i < ITERATIONS; i++)
+        if (loss[i] != expected[i])
+            fail_msg("iteration %d: loss %.17g, without a stop %.17g", i, loss[i], expected[i]);
+    assert_true(expected[ITERATIONS - 1] < expected[0]); /* it learns */
+}
+
+struct change {
+    bool from_one, to_one; /* ranks: one, or all */
+    const char *const *from, *const *to;
+};
+
+static void goes_on_under_others(void **state) {
+    const struct change *change = *state;
+    double expected[ITERATIONS], loss[ITERATIONS], worst = 0;
+    struct mp_error error = {0};
+    if (!change->from_one)
+        save_and_go_on(world, change->from, expected);
+    else if (world->rank == 0)
+        save_and_go_on(self, change->from, expected);
+    must(mp_comm_broadcast(world, expected, sizeof expected, 0, &error), &error);
+    if (!change->to_one)
+        restore_and_go_on(world, change->to, loss);
+    else if (world->rank == 0)
+        restore_and_go_on(self, change->to, loss);
+    must(mp_comm_broadcast(world, loss, sizeof loss, 0, &error), &error);
+    for (int i = SAVED_AT; i < ITERATIONS; i++) {
+        double difference = fabs(loss[i] / expected[i] - 1);
+        worst = fmax(worst, difference);
+        if (!(difference <= 1e-5))
+            fail_msg("iteration %d: loss %.9g, without a stop %.9g", i, loss[i], expected[i]);
+    }
+    if (world->rank == 0)
+        print_message("  largest relative difference %.2g\n", worst);
+}
+
+/* Every rank fails with this code and sentence (or is told that another one did). */
+static void assert_refused(struct mp_trainer *trainer, int code, const char *message) {
+    struct mp_error error = {0};
+    int got = mp_trainer_restore(trainer, "saved", &error);
+    if (got != code || !strstr(error.text, message))
+        fail_msg("rank %d: %s: %s", world->rank, mp_code_name(got), error.text);
+}
+
+static void other_shapes_are_refused(void **state) {
+    (void)state;
+    static const struct {
+        const char *setting, *message;
+    } cases[] = {{"width=64", "width is 32 there and 64 here"},
+                 {"layers=3", "layers is 2 there and 3 here"},
+                 {"experts=16", "experts is 8 there and 16 here"},
+                 {"expert-width=40", "expert-width is 48 there and 40 here"},
+                 {"heads=4", "heads is 2 there and 4 here"},
+                 {"sequence=8", "sequence is 16 there and 8 here"}};
+    double loss[ITERATIONS];
+    save_and_go_on(world, fssdp, loss);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const char *const settings[] = {"system=fssdp", cases[i].setting, NULL};
+        struct mp_trainer *trainer = create_trainer(world, &text, settings);
+        assert_refused(trainer, MP_EINVAL, cases[i].message);
+        mp_trainer_destroy(trainer);
+    }
+}
+
+/* Flips a byte of a file, or takes the file away; the same again undoes it. */
+static void flip(const char *path) {
+    FILE *file = fopen(path, "rb+");
+    assert_non_null(file);
+    fseek(file, 0, SEEK_END);
+    long at = ftell(file) / 2;
+    fseek(file, at, SEEK_SET);
+    int old = fgetc(file);
+    fseek(file, at, SEEK_SET);
+    fputc(old ^ 0x10, file);
+    fclose(file);
+}
+
+static void broken_checkpoints_are_refused_everywhere(void **state) {
+    (void)state;
+    struct mp_error error = {0};
+    struct mp_trainer *trainer = create_trainer(world, &text, fssdp);
+    double expected[ITERATIONS], loss[ITERATIONS];
+    char last[64], path[128];
+    save_and_go_on(world, fssdp, expected);
+    snprintf(last, sizeof last, "experts-%04d.bin", world->ranks - 1);
+    const char *const files[] = {"experts-0000.bin", last, "dense.bin", "system.bin",
+                                 "checkpoint.yaml"};
+    for (int i = 0; i < 5; i++) {
+        snprintf(path, sizeof path, "saved/%s", files[i]);
+        if (world->rank == 0)
+            assert_int_equal(rename(path, "aside"), 0);
+        must(mp_comm_barrier(world, &error), &error);
+        assert_refused(trainer, MP_ENOTFOUND, path);
+        must(mp_comm_barrier(world, &error), &error);
+        if (world->rank == 0)
+            assert_int_equal(rename("aside", path), 0);
+        if (i == 4)
+            break;
+        if (world->rank == 0)
+            flip(path);
+        must(mp_comm_barrier(world, &error), &error);
+        assert_refused(trainer, MP_EFORMAT, "its checksum is wrong");
+        must(mp_comm_barrier(world, &error), &error);
+        if (world->rank == 0)
+            flip(path);
+    }
+    must(mp_comm_barrier(world, &error), &error);
+    /* The same trainers take the whole checkpoint and go on. */
+    must(mp_trainer_restore(trainer, "saved", &error), &error);
+    train(trainer, ITERATIONS, loss);
+    assert_memory_equal(loss + SAVED_AT, expected + SAVED_AT,
+                        (ITERATIONS - SAVED_AT) * sizeof *loss);
+    mp_trainer_destroy(trainer);
+}
+
+/* The last rank can't write its shard, as on a full disk: all know, and the previous checkpoint
+ * stays. */
+static void one_rank_that_can_not_save_fails_all(void **state) {
+    (void)state;
+    struct mp_error error = {0};
+    double expected[ITERATIONS], loss[ITERATIONS];
+    bool last = world->rank == world->ranks - 1;
+    struct rlimit before, limit;
+    save_and_go_on(world, ep, expected);
+    struct mp_trainer *trainer = create_trainer(world, &text, ep);
+    signal(SIGXFSZ, SIG_IGN);
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+    limit = (struct rlimit){1000, before.rlim_max};
+    if (last)
+        assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
+    int code = mp_trainer_save(trainer, "saved", &error);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+    assert_int_equal(code, MP_ENOSPACE);
+    assert_non_null(strstr(error.text, last ? "File too large" : "another rank failed"));
+    mp_trainer_destroy(trainer);
+    restore_and_go_on(world, ep, loss);
+    assert_memory_equal(loss + SAVED_AT, expected + SAVED_AT,
+                        (ITERATIONS - SAVED_AT) * sizeof *loss);
+}
+
+int main(void) {
+    static struct change changes[] = {{false, false, ep, fssdp},   {false, false, fssdp, ep},
+                                      {false, true, fssdp, fssdp}, {true, false, fssdp, fssdp},
+                                      {false, true, ep, fssdp},    {true, false, fssdp, ep}};
+    const struct CMUnitTest tests[] = {
+        {"ep goes on bit for bit", goes_on_bit_for_bit, NULL, NULL, (void *)ep},
+        {"fssdp goes on bit for bit", goes_on_bit_for_bit, NULL, NULL, (void *)fssdp},
+        {"fssdp, switch, goes on bit for bit", goes_on_bit_for_bit, NULL, NULL,
+         (void *)fssdp_switch},
+        {"ep to fssdp", goes_on_under_others, NULL, NULL, &changes[0]},
+        {"fssdp to ep", goes_on_under_others, NULL, NULL, &changes[1]},
+        {"fssdp to one rank", goes_on_under_others, NULL, NULL, &changes[2]},
+        {"fssdp from one rank", goes_on_under_others, NULL, NULL, &changes[3]},
+        {"ep to fssdp on one rank", goes_on_under_others, NULL, NULL, &changes[4]},
+        {"fssdp on one rank to ep", goes_on_under_others, NULL, NULL, &changes[5]},
+        cmocka_unit_test(other_shapes_are_refused),
+        cmocka_unit_test(broken_checkpoints_are_refused_everywhere),
+        cmocka_unit_test(one_rank_that_can_not_save_fails_all),
+    };
+    run_on_all_ranks("checkpoints over ranks", tests, enter, leave);
+}

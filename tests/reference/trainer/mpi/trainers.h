@@ -1,0 +1,81 @@
+/* Trainers of all ranks, for tests that run under mpirun. */
+#ifndef MOEPERF_TESTS_REFERENCE_TRAINER_MPI_TRAINERS_H
+#define MOEPERF_TESTS_REFERENCE_TRAINER_MPI_TRAINERS_H
+
+#include <string.h>
+
+#include "baselines/systems.h"
+#include "reference/trainer/internal.h"
+#include "tests/support.h"
+
+static struct mp_comm *world;
+static uint64_t seed; /* the same on every rank */
+
+/* A failure on one rank ends all of them; the others may be waiting for it. */
+static inline void must(int code, const struct mp_error *error) {
+    if (!code)
+        return;
+    print_error("rank %d of %d: %s: %s\n", world->rank, world->ranks, mp_code_name(code),
+                error->text);
+    mp_comm_abort(world, 1);
+}
+
+/* `settings` end with NULL and win over the common ones.  comm: world, or one of a single rank. */
+static inline struct mp_trainer *create_trainer(struct mp_comm *comm, const struct mp_text *text,
+                                                const char *const settings[]) {
+    static const char *const common[] = {"layers=2",
+                                         "width=32",
+                                         "heads=2",
+                                         "experts=8",
+                                         "sequence=16",
+                                         "batch=8",
+                                         "check-plans=yes",
+                                         "text=-",
+                                         "expert-width=48",
+                                         "bandwidth=1e9",
+                                         "expert-rate=2e9",
+                                         "learning-rate=3e-3",
+                                         "non-moe-seconds=1e-4"};
+    struct mp_systems systems = {0};
+    struct mp_job_file file;
+    struct mp_error error = {0};
+    struct mp_trainer *trainer = NULL;
+    char ranks[32], nodes[32], seeds[48];
+    snprintf(ranks, sizeof ranks, "ranks=%d", comm->ranks);
+    snprintf(nodes, sizeof nodes, "ranks-per-node=%d", comm->ranks > 2 ? comm->ranks / 2 : 1);
+    snprintf(seeds, sizeof seeds, "seed=%llu", (unsigned long long)(seed >> 2));
+    const char *own[] = {ranks, nodes, seeds};
+    mp_systems_register_all(&systems, &error);
+    mp_job_file_create(&file, &error);
+    for (size_t i = 0; i < sizeof common / sizeof *common && !error.code; i++)
+        mp_job_set(&file, common[i], &systems, &error);
+    for (size_t i = 0; i < sizeof own / sizeof *own && !error.code; i++)
+        mp_job_set(&file, own[i], &systems, &error);
+    for (int i = 0; settings[i] && !error.code; i++)
+        mp_job_set(&file, settings[i], &systems, &error);
+    if (!error.code)
+        mp_trainer_create(&file, comm, text, &trainer, &error);
+    must(error.code, &error);
+    mp_job_file_destroy(&file);
+    return trainer;
+}
+
+/* Joins the world, shares a seed, runs the tests on every rank. */
+#define run_on_all_ranks(name, tests, setup, teardown)                                             \
+    do {                                                                                           \
+        struct mp_error error_ = {0};                                                              \
+        if (mp_comm_mpi_create(NULL, &world, &error_)) {                                           \
+            print_error("%s\n", error_.text);                                                      \
+            return 1;                                                                              \
+        }                                                                                          \
+        if (world->rank == 0)                                                                      \
+            seed = test_seed();                                                                    \
+        must(mp_comm_broadcast(world, &seed, sizeof seed, 0, &error_), &error_);                   \
+        int failed_ = cmocka_run_group_tests_name(name, tests, setup, teardown);                   \
+        if (failed_)                                                                               \
+            mp_comm_abort(world, 1);                                                               \
+        mp_comm_destroy(world);                                                                    \
+        return 0;                                                                                  \
+    } while (0)
+
+#endif

@@ -1,0 +1,505 @@
+/* moeperf-train as its users meet it: usage, bad input, signals, kills, full disks; alone and under
+ * mpirun.  Whatever happens, every completed iteration is in the spools. */
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/mount.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+
+#include "profiler/record/spool.h"
+#include "tests/harness/folder.h"
+
+enum { MAX_WORDS = 32, PATIENCE_MS = 30000 };
+
+static const char JOB[] = "system: fssdp\n"
+                          "layers: 2\n"
+                          "width: 16\n"
+                          "heads: 2\n"
+                          "experts: 4\n"
+                          "expert-width: 24\n"
+                          "sequence: 16\n"
+                          "batch: 4\n"
+                          "iterations: 1000000\n"
+                          "bandwidth: 1e9\n"
+                          "expert-rate: 1e9\n"
+                          "non-moe-seconds: 1e-4\n"
+                          "text: text\n";
+
+/* ---- running programs ---- */
+
+struct run {
+    pid_t pid;
+    int status; /* exit status once ended; 128 + signal when one ended it */
+};
+
+static pid_t running; /* the program of the test at hand, 0: ended */
+
+/* Starts words up to the first NULL, output in "out" and "err"; file_limit bytes a file may have
+ * (0: any number). */
+static struct run start(const char *const words[], rlim_t file_limit) {
+    close(open("out", O_WRONLY | O_CREAT | O_TRUNC, 0666)); /* not the last run's */
+    struct run run = {.pid = fork(), .status = -1};
+    running = run.pid;
+    if (run.pid == 0) {
+        int out = open("out", O_WRONLY | O_CREAT | O_TRUNC, 0666);
+        int err = open("err", O_WRONLY | O_CREAT | O_TRUNC, 0666);
+        struct rlimit limit = {file_limit, file_limit};
+        dup2(out, STDOUT_FILENO);
+        dup2(err, STDERR_FILENO);
+        signal(SIGXFSZ, SIG_DFL);
+        if (file_limit)
+            setrlimit(RLIMIT_FSIZE, &limit);
+        execvp(words[0], (char **)words);
+        _exit(127);
+    }
+    assert_true(run.pid > 0);
+    return run;
+}
+
+static bool has_ended(struct run *run) {
+    int status;
+    if (run->status < 0 && waitpid(run->pid, &status, WNOHANG) == run->pid) {
+        running = 0;
+        run->status = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+    }
+    return run->status >= 0;
+}
+
+/* Milliseconds until the end; a program that does not come to it is killed and fails the test. */
+static int wait_for_end(struct run *run) {
+    int ms = 0;
+    for (; !has_ended(run) && ms < PATIENCE_MS; ms += 10)
+        usleep(10000);
+    if (run->status < 0) {
+        char *err = read_file("err");
+        print_error("it did not end: %s\n", err);
+        free(err);
+        fail();
+    }
+    return ms;
+}
+
+/* A failed test leaves nothing running. */
+static int end_run(void **state) {
+    (void)state;
+    if (running > 0) {
+        kill(running, SIGKILL);
+        waitpid(running, NULL, 0);
+    }
+    running = 0;
+    return 0;
+}
+
+/* Words of a command: the trainer, alone (ranks 0) or as `ranks` processes, then `more`. */
+static void command(int ranks, const char *const more[], const char *words[MAX_WORDS]) {
+    static const char *const counts[] = {"0", "1", "2", "3", "4"};
+    int count = 0;
+    if (ranks) {
+        const char *const launcher[] = {MOEPERF_MPIEXEC, "--oversubscribe", "-n", counts[ranks]};
+        for (size_t i = 0; i < sizeof launcher / sizeof *launcher; i++)
+            words[count++] = launcher[i];
+    }
+    words[count++] = MOEPERF_TRAIN;
+    while (*more)
+        words[count++] = *more++;
+    words[count] = NULL;
+}
+
+static struct run start_trainer(int ranks, rlim_t file_limit, const char *const more[]) {
+    const char *words[MAX_WORDS];
+    command(ranks, more, words);
+    return start(words, file_limit);
+}
+
+/* Iterations that the progress lines report so far. */
+static int progress(void) {
+    char line[256];
+    int done = 0, reported;
+    FILE *out = fopen("out", "r");
+    while (out && fgets(line, sizeof line, out))
+        if (strchr(line, '\n') && sscanf(line, "progress %d ", &reported) == 1)
+            done = reported;
+    if (out)
+        fclose(out);
+    return done;
+}
+
+static void wait_for_progress(struct run *run, int iterations) {
+    for (int ms = 0; progress() < iterations; ms += 10) {
+        if (has_ended(run) || ms > PATIENCE_MS) {
+            char *err = read_file("err");
+            print_error("no progress: %s\n", err);
+            free(err);
+            fail();
+        }
+        usleep(10000);
+    }
+}
+
+/* Lines of standard error that the trainer wrote; those of mpirun do not count. */
+static int own_lines(const char *message) {
+    char *err = read_file("err");
+    int lines = 0;
+    bool found = false;
+    for (char *line = strtok(err, "\n"); line; line = strtok(NULL, "\n")) {
+        if (strncmp(line, "moeperf-train: ", 15) != 0)
+            continue;
+        lines++;
+        found |= strstr(line, message) != NULL;
+    }
+    free(err);
+    if (found)
+        return lines;
+    err = read_file("err");
+    print_error("\"%s\" is not in: %s\n", message, err);
+    free(err);
+    fail();
+    return 0;
+}
+
+/* ---- reading spools ---- */
+
+struct found {
+    int iterations; /* 0 .. iterations - 1 are there, each once and whole */
+    int status;     /* of the end record; 1: there is none */
+    char reason[200];
+    int pid;
+    size_t unread;
+};
+
+static struct found read_spool(const char *path) {
+    struct found found = {.status = 1};
+    struct mp_spool_reader *reader = NULL;
+    struct mp_error error = {0};
+    struct mp_spool_record record;
+    if (mp_spool_open(path, &reader, &error))
+        fail_msg("%s", error.text);
+    found.pid = mp_spool_header(reader)->pid;
+    int code;
+    while ((code = mp_spool_next(reader, &record, &error)) == 1) {
+        assert_int_equal(found.status, 1); /* nothing stands behind the end */
+        if (record.type == MP_SPOOL_SPAN && record.as.span.phase == MP_PHASE_ITERATION)
+            assert_int_equal(record.as.span.iteration, found.iterations++);
+        if (record.type == MP_SPOOL_END) {
+            found.status = record.as.end.status;
+            snprintf(found.reason, sizeof found.reason, "%s", record.as.end.reason);
+        }
+    }
+    assert_int_equal(code, 0);
+    found.unread = mp_spool_unread(reader);
+    mp_spool_close(reader);
+    return found;
+}
+
+/* A fresh folder for spools. */
+static void clear_spools(void) {
+    unlink("spools/rank-0000.spool");
+    unlink("spools/rank-0001.spool");
+    assert_true(mkdir("spools", 0777) == 0 || errno == EEXIST);
+}
+
+static int enter(void **state) {
+    int code = enter_folder(state);
+    FILE *file = fopen("text", "w");
+    for (int i = 0; file && i < 3000; i++)
+        fprintf(file, "line %d of %d and %d; ", i, i * i, i * 7919 % 1000);
+    if (!file || fclose(file))
+        return -1;
+    write_file("job.yaml", JOB);
+    return code;
+}
+
+/* ---- usage and bad input ---- */
+
+static void help_and_version_are_printed(void **state) {
+    (void)state;
+    static const struct {
+        const char *option, *text;
+    } cases[] = {{"--help", "usage: moeperf-train JOB.yaml"},
+                 {"-h", "--spool-directory DIR"},
+                 {"--version", "moeperf-train "}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct run run = start_trainer(0, 0, (const char *[]){cases[i].option, NULL});
+        wait_for_end(&run);
+        assert_int_equal(run.status, 0);
+        char *out = read_file("out"), *err = read_file("err");
+        assert_non_null(strstr(out, cases[i].text));
+        assert_string_equal(err, "");
+        free(out);
+        free(err);
+    }
+}
+
+static void bad_input_gets_one_line(void **state) {
+    (void)state;
+    char bad_key[sizeof JOB + 64];
+    snprintf(bad_key, sizeof bad_key, "%slaiers: 3\n", JOB);
+    write_file("bad-key.yaml", bad_key);
+    write_file("bad-value.yaml", "system: fssdp\ntext: text\nlayers: many\n");
+    write_file("not.yaml", "system: [fssdp\n");
+    write_file("short", "a few bytes");
+    assert_int_equal(mkdir("precious", 0777) | mkdir("taken", 0777), 0);
+    write_file("precious/diary", "dear diary");
+    write_file("taken/rank-0000.spool", "an older run's");
+    static const struct {
+        const char *words[6], *message;
+    } cases[] = {
+        {{"--frobnicate", "job.yaml"}, "unknown option --frobnicate"},
+        {{NULL}, "no job file given"},
+        {{"job.yaml", "other.yaml"}, "one job file only: job.yaml or other.yaml?"},
+        {{"job.yaml", "--set"}, "--set needs a value"},
+        {{"job.yaml", "--spool-directory"}, "--spool-directory needs a value"},
+        {{"job.yaml", "--set", "layers"}, "should be key=value"},
+        {{"nowhere.yaml"}, "nowhere.yaml"},
+        {{"bad-key.yaml"},
+         "bad-key.yaml:14: unknown option \"laiers\" for a job; did you mean "
+         "\"layers\"?"},
+        {{"bad-value.yaml"}, "bad-value.yaml:3: "},
+        {{"not.yaml"}, "not.yaml:"},
+        {{"job.yaml", "--set", "laiers=3"}, "did you mean \"layers\"?"},
+        {{"job.yaml", "--set", "options.windo=3"}, "did you mean \"window\"?"},
+        {{"job.yaml", "--set", "system=fsdp"}, "fsdp"},
+        {{"job.yaml", "--set", "heads=3"}, "width: 16 can't be divided evenly over 3 heads"},
+        {{"job.yaml", "--set", "ranks=8", "--set", "batch=8"}, "ranks"},
+        {{"job.yaml", "--set", "ranks=2"}, "the job has 2 ranks, but 1 processes were started"},
+        {{"job.yaml", "--set", "text=nowhere"}, "text nowhere: No such file or directory"},
+        {{"job.yaml", "--set", "text=short"}, "11 bytes for training, but one batch needs 68"},
+        {{"job.yaml", "--set", "restore=nowhere"}, "nowhere/checkpoint.yaml"},
+        {{"job.yaml", "--set", "checkpoint=precious"}, "checkpoint precious: the folder holds"},
+        {{"job.yaml", "--set", "checkpoint=no/such"}, "checkpoint no/such: no: No such file"},
+        {{"job.yaml", "--spool-directory", "nowhere"}, "nowhere/rank-0000.spool"},
+        {{"job.yaml", "--spool-directory", "taken"}, "taken/rank-0000.spool"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct run run = start_trainer(0, 0, cases[i].words);
+        wait_for_end(&run);
+        char *err = read_file("err");
+        char *end = strchr(err, '\n');
+        if (run.status != 2 || strncmp(err, "moeperf-train: ", 15) != 0 || !end || end[1] ||
+            !strstr(err, cases[i].message))
+            fail_msg("case %zu, \"%s\": status %d: %s", i, cases[i].message, run.status, err);
+        free(err);
+    }
+    char *kept = read_file("taken/rank-0000.spool");
+    assert_string_equal(kept, "an older run's");
+    free(kept);
+}
+
+/* A wrong number of processes is said once, whoever started how many. */
+static void wrong_numbers_of_processes_are_refused(void **state) {
+    (void)state;
+    static const struct {
+        int processes;
+        const char *ranks, *message;
+    } cases[] = {
+        {2, "ranks=1", "job.yaml: the job has 1 ranks, but 2 processes were started; use mpirun"},
+        {3, "ranks=2", "the job has 2 ranks, but 3 processes were started; use mpirun -n 2"},
+        {1, "ranks=4", "the job has 4 ranks, but 1 processes were started; use mpirun -n 4"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct run run = start_trainer(cases[i].processes, 0,
+                                       (const char *[]){"job.yaml", "--set", cases[i].ranks, NULL});
+        wait_for_end(&run);
+        assert_int_equal(run.status, 2);
+        assert_int_equal(own_lines(cases[i].message), 1);
+    }
+}
+
+static void a_bad_job_under_mpirun_is_said_once(void **state) {
+    (void)state;
+    struct run run = start_trainer(2, 0, (const char *[]){"job.yaml", "--set", "laiers=3", NULL});
+    wait_for_end(&run);
+    assert_int_equal(run.status, 2);
+    assert_int_equal(own_lines("did you mean \"layers\"?"), 1);
+}
+
+/* ---- whole runs ---- */
+
+static void a_run_is_recorded_to_its_end(void **state) {
+    (void)state;
+    for (int ranks = 0; ranks <= 2; ranks += 2) {
+        clear_spools();
+        struct run run = start_trainer(
+            ranks, 0,
+            (const char *[]){"job.yaml", "--set", ranks ? "ranks=2" : "ranks=1", "--set",
+                             "iterations=7", "--spool-directory", "spools", "--progress", NULL});
+        wait_for_end(&run);
+        assert_int_equal(run.status, 0);
+        assert_int_equal(progress(), 7);
+        for (int r = 0; r < (ranks ? 2 : 1); r++) {
+            struct found found =
+                read_spool(r ? "spools/rank-0001.spool" : "spools/rank-0000.spool");
+            assert_int_equal(found.iterations, 7);
+            assert_int_equal(found.status, MP_OK);
+            assert_int_equal(found.unread, 0);
+        }
+    }
+}
+
+/* A checkpoint goes on where it was, with the options of the command line. */
+static void a_run_goes_on_from_its_checkpoint(void **state) {
+    (void)state;
+    static const char *const runs[][3] = {{"iterations=4", "checkpoint=first", "seed=3"},
+                                          {"iterations=9", "checkpoint=second", "restore=first"}};
+    for (int i = 0; i < 2; i++) {
+        struct run run =
+            start_trainer(0, 0,
+                          (const char *[]){"job.yaml", "--set", runs[i][0], "--set", runs[i][1],
+                                           "--set", runs[i][2], "--progress", NULL});
+        wait_for_end(&run);
+        assert_int_equal(run.status, 0);
+        assert_int_equal(progress(), i ? 9 : 4);
+    }
+    char *out = read_file("out"), *text = read_file("second/checkpoint.yaml");
+    assert_int_equal(strncmp(out, "progress 5 9 ", 13), 0);
+    assert_non_null(strstr(text, "iteration: 9\n"));
+    free(out);
+    free(text);
+}
+
+/* ---- signals ---- */
+
+static struct run start_recorded(int ranks, rlim_t file_limit) {
+    clear_spools();
+    return start_trainer(ranks, file_limit,
+                         (const char *[]){"job.yaml", "--set", ranks ? "ranks=2" : "ranks=1",
+                                          "--spool-directory", "spools", "--progress", NULL});
+}
+
+/* Ended by a signal: all that was done is recorded, and says so. */
+static void assert_interrupted(int ranks, int at_least) {
+    int done = progress();
+    char line[64];
+    snprintf(line, sizeof line, "stopped by a signal after iteration %d", done);
+    assert_true(done >= at_least);
+    assert_int_equal(own_lines(line), 1);
+    for (int r = 0; r < ranks; r++) {
+        struct found found = read_spool(r ? "spools/rank-0001.spool" : "spools/rank-0000.spool");
+        assert_int_equal(found.iterations, done);
+        assert_int_equal(found.status, MP_EINTERRUPTED);
+        assert_string_equal(found.reason, line);
+        assert_int_equal(found.unread, 0);
+    }
+}
+
+static const int stopping[] = {SIGINT, SIGTERM};
+
+static void signals_end_a_run_after_its_iteration(void **state) {
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        struct run run = start_recorded(0, 0);
+        wait_for_progress(&run, 3);
+        kill(run.pid, stopping[i]);
+        wait_for_end(&run);
+        assert_int_equal(run.status, 0);
+        assert_interrupted(1, 3);
+    }
+}
+
+/* One rank is asked, both end after the same iteration. */
+static void a_signal_to_one_rank_ends_all(void **state) {
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        struct run run = start_recorded(2, 0);
+        wait_for_progress(&run, 3);
+        kill(read_spool(i ? "spools/rank-0000.spool" : "spools/rank-0001.spool").pid, stopping[i]);
+        wait_for_end(&run);
+        assert_int_equal(run.status, 0);
+        assert_interrupted(2, 3);
+    }
+}
+
+/* mpirun itself passes a signal on as SIGTERM and has its own opinion of the exit status. */
+static void a_signal_to_mpirun_ends_all(void **state) {
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        struct run run = start_recorded(2, 0);
+        wait_for_progress(&run, 3);
+        kill(run.pid, stopping[i]);
+        wait_for_end(&run);
+        assert_interrupted(2, 3);
+    }
+}
+
+static void a_killed_rank_ends_the_run_and_loses_nothing(void **state) {
+    (void)state;
+    for (int victim = 0; victim < 2; victim++) {
+        struct run run = start_recorded(2, 0);
+        wait_for_progress(&run, 5);
+        kill(read_spool(victim ? "spools/rank-0001.spool" : "spools/rank-0000.spool").pid, SIGKILL);
+        int ms = wait_for_end(&run), done = progress();
+        assert_int_not_equal(run.status, 0);
+        assert_in_range(ms, 0, 10000);
+        struct found first = read_spool("spools/rank-0000.spool"),
+                     second = read_spool("spools/rank-0001.spool");
+        /* Progress is printed when rank 0 has flushed; rank 1 may have been about to. */
+        assert_true(first.iterations >= done);
+        assert_true(second.iterations >= done - 1);
+        assert_true(first.status != MP_OK && second.status != MP_OK);
+    }
+}
+
+/* ---- full disks ---- */
+
+static void assert_readable_up_to_the_end(int ranks, const char *folder) {
+    int done = progress();
+    for (int r = 0; r < ranks; r++) {
+        char path[64];
+        snprintf(path, sizeof path, "%s/rank-%04d.spool", folder, r);
+        struct found found = read_spool(path);
+        /* The other rank may have been a step behind when it was ended. */
+        assert_true(found.iterations >= done - 1 && found.iterations > 0);
+        if (ranks == 1)
+            assert_int_equal(found.unread, 0); /* cut back to the last whole record */
+        assert_int_not_equal(found.status, MP_OK);
+    }
+}
+
+/* A size limit stands for a disk: mpirun's own files would meet it, too, so one rank alone. */
+static void a_file_at_its_limit_ends_the_run_with_a_message(void **state) {
+    (void)state;
+    struct run run = start_recorded(0, 150000);
+    wait_for_end(&run);
+    assert_int_equal(run.status, 2);
+    assert_int_equal(own_lines("File too large; the spool ends after"), 1);
+    assert_true(progress() > 3);
+    assert_readable_up_to_the_end(1, "spools");
+}
+
+static void a_full_disk_ends_the_run_with_a_message(void **state) {
+    (void)state;
+    for (int ranks = 0; ranks <= 2; ranks += 2) {
+        clear_spools();
+        if (mount("none", "spools", "tmpfs", 0, "size=400k") != 0) {
+            print_message("no file system may be mounted here: %s\n", strerror(errno));
+            skip();
+        }
+        struct run run = start_recorded(ranks, 0);
+        for (int ms = 0; !has_ended(&run) && ms < PATIENCE_MS; ms += 10)
+            usleep(10000);
+        assert_int_equal(system("rm -rf kept && cp -r spools kept"), 0);
+        umount2("spools", MNT_DETACH);
+        assert_int_equal(run.status, 2);
+        assert_in_range(own_lines("No space left on device"), 1, ranks ? 2 : 1);
+        assert_readable_up_to_the_end(ranks ? 2 : 1, "kept");
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_teardown(help_and_version_are_printed, end_run),
+        cmocka_unit_test_teardown(bad_input_gets_one_line, end_run),
+        cmocka_unit_test_teardown(wrong_numbers_of_processes_are_refused, end_run),
+        cmocka_unit_test_teardown(a_bad_job_under_mpirun_is_said_once, end_run),
+        cmocka_unit_test_teardown(a_run_is_recorded_to_its_end, end_run),
+        cmocka_unit_test_teardown(a_run_goes_on_from_its_checkpoint, end_run),
+        cmocka_unit_test_teardown(signals_end_a_run_after_its_iteration, end_run),
+        cmocka_unit_test_teardown(a_signal_to_one_rank_ends_all, end_run),
+        cmocka_unit_test_teardown(a_signal_to_mpirun_ends_all, end_run),
+        cmocka_unit_test_teardown(a_killed_rank_ends_the_run_and_loses_nothing, end_run),
+        cmocka_unit_test_teardown(a_file_at_its_limit_ends_the_run_with_a_message, end_run),
+        cmocka_unit_test_teardown(a_full_disk_ends_the_run_with_a_message, end_run),
+    };
+    return cmocka_run_group_tests_name("moeperf-train", tests, enter, leave_folder);
+}

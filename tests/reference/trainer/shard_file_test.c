@@ -1,0 +1,168 @@
+/* Binary files of a checkpoint: what is written comes back; nothing damaged does. */
+#include <signal.h>
+#include <sys/resource.h>
+
+#include "reference/trainer/checkpoint.h"
+#include "tests/harness/folder.h"
+
+enum {
+    ENTRIES = 3,
+    FLOATS = 5,
+    BUFFERS = 3 * ENTRIES,
+    BYTES = 16 + 8 * ENTRIES + 60 * ENTRIES + 4
+};
+static const int32_t index_of[2 * ENTRIES] = {0, 5, 2, 1, 7, 0};
+static uint64_t random_state;
+static float content[BUFFERS][FLOATS];
+
+static int write_shard(const char *path, struct mp_error *error) {
+    struct mp_shard_writer *writer = NULL;
+    int code = mp_shard_create(path, ENTRIES, index_of, FLOATS, &writer, error);
+    for (int b = 0; !code && b < BUFFERS; b++) {
+        for (int f = 0; f < FLOATS; f++)
+            content[b][f] = (float)(test_random_double(&random_state) - 0.5);
+        code = mp_shard_append(writer, content[b], error);
+    }
+    int finished = writer ? mp_shard_finish(writer, error) : MP_OK;
+    return code ? code : finished;
+}
+
+static void put_bytes(const char *path, const unsigned char *byte, size_t size) {
+    FILE *file = fopen(path, "wb");
+    assert_int_equal(fwrite(byte, 1, size, file), size);
+    assert_int_equal(fclose(file), 0);
+}
+
+static void put_byte(int at, unsigned char byte) {
+    FILE *file = fopen("broken", "rb+");
+    assert_int_equal(fseek(file, at, SEEK_SET), 0);
+    assert_int_equal(fputc(byte, file), byte);
+    assert_int_equal(fclose(file), 0);
+}
+
+static void get_bytes(unsigned char byte[BYTES]) {
+    FILE *file = fopen("shard", "rb");
+    assert_non_null(file);
+    assert_int_equal(fread(byte, 1, BYTES, file), BYTES);
+    assert_int_equal(fgetc(file), EOF);
+    fclose(file);
+}
+
+static void shards_come_back(void **state) {
+    (void)state;
+    struct mp_error error = {0};
+    struct mp_shard shard;
+    assert_int_equal(write_shard("shard", &error), MP_OK);
+    assert_int_equal(mp_shard_open("shard", &shard, &error), MP_OK);
+    assert_int_equal(shard.entries, ENTRIES);
+    assert_int_equal(shard.floats, FLOATS);
+    assert_memory_equal(shard.layer_expert, index_of, sizeof index_of);
+    assert_memory_equal(shard.memory, content, sizeof content);
+    mp_shard_close(&shard);
+}
+
+/* A rank may own no expert at all. */
+static void an_empty_shard_comes_back(void **state) {
+    (void)state;
+    struct mp_error error = {0};
+    struct mp_shard_writer *writer;
+    struct mp_shard shard;
+    assert_int_equal(mp_shard_create("empty", 0, index_of, 1000, &writer, &error), MP_OK);
+    assert_int_equal(mp_shard_finish(writer, &error), MP_OK);
+    assert_int_equal(mp_shard_open("empty", &shard, &error), MP_OK);
+    assert_int_equal(shard.entries, 0);
+    assert_int_equal(shard.floats, 1000);
+    mp_shard_close(&shard);
+}
+
+static void assert_refused(const char *what, int where) {
+    struct mp_error error = {0};
+    struct mp_shard shard;
+    int code = mp_shard_open("broken", &shard, &error);
+    if (code != MP_EFORMAT || !strstr(error.text, "checkpoint broken: "))
+        fail_msg("%s %d: %s: %s", what, where, mp_code_name(code), error.text);
+    mp_shard_close(&shard);
+}
+
+static void cut_off_shards_are_refused(void **state) {
+    (void)state;
+    unsigned char byte[BYTES + 1] = {0};
+    get_bytes(byte);
+    for (int size = 0; size < BYTES; size++) {
+        put_bytes("broken", byte, (size_t)size);
+        assert_refused("cut off at", size);
+    }
+    put_bytes("broken", byte, BYTES + 1);
+    assert_refused("one byte too many after", BYTES);
+}
+
+static void damaged_shards_are_refused(void **state) {
+    (void)state;
+    unsigned char byte[BYTES];
+    get_bytes(byte);
+    put_bytes("broken", byte, BYTES);
+    for (int at = 0; at < BYTES; at++) {
+        for (int bit = 0; bit < 8; bit++) {
+            put_byte(at, byte[at] ^ (unsigned char)(1 << bit));
+            assert_refused("flipped bit of byte", at);
+        }
+        put_byte(at, (unsigned char)~byte[at]);
+        assert_refused("flipped byte", at);
+        put_byte(at, byte[at]);
+    }
+}
+
+/* Sizes whose product is beyond 64 bits must not pass for a small file's. */
+static void huge_sizes_are_refused(void **state) {
+    (void)state;
+    unsigned char byte[BYTES];
+    get_bytes(byte);
+    memset(byte + 8, 0xff, 8);
+    put_bytes("broken", byte, BYTES);
+    assert_refused("largest sizes", 0);
+}
+
+static void a_missing_shard_is_named(void **state) {
+    (void)state;
+    struct mp_error error = {0};
+    struct mp_shard shard;
+    assert_int_equal(mp_shard_open("nowhere", &shard, &error), MP_ENOTFOUND);
+    assert_string_equal(error.text, "checkpoint nowhere: No such file or directory");
+    error = (struct mp_error){0};
+    assert_int_equal(write_shard("no/such/folder", &error), MP_EIO);
+    assert_string_equal(error.text, "checkpoint no/such/folder: No such file or directory");
+}
+
+/* A size limit at every byte stands for a disk that is full there. */
+static void a_full_disk_is_reported(void **state) {
+    (void)state;
+    struct rlimit before, limit;
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+    signal(SIGXFSZ, SIG_IGN);
+    for (int size = 0; size <= BYTES; size++) {
+        struct mp_error error = {0};
+        limit = (struct rlimit){(rlim_t)size, before.rlim_max};
+        assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
+        int code = write_shard("full", &error);
+        assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+        assert_int_equal(code, size < BYTES ? MP_ENOSPACE : MP_OK);
+        if (code)
+            assert_string_equal(error.text, "checkpoint full: File too large");
+    }
+    if (access("/dev/full", W_OK) == 0) {
+        struct mp_error error = {0};
+        assert_int_equal(write_shard("/dev/full", &error), MP_ENOSPACE);
+        assert_string_equal(error.text, "checkpoint /dev/full: No space left on device");
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(shards_come_back),           cmocka_unit_test(an_empty_shard_comes_back),
+        cmocka_unit_test(cut_off_shards_are_refused), cmocka_unit_test(damaged_shards_are_refused),
+        cmocka_unit_test(huge_sizes_are_refused),     cmocka_unit_test(a_missing_shard_is_named),
+        cmocka_unit_test(a_full_disk_is_reported),
+    };
+    random_state = test_seed();
+    return cmocka_run_group_tests_name("shard files", tests, enter_folder, leave_folder);
+}
