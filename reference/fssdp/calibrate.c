@@ -162,15 +162,16 @@ double mp_calibrator_latency(struct mp_calibrator *state, const struct mp_placem
     return latency(state);
 }
 
-bool mp_calibrate(struct mp_calibrator *state, struct mp_materializer *materializer,
-                  const struct mp_placement *during, const struct mp_load *load, int memory) {
+double mp_calibration_gain(struct mp_calibrator *state, struct mp_materializer *materializer,
+                           const struct mp_placement *during, const struct mp_load *load,
+                           int memory) {
     int most_arrivals = 0;
 
     double present = mp_calibrator_latency(state, during, load);
     mp_placement_copy(&state->proposal, during);
     mp_materialize(materializer, &state->proposal, state->total, memory);
     if (materializer->copies == 0)
-        return false;
+        return 0;
     memset(state->arrivals, 0, (size_t)load->ranks * sizeof *state->arrivals);
     for (int index = 0; index < materializer->copies; index++) {
         struct mp_copy copy = materializer->copy[index];
@@ -182,5 +183,42 @@ bool mp_calibrate(struct mp_calibrator *state, struct mp_materializer *materiali
         account(state, during, load, copy.expert, -1);
         account(state, &state->proposal, load, copy.expert, 1);
     }
-    return latency(state) + most_arrivals * state->seconds_per_copy < present;
+    return present - latency(state) - most_arrivals * state->seconds_per_copy;
+}
+
+bool mp_calibrate(struct mp_calibrator *state, struct mp_materializer *materializer,
+                  const struct mp_placement *during, const struct mp_load *load, int memory) {
+    return mp_calibration_gain(state, materializer, during, load, memory) > 0;
+}
+
+/* 1 2 3 4 6 8 12 16 24 ..: a wrong guess between two of them costs at most half as many copies
+ * again. */
+static int next_candidate(int candidate) {
+    if (candidate < 4)
+        return candidate + 1;
+    return (candidate & (candidate - 1)) == 0 ? candidate + candidate / 2
+                                              : candidate + candidate / 3;
+}
+
+int mp_choose_overlap(struct mp_calibrator *state, struct mp_materializer *materializer,
+                      const struct mp_placement *during, const struct mp_load *load, int memory) {
+    int limit = materializer->overlap, best = 0;
+    double most = 0;
+
+    for (int candidate = 1; candidate <= limit;) {
+        materializer->overlap = candidate;
+        double gain = mp_calibration_gain(state, materializer, during, load, memory);
+        if (gain > most) {
+            most = gain;
+            best = candidate;
+        }
+        int next = next_candidate(candidate);
+        candidate = next > limit && candidate < limit ? limit : next;
+    }
+    materializer->overlap = best;
+    materializer->copies = 0;
+    if (best > 0)
+        mp_calibration_gain(state, materializer, during, load, memory);
+    materializer->overlap = limit;
+    return best;
 }

@@ -19,6 +19,8 @@ static const struct mp_option option_table[] = {
      NULL, "iterations between changes of owners; 0: never"},
     {"rematerialise", MP_OPTION_BOOL, FIELD(rematerialise), "", "no", 0, 0, NULL,
      "free copies after forward and fetch them again for backward (Hecate-RM)"},
+    {"frugal", MP_OPTION_BOOL, FIELD(frugal), "", "no", 0, 0, NULL,
+     "of the t hottest, copy as many as pay with their travel counted in full (not in the paper)"},
     {0},
 };
 
@@ -32,7 +34,8 @@ struct fssdp {
     struct mp_materializer materializer;
     struct mp_calibrator calibrator;
     struct mp_sharder sharder;
-    int32_t *next_owner; /* [layers][experts] */
+    struct mp_load predicted; /* frugal: the window's mean, the same from every source */
+    int32_t *next_owner;      /* [layers][experts] */
 };
 
 int mp_fssdp_overlap(const struct mp_setting *setting) {
@@ -54,11 +57,12 @@ static int check_setting(const struct mp_setting *setting, const struct mp_fssdp
                        "at least 1, not %d, %d, %d, %d and %lld",
                        setting->layers, setting->experts, topology->ranks, topology->ranks_per_node,
                        (long long)setting->expert_bytes);
-    bool measured = options->overlap == MP_AUTO || options->calibrate;
+    bool measured = options->overlap == MP_AUTO || options->calibrate || options->frugal;
     if (topology->ranks > 1 && measured && !(setting->bandwidth > 0))
-        return mp_fail(error, MP_EINVAL,
-                       "fssdp with overlap auto or calibrate needs a bandwidth above 0, not %g B/s",
-                       setting->bandwidth);
+        return mp_fail(
+            error, MP_EINVAL,
+            "fssdp with overlap auto, calibrate or frugal needs a bandwidth above 0, not %g B/s",
+            setting->bandwidth);
     if (!(setting->seconds_per_route >= 0) || !(setting->non_moe_seconds >= 0))
         return mp_fail(error, MP_EINVAL,
                        "fssdp needs times of at least 0, not %g s per route and %g s outside the "
@@ -75,6 +79,7 @@ static void fssdp_destroy(void *opaque) {
     mp_materializer_destroy(&self->materializer);
     mp_calibrator_destroy(&self->calibrator);
     mp_sharder_destroy(&self->sharder);
+    mp_load_destroy(&self->predicted);
     free(self->next_owner);
     free(self);
 }
@@ -92,7 +97,12 @@ static int create_parts(struct fssdp *self, struct mp_error *error) {
         code = mp_materializer_create(&setting->topology, experts, self->options.overlap,
                                       &self->materializer, error);
     if (!code)
+        code = mp_load_create(setting->topology.ranks, experts, &self->predicted, error);
+    if (!code)
         code = mp_calibrator_create(setting, &self->calibrator, error);
+    if (self->options.frugal) /* parameters there, gradient back; read and written by three GEMMs */
+        self->calibrator.seconds_per_copy =
+            2 * self->calibrator.seconds_per_copy + 3 * setting->seconds_per_expert;
     if (!code)
         code = mp_sharder_create(&setting->topology, layers, experts, self->options.overlap,
                                  &self->sharder, error);
@@ -151,14 +161,36 @@ static int add_copies(const struct mp_materializer *materializer, struct mp_plan
     return MP_OK;
 }
 
+/* The window's mean, spread evenly over the sources. */
+static void predict(struct fssdp *self, int layer) {
+    const int64_t *sum = mp_window_layer(&self->window, layer);
+    int ranks = self->setting.topology.ranks, experts = self->setting.experts;
+    int64_t divisor = (int64_t)ranks * (self->window.count > 0 ? self->window.count : 1);
+
+    for (int source = 0; source < ranks; source++)
+        for (int expert = 0; expert < experts; expert++)
+            self->predicted.count[(long)source * experts + expert] =
+                (uint32_t)((sum[expert] + divisor / 2) / divisor);
+}
+
+/* The paper copies whatever hides under attention.  Where the processor that computes also copies,
+ * nothing hides, and copying all t makes every rank slower; `frugal` weighs each number of copies
+ * by the rule of calibration. */
 static int fssdp_before_gate(void *opaque, struct mp_plan *plan, struct mp_error *error) {
     struct fssdp *self = opaque;
     struct mp_placement *proposal = &self->calibrator.proposal;
 
     plan->rematerialise = self->options.rematerialise;
-    mp_placement_copy(proposal, &plan->during);
-    mp_materialize(&self->materializer, proposal, mp_window_layer(&self->window, plan->layer),
-                   self->options.memory);
+    if (self->options.frugal) {
+        predict(self, plan->layer);
+        self->sharder.hot[plan->layer] =
+            mp_choose_overlap(&self->calibrator, &self->materializer, &plan->during,
+                              &self->predicted, self->options.memory);
+    } else {
+        mp_placement_copy(proposal, &plan->during);
+        mp_materialize(&self->materializer, proposal, mp_window_layer(&self->window, plan->layer),
+                       self->options.memory);
+    }
     return add_copies(&self->materializer, plan, MP_STAGE_BEFORE_GATE, error);
 }
 
@@ -166,8 +198,14 @@ static int fssdp_after_gate(void *opaque, const struct mp_load *load, struct mp_
                             struct mp_error *error) {
     struct fssdp *self = opaque;
 
-    if (self->options.calibrate && mp_calibrate(&self->calibrator, &self->materializer,
-                                                &plan->during, load, self->options.memory)) {
+    bool copies = false;
+    if (self->options.calibrate && self->options.frugal)
+        copies = mp_choose_overlap(&self->calibrator, &self->materializer, &plan->during, load,
+                                   self->options.memory) > 0;
+    else if (self->options.calibrate)
+        copies = mp_calibrate(&self->calibrator, &self->materializer, &plan->during, load,
+                              self->options.memory);
+    if (copies) {
         int code = add_copies(&self->materializer, plan, MP_STAGE_AFTER_GATE, error);
         if (code)
             return code;
@@ -227,7 +265,8 @@ const struct mp_system mp_system_fssdp = {
         "Modelled: load prediction by sliding window, sparse materialisation with overlap degree "
         "and memory limit in both branches, calibration after the gate, topology-aware dispatch, "
         "re-materialisation, heterogeneous re-sharding with optimizer state. The paper leaves the "
-        "latency model of calibration and the rounding of slots open; the rules here are our own. "
+        "latency model of calibration and the rounding of slots open; the rules here are our own, "
+        "and so is the option frugal. "
         "Not modelled: profiling of memory, the number of extra experts is an option.",
     .capabilities = MP_SYSTEM_REPLICATES | MP_SYSTEM_MOVES_OWNERS | MP_SYSTEM_PLANS_BEFORE_GATE |
                     MP_SYSTEM_UNEVEN_EXPERTS,

@@ -32,6 +32,7 @@ struct mp_fssdp_options {
     bool calibrate;       /* second materialisation after the gate */
     int reshard_interval; /* iterations between re-shardings; 0: never */
     bool rematerialise;   /* Hecate-RM: copies are freed after forward and fetched again */
+    bool frugal;          /* copies that pay although nothing hides their travel, at most t */
 };
 
 /* t = floor(non-MoE seconds * bandwidth / expert bytes), at most the experts of a layer (1.5). */
@@ -110,11 +111,19 @@ void mp_calibrator_destroy(struct mp_calibrator *state);
  */
 double mp_calibrator_latency(struct mp_calibrator *state, const struct mp_placement *placement,
                              const struct mp_load *load);
-/* Proposes copies for the real loads on top of `during`; true if they pay, that is, if the new
- * latency plus the exposed arrival of the copies is below the present latency.  The copies are then
- * listed in `materializer`. */
+/* Proposes copies for these loads on top of `during`, listed in `materializer`.  Returns the
+ * seconds that they save: the present latency minus the new one and the exposed arrival of the
+ * copies; 0 if there are none to make. */
+double mp_calibration_gain(struct mp_calibrator *state, struct mp_materializer *materializer,
+                           const struct mp_placement *during, const struct mp_load *load,
+                           int memory);
+/* Calibration proper, on the real loads: true if its copies pay. */
 bool mp_calibrate(struct mp_calibrator *state, struct mp_materializer *materializer,
                   const struct mp_placement *during, const struct mp_load *load, int memory);
+/* The same rule for how many of the hottest experts to copy, 0 .. t: leaves the copies of the
+ * number that saves most in `materializer` and returns that number, 0 when none saves anything. */
+int mp_choose_overlap(struct mp_calibrator *state, struct mp_materializer *materializer,
+                      const struct mp_placement *during, const struct mp_load *load, int memory);
 
 /* --- Sharding ------------------------------------------------------------------------------------
  */
@@ -128,7 +137,8 @@ void mp_shard_evenly(int layers, int experts, int ranks, int32_t owner[]);
 
 struct mp_sharder {
     struct mp_topology topology;
-    int layers, experts, overlap;
+    int layers, experts;
+    int32_t *hot; /* [layers], how many of a layer's experts count as hot; all `overlap` at first */
     int32_t *order; /* [layers][experts], each layer hottest first, working memory as all below */
     int32_t *layer_order; /* [layers] */
     int64_t *layer_peak;  /* [layers], largest load among the layer's cold experts */

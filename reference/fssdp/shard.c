@@ -33,7 +33,7 @@ int mp_sharder_create(const struct mp_topology *topology, int layers, int expert
     size_t rows = (size_t)layers;
 
     *state = (struct mp_sharder){.topology = *topology, .layers = layers, .experts = experts};
-    state->overlap = overlap < experts ? overlap : experts;
+    state->hot = malloc(rows * sizeof *state->hot);
     state->order = malloc(rows * (size_t)experts * sizeof *state->order);
     state->layer_order = malloc(rows * sizeof *state->layer_order);
     state->layer_peak = malloc(rows * sizeof *state->layer_peak);
@@ -41,14 +41,18 @@ int mp_sharder_create(const struct mp_topology *topology, int layers, int expert
     state->node_slots = malloc(nodes * sizeof *state->node_slots);
     state->rank_load = malloc(ranks * sizeof *state->rank_load);
     state->node_load = malloc(nodes * sizeof *state->node_load);
-    if (state->order && state->layer_order && state->layer_peak && state->slots &&
-        state->node_slots && state->rank_load && state->node_load)
+    if (state->hot && state->order && state->layer_order && state->layer_peak && state->slots &&
+        state->node_slots && state->rank_load && state->node_load) {
+        for (int layer = 0; layer < layers; layer++)
+            state->hot[layer] = overlap < experts ? overlap : experts;
         return MP_OK;
+    }
     mp_sharder_destroy(state);
     return mp_fail(error, MP_ENOMEM, "no memory to shard %d layers of %d experts", layers, experts);
 }
 
 void mp_sharder_destroy(struct mp_sharder *state) {
+    free(state->hot);
     free(state->order);
     free(state->layer_order);
     free(state->layer_peak);
@@ -80,8 +84,8 @@ static void order_layers(struct mp_sharder *state, const int64_t load[]) {
         const int64_t *row = load + (size_t)layer * (size_t)state->experts;
         int32_t *order = state->order + (size_t)layer * (size_t)state->experts;
         mp_load_hottest(row, state->experts, state->experts, order);
-        state->layer_peak[layer] =
-            state->overlap < state->experts ? row[order[state->overlap]] : -1;
+        int32_t hot = state->hot[layer];
+        state->layer_peak[layer] = hot < state->experts ? row[order[hot]] : -1;
     }
     mp_load_hottest(state->layer_peak, state->layers, state->layers, state->layer_order);
 }
@@ -102,13 +106,13 @@ static int choose(const int64_t load[], const int32_t slots[], int begin, int en
 }
 
 static void shard_cold(struct mp_sharder *state, const int64_t load[], const int32_t order[],
-                       int32_t owner[]) {
+                       int hot, int32_t owner[]) {
     const struct mp_topology *topology = &state->topology;
     int nodes = mp_topology_nodes(topology);
 
     memset(state->rank_load, 0, (size_t)topology->ranks * sizeof *state->rank_load);
     memset(state->node_load, 0, (size_t)nodes * sizeof *state->node_load);
-    for (int index = state->overlap; index < state->experts; index++) {
+    for (int index = hot; index < state->experts; index++) {
         int32_t expert = order[index];
         int node = choose(state->node_load, state->node_slots, 0, nodes);
         int rank = choose(state->rank_load, state->slots, mp_topology_node_begin(topology, node),
@@ -156,8 +160,9 @@ void mp_shard(struct mp_sharder *state, const int64_t load[], const int32_t pres
     for (size_t index = 0; index < (size_t)state->layers * experts; index++)
         owner[index] = -1;
     for (int turn = 0; turn < state->layers; turn++) {
-        size_t row = (size_t)state->layer_order[turn] * experts;
-        shard_cold(state, load + row, state->order + row, owner + row);
+        int layer = state->layer_order[turn];
+        size_t row = (size_t)layer * experts;
+        shard_cold(state, load + row, state->order + row, state->hot[layer], owner + row);
     }
     shard_hot(state, present, owner);
 }

@@ -37,9 +37,10 @@ struct mp_setting {
     int64_t expert_bytes;        /* parameters of one expert, B */
     int64_t route_bytes;         /* one token row, one direction, B */
     uint64_t seed;
-    double bandwidth;         /* of a broadcast between nodes (or ranks, if one node), B/s */
-    double seconds_per_route; /* forward of one route through one expert on one rank, s */
-    double non_moe_seconds;   /* forward of a block without its MoE part, s */
+    double bandwidth;          /* of a broadcast between nodes (or ranks, if one node), B/s */
+    double seconds_per_route;  /* forward of one route through one expert on one rank, s */
+    double seconds_per_expert; /* forward of an expert beside its routes: reading parameters, s */
+    double non_moe_seconds;    /* forward of a block without its MoE part, s */
 };
 
 struct mp_system {

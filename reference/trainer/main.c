@@ -221,6 +221,7 @@ static int record_run(struct program *program, int argc, char **argv) {
     mp_record_text(thread, "text.bytes", number);
     mp_record_number(thread, -1, -1, "bandwidth", setting->bandwidth);
     mp_record_number(thread, -1, -1, "seconds-per-route", setting->seconds_per_route);
+    mp_record_number(thread, -1, -1, "seconds-per-expert", setting->seconds_per_expert);
     mp_record_number(thread, -1, -1, "non-moe-seconds", setting->non_moe_seconds);
     mp_record_number(thread, -1, -1, "parameters", (double)mp_model_parameters(shape));
     mp_record_number(thread, -1, -1, "parameters-active",

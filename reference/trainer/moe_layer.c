@@ -113,6 +113,7 @@ static int plan_after_gate(struct mp_trainer *trainer, int layer, struct mp_erro
 static int fetch_late(struct mp_trainer *trainer, int layer, struct mp_error *error) {
     const struct mp_plan *plan = &trainer->plan[layer];
     struct mp_mark mark = mp_trainer_mark(trainer);
+    trainer->late_fetch_started = mark.start_ns;
     int code =
         mp_sparse_all_gather_start(trainer->comm, &plan->fetch, MP_STAGE_AFTER_GATE, plan->experts,
                                    (void *const *)trainer->model.parameter, chunk_bytes(trainer),

@@ -12,8 +12,8 @@
 
 enum { ITERATIONS = 50, SEQUENCE = 16, BATCH = 8, MAX_CASES = 64, MAX_DRAWS = 50 };
 static const double TOLERANCE = 1e-4;
-/* Where two experts' probabilities are closer than this at the edge of a token's choice, rounding may
- * decide either way and the curves part for good; such a reference is drawn again. */
+/* Where two experts' probabilities are closer than this at the edge of a token's choice, rounding
+ * may decide either way and the curves part for good; such a reference is drawn again. */
 static const double LEAST_MARGIN = 4e-7;
 
 static struct mp_comm *world;
@@ -23,9 +23,9 @@ struct exact_case {
     char name[128];
     const char *gate;
     const char *settings[10];
-    bool moves;      /* owners must have changed */
-    bool copies;     /* copies must have been fetched before the gate */
-    bool refetches;  /* copies must have been fetched again for backward */
+    bool moves;     /* owners must have changed */
+    bool copies;    /* copies must have been fetched before the gate */
+    bool refetches; /* copies must have been fetched again for backward */
 };
 
 struct outcome {
@@ -43,7 +43,8 @@ static void make_tokens(int64_t iteration, int sequence, int32_t *token, int32_t
         uint64_t draw = mp_random_below(seed, 2 + domain,
                                         (uint64_t)((iteration * BATCH + sequence) * 64 + s), 8);
         previous = (int32_t)((draw < 5 ? (uint64_t)previous * 5 + domain * 31 + 7
-                                       : draw * 3 + domain * 40) % 256);
+                                       : draw * 3 + domain * 40) %
+                             256);
         if (s < SEQUENCE)
             token[s] = previous;
         if (s > 0)
@@ -78,10 +79,23 @@ static void run(const struct exact_case *c, struct mp_comm *comm, struct outcome
     snprintf(ranks, sizeof ranks, "ranks=%d", comm->ranks);
     snprintf(nodes, sizeof nodes, "ranks-per-node=%d", comm->ranks > 2 ? comm->ranks / 2 : 1);
     snprintf(seeds, sizeof seeds, "seed=%llu", (unsigned long long)(seed >> 2));
-    const char *common[] = {"layers=2",    "width=32",         "heads=2",      "experts=8",
-                            "sequence=16", "batch=8",          "iterations=50", "check-plans=yes",
-                            "text=-",      "expert-width=48",  "bandwidth=1e9", "expert-rate=2e9",
-                            "learning-rate=3e-3", "non-moe-seconds=1e-4", ranks, nodes, seeds,
+    const char *common[] = {"layers=2",
+                            "width=32",
+                            "heads=2",
+                            "experts=8",
+                            "sequence=16",
+                            "batch=8",
+                            "iterations=50",
+                            "check-plans=yes",
+                            "text=-",
+                            "expert-width=48",
+                            "bandwidth=1e9",
+                            "expert-rate=2e9",
+                            "learning-rate=3e-3",
+                            "non-moe-seconds=1e-4",
+                            ranks,
+                            nodes,
+                            seeds,
                             c->gate};
     assert_int_equal(mp_systems_register_all(&systems, &error), MP_OK);
     assert_int_equal(mp_job_file_create(&file, &error), MP_OK);
@@ -156,8 +170,8 @@ static void curve_equals_one_rank(void **state) {
         double difference = fabs(outcome.loss[i] - expected[i]) / expected[i];
         worst = difference > worst ? difference : worst;
         if (!(difference <= TOLERANCE)) {
-            print_error("%s, iteration %d: loss %.9g, one rank %.9g\n", c->name, i,
-                        outcome.loss[i], expected[i]);
+            print_error("%s, iteration %d: loss %.9g, one rank %.9g\n", c->name, i, outcome.loss[i],
+                        expected[i]);
             fail();
         }
     }
@@ -188,6 +202,14 @@ static int make_cases(struct exact_case cases[MAX_CASES]) {
         struct exact_case *ep = &cases[count++];
         *ep = (struct exact_case){.gate = gates[g], .settings = {"system=ep"}};
         snprintf(ep->name, sizeof ep->name, "ep %s", gates[g]);
+        struct exact_case *frugal = &cases[count++];
+        *frugal =
+            (struct exact_case){.gate = gates[g],
+                                .settings = {"system=fssdp", "options.frugal=yes",
+                                             "options.overlap=all", "options.reshard-interval=5"},
+                                .copies = true,
+                                .moves = true};
+        snprintf(frugal->name, sizeof frugal->name, "fssdp %s frugal", gates[g]);
         for (int m = 0; m < 4; m++)
             for (int t = 0; t < 3; t++)
                 for (int r = 0; r < 2; r++) {

@@ -301,7 +301,7 @@ struct refused_case {
     const char *sentence;
 };
 #define SETTING(ranks, bytes, bandwidth, route, other)                                             \
-    { 1, 8, 2, {ranks, 1}, 4, bytes, 4, 1, bandwidth, route, other }
+    { 1, 8, 2, {ranks, 1}, 4, bytes, 4, 1, bandwidth, route, 0, other }
 static const struct refused_case REFUSED[] = {
     {SETTING(4, 64, 0, 1, 1), "needs a bandwidth above 0, not 0 B/s"},
     {SETTING(4, 64, -1, 1, 1), "needs a bandwidth above 0, not -1 B/s"},
