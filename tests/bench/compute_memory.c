@@ -104,8 +104,13 @@ static int create_buffers(struct mp_device *device, struct buffers *b, struct mp
     b->index = device->operations->allocate(device, ROWS * sizeof *b->index);
     if (made < n || !b->index)
         return mp_fail(error, MP_ENOMEM, "compute: no memory for the moved arrays");
-    for (int i = 0; i < ROWS; i++) /* an odd factor permutes a power of two */
-        b->index[i] = (int32_t)((uint32_t)i * 2654435761u % ROWS);
+    /* As tokens are sorted by expert: one group after another, each in token order. */
+    for (uint32_t group = 0, row = 0; group < 64; group++) {
+        for (uint32_t i = 0; i < ROWS; i++) {
+            if (i * 2654435761u >> 26 == group)
+                b->index[row++] = (int32_t)i;
+        }
+    }
     for (int i = 0; i < ELEMENTS; i++) /* second moments are not negative */
         b->large[6][i] *= b->large[6][i];
     return MP_OK;
