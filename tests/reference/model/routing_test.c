@@ -6,6 +6,7 @@
 
 #include "tests/reference/plan/plan_support.h"
 
+enum { MOST_RANKS = 130 }; /* of a random example */
 static uint64_t random_state;
 
 /* A row carries which route it is: the i-th of a source's routes to an expert. */
@@ -16,10 +17,10 @@ struct label {
 struct exchange {
     const struct example *example;
     int ranks, experts;
-    int64_t rows_limit;         /* the most rows that a rank receives */
-    struct mp_routing *routing; /* [ranks] */
-    struct label **sent;        /* [ranks][send_total] */
-    struct label *received;     /* [rows_limit], of the rank at hand */
+    int64_t rows_limit; /* the most rows that a rank receives */
+    struct mp_routing routing[MOST_RANKS];
+    struct label *sent[MOST_RANKS]; /* [ranks][send_total] */
+    struct label *received;         /* [rows_limit], of the rank at hand */
 };
 
 static int routes_covered(const struct mp_plan *plan, int source, int expert) {
@@ -122,14 +123,13 @@ static void exchange_and_check(const struct example *example) {
     const struct mp_plan *plan = &example->plan;
     struct exchange exchange = {
         .example = example, .ranks = plan->topology.ranks, .experts = plan->experts};
-    int64_t *computed = calloc((size_t)exchange.ranks, sizeof *computed);
+    int64_t computed[MOST_RANKS];
     struct mp_error error = {0};
     mp_plan_rank_routes(plan, computed, NULL, NULL);
     for (int r = 0; r < exchange.ranks; r++)
         if (computed[r] > exchange.rows_limit)
             exchange.rows_limit = computed[r];
-    exchange.routing = calloc((size_t)exchange.ranks, sizeof *exchange.routing);
-    exchange.sent = calloc((size_t)exchange.ranks, sizeof *exchange.sent);
+    assert_in_range(exchange.ranks, 1, MOST_RANKS);
     exchange.received = malloc(((size_t)exchange.rows_limit + 1) * sizeof *exchange.received);
     for (int r = 0; r < exchange.ranks; r++) {
         assert_ok(mp_routing_create(exchange.ranks, exchange.experts, exchange.rows_limit,
@@ -148,10 +148,7 @@ static void exchange_and_check(const struct example *example) {
         mp_routing_destroy(&exchange.routing[r]);
         free(exchange.sent[r]);
     }
-    free(exchange.routing);
-    free(exchange.sent);
     free(exchange.received);
-    free(computed);
 }
 
 static void rows_arrive_under_random_dispatch(void **state) {

@@ -410,7 +410,8 @@ static void a_signal_to_one_rank_ends_all(void **state) {
     }
 }
 
-/* mpirun itself passes a signal on as SIGTERM and has its own opinion of the exit status. */
+/* mpirun itself passes a signal on as SIGTERM, has its own opinion of the exit status, may drop the
+ * ranks' last words, and kills them after a second, which a loaded machine may need for more. */
 static void a_signal_to_mpirun_ends_all(void **state) {
     (void)state;
     for (int i = 0; i < 2; i++) {
@@ -418,7 +419,17 @@ static void a_signal_to_mpirun_ends_all(void **state) {
         wait_for_progress(&run, 3);
         kill(run.pid, stopping[i]);
         wait_for_end(&run);
-        assert_interrupted(2, 3);
+        struct found first = read_spool("spools/rank-0000.spool"),
+                     second = read_spool("spools/rank-0001.spool");
+        assert_true(first.iterations >= progress() && first.iterations >= 3);
+        if (first.status == 1 || second.status == 1) {
+            print_message("mpirun killed a rank before it had ended by itself\n");
+            assert_in_range(second.iterations, first.iterations - 1, first.iterations + 1);
+            continue;
+        }
+        assert_int_equal(first.iterations, second.iterations);
+        assert_int_equal(first.status, MP_EINTERRUPTED);
+        assert_int_equal(second.status, MP_EINTERRUPTED);
     }
 }
 
