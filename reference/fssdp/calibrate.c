@@ -200,15 +200,19 @@ static int next_candidate(int candidate) {
                                               : candidate + candidate / 3;
 }
 
+/* A number of copies must save this share of the present latency more than a smaller one: the
+ * latency model is not as exact as the last percent. */
+static const double LEAST_SHARE = 0.02;
+
 int mp_choose_overlap(struct mp_calibrator *state, struct mp_materializer *materializer,
                       const struct mp_placement *during, const struct mp_load *load, int memory) {
     int limit = materializer->overlap, best = 0;
-    double most = 0;
+    double most = 0, margin = LEAST_SHARE * mp_calibrator_latency(state, during, load);
 
     for (int candidate = 1; candidate <= limit;) {
         materializer->overlap = candidate;
         double gain = mp_calibration_gain(state, materializer, during, load, memory);
-        if (gain > most) {
+        if (gain > most + margin) {
             most = gain;
             best = candidate;
         }

@@ -151,15 +151,16 @@ static void decisions_agree_with_a_real_dispatch(void **state) {
     assert_true(accepted > 0 && rejected > 0);
 }
 
-/* 70 % of 4096 routes on the first 4 of 32 experts, owned by rank 0 of 2, which computes 3392 routes.
- * By hand: each of the first three copies takes 358 from it (537 s at 3 x 0.5 s a route), the fourth
- * leaves 1960 and 2136, so it saves 2318 - 2136 routes, 273 s; a fifth would only burden rank 1. */
+/* 70 % of 4096 routes on the first 4 of 32 experts, owned by rank 0 of 2, which computes 3392
+ * routes. By hand: each of the first three copies takes 358 from it (537 s at 3 x 0.5 s a route),
+ * the fourth leaves 1960 and 2136, so it saves 2318 - 2136 routes, 273 s; a fifth would only burden
+ * rank 1. */
 static void frugal_copies_are_those_that_pay(void **state) {
     (void)state;
     const struct {
         double copy_seconds;
         int chosen;
-    } rows[] = {{1000, 0}, {300, 3}, {200, 4}, {20, 4}};
+    } rows[] = {{1000, 0}, {300, 3}, {200, 3}, {150, 4}, {20, 4}};
     const struct mp_topology topology = {2, 1};
     struct mp_load load;
     struct mp_error error = {0};
@@ -190,7 +191,7 @@ static void frugal_copies_are_those_that_pay(void **state) {
     mp_load_destroy(&load);
 }
 
-/* No tried number of copies would have saved more. */
+/* No tried number of copies would have saved 2 % of the latency more. */
 static void the_choice_is_the_best_candidate(void **state) {
     (void)state;
     int some = 0, none = 0;
@@ -214,6 +215,8 @@ static void the_choice_is_the_best_candidate(void **state) {
                   &error);
         int chosen =
             mp_choose_overlap(&calibrator, &materializer, &plan->during, &example.load, 40);
+        double margin =
+            0.02 * mp_calibrator_latency(&calibrator, &plan->during, &example.load) + 1e-9;
         materializer.overlap = chosen;
         double best = chosen == 0 ? 0
                                   : mp_calibration_gain(&calibrator, &materializer, &plan->during,
@@ -222,7 +225,7 @@ static void the_choice_is_the_best_candidate(void **state) {
         for (int candidate = 1; candidate <= plan->experts && candidate <= 4; candidate++) {
             materializer.overlap = candidate;
             assert_true(mp_calibration_gain(&calibrator, &materializer, &plan->during,
-                                            &example.load, 40) <= best);
+                                            &example.load, 40) <= best + margin);
         }
         some += chosen > 0;
         none += chosen == 0;
