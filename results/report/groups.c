@@ -40,6 +40,7 @@ static int fill_run(struct report_run *run, sqlite3_stmt *row, struct mp_error *
     run->speed_vs_balanced = query_double(row, column++);
     run->loss_final = query_double(row, column++);
     run->max_loss_difference = query_double(row, column++);
+    run->iterations_agreed = query_double(row, column++);
     return MP_OK;
 }
 
@@ -48,7 +49,7 @@ static const char runs_sql[] =
     "v_run.workload, v_run.gate, v_run.model, v_run.status, v_run.reason, v_run.started_at, "
     "v_run.run_id, v_run.round, v_run.ranks, iterations, iterations_wanted, "
     "v_run.ranks_share_cores, ms_per_iteration, tokens_per_s, speedup_vs_ep, speed_vs_balanced, "
-    "loss_final, max_loss_difference "
+    "loss_final, max_loss_difference, iterations_agreed "
     "FROM v_run JOIN v_speedup USING (run_id) WHERE "
     "CASE WHEN ?1 <> 0 THEN v_run.run_id = ?1 "
     "WHEN ?2 IS NOT NULL THEN v_run.suite_run = ?2 "

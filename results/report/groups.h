@@ -15,7 +15,7 @@ struct report_run {
     int64_t iterations, iterations_wanted;
     bool complete, ranks_share_cores;
     double ms_per_iteration, tokens_per_s, speedup_vs_ep, speed_vs_balanced, loss_final,
-        max_loss_difference;
+        max_loss_difference, iterations_agreed;
     int group; /* rounds of one job on one setting have the same, from 0 by first run */
     int table; /* groups to be shown beside each other have the same, from 0 by first run */
 };

@@ -10,16 +10,26 @@
 struct speedup_row {
     int group, rounds, complete;
     bool ranks_share_cores;
-    double ms, ms_min, ms_max, tokens_per_s, speedup, vs_balanced, loss_final, loss_difference;
+    double ms, ms_min, ms_max, tokens_per_s, speedup, vs_balanced, loss_final, loss_difference,
+        agreed;
 };
 
 static double *field_of(struct report_run *run, int field) {
     double *fields[] = {&run->ms_per_iteration,  &run->tokens_per_s, &run->speedup_vs_ep,
-                        &run->speed_vs_balanced, &run->loss_final,   &run->max_loss_difference};
+                        &run->speed_vs_balanced, &run->loss_final,   &run->max_loss_difference,
+                        &run->iterations_agreed};
     return fields[field];
 }
 
-enum { FIELD_MS, FIELD_TOKENS, FIELD_SPEEDUP, FIELD_BALANCED, FIELD_LOSS, FIELD_DIFFERENCE };
+enum {
+    FIELD_MS,
+    FIELD_TOKENS,
+    FIELD_SPEEDUP,
+    FIELD_BALANCED,
+    FIELD_LOSS,
+    FIELD_DIFFERENCE,
+    FIELD_AGREED
+};
 
 /* Collects one field of the group's complete runs, NAN left out, sorted; `values` has room. */
 static int collect_field(struct report_runs *runs, int group, int field, double values[]) {
@@ -52,6 +62,9 @@ static struct speedup_row row_of(struct report_runs *runs, int group, double val
     count = collect_field(runs, group, FIELD_DIFFERENCE, values);
     report_median(values, count);
     row.loss_difference = count && count == row.complete ? values[count - 1] : NAN;
+    count = collect_field(runs, group, FIELD_AGREED, values);
+    report_median(values, count);
+    row.agreed = count ? values[0] : NAN;
     /* Processes that take turns on a core show who waited, not what a system gains. */
     if (row.ranks_share_cores)
         row.speedup = row.vs_balanced = NAN;
@@ -135,6 +148,21 @@ static void print_finding(const struct report_runs *runs, const struct speedup_r
     }
 }
 
+/* Where curves part although a system changes nothing that is computed. */
+static void print_losses(const struct report_runs *runs, const struct speedup_row rows[], int count,
+                         FILE *out) {
+    for (int i = 0; i < count; i++) {
+        if (isnan(rows[i].agreed) || !(rows[i].loss_difference > 1e-4))
+            continue;
+        table_paragraph(out,
+                        "%s: its loss is EP's within 1e-4 for the first %.0f of %lld iterations. "
+                        "Where rounding decides a near tie of the gate otherwise, two exact runs "
+                        "part.",
+                        report_group_label(runs, rows[i].group), rows[i].agreed,
+                        (long long)report_group_example(runs, rows[i].group)->iterations);
+    }
+}
+
 static int print_table(struct report_runs *runs, const struct speedup_row all[], int table_number,
                        FILE *out, struct mp_error *error) {
     struct table table;
@@ -151,6 +179,7 @@ static int print_table(struct report_runs *runs, const struct speedup_row all[],
         report_table_heading(runs, table_number, out);
         table_print(&table, out);
         print_finding(runs, rows, count, out);
+        print_losses(runs, rows, count, out);
     }
     table_free(&table);
     free(rows);
@@ -181,25 +210,26 @@ static void print_incomplete(const struct report_runs *runs, FILE *out) {
 
 static json_t *row_json(const struct report_runs *runs, const struct speedup_row *row) {
     const struct report_run *first = report_group_first(runs, row->group);
-    return json_pack("{so so so so so so so si si si sb so so so so so so so so}", //
-                     "suite_run", json_text(first->suite_run),                     //
-                     "job", json_text(first->job),                                 //
-                     "system", json_text(first->system),                           //
-                     "workload", json_text(first->workload),                       //
-                     "gate", json_text(first->gate),                               //
-                     "model", json_text(first->model),                             //
-                     "executor", json_text(first->executor),                       //
-                     "ranks", first->ranks, "rounds", row->rounds,                 //
-                     "rounds_complete", row->complete,                             //
-                     "ranks_share_cores", row->ranks_share_cores,                  //
-                     "ms_per_iteration", json_number(row->ms),                     //
-                     "ms_per_iteration_min", json_number(row->ms_min),             //
-                     "ms_per_iteration_max", json_number(row->ms_max),             //
-                     "tokens_per_s", json_number(row->tokens_per_s),               //
-                     "speedup_vs_ep", json_number(row->speedup),                   //
-                     "speed_vs_balanced", json_number(row->vs_balanced),           //
-                     "loss_final", json_number(row->loss_final),                   //
-                     "max_loss_difference", json_number(row->loss_difference));
+    return json_pack("{so so so so so so so si si si sb so so so so so so so so so}", //
+                     "suite_run", json_text(first->suite_run),                        //
+                     "job", json_text(first->job),                                    //
+                     "system", json_text(first->system),                              //
+                     "workload", json_text(first->workload),                          //
+                     "gate", json_text(first->gate),                                  //
+                     "model", json_text(first->model),                                //
+                     "executor", json_text(first->executor),                          //
+                     "ranks", first->ranks, "rounds", row->rounds,                    //
+                     "rounds_complete", row->complete,                                //
+                     "ranks_share_cores", row->ranks_share_cores,                     //
+                     "ms_per_iteration", json_number(row->ms),                        //
+                     "ms_per_iteration_min", json_number(row->ms_min),                //
+                     "ms_per_iteration_max", json_number(row->ms_max),                //
+                     "tokens_per_s", json_number(row->tokens_per_s),                  //
+                     "speedup_vs_ep", json_number(row->speedup),                      //
+                     "speed_vs_balanced", json_number(row->vs_balanced),              //
+                     "loss_final", json_number(row->loss_final),                      //
+                     "max_loss_difference", json_number(row->loss_difference),        //
+                     "iterations_agreed", json_number(row->agreed));
 }
 
 static int print_json(const struct report_runs *runs, const struct speedup_row rows[], FILE *out,

@@ -233,6 +233,7 @@ FROM run JOIN run_summary USING (run_id);
 --   loss_final           of the last iteration
 --   max_loss_difference  largest |loss - loss of ep_run_id| / |loss of ep_run_id| over the
 --                        iterations that both recorded; NULL if one of them is not a number
+--   iterations_agreed    leading iterations of both whose losses differ by at most 1e-4 of ep_run_id's
 -- With ranks_share_cores = 1 the times and ratios are those of processes that took turns.
 CREATE VIEW v_speedup AS
 WITH reference AS (
@@ -261,6 +262,11 @@ SELECT run.run_id, run.suite, run.suite_run, run.job, run.round, run.workload, r
                     THEN max(abs(a.loss - b.loss) / abs(b.loss)) END
         FROM iteration_summary AS a JOIN iteration_summary AS b USING (iteration)
         WHERE a.run_id = run.run_id AND b.run_id = reference.ep_run_id) AS max_loss_difference,
+       (SELECT coalesce(min(CASE WHEN abs(a.loss - b.loss) > 1e-4 * abs(b.loss)
+                                 THEN a.iteration END) - min(a.iteration),
+                        nullif(count(abs(a.loss - b.loss)), 0))
+        FROM iteration_summary AS a JOIN iteration_summary AS b USING (iteration)
+        WHERE a.run_id = run.run_id AND b.run_id = reference.ep_run_id) AS iterations_agreed,
        own.steady_iterations, own.ranks_share_cores, reference.ep_run_id, reference.balanced_run_id
 FROM run
 JOIN reference USING (run_id)

@@ -36,10 +36,11 @@ static const struct {
     {"v_speedup",
      "SELECT run_id, suite, workload, executor, ranks, system, round(ms_per_iteration, 6), "
      "round(tokens_per_s, 3), round(speedup_vs_ep, 6), round(speed_vs_balanced, 6), loss_final, "
-     "round(max_loss_difference, 9), steady_iterations, ep_run_id, balanced_run_id FROM v_speedup",
-     "1|tiny|skewed|measured|2|ep|24.0|4166.667|1.0|0.375|2.0|0.0|3|1|3\n"
-     "2|tiny|skewed|measured|2|fssdp|12.0|8333.333|2.0|0.75|2.1|0.1|3|1|3\n"
-     "3|tiny|balanced|measured|2|ep|9.0|11111.111|1.0|1.0|2.5|0.0|3|3|3"},
+     "round(max_loss_difference, 9), iterations_agreed, steady_iterations, ep_run_id, "
+     "balanced_run_id FROM v_speedup",
+     "1|tiny|skewed|measured|2|ep|24.0|4166.667|1.0|0.375|2.0|0.0|4|3|1|3\n"
+     "2|tiny|skewed|measured|2|fssdp|12.0|8333.333|2.0|0.75|2.1|0.1|1|3|1|3\n"
+     "3|tiny|balanced|measured|2|ep|9.0|11111.111|1.0|1.0|2.5|0.0|4|3|3|3"},
     /* Busy: rank 0 duration - 0.25, rank 1 duration - 2. */
     {"v_iteration",
      "SELECT iteration, round(ms, 5), loss, slowest_rank, round(straggler_ms, 5), imbalance, "
