@@ -14,7 +14,7 @@ static void read_processor(char *name, size_t size) {
     snprintf(name, size, "unknown");
     while (file && fgets(line, sizeof line, file)) {
         const char *colon = strchr(line, ':');
-        if (strncmp(line, "model name", 10) || !colon)
+        if (!colon || strncmp(line, "model name", 10) != 0)
             continue;
         colon += 1 + strspn(colon + 1, " \t");
         snprintf(name, size, "%.*s", (int)strcspn(colon, "\n"), colon);

@@ -404,7 +404,7 @@ static void take_experts(struct mp_trainer *trainer, const struct mp_shard *shar
 static int restore_experts(struct mp_trainer *trainer, const char *folder,
                            const struct description *description, struct mp_error *error) {
     size_t all = (size_t)trainer->job.layers * (size_t)trainer->job.experts;
-    int32_t *owner = malloc(all * sizeof *owner);
+    int32_t *owner = calloc(all, sizeof *owner);
     if (!owner)
         return mp_fail(error, MP_ENOMEM, "checkpoint: no memory for %zu experts", all);
     int code = read_owners(trainer, folder, description->ranks, owner, error);

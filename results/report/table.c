@@ -53,7 +53,7 @@ char *table_clean(char *to, size_t size, const char *text) {
 }
 
 void table_set(struct table *table, int column, const char *format, ...) {
-    char text[4 * TABLE_CELL];
+    char text[4 * TABLE_CELL] = "";
     va_list arguments;
     va_start(arguments, format);
     vsnprintf(text, sizeof text, format, arguments);

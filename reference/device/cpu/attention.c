@@ -135,7 +135,7 @@ static void fill_delta(const struct head *head) {
         float sum = 0;
 #pragma omp simd reduction(+ : sum)
         for (int d = 0; d < head->width; d++)
-            sum += out[d] * dout[d];
+            sum += out[d] * dout[d]; /* backward has dout.  NOLINT(clang-analyzer-core.*) */
         head->delta[i] = sum;
     }
 }

@@ -48,6 +48,7 @@ static void choose(size_t experts, int top_k, const float *probability, int32_t 
     }
     for (size_t e = 0; e < experts; e++) {
         float p = probability[e];
+        /* top_k is 1 .. 16, as gate_forward has checked.  NOLINTNEXTLINE(clang-analyzer-core.*) */
         if (!(p > best[top_k - 1]))
             continue;
         int place = top_k - 1;

@@ -218,9 +218,8 @@ static void written_text_comes_back(void **state) {
 
 static void bytes_that_are_no_text_are_not_written(void **state) {
     (void)state;
-    static const char *const wrong[] = {"\xff",         "a\x80",        "\xc3",
-                                        "\xc0\xaf",     "\xed\xa0\x80", "\xf4\x90\x80\x80",
-                                        "\xe2\x82(end)"};
+    static const char *const wrong[] = {
+        "\xff", "a\x80", "\xc3", "\xc0\xaf", "\xed\xa0\x80", "\xf4\x90\x80\x80", "\xe2\x82(end)"};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         char *written = NULL;
         size_t size;
