@@ -5,10 +5,8 @@
  * are computed by rank 0 alone. */
 #include <string.h>
 
-#include "baselines/systems.h"
 #include "reference/model/random.h"
-#include "reference/trainer/trainer.h"
-#include "tests/support.h"
+#include "tests/reference/trainer/mpi/trainers.h"
 
 enum { ITERATIONS = 50, SEQUENCE = 16, BATCH = 8, MAX_CASES = 64, MAX_DRAWS = 50 };
 static const double TOLERANCE = 1e-4;
@@ -16,8 +14,7 @@ static const double TOLERANCE = 1e-4;
  * may decide either way and the curves part for good; such a reference is drawn again. */
 static const double LEAST_MARGIN = 4e-7;
 
-static struct mp_comm *world;
-static uint64_t first_seed, seed;
+static uint64_t first_seed; /* `seed` is the one that the gate's reference was drawn with */
 
 struct exact_case {
     char name[128];
@@ -72,59 +69,24 @@ static double smallest_margin(struct mp_model *model) {
 }
 
 static void run(const struct exact_case *c, struct mp_comm *comm, struct outcome *outcome) {
-    struct mp_systems systems = {0};
-    struct mp_job_file file;
-    struct mp_error error = {0};
-    char ranks[32], nodes[32], seeds[48];
-    snprintf(ranks, sizeof ranks, "ranks=%d", comm->ranks);
-    snprintf(nodes, sizeof nodes, "ranks-per-node=%d", comm->ranks > 2 ? comm->ranks / 2 : 1);
-    snprintf(seeds, sizeof seeds, "seed=%llu", (unsigned long long)(seed >> 2));
-    const char *common[] = {"layers=2",
-                            "width=32",
-                            "heads=2",
-                            "experts=8",
-                            "sequence=16",
-                            "batch=8",
-                            "iterations=50",
-                            "check-plans=yes",
-                            "text=-",
-                            "expert-width=48",
-                            "bandwidth=1e9",
-                            "expert-rate=2e9",
-                            "learning-rate=3e-3",
-                            "non-moe-seconds=1e-4",
-                            ranks,
-                            nodes,
-                            seeds,
-                            c->gate};
-    assert_int_equal(mp_systems_register_all(&systems, &error), MP_OK);
-    assert_int_equal(mp_job_file_create(&file, &error), MP_OK);
-    for (int i = 0; c->settings[i] && !error.code; i++)
-        mp_job_set(&file, c->settings[i], &systems, &error);
-    for (size_t i = 0; i < sizeof common / sizeof *common && !error.code; i++)
-        mp_job_set(&file, common[i], &systems, &error);
-    struct mp_trainer *trainer = NULL;
-    if (!error.code)
-        mp_trainer_create(&file, comm, NULL, &trainer, &error);
+    const char *settings[sizeof c->settings / sizeof *c->settings + 2] = {c->gate};
+    for (int i = 0; c->settings[i]; i++)
+        settings[i + 1] = c->settings[i];
+    struct mp_trainer *trainer = create_trainer(comm, NULL, settings);
     outcome->margin = 1;
     int sequences = BATCH / comm->ranks;
     int32_t token[BATCH * SEQUENCE], target[BATCH * SEQUENCE];
-    for (int i = 0; i < ITERATIONS && !error.code; i++) {
+    for (int i = 0; i < ITERATIONS; i++) {
         for (int b = 0; b < sequences; b++)
             make_tokens(i, comm->rank * sequences + b, token + b * SEQUENCE, target + b * SEQUENCE);
         struct mp_trainer_result result;
-        if (mp_trainer_step_on(trainer, token, target, &result, &error) == MP_OK)
-            outcome->loss[i] = result.loss;
-        if (!error.code)
-            outcome->margin = fmin(outcome->margin, smallest_margin(mp_trainer_model(trainer)));
-    }
-    if (error.code) {
-        print_error("%s, rank %d of %d: %s\n", c->name, comm->rank, comm->ranks, error.text);
-        mp_comm_abort(world, 1);
+        struct mp_error error = {0};
+        must(mp_trainer_step_on(trainer, token, target, &result, &error), &error);
+        outcome->loss[i] = result.loss;
+        outcome->margin = fmin(outcome->margin, smallest_margin(mp_trainer_model(trainer)));
     }
     outcome->totals = *mp_trainer_totals(trainer);
     mp_trainer_destroy(trainer);
-    mp_job_file_destroy(&file);
 }
 
 /* The curve of one rank under plain expert parallelism, the same on every rank afterwards; `seed`

@@ -104,6 +104,17 @@ static double dispatched_latency(const struct mp_setting *setting, struct mp_pla
            4 * (double)border * (double)setting->route_bytes / setting->bandwidth;
 }
 
+/* Copies of random size: some pay, some do not. */
+static struct mp_setting random_setting(const struct mp_plan *plan) {
+    return (struct mp_setting){.layers = 1,
+                               .experts = plan->experts,
+                               .topology = plan->topology,
+                               .expert_bytes = test_random_int(&random_state, 1, 20000),
+                               .route_bytes = 3,
+                               .bandwidth = 2,
+                               .seconds_per_route = 0.5};
+}
+
 /* The short way of accounting gives what dispatching and counting gives, and a proposal is taken if
  * and only if it pays. */
 static void decisions_agree_with_a_real_dispatch(void **state) {
@@ -116,13 +127,7 @@ static void decisions_agree_with_a_real_dispatch(void **state) {
         struct mp_error error = {0};
         random_example(&random_state, false, &example);
         struct mp_plan *plan = &example.plan;
-        struct mp_setting setting = {.layers = 1,
-                                     .experts = plan->experts,
-                                     .topology = plan->topology,
-                                     .expert_bytes = test_random_int(&random_state, 1, 20000),
-                                     .route_bytes = 3,
-                                     .bandwidth = 2,
-                                     .seconds_per_route = 0.5};
+        struct mp_setting setting = random_setting(plan);
         int overlap = test_random_int(&random_state, 0, plan->experts), arrivals[130] = {0},
             most = 0;
         assert_ok(mp_calibrator_create(&setting, &calibrator, &error), &error);
@@ -202,13 +207,7 @@ static void the_choice_is_the_best_candidate(void **state) {
         struct mp_error error = {0};
         random_example(&random_state, false, &example);
         struct mp_plan *plan = &example.plan;
-        struct mp_setting setting = {.layers = 1,
-                                     .experts = plan->experts,
-                                     .topology = plan->topology,
-                                     .expert_bytes = test_random_int(&random_state, 1, 20000),
-                                     .route_bytes = 3,
-                                     .bandwidth = 2,
-                                     .seconds_per_route = 0.5};
+        struct mp_setting setting = random_setting(plan);
         assert_ok(mp_calibrator_create(&setting, &calibrator, &error), &error);
         assert_ok(mp_materializer_create(&plan->topology, plan->experts, plan->experts,
                                          &materializer, &error),
