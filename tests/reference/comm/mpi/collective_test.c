@@ -2,18 +2,6 @@
 #include <unistd.h>
 
 #include "tests/reference/comm/mpi/mpi_case.h"
-#include "tests/reference/comm/one_rank.h"
-
-static void one_rank_does_as_self(void **state) {
-    (void)state;
-    if (comm->ranks > 1)
-        skip();
-    int64_t sent = comm->sent_bytes, waited = comm->waited_ns;
-    comm->sent_bytes = comm->waited_ns = 0;
-    check_one_rank(comm);
-    comm->sent_bytes = sent;
-    comm->waited_ns = waited;
-}
 
 static void broadcast_comes_from_any_root(void **state) {
     (void)state;
@@ -143,7 +131,6 @@ static void description_names_the_library(void **state) {
 
 int main(void) {
     const struct CMUnitTest collective[] = {
-        cmocka_unit_test(one_rank_does_as_self),
         cmocka_unit_test(broadcast_comes_from_any_root),
         cmocka_unit_test(sums_and_maxima_are_over_all_ranks),
         cmocka_unit_test(barrier_holds_until_the_last),

@@ -118,8 +118,6 @@ static void experts_follow_their_owners(void **state) {
 /* Were a rank to own more than its slots, the moves end with a sentence on every rank. */
 static void too_many_for_the_slots_are_refused(void **state) {
     (void)state;
-    if (world->ranks == 1)
-        skip(); /* nothing can move */
     static const char *const settings[] = {"system=fssdp", "layers=3", NULL};
     struct mp_trainer *trainer = create_trainer(world, NULL, settings);
     struct mp_error error = {0};
@@ -130,8 +128,13 @@ static void too_many_for_the_slots_are_refused(void **state) {
         if (trainer->owner[i] != 0)
             must(mp_transfers_add(&trainer->moves, move, &error), &error);
     }
-    assert_int_equal(mp_trainer_move_owners(trainer, &error), MP_EPLAN);
-    assert_non_null(strstr(error.text, "owner changes need more than"));
+    if (world->ranks == 1) { /* all of it is rank 0's already */
+        assert_int_equal(trainer->moves.count, 0);
+        assert_int_equal(mp_trainer_move_owners(trainer, &error), MP_OK);
+    } else {
+        assert_int_equal(mp_trainer_move_owners(trainer, &error), MP_EPLAN);
+        assert_non_null(strstr(error.text, "owner changes need more than"));
+    }
     mp_trainer_destroy(trainer);
 }
 
