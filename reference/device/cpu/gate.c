@@ -52,6 +52,7 @@ static void choose(size_t experts, int top_k, const float *probability, int32_t 
         if (!(p > best[top_k - 1]))
             continue;
         int place = top_k - 1;
+        /* NOLINTNEXTLINE(clang-analyzer-core.*): place < top_k */
         for (; place > 0 && p > best[place - 1]; place--) {
             best[place] = best[place - 1];
             choice[place] = choice[place - 1];
