@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 
 #include "results/store/internal.h"
+#include "results/store/views.h"
 
 enum { BUSY_MILLISECONDS = 10000 };
 
@@ -165,6 +166,8 @@ static int prepare_for_writing(struct mp_store *store, struct mp_error *error) {
                          "cannot prepare the database for writing", error);
     if (!code && version < MP_STORE_VERSION)
         code = migrate(store, error);
+    if (!code)
+        code = store_renew_views(store, error);
     if (!code && row_source_register(store) != SQLITE_OK)
         code = mp_store_fail(store, "cannot register moeperf_rows", error);
     return code;
@@ -204,6 +207,8 @@ int mp_store_open_read_only(const char *path, struct mp_store **store, struct mp
                        "%s: the database has schema version %d, this moeperf reads version %d: "
                        "bring it up to date with any command that writes to it, e.g. moeperf run",
                        path, version, MP_STORE_VERSION);
+    if (!code)
+        code = store_hide_old_views(opened, error);
     if (code)
         mp_store_close(opened);
     else

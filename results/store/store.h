@@ -20,8 +20,10 @@ enum { MP_STORE_APPLICATION = 0x4d6f4570, MP_STORE_VERSION = 1 };
 
 struct mp_store;
 
-/* Opens for reading and writing; creates the file when it does not exist (or is empty) and brings
- * an older schema up to date in one transaction.  The file is left as it was on every error:
+/* Opens for reading and writing; creates the file when it does not exist (or is empty), brings an
+ * older schema up to date in one transaction, and then replaces in another the views that are not
+ * this build's (views gain columns without a new schema version).  The file is left as it was on
+ * every error:
  *   MP_EVERSION  written by a newer moeperf (both versions are named)
  *   MP_EFORMAT   not an SQLite database, damaged, or an SQLite database of another program
  *   MP_EIO       can't be opened, read or written; busy for more than 10 s
@@ -29,7 +31,9 @@ struct mp_store;
 int mp_store_open(const char *path, struct mp_store **store, struct mp_error *error);
 
 /* The same without ever writing.  The file must exist (MP_ENOTFOUND) and have this build's schema
- * version; an older one is MP_EVERSION with the advice to open it once for writing. */
+ * version; an older one is MP_EVERSION with the advice to open it once for writing.  Temporary
+ * views hide those in the file that are not this build's, so that queries on this connection see
+ * every column. */
 int mp_store_open_read_only(const char *path, struct mp_store **store, struct mp_error *error);
 
 void mp_store_close(struct mp_store *store); /* accepts NULL */

@@ -126,6 +126,95 @@ static void reading_needs_a_file_and_never_writes(void **state) {
     mp_store_close(store);
 }
 
+/* What a build from before some columns and views existed leaves, and what a user added. */
+static void make_views_older(struct runs_folder *folder) {
+    static const char *const changes[] = {
+        "DROP VIEW v_speedup",
+        "CREATE VIEW v_speedup AS SELECT run_id, suite, system FROM run",
+        "DROP VIEW v_fact",
+        "CREATE VIEW my_own AS SELECT system, count(*) AS runs FROM v_speedup GROUP BY system",
+    };
+    for (size_t i = 0; i < sizeof changes / sizeof *changes; i++)
+        runs_query(folder->store, changes[i]);
+    runs_query(folder->store, "PRAGMA wal_checkpoint(TRUNCATE)");
+    close_store(folder);
+}
+
+static const char views_sql[] = "SELECT name, sql FROM main.sqlite_schema WHERE type = 'view' "
+                                "AND name <> 'my_own' ORDER BY name";
+static const char newer_columns_sql[] = "SELECT count(*), sum(iterations_agreed) FROM v_speedup";
+
+static void older_views_are_hidden_from_a_reader(void **state) {
+    struct runs_folder *folder = *state;
+    struct mp_error error = {0};
+    struct mp_store *store = NULL;
+    struct mp_store_run run = runs_description("ep", "text");
+    runs_add(folder, &run, &runs_ep);
+    make_views_older(folder);
+    size_t before_size, after_size;
+    char *before = contents(folder->database, &before_size);
+
+    runs_ok(mp_store_open_read_only(folder->database, &store, &error), &error);
+    assert_string_equal(runs_query(store, newer_columns_sql), "1|4");
+    assert_string_equal(runs_query(store, "SELECT count(*) FROM v_fact WHERE 0"), "0");
+    assert_string_equal(runs_query(store, "SELECT name FROM temp.sqlite_schema ORDER BY name"),
+                        "v_fact\nv_speedup");
+    mp_store_close(store);
+
+    char *after = contents(folder->database, &after_size);
+    assert_int_equal(after_size, before_size);
+    assert_memory_equal(after, before, before_size);
+    free(before);
+    free(after);
+}
+
+static void older_views_are_renewed_and_no_others(void **state) {
+    struct runs_folder *folder = *state;
+    struct mp_error error = {0};
+    struct mp_store_run run = runs_description("ep", "text");
+    runs_add(folder, &run, &runs_ep);
+    char *wanted = strdup(runs_query(folder->store, views_sql));
+    make_views_older(folder);
+
+    runs_ok(mp_store_open(folder->database, &folder->store, &error), &error);
+    assert_string_equal(runs_query(folder->store, views_sql), wanted);
+    assert_string_equal(runs_query(folder->store, newer_columns_sql), "1|4");
+    assert_string_equal(runs_query(folder->store, "SELECT * FROM my_own"), "ep|1");
+    assert_string_equal(runs_query(folder->store, "SELECT count(*) FROM v_span"), "58");
+    free(wanted);
+
+    char *schema = strdup(runs_query(folder->store, "PRAGMA schema_version"));
+    close_store(folder);
+    runs_ok(mp_store_open(folder->database, &folder->store, &error), &error);
+    assert_string_equal(runs_query(folder->store, "PRAGMA schema_version"), schema);
+    free(schema);
+}
+
+static void views_that_cannot_be_renewed_stay_whole(void **state) {
+    struct runs_folder *folder = *state;
+    struct mp_error error = {0};
+    make_views_older(folder);
+    runs_ok(mp_store_open_read_only(folder->database, &folder->store, &error), &error);
+    char *before = strdup(runs_query(folder->store, views_sql));
+    close_store(folder);
+
+    sqlite3 *other = NULL;
+    assert_int_equal(sqlite3_open(folder->database, &other), SQLITE_OK);
+    assert_int_equal(sqlite3_exec(other, "CREATE TABLE v_fact (name)", NULL, NULL, NULL),
+                     SQLITE_OK);
+    assert_int_equal(mp_store_open(folder->database, &folder->store, &error), MP_EIO);
+    assert_non_null(strstr(error.text, folder->database));
+    assert_non_null(strstr(error.text, "cannot renew the views"));
+    assert_null(folder->store);
+    assert_int_equal(sqlite3_exec(other, "DROP TABLE v_fact", NULL, NULL, NULL), SQLITE_OK);
+    assert_int_equal(sqlite3_close(other), SQLITE_OK);
+
+    error = (struct mp_error){0};
+    runs_ok(mp_store_open_read_only(folder->database, &folder->store, &error), &error);
+    assert_string_equal(runs_query(folder->store, views_sql), before);
+    free(before);
+}
+
 static void a_full_disk_leaves_the_database_as_it_was(void **state) {
     struct runs_folder *folder = *state;
     struct mp_error error = {0};
@@ -424,6 +513,9 @@ int main(void) {
         CASE(a_folder_is_no_database),
         CASE(an_empty_file_becomes_a_database),
         CASE(reading_needs_a_file_and_never_writes),
+        CASE(older_views_are_hidden_from_a_reader),
+        CASE(older_views_are_renewed_and_no_others),
+        CASE(views_that_cannot_be_renewed_stay_whole),
         CASE(a_full_disk_leaves_the_database_as_it_was),
         CASE(runs_are_added_and_never_overwritten),
         CASE(incomplete_descriptions_are_refused),
