@@ -1,10 +1,15 @@
 #include "baselines/systems.h"
 
 #include "baselines/ep/ep.h"
+#include "baselines/skeleton/skeleton.h"
 #include "reference/fssdp/fssdp.h"
 
 int mp_systems_register_all(struct mp_systems *systems, struct mp_error *error) {
-    static const struct mp_system *const all[] = {&mp_system_ep, &mp_system_fssdp};
+    static const struct mp_system *const all[] = {
+        &mp_system_ep,
+        &mp_system_fssdp,
+        &mp_system_skeleton,
+    };
 
     for (size_t index = 0; index < sizeof all / sizeof all[0]; index++) {
         int code = mp_systems_register(systems, all[index], error);

@@ -7,7 +7,11 @@
 
 static void all_systems_register_once(void **state) {
     (void)state;
-    static const char *const name[] = {"ep", "fssdp"};
+    static const char *const name[] = {
+        "ep",
+        "fssdp",
+        "skeleton",
+    };
     struct mp_systems systems = {0};
     struct mp_error error = {0};
     if (mp_systems_register_all(&systems, &error) != MP_OK)

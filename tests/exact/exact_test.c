@@ -8,7 +8,7 @@
 #include "reference/model/random.h"
 #include "tests/reference/trainer/mpi/trainers.h"
 
-enum { ITERATIONS = 50, SEQUENCE = 16, BATCH = 8, MAX_CASES = 64, MAX_DRAWS = 50 };
+enum { ITERATIONS = 50, SEQUENCE = 16, BATCH = 8, MAX_CASES = 128, MAX_DRAWS = 50 };
 static const double TOLERANCE = 1e-4;
 /* Where two experts' probabilities are closer than this at the edge of a token's choice, rounding
  * may decide either way and the curves part for good; such a reference is drawn again. */
@@ -153,6 +153,12 @@ static void curve_equals_one_rank(void **state) {
 }
 
 static int make_cases(struct exact_case cases[MAX_CASES]) {
+    /* Systems that neither copy nor move experts. */
+    static const char *const plain[][2] = {
+        {"system=ep"},
+        {"system=skeleton"},
+        {"system=skeleton", "options.owners=cyclic"},
+    };
     static const char *const gates[] = {"gate=gshard", "gate=switch"};
     static const char *const memory[] = {"options.memory=0", "options.memory=1", "options.memory=4",
                                          "options.memory=all"};
@@ -161,9 +167,12 @@ static int make_cases(struct exact_case cases[MAX_CASES]) {
     static const char *const again[] = {"options.rematerialise=no", "options.rematerialise=yes"};
     int count = 0;
     for (int g = 0; g < 2; g++) {
-        struct exact_case *ep = &cases[count++];
-        *ep = (struct exact_case){.gate = gates[g], .settings = {"system=ep"}};
-        snprintf(ep->name, sizeof ep->name, "ep %s", gates[g]);
+        for (size_t p = 0; p < sizeof plain / sizeof *plain; p++) {
+            struct exact_case *c = &cases[count++];
+            *c = (struct exact_case){.gate = gates[g], .settings = {plain[p][0], plain[p][1]}};
+            snprintf(c->name, sizeof c->name, "%s %s %s", plain[p][0] + 7, gates[g],
+                     plain[p][1] ? plain[p][1] + 8 : "");
+        }
         struct exact_case *frugal = &cases[count++];
         *frugal =
             (struct exact_case){.gate = gates[g],

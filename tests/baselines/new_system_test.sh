@@ -1,0 +1,87 @@
+#!/usr/bin/env bash
+# baselines/README.md, followed in a copy of the sources: the skeleton under a new name builds, is
+# listed, passes its own test, and trains as plain expert parallelism does.
+#
+#   new_system_test.sh SOURCES CMAKE ARGUMENT...    how to configure, but for folders and build type
+set -euo pipefail
+
+sources=$1
+shift
+readonly sources configure=("$@")
+readonly name=copy2
+work=$(mktemp -d)
+readonly work
+trap 'rm -rf "$work"' EXIT
+
+die() {
+    printf '%s\n' "$*" >&2
+    exit 1
+}
+
+# block FIRST: the indented block of the README whose first line begins so, for the system $name.
+block() {
+    awk -v first="    $1" '
+        /^    / {
+            if (!inside) wanted = index($0, first) == 1
+            inside = 1
+            if (wanted) print substr($0, 5)
+            next
+        }
+        { inside = 0 }' baselines/README.md | sed "s/\bmine\b/$name/g" | grep . ||
+        die "baselines/README.md has no block that begins with \"$1\""
+}
+
+copy_sources() {
+    local entry
+    mkdir "$work/sources"
+    for entry in "$sources"/*; do
+        case ${entry##*/} in
+        build | out) ;;
+        *) cp -r "$entry" "$work/sources" ;;
+        esac
+    done
+    cd "$work/sources"
+}
+
+# Without optimisation it builds quickly, and checks every plan.
+build() {
+    if ! {
+        "${configure[@]}" -S . -B "$work/build" -DCMAKE_BUILD_TYPE=Debug &&
+            "${configure[0]}" --build "$work/build" --parallel 2 \
+                --target moeperf moeperf-train "test_baselines_${name}_$name"
+    } >"$work/log" 2>&1; then
+        cat "$work/log"
+        die "the copy does not build"
+    fi
+}
+
+# value KEY: the values of a key in $work/report.json, one a line.
+value() {
+    sed -n "s/^ *\"$1\": \(.*[^,]\),*\$/\1/p" "$work/report.json"
+}
+
+# moeperf run on the README's suite; losses of both systems must be equal to the last digit.
+compare() {
+    block "suite: " >"$work/suite.yaml"
+    cat reference/*/*.h >"$work/text"
+    moeperf run "$work/suite.yaml" --db "$work/results.db" --text "$work/text" --json --quiet \
+        --set iterations=5 --set sequence=32 >"$work/report.json"
+    local loss
+    mapfile -t loss < <(value loss_final)
+    printf 'complete: %s; final losses: %s\n' "$(value complete)" "${loss[*]}"
+    [ "$(value complete) $(value failed)" = "2 0" ] || die "not every job is complete"
+    [[ ${#loss[@]} -eq 2 && ${loss[0]} =~ ^[0-9]+\.[0-9]+$ ]] || die "there are no two losses"
+    [ "${loss[0]}" = "${loss[1]}" ] || die "the losses differ"
+}
+
+copy_sources
+block name= >"$work/commands"
+bash -eu "$work/commands"
+build
+PATH=$work/build/bin:$PATH
+"test_baselines_${name}_$name"
+moeperf list systems | tee "$work/list"
+grep -q "^$name " "$work/list" || die "$name is not listed"
+moeperf show $name >"$work/show"
+grep -q "^    which experts a rank owns" "$work/show" || die "moeperf show lacks the options"
+compare

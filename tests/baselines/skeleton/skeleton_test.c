@@ -1,0 +1,171 @@
+/* The skeleton plans as plain expert parallelism does, with either of its placements, and keeps
+ * what it has seen over a restart. */
+#include <string.h>
+
+#include "tests/reference/plan/plan_support.h"
+
+#include "baselines/skeleton/skeleton.h"
+
+static const struct mp_system *const tested = &mp_system_skeleton;
+
+/* Options as a job would give them; free them. */
+static void *options_of(const char *owners) {
+    struct mp_error error = {0};
+    void *options = calloc(1, tested->options_size);
+    assert_non_null(options);
+    assert_ok(mp_options_set_defaults(tested->options, options, &error), &error);
+    assert_ok(
+        mp_options_set(tested->options, options, tested->name, "owners", owners, NULL, &error),
+        &error);
+    return options;
+}
+
+static void *create(const struct mp_setting *setting, const char *owners) {
+    struct mp_error error = {0};
+    void *self, *options = options_of(owners);
+    assert_ok(tested->create(setting, options, &self, &error), &error);
+    free(options);
+    return self;
+}
+
+static void it_registers(void **state) {
+    (void)state;
+    struct mp_systems systems = {0};
+    struct mp_error error = {0};
+    assert_ok(mp_systems_register(&systems, tested, &error), &error);
+}
+
+static void plan_layer(void *self, int64_t iteration, int layer, const int32_t owner[],
+                       const struct mp_load *load, struct mp_plan *plan) {
+    struct mp_error error = {0};
+    mp_plan_begin(plan, iteration, layer, owner);
+    assert_ok(tested->before_gate(self, plan, &error), &error);
+    assert_ok(tested->after_gate(self, load, plan, &error), &error);
+}
+
+static void every_plan_is_legal_and_copies_nothing(void **state) {
+    enum { LAYERS = 3, RANKS = 70, EACH = 5 };
+    uint64_t *random = *state;
+    for (int round = 0; round < 100; round++) {
+        struct mp_setting setting = {.layers = LAYERS, .topology = random_topology(random, RANKS)};
+        int ranks = setting.topology.ranks, each = test_random_int(random, 1, EACH);
+        bool cyclic = test_random_int(random, 0, 1);
+        struct mp_error error = {0};
+        struct mp_plan plan;
+        struct mp_load load;
+        int32_t owner[LAYERS * RANKS * EACH];
+        int64_t computed[RANKS], wanted[RANKS] = {0};
+        setting.experts = ranks * each;
+        void *self = create(&setting, cyclic ? "cyclic" : "contiguous");
+        struct mp_plan_law law = {false, tested->copies_limit(self)};
+        tested->initial_owners(self, owner);
+        for (int index = 0; index < LAYERS * setting.experts; index++) {
+            int expert = index % setting.experts;
+            assert_int_equal(owner[index], cyclic ? expert % ranks : expert / each);
+        }
+        assert_ok(mp_plan_create(&setting.topology, setting.experts, 8, &plan, &error), &error);
+        assert_ok(mp_load_create(ranks, setting.experts, &load, &error), &error);
+        random_load(random, &load);
+        plan_layer(self, round, 1, owner + setting.experts, &load, &plan);
+        assert_ok(mp_plan_check(&plan, &load, &law, NULL, &error), &error);
+        assert_int_equal(plan.fetch.count, 0);
+        mp_plan_rank_routes(&plan, computed, NULL, NULL);
+        for (int source = 0; source < ranks; source++)
+            for (int expert = 0; expert < setting.experts; expert++)
+                wanted[owner[expert]] += mp_load_at(&load, source, expert);
+        for (int rank = 0; rank < ranks; rank++)
+            assert_int_equal(computed[rank], wanted[rank]);
+        mp_plan_destroy(&plan);
+        mp_load_destroy(&load);
+        tested->destroy(self);
+    }
+    tested->destroy(NULL);
+}
+
+static void assert_refused(int experts, int ranks, const char *words) {
+    struct mp_setting setting = {.layers = 1, .experts = experts, .topology = {ranks, 1}};
+    struct mp_error error = {0};
+    void *self = &setting, *options = options_of("contiguous");
+    assert_int_equal(tested->create(&setting, options, &self, &error), MP_EINVAL);
+    assert_non_null(strstr(error.text, words));
+    assert_null(self);
+    free(options);
+}
+
+static void what_it_can_not_do_is_refused(void **state) {
+    (void)state;
+    assert_refused(10, 4, "10 experts can't be shared by 4 ranks");
+    assert_refused(0, 4, "of at least 1, not 1, 0 and 4");
+}
+
+/* Shows the system some iterations of one load per layer. */
+static void learn(void *self, const struct mp_setting *setting, uint64_t *random) {
+    struct mp_load load[2];
+    struct mp_transfers moves = {0};
+    struct mp_error error = {0};
+    int32_t owner[2 * 64];
+    assert_int_equal(setting->layers, 2);
+    tested->initial_owners(self, owner);
+    for (int layer = 0; layer < 2; layer++)
+        assert_ok(mp_load_create(setting->topology.ranks, setting->experts, &load[layer], &error),
+                  &error);
+    for (int iteration = 0; iteration < 5; iteration++) {
+        for (int layer = 0; layer < 2; layer++)
+            random_load(random, &load[layer]);
+        assert_ok(tested->after_step(self, iteration, load, owner, &moves, &error), &error);
+        assert_int_equal(moves.count, 0);
+    }
+    for (int layer = 0; layer < 2; layer++)
+        mp_load_destroy(&load[layer]);
+    mp_transfers_destroy(&moves);
+}
+
+/* The state of `self` in `buffer`; its bytes are returned. */
+static size_t save(const void *self, char buffer[], size_t room) {
+    size_t size = tested->save(self, NULL, 0);
+    assert_true(size > 0 && size <= room);
+    assert_int_equal(tested->save(self, buffer, size), size);
+    return size;
+}
+
+static void state_survives_a_restart_on_other_ranks(void **state) {
+    uint64_t *random = *state;
+    struct mp_setting setting = {.layers = 2, .experts = 16, .topology = {4, 2}};
+    struct mp_error error = {0};
+    char first[4096], second[4096];
+    void *self = create(&setting, "contiguous");
+    size_t empty = save(self, first, sizeof first);
+    learn(self, &setting, random);
+    size_t size = save(self, second, sizeof second);
+    assert_int_equal(empty, size);
+    assert_memory_not_equal(first, second, size); /* something was learned */
+    setting.topology.ranks = 8;
+    void *restored = create(&setting, "contiguous");
+    assert_ok(tested->load(restored, second, size, &error), &error);
+    assert_int_equal(save(restored, first, sizeof first), size);
+    assert_memory_equal(first, second, size);
+    /* Bytes that are not its own leave it as it was. */
+    assert_int_equal(tested->load(restored, second, size - 1, NULL), MP_EFORMAT);
+    for (size_t at = 0; at < 16; at++) { /* magic and shape */
+        char wrong[4096];
+        memcpy(wrong, second, size);
+        wrong[at] ^= 0x40;
+        memset(wrong + size - 8, 0x55, 8);
+        assert_int_equal(tested->load(restored, wrong, size, NULL), MP_EFORMAT);
+    }
+    save(restored, first, sizeof first);
+    assert_memory_equal(first, second, size);
+    tested->destroy(self);
+    tested->destroy(restored);
+}
+
+int main(void) {
+    uint64_t random = test_seed();
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(it_registers),
+        cmocka_unit_test_prestate(every_plan_is_legal_and_copies_nothing, &random),
+        cmocka_unit_test(what_it_can_not_do_is_refused),
+        cmocka_unit_test_prestate(state_survives_a_restart_on_other_ranks, &random),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
