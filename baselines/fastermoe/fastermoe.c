@@ -1,0 +1,239 @@
+/* FasterMoE as a system: costs, options and the descriptor. */
+#include "baselines/fastermoe/fastermoe.h"
+
+#include <stdlib.h>
+
+#define FIELD(member) offsetof(struct mp_fastermoe_options, member)
+
+static const struct mp_option option_table[] = {
+    {"policy", MP_OPTION_CHOICE, FIELD(policy), "", "paper", 0, 0,
+     "paper paper-printed released released-fixed",
+     "who is shadowed: the paper's rule, or with its update as printed; the released code's rule "
+     "with its defect (it shadows nobody unless routes are dropped), or as it was meant"},
+    {"bandwidth", MP_OPTION_DOUBLE, FIELD(bandwidth), "B/s", "0", 0, 1e18, NULL,
+     "of the network, for the model (W_net; the released code's default is 6.25e9); 0: measured"},
+    {"expert-flops", MP_OPTION_DOUBLE, FIELD(expert_flops), "operations/s", "0", 0, 1e24, NULL,
+     "of a rank in its experts, for the model (Phi; the released code's default is 1.15e13); 0: "
+     "measured"},
+    {"alpha", MP_OPTION_DOUBLE, FIELD(alpha), "", "0", 0, 1e6, NULL,
+     "hidden width over width of an expert, for the model (the released code's default is 2); 0: "
+     "the run's"},
+    {"element-bytes", MP_OPTION_INT, FIELD(element_bytes), "bytes", "4", 1, 16, NULL,
+     "of one parameter and of one element of a row in this run; the released policies count 4"},
+    {"shadows", MP_OPTION_COUNT, FIELD(shadows), "experts", "all", 0, 65536, NULL,
+     "most experts of a layer that are shadowed at once (not in the paper)"},
+    {0},
+};
+
+/* The released code knows only elements of this many bytes. */
+enum { RELEASED_ELEMENT_BYTES = 4 };
+
+struct fastermoe {
+    struct mp_setting setting;
+    struct mp_fastermoe_options options;
+    struct mp_shadow_costs costs;
+    struct mp_shadows shadows;
+    int limit; /* shadows of a layer at most */
+};
+
+struct mp_shadow_costs mp_fastermoe_costs(const struct mp_setting *setting,
+                                          const struct mp_fastermoe_options *options) {
+    double bandwidth = options->bandwidth > 0 ? options->bandwidth : setting->bandwidth;
+    double width = (double)setting->route_bytes / options->element_bytes;
+    double parameters = (double)setting->expert_bytes / options->element_bytes;
+    double modelled = options->alpha > 0 ? 2 * options->alpha * width * width : parameters;
+    int element_bytes =
+        options->policy >= MP_FASTERMOE_RELEASED ? RELEASED_ELEMENT_BYTES : options->element_bytes;
+    struct mp_shadow_costs costs;
+
+    /* A multiplication and an addition per parameter. */
+    costs.compute = options->expert_flops > 0
+                        ? 2 * modelled / options->expert_flops
+                        : setting->seconds_per_route * (modelled / parameters);
+    costs.feature = width * element_bytes / bandwidth;
+    costs.model = modelled * element_bytes / bandwidth;
+    return costs;
+}
+
+int mp_shadows_create(int ranks, int experts, struct mp_shadows *state, struct mp_error *error) {
+    *state = (struct mp_shadows){.ranks = ranks, .experts = experts};
+    if (ranks < 1 || experts < 1)
+        return mp_fail(error, MP_EINVAL, "no shadows for %d experts on %d ranks", experts, ranks);
+    size_t most = (size_t)(ranks > experts ? ranks : experts);
+    state->expert = malloc((size_t)experts * sizeof *state->expert);
+    state->latency = malloc((most + 1) * sizeof *state->latency);
+    state->order = malloc(most * sizeof *state->order);
+    state->total = malloc(most * sizeof *state->total);
+    state->own = malloc((size_t)ranks * sizeof *state->own);
+    state->gained = malloc((size_t)ranks * sizeof *state->gained);
+    if (state->expert && state->latency && state->order && state->total && state->own &&
+        state->gained)
+        return MP_OK;
+    mp_shadows_destroy(state);
+    return mp_fail(error, MP_ENOMEM, "no memory to select shadows of %d experts on %d ranks",
+                   experts, ranks);
+}
+
+void mp_shadows_destroy(struct mp_shadows *state) {
+    free(state->expert);
+    free(state->latency);
+    free(state->order);
+    free(state->total);
+    free(state->own);
+    free(state->gained);
+    *state = (struct mp_shadows){0};
+}
+
+static int check_shape(const struct mp_setting *setting, const struct mp_fastermoe_options *options,
+                       struct mp_error *error) {
+    const struct mp_topology *topology = &setting->topology;
+
+    if (setting->layers < 1 || setting->experts < 1 || topology->ranks < 1 ||
+        setting->expert_bytes < 1 || setting->route_bytes < 1)
+        return mp_fail(error, MP_EINVAL,
+                       "fastermoe needs layers, experts, ranks, bytes per expert and bytes per "
+                       "route of at least 1, not %d, %d, %d, %lld and %lld",
+                       setting->layers, setting->experts, topology->ranks,
+                       (long long)setting->expert_bytes, (long long)setting->route_bytes);
+    if (options->policy == MP_FASTERMOE_RELEASED && setting->experts < topology->ranks)
+        return mp_fail(error, MP_EINVAL,
+                       "fastermoe with policy released takes ranks for experts and needs at least "
+                       "as many experts as ranks, not %d experts on %d ranks",
+                       setting->experts, topology->ranks);
+    return MP_OK;
+}
+
+static int check_figures(const struct mp_setting *setting,
+                         const struct mp_fastermoe_options *options, struct mp_error *error) {
+    if (setting->topology.ranks == 1)
+        return MP_OK;
+    if (!(options->bandwidth > 0) && !(setting->bandwidth > 0))
+        return mp_fail(error, MP_EINVAL,
+                       "fastermoe needs a bandwidth above 0, and neither its option (%g B/s) nor "
+                       "the measured one (%g B/s) is",
+                       options->bandwidth, setting->bandwidth);
+    if (!(options->expert_flops > 0) && !(setting->seconds_per_route >= 0))
+        return mp_fail(error, MP_EINVAL, "fastermoe needs a time per route of at least 0, not %g s",
+                       setting->seconds_per_route);
+    return MP_OK;
+}
+
+static void fastermoe_destroy(void *opaque) {
+    struct fastermoe *self = opaque;
+    if (!self)
+        return;
+    mp_shadows_destroy(&self->shadows);
+    free(self);
+}
+
+/* A rank holds no copies of what it owns, and the released policies never try their last candidate.
+ */
+static int shadows_limit(const struct mp_setting *setting,
+                         const struct mp_fastermoe_options *options) {
+    int ranks = setting->topology.ranks, limit = setting->experts;
+
+    if (ranks == 1)
+        return 0;
+    if (options->policy == MP_FASTERMOE_RELEASED)
+        limit = ranks - 1;
+    else if (options->policy == MP_FASTERMOE_RELEASED_FIXED)
+        limit = setting->experts - 1;
+    return limit < options->shadows ? limit : options->shadows;
+}
+
+static int fastermoe_create(const struct mp_setting *setting, const void *options, void **created,
+                            struct mp_error *error) {
+    *created = NULL;
+    int code = check_shape(setting, options, error);
+    if (!code)
+        code = check_figures(setting, options, error);
+    if (code)
+        return code;
+    struct fastermoe *self = calloc(1, sizeof *self);
+    if (!self)
+        return mp_fail(error, MP_ENOMEM, "no memory for the system fastermoe");
+    self->setting = *setting;
+    self->options = *(const struct mp_fastermoe_options *)options;
+    self->limit = shadows_limit(setting, options);
+    if (self->limit > 0)
+        self->costs = mp_fastermoe_costs(setting, options);
+    code = mp_shadows_create(setting->topology.ranks, setting->experts, &self->shadows, error);
+    if (code)
+        fastermoe_destroy(self);
+    else
+        *created = self;
+    return code;
+}
+
+static void fastermoe_initial_owners(const void *opaque, int32_t owner[]) {
+    const struct fastermoe *self = opaque;
+    int64_t experts = self->setting.experts, ranks = self->setting.topology.ranks;
+
+    for (int layer = 0; layer < self->setting.layers; layer++)
+        for (int64_t expert = 0; expert < experts; expert++)
+            owner[layer * experts + expert] = (int32_t)(expert * ranks / experts);
+}
+
+static int fastermoe_copies_limit(const void *opaque) {
+    const struct fastermoe *self = opaque;
+    int others = self->setting.experts - self->setting.experts / self->setting.topology.ranks;
+
+    return self->limit < others ? self->limit : others;
+}
+
+static void select_shadows(struct fastermoe *self, const struct mp_load *load,
+                           const struct mp_plan *plan) {
+    enum mp_fastermoe_policy policy = (enum mp_fastermoe_policy)self->options.policy;
+
+    if (policy == MP_FASTERMOE_PAPER || policy == MP_FASTERMOE_PAPER_PRINTED)
+        mp_shadow_paper(&self->shadows, &self->costs, load, plan->during.owner,
+                        policy == MP_FASTERMOE_PAPER_PRINTED, self->limit);
+    else
+        mp_shadow_released(&self->shadows, &self->costs, load,
+                           policy == MP_FASTERMOE_RELEASED_FIXED, self->limit);
+}
+
+static int fastermoe_after_gate(void *opaque, const struct mp_load *load, struct mp_plan *plan,
+                                struct mp_error *error) {
+    struct fastermoe *self = opaque;
+
+    if (self->limit > 0)
+        select_shadows(self, load, plan);
+    for (int index = 0; index < self->shadows.count; index++) {
+        int32_t expert = self->shadows.expert[index];
+        for (int rank = 0; rank < plan->topology.ranks; rank++) {
+            if (rank == plan->during.owner[expert])
+                continue;
+            int code = mp_plan_add_copy(plan, expert, rank, MP_STAGE_AFTER_GATE, error);
+            if (code)
+                return code;
+        }
+    }
+    /* Every rank holds a shadow, so its tokens stay home; all others go to the only holder. */
+    return mp_plan_dispatch_nearest(plan, load, error);
+}
+
+const struct mp_system mp_system_fastermoe = {
+    .abi = MP_SYSTEM_ABI,
+    .name = "fastermoe",
+    .title = "FasterMoE: dynamic shadowing of hot experts",
+    .source = "FasterMoE, PPoPP 2022, dynamic shadowing; laekov/fastmoe, shadow policy",
+    .models =
+        "Modelled: dynamic shadowing after the gate, copies to all ranks, tokens of shadows kept "
+        "at "
+        "home, gradients reduced to the owner, selection by the paper's policy (consistent or as "
+        "printed) and by the released code's (with its defect: it sums routes by source instead of "
+        "by expert and shadows nobody unless routes are dropped; or as meant). Experts need not "
+        "divide ranks, and a limit of shadows can be set; both are our own. "
+        "Not modelled: the smart schedule, that is the pipelined exchange in groups that overlaps "
+        "sending, computing and returning, so that copies are exposed here; and the topology-aware "
+        "gate.",
+    .capabilities = MP_SYSTEM_REPLICATES | MP_SYSTEM_UNEVEN_EXPERTS,
+    .options = option_table,
+    .options_size = sizeof(struct mp_fastermoe_options),
+    .create = fastermoe_create,
+    .destroy = fastermoe_destroy,
+    .initial_owners = fastermoe_initial_owners,
+    .copies_limit = fastermoe_copies_limit,
+    .after_gate = fastermoe_after_gate,
+};

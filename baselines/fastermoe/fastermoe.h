@@ -1,0 +1,97 @@
+/* FasterMoE: dynamic shadowing (PPoPP 2022; laekov/fastmoe; systems.md 2.3.1 to 2.3.3).
+ *
+ * Experts have fixed owners.  Each iteration, once the gate has spoken, a layer's hottest experts
+ * are copied to all ranks as long as a performance model says that this pays; tokens of such a
+ * shadow stay on their rank, and its gradients are summed back into the owner.  One file per idea:
+ *   shadow_paper.c     the paper's selection, from loads per rank           (2.3.2)
+ *   shadow_released.c  the released code's, from loads per expert           (2.3.3)
+ *   fastermoe.c        costs, options and the descriptor that joins them
+ *
+ * Both policies try experts hottest first and end with the first one that does not help.  The
+ * sources have as many experts on every rank; here any owners will do, since the paper's loads are
+ * counted per rank and the released code's per expert.  Nothing here allocates after its create
+ * function. */
+#ifndef MOEPERF_BASELINES_FASTERMOE_FASTERMOE_H
+#define MOEPERF_BASELINES_FASTERMOE_FASTERMOE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "reference/plan/system.h"
+
+extern const struct mp_system mp_system_fastermoe;
+
+enum mp_fastermoe_policy {
+    MP_FASTERMOE_PAPER,         /* consistent accounting */
+    MP_FASTERMOE_PAPER_PRINTED, /* the paper's update as printed, see mp_shadow_paper */
+    MP_FASTERMOE_RELEASED,      /* with the defect, see mp_shadow_released */
+    MP_FASTERMOE_RELEASED_FIXED /* without it */
+};
+
+/* Named in the option table of fastermoe.c. */
+struct mp_fastermoe_options {
+    int policy;          /* enum mp_fastermoe_policy */
+    double bandwidth;    /* W_net, B/s; 0: the setting's */
+    double expert_flops; /* Phi, operations/s of a rank; 0: what the setting's times amount to */
+    double alpha;        /* hidden width over width of an expert; 0: the run's */
+    int element_bytes;   /* of the run's parameters and rows; the released policies count 4 */
+    int shadows;         /* most shadows of a layer, or MP_ALL */
+};
+
+/* What the performance model multiplies loads with, in seconds. */
+struct mp_shadow_costs {
+    double compute; /* one route through one expert, forward; backward costs twice as much */
+    double feature; /* one route's row in one direction; an iteration has four */
+    double model;   /* one expert's parameters, or their gradient, to or from all ranks */
+};
+/* Costs under these options.  The released policies take every element for 4 bytes. */
+struct mp_shadow_costs mp_fastermoe_costs(const struct mp_setting *setting,
+                                          const struct mp_fastermoe_options *options);
+
+/* A selection and how it came about. */
+struct mp_shadows {
+    int ranks, experts;
+    int32_t *expert; /* [experts], the shadows in the order in which they were taken */
+    int count;
+    double *latency; /* [experts + 1], s: without shadows, then with each candidate in turn; the
+                        last is that of a rejected one unless the candidates ran out */
+    int latencies;
+    int32_t *order;  /* [max(ranks, experts)], candidates, hottest first; working memory as below */
+    int64_t *total;  /* [max(ranks, experts)], what `order` is sorted by */
+    int64_t *own;    /* [ranks], routes that a rank computes as the owner of their experts */
+    int64_t *gained; /* [ranks], routes that it computes with shadows of others' experts */
+};
+int mp_shadows_create(int ranks, int experts, struct mp_shadows *state,
+                      struct mp_error *error); /* MP_EINVAL, MP_ENOMEM */
+void mp_shadows_destroy(struct mp_shadows *state);
+
+/* The paper's selection (2.3.2), at most `limit` shadows.  B_w are the routes computed on rank w;
+ *   without shadows   max over w of  B_w (3 compute + 4 feature)
+ *   with r of them    max over w of  B'_w 3 compute  +  2 r model
+ * A shadow leaves every rank the routes of its own tokens: the owner loses what others sent.  With
+ * `printed` the owner keeps only what it computes as an owner, so that routes it gained from
+ * earlier shadows are forgotten: with one expert per rank that is the printed B_i = T_ii.
+ * Candidates are experts by their routes; with one expert per rank that is the paper's order of
+ * workers.  owner is [experts]. */
+void mp_shadow_paper(struct mp_shadows *state, const struct mp_shadow_costs *costs,
+                     const struct mp_load *load, const int32_t owner[], bool printed, int limit);
+
+/* The released code's selection (2.3.3), at most `limit` shadows.  B are sums sorted descending;
+ *   without shadows    B[0] (3 compute + 4 feature)
+ *   with the first i   B[i] (3 compute + 4 feature)  +  i model
+ * so the parameters count once and the local work of shadows not at all, and the last candidate,
+ * which has no successor, is never tried.  The sums were meant to be routes per expert: that is
+ * `fixed`.  The released code sums the gathered counts over the experts instead: the routes that
+ * each source sends.  Without drops these are all equal and nothing is ever shadowed; with drops
+ * sources are ranked and the experts that happen to have their numbers shadowed.  This needs as
+ * many experts as ranks. */
+void mp_shadow_released(struct mp_shadows *state, const struct mp_shadow_costs *costs,
+                        const struct mp_load *load, bool fixed, int limit);
+
+/* Whether `candidate` seconds are fewer than `best`: by more than rounding, since a candidate that
+ * costs as much in exact arithmetic must be rejected whatever the order of operations. */
+static inline bool mp_shadow_pays(double candidate, double best) {
+    return candidate < best * (1 - 1e-12);
+}
+
+#endif

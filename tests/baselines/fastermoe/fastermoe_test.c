@@ -1,0 +1,269 @@
+/* FasterMoE as a system: legal plans that follow the selection, the same on every rank, and what it
+ * refuses. */
+#include "tests/reference/plan/plan_support.h"
+
+#include <string.h>
+
+#include "baselines/fastermoe/fastermoe.h"
+
+static void parse_options(struct mp_fastermoe_options *options, const char *const pair[][2]) {
+    struct mp_error error = {0};
+    assert_ok(mp_options_set_defaults(mp_system_fastermoe.options, options, &error), &error);
+    for (int index = 0; pair && pair[index][0]; index++)
+        assert_ok(mp_options_set(mp_system_fastermoe.options, options, "system fastermoe",
+                                 pair[index][0], pair[index][1], NULL, &error),
+                  &error);
+}
+
+static void defaults_are_the_papers(void **state) {
+    (void)state;
+    struct mp_systems systems = {0};
+    struct mp_fastermoe_options options;
+    struct mp_error error = {0};
+    assert_ok(mp_systems_register(&systems, &mp_system_fastermoe, &error), &error);
+    parse_options(&options, NULL);
+    assert_int_equal(options.policy, MP_FASTERMOE_PAPER);
+    assert_true(options.bandwidth == 0 && options.expert_flops == 0 && options.alpha == 0);
+    assert_int_equal(options.element_bytes, 4);
+    assert_int_equal(options.shadows, MP_ALL);
+}
+
+/* V-FAST-1 (systems.md 5.3) as a plan, under each policy. */
+struct golden_case {
+    const char *policy, *shadows;
+    int copies_limit;
+    int expected; /* experts 0 .. expected - 1 are shadowed */
+};
+static const struct golden_case GOLDEN[] = {
+    {"paper", "all", 3, 1},          {"paper-printed", "all", 3, 1}, {"released", "all", 3, 0},
+    {"released-fixed", "all", 3, 3}, {"released-fixed", "2", 2, 2},  {"paper", "0", 0, 0},
+};
+static const uint32_t GOLDEN_COUNTS[16] = {2500, 700, 500, 300, 2200, 800, 600, 400,
+                                           2600, 600, 500, 300, 2700, 500, 400, 400};
+static const struct mp_setting GOLDEN_SETTING = {.layers = 2,
+                                                 .experts = 4,
+                                                 .top_k = 1,
+                                                 .topology = {4, 2},
+                                                 .tokens_per_rank = 4000,
+                                                 .expert_bytes = 16000000,
+                                                 .route_bytes = 4000,
+                                                 .bandwidth = 1.6e10,
+                                                 .seconds_per_route = 4.0 * 2 * 1e6 / 2.4e13};
+
+static void check_golden_plan(const struct golden_case *row, const struct mp_plan *plan,
+                              const struct mp_load *load) {
+    assert_int_equal(plan->fetch.count, 3 * row->expected);
+    assert_int_equal(plan->reduce.count, 3 * row->expected);
+    for (int index = 0; index < plan->fetch.count; index++) {
+        assert_int_equal(plan->fetch.item[index].stage, MP_STAGE_AFTER_GATE);
+        assert_int_equal(plan->fetch.item[index].from, plan->fetch.item[index].expert);
+        assert_int_equal(plan->reduce.item[index].stage, MP_STAGE_BACKWARD_REDUCE);
+    }
+    for (int expert = 0; expert < 4; expert++) {
+        assert_int_equal(mp_placement_copies(&plan->during, expert),
+                         expert < row->expected ? 4 : 1);
+        for (int source = 0; source < 4; source++) {
+            int parts;
+            const struct mp_dispatch_part *part = mp_plan_parts(plan, source, expert, &parts);
+            assert_int_equal(parts, 1);
+            assert_int_equal(part->holder, expert < row->expected ? source : expert);
+            assert_int_equal(part->count, mp_load_at(load, source, expert));
+        }
+    }
+}
+
+static void shadows_are_everywhere_and_their_tokens_stay_home(void **state) {
+    (void)state;
+    for (size_t index = 0; index < sizeof GOLDEN / sizeof *GOLDEN; index++) {
+        const struct golden_case *row = &GOLDEN[index];
+        const char *const pair[][2] = {
+            {"policy", row->policy}, {"shadows", row->shadows}, {NULL, NULL}};
+        struct mp_fastermoe_options options;
+        struct mp_error error = {0};
+        struct mp_plan plan;
+        struct mp_load load;
+        int32_t owner[8];
+        void *self;
+        parse_options(&options, pair);
+        assert_ok(mp_system_fastermoe.create(&GOLDEN_SETTING, &options, &self, &error), &error);
+        assert_int_equal(mp_system_fastermoe.copies_limit(self), row->copies_limit);
+        mp_system_fastermoe.initial_owners(self, owner);
+        for (int at = 0; at < 8; at++)
+            assert_int_equal(owner[at], at % 4);
+        assert_ok(mp_load_create(4, 4, &load, &error), &error);
+        memcpy(load.count, GOLDEN_COUNTS, sizeof GOLDEN_COUNTS);
+        assert_ok(mp_plan_create(&GOLDEN_SETTING.topology, 4, 16000000, &plan, &error), &error);
+        mp_plan_begin(&plan, 0, 1, owner + 4);
+        assert_ok(mp_system_fastermoe.after_gate(self, &load, &plan, &error), &error);
+        check_golden_plan(row, &plan, &load);
+        mp_plan_destroy(&plan);
+        mp_load_destroy(&load);
+        mp_system_fastermoe.destroy(self);
+    }
+    mp_system_fastermoe.destroy(NULL);
+}
+
+/* Two equal ranks of a random job plan many layers; a third, created late, plans as they do. */
+enum { INSTANCES = 3, LAYERS = 3, MOST_RANKS = 70, MOST_EXPERTS = 60, ITERATIONS = 4 };
+
+static struct mp_setting random_setting(uint64_t *random) {
+    struct mp_setting setting = {.layers = LAYERS,
+                                 .experts = test_random_int(random, 1, MOST_EXPERTS),
+                                 .top_k = 2,
+                                 .topology = random_topology(random, MOST_RANKS),
+                                 .tokens_per_rank = 64,
+                                 .expert_bytes = test_random_int(random, 1, 100000),
+                                 .route_bytes = 256,
+                                 .bandwidth = 1e9,
+                                 .seconds_per_route = 1e-6 * test_random_double(random)};
+    return setting;
+}
+
+static struct mp_fastermoe_options random_options(uint64_t *random,
+                                                  const struct mp_setting *setting) {
+    struct mp_fastermoe_options options;
+    parse_options(&options, NULL);
+    options.policy = test_random_int(random, MP_FASTERMOE_PAPER, MP_FASTERMOE_RELEASED_FIXED);
+    if (options.policy == MP_FASTERMOE_RELEASED && setting->experts < setting->topology.ranks)
+        options.policy = MP_FASTERMOE_RELEASED_FIXED;
+    if (test_random_int(random, 0, 2) == 0)
+        options.shadows = test_random_int(random, 0, setting->experts);
+    if (test_random_int(random, 0, 2) == 0)
+        options.bandwidth = 1e10 * test_random_double(random);
+    return options;
+}
+
+static void assert_equal_plans(const struct mp_plan *a, const struct mp_plan *b) {
+    int64_t pairs = (int64_t)a->topology.ranks * a->experts;
+    assert_int_equal(a->fetch.count, b->fetch.count);
+    for (int index = 0; index < a->fetch.count; index++) {
+        const struct mp_transfer *x = &a->fetch.item[index], *y = &b->fetch.item[index];
+        assert_true(x->expert == y->expert && x->from == y->from && x->to == y->to &&
+                    x->stage == y->stage);
+    }
+    assert_memory_equal(a->part_begin, b->part_begin, (size_t)(pairs + 1) * sizeof *a->part_begin);
+    if (a->part_begin[pairs] > 0)
+        assert_memory_equal(a->part, b->part, (size_t)a->part_begin[pairs] * sizeof *a->part);
+}
+
+/* Plans one layer on all instances that live; returns the copies made. */
+static int plan_layer(void *const self[], struct mp_plan plan[], const struct mp_load *load,
+                      int64_t iteration, int layer, const int32_t owner[]) {
+    struct mp_plan_law law = {false, mp_system_fastermoe.copies_limit(self[0])};
+    struct mp_error error = {0};
+    for (int index = 0; index < INSTANCES && self[index]; index++) {
+        mp_plan_begin(&plan[index], iteration, layer, owner + (long)layer * plan->experts);
+        assert_ok(mp_system_fastermoe.after_gate(self[index], load, &plan[index], &error), &error);
+        assert_ok(mp_plan_check(&plan[index], load, &law, NULL, &error), &error);
+        assert_equal_plans(&plan[index], &plan[0]);
+    }
+    return plan->fetch.count;
+}
+
+static void random_plans_are_legal_and_the_same_everywhere(void **state) {
+    uint64_t *random = *state;
+    int64_t copies = 0;
+    for (int round = 0; round < 100; round++) {
+        struct mp_setting setting = random_setting(random);
+        struct mp_fastermoe_options options = random_options(random, &setting);
+        struct mp_error error = {0};
+        struct mp_plan plan[INSTANCES];
+        struct mp_load load;
+        int32_t owner[LAYERS * MOST_EXPERTS];
+        void *self[INSTANCES] = {NULL};
+        assert_ok(mp_load_create(setting.topology.ranks, setting.experts, &load, &error), &error);
+        for (int index = 0; index < INSTANCES; index++)
+            assert_ok(mp_plan_create(&setting.topology, setting.experts, setting.expert_bytes,
+                                     &plan[index], &error),
+                      &error);
+        for (int iteration = 0; iteration < ITERATIONS; iteration++) {
+            for (int index = 0; index < INSTANCES; index++)
+                if (iteration == (index < 2 ? 0 : ITERATIONS / 2))
+                    assert_ok(mp_system_fastermoe.create(&setting, &options, &self[index], &error),
+                              &error);
+            mp_system_fastermoe.initial_owners(self[0], owner);
+            for (int layer = 0; layer < LAYERS; layer++) {
+                random_load(random, &load);
+                copies += plan_layer(self, plan, &load, iteration, layer, owner);
+            }
+        }
+        for (int index = 0; index < INSTANCES; index++) {
+            mp_system_fastermoe.destroy(self[index]);
+            mp_plan_destroy(&plan[index]);
+        }
+        mp_load_destroy(&load);
+    }
+    print_message("  %lld copies\n", (long long)copies);
+    assert_true(copies > 0);
+}
+
+struct refusal {
+    const char *name, *text;
+    struct mp_setting setting;
+    int policy;
+};
+#define SETTING(layers_, experts_, ranks_, bandwidth_, seconds_)                                   \
+    {                                                                                              \
+        .layers = (layers_), .experts = (experts_), .topology = {(ranks_), 1}, .expert_bytes = 64, \
+        .route_bytes = 8, .bandwidth = (bandwidth_), .seconds_per_route = (seconds_)               \
+    }
+static const struct refusal REFUSALS[] = {
+    {"no experts",
+     "fastermoe needs layers, experts, ranks, bytes per expert and bytes per route of at least 1, "
+     "not 1, 0, 2, 64 and 8",
+     SETTING(1, 0, 2, 1e9, 0), MP_FASTERMOE_PAPER},
+    {"no bandwidth",
+     "fastermoe needs a bandwidth above 0, and neither its option (0 B/s) nor the measured one (0 "
+     "B/s) is",
+     SETTING(1, 4, 2, 0, 0), MP_FASTERMOE_PAPER},
+    {"negative time", "fastermoe needs a time per route of at least 0, not -1 s",
+     SETTING(1, 4, 2, 1e9, -1), MP_FASTERMOE_PAPER},
+    {"ranks that are no experts",
+     "fastermoe with policy released takes ranks for experts and needs at least as many experts "
+     "as ranks, not 4 experts on 5 ranks",
+     SETTING(1, 4, 5, 1e9, 0), MP_FASTERMOE_RELEASED},
+};
+
+static void what_cannot_be_is_refused(void **state) {
+    (void)state;
+    for (size_t index = 0; index < sizeof REFUSALS / sizeof *REFUSALS; index++) {
+        const struct refusal *row = &REFUSALS[index];
+        struct mp_fastermoe_options options;
+        struct mp_error error = {0};
+        void *self = &options;
+        parse_options(&options, NULL);
+        options.policy = row->policy;
+        print_message("  %s\n", row->name);
+        assert_int_equal(mp_system_fastermoe.create(&row->setting, &options, &self, &error),
+                         MP_EINVAL);
+        assert_string_equal(error.text, row->text);
+        assert_null(self);
+    }
+    struct mp_shadows shadows;
+    assert_int_equal(mp_shadows_create(0, 4, &shadows, NULL), MP_EINVAL);
+}
+
+/* Nothing is measured on one rank, and nothing need be: there is nobody to copy to. */
+static void one_rank_needs_no_figures(void **state) {
+    (void)state;
+    struct mp_setting setting = SETTING(1, 4, 1, 0, 0);
+    struct mp_fastermoe_options options;
+    struct mp_error error = {0};
+    void *self;
+    parse_options(&options, NULL);
+    assert_ok(mp_system_fastermoe.create(&setting, &options, &self, &error), &error);
+    assert_int_equal(mp_system_fastermoe.copies_limit(self), 0);
+    mp_system_fastermoe.destroy(self);
+}
+
+int main(void) {
+    uint64_t random = test_seed();
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(defaults_are_the_papers),
+        cmocka_unit_test(shadows_are_everywhere_and_their_tokens_stay_home),
+        cmocka_unit_test_prestate(random_plans_are_legal_and_the_same_everywhere, &random),
+        cmocka_unit_test(what_cannot_be_is_refused),
+        cmocka_unit_test(one_rank_needs_no_figures),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,371 @@
+/* The selection of shadows: golden decisions of every policy with the latencies that led to them
+ * (systems.md 5.3), and what holds for any load. */
+#include "tests/reference/plan/plan_support.h"
+
+#include <string.h>
+
+#include "baselines/fastermoe/fastermoe.h"
+
+/* The frame of all golden vectors: alpha 2, width 1000, 4 bytes per element. */
+static const struct mp_setting GOLDEN_SETTING = {.layers = 1,
+                                                 .experts = 4,
+                                                 .top_k = 1,
+                                                 .topology = {4, 4},
+                                                 .tokens_per_rank = 4000,
+                                                 .expert_bytes = 2 * 2 * 1000 * 1000 * 4,
+                                                 .route_bytes = 1000 * 4,
+                                                 .bandwidth = 1.6e10,
+                                                 .seconds_per_route = 4.0 * 2 * 1e6 / 2.4e13};
+
+enum { MOST_EXPERTS = 8 };
+
+struct golden_load {
+    const char *name;
+    int ranks, experts;
+    uint32_t count[4 * MOST_EXPERTS];
+};
+
+static const struct golden_load V1 = {
+    "V-FAST-1",
+    4,
+    4,
+    {2500, 700, 500, 300, 2200, 800, 600, 400, 2600, 600, 500, 300, 2700, 500, 400, 400}};
+static const struct golden_load V2 = {"V-FAST-2",
+                                      4,
+                                      4,
+                                      {18000, 17000, 3000, 2000, 17000, 18000, 2500, 2500, 17500,
+                                       17500, 2500, 2500, 18500, 16500, 2500, 2500}};
+static const struct golden_load V3 = {
+    "V-FAST-3", 4, 4, {60, 20, 10, 10, 50, 25, 15, 10, 70, 10, 10, 10, 70, 15, 5, 10}};
+static const struct golden_load V4 = {
+    "V-FAST-4", 3, 3, {2300, 600, 200, 800, 3100, 1300, 1600, 2700, 4000}};
+static const struct golden_load V5 = {
+    "V-FAST-5",
+    4,
+    4,
+    {100, 200, 300, 3400, 100, 200, 200, 2500, 50, 50, 100, 800, 20, 30, 50, 400}};
+static const struct golden_load V6 = {
+    "V-FAST-6", 4, 8, {500, 100, 50, 50, 100, 100, 50, 3050, 500, 100, 50, 50, 100, 100, 50, 3050,
+                       500, 100, 50, 50, 100, 100, 50, 3050, 500, 100, 50, 50, 100, 100, 50, 3050}};
+
+/* Latencies in microseconds: without shadows, then of each candidate tried; 0 ends the list. */
+struct golden_case {
+    const struct golden_load *load;
+    enum mp_fastermoe_policy policy;
+    double latency[8];
+    int count;
+    int32_t expert[4];
+};
+
+#define PAPER MP_FASTERMOE_PAPER
+#define PRINTED MP_FASTERMOE_PAPER_PRINTED
+#define RELEASED MP_FASTERMOE_RELEASED
+#define FIXED MP_FASTERMOE_RELEASED_FIXED
+
+static const struct golden_case GOLDEN[] = {
+    {&V1, PAPER, {20000, 6800, 9200}, 1, {0}},
+    {&V1, FIXED, {20000, 6200, 6000, 5800}, 3, {0, 1, 2}},
+    {&V1, RELEASED, {8000, 9000}, 0, {0}},
+    {&V2, PAPER, {142000, 88000, 49500, 53000}, 2, {0, 1}},
+    {&V2, FIXED, {142000, 139000, 23000, 22000}, 3, {0, 1, 2}},
+    {&V2, RELEASED, {80000, 81000}, 0, {0}},
+    {&V3, PAPER, {500, 2120}, 0, {0}},
+    {&V3, FIXED, {500, 1140}, 0, {0}},
+    {&V3, RELEASED, {200, 1200}, 0, {0}},
+    {&V4, PAPER, {12800, 10200, 10700}, 1, {1}},
+    {&V4, PRINTED, {12800, 10200, 9500, 11600}, 2, {1, 2}},
+    {&V5, RELEASED, {8000, 7000, 4000, 4000}, 2, {0, 1}},
+    {&V5, FIXED, {14200, 2300, 2960}, 1, {3}},
+    {&V5, PAPER, {14200, 5670, 7970}, 1, {3}},
+    {&V6, FIXED, {24400, 5000, 2800, 3800}, 2, {7, 0}},
+    {&V6, RELEASED, {8000, 9000}, 0, {0}},
+};
+
+static void select_shadows(struct mp_shadows *shadows, const struct mp_shadow_costs *costs,
+                           const struct mp_load *load, const int32_t owner[],
+                           enum mp_fastermoe_policy policy, int limit) {
+    if (policy == PAPER || policy == PRINTED)
+        mp_shadow_paper(shadows, costs, load, owner, policy == PRINTED, limit);
+    else
+        mp_shadow_released(shadows, costs, load, policy == FIXED, limit);
+}
+
+/* expert e of E on rank e * R / E: one per rank, or two. */
+static void contiguous_owners(int ranks, int experts, int32_t owner[]) {
+    for (int expert = 0; expert < experts; expert++)
+        owner[expert] = expert * ranks / experts;
+}
+
+static void compare(const struct golden_case *row, const struct mp_shadows *shadows) {
+    const char *name = row->load->name;
+    if (shadows->count != row->count)
+        fail_msg("%s, policy %d: %d shadows, expected %d", name, row->policy, shadows->count,
+                 row->count);
+    for (int index = 0; index < row->count; index++)
+        if (shadows->expert[index] != row->expert[index])
+            fail_msg("%s, policy %d: shadow %d is %d, expected %d", name, row->policy, index,
+                     shadows->expert[index], row->expert[index]);
+    int latencies = 0;
+    while (row->latency[latencies] > 0)
+        latencies++;
+    assert_int_equal(shadows->latencies, latencies);
+    for (int index = 0; index < latencies; index++)
+        if (fabs(1e6 * shadows->latency[index] - row->latency[index]) > 1e-6)
+            fail_msg("%s, policy %d: latency %d is %.9g us, expected %.9g", name, row->policy,
+                     index, 1e6 * shadows->latency[index], row->latency[index]);
+}
+
+static void golden_decisions(void **state) {
+    (void)state;
+    for (size_t index = 0; index < sizeof GOLDEN / sizeof *GOLDEN; index++) {
+        const struct golden_case *row = &GOLDEN[index];
+        const struct golden_load *golden = row->load;
+        struct mp_fastermoe_options options = {.policy = (int)row->policy, .element_bytes = 4};
+        struct mp_shadow_costs costs = mp_fastermoe_costs(&GOLDEN_SETTING, &options);
+        struct mp_shadows shadows;
+        struct mp_load load;
+        struct mp_error error = {0};
+        int32_t owner[MOST_EXPERTS];
+        contiguous_owners(golden->ranks, golden->experts, owner);
+        assert_ok(mp_load_create(golden->ranks, golden->experts, &load, &error), &error);
+        memcpy(load.count, golden->count,
+               (size_t)golden->ranks * (size_t)golden->experts * sizeof *load.count);
+        assert_ok(mp_shadows_create(golden->ranks, golden->experts, &shadows, &error), &error);
+        select_shadows(&shadows, &costs, &load, owner, row->policy, MP_ALL);
+        compare(row, &shadows);
+        mp_shadows_destroy(&shadows);
+        mp_load_destroy(&load);
+    }
+}
+
+struct costs_case {
+    const char *name;
+    struct mp_fastermoe_options options;
+    double compute, feature, model; /* us */
+};
+
+/* Width 1000, 16 MB per expert, 16 GB/s: 1/3 us per route, 1/4 us per row, 1000 us per expert. */
+static const struct costs_case COSTS[] = {
+    {"measured", {.policy = PAPER, .element_bytes = 4}, 1.0 / 3, 0.25, 1000},
+    {"released, measured", {.policy = RELEASED, .element_bytes = 4}, 1.0 / 3, 0.25, 1000},
+    {"half the bandwidth",
+     {.policy = PAPER, .bandwidth = 8e9, .element_bytes = 4},
+     1.0 / 3,
+     0.5,
+     2000},
+    {"operations per second",
+     {.policy = PAPER, .expert_flops = 8e12, .element_bytes = 4},
+     1,
+     0.25,
+     1000},
+    {"alpha 4 instead of 2",
+     {.policy = PAPER, .alpha = 4, .element_bytes = 4},
+     2.0 / 3,
+     0.25,
+     2000},
+    {"alpha 1, operations per second",
+     {.policy = RELEASED, .alpha = 1, .expert_flops = 8e12, .element_bytes = 4},
+     0.5,
+     0.25,
+     500},
+    /* Width 2000 of 2 bytes; the same bytes are twice as many parameters. */
+    {"two bytes per element",
+     {.policy = PAPER, .expert_flops = 8e12, .element_bytes = 2},
+     2,
+     0.25,
+     1000},
+    {"two bytes, taken for four",
+     {.policy = FIXED, .expert_flops = 8e12, .element_bytes = 2},
+     2,
+     0.5,
+     2000},
+};
+
+static void costs_follow_the_options(void **state) {
+    (void)state;
+    for (size_t index = 0; index < sizeof COSTS / sizeof *COSTS; index++) {
+        const struct costs_case *row = &COSTS[index];
+        struct mp_shadow_costs costs = mp_fastermoe_costs(&GOLDEN_SETTING, &row->options);
+        print_message("  %s\n", row->name);
+        assert_close(1e6 * costs.compute, row->compute, 1e-12);
+        assert_close(1e6 * costs.feature, row->feature, 1e-12);
+        assert_close(1e6 * costs.model, row->model, 1e-12);
+    }
+}
+
+/* A random load on any owners, with costs of which neither side is negligible. */
+enum { RANKS = 40, EXPERTS = 50 };
+struct random_case {
+    struct mp_load load;
+    int32_t owner[EXPERTS];
+    struct mp_shadow_costs costs;
+    struct mp_shadows shadows;
+    enum mp_fastermoe_policy policy;
+};
+
+static void create_random_case(uint64_t *random, struct random_case *row) {
+    struct mp_error error = {0};
+    int ranks = test_random_int(random, 1, RANKS), experts = test_random_int(random, 1, EXPERTS);
+    row->policy = (enum mp_fastermoe_policy)test_random_int(random, PAPER, FIXED);
+    if (row->policy == RELEASED && experts < ranks)
+        experts = ranks;
+    for (int expert = 0; expert < experts; expert++)
+        row->owner[expert] = test_random_int(random, 0, ranks - 1);
+    assert_ok(mp_load_create(ranks, experts, &row->load, &error), &error);
+    random_load(random, &row->load);
+    assert_ok(mp_shadows_create(ranks, experts, &row->shadows, &error), &error);
+    row->costs = (struct mp_shadow_costs){.compute = 1e-6 * test_random_double(random),
+                                          .feature = 1e-6 * test_random_double(random),
+                                          .model = 1e-6 * (double)mp_load_total(&row->load) /
+                                                   experts * test_random_double(random)};
+}
+
+static void destroy_random_case(struct random_case *row) {
+    mp_shadows_destroy(&row->shadows);
+    mp_load_destroy(&row->load);
+}
+
+static void select_random(struct random_case *row, int limit) {
+    select_shadows(&row->shadows, &row->costs, &row->load, row->owner, row->policy, limit);
+}
+
+/* Candidates that a policy would try at most. */
+static int candidates(const struct random_case *row) {
+    if (row->policy == PAPER || row->policy == PRINTED)
+        return row->load.experts;
+    return (row->policy == FIXED ? row->load.experts : row->load.ranks) - 1;
+}
+
+static void every_shadow_pays_and_the_rejected_one_does_not(void **state) {
+    uint64_t *random = *state;
+    int taken = 0, rejected = 0;
+    for (int round = 0; round < 600; round++) {
+        struct random_case row;
+        create_random_case(random, &row);
+        select_random(&row, MP_ALL);
+        const struct mp_shadows *shadows = &row.shadows;
+        for (int index = 1; index <= shadows->count; index++)
+            assert_true(shadows->latency[index] < shadows->latency[index - 1]);
+        if (shadows->latencies == shadows->count + 2) {
+            assert_true(shadows->latency[shadows->count + 1] >=
+                        shadows->latency[shadows->count] * (1 - 1e-11));
+            rejected++;
+        } else {
+            assert_int_equal(shadows->latencies, shadows->count + 1);
+            assert_int_equal(shadows->count, candidates(&row));
+        }
+        taken += shadows->count;
+        destroy_random_case(&row);
+    }
+    print_message("  %d shadows, %d searches ended early\n", taken, rejected);
+    assert_true(taken > 0 && rejected > 0);
+}
+
+static void shadows_are_the_hottest_in_order(void **state) {
+    uint64_t *random = *state;
+    for (int round = 0; round < 300; round++) {
+        struct random_case row;
+        int64_t total[EXPERTS] = {0};
+        int32_t order[EXPERTS];
+        create_random_case(random, &row);
+        if (row.policy == RELEASED) {
+            for (int source = 0; source < row.load.ranks; source++)
+                for (int expert = 0; expert < row.load.experts; expert++)
+                    total[source] += mp_load_at(&row.load, source, expert);
+            mp_load_hottest(total, row.load.ranks, row.load.ranks, order);
+        } else {
+            mp_load_expert_totals(&row.load, total);
+            mp_load_hottest(total, row.load.experts, row.load.experts, order);
+        }
+        select_random(&row, MP_ALL);
+        for (int index = 0; index < row.shadows.count; index++)
+            assert_int_equal(row.shadows.expert[index], order[index]);
+        destroy_random_case(&row);
+    }
+}
+
+/* A limit cuts the search off and changes nothing before; cheaper copies are never fewer. */
+static void limits_and_prices_only_end_the_search_earlier(void **state) {
+    uint64_t *random = *state;
+    for (int round = 0; round < 300; round++) {
+        struct random_case row;
+        int32_t all[EXPERTS];
+        create_random_case(random, &row);
+        select_random(&row, MP_ALL);
+        int count = row.shadows.count;
+        memcpy(all, row.shadows.expert, (size_t)count * sizeof *all);
+        int limit = test_random_int(random, 0, EXPERTS);
+        select_random(&row, limit);
+        assert_int_equal(row.shadows.count, count < limit ? count : limit);
+        assert_memory_equal(all, row.shadows.expert, (size_t)row.shadows.count * sizeof *all);
+        row.costs.model *= test_random_double(random);
+        select_random(&row, MP_ALL);
+        assert_true(row.shadows.count >= count);
+        assert_memory_equal(all, row.shadows.expert, (size_t)count * sizeof *all);
+        destroy_random_case(&row);
+    }
+}
+
+/* Both terms of the consistent policy by brute force, for every number of shadows it tried. */
+static void consistent_latencies_are_those_of_the_dispatch(void **state) {
+    uint64_t *random = *state;
+    for (int round = 0; round < 200; round++) {
+        struct random_case row;
+        bool shadowed[EXPERTS] = {false};
+        create_random_case(random, &row);
+        mp_shadow_paper(&row.shadows, &row.costs, &row.load, row.owner, false, MP_ALL);
+        for (int tried = 0; tried <= row.shadows.count; tried++) {
+            int64_t computed[RANKS] = {0}, most = 0;
+            if (tried > 0)
+                shadowed[row.shadows.expert[tried - 1]] = true;
+            for (int source = 0; source < row.load.ranks; source++)
+                for (int expert = 0; expert < row.load.experts; expert++)
+                    computed[shadowed[expert] ? source : row.owner[expert]] +=
+                        mp_load_at(&row.load, source, expert);
+            for (int rank = 0; rank < row.load.ranks; rank++)
+                most = computed[rank] > most ? computed[rank] : most;
+            double expected = 3 * row.costs.compute * (double)most;
+            expected +=
+                tried > 0 ? 2 * tried * row.costs.model : 4 * row.costs.feature * (double)most;
+            assert_true(fabs(row.shadows.latency[tried] - expected) <= 1e-12 * expected);
+        }
+        destroy_random_case(&row);
+    }
+}
+
+/* The defect: without drops every source sends the same, and nothing ever pays. */
+static void as_released_shadows_nobody_without_drops(void **state) {
+    uint64_t *random = *state;
+    for (int round = 0; round < 200; round++) {
+        struct random_case row;
+        create_random_case(random, &row);
+        row.policy = RELEASED;
+        int ranks = row.load.ranks < row.load.experts ? row.load.ranks : row.load.experts;
+        row.load.ranks = row.shadows.ranks = ranks;
+        for (int source = 0; source < ranks; source++) {
+            uint32_t *count = row.load.count + (long)source * row.load.experts;
+            uint32_t routes = 0;
+            for (int expert = 1; expert < row.load.experts; expert++)
+                routes += count[expert] %= 1000;
+            count[0] = 1000 * (uint32_t)row.load.experts - routes;
+        }
+        row.costs.model = row.costs.model > 0 ? row.costs.model : 1e-9;
+        select_random(&row, MP_ALL);
+        assert_int_equal(row.shadows.count, 0);
+        destroy_random_case(&row);
+    }
+}
+
+int main(void) {
+    uint64_t random = test_seed();
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(golden_decisions),
+        cmocka_unit_test(costs_follow_the_options),
+        cmocka_unit_test_prestate(every_shadow_pays_and_the_rejected_one_does_not, &random),
+        cmocka_unit_test_prestate(shadows_are_the_hottest_in_order, &random),
+        cmocka_unit_test_prestate(limits_and_prices_only_end_the_search_earlier, &random),
+        cmocka_unit_test_prestate(consistent_latencies_are_those_of_the_dispatch, &random),
+        cmocka_unit_test_prestate(as_released_shadows_nobody_without_drops, &random),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
