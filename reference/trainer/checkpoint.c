@@ -186,9 +186,37 @@ static bool has_entry(const char *folder, const char *name) {
     return found;
 }
 
-int mp_checkpoint_check(const char *folder, struct mp_error *error) {
+/* Where a checkpoint of this name is kept: without slashes behind it, so that names can be put
+ * there, and behind a link or ".", since a folder can take another's place but not theirs. */
+static int resolve(const char *name, char folder[FOLDER_SIZE], struct mp_error *error) {
     struct stat status;
-    char above[FOLDER_SIZE];
+    snprintf(folder, FOLDER_SIZE, "%.*s", MP_TEXT_SIZE, name);
+    for (size_t end = strlen(folder); end > 1 && folder[end - 1] == '/'; end--)
+        folder[end - 1] = '\0';
+    const char *last = strrchr(folder, '/') ? strrchr(folder, '/') + 1 : folder;
+    bool is_dots = strcmp(last, ".") == 0 || strcmp(last, "..") == 0;
+    if (!is_dots && (lstat(folder, &status) != 0 || !S_ISLNK(status.st_mode)))
+        return MP_OK;
+    char *behind = realpath(folder, NULL);
+    int code = MP_OK;
+    if (!behind)
+        code =
+            mp_fail(error, MP_EINVAL, "checkpoint %s: it leads nowhere: %s", name, strerror(errno));
+    else if (strlen(behind) > MP_TEXT_SIZE)
+        code = mp_fail(error, MP_EINVAL, "checkpoint %s: it leads to a path of more than %d bytes",
+                       name, MP_TEXT_SIZE);
+    else
+        strcpy(folder, behind);
+    free(behind);
+    return code;
+}
+
+int mp_checkpoint_check(const char *name, struct mp_error *error) {
+    struct stat status;
+    char folder[FOLDER_SIZE];
+    int code = resolve(name, folder, error);
+    if (code)
+        return code;
     if (stat(folder, &status) == 0) {
         if (!S_ISDIR(status.st_mode))
             return mp_fail(error, MP_EINVAL, "checkpoint %s: it is a file, not a folder", folder);
@@ -197,10 +225,10 @@ int mp_checkpoint_check(const char *folder, struct mp_error *error) {
                            "checkpoint %s: the folder holds something else than a checkpoint, "
                            "which would be lost; give another one",
                            folder);
-        return MP_OK;
     }
-    snprintf(above, sizeof above, "%.*s", MP_TEXT_SIZE, folder);
-    const char *parent = dirname(above);
+    char above[FOLDER_SIZE];
+    strcpy(above, folder);
+    const char *parent = dirname(above); /* the new one is written beside the old one */
     if (access(parent, W_OK) != 0)
         return mp_fail(error, MP_EIO, "checkpoint %s: %s: %s", folder, parent, strerror(errno));
     return MP_OK;
@@ -225,37 +253,49 @@ static int put_in_place(const char *partial, const char *folder, struct mp_error
     return mp_fail(error, MP_EIO, "checkpoint %s: %s", folder, strerror(errno));
 }
 
+static int begin(const char *folder, const char *partial, struct mp_error *error) {
+    int code = mp_checkpoint_check(folder, error);
+    if (!code)
+        code = remove_tree(partial, error);
+    if (!code && mkdir(partial, 0777) != 0)
+        code = mp_fail(error, MP_EIO, "checkpoint %s: %s", partial, strerror(errno));
+    return code;
+}
+
+/* Every rank's shard, and on rank 0 what is the same on all. */
+static int save_parts(const struct mp_trainer *trainer, const char *partial,
+                      struct mp_error *error) {
+    int code = save_experts(trainer, partial, error);
+    if (trainer->comm->rank != 0)
+        return code;
+    if (!code)
+        code = save_dense(trainer, partial, error);
+    if (!code)
+        code = save_system(trainer, partial, error);
+    if (!code)
+        code = save_description(trainer, partial, error);
+    return code;
+}
+
 int mp_trainer_save(struct mp_trainer *trainer, const char *name, struct mp_error *error) {
     char folder[FOLDER_SIZE], partial[FOLDER_SIZE];
     struct mp_mark mark = mp_trainer_mark(trainer);
     bool first = trainer->comm->rank == 0;
-    snprintf(folder, sizeof folder, "%.*s", MP_TEXT_SIZE, name);
-    for (size_t end = strlen(folder); end > 1 && folder[end - 1] == '/'; end--)
-        folder[end - 1] = '\0'; /* names are put behind it */
+    int code = resolve(name, folder, error);
     snprintf(partial, sizeof partial, "%.*s.partial", MP_TEXT_SIZE, folder);
-    int code = MP_OK;
-    if (first) {
-        code = mp_checkpoint_check(folder, error);
-        if (!code)
-            code = remove_tree(partial, error);
-        if (!code && mkdir(partial, 0777) != 0)
-            code = mp_fail(error, MP_EIO, "checkpoint %s: %s", partial, strerror(errno));
-    }
+    if (!code && first)
+        code = begin(folder, partial, error);
     code = agree(trainer, code, error);
+    if (!code)
+        code = agree(trainer, save_parts(trainer, partial, error), error);
     if (code)
         return code;
-    code = save_experts(trainer, partial, error);
-    if (!code && first)
-        code = save_dense(trainer, partial, error);
-    if (!code && first)
-        code = save_system(trainer, partial, error);
-    if (!code && first)
-        code = save_description(trainer, partial, error);
-    code = agree(trainer, code, error);
-    if (!code && first)
+    if (first)
         code = put_in_place(partial, folder, error);
-    code = code ? code : agree(trainer, code, error);
+    code = agree(trainer, code, error);
+    trainer->iteration--; /* its span is part of the iteration just done */
     mp_trainer_spent(trainer, mark, MP_PHASE_CHECKPOINT, MP_NO_DIRECTION, -1, -1, -1);
+    trainer->iteration++;
     return code;
 }
 

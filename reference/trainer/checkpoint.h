@@ -11,7 +11,8 @@
  * the (i32 layer, i32 expert) of every entry, the floats (parameter, first, second per entry), and
  * a u32 CRC-32 of everything before it.  A checkpoint is written beside its place (FOLDER.partial)
  * and changes places with the previous one, so that a kill at any moment leaves one of them whole
- * (for a moment as FOLDER.old where the file system can't exchange two folders).
+ * (for a moment as FOLDER.old where the file system can't exchange two folders).  If FOLDER is a
+ * link, all of this happens to the folder behind it and the link stays.
  *
  * Restoring under the same system and ranks gives every rank the shard it had; otherwise owners are
  * the system's initial ones, and the system's state is taken over only if it is the same system. */
@@ -23,8 +24,9 @@
 
 #include "reference/base/error.h"
 
-/* Whether a checkpoint can be written here: MP_EINVAL when `folder` is a file or holds something
- * else than a checkpoint, MP_EIO when the folder above it is not there or read-only.  Saving checks
+/* Whether a checkpoint can be written here: MP_EINVAL when `folder` is a file, a link to nothing or
+ * holds something else than a checkpoint, MP_EIO when the folder above it is not there or
+ * read-only.  Saving checks
  * it too; a run asks at its start, since at its end it is too late. */
 int mp_checkpoint_check(const char *folder, struct mp_error *error);
 

@@ -119,6 +119,30 @@ static void names_with_slashes_are_folders(void **state) {
     small_trainer_destroy(&small);
 }
 
+/* The folder behind a link is written, whether it is empty or has a checkpoint; the link stays. */
+static void links_to_folders_are_followed(void **state) {
+    (void)state;
+    struct small_trainer small;
+    struct mp_error error = {0};
+    struct stat status;
+    static const char *const names[] = {"link", "link/", "behind/."};
+    create(&small);
+    assert_int_equal(mkdir("behind", 0777) | symlink("behind", "link"), 0);
+    for (int i = 0; i < 3; i++) {
+        step(&small);
+        if (mp_trainer_save(small.trainer, names[i], &error))
+            fail_msg("%s", error.text);
+        assert_int_equal(lstat("link", &status), 0);
+        assert_true(S_ISLNK(status.st_mode));
+        assert_int_equal(access("behind/checkpoint.yaml", R_OK), 0);
+        assert_int_not_equal(access("behind.partial", F_OK), 0);
+        assert_int_not_equal(access("link.partial", F_OK), 0);
+        assert_int_equal(mp_trainer_restore(small.trainer, "link", &error), MP_OK);
+        assert_int_equal(mp_trainer_iteration(small.trainer), i + 1);
+    }
+    small_trainer_destroy(&small);
+}
+
 static void others_folders_are_left_alone(void **state) {
     (void)state;
     struct small_trainer small;
@@ -126,6 +150,7 @@ static void others_folders_are_left_alone(void **state) {
     assert_int_equal(mkdir("precious", 0777) | mkdir("vacant", 0777), 0);
     write_file("precious/thesis.tex", "years of work");
     write_file("plain", "a file");
+    assert_int_equal(symlink("nowhere", "dangling") | symlink("plain", "to-a-file"), 0);
     static const struct {
         const char *folder;
         int code;
@@ -134,6 +159,8 @@ static void others_folders_are_left_alone(void **state) {
         {"precious", MP_EINVAL, "checkpoint precious: the folder holds something else"},
         {"precious/", MP_EINVAL, "holds something else"},
         {"plain", MP_EINVAL, "checkpoint plain: it is a file"},
+        {"dangling", MP_EINVAL, "checkpoint dangling: it leads nowhere: No such file"},
+        {"to-a-file", MP_EINVAL, "it is a file"},
         {"no/such", MP_EIO, "checkpoint no/such: no: No such file"},
         {"vacant", MP_OK, ""},
     };
@@ -225,6 +252,7 @@ int main(void) {
         cmocka_unit_test(a_kill_leaves_a_whole_checkpoint),
         cmocka_unit_test(a_full_disk_leaves_the_previous_checkpoint),
         cmocka_unit_test(names_with_slashes_are_folders),
+        cmocka_unit_test(links_to_folders_are_followed),
         cmocka_unit_test(others_folders_are_left_alone),
         cmocka_unit_test(shards_that_do_not_belong_are_refused),
         cmocka_unit_test(damaged_descriptions_are_refused),
