@@ -1,12 +1,14 @@
 #include "baselines/systems.h"
 
 #include "baselines/ep/ep.h"
+#include "baselines/fastermoe/fastermoe.h"
 #include "baselines/skeleton/skeleton.h"
 #include "reference/fssdp/fssdp.h"
 
 int mp_systems_register_all(struct mp_systems *systems, struct mp_error *error) {
     static const struct mp_system *const all[] = {
         &mp_system_ep,
+        &mp_system_fastermoe,
         &mp_system_fssdp,
         &mp_system_skeleton,
     };
