@@ -16,6 +16,9 @@ static const double LEAST_MARGIN = 4e-7;
 
 static uint64_t first_seed; /* `seed` is the one that the gate's reference was drawn with */
 
+/* Whether experts must have been copied after the gate. */
+enum late_copies { MAY_COPY, MUST_COPY, MUST_NOT_COPY };
+
 struct exact_case {
     char name[128];
     const char *gate;
@@ -23,6 +26,7 @@ struct exact_case {
     bool moves;     /* owners must have changed */
     bool copies;    /* copies must have been fetched before the gate */
     bool refetches; /* copies must have been fetched again for backward */
+    enum late_copies late;
 };
 
 struct outcome {
@@ -150,6 +154,25 @@ static void curve_equals_one_rank(void **state) {
     assert_int_equal(outcome.totals.copies[MP_STAGE_BEFORE_GATE] > 0, c->copies);
     assert_int_equal(outcome.totals.copies[MP_STAGE_BACKWARD_PREFETCH] > 0, c->refetches);
     assert_int_equal(outcome.totals.moves > 0, c->moves);
+    if (c->late != MAY_COPY)
+        assert_int_equal(outcome.totals.copies[MP_STAGE_AFTER_GATE] > 0, c->late == MUST_COPY);
+}
+
+/* Shadows under every policy; without drops the released one has none, which is its defect. */
+static int make_shadow_cases(const char *gate, struct exact_case cases[]) {
+    static const char *const policy[] = {"options.policy=paper", "options.policy=paper-printed",
+                                         "options.policy=released-fixed",
+                                         "options.policy=released"};
+    int count = 0;
+    for (size_t p = 0; p < sizeof policy / sizeof *policy; p++) {
+        struct exact_case *c = &cases[count++];
+        *c = (struct exact_case){
+            .gate = gate,
+            .settings = {"system=fastermoe", policy[p]},
+            .late = strcmp(policy[p], "options.policy=released") == 0 ? MUST_NOT_COPY : MUST_COPY};
+        snprintf(c->name, sizeof c->name, "fastermoe %s %s", gate, policy[p] + 8);
+    }
+    return count;
 }
 
 static int make_cases(struct exact_case cases[MAX_CASES]) {
@@ -173,6 +196,7 @@ static int make_cases(struct exact_case cases[MAX_CASES]) {
             snprintf(c->name, sizeof c->name, "%s %s %s", plain[p][0] + 7, gates[g],
                      plain[p][1] ? plain[p][1] + 8 : "");
         }
+        count += make_shadow_cases(gates[g], &cases[count]);
         struct exact_case *frugal = &cases[count++];
         *frugal =
             (struct exact_case){.gate = gates[g],

@@ -215,6 +215,7 @@ int main(void) {
         "options.memory=2", "options.rematerialise=yes",  NULL};
     static const char *const skewed[] = {"system=fssdp", "routing=skewed", "skew-experts=2",
                                          "skew-share=0.5", NULL};
+    static const char *const shadows[] = {"system=fastermoe", NULL};
     static const char *const threads[] = {"system=fssdp", "threads=2", NULL};
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_counter_counts),
@@ -222,6 +223,7 @@ int main(void) {
         {"fssdp", a_step_allocates_nothing, NULL, NULL, (void *)fssdp},
         {"fssdp, re-materialising", a_step_allocates_nothing, NULL, NULL, (void *)again},
         {"fssdp, replayed", a_step_allocates_nothing, NULL, NULL, (void *)skewed},
+        {"fastermoe", a_step_allocates_nothing, NULL, NULL, (void *)shadows},
         {"fssdp, threads", a_step_allocates_nothing_with_threads, NULL, NULL, (void *)threads},
     };
     void *frame[FRAMES];
