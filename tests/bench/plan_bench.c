@@ -19,12 +19,20 @@ struct row {
     const char *system;
     int experts, ranks;
     const char *overlap, *memory; /* options of fssdp; NULL for a system without them */
+    const char *policy;           /* option of fastermoe, likewise */
 };
 static const struct row rows[] = {
-    {"ep", 64, 32, NULL, NULL},        {"fssdp", 64, 32, "16", "all"},
-    {"fssdp", 64, 32, "16", "2"},      {"ep", 1024, 1024, NULL, NULL},
-    {"fssdp", 256, 1024, "16", "all"}, {"fssdp", 256, 1024, "16", "2"},
-    {"fssdp", 256, 1024, "all", "8"},
+    {"ep", 64, 32, NULL, NULL, NULL},
+    {"fssdp", 64, 32, "16", "all", NULL},
+    {"fssdp", 64, 32, "16", "2", NULL},
+    {"fastermoe", 64, 32, NULL, NULL, "paper"},
+    {"fastermoe", 64, 32, NULL, NULL, "released-fixed"},
+    {"ep", 1024, 1024, NULL, NULL, NULL},
+    {"fssdp", 256, 1024, "16", "all", NULL},
+    {"fssdp", 256, 1024, "16", "2", NULL},
+    {"fssdp", 256, 1024, "all", "8", NULL},
+    {"fastermoe", 256, 1024, NULL, NULL, "paper"},
+    {"fastermoe", 256, 1024, NULL, NULL, "released-fixed"},
 };
 enum { ROWS = sizeof rows / sizeof *rows };
 
@@ -62,14 +70,16 @@ static void fill_load(struct mp_load *load, int shift, uint64_t *random) {
 static int parse_options(struct bench *bench, struct mp_error *error) {
     const struct mp_system *system = bench->system;
     const char *const given[][2] = {{"overlap", bench->row->overlap},
-                                    {"memory", bench->row->memory}};
+                                    {"memory", bench->row->memory},
+                                    {"policy", bench->row->policy}};
     bench->options = calloc(1, system->options_size + 1);
     if (!bench->options)
         return mp_fail(error, MP_ENOMEM, "plan: no memory for options");
     int code = mp_options_set_defaults(system->options, bench->options, error);
-    for (int i = 0; i < 2 && !code && bench->row->overlap; i++)
-        code = mp_options_set(system->options, bench->options, system->name, given[i][0],
-                              given[i][1], NULL, error);
+    for (int i = 0; i < 3 && !code; i++)
+        if (given[i][1])
+            code = mp_options_set(system->options, bench->options, system->name, given[i][0],
+                                  given[i][1], NULL, error);
     return code;
 }
 
@@ -146,12 +156,12 @@ static int report(struct bench *bench, int repeats, json_t *table, struct mp_err
     struct mp_plan_facts facts;
     mp_plan_facts(&bench->plan, NULL, &facts);
     double median = mp_bench_median(bench->microseconds, repeats);
-    json_t *line =
-        json_pack("{s:s, s:i, s:i, s:s, s:s, s:i, s:f, s:f}", "system", bench->row->system,
-                  "experts", bench->row->experts, "ranks", bench->row->ranks, "overlap",
-                  bench->row->overlap ? bench->row->overlap : "-", "memory",
-                  bench->row->memory ? bench->row->memory : "-", "copies", facts.copies,
-                  "cpu_us_per_layer", median, "cpu_us_fastest", bench->microseconds[0]);
+    const struct row *row = bench->row;
+    json_t *line = json_pack(
+        "{s:s, s:i, s:i, s:s, s:s, s:s, s:i, s:f, s:f}", "system", row->system, "experts",
+        row->experts, "ranks", row->ranks, "overlap", row->overlap ? row->overlap : "-", "memory",
+        row->memory ? row->memory : "-", "policy", row->policy ? row->policy : "-", "copies",
+        facts.copies, "cpu_us_per_layer", median, "cpu_us_fastest", bench->microseconds[0]);
     if (json_array_append_new(table, line) != 0)
         return mp_fail(error, MP_ENOMEM, "plan: no memory for the result");
     return MP_OK;
