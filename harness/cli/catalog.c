@@ -37,8 +37,9 @@ const struct cli_entry cli_workloads[] = {
      "routing: skewed, skew-share: 0.7, skew-experts: 4"},
     {"load", "a given load matrix", "",
      "Replays a row of routes per source rank and a column per expert, scaled to the routes of an "
-     "iteration. Every system meets exactly these loads.",
-     "routing: load, load: [[9, 1], [2, 8]]"},
+     "iteration. No expert can get more than every token, with gate gshard half of a row. Every "
+     "system meets exactly these loads.",
+     "routing: load, load: [[5, 1, 1, 3], [2, 4, 3, 1]]"},
     {0},
 };
 

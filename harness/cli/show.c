@@ -168,21 +168,27 @@ static int fail_unknown(const struct mp_systems *systems, char *suites[], const 
                    name);
 }
 
+static bool is_ready_made(char *suites[], const char *name) {
+    for (; *suites; suites++)
+        if (!strcmp(*suites, name))
+            return true;
+    return false;
+}
+
+/* What is built in has the name first; a ready-made suite of the same name comes with it. */
 static int find(const struct mp_systems *systems, const char *name, json_t **object,
                 struct mp_error *error) {
-    *object = find_built_in(systems, name);
-    if (*object)
-        return MP_OK;
     char **suites;
     int code = mp_path_suite_names(&suites, error);
+    *object = find_built_in(systems, name);
     if (code)
-        return code;
-    bool is_suite = strchr(name, '/') || strstr(name, ".yaml");
-    for (char **suite = suites; *suite && !is_suite; suite++)
-        is_suite = !strcmp(*suite, name);
-    if (is_suite)
+        return *object ? MP_OK : code; /* without suites the rest can still be shown */
+    bool is_suite = is_ready_made(suites, name);
+    if (*object && is_suite)
+        json_object_set_new(*object, "suite", pack_suite(name, error));
+    else if (!*object && (is_suite || strchr(name, '/') || strstr(name, ".yaml")))
         *object = pack_suite(name, error);
-    else
+    else if (!*object)
         fail_unknown(systems, suites, name, error);
     mp_path_suite_names_destroy(suites);
     return *object ? MP_OK : error->code;
@@ -200,6 +206,11 @@ static void print_text(const json_t *object) {
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
         if (!strcmp(json_string_value(json_object_get(object, "kind")), kinds[i].kind))
             kinds[i].print(object);
+    const json_t *suite = json_object_get(object, "suite");
+    if (suite) {
+        puts("\nsuite of the same name");
+        print_suite(suite);
+    }
 }
 
 static int show(const struct mp_systems *systems, int argc, char *argv[], struct mp_error *error) {
