@@ -156,7 +156,7 @@ static void print_losses(const struct report_runs *runs, const struct speedup_ro
             continue;
         table_paragraph(out,
                         "%s: its loss is EP's within 1e-4 for the first %.0f of %lld iterations. "
-                        "Where rounding decides a near tie of the gate otherwise, two exact runs "
+                        "Where rounding decides a near tie of the gate differently, two exact runs "
                         "part.",
                         report_group_label(runs, rows[i].group), rows[i].agreed,
                         (long long)report_group_example(runs, rows[i].group)->iterations);

@@ -264,11 +264,13 @@ static int collect_rank(struct recordings *recordings, int rank, struct mp_error
     mp_spool_close(reader);
     if (got < 0)
         explain(own, cut.text);
-    else if (!own->ended)
+    else if (!own->ended && own->unread_bytes > 0)
         snprintf(own->reason, sizeof own->reason,
                  "its recording stops without an end, as after a kill; %lld bytes of a last record "
                  "were left out",
                  (long long)own->unread_bytes);
+    else if (!own->ended)
+        explain(own, "its recording stops without an end, as after a kill");
     return code;
 }
 

@@ -74,7 +74,7 @@ static void speedups_are_medians_of_ratios_inside_rounds(void **state) {
                 "fssdp trains 1.80 x as fast as EP and at 0.68 of EP's speed with balanced routes\n"
                 "(median of 2 rounds).\n"
                 "fssdp: its loss is EP's within 1e-4 for the first 1 of 4 iterations. Where\n"
-                "rounding decides a near tie of the gate otherwise, two exact runs part.\n"
+                "rounding decides a near tie of the gate differently, two exact runs part.\n"
                 "\n"
                 "tiny: balanced, gate gshard, 2 x 256, 2 ranks, measured\n"
                 "        median    min..max  tokens    vs  vs bal-   final     loss  rounds\n"
