@@ -79,11 +79,11 @@ static int print_json(struct mp_store *store, const struct mp_runner_result *res
         json_decref(stragglers);
         return error->code;
     }
-    return cli_print_json(json_pack("{s:s, s:s, s:i, s:i, s:i, s:i, s:o, s:o}", "suite_run",
+    return cli_print_json(json_pack("{s:s, s:s, s:i, s:i, s:i, s:i, s:i, s:o, s:o}", "suite_run",
                                     result->suite_run, "database", database, "complete",
-                                    result->complete, "failed", result->failed, "interrupted",
-                                    result->interrupted, "left_out", result->left_out, "speedup",
-                                    speedup, "stragglers", stragglers),
+                                    result->complete, "failed", result->failed, "lost",
+                                    result->lost, "interrupted", result->interrupted, "left_out",
+                                    result->left_out, "speedup", speedup, "stragglers", stragglers),
                           error);
 }
 
@@ -100,7 +100,10 @@ static int print_text(struct mp_store *store, const struct mp_runner_result *res
            result->failed);
     if (result->interrupted + result->left_out > 0)
         printf(", %d stopped and %d not started", result->interrupted, result->left_out);
-    printf("; everything is in %s\n", database);
+    if (result->lost > 0)
+        printf(" (%d could not be added to %s)\n", result->lost, database);
+    else
+        printf("; everything is in %s\n", database);
     return fflush(stdout) ? mp_fail(error, MP_EIO, "can't write the tables: %s", strerror(errno))
                           : MP_OK;
 }
@@ -131,7 +134,12 @@ static int run_suite(const struct run_flags *flags, const struct mp_suite *suite
     code = mp_runner_run(&runner, &result, error);
     if (code)
         return code;
-    if (result.complete + result.failed + result.interrupted > 0)
+    int ended = result.complete + result.failed + result.interrupted;
+    if (ended > 0 && result.lost == ended)
+        return mp_fail(error, MP_EIO,
+                       "%s: no job could be added to it; what they recorded stays in %s/%s",
+                       flags->database, flags->work, result.suite_run);
+    if (ended > 0)
         code = flags->json ? print_json(store, &result, flags->database, error)
                            : print_text(store, &result, flags->database, error);
     if (code)

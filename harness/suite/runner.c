@@ -13,6 +13,8 @@
 #include "harness/suite/launch.h"
 #include "harness/suite/paths.h"
 
+enum { MODEL_SIZE = 1024, LONG_VALUE = 80 };
+
 /* One job of one round while it runs. */
 struct turn {
     const struct mp_runner *runner;
@@ -45,12 +47,50 @@ static void copy_plain(const char *name, char *plain, size_t size) {
     plain[length] = '\0';
 }
 
-/* Only lines of the suite that differ in nothing named here are compared. */
-static void format_model(const struct mp_job *job, char *text, size_t size) {
-    snprintf(text, size,
-             "layers %d, width %d, heads %d, experts %d x %d, sequence %d, batch %d, threads %d",
-             job->layers, job->width, job->heads, job->experts, job->expert_width, job->sequence,
-             job->batch, job->threads);
+/* Options beside the sizes that change what is computed, or how long that takes. */
+static const char *const deciding[] = {
+    "text",    "validation-share", "learning-rate", "auxiliary-weight", "beta1",      "beta2",
+    "epsilon", "weight-decay",     "seed",          "restore",          "check-plans"};
+
+/* The first job of the suite with the same value as this one; `differs`: not all jobs have it. */
+static int find_value(const struct mp_suite *suite, const struct mp_job *job, const char *name,
+                      char value[MP_TEXT_SIZE], bool *differs) {
+    const struct mp_option *option = mp_options_find(mp_job_options, name);
+    char other[MP_TEXT_SIZE];
+    int first = suite->count;
+    *differs = false;
+    mp_options_format(option, job, value, MP_TEXT_SIZE);
+    for (int i = suite->count - 1; i >= 0; i--) {
+        mp_options_format(option, &suite->job[i].job, other, sizeof other);
+        if (strcmp(value, other) != 0)
+            *differs = true;
+        else
+            first = i;
+    }
+    return first;
+}
+
+/* Only jobs of a suite that differ in nothing named here are compared: always the sizes, and of the
+ * deciding options those that its jobs do not share.  A long text is named by the job that has it
+ * first. */
+static void format_model(const struct mp_suite *suite, const struct mp_job *job, char *text,
+                         size_t size) {
+    char value[MP_TEXT_SIZE];
+    bool differs;
+    size_t length = (size_t)snprintf(
+        text, size,
+        "layers %d, width %d, heads %d, experts %d x %d, sequence %d, batch %d, threads %d",
+        job->layers, job->width, job->heads, job->experts, job->expert_width, job->sequence,
+        job->batch, job->threads);
+    for (size_t i = 0; i < sizeof deciding / sizeof *deciding && length < size; i++) {
+        int first = find_value(suite, job, deciding[i], value, &differs);
+        if (!differs)
+            continue;
+        if (strlen(value) > LONG_VALUE)
+            snprintf(value, sizeof value, "of job %d", first + 1);
+        length += (size_t)snprintf(text + length, size - length, ", %s %s", deciding[i],
+                                   *value ? value : "none");
+    }
 }
 
 static int write_text(const char *path, const char *text, struct mp_error *error) {
@@ -182,9 +222,9 @@ static int ingest(struct turn *turn, const char *suite_run, const struct mp_laun
     const struct mp_suite *suite = turn->runner->suite;
     const struct mp_job *job = &turn->file->job;
     static const char *const gates[] = {"gshard", "switch"};
-    char workload[64], model[256];
+    char workload[64], model[MODEL_SIZE];
     int on_node = job->ranks_per_node < job->ranks ? job->ranks_per_node : job->ranks;
-    format_model(job, model, sizeof model);
+    format_model(suite, job, model, sizeof model);
     char *command = mp_command_text(&turn->command);
     struct mp_store_run run = {.suite = suite->name,
                                .job = job->name,
@@ -240,6 +280,8 @@ static void run_turn(struct turn *turn, struct mp_runner_result *total) {
     launch(turn, total->suite_run, &result);
     say_end(turn, &result);
     bool is_kept = ingest(turn, total->suite_run, &result, &error) == MP_OK;
+    if (!is_kept)
+        total->lost++;
     if (!is_kept)
         mp_progress_say(turn->runner->progress, MP_TONE_BAD,
                         "%s: not in the database: %s (its records stay in %s)",

@@ -32,6 +32,7 @@ struct mp_runner {
 struct mp_runner_result {
     char suite_run[128];  /* this invocation's id in the database */
     int complete, failed; /* jobs; failed counts time-outs and jobs whose records were not kept */
+    int lost;             /* of the failed: jobs whose records could not be put into the database */
     int interrupted;      /* jobs that the user stopped: 0 or 1 */
     int left_out;         /* jobs that were not started after that */
 };

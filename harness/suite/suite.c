@@ -168,14 +168,14 @@ static int set_one(struct mp_suite *suite, const char *assignment, const struct 
 }
 
 /* Every one of the job's files and folders must be there before anything runs. */
-static int check_text(const struct mp_job *job, struct mp_error *error) {
+static int check_text(const char *key, const struct mp_job *job, struct mp_error *error) {
     char path[MP_TEXT_SIZE];
     for (const char *at = job->text; *at;) {
         size_t length = strcspn(at, ":");
         memcpy(path, at, length);
         path[length] = '\0';
         if (access(path, R_OK))
-            return mp_fail(error, MP_ENOTFOUND, "text: %s: %s", path, strerror(errno));
+            return mp_fail(error, MP_ENOTFOUND, "%s: %s: %s", key, path, strerror(errno));
         at += length + (at[length] == ':');
     }
     return MP_OK;
@@ -192,21 +192,27 @@ static int resolve_text(struct mp_job *job, const char *replacement, struct mp_e
     return MP_OK;
 }
 
+static int finish_job(struct mp_suite *suite, int i, const struct mp_suite_changes *changes,
+                      struct mp_error *error) {
+    struct mp_job *job = &suite->job[i].job;
+    int code = resolve_text(job, changes->text, error);
+    if (!code)
+        code = mp_job_check(&suite->job[i], error);
+    if (!code && !changes->text)
+        code = check_text("text", job, error);
+    if (code)
+        mp_error_prefix(error, "%s:%d: job %.100s", suite->path, suite->line[i], job->name);
+    return code;
+}
+
 static int finish_jobs(struct mp_suite *suite, const struct mp_suite_changes *changes,
                        struct mp_error *error) {
-    for (int i = 0; i < suite->count; i++) {
-        int code = resolve_text(&suite->job[i].job, changes->text, error);
-        if (!code)
-            code = mp_job_check(&suite->job[i], error);
-        if (!code)
-            code = check_text(&suite->job[i].job, error);
-        if (code) {
-            mp_error_prefix(error, "%s:%d: job %.100s", suite->path, suite->line[i],
-                            suite->job[i].job.name);
-            return code;
-        }
-    }
-    return MP_OK;
+    int code = MP_OK;
+    for (int i = 0; i < suite->count && !code; i++)
+        code = finish_job(suite, i, changes, error);
+    if (!code && changes->text) /* the same for all jobs */
+        code = check_text("--text", &suite->job[0].job, error);
+    return code;
 }
 
 static int build(struct mp_suite *suite, const struct mp_yaml *document,

@@ -2,6 +2,7 @@
 #include "reference/trainer/job.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -466,16 +467,29 @@ int mp_job_write(const struct mp_job_file *file, FILE *stream, struct mp_error *
     return code;
 }
 
+/* Tells load matrices apart: FNV-1a over what is written, blanks left out. */
+static uint32_t digest_of_load(const char *load) {
+    uint32_t digest = 2166136261u;
+    for (; *load; load++)
+        if (*load != ' ')
+            digest = (digest ^ (unsigned char)*load) * 16777619u;
+    return digest;
+}
+
 const char *mp_job_workload(const struct mp_job *job, char *buffer, size_t size) {
+    char share[32];
     switch (job->routing) {
     case MP_ROUTING_BALANCED:
         snprintf(buffer, size, "balanced");
         break;
     case MP_ROUTING_SKEWED:
-        snprintf(buffer, size, "skewed %.2f on %d", job->skew_share, job->skew_experts);
+        snprintf(share, sizeof share, "%.2f", job->skew_share);
+        if (strtod(share, NULL) != job->skew_share)
+            snprintf(share, sizeof share, "%.6f", job->skew_share);
+        snprintf(buffer, size, "skewed %s on %d", share, job->skew_experts);
         break;
     case MP_ROUTING_LOAD:
-        snprintf(buffer, size, "load");
+        snprintf(buffer, size, "load %08" PRIx32, digest_of_load(job->load));
         break;
     default:
         snprintf(buffer, size, "text");

@@ -101,7 +101,8 @@ static inline int mp_job_top_k(const struct mp_job *job) {
     return job->gate == MP_GATE_GSHARD ? 2 : 1;
 }
 
-/* One word for what the gate met: "text", "balanced", "skewed 0.70 on 4", "load". */
+/* What chooses experts, in a few words that differ where it does: "text", "balanced", "skewed 0.70
+ * on 4", "load b683e00e" (a digest of the matrix). */
 const char *mp_job_workload(const struct mp_job *job, char *buffer, size_t size);
 
 #endif

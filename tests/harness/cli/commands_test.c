@@ -1,6 +1,7 @@
 /* The program moeperf as people start it: exit statuses, first sentences, JSON that parses, help
  * whose examples work, a whole suite. */
 #include <jansson.h>
+#include <sqlite3.h>
 #include <sys/wait.h>
 
 #include "tests/harness/folder.h"
@@ -60,7 +61,7 @@ static const struct bad_input bad_inputs[] = {
     {"misspelt suite key", "printf 'suite: s\\ntimout: 3\\n' > s.yaml; moeperf run s.yaml",
      "moeperf run: s.yaml:2: unknown key \"timout\" in a suite; did you mean \"timeout\"?\n"},
     {"text that is not there", "moeperf run ci --text gone",
-     "job ep: text: gone: No such file or directory"},
+     "moeperf run: --text: gone: No such file or directory\n"},
     {"database that is none",
      "echo 'no database, but long enough' > n.db; moeperf report --db n.db",
      "moeperf report: n.db"},
@@ -121,6 +122,13 @@ static void lists_and_things_are_json_too(void **state) {
     json_decref(devices);
     assert_says("moeperf show job", 0, "ranks-per-node: default all ranks; a number 1 .. 4096");
     assert_says("moeperf show suite", 0, "timeout: default 3600 s");
+    /* Workload and suite of one name are both shown. */
+    assert_says("moeperf show skewed", 0, "skewed: the first few experts get a fixed share");
+    assert_says("moeperf show skewed", 0, "\nsuite of the same name\n# /");
+    json_t *skewed = json_of("moeperf show skewed --json", 0);
+    assert_string_equal(json_string_value(json_object_get(skewed, "kind")), "workload");
+    assert_non_null(json_object_get(json_object_get(skewed, "suite"), "text"));
+    json_decref(skewed);
 }
 
 static void doctor_knows_whether_things_work(void **state) {
@@ -196,6 +204,27 @@ static void a_failed_job_is_status_one(void **state) {
     free(output);
 }
 
+/* A database that can be opened and takes no run. */
+static void a_database_without_room_says_where_the_records_are(void **state) {
+    (void)state;
+    json_t *made = json_of("moeperf run quickstart --json --quiet --db full.db" TINY, 0);
+    json_decref(made);
+    sqlite3 *database = NULL;
+    assert_int_equal(sqlite3_open("full.db", &database), SQLITE_OK);
+    assert_int_equal(sqlite3_exec(database,
+                                  "CREATE TRIGGER full BEFORE INSERT ON run BEGIN "
+                                  "SELECT RAISE(ABORT, 'no more runs'); END",
+                                  NULL, NULL, NULL),
+                     SQLITE_OK);
+    assert_int_equal(sqlite3_close(database), SQLITE_OK);
+    char *output = shell("moeperf run quickstart --db full.db" TINY, 2);
+    assert_non_null(strstr(output, "ep: not in the database: full.db: "));
+    assert_non_null(strstr(output, "no more runs"));
+    assert_non_null(strstr(output, "moeperf run: full.db: no job could be added to it; what they "
+                                   "recorded stays in out/runs/quickstart-"));
+    free(output);
+}
+
 /* Text to learn from, and the path to the programs. */
 static int enter(void **state) {
     char path[4096];
@@ -225,6 +254,7 @@ int main(void) {
         cmocka_unit_test(examples_work),
         cmocka_unit_test(a_suite_gives_rows_tables_and_adds_up),
         cmocka_unit_test(a_failed_job_is_status_one),
+        cmocka_unit_test(a_database_without_room_says_where_the_records_are),
     };
     struct CMUnitTest inputs[CASES];
     for (int i = 0; i < CASES; i++)

@@ -187,6 +187,30 @@ static void a_second_run_adds_to_the_first(void **state) {
     end(&session);
 }
 
+/* What makes two jobs of a suite incomparable stands in the model; what all share does not. */
+static void jobs_that_learn_differently_are_not_compared(void **state) {
+    (void)state;
+    struct session session;
+    struct mp_runner_result result;
+    begin(&session, "", "fine fine2 fine3 fine4");
+    for (int i = 0; i < session.suite.count; i++) {
+        struct mp_job *job = &session.suite.job[i].job;
+        job->learning_rate = 0.5; /* all alike */
+        job->seed = i == 1 ? 7 : 3;
+        job->iterations = 9 - i; /* no difference */
+    }
+    char *text = session.suite.job[3].job.text;
+    memset(text, 'x', 200);
+    text[200] = '\0';
+    run(&session, &result);
+    assert_query(&session,
+                 "SELECT substr(model, instr(model, 'threads')) FROM v_run ORDER BY run_id",
+                 "threads 1, text words, seed 3;threads 1, text words, seed 7;"
+                 "threads 1, text words, seed 3;threads 1, text of job 4, seed 3");
+    assert_query(&session, "SELECT ep_run_id FROM v_speedup ORDER BY run_id", "1;NULL;1;NULL");
+    end(&session);
+}
+
 static void interrupt(int number) {
     (void)number;
     signals = signals + 1;
@@ -254,6 +278,7 @@ int main(void) {
         cmocka_unit_test(every_end_is_recorded_and_the_next_job_runs),
         cmocka_unit_test(rounds_are_interleaved_and_files_are_kept),
         cmocka_unit_test(a_second_run_adds_to_the_first),
+        cmocka_unit_test(jobs_that_learn_differently_are_not_compared),
         cmocka_unit_test(interruption_keeps_what_there_is_and_stops),
         cmocka_unit_test(missing_programs_are_named_before_anything_runs),
         cmocka_unit_test(unwritable_folders_are_errors),

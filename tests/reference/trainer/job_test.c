@@ -416,8 +416,17 @@ static void workloads_have_names(void **state) {
     assert_string_equal(mp_job_workload(&job, name, sizeof name), "balanced");
     job.routing = MP_ROUTING_SKEWED;
     assert_string_equal(mp_job_workload(&job, name, sizeof name), "skewed 0.70 on 4");
+    job.skew_share = 0.704;
+    assert_string_equal(mp_job_workload(&job, name, sizeof name), "skewed 0.704000 on 4");
+    /* The same matrix has the same name however it is spaced, another one another. */
+    char spaced[64];
     job.routing = MP_ROUTING_LOAD;
-    assert_string_equal(mp_job_workload(&job, name, sizeof name), "load");
+    strcpy(job.load, "3,1;2,2");
+    assert_string_equal(mp_job_workload(&job, name, sizeof name), "load b683e00e");
+    strcpy(job.load, "3, 1; 2, 2");
+    assert_string_equal(mp_job_workload(&job, spaced, sizeof spaced), name);
+    strcpy(job.load, "3,1;2,3");
+    assert_string_not_equal(mp_job_workload(&job, spaced, sizeof spaced), name);
 }
 
 static int run_cases(const char *group, const struct message_case cases[], int count,
