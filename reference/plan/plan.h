@@ -75,7 +75,9 @@ struct mp_plan {
     struct mp_placement during; /* before plus what fetch adds; always a superset */
     struct mp_transfers fetch;  /* spAG: owner -> extra holder, parameters */
     struct mp_transfers reduce; /* spRS: extra holder -> owner, gradients */
-    bool rematerialise;         /* copies are freed after forward and fetched again for backward */
+    /* Copies are freed after forward and fetched again for backward.  The same in all plans of a
+     * run, since memory is laid out for it. */
+    bool rematerialise;
 
     /* Dispatch in compressed rows: the parts of (source s, expert e) are
      * part[part_begin[s * experts + e]] .. part[part_begin[s * experts + e + 1] - 1], holders in

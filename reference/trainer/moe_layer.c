@@ -94,6 +94,19 @@ static int gate(struct mp_trainer *trainer, int layer, struct mp_error *error) {
     return code;
 }
 
+/* The first plan has told how long copies live, and room for them was made accordingly: those that
+ * live until backward need a region for each layer. */
+static int check_regions(const struct mp_trainer *trainer, const struct mp_plan *plan,
+                         struct mp_error *error) {
+    if (plan->rematerialise || plan->fetch.count == 0 ||
+        trainer->model.experts.regions == trainer->job.layers)
+        return MP_OK;
+    return mp_fail(error, MP_EPLAN,
+                   "iteration %lld, layer %d: the plan keeps copies until backward, the first plan "
+                   "of the run re-materialised them",
+                   (long long)plan->iteration, plan->layer);
+}
+
 static int plan_after_gate(struct mp_trainer *trainer, int layer, struct mp_error *error) {
     struct mp_plan *plan = &trainer->plan[layer];
     struct mp_model *model = &trainer->model;
@@ -101,6 +114,8 @@ static int plan_after_gate(struct mp_trainer *trainer, int layer, struct mp_erro
     int code = trainer->system->after_gate(trainer->self, &trainer->load[layer], plan, error);
     if (!code && trainer->check_plans)
         code = mp_plan_check(plan, &trainer->load[layer], &trainer->law, NULL, error);
+    if (!code)
+        code = check_regions(trainer, plan, error);
     if (!code)
         code = mp_routing_build(plan, trainer->comm->rank, &model->state[layer].routing, error);
     if (!code)

@@ -1,6 +1,7 @@
 /* A trainer's life: what it is made of, and what others may ask it. */
 #include "reference/trainer/trainer.h"
 
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -91,8 +92,10 @@ static int create_plans(struct mp_trainer *trainer, struct mp_error *error) {
 static int create_requests(struct mp_trainer *trainer, struct mp_error *error) {
     struct mp_comm *comm = trainer->comm;
     size_t chunk = (size_t)trainer->setting.expert_bytes;
-    int layers = trainer->job.layers, experts = trainer->job.experts;
-    int copies = experts * (comm->ranks - 1), moves = layers * experts;
+    int layers = trainer->job.layers, experts = trainer->job.experts, moves = layers * experts;
+    int most = trainer->law.extra_copies_limit, copies = experts * (comm->ranks - 1);
+    if (most * comm->ranks < copies)
+        copies = most * comm->ranks;
     struct {
         struct mp_request **request;
         int transfers;
@@ -194,12 +197,30 @@ static int create_replay(struct mp_trainer *trainer, struct mp_error *error) {
     return code ? code : mp_trainer_force_choices(trainer, 0, error);
 }
 
+/* Rows and sequences are counted in int, and one rank may be sent the rows of all. */
+static int check_batch(const struct mp_job *job, int ranks, struct mp_error *error) {
+    int64_t routes = (int64_t)job->batch * job->sequence * mp_job_top_k(job);
+    int64_t validation = job->validate_every ? (int64_t)job->batch * job->validation_batches : 0;
+    if (job->batch % ranks != 0)
+        return mp_fail(error, MP_EINVAL, "batch: %d sequences do not divide over %d ranks",
+                       job->batch, ranks);
+    if (routes > INT_MAX)
+        return mp_fail(error, MP_ELIMIT,
+                       "batch: %d sequences of %d tokens make %lld routes, at most %d are possible",
+                       job->batch, job->sequence, (long long)routes, INT_MAX);
+    if (validation > INT_MAX)
+        return mp_fail(error, MP_ELIMIT,
+                       "validation-batches: %d of %d sequences are more than %d sequences",
+                       job->validation_batches, job->batch, INT_MAX);
+    return MP_OK;
+}
+
 int mp_trainer_create(const struct mp_job_file *file, struct mp_comm *comm,
                       const struct mp_text *text, struct mp_trainer **out, struct mp_error *error) {
     const struct mp_job *job = &file->job;
-    if (job->batch % comm->ranks != 0)
-        return mp_fail(error, MP_EINVAL, "batch: %d sequences do not divide over %d ranks",
-                       job->batch, comm->ranks);
+    int code = check_batch(job, comm->ranks, error);
+    if (code)
+        return code;
     struct mp_trainer *trainer = calloc(1, sizeof *trainer);
     if (!trainer)
         return mp_fail(error, MP_ENOMEM, "no memory for a trainer");
@@ -218,7 +239,7 @@ int mp_trainer_create(const struct mp_job_file *file, struct mp_comm *comm,
         .width = job->width > job->expert_width ? job->width : job->expert_width,
         .tokens = (int)(trainer->global_tokens * shape.top_k),
     };
-    int code = create_tables(trainer, error);
+    code = create_tables(trainer, error);
     if (!code)
         code = mp_device_cpu_create(job->threads, &limits, &trainer->device, error);
     if (!code)

@@ -23,7 +23,7 @@ struct mp_trainer_result {
     bool stop;             /* some rank has been asked to stop (mp_trainer_request_stop) */
 };
 
-/* What the system made of the run so far, for reports and tests. */
+/* What the system made of the run so far, validation included, for reports and tests. */
 struct mp_trainer_totals {
     int64_t copies[MP_STAGES]; /* fetched, by stage */
     int64_t moves;             /* owner changes */
@@ -32,7 +32,10 @@ struct mp_trainer_totals {
 
 /* Creates device, model, shards and system for this rank of `comm` (borrowed; as is `text`, which
  * may be NULL when only mp_trainer_step_on is used).  `file` is borrowed during the call.
- * Collective.  Measures what planners assume unless the job gives it. */
+ * Collective.  Measures what planners assume unless the job gives it.
+ * Errors: MP_EINVAL (the batch does not divide over the ranks, or the system refuses the job),
+ * MP_ELIMIT (more routes than an int counts), MP_ENOMEM, MP_ECOMM.  After an error on one rank
+ * others may be waiting for it: mp_comm_abort. */
 int mp_trainer_create(const struct mp_job_file *file, struct mp_comm *comm,
                       const struct mp_text *text, struct mp_trainer **trainer,
                       struct mp_error *error);
@@ -44,7 +47,10 @@ void mp_trainer_record(struct mp_trainer *trainer, struct mp_record_thread *comp
                        struct mp_record_thread *communication);
 
 /* One training iteration on the next batch of the text, or on given tokens and targets (host,
- * [batch / ranks * sequence] of this rank).  Collective. */
+ * [batch / ranks * sequence] of this rank).  Collective.
+ * Errors: MP_EPLAN (a plan breaks the law), MP_ELIMIT (a plan needs more memory than the system
+ * announced), MP_ECOMM, MP_EDEVICE.  They may be this rank's alone, and nothing can be trained any
+ * more: mp_comm_abort. */
 int mp_trainer_step(struct mp_trainer *trainer, struct mp_trainer_result *result,
                     struct mp_error *error);
 int mp_trainer_step_on(struct mp_trainer *trainer, const int32_t *token, const int32_t *target,
@@ -53,7 +59,8 @@ int mp_trainer_step_on(struct mp_trainer *trainer, const int32_t *token, const i
 /* Makes the next step's result say `stop` on every rank.  Safe in a signal handler. */
 void mp_trainer_request_stop(struct mp_trainer *trainer);
 
-/* Mean loss over validation batches, parameters unchanged.  Collective. */
+/* Mean loss over validation batches, parameters unchanged, nats per token.  The system plans for
+ * them too, but does not see them in after_step.  Collective; errors as of a step. */
 int mp_trainer_validate(struct mp_trainer *trainer, double *loss, struct mp_error *error);
 
 /* Iteration that the next step will be. */
@@ -66,7 +73,8 @@ struct mp_model *mp_trainer_model(struct mp_trainer *trainer);
 /* Name and version of the compute back end. */
 void mp_trainer_describe(const struct mp_trainer *trainer, char *text, size_t size);
 
-/* Checkpoint into / from a folder (checkpoint.h has the format).  Collective. */
+/* Checkpoint into / from a folder (checkpoint.h has the format and the errors).  Collective; if one
+ * rank fails all do, and after a failed restore the trainer can only be destroyed. */
 int mp_trainer_save(struct mp_trainer *trainer, const char *folder, struct mp_error *error);
 int mp_trainer_restore(struct mp_trainer *trainer, const char *folder, struct mp_error *error);
 
