@@ -3,8 +3,9 @@
  * A system's decisions are pure functions of (setting, options, loads seen so far): every rank
  * calls the same functions with the same arguments and the plans must come out equal, in the
  * trainer, in the predictor, today and tomorrow.  No communication, no clock, no random numbers
- * that are not seeded from the setting.  Time spent in these functions is recorded as phase "plan"
- * (except before_gate, which runs while the previous work is in flight and is recorded too). */
+ * that are not seeded from the setting.  before_gate and after_gate also plan validation batches
+ * and may be called more than once for an iteration: what is learnt from loads is learnt in
+ * after_step. Time spent in these functions is recorded as phase "plan". */
 #ifndef MOEPERF_REFERENCE_PLAN_SYSTEM_H
 #define MOEPERF_REFERENCE_PLAN_SYSTEM_H
 
