@@ -1,6 +1,7 @@
 #include "results/store/store.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -80,6 +81,23 @@ static int query_integer(struct mp_store *store, const char *sql, int64_t *value
 
 /* ---- opening ---- */
 
+/* The file as SQLite's URI that promises that nobody writes to it. */
+static char *immutable_uri(const char *path) {
+    static const char before[] = "file:", after[] = "?immutable=1";
+    char *uri = malloc(sizeof before + sizeof after + 3 * strlen(path));
+    if (!uri)
+        return NULL;
+    char *at = stpcpy(uri, before);
+    for (; *path; path++)
+        if (strchr("%?#", *path))
+            at += sprintf(at, "%%%02x", (unsigned char)*path);
+        else
+            *at++ = *path;
+    strcpy(at, after);
+    return uri;
+}
+
+/* With SQLITE_OPEN_URI the file is taken as one that nobody writes to. */
 static int connect_to(const char *path, int flags, struct mp_store **store,
                       struct mp_error *error) {
     struct mp_store *made = calloc(1, sizeof *made);
@@ -90,7 +108,12 @@ static int connect_to(const char *path, int flags, struct mp_store **store,
         return mp_fail(error, MP_ENOMEM, "%s: no memory to open the database", path);
     }
     /* One thread at a time uses a store, so SQLite needs no locks of its own. */
-    int code = sqlite3_open_v2(path, &made->connection, flags | SQLITE_OPEN_NOMUTEX, NULL);
+    char *uri = flags & SQLITE_OPEN_URI ? immutable_uri(path) : NULL;
+    int code = flags & SQLITE_OPEN_URI && !uri
+                   ? SQLITE_NOMEM
+                   : sqlite3_open_v2(uri ? uri : path, &made->connection,
+                                     flags | SQLITE_OPEN_NOMUTEX, NULL);
+    free(uri);
     if (code != SQLITE_OK) {
         int system_error = made->connection ? sqlite3_system_errno(made->connection) : 0;
         code = mp_fail(error, code_of(code), "%s: cannot open the database: %s", path,
@@ -178,14 +201,52 @@ int mp_store_open(const char *path, struct mp_store **store, struct mp_error *er
     int code = connect_to(path, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE, &opened, error);
     if (code)
         return code;
-    code = prepare_for_writing(opened, error);
-    if (!code && sqlite3_db_readonly(opened->connection, "main"))
+    if (sqlite3_db_readonly(opened->connection, "main") == 1)
         code = mp_fail(error, MP_EIO, "%s: the database may not be written (permissions)", path);
+    else
+        code = prepare_for_writing(opened, error);
     if (code)
         mp_store_close(opened);
     else
         *store = opened;
     return code;
+}
+
+/* SQLite reads a database in WAL mode through a file beside it that it must be able to write.
+ * Where it can't be and no writer has left a log, the file itself is all there is to read. */
+static bool must_be_immutable(const struct mp_store *store) {
+    char log[PATH_MAX];
+    struct stat status;
+    int reason = sqlite3_errcode(store->connection) & 0xff;
+    if (reason != SQLITE_READONLY && reason != SQLITE_CANTOPEN)
+        return false;
+    int length = snprintf(log, sizeof log, "%s-wal", store->path);
+    return length < (int)sizeof log && (stat(log, &status) != 0 || status.st_size == 0);
+}
+
+static int connect_to_read(const char *path, struct mp_store **store, int *version,
+                           struct mp_error *error) {
+    struct mp_error first = {0};
+    int code = connect_to(path, SQLITE_OPEN_READONLY, store, error);
+    if (code)
+        return code;
+    code = identify(*store, version, &first);
+    if (!code)
+        return MP_OK;
+    bool again = must_be_immutable(*store);
+    int reason = sqlite3_errcode((*store)->connection) & 0xff;
+    mp_store_close(*store);
+    *store = NULL;
+    if (again) {
+        code = connect_to(path, SQLITE_OPEN_READONLY | SQLITE_OPEN_URI, store, error);
+        return code ? code : identify(*store, version, error);
+    }
+    if (code == MP_EIO && (reason == SQLITE_READONLY || reason == SQLITE_CANTOPEN))
+        return mp_fail(error, code,
+                       "%s: its newest runs are still in %s-wal, which takes the permission to "
+                       "write here to read: copy both files elsewhere",
+                       path, path);
+    return mp_fail(error, code, "%s", first.text);
 }
 
 int mp_store_open_read_only(const char *path, struct mp_store **store, struct mp_error *error) {
@@ -194,11 +255,8 @@ int mp_store_open_read_only(const char *path, struct mp_store **store, struct mp
         return mp_fail(error, errno == ENOENT ? MP_ENOTFOUND : MP_EIO,
                        "%s: cannot open the database: %s", path, strerror(errno));
     struct mp_store *opened = NULL;
-    int version;
-    int code = connect_to(path, SQLITE_OPEN_READONLY, &opened, error);
-    if (code)
-        return code;
-    code = identify(opened, &version, error);
+    int version = 0;
+    int code = connect_to_read(path, &opened, &version, error);
     if (!code && version == 0)
         code =
             mp_fail(error, MP_EFORMAT, "%s: an empty database, without results of moeperf", path);

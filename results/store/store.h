@@ -33,7 +33,8 @@ int mp_store_open(const char *path, struct mp_store **store, struct mp_error *er
 /* The same without ever writing.  The file must exist (MP_ENOTFOUND) and have this build's schema
  * version; an older one is MP_EVERSION with the advice to open it once for writing.  Temporary
  * views hide those in the file that are not this build's, so that queries on this connection see
- * every column. */
+ * every column.  A file where nothing may be written (SQLite would want to) is read as one that
+ * nobody writes to, unless a log beside it has runs that are not in it yet: MP_EIO. */
 int mp_store_open_read_only(const char *path, struct mp_store **store, struct mp_error *error);
 
 void mp_store_close(struct mp_store *store); /* accepts NULL */

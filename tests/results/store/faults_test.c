@@ -35,6 +35,16 @@ static char *contents(const char *path, size_t *size) {
     return bytes;
 }
 
+static void copy_file(const char *from, const char *to) {
+    size_t size;
+    char *bytes = contents(from, &size);
+    FILE *file = fopen(to, "wb");
+    assert_non_null(file);
+    assert_int_equal(fwrite(bytes, 1, size, file), size);
+    assert_int_equal(fclose(file), 0);
+    free(bytes);
+}
+
 /* Both ways of opening refuse with the code and a sentence that holds both texts, and leave every
  * byte as it was. */
 static void assert_refused(struct runs_folder *folder, int code, const char *says,
@@ -213,6 +223,70 @@ static void views_that_cannot_be_renewed_stay_whole(void **state) {
     runs_ok(mp_store_open_read_only(folder->database, &folder->store, &error), &error);
     assert_string_equal(runs_query(folder->store, views_sql), before);
     free(before);
+}
+
+/* A folder and a file in it that may only be read; root gives up its rights for the while. */
+static void lose_permission(struct runs_folder *folder, const char *file, bool lost) {
+    if (!lost && getuid() == 0)
+        assert_int_equal(seteuid(0), 0);
+    assert_int_equal(chmod(folder->path, lost ? 0555 : 0755), 0);
+    assert_int_equal(chmod(file, lost ? 0444 : 0644), 0);
+    if (lost && getuid() == 0)
+        assert_int_equal(seteuid(65534), 0);
+}
+
+static void what_may_only_be_read_can_be_read(void **state) {
+    struct runs_folder *folder = *state;
+    struct mp_error error = {0}, writing = {0};
+    struct mp_store_run run = runs_description("ep", "text");
+    char odd[128], *spans = NULL;
+    runs_add(folder, &run, &runs_ep);
+    close_store(folder);
+    snprintf(odd, sizeof odd, "%s/100%% #1?.db", folder->path);
+    assert_int_equal(rename(folder->database, odd), 0);
+
+    lose_permission(folder, odd, true);
+    struct mp_store *store = NULL;
+    int code = mp_store_open_read_only(odd, &store, &error);
+    if (!code)
+        spans = strdup(runs_query(store, "SELECT count(*) FROM v_span"));
+    mp_store_close(store);
+    store = NULL;
+    int writing_code = mp_store_open(odd, &store, &writing);
+    lose_permission(folder, odd, false);
+
+    runs_ok(code, &error);
+    assert_string_equal(spans, "58");
+    free(spans);
+    assert_int_equal(writing_code, MP_EIO);
+    assert_non_null(strstr(writing.text, "the database may not be written (permissions)"));
+}
+
+static void runs_that_only_a_log_has_are_not_left_out(void **state) {
+    struct runs_folder *folder = *state;
+    struct mp_error error = {0};
+    struct mp_store_run run = runs_description("ep", "text");
+    char copied[128], log[128];
+    runs_add(folder, &run, &runs_ep);
+    snprintf(copied, sizeof copied, "%s/copied.db", folder->path);
+    snprintf(log, sizeof log, "%s/copied.db-wal", folder->path);
+    copy_file(folder->database, copied);
+    snprintf(copied, sizeof copied, "%s-wal", folder->database);
+    copy_file(copied, log);
+    snprintf(copied, sizeof copied, "%s/copied.db", folder->path);
+
+    lose_permission(folder, copied, true);
+    struct mp_store *store = NULL;
+    int code = mp_store_open_read_only(copied, &store, &error);
+    mp_store_close(store);
+    lose_permission(folder, copied, false);
+    assert_int_equal(code, MP_EIO);
+    assert_non_null(strstr(error.text, "copied.db: its newest runs are still in "));
+
+    error = (struct mp_error){0};
+    runs_ok(mp_store_open_read_only(copied, &store, &error), &error);
+    assert_string_equal(runs_query(store, "SELECT count(*) FROM v_span"), "58");
+    mp_store_close(store);
 }
 
 static void a_full_disk_leaves_the_database_as_it_was(void **state) {
@@ -516,6 +590,8 @@ int main(void) {
         CASE(older_views_are_hidden_from_a_reader),
         CASE(older_views_are_renewed_and_no_others),
         CASE(views_that_cannot_be_renewed_stay_whole),
+        CASE(what_may_only_be_read_can_be_read),
+        CASE(runs_that_only_a_log_has_are_not_left_out),
         CASE(a_full_disk_leaves_the_database_as_it_was),
         CASE(runs_are_added_and_never_overwritten),
         CASE(incomplete_descriptions_are_refused),
