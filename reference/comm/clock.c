@@ -1,4 +1,5 @@
 /* Clocks: rank 0 plays ping-pong with every other rank and keeps the tightest trip. */
+#include "profiler/record/record.h"
 #include "reference/comm/transport.h"
 
 static int pass(struct mp_comm *comm, int64_t *memory, size_t bytes, int rank, int tag, bool send,
@@ -12,23 +13,22 @@ static int pass(struct mp_comm *comm, int64_t *memory, size_t bytes, int rank, i
     return code ? mp_request_started(request, code) : mp_request_wait(request, error);
 }
 
-/* With t0 sent here, t1 received there, t2 sent there, t3 received here: the other clock minus this
- * one is ((t1 - t0) + (t2 - t3)) / 2, off by at most half of the round trip. */
+/* The offset of the tightest trip, off by at most half of it, goes to the other rank. */
 static int measure(struct mp_comm *comm, int rank, int trips, int tag, struct mp_error *error) {
     int64_t best[2] = {0, INT64_MAX}; /* offset, error */
     for (int trip = 0; trip < trips; trip++) {
         int64_t there[2] = {0, 0};
-        int64_t sent = mp_transport_now();
+        int64_t sent = mp_clock_ns();
         int code = pass(comm, there, sizeof *there, rank, tag, true, error);
         if (code == MP_OK)
             code = pass(comm, there, sizeof there, rank, tag, false, error);
         if (code)
             return code;
-        int64_t received = mp_transport_now();
-        int64_t half = (received - sent - (there[1] - there[0]) + 1) / 2;
-        if (half < best[1]) {
-            best[0] = (there[0] - sent + there[1] - received) / 2;
-            best[1] = half;
+        int64_t offset, round_trip;
+        mp_clock_offset(sent, there[0], there[1], mp_clock_ns(), &offset, &round_trip);
+        if ((round_trip + 1) / 2 < best[1]) {
+            best[0] = offset;
+            best[1] = (round_trip + 1) / 2;
         }
     }
     return pass(comm, best, sizeof best, rank, tag, true, error);
@@ -41,8 +41,8 @@ static int answer(struct mp_comm *comm, int trips, int tag, int64_t best[2],
         int code = pass(comm, here, sizeof *here, 0, tag, false, error);
         if (code)
             return code;
-        here[0] = mp_transport_now();
-        here[1] = mp_transport_now();
+        here[0] = mp_clock_ns();
+        here[1] = mp_clock_ns();
         code = pass(comm, here, sizeof here, 0, tag, true, error);
         if (code)
             return code;

@@ -5,7 +5,10 @@
  * yields the core while it waits (ranks may share cores).  Requests are created once and used
  * again, so a step allocates nothing.  Every rank starts the same operations in the same order.
  *
- * Errors: MP_ECOMM with a sentence that names the rank and what it was doing. */
+ * Errors: MP_ECOMM with a sentence that names the rank and what it was doing; MP_EINVAL and
+ * MP_ELIMIT for arguments.  They are this rank's alone: nobody tells the others, which may be
+ * waiting for it, so what follows is mp_comm_abort.  A request whose wait failed can only be
+ * destroyed. */
 #ifndef MOEPERF_REFERENCE_COMM_COMM_H
 #define MOEPERF_REFERENCE_COMM_COMM_H
 
@@ -39,8 +42,9 @@ void mp_comm_destroy(struct mp_comm *comm); /* accepts NULL */
 /* Ends all ranks at once after a failure that others can't know of.  Does not return under mpi. */
 void mp_comm_abort(struct mp_comm *comm, int status);
 
-/* A request serves one operation at a time.  For sparse collectives, give the largest list
- * (transfers of one layer or of one re-sharding) it will carry and the largest chunk. */
+/* A request serves one operation at a time.  For sparse collectives, give the largest number of
+ * transfers in one stage of a list (or in one move) and the largest chunk; 0, 0 for the others.
+ * Errors: MP_EINVAL (more than 2^24 transfers), MP_ENOMEM. */
 int mp_request_create(struct mp_comm *comm, int transfers, size_t chunk_bytes,
                       struct mp_request **request, struct mp_error *error);
 void mp_request_destroy(struct mp_request *request); /* accepts NULL */

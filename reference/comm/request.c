@@ -1,19 +1,13 @@
 /* Requests: slots for messages, moving them on, waiting for them. */
 #include <sched.h>
 #include <stdlib.h>
-#include <time.h>
 
+#include "profiler/record/record.h"
 #include "reference/comm/transport.h"
 
 /* Fruitless polls before a waiting rank gives up its core when it has one for itself: about 20 us,
  * longer than a small message takes. */
 enum { POLLS_BEFORE_YIELD = 128 };
-
-int64_t mp_transport_now(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
-}
 
 int mp_transport_open(struct mp_transport *transport, struct mp_error *error) {
     return mp_request_create(&transport->comm, 0, 0, &transport->blocking, error);
@@ -245,7 +239,7 @@ int mp_request_wait(struct mp_request *request, struct mp_error *error) {
     if (!request->in_flight)
         return MP_OK;
     struct mp_transport *transport = request->transport;
-    int64_t start = mp_transport_now();
+    int64_t start = mp_clock_ns();
     int code = MP_OK, idle = 0;
     for (;;) {
         bool moved = false;
@@ -256,6 +250,6 @@ int mp_request_wait(struct mp_request *request, struct mp_error *error) {
         if (idle && (transport->ranks_share_cores || idle > POLLS_BEFORE_YIELD))
             sched_yield();
     }
-    transport->comm.waited_ns += mp_transport_now() - start;
+    transport->comm.waited_ns += mp_clock_ns() - start;
     return code;
 }

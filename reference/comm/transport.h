@@ -171,7 +171,4 @@ int mp_request_send(struct mp_request *request, const void *memory, size_t bytes
 int mp_request_receive(struct mp_request *request, void *memory, size_t bytes, int rank, int tag,
                        struct mp_note note, struct mp_error *error);
 
-/* Nanoseconds of CLOCK_MONOTONIC, the clock of spans. */
-int64_t mp_transport_now(void);
-
 #endif

@@ -69,6 +69,9 @@ static int collect(const struct mp_comm *comm, struct mp_flow *flow,
     if (experts > KEY_FIELD || comm->ranks > KEY_FIELD)
         return mp_fail(error, MP_ELIMIT, "rank %d: %d experts on %d ranks; at most %d of each",
                        comm->rank, experts, comm->ranks, KEY_FIELD);
+    if (list->count > 1 << KEY_RANK_SHIFT)
+        return mp_fail(error, MP_ELIMIT, "rank %d: a list of %d transfers; at most %d are possible",
+                       comm->rank, list->count, 1 << KEY_RANK_SHIFT);
     for (int i = 0; i < list->count; i++) {
         const struct mp_transfer *transfer = &list->item[i];
         if (transfer->stage != stage)

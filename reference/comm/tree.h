@@ -13,7 +13,8 @@
  * number of tags the operation needs.  `reduce`: transfers run from the copies to the owner, else
  * from the owner to the copies.
  * Errors: MP_EINVAL (a rank or expert out of range, two owners of an expert, a copy listed twice or
- * on the owner), MP_ELIMIT (more transfers than the request was made for).
+ * on the owner), MP_ELIMIT (more transfers than the request was made for, or a list of more than
+ * 2^24).
  * Cost: O(transfers * log(transfers)); allocates nothing. */
 int mp_trees_build(const struct mp_comm *comm, struct mp_flow *flow,
                    const struct mp_transfers *list, enum mp_stage stage, int experts, bool reduce,

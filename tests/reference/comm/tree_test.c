@@ -127,9 +127,24 @@ static void tree_is(void **state) {
     }
 }
 
+/* A place in a longer list would not fit its sorting key. */
+static void a_list_too_long_to_sort_is_refused(void **state) {
+    (void)state;
+    struct mp_transfers list = {.count = (1 << 24) + 1};
+    struct mp_comm comm = {.rank = 0, .ranks = RANKS};
+    struct mp_flow flow = {.limit = LIMIT};
+    struct mp_error error = {0};
+    int trees;
+    assert_int_equal(
+        mp_trees_build(&comm, &flow, &list, MP_STAGE_BEFORE_GATE, EXPERTS, false, &trees, &error),
+        MP_ELIMIT);
+    assert_non_null(strstr(error.text, "16777217 transfers; at most 16777216"));
+}
+
 int main(void) {
     enum { COUNT = sizeof cases / sizeof *cases };
-    struct CMUnitTest tests[COUNT];
+    struct CMUnitTest tests[COUNT + 1] = {[COUNT] =
+                                              cmocka_unit_test(a_list_too_long_to_sort_is_refused)};
     for (int i = 0; i < COUNT; i++)
         tests[i] =
             (struct CMUnitTest){cases[i].name, tree_is, NULL, NULL, (void *)(uintptr_t)&cases[i]};
