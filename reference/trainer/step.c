@@ -123,7 +123,7 @@ static int after_step(struct mp_trainer *trainer, struct mp_error *error) {
     mark = mp_trainer_mark(trainer);
     trainer->totals.moves += trainer->moves.count;
     code = mp_trainer_move_owners(trainer, error);
-    mp_trainer_spent(trainer, mark, MP_PHASE_MOVE, MP_NO_DIRECTION, -1, trainer->moves.count, -1);
+    mp_trainer_spent(trainer, mark, MP_PHASE_MOVE, MP_NO_DIRECTION, -1, -1, -1);
     return code;
 }
 
