@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 
 #include "baselines/systems.h"
 #include "reference/trainer/checkpoint.h"
@@ -13,6 +14,7 @@
 #include "reference/trainer/trainer.h"
 
 enum { EXIT_BAD = 2, MAX_SETTINGS = 64, CLOCK_TRIPS = 200 };
+enum { HELP_COLUMN = 23, PAGE_COLUMNS = 80 };
 
 struct arguments {
     const char *job;
@@ -45,31 +47,58 @@ static void on_signal(int number) {
         mp_trainer_request_stop(stopping);
 }
 
-static void print_usage(FILE *stream) {
-    fprintf(stream,
-            "usage: moeperf-train JOB.yaml [--set KEY=VALUE]... [--spool-directory DIR] "
-            "[--progress]\n\n"
-            "Trains one job: a GPT-style mixture-of-experts model under one system. Run it alone\n"
-            "for one rank, or under mpirun with as many processes as the job has ranks.\n\n"
-            "  --set KEY=VALUE        changes an option of the job; options.KEY for the system's\n"
-            "  --spool-directory DIR  records every iteration into DIR/rank-NNNN.spool\n"
-            "  --progress             prints a line per iteration:\n"
-            "                         progress ITERATION ITERATIONS LOSS MILLISECONDS\n"
-            "  --version, --help\n\noptions of a job:\n");
-    for (const struct mp_option *option = mp_job_options; option->name; option++) {
-        char what[256];
-        mp_options_describe(option, what, sizeof what);
-        fprintf(stream, "  %-20s %s\n  %-20s %s; default %s\n", option->name, option->help, "",
-                what,
-                option->default_value ? option->default_value[0] ? option->default_value : "empty"
-                                      : "none, must be given");
+/* Prints words from column HELP_COLUMN on, filled to a page's width; the first line stands behind
+ * what is already there. */
+static void print_filled(FILE *stream, const char *text) {
+    int column = HELP_COLUMN;
+    while (*text) {
+        int length = (int)strcspn(text, " ");
+        if (column > HELP_COLUMN && column + 1 + length > PAGE_COLUMNS) {
+            fprintf(stream, "\n%*s", HELP_COLUMN, "");
+            column = HELP_COLUMN;
+        }
+        column += fprintf(stream, "%s%.*s", column > HELP_COLUMN ? " " : "", length, text);
+        text += length + (text[length] == ' ');
     }
-    fprintf(stream,
-            "\nSIGINT and SIGTERM end the run after the current iteration, everything recorded.\n\n"
-            "examples:\n"
-            "  moeperf-train job.yaml --progress\n"
-            "  moeperf-train job.yaml --set system=fssdp --set options.memory=2\n"
-            "  mpirun -n 2 moeperf-train job.yaml --spool-directory spools\n");
+    fputc('\n', stream);
+}
+
+static void print_option(FILE *stream, const struct mp_option *option) {
+    char accepts[256], what[512];
+    const char *value = option->default_value;
+    mp_options_describe(option, accepts, sizeof accepts);
+    snprintf(what, sizeof what, "%s; %s%s", accepts, value ? "default " : "must be given",
+             !value   ? ""
+             : *value ? value
+                      : "empty");
+    fprintf(stream, "  %-*s", HELP_COLUMN - 2, option->name);
+    print_filled(stream, option->help);
+    fprintf(stream, "%*s", HELP_COLUMN, "");
+    print_filled(stream, what);
+}
+
+static void print_usage(FILE *stream) {
+    fputs("usage: moeperf-train JOB.yaml [options]\n\n"
+          "Trains one job: a GPT-style mixture-of-experts model under one system.  Run it\n"
+          "alone for one rank, or under mpirun with as many processes as the job has ranks.\n\n"
+          "options:\n"
+          "  --set KEY=VALUE        changes an option of the job; options.KEY=VALUE one of\n"
+          "                         its system; may be repeated\n"
+          "  --spool-directory DIR  records every iteration into DIR/rank-NNNN.spool,\n"
+          "                         DIR is created\n"
+          "  --progress             prints a line per iteration:\n"
+          "                         progress ITERATION ITERATIONS LOSS MILLISECONDS\n"
+          "  --version              the revision it was built from\n"
+          "  --help                 this text\n\noptions of a job:\n",
+          stream);
+    for (const struct mp_option *option = mp_job_options; option->name; option++)
+        print_option(stream, option);
+    fputs("\nSIGINT and SIGTERM end the run after the current iteration, everything recorded.\n\n"
+          "examples:\n"
+          "  moeperf-train job.yaml --progress\n"
+          "  moeperf-train job.yaml --set system=fssdp --set options.memory=2\n"
+          "  mpirun -n 2 moeperf-train job.yaml --spool-directory spools\n",
+          stream);
 }
 
 /* 0: go on; 1: done (help, version); negative: bad usage, in program->error. */
@@ -144,8 +173,9 @@ static int join(struct program *program) {
     program->failed_alike = !code && program->comm->ranks != ranks;
     if (program->failed_alike)
         code = mp_fail(error, MP_EINVAL,
-                       "%s: the job has %d ranks, but %d processes were started; use mpirun -n %d",
-                       program->arguments.job, ranks, program->comm->ranks, ranks);
+                       "%s: the job has %d rank%s, but %d process%s started; use mpirun -n %d",
+                       program->arguments.job, ranks, ranks == 1 ? "" : "s", program->comm->ranks,
+                       program->comm->ranks == 1 ? " was" : "es were", ranks);
     return code;
 }
 
@@ -166,6 +196,7 @@ static int start_recording(struct program *program) {
     int per_node = program->file.job.ranks_per_node;
     struct mp_recorder_config config = {
         .path = path, .rank = comm->rank, .ranks = comm->ranks, .node = comm->rank / per_node};
+    mkdir(program->arguments.spools, 0777); /* what is wrong with it, the recorder says */
     int code = mp_recorder_create(&config, &program->recorder, error);
     if (!code)
         code = mp_recorder_thread(program->recorder, "compute", &program->compute, error);

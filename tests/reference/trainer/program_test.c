@@ -262,13 +262,13 @@ static void bad_input_gets_one_line(void **state) {
         {{"job.yaml", "--set", "system=fsdp"}, "fsdp"},
         {{"job.yaml", "--set", "heads=3"}, "width: 16 can't be divided evenly over 3 heads"},
         {{"job.yaml", "--set", "ranks=8", "--set", "batch=8"}, "ranks"},
-        {{"job.yaml", "--set", "ranks=2"}, "the job has 2 ranks, but 1 processes were started"},
+        {{"job.yaml", "--set", "ranks=2"}, "the job has 2 ranks, but 1 process was started"},
         {{"job.yaml", "--set", "text=nowhere"}, "text nowhere: No such file or directory"},
         {{"job.yaml", "--set", "text=short"}, "11 bytes for training, but one batch needs 68"},
         {{"job.yaml", "--set", "restore=nowhere"}, "nowhere/checkpoint.yaml"},
         {{"job.yaml", "--set", "checkpoint=precious"}, "checkpoint precious: the folder holds"},
         {{"job.yaml", "--set", "checkpoint=no/such"}, "checkpoint no/such: no: No such file"},
-        {{"job.yaml", "--spool-directory", "nowhere"}, "nowhere/rank-0000.spool"},
+        {{"job.yaml", "--spool-directory", "no/where"}, "no/where/rank-0000.spool"},
         {{"job.yaml", "--spool-directory", "taken"}, "taken/rank-0000.spool"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -293,9 +293,9 @@ static void wrong_numbers_of_processes_are_refused(void **state) {
         int processes;
         const char *ranks, *message;
     } cases[] = {
-        {2, "ranks=1", "job.yaml: the job has 1 ranks, but 2 processes were started; use mpirun"},
+        {2, "ranks=1", "job.yaml: the job has 1 rank, but 2 processes were started; use mpirun"},
         {3, "ranks=2", "the job has 2 ranks, but 3 processes were started; use mpirun -n 2"},
-        {1, "ranks=4", "the job has 4 ranks, but 1 processes were started; use mpirun -n 4"},
+        {1, "ranks=4", "the job has 4 ranks, but 1 process was started; use mpirun -n 4"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct run run = start_trainer(cases[i].processes, 0,
@@ -320,6 +320,7 @@ static void a_run_is_recorded_to_its_end(void **state) {
     (void)state;
     for (int ranks = 0; ranks <= 2; ranks += 2) {
         clear_spools();
+        assert_int_equal(rmdir("spools"), 0); /* it is created */
         struct run run = start_trainer(
             ranks, 0,
             (const char *[]){"job.yaml", "--set", ranks ? "ranks=2" : "ranks=1", "--set",
