@@ -15,7 +15,9 @@
 
 #include "reference/base/error.h"
 
-/* What a span was spent on (architecture.md, section 5). */
+/* What a span was spent on (architecture.md, section 5).  Fetch, reduce and allreduce go on beside
+ * other phases: their spans on the stream "compute" are the time spent in starting them and waiting
+ * for them, those on the stream "comm" the time in flight, until a wait found them finished. */
 enum mp_phase {
     MP_PHASE_ITERATION, /* one whole iteration of a rank: encloses all others */
     MP_PHASE_DATA,
@@ -23,7 +25,7 @@ enum mp_phase {
     MP_PHASE_ATTENTION, /* layer norm, attention, projections, residual */
     MP_PHASE_GATE,
     MP_PHASE_PLAN,
-    MP_PHASE_FETCH,    /* spAG: time in start and wait, not the time in flight */
+    MP_PHASE_FETCH,    /* spAG */
     MP_PHASE_DISPATCH, /* permute and exchange towards the experts */
     MP_PHASE_EXPERT,
     MP_PHASE_COMBINE,   /* exchange back and un-permute */
@@ -47,7 +49,8 @@ struct mp_span {
     int64_t wait_ns;       /* of it blocked on other ranks, their transfers included; 0: none */
     int64_t cpu_ns;        /* thread CPU time, -1: not measured (a read costs a system call) */
     int64_t tokens;        /* routes or tokens worked on; -1: does not apply */
-    int64_t bytes;         /* moved between ranks; -1: does not apply */
+    int64_t bytes;         /* "compute": sent to other ranks meanwhile, whatever for; "comm": what
+                              this rank gets or sums; -1: does not apply or not known */
     int64_t flops;         /* -1: does not apply */
     int32_t iteration;     /* -1: before the first */
     int16_t layer;         /* -1: none */

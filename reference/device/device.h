@@ -2,7 +2,7 @@
  *
  * Back ends: cpu (oneDNN); others follow behind the same table of operations.  All operations are
  * queued on a stream and return before the work is done (the cpu back end has done it already);
- * nothing synchronises but mp_stream_synchronize, mp_event_synchronize and copies to the host.
+ * nothing synchronises but stream_synchronize and copies between host and device.
  * Operations return nothing: the first failure is kept in the device and reported by
  * mp_device_check, as on a GPU.  No operation allocates.
  *
@@ -113,8 +113,7 @@ struct mp_device_operations {
                           const float *dy, float *dx, float *y);
 
     /* Softmax cross-entropy over rows: loss[r] = logsumexp - logit[target], and logits[r] is
-     * replaced by scale * (softmax - onehot), the gradient.  host/device: target is device
-     * [rows], loss is device [rows]. */
+     * replaced by scale * (softmax - onehot), the gradient.  target and loss are device [rows]. */
     void (*cross_entropy)(struct mp_device *, mp_stream, int rows, int vocabulary, float *logits,
                           const int32_t *target, float scale, float *loss);
 
@@ -191,12 +190,13 @@ struct mp_device {
     struct mp_error error; /* first failure of a queued operation */
 };
 
-/* CPU back end on oneDNN.  `threads` per rank for its matrix work (>= 1).  `scratch` bytes are
- * allocated here once per largest attention shape and grouped GEMM: limits name the largest. */
+/* CPU back end on oneDNN.  `threads` per rank for its matrix work (>= 1).  Working memory for the
+ * largest shapes, which `limits` names, is allocated here, once; attention, layer norm and
+ * route_positions fail with MP_ELIMIT beyond them.  Errors: MP_EINVAL, MP_ENOMEM. */
 struct mp_device_limits {
     struct mp_attention_shape attention; /* the largest that will be used */
-    int experts;                         /* largest number of groups */
-    int width;                           /* largest columns of a grouped GEMM, D and F */
+    int experts;                         /* largest number of groups, E */
+    int width;                           /* largest row of a layer norm or grouped GEMM, D and F */
     int tokens;                          /* largest number of routes of a rank */
 };
 int mp_device_cpu_create(int threads, const struct mp_device_limits *limits,
