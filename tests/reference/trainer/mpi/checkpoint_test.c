@@ -105,34 +105,54 @@ static int leave(void **state) {
     return world->rank == 0 ? leave_folder(state) : 0;
 }
 
-/* Trains to SAVED_AT, saves, goes on to the end; the curve. */
-static void save_and_go_on(struct mp_comm *comm, const char *const settings[],
-                           double loss[ITERATIONS]) {
+/* What the plans brought and changed: copies of each stage, then owner changes. */
+struct planned {
+    int64_t number[MP_STAGES + 1];
+};
+static struct planned planned_by(const struct mp_trainer *trainer) {
+    const struct mp_trainer_totals *totals = mp_trainer_totals(trainer);
+    struct planned planned = {{0}};
+    memcpy(planned.number, totals->copies, sizeof totals->copies);
+    planned.number[MP_STAGES] = totals->moves;
+    return planned;
+}
+
+/* Trains to SAVED_AT, saves, goes on to the end; the curve, and what was planned after saving. */
+static struct planned save_and_go_on(struct mp_comm *comm, const char *const settings[],
+                                     double loss[ITERATIONS]) {
     struct mp_error error = {0};
     struct mp_trainer *trainer = create_trainer(comm, &text, settings);
     train(trainer, SAVED_AT, loss);
     must(mp_trainer_save(trainer, "saved", &error), &error);
+    struct planned before = planned_by(trainer);
     train(trainer, ITERATIONS, loss);
     if (comm->ranks > 1 && settings != ep)
         assert_true(mp_trainer_totals(trainer)->moves > 0); /* owners are not the first ones */
+    struct planned after = planned_by(trainer);
+    for (int i = 0; i <= MP_STAGES; i++)
+        after.number[i] -= before.number[i];
     mp_trainer_destroy(trainer);
+    return after;
 }
 
-static void restore_and_go_on(struct mp_comm *comm, const char *const settings[],
-                              double loss[ITERATIONS]) {
+static struct planned restore_and_go_on(struct mp_comm *comm, const char *const settings[],
+                                        double loss[ITERATIONS]) {
     struct mp_error error = {0};
     struct mp_trainer *trainer = create_trainer(comm, &text, settings);
     must(mp_trainer_restore(trainer, "saved", &error), &error);
     assert_int_equal(mp_trainer_iteration(trainer), SAVED_AT);
     train(trainer, ITERATIONS, loss);
+    struct planned planned = planned_by(trainer);
     mp_trainer_destroy(trainer);
+    return planned;
 }
 
 static void goes_on_bit_for_bit(void **state) {
     const char *const *settings = *state;
     double expected[ITERATIONS], loss[ITERATIONS];
-    save_and_go_on(world, settings, expected);
-    restore_and_go_on(world, settings, loss);
+    struct planned unbroken = save_and_go_on(world, settings, expected);
+    struct planned restored = restore_and_go_on(world, settings, loss);
+    assert_memory_equal(&restored, &unbroken, sizeof unbroken); /* the load window came along */
     for (int i = SAVED_AT; i < ITERATIONS; i++)
         if (loss[i] != expected[i])
             fail_msg("iteration %d: loss %.17g, without a stop %.17g", i, loss[i], expected[i]);
