@@ -5,12 +5,11 @@
 
 #include "reference/comm/transport.h"
 
-/* Rows before `rank`, in bytes. */
-static size_t offset_of(const int rows[], int rank, size_t row_bytes) {
+static size_t rows_before(const int rows[], int rank) {
     size_t sum = 0;
     for (int r = 0; r < rank; r++)
         sum += (size_t)rows[r];
-    return sum * row_bytes;
+    return sum;
 }
 
 static int check_rows(const struct mp_comm *comm, const int send_rows[], const int receive_rows[],
@@ -41,20 +40,28 @@ int mp_exchange_start(struct mp_comm *comm, const int *send_rows, const int *rec
         code = mp_transport_take_tags(mp_transport_of(comm), 1, &tag, error);
         comm->operations->settle(comm, stream);
     }
+    const size_t own_from = rows_before(send_rows, rank), own_to = rows_before(receive_rows, rank);
+    size_t at = own_to;
     for (int i = 1; code == MP_OK && i < ranks; i++) {
         int source = (rank + ranks - i) % ranks;
-        code = mp_request_receive(
-            request, (char *)receive + offset_of(receive_rows, source, row_bytes),
-            (size_t)receive_rows[source] * row_bytes, source, tag, note, error);
+        if (source == ranks - 1)
+            at = rows_before(receive_rows, ranks);
+        at -= (size_t)receive_rows[source];
+        code =
+            mp_request_receive(request, (char *)receive + at * row_bytes,
+                               (size_t)receive_rows[source] * row_bytes, source, tag, note, error);
     }
+    at = own_from + (size_t)send_rows[rank];
     for (int i = 1; code == MP_OK && i < ranks; i++) {
         int to = (rank + i) % ranks;
-        code = mp_request_send(request, (const char *)send + offset_of(send_rows, to, row_bytes),
+        if (to == 0)
+            at = 0;
+        code = mp_request_send(request, (const char *)send + at * row_bytes,
                                (size_t)send_rows[to] * row_bytes, to, tag, note, error);
+        at += (size_t)send_rows[to];
     }
     if (code == MP_OK && send_rows[rank])
-        memcpy((char *)receive + offset_of(receive_rows, rank, row_bytes),
-               (const char *)send + offset_of(send_rows, rank, row_bytes),
+        memcpy((char *)receive + own_to * row_bytes, (const char *)send + own_from * row_bytes,
                (size_t)send_rows[rank] * row_bytes);
     return mp_request_started(request, code);
 }
