@@ -1,6 +1,7 @@
 #include "results/report/phases.h"
 
 #include <math.h>
+#include <stdbool.h>
 #include <string.h>
 
 #include "results/report/groups.h"
@@ -24,6 +25,7 @@ static const struct table_column columns[] = {
 struct phase_totals {
     double exposed, waiting, overlapped, iteration, largest_share;
     char largest[48];
+    bool largest_waits; /* for more than half of its time */
 };
 
 static void set_numbers(struct table *table, double exposed, double share, double waiting,
@@ -47,6 +49,7 @@ static int add_phase(struct table *table, sqlite3_stmt *row, struct phase_totals
     if (table->rows == 1) {
         table_clean(totals->largest, sizeof totals->largest, query_text(row, 0));
         totals->largest_share = query_double(row, 2);
+        totals->largest_waits = query_double(row, 3) > query_double(row, 1) / 2;
     }
     totals->exposed += query_double(row, 1);
     totals->waiting += query_double(row, 3);
@@ -101,9 +104,10 @@ int phases_print(struct mp_store *store, int64_t run_id, const char *label, FILE
     } else if (!code) {
         table_print(&table, out);
         table_paragraph(out,
-                        "%s: %s takes %.0f %% of the iteration; ranks wait %.0f %% of it for each "
-                        "other; %.2f ms of transfers are hidden behind computation.",
+                        "%s: %s takes %.0f %% of the iteration%s; ranks wait %.0f %% of it for "
+                        "each other; %.2f ms of transfers are hidden behind computation.",
                         label, totals.largest, totals.largest_share,
+                        totals.largest_waits ? ", most of it waiting" : "",
                         100 * totals.waiting / totals.iteration, totals.overlapped);
     }
     table_free(&table);

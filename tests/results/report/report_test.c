@@ -119,6 +119,30 @@ static void phases_add_up_to_the_iteration(void **state) {
                 "0.50 ms of transfers are hidden behind computation.\n");
 }
 
+/* A phase in which ranks meet is not blamed for what they wait for. */
+static void a_phase_that_waits_says_so(void **state) {
+    struct runs_folder *folder = *state;
+    struct mp_error error = {0};
+    struct runs_rank rank;
+    static const struct runs_span spans[] = {
+        {MP_PHASE_ITERATION, MP_NO_DIRECTION, 0, 10000, 0, -1, 50, -1, false},
+        {MP_PHASE_EXPERT, MP_FORWARD, 0, 3000, 0, 0, 50, -1, false},
+        {MP_PHASE_DISPATCH, MP_FORWARD, 3000, 6000, 5000, 0, 50, -1, false},
+    };
+    runs_rank_open(folder, 0, 1, &rank);
+    for (size_t i = 0; i < sizeof spans / sizeof *spans; i++)
+        runs_record(&rank, 0, &spans[i]);
+    runs_rank_close(&rank, MP_OK, "");
+    struct mp_store_run run = runs_description("ep", "text");
+    const char *paths[] = {rank.path};
+    run.ranks = 1;
+    runs_ok(mp_store_ingest(folder->store, &run, paths, 1, NULL, &error), &error);
+    char *text = text_of(mp_report_phases, folder->store, NULL, MP_REPORT_TEXT);
+    assert_non_null(strstr(
+        text, "\nep: dispatch takes 60 % of the iteration, most of it waiting; ranks wait 50 "));
+    free(text);
+}
+
 static void ranks_that_share_cores_get_no_ratios(void **state) {
     struct runs_folder *folder = *state;
     add_rounds(folder, true);
@@ -391,6 +415,7 @@ int main(void) {
         CASE(speedups_are_medians_of_ratios_inside_rounds),
         CASE(stragglers_are_named_with_tokens_beside_waiting),
         CASE(phases_add_up_to_the_iteration),
+        CASE(a_phase_that_waits_says_so),
         CASE(ranks_that_share_cores_get_no_ratios),
         CASE(json_has_the_numbers_unrounded),
         CASE(one_run_is_shown_in_full),
