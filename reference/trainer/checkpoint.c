@@ -132,6 +132,9 @@ static int save_system(const struct mp_trainer *trainer, const char *folder,
     if (!trainer->system->save)
         return MP_OK;
     size_t bytes = trainer->system->save(trainer->self, NULL, 0);
+    if (bytes > INT32_MAX)
+        return mp_fail(error, MP_ELIMIT, "checkpoint: system %s has %zu bytes of state, at most %d",
+                       trainer->system->name, bytes, INT32_MAX);
     size_t floats = bytes / sizeof(float) + 1;
     float *buffer = calloc(floats, sizeof *buffer);
     if (!buffer)
@@ -311,10 +314,12 @@ static int number(const struct mp_yaml *document, const char *path, const char *
                   struct mp_error *error) {
     const struct mp_yaml *node = mp_yaml_get(document, key);
     char *end = NULL;
+    errno = 0;
     if (node && node->kind == MP_YAML_SCALAR)
         *value = strtoll(node->text, &end, 10);
-    if (!end || *end || end == node->text)
-        return mp_fail(error, MP_EFORMAT, "checkpoint %s: %s should be a number", path, key);
+    if (!end || *end || end == node->text || errno || *value < 0)
+        return mp_fail(error, MP_EFORMAT, "checkpoint %s: %s should be a number of at least 0",
+                       path, key);
     return MP_OK;
 }
 
@@ -349,7 +354,7 @@ static int read_description(const struct mp_trainer *trainer, const char *folder
         code = number(document, path, "ranks", &value, error);
     description->ranks = (int)value;
     const struct mp_yaml *system = code ? NULL : mp_yaml_get(document, "system");
-    if (!code && (!system || system->kind != MP_YAML_SCALAR || value < 1))
+    if (!code && (!system || system->kind != MP_YAML_SCALAR || value < 1 || value > INT32_MAX))
         code = mp_fail(error, MP_EFORMAT, "checkpoint %s: system or ranks missing", path);
     if (!code)
         snprintf(description->system, sizeof description->system, "%s", system->text);

@@ -217,6 +217,7 @@ static void damaged_descriptions_are_refused(void **state) {
     (void)state;
     struct small_trainer small;
     create(&small);
+    step(&small);
     static const struct {
         const char *from, *to;
         int code;
@@ -227,6 +228,9 @@ static void damaged_descriptions_are_refused(void **state) {
         {"ranks: 1", "ranks: 0", MP_EFORMAT, "system or ranks missing"},
         {"system: ", "sistem: ", MP_EFORMAT, "system or ranks missing"},
         {"iteration: ", "iterations: ", MP_EFORMAT, "iteration should be a number"},
+        {"iteration: ", "iteration: -", MP_EFORMAT, "iteration should be a number of at least 0"},
+        {"updates: ", "updates: 99999999999999999999", MP_EFORMAT, "updates should be a number"},
+        {"ranks: 1", "ranks: 4294967297", MP_EFORMAT, "system or ranks missing"},
         {"ranks: 1", "ranks: 2", MP_ENOTFOUND, "experts-0001.bin"},
         {"layers: 2", "layers: 3", MP_EINVAL, "layers is 3 there and 2 here"},
     };
