@@ -252,8 +252,11 @@ static int connect_to_read(const char *path, struct mp_store **store, int *versi
 int mp_store_open_read_only(const char *path, struct mp_store **store, struct mp_error *error) {
     struct stat status;
     if (stat(path, &status) != 0)
-        return mp_fail(error, errno == ENOENT ? MP_ENOTFOUND : MP_EIO,
-                       "%s: cannot open the database: %s", path, strerror(errno));
+        return errno == ENOENT
+                   ? mp_fail(error, MP_ENOTFOUND,
+                             "%s: no such database; moeperf run --db FILE makes one", path)
+                   : mp_fail(error, MP_EIO, "%s: cannot open the database: %s", path,
+                             strerror(errno));
     struct mp_store *opened = NULL;
     int version = 0;
     int code = connect_to_read(path, &opened, &version, error);
