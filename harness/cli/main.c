@@ -15,7 +15,9 @@ static void print_usage(FILE *stream) {
           stream);
     for (int i = 0; i < COMMANDS; i++)
         fprintf(stream, "  %-8s %s\n", commands[i]->name, commands[i]->summary);
-    fputs("\nmoeperf COMMAND --help tells more and ends with examples.\n", stream);
+    fputs("\nmoeperf COMMAND --help tells more and ends with examples; moeperf --version says\n"
+          "which release this is (each run keeps the revision it was built from).\n",
+          stream);
 }
 
 static int fail_unknown(const char *name) {
@@ -53,6 +55,10 @@ int main(int argc, char *argv[]) {
     bool wants_help = !strcmp(name, "help");
     if (!strcmp(name, "--help") || !strcmp(name, "-h") || (wants_help && argc == 2)) {
         print_usage(stdout);
+        return CLI_SUCCESS;
+    }
+    if (!strcmp(name, "--version")) {
+        printf("moeperf %s\n", MP_VERSION);
         return CLI_SUCCESS;
     }
     if (wants_help)

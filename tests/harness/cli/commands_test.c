@@ -40,7 +40,8 @@ static void commands_are_listed(void **state) {
     assert_says("moeperf help", 0, "  doctor ");
     assert_says("moeperf help list", 0, "usage: moeperf list");
     assert_says("moeperf rnu", 2, "moeperf: unknown command \"rnu\"; did you mean \"run\"?\n");
-    assert_says("moeperf --version", 2, "moeperf --help lists them");
+    assert_says("moeperf --version", 0, "moeperf ");
+    assert_says("moeperf --colour", 2, "moeperf --help lists them");
 }
 
 struct bad_input {
