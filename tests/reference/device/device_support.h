@@ -37,6 +37,7 @@ static void run_on_device(void **state) {
     assert_int_equal(mp_device_cpu_create(run->threads, &test_limits, &device, &error), MP_OK);
     if (!mp_cpu_use_instruction_set(device, run->instruction_set)) {
         mp_device_destroy(device);
+        print_message("this processor has no %s\n", run->instruction_set);
         skip();
     }
     run->test->run(device, run->test->c);
