@@ -143,18 +143,18 @@ static int skeleton_after_gate(void *opaque, const struct mp_load *load, struct 
 
 /* Required if the system claims MP_SYSTEM_MOVES_OWNERS, otherwise allowed.  Called once per
  * iteration after the optimizer, never for validation: the place to learn from load[layers].
- * A system that moves owners adds to `moves` (empty on arrival) one transfer per expert that
- * changes hands: from owner[layer][expert] to another rank, MP_STAGE_AFTER_STEP, bytes of all that
- * travels, parameters and optimizer state.  No rank may end with more experts than it has room for
- * (skeleton_initial_owners).  Without the claim `moves` stays empty. */
+ * home[layers] is where experts are kept; change->next arrives equal to it, and whoever writes
+ * into it sets change->changed.  What has to move then, parameters and optimizer state, follows
+ * from the two.  No rank may end with more experts than it has room for (initial_owners,
+ * homes_limit). Without the claim nothing is written. */
 static int skeleton_after_step(void *opaque, int64_t iteration, const struct mp_load load[],
-                               const int32_t owner[], struct mp_transfers *moves,
+                               const struct mp_placement home[], struct mp_rehome *change,
                                struct mp_error *error) {
     struct skeleton *self = opaque;
 
     (void)iteration;
-    (void)owner;
-    (void)moves;
+    (void)home;
+    (void)change;
     (void)error;
     for (int layer = 0; layer < self->layers; layer++)
         for (int source = 0; source < self->ranks; source++)

@@ -3,6 +3,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #define FIELD(member) offsetof(struct mp_fssdp_options, member)
 
@@ -24,9 +25,6 @@ static const struct mp_option option_table[] = {
     {0},
 };
 
-/* Parameters and the two AdamW moments travel with an owner; all have the parameters' type. */
-enum { STATES_PER_EXPERT = 3 };
-
 struct fssdp {
     struct mp_setting setting;
     struct mp_fssdp_options options; /* overlap resolved to a number */
@@ -35,6 +33,7 @@ struct fssdp {
     struct mp_calibrator calibrator;
     struct mp_sharder sharder;
     struct mp_load predicted; /* frugal: the window's mean, the same from every source */
+    int32_t *owner;           /* [layers][experts], as re-sharding finds them */
     int32_t *next_owner;      /* [layers][experts] */
 };
 
@@ -80,6 +79,7 @@ static void fssdp_destroy(void *opaque) {
     mp_calibrator_destroy(&self->calibrator);
     mp_sharder_destroy(&self->sharder);
     mp_load_destroy(&self->predicted);
+    free(self->owner);
     free(self->next_owner);
     free(self);
 }
@@ -88,8 +88,9 @@ static int create_parts(struct fssdp *self, struct mp_error *error) {
     const struct mp_setting *setting = &self->setting;
     int layers = setting->layers, experts = setting->experts;
 
+    self->owner = malloc((size_t)layers * (size_t)experts * sizeof *self->owner);
     self->next_owner = malloc((size_t)layers * (size_t)experts * sizeof *self->next_owner);
-    if (!self->next_owner)
+    if (!self->owner || !self->next_owner)
         return mp_fail(error, MP_ENOMEM, "no memory for the owners of %d layers of %d experts",
                        layers, experts);
     int code = mp_window_create(layers, experts, self->options.window, &self->window, error);
@@ -213,37 +214,24 @@ static int fssdp_after_gate(void *opaque, const struct mp_load *load, struct mp_
     return mp_plan_dispatch_nearest(plan, load, error);
 }
 
-static int reshard(struct fssdp *self, const int32_t owner[], struct mp_transfers *moves,
-                   struct mp_error *error) {
-    int experts = self->setting.experts;
-    struct mp_transfer move = {.bytes = STATES_PER_EXPERT * self->setting.expert_bytes,
-                               .stage = MP_STAGE_AFTER_STEP};
-
-    mp_shard(&self->sharder, self->window.sum, owner, self->next_owner);
-    for (int index = 0; index < self->setting.layers * experts; index++) {
-        if (self->next_owner[index] == owner[index])
-            continue;
-        move.layer = index / experts;
-        move.expert = index % experts;
-        move.from = owner[index];
-        move.to = self->next_owner[index];
-        int code = mp_transfers_add(moves, move, error);
-        if (code)
-            return code;
-    }
-    return MP_OK;
-}
-
 static int fssdp_after_step(void *opaque, int64_t iteration, const struct mp_load load[],
-                            const int32_t owner[], struct mp_transfers *moves,
+                            const struct mp_placement home[], struct mp_rehome *change,
                             struct mp_error *error) {
     struct fssdp *self = opaque;
-    int interval = self->options.reshard_interval;
+    int interval = self->options.reshard_interval, experts = self->setting.experts;
 
+    (void)error;
     mp_window_push(&self->window, load);
     if (interval == 0 || (iteration + 1) % interval != 0)
         return MP_OK;
-    return reshard(self, owner, moves, error);
+    for (int layer = 0; layer < self->setting.layers; layer++)
+        memcpy(self->owner + (long)layer * experts, home[layer].owner,
+               (size_t)experts * sizeof *self->owner);
+    mp_shard(&self->sharder, self->window.sum, self->owner, self->next_owner);
+    for (int layer = 0; layer < self->setting.layers; layer++)
+        mp_placement_set_owners(&change->next[layer], self->next_owner + (long)layer * experts);
+    change->changed = true;
+    return MP_OK;
 }
 
 static size_t fssdp_save(const void *opaque, void *buffer, size_t size) {

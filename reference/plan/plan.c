@@ -12,6 +12,23 @@ const char *mp_stage_name(enum mp_stage stage) {
     return (unsigned)stage < MP_STAGES ? name[stage] : "no-stage";
 }
 
+const char *mp_exchange_name(enum mp_exchange_kind exchange) {
+    static const char *const name[MP_EXCHANGE_KINDS] = {"flat", "pipelined"};
+    return (unsigned)exchange < MP_EXCHANGE_KINDS ? name[exchange] : "no-exchange";
+}
+
+const char *mp_optimizer_name(enum mp_optimizer_split split) {
+    static const char *const name[MP_OPTIMIZER_SPLITS] = {"owner", "replicated", "slices",
+                                                          "slices-of-sum"};
+    return (unsigned)split < MP_OPTIMIZER_SPLITS ? name[split] : "no-split";
+}
+
+const char *mp_route_order_name(enum mp_route_order order) {
+    static const char *const name[MP_ROUTE_ORDERS] = {"by-token", "by-choice", "by-probability",
+                                                      "at-random"};
+    return (unsigned)order < MP_ROUTE_ORDERS ? name[order] : "no-order";
+}
+
 int mp_transfers_add(struct mp_transfers *list, struct mp_transfer transfer,
                      struct mp_error *error) {
     if (list->count == list->capacity) {
@@ -35,6 +52,23 @@ void mp_transfers_destroy(struct mp_transfers *list) {
     *list = (struct mp_transfers){0};
 }
 
+static void set_defaults(struct mp_plan *plan) {
+    plan->fetch.count = plan->reduce.count = plan->share.count = 0;
+    plan->gather_stage = MP_STAGE_AFTER_STEP;
+    plan->rematerialise = false;
+    plan->free_transfers = false;
+    plan->outgoing_limit = -1;
+    plan->pair = 0;
+    for (int expert = 0; expert < plan->experts; expert++)
+        plan->capacity[expert] = -1;
+    plan->source_capacity = -1;
+    plan->route_order = MP_ROUTES_BY_TOKEN;
+    plan->renormalise_survivors = false;
+    plan->padding = 0;
+    plan->exchange = MP_EXCHANGE_FLAT;
+    plan->group_size = 0;
+}
+
 int mp_plan_create(const struct mp_topology *topology, int experts, int64_t expert_bytes,
                    struct mp_plan *plan, struct mp_error *error) {
     *plan = (struct mp_plan){0};
@@ -50,7 +84,13 @@ int mp_plan_create(const struct mp_topology *topology, int experts, int64_t expe
         calloc((size_t)topology->ranks * (size_t)experts + 1, sizeof *plan->part_begin);
     plan->part_capacity = PARTS_AT_FIRST;
     plan->part = malloc(PARTS_AT_FIRST * sizeof *plan->part);
-    if (!plan->part_begin || !plan->part) {
+    plan->holder_capacity = 2 * (int64_t)experts;
+    plan->holder = malloc((size_t)plan->holder_capacity * sizeof *plan->holder);
+    plan->holder_begin = calloc((size_t)experts + 1, sizeof *plan->holder_begin);
+    plan->window = malloc(2 * (size_t)experts * sizeof *plan->window);
+    plan->capacity = malloc((size_t)experts * sizeof *plan->capacity);
+    if (!plan->part_begin || !plan->part || !plan->holder || !plan->holder_begin || !plan->window ||
+        !plan->capacity) {
         mp_plan_destroy(plan);
         return mp_fail(error, MP_ENOMEM, "no memory for the dispatch of %d experts on %d ranks",
                        experts, topology->ranks);
@@ -60,6 +100,8 @@ int mp_plan_create(const struct mp_topology *topology, int experts, int64_t expe
         code = mp_placement_create(topology->ranks, experts, &plan->during, error);
     if (code)
         mp_plan_destroy(plan);
+    else
+        set_defaults(plan);
     return code;
 }
 
@@ -70,27 +112,54 @@ void mp_plan_destroy(struct mp_plan *plan) {
     mp_placement_destroy(&plan->during);
     mp_transfers_destroy(&plan->fetch);
     mp_transfers_destroy(&plan->reduce);
+    mp_transfers_destroy(&plan->share);
     free(plan->part_begin);
     free(plan->part);
-    free(plan->holder_list);
+    free(plan->holder_begin);
+    free(plan->holder);
+    free(plan->window);
+    free(plan->capacity);
     *plan = (struct mp_plan){0};
 }
 
-void mp_plan_begin(struct mp_plan *plan, int64_t iteration, int layer, const int32_t owner[]) {
+/* Gradients of everybody beside the owner into it, and their sum back. */
+static int tie_holders(struct mp_plan *plan, struct mp_error *error) {
+    const struct mp_placement *home = &plan->before;
+    int code = MP_OK;
+
+    for (int expert = 0; expert < plan->experts; expert++) {
+        int owner = home->owner[expert];
+        for (int rank = mp_placement_next(home, expert, 0); rank >= 0 && !code;
+             rank = mp_placement_next(home, expert, rank + 1)) {
+            struct mp_transfer tie = {
+                plan->layer, expert, rank, owner, plan->expert_bytes, MP_STAGE_BACKWARD_REDUCE};
+            if (rank == owner)
+                continue;
+            code = mp_transfers_add(&plan->reduce, tie, error);
+            tie.from = owner;
+            tie.to = rank;
+            if (!code)
+                code = mp_transfers_add(&plan->share, tie, error);
+        }
+    }
+    return code;
+}
+
+int mp_plan_begin(struct mp_plan *plan, int64_t iteration, int layer,
+                  const struct mp_placement *home, enum mp_optimizer_split optimizer,
+                  struct mp_error *error) {
     size_t pairs = (size_t)plan->topology.ranks * (size_t)plan->experts;
 
     plan->iteration = iteration;
     plan->layer = layer;
-    mp_placement_set_owners(&plan->before, owner);
-    mp_placement_copy(&plan->during, &plan->before);
-    plan->fetch.count = 0;
-    plan->reduce.count = 0;
-    plan->rematerialise = false;
+    plan->optimizer = optimizer;
+    mp_placement_copy(&plan->before, home);
+    mp_placement_copy(&plan->during, home);
+    set_defaults(plan);
     memset(plan->part_begin, 0, (pairs + 1) * sizeof *plan->part_begin);
-    plan->pair = 0;
-    plan->capacity = 0;
-    plan->exchange = MP_EXCHANGE_FLAT;
-    plan->optimizer = MP_OPTIMIZER_OWNER;
+    if (optimizer == MP_OPTIMIZER_REPLICATED || optimizer == MP_OPTIMIZER_SLICES_OF_SUM)
+        return tie_holders(plan, error);
+    return MP_OK;
 }
 
 int mp_plan_add_copy(struct mp_plan *plan, int expert, int rank, enum mp_stage stage,
@@ -102,6 +171,10 @@ int mp_plan_add_copy(struct mp_plan *plan, int expert, int rank, enum mp_stage s
         return mp_fail(error, MP_EINVAL,
                        "iteration %lld, layer %d: rank %d already holds expert %d",
                        (long long)plan->iteration, plan->layer, rank, expert);
+    if (mp_optimizer_sliced(plan->optimizer))
+        return mp_fail(error, MP_EINVAL,
+                       "iteration %lld, layer %d: no rank has expert %d whole, to copy it from",
+                       (long long)plan->iteration, plan->layer, expert);
     int code = mp_transfers_add(&plan->fetch, transfer, error);
     if (code)
         return code;
@@ -129,17 +202,20 @@ void mp_plan_rank_routes(const struct mp_plan *plan, int64_t computed[], int64_t
         if (received)
             received[rank] = 0;
     }
-    /* The parts of a source lie together, whatever the expert. */
     for (int source = 0; source < ranks; source++) {
         const int64_t *begin = plan->part_begin + (int64_t)source * plan->experts;
+        /* The parts of a source lie together, whatever the expert. */
         for (int64_t index = begin[0]; index < begin[plan->experts]; index++) {
             struct mp_dispatch_part part = plan->part[index];
-            if (computed)
-                computed[part.holder] += part.count;
-            if (sent && part.holder != source)
-                sent[source] += part.count;
-            if (received && part.holder != source)
-                received[part.holder] += part.count;
+            for (int32_t at = part.first; at < part.first + part.run; at++) {
+                int holder = plan->holder[at];
+                if (computed)
+                    computed[holder] += part.count;
+                if (sent && holder != source)
+                    sent[source] += part.count;
+                if (received && holder != source)
+                    received[holder] += part.count;
+            }
         }
     }
 }
@@ -162,33 +238,68 @@ static void count_copies(const struct mp_placement *during, struct mp_plan_facts
     }
 }
 
+/* Parameters put together from slices, and gradients taken apart. */
+static void count_slices(const struct mp_plan *plan, struct mp_plan_facts *facts) {
+    int64_t ranks = plan->topology.ranks, foreign = 0;
+
+    for (int expert = 0; expert < plan->experts; expert++) {
+        int64_t holders = mp_placement_copies(&plan->during, expert);
+        int64_t bytes = plan->expert_bytes * (ranks - 1) / ranks;
+        foreign += holders * bytes;
+        facts->bytes[MP_STAGE_BACKWARD_REDUCE] +=
+            plan->optimizer == MP_OPTIMIZER_SLICES
+                ? holders * bytes
+                : plan->expert_bytes * (ranks - holders) / ranks; /* holders serve themselves */
+    }
+    facts->bytes[plan->gather_stage] += foreign;
+    if (plan->rematerialise && plan->gather_stage == MP_STAGE_BEFORE_GATE)
+        facts->bytes[MP_STAGE_BACKWARD_PREFETCH] += foreign;
+}
+
+static void count_transfers(const struct mp_plan *plan, struct mp_plan_facts *facts) {
+    const struct mp_transfers *lists[] = {&plan->fetch, &plan->reduce, &plan->share};
+
+    for (int list = 0; list < 3; list++)
+        for (int index = 0; index < lists[list]->count; index++) {
+            const struct mp_transfer *transfer = &lists[list]->item[index];
+            facts->bytes[transfer->stage] += transfer->bytes;
+            if (list == 0 && plan->rematerialise)
+                facts->bytes[MP_STAGE_BACKWARD_PREFETCH] += transfer->bytes;
+        }
+    if (mp_optimizer_sliced(plan->optimizer))
+        count_slices(plan, facts);
+}
+
+static void count_routes(const struct mp_plan *plan, int source, struct mp_dispatch_part part,
+                         struct mp_plan_facts *facts) {
+    const struct mp_topology *topology = &plan->topology;
+
+    for (int32_t at = part.first; at < part.first + part.run; at++) {
+        int holder = plan->holder[at];
+        if (holder == source)
+            facts->routes_local += part.count;
+        else if (mp_topology_node(topology, holder) == mp_topology_node(topology, source))
+            facts->routes_in_node += part.count;
+        else
+            facts->routes_between_nodes += part.count;
+    }
+}
+
 void mp_plan_facts(const struct mp_plan *plan, const struct mp_load *load,
                    struct mp_plan_facts *facts) {
-    const struct mp_topology *topology = &plan->topology;
+    int64_t pairs = (int64_t)plan->topology.ranks * plan->experts;
 
     *facts = (struct mp_plan_facts){0};
     count_copies(&plan->during, facts);
-    for (int index = 0; index < plan->fetch.count; index++) {
-        facts->bytes[plan->fetch.item[index].stage] += plan->fetch.item[index].bytes;
-        if (plan->rematerialise)
-            facts->bytes[MP_STAGE_BACKWARD_PREFETCH] += plan->fetch.item[index].bytes;
-    }
-    for (int index = 0; index < plan->reduce.count; index++)
-        facts->bytes[plan->reduce.item[index].stage] += plan->reduce.item[index].bytes;
-    for (int source = 0; source < topology->ranks; source++) {
+    count_transfers(plan, facts);
+    for (int source = 0; source < plan->topology.ranks; source++) {
         const int64_t *begin = plan->part_begin + (int64_t)source * plan->experts;
-        int node = mp_topology_node(topology, source);
-        for (int64_t index = begin[0]; index < begin[plan->experts]; index++) {
-            struct mp_dispatch_part part = plan->part[index];
-            if (part.holder == source)
-                facts->routes_local += part.count;
-            else if (mp_topology_node(topology, part.holder) == node)
-                facts->routes_in_node += part.count;
-            else
-                facts->routes_between_nodes += part.count;
-        }
+        for (int64_t index = begin[0]; index < begin[plan->experts]; index++)
+            count_routes(plan, source, plan->part[index], facts);
     }
     int64_t kept = facts->routes_local + facts->routes_in_node + facts->routes_between_nodes;
     facts->routes = load ? mp_load_total(load) : kept;
     facts->routes_dropped = facts->routes - kept;
+    if (plan->padding > 0)
+        facts->rows_padded = pairs * plan->padding - kept;
 }

@@ -48,19 +48,56 @@ void mp_transfers_destroy(struct mp_transfers *list);
 
 /* How the tokens travel. */
 enum mp_exchange_kind {
-    MP_EXCHANGE_FLAT, /* one exact all-to-all-v */
+    MP_EXCHANGE_FLAT, /* one all-to-all-v: exact, or padded if plan.padding > 0 */
+    /* In R / group_size steps between groups of neighbouring ranks (FasterMoE's smart schedule,
+     * systems.md 2.3.5): in step s the ranks of group i send to group i + s and receive from group
+     * i - s, compute what has arrived, and return it, while later steps are on their way.  Routes
+     * of copies fetched after the gate are computed last. */
+    MP_EXCHANGE_PIPELINED,
     MP_EXCHANGE_KINDS
 };
+const char *mp_exchange_name(enum mp_exchange_kind exchange); /* "flat", ... */
 
-/* How optimizer state is split. */
+/* Where parameters and optimizer state live between iterations, and how gradients get there.  The
+ * same in all plans of a run, since memory is laid out for it. */
 enum mp_optimizer_split {
-    MP_OPTIMIZER_OWNER, /* the owner keeps all of it */
+    /* The owner keeps all of it.  Whatever else holds the expert is a copy of this iteration. */
+    MP_OPTIMIZER_OWNER,
+    /* Every holder of `before` keeps all of it (tied replicas): gradients of all holders are summed
+     * in the owner (reduce), the sum goes back to the replicas (share), and each of them makes the
+     * same update. */
+    MP_OPTIMIZER_REPLICATED,
+    /* Every rank keeps a uniform slice of every expert; no rank keeps one whole.  Holders'
+     * parameters are put together from all ranks' slices in plan.gather_stage; every holder sends
+     * every rank its slice of the gradient, where they are summed (FSEP, LAER-MoE). */
+    MP_OPTIMIZER_SLICES,
+    /* The same, but holders first sum their gradients as replicas do (reduce, share), and one of
+     * them sends each rank its slice: mp_plan_slice_source (SYMI, section 4). */
+    MP_OPTIMIZER_SLICES_OF_SUM,
     MP_OPTIMIZER_SPLITS
 };
+const char *mp_optimizer_name(enum mp_optimizer_split split); /* "owner", ... */
+static inline bool mp_optimizer_sliced(enum mp_optimizer_split split) {
+    return split >= MP_OPTIMIZER_SLICES;
+}
 
-/* Part of the routes of one (source, expert): `count` of them go to `holder`. */
+/* In which order a source's routes to one expert are handed to the parts of its dispatch; those
+ * that no part is left for are dropped, so that this says who loses (systems.md 3.4). */
+enum mp_route_order {
+    MP_ROUTES_BY_TOKEN,       /* token by token, the choices of a token together */
+    MP_ROUTES_BY_CHOICE,      /* all first choices before all second ones */
+    MP_ROUTES_BY_PROBABILITY, /* highest probability first, ties to the earlier token */
+    MP_ROUTES_AT_RANDOM,      /* drawn from (job's seed, iteration, layer, source) */
+    MP_ROUTE_ORDERS
+};
+const char *mp_route_order_name(enum mp_route_order order); /* "by-token", ... */
+
+/* Part of the routes of one (source, expert): `count` of them go to each of `run` holders of the
+ * expert, those at plan.holder[first] .. plan.holder[first + run - 1].  Runs keep a dispatch small
+ * when an expert has many holders. */
 struct mp_dispatch_part {
-    int32_t holder;
+    int32_t first;
+    int32_t run;
     uint32_t count;
 };
 
@@ -75,23 +112,50 @@ struct mp_plan {
     struct mp_placement during; /* before plus what fetch adds; always a superset */
     struct mp_transfers fetch;  /* spAG: owner -> extra holder, parameters */
     struct mp_transfers reduce; /* spRS: extra holder -> owner, gradients */
-    /* Copies are freed after forward and fetched again for backward.  The same in all plans of a
-     * run, since memory is laid out for it. */
+    struct mp_transfers share;  /* owner -> tied replica, summed gradients, after reduce */
+    enum mp_optimizer_split optimizer;
+    /* Sliced optimizers only: parameters are put together MP_STAGE_AFTER_STEP (of the step before,
+     * and stay where they are until then) or MP_STAGE_BEFORE_GATE.  The same in all plans. */
+    enum mp_stage gather_stage;
+    /* Copies are freed after forward and fetched again for backward; with gather_stage
+     * MP_STAGE_BEFORE_GATE likewise what was put together from slices.  The same in all plans. */
     bool rematerialise;
+    /* What `fetch`, `reduce`, `share` and planning cost is not counted: clocks stand still.  For
+     * upper bounds only (MP_SYSTEM_UNATTAINABLE). */
+    bool free_transfers;
+
+    /* The gate, if the system changes it: at most this many tokens of a source have their first
+     * choice outside their node; -1: the gate's choices stand (FasterMoE's topology-aware gate,
+     * systems.md 2.3.6).  Known before the gate. */
+    int64_t outgoing_limit;
+
+    /* Holders of every expert in `during`, ascending: those of expert e are
+     * holder[holder_begin[e]] .. holder[holder_begin[e + 1] - 1].  Listed when dispatch begins. */
+    int32_t *holder_begin; /* [experts + 1], owned */
+    int32_t *holder;       /* owned; grows by doubling, never shrinks */
+    int64_t holder_capacity;
 
     /* Dispatch in compressed rows: the parts of (source s, expert e) are
-     * part[part_begin[s * experts + e]] .. part[part_begin[s * experts + e + 1] - 1], holders in
-     * the order in which rows are handed out.  Routes that no part covers are dropped. */
+     * part[part_begin[s * experts + e]] .. part[part_begin[s * experts + e + 1] - 1], in the order
+     * in which routes are handed out.  Routes that no part covers are dropped. */
     int64_t *part_begin;           /* [ranks * experts + 1], owned */
     struct mp_dispatch_part *part; /* [part_capacity], owned; grows by doubling, never shrinks */
     int64_t part_capacity;
-    int64_t pair;         /* source * experts + expert that dispatch is being written for */
-    int32_t *holder_list; /* working memory of mp_plan_dispatch_nearest, owned */
-    int64_t holder_list_capacity;
+    int64_t pair;    /* source * experts + expert that dispatch is being written for */
+    int32_t *window; /* [2 * experts] working memory of mp_plan_dispatch_nearest, owned */
 
-    int64_t capacity; /* routes per expert above which routes are dropped; 0: no limit */
+    int64_t *capacity;       /* [experts] most routes of an expert over all sources; -1: no limit */
+    int64_t source_capacity; /* most routes of one (source, expert); -1: no limit */
+    enum mp_route_order route_order;
+    /* Weights of a token's routes are divided by the sum over those that were not dropped (at most
+     * the smallest normal float), whatever the gate does before drops. */
+    bool renormalise_survivors;
+    /* Rows that every (source, expert) takes in the exchange and in computing, whatever its load;
+     * the rows without a token are zeros.  0: exact.  Then every pair has one part with one holder,
+     * which may have count 0. */
+    int64_t padding;
     enum mp_exchange_kind exchange;
-    enum mp_optimizer_split optimizer;
+    int group_size; /* of MP_EXCHANGE_PIPELINED: divides the ranks */
 };
 
 /* An empty plan: before = during = mp_placement_create's, nothing moves, nothing dispatched. */
@@ -99,21 +163,36 @@ int mp_plan_create(const struct mp_topology *topology, int experts, int64_t expe
                    struct mp_plan *plan, struct mp_error *error);
 void mp_plan_destroy(struct mp_plan *plan); /* accepts NULL and a zeroed plan */
 
-/* Starts the plan of a layer and iteration: before = during = owners only, no transfers, no parts,
- * no capacity, no re-materialisation, flat exchange, owner optimizer.  owner is [experts]. */
-void mp_plan_begin(struct mp_plan *plan, int64_t iteration, int layer, const int32_t owner[]);
+/* Starts the plan of a layer and iteration: before = during = `home`, no fetches, no parts, no
+ * capacity, gate unchanged, routes by token, no re-materialisation, flat exact exchange,
+ * gather_stage MP_STAGE_AFTER_STEP.  With tied replicas, or slices of a sum, reduce and share get
+ * every holder beside the owner.  MP_ENOMEM. */
+int mp_plan_begin(struct mp_plan *plan, int64_t iteration, int layer,
+                  const struct mp_placement *home, enum mp_optimizer_split optimizer,
+                  struct mp_error *error);
 
 /* Adds a copy: `rank` becomes a holder in `during`, fetch gets owner -> rank in this stage and
  * reduce gets rank -> owner in MP_STAGE_BACKWARD_REDUCE, so that spAG and spRS stay each other's
- * inverse.  MP_EINVAL if the rank holds the expert already; MP_ENOMEM. */
+ * inverse.  MP_EINVAL if the rank holds the expert already or the optimizer is sliced; MP_ENOMEM.
+ */
 int mp_plan_add_copy(struct mp_plan *plan, int expert, int rank, enum mp_stage stage,
                      struct mp_error *error);
 
+/* Which holder of `during` sends `rank` its slice of an expert's gradient sum: the rank itself if
+ * it holds the expert, otherwise holder number rank mod n of the n holders, ascending (SYMI,
+ * section 4; systems.md 2.6.3).  The holders must have been listed. */
+int mp_plan_slice_source(const struct mp_plan *plan, int expert, int rank);
+
 /* Dispatch is written source by source, expert by expert, in ascending order, each (source,
- * expert) exactly once: begin, then for each pair zero or more parts followed by end_pair. */
-void mp_plan_dispatch_begin(struct mp_plan *plan);
-int mp_plan_dispatch_part(struct mp_plan *plan, int holder, uint32_t count,
-                          struct mp_error *error); /* count 0 is ignored; MP_ENOMEM */
+ * expert) exactly once: begin, then for each pair zero or more parts followed by end_pair.  No
+ * holder is added after begin, which lists them.  Errors: MP_ENOMEM, and for a rank that does not
+ * hold the expert MP_EINVAL. */
+int mp_plan_dispatch_begin(struct mp_plan *plan, struct mp_error *error);
+/* `count` routes to one rank.  Count 0 is ignored unless plan.padding > 0. */
+int mp_plan_dispatch_part(struct mp_plan *plan, int rank, uint32_t count, struct mp_error *error);
+/* `count` routes to each of `run` holders from plan.holder[first] on; see mp_dispatch_part. */
+int mp_plan_dispatch_run(struct mp_plan *plan, int32_t first, int32_t run, uint32_t count,
+                         struct mp_error *error);
 void mp_plan_dispatch_end_pair(struct mp_plan *plan);
 
 /* Every route goes to its expert's owner: plain expert parallelism. */
@@ -134,6 +213,12 @@ static inline const struct mp_dispatch_part *mp_plan_parts(const struct mp_plan 
     return &plan->part[begin[0]];
 }
 
+/* Place of a rank in plan.holder among the holders of an expert, or -1. */
+int mp_plan_holder_index(const struct mp_plan *plan, int expert, int rank);
+
+/* Routes of (source, expert) that go to `rank`. */
+int64_t mp_plan_routes_to(const struct mp_plan *plan, int source, int expert, int rank);
+
 /* What the dispatch means for ranks; any of the outputs may be NULL.  All are [ranks], routes.
  *   computed   routes that rank r computes
  *   sent       routes of r computed elsewhere (crossing its border outwards)
@@ -141,15 +226,17 @@ static inline const struct mp_dispatch_part *mp_plan_parts(const struct mp_plan 
 void mp_plan_rank_routes(const struct mp_plan *plan, int64_t computed[], int64_t sent[],
                          int64_t received[]);
 
-/* Totals of a plan, as kept with the run.  Bytes are those of the fetch and reduce lists by stage;
- * with `rematerialise` the fetched bytes count a second time, under MP_STAGE_BACKWARD_PREFETCH.
+/* Totals of a plan, as kept with the run.  Bytes are those of the fetch, reduce and share lists by
+ * stage, and with slices what travels to put parameters together and gradients apart; with
+ * `rematerialise` the fetched bytes count a second time, under MP_STAGE_BACKWARD_PREFETCH.
  * Routes come from the dispatch; `load` says how many there were before drops and may be NULL (then
  * routes_dropped is 0). */
 struct mp_plan_facts {
-    int copies;              /* extra copies in `during` */
-    int largest_rank_copies; /* the most extra copies on one rank */
+    int copies;              /* holders in `during` beside the owner */
+    int largest_rank_copies; /* the most of them on one rank */
     int64_t bytes[MP_STAGES];
     int64_t routes, routes_local, routes_in_node, routes_between_nodes, routes_dropped;
+    int64_t rows_padded; /* rows without a token that are sent and computed */
 };
 void mp_plan_facts(const struct mp_plan *plan, const struct mp_load *load,
                    struct mp_plan_facts *facts);

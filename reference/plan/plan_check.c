@@ -25,14 +25,19 @@ const char *mp_plan_violation_name(enum mp_plan_violation violation) {
                                                          "reduce-twice",
                                                          "reduce-not-to-owner",
                                                          "reduce-from-non-holder",
+                                                         "share-wrong",
+                                                         "slices",
                                                          "wrong-stage",
                                                          "wrong-bytes",
                                                          "wrong-layer",
+                                                         "holders-unlisted",
                                                          "route-to-non-holder",
                                                          "route-twice",
                                                          "route-lost",
                                                          "drop-below-capacity",
                                                          "over-capacity",
+                                                         "padding",
+                                                         "exchange",
                                                          "memory"};
     return (unsigned)violation < MP_PLAN_VIOLATIONS ? name[violation] : "unknown";
 }
@@ -44,8 +49,9 @@ struct check {
     struct mp_placement present; /* who has the expert by now: before, then what fetches bring */
     struct mp_placement summed;  /* whose gradient is on its way to the owner */
     int64_t *last_pair;          /* [ranks], 1 + the (source, expert) that last used the holder */
+    struct mp_placement shared;  /* which replicas get the sum */
     int64_t *kept;               /* [experts], routes dispatched */
-    int *extra;                  /* [ranks], extra copies */
+    int *extra;                  /* [ranks], copies beside what persists; with slices all held */
     enum mp_plan_violation violation;
     char text[384];
 };
@@ -204,7 +210,15 @@ static void check_fetches(struct check *check) {
                        fetch->expert, fetch->to, mp_stage_name(fetch->stage));
         }
     }
-    for (int expert = 0; expert < check->experts; expert++)
+    const struct mp_plan *plan = check->plan;
+    bool sliced = mp_optimizer_sliced(plan->optimizer);
+    if (sliced && (list->count > 0 || (plan->gather_stage != MP_STAGE_BEFORE_GATE &&
+                                       plan->gather_stage != MP_STAGE_AFTER_STEP)))
+        report(check, MP_PLAN_SLICES,
+               "experts are kept in slices; there are %d fetches beside them, and they are put "
+               "together in stage %s",
+               list->count, mp_stage_name(plan->gather_stage));
+    for (int expert = 0; expert < check->experts && !sliced; expert++)
         for (int rank = mp_placement_next(&check->plan->during, expert, 0); is_rank(check, rank);
              rank = mp_placement_next(&check->plan->during, expert, rank + 1))
             if (!mp_placement_holds(&check->present, expert, rank))
@@ -239,17 +253,29 @@ static void check_reduce(struct check *check, const struct mp_transfer *reduce) 
     mp_placement_add(&check->summed, reduce->expert, reduce->from);
 }
 
+/* What a rank holds beside what memory between iterations is made for. */
+static bool is_extra(const struct check *check, int expert, int rank) {
+    if (mp_optimizer_sliced(check->plan->optimizer))
+        return true;
+    return !mp_placement_holds(&check->plan->before, expert, rank);
+}
+
 static void check_reduces(struct check *check) {
     const struct mp_placement *during = &check->plan->during;
+    bool summed = check->plan->optimizer != MP_OPTIMIZER_SLICES;
 
     for (int index = 0; index < check->plan->reduce.count; index++)
         check_reduce(check, &check->plan->reduce.item[index]);
+    if (!summed && check->plan->reduce.count > 0)
+        report(check, MP_PLAN_SLICES,
+               "holders send slices of their own gradients, and %d of them are summed before",
+               check->plan->reduce.count);
     for (int expert = 0; expert < check->experts; expert++)
         for (int rank = mp_placement_next(during, expert, 0); is_rank(check, rank);
              rank = mp_placement_next(during, expert, rank + 1)) {
-            if (rank == during->owner[expert])
+            check->extra[rank] += is_extra(check, expert, rank);
+            if (rank == during->owner[expert] || !summed)
                 continue;
-            check->extra[rank]++;
             if (!mp_placement_holds(&check->summed, expert, rank))
                 report(check, MP_PLAN_REDUCE_MISSING,
                        "the gradient of expert %d on rank %d is not summed into its owner %d",
@@ -257,27 +283,114 @@ static void check_reduces(struct check *check) {
         }
 }
 
-static void check_pair(struct check *check, int source, int expert, bool drops) {
-    uint32_t wanted = mp_load_at(check->load, source, expert);
-    int64_t pair = (int64_t)source * check->experts + expert, dispatched = 0;
-    int count;
-    const struct mp_dispatch_part *part = mp_plan_parts(check->plan, source, expert, &count);
+static void check_share(struct check *check, const struct mp_transfer *share) {
+    const struct mp_placement *before = &check->plan->before;
 
-    for (int index = 0; index < count; index++) {
-        int holder = part[index].holder;
-        dispatched += part[index].count;
-        if (!holds(check, &check->plan->during, expert, holder))
-            report(check, MP_PLAN_ROUTE_TO_NON_HOLDER,
-                   "%u routes of rank %d for expert %d go to rank %d, which does not hold it",
-                   part[index].count, source, expert, holder);
-        if (!is_rank(check, holder))
-            continue;
-        if (check->last_pair[holder] == pair + 1)
-            report(check, MP_PLAN_ROUTE_TWICE,
-                   "rank %d is named twice for the routes of rank %d to expert %d", holder, source,
-                   expert);
-        check->last_pair[holder] = pair + 1;
+    check_transfer(check, share, "share");
+    if (share->stage != MP_STAGE_BACKWARD_REDUCE)
+        report(check, MP_PLAN_WRONG_STAGE, "the gradient sum of expert %d is shared in stage %s",
+               share->expert, mp_stage_name(share->stage));
+    if (!is_expert(check, share->expert))
+        return;
+    if (share->from != before->owner[share->expert] || share->to == share->from ||
+        !holds(check, before, share->expert, share->to) ||
+        mp_placement_holds(&check->shared, share->expert, share->to)) {
+        report(check, MP_PLAN_SHARE_WRONG,
+               "the gradient sum of expert %d goes from rank %d to rank %d; it goes from the owner "
+               "%d to every replica once",
+               share->expert, share->from, share->to, before->owner[share->expert]);
+        return;
     }
+    mp_placement_add(&check->shared, share->expert, share->to);
+}
+
+/* Replicas that update, or that pass slices of the sum on, get it; nobody else does. */
+static void check_shares(struct check *check) {
+    const struct mp_placement *before = &check->plan->before;
+    bool wanted = check->plan->optimizer == MP_OPTIMIZER_REPLICATED ||
+                  check->plan->optimizer == MP_OPTIMIZER_SLICES_OF_SUM;
+
+    for (int index = 0; index < check->plan->share.count; index++)
+        check_share(check, &check->plan->share.item[index]);
+    if (!wanted && check->plan->share.count > 0)
+        report(check, MP_PLAN_SHARE_WRONG, "%d gradient sums are shared with an optimizer %s",
+               check->plan->share.count, mp_optimizer_name(check->plan->optimizer));
+    for (int expert = 0; expert < check->experts && wanted; expert++)
+        for (int rank = mp_placement_next(before, expert, 0); is_rank(check, rank);
+             rank = mp_placement_next(before, expert, rank + 1))
+            if (rank != before->owner[expert] && !mp_placement_holds(&check->shared, expert, rank))
+                report(check, MP_PLAN_SHARE_WRONG,
+                       "the replica of expert %d on rank %d does not get the gradient sum", expert,
+                       rank);
+}
+
+/* Before routes are followed through it. */
+static void check_list(struct check *check) {
+    const struct mp_plan *plan = check->plan;
+    int32_t at = 0;
+
+    for (int expert = 0; expert < check->experts; expert++) {
+        bool right = plan->holder_begin[expert] == at &&
+                     plan->holder_begin[expert + 1] <= plan->holder_capacity;
+        for (int rank = mp_placement_next(&plan->during, expert, 0); right && is_rank(check, rank);
+             rank = mp_placement_next(&plan->during, expert, rank + 1))
+            right = at < plan->holder_begin[expert + 1] && plan->holder[at++] == rank;
+        if (!right || plan->holder_begin[expert + 1] != at) {
+            report(check, MP_PLAN_HOLDERS_UNLISTED,
+                   "the list of the holders of expert %d is not that of the layer; none may be "
+                   "added after dispatch has begun",
+                   expert);
+            return;
+        }
+    }
+}
+
+/* One part of a pair: its holders, none of them twice.  Returns its routes. */
+static int64_t check_part(struct check *check, int source, int expert,
+                          const struct mp_dispatch_part *part) {
+    const struct mp_plan *plan = check->plan;
+    int64_t pair = (int64_t)source * check->experts + expert;
+
+    if (part->run < 1 || part->first < plan->holder_begin[expert] ||
+        (int64_t)part->first + part->run > plan->holder_begin[expert + 1]) {
+        report(check, MP_PLAN_ROUTE_TO_NON_HOLDER,
+               "%u routes of rank %d for expert %d go to %d ranks that do not hold it", part->count,
+               source, expert, part->run);
+        return 0;
+    }
+    for (int32_t at = part->first; at < part->first + part->run; at++) {
+        if (check->last_pair[plan->holder[at]] == pair + 1)
+            report(check, MP_PLAN_ROUTE_TWICE,
+                   "rank %d is named twice for the routes of rank %d to expert %d",
+                   plan->holder[at], source, expert);
+        check->last_pair[plan->holder[at]] = pair + 1;
+    }
+    return (int64_t)part->count * part->run;
+}
+
+static void check_padding(struct check *check, int source, int expert, int64_t dispatched,
+                          int parts, int run) {
+    int64_t padding = check->plan->padding;
+
+    if (dispatched > padding)
+        report(check, MP_PLAN_PADDING,
+               "rank %d sends %lld routes to expert %d in %lld rows of a padded exchange", source,
+               (long long)dispatched, expert, (long long)padding);
+    if (parts != 1 || run != 1)
+        report(check, MP_PLAN_PADDING,
+               "the padded rows of rank %d for expert %d go to %d parts; they go to one rank",
+               source, expert, parts);
+}
+
+static void check_pair(struct check *check, int source, int expert, bool drops) {
+    const struct mp_plan *plan = check->plan;
+    uint32_t wanted = mp_load_at(check->load, source, expert);
+    int64_t dispatched = 0;
+    int count;
+    const struct mp_dispatch_part *part = mp_plan_parts(plan, source, expert, &count);
+
+    for (int index = 0; index < count; index++)
+        dispatched += check_part(check, source, expert, &part[index]);
     check->kept[expert] += dispatched;
     if (dispatched > wanted)
         report(check, MP_PLAN_ROUTE_TWICE,
@@ -287,33 +400,67 @@ static void check_pair(struct check *check, int source, int expert, bool drops) 
         report(check, MP_PLAN_ROUTE_LOST,
                "rank %d has %u routes for expert %d and only %lld are dispatched", source, wanted,
                expert, (long long)dispatched);
+    if (plan->source_capacity >= 0 && dispatched > plan->source_capacity)
+        report(check, MP_PLAN_OVER_CAPACITY,
+               "expert %d keeps %lld routes of rank %d, its capacity for a source is %lld", expert,
+               (long long)dispatched, source, (long long)plan->source_capacity);
+    if (plan->padding > 0)
+        check_padding(check, source, expert, dispatched, count, count > 0 ? part->run : 0);
+}
+
+static void check_capacity(struct check *check, int expert, bool drops) {
+    const struct mp_plan *plan = check->plan;
+    int64_t allowed = 0, kept = check->kept[expert], capacity = plan->capacity[expert];
+
+    for (int source = 0; source < check->ranks; source++) {
+        int64_t routes = mp_load_at(check->load, source, expert);
+        bool limited = plan->source_capacity >= 0 && routes > plan->source_capacity;
+        allowed += limited ? plan->source_capacity : routes;
+    }
+    if (capacity >= 0 && allowed > capacity)
+        allowed = capacity;
+    if (drops && kept < allowed)
+        report(check, MP_PLAN_DROP_BELOW_CAPACITY,
+               "expert %d keeps %lld routes, capacities of %lld and %lld per source leave room for "
+               "%lld",
+               expert, (long long)kept, (long long)capacity, (long long)plan->source_capacity,
+               (long long)allowed);
+    if (capacity >= 0 && kept > capacity)
+        report(check, MP_PLAN_OVER_CAPACITY, "expert %d keeps %lld routes, its capacity is %lld",
+               expert, (long long)kept, (long long)capacity);
+}
+
+static void check_exchange(struct check *check, const struct mp_plan_law *law) {
+    const struct mp_plan *plan = check->plan;
+    bool pipelined = plan->exchange == MP_EXCHANGE_PIPELINED;
+
+    if (pipelined && (plan->group_size < 1 || check->ranks % plan->group_size != 0))
+        report(check, MP_PLAN_EXCHANGE, "groups of %d do not divide %d ranks", plan->group_size,
+               check->ranks);
+    if (pipelined && plan->padding > 0)
+        report(check, MP_PLAN_EXCHANGE, "an exchange of %lld padded rows is not pipelined",
+               (long long)plan->padding);
+    if (plan->padding > law->padding_limit)
+        report(check, MP_PLAN_PADDING, "%lld rows of a pair are padded to, the limit is %lld",
+               (long long)plan->padding, (long long)law->padding_limit);
 }
 
 static void check_dispatch(struct check *check, const struct mp_plan_law *law) {
-    int64_t capacity = check->plan->capacity;
-
+    check_list(check);
+    if (check->violation == MP_PLAN_HOLDERS_UNLISTED)
+        return; /* parts index the list */
     for (int source = 0; source < check->ranks; source++)
         for (int expert = 0; expert < check->experts; expert++)
             check_pair(check, source, expert, law->drops_routes);
-    for (int expert = 0; expert < check->experts; expert++) {
-        int64_t wanted = 0, kept = check->kept[expert];
-        for (int source = 0; source < check->ranks; source++)
-            wanted += mp_load_at(check->load, source, expert);
-        if (law->drops_routes && kept < wanted && (capacity <= 0 || wanted <= capacity))
-            report(check, MP_PLAN_DROP_BELOW_CAPACITY,
-                   "expert %d keeps %lld of %lld routes at a capacity of %lld", expert,
-                   (long long)kept, (long long)wanted, (long long)capacity);
-        if (capacity > 0 && kept > capacity)
-            report(check, MP_PLAN_OVER_CAPACITY,
-                   "expert %d keeps %lld routes, its capacity is %lld", expert, (long long)kept,
-                   (long long)capacity);
-    }
+    for (int expert = 0; expert < check->experts; expert++)
+        check_capacity(check, expert, law->drops_routes);
+    check_exchange(check, law);
 }
 
 static void check_memory(struct check *check, const struct mp_plan_law *law) {
     for (int rank = 0; rank < check->ranks && law->extra_copies_limit >= 0; rank++)
         if (check->extra[rank] > law->extra_copies_limit)
-            report(check, MP_PLAN_MEMORY, "rank %d takes %d extra copies, the limit is %d", rank,
+            report(check, MP_PLAN_MEMORY, "rank %d takes %d copies, the limit is %d", rank,
                    check->extra[rank], law->extra_copies_limit);
 }
 
@@ -326,6 +473,8 @@ static int create_working(struct check *check, struct mp_error *error) {
     int code = mp_placement_create(check->ranks, check->experts, &check->present, error);
     if (!code)
         code = mp_placement_create(check->ranks, check->experts, &check->summed, error);
+    if (!code)
+        code = mp_placement_create(check->ranks, check->experts, &check->shared, error);
     if (code)
         return code;
     check->last_pair = calloc((size_t)check->ranks, sizeof *check->last_pair);
@@ -335,15 +484,15 @@ static int create_working(struct check *check, struct mp_error *error) {
         return mp_fail(error, MP_ENOMEM, "no memory to check a plan of %d experts on %d ranks",
                        check->experts, check->ranks);
     mp_placement_copy(&check->present, &plan->before);
-    mp_placement_copy(&check->summed, &plan->before);
     for (long word = 0; word < (long)check->experts * check->words; word++)
-        check->summed.holder[word] = 0;
+        check->summed.holder[word] = check->shared.holder[word] = 0;
     return MP_OK;
 }
 
 static void destroy_working(struct check *check) {
     mp_placement_destroy(&check->present);
     mp_placement_destroy(&check->summed);
+    mp_placement_destroy(&check->shared);
     free(check->last_pair);
     free(check->kept);
     free(check->extra);
@@ -359,6 +508,7 @@ static int check_all(struct check *check, const struct mp_plan_law *law, struct 
         check_holders(check);
         check_fetches(check);
         check_reduces(check);
+        check_shares(check);
         if (check->load)
             check_dispatch(check, law);
         check_memory(check, law);

@@ -22,16 +22,21 @@ enum mp_plan_violation {
     MP_PLAN_REDUCE_TWICE,           /* a copy whose gradient is summed twice */
     MP_PLAN_REDUCE_NOT_TO_OWNER,    /* a gradient that goes elsewhere than to the owner */
     MP_PLAN_REDUCE_FROM_NON_HOLDER, /* a gradient from a rank that computes nothing of it */
-    MP_PLAN_WRONG_STAGE,            /* a fetch in a reduce stage or the other way round */
-    MP_PLAN_WRONG_BYTES,            /* a transfer whose bytes are not the expert's */
-    MP_PLAN_WRONG_LAYER,            /* a transfer of another layer, or an expert out of range */
-    MP_PLAN_ROUTE_TO_NON_HOLDER,    /* routes sent to a rank that does not hold the expert */
-    MP_PLAN_ROUTE_TWICE,            /* more routes dispatched than the load has, */
-                                    /* or one holder twice for one (source, expert) */
-    MP_PLAN_ROUTE_LOST,             /* fewer routes dispatched and the system declares no drops */
-    MP_PLAN_DROP_BELOW_CAPACITY,    /* routes dropped of an expert that is not over capacity */
-    MP_PLAN_OVER_CAPACITY,          /* more routes kept of an expert than the capacity */
-    MP_PLAN_MEMORY,                 /* more extra copies on a rank than the limit */
+    MP_PLAN_SHARE_WRONG,      /* a replica that does not get the sum once, or another that does */
+    MP_PLAN_SLICES,           /* slices and copies, or put together in another stage */
+    MP_PLAN_WRONG_STAGE,      /* a fetch in a reduce stage or the other way round */
+    MP_PLAN_WRONG_BYTES,      /* a transfer whose bytes are not the expert's */
+    MP_PLAN_WRONG_LAYER,      /* a transfer of another layer, or an expert out of range */
+    MP_PLAN_HOLDERS_UNLISTED, /* the list of holders is not that of during */
+    MP_PLAN_ROUTE_TO_NON_HOLDER, /* routes sent to a rank that does not hold the expert */
+    MP_PLAN_ROUTE_TWICE,         /* more routes dispatched than the load has, */
+                                 /* or one holder twice for one (source, expert) */
+    MP_PLAN_ROUTE_LOST,          /* fewer routes dispatched and the system declares no drops */
+    MP_PLAN_DROP_BELOW_CAPACITY, /* routes dropped that capacities left room for */
+    MP_PLAN_OVER_CAPACITY,       /* more routes kept than a capacity */
+    MP_PLAN_PADDING,             /* a padded pair with more routes than rows, or not one holder */
+    MP_PLAN_EXCHANGE,            /* groups that do not divide the ranks, or padded and pipelined */
+    MP_PLAN_MEMORY,              /* more extra copies on a rank than the limit */
     MP_PLAN_VIOLATIONS
 };
 
@@ -40,7 +45,9 @@ const char *mp_plan_violation_name(enum mp_plan_violation violation);
 
 struct mp_plan_law {
     bool drops_routes;      /* the system declares that it drops */
-    int extra_copies_limit; /* most extra copies on one rank; < 0: no limit */
+    int extra_copies_limit; /* most copies on one rank beside what persists, or with a sliced
+                               optimizer most holders; < 0: no limit */
+    int64_t padding_limit;  /* most rows per pair in a padded exchange */
 };
 
 /* MP_OK, or MP_EPLAN with a sentence that names iteration, layer, violation, expert, ranks and
@@ -51,11 +58,5 @@ struct mp_plan_law {
 int mp_plan_check(const struct mp_plan *plan, const struct mp_load *load,
                   const struct mp_plan_law *law, enum mp_plan_violation *violation,
                   struct mp_error *error);
-
-/* The same for owner changes after a step: every (layer, expert) moves at most once, from its
- * owner, to another rank, and afterwards no rank owns more than `slots` experts over all layers.
- * owner is [layers][experts].  moves[].stage must be MP_STAGE_AFTER_STEP. */
-int mp_moves_check(const struct mp_transfers *moves, const int32_t owner[], int layers, int experts,
-                   int ranks, int slots, struct mp_error *error);
 
 #endif

@@ -2,6 +2,7 @@
  *
  * While pair p is being written, part_begin[p + 1] is the running end of its parts. */
 #include <stdlib.h>
+#include <string.h>
 
 #include "reference/plan/plan.h"
 
@@ -20,22 +21,94 @@ static int reserve_parts(struct mp_plan *plan, int64_t needed, struct mp_error *
     return MP_OK;
 }
 
-void mp_plan_dispatch_begin(struct mp_plan *plan) {
+/* The holders of every expert as a list, ascending. */
+static int list_holders(struct mp_plan *plan, struct mp_error *error) {
+    const struct mp_placement *during = &plan->during;
+    int64_t needed = 0;
+    int32_t end = 0;
+
+    for (int expert = 0; expert < plan->experts; expert++)
+        needed += mp_placement_copies(during, expert);
+    if (needed > plan->holder_capacity) {
+        int32_t *memory = realloc(plan->holder, 2 * (size_t)needed * sizeof *memory);
+        if (!memory)
+            return mp_fail(error, MP_ENOMEM, "no memory for lists of %lld holders",
+                           (long long)needed);
+        plan->holder = memory;
+        plan->holder_capacity = 2 * needed;
+    }
+    for (int expert = 0; expert < plan->experts; expert++) {
+        const uint64_t *row = during->holder + (long)expert * during->words;
+        plan->holder_begin[expert] = end;
+        for (int word = 0; word < during->words; word++)
+            for (uint64_t bits = row[word]; bits; bits &= bits - 1)
+                plan->holder[end++] = word * 64 + __builtin_ctzll(bits);
+    }
+    plan->holder_begin[plan->experts] = end;
+    return MP_OK;
+}
+
+int mp_plan_dispatch_begin(struct mp_plan *plan, struct mp_error *error) {
     plan->pair = 0;
     plan->part_begin[0] = 0;
     plan->part_begin[1] = 0;
+    return list_holders(plan, error);
 }
 
-int mp_plan_dispatch_part(struct mp_plan *plan, int holder, uint32_t count,
-                          struct mp_error *error) {
+int mp_plan_holder_index(const struct mp_plan *plan, int expert, int rank) {
+    int32_t low = plan->holder_begin[expert], high = plan->holder_begin[expert + 1];
+
+    while (low < high) {
+        int32_t middle = low + (high - low) / 2;
+        if (plan->holder[middle] < rank)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low < plan->holder_begin[expert + 1] && plan->holder[low] == rank ? low : -1;
+}
+
+int mp_plan_slice_source(const struct mp_plan *plan, int expert, int rank) {
+    int32_t begin = plan->holder_begin[expert], holders = plan->holder_begin[expert + 1] - begin;
+
+    return mp_placement_holds(&plan->during, expert, rank) ? rank
+                                                           : plan->holder[begin + rank % holders];
+}
+
+int64_t mp_plan_routes_to(const struct mp_plan *plan, int source, int expert, int rank) {
+    int32_t index = mp_plan_holder_index(plan, expert, rank);
+    int64_t routes = 0;
+    int parts;
+    const struct mp_dispatch_part *part = mp_plan_parts(plan, source, expert, &parts);
+
+    for (int p = 0; p < parts; p++)
+        if (index >= part[p].first && index < part[p].first + part[p].run)
+            routes += part[p].count;
+    return routes;
+}
+
+int mp_plan_dispatch_run(struct mp_plan *plan, int32_t first, int32_t run, uint32_t count,
+                         struct mp_error *error) {
     int64_t *end = &plan->part_begin[plan->pair + 1];
 
-    if (count == 0)
+    if (run == 0 || (count == 0 && plan->padding == 0))
         return MP_OK;
     int code = reserve_parts(plan, *end + 1, error);
     if (!code)
-        plan->part[(*end)++] = (struct mp_dispatch_part){holder, count};
+        plan->part[(*end)++] = (struct mp_dispatch_part){first, run, count};
     return code;
+}
+
+int mp_plan_dispatch_part(struct mp_plan *plan, int rank, uint32_t count, struct mp_error *error) {
+    int expert = (int)(plan->pair % plan->experts);
+    int index = mp_plan_holder_index(plan, expert, rank);
+
+    if (index < 0)
+        return mp_fail(error, MP_EINVAL,
+                       "iteration %lld, layer %d: routes for expert %d on rank %d, which does not "
+                       "hold it",
+                       (long long)plan->iteration, plan->layer, expert, rank);
+    return mp_plan_dispatch_run(plan, index, 1, count, error);
 }
 
 void mp_plan_dispatch_end_pair(struct mp_plan *plan) {
@@ -51,14 +124,17 @@ int mp_plan_dispatch_to_owner(struct mp_plan *plan, const struct mp_load *load,
     int code = reserve_parts(plan, pairs, error);
     int64_t end = 0;
 
+    if (!code)
+        code = mp_plan_dispatch_begin(plan, error);
     if (code)
         return code;
-    plan->part_begin[0] = 0;
+    for (int expert = 0; expert < plan->experts; expert++)
+        plan->window[expert] = mp_plan_holder_index(plan, expert, plan->during.owner[expert]);
     for (int source = 0; source < load->ranks; source++) {
         const uint32_t *row = load->count + (long)source * load->experts;
         int64_t *row_end = plan->part_begin + (int64_t)source * load->experts + 1;
         for (int expert = 0; expert < load->experts; expert++) {
-            plan->part[end] = (struct mp_dispatch_part){plan->during.owner[expert], row[expert]};
+            plan->part[end] = (struct mp_dispatch_part){plan->window[expert], 1, row[expert]};
             end += row[expert] > 0;
             row_end[expert] = end;
         }
@@ -67,72 +143,31 @@ int mp_plan_dispatch_to_owner(struct mp_plan *plan, const struct mp_load *load,
     return MP_OK;
 }
 
-/* The holders of every expert as lists, ascending: those of expert e are
- * list[begin[e]] .. list[begin[e + 1] - 1], and of these the ones of the node that is being served
- * are list[node_begin[e]] .. list[node_end[e] - 1].  All of it lies in plan->holder_list. */
-struct holders {
+/* The candidates of expert e in the node that is being served are holder[begin[e]] ..
+ * holder[end[e] - 1]; both arrays lie in plan->window. */
+struct window {
     int32_t *begin;
-    int32_t *node_begin;
-    int32_t *node_end;
-    int32_t *list;
+    int32_t *end;
 };
 
-static int reserve_holders(struct mp_plan *plan, struct mp_error *error) {
-    int64_t needed = 3 * (int64_t)plan->experts + 1;
-
-    for (int expert = 0; expert < plan->experts; expert++)
-        needed += mp_placement_copies(&plan->during, expert);
-    if (needed <= plan->holder_list_capacity)
-        return MP_OK;
-    int64_t capacity = 2 * needed;
-    int32_t *memory = realloc(plan->holder_list, (size_t)capacity * sizeof *memory);
-    if (!memory)
-        return mp_fail(error, MP_ENOMEM, "no memory for lists of %lld holders", (long long)needed);
-    plan->holder_list = memory;
-    plan->holder_list_capacity = capacity;
-    return MP_OK;
-}
-
-static struct holders list_holders(struct mp_plan *plan) {
-    const struct mp_placement *during = &plan->during;
-    struct holders holders;
-    int32_t end = 0;
-
-    holders.begin = plan->holder_list;
-    holders.node_begin = holders.begin + plan->experts + 1;
-    holders.node_end = holders.node_begin + plan->experts;
-    holders.list = holders.node_end + plan->experts;
-    for (int expert = 0; expert < plan->experts; expert++) {
-        const uint64_t *row = during->holder + (long)expert * during->words;
-        holders.begin[expert] = holders.node_begin[expert] = holders.node_end[expert] = end;
-        for (int word = 0; word < during->words; word++)
-            for (uint64_t bits = row[word]; bits; bits &= bits - 1)
-                holders.list[end++] = word * 64 + __builtin_ctzll(bits);
-    }
-    holders.begin[plan->experts] = end;
-    return holders;
-}
-
 /* Moves every expert's window of candidates to the node that ends before rank `node_end`. */
-static void enter_node(struct holders *holders, int experts, int node_end) {
-    for (int expert = 0; expert < experts; expert++) {
-        int32_t end = holders->node_end[expert];
-        holders->node_begin[expert] = end;
-        while (end < holders->begin[expert + 1] && holders->list[end] < node_end)
+static void enter_node(const struct mp_plan *plan, struct window *window, int node_end) {
+    for (int expert = 0; expert < plan->experts; expert++) {
+        int32_t end = window->end[expert];
+        window->begin[expert] = end;
+        while (end < plan->holder_begin[expert + 1] && plan->holder[end] < node_end)
             end++;
-        holders->node_end[expert] = end;
+        window->end[expert] = end;
     }
 }
 
-/* `count` routes to each of candidate[begin] .. candidate[end - 1]; returns the end of the parts.
- */
-static struct mp_dispatch_part *give(struct mp_dispatch_part *part, const int32_t candidate[],
-                                     uint32_t begin, uint32_t end, uint32_t count) {
-    if (count == 0)
+/* `count` routes to each of the holders begin .. end - 1; returns the end of the parts. */
+static struct mp_dispatch_part *give(struct mp_dispatch_part *part, int32_t begin, int32_t end,
+                                     uint32_t count) {
+    if (count == 0 || begin == end)
         return part;
-    for (uint32_t index = begin; index < end; index++)
-        *part++ = (struct mp_dispatch_part){candidate[index], count};
-    return part;
+    *part = (struct mp_dispatch_part){begin, end - begin, count};
+    return part + 1;
 }
 
 /* n routes of `source` over q candidates: n / q each, and for i < n mod q the candidate
@@ -140,83 +175,82 @@ static struct mp_dispatch_part *give(struct mp_dispatch_part *part, const int32_
  * Kept out of the loop over experts, which is faster without it: most experts have one candidate.
  */
 __attribute__((noinline)) static struct mp_dispatch_part *split(struct mp_dispatch_part *part,
-                                                                const int32_t candidate[],
-                                                                uint32_t candidates, int source,
-                                                                uint32_t routes) {
-    uint32_t each = routes / candidates;
-    uint32_t more = routes % candidates;
-    uint32_t start = (uint32_t)source % candidates;
-    uint32_t end = start + more;
+                                                                int32_t first, int32_t candidates,
+                                                                int source, uint32_t routes) {
+    uint32_t each = routes / (uint32_t)candidates;
+    int32_t start = source % candidates;
+    int32_t end = start + (int32_t)(routes % (uint32_t)candidates);
+    int32_t last = first + candidates;
 
     if (end <= candidates) {
-        part = give(part, candidate, 0, start, each);
-        part = give(part, candidate, start, end, each + 1);
-        return give(part, candidate, end, candidates, each);
+        part = give(part, first, first + start, each);
+        part = give(part, first + start, first + end, each + 1);
+        return give(part, first + end, last, each);
     }
-    part = give(part, candidate, 0, end - candidates, each + 1);
-    part = give(part, candidate, end - candidates, start, each);
-    return give(part, candidate, start, candidates, each + 1);
+    part = give(part, first, first + end - candidates, each + 1);
+    part = give(part, first + end - candidates, first + start, each);
+    return give(part, first + start, last, each + 1);
 }
 
-/* Writes the routes of `source` to an expert with copies.  Kept out of the loop over experts, which
- * is faster without it: most experts have no copies. */
+/* Writes the routes of `source` to an expert with copies elsewhere.  Kept out of the loop over
+ * experts, which is faster without it: most experts have no copies. */
 __attribute__((noinline)) static struct mp_dispatch_part *dispatch_copied(
-    struct mp_dispatch_part *part, const struct holders *holders, int expert, int source,
-    uint32_t routes) {
-    int32_t begin = holders->node_begin[expert];
-    int32_t end = holders->node_end[expert];
+    const struct mp_plan *plan, const struct window *window, struct mp_dispatch_part *part,
+    int expert, int source, uint32_t routes) {
+    int32_t begin = window->begin[expert];
+    int32_t end = window->end[expert];
 
     if (begin == end) {
-        begin = holders->begin[expert];
-        end = holders->begin[expert + 1];
+        begin = plan->holder_begin[expert];
+        end = plan->holder_begin[expert + 1];
     }
-    if (end - begin > 1)
-        return split(part, holders->list + begin, (uint32_t)(end - begin), source, routes);
-    *part = (struct mp_dispatch_part){holders->list[begin], routes};
-    return part + 1;
+    return split(part, begin, end - begin, source, routes);
 }
 
 /* The parts of one source, appended at `part`; returns their end. */
 static struct mp_dispatch_part *dispatch_source(struct mp_plan *plan, const struct mp_load *load,
-                                                const struct holders *holders, int source,
+                                                const struct window *window, int source,
                                                 struct mp_dispatch_part *part) {
     const uint32_t *row = load->count + (long)source * load->experts;
     int64_t *row_end = plan->part_begin + (int64_t)source * load->experts + 1;
 
     for (int expert = 0; expert < load->experts; expert++) {
-        int32_t begin = holders->begin[expert];
+        int32_t begin = plan->holder_begin[expert];
         if (row[expert] > 0) {
-            if (holders->begin[expert + 1] - begin == 1)
-                *part++ = (struct mp_dispatch_part){holders->list[begin], row[expert]};
+            if (plan->holder_begin[expert + 1] - begin == 1)
+                *part++ = (struct mp_dispatch_part){begin, 1, row[expert]};
             else if (mp_placement_holds(&plan->during, expert, source))
-                *part++ = (struct mp_dispatch_part){source, row[expert]};
+                *part++ = (struct mp_dispatch_part){mp_plan_holder_index(plan, expert, source), 1,
+                                                    row[expert]};
             else
-                part = dispatch_copied(part, holders, expert, source, row[expert]);
+                part = dispatch_copied(plan, window, part, expert, source, row[expert]);
         }
         row_end[expert] = part - plan->part;
     }
     return part;
 }
 
+/* Most parts of a pair: one run with a route more between two without, or the other way round. */
+enum { PARTS_OF_SPLIT = 3 };
+
 int mp_plan_dispatch_nearest(struct mp_plan *plan, const struct mp_load *load,
                              struct mp_error *error) {
     const struct mp_topology *topology = &plan->topology;
+    struct window window = {plan->window, plan->window + plan->experts};
     int64_t end = 0;
 
-    int code = reserve_holders(plan, error);
+    int code = mp_plan_dispatch_begin(plan, error);
     if (code)
         return code;
-    struct holders holders = list_holders(plan);
-    plan->part_begin[0] = 0;
+    memcpy(window.end, plan->holder_begin, (size_t)plan->experts * sizeof *window.end);
     for (int node = 0; node < mp_topology_nodes(topology); node++) {
         int node_end = mp_topology_node_end(topology, node);
-        enter_node(&holders, plan->experts, node_end);
+        enter_node(plan, &window, node_end);
         for (int source = mp_topology_node_begin(topology, node); source < node_end; source++) {
-            /* A source has at most one part per holder of each expert. */
-            code = reserve_parts(plan, end + holders.begin[plan->experts], error);
+            code = reserve_parts(plan, end + PARTS_OF_SPLIT * (int64_t)plan->experts, error);
             if (code)
                 return code;
-            end = dispatch_source(plan, load, &holders, source, plan->part + end) - plan->part;
+            end = dispatch_source(plan, load, &window, source, plan->part + end) - plan->part;
         }
     }
     plan->pair = (int64_t)topology->ranks * plan->experts;

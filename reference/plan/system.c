@@ -2,6 +2,7 @@
 
 #include <ctype.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 const char *mp_system_capability_name(unsigned bit) {
@@ -18,6 +19,10 @@ const char *mp_system_capability_name(unsigned bit) {
         return "plans-before-gate";
     case MP_SYSTEM_UNEVEN_EXPERTS:
         return "uneven-experts";
+    case MP_SYSTEM_MORE_RANKS:
+        return "more-ranks";
+    case MP_SYSTEM_UNATTAINABLE:
+        return "unattainable";
     default:
         return NULL;
     }
@@ -67,11 +72,40 @@ static const char *function_fault(const struct mp_system *system) {
         return "before_gate needs plans-before-gate";
     if ((can & MP_SYSTEM_MOVES_OWNERS) && !system->after_step)
         return "moves-owners needs after_step";
-    if ((can & MP_SYSTEM_REPLICATES) && !system->copies_limit)
-        return "replicates needs copies_limit";
+    if ((can & MP_SYSTEM_REPLICATES) && !system->copies_limit && !system->initial_holders)
+        return "replicates needs copies_limit or initial_holders";
+    if (system->initial_holders && (!(can & MP_SYSTEM_REPLICATES) || !system->optimizer))
+        return "initial_holders needs replicates and optimizer";
     if (!system->save != !system->load)
         return "save and load come together";
     return NULL;
+}
+
+int mp_system_begin_plan(const struct mp_system *system, void *self, int64_t iteration, int layer,
+                         const struct mp_placement *home, struct mp_plan *plan,
+                         struct mp_error *error) {
+    enum mp_optimizer_split optimizer =
+        system->optimizer ? system->optimizer(self) : MP_OPTIMIZER_OWNER;
+    int code = mp_plan_begin(plan, iteration, layer, home, optimizer, error);
+
+    return code || !system->before_gate ? code : system->before_gate(self, plan, error);
+}
+
+int mp_system_initial_homes(const struct mp_system *system, const void *self, int layers,
+                            struct mp_placement home[], struct mp_error *error) {
+    size_t experts = (size_t)home[0].experts;
+    int32_t *owner = malloc((size_t)layers * experts * sizeof *owner);
+
+    if (!owner)
+        return mp_fail(error, MP_ENOMEM, "no memory for the owners of %d layers of %zu experts",
+                       layers, experts);
+    system->initial_owners(self, owner);
+    for (int layer = 0; layer < layers; layer++)
+        mp_placement_set_owners(&home[layer], owner + (size_t)layer * experts);
+    if (system->initial_holders)
+        system->initial_holders(self, home);
+    free(owner);
+    return MP_OK;
 }
 
 int mp_systems_register(struct mp_systems *systems, const struct mp_system *system,

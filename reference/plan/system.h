@@ -11,18 +11,21 @@
 
 #include "reference/plan/option.h"
 #include "reference/plan/plan.h"
+#include "reference/plan/rehome.h"
 
-enum { MP_SYSTEM_ABI = 1 };
+enum { MP_SYSTEM_ABI = 2 };
 
 /* What a system may do to a run.  Checked against its functions once, at registration. */
 enum mp_system_capability {
-    MP_SYSTEM_REPLICATES = 1 << 0,        /* plans contain extra copies */
+    MP_SYSTEM_REPLICATES = 1 << 0,        /* experts have holders beside their owner */
     MP_SYSTEM_DROPS = 1 << 1,             /* routes may be dropped */
     MP_SYSTEM_CHANGES_GATE = 1 << 2,      /* tokens may end at other experts than the gate chose */
-    MP_SYSTEM_MOVES_OWNERS = 1 << 3,      /* owners change between iterations: needs after_step */
+    MP_SYSTEM_MOVES_OWNERS = 1 << 3,      /* homes change between iterations: needs after_step */
     MP_SYSTEM_PLANS_BEFORE_GATE = 1 << 4, /* needs before_gate */
     MP_SYSTEM_UNEVEN_EXPERTS = 1 << 5,    /* works when experts % ranks != 0 */
-    MP_SYSTEM_CAPABILITIES = (1 << 6) - 1
+    MP_SYSTEM_MORE_RANKS = 1 << 6,        /* works with more ranks than experts */
+    MP_SYSTEM_UNATTAINABLE = 1 << 7,      /* a bound, not a system: marked so in every table */
+    MP_SYSTEM_CAPABILITIES = (1 << 8) - 1
 };
 /* Name of one capability bit: "replicates", ...; NULL for an unknown bit. */
 const char *mp_system_capability_name(unsigned bit);
@@ -62,13 +65,29 @@ struct mp_system {
 
     /* Required.  Owners before the first iteration, owner is [layers][experts]. */
     void (*initial_owners)(const void *self, int32_t owner[]);
+    /* Optional.  Adds the holders beside the owners that experts have before the first iteration;
+     * home is [layers], with the initial owners as only holders. */
+    void (*initial_holders)(const void *self, struct mp_placement home[]);
 
-    /* Required if MP_SYSTEM_REPLICATES.  The most extra copies that one rank will hold of one
-     * layer, 0 .. experts: memory for them is allocated before the first iteration. */
+    /* Optional; MP_OPTIMIZER_OWNER without it.  The same for the whole run. */
+    enum mp_optimizer_split (*optimizer)(const void *self);
+
+    /* Required if MP_SYSTEM_REPLICATES, unless the optimizer is replicated and no plan adds copies.
+     * The most extra copies that one rank will hold of one layer, 0 .. experts: memory for them is
+     * allocated before the first iteration.  With a sliced optimizer: the most experts of one layer
+     * that one rank will hold at all. */
     int (*copies_limit)(const void *self);
+    /* Optional.  The most experts over all layers whose parameters and optimizer state one rank
+     * will keep between iterations, replicas included; without it the larger of ceil(layers *
+     * experts / ranks) and what the initial homes need.  Not asked with a sliced optimizer. */
+    int (*homes_limit)(const void *self);
+    /* Optional.  The largest plan.padding of the run; asked before create, with no figure measured
+     * yet, as buffers are made for it. */
+    int64_t (*padding_limit)(const struct mp_setting *setting, const void *options);
 
     /* Required if MP_SYSTEM_PLANS_BEFORE_GATE.  Called per layer before its attention, after
-     * mp_plan_begin: adds copies with stage MP_STAGE_BEFORE_GATE. */
+     * mp_plan_begin: adds copies with stage MP_STAGE_BEFORE_GATE, and sets gather_stage,
+     * rematerialise, free_transfers and outgoing_limit, where they differ from the plan's start. */
     int (*before_gate)(void *self, struct mp_plan *plan, struct mp_error *error);
 
     /* Required.  Called per layer when its loads are known and nothing has been dispatched: may add
@@ -77,12 +96,11 @@ struct mp_system {
                       struct mp_error *error);
 
     /* Required if MP_SYSTEM_MOVES_OWNERS, allowed otherwise.  Called once per iteration after the
-     * optimizer with the loads of all layers ([layers]) and the current owners
-     * ([layers][experts]).  Adds owner changes to `moves` (stage MP_STAGE_AFTER_STEP, bytes = what
-     * travels: parameters and optimizer state); `moves` arrives empty.  Owners change only through
-     * it. */
+     * optimizer with the loads of all layers ([layers]) and the present homes ([layers]).  What is
+     * to change is written into change->next; see rehome.h. */
     int (*after_step)(void *self, int64_t iteration, const struct mp_load load[],
-                      const int32_t owner[], struct mp_transfers *moves, struct mp_error *error);
+                      const struct mp_placement home[], struct mp_rehome *change,
+                      struct mp_error *error);
 
     /* State that must survive a restart (window sums and the like), so that a restored run plans as
      * the unbroken one would.  Both or neither.  save writes at most `size` bytes and returns the
@@ -91,6 +109,16 @@ struct mp_system {
     size_t (*save)(const void *self, void *buffer, size_t size);
     int (*load)(void *self, const void *buffer, size_t size, struct mp_error *error);
 };
+
+/* What the trainer, tests and benchmarks do before a layer's gate: mp_plan_begin with the system's
+ * optimizer, then before_gate if there is one. */
+int mp_system_begin_plan(const struct mp_system *system, void *self, int64_t iteration, int layer,
+                         const struct mp_placement *home, struct mp_plan *plan,
+                         struct mp_error *error);
+/* Homes before the first iteration: initial_owners, then initial_holders if there is one.  home is
+ * [layers], created. */
+int mp_system_initial_homes(const struct mp_system *system, const void *self, int layers,
+                            struct mp_placement home[], struct mp_error *error);
 
 /* The registry: fixed capacity, filled at start-up, no duplicates. */
 enum { MP_SYSTEMS_LIMIT = 64 };

@@ -43,7 +43,7 @@ struct bench {
     struct mp_setting setting;
     struct mp_plan plan;
     struct mp_load load[LOADS];
-    int32_t *owner;
+    struct mp_placement home, next;
     double *microseconds; /* [repeats] */
 };
 
@@ -107,11 +107,12 @@ static int prepare(struct bench *bench, const struct mp_systems *systems, struct
         if (!code)
             fill_load(&bench->load[i], i, &random);
     }
-    bench->owner = calloc((size_t)bench->row->experts, sizeof *bench->owner);
-    if (!bench->owner)
-        return mp_fail(error, MP_ENOMEM, "plan: no memory for owners");
     if (!code)
-        bench->system->initial_owners(bench->self, bench->owner);
+        code = mp_placement_create(bench->row->ranks, bench->row->experts, &bench->home, error);
+    if (!code)
+        code = mp_placement_create(bench->row->ranks, bench->row->experts, &bench->next, error);
+    if (!code)
+        code = mp_system_initial_homes(bench->system, bench->self, 1, &bench->home, error);
     return code;
 }
 
@@ -119,7 +120,8 @@ static void clean_up(struct bench *bench) {
     if (bench->self)
         bench->system->destroy(bench->self);
     free(bench->options);
-    free(bench->owner);
+    mp_placement_destroy(&bench->home);
+    mp_placement_destroy(&bench->next);
     mp_plan_destroy(&bench->plan);
     for (int i = 0; i < LOADS; i++)
         mp_load_destroy(&bench->load[i]);
@@ -127,16 +129,21 @@ static void clean_up(struct bench *bench) {
 
 static int plan_layer(struct bench *bench, int64_t iteration, const struct mp_load *load,
                       struct mp_error *error) {
-    int code = MP_OK;
-    mp_plan_begin(&bench->plan, iteration, 0, bench->owner);
-    if (bench->system->before_gate)
-        code = bench->system->before_gate(bench->self, &bench->plan, error);
+    int code = mp_system_begin_plan(bench->system, bench->self, iteration, 0, &bench->home,
+                                    &bench->plan, error);
     return code ? code : bench->system->after_gate(bench->self, load, &bench->plan, error);
+}
+
+/* Homes stay as they are, so that all repeats plan the same. */
+static int learn(struct bench *bench, int64_t iteration, const struct mp_load *load,
+                 struct mp_error *error) {
+    struct mp_rehome change = {.next = &bench->next};
+    mp_placement_copy(&bench->next, &bench->home);
+    return bench->system->after_step(bench->self, iteration, load, &bench->home, &change, error);
 }
 
 /* Two iterations first, which grow all lists and give the window something to predict from. */
 static int measure(struct bench *bench, int repeats, struct mp_error *error) {
-    struct mp_transfers moves = {0};
     int code = MP_OK;
     for (int i = -2; i < repeats && !code; i++) {
         const struct mp_load *load = &bench->load[(i + 2) % LOADS];
@@ -145,10 +152,8 @@ static int measure(struct bench *bench, int repeats, struct mp_error *error) {
         if (i >= 0)
             bench->microseconds[i] = 1e-3 * (double)(mp_clock_thread_cpu_ns() - start);
         if (!code && bench->system->after_step)
-            code = bench->system->after_step(bench->self, i + 2, load, bench->owner, &moves, error);
-        moves.count = 0; /* owners stay, so that all repeats plan the same */
+            code = learn(bench, i + 2, load, error);
     }
-    mp_transfers_destroy(&moves);
     return code;
 }
 

@@ -8,7 +8,7 @@ static void every_plan_is_legal_and_copies_nothing(void **state) {
     for (int round = 0; round < 100; round++) {
         struct mp_setting setting = {.layers = 3, .topology = random_topology(random, 70)};
         int ranks = setting.topology.ranks, each = test_random_int(random, 1, 5);
-        struct mp_plan_law law = {false, 0};
+        struct mp_plan_law law = {0};
         struct mp_error error = {0};
         struct mp_plan plan;
         struct mp_load load;
@@ -23,7 +23,7 @@ static void every_plan_is_legal_and_copies_nothing(void **state) {
         assert_ok(mp_plan_create(&setting.topology, setting.experts, 8, &plan, &error), &error);
         assert_ok(mp_load_create(ranks, setting.experts, &load, &error), &error);
         random_load(random, &load);
-        mp_plan_begin(&plan, round, 1, owner + setting.experts);
+        begin_owned(&plan, round, 1, owner + setting.experts);
         assert_ok(mp_system_ep.after_gate(self, &load, &plan, &error), &error);
         assert_ok(mp_plan_check(&plan, &load, &law, NULL, &error), &error);
         mp_plan_rank_routes(&plan, computed, NULL, NULL);

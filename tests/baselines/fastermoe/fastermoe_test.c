@@ -66,7 +66,8 @@ static void check_golden_plan(const struct golden_case *row, const struct mp_pla
             int parts;
             const struct mp_dispatch_part *part = mp_plan_parts(plan, source, expert, &parts);
             assert_int_equal(parts, 1);
-            assert_int_equal(part->holder, expert < row->expected ? source : expert);
+            assert_int_equal(part->run, 1);
+            assert_int_equal(plan->holder[part->first], expert < row->expected ? source : expert);
             assert_int_equal(part->count, mp_load_at(load, source, expert));
         }
     }
@@ -93,7 +94,7 @@ static void shadows_are_everywhere_and_their_tokens_stay_home(void **state) {
         assert_ok(mp_load_create(4, 4, &load, &error), &error);
         memcpy(load.count, GOLDEN_COUNTS, sizeof GOLDEN_COUNTS);
         assert_ok(mp_plan_create(&GOLDEN_SETTING.topology, 4, 16000000, &plan, &error), &error);
-        mp_plan_begin(&plan, 0, 1, owner + 4);
+        begin_owned(&plan, 0, 1, owner + 4);
         assert_ok(mp_system_fastermoe.after_gate(self, &load, &plan, &error), &error);
         check_golden_plan(row, &plan, &load);
         mp_plan_destroy(&plan);
@@ -149,10 +150,10 @@ static void assert_equal_plans(const struct mp_plan *a, const struct mp_plan *b)
 /* Plans one layer on all instances that live; returns the copies made. */
 static int plan_layer(void *const self[], struct mp_plan plan[], const struct mp_load *load,
                       int64_t iteration, int layer, const int32_t owner[]) {
-    struct mp_plan_law law = {false, mp_system_fastermoe.copies_limit(self[0])};
+    struct mp_plan_law law = {.extra_copies_limit = mp_system_fastermoe.copies_limit(self[0])};
     struct mp_error error = {0};
     for (int index = 0; index < INSTANCES && self[index]; index++) {
-        mp_plan_begin(&plan[index], iteration, layer, owner + (long)layer * plan->experts);
+        begin_owned(&plan[index], iteration, layer, owner + (long)layer * plan->experts);
         assert_ok(mp_system_fastermoe.after_gate(self[index], load, &plan[index], &error), &error);
         assert_ok(mp_plan_check(&plan[index], load, &law, NULL, &error), &error);
         assert_equal_plans(&plan[index], &plan[0]);

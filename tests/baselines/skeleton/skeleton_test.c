@@ -38,7 +38,7 @@ static void it_registers(void **state) {
 static void plan_layer(void *self, int64_t iteration, int layer, const int32_t owner[],
                        const struct mp_load *load, struct mp_plan *plan) {
     struct mp_error error = {0};
-    mp_plan_begin(plan, iteration, layer, owner);
+    begin_owned(plan, iteration, layer, owner);
     assert_ok(tested->before_gate(self, plan, &error), &error);
     assert_ok(tested->after_gate(self, load, plan, &error), &error);
 }
@@ -57,7 +57,7 @@ static void every_plan_is_legal_and_copies_nothing(void **state) {
         int64_t computed[RANKS], wanted[RANKS] = {0};
         setting.experts = ranks * each;
         void *self = create(&setting, cyclic ? "cyclic" : "contiguous");
-        struct mp_plan_law law = {false, tested->copies_limit(self)};
+        struct mp_plan_law law = {.extra_copies_limit = tested->copies_limit(self)};
         tested->initial_owners(self, owner);
         for (int index = 0; index < LAYERS * setting.experts; index++) {
             int expert = index % setting.experts;
@@ -98,26 +98,38 @@ static void what_it_can_not_do_is_refused(void **state) {
     assert_refused(0, 4, "of at least 1, not 1, 0 and 4");
 }
 
+static void create_home(const struct mp_setting *setting, struct mp_placement *home) {
+    struct mp_error error = {0};
+    assert_ok(mp_placement_create(setting->topology.ranks, setting->experts, home, &error), &error);
+}
+
 /* Shows the system some iterations of one load per layer. */
 static void learn(void *self, const struct mp_setting *setting, uint64_t *random) {
     struct mp_load load[2];
-    struct mp_transfers moves = {0};
+    struct mp_placement home[2], next[2];
     struct mp_error error = {0};
-    int32_t owner[2 * 64];
     assert_int_equal(setting->layers, 2);
-    tested->initial_owners(self, owner);
-    for (int layer = 0; layer < 2; layer++)
+    for (int layer = 0; layer < 2; layer++) {
         assert_ok(mp_load_create(setting->topology.ranks, setting->experts, &load[layer], &error),
                   &error);
-    for (int iteration = 0; iteration < 5; iteration++) {
-        for (int layer = 0; layer < 2; layer++)
-            random_load(random, &load[layer]);
-        assert_ok(tested->after_step(self, iteration, load, owner, &moves, &error), &error);
-        assert_int_equal(moves.count, 0);
+        create_home(setting, &home[layer]);
+        create_home(setting, &next[layer]);
     }
-    for (int layer = 0; layer < 2; layer++)
+    assert_ok(mp_system_initial_homes(tested, self, 2, home, &error), &error);
+    for (int iteration = 0; iteration < 5; iteration++) {
+        struct mp_rehome change = {.next = next};
+        for (int layer = 0; layer < 2; layer++) {
+            random_load(random, &load[layer]);
+            mp_placement_copy(&next[layer], &home[layer]);
+        }
+        assert_ok(tested->after_step(self, iteration, load, home, &change, &error), &error);
+        assert_false(change.changed);
+    }
+    for (int layer = 0; layer < 2; layer++) {
         mp_load_destroy(&load[layer]);
-    mp_transfers_destroy(&moves);
+        mp_placement_destroy(&home[layer]);
+        mp_placement_destroy(&next[layer]);
+    }
 }
 
 /* The state of `self` in `buffer`; its bytes are returned. */

@@ -68,7 +68,8 @@ static void golden_transfers(void **state) {
     struct mp_fssdp_options options;
     struct mp_error error = {0};
     struct mp_load load;
-    struct mp_transfers moves = {0};
+    struct mp_placement home, next;
+    struct mp_rehome change = {.next = &next};
     struct mp_plan plan;
     void *self;
     int64_t gradient[8];
@@ -76,10 +77,14 @@ static void golden_transfers(void **state) {
     parse_options(&options, pair);
     golden_load(&load);
     assert_ok(mp_system_fssdp.create(&setting, &options, &self, &error), &error);
-    assert_ok(mp_system_fssdp.after_step(self, 0, &load, GOLDEN_OWNER, &moves, &error), &error);
+    assert_ok(mp_placement_create(4, 8, &home, &error), &error);
+    assert_ok(mp_placement_create(4, 8, &next, &error), &error);
+    assert_ok(mp_system_initial_homes(&mp_system_fssdp, self, 1, &home, &error), &error);
+    assert_memory_equal(home.owner, GOLDEN_OWNER, sizeof GOLDEN_OWNER);
+    assert_ok(mp_system_fssdp.after_step(self, 0, &load, &home, &change, &error), &error);
+    assert_false(change.changed);
     assert_ok(mp_plan_create(&setting.topology, 8, 64, &plan, &error), &error);
-    mp_plan_begin(&plan, 1, 0, GOLDEN_OWNER);
-    assert_ok(mp_system_fssdp.before_gate(self, &plan, &error), &error);
+    assert_ok(mp_system_begin_plan(&mp_system_fssdp, self, 1, 0, &home, &plan, &error), &error);
     assert_int_equal(plan.fetch.count, 4);
     for (int index = 0; index < 4; index++)
         assert_int_equal(plan.fetch.item[index].expert, received[plan.fetch.item[index].to]);
@@ -89,6 +94,8 @@ static void golden_transfers(void **state) {
         gradient[plan.reduce.item[index].expert] += power[plan.reduce.item[index].from];
     assert_memory_equal(gradient, sum, sizeof sum);
     mp_plan_destroy(&plan);
+    mp_placement_destroy(&home);
+    mp_placement_destroy(&next);
     mp_load_destroy(&load);
     mp_system_fssdp.destroy(self);
     mp_system_fssdp.destroy(NULL);
@@ -102,7 +109,7 @@ struct run {
     void *self[INSTANCES];
     struct mp_plan plan[INSTANCES];
     struct mp_load load[MOST_LAYERS];
-    int32_t *owner; /* [layers][experts] */
+    struct mp_placement home[MOST_LAYERS], next[INSTANCES][MOST_LAYERS];
     struct mp_plan_law law;
     int64_t copies_before, copies_after, moved; /* seen so far */
 };
@@ -145,13 +152,18 @@ static void create_run(struct run *run) {
                                  &run->plan[index], &error),
                   &error);
     }
-    for (int layer = 0; layer < setting->layers; layer++)
-        assert_ok(
-            mp_load_create(setting->topology.ranks, setting->experts, &run->load[layer], &error),
-            &error);
-    run->owner = malloc((size_t)setting->layers * (size_t)setting->experts * sizeof *run->owner);
-    mp_system_fssdp.initial_owners(run->self[0], run->owner);
-    run->law = (struct mp_plan_law){false, mp_system_fssdp.copies_limit(run->self[0])};
+    int ranks = setting->topology.ranks, experts = setting->experts;
+    for (int layer = 0; layer < setting->layers; layer++) {
+        assert_ok(mp_load_create(ranks, experts, &run->load[layer], &error), &error);
+        assert_ok(mp_placement_create(ranks, experts, &run->home[layer], &error), &error);
+        for (int index = 0; index < INSTANCES; index++)
+            assert_ok(mp_placement_create(ranks, experts, &run->next[index][layer], &error),
+                      &error);
+    }
+    assert_ok(
+        mp_system_initial_homes(&mp_system_fssdp, run->self[0], setting->layers, run->home, &error),
+        &error);
+    run->law.extra_copies_limit = mp_system_fssdp.copies_limit(run->self[0]);
     assert_in_range(run->law.extra_copies_limit, 0, setting->experts);
     assert_true(run->law.extra_copies_limit <= run->options.memory);
 }
@@ -161,9 +173,12 @@ static void destroy_run(struct run *run) {
         mp_system_fssdp.destroy(run->self[index]);
         mp_plan_destroy(&run->plan[index]);
     }
-    for (int layer = 0; layer < run->setting.layers; layer++)
+    for (int layer = 0; layer < run->setting.layers; layer++) {
         mp_load_destroy(&run->load[layer]);
-    free(run->owner);
+        mp_placement_destroy(&run->home[layer]);
+        for (int index = 0; index < INSTANCES; index++)
+            mp_placement_destroy(&run->next[index][layer]);
+    }
 }
 
 static void assert_equal_plans(const struct mp_plan *a, const struct mp_plan *b) {
@@ -181,13 +196,13 @@ static void assert_equal_plans(const struct mp_plan *a, const struct mp_plan *b)
 
 static void plan_layer(struct run *run, int64_t iteration, int layer) {
     struct mp_error error = {0};
-    const int32_t *owner = run->owner + (size_t)layer * (size_t)run->setting.experts;
     for (int index = 0; index < INSTANCES; index++) {
         struct mp_plan *plan = &run->plan[index];
         if (index == 2 && iteration < RESTORED_AT)
             continue;
-        mp_plan_begin(plan, iteration, layer, owner);
-        assert_ok(mp_system_fssdp.before_gate(run->self[index], plan, &error), &error);
+        assert_ok(mp_system_begin_plan(&mp_system_fssdp, run->self[index], iteration, layer,
+                                       &run->home[layer], plan, &error),
+                  &error);
         assert_ok(mp_plan_check(plan, NULL, &run->law, NULL, &error), &error);
         run->copies_before += plan->fetch.count;
         run->copies_after -= plan->fetch.count;
@@ -202,45 +217,54 @@ static void plan_layer(struct run *run, int64_t iteration, int layer) {
     }
 }
 
-static void apply_moves(struct run *run, const struct mp_transfers *moves, int64_t iteration) {
+/* The homes that `change` asks for become the present ones. */
+static void rehome(struct run *run, const struct mp_rehome *change, int64_t iteration) {
     const struct mp_setting *setting = &run->setting;
     int ranks = setting->topology.ranks, all = setting->layers * setting->experts, owned[24] = {0};
+    struct mp_transfers moves = {0};
     struct mp_error error = {0};
 
-    assert_ok(mp_moves_check(moves, run->owner, setting->layers, setting->experts, ranks,
-                             (all + ranks - 1) / ranks, &error),
+    assert_ok(mp_rehome_check(run->home, change, setting->layers, MP_OPTIMIZER_OWNER,
+                              (all + ranks - 1) / ranks, &error),
               &error);
-    if (run->options.reshard_interval == 0 || (iteration + 1) % run->options.reshard_interval)
-        assert_int_equal(moves->count, 0);
-    for (int index = 0; index < moves->count; index++) {
-        const struct mp_transfer *move = &moves->item[index];
-        assert_int_equal(move->bytes, 3 * setting->expert_bytes);
-        run->owner[move->layer * setting->experts + move->expert] = move->to;
+    assert_ok(mp_rehome_transfers(run->home, change->next, setting->layers, &setting->topology,
+                                  setting->expert_bytes, &moves, &error),
+              &error);
+    assert_false(change->leave_state);
+    int interval = run->options.reshard_interval;
+    assert_int_equal(change->changed, interval > 0 && (iteration + 1) % interval == 0);
+    if (!change->changed)
+        assert_int_equal(moves.count, 0);
+    for (int layer = 0; layer < setting->layers; layer++) {
+        mp_placement_copy(&run->home[layer], &change->next[layer]);
+        for (int expert = 0; expert < setting->experts; expert++)
+            owned[run->home[layer].owner[expert]]++;
     }
-    for (int index = 0; index < all; index++)
-        owned[run->owner[index]]++;
     for (int rank = 0; rank < ranks; rank++)
         assert_int_equal(owned[rank],
                          mp_shard_slots(setting->layers, setting->experts, ranks, rank));
-    run->moved += moves->count;
+    run->moved += moves.count;
+    mp_transfers_destroy(&moves);
 }
 
 static void end_iteration(struct run *run, int64_t iteration) {
-    struct mp_transfers moves[INSTANCES] = {{0}};
+    struct mp_rehome change[INSTANCES];
     struct mp_error error = {0};
     for (int index = 0; index < INSTANCES; index++) {
+        change[index] = (struct mp_rehome){.next = run->next[index]};
         if (index == 2 && iteration < RESTORED_AT)
             continue;
-        assert_ok(mp_system_fssdp.after_step(run->self[index], iteration, run->load, run->owner,
-                                             &moves[index], &error),
+        for (int layer = 0; layer < run->setting.layers; layer++)
+            mp_placement_copy(&run->next[index][layer], &run->home[layer]);
+        assert_ok(mp_system_fssdp.after_step(run->self[index], iteration, run->load, run->home,
+                                             &change[index], &error),
                   &error);
-        assert_int_equal(moves[index].count, moves[0].count);
-        for (int move = 0; move < moves[0].count; move++)
-            assert_int_equal(moves[index].item[move].to, moves[0].item[move].to);
+        assert_int_equal(change[index].changed, change[0].changed);
+        for (int layer = 0; layer < run->setting.layers; layer++)
+            assert_memory_equal(run->next[index][layer].owner, run->next[0][layer].owner,
+                                (size_t)run->setting.experts * sizeof(int32_t));
     }
-    apply_moves(run, &moves[0], iteration);
-    for (int index = 0; index < INSTANCES; index++)
-        mp_transfers_destroy(&moves[index]);
+    rehome(run, &change[0], iteration);
 }
 
 static void restore_third(struct run *run) {

@@ -157,7 +157,7 @@ static void copies_find_their_places(void **state) {
                                     &experts, &error),
                   &error);
         assert_ok(mp_plan_create(&topology, EXPERTS, 64, &plan, &error), &error);
-        mp_plan_begin(&plan, 0, layer, owner + layer * EXPERTS);
+        begin_owned(&plan, 0, layer, owner + layer * EXPERTS);
         int wanted = 0, before_gate = test_random_int(&random_state, 0, 6);
         for (int i = 0; i < 12; i++) {
             int expert = test_random_int(&random_state, 0, EXPERTS - 1);
@@ -210,7 +210,7 @@ static void a_copy_too_many_is_refused(void **state) {
         owner[i] = 1;
     assert_ok(mp_experts_create(&shape, device, seed, 0, owner, 6, 1, 2, &experts, &error), &error);
     assert_ok(mp_plan_create(&topology, EXPERTS, 64, &plan, &error), &error);
-    mp_plan_begin(&plan, 0, 2, owner);
+    begin_owned(&plan, 0, 2, owner);
     for (int e = 0; e < 3; e++)
         assert_ok(mp_plan_add_copy(&plan, e, 0, MP_STAGE_AFTER_GATE, &error), &error);
     assert_int_equal(mp_experts_locate(&experts, &plan, places.parameter, places.gradient, &error),

@@ -15,7 +15,10 @@ static void accepts_random_legal_plans(void **state) {
         struct example example;
         struct mp_error error = {0};
         enum mp_plan_violation violation = MP_PLAN_VIOLATIONS;
-        random_example(&random_state, round % 2, &example);
+        if (round % 3 == 0)
+            random_example(&random_state, round % 2, &example);
+        else
+            random_kind_of_example(&random_state, round % 2, &example);
         assert_ok(mp_plan_check(&example.plan, &example.load, &example.law, &violation, &error),
                   &error);
         assert_int_equal(violation, MP_PLAN_LEGAL);
@@ -166,19 +169,89 @@ static bool break_reduce_source(struct example *example) {
                                                     plan->expert_bytes, MP_STAGE_BACKWARD_REDUCE});
 }
 
+static bool break_share(struct example *example) {
+    struct mp_plan *plan = &example->plan;
+    struct mp_transfer *share = some(&plan->share);
+    int expert = below(plan->experts), owner = plan->before.owner[expert];
+    struct mp_transfer other = {
+        plan->layer, expert, owner, owner, plan->expert_bytes, MP_STAGE_BACKWARD_REDUCE};
+
+    switch (below(6)) {
+    case 0:
+        return drop_one(&plan->share);
+    case 1:
+        return share && append(&plan->share, *share);
+    case 2: /* another sum than the owner's */
+        if (share)
+            share->from = share->to;
+        return share;
+    case 3: /* to one that keeps nothing */
+        other.to = some_rank_without(plan, expert);
+        return other.to >= 0 && append(&plan->share, other);
+    case 4: /* to the owner itself */
+        return append(&plan->share, other);
+    default: /* to a copy of this iteration */
+        if (plan->fetch.count == 0)
+            return false;
+        other = *some(&plan->fetch);
+        other.stage = MP_STAGE_BACKWARD_REDUCE;
+        return append(&plan->share, other);
+    }
+}
+
+static bool break_slices(struct example *example) {
+    struct mp_plan *plan = &example->plan;
+    int expert = below(plan->experts), owner = plan->during.owner[expert];
+    int rank = below(2) ? some_rank_without(plan, expert)
+                        : mp_placement_next(&plan->during, expert, owner + 1);
+    struct mp_transfer fetch = {plan->layer,        expert, owner, rank, plan->expert_bytes,
+                                MP_STAGE_AFTER_GATE};
+    struct mp_transfer reduce = {
+        plan->layer, expert, rank, owner, plan->expert_bytes, MP_STAGE_BACKWARD_REDUCE};
+
+    if (!mp_optimizer_sliced(plan->optimizer))
+        return false;
+    if (below(3) == 0) {
+        plan->gather_stage = below(2) ? MP_STAGE_AFTER_GATE : MP_STAGE_BACKWARD_PREFETCH;
+        return true;
+    }
+    if (rank < 0)
+        return false;
+    if (mp_placement_holds(&plan->during, expert, rank)) /* sums where nobody sums */
+        return plan->optimizer == MP_OPTIMIZER_SLICES && append(&plan->reduce, reduce);
+    mp_placement_add(&plan->during, expert, rank); /* a copy of what nobody has whole */
+    if (plan->optimizer == MP_OPTIMIZER_SLICES_OF_SUM)
+        append(&plan->reduce, reduce);
+    return append(&plan->fetch, fetch);
+}
+
 static bool break_stage(struct example *example) {
     struct mp_transfer *fetch = some(&example->plan.fetch), *reduce = some(&example->plan.reduce);
-    if (!fetch || !reduce)
-        return false;
-    if (below(2))
-        fetch->stage = below(2) ? MP_STAGE_BACKWARD_REDUCE : MP_STAGE_AFTER_STEP;
-    else
-        reduce->stage = below(2) ? MP_STAGE_BEFORE_GATE : MP_STAGE_AFTER_GATE;
-    return true;
+    struct mp_transfer *share = some(&example->plan.share);
+    switch (below(3)) {
+    case 0:
+        if (fetch)
+            fetch->stage = below(2) ? MP_STAGE_BACKWARD_REDUCE : MP_STAGE_AFTER_STEP;
+        return fetch;
+    case 1:
+        if (reduce)
+            reduce->stage = below(2) ? MP_STAGE_BEFORE_GATE : MP_STAGE_AFTER_GATE;
+        return reduce;
+    default:
+        if (share)
+            share->stage = below(2) ? MP_STAGE_BACKWARD_PREFETCH : MP_STAGE_AFTER_STEP;
+        return share;
+    }
+}
+
+/* One of a plan's lists of transfers. */
+static struct mp_transfers *some_list(struct mp_plan *plan) {
+    int which = below(3);
+    return which == 0 ? &plan->fetch : which == 1 ? &plan->reduce : &plan->share;
 }
 
 static bool break_bytes(struct example *example) {
-    struct mp_transfer *transfer = some(below(2) ? &example->plan.fetch : &example->plan.reduce);
+    struct mp_transfer *transfer = some(some_list(&example->plan));
     if (transfer)
         transfer->bytes += below(2) ? 1 : -1;
     return transfer;
@@ -186,7 +259,7 @@ static bool break_bytes(struct example *example) {
 
 static bool break_layer(struct example *example) {
     struct mp_plan *plan = &example->plan;
-    struct mp_transfers *list = below(2) ? &plan->fetch : &plan->reduce;
+    struct mp_transfers *list = some_list(plan);
     struct mp_transfer *transfer = some(list);
     if (!transfer)
         return false;
@@ -199,7 +272,30 @@ static bool break_layer(struct example *example) {
     return append(list, other);
 }
 
-/* A pair with routes, or -1; the part is one of its own. */
+static bool break_list(struct example *example) {
+    struct mp_plan *plan = &example->plan;
+    int expert = below(plan->experts), rank = some_rank_without(plan, expert);
+    struct mp_error error = {0};
+
+    switch (below(4)) {
+    case 0: /* a copy that comes after the list */
+        if (rank < 0 || mp_optimizer_sliced(plan->optimizer))
+            return false;
+        assert_ok(mp_plan_add_copy(plan, expert, rank, MP_STAGE_AFTER_GATE, &error), &error);
+        return true;
+    case 1:
+        plan->holder[below(plan->holder_begin[plan->experts])]++;
+        return true;
+    case 2:
+        plan->holder_begin[1 + below(plan->experts)]++;
+        return true;
+    default: /* longer than its memory */
+        plan->holder_capacity = plan->holder_begin[plan->experts] - 1;
+        return true;
+    }
+}
+
+/* A pair with routes, or -1; the part is its first. */
 static int64_t some_pair(struct example *example, struct mp_dispatch_part **part, int *count) {
     struct mp_plan *plan = &example->plan;
     int64_t pairs = (int64_t)plan->topology.ranks * plan->experts;
@@ -208,7 +304,7 @@ static int64_t some_pair(struct example *example, struct mp_dispatch_part **part
         int64_t pair = (start + step) % pairs;
         *count = (int)(plan->part_begin[pair + 1] - plan->part_begin[pair]);
         *part = &plan->part[plan->part_begin[pair]];
-        if (*count > 0)
+        if (*count > 0 && (*part)->count > 0)
             return pair;
     }
     return -1;
@@ -220,9 +316,21 @@ static bool break_route_holder(struct example *example) {
     int64_t pair = some_pair(example, &part, &count);
     if (pair < 0)
         return false;
-    int other = some_rank_without(&example->plan, (int)(pair % example->plan.experts));
-    part[below(count)].holder = other >= 0 && below(2) ? other : example->plan.topology.ranks;
-    return true;
+    int expert = (int)(pair % example->plan.experts);
+    switch (below(4)) {
+    case 0: /* the first holder of the next expert */
+        part->first = example->plan.holder_begin[expert + 1];
+        return true;
+    case 1:
+        part->first = example->plan.holder_begin[expert] - 1;
+        return true;
+    case 2: /* on beyond the last holder */
+        part->run = example->plan.holder_begin[expert + 1] - part->first + 1 + below(3);
+        return true;
+    default:
+        part->run = -below(2);
+        return true;
+    }
 }
 
 static bool break_route_once(struct example *example) {
@@ -231,7 +339,7 @@ static bool break_route_once(struct example *example) {
     if (some_pair(example, &part, &count) < 0)
         return false;
     if (count > 1 && below(2))
-        part[1].holder = part[0].holder;
+        part[1].first = part[0].first + below(part[0].run);
     else
         part[below(count)].count++;
     return true;
@@ -246,27 +354,108 @@ static bool break_route_kept(struct example *example) {
     return true;
 }
 
+/* In a plan without capacities and in one that keeps to them. */
 static bool break_drop(struct example *example) {
+    struct mp_plan *plan = &example->plan;
+    if (!example->law.drops_routes && below(2))
+        plan->source_capacity = 1 << 30;
+    for (int expert = 0; !example->law.drops_routes && expert < plan->experts; expert++)
+        plan->capacity[expert] = below(2) ? -1 : 1 << 30;
     example->law.drops_routes = true;
-    example->plan.capacity = below(2) ? 0 : 1 << 30;
     return break_route_kept(example);
 }
 
+static int64_t kept_of(const struct mp_plan *plan, int source, int expert) {
+    int64_t kept = 0;
+    int count;
+    const struct mp_dispatch_part *part = mp_plan_parts(plan, source, expert, &count);
+    for (int index = 0; index < count; index++)
+        kept += (int64_t)part[index].count * part[index].run;
+    return kept;
+}
+
 static bool break_capacity(struct example *example) {
-    int64_t total[64];
-    int32_t hottest;
+    struct mp_plan *plan = &example->plan;
+    struct mp_dispatch_part *part;
+    int count;
+    int64_t pair = some_pair(example, &part, &count), kept = 0;
+    if (pair < 0)
+        return false;
+    int expert = (int)(pair % plan->experts);
     example->law.drops_routes = true;
-    mp_load_expert_totals(&example->load, total);
-    mp_load_hottest(total, example->load.experts, 1, &hottest);
-    example->plan.capacity = total[hottest] - 1;
-    return total[hottest] > 1;
+    for (int source = 0; source < plan->topology.ranks; source++)
+        kept += kept_of(plan, source, expert);
+    if (below(2))
+        plan->capacity[expert] = kept - 1;
+    else
+        plan->source_capacity = kept_of(plan, (int)(pair / plan->experts), expert) - 1;
+    return true;
+}
+
+static bool break_padding(struct example *example) {
+    struct mp_plan *plan = &example->plan;
+    int64_t pairs = (int64_t)plan->topology.ranks * plan->experts, largest = 0;
+    struct mp_dispatch_part *part;
+    int count;
+
+    if (plan->padding ==
+        0) { /* in a plan that was not made for it: a pair without a part, or two */
+        for (int64_t pair = 0; pair < pairs; pair++)
+            if (plan->part_begin[pair + 1] - plan->part_begin[pair] != 1) {
+                plan->padding = example->law.padding_limit = 1 << 30;
+                return true;
+            }
+        return false;
+    }
+    if (below(2)) {
+        example->law.padding_limit = plan->padding - 1;
+        return true;
+    }
+    if (some_pair(example, &part, &count) < 0)
+        return false;
+    for (int64_t pair = 0; pair < pairs; pair++)
+        if (plan->part[plan->part_begin[pair]].count > largest)
+            largest = plan->part[plan->part_begin[pair]].count;
+    plan->padding = largest - 1;
+    return largest > 1;
+}
+
+static bool break_exchange(struct example *example) {
+    struct mp_plan *plan = &example->plan;
+    plan->exchange = MP_EXCHANGE_PIPELINED;
+    if (plan->padding > 0) {
+        plan->group_size = 1;
+        return true;
+    }
+    switch (below(4)) {
+    case 0:
+        plan->group_size = 0;
+        return true;
+    case 1:
+        plan->group_size = -1;
+        return true;
+    case 2:
+        plan->group_size = plan->topology.ranks + 1;
+        return true;
+    default:
+        plan->group_size = plan->topology.ranks - 1;
+        return plan->group_size > 1;
+    }
 }
 
 static bool break_memory(struct example *example) {
-    struct mp_plan_facts facts;
-    mp_plan_facts(&example->plan, &example->load, &facts);
-    example->law.extra_copies_limit = facts.largest_rank_copies - 1;
-    return facts.copies > 0;
+    const struct mp_plan *plan = &example->plan;
+    bool sliced = mp_optimizer_sliced(plan->optimizer);
+    int largest = 0;
+    for (int rank = 0; rank < plan->topology.ranks; rank++) {
+        int extra = 0;
+        for (int expert = 0; expert < plan->experts; expert++)
+            extra += mp_placement_holds(&plan->during, expert, rank) &&
+                     (sliced || !mp_placement_holds(&plan->before, expert, rank));
+        largest = extra > largest ? extra : largest;
+    }
+    example->law.extra_copies_limit = largest - 1;
+    return largest > 0;
 }
 
 static bool (*const MUTATION[MP_PLAN_VIOLATIONS])(struct example *) = {
@@ -284,14 +473,19 @@ static bool (*const MUTATION[MP_PLAN_VIOLATIONS])(struct example *) = {
     [MP_PLAN_REDUCE_TWICE] = break_reduce_once,
     [MP_PLAN_REDUCE_NOT_TO_OWNER] = break_reduce_target,
     [MP_PLAN_REDUCE_FROM_NON_HOLDER] = break_reduce_source,
+    [MP_PLAN_SHARE_WRONG] = break_share,
+    [MP_PLAN_SLICES] = break_slices,
     [MP_PLAN_WRONG_STAGE] = break_stage,
     [MP_PLAN_WRONG_BYTES] = break_bytes,
     [MP_PLAN_WRONG_LAYER] = break_layer,
+    [MP_PLAN_HOLDERS_UNLISTED] = break_list,
     [MP_PLAN_ROUTE_TO_NON_HOLDER] = break_route_holder,
     [MP_PLAN_ROUTE_TWICE] = break_route_once,
     [MP_PLAN_ROUTE_LOST] = break_route_kept,
     [MP_PLAN_DROP_BELOW_CAPACITY] = break_drop,
     [MP_PLAN_OVER_CAPACITY] = break_capacity,
+    [MP_PLAN_PADDING] = break_padding,
+    [MP_PLAN_EXCHANGE] = break_exchange,
     [MP_PLAN_MEMORY] = break_memory,
 };
 
@@ -301,7 +495,8 @@ static bool is_caught(enum mp_plan_violation kind) {
     struct mp_error error = {0};
     enum mp_plan_violation found;
 
-    random_example(&random_state, false, &example);
+    bool drops = (kind == MP_PLAN_DROP_BELOW_CAPACITY || kind >= MP_PLAN_OVER_CAPACITY) && below(2);
+    random_kind_of_example(&random_state, drops, &example);
     bool broken = MUTATION[kind](&example);
     if (broken) {
         int code = mp_plan_check(&example.plan, &example.load, &example.law, &found, &error);
@@ -340,13 +535,13 @@ static void violation_names_differ(void **state) {
 static void a_fetch_may_be_passed_on(void **state) {
     (void)state;
     struct mp_topology topology = {4, 4};
-    struct mp_plan_law law = {false, -1};
+    struct mp_plan_law law = {.extra_copies_limit = -1};
     struct mp_plan plan;
     struct mp_error error = {0};
     int32_t owner[1] = {0};
 
     assert_ok(mp_plan_create(&topology, 1, 8, &plan, &error), &error);
-    mp_plan_begin(&plan, 0, 0, owner);
+    begin_owned(&plan, 0, 0, owner);
     assert_ok(mp_plan_add_copy(&plan, 0, 2, MP_STAGE_AFTER_GATE, &error), &error);
     assert_ok(mp_plan_add_copy(&plan, 0, 1, MP_STAGE_BEFORE_GATE, &error), &error);
     plan.fetch.item[0].from = 1; /* listed first, happens second */

@@ -38,7 +38,7 @@ static void plan_golden(const struct placement_case *row, struct mp_plan *plan,
     struct mp_error error = {0};
     golden_load(load);
     assert_ok(mp_plan_create(&GOLDEN_TOPOLOGY, 8, 100, plan, &error), &error);
-    mp_plan_begin(plan, 3, 1, GOLDEN_OWNER);
+    begin_owned(plan, 3, 1, GOLDEN_OWNER);
     for (int index = 0; index < row->copies; index++)
         assert_ok(mp_plan_add_copy(plan, row->copy[index].expert, row->copy[index].rank,
                                    MP_STAGE_BEFORE_GATE, &error),
@@ -84,10 +84,12 @@ static void nearest_gives_the_golden_matrix(void **state) {
         for (int expert = 0; expert < 8; expert++) {
             const struct mp_dispatch_part *part = mp_plan_parts(&plan, source, expert, &count);
             for (int index = 0; index < count; index++)
-                routes[source][part[index].holder] += part[index].count;
+                for (int at = part[index].first; at < part[index].first + part[index].run; at++)
+                    routes[source][plan.holder[at]] += part[index].count;
             if (expert == 0 || expert == 6) {
-                assert_int_equal(count, 1);
-                assert_int_equal(part->holder, expert == 0 ? expert0[source] : expert6[source]);
+                int to = expert == 0 ? expert0[source] : expert6[source];
+                assert_int_equal(mp_plan_routes_to(&plan, source, expert, to),
+                                 GOLDEN_COUNT[source][expert]);
             }
         }
     assert_memory_equal(routes, matrix, sizeof matrix);
@@ -120,67 +122,70 @@ static void nearest_splits_by_rule(void **state) {
         struct mp_plan plan;
         struct mp_load load;
         int32_t owner = row->holder[0];
-        int count, next = 0;
         assert_ok(mp_plan_create(&row->topology, 1, 100, &plan, &error), &error);
         assert_ok(mp_load_create(row->topology.ranks, 1, &load, &error), &error);
         load.count[row->source] = row->routes;
-        mp_plan_begin(&plan, 0, 0, &owner);
+        begin_owned(&plan, 0, 0, &owner);
         for (int copy = 1; copy < row->holders; copy++)
             assert_ok(mp_plan_add_copy(&plan, 0, row->holder[copy], MP_STAGE_AFTER_GATE, &error),
                       &error);
         assert_ok(mp_plan_dispatch_nearest(&plan, &load, &error), &error);
-        const struct mp_dispatch_part *part = mp_plan_parts(&plan, row->source, 0, &count);
-        for (int holder = 0; holder < row->holders; holder++) {
-            if (row->share[holder] == 0)
-                continue;
-            assert_true(next < count);
-            assert_int_equal(part[next].holder, row->holder[holder]);
-            assert_int_equal(part[next].count, row->share[holder]);
-            next++;
-        }
-        assert_int_equal(next, count);
+        for (int holder = 0; holder < row->holders; holder++)
+            assert_int_equal(mp_plan_routes_to(&plan, row->source, 0, row->holder[holder]),
+                             row->share[holder]);
         mp_plan_destroy(&plan);
         mp_load_destroy(&load);
     }
 }
 
-static bool holder_in_node(const struct mp_plan *plan, int expert, int node) {
-    int rank =
-        mp_placement_next(&plan->during, expert, mp_topology_node_begin(&plan->topology, node));
-    return rank >= 0 && rank < mp_topology_node_end(&plan->topology, node);
+/* Rule 1.9 rank by rank: what `rank` gets of the routes of (source, expert). */
+static int64_t nearest_share(const struct mp_plan *plan, int64_t routes, int source, int expert,
+                             int rank) {
+    const struct mp_topology *topology = &plan->topology;
+    int node = mp_topology_node(topology, source), near = 0, all = 0, place = 0;
+
+    if (mp_placement_holds(&plan->during, expert, source))
+        return rank == source ? routes : 0;
+    for (int holder = 0; holder < topology->ranks; holder++)
+        if (mp_placement_holds(&plan->during, expert, holder)) {
+            all++;
+            near += mp_topology_node(topology, holder) == node;
+        }
+    if (near > 0 && mp_topology_node(topology, rank) != node)
+        return 0;
+    for (int holder = near > 0 ? mp_topology_node_begin(topology, node) : 0; holder < rank;
+         holder++)
+        place += mp_placement_holds(&plan->during, expert, holder);
+    int candidates = near > 0 ? near : all;
+    int turn = (place - source % candidates + candidates) % candidates;
+    return routes / candidates + (turn < routes % candidates);
 }
 
-/* What 1.9 says of every pair, told without its arithmetic: nearest holders only, shares that
- * differ by at most one. */
 static void check_nearest_pair(const struct mp_plan *plan, const struct mp_load *load, int source,
                                int expert) {
-    int count, node = mp_topology_node(&plan->topology, source);
+    int64_t routes = mp_load_at(load, source, expert);
+    int32_t end = 0;
+    int count;
     const struct mp_dispatch_part *part = mp_plan_parts(plan, source, expert, &count);
-    uint32_t least = UINT32_MAX, most = 0;
 
-    for (int index = 0; index < count; index++) {
-        if (mp_placement_holds(&plan->during, expert, source))
-            assert_int_equal(part[index].holder, source);
-        else if (holder_in_node(plan, expert, node))
-            assert_int_equal(mp_topology_node(&plan->topology, part[index].holder), node);
-        if (index > 0)
-            assert_true(part[index].holder > part[index - 1].holder);
-        least = part[index].count < least ? part[index].count : least;
-        most = part[index].count > most ? part[index].count : most;
+    for (int index = 0; index < count; index++) { /* ascending, and nothing for nobody */
+        assert_true(part[index].count > 0 && part[index].run > 0);
+        assert_true(part[index].first >= end);
+        end = part[index].first + part[index].run;
     }
-    if (count > 0)
-        assert_true(most - least <= 1);
-    if (mp_load_at(load, source, expert) == 0)
-        assert_int_equal(count, 0);
+    for (int at = plan->holder_begin[expert]; at < plan->holder_begin[expert + 1]; at++)
+        assert_int_equal(mp_plan_routes_to(plan, source, expert, plan->holder[at]),
+                         nearest_share(plan, routes, source, expert, plan->holder[at]));
 }
 
 static void both_rules_are_legal_for_random_plans(void **state) {
     (void)state;
-    for (int round = 0; round < 150; round++) {
+    for (int round = 0; round < 100; round++) {
         struct example example;
         struct mp_error error = {0};
-        random_example(&random_state, false, &example);
+        random_kind_of_example(&random_state, false, &example);
         struct mp_plan *plan = &example.plan;
+        plan->padding = 0;
         assert_ok(mp_plan_dispatch_nearest(plan, &example.load, &error), &error);
         assert_ok(mp_plan_check(plan, &example.load, &example.law, NULL, &error), &error);
         for (int source = 0; source < plan->topology.ranks; source++)
@@ -188,10 +193,86 @@ static void both_rules_are_legal_for_random_plans(void **state) {
                 check_nearest_pair(plan, &example.load, source, expert);
         assert_ok(mp_plan_dispatch_to_owner(plan, &example.load, &error), &error);
         assert_ok(mp_plan_check(plan, &example.load, &example.law, NULL, &error), &error);
+        for (int source = 0; source < plan->topology.ranks; source++)
+            for (int expert = 0; expert < plan->experts; expert++)
+                assert_int_equal(
+                    mp_plan_routes_to(plan, source, expert, plan->during.owner[expert]),
+                    mp_load_at(&example.load, source, expert));
         for (int64_t index = 0; index < plan->part_begin[plan->experts]; index++)
             assert_true(plan->part[index].count > 0);
         destroy_example(&example);
     }
+}
+
+/* Holders looked up, and routes to a rank, against a walk over everything. */
+static void lookups_agree_with_a_walk(void **state) {
+    (void)state;
+    for (int round = 0; round < 60; round++) {
+        struct example example;
+        random_kind_of_example(&random_state, round % 2, &example);
+        const struct mp_plan *plan = &example.plan;
+        for (int expert = 0; expert < plan->experts; expert++) {
+            int place = plan->holder_begin[expert];
+            int source = test_random_int(&random_state, 0, plan->topology.ranks - 1), count;
+            const struct mp_dispatch_part *part = mp_plan_parts(plan, source, expert, &count);
+            for (int rank = 0; rank < plan->topology.ranks; rank++) {
+                bool holds = mp_placement_holds(&plan->during, expert, rank);
+                int64_t routes = 0;
+                assert_int_equal(mp_plan_holder_index(plan, expert, rank), holds ? place : -1);
+                place += holds;
+                for (int index = 0; index < count; index++)
+                    for (int next = 0; next < part[index].run; next++)
+                        if (plan->holder[part[index].first + next] == rank)
+                            routes += part[index].count;
+                assert_int_equal(mp_plan_routes_to(plan, source, expert, rank), routes);
+            }
+            assert_int_equal(place, plan->holder_begin[expert + 1]);
+        }
+        destroy_example(&example);
+    }
+}
+
+static void routes_to_a_rank_without_the_expert_are_refused(void **state) {
+    (void)state;
+    struct mp_error error = {0};
+    struct mp_plan plan;
+    assert_ok(mp_plan_create(&GOLDEN_TOPOLOGY, 8, 100, &plan, &error), &error);
+    begin_owned(&plan, 3, 1, GOLDEN_OWNER);
+    assert_ok(mp_plan_dispatch_begin(&plan, &error), &error);
+    mp_plan_dispatch_end_pair(&plan);
+    assert_int_equal(mp_plan_dispatch_part(&plan, 1, 5, &error), MP_EINVAL);
+    assert_string_equal(error.text, "iteration 3, layer 1: routes for expert 1 on rank 1, which "
+                                    "does not hold it");
+    assert_ok(mp_plan_dispatch_part(&plan, 0, 0, &error), &error);
+    int64_t written = plan.part_begin[2];
+    plan.padding = 9; /* now rows are sent although no token is in them */
+    assert_ok(mp_plan_dispatch_part(&plan, 0, 0, &error), &error);
+    assert_int_equal(plan.part_begin[2], written + 1);
+    mp_plan_destroy(&plan);
+}
+
+/* V-SYMI-6 (systems.md 5.2), and the rule itself. */
+static void slices_come_from_the_right_holders(void **state) {
+    (void)state;
+    static const int host[4][2] = {{0, 1}, {1, 2}, {3, 3}, {3, 3}};
+    static const int source[4][4] = {{0, 1, 0, 1}, {1, 1, 2, 2}, {3, 3, 3, 3}, {3, 3, 3, 3}};
+    struct mp_topology topology = {4, 2};
+    struct mp_placement home;
+    struct mp_plan plan;
+    struct mp_error error = {0};
+
+    assert_ok(mp_placement_create(4, 4, &home, &error), &error);
+    assert_ok(mp_plan_create(&topology, 4, 100, &plan, &error), &error);
+    mp_placement_set_owners(&home, (const int32_t[4]){0, 1, 3, 3});
+    for (int expert = 0; expert < 4; expert++)
+        mp_placement_add(&home, expert, host[expert][1]);
+    assert_ok(mp_plan_begin(&plan, 0, 0, &home, MP_OPTIMIZER_SLICES_OF_SUM, &error), &error);
+    assert_ok(mp_plan_dispatch_begin(&plan, &error), &error);
+    for (int expert = 0; expert < 4; expert++)
+        for (int rank = 0; rank < 4; rank++)
+            assert_int_equal(mp_plan_slice_source(&plan, expert, rank), source[expert][rank]);
+    mp_plan_destroy(&plan);
+    mp_placement_destroy(&home);
 }
 
 /* Once a plan has met its largest load, planning that load again takes no more memory. */
@@ -205,7 +286,7 @@ static void steady_state_keeps_its_memory(void **state) {
     for (int round = 0; round < 3; round++)
         assert_ok(mp_plan_dispatch_nearest(&example.plan, &example.load, &error), &error);
     assert_ptr_equal(example.plan.part, first.part);
-    assert_ptr_equal(example.plan.holder_list, first.holder_list);
+    assert_ptr_equal(example.plan.holder, first.holder);
     assert_int_equal(example.plan.part_capacity, first.part_capacity);
     destroy_example(&example);
 }
@@ -217,6 +298,9 @@ int main(void) {
         cmocka_unit_test(nearest_gives_the_golden_matrix),
         cmocka_unit_test(nearest_splits_by_rule),
         cmocka_unit_test(both_rules_are_legal_for_random_plans),
+        cmocka_unit_test(lookups_agree_with_a_walk),
+        cmocka_unit_test(routes_to_a_rank_without_the_expert_are_refused),
+        cmocka_unit_test(slices_come_from_the_right_holders),
         cmocka_unit_test(steady_state_keeps_its_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

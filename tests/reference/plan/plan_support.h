@@ -31,6 +31,17 @@ static inline struct mp_topology random_topology(uint64_t *random, int most_rank
     return topology;
 }
 
+/* Starts a plan whose homes are owners alone. */
+static inline void begin_owned(struct mp_plan *plan, int64_t iteration, int layer,
+                               const int32_t owner[]) {
+    struct mp_placement home;
+    struct mp_error error = {0};
+    assert_ok(mp_placement_create(plan->topology.ranks, plan->experts, &home, &error), &error);
+    mp_placement_set_owners(&home, owner);
+    assert_ok(mp_plan_begin(plan, iteration, layer, &home, MP_OPTIMIZER_OWNER, &error), &error);
+    mp_placement_destroy(&home);
+}
+
 /* A plan and what it was made for. */
 struct example {
     struct mp_plan plan;
@@ -45,78 +56,158 @@ static inline void random_copies(uint64_t *random, struct mp_plan *plan) {
     for (; copies > 0; copies--) {
         int expert = test_random_int(random, 0, plan->experts - 1);
         int rank = test_random_int(random, 0, plan->topology.ranks - 1);
-        if (mp_placement_holds(&plan->during, expert, rank))
-            continue;
-        if (test_random_int(random, 0, 3) == 0) {
-            /* A holder that stays between iterations: nothing is fetched, gradients are summed. */
-            struct mp_transfer reduce = {plan->layer,
-                                         expert,
-                                         rank,
-                                         plan->during.owner[expert],
-                                         plan->expert_bytes,
-                                         MP_STAGE_BACKWARD_REDUCE};
-            mp_placement_add(&plan->before, expert, rank);
-            mp_placement_add(&plan->during, expert, rank);
-            assert_ok(mp_transfers_add(&plan->reduce, reduce, &error), &error);
-        } else {
-            enum mp_stage stage =
-                test_random_int(random, 0, 1) ? MP_STAGE_BEFORE_GATE : MP_STAGE_AFTER_GATE;
+        enum mp_stage stage =
+            test_random_int(random, 0, 1) ? MP_STAGE_BEFORE_GATE : MP_STAGE_AFTER_GATE;
+        if (!mp_placement_holds(&plan->during, expert, rank))
             assert_ok(mp_plan_add_copy(plan, expert, rank, stage, &error), &error);
-        }
     }
 }
 
-/* Splits each (source, expert) at random over the holders; keeps at most plan.capacity routes of an
- * expert if there is one. */
+/* Splits `left` routes at random over the holders of the pair's expert, in runs of any length. */
+static inline void random_parts(uint64_t *random, struct mp_plan *plan, int expert, int64_t left) {
+    int32_t at = plan->holder_begin[expert], last = plan->holder_begin[expert + 1] - 1;
+    struct mp_error error = {0};
+
+    if (plan->padding > 0) {
+        at = test_random_int(random, at, last);
+        assert_ok(mp_plan_dispatch_part(plan, plan->holder[at], (uint32_t)left, &error), &error);
+        return;
+    }
+    while (at < last) {
+        int run = test_random_int(random, 1, last - at);
+        int count = test_random_int(random, 0, (int)left / run);
+        assert_ok(mp_plan_dispatch_run(plan, at, run, (uint32_t)count, &error), &error);
+        left -= (int64_t)count * run;
+        at += run;
+    }
+    assert_ok(mp_plan_dispatch_run(plan, last, 1, (uint32_t)left, &error), &error);
+}
+
+/* Keeps as many routes as the plan's capacities allow. */
 static inline void random_dispatch(uint64_t *random, struct example *example) {
     struct mp_plan *plan = &example->plan;
     struct mp_error error = {0};
     int64_t *room = calloc((size_t)plan->experts, sizeof *room);
 
     for (int expert = 0; expert < plan->experts; expert++)
-        room[expert] = plan->capacity > 0 ? plan->capacity : INT64_MAX;
-    mp_plan_dispatch_begin(plan);
+        room[expert] = plan->capacity[expert] >= 0 ? plan->capacity[expert] : INT64_MAX;
+    assert_ok(mp_plan_dispatch_begin(plan, &error), &error);
     for (int source = 0; source < plan->topology.ranks; source++) {
         for (int expert = 0; expert < plan->experts; expert++) {
             int64_t left = mp_load_at(&example->load, source, expert);
+            if (plan->source_capacity >= 0 && left > plan->source_capacity)
+                left = plan->source_capacity;
             if (left > room[expert])
                 left = room[expert];
             room[expert] -= left;
-            for (int holder = mp_placement_next(&plan->during, expert, 0); holder >= 0;) {
-                int next = mp_placement_next(&plan->during, expert, holder + 1);
-                int share = next < 0 ? (int)left : test_random_int(random, 0, (int)left);
-                assert_ok(mp_plan_dispatch_part(plan, holder, (uint32_t)share, &error), &error);
-                left -= share;
-                holder = next;
-            }
+            random_parts(random, plan, expert, left);
             mp_plan_dispatch_end_pair(plan);
         }
     }
     free(room);
 }
 
-/* A random legal plan; destroy with destroy_example. */
-static inline void random_example(uint64_t *random, bool drops, struct example *example) {
+static inline void random_capacities(uint64_t *random, struct mp_plan *plan) {
+    if (test_random_int(random, 0, 2) > 0)
+        plan->source_capacity = test_random_int(random, 0, 200);
+    for (int expert = 0; expert < plan->experts; expert++)
+        plan->capacity[expert] =
+            test_random_int(random, 0, 2) > 0 ? test_random_int(random, 0, 4000) : -1;
+}
+
+/* A load and an empty plan for it. */
+static inline void empty_example(uint64_t *random, bool drops, struct example *example) {
     struct mp_topology topology = random_topology(random, 130);
     int experts = test_random_int(random, 1, 40);
-    int32_t *owner = malloc((size_t)experts * sizeof *owner);
     struct mp_error error = {0};
 
-    for (int expert = 0; expert < experts; expert++)
-        owner[expert] = test_random_int(random, 0, topology.ranks - 1);
     *example = (struct example){.law = {.drops_routes = drops, .extra_copies_limit = -1}};
     assert_ok(mp_load_create(topology.ranks, experts, &example->load, &error), &error);
     random_load(random, &example->load);
     assert_ok(mp_plan_create(&topology, experts, test_random_int(random, 1, 1 << 20),
                              &example->plan, &error),
               &error);
-    mp_plan_begin(&example->plan, test_random_int(random, 0, 1000), test_random_int(random, 0, 23),
-                  owner);
+}
+
+/* A random legal plan of whole experts, as FSSDP makes them; destroy with destroy_example. */
+static inline void random_example(uint64_t *random, bool drops, struct example *example) {
+    empty_example(random, drops, example);
+    struct mp_plan *plan = &example->plan;
+    int32_t *owner = malloc((size_t)plan->experts * sizeof *owner);
+
+    for (int expert = 0; expert < plan->experts; expert++)
+        owner[expert] = test_random_int(random, 0, plan->topology.ranks - 1);
+    begin_owned(plan, test_random_int(random, 0, 1000), test_random_int(random, 0, 23), owner);
     if (drops)
-        example->plan.capacity = test_random_int(random, 1, 4000);
-    random_copies(random, &example->plan);
+        random_capacities(random, plan);
+    random_copies(random, plan);
     random_dispatch(random, example);
     free(owner);
+}
+
+/* Random owners; some experts get further holders. */
+static inline void random_homes(uint64_t *random, bool company, struct mp_placement *home) {
+    int32_t *owner = malloc((size_t)home->experts * sizeof *owner);
+
+    for (int expert = 0; expert < home->experts; expert++)
+        owner[expert] = test_random_int(random, 0, home->ranks - 1);
+    mp_placement_set_owners(home, owner);
+    for (int expert = 0; company && expert < home->experts; expert++)
+        for (int more = test_random_int(random, -3, 9); more > 0; more--)
+            mp_placement_add(home, expert, test_random_int(random, 0, home->ranks - 1));
+    free(owner);
+}
+
+/* Padded rows for the largest pair, or tokens in groups, or neither. */
+static inline void random_exchange(uint64_t *random, struct example *example) {
+    struct mp_plan *plan = &example->plan;
+    int64_t largest = 1, pairs = (int64_t)plan->topology.ranks * plan->experts;
+
+    for (int64_t pair = 0; pair < pairs; pair++)
+        if (example->load.count[pair] > largest)
+            largest = example->load.count[pair];
+    if (plan->source_capacity > 0 && plan->source_capacity < largest)
+        largest = plan->source_capacity;
+    switch (test_random_int(random, 0, 2)) {
+    case 0:
+        plan->padding = largest + test_random_int(random, 0, 1);
+        break;
+    case 1:
+        plan->exchange = MP_EXCHANGE_PIPELINED;
+        do
+            plan->group_size = test_random_int(random, 1, plan->topology.ranks);
+        while (plan->topology.ranks % plan->group_size != 0);
+        break;
+    default:
+        break;
+    }
+    example->law.padding_limit = plan->padding;
+}
+
+/* A random legal plan of any kind: any optimizer, any exchange; destroy with destroy_example. */
+static inline void random_kind_of_example(uint64_t *random, bool drops, struct example *example) {
+    enum mp_optimizer_split optimizer =
+        (enum mp_optimizer_split)test_random_int(random, 0, MP_OPTIMIZER_SPLITS - 1);
+    struct mp_placement home;
+    struct mp_error error = {0};
+
+    empty_example(random, drops, example);
+    struct mp_plan *plan = &example->plan;
+    assert_ok(mp_placement_create(plan->topology.ranks, plan->experts, &home, &error), &error);
+    random_homes(random, optimizer != MP_OPTIMIZER_OWNER, &home);
+    assert_ok(mp_plan_begin(plan, test_random_int(random, 0, 1000), test_random_int(random, 0, 23),
+                            &home, optimizer, &error),
+              &error);
+    mp_placement_destroy(&home);
+    if (drops)
+        random_capacities(random, plan);
+    if (!mp_optimizer_sliced(optimizer))
+        random_copies(random, plan);
+    else if (test_random_int(random, 0, 1))
+        plan->gather_stage = MP_STAGE_BEFORE_GATE;
+    plan->rematerialise = test_random_int(random, 0, 1);
+    random_exchange(random, example);
+    random_dispatch(random, example);
 }
 
 static inline void destroy_example(struct example *example) {

@@ -129,7 +129,7 @@ static void a_copy_is_fetched_and_summed_back(void **state) {
     struct mp_error error = {0};
 
     assert_ok(mp_plan_create(&GOLDEN_TOPOLOGY, 8, 1000, &plan, &error), &error);
-    mp_plan_begin(&plan, 7, 2, GOLDEN_OWNER);
+    begin_owned(&plan, 7, 2, GOLDEN_OWNER);
     assert_ok(mp_plan_add_copy(&plan, 5, 0, MP_STAGE_AFTER_GATE, &error), &error);
     struct mp_transfer fetch = plan.fetch.item[0], reduce = plan.reduce.item[0];
     assert_true(fetch.layer == 2 && fetch.expert == 5 && fetch.from == 2 && fetch.to == 0 &&
@@ -139,7 +139,7 @@ static void a_copy_is_fetched_and_summed_back(void **state) {
     assert_int_equal(mp_plan_add_copy(&plan, 5, 0, MP_STAGE_AFTER_GATE, &error), MP_EINVAL);
     assert_non_null(strstr(error.text, "rank 0 already holds expert 5"));
     assert_int_equal(plan.fetch.count, 1);
-    mp_plan_begin(&plan, 8, 2, GOLDEN_OWNER);
+    begin_owned(&plan, 8, 2, GOLDEN_OWNER);
     assert_int_equal(plan.fetch.count + plan.reduce.count, 0);
     assert_false(mp_placement_holds(&plan.during, 5, 0));
     mp_plan_destroy(&plan);
@@ -147,18 +147,109 @@ static void a_copy_is_fetched_and_summed_back(void **state) {
     mp_plan_destroy(NULL);
 }
 
+static int64_t bytes_of(const struct mp_transfers *list, enum mp_stage stage) {
+    int64_t bytes = 0;
+    for (int index = 0; index < list->count; index++)
+        bytes += list->item[index].stage == stage ? list->item[index].bytes : 0;
+    return bytes;
+}
+
+/* Slices that are not where they are wanted: to put experts together, and of their gradients.  The
+ * slices of an expert that one rank receives from, or one holder sends to, others make
+ * expert_bytes * slices / ranks. */
+static void count_slices(const struct mp_plan *plan, int64_t *gathered, int64_t *scattered) {
+    int ranks = plan->topology.ranks;
+
+    *gathered = *scattered = 0;
+    for (int expert = 0; expert < plan->experts && mp_optimizer_sliced(plan->optimizer); expert++) {
+        int64_t moved = 0;
+        for (int rank = 0; rank < ranks; rank++) {
+            moved += mp_plan_slice_source(plan, expert, rank) != rank;
+            if (mp_placement_holds(&plan->during, expert, rank))
+                *gathered += plan->expert_bytes * (ranks - 1) / ranks;
+            if (mp_placement_holds(&plan->during, expert, rank) &&
+                plan->optimizer == MP_OPTIMIZER_SLICES)
+                *scattered += plan->expert_bytes * (ranks - 1) / ranks;
+        }
+        if (plan->optimizer == MP_OPTIMIZER_SLICES_OF_SUM)
+            *scattered += plan->expert_bytes * moved / ranks;
+    }
+}
+
+static void assert_bytes(const struct mp_plan *plan, const struct mp_plan_facts *facts) {
+    int64_t early = bytes_of(&plan->fetch, MP_STAGE_BEFORE_GATE), gathered, scattered;
+    int64_t late = bytes_of(&plan->fetch, MP_STAGE_AFTER_GATE), kept = 0;
+
+    count_slices(plan, &gathered, &scattered);
+    if (plan->gather_stage == MP_STAGE_BEFORE_GATE)
+        early += gathered;
+    else
+        kept = gathered;
+    assert_int_equal(facts->bytes[MP_STAGE_BEFORE_GATE], early);
+    assert_int_equal(facts->bytes[MP_STAGE_AFTER_GATE], late);
+    assert_int_equal(facts->bytes[MP_STAGE_BACKWARD_PREFETCH],
+                     plan->rematerialise ? early + late : 0);
+    assert_int_equal(facts->bytes[MP_STAGE_BACKWARD_REDUCE],
+                     bytes_of(&plan->reduce, MP_STAGE_BACKWARD_REDUCE) +
+                         bytes_of(&plan->share, MP_STAGE_BACKWARD_REDUCE) + scattered);
+    assert_int_equal(facts->bytes[MP_STAGE_AFTER_STEP], kept);
+}
+
+/* Routes of a plan, counted rank by rank. */
+struct counted {
+    int64_t computed[130], sent[130], received[130], kept, local, in_node;
+};
+
+static void count_routes(const struct mp_plan *plan, struct counted *counted) {
+    *counted = (struct counted){.kept = 0};
+    for (int source = 0; source < plan->topology.ranks; source++)
+        for (int expert = 0; expert < plan->experts; expert++)
+            for (int at = plan->holder_begin[expert]; at < plan->holder_begin[expert + 1]; at++) {
+                int to = plan->holder[at];
+                int64_t routes = mp_plan_routes_to(plan, source, expert, to);
+                counted->kept += routes;
+                counted->computed[to] += routes;
+                if (to == source) {
+                    counted->local += routes;
+                    continue;
+                }
+                counted->sent[source] += routes;
+                counted->received[to] += routes;
+                if (mp_topology_node(&plan->topology, to) ==
+                    mp_topology_node(&plan->topology, source))
+                    counted->in_node += routes;
+            }
+}
+
+static void assert_routes(const struct mp_plan *plan, const struct mp_load *load,
+                          const struct mp_plan_facts *facts) {
+    size_t size = (size_t)plan->topology.ranks * sizeof(int64_t);
+    int64_t sent[130], received[130], computed[130];
+    struct counted counted;
+
+    count_routes(plan, &counted);
+    mp_plan_rank_routes(plan, computed, sent, received);
+    assert_memory_equal(computed, counted.computed, size);
+    assert_memory_equal(sent, counted.sent, size);
+    assert_memory_equal(received, counted.received, size);
+    assert_int_equal(facts->routes, mp_load_total(load));
+    assert_int_equal(facts->routes_dropped, mp_load_total(load) - counted.kept);
+    assert_int_equal(facts->routes_local, counted.local);
+    assert_int_equal(facts->routes_in_node, counted.in_node);
+    assert_int_equal(facts->routes_between_nodes, counted.kept - counted.local - counted.in_node);
+    int64_t rows = (int64_t)plan->topology.ranks * plan->experts * plan->padding;
+    assert_int_equal(facts->rows_padded, plan->padding > 0 ? rows - counted.kept : 0);
+}
+
 static void facts_agree_with_a_plain_count(void **state) {
     (void)state;
-    for (int round = 0; round < 60; round++) {
+    for (int round = 0; round < 100; round++) {
         struct example example;
         struct mp_plan_facts facts;
-        int64_t sent[130], received[130], computed[130], all = 0, out = 0, in = 0, kept = 0;
         int copies = 0, largest = 0;
-        random_example(&random_state, round % 2, &example);
-        struct mp_plan *plan = &example.plan;
-        plan->rematerialise = round % 3 == 0;
+        random_kind_of_example(&random_state, round % 2, &example);
+        const struct mp_plan *plan = &example.plan;
         mp_plan_facts(plan, &example.load, &facts);
-        mp_plan_rank_routes(plan, computed, sent, received);
         for (int rank = 0; rank < plan->topology.ranks; rank++) {
             int extra = 0;
             for (int expert = 0; expert < plan->experts; expert++)
@@ -166,24 +257,93 @@ static void facts_agree_with_a_plain_count(void **state) {
                          mp_placement_holds(&plan->during, expert, rank);
             copies += extra;
             largest = extra > largest ? extra : largest;
-            kept += computed[rank];
-            out += sent[rank];
-            in += received[rank];
         }
-        for (int stage = 0; stage < MP_STAGES; stage++)
-            all += facts.bytes[stage];
         assert_int_equal(facts.copies, copies);
         assert_int_equal(facts.largest_rank_copies, largest);
-        assert_int_equal(out, in);
-        assert_int_equal(facts.routes_in_node + facts.routes_between_nodes, out);
-        assert_int_equal(facts.routes_local, kept - out);
-        assert_int_equal(facts.routes_dropped, mp_load_total(&example.load) - kept);
-        int fetched = plan->fetch.count * (plan->rematerialise ? 2 : 1);
-        assert_int_equal(all, plan->expert_bytes * (fetched + plan->reduce.count));
-        assert_int_equal(facts.bytes[MP_STAGE_BACKWARD_REDUCE],
-                         plan->expert_bytes * plan->reduce.count);
+        assert_bytes(plan, &facts);
+        assert_routes(plan, &example.load, &facts);
+        mp_plan_facts(plan, NULL, &facts);
+        assert_int_equal(facts.routes_dropped, 0);
         destroy_example(&example);
     }
+}
+
+/* Replicas are tied to their owner from the start, where their optimizer wants it. */
+static void tied_holders_sum_and_share(void **state) {
+    (void)state;
+    for (int round = 0; round < 40; round++) {
+        struct example example;
+        random_kind_of_example(&random_state, false, &example);
+        struct mp_plan *plan = &example.plan;
+        struct mp_placement home;
+        struct mp_error error = {0};
+        int replicas = 0;
+        assert_ok(mp_placement_create(plan->topology.ranks, plan->experts, &home, &error), &error);
+        random_homes(&random_state, true, &home);
+        for (int expert = 0; expert < plan->experts; expert++)
+            replicas += mp_placement_copies(&home, expert) - 1;
+        for (int split = 0; split < MP_OPTIMIZER_SPLITS; split++) {
+            bool tied = split == MP_OPTIMIZER_REPLICATED || split == MP_OPTIMIZER_SLICES_OF_SUM;
+            assert_ok(mp_plan_begin(plan, 4, 2, &home, (enum mp_optimizer_split)split, &error),
+                      &error);
+            assert_int_equal(plan->fetch.count, 0);
+            assert_int_equal(plan->reduce.count, tied ? replicas : 0);
+            assert_int_equal(plan->share.count, tied ? replicas : 0);
+            for (int index = 0; index < plan->share.count; index++) {
+                const struct mp_transfer *up = &plan->reduce.item[index];
+                const struct mp_transfer *down = &plan->share.item[index];
+                assert_int_equal(up->to, home.owner[up->expert]);
+                assert_true(up->from != up->to && mp_placement_holds(&home, up->expert, up->from));
+                assert_true(down->from == up->to && down->to == up->from &&
+                            down->expert == up->expert && down->layer == 2 && up->layer == 2 &&
+                            down->bytes == plan->expert_bytes);
+            }
+        }
+        mp_placement_destroy(&home);
+        destroy_example(&example);
+    }
+}
+
+/* Whatever a plan was used for, it starts as the header says. */
+static void a_plan_starts_anew(void **state) {
+    (void)state;
+    struct example example;
+    random_kind_of_example(&random_state, true, &example);
+    struct mp_plan *plan = &example.plan;
+    plan->outgoing_limit = 7;
+    plan->free_transfers = plan->renormalise_survivors = true;
+    plan->route_order = MP_ROUTES_AT_RANDOM;
+    int32_t *owner = calloc((size_t)plan->experts, sizeof *owner);
+    begin_owned(plan, 11, 3, owner);
+    assert_true(plan->iteration == 11 && plan->layer == 3);
+    assert_true(plan->optimizer == MP_OPTIMIZER_OWNER && plan->gather_stage == MP_STAGE_AFTER_STEP);
+    assert_false(plan->rematerialise || plan->free_transfers || plan->renormalise_survivors);
+    assert_int_equal(plan->outgoing_limit, -1);
+    assert_int_equal(plan->source_capacity, -1);
+    for (int expert = 0; expert < plan->experts; expert++)
+        assert_int_equal(plan->capacity[expert], -1);
+    assert_true(plan->route_order == MP_ROUTES_BY_TOKEN && plan->padding == 0);
+    assert_true(plan->exchange == MP_EXCHANGE_FLAT && plan->group_size == 0);
+    for (int64_t pair = 0; pair <= (int64_t)plan->topology.ranks * plan->experts; pair++)
+        assert_int_equal(plan->part_begin[pair], 0);
+    free(owner);
+    destroy_example(&example);
+}
+
+static void slices_are_not_copied(void **state) {
+    (void)state;
+    struct mp_plan plan;
+    struct mp_placement home;
+    struct mp_error error = {0};
+    assert_ok(mp_placement_create(4, 8, &home, &error), &error);
+    assert_ok(mp_plan_create(&GOLDEN_TOPOLOGY, 8, 1000, &plan, &error), &error);
+    assert_ok(mp_plan_begin(&plan, 7, 2, &home, MP_OPTIMIZER_SLICES, &error), &error);
+    assert_int_equal(mp_plan_add_copy(&plan, 5, 0, MP_STAGE_AFTER_GATE, &error), MP_EINVAL);
+    assert_string_equal(error.text,
+                        "iteration 7, layer 2: no rank has expert 5 whole, to copy it from");
+    assert_false(mp_placement_holds(&plan.during, 5, 0));
+    mp_placement_destroy(&home);
+    mp_plan_destroy(&plan);
 }
 
 static void impossible_sizes_are_refused(void **state) {
@@ -203,7 +363,7 @@ static void impossible_sizes_are_refused(void **state) {
     }
 }
 
-static void nodes_cover_all_ranks(void **state) {
+static void nodes_and_names_cover_everything(void **state) {
     (void)state;
     struct mp_topology uneven = {7, 3}, one = {5, INT32_MAX};
     assert_int_equal(mp_topology_nodes(&uneven), 3);
@@ -214,6 +374,12 @@ static void nodes_cover_all_ranks(void **state) {
     assert_string_equal(mp_stage_name(MP_STAGE_BEFORE_GATE), "before-gate");
     assert_string_equal(mp_stage_name(MP_STAGE_AFTER_STEP), "after-step");
     assert_string_equal(mp_stage_name(MP_STAGES), "no-stage");
+    assert_string_equal(mp_exchange_name(MP_EXCHANGE_PIPELINED), "pipelined");
+    assert_string_equal(mp_exchange_name(MP_EXCHANGE_KINDS), "no-exchange");
+    assert_string_equal(mp_optimizer_name(MP_OPTIMIZER_SLICES_OF_SUM), "slices-of-sum");
+    assert_string_equal(mp_optimizer_name(MP_OPTIMIZER_SPLITS), "no-split");
+    assert_string_equal(mp_route_order_name(MP_ROUTES_AT_RANDOM), "at-random");
+    assert_string_equal(mp_route_order_name(MP_ROUTE_ORDERS), "no-order");
 }
 
 int main(void) {
@@ -225,8 +391,11 @@ int main(void) {
         cmocka_unit_test(holders_are_a_set),
         cmocka_unit_test(a_copy_is_fetched_and_summed_back),
         cmocka_unit_test(facts_agree_with_a_plain_count),
+        cmocka_unit_test(tied_holders_sum_and_share),
+        cmocka_unit_test(a_plan_starts_anew),
+        cmocka_unit_test(slices_are_not_copied),
         cmocka_unit_test(impossible_sizes_are_refused),
-        cmocka_unit_test(nodes_cover_all_ranks),
+        cmocka_unit_test(nodes_and_names_cover_everything),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -18,7 +18,8 @@ static void destroy(void *self) {
 }
 static void initial_owners(const void *self, int32_t owner[]) {
     (void)self;
-    owner[0] = 0;
+    for (int index = 0; index < 6; index++) /* 2 layers of 3 experts */
+        owner[index] = index == 5 ? 3 : index % 3;
 }
 static int copies_limit(const void *self) {
     (void)self;
@@ -26,9 +27,7 @@ static int copies_limit(const void *self) {
 }
 static int before_gate(void *self, struct mp_plan *plan, struct mp_error *error) {
     (void)self;
-    (void)plan;
-    (void)error;
-    return MP_OK;
+    return mp_plan_add_copy(plan, 2, 0, MP_STAGE_BEFORE_GATE, error);
 }
 static int after_gate(void *self, const struct mp_load *load, struct mp_plan *plan,
                       struct mp_error *error) {
@@ -36,14 +35,24 @@ static int after_gate(void *self, const struct mp_load *load, struct mp_plan *pl
     return mp_plan_dispatch_to_owner(plan, load, error);
 }
 static int after_step(void *self, int64_t iteration, const struct mp_load load[],
-                      const int32_t owner[], struct mp_transfers *moves, struct mp_error *error) {
+                      const struct mp_placement home[], struct mp_rehome *change,
+                      struct mp_error *error) {
     (void)self;
     (void)iteration;
     (void)load;
-    (void)owner;
-    (void)moves;
+    (void)home;
+    (void)change;
     (void)error;
     return MP_OK;
+}
+static void initial_holders(const void *self, struct mp_placement home[]) {
+    (void)self;
+    mp_placement_add(&home[0], 1, 2);
+    mp_placement_add(&home[1], 0, 1);
+}
+static enum mp_optimizer_split optimizer(const void *self) {
+    (void)self;
+    return MP_OPTIMIZER_REPLICATED;
 }
 static size_t save(const void *self, void *buffer, size_t size) {
     (void)self;
@@ -76,6 +85,8 @@ static const struct mp_system COMPLETE = {
     .create = create,
     .destroy = destroy,
     .initial_owners = initial_owners,
+    .initial_holders = initial_holders,
+    .optimizer = optimizer,
     .copies_limit = copies_limit,
     .before_gate = before_gate,
     .after_gate = after_gate,
@@ -119,7 +130,9 @@ SPOIL(capability, system->capabilities |= MP_SYSTEM_CAPABILITIES + 1)
 SPOIL(create, system->create = NULL)
 SPOIL(destroy, system->destroy = NULL)
 SPOIL(owners, system->initial_owners = NULL)
-SPOIL(copies, system->copies_limit = NULL)
+SPOIL(copies, system->copies_limit = NULL; system->initial_holders = NULL)
+SPOIL(holders_flag, system->capabilities &= ~(unsigned)MP_SYSTEM_REPLICATES)
+SPOIL(optimizer, system->optimizer = NULL)
 SPOIL(before, system->before_gate = NULL)
 SPOIL(before_flag, system->capabilities &= ~(unsigned)MP_SYSTEM_PLANS_BEFORE_GATE)
 SPOIL(after, system->after_gate = NULL)
@@ -135,7 +148,7 @@ struct spoilt_case {
     const char *sentence;
 };
 static const struct spoilt_case SPOILT[] = {
-    {spoil_abi, MP_EVERSION, "system complete was made for ABI 2, this is ABI 1"},
+    {spoil_abi, MP_EVERSION, "system complete was made for ABI 3, this is ABI 2"},
     {spoil_name, MP_EINVAL, "system \"Two Words\": the name is not one word"},
     {spoil_no_name, MP_EINVAL, "system \"\": the name is not one word"},
     {spoil_title, MP_EINVAL, "system complete: the title is empty"},
@@ -146,6 +159,8 @@ static const struct spoilt_case SPOILT[] = {
     {spoil_destroy, MP_EINVAL, "system complete: create and destroy are required"},
     {spoil_owners, MP_EINVAL, "system complete: initial_owners is required"},
     {spoil_copies, MP_EINVAL, "system complete: replicates needs copies_limit"},
+    {spoil_holders_flag, MP_EINVAL, "system complete: initial_holders needs replicates"},
+    {spoil_optimizer, MP_EINVAL, "system complete: initial_holders needs replicates and opti"},
     {spoil_before, MP_EINVAL, "system complete: plans-before-gate needs before_gate"},
     {spoil_before_flag, MP_EINVAL, "system complete: before_gate needs plans-before-gate"},
     {spoil_after, MP_EINVAL, "system complete: after_gate is required"},
@@ -209,10 +224,48 @@ static void every_capability_has_a_name(void **state) {
     assert_null(mp_system_capability_name(MP_SYSTEM_CAPABILITIES + 1));
 }
 
+static void plans_begin_with_the_systems_homes(void **state) {
+    (void)state;
+    static const int owner[2][3] = {{0, 1, 2}, {0, 1, 3}};
+    struct mp_system plain = COMPLETE;
+    struct mp_topology topology = {4, 2};
+    struct mp_placement home[2];
+    struct mp_plan plan;
+    struct mp_error error = {0};
+    assert_ok(mp_plan_create(&topology, 3, 8, &plan, &error), &error);
+    for (int layer = 0; layer < 2; layer++)
+        assert_ok(mp_placement_create(4, 3, &home[layer], &error), &error);
+    assert_ok(mp_system_initial_homes(&COMPLETE, NULL, 2, home, &error), &error);
+    for (int layer = 0; layer < 2; layer++)
+        for (int expert = 0; expert < 3; expert++) {
+            bool company = expert == 1 - layer;
+            assert_int_equal(home[layer].owner[expert], owner[layer][expert]);
+            assert_int_equal(mp_placement_copies(&home[layer], expert), 1 + company);
+            assert_true(!company || mp_placement_holds(&home[layer], expert, 2 - layer));
+        }
+    assert_ok(mp_system_begin_plan(&COMPLETE, NULL, 6, 1, &home[1], &plan, &error), &error);
+    assert_true(plan.iteration == 6 && plan.layer == 1);
+    assert_int_equal(plan.optimizer, MP_OPTIMIZER_REPLICATED);
+    assert_int_equal(plan.share.count, 1);
+    assert_int_equal(plan.fetch.count, 1);
+    plain.optimizer = NULL;
+    plain.initial_holders = NULL;
+    plain.before_gate = NULL;
+    assert_ok(mp_system_initial_homes(&plain, NULL, 2, home, &error), &error);
+    assert_int_equal(mp_placement_copies(&home[1], 0), 1);
+    assert_ok(mp_system_begin_plan(&plain, NULL, 7, 1, &home[1], &plan, &error), &error);
+    assert_int_equal(plan.optimizer, MP_OPTIMIZER_OWNER);
+    assert_int_equal(plan.share.count + plan.fetch.count, 0);
+    mp_plan_destroy(&plan);
+    for (int layer = 0; layer < 2; layer++)
+        mp_placement_destroy(&home[layer]);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(complete_and_plain_systems_register),
         cmocka_unit_test(incomplete_systems_are_refused),
+        cmocka_unit_test(plans_begin_with_the_systems_homes),
         cmocka_unit_test(the_registry_has_a_limit),
         cmocka_unit_test(unknown_names_get_help),
         cmocka_unit_test(every_capability_has_a_name),

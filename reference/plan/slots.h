@@ -1,0 +1,68 @@
+/* Slots: room for one expert's parameters on a rank (FlexMoE's vExperts, the expert slots of SYMI,
+ * EPLB's physical experts, FSEP's capacity C).
+ *
+ * Every rank has the same number of slots per layer.  A rank may have one expert in several of its
+ * slots: parameters are there once, but the expert's tokens are spread over slots, so that this
+ * rank gets a share for each. */
+#ifndef MOEPERF_REFERENCE_PLAN_SLOTS_H
+#define MOEPERF_REFERENCE_PLAN_SLOTS_H
+
+#include "reference/plan/plan.h"
+
+/* Neighbouring holders of one expert with equally many slots for it. */
+struct mp_slot_group {
+    int32_t slot;   /* first, as an index into rank[] */
+    int32_t holder; /* first, counted from the expert's first holder */
+    int32_t holders;
+    int32_t each; /* slots on every one of them */
+};
+
+struct mp_slots {
+    int ranks, experts, per_rank;
+    int32_t *expert; /* [ranks][per_rank], -1: empty; owned, for the planner to fill */
+    /* What mp_slots_index makes of it: the slots of expert e are rank[begin[e]] ..
+     * rank[begin[e + 1] - 1], ascending, a rank once per slot. */
+    int32_t *begin;              /* [experts + 1], owned */
+    int32_t *rank;               /* [ranks * per_rank], owned */
+    int32_t *group_begin;        /* [experts + 1], owned */
+    struct mp_slot_group *group; /* [ranks * per_rank], owned */
+    int32_t *next;               /* [experts + 1] working memory, owned */
+    int64_t *turn;               /* [experts] working memory, owned */
+};
+
+/* All empty.  Errors: MP_EINVAL (sizes below 1), MP_ENOMEM. */
+int mp_slots_create(int ranks, int experts, int per_rank, struct mp_slots *slots,
+                    struct mp_error *error);
+void mp_slots_destroy(struct mp_slots *slots); /* accepts NULL and a zeroed one */
+/* Call it whenever expert[] has changed.  `ranks_per_node` > 0 also ends groups where nodes end,
+ * as MP_SPREAD_NODE needs; 0 otherwise. */
+void mp_slots_index(struct mp_slots *slots, int ranks_per_node);
+static inline int mp_slots_of(const struct mp_slots *slots, int expert) {
+    return slots->begin[expert + 1] - slots->begin[expert];
+}
+
+/* Makes the ranks with a slot of an expert its holders.  Its owner stays if it is one of them, and
+ * otherwise is the lowest.  MP_EPLAN if an expert has no slot. */
+int mp_slots_homes(const struct mp_slots *slots, struct mp_placement *home, struct mp_error *error);
+
+/* How an expert's routes are spread over its slots. */
+enum mp_spread {
+    /* Route j of an expert, counted over all sources in ascending order, goes to slot j mod n:
+     * slots get equally many, give or take one.  With plan.capacity the first routes are kept
+     * (SYMI). */
+    MP_SPREAD_TURN,
+    /* Every source for itself: m / n routes each, and for i < m mod n the slot (source + i) mod n
+     * one more. */
+    MP_SPREAD_SOURCE,
+    /* Over the slots of the source's node, if it has any, otherwise over all; every source for
+     * itself, what is left over one by one from the first slot on (FSEP's lite routing). */
+    MP_SPREAD_NODE
+};
+
+/* Fills the plan's dispatch.  Every rank with a slot of an expert must hold it in `during`, and no
+ * other rank.  Respects plan.capacity under MP_SPREAD_TURN only.  Errors: MP_ENOMEM, MP_EPLAN
+ * (holders and slots differ). */
+int mp_plan_dispatch_slots(struct mp_plan *plan, const struct mp_load *load, struct mp_slots *slots,
+                           enum mp_spread spread, struct mp_error *error);
+
+#endif
