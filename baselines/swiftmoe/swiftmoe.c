@@ -1,0 +1,371 @@
+/* SYMI as a system: options, layouts that follow popularity, plans and the descriptor. */
+#include "baselines/swiftmoe/swiftmoe.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define FIELD(member) offsetof(struct mp_swiftmoe_options, member)
+
+static const struct mp_option option_table[] = {
+    {"slots", MP_OPTION_COUNT, FIELD(slots), "slots", "auto", -1, 65536, NULL,
+     "room for experts per rank and layer (the paper has 4 with as many experts as ranks); auto: "
+     "twice what holding every expert once needs; all: as many as there are experts"},
+    {"capacity-factor", MP_OPTION_DOUBLE, FIELD(capacity_factor), "", "1", 0, 1e6, NULL,
+     "a slot takes this times its even share of all routes, what is more is dropped; 0: nothing "
+     "is dropped"},
+    {0},
+};
+
+/* Where the experts of a layer are, and the same as ranks that hold them. */
+struct layout {
+    struct mp_slots slots;
+    struct mp_placement home;
+};
+
+struct swiftmoe {
+    int layers, experts, ranks;
+    int64_t slot_capacity; /* routes, -1: no limit */
+    struct layout *layout; /* [layers], what the homes should be now; owned */
+    struct layout initial; /* before any load was seen */
+    struct mp_slots found; /* one slot per holder: homes that came from somewhere else */
+    int64_t *popularity;   /* [layers][experts], routes of the last iteration; owned */
+    int64_t *difference;   /* [experts], working memory, owned */
+    int32_t *count;        /* [experts], working memory, owned */
+};
+
+int mp_swiftmoe_slots(const struct mp_setting *setting, const struct mp_swiftmoe_options *options) {
+    int ranks = setting->topology.ranks, experts = setting->experts;
+
+    if (options->slots == MP_ALL)
+        return experts;
+    if (options->slots == MP_AUTO)
+        return 2 * (experts / ranks + (experts % ranks != 0));
+    return options->slots;
+}
+
+int64_t mp_swiftmoe_slot_capacity(const struct mp_setting *setting,
+                                  const struct mp_swiftmoe_options *options) {
+    double ranks = setting->topology.ranks;
+    double routes = (double)setting->tokens_per_rank * ranks * setting->top_k;
+
+    if (options->capacity_factor == 0)
+        return -1;
+    return (int64_t)floor(options->capacity_factor * routes /
+                          (mp_swiftmoe_slots(setting, options) * ranks));
+}
+
+static int check(const struct mp_setting *setting, const struct mp_swiftmoe_options *options,
+                 struct mp_error *error) {
+    int ranks = setting->topology.ranks, experts = setting->experts;
+
+    if (setting->layers < 1 || experts < 1 || ranks < 1 || setting->tokens_per_rank < 1 ||
+        setting->top_k < 1)
+        return mp_fail(error, MP_EINVAL,
+                       "swiftmoe needs layers, experts, ranks, tokens per rank and experts per "
+                       "token of at least 1, not %d, %d, %d, %lld and %d",
+                       setting->layers, experts, ranks, (long long)setting->tokens_per_rank,
+                       setting->top_k);
+    int slots = mp_swiftmoe_slots(setting, options);
+    if ((int64_t)slots * ranks < experts)
+        return mp_fail(error, MP_EINVAL,
+                       "swiftmoe needs a slot for every expert: %d on each of %d ranks are too few "
+                       "for %d experts",
+                       slots, ranks, experts);
+    if (mp_swiftmoe_slot_capacity(setting, options) == 0)
+        return mp_fail(error, MP_EINVAL,
+                       "swiftmoe with capacity-factor %g leaves a slot less than 1 route: %lld "
+                       "tokens on each of %d ranks to %d experts each, over %lld slots",
+                       options->capacity_factor, (long long)setting->tokens_per_rank, ranks,
+                       setting->top_k, (long long)slots * ranks);
+    return MP_OK;
+}
+
+static int create_layout(const struct swiftmoe *self, int per_rank, struct layout *layout,
+                         struct mp_error *error) {
+    int code = mp_slots_create(self->ranks, self->experts, per_rank, &layout->slots, error);
+    return code ? code : mp_placement_create(self->ranks, self->experts, &layout->home, error);
+}
+
+static void destroy_layout(struct layout *layout) {
+    mp_slots_destroy(&layout->slots);
+    mp_placement_destroy(&layout->home);
+}
+
+/* The layout that follows from a layer's popularity.  Owners that still hold their expert stay. */
+static int lay_out(struct swiftmoe *self, const int64_t popularity[], struct layout *layout,
+                   struct mp_error *error) {
+    int slots = layout->slots.ranks * layout->slots.per_rank;
+    int code =
+        mp_swiftmoe_counts(popularity, self->experts, slots, self->difference, self->count, error);
+    if (code)
+        return code;
+    mp_swiftmoe_place(self->count, &layout->slots);
+    return mp_slots_homes(&layout->slots, &layout->home, error);
+}
+
+static int lay_out_all(struct swiftmoe *self, struct mp_error *error) {
+    int code = MP_OK;
+
+    for (int layer = 0; layer < self->layers && !code; layer++)
+        code = lay_out(self, self->popularity + (size_t)layer * (size_t)self->experts,
+                       &self->layout[layer], error);
+    return code;
+}
+
+static void swiftmoe_destroy(void *opaque) {
+    struct swiftmoe *self = opaque;
+
+    if (!self)
+        return;
+    for (int layer = 0; layer < self->layers && self->layout; layer++)
+        destroy_layout(&self->layout[layer]);
+    destroy_layout(&self->initial);
+    mp_slots_destroy(&self->found);
+    free(self->layout);
+    free(self->popularity);
+    free(self->difference);
+    free(self->count);
+    free(self);
+}
+
+static int allocate(struct swiftmoe *self, int per_rank, struct mp_error *error) {
+    size_t layers = (size_t)self->layers, experts = (size_t)self->experts;
+
+    self->layout = calloc(layers, sizeof *self->layout);
+    self->popularity = calloc(layers * experts, sizeof *self->popularity);
+    self->difference = malloc(experts * sizeof *self->difference);
+    self->count = malloc(experts * sizeof *self->count);
+    if (!self->layout || !self->popularity || !self->difference || !self->count)
+        return mp_fail(error, MP_ENOMEM, "no memory for the layouts of swiftmoe");
+    int code = mp_slots_create(self->ranks, self->experts, per_rank, &self->found, error);
+    if (!code)
+        code = create_layout(self, per_rank, &self->initial, error);
+    for (int layer = 0; layer < self->layers && !code; layer++)
+        code = create_layout(self, per_rank, &self->layout[layer], error);
+    return code;
+}
+
+static int swiftmoe_create(const struct mp_setting *setting, const void *options, void **created,
+                           struct mp_error *error) {
+    *created = NULL;
+    int code = check(setting, options, error);
+    if (code)
+        return code;
+    struct swiftmoe *self = calloc(1, sizeof *self);
+    if (!self)
+        return mp_fail(error, MP_ENOMEM, "no memory for the system swiftmoe");
+    self->layers = setting->layers;
+    self->experts = setting->experts;
+    self->ranks = setting->topology.ranks;
+    self->slot_capacity = mp_swiftmoe_slot_capacity(setting, options);
+    code = allocate(self, mp_swiftmoe_slots(setting, options), error);
+    if (!code)
+        code = lay_out_all(self, error); /* nothing popular yet: equal goals */
+    if (!code)
+        code = lay_out(self, self->popularity, &self->initial, error);
+    if (code)
+        swiftmoe_destroy(self);
+    else
+        *created = self;
+    return code;
+}
+
+static void swiftmoe_initial_owners(const void *opaque, int32_t owner[]) {
+    const struct swiftmoe *self = opaque;
+
+    for (int layer = 0; layer < self->layers; layer++)
+        for (int expert = 0; expert < self->experts; expert++)
+            *owner++ = self->initial.home.owner[expert];
+}
+
+static void swiftmoe_initial_holders(const void *opaque, struct mp_placement home[]) {
+    const struct swiftmoe *self = opaque;
+
+    for (int layer = 0; layer < self->layers; layer++)
+        mp_placement_copy(&home[layer], &self->initial.home);
+}
+
+static enum mp_optimizer_split swiftmoe_optimizer(const void *opaque) {
+    (void)opaque;
+    return MP_OPTIMIZER_SLICES_OF_SUM;
+}
+
+static int swiftmoe_copies_limit(const void *opaque) {
+    const struct swiftmoe *self = opaque;
+    int per_rank = self->initial.slots.per_rank;
+
+    return per_rank < self->experts ? per_rank : self->experts;
+}
+
+static bool same_holders(const struct mp_placement *one, const struct mp_placement *other) {
+    size_t words = (size_t)one->experts * (size_t)one->words;
+    return memcmp(one->holder, other->holder, words * sizeof *one->holder) == 0;
+}
+
+/* One slot on every rank that holds an expert. */
+static int find_slots(struct mp_slots *slots, const struct mp_plan *plan, struct mp_error *error) {
+    const struct mp_placement *home = &plan->before;
+    size_t all = (size_t)slots->ranks * (size_t)slots->per_rank;
+
+    for (size_t slot = 0; slot < all; slot++)
+        slots->expert[slot] = -1;
+    for (int rank = 0; rank < slots->ranks; rank++) {
+        int32_t *slot = slots->expert + (size_t)rank * (size_t)slots->per_rank;
+        int used = 0;
+        for (int expert = 0; expert < slots->experts; expert++) {
+            if (!mp_placement_holds(home, expert, rank))
+                continue;
+            if (used == slots->per_rank)
+                return mp_fail(error, MP_EPLAN,
+                               "iteration %lld, layer %d: rank %d holds more experts than its %d "
+                               "slots",
+                               (long long)plan->iteration, plan->layer, rank, slots->per_rank);
+            slot[used++] = expert;
+        }
+    }
+    mp_slots_index(slots, 0);
+    return MP_OK;
+}
+
+/* The slots that the plan's homes stand for.  A run that was restored on other ranks begins with
+ * the initial layout whatever was popular; homes from elsewhere say nothing of slots. */
+static int slots_of(struct swiftmoe *self, const struct mp_plan *plan, struct mp_slots **slots,
+                    struct mp_error *error) {
+    if (same_holders(&self->layout[plan->layer].home, &plan->before)) {
+        *slots = &self->layout[plan->layer].slots;
+        return MP_OK;
+    }
+    if (same_holders(&self->initial.home, &plan->before)) {
+        *slots = &self->initial.slots;
+        return MP_OK;
+    }
+    *slots = &self->found;
+    return find_slots(&self->found, plan, error);
+}
+
+static int swiftmoe_after_gate(void *opaque, const struct mp_load *load, struct mp_plan *plan,
+                               struct mp_error *error) {
+    struct swiftmoe *self = opaque;
+    struct mp_slots *slots;
+    int code = slots_of(self, plan, &slots, error);
+
+    if (code)
+        return code;
+    if (self->slot_capacity >= 0)
+        for (int expert = 0; expert < self->experts; expert++)
+            plan->capacity[expert] = self->slot_capacity * mp_slots_of(slots, expert);
+    return mp_plan_dispatch_slots(plan, load, slots, MP_SPREAD_TURN, error);
+}
+
+static int swiftmoe_after_step(void *opaque, int64_t iteration, const struct mp_load load[],
+                               const struct mp_placement home[], struct mp_rehome *change,
+                               struct mp_error *error) {
+    struct swiftmoe *self = opaque;
+
+    (void)iteration;
+    for (int layer = 0; layer < self->layers; layer++) {
+        int64_t *popularity = self->popularity + (size_t)layer * (size_t)self->experts;
+        struct layout *layout = &self->layout[layer];
+        mp_load_expert_totals(&load[layer], popularity);
+        mp_placement_copy(&layout->home, &home[layer]);
+        int code = lay_out(self, popularity, layout, error);
+        if (code)
+            return code;
+        if (same_holders(&layout->home, &home[layer]))
+            continue;
+        mp_placement_copy(&change->next[layer], &layout->home);
+        change->changed = true;
+    }
+    return MP_OK;
+}
+
+/* Saved: this head, then `popularity`. */
+struct head {
+    char magic[8]; /* its last letter changes with the format */
+    int32_t layers, experts;
+};
+static const char MAGIC[8] = {'M', 'P', 'S', 'W', 'I', 'F', 'T', '1'};
+
+static size_t popularity_bytes(const struct swiftmoe *self) {
+    return (size_t)self->layers * (size_t)self->experts * sizeof *self->popularity;
+}
+
+static size_t swiftmoe_save(const void *opaque, void *buffer, size_t size) {
+    const struct swiftmoe *self = opaque;
+    struct head head = {.layers = self->layers, .experts = self->experts};
+    size_t bytes = popularity_bytes(self);
+
+    if (size >= sizeof head + bytes) {
+        memcpy(head.magic, MAGIC, sizeof MAGIC);
+        memcpy(buffer, &head, sizeof head);
+        memcpy((char *)buffer + sizeof head, self->popularity, bytes);
+    }
+    return sizeof head + bytes;
+}
+
+/* Popularity from outside adds up without overflow and is never negative. */
+static bool plausible(const char *bytes, size_t cells) {
+    int64_t routes;
+
+    for (size_t cell = 0; cell < cells; cell++) {
+        memcpy(&routes, bytes + cell * sizeof routes, sizeof routes);
+        if (routes < 0 || routes > INT64_C(1) << 42)
+            return false;
+    }
+    return true;
+}
+
+static int swiftmoe_load(void *opaque, const void *buffer, size_t size, struct mp_error *error) {
+    struct swiftmoe *self = opaque;
+    size_t bytes = popularity_bytes(self);
+    struct head head;
+
+    if (size != sizeof head + bytes)
+        return mp_fail(error, MP_EFORMAT,
+                       "the saved state of swiftmoe has %zu bytes instead of %zu", size,
+                       sizeof head + bytes);
+    memcpy(&head, buffer, sizeof head);
+    if (memcmp(head.magic, MAGIC, sizeof MAGIC) != 0)
+        return mp_fail(error, MP_EFORMAT, "what was saved is no state of swiftmoe of this version");
+    if (head.layers != self->layers || head.experts != self->experts)
+        return mp_fail(error, MP_EFORMAT,
+                       "the saved state of swiftmoe is of %d layers with %d experts, the job has "
+                       "%d with %d",
+                       head.layers, head.experts, self->layers, self->experts);
+    const char *popularity = (const char *)buffer + sizeof head;
+    if (!plausible(popularity, bytes / sizeof *self->popularity))
+        return mp_fail(error, MP_EFORMAT, "the saved state of swiftmoe has impossible routes");
+    memcpy(self->popularity, popularity, bytes);
+    return lay_out_all(self, error);
+}
+
+const struct mp_system mp_system_swiftmoe = {
+    .abi = MP_SYSTEM_ABI,
+    .name = "swiftmoe",
+    .title = "SwiftMoE (SYMI): replicas follow popularity in every iteration",
+    .source = "SYMI, arXiv 2504.19925 v2, sections 3 and 4 (v1: SwiftMoE)",
+    .models =
+        "Modelled: optimizer in uniform slices over all ranks, slots per expert in proportion to "
+        "the routes of the previous iteration with the published rounding, replicas on "
+        "neighbouring ranks, gradients summed over replicas and sent to the slices by the "
+        "published source rule, weights put together on the new slots after every step, capacity "
+        "per slot and drops; routes of an expert in turn over its slots. "
+        "Not modelled: the optimizer in host memory (slices lie where ranks compute), and "
+        "gradients "
+        "and weights that travel in the background of the next iteration.",
+    .capabilities = MP_SYSTEM_REPLICATES | MP_SYSTEM_DROPS | MP_SYSTEM_MOVES_OWNERS |
+                    MP_SYSTEM_UNEVEN_EXPERTS | MP_SYSTEM_MORE_RANKS,
+    .options = option_table,
+    .options_size = sizeof(struct mp_swiftmoe_options),
+    .create = swiftmoe_create,
+    .destroy = swiftmoe_destroy,
+    .initial_owners = swiftmoe_initial_owners,
+    .initial_holders = swiftmoe_initial_holders,
+    .optimizer = swiftmoe_optimizer,
+    .copies_limit = swiftmoe_copies_limit,
+    .after_gate = swiftmoe_after_gate,
+    .after_step = swiftmoe_after_step,
+    .save = swiftmoe_save,
+    .load = swiftmoe_load,
+};

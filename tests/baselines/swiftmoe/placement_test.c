@@ -1,0 +1,169 @@
+/* Slots per expert from popularity: the golden placements (systems.md 5.2), and the published loop
+ * step by step, with differences that fall where counts can't. */
+#include "tests/reference/plan/plan_support.h"
+
+#include <string.h>
+
+#include "baselines/swiftmoe/swiftmoe.h"
+
+enum { MOST = 40 };
+
+struct golden {
+    const char *name;
+    int per_rank, experts;
+    int64_t popularity[5];
+    int32_t count[5];
+    int32_t slot[12];
+};
+static const struct golden GOLDEN[] = {
+    {"V-SYMI-1", 2, 4, {50, 30, 15, 5}, {4, 2, 1, 1}, {0, 0, 0, 0, 1, 1, 2, 3}},
+    {"V-SYMI-2", 2, 4, {40, 35, 15, 10}, {3, 3, 1, 1}, {0, 0, 0, 1, 1, 1, 2, 3}},
+    {"V-SYMI-3", 2, 4, {97, 1, 1, 1}, {5, 1, 1, 1}, {0, 0, 0, 0, 0, 1, 2, 3}},
+    {"V-SYMI-4", 3, 5, {7, 0, 23, 11, 19}, {1, 1, 4, 2, 4}, {0, 1, 2, 2, 2, 2, 3, 3, 4, 4, 4, 4}},
+    {"V-SYMI-5", 2, 3, {34, 33, 33}, {3, 3, 2}, {0, 0, 0, 1, 1, 1, 2, 2}},
+    {"V-SYMI-5, equal", 2, 4, {25, 25, 25, 25}, {2, 2, 2, 2}, {0, 0, 1, 1, 2, 2, 3, 3}},
+    {"no routes", 2, 3, {0, 0, 0}, {3, 3, 2}, {0, 0, 0, 1, 1, 1, 2, 2}},
+    {"as many slots as experts", 1, 4, {9, 0, 0, 0}, {1, 1, 1, 1}, {0, 1, 2, 3}},
+};
+
+static void golden_placements_come_out(void **state) {
+    (void)state;
+    for (size_t index = 0; index < sizeof GOLDEN / sizeof *GOLDEN; index++) {
+        const struct golden *row = &GOLDEN[index];
+        struct mp_error error = {0};
+        struct mp_slots slots;
+        int64_t difference[5];
+        int32_t count[5];
+        print_message("%s\n", row->name);
+        assert_ok(mp_swiftmoe_counts(row->popularity, row->experts, 4 * row->per_rank, difference,
+                                     count, &error),
+                  &error);
+        assert_memory_equal(count, row->count, (size_t)row->experts * sizeof *count);
+        assert_ok(mp_slots_create(4, row->experts, row->per_rank, &slots, &error), &error);
+        mp_swiftmoe_place(count, &slots);
+        for (int slot = 0; slot < 4 * row->per_rank; slot++)
+            assert_int_equal(slots.expert[slot], row->slot[slot]);
+        for (int expert = 0; expert < row->experts; expert++)
+            assert_int_equal(mp_slots_of(&slots, expert), row->count[expert]);
+        mp_slots_destroy(&slots);
+    }
+}
+
+/* The loop as printed; returns its rounds.  Differences in units of 1 / sum. */
+static int published(const int64_t popularity[], int experts, int64_t slots, int32_t count[]) {
+    int64_t sum = 0, given = 0, difference[MOST];
+    int rounds = 0;
+
+    for (int expert = 0; expert < experts; expert++)
+        sum += popularity[expert];
+    for (int expert = 0; expert < experts; expert++) {
+        int64_t goal = popularity[expert] * slots;
+        count[expert] = (int32_t)((goal > sum ? goal : sum) / sum);
+        difference[expert] = count[expert] * sum - goal;
+        given += count[expert];
+    }
+    for (; given != slots; rounds++) {
+        int at = 0;
+        for (int expert = 1; expert < experts; expert++)
+            if (given > slots ? difference[expert] > difference[at]
+                              : difference[expert] < difference[at])
+                at = expert;
+        if (given < slots) {
+            count[at]++;
+            given++;
+            difference[at] += sum;
+        } else {
+            difference[at] -= sum;
+            if (count[at] > 1) {
+                count[at]--;
+                given--;
+            }
+        }
+    }
+    return rounds;
+}
+
+static void the_published_loop_needs_eleven_rounds_for_one_hot_expert(void **state) {
+    (void)state;
+    int32_t count[4];
+    assert_int_equal(published(GOLDEN[2].popularity, 4, 8, count), 11);
+    assert_memory_equal(count, GOLDEN[2].count, sizeof count);
+}
+
+static void counts_are_those_of_the_published_loop(void **state) {
+    uint64_t *random = *state;
+    int fewer = 0, more = 0;
+    for (int round = 0; round < 2000; round++) {
+        int experts = test_random_int(random, 1, MOST);
+        int slots = experts + test_random_int(random, 0, 3 * experts);
+        int heat = test_random_int(random, 1, 30);
+        int64_t popularity[MOST], difference[MOST], sum = 0, floors = 0;
+        int32_t count[MOST], expected[MOST];
+        struct mp_error error = {0};
+        popularity[0] = 1;
+        for (int expert = 1; expert < experts; expert++) {
+            int most = test_random_int(random, 0, heat) == 0 ? 1000 : 7;
+            popularity[expert] = test_random_int(random, 0, most);
+        }
+        for (int expert = 0; expert < experts; expert++)
+            sum += popularity[expert];
+        for (int expert = 0; expert < experts; expert++)
+            floors += popularity[expert] * slots < sum ? 1 : popularity[expert] * slots / sum;
+        fewer += floors < slots;
+        more += floors > slots;
+        assert_ok(mp_swiftmoe_counts(popularity, experts, slots, difference, count, &error),
+                  &error);
+        published(popularity, experts, slots, expected);
+        assert_memory_equal(count, expected, (size_t)experts * sizeof *count);
+    }
+    assert_true(fewer > 100 && more > 100); /* both loops were needed */
+}
+
+static void what_does_not_fit_is_refused(void **state) {
+    (void)state;
+    int64_t popularity[5] = {1, 2, 3, 4, 5}, difference[5];
+    int32_t count[5];
+    struct mp_error error = {0};
+    assert_int_equal(mp_swiftmoe_counts(popularity, 5, 4, difference, count, &error), MP_EINVAL);
+    assert_string_equal(error.text, "4 slots can't hold each of 5 experts");
+    error = (struct mp_error){0};
+    popularity[0] = INT64_MAX / 4;
+    assert_int_equal(mp_swiftmoe_counts(popularity, 5, 8, difference, count, &error), MP_ELIMIT);
+    assert_non_null(strstr(error.text, "routes are too many to be shared by 8 slots"));
+}
+
+/* V-SYMI-6: who sends gradient slices of an expert to which rank, on the placement of V-SYMI-2. */
+static void gradient_slices_come_from_the_published_sources(void **state) {
+    (void)state;
+    static const int expected[4][4] = {{0, 1, 0, 1}, {1, 1, 2, 2}, {3, 3, 3, 3}, {3, 3, 3, 3}};
+    struct mp_error error = {0};
+    struct mp_placement home;
+    struct mp_slots slots;
+    struct mp_plan plan;
+    const struct mp_topology topology = {4, 4};
+    assert_ok(mp_slots_create(4, 4, 2, &slots, &error), &error);
+    mp_swiftmoe_place(GOLDEN[1].count, &slots);
+    assert_ok(mp_placement_create(4, 4, &home, &error), &error);
+    assert_ok(mp_slots_homes(&slots, &home, &error), &error);
+    assert_ok(mp_plan_create(&topology, 4, 1024, &plan, &error), &error);
+    assert_ok(mp_plan_begin(&plan, 3, 0, &home, MP_OPTIMIZER_SLICES_OF_SUM, &error), &error);
+    assert_ok(mp_plan_dispatch_begin(&plan, &error), &error);
+    for (int expert = 0; expert < 4; expert++)
+        for (int rank = 0; rank < 4; rank++)
+            assert_int_equal(mp_plan_slice_source(&plan, expert, rank), expected[expert][rank]);
+    mp_plan_destroy(&plan);
+    mp_placement_destroy(&home);
+    mp_slots_destroy(&slots);
+}
+
+int main(void) {
+    uint64_t random = test_seed();
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(golden_placements_come_out),
+        cmocka_unit_test(the_published_loop_needs_eleven_rounds_for_one_hot_expert),
+        cmocka_unit_test_prestate(counts_are_those_of_the_published_loop, &random),
+        cmocka_unit_test(what_does_not_fit_is_refused),
+        cmocka_unit_test(gradient_slices_come_from_the_published_sources),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

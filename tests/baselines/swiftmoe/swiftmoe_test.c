@@ -1,0 +1,398 @@
+/* SYMI as a system: layouts that follow popularity one iteration behind, drops by capacity, the
+ * same on every rank and after a restart, and what it refuses. */
+#include "tests/reference/plan/plan_support.h"
+
+#include <string.h>
+
+#include "baselines/swiftmoe/swiftmoe.h"
+
+enum { LAYERS = 2 };
+static const struct mp_system *const tested = &mp_system_swiftmoe;
+
+/* A system with its homes, as a trainer keeps them. */
+struct run {
+    struct mp_setting setting;
+    void *self;
+    struct mp_placement home[LAYERS], next[LAYERS];
+    struct mp_load load[LAYERS];
+    struct mp_plan plan[LAYERS];
+};
+
+static struct mp_swiftmoe_options options_of(const char *slots, const char *factor) {
+    struct mp_swiftmoe_options options;
+    struct mp_error error = {0};
+    assert_ok(mp_options_set_defaults(tested->options, &options, &error), &error);
+    assert_ok(
+        mp_options_set(tested->options, &options, "system swiftmoe", "slots", slots, NULL, &error),
+        &error);
+    assert_ok(mp_options_set(tested->options, &options, "system swiftmoe", "capacity-factor",
+                             factor, NULL, &error),
+              &error);
+    return options;
+}
+
+static void start(struct run *run, const struct mp_setting *setting, const char *slots,
+                  const char *factor) {
+    struct mp_swiftmoe_options options = options_of(slots, factor);
+    int ranks = setting->topology.ranks, experts = setting->experts;
+    struct mp_error error = {0};
+    *run = (struct run){.setting = *setting};
+    assert_ok(tested->create(setting, &options, &run->self, &error), &error);
+    for (int layer = 0; layer < LAYERS; layer++) {
+        assert_ok(mp_placement_create(ranks, experts, &run->home[layer], &error), &error);
+        assert_ok(mp_placement_create(ranks, experts, &run->next[layer], &error), &error);
+        assert_ok(mp_load_create(ranks, experts, &run->load[layer], &error), &error);
+        assert_ok(mp_plan_create(&setting->topology, experts, 64, &run->plan[layer], &error),
+                  &error);
+    }
+    assert_ok(mp_system_initial_homes(tested, run->self, LAYERS, run->home, &error), &error);
+}
+
+static void end(struct run *run) {
+    for (int layer = 0; layer < LAYERS; layer++) {
+        mp_placement_destroy(&run->home[layer]);
+        mp_placement_destroy(&run->next[layer]);
+        mp_load_destroy(&run->load[layer]);
+        mp_plan_destroy(&run->plan[layer]);
+    }
+    tested->destroy(run->self);
+}
+
+/* Plans all layers for the loads in the run, by the law. */
+static void plan_layers(struct run *run, int64_t iteration) {
+    struct mp_plan_law law = {true, tested->copies_limit(run->self), 0};
+    struct mp_error error = {0};
+    for (int layer = 0; layer < LAYERS; layer++) {
+        struct mp_plan *plan = &run->plan[layer];
+        assert_ok(mp_system_begin_plan(tested, run->self, iteration, layer, &run->home[layer], plan,
+                                       &error),
+                  &error);
+        assert_ok(tested->after_gate(run->self, &run->load[layer], plan, &error), &error);
+        assert_ok(mp_plan_check(plan, &run->load[layer], &law, NULL, &error), &error);
+    }
+}
+
+/* Returns whether homes changed. */
+static bool learn(struct run *run, int64_t iteration) {
+    struct mp_rehome change = {.next = run->next};
+    struct mp_error error = {0};
+    for (int layer = 0; layer < LAYERS; layer++)
+        mp_placement_copy(&run->next[layer], &run->home[layer]);
+    assert_ok(tested->after_step(run->self, iteration, run->load, run->home, &change, &error),
+              &error);
+    assert_ok(mp_rehome_check(run->home, &change, LAYERS, MP_OPTIMIZER_SLICES_OF_SUM,
+                              tested->copies_limit(run->self), &error),
+              &error);
+    assert_false(change.leave_state);
+    for (int layer = 0; change.changed && layer < LAYERS; layer++)
+        mp_placement_copy(&run->home[layer], &run->next[layer]);
+    return change.changed;
+}
+
+static void random_loads(uint64_t *random, struct run *run) {
+    for (int layer = 0; layer < LAYERS; layer++)
+        random_load(random, &run->load[layer]);
+}
+
+static struct mp_setting random_setting(uint64_t *random) {
+    struct mp_setting setting = {.layers = LAYERS, .tokens_per_rank = 4000, .top_k = 1};
+    setting.topology = random_topology(random, 12);
+    setting.experts = test_random_int(random, 1, 40);
+    return setting;
+}
+
+static void assert_same_plan(const struct mp_plan *one, const struct mp_plan *other) {
+    int64_t pairs = (int64_t)one->topology.ranks * one->experts;
+    assert_memory_equal(one->part_begin, other->part_begin,
+                        (size_t)(pairs + 1) * sizeof *one->part_begin);
+    for (int64_t part = 0; part < one->part_begin[pairs]; part++) {
+        assert_int_equal(one->part[part].first, other->part[part].first);
+        assert_int_equal(one->part[part].run, other->part[part].run);
+        assert_int_equal(one->part[part].count, other->part[part].count);
+    }
+    assert_memory_equal(one->capacity, other->capacity,
+                        (size_t)one->experts * sizeof *one->capacity);
+    assert_int_equal(one->reduce.count, other->reduce.count);
+}
+
+static void defaults_are_documented_ones(void **state) {
+    (void)state;
+    struct mp_systems systems = {0};
+    struct mp_swiftmoe_options options;
+    struct mp_error error = {0};
+    struct mp_setting setting = {.experts = 9, .topology = {4, 4}};
+    assert_ok(mp_systems_register(&systems, tested, &error), &error);
+    assert_ok(mp_options_set_defaults(tested->options, &options, &error), &error);
+    assert_int_equal(options.slots, MP_AUTO);
+    assert_true(options.capacity_factor == 1);
+    assert_int_equal(mp_swiftmoe_slots(&setting, &options), 6);
+    setting.topology.ranks = 16; /* more ranks than experts */
+    assert_int_equal(mp_swiftmoe_slots(&setting, &options), 2);
+    options.slots = MP_ALL;
+    assert_int_equal(mp_swiftmoe_slots(&setting, &options), 9);
+}
+
+static void capacity_is_rounded_down_after_the_multiplication(void **state) {
+    (void)state;
+    struct mp_setting setting = {
+        .experts = 4, .topology = {5, 5}, .tokens_per_rank = 10, .top_k = 2};
+    struct mp_swiftmoe_options options = {.slots = 2, .capacity_factor = 1.1};
+    assert_int_equal(mp_swiftmoe_slot_capacity(&setting, &options), 11); /* 1.1 * 100 / 10 */
+    options.capacity_factor = 1.19;
+    assert_int_equal(mp_swiftmoe_slot_capacity(&setting, &options), 11);
+    options.capacity_factor = 0;
+    assert_int_equal(mp_swiftmoe_slot_capacity(&setting, &options), -1);
+}
+
+/* V-SYMI-8: what survives under equally many replicas, and once they follow popularity. */
+static void fewer_routes_are_dropped_when_replicas_follow_popularity(void **state) {
+    (void)state;
+    static const uint32_t popularity[4] = {160, 140, 60, 40};
+    const struct mp_setting setting = {
+        .layers = LAYERS, .experts = 4, .topology = {4, 4}, .tokens_per_rank = 100, .top_k = 1};
+    struct run run;
+    start(&run, &setting, "2", "1");
+    for (int layer = 0; layer < LAYERS; layer++)
+        for (int cell = 0; cell < 16; cell++)
+            run.load[layer].count[cell] = popularity[cell % 4] / 4;
+    static const int64_t capacity[2][4] = {{100, 100, 100, 100}, {150, 150, 50, 50}};
+    static const int64_t dropped[2] = {100, 20};
+    for (int iteration = 0; iteration < 2; iteration++) {
+        plan_layers(&run, iteration);
+        for (int layer = 0; layer < LAYERS; layer++) {
+            struct mp_plan_facts facts;
+            mp_plan_facts(&run.plan[layer], &run.load[layer], &facts);
+            assert_int_equal(facts.routes, 400);
+            assert_int_equal(facts.routes_dropped, dropped[iteration]);
+            for (int expert = 0; expert < 4; expert++)
+                assert_int_equal(run.plan[layer].capacity[expert], capacity[iteration][expert]);
+        }
+        assert_int_equal(learn(&run, iteration), iteration == 0);
+    }
+    end(&run);
+}
+
+/* Drops of an expert recounted: what its routes exceed its capacity by. */
+static void check_drops(const struct run *run) {
+    for (int layer = 0; layer < LAYERS; layer++) {
+        const struct mp_plan *plan = &run->plan[layer];
+        struct mp_plan_facts facts;
+        int64_t dropped = 0;
+        for (int expert = 0; expert < plan->experts; expert++) {
+            int64_t routes = 0;
+            for (int source = 0; source < plan->topology.ranks; source++)
+                routes += mp_load_at(&run->load[layer], source, expert);
+            if (plan->capacity[expert] >= 0 && routes > plan->capacity[expert])
+                dropped += routes - plan->capacity[expert];
+        }
+        mp_plan_facts(plan, &run->load[layer], &facts);
+        assert_int_equal(facts.routes_dropped, dropped);
+    }
+}
+
+/* Slots get equally many routes: a rank's share of an expert differs from another's by the slots
+ * it has, at least one and no more than all of a rank's. */
+static void check_sharing(const struct run *run, int per_rank) {
+    for (int layer = 0; layer < LAYERS; layer++) {
+        const struct mp_plan *plan = &run->plan[layer];
+        for (int expert = 0; expert < plan->experts; expert++) {
+            int64_t least = INT64_MAX, most = 0;
+            for (int rank = 0; rank < plan->topology.ranks; rank++) {
+                int64_t routes = 0;
+                if (!mp_placement_holds(&plan->during, expert, rank))
+                    continue;
+                for (int source = 0; source < plan->topology.ranks; source++)
+                    routes += mp_plan_routes_to(plan, source, expert, rank);
+                least = routes < least ? routes : least;
+                most = routes > most ? routes : most;
+            }
+            assert_true(most <= (least + 1) * per_rank);
+        }
+    }
+}
+
+static void every_plan_and_change_is_legal(void **state) {
+    uint64_t *random = *state;
+    int changes = 0;
+    for (int round = 0; round < 60; round++) {
+        struct mp_setting setting = random_setting(random);
+        int least = (setting.experts + setting.topology.ranks - 1) / setting.topology.ranks;
+        int per_rank = least + test_random_int(random, 0, 5);
+        char slots[16];
+        struct run run, twin;
+        snprintf(slots, sizeof slots, "%d", per_rank);
+        const char *factor = test_random_int(random, 0, 2) ? "1" : "0";
+        start(&run, &setting, slots, factor);
+        start(&twin, &setting, slots, factor);
+        for (int iteration = 0; iteration < 5; iteration++) {
+            random_loads(random, &run);
+            for (int layer = 0; layer < LAYERS; layer++)
+                mp_load_copy(&twin.load[layer], &run.load[layer]);
+            plan_layers(&run, iteration);
+            plan_layers(&twin, iteration);
+            plan_layers(&run, iteration); /* planning teaches nothing */
+            check_drops(&run);
+            check_sharing(&run, per_rank);
+            for (int layer = 0; layer < LAYERS; layer++)
+                assert_same_plan(&run.plan[layer], &twin.plan[layer]);
+            changes += learn(&run, iteration);
+            learn(&twin, iteration);
+        }
+        end(&run);
+        end(&twin);
+    }
+    assert_true(changes > 60);
+}
+
+static void without_a_capacity_nothing_is_dropped(void **state) {
+    uint64_t *random = *state;
+    for (int round = 0; round < 20; round++) {
+        struct mp_setting setting = random_setting(random);
+        struct run run;
+        start(&run, &setting, "auto", "0");
+        for (int iteration = 0; iteration < 3; iteration++) {
+            random_loads(random, &run);
+            plan_layers(&run, iteration);
+            for (int layer = 0; layer < LAYERS; layer++) {
+                struct mp_plan_facts facts;
+                mp_plan_facts(&run.plan[layer], &run.load[layer], &facts);
+                assert_int_equal(facts.routes_dropped, 0);
+                assert_int_equal(facts.routes, mp_load_total(&run.load[layer]));
+            }
+            learn(&run, iteration);
+        }
+        end(&run);
+    }
+    tested->destroy(NULL);
+}
+
+static void a_restored_run_plans_as_the_unbroken_one(void **state) {
+    uint64_t *random = *state;
+    struct mp_setting setting = {
+        .layers = LAYERS, .experts = 11, .topology = {4, 2}, .tokens_per_rank = 500, .top_k = 2};
+    struct mp_error error = {0};
+    struct run run, restored;
+    char buffer[4096];
+    start(&run, &setting, "4", "1");
+    random_loads(random, &run);
+    learn(&run, 0);
+    random_loads(random, &run);
+    learn(&run, 1);
+    size_t size = tested->save(run.self, NULL, 0);
+    assert_true(size > 0 && size <= sizeof buffer);
+    assert_int_equal(tested->save(run.self, buffer, size), size);
+    start(&restored, &setting, "4", "1");
+    assert_ok(tested->load(restored.self, buffer, size, &error), &error);
+    for (int layer = 0; layer < LAYERS; layer++)
+        mp_placement_copy(&restored.home[layer], &run.home[layer]);
+    for (int iteration = 2; iteration < 5; iteration++) {
+        random_loads(random, &run);
+        for (int layer = 0; layer < LAYERS; layer++)
+            mp_load_copy(&restored.load[layer], &run.load[layer]);
+        plan_layers(&run, iteration);
+        plan_layers(&restored, iteration);
+        for (int layer = 0; layer < LAYERS; layer++)
+            assert_same_plan(&run.plan[layer], &restored.plan[layer]);
+        learn(&run, iteration);
+        learn(&restored, iteration);
+    }
+    end(&run);
+    end(&restored);
+}
+
+/* On other ranks the homes are the initial ones, on these they may come from any system's run. */
+static void homes_that_the_state_does_not_know_are_used_as_they_are(void **state) {
+    uint64_t *random = *state;
+    struct mp_setting setting = {
+        .layers = LAYERS, .experts = 6, .topology = {3, 3}, .tokens_per_rank = 200, .top_k = 1};
+    struct mp_error error = {0};
+    struct run run, restored;
+    char buffer[4096];
+    start(&run, &setting, "4", "1");
+    random_loads(random, &run);
+    for (int cell = 0; cell < 18; cell++)
+        run.load[1].count[cell] = cell % 6 == 5 ? 1000 : 3; /* a layout far from the initial one */
+    assert_true(learn(&run, 0));
+    size_t size = tested->save(run.self, buffer, sizeof buffer);
+    setting.topology = (struct mp_topology){4, 4};
+    start(&restored, &setting, "3", "1");
+    assert_ok(tested->load(restored.self, buffer, size, &error), &error);
+    random_loads(random, &restored);
+    plan_layers(&restored, 1); /* initial homes: two slots for every expert */
+    for (int expert = 0; expert < 6; expert++)
+        assert_int_equal(restored.plan[1].capacity[expert], 2 * (800 / 12));
+    for (int expert = 0; expert < 6; expert++) /* an owner of its own, and rank 3 beside it */
+        restored.home[1].owner[expert] = expert % 3;
+    mp_placement_set_owners(&restored.home[1], restored.home[1].owner);
+    mp_placement_add(&restored.home[1], 4, 3);
+    plan_layers(&restored, 1);
+    for (int expert = 0; expert < 6; expert++)
+        assert_int_equal(restored.plan[1].capacity[expert], (expert == 4 ? 2 : 1) * (800 / 12));
+    assert_true(learn(&restored, 1));
+    plan_layers(&restored, 2);
+    end(&run);
+    end(&restored);
+}
+
+static void a_foreign_state_is_refused_and_changes_nothing(void **state) {
+    uint64_t *random = *state;
+    struct mp_setting setting = {
+        .layers = LAYERS, .experts = 8, .topology = {4, 4}, .tokens_per_rank = 200, .top_k = 1};
+    struct run run;
+    char saved[4096], wrong[4096], after[4096];
+    start(&run, &setting, "auto", "1");
+    random_loads(random, &run);
+    learn(&run, 0);
+    size_t size = tested->save(run.self, saved, sizeof saved);
+    assert_int_equal(tested->load(run.self, saved, size - 1, NULL), MP_EFORMAT);
+    for (size_t at = 0; at < 16; at++) { /* magic and shape */
+        memcpy(wrong, saved, size);
+        wrong[at] ^= 0x40;
+        assert_int_equal(tested->load(run.self, wrong, size, NULL), MP_EFORMAT);
+    }
+    memcpy(wrong, saved, size);
+    memset(wrong + size - 8, 0x55, 8); /* more routes than there can be */
+    assert_int_equal(tested->load(run.self, wrong, size, NULL), MP_EFORMAT);
+    assert_int_equal(tested->save(run.self, after, sizeof after), size);
+    assert_memory_equal(after, saved, size);
+    end(&run);
+}
+
+static void assert_refused(struct mp_setting setting, const char *slots, const char *factor,
+                           const char *words) {
+    struct mp_swiftmoe_options options = options_of(slots, factor);
+    struct mp_error error = {0};
+    void *self = &setting;
+    assert_int_equal(tested->create(&setting, &options, &self, &error), MP_EINVAL);
+    assert_non_null(strstr(error.text, words));
+    assert_null(self);
+}
+
+static void what_it_can_not_do_is_refused(void **state) {
+    (void)state;
+    struct mp_setting setting = {
+        .layers = 1, .experts = 10, .topology = {4, 4}, .tokens_per_rank = 8, .top_k = 2};
+    assert_refused(setting, "2", "1", "2 on each of 4 ranks are too few for 10 experts");
+    assert_refused(setting, "0", "1", "0 on each of 4 ranks are too few for 10 experts");
+    assert_refused(setting, "5", "0.3",
+                   "capacity-factor 0.3 leaves a slot less than 1 route: 8 tokens on each of 4 "
+                   "ranks to 2 experts each, over 20 slots");
+    setting.tokens_per_rank = 0;
+    assert_refused(setting, "5", "1", "of at least 1, not 1, 10, 4, 0 and 2");
+}
+
+int main(void) {
+    uint64_t random = test_seed();
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(defaults_are_documented_ones),
+        cmocka_unit_test(capacity_is_rounded_down_after_the_multiplication),
+        cmocka_unit_test(fewer_routes_are_dropped_when_replicas_follow_popularity),
+        cmocka_unit_test_prestate(every_plan_and_change_is_legal, &random),
+        cmocka_unit_test_prestate(without_a_capacity_nothing_is_dropped, &random),
+        cmocka_unit_test_prestate(a_restored_run_plans_as_the_unbroken_one, &random),
+        cmocka_unit_test_prestate(homes_that_the_state_does_not_know_are_used_as_they_are, &random),
+        cmocka_unit_test_prestate(a_foreign_state_is_refused_and_changes_nothing, &random),
+        cmocka_unit_test(what_it_can_not_do_is_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
