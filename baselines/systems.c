@@ -3,6 +3,7 @@
 #include "baselines/ep/ep.h"
 #include "baselines/fastermoe/fastermoe.h"
 #include "baselines/skeleton/skeleton.h"
+#include "baselines/swiftmoe/swiftmoe.h"
 #include "reference/fssdp/fssdp.h"
 
 int mp_systems_register_all(struct mp_systems *systems, struct mp_error *error) {
@@ -11,6 +12,7 @@ int mp_systems_register_all(struct mp_systems *systems, struct mp_error *error) 
         &mp_system_fastermoe,
         &mp_system_fssdp,
         &mp_system_skeleton,
+        &mp_system_swiftmoe,
     };
 
     for (size_t index = 0; index < sizeof all / sizeof all[0]; index++) {
