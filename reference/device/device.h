@@ -43,6 +43,13 @@ struct mp_adamw {
 
 /* Token rows and routes.  Route i = t * K + j is token t's j-th choice. */
 
+/* Who comes first where routes are not taken token by token. */
+enum mp_route_sort {
+    MP_SORT_BY_CHOICE,      /* all first choices, then all second ones, ... */
+    MP_SORT_BY_PROBABILITY, /* the highest probability of the chosen expert */
+    MP_SORT_AT_RANDOM       /* the smallest of 32-bit numbers drawn for the routes */
+};
+
 struct mp_device_operations {
     const char *name; /* "cpu" */
     void (*destroy)(struct mp_device *device);
@@ -126,27 +133,52 @@ struct mp_device_operations {
                          bool renormalise, const float *logits, const int32_t *forced,
                          float *probability, int32_t *choice, float *weight);
     /* dlogits [N][E] = gradient through the weights plus that of an auxiliary loss linear in the
-     * probabilities: d aux / d probability[t][e] = auxiliary[e] for every token (device [E]). */
+     * probabilities: d aux / d probability[t][e] = auxiliary[e] for every token (device [E]).
+     * With `position` [N * K] the weights are those of survivor_weights, whatever `renormalise`
+     * says: only routes whose position is not -1 pass a gradient on. */
     void (*gate_backward)(struct mp_device *, mp_stream, int tokens, int experts, int top_k,
                           bool renormalise, const float *probability, const int32_t *choice,
-                          const float *weight, const float *dweight, const float *auxiliary,
-                          float *dlogits);
+                          const int32_t *position, const float *weight, const float *dweight,
+                          const float *auxiliary, float *dlogits);
+    /* weight[i] = probability of route i over the sum of those of its token's routes whose position
+     * is not -1, that sum being at least the smallest normal float; 0 where the position is -1. */
+    void (*survivor_weights)(struct mp_device *, mp_stream, int tokens, int experts, int top_k,
+                             const float *probability, const int32_t *choice,
+                             const int32_t *position, float *weight);
+    /* Choices of a gate that limits how many tokens go outside (FasterMoE's topology-aware gate, as
+     * its code has it; systems.md 2.3.6).  choice [N][2] = the two largest logits, ties to the
+     * lower id, if the first of them is outside for at most `limit` tokens.  Otherwise the two
+     * largest among inside experts for every token, and then, for the `limit` tokens of largest
+     * logit among those with their first choice outside (ties to the lower token), that first
+     * choice in the second place. host inside [E]   at least two experts are inside The choices are
+     * for gate_forward's `forced`. */
+    void (*limit_choices)(struct mp_device *, mp_stream, int tokens, int experts,
+                          const float *logits, const bool inside[], int limit, int32_t *choice);
     /* routes[e] = routes of expert e over all K choices; firsts[e] = over first choices only;
      * mass[e] = sum of probability[t][e] over tokens.  Device [E] each; overwritten. */
     void (*gate_statistics)(struct mp_device *, mp_stream, int tokens, int experts, int top_k,
                             const float *probability, const int32_t *choice, uint32_t *routes,
                             uint32_t *firsts, float *mass);
 
-    /* Where each route's row goes in the send buffer.  The routes of expert e, in token order, are
-     * handed to its parts one after another: host part_begin [E + 1] indexes parts; part p takes
-     * part_count[p] routes and its first row is part_row[p].  Routes no part covers get -1.
-     *   position   [N * K]  row of each route
-     *   row_token  [rows]   token of each row (the inverse) */
-    void (*route_positions)(struct mp_device *, mp_stream, int tokens, int top_k, int experts,
-                            const int32_t *choice, const int *part_begin, const int *part_count,
-                            const int *part_row, int32_t *position, int32_t *row_token);
+    /* order [N * K] = all routes, sorted as `sort` says; the earlier route comes first among equal
+     * ones.  Route i draws the upper half of number i (from 0) of SplitMix64 (Steele, Lea, Flood,
+     * OOPSLA 2014) started with `seed`. */
+    void (*sort_routes)(struct mp_device *, mp_stream, int tokens, int top_k, int experts,
+                        enum mp_route_sort sort, const float *probability, const int32_t *choice,
+                        uint64_t seed, int32_t *order);
 
-    /* out[i] = in[index[i]], rows of `width`. */
+    /* Where each route's row goes in the send buffer.  The routes of expert e, in the order of
+     * `order` [N * K] or token by token if that is NULL, are handed to its parts one after another:
+     * host part_begin [E + 1] indexes parts; part p takes part_count[p] routes and its first row is
+     * part_row[p].  Routes no part covers get -1.
+     *   position   [N * K]  row of each route
+     *   row_token  [rows]   token of each row (the inverse), -1 for a row without a route */
+    void (*route_positions)(struct mp_device *, mp_stream, int tokens, int top_k, int experts,
+                            const int32_t *choice, const int32_t *order, const int *part_begin,
+                            const int *part_count, const int *part_row, int rows, int32_t *position,
+                            int32_t *row_token);
+
+    /* out[i] = in[index[i]], rows of `width`; zeros where index[i] is -1. */
     void (*gather_rows)(struct mp_device *, mp_stream, int rows, int width, const float *in,
                         const int32_t *index, float *out);
     /* out[index[i]] = in[i]; index is a permutation. */
@@ -191,8 +223,9 @@ struct mp_device {
 };
 
 /* CPU back end on oneDNN.  `threads` per rank for its matrix work (>= 1).  Working memory for the
- * largest shapes, which `limits` names, is allocated here, once; attention, layer norm and
- * route_positions fail with MP_ELIMIT beyond them.  Errors: MP_EINVAL, MP_ENOMEM. */
+ * largest shapes, which `limits` names, is allocated here, once; attention, layer norm,
+ * route_positions, sort_routes and limit_choices fail with MP_ELIMIT beyond them.  Errors:
+ * MP_EINVAL, MP_ENOMEM. */
 struct mp_device_limits {
     struct mp_attention_shape attention; /* the largest that will be used */
     int experts;                         /* largest number of groups, E */

@@ -66,6 +66,7 @@ bool mp_cpu_use_instruction_set(struct mp_device *device, const char *name) {
 static void destroy(struct mp_device *device) {
     struct mp_cpu *cpu = mp_cpu_of(device);
     free(cpu->expert_state);
+    free(cpu->keys);
     free(cpu->turned);
     free(cpu->scratch);
     free(cpu);
@@ -90,9 +91,11 @@ static int allocate_scratch(struct mp_cpu *cpu, struct mp_error *error) {
     size_t turned = 2 * sizeof(float) * MP_CPU_TURNED_ROWS * (size_t)limits->width;
     cpu->turned = mp_cpu_allocate(&cpu->device, turned);
     cpu->expert_state = calloc((size_t)limits->experts + 1, 2 * sizeof *cpu->expert_state);
-    if (!cpu->scratch || !cpu->turned || !cpu->expert_state)
+    size_t keys = 2 * (size_t)limits->tokens * sizeof *cpu->keys;
+    cpu->keys = malloc(keys ? keys : 1);
+    if (!cpu->scratch || !cpu->turned || !cpu->expert_state || !cpu->keys)
         return mp_fail(error, MP_ENOMEM, "cpu device: no memory for %zu bytes of scratch",
-                       bytes + turned);
+                       bytes + turned + keys);
     return MP_OK;
 }
 
@@ -101,7 +104,8 @@ int mp_device_cpu_create(int threads, const struct mp_device_limits *limits,
     const struct mp_attention_shape *shape = &limits->attention;
     if (threads < 1)
         return mp_fail(error, MP_EINVAL, "cpu device: %d threads, at least 1 is needed", threads);
-    if (limits->experts < 0 || limits->width < 0 || shape->sequence < 0 || shape->head_width < 0)
+    if (limits->experts < 0 || limits->width < 0 || limits->tokens < 0 || shape->sequence < 0 ||
+        shape->head_width < 0)
         return mp_fail(error, MP_EINVAL, "cpu device: a limit is negative");
 
     struct mp_cpu *cpu = calloc(1, sizeof *cpu);

@@ -18,7 +18,7 @@
 #define MP_CPU_FAMILIES(one, variant)                                                              \
     one(attention, variant) one(elementwise, variant) one(embedding, variant) one(gate, variant)   \
         one(gelu, variant) one(gemm, variant) one(layer_norm, variant) one(loss, variant)          \
-            one(optimizer, variant) one(permute, variant)
+            one(optimizer, variant) one(permute, variant) one(routes, variant)
 
 #define MP_CPU_DECLARE(family, variant)                                                            \
     void MP_CPU_EXPAND(install_##family, variant)(struct mp_device_operations * operations);
@@ -36,6 +36,7 @@ struct mp_cpu {
     size_t scratch_floats; /* a multiple of 16 */
     float *turned;         /* [2][MP_CPU_TURNED_ROWS * limits.width], for grouped_gemm */
     int32_t *expert_state; /* [2][limits.experts], for route_positions */
+    uint64_t *keys;        /* [2][limits.tokens], for sorting routes */
 };
 
 static inline struct mp_cpu *mp_cpu_of(struct mp_device *device) {

@@ -2,6 +2,7 @@
 #include "reference/device/cpu/cpu.h"
 #include "reference/device/cpu/vector.h"
 
+#include <float.h>
 #include <math.h>
 #include <string.h>
 
@@ -15,6 +16,7 @@ struct arguments {
     const int32_t *forced;
     float *probability;
     int32_t *choice;
+    const int32_t *position;
     float *weight;
     const float *dweight;
     const float *auxiliary;
@@ -107,12 +109,66 @@ static void gate_forward(struct mp_device *device, mp_stream stream, int tokens,
                     &arguments);
 }
 
+/* Sum of a token's probabilities over the routes that were not dropped. */
+static float surviving_sum(const struct arguments *a, size_t token) {
+    const float *probability = a->probability + token * a->experts;
+    float sum = 0;
+    for (size_t j = token * (size_t)a->top_k; j < (token + 1) * (size_t)a->top_k; j++)
+        sum += a->position[j] < 0 ? 0 : probability[a->choice[j]];
+    return sum;
+}
+
+static void survivor_range(const void *argument, size_t begin, size_t end, int thread) {
+    const struct arguments *a = argument;
+    (void)thread;
+    for (size_t token = begin; token < end; token++) {
+        const float *probability = a->probability + token * a->experts;
+        float sum = fmaxf(surviving_sum(a, token), FLT_MIN);
+        for (size_t j = token * (size_t)a->top_k; j < (token + 1) * (size_t)a->top_k; j++)
+            a->weight[j] = a->position[j] < 0 ? 0 : probability[a->choice[j]] / sum;
+    }
+}
+
+static void survivor_weights(struct mp_device *device, mp_stream stream, int tokens, int experts,
+                             int top_k, const float *probability, const int32_t *choice,
+                             const int32_t *position, float *weight) {
+    (void)stream;
+    struct arguments arguments = {.experts = (size_t)experts,
+                                  .top_k = top_k,
+                                  .probability = (float *)probability,
+                                  .choice = (int32_t *)choice,
+                                  .position = position,
+                                  .weight = weight};
+    mp_cpu_parallel(mp_cpu_of(device), (size_t)tokens, grain_tokens(top_k), survivor_range,
+                    &arguments);
+}
+
+/* The same as below for weights of survivors.  Where the sum is held at its least, weights are
+ * probabilities times a constant. */
+static void survivor_gradient(const struct arguments *a, size_t token, float *dprobability) {
+    size_t first = token * (size_t)a->top_k, end = first + (size_t)a->top_k;
+    float sum = surviving_sum(a, token), common = 0;
+    if (sum < FLT_MIN) {
+        sum = FLT_MIN;
+    } else {
+        for (size_t j = first; j < end; j++)
+            common += a->position[j] < 0 ? 0 : a->dweight[j] * a->weight[j];
+    }
+    for (size_t j = first; j < end; j++)
+        if (a->position[j] >= 0)
+            dprobability[a->choice[j]] += (a->dweight[j] - common) / sum;
+}
+
 /* Into dlogits: the gradient of the probabilities.  A renormalised weight is w_j = p_j / sum,
  * hence dp_j = (dw_j - sum_i dw_i w_i) / sum. */
 static void probability_gradient(const struct arguments *a, size_t token, float *dprobability) {
     size_t first = token * (size_t)a->top_k;
     const float *probability = a->probability + token * a->experts;
     memcpy(dprobability, a->auxiliary, a->experts * sizeof *dprobability);
+    if (a->position) {
+        survivor_gradient(a, token, dprobability);
+        return;
+    }
     float sum = 1, common = 0;
     if (a->renormalise) {
         sum = 0;
@@ -147,14 +203,15 @@ static void backward_range(const void *argument, size_t begin, size_t end, int t
 
 static void gate_backward(struct mp_device *device, mp_stream stream, int tokens, int experts,
                           int top_k, bool renormalise, const float *probability,
-                          const int32_t *choice, const float *weight, const float *dweight,
-                          const float *auxiliary, float *dlogits) {
+                          const int32_t *choice, const int32_t *position, const float *weight,
+                          const float *dweight, const float *auxiliary, float *dlogits) {
     (void)stream;
     struct arguments arguments = {.experts = (size_t)experts,
                                   .top_k = top_k,
                                   .renormalise = renormalise,
                                   .probability = (float *)probability,
                                   .choice = (int32_t *)choice,
+                                  .position = position,
                                   .weight = (float *)weight,
                                   .dweight = dweight,
                                   .auxiliary = auxiliary,
@@ -188,4 +245,5 @@ void MP_CPU_NAME(install_gate)(struct mp_device_operations *operations) {
     operations->gate_forward = gate_forward;
     operations->gate_backward = gate_backward;
     operations->gate_statistics = gate_statistics;
+    operations->survivor_weights = survivor_weights;
 }

@@ -21,7 +21,8 @@ static void gemm(struct mp_device *device, mp_stream stream, bool transpose_a, b
     if (m == 0 || n == 0)
         return;
     if (k == 0) { /* an empty sum; the library would leave c alone */
-        scale_matrix(m, n, beta, c, ldc);
+        if (beta != 1)
+            scale_matrix(m, n, beta, c, ldc);
         return;
     }
     mp_cpu_use_threads(mp_cpu_of(device)->threads);

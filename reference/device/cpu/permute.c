@@ -9,44 +9,6 @@ static size_t grain_rows(int width) {
     return (size_t)(GRAIN_ELEMENTS / (width > 0 ? width : 1) + 1);
 }
 
-/* Serial: routes of one expert depend on each other's order, and it is a few operations each. */
-static void route_positions(struct mp_device *device, mp_stream stream, int tokens, int top_k,
-                            int experts, const int32_t *choice, const int *part_begin,
-                            const int *part_count, const int *part_row, int32_t *position,
-                            int32_t *row_token) {
-    (void)stream;
-    struct mp_cpu *cpu = mp_cpu_of(device);
-    if (experts > cpu->limits.experts) {
-        mp_fail(&device->error, MP_ELIMIT,
-                "route positions of %d experts: the device was created for up to %d", experts,
-                cpu->limits.experts);
-        return;
-    }
-    int32_t *part = cpu->expert_state;           /* [experts] the part that takes the next route */
-    int32_t *taken = part + cpu->limits.experts; /* [experts] routes it has taken */
-    memcpy(part, part_begin, (size_t)experts * sizeof *part);
-    memset(taken, 0, (size_t)experts * sizeof *taken);
-
-    for (int token = 0; token < tokens; token++) {
-        for (int j = 0; j < top_k; j++) {
-            size_t route = (size_t)token * (size_t)top_k + (size_t)j;
-            int32_t expert = choice[route];
-            while (part[expert] < part_begin[expert + 1] &&
-                   taken[expert] == part_count[part[expert]]) {
-                part[expert]++;
-                taken[expert] = 0;
-            }
-            if (part[expert] == part_begin[expert + 1]) {
-                position[route] = -1;
-                continue;
-            }
-            int32_t row = part_row[part[expert]] + taken[expert]++;
-            position[route] = row;
-            row_token[row] = token;
-        }
-    }
-}
-
 struct copy_arguments {
     size_t width;
     const float *in;
@@ -57,9 +19,13 @@ struct copy_arguments {
 static void gather_range(const void *argument, size_t begin, size_t end, int thread) {
     const struct copy_arguments *a = argument;
     (void)thread;
-    for (size_t row = begin; row < end; row++)
-        memcpy(a->out + row * a->width, a->in + (size_t)a->index[row] * a->width,
-               a->width * sizeof(float));
+    for (size_t row = begin; row < end; row++) {
+        float *out = a->out + row * a->width;
+        if (a->index[row] < 0)
+            memset(out, 0, a->width * sizeof *out);
+        else
+            memcpy(out, a->in + (size_t)a->index[row] * a->width, a->width * sizeof *out);
+    }
 }
 
 static void gather_rows(struct mp_device *device, mp_stream stream, int rows, int width,
@@ -204,7 +170,6 @@ static void combine_backward(struct mp_device *device, mp_stream stream, int tok
 }
 
 void MP_CPU_NAME(install_permute)(struct mp_device_operations *operations) {
-    operations->route_positions = route_positions;
     operations->gather_rows = gather_rows;
     operations->scatter_rows = scatter_rows;
     operations->combine_forward = combine_forward;

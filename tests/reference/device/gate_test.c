@@ -128,7 +128,7 @@ static void gate_matches(struct mp_device *device, const void *argument) {
     check_statistics(device, c, probability, choice);
 
     device->operations->gate_backward(device, NULL, c->tokens, c->experts, c->top_k, c->renormalise,
-                                      probability, choice, weight, dweight, auxiliary, dlogits);
+                                      probability, choice, NULL, weight, dweight, auxiliary, dlogits);
     assert_gradient(loss, &g, g.logits, size, dlogits, 150, 1e-5);
 
     float *floats[] = {logits, probability, weight, dlogits, dweight, auxiliary};

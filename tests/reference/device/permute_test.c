@@ -10,8 +10,8 @@ static void positions_by_hand(struct mp_device *device, const void *argument) {
     const int part_count[] = {2, 0, 1, 2, 5};
     const int part_row[] = {3, 9, 0, 1, 5};
     int32_t position[10], row_token[7] = {-7, -7, -7, -7, -7, -7, -7};
-    device->operations->route_positions(device, NULL, 5, 2, 3, choice, part_begin, part_count,
-                                        part_row, position, row_token);
+    device->operations->route_positions(device, NULL, 5, 2, 3, choice, NULL, part_begin, part_count,
+                                        part_row, 7, position, row_token);
     const int32_t expected[] = {3, 0, 1, 4, -1, 2, 5, -1, 6, -1};
     const int32_t expected_token[] = {0, 1, 2, 0, 1, 3, 4};
     assert_memory_equal(position, expected, sizeof expected);
@@ -52,8 +52,9 @@ static void positions_are_a_permutation(struct mp_device *device, const void *ar
         }
     }
     part_begin[c->experts] = parts;
-    device->operations->route_positions(device, NULL, c->tokens, c->top_k, c->experts, choice,
-                                        part_begin, part_count, part_row, position, row_token);
+    device->operations->route_positions(device, NULL, c->tokens, c->top_k, c->experts, choice, NULL,
+                                        part_begin, part_count, part_row, routes, position,
+                                        row_token);
 
     int *uses = calloc((size_t)routes + 1, sizeof *uses);
     int *last = calloc((size_t)c->experts, sizeof *last); /* row of the expert's previous route */
