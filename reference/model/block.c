@@ -44,7 +44,7 @@ static void allocate_state(struct allocation *a, struct mp_block_state *state) {
     state->position = room(a, n * k);
     state->expert_in = room(a, model->rows_limit * d);
     state->hidden = room(a, model->rows_limit * model->shape.expert_width);
-    state->combine_in = room(a, n * k * d);
+    state->combine_in = room(a, model->send_limit * d);
     state->auxiliary = room(a, model->shape.experts);
 }
 
@@ -63,8 +63,9 @@ static void allocate_workspace(struct allocation *a) {
     model->routes = room(a, e);
     model->firsts = room(a, e);
     model->mass = room(a, e);
-    model->row_token = room(a, n * k);
-    model->send = room(a, n * k * d);
+    model->route_order = room(a, n * k);
+    model->row_token = room(a, model->send_limit);
+    model->send = room(a, model->send_limit * d);
     model->received = room(a, model->rows_limit * d);
     model->expert_rows = room(a, model->rows_limit * d);
     model->activated = room(a, model->rows_limit * f);
@@ -77,12 +78,15 @@ static void allocate_workspace(struct allocation *a) {
 }
 
 int mp_model_create(const struct mp_model_shape *shape, struct mp_device *device, int sequences,
-                    int ranks, uint64_t seed, struct mp_model *model, struct mp_error *error) {
-    enum { STATE_BUFFERS = 18, WORKSPACE_BUFFERS = 22 };
+                    int ranks, int64_t send_limit, int64_t rows_limit, uint64_t seed,
+                    struct mp_model *model, struct mp_error *error) {
+    enum { STATE_BUFFERS = 18, WORKSPACE_BUFFERS = 23 };
     size_t experts = (size_t)shape->experts;
-    *model = (struct mp_model){.shape = *shape, .device = device};
-    model->tokens = sequences * shape->sequence;
-    model->rows_limit = (int64_t)model->tokens * shape->top_k * ranks;
+    *model = (struct mp_model){.shape = *shape,
+                               .device = device,
+                               .tokens = sequences * shape->sequence,
+                               .send_limit = send_limit,
+                               .rows_limit = rows_limit};
     model->attention = (struct mp_attention_shape){sequences, shape->sequence, shape->heads,
                                                    shape->width / shape->heads};
     size_t layers = (size_t)shape->layers;
@@ -109,8 +113,8 @@ int mp_model_create(const struct mp_model_shape *shape, struct mp_device *device
                            model->tokens);
     }
     for (size_t l = 0; !code && l < layers; l++)
-        code = mp_routing_create(ranks, shape->experts, model->rows_limit, &model->state[l].routing,
-                                 error);
+        code = mp_routing_create(ranks, shape->experts, send_limit, rows_limit,
+                                 &model->state[l].routing, error);
     if (!code)
         code = mp_dense_create(shape, device, seed, &model->dense, error);
     if (code)

@@ -29,7 +29,7 @@ struct mp_block_state {
     int32_t *position;              /* [N * K] row of each route in send order */
     float *expert_in;               /* [rows limit][D] expert order */
     float *hidden;                  /* [rows limit][F] before GELU */
-    float *combine_in;              /* [N * K][D] expert outputs in send order */
+    float *combine_in;              /* [send limit][D] expert outputs in send order */
     float *auxiliary;               /* [E] gradient of the auxiliary loss per probability */
     struct mp_routing routing;
 };
@@ -40,7 +40,8 @@ struct mp_model {
     struct mp_device *device; /* borrowed */
     mp_stream stream;         /* compute */
     int tokens;               /* N */
-    int64_t rows_limit;       /* most rows this rank can be sent */
+    int64_t send_limit;       /* most rows this rank sends, padding included */
+    int64_t rows_limit;       /* most rows this rank's experts work on, padding included */
     struct mp_dense dense;
     struct mp_experts experts;
     struct mp_block_state *state; /* [L + 1]; the last one only has x, the decoder's output */
@@ -53,8 +54,9 @@ struct mp_model {
     float *gate_logits;            /* [N][E] and their gradient */
     uint32_t *routes, *firsts;     /* [E] */
     float *mass;                   /* [E] sum of probabilities */
-    int32_t *row_token;            /* [N * K] token of each row in send order */
-    float *send;                   /* [N * K][D] */
+    int32_t *route_order;          /* [N * K] routes as they are handed out, if sorted */
+    int32_t *row_token;            /* [send limit] token of each row in send order, or -1 */
+    float *send;                   /* [send limit][D] */
     float *received;               /* [rows limit][D] receive order */
     float *expert_rows;            /* [rows limit][D] expert order */
     float *activated;              /* [rows limit][F] gelu(hidden) */
@@ -71,9 +73,12 @@ struct mp_model {
 };
 
 /* Buffers for `sequences` sequences per rank of `ranks` ranks, and non-expert parameters from the
- * seed.  Experts are the caller's to create in model->experts. */
+ * seed.  `send_limit` is the most rows that a rank sends in a layer, N * K or with a padded
+ * exchange more; `rows_limit` is the most that its experts work on: the routes of all ranks, or
+ * with a padded exchange more.  Experts are the caller's to create in model->experts. */
 int mp_model_create(const struct mp_model_shape *shape, struct mp_device *device, int sequences,
-                    int ranks, uint64_t seed, struct mp_model *model, struct mp_error *error);
+                    int ranks, int64_t send_limit, int64_t rows_limit, uint64_t seed,
+                    struct mp_model *model, struct mp_error *error);
 void mp_model_destroy(struct mp_model *model); /* accepts a zeroed one; experts included */
 
 /* x of block 0 from token ids (host [N]) and keeps the targets (host [N]). */
@@ -85,27 +90,40 @@ void mp_model_attention(struct mp_model *model, int layer);
 /* dx: gradient of middle on entry, of x on return. */
 void mp_model_attention_backward(struct mp_model *model, int layer);
 
+/* A gate that sends few tokens outside; see limit_choices in device.h.  Top-2 gates only. */
+struct mp_gate_limit {
+    int tokens;         /* of this rank, that may choose an expert outside first */
+    const bool *inside; /* host [E], at least two of them */
+};
 /* Layer norm and gate; counts into routes and firsts (host [E] each) and mass (host [E]).
- * `forced` is host [N][K] or NULL. */
-void mp_model_gate(struct mp_model *model, int layer, const int32_t *forced, uint32_t *routes,
-                   uint32_t *firsts, float *mass);
-/* Permutes the tokens' rows into model->send, as state.routing says. */
-void mp_model_permute(struct mp_model *model, int layer);
-/* The received rows through this rank's experts: model->received (or state.expert_in when
- * in_expert_order, see mp_model_receive_buffer) in, rows in receive order in model->received out.
- * model->parameter says where each held expert is. */
-void mp_model_experts(struct mp_model *model, int layer);
+ * `forced` is host [N][K] or NULL; `limit` is NULL for the gate's own choices, and without effect
+ * on forced ones. */
+void mp_model_gate(struct mp_model *model, int layer, const int32_t *forced,
+                   const struct mp_gate_limit *limit, uint32_t *routes, uint32_t *firsts,
+                   float *mass);
+/* Seed of what a rank draws for its routes of a layer and iteration, under MP_ROUTES_AT_RANDOM:
+ * random.h's bits of (bits of (seed, iteration, layer), 0, rank). */
+uint64_t mp_model_route_seed(uint64_t seed, int64_t iteration, int layer, int rank);
+/* Permutes the tokens' rows into model->send, as state.routing says, with zeros in rows without a
+ * token.  If the plan says so, weights are changed to those of the surviving routes. */
+void mp_model_permute(struct mp_model *model, int layer, uint64_t route_seed);
+/* Where the exchange towards the experts must put the rows of a segment: in expert order if
+ * they arrive so, otherwise in model->received.  Not for a last segment, which never travels. */
+float *mp_model_receive_buffer(struct mp_model *model, int layer, int segment);
+/* The rows of a segment through this rank's experts.  Results are in model->received in receive
+ * order (from the segment's first row on), to be returned; those of a last segment are in
+ * state.combine_in.  model->parameter says where each held expert is. */
+void mp_model_experts(struct mp_model *model, int layer, int segment);
 /* x of the next block = middle + weighted sum of the rows in state.combine_in. */
 void mp_model_combine(struct mp_model *model, int layer);
 
-/* Where the exchange towards the experts must put its rows. */
-float *mp_model_receive_buffer(struct mp_model *model, int layer);
-
 /* Backward of combine: rows to send to the experts' ranks in model->send (send order). */
 void mp_model_combine_backward(struct mp_model *model, int layer);
-/* model->received holds the gradients of the expert outputs in receive order; on return that of
- * their inputs.  Weight gradients are written (not added) to model->gradient of every group. */
-void mp_model_experts_backward(struct mp_model *model, int layer);
+/* model->received holds the gradients of a segment's expert outputs in receive order (for a last
+ * segment model->send has them); on return there is that of their inputs.  Weight gradients are
+ * written to model->gradient of every group, or added with `accumulate`: a layer's first segment
+ * writes them, zeros for groups without rows. */
+void mp_model_experts_backward(struct mp_model *model, int layer, int segment, bool accumulate);
 /* Gradients of the tokens' rows are in model->send; dx: of the next block's x on entry, of middle
  * on return.  Gate and layer norm gradients are written. */
 void mp_model_gate_backward(struct mp_model *model, int layer);

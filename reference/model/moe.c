@@ -2,12 +2,14 @@
 #include <string.h>
 
 #include "reference/model/block.h"
+#include "reference/model/random.h"
 
 #define QUEUE(model, name, ...)                                                                    \
     (model)->device->operations->name((model)->device, (model)->stream, __VA_ARGS__)
 
-void mp_model_gate(struct mp_model *model, int layer, const int32_t *forced, uint32_t *routes,
-                   uint32_t *firsts, float *mass) {
+void mp_model_gate(struct mp_model *model, int layer, const int32_t *forced,
+                   const struct mp_gate_limit *limit, uint32_t *routes, uint32_t *firsts,
+                   float *mass) {
     struct mp_block_state *state = &model->state[layer];
     struct mp_block_tensors p = mp_dense_block(&model->dense, model->dense.parameter, layer);
     const struct mp_model_shape *shape = &model->shape;
@@ -16,11 +18,17 @@ void mp_model_gate(struct mp_model *model, int layer, const int32_t *forced, uin
           state->normed2, state->mean2, state->rstd2);
     QUEUE(model, gemm, false, false, n, e, d, 1, state->normed2, d, p.gate, e, 0,
           model->gate_logits, e);
-    if (forced) /* read from the place where the choice goes */
+    /* Choices that the gate does not make are read from the place of positions, which come later.
+     */
+    if (forced)
         QUEUE(model, copy_from_host, state->position, forced,
               (size_t)n * (size_t)k * sizeof *forced);
+    else if (limit)
+        QUEUE(model, limit_choices, n, e, model->gate_logits, limit->inside, limit->tokens,
+              state->position);
     QUEUE(model, gate_forward, n, e, k, shape->renormalise, model->gate_logits,
-          forced ? state->position : NULL, state->probability, state->choice, state->weight);
+          forced || limit ? state->position : NULL, state->probability, state->choice,
+          state->weight);
     QUEUE(model, gate_statistics, n, e, k, state->probability, state->choice, model->routes,
           model->firsts, model->mass);
     QUEUE(model, copy_to_host, routes, model->routes, (size_t)e * sizeof *routes);
@@ -28,19 +36,58 @@ void mp_model_gate(struct mp_model *model, int layer, const int32_t *forced, uin
     QUEUE(model, copy_to_host, mass, model->mass, (size_t)e * sizeof *mass);
 }
 
-void mp_model_permute(struct mp_model *model, int layer) {
+uint64_t mp_model_route_seed(uint64_t seed, int64_t iteration, int layer, int rank) {
+    uint64_t layers = mp_random_bits(seed, (uint64_t)iteration, (uint64_t)layer);
+    return mp_random_bits(layers, 0, (uint64_t)rank);
+}
+
+/* The order in which routes are handed out, or NULL for token by token. */
+static const int32_t *order_of_routes(struct mp_model *model, int layer, uint64_t seed) {
+    static const enum mp_route_sort sort[MP_ROUTE_ORDERS] = {
+        [MP_ROUTES_BY_CHOICE] = MP_SORT_BY_CHOICE,
+        [MP_ROUTES_BY_PROBABILITY] = MP_SORT_BY_PROBABILITY,
+        [MP_ROUTES_AT_RANDOM] = MP_SORT_AT_RANDOM,
+    };
+    struct mp_block_state *state = &model->state[layer];
+    if (state->routing.order == MP_ROUTES_BY_TOKEN)
+        return NULL;
+    QUEUE(model, sort_routes, model->tokens, model->shape.top_k, model->shape.experts,
+          sort[state->routing.order], state->probability, state->choice, seed, model->route_order);
+    return model->route_order;
+}
+
+void mp_model_permute(struct mp_model *model, int layer, uint64_t route_seed) {
     struct mp_block_state *state = &model->state[layer];
     const struct mp_routing *routing = &state->routing;
+    const int32_t *order = order_of_routes(model, layer, route_seed);
     QUEUE(model, route_positions, model->tokens, model->shape.top_k, model->shape.experts,
-          state->choice, routing->part_begin, routing->part_count, routing->part_row,
-          state->position, model->row_token);
+          state->choice, order, routing->part_begin, routing->part_count, routing->part_row,
+          routing->send_total, state->position, model->row_token);
+    if (routing->renormalise_survivors)
+        QUEUE(model, survivor_weights, model->tokens, model->shape.experts, model->shape.top_k,
+              state->probability, state->choice, state->position, state->weight);
     QUEUE(model, gather_rows, routing->send_total, model->shape.width, state->normed2,
           model->row_token, model->send);
 }
 
-float *mp_model_receive_buffer(struct mp_model *model, int layer) {
+/* Row `row` of a matrix with rows of the model's width. */
+static float *row_of(const struct mp_model *model, float *matrix, int row) {
+    return matrix + (size_t)row * (size_t)model->shape.width;
+}
+
+static bool never_travels(const struct mp_routing *routing, int segment) {
+    return segment == routing->steps && routing->local_rows > 0;
+}
+
+static float *last_rows(const struct mp_model *model, const struct mp_routing *routing,
+                        float *matrix) {
+    return row_of(model, matrix, routing->send_total - routing->local_rows);
+}
+
+float *mp_model_receive_buffer(struct mp_model *model, int layer, int segment) {
     struct mp_block_state *state = &model->state[layer];
-    return state->routing.in_expert_order ? state->expert_in : model->received;
+    const struct mp_routing_segment *at = &state->routing.segment[segment];
+    return row_of(model, at->in_expert_order ? state->expert_in : model->received, at->first);
 }
 
 /* Pointers to one of the two matrices of every group's expert. */
@@ -52,34 +99,42 @@ static float *const *group_matrices(struct mp_model *model, const struct mp_rout
     return model->group_weight;
 }
 
+/* A segment's rows from receive order in model->received to expert order in `rows`. */
 static void into_expert_order(struct mp_model *model, const struct mp_routing *routing,
-                              const float *received, float *rows) {
-    QUEUE(model, gather_rows, routing->receive_total, model->shape.width, received,
-          routing->receive_index, rows);
+                              const struct mp_routing_segment *segment, float *rows) {
+    QUEUE(model, gather_rows, segment->rows, model->shape.width, model->received,
+          routing->receive_index + segment->first, rows);
 }
 
 static void into_receive_order(struct mp_model *model, const struct mp_routing *routing,
-                               const float *rows, float *received) {
-    QUEUE(model, scatter_rows, routing->receive_total, model->shape.width, rows,
-          routing->receive_index, received);
+                               const struct mp_routing_segment *segment, const float *rows) {
+    QUEUE(model, scatter_rows, segment->rows, model->shape.width, rows,
+          routing->receive_index + segment->first, model->received);
 }
 
-void mp_model_experts(struct mp_model *model, int layer) {
+void mp_model_experts(struct mp_model *model, int layer, int segment) {
     struct mp_block_state *state = &model->state[layer];
     const struct mp_routing *routing = &state->routing;
+    const struct mp_routing_segment *at = &routing->segment[segment];
     int d = model->shape.width, f = model->shape.expert_width;
-    if (!routing->in_expert_order)
-        into_expert_order(model, routing, model->received, state->expert_in);
-    QUEUE(model, grouped_gemm, MP_GROUPED_FORWARD, routing->groups, routing->group_rows, d, f,
-          state->expert_in, group_matrices(model, routing, model->parameter, false), state->hidden,
-          false);
-    QUEUE(model, gelu_forward, (size_t)routing->receive_total * (size_t)f, state->hidden,
-          model->activated);
-    float *out = routing->in_expert_order ? model->received : model->expert_rows;
-    QUEUE(model, grouped_gemm, MP_GROUPED_FORWARD, routing->groups, routing->group_rows, f, d,
+    float *in = row_of(model, state->expert_in, at->first);
+    float *hidden = state->hidden + (size_t)at->first * (size_t)f;
+    float *out = row_of(model, model->received, at->first);
+    if (never_travels(routing, segment)) {
+        QUEUE(model, copy, in, last_rows(model, routing, model->send),
+              (size_t)at->rows * (size_t)d * sizeof *in);
+        out = last_rows(model, routing, state->combine_in);
+    } else if (!at->in_expert_order) {
+        into_expert_order(model, routing, at, in);
+        out = model->expert_rows;
+    }
+    QUEUE(model, grouped_gemm, MP_GROUPED_FORWARD, routing->groups, at->group_rows, d, f, in,
+          group_matrices(model, routing, model->parameter, false), hidden, false);
+    QUEUE(model, gelu_forward, (size_t)at->rows * (size_t)f, hidden, model->activated);
+    QUEUE(model, grouped_gemm, MP_GROUPED_FORWARD, routing->groups, at->group_rows, f, d,
           model->activated, group_matrices(model, routing, model->parameter, true), out, false);
-    if (!routing->in_expert_order)
-        into_receive_order(model, routing, model->expert_rows, model->received);
+    if (!at->in_expert_order)
+        into_receive_order(model, routing, at, out);
 }
 
 void mp_model_combine(struct mp_model *model, int layer) {
@@ -91,35 +146,45 @@ void mp_model_combine(struct mp_model *model, int layer) {
 
 void mp_model_combine_backward(struct mp_model *model, int layer) {
     struct mp_block_state *state = &model->state[layer];
+    const struct mp_routing *routing = &state->routing;
+    if (routing->padding > 0) /* rows without a token have no gradient */
+        QUEUE(model, zero, model->send,
+              (size_t)routing->send_total * (size_t)model->shape.width * sizeof *model->send);
     QUEUE(model, combine_backward, model->tokens, model->shape.top_k, model->shape.width,
           state->combine_in, state->position, state->weight, model->dx, model->send,
           model->dweight);
 }
 
-void mp_model_experts_backward(struct mp_model *model, int layer) {
+void mp_model_experts_backward(struct mp_model *model, int layer, int segment, bool accumulate) {
     struct mp_block_state *state = &model->state[layer];
     const struct mp_routing *routing = &state->routing;
+    const struct mp_routing_segment *at = &routing->segment[segment];
+    const int *rows = at->group_rows;
     int d = model->shape.width, f = model->shape.expert_width;
-    const int *rows = routing->group_rows;
-    float *dout = model->received;
-    if (!routing->in_expert_order) {
-        into_expert_order(model, routing, model->received, model->expert_rows);
+    float *in = row_of(model, state->expert_in, at->first);
+    float *hidden = state->hidden + (size_t)at->first * (size_t)f;
+    float *dout = row_of(model, model->received, at->first);
+    if (never_travels(routing, segment)) {
+        dout = last_rows(model, routing, model->send);
+    } else if (!at->in_expert_order) {
         dout = model->expert_rows;
+        into_expert_order(model, routing, at, dout);
     }
     QUEUE(model, grouped_gemm, MP_GROUPED_INPUT_GRADIENT, routing->groups, rows, f, d,
           model->hidden_gradient, group_matrices(model, routing, model->parameter, true), dout,
           false);
-    QUEUE(model, gelu_backward, (size_t)routing->receive_total * (size_t)f, state->hidden,
-          model->hidden_gradient, model->hidden_gradient, model->activated);
+    QUEUE(model, gelu_backward, (size_t)at->rows * (size_t)f, hidden, model->hidden_gradient,
+          model->hidden_gradient, model->activated);
     QUEUE(model, grouped_gemm, MP_GROUPED_WEIGHT_GRADIENT, routing->groups, rows, f, d,
-          model->activated, group_matrices(model, routing, model->gradient, true), dout, false);
-    QUEUE(model, grouped_gemm, MP_GROUPED_WEIGHT_GRADIENT, routing->groups, rows, d, f,
-          state->expert_in, group_matrices(model, routing, model->gradient, false),
-          model->hidden_gradient, false);
+          model->activated, group_matrices(model, routing, model->gradient, true), dout,
+          accumulate);
+    QUEUE(model, grouped_gemm, MP_GROUPED_WEIGHT_GRADIENT, routing->groups, rows, d, f, in,
+          group_matrices(model, routing, model->gradient, false), model->hidden_gradient,
+          accumulate);
     QUEUE(model, grouped_gemm, MP_GROUPED_INPUT_GRADIENT, routing->groups, rows, d, f, dout,
           group_matrices(model, routing, model->parameter, false), model->hidden_gradient, false);
-    if (!routing->in_expert_order)
-        into_receive_order(model, routing, model->expert_rows, model->received);
+    if (!at->in_expert_order)
+        into_receive_order(model, routing, at, dout);
 }
 
 void mp_model_gate_backward(struct mp_model *model, int layer) {
@@ -131,7 +196,8 @@ void mp_model_gate_backward(struct mp_model *model, int layer) {
     QUEUE(model, combine_forward, n, k, d, model->send, state->position, NULL, NULL,
           model->dnormed);
     QUEUE(model, gate_backward, n, e, k, shape->renormalise, state->probability, state->choice,
-          state->weight, model->dweight, state->auxiliary, model->gate_logits);
+          state->routing.renormalise_survivors ? state->position : NULL, state->weight,
+          model->dweight, state->auxiliary, model->gate_logits);
     QUEUE(model, gemm, true, false, d, e, n, 1, state->normed2, d, model->gate_logits, e, 0, g.gate,
           e);
     QUEUE(model, gemm, false, true, n, d, e, 1, model->gate_logits, e, p.gate, e, 1, model->dnormed,

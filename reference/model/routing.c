@@ -3,128 +3,294 @@
 #include <stdlib.h>
 #include <string.h>
 
-int mp_routing_create(int ranks, int experts, int64_t rows_limit, struct mp_routing *routing,
-                      struct mp_error *error) {
+int mp_routing_create(int ranks, int experts, int64_t send_limit, int64_t receive_limit,
+                      struct mp_routing *routing, struct mp_error *error) {
     size_t r = (size_t)ranks, e = (size_t)experts;
     *routing = (struct mp_routing){.ranks = ranks,
                                    .experts = experts,
-                                   .rows_limit = rows_limit,
+                                   .send_limit = send_limit,
+                                   .receive_limit = receive_limit,
                                    .part_limit = ranks * experts};
-    routing->send_rows = calloc(r, sizeof(int));
-    routing->receive_rows = calloc(r, sizeof(int));
-    routing->next_row = calloc(r, sizeof(int));
+    routing->dropped = calloc(e, sizeof *routing->dropped);
     routing->part_begin = calloc(e + 1, sizeof(int));
     routing->part_count = calloc(r * e, sizeof(int));
     routing->part_row = calloc(r * e, sizeof(int));
+    routing->step = calloc(r, sizeof *routing->step);
+    routing->segment = calloc(r + 1, sizeof *routing->segment);
     routing->group_expert = calloc(e, sizeof(int));
-    routing->group_rows = calloc(e, sizeof(int));
-    routing->receive_index = malloc((size_t)rows_limit * sizeof *routing->receive_index);
-    if (routing->send_rows && routing->receive_rows && routing->next_row && routing->part_begin &&
-        routing->part_count && routing->part_row && routing->group_expert && routing->group_rows &&
-        routing->receive_index)
+    routing->receive_index = malloc(((size_t)receive_limit + 1) * sizeof *routing->receive_index);
+    routing->send_rows = calloc(r, sizeof(int));
+    routing->receive_rows = calloc(r, sizeof(int));
+    routing->next_row = calloc(r, sizeof(int));
+    routing->step_send_rows = calloc(r * r, sizeof(int));
+    routing->step_receive_rows = calloc(r * r, sizeof(int));
+    routing->segment_rows = calloc((r + 1) * e, sizeof(int));
+    routing->pair_rows = calloc(r * e, sizeof(int));
+    routing->late = calloc(e, sizeof *routing->late);
+    if (routing->dropped && routing->part_begin && routing->part_count && routing->part_row &&
+        routing->step && routing->segment && routing->group_expert && routing->receive_index &&
+        routing->send_rows && routing->receive_rows && routing->next_row &&
+        routing->step_send_rows && routing->step_receive_rows && routing->segment_rows &&
+        routing->pair_rows && routing->late)
         return MP_OK;
     mp_routing_destroy(routing);
     return mp_fail(error, MP_ENOMEM, "no memory for the routing of %lld rows",
-                   (long long)rows_limit);
+                   (long long)receive_limit);
 }
 
 void mp_routing_destroy(struct mp_routing *routing) {
     if (!routing)
         return;
-    free(routing->send_rows);
-    free(routing->receive_rows);
-    free(routing->next_row);
-    free(routing->part_begin);
-    free(routing->part_count);
-    free(routing->part_row);
-    free(routing->group_expert);
-    free(routing->group_rows);
-    free(routing->receive_index);
+    void *memory[] = {routing->dropped,
+                      routing->part_begin,
+                      routing->part_count,
+                      routing->part_row,
+                      routing->step,
+                      routing->segment,
+                      routing->group_expert,
+                      routing->receive_index,
+                      routing->send_rows,
+                      routing->receive_rows,
+                      routing->next_row,
+                      routing->step_send_rows,
+                      routing->step_receive_rows,
+                      routing->segment_rows,
+                      routing->pair_rows,
+                      routing->late};
+    for (size_t i = 0; i < sizeof memory / sizeof *memory; i++)
+        free(memory[i]);
     *routing = (struct mp_routing){0};
 }
 
-/* Send side: how many rows go to each rank, and where each part's first row is. */
-static void build_send(const struct mp_plan *plan, int rank, struct mp_routing *routing) {
+/* How the ranks of a step are found: in groups of neighbours, of which a flat exchange has one. */
+struct groups {
+    int size, count, mine;
+};
+
+static struct groups groups_of(const struct mp_plan *plan, int rank) {
+    int ranks = plan->topology.ranks;
+    int size = plan->exchange == MP_EXCHANGE_PIPELINED ? plan->group_size : ranks;
+    return (struct groups){size, ranks / size, rank / size};
+}
+
+/* The first rank of the group that step `step` sends to, or receives from. */
+static int first_target(struct groups groups, int step) {
+    return (groups.mine + step) % groups.count * groups.size;
+}
+static int first_source(struct groups groups, int step) {
+    return (groups.mine + groups.count - step) % groups.count * groups.size;
+}
+
+static void find_late_copies(const struct mp_plan *plan, int rank, struct mp_routing *routing) {
+    memset(routing->late, 0, (size_t)routing->experts * sizeof *routing->late);
+    for (int i = 0; i < plan->fetch.count; i++)
+        if (plan->fetch.item[i].to == rank && plan->fetch.item[i].stage == MP_STAGE_AFTER_GATE)
+            routing->late[plan->fetch.item[i].expert] = true;
+}
+
+/* Routes of this rank's own that stay out of the exchange. */
+static bool in_last_segment(const struct mp_plan *plan, const struct mp_routing *routing, int rank,
+                            int source, int holder, int expert) {
+    return plan->exchange == MP_EXCHANGE_PIPELINED && source == rank && holder == rank &&
+           routing->late[expert];
+}
+
+/* ---- Send side ---- */
+
+/* The parts of this rank's dispatch, one per holder; counts them, and the rows to each rank. */
+static int list_parts(const struct mp_plan *plan, const uint32_t load[], int rank,
+                      struct mp_routing *routing, struct mp_error *error) {
+    int at = 0;
     memset(routing->send_rows, 0, (size_t)routing->ranks * sizeof(int));
-    int parts_seen = 0;
+    routing->local_rows = 0;
     for (int e = 0; e < routing->experts; e++) {
         int parts;
         const struct mp_dispatch_part *part = mp_plan_parts(plan, rank, e, &parts);
-        routing->part_begin[e] = parts_seen;
-        for (int p = 0; p < parts; p++)
-            routing->send_rows[part[p].holder] += (int)part[p].count;
-        parts_seen += parts;
+        uint32_t routes = 0;
+        routing->part_begin[e] = at;
+        for (int p = 0; p < parts; p++) {
+            for (int i = 0; i < part[p].run; i++, at++) {
+                int holder = plan->holder[part[p].first + i];
+                int rows = (int)(plan->padding > 0 ? plan->padding : part[p].count);
+                if (at == routing->part_limit)
+                    return mp_fail(error, MP_EPLAN,
+                                   "layer %d: rank %d sends an expert's routes to one rank twice",
+                                   plan->layer, rank);
+                if (in_last_segment(plan, routing, rank, rank, holder, e))
+                    routing->local_rows += rows;
+                else
+                    routing->send_rows[holder] += rows;
+                routing->part_count[at] = (int)part[p].count;
+                routes += part[p].count;
+            }
+        }
+        routing->dropped[e] = load ? load[e] - routes : 0;
     }
-    routing->part_begin[routing->experts] = parts_seen;
+    routing->part_begin[routing->experts] = at;
+    return MP_OK;
+}
 
-    int row = 0;
+/* Where each part's first row is. */
+static int place_parts(const struct mp_plan *plan, int rank, struct mp_routing *routing,
+                       struct mp_error *error) {
+    int64_t total = 0;
+    int at = 0;
     for (int r = 0; r < routing->ranks; r++) {
-        routing->next_row[r] = row;
-        row += routing->send_rows[r];
+        routing->next_row[r] = (int)total;
+        total += routing->send_rows[r];
     }
-    routing->send_total = row;
+    int local = (int)total;
+    total += routing->local_rows;
+    if (total > routing->send_limit)
+        return mp_fail(error, MP_ELIMIT,
+                       "layer %d: rank %d would send %lld rows, there is room for %lld",
+                       plan->layer, rank, (long long)total, (long long)routing->send_limit);
+    routing->send_total = (int)total;
     for (int e = 0; e < routing->experts; e++) {
         int parts;
         const struct mp_dispatch_part *part = mp_plan_parts(plan, rank, e, &parts);
         for (int p = 0; p < parts; p++) {
-            int at = routing->part_begin[e] + p;
-            routing->part_count[at] = (int)part[p].count;
-            routing->part_row[at] = routing->next_row[part[p].holder];
-            routing->next_row[part[p].holder] += (int)part[p].count;
+            for (int i = 0; i < part[p].run; i++, at++) {
+                int holder = plan->holder[part[p].first + i];
+                bool last = in_last_segment(plan, routing, rank, rank, holder, e);
+                int *next = last ? &local : &routing->next_row[holder];
+                routing->part_row[at] = *next;
+                *next += (int)(plan->padding > 0 ? plan->padding : part[p].count);
+            }
         }
-    }
-}
-
-static int rows_from(const struct mp_plan *plan, int source, int expert, int rank) {
-    int parts;
-    const struct mp_dispatch_part *part = mp_plan_parts(plan, source, expert, &parts);
-    for (int p = 0; p < parts; p++)
-        if (part[p].holder == rank)
-            return (int)part[p].count;
-    return 0;
-}
-
-/* Receive side: rows from each source, groups, and the permutation between the two orders. */
-static int build_receive(const struct mp_plan *plan, int rank, struct mp_routing *routing,
-                         struct mp_error *error) {
-    int64_t total = 0;
-    for (int s = 0; s < routing->ranks; s++) {
-        int rows = 0;
-        for (int e = 0; e < routing->experts; e++)
-            if (mp_placement_holds(&plan->during, e, rank))
-                rows += rows_from(plan, s, e, rank);
-        routing->receive_rows[s] = rows;
-        routing->next_row[s] = (int)total;
-        total += rows;
-    }
-    if (total > routing->rows_limit)
-        return mp_fail(error, MP_ELIMIT,
-                       "layer %d: rank %d would receive %lld rows, there is room for %lld",
-                       plan->layer, rank, (long long)total, (long long)routing->rows_limit);
-    routing->receive_total = (int)total;
-
-    int row = 0;
-    routing->groups = 0;
-    routing->in_expert_order = true;
-    for (int e = 0; e < routing->experts; e++) {
-        if (!mp_placement_holds(&plan->during, e, rank))
-            continue;
-        int begin = row;
-        for (int s = 0; s < routing->ranks; s++) {
-            int rows = rows_from(plan, s, e, rank);
-            if (rows && routing->next_row[s] != row)
-                routing->in_expert_order = false;
-            for (int i = 0; i < rows; i++)
-                routing->receive_index[row++] = routing->next_row[s]++;
-        }
-        routing->group_expert[routing->groups] = e;
-        routing->group_rows[routing->groups++] = row - begin;
     }
     return MP_OK;
 }
 
-int mp_routing_build(const struct mp_plan *plan, int rank, struct mp_routing *routing,
-                     struct mp_error *error) {
-    build_send(plan, rank, routing);
-    return build_receive(plan, rank, routing, error);
+/* ---- Receive side ---- */
+
+/* Rows of (source, expert) for the holder at `index` of plan.holder. */
+static int rows_for(const struct mp_plan *plan, int source, int expert, int32_t index) {
+    int64_t rows = 0;
+    int parts;
+    const struct mp_dispatch_part *part = mp_plan_parts(plan, source, expert, &parts);
+    for (int p = 0; p < parts; p++)
+        if (index >= part[p].first && index < part[p].first + part[p].run)
+            rows += plan->padding > 0 ? plan->padding : part[p].count;
+    return (int)rows;
+}
+
+/* Groups, what each source sends to them, and the rows of the last segment. */
+static int64_t count_received(const struct mp_plan *plan, int rank, struct mp_routing *routing) {
+    int ranks = routing->ranks, groups = 0;
+    int *last = routing->segment_rows + (size_t)ranks * (size_t)routing->experts;
+    int64_t total = routing->local_rows;
+    memset(routing->receive_rows, 0, (size_t)ranks * sizeof(int));
+    for (int e = 0; e < routing->experts; e++) {
+        int32_t index = mp_plan_holder_index(plan, e, rank);
+        if (index < 0)
+            continue;
+        int *pair = routing->pair_rows + (size_t)groups * (size_t)ranks;
+        last[groups] = 0;
+        for (int s = 0; s < ranks; s++) {
+            pair[s] = rows_for(plan, s, e, index);
+            if (in_last_segment(plan, routing, rank, s, rank, e)) {
+                last[groups] = pair[s];
+                pair[s] = 0;
+            }
+            routing->receive_rows[s] += pair[s];
+            total += pair[s];
+        }
+        routing->group_expert[groups++] = e;
+    }
+    routing->groups = groups;
+    return total;
+}
+
+static void build_step(struct groups groups, int step, struct mp_routing *routing) {
+    int *send = routing->step_send_rows + (size_t)step * (size_t)routing->ranks;
+    int *receive = routing->step_receive_rows + (size_t)step * (size_t)routing->ranks;
+    int target = first_target(groups, step), source = first_source(groups, step);
+    size_t row_bytes = (size_t)routing->ranks * sizeof(int);
+    struct mp_routing_step *out = &routing->step[step];
+    memset(send, 0, row_bytes);
+    memset(receive, 0, row_bytes);
+    memcpy(send + target, routing->send_rows + target, (size_t)groups.size * sizeof(int));
+    memcpy(receive + source, routing->receive_rows + source, (size_t)groups.size * sizeof(int));
+    *out = (struct mp_routing_step){.send_rows = send, .receive_rows = receive};
+    for (int r = 0; r < target; r++)
+        out->send_first += routing->send_rows[r];
+    for (int r = target; r < target + groups.size; r++)
+        out->send_total += routing->send_rows[r];
+}
+
+/* The rows that a step brings, and the permutation between the two orders. */
+static void build_segment(struct groups groups, int step, int first, struct mp_routing *routing) {
+    int source = first_source(groups, step), end = source + groups.size, row = first;
+    int *group_rows = routing->segment_rows + (size_t)step * (size_t)routing->experts;
+    struct mp_routing_segment *out = &routing->segment[step];
+    *out = (struct mp_routing_segment){
+        .group_rows = group_rows, .first = first, .in_expert_order = true};
+    for (int s = source; s < end; s++) {
+        routing->next_row[s] = row;
+        row += routing->receive_rows[s];
+    }
+    row = first;
+    for (int g = 0; g < routing->groups; g++) {
+        const int *pair = routing->pair_rows + (size_t)g * (size_t)routing->ranks;
+        int begin = row;
+        for (int s = source; s < end; s++) {
+            if (pair[s] && routing->next_row[s] != row)
+                out->in_expert_order = false;
+            for (int i = 0; i < pair[s]; i++)
+                routing->receive_index[row++] = routing->next_row[s]++;
+        }
+        group_rows[g] = row - begin;
+        if (row > begin && routing->late[routing->group_expert[g]])
+            out->needs_late = true;
+    }
+    out->rows = row - first;
+}
+
+int mp_routing_build(const struct mp_plan *plan, const uint32_t load[], int rank,
+                     struct mp_routing *routing, struct mp_error *error) {
+    struct groups groups = groups_of(plan, rank);
+    routing->order = plan->route_order;
+    routing->renormalise_survivors = plan->renormalise_survivors;
+    routing->padding = plan->padding;
+    find_late_copies(plan, rank, routing);
+    int code = list_parts(plan, load, rank, routing, error);
+    if (!code)
+        code = place_parts(plan, rank, routing, error);
+    if (code)
+        return code;
+    int64_t total = count_received(plan, rank, routing);
+    if (total > routing->receive_limit)
+        return mp_fail(error, MP_ELIMIT,
+                       "layer %d: rank %d would receive %lld rows, there is room for %lld",
+                       plan->layer, rank, (long long)total, (long long)routing->receive_limit);
+    routing->receive_total = (int)total;
+    routing->steps = routing->segments = groups.count;
+    int first = 0;
+    for (int step = 0; step < groups.count; step++) {
+        build_step(groups, step, routing);
+        build_segment(groups, step, first, routing);
+        first += routing->segment[step].rows;
+    }
+    if (routing->local_rows > 0)
+        routing->segment[routing->segments++] = (struct mp_routing_segment){
+            .group_rows = routing->segment_rows + (size_t)routing->ranks * (size_t)routing->experts,
+            .first = first,
+            .rows = routing->local_rows,
+            .in_expert_order = true,
+            .needs_late = true};
+    return MP_OK;
+}
+
+void mp_routing_single(struct mp_routing *routing, int rows) {
+    routing->padding = 0;
+    routing->send_total = routing->local_rows = 0;
+    routing->receive_total = rows;
+    routing->steps = 0;
+    routing->groups = 1;
+    routing->group_expert[0] = 0;
+    routing->segment_rows[0] = rows;
+    routing->segments = 1;
+    routing->segment[0] = (struct mp_routing_segment){
+        .group_rows = routing->segment_rows, .rows = rows, .in_expert_order = true};
 }

@@ -1,22 +1,52 @@
 /* Routing of one layer on one rank: what a plan's dispatch means for rows in memory.
  *
- * Send order: rows by destination rank, within it by expert, within it by token.  Receive order:
- * by source rank, within it by expert.  Expert order: by held expert, within it by source; the
- * order that the grouped GEMM wants.  Everything is computed from the plan, which all ranks
- * share, so sizes need no further communication. */
+ * Rows travel in steps, of which a flat exchange has one and a pipelined exchange one per group of
+ * ranks.  Each step brings a segment of the rows that this rank's experts work on; routes of its
+ * own whose expert is a copy fetched after the gate never travel and are a last segment if the
+ * exchange is pipelined.
+ *
+ * Send order: rows by destination rank, within it by expert, within it as the plan hands routes
+ * out; behind them those of the last segment.  Receive order: by step, within it by source rank,
+ * within it by expert.  Expert order: by segment, within it by held expert, within it by source;
+ * the order that the grouped GEMM wants.  A segment has the same rows in both, from `first` on.
+ * With plan.padding every (source, expert) takes that many rows in all three, and those behind its
+ * routes have no token.  Everything is computed from the plan, which all ranks share, so sizes need
+ * no further communication. */
 #ifndef MOEPERF_REFERENCE_MODEL_ROUTING_H
 #define MOEPERF_REFERENCE_MODEL_ROUTING_H
 
 #include "reference/plan/plan.h"
 
+/* Rows of a step in both directions.  Rows to (from) ranks outside the step count 0, so that one
+ * mp_exchange_start carries the step out. */
+struct mp_routing_step {
+    const int *send_rows;    /* [ranks] */
+    const int *receive_rows; /* [ranks] */
+    int send_first;          /* in send order: all rows of a step lie together */
+    int send_total;
+};
+
+struct mp_routing_segment {
+    const int *group_rows; /* [groups] */
+    int first;             /* row in expert order; also in receive order */
+    int rows;
+    bool in_expert_order; /* the receive order is the expert order: no permutation needed */
+    bool needs_late;      /* has routes of copies that are fetched after the gate */
+};
+
 struct mp_routing {
     int ranks, experts;
-    int64_t rows_limit; /* receive rows there is room for */
+    int64_t send_limit, receive_limit; /* rows there is room for */
 
-    int *send_rows; /* [ranks] */
-    int send_total;
-    int *receive_rows; /* [ranks] */
-    int receive_total; /* M */
+    /* What the plan says of this layer beside its dispatch. */
+    enum mp_route_order order;
+    bool renormalise_survivors;
+    int64_t padding;
+    uint32_t *dropped; /* [experts] routes of this rank that no part covers */
+
+    int send_total;    /* rows in send order, the last segment's included */
+    int local_rows;    /* those of the last segment: the last ones */
+    int receive_total; /* M: rows that this rank's experts work on, the last segment included */
 
     /* For mp_device_operations.route_positions. */
     int *part_begin; /* [experts + 1] */
@@ -24,22 +54,37 @@ struct mp_routing {
     int *part_row;   /* [part_limit] */
     int part_limit;
 
+    int steps;
+    struct mp_routing_step *step; /* [steps] */
+    int segments;                 /* steps, or with the last segment one more */
+    struct mp_routing_segment *segment;
     int groups;             /* experts that this rank holds, with or without rows */
-    int *group_expert;      /* [experts] */
-    int *group_rows;        /* [experts] */
-    bool in_expert_order;   /* the receive order is the expert order: no permutation needed */
-    int32_t *receive_index; /* [rows_limit] row in receive order of each row in expert order */
+    int *group_expert;      /* [groups] */
+    int32_t *receive_index; /* [receive_limit] row in receive order of each row in expert order */
 
-    int *next_row; /* [ranks] working memory */
+    /* Working memory, and what the above points to. */
+    int *send_rows;      /* [ranks] */
+    int *receive_rows;   /* [ranks] */
+    int *next_row;       /* [ranks] */
+    int *step_send_rows; /* [ranks][ranks] */
+    int *step_receive_rows;
+    int *segment_rows; /* [ranks + 1][experts] */
+    int *pair_rows;    /* [experts][ranks]: rows of a group from each source */
+    bool *late;        /* [experts] a copy of this rank that is fetched after the gate */
 };
 
-/* `rows_limit` is the most rows a rank can receive: all routes of all ranks. */
-int mp_routing_create(int ranks, int experts, int64_t rows_limit, struct mp_routing *routing,
-                      struct mp_error *error);
+/* Room for `send_limit` rows to send and `receive_limit` to work on.  MP_ENOMEM. */
+int mp_routing_create(int ranks, int experts, int64_t send_limit, int64_t receive_limit,
+                      struct mp_routing *routing, struct mp_error *error);
 void mp_routing_destroy(struct mp_routing *routing); /* accepts a zeroed one */
 
-/* Derives everything above for `rank` from a plan with its dispatch.  O(ranks * experts + M). */
-int mp_routing_build(const struct mp_plan *plan, int rank, struct mp_routing *routing,
-                     struct mp_error *error);
+/* Derives everything above for `rank` from a plan with its dispatch.  `load` has the routes that
+ * the gate chose on this rank per expert, for `dropped`; NULL: as many as were dispatched. O(ranks
+ * * (ranks + experts) + M).  MP_ELIMIT if there is no room. */
+int mp_routing_build(const struct mp_plan *plan, const uint32_t load[], int rank,
+                     struct mp_routing *routing, struct mp_error *error);
+
+/* `rows` rows of expert 0 in one segment, with nothing to send: for measuring an expert. */
+void mp_routing_single(struct mp_routing *routing, int rows);
 
 #endif
