@@ -1,0 +1,151 @@
+#include "reference/plan/pieces.h"
+
+#include <stdlib.h>
+
+int mp_pieces_create(int experts, int capacity, struct mp_pieces *pieces, struct mp_error *error) {
+    *pieces = (struct mp_pieces){.experts = experts, .capacity = capacity};
+    if (experts < 1 || capacity < 1)
+        return mp_fail(error, MP_EINVAL, "no room for %d pieces of %d experts", capacity, experts);
+    pieces->item = malloc((size_t)capacity * sizeof *pieces->item);
+    pieces->first = malloc((size_t)experts * sizeof *pieces->first);
+    pieces->last = malloc((size_t)experts * sizeof *pieces->last);
+    pieces->turn = malloc((size_t)experts * sizeof *pieces->turn);
+    if (!pieces->item || !pieces->first || !pieces->last || !pieces->turn) {
+        mp_pieces_destroy(pieces);
+        return mp_fail(error, MP_ENOMEM, "no memory for %d pieces of %d experts", capacity,
+                       experts);
+    }
+    mp_pieces_clear(pieces);
+    return MP_OK;
+}
+
+void mp_pieces_destroy(struct mp_pieces *pieces) {
+    if (!pieces)
+        return;
+    free(pieces->item);
+    free(pieces->first);
+    free(pieces->last);
+    free(pieces->turn);
+    *pieces = (struct mp_pieces){0};
+}
+
+void mp_pieces_clear(struct mp_pieces *pieces) {
+    pieces->count = 0;
+    for (int expert = 0; expert < pieces->experts; expert++)
+        pieces->first[expert] = pieces->last[expert] = -1;
+}
+
+int mp_pieces_add(struct mp_pieces *pieces, int expert, int rank, int64_t routes,
+                  struct mp_error *error) {
+    if (routes == 0)
+        return MP_OK;
+    if (pieces->count == pieces->capacity)
+        return mp_fail(error, MP_ELIMIT, "expert %d has a piece more than there is room for, %d",
+                       expert, pieces->capacity);
+    int32_t added = pieces->count++;
+    pieces->item[added] = (struct mp_piece){.routes = routes, .rank = rank, .next = -1};
+    if (pieces->first[expert] < 0)
+        pieces->first[expert] = added;
+    else
+        pieces->item[pieces->last[expert]].next = added;
+    pieces->last[expert] = added;
+    return MP_OK;
+}
+
+int mp_plan_copy_pieces(struct mp_plan *plan, const struct mp_pieces *pieces,
+                        struct mp_error *error) {
+    for (int expert = 0; expert < pieces->experts; expert++)
+        for (int32_t at = pieces->first[expert]; at >= 0; at = pieces->item[at].next) {
+            int rank = pieces->item[at].rank;
+            if (mp_placement_holds(&plan->during, expert, rank))
+                continue;
+            int code = mp_plan_add_copy(plan, expert, rank, MP_STAGE_AFTER_GATE, error);
+            if (code)
+                return code;
+        }
+    return MP_OK;
+}
+
+static bool is_cut(const struct mp_pieces *pieces, int expert) {
+    return pieces->first[expert] != pieces->last[expert];
+}
+
+/* Places of pieces among the holders, and what of them is not taken by the ranks' own routes. */
+static int prepare(const struct mp_plan *plan, const struct mp_load *load, struct mp_pieces *pieces,
+                   enum mp_piece_cut cut, struct mp_error *error) {
+    for (int expert = 0; expert < plan->experts; expert++) {
+        pieces->turn[expert] = pieces->first[expert];
+        for (int32_t at = pieces->first[expert]; at >= 0; at = pieces->item[at].next) {
+            struct mp_piece *piece = &pieces->item[at];
+            int64_t own = mp_load_at(load, piece->rank, expert);
+            piece->holder = mp_plan_holder_index(plan, expert, piece->rank);
+            if (piece->holder < 0)
+                return mp_fail(error, MP_EINVAL,
+                               "iteration %lld, layer %d: a piece of expert %d on rank %d, which "
+                               "does not hold it",
+                               (long long)plan->iteration, plan->layer, expert, piece->rank);
+            piece->left = piece->routes;
+            if (cut == MP_CUT_LOCAL_FIRST && is_cut(pieces, expert))
+                piece->left -= own < piece->routes ? own : piece->routes;
+        }
+    }
+    return MP_OK;
+}
+
+/* A source's own piece, if there is one, takes of its routes what fits. */
+static int take_own(struct mp_plan *plan, const struct mp_pieces *pieces, int source, int expert,
+                    uint32_t *routes, struct mp_error *error) {
+    int32_t at = pieces->first[expert];
+
+    while (at >= 0 && pieces->item[at].rank != source)
+        at = pieces->item[at].next;
+    if (at < 0)
+        return MP_OK;
+    int64_t room = pieces->item[at].routes;
+    uint32_t own = *routes < room ? *routes : (uint32_t)room;
+    *routes -= own;
+    return mp_plan_dispatch_run(plan, pieces->item[at].holder, 1, own, error);
+}
+
+/* The next `routes` of an expert, cut where pieces end. */
+static int take_in_order(struct mp_plan *plan, struct mp_pieces *pieces, int expert,
+                         uint32_t routes, struct mp_error *error) {
+    int code = MP_OK;
+
+    while (routes > 0 && !code) {
+        int32_t at = pieces->turn[expert];
+        if (at < 0)
+            return mp_fail(error, MP_EPLAN,
+                           "iteration %lld, layer %d: the pieces of expert %d are fewer routes "
+                           "than its load",
+                           (long long)plan->iteration, plan->layer, expert);
+        struct mp_piece *piece = &pieces->item[at];
+        uint32_t taken = routes < piece->left ? routes : (uint32_t)piece->left;
+        piece->left -= taken;
+        routes -= taken;
+        if (piece->left == 0)
+            pieces->turn[expert] = piece->next;
+        code = mp_plan_dispatch_run(plan, piece->holder, 1, taken, error);
+    }
+    return code;
+}
+
+int mp_plan_dispatch_pieces(struct mp_plan *plan, const struct mp_load *load,
+                            struct mp_pieces *pieces, enum mp_piece_cut cut,
+                            struct mp_error *error) {
+    int code = mp_plan_dispatch_begin(plan, error);
+
+    if (!code)
+        code = prepare(plan, load, pieces, cut, error);
+    for (int source = 0; source < load->ranks && !code; source++)
+        for (int expert = 0; expert < load->experts && !code; expert++) {
+            uint32_t routes = mp_load_at(load, source, expert);
+            if (cut == MP_CUT_LOCAL_FIRST && is_cut(pieces, expert) &&
+                mp_placement_holds(&plan->during, expert, source))
+                code = take_own(plan, pieces, source, expert, &routes, error);
+            if (!code)
+                code = take_in_order(plan, pieces, expert, routes, error);
+            mp_plan_dispatch_end_pair(plan);
+        }
+    return code;
+}

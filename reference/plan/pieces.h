@@ -1,0 +1,55 @@
+/* Pieces: each expert's routes cut by number, so many for this rank and so many for that one.
+ *
+ * What planners that balance by counting arrive at (least-loaded expert parallelism, the ideal
+ * bound): not which source's routes a rank computes, only how many. */
+#ifndef MOEPERF_REFERENCE_PLAN_PIECES_H
+#define MOEPERF_REFERENCE_PLAN_PIECES_H
+
+#include "reference/plan/plan.h"
+
+struct mp_piece {
+    int64_t routes;
+    int64_t left; /* working memory of mp_plan_dispatch_pieces, as is holder */
+    int32_t rank;
+    int32_t next; /* of the same expert, an index into item[], or -1 */
+    int32_t holder;
+};
+
+struct mp_pieces {
+    int experts;
+    struct mp_piece *item; /* [capacity], owned */
+    int count, capacity;
+    int32_t *first, *last; /* [experts], indices into item[], -1: none; owned */
+    int32_t *turn;         /* [experts] working memory, owned */
+};
+
+/* None, with room for `capacity`.  Errors: MP_EINVAL (sizes below 1), MP_ENOMEM. */
+int mp_pieces_create(int experts, int capacity, struct mp_pieces *pieces, struct mp_error *error);
+void mp_pieces_destroy(struct mp_pieces *pieces); /* accepts NULL and a zeroed one */
+void mp_pieces_clear(struct mp_pieces *pieces);
+/* Adds the next piece of an expert; 0 routes are ignored.  An expert has at most one piece on a
+ * rank.  MP_ELIMIT beyond `capacity`. */
+int mp_pieces_add(struct mp_pieces *pieces, int expert, int rank, int64_t routes,
+                  struct mp_error *error);
+
+/* Which routes go into which piece. */
+enum mp_piece_cut {
+    /* An expert's routes, source after source, are cut where pieces end. */
+    MP_CUT_IN_ORDER,
+    /* A rank's own routes go into its own piece, as many as fit; the others as above into what is
+     * left of the pieces. */
+    MP_CUT_LOCAL_FIRST
+};
+
+/* Fetches after the gate every piece's expert to the rank that lacks it (mp_plan_add_copy), expert
+ * by expert.  Errors: those of mp_plan_add_copy. */
+int mp_plan_copy_pieces(struct mp_plan *plan, const struct mp_pieces *pieces,
+                        struct mp_error *error);
+
+/* Fills the plan's dispatch.  Errors: MP_ENOMEM; MP_EINVAL for a piece on a rank that does not hold
+ * its expert; MP_EPLAN if an expert's pieces are fewer routes than its load. */
+int mp_plan_dispatch_pieces(struct mp_plan *plan, const struct mp_load *load,
+                            struct mp_pieces *pieces, enum mp_piece_cut cut,
+                            struct mp_error *error);
+
+#endif

@@ -1,0 +1,166 @@
+/* Pieces: dispatches made of them are legal, whole, and follow the rules of cutting. */
+#include "tests/reference/plan/plan_support.h"
+
+#include "reference/plan/pieces.h"
+
+enum { MOST_RANKS = 24, MOST_EXPERTS = 20, ROUNDS = 300 };
+
+struct cut_up {
+    struct mp_plan plan;
+    struct mp_load load;
+    struct mp_pieces pieces;
+    int64_t routes[MOST_EXPERTS][MOST_RANKS]; /* of the piece of each rank */
+};
+
+/* Cuts an expert at random places, for ranks from a random one on. */
+static void cut_expert(uint64_t *random, struct cut_up *row, int expert, int64_t total) {
+    int ranks = row->plan.topology.ranks, start = test_random_int(random, 0, ranks - 1);
+    struct mp_error error = {0};
+
+    for (int index = 0; index < ranks; index++) {
+        int rank = (start + index) % ranks;
+        int64_t routes = index == ranks - 1 ? total : test_random_int(random, 0, (int)total);
+        if (test_random_int(random, 0, 2) == 0)
+            routes = total;
+        row->routes[expert][rank] = routes;
+        total -= routes;
+        assert_ok(mp_pieces_add(&row->pieces, expert, rank, routes, &error), &error);
+    }
+}
+
+static void create_cut_up(uint64_t *random, struct cut_up *row) {
+    struct mp_topology topology = random_topology(random, MOST_RANKS);
+    int experts = test_random_int(random, 1, MOST_EXPERTS);
+    int64_t total[MOST_EXPERTS];
+    int32_t owner[MOST_EXPERTS];
+    struct mp_error error = {0};
+
+    for (int expert = 0; expert < experts; expert++)
+        owner[expert] = test_random_int(random, 0, topology.ranks - 1);
+    *row = (struct cut_up){0};
+    assert_ok(mp_load_create(topology.ranks, experts, &row->load, &error), &error);
+    random_load(random, &row->load);
+    mp_load_expert_totals(&row->load, total);
+    assert_ok(mp_plan_create(&topology, experts, 8, &row->plan, &error), &error);
+    begin_owned(&row->plan, 0, 0, owner);
+    assert_ok(mp_pieces_create(experts, MOST_RANKS * MOST_EXPERTS, &row->pieces, &error), &error);
+    mp_pieces_clear(&row->pieces);
+    for (int expert = 0; expert < experts; expert++)
+        cut_expert(random, row, expert, total[expert]);
+}
+
+static void destroy_cut_up(struct cut_up *row) {
+    mp_plan_destroy(&row->plan);
+    mp_load_destroy(&row->load);
+    mp_pieces_destroy(&row->pieces);
+}
+
+/* Every route goes to a piece, and every piece gets what it says. */
+static void check_pieces(const struct cut_up *row) {
+    for (int expert = 0; expert < row->plan.experts; expert++)
+        for (int rank = 0; rank < row->plan.topology.ranks; rank++) {
+            int64_t routes = 0;
+            for (int source = 0; source < row->plan.topology.ranks; source++)
+                routes += mp_plan_routes_to(&row->plan, source, expert, rank);
+            assert_int_equal(routes, row->routes[expert][rank]);
+        }
+}
+
+/* In order: no source before another is served by a later piece. */
+static void check_order(const struct cut_up *row, int expert) {
+    int32_t at = row->pieces.first[expert];
+    int64_t left = at < 0 ? 0 : row->pieces.item[at].routes;
+
+    for (int source = 0; source < row->plan.topology.ranks; source++) {
+        int64_t routes = mp_load_at(&row->load, source, expert);
+        while (routes > 0) {
+            int64_t taken = routes < left ? routes : left;
+            int rank = row->pieces.item[at].rank;
+            assert_int_equal(mp_plan_routes_to(&row->plan, source, expert, rank), taken);
+            routes -= taken;
+            left -= taken;
+            if (left == 0) {
+                at = row->pieces.item[at].next;
+                left = at < 0 ? 0 : row->pieces.item[at].routes;
+            }
+        }
+    }
+}
+
+/* Local first: a rank's piece and its own routes have as many in common as can be. */
+static void check_local(const struct cut_up *row, int expert) {
+    for (int rank = 0; rank < row->plan.topology.ranks; rank++) {
+        int64_t piece = row->routes[expert][rank], own = mp_load_at(&row->load, rank, expert);
+        assert_int_equal(mp_plan_routes_to(&row->plan, rank, expert, rank),
+                         own < piece ? own : piece);
+    }
+}
+
+static void routes_fill_pieces(void **state) {
+    uint64_t *random = *state;
+    struct mp_plan_law law = {.extra_copies_limit = -1};
+    int64_t copies = 0;
+
+    for (int round = 0; round < ROUNDS; round++) {
+        struct mp_error error = {0};
+        struct cut_up row;
+        create_cut_up(random, &row);
+        enum mp_piece_cut cut = round % 2 ? MP_CUT_LOCAL_FIRST : MP_CUT_IN_ORDER;
+        assert_ok(mp_plan_copy_pieces(&row.plan, &row.pieces, &error), &error);
+        assert_ok(mp_plan_dispatch_pieces(&row.plan, &row.load, &row.pieces, cut, &error), &error);
+        assert_ok(mp_plan_check(&row.plan, &row.load, &law, NULL, &error), &error);
+        check_pieces(&row);
+        for (int expert = 0; expert < row.plan.experts; expert++)
+            (cut == MP_CUT_IN_ORDER ? check_order : check_local)(&row, expert);
+        copies += row.plan.fetch.count;
+        destroy_cut_up(&row);
+    }
+    assert_true(copies > 0);
+}
+
+/* A call that fails with this code and sentence; the first sentence of an error stays. */
+static void check_refusal(int code, int expected, struct mp_error *error, const char *text) {
+    assert_int_equal(code, expected);
+    assert_string_equal(error->text, text);
+    *error = (struct mp_error){0};
+}
+
+static void pieces_that_do_not_fit_are_refused(void **state) {
+    (void)state;
+    struct mp_topology topology = {2, 1};
+    struct mp_pieces pieces;
+    struct mp_plan plan;
+    struct mp_load load;
+    struct mp_error error = {0};
+
+    check_refusal(mp_pieces_create(0, 4, &pieces, &error), MP_EINVAL, &error,
+                  "no room for 4 pieces of 0 experts");
+    assert_ok(mp_pieces_create(1, 1, &pieces, &error), &error);
+    assert_ok(mp_pieces_add(&pieces, 0, 1, 5, &error), &error);
+    assert_ok(mp_pieces_add(&pieces, 0, 0, 0, &error), &error);
+    check_refusal(mp_pieces_add(&pieces, 0, 0, 1, &error), MP_ELIMIT, &error,
+                  "expert 0 has a piece more than there is room for, 1");
+    assert_ok(mp_load_create(2, 1, &load, &error), &error);
+    load.count[1] = 6;
+    assert_ok(mp_plan_create(&topology, 1, 8, &plan, &error), &error);
+    check_refusal(mp_plan_dispatch_pieces(&plan, &load, &pieces, MP_CUT_IN_ORDER, &error),
+                  MP_EINVAL, &error,
+                  "iteration 0, layer 0: a piece of expert 0 on rank 1, which does not hold it");
+    assert_ok(mp_plan_copy_pieces(&plan, &pieces, &error), &error);
+    check_refusal(mp_plan_dispatch_pieces(&plan, &load, &pieces, MP_CUT_IN_ORDER, &error), MP_EPLAN,
+                  &error,
+                  "iteration 0, layer 0: the pieces of expert 0 are fewer routes than its load");
+    mp_plan_destroy(&plan);
+    mp_load_destroy(&load);
+    mp_pieces_destroy(&pieces);
+    mp_pieces_destroy(NULL);
+}
+
+int main(void) {
+    uint64_t random = test_seed();
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_prestate(routes_fill_pieces, &random),
+        cmocka_unit_test(pieces_that_do_not_fit_are_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
