@@ -1,0 +1,365 @@
+/* LLEP: golden decisions (systems.md 5.5), what holds for any load, legal plans that are the same
+ * on every rank, and what it refuses. */
+#include "tests/reference/plan/plan_support.h"
+
+#include <string.h>
+
+#include "baselines/llep/llep.h"
+
+static void parse_options(struct mp_llep_options *options, const char *const pair[][2]) {
+    struct mp_error error = {0};
+    assert_ok(mp_options_set_defaults(mp_system_llep.options, options, &error), &error);
+    for (int index = 0; pair && pair[index][0]; index++)
+        assert_ok(mp_options_set(mp_system_llep.options, options, "system llep", pair[index][0],
+                                 pair[index][1], NULL, &error),
+                  &error);
+}
+
+static void defaults_are_the_papers(void **state) {
+    (void)state;
+    struct mp_systems systems = {0};
+    struct mp_llep_options options;
+    struct mp_error error = {0};
+    assert_ok(mp_systems_register(&systems, &mp_system_llep, &error), &error);
+    parse_options(&options, NULL);
+    assert_int_equal(options.trigger, MP_LLEP_PER_EXPERT);
+    assert_true(options.threshold == 1.3 && options.alpha == 1);
+    assert_int_equal(options.smallest_gemm, 1024);
+    assert_int_equal(options.copies, MP_ALL);
+}
+
+/* Four ranks with two experts each, routes per expert. */
+struct golden_piece {
+    int expert, rank;
+    int64_t routes;
+};
+struct golden_case {
+    const char *name, *trigger, *threshold, *smallest_gemm;
+    int64_t total[8];
+    bool active;
+    int64_t load[4];
+    struct golden_piece spilled[8]; /* what is not the owner's; 0 routes end the list */
+};
+static const struct golden_case GOLDEN[] = {
+    {"V-LLEP-1, m 1",
+     "per-expert",
+     "1.3",
+     "1",
+     {700, 100, 80, 60, 120, 60, 90, 70},
+     true,
+     {320, 320, 320, 320},
+     {{0, 1, 180}, {0, 3, 160}, {0, 2, 40}, {1, 2, 100}}},
+    {"V-LLEP-1, m 64",
+     "per-expert",
+     "1.3",
+     "64",
+     {700, 100, 80, 60, 120, 60, 90, 70},
+     true,
+     {360, 320, 280, 320},
+     {{0, 1, 180}, {0, 3, 160}, {1, 2, 100}}},
+    {"V-LLEP-1, uniform",
+     "per-expert",
+     "1.3",
+     "1",
+     {100, 100, 100, 100, 100, 100, 100, 100},
+     false,
+     {0},
+     {{0}}},
+    /* 4.375 times the mean, to the last bit. */
+    {"at the threshold",
+     "per-expert",
+     "4.375",
+     "1",
+     {700, 100, 80, 60, 120, 60, 90, 70},
+     true,
+     {320, 320, 320, 320},
+     {{0, 1, 180}, {0, 3, 160}, {0, 2, 40}, {1, 2, 100}}},
+    {"below the threshold",
+     "per-expert",
+     "4.376",
+     "1",
+     {700, 100, 80, 60, 120, 60, 90, 70},
+     false,
+     {0},
+     {{0}}},
+    /* Experts are uneven, ranks are not. */
+    {"per rank", "per-rank", "1.3", "1", {190, 10, 10, 190, 100, 100, 150, 50}, false, {0}, {{0}}},
+    {"per expert",
+     "per-expert",
+     "1.3",
+     "1",
+     {190, 10, 10, 190, 100, 100, 150, 50},
+     true,
+     {200, 200, 200, 200},
+     {{0}}},
+    {"no routes", "per-expert", "0", "1", {0}, false, {0}, {{0}}},
+};
+
+static void check_golden(const struct golden_case *row, const struct mp_llep *state) {
+    int spilled = 0;
+    assert_int_equal(state->active, row->active);
+    if (!row->active)
+        return;
+    for (int rank = 0; rank < 4; rank++)
+        assert_int_equal(state->load[rank], row->load[rank]);
+    for (int index = 0; row->spilled[index].routes > 0; index++) {
+        const struct golden_piece *expected = &row->spilled[index];
+        int32_t at = state->pieces.first[expected->expert];
+        while (at >= 0 && state->pieces.item[at].rank != expected->rank)
+            at = state->pieces.item[at].next;
+        assert_true(at >= 0);
+        assert_int_equal(state->pieces.item[at].routes, expected->routes);
+        spilled++;
+    }
+    assert_int_equal(state->pieces.count, 8 + spilled);
+}
+
+static void golden_decisions(void **unused) {
+    (void)unused;
+    static const int32_t OWNER[8] = {0, 0, 1, 1, 2, 2, 3, 3};
+    for (size_t index = 0; index < sizeof GOLDEN / sizeof *GOLDEN; index++) {
+        const struct golden_case *row = &GOLDEN[index];
+        const char *const pair[][2] = {{"trigger", row->trigger},
+                                       {"threshold", row->threshold},
+                                       {"smallest-gemm", row->smallest_gemm},
+                                       {NULL, NULL}};
+        struct mp_llep_options options;
+        struct mp_error error = {0};
+        struct mp_llep state;
+        print_message("  %s\n", row->name);
+        parse_options(&options, pair);
+        assert_ok(mp_llep_create(4, 8, &state, &error), &error);
+        memcpy(state.total, row->total, sizeof row->total);
+        assert_ok(mp_llep_decide(&state, &options, OWNER, MP_ALL, &error), &error);
+        check_golden(row, &state);
+        mp_llep_destroy(&state);
+    }
+}
+
+enum { LAYERS = 3, MOST_RANKS = 70, MOST_EXPERTS = 60, ITERATIONS = 4, INSTANCES = 3 };
+
+static struct mp_llep_options random_options(uint64_t *random) {
+    struct mp_llep_options options;
+    parse_options(&options, NULL);
+    options.trigger = test_random_int(random, MP_LLEP_PER_EXPERT, MP_LLEP_PER_RANK);
+    options.threshold = test_random_int(random, 0, 3) ? 1.3 : 0;
+    options.alpha = 0.8 + 0.6 * test_random_double(random);
+    if (test_random_int(random, 0, 1))
+        options.alpha = 1;
+    options.smallest_gemm = 1 + test_random_int(random, 0, 9) * test_random_int(random, 0, 9);
+    if (test_random_int(random, 0, 3) == 0)
+        options.copies = test_random_int(random, 0, MOST_EXPERTS);
+    return options;
+}
+
+/* Pieces of one expert: all of its routes, and those of helpers as large as they have to be. */
+static void check_expert(const struct mp_llep *state, const struct mp_llep_options *options,
+                         int expert, int owner, int64_t load[]) {
+    int64_t routes = 0;
+    for (int32_t at = state->pieces.first[expert]; at >= 0; at = state->pieces.item[at].next) {
+        const struct mp_piece *piece = &state->pieces.item[at];
+        routes += piece->routes;
+        load[piece->rank] += piece->routes;
+        if (piece->rank != owner) {
+            assert_true(piece->routes >= options->smallest_gemm);
+            assert_true(state->load[piece->rank] <= state->cap);
+        }
+    }
+    assert_int_equal(routes, state->total[expert]);
+}
+
+/* What holds for every decision: a rank over the cap has no helper that could take a piece. */
+static void check_decision(const struct mp_llep *state, const struct mp_llep_options *options,
+                           const int32_t owner[], int copies) {
+    int64_t load[MOST_RANKS] = {0}, most = 0, least = INT64_MAX;
+    for (int expert = 0; expert < state->experts; expert++)
+        check_expert(state, options, expert, owner[expert], load);
+    for (int rank = 0; rank < state->ranks; rank++) {
+        assert_int_equal(load[rank], state->load[rank]);
+        assert_true(state->foreign[rank] <= copies);
+        most = load[rank] > most ? load[rank] : most;
+        if (state->foreign[rank] < copies)
+            least = load[rank] < least ? load[rank] : least;
+    }
+    if (options->smallest_gemm == 1 && most > state->cap)
+        assert_true(least >= state->cap);
+}
+
+static void decisions_fill_the_least_loaded_up_to_the_cap(void **unused) {
+    uint64_t *random = *unused;
+    int active = 0, over = 0;
+    for (int round = 0; round < 500; round++) {
+        struct mp_error error = {0};
+        struct mp_llep_options options = random_options(random);
+        int ranks = test_random_int(random, 1, MOST_RANKS);
+        int experts = test_random_int(random, 1, MOST_EXPERTS);
+        int copies = options.copies < experts ? options.copies : experts;
+        int32_t owner[MOST_EXPERTS];
+        struct mp_llep state;
+        assert_ok(mp_llep_create(ranks, experts, &state, &error), &error);
+        for (int expert = 0; expert < experts; expert++) {
+            owner[expert] = test_random_int(random, 0, ranks - 1);
+            state.total[expert] = test_random_int(random, 0, 3) ? test_random_int(random, 0, 50)
+                                                                : test_random_int(random, 0, 3000);
+        }
+        assert_ok(mp_llep_decide(&state, &options, owner, copies, &error), &error);
+        active += state.active;
+        if (state.active) {
+            check_decision(&state, &options, owner, copies);
+            over += state.pieces.count > experts;
+        }
+        mp_llep_destroy(&state);
+    }
+    print_message("  %d skewed, %d with pieces\n", active, over);
+    assert_true(active > 0 && over > 0);
+}
+
+/* As many routes on every rank as the setting says, skewed towards a few experts. */
+static void skewed_load(uint64_t *random, const struct mp_setting *setting, struct mp_load *load) {
+    memset(load->count, 0, (size_t)load->ranks * (size_t)load->experts * sizeof *load->count);
+    for (int source = 0; source < load->ranks; source++)
+        for (int64_t route = 0; route < setting->tokens_per_rank * setting->top_k; route++) {
+            int most = test_random_int(random, 0, load->experts - 1);
+            load->count[(long)source * load->experts + test_random_int(random, 0, most)]++;
+        }
+}
+
+static int plan_layer(void *const self[], struct mp_plan plan[], const struct mp_load *load,
+                      int64_t iteration, int layer, const struct mp_placement *home) {
+    struct mp_plan_law law = {.extra_copies_limit = mp_system_llep.copies_limit(self[0])};
+    struct mp_error error = {0};
+    for (int index = 0; index < INSTANCES && self[index]; index++) {
+        assert_ok(mp_system_begin_plan(&mp_system_llep, self[index], iteration, layer, home,
+                                       &plan[index], &error),
+                  &error);
+        assert_ok(mp_system_llep.after_gate(self[index], load, &plan[index], &error), &error);
+        assert_ok(mp_plan_check(&plan[index], load, &law, NULL, &error), &error);
+        int64_t pairs = (int64_t)load->ranks * load->experts;
+        int64_t parts = plan->part_begin[pairs];
+        assert_int_equal(plan[index].fetch.count, plan->fetch.count);
+        assert_memory_equal(plan[index].part_begin, plan->part_begin,
+                            (size_t)(pairs + 1) * sizeof *plan->part_begin);
+        if (parts > 0)
+            assert_memory_equal(plan[index].part, plan->part, (size_t)parts * sizeof *plan->part);
+    }
+    return plan->fetch.count;
+}
+
+static void random_plans_are_legal_and_the_same_everywhere(void **unused) {
+    uint64_t *random = *unused;
+    int64_t copies = 0;
+    for (int round = 0; round < 60; round++) {
+        struct mp_setting setting = {.layers = LAYERS,
+                                     .experts = test_random_int(random, 1, MOST_EXPERTS),
+                                     .top_k = 2,
+                                     .topology = random_topology(random, MOST_RANKS),
+                                     .tokens_per_rank = test_random_int(random, 1, 40),
+                                     .expert_bytes = 64,
+                                     .route_bytes = 8};
+        struct mp_llep_options options = random_options(random);
+        struct mp_error error = {0};
+        struct mp_placement home[LAYERS];
+        struct mp_plan plan[INSTANCES];
+        struct mp_load load;
+        void *self[INSTANCES] = {NULL};
+        assert_ok(mp_load_create(setting.topology.ranks, setting.experts, &load, &error), &error);
+        for (int index = 0; index < INSTANCES; index++)
+            assert_ok(mp_plan_create(&setting.topology, setting.experts, 64, &plan[index], &error),
+                      &error);
+        for (int layer = 0; layer < LAYERS; layer++)
+            assert_ok(
+                mp_placement_create(setting.topology.ranks, setting.experts, &home[layer], &error),
+                &error);
+        for (int iteration = 0; iteration < ITERATIONS; iteration++) {
+            for (int index = 0; index < INSTANCES; index++) /* the last is created late */
+                if (iteration == (index < 2 ? 0 : ITERATIONS / 2))
+                    assert_ok(mp_system_llep.create(&setting, &options, &self[index], &error),
+                              &error);
+            assert_ok(mp_system_initial_homes(&mp_system_llep, self[0], LAYERS, home, &error),
+                      &error);
+            for (int layer = 0; layer < LAYERS; layer++) {
+                skewed_load(random, &setting, &load);
+                copies += plan_layer(self, plan, &load, iteration, layer, &home[layer]);
+            }
+        }
+        for (int index = 0; index < INSTANCES; index++) {
+            mp_system_llep.destroy(self[index]);
+            mp_plan_destroy(&plan[index]);
+        }
+        for (int layer = 0; layer < LAYERS; layer++)
+            mp_placement_destroy(&home[layer]);
+        mp_load_destroy(&load);
+    }
+    print_message("  %lld copies\n", (long long)copies);
+    assert_true(copies > 0);
+}
+
+struct limit_case {
+    const char *name, *smallest_gemm, *alpha, *copies;
+    int limit;
+};
+/* 16 experts on 4 ranks, 1000 tokens per rank, top-2. */
+static const struct limit_case LIMITS[] = {
+    {"what others own", "1", "1", "all", 12},
+    {"pieces in the cap", "300", "1", "all", 6},
+    {"a larger cap", "300", "1.1", "all", 7},
+    {"the released minimum", "1024", "1", "all", 1},
+    {"no piece is that big", "2001", "1", "all", 0},
+    {"as asked for", "1", "1", "3", 3},
+};
+
+static void copies_are_limited_by_cap_and_smallest_piece(void **unused) {
+    (void)unused;
+    for (size_t index = 0; index < sizeof LIMITS / sizeof *LIMITS; index++) {
+        const struct limit_case *row = &LIMITS[index];
+        const char *const pair[][2] = {{"smallest-gemm", row->smallest_gemm},
+                                       {"alpha", row->alpha},
+                                       {"copies", row->copies},
+                                       {NULL, NULL}};
+        struct mp_setting setting = {.layers = 1,
+                                     .experts = 16,
+                                     .top_k = 2,
+                                     .topology = {4, 2},
+                                     .tokens_per_rank = 1000,
+                                     .expert_bytes = 64,
+                                     .route_bytes = 8};
+        struct mp_llep_options options;
+        struct mp_error error = {0};
+        void *self;
+        print_message("  %s\n", row->name);
+        parse_options(&options, pair);
+        assert_ok(mp_system_llep.create(&setting, &options, &self, &error), &error);
+        assert_int_equal(mp_system_llep.copies_limit(self), row->limit);
+        mp_system_llep.destroy(self);
+    }
+}
+
+static void what_cannot_be_is_refused(void **unused) {
+    (void)unused;
+    struct mp_setting setting = {.layers = 1, .experts = 0, .top_k = 2, .topology = {4, 2}};
+    struct mp_llep_options options;
+    struct mp_llep state;
+    struct mp_error error = {0};
+    void *self = &options;
+    parse_options(&options, NULL);
+    assert_int_equal(mp_system_llep.create(&setting, &options, &self, &error), MP_EINVAL);
+    assert_string_equal(error.text,
+                        "llep needs layers, experts, ranks, routes per token and tokens "
+                        "per rank of at least 1, not 1, 0, 4, 2 and 0");
+    assert_null(self);
+    assert_int_equal(mp_llep_create(0, 4, &state, NULL), MP_EINVAL);
+    mp_system_llep.destroy(NULL);
+}
+
+int main(void) {
+    uint64_t random = test_seed();
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(defaults_are_the_papers),
+        cmocka_unit_test(golden_decisions),
+        cmocka_unit_test_prestate(decisions_fill_the_least_loaded_up_to_the_cap, &random),
+        cmocka_unit_test_prestate(random_plans_are_legal_and_the_same_everywhere, &random),
+        cmocka_unit_test(copies_are_limited_by_cap_and_smallest_piece),
+        cmocka_unit_test(what_cannot_be_is_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
