@@ -1,0 +1,109 @@
+/* Who computes how many routes, in perfect balance. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "baselines/ideal/ideal.h"
+
+int mp_ideal_create(int ranks, int experts, struct mp_ideal *state, struct mp_error *error) {
+    *state = (struct mp_ideal){.ranks = ranks, .experts = experts};
+    if (ranks < 1 || experts < 1)
+        return mp_fail(error, MP_EINVAL, "no balance of %d experts on %d ranks", experts, ranks);
+    /* Every piece is an owner's, or uses up an expert or the surplus or lack of a rank. */
+    int code = mp_pieces_create(experts, 2 * experts + ranks, &state->pieces, error);
+    state->total = malloc((size_t)experts * sizeof *state->total);
+    state->load = malloc((size_t)ranks * sizeof *state->load);
+    state->lack = malloc((size_t)ranks * sizeof *state->lack);
+    state->order = malloc((size_t)ranks * sizeof *state->order);
+    state->owned_begin = malloc(((size_t)ranks + 1) * sizeof *state->owned_begin);
+    state->owned = malloc((size_t)experts * sizeof *state->owned);
+    if (!code && (!state->total || !state->load || !state->lack || !state->order ||
+                  !state->owned_begin || !state->owned))
+        code = mp_fail(error, MP_ENOMEM, "no memory to balance %d experts on %d ranks", experts,
+                       ranks);
+    if (code)
+        mp_ideal_destroy(state);
+    return code;
+}
+
+void mp_ideal_destroy(struct mp_ideal *state) {
+    mp_pieces_destroy(&state->pieces);
+    free(state->total);
+    free(state->load);
+    free(state->lack);
+    free(state->order);
+    free(state->owned_begin);
+    free(state->owned);
+    *state = (struct mp_ideal){0};
+}
+
+/* The experts of every rank, ascending, and what they add up to.  Returns all routes. */
+static int64_t list_owned(struct mp_ideal *state, const int32_t owner[]) {
+    int32_t *begin = state->owned_begin;
+    int64_t routes = 0;
+
+    memset(begin, 0, ((size_t)state->ranks + 1) * sizeof *begin);
+    memset(state->load, 0, (size_t)state->ranks * sizeof *state->load);
+    for (int expert = 0; expert < state->experts; expert++) {
+        begin[owner[expert]]++;
+        state->load[owner[expert]] += state->total[expert];
+        routes += state->total[expert];
+    }
+    for (int rank = 0; rank < state->ranks; rank++)
+        begin[rank + 1] += begin[rank];
+    /* Each begin is an end now, and moves back to where it belongs. */
+    for (int expert = state->experts - 1; expert >= 0; expert--)
+        state->owned[--begin[owner[expert]]] = expert;
+    return routes;
+}
+
+static void share_out(struct mp_ideal *state, int64_t routes) {
+    int remainder = (int)(routes % state->ranks);
+
+    for (int rank = 0; rank < state->ranks; rank++)
+        state->lack[rank] = routes / state->ranks - state->load[rank];
+    mp_load_hottest(state->load, state->ranks, remainder, state->order);
+    for (int index = 0; index < remainder; index++)
+        state->lack[state->order[index]]++;
+}
+
+/* The expert of a rank with the most routes left, ties to the lower id. */
+static int32_t hottest_of(const struct mp_ideal *state, int rank) {
+    int32_t at = state->owned_begin[rank], found = state->owned[at];
+
+    while (++at < state->owned_begin[rank + 1])
+        if (state->total[state->owned[at]] > state->total[found])
+            found = state->owned[at];
+    return found;
+}
+
+/* Gives up a rank's surplus to the ranks that lack routes, from *helper on. */
+static int give_up(struct mp_ideal *state, int rank, int *helper, struct mp_error *error) {
+    int64_t surplus = -state->lack[rank];
+    int code = MP_OK;
+
+    while (surplus > 0 && !code) {
+        int32_t expert = hottest_of(state, rank);
+        while (state->lack[*helper] <= 0)
+            ++*helper;
+        int64_t piece = state->total[expert] < surplus ? state->total[expert] : surplus;
+        if (piece > state->lack[*helper])
+            piece = state->lack[*helper];
+        surplus -= piece;
+        state->total[expert] -= piece;
+        state->lack[*helper] -= piece;
+        code = mp_pieces_add(&state->pieces, expert, *helper, piece, error);
+    }
+    return code;
+}
+
+int mp_ideal_decide(struct mp_ideal *state, const int32_t owner[], struct mp_error *error) {
+    int helper = 0, code = MP_OK;
+
+    share_out(state, list_owned(state, owner));
+    mp_pieces_clear(&state->pieces);
+    for (int rank = 0; rank < state->ranks && !code; rank++)
+        code = give_up(state, rank, &helper, error);
+    for (int expert = 0; expert < state->experts && !code; expert++)
+        code = mp_pieces_add(&state->pieces, expert, owner[expert], state->total[expert], error);
+    return code;
+}
