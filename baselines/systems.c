@@ -2,6 +2,8 @@
 
 #include "baselines/ep/ep.h"
 #include "baselines/fastermoe/fastermoe.h"
+#include "baselines/ideal/ideal.h"
+#include "baselines/llep/llep.h"
 #include "baselines/skeleton/skeleton.h"
 #include "baselines/swiftmoe/swiftmoe.h"
 #include "reference/fssdp/fssdp.h"
@@ -11,6 +13,8 @@ int mp_systems_register_all(struct mp_systems *systems, struct mp_error *error) 
         &mp_system_ep,
         &mp_system_fastermoe,
         &mp_system_fssdp,
+        &mp_system_ideal,
+        &mp_system_llep,
         &mp_system_skeleton,
         &mp_system_swiftmoe,
     };

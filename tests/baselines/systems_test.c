@@ -11,6 +11,8 @@ static void all_systems_register_once(void **state) {
         "ep",
         "fastermoe",
         "fssdp",
+        "ideal",
+        "llep",
         "skeleton",
     };
     struct mp_systems systems = {0};
