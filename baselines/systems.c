@@ -1,5 +1,6 @@
 #include "baselines/systems.h"
 
+#include "baselines/deepspeed/deepspeed.h"
 #include "baselines/ep/ep.h"
 #include "baselines/fastermoe/fastermoe.h"
 #include "baselines/ideal/ideal.h"
@@ -11,6 +12,7 @@
 int mp_systems_register_all(struct mp_systems *systems, struct mp_error *error) {
     static const struct mp_system *const all[] = {
         &mp_system_ep,
+        &mp_system_deepspeed,
         &mp_system_fastermoe,
         &mp_system_fssdp,
         &mp_system_ideal,

@@ -9,6 +9,7 @@ static void all_systems_register_once(void **state) {
     (void)state;
     static const char *const name[] = {
         "ep",
+        "deepspeed",
         "fastermoe",
         "fssdp",
         "ideal",

@@ -1,0 +1,91 @@
+/* DeepSpeed-MoE: fixed capacity, drops, padded exchange, data-parallel experts (arXiv 2201.05596;
+ * DeepSpeed, deepspeed/moe/sharded_moe.py; systems.md 2.2 and 3.4).
+ *
+ * Placement never changes.  Neighbouring ranks form groups of `expert-parallel` ranks, and every
+ * group has all experts once, contiguously: of R ranks in groups of P, rank r holds the experts e
+ * with r mod P == e / (E / P).  Where there are several groups (as there must be with more ranks
+ * than experts), an expert is held by one rank of each: tied replicas, whose gradients are summed
+ * and which make the same update.  A source's routes go to the holder in its own group, near or
+ * far. The released layer has groups of one rank unless told otherwise; here they are as large as
+ * can be, min(R, E), which is what others mean by DeepSpeed as a baseline.
+ *
+ * Of each (source, expert) at most a capacity of routes is kept, whatever other sources send; the
+ * rest is dropped.  Every pair takes as many rows in the exchange and in computing, used or not:
+ * imbalance shows as drops and not as time.  With `drop-tokens` off the capacity is the largest
+ * count of the layer, so that one hot expert sets the rows of all.
+ *
+ * Which gate of the source a plan stands for follows from top-k and `policy`:
+ *   top-1  auto         random token selection, weights are probabilities as they are
+ *          position     the same without random token selection.  That is a top-k over a column of
+ *                       zeros and ones there, in whatever order; the earlier token wins here
+ *   top-2  auto         slots for second choices begin after all first choices (dropped ones too);
+ *                       tokens in their order; weights divided by the sum over survivors
+ *   top-k  probability  drop policy "probs": the highest probabilities stay; auto for k > 2
+ *          position     drop policy "position": token by token, all choices together
+ * and survivors are renormalised for every k > 1.  The other combinations (a policy of top-k with
+ * two choices is released code, probability with one and random with several are not) are
+ * experiments that the released gates don't offer.
+ *
+ * Differences to the released code:
+ *   - Without drops it takes the largest count in each group of ranks; here it is the largest of
+ *     all groups, as a plan has one.  They wait for each other in every step anyhow.
+ *   - Padding to a multiple of tensor-parallel ranks does not arise: there is no such parallelism.
+ *   - Its top-1 gate asserts at least min-capacity tokens on a rank.  Its top-k gate does not, and
+ *     neither do we: a capacity may exceed the tokens.
+ *   - Its own capacity factor for evaluation (1.0 too) is not told apart: validation batches are
+ *     planned as training ones are. */
+#ifndef MOEPERF_BASELINES_DEEPSPEED_DEEPSPEED_H
+#define MOEPERF_BASELINES_DEEPSPEED_DEEPSPEED_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "reference/plan/system.h"
+
+extern const struct mp_system mp_system_deepspeed;
+
+enum mp_deepspeed_policy {
+    MP_DEEPSPEED_AUTO,
+    MP_DEEPSPEED_POSITION,
+    MP_DEEPSPEED_PROBABILITY,
+    MP_DEEPSPEED_RANDOM
+};
+
+/* Whose formula gives the capacity.  All are of a source: T are its own tokens. */
+enum mp_deepspeed_formula {
+    MP_CAPACITY_DEEPSPEED,
+    MP_CAPACITY_HETUMOE,  /* TopK, KTop1 and SAM gates */
+    MP_CAPACITY_TUTEL,    /* capacity factor above 0 */
+    MP_CAPACITY_MEGATRON, /* Megatron-LM core */
+    MP_CAPACITY_FASTMOE   /* GShard gate */
+};
+
+/* Named in the option table of deepspeed.c. */
+struct mp_deepspeed_options {
+    int expert_parallel; /* ranks of a group; MP_AUTO: min(R, E); MP_ALL: R */
+    double capacity_factor;
+    int min_capacity; /* of formula deepspeed.  4 in DeepSpeed's layer, 8 in its gate class, which
+                         users don't create themselves */
+    bool drop_tokens;
+    int policy;  /* enum mp_deepspeed_policy */
+    int formula; /* enum mp_deepspeed_formula */
+    bool padded; /* false: the exchange carries what survives and nothing else (our own) */
+};
+
+/* Most routes of one (source, expert), T tokens of a source, E experts, k choices of a token,
+ * factor f; 0 if the formula leaves none.  The order of operations is that of the framework
+ * imitated, in its precision, since it decides what is rounded up (systems.md 0.6, rule 5):
+ *   deepspeed  max(ceil(T/E * (f k)), min_capacity).  f k is a double that becomes a tensor, and so
+ *              a float, and T/E, a double too, becomes a float when it meets it; so does the
+ *              product.  100 tokens, 4 experts, f 1.2: 25 * 1.2 is just above 30, ceil 31; with
+ *              k = 2 and f 1.1 just 55, where doubles give 56
+ *   hetumoe    k ceil(T/E * f)
+ *   tutel      k floor(f * ceil(T/E)), the quotient rounded up in integers
+ *   megatron   ceil(T k / E * f)
+ *   fastmoe    floor(ceil(f T) * k / E), the quotient rounded down in integers; k is 2 there
+ * min_capacity is DeepSpeed's alone.  T may not be negative, E and k not below 1, f not negative.
+ */
+int64_t mp_deepspeed_capacity(enum mp_deepspeed_formula formula, int64_t tokens, int experts,
+                              int top_k, double factor, int64_t min_capacity);
+
+#endif

@@ -1,0 +1,399 @@
+/* DeepSpeed as a system: who holds what, legal plans that are the same on every rank, what its
+ * options mean, and what it refuses. */
+#include "tests/reference/plan/plan_support.h"
+
+#include <string.h>
+
+#include "baselines/deepspeed/deepspeed.h"
+
+static void parse_options(struct mp_deepspeed_options *options, const char *const pair[][2]) {
+    struct mp_error error = {0};
+    assert_ok(mp_options_set_defaults(mp_system_deepspeed.options, options, &error), &error);
+    for (int index = 0; pair && pair[index][0]; index++)
+        assert_ok(mp_options_set(mp_system_deepspeed.options, options, "system deepspeed",
+                                 pair[index][0], pair[index][1], NULL, &error),
+                  &error);
+}
+
+static void defaults_are_the_released_ones(void **state) {
+    (void)state;
+    struct mp_systems systems = {0};
+    struct mp_deepspeed_options options;
+    struct mp_error error = {0};
+    assert_ok(mp_systems_register(&systems, &mp_system_deepspeed, &error), &error);
+    parse_options(&options, NULL);
+    assert_int_equal(options.expert_parallel, MP_AUTO);
+    assert_true(options.capacity_factor == 1);
+    assert_int_equal(options.min_capacity, 4);
+    assert_true(options.drop_tokens && options.padded);
+    assert_int_equal(options.policy, MP_DEEPSPEED_AUTO);
+    assert_int_equal(options.formula, MP_CAPACITY_DEEPSPEED);
+}
+
+static struct mp_setting setting_of(int layers, int experts, int ranks, int top_k, int tokens) {
+    return (struct mp_setting){.layers = layers,
+                               .experts = experts,
+                               .top_k = top_k,
+                               .topology = {ranks, 2},
+                               .tokens_per_rank = tokens,
+                               .expert_bytes = 64,
+                               .route_bytes = 8};
+}
+
+/* Holders of all experts, a digit per rank, experts parted by blanks. */
+struct placement_case {
+    int experts, ranks;
+    const char *expert_parallel, *holders;
+    enum mp_optimizer_split optimizer;
+    int32_t owner[8];
+};
+static const struct placement_case PLACEMENTS[] = {
+    {8, 4, "auto", "0 0 1 1 2 2 3 3", MP_OPTIMIZER_OWNER, {0, 0, 1, 1, 2, 2, 3, 3}},
+    {4, 4, "auto", "0 1 2 3", MP_OPTIMIZER_OWNER, {0, 1, 2, 3}},
+    {4, 4, "all", "0 1 2 3", MP_OPTIMIZER_OWNER, {0, 1, 2, 3}},
+    {4, 8, "auto", "04 15 26 37", MP_OPTIMIZER_REPLICATED, {0, 5, 2, 7}},
+    {2, 6, "auto", "024 135", MP_OPTIMIZER_REPLICATED, {0, 3}},
+    {8, 4, "2", "02 02 02 02 13 13 13 13", MP_OPTIMIZER_REPLICATED, {0, 2, 0, 2, 1, 3, 1, 3}},
+    {3, 4, "1", "0123 0123 0123", MP_OPTIMIZER_REPLICATED, {0, 1, 2}},
+    {3, 1, "auto", "0 0 0", MP_OPTIMIZER_OWNER, {0, 0, 0}},
+};
+
+static void every_group_of_ranks_holds_all_experts_once(void **state) {
+    (void)state;
+    for (size_t index = 0; index < sizeof PLACEMENTS / sizeof *PLACEMENTS; index++) {
+        const struct placement_case *row = &PLACEMENTS[index];
+        const char *const pair[][2] = {{"expert-parallel", row->expert_parallel}, {NULL, NULL}};
+        struct mp_setting setting = setting_of(2, row->experts, row->ranks, 2, 16);
+        struct mp_deepspeed_options options;
+        struct mp_placement home[2];
+        struct mp_error error = {0};
+        char holders[64] = "", *at = holders;
+        void *self;
+        parse_options(&options, pair);
+        assert_ok(mp_system_deepspeed.create(&setting, &options, &self, &error), &error);
+        for (int layer = 0; layer < 2; layer++)
+            assert_ok(mp_placement_create(row->ranks, row->experts, &home[layer], &error), &error);
+        assert_ok(mp_system_initial_homes(&mp_system_deepspeed, self, 2, home, &error), &error);
+        for (int expert = 0; expert < row->experts; expert++) {
+            if (expert > 0)
+                *at++ = ' ';
+            for (int rank = 0; rank < row->ranks; rank++)
+                if (mp_placement_holds(&home[1], expert, rank))
+                    *at++ = (char)('0' + rank);
+            assert_int_equal(home[0].owner[expert], row->owner[expert]);
+            assert_int_equal(home[1].owner[expert], row->owner[expert]);
+        }
+        assert_string_equal(holders, row->holders);
+        assert_int_equal(mp_system_deepspeed.optimizer(self), row->optimizer);
+        for (int layer = 0; layer < 2; layer++)
+            mp_placement_destroy(&home[layer]);
+        mp_system_deepspeed.destroy(self);
+    }
+    mp_system_deepspeed.destroy(NULL);
+}
+
+/* A random job, two instances of the system as on two ranks, and one of their layers. */
+enum { INSTANCES = 2, MOST_TOKENS = 3000 };
+struct job {
+    struct mp_setting setting;
+    struct mp_deepspeed_options options;
+    int group; /* ranks of a group */
+    struct mp_load load;
+    struct mp_placement home;
+    struct mp_plan plan[INSTANCES];
+    void *self[INSTANCES];
+};
+
+static void create_job(uint64_t *random, struct job *job) {
+    struct mp_error error = {0};
+    int groups = test_random_int(random, 1, 5);
+    job->group = test_random_int(random, 1, 12);
+    int ranks = groups * job->group, experts = job->group * test_random_int(random, 1, 6);
+    job->setting = setting_of(1, experts, ranks, test_random_int(random, 1, 3), MOST_TOKENS);
+    job->setting.topology.ranks_per_node = test_random_int(random, 1, ranks + 1);
+    parse_options(&job->options, NULL);
+    job->options.expert_parallel = job->group;
+    job->options.capacity_factor = 0.1 + 2 * test_random_double(random);
+    job->options.policy = test_random_int(random, MP_DEEPSPEED_AUTO, MP_DEEPSPEED_RANDOM);
+    job->options.drop_tokens = test_random_int(random, 0, 2) > 0;
+    job->options.padded = test_random_int(random, 0, 2) > 0;
+    if (job->setting.top_k == 2)
+        job->options.formula = test_random_int(random, MP_CAPACITY_DEEPSPEED, MP_CAPACITY_FASTMOE);
+    assert_ok(mp_load_create(ranks, experts, &job->load, &error), &error);
+    assert_ok(mp_placement_create(ranks, experts, &job->home, &error), &error);
+    for (int index = 0; index < INSTANCES; index++) {
+        assert_ok(
+            mp_system_deepspeed.create(&job->setting, &job->options, &job->self[index], &error),
+            &error);
+        assert_ok(mp_plan_create(&job->setting.topology, experts, 64, &job->plan[index], &error),
+                  &error);
+    }
+    assert_ok(mp_system_initial_homes(&mp_system_deepspeed, job->self[0], 1, &job->home, &error),
+              &error);
+}
+
+static void destroy_job(struct job *job) {
+    for (int index = 0; index < INSTANCES; index++) {
+        mp_system_deepspeed.destroy(job->self[index]);
+        mp_plan_destroy(&job->plan[index]);
+    }
+    mp_placement_destroy(&job->home);
+    mp_load_destroy(&job->load);
+}
+
+static void plan_job(struct job *job, int64_t iteration) {
+    struct mp_plan_law law = {true, mp_system_deepspeed.copies_limit(job->self[0]),
+                              mp_system_deepspeed.padding_limit(&job->setting, &job->options)};
+    struct mp_error error = {0};
+    for (int index = 0; index < INSTANCES; index++) {
+        struct mp_plan *plan = &job->plan[index];
+        assert_ok(mp_system_begin_plan(&mp_system_deepspeed, job->self[index], iteration, 0,
+                                       &job->home, plan, &error),
+                  &error);
+        assert_ok(mp_system_deepspeed.after_gate(job->self[index], &job->load, plan, &error),
+                  &error);
+        assert_ok(mp_plan_check(plan, &job->load, &law, NULL, &error), &error);
+    }
+}
+
+static void assert_equal_plans(const struct mp_plan *a, const struct mp_plan *b) {
+    size_t pairs = (size_t)a->topology.ranks * (size_t)a->experts;
+    assert_int_equal(a->source_capacity, b->source_capacity);
+    assert_int_equal(a->padding, b->padding);
+    assert_int_equal(a->route_order, b->route_order);
+    assert_memory_equal(a->part_begin, b->part_begin, (pairs + 1) * sizeof *a->part_begin);
+    assert_true(a->part_begin[pairs] > 0 || a->padding == 0);
+    for (int64_t at = 0; at < a->part_begin[pairs]; at++)
+        assert_true(a->part[at].first == b->part[at].first && a->part[at].run == b->part[at].run &&
+                    a->part[at].count == b->part[at].count);
+}
+
+/* No route leaves its source's group of ranks, none is dropped for nothing, and padded rows are a
+ * capacity for every pair. */
+static void assert_stays_in_group(const struct job *job) {
+    const struct mp_plan *plan = &job->plan[0];
+    int64_t kept_of_all = 0;
+    for (int source = 0; source < plan->topology.ranks; source++)
+        for (int expert = 0; expert < plan->experts; expert++) {
+            int64_t routes = mp_load_at(&job->load, source, expert), kept = 0;
+            for (int rank = source / job->group * job->group;
+                 rank < (source / job->group + 1) * job->group; rank++)
+                kept += mp_plan_routes_to(plan, source, expert, rank);
+            assert_int_equal(kept, routes < plan->source_capacity ? routes : plan->source_capacity);
+            kept_of_all += kept;
+        }
+    struct mp_plan_facts facts;
+    mp_plan_facts(plan, &job->load, &facts);
+    assert_int_equal(facts.routes - facts.routes_dropped, kept_of_all);
+    int64_t pairs = (int64_t)plan->topology.ranks * plan->experts;
+    assert_int_equal(facts.rows_padded,
+                     job->options.padded ? pairs * plan->source_capacity - kept_of_all : 0);
+    if (!job->options.drop_tokens)
+        assert_int_equal(facts.routes_dropped, 0);
+}
+
+static void random_plans_are_legal_and_the_same_everywhere(void **state) {
+    uint64_t *random = *state;
+    for (int round = 0; round < 150; round++) {
+        struct job job;
+        create_job(random, &job);
+        for (int iteration = 0; iteration < 3; iteration++) {
+            random_load(random, &job.load);
+            plan_job(&job, iteration);
+            assert_equal_plans(&job.plan[0], &job.plan[1]);
+            assert_stays_in_group(&job);
+        }
+        destroy_job(&job);
+    }
+}
+
+/* One hot expert of one source sets the rows of all, and no more than a source's tokens. */
+static void without_drops_the_largest_count_is_the_capacity(void **state) {
+    uint64_t *random = *state;
+    const char *const pair[][2] = {{"drop-tokens", "no"}, {NULL, NULL}};
+    for (int round = 0; round < 50; round++) {
+        struct job job;
+        create_job(random, &job);
+        for (int index = 0; index < INSTANCES; index++)
+            mp_system_deepspeed.destroy(job.self[index]);
+        parse_options(&job.options, pair);
+        job.options.expert_parallel = job.group;
+        for (int index = 0; index < INSTANCES; index++)
+            assert_int_equal(
+                mp_system_deepspeed.create(&job.setting, &job.options, &job.self[index], NULL),
+                MP_OK);
+        random_load(random, &job.load);
+        uint32_t hot = (uint32_t)test_random_int(random, 3001, 5000);
+        int cells = job.setting.topology.ranks * job.setting.experts;
+        uint32_t *cell = &job.load.count[test_random_int(random, 0, cells - 1)];
+        *cell = 2999;
+        for (int at = 0; at < cells; at++)
+            if (&job.load.count[at] != cell)
+                job.load.count[at] /= 2;
+        plan_job(&job, 0);
+        assert_int_equal(job.plan[0].source_capacity, 2999);
+        assert_int_equal(job.plan[0].padding, 2999);
+        *cell = hot; /* impossible with 3000 tokens that go to different experts */
+        plan_job(&job, 1);
+        assert_int_equal(job.plan[0].padding, MOST_TOKENS);
+        assert_int_equal(mp_system_deepspeed.padding_limit(&job.setting, &job.options),
+                         MOST_TOKENS);
+        memset(job.load.count, 0, (size_t)cells * sizeof *job.load.count);
+        plan_job(&job, 2);
+        assert_int_equal(job.plan[0].padding, 0);
+        destroy_job(&job);
+    }
+}
+
+struct policy_case {
+    const char *policy;
+    int top_k;
+    enum mp_route_order order;
+};
+static const struct policy_case POLICIES[] = {
+    {"auto", 1, MP_ROUTES_AT_RANDOM},      {"auto", 2, MP_ROUTES_BY_CHOICE},
+    {"auto", 3, MP_ROUTES_BY_PROBABILITY}, {"position", 1, MP_ROUTES_BY_TOKEN},
+    {"position", 2, MP_ROUTES_BY_TOKEN},   {"probability", 2, MP_ROUTES_BY_PROBABILITY},
+    {"random", 2, MP_ROUTES_AT_RANDOM},
+};
+
+static void policies_say_who_loses(void **state) {
+    (void)state;
+    for (size_t index = 0; index < sizeof POLICIES / sizeof *POLICIES; index++) {
+        const struct policy_case *row = &POLICIES[index];
+        const char *const pair[][2] = {{"policy", row->policy}, {NULL, NULL}};
+        struct job job = {.setting = setting_of(1, 4, 2, row->top_k, 100), .group = 2};
+        struct mp_error error = {0};
+        parse_options(&job.options, pair);
+        assert_ok(mp_load_create(2, 4, &job.load, &error), &error);
+        assert_ok(mp_placement_create(2, 4, &job.home, &error), &error);
+        for (int at = 0; at < 8; at++)
+            job.load.count[at] = 20 + (uint32_t)at;
+        for (int at = 0; at < INSTANCES; at++) {
+            assert_ok(mp_system_deepspeed.create(&job.setting, &job.options, &job.self[at], &error),
+                      &error);
+            assert_ok(mp_plan_create(&job.setting.topology, 4, 64, &job.plan[at], &error), &error);
+        }
+        assert_ok(mp_system_initial_homes(&mp_system_deepspeed, job.self[0], 1, &job.home, &error),
+                  &error);
+        plan_job(&job, 0);
+        assert_int_equal(job.plan[0].route_order, row->order);
+        assert_int_equal(job.plan[0].renormalise_survivors, row->top_k > 1);
+        assert_int_equal(job.plan[0].source_capacity, 25 * row->top_k);
+        assert_int_equal(job.plan[0].padding, 25 * row->top_k);
+        assert_int_equal(mp_system_deepspeed.padding_limit(&job.setting, &job.options),
+                         25 * row->top_k);
+        destroy_job(&job);
+    }
+}
+
+struct refusal {
+    const char *option, *value, *text;
+    int layers, experts, ranks, top_k, tokens;
+};
+static const struct refusal REFUSALS[] = {
+    {"policy", "auto",
+     "deepspeed needs layers, experts, ranks, choices and tokens per rank of at least 1, not 1, 4, "
+     "2, 2 and 0",
+     1, 4, 2, 2, 0},
+    {"policy", "auto",
+     "deepspeed needs the same number of experts on every rank: 6 experts can't be shared by "
+     "groups "
+     "of 4 of the 4 ranks",
+     1, 6, 4, 2, 10},
+    {"policy", "auto",
+     "deepspeed needs expert-parallel to divide the ranks: 6 ranks can't form groups of 4, which "
+     "hold the 4 experts once each",
+     1, 4, 6, 2, 10},
+    {"expert-parallel", "3",
+     "deepspeed needs expert-parallel to divide the ranks: 4 ranks can't form groups of 3, which "
+     "hold the 6 experts once each",
+     1, 6, 4, 2, 10},
+    {"expert-parallel", "all",
+     "deepspeed needs the same number of experts on every rank: 4 experts can't be shared by "
+     "groups "
+     "of 8 of the 8 ranks",
+     1, 4, 8, 2, 10},
+    {"expert-parallel", "0", "deepspeed needs expert-parallel of at least 1, not 0", 1, 4, 8, 2,
+     10},
+    {"formula", "tutel",
+     "deepspeed needs a capacity of 1 to 2147483647 routes of a rank for an expert, not 0: 3 "
+     "tokens, top-1, 8 experts, capacity factor 0.5",
+     1, 8, 4, 1, 3},
+};
+
+static void what_cannot_be_is_refused(void **state) {
+    (void)state;
+    for (size_t index = 0; index < sizeof REFUSALS / sizeof *REFUSALS; index++) {
+        const struct refusal *row = &REFUSALS[index];
+        const char *const pair[][2] = {
+            {"capacity-factor", "0.5"}, {row->option, row->value}, {NULL, NULL}};
+        struct mp_setting setting =
+            setting_of(row->layers, row->experts, row->ranks, row->top_k, row->tokens);
+        struct mp_deepspeed_options options;
+        struct mp_error error = {0};
+        void *self = &options;
+        parse_options(&options, pair);
+        assert_int_equal(mp_system_deepspeed.create(&setting, &options, &self, &error), MP_EINVAL);
+        assert_string_equal(error.text, row->text);
+        assert_null(self);
+    }
+}
+
+/* Without drops no capacity is asked of the formula. */
+static void no_capacity_is_needed_without_drops(void **state) {
+    (void)state;
+    const char *const pair[][2] = {
+        {"capacity-factor", "0"}, {"min-capacity", "0"}, {"drop-tokens", "no"}, {NULL, NULL}};
+    struct mp_setting setting = setting_of(1, 8, 4, 2, 16);
+    struct mp_deepspeed_options options;
+    struct mp_error error = {0};
+    void *self;
+    parse_options(&options, pair);
+    assert_ok(mp_system_deepspeed.create(&setting, &options, &self, &error), &error);
+    mp_system_deepspeed.destroy(self);
+    options.drop_tokens = true;
+    assert_int_equal(mp_system_deepspeed.create(&setting, &options, &self, &error), MP_EINVAL);
+}
+
+static void homes_of_another_system_are_refused(void **state) {
+    (void)state;
+    struct mp_setting setting = setting_of(1, 2, 4, 1, 16);
+    struct mp_deepspeed_options options;
+    struct mp_error error = {0};
+    struct mp_placement home;
+    struct mp_load load;
+    struct mp_plan plan;
+    void *self;
+    parse_options(&options, NULL);
+    assert_ok(mp_system_deepspeed.create(&setting, &options, &self, &error), &error);
+    assert_ok(mp_load_create(4, 2, &load, &error), &error);
+    assert_ok(mp_placement_create(4, 2, &home, &error), &error);
+    assert_ok(mp_plan_create(&setting.topology, 2, 64, &plan, &error), &error);
+    assert_ok(mp_system_initial_homes(&mp_system_deepspeed, self, 1, &home, &error), &error);
+    mp_placement_remove(&home, 1, 1);
+    assert_ok(mp_system_begin_plan(&mp_system_deepspeed, self, 7, 0, &home, &plan, &error), &error);
+    assert_int_equal(mp_system_deepspeed.after_gate(self, &load, &plan, &error), MP_EPLAN);
+    assert_string_equal(error.text,
+                        "iteration 7, layer 0: expert 1 should be on the 2 ranks that deepspeed "
+                        "put it on, among them rank 1; it is on 1 ranks");
+    mp_plan_destroy(&plan);
+    mp_placement_destroy(&home);
+    mp_load_destroy(&load);
+    mp_system_deepspeed.destroy(self);
+}
+
+int main(void) {
+    uint64_t random = test_seed();
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(defaults_are_the_released_ones),
+        cmocka_unit_test(every_group_of_ranks_holds_all_experts_once),
+        cmocka_unit_test_prestate(random_plans_are_legal_and_the_same_everywhere, &random),
+        cmocka_unit_test_prestate(without_drops_the_largest_count_is_the_capacity, &random),
+        cmocka_unit_test(policies_say_who_loses),
+        cmocka_unit_test(what_cannot_be_is_refused),
+        cmocka_unit_test(no_capacity_is_needed_without_drops),
+        cmocka_unit_test(homes_of_another_system_are_refused),
+    };
+    return cmocka_run_group_tests_name("deepspeed", tests, NULL, NULL);
+}
