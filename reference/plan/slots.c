@@ -98,84 +98,102 @@ int mp_slots_homes(const struct mp_slots *slots, struct mp_placement *home,
 }
 
 /* A stretch of slots that routes are spread over: groups first .. last - 1 of an expert, `slots`
- * slots from `slot` on.  Every slot gets `each`, and those at positions start .. start + more - 1
- * (mod slots) one more. */
+ * slots from `slot` on, of which the one at position `start` is first to get one more. */
 struct stretch {
     int32_t first, last, slot, slots;
-    uint32_t each;
-    int32_t start, more;
+    int32_t start;
 };
 
-/* Where the next change between "one more" and "none" lies behind position `at`, and which of them
- * holds at `at`. */
-static int32_t next_change(const struct stretch *stretch, int32_t at, uint32_t *extra) {
-    int32_t end = stretch->start + stretch->more, wrapped = end - stretch->slots;
+/* Equal shares in up to three sections: slots below end[i] that are in no earlier one get
+ * routes[i] each. */
+enum { SECTIONS = 3 };
+struct shares {
+    int32_t end[SECTIONS];
+    uint32_t routes[SECTIONS];
+    int section;  /* where the next slot lies, unless it is at its end */
+    int32_t next; /* the first slot behind those that get one more, mod slots */
+};
 
-    *extra = 1;
-    if (at < wrapped)
-        return wrapped;
-    if (at >= stretch->start && at < end)
-        return end < stretch->slots ? end : stretch->slots;
-    *extra = 0;
-    return at < stretch->start ? stretch->start : stretch->slots;
+/* Every slot gets the quotient, and as many from `start` on (mod slots) as remain one more. */
+static struct shares share(const struct stretch *stretch, uint32_t routes) {
+    uint32_t each = routes / (uint32_t)stretch->slots;
+    int32_t start = stretch->start;
+    int32_t end = start + (int32_t)(routes - each * (uint32_t)stretch->slots);
+
+    if (end <= stretch->slots)
+        return (struct shares){{start, end, stretch->slots},
+                               {each, each + 1, each},
+                               0,
+                               end < stretch->slots ? end : 0};
+    end -= stretch->slots;
+    return (struct shares){{end, start, stretch->slots}, {each + 1, each, each + 1}, 0, end};
 }
 
-/* Routes of the `slots` slots from position `at` on, which a change may lie between. */
-static uint32_t routes_of(const struct stretch *stretch, int32_t at, int32_t slots) {
-    uint32_t routes = stretch->each * (uint32_t)slots, extra;
+/* Routes of one holder, whose slots are those at positions at .. end - 1. */
+static uint32_t routes_of(struct shares *shares, int32_t at, int32_t end) {
+    uint32_t routes = 0;
 
-    for (int32_t end = at + slots; at < end;) {
-        int32_t change = next_change(stretch, at, &extra);
-        if (change > end)
-            change = end;
-        routes += extra * (uint32_t)(change - at);
-        at = change;
+    while (at < end) {
+        int32_t stop = shares->end[shares->section];
+        if (stop <= at) {
+            shares->section++;
+            continue;
+        }
+        stop = stop < end ? stop : end;
+        routes += shares->routes[shares->section] * (uint32_t)(stop - at);
+        at = stop;
     }
     return routes;
 }
 
-static int give_group(struct mp_plan *plan, const struct stretch *stretch,
-                      const struct mp_slot_group *group, int32_t first_holder,
+static int give_group(struct mp_plan *plan, struct shares *shares,
+                      const struct mp_slot_group *group, int32_t at, int32_t holder,
                       struct mp_error *error) {
-    int32_t at = group->slot - stretch->slot, end = at + group->holders * group->each;
-    int32_t holder = first_holder + group->holder;
+    int32_t each = group->each, end = at + group->holders * each;
     int code = MP_OK;
 
     while (at < end && !code) {
-        uint32_t extra;
-        int32_t change = next_change(stretch, at, &extra);
-        int32_t run = ((change < end ? change : end) - at) / group->each;
-        if (run == 0) {
-            run = 1;
-            code =
-                mp_plan_dispatch_run(plan, holder, 1, routes_of(stretch, at, group->each), error);
-        } else {
-            code = mp_plan_dispatch_run(plan, holder, run,
-                                        (stretch->each + extra) * (uint32_t)group->each, error);
+        int32_t stop = shares->end[shares->section], run = 1;
+        uint32_t routes;
+        if (stop <= at) {
+            shares->section++;
+            continue;
         }
+        stop = stop < end ? stop : end;
+        if (stop - at < each) {
+            routes = routes_of(shares, at, at + each);
+        } else {
+            /* A division takes longer than all the rest. */
+            run = each == 1 ? stop - at : each == 2 ? (stop - at) >> 1 : (stop - at) / each;
+            routes = shares->routes[shares->section] * (uint32_t)each;
+        }
+        if (routes > 0)
+            code = mp_plan_dispatch_run(plan, holder, run, routes, error);
         holder += run;
-        at += run * group->each;
+        at += run * each;
     }
     return code;
 }
 
-static int give(struct mp_plan *plan, const struct mp_slots *slots, int expert, uint32_t routes,
-                struct stretch stretch, struct mp_error *error) {
-    stretch.each = routes / (uint32_t)stretch.slots;
-    stretch.more = (int32_t)(routes % (uint32_t)stretch.slots);
+static int give(struct mp_plan *plan, const struct mp_slots *slots, int expert,
+                const struct stretch *stretch, struct shares *shares, struct mp_error *error) {
+    int32_t first_holder = plan->holder_begin[expert];
     int code = MP_OK;
-    for (int32_t group = stretch.first; group < stretch.last && !code; group++)
-        code = give_group(plan, &stretch, &slots->group[group], plan->holder_begin[expert], error);
+
+    for (int32_t index = stretch->first; index < stretch->last && !code; index++) {
+        const struct mp_slot_group *group = &slots->group[index];
+        code = give_group(plan, shares, group, group->slot - stretch->slot,
+                          first_holder + group->holder, error);
+    }
     return code;
 }
 
-static struct stretch all_slots(const struct mp_slots *slots, int expert, int64_t start) {
-    int32_t n = mp_slots_of(slots, expert);
+static struct stretch all_slots(const struct mp_slots *slots, int expert, int32_t start) {
     return (struct stretch){.first = slots->group_begin[expert],
                             .last = slots->group_begin[expert + 1],
                             .slot = slots->begin[expert],
-                            .slots = n,
-                            .start = (int32_t)(start % n)};
+                            .slots = mp_slots_of(slots, expert),
+                            .start = start};
 }
 
 /* The slots of the node that ends before rank `node_end`, or all if it has none; slots->next[e] is
@@ -202,17 +220,39 @@ static void leave_node(struct mp_slots *slots, int node_end) {
             slots->next[expert]++;
 }
 
-/* Routes of a source that the expert's capacity still has room for, and whose turn comes first. */
+/* Routes of a source that the expert's capacity still has room for. */
 static uint32_t in_turn(struct mp_slots *slots, const struct mp_plan *plan, int expert,
-                        uint32_t routes, int64_t *turn) {
-    int64_t room =
-        plan->capacity[expert] < 0 ? routes : plan->capacity[expert] - slots->turn[expert];
+                        uint32_t routes) {
+    int64_t room = plan->capacity[expert] - slots->turn[expert];
 
-    *turn = slots->turn[expert];
-    if (room < (int64_t)routes)
+    if (plan->capacity[expert] >= 0 && room < (int64_t)routes)
         routes = room > 0 ? (uint32_t)room : 0;
     slots->turn[expert] += routes;
     return routes;
+}
+
+/* Spreads routes over all slots; the one whose turn it is, slots->next[expert], comes first. */
+static int give_in_turn(struct mp_plan *plan, struct mp_slots *slots, int expert, uint32_t routes,
+                        struct mp_error *error) {
+    struct stretch stretch = all_slots(slots, expert, slots->next[expert]);
+    struct shares shares = share(&stretch, routes);
+
+    slots->next[expert] = shares.next;
+    return give(plan, slots, expert, &stretch, &shares, error);
+}
+
+static int give_by_source(struct mp_plan *plan, const struct mp_slots *slots, int expert,
+                          int source, uint32_t routes, enum mp_spread spread,
+                          struct mp_error *error) {
+    const struct mp_topology *topology = &plan->topology;
+    struct stretch stretch =
+        spread == MP_SPREAD_NODE
+            ? node_slots(slots, expert,
+                         mp_topology_node_end(topology, mp_topology_node(topology, source)))
+            : all_slots(slots, expert, source % mp_slots_of(slots, expert));
+    struct shares shares = share(&stretch, routes);
+
+    return give(plan, slots, expert, &stretch, &shares, error);
 }
 
 static int dispatch_source(struct mp_plan *plan, const struct mp_load *load, struct mp_slots *slots,
@@ -224,16 +264,12 @@ static int dispatch_source(struct mp_plan *plan, const struct mp_load *load, str
 
     for (int expert = 0; expert < load->experts && !code; expert++) {
         uint32_t routes = row[expert];
-        struct stretch stretch = {0};
-        int64_t turn = source;
         if (spread == MP_SPREAD_TURN)
-            routes = in_turn(slots, plan, expert, routes, &turn);
-        if (routes > 0 && spread == MP_SPREAD_NODE)
-            stretch = node_slots(slots, expert, node_end);
+            routes = in_turn(slots, plan, expert, routes);
+        if (routes > 0 && spread == MP_SPREAD_TURN)
+            code = give_in_turn(plan, slots, expert, routes, error);
         else if (routes > 0)
-            stretch = all_slots(slots, expert, turn);
-        if (routes > 0)
-            code = give(plan, slots, expert, routes, stretch, error);
+            code = give_by_source(plan, slots, expert, source, routes, spread, error);
         mp_plan_dispatch_end_pair(plan);
     }
     if (spread == MP_SPREAD_NODE && source + 1 == node_end)
@@ -266,6 +302,8 @@ int mp_plan_dispatch_slots(struct mp_plan *plan, const struct mp_load *load, str
         code = check_holders(plan, slots, error);
     if (spread == MP_SPREAD_NODE)
         memcpy(slots->next, slots->group_begin, (size_t)slots->experts * sizeof *slots->next);
+    if (spread == MP_SPREAD_TURN)
+        memset(slots->next, 0, (size_t)slots->experts * sizeof *slots->next);
     memset(slots->turn, 0, (size_t)slots->experts * sizeof *slots->turn);
     for (int source = 0; source < load->ranks && !code; source++)
         code = dispatch_source(plan, load, slots, spread, source, error);
