@@ -21,8 +21,9 @@ int mp_materializer_create(const struct mp_topology *topology, int experts, int 
     state->node_free = malloc(nodes * sizeof *state->node_free);
     state->node_copies = malloc(nodes * sizeof *state->node_copies);
     state->node_candidates = malloc(nodes * sizeof *state->node_candidates);
+    state->winner = malloc(2 * nodes * sizeof *state->winner);
     if (state->copy && state->hot && state->wanted && state->free_slots && state->node_free &&
-        state->node_copies && state->node_candidates)
+        state->node_copies && state->node_candidates && state->winner)
         return MP_OK;
     mp_materializer_destroy(state);
     return mp_fail(error, MP_ENOMEM, "no memory to materialise %d experts on %d ranks", overlap,
@@ -37,6 +38,7 @@ void mp_materializer_destroy(struct mp_materializer *state) {
     free(state->node_free);
     free(state->node_copies);
     free(state->node_candidates);
+    free(state->winner);
     *state = (struct mp_materializer){0};
 }
 
@@ -136,20 +138,37 @@ static void survey_nodes(struct mp_materializer *state, const struct mp_placemen
     }
 }
 
-/* Of the nodes with a candidate: fewest copies, then most free slots, then lower id; -1 for none.
- */
-static int choose_node(const struct mp_materializer *state) {
-    int best = -1;
+/* Of two nodes, -1 for none: fewest copies, then most free slots, then lower id. */
+static int32_t better_node(const struct mp_materializer *state, int32_t a, int32_t b) {
+    if (a < 0 || b < 0)
+        return a < 0 ? b : a;
+    if (state->node_copies[a] != state->node_copies[b])
+        return state->node_copies[a] < state->node_copies[b] ? a : b;
+    if (state->node_free[a] != state->node_free[b])
+        return state->node_free[a] > state->node_free[b] ? a : b;
+    return a < b ? a : b;
+}
 
-    for (int node = 0; node < mp_topology_nodes(&state->topology); node++) {
-        if (state->node_candidates[node] == 0)
-            continue;
-        if (best < 0 || state->node_copies[node] < state->node_copies[best] ||
-            (state->node_copies[node] == state->node_copies[best] &&
-             state->node_free[node] > state->node_free[best]))
-            best = node;
-    }
-    return best;
+/* A tournament of all nodes with a candidate: winner[1] is the best of them, winner[i] that of
+ * winner[2 * i] and winner[2 * i + 1], and the nodes themselves are the upper half. */
+static void begin_tournament(struct mp_materializer *state) {
+    int nodes = mp_topology_nodes(&state->topology);
+
+    for (int node = 0; node < nodes; node++)
+        state->winner[nodes + node] = state->node_candidates[node] > 0 ? node : -1;
+    for (int place = nodes - 1; place > 0; place--)
+        state->winner[place] =
+            better_node(state, state->winner[2 * place], state->winner[2 * place + 1]);
+}
+
+/* Plays again what the node has a part in, after it has taken a copy. */
+static void play_again(struct mp_materializer *state, int node) {
+    int place = mp_topology_nodes(&state->topology) + node;
+
+    state->winner[place] = state->node_candidates[node] > 0 ? node : -1;
+    for (place /= 2; place > 0; place /= 2)
+        state->winner[place] =
+            better_node(state, state->winner[2 * place], state->winner[2 * place + 1]);
 }
 
 /* Of the node's candidates, of which there is one: most free slots, then lower id. */
@@ -173,8 +192,9 @@ static void place_copies(struct mp_materializer *state, struct mp_placement *pla
     if (wanted == 0)
         return;
     survey_nodes(state, placement, expert);
+    begin_tournament(state);
     for (; wanted > 0; wanted--) {
-        int node = choose_node(state);
+        int node = state->winner[1];
         if (node < 0)
             return;
         int rank = choose_rank(state, placement, expert, node);
@@ -183,6 +203,7 @@ static void place_copies(struct mp_materializer *state, struct mp_placement *pla
         state->node_free[node]--;
         state->node_candidates[node]--;
         state->node_copies[node]++;
+        play_again(state, node);
     }
 }
 

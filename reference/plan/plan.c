@@ -87,10 +87,11 @@ int mp_plan_create(const struct mp_topology *topology, int experts, int64_t expe
     plan->holder_capacity = 2 * (int64_t)experts;
     plan->holder = malloc((size_t)plan->holder_capacity * sizeof *plan->holder);
     plan->holder_begin = calloc((size_t)experts + 1, sizeof *plan->holder_begin);
-    plan->window = malloc(2 * (size_t)experts * sizeof *plan->window);
+    plan->window = malloc((size_t)experts * sizeof *plan->window);
+    plan->owner_place = malloc((size_t)experts * sizeof *plan->owner_place);
     plan->capacity = malloc((size_t)experts * sizeof *plan->capacity);
     if (!plan->part_begin || !plan->part || !plan->holder || !plan->holder_begin || !plan->window ||
-        !plan->capacity) {
+        !plan->owner_place || !plan->capacity) {
         mp_plan_destroy(plan);
         return mp_fail(error, MP_ENOMEM, "no memory for the dispatch of %d experts on %d ranks",
                        experts, topology->ranks);
@@ -118,6 +119,7 @@ void mp_plan_destroy(struct mp_plan *plan) {
     free(plan->holder_begin);
     free(plan->holder);
     free(plan->window);
+    free(plan->owner_place);
     free(plan->capacity);
     *plan = (struct mp_plan){0};
 }

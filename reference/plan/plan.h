@@ -101,6 +101,17 @@ struct mp_dispatch_part {
     uint32_t count;
 };
 
+/* Working memory of the shared dispatch rules: the holders that an expert's routes are split over.
+ */
+struct mp_dispatch_window {
+    int32_t first;       /* in plan.holder */
+    int32_t candidates;  /* how many from there on */
+    int32_t start;       /* candidate that gets one more route first */
+    int32_t local;       /* the next holder that has not been a source, in plan.holder */
+    int32_t local_rank;  /* which rank that is, or one too many */
+    uint64_t reciprocal; /* of candidates */
+};
+
 struct mp_plan {
     int64_t iteration;
     int layer;
@@ -141,8 +152,9 @@ struct mp_plan {
     int64_t *part_begin;           /* [ranks * experts + 1], owned */
     struct mp_dispatch_part *part; /* [part_capacity], owned; grows by doubling, never shrinks */
     int64_t part_capacity;
-    int64_t pair;    /* source * experts + expert that dispatch is being written for */
-    int32_t *window; /* [2 * experts] working memory of mp_plan_dispatch_nearest, owned */
+    int64_t pair; /* source * experts + expert that dispatch is being written for */
+    struct mp_dispatch_window *window; /* [experts], owned */
+    int32_t *owner_place;              /* [experts], the owners in holder; working memory, owned */
 
     int64_t *capacity;       /* [experts] most routes of an expert over all sources; -1: no limit */
     int64_t source_capacity; /* most routes of one (source, expert); -1: no limit */

@@ -5,8 +5,9 @@
 #include <string.h>
 
 #include "reference/plan/plan.h"
+#include "reference/plan/split.h"
 
-static int reserve_parts(struct mp_plan *plan, int64_t needed, struct mp_error *error) {
+int mp_plan_reserve_parts(struct mp_plan *plan, int64_t needed, struct mp_error *error) {
     if (needed <= plan->part_capacity)
         return MP_OK;
     int64_t capacity = plan->part_capacity;
@@ -93,7 +94,7 @@ int mp_plan_dispatch_run(struct mp_plan *plan, int32_t first, int32_t run, uint3
 
     if (run == 0 || (count == 0 && plan->padding == 0))
         return MP_OK;
-    int code = reserve_parts(plan, *end + 1, error);
+    int code = mp_plan_reserve_parts(plan, *end + 1, error);
     if (!code)
         plan->part[(*end)++] = (struct mp_dispatch_part){first, run, count};
     return code;
@@ -121,7 +122,7 @@ void mp_plan_dispatch_end_pair(struct mp_plan *plan) {
 int mp_plan_dispatch_to_owner(struct mp_plan *plan, const struct mp_load *load,
                               struct mp_error *error) {
     int64_t pairs = (int64_t)plan->topology.ranks * plan->experts;
-    int code = reserve_parts(plan, pairs, error);
+    int code = mp_plan_reserve_parts(plan, pairs, error);
     int64_t end = 0;
 
     if (!code)
@@ -129,12 +130,12 @@ int mp_plan_dispatch_to_owner(struct mp_plan *plan, const struct mp_load *load,
     if (code)
         return code;
     for (int expert = 0; expert < plan->experts; expert++)
-        plan->window[expert] = mp_plan_holder_index(plan, expert, plan->during.owner[expert]);
+        plan->owner_place[expert] = mp_plan_holder_index(plan, expert, plan->during.owner[expert]);
     for (int source = 0; source < load->ranks; source++) {
         const uint32_t *row = load->count + (long)source * load->experts;
         int64_t *row_end = plan->part_begin + (int64_t)source * load->experts + 1;
         for (int expert = 0; expert < load->experts; expert++) {
-            plan->part[end] = (struct mp_dispatch_part){plan->window[expert], 1, row[expert]};
+            plan->part[end] = (struct mp_dispatch_part){plan->owner_place[expert], 1, row[expert]};
             end += row[expert] > 0;
             row_end[expert] = end;
         }
@@ -143,114 +144,94 @@ int mp_plan_dispatch_to_owner(struct mp_plan *plan, const struct mp_load *load,
     return MP_OK;
 }
 
-/* The candidates of expert e in the node that is being served are holder[begin[e]] ..
- * holder[end[e] - 1]; both arrays lie in plan->window. */
-struct window {
-    int32_t *begin;
-    int32_t *end;
-};
-
-/* Moves every expert's window of candidates to the node that ends before rank `node_end`. */
-static void enter_node(const struct mp_plan *plan, struct window *window, int node_end) {
+/* Every expert's window when no source has been served. */
+static void open_windows(struct mp_plan *plan) {
     for (int expert = 0; expert < plan->experts; expert++) {
-        int32_t end = window->end[expert];
-        window->begin[expert] = end;
-        while (end < plan->holder_begin[expert + 1] && plan->holder[end] < node_end)
-            end++;
-        window->end[expert] = end;
+        int32_t begin = plan->holder_begin[expert], end = plan->holder_begin[expert + 1];
+        plan->window[expert] = (struct mp_dispatch_window){.first = begin,
+                                                           .candidates = end - begin,
+                                                           .reciprocal = mp_reciprocal(end - begin),
+                                                           .local = begin,
+                                                           .local_rank = plan->holder[begin]};
     }
 }
 
-/* `count` routes to each of the holders begin .. end - 1; returns the end of the parts. */
-static struct mp_dispatch_part *give(struct mp_dispatch_part *part, int32_t begin, int32_t end,
-                                     uint32_t count) {
-    if (count == 0 || begin == end)
-        return part;
-    *part = (struct mp_dispatch_part){begin, end - begin, count};
-    return part + 1;
+/* Moves every expert's window to the node of ranks node_begin .. node_end - 1, whose holders are
+ * the next that have not been served: to those, or to all holders if there are none. */
+static void enter_node(struct mp_plan *plan, int node_begin, int node_end) {
+    for (int expert = 0; expert < plan->experts; expert++) {
+        struct mp_dispatch_window *window = &plan->window[expert];
+        int32_t begin = plan->holder_begin[expert], end = plan->holder_begin[expert + 1];
+        int32_t near = window->local;
+        if (end - begin == 1)
+            continue;
+        while (near < end && plan->holder[near] < node_end)
+            near++;
+        if (near > window->local) {
+            begin = window->local;
+            end = near;
+        }
+        if (end - begin != window->candidates)
+            window->reciprocal = mp_reciprocal(end - begin);
+        window->first = begin;
+        window->candidates = end - begin;
+        window->start = node_begin % window->candidates;
+    }
 }
 
-/* n routes of `source` over q candidates: n / q each, and for i < n mod q the candidate
- * (source + i) mod q one more.  Those with one more are a run of candidates, or two at the ends.
- * Kept out of the loop over experts, which is faster without it: most experts have one candidate.
- */
-__attribute__((noinline)) static struct mp_dispatch_part *split(struct mp_dispatch_part *part,
-                                                                int32_t first, int32_t candidates,
-                                                                int source, uint32_t routes) {
-    uint32_t each = routes / (uint32_t)candidates;
-    int32_t start = source % candidates;
-    int32_t end = start + (int32_t)(routes % (uint32_t)candidates);
-    int32_t last = first + candidates;
-
-    if (end <= candidates) {
-        part = give(part, first, first + start, each);
-        part = give(part, first + start, first + end, each + 1);
-        return give(part, first + end, last, each);
-    }
-    part = give(part, first, first + end - candidates, each + 1);
-    part = give(part, first + end - candidates, first + start, each);
-    return give(part, first + start, last, each + 1);
-}
-
-/* Writes the routes of `source` to an expert with copies elsewhere.  Kept out of the loop over
- * experts, which is faster without it: most experts have no copies. */
-__attribute__((noinline)) static struct mp_dispatch_part *dispatch_copied(
-    const struct mp_plan *plan, const struct window *window, struct mp_dispatch_part *part,
-    int expert, int source, uint32_t routes) {
-    int32_t begin = window->begin[expert];
-    int32_t end = window->end[expert];
-
-    if (begin == end) {
-        begin = plan->holder_begin[expert];
-        end = plan->holder_begin[expert + 1];
-    }
-    return split(part, begin, end - begin, source, routes);
+/* The routes of a source that holds the expert, and on to the next holder. */
+static struct mp_dispatch_part *keep_local(const struct mp_plan *plan,
+                                           struct mp_dispatch_window *window, int expert,
+                                           uint32_t routes, struct mp_dispatch_part *part) {
+    *part = (struct mp_dispatch_part){window->local++, 1, routes};
+    window->local_rank = window->local < plan->holder_begin[expert + 1]
+                             ? plan->holder[window->local]
+                             : plan->topology.ranks;
+    return part + (routes > 0);
 }
 
 /* The parts of one source, appended at `part`; returns their end. */
 static struct mp_dispatch_part *dispatch_source(struct mp_plan *plan, const struct mp_load *load,
-                                                const struct window *window, int source,
-                                                struct mp_dispatch_part *part) {
+                                                int source, struct mp_dispatch_part *part) {
     const uint32_t *row = load->count + (long)source * load->experts;
     int64_t *row_end = plan->part_begin + (int64_t)source * load->experts + 1;
 
     for (int expert = 0; expert < load->experts; expert++) {
-        int32_t begin = plan->holder_begin[expert];
-        if (row[expert] > 0) {
-            if (plan->holder_begin[expert + 1] - begin == 1)
-                *part++ = (struct mp_dispatch_part){begin, 1, row[expert]};
-            else if (mp_placement_holds(&plan->during, expert, source))
-                *part++ = (struct mp_dispatch_part){mp_plan_holder_index(plan, expert, source), 1,
-                                                    row[expert]};
-            else
-                part = dispatch_copied(plan, window, part, expert, source, row[expert]);
+        struct mp_dispatch_window *window = &plan->window[expert];
+        if (window->local_rank == source) {
+            part = keep_local(plan, window, expert, row[expert], part);
+        } else if (window->candidates == 1) {
+            *part = (struct mp_dispatch_part){window->first, 1, row[expert]};
+            part += row[expert] > 0;
+        } else {
+            part = mp_split(part, window->first, window->candidates, window->reciprocal,
+                            window->start, row[expert]);
         }
+        window->start = window->start + 1 < window->candidates ? window->start + 1 : 0;
         row_end[expert] = part - plan->part;
     }
     return part;
 }
 
-/* Most parts of a pair: one run with a route more between two without, or the other way round. */
-enum { PARTS_OF_SPLIT = 3 };
-
 int mp_plan_dispatch_nearest(struct mp_plan *plan, const struct mp_load *load,
                              struct mp_error *error) {
     const struct mp_topology *topology = &plan->topology;
-    struct window window = {plan->window, plan->window + plan->experts};
     int64_t end = 0;
 
     int code = mp_plan_dispatch_begin(plan, error);
     if (code)
         return code;
-    memcpy(window.end, plan->holder_begin, (size_t)plan->experts * sizeof *window.end);
+    open_windows(plan);
     for (int node = 0; node < mp_topology_nodes(topology); node++) {
+        int node_begin = mp_topology_node_begin(topology, node);
         int node_end = mp_topology_node_end(topology, node);
-        enter_node(plan, &window, node_end);
-        for (int source = mp_topology_node_begin(topology, node); source < node_end; source++) {
-            code = reserve_parts(plan, end + PARTS_OF_SPLIT * (int64_t)plan->experts, error);
+        enter_node(plan, node_begin, node_end);
+        for (int source = node_begin; source < node_end; source++) {
+            code = mp_plan_reserve_parts(plan, end + MP_PARTS_OF_SPLIT * (int64_t)plan->experts,
+                                         error);
             if (code)
                 return code;
-            end = dispatch_source(plan, load, &window, source, plan->part + end) - plan->part;
+            end = dispatch_source(plan, load, source, plan->part + end) - plan->part;
         }
     }
     plan->pair = (int64_t)topology->ranks * plan->experts;
