@@ -309,12 +309,14 @@ static int check_shape(const struct mp_job_file *file, struct mp_error *error) {
         return mp_fail(error, MP_EINVAL,
                        "width: %d can't be divided evenly over %d heads; take a multiple of heads",
                        job->width, job->heads);
-    if (job->ranks > job->experts)
+    bool more_ranks = job->ranks > job->experts;
+    if (more_ranks && !(file->system->capabilities & MP_SYSTEM_MORE_RANKS))
         return mp_fail(error, MP_EINVAL,
-                       "ranks: %d ranks are more than the %d experts of a layer; every rank needs "
-                       "one at least",
-                       job->ranks, job->experts);
-    if (job->experts % job->ranks && !(file->system->capabilities & MP_SYSTEM_UNEVEN_EXPERTS))
+                       "ranks: %d ranks are more than the %d experts of a layer; with system %s "
+                       "every rank needs one at least",
+                       job->ranks, job->experts, job->system);
+    if (!more_ranks && job->experts % job->ranks &&
+        !(file->system->capabilities & MP_SYSTEM_UNEVEN_EXPERTS))
         return mp_fail(error, MP_EINVAL,
                        "experts: %d experts can't be divided evenly over %d ranks, which system %s "
                        "needs; take a multiple of ranks",
@@ -402,6 +404,35 @@ static int check_combinations(const struct mp_job *job, struct mp_error *error) 
     return MP_OK;
 }
 
+/* What the system itself refuses, be it a capacity below one route: asked before any rank starts.
+ * Figures that are measured then are such as any machine may have, since no system is to refuse a
+ * job for them. */
+static int check_system(const struct mp_job_file *file, struct mp_error *error) {
+    const struct mp_job *job = &file->job;
+    const struct mp_system *system = file->system;
+    int64_t float_bytes = (int64_t)sizeof(float);
+    struct mp_setting setting = {
+        .layers = job->layers,
+        .experts = job->experts,
+        .top_k = mp_job_top_k(job),
+        .topology = {job->ranks,
+                     job->ranks_per_node < job->ranks ? job->ranks_per_node : job->ranks},
+        .tokens_per_rank = (int64_t)(job->batch / job->ranks) * job->sequence,
+        .expert_bytes = 2 * float_bytes * job->width * job->expert_width,
+        .route_bytes = float_bytes * job->width,
+        .seed = (uint64_t)job->seed,
+        .bandwidth = job->bandwidth > 0 ? job->bandwidth : 1e9,
+        .seconds_per_route = 1e-6,
+        .seconds_per_expert = 1e-6,
+        .non_moe_seconds = job->non_moe_seconds > 0 ? job->non_moe_seconds : 1e-3,
+    };
+    void *self;
+    int code = system->create(&setting, file->system_options, &self, error);
+    if (!code)
+        system->destroy(self);
+    return code;
+}
+
 int mp_job_check(const struct mp_job_file *file, struct mp_error *error) {
     int code = check_given(file, error);
     if (!code)
@@ -412,6 +443,8 @@ int mp_job_check(const struct mp_job_file *file, struct mp_error *error) {
         code = check_load(&file->job, error);
     if (!code)
         code = check_combinations(&file->job, error);
+    if (!code && file->system->create) /* registered systems have it */
+        code = check_system(file, error);
     return code;
 }
 

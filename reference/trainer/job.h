@@ -85,8 +85,9 @@ int mp_job_set(struct mp_job_file *file, const char *assignment, const struct mp
                struct mp_error *error);
 
 /* Constraints between options that one row can't state: batch a multiple of ranks, width of heads,
- * no more ranks than experts, experts divisible where the system needs it, routing feasible, text
- * given.  Each message names the keys and the numbers.  Touches no file. */
+ * no more ranks than experts and experts divisible where the system needs it, routing feasible,
+ * text given, and what the system's create function refuses.  Each message names the constraint and
+ * the numbers.  Touches no file. */
 int mp_job_check(const struct mp_job_file *file, struct mp_error *error);
 
 /* Reads a whole job file: create, apply, check. */

@@ -154,8 +154,8 @@ static const struct wrong_case wrong_cases[] = {
      "system bare needs; take a multiple of ranks"},
     {"more ranks than experts",
      "suite: s\ncommon: {text: words}\njobs:\n  - {system: bare, ranks: 4, experts: 2}\n",
-     "suite.yaml:4: job bare: ranks: 4 ranks are more than the 2 experts of a layer; every rank "
-     "needs one at least"},
+     "suite.yaml:4: job bare: ranks: 4 ranks are more than the 2 experts of a layer; with system "
+     "bare every rank needs one at least"},
     {"a list as a suite", "- suite\n",
      "suite.yaml:1: should be a mapping with the keys suite and jobs"},
     {"broken YAML", "suite: [s\n",

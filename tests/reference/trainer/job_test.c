@@ -31,7 +31,31 @@ static const struct mp_system plain = {.abi = MP_SYSTEM_ABI,
                                        .options_size = sizeof(struct plain_options)};
 static const struct mp_system uneven = {
     .abi = MP_SYSTEM_ABI, .name = "uneven", .capabilities = MP_SYSTEM_UNEVEN_EXPERTS};
-static const struct mp_systems systems = {.item = {&plain, &uneven}, .count = 2};
+
+/* One that copies experts if there are more ranks, and remembers what it was asked. */
+static struct mp_setting asked;
+static int living;
+static int tied_create(const struct mp_setting *setting, const void *options, void **self,
+                       struct mp_error *error) {
+    (void)options;
+    asked = *setting;
+    *self = NULL;
+    if (setting->topology.ranks % setting->experts)
+        return mp_fail(error, MP_EINVAL, "tied: %d ranks are no multiple of %d experts",
+                       setting->topology.ranks, setting->experts);
+    living++;
+    *self = &living;
+    return MP_OK;
+}
+static void tied_destroy(void *self) {
+    --*(int *)self;
+}
+static const struct mp_system tied = {.abi = MP_SYSTEM_ABI,
+                                      .name = "tied",
+                                      .capabilities = MP_SYSTEM_MORE_RANKS,
+                                      .create = tied_create,
+                                      .destroy = tied_destroy};
+static const struct mp_systems systems = {.item = {&plain, &uneven, &tied}, .count = 3};
 
 static struct mp_yaml *parse(const char *text) {
     struct mp_yaml *document = NULL;
@@ -268,7 +292,13 @@ static const struct message_case check_cases[] = {
     {"width and heads", "{system: plain, text: x, width: 100, heads: 3}",
      "width: 100 can't be divided evenly over 3 heads; take a multiple of heads"},
     {"more ranks than experts", "{system: uneven, text: x, ranks: 8, experts: 4}",
-     "ranks: 8 ranks are more than the 4 experts of a layer; every rank needs one at least"},
+     "ranks: 8 ranks are more than the 4 experts of a layer; with system uneven every rank needs "
+     "one at least"},
+    {"more ranks than experts, unevenly", "{system: tied, text: x, ranks: 8, experts: 3}",
+     "tied: 8 ranks are no multiple of 3 experts"},
+    {"experts not divisible, ranks to spare", "{system: tied, text: x, ranks: 4, experts: 6}",
+     "experts: 6 experts can't be divided evenly over 4 ranks, which system tied needs; take a "
+     "multiple of ranks"},
     {"experts not divisible", "{system: plain, text: x, ranks: 4, experts: 10}",
      "experts: 10 experts can't be divided evenly over 4 ranks, which system plain needs; take a "
      "multiple of ranks"},
@@ -325,6 +355,8 @@ static void good_jobs_pass(void **state) {
         "{system: plain, text: x}",
         "{system: plain, text: x, ranks: 4, batch: 8, experts: 4, ranks-per-node: 3}",
         "{system: uneven, text: x, ranks: 3, batch: 9, experts: 10}",
+        "{system: tied, text: x, ranks: 8, experts: 4}",
+        "{system: tied, text: x, ranks: 4, experts: 4}",
         "{system: plain, text: x, gate: switch, experts: 1}",
         "{system: plain, text: x, routing: skewed, skew-experts: 1, skew-share: 0.5}",
         "{system: plain, text: x, routing: skewed, skew-experts: 16, skew-share: 0.1}",
@@ -342,6 +374,36 @@ static void good_jobs_pass(void **state) {
         assert_int_equal(code, MP_OK);
         mp_job_file_destroy(&file);
     }
+}
+
+/* A system is asked before any rank starts, about the job as it is and whatever machine. */
+static void systems_are_asked_about_the_job(void **state) {
+    (void)state;
+    static const char text[] =
+        "{system: tied, text: x, ranks: 6, ranks-per-node: 2, batch: 12, sequence: 32, layers: 3, "
+        "experts: 3, width: 64, expert-width: 96, gate: switch, seed: 7, bandwidth: 5e8}";
+    struct mp_job_file file;
+    struct mp_error error = {0};
+    assert_int_equal(apply(&file, text, &error), MP_OK);
+    assert_int_equal(mp_job_check(&file, &error), MP_OK);
+    assert_int_equal(living, 0);
+    assert_int_equal(asked.layers, 3);
+    assert_int_equal(asked.experts, 3);
+    assert_int_equal(asked.top_k, 1);
+    assert_int_equal(asked.topology.ranks, 6);
+    assert_int_equal(asked.topology.ranks_per_node, 2);
+    assert_int_equal(asked.tokens_per_rank, 64);
+    assert_int_equal(asked.expert_bytes, 2 * 64 * 96 * 4);
+    assert_int_equal(asked.route_bytes, 64 * 4);
+    assert_int_equal(asked.seed, 7);
+    assert_true(asked.bandwidth == 5e8 && asked.seconds_per_route > 0 &&
+                asked.seconds_per_expert > 0 && asked.non_moe_seconds > 0);
+    set(&file, "", "ranks-per-node", "all");
+    set(&file, "", "bandwidth", "0");
+    assert_int_equal(mp_job_check(&file, &error), MP_OK);
+    assert_int_equal(asked.topology.ranks_per_node, 6);
+    assert_true(asked.bandwidth > 0);
+    mp_job_file_destroy(&file);
 }
 
 static void wrong_assignments_are_refused(void **state) {
@@ -447,6 +509,7 @@ int main(void) {
         cmocka_unit_test(mapping_and_set_mean_the_same),
         cmocka_unit_test(another_system_brings_its_own_defaults),
         cmocka_unit_test(good_jobs_pass),
+        cmocka_unit_test(systems_are_asked_about_the_job),
         cmocka_unit_test(wrong_assignments_are_refused),
         cmocka_unit_test(too_long_values_are_refused),
         cmocka_unit_test(job_files_are_loaded_and_checked),
