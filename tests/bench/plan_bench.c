@@ -23,11 +23,13 @@ struct row {
 };
 static const struct row rows[] = {
     {"ep", 64, 32, NULL, NULL, NULL},
+    {"deepspeed", 64, 32, NULL, NULL, NULL},
     {"fssdp", 64, 32, "16", "all", NULL},
     {"fssdp", 64, 32, "16", "2", NULL},
     {"fastermoe", 64, 32, NULL, NULL, "paper"},
     {"fastermoe", 64, 32, NULL, NULL, "released-fixed"},
     {"ep", 1024, 1024, NULL, NULL, NULL},
+    {"deepspeed", 256, 1024, NULL, NULL, NULL},
     {"fssdp", 256, 1024, "16", "all", NULL},
     {"fssdp", 256, 1024, "16", "2", NULL},
     {"fssdp", 256, 1024, "all", "8", NULL},
