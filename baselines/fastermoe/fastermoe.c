@@ -1,6 +1,7 @@
 /* FasterMoE as a system: costs, options and the descriptor. */
 #include "baselines/fastermoe/fastermoe.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 #define FIELD(member) offsetof(struct mp_fastermoe_options, member)
@@ -22,6 +23,21 @@ static const struct mp_option option_table[] = {
      "of one parameter and of one element of a row in this run; the released policies count 4"},
     {"shadows", MP_OPTION_COUNT, FIELD(shadows), "experts", "all", 0, 65536, NULL,
      "most experts of a layer that are shadowed at once (not in the paper)"},
+    {"smart-schedule", MP_OPTION_BOOL, FIELD(smart_schedule), "", "yes", 0, 0, NULL,
+     "whether tokens travel in steps between groups of ranks, under computing; otherwise all at "
+     "once"},
+    {"group-size", MP_OPTION_COUNT, FIELD(group_size), "ranks", "0", -1, 65536, NULL,
+     "of the smart schedule, divides the ranks; 0: the released code's 4, or the largest divisor "
+     "of the ranks below; auto: the one with the least predicted time"},
+    {"topology-gate", MP_OPTION_BOOL, FIELD(topology_gate), "", "no", 0, 0, NULL,
+     "whether the gate is changed so that fewer tokens leave their node (top-2 only)"},
+    {"outgoing", MP_OPTION_CHOICE, FIELD(outgoing), "", "released", 0, 0, "released paper",
+     "how many tokens of a rank may leave the node: a fraction (released), or as bandwidths are to "
+     "each other (paper)"},
+    {"outgoing-fraction", MP_OPTION_DOUBLE, FIELD(outgoing_fraction), "", "0.14", 0, 1, NULL,
+     "of a rank's tokens that may leave the node, if outgoing is released"},
+    {"local-bandwidth", MP_OPTION_DOUBLE, FIELD(local_bandwidth), "B/s", "0", 0, 1e18, NULL,
+     "of a rank within its node (W_local), if outgoing is paper"},
     {0},
 };
 
@@ -33,7 +49,8 @@ struct fastermoe {
     struct mp_fastermoe_options options;
     struct mp_shadow_costs costs;
     struct mp_shadows shadows;
-    int limit; /* shadows of a layer at most */
+    int limit;      /* shadows of a layer at most */
+    int group_size; /* of the smart schedule; 0: everything at once */
 };
 
 struct mp_shadow_costs mp_fastermoe_costs(const struct mp_setting *setting,
@@ -118,6 +135,49 @@ static int check_figures(const struct mp_setting *setting,
     return MP_OK;
 }
 
+static int check_schedule(const struct mp_setting *setting,
+                          const struct mp_fastermoe_options *options, struct mp_error *error) {
+    int ranks = setting->topology.ranks, size = options->group_size;
+
+    if (!options->smart_schedule || size == MP_AUTO || size == MP_ALL || size == 0 ||
+        ranks % size == 0)
+        return MP_OK;
+    return mp_fail(error, MP_EINVAL,
+                   "fastermoe with smart-schedule needs groups that divide the ranks: groups of %d "
+                   "don't divide %d ranks",
+                   size, ranks);
+}
+
+static int check_gate(const struct mp_setting *setting, const struct mp_fastermoe_options *options,
+                      struct mp_error *error) {
+    if (!options->topology_gate)
+        return MP_OK;
+    if (setting->top_k != 2)
+        return mp_fail(error, MP_EINVAL,
+                       "fastermoe with topology-gate needs 2 experts per token, not %d",
+                       setting->top_k);
+    if (options->outgoing == MP_OUTGOING_PAPER && !(options->local_bandwidth > 0))
+        return mp_fail(error, MP_EINVAL,
+                       "fastermoe with outgoing paper needs a local-bandwidth above 0, not %g B/s",
+                       options->local_bandwidth);
+    return MP_OK;
+}
+
+int64_t mp_fastermoe_outgoing_limit(const struct mp_setting *setting,
+                                    const struct mp_fastermoe_options *options) {
+    const struct mp_topology *topology = &setting->topology;
+    double tokens = (double)setting->tokens_per_rank, bandwidth = options->bandwidth;
+    int in_node =
+        topology->ranks < topology->ranks_per_node ? topology->ranks : topology->ranks_per_node;
+
+    if (options->outgoing == MP_OUTGOING_RELEASED)
+        return (int64_t)floor(tokens * options->outgoing_fraction);
+    if (!(bandwidth > 0))
+        bandwidth = setting->bandwidth;
+    double limit = bandwidth / (in_node * options->local_bandwidth) * tokens;
+    return limit < tokens ? (int64_t)limit : setting->tokens_per_rank;
+}
+
 static void fastermoe_destroy(void *opaque) {
     struct fastermoe *self = opaque;
     if (!self)
@@ -141,12 +201,34 @@ static int shadows_limit(const struct mp_setting *setting,
     return limit < options->shadows ? limit : options->shadows;
 }
 
+/* Ranks per group, or 0 without the smart schedule; one rank has nothing to send. */
+static int choose_groups(struct fastermoe *self, struct mp_error *error) {
+    int ranks = self->setting.topology.ranks;
+
+    if (!self->options.smart_schedule || ranks == 1)
+        return MP_OK;
+    if (self->options.group_size == MP_AUTO) {
+        struct mp_shadow_costs costs = mp_fastermoe_costs(&self->setting, &self->options);
+        return mp_smart_group_size(&self->setting, &costs, &self->group_size, error);
+    }
+    self->group_size = self->options.group_size;
+    if (self->group_size == MP_ALL)
+        self->group_size = ranks;
+    if (self->group_size == 0)
+        self->group_size = mp_smart_released_size(ranks);
+    return MP_OK;
+}
+
 static int fastermoe_create(const struct mp_setting *setting, const void *options, void **created,
                             struct mp_error *error) {
     *created = NULL;
     int code = check_shape(setting, options, error);
     if (!code)
         code = check_figures(setting, options, error);
+    if (!code)
+        code = check_schedule(setting, options, error);
+    if (!code)
+        code = check_gate(setting, options, error);
     if (code)
         return code;
     struct fastermoe *self = calloc(1, sizeof *self);
@@ -158,6 +240,8 @@ static int fastermoe_create(const struct mp_setting *setting, const void *option
     if (self->limit > 0)
         self->costs = mp_fastermoe_costs(setting, options);
     code = mp_shadows_create(setting->topology.ranks, setting->experts, &self->shadows, error);
+    if (!code)
+        code = choose_groups(self, error);
     if (code)
         fastermoe_destroy(self);
     else
@@ -193,10 +277,23 @@ static void select_shadows(struct fastermoe *self, const struct mp_load *load,
                            policy == MP_FASTERMOE_RELEASED_FIXED, self->limit);
 }
 
+static int fastermoe_before_gate(void *opaque, struct mp_plan *plan, struct mp_error *error) {
+    const struct fastermoe *self = opaque;
+
+    (void)error;
+    if (self->options.topology_gate && mp_topology_nodes(&plan->topology) > 1)
+        plan->outgoing_limit = mp_fastermoe_outgoing_limit(&self->setting, &self->options);
+    return MP_OK;
+}
+
 static int fastermoe_after_gate(void *opaque, const struct mp_load *load, struct mp_plan *plan,
                                 struct mp_error *error) {
     struct fastermoe *self = opaque;
 
+    if (self->group_size > 0) {
+        plan->exchange = MP_EXCHANGE_PIPELINED;
+        plan->group_size = self->group_size;
+    }
     if (self->limit > 0)
         select_shadows(self, load, plan);
     for (int index = 0; index < self->shadows.count; index++) {
@@ -216,24 +313,30 @@ static int fastermoe_after_gate(void *opaque, const struct mp_load *load, struct
 const struct mp_system mp_system_fastermoe = {
     .abi = MP_SYSTEM_ABI,
     .name = "fastermoe",
-    .title = "FasterMoE: dynamic shadowing of hot experts",
-    .source = "FasterMoE, PPoPP 2022, dynamic shadowing; laekov/fastmoe, shadow policy",
+    .title = "FasterMoE: dynamic shadowing of hot experts, smart schedule",
+    .source = "FasterMoE, PPoPP 2022; laekov/fastmoe, shadow policy, schedule and topology gate",
     .models =
         "Modelled: dynamic shadowing after the gate, copies to all ranks, tokens of shadows kept "
-        "at "
-        "home, gradients reduced to the owner, selection by the paper's policy (consistent or as "
-        "printed) and by the released code's (with its defect: it sums routes by source instead of "
-        "by expert and shadows nobody unless routes are dropped; or as meant). Experts need not "
-        "divide ranks, and a limit of shadows can be set; both are our own. "
-        "Not modelled: the smart schedule, that is the pipelined exchange in groups that overlaps "
-        "sending, computing and returning, so that copies are exposed here; and the topology-aware "
-        "gate.",
-    .capabilities = MP_SYSTEM_REPLICATES | MP_SYSTEM_UNEVEN_EXPERTS,
+        "at home, gradients reduced to the owner, selection by the paper's policy (consistent or "
+        "as printed) and by the released code's (with its defect: it sums routes by source instead "
+        "of by expert and shadows nobody unless routes are dropped; or as meant). The smart "
+        "schedule: tokens travel in steps between groups of ranks and are computed as they arrive, "
+        "and shadows last. The topology-aware gate, with topology-gate=yes only: it limits the "
+        "tokens whose first choice leaves the node and so changes what is learnt; without it the "
+        "gate's choices stand and losses are those of plain expert parallelism. "
+        "Experts need not divide ranks, a limit of shadows can be set, and so can groups by "
+        "predicted time; these are our own. "
+        "Not modelled: that the topology-aware gate takes shadows for local, as they are chosen "
+        "after it here.",
+    /* Of the gate: with topology-gate=yes. */
+    .capabilities = MP_SYSTEM_REPLICATES | MP_SYSTEM_UNEVEN_EXPERTS | MP_SYSTEM_CHANGES_GATE |
+                    MP_SYSTEM_PLANS_BEFORE_GATE,
     .options = option_table,
     .options_size = sizeof(struct mp_fastermoe_options),
     .create = fastermoe_create,
     .destroy = fastermoe_destroy,
     .initial_owners = fastermoe_initial_owners,
     .copies_limit = fastermoe_copies_limit,
+    .before_gate = fastermoe_before_gate,
     .after_gate = fastermoe_after_gate,
 };

@@ -1,16 +1,27 @@
-/* FasterMoE: dynamic shadowing (PPoPP 2022; laekov/fastmoe; systems.md 2.3.1 to 2.3.3).
+/* FasterMoE: dynamic shadowing, the smart schedule and the topology-aware gate (PPoPP 2022;
+ * laekov/fastmoe; systems.md 2.3).
  *
  * Experts have fixed owners.  Each iteration, once the gate has spoken, a layer's hottest experts
  * are copied to all ranks as long as a performance model says that this pays; tokens of such a
- * shadow stay on their rank, and its gradients are summed back into the owner.  One file per idea:
+ * shadow stay on their rank, and its gradients are summed back into the owner.  The tokens of all
+ * other experts travel in steps between groups of ranks, so that what has arrived is computed while
+ * more is on its way.  On request the gate is changed, so that fewer tokens leave their node.
+ * One file per idea:
  *   shadow_paper.c     the paper's selection, from loads per rank           (2.3.2)
  *   shadow_released.c  the released code's, from loads per expert           (2.3.3)
+ *   schedule.c         what the smart schedule takes, and the best groups   (2.3.5)
  *   fastermoe.c        costs, options and the descriptor that joins them
  *
  * Both policies try experts hottest first and end with the first one that does not help.  The
  * sources have as many experts on every rank; here any owners will do, since the paper's loads are
  * counted per rank and the released code's per expert.  Nothing here allocates after its create
- * function. */
+ * function.
+ *
+ * The topology-aware gate (2.3.6) limits the tokens of a rank whose first choice leaves the node;
+ * the plan says how many (plan.outgoing_limit), the gate chooses again.  Limits are per rank: the
+ * paper's L = W_net / (M W_local) B is read with B the tokens of a rank, as in its own count of
+ * traffic, and the released floor(B fraction) is per rank too.  Shadows are chosen after the gate,
+ * so that for the gate an expert is where its owner is. */
 #ifndef MOEPERF_BASELINES_FASTERMOE_FASTERMOE_H
 #define MOEPERF_BASELINES_FASTERMOE_FASTERMOE_H
 
@@ -28,6 +39,8 @@ enum mp_fastermoe_policy {
     MP_FASTERMOE_RELEASED_FIXED /* without it */
 };
 
+enum mp_fastermoe_outgoing { MP_OUTGOING_RELEASED, MP_OUTGOING_PAPER };
+
 /* Named in the option table of fastermoe.c. */
 struct mp_fastermoe_options {
     int policy;          /* enum mp_fastermoe_policy */
@@ -36,7 +49,18 @@ struct mp_fastermoe_options {
     double alpha;        /* hidden width over width of an expert; 0: the run's */
     int element_bytes;   /* of the run's parameters and rows; the released policies count 4 */
     int shadows;         /* most shadows of a layer, or MP_ALL */
+    bool smart_schedule;
+    int group_size; /* ranks; 0: the released code's, see mp_smart_released_size; MP_AUTO: see
+                       mp_smart_group_size; MP_ALL: all */
+    bool topology_gate;
+    int outgoing;             /* enum mp_fastermoe_outgoing */
+    double outgoing_fraction; /* of a rank's tokens, released */
+    double local_bandwidth;   /* W_local, B/s, paper */
 };
+
+/* Tokens of a rank whose first choice may leave the node, under these options. */
+int64_t mp_fastermoe_outgoing_limit(const struct mp_setting *setting,
+                                    const struct mp_fastermoe_options *options);
 
 /* What the performance model multiplies loads with, in seconds. */
 struct mp_shadow_costs {
@@ -87,6 +111,38 @@ void mp_shadow_paper(struct mp_shadows *state, const struct mp_shadow_costs *cos
  * many experts as ranks. */
 void mp_shadow_released(struct mp_shadows *state, const struct mp_shadow_costs *costs,
                         const struct mp_load *load, bool fixed, int limit);
+
+/* The smart schedule as a model.  There are two streams, one that sends and one that computes; both
+ * work in order.  Sending: all S, the broadcasts of all shadows, all R; computing: all C, the
+ * shadows.  C of a step waits for its S, R for its C, shadows for their broadcasts.  Seconds. */
+struct mp_smart_costs {
+    int steps;         /* ranks / group size */
+    double *send;      /* [steps], S: rows to their experts; borrowed, as below */
+    double *compute;   /* [steps], C */
+    double *back;      /* [steps], R: results to their tokens */
+    double broadcasts; /* of all shadows */
+    double shadows;    /* computing them */
+};
+/* When each of these ends, from the start of the first S on. */
+struct mp_smart_ends {
+    double *send, *compute, *back; /* [steps], borrowed */
+    double shadows;
+};
+/* Fills in the ends and returns the last of them, s. */
+double mp_smart_schedule(const struct mp_smart_costs *costs, struct mp_smart_ends *ends);
+
+/* The group size that the model favours for balanced loads without shadows, before anything is
+ * known of loads: each step computes every local expert once more, which costs it
+ * seconds_per_expert, and hides the exchange of another.  Ties go to larger groups.  MP_ENOMEM. */
+int mp_smart_group_size(const struct mp_setting *setting, const struct mp_shadow_costs *costs,
+                        int *group_size, struct mp_error *error);
+/* The released code's 4 ranks; where they don't divide the ranks, the largest divisor below. */
+static inline int mp_smart_released_size(int ranks) {
+    int size = ranks < 4 ? ranks : 4;
+    while (ranks % size != 0)
+        size--;
+    return size;
+}
 
 /* Whether `candidate` seconds are fewer than `best`: by more than rounding, since a candidate that
  * costs as much in exact arithmetic must be rejected whatever the order of operations. */

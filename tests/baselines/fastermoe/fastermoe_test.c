@@ -26,6 +26,10 @@ static void defaults_are_the_papers(void **state) {
     assert_true(options.bandwidth == 0 && options.expert_flops == 0 && options.alpha == 0);
     assert_int_equal(options.element_bytes, 4);
     assert_int_equal(options.shadows, MP_ALL);
+    assert_true(options.smart_schedule && !options.topology_gate);
+    assert_int_equal(options.group_size, 0);
+    assert_int_equal(options.outgoing, MP_OUTGOING_RELEASED);
+    assert_true(options.outgoing_fraction == 0.14);
 }
 
 /* V-FAST-1 (systems.md 5.3) as a plan, under each policy. */
@@ -131,6 +135,9 @@ static struct mp_fastermoe_options random_options(uint64_t *random,
         options.shadows = test_random_int(random, 0, setting->experts);
     if (test_random_int(random, 0, 2) == 0)
         options.bandwidth = 1e10 * test_random_double(random);
+    options.smart_schedule = test_random_int(random, 0, 3) > 0;
+    if (test_random_int(random, 0, 1))
+        options.group_size = test_random_int(random, 0, 1) ? MP_ALL : MP_AUTO;
     return options;
 }
 
@@ -198,10 +205,94 @@ static void random_plans_are_legal_and_the_same_everywhere(void **state) {
     assert_true(copies > 0);
 }
 
+/* 100 tokens per rank, top-2; what an option makes of a plan. */
+struct plan_case {
+    const char *name;
+    struct mp_topology topology;
+    const char *option[4][2];
+    int group_size; /* 0: flat */
+    int64_t outgoing_limit;
+};
+static const struct plan_case PLANS[] = {
+    {"defaults", {8, 4}, {{NULL}}, 4, -1},
+    {"defaults, 6 ranks", {6, 2}, {{NULL}}, 3, -1},
+    {"one rank", {1, 1}, {{NULL}}, 0, -1},
+    {"no schedule", {8, 4}, {{"smart-schedule", "no"}, {"group-size", "3"}}, 0, -1},
+    {"groups of 2", {8, 4}, {{"group-size", "2"}}, 2, -1},
+    {"one group", {8, 4}, {{"group-size", "all"}}, 8, -1},
+    {"predicted", {8, 4}, {{"group-size", "auto"}}, 1, -1},
+    {"released limit", {8, 4}, {{"topology-gate", "yes"}}, 4, 14},
+    {"a fraction", {8, 4}, {{"topology-gate", "yes"}, {"outgoing-fraction", "0.256"}}, 4, 25},
+    /* 1e9 / (4 * 1e10) of 100 tokens, and with the network given, 4 / 40. */
+    {"the paper's",
+     {8, 4},
+     {{"topology-gate", "yes"}, {"outgoing", "paper"}, {"local-bandwidth", "1e10"}},
+     4,
+     2},
+    {"the paper's, network given",
+     {8, 4},
+     {{"outgoing", "paper"},
+      {"local-bandwidth", "1e10"},
+      {"bandwidth", "4e9"},
+      {"topology-gate", "yes"}},
+     4,
+     10},
+    {"the paper's, a network faster than nodes",
+     {8, 4},
+     {{"topology-gate", "yes"}, {"outgoing", "paper"}, {"local-bandwidth", "1e6"}},
+     4,
+     100},
+    {"one node", {8, 8}, {{"topology-gate", "yes"}}, 4, -1},
+};
+
+static void options_become_plans(void **state) {
+    (void)state;
+    for (size_t index = 0; index < sizeof PLANS / sizeof *PLANS; index++) {
+        const struct plan_case *row = &PLANS[index];
+        struct mp_setting setting = {.layers = 1,
+                                     .experts = 8,
+                                     .top_k = 2,
+                                     .topology = row->topology,
+                                     .tokens_per_rank = 100,
+                                     .expert_bytes = 1 << 20,
+                                     .route_bytes = 4000,
+                                     .bandwidth = 1e9,
+                                     .seconds_per_route = 1e-5};
+        const char *pair[5][2] = {{NULL}};
+        memcpy(pair, row->option, sizeof row->option);
+        struct mp_plan_law law = {.extra_copies_limit = -1};
+        struct mp_fastermoe_options options;
+        struct mp_placement home;
+        struct mp_error error = {0};
+        struct mp_plan plan;
+        struct mp_load load;
+        void *self;
+        print_message("  %s\n", row->name);
+        parse_options(&options, pair);
+        assert_ok(mp_system_fastermoe.create(&setting, &options, &self, &error), &error);
+        assert_ok(mp_placement_create(setting.topology.ranks, 8, &home, &error), &error);
+        assert_ok(mp_load_create(setting.topology.ranks, 8, &load, &error), &error);
+        load.count[3] = 7;
+        assert_ok(mp_plan_create(&setting.topology, 8, 1 << 20, &plan, &error), &error);
+        assert_ok(mp_system_begin_plan(&mp_system_fastermoe, self, 0, 0, &home, &plan, &error),
+                  &error);
+        assert_int_equal(plan.outgoing_limit, row->outgoing_limit);
+        assert_ok(mp_system_fastermoe.after_gate(self, &load, &plan, &error), &error);
+        assert_ok(mp_plan_check(&plan, &load, &law, NULL, &error), &error);
+        assert_int_equal(plan.exchange, row->group_size ? MP_EXCHANGE_PIPELINED : MP_EXCHANGE_FLAT);
+        assert_int_equal(plan.group_size, row->group_size);
+        mp_plan_destroy(&plan);
+        mp_load_destroy(&load);
+        mp_placement_destroy(&home);
+        mp_system_fastermoe.destroy(self);
+    }
+}
+
 struct refusal {
     const char *name, *text;
     struct mp_setting setting;
     int policy;
+    const char *option[3][2];
 };
 #define SETTING(layers_, experts_, ranks_, bandwidth_, seconds_)                                   \
     {                                                                                              \
@@ -212,17 +303,43 @@ static const struct refusal REFUSALS[] = {
     {"no experts",
      "fastermoe needs layers, experts, ranks, bytes per expert and bytes per route of at least 1, "
      "not 1, 0, 2, 64 and 8",
-     SETTING(1, 0, 2, 1e9, 0), MP_FASTERMOE_PAPER},
+     SETTING(1, 0, 2, 1e9, 0),
+     MP_FASTERMOE_PAPER,
+     {{NULL}}},
     {"no bandwidth",
      "fastermoe needs a bandwidth above 0, and neither its option (0 B/s) nor the measured one (0 "
      "B/s) is",
-     SETTING(1, 4, 2, 0, 0), MP_FASTERMOE_PAPER},
-    {"negative time", "fastermoe needs a time per route of at least 0, not -1 s",
-     SETTING(1, 4, 2, 1e9, -1), MP_FASTERMOE_PAPER},
+     SETTING(1, 4, 2, 0, 0),
+     MP_FASTERMOE_PAPER,
+     {{NULL}}},
+    {"negative time",
+     "fastermoe needs a time per route of at least 0, not -1 s",
+     SETTING(1, 4, 2, 1e9, -1),
+     MP_FASTERMOE_PAPER,
+     {{NULL}}},
     {"ranks that are no experts",
      "fastermoe with policy released takes ranks for experts and needs at least as many experts "
      "as ranks, not 4 experts on 5 ranks",
-     SETTING(1, 4, 5, 1e9, 0), MP_FASTERMOE_RELEASED},
+     SETTING(1, 4, 5, 1e9, 0),
+     MP_FASTERMOE_RELEASED,
+     {{NULL}}},
+    {"groups that don't divide",
+     "fastermoe with smart-schedule needs groups that divide the ranks: groups of 3 don't divide 8 "
+     "ranks",
+     SETTING(1, 8, 8, 1e9, 0),
+     MP_FASTERMOE_PAPER,
+     {{"group-size", "3"}}},
+    {"groups larger than all",
+     "fastermoe with smart-schedule needs groups that divide the ranks: groups of 4 don't divide 2 "
+     "ranks",
+     SETTING(1, 8, 2, 1e9, 0),
+     MP_FASTERMOE_PAPER,
+     {{"group-size", "4"}}},
+    {"a gate that is not top-2",
+     "fastermoe with topology-gate needs 2 experts per token, not 0",
+     SETTING(1, 8, 2, 1e9, 0),
+     MP_FASTERMOE_PAPER,
+     {{"topology-gate", "yes"}}},
 };
 
 static void what_cannot_be_is_refused(void **state) {
@@ -232,7 +349,7 @@ static void what_cannot_be_is_refused(void **state) {
         struct mp_fastermoe_options options;
         struct mp_error error = {0};
         void *self = &options;
-        parse_options(&options, NULL);
+        parse_options(&options, row->option);
         options.policy = row->policy;
         print_message("  %s\n", row->name);
         assert_int_equal(mp_system_fastermoe.create(&row->setting, &options, &self, &error),
@@ -242,6 +359,20 @@ static void what_cannot_be_is_refused(void **state) {
     }
     struct mp_shadows shadows;
     assert_int_equal(mp_shadows_create(0, 4, &shadows, NULL), MP_EINVAL);
+}
+
+static void the_papers_limit_needs_the_bandwidth_of_a_node(void **state) {
+    (void)state;
+    struct mp_setting setting = SETTING(1, 8, 8, 1e9, 0);
+    const char *const pair[][2] = {{"topology-gate", "yes"}, {"outgoing", "paper"}, {NULL, NULL}};
+    struct mp_fastermoe_options options;
+    struct mp_error error = {0};
+    void *self;
+    setting.top_k = 2;
+    parse_options(&options, pair);
+    assert_int_equal(mp_system_fastermoe.create(&setting, &options, &self, &error), MP_EINVAL);
+    assert_string_equal(error.text,
+                        "fastermoe with outgoing paper needs a local-bandwidth above 0, not 0 B/s");
 }
 
 /* Nothing is measured on one rank, and nothing need be: there is nobody to copy to. */
@@ -263,7 +394,9 @@ int main(void) {
         cmocka_unit_test(defaults_are_the_papers),
         cmocka_unit_test(shadows_are_everywhere_and_their_tokens_stay_home),
         cmocka_unit_test_prestate(random_plans_are_legal_and_the_same_everywhere, &random),
+        cmocka_unit_test(options_become_plans),
         cmocka_unit_test(what_cannot_be_is_refused),
+        cmocka_unit_test(the_papers_limit_needs_the_bandwidth_of_a_node),
         cmocka_unit_test(one_rank_needs_no_figures),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
