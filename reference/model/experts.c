@@ -3,71 +3,111 @@
 #include <stdlib.h>
 #include <string.h>
 
-static float *chunks(struct mp_experts *experts, int count) {
-    size_t bytes = (size_t)count * experts->chunk * sizeof(float);
-    return experts->device->operations->allocate(experts->device, bytes ? bytes : 64);
+/* Zeroed, so that what lies behind an expert's last float in its last slice stays zero. */
+static float *floats(struct mp_experts *experts, size_t count) {
+    const struct mp_device_operations *operations = experts->device->operations;
+    size_t bytes = count ? count * sizeof(float) : 64;
+    float *memory = operations->allocate(experts->device, bytes);
+    if (memory)
+        operations->zero(experts->device, NULL, memory, bytes);
+    return memory;
+}
+
+/* An expert's first parameters into its slot, or this rank's slice of them into its own. */
+static int place(struct mp_experts *experts, const struct mp_placement home[], int layer,
+                 int expert, const float *host, struct mp_error *error) {
+    const struct mp_device_operations *operations = experts->device->operations;
+    float *to = NULL;
+    size_t begin = 0, count = experts->chunk;
+    if (experts->slice) {
+        begin = (size_t)experts->layout.rank * experts->slice;
+        count = begin < experts->chunk ? experts->chunk - begin : 0;
+        count = count < experts->slice ? count : experts->slice;
+        to = mp_experts_own_slice(experts, experts->slice_parameter, layer, expert);
+    } else if (mp_placement_holds(&home[layer], expert, experts->layout.rank)) {
+        int slot = mp_experts_take(experts, layer, expert);
+        if (slot < 0)
+            return mp_fail(error, MP_ELIMIT, "rank %d keeps more than %d experts",
+                           experts->layout.rank, experts->slots);
+        to = experts->parameter + (size_t)slot * experts->chunk;
+    }
+    if (to && count)
+        operations->copy_from_host(experts->device, NULL, to, host + begin, count * sizeof *host);
+    return MP_OK;
 }
 
 static int fill(struct mp_experts *experts, const struct mp_model_shape *shape, uint64_t seed,
-                const int32_t owner[], struct mp_error *error) {
-    const struct mp_device_operations *operations = experts->device->operations;
+                const struct mp_placement home[], struct mp_error *error) {
     size_t bytes = experts->chunk * sizeof(float);
     float *host = malloc(bytes);
+    int code = MP_OK;
     if (!host)
         return mp_fail(error, MP_ENOMEM, "no memory to initialise an expert of %zu bytes", bytes);
-    for (int i = 0; i < experts->layers * experts->experts; i++) {
-        if (owner[i] != experts->rank)
-            continue;
+    for (int i = 0; i < experts->layers * experts->experts && !code; i++) {
         int layer = i / experts->experts, expert = i % experts->experts;
-        int slot = mp_experts_take(experts, layer, expert);
-        if (slot < 0) {
-            free(host);
-            return mp_fail(error, MP_ELIMIT, "rank %d owns more than %d experts", experts->rank,
-                           experts->slots);
-        }
+        if (!experts->slice && !mp_placement_holds(&home[layer], expert, experts->layout.rank))
+            continue;
         mp_expert_initialise(shape, seed, layer, expert, host);
-        operations->copy_from_host(experts->device, NULL,
-                                   experts->parameter + (size_t)slot * experts->chunk, host, bytes);
+        code = place(experts, home, layer, expert, host, error);
     }
     free(host);
-    size_t all = (size_t)experts->slots * bytes;
-    operations->zero(experts->device, NULL, experts->gradient, all);
-    operations->zero(experts->device, NULL, experts->first, all);
-    operations->zero(experts->device, NULL, experts->second, all);
+    return code;
+}
+
+static int allocate(struct mp_experts *experts, struct mp_error *error) {
+    const struct mp_experts_layout *layout = &experts->layout;
+    size_t all = (size_t)experts->layers * (size_t)experts->experts;
+    size_t slots = (size_t)experts->slots * experts->chunk, slices = all * experts->slice;
+    size_t copies = (size_t)layout->regions * (size_t)layout->copies * experts->copy_stride;
+    struct {
+        float **memory;
+        size_t count;
+    } wanted[] = {{&experts->parameter, slots},
+                  {&experts->gradient, slots},
+                  {&experts->first, slots},
+                  {&experts->second, slots},
+                  {&experts->copy_parameter, copies},
+                  {&experts->copy_gradient, copies},
+                  {&experts->slice_parameter, slices},
+                  {&experts->slice_gradient, slices},
+                  {&experts->slice_first, slices},
+                  {&experts->slice_second, slices}};
+    bool failed = false;
+    experts->slot = malloc(all * sizeof *experts->slot);
+    experts->moments = malloc(all * sizeof *experts->moments);
+    experts->used = calloc((size_t)experts->slots + 1, sizeof *experts->used);
+    experts->used_moments = calloc((size_t)experts->slots + 1, sizeof *experts->used_moments);
+    for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++) {
+        *wanted[i].memory = floats(experts, wanted[i].count);
+        failed = failed || !*wanted[i].memory;
+    }
+    if (failed || !experts->slot || !experts->moments || !experts->used || !experts->used_moments)
+        return mp_fail(error, MP_ENOMEM,
+                       "no memory for %d experts, %d x %d copies and %zu slices of experts of %zu "
+                       "bytes each",
+                       experts->slots, layout->regions, layout->copies, experts->slice ? all : 0,
+                       experts->chunk * sizeof(float));
+    for (size_t i = 0; i < all; i++)
+        experts->slot[i] = experts->moments[i] = -1;
     return MP_OK;
 }
 
 int mp_experts_create(const struct mp_model_shape *shape, struct mp_device *device, uint64_t seed,
-                      int rank, const int32_t owner[], int slots, int regions, int copies,
+                      const struct mp_placement home[], const struct mp_experts_layout *layout,
                       struct mp_experts *experts, struct mp_error *error) {
-    size_t all = (size_t)shape->layers * (size_t)shape->experts;
+    bool sliced = mp_optimizer_sliced(layout->optimizer);
+    size_t ranks = (size_t)layout->ranks;
     *experts = (struct mp_experts){.device = device,
-                                   .rank = rank,
+                                   .layout = *layout,
                                    .layers = shape->layers,
                                    .experts = shape->experts,
                                    .chunk = mp_model_expert_floats(shape),
-                                   .slots = slots + 1,
-                                   .regions = regions,
-                                   .copies = copies};
-    experts->slot = malloc(all * sizeof *experts->slot);
-    experts->used = calloc((size_t)experts->slots, sizeof *experts->used);
-    experts->parameter = chunks(experts, experts->slots);
-    experts->gradient = chunks(experts, experts->slots);
-    experts->first = chunks(experts, experts->slots);
-    experts->second = chunks(experts, experts->slots);
-    experts->copy_parameter = chunks(experts, regions * copies);
-    experts->copy_gradient = chunks(experts, regions * copies);
-    int code = MP_OK;
-    if (!experts->slot || !experts->used || !experts->parameter || !experts->gradient ||
-        !experts->first || !experts->second || !experts->copy_parameter || !experts->copy_gradient)
-        code = mp_fail(error, MP_ENOMEM,
-                       "no memory for %d owned experts and %d x %d copies of %zu bytes each",
-                       experts->slots, regions, copies, experts->chunk * sizeof(float));
-    if (!code) {
-        for (size_t i = 0; i < all; i++)
-            experts->slot[i] = -1;
-        code = fill(experts, shape, seed, owner, error);
-    }
+                                   .slots = sliced ? 0 : layout->slots + 1};
+    experts->slice = sliced ? (experts->chunk + ranks - 1) / ranks : 0;
+    experts->copy_stride = sliced ? ranks * experts->slice : experts->chunk;
+    int code = allocate(experts, error);
+    if (!code)
+        code = fill(experts, shape, seed, home, error);
     if (code)
         mp_experts_destroy(experts);
     return code;
@@ -76,67 +116,108 @@ int mp_experts_create(const struct mp_model_shape *shape, struct mp_device *devi
 void mp_experts_destroy(struct mp_experts *experts) {
     if (!experts || !experts->device)
         return;
-    float *memory[] = {experts->parameter, experts->gradient,       experts->first,
-                       experts->second,    experts->copy_parameter, experts->copy_gradient};
+    float *memory[] = {experts->parameter,       experts->gradient,       experts->first,
+                       experts->second,          experts->copy_parameter, experts->copy_gradient,
+                       experts->slice_parameter, experts->slice_gradient, experts->slice_first,
+                       experts->slice_second};
     for (size_t i = 0; i < sizeof memory / sizeof *memory; i++)
         experts->device->operations->release(experts->device, memory[i]);
     free(experts->slot);
+    free(experts->moments);
     free(experts->used);
+    free(experts->used_moments);
     *experts = (struct mp_experts){0};
 }
 
-int mp_experts_take(struct mp_experts *experts, int layer, int expert) {
-    for (int slot = 0; slot < experts->slots; slot++) {
-        if (experts->used[slot])
-            continue;
-        experts->used[slot] = true;
-        experts->held++;
-        experts->slot[layer * experts->experts + expert] = slot;
-        return slot;
-    }
+static int first_free(bool used[], int slots) {
+    for (int slot = 0; slot < slots; slot++)
+        if (!used[slot])
+            return slot;
     return -1;
 }
 
+int mp_experts_take(struct mp_experts *experts, int layer, int expert) {
+    int at = layer * experts->experts + expert;
+    int slot = first_free(experts->used, experts->slots);
+    int moments = first_free(experts->used_moments, experts->slots);
+    if (slot < 0 || moments < 0)
+        return -1;
+    experts->used[slot] = experts->used_moments[moments] = true;
+    experts->held++;
+    experts->moments[at] = moments;
+    return experts->slot[at] = slot;
+}
+
 void mp_experts_give(struct mp_experts *experts, int layer, int expert) {
-    int32_t *slot = &experts->slot[layer * experts->experts + expert];
-    experts->used[*slot] = false;
+    int at = layer * experts->experts + expert;
+    experts->used[experts->slot[at]] = experts->used_moments[experts->moments[at]] = false;
     experts->held--;
-    *slot = -1;
+    experts->slot[at] = experts->moments[at] = -1;
+}
+
+/* Finds the next place for a copy of a layer. */
+static int locate_copy(const struct mp_experts *experts, int layer, int expert, int *copies,
+                       float *parameter[], float *gradient[], struct mp_error *error) {
+    const struct mp_experts_layout *layout = &experts->layout;
+    size_t region = (size_t)(layer % layout->regions);
+    if (*copies == layout->copies)
+        return mp_fail(error, MP_ELIMIT,
+                       "layer %d: the plan brings more than %d copies to rank %d, more than the "
+                       "system announced",
+                       layer, layout->copies, layout->rank);
+    size_t at = (region * (size_t)layout->copies + (size_t)(*copies)++) * experts->copy_stride;
+    parameter[expert] = experts->copy_parameter + at;
+    gradient[expert] = experts->copy_gradient + at;
+    return MP_OK;
+}
+
+int mp_experts_locate_held(const struct mp_experts *experts, int layer,
+                           const struct mp_placement *placement, float *parameter[],
+                           float *gradient[], struct mp_error *error) {
+    int copies = 0, code = MP_OK;
+    for (int e = 0; e < experts->experts && !code; e++) {
+        parameter[e] = gradient[e] = NULL;
+        if (mp_placement_holds(placement, e, experts->layout.rank))
+            code = locate_copy(experts, layer, e, &copies, parameter, gradient, error);
+    }
+    return code;
 }
 
 int mp_experts_locate(const struct mp_experts *experts, const struct mp_plan *plan,
                       float *parameter[], float *gradient[], struct mp_error *error) {
+    int copies = 0, code = MP_OK;
+    if (experts->slice)
+        return mp_experts_locate_held(experts, plan->layer, &plan->during, parameter, gradient,
+                                      error);
     for (int e = 0; e < experts->experts; e++) {
         int32_t slot = experts->slot[plan->layer * experts->experts + e];
         parameter[e] = slot < 0 ? NULL : experts->parameter + (size_t)slot * experts->chunk;
         gradient[e] = slot < 0 ? NULL : experts->gradient + (size_t)slot * experts->chunk;
     }
-    int region = plan->layer % experts->regions, copies = 0;
-    for (int i = 0; i < plan->fetch.count; i++) {
+    for (int i = 0; i < plan->fetch.count && !code; i++) {
         const struct mp_transfer *transfer = &plan->fetch.item[i];
-        if (transfer->to != experts->rank || transfer->stage == MP_STAGE_BACKWARD_PREFETCH)
-            continue;
-        if (copies == experts->copies)
-            return mp_fail(error, MP_ELIMIT,
-                           "layer %d: the plan brings more than %d copies to rank %d, more than "
-                           "the system announced",
-                           plan->layer, experts->copies, experts->rank);
-        size_t place =
-            ((size_t)region * (size_t)experts->copies + (size_t)copies++) * experts->chunk;
-        parameter[transfer->expert] = experts->copy_parameter + place;
-        gradient[transfer->expert] = experts->copy_gradient + place;
+        if (transfer->to == experts->layout.rank && transfer->stage != MP_STAGE_BACKWARD_PREFETCH)
+            code = locate_copy(experts, plan->layer, transfer->expert, &copies, parameter, gradient,
+                               error);
     }
-    return MP_OK;
+    return code;
 }
 
 void mp_experts_update(struct mp_experts *experts, mp_stream stream,
                        const struct mp_adamw *settings) {
-    for (int slot = 0; slot < experts->slots; slot++) {
-        if (!experts->used[slot])
+    const struct mp_device_operations *operations = experts->device->operations;
+    int all = experts->layers * experts->experts;
+    for (int i = 0; i < all; i++) {
+        if (experts->slot[i] < 0)
             continue;
-        size_t at = (size_t)slot * experts->chunk;
-        experts->device->operations->adamw(experts->device, stream, experts->chunk, settings,
-                                           experts->parameter + at, experts->gradient + at,
-                                           experts->first + at, experts->second + at);
+        size_t at = (size_t)experts->slot[i] * experts->chunk;
+        size_t moments = (size_t)experts->moments[i] * experts->chunk;
+        operations->adamw(experts->device, stream, experts->chunk, settings,
+                          experts->parameter + at, experts->gradient + at, experts->first + moments,
+                          experts->second + moments);
     }
+    if (experts->slice)
+        operations->adamw(experts->device, stream, (size_t)all * experts->slice, settings,
+                          experts->slice_parameter, experts->slice_gradient, experts->slice_first,
+                          experts->slice_second);
 }

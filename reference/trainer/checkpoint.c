@@ -15,7 +15,7 @@
 #include "reference/trainer/internal.h"
 
 /* A folder is a job's text, perhaps with ".partial" behind it; a file's name follows. */
-enum { FORMAT = 1, FOLDER_SIZE = MP_TEXT_SIZE + 16, PATH_SIZE = FOLDER_SIZE + 32 };
+enum { FORMAT = 2, FOLDER_SIZE = MP_TEXT_SIZE + 16, PATH_SIZE = FOLDER_SIZE + 32 };
 
 static const char DESCRIPTION[] = "checkpoint.yaml";
 
@@ -73,36 +73,53 @@ static int append_buffers(const struct mp_trainer *trainer, struct mp_shard_writ
     return code;
 }
 
+/* What this rank writes of an expert: parameters and both moments, whole if it is the owner, or its
+ * slices.  NULL: nothing. */
+static bool saved_state(const struct mp_trainer *trainer, int index, const float *buffer[3]) {
+    const struct mp_experts *experts = &trainer->model.experts;
+    int layer = index / experts->experts, expert = index % experts->experts;
+    if (experts->slice) {
+        buffer[0] = mp_experts_own_slice(experts, experts->slice_parameter, layer, expert);
+        buffer[1] = mp_experts_own_slice(experts, experts->slice_first, layer, expert);
+        buffer[2] = mp_experts_own_slice(experts, experts->slice_second, layer, expert);
+        return true;
+    }
+    if (trainer->home[layer].owner[expert] != trainer->comm->rank)
+        return false;
+    size_t moments = (size_t)experts->moments[index] * experts->chunk;
+    buffer[0] = experts->parameter + (size_t)experts->slot[index] * experts->chunk;
+    buffer[1] = experts->first + moments;
+    buffer[2] = experts->second + moments;
+    return true;
+}
+
 static int save_experts(const struct mp_trainer *trainer, const char *folder,
                         struct mp_error *error) {
     const struct mp_experts *experts = &trainer->model.experts;
-    int all = experts->layers * experts->experts, owned = 0;
-    int32_t *index = malloc((size_t)(experts->held + 1) * 2 * sizeof *index);
-    float *host = malloc(experts->chunk * sizeof *host);
+    int all = experts->layers * experts->experts, saved = 0;
+    size_t floats = experts->slice ? experts->slice : experts->chunk;
+    const float *buffer[3];
+    int32_t *index = malloc((size_t)all * 2 * sizeof *index);
+    float *host = malloc(floats * sizeof *host);
     if (!index || !host) {
         free(index);
         free(host);
-        return mp_fail(error, MP_ENOMEM, "checkpoint: no memory for %d experts", experts->held);
+        return mp_fail(error, MP_ENOMEM, "checkpoint: no memory for %d experts", all);
     }
     for (int i = 0; i < all; i++) {
-        if (experts->slot[i] < 0)
+        if (!saved_state(trainer, i, buffer))
             continue;
-        index[2 * owned] = i / experts->experts;
-        index[2 * owned++ + 1] = i % experts->experts;
+        index[2 * saved] = i / experts->experts;
+        index[2 * saved++ + 1] = i % experts->experts;
     }
     char path[PATH_SIZE];
     shard_path(path, folder, trainer->comm->rank);
     struct mp_shard_writer *writer = NULL;
-    int code = mp_shard_create(path, owned, index, (uint32_t)experts->chunk, &writer, error);
+    int code = mp_shard_create(path, saved, index, (uint32_t)floats, &writer, error);
     free(index);
-    for (int i = 0; !code && i < all; i++) {
-        if (experts->slot[i] < 0)
-            continue;
-        size_t at = (size_t)experts->slot[i] * experts->chunk;
-        const float *const buffer[] = {experts->parameter + at, experts->first + at,
-                                       experts->second + at};
-        code = append_buffers(trainer, writer, buffer, experts->chunk, host, error);
-    }
+    for (int i = 0; !code && i < all; i++)
+        if (saved_state(trainer, i, buffer))
+            code = append_buffers(trainer, writer, buffer, floats, host, error);
     free(host);
     int finished = writer ? mp_shard_finish(writer, error) : MP_OK;
     return code ? code : finished;
@@ -127,31 +144,76 @@ static int save_dense(const struct mp_trainer *trainer, const char *folder,
     return code ? code : finished;
 }
 
+/* A file of one entry with bytes in it; `memory` has room for whole floats. */
+static int save_bytes(const char *folder, const char *name, const float *memory, size_t bytes,
+                      struct mp_error *error) {
+    const int32_t index[2] = {(int32_t)bytes, -1};
+    char path[PATH_SIZE];
+    file_path(path, folder, name);
+    struct mp_shard_writer *writer = NULL;
+    int code =
+        mp_shard_create(path, 1, index, (uint32_t)(bytes / sizeof(float) + 1), &writer, error);
+    if (code)
+        return code;
+    for (int b = 0; !code && b < 3; b++)
+        code = mp_shard_append(writer, memory, error);
+    int finished = mp_shard_finish(writer, error);
+    return code ? code : finished;
+}
+
+/* Room for `bytes` bytes of such a file, NULL with an error. */
+static float *bytes_memory(size_t bytes, struct mp_error *error) {
+    float *memory = bytes > INT32_MAX ? NULL : calloc(bytes / sizeof(float) + 1, sizeof *memory);
+    if (!memory)
+        mp_fail(error, bytes > INT32_MAX ? MP_ELIMIT : MP_ENOMEM,
+                "checkpoint: no room for %zu bytes of state, at most %d are possible", bytes,
+                INT32_MAX);
+    return memory;
+}
+
 static int save_system(const struct mp_trainer *trainer, const char *folder,
                        struct mp_error *error) {
     if (!trainer->system->save)
         return MP_OK;
     size_t bytes = trainer->system->save(trainer->self, NULL, 0);
-    if (bytes > INT32_MAX)
-        return mp_fail(error, MP_ELIMIT, "checkpoint: system %s has %zu bytes of state, at most %d",
-                       trainer->system->name, bytes, INT32_MAX);
-    size_t floats = bytes / sizeof(float) + 1;
-    float *buffer = calloc(floats, sizeof *buffer);
-    if (!buffer)
-        return mp_fail(error, MP_ENOMEM, "checkpoint: no memory for %zu bytes of state", bytes);
-    trainer->system->save(trainer->self, buffer, bytes);
-    const int32_t index[2] = {(int32_t)bytes, -1};
-    char path[PATH_SIZE];
-    file_path(path, folder, "system.bin");
-    struct mp_shard_writer *writer = NULL;
-    int code = mp_shard_create(path, 1, index, (uint32_t)floats, &writer, error);
-    if (!code) {
-        for (int b = 0; !code && b < 3; b++)
-            code = mp_shard_append(writer, buffer, error);
-        int finished = mp_shard_finish(writer, error);
-        code = code ? code : finished;
+    float *memory = bytes_memory(bytes, error);
+    if (!memory)
+        return error->code;
+    trainer->system->save(trainer->self, memory, bytes);
+    int code = save_bytes(folder, "system.bin", memory, bytes, error);
+    free(memory);
+    return code;
+}
+
+/* Bytes of one layer's owners, and of its holders. */
+static size_t owner_bytes(const struct mp_placement *home) {
+    return (size_t)home->experts * sizeof *home->owner;
+}
+
+static size_t holder_bytes(const struct mp_placement *home) {
+    return (size_t)home->experts * (size_t)home->words * sizeof *home->holder;
+}
+
+static size_t homes_bytes(const struct mp_trainer *trainer) {
+    return (size_t)trainer->job.layers *
+           (owner_bytes(&trainer->home[0]) + holder_bytes(&trainer->home[0]));
+}
+
+static int save_homes(const struct mp_trainer *trainer, const char *folder,
+                      struct mp_error *error) {
+    size_t bytes = homes_bytes(trainer);
+    float *memory = bytes_memory(bytes, error);
+    if (!memory)
+        return error->code;
+    char *at = (char *)memory;
+    for (int l = 0; l < trainer->job.layers; l++) {
+        const struct mp_placement *home = &trainer->home[l];
+        memcpy(at, home->owner, owner_bytes(home));
+        memcpy(at + owner_bytes(home), home->holder, holder_bytes(home));
+        at += owner_bytes(home) + holder_bytes(home);
     }
-    free(buffer);
+    int code = save_bytes(folder, "homes.bin", memory, bytes, error);
+    free(memory);
     return code;
 }
 
@@ -165,10 +227,12 @@ static int save_description(const struct mp_trainer *trainer, const char *folder
     const struct mp_job *job = &trainer->job;
     fprintf(file,
             "format: %d\niteration: %lld\nupdates: %lld\nlayers: %d\nwidth: %d\nheads: %d\n"
-            "experts: %d\nexpert-width: %d\nsequence: %d\nseed: %lld\nsystem: %s\nranks: %d\n",
+            "experts: %d\nexpert-width: %d\nsequence: %d\nseed: %lld\nsystem: %s\nranks: %d\n"
+            "slices: %d\n",
             FORMAT, (long long)trainer->iteration, (long long)trainer->updates, job->layers,
             job->width, job->heads, job->experts, job->expert_width, job->sequence,
-            (long long)job->seed, trainer->system->name, trainer->comm->ranks);
+            (long long)job->seed, trainer->system->name, trainer->comm->ranks,
+            trainer->model.experts.slice ? trainer->comm->ranks : 0);
     int failed = fflush(file) || fsync(fileno(file)) || ferror(file);
     if (fclose(file) || failed)
         return mp_fail(error, errno == ENOSPC ? MP_ENOSPACE : MP_EIO, "checkpoint %s: %s", path,
@@ -274,6 +338,8 @@ static int save_parts(const struct mp_trainer *trainer, const char *partial,
     if (!code)
         code = save_dense(trainer, partial, error);
     if (!code)
+        code = save_homes(trainer, partial, error);
+    if (!code)
         code = save_system(trainer, partial, error);
     if (!code)
         code = save_description(trainer, partial, error);
@@ -308,6 +374,7 @@ struct description {
     int64_t iteration, updates;
     char system[64];
     int ranks;
+    int slices; /* that an expert was kept in; 0: whole */
 };
 
 static int number(const struct mp_yaml *document, const char *path, const char *key, int64_t *value,
@@ -351,8 +418,14 @@ static int read_description(const struct mp_trainer *trainer, const char *folder
     if (!code)
         code = number(document, path, "updates", &description->updates, error);
     if (!code)
+        code = number(document, path, "slices", &value, error);
+    description->slices = (int)value;
+    if (!code)
         code = number(document, path, "ranks", &value, error);
     description->ranks = (int)value;
+    if (!code && description->slices != 0 && description->slices != value)
+        code = mp_fail(error, MP_EFORMAT, "checkpoint %s: %d slices by %lld ranks", path,
+                       description->slices, (long long)value);
     const struct mp_yaml *system = code ? NULL : mp_yaml_get(document, "system");
     if (!code && (!system || system->kind != MP_YAML_SCALAR || value < 1 || value > INT32_MAX))
         code = mp_fail(error, MP_EFORMAT, "checkpoint %s: system or ranks missing", path);
@@ -362,108 +435,169 @@ static int read_description(const struct mp_trainer *trainer, const char *folder
     return code;
 }
 
-/* Gives this rank the owners that `owner` says: slots follow, contents come later. */
-static int adopt_owners(struct mp_trainer *trainer, const char *folder, const int32_t owner[],
-                        struct mp_error *error) {
-    struct mp_experts *experts = &trainer->model.experts;
-    int all = experts->layers * experts->experts, owned = 0;
-    for (int i = 0; i < all; i++)
-        owned += owner[i] == experts->rank;
-    if (owned > trainer->slots)
-        return mp_fail(error, MP_EFORMAT,
-                       "checkpoint %s: rank %d has %d experts there and room for %d here", folder,
-                       experts->rank, owned, trainer->slots);
-    for (int i = 0; i < all; i++)
-        if (experts->slot[i] >= 0 && owner[i] != experts->rank)
-            mp_experts_give(experts, i / experts->experts, i % experts->experts);
-    for (int i = 0; i < all; i++) {
-        if (owner[i] == experts->rank && experts->slot[i] < 0)
-            mp_experts_take(experts, i / experts->experts, i % experts->experts);
-        trainer->owner[i] = owner[i];
+/* Reads a file of bytes; they are `*memory` until mp_shard_close. */
+static int open_bytes(const char *folder, const char *name, struct mp_shard *shard, size_t *bytes,
+                      struct mp_error *error) {
+    char path[PATH_SIZE];
+    file_path(path, folder, name);
+    int code = mp_shard_open(path, shard, error);
+    if (code)
+        return code;
+    size_t room = (size_t)shard->floats * sizeof(float);
+    if (shard->entries != 1 || shard->layer_expert[0] < 0 ||
+        (size_t)shard->layer_expert[0] > room) {
+        mp_shard_close(shard);
+        *shard = (struct mp_shard){0};
+        return mp_fail(error, MP_EFORMAT, "checkpoint %s: it holds no state", path);
     }
+    *bytes = (size_t)shard->layer_expert[0];
     return MP_OK;
 }
 
-/* Notes rank `r` as the owner of what its shard has. */
-static int note_owners(const struct mp_trainer *trainer, const char *path,
-                       const struct mp_shard *shard, int r, int32_t owner[],
-                       struct mp_error *error) {
+/* Slots follow the homes in trainer->next; contents come later. */
+static void adopt_homes(struct mp_trainer *trainer) {
+    struct mp_experts *experts = &trainer->model.experts;
+    int rank = trainer->comm->rank;
+    for (int pass = 0; pass < 2 && !experts->slice; pass++) /* make room first */
+        for (int i = 0; i < experts->layers * experts->experts; i++) {
+            int layer = i / experts->experts, expert = i % experts->experts;
+            bool keeps = mp_placement_holds(&trainer->next[layer], expert, rank);
+            if (pass == 0 && experts->slot[i] >= 0 && !keeps)
+                mp_experts_give(experts, layer, expert);
+            if (pass == 1 && experts->slot[i] < 0 && keeps)
+                mp_experts_take(experts, layer, expert);
+        }
+    for (int l = 0; l < experts->layers; l++)
+        mp_placement_copy(&trainer->home[l], &trainer->next[l]);
+}
+
+static int restore_homes(struct mp_trainer *trainer, const char *folder, struct mp_error *error) {
+    struct mp_shard shard;
+    size_t bytes = 0;
+    int code = open_bytes(folder, "homes.bin", &shard, &bytes, error);
+    if (!code && bytes != homes_bytes(trainer))
+        code = mp_fail(error, MP_EFORMAT, "checkpoint %s: homes.bin has %zu bytes, %zu are right",
+                       folder, bytes, homes_bytes(trainer));
+    const char *at = (const char *)shard.memory;
+    for (int l = 0; !code && l < trainer->job.layers; l++) {
+        struct mp_placement *next = &trainer->next[l];
+        memcpy(next->owner, at, owner_bytes(next));
+        memcpy(next->holder, at + owner_bytes(next), holder_bytes(next));
+        at += owner_bytes(next) + holder_bytes(next);
+    }
+    const struct mp_rehome change = {.next = trainer->next, .changed = true};
+    if (!code)
+        code = mp_rehome_check(trainer->home, &change, trainer->job.layers, trainer->optimizer,
+                               trainer->slots, error);
+    mp_shard_close(&shard);
+    if (!code)
+        adopt_homes(trainer);
+    return code;
+}
+
+/* Counts what a shard has: times[layer][expert]. */
+static int count_entries(const struct mp_trainer *trainer, const char *path,
+                         const struct mp_shard *shard, const struct description *description,
+                         int times[], struct mp_error *error) {
     const struct mp_experts *experts = &trainer->model.experts;
+    size_t slices = (size_t)description->slices;
+    size_t floats = slices ? (experts->chunk + slices - 1) / slices : experts->chunk;
     for (int i = 0; i < shard->entries; i++) {
         int layer = shard->layer_expert[2 * i], expert = shard->layer_expert[2 * i + 1];
         if (layer < 0 || layer >= experts->layers || expert < 0 || expert >= experts->experts ||
-            shard->floats != experts->chunk)
+            shard->floats != floats)
             return mp_fail(error, MP_EFORMAT, "checkpoint %s: expert %d of layer %d, %u floats",
                            path, expert, layer, shard->floats);
-        int32_t *place = &owner[layer * experts->experts + expert];
-        if (*place >= 0)
-            return mp_fail(error, MP_EFORMAT,
-                           "checkpoint %s: expert %d of layer %d is in the shard of rank %d, too",
-                           path, expert, layer, *place);
-        *place = r;
+        times[layer * experts->experts + expert]++;
     }
     return MP_OK;
 }
 
-/* owner [layers][experts] as it was when the checkpoint was written. */
-static int read_owners(const struct mp_trainer *trainer, const char *folder, int ranks,
-                       int32_t owner[], struct mp_error *error) {
+/* Whether all shards are there and together have every expert once, or every slice of it. */
+static int check_shards(const struct mp_trainer *trainer, const char *folder,
+                        const struct description *description, struct mp_error *error) {
     int experts = trainer->job.experts, all = trainer->job.layers * experts, code = MP_OK;
+    int wanted = description->slices ? description->slices : 1;
+    int *times = calloc((size_t)all, sizeof *times);
     char path[PATH_SIZE];
-    for (int i = 0; i < all; i++)
-        owner[i] = -1;
-    for (int r = 0; !code && r < ranks; r++) {
+    if (!times)
+        return mp_fail(error, MP_ENOMEM, "checkpoint: no memory for %d experts", all);
+    for (int r = 0; !code && r < description->ranks; r++) {
         struct mp_shard shard;
         shard_path(path, folder, r);
         code = mp_shard_open(path, &shard, error);
         if (!code)
-            code = note_owners(trainer, path, &shard, r, owner, error);
+            code = count_entries(trainer, path, &shard, description, times, error);
         mp_shard_close(&shard);
     }
     for (int i = 0; !code && i < all; i++)
-        if (owner[i] < 0)
-            code = mp_fail(error, MP_EFORMAT, "checkpoint %s: expert %d of layer %d is in no shard",
-                           folder, i % experts, i / experts);
+        if (times[i] != wanted)
+            code = mp_fail(error, MP_EFORMAT,
+                           "checkpoint %s: expert %d of layer %d is there %d times, not %d", folder,
+                           i % experts, i / experts, times[i], wanted);
+    free(times);
     return code;
 }
 
-/* Takes what this rank owns out of one shard. */
-static void take_experts(struct mp_trainer *trainer, const struct mp_shard *shard) {
+/* A stretch of an expert's floats. */
+struct stretch {
+    size_t begin, end;
+};
+
+/* Copies what two stretches share. */
+static void copy_shared(struct mp_trainer *trainer, float *to, struct stretch there,
+                        const float *host, struct stretch here) {
+    size_t begin = there.begin > here.begin ? there.begin : here.begin;
+    size_t end = there.end < here.end ? there.end : here.end;
+    if (begin < end)
+        trainer->device->operations->copy_from_host(
+            trainer->device, NULL, to + (begin - there.begin), host + (begin - here.begin),
+            (end - begin) * sizeof *host);
+}
+
+/* Takes what this rank keeps out of the shard of rank `r`. */
+static void take_experts(struct mp_trainer *trainer, const struct mp_shard *shard, int r,
+                         const struct description *description) {
     struct mp_experts *experts = &trainer->model.experts;
-    size_t bytes = experts->chunk * sizeof(float);
+    size_t own = (size_t)trainer->comm->rank * experts->slice;
+    struct stretch kept = {own, experts->slice ? own + experts->slice : experts->chunk};
+    struct stretch given = {0, experts->chunk};
+    if (description->slices) {
+        given.begin = (size_t)r * shard->floats;
+        given.end = given.begin + shard->floats < experts->chunk ? given.begin + shard->floats
+                                                                 : experts->chunk;
+    }
     for (int i = 0; i < shard->entries; i++) {
-        const int32_t *index = &shard->layer_expert[2 * i];
-        int slot = experts->slot[index[0] * experts->experts + index[1]];
-        if (slot < 0)
+        int layer = shard->layer_expert[2 * i], expert = shard->layer_expert[2 * i + 1];
+        int at = layer * experts->experts + expert;
+        float *to[3] = {experts->slice_parameter, experts->slice_first, experts->slice_second};
+        if (!experts->slice && experts->slot[at] < 0)
             continue;
-        size_t at = (size_t)slot * experts->chunk;
-        float *to[] = {experts->parameter + at, experts->first + at, experts->second + at};
-        const float *from = shard->memory + (size_t)i * 3 * experts->chunk;
-        for (int b = 0; b < 3; b++)
-            trainer->device->operations->copy_from_host(trainer->device, NULL, to[b],
-                                                        from + (size_t)b * experts->chunk, bytes);
+        for (int b = 0; b < 3; b++) {
+            float *memory[3] = {experts->parameter, experts->first, experts->second};
+            int place = b == 0 ? experts->slot[at] : experts->moments[at];
+            to[b] = experts->slice ? mp_experts_own_slice(experts, to[b], layer, expert)
+                                   : memory[b] + (size_t)place * experts->chunk;
+            copy_shared(trainer, to[b], kept,
+                        shard->memory + ((size_t)i * 3 + (size_t)b) * shard->floats, given);
+        }
     }
 }
 
 /* All shards are read twice: nothing of the model changes before they are known to be whole. */
 static int restore_experts(struct mp_trainer *trainer, const char *folder,
                            const struct description *description, struct mp_error *error) {
-    size_t all = (size_t)trainer->job.layers * (size_t)trainer->job.experts;
-    int32_t *owner = calloc(all, sizeof *owner);
-    if (!owner)
-        return mp_fail(error, MP_ENOMEM, "checkpoint: no memory for %zu experts", all);
-    int code = read_owners(trainer, folder, description->ranks, owner, error);
+    int code = check_shards(trainer, folder, description, error);
     if (!code && description->ranks == trainer->comm->ranks &&
         strcmp(description->system, trainer->system->name) == 0)
-        code = adopt_owners(trainer, folder, owner, error);
-    free(owner);
+        code = restore_homes(trainer, folder, error);
     char path[PATH_SIZE];
     for (int r = 0; !code && r < description->ranks; r++) {
         struct mp_shard shard;
         shard_path(path, folder, r);
         code = mp_shard_open(path, &shard, error);
         if (!code)
-            take_experts(trainer, &shard);
+            take_experts(trainer, &shard, r, description);
         mp_shard_close(&shard);
     }
     return code;
@@ -495,18 +629,11 @@ static int restore_system(struct mp_trainer *trainer, const char *folder,
                           const struct description *description, struct mp_error *error) {
     if (!trainer->system->load || strcmp(description->system, trainer->system->name) != 0)
         return MP_OK;
-    char path[PATH_SIZE];
     struct mp_shard shard;
-    file_path(path, folder, "system.bin");
-    int code = mp_shard_open(path, &shard, error);
-    if (code)
-        return code;
-    size_t room = (size_t)shard.floats * sizeof(float);
-    if (shard.entries != 1 || shard.layer_expert[0] < 0 || (size_t)shard.layer_expert[0] > room)
-        code = mp_fail(error, MP_EFORMAT, "checkpoint %s: it holds no system state", path);
+    size_t bytes = 0;
+    int code = open_bytes(folder, "system.bin", &shard, &bytes, error);
     if (!code)
-        code = trainer->system->load(trainer->self, shard.memory, (size_t)shard.layer_expert[0],
-                                     error);
+        code = trainer->system->load(trainer->self, shard.memory, bytes, error);
     mp_shard_close(&shard);
     return code;
 }
@@ -521,6 +648,9 @@ int mp_trainer_restore(struct mp_trainer *trainer, const char *folder, struct mp
     if (!code)
         code = restore_system(trainer, folder, &description, error);
     code = agree(trainer, code, error);
+    if (!code && mp_optimizer_sliced(trainer->optimizer) &&
+        trainer->gather_stage == MP_STAGE_AFTER_STEP)
+        code = mp_trainer_gather_homes(trainer, error);
     if (code)
         return code;
     trainer->iteration = description.iteration;

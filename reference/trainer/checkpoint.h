@@ -1,11 +1,15 @@
 /* Checkpoints: a folder that any number of ranks and any system can start from.
  *
- *   checkpoint.yaml    what it is: format, iteration, updates, model shape, seed, system, ranks
+ *   checkpoint.yaml    what it is: format, iteration, updates, model shape, seed, system, ranks,
+ *                      and whether experts are kept whole or in slices
  *   dense.bin          non-expert parameters and both moments, written by rank 0
  *   experts-RRRR.bin   the shard of rank R: which (layer, expert) it owns, then for each of them
- *                      parameters, first and second moment
- *   system.bin         the system's own state (windows), if it has any: one entry, whose first
- *                      buffer holds the bytes and whose "layer" is their number
+ *                      parameters, first and second moment; with a sliced optimizer the rank's
+ *                      slices of all experts, of equal length, the last one filled up with zeros
+ *   homes.bin          who keeps what: per layer the owners, then 64-bit words of holders
+ *   system.bin         the system's own state (windows), if it has any
+ *
+ * The last two have one entry, whose first buffer holds bytes and whose "layer" is their number.
  *
  * Binary files are little-endian: magic "mpckpt01", u32 entries, u32 floats per entry and buffer,
  * the (i32 layer, i32 expert) of every entry, the floats (parameter, first, second per entry), and
@@ -14,8 +18,9 @@
  * (for a moment as FOLDER.old where the file system can't exchange two folders).  If FOLDER is a
  * link, all of this happens to the folder behind it and the link stays.
  *
- * Restoring under the same system and ranks gives every rank the shard it had; otherwise owners are
- * the system's initial ones, and the system's state is taken over only if it is the same system. */
+ * Restoring under the same system and ranks gives every rank what it had; otherwise homes are the
+ * system's initial ones, and the system's state is taken over only if it is the same system.  Whole
+ * experts may be restored into slices and the other way round. */
 #ifndef MOEPERF_REFERENCE_TRAINER_CHECKPOINT_H
 #define MOEPERF_REFERENCE_TRAINER_CHECKPOINT_H
 

@@ -26,14 +26,19 @@ struct mp_trainer {
     int64_t iteration;
     int64_t updates; /* optimizer steps taken, for AdamW's bias correction */
 
-    int32_t *owner;       /* [L][E] */
-    int slots;            /* experts a rank owns at most */
-    struct mp_plan *plan; /* [L] */
-    struct mp_load *load; /* [L] */
+    enum mp_optimizer_split optimizer;
+    enum mp_stage gather_stage;  /* with slices */
+    struct mp_placement *home;   /* [L] who keeps what between iterations */
+    struct mp_placement *next;   /* [L] what a system makes of it after a step */
+    struct mp_placement *source; /* [L] who still has to send what, while experts move */
+    int slots;                   /* experts a rank keeps at most; with slices: holds of a layer */
+    struct mp_plan *plan;        /* [L] */
+    struct mp_load *load;        /* [L] */
     struct mp_transfers moves;
-    struct mp_transfer *round;           /* [L * E] moves carried out together */
-    void **round_from[3], **round_to[3]; /* [L * E]: parameters, first, second moment */
-    bool *moved;                         /* [L * E] */
+    struct mp_transfer *round;           /* [moves limit] moves carried out together */
+    void **round_from[3], **round_to[3]; /* [moves limit]: parameters, first, second moment */
+    bool *moved;                         /* [moves limit] */
+    int32_t *old_moments;                /* [L * E] */
     int *free_slots;                     /* [R] */
 
     uint32_t *counts, *all_counts;               /* [2 E] and [R][2 E]: routes, then firsts */
@@ -45,17 +50,32 @@ struct mp_trainer {
     uint32_t *forced_count;                      /* [E] of this rank */
     float *host_loss;                            /* [N] */
     float **prefetch_chunk, **prefetch_gradient; /* [E] */
+    float **reduce_chunk, **reduce_gradient;     /* [E] */
+    bool *inside; /* [E] has a holder in this rank's node before the gate */
 
+    struct mp_request **step; /* [2 R] of a pipelined exchange: there, and back */
     struct mp_request *gather, *exchange, *fetch, *late_fetch;
     struct mp_request *prefetch[2];
-    struct mp_request *reduce[MP_REDUCES_IN_FLIGHT];
-    int reduce_layer[MP_REDUCES_IN_FLIGHT];
+    struct mp_reduction {
+        int layer; /* -1: none in flight */
+        enum mp_reduction_stage { MP_REDUCE_COPIES, MP_REDUCE_SHARE, MP_REDUCE_SLICES } stage;
+        int64_t started;
+        struct mp_request *request;
+        float *arrivals; /* [most holders of a layer][slice] slices of holders' own gradients */
+    } reduction[MP_REDUCES_IN_FLIGHT];
+    /* Working memory of transfers from and to slices, [slices limit]. */
+    struct mp_transfer *slice_list;
+    void **slice_from, **slice_to;
     struct mp_request **bucket; /* [L + 1] */
     struct mp_request *move[3];
 
     struct mp_record_thread *compute, *communication;
-    int64_t fetch_started, late_fetch_started, reduce_started[MP_REDUCES_IN_FLIGHT],
-        *bucket_started;
+    int fetch_layer; /* whose fetches before the gate have been waited for; -1: none */
+    int64_t fetch_started, late_fetch_started, *bucket_started;
+    int64_t paused_ns; /* what the clocks of this rank have stood still so far */
+    struct {
+        int64_t start_ns, start_cpu_ns, cpu_ns, waited_ns, sent_bytes;
+    } pause; /* cpu_ns: of all pauses so far */
     volatile sig_atomic_t stop;
     struct mp_trainer_totals totals;
 };
@@ -79,22 +99,73 @@ void mp_trainer_record_plans(struct mp_trainer *trainer);
 int mp_trainer_forward(struct mp_trainer *trainer, const int32_t *token, const int32_t *target,
                        struct mp_error *error);
 
-/* ---- moe_layer.c: a plan's exchange, fetches and reductions around the experts ---- */
+/* The clock that spans are measured with; it stands still between pause and resume (free
+ * transfers). Pause first waits for all ranks, so that nobody's waiting is hidden.  Does nothing
+ * unless the plan has free transfers. */
+int64_t mp_trainer_now(const struct mp_trainer *trainer);
+int mp_trainer_pause(struct mp_trainer *trainer, const struct mp_plan *plan,
+                     struct mp_error *error);
+int mp_trainer_resume(struct mp_trainer *trainer, const struct mp_plan *plan,
+                      struct mp_error *error);
+
+/* ---- moe_layer.c: a plan's exchange and experts ---- */
 int mp_trainer_moe_forward(struct mp_trainer *trainer, int layer, struct mp_error *error);
 int mp_trainer_moe_backward(struct mp_trainer *trainer, int layer, struct mp_error *error);
+/* Of what this rank draws for its routes of a layer in this iteration. */
+uint64_t mp_trainer_route_seed(const struct mp_trainer *trainer, int layer);
+/* Waits until parameters are here and gradients may be written; says where both are. */
+int mp_trainer_before_expert_gradients(struct mp_trainer *trainer, int layer,
+                                       struct mp_error *error);
+
+/* ---- pipeline.c: a pipelined exchange with the experts in between ---- */
+int mp_trainer_create_steps(struct mp_trainer *trainer, struct mp_error *error);
+void mp_trainer_destroy_steps(struct mp_trainer *trainer); /* also of a trainer without them */
+int mp_trainer_pipeline_forward(struct mp_trainer *trainer, int layer, struct mp_error *error);
+/* Up to the gradients of the tokens' rows in model->send. */
+int mp_trainer_pipeline_backward(struct mp_trainer *trainer, int layer, struct mp_error *error);
+
+/* trainer->forced for a layer of this iteration, from the job's routing (step.c). */
+int mp_trainer_force_choices(struct mp_trainer *trainer, int layer, struct mp_error *error);
+
+/* ---- transfers.c: parameters and gradients of experts between ranks ---- */
 /* Plans what is known before the gate and starts its fetches. */
 int mp_trainer_plan_before_gate(struct mp_trainer *trainer, int layer, struct mp_error *error);
+/* Starts the copies decided after the gate, and notes what the plan transfers. */
+int mp_trainer_fetch_late(struct mp_trainer *trainer, int layer, struct mp_error *error);
+/* Until all copies are here: those fetched before the gate, or all of them. */
+int mp_trainer_wait_fetches(struct mp_trainer *trainer, int layer, bool late,
+                            struct mp_error *error);
+/* Re-materialisation: starts fetching a layer's copies again for backward; and their arrival. */
+int mp_trainer_prefetch(struct mp_trainer *trainer, int layer, struct mp_error *error);
+int mp_trainer_wait_prefetch(struct mp_trainer *trainer, int layer, struct mp_error *error);
+/* Before the gradients of a layer's experts are written: those of layer + 2, whose request and
+ * regions are used again, are finished. */
+int mp_trainer_wait_reduce(struct mp_trainer *trainer, int layer, struct mp_error *error);
+/* When they have been written: sums them as the plan says, under the backward of this block's
+ * attention. */
+int mp_trainer_start_reduce(struct mp_trainer *trainer, int layer, struct mp_error *error);
 /* Waits for all gradients still being reduced. */
 int mp_trainer_finish_reduces(struct mp_trainer *trainer, struct mp_error *error);
-/* trainer->forced for a layer of this iteration, from the job's routing. */
-int mp_trainer_force_choices(struct mp_trainer *trainer, int layer, struct mp_error *error);
-/* Re-materialisation: starts fetching a layer's copies again for backward. */
-int mp_trainer_prefetch(struct mp_trainer *trainer, int layer, struct mp_error *error);
+
+/* ---- slices.c: experts that every rank keeps a slice of ---- */
+/* Starts putting together the parameters of `layer` that `placement` says on its holders; chunk
+ * [experts] is this rank's memory for them, NULL where it holds none. */
+int mp_trainer_gather_slices_start(struct mp_trainer *trainer, const struct mp_placement *placement,
+                                   int layer, float *const chunk[], struct mp_request *request,
+                                   struct mp_error *error);
+/* The same for all layers' homes, and waits: after a step, and before the first. */
+int mp_trainer_gather_homes(struct mp_trainer *trainer, struct mp_error *error);
+/* Starts sending gradients of a layer to the ranks that keep their slices; and adds them up once
+ * the request is done. */
+int mp_trainer_send_slices_start(struct mp_trainer *trainer, struct mp_reduction *reduction,
+                                 struct mp_error *error);
+void mp_trainer_sum_slices(struct mp_trainer *trainer, const struct mp_reduction *reduction);
 
 /* ---- moves.c ---- */
-/* Carries trainer->moves out: parameters and both moments, in rounds that never need more than the
- * spare slot. */
-int mp_trainer_move_owners(struct mp_trainer *trainer, struct mp_error *error);
+/* Carries trainer->moves out, which lead from trainer->home to trainer->next: parameters and both
+ * moments (or, with leave_state, parameters only), in rounds that never need more than the spare
+ * slot.  Then home is next. */
+int mp_trainer_rehome(struct mp_trainer *trainer, bool leave_state, struct mp_error *error);
 
 /* ---- measure.c ---- */
 /* Fills the figures that planners assume and the job leaves open, measured on rank 0. */

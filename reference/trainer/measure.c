@@ -32,7 +32,7 @@ static double measure_non_moe(struct mp_trainer *trainer) {
         settle(trainer);
         int64_t start = mp_clock_ns();
         mp_model_attention(model, 0);
-        mp_model_gate(model, 0, NULL, trainer->counts, trainer->counts + trainer->job.experts,
+        mp_model_gate(model, 0, NULL, NULL, trainer->counts, trainer->counts + trainer->job.experts,
                       trainer->mass);
         settle(trainer);
         seconds[i] = 1e-9 * (double)(mp_clock_ns() - start);
@@ -43,17 +43,12 @@ static double measure_non_moe(struct mp_trainer *trainer) {
 /* Forward of `rows` routes through the one expert at model->parameter[0]. */
 static double measure_rows(struct mp_trainer *trainer, int rows) {
     struct mp_model *model = &trainer->model;
-    struct mp_routing *routing = &model->state[0].routing;
-    routing->groups = 1;
-    routing->group_expert[0] = 0;
-    routing->group_rows[0] = rows;
-    routing->receive_total = rows;
-    routing->in_expert_order = true;
+    mp_routing_single(&model->state[0].routing, rows);
     double seconds[REPETITIONS];
     for (int i = -1; i < REPETITIONS; i++) { /* the first one touches the memory */
         settle(trainer);
         int64_t start = mp_clock_ns();
-        mp_model_experts(model, 0);
+        mp_model_experts(model, 0, 0);
         settle(trainer);
         if (i >= 0)
             seconds[i] = 1e-9 * (double)(mp_clock_ns() - start);

@@ -1,53 +1,7 @@
-/* Carrying out a plan: exchange, fetches (spAG) and reductions (spRS) around the experts. */
+/* Carrying out a plan: gate, exchange and experts of a layer. */
 #include <string.h>
 
 #include "reference/trainer/internal.h"
-
-static size_t chunk_bytes(const struct mp_trainer *trainer) {
-    return trainer->model.experts.chunk * sizeof(float);
-}
-
-static int64_t bytes_to_me(const struct mp_trainer *trainer, const struct mp_plan *plan,
-                           enum mp_stage stage) {
-    int64_t bytes = 0;
-    for (int i = 0; i < plan->fetch.count; i++)
-        if (plan->fetch.item[i].stage == stage && plan->fetch.item[i].to == trainer->comm->rank)
-            bytes += plan->fetch.item[i].bytes;
-    return bytes;
-}
-
-static void count_transfers(struct mp_trainer *trainer, const struct mp_plan *plan) {
-    for (int i = 0; i < plan->fetch.count; i++) {
-        trainer->totals.copies[plan->fetch.item[i].stage]++;
-        trainer->totals.bytes[plan->fetch.item[i].stage] += plan->fetch.item[i].bytes;
-    }
-    for (int i = 0; i < plan->reduce.count; i++)
-        trainer->totals.bytes[plan->reduce.item[i].stage] += plan->reduce.item[i].bytes;
-}
-
-int mp_trainer_plan_before_gate(struct mp_trainer *trainer, int layer, struct mp_error *error) {
-    struct mp_plan *plan = &trainer->plan[layer];
-    struct mp_model *model = &trainer->model;
-    struct mp_mark mark = mp_trainer_mark(trainer);
-    mp_plan_begin(plan, trainer->iteration, layer,
-                  trainer->owner + (size_t)layer * (size_t)trainer->job.experts);
-    int code = MP_OK;
-    if (trainer->system->before_gate)
-        code = trainer->system->before_gate(trainer->self, plan, error);
-    mp_trainer_spent(trainer, mark, MP_PHASE_PLAN, MP_FORWARD, layer, -1, -1);
-    if (code || plan->fetch.count == 0)
-        return code;
-    mark = mp_trainer_mark(trainer);
-    code = mp_experts_locate(&model->experts, plan, model->parameter, model->gradient, error);
-    trainer->fetch_started = mark.start_ns;
-    if (!code)
-        code =
-            mp_sparse_all_gather_start(trainer->comm, &plan->fetch, MP_STAGE_BEFORE_GATE,
-                                       plan->experts, (void *const *)model->parameter,
-                                       chunk_bytes(trainer), model->stream, trainer->fetch, error);
-    mp_trainer_spent(trainer, mark, MP_PHASE_FETCH, MP_FORWARD, layer, -1, -1);
-    return code;
-}
 
 /* The load matrix of the layer, and this rank's share of the auxiliary loss with its gradient. */
 static int gather_loads(struct mp_trainer *trainer, int layer, struct mp_error *error) {
@@ -79,6 +33,30 @@ static int gather_loads(struct mp_trainer *trainer, int layer, struct mp_error *
     return MP_OK;
 }
 
+/* How many of this rank's tokens may leave its node, and which experts are in the node: those with
+ * a holder there when the gate runs. */
+static int limit_gate(struct mp_trainer *trainer, int layer, struct mp_gate_limit *limit,
+                      struct mp_error *error) {
+    const struct mp_plan *plan = &trainer->plan[layer];
+    const struct mp_topology *topology = &plan->topology;
+    int node = trainer->comm->rank / topology->ranks_per_node, insiders = 0;
+    int first = mp_topology_node_begin(topology, node), end = mp_topology_node_end(topology, node);
+    for (int e = 0; e < plan->experts; e++) {
+        int holder = mp_placement_next(&plan->during, e, first);
+        trainer->inside[e] = holder >= 0 && holder < end;
+        insiders += trainer->inside[e];
+    }
+    if (trainer->model.shape.top_k != 2 || insiders < 2)
+        return mp_fail(error, MP_EPLAN,
+                       "iteration %lld, layer %d: the plan limits outgoing tokens of a top-%d gate "
+                       "with %d experts in the node; it takes a top-2 gate and 2 experts",
+                       (long long)plan->iteration, layer, trainer->model.shape.top_k, insiders);
+    int64_t most = trainer->model.tokens;
+    *limit = (struct mp_gate_limit){
+        (int)(plan->outgoing_limit < most ? plan->outgoing_limit : most), trainer->inside};
+    return MP_OK;
+}
+
 static int gate(struct mp_trainer *trainer, int layer, struct mp_error *error) {
     struct mp_mark mark = mp_trainer_mark(trainer);
     int experts = trainer->job.experts;
@@ -87,89 +65,52 @@ static int gate(struct mp_trainer *trainer, int layer, struct mp_error *error) {
         if (code)
             return code;
     }
-    mp_model_gate(&trainer->model, layer, trainer->forced, trainer->counts,
+    struct mp_gate_limit limit = {0};
+    bool limited = trainer->plan[layer].outgoing_limit >= 0 && !trainer->forced;
+    int code = limited ? limit_gate(trainer, layer, &limit, error) : MP_OK;
+    if (code)
+        return code;
+    mp_model_gate(&trainer->model, layer, trainer->forced, limited ? &limit : NULL, trainer->counts,
                   trainer->counts + experts, trainer->mass);
-    int code = gather_loads(trainer, layer, error);
+    code = gather_loads(trainer, layer, error);
     mp_trainer_spent(trainer, mark, MP_PHASE_GATE, MP_FORWARD, layer, trainer->model.tokens, -1);
     return code;
 }
 
-/* The first plan has told how long copies live, and room for them was made accordingly: those that
- * live until backward need a region for each layer. */
-static int check_regions(const struct mp_trainer *trainer, const struct mp_plan *plan,
-                         struct mp_error *error) {
-    if (plan->rematerialise || plan->fetch.count == 0 ||
-        trainer->model.experts.regions == trainer->job.layers)
-        return MP_OK;
-    return mp_fail(error, MP_EPLAN,
-                   "iteration %lld, layer %d: the plan keeps copies until backward, the first plan "
-                   "of the run re-materialised them",
-                   (long long)plan->iteration, plan->layer);
+/* Routes that the gate chose on this rank, per expert. */
+static const uint32_t *own_load(const struct mp_trainer *trainer, int layer) {
+    const struct mp_load *load = &trainer->load[layer];
+    return load->count + (size_t)trainer->comm->rank * (size_t)load->experts;
 }
 
 static int plan_after_gate(struct mp_trainer *trainer, int layer, struct mp_error *error) {
     struct mp_plan *plan = &trainer->plan[layer];
     struct mp_model *model = &trainer->model;
     struct mp_mark mark = mp_trainer_mark(trainer);
-    int code = trainer->system->after_gate(trainer->self, &trainer->load[layer], plan, error);
+    int code = mp_trainer_pause(trainer, plan, error);
+    if (!code)
+        code = trainer->system->after_gate(trainer->self, &trainer->load[layer], plan, error);
     if (!code && trainer->check_plans)
         code = mp_plan_check(plan, &trainer->load[layer], &trainer->law, NULL, error);
     if (!code)
-        code = check_regions(trainer, plan, error);
+        code = mp_trainer_resume(trainer, plan, error);
     if (!code)
-        code = mp_routing_build(plan, trainer->comm->rank, &model->state[layer].routing, error);
+        code = mp_routing_build(plan, own_load(trainer, layer), trainer->comm->rank,
+                                &model->state[layer].routing, error);
     if (!code)
         code = mp_experts_locate(&model->experts, plan, model->parameter, model->gradient, error);
     mp_trainer_spent(trainer, mark, MP_PHASE_PLAN, MP_FORWARD, layer, -1, -1);
     return code;
 }
 
-/* Starts the copies decided after the gate; they are exposed. */
-static int fetch_late(struct mp_trainer *trainer, int layer, struct mp_error *error) {
-    const struct mp_plan *plan = &trainer->plan[layer];
-    struct mp_mark mark = mp_trainer_mark(trainer);
-    trainer->late_fetch_started = mark.start_ns;
-    int code =
-        mp_sparse_all_gather_start(trainer->comm, &plan->fetch, MP_STAGE_AFTER_GATE, plan->experts,
-                                   (void *const *)trainer->model.parameter, chunk_bytes(trainer),
-                                   trainer->model.stream, trainer->late_fetch, error);
-    mp_trainer_spent(trainer, mark, MP_PHASE_FETCH, MP_FORWARD, layer, -1, -1);
-    return code;
-}
-
-static bool fetches_in(const struct mp_plan *plan, enum mp_stage stage) {
-    for (int i = 0; i < plan->fetch.count; i++)
-        if (plan->fetch.item[i].stage == stage)
-            return true;
-    return false;
-}
-
-static int wait_fetches(struct mp_trainer *trainer, int layer, struct mp_error *error) {
-    const struct mp_plan *plan = &trainer->plan[layer];
-    if (plan->fetch.count == 0)
-        return MP_OK;
-    struct mp_mark mark = mp_trainer_mark(trainer);
-    int code = mp_request_wait(trainer->fetch, error);
-    if (fetches_in(plan, MP_STAGE_BEFORE_GATE))
-        mp_trainer_in_flight(trainer, trainer->fetch_started, MP_PHASE_FETCH, MP_FORWARD, layer,
-                             bytes_to_me(trainer, plan, MP_STAGE_BEFORE_GATE));
-    if (!code)
-        code = mp_request_wait(trainer->late_fetch, error);
-    if (fetches_in(plan, MP_STAGE_AFTER_GATE))
-        mp_trainer_in_flight(trainer, trainer->late_fetch_started, MP_PHASE_FETCH, MP_FORWARD,
-                             layer, bytes_to_me(trainer, plan, MP_STAGE_AFTER_GATE));
-    mp_trainer_spent(trainer, mark, MP_PHASE_FETCH, MP_FORWARD, layer, -1, -1);
-    return code;
-}
-
 /* Rows towards the experts (or, with `back`, from them to their tokens). */
 static int exchange(struct mp_trainer *trainer, int layer, bool back, const float *from, float *to,
                     struct mp_error *error) {
-    const struct mp_routing *routing = &trainer->model.state[layer].routing;
+    const struct mp_routing_step *all = trainer->model.state[layer].routing.step;
     size_t row_bytes = (size_t)trainer->job.width * sizeof(float);
-    int code = mp_exchange_start(trainer->comm, back ? routing->receive_rows : routing->send_rows,
-                                 back ? routing->send_rows : routing->receive_rows, row_bytes, from,
-                                 to, trainer->model.stream, trainer->exchange, error);
+    int code = mp_exchange_start(trainer->comm, back ? all->receive_rows : all->send_rows,
+                                 back ? all->send_rows : all->receive_rows, row_bytes, from, to,
+                                 trainer->model.stream, trainer->exchange, error);
     return code ? code : mp_request_wait(trainer->exchange, error);
 }
 
@@ -177,30 +118,26 @@ static int64_t expert_flops(const struct mp_trainer *trainer, int rows) {
     return mp_model_route_flops(&trainer->model.shape) * rows;
 }
 
-int mp_trainer_moe_forward(struct mp_trainer *trainer, int layer, struct mp_error *error) {
+uint64_t mp_trainer_route_seed(const struct mp_trainer *trainer, int layer) {
+    return mp_model_route_seed((uint64_t)trainer->job.seed, trainer->iteration, layer,
+                               trainer->comm->rank);
+}
+
+static int flat_forward(struct mp_trainer *trainer, int layer, struct mp_error *error) {
     struct mp_model *model = &trainer->model;
     const struct mp_routing *routing = &model->state[layer].routing;
-    int code = gate(trainer, layer, error);
-    if (!code)
-        code = plan_after_gate(trainer, layer, error);
-    if (!code && trainer->plan[layer].fetch.count > 0)
-        code = fetch_late(trainer, layer, error);
-    if (code)
-        return code;
-    count_transfers(trainer, &trainer->plan[layer]);
-
     struct mp_mark mark = mp_trainer_mark(trainer);
-    mp_model_permute(model, layer);
-    code =
-        exchange(trainer, layer, false, model->send, mp_model_receive_buffer(model, layer), error);
+    mp_model_permute(model, layer, mp_trainer_route_seed(trainer, layer));
+    int code = exchange(trainer, layer, false, model->send,
+                        mp_model_receive_buffer(model, layer, 0), error);
     mp_trainer_spent(trainer, mark, MP_PHASE_DISPATCH, MP_FORWARD, layer, routing->send_total, -1);
     if (!code)
-        code = wait_fetches(trainer, layer, error);
+        code = mp_trainer_wait_fetches(trainer, layer, true, error);
     if (code)
         return code;
 
     mark = mp_trainer_mark(trainer);
-    mp_model_experts(model, layer);
+    mp_model_experts(model, layer, 0);
     mp_trainer_spent(trainer, mark, MP_PHASE_EXPERT, MP_FORWARD, layer, routing->receive_total,
                      expert_flops(trainer, routing->receive_total));
 
@@ -212,98 +149,45 @@ int mp_trainer_moe_forward(struct mp_trainer *trainer, int layer, struct mp_erro
     return code;
 }
 
-int mp_trainer_prefetch(struct mp_trainer *trainer, int layer, struct mp_error *error) {
-    const struct mp_plan *plan = &trainer->plan[layer];
-    if (!plan->rematerialise || plan->fetch.count == 0)
-        return MP_OK;
-    struct mp_mark mark = mp_trainer_mark(trainer);
-    static const enum mp_stage stages[] = {MP_STAGE_BEFORE_GATE, MP_STAGE_AFTER_GATE};
-    int code = mp_experts_locate(&trainer->model.experts, plan, trainer->prefetch_chunk,
-                                 trainer->prefetch_gradient, error);
-    for (int i = 0; !code && i < 2; i++)
-        code =
-            mp_sparse_all_gather_start(trainer->comm, &plan->fetch, stages[i], plan->experts,
-                                       (void *const *)trainer->prefetch_chunk, chunk_bytes(trainer),
-                                       trainer->model.stream, trainer->prefetch[i], error);
-    trainer->totals.copies[MP_STAGE_BACKWARD_PREFETCH] += plan->fetch.count;
-    trainer->totals.bytes[MP_STAGE_BACKWARD_PREFETCH] += plan->fetch.count * plan->expert_bytes;
-    trainer->fetch_started = mark.start_ns;
-    mp_trainer_spent(trainer, mark, MP_PHASE_FETCH, MP_BACKWARD, layer, -1, -1);
-    return code;
-}
-
-static int wait_prefetch(struct mp_trainer *trainer, int layer, struct mp_error *error) {
-    const struct mp_plan *plan = &trainer->plan[layer];
-    if (!plan->rematerialise || plan->fetch.count == 0)
-        return MP_OK;
-    struct mp_mark mark = mp_trainer_mark(trainer);
-    int code = mp_request_wait(trainer->prefetch[0], error);
+int mp_trainer_moe_forward(struct mp_trainer *trainer, int layer, struct mp_error *error) {
+    int code = gate(trainer, layer, error);
     if (!code)
-        code = mp_request_wait(trainer->prefetch[1], error);
-    mp_trainer_in_flight(trainer, trainer->fetch_started, MP_PHASE_FETCH, MP_BACKWARD, layer,
-                         bytes_to_me(trainer, plan, MP_STAGE_BEFORE_GATE) +
-                             bytes_to_me(trainer, plan, MP_STAGE_AFTER_GATE));
-    mp_trainer_spent(trainer, mark, MP_PHASE_FETCH, MP_BACKWARD, layer, -1, -1);
-    return code;
+        code = plan_after_gate(trainer, layer, error);
+    if (!code)
+        code = mp_trainer_fetch_late(trainer, layer, error);
+    if (code)
+        return code;
+    return trainer->plan[layer].exchange == MP_EXCHANGE_PIPELINED
+               ? mp_trainer_pipeline_forward(trainer, layer, error)
+               : flat_forward(trainer, layer, error);
 }
 
-static int wait_reduce(struct mp_trainer *trainer, int which, struct mp_error *error) {
-    int layer = trainer->reduce_layer[which];
-    if (layer < 0)
-        return MP_OK;
-    struct mp_mark mark = mp_trainer_mark(trainer);
-    int code = mp_request_wait(trainer->reduce[which], error);
-    trainer->reduce_layer[which] = -1;
-    mp_trainer_in_flight(trainer, trainer->reduce_started[which], MP_PHASE_REDUCE, MP_BACKWARD,
-                         layer, -1);
-    mp_trainer_spent(trainer, mark, MP_PHASE_REDUCE, MP_BACKWARD, layer, -1, -1);
-    return code;
-}
-
-/* Gradients of all copies into their owners, under the backward of this block's attention.  The
- * gradient of layer + 2 is waited for first: its request, and with re-materialisation its region,
- * are used again. */
-static int start_reduce(struct mp_trainer *trainer, int layer, struct mp_error *error) {
-    const struct mp_plan *plan = &trainer->plan[layer];
-    if (plan->reduce.count == 0)
-        return MP_OK;
-    int which = layer % MP_REDUCES_IN_FLIGHT;
-    struct mp_mark mark = mp_trainer_mark(trainer);
-    int code = mp_sparse_reduce_scatter_start(trainer->comm, &plan->reduce, plan->experts,
-                                              trainer->model.gradient, chunk_bytes(trainer),
-                                              trainer->model.stream, trainer->reduce[which], error);
-    trainer->reduce_layer[which] = layer;
-    trainer->reduce_started[which] = mp_clock_ns();
-    mp_trainer_spent(trainer, mark, MP_PHASE_REDUCE, MP_BACKWARD, layer, -1, -1);
-    return code;
-}
-
-int mp_trainer_finish_reduces(struct mp_trainer *trainer, struct mp_error *error) {
-    int code = MP_OK;
-    for (int i = 0; !code && i < MP_REDUCES_IN_FLIGHT; i++)
-        code = wait_reduce(trainer, i, error);
-    return code;
-}
-
-static int backward_experts(struct mp_trainer *trainer, int layer, struct mp_error *error) {
+int mp_trainer_before_expert_gradients(struct mp_trainer *trainer, int layer,
+                                       struct mp_error *error) {
     struct mp_model *model = &trainer->model;
-    int rows = model->state[layer].routing.receive_total;
-    int code = wait_prefetch(trainer, layer, error);
+    int code = mp_trainer_wait_prefetch(trainer, layer, error);
     if (!code)
-        code = wait_reduce(trainer, layer % MP_REDUCES_IN_FLIGHT, error);
+        code = mp_trainer_wait_reduce(trainer, layer, error);
     if (!code)
         code = mp_experts_locate(&model->experts, &trainer->plan[layer], model->parameter,
                                  model->gradient, error);
+    return code;
+}
+
+static int flat_experts_backward(struct mp_trainer *trainer, int layer, struct mp_error *error) {
+    struct mp_model *model = &trainer->model;
+    int rows = model->state[layer].routing.receive_total;
+    int code = mp_trainer_before_expert_gradients(trainer, layer, error);
     if (code)
         return code;
     struct mp_mark mark = mp_trainer_mark(trainer);
-    mp_model_experts_backward(model, layer);
+    mp_model_experts_backward(model, layer, 0, false);
     mp_trainer_spent(trainer, mark, MP_PHASE_EXPERT, MP_BACKWARD, layer, rows,
                      2 * expert_flops(trainer, rows));
-    return start_reduce(trainer, layer, error);
+    return mp_trainer_start_reduce(trainer, layer, error);
 }
 
-int mp_trainer_moe_backward(struct mp_trainer *trainer, int layer, struct mp_error *error) {
+static int flat_backward(struct mp_trainer *trainer, int layer, struct mp_error *error) {
     struct mp_model *model = &trainer->model;
     const struct mp_routing *routing = &model->state[layer].routing;
     struct mp_mark mark = mp_trainer_mark(trainer);
@@ -311,17 +195,24 @@ int mp_trainer_moe_backward(struct mp_trainer *trainer, int layer, struct mp_err
     int code = exchange(trainer, layer, false, model->send, model->received, error);
     mp_trainer_spent(trainer, mark, MP_PHASE_COMBINE, MP_BACKWARD, layer, routing->send_total, -1);
     if (!code)
-        code = backward_experts(trainer, layer, error);
+        code = flat_experts_backward(trainer, layer, error);
     if (code)
         return code;
 
     mark = mp_trainer_mark(trainer);
     code = exchange(trainer, layer, true, model->received, model->send, error);
     mp_trainer_spent(trainer, mark, MP_PHASE_DISPATCH, MP_BACKWARD, layer, routing->send_total, -1);
+    return code;
+}
+
+int mp_trainer_moe_backward(struct mp_trainer *trainer, int layer, struct mp_error *error) {
+    int code = trainer->plan[layer].exchange == MP_EXCHANGE_PIPELINED
+                   ? mp_trainer_pipeline_backward(trainer, layer, error)
+                   : flat_backward(trainer, layer, error);
     if (code)
         return code;
-    mark = mp_trainer_mark(trainer);
-    mp_model_gate_backward(model, layer);
-    mp_trainer_spent(trainer, mark, MP_PHASE_GATE, MP_BACKWARD, layer, model->tokens, -1);
+    struct mp_mark mark = mp_trainer_mark(trainer);
+    mp_model_gate_backward(&trainer->model, layer);
+    mp_trainer_spent(trainer, mark, MP_PHASE_GATE, MP_BACKWARD, layer, trainer->model.tokens, -1);
     return MP_OK;
 }

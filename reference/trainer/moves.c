@@ -1,19 +1,49 @@
-/* Owner changes: parameters and both moments move, in rounds that need one spare slot per rank.
+/* New homes: experts move, with their optimizer state or without, in rounds that need one spare
+ * slot per rank.
  *
- * Every rank works the rounds out from the same list.  A move joins a round when its receiver has a
- * free slot left; the sender's slot is free in the next round.  A round is never empty: were every
- * receiver full, more experts would be on these ranks than their shards hold at the end, so one of
- * them would have to send to a rank that is not full. */
+ * Every rank works the rounds out from the same list.  Before a round, ranks give up what is not
+ * theirs any more and nobody waits for.  A move joins a round when its receiver has a free slot
+ * left.  A round is never empty: were every receiver full, with one expert more than it may keep at
+ * the end, each would still have to send more than it is to receive, and there would be more
+ * senders than moves. */
 #include <string.h>
 
 #include "reference/trainer/internal.h"
 
-static void count_free(struct mp_trainer *trainer) {
-    int all = trainer->job.layers * trainer->job.experts;
+/* Who still has to send what. */
+static void note_sources(struct mp_trainer *trainer) {
+    for (int l = 0; l < trainer->job.layers; l++)
+        memset(trainer->source[l].holder, 0,
+               (size_t)trainer->source[l].experts * (size_t)trainer->source[l].words *
+                   sizeof *trainer->source[l].holder);
+    for (int i = 0; i < trainer->moves.count; i++) {
+        const struct mp_transfer *move = &trainer->moves.item[i];
+        if (!trainer->moved[i])
+            mp_placement_add(&trainer->source[move->layer], move->expert, move->from);
+    }
+}
+
+/* Ranks let go of what they neither keep nor have to send, and what they have then is counted. */
+static void let_go(struct mp_trainer *trainer) {
+    int experts = trainer->job.experts;
+    note_sources(trainer);
     for (int r = 0; r < trainer->comm->ranks; r++)
         trainer->free_slots[r] = trainer->slots + 1;
-    for (int i = 0; i < all; i++)
-        trainer->free_slots[trainer->owner[i]]--;
+    for (int i = 0; i < trainer->job.layers * experts; i++) {
+        int layer = i / experts, expert = i % experts;
+        struct mp_placement *home = &trainer->home[layer];
+        for (int r = mp_placement_next(home, expert, 0); r >= 0;
+             r = mp_placement_next(home, expert, r + 1)) {
+            if (mp_placement_holds(&trainer->next[layer], expert, r) ||
+                mp_placement_holds(&trainer->source[layer], expert, r)) {
+                trainer->free_slots[r]--;
+                continue;
+            }
+            mp_placement_remove(home, expert, r);
+            if (r == trainer->comm->rank)
+                mp_experts_give(&trainer->model.experts, layer, expert);
+        }
+    }
 }
 
 static int choose_round(struct mp_trainer *trainer) {
@@ -29,64 +59,91 @@ static int choose_round(struct mp_trainer *trainer) {
     return count;
 }
 
-static void *moment(struct mp_experts *experts, int which, int slot) {
+/* Parameters, first or second moment of an expert that this rank keeps. */
+static void *state_of(struct mp_experts *experts, int which, const struct mp_transfer *move) {
+    int at = move->layer * experts->experts + move->expert;
     float *memory[] = {experts->parameter, experts->first, experts->second};
-    return memory[which] + (size_t)slot * experts->chunk;
+    int place = which == 0 ? experts->slot[at] : experts->moments[at];
+    return memory[which] + (size_t)place * experts->chunk;
 }
 
 static int locate_round(struct mp_trainer *trainer, int count, struct mp_error *error) {
     struct mp_experts *experts = &trainer->model.experts;
+    int rank = trainer->comm->rank;
     for (int i = 0; i < count; i++) {
         const struct mp_transfer *move = &trainer->round[i];
-        int from = -1, to = -1;
-        if (move->from == trainer->comm->rank)
-            from = experts->slot[move->layer * experts->experts + move->expert];
-        if (move->to == trainer->comm->rank) {
-            to = mp_experts_take(experts, move->layer, move->expert);
-            if (to < 0)
-                return mp_fail(error, MP_ELIMIT,
-                               "rank %d has no slot for expert %d of layer %d, which moves to it",
-                               trainer->comm->rank, move->expert, move->layer);
-        }
+        if (move->to == rank && mp_experts_take(experts, move->layer, move->expert) < 0)
+            return mp_fail(error, MP_ELIMIT,
+                           "rank %d has no slot for expert %d of layer %d, which moves to it", rank,
+                           move->expert, move->layer);
         for (int w = 0; w < 3; w++) {
-            trainer->round_from[w][i] = from < 0 ? NULL : moment(experts, w, from);
-            trainer->round_to[w][i] = to < 0 ? NULL : moment(experts, w, to);
+            trainer->round_from[w][i] = move->from == rank ? state_of(experts, w, move) : NULL;
+            trainer->round_to[w][i] = move->to == rank ? state_of(experts, w, move) : NULL;
         }
     }
     return MP_OK;
 }
 
-static int carry_out(struct mp_trainer *trainer, int count, struct mp_error *error) {
+static int carry_out(struct mp_trainer *trainer, int count, int states, struct mp_error *error) {
     struct mp_experts *experts = &trainer->model.experts;
     int code = locate_round(trainer, count, error);
-    for (int w = 0; !code && w < 3; w++)
+    for (int w = 0; !code && w < states; w++)
         code = mp_move_start(trainer->comm, trainer->round, count, trainer->round_from[w],
                              trainer->round_to[w], experts->chunk * sizeof(float),
                              trainer->model.stream, trainer->move[w], error);
-    for (int w = 0; !code && w < 3; w++)
+    for (int w = 0; !code && w < states; w++)
         code = mp_request_wait(trainer->move[w], error);
-    for (int i = 0; !code && i < count; i++) {
-        const struct mp_transfer *move = &trainer->round[i];
-        trainer->owner[move->layer * experts->experts + move->expert] = move->to;
-        if (move->from == trainer->comm->rank)
-            mp_experts_give(experts, move->layer, move->expert);
-    }
+    for (int i = 0; !code && i < count; i++)
+        mp_placement_add(&trainer->home[trainer->round[i].layer], trainer->round[i].expert,
+                         trainer->round[i].to);
     return code;
 }
 
-int mp_trainer_move_owners(struct mp_trainer *trainer, struct mp_error *error) {
+/* What arrived in a layer goes on with the moments of what left it, in ascending order. */
+static void adopt_moments(struct mp_trainer *trainer) {
+    struct mp_experts *experts = &trainer->model.experts;
+    int all = experts->layers * experts->experts;
+    for (int l = 0; l < experts->layers; l++) {
+        int left = 0; /* the next expert to have left */
+        int32_t *old = trainer->old_moments + l * experts->experts;
+        int32_t *now = experts->moments + l * experts->experts;
+        int32_t *slot = experts->slot + l * experts->experts;
+        for (int e = 0; e < experts->experts; e++) {
+            if (slot[e] < 0 || old[e] >= 0)
+                continue;
+            while (left < experts->experts && (old[left] < 0 || slot[left] >= 0))
+                left++;
+            if (left < experts->experts)
+                now[e] = old[left++];
+        }
+        for (int e = 0; e < experts->experts; e++)
+            if (slot[e] >= 0 && old[e] >= 0)
+                now[e] = old[e];
+    }
+    memset(experts->used_moments, 0, (size_t)experts->slots * sizeof *experts->used_moments);
+    for (int i = 0; i < all; i++)
+        if (experts->moments[i] >= 0)
+            experts->used_moments[experts->moments[i]] = true;
+}
+
+int mp_trainer_rehome(struct mp_trainer *trainer, bool leave_state, struct mp_error *error) {
+    const struct mp_experts *experts = &trainer->model.experts;
     memset(trainer->moved, 0, (size_t)trainer->moves.count * sizeof *trainer->moved);
+    memcpy(trainer->old_moments, experts->moments,
+           (size_t)experts->layers * (size_t)experts->experts * sizeof *trainer->old_moments);
     for (int done = 0; done < trainer->moves.count;) {
-        count_free(trainer);
+        let_go(trainer);
         int count = choose_round(trainer);
         if (count == 0)
-            return mp_fail(error, MP_EPLAN,
-                           "%d owner changes need more than the %d slots of each rank",
+            return mp_fail(error, MP_EPLAN, "%d moves need more than the %d slots of each rank",
                            trainer->moves.count - done, trainer->slots);
-        int code = carry_out(trainer, count, error);
+        int code = carry_out(trainer, count, leave_state ? 1 : 3, error);
         if (code)
             return code;
         done += count;
     }
+    let_go(trainer);
+    if (leave_state)
+        adopt_moments(trainer);
     return MP_OK;
 }

@@ -1,8 +1,41 @@
 #include "reference/trainer/internal.h"
 
+int64_t mp_trainer_now(const struct mp_trainer *trainer) {
+    return mp_clock_ns() - trainer->paused_ns;
+}
+
 struct mp_mark mp_trainer_mark(const struct mp_trainer *trainer) {
-    return (struct mp_mark){trainer->compute ? mp_clock_ns() : 0, trainer->comm->waited_ns,
-                            trainer->comm->sent_bytes};
+    return (struct mp_mark){trainer->compute ? mp_trainer_now(trainer) : 0,
+                            trainer->comm->waited_ns, trainer->comm->sent_bytes};
+}
+
+int mp_trainer_pause(struct mp_trainer *trainer, const struct mp_plan *plan,
+                     struct mp_error *error) {
+    if (!plan->free_transfers)
+        return MP_OK;
+    int code = mp_comm_barrier(trainer->comm, error);
+    trainer->pause.waited_ns = trainer->comm->waited_ns;
+    trainer->pause.sent_bytes = trainer->comm->sent_bytes;
+    trainer->pause.start_ns = mp_clock_ns();
+    trainer->pause.start_cpu_ns = mp_clock_thread_cpu_ns();
+    return code;
+}
+
+int mp_trainer_resume(struct mp_trainer *trainer, const struct mp_plan *plan,
+                      struct mp_error *error) {
+    if (!plan->free_transfers)
+        return MP_OK;
+    int code = mp_comm_barrier(trainer->comm, error);
+    trainer->comm->waited_ns = trainer->pause.waited_ns;
+    trainer->comm->sent_bytes = trainer->pause.sent_bytes;
+    trainer->pause.cpu_ns += mp_clock_thread_cpu_ns() - trainer->pause.start_cpu_ns;
+    trainer->paused_ns += mp_clock_ns() - trainer->pause.start_ns;
+    return code;
+}
+
+/* The recorder reads the clock itself unless the trainer's stands behind it. */
+static int64_t end_of_span(const struct mp_trainer *trainer) {
+    return trainer->paused_ns ? mp_trainer_now(trainer) : 0;
 }
 
 void mp_trainer_spent(struct mp_trainer *trainer, struct mp_mark mark, enum mp_phase phase,
@@ -11,7 +44,7 @@ void mp_trainer_spent(struct mp_trainer *trainer, struct mp_mark mark, enum mp_p
         return;
     struct mp_span span = {
         .start_ns = mark.start_ns,
-        .end_ns = 0,
+        .end_ns = end_of_span(trainer),
         .wait_ns = trainer->comm->waited_ns - mark.waited_ns,
         .cpu_ns = -1,
         .tokens = tokens,
@@ -31,6 +64,7 @@ void mp_trainer_in_flight(struct mp_trainer *trainer, int64_t start_ns, enum mp_
         return;
     struct mp_span span = {
         .start_ns = start_ns,
+        .end_ns = end_of_span(trainer),
         .cpu_ns = -1,
         .tokens = -1,
         .bytes = bytes,
@@ -59,6 +93,8 @@ static void record_facts(struct mp_trainer *trainer, int layer) {
         {"routes-local", facts.routes_local},
         {"routes-in-node", facts.routes_in_node},
         {"routes-between-nodes", facts.routes_between_nodes},
+        {"routes-dropped", facts.routes_dropped},
+        {"rows-padded", facts.rows_padded},
     };
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
         mp_record_number(trainer->compute, trainer->iteration, layer, numbers[i].name,
@@ -71,15 +107,21 @@ void mp_trainer_record_plans(struct mp_trainer *trainer) {
     for (int l = 0; l < trainer->job.layers; l++) {
         const struct mp_load *load = &trainer->load[l];
         mp_record_load(trainer->compute, trainer->iteration, l, load->experts,
-                       load->count + (long)trainer->comm->rank * load->experts, NULL);
+                       load->count + (long)trainer->comm->rank * load->experts,
+                       trainer->law.drops_routes ? trainer->model.state[l].routing.dropped : NULL);
         if (trainer->comm->rank == 0)
             record_facts(trainer, l);
     }
     if (trainer->comm->rank != 0)
         return;
-    int64_t bytes = 0;
+    int64_t bytes = 0; /* of experts that moved, and of parameters put together for the next step */
     for (int i = 0; i < trainer->moves.count; i++)
         bytes += trainer->moves.item[i].bytes;
+    for (int l = 0; l < trainer->job.layers; l++) {
+        struct mp_plan_facts facts;
+        mp_plan_facts(&trainer->plan[l], NULL, &facts);
+        bytes += facts.bytes[MP_STAGE_AFTER_STEP];
+    }
     mp_record_number(trainer->compute, trainer->iteration, -1, "moves", trainer->moves.count);
     mp_record_number(trainer->compute, trainer->iteration, -1, "bytes-after-step", (double)bytes);
 }

@@ -38,7 +38,7 @@ static int start_bucket(struct mp_trainer *trainer, int bucket, struct mp_error 
     struct mp_dense *dense = &trainer->model.dense;
     struct mp_mark mark = mp_trainer_mark(trainer);
     size_t begin = dense->bucket[bucket], end = dense->bucket[bucket + 1];
-    trainer->bucket_started[bucket] = mp_clock_ns();
+    trainer->bucket_started[bucket] = mp_trainer_now(trainer);
     int code = mp_all_reduce_start(trainer->comm, dense->gradient + begin, end - begin,
                                    trainer->model.stream, trainer->bucket[bucket], error);
     int layer = bucket < trainer->job.layers ? bucket : -1;
@@ -106,24 +106,47 @@ static void update(struct mp_trainer *trainer) {
     mp_trainer_spent(trainer, mark, MP_PHASE_OPTIMIZER, MP_NO_DIRECTION, -1, -1, -1);
 }
 
-/* What the system learns from the iteration, and the owner changes it wants. */
-static int after_step(struct mp_trainer *trainer, struct mp_error *error) {
-    trainer->moves.count = 0;
-    if (!trainer->system->after_step)
-        return MP_OK;
-    struct mp_mark mark = mp_trainer_mark(trainer);
-    int code = trainer->system->after_step(trainer->self, trainer->iteration, trainer->load,
-                                           trainer->owner, &trainer->moves, error);
-    if (!code && trainer->check_plans)
-        code = mp_moves_check(&trainer->moves, trainer->owner, trainer->job.layers,
-                              trainer->job.experts, trainer->comm->ranks, trainer->slots, error);
-    mp_trainer_spent(trainer, mark, MP_PHASE_PLAN, MP_NO_DIRECTION, -1, -1, -1);
-    if (code || trainer->moves.count == 0)
+/* Experts to their new homes; with slices nothing of them moves but the next gathering. */
+static int rehome(struct mp_trainer *trainer, const struct mp_rehome *change,
+                  struct mp_error *error) {
+    bool sliced = mp_optimizer_sliced(trainer->optimizer);
+    int64_t bytes = trainer->setting.expert_bytes * (change->leave_state ? 1 : 3);
+    int code =
+        mp_rehome_transfers(trainer->home, trainer->next, trainer->job.layers,
+                            &trainer->setting.topology, sliced ? 0 : bytes, &trainer->moves, error);
+    if (code)
         return code;
-    mark = mp_trainer_mark(trainer);
+    struct mp_mark mark = mp_trainer_mark(trainer);
     trainer->totals.moves += trainer->moves.count;
-    code = mp_trainer_move_owners(trainer, error);
+    if (!sliced)
+        code = mp_trainer_rehome(trainer, change->leave_state, error);
+    for (int l = 0; l < trainer->job.layers; l++)
+        mp_placement_copy(&trainer->home[l], &trainer->next[l]);
     mp_trainer_spent(trainer, mark, MP_PHASE_MOVE, MP_NO_DIRECTION, -1, -1, -1);
+    return code;
+}
+
+/* What the system learns from the iteration, and the homes it wants. */
+static int after_step(struct mp_trainer *trainer, struct mp_error *error) {
+    struct mp_rehome change = {.next = trainer->next};
+    int code = MP_OK;
+    trainer->moves.count = 0;
+    if (trainer->system->after_step) {
+        struct mp_mark mark = mp_trainer_mark(trainer);
+        for (int l = 0; l < trainer->job.layers; l++)
+            mp_placement_copy(&trainer->next[l], &trainer->home[l]);
+        code = trainer->system->after_step(trainer->self, trainer->iteration, trainer->load,
+                                           trainer->home, &change, error);
+        if (!code && change.changed && trainer->check_plans)
+            code = mp_rehome_check(trainer->home, &change, trainer->job.layers, trainer->optimizer,
+                                   trainer->slots, error);
+        mp_trainer_spent(trainer, mark, MP_PHASE_PLAN, MP_NO_DIRECTION, -1, -1, -1);
+    }
+    if (!code && change.changed)
+        code = rehome(trainer, &change, error);
+    if (!code && mp_optimizer_sliced(trainer->optimizer) &&
+        trainer->gather_stage == MP_STAGE_AFTER_STEP)
+        code = mp_trainer_gather_homes(trainer, error);
     return code;
 }
 
@@ -148,7 +171,8 @@ static void record_iteration(struct mp_trainer *trainer, struct mp_mark mark, in
     struct mp_span span = {
         .start_ns = mark.start_ns,
         .wait_ns = trainer->comm->waited_ns - mark.waited_ns,
-        .cpu_ns = mp_clock_thread_cpu_ns() - cpu_ns,
+        .cpu_ns = mp_clock_thread_cpu_ns() - trainer->pause.cpu_ns - cpu_ns,
+        .end_ns = trainer->paused_ns ? mp_trainer_now(trainer) : 0,
         .tokens = trainer->model.tokens,
         .bytes = trainer->comm->sent_bytes - mark.sent_bytes,
         .flops = -1,
@@ -170,7 +194,7 @@ static void record_iteration(struct mp_trainer *trainer, struct mp_mark mark, in
 static int iterate(struct mp_trainer *trainer, struct mp_mark mark, const int32_t *token,
                    const int32_t *target, struct mp_trainer_result *result,
                    struct mp_error *error) {
-    int64_t cpu_ns = trainer->compute ? mp_clock_thread_cpu_ns() : 0;
+    int64_t cpu_ns = trainer->compute ? mp_clock_thread_cpu_ns() - trainer->pause.cpu_ns : 0;
     int code = mp_trainer_forward(trainer, token, target, error);
     if (!code)
         code = backward(trainer, error);

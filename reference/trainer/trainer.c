@@ -44,36 +44,72 @@ static void *table(size_t count, size_t size, bool *failed) {
 static int create_tables(struct mp_trainer *trainer, struct mp_error *error) {
     bool failed = false;
     size_t layers = (size_t)trainer->job.layers, experts = (size_t)trainer->job.experts;
-    size_t ranks = (size_t)trainer->comm->ranks, all = layers * experts;
+    size_t ranks = (size_t)trainer->comm->ranks;
     size_t tokens = (size_t)trainer->sequences * (size_t)trainer->job.sequence;
-    trainer->owner = table(all, sizeof *trainer->owner, &failed);
+    trainer->home = table(layers, sizeof *trainer->home, &failed);
+    trainer->next = table(layers, sizeof *trainer->next, &failed);
+    trainer->source = table(layers, sizeof *trainer->source, &failed);
     trainer->plan = table(layers, sizeof *trainer->plan, &failed);
     trainer->load = table(layers, sizeof *trainer->load, &failed);
-    trainer->round = table(all, sizeof *trainer->round, &failed);
-    for (int w = 0; w < 3; w++) {
-        trainer->round_from[w] = table(all, sizeof(void *), &failed);
-        trainer->round_to[w] = table(all, sizeof(void *), &failed);
-    }
-    trainer->moved = table(all, sizeof *trainer->moved, &failed);
     trainer->free_slots = table(ranks, sizeof *trainer->free_slots, &failed);
     trainer->counts = table(2 * experts, sizeof *trainer->counts, &failed);
     trainer->all_counts = table(2 * experts * ranks, sizeof *trainer->all_counts, &failed);
     trainer->mass = table(experts, sizeof *trainer->mass, &failed);
     trainer->auxiliary = table(experts, sizeof *trainer->auxiliary, &failed);
+    trainer->inside = table(experts, sizeof *trainer->inside, &failed);
     trainer->auxiliary_loss = table(layers, sizeof *trainer->auxiliary_loss, &failed);
     trainer->token = table(tokens, sizeof *trainer->token, &failed);
     trainer->target = table(tokens, sizeof *trainer->target, &failed);
     trainer->host_loss = table(tokens, sizeof *trainer->host_loss, &failed);
     trainer->prefetch_chunk = table(experts, sizeof(float *), &failed);
     trainer->prefetch_gradient = table(experts, sizeof(float *), &failed);
+    trainer->reduce_chunk = table(experts, sizeof(float *), &failed);
+    trainer->reduce_gradient = table(experts, sizeof(float *), &failed);
     trainer->bucket = table(layers + 1, sizeof *trainer->bucket, &failed);
     trainer->bucket_started = table(layers + 1, sizeof *trainer->bucket_started, &failed);
-    /* Owner changes are added inside a step: room for all of them now. */
-    trainer->moves.item = table(all, sizeof *trainer->moves.item, &failed);
-    trainer->moves.capacity = failed ? 0 : (int)all;
     for (int i = 0; i < MP_REDUCES_IN_FLIGHT; i++)
-        trainer->reduce_layer[i] = -1;
+        trainer->reduction[i].layer = -1;
+    trainer->fetch_layer = -1;
     return failed ? mp_fail(error, MP_ENOMEM, "no memory for the trainer's tables") : MP_OK;
+}
+
+/* Homes change inside a step: room for all that may move, now. */
+static int create_moves(struct mp_trainer *trainer, struct mp_error *error) {
+    bool failed = false;
+    size_t all = (size_t)trainer->job.layers * (size_t)trainer->job.experts;
+    size_t most = (size_t)trainer->slots * (size_t)trainer->comm->ranks;
+    if (mp_optimizer_sliced(trainer->optimizer))
+        most *= (size_t)trainer->job.layers;
+    trainer->round = table(most, sizeof *trainer->round, &failed);
+    for (int w = 0; w < 3; w++) {
+        trainer->round_from[w] = table(most, sizeof(void *), &failed);
+        trainer->round_to[w] = table(most, sizeof(void *), &failed);
+    }
+    trainer->moved = table(most, sizeof *trainer->moved, &failed);
+    trainer->old_moments = table(all, sizeof *trainer->old_moments, &failed);
+    trainer->moves.item = table(most, sizeof *trainer->moves.item, &failed);
+    trainer->moves.capacity = failed ? 0 : (int)most;
+    return failed ? mp_fail(error, MP_ENOMEM, "no memory for %zu moves", most) : MP_OK;
+}
+
+/* What slices need: every holder's share of every rank, twice as gradients of two layers may be on
+ * their way. */
+static int create_slices(struct mp_trainer *trainer, struct mp_error *error) {
+    if (!mp_optimizer_sliced(trainer->optimizer))
+        return MP_OK;
+    bool failed = false;
+    size_t ranks = (size_t)trainer->comm->ranks, holders = (size_t)trainer->slots * ranks;
+    size_t bytes = holders * trainer->model.experts.slice * sizeof(float);
+    trainer->slice_list = table(holders * ranks, sizeof *trainer->slice_list, &failed);
+    trainer->slice_from = table(holders * ranks, sizeof(void *), &failed);
+    trainer->slice_to = table(holders * ranks, sizeof(void *), &failed);
+    for (int i = 0; i < MP_REDUCES_IN_FLIGHT && trainer->optimizer == MP_OPTIMIZER_SLICES; i++) {
+        trainer->reduction[i].arrivals =
+            trainer->device->operations->allocate(trainer->device, bytes ? bytes : 64);
+        failed = failed || !trainer->reduction[i].arrivals;
+    }
+    return failed ? mp_fail(error, MP_ENOMEM, "no memory for slices of %zu holders", holders)
+                  : MP_OK;
 }
 
 static int create_plans(struct mp_trainer *trainer, struct mp_error *error) {
@@ -85,6 +121,11 @@ static int create_plans(struct mp_trainer *trainer, struct mp_error *error) {
         if (!code)
             code =
                 mp_load_create(setting->topology.ranks, setting->experts, &trainer->load[l], error);
+        struct mp_placement *placements[] = {&trainer->home[l], &trainer->next[l],
+                                             &trainer->source[l]};
+        for (int i = 0; !code && i < 3; i++)
+            code = mp_placement_create(setting->topology.ranks, setting->experts, placements[i],
+                                       error);
     }
     return code;
 }
@@ -92,19 +133,30 @@ static int create_plans(struct mp_trainer *trainer, struct mp_error *error) {
 static int create_requests(struct mp_trainer *trainer, struct mp_error *error) {
     struct mp_comm *comm = trainer->comm;
     size_t chunk = (size_t)trainer->setting.expert_bytes;
-    int layers = trainer->job.layers, experts = trainer->job.experts, moves = layers * experts;
-    int most = trainer->law.extra_copies_limit, copies = experts * (comm->ranks - 1);
-    if (most * comm->ranks < copies)
-        copies = most * comm->ranks;
+    int layers = trainer->job.layers, experts = trainer->job.experts, ranks = comm->ranks;
+    int moves = trainer->slots * ranks, copies = experts * (ranks - 1), sums = copies;
+    int most = trainer->law.extra_copies_limit * ranks;
+    if (mp_optimizer_sliced(trainer->optimizer)) {
+        copies = moves * ranks; /* slices: of all ranks, for all holders */
+        sums = copies > sums ? copies : sums;
+        moves = 0;
+    } else if (trainer->optimizer == MP_OPTIMIZER_OWNER) {
+        copies = sums = most < copies ? most : copies;
+    }
     struct {
         struct mp_request **request;
         int transfers;
     } wanted[] = {
-        {&trainer->gather, 0},           {&trainer->exchange, 0},
-        {&trainer->fetch, copies},       {&trainer->late_fetch, copies},
-        {&trainer->prefetch[0], copies}, {&trainer->prefetch[1], copies},
-        {&trainer->reduce[0], copies},   {&trainer->reduce[1], copies},
-        {&trainer->move[0], moves},      {&trainer->move[1], moves},
+        {&trainer->gather, 0},
+        {&trainer->exchange, 0},
+        {&trainer->fetch, copies},
+        {&trainer->late_fetch, copies},
+        {&trainer->prefetch[0], copies},
+        {&trainer->prefetch[1], copies},
+        {&trainer->reduction[0].request, sums},
+        {&trainer->reduction[1].request, sums},
+        {&trainer->move[0], moves},
+        {&trainer->move[1], moves},
         {&trainer->move[2], moves},
     };
     int code = MP_OK;
@@ -125,6 +177,8 @@ static int create_system(struct mp_trainer *trainer, const struct mp_job_file *f
     trainer->law.drops_routes = system->capabilities & MP_SYSTEM_DROPS;
     trainer->law.extra_copies_limit =
         system->copies_limit ? system->copies_limit(trainer->self) : 0;
+    if (system->optimizer)
+        trainer->optimizer = system->optimizer(trainer->self);
     trainer->check_plans = trainer->job.check_plans;
 #ifndef NDEBUG
     trainer->check_plans = true;
@@ -132,31 +186,51 @@ static int create_system(struct mp_trainer *trainer, const struct mp_job_file *f
     return MP_OK;
 }
 
-/* Owners, shards and room for copies. */
+/* The most that one rank keeps between iterations: what the system says, otherwise what homes need
+ * at first (uneven experts per layer may add up to more on one rank) and at least an even share. */
+static int count_slots(const struct mp_trainer *trainer) {
+    int layers = trainer->job.layers, experts = trainer->job.experts, ranks = trainer->comm->ranks;
+    int slots = (layers * experts + ranks - 1) / ranks;
+    if (mp_optimizer_sliced(trainer->optimizer))
+        return trainer->law.extra_copies_limit;
+    if (trainer->system->homes_limit)
+        return trainer->system->homes_limit(trainer->self);
+    for (int r = 0; r < ranks; r++) {
+        int kept = 0;
+        for (int i = 0; i < layers * experts; i++)
+            kept += mp_placement_holds(&trainer->home[i / experts], i % experts, r);
+        slots = kept > slots ? kept : slots;
+    }
+    return slots;
+}
+
+/* Homes, shards and room for copies. */
 static int create_experts(struct mp_trainer *trainer, struct mp_error *error) {
     struct mp_model *model = &trainer->model;
-    int layers = trainer->job.layers, experts = trainer->job.experts, ranks = trainer->comm->ranks;
-    trainer->system->initial_owners(trainer->self, trainer->owner);
-    trainer->slots = (layers * experts + ranks - 1) / ranks;
-    for (int r = 0; r < ranks; r++) { /* uneven experts per layer may add up to more on one rank */
-        int owned = 0;
-        for (int i = 0; i < layers * experts; i++)
-            owned += trainer->owner[i] == r;
-        if (owned > trainer->slots)
-            trainer->slots = owned;
-    }
-    /* Whether copies live until backward is the plan's to say; a first plan tells. */
+    int layers = trainer->job.layers;
+    bool sliced = mp_optimizer_sliced(trainer->optimizer);
     struct mp_plan *plan = &trainer->plan[0];
-    mp_plan_begin(plan, 0, 0, trainer->owner);
-    int code = MP_OK;
-    if (trainer->system->before_gate)
-        code = trainer->system->before_gate(trainer->self, plan, error);
-    int regions = plan->rematerialise && layers > 2 ? 2 : layers;
+    int code =
+        mp_system_initial_homes(trainer->system, trainer->self, layers, trainer->home, error);
+    /* Whether copies live until backward is the plan's to say; a first plan tells. */
     if (!code)
-        code = mp_experts_create(&model->shape, trainer->device, (uint64_t)trainer->job.seed,
-                                 trainer->comm->rank, trainer->owner, trainer->slots, regions,
-                                 trainer->law.extra_copies_limit, &model->experts, error);
-    return code;
+        code = mp_system_begin_plan(trainer->system, trainer->self, 0, 0, &trainer->home[0], plan,
+                                    error);
+    if (code)
+        return code;
+    trainer->slots = count_slots(trainer);
+    trainer->gather_stage = plan->gather_stage;
+    bool stays = sliced && plan->gather_stage == MP_STAGE_AFTER_STEP;
+    struct mp_experts_layout layout = {
+        .rank = trainer->comm->rank,
+        .ranks = trainer->comm->ranks,
+        .optimizer = trainer->optimizer,
+        .slots = trainer->slots,
+        .regions = plan->rematerialise && layers > 2 && !stays ? 2 : layers,
+        .copies = trainer->law.extra_copies_limit,
+    };
+    return mp_experts_create(&model->shape, trainer->device, (uint64_t)trainer->job.seed,
+                             trainer->home, &layout, &model->experts, error);
 }
 
 /* The row of the job's load that belongs to `rank`; mp_job_check has seen that it is there. */
@@ -195,6 +269,27 @@ static int create_replay(struct mp_trainer *trainer, struct mp_error *error) {
     int code = mp_replay_apportion(job->experts, weight, routes, trainer->forced_count, error);
     free(weight);
     return code ? code : mp_trainer_force_choices(trainer, 0, error);
+}
+
+/* The model, with room for all rows that a rank may send or be sent. */
+static int create_model(struct mp_trainer *trainer, const struct mp_model_shape *shape,
+                        const struct mp_job_file *file, struct mp_error *error) {
+    const struct mp_setting *setting = &trainer->setting;
+    int64_t ranks = setting->topology.ranks, experts = setting->experts;
+    int64_t sent = setting->tokens_per_rank * setting->top_k, received = sent * ranks;
+    if (trainer->system->padding_limit) {
+        int64_t padding = trainer->system->padding_limit(setting, file->system_options);
+        int64_t held = (experts + ranks - 1) / ranks; /* padded exchanges have one holder a pair */
+        trainer->law.padding_limit = padding;
+        sent = padding * experts > sent ? padding * experts : sent;
+        received = padding * held * ranks > received ? padding * held * ranks : received;
+    }
+    if (received > INT_MAX || sent > INT_MAX)
+        return mp_fail(error, MP_ELIMIT,
+                       "padding: up to %lld rows for a rank's experts, at most %d are possible",
+                       (long long)received, INT_MAX);
+    return mp_model_create(shape, trainer->device, trainer->sequences, (int)ranks, sent, received,
+                           (uint64_t)trainer->job.seed, &trainer->model, error);
 }
 
 /* Rows and sequences are counted in int, and one rank may be sent the rows of all. */
@@ -237,14 +332,13 @@ int mp_trainer_create(const struct mp_job_file *file, struct mp_comm *comm,
         .attention = {trainer->sequences, job->sequence, job->heads, job->width / job->heads},
         .experts = job->experts,
         .width = job->width > job->expert_width ? job->width : job->expert_width,
-        .tokens = (int)(trainer->global_tokens * shape.top_k),
+        .tokens = trainer->sequences * job->sequence * shape.top_k,
     };
     code = create_tables(trainer, error);
     if (!code)
         code = mp_device_cpu_create(job->threads, &limits, &trainer->device, error);
     if (!code)
-        code = mp_model_create(&shape, trainer->device, trainer->sequences, comm->ranks,
-                               (uint64_t)job->seed, &trainer->model, error);
+        code = create_model(trainer, &shape, file, error);
     if (!code)
         code = create_plans(trainer, error);
     if (!code)
@@ -256,7 +350,16 @@ int mp_trainer_create(const struct mp_job_file *file, struct mp_comm *comm,
     if (!code)
         code = create_experts(trainer, error);
     if (!code)
+        code = create_moves(trainer, error);
+    if (!code)
+        code = create_slices(trainer, error);
+    if (!code)
         code = create_requests(trainer, error);
+    if (!code)
+        code = mp_trainer_create_steps(trainer, error);
+    if (!code && mp_optimizer_sliced(trainer->optimizer) &&
+        trainer->gather_stage == MP_STAGE_AFTER_STEP)
+        code = mp_trainer_gather_homes(trainer, error);
     if (code) {
         mp_trainer_destroy(trainer);
         return code;
@@ -267,11 +370,21 @@ int mp_trainer_create(const struct mp_job_file *file, struct mp_comm *comm,
 
 static void destroy_requests(struct mp_trainer *trainer) {
     struct mp_request *requests[] = {
-        trainer->gather,      trainer->exchange,    trainer->fetch,     trainer->late_fetch,
-        trainer->prefetch[0], trainer->prefetch[1], trainer->reduce[0], trainer->reduce[1],
-        trainer->move[0],     trainer->move[1],     trainer->move[2]};
+        trainer->gather,
+        trainer->exchange,
+        trainer->fetch,
+        trainer->late_fetch,
+        trainer->prefetch[0],
+        trainer->prefetch[1],
+        trainer->reduction[0].request,
+        trainer->reduction[1].request,
+        trainer->move[0],
+        trainer->move[1],
+        trainer->move[2],
+    };
     for (size_t i = 0; i < sizeof requests / sizeof *requests; i++)
         mp_request_destroy(requests[i]);
+    mp_trainer_destroy_steps(trainer);
     for (int b = 0; trainer->bucket && b <= trainer->job.layers; b++)
         mp_request_destroy(trainer->bucket[b]);
 }
@@ -283,23 +396,38 @@ void mp_trainer_destroy(struct mp_trainer *trainer) {
     mp_model_destroy(&trainer->model);
     if (trainer->self)
         trainer->system->destroy(trainer->self);
+    for (int i = 0; trainer->device && i < MP_REDUCES_IN_FLIGHT; i++)
+        trainer->device->operations->release(trainer->device, trainer->reduction[i].arrivals);
     mp_device_destroy(trainer->device);
     for (int l = 0; l < trainer->job.layers; l++) {
         if (trainer->plan)
             mp_plan_destroy(&trainer->plan[l]);
         if (trainer->load)
             mp_load_destroy(&trainer->load[l]);
+        struct mp_placement *placements[] = {trainer->home, trainer->next, trainer->source};
+        for (int i = 0; i < 3; i++)
+            if (placements[i])
+                mp_placement_destroy(&placements[i][l]);
     }
     mp_transfers_destroy(&trainer->moves);
-    void *memory[] = {trainer->owner,         trainer->plan,           trainer->load,
-                      trainer->round,         trainer->round_from[0],  trainer->round_from[1],
-                      trainer->round_from[2], trainer->round_to[0],    trainer->round_to[1],
-                      trainer->round_to[2],   trainer->moved,          trainer->free_slots,
-                      trainer->counts,        trainer->all_counts,     trainer->mass,
-                      trainer->auxiliary,     trainer->auxiliary_loss, trainer->token,
-                      trainer->target,        trainer->forced,         trainer->forced_count,
-                      trainer->host_loss,     trainer->prefetch_chunk, trainer->prefetch_gradient,
-                      trainer->bucket,        trainer->bucket_started};
+    void *memory[] = {trainer->home,           trainer->next,
+                      trainer->source,         trainer->plan,
+                      trainer->load,           trainer->round,
+                      trainer->round_from[0],  trainer->round_from[1],
+                      trainer->round_from[2],  trainer->round_to[0],
+                      trainer->round_to[1],    trainer->round_to[2],
+                      trainer->moved,          trainer->old_moments,
+                      trainer->free_slots,     trainer->counts,
+                      trainer->all_counts,     trainer->mass,
+                      trainer->inside,         trainer->auxiliary,
+                      trainer->auxiliary_loss, trainer->token,
+                      trainer->target,         trainer->forced,
+                      trainer->forced_count,   trainer->host_loss,
+                      trainer->prefetch_chunk, trainer->prefetch_gradient,
+                      trainer->reduce_chunk,   trainer->reduce_gradient,
+                      trainer->bucket,         trainer->bucket_started,
+                      trainer->slice_list,     trainer->slice_from,
+                      trainer->slice_to};
     for (size_t i = 0; i < sizeof memory / sizeof *memory; i++)
         free(memory[i]);
     free(trainer);

@@ -25,9 +25,11 @@ struct mp_trainer_result {
 
 /* What the system made of the run so far, validation included, for reports and tests. */
 struct mp_trainer_totals {
-    int64_t copies[MP_STAGES]; /* fetched, by stage */
-    int64_t moves;             /* owner changes */
+    int64_t copies[MP_STAGES]; /* fetched or put together beside the owners, by stage */
+    int64_t moves;             /* ranks that began to keep an expert they did not keep before */
+    int64_t replicas;          /* tied replicas that were updated, summed over layers and steps */
     int64_t bytes[MP_STAGES];
+    int64_t routes, dropped; /* of all ranks */
 };
 
 /* Creates device, model, shards and system for this rank of `comm` (borrowed; as is `text`, which

@@ -41,6 +41,22 @@ static int owned_by(const int32_t owner[ALL], int rank) {
     return owned;
 }
 
+/* Experts of a rank whose homes are owners alone. */
+static int create_owned(int rank, const int32_t owner[ALL], int slots, int regions, int copies,
+                        struct mp_experts *experts, struct mp_error *error) {
+    struct mp_placement home[LAYERS];
+    const struct mp_experts_layout layout = {
+        .rank = rank, .ranks = RANKS, .slots = slots, .regions = regions, .copies = copies};
+    for (int l = 0; l < LAYERS; l++) {
+        assert_int_equal(mp_placement_create(RANKS, EXPERTS, &home[l], error), MP_OK);
+        mp_placement_set_owners(&home[l], owner + (size_t)l * EXPERTS);
+    }
+    int code = mp_experts_create(&shape, device, seed, home, &layout, experts, error);
+    for (int l = 0; l < LAYERS; l++)
+        mp_placement_destroy(&home[l]);
+    return code;
+}
+
 static void owned_experts_start_from_the_seed(void **state) {
     (void)state;
     int32_t owner[ALL];
@@ -49,8 +65,7 @@ static void owned_experts_start_from_the_seed(void **state) {
     for (int rank = 0; rank < RANKS; rank++) {
         struct mp_experts experts;
         struct mp_error error = {0};
-        assert_ok(mp_experts_create(&shape, device, seed, rank, owner, ALL, 2, 3, &experts, &error),
-                  &error);
+        assert_ok(create_owned(rank, owner, ALL, 2, 3, &experts, &error), &error);
         assert_int_equal(experts.held, owned_by(owner, rank));
         size_t bytes = experts.chunk * sizeof(float);
         for (int i = 0; i < ALL; i++) {
@@ -75,10 +90,8 @@ static void more_than_its_slots_are_refused(void **state) {
     int32_t owner[ALL] = {0};
     struct mp_experts experts;
     struct mp_error error = {0};
-    assert_int_equal(
-        mp_experts_create(&shape, device, seed, 0, owner, ALL - 2, 1, 0, &experts, &error),
-        MP_ELIMIT);
-    assert_string_equal(error.text, "rank 0 owns more than 23 experts"); /* with the spare one */
+    assert_int_equal(create_owned(0, owner, ALL - 2, 1, 0, &experts, &error), MP_ELIMIT);
+    assert_string_equal(error.text, "rank 0 keeps more than 23 experts"); /* with the spare one */
     mp_experts_destroy(&experts);
 }
 
@@ -93,8 +106,7 @@ static void slots_are_taken_and_given_back(void **state) {
     int held = 0;
     for (int i = 0; i < ALL; i++)
         owner[i] = 1;
-    assert_ok(mp_experts_create(&shape, device, seed, 0, owner, SLOTS, 1, 0, &experts, &error),
-              &error);
+    assert_ok(create_owned(0, owner, SLOTS, 1, 0, &experts, &error), &error);
     for (int step = 0; step < 2000; step++) {
         int i = test_random_int(&random_state, 0, ALL - 1);
         if (owned[i]) {
@@ -129,7 +141,8 @@ struct places {
 /* Where a chunk is: a copy's place in the regions, or -1 for a slot. */
 static int place_of(const struct mp_experts *experts, const float *parameter,
                     const float *gradient) {
-    size_t total = (size_t)experts->regions * (size_t)experts->copies * experts->chunk;
+    size_t total =
+        (size_t)experts->layout.regions * (size_t)experts->layout.copies * experts->chunk;
     if (parameter < experts->copy_parameter || parameter >= experts->copy_parameter + total) {
         assert_ptr_equal(gradient - experts->gradient, parameter - experts->parameter);
         return -1;
@@ -153,9 +166,7 @@ static void copies_find_their_places(void **state) {
         struct mp_plan plan;
         struct places places, early;
         random_owners(owner);
-        assert_ok(mp_experts_create(&shape, device, seed, rank, owner, ALL, regions, EXPERTS,
-                                    &experts, &error),
-                  &error);
+        assert_ok(create_owned(rank, owner, ALL, regions, EXPERTS, &experts, &error), &error);
         assert_ok(mp_plan_create(&topology, EXPERTS, 64, &plan, &error), &error);
         begin_owned(&plan, 0, layer, owner + layer * EXPERTS);
         int wanted = 0, before_gate = test_random_int(&random_state, 0, 6);
@@ -208,7 +219,7 @@ static void a_copy_too_many_is_refused(void **state) {
     struct places places;
     for (int i = 0; i < ALL; i++)
         owner[i] = 1;
-    assert_ok(mp_experts_create(&shape, device, seed, 0, owner, 6, 1, 2, &experts, &error), &error);
+    assert_ok(create_owned(0, owner, 6, 1, 2, &experts, &error), &error);
     assert_ok(mp_plan_create(&topology, EXPERTS, 64, &plan, &error), &error);
     begin_owned(&plan, 0, 2, owner);
     for (int e = 0; e < 3; e++)
@@ -227,8 +238,7 @@ static void update_reaches_owned_experts_only(void **state) {
     struct mp_error error = {0};
     random_owners(owner);
     owner[5] = 2;
-    assert_ok(mp_experts_create(&shape, device, seed, 2, owner, ALL, 1, 1, &experts, &error),
-              &error);
+    assert_ok(create_owned(2, owner, ALL, 1, 1, &experts, &error), &error);
     size_t all = (size_t)experts.slots * experts.chunk;
     float *before = malloc(all * sizeof *before);
     for (size_t i = 0; i < all; i++) {
@@ -247,6 +257,93 @@ static void update_reaches_owned_experts_only(void **state) {
     mp_experts_destroy(&experts);
 }
 
+/* Tied replicas: whoever is at home with an expert starts with the same parameters. */
+static void replicas_start_equal(void **state) {
+    (void)state;
+    struct mp_placement home[LAYERS];
+    struct mp_error error = {0};
+    float *expected = malloc(mp_model_expert_floats(&shape) * sizeof *expected);
+    for (int l = 0; l < LAYERS; l++) {
+        assert_ok(mp_placement_create(RANKS, EXPERTS, &home[l], &error), &error);
+        for (int i = 0; i < 2 * EXPERTS; i++)
+            mp_placement_add(&home[l], test_random_int(&random_state, 0, EXPERTS - 1),
+                             test_random_int(&random_state, 0, RANKS - 1));
+    }
+    for (int rank = 0; rank < RANKS; rank++) {
+        const struct mp_experts_layout layout = {.rank = rank,
+                                                 .ranks = RANKS,
+                                                 .optimizer = MP_OPTIMIZER_REPLICATED,
+                                                 .slots = ALL,
+                                                 .regions = 1};
+        struct mp_experts experts;
+        assert_ok(mp_experts_create(&shape, device, seed, home, &layout, &experts, &error), &error);
+        for (int i = 0; i < ALL; i++) {
+            bool kept = mp_placement_holds(&home[i / EXPERTS], i % EXPERTS, rank);
+            assert_int_equal(experts.slot[i] >= 0, kept);
+            assert_int_equal(experts.moments[i] >= 0, kept);
+            if (!kept)
+                continue;
+            mp_expert_initialise(&shape, seed, i / EXPERTS, i % EXPERTS, expected);
+            assert_memory_equal(experts.parameter + (size_t)experts.slot[i] * experts.chunk,
+                                expected, experts.chunk * sizeof *expected);
+        }
+        mp_experts_destroy(&experts);
+    }
+    for (int l = 0; l < LAYERS; l++)
+        mp_placement_destroy(&home[l]);
+    free(expected);
+}
+
+/* The slices of all ranks are the whole, and an update of slices is that of the whole. */
+static void slices_make_the_whole(void **state) {
+    (void)state;
+    enum { UNEVEN = 5 }; /* ranks, which do not divide an expert's floats */
+    struct mp_placement home[LAYERS] = {{0}};
+    struct mp_error error = {0};
+    size_t chunk = mp_model_expert_floats(&shape);
+    float *expected = malloc(3 * chunk * sizeof *expected);
+    const struct mp_adamw settings = {0.25f, 0.9f, 0.95f, 1e-8f, 0.1f, 1};
+    assert_true(chunk % UNEVEN != 0);
+    for (int rank = 0; rank < UNEVEN; rank++) {
+        const struct mp_experts_layout layout = {.rank = rank,
+                                                 .ranks = UNEVEN,
+                                                 .optimizer = MP_OPTIMIZER_SLICES,
+                                                 .regions = 2,
+                                                 .copies = 3};
+        struct mp_experts experts;
+        assert_ok(mp_experts_create(&shape, device, seed, home, &layout, &experts, &error), &error);
+        assert_int_equal(experts.slice, (chunk + UNEVEN - 1) / UNEVEN);
+        size_t begin = (size_t)rank * experts.slice;
+        size_t count = chunk - begin < experts.slice ? chunk - begin : experts.slice;
+        for (size_t i = 0; i < (size_t)ALL * experts.slice; i++)
+            experts.slice_gradient[i] = experts.slice_parameter[i] * 3 - 0.01f;
+        for (int i = 0; i < ALL; i++) {
+            float *own =
+                mp_experts_own_slice(&experts, experts.slice_parameter, i / EXPERTS, i % EXPERTS);
+            mp_expert_initialise(&shape, seed, i / EXPERTS, i % EXPERTS, expected);
+            assert_memory_equal(own, expected + begin, count * sizeof *expected);
+            for (size_t f = count; f < experts.slice; f++)
+                assert_true(own[f] == 0);
+        }
+        mp_experts_update(&experts, NULL, &settings);
+        for (int i = 0; i < ALL; i++) {
+            const float *own =
+                mp_experts_own_slice(&experts, experts.slice_parameter, i / EXPERTS, i % EXPERTS);
+            mp_expert_initialise(&shape, seed, i / EXPERTS, i % EXPERTS, expected);
+            for (size_t f = 0; f < chunk; f++)
+                expected[chunk + f] = expected[f] * 3 - 0.01f;
+            float *first = calloc(2 * chunk, sizeof *first);
+            device->operations->adamw(device, NULL, chunk, &settings, expected, expected + chunk,
+                                      first, first + chunk);
+            for (size_t f = 0; f < count; f++)
+                assert_close((double)own[f], (double)expected[begin + f], 1e-6);
+            free(first);
+        }
+        mp_experts_destroy(&experts);
+    }
+    free(expected);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(owned_experts_start_from_the_seed),
@@ -255,6 +352,8 @@ int main(void) {
         cmocka_unit_test(copies_find_their_places),
         cmocka_unit_test(a_copy_too_many_is_refused),
         cmocka_unit_test(update_reaches_owned_experts_only),
+        cmocka_unit_test(replicas_start_equal),
+        cmocka_unit_test(slices_make_the_whole),
     };
     random_state = seed = test_seed();
     return cmocka_run_group_tests_name("experts", tests, open_device, close_device);

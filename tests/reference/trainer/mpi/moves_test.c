@@ -1,8 +1,8 @@
-/* Owner changes: whatever the permutation of owners, parameters and both moments follow and no rank
- * ever needs more than its spare slot. */
+/* New homes: whatever homes become, parameters and moments follow to everybody who keeps an expert,
+ * no rank ever needs more than its spare slot, and moments stay behind only if they are to. */
 #include "tests/reference/trainer/mpi/trainers.h"
 
-enum { EXPERTS = 8, ALL = 3 * EXPERTS, ROUNDS = 60 };
+enum { LAYERS = 3, EXPERTS = 8, ALL = LAYERS * EXPERTS, ROUNDS = 60 };
 static uint64_t random_state; /* the same on every rank */
 
 /* What buffer `which` of an expert holds at `at` after `round` rounds. */
@@ -12,67 +12,85 @@ static float value(int expert, int which, size_t at, int round) {
 
 static float *buffer(struct mp_experts *experts, int which, int expert) {
     float *memory[] = {experts->parameter, experts->first, experts->second};
-    assert_true(experts->slot[expert] >= 0);
-    return memory[which] + (size_t)experts->slot[expert] * experts->chunk;
+    int place = which == 0 ? experts->slot[expert] : experts->moments[expert];
+    assert_in_range(place, 0, experts->slots - 1);
+    return memory[which] + (size_t)place * experts->chunk;
 }
 
+static bool keeps(const struct mp_placement home[], int index, int rank) {
+    return mp_placement_holds(&home[index / EXPERTS], index % EXPERTS, rank);
+}
+
+/* Owned by whoever kept it last round: the contents are told by owner, so replicas are equal. */
 static void fill(struct mp_trainer *trainer, int round) {
     struct mp_experts *experts = &mp_trainer_model(trainer)->experts;
     for (int i = 0; i < ALL; i++)
-        for (int w = 0; w < 3 && trainer->owner[i] == world->rank; w++)
+        for (int w = 0; w < 3 && keeps(trainer->home, i, world->rank); w++)
             for (size_t at = 0; at < experts->chunk; at++)
                 buffer(experts, w, i)[at] = value(i, w, at, round);
 }
 
-static void check(struct mp_trainer *trainer, const int32_t wanted[ALL], int round) {
-    struct mp_experts *experts = &mp_trainer_model(trainer)->experts;
-    int held = 0;
-    for (int i = 0; i < ALL; i++) {
-        bool mine = wanted[i] == world->rank;
-        assert_int_equal(trainer->owner[i], wanted[i]);
-        assert_int_equal(experts->slot[i] >= 0, mine);
-        held += mine;
-        for (int w = 0; w < 3 && mine; w++)
-            for (size_t at = 0; at < experts->chunk; at++)
-                if (buffer(experts, w, i)[at] != value(i, w, at, round))
-                    fail_msg("round %d, expert %d, buffer %d, at %zu: %g", round, i, w, at,
-                             (double)buffer(experts, w, i)[at]);
-    }
-    assert_int_equal(experts->held, held);
-    assert_true(held <= trainer->slots);
-    int used = 0;
-    for (int s = 0; s < experts->slots; s++)
-        used += experts->used[s];
-    assert_int_equal(used, held);
+static void check_buffer(struct mp_experts *experts, int which, int index, int from, int round) {
+    for (size_t at = 0; at < experts->chunk; at++)
+        if (buffer(experts, which, index)[at] != value(from, which, at, round))
+            fail_msg("round %d, expert %d, buffer %d, at %zu: %g, expected %g", round, index, which,
+                     at, (double)buffer(experts, which, index)[at],
+                     (double)value(from, which, at, round));
 }
 
-/* The list of moves that makes `wanted` of the present owners, in random order. */
-static void list_moves(struct mp_trainer *trainer, const int32_t wanted[ALL]) {
-    struct mp_error error = {0};
+static void check_slots(struct mp_trainer *trainer) {
+    struct mp_experts *experts = &mp_trainer_model(trainer)->experts;
+    int kept = 0, used = 0, used_moments = 0;
+    for (int i = 0; i < ALL; i++) {
+        kept += keeps(trainer->next, i, world->rank);
+        for (int r = 0; r < world->ranks; r++)
+            assert_int_equal(keeps(trainer->home, i, r), keeps(trainer->next, i, r));
+        assert_int_equal(experts->slot[i] >= 0, keeps(trainer->next, i, world->rank));
+        for (int j = 0; j < i; j++) { /* nothing shares memory */
+            assert_true(experts->slot[i] < 0 || experts->slot[i] != experts->slot[j]);
+            assert_true(experts->moments[i] < 0 || experts->moments[i] != experts->moments[j]);
+        }
+    }
+    for (int s = 0; s < experts->slots; s++) {
+        used += experts->used[s];
+        used_moments += experts->used_moments[s];
+    }
+    assert_int_equal(experts->held, kept);
+    assert_true(kept <= trainer->slots);
+    assert_int_equal(used, kept);
+    assert_int_equal(used_moments, kept);
+}
+
+static void check(struct mp_trainer *trainer, int round) {
+    check_slots(trainer);
+    for (int i = 0; i < ALL; i++)
+        for (int w = 0; w < 3 && keeps(trainer->next, i, world->rank); w++)
+            check_buffer(&mp_trainer_model(trainer)->experts, w, i, i, round);
+}
+
+/* Makes a list of what has to move, in random order, and carries it out. */
+static int rehome(struct mp_trainer *trainer, bool leave_state, struct mp_error *error) {
     struct mp_transfers *moves = &trainer->moves;
     moves->count = 0;
-    for (int i = 0; i < ALL; i++) {
-        struct mp_transfer move = {i / EXPERTS,
-                                   i % EXPERTS,
-                                   trainer->owner[i],
-                                   wanted[i],
-                                   trainer->setting.expert_bytes * 3,
-                                   MP_STAGE_AFTER_STEP};
-        if (wanted[i] != trainer->owner[i])
-            must(mp_transfers_add(moves, move, &error), &error);
-    }
+    must(mp_rehome_transfers(trainer->home, trainer->next, LAYERS, &trainer->setting.topology, 1,
+                             moves, error),
+         error);
     for (int i = moves->count - 1; i > 0; i--) {
         int j = test_random_int(&random_state, 0, i);
         struct mp_transfer kept = moves->item[i];
         moves->item[i] = moves->item[j];
         moves->item[j] = kept;
     }
-    must(mp_moves_check(moves, trainer->owner, 3, EXPERTS, world->ranks, trainer->slots, &error),
-         &error);
+    return mp_trainer_rehome(trainer, leave_state, error);
 }
 
-static void shuffle(int32_t owner[ALL]) {
-    for (int i = ALL - 1; i > 0; i--) {
+static void set_owners(struct mp_placement next[], const int32_t owner[ALL]) {
+    for (int l = 0; l < LAYERS; l++)
+        mp_placement_set_owners(&next[l], owner + (size_t)l * EXPERTS);
+}
+
+static void shuffle(int32_t owner[], int count) {
+    for (int i = count - 1; i > 0; i--) {
         int j = test_random_int(&random_state, 0, i);
         int32_t kept = owner[i];
         owner[i] = owner[j];
@@ -81,18 +99,26 @@ static void shuffle(int32_t owner[ALL]) {
 }
 
 /* Every kind of change: a shuffle, everything to the next rank, two ranks exchange all. */
-static void change_owners(const struct mp_trainer *trainer, int round, int32_t wanted[ALL]) {
-    memcpy(wanted, trainer->owner, ALL * sizeof *wanted);
+static void change_owners(struct mp_trainer *trainer, int round) {
+    int32_t wanted[ALL];
+    for (int i = 0; i < ALL; i++)
+        wanted[i] = trainer->home[i / EXPERTS].owner[i % EXPERTS];
     int a = test_random_int(&random_state, 0, world->ranks - 1);
     int b = test_random_int(&random_state, 0, world->ranks - 1);
     if (round % 3 == 0)
-        shuffle(wanted);
+        shuffle(wanted, ALL);
     for (int i = 0; i < ALL; i++) {
         if (round % 3 == 1)
             wanted[i] = (wanted[i] + 1) % world->ranks;
         if (round % 3 == 2)
             wanted[i] = wanted[i] == a ? b : wanted[i] == b ? a : wanted[i];
     }
+    set_owners(trainer->next, wanted);
+}
+
+static void take_over(struct mp_trainer *trainer) {
+    for (int l = 0; l < LAYERS; l++)
+        mp_placement_copy(&trainer->home[l], &trainer->next[l]);
 }
 
 static void experts_follow_their_owners(void **state) {
@@ -102,38 +128,112 @@ static void experts_follow_their_owners(void **state) {
     int64_t moved = 0;
     random_state = seed;
     for (int round = 0; round < ROUNDS; round++) {
-        int32_t wanted[ALL];
         struct mp_error error = {0};
-        change_owners(trainer, round, wanted);
+        change_owners(trainer, round);
         fill(trainer, round);
-        list_moves(trainer, wanted);
+        must(rehome(trainer, false, &error), &error);
         moved += trainer->moves.count;
-        must(mp_trainer_move_owners(trainer, &error), &error);
-        check(trainer, wanted, round);
+        check(trainer, round);
+        take_over(trainer);
     }
     assert_int_equal(moved > 0, world->ranks > 1);
     mp_trainer_destroy(trainer);
 }
 
-/* Were a rank to own more than its slots, the moves end with a sentence on every rank. */
+/* Replicas come and go: every rank keeps a random set, as many as it has slots at most. */
+static void random_holders(struct mp_trainer *trainer) {
+    int32_t owner[ALL];
+    int kept[64] = {0};
+    for (int i = 0; i < ALL; i++)
+        owner[i] = i % world->ranks;
+    shuffle(owner, ALL);
+    set_owners(trainer->next, owner);
+    for (int i = 0; i < ALL; i++)
+        kept[owner[i]]++;
+    for (int tries = test_random_int(&random_state, 0, 4 * ALL); tries > 0; tries--) {
+        int i = test_random_int(&random_state, 0, ALL - 1);
+        int r = test_random_int(&random_state, 0, world->ranks - 1);
+        if (keeps(trainer->next, i, r) || kept[r] == trainer->slots)
+            continue;
+        kept[r]++;
+        mp_placement_add(&trainer->next[i / EXPERTS], i % EXPERTS, r);
+    }
+}
+
+static void replicas_come_and_go(void **state) {
+    (void)state;
+    static const char *const settings[] = {"system=flexmoe", "layers=3", NULL};
+    struct mp_trainer *trainer = create_trainer(world, NULL, settings);
+    int64_t moved = 0;
+    random_state = seed + 1;
+    for (int round = 0; round < ROUNDS; round++) {
+        struct mp_error error = {0};
+        random_holders(trainer);
+        fill(trainer, round);
+        must(rehome(trainer, false, &error), &error);
+        moved += trainer->moves.count;
+        check(trainer, round);
+        take_over(trainer);
+    }
+    assert_int_equal(moved > 0, world->ranks > 1);
+    mp_trainer_destroy(trainer);
+}
+
+/* The i-th expert to arrive in a layer goes on with the moments of the i-th to leave it. */
+static void state_stays_behind(void **state) {
+    (void)state;
+    static const char *const settings[] = {"system=fssdp", "layers=3", NULL};
+    struct mp_trainer *trainer = create_trainer(world, NULL, settings);
+    struct mp_experts *experts = &mp_trainer_model(trainer)->experts;
+    random_state = seed + 2;
+    for (int round = 0; round < ROUNDS; round++) {
+        struct mp_error error = {0};
+        int32_t wanted[ALL];
+        for (int i = 0; i < ALL; i++)
+            wanted[i] = trainer->home[i / EXPERTS].owner[i % EXPERTS];
+        for (int l = 0; l < LAYERS; l++)
+            shuffle(wanted + (size_t)l * EXPERTS, EXPERTS);
+        set_owners(trainer->next, wanted);
+        fill(trainer, round);
+        int left[ALL], count = 0; /* this rank's, in ascending order of layer and expert */
+        for (int i = 0; i < ALL; i++)
+            if (keeps(trainer->home, i, world->rank) && wanted[i] != world->rank)
+                left[count++] = i;
+        bool stays[ALL];
+        for (int i = 0; i < ALL; i++)
+            stays[i] = keeps(trainer->home, i, world->rank);
+        must(rehome(trainer, true, &error), &error);
+        check_slots(trainer);
+        int next = 0;
+        for (int i = 0; i < ALL; i++) {
+            if (wanted[i] != world->rank)
+                continue;
+            int moments = stays[i] ? i : left[next++];
+            check_buffer(experts, 0, i, i, round);
+            check_buffer(experts, 1, i, moments, round);
+            check_buffer(experts, 2, i, moments, round);
+        }
+        assert_int_equal(next, count);
+        take_over(trainer);
+    }
+    mp_trainer_destroy(trainer);
+}
+
+/* Were a rank to keep more than its slots, the moves end with a sentence on every rank. */
 static void too_many_for_the_slots_are_refused(void **state) {
     (void)state;
     static const char *const settings[] = {"system=fssdp", "layers=3", NULL};
     struct mp_trainer *trainer = create_trainer(world, NULL, settings);
     struct mp_error error = {0};
-    trainer->moves.count = 0;
-    for (int i = 0; i < ALL; i++) {
-        struct mp_transfer move = {i / EXPERTS, i % EXPERTS, trainer->owner[i],
-                                   0,           1,           MP_STAGE_AFTER_STEP};
-        if (trainer->owner[i] != 0)
-            must(mp_transfers_add(&trainer->moves, move, &error), &error);
-    }
+    int32_t wanted[ALL] = {0};
+    set_owners(trainer->next, wanted);
+    int code = rehome(trainer, false, &error);
     if (world->ranks == 1) { /* all of it is rank 0's already */
         assert_int_equal(trainer->moves.count, 0);
-        assert_int_equal(mp_trainer_move_owners(trainer, &error), MP_OK);
+        assert_int_equal(code, MP_OK);
     } else {
-        assert_int_equal(mp_trainer_move_owners(trainer, &error), MP_EPLAN);
-        assert_non_null(strstr(error.text, "owner changes need more than"));
+        assert_int_equal(code, MP_EPLAN);
+        assert_non_null(strstr(error.text, "moves need more than"));
     }
     mp_trainer_destroy(trainer);
 }
@@ -141,7 +241,9 @@ static void too_many_for_the_slots_are_refused(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(experts_follow_their_owners),
+        cmocka_unit_test(replicas_come_and_go),
+        cmocka_unit_test(state_stays_behind),
         cmocka_unit_test(too_many_for_the_slots_are_refused),
     };
-    run_on_all_ranks("owner changes", tests, NULL, NULL);
+    run_on_all_ranks("new homes", tests, NULL, NULL);
 }

@@ -1,0 +1,114 @@
+/* Experts that every rank keeps a slice of: parameters are put together on their holders, gradients
+ * taken apart again (SYMI, section 4; FSEP, LAER-MoE).
+ *
+ * Every rank makes the same list of transfers, so that messages find their way without further
+ * words. */
+#include "reference/trainer/internal.h"
+
+static void add(struct mp_trainer *trainer, int *count, int layer, int expert, int from, int to,
+                float *source, float *destination) {
+    int rank = trainer->comm->rank;
+    trainer->slice_list[*count] =
+        (struct mp_transfer){layer,
+                             expert,
+                             from,
+                             to,
+                             (int64_t)(trainer->model.experts.slice * sizeof(float)),
+                             MP_STAGE_AFTER_STEP};
+    trainer->slice_from[*count] = from == rank ? source : NULL;
+    trainer->slice_to[*count] = to == rank ? destination : NULL;
+    ++*count;
+}
+
+static int start(struct mp_trainer *trainer, int count, struct mp_request *request,
+                 struct mp_error *error) {
+    return mp_move_start(trainer->comm, trainer->slice_list, count, trainer->slice_from,
+                         trainer->slice_to, trainer->model.experts.slice * sizeof(float),
+                         trainer->model.stream, request, error);
+}
+
+int mp_trainer_gather_slices_start(struct mp_trainer *trainer, const struct mp_placement *placement,
+                                   int layer, float *const chunk[], struct mp_request *request,
+                                   struct mp_error *error) {
+    const struct mp_experts *experts = &trainer->model.experts;
+    int count = 0;
+    for (int e = 0; e < placement->experts; e++) {
+        float *own = mp_experts_own_slice(experts, experts->slice_parameter, layer, e);
+        for (int holder = mp_placement_next(placement, e, 0); holder >= 0;
+             holder = mp_placement_next(placement, e, holder + 1))
+            for (int rank = 0; rank < placement->ranks; rank++)
+                add(trainer, &count, layer, e, rank, holder, own,
+                    chunk[e] ? mp_experts_slice_of(experts, chunk[e], rank) : NULL);
+    }
+    return start(trainer, count, request, error);
+}
+
+/* One layer travels while the next one's list is made. */
+int mp_trainer_gather_homes(struct mp_trainer *trainer, struct mp_error *error) {
+    struct mp_request *request[2] = {trainer->fetch, trainer->late_fetch};
+    int code = MP_OK;
+    for (int l = 0; l < trainer->job.layers && !code; l++) {
+        struct mp_mark mark = mp_trainer_mark(trainer);
+        code = mp_experts_locate_held(&trainer->model.experts, l, &trainer->home[l],
+                                      trainer->prefetch_chunk, trainer->prefetch_gradient, error);
+        if (!code)
+            code = mp_request_wait(request[l % 2], error);
+        if (!code)
+            code = mp_trainer_gather_slices_start(trainer, &trainer->home[l], l,
+                                                  trainer->prefetch_chunk, request[l % 2], error);
+        mp_trainer_spent(trainer, mark, MP_PHASE_FETCH, MP_NO_DIRECTION, l, -1, -1);
+    }
+    struct mp_mark mark = mp_trainer_mark(trainer);
+    for (int i = 0; i < 2 && !code; i++)
+        code = mp_request_wait(request[i], error);
+    mp_trainer_spent(trainer, mark, MP_PHASE_FETCH, MP_NO_DIRECTION, -1, -1, -1);
+    return code;
+}
+
+/* The slices of a sum come from one holder and go straight to their place; holders' own gradients
+ * arrive beside each other and are added in the order of holders. */
+int mp_trainer_send_slices_start(struct mp_trainer *trainer, struct mp_reduction *reduction,
+                                 struct mp_error *error) {
+    const struct mp_plan *plan = &trainer->plan[reduction->layer];
+    const struct mp_experts *experts = &trainer->model.experts;
+    int count = 0, ranks = plan->topology.ranks;
+    int code =
+        mp_experts_locate(experts, plan, trainer->reduce_chunk, trainer->reduce_gradient, error);
+    if (code)
+        return code;
+    for (int e = 0; e < plan->experts; e++) {
+        float *mine = trainer->reduce_gradient[e];
+        float *own = mp_experts_own_slice(experts, experts->slice_gradient, plan->layer, e);
+        for (int32_t at = plan->holder_begin[e]; at < plan->holder_begin[e + 1]; at++) {
+            float *arrival = reduction->arrivals + (size_t)at * experts->slice;
+            for (int rank = 0; rank < ranks; rank++) {
+                float *slice = mine ? mp_experts_slice_of(experts, mine, rank) : NULL;
+                if (plan->optimizer == MP_OPTIMIZER_SLICES)
+                    add(trainer, &count, plan->layer, e, plan->holder[at], rank, slice, arrival);
+                else if (mp_plan_slice_source(plan, e, rank) == plan->holder[at])
+                    add(trainer, &count, plan->layer, e, plan->holder[at], rank, slice, own);
+            }
+        }
+    }
+    return start(trainer, count, reduction->request, error);
+}
+
+void mp_trainer_sum_slices(struct mp_trainer *trainer, const struct mp_reduction *reduction) {
+    const struct mp_plan *plan = &trainer->plan[reduction->layer];
+    const struct mp_experts *experts = &trainer->model.experts;
+    const struct mp_device_operations *operations = trainer->device->operations;
+    if (plan->optimizer != MP_OPTIMIZER_SLICES)
+        return;
+    for (int e = 0; e < plan->experts; e++) {
+        float *own = mp_experts_own_slice(experts, experts->slice_gradient, plan->layer, e);
+        for (int32_t at = plan->holder_begin[e]; at < plan->holder_begin[e + 1]; at++) {
+            const float *arrival = reduction->arrivals + (size_t)at * experts->slice;
+            if (at == plan->holder_begin[e])
+                operations->copy(trainer->device, trainer->model.stream, own, arrival,
+                                 experts->slice * sizeof(float));
+            else
+                operations->accumulate(trainer->device, trainer->model.stream, experts->slice,
+                                       arrival, own);
+        }
+    }
+}
