@@ -1,5 +1,5 @@
 /* Routing: labelled rows, exchanged between all ranks as their routings say, arrive where the plan
- * sends them and in the order that the experts want. */
+ * sends them, in the step in which they should and in the order that the experts want. */
 #include "reference/model/routing.h"
 
 #include <string.h>
@@ -9,19 +9,35 @@
 enum { MOST_RANKS = 130 }; /* of a random example */
 static uint64_t random_state;
 
-/* A row carries which route it is: the i-th of a source's routes to an expert. */
+/* A row carries which route it is: the i-th of a source's routes to an expert, -1 for a row without
+ * a token. */
 struct label {
     int32_t source, expert, index;
 };
 
 struct exchange {
     const struct example *example;
+    const struct mp_plan *plan;
     int ranks, experts;
-    int64_t rows_limit; /* the most rows that a rank receives */
     struct mp_routing routing[MOST_RANKS];
     struct label *sent[MOST_RANKS]; /* [ranks][send_total] */
-    struct label *received;         /* [rows_limit], of the rank at hand */
+    struct label *received;         /* [most rows of a rank], of the rank at hand */
+    uint8_t *arrived;               /* [arrivals] how often each route has come to its holder */
+    int64_t *first_arrival;         /* [ranks * experts + 1] */
 };
+
+/* The holder of the index-th route of a pair, in the order in which parts take them. */
+static int holder_of(const struct mp_plan *plan, int source, int expert, int index) {
+    int parts;
+    const struct mp_dispatch_part *part = mp_plan_parts(plan, source, expert, &parts);
+    for (int p = 0; p < parts; p++)
+        for (int i = 0; i < part[p].run; i++) {
+            if (index < (int)part[p].count)
+                return plan->holder[part[p].first + i];
+            index -= (int)part[p].count;
+        }
+    return -1;
+}
 
 static int routes_covered(const struct mp_plan *plan, int source, int expert) {
     int parts, covered = 0;
@@ -31,112 +47,237 @@ static int routes_covered(const struct mp_plan *plan, int source, int expert) {
     return covered;
 }
 
+static bool fetched_late(const struct mp_plan *plan, int expert, int rank) {
+    for (int i = 0; i < plan->fetch.count; i++) {
+        const struct mp_transfer *fetch = &plan->fetch.item[i];
+        if (fetch->expert == expert && fetch->to == rank && fetch->stage == MP_STAGE_AFTER_GATE)
+            return true;
+    }
+    return false;
+}
+
+/* The segment in which `rank` computes what `source` sends it. */
+static int segment_of(const struct exchange *exchange, int source, int expert, int rank) {
+    const struct mp_plan *plan = exchange->plan;
+    if (plan->exchange == MP_EXCHANGE_FLAT)
+        return 0;
+    int groups = exchange->ranks / plan->group_size;
+    if (source == rank && fetched_late(plan, expert, rank))
+        return groups;
+    for (int step = 0;; step++)
+        if ((source / plan->group_size + step) % groups == rank / plan->group_size)
+            return step;
+}
+
 /* Writes a rank's rows into its send buffer as the device would, from the parts. */
 static void send_rows(struct exchange *exchange, int source) {
     const struct mp_routing *routing = &exchange->routing[source];
     struct label *row = malloc(((size_t)routing->send_total + 1) * sizeof *row);
     memset(row, 0xff, ((size_t)routing->send_total + 1) * sizeof *row);
     for (int e = 0; e < exchange->experts; e++) {
-        int index = 0;
-        for (int p = routing->part_begin[e]; p < routing->part_begin[e + 1]; p++)
-            for (int i = 0; i < routing->part_count[p]; i++) {
+        int index = 0, covered = routes_covered(exchange->plan, source, e);
+        for (int p = routing->part_begin[e]; p < routing->part_begin[e + 1]; p++) {
+            int rows = routing->padding > 0 ? (int)routing->padding : routing->part_count[p];
+            for (int i = 0; i < rows; i++) {
                 int at = routing->part_row[p] + i;
                 assert_in_range(at, 0, routing->send_total - 1);
                 assert_int_equal(row[at].source, -1); /* no row is used twice */
-                row[at] = (struct label){source, e, index++};
+                row[at] = (struct label){source, e, i < routing->part_count[p] ? index++ : -1};
             }
-        assert_int_equal(index, routes_covered(&exchange->example->plan, source, e));
+        }
+        assert_int_equal(index, covered);
+        assert_int_equal(routing->dropped[e],
+                         (int)mp_load_at(&exchange->example->load, source, e) - covered);
     }
     for (int i = 0; i < routing->send_total; i++)
         assert_int_equal(row[i].source, source);
     exchange->sent[source] = row;
 }
 
-/* Send order: by destination, within it by expert, within it by token. */
+/* Rows of one pair: as routes are handed out, then those without a token. */
+static bool comes_after(const struct label *before, const struct label *here) {
+    return here->index < 0 || (before->index >= 0 && before->index < here->index);
+}
+
+/* Rows begin .. end - 1, all for `rank`: by expert, within it in the order in which routes are
+ * handed out, then rows without a token. */
+static void assert_sent_to(const struct exchange *exchange, int source, int rank, int begin,
+                           int end) {
+    for (int i = begin; i < end; i++) {
+        const struct label *here = &exchange->sent[source][i], *before = here - 1;
+        if (here->index >= 0)
+            assert_int_equal(holder_of(exchange->plan, source, here->expert, here->index), rank);
+        if (i > begin)
+            assert_true(before->expert < here->expert ||
+                        (before->expert == here->expert && comes_after(before, here)));
+    }
+}
+
+/* Send order: by destination; every destination belongs to one step; the last segment's behind. */
 static void assert_send_order(const struct exchange *exchange, int source) {
     const struct mp_routing *routing = &exchange->routing[source];
     int row = 0;
     for (int r = 0; r < exchange->ranks; r++) {
-        int end = row + routing->send_rows[r];
-        for (int i = row; i < end; i++) {
-            const struct label *here = &exchange->sent[source][i], *before = here - 1;
-            assert_true(mp_placement_holds(&exchange->example->plan.during, here->expert, r));
-            if (i > row)
-                assert_true(before->expert < here->expert ||
-                            (before->expert == here->expert && before->index < here->index));
+        int rows = 0;
+        for (int step = 0; step < routing->steps; step++) {
+            const struct mp_routing_step *at = &routing->step[step];
+            if (at->send_rows[r] == 0)
+                continue;
+            int before = at->send_first; /* where a transport looks for them */
+            for (int i = 0; i < r; i++)
+                before += at->send_rows[i];
+            assert_int_equal(before, row);
+            assert_int_equal(rows, 0);
+            rows = at->send_rows[r];
         }
-        row = end;
+        assert_sent_to(exchange, source, r, row, row + rows);
+        row += rows;
     }
-    assert_int_equal(row, routing->send_total);
+    assert_int_equal(row, routing->send_total - routing->local_rows);
+    assert_sent_to(exchange, source, source, row, routing->send_total);
+    for (int step = 0; step < routing->steps; step++) {
+        int total = 0;
+        for (int r = 0; r < exchange->ranks; r++)
+            total += routing->step[step].send_rows[r];
+        assert_int_equal(total, routing->step[step].send_total);
+    }
 }
 
-/* What `rank` receives, source after source. */
+/* What `rank` receives, step after step, and within a step source after source. */
 static void receive_rows(struct exchange *exchange, int rank) {
     const struct mp_routing *routing = &exchange->routing[rank];
     int row = 0;
-    for (int s = 0; s < exchange->ranks; s++) {
-        const struct mp_routing *sender = &exchange->routing[s];
-        int offset = 0;
-        for (int r = 0; r < rank; r++)
-            offset += sender->send_rows[r];
-        assert_int_equal(sender->send_rows[rank], routing->receive_rows[s]);
-        memcpy(exchange->received + row, exchange->sent[s] + offset,
-               (size_t)sender->send_rows[rank] * sizeof *exchange->received);
-        row += sender->send_rows[rank];
+    for (int step = 0; step < routing->steps; step++) {
+        assert_int_equal(row, routing->segment[step].first);
+        for (int s = 0; s < exchange->ranks; s++) {
+            const struct mp_routing_step *sender = &exchange->routing[s].step[step];
+            assert_int_equal(sender->send_rows[rank], routing->step[step].receive_rows[s]);
+            int offset = sender->send_first;
+            for (int r = 0; r < rank; r++)
+                offset += sender->send_rows[r];
+            if (sender->send_rows[rank] > 0)
+                memcpy(exchange->received + row, exchange->sent[s] + offset,
+                       (size_t)sender->send_rows[rank] * sizeof *exchange->received);
+            row += sender->send_rows[rank];
+        }
+        assert_int_equal(row - routing->segment[step].first, routing->segment[step].rows);
     }
-    assert_int_equal(row, routing->receive_total);
+    if (routing->segments > routing->steps)
+        memcpy(exchange->received + row,
+               exchange->sent[rank] + routing->send_total - routing->local_rows,
+               (size_t)routing->local_rows * sizeof *exchange->received);
+    assert_int_equal(row + routing->local_rows, routing->receive_total);
 }
 
-/* Groups are all held experts, ascending; each has its expert's rows, by source. */
-static void assert_expert_order(const struct exchange *exchange, int rank) {
+/* Row `here` of a segment of `rank`, after `before` of the same group. */
+static void assert_row(struct exchange *exchange, int rank, int segment, const struct label *before,
+                       const struct label *here) {
+    assert_int_equal(segment_of(exchange, here->source, here->expert, rank), segment);
+    if (before)
+        assert_true(
+            before->source < here->source ||
+            (before->source == here->source && (before->index < here->index || here->index < 0)));
+    if (here->index >= 0)
+        exchange->arrived[exchange->first_arrival[here->source * exchange->experts + here->expert] +
+                          here->index]++;
+}
+
+/* Groups are all held experts, ascending; in each segment they have their rows, by source. */
+static void assert_expert_order(struct exchange *exchange, int rank) {
     const struct mp_routing *routing = &exchange->routing[rank];
     bool *seen = calloc((size_t)routing->receive_total + 1, sizeof *seen);
-    bool identity = true;
-    int row = 0, group = 0;
-    for (int e = 0; e < exchange->experts; e++) {
-        if (!mp_placement_holds(&exchange->example->plan.during, e, rank))
-            continue;
-        assert_int_equal(routing->group_expert[group], e);
-        int end = row + routing->group_rows[group++];
-        const struct label *before = NULL;
-        for (; row < end; row++) {
-            int32_t at = routing->receive_index[row];
-            assert_in_range(at, 0, routing->receive_total - 1);
-            assert_false(seen[at]);
-            seen[at] = true;
-            identity &= at == row;
-            const struct label *here = &exchange->received[at];
-            assert_int_equal(here->expert, e);
-            if (before)
-                assert_true(before->source < here->source ||
-                            (before->source == here->source && before->index < here->index));
-            before = here;
+    int row = 0, held = 0;
+    for (int e = 0; e < exchange->experts; e++)
+        if (mp_placement_holds(&exchange->plan->during, e, rank))
+            assert_int_equal(routing->group_expert[held++], e);
+    assert_int_equal(held, routing->groups);
+    for (int segment = 0; segment < routing->segments; segment++) {
+        const struct mp_routing_segment *at = &routing->segment[segment];
+        bool identity = true, late = false;
+        assert_int_equal(at->first, row);
+        for (int group = 0; group < routing->groups; group++) {
+            int expert = routing->group_expert[group];
+            const struct label *before = NULL;
+            late |= at->group_rows[group] > 0 && fetched_late(exchange->plan, expert, rank);
+            for (int end = row + at->group_rows[group]; row < end; row++) {
+                int32_t from = segment < routing->steps ? routing->receive_index[row] : row;
+                assert_in_range(from, at->first, at->first + at->rows - 1);
+                assert_false(seen[from]);
+                seen[from] = true;
+                identity &= from == row;
+                const struct label *here = &exchange->received[from];
+                assert_int_equal(here->expert, expert);
+                assert_row(exchange, rank, segment, before, here);
+                before = here;
+            }
         }
+        assert_int_equal(row, at->first + at->rows);
+        assert_int_equal(at->in_expert_order, identity);
+        assert_int_equal(at->needs_late, late);
     }
-    assert_int_equal(group, routing->groups);
     assert_int_equal(row, routing->receive_total);
-    assert_int_equal(routing->in_expert_order, identity);
     free(seen);
+}
+
+/* Rows that a rank works on, counted route by route. */
+static int64_t rows_of(const struct mp_plan *plan, int rank) {
+    int64_t rows = 0;
+    if (plan->padding == 0) {
+        int64_t computed[MOST_RANKS];
+        mp_plan_rank_routes(plan, computed, NULL, NULL);
+        return computed[rank];
+    }
+    for (int64_t pair = 0; pair < (int64_t)plan->topology.ranks * plan->experts; pair++)
+        rows += plan->holder[plan->part[plan->part_begin[pair]].first] == rank ? plan->padding : 0;
+    return rows;
+}
+
+static void create_exchange(const struct example *example, struct exchange *exchange) {
+    const struct mp_plan *plan = &example->plan;
+    *exchange = (struct exchange){
+        .example = example, .plan = plan, .ranks = plan->topology.ranks, .experts = plan->experts};
+    size_t pairs = (size_t)exchange->ranks * (size_t)exchange->experts;
+    int64_t routes = 0, most = 0;
+    assert_in_range(exchange->ranks, 1, MOST_RANKS);
+    exchange->first_arrival = malloc((pairs + 1) * sizeof *exchange->first_arrival);
+    for (size_t pair = 0; pair < pairs; pair++) {
+        exchange->first_arrival[pair] = routes;
+        routes +=
+            routes_covered(plan, (int)pair / exchange->experts, (int)pair % exchange->experts);
+    }
+    exchange->first_arrival[pairs] = routes;
+    exchange->arrived = calloc((size_t)routes + 1, sizeof *exchange->arrived);
+    for (int r = 0; r < exchange->ranks; r++)
+        most = rows_of(plan, r) > most ? rows_of(plan, r) : most;
+    exchange->received = malloc(((size_t)most + 1) * sizeof *exchange->received);
+}
+
+static void destroy_exchange(struct exchange *exchange) {
+    for (int r = 0; r < exchange->ranks; r++) {
+        mp_routing_destroy(&exchange->routing[r]);
+        free(exchange->sent[r]);
+    }
+    free(exchange->received);
+    free(exchange->arrived);
+    free(exchange->first_arrival);
 }
 
 static void exchange_and_check(const struct example *example) {
     const struct mp_plan *plan = &example->plan;
-    struct exchange exchange = {
-        .example = example, .ranks = plan->topology.ranks, .experts = plan->experts};
-    int64_t computed[MOST_RANKS];
     struct mp_error error = {0};
-    mp_plan_rank_routes(plan, computed, NULL, NULL);
-    for (int r = 0; r < exchange.ranks; r++)
-        if (computed[r] > exchange.rows_limit)
-            exchange.rows_limit = computed[r];
-    assert_in_range(exchange.ranks, 1, MOST_RANKS);
-    exchange.received = malloc(((size_t)exchange.rows_limit + 1) * sizeof *exchange.received);
+    struct exchange exchange;
+    create_exchange(example, &exchange);
     for (int r = 0; r < exchange.ranks; r++) {
-        assert_ok(mp_routing_create(exchange.ranks, exchange.experts, exchange.rows_limit,
+        const uint32_t *load = example->load.count + (long)r * exchange.experts;
+        int64_t sent = 0, rows = rows_of(plan, r);
+        for (int e = 0; e < exchange.experts; e++)
+            sent += plan->padding > 0 ? plan->padding : routes_covered(plan, r, e);
+        assert_ok(mp_routing_create(exchange.ranks, exchange.experts, sent, rows,
                                     &exchange.routing[r], &error),
                   &error);
-        assert_ok(mp_routing_build(plan, r, &exchange.routing[r], &error), &error);
-        assert_int_equal(exchange.routing[r].receive_total, computed[r]);
+        assert_ok(mp_routing_build(plan, load, r, &exchange.routing[r], &error), &error);
+        assert_int_equal(exchange.routing[r].send_total, sent);
+        assert_int_equal(exchange.routing[r].receive_total, rows);
         send_rows(&exchange, r);
         assert_send_order(&exchange, r);
     }
@@ -144,18 +285,17 @@ static void exchange_and_check(const struct example *example) {
         receive_rows(&exchange, r);
         assert_expert_order(&exchange, r);
     }
-    for (int r = 0; r < exchange.ranks; r++) {
-        mp_routing_destroy(&exchange.routing[r]);
-        free(exchange.sent[r]);
-    }
-    free(exchange.received);
+    int64_t routes = exchange.first_arrival[(long)exchange.ranks * exchange.experts];
+    for (int64_t i = 0; i < routes; i++)
+        assert_int_equal(exchange.arrived[i], 1);
+    destroy_exchange(&exchange);
 }
 
-static void rows_arrive_under_random_dispatch(void **state) {
+static void rows_arrive_under_any_plan(void **state) {
     (void)state;
-    for (int round = 0; round < 30; round++) {
+    for (int round = 0; round < 40; round++) {
         struct example example;
-        random_example(&random_state, round % 3 == 2, &example);
+        random_kind_of_example(&random_state, round % 3 == 2, &example);
         exchange_and_check(&example);
         destroy_example(&example);
     }
@@ -175,6 +315,82 @@ static void rows_arrive_under_nearest_dispatch(void **state) {
     }
 }
 
+/* Own routes of copies fetched after the gate are a last segment under every size of groups, and
+ * everybody else's routes to the same copy say that it is needed. */
+static void late_copies_are_computed_last(void **state) {
+    (void)state;
+    static const int sizes[] = {1, 2, 4, 8};
+    const struct mp_topology topology = {8, 4};
+    int32_t owner[8] = {0, 1, 2, 3, 4, 5, 6, 7};
+    struct example example = {.law = {.extra_copies_limit = -1}};
+    struct mp_error error = {0};
+    assert_ok(mp_plan_create(&topology, 8, 8, &example.plan, &error), &error);
+    assert_ok(mp_load_create(8, 8, &example.load, &error), &error);
+    for (int i = 0; i < 64; i++)
+        example.load.count[i] = (uint32_t)test_random_int(&random_state, 1, 30);
+    for (int i = 0; i < 4; i++) {
+        begin_owned(&example.plan, 3, 0, owner);
+        example.plan.exchange = MP_EXCHANGE_PIPELINED;
+        example.plan.group_size = sizes[i];
+        for (int r = 0; r < 8; r++) { /* expert 5 everywhere, expert 2 on rank 7 only */
+            if (r != 5)
+                assert_ok(mp_plan_add_copy(&example.plan, 5, r, MP_STAGE_AFTER_GATE, &error),
+                          &error);
+        }
+        assert_ok(mp_plan_add_copy(&example.plan, 2, 7, MP_STAGE_AFTER_GATE, &error), &error);
+        assert_ok(mp_plan_dispatch_nearest(&example.plan, &example.load, &error), &error);
+        exchange_and_check(&example);
+        struct mp_routing routing;
+        assert_ok(mp_routing_create(8, 8, 2000, 2000, &routing, &error), &error);
+        assert_ok(mp_routing_build(&example.plan, NULL, 7, &routing, &error), &error);
+        assert_int_equal(routing.steps, 8 / sizes[i]);
+        assert_int_equal(routing.segments, routing.steps + 1);
+        assert_int_equal(routing.local_rows,
+                         mp_load_at(&example.load, 7, 5) + mp_load_at(&example.load, 7, 2));
+        /* Ranks 4 to 6 send rank 7 their routes to expert 2. */
+        bool needed = false;
+        for (int s = 0; s < routing.steps; s++)
+            needed |= routing.segment[s].needs_late;
+        assert_true(needed);
+        mp_routing_destroy(&routing);
+    }
+    mp_load_destroy(&example.load);
+    mp_plan_destroy(&example.plan);
+}
+
+static void assert_same_routing(const struct mp_routing *used, const struct mp_routing *fresh) {
+    size_t ranks = (size_t)fresh->ranks, experts = (size_t)fresh->experts;
+    size_t parts = (size_t)fresh->part_begin[experts], groups = (size_t)fresh->groups;
+    assert_int_equal(used->steps, fresh->steps);
+    assert_int_equal(used->segments, fresh->segments);
+    assert_int_equal(used->groups, fresh->groups);
+    assert_int_equal(used->send_total, fresh->send_total);
+    assert_int_equal(used->local_rows, fresh->local_rows);
+    assert_int_equal(used->receive_total, fresh->receive_total);
+    assert_memory_equal(used->dropped, fresh->dropped, experts * sizeof *fresh->dropped);
+    assert_memory_equal(used->part_begin, fresh->part_begin, (experts + 1) * sizeof(int));
+    assert_memory_equal(used->part_row, fresh->part_row, parts * sizeof(int));
+    assert_memory_equal(used->part_count, fresh->part_count, parts * sizeof(int));
+    assert_memory_equal(used->group_expert, fresh->group_expert, groups * sizeof(int));
+    for (int s = 0; s < fresh->steps; s++) {
+        const struct mp_routing_step *a = &used->step[s], *b = &fresh->step[s];
+        assert_memory_equal(a->send_rows, b->send_rows, ranks * sizeof(int));
+        assert_memory_equal(a->receive_rows, b->receive_rows, ranks * sizeof(int));
+        assert_int_equal(a->send_first, b->send_first);
+        assert_int_equal(a->send_total, b->send_total);
+    }
+    for (int s = 0; s < fresh->segments; s++) {
+        const struct mp_routing_segment *a = &used->segment[s], *b = &fresh->segment[s];
+        assert_memory_equal(a->group_rows, b->group_rows, groups * sizeof(int));
+        assert_int_equal(a->first, b->first);
+        assert_int_equal(a->rows, b->rows);
+        assert_int_equal(a->in_expert_order, b->in_expert_order);
+        assert_int_equal(a->needs_late, b->needs_late);
+    }
+    assert_memory_equal(used->receive_index, fresh->receive_index,
+                        (size_t)(fresh->receive_total - fresh->local_rows) * sizeof(int32_t));
+}
+
 /* A routing is built again every iteration: nothing of the last plan may stay. */
 static void building_again_forgets_the_last_plan(void **state) {
     (void)state;
@@ -186,7 +402,7 @@ static void building_again_forgets_the_last_plan(void **state) {
     struct mp_load load;
     assert_ok(mp_plan_create(&topology, 5, 8, &plan, &error), &error);
     assert_ok(mp_load_create(4, 5, &load, &error), &error);
-    assert_ok(mp_routing_create(4, 5, 4000, &used, &error), &error);
+    assert_ok(mp_routing_create(4, 5, 4000, 4000, &used, &error), &error);
     for (int round = 0; round < 40; round++) {
         for (int i = 0; i < 20; i++)
             load.count[i] = (uint32_t)test_random_int(&random_state, 0, 200) *
@@ -194,21 +410,13 @@ static void building_again_forgets_the_last_plan(void **state) {
         begin_owned(&plan, round, 0, owners[round % 2]);
         random_copies(&random_state, &plan);
         assert_ok(mp_plan_dispatch_nearest(&plan, &load, &error), &error);
-        assert_ok(mp_routing_create(4, 5, 4000, &fresh, &error), &error);
-        assert_ok(mp_routing_build(&plan, round % 4, &used, &error), &error);
-        assert_ok(mp_routing_build(&plan, round % 4, &fresh, &error), &error);
-        assert_memory_equal(used.send_rows, fresh.send_rows, 4 * sizeof(int));
-        assert_memory_equal(used.receive_rows, fresh.receive_rows, 4 * sizeof(int));
-        assert_memory_equal(used.part_begin, fresh.part_begin, 6 * sizeof(int));
-        size_t parts = (size_t)fresh.part_begin[5];
-        assert_memory_equal(used.part_row, fresh.part_row, parts * sizeof(int));
-        assert_memory_equal(used.part_count, fresh.part_count, parts * sizeof(int));
-        assert_int_equal(used.groups, fresh.groups);
-        assert_int_equal(used.in_expert_order, fresh.in_expert_order);
-        size_t groups = (size_t)fresh.groups, rows = (size_t)fresh.receive_total;
-        assert_memory_equal(used.group_expert, fresh.group_expert, groups * sizeof(int));
-        assert_memory_equal(used.group_rows, fresh.group_rows, groups * sizeof(int));
-        assert_memory_equal(used.receive_index, fresh.receive_index, rows * sizeof(int32_t));
+        if (round % 3 == 1)
+            plan.exchange = MP_EXCHANGE_PIPELINED;
+        plan.group_size = 1 + round % 2;
+        assert_ok(mp_routing_create(4, 5, 4000, 4000, &fresh, &error), &error);
+        assert_ok(mp_routing_build(&plan, load.count, round % 4, &used, &error), &error);
+        assert_ok(mp_routing_build(&plan, load.count, round % 4, &fresh, &error), &error);
+        assert_same_routing(&used, &fresh);
         mp_routing_destroy(&fresh);
     }
     mp_routing_destroy(&used);
@@ -230,11 +438,17 @@ static void too_many_rows_are_refused(void **state) {
     memcpy(load.count, counts, sizeof counts);
     begin_owned(&plan, 0, 7, owner);
     assert_ok(mp_plan_dispatch_to_owner(&plan, &load, &error), &error);
-    assert_ok(mp_routing_create(2, 2, 100, &routing, &error), &error);
-    assert_ok(mp_routing_build(&plan, 0, &routing, &error), &error);
-    assert_int_equal(mp_routing_build(&plan, 1, &routing, &error), MP_ELIMIT);
+    assert_ok(mp_routing_create(2, 2, 63, 100, &routing, &error), &error);
+    assert_ok(mp_routing_build(&plan, NULL, 0, &routing, &error), &error);
+    assert_int_equal(mp_routing_build(&plan, NULL, 1, &routing, &error), MP_ELIMIT);
     assert_string_equal(error.text,
                         "layer 7: rank 1 would receive 101 rows, there is room for 100");
+    mp_routing_destroy(&routing);
+    error = (struct mp_error){0};
+    assert_ok(mp_routing_create(2, 2, 62, 101, &routing, &error), &error);
+    assert_ok(mp_routing_build(&plan, NULL, 1, &routing, &error), &error);
+    assert_int_equal(mp_routing_build(&plan, NULL, 0, &routing, &error), MP_ELIMIT);
+    assert_string_equal(error.text, "layer 7: rank 0 would send 63 rows, there is room for 62");
     mp_routing_destroy(&routing);
     mp_load_destroy(&load);
     mp_plan_destroy(&plan);
@@ -242,8 +456,9 @@ static void too_many_rows_are_refused(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(rows_arrive_under_random_dispatch),
+        cmocka_unit_test(rows_arrive_under_any_plan),
         cmocka_unit_test(rows_arrive_under_nearest_dispatch),
+        cmocka_unit_test(late_copies_are_computed_last),
         cmocka_unit_test(building_again_forgets_the_last_plan),
         cmocka_unit_test(too_many_rows_are_refused),
     };
