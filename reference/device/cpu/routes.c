@@ -78,8 +78,11 @@ static void sort_routes(struct mp_device *device, mp_stream stream, int tokens, 
                 *order++ = token * top_k + j;
         return;
     }
-    if (!fits(device, "sorting", (int64_t)routes))
+    if (!fits(device, "sorting", (int64_t)routes)) {
+        for (size_t i = 0; i < routes; i++)
+            order[i] = (int32_t)i; /* what is read as an index is one */
         return;
+    }
     uint64_t *keys = mp_cpu_of(device)->keys;
     for (size_t i = 0; i < routes; i++) {
         size_t row = i / (size_t)top_k * (size_t)experts;
@@ -164,11 +167,8 @@ static void two_largest(size_t experts, const float *logits, const bool *inside,
     }
 }
 
-static void limit_choices(struct mp_device *device, mp_stream stream, int tokens, int experts,
-                          const float *logits, const bool inside[], int limit, int32_t *choice) {
-    (void)stream;
-    uint64_t *keys = mp_cpu_of(device)->keys;
-    size_t outgoing = 0, count = (size_t)experts, most = (size_t)limit;
+static bool may_limit(struct mp_device *device, int tokens, int experts, const bool inside[],
+                      int limit) {
     int insiders = 0;
     for (int e = 0; e < experts; e++)
         insiders += inside[e];
@@ -176,18 +176,26 @@ static void limit_choices(struct mp_device *device, mp_stream stream, int tokens
         mp_fail(&device->error, MP_EINVAL,
                 "gate: %d experts inside and at most %d tokens outside; 2 and 0 are the least",
                 insiders, limit);
-        return;
+        return false;
     }
-    if (!fits(device, "limiting the choices", tokens))
-        return;
+    return fits(device, "limiting the choices", tokens);
+}
+
+/* Choices are indices: where the limit is impossible they are the plain ones. */
+static void limit_choices(struct mp_device *device, mp_stream stream, int tokens, int experts,
+                          const float *logits, const bool inside[], int limit, int32_t *choice) {
+    (void)stream;
+    uint64_t *keys = mp_cpu_of(device)->keys;
+    size_t outgoing = 0, count = (size_t)experts, most = (size_t)limit;
+    bool possible = may_limit(device, tokens, experts, inside, limit);
     for (int token = 0; token < tokens; token++) {
         const float *row = logits + (size_t)token * count;
         int32_t *best = choice + 2 * (size_t)token;
         two_largest(count, row, NULL, best);
-        if (!inside[best[0]])
+        if (possible && !inside[best[0]])
             keys[outgoing++] = word(falling_key(row[best[0]]), token);
     }
-    if (outgoing <= most)
+    if (!possible || outgoing <= most)
         return;
     const uint64_t *sorted = sort_words(outgoing, keys, keys + mp_cpu_of(device)->limits.tokens);
     for (int token = 0; token < tokens; token++)
