@@ -139,7 +139,7 @@ int mp_smart_group_size(const struct mp_setting *setting, const struct mp_shadow
 /* The released code's 4 ranks; where they don't divide the ranks, the largest divisor below. */
 static inline int mp_smart_released_size(int ranks) {
     int size = ranks < 4 ? ranks : 4;
-    while (ranks % size != 0)
+    while (size > 1 && ranks % size != 0)
         size--;
     return size;
 }
