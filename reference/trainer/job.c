@@ -56,6 +56,11 @@ const struct mp_option mp_job_options[] = {
 
     {"iterations", MP_OPTION_INT64, FIELD(iterations), "iterations", "100", 1, 1e12, NULL,
      "iterations to train"},
+    {"target-loss", MP_OPTION_DOUBLE, FIELD(target_loss), "nats", "0", 0, 1e3, NULL,
+     "training ends once the mean loss of the last target-window iterations is at or below it; 0 "
+     "for all iterations"},
+    {"target-window", MP_OPTION_INT, FIELD(target_window), "iterations", "10", 1, 100000, NULL,
+     "iterations whose mean loss is held against target-loss"},
     {"learning-rate", MP_OPTION_DOUBLE, FIELD(learning_rate), "", "1e-3", 0, 1e3, NULL,
      "learning rate of AdamW"},
     {"beta1", MP_OPTION_DOUBLE, FIELD(beta1), "", "0.9", 0, 0.999999, NULL,

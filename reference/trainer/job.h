@@ -41,6 +41,8 @@ struct mp_job {
 
     /* Training. */
     int64_t iterations;
+    double target_loss; /* training ends when it is reached (target.h); 0: none */
+    int target_window;  /* iterations over whose mean */
     double learning_rate, beta1, beta2, epsilon, weight_decay;
     int64_t seed;
 

@@ -11,6 +11,7 @@
 #include "baselines/systems.h"
 #include "reference/trainer/checkpoint.h"
 #include "reference/trainer/environment.h"
+#include "reference/trainer/target.h"
 #include "reference/trainer/trainer.h"
 
 enum { EXIT_BAD = 2, MAX_SETTINGS = 64, CLOCK_TRIPS = 200 };
@@ -32,10 +33,12 @@ struct program {
     struct mp_comm *comm;
     struct mp_text text;
     struct mp_trainer *trainer;
+    struct mp_target target;
     struct mp_recorder *recorder;
     struct mp_record_thread *compute, *communication;
     struct mp_error error;
     bool interrupted;
+    bool reached;      /* the target */
     bool failed_alike; /* every rank knows of this failure: one says so, none need be stopped */
 };
 
@@ -250,6 +253,10 @@ static int record_run(struct program *program, int argc, char **argv) {
     snprintf(number, sizeof number, "%zu", program->text.size);
     mp_record_text(thread, "text.digest", program->text.digest);
     mp_record_text(thread, "text.bytes", number);
+    if (job->target_loss > 0) {
+        mp_record_number(thread, -1, -1, "target-loss", job->target_loss);
+        mp_record_number(thread, -1, -1, "target-window", job->target_window);
+    }
     mp_record_number(thread, -1, -1, "bandwidth", setting->bandwidth);
     mp_record_number(thread, -1, -1, "seconds-per-route", setting->seconds_per_route);
     mp_record_number(thread, -1, -1, "seconds-per-expert", setting->seconds_per_expert);
@@ -280,6 +287,8 @@ static int set_up(struct program *program, int argc, char **argv) {
     if (!code)
         code = mp_trainer_create(&program->file, program->comm, &program->text, &program->trainer,
                                  &program->error);
+    if (!code)
+        code = mp_target_create(job, &program->target, &program->error);
     if (!code && job->restore[0])
         code = mp_trainer_restore(program->trainer, job->restore, &program->error);
     if (!code)
@@ -305,12 +314,29 @@ static int validate(struct program *program, int64_t iteration) {
     return code;
 }
 
+/* Whether the target is reached now: rank 0 says so, and all ranks stop after the same iteration
+ * however their sums were rounded. */
+static int check_target(struct program *program, double loss) {
+    struct mp_trainer *trainer = program->trainer;
+    char reached = mp_target_reached(&program->target, loss);
+
+    if (program->target.loss <= 0)
+        return MP_OK;
+    int code = mp_comm_broadcast(program->comm, &reached, sizeof reached, 0, &program->error);
+    program->reached = !code && reached;
+    if (program->reached && program->compute && program->comm->rank == 0)
+        mp_record_number(program->compute, -1, -1, "iterations-to-target",
+                         (double)mp_trainer_iteration(trainer));
+    return code;
+}
+
 static int train(struct program *program) {
     const struct mp_job *job = &program->file.job;
     struct mp_trainer *trainer = program->trainer;
     mp_trainer_record(trainer, program->compute, program->communication);
     int code = flush(program);
-    while (!code && !program->interrupted && mp_trainer_iteration(trainer) < job->iterations) {
+    while (!code && !program->interrupted && !program->reached &&
+           mp_trainer_iteration(trainer) < job->iterations) {
         struct mp_trainer_result result;
         int64_t start = mp_clock_ns();
         code = mp_trainer_step(trainer, &result, &program->error);
@@ -318,6 +344,8 @@ static int train(struct program *program) {
         int64_t done = mp_trainer_iteration(trainer);
         if (!code && job->validate_every && done % job->validate_every == 0)
             code = validate(program, result.iteration);
+        if (!code)
+            code = check_target(program, result.loss);
         if (!code)
             code = flush(program);
         if (!code && job->checkpoint[0] && job->checkpoint_every &&
@@ -366,6 +394,7 @@ static int finish(struct program *program, int code) {
 static void destroy(struct program *program) {
     stopping = NULL;
     mp_trainer_destroy(program->trainer);
+    mp_target_destroy(&program->target);
     mp_text_destroy(&program->text);
     mp_job_file_destroy(&program->file);
     mp_comm_destroy(program->comm);

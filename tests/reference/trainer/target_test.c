@@ -1,0 +1,71 @@
+/* The loss that ends a run: the mean over a full window, whatever comes. */
+#include "reference/trainer/target.h"
+#include "tests/support.h"
+
+static struct mp_target create(double loss, int window) {
+    struct mp_job job = {.target_loss = loss, .target_window = window};
+    struct mp_target target;
+    struct mp_error error = {0};
+    assert_int_equal(mp_target_create(&job, &target, &error), MP_OK);
+    return target;
+}
+
+/* The iteration after which a target is reached, counted from 1; 0: never. */
+static int iterations(struct mp_target *target, const double loss[], int count) {
+    for (int index = 0; index < count; index++)
+        if (mp_target_reached(target, loss[index]))
+            return index + 1;
+    return 0;
+}
+
+static void the_mean_of_a_full_window_decides(void **state) {
+    (void)state;
+    static const double loss[] = {1, 5, 5, 4, 3, 3, 2, 2};
+    static const struct {
+        double target;
+        int window, expected;
+    } cases[] = {{3, 1, 1}, {3, 2, 2},     {2.9, 2, 7}, {3, 3, 7}, {4, 3, 3},
+                 {2, 3, 0}, {3.125, 8, 8}, {3.1, 8, 0}, {9, 9, 0}, {0, 1, 0}};
+    for (size_t index = 0; index < sizeof cases / sizeof *cases; index++) {
+        struct mp_target target = create(cases[index].target, cases[index].window);
+        assert_int_equal(iterations(&target, loss, 8), cases[index].expected);
+        mp_target_destroy(&target);
+    }
+}
+
+static void a_loss_that_is_no_number_counts_while_it_is_in_the_window(void **state) {
+    (void)state;
+    static const double loss[] = {1, NAN, 1, 1, 1};
+    struct mp_target target = create(2, 3);
+    assert_int_equal(iterations(&target, loss, 5), 5);
+    mp_target_destroy(&target);
+}
+
+static void any_losses_agree_with_a_mean_taken_anew(void **state) {
+    uint64_t *random = *state;
+    for (int round = 0; round < 200; round++) {
+        double loss[60], bound = 2 + test_random_double(random);
+        int window = test_random_int(random, 1, 20), expected = 0;
+        struct mp_target target = create(bound, window);
+        for (int index = 0; index < 60; index++)
+            loss[index] = 4 - 0.04 * index + test_random_double(random);
+        for (int end = window; end <= 60 && !expected; end++) {
+            double sum = 0;
+            for (int index = end - window; index < end; index++)
+                sum += loss[index];
+            expected = sum / window <= bound ? end : 0;
+        }
+        assert_int_equal(iterations(&target, loss, 60), expected);
+        mp_target_destroy(&target);
+    }
+}
+
+int main(void) {
+    uint64_t random = test_seed();
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_mean_of_a_full_window_decides),
+        cmocka_unit_test(a_loss_that_is_no_number_counts_while_it_is_in_the_window),
+        cmocka_unit_test_prestate(any_losses_agree_with_a_mean_taken_anew, &random),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
