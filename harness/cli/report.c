@@ -49,27 +49,25 @@ static int parse_run(const char *text, int64_t *run_id, struct mp_error *error) 
 
 static int print_text(struct mp_store *store, const struct mp_report_selection *selection,
                       struct mp_error *error) {
-    cli_report_function *const reports[] = {mp_report_speedup, mp_report_stragglers,
-                                            mp_report_phases};
-    for (int i = 0; i < 3; i++) {
-        if (i > 0)
-            putchar('\n');
-        int code = reports[i](store, selection, MP_REPORT_TEXT, stdout, error);
-        if (code)
-            return code;
-    }
-    return MP_OK;
+    int code = mp_report_speedup(store, selection, MP_REPORT_TEXT, stdout, error);
+    putchar('\n');
+    if (!code)
+        code = mp_report_convergence(store, selection, MP_REPORT_TEXT, stdout, error);
+    if (!code)
+        code = mp_report_stragglers(store, selection, MP_REPORT_TEXT, stdout, error);
+    putchar('\n');
+    return code ? code : mp_report_phases(store, selection, MP_REPORT_TEXT, stdout, error);
 }
 
-/* {"speedup": {...}, "stragglers": {...}, "phases": {...}} */
+/* {"speedup": {...}, "convergence": {...}, "stragglers": {...}, "phases": {...}} */
 static int print_json(struct mp_store *store, const struct mp_report_selection *selection,
                       struct mp_error *error) {
-    static const char *const name[] = {"speedup", "stragglers", "phases"};
-    cli_report_function *const reports[] = {mp_report_speedup, mp_report_stragglers,
-                                            mp_report_phases};
+    static const char *const name[] = {"speedup", "convergence", "stragglers", "phases"};
+    cli_report_function *const reports[] = {mp_report_speedup, mp_report_convergence,
+                                            mp_report_stragglers, mp_report_phases};
     json_t *all = json_object();
     int code = MP_OK;
-    for (int i = 0; i < 3 && !code; i++) {
+    for (int i = 0; i < 4 && !code; i++) {
         json_t *object = cli_report_object(reports[i], store, selection, error);
         if (!object || json_object_set_new(all, name[i], object))
             code = mp_fail(error, MP_ENOMEM, "no memory for the reports");

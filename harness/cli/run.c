@@ -73,17 +73,20 @@ static int print_json(struct mp_store *store, const struct mp_runner_result *res
                       const char *database, struct mp_error *error) {
     struct mp_report_selection selection = {.suite_run = result->suite_run};
     json_t *speedup = cli_report_object(mp_report_speedup, store, &selection, error);
+    json_t *convergence = cli_report_object(mp_report_convergence, store, &selection, error);
     json_t *stragglers = cli_report_object(mp_report_stragglers, store, &selection, error);
-    if (!speedup || !stragglers) {
+    if (!speedup || !convergence || !stragglers) {
         json_decref(speedup);
+        json_decref(convergence);
         json_decref(stragglers);
         return error->code;
     }
-    return cli_print_json(json_pack("{s:s, s:s, s:i, s:i, s:i, s:i, s:i, s:o, s:o}", "suite_run",
-                                    result->suite_run, "database", database, "complete",
-                                    result->complete, "failed", result->failed, "lost",
+    return cli_print_json(json_pack("{s:s, s:s, s:i, s:i, s:i, s:i, s:i, s:o, s:o, s:o}",
+                                    "suite_run", result->suite_run, "database", database,
+                                    "complete", result->complete, "failed", result->failed, "lost",
                                     result->lost, "interrupted", result->interrupted, "left_out",
-                                    result->left_out, "speedup", speedup, "stragglers", stragglers),
+                                    result->left_out, "speedup", speedup, "convergence",
+                                    convergence, "stragglers", stragglers),
                           error);
 }
 
@@ -92,6 +95,8 @@ static int print_text(struct mp_store *store, const struct mp_runner_result *res
     struct mp_report_selection selection = {.suite_run = result->suite_run};
     int code = mp_report_speedup(store, &selection, MP_REPORT_TEXT, stdout, error);
     putchar('\n');
+    if (!code)
+        code = mp_report_convergence(store, &selection, MP_REPORT_TEXT, stdout, error);
     if (!code)
         code = mp_report_stragglers(store, &selection, MP_REPORT_TEXT, stdout, error);
     if (code)

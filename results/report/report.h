@@ -43,6 +43,13 @@ int mp_report_stragglers(struct mp_store *store, const struct mp_report_selectio
 int mp_report_phases(struct mp_store *store, const struct mp_report_selection *selection,
                      enum mp_report_format format, FILE *out, struct mp_error *error);
 
+/* Who reached the target loss, after how many iterations and with how many routes dropped: per
+ * system and workload, rounds put together, beside what a paper says of the same systems
+ * (results/paper).  As text nothing at all if no selected run has a target, and otherwise an empty
+ * line at the end. */
+int mp_report_convergence(struct mp_store *store, const struct mp_report_selection *selection,
+                          enum mp_report_format format, FILE *out, struct mp_error *error);
+
 /* One run in full: what it was, what it met, iteration times, imbalance, phases, facts. */
 int mp_report_run(struct mp_store *store, int64_t run_id, enum mp_report_format format, FILE *out,
                   struct mp_error *error);

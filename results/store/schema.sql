@@ -339,6 +339,45 @@ SELECT run_id, StringIds.value AS phase, exposed_ms + overlapped_ms AS total_ms,
        iteration_ms, flops
 FROM phase_summary JOIN StringIds ON StringIds.id = phase_id;
 
+-- One row per run that had a target: training that ends once the mean loss of the last
+-- target_window iterations is at or below target_loss.
+--   iterations_to_target  iterations until then, the last of them included; NULL: not reached
+--   seconds_to_target     sum of v_iteration.ms over them; NULL: not reached
+--   iterations            that every recorded rank completed
+--   loss_final            of the last iteration
+--   routes, dropped       over all recorded iterations and layers
+--   dropped_fraction      dropped / routes; NULL without routes
+CREATE VIEW v_convergence AS
+WITH target AS (
+    SELECT run_id,
+           (SELECT value FROM number
+            WHERE number.run_id = run.run_id AND rank = 0 AND iteration = -1 AND layer = -1
+              AND name_id = (SELECT id FROM StringIds WHERE value = 'target-loss')) AS loss,
+           (SELECT value FROM number
+            WHERE number.run_id = run.run_id AND rank = 0 AND iteration = -1 AND layer = -1
+              AND name_id = (SELECT id FROM StringIds WHERE value = 'target-window')) AS window,
+           (SELECT value FROM number
+            WHERE number.run_id = run.run_id AND rank = 0 AND iteration = -1 AND layer = -1
+              AND name_id = (SELECT id FROM StringIds WHERE value = 'iterations-to-target'))
+               AS reached
+    FROM run)
+SELECT run.run_id, suite, suite_run, job, round, system, workload, gate, model, executor, ranks,
+       status, target.loss AS target_loss, CAST(target.window AS INTEGER) AS target_window,
+       CAST(target.reached AS INTEGER) AS iterations_to_target,
+       CASE WHEN target.reached IS NOT NULL
+            THEN (SELECT sum(ms) / 1e3 FROM iteration_summary
+                  WHERE iteration_summary.run_id = run.run_id AND iteration < target.reached) END
+           AS seconds_to_target,
+       iterations, loss_final,
+       (SELECT sum(routes) FROM imbalance_summary
+        WHERE imbalance_summary.run_id = run.run_id) AS routes,
+       (SELECT sum(dropped) FROM imbalance_summary
+        WHERE imbalance_summary.run_id = run.run_id) AS dropped,
+       (SELECT sum(dropped) * 1.0 / nullif(sum(routes), 0) FROM imbalance_summary
+        WHERE imbalance_summary.run_id = run.run_id) AS dropped_fraction
+FROM run JOIN target USING (run_id) JOIN run_summary USING (run_id)
+WHERE target.loss IS NOT NULL;
+
 -- Spans with their names.  A condition on run_id (and rank) reads only those rows.
 CREATE VIEW v_span AS
 SELECT rank.run_id, rank.rank, stream.value AS stream, iteration, layer, phase.value AS phase,

@@ -1,0 +1,125 @@
+/* What is said about runs with a target: iterations to it and dropped routes, beside the paper. */
+#include <jansson.h>
+
+#include "results/report/report.h"
+#include "tests/results/targets.h"
+
+static int create(void **state) {
+    static struct runs_folder folder;
+    runs_create(&folder);
+    *state = &folder;
+    return 0;
+}
+
+static int destroy(void **state) {
+    runs_destroy(*state);
+    return 0;
+}
+
+/* The report as text; to be freed. */
+static char *text_of(struct runs_folder *folder, enum mp_report_format format) {
+    struct mp_error error = {0};
+    char *text = NULL;
+    size_t size;
+    FILE *out = open_memstream(&text, &size);
+    runs_ok(mp_report_convergence(folder->store, NULL, format, out, &error), &error);
+    fclose(out);
+    return text;
+}
+
+/* Three rounds: deepspeed needs 4 iterations and once never gets there, swiftmoe 3, 2 and 3. */
+static void add_rounds(struct runs_folder *folder) {
+    const struct runs_standard four = {4, {40, 20, 28, 24}, {5, 4, 3, 2}, false};
+    const struct runs_standard three = {3, {40, 20, 28}, {5, 3, 2}, false};
+    const struct runs_standard two = {2, {30, 20}, {3, 1.75}, false};
+    for (int round = 0; round < 3; round++) {
+        struct mp_store_run deepspeed = runs_description("deepspeed", "text");
+        struct mp_store_run swiftmoe = runs_description("swiftmoe", "text");
+        deepspeed.round = swiftmoe.round = round;
+        targets_add(folder, &deepspeed, &four, round == 1 ? 0 : 4);
+        targets_add(folder, &swiftmoe, round == 1 ? &two : &three, round == 1 ? 2 : 3);
+    }
+}
+
+static void nothing_is_said_without_a_target(void **state) {
+    struct runs_folder *folder = *state;
+    struct mp_store_run ep = runs_description("ep", "text");
+    runs_add(folder, &ep, &runs_ep);
+    char *text = text_of(folder, MP_REPORT_TEXT);
+    assert_string_equal(text, "");
+    free(text);
+}
+
+static void iterations_and_drops_stand_beside_the_papers(void **state) {
+    struct runs_folder *folder = *state;
+    add_rounds(folder);
+    char *text = text_of(folder, MP_REPORT_TEXT);
+    assert_string_equal(
+        text, "tiny: text, gate gshard, 2 ranks, measured\n"
+              "           target     median   min..max  seconds   final  dropped   rounds\n"
+              "system       loss  it. to it  it. to it    to it    loss        %  reached\n"
+              "deepspeed   2.500          4       4..4      0.1  2.0000     5.00   2 of 3\n"
+              "swiftmoe    2.500          3       2..3      0.1  2.0000     5.00   3 of 3\n"
+              "The target is reached when the mean loss of 2 iterations is at or below it.\n"
+              "\n"
+              "swiftmoe against others, here and in SYMI, arXiv 2504.19925 v2 (SwiftMoE in v1),\n"
+              "evaluation (GPT-Small, 16 experts, top-1, 4 slots on each of 16 A100, capacity\n"
+              "factor 1.0, auxiliary weight 1e-5, to loss 4.0; stated in the text of the paper)\n"
+              "           iterations   iterations  dropped      dropped\n"
+              "against        here %  published %   here %  published %\n"
+              "deepspeed       -25.0        -28.5     +0.0        -69.0\n"
+              "Here swiftmoe drops 5.00 % of the routes and deepspeed 5.00 %; it needs fewer\n"
+              "iterations.\n"
+              "\n");
+    free(text);
+}
+
+static void a_system_alone_gets_no_published_figures(void **state) {
+    struct runs_folder *folder = *state;
+    struct mp_store_run swiftmoe = runs_description("swiftmoe", "text");
+    targets_add(folder, &swiftmoe, &runs_ep, 0);
+    char *text = text_of(folder, MP_REPORT_TEXT);
+    assert_string_equal(
+        text, "tiny: text, gate gshard, 2 ranks, measured\n"
+              "          target     median   min..max  seconds   final  dropped   rounds\n"
+              "system      loss  it. to it  it. to it    to it    loss        %  reached\n"
+              "swiftmoe   2.500          -          -        -  2.0000     5.00   0 of 1\n"
+              "The target is reached when the mean loss of 2 iterations is at or below it.\n"
+              "\n");
+    free(text);
+}
+
+static void json_has_the_published_figures_too(void **state) {
+    struct runs_folder *folder = *state;
+    add_rounds(folder);
+    char *text = text_of(folder, MP_REPORT_JSON);
+    json_t *report = json_loads(text, 0, NULL);
+    const json_t *rows = json_object_get(report, "rows");
+    assert_int_equal(json_array_size(rows), 2);
+    const json_t *deepspeed = json_array_get(rows, 0), *swiftmoe = json_array_get(rows, 1);
+    assert_string_equal(json_string_value(json_object_get(deepspeed, "system")), "deepspeed");
+    assert_int_equal(json_integer_value(json_object_get(deepspeed, "rounds")), 3);
+    assert_int_equal(json_integer_value(json_object_get(deepspeed, "rounds_reached")), 2);
+    assert_close(json_number_value(json_object_get(swiftmoe, "iterations_to_target")), 3, 0);
+    assert_close(json_number_value(json_object_get(swiftmoe, "iterations_to_target_min")), 2, 0);
+    assert_close(json_number_value(json_object_get(swiftmoe, "dropped_fraction")), 0.05, 1e-12);
+    assert_close(json_number_value(json_object_get(swiftmoe, "seconds_to_target")), 0.088, 1e-6);
+    const json_t *paper = json_object_get(report, "published");
+    const json_t *first = json_array_get(json_object_get(paper, "convergence"), 0);
+    assert_close(json_number_value(json_object_get(first, "iterations")), -0.285, 0);
+    assert_close(json_number_value(json_object_get(first, "dropped")), -0.69, 0);
+    json_decref(report);
+    free(text);
+}
+
+#define CASE(test) cmocka_unit_test_setup_teardown(test, create, destroy)
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        CASE(nothing_is_said_without_a_target),
+        CASE(iterations_and_drops_stand_beside_the_papers),
+        CASE(a_system_alone_gets_no_published_figures),
+        CASE(json_has_the_published_figures_too),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
