@@ -1,0 +1,374 @@
+/* Who is served first, who is dropped, what survivors weigh, and choices under a limit: against
+ * plain models that look at every pair of routes. */
+#include <float.h>
+
+#include "tests/reference/device/device_support.h"
+
+struct routes_case {
+    int tokens, experts, top_k;
+    enum mp_route_sort sort;
+    bool ties; /* few different probabilities */
+};
+
+/* Probabilities, and distinct choices of every token. */
+struct routes {
+    struct routes_case c;
+    int count;
+    float *probability;
+    int32_t *choice;
+    uint64_t seed;
+};
+
+static void random_routes(const struct routes_case *c, struct routes *routes) {
+    *routes = (struct routes){.c = *c, .count = c->tokens * c->top_k};
+    routes->probability = random_floats((size_t)(c->tokens * c->experts), 1);
+    routes->choice = new_ints((size_t)routes->count);
+    for (int i = 0; i < c->tokens * c->experts; i++)
+        routes->probability[i] = c->ties ? 0.25f * (float)test_random_int(&random_state, 1, 3)
+                                         : fabsf(routes->probability[i]);
+    for (int i = 0; i < routes->count; i++) {
+        int first = i / c->top_k * c->top_k;
+        routes->choice[i] = test_random_int(&random_state, 0, c->experts - 1);
+        for (int j = first; j < i; j++)
+            if (routes->choice[j] == routes->choice[i]) {
+                i--; /* once more */
+                break;
+            }
+    }
+    routes->seed = ((uint64_t)test_random_int(&random_state, 0, 1 << 30) << 32) |
+                   (uint64_t)test_random_int(&random_state, 0, 1 << 30);
+}
+
+static void destroy_routes(struct routes *routes) {
+    free(routes->probability);
+    free(routes->choice);
+}
+
+static float probability_of(const struct routes *routes, int route) {
+    int token = route / routes->c.top_k;
+    return routes->probability[token * routes->c.experts + routes->choice[route]];
+}
+
+/* The upper half of number `route` of SplitMix64, stepping through all before it. */
+static uint32_t drawn(uint64_t seed, int route) {
+    uint64_t state = seed, mixed = 0;
+    for (int i = 0; i <= route; i++) {
+        state += 0x9e3779b97f4a7c15u;
+        mixed = state;
+        mixed = (mixed ^ (mixed >> 30)) * 0xbf58476d1ce4e5b9u;
+        mixed = (mixed ^ (mixed >> 27)) * 0x94d049bb133111ebu;
+        mixed ^= mixed >> 31;
+    }
+    return (uint32_t)(mixed >> 32);
+}
+
+static bool comes_before(const struct routes *routes, int a, int b) {
+    double key[2];
+    for (int i = 0; i < 2; i++) {
+        int route = i ? b : a;
+        switch (routes->c.sort) {
+        case MP_SORT_BY_CHOICE:
+            key[i] = route % routes->c.top_k;
+            break;
+        case MP_SORT_BY_PROBABILITY:
+            key[i] = -(double)probability_of(routes, route);
+            break;
+        case MP_SORT_AT_RANDOM:
+            key[i] = drawn(routes->seed, route);
+            break;
+        }
+    }
+    return key[0] < key[1] || (key[0] == key[1] && a < b);
+}
+
+static void routes_are_sorted(struct mp_device *device, const void *argument) {
+    struct routes routes;
+    random_routes(argument, &routes);
+    int32_t *order = new_ints((size_t)routes.count);
+    bool *seen = calloc((size_t)routes.count + 1, sizeof *seen);
+    device->operations->sort_routes(device, NULL, routes.c.tokens, routes.c.top_k, routes.c.experts,
+                                    routes.c.sort, routes.probability, routes.choice, routes.seed,
+                                    order);
+    for (int i = 0; i < routes.count; i++) {
+        assert_in_range(order[i], 0, routes.count - 1);
+        assert_false(seen[order[i]]);
+        seen[order[i]] = true;
+        if (i > 0)
+            assert_true(comes_before(&routes, order[i - 1], order[i]));
+    }
+    free(seen);
+    free(order);
+    destroy_routes(&routes);
+}
+
+/* Of each expert `room` routes are kept, in rows with one to spare: those with fewer than `room`
+ * others of their expert before them. */
+static void the_last_in_order_are_dropped(struct mp_device *device, const void *argument) {
+    enum { MOST = 64 };
+    struct routes routes;
+    random_routes(argument, &routes);
+    int experts = routes.c.experts, top_k = routes.c.top_k;
+    int room = routes.count / experts / 2 + 1, rows = experts * (room + 1);
+    int begin[MOST + 1], count[MOST], row[MOST];
+    assert_in_range(experts, 1, MOST);
+    for (int e = 0; e < experts; e++) {
+        begin[e] = e;
+        count[e] = room;
+        row[e] = e * (room + 1);
+    }
+    begin[experts] = experts;
+    int32_t *order = new_ints((size_t)routes.count), *position = new_ints((size_t)routes.count);
+    int32_t *row_token = new_ints((size_t)rows);
+    device->operations->sort_routes(device, NULL, routes.c.tokens, top_k, experts, routes.c.sort,
+                                    routes.probability, routes.choice, routes.seed, order);
+    device->operations->route_positions(device, NULL, routes.c.tokens, top_k, experts,
+                                        routes.choice, order, begin, count, row, rows, position,
+                                        row_token);
+    bool *used = calloc((size_t)rows + 1, sizeof *used);
+    for (int i = 0; i < routes.count; i++) {
+        int before = 0;
+        for (int other = 0; other < routes.count; other++)
+            before += routes.choice[other] == routes.choice[i] && comes_before(&routes, other, i);
+        int expected = before < room ? routes.choice[i] * (room + 1) + before : -1;
+        assert_int_equal(position[i], expected);
+        if (expected < 0)
+            continue;
+        assert_int_equal(row_token[expected], i / top_k);
+        used[expected] = true;
+    }
+    for (int i = 0; i < rows; i++)
+        assert_true(used[i] || row_token[i] == -1);
+    free(used);
+    free(order);
+    free(position);
+    free(row_token);
+    destroy_routes(&routes);
+}
+
+static void rows_without_a_token_are_zero(struct mp_device *device, const void *argument) {
+    enum { ROWS = 90, WIDTH = 37 };
+    (void)argument;
+    float *in = random_floats((size_t)ROWS * WIDTH, 1), *out = new_floats((size_t)ROWS * WIDTH);
+    int32_t index[ROWS];
+    for (int i = 0; i < ROWS; i++)
+        index[i] = i % 7 == 0 ? -1 : test_random_int(&random_state, 0, ROWS - 1);
+    device->operations->gather_rows(device, NULL, ROWS, WIDTH, in, index, out);
+    for (int i = 0; i < ROWS; i++)
+        for (int c = 0; c < WIDTH; c++)
+            assert_float_equal(out[i * WIDTH + c], index[i] < 0 ? 0 : in[index[i] * WIDTH + c], 0);
+    free(in);
+    free(out);
+}
+
+/* ---- Weights of survivors ---- */
+
+struct survivors_case {
+    int tokens, experts, top_k;
+};
+
+struct survivors {
+    struct survivors_case c;
+    double *logits, *dweight, *auxiliary;
+    const int32_t *choice, *position;
+};
+
+static double survivors_loss(const void *context) {
+    const struct survivors *s = context;
+    double loss = 0;
+    for (int t = 0; t < s->c.tokens; t++) {
+        const double *logits = s->logits + t * s->c.experts;
+        double all = 0, kept = 0;
+        for (int e = 0; e < s->c.experts; e++)
+            all += exp(logits[e]);
+        for (int e = 0; e < s->c.experts; e++)
+            loss += s->auxiliary[e] * exp(logits[e]) / all;
+        for (int j = t * s->c.top_k; j < (t + 1) * s->c.top_k; j++)
+            kept += s->position[j] < 0 ? 0 : exp(logits[s->choice[j]]);
+        for (int j = t * s->c.top_k; j < (t + 1) * s->c.top_k; j++)
+            loss += s->position[j] < 0 ? 0 : s->dweight[j] * exp(logits[s->choice[j]]) / kept;
+    }
+    return loss;
+}
+
+static void survivors_share_the_weight(struct mp_device *device, const void *argument) {
+    const struct survivors_case *c = argument;
+    const struct mp_device_operations *operations = device->operations;
+    int n = c->tokens, k = c->top_k, e = c->experts;
+    size_t size = (size_t)(n * e), routes = (size_t)(n * k);
+    float *logits = random_floats(size, 2), *probability = new_floats(size);
+    float *weight = new_floats(routes), *dlogits = new_floats(size);
+    float *dweight = random_floats(routes, 1), *auxiliary = random_floats((size_t)e, 0.5);
+    int32_t *choice = new_ints(routes), *position = new_ints(routes);
+    operations->gate_forward(device, NULL, n, e, k, true, logits, NULL, probability, choice,
+                             weight);
+    for (size_t i = 0; i < routes; i++) {
+        position[i] = test_random_int(&random_state, 0, 2) ? (int32_t)i : -1;
+        if (position[i] < 0)
+            dweight[i] = 0; /* as combine_backward has it */
+    }
+    operations->survivor_weights(device, NULL, n, e, k, probability, choice, position, weight);
+    for (int t = 0; t < n; t++) {
+        double kept = 0, sum = 0;
+        for (int j = t * k; j < (t + 1) * k; j++)
+            kept += position[j] < 0 ? 0 : (double)probability[t * e + choice[j]];
+        for (int j = t * k; j < (t + 1) * k; j++) {
+            double expected = position[j] < 0 ? 0 : probability[t * e + choice[j]] / kept;
+            assert_close(weight[j], expected, 1e-6);
+            sum += weight[j];
+        }
+        assert_close(sum, kept > 0, 1e-6);
+    }
+    struct survivors s = {*c,
+                          to_doubles(logits, size),
+                          to_doubles(dweight, routes),
+                          to_doubles(auxiliary, (size_t)e),
+                          choice,
+                          position};
+    /* `renormalise` makes no difference: weights are what they are. */
+    operations->gate_backward(device, NULL, n, e, k, test_random_int(&random_state, 0, 1),
+                              probability, choice, position, weight, dweight, auxiliary, dlogits);
+    assert_gradient(survivors_loss, &s, s.logits, size, dlogits, 200, 1e-5);
+    void *memory[] = {logits, probability, weight,   dlogits,   dweight,    auxiliary,
+                      choice, position,    s.logits, s.dweight, s.auxiliary};
+    for (size_t i = 0; i < sizeof memory / sizeof *memory; i++)
+        free(memory[i]);
+}
+
+/* A survivor of probability 0 has weight 0, not 0 / 0, and so has its gradient. */
+static void impossible_survivors_have_no_weight(struct mp_device *device, const void *argument) {
+    (void)argument;
+    const float probability[] = {1, 0, 0, 0.5f, FLT_MIN / 4, 0.5f}, dweight[] = {0, 3, 0, 2};
+    const float auxiliary[] = {0, 0, 0};
+    const int32_t choice[] = {0, 1, 0, 1}, position[] = {-1, 0, -1, 1};
+    float weight[4], dlogits[6];
+    device->operations->survivor_weights(device, NULL, 2, 3, 2, probability, choice, position,
+                                         weight);
+    assert_float_equal(weight[0], 0, 0);
+    assert_float_equal(weight[1], 0, 0);
+    assert_float_equal(weight[3], 0.25, 1e-6);
+    device->operations->gate_backward(device, NULL, 2, 3, 2, true, probability, choice, position,
+                                      weight, dweight, auxiliary, dlogits);
+    for (int i = 0; i < 6; i++)
+        assert_true(isfinite(dlogits[i]));
+    assert_float_equal(dlogits[1], 0, 0);
+    /* w = p / FLT_MIN: dp = 2 / FLT_MIN, and p (dp - p dp) is 0.5. */
+    assert_float_equal(dlogits[4], 0.5, 1e-6);
+}
+
+/* ---- Choices under a limit ---- */
+
+struct limit_case {
+    int tokens, experts;
+    int first, end; /* experts inside */
+    int limit;
+    bool ties;
+};
+
+static bool is_inside(const struct limit_case *c, int expert) {
+    return expert >= c->first && expert < c->end;
+}
+
+/* The largest logit of the experts but `not`; the lowest id of equal ones. */
+static int largest(const struct limit_case *c, const float *logits, bool inside_only, int not ) {
+    int best = -1;
+    for (int e = 0; e < c->experts; e++)
+        if (e != not &&(!inside_only || is_inside(c, e)) && (best < 0 || logits[e] > logits[best]))
+            best = e;
+    return best;
+}
+
+static void outgoing_tokens_are_limited(struct mp_device *device, const void *argument) {
+    const struct limit_case *c = argument;
+    float *logits = random_floats((size_t)(c->tokens * c->experts), 4);
+    int32_t *choice = new_ints(2 * (size_t)c->tokens);
+    bool *inside = calloc((size_t)c->experts, sizeof *inside);
+    int wanted = 0, outgoing = 0, firsts = 0;
+    for (int i = 0; c->ties && i < c->tokens * c->experts; i++)
+        logits[i] = (float)test_random_int(&random_state, -2, 2);
+    for (int e = 0; e < c->experts; e++)
+        inside[e] = is_inside(c, e);
+    for (int t = 0; t < c->tokens; t++)
+        wanted += !is_inside(c, largest(c, logits + t * c->experts, false, -1));
+    device->operations->limit_choices(device, NULL, c->tokens, c->experts, logits, inside, c->limit,
+                                      choice);
+    for (int t = 0; t < c->tokens; t++) {
+        const float *row = logits + t * c->experts;
+        int best = largest(c, row, false, -1), before = 0;
+        for (int other = 0; other < c->tokens; other++) {
+            const float *there = logits + other * c->experts;
+            int first = largest(c, there, false, -1);
+            before += !is_inside(c, first) &&
+                      (there[first] > row[best] || (there[first] == row[best] && other < t));
+        }
+        bool keep_inside = wanted > c->limit;
+        int first = largest(c, row, keep_inside, -1);
+        int second = largest(c, row, keep_inside, first);
+        if (keep_inside && !is_inside(c, best) && before < c->limit)
+            second = best;
+        assert_int_equal(choice[2 * t], first);
+        assert_int_equal(choice[2 * t + 1], second);
+        outgoing += keep_inside && (!inside[first] || !inside[second]);
+        firsts += !inside[first];
+    }
+    if (wanted > c->limit) {
+        assert_int_equal(outgoing, c->limit);
+        assert_int_equal(firsts, 0);
+    } else {
+        assert_int_equal(firsts, wanted);
+    }
+    free(logits);
+    free(choice);
+    free(inside);
+}
+
+#define SORT(name, ...)                                                                            \
+    {"sorted, " name, routes_are_sorted, &(const struct routes_case){__VA_ARGS__}}, {              \
+        "dropped, " name, the_last_in_order_are_dropped, &(const struct routes_case) {             \
+            __VA_ARGS__                                                                            \
+        }                                                                                          \
+    }
+#define SURVIVE(name, ...)                                                                         \
+    {                                                                                              \
+        "survivors, " name, survivors_share_the_weight, &(const struct survivors_case) {           \
+            __VA_ARGS__                                                                            \
+        }                                                                                          \
+    }
+#define LIMIT(name, ...)                                                                           \
+    {                                                                                              \
+        "limit, " name, outgoing_tokens_are_limited, &(const struct limit_case) {                  \
+            __VA_ARGS__                                                                            \
+        }                                                                                          \
+    }
+
+static const struct device_test tests[] = {
+    SORT("by choice", 60, 8, 2, MP_SORT_BY_CHOICE, false),
+    SORT("by probability", 70, 9, 2, MP_SORT_BY_PROBABILITY, false),
+    SORT("by probability, ties", 70, 5, 3, MP_SORT_BY_PROBABILITY, true),
+    SORT("by probability, top 1", 150, 16, 1, MP_SORT_BY_PROBABILITY, false),
+    SORT("at random", 80, 12, 2, MP_SORT_AT_RANDOM, false),
+    SORT("one route", 1, 1, 1, MP_SORT_AT_RANDOM, false),
+    SORT("no tokens", 0, 4, 2, MP_SORT_BY_PROBABILITY, false),
+    {"rows without a token are zero", rows_without_a_token_are_zero, NULL},
+    SURVIVE("top 1", 30, 7, 1),
+    SURVIVE("top 2", 40, 11, 2),
+    SURVIVE("top 5", 25, 18, 5),
+    SURVIVE("tokens for every thread", 2000, 6, 2),
+    {"survivors of probability 0", impossible_survivors_have_no_weight, NULL},
+    /* faster_gate of FastMoE's tests (systems.md 5.8): 8 workers with 1 or 4 experts each, nodes of
+     * 2, 4 and 8, batch 16, fraction 0.2. */
+    LIMIT("8 experts, nodes of 2", 16, 8, 2, 4, 3, false),
+    LIMIT("8 experts, nodes of 4", 16, 8, 4, 8, 3, false),
+    LIMIT("8 experts, one node", 16, 8, 0, 8, 3, false),
+    LIMIT("32 experts, nodes of 2", 16, 32, 8, 16, 3, false),
+    LIMIT("32 experts, nodes of 4", 16, 32, 0, 16, 3, false),
+    LIMIT("32 experts, one node", 16, 32, 0, 32, 3, false),
+    LIMIT("nobody may leave", 60, 12, 3, 7, 0, false),
+    LIMIT("everybody may leave", 60, 12, 3, 7, 60, false),
+    LIMIT("ties", 200, 6, 1, 4, 20, true),
+    LIMIT("many tokens", 1500, 24, 20, 24, 210, false),
+    LIMIT("no tokens", 0, 4, 0, 2, 1, false),
+};
+
+int main(void) {
+    return run_device_tests("routes", tests, sizeof tests / sizeof *tests);
+}
