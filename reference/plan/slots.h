@@ -14,7 +14,21 @@ struct mp_slot_group {
     int32_t slot;   /* first, as an index into rank[] */
     int32_t holder; /* first, counted from the expert's first holder */
     int32_t holders;
-    int32_t each; /* slots on every one of them */
+    int32_t each;        /* slots on every one of them */
+    uint64_t reciprocal; /* of each; working memory */
+};
+
+/* The slots that an expert's routes are spread over at the moment; working memory. */
+struct mp_slot_stretch {
+    int32_t slot;        /* first, as an index into rank[] */
+    int32_t slots;       /* how many from there on */
+    int32_t start;       /* the one that gets a route more first, counted from the first */
+    int32_t group;       /* first */
+    int32_t groups;      /* how many from there on */
+    int32_t holder;      /* first, counted from the expert's first holder */
+    bool of_node;        /* groups are those of the node */
+    bool plain;          /* one group with a slot on each rank */
+    uint64_t reciprocal; /* of slots */
 };
 
 struct mp_slots {
@@ -22,20 +36,24 @@ struct mp_slots {
     int32_t *expert; /* [ranks][per_rank], -1: empty; owned, for the planner to fill */
     /* What mp_slots_index makes of it: the slots of expert e are rank[begin[e]] ..
      * rank[begin[e + 1] - 1], ascending, a rank once per slot. */
-    int32_t *begin;              /* [experts + 1], owned */
-    int32_t *rank;               /* [ranks * per_rank], owned */
-    int32_t *group_begin;        /* [experts + 1], owned */
-    struct mp_slot_group *group; /* [ranks * per_rank], owned */
-    int32_t *next;               /* [experts + 1] working memory, owned */
-    int64_t *turn;               /* [experts] working memory, owned */
+    int32_t *begin;                   /* [experts + 1], owned */
+    int32_t *rank;                    /* [ranks * per_rank], owned */
+    int32_t *group_begin;             /* [experts + 1], owned */
+    struct mp_slot_group *group;      /* [ranks * per_rank], owned */
+    int32_t *group_of;                /* [ranks * per_rank], of every slot in rank[]; owned */
+    int32_t *node_group_begin;        /* [experts + 1], owned */
+    struct mp_slot_group *node_group; /* [ranks * per_rank], likewise, ending with nodes; owned */
+    struct mp_slot_stretch *stretch;  /* [experts] working memory, owned */
+    int32_t *next;                    /* [experts + 1] working memory, owned */
+    int64_t *turn;                    /* [experts] working memory, owned */
 };
 
 /* All empty.  Errors: MP_EINVAL (sizes below 1), MP_ENOMEM. */
 int mp_slots_create(int ranks, int experts, int per_rank, struct mp_slots *slots,
                     struct mp_error *error);
 void mp_slots_destroy(struct mp_slots *slots); /* accepts NULL and a zeroed one */
-/* Call it whenever expert[] has changed.  `ranks_per_node` > 0 also ends groups where nodes end,
- * as MP_SPREAD_NODE needs; 0 otherwise. */
+/* Call it whenever expert[] has changed.  `ranks_per_node` > 0 also makes the groups that end where
+ * nodes end, as MP_SPREAD_NODE needs; 0 otherwise. */
 void mp_slots_index(struct mp_slots *slots, int ranks_per_node);
 static inline int mp_slots_of(const struct mp_slots *slots, int expert) {
     return slots->begin[expert + 1] - slots->begin[expert];

@@ -1,0 +1,239 @@
+/* Changes of homes: what moves is what is new, and every broken change is refused with its reason.
+ */
+#include "tests/reference/plan/plan_support.h"
+
+#include <string.h>
+
+#include "reference/plan/rehome.h"
+
+static uint64_t random_state;
+
+enum { MOST_LAYERS = 3 };
+
+/* Homes before and after; destroy with destroy_pair. */
+struct pair {
+    int layers, ranks, experts;
+    struct mp_topology topology;
+    struct mp_placement home[MOST_LAYERS], next[MOST_LAYERS];
+    struct mp_rehome change;
+};
+
+static void random_pair(bool company, struct pair *pair) {
+    struct mp_error error = {0};
+    *pair = (struct pair){.layers = test_random_int(&random_state, 1, MOST_LAYERS),
+                          .topology = random_topology(&random_state, 90),
+                          .experts = test_random_int(&random_state, 1, 20)};
+    pair->ranks = pair->topology.ranks;
+    for (int layer = 0; layer < pair->layers; layer++) {
+        struct mp_placement *home = &pair->home[layer], *next = &pair->next[layer];
+        assert_ok(mp_placement_create(pair->ranks, pair->experts, home, &error), &error);
+        assert_ok(mp_placement_create(pair->ranks, pair->experts, next, &error), &error);
+        random_homes(&random_state, company, home);
+        random_homes(&random_state, company, next);
+    }
+    pair->change = (struct mp_rehome){.next = pair->next, .changed = true};
+}
+
+static void destroy_pair(struct pair *pair) {
+    for (int layer = 0; layer < pair->layers; layer++) {
+        mp_placement_destroy(&pair->home[layer]);
+        mp_placement_destroy(&pair->next[layer]);
+    }
+}
+
+/* Whom a newcomer receives from: the lowest holder of its node, otherwise number `to` mod n. */
+static int expected_source(const struct pair *pair, const struct mp_placement *home, int expert,
+                           int to) {
+    int holder[90], holders = 0;
+    for (int rank = 0; rank < pair->ranks; rank++)
+        if (mp_placement_holds(home, expert, rank))
+            holder[holders++] = rank;
+    for (int index = 0; index < holders; index++)
+        if (mp_topology_node(&pair->topology, holder[index]) ==
+            mp_topology_node(&pair->topology, to))
+            return holder[index];
+    return holder[to % holders];
+}
+
+static void newcomers_receive_from_the_nearest(void **state) {
+    (void)state;
+    int64_t moved = 0;
+    for (int round = 0; round < 150; round++) {
+        struct pair pair;
+        struct mp_transfers list = {0};
+        struct mp_error error = {0};
+        int index = 0;
+        random_pair(round % 3 > 0, &pair);
+        assert_ok(mp_rehome_transfers(pair.home, pair.next, pair.layers, &pair.topology, 48, &list,
+                                      &error),
+                  &error);
+        for (int layer = 0; layer < pair.layers; layer++)
+            for (int expert = 0; expert < pair.experts; expert++)
+                for (int rank = 0; rank < pair.ranks; rank++) {
+                    if (mp_placement_holds(&pair.home[layer], expert, rank) ||
+                        !mp_placement_holds(&pair.next[layer], expert, rank))
+                        continue;
+                    assert_true(index < list.count);
+                    const struct mp_transfer *move = &list.item[index++];
+                    assert_true(move->layer == layer && move->expert == expert);
+                    assert_int_equal(move->to, rank);
+                    assert_int_equal(move->from,
+                                     expected_source(&pair, &pair.home[layer], expert, rank));
+                    assert_true(move->bytes == 48 && move->stage == MP_STAGE_AFTER_STEP);
+                }
+        assert_int_equal(index, list.count);
+        moved += list.count;
+        list.count = 0;
+        assert_ok(mp_rehome_transfers(pair.home, pair.home, pair.layers, &pair.topology, 48, &list,
+                                      &error),
+                  &error);
+        assert_int_equal(list.count, 0);
+        mp_transfers_destroy(&list);
+        destroy_pair(&pair);
+    }
+    assert_true(moved > 0);
+}
+
+/* The most experts that a rank keeps afterwards, over all layers or of one. */
+static int largest_keep(const struct pair *pair, bool sliced) {
+    int largest = 0;
+    for (int rank = 0; rank < pair->ranks; rank++) {
+        int all = 0;
+        for (int layer = 0; layer < pair->layers; layer++) {
+            int of_layer = 0;
+            for (int expert = 0; expert < pair->experts; expert++)
+                of_layer += mp_placement_holds(&pair->next[layer], expert, rank);
+            all = sliced ? of_layer : all + of_layer;
+            largest = all > largest ? all : largest;
+        }
+    }
+    return largest;
+}
+
+static int check(const struct pair *pair, enum mp_optimizer_split optimizer, int limit,
+                 struct mp_error *error) {
+    *error = (struct mp_error){0};
+    return mp_rehome_check(pair->home, &pair->change, pair->layers, optimizer, limit, error);
+}
+
+static void random_changes_fit_and_only_just(void **state) {
+    (void)state;
+    for (int round = 0; round < 200; round++) {
+        enum mp_optimizer_split optimizer = (enum mp_optimizer_split)(round % MP_OPTIMIZER_SPLITS);
+        struct pair pair;
+        struct mp_error error;
+        random_pair(optimizer != MP_OPTIMIZER_OWNER, &pair);
+        int limit = largest_keep(&pair, mp_optimizer_sliced(optimizer));
+        assert_ok(check(&pair, optimizer, limit, &error), &error);
+        assert_int_equal(check(&pair, optimizer, limit - 1, &error), MP_EPLAN);
+        assert_non_null(strstr(error.text, "and has room for"));
+        destroy_pair(&pair);
+    }
+}
+
+/* State is left behind only where as many experts arrive as leave: owners exchanged. */
+static void state_left_behind_needs_an_exchange(void **state) {
+    (void)state;
+    int refused = 0;
+    for (int round = 0; round < 100; round++) {
+        struct pair pair;
+        struct mp_error error;
+        random_pair(false, &pair);
+        for (int layer = 0; layer < pair.layers; layer++) {
+            int32_t *owner = malloc((size_t)pair.experts * sizeof *owner);
+            memcpy(owner, pair.home[layer].owner, (size_t)pair.experts * sizeof *owner);
+            for (int expert = pair.experts - 1; expert > 0; expert--) {
+                int other = test_random_int(&random_state, 0, expert);
+                int32_t kept = owner[expert];
+                owner[expert] = owner[other];
+                owner[other] = kept;
+            }
+            mp_placement_set_owners(&pair.next[layer], owner);
+            free(owner);
+        }
+        pair.change.leave_state = true;
+        assert_ok(check(&pair, MP_OPTIMIZER_OWNER, 1000, &error), &error);
+        int layer = test_random_int(&random_state, 0, pair.layers - 1);
+        int from = pair.next[layer].owner[0], to = (from + 1) % pair.ranks;
+        mp_placement_remove(&pair.next[layer], 0, from);
+        mp_placement_add(&pair.next[layer], 0, to);
+        pair.next[layer].owner[0] = to;
+        if (to != from) {
+            assert_int_equal(check(&pair, MP_OPTIMIZER_OWNER, 1000, &error), MP_EPLAN);
+            assert_non_null(strstr(error.text, "optimizer state is left behind, and rank"));
+            pair.change.leave_state = false;
+            assert_ok(check(&pair, MP_OPTIMIZER_OWNER, 1000, &error), &error);
+            refused++;
+        }
+        destroy_pair(&pair);
+    }
+    assert_true(refused > 0);
+}
+
+/* --- One broken thing each: expert `expert` of the last layer, and what the sentence must say ---
+ */
+
+static void owner_too_low(struct mp_placement *next, int expert) {
+    next->owner[expert] = -1;
+}
+static void owner_too_high(struct mp_placement *next, int expert) {
+    next->owner[expert] = next->ranks;
+}
+static void owner_without_expert(struct mp_placement *next, int expert) {
+    mp_placement_remove(next, expert, next->owner[expert]);
+}
+static void holder_beyond(struct mp_placement *next, int expert) {
+    mp_placement_add(next, expert, 64 * next->words - 1);
+}
+static void holder_just_beyond(struct mp_placement *next, int expert) {
+    mp_placement_add(next, expert, next->ranks);
+}
+static void company(struct mp_placement *next, int expert) {
+    mp_placement_add(next, expert, (next->owner[expert] + 1) % next->ranks);
+}
+
+static const struct broken_case {
+    void (*spoil)(struct mp_placement *next, int expert);
+    const char *sentence;
+} BROKEN[] = {
+    {owner_too_low, "is owned by rank -1 of"},
+    {owner_too_high, "is owned by rank"},
+    {owner_without_expert, "which does not hold it"},
+    {holder_beyond, "is held by a rank beyond the last of"},
+    {holder_just_beyond, "is held by a rank beyond the last of"},
+    {company, "is kept by 2 ranks, and its optimizer by its owner alone"},
+};
+
+static void broken_changes_are_refused(void **state) {
+    (void)state;
+    for (size_t row = 0; row < sizeof BROKEN / sizeof *BROKEN; row++)
+        for (int done = 0; done < 20;) {
+            struct pair pair;
+            struct mp_error error;
+            char place[64];
+            random_pair(false, &pair);
+            bool fits = pair.ranks % 64 != 0 && pair.ranks > 1;
+            int expert = test_random_int(&random_state, 0, pair.experts - 1);
+            snprintf(place, sizeof place, "layer %d, expert %d ", pair.layers - 1, expert);
+            if (fits) {
+                BROKEN[row].spoil(&pair.next[pair.layers - 1], expert);
+                assert_int_equal(check(&pair, MP_OPTIMIZER_OWNER, 1000, &error), MP_EPLAN);
+                if (!strstr(error.text, BROKEN[row].sentence) || !strstr(error.text, place))
+                    fail_msg("row %zu: \"%s\" lacks \"%s\" or \"%s\"", row, error.text,
+                             BROKEN[row].sentence, place);
+                done++;
+            }
+            destroy_pair(&pair);
+        }
+}
+
+int main(void) {
+    random_state = test_seed();
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(newcomers_receive_from_the_nearest),
+        cmocka_unit_test(random_changes_fit_and_only_just),
+        cmocka_unit_test(state_left_behind_needs_an_exchange),
+        cmocka_unit_test(broken_changes_are_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
