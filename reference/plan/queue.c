@@ -1,0 +1,65 @@
+/* Queue: a binary heap with the largest key on its top. */
+#include "reference/plan/queue.h"
+
+#include <stdbool.h>
+#include <stdlib.h>
+
+int mp_queue_create(int capacity, struct mp_queue *queue, struct mp_error *error) {
+    *queue = (struct mp_queue){.capacity = capacity};
+    if (capacity < 1)
+        return mp_fail(error, MP_EINVAL, "a queue for %d", capacity);
+    queue->item = malloc((size_t)capacity * sizeof *queue->item);
+    if (!queue->item)
+        return mp_fail(error, MP_ENOMEM, "no memory for a queue of %d", capacity);
+    return MP_OK;
+}
+
+void mp_queue_destroy(struct mp_queue *queue) {
+    if (!queue)
+        return;
+    free(queue->item);
+    *queue = (struct mp_queue){0};
+}
+
+static bool comes_before(struct mp_queued a, struct mp_queued b) {
+    return a.key > b.key || (!(a.key < b.key) && a.id < b.id);
+}
+
+void mp_queue_push(struct mp_queue *queue, double key, int32_t id) {
+    struct mp_queued value = {key, id};
+    int at = queue->count++;
+
+    for (int parent; at > 0; at = parent) {
+        parent = (at - 1) / 2;
+        if (!comes_before(value, queue->item[parent]))
+            break;
+        queue->item[at] = queue->item[parent];
+    }
+    queue->item[at] = value;
+}
+
+/* Puts a value where the first one was. */
+static void sift_down(struct mp_queue *queue, struct mp_queued value) {
+    int at = 0;
+
+    for (int child; (child = 2 * at + 1) < queue->count; at = child) {
+        if (child + 1 < queue->count && comes_before(queue->item[child + 1], queue->item[child]))
+            child++;
+        if (!comes_before(queue->item[child], value))
+            break;
+        queue->item[at] = queue->item[child];
+    }
+    queue->item[at] = value;
+}
+
+struct mp_queued mp_queue_pop(struct mp_queue *queue) {
+    struct mp_queued first = queue->item[0];
+
+    if (--queue->count > 0)
+        sift_down(queue, queue->item[queue->count]);
+    return first;
+}
+
+void mp_queue_change_first(struct mp_queue *queue, double key) {
+    sift_down(queue, (struct mp_queued){key, queue->item[0].id});
+}

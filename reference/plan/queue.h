@@ -1,0 +1,31 @@
+/* Queue: who comes first by a number, ties to the lower id (systems.md 0.6).
+ *
+ * A binary heap: push and pop take O(log count).  Everything popped one after another is the stable
+ * descending sort.  For the smallest first, push what is negated. */
+#ifndef MOEPERF_REFERENCE_PLAN_QUEUE_H
+#define MOEPERF_REFERENCE_PLAN_QUEUE_H
+
+#include <stdint.h>
+
+#include "reference/base/error.h"
+
+struct mp_queued {
+    double key; /* no NaN */
+    int32_t id;
+};
+struct mp_queue {
+    struct mp_queued *item; /* [capacity], a heap; item[0] comes first; owned */
+    int count, capacity;
+};
+
+/* Empty.  Errors: MP_EINVAL (capacity below 1), MP_ENOMEM. */
+int mp_queue_create(int capacity, struct mp_queue *queue, struct mp_error *error);
+void mp_queue_destroy(struct mp_queue *queue); /* accepts NULL and a zeroed one */
+
+/* The caller keeps count within capacity, and pops and looks at item[0] only while count > 0. */
+void mp_queue_push(struct mp_queue *queue, double key, int32_t id);
+struct mp_queued mp_queue_pop(struct mp_queue *queue);
+/* Gives the first one another key. */
+void mp_queue_change_first(struct mp_queue *queue, double key);
+
+#endif

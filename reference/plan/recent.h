@@ -1,0 +1,37 @@
+/* Recent: sums of the last iterations' loads, from which planners predict the next.
+ *
+ * What a cell is, the user says: an expert of a layer, or one of a source rank.  Averages are kept
+ * as sums, since the divisor cancels and integers are the same on every rank (systems.md 0.6). */
+#ifndef MOEPERF_REFERENCE_PLAN_RECENT_H
+#define MOEPERF_REFERENCE_PLAN_RECENT_H
+
+#include <stddef.h>
+
+#include "reference/plan/load.h"
+
+struct mp_recent {
+    size_t cells;
+    int window;    /* iterations summed at most */
+    int count;     /* iterations summed, 0 .. window */
+    int next;      /* ring row that the next iteration overwrites */
+    int64_t *ring; /* [window][cells], rows not yet written are zero; owned */
+    int64_t *sum;  /* [cells], owned */
+};
+
+/* Errors: MP_EINVAL (cells or window below 1), MP_ENOMEM. */
+int mp_recent_create(size_t cells, int window, struct mp_recent *recent, struct mp_error *error);
+void mp_recent_destroy(struct mp_recent *recent); /* accepts NULL and a zeroed one */
+
+/* Takes in one iteration, with cells [layers][experts]: an expert's routes over all sources. */
+void mp_recent_push_totals(struct mp_recent *recent, const struct mp_load load[], int layers);
+/* The same with cells [layers][ranks][experts]: the counts themselves. */
+void mp_recent_push_counts(struct mp_recent *recent, const struct mp_load load[], int layers);
+
+/* Writes at most `size` bytes of the state and returns the bytes needed. */
+size_t mp_recent_save(const struct mp_recent *recent, void *buffer, size_t size);
+/* Reads a state back.  Another window is fine: the newest iterations that fit are kept.
+ * MP_EFORMAT for anything that was not saved with as many cells; then nothing has changed. */
+int mp_recent_load(struct mp_recent *recent, const void *buffer, size_t size,
+                   struct mp_error *error);
+
+#endif
