@@ -1,0 +1,394 @@
+/* EPLB: the outside vectors (systems.md 5.1), greedy steps against plain loops, legal plans that
+ * are the same on every rank, and what it refuses. */
+#include "tests/baselines/rehearsal.h"
+
+#include "baselines/eplb/eplb.h"
+
+static const struct mp_system *const tested = &mp_system_eplb;
+
+static void parse_options(struct mp_eplb_options *options, const char *const pair[][2]) {
+    struct mp_error error = {0};
+    assert_ok(mp_options_set_defaults(tested->options, options, &error), &error);
+    for (int index = 0; pair && pair[index][0]; index++)
+        assert_ok(mp_options_set(tested->options, options, "system eplb", pair[index][0],
+                                 pair[index][1], NULL, &error),
+                  &error);
+}
+
+/* The README of deepseek-ai/EPLB: 12 experts, 16 physical ones, 8 ranks on 2 nodes. */
+enum { GOLDEN_EXPERTS = 12, GOLDEN_REPLICAS = 16, GOLDEN_RANKS = 8 };
+static const int64_t GOLDEN_WEIGHT[2][GOLDEN_EXPERTS] = {
+    {90, 132, 40, 61, 104, 165, 39, 4, 73, 56, 183, 86},
+    {20, 107, 104, 64, 19, 197, 187, 157, 172, 86, 16, 27}};
+
+struct golden_case {
+    const char *name;
+    int layer, groups, nodes;
+    int32_t expert[GOLDEN_REPLICAS]; /* phy2log */
+    int32_t copies[GOLDEN_EXPERTS];  /* logcnt */
+    double largest;                  /* load of a rank */
+};
+static const struct golden_case GOLDEN[] = {
+    {"V-EPLB-1, layer 0",
+     0,
+     4,
+     2,
+     {5, 6, 5, 7, 8, 4, 3, 4, 10, 9, 10, 2, 0, 1, 11, 1},
+     {1, 2, 1, 1, 2, 2, 1, 1, 1, 1, 2, 1},
+     156},
+    {"V-EPLB-1, layer 1",
+     1,
+     4,
+     2,
+     {7, 10, 6, 8, 6, 11, 8, 9, 2, 4, 5, 1, 5, 0, 3, 1},
+     {1, 2, 1, 1, 1, 2, 2, 1, 2, 1, 1, 1},
+     179.5},
+    {"V-EPLB-3, layer 0",
+     0,
+     1,
+     1,
+     {10, 6, 10, 7, 0, 2, 11, 4, 5, 9, 5, 4, 8, 3, 1, 1},
+     {1, 2, 1, 1, 2, 2, 1, 1, 1, 1, 2, 1},
+     1.0726 * 129.125},
+    {"V-EPLB-3, layer 1",
+     1,
+     1,
+     1,
+     {1, 10, 2, 4, 5, 11, 5, 0, 6, 7, 6, 3, 8, 8, 9, 7},
+     {1, 1, 1, 1, 1, 2, 2, 2, 2, 1, 1, 1},
+     1.1903 * 144.5},
+};
+
+/* V-EPLB-2: an expert's physical ones, ascending; -1: there is no other. */
+static const int32_t GOLDEN_COPY[2][GOLDEN_EXPERTS][2] = {{{12, -1},
+                                                           {13, 15},
+                                                           {11, -1},
+                                                           {6, -1},
+                                                           {5, 7},
+                                                           {0, 2},
+                                                           {1, -1},
+                                                           {3, -1},
+                                                           {4, -1},
+                                                           {9, -1},
+                                                           {8, 10},
+                                                           {14, -1}},
+                                                          {{13, -1},
+                                                           {11, 15},
+                                                           {8, -1},
+                                                           {14, -1},
+                                                           {9, -1},
+                                                           {10, 12},
+                                                           {2, 4},
+                                                           {0, -1},
+                                                           {3, 6},
+                                                           {7, -1},
+                                                           {1, -1},
+                                                           {5, -1}}};
+static const double GOLDEN_LOAD[2][GOLDEN_RANKS] = {
+    {121.5, 86.5, 125, 113, 147.5, 131.5, 156, 152},
+    {173, 179.5, 120.5, 172, 123, 152, 118.5, 117.5}};
+
+static void rank_loads(const struct mp_eplb *state, const int64_t weight[], double load[]) {
+    int each = state->replicas / state->ranks;
+    for (int rank = 0; rank < state->ranks; rank++)
+        load[rank] = 0;
+    for (int slot = 0; slot < state->replicas; slot++)
+        load[slot / each] +=
+            (double)weight[state->expert[slot]] / state->copies[state->expert[slot]];
+}
+
+static void the_released_example_comes_out(void **unused) {
+    (void)unused;
+    for (size_t index = 0; index < sizeof GOLDEN / sizeof *GOLDEN; index++) {
+        const struct golden_case *row = &GOLDEN[index];
+        double load[GOLDEN_RANKS], largest = 0;
+        struct mp_error error = {0};
+        struct mp_eplb state;
+        print_message("  %s\n", row->name);
+        assert_ok(mp_eplb_create(GOLDEN_EXPERTS, GOLDEN_REPLICAS, row->groups, row->nodes,
+                                 GOLDEN_RANKS, &state, &error),
+                  &error);
+        mp_eplb_place(&state, GOLDEN_WEIGHT[row->layer]);
+        assert_memory_equal(state.expert, row->expert, sizeof row->expert);
+        assert_memory_equal(state.copies, row->copies, sizeof row->copies);
+        rank_loads(&state, GOLDEN_WEIGHT[row->layer], load);
+        for (int rank = 0; rank < GOLDEN_RANKS; rank++) {
+            largest = load[rank] > largest ? load[rank] : largest;
+            if (row->nodes == 2)
+                assert_close(load[rank], GOLDEN_LOAD[row->layer][rank], 1e-12);
+        }
+        assert_close(largest, row->largest, 5e-5);
+        int seen[GOLDEN_EXPERTS] = {0};
+        for (int slot = 0; slot < GOLDEN_REPLICAS && row->nodes == 2; slot++) {
+            int expert = state.expert[slot];
+            assert_int_equal(GOLDEN_COPY[row->layer][expert][seen[expert]++], slot);
+        }
+        mp_eplb_destroy(&state);
+    }
+}
+
+/* V-EPLB-2: the groups of the example, and which places they get on which nodes. */
+static void groups_go_to_the_lightest_node_with_room(void **unused) {
+    (void)unused;
+    static const double sum[2][4] = {{262, 330, 116, 325}, {231, 280, 516, 129}};
+    static const int32_t nodes[2][4] = {{1, 0, 0, 1}, {1, 1, 0, 0}};
+    static const int32_t places[2][4] = {{1, 0, 1, 0}, {1, 0, 0, 1}};
+    struct mp_error error = {0};
+    struct mp_queue queue;
+    assert_ok(mp_queue_create(4, &queue, &error), &error);
+    for (int layer = 0; layer < 2; layer++) {
+        int32_t pack[4], place[4], work[8];
+        mp_eplb_pack(sum[layer], 4, 2, pack, place, work, &queue);
+        assert_memory_equal(pack, nodes[layer], sizeof pack);
+        assert_memory_equal(place, places[layer], sizeof place);
+    }
+    mp_queue_destroy(&queue);
+}
+
+enum { MOST = 120 };
+
+/* The same by looking at everything. */
+static void plain_replicate(const double weight[], int experts, int physical, int32_t copies[]) {
+    for (int expert = 0; expert < experts; expert++)
+        copies[expert] = 1;
+    for (int more = experts; more < physical; more++) {
+        int hottest = 0;
+        for (int expert = 1; expert < experts; expert++)
+            if (weight[expert] / copies[expert] > weight[hottest] / copies[hottest])
+                hottest = expert;
+        copies[hottest]++;
+    }
+}
+
+static void plain_pack(const double weight[], int items, int packs, int32_t pack[]) {
+    double sum[MOST] = {0};
+    int count[MOST] = {0};
+    bool done[MOST] = {false};
+    for (int round = 0; round < items; round++) {
+        int item = -1, best = -1;
+        for (int index = 0; index < items; index++)
+            if (!done[index] && (item < 0 || weight[index] > weight[item]))
+                item = index;
+        for (int index = 0; index < packs; index++)
+            if (count[index] < items / packs && (best < 0 || sum[index] < sum[best]))
+                best = index;
+        done[item] = true;
+        pack[item] = best;
+        sum[best] += weight[item];
+        count[best]++;
+    }
+}
+
+static void greedy_steps_are_those_of_plain_loops(void **state) {
+    uint64_t *random = *state;
+    struct mp_error error = {0};
+    struct mp_queue queue;
+    assert_ok(mp_queue_create(MOST, &queue, &error), &error);
+    for (int round = 0; round < 300; round++) {
+        int packs = test_random_int(random, 1, 12), each = test_random_int(random, 2, 10);
+        int items = packs * each, experts = test_random_int(random, 1, items);
+        int most = test_random_int(random, 1, 2) == 1 ? 3 : 1000; /* many ties, or few */
+        double weight[MOST];
+        int32_t first[MOST], second[MOST], copies[MOST], expected[MOST], work[2 * MOST];
+        bool taken[MOST] = {false};
+        for (int item = 0; item < items; item++)
+            weight[item] = test_random_int(random, 0, most);
+        mp_eplb_replicate(weight, experts, items, first, copies, &queue);
+        plain_replicate(weight, experts, items, expected);
+        assert_memory_equal(copies, expected, (size_t)experts * sizeof *copies);
+        for (int index = 0; index < items; index++)
+            assert_true(--expected[first[index]] >= 0);
+        mp_eplb_pack(weight, items, packs, first, second, work, &queue);
+        plain_pack(weight, items, packs, expected);
+        assert_memory_equal(first, expected, (size_t)items * sizeof *first);
+        for (int item = 0; item < items; item++) {
+            assert_false(taken[first[item] * each + second[item]]);
+            taken[first[item] * each + second[item]] = true;
+        }
+    }
+    mp_queue_destroy(&queue);
+}
+
+/* With one item per pack nothing is sorted. */
+static void as_many_packs_as_items_is_the_identity(void **unused) {
+    (void)unused;
+    static const double weight[3] = {1, 3, 2};
+    int32_t pack[3], place[3];
+    mp_eplb_pack(weight, 3, 3, pack, place, NULL, NULL);
+    for (int item = 0; item < 3; item++) {
+        assert_int_equal(pack[item], item);
+        assert_int_equal(place[item], 0);
+    }
+}
+
+static void defaults_are_documented(void **unused) {
+    (void)unused;
+    struct mp_systems systems = {0};
+    struct mp_eplb_options options;
+    struct mp_error error = {0};
+    assert_ok(mp_systems_register(&systems, tested, &error), &error);
+    parse_options(&options, NULL);
+    assert_int_equal(options.policy, MP_EPLB_AUTO);
+    assert_int_equal(options.replicas, MP_AUTO);
+    assert_int_equal(options.groups, 1);
+    assert_int_equal(options.interval, 10);
+    assert_int_equal(options.window, 10);
+    assert_int_equal(options.dispatch, MP_EPLB_EVEN);
+}
+
+static struct mp_setting random_setting(uint64_t *random) {
+    struct mp_setting setting = {.layers = test_random_int(random, 1, 3),
+                                 .experts = test_random_int(random, 1, 40),
+                                 .top_k = 2,
+                                 .topology = random_topology(random, 70),
+                                 .tokens_per_rank = 64,
+                                 .expert_bytes = test_random_int(random, 1, 100000),
+                                 .route_bytes = 256};
+    return setting;
+}
+
+static struct mp_eplb_options random_options(uint64_t *random, struct mp_setting *setting) {
+    struct mp_eplb_options options;
+    parse_options(&options, NULL);
+    options.interval = test_random_int(random, 1, 3);
+    options.window = test_random_int(random, 1, 4);
+    options.dispatch = test_random_int(random, MP_EPLB_EVEN, MP_EPLB_NEAREST);
+    if (test_random_int(random, 0, 1)) {
+        int ranks = setting->topology.ranks;
+        int least = (setting->experts - 1) / ranks + 1;
+        options.replicas = ranks * test_random_int(random, least, least + 5);
+    }
+    if (test_random_int(random, 0, 1)) { /* groups that nodes of equal size divide */
+        int nodes = test_random_int(random, 1, 5);
+        setting->topology = (struct mp_topology){nodes * test_random_int(random, 1, 8), 1};
+        setting->topology.ranks_per_node = setting->topology.ranks / nodes;
+        options.groups = nodes * test_random_int(random, 1, 3);
+        setting->experts = options.groups * test_random_int(random, 1, 4);
+        options.policy = test_random_int(random, MP_EPLB_AUTO, MP_EPLB_HIERARCHICAL);
+        options.replicas = MP_AUTO;
+    }
+    return options;
+}
+
+static void random_plans_are_legal_and_the_same_everywhere(void **state) {
+    uint64_t *random = *state;
+    int changes = 0;
+    for (int round = 0; round < 60; round++) {
+        struct mp_setting setting = random_setting(random);
+        struct mp_eplb_options options = random_options(random, &setting);
+        changes += rehearse(random, tested, &setting, &options, 8);
+    }
+    print_message("  %d changes\n", changes);
+    assert_true(changes > 0);
+}
+
+/* Homes that nobody planned serve as well as they can: one share for every holder. */
+static void other_homes_are_served(void **state) {
+    uint64_t *random = *state;
+    struct mp_setting setting = random_setting(random);
+    struct mp_eplb_options options;
+    struct mp_error error = {0};
+    struct rehearsal rehearsal;
+    struct mp_load load;
+    parse_options(&options, NULL);
+    rehearsal_create(&rehearsal, tested, &setting, &options);
+    assert_ok(mp_load_create(setting.topology.ranks, setting.experts, &load, &error), &error);
+    random_load(random, &load);
+    for (int expert = 0; expert < setting.experts; expert++)
+        for (int more = test_random_int(random, 0, 3); more > 0; more--)
+            mp_placement_add(rehearsal.home, expert,
+                             test_random_int(random, 0, setting.topology.ranks - 1));
+    rehearsal_plan(&rehearsal, 0, &load);
+    mp_load_destroy(&load);
+    rehearsal_destroy(&rehearsal);
+}
+
+/* A window of sums is as good for other ranks; the slots are not. */
+static void a_restart_on_other_ranks_keeps_the_loads(void **state) {
+    uint64_t *random = *state;
+    struct mp_setting setting = {
+        .layers = 1, .experts = 8, .topology = {4, 2}, .expert_bytes = 8, .route_bytes = 8};
+    const char *const pair[][2] = {{"interval", "2"}, {NULL, NULL}};
+    struct mp_eplb_options options;
+    struct mp_error error = {0};
+    struct rehearsal first, second;
+    struct mp_load load;
+    char state_of_first[4096];
+    parse_options(&options, pair);
+    rehearsal_create(&first, tested, &setting, &options);
+    assert_ok(mp_load_create(4, 8, &load, &error), &error);
+    for (int iteration = 0; iteration < 4; iteration++) {
+        random_load(random, &load);
+        load.count[3] += 100000;
+        rehearsal_plan(&first, 0, &load);
+        rehearsal_step(&first, &load);
+    }
+    assert_foreign_bytes_are_refused(tested, first.self, 16);
+    size_t size = tested->save(first.self, state_of_first, sizeof state_of_first);
+    assert_true(size <= sizeof state_of_first);
+    setting.topology.ranks = 2;
+    rehearsal_create(&second, tested, &setting, &options);
+    assert_ok(tested->load(second.self, state_of_first, size, &error), &error);
+    mp_load_destroy(&load);
+    assert_ok(mp_load_create(2, 8, &load, &error), &error);
+    second.iteration = 5;
+    rehearsal_plan(&second, 0, &load);
+    rehearsal_step(&second, &load); /* of no routes: the window's say where expert 3 is */
+    assert_int_equal(mp_placement_copies(second.home, 3), 2);
+    mp_load_destroy(&load);
+    rehearsal_destroy(&first);
+    rehearsal_destroy(&second);
+}
+
+struct refusal {
+    int experts, ranks, ranks_per_node;
+    const char *option[3][2];
+    const char *words;
+};
+static const struct refusal REFUSALS[] = {
+    {0, 4, 4, {{0}}, "of at least 1, not 1, 0, 4 and 4"},
+    {8, 4, 4, {{"replicas", "7"}}, "7 can't be those of 8 experts on 4 ranks"},
+    {8, 4, 4, {{"replicas", "10"}}, "10 can't be those of 8 experts on 4 ranks"},
+    {8, 4, 4, {{"replicas", "4"}}, "4 can't be those of 8 experts on 4 ranks"},
+    {8, 4, 4, {{"groups", "3"}}, "8 experts can't be in 3 groups"},
+    {8, 4, 2, {{"policy", "hierarchical"}}, "1 groups can't be shared by 2 nodes"},
+    {8, 3, 2, {{"groups", "2"}}, "3 ranks can't be shared by 2 nodes"},
+};
+
+static void what_it_can_not_do_is_refused(void **unused) {
+    (void)unused;
+    for (size_t index = 0; index < sizeof REFUSALS / sizeof *REFUSALS; index++) {
+        const struct refusal *row = &REFUSALS[index];
+        struct mp_setting setting = {.layers = 1,
+                                     .experts = row->experts,
+                                     .topology = {row->ranks, row->ranks_per_node},
+                                     .expert_bytes = 8};
+        struct mp_eplb_options options;
+        struct mp_error error = {0};
+        void *self = &setting;
+        parse_options(&options, row->option);
+        assert_int_equal(tested->create(&setting, &options, &self, &error), MP_EINVAL);
+        if (!strstr(error.text, row->words))
+            fail_msg("\"%s\" does not say \"%s\"", error.text, row->words);
+        assert_null(self);
+    }
+    struct mp_eplb state;
+    assert_int_equal(mp_eplb_create(4, 3, 1, 1, 1, &state, NULL), MP_EINVAL);
+    tested->destroy(NULL);
+}
+
+int main(void) {
+    uint64_t random = test_seed();
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_released_example_comes_out),
+        cmocka_unit_test(groups_go_to_the_lightest_node_with_room),
+        cmocka_unit_test_prestate(greedy_steps_are_those_of_plain_loops, &random),
+        cmocka_unit_test(as_many_packs_as_items_is_the_identity),
+        cmocka_unit_test(defaults_are_documented),
+        cmocka_unit_test_prestate(random_plans_are_legal_and_the_same_everywhere, &random),
+        cmocka_unit_test_prestate(other_homes_are_served, &random),
+        cmocka_unit_test_prestate(a_restart_on_other_ranks_keeps_the_loads, &random),
+        cmocka_unit_test(what_it_can_not_do_is_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
