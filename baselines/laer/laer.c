@@ -1,0 +1,522 @@
+/* LAER-MoE as a system: candidates for the next layout, and the descriptor. */
+#include "baselines/laer/laer.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "reference/plan/recent.h"
+#include "reference/plan/slots_home.h"
+
+#define FIELD(member) offsetof(struct mp_laer_options, member)
+
+static const struct mp_option option_table[] = {
+    {"slots", MP_OPTION_COUNT, FIELD(slots), "experts", "auto", -1, 65536, NULL,
+     "experts of a layer on one rank (C); auto: the larger of top-k and two slots per expert, "
+     "which "
+     "are the paper's 2 and 4; all: every expert"},
+    {"window", MP_OPTION_INT, FIELD(window), "iterations", "5", 1, 1000, NULL,
+     "iterations whose loads are summed to plan the next layout"},
+    {"layout", MP_OPTION_CHOICE, FIELD(layout), "", "planned", 0, 0, "planned static",
+     "planned after every iteration; or the paper's baseline FSDP with expert parallelism, slot i "
+     "of "
+     "rank j having expert i * E / C + j mod E / C"},
+    {"even", MP_OPTION_BOOL, FIELD(even), "", "yes", 0, 0, NULL,
+     "try as many slots for every expert, where experts divide slots (no: ablation no_even)"},
+    {"priority-queue", MP_OPTION_BOOL, FIELD(priority_queue), "", "yes", 0, 0, NULL,
+     "try slots by load, the most loaded first (no: ablation no_pq)"},
+    {"perturbations", MP_OPTION_INT, FIELD(perturbations), "layouts", "0", 0, 1000, NULL,
+     "further tries, each with a slot moved from one expert to another at random"},
+    {"bandwidth-in-node", MP_OPTION_DOUBLE, FIELD(bandwidth_in_node), "B/s", "0", 0, 1e18, NULL,
+     "of routes that stay in a node, for the cost (the paper's 2.16269e11); 0: measured"},
+    {"bandwidth-between-nodes", MP_OPTION_DOUBLE, FIELD(bandwidth_between_nodes), "B/s", "0", 0,
+     1e18, NULL, "of routes that leave it, for the cost (the paper's 8.89539e10); 0: measured"},
+    {"seconds-per-route", MP_OPTION_DOUBLE, FIELD(seconds_per_route), "s", "0", 0, 1e6, NULL,
+     "forward of one route through an expert, for the cost (the code's default is 1.484375e-6); 0: "
+     "measured"},
+    {"rematerialise", MP_OPTION_BOOL, FIELD(rematerialise), "", "yes", 0, 0, NULL,
+     "free experts after forward and put them together again for backward, as FSDP does"},
+    {"comm-opt", MP_OPTION_BOOL, FIELD(comm_opt), "", "yes", 0, 0, NULL,
+     "put experts together under the attention before them; no: all after the optimizer, where "
+     "nothing hides it (in kind the ablation no_comm_opt)"},
+    {0},
+};
+
+enum { PERTURBATION_SEED = 2333 };
+
+struct laer {
+    struct mp_setting setting;
+    struct mp_laer_options options;
+    int per_rank; /* C */
+    struct mp_laer_costs costs;
+    struct mp_queue queue;
+    struct mp_laer_placer placer;
+    struct mp_laer_evaluator evaluator;
+    struct mp_recent recent;          /* cells [layers][ranks][experts] */
+    struct mp_slots *slots;           /* [layers], owned */
+    struct mp_slots best, trial;      /* of the layer being planned */
+    struct mp_slots restored;         /* for homes of another layout */
+    int64_t *total;                   /* [experts], owned */
+    int32_t *heap_replicas, *changed; /* [experts], owned */
+};
+
+int mp_laer_slots(const struct mp_setting *setting, const struct mp_laer_options *options) {
+    int experts = setting->experts, ranks = setting->topology.ranks;
+
+    if (options->slots != MP_AUTO)
+        return options->slots == MP_ALL ? experts : options->slots;
+    int slots = 2 * ((experts - 1) / ranks + 1);
+    if (slots < setting->top_k)
+        slots = setting->top_k;
+    return slots < experts ? slots : experts;
+}
+
+static int check_slots(const struct mp_setting *setting, const struct mp_laer_options *options,
+                       struct mp_error *error) {
+    int experts = setting->experts, ranks = setting->topology.ranks;
+    int slots = mp_laer_slots(setting, options);
+    int64_t all = (int64_t)slots * ranks;
+
+    if (slots < 1 || all < experts || all > INT32_MAX)
+        return mp_fail(
+            error, MP_EINVAL,
+            "laer needs a slot for every expert: %d slots on each of %d ranks can't hold "
+            "%d experts",
+            slots, ranks, experts);
+    if (options->layout == MP_LAER_STATIC && (experts % slots != 0 || ranks < experts / slots))
+        return mp_fail(error, MP_EINVAL,
+                       "laer with layout static spreads the experts over experts / slots ranks: %d "
+                       "experts with %d slots on %d ranks can't",
+                       experts, slots, ranks);
+    if (options->layout == MP_LAER_PLANNED && !options->priority_queue &&
+        (!options->even || all % experts != 0))
+        return mp_fail(error, MP_EINVAL,
+                       "laer without its priority queue needs option even and a whole number of "
+                       "slots per expert: %lld slots for %d experts",
+                       (long long)all, experts);
+    return MP_OK;
+}
+
+/* Whether layouts are compared at all. */
+static bool compares(const struct mp_setting *setting, const struct mp_laer_options *options) {
+    int all = mp_laer_slots(setting, options) * setting->topology.ranks;
+    bool even = options->even && all % setting->experts == 0;
+
+    return options->layout == MP_LAER_PLANNED && setting->topology.ranks > 1 &&
+           even + options->priority_queue + options->perturbations > 1;
+}
+
+static int check_figures(const struct mp_setting *setting, const struct mp_laer_options *options,
+                         struct mp_error *error) {
+    bool bandwidths = options->bandwidth_in_node > 0 && options->bandwidth_between_nodes > 0;
+
+    if (!compares(setting, options))
+        return MP_OK;
+    if (!bandwidths && !(setting->bandwidth > 0))
+        return mp_fail(error, MP_EINVAL,
+                       "laer needs bandwidths above 0, and neither its options (%g and %g B/s) nor "
+                       "the measured one (%g B/s) are",
+                       options->bandwidth_in_node, options->bandwidth_between_nodes,
+                       setting->bandwidth);
+    if (!(options->seconds_per_route > 0) && !(setting->seconds_per_route >= 0))
+        return mp_fail(error, MP_EINVAL, "laer needs a time per route of at least 0, not %g s",
+                       setting->seconds_per_route);
+    return MP_OK;
+}
+
+static int check_setting(const struct mp_setting *setting, const struct mp_laer_options *options,
+                         struct mp_error *error) {
+    const struct mp_topology *topology = &setting->topology;
+
+    if (setting->layers < 1 || setting->experts < 1 || topology->ranks < 1 ||
+        topology->ranks_per_node < 1 || setting->route_bytes < 1)
+        return mp_fail(
+            error, MP_EINVAL,
+            "laer needs layers, experts, ranks, ranks per node and bytes per route of at "
+            "least 1, not %d, %d, %d, %d and %lld",
+            setting->layers, setting->experts, topology->ranks, topology->ranks_per_node,
+            (long long)setting->route_bytes);
+    int code = check_slots(setting, options, error);
+    return code ? code : check_figures(setting, options, error);
+}
+
+static void laer_destroy(void *opaque) {
+    struct laer *self = opaque;
+    if (!self)
+        return;
+    mp_queue_destroy(&self->queue);
+    mp_laer_placer_destroy(&self->placer);
+    mp_laer_evaluator_destroy(&self->evaluator);
+    mp_recent_destroy(&self->recent);
+    for (int layer = 0; self->slots && layer < self->setting.layers; layer++)
+        mp_slots_destroy(&self->slots[layer]);
+    free(self->slots);
+    mp_slots_destroy(&self->best);
+    mp_slots_destroy(&self->trial);
+    mp_slots_destroy(&self->restored);
+    free(self->total);
+    free(self->heap_replicas);
+    free(self->changed);
+    free(self);
+}
+
+static double otherwise(double option, double measured) {
+    return option > 0 ? option : measured;
+}
+
+static void set_costs(struct laer *self) {
+    const struct mp_setting *setting = &self->setting;
+    const struct mp_laer_options *options = &self->options;
+    double bytes = (double)setting->route_bytes;
+
+    if (!compares(setting, options))
+        return;
+    self->costs.in_node = bytes / otherwise(options->bandwidth_in_node, setting->bandwidth);
+    self->costs.between_nodes =
+        bytes / otherwise(options->bandwidth_between_nodes, setting->bandwidth);
+    self->costs.compute = otherwise(options->seconds_per_route, setting->seconds_per_route);
+}
+
+/* Even allocation, if there is a whole number of slots per expert. */
+static bool allocate_evenly(const struct laer *self, int32_t replicas[]) {
+    int experts = self->setting.experts, all = self->per_rank * self->setting.topology.ranks;
+
+    for (int expert = 0; expert < experts; expert++)
+        replicas[expert] = all / experts;
+    return all % experts == 0;
+}
+
+static void allocate_by_load(struct laer *self, const int64_t load[], int32_t replicas[]) {
+    const struct mp_topology *topology = &self->setting.topology;
+
+    mp_laer_replicas(load, self->setting.experts, self->per_rank * topology->ranks,
+                     mp_topology_nodes(topology), replicas, &self->queue);
+}
+
+/* The layout before the first loads. */
+static void place_first(struct laer *self, struct mp_slots *slots) {
+    int ranks_per_node = self->setting.topology.ranks_per_node;
+
+    if (self->options.layout == MP_LAER_STATIC) {
+        mp_laer_place_static(slots, ranks_per_node);
+        return;
+    }
+    for (int expert = 0; expert < self->setting.experts; expert++)
+        self->total[expert] = 1;
+    if (!self->options.even || !allocate_evenly(self, self->changed))
+        allocate_by_load(self, self->total, self->changed);
+    mp_laer_place(&self->placer, self->total, self->changed, slots);
+}
+
+static int create_slots(struct laer *self, struct mp_error *error) {
+    int ranks = self->setting.topology.ranks, experts = self->setting.experts;
+    int code = mp_slots_create(ranks, experts, self->per_rank, &self->best, error);
+
+    if (!code)
+        code = mp_slots_create(ranks, experts, self->per_rank, &self->trial, error);
+    if (!code)
+        code = mp_slots_create(ranks, experts, experts, &self->restored, error);
+    for (int layer = 0; layer < self->setting.layers && !code; layer++) {
+        code = mp_slots_create(ranks, experts, self->per_rank, &self->slots[layer], error);
+        if (!code)
+            place_first(self, &self->slots[layer]);
+    }
+    return code;
+}
+
+static int create_parts(struct laer *self, struct mp_error *error) {
+    const struct mp_topology *topology = &self->setting.topology;
+    size_t layers = (size_t)self->setting.layers, experts = (size_t)self->setting.experts;
+
+    self->slots = calloc(layers, sizeof *self->slots);
+    self->total = malloc(experts * sizeof *self->total);
+    self->heap_replicas = malloc(experts * sizeof *self->heap_replicas);
+    self->changed = malloc(experts * sizeof *self->changed);
+    if (!self->slots || !self->total || !self->heap_replicas || !self->changed)
+        return mp_fail(error, MP_ENOMEM, "no memory for the slots of %zu layers", layers);
+    int code = mp_queue_create(self->setting.experts, &self->queue, error);
+    if (!code)
+        code = mp_laer_placer_create(topology, self->setting.experts, &self->placer, error);
+    if (!code)
+        code = mp_laer_evaluator_create(topology, self->setting.experts, self->per_rank,
+                                        &self->evaluator, error);
+    if (!code)
+        code = mp_recent_create(layers * (size_t)topology->ranks * experts, self->options.window,
+                                &self->recent, error);
+    return code ? code : create_slots(self, error);
+}
+
+static int laer_create(const struct mp_setting *setting, const void *options, void **created,
+                       struct mp_error *error) {
+    *created = NULL;
+    int code = check_setting(setting, options, error);
+    if (code)
+        return code;
+    struct laer *self = calloc(1, sizeof *self);
+    if (!self)
+        return mp_fail(error, MP_ENOMEM, "no memory for the system laer");
+    self->setting = *setting;
+    self->options = *(const struct mp_laer_options *)options;
+    self->per_rank = mp_laer_slots(setting, options);
+    set_costs(self);
+    code = create_parts(self, error);
+    if (code)
+        laer_destroy(self);
+    else
+        *created = self;
+    return code;
+}
+
+/* The lowest rank with a slot, as mp_slots_homes would have it. */
+static void laer_initial_owners(const void *opaque, int32_t owner[]) {
+    const struct laer *self = opaque;
+
+    for (int layer = 0; layer < self->setting.layers; layer++)
+        for (int expert = 0; expert < self->setting.experts; expert++)
+            *owner++ = self->slots[layer].rank[self->slots[layer].begin[expert]];
+}
+
+static void laer_initial_holders(const void *opaque, struct mp_placement home[]) {
+    const struct laer *self = opaque;
+
+    /* No expert is without a slot, which is all that could go wrong. */
+    for (int layer = 0; layer < self->setting.layers; layer++)
+        (void)mp_slots_homes(&self->slots[layer], &home[layer], NULL);
+}
+
+static enum mp_optimizer_split laer_optimizer(const void *opaque) {
+    (void)opaque;
+    return MP_OPTIMIZER_SLICES;
+}
+
+static int laer_copies_limit(const void *opaque) {
+    const struct laer *self = opaque;
+    return self->per_rank < self->setting.experts ? self->per_rank : self->setting.experts;
+}
+
+static int laer_before_gate(void *opaque, struct mp_plan *plan, struct mp_error *error) {
+    const struct laer *self = opaque;
+
+    (void)error;
+    plan->gather_stage = self->options.comm_opt ? MP_STAGE_BEFORE_GATE : MP_STAGE_AFTER_STEP;
+    plan->rematerialise = self->options.comm_opt && self->options.rematerialise;
+    return MP_OK;
+}
+
+static int laer_after_gate(void *opaque, const struct mp_load *load, struct mp_plan *plan,
+                           struct mp_error *error) {
+    struct laer *self = opaque;
+    struct mp_slots *slots = mp_slots_for_home(&self->slots[plan->layer], &self->restored,
+                                               &plan->before, plan->topology.ranks_per_node);
+
+    return mp_plan_dispatch_slots(plan, load, slots, MP_SPREAD_NODE, error);
+}
+
+/* --- Planning --- */
+
+/* The search for one layer's layout. */
+struct search {
+    const int64_t *count; /* [ranks][experts] */
+    double cost;          /* of self->best */
+    int tries;
+};
+
+static void try_layout(struct laer *self, const int32_t replicas[], struct search *search) {
+    mp_laer_place(&self->placer, self->total, replicas, &self->trial);
+    double cost = 0;
+    if (compares(&self->setting, &self->options))
+        cost = mp_laer_cost(&self->evaluator, &self->trial, search->count, &self->costs);
+    if (search->tries++ == 0 || cost < search->cost) {
+        struct mp_slots better = self->trial;
+        self->trial = self->best;
+        self->best = better;
+        search->cost = cost;
+    }
+}
+
+/* SplitMix64: any state is a good one. */
+static uint64_t next_random(uint64_t *state) {
+    uint64_t z = *state += UINT64_C(0x9E3779B97F4A7C15);
+    z = (z ^ (z >> 30)) * UINT64_C(0xBF58476D1CE4E5B9);
+    z = (z ^ (z >> 27)) * UINT64_C(0x94D049BB133111EB);
+    return z ^ (z >> 31);
+}
+
+/* A slot from an expert with several to another. */
+static void perturb(const int32_t replicas[], int experts, uint64_t *random, int32_t changed[]) {
+    int several = 0;
+
+    memcpy(changed, replicas, (size_t)experts * sizeof *changed);
+    for (int expert = 0; expert < experts; expert++)
+        several += replicas[expert] > 1;
+    if (several == 0 || experts < 2)
+        return;
+    int skip = (int)(next_random(random) % (uint64_t)several), from = -1;
+    while (skip >= 0)
+        skip -= replicas[++from] > 1;
+    int to = (int)(next_random(random) % (uint64_t)(experts - 1));
+    to += to >= from;
+    changed[from]--;
+    changed[to]++;
+}
+
+static void plan_layer(struct laer *self, int64_t iteration, int layer) {
+    int experts = self->setting.experts, ranks = self->setting.topology.ranks;
+    struct search search = {.count =
+                                self->recent.sum + (size_t)layer * (size_t)ranks * (size_t)experts};
+    uint64_t random =
+        PERTURBATION_SEED + (uint64_t)iteration * (uint64_t)self->setting.layers + (uint64_t)layer;
+
+    memset(self->total, 0, (size_t)experts * sizeof *self->total);
+    for (int source = 0; source < ranks; source++)
+        for (int expert = 0; expert < experts; expert++)
+            self->total[expert] += search.count[(long)source * experts + expert];
+    if (self->options.even && allocate_evenly(self, self->changed))
+        try_layout(self, self->changed, &search);
+    if (!self->options.priority_queue && self->options.perturbations == 0)
+        return;
+    allocate_by_load(self, self->total, self->heap_replicas);
+    if (self->options.priority_queue)
+        try_layout(self, self->heap_replicas, &search);
+    for (int index = 0; index < self->options.perturbations; index++) {
+        perturb(self->heap_replicas, experts, &random, self->changed);
+        try_layout(self, self->changed, &search);
+    }
+}
+
+static int laer_after_step(void *opaque, int64_t iteration, const struct mp_load load[],
+                           const struct mp_placement home[], struct mp_rehome *change,
+                           struct mp_error *error) {
+    struct laer *self = opaque;
+    int code = MP_OK;
+
+    (void)home;
+    if (self->options.layout == MP_LAER_STATIC)
+        return MP_OK;
+    mp_recent_push_counts(&self->recent, load, self->setting.layers);
+    for (int layer = 0; layer < self->setting.layers && !code; layer++) {
+        plan_layer(self, iteration, layer);
+        struct mp_slots before = self->slots[layer];
+        self->slots[layer] = self->best;
+        self->best = before;
+        code = mp_slots_homes(&self->slots[layer], &change->next[layer], error);
+    }
+    change->changed = true;
+    return code;
+}
+
+/* --- State --- */
+
+/* Saved: this head, the expert of every slot of every layer (-1: none), and the window. */
+struct head {
+    char magic[8];
+    int32_t layers, experts, ranks, slots;
+};
+static const char MAGIC[8] = {'M', 'P', 'L', 'A', 'E', 'R', '_', '1'};
+
+static size_t laer_save(const void *opaque, void *buffer, size_t size) {
+    const struct laer *self = opaque;
+    struct head head = {.layers = self->setting.layers,
+                        .experts = self->setting.experts,
+                        .ranks = self->setting.topology.ranks,
+                        .slots = self->per_rank};
+    size_t layer_bytes = (size_t)head.ranks * (size_t)head.slots * sizeof(int32_t);
+    size_t before = sizeof head + (size_t)head.layers * layer_bytes;
+    size_t needed = before + mp_recent_save(&self->recent, NULL, 0);
+    char *to = buffer;
+
+    if (size < needed)
+        return needed;
+    memcpy(head.magic, MAGIC, sizeof MAGIC);
+    memcpy(to, &head, sizeof head);
+    for (int layer = 0; layer < head.layers; layer++)
+        memcpy(to + sizeof head + (size_t)layer * layer_bytes, self->slots[layer].expert,
+               layer_bytes);
+    mp_recent_save(&self->recent, to + before, size - before);
+    return needed;
+}
+
+/* MP_EFORMAT unless the head fits the job and what follows the slots begins within `size`. */
+static int check_head(const struct laer *self, const struct head *head, size_t size,
+                      struct mp_error *error) {
+    if (memcmp(head->magic, MAGIC, sizeof MAGIC) != 0)
+        return mp_fail(error, MP_EFORMAT, "what was saved is no state of laer of this version");
+    if (head->layers != self->setting.layers || head->experts != self->setting.experts)
+        return mp_fail(
+            error, MP_EFORMAT,
+            "the saved state of laer is of %d layers with %d experts, the job has %d with "
+            "%d",
+            head->layers, head->experts, self->setting.layers, self->setting.experts);
+    if (head->ranks < 1 || head->slots < 1 ||
+        (size - sizeof *head) / sizeof(int32_t) / (size_t)head->layers / (size_t)head->ranks <
+            (size_t)head->slots)
+        return mp_fail(error, MP_EFORMAT,
+                       "a saved state of laer with %d slots on each of %d ranks has more than %zu "
+                       "bytes",
+                       head->slots, head->ranks, size);
+    return MP_OK;
+}
+
+/* Counts by source mean nothing to other ranks: then everything begins anew. */
+static int laer_load(void *opaque, const void *buffer, size_t size, struct mp_error *error) {
+    struct laer *self = opaque;
+    struct head head;
+    const char *from = buffer;
+
+    if (size < sizeof head)
+        return mp_fail(error, MP_EFORMAT, "a saved state of laer has at least %zu bytes, not %zu",
+                       sizeof head, size);
+    memcpy(&head, from, sizeof head);
+    int code = check_head(self, &head, size, error);
+    if (code || head.ranks != self->setting.topology.ranks)
+        return code;
+    size_t slots = (size_t)head.ranks * (size_t)head.slots;
+    size_t before = sizeof head + (size_t)head.layers * slots * sizeof(int32_t);
+    for (size_t slot = 0; slot < (size_t)head.layers * slots; slot++) {
+        int32_t expert;
+        memcpy(&expert, from + sizeof head + slot * sizeof expert, sizeof expert);
+        if (expert < -1 || expert >= head.experts)
+            return mp_fail(error, MP_EFORMAT, "the saved state of laer has expert %d in a slot",
+                           expert);
+    }
+    code = mp_recent_load(&self->recent, from + before, size - before, error);
+    for (int layer = 0; layer < head.layers && !code && head.slots == self->per_rank; layer++) {
+        memcpy(self->slots[layer].expert,
+               from + sizeof head + (size_t)layer * slots * sizeof(int32_t),
+               slots * sizeof(int32_t));
+        mp_slots_index(&self->slots[layer], self->setting.topology.ranks_per_node);
+    }
+    return code;
+}
+
+const struct mp_system mp_system_laer = {
+    .abi = MP_SYSTEM_ABI,
+    .name = "laer",
+    .title = "LAER-MoE: fully sharded expert parallelism with planned layouts (FSEP)",
+    .source = "LAER-MoE, arXiv 2602.11686; Hetu-Galvatron, branch laer-moe",
+    .models =
+        "Modelled: experts sharded over all ranks and put together in C slots per rank under the "
+        "attention before them, again for backward; gradients sent apart into slices; layouts "
+        "planned from the last iterations' loads, even and by priority queue, placed and compared "
+        "by "
+        "the released planner's rules and cost, used one iteration later; lite routing; the "
+        "ablations, and the static layout of the paper's baseline. Nodes are the run's instead of "
+        "8 "
+        "devices. The released over-count of remainders is not reproduced. "
+        "Not modelled: planning in another process while the iteration runs (it is counted, after "
+        "the step), recomputation of activations, and the depth of prefetching.",
+    .capabilities = MP_SYSTEM_REPLICATES | MP_SYSTEM_MOVES_OWNERS | MP_SYSTEM_PLANS_BEFORE_GATE |
+                    MP_SYSTEM_UNEVEN_EXPERTS | MP_SYSTEM_MORE_RANKS,
+    .options = option_table,
+    .options_size = sizeof(struct mp_laer_options),
+    .create = laer_create,
+    .destroy = laer_destroy,
+    .initial_owners = laer_initial_owners,
+    .initial_holders = laer_initial_holders,
+    .optimizer = laer_optimizer,
+    .copies_limit = laer_copies_limit,
+    .before_gate = laer_before_gate,
+    .after_gate = laer_after_gate,
+    .after_step = laer_after_step,
+    .save = laer_save,
+    .load = laer_load,
+};

@@ -1,0 +1,310 @@
+/* LAER as a system: legal plans one iteration behind their loads, the same on every rank; the
+ * paper's layouts under every ablation; and what it refuses. */
+#include "tests/baselines/rehearsal.h"
+
+#include "baselines/laer/laer.h"
+
+static const struct mp_system *const tested = &mp_system_laer;
+
+static void parse_options(struct mp_laer_options *options, const char *const pair[][2]) {
+    struct mp_error error = {0};
+    assert_ok(mp_options_set_defaults(tested->options, options, &error), &error);
+    for (int index = 0; pair && pair[index][0]; index++)
+        assert_ok(mp_options_set(tested->options, options, "system laer", pair[index][0],
+                                 pair[index][1], NULL, &error),
+                  &error);
+}
+
+static void defaults_are_the_papers(void **unused) {
+    (void)unused;
+    struct mp_systems systems = {0};
+    struct mp_laer_options options;
+    struct mp_error error = {0};
+    assert_ok(mp_systems_register(&systems, tested, &error), &error);
+    parse_options(&options, NULL);
+    assert_int_equal(options.window, 5);
+    assert_int_equal(options.layout, MP_LAER_PLANNED);
+    assert_int_equal(options.perturbations, 0);
+    assert_true(options.even && options.priority_queue && options.rematerialise &&
+                options.comm_opt);
+}
+
+static void slots_are_the_papers_where_it_says(void **unused) {
+    (void)unused;
+    static const struct {
+        int experts, top_k, ranks;
+        const char *option;
+        int slots;
+    } rows[] = {
+        {8, 2, 32, "auto", 2}, {16, 4, 32, "auto", 4}, {32, 2, 16, "auto", 4}, {2, 2, 8, "auto", 2},
+        {1, 1, 4, "auto", 1},  {33, 1, 16, "auto", 6}, {8, 2, 32, "5", 5},     {8, 2, 32, "all", 8},
+    };
+    for (size_t index = 0; index < sizeof rows / sizeof *rows; index++) {
+        struct mp_setting setting = {.experts = rows[index].experts,
+                                     .top_k = rows[index].top_k,
+                                     .topology = {rows[index].ranks, 8}};
+        const char *const pair[][2] = {{"slots", rows[index].option}, {NULL, NULL}};
+        struct mp_laer_options options;
+        parse_options(&options, pair);
+        assert_int_equal(mp_laer_slots(&setting, &options), rows[index].slots);
+    }
+}
+
+/* V-LAER-2 as a run: 4 ranks on 2 nodes, 3 slots, a route 1 s in a node, 2 s between, 1 s computed.
+ */
+static const struct mp_setting GOLDEN_SETTING = {.layers = 1,
+                                                 .experts = 4,
+                                                 .top_k = 1,
+                                                 .topology = {4, 2},
+                                                 .tokens_per_rank = 27,
+                                                 .expert_bytes = 8,
+                                                 .route_bytes = 8};
+static const uint32_t LAER_COUNT[16] = {20, 1, 5, 1, 10, 2, 8, 0, 6, 1, 9, 1, 4, 2, 8, 0};
+
+struct golden_case {
+    const char *even, *queue;
+    uint64_t holders[4]; /* of each expert, as bits */
+    int64_t computed[4];
+};
+static const struct golden_case GOLDEN[] = {
+    {"yes", "yes", {15, 5, 15, 10}, {25, 22, 17, 14}},
+    {"no", "yes", {15, 5, 15, 10}, {25, 22, 17, 14}},
+    {"yes", "no", {7, 6, 9, 13}, {29, 18, 14, 17}},
+};
+
+static void the_next_iteration_has_the_cheapest_layout(void **unused) {
+    (void)unused;
+    for (size_t index = 0; index < sizeof GOLDEN / sizeof *GOLDEN; index++) {
+        const struct golden_case *row = &GOLDEN[index];
+        const char *const pair[][2] = {{"slots", "3"},
+                                       {"even", row->even},
+                                       {"priority-queue", row->queue},
+                                       {"bandwidth-in-node", "8"},
+                                       {"bandwidth-between-nodes", "4"},
+                                       {"seconds-per-route", "1"},
+                                       {NULL, NULL}};
+        struct mp_laer_options options;
+        struct rehearsal rehearsal;
+        struct mp_error error = {0};
+        struct mp_load load;
+        int64_t computed[4];
+        parse_options(&options, pair);
+        rehearsal_create(&rehearsal, tested, &GOLDEN_SETTING, &options);
+        assert_int_equal(tested->copies_limit(rehearsal.self), 3);
+        assert_ok(mp_load_create(4, 4, &load, &error), &error);
+        memcpy(load.count, LAER_COUNT, sizeof LAER_COUNT);
+        rehearsal_plan(&rehearsal, 0, &load);
+        assert_int_equal(rehearsal.plan.optimizer, MP_OPTIMIZER_SLICES);
+        assert_int_equal(rehearsal.plan.gather_stage, MP_STAGE_BEFORE_GATE);
+        assert_true(rehearsal.plan.rematerialise);
+        rehearsal_step(&rehearsal, &load);
+        rehearsal_plan(&rehearsal, 0, &load);
+        for (int expert = 0; expert < 4; expert++)
+            assert_int_equal(rehearsal.plan.during.holder[expert], row->holders[expert]);
+        mp_plan_rank_routes(&rehearsal.plan, computed, NULL, NULL);
+        assert_memory_equal(computed, row->computed, sizeof computed);
+        mp_load_destroy(&load);
+        rehearsal_destroy(&rehearsal);
+    }
+}
+
+/* The baseline never changes, and without overlap everything happens after the step. */
+static void the_static_layout_stays(void **state) {
+    uint64_t *random = *state;
+    struct mp_setting setting = {.layers = 2,
+                                 .experts = 8,
+                                 .top_k = 2,
+                                 .topology = {32, 8},
+                                 .expert_bytes = 8,
+                                 .route_bytes = 8,
+                                 .bandwidth = 1};
+    const char *const pair[][2] = {{"layout", "static"}, {"comm-opt", "no"}, {NULL, NULL}};
+    struct mp_laer_options options;
+    struct rehearsal rehearsal;
+    struct mp_error error = {0};
+    struct mp_load load[2];
+    parse_options(&options, pair);
+    rehearsal_create(&rehearsal, tested, &setting, &options);
+    for (int layer = 0; layer < 2; layer++)
+        assert_ok(mp_load_create(32, 8, &load[layer], &error), &error);
+    for (int iteration = 0; iteration < 3; iteration++) {
+        for (int layer = 0; layer < 2; layer++) {
+            random_load(random, &load[layer]);
+            rehearsal_plan(&rehearsal, layer, &load[layer]);
+            for (int expert = 0; expert < 8; expert++)
+                assert_int_equal(rehearsal.plan.during.holder[expert], UINT64_C(0x11111111)
+                                                                           << expert % 4);
+            assert_int_equal(rehearsal.plan.gather_stage, MP_STAGE_AFTER_STEP);
+            assert_false(rehearsal.plan.rematerialise);
+        }
+        rehearsal_step(&rehearsal, load);
+    }
+    assert_int_equal(rehearsal.changes, 0);
+    for (int layer = 0; layer < 2; layer++)
+        mp_load_destroy(&load[layer]);
+    rehearsal_destroy(&rehearsal);
+}
+
+static struct mp_setting random_setting(uint64_t *random) {
+    struct mp_setting setting = {.layers = test_random_int(random, 1, 3),
+                                 .experts = test_random_int(random, 1, 40),
+                                 .top_k = test_random_int(random, 1, 4),
+                                 .topology = random_topology(random, 70),
+                                 .tokens_per_rank = 64,
+                                 .expert_bytes = test_random_int(random, 1, 100000),
+                                 .route_bytes = 256,
+                                 .bandwidth = 1e9,
+                                 .seconds_per_route = 1e-6 * test_random_double(random)};
+    return setting;
+}
+
+static struct mp_laer_options random_options(uint64_t *random, const struct mp_setting *setting) {
+    struct mp_laer_options options;
+    parse_options(&options, NULL);
+    options.window = test_random_int(random, 1, 4);
+    options.even = test_random_int(random, 0, 3) > 0;
+    if (test_random_int(random, 0, 1))
+        options.slots =
+            (setting->experts - 1) / setting->topology.ranks + 1 + test_random_int(random, 0, 4);
+    if (test_random_int(random, 0, 2) == 0)
+        options.perturbations = test_random_int(random, 1, 5);
+    int all = mp_laer_slots(setting, &options) * setting->topology.ranks;
+    if (options.even && all % setting->experts == 0)
+        options.priority_queue = test_random_int(random, 0, 1);
+    options.rematerialise = test_random_int(random, 0, 1);
+    options.comm_opt = test_random_int(random, 0, 1);
+    return options;
+}
+
+static void random_plans_are_legal_and_the_same_everywhere(void **state) {
+    uint64_t *random = *state;
+    int changes = 0;
+    for (int round = 0; round < 60; round++) {
+        struct mp_setting setting = random_setting(random);
+        struct mp_laer_options options = random_options(random, &setting);
+        changes += rehearse(random, tested, &setting, &options, 6);
+    }
+    print_message("  %d changes\n", changes);
+    assert_true(changes > 0);
+}
+
+/* Homes that nobody planned serve as well as they can: one share for every holder. */
+static void other_homes_are_served(void **state) {
+    uint64_t *random = *state;
+    struct mp_setting setting = random_setting(random);
+    const char *const pair[][2] = {{"slots", "all"}, {NULL, NULL}};
+    struct mp_laer_options options;
+    struct rehearsal rehearsal;
+    struct mp_error error = {0};
+    struct mp_load load;
+    parse_options(&options, pair);
+    rehearsal_create(&rehearsal, tested, &setting, &options);
+    assert_ok(mp_load_create(setting.topology.ranks, setting.experts, &load, &error), &error);
+    random_load(random, &load);
+    for (int expert = 0; expert < setting.experts; expert++)
+        for (int rank = 0; rank < setting.topology.ranks; rank++)
+            if (rank != rehearsal.home->owner[expert] && test_random_int(random, 0, 1))
+                mp_placement_remove(rehearsal.home, expert, rank);
+    rehearsal_plan(&rehearsal, 0, &load);
+    mp_load_destroy(&load);
+    rehearsal_destroy(&rehearsal);
+}
+
+static void a_restart_on_other_ranks_begins_anew(void **state) {
+    uint64_t *random = *state;
+    struct mp_setting setting = {.layers = 1,
+                                 .experts = 8,
+                                 .top_k = 2,
+                                 .topology = {4, 2},
+                                 .expert_bytes = 8,
+                                 .route_bytes = 8,
+                                 .bandwidth = 1};
+    struct mp_laer_options options;
+    struct mp_error error = {0};
+    struct rehearsal first, second, fresh;
+    struct mp_load load;
+    char saved[4096];
+    parse_options(&options, NULL);
+    rehearsal_create(&first, tested, &setting, &options);
+    assert_ok(mp_load_create(4, 8, &load, &error), &error);
+    random_load(random, &load);
+    rehearsal_plan(&first, 0, &load);
+    rehearsal_step(&first, &load);
+    assert_foreign_bytes_are_refused(tested, first.self, 16);
+    size_t size = tested->save(first.self, saved, sizeof saved);
+    assert_true(size <= sizeof saved);
+    mp_load_destroy(&load);
+    setting.topology.ranks = 2;
+    rehearsal_create(&second, tested, &setting, &options);
+    rehearsal_create(&fresh, tested, &setting, &options);
+    assert_ok(tested->load(second.self, saved, size, &error), &error);
+    assert_ok(mp_load_create(2, 8, &load, &error), &error);
+    for (int iteration = 0; iteration < 3; iteration++) {
+        random_load(random, &load);
+        rehearsal_plan(&second, 0, &load);
+        rehearsal_plan(&fresh, 0, &load);
+        assert_equal_plans(&second.plan, &fresh.plan);
+        rehearsal_step(&second, &load);
+        rehearsal_step(&fresh, &load);
+    }
+    mp_load_destroy(&load);
+    rehearsal_destroy(&first);
+    rehearsal_destroy(&second);
+    rehearsal_destroy(&fresh);
+}
+
+struct refusal {
+    int experts, ranks;
+    double bandwidth, seconds_per_route;
+    const char *option[3][2];
+    const char *words;
+};
+static const struct refusal REFUSALS[] = {
+    {0, 4, 1, 0, {{0}}, "of at least 1, not 1, 0, 4, 2 and 8"},
+    {8, 2, 1, 0, {{"slots", "3"}}, "3 slots on each of 2 ranks can't hold 8 experts"},
+    {8, 2, 1, 0, {{"slots", "0"}}, "0 slots on each of 2 ranks can't hold 8 experts"},
+    {8, 4, 1, 0, {{"slots", "3"}, {"layout", "static"}}, "8 experts with 3 slots on 4 ranks can't"},
+    {8, 4, 1, 0, {{"slots", "3"}, {"priority-queue", "no"}}, "12 slots for 8 experts"},
+    {8, 4, 1, 0, {{"even", "no"}, {"priority-queue", "no"}}, "needs option even"},
+    {8, 4, 0, 0, {{0}}, "the measured one (0 B/s)"},
+    {8, 4, 1, -1, {{0}}, "not -1 s"},
+};
+
+static void what_it_can_not_do_is_refused(void **unused) {
+    (void)unused;
+    for (size_t index = 0; index < sizeof REFUSALS / sizeof *REFUSALS; index++) {
+        const struct refusal *row = &REFUSALS[index];
+        struct mp_setting setting = {.layers = 1,
+                                     .experts = row->experts,
+                                     .top_k = 2,
+                                     .topology = {row->ranks, 2},
+                                     .expert_bytes = 8,
+                                     .route_bytes = 8,
+                                     .bandwidth = row->bandwidth,
+                                     .seconds_per_route = row->seconds_per_route};
+        struct mp_laer_options options;
+        struct mp_error error = {0};
+        void *self = &setting;
+        parse_options(&options, row->option);
+        assert_int_equal(tested->create(&setting, &options, &self, &error), MP_EINVAL);
+        if (!strstr(error.text, row->words))
+            fail_msg("\"%s\" does not say \"%s\"", error.text, row->words);
+        assert_null(self);
+    }
+    tested->destroy(NULL);
+}
+
+int main(void) {
+    uint64_t random = test_seed();
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(defaults_are_the_papers),
+        cmocka_unit_test(slots_are_the_papers_where_it_says),
+        cmocka_unit_test(the_next_iteration_has_the_cheapest_layout),
+        cmocka_unit_test_prestate(the_static_layout_stays, &random),
+        cmocka_unit_test_prestate(random_plans_are_legal_and_the_same_everywhere, &random),
+        cmocka_unit_test_prestate(other_homes_are_served, &random),
+        cmocka_unit_test_prestate(a_restart_on_other_ranks_begins_anew, &random),
+        cmocka_unit_test(what_it_can_not_do_is_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

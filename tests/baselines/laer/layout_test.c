@@ -1,0 +1,278 @@
+/* LAER's layouts and their cost: golden vectors (systems.md 5.5), and what holds for any load. */
+#include "tests/baselines/rehearsal.h"
+
+#include "baselines/laer/laer.h"
+
+enum { GOLDEN_RANKS = 4, MOST_SLOTS = 3, MOST_EXPERTS = 6 };
+static const struct mp_topology TWO_NODES = {4, 2};
+
+/* V-LAER-1. */
+struct golden_case {
+    const char *name;
+    int experts, per_rank;
+    bool even;
+    int64_t load[MOST_EXPERTS];
+    int32_t replicas[MOST_EXPERTS];
+    int32_t slot[GOLDEN_RANKS * MOST_SLOTS];
+    double rank_load[GOLDEN_RANKS];
+};
+static const struct golden_case GOLDEN[] = {
+    {"heap, slots for every node",
+     4,
+     3,
+     false,
+     {40, 6, 30, 2},
+     {4, 2, 4, 2},
+     {0, 2, 1, 0, 2, 3, 0, 2, 1, 0, 2, 3},
+     {20.5, 18.5, 20.5, 18.5}},
+    {"even, an expert twice on a rank",
+     4,
+     3,
+     true,
+     {40, 6, 30, 2},
+     {3, 3, 3, 3},
+     {0, 2, 3, 0, 1, 1, 0, 1, 3, 2, 2, 3},
+     {24, 52.0 / 3, 16, 62.0 / 3}},
+    {"heap, fewer slots than that",
+     6,
+     2,
+     false,
+     {40, 6, 30, 2, 10, 8},
+     {2, 1, 2, 1, 1, 1},
+     {0, 1, 2, 4, 0, 3, 2, 5},
+     {26, 25, 22, 23}},
+};
+
+static int compare_ids(const void *a, const void *b) {
+    return *(const int32_t *)a - *(const int32_t *)b;
+}
+
+static void assert_golden(const struct golden_case *row, struct mp_slots *slots,
+                          const double rank_load[]) {
+    for (int rank = 0; rank < GOLDEN_RANKS; rank++) {
+        int32_t *slot = slots->expert + rank * row->per_rank;
+        qsort(slot, (size_t)row->per_rank, sizeof *slot, compare_ids);
+        int32_t expected[MOST_SLOTS];
+        memcpy(expected, row->slot + rank * row->per_rank,
+               (size_t)row->per_rank * sizeof *expected);
+        qsort(expected, (size_t)row->per_rank, sizeof *expected, compare_ids);
+        assert_memory_equal(slot, expected, (size_t)row->per_rank * sizeof *slot);
+        assert_close(rank_load[rank], row->rank_load[rank], 1e-12);
+    }
+}
+
+static void golden_layouts(void **unused) {
+    (void)unused;
+    for (size_t index = 0; index < sizeof GOLDEN / sizeof *GOLDEN; index++) {
+        const struct golden_case *row = &GOLDEN[index];
+        int32_t replicas[MOST_EXPERTS];
+        struct mp_error error = {0};
+        struct mp_laer_placer placer;
+        struct mp_slots slots;
+        print_message("  %s\n", row->name);
+        assert_ok(mp_laer_placer_create(&TWO_NODES, row->experts, &placer, &error), &error);
+        assert_ok(mp_slots_create(GOLDEN_RANKS, row->experts, row->per_rank, &slots, &error),
+                  &error);
+        mp_laer_replicas(row->load, row->experts, GOLDEN_RANKS * row->per_rank, 2, replicas,
+                         &placer.queue);
+        for (int expert = 0; expert < row->experts && row->even; expert++)
+            replicas[expert] = GOLDEN_RANKS * row->per_rank / row->experts;
+        assert_memory_equal(replicas, row->replicas, (size_t)row->experts * sizeof *replicas);
+        mp_laer_place(&placer, row->load, replicas, &slots);
+        assert_golden(row, &slots, placer.rank_load);
+        mp_slots_destroy(&slots);
+        mp_laer_placer_destroy(&placer);
+    }
+}
+
+/* V-LAER-2 on the first two layouts above: routes that each rank computes for each source, and the
+ * cost with 1 s per route computed or sent in a node and 2 s between nodes. */
+static const int64_t LAER_COUNT[16] = {20, 1, 5, 1, 10, 2, 8, 0, 6, 1, 9, 1, 4, 2, 8, 0};
+static const int64_t GOLDEN_SENT[2][GOLDEN_RANKS][GOLDEN_RANKS] = {
+    {{14, 13, 0, 0}, {11, 9, 0, 0}, {0, 0, 9, 8}, {0, 0, 8, 6}},
+    {{16, 11, 0, 0}, {13, 7, 0, 0}, {0, 0, 8, 9}, {0, 0, 6, 8}}};
+static const double GOLDEN_COST[2] = {4 * 40 + 3 * 25, 4 * 39 + 3 * 29};
+
+/* Routes that `source` sends to `rank` under the plan. */
+static int64_t sent(const struct mp_plan *plan, int source, int rank) {
+    int64_t routes = 0;
+    for (int expert = 0; expert < plan->experts; expert++)
+        if (mp_plan_holder_index(plan, expert, rank) >= 0)
+            routes += mp_plan_routes_to(plan, source, expert, rank);
+    return routes;
+}
+
+static void dispatch(struct mp_plan *plan, const struct mp_load *load, struct mp_slots *slots) {
+    struct mp_placement home;
+    struct mp_error error = {0};
+    assert_ok(mp_placement_create(load->ranks, load->experts, &home, &error), &error);
+    assert_ok(mp_slots_homes(slots, &home, &error), &error);
+    assert_ok(mp_plan_begin(plan, 0, 0, &home, MP_OPTIMIZER_SLICES, &error), &error);
+    assert_ok(mp_plan_dispatch_slots(plan, load, slots, MP_SPREAD_NODE, &error), &error);
+    mp_placement_destroy(&home);
+}
+
+static void golden_routing_and_cost(void **unused) {
+    (void)unused;
+    struct mp_laer_costs costs = {.in_node = 1, .between_nodes = 2, .compute = 1};
+    for (int index = 0; index < 2; index++) {
+        const struct golden_case *row = &GOLDEN[index];
+        struct mp_error error = {0};
+        struct mp_laer_evaluator evaluator;
+        struct mp_slots slots;
+        struct mp_load load;
+        struct mp_plan plan;
+        assert_ok(mp_laer_evaluator_create(&TWO_NODES, 4, 3, &evaluator, &error), &error);
+        assert_ok(mp_slots_create(4, 4, 3, &slots, &error), &error);
+        memcpy(slots.expert, row->slot, sizeof row->slot);
+        mp_slots_index(&slots, 2);
+        assert_ok(mp_load_create(4, 4, &load, &error), &error);
+        assert_ok(mp_plan_create(&TWO_NODES, 4, 8, &plan, &error), &error);
+        for (int cell = 0; cell < 16; cell++)
+            load.count[cell] = (uint32_t)LAER_COUNT[cell];
+        dispatch(&plan, &load, &slots);
+        for (int source = 0; source < GOLDEN_RANKS; source++)
+            for (int rank = 0; rank < GOLDEN_RANKS; rank++)
+                assert_int_equal(sent(&plan, source, rank), GOLDEN_SENT[index][source][rank]);
+        assert_close(mp_laer_cost(&evaluator, &slots, LAER_COUNT, &costs), GOLDEN_COST[index],
+                     1e-12);
+        mp_plan_destroy(&plan);
+        mp_load_destroy(&load);
+        mp_slots_destroy(&slots);
+        mp_laer_evaluator_destroy(&evaluator);
+    }
+}
+
+/* Three slots on two nodes: one per node, and the third is less than a step of two. */
+static void what_does_not_fit_stays_empty(void **unused) {
+    (void)unused;
+    int64_t load[1] = {10};
+    int32_t replicas[1];
+    struct mp_error error = {0};
+    struct mp_queue queue;
+    assert_ok(mp_queue_create(1, &queue, &error), &error);
+    mp_laer_replicas(load, 1, 3, 2, replicas, &queue);
+    assert_int_equal(replicas[0], 2);
+    mp_queue_destroy(&queue);
+}
+
+/* A job of any shape with its parts. */
+struct job {
+    struct mp_topology topology;
+    int experts, per_rank, empty;
+    struct mp_load load;
+    int64_t *count, *total;
+    int32_t *replicas;
+    struct mp_laer_placer placer;
+    struct mp_laer_evaluator evaluator;
+    struct mp_slots slots;
+    struct mp_plan plan;
+};
+
+static void create_job(uint64_t *random, struct job *job) {
+    struct mp_error error = {0};
+    *job = (struct job){.topology = random_topology(random, 40),
+                        .experts = test_random_int(random, 1, 30)};
+    int ranks = job->topology.ranks, experts = job->experts;
+    job->per_rank = (experts - 1) / ranks + test_random_int(random, 1, 5);
+    assert_ok(mp_load_create(ranks, experts, &job->load, &error), &error);
+    random_load(random, &job->load);
+    job->count = malloc((size_t)ranks * (size_t)experts * sizeof *job->count);
+    job->total = malloc((size_t)experts * sizeof *job->total);
+    job->replicas = malloc((size_t)experts * sizeof *job->replicas);
+    assert_true(job->count && job->total && job->replicas);
+    for (long cell = 0; cell < (long)ranks * experts; cell++)
+        job->count[cell] = job->load.count[cell];
+    mp_load_expert_totals(&job->load, job->total);
+    assert_ok(mp_laer_placer_create(&job->topology, experts, &job->placer, &error), &error);
+    assert_ok(
+        mp_laer_evaluator_create(&job->topology, experts, job->per_rank, &job->evaluator, &error),
+        &error);
+    assert_ok(mp_slots_create(ranks, experts, job->per_rank, &job->slots, &error), &error);
+    assert_ok(mp_plan_create(&job->topology, experts, 8, &job->plan, &error), &error);
+    mp_laer_replicas(job->total, experts, ranks * job->per_rank, mp_topology_nodes(&job->topology),
+                     job->replicas, &job->placer.queue);
+    mp_laer_place(&job->placer, job->total, job->replicas, &job->slots);
+    job->empty = ranks * job->per_rank;
+}
+
+static void destroy_job(struct job *job) {
+    mp_load_destroy(&job->load);
+    free(job->count);
+    free(job->total);
+    free(job->replicas);
+    mp_laer_placer_destroy(&job->placer);
+    mp_laer_evaluator_destroy(&job->evaluator);
+    mp_slots_destroy(&job->slots);
+    mp_plan_destroy(&job->plan);
+}
+
+static void every_expert_has_the_slots_it_was_given(void **state) {
+    uint64_t *random = *state;
+    for (int round = 0; round < 300; round++) {
+        struct job job;
+        create_job(random, &job);
+        int nodes = mp_topology_nodes(&job.topology);
+        for (int expert = 0; expert < job.experts; expert++) {
+            assert_true(job.replicas[expert] >= 1);
+            assert_int_equal(mp_slots_of(&job.slots, expert), job.replicas[expert]);
+            job.empty -= job.replicas[expert];
+        }
+        /* What is empty is less than a step of anybody. */
+        assert_true(job.empty >= 0 && job.empty < nodes);
+        for (int expert = 0; expert < job.experts && job.empty > 0; expert++)
+            assert_true(job.replicas[expert] >= nodes);
+        destroy_job(&job);
+    }
+}
+
+/* The cost's integers against a plan that mp_plan_dispatch_slots made, on layouts of all kinds. */
+static void the_cost_counts_what_the_dispatch_does(void **state) {
+    uint64_t *random = *state;
+    for (int round = 0; round < 300; round++) {
+        struct mp_laer_costs costs = {.in_node = test_random_double(random),
+                                      .between_nodes = test_random_double(random),
+                                      .compute = test_random_double(random)};
+        struct mp_plan_facts facts;
+        struct job job;
+        int64_t computed[40], most = 0;
+        create_job(random, &job);
+        for (int swaps = test_random_int(random, 0, 20); swaps > 0; swaps--) {
+            int32_t *slot = job.slots.expert;
+            int last = job.topology.ranks * job.per_rank - 1;
+            int a = test_random_int(random, 0, last), b = test_random_int(random, 0, last);
+            int32_t expert = slot[a];
+            slot[a] = slot[b];
+            slot[b] = expert;
+        }
+        mp_slots_index(&job.slots, job.topology.ranks_per_node);
+        dispatch(&job.plan, &job.load, &job.slots);
+        mp_plan_facts(&job.plan, &job.load, &facts);
+        mp_plan_rank_routes(&job.plan, computed, NULL, NULL);
+        double cost = mp_laer_cost(&job.evaluator, &job.slots, job.count, &costs);
+        assert_int_equal(job.evaluator.in_node, facts.routes_in_node);
+        assert_int_equal(job.evaluator.between_nodes, facts.routes_between_nodes);
+        for (int rank = 0; rank < job.topology.ranks; rank++) {
+            assert_int_equal(job.evaluator.computed[rank], computed[rank]);
+            most = computed[rank] > most ? computed[rank] : most;
+        }
+        assert_close(cost,
+                     4 * ((double)facts.routes_in_node * costs.in_node +
+                          (double)facts.routes_between_nodes * costs.between_nodes) +
+                         3 * (double)most * costs.compute,
+                     1e-12);
+        destroy_job(&job);
+    }
+}
+
+int main(void) {
+    uint64_t random = test_seed();
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(golden_layouts),
+        cmocka_unit_test(golden_routing_and_cost),
+        cmocka_unit_test(what_does_not_fit_stays_empty),
+        cmocka_unit_test_prestate(every_expert_has_the_slots_it_was_given, &random),
+        cmocka_unit_test_prestate(the_cost_counts_what_the_dispatch_does, &random),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
