@@ -2,8 +2,10 @@
 
 #include "baselines/deepspeed/deepspeed.h"
 #include "baselines/ep/ep.h"
+#include "baselines/eplb/eplb.h"
 #include "baselines/fastermoe/fastermoe.h"
 #include "baselines/ideal/ideal.h"
+#include "baselines/laer/laer.h"
 #include "baselines/llep/llep.h"
 #include "baselines/skeleton/skeleton.h"
 #include "baselines/swiftmoe/swiftmoe.h"
@@ -12,10 +14,12 @@
 int mp_systems_register_all(struct mp_systems *systems, struct mp_error *error) {
     static const struct mp_system *const all[] = {
         &mp_system_ep,
+        &mp_system_eplb,
         &mp_system_deepspeed,
         &mp_system_fastermoe,
         &mp_system_fssdp,
         &mp_system_ideal,
+        &mp_system_laer,
         &mp_system_llep,
         &mp_system_skeleton,
         &mp_system_swiftmoe,

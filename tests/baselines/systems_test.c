@@ -9,10 +9,12 @@ static void all_systems_register_once(void **state) {
     (void)state;
     static const char *const name[] = {
         "ep",
+        "eplb",
         "deepspeed",
         "fastermoe",
         "fssdp",
         "ideal",
+        "laer",
         "llep",
         "skeleton",
     };
