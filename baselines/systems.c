@@ -8,6 +8,7 @@
 #include "baselines/laer/laer.h"
 #include "baselines/llep/llep.h"
 #include "baselines/skeleton/skeleton.h"
+#include "baselines/smartmoe/smartmoe.h"
 #include "baselines/swiftmoe/swiftmoe.h"
 #include "reference/fssdp/fssdp.h"
 
@@ -22,6 +23,7 @@ int mp_systems_register_all(struct mp_systems *systems, struct mp_error *error) 
         &mp_system_laer,
         &mp_system_llep,
         &mp_system_skeleton,
+        &mp_system_smartmoe,
         &mp_system_swiftmoe,
     };
 

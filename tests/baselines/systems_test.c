@@ -17,6 +17,7 @@ static void all_systems_register_once(void **state) {
         "laer",
         "llep",
         "skeleton",
+        "smartmoe",
     };
     struct mp_systems systems = {0};
     struct mp_error error = {0};

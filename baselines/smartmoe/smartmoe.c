@@ -1,0 +1,163 @@
+/* SmartMoE as a system: history, options and the descriptor. */
+#include "baselines/smartmoe/smartmoe.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "reference/plan/recent.h"
+
+#define FIELD(member) offsetof(struct mp_smartmoe_options, member)
+
+static const struct mp_option option_table[] = {
+    {"solver", MP_OPTION_CHOICE, FIELD(solver), "", "greedy", 0, 0,
+     "greedy dynamic-programming hybrid",
+     "how a placement is sought: the released code's greedy, the optimum (of at most 16 experts), "
+     "or greedy to virtual devices and the optimum inside each"},
+    {"groups", MP_OPTION_INT, FIELD(groups), "groups", "8", 2, MP_PERMUTATION_ITEMS, NULL,
+     "of experts that hybrid places at once, at most (the released code's number is 8)"},
+    {"interval", MP_OPTION_INT, FIELD(interval), "iterations", "10", 1, 1e9, NULL,
+     "between two searches for a better placement"},
+    {"history", MP_OPTION_INT, FIELD(history), "iterations", "2", 1, 1000, NULL,
+     "whose loads are averaged for a search"},
+    {"threshold", MP_OPTION_DOUBLE, FIELD(threshold), "", "1", 1, 1e6, NULL,
+     "a placement is taken if the largest load of a rank falls by more than this factor (the "
+     "released code: 1, that is if it falls at all)"},
+    {"state", MP_OPTION_CHOICE, FIELD(state), "", "moves", 0, 0, "moves stays",
+     "whether optimizer state moves with parameters; in the released code it stays, and experts "
+     "go on with the moments of others"},
+    {0},
+};
+
+struct smartmoe {
+    int layers, experts, ranks;
+    struct mp_smartmoe_options options;
+    struct mp_permutation permutation;
+    struct mp_recent history; /* cells [layers][experts] */
+    int32_t *owner;           /* [experts], working memory, owned */
+};
+
+static void smartmoe_destroy(void *opaque) {
+    struct smartmoe *self = opaque;
+
+    if (!self)
+        return;
+    mp_permutation_destroy(&self->permutation);
+    mp_recent_destroy(&self->history);
+    free(self->owner);
+    free(self);
+}
+
+static int smartmoe_create(const struct mp_setting *setting, const void *options, void **created,
+                           struct mp_error *error) {
+    *created = NULL;
+    if (setting->layers < 1 || setting->experts < 1 || setting->topology.ranks < 1)
+        return mp_fail(error, MP_EINVAL,
+                       "smartmoe needs layers, experts and ranks of at least 1, not %d, %d and %d",
+                       setting->layers, setting->experts, setting->topology.ranks);
+    struct smartmoe *self = calloc(1, sizeof *self);
+    if (!self)
+        return mp_fail(error, MP_ENOMEM, "no memory for the system smartmoe");
+    self->layers = setting->layers;
+    self->experts = setting->experts;
+    self->ranks = setting->topology.ranks;
+    self->options = *(const struct mp_smartmoe_options *)options;
+    int code = mp_permutation_create(self->experts, self->ranks,
+                                     (enum mp_smartmoe_solver)self->options.solver,
+                                     self->options.groups, &self->permutation, error);
+    if (!code)
+        code = mp_recent_create((size_t)self->layers * (size_t)self->experts, self->options.history,
+                                &self->history, error);
+    self->owner = malloc((size_t)self->experts * sizeof *self->owner);
+    if (!code && !self->owner)
+        code = mp_fail(error, MP_ENOMEM, "no memory for the system smartmoe");
+    if (code)
+        smartmoe_destroy(self);
+    else
+        *created = self;
+    return code;
+}
+
+static void smartmoe_initial_owners(const void *opaque, int32_t owner[]) {
+    const struct smartmoe *self = opaque;
+    int each = self->experts / self->ranks;
+
+    for (int layer = 0; layer < self->layers; layer++)
+        for (int expert = 0; expert < self->experts; expert++)
+            *owner++ = expert / each;
+}
+
+static int smartmoe_after_gate(void *opaque, const struct mp_load *load, struct mp_plan *plan,
+                               struct mp_error *error) {
+    (void)opaque;
+    return mp_plan_dispatch_to_owner(plan, load, error);
+}
+
+static int64_t largest_load(struct mp_permutation *state, const int64_t load[],
+                            const int32_t owner[]) {
+    int64_t largest = 0;
+
+    memset(state->sum, 0, (size_t)state->ranks * sizeof *state->sum);
+    for (int expert = 0; expert < state->experts; expert++) {
+        int64_t sum = state->sum[owner[expert]] += load[expert];
+        if (sum > largest)
+            largest = sum;
+    }
+    return largest;
+}
+
+static int smartmoe_after_step(void *opaque, int64_t iteration, const struct mp_load load[],
+                               const struct mp_placement home[], struct mp_rehome *change,
+                               struct mp_error *error) {
+    struct smartmoe *self = opaque;
+
+    (void)error;
+    mp_recent_push_totals(&self->history, load, self->layers);
+    if (self->ranks == 1 || (iteration + 1) % self->options.interval != 0)
+        return MP_OK;
+    for (int layer = 0; layer < self->layers; layer++) {
+        const int64_t *sum = self->history.sum + (size_t)layer * (size_t)self->experts;
+        int64_t present = largest_load(&self->permutation, sum, home[layer].owner);
+        int64_t found =
+            mp_permutation_solve(&self->permutation, sum, home[layer].owner, self->owner);
+        if (!((double)found * self->options.threshold < (double)present))
+            continue;
+        mp_placement_set_owners(&change->next[layer], self->owner);
+        change->changed = true;
+        change->leave_state = self->options.state == MP_SMARTMOE_STATE_STAYS;
+    }
+    return MP_OK;
+}
+
+static size_t smartmoe_save(const void *opaque, void *buffer, size_t size) {
+    const struct smartmoe *self = opaque;
+    return mp_recent_save(&self->history, buffer, size);
+}
+
+static int smartmoe_load(void *opaque, const void *buffer, size_t size, struct mp_error *error) {
+    struct smartmoe *self = opaque;
+    return mp_recent_load(&self->history, buffer, size, error);
+}
+
+const struct mp_system mp_system_smartmoe = {
+    .abi = MP_SYSTEM_ABI,
+    .name = "smartmoe",
+    .title = "SmartMoE: experts change owners to balance ranks",
+    .source = "SmartMoE, USENIX ATC 2023, online placement; thu-pacman/SmartMoE-AE",
+    .models =
+        "Modelled: placements with equally many experts per rank and no replicas, sought every "
+        "interval from the average of recent loads by the released code's greedy rule, by dynamic "
+        "programming or by both, and taken if the largest load of a rank falls enough; parameters "
+        "and optimizer state move after the step, or parameters alone as in the released code. "
+        "Not modelled: the offline choice of a pool of data, tensor and pipeline parallelism, and "
+        "the shadows of the released code.",
+    .capabilities = MP_SYSTEM_MOVES_OWNERS,
+    .options = option_table,
+    .options_size = sizeof(struct mp_smartmoe_options),
+    .create = smartmoe_create,
+    .destroy = smartmoe_destroy,
+    .initial_owners = smartmoe_initial_owners,
+    .after_gate = smartmoe_after_gate,
+    .after_step = smartmoe_after_step,
+    .save = smartmoe_save,
+    .load = smartmoe_load,
+};
