@@ -4,6 +4,7 @@
 #include "baselines/ep/ep.h"
 #include "baselines/eplb/eplb.h"
 #include "baselines/fastermoe/fastermoe.h"
+#include "baselines/flexmoe/flexmoe.h"
 #include "baselines/ideal/ideal.h"
 #include "baselines/laer/laer.h"
 #include "baselines/llep/llep.h"
@@ -18,6 +19,7 @@ int mp_systems_register_all(struct mp_systems *systems, struct mp_error *error) 
         &mp_system_eplb,
         &mp_system_deepspeed,
         &mp_system_fastermoe,
+        &mp_system_flexmoe,
         &mp_system_fssdp,
         &mp_system_ideal,
         &mp_system_laer,

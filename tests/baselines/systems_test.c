@@ -12,6 +12,7 @@ static void all_systems_register_once(void **state) {
         "eplb",
         "deepspeed",
         "fastermoe",
+        "flexmoe",
         "fssdp",
         "ideal",
         "laer",

@@ -1,0 +1,370 @@
+/* FlexMoE as a system: layouts between iterations, options and the descriptor. */
+#include "baselines/flexmoe/flexmoe.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "reference/plan/slots_home.h"
+
+#define FIELD(member) offsetof(struct mp_flexmoe_options, member)
+
+static const struct mp_option option_table[] = {
+    {"policy", MP_OPTION_CHOICE, FIELD(policy), "", "cost-model", 0, 0, "cost-model laer",
+     "how slots change: by FlexMoE's cost model, or as in the variant that LAER-MoE's authors "
+     "compared with"},
+    {"slots", MP_OPTION_COUNT, FIELD(slots), "slots", "auto", -1, 65536, NULL,
+     "for experts on each rank and layer; auto: two per expert, rounded up (all: one per expert)"},
+    {"interval", MP_OPTION_INT, FIELD(interval), "iterations", "50", 1, 1e9, NULL,
+     "between two looks at the balance"},
+    {"threshold", MP_OPTION_DOUBLE, FIELD(threshold), "", "1.2", 1, 1e6, NULL,
+     "largest over mean load of a rank above which slots change; laer: any difference"},
+    {"rounds", MP_OPTION_INT, FIELD(rounds), "rounds", "10", 1, 1e6, NULL,
+     "of changes to a layer at once, at most"},
+    {0},
+};
+
+struct flexmoe {
+    int layers, experts, per_rank;
+    struct mp_topology topology;
+    struct mp_flexmoe_options options;
+    struct mp_flex_costs costs;
+    struct mp_slots *slots;  /* [layers], owned */
+    struct mp_slots derived; /* one per holder, for homes that are not those of `slots` */
+    int32_t *first;          /* [ranks][per_rank], working memory, owned */
+    struct mp_flex flex;
+};
+
+static size_t slots_of(const struct flexmoe *self) {
+    return (size_t)self->topology.ranks * (size_t)self->per_rank;
+}
+
+static void flexmoe_destroy(void *opaque) {
+    struct flexmoe *self = opaque;
+
+    if (!self)
+        return;
+    for (int layer = 0; self->slots && layer < self->layers; layer++)
+        mp_slots_destroy(&self->slots[layer]);
+    free(self->slots);
+    mp_slots_destroy(&self->derived);
+    free(self->first);
+    mp_flex_destroy(&self->flex);
+    free(self);
+}
+
+static int slots_per_rank(const struct mp_setting *setting,
+                          const struct mp_flexmoe_options *options) {
+    int ranks = setting->topology.ranks;
+
+    if (options->slots == MP_ALL)
+        return setting->experts;
+    return options->slots == MP_AUTO ? (2 * setting->experts + ranks - 1) / ranks : options->slots;
+}
+
+static int check_setting(const struct mp_setting *setting, const struct mp_flexmoe_options *options,
+                         struct mp_error *error) {
+    int ranks = setting->topology.ranks;
+
+    if (setting->layers < 1 || setting->experts < 1 || ranks < 1 ||
+        setting->topology.ranks_per_node < 1)
+        return mp_fail(error, MP_EINVAL,
+                       "flexmoe needs layers, experts, ranks and ranks per node of at least 1, not "
+                       "%d, %d, %d and %d",
+                       setting->layers, setting->experts, ranks, setting->topology.ranks_per_node);
+    int64_t per_rank = slots_per_rank(setting, options);
+    if (per_rank * ranks < setting->experts)
+        return mp_fail(
+            error, MP_EINVAL,
+            "flexmoe needs a slot for every expert: %lld on each of %d ranks are too few "
+            "for %d experts",
+            (long long)per_rank, ranks, setting->experts);
+    if (options->policy == MP_FLEXMOE_COST_MODEL && ranks > 1 &&
+        (!(setting->bandwidth > 0) || !(setting->seconds_per_route >= 0)))
+        return mp_fail(
+            error, MP_EINVAL,
+            "the cost model of flexmoe needs a bandwidth above 0 and a time per route of "
+            "at least 0, not %g B/s and %g s",
+            setting->bandwidth, setting->seconds_per_route);
+    return MP_OK;
+}
+
+static int32_t owner_of(const struct flexmoe *self, int expert) {
+    return (int32_t)((int64_t)expert * self->topology.ranks / self->experts);
+}
+
+/* The layout before the first iteration: a rank has the experts that it owns and those that follow;
+ * one that owns none begins with the last expert owned before it. */
+static void first_layout(const struct flexmoe *self, struct mp_slots *slots) {
+    int32_t *slot = slots->expert;
+    int expert = 0;
+
+    for (int rank = 0; rank < self->topology.ranks; rank++) {
+        while (expert < self->experts && owner_of(self, expert) < rank)
+            expert++;
+        bool owns = expert < self->experts && owner_of(self, expert) == rank;
+        for (int next = owns ? expert : expert - 1, end = next + self->per_rank; next < end; next++)
+            *slot++ = next % self->experts;
+    }
+    mp_slots_index(slots, 0);
+}
+
+static int create_layouts(struct flexmoe *self, struct mp_error *error) {
+    int ranks = self->topology.ranks;
+
+    self->slots = calloc((size_t)self->layers, sizeof *self->slots);
+    self->first = malloc(slots_of(self) * sizeof *self->first);
+    if (!self->slots || !self->first)
+        return mp_fail(error, MP_ENOMEM, "no memory for the layouts of flexmoe");
+    int code = mp_slots_create(ranks, self->experts, self->experts, &self->derived, error);
+    for (int layer = 0; layer < self->layers && !code; layer++) {
+        struct mp_slots *slots = &self->slots[layer];
+        code = mp_slots_create(ranks, self->experts, self->per_rank, slots, error);
+        if (!code)
+            first_layout(self, slots);
+    }
+    return code;
+}
+
+static int flexmoe_create(const struct mp_setting *setting, const void *options, void **created,
+                          struct mp_error *error) {
+    *created = NULL;
+    int code = check_setting(setting, options, error);
+    if (code)
+        return code;
+    struct flexmoe *self = calloc(1, sizeof *self);
+    if (!self)
+        return mp_fail(error, MP_ENOMEM, "no memory for the system flexmoe");
+    self->layers = setting->layers;
+    self->experts = setting->experts;
+    self->topology = setting->topology;
+    self->options = *(const struct mp_flexmoe_options *)options;
+    self->per_rank = slots_per_rank(setting, options);
+    if (self->options.policy == MP_FLEXMOE_COST_MODEL && self->topology.ranks > 1)
+        self->costs = mp_flex_costs(setting);
+    code = create_layouts(self, error);
+    if (!code)
+        code =
+            mp_flex_create(self->topology.ranks, self->experts, self->per_rank, &self->flex, error);
+    if (code)
+        flexmoe_destroy(self);
+    else
+        *created = self;
+    return code;
+}
+
+static void flexmoe_initial_owners(const void *opaque, int32_t owner[]) {
+    const struct flexmoe *self = opaque;
+
+    for (int layer = 0; layer < self->layers; layer++)
+        for (int expert = 0; expert < self->experts; expert++)
+            *owner++ = owner_of(self, expert);
+}
+
+static void flexmoe_initial_holders(const void *opaque, struct mp_placement home[]) {
+    const struct flexmoe *self = opaque;
+
+    /* Can't fail: every expert has a slot. */
+    for (int layer = 0; layer < self->layers; layer++)
+        (void)mp_slots_homes(&self->slots[layer], &home[layer], NULL);
+}
+
+static enum mp_optimizer_split flexmoe_optimizer(const void *opaque) {
+    (void)opaque;
+    return MP_OPTIMIZER_REPLICATED;
+}
+
+static int flexmoe_homes_limit(const void *opaque) {
+    const struct flexmoe *self = opaque;
+    int each = self->per_rank < self->experts ? self->per_rank : self->experts;
+
+    return each * self->layers;
+}
+
+/* The experts of a layer's slots to self->first.  A restored run may have begun with homes that are
+ * not those remembered: then every holder has one slot. */
+static int start_from_home(struct flexmoe *self, int layer, const struct mp_placement *home,
+                           struct mp_error *error) {
+    const struct mp_slots *slots = mp_slots_for_home(&self->slots[layer], &self->derived, home, 0);
+
+    for (int rank = 0; rank < slots->ranks; rank++) {
+        const int32_t *from = slots->expert + (size_t)rank * (size_t)slots->per_rank;
+        int32_t *to = self->first + (size_t)rank * (size_t)self->per_rank;
+        int used = 0;
+        for (int slot = 0; slot < slots->per_rank; slot++) {
+            if (from[slot] < 0)
+                continue;
+            if (used == self->per_rank)
+                return mp_fail(error, MP_EPLAN,
+                               "flexmoe has %d slots for experts of a layer on a rank, and rank %d "
+                               "holds more of layer %d",
+                               self->per_rank, rank, layer);
+            to[used++] = from[slot];
+        }
+        while (used < self->per_rank)
+            to[used++] = -1;
+    }
+    return MP_OK;
+}
+
+static int flexmoe_after_gate(void *opaque, const struct mp_load *load, struct mp_plan *plan,
+                              struct mp_error *error) {
+    struct flexmoe *self = opaque;
+    struct mp_slots *slots =
+        mp_slots_for_home(&self->slots[plan->layer], &self->derived, &plan->before, 0);
+
+    return mp_plan_dispatch_slots(plan, load, slots, MP_SPREAD_TURN, error);
+}
+
+static int plan_layer(struct flexmoe *self, int layer, const struct mp_load *load,
+                      const struct mp_placement *home, struct mp_rehome *change,
+                      struct mp_error *error) {
+    struct mp_slots *kept = &self->slots[layer];
+    struct mp_flex *flex = &self->flex;
+    int code = start_from_home(self, layer, home, error);
+
+    if (code)
+        return code;
+    mp_flex_begin(flex, self->first, load);
+    int rounds =
+        self->options.policy == MP_FLEXMOE_LAER
+            ? mp_flex_laer_policy(flex, self->topology.ranks_per_node, self->options.rounds)
+            : mp_flex_cost_policy(flex, &self->costs, self->options.threshold,
+                                  self->options.rounds);
+    if (rounds == 0)
+        return MP_OK;
+    memcpy(kept->expert, flex->expert, slots_of(self) * sizeof *kept->expert);
+    mp_slots_index(kept, 0);
+    change->changed = true;
+    return mp_slots_homes(kept, &change->next[layer], error);
+}
+
+static int flexmoe_after_step(void *opaque, int64_t iteration, const struct mp_load load[],
+                              const struct mp_placement home[], struct mp_rehome *change,
+                              struct mp_error *error) {
+    struct flexmoe *self = opaque;
+    int code = MP_OK;
+
+    if (self->topology.ranks == 1 || (iteration + 1) % self->options.interval != 0)
+        return MP_OK;
+    for (int layer = 0; layer < self->layers && !code; layer++)
+        code = plan_layer(self, layer, &load[layer], &home[layer], change, error);
+    return code;
+}
+
+/* Saved: this head, then the experts of the slots, [layers][ranks][slots].  On another number of
+ * ranks a run begins with its first layout again, and so does this. */
+struct head {
+    char magic[8]; /* its last letter changes with the format */
+    int32_t layers, experts, ranks, per_rank;
+};
+static const char MAGIC[8] = {'M', 'P', 'F', 'L', 'E', 'X', 'S', '1'};
+
+static size_t flexmoe_save(const void *opaque, void *buffer, size_t size) {
+    const struct flexmoe *self = opaque;
+    struct head head = {.layers = self->layers,
+                        .experts = self->experts,
+                        .ranks = self->topology.ranks,
+                        .per_rank = self->per_rank};
+    size_t row = slots_of(self) * sizeof *self->slots->expert;
+    size_t bytes = sizeof head + (size_t)self->layers * row;
+
+    if (size >= bytes) {
+        memcpy(head.magic, MAGIC, sizeof MAGIC);
+        memcpy(buffer, &head, sizeof head);
+        for (int layer = 0; layer < self->layers; layer++)
+            memcpy((char *)buffer + sizeof head + (size_t)layer * row, self->slots[layer].expert,
+                   row);
+    }
+    return bytes;
+}
+
+/* Whether a saved layout names experts only, and each of them. */
+static bool is_layout(struct flexmoe *self, const char *row) {
+    int32_t *seen = self->flex.slots, named = 0;
+
+    memcpy(self->first, row, slots_of(self) * sizeof *self->first);
+    memset(seen, 0, (size_t)self->experts * sizeof *seen);
+    for (size_t slot = 0; slot < slots_of(self); slot++) {
+        if (self->first[slot] < -1 || self->first[slot] >= self->experts)
+            return false;
+        if (self->first[slot] >= 0)
+            named += seen[self->first[slot]]++ == 0;
+    }
+    return named == self->experts;
+}
+
+static int check_head(const struct flexmoe *self, const struct head *head, size_t size,
+                      struct mp_error *error) {
+    if (memcmp(head->magic, MAGIC, sizeof MAGIC) != 0 || head->ranks < 1 || head->per_rank < 1)
+        return mp_fail(error, MP_EFORMAT, "what was saved is no state of flexmoe of this version");
+    if (head->layers != self->layers || head->experts != self->experts)
+        return mp_fail(error, MP_EFORMAT,
+                       "the saved state of flexmoe is of %d layers with %d experts, the job has %d "
+                       "with %d",
+                       head->layers, head->experts, self->layers, self->experts);
+    if (head->ranks == self->topology.ranks && head->per_rank != self->per_rank)
+        return mp_fail(error, MP_EFORMAT,
+                       "the saved state of flexmoe is of %d slots per rank, the job has %d",
+                       head->per_rank, self->per_rank);
+    size_t cells = (size_t)head->layers * (size_t)head->ranks * (size_t)head->per_rank;
+    if ((size - sizeof *head) / sizeof(int32_t) != cells || size % sizeof(int32_t) != 0)
+        return mp_fail(error, MP_EFORMAT, "the saved state of flexmoe has %zu bytes instead of %zu",
+                       size, sizeof *head + cells * sizeof(int32_t));
+    return MP_OK;
+}
+
+static int flexmoe_load(void *opaque, const void *buffer, size_t size, struct mp_error *error) {
+    struct flexmoe *self = opaque;
+    const char *rows = (const char *)buffer + sizeof(struct head);
+    size_t row = slots_of(self) * sizeof *self->slots->expert;
+    struct head head;
+
+    if (size < sizeof head)
+        return mp_fail(error, MP_EFORMAT,
+                       "the saved state of flexmoe has %zu bytes, its head alone needs %zu", size,
+                       sizeof head);
+    memcpy(&head, buffer, sizeof head);
+    int code = check_head(self, &head, size, error);
+    if (code || head.ranks != self->topology.ranks)
+        return code;
+    for (int layer = 0; layer < self->layers; layer++)
+        if (!is_layout(self, rows + (size_t)layer * row))
+            return mp_fail(error, MP_EFORMAT,
+                           "the saved slots of flexmoe in layer %d are not those of %d experts",
+                           layer, self->experts);
+    for (int layer = 0; layer < self->layers; layer++) {
+        memcpy(self->slots[layer].expert, rows + (size_t)layer * row, row);
+        mp_slots_index(&self->slots[layer], 0);
+    }
+    return MP_OK;
+}
+
+const struct mp_system mp_system_flexmoe = {
+    .abi = MP_SYSTEM_ABI,
+    .name = "flexmoe",
+    .title = "FlexMoE: tied replicas that follow the load",
+    .source = "FlexMoE, SIGMOD 2023 (arXiv 2304.03946), as others describe it; FLEX of LAER-MoE's "
+              "code (Hetu-Galvatron, branch laer-moe)",
+    .models =
+        "Modelled: slots for experts (vExperts) on every rank, tokens of an expert spread evenly "
+        "over its slots, tied replicas with all-reduced gradients, Expand, Shrink and Migrate by a "
+        "cost model of computing, exchange and synchronisation when ranks are out of balance, "
+        "optimizer state that moves with replicas after the step; and the variant that LAER-MoE's "
+        "authors published. "
+        "Not modelled: changes in the background, which here are exposed, and what a change itself "
+        "costs in the decision for it.",
+    .capabilities = MP_SYSTEM_REPLICATES | MP_SYSTEM_MOVES_OWNERS | MP_SYSTEM_UNEVEN_EXPERTS |
+                    MP_SYSTEM_MORE_RANKS,
+    .options = option_table,
+    .options_size = sizeof(struct mp_flexmoe_options),
+    .create = flexmoe_create,
+    .destroy = flexmoe_destroy,
+    .initial_owners = flexmoe_initial_owners,
+    .initial_holders = flexmoe_initial_holders,
+    .optimizer = flexmoe_optimizer,
+    .homes_limit = flexmoe_homes_limit,
+    .after_gate = flexmoe_after_gate,
+    .after_step = flexmoe_after_step,
+    .save = flexmoe_save,
+    .load = flexmoe_load,
+};

@@ -1,0 +1,281 @@
+/* FlexMoE as a system: its first layout, legal plans and changes, tokens spread over slots,
+ * restarts with other homes than those remembered, and what it refuses. */
+#include "tests/baselines/rehearsal.h"
+
+#include "baselines/flexmoe/flexmoe.h"
+
+static const struct mp_system *const tested = &mp_system_flexmoe;
+
+static void parse(struct mp_flexmoe_options *options, const char *const pair[][2]) {
+    struct mp_error error = {0};
+    assert_ok(mp_options_set_defaults(tested->options, options, &error), &error);
+    for (int index = 0; pair && pair[index][0]; index++)
+        assert_ok(mp_options_set(tested->options, options, "system flexmoe", pair[index][0],
+                                 pair[index][1], NULL, &error),
+                  &error);
+}
+
+static struct mp_setting setting_of(int layers, int experts, struct mp_topology topology) {
+    return (struct mp_setting){.layers = layers,
+                               .experts = experts,
+                               .top_k = 2,
+                               .topology = topology,
+                               .tokens_per_rank = 1000,
+                               .expert_bytes = 1 << 20,
+                               .route_bytes = 1024,
+                               .bandwidth = 1e10,
+                               .seconds_per_route = 1e-6};
+}
+
+static void defaults_are_as_documented(void **state) {
+    (void)state;
+    struct mp_systems systems = {0};
+    struct mp_error error = {0};
+    struct mp_flexmoe_options options;
+    assert_ok(mp_systems_register(&systems, tested, &error), &error);
+    parse(&options, NULL);
+    assert_int_equal(options.policy, MP_FLEXMOE_COST_MODEL);
+    assert_int_equal(options.slots, MP_AUTO);
+    assert_int_equal(options.interval, 50);
+    assert_int_equal(options.rounds, 10);
+    assert_true(options.threshold == 1.2);
+}
+
+/* Homes before the first iteration, a bit per rank. */
+static void the_first_layout_deals_slots_in_turn(void **state) {
+    (void)state;
+    static const struct {
+        int experts, ranks;
+        const char *slots;
+        int limit;
+        uint64_t holder[8];
+        int32_t owner[8];
+    } row[] = {
+        {8, 4, "auto", 4, {9, 9, 3, 3, 6, 6, 12, 12}, {0, 0, 1, 1, 2, 2, 3, 3}},
+        {8, 4, "2", 2, {1, 1, 2, 2, 4, 4, 8, 8}, {0, 0, 1, 1, 2, 2, 3, 3}},
+        {4, 4, "3", 3, {13, 11, 7, 14}, {0, 1, 2, 3}},
+        {2, 4, "auto", 1, {3, 12}, {0, 2}},      /* more ranks than experts */
+        {3, 2, "auto", 3, {3, 3, 3}, {0, 0, 1}}, /* uneven */
+        {3, 1, "auto", 3, {1, 1, 1}, {0, 0, 0}}, /* two slots each, on one rank */
+        {3, 2, "all", 3, {3, 3, 3}, {0, 0, 1}},
+    };
+    for (size_t index = 0; index < sizeof row / sizeof *row; index++) {
+        const char *const pair[][2] = {{"slots", row[index].slots}, {0}};
+        struct mp_setting setting =
+            setting_of(2, row[index].experts, (struct mp_topology){row[index].ranks, 2});
+        struct mp_flexmoe_options options;
+        struct rehearsal rehearsal;
+        parse(&options, pair);
+        rehearsal_create(&rehearsal, tested, &setting, &options);
+        assert_int_equal(tested->homes_limit(rehearsal.self), 2 * row[index].limit);
+        for (int layer = 0; layer < 2; layer++)
+            for (int expert = 0; expert < setting.experts; expert++) {
+                assert_int_equal(rehearsal.home[layer].owner[expert], row[index].owner[expert]);
+                assert_int_equal(rehearsal.home[layer].holder[expert], row[index].holder[expert]);
+            }
+        rehearsal_destroy(&rehearsal);
+    }
+}
+
+static void random_job(uint64_t *random, int policy, const char *slots, struct mp_setting *setting,
+                       struct mp_flexmoe_options *options) {
+    const char *const pair[][2] = {{"policy", policy ? "laer" : "cost-model"},
+                                   {"interval", "2"},
+                                   {"threshold", "1.05"},
+                                   {"slots", slots},
+                                   {0}};
+    *setting = setting_of(2, test_random_int(random, 1, 12), random_topology(random, 9));
+    parse(options, pair);
+}
+
+static void every_plan_and_change_is_legal_and_repeatable(void **state) {
+    uint64_t *random = *state;
+    int changes[2] = {0};
+    for (int round = 0; round < 80; round++) {
+        struct mp_setting setting;
+        struct mp_flexmoe_options options;
+        random_job(random, round % 2, round % 4 < 2 ? "auto" : "12", &setting, &options);
+        changes[round % 2] += rehearse(random, tested, &setting, &options, 8);
+    }
+    print_message("  experts that gained a holder: %d, %d\n", changes[0], changes[1]);
+    assert_true(changes[0] > 0 && changes[1] > 0);
+    tested->destroy(NULL);
+}
+
+/* One hot expert of 4 on 4 ranks, 2 slots each: it gets more slots, and its tokens spread. */
+static void a_hot_expert_gets_slots_and_its_tokens_are_spread(void **state) {
+    (void)state;
+    const char *const pair[][2] = {{"interval", "3"}, {0}};
+    struct mp_setting setting = setting_of(1, 4, (struct mp_topology){4, 4});
+    struct mp_flexmoe_options options;
+    struct mp_error error = {0};
+    struct rehearsal rehearsal;
+    struct mp_load load;
+    int64_t before[4], after[4], largest[2] = {0};
+    parse(&options, pair);
+    rehearsal_create(&rehearsal, tested, &setting, &options);
+    assert_ok(mp_load_create(4, 4, &load, &error), &error);
+    for (int cell = 0; cell < 16; cell++)
+        load.count[cell] = cell % 4 == 1 ? 701 : 100;
+    for (int iteration = 0; iteration < 3; iteration++) {
+        rehearsal_plan(&rehearsal, 0, &load);
+        mp_plan_rank_routes(&rehearsal.plan, before, NULL, NULL);
+        assert_int_equal(rehearsal.changes, 0); /* until after the third */
+        rehearsal_step(&rehearsal, &load);
+    }
+    assert_true(rehearsal.change.changed && !rehearsal.change.leave_state);
+    int copies = mp_placement_copies(&rehearsal.home[0], 1);
+    assert_true(copies > 2);
+    rehearsal_plan(&rehearsal, 0, &load);
+    mp_plan_rank_routes(&rehearsal.plan, after, NULL, NULL);
+    for (int rank = 0; rank < 4; rank++) {
+        int64_t hot = 0;
+        largest[0] = before[rank] > largest[0] ? before[rank] : largest[0];
+        largest[1] = after[rank] > largest[1] ? after[rank] : largest[1];
+        for (int source = 0; source < 4; source++)
+            hot += mp_plan_routes_to(&rehearsal.plan, source, 1, rank);
+        assert_int_equal(hot > 0, mp_placement_holds(&rehearsal.home[0], 1, rank));
+        if (hot > 0) /* give or take one */
+            assert_in_range(hot, 4 * 701 / copies, 4 * 701 / copies + 1);
+    }
+    assert_true(largest[1] < largest[0]);
+    mp_load_destroy(&load);
+    rehearsal_destroy(&rehearsal);
+}
+
+/* Below the threshold nothing changes. */
+static void balance_is_left_alone(void **state) {
+    (void)state;
+    const char *const pair[][2] = {{"interval", "1"}, {"slots", "1"}, {0}};
+    struct mp_setting setting = setting_of(1, 4, (struct mp_topology){4, 4});
+    struct mp_flexmoe_options options;
+    struct mp_error error = {0};
+    struct rehearsal rehearsal;
+    struct mp_load load;
+    parse(&options, pair);
+    rehearsal_create(&rehearsal, tested, &setting, &options);
+    assert_ok(mp_load_create(4, 4, &load, &error), &error);
+    for (int cell = 0; cell < 16; cell++)
+        load.count[cell] = cell % 4 == 1 ? 128 : 100; /* 128 of 107 on average */
+    rehearsal_step(&rehearsal, &load);
+    assert_false(rehearsal.change.changed);
+    mp_load_destroy(&load);
+    rehearsal_destroy(&rehearsal);
+}
+
+/* Homes that no layout remembered has: every holder counts for one slot. */
+static void other_homes_than_those_remembered_are_planned_from(void **state) {
+    uint64_t *random = *state;
+    for (int round = 0; round < 60; round++) {
+        struct mp_setting setting;
+        struct mp_flexmoe_options options;
+        struct mp_error error = {0};
+        struct rehearsal rehearsal;
+        struct mp_load load[2];
+        random_job(random, round % 2, "12", &setting, &options);
+        rehearsal_create(&rehearsal, tested, &setting, &options);
+        for (int layer = 0; layer < 2; layer++) {
+            struct mp_placement *home = &rehearsal.home[layer];
+            assert_ok(mp_load_create(setting.topology.ranks, setting.experts, &load[layer], &error),
+                      &error);
+            for (int expert = 0; expert < setting.experts; expert++)
+                for (int rank = 0; rank < setting.topology.ranks; rank++)
+                    if (rank != home->owner[expert] && test_random_int(random, 0, 1))
+                        mp_placement_remove(home, expert, rank);
+        }
+        for (int iteration = 0; iteration < 4; iteration++) {
+            for (int layer = 0; layer < 2; layer++) {
+                random_load(random, &load[layer]);
+                rehearsal_plan(&rehearsal, layer, &load[layer]);
+            }
+            rehearsal_step(&rehearsal, load);
+        }
+        for (int layer = 0; layer < 2; layer++)
+            mp_load_destroy(&load[layer]);
+        rehearsal_destroy(&rehearsal);
+    }
+}
+
+static void state_of_other_ranks_is_let_go_and_foreign_state_refused(void **state) {
+    (void)state;
+    static const char *const three[][2] = {{"slots", "3"}, {0}};
+    struct mp_setting setting = setting_of(2, 8, (struct mp_topology){4, 2});
+    struct mp_flexmoe_options options;
+    struct mp_error error = {0};
+    struct rehearsal rehearsal, other;
+    char saved[1024], same[1024];
+    parse(&options, NULL);
+    rehearsal_create(&rehearsal, tested, &setting, &options);
+    size_t size = tested->save(rehearsal.self, saved, sizeof saved);
+    assert_int_equal(size, 24 + 2 * 16 * 4);
+    assert_foreign_bytes_are_refused(tested, rehearsal.self, 16);
+    for (int slot = 0; slot < 32; slot++) { /* an expert that is none, and one that is missing */
+        memcpy(same, saved, size);
+        same[24 + 4 * slot + 3] = 0x40;
+        assert_int_equal(tested->load(rehearsal.self, same, size, NULL), MP_EFORMAT);
+        for (int at = 0; at < 16; at++)
+            same[24 + 4 * (slot / 16 * 16 + at) + 3] = at == 0 ? 0 : same[24 + 4 * at + 3];
+        memset(same + 24 + 64 * (slot / 16), 0, 64);
+        assert_int_equal(tested->load(rehearsal.self, same, size, NULL), MP_EFORMAT);
+    }
+    setting.topology.ranks = 8;
+    rehearsal_create(&other, tested, &setting, &options);
+    size_t before = tested->save(other.self, same, sizeof same);
+    assert_ok(tested->load(other.self, saved, size, &error), &error);
+    char after[1024];
+    assert_int_equal(tested->save(other.self, after, sizeof after), before);
+    assert_memory_equal(same, after, before);
+    rehearsal_destroy(&other);
+    setting.topology.ranks = 4;
+    parse(&options, three);
+    rehearsal_create(&other, tested, &setting, &options);
+    assert_int_equal(tested->load(other.self, saved, size, &error), MP_EFORMAT);
+    assert_string_equal(error.text,
+                        "the saved state of flexmoe is of 4 slots per rank, the job has 3");
+    rehearsal_destroy(&other);
+    rehearsal_destroy(&rehearsal);
+}
+
+static void what_it_can_not_do_is_refused(void **state) {
+    (void)state;
+    static const struct {
+        int experts, ranks;
+        const char *slots;
+        double bandwidth;
+        const char *words;
+    } row[] = {
+        {10, 4, "2", 1e9, "2 on each of 4 ranks are too few for 10 experts"},
+        {10, 4, "0", 1e9, "0 on each of 4 ranks are too few for 10 experts"},
+        {0, 4, "2", 1e9, "of at least 1, not 1, 0, 4 and 1"},
+        {8, 4, "2", 0, "a bandwidth above 0"},
+    };
+    for (size_t index = 0; index < sizeof row / sizeof *row; index++) {
+        struct mp_setting setting =
+            setting_of(1, row[index].experts, (struct mp_topology){row[index].ranks, 1});
+        const char *const pair[][2] = {{"slots", row[index].slots}, {0}};
+        struct mp_flexmoe_options options;
+        struct mp_error error = {0};
+        void *self = &setting;
+        setting.bandwidth = row[index].bandwidth;
+        parse(&options, pair);
+        assert_int_equal(tested->create(&setting, &options, &self, &error), MP_EINVAL);
+        assert_null(self);
+        if (!strstr(error.text, row[index].words))
+            fail_msg("\"%s\" is not in \"%s\"", row[index].words, error.text);
+    }
+}
+
+int main(void) {
+    uint64_t random = test_seed();
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(defaults_are_as_documented),
+        cmocka_unit_test(the_first_layout_deals_slots_in_turn),
+        cmocka_unit_test_prestate(every_plan_and_change_is_legal_and_repeatable, &random),
+        cmocka_unit_test(a_hot_expert_gets_slots_and_its_tokens_are_spread),
+        cmocka_unit_test(balance_is_left_alone),
+        cmocka_unit_test_prestate(other_homes_than_those_remembered_are_planned_from, &random),
+        cmocka_unit_test(state_of_other_ranks_is_let_go_and_foreign_state_refused),
+        cmocka_unit_test(what_it_can_not_do_is_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
