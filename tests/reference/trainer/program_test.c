@@ -161,8 +161,9 @@ static int own_lines(const char *message) {
 /* ---- reading spools ---- */
 
 struct found {
-    int iterations; /* 0 .. iterations - 1 are there, each once and whole */
-    int status;     /* of the end record; 1: there is none */
+    int iterations;              /* 0 .. iterations - 1 are there, each once and whole */
+    double iterations_to_target; /* number of this name; 0: there is none */
+    int status;                  /* of the end record; 1: there is none */
     char reason[200];
     int pid;
     size_t unread;
@@ -181,6 +182,9 @@ static struct found read_spool(const char *path) {
         assert_int_equal(found.status, 1); /* nothing stands behind the end */
         if (record.type == MP_SPOOL_SPAN && record.as.span.phase == MP_PHASE_ITERATION)
             assert_int_equal(record.as.span.iteration, found.iterations++);
+        if (record.type == MP_SPOOL_NUMBER &&
+            strcmp(record.as.number.name, "iterations-to-target") == 0)
+            found.iterations_to_target = record.as.number.value;
         if (record.type == MP_SPOOL_END) {
             found.status = record.as.end.status;
             snprintf(found.reason, sizeof found.reason, "%s", record.as.end.reason);
@@ -335,6 +339,52 @@ static void a_run_is_recorded_to_its_end(void **state) {
             assert_int_equal(found.status, MP_OK);
             assert_int_equal(found.unread, 0);
         }
+    }
+}
+
+/* Losses that the progress lines report; returns how many. */
+static int read_losses(double loss[], int room) {
+    char line[256];
+    int count = 0;
+    FILE *out = fopen("out", "r");
+    while (out && count < room && fgets(line, sizeof line, out))
+        count += sscanf(line, "progress %*d %*d %lf", &loss[count]) == 1;
+    if (out)
+        fclose(out);
+    return count;
+}
+
+/* Mean of the `window` losses before `end`. */
+static double mean_before(const double loss[], int end, int window) {
+    double sum = 0;
+    for (int i = end - window; i < end; i++)
+        sum += loss[i];
+    return sum / window;
+}
+
+static void a_run_ends_at_its_target(void **state) {
+    (void)state;
+    enum { WINDOW = 3, MOST = 2000 };
+    static double loss[MOST];
+    clear_spools();
+    struct run run =
+        start_trainer(2, 0,
+                      (const char *[]){"job.yaml", "--set", "ranks=2", "--set", "iterations=2000",
+                                       "--set", "target-loss=5.2", "--set", "target-window=3",
+                                       "--spool-directory", "spools", "--progress", NULL});
+    wait_for_end(&run);
+    assert_int_equal(run.status, 0);
+    int count = read_losses(loss, MOST);
+    assert_in_range(count, WINDOW + 1, MOST - 1);
+    assert_true(mean_before(loss, count, WINDOW) <= 5.2 + 1e-6); /* printed with six decimals */
+    for (int end = WINDOW; end < count; end++)
+        assert_true(mean_before(loss, end, WINDOW) > 5.2 - 1e-6);
+    for (int r = 0; r < 2; r++) {
+        struct found found = read_spool(r ? "spools/rank-0001.spool" : "spools/rank-0000.spool");
+        assert_int_equal(found.iterations, count);
+        assert_int_equal(found.status, MP_OK);
+        if (r == 0)
+            assert_close(found.iterations_to_target, count, 0);
     }
 }
 
@@ -505,6 +555,7 @@ int main(void) {
         cmocka_unit_test_teardown(wrong_numbers_of_processes_are_refused, end_run),
         cmocka_unit_test_teardown(a_bad_job_under_mpirun_is_said_once, end_run),
         cmocka_unit_test_teardown(a_run_is_recorded_to_its_end, end_run),
+        cmocka_unit_test_teardown(a_run_ends_at_its_target, end_run),
         cmocka_unit_test_teardown(a_run_goes_on_from_its_checkpoint, end_run),
         cmocka_unit_test_teardown(signals_end_a_run_after_its_iteration, end_run),
         cmocka_unit_test_teardown(a_signal_to_one_rank_ends_all, end_run),
