@@ -197,8 +197,8 @@ int mp_plan_slice_source(const struct mp_plan *plan, int expert, int rank);
 
 /* Dispatch is written source by source, expert by expert, in ascending order, each (source,
  * expert) exactly once: begin, then for each pair zero or more parts followed by end_pair.  No
- * holder is added after begin, which lists them.  Errors: MP_ENOMEM, and for a rank that does not
- * hold the expert MP_EINVAL. */
+ * holder is added after begin, which lists them.  Errors: MP_ENOMEM, MP_EPLAN for an expert without
+ * a holder, MP_EINVAL for a rank that does not hold the expert. */
 int mp_plan_dispatch_begin(struct mp_plan *plan, struct mp_error *error);
 /* `count` routes to one rank.  Count 0 is ignored unless plan.padding > 0. */
 int mp_plan_dispatch_part(struct mp_plan *plan, int rank, uint32_t count, struct mp_error *error);

@@ -44,6 +44,9 @@ static int list_holders(struct mp_plan *plan, struct mp_error *error) {
         for (int word = 0; word < during->words; word++)
             for (uint64_t bits = row[word]; bits; bits &= bits - 1)
                 plan->holder[end++] = word * 64 + __builtin_ctzll(bits);
+        if (end == plan->holder_begin[expert])
+            return mp_fail(error, MP_EPLAN, "iteration %lld, layer %d: no rank holds expert %d",
+                           (long long)plan->iteration, plan->layer, expert);
     }
     plan->holder_begin[plan->experts] = end;
     return MP_OK;

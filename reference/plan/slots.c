@@ -1,6 +1,5 @@
 /* Slots: which ranks have them, and how they lie together. */
 #include "reference/plan/slots.h"
-#include "reference/plan/split.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -63,7 +62,7 @@ static int32_t group_expert(const struct mp_slots *slots, int expert, int ranks_
         bool begins = end == first || group[end - 1].each != each ||
                       rank / ranks_per_node != slots->rank[slot - 1] / ranks_per_node;
         if (begins)
-            group[end++] = (struct mp_slot_group){slot, holders, 0, each, mp_reciprocal(each)};
+            group[end++] = (struct mp_slot_group){slot, holders, 0, each};
         group[end - 1].holders++;
         holders++;
         slot += each;

@@ -14,21 +14,30 @@ struct mp_slot_group {
     int32_t slot;   /* first, as an index into rank[] */
     int32_t holder; /* first, counted from the expert's first holder */
     int32_t holders;
-    int32_t each;        /* slots on every one of them */
-    uint64_t reciprocal; /* of each; working memory */
+    int32_t each; /* slots on every one of them */
 };
 
-/* The slots that an expert's routes are spread over at the moment; working memory. */
+/* The slots that an expert's routes are spread over at the moment, and how they lie: working memory
+ * of mp_plan_dispatch_slots. */
+enum mp_stretch_shape {
+    MP_STRETCH_MANY,  /* anything */
+    MP_STRETCH_RANK,  /* all on one rank */
+    MP_STRETCH_PLAIN, /* one on each of its ranks */
+    MP_STRETCH_BAND   /* equally many on each of its ranks but the first and the last */
+};
 struct mp_slot_stretch {
+    enum mp_stretch_shape shape;
     int32_t slot;        /* first, as an index into rank[] */
     int32_t slots;       /* how many from there on */
     int32_t start;       /* the one that gets a route more first, counted from the first */
     int32_t group;       /* first */
-    int32_t groups;      /* how many from there on */
     int32_t holder;      /* first, counted from the expert's first holder */
     bool of_node;        /* groups are those of the node */
-    bool plain;          /* one group with a slot on each rank */
     uint64_t reciprocal; /* of slots */
+    /* Of a band: slots on its first and last rank if these have another number, otherwise 0; the
+     * ranks between, and slots on each of them. */
+    int32_t head, tail, body, per_rank;
+    uint64_t reciprocal_per_rank;
 };
 
 struct mp_slots {

@@ -7,9 +7,6 @@
 #include "reference/plan/slots.h"
 #include "reference/plan/split.h"
 
-/* As many groups are written at once, whether they get routes or not. */
-enum { FEW_GROUPS = 4 };
-
 /* Where the parts of one pair are written. */
 struct writer {
     const struct mp_slot_stretch *stretch;
@@ -91,73 +88,70 @@ struct sections {
 static inline struct sections cut(const struct mp_slot_stretch *stretch, uint32_t routes) {
     uint32_t each = mp_divide(routes, stretch->reciprocal);
     int32_t end = stretch->start + (int32_t)(routes - each * (uint32_t)stretch->slots);
+    bool wraps = end > stretch->slots;
 
-    if (end <= stretch->slots)
-        return (struct sections){stretch->start, end, each, each + 1};
-    return (struct sections){end - stretch->slots, stretch->start, each + 1, each};
+    return (struct sections){wraps ? end - stretch->slots : stretch->start,
+                             wraps ? stretch->start : end, each + wraps, each + !wraps};
 }
 
-static inline int32_t clamp(int32_t value, int32_t most) {
-    value = value > 0 ? value : 0;
-    return value < most ? value : most;
+static inline int32_t least(int32_t a, int32_t b) {
+    return a < b ? a : b;
 }
 
+static inline int32_t most(int32_t a, int32_t b) {
+    return a > b ? a : b;
+}
+
+/* Writes a part that counts only if `wanted`. */
 static inline struct mp_dispatch_part *append(struct mp_dispatch_part *part, int32_t holder,
-                                              int32_t run, uint32_t count) {
+                                              int32_t run, uint32_t count, bool wanted) {
     *part = (struct mp_dispatch_part){holder, run, count};
-    return part + ((run > 0) & (count > 0));
+    return part + wanted;
 }
 
-/* The parts of one group, without branches that can't be predicted: holders outside, one that the
- * sections meet in, holders in the middle, another that they meet in, holders outside. */
-static inline struct mp_dispatch_part *give_group(const struct mp_slot_group *group,
-                                                  const struct sections *sections,
-                                                  int32_t group_begin, int32_t holder,
-                                                  struct mp_dispatch_part *part) {
-    int32_t per_rank = group->each, slots = group->holders * per_rank;
-    int32_t begin = clamp(sections->begin - group_begin, slots);
-    int32_t end = clamp(sections->end - group_begin, slots);
-    uint32_t outside = sections->outside * (uint32_t)per_rank;
+/* For a band with routes for every slot, without branches that can't be predicted: its first
+ * holder; then holders outside, one that the sections meet in, holders in the middle, another that
+ * they meet in, holders outside; and its last holder. */
+static inline struct mp_dispatch_part *spread_over_band(const struct mp_slot_stretch *stretch,
+                                                        const struct sections *sections,
+                                                        int32_t holder,
+                                                        struct mp_dispatch_part *part) {
     uint32_t step = sections->middle - sections->outside; /* 1 or -1, in unsigned arithmetic */
-    if (group->holders == 1)
-        return append(part, holder, 1, outside + step * (uint32_t)(end - begin));
-    int32_t first = (int32_t)mp_divide((uint32_t)begin, group->reciprocal);
-    int32_t last = (int32_t)mp_divide((uint32_t)end, group->reciprocal);
-    int32_t head = begin - first * per_rank, tail = end - last * per_rank;
+    int32_t head = stretch->head, tail = stretch->tail, per_rank = stretch->per_rank;
+    int32_t tail_begin = stretch->slots - tail;
+    int32_t begin = least(most(sections->begin, head), tail_begin) - head;
+    int32_t end = least(most(sections->end, head), tail_begin) - head;
+    int32_t first = (int32_t)mp_divide((uint32_t)begin, stretch->reciprocal_per_rank);
+    int32_t last = (int32_t)mp_divide((uint32_t)end, stretch->reciprocal_per_rank);
+    int32_t before = begin - first * per_rank, behind = end - last * per_rank;
     bool apart = first != last;
-    int32_t meets = apart ? head > 0 : end > begin;
-    int32_t met = apart ? per_rank - head : end - begin;
-    int32_t after = apart ? last + (tail > 0) : first + meets;
+    bool meets = (apart & (before > 0)) | (!apart & (end > begin));
+    bool meets_again = apart & (behind > 0);
+    int32_t met = least(per_rank - before, end - begin);
+    int32_t middle = first + meets, after = most(last + meets_again, middle);
+    uint32_t outside = sections->outside * (uint32_t)per_rank;
+    int32_t in_head = least(sections->end, head) - least(sections->begin, head);
+    int32_t in_tail = most(sections->end, tail_begin) - most(sections->begin, tail_begin);
 
-    part = append(part, holder, first, outside);
-    part = append(part, holder + first, meets, outside + step * (uint32_t)met);
-    part = append(part, holder + first + meets, last - first - meets,
-                  sections->middle * (uint32_t)per_rank);
-    part = append(part, holder + last, apart & (tail > 0), outside + step * (uint32_t)tail);
-    return append(part, holder + after, group->holders - after, outside);
+    part = append(part, holder, 1, sections->outside * (uint32_t)head + step * (uint32_t)in_head,
+                  head > 0);
+    holder += head > 0;
+    part = append(part, holder, first, outside, first > 0);
+    part = append(part, holder + first, 1, outside + step * (uint32_t)met, meets);
+    part = append(part, holder + middle, last - middle, sections->middle * (uint32_t)per_rank,
+                  last > middle);
+    part = append(part, holder + last, 1, outside + step * (uint32_t)behind, meets_again);
+    part = append(part, holder + after, stretch->body - after, outside, stretch->body > after);
+    return append(part, holder + stretch->body, 1,
+                  sections->outside * (uint32_t)tail + step * (uint32_t)in_tail, tail > 0);
 }
 
-/* For a stretch of few groups: all of them are written, and none is looked for. */
-static struct mp_dispatch_part *spread_over_few(const struct mp_slots *slots,
-                                                const struct mp_slot_stretch *stretch,
-                                                int32_t first_holder, uint32_t routes,
-                                                struct mp_dispatch_part *part) {
-    const struct mp_slot_group *group =
-        (stretch->of_node ? slots->node_group : slots->group) + stretch->group;
-    struct sections sections = cut(stretch, routes);
-
-    for (int32_t index = 0; index < stretch->groups; index++, group++)
-        part = give_group(group, &sections, group->slot - stretch->slot,
-                          first_holder + group->holder, part);
-    return part;
-}
-
-/* For any number of groups: those that get nothing are passed over. */
+/* For any groups: those that get nothing are passed over. */
 static struct mp_dispatch_part *spread_over_many(const struct mp_slots *slots,
                                                  const struct mp_slot_stretch *stretch,
-                                                 int32_t first_holder, uint32_t routes,
+                                                 const struct sections *sections,
+                                                 int32_t first_holder,
                                                  struct mp_dispatch_part *part) {
-    struct sections sections = cut(stretch, routes);
     struct writer writer = {.stretch = stretch,
                             .groups = stretch->of_node ? slots->node_group : slots->group,
                             .group_of = slots->group_of,
@@ -166,23 +160,47 @@ static struct mp_dispatch_part *spread_over_many(const struct mp_slots *slots,
                             .end = part};
 
     writer.group = &writer.groups[stretch->group];
-    give_or_skip(&writer, sections.begin, sections.outside);
-    give_or_skip(&writer, sections.end, sections.middle);
-    give_or_skip(&writer, stretch->slots, sections.outside);
+    give_or_skip(&writer, sections->begin, sections->outside);
+    give_or_skip(&writer, sections->end, sections->middle);
+    give_or_skip(&writer, stretch->slots, sections->outside);
     return writer.end;
 }
 
-static struct mp_slot_stretch stretch_of(const struct mp_slot_group *groups, int32_t first,
+/* A band: holders with equally many slots each, and before and behind them at most one with another
+ * number.  What slots in the order of experts always are. */
+static void find_band(const struct mp_slot_group groups[], int32_t count,
+                      struct mp_slot_stretch *stretch) {
+    int32_t first = count > 1 && groups[0].holders == 1, last = first;
+
+    if (count - first > 2 || (count - first == 2 && groups[first + 1].holders > 1))
+        return;
+    last += count - first == 2;
+    stretch->shape = MP_STRETCH_BAND;
+    stretch->head = first > 0 ? groups[0].each : 0;
+    stretch->tail = last > first ? groups[last].each : 0;
+    stretch->body = groups[first].holders;
+    stretch->per_rank = groups[first].each;
+    stretch->reciprocal_per_rank = mp_reciprocal(groups[first].each);
+}
+
+static struct mp_slot_stretch stretch_of(const struct mp_slot_group groups[], int32_t first,
                                          int32_t last, bool of_node) {
-    struct mp_slot_stretch stretch = {
-        .slot = groups[first].slot, .group = first, .of_node = of_node};
+    struct mp_slot_stretch stretch = {.slot = groups[first].slot,
+                                      .group = first,
+                                      .holder = groups[first].holder,
+                                      .of_node = of_node};
 
     for (int32_t index = first; index < last; index++)
         stretch.slots += groups[index].holders * groups[index].each;
     stretch.reciprocal = mp_reciprocal(stretch.slots);
-    stretch.holder = groups[first].holder;
-    stretch.groups = last - first;
-    stretch.plain = last - first == 1 && groups[first].each == 1;
+    if (last - first > 1)
+        find_band(groups + first, last - first, &stretch);
+    else if (groups[first].holders == 1)
+        stretch.shape = MP_STRETCH_RANK;
+    else if (groups[first].each == 1)
+        stretch.shape = MP_STRETCH_PLAIN;
+    else
+        find_band(groups + first, 1, &stretch);
     return stretch;
 }
 
@@ -240,20 +258,24 @@ static struct mp_dispatch_part *dispatch_source(struct mp_plan *plan, const stru
 
     for (int expert = 0; expert < load->experts; expert++) {
         struct mp_slot_stretch *stretch = &slots->stretch[expert];
-        int32_t first_holder = plan->holder_begin[expert];
+        int32_t holder = plan->holder_begin[expert] + stretch->holder;
         uint32_t routes = row[expert];
         if (spread == MP_SPREAD_TURN)
             routes = in_capacity(slots, plan, expert, routes);
-        if (stretch->slots == 1) {
-            *part = (struct mp_dispatch_part){first_holder + stretch->holder, 1, routes};
+        if (stretch->shape == MP_STRETCH_RANK) {
+            *part = (struct mp_dispatch_part){holder, 1, routes};
             part += routes > 0;
-        } else if (stretch->plain) {
-            part = mp_split(part, first_holder + stretch->holder, stretch->slots,
-                            stretch->reciprocal, stretch->start, routes);
-        } else if (routes > 0 && stretch->groups <= FEW_GROUPS) {
-            part = spread_over_few(slots, stretch, first_holder, routes, part);
+        } else if (stretch->shape == MP_STRETCH_PLAIN) {
+            part =
+                mp_split(part, holder, stretch->slots, stretch->reciprocal, stretch->start, routes);
         } else if (routes > 0) {
-            part = spread_over_many(slots, stretch, first_holder, routes, part);
+            struct sections sections = cut(stretch, routes);
+            bool everywhere = routes >= (uint32_t)stretch->slots;
+            if (stretch->shape == MP_STRETCH_BAND && everywhere)
+                part = spread_over_band(stretch, &sections, holder, part);
+            else
+                part =
+                    spread_over_many(slots, stretch, &sections, plan->holder_begin[expert], part);
         }
         turn(stretch, spread, routes);
         row_end[expert] = part - plan->part;
@@ -280,10 +302,10 @@ static int check_holders(const struct mp_plan *plan, const struct mp_slots *slot
 }
 
 /* Most parts of a source: one per group; each of the two places where sections meet takes a holder
- * out of its group, and leaves groups on both sides of it.  Five are written before it is known how
- * many of them are wanted. */
+ * out of its group, and leaves groups on both sides of it.  Seven of a band are written before it
+ * is known how many of them are wanted. */
 static int64_t parts_limit(const struct mp_slots *slots) {
-    return (int64_t)slots->ranks * slots->per_rank + 4 * (int64_t)slots->experts + 5;
+    return (int64_t)slots->ranks * slots->per_rank + 4 * (int64_t)slots->experts + 7;
 }
 
 int mp_plan_dispatch_slots(struct mp_plan *plan, const struct mp_load *load, struct mp_slots *slots,

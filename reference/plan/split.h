@@ -7,9 +7,9 @@
 
 #include "reference/plan/plan.h"
 
-/* ceil(2^63 / divisor), for 1 <= divisor < 2^31. */
+/* ceil(2^63 / divisor), for divisor < 2^31; below 1 as for 1. */
 static inline uint64_t mp_reciprocal(int32_t divisor) {
-    uint64_t one = UINT64_C(1) << 63, by = (uint64_t)divisor;
+    uint64_t one = UINT64_C(1) << 63, by = divisor > 1 ? (uint64_t)divisor : 1;
     return one / by + (one % by != 0);
 }
 

@@ -248,6 +248,10 @@ static void routes_to_a_rank_without_the_expert_are_refused(void **state) {
     plan.padding = 9; /* now rows are sent although no token is in them */
     assert_ok(mp_plan_dispatch_part(&plan, 0, 0, &error), &error);
     assert_int_equal(plan.part_begin[2], written + 1);
+    error = (struct mp_error){0};
+    mp_placement_remove(&plan.during, 7, GOLDEN_OWNER[7]);
+    assert_int_equal(mp_plan_dispatch_begin(&plan, &error), MP_EPLAN);
+    assert_string_equal(error.text, "iteration 3, layer 1: no rank holds expert 7");
     mp_plan_destroy(&plan);
 }
 
