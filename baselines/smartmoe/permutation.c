@@ -130,9 +130,11 @@ static int64_t fill(const int32_t expert[], int experts, const int64_t load[], i
     memset(sum, 0, (size_t)bins * sizeof *sum);
     for (int at = 0; at < experts; at++) {
         int32_t moved = expert[at];
-        int best = -1;
-        for (int candidate = 0; candidate < bins; candidate++)
-            if (count[candidate] < room && (best < 0 || sum[candidate] < sum[best]))
+        int best = 0;
+        while (count[best] == room)
+            best++;
+        for (int candidate = best + 1; candidate < bins; candidate++)
+            if (count[candidate] < room && sum[candidate] < sum[best])
                 best = candidate;
         if (preferred && count[preferred[moved]] < room && sum[preferred[moved]] == sum[best])
             best = preferred[moved];
@@ -152,6 +154,18 @@ int64_t mp_permutation_greedy(struct mp_permutation *state, const int64_t load[]
                 current, owner, state->count, state->sum);
 }
 
+/* The next worker takes `set` when others have `placed`. */
+static void try_set(struct mp_permutation *state, unsigned placed, unsigned set) {
+    int64_t largest = state->load[set];
+
+    if (largest < state->best[placed])
+        largest = state->best[placed];
+    if (largest < state->best[placed | set]) {
+        state->best[placed | set] = largest;
+        state->last[placed | set] = (uint16_t)set;
+    }
+}
+
 /* Shares items of these loads among the workers as well as can be; worker is [items].  Workers are
  * alike, so that of the items left the lowest may always be on the next one. */
 static int64_t share_exactly(struct mp_permutation *state, const int64_t item_load[],
@@ -167,19 +181,14 @@ static int64_t share_exactly(struct mp_permutation *state, const int64_t item_lo
     for (unsigned placed = 0; placed < all; placed++) {
         if (state->best[placed] == INT64_MAX)
             continue;
-        int low = __builtin_ctz(~placed);
-        for (int32_t at = state->whole_begin[low]; at < state->whole_begin[low + 1]; at++) {
-            unsigned set = state->whole[at];
-            if (set & placed)
-                continue;
-            int64_t largest = state->load[set];
-            if (largest < state->best[placed])
-                largest = state->best[placed];
-            if (largest < state->best[placed | set]) {
-                state->best[placed | set] = largest;
-                state->last[placed | set] = (uint16_t)set;
-            }
+        if (__builtin_popcount(all & ~placed) == state->each) {
+            try_set(state, placed, all & ~placed);
+            continue;
         }
+        int low = __builtin_ctz(~placed);
+        for (int32_t at = state->whole_begin[low]; at < state->whole_begin[low + 1]; at++)
+            if (!(state->whole[at] & placed))
+                try_set(state, placed, state->whole[at]);
     }
     int next = state->workers;
     for (unsigned left = all; left; left &= ~(unsigned)state->last[left]) {
@@ -258,7 +267,7 @@ static int64_t place_device(struct mp_permutation *state, const int32_t member[]
     int items = state->workers * state->each;
     int experts = state->experts / (state->ranks / state->workers);
     int64_t *sum = state->sum + state->ranks; /* of items; the first part is in use by greedy */
-    int32_t count[MP_PERMUTATION_ITEMS], worker[MP_PERMUTATION_ITEMS];
+    int32_t count[MP_PERMUTATION_ITEMS], worker[MP_PERMUTATION_ITEMS] = {0};
 
     fill(member, experts, load, items, experts / items, NULL, worker_of, count, sum);
     int64_t largest = share_exactly(state, sum, worker);
