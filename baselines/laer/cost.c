@@ -13,14 +13,11 @@ int mp_laer_evaluator_create(const struct mp_topology *topology, int experts, in
 
     *state = (struct mp_laer_evaluator){.topology = *topology, .experts = experts};
     state->computed = malloc((size_t)topology->ranks * sizeof *state->computed);
-    state->each = malloc(e * sizeof *state->each);
-    state->node_each = malloc(e * sizeof *state->node_each);
-    state->more = malloc(slots * sizeof *state->more);
-    state->node_more = malloc(slots * sizeof *state->node_more);
-    state->node_first = malloc(e * sizeof *state->node_first);
-    state->node_slots = malloc(e * sizeof *state->node_slots);
-    if (state->computed && state->each && state->node_each && state->more && state->node_more &&
-        state->node_first && state->node_slots)
+    state->all = malloc(e * sizeof *state->all);
+    state->near = malloc(e * sizeof *state->near);
+    state->more = malloc(2 * slots * sizeof *state->more);
+    state->next = malloc(e * sizeof *state->next);
+    if (state->computed && state->all && state->near && state->more && state->next)
         return MP_OK;
     mp_laer_evaluator_destroy(state);
     return mp_fail(error, MP_ENOMEM, "no memory to compare layouts of %zu slots", slots);
@@ -28,12 +25,10 @@ int mp_laer_evaluator_create(const struct mp_topology *topology, int experts, in
 
 void mp_laer_evaluator_destroy(struct mp_laer_evaluator *state) {
     free(state->computed);
-    free(state->each);
-    free(state->node_each);
+    free(state->all);
+    free(state->near);
     free(state->more);
-    free(state->node_more);
-    free(state->node_first);
-    free(state->node_slots);
+    free(state->next);
     *state = (struct mp_laer_evaluator){0};
 }
 
@@ -55,35 +50,39 @@ static inline struct shares share(int64_t routes, int32_t n) {
     return shares;
 }
 
-/* Moves on to the slots of the next node, which ends before rank `node_end`. */
+/* An expert's stretch for the sources of the node that ends before rank `node_end`: its slots
+ * there, counted behind those of all, or all of them. */
 static void enter_node(struct mp_laer_evaluator *state, const struct mp_slots *slots,
                        int node_end) {
+    int32_t behind = slots->begin[state->experts];
+
     for (int expert = 0; expert < state->experts; expert++) {
-        int32_t first = state->node_first[expert] + state->node_slots[expert], end = first;
+        int32_t first = state->next[expert], end = first;
         while (end < slots->begin[expert + 1] && slots->rank[end] < node_end)
-            state->node_more[end++] = 0;
-        state->node_first[expert] = first;
-        state->node_slots[expert] = end - first;
-        state->node_each[expert] = 0;
+            state->more[behind + end++] = 0;
+        state->next[expert] = end;
+        if (end > first)
+            state->near[expert] =
+                (struct mp_laer_stretch){.slots = end - first, .more = behind + first};
+        else
+            state->near[expert] = (struct mp_laer_stretch){.slots = mp_slots_of(slots, expert),
+                                                           .more = slots->begin[expert]};
     }
 }
 
-/* A source's routes, all of them as if they left it. */
-static void add_source(struct mp_laer_evaluator *state, const struct mp_slots *slots,
-                       const int64_t count[]) {
+static bool is_near(const struct mp_slots *slots, const struct mp_laer_stretch *stretch) {
+    return stretch->more >= slots->begin[slots->experts];
+}
+
+/* A source's routes, all of them as if they left it.  Without branches: which experts are near
+ * can't be predicted. */
+static void add_source(struct mp_laer_evaluator *state, const int64_t count[]) {
     for (int expert = 0; expert < state->experts; expert++) {
-        int32_t n = state->node_slots[expert];
-        if (n > 0) {
-            struct shares shares = share(count[expert], n);
-            state->node_each[expert] += shares.each;
-            state->node_more[state->node_first[expert] + shares.rest]++;
-            state->in_node += count[expert];
-        } else {
-            struct shares shares = share(count[expert], mp_slots_of(slots, expert));
-            state->each[expert] += shares.each;
-            state->more[slots->begin[expert] + shares.rest]++;
-            state->between_nodes += count[expert];
-        }
+        struct mp_laer_stretch *stretch = &state->near[expert];
+        struct shares shares = share(count[expert], stretch->slots);
+        stretch->each += shares.each;
+        stretch->routes += count[expert];
+        state->more[stretch->more + shares.rest]++;
     }
 }
 
@@ -99,24 +98,51 @@ static void subtract_own(struct mp_laer_evaluator *state, const struct mp_slots 
             first = own[before] != expert;
         if (!first)
             continue;
-        int32_t begin = state->node_first[expert], n = state->node_slots[expert];
-        struct shares shares = share(count[expert], n);
-        for (int32_t slot = begin; slot < begin + n; slot++)
-            if (slots->rank[slot] == source)
-                state->in_node -= shares.each + (slot - begin < shares.rest);
+        const struct mp_laer_stretch *stretch = &state->near[expert];
+        const int32_t *rank = slots->rank + stretch->more - slots->begin[state->experts];
+        struct shares shares = share(count[expert], stretch->slots);
+        for (int32_t slot = 0; slot < stretch->slots; slot++)
+            if (rank[slot] == source)
+                state->in_node -= shares.each + (slot < shares.rest);
     }
 }
 
-/* Gives the slots begin .. begin + n - 1 their routes: `each`, and one for every source with a
- * larger rest than the slot's place. */
+/* Gives the slots from `begin` on their routes: `each`, and one for every source with a larger rest
+ * than the slot's place. */
 static void compute(struct mp_laer_evaluator *state, const struct mp_slots *slots, int32_t begin,
-                    int32_t n, int64_t each, const int32_t more[]) {
+                    const struct mp_laer_stretch *stretch) {
+    const int32_t *rank = slots->rank + begin, *more = state->more + stretch->more;
     int64_t larger = 0;
 
-    for (int32_t slot = begin + n - 1; slot >= begin; slot--) {
-        state->computed[slots->rank[slot]] += each + larger;
+    for (int32_t slot = stretch->slots - 1; slot >= 0; slot--) {
+        state->computed[rank[slot]] += stretch->each + larger;
         larger += more[slot];
     }
+}
+
+static void leave_node(struct mp_laer_evaluator *state, const struct mp_slots *slots) {
+    for (int expert = 0; expert < state->experts; expert++) {
+        const struct mp_laer_stretch *stretch = &state->near[expert];
+        if (is_near(slots, stretch)) {
+            compute(state, slots, stretch->more - slots->begin[state->experts], stretch);
+            state->in_node += stretch->routes;
+        } else {
+            state->all[expert].each += stretch->each;
+            state->between_nodes += stretch->routes;
+        }
+    }
+}
+
+static void begin_cost(struct mp_laer_evaluator *state, const struct mp_slots *slots) {
+    int experts = state->experts;
+
+    state->in_node = state->between_nodes = 0;
+    memset(state->computed, 0, (size_t)state->topology.ranks * sizeof *state->computed);
+    memset(state->more, 0, (size_t)slots->begin[experts] * sizeof *state->more);
+    memcpy(state->next, slots->begin, (size_t)experts * sizeof *state->next);
+    for (int expert = 0; expert < experts; expert++)
+        state->all[expert] = (struct mp_laer_stretch){.slots = mp_slots_of(slots, expert),
+                                                      .more = slots->begin[expert]};
 }
 
 double mp_laer_cost(struct mp_laer_evaluator *state, const struct mp_slots *slots,
@@ -125,26 +151,18 @@ double mp_laer_cost(struct mp_laer_evaluator *state, const struct mp_slots *slot
     int experts = state->experts;
     int64_t most = 0;
 
-    state->in_node = state->between_nodes = 0;
-    memset(state->computed, 0, (size_t)topology->ranks * sizeof *state->computed);
-    memset(state->each, 0, (size_t)experts * sizeof *state->each);
-    memset(state->more, 0, (size_t)slots->begin[experts] * sizeof *state->more);
-    memset(state->node_slots, 0, (size_t)experts * sizeof *state->node_slots);
-    memcpy(state->node_first, slots->begin, (size_t)experts * sizeof *state->node_first);
+    begin_cost(state, slots);
     for (int node = 0; node < mp_topology_nodes(topology); node++) {
         int end = mp_topology_node_end(topology, node);
         enter_node(state, slots, end);
         for (int source = mp_topology_node_begin(topology, node); source < end; source++) {
-            add_source(state, slots, count + (long)source * experts);
+            add_source(state, count + (long)source * experts);
             subtract_own(state, slots, source, count + (long)source * experts);
         }
-        for (int expert = 0; expert < experts; expert++)
-            compute(state, slots, state->node_first[expert], state->node_slots[expert],
-                    state->node_each[expert], state->node_more);
+        leave_node(state, slots);
     }
     for (int expert = 0; expert < experts; expert++)
-        compute(state, slots, slots->begin[expert], mp_slots_of(slots, expert), state->each[expert],
-                state->more);
+        compute(state, slots, slots->begin[expert], &state->all[expert]);
     for (int rank = 0; rank < topology->ranks; rank++)
         most = state->computed[rank] > most ? state->computed[rank] : most;
     return PASSES_OF_TRAVEL * ((double)state->in_node * costs->in_node +

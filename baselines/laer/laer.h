@@ -100,15 +100,24 @@ struct mp_laer_costs {
     double compute;                /* seconds that one route is computed, forward */
 };
 
+/* Slots that the routes of an expert from some sources are spread over. */
+struct mp_laer_stretch {
+    int64_t each;   /* routes that every one of them gets */
+    int64_t routes; /* all routes */
+    int32_t slots;
+    int32_t more; /* first index into more[] */
+};
 /* Working memory of a cost, and its terms as integers. */
 struct mp_laer_evaluator {
     struct mp_topology topology;
     int experts;
     int64_t in_node, between_nodes; /* routes that leave their rank, by how far they go */
     int64_t *computed;              /* [ranks], routes */
-    int64_t *each, *node_each; /* [experts], routes that all of its slots get, all or a node's */
-    int32_t *more, *node_more; /* [slots], sources by how many first slots get one more */
-    int32_t *node_first, *node_slots; /* [experts], an expert's slots on the present node */
+    struct mp_laer_stretch *all;    /* [experts], from sources without a slot on their node */
+    struct mp_laer_stretch *near;   /* [experts], from sources of the present node */
+    int32_t *more; /* [2 * slots], sources by how many first slots get one more: over all slots of
+                      an expert, and behind that over those of the present node */
+    int32_t *next; /* [experts], an expert's first slot on a later node */
 };
 int mp_laer_evaluator_create(const struct mp_topology *topology, int experts, int per_rank,
                              struct mp_laer_evaluator *state, struct mp_error *error);
