@@ -21,6 +21,7 @@
 #define MOEPERF_BASELINES_LLEP_LLEP_H
 
 #include "reference/plan/pieces.h"
+#include "reference/plan/queue.h"
 #include "reference/plan/system.h"
 
 extern const struct mp_system mp_system_llep;
@@ -43,10 +44,11 @@ struct mp_llep {
     bool active;             /* loads were skewed enough */
     int64_t cap;             /* routes of a rank; helpers never get more */
     int64_t *load;           /* [ranks], routes that each rank computes; filled if active */
-    int64_t *pending;        /* [ranks], working memory as below */
+    int64_t *native;         /* [ranks], routes of the experts that each rank owns */
     int64_t *total;          /* [experts] */
-    int32_t *order;          /* [experts] */
+    int32_t *order;          /* [experts], working memory as below */
     int32_t *foreign;        /* [ranks], experts of others on each rank */
+    struct mp_queue helpers; /* ranks with room, by it */
 };
 int mp_llep_create(int ranks, int experts, struct mp_llep *state,
                    struct mp_error *error); /* MP_EINVAL, MP_ENOMEM */
@@ -54,7 +56,7 @@ void mp_llep_destroy(struct mp_llep *state);
 
 /* Decides on state->total, the routes of every expert over all sources, which the caller has filled
  * in; owner is [experts].  No rank gets more than `copies` foreign experts.  Takes
- * O(experts log experts + (experts + ranks) ranks). */
+ * O((experts + ranks) log (experts + ranks)). */
 int mp_llep_decide(struct mp_llep *state, const struct mp_llep_options *options,
                    const int32_t owner[], int copies, struct mp_error *error);
 

@@ -168,14 +168,51 @@ static void check_expert(const struct mp_llep *state, const struct mp_llep_optio
     assert_int_equal(routes, state->total[expert]);
 }
 
+/* The pseudo-code of systems.md 2.9, word by word: what each rank computes in the end. */
+static void follow_pseudo_code(const struct mp_llep *state, const struct mp_llep_options *options,
+                               const int32_t owner[], int copies, int64_t assigned[]) {
+    int64_t pending[MOST_RANKS] = {0};
+    int foreign[MOST_RANKS] = {0};
+    for (int expert = 0; expert < state->experts; expert++)
+        pending[owner[expert]] += state->total[expert];
+    for (int index = 0; index < state->experts; index++) {
+        int expert = state->order[index], native = owner[expert], helper = 0;
+        int64_t room = state->cap - assigned[native], left = state->total[expert];
+        pending[native] -= left;
+        if (room > 0) {
+            assigned[native] += room < left ? room : left;
+            left -= room < left ? room : left;
+        }
+        while (left > 0 && helper >= 0) {
+            int64_t least = INT64_MAX;
+            helper = -1;
+            for (int rank = 0; rank < state->ranks; rank++)
+                if (rank != native && foreign[rank] < copies &&
+                    assigned[rank] + pending[rank] < least) {
+                    least = assigned[rank] + pending[rank];
+                    helper = rank;
+                }
+            int64_t piece = left < state->cap - least ? left : state->cap - least;
+            if (helper < 0 || piece < options->smallest_gemm)
+                break;
+            assigned[helper] += piece;
+            foreign[helper]++;
+            left -= piece;
+        }
+        assigned[native] += left;
+    }
+}
+
 /* What holds for every decision: a rank over the cap has no helper that could take a piece. */
 static void check_decision(const struct mp_llep *state, const struct mp_llep_options *options,
                            const int32_t owner[], int copies) {
-    int64_t load[MOST_RANKS] = {0}, most = 0, least = INT64_MAX;
+    int64_t load[MOST_RANKS] = {0}, expected[MOST_RANKS] = {0}, most = 0, least = INT64_MAX;
+    follow_pseudo_code(state, options, owner, copies, expected);
     for (int expert = 0; expert < state->experts; expert++)
         check_expert(state, options, expert, owner[expert], load);
     for (int rank = 0; rank < state->ranks; rank++) {
         assert_int_equal(load[rank], state->load[rank]);
+        assert_int_equal(load[rank], expected[rank]);
         assert_true(state->foreign[rank] <= copies);
         most = load[rank] > most ? load[rank] : most;
         if (state->foreign[rank] < copies)
