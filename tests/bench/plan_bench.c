@@ -28,6 +28,8 @@ static const struct row rows[] = {
     {"fssdp", 64, 32, "16", "2", NULL},
     {"fastermoe", 64, 32, NULL, NULL, "paper"},
     {"fastermoe", 64, 32, NULL, NULL, "released-fixed"},
+    {"ideal", 64, 32, NULL, NULL, NULL},
+    {"llep", 64, 32, NULL, NULL, NULL},
     {"swiftmoe", 64, 32, NULL, NULL, NULL},
     {"ep", 1024, 1024, NULL, NULL, NULL},
     {"deepspeed", 256, 1024, NULL, NULL, NULL},
@@ -36,6 +38,8 @@ static const struct row rows[] = {
     {"fssdp", 256, 1024, "all", "8", NULL},
     {"fastermoe", 256, 1024, NULL, NULL, "paper"},
     {"fastermoe", 256, 1024, NULL, NULL, "released-fixed"},
+    {"ideal", 256, 1024, NULL, NULL, NULL},
+    {"llep", 256, 1024, NULL, NULL, NULL},
     {"swiftmoe", 256, 1024, NULL, NULL, NULL},
 };
 enum { ROWS = sizeof rows / sizeof *rows };
