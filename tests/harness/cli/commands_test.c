@@ -184,6 +184,7 @@ static void a_suite_gives_rows_tables_and_adds_up(void **state) {
         assert_int_equal(json_integer_value(json_object_get(object, "failed")), 0);
         const json_t *rows = json_object_get(json_object_get(object, "speedup"), "rows");
         assert_int_equal(json_array_size(rows), 2);
+        assert_true(json_is_object(json_object_get(object, "convergence")));
         assert_true(json_is_object(json_object_get(object, "stragglers")));
         json_decref(object);
     }
