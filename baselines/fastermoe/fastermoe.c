@@ -148,6 +148,20 @@ static int check_schedule(const struct mp_setting *setting,
                    size, ranks);
 }
 
+/* The fewest experts that a node owns; see fastermoe_initial_owners. */
+static int64_t fewest_in_node(const struct mp_setting *setting) {
+    const struct mp_topology *topology = &setting->topology;
+    int64_t experts = setting->experts, ranks = topology->ranks, fewest = experts;
+
+    for (int node = 0; node < mp_topology_nodes(topology); node++) {
+        int64_t first = mp_topology_node_begin(topology, node) * experts + ranks - 1;
+        int64_t end = mp_topology_node_end(topology, node) * experts + ranks - 1;
+        if (end / ranks - first / ranks < fewest)
+            fewest = end / ranks - first / ranks;
+    }
+    return fewest;
+}
+
 static int check_gate(const struct mp_setting *setting, const struct mp_fastermoe_options *options,
                       struct mp_error *error) {
     if (!options->topology_gate)
@@ -156,6 +170,13 @@ static int check_gate(const struct mp_setting *setting, const struct mp_fastermo
         return mp_fail(error, MP_EINVAL,
                        "fastermoe with topology-gate needs 2 experts per token, not %d",
                        setting->top_k);
+    if (fewest_in_node(setting) < 2)
+        return mp_fail(
+            error, MP_EINVAL,
+            "fastermoe with topology-gate needs at least 2 experts in every node, and of "
+            "%d experts on %d nodes one has %lld",
+            setting->experts, mp_topology_nodes(&setting->topology),
+            (long long)fewest_in_node(setting));
     if (options->outgoing == MP_OUTGOING_PAPER && !(options->local_bandwidth > 0))
         return mp_fail(error, MP_EINVAL,
                        "fastermoe with outgoing paper needs a local-bandwidth above 0, not %g B/s",

@@ -18,7 +18,8 @@
  * function.
  *
  * The topology-aware gate (2.3.6) limits the tokens of a rank whose first choice leaves the node;
- * the plan says how many (plan.outgoing_limit), the gate chooses again.  Limits are per rank: the
+ * the plan says how many (plan.outgoing_limit), the gate chooses again as the released code does.
+ * Limits are per rank: the
  * paper's L = W_net / (M W_local) B is read with B the tokens of a rank, as in its own count of
  * traffic, and the released floor(B fraction) is per rank too.  Shadows are chosen after the gate,
  * so that for the gate an expert is where its owner is. */

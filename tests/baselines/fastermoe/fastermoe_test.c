@@ -361,18 +361,40 @@ static void what_cannot_be_is_refused(void **state) {
     assert_int_equal(mp_shadows_create(0, 4, &shadows, NULL), MP_EINVAL);
 }
 
-static void the_papers_limit_needs_the_bandwidth_of_a_node(void **state) {
+struct gate_refusal {
+    const char *text, *outgoing;
+    int experts, ranks, ranks_per_node;
+};
+static const struct gate_refusal GATE_REFUSALS[] = {
+    {"fastermoe with outgoing paper needs a local-bandwidth above 0, not 0 B/s", "paper", 8, 8, 2},
+    {"fastermoe with topology-gate needs at least 2 experts in every node, and of 8 experts on 8 "
+     "nodes one has 1",
+     "released", 8, 8, 1},
+    {"fastermoe with topology-gate needs at least 2 experts in every node, and of 7 experts on 4 "
+     "nodes one has 1",
+     "released", 7, 8, 2},
+    /* The last node is smaller. */
+    {"fastermoe with topology-gate needs at least 2 experts in every node, and of 6 experts on 2 "
+     "nodes one has 1",
+     "released", 6, 5, 4},
+};
+
+static void gates_that_cannot_be_limited_are_refused(void **state) {
     (void)state;
-    struct mp_setting setting = SETTING(1, 8, 8, 1e9, 0);
-    const char *const pair[][2] = {{"topology-gate", "yes"}, {"outgoing", "paper"}, {NULL, NULL}};
-    struct mp_fastermoe_options options;
-    struct mp_error error = {0};
-    void *self;
-    setting.top_k = 2;
-    parse_options(&options, pair);
-    assert_int_equal(mp_system_fastermoe.create(&setting, &options, &self, &error), MP_EINVAL);
-    assert_string_equal(error.text,
-                        "fastermoe with outgoing paper needs a local-bandwidth above 0, not 0 B/s");
+    for (size_t index = 0; index < sizeof GATE_REFUSALS / sizeof *GATE_REFUSALS; index++) {
+        const struct gate_refusal *row = &GATE_REFUSALS[index];
+        struct mp_setting setting = SETTING(1, row->experts, row->ranks, 1e9, 0);
+        const char *const pair[][2] = {
+            {"topology-gate", "yes"}, {"outgoing", row->outgoing}, {NULL, NULL}};
+        struct mp_fastermoe_options options;
+        struct mp_error error = {0};
+        void *self;
+        setting.top_k = 2;
+        setting.topology.ranks_per_node = row->ranks_per_node;
+        parse_options(&options, pair);
+        assert_int_equal(mp_system_fastermoe.create(&setting, &options, &self, &error), MP_EINVAL);
+        assert_string_equal(error.text, row->text);
+    }
 }
 
 /* Nothing is measured on one rank, and nothing need be: there is nobody to copy to. */
@@ -396,7 +418,7 @@ int main(void) {
         cmocka_unit_test_prestate(random_plans_are_legal_and_the_same_everywhere, &random),
         cmocka_unit_test(options_become_plans),
         cmocka_unit_test(what_cannot_be_is_refused),
-        cmocka_unit_test(the_papers_limit_needs_the_bandwidth_of_a_node),
+        cmocka_unit_test(gates_that_cannot_be_limited_are_refused),
         cmocka_unit_test(one_rank_needs_no_figures),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
