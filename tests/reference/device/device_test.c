@@ -81,13 +81,44 @@ static void beyond_the_limits_is_an_error(struct mp_device *device, const void *
     struct mp_attention_shape shape = {1, 100000, 1, 8};
     operations->attention_forward(device, NULL, &shape, &one, &one, &one);
     operations->attention_backward(device, NULL, &shape, &one, &one, &one, &one, &one);
-    operations->route_positions(device, NULL, 1, 1, 100000, &index, NULL, NULL, NULL, &index,
-                                &index);
+    operations->route_positions(device, NULL, 1, 1, 100000, &index, NULL, NULL, NULL, NULL, 1,
+                                &index, &index);
     operations->gate_forward(device, NULL, 1, 2, 3, true, &one, NULL, &one, &index, &one);
     error = (struct mp_error){0};
     assert_int_equal(mp_device_check(device, &error), MP_ELIMIT);
     assert_non_null(strstr(error.text, "layer norm"));
     device->error = (struct mp_error){0}; /* for the check at the test's end */
+}
+
+/* Routes that can't be sorted or limited still get indices that others can use. */
+static void failures_leave_usable_indices(struct mp_device *device, const void *c) {
+    (void)c;
+    enum { TOKENS = 5000 }; /* more than the limit */
+    const struct mp_device_operations *operations = device->operations;
+    float *logits = random_floats(3 * TOKENS, 1);
+    int32_t *choice = new_ints(2 * TOKENS), *order = new_ints(2 * TOKENS);
+    const bool inside[] = {false, true, false}, both[] = {true, true, false};
+    struct mp_error error = {0};
+    for (int i = 0; i < 3; i++) {
+        operations->limit_choices(device, NULL, i == 0 ? TOKENS : 10, 3, logits,
+                                  i == 1 ? inside : both, i == 2 ? -1 : 0, choice);
+        for (int t = 0; t < 10; t++) {
+            assert_in_range(choice[2 * t], 0, 2);
+            assert_in_range(choice[2 * t + 1], 0, 2);
+        }
+        assert_int_equal(mp_device_check(device, &error), i == 0 ? MP_ELIMIT : MP_EINVAL);
+        device->error = error = (struct mp_error){0};
+    }
+    operations->sort_routes(device, NULL, TOKENS, 2, 3, MP_SORT_BY_PROBABILITY, logits, choice, 1,
+                            order);
+    for (int i = 0; i < 2 * TOKENS; i++)
+        assert_int_equal(order[i], i);
+    assert_int_equal(mp_device_check(device, &error), MP_ELIMIT);
+    assert_non_null(strstr(error.text, "sorting of 10000 routes"));
+    device->error = (struct mp_error){0};
+    free(logits);
+    free(choice);
+    free(order);
 }
 
 static void count_thread(const void *arguments, size_t begin, size_t end, int thread) {
@@ -119,6 +150,7 @@ static const struct device_test tests[] = {
     {"memory is aligned and copies", memory_is_aligned_and_copies, NULL},
     {"streams and events exist", streams_and_events_exist, NULL},
     {"beyond the limits is an error", beyond_the_limits_is_an_error, NULL},
+    {"failures leave usable indices", failures_leave_usable_indices, NULL},
     {"work is shared out", work_is_shared_out, NULL},
 };
 
