@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "reference/fssdp/fssdp.h"
+#include "reference/plan/split.h"
 
 int mp_calibrator_create(const struct mp_setting *setting, struct mp_calibrator *state,
                          struct mp_error *error) {
@@ -51,22 +52,27 @@ void mp_calibrator_destroy(struct mp_calibrator *state) {
     *state = (struct mp_calibrator){0};
 }
 
-/* Notes `routes` of `source` as split over `candidates`: share[] holds the differences between
- * neighbouring candidates' shares, so that a split costs the same however many they are. */
-static void note_split(int64_t share[], int candidates, int source, uint32_t routes) {
-    int more = (int)(routes % (uint32_t)candidates);
-    int start = source % candidates;
-    int end = start + more;
+/* Holders that routes are split over, and what is noted of the splits. */
+struct split {
+    int64_t *share; /* [candidates + 1], differences between neighbouring candidates' shares */
+    int32_t candidates, start;
+    uint64_t reciprocal; /* of candidates */
+};
 
-    share[0] += routes / (uint32_t)candidates;
-    share[start]++;
-    if (end <= candidates) {
-        share[end]--;
-    } else {
-        share[candidates]--;
-        share[0]++;
-        share[end - candidates]--;
-    }
+/* Notes `routes` as split over the candidates, which costs the same however many they are: an equal
+ * share each, and one more for as many as remain from `start` on, cyclically. */
+static inline void note_split(const struct split *split, uint32_t routes) {
+    uint32_t each = mp_divide(routes, split->reciprocal);
+    int32_t end = split->start + (int32_t)(routes - each * (uint32_t)split->candidates);
+    bool wraps = end > split->candidates;
+
+    split->share[0] += each + wraps;
+    split->share[split->start]++;
+    split->share[wraps ? end - split->candidates : end]--;
+}
+
+static inline void turn(struct split *split) {
+    split->start = split->start + 1 < split->candidates ? split->start + 1 : 0;
 }
 
 /* Adds what note_split() noted to the holders' sums and clears the notes. */
@@ -86,23 +92,28 @@ static void settle(struct mp_calibrator *state, int64_t share[], const int32_t h
 static void account_copies(struct mp_calibrator *state, const struct mp_load *load, int expert,
                            int holders, int sign) {
     const struct mp_topology *topology = &state->topology;
+    struct split all = {state->share_all, holders, 0, mp_reciprocal(holders)};
     int begin = 0, end = 0;
 
     for (int node = 0; node < mp_topology_nodes(topology); node++) {
-        int node_end = mp_topology_node_end(topology, node), next = begin;
+        int source = mp_topology_node_begin(topology, node), next = begin;
+        int node_end = mp_topology_node_end(topology, node);
         while (end < holders && state->holder[end] < node_end)
             end++;
-        for (int source = mp_topology_node_begin(topology, node); source < node_end; source++) {
+        struct split near = {state->share_node, end - begin, 0, mp_reciprocal(end - begin)};
+        if (end > begin)
+            near.start = source % (end - begin);
+        for (; source < node_end; source++) {
             uint32_t routes = mp_load_at(load, source, expert);
             if (next < end && state->holder[next] == source) {
                 state->computed[source] += sign * (int64_t)routes;
                 state->local[source] += sign * (int64_t)routes;
                 next++;
-            } else if (routes > 0 && end > begin) {
-                note_split(state->share_node, end - begin, source, routes);
-            } else if (routes > 0) {
-                note_split(state->share_all, holders, source, routes);
+            } else {
+                note_split(end > begin ? &near : &all, routes);
             }
+            turn(&near);
+            turn(&all);
         }
         settle(state, state->share_node, state->holder + begin, end - begin, sign);
         begin = end;

@@ -76,6 +76,7 @@ struct mp_materializer {
     int64_t *node_free;       /* [nodes] */
     int32_t *node_copies;     /* [nodes], of the expert being placed */
     int32_t *node_candidates; /* [nodes], ranks that could take it */
+    int32_t *node_open;       /* [nodes], ranks with a free slot */
     int32_t *winner;          /* [2 * nodes], a tournament of the nodes */
     int64_t *wanted;          /* [overlap], n_e */
 };

@@ -3,6 +3,7 @@
  * Where every rank has room for all hot experts, every rank gets them.  Otherwise the free slots
  * are shared out in proportion to load and each copy goes where the topology lacks it most. */
 #include <stdlib.h>
+#include <string.h>
 
 #include "reference/fssdp/fssdp.h"
 
@@ -21,9 +22,10 @@ int mp_materializer_create(const struct mp_topology *topology, int experts, int 
     state->node_free = malloc(nodes * sizeof *state->node_free);
     state->node_copies = malloc(nodes * sizeof *state->node_copies);
     state->node_candidates = malloc(nodes * sizeof *state->node_candidates);
+    state->node_open = malloc(nodes * sizeof *state->node_open);
     state->winner = malloc(2 * nodes * sizeof *state->winner);
     if (state->copy && state->hot && state->wanted && state->free_slots && state->node_free &&
-        state->node_copies && state->node_candidates && state->winner)
+        state->node_copies && state->node_candidates && state->node_open && state->winner)
         return MP_OK;
     mp_materializer_destroy(state);
     return mp_fail(error, MP_ENOMEM, "no memory to materialise %d experts on %d ranks", overlap,
@@ -38,6 +40,7 @@ void mp_materializer_destroy(struct mp_materializer *state) {
     free(state->node_free);
     free(state->node_copies);
     free(state->node_candidates);
+    free(state->node_open);
     free(state->winner);
     *state = (struct mp_materializer){0};
 }
@@ -117,24 +120,33 @@ static void share_slots(struct mp_materializer *state, const struct mp_placement
     }
 }
 
-/* Per node: copies of the expert, free slots, ranks that could take one. */
-static void survey_nodes(struct mp_materializer *state, const struct mp_placement *placement,
-                         int expert) {
+/* Per node: free slots and ranks that have one. */
+static void survey_slots(struct mp_materializer *state) {
     const struct mp_topology *topology = &state->topology;
 
     for (int node = 0; node < mp_topology_nodes(topology); node++) {
         int end = mp_topology_node_end(topology, node);
-        int32_t copies = 0, candidates = 0;
-        int64_t slots = 0;
+        state->node_free[node] = 0;
+        state->node_open[node] = 0;
         for (int rank = mp_topology_node_begin(topology, node); rank < end; rank++) {
-            bool holds = mp_placement_holds(placement, expert, rank);
-            copies += holds;
-            candidates += !holds && state->free_slots[rank] > 0;
-            slots += state->free_slots[rank];
+            state->node_free[node] += state->free_slots[rank];
+            state->node_open[node] += state->free_slots[rank] > 0;
         }
-        state->node_copies[node] = copies;
-        state->node_candidates[node] = candidates;
-        state->node_free[node] = slots;
+    }
+}
+
+/* Per node: copies of the expert, ranks that could take one. */
+static void survey_nodes(struct mp_materializer *state, const struct mp_placement *placement,
+                         int expert) {
+    size_t nodes = (size_t)mp_topology_nodes(&state->topology);
+
+    memset(state->node_copies, 0, nodes * sizeof *state->node_copies);
+    memcpy(state->node_candidates, state->node_open, nodes * sizeof *state->node_candidates);
+    for (int rank = mp_placement_next(placement, expert, 0); rank >= 0;
+         rank = mp_placement_next(placement, expert, rank + 1)) {
+        int node = mp_topology_node(&state->topology, rank);
+        state->node_copies[node]++;
+        state->node_candidates[node] -= state->free_slots[rank] > 0;
     }
 }
 
@@ -199,7 +211,7 @@ static void place_copies(struct mp_materializer *state, struct mp_placement *pla
             return;
         int rank = choose_rank(state, placement, expert, node);
         add_copy(state, placement, expert, rank);
-        state->free_slots[rank]--;
+        state->node_open[node] -= --state->free_slots[rank] == 0;
         state->node_free[node]--;
         state->node_candidates[node]--;
         state->node_copies[node]++;
@@ -220,6 +232,7 @@ void mp_materialize(struct mp_materializer *state, struct mp_placement *placemen
         copy_everywhere(state, placement, hot);
     } else if (slots > 0) {
         share_slots(state, placement, load, hot, slots);
+        survey_slots(state);
         for (int index = 0; index < hot; index++)
             place_copies(state, placement, state->hot[index], state->wanted[index]);
     }

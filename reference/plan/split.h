@@ -1,4 +1,4 @@
-/* Even splits, over and over by the same numbers.  Internal to reference/plan.
+/* Even splits, over and over by the same numbers.  For planners of this project.
  *
  * A division of its own for each of 262,144 pairs of source and expert takes as long as all the
  * rest of a dispatch: numbers that many are divided by are turned into reciprocals. */
