@@ -10,29 +10,32 @@
 
 enum { ITERATIONS = 50, SEQUENCE = 16, BATCH = 8, MAX_CASES = 128, MAX_DRAWS = 50 };
 static const double TOLERANCE = 1e-4;
-/* Where two experts' probabilities are closer than this at the edge of a token's choice, rounding
- * may decide either way and the curves part for good; such a reference is drawn again. */
-static const double LEAST_MARGIN = 4e-7;
-
 static uint64_t first_seed; /* `seed` is the one that the gate's reference was drawn with */
 
 /* Whether experts must have been copied after the gate. */
-enum late_copies { MAY_COPY, MUST_COPY, MUST_NOT_COPY };
+enum late_copies { MUST_NOT_COPY, MAY_COPY, MUST_COPY };
 
 struct exact_case {
-    char name[128];
+    char name[160];
     const char *gate;
     const char *settings[10];
-    bool moves;     /* owners must have changed */
+    bool moves;     /* homes must have changed */
     bool copies;    /* copies must have been fetched before the gate */
     bool refetches; /* copies must have been fetched again for backward */
+    bool replicas;  /* tied replicas must have been updated, or sums shared between holders */
+    bool gathers;   /* experts must have been put together from slices after steps */
+    bool padded;    /* rows without a token must have travelled */
+    int group_size; /* of the pipelined exchange that must have been used; 0: flat */
     enum late_copies late;
+    int least_ranks; /* below which it can't act so, and is left out */
 };
 
 struct outcome {
     double loss[ITERATIONS];
     double margin; /* smallest difference between the last chosen expert and the first not chosen */
     struct mp_trainer_totals totals;
+    int steps;       /* of the last exchange */
+    int64_t padding; /* rows of a pair in it */
 };
 
 /* Text whose domains change over the iterations, so that experts specialise and loads move. */
@@ -53,25 +56,6 @@ static void make_tokens(int64_t iteration, int sequence, int32_t *token, int32_t
     }
 }
 
-static int descending(const void *a, const void *b) {
-    float x = *(const float *)a, y = *(const float *)b;
-    return (x < y) - (x > y);
-}
-
-static double smallest_margin(struct mp_model *model) {
-    double smallest = 1;
-    int experts = model->shape.experts, last = model->shape.top_k - 1;
-    for (int l = 0; l < model->shape.layers; l++)
-        for (int t = 0; t < model->tokens; t++) {
-            float sorted[64];
-            memcpy(sorted, model->state[l].probability + (size_t)t * (size_t)experts,
-                   (size_t)experts * sizeof *sorted);
-            qsort(sorted, (size_t)experts, sizeof *sorted, descending);
-            smallest = fmin(smallest, (double)sorted[last] - (double)sorted[last + 1]);
-        }
-    return smallest;
-}
-
 static void run(const struct exact_case *c, struct mp_comm *comm, struct outcome *outcome) {
     const char *settings[sizeof c->settings / sizeof *c->settings + 2] = {c->gate};
     for (int i = 0; c->settings[i]; i++)
@@ -90,6 +74,8 @@ static void run(const struct exact_case *c, struct mp_comm *comm, struct outcome
         outcome->margin = fmin(outcome->margin, smallest_margin(mp_trainer_model(trainer)));
     }
     outcome->totals = *mp_trainer_totals(trainer);
+    outcome->steps = mp_trainer_model(trainer)->state[0].routing.steps;
+    outcome->padding = mp_trainer_model(trainer)->state[0].routing.padding;
     mp_trainer_destroy(trainer);
 }
 
@@ -126,6 +112,20 @@ static const double *reference(bool gshard) {
     return known[gshard].loss;
 }
 
+/* The system has done what it is there for. */
+static void mechanism_has_acted(const struct exact_case *c, const struct outcome *outcome) {
+    const struct mp_trainer_totals *totals = &outcome->totals;
+    assert_int_equal(totals->copies[MP_STAGE_BEFORE_GATE] > 0, c->copies);
+    assert_int_equal(totals->copies[MP_STAGE_BACKWARD_PREFETCH] > 0, c->refetches);
+    assert_int_equal(totals->copies[MP_STAGE_AFTER_STEP] > 0, c->gathers);
+    assert_int_equal(totals->moves > 0, c->moves);
+    assert_int_equal(totals->replicas > 0, c->replicas);
+    assert_int_equal(outcome->padding > 0, c->padded);
+    assert_int_equal(outcome->steps, c->group_size ? world->ranks / c->group_size : 1);
+    if (c->late != MAY_COPY)
+        assert_int_equal(totals->copies[MP_STAGE_AFTER_GATE] > 0, c->late == MUST_COPY);
+}
+
 static void curve_equals_one_rank(void **state) {
     const struct exact_case *c = *state;
     const double *expected = reference(strcmp(c->gate, "gate=gshard") == 0);
@@ -142,91 +142,144 @@ static void curve_equals_one_rank(void **state) {
         }
     }
     assert_true(expected[ITERATIONS - 1] < 0.9 * expected[0]); /* it learns, so something happens */
+    assert_true(outcome.totals.routes > 0);
+    assert_int_equal(outcome.totals.dropped, 0);
     if (world->rank == 0)
         print_message("  largest relative difference %.2g; copies %lld + %lld after the gate, "
-                      "%lld fetched again, %lld moves\n",
+                      "%lld fetched again, %lld gathered, %lld replicas, %lld moves\n",
                       worst, (long long)outcome.totals.copies[MP_STAGE_BEFORE_GATE],
                       (long long)outcome.totals.copies[MP_STAGE_AFTER_GATE],
                       (long long)outcome.totals.copies[MP_STAGE_BACKWARD_PREFETCH],
-                      (long long)outcome.totals.moves);
-    if (world->ranks == 1)
-        return;
-    assert_int_equal(outcome.totals.copies[MP_STAGE_BEFORE_GATE] > 0, c->copies);
-    assert_int_equal(outcome.totals.copies[MP_STAGE_BACKWARD_PREFETCH] > 0, c->refetches);
-    assert_int_equal(outcome.totals.moves > 0, c->moves);
-    if (c->late != MAY_COPY)
-        assert_int_equal(outcome.totals.copies[MP_STAGE_AFTER_GATE] > 0, c->late == MUST_COPY);
+                      (long long)outcome.totals.copies[MP_STAGE_AFTER_STEP],
+                      (long long)outcome.totals.replicas, (long long)outcome.totals.moves);
+    if (world->ranks > 1)
+        mechanism_has_acted(c, &outcome);
 }
 
-/* Shadows under every policy; without drops the released one has none, which is its defect. */
-static int make_shadow_cases(const char *gate, struct exact_case cases[]) {
-    static const char *const policy[] = {"options.policy=paper", "options.policy=paper-printed",
-                                         "options.policy=released-fixed",
-                                         "options.policy=released"};
+/* Cases that differ in their settings only; `what` names them. */
+struct row {
+    const char *system;
+    const char *options[8];
+    struct exact_case acts;
+};
+
+static const struct row rows[] = {
+    {.system = "ep"},
+    {.system = "skeleton"},
+    {.system = "skeleton", .options = {"options.owners=cyclic"}},
+    /* Shadows under every policy; without drops the released one has none, which is its defect. */
+    {"fastermoe", {"options.smart-schedule=no"}, {.late = MUST_COPY}},
+    {"fastermoe",
+     {"options.policy=paper-printed", "options.group-size=1"},
+     {.late = MUST_COPY, .group_size = 1}},
+    {"fastermoe",
+     {"options.policy=released-fixed", "options.group-size=2"},
+     {.late = MUST_COPY, .group_size = 2, .least_ranks = 2}},
+    {"fastermoe",
+     {"options.policy=released", "options.group-size=1"},
+     {.late = MUST_NOT_COPY, .group_size = 1}},
+    {"fssdp",
+     {"options.frugal=yes", "options.overlap=all", "options.reshard-interval=5"},
+     {.copies = true, .moves = true, .late = MAY_COPY}},
+    /* Room for every route, padded and not, and replicas of all experts. */
+    {"deepspeed", {"options.capacity-factor=16"}, {.padded = true}},
+    {"deepspeed", {"options.drop-tokens=no"}, {.padded = true}},
+    {.system = "deepspeed", .options = {"options.capacity-factor=16", "options.padded=no"}},
+    {"deepspeed",
+     {"options.capacity-factor=16", "options.expert-parallel=1"},
+     {.padded = true, .replicas = true}},
+    {"deepspeed",
+     {"options.drop-tokens=no", "options.padded=no", "options.expert-parallel=2"},
+     {.replicas = true, .least_ranks = 4}},
+    {"smartmoe", {"options.interval=5"}, {.moves = true}},
+    {"smartmoe", {"options.interval=5", "options.solver=dynamic-programming"}, {.moves = true}},
+    {"smartmoe", {"options.interval=5", "options.solver=hybrid"}, {.moves = true}},
+    {"flexmoe", {"options.slots=5", "options.interval=5"}, {.replicas = true, .moves = true}},
+    {"flexmoe",
+     {"options.slots=6", "options.interval=5", "options.policy=laer"},
+     {.replicas = true, .moves = true, .least_ranks = 4}},
+    {"swiftmoe", {"options.capacity-factor=0"}, {.replicas = true, .moves = true, .gathers = true}},
+    {"swiftmoe",
+     {"options.capacity-factor=64", "options.slots=all"},
+     {.replicas = true, .moves = true, .gathers = true}},
+    {"laer", {"options.slots=5", "options.rematerialise=no"}, {.copies = true, .moves = true}},
+    {"laer",
+     {"options.slots=5", "options.rematerialise=yes"},
+     {.copies = true, .refetches = true, .moves = true}},
+    {"eplb", {"options.interval=5"}, {.replicas = true, .moves = true}},
+    {"eplb",
+     {"options.interval=5", "options.dispatch=nearest", "options.replicas=all"},
+     {.replicas = true, .moves = true}},
+    {"llep", {"options.smallest-gemm=1", "options.threshold=1"}, {.late = MUST_COPY}},
+    {.system = "ideal", .acts = {.late = MUST_COPY}},
+};
+
+static void name_case(struct exact_case *c, const char *system, const char *const options[]) {
+    size_t at = (size_t)snprintf(c->name, sizeof c->name, "%s %s", system, c->gate);
+    for (int i = 0; options[i] && at < sizeof c->name; i++)
+        at += (size_t)snprintf(c->name + at, sizeof c->name - at, " %s",
+                               options[i] + strlen("options."));
+}
+
+static int make_row_cases(const char *gate, struct exact_case cases[]) {
     int count = 0;
-    for (size_t p = 0; p < sizeof policy / sizeof *policy; p++) {
-        struct exact_case *c = &cases[count++];
-        *c = (struct exact_case){
-            .gate = gate,
-            .settings = {"system=fastermoe", policy[p]},
-            .late = strcmp(policy[p], "options.policy=released") == 0 ? MUST_NOT_COPY : MUST_COPY};
-        snprintf(c->name, sizeof c->name, "fastermoe %s %s", gate, policy[p] + 8);
+    for (size_t r = 0; r < sizeof rows / sizeof *rows; r++) {
+        struct exact_case *c = &cases[count];
+        static char system[sizeof rows / sizeof *rows][32];
+        if (world->ranks > 1 && world->ranks < rows[r].acts.least_ranks)
+            continue;
+        *c = rows[r].acts;
+        c->gate = gate;
+        snprintf(system[r], sizeof system[r], "system=%s", rows[r].system);
+        c->settings[0] = system[r];
+        for (int i = 0; rows[r].options[i]; i++)
+            c->settings[i + 1] = rows[r].options[i];
+        name_case(c, rows[r].system, rows[r].options);
+        count++;
     }
     return count;
 }
 
-static int make_cases(struct exact_case cases[MAX_CASES]) {
-    /* Systems that neither copy nor move experts. */
-    static const char *const plain[][2] = {
-        {"system=ep"},
-        {"system=skeleton"},
-        {"system=skeleton", "options.owners=cyclic"},
-    };
-    static const char *const gates[] = {"gate=gshard", "gate=switch"};
+/* FSSDP in all combinations of memory, overlap and re-materialisation. */
+static int make_fssdp_cases(const char *gate, struct exact_case cases[]) {
     static const char *const memory[] = {"options.memory=0", "options.memory=1", "options.memory=4",
                                          "options.memory=all"};
     static const char *const overlap[] = {"options.overlap=0", "options.overlap=2",
                                           "options.overlap=all"};
     static const char *const again[] = {"options.rematerialise=no", "options.rematerialise=yes"};
     int count = 0;
+    for (int m = 0; m < 4; m++)
+        for (int t = 0; t < 3; t++)
+            for (int r = 0; r < 2; r++) {
+                struct exact_case *c = &cases[count++];
+                bool copies = m > 0 && t > 0;
+                *c = (struct exact_case){
+                    .gate = gate,
+                    .settings = {"system=fssdp", memory[m], overlap[t], again[r],
+                                 "options.reshard-interval=5"},
+                    .copies = copies,
+                    .refetches = copies && r == 1,
+                    /* Where every expert is hot, owners stay where they are. */
+                    .moves = t < 2,
+                    .late = MAY_COPY,
+                };
+                name_case(c, "fssdp", c->settings + 1);
+            }
+    return count;
+}
+
+static int make_cases(struct exact_case cases[MAX_CASES]) {
+    int count = 0;
     for (int g = 0; g < 2; g++) {
-        for (size_t p = 0; p < sizeof plain / sizeof *plain; p++) {
-            struct exact_case *c = &cases[count++];
-            *c = (struct exact_case){.gate = gates[g], .settings = {plain[p][0], plain[p][1]}};
-            snprintf(c->name, sizeof c->name, "%s %s %s", plain[p][0] + 7, gates[g],
-                     plain[p][1] ? plain[p][1] + 8 : "");
-        }
-        count += make_shadow_cases(gates[g], &cases[count]);
-        struct exact_case *frugal = &cases[count++];
-        *frugal =
-            (struct exact_case){.gate = gates[g],
-                                .settings = {"system=fssdp", "options.frugal=yes",
-                                             "options.overlap=all", "options.reshard-interval=5"},
-                                .copies = true,
-                                .moves = true};
-        snprintf(frugal->name, sizeof frugal->name, "fssdp %s frugal", gates[g]);
-        for (int m = 0; m < 4; m++)
-            for (int t = 0; t < 3; t++)
-                for (int r = 0; r < 2; r++) {
-                    struct exact_case *c = &cases[count++];
-                    bool copies = m > 0 && t > 0;
-                    *c = (struct exact_case){
-                        .gate = gates[g],
-                        .settings = {"system=fssdp", memory[m], overlap[t], again[r],
-                                     "options.reshard-interval=5"},
-                        .copies = copies,
-                        .refetches = copies && r == 1,
-                        /* Where every expert is hot, owners stay where they are. */
-                        .moves = t < 2,
-                    };
-                    snprintf(c->name, sizeof c->name, "fssdp %s %s %s %s", gates[g], memory[m] + 8,
-                             overlap[t] + 8, again[r] + 8);
-                }
+        const char *gate = g ? "gate=switch" : "gate=gshard";
+        count += make_row_cases(gate, &cases[count]);
+        count += make_fssdp_cases(gate, &cases[count]);
     }
     return count;
 }
 
-int main(void) {
+/* An argument such as "*laer*" selects cases. */
+int main(int argc, char **argv) {
     struct mp_error error = {0};
     if (mp_comm_mpi_create(NULL, &world, &error)) {
         print_error("%s\n", error.text);
@@ -237,6 +290,8 @@ int main(void) {
     static struct exact_case cases[MAX_CASES];
     static struct CMUnitTest tests[MAX_CASES];
     int count = make_cases(cases);
+    if (argc > 1)
+        cmocka_set_test_filter(argv[1]);
     for (int i = 0; i < count; i++)
         tests[i] = (struct CMUnitTest){cases[i].name, curve_equals_one_rank, NULL, NULL, &cases[i]};
     int failed = _cmocka_run_group_tests("exact", tests, (size_t)count, NULL, NULL);

@@ -10,6 +10,34 @@
 
 static struct mp_comm *world;
 static uint64_t seed; /* the same on every rank */
+static const struct mp_system *further_system; /* registered beside the others; may be NULL */
+
+/* Where two experts' probabilities are closer than this at the edge of a token's choice, rounding
+ * may decide either way and two curves part for good; a test that compares curves draws its seed
+ * again then. */
+#define LEAST_MARGIN 4e-7
+
+/* The smallest difference between the last chosen expert and the first that is not, over all layers
+ * and tokens of the last forward. */
+static inline double smallest_margin(const struct mp_model *model) {
+    double smallest = 1;
+    int experts = model->shape.experts, chosen = model->shape.top_k;
+    for (int l = 0; l < model->shape.layers; l++)
+        for (int t = 0; t < model->tokens; t++) {
+            const struct mp_block_state *state = &model->state[l];
+            const float *probability = state->probability + (size_t)t * (size_t)experts;
+            const int32_t *choice = state->choice + (size_t)t * (size_t)chosen;
+            for (int e = 0; e < experts; e++) {
+                bool is_chosen = false;
+                for (int k = 0; k < chosen; k++)
+                    is_chosen |= choice[k] == e;
+                double margin = (double)probability[choice[chosen - 1]] - (double)probability[e];
+                if (!is_chosen && margin < smallest)
+                    smallest = margin;
+            }
+        }
+    return smallest;
+}
 
 /* A failure on one rank ends all of them; the others may be waiting for it. */
 static inline void must(int code, const struct mp_error *error) {
@@ -46,6 +74,8 @@ static inline struct mp_trainer *create_trainer(struct mp_comm *comm, const stru
     snprintf(seeds, sizeof seeds, "seed=%llu", (unsigned long long)(seed >> 2));
     const char *own[] = {ranks, nodes, seeds};
     mp_systems_register_all(&systems, &error);
+    if (further_system)
+        mp_systems_register(&systems, further_system, &error);
     mp_job_file_create(&file, &error);
     for (size_t i = 0; i < sizeof common / sizeof *common && !error.code; i++)
         mp_job_set(&file, common[i], &systems, &error);

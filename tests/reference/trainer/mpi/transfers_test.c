@@ -1,0 +1,156 @@
+/* What plans move beside tokens: experts in slices that do not divide evenly, replicas that stay
+ * equal, and transfers that cost nothing. */
+#include "reference/model/random.h"
+#include "tests/reference/trainer/mpi/trainers.h"
+
+enum { ITERATIONS = 12, SEQUENCE = 16, BATCH = 8 };
+
+static struct mp_comm *self;
+
+static int enter(void **state) {
+    (void)state;
+    return mp_comm_self_create(&self, NULL);
+}
+
+static int leave(void **state) {
+    (void)state;
+    mp_comm_destroy(self);
+    return 0;
+}
+
+/* A language of few words, so that loads are uneven and move. */
+static void step(struct mp_trainer *trainer, int iteration, struct mp_trainer_result *result) {
+    const struct mp_comm *comm = trainer->comm;
+    int32_t token[BATCH * SEQUENCE], target[BATCH * SEQUENCE];
+    struct mp_error error = {0};
+    int tokens = BATCH / comm->ranks * SEQUENCE;
+    for (int i = 0; i < tokens; i++) {
+        uint64_t at = (uint64_t)(iteration * BATCH * SEQUENCE + comm->rank * tokens + i);
+        token[i] = (int32_t)mp_random_below(seed, 1, at, 9) * (iteration / 4 + 1);
+        target[i] = (token[i] * 7 + 3) % 256;
+    }
+    must(mp_trainer_step_on(trainer, token, target, result, &error), &error);
+}
+
+/* Slices of 2 * 9 * 5 = 90 floats over 4 ranks: 23, 23, 23 and 21. */
+#define SHAPE "width=9", "heads=3", "expert-width=5", "layers=3"
+
+static const char *const *const slice_cases[] = {
+    (const char *const[]){"system=swiftmoe", "options.capacity-factor=0", SHAPE, NULL},
+    (const char *const[]){"system=laer", "options.rematerialise=no", SHAPE, NULL},
+    (const char *const[]){"system=laer", "options.rematerialise=yes", SHAPE, NULL},
+};
+
+/* The curve of one rank, drawn until no choice of it is a close call; the same on every rank. */
+static void one_rank_curve(double loss[ITERATIONS]) {
+    static const char *const one[] = {"system=ep", SHAPE, NULL};
+    double margin = 0;
+    struct mp_trainer_result result;
+    struct mp_error error = {0};
+    while (world->rank == 0 && margin < LEAST_MARGIN) {
+        struct mp_trainer *trainer = create_trainer(self, NULL, one);
+        margin = 1;
+        for (int i = 0; i < ITERATIONS; i++) {
+            step(trainer, i, &result);
+            loss[i] = result.loss;
+            margin = fmin(margin, smallest_margin(&trainer->model));
+        }
+        mp_trainer_destroy(trainer);
+        seed += margin < LEAST_MARGIN;
+    }
+    must(mp_comm_broadcast(world, &seed, sizeof seed, 0, &error), &error);
+    must(mp_comm_broadcast(world, loss, ITERATIONS * sizeof *loss, 0, &error), &error);
+}
+
+static void uneven_slices_make_whole_experts(void **state) {
+    (void)state;
+    double expected[ITERATIONS] = {0};
+    struct mp_trainer_result result;
+    one_rank_curve(expected);
+    for (size_t c = 0; c < sizeof slice_cases / sizeof *slice_cases; c++) {
+        struct mp_trainer *trainer = create_trainer(world, NULL, slice_cases[c]);
+        if (world->ranks == 4)
+            assert_int_equal(trainer->model.experts.slice, 23);
+        for (int i = 0; i < ITERATIONS; i++) {
+            step(trainer, i, &result);
+            assert_close(result.loss, expected[i], 1e-5 * expected[i]);
+        }
+        mp_trainer_destroy(trainer);
+    }
+    assert_true(expected[ITERATIONS - 1] < expected[0]);
+}
+
+/* The owner's parameters or moments of an expert, on every rank; `own` if this rank keeps it. */
+static bool equals_owner(struct mp_trainer *trainer, int layer, int expert, const float *own) {
+    size_t bytes = trainer->model.experts.chunk * sizeof(float);
+    int owner = trainer->home[layer].owner[expert];
+    float *memory = malloc(bytes);
+    struct mp_error error = {0};
+    if (owner == world->rank)
+        memcpy(memory, own, bytes);
+    must(mp_comm_broadcast(world, memory, bytes, owner, &error), &error);
+    bool equal = !own || memcmp(memory, own, bytes) == 0;
+    free(memory);
+    return equal;
+}
+
+static void replicas_stay_equal(void **state) {
+    const char *const *settings = *state;
+    struct mp_trainer *trainer = create_trainer(world, NULL, settings);
+    struct mp_experts *experts = &trainer->model.experts;
+    struct mp_trainer_result result;
+    int replicas = 0;
+    for (int i = 0; i < ITERATIONS; i++)
+        step(trainer, i, &result);
+    for (int at = 0; at < experts->layers * experts->experts; at++) {
+        int layer = at / experts->experts, expert = at % experts->experts;
+        float *memory[] = {experts->parameter, experts->first, experts->second};
+        replicas += mp_placement_copies(&trainer->home[layer], expert) - 1;
+        for (int w = 0; w < 3; w++) {
+            int place = w == 0 ? experts->slot[at] : experts->moments[at];
+            const float *own = place < 0 ? NULL : memory[w] + (size_t)place * experts->chunk;
+            assert_true(equals_owner(trainer, layer, expert, own));
+        }
+    }
+    assert_int_equal(replicas > 0, world->ranks > 1);
+    mp_trainer_destroy(trainer);
+}
+
+/* A bound's copies are made, and neither their bytes nor their time are counted. */
+static void free_transfers_are_not_counted(void **state) {
+    (void)state;
+    static const char *const settings[] = {"system=ideal", "expert-width=1024", NULL};
+    struct mp_trainer *trainer = create_trainer(world, NULL, settings);
+    struct mp_trainer_result result;
+    int64_t sent = trainer->comm->sent_bytes, started = mp_clock_ns();
+    int64_t clock = mp_trainer_now(trainer);
+    for (int i = 0; i < ITERATIONS; i++)
+        step(trainer, i, &result);
+    int64_t copies = mp_trainer_totals(trainer)->copies[MP_STAGE_AFTER_GATE];
+    int64_t counted = mp_trainer_now(trainer) - clock;
+    sent = trainer->comm->sent_bytes - sent;
+    assert_int_equal(copies > 0, world->ranks > 1);
+    assert_true(counted > 0 && counted < mp_clock_ns() - started);
+    assert_int_equal(sent > 0, world->ranks > 1);
+    /* Fewer bytes than half the copies alone, which every rank but few sends or receives. */
+    double sums[] = {(double)sent};
+    must(mp_comm_sum(world, sums, 1, NULL), &(struct mp_error){0});
+    if (world->ranks == 2)
+        assert_true(sums[0] < (double)copies * (double)trainer->setting.expert_bytes);
+    mp_trainer_destroy(trainer);
+}
+
+int main(void) {
+    static const char *const flexmoe[] = {"system=flexmoe", "options.interval=3", NULL};
+    static const char *const eplb[] = {"system=eplb", "options.interval=3", NULL};
+    static const char *const deepspeed[] = {"system=deepspeed", "options.capacity-factor=1",
+                                            "options.expert-parallel=1", NULL};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(uneven_slices_make_whole_experts),
+        {"replicas of flexmoe stay equal", replicas_stay_equal, NULL, NULL, (void *)flexmoe},
+        {"replicas of eplb stay equal", replicas_stay_equal, NULL, NULL, (void *)eplb},
+        {"replicas of deepspeed stay equal", replicas_stay_equal, NULL, NULL, (void *)deepspeed},
+        cmocka_unit_test(free_transfers_are_not_counted),
+    };
+    run_on_all_ranks("transfers", tests, enter, leave);
+}
