@@ -14,7 +14,8 @@ static const struct mp_option option_table[] = {
      "how a placement is sought: the released code's greedy, the optimum (of at most 16 experts), "
      "or greedy to virtual devices and the optimum inside each"},
     {"groups", MP_OPTION_INT, FIELD(groups), "groups", "8", 2, MP_PERMUTATION_ITEMS, NULL,
-     "of experts that hybrid places at once, at most (the released code's number is 8)"},
+     "of experts that hybrid places at once, at most (the released code's number is 8); planning "
+     "time grows with 4^groups"},
     {"interval", MP_OPTION_INT, FIELD(interval), "iterations", "10", 1, 1e9, NULL,
      "between two searches for a better placement"},
     {"history", MP_OPTION_INT, FIELD(history), "iterations", "2", 1, 1000, NULL,
