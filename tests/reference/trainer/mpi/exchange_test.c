@@ -1,0 +1,519 @@
+/* What a plan says about the exchange is carried out: pipelined and padded exchanges give the loss
+ * and gradients of one rank; those that are dropped are the last in the plan's order, route by
+ * route; the gate stays within its limit.  The plans are those of a system that exists for it. */
+#include "reference/model/random.h"
+#include "tests/reference/trainer/mpi/trainers.h"
+
+enum { BATCH = 8, SEQUENCE = 16, MAX_DRAWS = 50, STEPS = 3 };
+
+/* ---- The system ---- */
+
+/* What all its plans say; fields are the plan's. */
+static struct drill {
+    int group_size; /* of a pipelined exchange; 0: flat */
+    int64_t padding, source_capacity, outgoing_limit;
+    enum mp_route_order order;
+    bool renormalise;
+    bool copies; /* of experts 0, 3, 6 .. on odd ranks before, of 1, 4, 7 .. after the gate */
+    bool rematerialise;
+} drill;
+
+static int drill_create(const struct mp_setting *setting, const void *options, void **self,
+                        struct mp_error *error) {
+    (void)options;
+    *self = malloc(sizeof *setting);
+    if (!*self)
+        return mp_fail(error, MP_ENOMEM, "no memory");
+    memcpy(*self, setting, sizeof *setting);
+    return MP_OK;
+}
+
+static void drill_owners(const void *self, int32_t owner[]) {
+    const struct mp_setting *setting = self;
+    for (int i = 0; i < setting->layers * setting->experts; i++)
+        owner[i] = i % setting->topology.ranks;
+}
+
+static int drill_copies(const void *self) {
+    return ((const struct mp_setting *)self)->experts;
+}
+
+static int64_t drill_padding(const struct mp_setting *setting, const void *options) {
+    (void)setting;
+    (void)options;
+    return drill.padding;
+}
+
+static int add_copies(struct mp_plan *plan, int first, enum mp_stage stage,
+                      struct mp_error *error) {
+    int code = MP_OK;
+    for (int e = first; drill.copies && e < plan->experts; e += 3)
+        for (int r = 1; !code && r < plan->topology.ranks; r += 2)
+            if (!mp_placement_holds(&plan->during, e, r))
+                code = mp_plan_add_copy(plan, e, r, stage, error);
+    return code;
+}
+
+static int drill_before_gate(void *self, struct mp_plan *plan, struct mp_error *error) {
+    (void)self;
+    plan->outgoing_limit = drill.outgoing_limit;
+    plan->rematerialise = drill.rematerialise;
+    return add_copies(plan, 0, MP_STAGE_BEFORE_GATE, error);
+}
+
+static int drill_after_gate(void *self, const struct mp_load *load, struct mp_plan *plan,
+                            struct mp_error *error) {
+    (void)self;
+    int code = add_copies(plan, 1, MP_STAGE_AFTER_GATE, error);
+    if (drill.group_size) {
+        plan->exchange = MP_EXCHANGE_PIPELINED;
+        plan->group_size = drill.group_size;
+    }
+    plan->padding = drill.padding;
+    plan->source_capacity = drill.source_capacity;
+    plan->route_order = drill.order;
+    plan->renormalise_survivors = drill.renormalise;
+    if (code || (!drill.padding && drill.source_capacity < 0))
+        return code ? code : mp_plan_dispatch_nearest(plan, load, error);
+    code = mp_plan_dispatch_begin(plan, error);
+    for (int i = 0; !code && i < load->ranks * load->experts; i++) {
+        int source = i / load->experts, expert = i % load->experts;
+        int64_t routes = load->count[i];
+        if (drill.source_capacity >= 0 && routes > drill.source_capacity)
+            routes = drill.source_capacity;
+        int holder =
+            mp_placement_holds(&plan->during, expert, source) ? source : plan->during.owner[expert];
+        code = mp_plan_dispatch_part(plan, holder, (uint32_t)routes, error);
+        mp_plan_dispatch_end_pair(plan);
+    }
+    return code;
+}
+
+static const struct mp_system drill_system = {
+    .abi = MP_SYSTEM_ABI,
+    .name = "drill",
+    .title = "whatever a test wants",
+    .source = "this test",
+    .models = "Nothing.",
+    .capabilities = MP_SYSTEM_REPLICATES | MP_SYSTEM_DROPS | MP_SYSTEM_CHANGES_GATE |
+                    MP_SYSTEM_PLANS_BEFORE_GATE | MP_SYSTEM_UNEVEN_EXPERTS | MP_SYSTEM_MORE_RANKS,
+    .create = drill_create,
+    .destroy = free,
+    .initial_owners = drill_owners,
+    .copies_limit = drill_copies,
+    .padding_limit = drill_padding,
+    .before_gate = drill_before_gate,
+    .after_gate = drill_after_gate,
+};
+
+static const struct drill nothing = {.source_capacity = -1, .outgoing_limit = -1};
+
+/* ---- Running it ---- */
+
+/* What a run leaves behind: losses, and the gradients of the first step. */
+struct outcome {
+    double loss[STEPS];
+    double margin;
+    size_t dense_count, chunk;
+    float *dense;
+    float **expert; /* [L * E]; NULL where this rank is not the owner */
+    int experts;
+};
+
+static void step(struct mp_trainer *trainer, struct mp_trainer_result *result) {
+    int32_t token[BATCH * SEQUENCE], target[BATCH * SEQUENCE];
+    int tokens = mp_trainer_model(trainer)->tokens, first = trainer->comm->rank * tokens;
+    struct mp_error error = {0};
+    for (int i = 0; i < tokens; i++) {
+        uint64_t at = (uint64_t)(trainer->iteration * BATCH * SEQUENCE + first + i);
+        token[i] = (int32_t)mp_random_below(seed, 1, at, 256);
+        target[i] = (int32_t)mp_random_below(seed, 2, at, 256);
+    }
+    must(mp_trainer_step_on(trainer, token, target, result, &error), &error);
+}
+
+static float *copied(const float *from, size_t count) {
+    float *to = malloc(count * sizeof *to);
+    assert_non_null(to);
+    memcpy(to, from, count * sizeof *to);
+    return to;
+}
+
+static void keep_gradients(struct mp_trainer *trainer, struct outcome *outcome) {
+    struct mp_model *model = mp_trainer_model(trainer);
+    int experts = model->shape.experts, all = model->shape.layers * experts;
+    struct mp_error error = {0};
+    outcome->dense_count = model->dense.count;
+    outcome->dense = copied(model->dense.gradient, model->dense.count);
+    outcome->chunk = model->experts.chunk;
+    outcome->experts = all;
+    outcome->expert = calloc((size_t)all, sizeof *outcome->expert);
+    for (int l = 0; l < model->shape.layers; l++) {
+        const struct mp_plan *plan = &trainer->plan[l];
+        must(mp_experts_locate(&model->experts, plan, model->parameter, model->gradient, &error),
+             &error);
+        for (int e = 0; e < experts; e++)
+            if (plan->during.owner[e] == trainer->comm->rank)
+                outcome->expert[l * experts + e] = copied(model->gradient[e], outcome->chunk);
+    }
+}
+
+static void release(struct outcome *outcome) {
+    for (int i = 0; i < outcome->experts; i++)
+        free(outcome->expert[i]);
+    free(outcome->expert);
+    free(outcome->dense);
+}
+
+static void run(struct mp_comm *comm, const char *const settings[], int steps,
+                struct outcome *outcome) {
+    struct mp_trainer *trainer = create_trainer(comm, NULL, settings);
+    *outcome = (struct outcome){.margin = 1};
+    for (int i = 0; i < steps; i++) {
+        struct mp_trainer_result result;
+        step(trainer, &result);
+        outcome->loss[i] = result.loss + result.auxiliary_loss;
+        outcome->margin = fmin(outcome->margin, smallest_margin(mp_trainer_model(trainer)));
+        if (i == 0)
+            keep_gradients(trainer, outcome);
+    }
+    mp_trainer_destroy(trainer);
+}
+
+static void assert_same_floats(const char *what, const float *actual, const float *expected,
+                               size_t count) {
+    double largest = 1e-9;
+    for (size_t i = 0; i < count; i++)
+        largest = fmax(largest, fabs((double)expected[i]));
+    for (size_t i = 0; i < count; i++) {
+        if (fabs((double)actual[i] - (double)expected[i]) <= 1e-5 * largest)
+            continue;
+        print_error("rank %d, %s, gradient %zu is %.9g, expected %.9g; the largest is %.3g\n",
+                    world->rank, what, i, (double)actual[i], (double)expected[i], largest);
+        fail();
+    }
+}
+
+static void assert_same(const struct outcome *actual, const struct outcome *expected, int steps) {
+    char name[32];
+    for (int i = 0; i < steps; i++)
+        assert_close(actual->loss[i], expected->loss[i], 3e-6);
+    assert_same_floats("dense", actual->dense, expected->dense, expected->dense_count);
+    for (int i = 0; i < actual->experts; i++) {
+        if (!actual->expert[i])
+            continue;
+        snprintf(name, sizeof name, "expert %d", i);
+        assert_same_floats(name, actual->expert[i], expected->expert[i], expected->chunk);
+    }
+}
+
+/* One rank with plain expert parallelism, on every rank for itself.  Draws the seed again until no
+ * token's choice is a matter of rounding. */
+static void run_reference(const char *gate, struct outcome *outcome) {
+    const char *const settings[] = {"system=ep", gate, NULL};
+    struct mp_comm *self;
+    struct mp_error error = {0};
+    drill = nothing;
+    must(mp_comm_self_create(&self, &error), &error);
+    for (int draw = 0;; draw++, seed += 16) {
+        assert_true(draw < MAX_DRAWS);
+        run(self, settings, STEPS, outcome);
+        if (outcome->margin >= LEAST_MARGIN)
+            break;
+        release(outcome);
+    }
+    mp_comm_destroy(self);
+}
+
+static void equals_one_rank(const char *gate) {
+    const char *const settings[] = {"system=drill", gate, NULL};
+    struct drill wanted = drill;
+    struct outcome expected, actual;
+    run_reference(gate, &expected);
+    drill = wanted;
+    run(world, settings, STEPS, &actual);
+    assert_same(&actual, &expected, STEPS);
+    release(&actual);
+    release(&expected);
+}
+
+/* ---- Tests ---- */
+
+static void pipelined_exchanges_change_nothing(void **state) {
+    (void)state;
+    for (int size = 1; size <= world->ranks; size++) {
+        if (world->ranks % size != 0)
+            continue;
+        for (int i = 0; i < 4; i++) {
+            drill = nothing;
+            drill.group_size = size;
+            drill.copies = i > 0;
+            drill.rematerialise = i == 2;
+            equals_one_rank(i == 3 ? "gate=switch" : "gate=gshard");
+        }
+    }
+}
+
+static void padded_exchanges_change_nothing(void **state) {
+    (void)state;
+    static const char *const gates[] = {"gate=gshard", "gate=switch"};
+    for (int i = 0; i < 2; i++) {
+        drill = nothing;
+        drill.padding = BATCH * SEQUENCE / world->ranks; /* all tokens of a rank fit every expert */
+        equals_one_rank(gates[i]);
+    }
+}
+
+/* Drops in one layer: they do not depend on how rows travel. */
+static void exchanges_drop_the_same_routes(void **state) {
+    (void)state;
+    const char *const settings[] = {"system=drill", "layers=1", "gate=gshard", NULL};
+    for (int i = 0; i < 2 * MP_ROUTE_ORDERS; i++) {
+        struct outcome flat, padded, pipelined;
+        struct drill wanted = nothing;
+        wanted.source_capacity = BATCH * SEQUENCE * 2 / world->ranks / 16;
+        wanted.order = (enum mp_route_order)(i / 2);
+        wanted.renormalise = i % 2;
+        drill = wanted;
+        run(world, settings, 1, &flat);
+        drill.padding = wanted.source_capacity;
+        run(world, settings, 1, &padded);
+        assert_same(&padded, &flat, 1);
+        drill = wanted;
+        drill.group_size = 1;
+        drill.copies = true;
+        run(world, settings, 1, &pipelined);
+        assert_same(&pipelined, &flat, 1);
+        release(&flat);
+        release(&padded);
+        release(&pipelined);
+    }
+}
+
+/* What sorts a route within its expert's; smaller comes first, ties to the earlier route. */
+static double key_of(const struct mp_trainer *trainer, int layer, int route) {
+    const struct mp_model *model = &trainer->model;
+    const struct mp_block_state *state = &model->state[layer];
+    int top_k = model->shape.top_k, token = route / top_k;
+    uint64_t draw = mp_model_route_seed((uint64_t)trainer->job.seed, 0, layer, world->rank);
+    switch (drill.order) {
+    case MP_ROUTES_BY_CHOICE:
+        return route % top_k;
+    case MP_ROUTES_BY_PROBABILITY:
+        return -(double)state->probability[token * model->shape.experts + state->choice[route]];
+    case MP_ROUTES_AT_RANDOM:
+        draw += ((uint64_t)route + 1) * 0x9e3779b97f4a7c15u;
+        draw = (draw ^ (draw >> 30)) * 0xbf58476d1ce4e5b9u;
+        draw = (draw ^ (draw >> 27)) * 0x94d049bb133111ebu;
+        return (double)((draw ^ (draw >> 31)) >> 32);
+    default:
+        return 0;
+    }
+}
+
+static double weight_of(const struct mp_model *model, const struct mp_block_state *state,
+                        int route) {
+    int top_k = model->shape.top_k, token = route / top_k;
+    const float *probability = state->probability + token * model->shape.experts;
+    double sum = 0;
+    for (int i = token * top_k; i < (token + 1) * top_k; i++)
+        if (!drill.renormalise || state->position[i] >= 0)
+            sum += probability[state->choice[i]];
+    return state->position[route] < 0 && drill.renormalise
+               ? 0
+               : probability[state->choice[route]] / sum;
+}
+
+/* Routes of this rank that must be dropped in a layer, counted in pairs. */
+static int check_drops(const struct mp_trainer *trainer, int layer) {
+    const struct mp_model *model = &trainer->model;
+    const struct mp_block_state *state = &model->state[layer];
+    int routes = model->tokens * model->shape.top_k, dropped = 0;
+    uint32_t of_expert[64] = {0};
+    for (int i = 0; i < routes; i++) {
+        double key = key_of(trainer, layer, i);
+        int before = 0;
+        for (int other = 0; other < routes; other++) {
+            double there = key_of(trainer, layer, other);
+            before += state->choice[other] == state->choice[i] &&
+                      (there < key || (there == key && other < i));
+        }
+        assert_int_equal(state->position[i] < 0, before >= drill.source_capacity);
+        of_expert[state->choice[i]] += state->position[i] < 0;
+        dropped += state->position[i] < 0;
+        assert_close(state->weight[i], weight_of(model, state, i), 1e-6);
+    }
+    assert_memory_equal(state->routing.dropped, of_expert,
+                        (size_t)model->shape.experts * sizeof *of_expert);
+    return dropped;
+}
+
+static void the_last_in_order_are_dropped(void **state) {
+    (void)state;
+    const char *const settings[] = {"system=drill", "gate=gshard", NULL};
+    for (int i = 0; i < 2 * MP_ROUTE_ORDERS; i++) {
+        struct mp_trainer_result result;
+        drill = nothing;
+        drill.source_capacity = BATCH * SEQUENCE * 2 / world->ranks / 16;
+        drill.order = (enum mp_route_order)(i / 2);
+        drill.renormalise = i % 2;
+        drill.group_size = i % 3 == 0 ? 1 : 0;
+        drill.copies = i % 3 == 0;
+        struct mp_trainer *trainer = create_trainer(world, NULL, settings);
+        step(trainer, &result);
+        int dropped = 0;
+        for (int l = 0; l < 2; l++)
+            dropped += check_drops(trainer, l);
+        assert_true(dropped > 0);
+        mp_trainer_destroy(trainer);
+    }
+}
+
+/* Tokens with a choice outside their node: in the second place only, and as many as allowed, where
+ * the gate alone would send more of them first. */
+static void check_limit(const struct mp_trainer *trainer, int layer, int limit) {
+    const struct mp_model *model = &trainer->model;
+    const struct mp_block_state *state = &model->state[layer];
+    const struct mp_plan *plan = &trainer->plan[layer];
+    int experts = model->shape.experts, wanted = 0, outgoing[2] = {0};
+    bool inside[64];
+    for (int e = 0; e < experts; e++) {
+        inside[e] = false;
+        for (int r = 0; r < world->ranks; r++)
+            inside[e] |=
+                r / plan->topology.ranks_per_node == world->rank / plan->topology.ranks_per_node &&
+                (r == plan->during.owner[e] || (drill.copies && e % 3 == 0 && r % 2));
+    }
+    for (int t = 0; t < model->tokens; t++) {
+        const float *probability = state->probability + t * experts;
+        int best = 0;
+        for (int e = 1; e < experts; e++)
+            best = probability[e] > probability[best] ? e : best;
+        wanted += !inside[best];
+        for (int j = 0; j < 2; j++)
+            outgoing[j] += !inside[state->choice[2 * t + j]];
+    }
+    if (wanted <= limit) {
+        assert_int_equal(outgoing[0], wanted);
+    } else {
+        assert_int_equal(outgoing[0], 0);
+        assert_int_equal(outgoing[1], limit);
+    }
+}
+
+static void the_gate_stays_within_its_limit(void **state) {
+    (void)state;
+    const char *const settings[] = {"system=drill", "gate=gshard", NULL};
+    static const int parts[] = {1, 5, 40}; /* of a rank's tokens, how many may leave */
+    for (int i = 0; i < 6; i++) {
+        struct mp_trainer_result result;
+        int limit = BATCH * SEQUENCE / world->ranks / parts[i % 3];
+        drill = nothing;
+        drill.outgoing_limit = limit;
+        drill.copies = i >= 3;
+        struct mp_trainer *trainer = create_trainer(world, NULL, settings);
+        step(trainer, &result);
+        for (int l = 0; l < 2; l++)
+            check_limit(trainer, l, limit);
+        mp_trainer_destroy(trainer);
+    }
+}
+
+static void a_limited_top_1_gate_is_refused(void **state) {
+    (void)state;
+    const char *const settings[] = {"system=drill", "gate=switch", NULL};
+    int32_t token[BATCH * SEQUENCE] = {0}, target[BATCH * SEQUENCE] = {0};
+    struct mp_trainer_result result;
+    struct mp_error error = {0};
+    drill = nothing;
+    drill.outgoing_limit = 3;
+    struct mp_trainer *trainer = create_trainer(world, NULL, settings);
+    assert_int_equal(mp_trainer_step_on(trainer, token, target, &result, &error), MP_EPLAN);
+    assert_non_null(strstr(error.text, "limits outgoing tokens of a top-1 gate"));
+    mp_trainer_destroy(trainer);
+}
+
+/* ---- Gradients of survivors' weights against differences ---- */
+
+static double loss_at(struct mp_trainer *trainer, const int32_t *token, const int32_t *target) {
+    struct mp_model *model = mp_trainer_model(trainer);
+    struct mp_error error = {0};
+    must(mp_trainer_forward(trainer, token, target, &error), &error);
+    mp_model_head(model, 0, false);
+    return mp_model_loss_sum(model, trainer->host_loss) / model->tokens;
+}
+
+/* Along the gradient of a layer's gate.  Choices are replayed, so that the same routes are dropped
+ * on both sides; dropped tokens make the gate's gradient what it is. */
+static void check_gate_gradient(struct mp_trainer *trainer, const int32_t *token,
+                                const int32_t *target) {
+    struct mp_model *model = mp_trainer_model(trainer);
+    const struct mp_tensor *gate = mp_dense_find(&model->dense, "layer.0.gate");
+    float *parameter = model->dense.parameter + gate->offset;
+    const float *gradient = model->dense.gradient + gate->offset;
+    double norm = 0;
+    for (size_t i = 0; i < gate->count; i++)
+        norm += (double)gradient[i] * (double)gradient[i];
+    norm = sqrt(norm);
+    assert_true(norm > 1e-4);
+    double move = fmin(2e-3 / norm, 0.1), at[2];
+    float *kept = copied(parameter, gate->count);
+    for (int side = 0; side < 2; side++) {
+        for (size_t i = 0; i < gate->count; i++)
+            parameter[i] = kept[i] + (float)((side ? move : -move) / norm * (double)gradient[i]);
+        at[side] = loss_at(trainer, token, target);
+    }
+    memcpy(parameter, kept, gate->count * sizeof *kept);
+    assert_close((at[1] - at[0]) / (2 * move), norm, 0.02 + 1e-6 / move / norm);
+    free(kept);
+}
+
+static void gradients_flow_through_survivors(void **state) {
+    (void)state;
+    const char *const settings[] = {
+        "system=drill",   "gate=gshard",     "routing=skewed",     "skew-experts=2",
+        "skew-share=0.5", "learning-rate=0", "auxiliary-weight=0", NULL};
+    int32_t token[BATCH * SEQUENCE], target[BATCH * SEQUENCE];
+    struct mp_trainer_result result;
+    struct mp_comm *self;
+    struct mp_error error = {0};
+    must(mp_comm_self_create(&self, &error), &error);
+    for (int renormalise = 0; renormalise < 2; renormalise++) {
+        drill = nothing;
+        drill.source_capacity = 28;
+        drill.renormalise = renormalise;
+        struct mp_trainer *trainer = create_trainer(self, NULL, settings);
+        struct mp_model *model = mp_trainer_model(trainer);
+        /* Larger parameters than a fresh model's: every path carries a visible gradient. */
+        mp_random_normal(seed, 5, 0.4f, model->dense.count, model->dense.parameter);
+        mp_random_normal(seed, 6, 0.4f, model->experts.chunk * (size_t)model->experts.slots,
+                         model->experts.parameter);
+        for (int i = 0; i < BATCH * SEQUENCE; i++) {
+            token[i] = (int32_t)mp_random_below(seed, 3, (uint64_t)i, 16);
+            target[i] = (int32_t)mp_random_below(seed, 4, (uint64_t)i, 16);
+        }
+        must(mp_trainer_step_on(trainer, token, target, &result, &error), &error);
+        trainer->iteration = 0; /* the same replayed choices again */
+        int dropped = 0;
+        for (int e = 0; e < model->shape.experts; e++)
+            dropped += (int)model->state[0].routing.dropped[e];
+        assert_true(dropped > 0 && dropped < 2 * BATCH * SEQUENCE);
+        check_gate_gradient(trainer, token, target);
+        mp_trainer_destroy(trainer);
+    }
+    mp_comm_destroy(self);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(pipelined_exchanges_change_nothing),
+        cmocka_unit_test(padded_exchanges_change_nothing),
+        cmocka_unit_test(exchanges_drop_the_same_routes),
+        cmocka_unit_test(the_last_in_order_are_dropped),
+        cmocka_unit_test(the_gate_stays_within_its_limit),
+        cmocka_unit_test(a_limited_top_1_gate_is_refused),
+        cmocka_unit_test(gradients_flow_through_survivors),
+    };
+    further_system = &drill_system;
+    run_on_all_ranks("reference/trainer/mpi/exchange", tests, NULL, NULL);
+}
