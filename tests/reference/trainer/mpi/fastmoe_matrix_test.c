@@ -1,7 +1,8 @@
 /* The shapes of FastMoE's own tests of its smart schedule and of shadowing (systems.md 5.8:
- * faster_schedule, faster_shadow): 8 ranks, width 1024, top-2.  The pipelined exchange, with and
- * without shadows, gives what the flat one without shadows gives: output, gradient of the input and
- * every weight gradient of every expert, besides the loss and all other gradients. */
+ * faster_schedule, faster_shadow, faster_gate): 8 ranks, width 1024, top-2.  The pipelined
+ * exchange, with and without shadows, gives what the flat one without shadows gives: output,
+ * gradient of the input and every weight gradient of every expert, besides the loss and all other
+ * gradients.  The topology-aware gate keeps to its limit. */
 #include "baselines/fastermoe/fastermoe.h"
 #include "reference/model/random.h"
 #include "tests/reference/trainer/mpi/trainers.h"
@@ -116,46 +117,60 @@ static void choose_shadows(int experts, int group_size) {
                          mp_random_below(seed, (uint64_t)group_size, (uint64_t)expert, 3) == 0;
 }
 
-static void run(const struct shape *shape, int group_size, enum shadows shadows,
-                struct snapshot *snapshot) {
-    enum { SEQUENCE = 16, MOST_TOKENS = 512 };
-    char batch[32], experts[32], groups[48];
-    int32_t token[MOST_TOKENS], target[MOST_TOKENS];
-    struct mp_system own = mp_system_fastermoe;
-    struct mp_trainer_result result;
-    struct mp_error error = {0};
+/* A trainer of this shape; `options` end with NULL. */
+static struct mp_trainer *create_shape(const struct shape *shape, const char *const options[]) {
+    enum { SEQUENCE = 16, COMMON = 8, MOST = 16 };
+    char batch[32], experts[32];
+    const char *settings[MOST] = {"layers=1",        "width=1024",  "heads=8",
+                                  "sequence=16",     "gate=gshard", "expert-width=16",
+                                  "bandwidth=1e6", /* an expert costs as much as 16 routes: the
+                                                      policy copies */
+                                  "system=fastermoe"};
+    int count = COMMON;
 
     snprintf(batch, sizeof batch, "batch=%d", world->ranks * shape->tokens / SEQUENCE);
     snprintf(experts, sizeof experts, "experts=%d", world->ranks * shape->experts);
-    snprintf(groups, sizeof groups, "options.group-size=%d", group_size > 0 ? group_size : 1);
-    const char *const settings[] = {
-        "layers=1",
-        "width=1024",
-        "heads=8",
-        "sequence=16",
-        "expert-width=16",
-        "gate=gshard",
-        "bandwidth=1e6", /* an expert costs as much as 16 routes: the policy copies */
-        "system=fastermoe",
-        batch,
-        experts,
-        groups,
-        group_size > 0 ? "options.smart-schedule=yes" : "options.smart-schedule=no",
-        shadows == NO_SHADOWS ? "options.shadows=0" : "options.shadows=all",
-        NULL};
-    struct mp_trainer *trainer = create_trainer(world, NULL, settings);
-    for (int t = 0; t < shape->tokens; t++) {
-        uint64_t place = (uint64_t)(world->rank * shape->tokens + t);
+    settings[count++] = batch;
+    settings[count++] = experts;
+    for (int i = 0; options[i] && count < MOST - 1; i++)
+        settings[count++] = options[i];
+    return create_trainer(world, NULL, settings);
+}
+
+/* One iteration on random tokens; returns its loss. */
+static double step(struct mp_trainer *trainer) {
+    enum { MOST_TOKENS = 512 };
+    int32_t token[MOST_TOKENS], target[MOST_TOKENS];
+    int tokens = mp_trainer_model(trainer)->tokens;
+    struct mp_trainer_result result;
+    struct mp_error error = {0};
+
+    for (int t = 0; t < tokens; t++) {
+        uint64_t place = (uint64_t)(world->rank * tokens + t);
         token[t] = (int32_t)mp_random_below(seed, 100, place, MP_VOCABULARY);
         target[t] = (int32_t)mp_random_below(seed, 101, place, MP_VOCABULARY);
     }
+    must(mp_trainer_step_on(trainer, token, target, &result, &error), &error);
+    return result.loss;
+}
+
+static void run(const struct shape *shape, int group_size, enum shadows shadows,
+                struct snapshot *snapshot) {
+    char groups[48];
+    const char *const options[] = {
+        groups, group_size > 0 ? "options.smart-schedule=yes" : "options.smart-schedule=no",
+        shadows == NO_SHADOWS ? "options.shadows=0" : "options.shadows=all", NULL};
+    struct mp_system own = mp_system_fastermoe;
+
+    snprintf(groups, sizeof groups, "options.group-size=%d", group_size > 0 ? group_size : 1);
+    struct mp_trainer *trainer = create_shape(shape, options);
     if (shadows == SHADOWS_AT_RANDOM) {
         choose_shadows(world->ranks * shape->experts, group_size);
         own.after_gate = chosen_after_gate;
         trainer->system = &own;
     }
-    must(mp_trainer_step_on(trainer, token, target, &result, &error), &error);
-    take_snapshot(trainer, result.loss, shape->experts, snapshot);
+    double loss = step(trainer);
+    take_snapshot(trainer, loss, shape->experts, snapshot);
     mp_trainer_destroy(trainer);
 }
 
@@ -216,8 +231,42 @@ static void faster_shadow(void **state) {
     }
 }
 
+/* Tokens of this rank whose first choice is outside its node; every choice is an expert. */
+static int count_outgoing(const struct mp_trainer *trainer, int experts_per_node) {
+    const struct mp_model *model = &trainer->model;
+    const int32_t *choice = model->state[0].choice;
+    int own = world->rank / trainer->setting.topology.ranks_per_node, outgoing = 0;
+
+    for (int t = 0; t < model->tokens; t++) {
+        for (int j = 0; j < 2; j++)
+            assert_in_range(choice[2 * t + j], 0, model->shape.experts - 1);
+        assert_int_not_equal(choice[2 * t], choice[2 * t + 1]);
+        outgoing += choice[2 * t] / experts_per_node != own;
+    }
+    return outgoing;
+}
+
+/* 0.2 of 16 tokens are 3; with all ranks in one node no token leaves it. */
+static void faster_gate(void **state) {
+    (void)state;
+    static const struct shape shapes[] = {{16, 1}, {16, 4}};
+    for (int i = 0; i < 2; i++)
+        for (int ranks = 2; ranks <= 8; ranks *= 2) {
+            char nodes[48];
+            const char *const options[] = {nodes, "options.topology-gate=yes",
+                                           "options.outgoing-fraction=0.2", NULL};
+            snprintf(nodes, sizeof nodes, "ranks-per-node=%d", ranks);
+            struct mp_trainer *trainer = create_shape(&shapes[i], options);
+            step(trainer);
+            int outgoing = count_outgoing(trainer, ranks * shapes[i].experts);
+            assert_in_range(outgoing, 0, ranks == world->ranks ? 0 : 3);
+            mp_trainer_destroy(trainer);
+        }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(faster_gate),
         cmocka_unit_test(faster_schedule),
         cmocka_unit_test(faster_shadow),
     };
