@@ -124,6 +124,44 @@ void mp_plan_destroy(struct mp_plan *plan) {
     *plan = (struct mp_plan){0};
 }
 
+/* Runs of a pair: a split makes three at most, and other ways of spreading routes few more. */
+enum { RUNS_OF_PAIR = 4 };
+
+static int reserve_transfers(struct mp_transfers *list, int count, struct mp_error *error) {
+    if (count <= list->capacity)
+        return MP_OK;
+    struct mp_transfer *item = realloc(list->item, (size_t)count * sizeof *item);
+    if (!item)
+        return mp_fail(error, MP_ENOMEM, "no memory for %d transfers", count);
+    list->item = item;
+    list->capacity = count;
+    return MP_OK;
+}
+
+int mp_plan_reserve(struct mp_plan *plan, int transfers, struct mp_error *error) {
+    struct mp_transfers *lists[] = {&plan->fetch, &plan->reduce, &plan->share};
+    int64_t pairs = (int64_t)plan->topology.ranks * plan->experts, parts = RUNS_OF_PAIR * pairs;
+    int code = MP_OK;
+
+    for (int list = 0; list < 3 && !code; list++)
+        code = reserve_transfers(lists[list], transfers, error);
+    if (!code && parts > plan->part_capacity) {
+        struct mp_dispatch_part *part = realloc(plan->part, (size_t)parts * sizeof *part);
+        if (!part)
+            return mp_fail(error, MP_ENOMEM, "no memory for %lld parts", (long long)parts);
+        plan->part = part;
+        plan->part_capacity = parts;
+    }
+    if (!code && pairs > plan->holder_capacity) {
+        int32_t *holder = realloc(plan->holder, (size_t)pairs * sizeof *holder);
+        if (!holder)
+            return mp_fail(error, MP_ENOMEM, "no memory for %lld holders", (long long)pairs);
+        plan->holder = holder;
+        plan->holder_capacity = pairs;
+    }
+    return code;
+}
+
 /* Gradients of everybody beside the owner into it, and their sum back. */
 static int tie_holders(struct mp_plan *plan, struct mp_error *error) {
     const struct mp_placement *home = &plan->before;

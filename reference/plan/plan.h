@@ -174,6 +174,9 @@ struct mp_plan {
 int mp_plan_create(const struct mp_topology *topology, int experts, int64_t expert_bytes,
                    struct mp_plan *plan, struct mp_error *error);
 void mp_plan_destroy(struct mp_plan *plan); /* accepts NULL and a zeroed plan */
+/* Makes room for as many transfers of each list, for every rank as a holder of every expert and for
+ * some runs per pair, so that lists need not grow during a step.  MP_ENOMEM. */
+int mp_plan_reserve(struct mp_plan *plan, int transfers, struct mp_error *error);
 
 /* Starts the plan of a layer and iteration: before = during = `home`, no fetches, no parts, no
  * capacity, gate unchanged, routes by token, no re-materialisation, flat exact exchange,

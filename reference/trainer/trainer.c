@@ -119,6 +119,9 @@ static int create_plans(struct mp_trainer *trainer, struct mp_error *error) {
         code = mp_plan_create(&setting->topology, setting->experts, setting->expert_bytes,
                               &trainer->plan[l], error);
         if (!code)
+            code = mp_plan_reserve(&trainer->plan[l],
+                                   setting->experts * (setting->topology.ranks - 1), error);
+        if (!code)
             code =
                 mp_load_create(setting->topology.ranks, setting->experts, &trainer->load[l], error);
         struct mp_placement *placements[] = {&trainer->home[l], &trainer->next[l],

@@ -382,6 +382,37 @@ static void nodes_and_names_cover_everything(void **state) {
     assert_string_equal(mp_route_order_name(MP_ROUTE_ORDERS), "no-order");
 }
 
+/* Every expert everywhere, every route split over all holders: nothing moves in memory. */
+static void what_is_reserved_does_not_grow(void **state) {
+    (void)state;
+    enum { RANKS = 9, EXPERTS = 21 };
+    const struct mp_topology topology = {RANKS, 4};
+    struct mp_plan plan;
+    struct mp_load load;
+    struct mp_error error = {0};
+    int32_t owner[EXPERTS];
+    assert_ok(mp_plan_create(&topology, EXPERTS, 64, &plan, &error), &error);
+    assert_ok(mp_load_create(RANKS, EXPERTS, &load, &error), &error);
+    random_load(&random_state, &load);
+    for (int e = 0; e < EXPERTS; e++)
+        owner[e] = test_random_int(&random_state, 0, RANKS - 1);
+    assert_ok(mp_plan_reserve(&plan, EXPERTS * (RANKS - 1), &error), &error);
+    const struct mp_plan reserved = plan;
+    begin_owned(&plan, 1, 0, owner);
+    for (int e = 0; e < EXPERTS; e++)
+        for (int r = 0; r < RANKS; r++)
+            if (r != owner[e])
+                assert_ok(mp_plan_add_copy(&plan, e, r, MP_STAGE_AFTER_GATE, &error), &error);
+    assert_ok(mp_plan_dispatch_nearest(&plan, &load, &error), &error);
+    assert_ptr_equal(plan.fetch.item, reserved.fetch.item);
+    assert_ptr_equal(plan.reduce.item, reserved.reduce.item);
+    assert_ptr_equal(plan.share.item, reserved.share.item);
+    assert_ptr_equal(plan.holder, reserved.holder);
+    assert_ptr_equal(plan.part, reserved.part);
+    mp_plan_destroy(&plan);
+    mp_load_destroy(&load);
+}
+
 int main(void) {
     random_state = test_seed();
     const struct CMUnitTest tests[] = {
@@ -394,6 +425,7 @@ int main(void) {
         cmocka_unit_test(tied_holders_sum_and_share),
         cmocka_unit_test(a_plan_starts_anew),
         cmocka_unit_test(slices_are_not_copied),
+        cmocka_unit_test(what_is_reserved_does_not_grow),
         cmocka_unit_test(impossible_sizes_are_refused),
         cmocka_unit_test(nodes_and_names_cover_everything),
     };
