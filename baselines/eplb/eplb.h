@@ -1,26 +1,28 @@
 /* EPLB: the expert parallelism load balancer (deepseek-ai/EPLB; systems.md 2.8).
  *
  * Every so many iterations each layer's experts are given to a fixed number of physical experts,
- * hot ones to several, and these are packed onto the ranks so that ranks have equal shares of the
- * past load.  Copies of an expert are taken to share its load evenly. place.c  replicate, pack and
- * the two policies: pure functions of one layer's load eplb.c   the window of past loads, options
- * and the descriptor
+ * hot ones to several, and these are packed onto the ranks so that ranks have equal shares of
+ * the past load.  Copies of an expert are taken to share its load evenly.
+ *   place.c  replicate, pack and the two policies: pure functions of one layer's load
+ *   eplb.c   the window of past loads, options and the descriptor
  *
  * The released code serves inference, where copies only read parameters.  In training copies are
- * tied replicas: each keeps parameters and optimizer state, gradients of all copies are summed and
- * every copy makes the same update; a copy that appears on a rank arrives with its optimizer state.
+ * tied replicas: each keeps parameters and optimizer state, gradients of all copies are summed
+ * and every copy makes the same update; a copy that appears on a rank arrives with its state.
  *
  * Decided here, since the source is silent:
- *   interval  The source says "periodically" and leaves it to the caller (DeepSeek-V3's
- * report, 3.4: every 10 minutes of serving).  Runs here are short: every 10 iterations, from the
- * mean of the last 10 (options interval, window). replicas  Whatever the deployment has room for.
- * Here twice the experts, rounded up so that ranks divide it (option replicas). groups    Those of
- * a group-limited gate.  The gates here have none: 1 (option groups), so that `policy auto` is
- * global on several nodes, and on one both policies are the same. dispatch  Which copy a token goes
- * to is left to the caller.  Each source spreads its routes of an expert evenly over the physical
- * copies, a rank with two of them getting two shares, what is left over starting at copy (source
- * mod copies); or to the nearest copies (option dispatch). first     Before the first loads: the
- * layout of equal loads. */
+ *   interval   The source says "periodically" and leaves it to the caller (DeepSeek-V3's report,
+ *              3.4: every 10 minutes of serving).  Runs here are short: every 10 iterations, from
+ *              the mean of the last 10 (options interval, window).
+ *   replicas   Whatever the deployment has room for.  Here twice the experts, rounded up so that
+ *              ranks divide it (option replicas).
+ *   groups     Those of a group-limited gate.  The gates here have none: 1 (option groups), so
+ *              that `policy auto` is global on several nodes; on one both policies are the same.
+ *   dispatch   Which copy a token goes to is left to the caller.  Each source spreads its routes
+ *              of an expert evenly over the physical copies, a rank with two of them getting two
+ *              shares, what is left over from copy (source mod copies) on; or it takes the
+ *              nearest copies (option dispatch).
+ *   first      Before the first loads: the layout of equal loads. */
 #ifndef MOEPERF_BASELINES_EPLB_EPLB_H
 #define MOEPERF_BASELINES_EPLB_EPLB_H
 
@@ -53,8 +55,7 @@ void mp_eplb_pack(const double weight[], int items, int packs, int32_t pack[], i
                   int32_t work[], struct mp_queue *queue);
 /* Gives `experts` to `physical` (as many or more) physical experts: the first are one of each, each
  * further one is a copy of the expert with the largest weight / copies, ties to the lower one.
- * expert is [physical], copies [experts]. `queue`
- * has room for `experts`. */
+ * expert is [physical], copies [experts].  `queue` has room for `experts`. */
 void mp_eplb_replicate(const double weight[], int experts, int physical, int32_t expert[],
                        int32_t copies[], struct mp_queue *queue);
 

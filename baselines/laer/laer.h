@@ -2,36 +2,44 @@
  * laer-moe; systems.md 2.7 and 4.10).
  *
  * Every rank keeps a slice of every expert.  Before a layer one exchange puts together, on every
- * rank, the experts of its C slots in the current layout, and gradients go back the other way, so
- * that any layout costs the same and no optimizer state moves.  After an iteration each layer's
- * next layout is planned from its last loads, and serves the next iteration. layout.c  how many
- * slots an expert gets, and which cost.c    what a layout would have cost for given loads laer.c
- * candidates, options and the descriptor
+ * rank, the experts of its C slots in the current layout, and gradients go back the other way,
+ * so that any layout costs the same and no optimizer state moves.  After an iteration each
+ * layer's next layout is planned from its last loads, and serves the next iteration.
+ *   layout.c  how many slots an expert gets, and which
+ *   cost.c    what a layout would have cost for given loads
+ *   laer.c    candidates, options and the descriptor
  *
  * Sources, and what was decided where they leave something open:
- *   slots        C = 2 for 8 experts top-2 and 4 for 16 experts top-4 on 32 devices (section 5 of
- * the paper, its artifact).  Here C is by default the larger of top-k and two slots per expert, 2 *
- * ceil(E / R), and at most E: the same figures there. nodes        The released planner has 8
- * devices to a node in its code; here the run's nodes. remainder    Routing divides evenly over an
- * expert's slots on the source's node, otherwise over all, what is left over one by one from the
- * first slot on.  The released C++ divides in floating point and adds the remainder besides, so
- * that it counts up to one route per slot twice; its Python version does not, and neither does
- * this. empty heap   The heap may run empty while slots are left, each expert's next step being
- * larger than what is left (undefined in the C++): the slots stay empty. costs        4 times the
- * routes' travel, summed over ranks, and 3 times the largest computing of a rank.  The source has 4
- * instead of 3 when it recomputes activations, which no run here does; bandwidths of 216.269e9 B/s
- * in a node and 88.9539e9 between, 1e9 times that on a device (here: free), 2 bytes per element
- * (here: the run's), and 1.484375e-6 s per route (options; by default what was measured, with one
- * bandwidth for both).  Of equal costs the first candidate wins: even, heap, perturbations.
- *   perturbations  Off, as released (seed 2333).  How the source draws them is not taken over: each
- *                one moves a slot from an expert with several to another, drawn from the seed, the
- *                iteration and the layer.
- *   first        Before the first loads: the layout of equal loads.
- *   rematerialise  As FSDP's full sharding, experts are freed after forward and put together again
- *                for backward; no keeps them.
- *   comm-opt     The ablation no_comm_opt prefetches one layer ahead instead of two.  Prefetching
- *                here has no depth; `no` hides nothing: experts are put together after the
- *                optimizer, and stay. */
+ *   slots       C = 2 for 8 experts top-2 and 4 for 16 experts top-4 on 32 devices (section 5 of
+ *               the paper, its artifact).  Here C is by default the larger of top-k and two slots
+ *               per expert, 2 * ceil(E / R), and at most E: the same figures there.
+ *   nodes       The released planner has 8 devices to a node in its code; here the run's nodes.
+ *   remainder   Routing divides evenly over an expert's slots on the source's node, otherwise
+ *               over all, what is left over one by one from the first slot on.  The released C++
+ *               divides in floating point and adds the remainder besides, so that it counts up to
+ *               one route per slot twice; its Python version does not, and neither does this.
+ *   empty heap  The heap may run empty while slots are left, each expert's next step being larger
+ *               than what is left (undefined in the C++): the slots stay empty.
+ *   costs       4 times the routes' travel, summed over ranks, and 3 times the largest computing
+ *               of a rank.  The source has 4 instead of 3 when it recomputes activations, which no
+ *               run here does; 216.269e9 B/s in a node, 88.9539e9 between and 1e18 on a device
+ *               (here: free), 2 bytes per element (here: the run's), and 1.484375e-6 s per route.
+ *               They are options; by default all is measured, with one bandwidth for both.  Of
+ *               equal costs the first candidate wins: even, heap, perturbations.
+ *   perturbations
+ *               Off, as released (seed 2333).  How the source draws them is not taken over: each
+ *               one moves a slot from an expert with several to another, drawn from the seed, the
+ *               iteration and the layer.
+ *   first       Before the first loads: the layout of equal loads.
+ *   rematerialise
+ *               As in FSDP's full sharding, experts are freed after forward and put together again
+ *               for backward; `no` keeps them.
+ *   comm-opt    The ablation no_comm_opt prefetches one layer ahead instead of two.  Prefetching
+ *               here has no depth; `no` hides nothing: experts are put together after the
+ *               optimizer, and stay.
+ *
+ * With N nodes every expert gets N slots before loads are looked at, if there are as many.  Two
+ * slots per expert on two nodes are used up by that: the layout is then the even one. */
 #ifndef MOEPERF_BASELINES_LAER_LAER_H
 #define MOEPERF_BASELINES_LAER_LAER_H
 
