@@ -247,14 +247,34 @@ static void build_segment(struct groups groups, int step, int first, struct mp_r
     out->rows = row - first;
 }
 
+/* What would lead beyond the arrays; the rest of the law is mp_plan_check's, which may be off. */
+static int check_exchange(const struct mp_plan *plan, int rank, struct mp_error *error) {
+    int ranks = plan->topology.ranks;
+    if (plan->exchange == MP_EXCHANGE_PIPELINED &&
+        (plan->group_size < 1 || ranks % plan->group_size != 0))
+        return mp_fail(error, MP_EPLAN, "layer %d: groups of %d do not divide %d ranks",
+                       plan->layer, plan->group_size, ranks);
+    int64_t first = (int64_t)rank * plan->experts;
+    for (int64_t i = plan->part_begin[first];
+         plan->padding > 0 && i < plan->part_begin[first + plan->experts]; i++)
+        if (plan->part[i].count > plan->padding)
+            return mp_fail(error, MP_EPLAN,
+                           "layer %d: rank %d has %u routes for an expert that takes %lld rows",
+                           plan->layer, rank, plan->part[i].count, (long long)plan->padding);
+    return MP_OK;
+}
+
 int mp_routing_build(const struct mp_plan *plan, const uint32_t load[], int rank,
                      struct mp_routing *routing, struct mp_error *error) {
+    int code = check_exchange(plan, rank, error);
+    if (code)
+        return code;
     struct groups groups = groups_of(plan, rank);
     routing->order = plan->route_order;
     routing->renormalise_survivors = plan->renormalise_survivors;
     routing->padding = plan->padding;
     find_late_copies(plan, rank, routing);
-    int code = list_parts(plan, load, rank, routing, error);
+    code = list_parts(plan, load, rank, routing, error);
     if (!code)
         code = place_parts(plan, rank, routing, error);
     if (code)

@@ -80,7 +80,8 @@ void mp_routing_destroy(struct mp_routing *routing); /* accepts a zeroed one */
 
 /* Derives everything above for `rank` from a plan with its dispatch.  `load` has the routes that
  * the gate chose on this rank per expert, for `dropped`; NULL: as many as were dispatched. O(ranks
- * * (ranks + experts) + M).  MP_ELIMIT if there is no room. */
+ * * (ranks + experts) + M).  MP_ELIMIT if there is no room, MP_EPLAN if
+ * the exchange is impossible. */
 int mp_routing_build(const struct mp_plan *plan, const uint32_t load[], int rank,
                      struct mp_routing *routing, struct mp_error *error);
 

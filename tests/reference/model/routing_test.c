@@ -454,6 +454,37 @@ static void too_many_rows_are_refused(void **state) {
     mp_plan_destroy(&plan);
 }
 
+static void impossible_exchanges_are_refused(void **state) {
+    (void)state;
+    const struct mp_topology topology = {4, 2};
+    const int32_t owner[2] = {0, 1};
+    const uint32_t counts[8] = {3, 6, 4, 4, 1, 2, 3, 4};
+    struct mp_error error = {0};
+    struct mp_routing routing;
+    struct mp_plan plan;
+    struct mp_load load;
+    assert_ok(mp_plan_create(&topology, 2, 8, &plan, &error), &error);
+    assert_ok(mp_load_create(4, 2, &load, &error), &error);
+    assert_ok(mp_routing_create(4, 2, 100, 100, &routing, &error), &error);
+    memcpy(load.count, counts, sizeof counts);
+    begin_owned(&plan, 0, 5, owner);
+    assert_ok(mp_plan_dispatch_to_owner(&plan, &load, &error), &error);
+    plan.exchange = MP_EXCHANGE_PIPELINED;
+    for (int size = 0; size < 4; size += 3) {
+        plan.group_size = size;
+        assert_int_equal(mp_routing_build(&plan, NULL, 0, &routing, &error), MP_EPLAN);
+        error = (struct mp_error){0};
+    }
+    plan.exchange = MP_EXCHANGE_FLAT;
+    plan.padding = 5;
+    assert_ok(mp_routing_build(&plan, NULL, 1, &routing, &error), &error);
+    assert_int_equal(mp_routing_build(&plan, NULL, 0, &routing, &error), MP_EPLAN);
+    assert_string_equal(error.text, "layer 5: rank 0 has 6 routes for an expert that takes 5 rows");
+    mp_routing_destroy(&routing);
+    mp_load_destroy(&load);
+    mp_plan_destroy(&plan);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rows_arrive_under_any_plan),
@@ -461,6 +492,7 @@ int main(void) {
         cmocka_unit_test(late_copies_are_computed_last),
         cmocka_unit_test(building_again_forgets_the_last_plan),
         cmocka_unit_test(too_many_rows_are_refused),
+        cmocka_unit_test(impossible_exchanges_are_refused),
     };
     random_state = test_seed();
     return cmocka_run_group_tests_name("routing", tests, NULL, NULL);
