@@ -28,6 +28,7 @@ struct exact_case {
     int group_size; /* of the pipelined exchange that must have been used; 0: flat */
     enum late_copies late;
     int least_ranks; /* below which it can't act so, and is left out */
+    bool wide;       /* 16 experts: 8 on as many ranks are balanced by nothing but copies */
 };
 
 struct outcome {
@@ -57,9 +58,10 @@ static void make_tokens(int64_t iteration, int sequence, int32_t *token, int32_t
 }
 
 static void run(const struct exact_case *c, struct mp_comm *comm, struct outcome *outcome) {
-    const char *settings[sizeof c->settings / sizeof *c->settings + 2] = {c->gate};
+    const char *settings[sizeof c->settings / sizeof *c->settings + 3] = {
+        c->gate, c->wide ? "experts=16" : "experts=8"};
     for (int i = 0; c->settings[i]; i++)
-        settings[i + 1] = c->settings[i];
+        settings[i + 2] = c->settings[i];
     struct mp_trainer *trainer = create_trainer(comm, NULL, settings);
     outcome->margin = 1;
     int sequences = BATCH / comm->ranks;
@@ -81,16 +83,18 @@ static void run(const struct exact_case *c, struct mp_comm *comm, struct outcome
 
 /* The curve of one rank under plain expert parallelism, the same on every rank afterwards; `seed`
  * becomes the one it was drawn with. */
-static const double *reference(bool gshard) {
-    static struct {
+static const double *reference(bool gshard, bool wide) {
+    static struct curve {
         double loss[ITERATIONS];
         uint64_t seed;
         bool known;
-    } known[2];
+    } known[2][2];
+    struct curve *curve = &known[gshard][wide];
     struct exact_case c = {.name = "reference",
                            .gate = gshard ? "gate=gshard" : "gate=switch",
-                           .settings = {"system=ep"}};
-    if (!known[gshard].known && world->rank == 0) {
+                           .settings = {"system=ep"},
+                           .wide = wide};
+    if (!curve->known && world->rank == 0) {
         struct mp_comm *self;
         struct outcome outcome = {0};
         assert_int_equal(mp_comm_self_create(&self, NULL), MP_OK);
@@ -101,15 +105,14 @@ static const double *reference(bool gshard) {
         }
         mp_comm_destroy(self);
         print_message("%s: draw %d has margins above %.2g\n", c.gate, draw, outcome.margin);
-        memcpy(known[gshard].loss, outcome.loss, sizeof outcome.loss);
-        known[gshard].seed = seed;
-        known[gshard].known = outcome.margin >= LEAST_MARGIN;
+        memcpy(curve->loss, outcome.loss, sizeof outcome.loss);
+        curve->seed = seed;
+        curve->known = outcome.margin >= LEAST_MARGIN;
     }
-    assert_int_equal(mp_comm_broadcast(world, &known[gshard], sizeof known[gshard], 0, NULL),
-                     MP_OK);
-    assert_true(known[gshard].known);
-    seed = known[gshard].seed;
-    return known[gshard].loss;
+    assert_int_equal(mp_comm_broadcast(world, curve, sizeof *curve, 0, NULL), MP_OK);
+    assert_true(curve->known);
+    seed = curve->seed;
+    return curve->loss;
 }
 
 /* The system has done what it is there for. */
@@ -128,7 +131,7 @@ static void mechanism_has_acted(const struct exact_case *c, const struct outcome
 
 static void curve_equals_one_rank(void **state) {
     const struct exact_case *c = *state;
-    const double *expected = reference(strcmp(c->gate, "gate=gshard") == 0);
+    const double *expected = reference(strcmp(c->gate, "gate=gshard") == 0, c->wide);
     struct outcome outcome = {0};
     run(c, world, &outcome);
     double worst = 0;
@@ -191,9 +194,11 @@ static const struct row rows[] = {
     {"deepspeed",
      {"options.drop-tokens=no", "options.padded=no", "options.expert-parallel=2"},
      {.replicas = true, .least_ranks = 4}},
-    {"smartmoe", {"options.interval=5"}, {.moves = true}},
-    {"smartmoe", {"options.interval=5", "options.solver=dynamic-programming"}, {.moves = true}},
-    {"smartmoe", {"options.interval=5", "options.solver=hybrid"}, {.moves = true}},
+    {"smartmoe", {"options.interval=5"}, {.moves = true, .wide = true}},
+    {"smartmoe",
+     {"options.interval=5", "options.solver=dynamic-programming"},
+     {.moves = true, .wide = true}},
+    {"smartmoe", {"options.interval=5", "options.solver=hybrid"}, {.moves = true, .wide = true}},
     {"flexmoe", {"options.slots=5", "options.interval=5"}, {.replicas = true, .moves = true}},
     {"flexmoe",
      {"options.slots=6", "options.interval=5", "options.policy=laer"},
