@@ -95,11 +95,11 @@ static int choose_policy(const struct mp_setting *setting, const struct mp_eplb_
             "eplb with policy hierarchical needs as many groups on every node: %d groups "
             "can't be shared by %d nodes",
             options->groups, *nodes);
-    if (topology->ranks % *nodes != 0)
+    if (*nodes > 1 && topology->ranks % topology->ranks_per_node != 0)
         return mp_fail(error, MP_EINVAL,
                        "eplb places groups on nodes of equal size: %d ranks can't be shared by %d "
-                       "nodes; policy global does without",
-                       topology->ranks, *nodes);
+                       "nodes of %d; policy global does without",
+                       topology->ranks, *nodes, topology->ranks_per_node);
     return MP_OK;
 }
 

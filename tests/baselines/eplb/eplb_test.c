@@ -353,6 +353,7 @@ static const struct refusal REFUSALS[] = {
     {8, 4, 4, {{"groups", "3"}}, "8 experts can't be in 3 groups"},
     {8, 4, 2, {{"policy", "hierarchical"}}, "1 groups can't be shared by 2 nodes"},
     {8, 3, 2, {{"groups", "2"}}, "3 ranks can't be shared by 2 nodes"},
+    {8, 6, 4, {{"groups", "2"}}, "6 ranks can't be shared by 2 nodes of 4"},
 };
 
 static void what_it_can_not_do_is_refused(void **unused) {
