@@ -244,7 +244,9 @@ static int ingest(struct turn *turn, const char *suite_run, const struct mp_laun
                                .ranks = job->ranks,
                                .nodes = (job->ranks + on_node - 1) / on_node,
                                .ranks_per_node = on_node,
-                               .iterations_wanted = job->iterations};
+                               .iterations_wanted = job->iterations,
+                               .unattainable =
+                                   turn->file->system->capabilities & MP_SYSTEM_UNATTAINABLE};
     struct spools spools;
     int code = list_spools(turn->spools, &spools, error);
     if (!code)

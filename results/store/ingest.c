@@ -77,6 +77,19 @@ static int insert_run(struct ingest *ingest, const struct mp_store_run *run,
     return code;
 }
 
+/* What holds for the run even if no rank has recorded anything. */
+static int insert_mark(struct ingest *ingest, const struct mp_store_run *run,
+                       struct mp_error *error) {
+    char sql[160];
+    if (!run->unattainable)
+        return MP_OK;
+    snprintf(sql, sizeof sql,
+             "INSERT INTO fact (run_id, rank, name, value) "
+             "VALUES (%lld, -1, 'system.unattainable', 'yes')",
+             (long long)ingest->run_id);
+    return store_execute(ingest->store, sql, "cannot store the run", error);
+}
+
 static int set_origin(struct ingest *ingest, struct mp_error *error) {
     char sql[128];
     snprintf(sql, sizeof sql, "UPDATE run SET origin_ns = %lld WHERE run_id = %lld",
@@ -221,6 +234,8 @@ static int ingest_recordings(struct ingest *ingest, struct mp_error *error) {
 static int ingest_run(struct ingest *ingest, const struct mp_store_run *run,
                       const char *const paths[], int count, struct mp_error *error) {
     int code = insert_run(ingest, run, error);
+    if (!code)
+        code = insert_mark(ingest, run, error);
     if (!code)
         code = strings_init(&ingest->strings, ingest->store, error);
     if (!code)

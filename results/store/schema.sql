@@ -110,10 +110,11 @@ CREATE TABLE number (
     PRIMARY KEY (run_id, rank, iteration, layer, name_id)
 ) STRICT, WITHOUT ROWID;
 
--- One text by name about a run: environment, digests, options.
+-- One text by name about a run: environment, digests, options.  'system.unattainable' is there if
+-- the run's system is a bound and no system.
 CREATE TABLE fact (
     run_id INTEGER NOT NULL,
-    rank   INTEGER NOT NULL, -- that recorded it
+    rank   INTEGER NOT NULL, -- that recorded it; -1: known without any rank
     name   TEXT NOT NULL,
     value  TEXT NOT NULL,
     PRIMARY KEY (run_id, name, rank)
@@ -209,6 +210,7 @@ CREATE TABLE phase_summary (
 --   ranks_share_cores  1: there were fewer cores than ranks; its wall times are no measurement of
 --                      what the system would do on cores of its own
 --   clock_error_us     largest error bound of any rank's clock: nothing finer can be concluded
+--   unattainable       1: its system is a bound for comparison, no system that anyone could run
 CREATE VIEW v_run AS
 SELECT run.run_id, suite, suite_run, job, round, system, executor, workload, gate, model, ranks,
        nodes, ranks_per_node, iterations, iterations_wanted, run.status, run.reason, started_at,
@@ -216,7 +218,9 @@ SELECT run.run_id, suite, suite_run, job, round, system, executor, workload, gat
            AS ranks_recorded,
        ranks_share_cores, command,
        (SELECT max(clock_error_ns) FROM rank WHERE rank.run_id = run.run_id) / 1e3
-           AS clock_error_us
+           AS clock_error_us,
+       EXISTS (SELECT 1 FROM fact
+               WHERE fact.run_id = run.run_id AND fact.name = 'system.unattainable') AS unattainable
 FROM run JOIN run_summary USING (run_id);
 
 -- One row per run.
@@ -234,6 +238,10 @@ FROM run JOIN run_summary USING (run_id);
 --   max_loss_difference  largest |loss - loss of ep_run_id| / |loss of ep_run_id| over the
 --                        iterations that both recorded; NULL if one of them is not a number
 --   iterations_agreed    leading iterations of both whose losses differ by at most 1e-4 of ep_run_id's
+--   dropped_fraction     routes dropped / routes, over all recorded iterations and layers; NULL without
+--                        routes.  What a system drops it need not compute: its speed-up counts only
+--                        beside this
+--   unattainable         as in v_run
 -- With ranks_share_cores = 1 the times and ratios are those of processes that took turns.
 CREATE VIEW v_speedup AS
 WITH reference AS (
@@ -267,7 +275,11 @@ SELECT run.run_id, run.suite, run.suite_run, run.job, run.round, run.workload, r
                         nullif(count(abs(a.loss - b.loss)), 0))
         FROM iteration_summary AS a JOIN iteration_summary AS b USING (iteration)
         WHERE a.run_id = run.run_id AND b.run_id = reference.ep_run_id) AS iterations_agreed,
-       own.steady_iterations, own.ranks_share_cores, reference.ep_run_id, reference.balanced_run_id
+       own.steady_iterations, own.ranks_share_cores, reference.ep_run_id, reference.balanced_run_id,
+       (SELECT sum(dropped) * 1.0 / nullif(sum(routes), 0) FROM imbalance_summary
+        WHERE imbalance_summary.run_id = run.run_id) AS dropped_fraction,
+       EXISTS (SELECT 1 FROM fact
+               WHERE fact.run_id = run.run_id AND fact.name = 'system.unattainable') AS unattainable
 FROM run
 JOIN reference USING (run_id)
 JOIN run_summary AS own USING (run_id)

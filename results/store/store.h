@@ -10,6 +10,7 @@
 #ifndef MOEPERF_RESULTS_STORE_STORE_H
 #define MOEPERF_RESULTS_STORE_STORE_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "reference/base/error.h"
@@ -60,6 +61,7 @@ struct mp_store_run {
     int round;              /* repetition of the suite, from 0; ratios are taken inside one */
     int ranks, nodes, ranks_per_node;
     int64_t iterations_wanted;
+    bool unattainable; /* the system is a bound that none attains: every report says so */
 };
 
 /* Adds one run with everything in its spools, one file per rank in any order, in one transaction:

@@ -6,7 +6,7 @@ static void the_view_has_runs_with_a_target_and_no_others(void **state) {
     struct runs_folder folder;
     struct mp_store_run ep = runs_description("ep", "text");
     struct mp_store_run fssdp = runs_description("fssdp", "text");
-    const struct runs_standard three = {3, {40, 20, 28}, {5, 3, 2}, false};
+    const struct runs_standard three = {.count = 3, .ms = {40, 20, 28}, .loss = {5, 3, 2}};
     runs_create(&folder);
     runs_add(&folder, &ep, &runs_ep); /* none */
     targets_add(&folder, &ep, &runs_ep, 0);

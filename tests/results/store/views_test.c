@@ -4,7 +4,8 @@
 
 static struct runs_folder folder;
 
-/* Runs 1, 2, 3: the same routes under EP and FSSDP, and EP with balanced routes. */
+/* Runs 1, 2, 3: the same routes under EP and FSSDP, and EP with balanced routes.  Run 4: a bound
+ * that failed before any rank recorded. */
 static int add_runs(void **state) {
     (void)state;
     runs_create(&folder);
@@ -14,6 +15,11 @@ static int add_runs(void **state) {
     runs_add(&folder, &ep, &runs_ep);
     runs_add(&folder, &fssdp, &runs_fssdp);
     runs_add(&folder, &balanced, &runs_balanced);
+    struct mp_error error = {0};
+    struct mp_store_run bound = runs_description("ideal", "text");
+    bound.status = "failed";
+    bound.unattainable = true;
+    runs_ok(mp_store_ingest(folder.store, &bound, NULL, 0, NULL, &error), &error);
     return 0;
 }
 
@@ -37,10 +43,17 @@ static const struct {
      "SELECT run_id, suite, workload, executor, ranks, system, round(ms_per_iteration, 6), "
      "round(tokens_per_s, 3), round(speedup_vs_ep, 6), round(speed_vs_balanced, 6), loss_final, "
      "round(max_loss_difference, 9), iterations_agreed, steady_iterations, ep_run_id, "
-     "balanced_run_id FROM v_speedup",
+     "balanced_run_id FROM v_speedup WHERE run_id < 4",
      "1|tiny|skewed|measured|2|ep|24.0|4166.667|1.0|0.375|2.0|0.0|4|3|1|3\n"
      "2|tiny|skewed|measured|2|fssdp|12.0|8333.333|2.0|0.75|2.1|0.1|1|3|1|3\n"
      "3|tiny|balanced|measured|2|ep|9.0|11111.111|1.0|1.0|2.5|0.0|4|3|3|3"},
+    /* 5 of 100 routes in every iteration; one of the two layers has none. */
+    {"v_speedup: what survives, and whether anybody could",
+     "SELECT run_id, round(dropped_fraction, 9), unattainable FROM v_speedup",
+     "1|0.05|0\n2|0.05|0\n3|0.05|0\n4|NULL|1"},
+    {"v_run: bounds", "SELECT run_id, unattainable FROM v_run", "1|0\n2|0\n3|0\n4|1"},
+    {"v_fact: bounds", "SELECT run_id, name, value, rank FROM v_fact WHERE name LIKE 'system.%'",
+     "4|system.unattainable|yes|-1"},
     /* Busy: rank 0 duration - 0.25, rank 1 duration - 2. */
     {"v_iteration",
      "SELECT iteration, round(ms, 5), loss, slowest_rank, round(straggler_ms, 5), imbalance, "
