@@ -293,21 +293,22 @@ static int print_text(struct convergence *all, FILE *out, struct mp_error *error
 
 static json_t *row_json(const struct convergence *all, const struct convergence_row *row) {
     const struct report_run *first = report_group_first(&all->runs, row->group);
-    return json_pack("{so so so so so si si si so so so so so so so so}",  //
-                     "suite_run", json_text(first->suite_run),             //
-                     "job", json_text(first->job),                         //
-                     "system", json_text(first->system),                   //
-                     "workload", json_text(first->workload),               //
-                     "gate", json_text(first->gate),                       //
-                     "ranks", first->ranks, "rounds", row->rounds,         //
-                     "rounds_reached", row->reached,                       //
-                     "target_loss", json_number(row->target),              //
-                     "target_window", json_number(row->window),            //
-                     "iterations_to_target", json_number(row->iterations), //
-                     "iterations_to_target_min", json_number(row->least),  //
-                     "iterations_to_target_max", json_number(row->most),   //
-                     "seconds_to_target", json_number(row->seconds),       //
-                     "loss_final", json_number(row->loss_final),           //
+    return json_pack("{so so so sb so so si si si so so so so so so so so}", //
+                     "suite_run", json_text(first->suite_run),               //
+                     "job", json_text(first->job),                           //
+                     "system", json_text(first->system),                     //
+                     "unattainable", first->unattainable,                    //
+                     "workload", json_text(first->workload),                 //
+                     "gate", json_text(first->gate),                         //
+                     "ranks", first->ranks, "rounds", row->rounds,           //
+                     "rounds_reached", row->reached,                         //
+                     "target_loss", json_number(row->target),                //
+                     "target_window", json_number(row->window),              //
+                     "iterations_to_target", json_number(row->iterations),   //
+                     "iterations_to_target_min", json_number(row->least),    //
+                     "iterations_to_target_max", json_number(row->most),     //
+                     "seconds_to_target", json_number(row->seconds),         //
+                     "loss_final", json_number(row->loss_final),             //
                      "dropped_fraction", json_number(row->dropped));
 }
 

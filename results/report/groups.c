@@ -41,6 +41,8 @@ static int fill_run(struct report_run *run, sqlite3_stmt *row, struct mp_error *
     run->loss_final = query_double(row, column++);
     run->max_loss_difference = query_double(row, column++);
     run->iterations_agreed = query_double(row, column++);
+    run->dropped = query_double(row, column++);
+    run->unattainable = sqlite3_column_int(row, column++) == 1;
     return MP_OK;
 }
 
@@ -49,7 +51,7 @@ static const char runs_sql[] =
     "v_run.workload, v_run.gate, v_run.model, v_run.status, v_run.reason, v_run.started_at, "
     "v_run.run_id, v_run.round, v_run.ranks, iterations, iterations_wanted, "
     "v_run.ranks_share_cores, ms_per_iteration, tokens_per_s, speedup_vs_ep, speed_vs_balanced, "
-    "loss_final, max_loss_difference, iterations_agreed "
+    "loss_final, max_loss_difference, iterations_agreed, dropped_fraction, v_run.unattainable "
     "FROM v_run JOIN v_speedup USING (run_id) WHERE "
     "CASE WHEN ?1 <> 0 THEN v_run.run_id = ?1 "
     "WHEN ?2 IS NOT NULL THEN v_run.suite_run = ?2 "
@@ -110,6 +112,30 @@ static void number_groups(struct report_runs *runs) {
     }
 }
 
+/* Whether a system has several jobs in the run's table. */
+static bool system_repeats(const struct report_runs *runs, const struct report_run *own) {
+    for (int i = 0; i < runs->count; i++) {
+        const struct report_run *other = &runs->run[i];
+        if (other->table == own->table && other->group != own->group &&
+            strcmp(other->system, own->system) == 0)
+            return true;
+    }
+    return false;
+}
+
+static int label_runs(struct report_runs *runs, struct mp_error *error) {
+    for (int i = 0; i < runs->count; i++) {
+        struct report_run *run = &runs->run[i];
+        const char *name = system_repeats(runs, run) ? run->job : run->system;
+        size_t size = strlen(name) + sizeof REPORT_UNATTAINABLE;
+        run->label = malloc(size);
+        if (!run->label)
+            return no_memory(error);
+        snprintf(run->label, size, "%s%s", name, run->unattainable ? REPORT_UNATTAINABLE : "");
+    }
+    return MP_OK;
+}
+
 int report_runs_load(struct mp_store *store, const struct mp_report_selection *selection,
                      struct report_runs *runs, struct mp_error *error) {
     *runs = (struct report_runs){0};
@@ -123,17 +149,21 @@ int report_runs_load(struct mp_store *store, const struct mp_report_selection *s
                        selection->suite_run ? selection->suite_run : selection->suite);
     else if (!code && runs->count == 0)
         code = mp_fail(error, MP_ENOTFOUND, "%s: no runs yet", mp_store_path(store));
+    if (!code) {
+        number_groups(runs);
+        code = label_runs(runs, error);
+    }
     if (code)
         report_runs_free(runs);
-    else
-        number_groups(runs);
     return code;
 }
 
 void report_runs_free(struct report_runs *runs) {
-    for (int i = 0; i < runs->count; i++)
+    for (int i = 0; i < runs->count; i++) {
         for (int t = 0; t < TEXTS; t++)
             free(*text_of(&runs->run[i], t));
+        free(runs->run[i].label);
+    }
     free(runs->run);
     *runs = (struct report_runs){0};
 }
@@ -172,14 +202,18 @@ const struct report_run *report_group_example(const struct report_runs *runs, in
 }
 
 const char *report_group_label(const struct report_runs *runs, int group) {
-    const struct report_run *own = report_group_first(runs, group);
-    for (int i = 0; i < runs->count; i++) {
-        const struct report_run *other = &runs->run[i];
-        if (other->table == own->table && other->group != group &&
-            strcmp(other->system, own->system) == 0)
-            return own->job;
+    return report_group_first(runs, group)->label;
+}
+
+void report_print_bounds(const struct report_runs *runs, int table, FILE *out) {
+    for (int group = 0; group < runs->groups; group++) {
+        const struct report_run *run = report_group_first(runs, group);
+        if (run->unattainable && run->table == table)
+            table_paragraph(out,
+                            "%s is a bound for comparison and no system: what it does at no cost "
+                            "takes time on every machine.",
+                            run->label);
     }
-    return own->system;
 }
 
 void report_table_heading(const struct report_runs *runs, int table, FILE *out) {

@@ -6,16 +6,20 @@
 
 #include "results/report/report.h"
 
+#define REPORT_UNATTAINABLE " (unattainable)" /* behind the name of a bound, in every table */
+
 /* A run as v_run and v_speedup show it; NAN for NULL, "" for texts that are NULL. */
 struct report_run {
     int64_t run_id;
     char *suite, *suite_run, *job, *system, *executor, *workload, *gate, *model, *status, *reason,
         *started_at; /* owned */
+    char *label;     /* owned: what tables call it, see report_group_label */
     int round, ranks;
     int64_t iterations, iterations_wanted;
     bool complete, ranks_share_cores;
+    bool unattainable; /* a bound, no system */
     double ms_per_iteration, tokens_per_s, speedup_vs_ep, speed_vs_balanced, loss_final,
-        max_loss_difference, iterations_agreed;
+        max_loss_difference, iterations_agreed, dropped;
     int group; /* rounds of one job on one setting have the same, from 0 by first run */
     int table; /* groups to be shown beside each other have the same, from 0 by first run */
 };
@@ -34,8 +38,12 @@ void report_runs_free(struct report_runs *runs); /* accepts a zeroed one */
 const struct report_run *report_group_first(const struct report_runs *runs, int group);
 /* The complete run of median time, or the last one if none is complete: the group's example. */
 const struct report_run *report_group_example(const struct report_runs *runs, int group);
-/* What to call the group inside its table: the system, or the job where systems repeat. */
+/* What to call the group inside its table: the system, or the job where systems repeat; a bound
+ * that no system attains with that word behind it. */
 const char *report_group_label(const struct report_runs *runs, int group);
+
+/* Says under a table which of its rows are bounds. */
+void report_print_bounds(const struct report_runs *runs, int table, FILE *out);
 
 /* "skewed 0.70 on 4, gate gshard, 2 ranks, measured": what a table's runs have in common. */
 void report_table_heading(const struct report_runs *runs, int table, FILE *out);

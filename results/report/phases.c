@@ -142,9 +142,10 @@ static int print_json(struct mp_store *store, const struct report_runs *runs, FI
                           example->run_id, &phases, error);
         if (!code)
             json_array_append_new(
-                rows, json_pack("{sI so so so so}", "run_id", (json_int_t)example->run_id, "job",
+                rows, json_pack("{sI so so sb so so}", "run_id", (json_int_t)example->run_id, "job",
                                 json_text(example->job), "system", json_text(example->system),
-                                "workload", json_text(example->workload), "phases", phases));
+                                "unattainable", example->unattainable, "workload",
+                                json_text(example->workload), "phases", phases));
     }
     if (code) {
         json_decref(rows);

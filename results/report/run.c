@@ -26,7 +26,9 @@ static const struct table_column list_columns[] = {
     "AND (?3 IS NULL OR v_run.suite = ?3) ORDER BY v_run.run_id"
 
 static const char list_sql[] =
-    "SELECT v_run.run_id, started_at, v_run.suite, v_run.job, v_run.workload, v_run.ranks, "
+    "SELECT v_run.run_id, started_at, v_run.suite, "
+    "v_run.job || CASE v_run.unattainable WHEN 1 THEN '" REPORT_UNATTAINABLE "' ELSE '' END, "
+    "v_run.workload, v_run.ranks, "
     "ms_per_iteration, v_run.status " SELECTED;
 
 static const char list_json_sql[] =
@@ -100,7 +102,8 @@ static int run_json(struct mp_store *store, int64_t run_id, FILE *out, struct mp
     json_t *object = json_pack("{ss}", "report", "run"), *rows = NULL;
     int code = query_json(store,
                           "SELECT v_run.*, ms_per_iteration, tokens_per_s, speedup_vs_ep, "
-                          "speed_vs_balanced, loss_final, max_loss_difference, steady_iterations "
+                          "speed_vs_balanced, loss_final, max_loss_difference, steady_iterations, "
+                          "dropped_fraction "
                           "FROM v_run JOIN v_speedup USING (run_id) WHERE run_id = ?1",
                           run_id, &rows, error);
     if (!code) {
@@ -138,7 +141,9 @@ static void print_head(const struct report_run *run, FILE *out) {
     fprintf(out, "Run %lld\n", (long long)run->run_id);
     print_line(out, "suite", run->suite);
     print_line(out, "job", run->job);
-    print_line(out, "system", run->system);
+    snprintf(text, sizeof text, "%.100s%s", run->system,
+             run->unattainable ? REPORT_UNATTAINABLE : "");
+    print_line(out, "system", text);
     print_line(out, "executor", run->executor);
     print_line(out, "workload", run->workload);
     print_line(out, "gate", run->gate);
@@ -160,6 +165,8 @@ static void print_head(const struct report_run *run, FILE *out) {
     }
     print_number(out, "final loss", run->loss_final, "%.6f");
     print_number(out, "max loss difference", run->max_loss_difference, "%.2e");
+    if (run->dropped > 0)
+        print_number(out, "dropped routes, %", 100 * run->dropped, "%.2f");
 }
 
 static const struct table_column imbalance_columns[] = {
@@ -220,12 +227,12 @@ static int run_text(struct mp_store *store, const struct report_run *run, FILE *
     struct straggler found;
     print_head(run, out);
     fputs("\nPhases, mean over iterations and ranks\n", out);
-    int code = phases_print(store, run->run_id, run->system, out, error);
+    int code = phases_print(store, run->run_id, run->label, out, error);
     if (!code)
         code = straggler_find(store, run->run_id, &found, error);
     if (!code) {
         fputs("\nStragglers\n", out);
-        straggler_print(&found, run->system, run->ranks, out);
+        straggler_print(&found, run->label, run->ranks, out);
         code = print_imbalance(store, run->run_id, out, error);
     }
     if (!code)

@@ -9,15 +9,15 @@
 /* The rounds of one job put together; NAN where nothing is known. */
 struct speedup_row {
     int group, rounds, complete;
-    bool ranks_share_cores;
+    bool ranks_share_cores, unattainable;
     double ms, ms_min, ms_max, tokens_per_s, speedup, vs_balanced, loss_final, loss_difference,
-        agreed;
+        agreed, dropped;
 };
 
 static double *field_of(struct report_run *run, int field) {
     double *fields[] = {&run->ms_per_iteration,  &run->tokens_per_s, &run->speedup_vs_ep,
                         &run->speed_vs_balanced, &run->loss_final,   &run->max_loss_difference,
-                        &run->iterations_agreed};
+                        &run->iterations_agreed, &run->dropped};
     return fields[field];
 }
 
@@ -28,7 +28,8 @@ enum {
     FIELD_BALANCED,
     FIELD_LOSS,
     FIELD_DIFFERENCE,
-    FIELD_AGREED
+    FIELD_AGREED,
+    FIELD_DROPPED
 };
 
 /* Collects one field of the group's complete runs, NAN left out, sorted; `values` has room. */
@@ -50,6 +51,7 @@ static struct speedup_row row_of(struct report_runs *runs, int group, double val
         row.rounds++;
         row.complete += runs->run[i].complete;
         row.ranks_share_cores = row.ranks_share_cores || runs->run[i].ranks_share_cores;
+        row.unattainable = row.unattainable || runs->run[i].unattainable;
     }
     int count = collect_field(runs, group, FIELD_MS, values);
     row.ms = report_median(values, count);
@@ -65,6 +67,7 @@ static struct speedup_row row_of(struct report_runs *runs, int group, double val
     count = collect_field(runs, group, FIELD_AGREED, values);
     report_median(values, count);
     row.agreed = count ? values[0] : NAN;
+    row.dropped = report_median(values, collect_field(runs, group, FIELD_DROPPED, values));
     /* Processes that take turns on a core show who waited, not what a system gains. */
     if (row.ranks_share_cores)
         row.speedup = row.vs_balanced = NAN;
@@ -73,13 +76,49 @@ static struct speedup_row row_of(struct report_runs *runs, int group, double val
 
 /* ---- text ---- */
 
+enum {
+    COLUMN_SYSTEM,
+    COLUMN_MS,
+    COLUMN_RANGE,
+    COLUMN_TOKENS,
+    COLUMN_SPEEDUP,
+    COLUMN_BALANCED,
+    COLUMN_LOSS,
+    COLUMN_DIFFERENCE,
+    COLUMN_ROUNDS,
+    COLUMN_DROPPED,
+    COLUMNS
+};
+
 /* Narrow, so that names keep some of the 80 columns. */
-static const struct table_column columns[] = {
-    {"system", TABLE_LEFT},           {"median\nms/it", TABLE_RIGHT},
-    {"min..max\nms/it", TABLE_RIGHT}, {"tokens\nper s", TABLE_RIGHT},
-    {"vs\nEP", TABLE_RIGHT},          {"vs bal-\nanced", TABLE_RIGHT},
-    {"final\nloss", TABLE_RIGHT},     {"loss\ndiffers", TABLE_RIGHT},
-    {"rounds\ndone", TABLE_RIGHT}};
+static const struct table_column columns[COLUMNS] = {
+    [COLUMN_SYSTEM] = {"system", TABLE_LEFT},
+    [COLUMN_MS] = {"median\nms/it", TABLE_RIGHT},
+    [COLUMN_RANGE] = {"min..max\nms/it", TABLE_RIGHT},
+    [COLUMN_TOKENS] = {"tokens\nper s", TABLE_RIGHT},
+    [COLUMN_SPEEDUP] = {"vs\nEP", TABLE_RIGHT},
+    [COLUMN_BALANCED] = {"vs bal-\nanced", TABLE_RIGHT},
+    [COLUMN_LOSS] = {"final\nloss", TABLE_RIGHT},
+    [COLUMN_DIFFERENCE] = {"loss\ndiffers", TABLE_RIGHT},
+    [COLUMN_ROUNDS] = {"rounds\ndone", TABLE_RIGHT},
+    [COLUMN_DROPPED] = {"dropped\n%", TABLE_RIGHT}};
+
+/* The columns of a table with these rows: the last is only there if a run has dropped something,
+ * and what says nothing gives way first. */
+static void begin_table(const struct speedup_row rows[], int count, struct table *table) {
+    bool has_balanced = false, has_rounds = false, all_done = true, has_dropped = false;
+    for (int i = 0; i < count; i++) {
+        has_balanced = has_balanced || !isnan(rows[i].vs_balanced);
+        has_rounds = has_rounds || rows[i].complete > 1;
+        all_done = all_done && rows[i].complete == rows[i].rounds;
+        has_dropped = has_dropped || rows[i].dropped > 0;
+    }
+    table_init(table, columns, has_dropped ? COLUMNS : COLUMN_DROPPED);
+    table->optional[COLUMN_BALANCED] = has_balanced ? 0 : 5;
+    table->optional[COLUMN_RANGE] = has_rounds ? 1 : 4;
+    table->optional[COLUMN_ROUNDS] = all_done ? 3 : 0;
+    table->optional[COLUMN_TOKENS] = 2;
+}
 
 /* As many decimals as keep 4 or 5 digits. */
 static int decimals_for(double ms) {
@@ -91,22 +130,24 @@ static int add_row(struct table *table, struct report_runs *runs, const struct s
     int code = table_add(table, NULL, error);
     if (code)
         return code;
-    table_set(table, 0, "%s", report_group_label(runs, row->group));
+    table_set(table, COLUMN_SYSTEM, "%s", report_group_label(runs, row->group));
     int decimals = decimals_for(row->ms_max);
-    table_set_number(table, 1, row->ms, decimals);
+    table_set_number(table, COLUMN_MS, row->ms, decimals);
     if (isnan(row->ms))
-        table_set(table, 2, "-");
+        table_set(table, COLUMN_RANGE, "-");
     else
-        table_set(table, 2, "%.*f..%.*f", decimals, row->ms_min, decimals, row->ms_max);
-    table_set_number(table, 3, row->tokens_per_s, 0);
-    table_set_number(table, 4, row->speedup, 2);
-    table_set_number(table, 5, row->vs_balanced, 2);
-    table_set_number(table, 6, row->loss_final, 4);
+        table_set(table, COLUMN_RANGE, "%.*f..%.*f", decimals, row->ms_min, decimals, row->ms_max);
+    table_set_number(table, COLUMN_TOKENS, row->tokens_per_s, 0);
+    table_set_number(table, COLUMN_SPEEDUP, row->speedup, 2);
+    table_set_number(table, COLUMN_BALANCED, row->vs_balanced, 2);
+    table_set_number(table, COLUMN_LOSS, row->loss_final, 4);
     if (isnan(row->loss_difference))
-        table_set(table, 7, "-");
+        table_set(table, COLUMN_DIFFERENCE, "-");
     else
-        table_set(table, 7, "%.1e", row->loss_difference);
-    table_set(table, 8, "%d of %d", row->complete, row->rounds);
+        table_set(table, COLUMN_DIFFERENCE, "%.1e", row->loss_difference);
+    table_set(table, COLUMN_ROUNDS, "%d of %d", row->complete, row->rounds);
+    if (table->columns > COLUMN_DROPPED)
+        table_set_number(table, COLUMN_DROPPED, 100 * row->dropped, 2);
     return MP_OK;
 }
 
@@ -114,37 +155,67 @@ static bool is_ep(const struct report_runs *runs, int group) {
     return strcmp(report_group_first(runs, group)->system, "ep") == 0;
 }
 
-/* The finding: the fastest system beside EP. */
+/* "fssdp trains 1.32 x as fast as EP and at 0.95 of EP's speed with balanced routes (median of 3
+ * rounds)." */
+static void print_speed(const struct report_runs *runs, const struct speedup_row *row,
+                        const char *who, FILE *out) {
+    char balanced[96] = "";
+    if (!isnan(row->vs_balanced))
+        snprintf(balanced, sizeof balanced, " and at %.2f of EP's speed with balanced routes",
+                 row->vs_balanced);
+    table_paragraph(out, "%s%s trains %.2f x as fast as EP%s (median of %d round%s).", who,
+                    report_group_label(runs, row->group), row->speedup, balanced, row->complete,
+                    row->complete == 1 ? "" : "s");
+}
+
+/* The finding: the fastest system beside EP.  Bounds don't compete, and what drops routes only
+ * where nothing else is there. */
 static void print_finding(const struct report_runs *runs, const struct speedup_row rows[],
                           int count, FILE *out) {
     const struct speedup_row *best = NULL;
-    bool shared = false, has_ep = false, has_other = false;
+    bool shared = false, has_ep = false, has_other = false, has_dropped = false;
     for (int i = 0; i < count; i++) {
-        shared = shared || rows[i].ranks_share_cores;
-        has_ep = has_ep || (is_ep(runs, rows[i].group) && rows[i].complete > 0);
-        has_other = has_other || !is_ep(runs, rows[i].group);
-        if (!is_ep(runs, rows[i].group) && !isnan(rows[i].speedup) &&
-            (!best || rows[i].speedup > best->speedup))
-            best = &rows[i];
+        const struct speedup_row *row = &rows[i];
+        shared = shared || row->ranks_share_cores;
+        has_ep = has_ep || (is_ep(runs, row->group) && row->complete > 0);
+        has_other = has_other || !is_ep(runs, row->group);
+        if (is_ep(runs, row->group) || isnan(row->speedup) || row->unattainable)
+            continue;
+        if (row->dropped > 0)
+            has_dropped = true;
+        else if (!best || row->speedup > best->speedup)
+            best = row;
     }
     if (shared) {
         table_paragraph(
             out, "Ranks shared cores: these wall times are no speed-up, since processes that "
                  "take turns gain nothing from an even load. No ratios are printed.");
     } else if (best) {
-        char balanced[96] = "";
-        if (!isnan(best->vs_balanced))
-            snprintf(balanced, sizeof balanced, " and at %.2f of EP's speed with balanced routes",
-                     best->vs_balanced);
-        table_paragraph(out, "%s trains %.2f x as fast as EP%s (median of %d round%s).",
-                        report_group_label(runs, best->group), best->speedup, balanced,
-                        best->complete, best->complete == 1 ? "" : "s");
+        print_speed(runs, best, has_dropped ? "Of the systems that drop nothing, " : "", out);
     } else if (has_other && !has_ep) {
         table_paragraph(out, "There is no complete run of EP on this setting to compare with.");
     } else if (!has_other && has_ep) {
         table_paragraph(out, "EP alone: the reference for other systems on this setting.");
-    } else {
+    } else if (!has_dropped) {
         table_paragraph(out, "No complete run to compare with EP.");
+    }
+}
+
+/* Droppers: time and what survives belong together. */
+static void print_droppers(const struct report_runs *runs, const struct speedup_row rows[],
+                           int count, FILE *out) {
+    for (int i = 0; i < count; i++) {
+        const struct speedup_row *row = &rows[i];
+        char speed[64] = "";
+        if (!(row->dropped > 0))
+            continue;
+        if (!isnan(row->speedup) && !is_ep(runs, row->group))
+            snprintf(speed, sizeof speed, " and trains %.2f x as fast as EP with the rest",
+                     row->speedup);
+        table_paragraph(out,
+                        "%s drops %.2f %% of the routes%s; what is dropped is not learnt from, so "
+                        "its loss is its own.",
+                        report_group_label(runs, row->group), 100 * row->dropped, speed);
     }
 }
 
@@ -152,7 +223,7 @@ static void print_finding(const struct report_runs *runs, const struct speedup_r
 static void print_losses(const struct report_runs *runs, const struct speedup_row rows[], int count,
                          FILE *out) {
     for (int i = 0; i < count; i++) {
-        if (isnan(rows[i].agreed) || !(rows[i].loss_difference > 1e-4))
+        if (isnan(rows[i].agreed) || !(rows[i].loss_difference > 1e-4) || rows[i].dropped > 0)
             continue;
         table_paragraph(out,
                         "%s: its loss is EP's within 1e-4 for the first %.0f of %lld iterations. "
@@ -168,18 +239,19 @@ static int print_table(struct report_runs *runs, const struct speedup_row all[],
     struct table table;
     struct speedup_row *rows = malloc((size_t)runs->groups * sizeof *rows);
     int count = 0, code = rows ? MP_OK : mp_fail(error, MP_ENOMEM, "no memory for the report");
-    table_init(&table, columns, sizeof columns / sizeof *columns);
-    for (int g = 0; !code && g < runs->groups; g++) {
-        if (report_group_first(runs, g)->table != table_number)
-            continue;
-        rows[count++] = all[g];
-        code = add_row(&table, runs, &all[g], error);
-    }
+    for (int g = 0; !code && g < runs->groups; g++)
+        if (report_group_first(runs, g)->table == table_number)
+            rows[count++] = all[g];
+    begin_table(rows, count, &table);
+    for (int i = 0; !code && i < count; i++)
+        code = add_row(&table, runs, &rows[i], error);
     if (!code) {
         report_table_heading(runs, table_number, out);
         table_print(&table, out);
         print_finding(runs, rows, count, out);
+        print_droppers(runs, rows, count, out);
         print_losses(runs, rows, count, out);
+        report_print_bounds(runs, table_number, out);
     }
     table_free(&table);
     free(rows);
@@ -210,26 +282,28 @@ static void print_incomplete(const struct report_runs *runs, FILE *out) {
 
 static json_t *row_json(const struct report_runs *runs, const struct speedup_row *row) {
     const struct report_run *first = report_group_first(runs, row->group);
-    return json_pack("{so so so so so so so si si si sb so so so so so so so so so}", //
-                     "suite_run", json_text(first->suite_run),                        //
-                     "job", json_text(first->job),                                    //
-                     "system", json_text(first->system),                              //
-                     "workload", json_text(first->workload),                          //
-                     "gate", json_text(first->gate),                                  //
-                     "model", json_text(first->model),                                //
-                     "executor", json_text(first->executor),                          //
-                     "ranks", first->ranks, "rounds", row->rounds,                    //
-                     "rounds_complete", row->complete,                                //
-                     "ranks_share_cores", row->ranks_share_cores,                     //
-                     "ms_per_iteration", json_number(row->ms),                        //
-                     "ms_per_iteration_min", json_number(row->ms_min),                //
-                     "ms_per_iteration_max", json_number(row->ms_max),                //
-                     "tokens_per_s", json_number(row->tokens_per_s),                  //
-                     "speedup_vs_ep", json_number(row->speedup),                      //
-                     "speed_vs_balanced", json_number(row->vs_balanced),              //
-                     "loss_final", json_number(row->loss_final),                      //
-                     "max_loss_difference", json_number(row->loss_difference),        //
-                     "iterations_agreed", json_number(row->agreed));
+    return json_pack("{so so so so so so so si si si sb sb so so so so so so so so so so}", //
+                     "suite_run", json_text(first->suite_run),                              //
+                     "job", json_text(first->job),                                          //
+                     "system", json_text(first->system),                                    //
+                     "workload", json_text(first->workload),                                //
+                     "gate", json_text(first->gate),                                        //
+                     "model", json_text(first->model),                                      //
+                     "executor", json_text(first->executor),                                //
+                     "ranks", first->ranks, "rounds", row->rounds,                          //
+                     "rounds_complete", row->complete,                                      //
+                     "ranks_share_cores", row->ranks_share_cores,                           //
+                     "unattainable", row->unattainable,                                     //
+                     "ms_per_iteration", json_number(row->ms),                              //
+                     "ms_per_iteration_min", json_number(row->ms_min),                      //
+                     "ms_per_iteration_max", json_number(row->ms_max),                      //
+                     "tokens_per_s", json_number(row->tokens_per_s),                        //
+                     "speedup_vs_ep", json_number(row->speedup),                            //
+                     "speed_vs_balanced", json_number(row->vs_balanced),                    //
+                     "loss_final", json_number(row->loss_final),                            //
+                     "max_loss_difference", json_number(row->loss_difference),              //
+                     "iterations_agreed", json_number(row->agreed),                         //
+                     "dropped_fraction", json_number(row->dropped));
 }
 
 static int print_json(const struct report_runs *runs, const struct speedup_row rows[], FILE *out,

@@ -151,16 +151,18 @@ void straggler_print(const struct straggler *found, const char *label, int ranks
 
 /* ---- the report ---- */
 
+enum { ROWS_IN_WORDS = 5 }; /* of a longer table sentences would be too many to read */
+
 /* Times in ms per iteration. */
 static const struct table_column columns[] = {
     {"system", TABLE_LEFT},
-    {"most time lost in", TABLE_LEFT},
+    {"most time\nlost in", TABLE_LEFT},
     {"slowest\nrank", TABLE_RIGHT},
-    {"how\noften %", TABLE_RIGHT},
+    {"often\n%", TABLE_RIGHT},
     {"tokens\nx mean", TABLE_RIGHT},
     {"longer\nms", TABLE_RIGHT},
     {"waits in\nlayer ms", TABLE_RIGHT},
-    {"all\nwaits ms", TABLE_RIGHT},
+    {"waits\nin all", TABLE_RIGHT},
 };
 
 static int add_row(struct table *table, const char *label, const struct straggler *found,
@@ -183,40 +185,53 @@ static int add_row(struct table *table, const char *label, const struct straggle
     return MP_OK;
 }
 
+/* Adds the groups' rows to the table, or with `words` prints their sentences. */
+static int visit_groups(struct mp_store *store, const struct report_runs *runs, int table_number,
+                        struct table *table, FILE *words, struct mp_error *error) {
+    int code = MP_OK;
+    for (int g = 0; !code && g < runs->groups; g++) {
+        const struct report_run *example = report_group_example(runs, g);
+        struct straggler found;
+        if (example->table != table_number)
+            continue;
+        code = straggler_find(store, example->run_id, &found, error);
+        if (!code && words)
+            straggler_print(&found, report_group_label(runs, g), example->ranks, words);
+        else if (!code)
+            code = add_row(table, report_group_label(runs, g), &found, error);
+    }
+    return code;
+}
+
 static int print_table(struct mp_store *store, const struct report_runs *runs, int table_number,
                        FILE *out, struct mp_error *error) {
     struct table table;
-    int code = MP_OK;
     table_init(&table, columns, sizeof columns / sizeof *columns);
-    report_table_heading(runs, table_number, out);
-    for (int pass = 0; !code && pass < 2; pass++) {
-        for (int g = 0; !code && g < runs->groups; g++) {
-            const struct report_run *example = report_group_example(runs, g);
-            struct straggler found;
-            if (example->table != table_number)
-                continue;
-            code = straggler_find(store, example->run_id, &found, error);
-            if (!code && pass == 0)
-                code = add_row(&table, report_group_label(runs, g), &found, error);
-            else if (!code)
-                straggler_print(&found, report_group_label(runs, g), example->ranks, out);
-        }
-        if (!code && pass == 0)
-            table_print(&table, out);
+    int code = visit_groups(store, runs, table_number, &table, NULL, error);
+    if (!code) {
+        report_table_heading(runs, table_number, out);
+        table_print(&table, out);
+        if (table.rows <= ROWS_IN_WORDS)
+            code = visit_groups(store, runs, table_number, &table, out, error);
+        else
+            table_paragraph(out, "moeperf report --run ID says it in words for one run, with all "
+                                 "its phases; --runs lists them.");
     }
+    if (!code)
+        report_print_bounds(runs, table_number, out);
     table_free(&table);
     return code;
 }
 
 static json_t *row_json(const struct report_run *run, const struct straggler *found) {
     return json_pack(
-        "{sI so so so so si sI so so so so so so so so so so so}", "run_id",
+        "{sI so so sb so so si sI so so so so so so so so so so so}", "run_id",
         (json_int_t)run->run_id, "job", json_text(run->job), "system", json_text(run->system),
-        "workload", json_text(run->workload), "status", json_text(run->status), "ranks", run->ranks,
-        "iterations", (json_int_t)found->iterations, "slowest_rank",
-        found->slowest_rank < 0 ? json_null() : json_integer(found->slowest_rank), "slowest_share",
-        json_number(found->slowest_share), "wait_ms", json_number(found->wait_ms), "layer",
-        found->has_worst ? json_integer(found->layer) : json_null(), "phase",
+        "unattainable", run->unattainable, "workload", json_text(run->workload), "status",
+        json_text(run->status), "ranks", run->ranks, "iterations", (json_int_t)found->iterations,
+        "slowest_rank", found->slowest_rank < 0 ? json_null() : json_integer(found->slowest_rank),
+        "slowest_share", json_number(found->slowest_share), "wait_ms", json_number(found->wait_ms),
+        "layer", found->has_worst ? json_integer(found->layer) : json_null(), "phase",
         json_text(found->has_worst ? found->phase : NULL), "phase_slowest_rank",
         found->has_worst ? json_integer(found->phase_rank) : json_null(), "phase_slowest_share",
         json_number(found->phase_rank_share), "tokens_over_mean", json_number(found->tokens_ratio),

@@ -88,33 +88,77 @@ static const char *header_line(const char *header, int line, size_t *length) {
     return second;
 }
 
-static void find_widths(const struct table *table, int widths[]) {
-    int total = -GAP;
-    for (int c = 0; c < table->columns; c++) {
-        widths[c] = 0;
-        for (int line = 0; line < 2; line++) {
-            size_t length;
-            const char *text = header_line(table->column[c].header, line, &length);
-            int width = width_of(text, length);
-            widths[c] = width > widths[c] ? width : widths[c];
-        }
-        for (int r = 0; r < table->rows; r++) {
-            const char *text = table->cell[r * table->columns + c];
-            int width = width_of(text, strlen(text));
-            widths[c] = width > widths[c] ? width : widths[c];
-        }
-        total += widths[c] + GAP;
+static int longest_word(const char *text) {
+    int longest = 0;
+    while (*text) {
+        size_t length = strcspn(text, " ");
+        int width = width_of(text, length);
+        longest = width > longest ? width : longest;
+        text += length + (text[length] == ' ');
     }
-    for (; total > TABLE_WIDTH; total--) {
+    return longest;
+}
+
+/* A column's width without and with line breaks in its cells. */
+static void measure_column(const struct table *table, int column, int *whole, int *broken) {
+    *whole = 0;
+    for (int line = 0; line < 2; line++) {
+        size_t length;
+        const char *text = header_line(table->column[column].header, line, &length);
+        int width = width_of(text, length);
+        *whole = width > *whole ? width : *whole;
+    }
+    *broken = *whole;
+    for (int r = 0; r < table->rows; r++) {
+        const char *text = table->cell[r * table->columns + column];
+        int width = width_of(text, strlen(text));
+        int least = table->column[column].align == TABLE_LEFT ? longest_word(text) : width;
+        *whole = width > *whole ? width : *whole;
+        *broken = least > *broken ? least : *broken;
+    }
+}
+
+/* Of the columns that are shown; the others are negative. */
+static int total_width(const struct table *table, const int widths[]) {
+    int total = -GAP;
+    for (int c = 0; c < table->columns; c++)
+        total += widths[c] < 0 ? 0 : widths[c] + GAP;
+    return total;
+}
+
+/* Makes left-aligned columns narrower, down to `least`, until the table fits. */
+static void shrink(const struct table *table, int widths[], const int least[]) {
+    for (int total = total_width(table, widths); total > TABLE_WIDTH; total--) {
         int widest = -1;
         for (int c = 0; c < table->columns; c++)
-            if (table->column[c].align == TABLE_LEFT && widths[c] > LEAST_WIDTH &&
+            if (table->column[c].align == TABLE_LEFT && widths[c] > least[c] &&
                 (widest < 0 || widths[c] > widths[widest]))
                 widest = c;
         if (widest < 0)
             return;
         widths[widest]--;
     }
+}
+
+/* Width of every column, -1 for one that is left out. */
+static void find_widths(const struct table *table, int widths[]) {
+    int least[TABLE_COLUMNS], last_resort[TABLE_COLUMNS];
+    for (int c = 0; c < table->columns; c++) {
+        measure_column(table, c, &widths[c], &least[c]);
+        last_resort[c] = LEAST_WIDTH;
+    }
+    while (total_width(table, least) > TABLE_WIDTH) {
+        int first = -1;
+        for (int c = 0; c < table->columns; c++)
+            if (table->optional[c] && least[c] >= 0 &&
+                (first < 0 || table->optional[c] > table->optional[first]))
+                first = c;
+        if (first < 0)
+            break;
+        widths[first] = least[first] = -1;
+    }
+    shrink(table, widths, least);
+    shrink(table, widths, last_resort);
 }
 
 /* The bytes of the first `width` characters. */
@@ -125,6 +169,17 @@ static int prefix_bytes(const char *text, int width) {
             break;
     }
     return bytes;
+}
+
+/* Bytes of the line that a cell's text begins with, at most `width` characters: up to a blank if
+ * the text goes on. */
+static size_t line_bytes(const char *text, int width) {
+    size_t most = (size_t)prefix_bytes(text, width), length = most;
+    if (!text[most])
+        return most;
+    while (length > 0 && text[length] != ' ')
+        length--;
+    return length > 0 ? length : most;
 }
 
 /* Blanks wait in *blanks until something follows them: no line ends in blanks. */
@@ -143,16 +198,40 @@ static void print_cell(FILE *out, const char *text, size_t length, int width, bo
     *blanks += (right ? 0 : width - shown) + GAP;
 }
 
+static void print_row(const struct table *table, int row, const int widths[], FILE *out) {
+    const char *rest[TABLE_COLUMNS];
+    bool goes_on = true;
+    for (int c = 0; c < table->columns; c++)
+        rest[c] = table->cell[row * table->columns + c];
+    while (goes_on) {
+        int blanks = 0;
+        goes_on = false;
+        for (int c = 0; c < table->columns; c++) {
+            bool right = table->column[c].align == TABLE_RIGHT;
+            if (widths[c] < 0)
+                continue;
+            size_t length = right ? strlen(rest[c]) : line_bytes(rest[c], widths[c]);
+            print_cell(out, rest[c], length, widths[c], right, &blanks);
+            rest[c] += length;
+            rest[c] += strspn(rest[c], " ");
+            goes_on = goes_on || *rest[c];
+        }
+        fputc('\n', out);
+    }
+}
+
 void table_print(const struct table *table, FILE *out) {
     int widths[TABLE_COLUMNS];
     find_widths(table, widths);
     bool two_lines = false;
     for (int c = 0; c < table->columns; c++)
-        two_lines = two_lines || strchr(table->column[c].header, '\n');
+        two_lines = two_lines || (widths[c] >= 0 && strchr(table->column[c].header, '\n'));
     /* One-line headers stand on the lower line. */
     for (int line = two_lines ? 0 : 1; line < 2; line++) {
         int blanks = 0;
         for (int c = 0; c < table->columns; c++) {
+            if (widths[c] < 0)
+                continue;
             const char *header = table->column[c].header;
             bool own_two = strchr(header, '\n') != NULL;
             size_t length = 0;
@@ -164,15 +243,8 @@ void table_print(const struct table *table, FILE *out) {
         }
         fputc('\n', out);
     }
-    for (int r = 0; r < table->rows; r++) {
-        int blanks = 0;
-        for (int c = 0; c < table->columns; c++) {
-            const char *text = table->cell[r * table->columns + c];
-            print_cell(out, text, strlen(text), widths[c], table->column[c].align == TABLE_RIGHT,
-                       &blanks);
-        }
-        fputc('\n', out);
-    }
+    for (int r = 0; r < table->rows; r++)
+        print_row(table, r, widths, out);
 }
 
 void table_paragraph(FILE *out, const char *format, ...) {

@@ -17,6 +17,9 @@ struct table {
     int columns, rows, capacity;
     const struct table_column *column;
     char (*cell)[TABLE_CELL]; /* [rows][columns] */
+    /* 0, as table_init leaves it: the column is always shown; else it is left out where room is
+     * short, the highest first. */
+    int optional[TABLE_COLUMNS];
 };
 
 /* `column` is borrowed. */
@@ -31,8 +34,9 @@ void table_set(struct table *table, int column, const char *format, ...)
 /* A number with that many decimals; "-" for NAN. */
 void table_set_number(struct table *table, int column, double value, int decimals);
 
-/* Left-aligned columns give way, the widest first, until the table fits; what is cut off ends in
- * "..". */
+/* Where the table would be wider than TABLE_WIDTH, optional columns are left out until its longest
+ * words fit; then left-aligned columns give way, the widest first, and their cells go on in further
+ * lines. */
 void table_print(const struct table *table, FILE *out);
 
 /* Prints a paragraph broken at spaces, like the sentences under a table. */

@@ -29,9 +29,9 @@ static char *text_of(struct runs_folder *folder, enum mp_report_format format) {
 
 /* Three rounds: deepspeed needs 4 iterations and once never gets there, swiftmoe 3, 2 and 3. */
 static void add_rounds(struct runs_folder *folder) {
-    const struct runs_standard four = {4, {40, 20, 28, 24}, {5, 4, 3, 2}, false};
-    const struct runs_standard three = {3, {40, 20, 28}, {5, 3, 2}, false};
-    const struct runs_standard two = {2, {30, 20}, {3, 1.75}, false};
+    const struct runs_standard four = {.count = 4, .ms = {40, 20, 28, 24}, .loss = {5, 4, 3, 2}};
+    const struct runs_standard three = {.count = 3, .ms = {40, 20, 28}, .loss = {5, 3, 2}};
+    const struct runs_standard two = {.count = 2, .ms = {30, 20}, .loss = {3, 1.75}};
     for (int round = 0; round < 3; round++) {
         struct mp_store_run deepspeed = runs_description("deepspeed", "text");
         struct mp_store_run swiftmoe = runs_description("swiftmoe", "text");

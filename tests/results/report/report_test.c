@@ -13,7 +13,7 @@ static void add_rounds(struct runs_folder *folder, bool shares_cores) {
     struct runs_standard runs[] = {runs_ep, runs_fssdp, runs_balanced};
     ep.model = fssdp.model = balanced.model = "2 x 256";
     for (int i = 0; i < 3; i++)
-        runs[i].shares_cores = shares_cores;
+        runs[i].shares_cores = shares_cores, runs[i].drops_nothing = true;
     for (int round = 0; round < 3; round++) {
         ep.round = fssdp.round = balanced.round = round;
         struct runs_standard fssdp_round = runs[1];
@@ -47,6 +47,11 @@ static void assert_text(report print, struct mp_store *store,
     char *text = text_of(print, store, selection, MP_REPORT_TEXT);
     assert_string_equal(text, expected);
     free(text);
+}
+
+static void assert_says(const char *text, const char *words) {
+    if (!strstr(text, words))
+        fail_msg("'%s' is not in\n%s", words, text);
 }
 
 static int create(void **state) {
@@ -92,9 +97,9 @@ static void stragglers_are_named_with_tokens_beside_waiting(void **state) {
     runs_add(folder, &ep, &runs_ep);
     assert_text(mp_report_stragglers, folder->store, NULL,
                 "tiny: text, gate gshard, 2 ranks, measured\n"
-                "                           slowest      how  tokens  longer  waits in       all\n"
-                "system  most time lost in     rank  often %  x mean      ms  layer ms  waits ms\n"
-                "ep      layer 0 expert           0      100    1.50    2.00      2.25      2.25\n"
+                "        most time       slowest  often  tokens  longer  waits in   waits\n"
+                "system  lost in            rank      %  x mean      ms  layer ms  in all\n"
+                "ep      layer 0 expert        0    100    1.50    2.00      2.25    2.25\n"
                 "ep: rank 0 was the slowest in 100 % of iterations; layer 0 expert: 1.50 x the\n"
                 "mean tokens, 2.00 ms longer than the mean; the ranks together waited 2.25 ms per\n"
                 "iteration in that layer, 2.25 ms in all.\n");
@@ -227,8 +232,7 @@ static void one_run_is_shown_in_full(void **state) {
     runs_ok(mp_report_run(folder->store, 1, MP_REPORT_TEXT, out, &error), &error);
     fclose(out);
     for (size_t i = 0; i < sizeof says / sizeof *says; i++)
-        if (!strstr(text, says[i]))
-            fail_msg("'%s' is not in\n%s", says[i], text);
+        assert_says(text, says[i]);
     free(text);
 
     out = open_memstream(&text, &size);
@@ -360,6 +364,120 @@ static void systems_that_repeat_go_by_their_jobs(void **state) {
     free(text);
 }
 
+/* Two rounds of EP, of a system that drops 5 % of the routes, of one that drops none and of a
+ * bound, which is the fastest of all. */
+static void add_field(struct runs_folder *folder, bool shares_cores) {
+    struct mp_store_run ep = runs_description("ep", "skewed 0.70 on 4");
+    struct mp_store_run swiftmoe = runs_description("swiftmoe", "skewed 0.70 on 4");
+    struct mp_store_run fssdp = runs_description("fssdp", "skewed 0.70 on 4");
+    struct mp_store_run ideal = runs_description("ideal", "skewed 0.70 on 4");
+    struct mp_store_run balanced = runs_description("ep", "balanced");
+    struct mp_store_run *const runs[] = {&ep, &swiftmoe, &fssdp, &ideal, &balanced};
+    struct runs_standard as[] = {runs_ep, runs_fssdp, runs_fssdp, runs_balanced, runs_balanced};
+    static const struct runs_standard drops = {
+        .count = 4, .ms = {20, 10, 11, 12}, .loss = {5, 4.4, 3, 2.1}};
+    as[1] = drops;
+    as[2].loss[1] = 4, as[2].loss[3] = 2; /* EP's curve */
+    for (int i = 0; i < 5; i++)
+        as[i].drops_nothing = i != 1, as[i].shares_cores = shares_cores;
+    ideal.unattainable = true;
+    for (int round = 0; round < 2; round++)
+        for (int i = 0; i < 5; i++) {
+            runs[i]->round = round;
+            runs_add(folder, runs[i], &as[i]);
+        }
+}
+
+/* Where room is short, what says least is left out; the bound's name never is. */
+static void bounds_are_named_and_droppers_show_what_survives(void **state) {
+    struct runs_folder *folder = *state;
+    add_field(folder, false);
+    char *text = text_of(mp_report_speedup, folder->store, NULL, MP_REPORT_TEXT);
+    static const char expected[] =
+        "tiny: skewed 0.70 on 4, gate gshard, 2 ranks, measured\n"
+        "                   median      min..max    vs  vs bal-   final     loss  dropped\n"
+        "system              ms/it         ms/it    EP    anced    loss  differs        %\n"
+        "ep                  24.00  24.00..24.00  1.00     0.38  2.0000  0.0e+00     0.00\n"
+        "swiftmoe            11.00  11.00..11.00  2.18     0.82  2.1000  1.0e-01     5.00\n"
+        "fssdp               12.00  12.00..12.00  2.00     0.75  2.0000  0.0e+00     0.00\n"
+        "ideal                9.00    9.00..9.00  2.67     1.00  2.5000  2.5e-01     0.00\n"
+        "(unattainable)\n"
+        "Of the systems that drop nothing, fssdp trains 2.00 x as fast as EP and at 0.75\n"
+        "of EP's speed with balanced routes (median of 2 rounds).\n"
+        "swiftmoe drops 5.00 % of the routes and trains 2.18 x as fast as EP with the\n"
+        "rest; what is dropped is not learnt from, so its loss is its own.\n"
+        "ideal (unattainable): its loss is EP's within 1e-4 for the first 3 of 4\n"
+        "iterations. Where rounding decides a near tie of the gate differently, two exact\n"
+        "runs part.\n"
+        "ideal (unattainable) is a bound for comparison and no system: what it does at no\n"
+        "cost takes time on every machine.\n";
+    text[sizeof expected - 1] = '\0';
+    assert_string_equal(text, expected);
+    free(text);
+}
+
+static void every_table_says_unattainable(void **state) {
+    struct runs_folder *folder = *state;
+    struct mp_error error = {0};
+    add_field(folder, false);
+    static const report all[] = {mp_report_speedup, mp_report_stragglers, mp_report_phases,
+                                 mp_report_runs};
+    static const char *const says[] = {
+        "\n(unattainable)\n", "\n(unattainable)\n",
+        "\nideal (unattainable), skewed 0.70 on 4, run 4:", "  (unattainable)  "};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        char *text = text_of(all[i], folder->store, NULL, MP_REPORT_TEXT);
+        assert_says(text, says[i]);
+        free(text);
+        text = text_of(all[i], folder->store, NULL, MP_REPORT_JSON);
+        json_t *object = json_loads(text, 0, NULL), *row;
+        size_t at;
+        json_array_foreach(json_object_get(object, "rows"), at, row) {
+            bool ideal = !strcmp(json_string_value(json_object_get(row, "system")), "ideal");
+            const json_t *marked = json_object_get(row, "unattainable");
+            assert_non_null(marked);
+            assert_int_equal(json_is_true(marked) || json_integer_value(marked) == 1, ideal);
+        }
+        json_decref(object);
+        free(text);
+    }
+    char *text = NULL;
+    size_t size;
+    FILE *out = open_memstream(&text, &size);
+    runs_ok(mp_report_run(folder->store, 4, MP_REPORT_TEXT, out, &error), &error);
+    fclose(out);
+    assert_says(text, "system              ideal (unattainable)\n");
+    assert_says(text, "\nideal (unattainable): expert takes ");
+    assert_says(text, "\nideal (unattainable): rank 0 was the slowest ");
+    free(text);
+}
+
+/* Ranks that share cores: no ratio, and still what is dropped. */
+static void droppers_among_ranks_that_share_cores(void **state) {
+    struct runs_folder *folder = *state;
+    add_field(folder, true);
+    char *text = text_of(mp_report_speedup, folder->store, NULL, MP_REPORT_TEXT);
+    assert_says(text, "\nswiftmoe drops 5.00 % of the routes; what is dropped is not learnt from");
+    assert_null(strstr(text, "as fast as"));
+    free(text);
+}
+
+/* Of more rows than one reads sentences for, there is the table alone. */
+static void long_tables_go_without_sentences(void **state) {
+    struct runs_folder *folder = *state;
+    for (int i = 0; i < 6; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "system%d", i);
+        struct mp_store_run run = runs_description(name, "text");
+        runs_add(folder, &run, &runs_ep);
+        char *text = text_of(mp_report_stragglers, folder->store, NULL, MP_REPORT_TEXT);
+        assert_int_equal(strstr(text, "system0: rank 0 was the slowest") != NULL, i < 5);
+        assert_int_equal(strstr(text, "moeperf report --run ID") != NULL, i >= 5);
+        assert_non_null(strstr(text, name));
+        free(text);
+    }
+}
+
 /* Long and strange names neither break lines nor leave 80 columns. */
 static void tables_fit_80_columns_with_any_name(void **state) {
     struct runs_folder *folder = *state;
@@ -424,6 +542,10 @@ int main(void) {
         CASE(nothing_selected_is_said),
         CASE(a_failed_job_has_no_numbers_and_a_reason),
         CASE(systems_that_repeat_go_by_their_jobs),
+        CASE(bounds_are_named_and_droppers_show_what_survives),
+        CASE(every_table_says_unattainable),
+        CASE(droppers_among_ranks_that_share_cores),
+        CASE(long_tables_go_without_sentences),
         CASE(tables_fit_80_columns_with_any_name),
         CASE(an_output_that_is_full_is_an_error),
     };
