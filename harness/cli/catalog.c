@@ -4,6 +4,8 @@
 #include <stddef.h>
 #include <string.h>
 
+#include "reference/plan/system.h"
+
 const struct cli_entry cli_gates[] = {
     {"gshard", "GShard: two experts per token",
      "Lepikhin et al., GShard, ICLR 2021, section 2.2 and algorithm 1",
@@ -42,6 +44,44 @@ const struct cli_entry cli_workloads[] = {
      "routing: load, load: [[5, 1, 1, 3], [2, 4, 3, 1]]"},
     {0},
 };
+
+static const struct cli_capability capabilities[] = {
+    {MP_SYSTEM_REPLICATES, "copies experts",
+     "Experts may be on other ranks than their owner's too, for an iteration or for longer."},
+    {MP_SYSTEM_DROPS, "drops routes",
+     "Routes may be dropped: what they would have taught is not learnt, so losses differ from "
+     "those "
+     "of other systems. Tables show the share beside the speed-up."},
+    {MP_SYSTEM_CHANGES_GATE, "may change the gate",
+     "With some of its options tokens go to other experts than the gate chose; losses then differ "
+     "from those of other systems."},
+    {MP_SYSTEM_MOVES_OWNERS, "moves experts",
+     "Where experts are kept between iterations changes during training."},
+    {MP_SYSTEM_PLANS_BEFORE_GATE, NULL,
+     "It decides something before a layer's loads are known, as what is copied during attention."},
+    {MP_SYSTEM_UNEVEN_EXPERTS, NULL, "Works when experts can't be divided evenly over ranks."},
+    {MP_SYSTEM_MORE_RANKS, NULL, "Works with more ranks than experts."},
+    {MP_SYSTEM_UNATTAINABLE, "a bound, no system",
+     "A bound for comparison: what it does at no cost takes time on every machine. Tables call it "
+     "unattainable."},
+};
+enum { CAPABILITIES = sizeof capabilities / sizeof *capabilities };
+
+const struct cli_capability *cli_capability_find(const char *name) {
+    const struct cli_capability *found = capabilities;
+    while (strcmp(mp_system_capability_name(found->bit), name) != 0)
+        found++;
+    return found;
+}
+
+json_t *cli_pack_capabilities(unsigned set) {
+    json_t *names = json_array();
+    for (int i = 0; i < CAPABILITIES; i++)
+        if (set & capabilities[i].bit)
+            json_array_append_new(names,
+                                  json_string(mp_system_capability_name(capabilities[i].bit)));
+    return names;
+}
 
 const struct cli_entry *cli_entry_find(const struct cli_entry table[], const char *name) {
     for (const struct cli_entry *entry = table; entry->name; entry++)

@@ -1,6 +1,9 @@
-/* Catalog: gates and workloads in words, for list and show.  Systems describe themselves. */
+/* Catalog: gates, workloads and capabilities of systems in words, for list and show.  Systems
+ * describe themselves otherwise. */
 #ifndef MOEPERF_HARNESS_CLI_CATALOG_H
 #define MOEPERF_HARNESS_CLI_CATALOG_H
+
+#include <jansson.h>
 
 struct cli_entry {
     const char *name;
@@ -14,5 +17,17 @@ struct cli_entry {
 extern const struct cli_entry cli_gates[], cli_workloads[];
 
 const struct cli_entry *cli_entry_find(const struct cli_entry table[], const char *name);
+
+/* What a capability of enum mp_system_capability means to somebody who reads a result. */
+struct cli_capability {
+    unsigned bit;
+    const char *brief; /* some words, for list; NULL: nothing that changes how a result is read */
+    const char *words; /* a sentence, for show */
+};
+
+/* By the name of its bit (mp_system_capability_name). */
+const struct cli_capability *cli_capability_find(const char *name);
+/* Array of the names of all bits that are set; NULL: no memory. */
+json_t *cli_pack_capabilities(unsigned capabilities);
 
 #endif

@@ -7,8 +7,8 @@
 #include "harness/suite/paths.h"
 #include "harness/suite/suite.h"
 
-/* A listing is a JSON array of objects with "name" and "title" at least; its text is two
- * columns. */
+/* A listing is a JSON array of objects with "name" and "title" at least; its text is two columns,
+ * and further lines under the title for what else a system says of itself. */
 typedef int list_function(const struct mp_systems *systems, json_t *rows, struct mp_error *error);
 
 static int add_row(json_t *rows, json_t *row, struct mp_error *error) {
@@ -21,10 +21,13 @@ static int list_systems(const struct mp_systems *systems, json_t *rows, struct m
     int code = MP_OK;
     for (int i = 0; i < systems->count && !code; i++) {
         const struct mp_system *system = systems->item[i];
-        code = add_row(rows,
-                       json_pack("{s:s, s:s, s:s}", "name", system->name, "title", system->title,
-                                 "source", system->source),
-                       error);
+        bool bound = system->capabilities & MP_SYSTEM_UNATTAINABLE;
+        code =
+            add_row(rows,
+                    json_pack("{s:s, s:s, s:s, s:o, s:b}", "name", system->name, "title",
+                              system->title, "source", system->source, "capabilities",
+                              cli_pack_capabilities(system->capabilities), "unattainable", bound),
+                    error);
     }
     return code;
 }
@@ -103,6 +106,22 @@ static const struct {
               {"devices", list_devices}};
 enum { TOPICS = sizeof topics / sizeof *topics };
 
+/* Under a system's title: where it comes from, and "copies experts, drops routes". */
+static void print_system_lines(const json_t *row, int indent) {
+    char words[512] = "";
+    const json_t *capabilities = json_object_get(row, "capabilities");
+    for (size_t i = 0; i < json_array_size(capabilities); i++) {
+        const struct cli_capability *capability =
+            cli_capability_find(json_string_value(json_array_get(capabilities, i)));
+        size_t length = strlen(words);
+        if (capability->brief)
+            snprintf(words + length, sizeof words - length, "%s%s", length > 0 ? ", " : "",
+                     capability->brief);
+    }
+    cli_print_filled(stdout, indent, json_string_value(json_object_get(row, "source")));
+    cli_print_filled(stdout, indent, *words ? words : "moves and copies nothing");
+}
+
 static void print_text(const json_t *rows) {
     size_t i;
     json_t *row;
@@ -111,9 +130,12 @@ static void print_text(const json_t *rows) {
         int length = (int)json_string_length(json_object_get(row, "name"));
         width = length > width ? length : width;
     }
-    json_array_foreach(rows, i, row)
+    json_array_foreach(rows, i, row) {
         printf("%-*s  %s\n", width, json_string_value(json_object_get(row, "name")),
                json_string_value(json_object_get(row, "title")));
+        if (json_object_get(row, "capabilities"))
+            print_system_lines(row, width + 2);
+    }
 }
 
 static list_function *find_topic(const char *name, struct mp_error *error) {
@@ -136,13 +158,14 @@ static int list(const struct mp_systems *systems, int argc, char *argv[], struct
     struct cli_words words;
     const struct cli_flag table[] = {{"--json", CLI_SWITCH, &json, NULL, "prints a JSON array"},
                                      {0}};
-    const struct cli_usage usage = {"moeperf list systems|gates|workloads|suites|devices [--json]",
-                                    "Lists what there is, one line each.",
-                                    table,
-                                    1,
-                                    1,
-                                    "  moeperf list systems\n"
-                                    "  moeperf list suites --json\n"};
+    const struct cli_usage usage = {
+        "moeperf list systems|gates|workloads|suites|devices [--json]",
+        "Lists what there is: names for suites, moeperf run and moeperf show.",
+        table,
+        1,
+        1,
+        "  moeperf list systems\n"
+        "  moeperf list suites --json\n"};
     int code = cli_parse(&usage, argc, argv, &words, error);
     if (code)
         return code > 0 ? CLI_SUCCESS : code;

@@ -52,27 +52,46 @@ static void print_members(const json_t *object, const char *const names[]) {
 }
 
 static json_t *pack_system(const struct mp_system *system) {
-    json_t *can = json_array();
-    for (unsigned bit = 1; bit < MP_SYSTEM_CAPABILITIES; bit <<= 1)
-        if (system->capabilities & bit)
-            json_array_append_new(can, json_string(mp_system_capability_name(bit)));
-    return json_pack("{s:s, s:s, s:s, s:s, s:s, s:o, s:o}", "kind", "system", "name", system->name,
-                     "title", system->title, "source", system->source, "models", system->models,
-                     "capabilities", can, "options", pack_options(system->options));
+    return json_pack("{s:s, s:s, s:s, s:s, s:s, s:o, s:b, s:o}", "kind", "system", "name",
+                     system->name, "title", system->title, "source", system->source, "models",
+                     system->models, "capabilities", cli_pack_capabilities(system->capabilities),
+                     "unattainable", (system->capabilities & MP_SYSTEM_UNATTAINABLE) != 0,
+                     "options", pack_options(system->options));
+}
+
+/* Systems say first what of their source they model, then what they don't. */
+static void print_models(const char *text) {
+    static const char second[] = "Not modelled:";
+    const char *rest = strstr(text, second);
+    char *first = rest ? strndup(text, (size_t)(rest - text)) : NULL;
+    puts("\nmodels");
+    cli_print_filled(stdout, INDENT, first ? first : text);
+    if (first)
+        cli_print_filled(stdout, INDENT, rest);
+    free(first);
+}
+
+static void print_capabilities(const json_t *names) {
+    size_t i;
+    json_t *name;
+    puts("\ncapabilities");
+    if (json_array_size(names) == 0)
+        printf("%*snone: experts stay where they are and compute every route\n", INDENT, "");
+    json_array_foreach(names, i, name) {
+        printf("%*s%s\n", INDENT, "", json_string_value(name));
+        cli_print_filled(stdout, OPTION_INDENT,
+                         cli_capability_find(json_string_value(name))->words);
+    }
 }
 
 static void print_system(const json_t *object) {
-    static const char *const members[] = {"source", "models", NULL};
-    const json_t *can = json_object_get(object, "capabilities");
+    static const char *const members[] = {"source", NULL};
     const json_t *options = json_object_get(object, "options");
-    size_t i;
-    json_t *word;
     printf("%s: %s\n", json_string_value(json_object_get(object, "name")),
            json_string_value(json_object_get(object, "title")));
     print_members(object, members);
-    printf("\ncapabilities\n%*s", INDENT, "");
-    json_array_foreach(can, i, word) printf("%s%s", i > 0 ? ", " : "", json_string_value(word));
-    puts(json_array_size(can) ? "" : "none");
+    print_models(json_string_value(json_object_get(object, "models")));
+    print_capabilities(json_object_get(object, "capabilities"));
     if (json_array_size(options) == 0) {
         puts("\nno options");
         return;
