@@ -23,8 +23,10 @@ enum mp_stretch_shape {
     MP_STRETCH_MANY,  /* anything */
     MP_STRETCH_RANK,  /* all on one rank */
     MP_STRETCH_PLAIN, /* one on each of its ranks */
+    MP_STRETCH_FEW,   /* on at most MP_FEW_HOLDERS ranks */
     MP_STRETCH_BAND   /* equally many on each of its ranks but the first and the last */
 };
+enum { MP_FEW_HOLDERS = 4 };
 struct mp_slot_stretch {
     enum mp_stretch_shape shape;
     int32_t slot;        /* first, as an index into rank[] */
@@ -38,6 +40,8 @@ struct mp_slot_stretch {
      * ranks between, and slots on each of them. */
     int32_t head, tail, body, per_rank;
     uint64_t reciprocal_per_rank;
+    /* Of few holders: how many, and one past the last slot of each, counted from the first. */
+    int32_t holders, end[MP_FEW_HOLDERS];
 };
 
 struct mp_slots {

@@ -146,6 +146,26 @@ static inline struct mp_dispatch_part *spread_over_band(const struct mp_slot_str
                   sections->outside * (uint32_t)tail + step * (uint32_t)in_tail, tail > 0);
 }
 
+/* For few holders: one after the other. */
+static inline struct mp_dispatch_part *spread_over_few(const struct mp_slot_stretch *stretch,
+                                                       const struct sections *sections,
+                                                       int32_t holder,
+                                                       struct mp_dispatch_part *part) {
+    uint32_t step = sections->middle - sections->outside; /* 1 or -1, in unsigned arithmetic */
+    int32_t slot = 0, reached = sections->begin;
+
+    for (int32_t index = 0; index < stretch->holders; index++) {
+        int32_t end = stretch->end[index];
+        int32_t reaches = least(most(end, sections->begin), sections->end);
+        uint32_t count =
+            sections->outside * (uint32_t)(end - slot) + step * (uint32_t)(reaches - reached);
+        part = append(part, holder + index, 1, count, count > 0);
+        slot = end;
+        reached = reaches;
+    }
+    return part;
+}
+
 /* For any groups: those that get nothing are passed over. */
 static struct mp_dispatch_part *spread_over_many(const struct mp_slots *slots,
                                                  const struct mp_slot_stretch *stretch,
@@ -164,6 +184,22 @@ static struct mp_dispatch_part *spread_over_many(const struct mp_slots *slots,
     give_or_skip(&writer, sections->end, sections->middle);
     give_or_skip(&writer, stretch->slots, sections->outside);
     return writer.end;
+}
+
+/* At most MP_FEW_HOLDERS. */
+static bool find_few(const struct mp_slot_group groups[], int32_t count,
+                     struct mp_slot_stretch *stretch) {
+    int32_t holders = groups[count - 1].holder + groups[count - 1].holders - groups[0].holder;
+    int32_t slot = 0, at = 0;
+
+    if (holders > MP_FEW_HOLDERS)
+        return false;
+    for (int32_t index = 0; index < count; index++)
+        for (int32_t holder = 0; holder < groups[index].holders; holder++)
+            stretch->end[at++] = slot += groups[index].each;
+    stretch->shape = MP_STRETCH_FEW;
+    stretch->holders = holders;
+    return true;
 }
 
 /* A band: holders with equally many slots each, and before and behind them at most one with another
@@ -193,14 +229,12 @@ static struct mp_slot_stretch stretch_of(const struct mp_slot_group groups[], in
     for (int32_t index = first; index < last; index++)
         stretch.slots += groups[index].holders * groups[index].each;
     stretch.reciprocal = mp_reciprocal(stretch.slots);
-    if (last - first > 1)
-        find_band(groups + first, last - first, &stretch);
-    else if (groups[first].holders == 1)
+    if (last - first == 1 && groups[first].holders == 1)
         stretch.shape = MP_STRETCH_RANK;
-    else if (groups[first].each == 1)
+    else if (last - first == 1 && groups[first].each == 1)
         stretch.shape = MP_STRETCH_PLAIN;
-    else
-        find_band(groups + first, 1, &stretch);
+    else if (!find_few(groups + first, last - first, &stretch))
+        find_band(groups + first, last - first, &stretch);
     return stretch;
 }
 
@@ -271,7 +305,9 @@ static struct mp_dispatch_part *dispatch_source(struct mp_plan *plan, const stru
         } else if (routes > 0) {
             struct sections sections = cut(stretch, routes);
             bool everywhere = routes >= (uint32_t)stretch->slots;
-            if (stretch->shape == MP_STRETCH_BAND && everywhere)
+            if (stretch->shape == MP_STRETCH_FEW)
+                part = spread_over_few(stretch, &sections, holder, part);
+            else if (stretch->shape == MP_STRETCH_BAND && everywhere)
                 part = spread_over_band(stretch, &sections, holder, part);
             else
                 part =
