@@ -344,7 +344,7 @@ const struct mp_system mp_system_swiftmoe = {
     .abi = MP_SYSTEM_ABI,
     .name = "swiftmoe",
     .title = "SwiftMoE (SYMI): replicas follow popularity in every iteration",
-    .source = "SYMI, arXiv 2504.19925 v2, sections 3 and 4 (v1: SwiftMoE)",
+    .source = "SYMI, arXiv 2504.19925 v2 (v1: SwiftMoE); its authors published no code",
     .models =
         "Modelled: optimizer in uniform slices over all ranks, slots per expert in proportion to "
         "the routes of the previous iteration with the published rounding, replicas on "

@@ -4,8 +4,8 @@
  * weights are put together from everywhere after every step, and where they are put costs nothing
  * extra.  Every iteration therefore begins with a placement of its own: an expert gets slots in
  * proportion to its routes in the iteration before, and a capacity in proportion to its slots.
- *   placement.c  slots per expert from its popularity          (section 3.4; systems.md 2.6.2)
- *   costs.c      what the paper says the two phases cost       (section 3.3; systems.md 2.6.4)
+ *   placement.c  slots per expert from its popularity          (systems.md 2.6.2)
+ *   costs.c      what the paper says the two phases cost       (systems.md 2.6.4)
  *   swiftmoe.c   options, layouts, plans and the descriptor that joins them
  *
  * No code of the authors is known.  Decided here where the text is silent: ties go to the lower

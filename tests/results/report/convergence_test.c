@@ -65,7 +65,7 @@ static void iterations_and_drops_stand_beside_the_papers(void **state) {
               "swiftmoe against others, here and in SYMI, arXiv 2504.19925 v2 (SwiftMoE in v1),\n"
               "evaluation (GPT-Small, 16 experts, top-1, 4 slots on each of 16 A100, all with\n"
               "capacity factor 1.0, auxiliary weight 1e-5, to loss 4.0; stated in the text of\n"
-        "the paper)\n"
+              "the paper)\n"
               "           iterations   iterations  dropped      dropped\n"
               "against        here %  published %   here %  published %\n"
               "deepspeed       -25.0        -28.5     +0.0        -69.0\n"
