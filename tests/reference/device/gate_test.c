@@ -128,7 +128,8 @@ static void gate_matches(struct mp_device *device, const void *argument) {
     check_statistics(device, c, probability, choice);
 
     device->operations->gate_backward(device, NULL, c->tokens, c->experts, c->top_k, c->renormalise,
-                                      probability, choice, NULL, weight, dweight, auxiliary, dlogits);
+                                      probability, choice, NULL, weight, dweight, auxiliary,
+                                      dlogits);
     assert_gradient(loss, &g, g.logits, size, dlogits, 150, 1e-5);
 
     float *floats[] = {logits, probability, weight, dlogits, dweight, auxiliary};
@@ -170,6 +171,76 @@ static void nan_logits_choose_valid_experts(struct mp_device *device, const void
     assert_true(isnan(weight[0]));
 }
 
+enum { GOLDEN_TOKENS = 4, GOLDEN_EXPERTS = 4, GOLDEN_ROUTES = 8, GOLDEN_CAPACITY = 2 };
+
+struct golden_drop {
+    bool sorted;
+    enum mp_route_sort sort;
+    int dropped; /* route */
+    double weight[GOLDEN_ROUTES];
+};
+
+/* Capacities under one order: who is dropped, and what the survivors weigh. */
+static void golden_drops(struct mp_device *device, const struct golden_drop *c,
+                         const float *probability, const int32_t *choice, const uint32_t *routes) {
+    const struct mp_device_operations *operations = device->operations;
+    int begin[GOLDEN_EXPERTS + 1], count[GOLDEN_EXPERTS], row[GOLDEN_EXPERTS], rows = 0;
+    int32_t order[GOLDEN_ROUTES], position[GOLDEN_ROUTES], row_token[GOLDEN_ROUTES];
+    float weight[GOLDEN_ROUTES];
+    for (int e = 0; e < GOLDEN_EXPERTS; e++) {
+        begin[e] = e;
+        count[e] = routes[e] < GOLDEN_CAPACITY ? (int)routes[e] : GOLDEN_CAPACITY;
+        row[e] = rows;
+        rows += count[e];
+    }
+    begin[GOLDEN_EXPERTS] = GOLDEN_EXPERTS;
+    if (c->sorted)
+        operations->sort_routes(device, NULL, GOLDEN_TOKENS, 2, GOLDEN_EXPERTS, c->sort,
+                                probability, choice, 1, order);
+    operations->route_positions(device, NULL, GOLDEN_TOKENS, 2, GOLDEN_EXPERTS, choice,
+                                c->sorted ? order : NULL, begin, count, row, rows, position,
+                                row_token);
+    operations->survivor_weights(device, NULL, GOLDEN_TOKENS, GOLDEN_EXPERTS, 2, probability,
+                                 choice, position, weight);
+    for (int i = 0; i < GOLDEN_ROUTES; i++) {
+        assert_int_equal(position[i] < 0, i == c->dropped);
+        assert_close(weight[i], c->weight[i], 1e-4);
+    }
+}
+
+/* V-GATE-1 and V-GATE-4 (systems.md 5.7): four tokens, four experts, two choices.  Choices, counts
+ * and the balancing loss of the first choices, 1.25; then a capacity of two. */
+static void golden_gate(struct mp_device *device, const void *argument) {
+    static const double share[] = {.40, .30, .20, .10, .40, .35, .05, .20,
+                                   .10, .20, .30, .40, .50, .15, .25, .10};
+    static const int32_t chosen[] = {0, 1, 0, 1, 3, 2, 0, 2};
+    static const struct golden_drop drops[] = {
+        {false, MP_SORT_BY_CHOICE, 6, {.5714, .4286, .5333, .4667, .5714, .4286, 0, 1}},
+        {true, MP_SORT_BY_CHOICE, 6, {.5714, .4286, .5333, .4667, .5714, .4286, 0, 1}},
+        {true, MP_SORT_BY_PROBABILITY, 2, {.5714, .4286, 0, 1, .5714, .4286, .6667, .3333}},
+    };
+    const struct mp_device_operations *operations = device->operations;
+    float logits[16], probability[16], weight[GOLDEN_ROUTES], mass[GOLDEN_EXPERTS];
+    int32_t choice[GOLDEN_ROUTES];
+    uint32_t routes[GOLDEN_EXPERTS], firsts[GOLDEN_EXPERTS];
+    double balance = 0;
+    (void)argument;
+    for (int i = 0; i < 16; i++)
+        logits[i] = (float)log(share[i]);
+    operations->gate_forward(device, NULL, GOLDEN_TOKENS, GOLDEN_EXPERTS, 2, true, logits, NULL,
+                             probability, choice, weight);
+    assert_memory_equal(choice, chosen, sizeof chosen);
+    operations->gate_statistics(device, NULL, GOLDEN_TOKENS, GOLDEN_EXPERTS, 2, probability, choice,
+                                routes, firsts, mass);
+    assert_memory_equal(routes, ((const uint32_t[]){3, 2, 2, 1}), sizeof routes);
+    assert_memory_equal(firsts, ((const uint32_t[]){3, 0, 0, 1}), sizeof firsts);
+    for (int e = 0; e < GOLDEN_EXPERTS; e++)
+        balance += (double)mass[e] * firsts[e] / GOLDEN_TOKENS;
+    assert_close(balance, 1.25, 1e-6);
+    for (size_t d = 0; d < sizeof drops / sizeof *drops; d++)
+        golden_drops(device, &drops[d], probability, choice, routes);
+}
+
 #define GATE(name, ...)                                                                            \
     {                                                                                              \
         name, gate_matches, &(const struct gate_case) {                                            \
@@ -191,6 +262,7 @@ static const struct device_test tests[] = {
     GATE("forced, top 1, as it is", 17, 10, 1, false, true, false),
     GATE("tokens for every thread", 500, 48, 2, true, false, false),
     GATE("no tokens", 0, 8, 2, true, false, false),
+    {"V-GATE-1 and V-GATE-4", golden_gate, NULL},
     {"equal logits choose the lowest", equal_logits_choose_the_lowest, NULL},
     {"NaN logits choose valid experts", nan_logits_choose_valid_experts, NULL},
 };
