@@ -344,16 +344,15 @@ const struct mp_system mp_system_swiftmoe = {
     .abi = MP_SYSTEM_ABI,
     .name = "swiftmoe",
     .title = "SwiftMoE (SYMI): replicas follow popularity in every iteration",
-    .source = "SYMI, arXiv 2504.19925 v2 (v1: SwiftMoE); its authors published no code",
+    .source = "SYMI, arXiv 2504.19925 v2 (v1: SwiftMoE); no public code known",
     .models =
         "Modelled: optimizer in uniform slices over all ranks, slots per expert in proportion to "
         "the routes of the previous iteration with the published rounding, replicas on "
         "neighbouring ranks, gradients summed over replicas and sent to the slices by the "
         "published source rule, weights put together on the new slots after every step, capacity "
         "per slot and drops; routes of an expert in turn over its slots. "
-        "Not modelled: the optimizer in host memory (slices lie where ranks compute), and "
-        "gradients "
-        "and weights that travel in the background of the next iteration.",
+        "Not modelled: the optimizer in host memory (slices lie where ranks compute), and weights "
+        "that are sent asynchronously after the step (the next iteration waits for them).",
     .capabilities = MP_SYSTEM_REPLICATES | MP_SYSTEM_DROPS | MP_SYSTEM_MOVES_OWNERS |
                     MP_SYSTEM_UNEVEN_EXPERTS | MP_SYSTEM_MORE_RANKS,
     .options = option_table,
