@@ -60,7 +60,9 @@ int cli_parse(const struct cli_usage *usage, int argc, char *argv[], struct cli_
 /* Prints `value` on standard output, consumes it.  NULL is no memory.  Returns 0 or a code. */
 int cli_print_json(json_t *value, struct mp_error *error);
 
-/* Prints paragraphs filled to 80 columns, each line indented by `indent`. */
+enum { CLI_PAGE_COLUMNS = 80 };
+
+/* Prints paragraphs filled to a page's width, each line indented by `indent`. */
 void cli_print_filled(FILE *stream, int indent, const char *text);
 
 #endif

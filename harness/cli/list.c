@@ -122,6 +122,17 @@ static void print_system_lines(const json_t *row, int indent) {
     cli_print_filled(stdout, indent, *words ? words : "moves and copies nothing");
 }
 
+/* What does not fit behind the name goes on under the title. */
+static void print_title(const char *name, int width, const char *title) {
+    size_t room = (size_t)(CLI_PAGE_COLUMNS - width - 2), length = strlen(title);
+    if (length > room)
+        for (length = room; length > 0 && title[length] != ' ';)
+            length--;
+    length = length ? length : strlen(title); /* no blank to break at */
+    printf("%-*s  %.*s\n", width, name, (int)length, title);
+    cli_print_filled(stdout, width + 2, title + length);
+}
+
 static void print_text(const json_t *rows) {
     size_t i;
     json_t *row;
@@ -131,8 +142,8 @@ static void print_text(const json_t *rows) {
         width = length > width ? length : width;
     }
     json_array_foreach(rows, i, row) {
-        printf("%-*s  %s\n", width, json_string_value(json_object_get(row, "name")),
-               json_string_value(json_object_get(row, "title")));
+        print_title(json_string_value(json_object_get(row, "name")), width,
+                    json_string_value(json_object_get(row, "title")));
         if (json_object_get(row, "capabilities"))
             print_system_lines(row, width + 2);
     }

@@ -5,8 +5,6 @@
 
 #include "harness/cli/cli.h"
 
-enum { PAGE_COLUMNS = 80 };
-
 int cli_print_json(json_t *value, struct mp_error *error) {
     if (!value)
         return mp_fail(error, MP_ENOMEM, "no memory for the JSON text");
@@ -24,7 +22,7 @@ void cli_print_filled(FILE *stream, int indent, const char *text) {
         int length = (int)strcspn(word, " \n");
         if (length > 0) {
             bool starts_line = column == 0;
-            if (!starts_line && column + 1 + length > PAGE_COLUMNS) {
+            if (!starts_line && column + 1 + length > CLI_PAGE_COLUMNS) {
                 fputc('\n', stream);
                 starts_line = true;
             }

@@ -22,20 +22,33 @@ static json_t *pack_options(const struct mp_option table[]) {
     return rows;
 }
 
+/* "  window: default 5 iterations; a number 1 .. 1000 iterations", on two lines if it is long. */
+static void print_option_head(const json_t *row) {
+    char value[1024];
+    const char *accepts = json_string_value(json_object_get(row, "accepts"));
+    const char *text = json_string_value(json_object_get(row, "default"));
+    const char *unit = json_string_value(json_object_get(row, "unit"));
+    if (!text)
+        snprintf(value, sizeof value, "must be given");
+    else if (!*text)
+        snprintf(value, sizeof value, "empty by default");
+    else
+        snprintf(value, sizeof value, "default %s%s%s", text, *unit ? " " : "", unit);
+    int length =
+        printf("%*s%s: %s;", INDENT, "", json_string_value(json_object_get(row, "name")), value);
+    if (length + 1 + (int)strlen(accepts) <= CLI_PAGE_COLUMNS) {
+        printf(" %s\n", accepts);
+        return;
+    }
+    putchar('\n');
+    cli_print_filled(stdout, OPTION_INDENT, accepts);
+}
+
 static void print_options(const json_t *rows) {
     size_t i;
     json_t *row;
     json_array_foreach(rows, i, row) {
-        const char *value = json_string_value(json_object_get(row, "default"));
-        const char *unit = json_string_value(json_object_get(row, "unit"));
-        printf("%*s%s: ", INDENT, "", json_string_value(json_object_get(row, "name")));
-        if (!value)
-            fputs("must be given", stdout);
-        else if (!*value)
-            fputs("empty by default", stdout);
-        else
-            printf("default %s%s%s", value, *unit ? " " : "", unit);
-        printf("; %s\n", json_string_value(json_object_get(row, "accepts")));
+        print_option_head(row);
         cli_print_filled(stdout, OPTION_INDENT, json_string_value(json_object_get(row, "help")));
     }
 }

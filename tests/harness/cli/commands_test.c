@@ -1,37 +1,8 @@
 /* The program moeperf as people start it: exit statuses, first sentences, JSON that parses, help
  * whose examples work, a whole suite. */
-#include <jansson.h>
 #include <sqlite3.h>
-#include <sys/wait.h>
 
-#include "tests/harness/folder.h"
-
-enum { OUTPUT_SIZE = 1 << 20 };
-
-/* Runs a shell line with moeperf in the path; what it says on both streams is returned. */
-static char *shell(const char *line, int status) {
-    char command[4096];
-    snprintf(command, sizeof command, "{ %s; } 2>&1", line);
-    FILE *stream = popen(command, "r");
-    assert_non_null(stream);
-    char *output = calloc(1, OUTPUT_SIZE);
-    fread(output, 1, OUTPUT_SIZE - 1, stream);
-    int ended = pclose(stream);
-    if (!WIFEXITED(ended) || WEXITSTATUS(ended) != status)
-        print_error("%s: exit status %d\n%s\n", line, WEXITSTATUS(ended), output);
-    assert_true(WIFEXITED(ended));
-    assert_int_equal(WEXITSTATUS(ended), status);
-    assert_null(strstr(output, "LeakSanitizer"));
-    return output;
-}
-
-static void assert_says(const char *line, int status, const char *words) {
-    char *output = shell(line, status);
-    if (!strstr(output, words))
-        print_error("%s: says\n%s\ninstead of\n%s\n", line, output, words);
-    assert_non_null(strstr(output, words));
-    free(output);
-}
+#include "tests/harness/cli/shell.h"
 
 static void commands_are_listed(void **state) {
     (void)state;
@@ -83,18 +54,6 @@ static void bad_input_is_status_two(void **state) {
     assert_says(c->line, 2, c->words);
 }
 
-/* The JSON text that a command prints. */
-static json_t *json_of(const char *line, int status) {
-    json_error_t error;
-    char *output = shell(line, status);
-    json_t *value = json_loads(output, 0, &error);
-    if (!value)
-        print_error("%s: %s\n%s\n", line, error.text, output);
-    assert_non_null(value);
-    free(output);
-    return value;
-}
-
 static void lists_and_things_are_json_too(void **state) {
     (void)state;
     static const char *const topics[] = {"systems", "gates", "workloads", "suites"};
@@ -131,6 +90,48 @@ static void lists_and_things_are_json_too(void **state) {
     assert_string_equal(json_string_value(json_object_get(skewed, "kind")), "workload");
     assert_non_null(json_object_get(json_object_get(skewed, "suite"), "text"));
     json_decref(skewed);
+}
+
+/* Takes the text apart. */
+static void assert_fits(char *text) {
+    for (char *line = strtok(text, "\n"); line; line = strtok(NULL, "\n"))
+        if (strlen(line) > 80)
+            fail_msg("more than 80 columns: %s", line);
+}
+
+/* Every system in words: nothing that names a bit, 80 columns, what the table says of a bound. */
+static void systems_are_shown_in_words(void **state) {
+    (void)state;
+    json_t *rows = json_of("moeperf list systems --json", 0), *row;
+    char *list = shell("moeperf list systems", 0), line[128];
+    size_t at;
+    assert_true(json_array_size(rows) >= 12);
+    json_array_foreach(rows, at, row) {
+        const char *name = json_string_value(json_object_get(row, "name"));
+        bool bound = json_is_true(json_object_get(row, "unattainable"));
+        assert_non_null(json_string_value(json_object_get(row, "source")));
+        assert_true(json_is_array(json_object_get(row, "capabilities")));
+        assert_int_equal(bound, !strcmp(name, "ideal"));
+        snprintf(line, sizeof line, "moeperf show %s", name);
+        char *page = shell(line, 0);
+        static const char *const headings[] = {"\nsource\n  ", "\nmodels\n  ",
+                                               "\ncapabilities\n  "};
+        for (int i = 0; i < 3; i++)
+            assert_non_null(strstr(page, headings[i]));
+        assert_int_equal(strstr(page, "Tables call it unattainable.") != NULL, bound);
+        assert_fits(page);
+        free(page);
+    }
+    json_decref(rows);
+    assert_non_null(strstr(list, "\nideal      Ideal (unattainable): "));
+    assert_non_null(strstr(list, "\n           copies experts, a bound, no system\n"));
+    assert_non_null(strstr(list, "\n           copies experts, drops routes\n"));
+    assert_fits(list);
+    free(list);
+    list = shell("moeperf list suites", 0);
+    assert_fits(list);
+    free(list);
+    assert_says("moeperf show deepspeed", 0, "\n  Not modelled: ");
 }
 
 static void doctor_knows_whether_things_work(void **state) {
@@ -176,10 +177,33 @@ static void examples_work(void **state) {
     assert_int_equal(run_examples("report", ""), 3);
 }
 
+/* What `moeperf run quickstart` has left: after examples_work. */
+static void quickstart_names_its_bound_and_shows_drops(void **state) {
+    (void)state;
+    assert_says("moeperf report --suite quickstart", 0, "\nideal (unattainable)  ");
+    assert_says("moeperf report --suite quickstart", 0, "  dropped\n");
+    assert_says("moeperf report --suite quickstart", 0,
+                "\nideal (unattainable) is a bound for comparison and no system: ");
+    json_t *object = json_of("moeperf report --suite quickstart --json", 0), *row;
+    json_t *rows = json_object_get(json_object_get(object, "speedup"), "rows");
+    size_t at;
+    assert_int_equal(json_array_size(rows), 5);
+    json_array_foreach(rows, at, row) {
+        const char *system = json_string_value(json_object_get(row, "system"));
+        double dropped = json_number_value(json_object_get(row, "dropped_fraction"));
+        assert_int_equal(json_is_true(json_object_get(row, "unattainable")),
+                         !strcmp(system, "ideal"));
+        assert_int_equal(dropped > 0, !strcmp(system, "swiftmoe"));
+        if (strcmp(system, "swiftmoe") != 0) /* nothing else changes what is learnt */
+            assert_true(json_number_value(json_object_get(row, "max_loss_difference")) < 1e-4);
+    }
+    json_decref(object);
+}
+
 static void a_suite_gives_rows_tables_and_adds_up(void **state) {
     (void)state;
     for (int invocation = 1; invocation <= 2; invocation++) {
-        json_t *object = json_of("moeperf run quickstart --quiet --json --db twice.db" TINY, 0);
+        json_t *object = json_of("moeperf run pair.yaml --quiet --json --db twice.db" TINY, 0);
         assert_int_equal(json_integer_value(json_object_get(object, "complete")), 2);
         assert_int_equal(json_integer_value(json_object_get(object, "failed")), 0);
         const json_t *rows = json_object_get(json_object_get(object, "speedup"), "rows");
@@ -200,7 +224,7 @@ static void a_suite_gives_rows_tables_and_adds_up(void **state) {
 static void a_failed_job_is_status_one(void **state) {
     (void)state;
     write_file("short", "too short a text");
-    char *output = shell("moeperf run quickstart --text short --db f.db" TINY, 1);
+    char *output = shell("moeperf run pair.yaml --text short --db f.db" TINY, 1);
     assert_non_null(strstr(output, "ep: failed: "));
     assert_non_null(strstr(output, "fssdp: failed: ")); /* the other one was tried all the same */
     assert_non_null(strstr(output, "0 jobs complete, 2 failed; everything is in f.db"));
@@ -210,7 +234,7 @@ static void a_failed_job_is_status_one(void **state) {
 /* A database that can be opened and takes no run. */
 static void a_database_without_room_says_where_the_records_are(void **state) {
     (void)state;
-    json_t *made = json_of("moeperf run quickstart --json --quiet --db full.db" TINY, 0);
+    json_t *made = json_of("moeperf run pair.yaml --json --quiet --db full.db" TINY, 0);
     json_decref(made);
     sqlite3 *database = NULL;
     assert_int_equal(sqlite3_open("full.db", &database), SQLITE_OK);
@@ -220,31 +244,19 @@ static void a_database_without_room_says_where_the_records_are(void **state) {
                                   NULL, NULL, NULL),
                      SQLITE_OK);
     assert_int_equal(sqlite3_close(database), SQLITE_OK);
-    char *output = shell("moeperf run quickstart --db full.db" TINY, 2);
+    char *output = shell("moeperf run pair.yaml --db full.db" TINY, 2);
     assert_non_null(strstr(output, "ep: not in the database: full.db: "));
     assert_non_null(strstr(output, "no more runs"));
     assert_non_null(strstr(output, "moeperf run: full.db: no job could be added to it; what they "
-                                   "recorded stays in out/runs/quickstart-"));
+                                   "recorded stays in out/runs/pair-"));
     free(output);
 }
 
-/* Text to learn from, and the path to the programs. */
 static int enter(void **state) {
-    char path[4096];
-    int failed = enter_folder(state);
-    uint64_t seed = test_seed();
-    FILE *file = fopen("words", "w");
-    for (int i = 0; i < 20000; i++)
-        fprintf(file, "%c%c%c ", 'a' + test_random_int(&seed, 0, 9),
-                'a' + test_random_int(&seed, 0, 9), 'a' + test_random_int(&seed, 0, 9));
-    fclose(file);
-    snprintf(path, sizeof path, "%s/words", test_folder);
-    setenv("MOEPERF_TEXT", path, 1);
-    snprintf(path, sizeof path, "%s:%s", MOEPERF_FOLDER, getenv("PATH"));
-    setenv("PATH", path, 1);
-    /* Under the sanitizer ranks end with what the MPI library never frees; their words go to a log.
-     * moeperf's own would be seen (shell). */
-    setenv("LSAN_OPTIONS", "exitcode=0", 1);
+    int failed = enter_shell(state);
+    write_file("pair.yaml", "suite: pair\n"
+                            "common: {ranks: 2, text: default}\n"
+                            "jobs: [{system: ep}, {system: fssdp}]\n");
     return failed;
 }
 
@@ -253,8 +265,10 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(commands_are_listed),
         cmocka_unit_test(lists_and_things_are_json_too),
+        cmocka_unit_test(systems_are_shown_in_words),
         cmocka_unit_test(doctor_knows_whether_things_work),
         cmocka_unit_test(examples_work),
+        cmocka_unit_test(quickstart_names_its_bound_and_shows_drops),
         cmocka_unit_test(a_suite_gives_rows_tables_and_adds_up),
         cmocka_unit_test(a_failed_job_is_status_one),
         cmocka_unit_test(a_database_without_room_says_where_the_records_are),

@@ -1,0 +1,121 @@
+/* What a system can't do is said before any rank starts: which system and constraint, with the
+ * numbers; exit status 2, nothing started, the database as it was. */
+#include <sqlite3.h>
+
+#include "tests/harness/cli/shell.h"
+
+struct refusal {
+    const char *name, *system;
+    const char *settings; /* behind moeperf run */
+    const char *words;    /* of the message, without the job's place */
+};
+
+/* 2 ranks, 8 experts, 64 tokens per rank, two experts per token, unless a case says otherwise. */
+static const struct refusal cases[] = {
+    {"experts per rank not whole", "ep", "--set experts=9",
+     "experts: 9 experts can't be divided evenly over 2 ranks, which system ep needs"},
+    {"the same of deepspeed", "deepspeed", "--set experts=9",
+     "experts: 9 experts can't be divided evenly over 2 ranks, which system deepspeed needs"},
+    {"the same of smartmoe", "smartmoe", "--set experts=9",
+     "experts: 9 experts can't be divided evenly over 2 ranks, which system smartmoe needs"},
+    {"the same of skeleton", "skeleton", "--set experts=9",
+     "experts: 9 experts can't be divided evenly over 2 ranks, which system skeleton needs"},
+    {"more ranks than experts", "fssdp", "--set ranks=4 --set experts=2",
+     "ranks: 4 ranks are more than the 2 experts of a layer; with system fssdp every rank needs "
+     "one "
+     "at least"},
+    {"the same of fastermoe", "fastermoe", "--set ranks=4 --set experts=2",
+     "ranks: 4 ranks are more than the 2 experts of a layer; with system fastermoe every rank "
+     "needs "
+     "one at least"},
+    {"capacity below one route", "deepspeed",
+     "--set options.capacity-factor=0 --set options.min-capacity=0",
+     "deepspeed needs a capacity of 1 to 2147483647 routes of a rank for an expert, not 0: 64 "
+     "tokens, top-2, 8 experts, capacity factor 0"},
+    {"slot capacity below one route", "swiftmoe", "--set options.capacity-factor=0.001",
+     "swiftmoe with capacity-factor 0.001 leaves a slot less than 1 route: 64 tokens on each of 2 "
+     "ranks to 2 experts each, over 16 slots"},
+    {"too few slots for swiftmoe", "swiftmoe", "--set options.slots=3",
+     "swiftmoe needs a slot for every expert: 3 on each of 2 ranks are too few for 8 experts"},
+    {"too few slots for flexmoe", "flexmoe", "--set options.slots=3",
+     "flexmoe needs a slot for every expert: 3 on each of 2 ranks are too few for 8 experts"},
+    {"too few slots for laer", "laer", "--set options.slots=3",
+     "laer needs a slot for every expert: 3 slots on each of 2 ranks can't hold 8 experts"},
+    {"fewer replicas than experts", "eplb", "--set options.replicas=4",
+     "eplb needs as many physical experts on every rank and at least one of each: 4 can't be those "
+     "of 8 experts on 2 ranks"},
+    {"replicas not divided by ranks", "eplb", "--set options.replicas=9",
+     "eplb needs as many physical experts on every rank and at least one of each: 9 can't be those "
+     "of 8 experts on 2 ranks"},
+    {"experts not divided by groups", "eplb", "--set options.groups=3",
+     "eplb needs groups of equally many experts: 8 experts can't be in 3 groups"},
+    {"groups not divided by nodes", "eplb",
+     "--set ranks=4 --set ranks-per-node=2 --set options.policy=hierarchical",
+     "eplb with policy hierarchical needs as many groups on every node: 1 groups can't be shared "
+     "by "
+     "2 nodes"},
+    {"nodes not dividing ranks", "eplb",
+     "--set ranks=6 --set batch=12 --set ranks-per-node=4 --set options.groups=2",
+     "eplb places groups on nodes of equal size: 6 ranks can't be shared by 2 nodes of 4"},
+    {"expert-parallel not dividing ranks", "deepspeed", "--set options.expert-parallel=3",
+     "deepspeed needs expert-parallel to divide the ranks: 2 ranks can't form groups of 3"},
+    {"more ranks than experts, no whole groups", "deepspeed",
+     "--set ranks=6 --set batch=12 --set experts=4",
+     "deepspeed needs expert-parallel to divide the ranks: 6 ranks can't form groups of 4"},
+    {"group-size not dividing ranks", "fastermoe", "--set ranks=4 --set options.group-size=3",
+     "fastermoe with smart-schedule needs groups that divide the ranks: groups of 3 don't divide 4 "
+     "ranks"},
+    {"topology gate with one expert per token", "fastermoe",
+     "--set gate=switch --set options.topology-gate=yes",
+     "fastermoe with topology-gate needs 2 experts per token, not 1"},
+    {"bandwidth that is not given", "fastermoe",
+     "--set options.topology-gate=yes --set options.outgoing=paper",
+     "fastermoe with outgoing paper needs a local-bandwidth above 0, not 0 B/s"},
+    {"too many experts for a dynamic programme", "smartmoe",
+     "--set experts=32 --set options.solver=dynamic-programming",
+     "smartmoe places at most 16 experts of a layer by dynamic programming"},
+};
+
+/* The second of three jobs is the one that can't be: neither the first nor the third starts. */
+static void refused_before_anything_starts(void **state) {
+    const struct refusal *c = *state;
+    char text[1024], line[1024], words[512];
+    snprintf(text, sizeof text,
+             "suite: bad\n"
+             "common: {ranks: 2, layers: 2, width: 32, heads: 2, experts: 8, expert-width: 64,\n"
+             "  sequence: 32, batch: 4, iterations: 2, text: default}\n"
+             "jobs:\n"
+             "  - {name: first, system: llep}\n"
+             "  - {name: bad, system: %s}\n"
+             "  - {name: last, system: ideal}\n",
+             c->system);
+    write_file("bad.yaml", text);
+    snprintf(line, sizeof line, "moeperf run bad.yaml --db kept.db %s", c->settings);
+    snprintf(words, sizeof words, "moeperf run: bad.yaml:6: job bad: %s", c->words);
+    assert_says(line, 2, words);
+    assert_int_equal(access("out", F_OK), -1); /* no job's folder: no rank */
+    assert_says("moeperf report --db kept.db --runs", 0, "  1  ");
+    assert_says("moeperf report --db kept.db --run 2", 2, "no run 2");
+    free(shell("cmp kept.db before.db", 0));
+}
+
+/* A database with one run, to be lost. */
+static int enter(void **state) {
+    int failed = enter_shell(state);
+    write_file("good.yaml",
+               "{suite: good, common: {layers: 1, width: 16, heads: 2, experts: 2, "
+               "expert-width: 16, sequence: 16, batch: 2, iterations: 2, text: default}, "
+               "jobs: [{system: ep}]}\n");
+    free(shell("moeperf run good.yaml --quiet --db kept.db && cp kept.db before.db && rm -r out",
+               0));
+    return failed;
+}
+
+int main(void) {
+    enum { CASES = sizeof cases / sizeof *cases };
+    struct CMUnitTest tests[CASES];
+    for (int i = 0; i < CASES; i++)
+        tests[i] = (struct CMUnitTest){cases[i].name, refused_before_anything_starts, NULL, NULL,
+                                       (void *)(uintptr_t)&cases[i]};
+    return cmocka_run_group_tests_name("refusals", tests, enter, leave_folder);
+}
