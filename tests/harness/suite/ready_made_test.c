@@ -1,0 +1,113 @@
+/* The suites that come with moeperf: every job of every one is possible, and they compare what they
+ * say they do. */
+#include "baselines/systems.h"
+#include "harness/suite/paths.h"
+#include "harness/suite/suite.h"
+#include "tests/harness/folder.h"
+
+static struct mp_systems systems;
+
+static void load(const char *name, struct mp_suite *suite) {
+    char path[MP_PATH_SIZE];
+    struct mp_error error = {0};
+    if (mp_path_suite(name, path, &error) || mp_suite_load(path, &systems, NULL, suite, &error))
+        fail_msg("%s", error.text);
+    assert_string_equal(suite->name, name);
+    assert_true(*suite->description);
+}
+
+/* Jobs of this system that let the gate choose, or replay the suite's loads. */
+static int jobs_of(const struct mp_suite *suite, const char *system) {
+    int count = 0;
+    for (int i = 0; i < suite->count; i++)
+        count += !strcmp(suite->job[i].job.system, system) &&
+                 suite->job[i].job.routing == suite->job[0].job.routing;
+    return count;
+}
+
+static void all_are_possible(void **state) {
+    (void)state;
+    char **names;
+    int count = 0;
+    assert_int_equal(mp_path_suite_names(&names, NULL), MP_OK);
+    for (; names[count]; count++) {
+        struct mp_suite suite;
+        load(names[count], &suite);
+        mp_suite_destroy(&suite);
+    }
+    assert_true(count >= 4);
+    mp_path_suite_names_destroy(names);
+}
+
+static void quickstart_has_its_five(void **state) {
+    (void)state;
+    static const char *const expected[] = {"ep", "fastermoe", "swiftmoe", "fssdp", "ideal"};
+    struct mp_suite suite;
+    load("quickstart", &suite);
+    assert_int_equal(suite.count, 5);
+    for (int i = 0; i < suite.count; i++)
+        assert_string_equal(suite.job[i].job.system, expected[i]);
+    mp_suite_destroy(&suite);
+}
+
+/* Text, seed and model are the first job's. */
+static void assert_same_learning(const struct mp_suite *suite) {
+    const struct mp_job *first = &suite->job[0].job;
+    for (int i = 1; i < suite->count; i++) {
+        const struct mp_job *job = &suite->job[i].job;
+        assert_string_equal(job->text, first->text);
+        assert_int_equal(job->seed, first->seed);
+        assert_int_equal(job->ranks, first->ranks);
+        assert_int_equal(job->layers, first->layers);
+        assert_int_equal(job->experts, first->experts);
+        assert_int_equal(job->batch, first->batch);
+        assert_int_equal(job->iterations, first->iterations);
+        assert_int_equal(job->gate, first->gate);
+    }
+}
+
+static void every_system_is_compared(void **state) {
+    (void)state;
+    static const char *const complete[] = {"all-systems", "skewed"};
+    for (int s = 0; s < 2; s++) {
+        struct mp_suite suite;
+        load(complete[s], &suite);
+        for (int i = 0; i < systems.count; i++)
+            if (jobs_of(&suite, systems.item[i]->name) != 1)
+                fail_msg("%s has %d jobs of system %s", complete[s],
+                         jobs_of(&suite, systems.item[i]->name), systems.item[i]->name);
+        assert_int_equal(suite.count, systems.count + s); /* and EP with balanced routes */
+        assert_same_learning(&suite);
+        mp_suite_destroy(&suite);
+    }
+}
+
+/* Rounds interleave jobs; one could not tell a slow moment of the machine from a slow system. */
+static void skewed_has_rounds_and_a_balanced_job(void **state) {
+    (void)state;
+    struct mp_suite suite;
+    load("skewed", &suite);
+    assert_true(suite.repeat >= 3);
+    const struct mp_job *last = &suite.job[suite.count - 1].job;
+    assert_string_equal(last->name, "ep balanced");
+    assert_string_equal(last->system, "ep");
+    assert_true(last->routing != suite.job[0].job.routing);
+    mp_suite_destroy(&suite);
+}
+
+static int enter(void **state) {
+    int failed = enter_folder(state);
+    write_file("words", "some words to train on\n");
+    setenv("MOEPERF_TEXT", "words", 1);
+    return failed || mp_systems_register_all(&systems, NULL);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(all_are_possible),
+        cmocka_unit_test(quickstart_has_its_five),
+        cmocka_unit_test(every_system_is_compared),
+        cmocka_unit_test(skewed_has_rounds_and_a_balanced_job),
+    };
+    return cmocka_run_group_tests_name("ready-made suites", tests, enter, leave_folder);
+}
