@@ -35,11 +35,8 @@ static void ep_destroy(void *self) {
 
 static void ep_initial_owners(const void *opaque, int32_t owner[]) {
     const struct ep *self = opaque;
-    int each = self->experts / self->ranks;
 
-    for (int layer = 0; layer < self->layers; layer++)
-        for (int expert = 0; expert < self->experts; expert++)
-            owner[(size_t)layer * (size_t)self->experts + (size_t)expert] = expert / each;
+    mp_contiguous_owners(self->layers, self->experts, self->ranks, owner);
 }
 
 static int ep_after_gate(void *self, const struct mp_load *load, struct mp_plan *plan,

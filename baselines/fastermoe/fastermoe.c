@@ -272,11 +272,9 @@ static int fastermoe_create(const struct mp_setting *setting, const void *option
 
 static void fastermoe_initial_owners(const void *opaque, int32_t owner[]) {
     const struct fastermoe *self = opaque;
-    int64_t experts = self->setting.experts, ranks = self->setting.topology.ranks;
 
-    for (int layer = 0; layer < self->setting.layers; layer++)
-        for (int64_t expert = 0; expert < experts; expert++)
-            owner[layer * experts + expert] = (int32_t)(expert * ranks / experts);
+    mp_contiguous_owners(self->setting.layers, self->setting.experts, self->setting.topology.ranks,
+                         owner);
 }
 
 static int fastermoe_copies_limit(const void *opaque) {

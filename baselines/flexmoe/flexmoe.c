@@ -89,7 +89,7 @@ static int check_setting(const struct mp_setting *setting, const struct mp_flexm
 }
 
 static int32_t owner_of(const struct flexmoe *self, int expert) {
-    return (int32_t)((int64_t)expert * self->topology.ranks / self->experts);
+    return mp_contiguous_owner(expert, self->experts, self->topology.ranks);
 }
 
 /* The layout before the first iteration: a rank has the experts that it owns and those that follow;
@@ -155,9 +155,7 @@ static int flexmoe_create(const struct mp_setting *setting, const void *options,
 static void flexmoe_initial_owners(const void *opaque, int32_t owner[]) {
     const struct flexmoe *self = opaque;
 
-    for (int layer = 0; layer < self->layers; layer++)
-        for (int expert = 0; expert < self->experts; expert++)
-            *owner++ = owner_of(self, expert);
+    mp_contiguous_owners(self->layers, self->experts, self->topology.ranks, owner);
 }
 
 static void flexmoe_initial_holders(const void *opaque, struct mp_placement home[]) {

@@ -42,11 +42,8 @@ static int ideal_create(const struct mp_setting *setting, const void *options, v
 
 static void ideal_initial_owners(const void *opaque, int32_t owner[]) {
     const struct ideal *self = opaque;
-    int64_t experts = self->experts, ranks = self->ranks;
 
-    for (int layer = 0; layer < self->layers; layer++)
-        for (int64_t expert = 0; expert < experts; expert++)
-            *owner++ = (int32_t)(expert * ranks / experts);
+    mp_contiguous_owners(self->layers, self->experts, self->ranks, owner);
 }
 
 /* A rank may get a piece of everything that it does not own. */

@@ -76,11 +76,9 @@ static int llep_create(const struct mp_setting *setting, const void *options, vo
 
 static void llep_initial_owners(const void *opaque, int32_t owner[]) {
     const struct llep *self = opaque;
-    int64_t experts = self->setting.experts, ranks = self->setting.topology.ranks;
 
-    for (int layer = 0; layer < self->setting.layers; layer++)
-        for (int64_t expert = 0; expert < experts; expert++)
-            *owner++ = (int32_t)(expert * ranks / experts);
+    mp_contiguous_owners(self->setting.layers, self->setting.experts, self->setting.topology.ranks,
+                         owner);
 }
 
 static int llep_copies_limit(const void *opaque) {

@@ -98,11 +98,14 @@ static void skeleton_destroy(void *opaque) {
  * checkpoint instead, so the current owners are those in the plan, never those remembered here. */
 static void skeleton_initial_owners(const void *opaque, int32_t owner[]) {
     const struct skeleton *self = opaque;
-    int each = self->experts / self->ranks;
 
+    if (self->options.owners == OWNERS_CONTIGUOUS) {
+        mp_contiguous_owners(self->layers, self->experts, self->ranks, owner);
+        return;
+    }
     for (int layer = 0; layer < self->layers; layer++)
         for (int expert = 0; expert < self->experts; expert++)
-            *owner++ = self->options.owners == OWNERS_CYCLIC ? expert % self->ranks : expert / each;
+            *owner++ = expert % self->ranks;
 }
 
 /* Required if the system claims MP_SYSTEM_REPLICATES, otherwise allowed.  Called once, after

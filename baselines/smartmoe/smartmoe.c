@@ -80,11 +80,8 @@ static int smartmoe_create(const struct mp_setting *setting, const void *options
 
 static void smartmoe_initial_owners(const void *opaque, int32_t owner[]) {
     const struct smartmoe *self = opaque;
-    int each = self->experts / self->ranks;
 
-    for (int layer = 0; layer < self->layers; layer++)
-        for (int expert = 0; expert < self->experts; expert++)
-            *owner++ = expert / each;
+    mp_contiguous_owners(self->layers, self->experts, self->ranks, owner);
 }
 
 static int smartmoe_after_gate(void *opaque, const struct mp_load *load, struct mp_plan *plan,

@@ -3,6 +3,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+void mp_contiguous_owners(int layers, int experts, int ranks, int32_t owner[]) {
+    for (int layer = 0; layer < layers; layer++)
+        for (int expert = 0; expert < experts; expert++)
+            *owner++ = mp_contiguous_owner(expert, experts, ranks);
+}
+
 int mp_placement_create(int ranks, int experts, struct mp_placement *placement,
                         struct mp_error *error) {
     int words = (ranks + 63) / 64;
@@ -24,7 +30,7 @@ int mp_placement_create(int ranks, int experts, struct mp_placement *placement,
     placement->experts = experts;
     placement->words = words;
     for (int expert = 0; expert < experts; expert++) {
-        placement->owner[expert] = (int32_t)((int64_t)expert * ranks / experts);
+        placement->owner[expert] = mp_contiguous_owner(expert, experts, ranks);
         mp_placement_add(placement, expert, placement->owner[expert]);
     }
     return MP_OK;
@@ -53,6 +59,13 @@ void mp_placement_copy(struct mp_placement *to, const struct mp_placement *from)
     memcpy(to->owner, from->owner, (size_t)from->experts * sizeof *from->owner);
     memcpy(to->holder, from->holder,
            (size_t)from->experts * (size_t)from->words * sizeof *from->holder);
+}
+
+bool mp_placement_equal(const struct mp_placement *one, const struct mp_placement *other) {
+    size_t experts = (size_t)one->experts, words = experts * (size_t)one->words;
+
+    return memcmp(one->owner, other->owner, experts * sizeof *one->owner) == 0 &&
+           memcmp(one->holder, other->holder, words * sizeof *one->holder) == 0;
 }
 
 int mp_placement_copies(const struct mp_placement *placement, int expert) {

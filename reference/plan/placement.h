@@ -19,7 +19,14 @@ struct mp_placement {
     uint64_t *holder; /* [experts][words], bit r of an expert's row: rank r holds it; owned */
 };
 
-/* Expert e owned by rank e * ranks / experts: contiguous and as even as can be. */
+/* The rank that owns an expert if owners are contiguous and as even as can be. */
+static inline int32_t mp_contiguous_owner(int expert, int experts, int ranks) {
+    return (int32_t)((int64_t)expert * ranks / experts);
+}
+/* So in every layer, as a system's initial_owners: owner is [layers][experts]. */
+void mp_contiguous_owners(int layers, int experts, int ranks, int32_t owner[]);
+
+/* Contiguous owners, and no other holders.  Errors: MP_EINVAL (sizes below 1), MP_ENOMEM. */
 int mp_placement_create(int ranks, int experts, struct mp_placement *placement,
                         struct mp_error *error);
 void mp_placement_destroy(struct mp_placement *placement); /* accepts NULL and a zeroed one */
@@ -37,6 +44,9 @@ static inline void mp_placement_add(struct mp_placement *placement, int expert, 
 static inline void mp_placement_remove(struct mp_placement *placement, int expert, int rank) {
     placement->holder[(long)expert * placement->words + rank / 64] &= ~(UINT64_C(1) << (rank & 63));
 }
+
+/* The same owners and holders; of as many ranks and experts. */
+bool mp_placement_equal(const struct mp_placement *one, const struct mp_placement *other);
 
 /* Number of holders of an expert, owner included. */
 int mp_placement_copies(const struct mp_placement *placement, int expert);
