@@ -76,6 +76,11 @@ static int check_expert(const struct check *check, int layer, int expert, struct
 static int check_layer(struct check *check, int layer, struct mp_error *error) {
     const struct mp_placement *next = &check->change->next[layer], *home = &check->home[layer];
 
+    if (!check->change->changed && !mp_placement_equal(next, home))
+        return mp_fail(error, MP_EPLAN,
+                       "after the step layer %d has other homes, and the change is not said to be "
+                       "one",
+                       layer);
     for (int rank = 0; rank < next->ranks; rank++) {
         check->delta[rank] = 0;
         if (mp_optimizer_sliced(check->optimizer))

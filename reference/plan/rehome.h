@@ -26,11 +26,11 @@ int mp_rehome_transfers(const struct mp_placement home[], const struct mp_placem
                         int layers, const struct mp_topology *topology, int64_t bytes,
                         struct mp_transfers *list, struct mp_error *error);
 
-/* The law for homes.  MP_EPLAN with a sentence that names layer, expert, ranks and counts if an
- * owner is no rank or does not hold its expert, a holder is no rank, owners have company although
- * the optimizer is theirs alone, a rank keeps more than `limit` experts over all layers (of one
- * layer with a sliced optimizer), or leave_state is set and a rank's experts of a layer change in
- * number. */
+/* The law for homes.  MP_EPLAN with a sentence that names layer, expert, ranks and counts if next
+ * is not home although `changed` is false, an owner is no rank or does not hold its expert, a
+ * holder is no rank, owners have company although the optimizer is theirs alone, a rank keeps more
+ * than `limit` experts over all layers (of one layer with a sliced optimizer), or leave_state is
+ * set and a rank's experts of a layer change in number. */
 int mp_rehome_check(const struct mp_placement home[], const struct mp_rehome *change, int layers,
                     enum mp_optimizer_split optimizer, int limit, struct mp_error *error);
 

@@ -137,7 +137,7 @@ static int after_step(struct mp_trainer *trainer, struct mp_error *error) {
             mp_placement_copy(&trainer->next[l], &trainer->home[l]);
         code = trainer->system->after_step(trainer->self, trainer->iteration, trainer->load,
                                            trainer->home, &change, error);
-        if (!code && change.changed && trainer->check_plans)
+        if (!code && trainer->check_plans)
             code = mp_rehome_check(trainer->home, &change, trainer->job.layers, trainer->optimizer,
                                    trainer->slots, error);
         mp_trainer_spent(trainer, mark, MP_PHASE_PLAN, MP_NO_DIRECTION, -1, -1, -1);

@@ -170,6 +170,41 @@ static void state_left_behind_needs_an_exchange(void **state) {
     assert_true(refused > 0);
 }
 
+/* Homes that are other ones and not said to be, whatever differs of which layer. */
+static void a_change_that_is_not_said_is_refused(void **state) {
+    (void)state;
+    for (int done = 0; done < 60;) {
+        struct pair pair;
+        struct mp_error error;
+        char words[64];
+        random_pair(true, &pair);
+        for (int layer = 0; layer < pair.layers; layer++)
+            mp_placement_copy(&pair.next[layer], &pair.home[layer]);
+        pair.change.changed = false;
+        assert_ok(check(&pair, MP_OPTIMIZER_REPLICATED, 1000, &error), &error);
+        int layer = test_random_int(&random_state, 0, pair.layers - 1);
+        int expert = test_random_int(&random_state, 0, pair.experts - 1);
+        struct mp_placement *next = &pair.next[layer];
+        int rank = (next->owner[expert] + 1) % pair.ranks;
+        if (pair.ranks > 1) {
+            if (done % 2 && mp_placement_holds(next, expert, rank))
+                next->owner[expert] = rank;
+            else if (mp_placement_holds(next, expert, rank))
+                mp_placement_remove(next, expert, rank);
+            else
+                mp_placement_add(next, expert, rank);
+            snprintf(words, sizeof words, "after the step layer %d has other homes", layer);
+            assert_int_equal(check(&pair, MP_OPTIMIZER_REPLICATED, 1000, &error), MP_EPLAN);
+            if (!strstr(error.text, words))
+                fail_msg("\"%s\" lacks \"%s\"", error.text, words);
+            pair.change.changed = true;
+            assert_ok(check(&pair, MP_OPTIMIZER_REPLICATED, 1000, &error), &error);
+            done++;
+        }
+        destroy_pair(&pair);
+    }
+}
+
 /* --- One broken thing each: expert `expert` of the last layer, and what the sentence must say ---
  */
 
@@ -233,6 +268,7 @@ int main(void) {
         cmocka_unit_test(newcomers_receive_from_the_nearest),
         cmocka_unit_test(random_changes_fit_and_only_just),
         cmocka_unit_test(state_left_behind_needs_an_exchange),
+        cmocka_unit_test(a_change_that_is_not_said_is_refused),
         cmocka_unit_test(broken_changes_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
