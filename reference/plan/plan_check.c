@@ -17,6 +17,7 @@ const char *mp_plan_violation_name(enum mp_plan_violation violation) {
                                                          "owner-changed",
                                                          "holder-lost",
                                                          "holder-out-of-range",
+                                                         "owner-accompanied",
                                                          "holder-unfed",
                                                          "fetch-from-non-holder",
                                                          "fetch-to-non-holder",
@@ -156,6 +157,11 @@ static void check_holders(struct check *check) {
         if (outside)
             report(check, MP_PLAN_HOLDER_OUT_OF_RANGE, "expert %d is held by rank %d of %d", expert,
                    (check->words - 1) * 64 + __builtin_ctzll(outside), check->ranks);
+        int copies = mp_placement_copies(before, expert);
+        if (copies > 1 && check->plan->optimizer == MP_OPTIMIZER_OWNER)
+            report(check, MP_PLAN_OWNER_ACCOMPANIED,
+                   "expert %d is kept by %d ranks, and its optimizer by its owner %d alone", expert,
+                   copies, before->owner[expert]);
     }
 }
 

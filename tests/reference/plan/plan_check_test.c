@@ -110,6 +110,17 @@ static bool break_holder_range(struct example *example) {
     return true;
 }
 
+/* Kept where no optimizer updates it. */
+static bool break_owner_alone(struct example *example) {
+    struct mp_plan *plan = &example->plan;
+    int expert = below(plan->experts), rank = some_rank_without(plan, expert);
+    if (rank < 0 || plan->optimizer != MP_OPTIMIZER_OWNER)
+        return false;
+    mp_placement_add(&plan->before, expert, rank);
+    mp_placement_add(&plan->during, expert, rank);
+    return true;
+}
+
 static bool break_holder_fed(struct example *example) {
     return drop_one(&example->plan.fetch);
 }
@@ -465,6 +476,7 @@ static bool (*const MUTATION[MP_PLAN_VIOLATIONS])(struct example *) = {
     [MP_PLAN_OWNER_CHANGED] = break_owner_stays,
     [MP_PLAN_HOLDER_LOST] = break_holder_stays,
     [MP_PLAN_HOLDER_OUT_OF_RANGE] = break_holder_range,
+    [MP_PLAN_OWNER_ACCOMPANIED] = break_owner_alone,
     [MP_PLAN_HOLDER_UNFED] = break_holder_fed,
     [MP_PLAN_FETCH_FROM_NON_HOLDER] = break_fetch_source,
     [MP_PLAN_FETCH_TO_NON_HOLDER] = break_fetch_target,
