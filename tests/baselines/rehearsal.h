@@ -3,10 +3,8 @@
 #ifndef MOEPERF_TESTS_BASELINES_REHEARSAL_H
 #define MOEPERF_TESTS_BASELINES_REHEARSAL_H
 
-#include <string.h>
-
-#include "reference/plan/system.h"
 #include "tests/reference/plan/plan_support.h"
+#include "tests/reference/plan/system_support.h"
 
 struct rehearsal {
     const struct mp_system *system;
@@ -158,28 +156,6 @@ static inline int rehearse(uint64_t *random, const struct mp_system *system,
         mp_load_destroy(&load[layer]);
     free(load);
     return changes;
-}
-
-/* Bytes that a system did not save are refused, whatever is wrong with them, and leave what it
- * knows as it was.  `head` bytes at the beginning matter. */
-static inline void assert_foreign_bytes_are_refused(const struct mp_system *system, void *self,
-                                                    size_t head) {
-    size_t size = system->save(self, NULL, 0);
-    char *state = malloc(size), *wrong = malloc(size), *after = malloc(size);
-    assert_true(state && wrong && after);
-    assert_int_equal(system->save(self, state, size), size);
-    assert_int_equal(system->load(self, state, 3, NULL), MP_EFORMAT);
-    assert_int_equal(system->load(self, state, size - 1, NULL), MP_EFORMAT);
-    for (size_t at = 0; at < head; at++) {
-        memcpy(wrong, state, size);
-        wrong[at] ^= 0x40;
-        assert_int_equal(system->load(self, wrong, size, NULL), MP_EFORMAT);
-    }
-    assert_int_equal(system->save(self, after, size), size);
-    assert_memory_equal(after, state, size);
-    free(state);
-    free(wrong);
-    free(after);
 }
 
 #endif

@@ -1,27 +1,13 @@
 /* DeepSpeed as a system: who holds what, legal plans that are the same on every rank, what its
  * options mean, and what it refuses. */
-#include "tests/reference/plan/plan_support.h"
-
-#include <string.h>
+#include "tests/reference/plan/system_support.h"
 
 #include "baselines/deepspeed/deepspeed.h"
 
-static void parse_options(struct mp_deepspeed_options *options, const char *const pair[][2]) {
-    struct mp_error error = {0};
-    assert_ok(mp_options_set_defaults(mp_system_deepspeed.options, options, &error), &error);
-    for (int index = 0; pair && pair[index][0]; index++)
-        assert_ok(mp_options_set(mp_system_deepspeed.options, options, "system deepspeed",
-                                 pair[index][0], pair[index][1], NULL, &error),
-                  &error);
-}
-
 static void defaults_are_the_released_ones(void **state) {
     (void)state;
-    struct mp_systems systems = {0};
     struct mp_deepspeed_options options;
-    struct mp_error error = {0};
-    assert_ok(mp_systems_register(&systems, &mp_system_deepspeed, &error), &error);
-    parse_options(&options, NULL);
+    register_and_parse_defaults(&mp_system_deepspeed, &options);
     assert_int_equal(options.expert_parallel, MP_AUTO);
     assert_true(options.capacity_factor == 1);
     assert_int_equal(options.min_capacity, 4);
@@ -69,7 +55,7 @@ static void every_group_of_ranks_holds_all_experts_once(void **state) {
         struct mp_error error = {0};
         char holders[64] = "", *at = holders;
         void *self;
-        parse_options(&options, pair);
+        parse_options(&mp_system_deepspeed, &options, pair);
         assert_ok(mp_system_deepspeed.create(&setting, &options, &self, &error), &error);
         for (int layer = 0; layer < 2; layer++)
             assert_ok(mp_placement_create(row->ranks, row->experts, &home[layer], &error), &error);
@@ -111,7 +97,7 @@ static void create_job(uint64_t *random, struct job *job) {
     int ranks = groups * job->group, experts = job->group * test_random_int(random, 1, 6);
     job->setting = setting_of(1, experts, ranks, test_random_int(random, 1, 3), MOST_TOKENS);
     job->setting.topology.ranks_per_node = test_random_int(random, 1, ranks + 1);
-    parse_options(&job->options, NULL);
+    parse_options(&mp_system_deepspeed, &job->options, NULL);
     job->options.expert_parallel = job->group;
     job->options.capacity_factor = 0.1 + 2 * test_random_double(random);
     job->options.policy = test_random_int(random, MP_DEEPSPEED_AUTO, MP_DEEPSPEED_RANDOM);
@@ -216,7 +202,7 @@ static void without_drops_the_largest_count_is_the_capacity(void **state) {
         create_job(random, &job);
         for (int index = 0; index < INSTANCES; index++)
             mp_system_deepspeed.destroy(job.self[index]);
-        parse_options(&job.options, pair);
+        parse_options(&mp_system_deepspeed, &job.options, pair);
         job.options.expert_parallel = job.group;
         for (int index = 0; index < INSTANCES; index++)
             assert_int_equal(
@@ -264,7 +250,7 @@ static void policies_say_who_loses(void **state) {
         const char *const pair[][2] = {{"policy", row->policy}, {NULL, NULL}};
         struct job job = {.setting = setting_of(1, 4, 2, row->top_k, 100), .group = 2};
         struct mp_error error = {0};
-        parse_options(&job.options, pair);
+        parse_options(&mp_system_deepspeed, &job.options, pair);
         assert_ok(mp_load_create(2, 4, &job.load, &error), &error);
         assert_ok(mp_placement_create(2, 4, &job.home, &error), &error);
         for (int at = 0; at < 8; at++)
@@ -333,7 +319,7 @@ static void what_cannot_be_is_refused(void **state) {
         struct mp_deepspeed_options options;
         struct mp_error error = {0};
         void *self = &options;
-        parse_options(&options, pair);
+        parse_options(&mp_system_deepspeed, &options, pair);
         assert_int_equal(mp_system_deepspeed.create(&setting, &options, &self, &error), MP_EINVAL);
         assert_string_equal(error.text, row->text);
         assert_null(self);
@@ -349,7 +335,7 @@ static void no_capacity_is_needed_without_drops(void **state) {
     struct mp_deepspeed_options options;
     struct mp_error error = {0};
     void *self;
-    parse_options(&options, pair);
+    parse_options(&mp_system_deepspeed, &options, pair);
     assert_ok(mp_system_deepspeed.create(&setting, &options, &self, &error), &error);
     mp_system_deepspeed.destroy(self);
     options.drop_tokens = true;
@@ -365,7 +351,7 @@ static void homes_of_another_system_are_refused(void **state) {
     struct mp_load load;
     struct mp_plan plan;
     void *self;
-    parse_options(&options, NULL);
+    parse_options(&mp_system_deepspeed, &options, NULL);
     assert_ok(mp_system_deepspeed.create(&setting, &options, &self, &error), &error);
     assert_ok(mp_load_create(4, 2, &load, &error), &error);
     assert_ok(mp_placement_create(4, 2, &home, &error), &error);

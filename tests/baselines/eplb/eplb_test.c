@@ -6,15 +6,6 @@
 
 static const struct mp_system *const tested = &mp_system_eplb;
 
-static void parse_options(struct mp_eplb_options *options, const char *const pair[][2]) {
-    struct mp_error error = {0};
-    assert_ok(mp_options_set_defaults(tested->options, options, &error), &error);
-    for (int index = 0; pair && pair[index][0]; index++)
-        assert_ok(mp_options_set(tested->options, options, "system eplb", pair[index][0],
-                                 pair[index][1], NULL, &error),
-                  &error);
-}
-
 /* The README of deepseek-ai/EPLB: 12 experts, 16 physical ones, 8 ranks on 2 nodes. */
 enum { GOLDEN_EXPERTS = 12, GOLDEN_REPLICAS = 16, GOLDEN_RANKS = 8 };
 static const int64_t GOLDEN_WEIGHT[2][GOLDEN_EXPERTS] = {
@@ -223,11 +214,8 @@ static void as_many_packs_as_items_is_the_identity(void **unused) {
 
 static void defaults_are_documented(void **unused) {
     (void)unused;
-    struct mp_systems systems = {0};
     struct mp_eplb_options options;
-    struct mp_error error = {0};
-    assert_ok(mp_systems_register(&systems, tested, &error), &error);
-    parse_options(&options, NULL);
+    register_and_parse_defaults(tested, &options);
     assert_int_equal(options.policy, MP_EPLB_AUTO);
     assert_int_equal(options.replicas, MP_AUTO);
     assert_int_equal(options.groups, 1);
@@ -249,7 +237,7 @@ static struct mp_setting random_setting(uint64_t *random) {
 
 static struct mp_eplb_options random_options(uint64_t *random, struct mp_setting *setting) {
     struct mp_eplb_options options;
-    parse_options(&options, NULL);
+    parse_options(tested, &options, NULL);
     options.interval = test_random_int(random, 1, 3);
     options.window = test_random_int(random, 1, 4);
     options.dispatch = test_random_int(random, MP_EPLB_EVEN, MP_EPLB_NEAREST);
@@ -290,7 +278,7 @@ static void other_homes_are_served(void **state) {
     struct mp_error error = {0};
     struct rehearsal rehearsal;
     struct mp_load load;
-    parse_options(&options, NULL);
+    parse_options(tested, &options, NULL);
     rehearsal_create(&rehearsal, tested, &setting, &options);
     assert_ok(mp_load_create(setting.topology.ranks, setting.experts, &load, &error), &error);
     random_load(random, &load);
@@ -314,7 +302,7 @@ static void a_restart_on_other_ranks_keeps_the_loads(void **state) {
     struct rehearsal first, second;
     struct mp_load load;
     char state_of_first[4096];
-    parse_options(&options, pair);
+    parse_options(tested, &options, pair);
     rehearsal_create(&first, tested, &setting, &options);
     assert_ok(mp_load_create(4, 8, &load, &error), &error);
     for (int iteration = 0; iteration < 4; iteration++) {
@@ -365,13 +353,8 @@ static void what_it_can_not_do_is_refused(void **unused) {
                                      .topology = {row->ranks, row->ranks_per_node},
                                      .expert_bytes = 8};
         struct mp_eplb_options options;
-        struct mp_error error = {0};
-        void *self = &setting;
-        parse_options(&options, row->option);
-        assert_int_equal(tested->create(&setting, &options, &self, &error), MP_EINVAL);
-        if (!strstr(error.text, row->words))
-            fail_msg("\"%s\" does not say \"%s\"", error.text, row->words);
-        assert_null(self);
+        parse_options(tested, &options, row->option);
+        assert_refused(tested, &setting, &options, row->words);
     }
     struct mp_eplb state;
     assert_int_equal(mp_eplb_create(4, 3, 1, 1, 1, &state, NULL), MP_EINVAL);

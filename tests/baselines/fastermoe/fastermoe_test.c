@@ -1,27 +1,13 @@
 /* FasterMoE as a system: legal plans that follow the selection, the same on every rank, and what it
  * refuses. */
-#include "tests/reference/plan/plan_support.h"
-
-#include <string.h>
+#include "tests/reference/plan/system_support.h"
 
 #include "baselines/fastermoe/fastermoe.h"
 
-static void parse_options(struct mp_fastermoe_options *options, const char *const pair[][2]) {
-    struct mp_error error = {0};
-    assert_ok(mp_options_set_defaults(mp_system_fastermoe.options, options, &error), &error);
-    for (int index = 0; pair && pair[index][0]; index++)
-        assert_ok(mp_options_set(mp_system_fastermoe.options, options, "system fastermoe",
-                                 pair[index][0], pair[index][1], NULL, &error),
-                  &error);
-}
-
 static void defaults_are_the_papers(void **state) {
     (void)state;
-    struct mp_systems systems = {0};
     struct mp_fastermoe_options options;
-    struct mp_error error = {0};
-    assert_ok(mp_systems_register(&systems, &mp_system_fastermoe, &error), &error);
-    parse_options(&options, NULL);
+    register_and_parse_defaults(&mp_system_fastermoe, &options);
     assert_int_equal(options.policy, MP_FASTERMOE_PAPER);
     assert_true(options.bandwidth == 0 && options.expert_flops == 0 && options.alpha == 0);
     assert_int_equal(options.element_bytes, 4);
@@ -89,7 +75,7 @@ static void shadows_are_everywhere_and_their_tokens_stay_home(void **state) {
         struct mp_load load;
         int32_t owner[8];
         void *self;
-        parse_options(&options, pair);
+        parse_options(&mp_system_fastermoe, &options, pair);
         assert_ok(mp_system_fastermoe.create(&GOLDEN_SETTING, &options, &self, &error), &error);
         assert_int_equal(mp_system_fastermoe.copies_limit(self), row->copies_limit);
         mp_system_fastermoe.initial_owners(self, owner);
@@ -127,7 +113,7 @@ static struct mp_setting random_setting(uint64_t *random) {
 static struct mp_fastermoe_options random_options(uint64_t *random,
                                                   const struct mp_setting *setting) {
     struct mp_fastermoe_options options;
-    parse_options(&options, NULL);
+    parse_options(&mp_system_fastermoe, &options, NULL);
     options.policy = test_random_int(random, MP_FASTERMOE_PAPER, MP_FASTERMOE_RELEASED_FIXED);
     if (options.policy == MP_FASTERMOE_RELEASED && setting->experts < setting->topology.ranks)
         options.policy = MP_FASTERMOE_RELEASED_FIXED;
@@ -268,7 +254,7 @@ static void options_become_plans(void **state) {
         struct mp_load load;
         void *self;
         print_message("  %s\n", row->name);
-        parse_options(&options, pair);
+        parse_options(&mp_system_fastermoe, &options, pair);
         assert_ok(mp_system_fastermoe.create(&setting, &options, &self, &error), &error);
         assert_ok(mp_placement_create(setting.topology.ranks, 8, &home, &error), &error);
         assert_ok(mp_load_create(setting.topology.ranks, 8, &load, &error), &error);
@@ -349,7 +335,7 @@ static void what_cannot_be_is_refused(void **state) {
         struct mp_fastermoe_options options;
         struct mp_error error = {0};
         void *self = &options;
-        parse_options(&options, row->option);
+        parse_options(&mp_system_fastermoe, &options, row->option);
         options.policy = row->policy;
         print_message("  %s\n", row->name);
         assert_int_equal(mp_system_fastermoe.create(&row->setting, &options, &self, &error),
@@ -391,7 +377,7 @@ static void gates_that_cannot_be_limited_are_refused(void **state) {
         void *self;
         setting.top_k = 2;
         setting.topology.ranks_per_node = row->ranks_per_node;
-        parse_options(&options, pair);
+        parse_options(&mp_system_fastermoe, &options, pair);
         assert_int_equal(mp_system_fastermoe.create(&setting, &options, &self, &error), MP_EINVAL);
         assert_string_equal(error.text, row->text);
     }
@@ -404,7 +390,7 @@ static void one_rank_needs_no_figures(void **state) {
     struct mp_fastermoe_options options;
     struct mp_error error = {0};
     void *self;
-    parse_options(&options, NULL);
+    parse_options(&mp_system_fastermoe, &options, NULL);
     assert_ok(mp_system_fastermoe.create(&setting, &options, &self, &error), &error);
     assert_int_equal(mp_system_fastermoe.copies_limit(self), 0);
     mp_system_fastermoe.destroy(self);

@@ -6,15 +6,6 @@
 
 static const struct mp_system *const tested = &mp_system_flexmoe;
 
-static void parse(struct mp_flexmoe_options *options, const char *const pair[][2]) {
-    struct mp_error error = {0};
-    assert_ok(mp_options_set_defaults(tested->options, options, &error), &error);
-    for (int index = 0; pair && pair[index][0]; index++)
-        assert_ok(mp_options_set(tested->options, options, "system flexmoe", pair[index][0],
-                                 pair[index][1], NULL, &error),
-                  &error);
-}
-
 static struct mp_setting setting_of(int layers, int experts, struct mp_topology topology) {
     return (struct mp_setting){.layers = layers,
                                .experts = experts,
@@ -29,11 +20,8 @@ static struct mp_setting setting_of(int layers, int experts, struct mp_topology 
 
 static void defaults_are_as_documented(void **state) {
     (void)state;
-    struct mp_systems systems = {0};
-    struct mp_error error = {0};
     struct mp_flexmoe_options options;
-    assert_ok(mp_systems_register(&systems, tested, &error), &error);
-    parse(&options, NULL);
+    register_and_parse_defaults(tested, &options);
     assert_int_equal(options.policy, MP_FLEXMOE_COST_MODEL);
     assert_int_equal(options.slots, MP_AUTO);
     assert_int_equal(options.interval, 50);
@@ -65,7 +53,7 @@ static void the_first_layout_deals_slots_in_turn(void **state) {
             setting_of(2, row[index].experts, (struct mp_topology){row[index].ranks, 2});
         struct mp_flexmoe_options options;
         struct rehearsal rehearsal;
-        parse(&options, pair);
+        parse_options(tested, &options, pair);
         rehearsal_create(&rehearsal, tested, &setting, &options);
         assert_int_equal(tested->homes_limit(rehearsal.self), 2 * row[index].limit);
         for (int layer = 0; layer < 2; layer++)
@@ -85,7 +73,7 @@ static void random_job(uint64_t *random, int policy, const char *slots, struct m
                                    {"slots", slots},
                                    {0}};
     *setting = setting_of(2, test_random_int(random, 1, 12), random_topology(random, 9));
-    parse(options, pair);
+    parse_options(tested, options, pair);
 }
 
 static void every_plan_and_change_is_legal_and_repeatable(void **state) {
@@ -112,7 +100,7 @@ static void a_hot_expert_gets_slots_and_its_tokens_are_spread(void **state) {
     struct rehearsal rehearsal;
     struct mp_load load;
     int64_t before[4], after[4], largest[2] = {0};
-    parse(&options, pair);
+    parse_options(tested, &options, pair);
     rehearsal_create(&rehearsal, tested, &setting, &options);
     assert_ok(mp_load_create(4, 4, &load, &error), &error);
     for (int cell = 0; cell < 16; cell++)
@@ -152,7 +140,7 @@ static void balance_is_left_alone(void **state) {
     struct mp_error error = {0};
     struct rehearsal rehearsal;
     struct mp_load load;
-    parse(&options, pair);
+    parse_options(tested, &options, pair);
     rehearsal_create(&rehearsal, tested, &setting, &options);
     assert_ok(mp_load_create(4, 4, &load, &error), &error);
     for (int cell = 0; cell < 16; cell++)
@@ -204,7 +192,7 @@ static void state_of_other_ranks_is_let_go_and_foreign_state_refused(void **stat
     struct mp_error error = {0};
     struct rehearsal rehearsal, other;
     char saved[1024], same[1024];
-    parse(&options, NULL);
+    parse_options(tested, &options, NULL);
     rehearsal_create(&rehearsal, tested, &setting, &options);
     size_t size = tested->save(rehearsal.self, saved, sizeof saved);
     assert_int_equal(size, 24 + 2 * 16 * 4);
@@ -227,7 +215,7 @@ static void state_of_other_ranks_is_let_go_and_foreign_state_refused(void **stat
     assert_memory_equal(same, after, before);
     rehearsal_destroy(&other);
     setting.topology.ranks = 4;
-    parse(&options, three);
+    parse_options(tested, &options, three);
     rehearsal_create(&other, tested, &setting, &options);
     assert_int_equal(tested->load(other.self, saved, size, &error), MP_EFORMAT);
     assert_string_equal(error.text,
@@ -254,14 +242,9 @@ static void what_it_can_not_do_is_refused(void **state) {
             setting_of(1, row[index].experts, (struct mp_topology){row[index].ranks, 1});
         const char *const pair[][2] = {{"slots", row[index].slots}, {0}};
         struct mp_flexmoe_options options;
-        struct mp_error error = {0};
-        void *self = &setting;
         setting.bandwidth = row[index].bandwidth;
-        parse(&options, pair);
-        assert_int_equal(tested->create(&setting, &options, &self, &error), MP_EINVAL);
-        assert_null(self);
-        if (!strstr(error.text, row[index].words))
-            fail_msg("\"%s\" is not in \"%s\"", row[index].words, error.text);
+        parse_options(tested, &options, pair);
+        assert_refused(tested, &setting, &options, row[index].words);
     }
 }
 

@@ -1,27 +1,13 @@
 /* LLEP: golden decisions (systems.md 5.5), what holds for any load, legal plans that are the same
  * on every rank, and what it refuses. */
-#include "tests/reference/plan/plan_support.h"
-
-#include <string.h>
+#include "tests/reference/plan/system_support.h"
 
 #include "baselines/llep/llep.h"
 
-static void parse_options(struct mp_llep_options *options, const char *const pair[][2]) {
-    struct mp_error error = {0};
-    assert_ok(mp_options_set_defaults(mp_system_llep.options, options, &error), &error);
-    for (int index = 0; pair && pair[index][0]; index++)
-        assert_ok(mp_options_set(mp_system_llep.options, options, "system llep", pair[index][0],
-                                 pair[index][1], NULL, &error),
-                  &error);
-}
-
 static void defaults_are_the_papers(void **state) {
     (void)state;
-    struct mp_systems systems = {0};
     struct mp_llep_options options;
-    struct mp_error error = {0};
-    assert_ok(mp_systems_register(&systems, &mp_system_llep, &error), &error);
-    parse_options(&options, NULL);
+    register_and_parse_defaults(&mp_system_llep, &options);
     assert_int_equal(options.trigger, MP_LLEP_PER_EXPERT);
     assert_true(options.threshold == 1.3 && options.alpha == 1);
     assert_int_equal(options.smallest_gemm, 1024);
@@ -127,7 +113,7 @@ static void golden_decisions(void **unused) {
         struct mp_error error = {0};
         struct mp_llep state;
         print_message("  %s\n", row->name);
-        parse_options(&options, pair);
+        parse_options(&mp_system_llep, &options, pair);
         assert_ok(mp_llep_create(4, 8, &state, &error), &error);
         memcpy(state.total, row->total, sizeof row->total);
         assert_ok(mp_llep_decide(&state, &options, OWNER, MP_ALL, &error), &error);
@@ -140,7 +126,7 @@ enum { LAYERS = 3, MOST_RANKS = 70, MOST_EXPERTS = 60, ITERATIONS = 4, INSTANCES
 
 static struct mp_llep_options random_options(uint64_t *random) {
     struct mp_llep_options options;
-    parse_options(&options, NULL);
+    parse_options(&mp_system_llep, &options, NULL);
     options.trigger = test_random_int(random, MP_LLEP_PER_EXPERT, MP_LLEP_PER_RANK);
     options.threshold = test_random_int(random, 0, 3) ? 1.3 : 0;
     options.alpha = 0.8 + 0.6 * test_random_double(random);
@@ -364,7 +350,7 @@ static void copies_are_limited_by_cap_and_smallest_piece(void **unused) {
         struct mp_error error = {0};
         void *self;
         print_message("  %s\n", row->name);
-        parse_options(&options, pair);
+        parse_options(&mp_system_llep, &options, pair);
         assert_ok(mp_system_llep.create(&setting, &options, &self, &error), &error);
         assert_int_equal(mp_system_llep.copies_limit(self), row->limit);
         mp_system_llep.destroy(self);
@@ -378,7 +364,7 @@ static void what_cannot_be_is_refused(void **unused) {
     struct mp_llep state;
     struct mp_error error = {0};
     void *self = &options;
-    parse_options(&options, NULL);
+    parse_options(&mp_system_llep, &options, NULL);
     assert_int_equal(mp_system_llep.create(&setting, &options, &self, &error), MP_EINVAL);
     assert_string_equal(error.text,
                         "llep needs layers, experts, ranks, routes per token and tokens "

@@ -1,29 +1,15 @@
 /* SmartMoE as a system: when it looks for a placement and when it takes one, what moves, what it
  * remembers and what it refuses. */
-#include "tests/reference/plan/plan_support.h"
-
-#include <string.h>
+#include "tests/reference/plan/system_support.h"
 
 #include "baselines/smartmoe/smartmoe.h"
 
 static const struct mp_system *const tested = &mp_system_smartmoe;
 
-static void parse(struct mp_smartmoe_options *options, const char *const pair[][2]) {
-    struct mp_error error = {0};
-    assert_ok(mp_options_set_defaults(tested->options, options, &error), &error);
-    for (int index = 0; pair && pair[index][0]; index++)
-        assert_ok(mp_options_set(tested->options, options, "system smartmoe", pair[index][0],
-                                 pair[index][1], NULL, &error),
-                  &error);
-}
-
 static void defaults_are_the_released_codes(void **state) {
     (void)state;
-    struct mp_systems systems = {0};
-    struct mp_error error = {0};
     struct mp_smartmoe_options options;
-    assert_ok(mp_systems_register(&systems, tested, &error), &error);
-    parse(&options, NULL);
+    register_and_parse_defaults(tested, &options);
     assert_int_equal(options.solver, MP_SMARTMOE_GREEDY);
     assert_int_equal(options.groups, 8);
     assert_int_equal(options.interval, 10);
@@ -47,7 +33,7 @@ static void begin_run(struct run *run, int experts, struct mp_topology topology,
     struct mp_smartmoe_options options;
     struct mp_error error = {0};
     *run = (struct run){.setting = {.layers = LAYERS, .experts = experts, .topology = topology}};
-    parse(&options, pair);
+    parse_options(tested, &options, pair);
     assert_ok(tested->create(&run->setting, &options, &run->self, &error), &error);
     for (int layer = 0; layer < LAYERS; layer++) {
         assert_ok(mp_load_create(topology.ranks, experts, &run->load[layer], &error), &error);
@@ -229,13 +215,8 @@ static void what_it_can_not_do_is_refused(void **state) {
             .layers = 1, .experts = row[index].experts, .topology = {row[index].ranks, 1}};
         const char *const pair[][2] = {{"solver", row[index].solver}, {0}};
         struct mp_smartmoe_options options;
-        struct mp_error error = {0};
-        void *self = &setting;
-        parse(&options, pair);
-        assert_int_equal(tested->create(&setting, &options, &self, &error), MP_EINVAL);
-        assert_null(self);
-        if (!strstr(error.text, row[index].words))
-            fail_msg("\"%s\" is not in \"%s\"", row[index].words, error.text);
+        parse_options(tested, &options, pair);
+        assert_refused(tested, &setting, &options, row[index].words);
     }
 }
 

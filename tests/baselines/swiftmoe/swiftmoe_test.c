@@ -1,8 +1,6 @@
 /* SYMI as a system: layouts that follow popularity one iteration behind, drops by capacity, the
  * same on every rank and after a restart, and what it refuses. */
-#include "tests/reference/plan/plan_support.h"
-
-#include <string.h>
+#include "tests/reference/plan/system_support.h"
 
 #include "baselines/swiftmoe/swiftmoe.h"
 
@@ -19,15 +17,9 @@ struct run {
 };
 
 static struct mp_swiftmoe_options options_of(const char *slots, const char *factor) {
+    const char *const pair[][2] = {{"slots", slots}, {"capacity-factor", factor}, {NULL, NULL}};
     struct mp_swiftmoe_options options;
-    struct mp_error error = {0};
-    assert_ok(mp_options_set_defaults(tested->options, &options, &error), &error);
-    assert_ok(
-        mp_options_set(tested->options, &options, "system swiftmoe", "slots", slots, NULL, &error),
-        &error);
-    assert_ok(mp_options_set(tested->options, &options, "system swiftmoe", "capacity-factor",
-                             factor, NULL, &error),
-              &error);
+    parse_options(tested, &options, pair);
     return options;
 }
 
@@ -117,12 +109,9 @@ static void assert_same_plan(const struct mp_plan *one, const struct mp_plan *ot
 
 static void defaults_are_documented_ones(void **state) {
     (void)state;
-    struct mp_systems systems = {0};
     struct mp_swiftmoe_options options;
-    struct mp_error error = {0};
     struct mp_setting setting = {.experts = 9, .topology = {4, 4}};
-    assert_ok(mp_systems_register(&systems, tested, &error), &error);
-    assert_ok(mp_options_set_defaults(tested->options, &options, &error), &error);
+    register_and_parse_defaults(tested, &options);
     assert_int_equal(options.slots, MP_AUTO);
     assert_true(options.capacity_factor == 1);
     assert_int_equal(mp_swiftmoe_slots(&setting, &options), 6);
@@ -344,12 +333,7 @@ static void a_foreign_state_is_refused_and_changes_nothing(void **state) {
     random_loads(random, &run);
     learn(&run, 0);
     size_t size = tested->save(run.self, saved, sizeof saved);
-    assert_int_equal(tested->load(run.self, saved, size - 1, NULL), MP_EFORMAT);
-    for (size_t at = 0; at < 16; at++) { /* magic and shape */
-        memcpy(wrong, saved, size);
-        wrong[at] ^= 0x40;
-        assert_int_equal(tested->load(run.self, wrong, size, NULL), MP_EFORMAT);
-    }
+    assert_foreign_bytes_are_refused(tested, run.self, 16); /* magic and shape */
     memcpy(wrong, saved, size);
     memset(wrong + size - 8, 0x55, 8); /* more routes than there can be */
     assert_int_equal(tested->load(run.self, wrong, size, NULL), MP_EFORMAT);
@@ -358,27 +342,23 @@ static void a_foreign_state_is_refused_and_changes_nothing(void **state) {
     end(&run);
 }
 
-static void assert_refused(struct mp_setting setting, const char *slots, const char *factor,
-                           const char *words) {
+static void refuses(struct mp_setting setting, const char *slots, const char *factor,
+                    const char *words) {
     struct mp_swiftmoe_options options = options_of(slots, factor);
-    struct mp_error error = {0};
-    void *self = &setting;
-    assert_int_equal(tested->create(&setting, &options, &self, &error), MP_EINVAL);
-    assert_non_null(strstr(error.text, words));
-    assert_null(self);
+    assert_refused(tested, &setting, &options, words);
 }
 
 static void what_it_can_not_do_is_refused(void **state) {
     (void)state;
     struct mp_setting setting = {
         .layers = 1, .experts = 10, .topology = {4, 4}, .tokens_per_rank = 8, .top_k = 2};
-    assert_refused(setting, "2", "1", "2 on each of 4 ranks are too few for 10 experts");
-    assert_refused(setting, "0", "1", "0 on each of 4 ranks are too few for 10 experts");
-    assert_refused(setting, "5", "0.3",
-                   "capacity-factor 0.3 leaves a slot less than 1 route: 8 tokens on each of 4 "
-                   "ranks to 2 experts each, over 20 slots");
+    refuses(setting, "2", "1", "2 on each of 4 ranks are too few for 10 experts");
+    refuses(setting, "0", "1", "0 on each of 4 ranks are too few for 10 experts");
+    refuses(setting, "5", "0.3",
+            "capacity-factor 0.3 leaves a slot less than 1 route: 8 tokens on each of 4 "
+            "ranks to 2 experts each, over 20 slots");
     setting.tokens_per_rank = 0;
-    assert_refused(setting, "5", "1", "of at least 1, not 1, 10, 4, 0 and 2");
+    refuses(setting, "5", "1", "of at least 1, not 1, 10, 4, 0 and 2");
 }
 
 int main(void) {

@@ -1,0 +1,65 @@
+/* What tests of any system need: its options as users write them, and its refusals. */
+#ifndef MOEPERF_TESTS_REFERENCE_PLAN_SYSTEM_SUPPORT_H
+#define MOEPERF_TESTS_REFERENCE_PLAN_SYSTEM_SUPPORT_H
+
+#include <stdio.h>
+#include <string.h>
+
+#include "reference/plan/system.h"
+#include "tests/reference/plan/plan_support.h"
+
+/* Defaults, then names with values up to a NULL name; `pair` may be NULL. */
+static inline void parse_options(const struct mp_system *system, void *options,
+                                 const char *const pair[][2]) {
+    struct mp_error error = {0};
+    char subject[64];
+    snprintf(subject, sizeof subject, "system %s", system->name);
+    assert_ok(mp_options_set_defaults(system->options, options, &error), &error);
+    for (int index = 0; pair && pair[index][0]; index++)
+        assert_ok(mp_options_set(system->options, options, subject, pair[index][0], pair[index][1],
+                                 NULL, &error),
+                  &error);
+}
+
+/* The descriptor is right, and these are its defaults. */
+static inline void register_and_parse_defaults(const struct mp_system *system, void *options) {
+    struct mp_systems systems = {0};
+    struct mp_error error = {0};
+    assert_ok(mp_systems_register(&systems, system, &error), &error);
+    parse_options(system, options, NULL);
+}
+
+/* create says no, with a sentence in which the words are. */
+static inline void assert_refused(const struct mp_system *system, const struct mp_setting *setting,
+                                  const void *options, const char *words) {
+    struct mp_error error = {0};
+    void *self = &error;
+    assert_int_equal(system->create(setting, options, &self, &error), MP_EINVAL);
+    assert_null(self);
+    if (!strstr(error.text, words))
+        fail_msg("\"%s\" does not say \"%s\"", error.text, words);
+}
+
+/* Bytes that a system did not save are refused, whatever is wrong with them, and leave what it
+ * knows as it was.  `head` bytes at the beginning matter. */
+static inline void assert_foreign_bytes_are_refused(const struct mp_system *system, void *self,
+                                                    size_t head) {
+    size_t size = system->save(self, NULL, 0);
+    char *state = malloc(size), *wrong = malloc(size), *after = malloc(size);
+    assert_true(state && wrong && after);
+    assert_int_equal(system->save(self, state, size), size);
+    assert_int_equal(system->load(self, state, 3, NULL), MP_EFORMAT);
+    assert_int_equal(system->load(self, state, size - 1, NULL), MP_EFORMAT);
+    for (size_t at = 0; at < head; at++) {
+        memcpy(wrong, state, size);
+        wrong[at] ^= 0x40;
+        assert_int_equal(system->load(self, wrong, size, NULL), MP_EFORMAT);
+    }
+    assert_int_equal(system->save(self, after, size), size);
+    assert_memory_equal(after, state, size);
+    free(state);
+    free(wrong);
+    free(after);
+}
+
+#endif
