@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "reference/plan/recent.h"
+
 #define FIELD(member) offsetof(struct mp_fssdp_options, member)
 
 static const struct mp_option option_table[] = {
@@ -28,7 +30,7 @@ static const struct mp_option option_table[] = {
 struct fssdp {
     struct mp_setting setting;
     struct mp_fssdp_options options; /* overlap resolved to a number */
-    struct mp_window window;
+    struct mp_recent window;         /* cells [layers][experts]: F of 1.5 as sums (1.11) */
     struct mp_materializer materializer;
     struct mp_calibrator calibrator;
     struct mp_sharder sharder;
@@ -74,7 +76,7 @@ static void fssdp_destroy(void *opaque) {
     struct fssdp *self = opaque;
     if (!self)
         return;
-    mp_window_destroy(&self->window);
+    mp_recent_destroy(&self->window);
     mp_materializer_destroy(&self->materializer);
     mp_calibrator_destroy(&self->calibrator);
     mp_sharder_destroy(&self->sharder);
@@ -93,7 +95,8 @@ static int create_parts(struct fssdp *self, struct mp_error *error) {
     if (!self->owner || !self->next_owner)
         return mp_fail(error, MP_ENOMEM, "no memory for the owners of %d layers of %d experts",
                        layers, experts);
-    int code = mp_window_create(layers, experts, self->options.window, &self->window, error);
+    int code = mp_recent_create((size_t)layers * (size_t)experts, self->options.window,
+                                &self->window, error);
     if (!code)
         code = mp_materializer_create(&setting->topology, experts, self->options.overlap,
                                       &self->materializer, error);
@@ -162,9 +165,14 @@ static int add_copies(const struct mp_materializer *materializer, struct mp_plan
     return MP_OK;
 }
 
+/* Sums of one layer, [experts]. */
+static const int64_t *window_layer(const struct fssdp *self, int layer) {
+    return self->window.sum + (size_t)layer * (size_t)self->setting.experts;
+}
+
 /* The window's mean, spread evenly over the sources. */
 static void predict(struct fssdp *self, int layer) {
-    const int64_t *sum = mp_window_layer(&self->window, layer);
+    const int64_t *sum = window_layer(self, layer);
     int ranks = self->setting.topology.ranks, experts = self->setting.experts;
     int64_t divisor = (int64_t)ranks * (self->window.count > 0 ? self->window.count : 1);
 
@@ -189,7 +197,7 @@ static int fssdp_before_gate(void *opaque, struct mp_plan *plan, struct mp_error
                               &self->predicted, self->options.memory);
     } else {
         mp_placement_copy(proposal, &plan->during);
-        mp_materialize(&self->materializer, proposal, mp_window_layer(&self->window, plan->layer),
+        mp_materialize(&self->materializer, proposal, window_layer(self, plan->layer),
                        self->options.memory);
     }
     return add_copies(&self->materializer, plan, MP_STAGE_BEFORE_GATE, error);
@@ -221,7 +229,7 @@ static int fssdp_after_step(void *opaque, int64_t iteration, const struct mp_loa
     int interval = self->options.reshard_interval, experts = self->setting.experts;
 
     (void)error;
-    mp_window_push(&self->window, load);
+    mp_recent_push_totals(&self->window, load, self->setting.layers);
     if (interval == 0 || (iteration + 1) % interval != 0)
         return MP_OK;
     for (int layer = 0; layer < self->setting.layers; layer++)
@@ -234,14 +242,46 @@ static int fssdp_after_step(void *opaque, int64_t iteration, const struct mp_loa
     return MP_OK;
 }
 
+/* Saved: this head, then the window's iterations of [layers][experts] loads, oldest first. */
+struct head {
+    char magic[8];
+    int32_t layers, experts, count, reserved;
+};
+static const char MAGIC[8] = {'M', 'P', 'W', 'I', 'N', 'D', 'W', '1'};
+
 static size_t fssdp_save(const void *opaque, void *buffer, size_t size) {
     const struct fssdp *self = opaque;
-    return mp_window_save(&self->window, buffer, size);
+    struct head head = {.layers = self->setting.layers,
+                        .experts = self->setting.experts,
+                        .count = self->window.count};
+    size_t needed = sizeof head + mp_recent_save_rows(&self->window, NULL, 0);
+
+    if (size < needed)
+        return needed;
+    memcpy(head.magic, MAGIC, sizeof MAGIC);
+    memcpy(buffer, &head, sizeof head);
+    mp_recent_save_rows(&self->window, (char *)buffer + sizeof head, size - sizeof head);
+    return needed;
 }
 
 static int fssdp_load(void *opaque, const void *buffer, size_t size, struct mp_error *error) {
     struct fssdp *self = opaque;
-    return mp_window_load(&self->window, buffer, size, error);
+    const struct mp_setting *setting = &self->setting;
+    struct head head;
+
+    if (size < sizeof head)
+        return mp_fail(error, MP_EFORMAT, "a saved load window has at least %zu bytes, not %zu",
+                       sizeof head, size);
+    memcpy(&head, buffer, sizeof head);
+    if (memcmp(head.magic, MAGIC, sizeof MAGIC) != 0)
+        return mp_fail(error, MP_EFORMAT, "what was saved is no load window of this version");
+    if (head.layers != setting->layers || head.experts != setting->experts)
+        return mp_fail(error, MP_EFORMAT,
+                       "the saved load window is of %d layers with %d experts, the job has %d with "
+                       "%d",
+                       head.layers, head.experts, setting->layers, setting->experts);
+    return mp_recent_load_rows(&self->window, head.count, (const char *)buffer + sizeof head,
+                               size - sizeof head, error);
 }
 
 const struct mp_system mp_system_fssdp = {

@@ -4,12 +4,12 @@
  * Every expert has one owner in the whole job.  Each iteration and layer, the hottest experts are
  * copied for a while (spAG) to ranks that would otherwise wait, and their gradients are summed back
  * into the owner (spRS).  One file per algorithm:
- *   window.c       load prediction: the sum of the last loads             (1.5)
  *   materialize.c  Algorithm 1: who gets which copies                     (1.6)
  *   calibrate.c    more copies once the real loads are known              (1.7)
  *   shard.c        even first sharding; Algorithm 2: re-sharding          (1.8)
  *   fssdp.c        the descriptor that joins them
- * Topology-aware dispatch (1.9) is mp_plan_dispatch_nearest, since other systems use it too.
+ * Load prediction (1.5) is mp_recent, the sum of the last loads, and topology-aware dispatch (1.9)
+ * mp_plan_dispatch_nearest, since other systems use them too.
  *
  * Loads are 64-bit integers and window averages are kept as sums, so that all ranks decide equally.
  * Nothing here allocates after its create function. */
@@ -37,29 +37,6 @@ struct mp_fssdp_options {
 
 /* t = floor(non-MoE seconds * bandwidth / expert bytes), at most the experts of a layer (1.5). */
 int mp_fssdp_overlap(const struct mp_setting *setting);
-
-/* --- Load prediction ---------------------------------------------------------------------------
- * F[l][e] of 1.5, summed over the last `window` iterations instead of averaged (1.11). */
-struct mp_window {
-    int layers, experts, window;
-    int count;     /* iterations held, 0 .. window */
-    int next;      /* ring row that the next iteration overwrites */
-    int64_t *ring; /* [window][layers][experts], owned */
-    int64_t *sum;  /* [layers][experts], owned */
-};
-int mp_window_create(int layers, int experts, int window, struct mp_window *state,
-                     struct mp_error *error); /* MP_EINVAL, MP_ENOMEM */
-void mp_window_destroy(struct mp_window *state);
-/* Takes in one iteration; load is [layers]. */
-void mp_window_push(struct mp_window *state, const struct mp_load load[]);
-/* Sums of one layer, [experts]. */
-const int64_t *mp_window_layer(const struct mp_window *state, int layer);
-/* Writes at most `size` bytes of the state and returns the bytes needed. */
-size_t mp_window_save(const struct mp_window *state, void *buffer, size_t size);
-/* Reads a state back.  Another window length is fine: the newest loads that fit are kept.
- * MP_EFORMAT for anything else that was not saved by a window of these layers and experts. */
-int mp_window_load(struct mp_window *state, const void *buffer, size_t size,
-                   struct mp_error *error);
 
 /* --- Algorithm 1: sparse materialisation --------------------------------------------------------
  */

@@ -65,7 +65,40 @@ void mp_recent_push_counts(struct mp_recent *recent, const struct mp_load load[]
     }
 }
 
-/* Saved: this head, then `count` rows, oldest first. */
+size_t mp_recent_save_rows(const struct mp_recent *recent, void *buffer, size_t size) {
+    size_t row_bytes = recent->cells * sizeof *recent->ring;
+    size_t needed = (size_t)recent->count * row_bytes;
+    char *to = buffer;
+
+    if (size < needed)
+        return needed;
+    for (int age = recent->count; age > 0; age--, to += row_bytes) {
+        int row = (recent->next - age + recent->window) % recent->window;
+        memcpy(to, recent->ring + (size_t)row * recent->cells, row_bytes);
+    }
+    return needed;
+}
+
+int mp_recent_load_rows(struct mp_recent *recent, int64_t count, const void *buffer, size_t size,
+                        struct mp_error *error) {
+    size_t row_bytes = recent->cells * sizeof *recent->ring;
+
+    if (count < 0 || size / row_bytes != (size_t)count || size % row_bytes != 0)
+        return mp_fail(error, MP_EFORMAT, "%lld saved iterations of %zu loads can't have %zu bytes",
+                       (long long)count, recent->cells, size);
+    int64_t skipped = count > recent->window ? count - recent->window : 0;
+    recent->count = (int)(count - skipped);
+    recent->next = recent->count % recent->window;
+    memset(recent->ring, 0, (size_t)recent->window * row_bytes);
+    memset(recent->sum, 0, row_bytes);
+    memcpy(recent->ring, (const char *)buffer + (size_t)skipped * row_bytes,
+           (size_t)recent->count * row_bytes);
+    for (size_t cell = 0; cell < (size_t)recent->count * recent->cells; cell++)
+        recent->sum[cell % recent->cells] += recent->ring[cell];
+    return MP_OK;
+}
+
+/* Saved: this head, then the rows. */
 struct head {
     char magic[8];
     int64_t cells;
@@ -75,49 +108,29 @@ static const char MAGIC[8] = {'M', 'P', 'R', 'E', 'C', 'N', 'T', '1'};
 
 size_t mp_recent_save(const struct mp_recent *recent, void *buffer, size_t size) {
     struct head head = {.cells = (int64_t)recent->cells, .count = recent->count};
-    size_t row_bytes = recent->cells * sizeof *recent->ring;
-    size_t needed = sizeof head + (size_t)recent->count * row_bytes;
-    char *to = buffer;
+    size_t needed = sizeof head + mp_recent_save_rows(recent, NULL, 0);
 
     if (size < needed)
         return needed;
     memcpy(head.magic, MAGIC, sizeof MAGIC);
-    memcpy(to, &head, sizeof head);
-    to += sizeof head;
-    for (int age = recent->count; age > 0; age--, to += row_bytes) {
-        int row = (recent->next - age + recent->window) % recent->window;
-        memcpy(to, recent->ring + (size_t)row * recent->cells, row_bytes);
-    }
+    memcpy(buffer, &head, sizeof head);
+    mp_recent_save_rows(recent, (char *)buffer + sizeof head, size - sizeof head);
     return needed;
 }
 
 int mp_recent_load(struct mp_recent *recent, const void *buffer, size_t size,
                    struct mp_error *error) {
     struct head head;
-    size_t row_bytes = recent->cells * sizeof *recent->ring;
-    const char *from = buffer;
 
     if (size < sizeof head)
         return mp_fail(error, MP_EFORMAT, "a saved window of loads has at least %zu bytes, not %zu",
                        sizeof head, size);
-    memcpy(&head, from, sizeof head);
+    memcpy(&head, buffer, sizeof head);
     if (memcmp(head.magic, MAGIC, sizeof MAGIC) != 0)
         return mp_fail(error, MP_EFORMAT, "what was saved is no window of loads of this version");
     if (head.cells != (int64_t)recent->cells)
         return mp_fail(error, MP_EFORMAT, "the saved window is of %lld loads, the job has %zu",
                        (long long)head.cells, recent->cells);
-    if (head.count < 0 || (size - sizeof head) / row_bytes != (size_t)head.count ||
-        (size - sizeof head) % row_bytes != 0)
-        return mp_fail(error, MP_EFORMAT, "a saved window of %lld iterations can't have %zu bytes",
-                       (long long)head.count, size);
-    int64_t skipped = head.count > recent->window ? head.count - recent->window : 0;
-    recent->count = (int)(head.count - skipped);
-    recent->next = recent->count % recent->window;
-    memset(recent->ring, 0, (size_t)recent->window * row_bytes);
-    memset(recent->sum, 0, row_bytes);
-    memcpy(recent->ring, from + sizeof head + (size_t)skipped * row_bytes,
-           (size_t)recent->count * row_bytes);
-    for (size_t cell = 0; cell < (size_t)recent->count * recent->cells; cell++)
-        recent->sum[cell % recent->cells] += recent->ring[cell];
-    return MP_OK;
+    return mp_recent_load_rows(recent, head.count, (const char *)buffer + sizeof head,
+                               size - sizeof head, error);
 }

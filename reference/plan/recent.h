@@ -33,5 +33,10 @@ size_t mp_recent_save(const struct mp_recent *recent, void *buffer, size_t size)
  * MP_EFORMAT for anything that was not saved with as many cells; then nothing has changed. */
 int mp_recent_load(struct mp_recent *recent, const void *buffer, size_t size,
                    struct mp_error *error);
+/* The same without a head that says cells and count, for a state whose own head does: the `count`
+ * iterations alone, oldest first. */
+size_t mp_recent_save_rows(const struct mp_recent *recent, void *buffer, size_t size);
+int mp_recent_load_rows(struct mp_recent *recent, int64_t count, const void *buffer, size_t size,
+                        struct mp_error *error);
 
 #endif

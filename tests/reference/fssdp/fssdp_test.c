@@ -1,28 +1,14 @@
 /* FSSDP as a system: whole random runs under the law, equal on all ranks and after a restart. */
-#include "tests/reference/plan/plan_support.h"
-
-#include <string.h>
+#include "tests/reference/plan/system_support.h"
 
 #include "reference/fssdp/fssdp.h"
 
 static uint64_t random_state;
 
-static void parse_options(struct mp_fssdp_options *options, const char *const pair[][2]) {
-    struct mp_error error = {0};
-    assert_ok(mp_options_set_defaults(mp_system_fssdp.options, options, &error), &error);
-    for (int index = 0; pair && pair[index][0]; index++)
-        assert_ok(mp_options_set(mp_system_fssdp.options, options, "system fssdp", pair[index][0],
-                                 pair[index][1], NULL, &error),
-                  &error);
-}
-
 static void defaults_are_the_papers(void **state) {
     (void)state;
-    struct mp_systems systems = {0};
     struct mp_fssdp_options options;
-    struct mp_error error = {0};
-    assert_ok(mp_systems_register(&systems, &mp_system_fssdp, &error), &error);
-    parse_options(&options, NULL);
+    register_and_parse_defaults(&mp_system_fssdp, &options);
     assert_int_equal(options.window, 5);
     assert_int_equal(options.overlap, MP_AUTO);
     assert_int_equal(options.memory, MP_ALL);
@@ -74,7 +60,7 @@ static void golden_transfers(void **state) {
     void *self;
     int64_t gradient[8];
 
-    parse_options(&options, pair);
+    parse_options(&mp_system_fssdp, &options, pair);
     golden_load(&load);
     assert_ok(mp_system_fssdp.create(&setting, &options, &self, &error), &error);
     assert_ok(mp_placement_create(4, 8, &home, &error), &error);
@@ -338,16 +324,41 @@ static const struct refused_case REFUSED[] = {
 static void impossible_settings_are_refused(void **state) {
     (void)state;
     struct mp_fssdp_options options;
-    parse_options(&options, NULL);
-    for (size_t index = 0; index < sizeof REFUSED / sizeof REFUSED[0]; index++) {
-        struct mp_error error = {0};
-        void *self = &error;
-        assert_int_equal(mp_system_fssdp.create(&REFUSED[index].setting, &options, &self, &error),
-                         MP_EINVAL);
-        assert_null(self);
-        if (!strstr(error.text, REFUSED[index].sentence))
-            fail_msg("row %zu: \"%s\" lacks \"%s\"", index, error.text, REFUSED[index].sentence);
+    parse_options(&mp_system_fssdp, &options, NULL);
+    for (size_t index = 0; index < sizeof REFUSED / sizeof REFUSED[0]; index++)
+        assert_refused(&mp_system_fssdp, &REFUSED[index].setting, &options,
+                       REFUSED[index].sentence);
+}
+
+/* The window's format is that of every checkpoint so far. */
+static void foreign_windows_are_refused(void **state) {
+    (void)state;
+    struct run run;
+    struct mp_error error = {0};
+    char bytes[4096];
+    int32_t head[4];
+    random_job(&run);
+    run.setting.layers = 3;
+    run.setting.experts = 11;
+    run.setting.topology = (struct mp_topology){4, 2};
+    run.options.window = 2;
+    create_run(&run);
+    for (int64_t iteration = 0; iteration < 3; iteration++) {
+        for (int layer = 0; layer < run.setting.layers; layer++)
+            random_load(&random_state, &run.load[layer]);
+        end_iteration(&run, iteration);
     }
+    assert_foreign_bytes_are_refused(&mp_system_fssdp, run.self[0], 20);
+    size_t size = mp_system_fssdp.save(run.self[0], bytes, sizeof bytes);
+    assert_int_equal(size, 24 + 2 * 3 * 11 * 8);
+    assert_memory_equal(bytes, "MPWINDW1", 8);
+    memcpy(head, bytes + 8, sizeof head);
+    assert_true(head[0] == 3 && head[1] == 11 && head[2] == 2 && head[3] == 0);
+    head[1] = 12;
+    memcpy(bytes + 8, head, sizeof head);
+    assert_int_equal(mp_system_fssdp.load(run.self[0], bytes, size, &error), MP_EFORMAT);
+    assert_non_null(strstr(error.text, "3 layers with 12 experts, the job has 3 with 11"));
+    destroy_run(&run);
 }
 
 int main(void) {
@@ -358,6 +369,7 @@ int main(void) {
         cmocka_unit_test(golden_transfers),
         cmocka_unit_test(random_runs_obey_the_law),
         cmocka_unit_test(a_second_resharding_changes_nothing),
+        cmocka_unit_test(foreign_windows_are_refused),
         cmocka_unit_test(impossible_settings_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -51,7 +51,7 @@ static void sums_are_those_of_the_window(void **state) {
     uint64_t *random = *state;
     struct history history;
     create_history(random, &history);
-    for (int window = 1; window < ITERATIONS; window++) {
+    for (int window = 1; window <= ITERATIONS + 1; window++) {
         struct mp_recent counts, totals;
         struct mp_error error = {0};
         assert_ok(mp_recent_create(COUNTS, window, &counts, &error), &error);
