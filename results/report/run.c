@@ -34,6 +34,8 @@ static const char list_sql[] =
 static const char list_json_sql[] =
     "SELECT v_run.*, ms_per_iteration, tokens_per_s, loss_final " SELECTED;
 
+enum { LIST_RANKS = 5, LIST_STATUS = 7 };
+
 static int add_listed(struct table *table, sqlite3_stmt *row, struct mp_error *error) {
     int code = table_add(table, NULL, error);
     if (code)
@@ -50,9 +52,15 @@ static int list_text(struct mp_store *store, sqlite3_stmt *statement, FILE *out,
                      struct mp_error *error) {
     struct table table;
     int got = 0, code = MP_OK;
+    bool all_complete = true;
     table_init(&table, list_columns, sizeof list_columns / sizeof *list_columns);
-    while (!code && (got = query_next(store, statement, error)) == 1)
+    while (!code && (got = query_next(store, statement, error)) == 1) {
         code = add_listed(&table, statement, error);
+        all_complete = all_complete && !strcmp(query_text(statement, LIST_STATUS), "complete");
+    }
+    table.lines_first = true;
+    table.optional[LIST_RANKS] = 2;
+    table.optional[LIST_STATUS] = all_complete;
     code = code ? code : got;
     if (!code && table.rows == 0)
         code = mp_fail(error, MP_ENOTFOUND, "%s: no such runs", mp_store_path(store));

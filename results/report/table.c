@@ -147,7 +147,7 @@ static void find_widths(const struct table *table, int widths[]) {
         measure_column(table, c, &widths[c], &least[c]);
         last_resort[c] = LEAST_WIDTH;
     }
-    while (total_width(table, least) > TABLE_WIDTH) {
+    while (total_width(table, table->lines_first ? widths : least) > TABLE_WIDTH) {
         int first = -1;
         for (int c = 0; c < table->columns; c++)
             if (table->optional[c] && least[c] >= 0 &&

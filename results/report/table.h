@@ -2,6 +2,7 @@
 #ifndef MOEPERF_RESULTS_REPORT_TABLE_H
 #define MOEPERF_RESULTS_REPORT_TABLE_H
 
+#include <stdbool.h>
 #include <stdio.h>
 
 #include "reference/base/error.h"
@@ -20,6 +21,7 @@ struct table {
     /* 0, as table_init leaves it: the column is always shown; else it is left out where room is
      * short, the highest first. */
     int optional[TABLE_COLUMNS];
+    bool lines_first; /* columns are left out rather than cells broken into lines */
 };
 
 /* `column` is borrowed. */
@@ -35,8 +37,8 @@ void table_set(struct table *table, int column, const char *format, ...)
 void table_set_number(struct table *table, int column, double value, int decimals);
 
 /* Where the table would be wider than TABLE_WIDTH, optional columns are left out until its longest
- * words fit; then left-aligned columns give way, the widest first, and their cells go on in further
- * lines. */
+ * words fit (or whole cells: lines_first); then left-aligned columns give way, the widest first,
+ * and their cells go on in further lines. */
 void table_print(const struct table *table, FILE *out);
 
 /* Prints a paragraph broken at spaces, like the sentences under a table. */

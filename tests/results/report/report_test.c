@@ -424,7 +424,7 @@ static void every_table_says_unattainable(void **state) {
                                  mp_report_runs};
     static const char *const says[] = {
         "\n(unattainable)\n", "\n(unattainable)\n",
-        "\nideal (unattainable), skewed 0.70 on 4, run 4:", "  (unattainable)  "};
+        "\nideal (unattainable), skewed 0.70 on 4, run 4:", "  ideal (unattainable)  "};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         char *text = text_of(all[i], folder->store, NULL, MP_REPORT_TEXT);
         assert_says(text, says[i]);
