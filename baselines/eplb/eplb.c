@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "reference/plan/layouts.h"
 #include "reference/plan/recent.h"
-#include "reference/plan/slots_home.h"
 
 #define FIELD(member) offsetof(struct mp_eplb_options, member)
 
@@ -34,15 +34,10 @@ struct eplb {
     struct mp_setting setting;
     struct mp_eplb_options options;
     struct mp_eplb placer;
-    struct mp_recent recent;  /* cells [layers][experts] */
-    struct mp_slots *slots;   /* [layers], owned */
-    struct mp_slots restored; /* for homes of another placement */
-    int64_t *equal;           /* [experts], the loads of the first placement; owned */
+    struct mp_recent recent; /* cells [layers][experts] */
+    struct mp_layouts layouts;
+    int64_t *equal; /* [experts], the loads of the first placement; owned */
 };
-
-static int slots_per_rank(const struct eplb *self) {
-    return self->placer.replicas / self->placer.ranks;
-}
 
 /* Physical experts of a layer. */
 static int64_t count_replicas(const struct mp_setting *setting,
@@ -109,17 +104,14 @@ static void eplb_destroy(void *opaque) {
         return;
     mp_eplb_destroy(&self->placer);
     mp_recent_destroy(&self->recent);
-    for (int layer = 0; self->slots && layer < self->setting.layers; layer++)
-        mp_slots_destroy(&self->slots[layer]);
-    free(self->slots);
-    mp_slots_destroy(&self->restored);
+    mp_layouts_destroy(&self->layouts);
     free(self->equal);
     free(self);
 }
 
 /* The placer's result as a layer's slots. */
 static void place_layer(struct eplb *self, int layer, const int64_t load[]) {
-    struct mp_slots *slots = &self->slots[layer];
+    struct mp_slots *slots = &self->layouts.slots[layer];
 
     mp_eplb_place(&self->placer, load);
     memcpy(slots->expert, self->placer.expert,
@@ -138,18 +130,15 @@ static int create_parts(struct eplb *self, int nodes, struct mp_error *error) {
         code = mp_recent_create((size_t)layers * (size_t)experts, self->options.window,
                                 &self->recent, error);
     if (!code)
-        code = mp_slots_create(ranks, experts, experts, &self->restored, error);
-    self->slots = calloc((size_t)layers, sizeof *self->slots);
+        code =
+            mp_layouts_create(layers, ranks, experts, replicas / ranks, 0, &self->layouts, error);
     self->equal = malloc((size_t)experts * sizeof *self->equal);
-    if (!code && (!self->slots || !self->equal))
-        code = mp_fail(error, MP_ENOMEM, "no memory for the slots of %d layers", layers);
+    if (!code && !self->equal)
+        code = mp_fail(error, MP_ENOMEM, "no memory for the loads of %d experts", experts);
     for (int expert = 0; expert < experts && !code; expert++)
         self->equal[expert] = 1;
-    for (int layer = 0; layer < layers && !code; layer++) {
-        code = mp_slots_create(ranks, experts, slots_per_rank(self), &self->slots[layer], error);
-        if (!code)
-            place_layer(self, layer, self->equal);
-    }
+    for (int layer = 0; layer < layers && !code; layer++)
+        place_layer(self, layer, self->equal);
     return code;
 }
 
@@ -176,21 +165,14 @@ static int eplb_create(const struct mp_setting *setting, const void *options, vo
     return code;
 }
 
-/* The lowest rank with a slot, as mp_slots_homes would have it. */
 static void eplb_initial_owners(const void *opaque, int32_t owner[]) {
     const struct eplb *self = opaque;
-
-    for (int layer = 0; layer < self->setting.layers; layer++)
-        for (int expert = 0; expert < self->setting.experts; expert++)
-            *owner++ = self->slots[layer].rank[self->slots[layer].begin[expert]];
+    mp_layouts_owners(&self->layouts, owner);
 }
 
 static void eplb_initial_holders(const void *opaque, struct mp_placement home[]) {
     const struct eplb *self = opaque;
-
-    /* No expert is without a slot, which is all that could go wrong. */
-    for (int layer = 0; layer < self->setting.layers; layer++)
-        (void)mp_slots_homes(&self->slots[layer], &home[layer], NULL);
+    mp_layouts_holders(&self->layouts, home);
 }
 
 static enum mp_optimizer_split eplb_optimizer(const void *opaque) {
@@ -200,9 +182,7 @@ static enum mp_optimizer_split eplb_optimizer(const void *opaque) {
 
 static int eplb_homes_limit(const void *opaque) {
     const struct eplb *self = opaque;
-    int each = slots_per_rank(self), experts = self->setting.experts;
-
-    return self->setting.layers * (each < experts ? each : experts);
+    return mp_layouts_limit(&self->layouts);
 }
 
 static int eplb_after_gate(void *opaque, const struct mp_load *load, struct mp_plan *plan,
@@ -211,8 +191,7 @@ static int eplb_after_gate(void *opaque, const struct mp_load *load, struct mp_p
 
     if (self->options.dispatch == MP_EPLB_NEAREST)
         return mp_plan_dispatch_nearest(plan, load, error);
-    struct mp_slots *slots =
-        mp_slots_for_home(&self->slots[plan->layer], &self->restored, &plan->before, 0);
+    struct mp_slots *slots = mp_layouts_for_home(&self->layouts, plan->layer, &plan->before);
     return mp_plan_dispatch_slots(plan, load, slots, MP_SPREAD_SOURCE, error);
 }
 
@@ -228,93 +207,37 @@ static int eplb_after_step(void *opaque, int64_t iteration, const struct mp_load
         return MP_OK;
     for (int layer = 0; layer < layers && !code; layer++) {
         place_layer(self, layer, self->recent.sum + (size_t)layer * (size_t)self->setting.experts);
-        code = mp_slots_homes(&self->slots[layer], &change->next[layer], error);
+        code = mp_slots_homes(&self->layouts.slots[layer], &change->next[layer], error);
     }
     change->changed = true;
     return code;
 }
 
-/* Saved: this head, the expert of every slot of every layer, and the window. */
-struct head {
-    char magic[8];
-    int32_t layers, experts, ranks, slots;
-};
+/* Saved: the layouts and the window. */
 static const char MAGIC[8] = {'M', 'P', 'E', 'P', 'L', 'B', '_', '1'};
 
 static size_t eplb_save(const void *opaque, void *buffer, size_t size) {
     const struct eplb *self = opaque;
-    struct head head = {.layers = self->setting.layers,
-                        .experts = self->setting.experts,
-                        .ranks = self->setting.topology.ranks,
-                        .slots = slots_per_rank(self)};
-    size_t layer_bytes = (size_t)self->placer.replicas * sizeof(int32_t);
-    size_t before = sizeof head + (size_t)head.layers * layer_bytes;
+    size_t before = mp_layouts_save(&self->layouts, MAGIC, NULL, 0);
     size_t needed = before + mp_recent_save(&self->recent, NULL, 0);
-    char *to = buffer;
 
     if (size < needed)
         return needed;
-    memcpy(head.magic, MAGIC, sizeof MAGIC);
-    memcpy(to, &head, sizeof head);
-    for (int layer = 0; layer < head.layers; layer++)
-        memcpy(to + sizeof head + (size_t)layer * layer_bytes, self->slots[layer].expert,
-               layer_bytes);
-    mp_recent_save(&self->recent, to + before, size - before);
+    mp_layouts_save(&self->layouts, MAGIC, buffer, before);
+    mp_recent_save(&self->recent, (char *)buffer + before, size - before);
     return needed;
 }
 
-/* MP_EFORMAT unless the head fits the job and what follows the slots begins within `size`. */
-static int check_head(const struct eplb *self, const struct head *head, size_t size,
-                      struct mp_error *error) {
-    if (memcmp(head->magic, MAGIC, sizeof MAGIC) != 0)
-        return mp_fail(error, MP_EFORMAT, "what was saved is no state of eplb of this version");
-    if (head->layers != self->setting.layers || head->experts != self->setting.experts)
-        return mp_fail(
-            error, MP_EFORMAT,
-            "the saved state of eplb is of %d layers with %d experts, the job has %d with "
-            "%d",
-            head->layers, head->experts, self->setting.layers, self->setting.experts);
-    if (head->ranks < 1 || head->slots < 1 ||
-        (size - sizeof *head) / sizeof(int32_t) / (size_t)head->layers / (size_t)head->ranks <
-            (size_t)head->slots)
-        return mp_fail(error, MP_EFORMAT,
-                       "a saved state of eplb with %d slots on each of %d ranks has more than %zu "
-                       "bytes",
-                       head->slots, head->ranks, size);
-    return MP_OK;
-}
-
-/* Slots that were made for other ranks, or others than these, are of no use: then the present ones
- * stay, and the next placement comes from the window. */
+/* Under other ranks, or with other slots, the next placement comes from the window. */
 static int eplb_load(void *opaque, const void *buffer, size_t size, struct mp_error *error) {
     struct eplb *self = opaque;
-    struct head head;
-    const char *from = buffer;
+    struct mp_saved_layouts saved;
+    int code = mp_layouts_read(&self->layouts, "eplb", MAGIC, buffer, size, &saved, error);
 
-    if (size < sizeof head)
-        return mp_fail(error, MP_EFORMAT, "a saved state of eplb has at least %zu bytes, not %zu",
-                       sizeof head, size);
-    memcpy(&head, from, sizeof head);
-    int code = check_head(self, &head, size, error);
-    if (code)
-        return code;
-    bool same = head.ranks == self->setting.topology.ranks && head.slots == slots_per_rank(self);
-    size_t slots = (size_t)head.ranks * (size_t)head.slots;
-    size_t before = sizeof head + (size_t)head.layers * slots * sizeof(int32_t);
-    for (size_t slot = 0; slot < (size_t)head.layers * slots; slot++) {
-        int32_t expert;
-        memcpy(&expert, from + sizeof head + slot * sizeof expert, sizeof expert);
-        if (expert < 0 || expert >= head.experts)
-            return mp_fail(error, MP_EFORMAT, "the saved state of eplb has expert %d in a slot",
-                           expert);
-    }
-    code = mp_recent_load(&self->recent, from + before, size - before, error);
-    for (int layer = 0; layer < head.layers && !code && same; layer++) {
-        memcpy(self->slots[layer].expert,
-               from + sizeof head + (size_t)layer * slots * sizeof(int32_t),
-               slots * sizeof(int32_t));
-        mp_slots_index(&self->slots[layer], 0);
-    }
+    if (!code)
+        code = mp_recent_load(&self->recent, saved.rest, saved.rest_bytes, error);
+    if (!code)
+        mp_layouts_restore(&self->layouts, &saved);
     return code;
 }
 

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "reference/plan/slots_home.h"
+#include "reference/plan/layouts.h"
 
 #define FIELD(member) offsetof(struct mp_flexmoe_options, member)
 
@@ -28,9 +28,8 @@ struct flexmoe {
     struct mp_topology topology;
     struct mp_flexmoe_options options;
     struct mp_flex_costs costs;
-    struct mp_slots *slots;  /* [layers], owned */
-    struct mp_slots derived; /* one per holder, for homes that are not those of `slots` */
-    int32_t *first;          /* [ranks][per_rank], working memory, owned */
+    struct mp_layouts layouts;
+    int32_t *first; /* [ranks][per_rank], working memory, owned */
     struct mp_flex flex;
 };
 
@@ -43,10 +42,7 @@ static void flexmoe_destroy(void *opaque) {
 
     if (!self)
         return;
-    for (int layer = 0; self->slots && layer < self->layers; layer++)
-        mp_slots_destroy(&self->slots[layer]);
-    free(self->slots);
-    mp_slots_destroy(&self->derived);
+    mp_layouts_destroy(&self->layouts);
     free(self->first);
     mp_flex_destroy(&self->flex);
     free(self);
@@ -109,19 +105,13 @@ static void first_layout(const struct flexmoe *self, struct mp_slots *slots) {
 }
 
 static int create_layouts(struct flexmoe *self, struct mp_error *error) {
-    int ranks = self->topology.ranks;
-
-    self->slots = calloc((size_t)self->layers, sizeof *self->slots);
     self->first = malloc(slots_of(self) * sizeof *self->first);
-    if (!self->slots || !self->first)
+    if (!self->first)
         return mp_fail(error, MP_ENOMEM, "no memory for the layouts of flexmoe");
-    int code = mp_slots_create(ranks, self->experts, self->experts, &self->derived, error);
-    for (int layer = 0; layer < self->layers && !code; layer++) {
-        struct mp_slots *slots = &self->slots[layer];
-        code = mp_slots_create(ranks, self->experts, self->per_rank, slots, error);
-        if (!code)
-            first_layout(self, slots);
-    }
+    int code = mp_layouts_create(self->layers, self->topology.ranks, self->experts, self->per_rank,
+                                 0, &self->layouts, error);
+    for (int layer = 0; layer < self->layers && !code; layer++)
+        first_layout(self, &self->layouts.slots[layer]);
     return code;
 }
 
@@ -160,10 +150,7 @@ static void flexmoe_initial_owners(const void *opaque, int32_t owner[]) {
 
 static void flexmoe_initial_holders(const void *opaque, struct mp_placement home[]) {
     const struct flexmoe *self = opaque;
-
-    /* Can't fail: every expert has a slot. */
-    for (int layer = 0; layer < self->layers; layer++)
-        (void)mp_slots_homes(&self->slots[layer], &home[layer], NULL);
+    mp_layouts_holders(&self->layouts, home);
 }
 
 static enum mp_optimizer_split flexmoe_optimizer(const void *opaque) {
@@ -173,16 +160,14 @@ static enum mp_optimizer_split flexmoe_optimizer(const void *opaque) {
 
 static int flexmoe_homes_limit(const void *opaque) {
     const struct flexmoe *self = opaque;
-    int each = self->per_rank < self->experts ? self->per_rank : self->experts;
-
-    return each * self->layers;
+    return mp_layouts_limit(&self->layouts);
 }
 
 /* The experts of a layer's slots to self->first.  A restored run may have begun with homes that are
  * not those remembered: then every holder has one slot. */
 static int start_from_home(struct flexmoe *self, int layer, const struct mp_placement *home,
                            struct mp_error *error) {
-    const struct mp_slots *slots = mp_slots_for_home(&self->slots[layer], &self->derived, home, 0);
+    const struct mp_slots *slots = mp_layouts_for_home(&self->layouts, layer, home);
 
     for (int rank = 0; rank < slots->ranks; rank++) {
         const int32_t *from = slots->expert + (size_t)rank * (size_t)slots->per_rank;
@@ -207,8 +192,7 @@ static int start_from_home(struct flexmoe *self, int layer, const struct mp_plac
 static int flexmoe_after_gate(void *opaque, const struct mp_load *load, struct mp_plan *plan,
                               struct mp_error *error) {
     struct flexmoe *self = opaque;
-    struct mp_slots *slots =
-        mp_slots_for_home(&self->slots[plan->layer], &self->derived, &plan->before, 0);
+    struct mp_slots *slots = mp_layouts_for_home(&self->layouts, plan->layer, &plan->before);
 
     return mp_plan_dispatch_slots(plan, load, slots, MP_SPREAD_TURN, error);
 }
@@ -216,7 +200,7 @@ static int flexmoe_after_gate(void *opaque, const struct mp_load *load, struct m
 static int plan_layer(struct flexmoe *self, int layer, const struct mp_load *load,
                       const struct mp_placement *home, struct mp_rehome *change,
                       struct mp_error *error) {
-    struct mp_slots *kept = &self->slots[layer];
+    struct mp_slots *kept = &self->layouts.slots[layer];
     struct mp_flex *flex = &self->flex;
     int code = start_from_home(self, layer, home, error);
 
@@ -249,91 +233,30 @@ static int flexmoe_after_step(void *opaque, int64_t iteration, const struct mp_l
     return code;
 }
 
-/* Saved: this head, then the experts of the slots, [layers][ranks][slots].  On another number of
- * ranks a run begins with its first layout again, and so does this. */
-struct head {
-    char magic[8]; /* its last letter changes with the format */
-    int32_t layers, experts, ranks, per_rank;
-};
+/* Saved: the layouts. */
 static const char MAGIC[8] = {'M', 'P', 'F', 'L', 'E', 'X', 'S', '1'};
 
 static size_t flexmoe_save(const void *opaque, void *buffer, size_t size) {
     const struct flexmoe *self = opaque;
-    struct head head = {.layers = self->layers,
-                        .experts = self->experts,
-                        .ranks = self->topology.ranks,
-                        .per_rank = self->per_rank};
-    size_t row = slots_of(self) * sizeof *self->slots->expert;
-    size_t bytes = sizeof head + (size_t)self->layers * row;
-
-    if (size >= bytes) {
-        memcpy(head.magic, MAGIC, sizeof MAGIC);
-        memcpy(buffer, &head, sizeof head);
-        for (int layer = 0; layer < self->layers; layer++)
-            memcpy((char *)buffer + sizeof head + (size_t)layer * row, self->slots[layer].expert,
-                   row);
-    }
-    return bytes;
+    return mp_layouts_save(&self->layouts, MAGIC, buffer, size);
 }
 
-/* Whether a saved layout names experts only, and each of them. */
-static bool is_layout(struct flexmoe *self, const char *row) {
-    int32_t *seen = self->flex.slots, named = 0;
-
-    memcpy(self->first, row, slots_of(self) * sizeof *self->first);
-    memset(seen, 0, (size_t)self->experts * sizeof *seen);
-    for (size_t slot = 0; slot < slots_of(self); slot++) {
-        if (self->first[slot] < -1 || self->first[slot] >= self->experts)
-            return false;
-        if (self->first[slot] >= 0)
-            named += seen[self->first[slot]]++ == 0;
-    }
-    return named == self->experts;
-}
-
-static int check_head(const struct flexmoe *self, const struct head *head, size_t size,
-                      struct mp_error *error) {
-    if (memcmp(head->magic, MAGIC, sizeof MAGIC) != 0 || head->ranks < 1 || head->per_rank < 1)
-        return mp_fail(error, MP_EFORMAT, "what was saved is no state of flexmoe of this version");
-    if (head->layers != self->layers || head->experts != self->experts)
-        return mp_fail(error, MP_EFORMAT,
-                       "the saved state of flexmoe is of %d layers with %d experts, the job has %d "
-                       "with %d",
-                       head->layers, head->experts, self->layers, self->experts);
-    if (head->ranks == self->topology.ranks && head->per_rank != self->per_rank)
-        return mp_fail(error, MP_EFORMAT,
-                       "the saved state of flexmoe is of %d slots per rank, the job has %d",
-                       head->per_rank, self->per_rank);
-    size_t cells = (size_t)head->layers * (size_t)head->ranks * (size_t)head->per_rank;
-    if ((size - sizeof *head) / sizeof(int32_t) != cells || size % sizeof(int32_t) != 0)
-        return mp_fail(error, MP_EFORMAT, "the saved state of flexmoe has %zu bytes instead of %zu",
-                       size, sizeof *head + cells * sizeof(int32_t));
-    return MP_OK;
-}
-
+/* On another number of ranks a run begins with its first layout again, and so does this. */
 static int flexmoe_load(void *opaque, const void *buffer, size_t size, struct mp_error *error) {
     struct flexmoe *self = opaque;
-    const char *rows = (const char *)buffer + sizeof(struct head);
-    size_t row = slots_of(self) * sizeof *self->slots->expert;
-    struct head head;
+    struct mp_saved_layouts saved;
+    int code = mp_layouts_read(&self->layouts, "flexmoe", MAGIC, buffer, size, &saved, error);
 
-    if (size < sizeof head)
-        return mp_fail(error, MP_EFORMAT,
-                       "the saved state of flexmoe has %zu bytes, its head alone needs %zu", size,
-                       sizeof head);
-    memcpy(&head, buffer, sizeof head);
-    int code = check_head(self, &head, size, error);
-    if (code || head.ranks != self->topology.ranks)
+    if (code)
         return code;
-    for (int layer = 0; layer < self->layers; layer++)
-        if (!is_layout(self, rows + (size_t)layer * row))
-            return mp_fail(error, MP_EFORMAT,
-                           "the saved slots of flexmoe in layer %d are not those of %d experts",
-                           layer, self->experts);
-    for (int layer = 0; layer < self->layers; layer++) {
-        memcpy(self->slots[layer].expert, rows + (size_t)layer * row, row);
-        mp_slots_index(&self->slots[layer], 0);
-    }
+    if (saved.ranks == self->topology.ranks && saved.per_rank != self->per_rank)
+        return mp_fail(error, MP_EFORMAT,
+                       "the saved state of flexmoe is of %d slots per rank, the job has %d",
+                       saved.per_rank, self->per_rank);
+    if (saved.rest_bytes != 0)
+        return mp_fail(error, MP_EFORMAT, "the saved state of flexmoe has %zu bytes instead of %zu",
+                       size, size - saved.rest_bytes);
+    mp_layouts_restore(&self->layouts, &saved);
     return MP_OK;
 }
 

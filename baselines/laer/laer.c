@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "reference/plan/layouts.h"
 #include "reference/plan/recent.h"
-#include "reference/plan/slots_home.h"
 
 #define FIELD(member) offsetof(struct mp_laer_options, member)
 
@@ -51,10 +51,9 @@ struct laer {
     struct mp_queue queue;
     struct mp_laer_placer placer;
     struct mp_laer_evaluator evaluator;
-    struct mp_recent recent;          /* cells [layers][ranks][experts] */
-    struct mp_slots *slots;           /* [layers], owned */
+    struct mp_recent recent; /* cells [layers][ranks][experts] */
+    struct mp_layouts layouts;
     struct mp_slots best, trial;      /* of the layer being planned */
-    struct mp_slots restored;         /* for homes of another layout */
     int64_t *total;                   /* [experts], owned */
     int32_t *heap_replicas, *changed; /* [experts], owned */
 };
@@ -147,12 +146,9 @@ static void laer_destroy(void *opaque) {
     mp_laer_placer_destroy(&self->placer);
     mp_laer_evaluator_destroy(&self->evaluator);
     mp_recent_destroy(&self->recent);
-    for (int layer = 0; self->slots && layer < self->setting.layers; layer++)
-        mp_slots_destroy(&self->slots[layer]);
-    free(self->slots);
+    mp_layouts_destroy(&self->layouts);
     mp_slots_destroy(&self->best);
     mp_slots_destroy(&self->trial);
-    mp_slots_destroy(&self->restored);
     free(self->total);
     free(self->heap_replicas);
     free(self->changed);
@@ -208,18 +204,17 @@ static void place_first(struct laer *self, struct mp_slots *slots) {
 }
 
 static int create_slots(struct laer *self, struct mp_error *error) {
-    int ranks = self->setting.topology.ranks, experts = self->setting.experts;
+    const struct mp_topology *topology = &self->setting.topology;
+    int layers = self->setting.layers, experts = self->setting.experts, ranks = topology->ranks;
     int code = mp_slots_create(ranks, experts, self->per_rank, &self->best, error);
 
     if (!code)
         code = mp_slots_create(ranks, experts, self->per_rank, &self->trial, error);
     if (!code)
-        code = mp_slots_create(ranks, experts, experts, &self->restored, error);
-    for (int layer = 0; layer < self->setting.layers && !code; layer++) {
-        code = mp_slots_create(ranks, experts, self->per_rank, &self->slots[layer], error);
-        if (!code)
-            place_first(self, &self->slots[layer]);
-    }
+        code = mp_layouts_create(layers, ranks, experts, self->per_rank, topology->ranks_per_node,
+                                 &self->layouts, error);
+    for (int layer = 0; layer < layers && !code; layer++)
+        place_first(self, &self->layouts.slots[layer]);
     return code;
 }
 
@@ -227,12 +222,11 @@ static int create_parts(struct laer *self, struct mp_error *error) {
     const struct mp_topology *topology = &self->setting.topology;
     size_t layers = (size_t)self->setting.layers, experts = (size_t)self->setting.experts;
 
-    self->slots = calloc(layers, sizeof *self->slots);
     self->total = malloc(experts * sizeof *self->total);
     self->heap_replicas = malloc(experts * sizeof *self->heap_replicas);
     self->changed = malloc(experts * sizeof *self->changed);
-    if (!self->slots || !self->total || !self->heap_replicas || !self->changed)
-        return mp_fail(error, MP_ENOMEM, "no memory for the slots of %zu layers", layers);
+    if (!self->total || !self->heap_replicas || !self->changed)
+        return mp_fail(error, MP_ENOMEM, "no memory for the loads of %zu experts", experts);
     int code = mp_queue_create(self->setting.experts, &self->queue, error);
     if (!code)
         code = mp_laer_placer_create(topology, self->setting.experts, &self->placer, error);
@@ -266,21 +260,14 @@ static int laer_create(const struct mp_setting *setting, const void *options, vo
     return code;
 }
 
-/* The lowest rank with a slot, as mp_slots_homes would have it. */
 static void laer_initial_owners(const void *opaque, int32_t owner[]) {
     const struct laer *self = opaque;
-
-    for (int layer = 0; layer < self->setting.layers; layer++)
-        for (int expert = 0; expert < self->setting.experts; expert++)
-            *owner++ = self->slots[layer].rank[self->slots[layer].begin[expert]];
+    mp_layouts_owners(&self->layouts, owner);
 }
 
 static void laer_initial_holders(const void *opaque, struct mp_placement home[]) {
     const struct laer *self = opaque;
-
-    /* No expert is without a slot, which is all that could go wrong. */
-    for (int layer = 0; layer < self->setting.layers; layer++)
-        (void)mp_slots_homes(&self->slots[layer], &home[layer], NULL);
+    mp_layouts_holders(&self->layouts, home);
 }
 
 static enum mp_optimizer_split laer_optimizer(const void *opaque) {
@@ -305,8 +292,7 @@ static int laer_before_gate(void *opaque, struct mp_plan *plan, struct mp_error 
 static int laer_after_gate(void *opaque, const struct mp_load *load, struct mp_plan *plan,
                            struct mp_error *error) {
     struct laer *self = opaque;
-    struct mp_slots *slots = mp_slots_for_home(&self->slots[plan->layer], &self->restored,
-                                               &plan->before, plan->topology.ranks_per_node);
+    struct mp_slots *slots = mp_layouts_for_home(&self->layouts, plan->layer, &plan->before);
 
     return mp_plan_dispatch_slots(plan, load, slots, MP_SPREAD_NODE, error);
 }
@@ -395,10 +381,10 @@ static int laer_after_step(void *opaque, int64_t iteration, const struct mp_load
     mp_recent_push_counts(&self->recent, load, self->setting.layers);
     for (int layer = 0; layer < self->setting.layers && !code; layer++) {
         plan_layer(self, iteration, layer);
-        struct mp_slots before = self->slots[layer];
-        self->slots[layer] = self->best;
+        struct mp_slots *slots = &self->layouts.slots[layer], before = *slots;
+        *slots = self->best;
         self->best = before;
-        code = mp_slots_homes(&self->slots[layer], &change->next[layer], error);
+        code = mp_slots_homes(slots, &change->next[layer], error);
     }
     change->changed = true;
     return code;
@@ -406,85 +392,32 @@ static int laer_after_step(void *opaque, int64_t iteration, const struct mp_load
 
 /* --- State --- */
 
-/* Saved: this head, the expert of every slot of every layer (-1: none), and the window. */
-struct head {
-    char magic[8];
-    int32_t layers, experts, ranks, slots;
-};
+/* Saved: the layouts and the window. */
 static const char MAGIC[8] = {'M', 'P', 'L', 'A', 'E', 'R', '_', '1'};
 
 static size_t laer_save(const void *opaque, void *buffer, size_t size) {
     const struct laer *self = opaque;
-    struct head head = {.layers = self->setting.layers,
-                        .experts = self->setting.experts,
-                        .ranks = self->setting.topology.ranks,
-                        .slots = self->per_rank};
-    size_t layer_bytes = (size_t)head.ranks * (size_t)head.slots * sizeof(int32_t);
-    size_t before = sizeof head + (size_t)head.layers * layer_bytes;
+    size_t before = mp_layouts_save(&self->layouts, MAGIC, NULL, 0);
     size_t needed = before + mp_recent_save(&self->recent, NULL, 0);
-    char *to = buffer;
 
     if (size < needed)
         return needed;
-    memcpy(head.magic, MAGIC, sizeof MAGIC);
-    memcpy(to, &head, sizeof head);
-    for (int layer = 0; layer < head.layers; layer++)
-        memcpy(to + sizeof head + (size_t)layer * layer_bytes, self->slots[layer].expert,
-               layer_bytes);
-    mp_recent_save(&self->recent, to + before, size - before);
+    mp_layouts_save(&self->layouts, MAGIC, buffer, before);
+    mp_recent_save(&self->recent, (char *)buffer + before, size - before);
     return needed;
-}
-
-/* MP_EFORMAT unless the head fits the job and what follows the slots begins within `size`. */
-static int check_head(const struct laer *self, const struct head *head, size_t size,
-                      struct mp_error *error) {
-    if (memcmp(head->magic, MAGIC, sizeof MAGIC) != 0)
-        return mp_fail(error, MP_EFORMAT, "what was saved is no state of laer of this version");
-    if (head->layers != self->setting.layers || head->experts != self->setting.experts)
-        return mp_fail(
-            error, MP_EFORMAT,
-            "the saved state of laer is of %d layers with %d experts, the job has %d with "
-            "%d",
-            head->layers, head->experts, self->setting.layers, self->setting.experts);
-    if (head->ranks < 1 || head->slots < 1 ||
-        (size - sizeof *head) / sizeof(int32_t) / (size_t)head->layers / (size_t)head->ranks <
-            (size_t)head->slots)
-        return mp_fail(error, MP_EFORMAT,
-                       "a saved state of laer with %d slots on each of %d ranks has more than %zu "
-                       "bytes",
-                       head->slots, head->ranks, size);
-    return MP_OK;
 }
 
 /* Counts by source mean nothing to other ranks: then everything begins anew. */
 static int laer_load(void *opaque, const void *buffer, size_t size, struct mp_error *error) {
     struct laer *self = opaque;
-    struct head head;
-    const char *from = buffer;
+    struct mp_saved_layouts saved;
+    int code = mp_layouts_read(&self->layouts, "laer", MAGIC, buffer, size, &saved, error);
 
-    if (size < sizeof head)
-        return mp_fail(error, MP_EFORMAT, "a saved state of laer has at least %zu bytes, not %zu",
-                       sizeof head, size);
-    memcpy(&head, from, sizeof head);
-    int code = check_head(self, &head, size, error);
-    if (code || head.ranks != self->setting.topology.ranks)
+    if (code || saved.ranks != self->setting.topology.ranks)
         return code;
-    size_t slots = (size_t)head.ranks * (size_t)head.slots;
-    size_t before = sizeof head + (size_t)head.layers * slots * sizeof(int32_t);
-    for (size_t slot = 0; slot < (size_t)head.layers * slots; slot++) {
-        int32_t expert;
-        memcpy(&expert, from + sizeof head + slot * sizeof expert, sizeof expert);
-        if (expert < -1 || expert >= head.experts)
-            return mp_fail(error, MP_EFORMAT, "the saved state of laer has expert %d in a slot",
-                           expert);
-    }
-    code = mp_recent_load(&self->recent, from + before, size - before, error);
-    for (int layer = 0; layer < head.layers && !code && head.slots == self->per_rank; layer++) {
-        memcpy(self->slots[layer].expert,
-               from + sizeof head + (size_t)layer * slots * sizeof(int32_t),
-               slots * sizeof(int32_t));
-        mp_slots_index(&self->slots[layer], self->setting.topology.ranks_per_node);
-    }
+    code = mp_recent_load(&self->recent, saved.rest, saved.rest_bytes, error);
+    if (!code)
+        mp_layouts_restore(&self->layouts, &saved);
     return code;
 }
 

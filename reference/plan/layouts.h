@@ -1,0 +1,61 @@
+/* Layouts: the slots of every layer, as a planner leaves them from one iteration to the next.
+ *
+ * What slot-based systems share beside the layouts themselves: homes made of slots, slots for homes
+ * that others made, and the way through a checkpoint. */
+#ifndef MOEPERF_REFERENCE_PLAN_LAYOUTS_H
+#define MOEPERF_REFERENCE_PLAN_LAYOUTS_H
+
+#include <stddef.h>
+
+#include "reference/plan/slots.h"
+
+struct mp_layouts {
+    int layers, ranks, experts, per_rank;
+    int ranks_per_node;      /* as mp_slots_index takes it */
+    struct mp_slots *slots;  /* [layers], owned, for the planner to fill and to index */
+    struct mp_slots derived; /* one slot per holder, for homes that are not those of `slots` */
+    int32_t *seen;           /* [experts] working memory, owned */
+};
+
+/* All slots empty; every expert must get one before anything below is called.  `ranks_per_node` is
+ * for mp_slots_index.  Errors: MP_EINVAL (sizes below 1), MP_ENOMEM. */
+int mp_layouts_create(int layers, int ranks, int experts, int per_rank, int ranks_per_node,
+                      struct mp_layouts *layouts, struct mp_error *error);
+void mp_layouts_destroy(struct mp_layouts *layouts); /* accepts NULL and a zeroed one */
+
+/* For initial_owners: the lowest rank with a slot; owner is [layers][experts]. */
+void mp_layouts_owners(const struct mp_layouts *layouts, int32_t owner[]);
+/* For initial_holders: all ranks with a slot; home is [layers]. */
+void mp_layouts_holders(const struct mp_layouts *layouts, struct mp_placement home[]);
+/* For homes_limit: experts of all layers that one rank can have slots for. */
+int mp_layouts_limit(const struct mp_layouts *layouts);
+
+/* The slots that a layer's homes stand for: the planner's own if holders and ranks with a slot are
+ * the same, and otherwise one slot for every holder.  Homes are others than those remembered when a
+ * run goes on from a checkpoint of other ranks or of another system. */
+struct mp_slots *mp_layouts_for_home(struct mp_layouts *layouts, int layer,
+                                     const struct mp_placement *home);
+
+/* Saved: the magic, layers, experts, ranks and slots per rank as int32_t, and the expert of every
+ * slot, [layers][ranks][slots].  What a system adds to it comes after.  Writes at most `size` bytes
+ * and returns the bytes needed. */
+size_t mp_layouts_save(const struct mp_layouts *layouts, const char magic[8], void *buffer,
+                       size_t size);
+
+/* What was saved, borrowed from the buffer. */
+struct mp_saved_layouts {
+    int32_t ranks, per_rank;
+    const char *expert; /* of the slots, not aligned */
+    const char *rest;   /* what comes after */
+    size_t rest_bytes;
+};
+/* Changes nothing.  MP_EFORMAT, with `system` in the sentence, unless layers and experts are those
+ * of the job and in every layer each expert has a slot. */
+int mp_layouts_read(struct mp_layouts *layouts, const char *system, const char magic[8],
+                    const void *buffer, size_t size, struct mp_saved_layouts *saved,
+                    struct mp_error *error);
+/* Takes the saved slots over.  Those of another number of ranks or slots are of no use: then the
+ * present ones stay. */
+void mp_layouts_restore(struct mp_layouts *layouts, const struct mp_saved_layouts *saved);
+
+#endif

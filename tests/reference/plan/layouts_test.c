@@ -1,0 +1,208 @@
+/* A planner's slots serve the homes that were made of them, and one slot per holder any others; and
+ * layouts come back from a checkpoint as they were, or not at all. */
+#include <string.h>
+
+#include "reference/plan/layouts.h"
+#include "tests/reference/plan/plan_support.h"
+
+enum { LAYERS = 2 };
+static const char MAGIC[8] = {'M', 'P', 'T', 'E', 'S', 'T', '_', '1'};
+
+static void random_slots(uint64_t *random, struct mp_slots *slots) {
+    int all = slots->ranks * slots->per_rank;
+    for (int slot = 0; slot < all; slot++)
+        slots->expert[slot] = test_random_int(random, -1, slots->experts - 1);
+    for (int expert = 0; expert < slots->experts; expert++) /* nobody goes without */
+        slots->expert[(int64_t)expert * all / slots->experts] = expert;
+    mp_slots_index(slots, 4);
+}
+
+static void random_layouts(uint64_t *random, int ranks, int experts, int per_rank,
+                           struct mp_layouts *layouts) {
+    struct mp_error error = {0};
+    assert_ok(mp_layouts_create(LAYERS, ranks, experts, per_rank, 4, layouts, &error), &error);
+    for (int layer = 0; layer < LAYERS; layer++)
+        random_slots(random, &layouts->slots[layer]);
+}
+
+/* Homes as a system with these layouts begins with. */
+static void initial_homes(const struct mp_layouts *layouts, struct mp_placement home[]) {
+    struct mp_error error = {0};
+    int32_t owner[LAYERS * 20];
+    mp_layouts_owners(layouts, owner);
+    for (int layer = 0; layer < LAYERS; layer++) {
+        assert_ok(mp_placement_create(layouts->ranks, layouts->experts, &home[layer], &error),
+                  &error);
+        mp_placement_set_owners(&home[layer], owner + (size_t)layer * (size_t)layouts->experts);
+    }
+    mp_layouts_holders(layouts, home);
+}
+
+static void assert_lowest_owners_and_room(const struct mp_layouts *layouts,
+                                          const struct mp_placement home[]) {
+    for (int rank = 0; rank < layouts->ranks; rank++) {
+        int kept = 0;
+        for (int layer = 0; layer < LAYERS; layer++)
+            for (int expert = 0; expert < layouts->experts; expert++) {
+                bool held = false;
+                const int32_t *slot =
+                    layouts->slots[layer].expert + (size_t)rank * (size_t)layouts->per_rank;
+                for (int index = 0; index < layouts->per_rank; index++)
+                    held |= slot[index] == expert;
+                assert_int_equal(mp_placement_holds(&home[layer], expert, rank), held);
+                assert_true(!held || home[layer].owner[expert] <= rank);
+                kept += held;
+            }
+        assert_true(kept <= mp_layouts_limit(layouts));
+    }
+}
+
+/* One slot per holder, in groups that end with nodes of four. */
+static void assert_derived(const struct mp_slots *slots, const struct mp_placement *home) {
+    for (int expert = 0; expert < home->experts; expert++) {
+        assert_int_equal(mp_slots_of(slots, expert), mp_placement_copies(home, expert));
+        for (int slot = slots->begin[expert]; slot < slots->begin[expert + 1]; slot++)
+            assert_true(mp_placement_holds(home, expert, slots->rank[slot]));
+    }
+    for (int group = 0; group < slots->node_group_begin[home->experts]; group++) {
+        const struct mp_slot_group *of = &slots->node_group[group];
+        assert_int_equal(of->each, 1);
+        assert_int_equal(slots->rank[of->slot] / 4, slots->rank[of->slot + of->holders - 1] / 4);
+    }
+}
+
+static void slots_and_homes_belong_together(void **state) {
+    uint64_t *random = *state;
+    int changed = 0;
+    for (int round = 0; round < 300; round++) {
+        int ranks = test_random_int(random, 1, 70), experts = test_random_int(random, 1, 20);
+        struct mp_layouts layouts;
+        struct mp_placement home[LAYERS];
+        random_layouts(random, ranks, experts,
+                       (experts - 1) / ranks + test_random_int(random, 1, 4), &layouts);
+        initial_homes(&layouts, home);
+        assert_lowest_owners_and_room(&layouts, home);
+        for (int layer = 0; layer < LAYERS; layer++)
+            assert_ptr_equal(mp_layouts_for_home(&layouts, layer, &home[layer]),
+                             &layouts.slots[layer]);
+        int expert = test_random_int(random, 0, experts - 1);
+        int rank = test_random_int(random, 0, ranks - 1);
+        if (home[1].owner[expert] != rank) {
+            if (mp_placement_holds(&home[1], expert, rank))
+                mp_placement_remove(&home[1], expert, rank);
+            else
+                mp_placement_add(&home[1], expert, rank);
+            assert_ptr_equal(mp_layouts_for_home(&layouts, 1, &home[1]), &layouts.derived);
+            assert_derived(&layouts.derived, &home[1]);
+            changed++;
+        }
+        mp_layouts_destroy(&layouts);
+        for (int layer = 0; layer < LAYERS; layer++)
+            mp_placement_destroy(&home[layer]);
+    }
+    assert_true(changed > 0);
+}
+
+/* Whether both have the same experts in the same slots, indexed alike. */
+static bool same_slots(const struct mp_layouts *one, const struct mp_layouts *other) {
+    size_t all = (size_t)one->ranks * (size_t)one->per_rank;
+    bool same = true;
+    for (int layer = 0; layer < LAYERS; layer++) {
+        const struct mp_slots *a = &one->slots[layer], *b = &other->slots[layer];
+        bool equal = memcmp(a->expert, b->expert, all * sizeof *a->expert) == 0;
+        int32_t used = a->begin[one->experts];
+        if (equal) {
+            assert_memory_equal(a->begin, b->begin, ((size_t)one->experts + 1) * sizeof *a->begin);
+            assert_memory_equal(a->rank, b->rank, (size_t)used * sizeof *a->rank);
+        }
+        same &= equal;
+    }
+    return same;
+}
+
+static void saved_layouts_come_back(void **state) {
+    uint64_t *random = *state;
+    for (int round = 0; round < 200; round++) {
+        int ranks = test_random_int(random, 1, 9), experts = test_random_int(random, 1, 20);
+        int per_rank = (experts - 1) / ranks + test_random_int(random, 1, 4);
+        int other_ranks = ranks + test_random_int(random, 0, 1);
+        int other_per_rank = per_rank + test_random_int(random, 0, 1);
+        bool fits = ranks == other_ranks && per_rank == other_per_rank;
+        struct mp_layouts first, second, before;
+        struct mp_saved_layouts saved;
+        struct mp_error error = {0};
+        char bytes[8192];
+        random_layouts(random, ranks, experts, per_rank, &first);
+        uint64_t again = *random;
+        random_layouts(random, other_ranks, experts, other_per_rank, &second);
+        random_layouts(&again, other_ranks, experts, other_per_rank, &before);
+        size_t size = mp_layouts_save(&first, MAGIC, bytes, sizeof bytes);
+        assert_int_equal(size, 24 + LAYERS * ranks * per_rank * 4);
+        memcpy(bytes + size, "and more", 8);
+        assert_ok(mp_layouts_read(&second, "test", MAGIC, bytes, size + 8, &saved, &error), &error);
+        assert_true(saved.ranks == ranks && saved.per_rank == per_rank && saved.rest_bytes == 8);
+        assert_memory_equal(saved.rest, "and more", 8);
+        assert_true(same_slots(&second, &before));
+        mp_layouts_restore(&second, &saved);
+        assert_true(same_slots(&second, fits ? &first : &before));
+        mp_layouts_destroy(&first);
+        mp_layouts_destroy(&second);
+        mp_layouts_destroy(&before);
+    }
+}
+
+static void assert_unread(struct mp_layouts *layouts, const char *bytes, size_t size,
+                          const char *words) {
+    struct mp_saved_layouts saved;
+    struct mp_error error = {0};
+    assert_int_equal(mp_layouts_read(layouts, "test", MAGIC, bytes, size, &saved, &error),
+                     MP_EFORMAT);
+    if (!strstr(error.text, words))
+        fail_msg("\"%s\" does not say \"%s\"", error.text, words);
+}
+
+static void foreign_bytes_are_refused(void **state) {
+    uint64_t *random = *state;
+    struct mp_layouts layouts, other;
+    char saved[1024], wrong[1024];
+    int32_t expert = 5;
+    random_layouts(random, 3, 5, 2, &layouts);
+    size_t size = mp_layouts_save(&layouts, MAGIC, saved, sizeof saved);
+    memset(wrong, 0x55, sizeof wrong);
+    assert_int_equal(mp_layouts_save(&layouts, MAGIC, wrong, size - 1), size);
+    assert_int_equal(wrong[0], 0x55); /* nothing was written */
+    for (size_t cut = 0; cut < size; cut++)
+        assert_unread(&layouts, saved, cut, cut < 24 ? "at least 24 bytes" : "has more than");
+    for (size_t at = 0; at < 16; at++) {
+        memcpy(wrong, saved, size);
+        wrong[at] ^= 0x40;
+        assert_unread(&layouts, wrong, size, at < 8 ? "no state of test" : "the job has 2 with 5");
+    }
+    for (int value = -1; value < 2; value++) { /* ranks and slots that nothing can be divided by */
+        int32_t sizes[2] = {value < 1 ? value : 1 << 30, 1 << 30};
+        memcpy(wrong, saved, size);
+        memcpy(wrong + 16, sizes, sizeof sizes);
+        assert_unread(&layouts, wrong, size, "has more than");
+    }
+    memcpy(wrong, saved, size);
+    memcpy(wrong + size - 4, &expert, 4); /* there is none */
+    assert_unread(&layouts, wrong, size, "slots of test in layer 1 are not those of 5 experts");
+    memset(wrong + 24, 0, 3 * 2 * 4); /* others are missing */
+    assert_unread(&layouts, wrong, size, "slots of test in layer 0 are not those of 5 experts");
+    assert_int_equal(mp_layouts_create(0, 3, 5, 2, 0, &other, NULL), MP_EINVAL);
+    assert_int_equal(mp_layouts_create(1, 3, 0, 2, 0, &other, NULL), MP_EINVAL);
+    assert_int_equal(mp_layouts_create(1, 3, 5, 0, 0, &other, NULL), MP_EINVAL);
+    mp_layouts_destroy(&other);
+    mp_layouts_destroy(NULL);
+    mp_layouts_destroy(&layouts);
+}
+
+int main(void) {
+    uint64_t random = test_seed();
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_prestate(slots_and_homes_belong_together, &random),
+        cmocka_unit_test_prestate(saved_layouts_come_back, &random),
+        cmocka_unit_test_prestate(foreign_bytes_are_refused, &random),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
