@@ -1,9 +1,10 @@
 /* SYMI as a system: options, layouts that follow popularity, plans and the descriptor. */
 #include "baselines/swiftmoe/swiftmoe.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "reference/plan/layouts.h"
 
 #define FIELD(member) offsetof(struct mp_swiftmoe_options, member)
 
@@ -17,21 +18,15 @@ static const struct mp_option option_table[] = {
     {0},
 };
 
-/* Where the experts of a layer are, and the same as ranks that hold them. */
-struct layout {
-    struct mp_slots slots;
-    struct mp_placement home;
-};
-
 struct swiftmoe {
     int layers, experts, ranks;
-    int64_t slot_capacity; /* routes, -1: no limit */
-    struct layout *layout; /* [layers], what the homes should be now; owned */
-    struct layout initial; /* before any load was seen */
-    struct mp_slots found; /* one slot per holder: homes that came from somewhere else */
-    int64_t *popularity;   /* [layers][experts], routes of the last iteration; owned */
-    int64_t *difference;   /* [experts], working memory, owned */
-    int32_t *count;        /* [experts], working memory, owned */
+    int64_t slot_capacity;            /* routes, -1: no limit */
+    struct mp_layouts layouts;        /* what the homes should be now */
+    struct mp_slots initial;          /* before any load was seen, of every layer */
+    struct mp_placement initial_home; /* the same as ranks that hold experts */
+    int64_t *popularity;              /* [layers][experts], routes of the last iteration; owned */
+    int64_t *difference;              /* [experts], working memory, owned */
+    int32_t *count;                   /* [experts], working memory, owned */
 };
 
 int mp_swiftmoe_slots(const struct mp_setting *setting, const struct mp_swiftmoe_options *options) {
@@ -46,13 +41,11 @@ int mp_swiftmoe_slots(const struct mp_setting *setting, const struct mp_swiftmoe
 
 int64_t mp_swiftmoe_slot_capacity(const struct mp_setting *setting,
                                   const struct mp_swiftmoe_options *options) {
-    double ranks = setting->topology.ranks;
-    double routes = (double)setting->tokens_per_rank * ranks * setting->top_k;
+    int64_t ranks = setting->topology.ranks;
 
-    if (options->capacity_factor == 0)
-        return -1;
-    return (int64_t)floor(options->capacity_factor * routes /
-                          (mp_swiftmoe_slots(setting, options) * ranks));
+    return mp_slot_capacity(options->capacity_factor,
+                            setting->tokens_per_rank * ranks * setting->top_k,
+                            mp_swiftmoe_slots(setting, options) * ranks);
 }
 
 static int check(const struct mp_setting *setting, const struct mp_swiftmoe_options *options,
@@ -81,27 +74,14 @@ static int check(const struct mp_setting *setting, const struct mp_swiftmoe_opti
     return MP_OK;
 }
 
-static int create_layout(const struct swiftmoe *self, int per_rank, struct layout *layout,
-                         struct mp_error *error) {
-    int code = mp_slots_create(self->ranks, self->experts, per_rank, &layout->slots, error);
-    return code ? code : mp_placement_create(self->ranks, self->experts, &layout->home, error);
-}
-
-static void destroy_layout(struct layout *layout) {
-    mp_slots_destroy(&layout->slots);
-    mp_placement_destroy(&layout->home);
-}
-
-/* The layout that follows from a layer's popularity.  Owners that still hold their expert stay. */
-static int lay_out(struct swiftmoe *self, const int64_t popularity[], struct layout *layout,
+/* The layout that follows from a layer's popularity. */
+static int lay_out(struct swiftmoe *self, const int64_t popularity[], struct mp_slots *slots,
                    struct mp_error *error) {
-    int slots = layout->slots.ranks * layout->slots.per_rank;
-    int code =
-        mp_swiftmoe_counts(popularity, self->experts, slots, self->difference, self->count, error);
-    if (code)
-        return code;
-    mp_swiftmoe_place(self->count, &layout->slots);
-    return mp_slots_homes(&layout->slots, &layout->home, error);
+    int code = mp_swiftmoe_counts(popularity, self->experts, slots->ranks * slots->per_rank,
+                                  self->difference, self->count, error);
+    if (!code)
+        mp_swiftmoe_place(self->count, slots);
+    return code;
 }
 
 static int lay_out_all(struct swiftmoe *self, struct mp_error *error) {
@@ -109,7 +89,7 @@ static int lay_out_all(struct swiftmoe *self, struct mp_error *error) {
 
     for (int layer = 0; layer < self->layers && !code; layer++)
         code = lay_out(self, self->popularity + (size_t)layer * (size_t)self->experts,
-                       &self->layout[layer], error);
+                       &self->layouts.slots[layer], error);
     return code;
 }
 
@@ -118,11 +98,9 @@ static void swiftmoe_destroy(void *opaque) {
 
     if (!self)
         return;
-    for (int layer = 0; layer < self->layers && self->layout; layer++)
-        destroy_layout(&self->layout[layer]);
-    destroy_layout(&self->initial);
-    mp_slots_destroy(&self->found);
-    free(self->layout);
+    mp_layouts_destroy(&self->layouts);
+    mp_slots_destroy(&self->initial);
+    mp_placement_destroy(&self->initial_home);
     free(self->popularity);
     free(self->difference);
     free(self->count);
@@ -132,17 +110,17 @@ static void swiftmoe_destroy(void *opaque) {
 static int allocate(struct swiftmoe *self, int per_rank, struct mp_error *error) {
     size_t layers = (size_t)self->layers, experts = (size_t)self->experts;
 
-    self->layout = calloc(layers, sizeof *self->layout);
     self->popularity = calloc(layers * experts, sizeof *self->popularity);
     self->difference = malloc(experts * sizeof *self->difference);
     self->count = malloc(experts * sizeof *self->count);
-    if (!self->layout || !self->popularity || !self->difference || !self->count)
+    if (!self->popularity || !self->difference || !self->count)
         return mp_fail(error, MP_ENOMEM, "no memory for the layouts of swiftmoe");
-    int code = mp_slots_create(self->ranks, self->experts, per_rank, &self->found, error);
+    int code = mp_layouts_create(self->layers, self->ranks, self->experts, per_rank, 0,
+                                 &self->layouts, error);
     if (!code)
-        code = create_layout(self, per_rank, &self->initial, error);
-    for (int layer = 0; layer < self->layers && !code; layer++)
-        code = create_layout(self, per_rank, &self->layout[layer], error);
+        code = mp_slots_create(self->ranks, self->experts, per_rank, &self->initial, error);
+    if (!code)
+        code = mp_placement_create(self->ranks, self->experts, &self->initial_home, error);
     return code;
 }
 
@@ -164,6 +142,8 @@ static int swiftmoe_create(const struct mp_setting *setting, const void *options
         code = lay_out_all(self, error); /* nothing popular yet: equal goals */
     if (!code)
         code = lay_out(self, self->popularity, &self->initial, error);
+    if (!code)
+        code = mp_slots_homes(&self->initial, &self->initial_home, error);
     if (code)
         swiftmoe_destroy(self);
     else
@@ -176,14 +156,14 @@ static void swiftmoe_initial_owners(const void *opaque, int32_t owner[]) {
 
     for (int layer = 0; layer < self->layers; layer++)
         for (int expert = 0; expert < self->experts; expert++)
-            *owner++ = self->initial.home.owner[expert];
+            *owner++ = self->initial_home.owner[expert];
 }
 
 static void swiftmoe_initial_holders(const void *opaque, struct mp_placement home[]) {
     const struct swiftmoe *self = opaque;
 
     for (int layer = 0; layer < self->layers; layer++)
-        mp_placement_copy(&home[layer], &self->initial.home);
+        mp_placement_copy(&home[layer], &self->initial_home);
 }
 
 static enum mp_optimizer_split swiftmoe_optimizer(const void *opaque) {
@@ -193,7 +173,7 @@ static enum mp_optimizer_split swiftmoe_optimizer(const void *opaque) {
 
 static int swiftmoe_copies_limit(const void *opaque) {
     const struct swiftmoe *self = opaque;
-    int per_rank = self->initial.slots.per_rank;
+    int per_rank = self->initial.per_rank;
 
     return per_rank < self->experts ? per_rank : self->experts;
 }
@@ -203,58 +183,23 @@ static bool same_holders(const struct mp_placement *one, const struct mp_placeme
     return memcmp(one->holder, other->holder, words * sizeof *one->holder) == 0;
 }
 
-/* One slot on every rank that holds an expert. */
-static int find_slots(struct mp_slots *slots, const struct mp_plan *plan, struct mp_error *error) {
-    const struct mp_placement *home = &plan->before;
-    size_t all = (size_t)slots->ranks * (size_t)slots->per_rank;
+/* The slots that a layer's homes stand for.  A run that was restored on other ranks begins with the
+ * initial layout whatever was popular; homes from elsewhere say nothing of slots. */
+static struct mp_slots *slots_of(struct swiftmoe *self, int layer,
+                                 const struct mp_placement *home) {
+    struct mp_slots *slots = mp_layouts_for_home(&self->layouts, layer, home);
 
-    for (size_t slot = 0; slot < all; slot++)
-        slots->expert[slot] = -1;
-    for (int rank = 0; rank < slots->ranks; rank++) {
-        int32_t *slot = slots->expert + (size_t)rank * (size_t)slots->per_rank;
-        int used = 0;
-        for (int expert = 0; expert < slots->experts; expert++) {
-            if (!mp_placement_holds(home, expert, rank))
-                continue;
-            if (used == slots->per_rank)
-                return mp_fail(error, MP_EPLAN,
-                               "iteration %lld, layer %d: rank %d holds more experts than its %d "
-                               "slots",
-                               (long long)plan->iteration, plan->layer, rank, slots->per_rank);
-            slot[used++] = expert;
-        }
-    }
-    mp_slots_index(slots, 0);
-    return MP_OK;
-}
-
-/* The slots that the plan's homes stand for.  A run that was restored on other ranks begins with
- * the initial layout whatever was popular; homes from elsewhere say nothing of slots. */
-static int slots_of(struct swiftmoe *self, const struct mp_plan *plan, struct mp_slots **slots,
-                    struct mp_error *error) {
-    if (same_holders(&self->layout[plan->layer].home, &plan->before)) {
-        *slots = &self->layout[plan->layer].slots;
-        return MP_OK;
-    }
-    if (same_holders(&self->initial.home, &plan->before)) {
-        *slots = &self->initial.slots;
-        return MP_OK;
-    }
-    *slots = &self->found;
-    return find_slots(&self->found, plan, error);
+    if (slots == &self->layouts.derived && same_holders(&self->initial_home, home))
+        return &self->initial;
+    return slots;
 }
 
 static int swiftmoe_after_gate(void *opaque, const struct mp_load *load, struct mp_plan *plan,
                                struct mp_error *error) {
     struct swiftmoe *self = opaque;
-    struct mp_slots *slots;
-    int code = slots_of(self, plan, &slots, error);
+    struct mp_slots *slots = slots_of(self, plan->layer, &plan->before);
 
-    if (code)
-        return code;
-    if (self->slot_capacity >= 0)
-        for (int expert = 0; expert < self->experts; expert++)
-            plan->capacity[expert] = self->slot_capacity * mp_slots_of(slots, expert);
+    mp_plan_slot_capacities(plan, slots, self->slot_capacity);
     return mp_plan_dispatch_slots(plan, load, slots, MP_SPREAD_TURN, error);
 }
 
@@ -266,16 +211,14 @@ static int swiftmoe_after_step(void *opaque, int64_t iteration, const struct mp_
     (void)iteration;
     for (int layer = 0; layer < self->layers; layer++) {
         int64_t *popularity = self->popularity + (size_t)layer * (size_t)self->experts;
-        struct layout *layout = &self->layout[layer];
+        struct mp_slots *slots = &self->layouts.slots[layer];
         mp_load_expert_totals(&load[layer], popularity);
-        mp_placement_copy(&layout->home, &home[layer]);
-        int code = lay_out(self, popularity, layout, error);
+        int code = lay_out(self, popularity, slots, error);
+        if (!code) /* owners that still hold their expert stay */
+            code = mp_slots_homes(slots, &change->next[layer], error);
         if (code)
             return code;
-        if (same_holders(&layout->home, &home[layer]))
-            continue;
-        mp_placement_copy(&change->next[layer], &layout->home);
-        change->changed = true;
+        change->changed |= !mp_placement_equal(&change->next[layer], &home[layer]);
     }
     return MP_OK;
 }
