@@ -12,7 +12,8 @@ enum { MP_REDUCES_IN_FLIGHT = 2 };
 struct mp_trainer {
     struct mp_job job;
     const struct mp_system *system;
-    void *self; /* the system's state */
+    void *self;         /* the system's state */
+    char options[1024]; /* of the system: "slots=auto interval=50", for checkpoints */
     struct mp_setting setting;
     struct mp_plan_law law;
     bool check_plans;
@@ -70,7 +71,7 @@ struct mp_trainer {
     struct mp_request *move[3];
 
     struct mp_record_thread *compute, *communication;
-    int fetch_layer; /* whose fetches before the gate have been waited for; -1: none */
+    bool fetching, late_fetching; /* started and not yet waited for */
     int64_t fetch_started, late_fetch_started, *bucket_started;
     int64_t paused_ns; /* what the clocks of this rank have stood still so far */
     struct {

@@ -128,6 +128,10 @@ static void adopt_moments(struct mp_trainer *trainer) {
 
 int mp_trainer_rehome(struct mp_trainer *trainer, bool leave_state, struct mp_error *error) {
     const struct mp_experts *experts = &trainer->model.experts;
+    int most = trainer->slots * trainer->comm->ranks;
+    if (trainer->moves.count > most)
+        return mp_fail(error, MP_EPLAN, "%d moves need more than the %d slots of each rank",
+                       trainer->moves.count, trainer->slots);
     memset(trainer->moved, 0, (size_t)trainer->moves.count * sizeof *trainer->moved);
     memcpy(trainer->old_moments, experts->moments,
            (size_t)experts->layers * (size_t)experts->experts * sizeof *trainer->old_moments);

@@ -20,6 +20,19 @@ static void add(struct mp_trainer *trainer, int *count, int layer, int expert, i
     ++*count;
 }
 
+/* Lists were made for as many holders as the system announced; every rank sees the same too many.
+ */
+static int check_holders(const struct mp_trainer *trainer, int layer, int holders,
+                         struct mp_error *error) {
+    int most = trainer->slots * trainer->comm->ranks;
+    if (holders <= most)
+        return MP_OK;
+    return mp_fail(error, MP_ELIMIT,
+                   "layer %d: experts have %d holders in all, more than the %d of each of %d ranks "
+                   "that the system announced",
+                   layer, holders, trainer->slots, trainer->comm->ranks);
+}
+
 static int start(struct mp_trainer *trainer, int count, struct mp_request *request,
                  struct mp_error *error) {
     return mp_move_start(trainer->comm, trainer->slice_list, count, trainer->slice_from,
@@ -31,7 +44,12 @@ int mp_trainer_gather_slices_start(struct mp_trainer *trainer, const struct mp_p
                                    int layer, float *const chunk[], struct mp_request *request,
                                    struct mp_error *error) {
     const struct mp_experts *experts = &trainer->model.experts;
-    int count = 0;
+    int count = 0, holders = 0;
+    for (int e = 0; e < placement->experts; e++)
+        holders += mp_placement_copies(placement, e);
+    int code = check_holders(trainer, layer, holders, error);
+    if (code)
+        return code;
     for (int e = 0; e < placement->experts; e++) {
         float *own = mp_experts_own_slice(experts, experts->slice_parameter, layer, e);
         for (int holder = mp_placement_next(placement, e, 0); holder >= 0;
@@ -72,15 +90,18 @@ int mp_trainer_send_slices_start(struct mp_trainer *trainer, struct mp_reduction
     const struct mp_plan *plan = &trainer->plan[reduction->layer];
     const struct mp_experts *experts = &trainer->model.experts;
     int count = 0, ranks = plan->topology.ranks;
-    int code =
-        mp_experts_locate(experts, plan, trainer->reduce_chunk, trainer->reduce_gradient, error);
+    int code = check_holders(trainer, plan->layer, plan->holder_begin[plan->experts], error);
+    if (!code)
+        code = mp_experts_locate(experts, plan, trainer->reduce_chunk, trainer->reduce_gradient,
+                                 error);
     if (code)
         return code;
     for (int e = 0; e < plan->experts; e++) {
         float *mine = trainer->reduce_gradient[e];
         float *own = mp_experts_own_slice(experts, experts->slice_gradient, plan->layer, e);
         for (int32_t at = plan->holder_begin[e]; at < plan->holder_begin[e + 1]; at++) {
-            float *arrival = reduction->arrivals + (size_t)at * experts->slice;
+            float *arrival =
+                reduction->arrivals ? reduction->arrivals + (size_t)at * experts->slice : NULL;
             for (int rank = 0; rank < ranks; rank++) {
                 float *slice = mine ? mp_experts_slice_of(experts, mine, rank) : NULL;
                 if (plan->optimizer == MP_OPTIMIZER_SLICES)

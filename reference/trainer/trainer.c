@@ -2,6 +2,7 @@
 #include "reference/trainer/trainer.h"
 
 #include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -69,7 +70,6 @@ static int create_tables(struct mp_trainer *trainer, struct mp_error *error) {
     trainer->bucket_started = table(layers + 1, sizeof *trainer->bucket_started, &failed);
     for (int i = 0; i < MP_REDUCES_IN_FLIGHT; i++)
         trainer->reduction[i].layer = -1;
-    trainer->fetch_layer = -1;
     return failed ? mp_fail(error, MP_ENOMEM, "no memory for the trainer's tables") : MP_OK;
 }
 
@@ -140,7 +140,7 @@ static int create_requests(struct mp_trainer *trainer, struct mp_error *error) {
     int moves = trainer->slots * ranks, copies = experts * (ranks - 1), sums = copies;
     int most = trainer->law.extra_copies_limit * ranks;
     if (mp_optimizer_sliced(trainer->optimizer)) {
-        copies = moves * ranks; /* slices: of all ranks, for all holders */
+        copies = 2 * moves; /* this rank's slices to all holders, and all ranks' to its own */
         sums = copies > sums ? copies : sums;
         moves = 0;
     } else if (trainer->optimizer == MP_OPTIMIZER_OWNER) {
@@ -171,12 +171,24 @@ static int create_requests(struct mp_trainer *trainer, struct mp_error *error) {
     return code;
 }
 
+/* The system's options in one line. */
+static void describe_options(struct mp_trainer *trainer, const void *options) {
+    char value[MP_TEXT_SIZE];
+    size_t at = 0, size = sizeof trainer->options;
+    const struct mp_option *option = trainer->system->options;
+    for (; option && option->name && at < size; option++)
+        at +=
+            (size_t)snprintf(trainer->options + at, size - at, "%s%s=%s", at ? " " : "",
+                             option->name, mp_options_format(option, options, value, sizeof value));
+}
+
 static int create_system(struct mp_trainer *trainer, const struct mp_job_file *file,
                          struct mp_error *error) {
     const struct mp_system *system = trainer->system;
     int code = system->create(&trainer->setting, file->system_options, &trainer->self, error);
     if (code)
         return code;
+    describe_options(trainer, file->system_options);
     trainer->law.drops_routes = system->capabilities & MP_SYSTEM_DROPS;
     trainer->law.extra_copies_limit =
         system->copies_limit ? system->copies_limit(trainer->self) : 0;

@@ -90,6 +90,7 @@ int mp_trainer_plan_before_gate(struct mp_trainer *trainer, int layer, struct mp
     mark = mp_trainer_mark(trainer);
     code = mp_experts_locate(&model->experts, plan, model->parameter, model->gradient, error);
     trainer->fetch_started = mark.start_ns;
+    trainer->fetching = true;
     if (!code)
         code = start_fetch(trainer, plan, MP_STAGE_BEFORE_GATE, model->parameter, trainer->fetch,
                            error);
@@ -107,6 +108,7 @@ int mp_trainer_fetch_late(struct mp_trainer *trainer, int layer, struct mp_error
         return MP_OK;
     struct mp_mark mark = mp_trainer_mark(trainer);
     trainer->late_fetch_started = mark.start_ns;
+    trainer->late_fetching = true;
     code = mp_trainer_pause(trainer, plan, error);
     if (!code)
         code = start_fetch(trainer, plan, MP_STAGE_AFTER_GATE, trainer->model.parameter,
@@ -119,31 +121,28 @@ int mp_trainer_fetch_late(struct mp_trainer *trainer, int layer, struct mp_error
     return code;
 }
 
+/* Waited for, and recorded, once: `fetching` says whether it still is to be. */
 static int wait_fetch(struct mp_trainer *trainer, int layer, enum mp_stage stage,
-                      struct mp_request *request, int64_t started, struct mp_error *error) {
-    const struct mp_plan *plan = &trainer->plan[layer];
-    if (!fetches_in(plan, stage))
+                      struct mp_request *request, bool *fetching, int64_t started,
+                      struct mp_error *error) {
+    if (!*fetching)
         return MP_OK;
     struct mp_mark mark = mp_trainer_mark(trainer);
     int code = mp_request_wait(request, error);
+    *fetching = false;
     mp_trainer_in_flight(trainer, started, MP_PHASE_FETCH, MP_FORWARD, layer,
-                         bytes_to_me(trainer, plan, stage));
+                         bytes_to_me(trainer, &trainer->plan[layer], stage));
     mp_trainer_spent(trainer, mark, MP_PHASE_FETCH, MP_FORWARD, layer, -1, -1);
     return code;
 }
 
 int mp_trainer_wait_fetches(struct mp_trainer *trainer, int layer, bool late,
                             struct mp_error *error) {
-    int code = MP_OK;
-    if (trainer->fetch_layer != layer) /* waited for once */
-        code = wait_fetch(trainer, layer, MP_STAGE_BEFORE_GATE, trainer->fetch,
+    int code = wait_fetch(trainer, layer, MP_STAGE_BEFORE_GATE, trainer->fetch, &trainer->fetching,
                           trainer->fetch_started, error);
-    trainer->fetch_layer = layer;
     if (!code && late)
         code = wait_fetch(trainer, layer, MP_STAGE_AFTER_GATE, trainer->late_fetch,
-                          trainer->late_fetch_started, error);
-    if (late)
-        trainer->fetch_layer = -1;
+                          &trainer->late_fetching, trainer->late_fetch_started, error);
     return code;
 }
 
