@@ -228,16 +228,18 @@ static int save_description(const struct mp_trainer *trainer, const char *folder
     fprintf(file,
             "format: %d\niteration: %lld\nupdates: %lld\nlayers: %d\nwidth: %d\nheads: %d\n"
             "experts: %d\nexpert-width: %d\nsequence: %d\nseed: %lld\nsystem: %s\nranks: %d\n"
-            "slices: %d\n",
+            "slices: %d\noptions: ",
             FORMAT, (long long)trainer->iteration, (long long)trainer->updates, job->layers,
             job->width, job->heads, job->experts, job->expert_width, job->sequence,
             (long long)job->seed, trainer->system->name, trainer->comm->ranks,
             trainer->model.experts.slice ? trainer->comm->ranks : 0);
+    int code = mp_yaml_write_text(file, trainer->options, error);
+    fputc('\n', file);
     int failed = fflush(file) || fsync(fileno(file)) || ferror(file);
-    if (fclose(file) || failed)
-        return mp_fail(error, errno == ENOSPC ? MP_ENOSPACE : MP_EIO, "checkpoint %s: %s", path,
+    if ((fclose(file) || failed) && !code)
+        code = mp_fail(error, errno == ENOSPC ? MP_ENOSPACE : MP_EIO, "checkpoint %s: %s", path,
                        strerror(errno));
-    return MP_OK;
+    return code;
 }
 
 /* Whether a folder is there, and has an entry of this name (NULL: of any). */
@@ -372,7 +374,7 @@ int mp_trainer_save(struct mp_trainer *trainer, const char *name, struct mp_erro
 
 struct description {
     int64_t iteration, updates;
-    char system[64];
+    bool same_system; /* with the same options */
     int ranks;
     int slices; /* that an expert was kept in; 0: whole */
 };
@@ -427,10 +429,13 @@ static int read_description(const struct mp_trainer *trainer, const char *folder
         code = mp_fail(error, MP_EFORMAT, "checkpoint %s: %d slices by %lld ranks", path,
                        description->slices, (long long)value);
     const struct mp_yaml *system = code ? NULL : mp_yaml_get(document, "system");
-    if (!code && (!system || system->kind != MP_YAML_SCALAR || value < 1 || value > INT32_MAX))
-        code = mp_fail(error, MP_EFORMAT, "checkpoint %s: system or ranks missing", path);
+    const struct mp_yaml *options = code ? NULL : mp_yaml_get(document, "options");
+    if (!code && (!system || system->kind != MP_YAML_SCALAR || !options ||
+                  options->kind != MP_YAML_SCALAR || value < 1 || value > INT32_MAX))
+        code = mp_fail(error, MP_EFORMAT, "checkpoint %s: system, options or ranks missing", path);
     if (!code)
-        snprintf(description->system, sizeof description->system, "%s", system->text);
+        description->same_system = strcmp(system->text, trainer->system->name) == 0 &&
+                                   strcmp(options->text, trainer->options) == 0;
     mp_yaml_destroy(document);
     return code;
 }
@@ -588,8 +593,7 @@ static void take_experts(struct mp_trainer *trainer, const struct mp_shard *shar
 static int restore_experts(struct mp_trainer *trainer, const char *folder,
                            const struct description *description, struct mp_error *error) {
     int code = check_shards(trainer, folder, description, error);
-    if (!code && description->ranks == trainer->comm->ranks &&
-        strcmp(description->system, trainer->system->name) == 0)
+    if (!code && description->ranks == trainer->comm->ranks && description->same_system)
         code = restore_homes(trainer, folder, error);
     char path[PATH_SIZE];
     for (int r = 0; !code && r < description->ranks; r++) {
@@ -627,7 +631,7 @@ static int restore_dense(struct mp_trainer *trainer, const char *folder, struct 
 
 static int restore_system(struct mp_trainer *trainer, const char *folder,
                           const struct description *description, struct mp_error *error) {
-    if (!trainer->system->load || strcmp(description->system, trainer->system->name) != 0)
+    if (!trainer->system->load || !description->same_system)
         return MP_OK;
     struct mp_shard shard;
     size_t bytes = 0;

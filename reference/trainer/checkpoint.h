@@ -1,7 +1,7 @@
 /* Checkpoints: a folder that any number of ranks and any system can start from.
  *
- *   checkpoint.yaml    what it is: format, iteration, updates, model shape, seed, system, ranks,
- *                      and whether experts are kept whole or in slices
+ *   checkpoint.yaml    what it is: format, iteration, updates, model shape, seed, system
+ *                      with its options, ranks, and whether experts are kept whole or in slices
  *   dense.bin          non-expert parameters and both moments, written by rank 0
  *   experts-RRRR.bin   the shard of rank R: which (layer, expert) it owns, then for each of them
  *                      parameters, first and second moment; with a sliced optimizer the rank's
@@ -18,8 +18,9 @@
  * (for a moment as FOLDER.old where the file system can't exchange two folders).  If FOLDER is a
  * link, all of this happens to the folder behind it and the link stays.
  *
- * Restoring under the same system and ranks gives every rank what it had; otherwise homes are the
- * system's initial ones, and the system's state is taken over only if it is the same system.  Whole
+ * Restoring under the same system, options and ranks gives every rank what it had; otherwise homes
+ * are the system's initial ones, and the system's state is taken over only if system and options
+ * are the same: slots of another number, or windows of another length, would mean nothing.  Whole
  * experts may be restored into slices and the other way round. */
 #ifndef MOEPERF_REFERENCE_TRAINER_CHECKPOINT_H
 #define MOEPERF_REFERENCE_TRAINER_CHECKPOINT_H

@@ -184,11 +184,14 @@ static void shards_that_do_not_belong_are_refused(void **state) {
     float *zeros = calloc(floats, sizeof *zeros);
     static const struct {
         int entries, fewer_floats;
-        int32_t index[4];
+        int32_t index[16];
         const char *message;
     } cases[] = {
-        {1, 0, {0, 1}, "expert 0 of layer 0 is in no shard"},
-        {2, 0, {1, 2, 1, 2}, "expert 2 of layer 1 is in the shard of rank 0, too"},
+        {1, 0, {0, 1}, "expert 0 of layer 0 is there 0 times, not 1"},
+        {8,
+         0,
+         {0, 0, 0, 1, 0, 2, 0, 3, 1, 0, 1, 1, 1, 2, 1, 2},
+         "expert 2 of layer 1 is there 2 times, not 1"},
         {1, 0, {2, 0}, "expert 0 of layer 2"},
         {1, 0, {0, -1}, "expert -1 of layer 0"},
         {1, 1, {0, 0}, "767 floats"},
@@ -223,14 +226,16 @@ static void damaged_descriptions_are_refused(void **state) {
         int code;
         const char *message;
     } cases[] = {
-        {"format: 1", "format: 9", MP_EVERSION, "format is 9 there and 1 here"},
+        {"format: 2", "format: 1", MP_EVERSION, "format is 1 there and 2 here"},
         {"width: 16", "width: many", MP_EFORMAT, "width should be a number"},
-        {"ranks: 1", "ranks: 0", MP_EFORMAT, "system or ranks missing"},
-        {"system: ", "sistem: ", MP_EFORMAT, "system or ranks missing"},
+        {"ranks: 1", "ranks: 0", MP_EFORMAT, "system, options or ranks missing"},
+        {"system: ", "sistem: ", MP_EFORMAT, "system, options or ranks missing"},
+        {"options: ", "option: ", MP_EFORMAT, "system, options or ranks missing"},
+        {"slices: 0", "slices: 2", MP_EFORMAT, "2 slices by 1 ranks"},
         {"iteration: ", "iterations: ", MP_EFORMAT, "iteration should be a number"},
         {"iteration: ", "iteration: -", MP_EFORMAT, "iteration should be a number of at least 0"},
         {"updates: ", "updates: 99999999999999999999", MP_EFORMAT, "updates should be a number"},
-        {"ranks: 1", "ranks: 4294967297", MP_EFORMAT, "system or ranks missing"},
+        {"ranks: 1", "ranks: 4294967297", MP_EFORMAT, "system, options or ranks missing"},
         {"ranks: 1", "ranks: 2", MP_ENOTFOUND, "experts-0001.bin"},
         {"layers: 2", "layers: 3", MP_EINVAL, "layers is 3 there and 2 here"},
     };
