@@ -1,0 +1,196 @@
+/* Numbers of ranks that are no power of two: experts that don't divide over them, or are fewer than
+ * they are, one layer, two and three.  Every system that drops nothing gives the curve of one rank,
+ * and planning for validation batches changes none. */
+#include "tests/reference/trainer/mpi/trainers.h"
+
+enum { ITERATIONS = 10, TEXT = 4096, MAX_DRAWS = 50, MAX_SETTINGS = 10 };
+static const double TOLERANCE = 1e-5;
+
+static struct mp_comm *self;
+static unsigned char byte[TEXT];
+static const struct mp_text text = {.byte = byte, .size = TEXT, .training = TEXT * 3 / 4};
+
+/* Letters that follow from the last one, with surprises. */
+static void make_text(void) {
+    uint64_t state = seed;
+    for (int i = 0; i < TEXT; i++)
+        byte[i] = (unsigned char)(i && test_random_int(&state, 0, 3)
+                                      ? (byte[i - 1] * 5 + i / 512 + 7) % 32
+                                      : test_random_int(&state, 0, 31));
+}
+
+/* Losses of a run, and whether its choices are safe from rounding. */
+struct curve {
+    double loss[ITERATIONS];
+    double margin;
+};
+
+static void train(struct mp_comm *comm, const char *const settings[], int validate_every,
+                  struct curve *curve) {
+    const char *all[MAX_SETTINGS + 3] = {"batch=15", "validation-batches=2"};
+    for (int i = 0; settings[i]; i++)
+        all[i + 2] = settings[i];
+    struct mp_trainer *trainer = create_trainer(comm, &text, all);
+    curve->margin = 1;
+    for (int i = 0; i < ITERATIONS; i++) {
+        struct mp_trainer_result result;
+        struct mp_error error = {0};
+        double loss;
+        must(mp_trainer_step(trainer, &result, &error), &error);
+        curve->loss[i] = result.loss;
+        curve->margin = fmin(curve->margin, smallest_margin(mp_trainer_model(trainer)));
+        if (validate_every && (i + 1) % validate_every == 0) {
+            must(mp_trainer_validate(trainer, &loss, &error), &error);
+            assert_true(loss > 0 && loss < 10);
+        }
+    }
+    mp_trainer_destroy(trainer);
+}
+
+/* A model, and the systems that can train it here. */
+struct shape {
+    const char *experts, *layers, *gate;
+};
+
+/* The curve of plain expert parallelism on one rank; leaves the seed that gave it. */
+static void train_reference(const struct shape *shape, struct curve *curve) {
+    const char *const settings[] = {"system=ep", shape->experts, shape->layers, shape->gate, NULL};
+    struct mp_error error = {0};
+    *curve = (struct curve){.margin = 0};
+    for (int draw = 0; world->rank == 0 && draw < MAX_DRAWS && curve->margin < LEAST_MARGIN;
+         draw++) {
+        seed += draw > 0;
+        make_text();
+        train(self, settings, 0, curve);
+    }
+    must(mp_comm_broadcast(world, &seed, sizeof seed, 0, &error), &error);
+    must(mp_comm_broadcast(world, curve, sizeof *curve, 0, &error), &error);
+    assert_true(curve->margin >= LEAST_MARGIN);
+    make_text();
+}
+
+struct row {
+    const char *settings[5];
+    unsigned needs; /* of these: */
+};
+enum { EVEN = 1, AS_MANY = 2 }; /* experts divide over the ranks; there are as many, at least */
+
+static const struct row rows[] = {
+    {{"system=ep"}, EVEN | AS_MANY},
+    {{"system=smartmoe", "options.interval=3"}, EVEN | AS_MANY},
+    {{"system=fastermoe", "options.smart-schedule=no"}, AS_MANY},
+    {{"system=fastermoe", "options.group-size=1"}, AS_MANY},
+    {{"system=fssdp", "options.overlap=2", "options.reshard-interval=3",
+      "options.rematerialise=yes"},
+     AS_MANY},
+    {{"system=deepspeed", "options.drop-tokens=no"}, EVEN},
+    {{"system=deepspeed", "options.drop-tokens=no", "options.expert-parallel=1",
+      "options.padded=no"},
+     0},
+    {{"system=flexmoe", "options.interval=3"}, 0},
+    {{"system=swiftmoe", "options.capacity-factor=0"}, 0},
+    {{"system=swiftmoe", "options.capacity-factor=0", "options.slots=all"}, 0},
+    {{"system=laer", "options.rematerialise=yes"}, 0},
+    {{"system=laer", "options.rematerialise=no"}, 0},
+    {{"system=eplb", "options.interval=3", "ranks-per-node=1"}, 0},
+    {{"system=llep", "options.smallest-gemm=1", "options.threshold=1"}, 0},
+    {{"system=ideal"}, 0},
+};
+
+static void equal_one_rank(const struct shape *shape) {
+    int experts = atoi(strchr(shape->experts, '=') + 1);
+    struct curve expected, curve;
+    double worst = 0;
+    train_reference(shape, &expected);
+    for (size_t r = 0; r < sizeof rows / sizeof *rows; r++) {
+        const char *settings[MAX_SETTINGS] = {shape->experts, shape->layers, shape->gate};
+        memcpy(settings + 3, rows[r].settings, sizeof rows[r].settings);
+        if (((rows[r].needs & EVEN) && experts % world->ranks != 0) ||
+            ((rows[r].needs & AS_MANY) && experts < world->ranks))
+            continue;
+        train(world, settings, 0, &curve);
+        for (int i = 0; i < ITERATIONS; i++) {
+            double difference = fabs(curve.loss[i] / expected.loss[i] - 1);
+            worst = fmax(worst, difference);
+            if (!(difference <= TOLERANCE))
+                fail_msg("%s %s %s: iteration %d: loss %.9g, on one rank %.9g", shape->experts,
+                         settings[3], settings[4] ? settings[4] : "", i, curve.loss[i],
+                         expected.loss[i]);
+        }
+    }
+    assert_true(expected.loss[ITERATIONS - 1] < expected.loss[0]);
+    if (world->rank == 0)
+        print_message("  %s, %s, %s: largest relative difference %.2g\n", shape->experts,
+                      shape->layers, shape->gate, worst);
+}
+
+static void as_many_experts_on_every_rank(void **state) {
+    (void)state;
+    equal_one_rank(&(struct shape){"experts=15", "layers=3", "gate=gshard"});
+}
+
+static void experts_that_do_not_divide(void **state) {
+    (void)state;
+    equal_one_rank(&(struct shape){"experts=7", "layers=1", "gate=gshard"});
+    equal_one_rank(&(struct shape){"experts=7", "layers=3", "gate=switch"});
+}
+
+static void fewer_experts_than_ranks(void **state) {
+    (void)state;
+    equal_one_rank(&(struct shape){"experts=2", "layers=2", "gate=switch"});
+    equal_one_rank(&(struct shape){"experts=2", "layers=3", "gate=gshard"});
+}
+
+/* Pipelined, padded, dropping, replicated, sliced, re-materialised. */
+static const char *const planners[][5] = {
+    {"system=fssdp", "options.rematerialise=yes", "options.reshard-interval=2"},
+    {"system=fastermoe"},
+    {"system=deepspeed"},
+    {"system=deepspeed", "options.policy=random", "options.capacity-factor=0.5"},
+    {"system=flexmoe", "options.interval=2"},
+    {"system=swiftmoe"},
+    {"system=laer"},
+    {"system=eplb", "options.interval=2", "ranks-per-node=1"},
+    {"system=smartmoe", "options.interval=2"},
+    {"system=llep", "options.smallest-gemm=1", "options.threshold=1"},
+    {"system=ideal"},
+};
+
+static void validation_leaves_training_alone(void **state) {
+    (void)state;
+    for (size_t p = 0; p < sizeof planners / sizeof *planners; p++) {
+        const char *settings[MAX_SETTINGS] = {"experts=15", "layers=3"};
+        memcpy(settings + 2, planners[p], sizeof planners[p]);
+        struct curve without, with;
+        train(world, settings, 0, &without);
+        train(world, settings, 2, &with);
+        for (int i = 0; i < ITERATIONS; i++)
+            if (with.loss[i] != without.loss[i])
+                fail_msg("%s: iteration %d: loss %.17g, without validation %.17g", planners[p][0],
+                         i, with.loss[i], without.loss[i]);
+    }
+}
+
+static int enter(void **state) {
+    (void)state;
+    struct mp_error error = {0};
+    must(mp_comm_self_create(&self, &error), &error);
+    make_text();
+    return 0;
+}
+
+static int leave(void **state) {
+    (void)state;
+    mp_comm_destroy(self);
+    return 0;
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(as_many_experts_on_every_rank),
+        cmocka_unit_test(experts_that_do_not_divide),
+        cmocka_unit_test(fewer_experts_than_ranks),
+        cmocka_unit_test(validation_leaves_training_alone),
+    };
+    run_on_all_ranks("reference/trainer/mpi/odd_ranks", tests, enter, leave);
+}
