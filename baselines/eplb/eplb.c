@@ -218,14 +218,7 @@ static const char MAGIC[8] = {'M', 'P', 'E', 'P', 'L', 'B', '_', '1'};
 
 static size_t eplb_save(const void *opaque, void *buffer, size_t size) {
     const struct eplb *self = opaque;
-    size_t before = mp_layouts_save(&self->layouts, MAGIC, NULL, 0);
-    size_t needed = before + mp_recent_save(&self->recent, NULL, 0);
-
-    if (size < needed)
-        return needed;
-    mp_layouts_save(&self->layouts, MAGIC, buffer, before);
-    mp_recent_save(&self->recent, (char *)buffer + before, size - before);
-    return needed;
+    return mp_layouts_save(&self->layouts, &self->recent, MAGIC, buffer, size);
 }
 
 /* Under other ranks, or with other slots, the next placement comes from the window. */

@@ -238,7 +238,7 @@ static const char MAGIC[8] = {'M', 'P', 'F', 'L', 'E', 'X', 'S', '1'};
 
 static size_t flexmoe_save(const void *opaque, void *buffer, size_t size) {
     const struct flexmoe *self = opaque;
-    return mp_layouts_save(&self->layouts, MAGIC, buffer, size);
+    return mp_layouts_save(&self->layouts, NULL, MAGIC, buffer, size);
 }
 
 /* On another number of ranks a run begins with its first layout again, and so does this. */

@@ -397,14 +397,7 @@ static const char MAGIC[8] = {'M', 'P', 'L', 'A', 'E', 'R', '_', '1'};
 
 static size_t laer_save(const void *opaque, void *buffer, size_t size) {
     const struct laer *self = opaque;
-    size_t before = mp_layouts_save(&self->layouts, MAGIC, NULL, 0);
-    size_t needed = before + mp_recent_save(&self->recent, NULL, 0);
-
-    if (size < needed)
-        return needed;
-    mp_layouts_save(&self->layouts, MAGIC, buffer, before);
-    mp_recent_save(&self->recent, (char *)buffer + before, size - before);
-    return needed;
+    return mp_layouts_save(&self->layouts, &self->recent, MAGIC, buffer, size);
 }
 
 /* Counts by source mean nothing to other ranks: then everything begins anew. */

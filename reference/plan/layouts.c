@@ -94,14 +94,15 @@ static size_t layer_bytes(int ranks, int per_rank) {
     return (size_t)ranks * (size_t)per_rank * sizeof(int32_t);
 }
 
-size_t mp_layouts_save(const struct mp_layouts *layouts, const char magic[8], void *buffer,
-                       size_t size) {
+size_t mp_layouts_save(const struct mp_layouts *layouts, const struct mp_recent *recent,
+                       const char magic[8], void *buffer, size_t size) {
     struct head head = {.layers = layouts->layers,
                         .experts = layouts->experts,
                         .ranks = layouts->ranks,
                         .per_rank = layouts->per_rank};
     size_t bytes = layer_bytes(layouts->ranks, layouts->per_rank);
-    size_t needed = sizeof head + (size_t)layouts->layers * bytes;
+    size_t recent_bytes = recent ? mp_recent_save(recent, NULL, 0) : 0;
+    size_t needed = sizeof head + (size_t)layouts->layers * bytes + recent_bytes;
     char *to = (char *)buffer + sizeof head;
 
     if (size < needed)
@@ -110,6 +111,8 @@ size_t mp_layouts_save(const struct mp_layouts *layouts, const char magic[8], vo
     memcpy(buffer, &head, sizeof head);
     for (int layer = 0; layer < layouts->layers; layer++, to += bytes)
         memcpy(to, layouts->slots[layer].expert, bytes);
+    if (recent)
+        mp_recent_save(recent, to, recent_bytes);
     return needed;
 }
 

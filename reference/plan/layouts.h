@@ -7,6 +7,7 @@
 
 #include <stddef.h>
 
+#include "reference/plan/recent.h"
 #include "reference/plan/slots.h"
 
 struct mp_layouts {
@@ -37,10 +38,10 @@ struct mp_slots *mp_layouts_for_home(struct mp_layouts *layouts, int layer,
                                      const struct mp_placement *home);
 
 /* Saved: the magic, layers, experts, ranks and slots per rank as int32_t, and the expert of every
- * slot, [layers][ranks][slots].  What a system adds to it comes after.  Writes at most `size` bytes
+ * slot, [layers][ranks][slots]; then `recent`, unless that is NULL.  Writes at most `size` bytes
  * and returns the bytes needed. */
-size_t mp_layouts_save(const struct mp_layouts *layouts, const char magic[8], void *buffer,
-                       size_t size);
+size_t mp_layouts_save(const struct mp_layouts *layouts, const struct mp_recent *recent,
+                       const char magic[8], void *buffer, size_t size);
 
 /* What was saved, borrowed from the buffer. */
 struct mp_saved_layouts {

@@ -131,20 +131,26 @@ static void saved_layouts_come_back(void **state) {
         struct mp_layouts first, second, before;
         struct mp_saved_layouts saved;
         struct mp_error error = {0};
-        char bytes[8192];
+        struct mp_recent recent;
+        char bytes[8192], window[64];
         random_layouts(random, ranks, experts, per_rank, &first);
         uint64_t again = *random;
         random_layouts(random, other_ranks, experts, other_per_rank, &second);
         random_layouts(&again, other_ranks, experts, other_per_rank, &before);
-        size_t size = mp_layouts_save(&first, MAGIC, bytes, sizeof bytes);
+        size_t size = mp_layouts_save(&first, NULL, MAGIC, bytes, sizeof bytes);
         assert_int_equal(size, 24 + LAYERS * ranks * per_rank * 4);
-        memcpy(bytes + size, "and more", 8);
-        assert_ok(mp_layouts_read(&second, "test", MAGIC, bytes, size + 8, &saved, &error), &error);
-        assert_true(saved.ranks == ranks && saved.per_rank == per_rank && saved.rest_bytes == 8);
-        assert_memory_equal(saved.rest, "and more", 8);
+        assert_ok(mp_recent_create((size_t)experts, 3, &recent, &error), &error);
+        size_t more = mp_recent_save(&recent, window, sizeof window);
+        assert_int_equal(mp_layouts_save(&first, &recent, MAGIC, bytes, size), size + more);
+        assert_int_equal(mp_layouts_save(&first, &recent, MAGIC, bytes, sizeof bytes), size + more);
+        assert_ok(mp_layouts_read(&second, "test", MAGIC, bytes, size + more, &saved, &error),
+                  &error);
+        assert_true(saved.ranks == ranks && saved.per_rank == per_rank && saved.rest_bytes == more);
+        assert_memory_equal(saved.rest, window, more);
         assert_true(same_slots(&second, &before));
         mp_layouts_restore(&second, &saved);
         assert_true(same_slots(&second, fits ? &first : &before));
+        mp_recent_destroy(&recent);
         mp_layouts_destroy(&first);
         mp_layouts_destroy(&second);
         mp_layouts_destroy(&before);
@@ -167,9 +173,9 @@ static void foreign_bytes_are_refused(void **state) {
     char saved[1024], wrong[1024];
     int32_t expert = 5;
     random_layouts(random, 3, 5, 2, &layouts);
-    size_t size = mp_layouts_save(&layouts, MAGIC, saved, sizeof saved);
+    size_t size = mp_layouts_save(&layouts, NULL, MAGIC, saved, sizeof saved);
     memset(wrong, 0x55, sizeof wrong);
-    assert_int_equal(mp_layouts_save(&layouts, MAGIC, wrong, size - 1), size);
+    assert_int_equal(mp_layouts_save(&layouts, NULL, MAGIC, wrong, size - 1), size);
     assert_int_equal(wrong[0], 0x55); /* nothing was written */
     for (size_t cut = 0; cut < size; cut++)
         assert_unread(&layouts, saved, cut, cut < 24 ? "at least 24 bytes" : "has more than");
