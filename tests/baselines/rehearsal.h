@@ -101,6 +101,17 @@ static inline void rehearsal_step(struct rehearsal *rehearsal, const struct mp_l
     rehearsal->iteration++;
 }
 
+/* Homes that nobody planned: about half of the holders beside owners are gone. */
+static inline void rehearsal_thin_out(uint64_t *random, struct rehearsal *rehearsal) {
+    for (int layer = 0; layer < rehearsal->setting.layers; layer++) {
+        struct mp_placement *home = &rehearsal->home[layer];
+        for (int expert = 0; expert < home->experts; expert++)
+            for (int rank = 0; rank < home->ranks; rank++)
+                if (rank != home->owner[expert] && test_random_int(random, 0, 1))
+                    mp_placement_remove(home, expert, rank);
+    }
+}
+
 static inline void assert_equal_plans(const struct mp_plan *a, const struct mp_plan *b) {
     int64_t pairs = (int64_t)a->topology.ranks * a->experts;
     size_t words = (size_t)a->experts * (size_t)a->during.words;

@@ -162,15 +162,10 @@ static void other_homes_than_those_remembered_are_planned_from(void **state) {
         struct mp_load load[2];
         random_job(random, round % 2, "12", &setting, &options);
         rehearsal_create(&rehearsal, tested, &setting, &options);
-        for (int layer = 0; layer < 2; layer++) {
-            struct mp_placement *home = &rehearsal.home[layer];
+        rehearsal_thin_out(random, &rehearsal);
+        for (int layer = 0; layer < 2; layer++)
             assert_ok(mp_load_create(setting.topology.ranks, setting.experts, &load[layer], &error),
                       &error);
-            for (int expert = 0; expert < setting.experts; expert++)
-                for (int rank = 0; rank < setting.topology.ranks; rank++)
-                    if (rank != home->owner[expert] && test_random_int(random, 0, 1))
-                        mp_placement_remove(home, expert, rank);
-        }
         for (int iteration = 0; iteration < 4; iteration++) {
             for (int layer = 0; layer < 2; layer++) {
                 random_load(random, &load[layer]);

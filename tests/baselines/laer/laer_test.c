@@ -189,10 +189,7 @@ static void other_homes_are_served(void **state) {
     rehearsal_create(&rehearsal, tested, &setting, &options);
     assert_ok(mp_load_create(setting.topology.ranks, setting.experts, &load, &error), &error);
     random_load(random, &load);
-    for (int expert = 0; expert < setting.experts; expert++)
-        for (int rank = 0; rank < setting.topology.ranks; rank++)
-            if (rank != rehearsal.home->owner[expert] && test_random_int(random, 0, 1))
-                mp_placement_remove(rehearsal.home, expert, rank);
+    rehearsal_thin_out(random, &rehearsal);
     rehearsal_plan(&rehearsal, 0, &load);
     mp_load_destroy(&load);
     rehearsal_destroy(&rehearsal);
