@@ -50,6 +50,19 @@ static inline void runs_destroy(struct runs_folder *folder) {
     nftw(folder->path, runs_remove, 8, FTW_DEPTH | FTW_PHYS);
 }
 
+/* A test's state: a folder of its own. */
+static inline int runs_setup(void **state) {
+    static struct runs_folder folder;
+    runs_create(&folder);
+    *state = &folder;
+    return 0;
+}
+
+static inline int runs_teardown(void **state) {
+    runs_destroy(*state);
+    return 0;
+}
+
 /* The result of a query: columns separated by '|', one line per row, NULL as "NULL". */
 static inline const char *runs_query(struct mp_store *store, const char *sql) {
     static char text[16384];
@@ -144,6 +157,8 @@ struct runs_standard {
     double loss[8]; /* NAN is recorded as it is */
     bool shares_cores;
     bool drops_nothing; /* else rank 1 drops 5 of its 50 routes */
+    bool has_target;    /* a loss of 2.5 over 2 iterations, */
+    int reached;        /* after so many of them, or with 0 not at all */
 };
 
 static inline void runs_standard_layer(struct runs_rank *own, int iteration, int64_t at,
@@ -193,6 +208,12 @@ static inline void runs_standard_rank(struct runs_rank *own, const struct runs_s
                 &(struct runs_span){MP_PHASE_VALIDATE, MP_NO_DIRECTION, at, 8000, 3000, -1, 400, -1,
                                     false});
     mp_record_number(own->compute, -1, -1, "ranks-share-cores", run->shares_cores);
+    if (own->rank == 0 && run->has_target) {
+        mp_record_number(own->compute, -1, -1, "target-loss", 2.5);
+        mp_record_number(own->compute, -1, -1, "target-window", 2);
+        if (run->reached)
+            mp_record_number(own->compute, -1, -1, "iterations-to-target", run->reached);
+    }
     mp_record_text(own->compute, "environment.host", own->rank ? "second" : "first");
     runs_clock_samples(own);
 }

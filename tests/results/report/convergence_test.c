@@ -4,18 +4,6 @@
 #include "results/report/report.h"
 #include "tests/results/targets.h"
 
-static int create(void **state) {
-    static struct runs_folder folder;
-    runs_create(&folder);
-    *state = &folder;
-    return 0;
-}
-
-static int destroy(void **state) {
-    runs_destroy(*state);
-    return 0;
-}
-
 /* The report as text; to be freed. */
 static char *text_of(struct runs_folder *folder, enum mp_report_format format) {
     struct mp_error error = {0};
@@ -112,7 +100,7 @@ static void json_has_the_published_figures_too(void **state) {
     free(text);
 }
 
-#define CASE(test) cmocka_unit_test_setup_teardown(test, create, destroy)
+#define CASE(test) cmocka_unit_test_setup_teardown(test, runs_setup, runs_teardown)
 
 int main(void) {
     const struct CMUnitTest tests[] = {

@@ -54,18 +54,6 @@ static void assert_says(const char *text, const char *words) {
         fail_msg("'%s' is not in\n%s", words, text);
 }
 
-static int create(void **state) {
-    static struct runs_folder folder;
-    runs_create(&folder);
-    *state = &folder;
-    return 0;
-}
-
-static int destroy(void **state) {
-    runs_destroy(*state);
-    return 0;
-}
-
 static void speedups_are_medians_of_ratios_inside_rounds(void **state) {
     struct runs_folder *folder = *state;
     add_rounds(folder, false);
@@ -526,7 +514,7 @@ static void an_output_that_is_full_is_an_error(void **state) {
     }
 }
 
-#define CASE(test) cmocka_unit_test_setup_teardown(test, create, destroy)
+#define CASE(test) cmocka_unit_test_setup_teardown(test, runs_setup, runs_teardown)
 
 int main(void) {
     const struct CMUnitTest tests[] = {

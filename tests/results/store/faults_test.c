@@ -5,18 +5,6 @@
 #include "profiler/record/format.h"
 #include "tests/results/runs.h"
 
-static int create(void **state) {
-    static struct runs_folder folder;
-    runs_create(&folder);
-    *state = &folder;
-    return 0;
-}
-
-static int destroy(void **state) {
-    runs_destroy(*state);
-    return 0;
-}
-
 /* ---- databases ---- */
 
 static void close_store(struct runs_folder *folder) {
@@ -577,7 +565,7 @@ static void shared_cores_are_kept_with_the_run(void **state) {
     assert_string_equal(runs_query(folder->store, "SELECT ranks_share_cores FROM v_run"), "1");
 }
 
-#define CASE(test) cmocka_unit_test_setup_teardown(test, create, destroy)
+#define CASE(test) cmocka_unit_test_setup_teardown(test, runs_setup, runs_teardown)
 
 int main(void) {
     const struct CMUnitTest tests[] = {
