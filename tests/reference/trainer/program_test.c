@@ -644,6 +644,76 @@ static void a_killed_rank_ends_the_run_and_loses_nothing(void **state) {
     }
 }
 
+/* What the progress line of an iteration says of its loss. */
+static double loss_after(int iterations) {
+    char line[256];
+    double loss = -1;
+    FILE *out = fopen("out", "r");
+    assert_non_null(out);
+    while (fgets(line, sizeof line, out)) {
+        int done;
+        double found;
+        if (sscanf(line, "progress %d %*d %lf", &done, &found) == 2 && done == iterations)
+            loss = found;
+    }
+    fclose(out);
+    assert_true(loss > 0);
+    return loss;
+}
+
+static int checkpointed(const char *path) {
+    char *text = read_file(path), *at = strstr(text, "iteration: ");
+    assert_non_null(at);
+    int iteration = atoi(at + strlen("iteration: "));
+    free(text);
+    return iteration;
+}
+
+/* Slots that follow what was popular are there again after a kill: the curve goes on as if there
+ * had been none. */
+static void a_killed_run_goes_on_from_its_checkpoint(void **state) {
+    (void)state;
+    char end[40];
+    const char *words[] = {"job.yaml",
+                           "--progress",
+                           "--spool-directory",
+                           "spools",
+                           "--set",
+                           "ranks=2",
+                           "--set",
+                           "system=swiftmoe",
+                           "--set",
+                           "iterations=1000000",
+                           "--set",
+                           "checkpoint=kept",
+                           "--set",
+                           "checkpoint-every=2",
+                           NULL};
+    clear_spools();
+    struct run run = start_trainer(2, 0, words);
+    wait_for_progress(&run, 6);
+    kill(read_spool("spools/rank-0001.spool").pid, SIGKILL);
+    wait_for_end(&run);
+    assert_int_not_equal(run.status, 0);
+    int iteration = checkpointed("kept/checkpoint.yaml");
+    assert_true(iteration >= 4);
+    snprintf(end, sizeof end, "iterations=%d", iteration + 10);
+    words[9] = end;
+    words[11] = "checkpoint=later";
+    words[13] = "restore=kept";
+    double loss[2];
+    for (int unbroken = 0; unbroken < 2; unbroken++) {
+        clear_spools();
+        words[12] = unbroken ? NULL : "--set";
+        run = start_trainer(2, 0, words);
+        wait_for_end(&run);
+        assert_int_equal(run.status, 0);
+        loss[unbroken] = loss_after(iteration + 10);
+    }
+    assert_true(loss[0] == loss[1]);
+    assert_int_equal(checkpointed("later/checkpoint.yaml"), iteration + 10);
+}
+
 /* ---- full disks ---- */
 
 static void assert_readable_up_to_the_end(int ranks, const char *folder) {
@@ -705,6 +775,7 @@ int main(void) {
         cmocka_unit_test_teardown(a_signal_to_one_rank_ends_all, end_run),
         cmocka_unit_test_teardown(a_signal_to_mpirun_ends_all, end_run),
         cmocka_unit_test_teardown(a_killed_rank_ends_the_run_and_loses_nothing, end_run),
+        cmocka_unit_test_teardown(a_killed_run_goes_on_from_its_checkpoint, end_run),
         cmocka_unit_test_teardown(a_file_at_its_limit_ends_the_run_with_a_message, end_run),
         cmocka_unit_test_teardown(a_full_disk_ends_the_run_with_a_message, end_run),
     };
