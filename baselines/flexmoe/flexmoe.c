@@ -20,11 +20,15 @@ static const struct mp_option option_table[] = {
      "largest over mean load of a rank above which slots change; laer: any difference"},
     {"rounds", MP_OPTION_INT, FIELD(rounds), "rounds", "10", 1, 1e6, NULL,
      "of changes to a layer at once, at most"},
+    {"capacity-factor", MP_OPTION_DOUBLE, FIELD(capacity_factor), "", "0", 0, 1e6, NULL,
+     "a slot takes this times its even share of all routes, what is more is dropped (1 in SYMI's "
+     "comparison); 0: nothing is dropped"},
     {0},
 };
 
 struct flexmoe {
     int layers, experts, per_rank;
+    int64_t slot_capacity; /* routes, -1: no limit */
     struct mp_topology topology;
     struct mp_flexmoe_options options;
     struct mp_flex_costs costs;
@@ -57,6 +61,15 @@ static int slots_per_rank(const struct mp_setting *setting,
     return options->slots == MP_AUTO ? (2 * setting->experts + ranks - 1) / ranks : options->slots;
 }
 
+static int64_t slot_capacity(const struct mp_setting *setting,
+                             const struct mp_flexmoe_options *options) {
+    int64_t ranks = setting->topology.ranks;
+
+    return mp_slot_capacity(options->capacity_factor,
+                            setting->tokens_per_rank * ranks * setting->top_k,
+                            slots_per_rank(setting, options) * ranks);
+}
+
 static int check_setting(const struct mp_setting *setting, const struct mp_flexmoe_options *options,
                          struct mp_error *error) {
     int ranks = setting->topology.ranks;
@@ -74,6 +87,12 @@ static int check_setting(const struct mp_setting *setting, const struct mp_flexm
             "flexmoe needs a slot for every expert: %lld on each of %d ranks are too few "
             "for %d experts",
             (long long)per_rank, ranks, setting->experts);
+    if (slot_capacity(setting, options) == 0)
+        return mp_fail(error, MP_EINVAL,
+                       "flexmoe with capacity-factor %g leaves a slot less than 1 route: %lld "
+                       "tokens on each of %d ranks to %d experts each, over %lld slots",
+                       options->capacity_factor, (long long)setting->tokens_per_rank, ranks,
+                       setting->top_k, (long long)per_rank * ranks);
     if (options->policy == MP_FLEXMOE_COST_MODEL && ranks > 1 &&
         (!(setting->bandwidth > 0) || !(setting->seconds_per_route >= 0)))
         return mp_fail(
@@ -129,6 +148,7 @@ static int flexmoe_create(const struct mp_setting *setting, const void *options,
     self->topology = setting->topology;
     self->options = *(const struct mp_flexmoe_options *)options;
     self->per_rank = slots_per_rank(setting, options);
+    self->slot_capacity = slot_capacity(setting, options);
     if (self->options.policy == MP_FLEXMOE_COST_MODEL && self->topology.ranks > 1)
         self->costs = mp_flex_costs(setting);
     code = create_layouts(self, error);
@@ -194,6 +214,7 @@ static int flexmoe_after_gate(void *opaque, const struct mp_load *load, struct m
     struct flexmoe *self = opaque;
     struct mp_slots *slots = mp_layouts_for_home(&self->layouts, plan->layer, &plan->before);
 
+    mp_plan_slot_capacities(plan, slots, self->slot_capacity);
     return mp_plan_dispatch_slots(plan, load, slots, MP_SPREAD_TURN, error);
 }
 
@@ -270,12 +291,13 @@ const struct mp_system mp_system_flexmoe = {
         "Modelled: slots for experts (vExperts) on every rank, tokens of an expert spread evenly "
         "over its slots, tied replicas with all-reduced gradients, Expand, Shrink and Migrate by a "
         "cost model of computing, exchange and synchronisation when ranks are out of balance, "
-        "optimizer state that moves with replicas after the step; and the variant that LAER-MoE's "
+        "optimizer state that moves with replicas after the step; a capacity of slots with "
+        "drops, if asked for; and the variant that LAER-MoE's "
         "authors published. "
         "Not modelled: changes in the background, which here are exposed, and what a change itself "
         "costs in the decision for it.",
-    .capabilities = MP_SYSTEM_REPLICATES | MP_SYSTEM_MOVES_OWNERS | MP_SYSTEM_UNEVEN_EXPERTS |
-                    MP_SYSTEM_MORE_RANKS,
+    .capabilities = MP_SYSTEM_REPLICATES | MP_SYSTEM_DROPS | MP_SYSTEM_MOVES_OWNERS |
+                    MP_SYSTEM_UNEVEN_EXPERTS | MP_SYSTEM_MORE_RANKS,
     .options = option_table,
     .options_size = sizeof(struct mp_flexmoe_options),
     .create = flexmoe_create,

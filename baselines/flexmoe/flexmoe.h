@@ -30,6 +30,8 @@
  * all Migrates, in order of experts and slots, that let T_Sync and T fall.  A round without either
  * is the last.  A rank may have several slots of an expert.
  * - What the move itself costs is not in T.
+ * - Nothing is dropped; with a capacity factor a slot takes so much of its even share of all
+ * routes, as in the version that SYMI was measured against.
  * - The expert that Expand serves is the one with the largest share, as described.  Where it is not
  * on the most loaded rank, T can't fall by it, and the layer stays out of balance: with two slots
  * per expert this happens soon (64 experts on 32 ranks, Zipf 0.8: largest over mean load goes
@@ -50,6 +52,7 @@ struct mp_flexmoe_options {
     int slots;  /* per rank and layer, or MP_AUTO */
     int interval, rounds;
     double threshold;
+    double capacity_factor; /* 0: nothing is dropped */
 };
 
 /* Factors of T. */

@@ -1,6 +1,7 @@
 /* Slots: which ranks have them, and how they lie together. */
 #include "reference/plan/slots.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -117,4 +118,17 @@ int mp_slots_homes(const struct mp_slots *slots, struct mp_placement *home,
             home->owner[expert] = slots->rank[begin];
     }
     return MP_OK;
+}
+
+int64_t mp_slot_capacity(double factor, int64_t routes, int64_t slots) {
+    if (factor == 0)
+        return -1;
+    double capacity = floor(factor * (double)routes / (double)slots);
+    return capacity < (double)routes ? (int64_t)capacity : routes;
+}
+
+void mp_plan_slot_capacities(struct mp_plan *plan, const struct mp_slots *slots,
+                             int64_t slot_capacity) {
+    for (int expert = 0; expert < plan->experts && slot_capacity >= 0; expert++)
+        plan->capacity[expert] = slot_capacity * mp_slots_of(slots, expert);
 }

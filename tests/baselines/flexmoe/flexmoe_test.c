@@ -27,6 +27,7 @@ static void defaults_are_as_documented(void **state) {
     assert_int_equal(options.interval, 50);
     assert_int_equal(options.rounds, 10);
     assert_true(options.threshold == 1.2);
+    assert_true(options.capacity_factor == 0);
 }
 
 /* Homes before the first iteration, a bit per rank. */
@@ -65,9 +66,10 @@ static void the_first_layout_deals_slots_in_turn(void **state) {
     }
 }
 
-static void random_job(uint64_t *random, int policy, const char *slots, struct mp_setting *setting,
-                       struct mp_flexmoe_options *options) {
+static void random_job(uint64_t *random, int policy, const char *slots, const char *capacity,
+                       struct mp_setting *setting, struct mp_flexmoe_options *options) {
     const char *const pair[][2] = {{"policy", policy ? "laer" : "cost-model"},
+                                   {"capacity-factor", capacity},
                                    {"interval", "2"},
                                    {"threshold", "1.05"},
                                    {"slots", slots},
@@ -82,12 +84,50 @@ static void every_plan_and_change_is_legal_and_repeatable(void **state) {
     for (int round = 0; round < 80; round++) {
         struct mp_setting setting;
         struct mp_flexmoe_options options;
-        random_job(random, round % 2, round % 4 < 2 ? "auto" : "12", &setting, &options);
+        random_job(random, round % 2, round % 4 < 2 ? "auto" : "12", round % 8 < 4 ? "0" : "0.3",
+                   &setting, &options);
         changes[round % 2] += rehearse(random, tested, &setting, &options, 8);
     }
     print_message("  experts that gained a holder: %d, %d\n", changes[0], changes[1]);
     assert_true(changes[0] > 0 && changes[1] > 0);
     tested->destroy(NULL);
+}
+
+/* An expert keeps what its slots have room for, and not one route less. */
+static void slots_have_a_capacity(void **state) {
+    uint64_t *random = *state;
+    const char *const pair[][2] = {{"capacity-factor", "1"}, {"slots", "3"}, {0}};
+    struct mp_setting setting = setting_of(1, 8, (struct mp_topology){4, 2});
+    struct mp_flexmoe_options options;
+    struct mp_error error = {0};
+    struct rehearsal rehearsal;
+    struct mp_load load;
+    int64_t dropped = 0;
+    parse_options(tested, &options, pair);
+    rehearsal_create(&rehearsal, tested, &setting, &options);
+    assert_ok(mp_load_create(4, 8, &load, &error), &error);
+    for (int cell = 0; cell < 32; cell++)
+        load.count[cell] = (uint32_t)test_random_int(random, 0, cell % 8 < 2 ? 900 : 100);
+    rehearsal_plan(&rehearsal, 0, &load);
+    for (int expert = 0; expert < 8; expert++) {
+        /* 12 slots, dealt in turn: those of rank 0 are 0 1 2, of rank 1 2 3 4, ... */
+        int64_t kept = 0, wanted = 0, slots = 0;
+        for (int rank = 0; rank < 4; rank++)
+            for (int slot = 0; slot < 3; slot++)
+                slots += (2 * rank + slot) % 8 == expert;
+        for (int source = 0; source < 4; source++) {
+            wanted += mp_load_at(&load, source, expert);
+            for (int rank = 0; rank < 4; rank++)
+                if (mp_placement_holds(&rehearsal.plan.during, expert, rank))
+                    kept += mp_plan_routes_to(&rehearsal.plan, source, expert, rank);
+        }
+        int64_t room = slots * (2 * 4 * 1000 / 12);
+        assert_int_equal(kept, wanted < room ? wanted : room);
+        dropped += wanted - kept;
+    }
+    assert_true(dropped > 0);
+    mp_load_destroy(&load);
+    rehearsal_destroy(&rehearsal);
 }
 
 /* One hot expert of 4 on 4 ranks, 2 slots each: it gets more slots, and its tokens spread. */
@@ -160,7 +200,7 @@ static void other_homes_than_those_remembered_are_planned_from(void **state) {
         struct mp_error error = {0};
         struct rehearsal rehearsal;
         struct mp_load load[2];
-        random_job(random, round % 2, "12", &setting, &options);
+        random_job(random, round % 2, "12", "0", &setting, &options);
         rehearsal_create(&rehearsal, tested, &setting, &options);
         rehearsal_thin_out(random, &rehearsal);
         for (int layer = 0; layer < 2; layer++)
@@ -249,6 +289,7 @@ int main(void) {
         cmocka_unit_test(defaults_are_as_documented),
         cmocka_unit_test(the_first_layout_deals_slots_in_turn),
         cmocka_unit_test_prestate(every_plan_and_change_is_legal_and_repeatable, &random),
+        cmocka_unit_test_prestate(slots_have_a_capacity, &random),
         cmocka_unit_test(a_hot_expert_gets_slots_and_its_tokens_are_spread),
         cmocka_unit_test(balance_is_left_alone),
         cmocka_unit_test_prestate(other_homes_than_those_remembered_are_planned_from, &random),
