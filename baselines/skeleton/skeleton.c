@@ -136,8 +136,9 @@ static int skeleton_before_gate(void *opaque, struct mp_plan *plan, struct mp_er
  * plan->during, all of them unless the system claims MP_SYSTEM_DROPS.
  * Must not change plan->before or owners; must not learn, as validation calls it too.
  * Every rank waits for this call in every layer, so it allocates nothing but what the plan's lists
- * grow by.  mp_plan_dispatch_to_owner and mp_plan_dispatch_nearest fill the dispatch;
- * mp_plan_dispatch_begin, _part and _end_pair let a system write its own. */
+ * grow by.  mp_plan_dispatch_to_owner and mp_plan_dispatch_nearest fill the dispatch, and those of
+ * slots.h and pieces.h; mp_plan_dispatch_begin, _part and _end_pair let a system write its own.
+ * Capacities, of which drops follow, are set before. */
 static int skeleton_after_gate(void *opaque, const struct mp_load *load, struct mp_plan *plan,
                                struct mp_error *error) {
     (void)opaque;
@@ -147,9 +148,9 @@ static int skeleton_after_gate(void *opaque, const struct mp_load *load, struct 
 /* Required if the system claims MP_SYSTEM_MOVES_OWNERS, otherwise allowed.  Called once per
  * iteration after the optimizer, never for validation: the place to learn from load[layers].
  * home[layers] is where experts are kept; change->next arrives equal to it, and whoever writes
- * into it sets change->changed.  What has to move then, parameters and optimizer state, follows
- * from the two.  No rank may end with more experts than it has room for (initial_owners,
- * homes_limit). Without the claim nothing is written. */
+ * into it sets change->changed (unsaid changes are refused with check-plans).  What has to move
+ * then, parameters and optimizer state, follows from the two.  No rank may end with more experts
+ * than it has room for (initial_owners, homes_limit). Without the claim nothing is written. */
 static int skeleton_after_step(void *opaque, int64_t iteration, const struct mp_load load[],
                                const struct mp_placement home[], struct mp_rehome *change,
                                struct mp_error *error) {
