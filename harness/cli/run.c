@@ -64,7 +64,7 @@ static int parse(struct run_flags *flags, int argc, char *argv[], struct cli_wor
         1,
         1,
         "  moeperf run quickstart\n"
-        "  moeperf run skewed --db skewed.db --set repeat=1 --set iterations=10\n"
+        "  moeperf run convergence --db convergence.db --set seed=2\n"
         "  moeperf run quickstart --text /usr/share/common-licenses --json\n"};
     return cli_parse(&usage, argc, argv, words, error);
 }
