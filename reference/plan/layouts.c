@@ -103,12 +103,13 @@ size_t mp_layouts_save(const struct mp_layouts *layouts, const struct mp_recent 
     size_t bytes = layer_bytes(layouts->ranks, layouts->per_rank);
     size_t recent_bytes = recent ? mp_recent_save(recent, NULL, 0) : 0;
     size_t needed = sizeof head + (size_t)layouts->layers * bytes + recent_bytes;
-    char *to = (char *)buffer + sizeof head;
+    char *to = buffer;
 
     if (size < needed)
         return needed;
     memcpy(head.magic, magic, sizeof head.magic);
-    memcpy(buffer, &head, sizeof head);
+    memcpy(to, &head, sizeof head);
+    to += sizeof head;
     for (int layer = 0; layer < layouts->layers; layer++, to += bytes)
         memcpy(to, layouts->slots[layer].expert, bytes);
     if (recent)

@@ -70,7 +70,7 @@ size_t mp_recent_save_rows(const struct mp_recent *recent, void *buffer, size_t 
     size_t needed = (size_t)recent->count * row_bytes;
     char *to = buffer;
 
-    if (size < needed)
+    if (!buffer || size < needed)
         return needed;
     for (int age = recent->count; age > 0; age--, to += row_bytes) {
         int row = (recent->next - age + recent->window) % recent->window;
