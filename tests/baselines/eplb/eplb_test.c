@@ -204,8 +204,8 @@ static void greedy_steps_are_those_of_plain_loops(void **state) {
 static void as_many_packs_as_items_is_the_identity(void **unused) {
     (void)unused;
     static const double weight[3] = {1, 3, 2};
-    int32_t pack[3], place[3];
-    mp_eplb_pack(weight, 3, 3, pack, place, NULL, NULL);
+    int32_t pack[3], place[3], work[6];
+    mp_eplb_pack(weight, 3, 3, pack, place, work, NULL);
     for (int item = 0; item < 3; item++) {
         assert_int_equal(pack[item], item);
         assert_int_equal(place[item], 0);
