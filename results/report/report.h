@@ -29,7 +29,12 @@ struct mp_report_selection {
  * ratio to EP with balanced routes (medians of the ratios inside each round), final loss, largest
  * relative difference of its loss curve from EP's, status.  Where ranks shared cores the times are
  * no speed-up: the ratios are left out and the sentence says so.  Runs that did not complete are
- * listed below with their reason. */
+ * listed below with their reason.
+ *
+ * Where a run drops routes there is a column for their share: what is dropped is not computed, so
+ * time counts beside it.  A bound that no system attains has "(unattainable)" behind its name, here
+ * and in every other report, and true under "unattainable" in JSON.  The finding is the fastest
+ * system that is no bound and drops nothing. */
 int mp_report_speedup(struct mp_store *store, const struct mp_report_selection *selection,
                       enum mp_report_format format, FILE *out, struct mp_error *error);
 

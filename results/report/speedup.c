@@ -228,7 +228,7 @@ static void print_losses(const struct report_runs *runs, const struct speedup_ro
         table_paragraph(out,
                         "%s: its loss is EP's within 1e-4 for the first %.0f of %lld iterations. "
                         "Where rounding decides a near tie of the gate differently, two exact runs "
-                        "part.",
+                        "part; options that change what is computed part them at once.",
                         report_group_label(runs, rows[i].group), rows[i].agreed,
                         (long long)report_group_example(runs, rows[i].group)->iterations);
     }
@@ -268,8 +268,9 @@ static void print_incomplete(const struct report_runs *runs, FILE *out) {
             fputc('\n', out);
         first = false;
         const char *reason = run->reason[0] ? run->reason : "no reason was recorded";
-        table_paragraph(out, "Run %lld (%s, round %d) %s after %lld of %lld iterations: %s%s",
-                        (long long)run->run_id, run->job, run->round + 1,
+        table_paragraph(out, "Run %lld (%s%s, round %d) %s after %lld of %lld iterations: %s%s",
+                        (long long)run->run_id, run->job,
+                        run->unattainable ? REPORT_UNATTAINABLE : "", run->round + 1,
                         strcmp(run->status, "timeout") == 0       ? "ran out of time"
                         : strcmp(run->status, "interrupted") == 0 ? "was interrupted"
                                                                   : run->status,
@@ -316,11 +317,12 @@ static int print_json(const struct report_runs *runs, const struct speedup_row r
         if (!run->complete)
             json_array_append_new(
                 incomplete,
-                json_pack("{sI so so si so so sI sI}", "run_id", (json_int_t)run->run_id, "job",
-                          json_text(run->job), "system", json_text(run->system), "round",
-                          run->round, "status", json_text(run->status), "reason",
-                          json_text(run->reason), "iterations", (json_int_t)run->iterations,
-                          "iterations_wanted", (json_int_t)run->iterations_wanted));
+                json_pack("{sI so so sb si so so sI sI}", "run_id", (json_int_t)run->run_id, "job",
+                          json_text(run->job), "system", json_text(run->system), "unattainable",
+                          run->unattainable, "round", run->round, "status", json_text(run->status),
+                          "reason", json_text(run->reason), "iterations",
+                          (json_int_t)run->iterations, "iterations_wanted",
+                          (json_int_t)run->iterations_wanted));
     }
     return json_print(
         json_pack("{ss so so}", "report", "speedup", "rows", list, "incomplete", incomplete), out,

@@ -67,7 +67,8 @@ static void speedups_are_medians_of_ratios_inside_rounds(void **state) {
                 "fssdp trains 1.80 x as fast as EP and at 0.68 of EP's speed with balanced routes\n"
                 "(median of 2 rounds).\n"
                 "fssdp: its loss is EP's within 1e-4 for the first 1 of 4 iterations. Where\n"
-                "rounding decides a near tie of the gate differently, two exact runs part.\n"
+                "rounding decides a near tie of the gate differently, two exact runs part;\n"
+                "options that change what is computed part them at once.\n"
                 "\n"
                 "tiny: balanced, gate gshard, 2 x 256, 2 ranks, measured\n"
                 "        median    min..max  tokens    vs  vs bal-   final     loss  rounds\n"
@@ -339,6 +340,20 @@ static void a_failed_job_has_no_numbers_and_a_reason(void **state) {
     fclose(out);
 }
 
+static void a_bound_that_failed_is_a_bound(void **state) {
+    struct runs_folder *folder = *state;
+    struct mp_error error = {0};
+    struct mp_store_run run = runs_description("ideal", "text");
+    run.status = "failed";
+    run.reason = "it was not to be";
+    run.unattainable = true;
+    runs_ok(mp_store_ingest(folder->store, &run, NULL, 0, NULL, &error), &error);
+    char *text = text_of(mp_report_speedup, folder->store, NULL, MP_REPORT_TEXT);
+    assert_says(text, "\n(unattainable)\n");
+    assert_says(text, "\nRun 1 (ideal (unattainable), round 1) failed after 0 of 4 iterations: ");
+    free(text);
+}
+
 static void systems_that_repeat_go_by_their_jobs(void **state) {
     struct runs_folder *folder = *state;
     struct mp_store_run run = runs_description("fssdp", "text");
@@ -396,7 +411,7 @@ static void bounds_are_named_and_droppers_show_what_survives(void **state) {
         "rest; what is dropped is not learnt from, so its loss is its own.\n"
         "ideal (unattainable): its loss is EP's within 1e-4 for the first 3 of 4\n"
         "iterations. Where rounding decides a near tie of the gate differently, two exact\n"
-        "runs part.\n"
+        "runs part; options that change what is computed part them at once.\n"
         "ideal (unattainable) is a bound for comparison and no system: what it does at no\n"
         "cost takes time on every machine.\n";
     text[sizeof expected - 1] = '\0';
@@ -529,6 +544,7 @@ int main(void) {
         CASE(selections_choose_the_invocation),
         CASE(nothing_selected_is_said),
         CASE(a_failed_job_has_no_numbers_and_a_reason),
+        CASE(a_bound_that_failed_is_a_bound),
         CASE(systems_that_repeat_go_by_their_jobs),
         CASE(bounds_are_named_and_droppers_show_what_survives),
         CASE(every_table_says_unattainable),
