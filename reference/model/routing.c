@@ -248,8 +248,16 @@ static void build_segment(struct groups groups, int step, int first, struct mp_r
 }
 
 /* What would lead beyond the arrays; the rest of the law is mp_plan_check's, which may be off. */
-static int check_exchange(const struct mp_plan *plan, int rank, struct mp_error *error) {
+static int check_exchange(const struct mp_plan *plan, int rank, const struct mp_routing *routing,
+                          struct mp_error *error) {
     int ranks = plan->topology.ranks;
+    if (plan->padding > routing->send_limit / plan->experts) /* before rows are counted in int */
+        return mp_fail(
+            error, MP_ELIMIT,
+            "layer %d: rank %d would send %lld rows to each of %d experts, there is room "
+            "for %lld",
+            plan->layer, rank, (long long)plan->padding, plan->experts,
+            (long long)routing->send_limit);
     if (plan->exchange == MP_EXCHANGE_PIPELINED &&
         (plan->group_size < 1 || ranks % plan->group_size != 0))
         return mp_fail(error, MP_EPLAN, "layer %d: groups of %d do not divide %d ranks",
@@ -266,7 +274,7 @@ static int check_exchange(const struct mp_plan *plan, int rank, struct mp_error 
 
 int mp_routing_build(const struct mp_plan *plan, const uint32_t load[], int rank,
                      struct mp_routing *routing, struct mp_error *error) {
-    int code = check_exchange(plan, rank, error);
+    int code = check_exchange(plan, rank, routing, error);
     if (code)
         return code;
     struct groups groups = groups_of(plan, rank);
