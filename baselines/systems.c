@@ -16,8 +16,8 @@
 int mp_systems_register_all(struct mp_systems *systems, struct mp_error *error) {
     static const struct mp_system *const all[] = {
         &mp_system_ep,
-        &mp_system_eplb,
         &mp_system_deepspeed,
+        &mp_system_eplb,
         &mp_system_fastermoe,
         &mp_system_flexmoe,
         &mp_system_fssdp,

@@ -9,8 +9,8 @@ static void all_systems_register_once(void **state) {
     (void)state;
     static const char *const name[] = {
         "ep",
-        "eplb",
         "deepspeed",
+        "eplb",
         "fastermoe",
         "flexmoe",
         "fssdp",
