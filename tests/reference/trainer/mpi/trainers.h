@@ -9,16 +9,16 @@
 #include "tests/support.h"
 
 static struct mp_comm *world;
-static uint64_t seed; /* the same on every rank */
+static uint64_t seed;                          /* the same on every rank */
 static const struct mp_system *further_system; /* registered beside the others; may be NULL */
 
-/* Where two experts' probabilities are closer than this at the edge of a token's choice, rounding
- * may decide either way and two curves part for good; a test that compares curves draws its seed
- * again then. */
+/* Where two experts' probabilities are closer than this at the edge of a token's choice, or as its
+ * first and second one, which the auxiliary loss tells apart, rounding may decide either way and
+ * two curves part for good; a test that compares curves draws its seed again then. */
 #define LEAST_MARGIN 4e-7
 
-/* The smallest difference between the last chosen expert and the first that is not, over all layers
- * and tokens of the last forward. */
+/* The smallest difference between neighbours among the chosen experts, and between the last chosen
+ * one and the first that is not, over all layers and tokens of the last forward. */
 static inline double smallest_margin(const struct mp_model *model) {
     double smallest = 1;
     int experts = model->shape.experts, chosen = model->shape.top_k;
@@ -27,6 +27,10 @@ static inline double smallest_margin(const struct mp_model *model) {
             const struct mp_block_state *state = &model->state[l];
             const float *probability = state->probability + (size_t)t * (size_t)experts;
             const int32_t *choice = state->choice + (size_t)t * (size_t)chosen;
+            for (int k = 1; k < chosen; k++) {
+                double margin = (double)probability[choice[k - 1]] - (double)probability[choice[k]];
+                smallest = fmin(smallest, margin);
+            }
             for (int e = 0; e < experts; e++) {
                 bool is_chosen = false;
                 for (int k = 0; k < chosen; k++)
