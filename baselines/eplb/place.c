@@ -5,7 +5,7 @@
 
 void mp_eplb_pack(const double weight[], int items, int packs, int32_t pack[], int32_t place[],
                   int32_t work[], struct mp_queue *queue) {
-    int32_t *order = work, *filled = work + items, each = items / packs;
+    int32_t each = items / packs;
 
     if (each == 1) {
         for (int32_t item = 0; item < items; item++) {
@@ -14,6 +14,7 @@ void mp_eplb_pack(const double weight[], int items, int packs, int32_t pack[], i
         }
         return;
     }
+    int32_t *order = work, *filled = work + items;
     queue->count = 0;
     for (int32_t item = 0; item < items; item++)
         mp_queue_push(queue, weight[item], item);
