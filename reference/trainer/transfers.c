@@ -87,6 +87,9 @@ int mp_trainer_plan_before_gate(struct mp_trainer *trainer, int layer, struct mp
     mp_trainer_spent(trainer, mark, MP_PHASE_PLAN, MP_FORWARD, layer, -1, -1);
     if (code || !fetches_in(plan, MP_STAGE_BEFORE_GATE))
         return code;
+    code = check_layout(trainer, plan, error); /* before anything is on its way */
+    if (code)
+        return code;
     mark = mp_trainer_mark(trainer);
     code = mp_experts_locate(&model->experts, plan, model->parameter, model->gradient, error);
     trainer->fetch_started = mark.start_ns;
