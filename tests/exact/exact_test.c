@@ -231,7 +231,7 @@ static int make_row_cases(const char *gate, struct exact_case cases[]) {
     for (size_t r = 0; r < sizeof rows / sizeof *rows; r++) {
         struct exact_case *c = &cases[count];
         static char system[sizeof rows / sizeof *rows][32];
-        if (world->ranks > 1 && world->ranks < rows[r].acts.least_ranks)
+        if (world->ranks < rows[r].acts.least_ranks)
             continue;
         *c = rows[r].acts;
         c->gate = gate;
