@@ -220,6 +220,11 @@ struct mp_device_operations {
 struct mp_device {
     const struct mp_device_operations *operations;
     struct mp_error error; /* first failure of a queued operation */
+    /* Called on the caller's thread between the products of a grouped GEMM by back ends that have
+     * done the work when they return, since nobody else can let transfers move on meanwhile.  NULL:
+     * not wanted.  The caller's to set. */
+    void (*between)(void *context);
+    void *between_context;
 };
 
 /* CPU back end on oneDNN.  `threads` per rank for its matrix work (>= 1).  Working memory for the

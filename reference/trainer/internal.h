@@ -20,6 +20,7 @@ struct mp_trainer {
 
     struct mp_comm *comm;
     struct mp_device *device;
+    struct mp_error progress_error; /* of transfers moved on while experts compute */
     const struct mp_text *text;
     struct mp_model model;
     int sequences;         /* of this rank */

@@ -4,7 +4,7 @@
  *
  *   forward   S_0 .. S_(n-1), C_0, R_0, C_1, R_1, ..., then the routes of this rank's own whose
  *             copies were fetched after the gate
- *   backward  S_0 .. S_(n-1), those routes, C_0, R_0, ...: their rows are here already
+ *   backward  S_0 .. S_(n-1), those routes once S_0 has arrived, C_0, R_0, ...
  *
  * Every rank starts the same operations in the same order, also those in which it has no rows. */
 #include <stdlib.h>
@@ -146,9 +146,7 @@ static int backward_step(struct mp_trainer *trainer, int layer, int step, bool a
                          struct mp_error *error) {
     struct mp_model *model = &trainer->model;
     const struct mp_routing *routing = &model->state[layer].routing;
-    int code = wait_step(trainer, layer, step, MP_PHASE_COMBINE, MP_BACKWARD, error);
-    if (!code)
-        code = backward_segment(trainer, layer, step, accumulate, error);
+    int code = backward_segment(trainer, layer, step, accumulate, error);
     if (code)
         return code;
     struct mp_mark mark = mp_trainer_mark(trainer);
@@ -174,10 +172,15 @@ int mp_trainer_pipeline_backward(struct mp_trainer *trainer, int layer, struct m
     mp_trainer_spent(trainer, mark, MP_PHASE_COMBINE, MP_BACKWARD, layer, routing->local_rows, -1);
     if (!code)
         code = mp_trainer_before_expert_gradients(trainer, layer, error);
-    if (!code && last)
-        code = backward_segment(trainer, layer, routing->steps, false, error);
-    for (int s = 0; !code && s < routing->steps; s++)
-        code = backward_step(trainer, layer, s, last || s > 0, error);
+    for (int s = 0; !code && s < routing->steps; s++) {
+        code = wait_step(trainer, layer, s, MP_PHASE_COMBINE, MP_BACKWARD, error);
+        /* Its rows are here already, and could be computed while the first step travels.  But where
+         * the processor that computes also sends, others would wait for that step meanwhile. */
+        if (!code && s == 0 && last)
+            code = backward_segment(trainer, layer, routing->steps, false, error);
+        if (!code)
+            code = backward_step(trainer, layer, s, last || s > 0, error);
+    }
     if (!code)
         code = mp_trainer_start_reduce(trainer, layer, error);
     if (code)

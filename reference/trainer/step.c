@@ -206,6 +206,10 @@ static int iterate(struct mp_trainer *trainer, struct mp_mark mark, const int32_
         code = agree(trainer, result, error);
     if (!code)
         code = mp_device_check(trainer->device, error);
+    if (!code && trainer->progress_error.code) {
+        *error = trainer->progress_error;
+        code = error->code;
+    }
     if (code)
         return code;
     record_iteration(trainer, mark, cpu_ns, result);

@@ -112,6 +112,14 @@ static int create_slices(struct mp_trainer *trainer, struct mp_error *error) {
                   : MP_OK;
 }
 
+/* Lets transfers move on between the products of a layer's experts; a failure is told when the
+ * iteration ends, if no wait has met it before. */
+static void move_on(void *context) {
+    struct mp_trainer *trainer = context;
+    if (!trainer->progress_error.code)
+        mp_comm_progress(trainer->comm, &trainer->progress_error);
+}
+
 static int create_plans(struct mp_trainer *trainer, struct mp_error *error) {
     const struct mp_setting *setting = &trainer->setting;
     int code = MP_OK;
@@ -370,6 +378,10 @@ int mp_trainer_create(const struct mp_job_file *file, struct mp_comm *comm,
         code = create_slices(trainer, error);
     if (!code)
         code = create_requests(trainer, error);
+    if (!code && comm->ranks > 1) {
+        trainer->device->between = move_on;
+        trainer->device->between_context = trainer;
+    }
     if (!code)
         code = mp_trainer_create_steps(trainer, error);
     if (!code && mp_optimizer_sliced(trainer->optimizer) &&

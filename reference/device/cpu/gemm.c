@@ -82,6 +82,8 @@ static void grouped_gemm(struct mp_device *device, mp_stream stream, enum mp_gro
         }
         in += (size_t)rows[group] * (size_t)columns_in;
         out += (size_t)rows[group] * (size_t)columns_out;
+        if (device->between && rows[group] > 0)
+            device->between(device->between_context);
     }
 }
 

@@ -160,7 +160,41 @@ static void grouped_gemm_matches(struct mp_device *device, const void *argument)
         }                                                                                          \
     }
 
+static void count_call(void *context) {
+    ++*(int *)context;
+}
+
+/* Between products whoever asked for it is called, and not for groups without rows. */
+static void transfers_may_move_on_between_groups(struct mp_device *device, const void *argument) {
+    enum { GROUPS = 7, COLUMNS = 16 };
+    int rows[GROUPS], total = 0, with_rows = 0, calls = 0;
+    float *weight[GROUPS];
+    (void)argument;
+    for (int g = 0; g < GROUPS; g++) {
+        rows[g] = test_random_int(&random_state, 0, 2) * 3;
+        total += rows[g];
+        with_rows += rows[g] > 0;
+        weight[g] = random_floats(COLUMNS * COLUMNS, 1);
+    }
+    float *in = random_floats((size_t)total * COLUMNS + 1, 1);
+    float *out = new_floats((size_t)total * COLUMNS + 1);
+    device->between = count_call;
+    device->between_context = &calls;
+    device->operations->grouped_gemm(device, NULL, MP_GROUPED_FORWARD, GROUPS, rows, COLUMNS,
+                                     COLUMNS, in, weight, out, false);
+    assert_int_equal(calls, with_rows);
+    device->between = NULL;
+    device->operations->grouped_gemm(device, NULL, MP_GROUPED_FORWARD, GROUPS, rows, COLUMNS,
+                                     COLUMNS, in, weight, out, false);
+    assert_int_equal(calls, with_rows);
+    for (int g = 0; g < GROUPS; g++)
+        free(weight[g]);
+    free(in);
+    free(out);
+}
+
 static const struct device_test tests[] = {
+    {"transfers may move on between groups", transfers_may_move_on_between_groups, NULL},
     GEMM("plain", false, false, 17, 33, 29, 1, 0, 0),
     GEMM("first transposed", true, false, 19, 31, 45, 1, 1, 3),
     GEMM("second transposed", false, true, 21, 37, 50, 0.25f, 0, 5),
