@@ -9,7 +9,7 @@
 #include "tests/harness/folder.h"
 #include "tests/reference/trainer/mpi/trainers.h"
 
-enum { ITERATIONS = 10, SAVED_AT = 5, TEXT = 4096, MAX_DRAWS = 50 };
+enum { ITERATIONS = 10, SAVED_AT = 5, TEXT = 4096, MAX_DRAWS = 2000 };
 static struct mp_comm *self;
 static unsigned char byte[TEXT];
 static const struct mp_text text = {.byte = byte, .size = TEXT, .training = TEXT};
