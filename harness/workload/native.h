@@ -1,0 +1,47 @@
+/* Numbers of the native format that its reader and its writer share; trace.h describes it. */
+#ifndef MOEPERF_HARNESS_WORKLOAD_NATIVE_H
+#define MOEPERF_HARNESS_WORKLOAD_NATIVE_H
+
+#include <endian.h>
+#include <stddef.h>
+#include <string.h>
+
+#include "harness/workload/trace.h"
+
+enum {
+    NATIVE_VERSION = 1,
+    NATIVE_MAGIC_BYTES = 8,
+    NATIVE_HEADER_LIMIT = 1 << 20, /* bytes of the JSON object */
+    NATIVE_FRAME_BYTES = 1 << 18,  /* what a writer gathers, raw: a damaged place loses that much */
+    NATIVE_FRAME_LIMIT = 1 << 24,  /* what a reader accepts, raw, unless one block is larger */
+    NATIVE_BLOCK_HEAD = 16,
+    NATIVE_FRAME_WORDS = 5,
+    NATIVE_FRAME_HEAD = NATIVE_FRAME_WORDS * 4
+};
+#define NATIVE_MAGIC "MPTRACE1"
+#define NATIVE_FRAME_MAGIC 0x4d415246u /* "FRAM" in the file */
+
+static inline size_t native_block_bytes(const struct mp_trace_shape *shape) {
+    return NATIVE_BLOCK_HEAD + (size_t)shape->ranks * (size_t)shape->experts * sizeof(uint32_t);
+}
+
+static inline void native_put32(unsigned char *at, uint32_t value) {
+    value = htole32(value);
+    memcpy(at, &value, sizeof value);
+}
+static inline uint32_t native_get32(const unsigned char *at) {
+    uint32_t value;
+    memcpy(&value, at, sizeof value);
+    return le32toh(value);
+}
+static inline void native_put64(unsigned char *at, uint64_t value) {
+    value = htole64(value);
+    memcpy(at, &value, sizeof value);
+}
+static inline uint64_t native_get64(const unsigned char *at) {
+    uint64_t value;
+    memcpy(&value, at, sizeof value);
+    return le64toh(value);
+}
+
+#endif

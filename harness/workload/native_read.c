@@ -1,0 +1,243 @@
+/* Reader of the native format. */
+#include <errno.h>
+#include <jansson.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <zlib.h>
+#include <zstd.h>
+
+#include "harness/workload/native.h"
+#include "harness/workload/order.h"
+
+struct reader {
+    char *path;
+    FILE *file;
+    ZSTD_DCtx *context;
+    struct mp_trace_shape shape;
+    size_t block_bytes;
+    unsigned char *raw, *packed;
+    size_t raw_size, packed_size; /* room that they have */
+    size_t at, blocks;            /* of the frame in raw: next block, all */
+    int64_t blocks_before;        /* of frames that were read before it */
+};
+
+static void destroy(void *self) {
+    struct reader *reader = self;
+    if (!reader)
+        return;
+    if (reader->file)
+        fclose(reader->file);
+    ZSTD_freeDCtx(reader->context);
+    free(reader->raw);
+    free(reader->packed);
+    free(reader->path);
+    free(reader);
+}
+
+/* Exactly `count` bytes, or says how many there were. */
+static int get_bytes(struct reader *reader, void *bytes, size_t count, size_t *got,
+                     struct mp_error *error) {
+    *got = fread(bytes, 1, count, reader->file);
+    if (ferror(reader->file))
+        return mp_fail(error, MP_EIO, "can't read %s: %s", reader->path, strerror(errno));
+    return MP_OK;
+}
+
+static int fail_frame(const struct reader *reader, const char *what, struct mp_error *error) {
+    return mp_fail(error, MP_EFORMAT,
+                   "%s: %s after the first %lld blocks; they were read and are whole, nothing "
+                   "behind them is",
+                   reader->path, what, (long long)reader->blocks_before);
+}
+
+static int make_room(unsigned char **buffer, size_t *size, size_t wanted) {
+    if (wanted <= *size)
+        return MP_OK;
+    unsigned char *larger = realloc(*buffer, wanted);
+    if (!larger)
+        return MP_ENOMEM;
+    *buffer = larger;
+    *size = wanted;
+    return MP_OK;
+}
+
+/* Reads and unpacks what belongs to a frame's head. */
+static int read_body(struct reader *reader, const uint32_t head[], struct mp_error *error) {
+    size_t raw = head[2], packed = head[3], got;
+    bool too_large = raw > NATIVE_FRAME_LIMIT && raw > reader->block_bytes;
+    if (head[1] == 0 || raw / reader->block_bytes != head[1] || raw % reader->block_bytes ||
+        too_large || packed > ZSTD_compressBound(raw))
+        return fail_frame(reader, "a damaged frame (its sizes can't be)", error);
+    if (make_room(&reader->raw, &reader->raw_size, raw) ||
+        make_room(&reader->packed, &reader->packed_size, packed))
+        return mp_fail(error, MP_ENOMEM, "no memory for a frame of %zu bytes of %s", raw,
+                       reader->path);
+    int code = get_bytes(reader, reader->packed, packed, &got, error);
+    if (code)
+        return code;
+    if (got < packed)
+        return fail_frame(reader, "the file is cut inside a frame", error);
+    if (crc32_z(0, reader->packed, packed) != head[4])
+        return fail_frame(reader, "a damaged frame (its checksum differs)", error);
+    if (ZSTD_decompressDCtx(reader->context, reader->raw, raw, reader->packed, packed) != raw)
+        return fail_frame(reader, "a damaged frame (it can't be unpacked)", error);
+    reader->blocks = head[1];
+    return MP_OK;
+}
+
+static int read_frame(struct reader *reader, bool *end, struct mp_error *error) {
+    unsigned char bytes[NATIVE_FRAME_HEAD];
+    uint32_t head[NATIVE_FRAME_WORDS];
+    size_t got;
+    reader->blocks_before += (int64_t)reader->blocks;
+    reader->blocks = reader->at = 0;
+    int code = get_bytes(reader, bytes, sizeof bytes, &got, error);
+    if (code)
+        return code;
+    if (got < sizeof bytes)
+        return fail_frame(reader,
+                          got ? "the file is cut inside a frame" : "the file is cut between frames",
+                          error);
+    for (int i = 0; i < NATIVE_FRAME_WORDS; i++)
+        head[i] = native_get32(bytes + (size_t)i * 4);
+    if (head[0] != NATIVE_FRAME_MAGIC)
+        return fail_frame(reader, "a damaged frame (it does not begin like one)", error);
+    if (head[1] || head[2] || head[3] || head[4])
+        return read_body(reader, head, error);
+    if (fgetc(reader->file) != EOF)
+        return fail_frame(reader, "more bytes than the trace has", error);
+    *end = true;
+    return MP_OK;
+}
+
+static int next(void *self, struct mp_trace_block *block, bool *end, struct mp_error *error) {
+    struct reader *reader = self;
+    if (reader->at == reader->blocks) {
+        int code = read_frame(reader, end, error);
+        if (code || *end)
+            return code;
+    }
+    const unsigned char *at = reader->raw + reader->at++ * reader->block_bytes;
+    long cells = (long)reader->shape.ranks * reader->shape.experts;
+    block->iteration = (int64_t)native_get64(at);
+    block->micro_batch = (int)native_get32(at + 8);
+    block->layer = (int)native_get32(at + 12);
+    at += NATIVE_BLOCK_HEAD;
+    for (long cell = 0; cell < cells; cell++)
+        block->load.count[cell] = native_get32(at + cell * 4);
+    return MP_OK;
+}
+
+static int read_number(const struct reader *reader, json_t *object, const char *name, int *number,
+                       struct mp_error *error) {
+    json_t *value = json_object_get(object, name);
+    json_int_t wide = json_integer_value(value);
+    if (!json_is_integer(value) || wide < 0 || wide > INT_MAX)
+        return mp_fail(error, MP_EFORMAT, "%s: its header should have a number \"%s\" in 0 .. %d",
+                       reader->path, name, INT_MAX);
+    *number = (int)wide;
+    return MP_OK;
+}
+
+static int read_text(const struct reader *reader, json_t *object, const char *name, char **text,
+                     struct mp_error *error) {
+    const char *value = json_string_value(json_object_get(object, name));
+    if (!value)
+        return mp_fail(error, MP_EFORMAT, "%s: its header should have a text \"%s\"", reader->path,
+                       name);
+    *text = strdup(value);
+    return *text ? MP_OK : mp_fail(error, MP_ENOMEM, "no memory for reading %s", reader->path);
+}
+
+static int read_info(struct reader *reader, json_t *object, struct mp_trace_info *info,
+                     struct mp_error *error) {
+    json_t *shape = json_object_get(object, "shape");
+    const struct {
+        const char *name;
+        int *number;
+    } field[] = {{"ranks", &info->shape.ranks},
+                 {"experts", &info->shape.experts},
+                 {"layers", &info->shape.layers},
+                 {"micro_batches", &info->shape.micro_batches},
+                 {"top_k", &info->shape.top_k}};
+    int version, code = read_number(reader, object, "version", &version, error);
+    if (!code && version != NATIVE_VERSION)
+        code = mp_fail(error, MP_EVERSION, "%s has format version %d, this build reads version %d",
+                       reader->path, version, NATIVE_VERSION);
+    for (size_t i = 0; i < sizeof field / sizeof *field && !code; i++)
+        code = read_number(reader, shape, field[i].name, field[i].number, error);
+    if (!code && trace_shape_check(&info->shape, error)) {
+        error->code = code = MP_EFORMAT;
+        mp_error_prefix(error, "%s", reader->path);
+    }
+    if (!code)
+        code = read_text(reader, object, "source", &info->source, error);
+    return code ? code : read_text(reader, object, "notes", &info->notes, error);
+}
+
+static int fail_header(const struct reader *reader, struct mp_error *error) {
+    return mp_fail(error, MP_EFORMAT, "%s is no trace or its header is damaged; no block was read",
+                   reader->path);
+}
+
+/* Magic, size, JSON object, checksum. */
+static int read_header(struct reader *reader, struct mp_trace_info *info, struct mp_error *error) {
+    unsigned char head[NATIVE_MAGIC_BYTES + 4];
+    size_t got;
+    int code = get_bytes(reader, head, sizeof head, &got, error);
+    if (code)
+        return code;
+    size_t length = got < sizeof head ? 0 : native_get32(head + NATIVE_MAGIC_BYTES);
+    if (length == 0 || length > NATIVE_HEADER_LIMIT ||
+        memcmp(head, NATIVE_MAGIC, NATIVE_MAGIC_BYTES) != 0)
+        return fail_header(reader, error);
+    unsigned char *text = malloc(length + 4);
+    if (!text)
+        return mp_fail(error, MP_ENOMEM, "no memory for the header of %s", reader->path);
+    code = get_bytes(reader, text, length + 4, &got, error);
+    if (!code && (got < length + 4 || crc32_z(0, text, length) != native_get32(text + length)))
+        code = fail_header(reader, error);
+    json_t *object = code ? NULL : json_loadb((const char *)text, length, 0, NULL);
+    if (!code)
+        code = object ? read_info(reader, object, info, error) : fail_header(reader, error);
+    json_decref(object);
+    free(text);
+    return code;
+}
+
+static int open_file(struct reader *reader, const char *path, struct mp_trace_info *info,
+                     struct mp_error *error) {
+    struct stat status;
+    reader->path = strdup(path);
+    reader->context = ZSTD_createDCtx();
+    if (!reader->path || !reader->context)
+        return mp_fail(error, MP_ENOMEM, "no memory for reading %s", path);
+    reader->file = fopen(path, "rb");
+    if (!reader->file)
+        return mp_fail(error, errno == ENOENT ? MP_ENOTFOUND : MP_EIO, "can't open %s: %s", path,
+                       strerror(errno));
+    if (!fstat(fileno(reader->file), &status) && S_ISDIR(status.st_mode))
+        return mp_fail(error, MP_EFORMAT, "%s is a folder, no trace", path);
+    int code = read_header(reader, info, error);
+    reader->shape = info->shape;
+    reader->block_bytes = native_block_bytes(&reader->shape);
+    return code;
+}
+
+int mp_trace_open(const char *path, struct mp_trace_stream **stream, struct mp_error *error) {
+    static const struct mp_trace_stream_operations operations = {next, destroy};
+    struct mp_trace_info info = {0};
+    struct mp_error own = {0}; /* the caller's may be NULL */
+    *stream = NULL;
+    struct reader *reader = calloc(1, sizeof *reader);
+    if (!reader)
+        return mp_fail(error, MP_ENOMEM, "no memory for reading %s", path);
+    int code = open_file(reader, path, &info, &own);
+    if (!code)
+        return mp_trace_stream_create(&operations, reader, &info, stream, error);
+    mp_trace_info_destroy(&info);
+    destroy(reader);
+    return mp_fail(error, code, "%s", own.text);
+}

@@ -1,0 +1,228 @@
+/* Writer of the native format. */
+#include <errno.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <zlib.h>
+#include <zstd.h>
+
+#include "harness/workload/native.h"
+#include "harness/workload/order.h"
+
+enum { LEVEL = 3 }; /* of zstd: its default */
+
+struct mp_trace_writer {
+    struct mp_trace_shape shape;
+    struct trace_order order;
+    char *path, *partial;
+    FILE *file;
+    ZSTD_CCtx *context;
+    unsigned char *raw, *packed; /* of one frame; packed has room for its head */
+    size_t block_bytes, frame_blocks, packed_size;
+    size_t blocks; /* gathered in raw */
+    int failed;
+};
+
+static int fail_write(const struct mp_trace_writer *writer, struct mp_error *error) {
+    return mp_fail(error, errno == ENOSPC ? MP_ENOSPACE : MP_EIO, "can't write %s: %s",
+                   writer->partial, strerror(errno));
+}
+
+static int put_bytes(struct mp_trace_writer *writer, const void *bytes, size_t count,
+                     struct mp_error *error) {
+    return fwrite(bytes, 1, count, writer->file) == count ? MP_OK : fail_write(writer, error);
+}
+
+/* JSON is UTF-8 and names of files need not be: then letters beyond ASCII become '?'. */
+static json_t *pack_text(const char *text) {
+    json_t *packed = json_string(text ? text : "");
+    char *plain = packed ? NULL : strdup(text);
+    if (!plain)
+        return packed;
+    for (char *letter = plain; *letter; letter++)
+        if (*letter & 0x80)
+            *letter = '?';
+    packed = json_string(plain);
+    free(plain);
+    return packed;
+}
+
+static int put_header(struct mp_trace_writer *writer, const struct mp_trace_info *info,
+                      struct mp_error *error) {
+    const struct mp_trace_shape *shape = &info->shape;
+    unsigned char word[4];
+    json_t *object =
+        json_pack("{s:i, s:{s:i, s:i, s:i, s:i, s:i}, s:o, s:o}", "version", NATIVE_VERSION,
+                  "shape", "ranks", shape->ranks, "experts", shape->experts, "layers",
+                  shape->layers, "micro_batches", shape->micro_batches, "top_k", shape->top_k,
+                  "source", pack_text(info->source), "notes", pack_text(info->notes));
+    char *text = object ? json_dumps(object, JSON_COMPACT) : NULL;
+    json_decref(object);
+    if (!text)
+        return mp_fail(error, MP_ENOMEM, "no memory for the header of %s", writer->path);
+    size_t length = strlen(text);
+    int code = MP_OK;
+    if (length > NATIVE_HEADER_LIMIT)
+        code = mp_fail(error, MP_EINVAL, "what %s says of its source takes %zu bytes, more than %d",
+                       writer->path, length, NATIVE_HEADER_LIMIT);
+    if (!code)
+        code = put_bytes(writer, NATIVE_MAGIC, NATIVE_MAGIC_BYTES, error);
+    native_put32(word, (uint32_t)length);
+    if (!code)
+        code = put_bytes(writer, word, sizeof word, error);
+    if (!code)
+        code = put_bytes(writer, text, length, error);
+    native_put32(word, (uint32_t)crc32_z(0, (const unsigned char *)text, length));
+    if (!code)
+        code = put_bytes(writer, word, sizeof word, error);
+    free(text);
+    return code;
+}
+
+/* Writes what was gathered as a frame; the frame without blocks ends a file. */
+static int put_frame(struct mp_trace_writer *writer, struct mp_error *error) {
+    size_t raw = writer->blocks * writer->block_bytes, packed = 0;
+    unsigned char *body = writer->packed + NATIVE_FRAME_HEAD;
+    if (raw > 0)
+        packed =
+            ZSTD_compressCCtx(writer->context, body, writer->packed_size, writer->raw, raw, LEVEL);
+    if (ZSTD_isError(packed))
+        return mp_fail(error, MP_ENOMEM, "can't compress a frame of %s: %s", writer->path,
+                       ZSTD_getErrorName(packed));
+    const uint32_t head[NATIVE_FRAME_WORDS] = {NATIVE_FRAME_MAGIC, (uint32_t)writer->blocks,
+                                               (uint32_t)raw, (uint32_t)packed,
+                                               (uint32_t)crc32_z(0, body, packed)};
+    for (int i = 0; i < NATIVE_FRAME_WORDS; i++)
+        native_put32(writer->packed + (size_t)i * 4, head[i]);
+    writer->blocks = 0;
+    return put_bytes(writer, writer->packed, NATIVE_FRAME_HEAD + packed, error);
+}
+
+static void destroy(struct mp_trace_writer *writer) {
+    if (writer->file) {
+        fclose(writer->file);
+        unlink(writer->partial);
+    }
+    ZSTD_freeCCtx(writer->context);
+    free(writer->raw);
+    free(writer->packed);
+    free(writer->partial);
+    free(writer->path);
+    free(writer);
+}
+
+static int allocate(struct mp_trace_writer *writer, const char *path) {
+    writer->block_bytes = native_block_bytes(&writer->shape);
+    writer->frame_blocks = NATIVE_FRAME_BYTES / writer->block_bytes;
+    if (writer->frame_blocks == 0)
+        writer->frame_blocks = 1;
+    size_t raw = writer->frame_blocks * writer->block_bytes;
+    writer->packed_size = ZSTD_compressBound(raw);
+    writer->raw = malloc(raw);
+    writer->packed = malloc(NATIVE_FRAME_HEAD + writer->packed_size);
+    writer->context = ZSTD_createCCtx();
+    writer->path = strdup(path);
+    if (asprintf(&writer->partial, "%s.partial", path) < 0)
+        writer->partial = NULL;
+    return writer->raw && writer->packed && writer->context && writer->path && writer->partial;
+}
+
+static int open_file(struct mp_trace_writer *writer, const struct mp_trace_info *info,
+                     struct mp_error *error) {
+    struct stat status;
+    if (!stat(writer->path, &status) && !S_ISREG(status.st_mode))
+        return mp_fail(error, MP_EINVAL, "%s is there and no file; a trace can't take its place",
+                       writer->path);
+    writer->file = fopen(writer->partial, "wb");
+    if (!writer->file)
+        return fail_write(writer, error);
+    return put_header(writer, info, error);
+}
+
+int mp_trace_writer_create(const char *path, const struct mp_trace_info *info,
+                           struct mp_trace_writer **writer, struct mp_error *error) {
+    *writer = NULL;
+    int code = trace_shape_check(&info->shape, error);
+    if (code)
+        return code;
+    struct mp_trace_writer *made = calloc(1, sizeof *made);
+    if (!made)
+        return mp_fail(error, MP_ENOMEM, "no memory for writing %s", path);
+    made->shape = info->shape;
+    if (allocate(made, path))
+        code = open_file(made, info, error);
+    else
+        code = mp_fail(error, MP_ENOMEM, "no memory for writing %s", path);
+    if (code) {
+        destroy(made);
+        return code;
+    }
+    *writer = made;
+    return MP_OK;
+}
+
+static void encode_block(unsigned char *at, const struct mp_trace_block *block) {
+    long cells = (long)block->load.ranks * block->load.experts;
+    native_put64(at, (uint64_t)block->iteration);
+    native_put32(at + 8, (uint32_t)block->micro_batch);
+    native_put32(at + 12, (uint32_t)block->layer);
+    at += NATIVE_BLOCK_HEAD;
+    for (long cell = 0; cell < cells; cell++)
+        native_put32(at + cell * 4, block->load.count[cell]);
+}
+
+static int write_block(struct mp_trace_writer *writer, const struct mp_trace_block *block,
+                       struct mp_error *error) {
+    const struct mp_load *load = &block->load;
+    if (load->ranks != writer->shape.ranks || load->experts != writer->shape.experts)
+        return mp_fail(error, MP_EINVAL,
+                       "block %lld has %d ranks and %d experts, the trace %s %d ranks and %d "
+                       "experts",
+                       (long long)writer->order.blocks, load->ranks, load->experts, writer->path,
+                       writer->shape.ranks, writer->shape.experts);
+    int code = trace_order_take(&writer->order, &writer->shape, block, MP_EINVAL, error);
+    if (code)
+        return code;
+    encode_block(writer->raw + writer->blocks++ * writer->block_bytes, block);
+    return writer->blocks == writer->frame_blocks ? put_frame(writer, error) : MP_OK;
+}
+
+int mp_trace_write(struct mp_trace_writer *writer, const struct mp_trace_block *block,
+                   struct mp_error *error) {
+    if (writer->failed)
+        return mp_fail(error, writer->failed, "writing %s failed before", writer->path);
+    writer->failed = write_block(writer, block, error);
+    return writer->failed;
+}
+
+/* The last frames, and the file under its name. */
+static int commit_file(struct mp_trace_writer *writer, struct mp_error *error) {
+    int code = trace_order_end(&writer->order, &writer->shape, MP_EINVAL, error);
+    if (!code && writer->blocks > 0)
+        code = put_frame(writer, error);
+    if (!code)
+        code = put_frame(writer, error);
+    if (code)
+        return code;
+    if (fflush(writer->file) || fsync(fileno(writer->file)))
+        return fail_write(writer, error);
+    int failed = fclose(writer->file);
+    writer->file = NULL;
+    if (!failed && !rename(writer->partial, writer->path))
+        return MP_OK;
+    code = fail_write(writer, error);
+    unlink(writer->partial);
+    return code;
+}
+
+int mp_trace_writer_finish(struct mp_trace_writer *writer, bool commit, struct mp_error *error) {
+    int code = writer->failed;
+    if (code)
+        mp_fail(error, code, "writing %s failed before", writer->path);
+    else if (commit)
+        code = commit_file(writer, error);
+    destroy(writer);
+    return commit ? code : MP_OK;
+}

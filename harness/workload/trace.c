@@ -1,0 +1,112 @@
+/* Streams of blocks: what all sources share.  See trace.h. */
+#include "harness/workload/trace.h"
+
+#include <stdlib.h>
+
+#include "harness/workload/order.h"
+
+struct mp_trace_stream {
+    const struct mp_trace_stream_operations *operations;
+    void *self;
+    struct mp_trace_info info;
+    struct mp_trace_block block;
+    struct trace_order order;
+    uint64_t routes; /* of a rank, in this micro-batch */
+    bool ragged, ended;
+    int failed; /* code of the failure that stopped it */
+};
+
+void mp_trace_info_destroy(struct mp_trace_info *info) {
+    free(info->source);
+    free(info->notes);
+    *info = (struct mp_trace_info){0};
+}
+
+int mp_trace_stream_create(const struct mp_trace_stream_operations *operations, void *self,
+                           struct mp_trace_info *info, struct mp_trace_stream **stream,
+                           struct mp_error *error) {
+    *stream = NULL;
+    int code = trace_shape_check(&info->shape, error);
+    struct mp_trace_stream *made = code ? NULL : calloc(1, sizeof *made);
+    if (!code && !made)
+        code = mp_fail(error, MP_ENOMEM, "no memory for a trace");
+    if (!code)
+        code = mp_load_create(info->shape.ranks, info->shape.experts, &made->block.load, error);
+    if (code) {
+        free(made);
+        operations->destroy(self);
+        mp_trace_info_destroy(info);
+        return code;
+    }
+    made->operations = operations;
+    made->self = self;
+    made->info = *info;
+    *info = (struct mp_trace_info){0};
+    *stream = made;
+    return MP_OK;
+}
+
+void mp_trace_stream_destroy(struct mp_trace_stream *stream) {
+    if (!stream)
+        return;
+    stream->operations->destroy(stream->self);
+    mp_trace_info_destroy(&stream->info);
+    mp_load_destroy(&stream->block.load);
+    free(stream);
+}
+
+const struct mp_trace_info *mp_trace_stream_info(const struct mp_trace_stream *stream) {
+    return &stream->info;
+}
+
+void mp_trace_allow_ragged(struct mp_trace_stream *stream) {
+    stream->ragged = true;
+}
+
+/* Every rank has as many routes as the first one had in the first layer of the micro-batch. */
+static int check_sums(struct mp_trace_stream *stream, struct mp_error *error) {
+    const struct mp_trace_block *block = &stream->block;
+    for (int rank = 0; rank < block->load.ranks; rank++) {
+        const uint32_t *row = block->load.count + (long)rank * block->load.experts;
+        uint64_t routes = 0;
+        for (int expert = 0; expert < block->load.experts; expert++)
+            routes += row[expert];
+        if (block->layer == 0 && rank == 0)
+            stream->routes = routes;
+        if (routes != stream->routes)
+            return mp_fail(error, MP_EFORMAT,
+                           "block %lld (iteration %lld, micro-batch %d, layer %d): rank %d has "
+                           "%llu routes, rank 0 in layer 0 has %llu; only in a trace that is said "
+                           "to be ragged they may differ",
+                           (long long)stream->order.blocks - 1, (long long)block->iteration,
+                           block->micro_batch, block->layer, rank, (unsigned long long)routes,
+                           (unsigned long long)stream->routes);
+    }
+    return MP_OK;
+}
+
+/* Fetches a block into the stream, checked. */
+static int advance(struct mp_trace_stream *stream, struct mp_error *error) {
+    const struct mp_trace_shape *shape = &stream->info.shape;
+    int code = stream->operations->next(stream->self, &stream->block, &stream->ended, error);
+    if (code)
+        return code;
+    if (stream->ended)
+        return trace_order_end(&stream->order, shape, MP_EFORMAT, error);
+    code = trace_order_take(&stream->order, shape, &stream->block, MP_EFORMAT, error);
+    return code || stream->ragged ? code : check_sums(stream, error);
+}
+
+int mp_trace_next(struct mp_trace_stream *stream, const struct mp_trace_block **block,
+                  struct mp_error *error) {
+    *block = NULL;
+    if (stream->failed)
+        return mp_fail(error, stream->failed, "the trace failed before, after %lld blocks",
+                       (long long)stream->order.blocks);
+    if (stream->ended)
+        return MP_OK;
+    stream->failed = advance(stream, error);
+    if (!stream->failed && !stream->ended)
+        *block = &stream->block;
+    return stream->failed;
+}
