@@ -1,0 +1,190 @@
+/* From shares to loads: integers from here on (generate.h says how tokens choose). */
+#include <math.h>
+#include <stdlib.h>
+
+#include "harness/workload/shares.h"
+#include "reference/model/random.h"
+
+/* The line on which experts lie end to end is top_k units long, each of 2^32 steps. */
+static const int64_t unit = INT64_C(1) << 32;
+/* Evenly spaced tokens must stay further apart than the rounding of an expert's end. */
+static const int64_t most_tokens = INT64_C(1) << 28;
+
+struct mp_generation {
+    const struct mp_generator *kind;
+    struct mp_generate_options options;
+    double *share;  /* [experts], of the layer at hand */
+    int64_t *end;   /* [layers][experts], where each expert's part of the line ends */
+    int64_t *epoch; /* [layers], of which `end` is; -1: none yet */
+    int *tokens;    /* [ranks] */
+    int longest;    /* of tokens */
+};
+
+/* Rounds the ends of experts to steps, so that none is longer than a unit and the last expert with
+ * a share ends the line. */
+static void place(const struct mp_generation *own, int64_t end[]) {
+    const int experts = own->options.experts;
+    const int64_t length = own->options.top_k * unit;
+    double sum = 0;
+    int last = 0;
+    for (int e = 0; e < experts; e++) {
+        sum += own->share[e];
+        end[e] = (int64_t)floor(sum * (double)length + 0.5);
+        last = own->share[e] > 0 ? e : last;
+    }
+    for (int e = last; e < experts; e++)
+        end[e] = length;
+    for (int e = last; e > 0 && end[e - 1] < end[e] - unit; e--)
+        end[e - 1] = end[e] - unit;
+    for (int e = 0; e < experts; e++) {
+        int64_t start = e ? end[e - 1] : 0;
+        end[e] = end[e] > start + unit ? start + unit : end[e];
+    }
+}
+
+/* The layer's ends at an iteration. */
+static int settle(struct mp_generation *own, int64_t iteration, int layer, struct mp_error *error) {
+    int64_t epoch = own->kind->epoch ? own->kind->epoch(&own->options, iteration) : 0;
+    if (own->epoch[layer] == epoch)
+        return MP_OK;
+    int code = own->kind->share(&own->options, iteration, layer, own->share, error);
+    if (code)
+        return code;
+    place(own, own->end + (int64_t)layer * own->options.experts);
+    own->epoch[layer] = epoch;
+    return MP_OK;
+}
+
+/* Adds the routes of a token to its rank's row. */
+static void choose(const struct mp_generation *own, const int64_t end[], int64_t u,
+                   uint32_t row[]) {
+    int low = 0;
+    for (int k = 0; k < own->options.top_k; k++) {
+        int64_t place_on_line = u + k * unit;
+        int high = own->options.experts - 1;
+        while (low < high) {
+            int middle = low + (high - low) / 2;
+            if (end[middle] > place_on_line)
+                high = middle;
+            else
+                low = middle + 1;
+        }
+        row[low]++;
+    }
+}
+
+int mp_generation_load(struct mp_generation *generation, int64_t iteration, int micro_batch,
+                       int layer, struct mp_load *load, struct mp_error *error) {
+    const struct mp_generate_options *options = &generation->options;
+    int code = settle(generation, iteration, layer, error);
+    if (code)
+        return code;
+    const int64_t *end = generation->end + (int64_t)layer * options->experts;
+    const int64_t all = (int64_t)options->tokens * options->ranks;
+    const uint64_t seed = (uint64_t)options->seed;
+    const uint64_t moment =
+        (uint64_t)iteration * (uint64_t)options->micro_batches + (uint64_t)micro_batch;
+    const uint64_t stream =
+        mp_random_bits(seed, mp_share_stream_of(MP_STREAM_TOKENS, layer), moment);
+    /* Ends are off by half a step, so the first token stays away from both ends of its part. */
+    int64_t phase =
+        unit / 4 + (int64_t)mp_random_below(seed, mp_share_stream_of(MP_STREAM_PHASE, layer),
+                                            moment, (uint64_t)unit / 2);
+    for (int64_t i = 0; i < (int64_t)options->ranks * options->experts; i++)
+        load->count[i] = 0;
+    int64_t number = 0;
+    for (int token = 0; token < generation->longest; token++)
+        for (int rank = 0; rank < options->ranks; rank++) {
+            if (token >= generation->tokens[rank])
+                continue;
+            int64_t u = options->sampling
+                            ? (int64_t)(mp_random_bits(seed, stream, (uint64_t)number) >> 32)
+                            : (number * unit + phase) / all;
+            choose(generation, end, u, load->count + (int64_t)rank * options->experts);
+            number++;
+        }
+    return MP_OK;
+}
+
+/* One rank has `largest` times the mean, the others share the rest, the first of them what does not
+ * divide. */
+static int share_out_tokens(struct mp_generation *own, struct mp_error *error) {
+    const struct mp_generate_options *options = &own->options;
+    const int ranks = options->ranks;
+    const int64_t all = (int64_t)options->tokens * ranks;
+    for (int rank = 0; rank < ranks; rank++)
+        own->tokens[rank] = options->tokens;
+    own->longest = options->tokens;
+    if (options->largest <= 1) /* also of kinds that have no such option */
+        return MP_OK;
+    int64_t largest = (int64_t)floor(options->largest * options->tokens + 0.5),
+            rest = all - largest;
+    if (rest < 0 || ranks < 2)
+        return mp_fail(error, MP_EINVAL,
+                       "the largest of %d sources can have at most %d times the mean of %d tokens, "
+                       "not %g times",
+                       ranks, ranks, options->tokens, options->largest);
+    int place_of_largest =
+        (int)mp_random_below((uint64_t)options->seed, MP_STREAM_LARGEST, 0, (uint64_t)ranks);
+    for (int rank = 0, other = 0; rank < ranks; rank++)
+        own->tokens[rank] = rank == place_of_largest
+                                ? (int)largest
+                                : (int)(rest / (ranks - 1) + (other++ < rest % (ranks - 1)));
+    own->longest = (int)largest;
+    return MP_OK;
+}
+
+static int check(const struct mp_generate_options *options, struct mp_error *error) {
+    if (options->top_k > options->experts)
+        return mp_fail(error, MP_EINVAL,
+                       "a token can't go to %d distinct experts where there are %d", options->top_k,
+                       options->experts);
+    if ((int64_t)options->tokens * options->ranks > most_tokens)
+        return mp_fail(error, MP_ELIMIT,
+                       "%d tokens of %d ranks are more than the %lld that a micro-batch can have",
+                       options->tokens, options->ranks, (long long)most_tokens);
+    return MP_OK;
+}
+
+int mp_generation_create(const struct mp_generator *kind, const struct mp_generate_options *options,
+                         struct mp_generation **generation, struct mp_error *error) {
+    int code = check(options, error);
+    if (code)
+        return code;
+    const size_t experts = (size_t)options->experts, layers = (size_t)options->layers;
+    struct mp_generation *own = calloc(1, sizeof *own);
+    if (!own)
+        return mp_fail(error, MP_ENOMEM, "no memory for a generator");
+    own->kind = kind;
+    own->options = *options;
+    own->share = malloc(experts * sizeof *own->share);
+    own->end = malloc(layers * experts * sizeof *own->end);
+    own->epoch = malloc(layers * sizeof *own->epoch);
+    own->tokens = malloc((size_t)options->ranks * sizeof *own->tokens);
+    if (!own->share || !own->end || !own->epoch || !own->tokens) {
+        mp_generation_destroy(own);
+        return mp_fail(error, MP_ENOMEM, "no memory for a generator of %d layers and %d experts",
+                       options->layers, options->experts);
+    }
+    for (int layer = 0; layer < options->layers; layer++)
+        own->epoch[layer] = -1;
+    code = share_out_tokens(own, error);
+    for (int layer = 0; layer < options->layers && !code; layer++)
+        code = settle(own, options->first_iteration, layer, error);
+    if (code) {
+        mp_generation_destroy(own);
+        return code;
+    }
+    *generation = own;
+    return MP_OK;
+}
+
+void mp_generation_destroy(struct mp_generation *generation) {
+    if (!generation)
+        return;
+    free(generation->share);
+    free(generation->end);
+    free(generation->epoch);
+    free(generation->tokens);
+    free(generation);
+}

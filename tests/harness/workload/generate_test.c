@@ -1,0 +1,536 @@
+/* Generators: what every load keeps, what each kind is for, and the same bits everywhere. */
+#include "harness/workload/generate.h"
+
+#include <string.h>
+#include <zlib.h>
+
+#include "harness/workload/elementary.h"
+#include "tests/support.h"
+
+struct made {
+    struct mp_generate_options options;
+    struct mp_generation *generation;
+    struct mp_load load;
+    int64_t *total;
+};
+
+/* A kind with options in words, "NAME=VALUE ...". */
+static void set_words(const struct mp_generator *kind, struct mp_generate_options *options,
+                      const char *words) {
+    char text[512], *rest = text;
+    struct mp_error error = {0};
+    snprintf(text, sizeof text, "%s", words);
+    assert_int_equal(mp_generate_set_defaults(kind, options, &error), MP_OK);
+    for (char *word; (word = strsep(&rest, " "));) {
+        char *value = strchr(word, '=');
+        assert_non_null(value);
+        *value = 0;
+        if (mp_generate_set(kind, options, word, value + 1, NULL, &error))
+            fail_msg("%s", error.text);
+    }
+}
+
+static void make(struct made *made, const char *name, const char *words) {
+    struct mp_error error = {0};
+    const struct mp_generator *kind = mp_generator_find(name, &error);
+    assert_non_null(kind);
+    set_words(kind, &made->options, words);
+    if (mp_generation_create(kind, &made->options, &made->generation, &error))
+        fail_msg("%s: %s", name, error.text);
+    assert_int_equal(
+        mp_load_create(made->options.ranks, made->options.experts, &made->load, &error), MP_OK);
+    made->total = calloc((size_t)made->options.experts, sizeof *made->total);
+}
+
+static void load_at(struct made *made, int64_t iteration, int micro_batch, int layer) {
+    struct mp_error error = {0};
+    if (mp_generation_load(made->generation, iteration, micro_batch, layer, &made->load, &error))
+        fail_msg("%s", error.text);
+    mp_load_expert_totals(&made->load, made->total);
+}
+
+static void unmake(struct made *made) {
+    mp_generation_destroy(made->generation);
+    mp_load_destroy(&made->load);
+    free(made->total);
+}
+
+static double most_over_mean(const struct made *made) {
+    int64_t most = 0, sum = 0;
+    for (int e = 0; e < made->options.experts; e++) {
+        most = made->total[e] > most ? made->total[e] : most;
+        sum += made->total[e];
+    }
+    return (double)most * made->options.experts / (double)sum;
+}
+
+/* Share of all routes on contiguous experts first .. first + count - 1. */
+static double share_of(const struct made *made, int first, int count) {
+    int64_t part = 0, sum = 0;
+    for (int e = 0; e < made->options.experts; e++) {
+        part += e >= first && e < first + count ? made->total[e] : 0;
+        sum += made->total[e];
+    }
+    return (double)part / (double)sum;
+}
+
+static int64_t tokens_of(const struct made *made, int rank) {
+    int64_t routes = 0;
+    for (int e = 0; e < made->options.experts; e++)
+        routes += mp_load_at(&made->load, rank, e);
+    assert_int_equal(routes % made->options.top_k, 0);
+    return routes / made->options.top_k;
+}
+
+/* Rows are whole tokens, and no expert gets more routes of a rank than it has tokens. */
+static void assert_feasible(const struct made *made, bool ragged) {
+    int64_t all = 0;
+    for (int rank = 0; rank < made->options.ranks; rank++) {
+        int64_t tokens = tokens_of(made, rank);
+        all += tokens;
+        if (!ragged)
+            assert_int_equal(tokens, made->options.tokens);
+        for (int e = 0; e < made->options.experts; e++)
+            assert_true(mp_load_at(&made->load, rank, e) <= tokens);
+    }
+    assert_int_equal(all, (int64_t)made->options.tokens * made->options.ranks);
+}
+
+static void test_every_kind_gives_each_token_distinct_experts(void **state) {
+    (void)state;
+    uint64_t seed = test_seed();
+    for (int repeat = 0; repeat < 20; repeat++)
+        for (const struct mp_generator *kind = mp_generators; kind->name; kind++) {
+            struct made made;
+            char words[256];
+            int ranks = 2 << test_random_int(&seed, 0, 2);
+            int top_k = test_random_int(&seed, 1, 2);
+            bool sampled = kind->options && mp_options_find(kind->options, "sampling");
+            snprintf(words, sizeof words,
+                     "seed=%d layers=3 ranks=%d experts=%d tokens=%d top-k=%d micro-batches=2%s",
+                     test_random_int(&seed, 0, 1000000), ranks,
+                     ranks * test_random_int(&seed, 4, 9), test_random_int(&seed, 1, 300), top_k,
+                     sampled && repeat % 2 ? " sampling=random" : "");
+            make(&made, kind->name, words);
+            for (int i = 0; i < 6; i++) {
+                load_at(&made, test_random_int(&seed, 0, 200), i % 2, i % 3);
+                assert_feasible(&made, !strcmp(kind->name, "w4"));
+            }
+            unmake(&made);
+        }
+}
+
+static void test_a_load_depends_on_its_place_alone(void **state) {
+    (void)state;
+    uint64_t seed = test_seed();
+    for (const struct mp_generator *kind = mp_generators; kind->name; kind++) {
+        struct made one, other;
+        char words[128];
+        const char *random =
+            kind->options && mp_options_find(kind->options, "sampling") ? " sampling=random" : "";
+        snprintf(words, sizeof words, "seed=%d layers=2 tokens=100%s",
+                 test_random_int(&seed, 0, 1000000), random);
+        make(&one, kind->name, words);
+        snprintf(words + strlen(words), sizeof words - strlen(words), " first-iteration=77");
+        make(&other, kind->name, words);
+        for (int i = 0; i < 200; i += 7) /* the other has seen nothing but what is asked of it */
+            load_at(&one, i, 0, i % 2);
+        load_at(&one, 120, 0, 1);
+        load_at(&other, 120, 0, 1);
+        assert_memory_equal(one.load.count, other.load.count,
+                            sizeof *one.load.count * (size_t)one.load.ranks *
+                                (size_t)one.load.experts);
+        unmake(&one);
+        unmake(&other);
+    }
+}
+
+static void test_the_bits_are_the_same_on_every_machine(void **state) {
+    (void)state;
+    static const struct {
+        const char *kind, *words;
+        unsigned long sum;
+    } cases[] = {
+        {"zipf", "seed=7 tokens=512 exponent=0.9 sampling=random", 0xa2644c41},
+        {"power", "seed=7 tokens=512 exponent=1.2", 0x21d78b19},
+        {"lognormal", "seed=7 tokens=512 max-violation=4", 0x8927cb55},
+        {"w6", "seed=7 tokens=512 period=5", 0x03a0be8d},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct made made;
+        make(&made, cases[i].kind, cases[i].words);
+        uLong sum = crc32(0, NULL, 0);
+        for (int layer = 0; layer < 12; layer++) {
+            load_at(&made, 30 + layer, 0, layer);
+            for (int j = 0; j < made.load.ranks * made.load.experts; j++) {
+                uint32_t count = made.load.count[j];
+                unsigned char bytes[4] = {(unsigned char)count, (unsigned char)(count >> 8),
+                                          (unsigned char)(count >> 16),
+                                          (unsigned char)(count >> 24)};
+                sum = crc32(sum, bytes, 4);
+            }
+        }
+        if (sum != cases[i].sum)
+            fail_msg("%s: CRC-32 0x%08lx, expected 0x%08lx", cases[i].kind, sum, cases[i].sum);
+        unmake(&made);
+    }
+}
+
+static void test_elementary_functions_are_near_the_library_s(void **state) {
+    (void)state;
+    uint64_t seed = test_seed();
+    for (int i = 0; i < 20000; i++) {
+        double x = 1400 * test_random_double(&seed) - 700, y = exp(x);
+        assert_true(fabs(mp_elementary_exp(x) / y - 1) < 1e-14);
+        assert_true(fabs(mp_elementary_log(y) - log(y)) <= 1e-14 * fmax(1e-3, fabs(x)));
+    }
+    double sum = 0, squares = 0;
+    enum { DRAWS = 100000 };
+    for (uint64_t i = 0; i < DRAWS; i++) {
+        double z = mp_elementary_normal(seed, 3, i);
+        sum += z;
+        squares += z * z;
+    }
+    assert_true(fabs(sum / DRAWS) < 6 / sqrt(DRAWS)); /* six standard errors */
+    assert_true(fabs(squares / DRAWS - 1) < 6 * sqrt(2.0 / DRAWS));
+}
+
+static void test_balanced_leaves_nothing_empty_on_few_tokens(void **state) {
+    (void)state;
+    const char *const kinds[] = {"balanced", "w0"};
+    for (int k = 0; k < 2; k++) {
+        struct made made;
+        make(&made, kinds[k], "experts=256 top-k=8 ranks=16 tokens=8 layers=2");
+        for (int i = 0; i < 50; i++) {
+            load_at(&made, i, 0, i % 2);
+            for (int e = 0; e < 256; e++) /* 16 ranks x 8 tokens x 8 routes */
+                assert_int_equal(made.total[e], 4);
+        }
+        unmake(&made);
+        make(&made, kinds[k], "experts=256 top-k=8 ranks=16 tokens=1 layers=2");
+        for (int i = 0; i < 50; i++) { /* half as many routes as experts: ranks are equal still */
+            load_at(&made, i, 0, i % 2);
+            for (int rank = 0; rank < 16; rank++)
+                assert_close(share_of(&made, rank * 16, 16), 1.0 / 16, 1e-12);
+        }
+        unmake(&made);
+    }
+}
+
+static void test_exact_totals_are_within_one_route_of_equal(void **state) {
+    (void)state;
+    uint64_t seed = test_seed();
+    for (int repeat = 0; repeat < 200; repeat++) {
+        struct made made;
+        char words[160];
+        int top_k = test_random_int(&seed, 1, 6), experts = test_random_int(&seed, top_k, 100);
+        int ranks = test_random_int(&seed, 1, 9), tokens = test_random_int(&seed, 1, 100);
+        snprintf(words, sizeof words, "layers=1 seed=%d ranks=%d experts=%d tokens=%d top-k=%d",
+                 repeat, ranks, experts, tokens, top_k);
+        make(&made, "balanced", words);
+        load_at(&made, repeat, 0, 0);
+        int64_t routes = (int64_t)ranks * tokens * top_k;
+        for (int e = 0; e < experts; e++) {
+            assert_true(made.total[e] >= routes / experts);
+            assert_true(made.total[e] <= (routes + experts - 1) / experts);
+        }
+        unmake(&made);
+    }
+}
+
+static void test_random_tokens_keep_the_shares(void **state) {
+    (void)state;
+    struct made made;
+    make(&made, "balanced", "sampling=random layers=1 ranks=4 experts=16 tokens=1000 top-k=4");
+    enum { DRAWS = 1000 };
+    double sum = 0, variance = 0;
+    for (int i = 0; i < DRAWS; i++) {
+        load_at(&made, i, 0, 0);
+        sum += (double)made.total[5] / DRAWS;
+        variance += pow((double)made.total[5] - 1000, 2) / DRAWS;
+    }
+    print_message("an expert's total: mean %.1f, expected 1000; variance %.0f, expected 750\n", sum,
+                  variance); /* binomial: 4000 tokens, each with 1/4 */
+    assert_true(fabs(sum - 1000) < 6 * sqrt(750.0 / DRAWS));
+    assert_true(variance > 750 * (1 - 6 * sqrt(2.0 / DRAWS)));
+    assert_true(variance < 750 * (1 + 6 * sqrt(2.0 / DRAWS)));
+    unmake(&made);
+}
+
+static int descending(const void *a, const void *b) {
+    int64_t one = *(const int64_t *)a, other = *(const int64_t *)b;
+    return (one < other) - (one > other);
+}
+
+static void test_zipf_falls_with_its_exponent(void **state) {
+    (void)state;
+    static const char *const exponents[] = {"0.4", "0.8", "1.2"};
+    for (int i = 0; i < 3; i++) {
+        struct made made;
+        char words[128];
+        double x = 0, y = 0, xx = 0, xy = 0, slope;
+        snprintf(words, sizeof words, "layers=2 tokens=65536 exponent=%s", exponents[i]);
+        make(&made, "zipf", words);
+        load_at(&made, 3, 0, 1);
+        qsort(made.total, 64, sizeof *made.total, descending);
+        for (int e = 0; e < 64; e++) {
+            double a = log(e + 1), b = log((double)made.total[e]);
+            x += a / 64, y += b / 64, xx += a * a / 64, xy += a * b / 64;
+        }
+        slope = -(xy - x * y) / (xx - x * x);
+        print_message("zipf exponent %s: slope %.5f\n", exponents[i], slope);
+        assert_close(slope, atof(exponents[i]), 1e-3);
+        unmake(&made);
+    }
+}
+
+static void test_power_law_has_the_inverse_s_median(void **state) {
+    (void)state;
+    struct made made; /* enough layers to see the distribution of popularities */
+    make(&made, "power", "layers=50 experts=256 ranks=4 tokens=32768 exponent=0.6");
+    const double most = 0.8 * 4 * 32768;
+    double below = 0;
+    for (int layer = 0; layer < 50; layer++) {
+        load_at(&made, 0, 0, layer);
+        qsort(made.total, 256, sizeof *made.total, descending);
+        /* Counts are in proportion to popularities: compare quartiles with the largest's limit. */
+        below += (double)made.total[192] / (double)made.total[64] / 50;
+    }
+    double p = 0.4, quarter = pow(1 + 0.25 * (pow(most, p) - 1), 1 / p);
+    double three = pow(1 + 0.75 * (pow(most, p) - 1), 1 / p);
+    print_message("power law: first over third quartile %.4f, expected %.4f\n", below,
+                  quarter / three);
+    assert_close(below, quarter / three, 0.02);
+    unmake(&made);
+}
+
+static void test_lognormal_reaches_the_wanted_violation(void **state) {
+    (void)state;
+    static const char *const wanted[] = {"0.2", "1", "4"};
+    uint64_t seed = test_seed();
+    for (int i = 0; i < 3; i++) {
+        struct made made;
+        char words[128];
+        snprintf(words, sizeof words, "layers=12 seed=%d max-violation=%s",
+                 test_random_int(&seed, 0, 1000000), wanted[i]);
+        make(&made, "lognormal", words);
+        double farthest = 0;
+        for (int layer = 0; layer < 12; layer++) {
+            load_at(&made, 1, 0, layer);
+            double miss = fabs(most_over_mean(&made) - 1 - atof(wanted[i]));
+            farthest = miss > farthest ? miss : farthest;
+        }
+        print_message("lognormal, wanted %s: within %.4f\n", wanted[i], farthest);
+        assert_true(farthest < 1e-2); /* one route is 64 / 65536 */
+        unmake(&made);
+    }
+}
+
+/* The counts of experts above the mean. */
+static int hot_of(const struct made *made, double above[], int limit) {
+    int64_t sum = 0;
+    int hot = 0;
+    for (int e = 0; e < made->options.experts; e++)
+        sum += made->total[e];
+    for (int e = 0; e < made->options.experts && hot < limit; e++)
+        if (made->total[e] * made->options.experts > sum + made->options.experts)
+            above[hot++] = (double)made->total[e] / (double)sum;
+    return hot;
+}
+
+static void test_w1_to_w3_have_the_same_heat_in_other_places(void **state) {
+    (void)state;
+    static const char *const kinds[] = {"w1", "w2", "w3"};
+    for (int k = 0; k < 3; k++) {
+        struct made made;
+        double above[8] = {0}, most = 0;
+        make(&made, kinds[k], "experts=64 ranks=8 layers=2");
+        load_at(&made, 9, 0, 1);
+        assert_int_equal(hot_of(&made, above, 8), 4);
+        for (int i = 0; i < 4; i++)
+            assert_close(above[i], 0.125, 1e-3);
+        for (int rank = 0; rank < 8; rank++)
+            most = fmax(most, share_of(&made, rank * 8, 8));
+        print_message("%s: hottest rank has %.4f of the routes\n", kinds[k], most);
+        if (k == 1) /* the heat, and four of the sixty others */
+            assert_close(most, 0.5 + 4 * 0.5 / 60, 1e-3);
+        if (k == 2) /* one hot expert, seven others */
+            assert_close(most, 0.125 + 7 * 0.5 / 60, 1e-3);
+        unmake(&made);
+    }
+}
+
+/* max / mean of the ranks, averaged after it is formed: opposite hot ranks must not cancel. */
+static void test_layers_have_hot_ranks_of_their_own(void **state) {
+    (void)state;
+    struct made made;
+    bool seen[8] = {false};
+    int different = 0;
+    make(&made, "w2", "experts=64 ranks=8 layers=24");
+    for (int layer = 0; layer < 24; layer++) {
+        load_at(&made, 0, 0, layer);
+        int hot = 0;
+        for (int rank = 0; rank < 8; rank++)
+            hot = share_of(&made, rank * 8, 8) > share_of(&made, hot * 8, 8) ? rank : hot;
+        assert_true(8 * share_of(&made, hot * 8, 8) > 4); /* max over mean is above 1 */
+        different += !seen[hot];
+        seen[hot] = true;
+    }
+    assert_true(different >= 3);
+    unmake(&made);
+}
+
+static void test_w4_has_one_large_source(void **state) {
+    (void)state;
+    struct made made;
+    int large = 0;
+    make(&made, "w4", "ranks=8 tokens=700 layers=2");
+    load_at(&made, 3, 0, 1);
+    for (int rank = 0; rank < 8; rank++) {
+        large += tokens_of(&made, rank) == 1400;
+        assert_true(tokens_of(&made, rank) == 1400 || tokens_of(&made, rank) == 600);
+    }
+    assert_int_equal(large, 1);
+    assert_true(most_over_mean(&made) < 1.01);
+    unmake(&made);
+}
+
+static void test_w5_leaves_experts_or_ranks_empty(void **state) {
+    (void)state;
+    struct made made;
+    int empty = 0, ranks = 0;
+    make(&made, "w5", "ranks=8");
+    load_at(&made, 3, 0, 1);
+    for (int e = 0; e < 64; e++)
+        empty += made.total[e] == 0;
+    assert_int_equal(empty, 16);
+    unmake(&made);
+    make(&made, "w5", "ranks=8 what=ranks");
+    load_at(&made, 3, 0, 1);
+    for (int rank = 0; rank < 8; rank++)
+        ranks += share_of(&made, rank * 8, 8) == 0;
+    assert_int_equal(ranks, 2);
+    unmake(&made);
+}
+
+static void test_w6_moves_and_w7_bursts(void **state) {
+    (void)state;
+    struct made made;
+    make(&made, "w6", "period=5 layers=1");
+    for (int i = 0; i < 40; i++) {
+        int64_t kept[64];
+        load_at(&made, i, 0, 0);
+        memcpy(kept, made.total, sizeof kept);
+        load_at(&made, i + 1, 0, 0);
+        int moved = 0;
+        for (int e = 0; e < 64; e++)
+            moved += llabs(made.total[e] - kept[e]) > 1;
+        assert_int_equal(moved, (i + 1) % 5 ? 0 : 8); /* four cool down, four heat up */
+    }
+    unmake(&made);
+    make(&made, "w7", "layers=1");
+    for (int i = 0; i < 150; i++) {
+        load_at(&made, i, 0, 0);
+        bool burst = i % 50 >= 23 && i % 50 < 26;
+        assert_close(most_over_mean(&made), burst ? 8 : 1, 1e-2);
+    }
+    unmake(&made);
+}
+
+static void test_wishes_that_cannot_be_met_are_refused_with_numbers(void **state) {
+    (void)state;
+    static const struct {
+        const char *kind, *words, *says;
+    } cases[] = {
+        {"zipf", "exponent=3", "none can have more than 0.5"},
+        {"lognormal", "max-violation=40", "at most 31"},
+        {"balanced", "top-k=8 experts=4", "8 distinct experts where there are 4"},
+        {"w1", "hot-experts=1 heat=0.6", "heat can be 0.5, or hot-experts 2"},
+        {"w1", "hot-experts=64", "64 hot experts are wanted of 64"},
+        {"w1", "heat=0.01", "it must be at least 0.0625"},
+        {"w2", "hot-experts=5", "on one rank, which has 4 of the 64"},
+        {"w2", "experts=60", "60 experts do not divide by 16 ranks"},
+        {"w3", "ranks=1", "needs at least 2"},
+        {"w4", "largest=17", "at most 16 times"},
+        {"w5", "empty=1", "64 of 64 experts empty 0 experts are left"},
+        {"w7", "length=50", "bursts of 50 iterations do not end"},
+        {"balanced", "ranks=65536 tokens=65536", "268435456"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct mp_error error = {0};
+        struct mp_generate_options options;
+        struct mp_generation *generation = NULL;
+        const struct mp_generator *kind = mp_generator_find(cases[i].kind, &error);
+        set_words(kind, &options, cases[i].words);
+        assert_int_not_equal(mp_generation_create(kind, &options, &generation, &error), MP_OK);
+        if (!strstr(error.text, cases[i].says))
+            fail_msg("%s %s: says \"%s\"", cases[i].kind, cases[i].words, error.text);
+        assert_null(generation);
+    }
+    struct mp_error error = {0};
+    assert_null(mp_generator_find("ziph", &error));
+    assert_non_null(strstr(error.text, "did you mean \"zipf\"?"));
+}
+
+static void test_option_tables_are_sound(void **state) {
+    (void)state;
+    for (const struct mp_generator *kind = mp_generators; kind->name; kind++) {
+        struct mp_error error = {0};
+        if (mp_options_check(mp_generate_options, sizeof(struct mp_generate_options), "generators",
+                             &error) ||
+            mp_options_check(kind->options, sizeof(struct mp_generate_options), kind->name, &error))
+            fail_msg("%s", error.text);
+    }
+}
+
+static void test_a_stream_has_every_block_once(void **state) {
+    (void)state;
+    for (const struct mp_generator *kind = mp_generators; kind->name; kind++) {
+        struct mp_error error = {0};
+        struct mp_generate_options options;
+        struct mp_trace_stream *stream;
+        const struct mp_trace_block *block;
+        set_words(kind, &options,
+                  "iterations=3 first-iteration=22 layers=2 micro-batches=2 tokens=64");
+        assert_int_equal(mp_generate(kind, &options, &stream, &error), MP_OK);
+        const char *source = mp_trace_stream_info(stream)->source;
+        assert_non_null(strstr(source, kind->name));
+        assert_non_null(strstr(source, "first-iteration 22"));
+        int blocks = 0;
+        for (;; blocks++) {
+            if (mp_trace_next(stream, &block, &error))
+                fail_msg("%s: %s", kind->name, error.text);
+            if (!block)
+                break;
+            assert_int_equal(block->iteration, 22 + blocks / 4);
+            assert_int_equal(block->micro_batch, blocks / 2 % 2);
+            assert_int_equal(block->layer, blocks % 2);
+        }
+        assert_int_equal(blocks, 12);
+        mp_trace_stream_destroy(stream);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_every_kind_gives_each_token_distinct_experts),
+        cmocka_unit_test(test_a_load_depends_on_its_place_alone),
+        cmocka_unit_test(test_the_bits_are_the_same_on_every_machine),
+        cmocka_unit_test(test_elementary_functions_are_near_the_library_s),
+        cmocka_unit_test(test_balanced_leaves_nothing_empty_on_few_tokens),
+        cmocka_unit_test(test_exact_totals_are_within_one_route_of_equal),
+        cmocka_unit_test(test_random_tokens_keep_the_shares),
+        cmocka_unit_test(test_zipf_falls_with_its_exponent),
+        cmocka_unit_test(test_power_law_has_the_inverse_s_median),
+        cmocka_unit_test(test_lognormal_reaches_the_wanted_violation),
+        cmocka_unit_test(test_w1_to_w3_have_the_same_heat_in_other_places),
+        cmocka_unit_test(test_layers_have_hot_ranks_of_their_own),
+        cmocka_unit_test(test_w4_has_one_large_source),
+        cmocka_unit_test(test_w5_leaves_experts_or_ranks_empty),
+        cmocka_unit_test(test_w6_moves_and_w7_bursts),
+        cmocka_unit_test(test_wishes_that_cannot_be_met_are_refused_with_numbers),
+        cmocka_unit_test(test_option_tables_are_sound),
+        cmocka_unit_test(test_a_stream_has_every_block_once),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
