@@ -1,0 +1,680 @@
+/* Traces: what a stream refuses, and files of the native format: exact, cut anywhere, damaged
+ * anywhere, written in part. */
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <zlib.h>
+
+#include "harness/workload/trace.h"
+#include "tests/harness/folder.h"
+
+/* ---- a source with blocks that a test wrote down ---- */
+
+enum { RANKS = 2, EXPERTS = 3 };
+
+struct script {
+    int64_t iteration;
+    int micro_batch, layer;
+    uint32_t count[RANKS * EXPERTS];
+};
+struct scripted {
+    const struct script *line;
+    int lines, at, calls_after_end;
+    bool *destroyed;
+};
+
+static int scripted_next(void *self, struct mp_trace_block *block, bool *end,
+                         struct mp_error *error) {
+    struct scripted *scripted = self;
+    (void)error;
+    if (scripted->at == scripted->lines) {
+        *end = true;
+        assert_int_equal(scripted->calls_after_end++, 0);
+        return MP_OK;
+    }
+    const struct script *line = &scripted->line[scripted->at++];
+    block->iteration = line->iteration;
+    block->micro_batch = line->micro_batch;
+    block->layer = line->layer;
+    memcpy(block->load.count, line->count, sizeof line->count);
+    return MP_OK;
+}
+
+static void scripted_destroy(void *self) {
+    *((struct scripted *)self)->destroyed = true;
+}
+
+static const struct mp_trace_stream_operations scripted_operations = {scripted_next,
+                                                                      scripted_destroy};
+
+struct order_case {
+    const char *name;
+    bool ragged;
+    const char *words; /* of the error; NULL: none */
+    int blocks;        /* that come before it */
+    int lines;
+    struct script line[6];
+};
+
+#define EVEN                                                                                       \
+    { 1, 2, 3, 3, 2, 1 }
+#define LESS                                                                                       \
+    { 1, 2, 3, 3, 2, 0 }
+/* 2 ranks, 3 experts, 2 layers, 2 micro-batches */
+static const struct order_case order_cases[] = {
+    {"whole iterations with a gap",
+     false,
+     NULL,
+     4,
+     4,
+     {{3, 0, 0, EVEN}, {3, 0, 1, EVEN}, {3, 1, 0, EVEN}, {3, 1, 1, EVEN}}},
+    {"nothing", false, NULL, 0, 0, {{0, 0, 0, EVEN}}},
+    {"negative iteration", false, "block 0 is of iteration -1", 0, 1, {{-1, 0, 0, EVEN}}},
+    {"largest iteration", false, "which is too large", 0, 1, {{INT64_MAX, 0, 0, EVEN}}},
+    {"missing first layer",
+     false,
+     "should be of iteration 0 or later, micro-batch 0, layer 0",
+     0,
+     1,
+     {{0, 0, 1, EVEN}}},
+    {"missing layer",
+     false,
+     "block 1 is of iteration 5, micro-batch 1, layer 0 and should be of iteration 5, micro-batch "
+     "0, layer 1",
+     1,
+     2,
+     {{5, 0, 0, EVEN}, {5, 1, 0, EVEN}}},
+    {"layer twice",
+     false,
+     "block 1 is of iteration 5, micro-batch 0, layer 0 and should",
+     1,
+     2,
+     {{5, 0, 0, EVEN}, {5, 0, 0, EVEN}}},
+    {"missing micro-batch",
+     false,
+     "should be of iteration 5, micro-batch 1, layer 0",
+     2,
+     3,
+     {{5, 0, 0, EVEN}, {5, 0, 1, EVEN}, {6, 0, 0, EVEN}}},
+    {"layer that is not there",
+     false,
+     "layer 2 and should be",
+     2,
+     3,
+     {{5, 0, 0, EVEN}, {5, 0, 1, EVEN}, {5, 0, 2, EVEN}}},
+    {"iteration twice",
+     false,
+     "should be of iteration 6 or later, micro-batch 0, layer 0",
+     4,
+     5,
+     {{5, 0, 0, EVEN}, {5, 0, 1, EVEN}, {5, 1, 0, EVEN}, {5, 1, 1, EVEN}, {5, 0, 0, EVEN}}},
+    {"end inside an iteration",
+     false,
+     "ends after 3 blocks, inside iteration 5: micro-batch 1, layer 1 is missing",
+     3,
+     3,
+     {{5, 0, 0, EVEN}, {5, 0, 1, EVEN}, {5, 1, 0, EVEN}}},
+    {"ranks with different sums",
+     false,
+     "block 0 (iteration 5, micro-batch 0, layer 0): rank 1 has 5 routes, rank 0 in layer 0 has 6",
+     0,
+     1,
+     {{5, 0, 0, LESS}}},
+    {"layers with different sums",
+     false,
+     "block 1 (iteration 5, micro-batch 0, layer 1): rank 0 has 7 routes, rank 0 in layer 0 has 6",
+     1,
+     2,
+     {{5, 0, 0, EVEN}, {5, 0, 1, {7, 0, 0, 0, 7, 0}}}},
+    {"micro-batches with different sums",
+     false,
+     NULL,
+     4,
+     4,
+     {{5, 0, 0, EVEN},
+      {5, 0, 1, EVEN},
+      {5, 1, 0, {7, 0, 0, 0, 7, 0}},
+      {5, 1, 1, {0, 0, 7, 6, 1, 0}}}},
+    {"different sums where they may be",
+     true,
+     NULL,
+     4,
+     4,
+     {{5, 0, 0, LESS}, {5, 0, 1, EVEN}, {5, 1, 0, LESS}, {5, 1, 1, {7, 0, 0, 0, 9, 0}}}},
+    {"order counts in ragged traces too",
+     true,
+     "block 1 is of iteration 5",
+     1,
+     2,
+     {{5, 0, 0, LESS}, {5, 1, 1, LESS}}},
+};
+
+static void assert_error(const struct mp_error *error, int code, const char *words) {
+    if (error->code != code || !strstr(error->text, words))
+        print_error("says \"%s\" (%s) instead of \"%s\"\n", error->text, mp_code_name(error->code),
+                    words);
+    assert_int_equal(error->code, code);
+    assert_non_null(strstr(error->text, words));
+}
+
+static struct mp_trace_stream *script_stream(struct scripted *scripted, struct mp_trace_shape shape,
+                                             int expected) {
+    struct mp_trace_info info = {shape, strdup("a test"), strdup("")};
+    struct mp_trace_stream *stream;
+    struct mp_error error = {0};
+    assert_int_equal(mp_trace_stream_create(&scripted_operations, scripted, &info, &stream, &error),
+                     expected);
+    assert_null(info.source);
+    return stream;
+}
+
+static void streams_keep_order_and_sums(void **state) {
+    (void)state;
+    for (size_t i = 0; i < sizeof order_cases / sizeof *order_cases; i++) {
+        const struct order_case *c = &order_cases[i];
+        bool destroyed = false;
+        struct scripted scripted = {c->line, c->lines, 0, 0, &destroyed};
+        const struct mp_trace_block *block;
+        struct mp_error error = {0};
+        struct mp_trace_stream *stream =
+            script_stream(&scripted, (struct mp_trace_shape){RANKS, EXPERTS, 2, 2, 2}, MP_OK);
+        print_message("  %s\n", c->name);
+        if (c->ragged)
+            mp_trace_allow_ragged(stream);
+        for (int n = 0; n < c->blocks; n++) {
+            assert_int_equal(mp_trace_next(stream, &block, &error), MP_OK);
+            assert_non_null(block);
+            assert_memory_equal(block->load.count, c->line[n].count, sizeof c->line[n].count);
+        }
+        int code = mp_trace_next(stream, &block, &error);
+        assert_null(block);
+        assert_int_equal(code, c->words ? MP_EFORMAT : MP_OK);
+        if (c->words)
+            assert_error(&error, MP_EFORMAT, c->words);
+        assert_int_equal(mp_trace_next(stream, &block, &error), code); /* stays so */
+        assert_null(block);
+        mp_trace_stream_destroy(stream);
+        assert_true(destroyed);
+    }
+}
+
+static const struct mp_trace_shape bad_shapes[] = {{0, 3, 1, 1, 0},
+                                                   {1, 0, 1, 1, 0},
+                                                   {1, 3, 0, 1, 0},
+                                                   {1, 3, 1, 0, 0},
+                                                   {1, 3, 1, 1, -1},
+                                                   {1, 3, 1, 1, 4},
+                                                   {1 << 16, 1 << 16, 1, 1, 1},
+                                                   {INT32_MAX, INT32_MAX, 1, 1, 1}};
+
+static void impossible_shapes_are_refused(void **state) {
+    (void)state;
+    for (size_t i = 0; i < sizeof bad_shapes / sizeof *bad_shapes; i++) {
+        bool destroyed = false;
+        struct scripted scripted = {NULL, 0, 0, 0, &destroyed};
+        struct mp_trace_info info = {.shape = bad_shapes[i]};
+        struct mp_trace_writer *writer;
+        struct mp_error error = {0};
+        assert_null(script_stream(&scripted, bad_shapes[i], MP_EINVAL));
+        assert_true(destroyed);
+        assert_int_equal(mp_trace_writer_create("bad.mptrace", &info, &writer, &error), MP_EINVAL);
+        assert_int_not_equal(access("bad.mptrace.partial", F_OK), 0);
+    }
+}
+
+/* ---- files ---- */
+
+/* Random loads whose rows have the same sum. */
+static void draw_block(uint64_t *seed, struct mp_trace_block *block, uint32_t routes) {
+    struct mp_load *load = &block->load;
+    for (int rank = 0; rank < load->ranks; rank++) {
+        uint32_t *row = load->count + (long)rank * load->experts, left = routes;
+        for (int expert = 0; expert + 1 < load->experts; expert++) {
+            row[expert] = (uint32_t)(test_random(seed) % (left + 1ull));
+            left -= row[expert];
+        }
+        row[load->experts - 1] = left;
+    }
+}
+
+static struct mp_trace_writer *start(const char *path, struct mp_trace_shape shape,
+                                     const char *source, const char *notes) {
+    char own_source[200], own_notes[200];
+    struct mp_trace_writer *writer;
+    struct mp_error error = {0};
+    snprintf(own_source, sizeof own_source, "%s", source);
+    snprintf(own_notes, sizeof own_notes, "%s", notes);
+    const struct mp_trace_info info = {shape, own_source, own_notes};
+    assert_int_equal(mp_trace_writer_create(path, &info, &writer, &error), MP_OK);
+    return writer;
+}
+
+/* Writes `iterations` from seed; numbers start at `first` and go on in steps of 1 .. 9. */
+static void write_trace(const char *path, struct mp_trace_shape shape, int iterations,
+                        int64_t first, uint64_t seed) {
+    struct mp_trace_writer *writer = start(path, shape, "a test, \"seeded\" \xc3\xa4", "none\n");
+    struct mp_trace_block block = {.iteration = first};
+    struct mp_error error = {0};
+    assert_int_equal(mp_load_create(shape.ranks, shape.experts, &block.load, &error), MP_OK);
+    for (int i = 0; i < iterations; i++, block.iteration += test_random_int(&seed, 1, 9))
+        for (block.micro_batch = 0; block.micro_batch < shape.micro_batches; block.micro_batch++) {
+            uint32_t routes = (uint32_t)test_random(&seed);
+            for (block.layer = 0; block.layer < shape.layers; block.layer++) {
+                draw_block(&seed, &block, routes);
+                assert_int_equal(mp_trace_write(writer, &block, &error), MP_OK);
+            }
+        }
+    assert_int_equal(access(path, F_OK), -1); /* not before it is whole */
+    assert_int_equal(mp_trace_writer_finish(writer, true, &error), MP_OK);
+    mp_load_destroy(&block.load);
+}
+
+/* Reads a file against what write_trace drew; the number of blocks that are right, and the code of
+ * what stopped it. */
+static int64_t compare(const char *path, struct mp_trace_shape shape, int64_t first, uint64_t seed,
+                       struct mp_error *error) {
+    struct mp_trace_stream *stream;
+    struct mp_trace_block expected = {.iteration = first};
+    const struct mp_trace_block *block;
+    int64_t blocks = 0;
+    *error = (struct mp_error){0};
+    if (mp_trace_open(path, &stream, error))
+        return 0;
+    const struct mp_trace_info *info = mp_trace_stream_info(stream);
+    assert_memory_equal(&info->shape, &shape, sizeof shape);
+    assert_string_equal(info->source, "a test, \"seeded\" \xc3\xa4");
+    assert_string_equal(info->notes, "none\n");
+    assert_int_equal(mp_load_create(shape.ranks, shape.experts, &expected.load, NULL), MP_OK);
+    int per_iteration = shape.micro_batches * shape.layers;
+    uint32_t routes = 0;
+    for (; !mp_trace_next(stream, &block, error) && block; blocks++) {
+        int place = (int)(blocks % per_iteration);
+        if (blocks > 0 && place == 0)
+            expected.iteration += test_random_int(&seed, 1, 9);
+        if (place % shape.layers == 0)
+            routes = (uint32_t)test_random(&seed);
+        draw_block(&seed, &expected, routes);
+        assert_int_equal(block->iteration, expected.iteration);
+        assert_int_equal(block->micro_batch, place / shape.layers);
+        assert_int_equal(block->layer, place % shape.layers);
+        assert_memory_equal(block->load.count, expected.load.count,
+                            (size_t)shape.ranks * (size_t)shape.experts * 4);
+    }
+    mp_load_destroy(&expected.load);
+    mp_trace_stream_destroy(stream);
+    return blocks;
+}
+
+static void what_is_written_is_read_back(void **state) {
+    (void)state;
+    uint64_t seed = test_seed();
+    for (int n = 0; n < 30; n++) {
+        struct mp_trace_shape shape = {test_random_int(&seed, 1, 9), test_random_int(&seed, 1, 70),
+                                       test_random_int(&seed, 1, 5), test_random_int(&seed, 1, 4),
+                                       0};
+        int iterations = test_random_int(&seed, 0, 40);
+        int64_t first = n % 2 ? INT64_MAX - 1000 : test_random_int(&seed, 0, 100);
+        uint64_t own = test_random(&seed);
+        struct mp_error error;
+        shape.top_k = test_random_int(&seed, 0, shape.experts);
+        unlink("same.mptrace");
+        write_trace("same.mptrace", shape, iterations, first, own);
+        assert_int_equal(compare("same.mptrace", shape, first, own, &error),
+                         (int64_t)iterations * shape.layers * shape.micro_batches);
+        assert_int_equal(error.code, MP_OK);
+        assert_int_equal(access("same.mptrace.partial", F_OK), -1);
+    }
+}
+
+static void a_block_may_be_larger_than_a_frame(void **state) {
+    (void)state;
+    const struct mp_trace_shape shape = {700, 1000, 2, 1, 8};
+    uint64_t seed = test_seed();
+    struct mp_error error;
+    write_trace("large.mptrace", shape, 2, 0, seed);
+    assert_int_equal(compare("large.mptrace", shape, 0, seed, &error), 4);
+    assert_int_equal(error.code, MP_OK);
+}
+
+/* ---- cut and damaged ---- */
+
+/* Three frames of one block, a frame of one block being 512 KiB raw but little packed: counts are
+ * mostly 0. */
+static const struct mp_trace_shape damage_shape = {4, 20000, 3, 1, 2};
+enum { DAMAGE_BLOCKS = 3, FRAME_HEAD = 20 };
+
+static unsigned char *slurp(const char *path, long *size) {
+    FILE *file = fopen(path, "rb");
+    assert_non_null(file);
+    fseek(file, 0, SEEK_END);
+    *size = ftell(file);
+    rewind(file);
+    unsigned char *bytes = malloc((size_t)*size);
+    assert_int_equal(fread(bytes, 1, (size_t)*size, file), *size);
+    fclose(file);
+    return bytes;
+}
+
+static void spill(const char *path, const unsigned char *bytes, long size) {
+    FILE *file = fopen(path, "wb");
+    assert_int_equal(fwrite(bytes, 1, (size_t)size, file), size);
+    assert_int_equal(fclose(file), 0);
+}
+
+/* A small file of several frames, whose blocks have few routes, and where its frames begin. */
+static unsigned char *make_damage_file(long *size, long frame[DAMAGE_BLOCKS + 1]) {
+    struct mp_trace_writer *writer = start("whole.mptrace", damage_shape, "frames", "");
+    struct mp_trace_block block = {.iteration = 7};
+    struct mp_error error = {0};
+    uint64_t seed = test_seed();
+    mp_load_create(damage_shape.ranks, damage_shape.experts, &block.load, &error);
+    for (; block.layer < DAMAGE_BLOCKS; block.layer++) {
+        memset(block.load.count, 0, (size_t)damage_shape.ranks * (size_t)damage_shape.experts * 4);
+        for (int rank = 0; rank < damage_shape.ranks; rank++)
+            for (int route = 0; route < 3; route++)
+                block.load.count[rank * damage_shape.experts +
+                                 test_random_int(&seed, 0, damage_shape.experts - 1)]++;
+        assert_int_equal(mp_trace_write(writer, &block, &error), MP_OK);
+    }
+    assert_int_equal(mp_trace_writer_finish(writer, true, &error), MP_OK);
+    mp_load_destroy(&block.load);
+    unsigned char *bytes = slurp("whole.mptrace", size);
+    uint32_t packed;
+    memcpy(&packed, bytes + 8, 4); /* of the header's object */
+    frame[0] = 8 + 4 + (long)packed + 4;
+    for (int n = 0; n < DAMAGE_BLOCKS; n++) {
+        assert_memory_equal(bytes + frame[n], "FRAM", 4);
+        memcpy(&packed, bytes + frame[n] + 12, 4);
+        frame[n + 1] = frame[n] + FRAME_HEAD + (long)packed;
+    }
+    assert_int_equal(*size, frame[DAMAGE_BLOCKS] + FRAME_HEAD);
+    return bytes;
+}
+
+/* The file gives the whole blocks that lie before byte `place` and then says so. */
+static void assert_read_until(long place, const long frame[DAMAGE_BLOCKS + 1], int *exact) {
+    struct mp_trace_stream *stream;
+    const struct mp_trace_block *block = NULL;
+    struct mp_error error = {0};
+    char words[64];
+    int whole = 0, got = 0;
+    while (whole < DAMAGE_BLOCKS && frame[whole + 1] <= place)
+        whole++;
+    int code = mp_trace_open("damaged.mptrace", &stream, &error);
+    if (place < frame[0]) {
+        assert_int_equal(code, MP_EFORMAT);
+        assert_error(&error, MP_EFORMAT, "damaged.mptrace is no trace or its header is damaged");
+        return;
+    }
+    assert_int_equal(code, MP_OK);
+    while ((code = mp_trace_next(stream, &block, &error)) == MP_OK && block) {
+        assert_int_equal(block->layer, got++);
+        assert_int_equal(mp_load_total(&block->load), 3L * damage_shape.ranks);
+    }
+    assert_int_equal(got, whole);
+    snprintf(words, sizeof words, "after the first %d blocks", whole);
+    assert_error(&error, MP_EFORMAT, words);
+    mp_trace_stream_destroy(stream);
+    (*exact)++;
+}
+
+static void a_file_cut_anywhere_gives_its_whole_frames(void **state) {
+    (void)state;
+    long size, frame[DAMAGE_BLOCKS + 1];
+    int exact = 0;
+    unsigned char *bytes = make_damage_file(&size, frame);
+    print_message("  %ld bytes\n", size);
+    for (long place = 0; place < size; place++) {
+        spill("damaged.mptrace", bytes, place);
+        assert_read_until(place, frame, &exact);
+    }
+    assert_int_equal(exact, size - frame[0]);
+    free(bytes);
+}
+
+static void a_flipped_byte_anywhere_is_found(void **state) {
+    (void)state;
+    long size, frame[DAMAGE_BLOCKS + 1];
+    int exact = 0;
+    uint64_t seed = test_seed();
+    unsigned char *bytes = make_damage_file(&size, frame);
+    for (long place = 0; place < size; place++) {
+        unsigned char was = bytes[place];
+        bytes[place] ^= (unsigned char)test_random_int(&seed, 1, 255);
+        spill("damaged.mptrace", bytes, size);
+        assert_read_until(place, frame, &exact);
+        bytes[place] = was;
+    }
+    assert_int_equal(exact, size - frame[0]);
+    free(bytes);
+}
+
+static void bytes_behind_the_end_are_found(void **state) {
+    (void)state;
+    long size, frame[DAMAGE_BLOCKS + 1];
+    int exact = 0;
+    unsigned char *bytes = make_damage_file(&size, frame);
+    bytes = realloc(bytes, (size_t)size + 1);
+    bytes[size] = 'F';
+    spill("damaged.mptrace", bytes, size + 1);
+    assert_read_until(size, frame, &exact);
+    free(bytes);
+}
+
+struct header_case {
+    const char *json;
+    int code;
+    const char *words;
+};
+#define SHAPE "\"shape\":{\"ranks\":2,\"experts\":4,\"layers\":1,\"micro_batches\":1,\"top_k\":2}"
+#define TEXTS "\"source\":\"a\",\"notes\":\"\""
+static const struct header_case header_cases[] = {
+    {"{\"version\":2," SHAPE "," TEXTS "}", MP_EVERSION, "has format version 2, this build reads"},
+    {"{" SHAPE "," TEXTS "}", MP_EFORMAT, "a number \"version\""},
+    {"{\"version\":1," TEXTS "}", MP_EFORMAT, "a number \"ranks\""},
+    {"{\"version\":1," SHAPE ",\"source\":\"a\"}", MP_EFORMAT, "a text \"notes\""},
+    {"{\"version\":1,\"shape\":{\"ranks\":-2}," TEXTS "}", MP_EFORMAT, "a number \"ranks\""},
+    {"{\"version\":1,\"shape\":{\"ranks\":1,\"experts\":2.5}," TEXTS "}", MP_EFORMAT,
+     "a number \"experts\""},
+    {"{\"version\":1,\"shape\":{\"ranks\":2,\"experts\":4,\"layers\":0,\"micro_batches\":1,"
+     "\"top_k\":2}," TEXTS "}",
+     MP_EFORMAT, "a trace needs at least one of each: 2 ranks, 4 experts, 0 layers"},
+    {"{\"version\":1,\"shape\":{\"ranks\":2147483647,\"experts\":2147483647,\"layers\":1,"
+     "\"micro_batches\":1,\"top_k\":2}," TEXTS "}",
+     MP_EFORMAT, "more than the"},
+    {"[1]", MP_EFORMAT, "a number \"version\""},
+    {"{\"version\":", MP_EFORMAT, "is no trace"},
+};
+
+static void headers_that_say_impossible_things_are_refused(void **state) {
+    (void)state;
+    for (size_t i = 0; i < sizeof header_cases / sizeof *header_cases; i++) {
+        const struct header_case *c = &header_cases[i];
+        struct mp_trace_stream *stream;
+        struct mp_error error = {0};
+        uint32_t length = (uint32_t)strlen(c->json);
+        uint32_t check = (uint32_t)crc32(0, (const unsigned char *)c->json, length);
+        FILE *file = fopen("header.mptrace", "wb");
+        fwrite("MPTRACE1", 1, 8, file);
+        fwrite(&length, 1, 4, file);
+        fwrite(c->json, 1, length, file);
+        fwrite(&check, 1, 4, file);
+        fclose(file);
+        assert_int_equal(mp_trace_open("header.mptrace", &stream, &error), c->code);
+        assert_error(&error, c->code, c->words);
+        assert_null(stream);
+    }
+}
+
+static void what_is_no_file_is_said(void **state) {
+    (void)state;
+    struct mp_trace_stream *stream;
+    struct mp_error missing = {0}, folder = {0};
+    mkdir("folder", 0755);
+    assert_int_equal(mp_trace_open("absent.mptrace", &stream, &missing), MP_ENOTFOUND);
+    assert_error(&missing, MP_ENOTFOUND, "can't open absent.mptrace");
+    assert_int_equal(mp_trace_open("folder", &stream, &folder), MP_EFORMAT);
+    assert_error(&folder, MP_EFORMAT, "folder is a folder");
+    rmdir("folder");
+}
+
+/* ---- writing ---- */
+
+static void a_writer_refuses_what_is_out_of_order(void **state) {
+    (void)state;
+    const struct mp_trace_shape shape = {RANKS, EXPERTS, 2, 1, 2};
+    const struct {
+        int64_t iteration;
+        int layer, ranks;
+        const char *words;
+    } second[] = {{4, 0, RANKS, "should be of iteration 4, micro-batch 0, layer 1"},
+                  {3, 1, RANKS, "should be of iteration 4, micro-batch 0, layer 1"},
+                  {4, 1, RANKS + 1, "block 1 has 3 ranks and 3 experts"}};
+    for (size_t i = 0; i < sizeof second / sizeof *second; i++) {
+        struct mp_trace_writer *writer = start("order.mptrace", shape, "", "");
+        struct mp_trace_block first = {.iteration = 4};
+        struct mp_trace_block other = {.iteration = second[i].iteration, .layer = second[i].layer};
+        struct mp_error error = {0}, later = {0};
+        mp_load_create(RANKS, EXPERTS, &first.load, NULL);
+        mp_load_create(second[i].ranks, EXPERTS, &other.load, NULL);
+        assert_int_equal(mp_trace_write(writer, &first, &error), MP_OK);
+        assert_int_equal(mp_trace_write(writer, &other, &error), MP_EINVAL);
+        assert_error(&error, MP_EINVAL, second[i].words);
+        assert_int_equal(mp_trace_writer_finish(writer, true, &later), MP_EINVAL);
+        assert_int_equal(access("order.mptrace", F_OK), -1);
+        assert_int_equal(access("order.mptrace.partial", F_OK), -1);
+        mp_load_destroy(&first.load);
+        mp_load_destroy(&other.load);
+    }
+}
+
+/* Of half an iteration, or when the caller gives up, nothing stays; what was there stays. */
+static void only_whole_files_take_the_name(void **state) {
+    (void)state;
+    const struct mp_trace_shape shape = {RANKS, EXPERTS, 2, 1, 2};
+    write_file("kept.mptrace", "what was there");
+    for (int commit = 0; commit < 2; commit++) {
+        struct mp_trace_writer *writer = start("kept.mptrace", shape, "", "");
+        struct mp_trace_block block = {.iteration = 4};
+        struct mp_error error = {0};
+        mp_load_create(RANKS, EXPERTS, &block.load, NULL);
+        assert_int_equal(mp_trace_write(writer, &block, &error), MP_OK);
+        assert_int_equal(mp_trace_writer_finish(writer, commit, &error),
+                         commit ? MP_EINVAL : MP_OK);
+        if (commit)
+            assert_error(&error, MP_EINVAL, "micro-batch 0, layer 1 is missing");
+        mp_load_destroy(&block.load);
+        assert_int_equal(access("kept.mptrace.partial", F_OK), -1);
+        char *text = read_file("kept.mptrace");
+        assert_string_equal(text, "what was there");
+        free(text);
+    }
+}
+
+static void a_full_disk_is_said_and_leaves_nothing(void **state) {
+    (void)state;
+    const struct mp_trace_shape shape = {64, 512, 1, 1, 2};
+    struct mp_trace_writer *writer = start("full.mptrace", shape, "", "");
+    struct mp_trace_block block = {0};
+    struct mp_error error = {0};
+    struct rlimit old, small = {1 << 18, RLIM_INFINITY};
+    uint64_t seed = test_seed();
+    int code = MP_OK;
+    mp_load_create(64, 512, &block.load, NULL);
+    getrlimit(RLIMIT_FSIZE, &old);
+    small.rlim_max = old.rlim_max;
+    signal(SIGXFSZ, SIG_IGN);
+    setrlimit(RLIMIT_FSIZE, &small);
+    for (int i = 0; i < 100 && !code; i++, block.iteration++) {
+        for (int cell = 0; cell < 64 * 512; cell++)
+            block.load.count[cell] = (uint32_t)test_random(&seed);
+        code = mp_trace_write(writer, &block, &error);
+    }
+    setrlimit(RLIMIT_FSIZE, &old);
+    assert_int_equal(code, MP_EIO);
+    assert_error(&error, MP_EIO, "can't write full.mptrace.partial: File too large");
+    assert_int_equal(mp_trace_writer_finish(writer, true, NULL), MP_EIO);
+    assert_int_equal(access("full.mptrace", F_OK), -1);
+    assert_int_equal(access("full.mptrace.partial", F_OK), -1);
+    mp_load_destroy(&block.load);
+}
+
+static void a_killed_writer_leaves_no_trace_of_that_name(void **state) {
+    (void)state;
+    int ready[2];
+    char letter;
+    assert_int_equal(pipe(ready), 0);
+    pid_t pid = fork();
+    if (pid == 0) {
+        const struct mp_trace_shape shape = {64, 512, 1, 1, 2};
+        struct mp_trace_writer *writer = start("killed.mptrace", shape, "", "");
+        struct mp_trace_block block = {0};
+        mp_load_create(64, 512, &block.load, NULL);
+        for (;; block.iteration++) {
+            mp_trace_write(writer, &block, NULL);
+            if (block.iteration == 50 && write(ready[1], "!", 1) != 1)
+                _exit(1);
+        }
+    }
+    assert_int_equal(read(ready[0], &letter, 1), 1);
+    kill(pid, SIGKILL);
+    waitpid(pid, NULL, 0);
+    close(ready[0]);
+    close(ready[1]);
+    assert_int_equal(access("killed.mptrace", F_OK), -1);
+    assert_int_equal(access("killed.mptrace.partial", F_OK), 0);
+    /* The next writer is not in its way. */
+    write_trace("killed.mptrace", (struct mp_trace_shape){2, 3, 1, 1, 2}, 3, 0, 5);
+    assert_int_equal(access("killed.mptrace.partial", F_OK), -1);
+}
+
+static void a_place_that_is_no_file_is_refused(void **state) {
+    (void)state;
+    const struct mp_trace_info info = {.shape = {2, 3, 1, 1, 2}};
+    struct mp_trace_writer *writer;
+    struct mp_error folder = {0}, absent = {0};
+    mkdir("place", 0755);
+    assert_int_equal(mp_trace_writer_create("place", &info, &writer, &folder), MP_EINVAL);
+    assert_error(&folder, MP_EINVAL, "place is there and no file");
+    assert_int_equal(mp_trace_writer_create("absent/a.mptrace", &info, &writer, &absent), MP_EIO);
+    assert_error(&absent, MP_EIO, "can't write absent/a.mptrace.partial");
+    rmdir("place");
+}
+
+/* 16 ranks x 32 experts, as in published traces, and memory that does not grow with the file. */
+static void memory_does_not_grow_with_the_file(void **state) {
+    (void)state;
+    const struct mp_trace_shape shape = {16, 32, 24, 4, 2};
+    struct rusage before, after;
+    struct mp_error error;
+    write_trace("short.mptrace", shape, 5, 0, 11);
+    assert_int_equal(compare("short.mptrace", shape, 0, 11, &error), 5 * 96);
+    getrusage(RUSAGE_SELF, &before);
+    write_trace("long.mptrace", shape, 100, 0, 11);
+    assert_int_equal(compare("long.mptrace", shape, 0, 11, &error), 100 * 96);
+    getrusage(RUSAGE_SELF, &after);
+    print_message("  20 MB of blocks: %ld KiB more\n", after.ru_maxrss - before.ru_maxrss);
+    assert_true(after.ru_maxrss - before.ru_maxrss < 6000);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        /* First: the others' memory would hide this one's. */
+        cmocka_unit_test(memory_does_not_grow_with_the_file),
+        cmocka_unit_test(streams_keep_order_and_sums),
+        cmocka_unit_test(impossible_shapes_are_refused),
+        cmocka_unit_test(what_is_written_is_read_back),
+        cmocka_unit_test(a_block_may_be_larger_than_a_frame),
+        cmocka_unit_test(a_file_cut_anywhere_gives_its_whole_frames),
+        cmocka_unit_test(a_flipped_byte_anywhere_is_found),
+        cmocka_unit_test(bytes_behind_the_end_are_found),
+        cmocka_unit_test(headers_that_say_impossible_things_are_refused),
+        cmocka_unit_test(what_is_no_file_is_said),
+        cmocka_unit_test(a_writer_refuses_what_is_out_of_order),
+        cmocka_unit_test(only_whole_files_take_the_name),
+        cmocka_unit_test(a_full_disk_is_said_and_leaves_nothing),
+        cmocka_unit_test(a_killed_writer_leaves_no_trace_of_that_name),
+        cmocka_unit_test(a_place_that_is_no_file_is_refused),
+    };
+    return cmocka_run_group_tests_name("trace", tests, enter_folder, leave_folder);
+}
