@@ -162,7 +162,7 @@ static int read_info(struct reader *reader, json_t *object, struct mp_trace_info
                  {"layers", &info->shape.layers},
                  {"micro_batches", &info->shape.micro_batches},
                  {"top_k", &info->shape.top_k}};
-    int version, code = read_number(reader, object, "version", &version, error);
+    int version = 0, code = read_number(reader, object, "version", &version, error);
     if (!code && version != NATIVE_VERSION)
         code = mp_fail(error, MP_EVERSION, "%s has format version %d, this build reads version %d",
                        reader->path, version, NATIVE_VERSION);
