@@ -1,0 +1,57 @@
+/* The readers behind formats.h, one file each, and what they share. */
+#ifndef MOEPERF_HARNESS_WORKLOAD_FORMAT_READERS_H
+#define MOEPERF_HARNESS_WORKLOAD_FORMAT_READERS_H
+
+#include "harness/workload/trace.h"
+
+/* CSV with a header; columns in any order, unknown ones refused; the rows of an iteration stand
+ * together, in any order, and iterations ascend.  Long: iteration, micro_batch (or 0), layer, rank,
+ * expert, count.  Wide: iteration, micro_batch (or 0), layer, rank, e0, e1, ... */
+enum mp_csv_layout { MP_CSV_BY_HEADER, MP_CSV_LONG, MP_CSV_WIDE };
+int mp_format_open_csv(const char *path, enum mp_csv_layout layout, struct mp_trace_stream **stream,
+                       struct mp_error *error);
+
+/* {"logical_count": [layer][expert]}: SGLang's recorder and EPLB's weights.  A layer of zeros is
+ * dense; it is left out and the others are numbered from 0. */
+int mp_format_open_sglang(const char *path, struct mp_trace_stream **stream,
+                          struct mp_error *error);
+
+/* vLLM's EPLB dump: the latest loads of every snapshot, slots added up by logical expert.  The
+ * windows are not used: those of successive snapshots overlap. */
+int mp_format_open_vllm(const char *path, struct mp_trace_stream **stream, struct mp_error *error);
+
+/* NumPy arrays of little-endian uint32, int32 or int64 in C order.  The axes are the last ones of
+ * [iteration][layer][rank][expert]; those not there have length 1. */
+int mp_format_open_npy(const char *path, struct mp_trace_stream **stream, struct mp_error *error);
+
+/* UCC pattern files: each ALLTOALLV collective is an iteration, a row a source, a column the
+ * destination rank in an expert's place, a count the elements sent. */
+int mp_format_open_ptini(const char *path, struct mp_trace_stream **stream, struct mp_error *error);
+
+/* Checks that every number of the shape is 1 .. 65536 and its loads are at most 2^28 numbers: an
+ * iteration is held in memory.  MP_ELIMIT. */
+int mp_format_check_shape(const char *path, const struct mp_trace_shape *shape,
+                          struct mp_error *error);
+
+/* Sets info->source to "<path> (<kind>)" and info->notes.  MP_ENOMEM. */
+int mp_format_describe(const char *path, const char *kind, const char *notes,
+                       struct mp_trace_info *info, struct mp_error *error);
+
+/* A number of a text: NULL and *value if all of `text` is a whole number of 0 .. most (spaces
+ * around it, quotes, and ".0" are accepted), else what is wrong: "is negative", ... */
+const char *mp_format_whole(const char *text, int64_t most, int64_t *value);
+
+/* Loads in memory as a stream: one micro-batch, iterations' loads one after the other. */
+struct mp_held {
+    int64_t iterations;
+    int64_t *iteration; /* [iterations], owned */
+    uint32_t *count;    /* [iterations][layers][ranks][experts], owned */
+    int64_t next;       /* block */
+    struct mp_trace_shape shape;
+};
+/* Takes over `held` (from calloc) and info's texts, also when it fails. */
+int mp_held_stream(struct mp_held *held, struct mp_trace_info *info,
+                   struct mp_trace_stream **stream, struct mp_error *error);
+void mp_held_destroy(struct mp_held *held); /* accepts NULL */
+
+#endif

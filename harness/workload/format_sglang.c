@@ -1,0 +1,90 @@
+/* SGLang's expert distribution recorder, `logical_count`. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "harness/workload/format_json.h"
+#include "harness/workload/format_readers.h"
+
+/* Reads row `layer` of the array into count; *routes is its sum. */
+static int read_layer(const char *path, const json_t *rows, size_t layer, int experts,
+                      uint32_t *count, int64_t *routes, struct mp_error *error) {
+    const json_t *row = json_array_get(rows, layer);
+    char name[48];
+    snprintf(name, sizeof name, "logical_count[%zu]", layer);
+    int code = mp_json_array(path, row, name, (size_t)experts, error);
+    *routes = 0;
+    for (int i = 0; i < experts && !code; i++) {
+        int64_t number = 0;
+        code = mp_json_whole(path, json_array_get(row, (size_t)i), "logical_count", layer,
+                             (size_t)i, UINT32_MAX, &number, error);
+        if (!code)
+            count[i] = (uint32_t)number;
+        *routes += number;
+    }
+    return code;
+}
+
+static int read_loads(const char *path, const json_t *object, struct mp_held *held,
+                      struct mp_error *error) {
+    const json_t *rows = json_object_get(object, "logical_count");
+    if (!rows && json_object_get(object, "snapshots"))
+        return mp_fail(error, MP_EFORMAT,
+                       "%s: no logical_count but snapshots: a vllm-eplb dump is read as that",
+                       path);
+    int code = mp_json_array(path, rows, "logical_count", 0, error);
+    if (!code)
+        code = mp_json_array(path, json_array_get(rows, 0), "logical_count[0]", 0, error);
+    if (code)
+        return code;
+    size_t layers = json_array_size(rows);
+    size_t experts = json_array_size(json_array_get(rows, 0));
+    held->shape = (struct mp_trace_shape){
+        .ranks = 1, .experts = (int)experts, .layers = (int)layers, .micro_batches = 1};
+    if ((code = mp_format_check_shape(path, &held->shape, error)))
+        return code;
+    held->iterations = 1;
+    held->iteration = calloc(1, sizeof *held->iteration);
+    held->count = calloc(layers, experts * sizeof *held->count);
+    if (!held->iteration || !held->count)
+        return mp_fail(error, MP_ENOMEM, "%s: no memory for its loads", path);
+    held->shape.layers = 0;
+    for (size_t layer = 0; layer < layers && !code; layer++) {
+        int64_t routes;
+        code = read_layer(path, rows, layer, (int)experts,
+                          held->count + (size_t)held->shape.layers * experts, &routes, error);
+        held->shape.layers += routes > 0;
+    }
+    if (!code && held->shape.layers == 0)
+        code = mp_fail(error, MP_EFORMAT, "%s: logical_count is zero in every layer", path);
+    return code;
+}
+
+int mp_format_open_sglang(const char *path, struct mp_trace_stream **stream,
+                          struct mp_error *error) {
+    json_t *object = NULL;
+    int code = mp_json_read(path, &object, error);
+    if (code)
+        return code;
+    struct mp_trace_info info = {0};
+    struct mp_held *held = calloc(1, sizeof *held);
+    code = held ? read_loads(path, object, held, error)
+                : mp_fail(error, MP_ENOMEM, "%s: no memory for its loads", path);
+    if (!code) {
+        int dense = (int)json_array_size(json_object_get(object, "logical_count"));
+        dense -= held->shape.layers;
+        char notes[160];
+        snprintf(
+            notes, sizeof notes,
+            "sum over all iterations and sources; %d layers without routes left out, the others "
+            "numbered from 0",
+            dense);
+        code = mp_format_describe(path, "sglang", notes, &info, error);
+    }
+    json_decref(object);
+    if (code) {
+        mp_held_destroy(held);
+        return code;
+    }
+    return mp_held_stream(held, &info, stream, error);
+}

@@ -1,0 +1,29 @@
+/* Others' formats of routing loads, read as a trace stream.
+ *
+ * Every reader tells what is wrong with a file by path and line (text) or record (JSON path, block
+ * of an array), and reads in memory bounded by one iteration; JSON, which has to be whole to be
+ * understood, in files of at most 64 MiB.  Text and arrays may be packed with zstd, known by its
+ * first bytes.  Numbers are whole and not negative; 8.0 is whole. */
+#ifndef MOEPERF_HARNESS_WORKLOAD_FORMATS_H
+#define MOEPERF_HARNESS_WORKLOAD_FORMATS_H
+
+#include "harness/workload/trace.h"
+
+struct mp_format {
+    const char *name;
+    const char *description; /* one line for a list of formats */
+};
+/* Ends with a NULL name. */
+extern const struct mp_format mp_formats[];
+
+/* Opens `path` as `kind`, a name of the table.  What a format lacks is in the info's notes. Errors:
+ * MP_EINVAL (unknown kind; the text names the nearest), MP_ENOTFOUND, MP_EIO, MP_EFORMAT (later
+ * also from mp_trace_next), MP_ELIMIT (larger than the reader's limits), MP_ENOMEM. */
+int mp_format_open(const char *kind, const char *path, struct mp_trace_stream **stream,
+                   struct mp_error *error);
+
+/* The format that the name's ending suggests (.csv, .json, .npy, .ptini, each also with .zst), a
+ * name of the table; NULL if none.  Of the JSON formats it suggests sglang. */
+const char *mp_format_guess(const char *path);
+
+#endif

@@ -1,0 +1,521 @@
+/* Others' formats: what small files say, the sentence for each way of being wrong, and the public
+ * traces where they are there. */
+#include "harness/workload/formats.h"
+
+#include <inttypes.h>
+#include <zstd.h>
+
+#include "tests/harness/folder.h"
+
+/* One small load in every format: 2 ranks, 4 experts, two iterations. */
+static const uint32_t small[2][8] = {{5, 2, 1, 0, 3, 3, 0, 2}, {2, 2, 2, 2, 1, 3, 4, 0}};
+static const uint32_t summed[2][8] = {{8, 5, 1, 2}, {3, 5, 6, 2}};
+
+static struct mp_trace_stream *open_good(const char *kind, const char *path) {
+    struct mp_trace_stream *stream = NULL;
+    struct mp_error error = {0};
+    if (mp_format_open(kind, path, &stream, &error))
+        fail_msg("%s", error.text);
+    return stream;
+}
+
+static const struct mp_trace_block *next_good(struct mp_trace_stream *stream) {
+    const struct mp_trace_block *block;
+    struct mp_error error = {0};
+    if (mp_trace_next(stream, &block, &error))
+        fail_msg("%s", error.text);
+    return block;
+}
+
+/* The stream is exactly these blocks of one layer. */
+static void expect_blocks(const char *kind, const char *path, int ranks, int experts, int blocks,
+                          int64_t first_iteration, const uint32_t count[][8]) {
+    struct mp_trace_stream *stream = open_good(kind, path);
+    const struct mp_trace_info *info = mp_trace_stream_info(stream);
+    assert_int_equal(info->shape.ranks, ranks);
+    assert_int_equal(info->shape.experts, experts);
+    assert_int_equal(info->shape.layers, 1);
+    assert_int_equal(info->shape.micro_batches, 1);
+    assert_int_equal(info->shape.top_k, 0);
+    assert_non_null(strstr(info->source, path));
+    for (int i = 0; i < blocks; i++) {
+        const struct mp_trace_block *block = next_good(stream);
+        assert_non_null(block);
+        assert_int_equal(block->iteration, first_iteration + i);
+        assert_int_equal(block->layer, 0);
+        assert_memory_equal(block->load.count, count[i],
+                            (size_t)ranks * (size_t)experts * sizeof(uint32_t));
+    }
+    assert_null(next_good(stream));
+    mp_trace_stream_destroy(stream);
+}
+
+static void write_bytes(const char *path, const void *bytes, size_t size) {
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    assert_int_equal(fwrite(bytes, 1, size, file), size);
+    assert_int_equal(fclose(file), 0);
+}
+
+/* The small load as long CSV, the rows of each iteration shuffled. */
+static char *long_csv(uint64_t *random) {
+    char *text = NULL;
+    size_t size;
+    FILE *file = open_memstream(&text, &size);
+    fprintf(file, "\xEF\xBB\xBF"
+                  "count,expert,\"layer\",iteration,rank\r\n");
+    for (int iteration = 0; iteration < 2; iteration++) {
+        int order[8] = {0, 1, 2, 3, 4, 5, 6, 7};
+        for (int i = 7; i > 0; i--) {
+            int other = test_random_int(random, 0, i);
+            int kept = order[i];
+            order[i] = order[other];
+            order[other] = kept;
+        }
+        for (int i = 0; i < 8; i++)
+            fprintf(file, "%u%s,\"%d\",0, %d,%d\r\n", small[iteration][order[i]], i % 2 ? ".0" : "",
+                    order[i] % 4, iteration + 5, order[i] / 4);
+    }
+    fclose(file);
+    text[size - 2] = '\0'; /* no end of the last line */
+    return text;
+}
+
+static void long_csv_in_any_order_and_column_order(void **state) {
+    (void)state;
+    uint64_t random = test_seed();
+    char *text = long_csv(&random);
+    write_file("long.csv", text);
+    free(text);
+    expect_blocks("csv-long", "long.csv", 2, 4, 2, 5, small);
+    expect_blocks("csv", "long.csv", 2, 4, 2, 5, small);
+}
+
+static const char wide_csv[] = "iteration,micro_batch,layer,rank,e0,e1,e2,e3\n"
+                               "0,0,0,0,5,2,1,0\n0,0,0,1,3,3,0,2\n\n"
+                               "1,0,0,1,1,3,4,0\n1,0,0,0,2,2,2,2\n";
+
+/* Also packed in two frames, cut inside a line. */
+static void wide_csv_plain_and_packed(void **state) {
+    (void)state;
+    write_file("wide.csv", wide_csv);
+    expect_blocks("csv-wide", "wide.csv", 2, 4, 2, 0, small);
+    char packed[1024];
+    size_t size = 0;
+    size_t half = sizeof wide_csv / 2;
+    size = ZSTD_compress(packed, sizeof packed, wide_csv, half, 3);
+    size += ZSTD_compress(packed + size, sizeof packed - size, wide_csv + half,
+                          sizeof wide_csv - 1 - half, 3);
+    write_bytes("wide.csv.zst", packed, size);
+    expect_blocks("csv", "wide.csv.zst", 2, 4, 2, 0, small);
+    write_bytes("cut.csv.zst", packed, size - 3);
+    struct mp_trace_stream *stream = NULL;
+    struct mp_error error = {0};
+    assert_int_equal(mp_format_open("csv", "cut.csv.zst", &stream, &error), MP_EFORMAT);
+    assert_non_null(strstr(error.text, "cut off inside a packed frame"));
+}
+
+/* Random shapes and counts written and read again; several layers and micro-batches. */
+static void wide_csv_gives_back_what_was_written(void **state) {
+    (void)state;
+    uint64_t random = test_seed();
+    for (int round = 0; round < 20; round++) {
+        int size[4];
+        for (int i = 0; i < 4; i++)
+            size[i] = test_random_int(&random, 1, 5);
+        int total = 3 * size[0] * size[1] * size[2] * size[3];
+        uint32_t *count = malloc((size_t)total * sizeof *count);
+        FILE *file = fopen("random.csv", "w");
+        fprintf(file, "rank,layer,micro_batch");
+        for (int e = 0; e < size[3]; e++)
+            fprintf(file, ",e%d", e);
+        fprintf(file, ",iteration\n");
+        for (int i = 0; i < total; i += size[3]) {
+            int row = i / size[3];
+            fprintf(file, "%d,%d,%d", row % size[2], row / size[2] % size[1],
+                    row / size[2] / size[1] % size[0]);
+            for (int e = 0; e < size[3]; e++)
+                fprintf(file, ",%u", count[i + e] = (uint32_t)test_random(&random));
+            fprintf(file, ",%d\n", 7 * (i / (total / 3)));
+        }
+        assert_int_equal(fclose(file), 0);
+        struct mp_trace_stream *stream = open_good("csv", "random.csv");
+        mp_trace_allow_ragged(stream);
+        assert_int_equal(mp_trace_stream_info(stream)->shape.micro_batches, size[0]);
+        const struct mp_trace_block *block;
+        int at = 0;
+        for (; (block = next_good(stream)); at += size[2] * size[3]) {
+            assert_int_equal(block->iteration, 7 * (at / (total / 3)));
+            assert_memory_equal(block->load.count, count + at,
+                                (size_t)(size[2] * size[3]) * sizeof *count);
+        }
+        assert_int_equal(at, total);
+        mp_trace_stream_destroy(stream);
+        free(count);
+    }
+}
+
+static void sglang_without_its_dense_layers(void **state) {
+    (void)state;
+    static const uint32_t expected[1][8] = {{11, 10, 7, 4}};
+    write_file("s.json", "{\"logical_count\": [[0, 0, 0, 0], [11.0, 10.0, 7.0, 4]], \"x\": 1}");
+    expect_blocks("sglang", "s.json", 1, 4, 1, 0, expected);
+    struct mp_trace_stream *stream = open_good("sglang", "s.json");
+    assert_non_null(strstr(mp_trace_stream_info(stream)->notes, "1 layers without routes"));
+    mp_trace_stream_destroy(stream);
+}
+
+#define VLLM_HEAD                                                                                  \
+    "{\"world_size\": 2, \"num_moe_layers\": 1, \"num_logical_experts\": 4, "                      \
+    "\"num_physical_experts\": 6, \"window_size\": 2, \"snapshots\": ["
+#define VLLM_SECOND                                                                                \
+    "{\"step\": 1, \"latest_expert_load\": [[2, 3, 6, 1, 2, 2]], "                                 \
+    "\"window_expert_load\": [[7, 5, 7, 4, 4, 5]], "                                               \
+    "\"physical_to_logical_map\": [[0, 1, 2, 0, 3, 1]]}"
+
+static void vllm_slots_become_experts(void **state) {
+    (void)state;
+    write_file("v.json",
+               VLLM_HEAD "{\"step\": 0, \"latest_expert_load\": [[8, 5, 1, 2]], "
+                         "\"physical_to_logical_map\": [[0, 1, 2, 3]]}," VLLM_SECOND "]}");
+    expect_blocks("vllm-eplb", "v.json", 1, 4, 2, 0, summed);
+}
+
+/* An npy 1.0 file of `size` bytes of numbers. */
+static void write_npy(const char *path, const char *header, const void *numbers, size_t size) {
+    unsigned char file[1024];
+    memset(file, ' ', 128);
+    memcpy(file, "\x93NUMPY\x01\x00\x76\x00", 10);
+    memcpy(file + 10, header, strlen(header));
+    file[127] = '\n';
+    if (size)
+        memcpy(file + 128, numbers, size);
+    write_bytes(path, file, 128 + size);
+}
+
+#define NPY(type, shape) "{'descr': '" type "', 'fortran_order': False, 'shape': " shape ", }"
+
+static void npy_of_each_type_and_number_of_axes(void **state) {
+    (void)state;
+    int64_t wide[16];
+    for (int i = 0; i < 16; i++)
+        wide[i] = small[i / 8][i % 8];
+    write_npy("a.npy", NPY("<i8", "(2, 4)"), wide, 64);
+    expect_blocks("npy", "a.npy", 2, 4, 1, 0, small);
+    write_npy("b.npy", NPY("<i8", "(2, 1, 2, 4)"), wide, 128);
+    expect_blocks("npy", "b.npy", 2, 4, 2, 0, small);
+    write_npy("c.npy", NPY("<u4", "(2, 1, 2, 4)"), small, 64);
+    expect_blocks("npy", "c.npy", 2, 4, 2, 0, small);
+    write_npy("d.npy", NPY("<i4", "(4,)"), small, 16);
+    expect_blocks("npy", "d.npy", 1, 4, 1, 0, small);
+    write_npy("e.npy", NPY("<i4", "(2, 1, 4)"), summed[0], 16);
+    struct mp_trace_stream *stream = open_good("npy", "e.npy");
+    assert_int_equal(mp_trace_stream_info(stream)->shape.layers, 2);
+    mp_trace_stream_destroy(stream);
+}
+
+#define PTINI_HEAD "[format]\nversion = 1.0\n"
+#define PTINI_FIRST                                                                                \
+    "[collective]\ntype = ALLTOALLV\nteam_size = 2\ndatatype = INT32\nflags = COUNT_32BIT\n"       \
+    "counts = {\n    28,4\n    24,8\n}\n"
+
+static void ptini_matrices_in_order(void **state) {
+    (void)state;
+    static const uint32_t expected[2][8] = {{28, 4, 24, 8}, {16, 16, 16, 16}};
+    write_file("p.ptini", PTINI_HEAD PTINI_FIRST
+               "# then\n[collective]\nteam_size=2\ncounts = { 16 16, 16,16 }");
+    expect_blocks("ptini", "p.ptini", 2, 2, 2, 0, expected);
+}
+
+#define LONG_HEAD "iteration,layer,rank,expert,count\n"
+#define LONG_ROWS "0,0,0,0,1\n0,0,0,1,2\n0,0,1,0,3\n0,0,1,1,0\n"
+#define NEST "[[[[[[[[[[[[[[[["
+#define NEST256 NEST NEST NEST NEST NEST NEST NEST NEST NEST NEST NEST NEST NEST NEST NEST NEST
+#define NEST4096                                                                                   \
+    NEST256 NEST256 NEST256 NEST256 NEST256 NEST256 NEST256 NEST256 NEST256 NEST256 NEST256        \
+        NEST256 NEST256 NEST256 NEST256 NEST256
+
+static const struct {
+    const char *kind, *text;
+    int code;
+    const char *says[2];
+} malformed[] = {
+    {"csv-lnog", "", MP_EINVAL, {"csv-lnog", "'csv-long'"}},
+    {"megatron", "", MP_EINVAL, {"unknown trace format 'megatron'", "nearest"}},
+    {"csv", "", MP_EFORMAT, {"empty", "header"}},
+    {"csv", LONG_HEAD, MP_EFORMAT, {"bad:1", "rows have to follow"}},
+    {"csv",
+     "iteration,layer,rank,expert,count,colour\n",
+     MP_EFORMAT,
+     {"bad:1: column 6", "'colour'"}},
+    {"csv", "iteration,layer,rank,rank,expert,count\n", MP_EFORMAT, {"column 4", "twice"}},
+    {"csv", "iteration,layer,expert,count\n", MP_EFORMAT, {"no column 'rank'", "long"}},
+    {"csv", "iteration,layer,rank,e0,e2\n", MP_EFORMAT, {"no column e1", "bad:1"}},
+    {"csv",
+     "iteration,layer,rank,e0,e1,count\n",
+     MP_EFORMAT,
+     {"unexpected column 'count'", "wide"}},
+    {"csv-wide", LONG_HEAD LONG_ROWS, MP_EFORMAT, {"use csv-long", "bad:1"}},
+    {"csv-long", "iteration,layer,rank,e0\n", MP_EFORMAT, {"use csv-wide", "bad:1"}},
+    {"csv", LONG_HEAD LONG_ROWS "1,0,0,0,-3\n", MP_EFORMAT, {"bad:6", "'-3' is negative"}},
+    {"csv", LONG_HEAD LONG_ROWS "1,0,0,0,3.5\n", MP_EFORMAT, {"bad:6", "'3.5' is not whole"}},
+    {"csv", LONG_HEAD LONG_ROWS "1,0,0,0,nan\n", MP_EFORMAT, {"bad:6", "not a whole number"}},
+    {"csv", LONG_HEAD LONG_ROWS "1,0,0,0,4294967296\n", MP_EFORMAT, {"too large", "4294967295"}},
+    {"csv", LONG_HEAD LONG_ROWS "1,0,0\n", MP_EFORMAT, {"bad:6: 3 columns", "has 5"}},
+    {"csv", LONG_HEAD LONG_ROWS "1,0,0,0,1,1\n", MP_EFORMAT, {"bad:6: 6 columns", "has 5"}},
+    {"csv",
+     LONG_HEAD LONG_ROWS "1,0,0,0,3\n1,0,0,1,0\n",
+     MP_EFORMAT,
+     {"no row for iteration 1, micro-batch 0, layer 0, rank 1, expert 0", "line 7"}},
+    {"csv", LONG_HEAD "0,0,1,0,3\n", MP_EFORMAT, {"no row for iteration 0", "rank 0, expert 0"}},
+    {"csv", LONG_HEAD "0,65535,65535,0,3\n", MP_ELIMIT, {"65536 ranks", "at most"}},
+    {"csv", LONG_HEAD "0,0,4095,4095,3\n", MP_EFORMAT, {"1 rows", "ask for 16777216"}},
+    {"csv", LONG_HEAD LONG_ROWS "1,0,2,0,1\n", MP_EFORMAT, {"bad:6: rank 2", "0 to 1"}},
+    {"csv", LONG_HEAD LONG_ROWS "0,0,1,1,1\n", MP_EFORMAT, {"bad:6", "second row"}},
+    {"csv",
+     LONG_HEAD "1,0,0,0,1\n0,0,0,0,1\n",
+     MP_EFORMAT,
+     {"bad:3", "iteration 0 after iteration 1"}},
+    {"csv",
+     LONG_HEAD "0,0,0,0,3\n0,0,1,0,4\n",
+     MP_EFORMAT,
+     {"iteration 0", "rank 1 has 4"}}, /* sums */
+    {"csv", "\x28\xB5\x2F\xFD rubbish", MP_EFORMAT, {"bad", "zstd"}},
+    {"sglang", NEST4096, MP_EFORMAT, {"bad:1:", "depth"}},
+    {"sglang", "{\"logical_count\": [[1, 2]", MP_EFORMAT, {"bad:1:", "not valid JSON"}},
+    {"sglang", "[1]", MP_EFORMAT, {"array", "object is right"}},
+    {"sglang", "{}", MP_EFORMAT, {"logical_count", "missing"}},
+    {"sglang", "{\"snapshots\": []}", MP_EFORMAT, {"vllm-eplb", "snapshots"}},
+    {"sglang", "{\"logical_count\": []}", MP_EFORMAT, {"logical_count", "empty"}},
+    {"sglang", "{\"logical_count\": 3}", MP_EFORMAT, {"logical_count", "not an array"}},
+    {"sglang",
+     "{\"logical_count\": [[1, 2], [3]]}",
+     MP_EFORMAT,
+     {"logical_count[1]", "2 are right"}},
+    {"sglang",
+     "{\"logical_count\": [[1, -2]]}",
+     MP_EFORMAT,
+     {"logical_count[0][1] is -2", "whole"}},
+    {"sglang", "{\"logical_count\": [[1, 2.5]]}", MP_EFORMAT, {"[0][1] is 2.5", "whole"}},
+    {"sglang", "{\"logical_count\": [[1, null]]}", MP_EFORMAT, {"[0][1]", "not a number"}},
+    {"sglang", "{\"logical_count\": [[0, 0]]}", MP_EFORMAT, {"zero", "every layer"}},
+    {"sglang", "{\"logical_count\": [[1, 2], [1, 3]]}", MP_EFORMAT, {"layer 1", "4 routes"}},
+    {"vllm-eplb", "{\"num_logical_experts\": 4}", MP_EFORMAT, {"num_moe_layers", "missing"}},
+    {"vllm-eplb", VLLM_HEAD "]}", MP_EFORMAT, {"snapshots", "empty"}},
+    {"vllm-eplb", VLLM_HEAD "{\"step\": 1}]}", MP_EFORMAT, {"snapshots[0]", "latest_expert_load"}},
+    {"vllm-eplb",
+     VLLM_HEAD VLLM_SECOND "," VLLM_SECOND "]}",
+     MP_EFORMAT,
+     {"snapshots[1]", "step 1 after step 1"}},
+    {"vllm-eplb",
+     VLLM_HEAD "{\"step\": 1, \"latest_expert_load\": [[2, 3]], "
+               "\"physical_to_logical_map\": [[0, 4]]}]}",
+     MP_EFORMAT,
+     {"physical_to_logical_map[0][1] is 4", "0 to 3"}},
+    {"vllm-eplb",
+     VLLM_HEAD "{\"step\": 1, \"latest_expert_load\": [[2, 3]], "
+               "\"physical_to_logical_map\": [[0]]}]}",
+     MP_EFORMAT,
+     {"physical_to_logical_map has 1", "2 are right"}},
+    {"npy", "NUMPY", MP_EFORMAT, {"not an npy file", "NUMPY"}},
+    {"ptini", "", MP_EFORMAT, {"no [collective]", "bad"}},
+    {"ptini", "[collective]\n", MP_EFORMAT, {"collective 0", "no counts"}},
+    {"ptini", "[colective]\n", MP_EFORMAT, {"bad:1", "[collective] is right"}},
+    {"ptini", "[collective]\ncounts = { 1 }\n", MP_EFORMAT, {"bad:2", "team_size"}},
+    {"ptini", "[collective]\nteam_size = 0\n", MP_EFORMAT, {"bad:2", "1 to 8192"}},
+    {"ptini", "[collective]\ntype = BCAST\n", MP_EFORMAT, {"bad:2", "ALLTOALLV"}},
+    {"ptini",
+     PTINI_HEAD PTINI_FIRST "[collective]\nteam_size = 3\n",
+     MP_EFORMAT,
+     {"bad:13", "team_size"}},
+    {"ptini",
+     "[collective]\nteam_size = 2\ncounts = {\n 1 2\n 3\n}",
+     MP_EFORMAT,
+     {"bad:6", "3 counts"}},
+    {"ptini",
+     "[collective]\nteam_size = 2\ncounts = {\n 1 2\n 3",
+     MP_EFORMAT,
+     {"cut off", "3 of 4"}},
+    {"ptini",
+     "[collective]\nteam_size = 1\ncounts = {\n 1 2\n}",
+     MP_EFORMAT,
+     {"bad:4", "more than the 1"}},
+    {"ptini", "[collective]\nteam_size = 1\ncounts = {\n -1\n}", MP_EFORMAT, {"bad:4", "negative"}},
+};
+
+/* Opens and reads to the first error. */
+static int read_bad(const char *kind, const char *path, struct mp_error *error) {
+    struct mp_trace_stream *stream = NULL;
+    int code = mp_format_open(kind, path, &stream, error);
+    const struct mp_trace_block *block = NULL;
+    if (!code)
+        do
+            code = mp_trace_next(stream, &block, error);
+        while (!code && block);
+    mp_trace_stream_destroy(stream);
+    return code;
+}
+
+static void malformed_files_are_named_with_their_place(void **state) {
+    (void)state;
+    for (size_t i = 0; i < sizeof malformed / sizeof malformed[0]; i++) {
+        struct mp_error error = {0};
+        write_file("bad", malformed[i].text);
+        int code = read_bad(malformed[i].kind, "bad", &error);
+        bool said =
+            strstr(error.text, malformed[i].says[0]) && strstr(error.text, malformed[i].says[1]);
+        if (code != malformed[i].code || !said)
+            fail_msg("case %zu: %s: '%s'", i, mp_code_name(code), error.text);
+    }
+    struct mp_error error = {0};
+    assert_int_equal(read_bad("csv", "nowhere.csv", &error), MP_ENOTFOUND);
+    assert_non_null(strstr(error.text, "nowhere.csv"));
+}
+
+static void malformed_arrays(void **state) {
+    (void)state;
+    static const int32_t counts[8] = {1, 2, 3, 4, 2, 2, 3, -3};
+    static const struct {
+        const char *header;
+        size_t bytes;
+        const char *says;
+    } cases[] = {
+        {NPY("<i4", "(2, 4)"), 32, "iteration 0, layer 0, rank 1, expert 3: -3"},
+        {NPY("<i4", "(1, 4)"), 12, "cut off in iteration 0 of 1, layer 0: 12 bytes of 16"},
+        {NPY("<i4", "(1, 4)"), 20, "more bytes"},
+        {NPY("<f8", "(1, 4)"), 32, "'<f8'"},
+        {NPY("|O", "(1, 4)"), 32, "'|O'"},
+        {NPY("<i4", "(1, 1, 1, 1, 4)"), 16, "1 to 4 axes"},
+        {NPY("<i4", "()"), 4, "1 to 4 axes"},
+        {NPY("<i4", "(0,)"), 0, "1 to 4 axes"},
+        {"{'descr': '<i4', 'fortran_order': True, 'shape': (4,), }", 16, "Fortran"},
+        {"{'descr': '<i4', 'shape': (4,), }", 16, "no fortran_order"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct mp_error error = {0};
+        write_npy("bad.npy", cases[i].header, counts, cases[i].bytes);
+        int code = read_bad("npy", "bad.npy", &error);
+        if (code != MP_EFORMAT || !strstr(error.text, cases[i].says))
+            fail_msg("case %zu: %s: '%s'", i, mp_code_name(code), error.text);
+    }
+    struct mp_error error = {0};
+    write_bytes("bad.npy", "\x93NUMPY\x09\x00", 8);
+    assert_int_equal(read_bad("npy", "bad.npy", &error), MP_EVERSION);
+    write_bytes("bad.npy", "\x93NUMPY\x01\x00\x76\x00{'descr", 17);
+    struct mp_error second = {0};
+    assert_int_equal(read_bad("npy", "bad.npy", &second), MP_EFORMAT);
+    assert_non_null(strstr(second.text, "cut off inside the header"));
+}
+
+static void the_ending_suggests_a_format(void **state) {
+    (void)state;
+    assert_string_equal(mp_format_guess("a/b.csv"), "csv");
+    assert_string_equal(mp_format_guess("b.csv.zst"), "csv");
+    assert_string_equal(mp_format_guess("b.json"), "sglang");
+    assert_string_equal(mp_format_guess("b.npy"), "npy");
+    assert_string_equal(mp_format_guess("b.ptini"), "ptini");
+    assert_null(mp_format_guess("csv"));
+    assert_null(mp_format_guess("b.csv.pt"));
+    assert_null(mp_format_guess(""));
+}
+
+/* A public trace's path, or NULL after saying that it isn't there. */
+static const char *public_trace(const char *name) {
+    static char path[512];
+    snprintf(path, sizeof path, "%s/%s", MOEPERF_TRACES, name);
+    if (!access(path, R_OK))
+        return path;
+    print_message("not compared with %s: it is not there\n", path);
+    return NULL;
+}
+
+static double max_over_mean(const struct mp_load *load) {
+    int64_t total[64];
+    assert_true(load->experts <= 64);
+    mp_load_expert_totals(load, total);
+    int64_t most = 0;
+    for (int i = 0; i < load->experts; i++)
+        most = total[i] > most ? total[i] : most;
+    return (double)most * load->experts / (double)mp_load_total(load);
+}
+
+/* The statistics that were taken from the file by other means: iterations 1, 11 and 2001. */
+static void smartmoe_trace_has_its_known_statistics(void **state) {
+    (void)state;
+    static const struct {
+        int iteration;
+        double known, within;
+    } known[] = {
+        {1, 1.54, 0.02}, {11, 14.0, 0.1}, {101, 12.1, 0.1}, {501, 9.1, 0.1}, {2001, 11.6, 0.1}};
+    const char *path = public_trace("smartmoe_gpt_e32_top2.csv.zst");
+    if (!path)
+        return;
+    struct mp_trace_stream *stream = open_good("csv", path);
+    const struct mp_trace_shape *shape = &mp_trace_stream_info(stream)->shape;
+    assert_int_equal(shape->layers, 24);
+    assert_int_equal(shape->experts, 32);
+    assert_int_equal(shape->ranks, 16);
+    assert_int_equal(shape->micro_batches, 4);
+    const struct mp_trace_block *block;
+    int found = 0;
+    double sum = 0;
+    while (found < 5 && (block = next_good(stream))) {
+        for (int rank = 0; rank < 16; rank++) {
+            uint32_t routes = 0;
+            for (int expert = 0; expert < 32; expert++)
+                routes += mp_load_at(&block->load, rank, expert);
+            assert_int_equal(routes, 4096);
+        }
+        if (block->iteration != known[found].iteration)
+            continue;
+        sum += max_over_mean(&block->load);
+        if (block->micro_batch == 3 && block->layer == 23) {
+            print_message("iteration %" PRId64 ": max/mean %.3f\n", block->iteration, sum / 96);
+            assert_true(fabs(sum / 96 - known[found].known) <= known[found].within);
+            sum = 0;
+            found++;
+        }
+    }
+    assert_int_equal(found, 5);
+    mp_trace_stream_destroy(stream);
+}
+
+static void sglang_traces_have_their_known_sums(void **state) {
+    (void)state;
+    static const struct {
+        const char *name;
+        int64_t routes;
+    } traces[] = {{"sglang_deepseek_prefill_in4096.json", 67108864},
+                  {"sglang_deepseek_decode_in2000out100.json", 23760000}};
+    for (int i = 0; i < 2; i++) {
+        const char *path = public_trace(traces[i].name);
+        if (!path)
+            continue;
+        struct mp_trace_stream *stream = open_good(mp_format_guess(path), path);
+        assert_int_equal(mp_trace_stream_info(stream)->shape.experts, 256);
+        const struct mp_trace_block *block;
+        int layers = 0;
+        for (; (block = next_good(stream)); layers++)
+            assert_int_equal(mp_load_total(&block->load), traces[i].routes);
+        assert_int_equal(layers, 58);
+        mp_trace_stream_destroy(stream);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(long_csv_in_any_order_and_column_order),
+        cmocka_unit_test(wide_csv_plain_and_packed),
+        cmocka_unit_test(wide_csv_gives_back_what_was_written),
+        cmocka_unit_test(sglang_without_its_dense_layers),
+        cmocka_unit_test(vllm_slots_become_experts),
+        cmocka_unit_test(npy_of_each_type_and_number_of_axes),
+        cmocka_unit_test(ptini_matrices_in_order),
+        cmocka_unit_test(malformed_files_are_named_with_their_place),
+        cmocka_unit_test(malformed_arrays),
+        cmocka_unit_test(the_ending_suggests_a_format),
+        cmocka_unit_test(smartmoe_trace_has_its_known_statistics),
+        cmocka_unit_test(sglang_traces_have_their_known_sums),
+    };
+    return cmocka_run_group_tests(tests, enter_folder, leave_folder);
+}
