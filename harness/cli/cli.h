@@ -23,6 +23,7 @@ struct cli_command {
 };
 
 extern const struct cli_command cli_run, cli_list, cli_show, cli_report, cli_doctor;
+extern const struct cli_command cli_generate;
 
 /* A command's flags. */
 enum cli_flag_kind {

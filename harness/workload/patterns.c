@@ -65,7 +65,7 @@ static int heat_spot(const struct mp_generate_options *options, int64_t spot, in
     int code = check_heat(options, error);
     if (code)
         return code;
-    int *order = malloc((size_t)experts * sizeof *order);
+    int *order = calloc((size_t)experts, sizeof *order);
     if (!order)
         return mp_fail(error, MP_ENOMEM, "no memory for the order of %d experts", experts);
     mp_share_shuffle((uint64_t)options->seed, mp_share_stream_of(MP_STREAM_PLACES, layer), experts,
@@ -145,7 +145,7 @@ int mp_share_empty(const struct mp_generate_options *options, int64_t iteration,
                        "token takes",
                        empty, units, options->empty_what ? "ranks" : "experts", left,
                        options->top_k);
-    int *order = malloc((size_t)units * sizeof *order);
+    int *order = calloc((size_t)units, sizeof *order);
     if (!order)
         return mp_fail(error, MP_ENOMEM, "no memory for the order of %d experts", units);
     mp_share_shuffle((uint64_t)options->seed, mp_share_stream_of(MP_STREAM_PLACES, layer), units,

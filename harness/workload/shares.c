@@ -23,7 +23,7 @@ void mp_share_shuffle(uint64_t seed, uint64_t stream, int count, int order[]) {
 /* Permutation of the experts of a layer, owned by the caller; NULL: no memory. */
 static int *shuffle_experts(const struct mp_generate_options *options, int layer,
                             struct mp_error *error) {
-    int *order = malloc((size_t)options->experts * sizeof *order);
+    int *order = calloc((size_t)options->experts, sizeof *order);
     if (order)
         mp_share_shuffle((uint64_t)options->seed, mp_share_stream_of(MP_STREAM_PLACES, layer),
                          options->experts, order);
@@ -156,7 +156,7 @@ int mp_share_lognormal(const struct mp_generate_options *options, int64_t iterat
                        "a max violation of %g is wanted, but with %d experts and %d distinct "
                        "experts per token it is at most %g",
                        options->violation, options->experts, options->top_k, limit);
-    double *z = malloc((size_t)options->experts * sizeof *z);
+    double *z = calloc((size_t)options->experts, sizeof *z);
     if (!z)
         return mp_fail(error, MP_ENOMEM, "no memory for %d experts", options->experts);
     uint64_t stream = mp_share_stream_of(MP_STREAM_HEIGHTS, layer);

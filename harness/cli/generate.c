@@ -1,0 +1,149 @@
+/* moeperf generate: computes a routing trace. */
+#include "harness/workload/generate.h"
+
+#include <string.h>
+
+#include "harness/cli/cli.h"
+
+enum { FLAGS_LIMIT = 24, NAME_SIZE = 32, HELP_SIZE = 640, HELP_COLUMNS = 56, ABOUT_SIZE = 2048 };
+
+/* A flag for each option: --seed and so on, and what the kind asks. */
+struct option_flags {
+    char name[FLAGS_LIMIT][NAME_SIZE];
+    char help[FLAGS_LIMIT][HELP_SIZE];
+    const char *text[FLAGS_LIMIT];
+    int count;
+};
+
+/* Breaks a text at blanks into lines of at most `columns`. */
+static void break_lines(char *text, size_t columns) {
+    char *line = text, *blank = NULL;
+    for (char *letter = text; *letter; letter++) {
+        if (*letter == '\n') {
+            line = letter + 1;
+            blank = NULL;
+        } else if (*letter == ' ') {
+            blank = letter;
+        }
+        if ((size_t)(letter - line) >= columns && blank) {
+            *blank = '\n';
+            line = blank + 1;
+            blank = NULL;
+        }
+    }
+}
+
+static void add_flags(struct option_flags *own, const struct mp_option table[],
+                      struct cli_flag flags[]) {
+    char accepts[256];
+    for (const struct mp_option *option = table; option && option->name; option++) {
+        int i = own->count++;
+        snprintf(own->name[i], NAME_SIZE, "--%s", option->name);
+        snprintf(own->help[i], HELP_SIZE, "%s; default %s: %s", option->help, option->default_value,
+                 mp_options_describe(option, accepts, sizeof accepts));
+        break_lines(own->help[i], HELP_COLUMNS);
+        bool word = option->type == MP_OPTION_CHOICE;
+        flags[i] = (struct cli_flag){own->name[i], CLI_VALUE, &own->text[i], word ? "WORD" : "N",
+                                     own->help[i]};
+    }
+}
+
+static int set_options(const struct mp_generator *kind, const struct option_flags *own,
+                       struct mp_generate_options *options, struct mp_error *error) {
+    int code = mp_generate_set_defaults(kind, options, error);
+    for (int i = 0; i < own->count && !code; i++)
+        if (own->text[i])
+            code = mp_generate_set(kind, options, own->name[i] + 2, own->text[i], NULL, error);
+    return code;
+}
+
+/* What --help says of the kind, or of all kinds when none is named. */
+static void describe(const struct mp_generator *kind, char about[ABOUT_SIZE]) {
+    if (kind) {
+        snprintf(about, ABOUT_SIZE, "%s: %s.%s%s\n\n%s", kind->name, kind->title,
+                 *kind->source ? "\nAfter " : "", kind->source, kind->models);
+        break_lines(about, CLI_PAGE_COLUMNS);
+        return;
+    }
+    int length = snprintf(about, ABOUT_SIZE,
+                          "Computes a routing trace.  The same options and seed give the same\n"
+                          "file on every machine.  moeperf generate KIND --help has the options\n"
+                          "of a kind.\n\nkinds:");
+    for (kind = mp_generators; kind->name; kind++)
+        length += snprintf(about + length, (size_t)(ABOUT_SIZE - length), "\n  %-9s  %s",
+                           kind->name, kind->title);
+}
+
+static int write_all(struct mp_trace_stream *stream, const char *path, int64_t *blocks,
+                     struct mp_error *error) {
+    const struct mp_trace_block *block;
+    struct mp_trace_writer *writer;
+    int code = mp_trace_writer_create(path, mp_trace_stream_info(stream), &writer, error);
+    if (code)
+        return code;
+    *blocks = 0;
+    while (!(code = mp_trace_next(stream, &block, error)) && block) {
+        code = mp_trace_write(writer, block, error);
+        if (code)
+            break;
+        ++*blocks;
+    }
+    int ended = mp_trace_writer_finish(writer, !code, error);
+    return code ? code : ended;
+}
+
+static int write_kind(const struct mp_generator *kind, const struct option_flags *own,
+                      const char *path, struct mp_error *error) {
+    struct mp_generate_options options;
+    struct mp_trace_stream *stream;
+    int64_t blocks;
+    int code = set_options(kind, own, &options, error);
+    if (!code)
+        code = mp_generate(kind, &options, &stream, error);
+    if (code)
+        return code;
+    code = write_all(stream, path, &blocks, error);
+    if (!code)
+        printf("%s: %lld blocks of %d ranks and %d experts\n", path, (long long)blocks,
+               options.ranks, options.experts);
+    mp_trace_stream_destroy(stream);
+    return code;
+}
+
+static int generate(const struct mp_systems *systems, int argc, char *argv[],
+                    struct mp_error *error) {
+    (void)systems;
+    const struct mp_generator *kind = NULL;
+    const char *path = NULL;
+    char about[ABOUT_SIZE];
+    struct cli_words words;
+    struct option_flags own = {.count = 0};
+    struct cli_flag flags[FLAGS_LIMIT + 2] = {{0}};
+    if (argc > 1 && argv[1][0] != '-') { /* the kind comes first: it says which flags there are */
+        kind = mp_generator_find(argv[1], error);
+        if (!kind)
+            return MP_ENOTFOUND;
+    }
+    describe(kind, about);
+    add_flags(&own, mp_generate_options, flags);
+    add_flags(&own, kind ? kind->options : NULL, flags);
+    flags[own.count] = (struct cli_flag){"-o", CLI_VALUE, &path, "FILE", "the trace to write"};
+    const struct cli_usage usage = {
+        "moeperf generate KIND -o FILE [options]",
+        about,
+        flags,
+        1,
+        1,
+        "  moeperf generate zipf -o zipf.mptrace --exponent 1 --iterations 5\n"
+        "  moeperf generate w6 -o moving.mptrace --iterations 20 --period 5\n"};
+    int code = cli_parse(&usage, argc, argv, &words, error);
+    if (code)
+        return code > 0 ? CLI_SUCCESS : code;
+    if (!kind)
+        return mp_fail(error, MP_EINVAL, "the kind comes first; usage: %s", usage.synopsis);
+    if (!path)
+        return mp_fail(error, MP_EINVAL, "where to? -o FILE names the trace to write");
+    return write_kind(kind, &own, path, error);
+}
+
+const struct cli_command cli_generate = {"generate", "computes a routing trace", generate};
