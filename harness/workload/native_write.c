@@ -37,7 +37,9 @@ static int put_bytes(struct mp_trace_writer *writer, const void *bytes, size_t c
 
 /* JSON is UTF-8 and names of files need not be: then letters beyond ASCII become '?'. */
 static json_t *pack_text(const char *text) {
-    json_t *packed = json_string(text ? text : "");
+    if (!text)
+        text = "";
+    json_t *packed = json_string(text);
     char *plain = packed ? NULL : strdup(text);
     if (!plain)
         return packed;
@@ -101,7 +103,7 @@ static int put_frame(struct mp_trace_writer *writer, struct mp_error *error) {
 }
 
 static void destroy(struct mp_trace_writer *writer) {
-    if (writer->file) {
+    if (writer->file && writer->partial) {
         fclose(writer->file);
         unlink(writer->partial);
     }

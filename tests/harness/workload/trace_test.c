@@ -407,7 +407,7 @@ static void assert_read_until(long place, const long frame[DAMAGE_BLOCKS + 1], i
         return;
     }
     assert_int_equal(code, MP_OK);
-    while ((code = mp_trace_next(stream, &block, &error)) == MP_OK && block) {
+    while (mp_trace_next(stream, &block, &error) == MP_OK && block) {
         assert_int_equal(block->layer, got++);
         assert_int_equal(mp_load_total(&block->load), 3L * damage_shape.ranks);
     }
