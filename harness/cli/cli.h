@@ -22,7 +22,8 @@ struct cli_command {
     int (*run)(const struct mp_systems *systems, int argc, char *argv[], struct mp_error *error);
 };
 
-extern const struct cli_command cli_run, cli_list, cli_show, cli_report, cli_doctor;
+extern const struct cli_command cli_run, cli_list, cli_show, cli_report, cli_import, cli_export,
+    cli_doctor;
 extern const struct cli_command cli_generate;
 
 /* A command's flags. */

@@ -8,6 +8,7 @@
 #include <sys/statvfs.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include <zstd.h>
 
 #include "harness/cli/cli.h"
 #include "harness/cli/machine.h"
@@ -124,6 +125,10 @@ static void check_database(struct finding *finding) {
     find(finding, STATE_GOOD, NULL, "SQLite %s", sqlite3_libversion());
 }
 
+static void check_traces(struct finding *finding) {
+    find(finding, STATE_GOOD, NULL, "packed with zstd %s", ZSTD_versionString());
+}
+
 static void check_suites(struct finding *finding) {
     char **names;
     struct mp_error error = {0};
@@ -166,10 +171,11 @@ static void check_disk(struct finding *finding) {
 static const struct {
     const char *name;
     void (*check)(struct finding *finding);
-} checks[] = {
-    {"machine", check_processor}, {"compute", check_compute},   {"trainer", check_trainer},
-    {"mpirun", check_mpirun},     {"ranks", check_ranks},       {"database", check_database},
-    {"suites", check_suites},     {"default text", check_text}, {"disk", check_disk}};
+} checks[] = {{"machine", check_processor}, {"compute", check_compute},
+              {"trainer", check_trainer},   {"mpirun", check_mpirun},
+              {"ranks", check_ranks},       {"database", check_database},
+              {"traces", check_traces},     {"suites", check_suites},
+              {"default text", check_text}, {"disk", check_disk}};
 enum { CHECKS = sizeof checks / sizeof *checks };
 
 static const char *const state_names[] = {"good", "note", "missing"};

@@ -4,8 +4,9 @@
 #include "baselines/systems.h"
 #include "harness/cli/cli.h"
 
-static const struct cli_command *const commands[] = {&cli_run,    &cli_list,     &cli_show,
-                                                     &cli_report, &cli_generate, &cli_doctor};
+static const struct cli_command *const commands[] = {&cli_run,      &cli_list,   &cli_show,
+                                                     &cli_report,   &cli_import, &cli_export,
+                                                     &cli_generate, &cli_doctor};
 enum { COMMANDS = sizeof commands / sizeof *commands };
 
 static void print_usage(FILE *stream) {

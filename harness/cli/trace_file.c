@@ -1,0 +1,130 @@
+#include "harness/cli/trace_file.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "harness/cli/cli.h"
+
+/* Imbalance of every block (systems.md 0.5: fullest expert over mean, 1 for no load).  The median
+ * is taken from counts by size, so that a trace of any length needs the same memory: 1,024 bins for
+ * every doubling, which is finer than the digits printed. */
+enum { BINS_PER_DOUBLING = 1024, BINS = 32 * BINS_PER_DOUBLING };
+
+struct summary {
+    int64_t blocks, iterations, first, last, routes;
+    double worst;
+    int64_t worst_iteration;
+    int worst_micro_batch, worst_layer;
+    int64_t *bin;   /* [BINS] */
+    int64_t *total; /* [experts] */
+};
+
+static int summary_init(struct summary *summary, int experts, struct mp_error *error) {
+    *summary = (struct summary){.bin = calloc(BINS, sizeof *summary->bin),
+                                .total = calloc((size_t)experts, sizeof *summary->total)};
+    return summary->bin && summary->total ? MP_OK
+                                          : mp_fail(error, MP_ENOMEM, "no memory for a summary");
+}
+
+static void summary_free(struct summary *summary) {
+    free(summary->bin);
+    free(summary->total);
+}
+
+static double imbalance_of(const struct mp_load *load, int64_t total[], int64_t *sum) {
+    int64_t most = 0;
+    mp_load_expert_totals(load, total);
+    *sum = 0;
+    for (int expert = 0; expert < load->experts; expert++) {
+        *sum += total[expert];
+        most = total[expert] > most ? total[expert] : most;
+    }
+    return *sum ? (double)most * load->experts / (double)*sum : 1;
+}
+
+static void summary_add(struct summary *summary, const struct mp_trace_block *block) {
+    int64_t sum;
+    double imbalance = imbalance_of(&block->load, summary->total, &sum);
+    if (summary->blocks++ == 0)
+        summary->first = block->iteration;
+    summary->iterations += block->layer == 0 && block->micro_batch == 0;
+    summary->last = block->iteration;
+    summary->routes += sum;
+    summary->bin[(int)(log2(imbalance) * BINS_PER_DOUBLING)]++;
+    if (imbalance > summary->worst) {
+        summary->worst = imbalance;
+        summary->worst_iteration = block->iteration;
+        summary->worst_micro_batch = block->micro_batch;
+        summary->worst_layer = block->layer;
+    }
+}
+
+static double summary_median(const struct summary *summary) {
+    int64_t below = 0;
+    int bin = 0;
+    while ((below += summary->bin[bin]) < (summary->blocks + 1) / 2)
+        bin++;
+    return exp2((bin + (bin > 0 ? 0.5 : 0)) / BINS_PER_DOUBLING);
+}
+
+static void print_row(const char *name, const char *text) {
+    if (*text)
+        printf("%-12s %s\n", name, text);
+}
+
+static void print_summary(const struct summary *summary, const struct mp_trace_info *info) {
+    const struct mp_trace_shape *shape = &info->shape;
+    print_row("source", info->source ? info->source : "");
+    print_row("notes", info->notes ? info->notes : "");
+    printf("%-12s ranks %d, experts %d, layers %d, micro-batches %d, ", "shape", shape->ranks,
+           shape->experts, shape->layers, shape->micro_batches);
+    if (shape->top_k > 0)
+        printf("experts per token %d\n", shape->top_k);
+    else
+        printf("experts per token not known\n");
+    printf("%-12s %" PRId64 ", numbered %" PRId64 " .. %" PRId64 "\n", "iterations",
+           summary->iterations, summary->first, summary->last);
+    printf("%-12s %" PRId64 " in %" PRId64 " blocks\n", "routes", summary->routes, summary->blocks);
+    printf("%-12s fullest expert / mean of a layer: median %.2f, worst %.2f (iteration %" PRId64,
+           "imbalance", summary_median(summary), summary->worst, summary->worst_iteration);
+    if (shape->micro_batches > 1)
+        printf(", micro-batch %d", summary->worst_micro_batch);
+    printf(", layer %d)\n", summary->worst_layer);
+}
+
+static int copy_blocks(struct mp_trace_stream *stream, struct mp_trace_writer *writer,
+                       struct summary *summary, struct mp_error *error) {
+    const struct mp_trace_block *block;
+    int code;
+    while (!(code = mp_trace_next(stream, &block, error)) && block) {
+        code = mp_trace_write(writer, block, error);
+        if (code)
+            return code;
+        summary_add(summary, block);
+    }
+    if (!code && summary->blocks == 0)
+        code = mp_fail(error, MP_EFORMAT, "there is no load in %s",
+                       mp_trace_stream_info(stream)->source);
+    return code;
+}
+
+int cli_write_trace(struct mp_trace_stream *stream, const char *path, struct mp_error *error) {
+    const struct mp_trace_info *info = mp_trace_stream_info(stream);
+    struct mp_trace_writer *writer = NULL;
+    struct summary summary;
+    int code = summary_init(&summary, info->shape.experts, error);
+    if (!code)
+        code = mp_trace_writer_create(path, info, &writer, error);
+    if (writer) {
+        code = copy_blocks(stream, writer, &summary, error);
+        int finished = mp_trace_writer_finish(writer, code == MP_OK, error);
+        code = code ? code : finished;
+    }
+    if (!code)
+        print_summary(&summary, info);
+    summary_free(&summary);
+    mp_trace_stream_destroy(stream);
+    return code;
+}

@@ -1,0 +1,266 @@
+#include "harness/workload/run_trace.h"
+
+#include <jansson.h>
+#include <sqlite3.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct run_trace {
+    struct mp_store *store;
+    char *database;
+    int64_t run_id;
+    struct mp_trace_shape shape;
+    sqlite3_stmt *iterations; /* that are whole */
+    sqlite3_stmt *routes;     /* of a rank, iteration and layer */
+    int64_t iteration;
+    int layer; /* that comes next in it; shape.layers: none */
+};
+
+static void destroy(void *self) {
+    struct run_trace *run = self;
+    sqlite3_finalize(run->iterations);
+    sqlite3_finalize(run->routes);
+    free(run->database);
+    free(run);
+}
+
+static int fail_query(const struct run_trace *run, struct mp_error *error) {
+    return mp_fail(error, MP_EIO, "can't read the loads of run %lld in %s: %s",
+                   (long long)run->run_id, run->database,
+                   sqlite3_errmsg(mp_store_connection(run->store)));
+}
+
+/* A query whose parameters ?1, ?2, ... are `values`. */
+static int prepare(const struct run_trace *run, const char *sql, const int64_t values[], int count,
+                   sqlite3_stmt **statement, struct mp_error *error) {
+    int failed =
+        sqlite3_prepare_v2(mp_store_connection(run->store), sql, -1, statement, NULL) != SQLITE_OK;
+    for (int i = 0; i < count && !failed; i++)
+        failed = sqlite3_bind_int64(*statement, i + 1, values[i]) != SQLITE_OK;
+    return failed ? fail_query(run, error) : MP_OK;
+}
+
+/* 1: a row, 0: no more, negative: an error. */
+static int step(const struct run_trace *run, sqlite3_stmt *statement, struct mp_error *error) {
+    int code = sqlite3_step(statement);
+    if (code == SQLITE_ROW)
+        return 1;
+    return code == SQLITE_DONE ? 0 : fail_query(run, error);
+}
+
+/* ---- blocks ---- */
+
+static int fail_row(const struct run_trace *run, int rank, const char *what,
+                    struct mp_error *error) {
+    return mp_fail(error, MP_EFORMAT, "%s: run %lld, iteration %lld, layer %d, rank %d: %s",
+                   run->database, (long long)run->run_id, (long long)run->iteration, run->layer,
+                   rank, what);
+}
+
+/* JSON text of one number per expert. */
+static int parse_routes(const struct run_trace *run, const char *text, int rank, uint32_t row[],
+                        struct mp_error *error) {
+    json_t *array = json_loads(text ? text : "", 0, NULL);
+    int code = MP_OK;
+    if (!json_is_array(array) || json_array_size(array) != (size_t)run->shape.experts)
+        code = fail_row(run, rank, "its loads should be an array with a number for every expert",
+                        error);
+    for (int expert = 0; expert < run->shape.experts && !code; expert++) {
+        json_t *value = json_array_get(array, (size_t)expert);
+        json_int_t routes = json_integer_value(value);
+        if (!json_is_integer(value) || routes < 0 || routes > UINT32_MAX)
+            code =
+                fail_row(run, rank, "a load should be a whole number that is not negative", error);
+        row[expert] = (uint32_t)routes;
+    }
+    json_decref(array);
+    return code;
+}
+
+static int read_row(const struct run_trace *run, int rank, uint32_t row[], struct mp_error *error) {
+    const int64_t key[] = {run->run_id, rank, run->iteration, run->layer};
+    for (int i = 0; i < 4; i++)
+        if (sqlite3_bind_int64(run->routes, i + 1, key[i]) != SQLITE_OK)
+            return fail_query(run, error);
+    int code = step(run, run->routes, error);
+    if (code == 0)
+        code = fail_row(run, rank, "has no loads", error);
+    else if (code == 1)
+        code =
+            parse_routes(run, (const char *)sqlite3_column_text(run->routes, 0), rank, row, error);
+    sqlite3_reset(run->routes);
+    return code;
+}
+
+static int next(void *self, struct mp_trace_block *block, bool *end, struct mp_error *error) {
+    struct run_trace *run = self;
+    if (run->layer == run->shape.layers) {
+        int code = step(run, run->iterations, error);
+        *end = code == 0;
+        if (code != 1)
+            return code;
+        run->iteration = sqlite3_column_int64(run->iterations, 0);
+        run->layer = 0;
+    }
+    block->iteration = run->iteration;
+    block->micro_batch = 0;
+    block->layer = run->layer;
+    for (int rank = 0; rank < run->shape.ranks; rank++) {
+        int code = read_row(run, rank, block->load.count + (long)rank * run->shape.experts, error);
+        if (code)
+            return code;
+    }
+    run->layer++;
+    return MP_OK;
+}
+
+/* ---- opening ---- */
+
+static int find_only_run(struct run_trace *run, struct mp_error *error) {
+    sqlite3_stmt *row = NULL;
+    int64_t runs = 0;
+    int code = prepare(run, "SELECT count(*), min(run_id) FROM run", NULL, 0, &row, error);
+    if (!code && step(run, row, error) == 1) {
+        runs = sqlite3_column_int64(row, 0);
+        run->run_id = sqlite3_column_int64(row, 1);
+    }
+    sqlite3_finalize(row);
+    if (error->code || code)
+        return error->code;
+    if (runs != 1)
+        return mp_fail(error, MP_EINVAL,
+                       "%s has %lld runs and a trace is of one; name it (moeperf report --db %s "
+                       "--runs lists them)",
+                       run->database, (long long)runs, run->database);
+    return MP_OK;
+}
+
+/* Ranks, experts per token and words from the run's row. */
+static int describe_run(struct run_trace *run, struct mp_trace_info *info, struct mp_error *error) {
+    sqlite3_stmt *row = NULL;
+    int code = prepare(run,
+                       "SELECT ranks, CASE gate WHEN 'gshard' THEN 2 WHEN 'switch' THEN 1 ELSE 0 "
+                       "END, suite, job, system, workload, started_at FROM run WHERE run_id = ?1",
+                       &run->run_id, 1, &row, error);
+    if (!code) {
+        code = step(run, row, error);
+        if (code == 0)
+            code = mp_fail(error, MP_ENOTFOUND,
+                           "%s has no run %lld; moeperf report --db %s --runs lists them",
+                           run->database, (long long)run->run_id, run->database);
+    }
+    if (code == 1) {
+        const char *text[5];
+        for (int i = 0; i < 5; i++) {
+            text[i] = (const char *)sqlite3_column_text(row, i + 2);
+            text[i] = text[i] ? text[i] : "";
+        }
+        info->shape.ranks = sqlite3_column_int(row, 0);
+        info->shape.top_k = sqlite3_column_int(row, 1);
+        info->shape.micro_batches = 1;
+        code = MP_OK;
+        if (asprintf(&info->source, "run %lld of %s: suite %s, job %s, system %s, workload %s, %s",
+                     (long long)run->run_id, run->database, text[0], text[1], text[2], text[3],
+                     text[4]) < 0) {
+            info->source = NULL;
+            code = mp_fail(error, MP_ENOMEM, "no memory for reading %s", run->database);
+        }
+    }
+    sqlite3_finalize(row);
+    return code;
+}
+
+/* Layers and experts from its first load. */
+static int find_shape(struct run_trace *run, struct mp_trace_info *info, struct mp_error *error) {
+    sqlite3_stmt *row = NULL;
+    int code = prepare(run,
+                       "SELECT max(layer) + 1, (SELECT json_array_length(routes) FROM load "
+                       "WHERE run_id = ?1 AND iteration >= 0 LIMIT 1) "
+                       "FROM load WHERE run_id = ?1 AND iteration >= 0",
+                       &run->run_id, 1, &row, error);
+    if (!code)
+        code = step(run, row, error);
+    if (code == 1) {
+        info->shape.layers = sqlite3_column_int(row, 0);
+        info->shape.experts = sqlite3_column_int(row, 1);
+        code = MP_OK;
+    }
+    sqlite3_finalize(row);
+    if (!code && info->shape.layers < 1)
+        code = mp_fail(error, MP_ENOTFOUND, "run %lld of %s recorded no loads",
+                       (long long)run->run_id, run->database);
+    return code;
+}
+
+/* Says in the notes how many iterations are left out because some rank did not finish them. */
+static int count_left_out(struct run_trace *run, struct mp_trace_info *info,
+                          struct mp_error *error) {
+    const int64_t values[] = {run->run_id, (int64_t)info->shape.ranks * info->shape.layers};
+    sqlite3_stmt *row = NULL;
+    int64_t left_out = 0;
+    int code = prepare(run,
+                       "SELECT count(*) FROM (SELECT 1 FROM load WHERE run_id = ?1 AND "
+                       "iteration >= 0 GROUP BY iteration HAVING count(*) <> ?2)",
+                       values, 2, &row, error);
+    if (!code)
+        code = step(run, row, error);
+    if (code == 1) {
+        left_out = sqlite3_column_int64(row, 0);
+        code = MP_OK;
+    }
+    sqlite3_finalize(row);
+    if (code)
+        return code;
+    if (left_out == 0)
+        info->notes = strdup("");
+    else if (asprintf(&info->notes, "iterations left out that not every rank finished: %lld",
+                      (long long)left_out) < 0)
+        info->notes = NULL;
+    return info->notes ? MP_OK : mp_fail(error, MP_ENOMEM, "no memory for %s", run->database);
+}
+
+static int open_run(struct run_trace *run, struct mp_trace_info *info, struct mp_error *error) {
+    int code = run->run_id ? MP_OK : find_only_run(run, error);
+    if (!code)
+        code = describe_run(run, info, error);
+    if (!code)
+        code = find_shape(run, info, error);
+    if (!code)
+        code = count_left_out(run, info, error);
+    run->shape = info->shape;
+    run->layer = run->shape.layers;
+    const int64_t values[] = {run->run_id, (int64_t)run->shape.ranks * run->shape.layers};
+    if (!code)
+        code = prepare(run,
+                       "SELECT iteration FROM load WHERE run_id = ?1 AND iteration >= 0 "
+                       "GROUP BY iteration HAVING count(*) = ?2 ORDER BY iteration",
+                       values, 2, &run->iterations, error);
+    if (!code)
+        code = prepare(run,
+                       "SELECT routes FROM load WHERE run_id = ?1 AND rank = ?2 AND "
+                       "iteration = ?3 AND layer = ?4",
+                       NULL, 0, &run->routes, error);
+    return code;
+}
+
+int mp_trace_open_run(struct mp_store *store, const char *database, int64_t run_id,
+                      struct mp_trace_stream **stream, struct mp_error *error) {
+    static const struct mp_trace_stream_operations operations = {next, destroy};
+    struct mp_trace_info info = {0};
+    struct mp_error own = {0};
+    *stream = NULL;
+    struct run_trace *run = calloc(1, sizeof *run);
+    char *name = strdup(database);
+    if (!run || !name) {
+        free(run);
+        free(name);
+        return mp_fail(error, MP_ENOMEM, "no memory for reading %s", database);
+    }
+    *run = (struct run_trace){.store = store, .database = name, .run_id = run_id};
+    int code = open_run(run, &info, &own);
+    if (!code)
+        return mp_trace_stream_create(&operations, run, &info, stream, error);
+    mp_trace_info_destroy(&info);
+    destroy(run);
+    return mp_fail(error, code, "%s", own.text);
+}

@@ -1,0 +1,191 @@
+/* moeperf export and import: a trace of a run holds what the database has of it, one made of a file
+ * what the file has, and where something is wrong nothing is written. */
+#include <sqlite3.h>
+
+#include "harness/workload/trace.h"
+#include "tests/harness/cli/shell.h"
+
+enum { RANKS = 2, LAYERS = 3, EXPERTS = 8, ITERATIONS = 7 };
+
+static const char suite[] =
+    "suite: loads\n"
+    "common: {ranks: 2, layers: 3, width: 16, heads: 2, experts: 8, expert-width: 16,\n"
+    "  sequence: 16, batch: 4, iterations: 7, text: default}\n"
+    "jobs:\n"
+    "  - {name: a, system: ep}\n"
+    "  - {name: b, system: deepspeed, gate: switch}\n";
+
+static struct mp_trace_stream *open_trace(const char *path) {
+    struct mp_trace_stream *stream;
+    struct mp_error error = {0};
+    if (mp_trace_open(path, &stream, &error))
+        fail_msg("%s", error.text);
+    return stream;
+}
+
+static void an_exported_run_is_what_the_database_has(void **state) {
+    (void)state;
+    sqlite3 *database;
+    sqlite3_stmt *row;
+    for (int run = 1; run <= 2; run++) {
+        char line[128];
+        const struct mp_trace_block *block;
+        int blocks = 0;
+        snprintf(line, sizeof line, "moeperf export --as trace --run %d --db l.db %d.mptrace", run,
+                 run);
+        assert_says(line, 0, "\niterations   7, numbered 0 .. 6\n");
+        snprintf(line, sizeof line, "%d.mptrace", run);
+        struct mp_trace_stream *stream = open_trace(line);
+        const struct mp_trace_info *info = mp_trace_stream_info(stream);
+        const struct mp_trace_shape shape = {RANKS, EXPERTS, LAYERS, 1, 3 - run};
+        assert_memory_equal(&info->shape, &shape, sizeof shape);
+        snprintf(line, sizeof line, "run %d of l.db: suite loads, job %c, system %s, workload text",
+                 run, "ab"[run - 1], run == 1 ? "ep" : "deepspeed");
+        assert_non_null(strstr(info->source, line));
+        assert_int_equal(sqlite3_open_v2("l.db", &database, SQLITE_OPEN_READONLY, NULL), SQLITE_OK);
+        assert_int_equal(sqlite3_prepare_v2(database,
+                                            "SELECT routes FROM v_load WHERE run_id = ? "
+                                            "ORDER BY iteration, layer, rank, expert",
+                                            -1, &row, NULL),
+                         SQLITE_OK);
+        sqlite3_bind_int(row, 1, run);
+        for (; mp_trace_next(stream, &block, NULL) == MP_OK && block; blocks++) {
+            assert_int_equal(block->iteration, blocks / LAYERS);
+            for (int cell = 0; cell < RANKS * EXPERTS; cell++) {
+                assert_int_equal(sqlite3_step(row), SQLITE_ROW);
+                assert_int_equal(block->load.count[cell], sqlite3_column_int64(row, 0));
+            }
+            assert_int_equal(mp_load_total(&block->load), 4L * 16 * (3 - run));
+        }
+        assert_int_equal(blocks, ITERATIONS * LAYERS);
+        assert_int_equal(sqlite3_step(row), SQLITE_DONE);
+        sqlite3_finalize(row);
+        sqlite3_close(database);
+        mp_trace_stream_destroy(stream);
+    }
+}
+
+/* An iteration that one rank did not finish is left out and counted. */
+static void unfinished_iterations_are_left_out(void **state) {
+    (void)state;
+    sqlite3 *database;
+    free(shell("cp l.db cut.db", 0));
+    assert_int_equal(sqlite3_open("cut.db", &database), SQLITE_OK);
+    assert_int_equal(sqlite3_exec(database,
+                                  "DELETE FROM load WHERE run_id = 1 AND rank = 1 AND "
+                                  "(iteration = 6 OR iteration = 5 AND layer = 2)",
+                                  NULL, NULL, NULL),
+                     SQLITE_OK);
+    assert_int_equal(sqlite3_exec(database,
+                                  "UPDATE load SET routes = '[1, -2, 3, 4, 5, 6, 7, 8]' WHERE "
+                                  "run_id = 2 AND rank = 1 AND iteration = 3 AND layer = 1",
+                                  NULL, NULL, NULL),
+                     SQLITE_OK);
+    sqlite3_close(database);
+    assert_says("moeperf export --run 1 --db cut.db cut.mptrace", 0,
+                "notes        iterations left out that not every rank finished: 2\n");
+    assert_says("moeperf import cut.mptrace -o cut.mptrace", 0,
+                "\niterations   5, numbered 0 .. 4\n");
+    assert_says("moeperf export --run 2 --db cut.db bad.mptrace", 2,
+                "moeperf export: cut.db: run 2, iteration 3, layer 1, rank 1: a load should be a "
+                "whole number that is not negative\n");
+    assert_int_equal(access("bad.mptrace", F_OK), -1);
+    assert_int_equal(access("bad.mptrace.partial", F_OK), -1);
+}
+
+/* Layers 2, ranks 2, experts 4. */
+#define HEAD "iteration,layer,rank,e0,e1,e2,e3\n"
+static const char csv[] = HEAD "5,0,0,4,0,0,0\n5,0,1,4,0,0,0\n5,1,0,1,1,1,1\n5,1,1,1,1,1,1\n"
+                               "9,0,0,2,0,1,1\n9,0,1,2,2,0,0\n9,1,0,1,1,1,1\n9,1,1,1,1,1,1\n";
+
+static void an_imported_file_is_what_it_says(void **state) {
+    (void)state;
+    static const uint32_t count[4][8] = {{4, 0, 0, 0, 4, 0, 0, 0},
+                                         {1, 1, 1, 1, 1, 1, 1, 1},
+                                         {2, 0, 1, 1, 2, 2, 0, 0},
+                                         {1, 1, 1, 1, 1, 1, 1, 1}};
+    static const char *const words[] = {
+        "\nshape        ranks 2, experts 4, layers 2, micro-batches 1, experts per token not "
+        "known\n",
+        "\niterations   2, numbered 5 .. 9\nroutes       32 in 4 blocks\n",
+        "\nimbalance    fullest expert / mean of a layer: median 1.00, worst 4.00 (iteration 5, "
+        "layer 0)\n"};
+    const struct mp_trace_block *block;
+    int blocks = 0;
+    write_file("wide.csv", csv);
+    for (int i = 0; i < 3; i++)
+        assert_says("moeperf import wide.csv --as csv-wide -o wide.mptrace", 0, words[i]);
+    struct mp_trace_stream *stream = open_trace("wide.mptrace");
+    for (; mp_trace_next(stream, &block, NULL) == MP_OK && block; blocks++)
+        assert_memory_equal(block->load.count, count[blocks], sizeof count[blocks]);
+    assert_int_equal(blocks, 4);
+    mp_trace_stream_destroy(stream);
+    /* Read as its own format and written again it is the same bytes. */
+    free(shell("moeperf import wide.mptrace --as native -o again.mptrace && "
+               "cmp wide.mptrace again.mptrace",
+               0));
+    assert_says("moeperf import wide.csv -o guessed.mptrace", 0, "32 in 4 blocks\n");
+}
+
+struct refused {
+    const char *name, *line, *words;
+};
+
+static const struct refused refusals[] = {
+    {"no output", "moeperf import wide.csv --as csv-wide", "moeperf import: -o OUT.mptrace is"},
+    {"unknown kind", "moeperf import wide.csv --as csv-wid -o x.mptrace", "csv-wide"},
+    {"nameless kind", "moeperf import wide.txt -o x.mptrace",
+     "the name of wide.txt does not say what it is; --as KIND does"},
+    {"absent file", "moeperf import gone.mptrace -o x.mptrace", "can't open gone.mptrace"},
+    {"no trace", "moeperf import wide.csv --as native -o x.mptrace",
+     "wide.csv is no trace or its header is damaged; no block was read"},
+    {"sums that differ", "moeperf import ragged.csv --as csv-wide -o x.mptrace",
+     "block 0 (iteration 5, micro-batch 0, layer 0): rank 1 has 5 routes, rank 0 in layer 0 has 4"},
+    {"cut trace", "head -c -21 1.mptrace > cut1.mptrace; moeperf import cut1.mptrace -o x.mptrace",
+     "cut1.mptrace: the file is cut inside a frame after the first 0 blocks"},
+    {"several runs", "moeperf export --as trace --db l.db x.mptrace",
+     "l.db has 2 runs and a trace is of one"},
+    {"two runs named", "moeperf export --run 1 --run 2 --db l.db x.mptrace",
+     "--run is given 2 times; a trace is of one run"},
+    {"several in one word", "moeperf export --run 1,2 --db l.db x.mptrace",
+     "--run 1,2: should be the number of one run"},
+    {"absent run", "moeperf export --run 3 --db l.db x.mptrace", "l.db has no run 3"},
+    {"absent database", "moeperf export --run 3 --db gone.db x.mptrace",
+     "moeperf export: gone.db: no such database"},
+    {"other export", "moeperf export --as csv --run 1 --db l.db x.mptrace",
+     "--as csv: only trace can be written"},
+    {"folder in the way", "mkdir -p f; moeperf export --run 1 --db l.db f",
+     "f is there and no file"},
+};
+
+static void what_cant_be_is_said_and_nothing_is_written(void **state) {
+    (void)state;
+    write_file("wide.csv", csv);
+    write_file("wide.txt", csv);
+    write_file("ragged.csv", HEAD "5,0,0,4,0,0,0\n5,0,1,4,1,0,0\n");
+    for (size_t i = 0; i < sizeof refusals / sizeof *refusals; i++) {
+        print_message("  %s\n", refusals[i].name);
+        assert_says(refusals[i].line, 2, refusals[i].words);
+        assert_int_equal(access("x.mptrace", F_OK), -1);
+        assert_int_equal(access("x.mptrace.partial", F_OK), -1);
+    }
+    assert_says("moeperf import ragged.csv --as csv-wide --ragged -o ragged.mptrace", 0,
+                "routes       9 in 1 blocks\n");
+}
+
+static int record_runs(void **state) {
+    int failed = enter_shell(state);
+    write_file("loads.yaml", suite);
+    free(shell("moeperf run loads.yaml --quiet --db l.db", 0));
+    return failed;
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(an_exported_run_is_what_the_database_has),
+        cmocka_unit_test(unfinished_iterations_are_left_out),
+        cmocka_unit_test(an_imported_file_is_what_it_says),
+        cmocka_unit_test(what_cant_be_is_said_and_nothing_is_written),
+    };
+    return cmocka_run_group_tests_name("import and export", tests, record_runs, leave_folder);
+}
