@@ -73,6 +73,52 @@ static void choose(const struct mp_generation *own, const int64_t end[], int64_t
     }
 }
 
+/* When tokens are evenly spaced and ranks have as many each, rank's token t has
+ * u = ((t * ranks + rank) * unit + phase) / (ranks * tokens), rounded down: how many of them are
+ * below y <= unit. */
+static int64_t count_below(const struct mp_generate_options *options, int64_t phase, int rank,
+                           int64_t y) {
+    int64_t room = y * options->tokens * options->ranks - phase - rank * unit;
+    if (room <= 0)
+        return 0;
+    int64_t count = (room - 1) / (options->ranks * unit) + 1;
+    return count < options->tokens ? count : options->tokens;
+}
+
+/* The row that choose() would give for those tokens, without going through them. */
+static void count_row(const struct mp_generate_options *options, const int64_t end[], int64_t phase,
+                      int rank, uint32_t row[]) {
+    int64_t before = 0;
+    for (int e = 0; e < options->experts; e++) {
+        int64_t below =
+            end[e] / unit * options->tokens + count_below(options, phase, rank, end[e] % unit);
+        row[e] = (uint32_t)(below - before);
+        before = below;
+    }
+}
+
+/* Token by token, the ranks in turn. */
+static void choose_all(const struct mp_generation *own, const int64_t end[], int64_t phase,
+                       uint64_t stream, struct mp_load *load) {
+    const struct mp_generate_options *options = &own->options;
+    const int64_t all = (int64_t)options->tokens * options->ranks;
+    int64_t number = 0;
+    for (int64_t i = 0; i < (int64_t)options->ranks * options->experts; i++)
+        load->count[i] = 0;
+    for (int token = 0; token < own->longest; token++)
+        for (int rank = 0; rank < options->ranks; rank++) {
+            if (token >= own->tokens[rank])
+                continue;
+            int64_t u =
+                options->sampling
+                    ? (int64_t)(mp_random_bits((uint64_t)options->seed, stream, (uint64_t)number) >>
+                                32)
+                    : (number * unit + phase) / all;
+            choose(own, end, u, load->count + (int64_t)rank * options->experts);
+            number++;
+        }
+}
+
 int mp_generation_load(struct mp_generation *generation, int64_t iteration, int micro_batch,
                        int layer, struct mp_load *load, struct mp_error *error) {
     const struct mp_generate_options *options = &generation->options;
@@ -80,7 +126,6 @@ int mp_generation_load(struct mp_generation *generation, int64_t iteration, int 
     if (code)
         return code;
     const int64_t *end = generation->end + (int64_t)layer * options->experts;
-    const int64_t all = (int64_t)options->tokens * options->ranks;
     const uint64_t seed = (uint64_t)options->seed;
     const uint64_t moment =
         (uint64_t)iteration * (uint64_t)options->micro_batches + (uint64_t)micro_batch;
@@ -90,19 +135,11 @@ int mp_generation_load(struct mp_generation *generation, int64_t iteration, int 
     int64_t phase =
         unit / 4 + (int64_t)mp_random_below(seed, mp_share_stream_of(MP_STREAM_PHASE, layer),
                                             moment, (uint64_t)unit / 2);
-    for (int64_t i = 0; i < (int64_t)options->ranks * options->experts; i++)
-        load->count[i] = 0;
-    int64_t number = 0;
-    for (int token = 0; token < generation->longest; token++)
-        for (int rank = 0; rank < options->ranks; rank++) {
-            if (token >= generation->tokens[rank])
-                continue;
-            int64_t u = options->sampling
-                            ? (int64_t)(mp_random_bits(seed, stream, (uint64_t)number) >> 32)
-                            : (number * unit + phase) / all;
-            choose(generation, end, u, load->count + (int64_t)rank * options->experts);
-            number++;
-        }
+    if (options->sampling || generation->longest != options->tokens)
+        choose_all(generation, end, phase, stream, load);
+    else
+        for (int rank = 0; rank < options->ranks; rank++)
+            count_row(options, end, phase, rank, load->count + (int64_t)rank * options->experts);
     return MP_OK;
 }
 

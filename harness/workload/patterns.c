@@ -30,7 +30,7 @@ static int check_heat(const struct mp_generate_options *options, struct mp_error
                        "heat %g leaves each of the %d other experts %.4g of all routes, but when a "
                        "token takes %d distinct experts none can have more than %.4g",
                        options->heat, experts - hot, other, options->top_k, 1.0 / options->top_k);
-    if (each < other)
+    if (each < other * (1 - 1e-12))
         return mp_fail(
             error, MP_EINVAL,
             "heat %g on %d of %d experts is less than the other experts get (%.4g each); "
@@ -136,7 +136,7 @@ int mp_share_empty(const struct mp_generate_options *options, int64_t iteration,
         return code;
     const int units = options->empty_what ? options->ranks : options->experts;
     const int size = options->experts / units;
-    int empty = (int)(options->empty * units);
+    int empty = (int)floor(options->empty * units + 0.5);
     empty = empty > 0 ? empty : 1;
     int left = (units - empty) * size;
     if (left < options->top_k)

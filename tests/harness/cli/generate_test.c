@@ -21,6 +21,23 @@ static void test_help_names_kinds_and_the_options_of_one(void **state) {
     assert_says("moeperf generate power --help", 0, "After aiconfigurator");
 }
 
+/* The lines that --help ends with. */
+static void test_examples_work(void **state) {
+    (void)state;
+    int count = 0;
+    char *help = shell("moeperf generate --help", 0), *rest = strstr(help, "\nexamples:\n");
+    assert_non_null(rest);
+    rest += strlen("\nexamples:\n");
+    for (char *line; (line = strsep(&rest, "\n"));)
+        if (strstr(line, "moeperf generate ")) {
+            free(shell(line, 0));
+            count++;
+        }
+    assert_int_equal(count, 2);
+    free(help);
+    free(shell("test -s zipf.mptrace && test -s moving.mptrace", 0));
+}
+
 static void test_bad_wishes_leave_no_file(void **state) {
     (void)state;
     static const struct {
@@ -45,6 +62,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_the_same_seed_gives_the_same_file),
         cmocka_unit_test(test_help_names_kinds_and_the_options_of_one),
+        cmocka_unit_test(test_examples_work),
         cmocka_unit_test(test_bad_wishes_leave_no_file),
     };
     return cmocka_run_group_tests(tests, enter_shell, leave_folder);
