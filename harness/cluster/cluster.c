@@ -1,0 +1,170 @@
+/* Clusters: what a predictor asks of one.  Reading is in read.c. */
+#include "harness/cluster/cluster.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "harness/cluster/fields.h"
+#include "reference/plan/option.h"
+
+int mp_cluster_set(struct mp_cluster *cluster, const char *assignment, struct mp_error *error) {
+    static const struct mp_option nodes[] = {
+        {"nodes", MP_OPTION_INT, 0, "", NULL, 1, MP_CLUSTER_NODES, NULL, "number of nodes"}, {0}};
+    char key[128];
+    int count = 0;
+    const char *equals = strchr(assignment, '=');
+    if (!equals)
+        return mp_fail(error, MP_EINVAL, "--set: \"%.80s\" should be nodes=NUMBER", assignment);
+    snprintf(key, sizeof key, "%.*s", (int)(equals - assignment), assignment);
+    int code = mp_options_set(nodes, &count, "a cluster", key, equals + 1, "--set", error);
+    if (code)
+        return code;
+    if (count > 1 && cluster->level[cluster->levels - 1].span != 0)
+        return mp_fail(error, MP_EINVAL,
+                       "--set: nodes: %s has no level cluster, which would join several nodes",
+                       cluster->file);
+    if (!cluster->set)
+        cluster->set = strdup("chosen with --set");
+    if (!cluster->set)
+        return mp_fail(error, MP_ENOMEM, "no memory for the cluster");
+    cluster->nodes = (struct mp_quantity){.value = count, .assumed = true, .origin = cluster->set};
+    return MP_OK;
+}
+
+int mp_cluster_ranks(const struct mp_cluster *cluster) {
+    return (int)(cluster->nodes.value * cluster->ranks_per_node.value);
+}
+
+struct mp_topology mp_cluster_topology(const struct mp_cluster *cluster) {
+    return (struct mp_topology){mp_cluster_ranks(cluster), (int)cluster->ranks_per_node.value};
+}
+
+int mp_cluster_level_of(const struct mp_cluster *cluster, int rank, int other) {
+    int level = 0;
+    while (cluster->level[level].span &&
+           rank / cluster->level[level].span != other / cluster->level[level].span)
+        level++;
+    return level;
+}
+
+double mp_cluster_latency(const struct mp_cluster *cluster, int level) {
+    return cluster->level[level].latency.value;
+}
+
+/* Ranks of the groups that a level joins. */
+static int group_ranks(const struct mp_cluster *cluster, int level) {
+    return level > 0 ? cluster->level[level - 1].span : 1;
+}
+
+static int group_gates(const struct mp_cluster *cluster, int level) {
+    int ports = (int)cluster->level[level].ports.value, ranks = group_ranks(cluster, level);
+    if (cluster->level[level].sharing.choice == MP_SHARING_POOLED)
+        return 1;
+    return ports < ranks ? ports : ranks;
+}
+
+double mp_cluster_bandwidth(const struct mp_cluster *cluster, int level) {
+    const struct mp_cluster_level *at = &cluster->level[level];
+    return at->bandwidth.value * at->ports.value / group_gates(cluster, level);
+}
+
+int mp_cluster_gates(const struct mp_cluster *cluster, int level) {
+    return mp_cluster_ranks(cluster) / group_ranks(cluster, level) * group_gates(cluster, level);
+}
+
+int mp_cluster_gate(const struct mp_cluster *cluster, int level, int rank) {
+    int ranks = group_ranks(cluster, level), gates = group_gates(cluster, level);
+    return rank / ranks * gates + rank % ranks / (ranks / gates);
+}
+
+/* Between which two of ascending points `value` lies, and how far in logarithms (0 .. 1). */
+static int find_place(const double points[], int count, double value, double *part) {
+    int i = 0;
+    *part = 0;
+    if (value <= points[0])
+        return 0;
+    while (i + 1 < count && points[i + 1] <= value)
+        i++;
+    if (i + 1 < count)
+        *part = log(value / points[i]) / log(points[i + 1] / points[i]);
+    return i;
+}
+
+/* A power law through both ends: `part` 0 gives `from` itself. */
+static double between(double from, double to, double part) {
+    return part > 0 ? from * pow(to / from, part) : from;
+}
+
+double mp_cluster_share(const struct mp_cluster *cluster, double tokens, double width) {
+    const struct mp_cluster_efficiency *table = &cluster->efficiency;
+    double down, right, line[2];
+    int i = find_place(table->tokens, table->rows, tokens, &down);
+    int j = find_place(table->width, table->columns, width, &right);
+    for (int next = 0; next < 2; next++) {
+        const struct mp_quantity *row = table->share[down > 0 ? i + next : i];
+        line[next] = between(row[j].value, row[right > 0 ? j + 1 : j].value, right);
+    }
+    double share = between(line[0], line[1], down);
+    return tokens < table->tokens[0] ? share * tokens / table->tokens[0] : share;
+}
+
+int mp_cluster_product_seconds(const struct mp_cluster *cluster, enum mp_precision precision,
+                               double rows, double inner, double columns, double *seconds,
+                               struct mp_error *error) {
+    const struct mp_quantity *peak = &cluster->peak[precision];
+    if (!peak->origin)
+        return mp_fail(error, MP_EINVAL, "%s:%d: peak: gives none for %s", cluster->file,
+                       cluster->peak_line, mp_precision_name(precision));
+    *seconds = 0;
+    if (rows <= 0 || inner <= 0 || columns <= 0)
+        return MP_OK;
+    double share = mp_cluster_share(cluster, rows, inner < columns ? inner : columns);
+    double compute = 2 * rows * inner * columns / (peak->value * share);
+    double bytes =
+        (rows * inner + inner * columns + rows * columns) * mp_precision_bytes(precision);
+    double memory = bytes / cluster->memory_bandwidth.value;
+    *seconds = cluster->launch.value + (compute > memory ? compute : memory);
+    return MP_OK;
+}
+
+const char *mp_precision_name(enum mp_precision precision) {
+    return mp_cluster_peak_fields[precision].name;
+}
+
+double mp_precision_bytes(enum mp_precision precision) {
+    static const double bytes[MP_PRECISIONS] = {8, 4, 4, 2, 2, 1};
+    return bytes[precision];
+}
+
+static void visit_fields(const void *object, const struct mp_cluster_field fields[],
+                         const char *prefix, mp_cluster_visit *visit, void *context) {
+    char place[256];
+    for (; fields->name; fields++) {
+        const struct mp_quantity *quantity =
+            (const struct mp_quantity *)((const char *)object + fields->offset);
+        if (!quantity->origin)
+            continue;
+        snprintf(place, sizeof place, "%.200s%s", prefix, fields->name);
+        visit(context, place, fields->unit, quantity);
+    }
+}
+
+void mp_cluster_each(const struct mp_cluster *cluster, mp_cluster_visit *visit, void *context) {
+    char prefix[256];
+    const struct mp_cluster_efficiency *table = &cluster->efficiency;
+    visit_fields(cluster, mp_cluster_size_fields, "", visit, context);
+    visit_fields(cluster, mp_cluster_peak_fields, "device.peak.", visit, context);
+    visit_fields(cluster, mp_cluster_device_fields, "device.", visit, context);
+    for (int i = 0; i < table->rows; i++)
+        for (int j = 0; j < table->columns; j++) {
+            snprintf(prefix, sizeof prefix, "device.efficiency.share.%g.%g", table->tokens[i],
+                     table->width[j]);
+            visit(context, prefix, "", &table->share[i][j]);
+        }
+    for (int i = 0; i < cluster->levels; i++) {
+        snprintf(prefix, sizeof prefix, "levels.%.200s.", cluster->level[i].name);
+        visit_fields(&cluster->level[i], mp_cluster_level_fields, prefix, visit, context);
+    }
+}

@@ -1,0 +1,144 @@
+/* Clusters: nodes, devices and links, read from YAML, for predicting without the machines.
+ *
+ * Every number of a file says where it comes from:
+ *   bandwidth: {value: 12.5e9, source: "Hecate, set-up: 100 Gb/s between nodes"}
+ *   latency: {value: 5e-6, assumed: "usual for this fabric"}
+ * A plain number, or one with both or neither, is refused.
+ *
+ * Units are bytes, seconds, bytes/s and floating-point operations/s (a multiply and an add are
+ * two).  GB = 1e9 bytes.  Ranks are numbered node after node (reference/plan/topology.h).
+ *
+ * Levels go from near to far, every one with its own links.  The groups of a level are runs of
+ * consecutive ranks that reach each other at this level or a nearer one:
+ *   self     a rank alone: copies on its own device
+ *   (others) any name, `ranks` ranks, for instance pairs joined by a bridge
+ *   node     the ranks of a node
+ *   cluster  all ranks
+ * A group of the next nearer level (a rank, a pair, a node) is joined to the level by `ports`
+ * ports of `bandwidth` bytes/s in each direction at once.  How the group's ranks share them:
+ *   fixed    rank i of n uses its own i-th part of the ports: ports divides n or n divides ports
+ *   pooled   every rank may use all ports together
+ * Ports that always carry the same ranks' bytes are one *gate*: with `fixed` there are
+ * min(ports, n) gates, with `pooled` there is one. */
+#ifndef MOEPERF_HARNESS_CLUSTER_CLUSTER_H
+#define MOEPERF_HARNESS_CLUSTER_CLUSTER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "reference/base/error.h"
+#include "reference/base/yaml.h"
+#include "reference/plan/topology.h"
+
+enum {
+    MP_CLUSTER_LEVELS = 8,      /* most levels of a file */
+    MP_CLUSTER_POINTS = 32,     /* most token counts, and widths, of an efficiency table */
+    MP_CLUSTER_NODES = 1 << 20, /* most nodes; most ranks of a node: */
+    MP_CLUSTER_NODE_RANKS = 1024
+};
+
+enum mp_precision { MP_FP64, MP_FP32, MP_TF32, MP_BF16, MP_FP16, MP_FP8, MP_PRECISIONS };
+enum mp_sharing { MP_SHARING_FIXED, MP_SHARING_POOLED };
+
+/* A value and where it comes from.  The text lives as long as the cluster. */
+struct mp_quantity {
+    double value;
+    const char *word;   /* as the file has it; NULL for numbers */
+    int choice;         /* of words (enum mp_sharing) instead of value */
+    bool assumed;       /* provenance says why it is assumed; else whose number it is */
+    const char *origin; /* NULL: the file does not give this quantity */
+    int line;           /* 0: not from the file */
+};
+
+struct mp_cluster_level {
+    const char *name;
+    int line;
+    int span;                     /* ranks of a group; of cluster: 0, nodes * ranks of a node */
+    struct mp_quantity ranks;     /* span of levels with a name of their own */
+    struct mp_quantity bandwidth; /* bytes/s of a port in each direction */
+    struct mp_quantity latency;   /* seconds of a message of no bytes */
+    struct mp_quantity ports;     /* per group of the nearer level; of self: always 1 */
+    struct mp_quantity sharing;   /* enum mp_sharing; of self: not given */
+};
+
+/* Share of the peak that a matrix product reaches: share[i][j] at tokens[i] rows (of one expert)
+ * and width[j], both strictly ascending. */
+struct mp_cluster_efficiency {
+    int rows, columns;
+    double tokens[MP_CLUSTER_POINTS], width[MP_CLUSTER_POINTS];
+    struct mp_quantity share[MP_CLUSTER_POINTS][MP_CLUSTER_POINTS];
+};
+
+struct mp_cluster {
+    char *file;              /* path, for messages */
+    const char *description; /* one line */
+    const char *device;      /* name */
+    int device_line, peak_line;
+    struct mp_quantity nodes, ranks_per_node;
+    struct mp_quantity peak[MP_PRECISIONS]; /* FLOP/s, dense; not all are given */
+    struct mp_quantity memory;              /* bytes of a device */
+    struct mp_quantity memory_bandwidth;    /* bytes/s */
+    struct mp_quantity launch;              /* seconds, fixed cost of a kernel */
+    struct mp_quantity host_bandwidth;      /* bytes/s to host memory; not always given */
+    struct mp_cluster_efficiency efficiency;
+    int levels;
+    struct mp_cluster_level level[MP_CLUSTER_LEVELS];
+    struct mp_yaml *document; /* owns all text but `file` and `set` */
+    char *set;                /* origin of a number of nodes set by mp_cluster_set */
+};
+
+/* Reads a cluster.  Errors: those of mp_yaml_load; MP_EINVAL with "path:line: ..." for unknown keys
+ * (with the nearest known one), numbers without origin, values outside their range, levels out of
+ * order and ports that the ranks can't share.  mp_cluster_destroy. */
+int mp_cluster_load(const char *path, struct mp_cluster **cluster, struct mp_error *error);
+/* The same from memory; `name` stands for the path. */
+int mp_cluster_parse(const char *name, const char *text, size_t size, struct mp_cluster **cluster,
+                     struct mp_error *error);
+void mp_cluster_destroy(struct mp_cluster *cluster); /* accepts NULL */
+
+/* "nodes=8": the same cluster with another number of nodes, which then counts as assumed.
+ * MP_EINVAL: another key, a number outside 1 .. MP_CLUSTER_NODES, or several nodes without a
+ * level `cluster`; the cluster is as before then. */
+int mp_cluster_set(struct mp_cluster *cluster, const char *assignment, struct mp_error *error);
+
+int mp_cluster_ranks(const struct mp_cluster *cluster);
+struct mp_topology mp_cluster_topology(const struct mp_cluster *cluster);
+
+/* Index of the nearest level at which two ranks reach each other; 0 is self. */
+int mp_cluster_level_of(const struct mp_cluster *cluster, int rank, int other);
+/* Seconds of a message of no bytes at a level. */
+double mp_cluster_latency(const struct mp_cluster *cluster, int level);
+/* Bytes/s that a rank alone gets at a level in each direction: that of its gate. */
+double mp_cluster_bandwidth(const struct mp_cluster *cluster, int level);
+/* All gates of a level, and the one that a rank's bytes to and from this level go through: ranks
+ * with the same gate share mp_cluster_bandwidth. */
+int mp_cluster_gates(const struct mp_cluster *cluster, int level);
+int mp_cluster_gate(const struct mp_cluster *cluster, int level, int rank);
+
+/* Share of the peak for `tokens` > 0 rows and `width` > 0.  Between points the logarithm of the
+ * share is linear in the logarithms of both: exact at the points, up or down between two of them
+ * only, and a product of more rows never takes less time unless the table itself says so.  More
+ * tokens than the table's most, or a width outside it: as at its edge.  Fewer tokens than its
+ * least: in proportion, so that a product of fewer rows takes as long as the smallest known. */
+double mp_cluster_share(const struct mp_cluster *cluster, double tokens, double width);
+
+/* Seconds of one product (rows x inner) * (inner x columns): the fixed cost and the longer of
+ * 2*rows*inner*columns operations at the reached share of the peak (width: the smaller of inner and
+ * columns) and of moving the three matrices through memory once.  0 for a product of nothing.
+ * MP_EINVAL names the file and line if it gives no peak for the precision. */
+int mp_cluster_product_seconds(const struct mp_cluster *cluster, enum mp_precision precision,
+                               double rows, double inner, double columns, double *seconds,
+                               struct mp_error *error);
+
+const char *mp_precision_name(enum mp_precision precision);
+double mp_precision_bytes(enum mp_precision precision); /* of an element */
+
+/* Every quantity that the file gives, in its order of reading, with its place ("device.memory",
+ * "levels.node.bandwidth") and unit ("B/s", "" for counts and words).
+ * The entries of the efficiency table come one by one
+ * ("device.efficiency.share.1024.512" for 1024 tokens and width 512). */
+typedef void mp_cluster_visit(void *context, const char *place, const char *unit,
+                              const struct mp_quantity *quantity);
+void mp_cluster_each(const struct mp_cluster *cluster, mp_cluster_visit *visit, void *context);
+
+#endif

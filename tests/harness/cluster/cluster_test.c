@@ -1,0 +1,466 @@
+/* Clusters: the shipped ones, what they answer, and the sentence for each way of being wrong. */
+#include "harness/cluster/cluster.h"
+
+#include <glob.h>
+#include <math.h>
+#include <string.h>
+
+#include "tests/support.h"
+
+/* Two nodes of eight, pairs inside, two cards per node. */
+static const char good[] = "description: two nodes\n"
+                           "nodes: {value: 2, source: the paper}\n"
+                           "ranks-per-node: {value: 8, source: the paper}\n"
+                           "device:\n"
+                           "  name: D\n"
+                           "  peak:\n"
+                           "    fp16: {value: 100e12, source: the data sheet}\n"
+                           "  memory: {value: 32e9, source: the data sheet}\n"
+                           "  memory-bandwidth: {value: 1e12, source: the data sheet}\n"
+                           "  launch: {value: 5e-6, assumed: usual}\n"
+                           "  efficiency:\n"
+                           "    tokens: [4, 64, 1024]\n"
+                           "    width: [512, 2048]\n"
+                           "    share:\n"
+                           "      - [0.05, 0.1]\n"
+                           "      - [0.2, 0.4]\n"
+                           "      - [0.5, {value: 0.8, source: measured}]\n"
+                           "    assumed: a guess\n"
+                           "levels:\n"
+                           "  self:\n"
+                           "    bandwidth: {value: 500e9, assumed: half the memory's}\n"
+                           "    latency: {value: 0, assumed: none}\n"
+                           "  pair:\n"
+                           "    ranks: {value: 2, source: the paper}\n"
+                           "    bandwidth: {value: 50e9, source: the paper}\n"
+                           "    latency: {value: 2e-6, assumed: usual}\n"
+                           "    ports: {value: 1, source: the paper}\n"
+                           "    sharing: {value: fixed, source: the paper}\n"
+                           "  node:\n"
+                           "    bandwidth: {value: 10e9, source: the paper}\n"
+                           "    latency: {value: 5e-6, assumed: usual}\n"
+                           "    ports: {value: 4, source: the paper}\n"
+                           "    sharing: {value: fixed, source: the paper}\n"
+                           "  cluster:\n"
+                           "    bandwidth: {value: 6.25e9, source: the paper}\n"
+                           "    latency: {value: 1e-5, assumed: usual}\n"
+                           "    ports: {value: 2, source: the paper}\n"
+                           "    sharing: {value: fixed, source: the paper}\n";
+
+static int parse(const char *text, struct mp_cluster **cluster, struct mp_error *error) {
+    return mp_cluster_parse("c.yaml", text, strlen(text), cluster, error);
+}
+
+/* The good text with `old` replaced, as the parser sees it; "" for `old` changes nothing. */
+static int parse_changed(const char *old, const char *new, struct mp_cluster **cluster,
+                         struct mp_error *error) {
+    char text[2 * sizeof good];
+    const char *at = strstr(good, old);
+    assert_non_null(at);
+    snprintf(text, sizeof text, "%.*s%s%s", (int)(at - good), good, new, at + strlen(old));
+    return parse(text, cluster, error);
+}
+
+static struct mp_cluster *parse_good(const char *old, const char *new) {
+    struct mp_cluster *cluster = NULL;
+    struct mp_error error = {0};
+    parse_changed(old, new, &cluster, &error);
+    assert_string_equal(error.text, "");
+    return cluster;
+}
+
+static void ranks_meet_at_the_nearest_level(void **state) {
+    (void)state;
+    struct mp_cluster *cluster = parse_good("", "");
+    static const struct {
+        int rank, other, level;
+    } pairs[] = {{3, 3, 0}, {2, 3, 1}, {3, 2, 1}, {1, 2, 2}, {0, 7, 2}, {7, 8, 3}, {0, 15, 3}};
+    for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++)
+        assert_int_equal(mp_cluster_level_of(cluster, pairs[i].rank, pairs[i].other),
+                         pairs[i].level);
+    struct mp_topology topology = mp_cluster_topology(cluster);
+    assert_int_equal(topology.ranks, 16);
+    assert_int_equal(topology.ranks_per_node, 8);
+    for (int a = 0; a < 16; a++)
+        for (int b = 0; b < 16; b++)
+            assert_true((mp_cluster_level_of(cluster, a, b) == 3) ==
+                        (mp_topology_node(&topology, a) != mp_topology_node(&topology, b)));
+    mp_cluster_destroy(cluster);
+}
+
+static void ranks_share_ports(void **state) {
+    (void)state;
+    static const struct {
+        const char *what, *old, *new;
+        int level, gates, rank, gate;
+        double bandwidth;
+    } cases[] = {
+        {"four ranks on each of two cards", "", "", 3, 4, 13, 3, 6.25e9},
+        {"the first card's last rank", "", "", 3, 4, 3, 0, 6.25e9},
+        {"two ports for a rank of a pair", "", "", 2, 16, 5, 5, 20e9},
+        {"a rank's own link", "", "", 1, 16, 11, 11, 50e9},
+        {"a rank alone", "", "", 0, 16, 9, 9, 500e9},
+        {"pooled cards", "{value: 2, source: the paper}\n    sharing: {value: fixed",
+         "{value: 3, source: the paper}\n    sharing: {value: pooled", 3, 2, 13, 1, 18.75e9},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct mp_cluster *cluster = parse_good(cases[i].old, cases[i].new);
+        print_message("%s\n", cases[i].what);
+        assert_int_equal(mp_cluster_gates(cluster, cases[i].level), cases[i].gates);
+        assert_int_equal(mp_cluster_gate(cluster, cases[i].level, cases[i].rank), cases[i].gate);
+        assert_close(mp_cluster_bandwidth(cluster, cases[i].level), cases[i].bandwidth, 1e-3);
+        /* Every gate is some rank's, and they ascend with the ranks. */
+        int last = 0;
+        for (int rank = 0; rank < mp_cluster_ranks(cluster); rank++) {
+            int gate = mp_cluster_gate(cluster, cases[i].level, rank);
+            assert_in_range(gate, last, last + 1);
+            last = gate;
+        }
+        assert_int_equal(last, cases[i].gates - 1);
+        mp_cluster_destroy(cluster);
+    }
+    struct mp_cluster *cluster = parse_good("", "");
+    assert_close(mp_cluster_latency(cluster, 2), 5e-6, 0);
+    mp_cluster_destroy(cluster);
+}
+
+static void nodes_can_be_set(void **state) {
+    (void)state;
+    struct mp_cluster *cluster = parse_good("", "");
+    struct mp_error error = {0};
+    assert_int_equal(mp_cluster_set(cluster, "nodes=2048", &error), MP_OK);
+    assert_int_equal(mp_cluster_ranks(cluster), 16384);
+    assert_true(cluster->nodes.assumed);
+    assert_int_equal(mp_cluster_level_of(cluster, 0, 16383), 3);
+    assert_int_equal(mp_cluster_gates(cluster, 3), 4096);
+    static const struct {
+        const char *assignment, *message;
+    } bad[] = {{"nodes=0", "--set: nodes: 0 is outside"},
+               {"nodes=two", "--set: nodes: \"two\" is not"},
+               {"nods=2", "did you mean \"nodes\"?"},
+               {"nodes", "--set: \"nodes\" should be nodes=NUMBER"}};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        struct mp_error fault = {0};
+        assert_int_equal(mp_cluster_set(cluster, bad[i].assignment, &fault), MP_EINVAL);
+        if (!strstr(fault.text, bad[i].message))
+            fail_msg("%s: \"%s\"", bad[i].assignment, fault.text);
+        assert_int_equal(mp_cluster_ranks(cluster), 16384); /* as before */
+    }
+    mp_cluster_destroy(cluster);
+}
+
+static void one_node_needs_no_cluster_level(void **state) {
+    (void)state;
+    char text[sizeof good];
+    strcpy(text, good);
+    *strstr(text, "  cluster:\n") = '\0';
+    strstr(text, "nodes: {value: 2")[15] = '1';
+    struct mp_cluster *cluster = NULL;
+    struct mp_error error = {0}, fault = {0};
+    parse(text, &cluster, &error);
+    assert_string_equal(error.text, "");
+    assert_int_equal(mp_cluster_level_of(cluster, 0, 7), 2);
+    assert_int_equal(mp_cluster_set(cluster, "nodes=2", &fault), MP_EINVAL);
+    assert_non_null(strstr(fault.text, "c.yaml has no level cluster"));
+    mp_cluster_destroy(cluster);
+}
+
+static void shares_are_exact_at_points(void **state) {
+    (void)state;
+    static const double tokens[] = {4, 64, 1024}, width[] = {512, 2048};
+    static const double share[3][2] = {{0.05, 0.1}, {0.2, 0.4}, {0.5, 0.8}};
+    struct mp_cluster *cluster = parse_good("", "");
+    for (int i = 0; i < 3; i++)
+        for (int j = 0; j < 2; j++)
+            assert_true(mp_cluster_share(cluster, tokens[i], width[j]) == share[i][j]);
+    assert_close(mp_cluster_share(cluster, 16, 512), 0.1, 1e-12); /* halfway in logarithms */
+    assert_close(mp_cluster_share(cluster, 64, 1024), sqrt(0.2 * 0.4), 1e-12);
+    assert_close(mp_cluster_share(cluster, 256, 1024), sqrt(sqrt(0.2 * 0.4 * 0.5 * 0.8)), 1e-12);
+    assert_close(mp_cluster_share(cluster, 1e6, 1e6), 0.8, 0); /* at the edge */
+    assert_close(mp_cluster_share(cluster, 1e6, 1), 0.5, 0);
+    assert_close(mp_cluster_share(cluster, 1, 512), 0.05 / 4, 1e-12); /* in proportion */
+    mp_cluster_destroy(cluster);
+}
+
+static double uniform(uint64_t *seed) {
+    *seed = *seed * 6364136223846793005u + 1442695040888963407u;
+    return (double)(*seed >> 11) / 9007199254740992.0;
+}
+
+/* Between two points the share lies between theirs and moves one way only. */
+static void shares_are_monotone_between_points(void **state) {
+    (void)state;
+    uint64_t seed = test_seed();
+    struct mp_cluster *cluster = parse_good("", "");
+    struct mp_cluster_efficiency *table = &cluster->efficiency;
+    for (int round = 0; round < 2000; round++) {
+        for (int i = 0; i < 3; i++)
+            for (int j = 0; j < 2; j++)
+                table->share[i][j].value = 0.01 + 0.99 * uniform(&seed);
+        int row = (int)(2 * uniform(&seed));
+        double width = 512 * pow(4, uniform(&seed));
+        double begin = mp_cluster_share(cluster, table->tokens[row], width);
+        double end = mp_cluster_share(cluster, table->tokens[row + 1], width), last = begin;
+        for (int step = 1; step <= 8; step++) {
+            double tokens = table->tokens[row] * pow(16, step / 8.0);
+            double share = mp_cluster_share(cluster, tokens, width);
+            assert_true((share - last) * (end - begin) >= -1e-12);
+            last = share;
+        }
+        assert_close(last, end, 1e-12);
+    }
+    mp_cluster_destroy(cluster);
+}
+
+static void products_cost_launch_and_the_longer_of_two(void **state) {
+    (void)state;
+    struct mp_cluster *cluster = parse_good("", "");
+    struct mp_error error = {0};
+    double seconds, fewer;
+    assert_int_equal(
+        mp_cluster_product_seconds(cluster, MP_FP16, 1024, 2048, 4096, &seconds, &error), MP_OK);
+    assert_close(seconds, 5e-6 + 2.0 * 1024 * 2048 * 4096 / 80e12, 1e-15);
+    /* Few rows: reading the weights takes longer than computing at 0.2 of the peak. */
+    mp_cluster_product_seconds(cluster, MP_FP16, 64, 512, 1 << 20, &seconds, &error);
+    assert_close(seconds, 5e-6 + 2.0 * 64 * 512 * (1 << 20) / 20e12, 1e-12);
+    cluster->memory_bandwidth.value = 1e11;
+    mp_cluster_product_seconds(cluster, MP_FP16, 64, 512, 1 << 20, &seconds, &error);
+    assert_close(seconds, 5e-6 + 2.0 * (64 * 512 + 576.0 * (1 << 20)) / 1e11, 1e-12);
+    cluster->memory_bandwidth.value = 1e15;
+    mp_cluster_product_seconds(cluster, MP_FP16, 4, 512, 512, &seconds, &error);
+    mp_cluster_product_seconds(cluster, MP_FP16, 1, 512, 512, &fewer, &error);
+    assert_close(fewer, seconds, 1e-18); /* below the table's least */
+    mp_cluster_product_seconds(cluster, MP_FP16, 0, 512, 512, &seconds, &error);
+    assert_close(seconds, 0, 0);
+    assert_int_equal(mp_cluster_product_seconds(cluster, MP_BF16, 1, 1, 1, &seconds, &error),
+                     MP_EINVAL);
+    assert_string_equal(error.text, "c.yaml:7: peak: gives none for bf16");
+    mp_cluster_destroy(cluster);
+}
+
+static const struct {
+    const char *what, *old, *new, *message;
+} malformed[] = {
+    {"plain number", "nodes: {value: 2, source: the paper}", "nodes: 2",
+     "c.yaml:2: nodes: should be {value: ..., source: \"whose\"} or {value: ..., assumed: "
+     "\"why\"}"},
+    {"no origin", "{value: 2, source: the paper}", "{value: 2}",
+     "c.yaml:2: nodes: has neither source nor assumed; give source: whose number it is, or "
+     "assumed: why"},
+    {"two origins", "{value: 2, source: the paper}", "{value: 2, source: a, assumed: b}",
+     "c.yaml:2: nodes: has both source and assumed; give source: whose number it is, or assumed: "
+     "why"},
+    {"empty origin", "{value: 2, source: the paper}", "{value: 2, source: ''}",
+     "c.yaml:2: source: should be a text"},
+    {"no value", "{value: 8, source: the paper}", "{source: the paper}",
+     "c.yaml:3: ranks-per-node: value is not given"},
+    {"unknown key",
+     "nodes:", "nods:", "c.yaml:2: a cluster: unknown key \"nods\"; did you mean \"nodes\"?"},
+    {"unknown key of the device",
+     "  memory:", "  memry:", "c.yaml:8: device: unknown key \"memry\"; did you mean \"memory\"?"},
+    {"unknown key of a level", "    latency: {value: 2e-6", "    latencies: {value: 2e-6",
+     "c.yaml:26: pair: unknown key \"latencies\"; did you mean \"latency\"?"},
+    {"unknown key of a value", "value: 32e9, source", "value: 32e9, sorce",
+     "c.yaml:8: memory: unknown key \"sorce\"; did you mean \"source\"?"},
+    {"unknown precision",
+     "fp16:", "fp17:", "c.yaml:7: peak: unknown key \"fp17\"; did you mean \"fp16\"?"},
+    {"missing key", "  launch: {value: 5e-6, assumed: usual}\n", "",
+     "c.yaml:5: device: launch is not given"},
+    {"no description", "description: two nodes\n", "",
+     "c.yaml:1: a cluster: description is not given"},
+    {"zero bandwidth", "value: 6.25e9", "value: 0", "c.yaml:35: bandwidth: 0 is outside"},
+    {"bandwidth in GB/s", "value: 50e9", "value: 50", "c.yaml:25: bandwidth: 50 is outside"},
+    {"negative latency", "value: 1e-5", "value: -1e-5", "c.yaml:36: latency: -1e-5 is outside"},
+    {"not a number", "value: 100e12", "value: fast", "c.yaml:7: fp16: \"fast\" is not"},
+    {"infinite peak", "value: 100e12", "value: inf", "c.yaml:7: fp16: "},
+    {"peak of nothing", "value: 100e12", "value: nan", "c.yaml:7: fp16: "},
+    {"no nodes", "value: 2,", "value: 0,", "c.yaml:2: nodes: 0 is outside"},
+    {"half a rank", "value: 8,", "value: 7.5,",
+     "c.yaml:3: ranks-per-node: 7.5 is not a whole number"},
+    {"cards that don't divide the ranks", "ports: {value: 2,", "ports: {value: 3,",
+     "c.yaml:37: ports: 3 fixed ports can't be shared by 8 ranks: one number should divide the "
+     "other, or sharing be pooled"},
+    {"unknown sharing", "value: fixed", "value: fixd", "c.yaml:28: sharing: \"fixd\" is not"},
+    {"a value that is a list", "value: 2,", "value: [2],",
+     "c.yaml:2: nodes: should be a single value"},
+    {"tokens that don't ascend", "[4, 64, 1024]", "[4, 64, 64]",
+     "c.yaml:12: tokens: 64 follows 64; they should ascend"},
+    {"no tokens", "[4, 64, 1024]", "[]",
+     "c.yaml:12: tokens: should be a list of 1 to 32 ascending numbers"},
+    {"row too many", "[4, 64, 1024]", "[4, 64]",
+     "c.yaml:15: share: should be a list of 2 lists, one per token count"},
+    {"short row", "[0.2, 0.4]", "[0.2]",
+     "c.yaml:16: share: should be a list of 2 numbers, one per width"},
+    {"share above the peak", "0.4", "1.4", "c.yaml:16: share: 1.4 is outside"},
+    {"share of nothing", "[0.05,", "[0,", "c.yaml:15: share: 0 is outside"},
+    {"table without origin", "    assumed: a guess\n", "",
+     "c.yaml:12: efficiency: has neither source nor assumed; give source: whose number it is, or "
+     "assumed: why"},
+    {"group that splits nodes", "ranks: {value: 2", "ranks: {value: 3",
+     "c.yaml:23: level pair: should go from near to far: self, groups that each hold several "
+     "whole ones before them, node (8 ranks), cluster"},
+    {"first level is not self", "  self:\n", "  alone:\n    ranks: {value: 2, source: a}\n",
+     "c.yaml:21: alone: ports is not given"},
+    {"level without ranks", "    ranks: {value: 2, source: the paper}\n", "",
+     "c.yaml:24: level pair: ranks is not given; only self, node and cluster do without"},
+    {"node with ranks", "  node:\n", "  node:\n    ranks: {value: 8, source: a}\n",
+     "c.yaml:30: ranks: level node has those that its name says; leave it out"},
+    {"self with ports", "  self:\n", "  self:\n    ports: {value: 8, source: a}\n",
+     "c.yaml:21: level self: has no ports and no sharing; leave them out"},
+    {"not all joined", "  cluster:\n", "  rack:\n    ranks: {value: 16, source: a}\n",
+     "c.yaml:34: level rack: should go from near to far"},
+    {"no mapping", "description: two nodes\n", "- ", "c.yaml:"},
+};
+
+static void malformed_files_are_named(void **state) {
+    (void)state;
+    for (size_t i = 0; i < sizeof malformed / sizeof *malformed; i++) {
+        struct mp_cluster *cluster = NULL;
+        struct mp_error error = {0};
+        int code = parse_changed(malformed[i].old, malformed[i].new, &cluster, &error);
+        assert_null(cluster);
+        assert_true(code == MP_EINVAL || code == MP_EFORMAT);
+        if (strncmp(error.text, malformed[i].message, strlen(malformed[i].message)))
+            fail_msg("%s: \"%s\" instead of \"%s\"", malformed[i].what, error.text,
+                     malformed[i].message);
+    }
+    struct mp_cluster *cluster = NULL;
+    struct mp_error error = {0};
+    char text[sizeof good];
+    strcpy(text, good);
+    *strstr(text, "  cluster:\n") = '\0';
+    assert_int_equal(parse(text, &cluster, &error), MP_EINVAL);
+    assert_string_equal(error.text,
+                        "c.yaml:20: levels: cluster is missing, so not all ranks are joined");
+}
+
+/* No beginning of a file is taken for a whole one, and none does harm. */
+static void cut_files_are_refused(void **state) {
+    (void)state;
+    const size_t most = sizeof good - 2; /* but its last line break */
+    for (size_t size = 0; size < most; size++) {
+        struct mp_cluster *cluster = NULL;
+        struct mp_error error = {0};
+        int code = mp_cluster_parse("c.yaml", good, size, &cluster, &error);
+        assert_true(code < 0);
+        assert_null(cluster);
+        assert_true(*error.text);
+    }
+}
+
+struct visited {
+    int count, assumed;
+    const char *file;
+};
+
+static void check_quantity(void *context, const char *place, const char *unit,
+                           const struct mp_quantity *quantity) {
+    struct visited *visited = context;
+    if (!quantity->origin || strlen(quantity->origin) < 8 || quantity->line < 1)
+        fail_msg("%s: %s has no origin", visited->file, place);
+    assert_true(quantity->word || (isfinite(quantity->value) && quantity->value > 0));
+    assert_non_null(unit);
+    visited->count++;
+    visited->assumed += quantity->assumed;
+}
+
+/* The papers' figures: ranks, a peak, and bytes/s that a node's ranks have between nodes. */
+static const struct {
+    const char *name;
+    int nodes, ranks;
+    enum mp_precision precision;
+    double peak, memory, node_bandwidth;
+} shipped[] = {
+    {"hecate-a", 4, 32, MP_FP16, 125e12, 32e9, 12.5e9},
+    {"hecate-b", 4, 32, MP_FP16, 312e12, 40e9, 50e9},
+    {"swiftmoe", 16, 16, MP_FP16, 312e12, 80e9, 12.5e9},
+    {"fastermoe-johnny", 2, 16, MP_FP16, 112e12, 32e9, 6.25e9},
+    {"fastermoe-trevor", 16, 64, MP_FP16, 125e12, 32e9, 12.5e9},
+    {"smartmoe-blinky", 8, 64, MP_FP16, 112e12, 32e9, 6.25e9},
+    {"smartmoe-pinky", 16, 64, MP_FP16, 125e12, 32e9, 12.5e9},
+    {"smartmoe-inky", 8, 64, MP_BF16, 312e12, 40e9, 25e9},
+    {"laer-moe", 4, 32, MP_BF16, 312e12, 80e9, 88.9539e9},
+    {"hiermoe", 4, 32, MP_BF16, 154.8e12, 48e9, 25e9},
+    {"tutel", 16, 128, MP_FP16, 312e12, 80e9, 200e9},
+    {"hetumoe", 8, 64, MP_FP16, 130e12, 24e9, 12.5e9},
+    {"h100", 4, 32, MP_FP8, 1979e12, 80e9, 400e9},
+    {"h200", 4, 32, MP_BF16, 989e12, 141e9, 400e9},
+    {"b200", 4, 32, MP_BF16, 2250e12, 180e9, 400e9},
+};
+enum { SHIPPED = sizeof shipped / sizeof *shipped };
+
+static void shipped_clusters_say_where_every_number_is_from(void **state) {
+    (void)state;
+    glob_t found;
+    assert_int_equal(glob(CLUSTERS_FOLDER "/*.yaml", 0, NULL, &found), 0);
+    assert_int_equal(found.gl_pathc, SHIPPED);
+    globfree(&found);
+    for (int i = 0; i < SHIPPED; i++) {
+        char path[4096];
+        struct mp_cluster *cluster = NULL;
+        struct mp_error error = {0};
+        struct visited visited = {.file = shipped[i].name};
+        snprintf(path, sizeof path, "%s/%s.yaml", CLUSTERS_FOLDER, shipped[i].name);
+        mp_cluster_load(path, &cluster, &error);
+        assert_string_equal(error.text, "");
+        mp_cluster_each(cluster, check_quantity, &visited);
+        assert_in_range(visited.count, 45, 100);
+        assert_in_range(visited.assumed, 1, visited.count - 1);
+        assert_int_equal((int)cluster->nodes.value, shipped[i].nodes);
+        assert_int_equal(mp_cluster_ranks(cluster), shipped[i].ranks);
+        assert_close(cluster->peak[shipped[i].precision].value, shipped[i].peak, 1);
+        assert_close(cluster->memory.value, shipped[i].memory, 1);
+        int last = cluster->levels - 1;
+        assert_close(mp_cluster_bandwidth(cluster, last) * mp_cluster_gates(cluster, last) /
+                         shipped[i].nodes,
+                     shipped[i].node_bandwidth, 1);
+        mp_cluster_destroy(cluster);
+    }
+}
+
+/* Farther is never faster nor sooner, more work never takes less time. */
+static void shipped_clusters_are_sensible(void **state) {
+    (void)state;
+    for (int i = 0; i < SHIPPED; i++) {
+        char path[4096];
+        struct mp_cluster *cluster = NULL;
+        struct mp_error error = {0};
+        snprintf(path, sizeof path, "%s/%s.yaml", CLUSTERS_FOLDER, shipped[i].name);
+        assert_int_equal(mp_cluster_load(path, &cluster, &error), MP_OK);
+        for (int level = 1; level < cluster->levels; level++) {
+            double ranks = mp_cluster_ranks(cluster);
+            double near = mp_cluster_bandwidth(cluster, level - 1) *
+                          mp_cluster_gates(cluster, level - 1) / ranks;
+            double far =
+                mp_cluster_bandwidth(cluster, level) * mp_cluster_gates(cluster, level) / ranks;
+            assert_true(far <= near);
+            assert_true(mp_cluster_latency(cluster, level) >=
+                        mp_cluster_latency(cluster, level - 1));
+        }
+        double last = 0, seconds;
+        for (double rows = 1; rows < 1e5; rows *= 1.25) {
+            mp_cluster_product_seconds(cluster, shipped[i].precision, rows, 1024, 4096, &seconds,
+                                       &error);
+            assert_true(seconds >= last * (1 - 1e-12));
+            last = seconds;
+        }
+        mp_cluster_destroy(cluster);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(ranks_meet_at_the_nearest_level),
+        cmocka_unit_test(ranks_share_ports),
+        cmocka_unit_test(nodes_can_be_set),
+        cmocka_unit_test(one_node_needs_no_cluster_level),
+        cmocka_unit_test(shares_are_exact_at_points),
+        cmocka_unit_test(shares_are_monotone_between_points),
+        cmocka_unit_test(products_cost_launch_and_the_longer_of_two),
+        cmocka_unit_test(malformed_files_are_named),
+        cmocka_unit_test(cut_files_are_refused),
+        cmocka_unit_test(shipped_clusters_say_where_every_number_is_from),
+        cmocka_unit_test(shipped_clusters_are_sensible),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
