@@ -2,8 +2,8 @@
  *
  * A trace is a stream of blocks.  A block is the load matrix of one layer in one micro-batch of one
  * iteration: how many routes every source rank sent to every expert.  Blocks come in ascending
- * order of (iteration, micro-batch, layer); iterations may have gaps (a recorder that looks at every
- * tenth), layers and micro-batches may not.  All blocks of a trace have the same shape.
+ * order of (iteration, micro-batch, layer); iterations may have gaps (a recorder that looks at
+ * every tenth), layers and micro-batches may not.  All blocks of a trace have the same shape.
  *
  * Everything that has loads gives or takes this stream: readers of others' formats (formats.h),
  * generators (generate.h), runs in a database, the trainer's replay, the predictor. */
@@ -26,7 +26,8 @@ struct mp_trace_shape {
 /* What a trace says of itself beside its loads. */
 struct mp_trace_info {
     struct mp_trace_shape shape;
-    char *source; /* where the loads come from, in words: file and kind, run, generator, seed; owned */
+    char *source; /* where the loads come from, in words: file and kind, run, generator, seed; owned
+                   */
     char *notes;  /* what was done to them since (folded, split, ...), "" if nothing; owned */
 };
 void mp_trace_info_destroy(struct mp_trace_info *info); /* accepts a zeroed one */
@@ -47,7 +48,7 @@ struct mp_trace_stream_operations {
     void (*destroy)(void *self);
 };
 /* Takes over `self` and info's texts, also when it fails.  MP_ENOMEM; MP_EINVAL for an impossible
- * shape. */
+ * shape: a number below 1, top_k above experts, more than 2^26 counts in a block. */
 int mp_trace_stream_create(const struct mp_trace_stream_operations *operations, void *self,
                            struct mp_trace_info *info, struct mp_trace_stream **stream,
                            struct mp_error *error);
@@ -55,12 +56,13 @@ void mp_trace_stream_destroy(struct mp_trace_stream *stream); /* accepts NULL */
 const struct mp_trace_info *mp_trace_stream_info(const struct mp_trace_stream *stream);
 
 /* The next block, valid until the next call; NULL in *block at the end.  Checks what every source
- * must keep: order, no missing layer or micro-batch, the same number of routes from every rank and in
- * every layer of a micro-batch unless `ragged` was allowed.  Errors: the source's own, and MP_EFORMAT
- * naming block, rank and numbers. */
+ * must keep: order, no missing layer or micro-batch, the same number of routes from every rank and
+ * in every layer of a micro-batch unless `ragged` was allowed.  Errors: the source's own, and
+ * MP_EFORMAT naming block, rank and numbers. */
 int mp_trace_next(struct mp_trace_stream *stream, const struct mp_trace_block **block,
                   struct mp_error *error);
-/* Lets sources have different numbers of tokens, and layers drop some. */
+/* Lets sources have different numbers of tokens, and layers drop some.  A file does not keep this:
+ * who reads it says so again. */
 void mp_trace_allow_ragged(struct mp_trace_stream *stream);
 
 /* ---- the native format (.mptrace) ----
@@ -70,19 +72,22 @@ void mp_trace_allow_ragged(struct mp_trace_stream *stream);
  * "FRAM", u32 blocks, u32 raw bytes, u32 packed bytes, u32 CRC-32 of the packed bytes, the packed
  * bytes (zstd) of its blocks.  A raw block: i64 iteration, i32 micro-batch, i32 layer, then u32
  * [ranks][experts]; a frame has at most 16 MiB of them, or one larger one.  The last frame has no
- * block and zeros behind its magic: a file without it was cut.  A frame is whole or it is not there:
- * a file that was cut, or damaged from some place on, gives all frames before it and then says how
- * many blocks were read. */
+ * block and zeros behind its magic: a file without it was cut.  A frame is whole or it is not
+ * there: a file that was cut, or damaged from some place on, gives all frames before it and then
+ * says how many blocks were read. */
 
 /* Errors: MP_ENOTFOUND, MP_EIO, MP_EFORMAT (not a trace, damaged header; later, from
  * mp_trace_next: damaged frame, with what was read before), MP_EVERSION, MP_ENOMEM. */
 int mp_trace_open(const char *path, struct mp_trace_stream **stream, struct mp_error *error);
 
-/* Writes beside its place (PATH.partial) and renames at the end: a file of that name is whole. */
+/* Writes beside its place (PATH.partial) and renames at the end: a file of that name is whole.
+ * Errors: MP_EINVAL (impossible shape, PATH is there and no file), MP_EIO, MP_ENOSPACE, MP_ENOMEM.
+ */
 struct mp_trace_writer;
 int mp_trace_writer_create(const char *path, const struct mp_trace_info *info,
                            struct mp_trace_writer **writer, struct mp_error *error);
-/* Blocks in order, as above.  MP_EINVAL for a block out of order or of another shape. */
+/* Blocks in order, as above.  MP_EINVAL for a block out of order or of another shape; after an
+ * error the writer can only be finished. */
 int mp_trace_write(struct mp_trace_writer *writer, const struct mp_trace_block *block,
                    struct mp_error *error);
 /* Ends the file; with `commit` false, or after an error, removes it instead.  Frees the writer. */
