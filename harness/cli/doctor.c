@@ -140,7 +140,7 @@ static void check_suites(struct finding *finding) {
     }
     while (names[count])
         count++;
-    mp_path_suite_names_destroy(names);
+    mp_path_names_destroy(names);
     find(finding, STATE_GOOD, NULL, "%d ready-made suites", count);
 }
 

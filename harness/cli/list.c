@@ -50,12 +50,15 @@ static int list_workloads(const struct mp_systems *systems, json_t *rows, struct
     return list_entries(cli_workloads, rows, error);
 }
 
-/* A ready-made suite's own words about itself.  Only its description is wanted, so a default text
- * that is not there yet does not matter. */
-static int list_suite(const char *name, json_t *rows, struct mp_error *error) {
+/* The own words of a ready-made suite or cluster about itself.  Only its description is wanted, so
+ * a suite's default text that is not there yet does not matter. */
+static int list_ready_made(const char *name,
+                           int find(const char *name, char path[MP_PATH_SIZE],
+                                    struct mp_error *error),
+                           json_t *rows, struct mp_error *error) {
     char path[MP_PATH_SIZE];
     struct mp_yaml *document = NULL;
-    int code = mp_path_suite(name, path, error);
+    int code = find(name, path, error);
     if (!code)
         code = mp_yaml_load(path, &document, error);
     if (code)
@@ -75,8 +78,20 @@ static int list_suites(const struct mp_systems *systems, json_t *rows, struct mp
     if (code)
         return code;
     for (int i = 0; names[i] && !code; i++)
-        code = list_suite(names[i], rows, error);
-    mp_path_suite_names_destroy(names);
+        code = list_ready_made(names[i], mp_path_suite, rows, error);
+    mp_path_names_destroy(names);
+    return code;
+}
+
+static int list_clusters(const struct mp_systems *systems, json_t *rows, struct mp_error *error) {
+    (void)systems;
+    char **names;
+    int code = mp_path_cluster_names(&names, error);
+    if (code)
+        return code;
+    for (int i = 0; names[i] && !code; i++)
+        code = list_ready_made(names[i], mp_path_cluster, rows, error);
+    mp_path_names_destroy(names);
     return code;
 }
 
@@ -99,11 +114,8 @@ static int list_devices(const struct mp_systems *systems, json_t *rows, struct m
 static const struct {
     const char *name;
     list_function *list;
-} topics[] = {{"systems", list_systems},
-              {"gates", list_gates},
-              {"workloads", list_workloads},
-              {"suites", list_suites},
-              {"devices", list_devices}};
+} topics[] = {{"systems", list_systems}, {"gates", list_gates},       {"workloads", list_workloads},
+              {"suites", list_suites},   {"clusters", list_clusters}, {"devices", list_devices}};
 enum { TOPICS = sizeof topics / sizeof *topics };
 
 /* Under a system's title: where it comes from, and "copies experts, drops routes". */
@@ -159,7 +171,7 @@ static list_function *find_topic(const char *name, struct mp_error *error) {
     const char *nearest = mp_nearest_word(name, known);
     mp_fail(error, MP_EINVAL,
             "can't list \"%.80s\"; it is one of systems, gates, workloads, "
-            "suites, devices%s%s%s",
+            "suites, clusters, devices%s%s%s",
             name, nearest ? "; did you mean \"" : "", nearest ? nearest : "", nearest ? "\"?" : "");
     return NULL;
 }
@@ -170,7 +182,7 @@ static int list(const struct mp_systems *systems, int argc, char *argv[], struct
     const struct cli_flag table[] = {{"--json", CLI_SWITCH, &json, NULL, "prints a JSON array"},
                                      {0}};
     const struct cli_usage usage = {
-        "moeperf list systems|gates|workloads|suites|devices [--json]",
+        "moeperf list systems|gates|workloads|suites|clusters|devices [--json]",
         "Lists what there is: names for suites, moeperf run and moeperf show.",
         table,
         1,
@@ -193,5 +205,5 @@ static int list(const struct mp_systems *systems, int argc, char *argv[], struct
     return code;
 }
 
-const struct cli_command cli_list = {"list", "lists systems, gates, workloads, suites, devices",
-                                     list};
+const struct cli_command cli_list = {
+    "list", "lists systems, gates, workloads, suites, clusters, devices", list};

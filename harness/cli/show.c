@@ -4,6 +4,7 @@
 
 #include "harness/cli/catalog.h"
 #include "harness/cli/cli.h"
+#include "harness/cli/cluster.h"
 #include "harness/suite/paths.h"
 #include "harness/suite/suite.h"
 
@@ -156,10 +157,26 @@ static void print_suite(const json_t *object) {
            json_string_value(json_object_get(object, "text")));
 }
 
+/* A file with a device or links is a cluster's; what can't be read as YAML is shown like a suite.
+ */
+static bool is_cluster(const char *path) {
+    struct mp_yaml *document = NULL;
+    mp_yaml_load(path, &document, NULL);
+    bool found = document && document->kind == MP_YAML_MAPPING &&
+                 (mp_yaml_get(document, "device") || mp_yaml_get(document, "levels"));
+    mp_yaml_destroy(document);
+    return found;
+}
+
+static json_t *pack_cluster(const char *name, struct mp_error *error) {
+    char path[MP_PATH_SIZE];
+    return mp_path_cluster(name, path, error) ? NULL : cli_pack_cluster(name, path, error);
+}
+
 static const char job_title[] = "what a job of a suite, or a job file, may say";
 static const char suite_title[] = "what a suite may say beside common: and jobs:";
 
-/* Everything but suites. */
+/* Everything but suites and clusters. */
 static json_t *find_built_in(const struct mp_systems *systems, const char *name) {
     for (int i = 0; i < systems->count; i++)
         if (!strcmp(systems->item[i]->name, name))
@@ -175,8 +192,8 @@ static json_t *find_built_in(const struct mp_systems *systems, const char *name)
     return strcmp(name, "suite") ? NULL : pack_table(name, suite_title, mp_suite_options);
 }
 
-static int fail_unknown(const struct mp_systems *systems, char *suites[], const char *name,
-                        struct mp_error *error) {
+static int fail_unknown(const struct mp_systems *systems, char *suites[], char *clusters[],
+                        const char *name, struct mp_error *error) {
     const char *known[KNOWN_LIMIT + 1];
     int count = 0;
     for (int i = 0; i < systems->count; i++)
@@ -189,52 +206,77 @@ static int fail_unknown(const struct mp_systems *systems, char *suites[], const 
     known[count++] = "suite";
     for (char **suite = suites; *suite && count < KNOWN_LIMIT; suite++)
         known[count++] = *suite;
+    for (char **cluster = clusters; *cluster && count < KNOWN_LIMIT; cluster++)
+        known[count++] = *cluster;
     known[count] = NULL;
     const char *nearest = mp_nearest_word(name, known);
     if (nearest)
         return mp_fail(error, MP_ENOTFOUND, "nothing is called \"%.80s\"; did you mean \"%s\"?",
                        name, nearest);
     return mp_fail(error, MP_ENOTFOUND,
-                   "nothing is called \"%.80s\"; moeperf list systems, gates, workloads and suites "
-                   "name what there is",
+                   "nothing is called \"%.80s\"; moeperf list systems, gates, workloads, suites "
+                   "and clusters name what there is",
                    name);
 }
 
-static bool is_ready_made(char *suites[], const char *name) {
-    for (; *suites; suites++)
-        if (!strcmp(*suites, name))
+static bool is_ready_made(char *names[], const char *name) {
+    for (; *names; names++)
+        if (!strcmp(*names, name))
             return true;
     return false;
 }
 
-/* What is built in has the name first; a ready-made suite of the same name comes with it. */
+/* What is built in has the name first; a ready-made suite or cluster of the same name comes with
+ * it. */
+static int find_among(const struct mp_systems *systems, char *suites[], char *clusters[],
+                      const char *name, json_t **object, struct mp_error *error) {
+    bool is_file = strchr(name, '/') || strstr(name, ".yaml");
+    bool suite = is_ready_made(suites, name), cluster = is_ready_made(clusters, name);
+    *object = find_built_in(systems, name);
+    if (*object && suite)
+        json_object_set_new(*object, "suite", pack_suite(name, error));
+    if (*object && cluster)
+        json_object_set_new(*object, "cluster", pack_cluster(name, error));
+    if (*object)
+        return error->code;
+    if (is_file)
+        *object = is_cluster(name) ? pack_cluster(name, error) : pack_suite(name, error);
+    else if (suite)
+        *object = pack_suite(name, error);
+    else if (cluster)
+        *object = pack_cluster(name, error);
+    else
+        fail_unknown(systems, suites, clusters, name, error);
+    return error->code;
+}
+
 static int find(const struct mp_systems *systems, const char *name, json_t **object,
                 struct mp_error *error) {
-    char **suites;
-    int code = mp_path_suite_names(&suites, error);
-    *object = find_built_in(systems, name);
-    if (code)
-        return *object ? MP_OK : code; /* without suites the rest can still be shown */
-    bool is_suite = is_ready_made(suites, name);
-    if (*object && is_suite)
-        json_object_set_new(*object, "suite", pack_suite(name, error));
-    else if (!*object && (is_suite || strchr(name, '/') || strstr(name, ".yaml")))
-        *object = pack_suite(name, error);
-    else if (!*object)
-        fail_unknown(systems, suites, name, error);
-    mp_path_suite_names_destroy(suites);
-    return *object ? MP_OK : error->code;
+    static char *none[] = {NULL};
+    char **suites = NULL, **clusters = NULL;
+    struct mp_error missing = {0}; /* without a folder the rest can still be shown */
+    mp_path_suite_names(&suites, &missing);
+    mp_path_cluster_names(&clusters, &missing);
+    *object = NULL;
+    int code = find_among(systems, suites ? suites : none, clusters ? clusters : none, name, object,
+                          error);
+    if (code && missing.code)
+        mp_error_prefix(error, "%.300s", missing.text);
+    mp_path_names_destroy(suites);
+    mp_path_names_destroy(clusters);
+    if (code) {
+        json_decref(*object);
+        *object = NULL;
+    }
+    return code;
 }
 
 static void print_text(const json_t *object) {
     static const struct {
         const char *kind;
         void (*print)(const json_t *object);
-    } kinds[] = {{"system", print_system},
-                 {"gate", print_entry},
-                 {"workload", print_entry},
-                 {"options", print_table},
-                 {"suite", print_suite}};
+    } kinds[] = {{"system", print_system}, {"gate", print_entry},  {"workload", print_entry},
+                 {"options", print_table}, {"suite", print_suite}, {"cluster", cli_print_cluster}};
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
         if (!strcmp(json_string_value(json_object_get(object, "kind")), kinds[i].kind))
             kinds[i].print(object);
@@ -242,6 +284,11 @@ static void print_text(const json_t *object) {
     if (suite) {
         puts("\nsuite of the same name");
         print_suite(suite);
+    }
+    const json_t *cluster = json_object_get(object, "cluster");
+    if (cluster) {
+        puts("\ncluster of the same name");
+        cli_print_cluster(cluster);
     }
 }
 
@@ -253,14 +300,16 @@ static int show(const struct mp_systems *systems, int argc, char *argv[], struct
                                      {0}};
     const struct cli_usage usage = {
         "moeperf show NAME [--json]",
-        "Shows a system, gate, workload or suite in full: options with defaults, ranges\n"
-        "and units, source, what it models.  `job` and `suite` show what files may say.",
+        "Shows a system, gate, workload, suite or cluster in full: options with defaults,\n"
+        "ranges and units, source, what it models; a cluster's numbers with where they\n"
+        "come from.  `job` and `suite` show what files may say.",
         table,
         1,
         1,
         "  moeperf show fssdp\n"
         "  moeperf show job\n"
-        "  moeperf show quickstart\n"};
+        "  moeperf show quickstart\n"
+        "  moeperf show hecate-a\n"};
     int code = cli_parse(&usage, argc, argv, &words, error);
     if (code)
         return code > 0 ? CLI_SUCCESS : code;
@@ -274,5 +323,5 @@ static int show(const struct mp_systems *systems, int argc, char *argv[], struct
     return MP_OK;
 }
 
-const struct cli_command cli_show = {"show", "shows a system, gate, workload or suite in full",
+const struct cli_command cli_show = {"show", "shows a system, gate, workload, suite or cluster",
                                      show};

@@ -63,25 +63,35 @@ static bool is_folder(const char *path) {
     return !stat(path, &status) && S_ISDIR(status.st_mode);
 }
 
-int mp_path_suites(char path[MP_PATH_SIZE], struct mp_error *error) {
+/* A kind of ready-made file: where it lies and what messages call it. */
+struct ready_made {
+    const char *noun, *plural;
+    const char *installed; /* from the executable's folder */
+    const char *source;
+};
+static const struct ready_made suites = {"suite", "suites", "../share/moeperf/suites",
+                                         MOEPERF_SOURCE_FOLDER "/harness/suites"};
+static const struct ready_made clusters = {"cluster", "clusters", "../share/moeperf/clusters",
+                                           MOEPERF_SOURCE_FOLDER "/harness/cluster/clusters"};
+
+static int find_folder(const struct ready_made *kind, char path[MP_PATH_SIZE],
+                       struct mp_error *error) {
     char folder[MP_PATH_SIZE];
     int code = executable_folder(folder, error);
     if (!code)
-        code = join(path, folder, "../share/moeperf/suites", error);
+        code = join(path, folder, kind->installed, error);
     if (code || is_folder(path))
         return code;
-    snprintf(path, MP_PATH_SIZE, "%s/harness/suites", MOEPERF_SOURCE_FOLDER);
+    snprintf(path, MP_PATH_SIZE, "%s", kind->source);
     if (is_folder(path))
         return MP_OK;
-    return mp_fail(error, MP_ENOTFOUND,
-                   "no folder of ready-made suites: neither "
-                   "%s/../share/moeperf/suites nor %s exists",
-                   folder, path);
+    return mp_fail(error, MP_ENOTFOUND, "no folder of ready-made %s: neither %s/%s nor %s exists",
+                   kind->plural, folder, kind->installed, path);
 }
 
-int mp_path_suite_names(char ***names, struct mp_error *error) {
+static int find_names(const struct ready_made *kind, char ***names, struct mp_error *error) {
     char folder[MP_PATH_SIZE], pattern[MP_PATH_SIZE];
-    int code = mp_path_suites(folder, error);
+    int code = find_folder(kind, folder, error);
     if (!code)
         code = join(pattern, folder, "*.yaml", error);
     if (code)
@@ -93,24 +103,19 @@ int mp_path_suite_names(char ***names, struct mp_error *error) {
         const char *name = strrchr(found.gl_pathv[i], '/') + 1;
         list[i] = strndup(name, strlen(name) - strlen(".yaml"));
         if (!list[i]) {
-            mp_path_suite_names_destroy(list);
+            mp_path_names_destroy(list);
             list = NULL;
         }
     }
     globfree(&found);
     if (!list)
-        return mp_fail(error, MP_ENOMEM, "no memory for the names of suites");
+        return mp_fail(error, MP_ENOMEM, "no memory for the names of %s", kind->plural);
     *names = list;
     return MP_OK;
 }
 
-void mp_path_suite_names_destroy(char **names) {
-    for (char **name = names; names && *name; name++)
-        free(*name);
-    free(names);
-}
-
-int mp_path_suite(const char *name, char path[MP_PATH_SIZE], struct mp_error *error) {
+static int find_file(const struct ready_made *kind, const char *name, char path[MP_PATH_SIZE],
+                     struct mp_error *error) {
     size_t length = strlen(name);
     if (strchr(name, '/') || (length > 5 && !strcmp(name + length - 5, ".yaml"))) {
         if (length >= MP_PATH_SIZE)
@@ -119,21 +124,47 @@ int mp_path_suite(const char *name, char path[MP_PATH_SIZE], struct mp_error *er
         return MP_OK; /* reading it says whether it is there */
     }
     char folder[MP_PATH_SIZE], **names = NULL;
-    int code = mp_path_suites(folder, error);
+    int code = find_folder(kind, folder, error);
     if (!code)
-        code = mp_path_suite_names(&names, error);
+        code = find_names(kind, &names, error);
     if (!code && snprintf(path, MP_PATH_SIZE, "%s/%s.yaml", folder, name) >= MP_PATH_SIZE)
         code = mp_fail(error, MP_ELIMIT, "%.200s...: the name is too long", name);
     if (!code && access(path, F_OK)) {
         const char *nearest = mp_nearest_word(name, (const char *const *)names);
         code = mp_fail(error, MP_ENOTFOUND,
-                       "no ready-made suite is called \"%.200s\"%s%s%s (moeperf list suites names "
+                       "no ready-made %s is called \"%.200s\"%s%s%s (moeperf list %s names "
                        "them; a file's name ends in .yaml)",
-                       name, nearest ? "; did you mean \"" : "", nearest ? nearest : "",
-                       nearest ? "\"?" : "");
+                       kind->noun, name, nearest ? "; did you mean \"" : "", nearest ? nearest : "",
+                       nearest ? "\"?" : "", kind->plural);
     }
-    mp_path_suite_names_destroy(names);
+    mp_path_names_destroy(names);
     return code;
+}
+
+void mp_path_names_destroy(char **names) {
+    for (char **name = names; names && *name; name++)
+        free(*name);
+    free(names);
+}
+
+int mp_path_suites(char path[MP_PATH_SIZE], struct mp_error *error) {
+    return find_folder(&suites, path, error);
+}
+
+int mp_path_suite(const char *name, char path[MP_PATH_SIZE], struct mp_error *error) {
+    return find_file(&suites, name, path, error);
+}
+
+int mp_path_suite_names(char ***names, struct mp_error *error) {
+    return find_names(&suites, names, error);
+}
+
+int mp_path_cluster(const char *name, char path[MP_PATH_SIZE], struct mp_error *error) {
+    return find_file(&clusters, name, path, error);
+}
+
+int mp_path_cluster_names(char ***names, struct mp_error *error) {
+    return find_names(&clusters, names, error);
 }
 
 int mp_path_default_text(char path[MP_PATH_SIZE], struct mp_error *error) {

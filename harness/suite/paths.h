@@ -1,4 +1,4 @@
-/* Paths: where the programs, the ready-made suites and the default text are. */
+/* Paths: where the programs, the ready-made suites and clusters and the default text are. */
 #ifndef MOEPERF_HARNESS_SUITE_PATHS_H
 #define MOEPERF_HARNESS_SUITE_PATHS_H
 
@@ -23,9 +23,13 @@ int mp_path_suites(char path[MP_PATH_SIZE], struct mp_error *error);
  * the nearest known name. */
 int mp_path_suite(const char *name, char path[MP_PATH_SIZE], struct mp_error *error);
 
-/* Names of the ready-made suites, sorted, ending with NULL; mp_path_suite_names_destroy. */
+/* Names of the ready-made suites, sorted, ending with NULL; mp_path_names_destroy. */
 int mp_path_suite_names(char ***names, struct mp_error *error);
-void mp_path_suite_names_destroy(char **names); /* accepts NULL */
+void mp_path_names_destroy(char **names); /* accepts NULL */
+
+/* The same for clusters: ../share/moeperf/clusters once installed. */
+int mp_path_cluster(const char *name, char path[MP_PATH_SIZE], struct mp_error *error);
+int mp_path_cluster_names(char ***names, struct mp_error *error);
 
 /* The default text: $MOEPERF_TEXT, else out/text/corpus here, else in the source tree.
  * MP_ENOTFOUND says how to get it. */

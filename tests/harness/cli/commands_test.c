@@ -22,7 +22,7 @@ struct bad_input {
 static const struct bad_input bad_inputs[] = {
     {"unknown topic", "moeperf list system",
      "moeperf list: can't list \"system\"; it is one of systems, gates, workloads, suites, "
-     "devices; did you mean \"systems\"?\n"},
+     "clusters, devices; did you mean \"systems\"?\n"},
     {"unknown thing", "moeperf show fsdp",
      "moeperf show: nothing is called \"fsdp\"; did you mean \"fssdp\"?\n"},
     {"unknown ready-made suite", "moeperf run quickstrat",
@@ -56,8 +56,8 @@ static void bad_input_is_status_two(void **state) {
 
 static void lists_and_things_are_json_too(void **state) {
     (void)state;
-    static const char *const topics[] = {"systems", "gates", "workloads", "suites"};
-    for (int i = 0; i < 4; i++) {
+    static const char *const topics[] = {"systems", "gates", "workloads", "suites", "clusters"};
+    for (int i = 0; i < 5; i++) {
         char line[256];
         size_t at;
         json_t *row;
@@ -90,6 +90,8 @@ static void lists_and_things_are_json_too(void **state) {
     assert_string_equal(json_string_value(json_object_get(skewed, "kind")), "workload");
     assert_non_null(json_object_get(json_object_get(skewed, "suite"), "text"));
     json_decref(skewed);
+    /* So are system and cluster. */
+    assert_says("moeperf show swiftmoe", 0, "\ncluster of the same name\nswiftmoe: test bed");
 }
 
 /* Takes the text apart. */
@@ -131,7 +133,44 @@ static void systems_are_shown_in_words(void **state) {
     list = shell("moeperf list suites", 0);
     assert_fits(list);
     free(list);
+    list = shell("moeperf list clusters", 0);
+    assert_fits(list);
+    free(list);
     assert_says("moeperf show deepspeed", 0, "\n  Not modelled: ");
+}
+
+static void clusters_are_shown_with_sources(void **state) {
+    (void)state;
+    json_t *rows = json_of("moeperf list clusters --json", 0), *row, *quantity;
+    char line[256], *found;
+    size_t at, i;
+    json_array_foreach(rows, at, row) {
+        const char *path = json_string_value(json_object_get(row, "path"));
+        snprintf(line, sizeof line, "moeperf show %s", path); /* by file: never a system's */
+        found = shell(line, 0);
+        assert_non_null(strstr(found, "\n  nodes: "));
+        assert_non_null(strstr(found, "    assumed: "));
+        assert_non_null(strstr(found, "\n  tokens of an expert by width\n"));
+        assert_fits(strstr(found, "\ndevice ")); /* after the path, which may be long */
+        free(found);
+        snprintf(line, sizeof line, "moeperf show %s --json", path);
+        json_t *cluster = json_of(line, 0);
+        assert_string_equal(json_string_value(json_object_get(cluster, "kind")), "cluster");
+        json_array_foreach(json_object_get(cluster, "quantities"), i, quantity) assert_int_equal(
+            !json_object_get(quantity, "source"), json_object_get(quantity, "assumed") != NULL);
+        json_decref(cluster);
+    }
+    json_decref(rows);
+    assert_says(
+        "moeperf show hecate-a", 0,
+        "\n  levels.cluster.bandwidth: 12.5 GB/s\n    Hecate, set-up of the evaluation: 100 "
+        "Gb/s\n");
+    assert_says("moeperf show laer-moe", 0, " 0.689[1]");
+    free(shell("sed 's/nodes: {value: 4/nodes: {value: 0/' $(moeperf show hecate-a --json | "
+               "sed -n 's/.*\"path\": \"\\(.*\\)\".*/\\1/p') >none.yaml",
+               0));
+    assert_says("moeperf show none.yaml", 2, "none.yaml:2: nodes: 0 is outside");
+    assert_says("moeperf show hecat-a", 2, "did you mean \"hecate-a\"?");
 }
 
 static void doctor_knows_whether_things_work(void **state) {
@@ -170,7 +209,7 @@ static int run_examples(const char *command, const char *more) {
 static void examples_work(void **state) {
     (void)state;
     assert_int_equal(run_examples("list", ""), 2);
-    assert_int_equal(run_examples("show", ""), 3);
+    assert_int_equal(run_examples("show", ""), 4);
     assert_int_equal(run_examples("doctor", ""), 2);
     assert_int_equal(run_examples("run", TINY), 3);
     free(shell("mkdir -p out/quickstart && cp out/results.db out/quickstart/results.db", 0));
@@ -266,6 +305,7 @@ int main(void) {
         cmocka_unit_test(commands_are_listed),
         cmocka_unit_test(lists_and_things_are_json_too),
         cmocka_unit_test(systems_are_shown_in_words),
+        cmocka_unit_test(clusters_are_shown_with_sources),
         cmocka_unit_test(doctor_knows_whether_things_work),
         cmocka_unit_test(examples_work),
         cmocka_unit_test(quickstart_names_its_bound_and_shows_drops),

@@ -36,7 +36,7 @@ static void all_are_possible(void **state) {
         mp_suite_destroy(&suite);
     }
     assert_true(count >= 4);
-    mp_path_suite_names_destroy(names);
+    mp_path_names_destroy(names);
 }
 
 static void quickstart_has_its_five(void **state) {
