@@ -33,8 +33,9 @@ struct mp_trainer {
     struct mp_placement *home;   /* [L] who keeps what between iterations */
     struct mp_placement *next;   /* [L] what a system makes of it after a step */
     struct mp_placement *source; /* [L] who still has to send what, while experts move */
-    int slots;                   /* experts a rank keeps at most; with slices: holds of a layer */
+    int slots; /* most experts that a rank keeps; with slices: that it holds of one layer */
     struct mp_plan *plan;        /* [L] */
+    struct mp_plan_facts *facts; /* [L] of the plans once their layers have been dispatched */
     struct mp_load *load;        /* [L] */
     struct mp_transfers moves;
     struct mp_transfer *round;           /* [moves limit] moves carried out together */

@@ -78,23 +78,22 @@ void mp_trainer_in_flight(struct mp_trainer *trainer, int64_t start_ns, enum mp_
 }
 
 static void record_facts(struct mp_trainer *trainer, int layer) {
-    struct mp_plan_facts facts;
-    mp_plan_facts(&trainer->plan[layer], &trainer->load[layer], &facts);
+    const struct mp_plan_facts *facts = &trainer->facts[layer];
     struct {
         const char *name;
         int64_t value;
     } numbers[] = {
-        {"copies", facts.copies},
-        {"largest-rank-copies", facts.largest_rank_copies},
-        {"bytes-before-gate", facts.bytes[MP_STAGE_BEFORE_GATE]},
-        {"bytes-after-gate", facts.bytes[MP_STAGE_AFTER_GATE]},
-        {"bytes-backward-prefetch", facts.bytes[MP_STAGE_BACKWARD_PREFETCH]},
-        {"bytes-backward-reduce", facts.bytes[MP_STAGE_BACKWARD_REDUCE]},
-        {"routes-local", facts.routes_local},
-        {"routes-in-node", facts.routes_in_node},
-        {"routes-between-nodes", facts.routes_between_nodes},
-        {"routes-dropped", facts.routes_dropped},
-        {"rows-padded", facts.rows_padded},
+        {"copies", facts->copies},
+        {"largest-rank-copies", facts->largest_rank_copies},
+        {"bytes-before-gate", facts->bytes[MP_STAGE_BEFORE_GATE]},
+        {"bytes-after-gate", facts->bytes[MP_STAGE_AFTER_GATE]},
+        {"bytes-backward-prefetch", facts->bytes[MP_STAGE_BACKWARD_PREFETCH]},
+        {"bytes-backward-reduce", facts->bytes[MP_STAGE_BACKWARD_REDUCE]},
+        {"routes-local", facts->routes_local},
+        {"routes-in-node", facts->routes_in_node},
+        {"routes-between-nodes", facts->routes_between_nodes},
+        {"routes-dropped", facts->routes_dropped},
+        {"rows-padded", facts->rows_padded},
     };
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
         mp_record_number(trainer->compute, trainer->iteration, layer, numbers[i].name,
@@ -117,11 +116,8 @@ void mp_trainer_record_plans(struct mp_trainer *trainer) {
     int64_t bytes = 0; /* of experts that moved, and of parameters put together for the next step */
     for (int i = 0; i < trainer->moves.count; i++)
         bytes += trainer->moves.item[i].bytes;
-    for (int l = 0; l < trainer->job.layers; l++) {
-        struct mp_plan_facts facts;
-        mp_plan_facts(&trainer->plan[l], NULL, &facts);
-        bytes += facts.bytes[MP_STAGE_AFTER_STEP];
-    }
+    for (int l = 0; l < trainer->job.layers; l++)
+        bytes += trainer->facts[l].bytes[MP_STAGE_AFTER_STEP];
     mp_record_number(trainer->compute, trainer->iteration, -1, "moves", trainer->moves.count);
     mp_record_number(trainer->compute, trainer->iteration, -1, "bytes-after-step", (double)bytes);
 }

@@ -51,6 +51,7 @@ static int create_tables(struct mp_trainer *trainer, struct mp_error *error) {
     trainer->next = table(layers, sizeof *trainer->next, &failed);
     trainer->source = table(layers, sizeof *trainer->source, &failed);
     trainer->plan = table(layers, sizeof *trainer->plan, &failed);
+    trainer->facts = table(layers, sizeof *trainer->facts, &failed);
     trainer->load = table(layers, sizeof *trainer->load, &failed);
     trainer->free_slots = table(ranks, sizeof *trainer->free_slots, &failed);
     trainer->counts = table(2 * experts, sizeof *trainer->counts, &failed);
@@ -437,23 +438,41 @@ void mp_trainer_destroy(struct mp_trainer *trainer) {
                 mp_placement_destroy(&placements[i][l]);
     }
     mp_transfers_destroy(&trainer->moves);
-    void *memory[] = {trainer->home,           trainer->next,
-                      trainer->source,         trainer->plan,
-                      trainer->load,           trainer->round,
-                      trainer->round_from[0],  trainer->round_from[1],
-                      trainer->round_from[2],  trainer->round_to[0],
-                      trainer->round_to[1],    trainer->round_to[2],
-                      trainer->moved,          trainer->old_moments,
-                      trainer->free_slots,     trainer->counts,
-                      trainer->all_counts,     trainer->mass,
-                      trainer->inside,         trainer->auxiliary,
-                      trainer->auxiliary_loss, trainer->token,
-                      trainer->target,         trainer->forced,
-                      trainer->forced_count,   trainer->host_loss,
-                      trainer->prefetch_chunk, trainer->prefetch_gradient,
-                      trainer->reduce_chunk,   trainer->reduce_gradient,
-                      trainer->bucket,         trainer->bucket_started,
-                      trainer->slice_list,     trainer->slice_from,
+    void *memory[] = {trainer->facts,
+                      trainer->home,
+                      trainer->next,
+                      trainer->source,
+                      trainer->plan,
+                      trainer->load,
+                      trainer->round,
+                      trainer->round_from[0],
+                      trainer->round_from[1],
+                      trainer->round_from[2],
+                      trainer->round_to[0],
+                      trainer->round_to[1],
+                      trainer->round_to[2],
+                      trainer->moved,
+                      trainer->old_moments,
+                      trainer->free_slots,
+                      trainer->counts,
+                      trainer->all_counts,
+                      trainer->mass,
+                      trainer->inside,
+                      trainer->auxiliary,
+                      trainer->auxiliary_loss,
+                      trainer->token,
+                      trainer->target,
+                      trainer->forced,
+                      trainer->forced_count,
+                      trainer->host_loss,
+                      trainer->prefetch_chunk,
+                      trainer->prefetch_gradient,
+                      trainer->reduce_chunk,
+                      trainer->reduce_gradient,
+                      trainer->bucket,
+                      trainer->bucket_started,
+                      trainer->slice_list,
+                      trainer->slice_from,
                       trainer->slice_to};
     for (size_t i = 0; i < sizeof memory / sizeof *memory; i++)
         free(memory[i]);

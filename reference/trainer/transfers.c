@@ -30,20 +30,20 @@ static int64_t bytes_to_me(const struct mp_trainer *trainer, const struct mp_pla
     return bytes;
 }
 
-/* Holders beside the owners that a plan has to fill. */
+/* The plan's facts, kept for what is recorded of the iteration, and the totals that they add to. */
 static void count_transfers(struct mp_trainer *trainer, const struct mp_plan *plan) {
-    struct mp_plan_facts facts;
-    mp_plan_facts(plan, &trainer->load[plan->layer], &facts);
+    struct mp_plan_facts *facts = &trainer->facts[plan->layer];
+    mp_plan_facts(plan, &trainer->load[plan->layer], facts);
     for (int i = 0; i < plan->fetch.count; i++)
         trainer->totals.copies[plan->fetch.item[i].stage]++;
     if (mp_optimizer_sliced(plan->optimizer))
-        trainer->totals.copies[plan->gather_stage] += facts.copies;
+        trainer->totals.copies[plan->gather_stage] += facts->copies;
     for (int stage = 0; stage < MP_STAGES; stage++)
         if (stage != MP_STAGE_BACKWARD_PREFETCH)
-            trainer->totals.bytes[stage] += facts.bytes[stage];
+            trainer->totals.bytes[stage] += facts->bytes[stage];
     trainer->totals.replicas += plan->share.count;
-    trainer->totals.routes += facts.routes;
-    trainer->totals.dropped += facts.routes_dropped;
+    trainer->totals.routes += facts->routes;
+    trainer->totals.dropped += facts->routes_dropped;
 }
 
 /* Memory was laid out as the first plan said: what lives until backward needs a region for each
@@ -160,17 +160,16 @@ int mp_trainer_prefetch(struct mp_trainer *trainer, int layer, struct mp_error *
     if (!fetches_again(plan))
         return MP_OK;
     struct mp_mark mark = mp_trainer_mark(trainer);
-    struct mp_plan_facts facts;
+    const struct mp_plan_facts *facts = &trainer->facts[layer];
     static const enum mp_stage stages[] = {MP_STAGE_BEFORE_GATE, MP_STAGE_AFTER_GATE};
     int code = mp_experts_locate(&trainer->model.experts, plan, trainer->prefetch_chunk,
                                  trainer->prefetch_gradient, error);
     for (int i = 0; !code && i < 2; i++)
         code = start_fetch(trainer, plan, stages[i], trainer->prefetch_chunk, trainer->prefetch[i],
                            error);
-    mp_plan_facts(plan, NULL, &facts);
     trainer->totals.copies[MP_STAGE_BACKWARD_PREFETCH] +=
-        gathers(plan) ? facts.copies : plan->fetch.count;
-    trainer->totals.bytes[MP_STAGE_BACKWARD_PREFETCH] += facts.bytes[MP_STAGE_BACKWARD_PREFETCH];
+        gathers(plan) ? facts->copies : plan->fetch.count;
+    trainer->totals.bytes[MP_STAGE_BACKWARD_PREFETCH] += facts->bytes[MP_STAGE_BACKWARD_PREFETCH];
     trainer->fetch_started = mark.start_ns;
     mp_trainer_spent(trainer, mark, MP_PHASE_FETCH, MP_BACKWARD, layer, -1, -1);
     return code;
