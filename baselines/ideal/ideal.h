@@ -5,14 +5,16 @@
  * and summing the copies' gradients take no time, as clocks stand still meanwhile
  * (plan.free_transfers).  Tokens travel and are computed like everybody's.
  *
- * Which routes go where is not optimised beyond balance, only kept sensible:
- *   shares   total / ranks routes each; the remainder goes one by one to the ranks whose own
- * experts have the most routes, ties to the lower id copies   a rank over its share gives up its
- * hottest experts' routes, those of the one with most left first, to the ranks under theirs in
- * ascending order.  Every copy uses up an expert, the surplus of a rank or the lack of one, so that
- * there are at most ranks - 1 copies and one more for every expert that its owner gives up to the
- * last route routes   a rank that computes a part of an expert first computes its own tokens'
- * routes */
+ * It is a bound for balance, not for locality: where routes between nodes are what takes time, a
+ * system that keeps them at home can be faster.  Which routes go where is only kept sensible:
+ *   shares  total / ranks routes each; the remainder goes one by one to the ranks whose own experts
+ *           have the most routes, ties to the lower id
+ *   copies  a rank over its share gives up its hottest experts' routes, those of the one with most
+ *           left first, to the ranks under theirs in ascending order.  Every copy uses up an
+ *           expert, the surplus of a rank or the lack of one, so that there are at most ranks - 1
+ *           copies and one more for every expert that its owner gives up to the last route
+ *   routes  a rank that computes a part of an expert first computes its own tokens' routes
+ */
 #ifndef MOEPERF_BASELINES_IDEAL_IDEAL_H
 #define MOEPERF_BASELINES_IDEAL_IDEAL_H
 

@@ -1,4 +1,6 @@
 /* Arguments: flags and words of a subcommand, and its help. */
+#include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "harness/cli/cli.h"
@@ -107,4 +109,15 @@ int cli_parse(const struct cli_usage *usage, int argc, char *argv[], struct cli_
     if (words->count < usage->words_least)
         return mp_fail(error, MP_EINVAL, "an argument is missing; usage: %s", usage->synopsis);
     return 0;
+}
+
+int cli_run_number(const char *text, int64_t *run_id, struct mp_error *error) {
+    char *end;
+    errno = 0;
+    *run_id = strtoll(text, &end, 10);
+    if (end != text && !*end && !errno && *run_id >= 1)
+        return MP_OK;
+    return mp_fail(error, MP_EINVAL,
+                   "--run %.100s: should be the number of a run; moeperf report --runs lists them",
+                   text);
 }

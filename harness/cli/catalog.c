@@ -42,6 +42,12 @@ const struct cli_entry cli_workloads[] = {
      "iteration. No expert can get more than every token, with gate gshard half of a row. Every "
      "system meets exactly these loads.",
      "routing: load, load: [[5, 1, 1, 3], [2, 4, 3, 1]]"},
+    {"trace", "the loads of a recorded or generated trace", "",
+     "Replays every count of a trace, iteration by iteration, layer by layer and rank by rank; "
+     "after its last iteration it begins again. The trace has the job's shape: its layers, experts "
+     "and ranks, one micro-batch, and top-k routes of every token. Which token goes where is "
+     "arbitrary. Every system meets exactly these loads.",
+     "routing: trace, trace: loads.mptrace (or: trace: zipf exponent=1 seed=3)"},
     {0},
 };
 

@@ -6,6 +6,7 @@
 #define MOEPERF_HARNESS_CLI_CLI_H
 
 #include <jansson.h>
+#include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
 
@@ -23,8 +24,10 @@ struct cli_command {
 };
 
 extern const struct cli_command cli_run, cli_list, cli_show, cli_report, cli_import, cli_export,
-    cli_doctor;
-extern const struct cli_command cli_generate;
+    cli_calibrate, cli_doctor;
+extern const struct cli_command cli_compare, cli_reproduce;
+extern const struct cli_command cli_record;
+extern const struct cli_command cli_generate, cli_reshape, cli_predict;
 
 /* A command's flags. */
 enum cli_flag_kind {
@@ -58,6 +61,13 @@ struct cli_usage {
  * the nearest flag for unknown ones. */
 int cli_parse(const struct cli_usage *usage, int argc, char *argv[], struct cli_words *words,
               struct mp_error *error);
+
+/* The number of a run that --run was given.  MP_EINVAL says where such numbers are listed. */
+int cli_run_number(const char *text, int64_t *run_id, struct mp_error *error);
+
+/* From here on SIGINT and SIGTERM are counted, and nothing else happens at them; calls that wait
+ * are interrupted.  The count. */
+const volatile sig_atomic_t *cli_count_signals(void);
 
 /* Prints `value` on standard output, consumes it.  NULL is no memory.  Returns 0 or a code. */
 int cli_print_json(json_t *value, struct mp_error *error);

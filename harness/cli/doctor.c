@@ -11,9 +11,13 @@
 #include <zstd.h>
 
 #include "harness/cli/cli.h"
+#include "harness/cli/doctor_gpu.h"
 #include "harness/cli/machine.h"
 #include "harness/suite/launch.h"
 #include "harness/suite/paths.h"
+#include "harness/workload/generate.h"
+#include "profiler/nvtx/emit.h"
+#include "results/report/vega.h"
 
 enum state { STATE_GOOD, STATE_NOTE, STATE_MISSING }; /* NOTE: worth knowing, nothing stops */
 
@@ -125,8 +129,50 @@ static void check_database(struct finding *finding) {
     find(finding, STATE_GOOD, NULL, "SQLite %s", sqlite3_libversion());
 }
 
+static void check_html(struct finding *finding) {
+    char folder[MP_VEGA_FOLDER];
+    struct mp_error error = {0};
+    if (mp_vega_find(folder, &error))
+        find(finding, STATE_NOTE, "install libjs-vega (apt-get install libjs-vega)",
+             "moeperf report --html is off: %.400s", error.text);
+    else
+        find(finding, STATE_GOOD, NULL, "moeperf report --html draws with Vega in %.400s", folder);
+}
+
+static void check_gpu_work(struct finding *finding) {
+    char detail[sizeof finding->detail];
+    bool works = cli_doctor_cupti(detail, sizeof detail);
+    find(finding, works ? STATE_GOOD : STATE_NOTE, NULL, "%s", detail);
+}
+
+static void check_nccl(struct finding *finding) {
+    char detail[sizeof finding->detail];
+    bool works = cli_doctor_nccl(detail, sizeof detail);
+    find(finding, works ? STATE_GOOD : STATE_NOTE, works ? NULL : "build the target moeperf-nccl",
+         "%s", detail);
+}
+
+/* Both come from the same headers: what the trainer says of itself, and who listens. */
+static void check_ranges(struct finding *finding) {
+    char path[MP_PATH_SIZE];
+    struct mp_error error = {0};
+    if (!mp_nvtx_headers())
+        find(finding, STATE_NOTE, "install the CUDA toolkit's NVTX headers and build again",
+             "built without nvtx3/nvToolsExtPayload.h: no moeperf record, and the trainer emits no "
+             "ranges");
+    else if (mp_path_program("libmoeperf-nvtx.so", path, &error) &&
+             mp_path_program("../lib/libmoeperf-nvtx.so", path, &error))
+        find(finding, STATE_NOTE, "build the target moeperf-nvtx", "%.500s", error.text);
+    else
+        find(finding, STATE_GOOD, NULL, "NVTX %d, collector %.400s", mp_nvtx_headers(), path);
+}
+
 static void check_traces(struct finding *finding) {
-    find(finding, STATE_GOOD, NULL, "packed with zstd %s", ZSTD_versionString());
+    int kinds = 0;
+    while (mp_generators[kinds].name)
+        kinds++;
+    find(finding, STATE_GOOD, NULL, "%d generators, packed with zstd %s", kinds,
+         ZSTD_versionString());
 }
 
 static void check_suites(struct finding *finding) {
@@ -171,11 +217,12 @@ static void check_disk(struct finding *finding) {
 static const struct {
     const char *name;
     void (*check)(struct finding *finding);
-} checks[] = {{"machine", check_processor}, {"compute", check_compute},
-              {"trainer", check_trainer},   {"mpirun", check_mpirun},
-              {"ranks", check_ranks},       {"database", check_database},
-              {"traces", check_traces},     {"suites", check_suites},
-              {"default text", check_text}, {"disk", check_disk}};
+} checks[] = {
+    {"machine", check_processor}, {"compute", check_compute},   {"trainer", check_trainer},
+    {"mpirun", check_mpirun},     {"ranks", check_ranks},       {"database", check_database},
+    {"html report", check_html},  {"ranges", check_ranges},     {"traces", check_traces},
+    {"suites", check_suites},     {"default text", check_text}, {"gpu work", check_gpu_work},
+    {"nccl", check_nccl},         {"disk", check_disk}};
 enum { CHECKS = sizeof checks / sizeof *checks };
 
 static const char *const state_names[] = {"good", "note", "missing"};

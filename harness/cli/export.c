@@ -1,82 +1,196 @@
 /* moeperf export: what is in a database, for others. */
 #include <errno.h>
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "harness/cli/cli.h"
+#include "harness/cli/export_results.h"
 #include "harness/cli/trace_file.h"
+#include "harness/workload/export.h"
 #include "harness/workload/run_trace.h"
 
 struct export_flags {
-    const char *kind, *database;
+    const char *kind, *database, *trace, *iteration, *layer, *row_bytes, *view, *iterations;
     struct cli_words runs;
 };
 
 static int parse(struct export_flags *flags, int argc, char *argv[], struct cli_words *words,
                  struct mp_error *error) {
     const struct cli_flag table[] = {
-        {"--as", CLI_VALUE, &flags->kind, "KIND", "what to write: trace (the default)"},
+        {"--as", CLI_VALUE, &flags->kind, "KIND",
+         "what to write: of a run perfetto (a timeline for ui.perfetto.dev),\n"
+         "csv (a view), json (all about it); of a run's loads or a trace's\n"
+         "trace (the default), csv (a row for every rank and expert), ptini\n"
+         "(UCC's pattern file: what rank sends to rank)"},
         {"--run", CLI_REPEATED, &flags->runs, "ID",
-         "the run; not needed if the database has one only"},
+         "the run; not needed if the database has one only; a view of all\n"
+         "runs if it is not given"},
         {"--db", CLI_VALUE, &flags->database, "FILE", "database to read (" CLI_DATABASE ")"},
+        {"--trace", CLI_VALUE, &flags->trace, "FILE", "loads of a trace instead of a run"},
+        {"--view", CLI_VALUE, &flags->view, "VIEW",
+         "csv of a run: which, e.g. speedup; span (the default), or loads: its\n"
+         "loads as of a trace"},
+        {"--iterations", CLI_VALUE, &flags->iterations, "A..B",
+         "perfetto, json, views: of these iterations only"},
+        {"--iteration", CLI_VALUE, &flags->iteration, "N", "loads: of this iteration only"},
+        {"--layer", CLI_VALUE, &flags->layer, "N", "loads: of this layer only"},
+        {"--row-bytes", CLI_VALUE, &flags->row_bytes, "N",
+         "ptini: what a route sends, a token's activations"},
         {0},
     };
     const struct cli_usage usage = {
-        "moeperf export --as trace --run ID [--db FILE] OUT.mptrace",
-        "Writes the loads of a recorded run as a trace: how many routes every rank sent to\n"
-        "every expert, in every layer of every iteration that all ranks finished, before any\n"
-        "were dropped.",
+        "moeperf export --as KIND (--run ID [--db FILE] | --trace FILE) OUT",
+        "Writes what a database has of a recorded run: its timeline, a view, all about it, or\n"
+        "its loads: how many routes every rank sent to every expert, in every layer of every\n"
+        "iteration that all ranks finished, before any were dropped; or those of a trace.  A\n"
+        "pattern file has a matrix for every micro-batch and layer, with the experts on the\n"
+        "ranks in order, equally many on each.",
         table,
         1,
         1,
-        "  moeperf export --as trace --run 1 --db out/quickstart/results.db ep.mptrace\n"};
+        "  moeperf export --as perfetto --run 1 --db out/quickstart/results.db ep.json\n"
+        "  moeperf export --as csv --view speedup --db out/quickstart/results.db speedup.csv\n"
+        "  moeperf export --as trace --run 1 --db out/quickstart/results.db ep.mptrace\n"
+        "  moeperf generate zipf -o zipf.mptrace --ranks 4 --experts 16 --iterations 3\n"
+        "  moeperf export --as csv --trace zipf.mptrace --layer 0 zipf.csv\n"
+        "  moeperf export --as ptini --trace zipf.mptrace --row-bytes 4096 zipf.ptini\n"};
     return cli_parse(&usage, argc, argv, words, error);
 }
 
 /* 0: none was named. */
 static int choose_run(const struct export_flags *flags, int64_t *run_id, struct mp_error *error) {
-    char *end;
     *run_id = 0;
     if (flags->runs.count == 0)
         return MP_OK;
     if (flags->runs.count > 1)
         return mp_fail(error, MP_EINVAL,
-                       "--run is given %d times; a trace is of one run, so export one at a time",
+                       "--run is given %d times; a file is of one run, so export one at a time",
                        flags->runs.count);
-    errno = 0;
-    *run_id = strtoll(flags->runs.word[0], &end, 10);
-    if (end == flags->runs.word[0] || *end || errno || *run_id < 1)
+    return cli_run_number(flags->runs.word[0], run_id, error);
+}
+
+/* The loads that were named: a trace's, or a run's. */
+static int open_loads(const struct export_flags *flags, struct mp_store **store,
+                      struct mp_trace_stream **stream, struct mp_error *error) {
+    int64_t run_id = 0;
+    if (flags->trace && (flags->runs.count > 0 || flags->database))
+        return mp_fail(error, MP_EINVAL, "--trace and --run or --db: the loads are of one of them");
+    if (flags->trace) {
+        int code = mp_trace_open(flags->trace, stream, error);
+        if (!code)
+            mp_trace_allow_ragged(*stream); /* who wrote the file has decided */
+        return code;
+    }
+    const char *database = flags->database ? flags->database : CLI_DATABASE;
+    int code = choose_run(flags, &run_id, error);
+    if (!code)
+        code = mp_store_open_read_only(database, store, error);
+    if (!code)
+        code = mp_trace_open_run(*store, database, run_id, stream, error);
+    return code;
+}
+
+/* Writes a format of others. */
+static int write_foreign(const struct export_flags *flags, struct mp_trace_stream *stream,
+                         const char *path, struct mp_error *error) {
+    struct mp_export chosen = {.iteration = -1, .layer = -1};
+    const bool matrices = !strcmp(flags->kind, "ptini");
+    int64_t layer = -1;
+    int code = MP_OK;
+    if (flags->iteration)
+        code = cli_whole("--iteration", flags->iteration, 0, INT64_MAX, &chosen.iteration, error);
+    if (!code && flags->layer)
+        code = cli_whole("--layer", flags->layer, 0, INT32_MAX, &layer, error);
+    if (!code && flags->row_bytes)
+        code = cli_whole("--row-bytes", flags->row_bytes, 1, INT32_MAX, &chosen.row_bytes, error);
+    if (!code && matrices != (flags->row_bytes != NULL))
+        code = mp_fail(error, MP_EINVAL,
+                       matrices ? "--row-bytes N is missing: how many bytes a route sends"
+                                : "--row-bytes is for ptini: counts of csv are routes");
+    chosen.layer = (int)layer;
+    if (!code)
+        code = matrices ? mp_export_ptini(stream, &chosen, path, error)
+                        : mp_export_csv(stream, &chosen, path, error);
+    if (!code)
+        printf("%s: %" PRId64 " %s\n", path, chosen.blocks_done, matrices ? "matrices" : "blocks");
+    mp_trace_stream_destroy(stream);
+    return code;
+}
+
+/* --as csv with --view loads, or of a trace, is for loads. */
+static bool writes_results(const struct export_flags *flags) {
+    if (!strcmp(flags->kind, "csv"))
+        return !flags->trace && !(flags->view && !strcmp(flags->view, "loads"));
+    return !strcmp(flags->kind, "perfetto") || !strcmp(flags->kind, "json");
+}
+
+static int check_kind(const struct export_flags *flags, struct mp_error *error) {
+    static const char *const kinds[] = {"trace", "csv", "ptini", "perfetto", "json"};
+    const bool results = writes_results(flags), native = !strcmp(flags->kind, "trace");
+    size_t known = 0;
+    while (known < 5 && strcmp(kinds[known], flags->kind) != 0)
+        known++;
+    if (known == 5)
         return mp_fail(error, MP_EINVAL,
-                       "--run %.100s: should be the number of one run; moeperf report --runs lists "
-                       "them",
-                       flags->runs.word[0]);
+                       "--as %.100s: trace, csv, ptini, perfetto and json can be written",
+                       flags->kind);
+    if (flags->view && (strcmp(flags->kind, "csv") != 0 || flags->trace))
+        return mp_fail(error, MP_EINVAL, "--view is for csv of a database: %s has no views",
+                       flags->trace ? "a trace" : flags->kind);
+    if (results && flags->trace)
+        return mp_fail(error, MP_EINVAL,
+                       "--trace: a trace has loads only, no times: %s is of a run", flags->kind);
+    if (!results && flags->iterations)
+        return mp_fail(error, MP_EINVAL,
+                       "--iterations is for perfetto, json and views; --iteration N chooses loads");
+    if ((results || native) && (flags->iteration || flags->layer || flags->row_bytes))
+        return mp_fail(error, MP_EINVAL,
+                       "--iteration, --layer and --row-bytes are for loads as csv and ptini: %s",
+                       native ? "a trace has all of the loads"
+                              : "--iterations A..B chooses here, --view loads writes loads");
     return MP_OK;
+}
+
+static int export_results(const struct export_flags *flags, const char *path,
+                          struct mp_error *error) {
+    struct cli_results_export wanted = {.kind = flags->kind,
+                                        .view = flags->view ? flags->view : "span",
+                                        .iterations = flags->iterations,
+                                        .database =
+                                            flags->database ? flags->database : CLI_DATABASE};
+    int code = choose_run(flags, &wanted.run_id, error);
+    return code ? code : cli_write_results(&wanted, path, error);
+}
+
+static int export_loads(const struct export_flags *flags, const char *path,
+                        struct mp_error *error) {
+    struct mp_store *store = NULL;
+    struct mp_trace_stream *stream = NULL;
+    int code = open_loads(flags, &store, &stream, error);
+    if (!code)
+        code = !strcmp(flags->kind, "trace") ? cli_write_trace(stream, path, error)
+                                             : write_foreign(flags, stream, path, error);
+    mp_store_close(store);
+    return code;
 }
 
 static int export(const struct mp_systems *systems, int argc, char *argv[],
                   struct mp_error *error) {
     (void)systems;
-    struct export_flags flags = {.kind = "trace", .database = CLI_DATABASE};
+    struct export_flags flags = {.kind = "trace"};
     struct cli_words words;
-    struct mp_store *store = NULL;
-    struct mp_trace_stream *stream;
-    int64_t run_id = 0;
     int code = parse(&flags, argc, argv, &words, error);
     if (code)
         return code > 0 ? CLI_SUCCESS : code;
-    if (strcmp(flags.kind, "trace") != 0)
-        return mp_fail(error, MP_EINVAL, "--as %.100s: only trace can be written", flags.kind);
-    code = choose_run(&flags, &run_id, error);
+    code = check_kind(&flags, error);
     if (!code)
-        code = mp_store_open_read_only(flags.database, &store, error);
-    if (!code)
-        code = mp_trace_open_run(store, flags.database, run_id, &stream, error);
-    if (!code)
-        code = cli_write_trace(stream, words.word[0], error);
-    mp_store_close(store);
+        code = writes_results(&flags) ? export_results(&flags, words.word[0], error)
+                                      : export_loads(&flags, words.word[0], error);
     if (!code && fflush(stdout))
         code = mp_fail(error, MP_EIO, "can't write the summary: %s", strerror(errno));
     return code;
 }
 
-const struct cli_command cli_export = {"export", "writes a run's loads as a trace", export};
+const struct cli_command cli_export = {"export", "writes a run, a view or loads for other programs",
+                                       export};

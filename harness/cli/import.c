@@ -12,7 +12,7 @@ static const struct mp_format native = {"native",
                                         "moeperf's own .mptrace, checked and written anew"};
 
 struct import_flags {
-    const char *kind, *output;
+    const char *kind, *output, *experts;
     bool ragged;
 };
 
@@ -43,6 +43,8 @@ static int parse(struct import_flags *flags, int argc, char *argv[], struct cli_
         {"--as", CLI_VALUE, &flags->kind, "KIND",
          "what FILE is; otherwise its name's ending says so"},
         {"-o", CLI_VALUE, &flags->output, "OUT", "trace to write, OUT.mptrace by custom"},
+        {"--experts", CLI_VALUE, &flags->experts, "N",
+         "experts of a layer, for a kind that does not say: megatron"},
         {"--ragged", CLI_SWITCH, &flags->ragged, NULL,
          "ranks and layers may have different numbers of routes;\n"
          "without it that is an error"},
@@ -58,7 +60,8 @@ static int parse(struct import_flags *flags, int argc, char *argv[], struct cli_
         1,
         1,
         "  moeperf import loads.csv --as csv-wide -o loads.mptrace\n"
-        "  moeperf import counts.json --as sglang --ragged -o counts.mptrace\n"};
+        "  moeperf import counts.json --as sglang --ragged -o counts.mptrace\n"
+        "  moeperf import router_traces --as megatron --experts 64 -o router.mptrace\n"};
     int code = cli_parse(&usage, argc, argv, words, error);
     free(about);
     return code;
@@ -78,6 +81,23 @@ static int choose_kind(struct import_flags *flags, const char *path, struct mp_e
                    path);
 }
 
+static int open_input(const struct import_flags *flags, const char *path,
+                      struct mp_trace_stream **stream, struct mp_error *error) {
+    int64_t experts = 0;
+    if (flags->experts) {
+        int code = cli_whole("--experts", flags->experts, 1, INT32_MAX, &experts, error);
+        if (code)
+            return code;
+    }
+    const bool is_native = !strcmp(flags->kind, native.name);
+    if (is_native && !experts)
+        return mp_trace_open(path, stream, error);
+    if (is_native)
+        return mp_fail(error, MP_EINVAL, "--experts: a trace says itself how many there are");
+    const struct mp_format_options options = {(int)experts};
+    return mp_format_open_with(flags->kind, path, &options, stream, error);
+}
+
 static int import(const struct mp_systems *systems, int argc, char *argv[],
                   struct mp_error *error) {
     (void)systems;
@@ -92,8 +112,7 @@ static int import(const struct mp_systems *systems, int argc, char *argv[],
         return mp_fail(error, MP_EINVAL, "-o OUT.mptrace is missing: which file to write");
     code = choose_kind(&flags, path, error);
     if (!code)
-        code = !strcmp(flags.kind, native.name) ? mp_trace_open(path, &stream, error)
-                                                : mp_format_open(flags.kind, path, &stream, error);
+        code = open_input(&flags, path, &stream, error);
     if (code)
         return code;
     if (flags.ragged)

@@ -6,6 +6,7 @@
 #include "harness/cli/machine.h"
 #include "harness/suite/paths.h"
 #include "harness/suite/suite.h"
+#include "harness/workload/generate.h"
 
 /* A listing is a JSON array of objects with "name" and "title" at least; its text is two columns,
  * and further lines under the title for what else a system says of itself. */
@@ -48,6 +49,15 @@ static int list_gates(const struct mp_systems *systems, json_t *rows, struct mp_
 static int list_workloads(const struct mp_systems *systems, json_t *rows, struct mp_error *error) {
     (void)systems;
     return list_entries(cli_workloads, rows, error);
+}
+
+static int list_generators(const struct mp_systems *systems, json_t *rows, struct mp_error *error) {
+    (void)systems;
+    int code = MP_OK;
+    for (const struct mp_generator *kind = mp_generators; kind->name && !code; kind++)
+        code =
+            add_row(rows, json_pack("{s:s, s:s}", "name", kind->name, "title", kind->title), error);
+    return code;
 }
 
 /* The own words of a ready-made suite or cluster about itself.  Only its description is wanted, so
@@ -95,6 +105,18 @@ static int list_clusters(const struct mp_systems *systems, json_t *rows, struct 
     return code;
 }
 
+static int list_rules(const struct mp_systems *systems, json_t *rows, struct mp_error *error) {
+    (void)systems;
+    char **names;
+    int code = mp_path_rules_names(&names, error);
+    if (code)
+        return code;
+    for (int i = 0; names[i] && !code; i++)
+        code = list_ready_made(names[i], mp_path_rules, rows, error);
+    mp_path_names_destroy(names);
+    return code;
+}
+
 static int list_devices(const struct mp_systems *systems, json_t *rows, struct mp_error *error) {
     (void)systems;
     char library[256], title[640];
@@ -114,8 +136,10 @@ static int list_devices(const struct mp_systems *systems, json_t *rows, struct m
 static const struct {
     const char *name;
     list_function *list;
-} topics[] = {{"systems", list_systems}, {"gates", list_gates},       {"workloads", list_workloads},
-              {"suites", list_suites},   {"clusters", list_clusters}, {"devices", list_devices}};
+} topics[] = {{"systems", list_systems},     {"gates", list_gates},
+              {"workloads", list_workloads}, {"generators", list_generators},
+              {"suites", list_suites},       {"clusters", list_clusters},
+              {"rules", list_rules},         {"devices", list_devices}};
 enum { TOPICS = sizeof topics / sizeof *topics };
 
 /* Under a system's title: where it comes from, and "copies experts, drops routes". */
@@ -171,7 +195,7 @@ static list_function *find_topic(const char *name, struct mp_error *error) {
     const char *nearest = mp_nearest_word(name, known);
     mp_fail(error, MP_EINVAL,
             "can't list \"%.80s\"; it is one of systems, gates, workloads, "
-            "suites, clusters, devices%s%s%s",
+            "generators, suites, clusters, rules, devices%s%s%s",
             name, nearest ? "; did you mean \"" : "", nearest ? nearest : "", nearest ? "\"?" : "");
     return NULL;
 }
@@ -182,8 +206,17 @@ static int list(const struct mp_systems *systems, int argc, char *argv[], struct
     const struct cli_flag table[] = {{"--json", CLI_SWITCH, &json, NULL, "prints a JSON array"},
                                      {0}};
     const struct cli_usage usage = {
-        "moeperf list systems|gates|workloads|suites|clusters|devices [--json]",
-        "Lists what there is: names for suites, moeperf run and moeperf show.",
+        "moeperf list TOPIC [--json]",
+        "Lists what there is: names for suites, moeperf run, moeperf generate and moeperf\n"
+        "show.  The topics:\n\n"
+        "  systems     planners that can be compared\n"
+        "  gates       what chooses the experts of a token\n"
+        "  workloads   where a job's loads come from, as its routing: says\n"
+        "  generators  kinds of computed traces, of moeperf generate\n"
+        "  suites      ready-made comparisons\n"
+        "  clusters    machines that times are predicted for\n"
+        "  rules       which range of an annotated program is which phase, for moeperf record\n"
+        "  devices     what this machine computes on",
         table,
         1,
         1,
@@ -206,4 +239,4 @@ static int list(const struct mp_systems *systems, int argc, char *argv[], struct
 }
 
 const struct cli_command cli_list = {
-    "list", "lists systems, gates, workloads, suites, clusters, devices", list};
+    "list", "lists systems, workloads, generators, suites, clusters and more", list};

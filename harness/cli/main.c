@@ -4,9 +4,10 @@
 #include "baselines/systems.h"
 #include "harness/cli/cli.h"
 
-static const struct cli_command *const commands[] = {&cli_run,      &cli_list,   &cli_show,
-                                                     &cli_report,   &cli_import, &cli_export,
-                                                     &cli_generate, &cli_doctor};
+static const struct cli_command *const commands[] = {
+    &cli_run,     &cli_record,    &cli_list,      &cli_show,     &cli_report,
+    &cli_compare, &cli_import,    &cli_export,    &cli_generate, &cli_reshape,
+    &cli_predict, &cli_reproduce, &cli_calibrate, &cli_doctor};
 enum { COMMANDS = sizeof commands / sizeof *commands };
 
 static void print_usage(FILE *stream) {
@@ -15,7 +16,7 @@ static void print_usage(FILE *stream) {
           "on many devices.\n\ncommands:\n",
           stream);
     for (int i = 0; i < COMMANDS; i++)
-        fprintf(stream, "  %-8s %s\n", commands[i]->name, commands[i]->summary);
+        fprintf(stream, "  %-9s %s\n", commands[i]->name, commands[i]->summary);
     fputs("\nmoeperf COMMAND --help tells more and ends with examples; moeperf --version says\n"
           "which release this is (each run keeps the revision it was built from).\n",
           stream);

@@ -5,10 +5,11 @@
 
 #include "harness/cli/cli.h"
 #include "harness/cli/report_object.h"
+#include "results/report/html.h"
 
 struct report_flags {
-    const char *database, *run, *suite, *suite_run;
-    bool json, runs;
+    const char *database, *run, *suite, *suite_run, *html;
+    bool json, runs, stragglers;
 };
 
 static int parse(struct report_flags *flags, int argc, char *argv[], struct cli_words *words,
@@ -19,32 +20,29 @@ static int parse(struct report_flags *flags, int argc, char *argv[], struct cli_
         {"--suite", CLI_VALUE, &flags->suite, "NAME", "the latest invocation of this suite"},
         {"--suite-run", CLI_VALUE, &flags->suite_run, "ID", "exactly this invocation"},
         {"--runs", CLI_SWITCH, &flags->runs, NULL, "lists the runs in the database instead"},
+        {"--html", CLI_VALUE, &flags->html, "FILE",
+         "writes one self-contained HTML file with charts instead"},
+        {"--stragglers", CLI_SWITCH, &flags->stragglers, NULL,
+         "who waits for whom and why, in full; with --run, of\n"
+         "one run"},
         {"--json", CLI_SWITCH, &flags->json, NULL, "prints JSON"},
         {0},
     };
     const struct cli_usage usage = {
         "moeperf report [options]",
         "Prints what a database says about the latest suite: who was faster, who made the\n"
-        "others wait, and where the time went.  With --run, everything about one run.",
+        "others wait, and where the time went.  With --run, everything about one run.  With\n"
+        "--html the same as a page with charts, timelines and heat maps, which loads nothing\n"
+        "from anywhere.",
         table,
         0,
         0,
         "  moeperf report\n"
+        "  moeperf report --html report.html\n"
         "  moeperf report --db out/quickstart/results.db --runs\n"
-        "  moeperf report --run 2 --json\n"};
+        "  moeperf report --run 2 --json\n"
+        "  moeperf report --stragglers --run 2\n"};
     return cli_parse(&usage, argc, argv, words, error);
-}
-
-static int parse_run(const char *text, int64_t *run_id, struct mp_error *error) {
-    char *end;
-    errno = 0;
-    *run_id = strtoll(text, &end, 10);
-    if (end == text || *end || errno || *run_id < 1)
-        return mp_fail(error, MP_EINVAL,
-                       "--run %.100s: should be the number of a run; moeperf report --runs lists "
-                       "them",
-                       text);
-    return MP_OK;
 }
 
 static int print_text(struct mp_store *store, const struct mp_report_selection *selection,
@@ -88,17 +86,29 @@ static int report(const struct mp_systems *systems, int argc, char *argv[],
     int code = parse(&flags, argc, argv, &words, error);
     if (code)
         return code > 0 ? CLI_SUCCESS : code;
+    if (flags.html && (flags.json || flags.runs || flags.stragglers))
+        return mp_fail(error, MP_EINVAL, "--html writes a page; %s does not go with it",
+                       flags.json   ? "--json"
+                       : flags.runs ? "--runs"
+                                    : "--stragglers");
     if (flags.run)
-        code = parse_run(flags.run, &run_id, error);
+        code = cli_run_number(flags.run, &run_id, error);
     if (!code)
         code = mp_store_open_read_only(flags.database, &store, error);
-    const struct mp_report_selection selection = {flags.suite, flags.suite_run, 0};
+    const struct mp_report_selection selection = {flags.suite, flags.suite_run,
+                                                  flags.html ? run_id : 0};
     enum mp_report_format format = flags.json ? MP_REPORT_JSON : MP_REPORT_TEXT;
     if (code) {
         mp_store_close(store);
         return code;
     }
-    if (flags.run)
+    if (flags.html)
+        code = mp_report_html(store, &selection, flags.html, error);
+    else if (flags.stragglers)
+        code = mp_report_stragglers_in_full(
+            store, &(struct mp_report_selection){flags.suite, flags.suite_run, run_id}, format,
+            stdout, error);
+    else if (flags.run)
         code = mp_report_run(store, run_id, format, stdout, error);
     else if (flags.runs)
         code = mp_report_runs(store, &selection, format, stdout, error);

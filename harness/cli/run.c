@@ -6,29 +6,15 @@
 
 #include "harness/cli/cli.h"
 #include "harness/cli/report_object.h"
+#include "harness/cli/run_pairs.h"
 #include "harness/suite/paths.h"
 #include "harness/suite/runner.h"
 
 struct run_flags {
-    const char *database, *text, *launcher, *trainer, *work;
+    const char *database, *text, *launcher, *trainer, *work, *pairs, *against;
     struct cli_words set;
     bool json, keep_spools, quiet;
 };
-
-static volatile sig_atomic_t signals; /* SIGINT and SIGTERM so far */
-
-static void count_signal(int number) {
-    (void)number;
-    signals = signals + 1;
-}
-
-static void catch_signals(void) {
-    struct sigaction action = {.sa_handler = count_signal}; /* no SA_RESTART: poll must return */
-    sigemptyset(&action.sa_mask);
-    sigaction(SIGINT, &action, NULL);
-    sigaction(SIGTERM, &action, NULL);
-    signal(SIGPIPE, SIG_IGN); /* a closed pager must not end a suite */
-}
 
 static int parse(struct run_flags *flags, int argc, char *argv[], struct cli_words *words,
                  struct mp_error *error) {
@@ -46,6 +32,12 @@ static int parse(struct run_flags *flags, int argc, char *argv[], struct cli_wor
          "\"srun -n {ranks} {program} {arguments}\""},
         {"--trainer", CLI_VALUE, &flags->trainer, "PATH",
          "program of a rank (moeperf-train beside moeperf)"},
+        {"--pairs", CLI_VALUE, &flags->pairs, "N",
+         "measures two builds N times in turns and compares them;\n"
+         "12 is a good number"},
+        {"--against", CLI_VALUE, &flags->against, "PATH",
+         "trainer of the other build (base); without it this one\n"
+         "against itself, which measures the noise floor"},
         {"--work", CLI_VALUE, &flags->work, "FOLDER", "for job files and logs (out/runs)"},
         {"--keep-spools", CLI_SWITCH, &flags->keep_spools, NULL,
          "keeps the ranks' files once they are in the database"},
@@ -65,7 +57,8 @@ static int parse(struct run_flags *flags, int argc, char *argv[], struct cli_wor
         1,
         "  moeperf run quickstart\n"
         "  moeperf run convergence --db convergence.db --set seed=2\n"
-        "  moeperf run quickstart --text /usr/share/common-licenses --json\n"};
+        "  moeperf run quickstart --text /usr/share/common-licenses --json\n"
+        "  moeperf run quickstart --pairs 12 --against before/bin/moeperf-train\n"};
     return cli_parse(&usage, argc, argv, words, error);
 }
 
@@ -113,16 +106,23 @@ static int print_text(struct mp_store *store, const struct mp_runner_result *res
                           : MP_OK;
 }
 
+static bool has_measured(const struct mp_suite *suite) {
+    for (int i = 0; i < suite->count; i++)
+        if (!mp_suite_is_predicted(suite, i))
+            return true;
+    return false;
+}
+
 /* The suite is read; runs it and prints.  CLI_SUCCESS, CLI_FINDING or a code. */
 static int run_suite(const struct run_flags *flags, const struct mp_suite *suite,
                      struct mp_store *store, struct mp_error *error) {
-    char trainer[MP_PATH_SIZE];
+    char trainer[MP_PATH_SIZE] = "";
     struct mp_runner_result result;
     struct mp_progress progress;
     int code = MP_OK;
     if (flags->trainer)
         snprintf(trainer, sizeof trainer, "%s", flags->trainer);
-    else
+    else if (has_measured(suite))
         code = mp_path_program("moeperf-train", trainer, error);
     if (code)
         return code;
@@ -132,10 +132,13 @@ static int run_suite(const struct run_flags *flags, const struct mp_suite *suite
                                      .work = flags->work,
                                      .launcher = flags->launcher,
                                      .trainer = trainer,
+                                     .against = flags->against ? flags->against
+                                                : flags->pairs ? trainer
+                                                               : NULL,
                                      .keep_spools = flags->keep_spools,
                                      .progress = &progress,
-                                     .signals = &signals};
-    catch_signals();
+                                     .signals = cli_count_signals()};
+    signal(SIGPIPE, SIG_IGN); /* a closed pager must not end a suite */
     code = mp_runner_run(&runner, &result, error);
     if (code)
         return code;
@@ -144,22 +147,14 @@ static int run_suite(const struct run_flags *flags, const struct mp_suite *suite
         return mp_fail(error, MP_EIO,
                        "%s: no job could be added to it; what they recorded stays in %s/%s",
                        flags->database, flags->work, result.suite_run);
-    if (ended > 0)
+    if (flags->pairs && result.complete > 0)
+        code = cli_compare_pairs(store, &result, flags->json, error);
+    else if (ended > 0)
         code = flags->json ? print_json(store, &result, flags->database, error)
                            : print_text(store, &result, flags->database, error);
     if (code)
-        return code;
+        return code; /* a finding, too */
     return result.failed + result.interrupted + result.left_out > 0 ? CLI_FINDING : CLI_SUCCESS;
-}
-
-/* The folder that the database will lie in. */
-static int create_parent(const char *path, struct mp_error *error) {
-    char folder[MP_PATH_SIZE];
-    const char *slash = strrchr(path, '/');
-    if (!slash || slash == path || slash - path >= MP_PATH_SIZE)
-        return MP_OK;
-    snprintf(folder, sizeof folder, "%.*s", (int)(slash - path), path);
-    return mp_path_create_folder(folder, error);
 }
 
 static int run(const struct mp_systems *systems, int argc, char *argv[], struct mp_error *error) {
@@ -171,12 +166,17 @@ static int run(const struct mp_systems *systems, int argc, char *argv[], struct 
     int code = parse(&flags, argc, argv, &words, error);
     if (code)
         return code > 0 ? CLI_SUCCESS : code;
-    const struct mp_suite_changes changes = {flags.set.word, flags.set.count, flags.text};
+    if (flags.against && !flags.pairs)
+        return mp_fail(error, MP_EINVAL, "--against takes --pairs N, for example --pairs 12");
+    const struct mp_suite_changes changes = {
+        .set = flags.set.word, .set_count = flags.set.count, .text = flags.text};
     code = mp_path_suite(words.word[0], path, error);
     if (!code)
         code = mp_suite_load(path, systems, &changes, &suite, error);
+    if (!code && flags.pairs)
+        code = cli_parse_pairs(flags.pairs, &suite, error);
     if (!code)
-        code = create_parent(flags.database, error);
+        code = mp_path_create_parent(flags.database, error);
     if (!code)
         code = mp_store_open(flags.database, &store, error);
     if (!code)

@@ -7,6 +7,7 @@
 #include "harness/cli/cluster.h"
 #include "harness/suite/paths.h"
 #include "harness/suite/suite.h"
+#include "harness/workload/generate.h"
 
 enum { INDENT = 2, OPTION_INDENT = 4, KNOWN_LIMIT = 256 };
 
@@ -138,6 +139,31 @@ static void print_table(const json_t *object) {
     print_options(json_object_get(object, "options"));
 }
 
+/* NULL if there is none of this name. */
+static json_t *pack_generator(const char *name) {
+    const struct mp_generator *kind = mp_generator_find(name, NULL);
+    if (!kind)
+        return NULL;
+    return json_pack("{s:s, s:s, s:s, s:s, s:s, s:o, s:o}", "kind", "generator", "name", kind->name,
+                     "title", kind->title, "source", kind->source, "models", kind->models,
+                     "options", pack_options(kind->options), "common_options",
+                     pack_options(mp_generate_options));
+}
+
+static void print_generator(const json_t *object) {
+    static const char *const members[] = {"source", "models", NULL};
+    const char *name = json_string_value(json_object_get(object, "name"));
+    const json_t *options = json_object_get(object, "options");
+    printf("%s: %s\n", name, json_string_value(json_object_get(object, "title")));
+    print_members(object, members);
+    printf("\noptions (moeperf generate %s -o FILE --key value)\n", name);
+    if (json_array_size(options) == 0)
+        printf("%*snone of its own\n", INDENT, "");
+    print_options(options);
+    puts("\noptions of all generators");
+    print_options(json_object_get(object, "common_options"));
+}
+
 /* A suite's file as it stands: its comments say what its options can't. */
 static json_t *pack_suite(const char *name, struct mp_error *error) {
     char path[MP_PATH_SIZE], *text;
@@ -174,6 +200,9 @@ static json_t *pack_cluster(const char *name, struct mp_error *error) {
 }
 
 static const char job_title[] = "what a job of a suite, or a job file, may say";
+static const char predict_title[] =
+    "what predict: of a predicted job may say (--set predict.KEY=VALUE); beside a job's options it "
+    "has executor: predicted, cluster, change (nodes=2), loads and fit";
 static const char suite_title[] = "what a suite may say beside common: and jobs:";
 
 /* Everything but suites and clusters. */
@@ -187,8 +216,13 @@ static json_t *find_built_in(const struct mp_systems *systems, const char *name)
     entry = cli_entry_find(cli_workloads, name);
     if (entry)
         return pack_entry("workload", entry);
+    json_t *generator = pack_generator(name);
+    if (generator)
+        return generator;
     if (!strcmp(name, "job"))
         return pack_table(name, job_title, mp_job_options);
+    if (!strcmp(name, "predict"))
+        return pack_table(name, predict_title, mp_predict_options_table);
     return strcmp(name, "suite") ? NULL : pack_table(name, suite_title, mp_suite_options);
 }
 
@@ -202,7 +236,10 @@ static int fail_unknown(const struct mp_systems *systems, char *suites[], char *
         known[count++] = entry->name;
     for (const struct cli_entry *entry = cli_workloads; entry->name; entry++)
         known[count++] = entry->name;
+    for (const struct mp_generator *kind = mp_generators; kind->name; kind++)
+        known[count++] = kind->name;
     known[count++] = "job";
+    known[count++] = "predict";
     known[count++] = "suite";
     for (char **suite = suites; *suite && count < KNOWN_LIMIT; suite++)
         known[count++] = *suite;
@@ -214,8 +251,8 @@ static int fail_unknown(const struct mp_systems *systems, char *suites[], char *
         return mp_fail(error, MP_ENOTFOUND, "nothing is called \"%.80s\"; did you mean \"%s\"?",
                        name, nearest);
     return mp_fail(error, MP_ENOTFOUND,
-                   "nothing is called \"%.80s\"; moeperf list systems, gates, workloads, suites "
-                   "and clusters name what there is",
+                   "nothing is called \"%.80s\"; moeperf list systems, gates, workloads, "
+                   "generators, suites and clusters name what there is",
                    name);
 }
 
@@ -226,13 +263,19 @@ static bool is_ready_made(char *names[], const char *name) {
     return false;
 }
 
-/* What is built in has the name first; a ready-made suite or cluster of the same name comes with
- * it. */
+static bool is_generator(const json_t *object) {
+    return !strcmp(json_string_value(json_object_get(object, "kind")), "generator");
+}
+
+/* What is built in has the name first; a generator, ready-made suite or cluster of the same name
+ * comes with it. */
 static int find_among(const struct mp_systems *systems, char *suites[], char *clusters[],
                       const char *name, json_t **object, struct mp_error *error) {
     bool is_file = strchr(name, '/') || strstr(name, ".yaml");
     bool suite = is_ready_made(suites, name), cluster = is_ready_made(clusters, name);
     *object = find_built_in(systems, name);
+    if (*object && !is_generator(*object) && mp_generator_find(name, NULL))
+        json_object_set_new(*object, "generator", pack_generator(name));
     if (*object && suite)
         json_object_set_new(*object, "suite", pack_suite(name, error));
     if (*object && cluster)
@@ -275,11 +318,18 @@ static void print_text(const json_t *object) {
     static const struct {
         const char *kind;
         void (*print)(const json_t *object);
-    } kinds[] = {{"system", print_system}, {"gate", print_entry},  {"workload", print_entry},
-                 {"options", print_table}, {"suite", print_suite}, {"cluster", cli_print_cluster}};
+    } kinds[] = {{"system", print_system},      {"gate", print_entry},
+                 {"workload", print_entry},     {"generator", print_generator},
+                 {"options", print_table},      {"suite", print_suite},
+                 {"cluster", cli_print_cluster}};
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
         if (!strcmp(json_string_value(json_object_get(object, "kind")), kinds[i].kind))
             kinds[i].print(object);
+    const json_t *generator = json_object_get(object, "generator");
+    if (generator) {
+        puts("\ngenerator of the same name");
+        print_generator(generator);
+    }
     const json_t *suite = json_object_get(object, "suite");
     if (suite) {
         puts("\nsuite of the same name");
@@ -300,13 +350,14 @@ static int show(const struct mp_systems *systems, int argc, char *argv[], struct
                                      {0}};
     const struct cli_usage usage = {
         "moeperf show NAME [--json]",
-        "Shows a system, gate, workload, suite or cluster in full: options with defaults,\n"
-        "ranges and units, source, what it models; a cluster's numbers with where they\n"
-        "come from.  `job` and `suite` show what files may say.",
+        "Shows a system, gate, workload, generator, suite or cluster in full: options with\n"
+        "defaults, ranges and units, source, what it models; a cluster's numbers with\n"
+        "where they come from.  `job` and `suite` show what files may say.",
         table,
         1,
         1,
         "  moeperf show fssdp\n"
+        "  moeperf show dynamics\n"
         "  moeperf show job\n"
         "  moeperf show quickstart\n"
         "  moeperf show hecate-a\n"};
@@ -323,5 +374,5 @@ static int show(const struct mp_systems *systems, int argc, char *argv[], struct
     return MP_OK;
 }
 
-const struct cli_command cli_show = {"show", "shows a system, gate, workload, suite or cluster",
-                                     show};
+const struct cli_command cli_show = {
+    "show", "shows a system, workload, generator, suite, cluster and more", show};

@@ -1,5 +1,6 @@
 #include "harness/cli/trace_file.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -127,4 +128,16 @@ int cli_write_trace(struct mp_trace_stream *stream, const char *path, struct mp_
     summary_free(&summary);
     mp_trace_stream_destroy(stream);
     return code;
+}
+
+int cli_whole(const char *flag, const char *text, int64_t least, int64_t most, int64_t *value,
+              struct mp_error *error) {
+    char *end;
+    errno = 0;
+    *value = strtoll(text, &end, 10);
+    if (end != text && !*end && !errno && *value >= least && *value <= most)
+        return MP_OK;
+    return mp_fail(error, MP_EINVAL,
+                   "%s %.100s: should be a whole number from %" PRId64 " to %" PRId64, flag, text,
+                   least, most);
 }

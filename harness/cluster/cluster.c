@@ -1,12 +1,12 @@
 /* Clusters: what a predictor asks of one.  Reading is in read.c. */
 #include "harness/cluster/cluster.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "harness/cluster/fields.h"
+#include "reference/base/elementary.h"
 #include "reference/plan/option.h"
 
 int mp_cluster_set(struct mp_cluster *cluster, const char *assignment, struct mp_error *error) {
@@ -88,13 +88,13 @@ static int find_place(const double points[], int count, double value, double *pa
     while (i + 1 < count && points[i + 1] <= value)
         i++;
     if (i + 1 < count)
-        *part = log(value / points[i]) / log(points[i + 1] / points[i]);
+        *part = mp_elementary_log(value / points[i]) / mp_elementary_log(points[i + 1] / points[i]);
     return i;
 }
 
 /* A power law through both ends: `part` 0 gives `from` itself. */
 static double between(double from, double to, double part) {
-    return part > 0 ? from * pow(to / from, part) : from;
+    return part > 0 ? from * mp_elementary_power(to / from, part) : from;
 }
 
 double mp_cluster_share(const struct mp_cluster *cluster, double tokens, double width) {
@@ -108,6 +108,19 @@ double mp_cluster_share(const struct mp_cluster *cluster, double tokens, double 
     }
     double share = between(line[0], line[1], down);
     return tokens < table->tokens[0] ? share * tokens / table->tokens[0] : share;
+}
+
+double mp_cluster_elementwise(const struct mp_cluster *cluster) {
+    return cluster->elementwise.origin ? cluster->elementwise.value
+                                       : cluster->memory_bandwidth.value;
+}
+
+double mp_cluster_update(const struct mp_cluster *cluster) {
+    return cluster->update.origin ? cluster->update.value : cluster->memory_bandwidth.value;
+}
+
+double mp_cluster_overlap(const struct mp_cluster *cluster) {
+    return cluster->overlap.origin ? cluster->overlap.value : 1;
 }
 
 int mp_cluster_product_seconds(const struct mp_cluster *cluster, enum mp_precision precision,

@@ -80,6 +80,11 @@ struct mp_cluster {
     struct mp_quantity memory_bandwidth;    /* bytes/s */
     struct mp_quantity launch;              /* seconds, fixed cost of a kernel */
     struct mp_quantity host_bandwidth;      /* bytes/s to host memory; not always given */
+    /* Not always given, as measured by calibration; accessors below say what stands for them. */
+    struct mp_quantity elementwise; /* bytes/s of operations that are no products and no copies */
+    struct mp_quantity update;      /* bytes/s of the optimizer's step, read and written */
+    struct mp_quantity attention;   /* share of the peak that attention's score products reach */
+    struct mp_quantity overlap;     /* 0 .. 1, see mp_cluster_overlap */
     struct mp_cluster_efficiency efficiency;
     int levels;
     struct mp_cluster_level level[MP_CLUSTER_LEVELS];
@@ -121,6 +126,13 @@ int mp_cluster_gate(const struct mp_cluster *cluster, int level, int rank);
  * tokens than the table's most, or a width outside it: as at its edge.  Fewer tokens than its
  * least: in proportion, so that a product of fewer rows takes as long as the smallest known. */
 double mp_cluster_share(const struct mp_cluster *cluster, double tokens, double width);
+
+/* Bytes/s of elementwise operations and of the optimizer: those given, or the memory bandwidth. */
+double mp_cluster_elementwise(const struct mp_cluster *cluster);
+double mp_cluster_update(const struct mp_cluster *cluster);
+/* Share of what a transfer takes that passes beside a rank's own work; the rest is taken from that
+ * work, because the processor that computes also copies.  1 if not given. */
+double mp_cluster_overlap(const struct mp_cluster *cluster);
 
 /* Seconds of one product (rows x inner) * (inner x columns): the fixed cost and the longer of
  * 2*rows*inner*columns operations at the reached share of the peak (width: the smaller of inner and

@@ -74,6 +74,9 @@ static const struct ready_made suites = {"suite", "suites", "../share/moeperf/su
 static const struct ready_made clusters = {"cluster", "clusters", "../share/moeperf/clusters",
                                            MOEPERF_SOURCE_FOLDER "/harness/cluster/clusters"};
 
+static const struct ready_made rules = {"rules file", "rules", "../share/moeperf/rules",
+                                        MOEPERF_SOURCE_FOLDER "/harness/rules"};
+
 static int find_folder(const struct ready_made *kind, char path[MP_PATH_SIZE],
                        struct mp_error *error) {
     char folder[MP_PATH_SIZE];
@@ -159,12 +162,24 @@ int mp_path_suite_names(char ***names, struct mp_error *error) {
     return find_names(&suites, names, error);
 }
 
+int mp_path_clusters(char path[MP_PATH_SIZE], struct mp_error *error) {
+    return find_folder(&clusters, path, error);
+}
+
 int mp_path_cluster(const char *name, char path[MP_PATH_SIZE], struct mp_error *error) {
     return find_file(&clusters, name, path, error);
 }
 
 int mp_path_cluster_names(char ***names, struct mp_error *error) {
     return find_names(&clusters, names, error);
+}
+
+int mp_path_rules(const char *name, char path[MP_PATH_SIZE], struct mp_error *error) {
+    return find_file(&rules, name, path, error);
+}
+
+int mp_path_rules_names(char ***names, struct mp_error *error) {
+    return find_names(&rules, names, error);
 }
 
 int mp_path_default_text(char path[MP_PATH_SIZE], struct mp_error *error) {
@@ -202,4 +217,13 @@ int mp_path_create_folder(const char *path, struct mp_error *error) {
                            "can't create the folder %s: %s", part, strerror(errno));
     }
     return is_folder(path) ? MP_OK : mp_fail(error, MP_EIO, "%s: is not a folder", path);
+}
+
+int mp_path_create_parent(const char *path, struct mp_error *error) {
+    char folder[MP_PATH_SIZE];
+    const char *slash = strrchr(path, '/');
+    if (!slash || slash == path || slash - path >= MP_PATH_SIZE)
+        return MP_OK;
+    snprintf(folder, sizeof folder, "%.*s", (int)(slash - path), path);
+    return mp_path_create_folder(folder, error);
 }

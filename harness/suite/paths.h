@@ -28,8 +28,13 @@ int mp_path_suite_names(char ***names, struct mp_error *error);
 void mp_path_names_destroy(char **names); /* accepts NULL */
 
 /* The same for clusters: ../share/moeperf/clusters once installed. */
+int mp_path_clusters(char path[MP_PATH_SIZE], struct mp_error *error);
 int mp_path_cluster(const char *name, char path[MP_PATH_SIZE], struct mp_error *error);
 int mp_path_cluster_names(char ***names, struct mp_error *error);
+
+/* The same for rules files (harness/record/rules.h): ../share/moeperf/rules once installed. */
+int mp_path_rules(const char *name, char path[MP_PATH_SIZE], struct mp_error *error);
+int mp_path_rules_names(char ***names, struct mp_error *error);
 
 /* The default text: $MOEPERF_TEXT, else out/text/corpus here, else in the source tree.
  * MP_ENOTFOUND says how to get it. */
@@ -37,5 +42,7 @@ int mp_path_default_text(char path[MP_PATH_SIZE], struct mp_error *error);
 
 /* Creates a folder and those above it.  MP_EIO, MP_ENOSPACE. */
 int mp_path_create_folder(const char *path, struct mp_error *error);
+/* The same for the folder that the file `path` will lie in. */
+int mp_path_create_parent(const char *path, struct mp_error *error);
 
 #endif

@@ -57,7 +57,8 @@ static int format_words(const struct mp_progress_state *state, int limit, char *
     if (state->iterations > 0) {
         snprintf(word[2], sizeof *word, "  iteration %lld/%lld", (long long)state->iteration,
                  (long long)state->iterations);
-        snprintf(word[4], sizeof *word, "  loss %.3f", state->loss);
+        if (state->loss > 0)
+            snprintf(word[4], sizeof *word, "  loss %.3f", state->loss);
         snprintf(word[5], sizeof *word, "  %.0f ms", state->ms);
     } else {
         snprintf(word[2], sizeof *word, "  starting");

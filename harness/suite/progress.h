@@ -10,7 +10,7 @@ struct mp_progress_state {
     int job, jobs; /* this one, from 1, of all rounds */
     const char *name;
     int64_t iteration, iterations; /* 0 iterations: not known yet */
-    double loss, ms;               /* of the last iteration */
+    double loss, ms;               /* of the last iteration; loss 0: there is none */
     double share;                  /* of the whole suite that is done, 0 .. 1 */
     double seconds_left;           /* of the whole suite; negative: not known yet */
 };

@@ -2,38 +2,42 @@
 #include "harness/suite/runner.h"
 
 #include <ctype.h>
-#include <dirent.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "harness/suite/estimate.h"
+#include "harness/suite/keep.h"
 #include "harness/suite/launch.h"
+#include "harness/suite/loads.h"
 #include "harness/suite/paths.h"
+#include "harness/suite/predicted.h"
+#include "results/compare/gate.h"
 
-enum { MODEL_SIZE = 1024, LONG_VALUE = 80 };
+/* Two builds in turns. */
+struct pairs {
+    char id[128];
+    bool are_same; /* the same program on both sides */
+};
 
 /* One job of one round while it runs. */
 struct turn {
     const struct mp_runner *runner;
-    struct mp_job_file *file;
-    int round, index; /* of the job in the suite */
-    int number;       /* of the job over all rounds, from 1 */
+    const struct mp_predict_job *work;
+    struct mp_job_file *file; /* of `work` */
+    int round, index;         /* of the job in the suite */
+    int number;               /* of the job over all rounds and sides, from 1 */
+    const struct pairs *pairs;
+    bool is_base; /* of a pair */
+    const char *suite_run;
     char folder[MP_PATH_SIZE - 64], job_path[MP_PATH_SIZE], log[MP_PATH_SIZE], spools[MP_PATH_SIZE];
-    char *job_text; /* as the ranks read it, owned */
+    char loads[MP_PATH_SIZE]; /* of a trace that is replayed */
+    char *job_text;           /* as the ranks read it, owned */
     char started_at[32];
     struct mp_command command;
     struct mp_estimate *estimate;
 };
-
-static void format_utc(const char *format, char *text, size_t size) {
-    time_t now = time(NULL);
-    struct tm utc;
-    gmtime_r(&now, &utc);
-    strftime(text, size, format, &utc);
-}
 
 /* A name as part of a file's name. */
 static void copy_plain(const char *name, char *plain, size_t size) {
@@ -47,52 +51,6 @@ static void copy_plain(const char *name, char *plain, size_t size) {
     plain[length] = '\0';
 }
 
-/* Options beside the sizes that change what is computed, or how long that takes. */
-static const char *const deciding[] = {
-    "text",    "validation-share", "learning-rate", "auxiliary-weight", "beta1",      "beta2",
-    "epsilon", "weight-decay",     "seed",          "restore",          "check-plans"};
-
-/* The first job of the suite with the same value as this one; `differs`: not all jobs have it. */
-static int find_value(const struct mp_suite *suite, const struct mp_job *job, const char *name,
-                      char value[MP_TEXT_SIZE], bool *differs) {
-    const struct mp_option *option = mp_options_find(mp_job_options, name);
-    char other[MP_TEXT_SIZE];
-    int first = suite->count;
-    *differs = false;
-    mp_options_format(option, job, value, MP_TEXT_SIZE);
-    for (int i = suite->count - 1; i >= 0; i--) {
-        mp_options_format(option, &suite->job[i].job, other, sizeof other);
-        if (strcmp(value, other) != 0)
-            *differs = true;
-        else
-            first = i;
-    }
-    return first;
-}
-
-/* Only jobs of a suite that differ in nothing named here are compared: always the sizes, and of the
- * deciding options those that its jobs do not share.  A long text is named by the job that has it
- * first. */
-static void format_model(const struct mp_suite *suite, const struct mp_job *job, char *text,
-                         size_t size) {
-    char value[MP_TEXT_SIZE];
-    bool differs;
-    size_t length = (size_t)snprintf(
-        text, size,
-        "layers %d, width %d, heads %d, experts %d x %d, sequence %d, batch %d, threads %d",
-        job->layers, job->width, job->heads, job->experts, job->expert_width, job->sequence,
-        job->batch, job->threads);
-    for (size_t i = 0; i < sizeof deciding / sizeof *deciding && length < size; i++) {
-        int first = find_value(suite, job, deciding[i], value, &differs);
-        if (!differs)
-            continue;
-        if (strlen(value) > LONG_VALUE)
-            snprintf(value, sizeof value, "of job %d", first + 1);
-        length += (size_t)snprintf(text + length, size - length, ", %s %s", deciding[i],
-                                   *value ? value : "none");
-    }
-}
-
 static int write_text(const char *path, const char *text, struct mp_error *error) {
     FILE *file = fopen(path, "we");
     bool is_written = file && fputs(text, file) >= 0;
@@ -104,31 +62,48 @@ static int write_text(const char *path, const char *text, struct mp_error *error
     return MP_OK;
 }
 
-static int format_job(const struct mp_job_file *file, char **text, struct mp_error *error) {
+static bool is_predicted(const struct turn *turn) {
+    return mp_suite_is_predicted(turn->runner->suite, turn->index);
+}
+
+static int format_job(const struct turn *turn, char **text, struct mp_error *error) {
     size_t size;
     FILE *stream = open_memstream(text, &size);
     if (!stream)
         return mp_fail(error, MP_ENOMEM, "no memory for a job file");
-    int code = mp_job_write(file, stream, error);
+    int code = is_predicted(turn) ? mp_predict_job_write(turn->work, stream, error)
+                                  : mp_job_write(turn->file, stream, error);
     if (fclose(stream) && !code)
         code = mp_fail(error, MP_ENOMEM, "no memory for a job file");
     return code;
 }
 
+/* Jobs over all rounds and sides. */
+static int count_turns(const struct mp_runner *runner) {
+    return runner->suite->repeat * runner->suite->count * (runner->against ? 2 : 1);
+}
+
+static const char *trainer_of(const struct turn *turn) {
+    return turn->is_base ? turn->runner->against : turn->runner->trainer;
+}
+
 /* The job's folder with its job file. */
-static int prepare(struct turn *turn, const char *suite_run, struct mp_error *error) {
+static int prepare(struct turn *turn, struct mp_error *error) {
     char name[48];
     copy_plain(turn->file->job.name, name, sizeof name);
     int length = snprintf(turn->folder, sizeof turn->folder, "%s/%s/%03d-%s", turn->runner->work,
-                          suite_run, turn->number, name);
+                          turn->suite_run, turn->number, name);
     if (length >= (int)sizeof turn->folder)
         return mp_fail(error, MP_ELIMIT, "%.200s...: the path is too long", turn->runner->work);
     snprintf(turn->job_path, sizeof turn->job_path, "%s/job.yaml", turn->folder);
     snprintf(turn->log, sizeof turn->log, "%s/log", turn->folder);
     snprintf(turn->spools, sizeof turn->spools, "%s/spools", turn->folder);
-    int code = format_job(turn->file, &turn->job_text, error);
+    snprintf(turn->loads, sizeof turn->loads, "%s/loads", turn->folder);
+    int code = mp_path_create_folder(turn->spools, error);
+    if (!code && !is_predicted(turn))
+        code = mp_suite_write_loads(&turn->file->job, turn->loads, error);
     if (!code)
-        code = mp_path_create_folder(turn->spools, error);
+        code = format_job(turn, &turn->job_text, error);
     if (!code)
         code = write_text(turn->job_path, turn->job_text, error);
     return code;
@@ -136,9 +111,8 @@ static int prepare(struct turn *turn, const char *suite_run, struct mp_error *er
 
 static void show_progress(void *context, const struct mp_launch_progress *progress) {
     struct turn *turn = context;
-    const struct mp_suite *suite = turn->runner->suite;
     struct mp_progress_state state = {.job = turn->number,
-                                      .jobs = suite->repeat * suite->count,
+                                      .jobs = count_turns(turn->runner),
                                       .name = turn->file->job.name,
                                       .iteration = progress->iteration,
                                       .iterations = progress->iterations,
@@ -149,10 +123,11 @@ static void show_progress(void *context, const struct mp_launch_progress *progre
     mp_progress_draw(turn->runner->progress, &state);
 }
 
-/* Starts the job and waits for its end; what goes wrong becomes the result's reason. */
-static void launch(struct turn *turn, const char *suite_run, struct mp_launch_result *result) {
+/* Starts the ranks and waits for their end. */
+static int launch(struct turn *turn, struct mp_launch_result *result, struct mp_error *error) {
     const struct mp_runner *runner = turn->runner;
-    struct mp_error error = {0};
+    const char *const arguments[] = {turn->job_path, "--spool-directory", turn->spools,
+                                     "--progress", NULL};
     struct mp_launch job = {.command = &turn->command,
                             .log = turn->log,
                             .threads = turn->file->job.threads,
@@ -160,101 +135,64 @@ static void launch(struct turn *turn, const char *suite_run, struct mp_launch_re
                             .signals = runner->signals,
                             .watch = show_progress,
                             .context = turn};
-    int code = prepare(turn, suite_run, &error);
-    format_utc("%Y-%m-%dT%H:%M:%SZ", turn->started_at, sizeof turn->started_at);
-    if (!code) {
-        const char *const arguments[] = {turn->job_path, "--spool-directory", turn->spools,
-                                         "--progress", NULL};
-        code = mp_command_create(runner->launcher, turn->file->job.ranks, runner->trainer,
-                                 arguments, &turn->command, &error);
-    }
+    int code = mp_command_create(runner->launcher, turn->file->job.ranks, trainer_of(turn),
+                                 arguments, &turn->command, error);
+    return code ? code : mp_launch_run(&job, result, error);
+}
+
+static int predict(struct turn *turn, struct mp_launch_result *result, struct mp_error *error) {
+    const struct mp_runner *runner = turn->runner;
+    struct mp_prediction_summary summary;
+    const struct mp_predicted predicted = {.job = turn->work,
+                                           .cluster = runner->suite->cluster[turn->index],
+                                           .spools = turn->spools,
+                                           .timeout = runner->suite->timeout,
+                                           .signals = runner->signals,
+                                           .watch = show_progress,
+                                           .context = turn};
+    return mp_predicted_run(&predicted, result, &summary, error);
+}
+
+/* Carries the job out; what goes wrong becomes the result's reason. */
+static void carry_out(struct turn *turn, struct mp_launch_result *result) {
+    struct mp_error error = {0};
+    int code = prepare(turn, &error);
+    mp_suite_format_utc("%Y-%m-%dT%H:%M:%SZ", turn->started_at, sizeof turn->started_at);
     mp_estimate_begin_job(turn->estimate, turn->index);
     if (!code)
-        code = mp_launch_run(&job, result, &error);
+        code = is_predicted(turn) ? predict(turn, result, &error) : launch(turn, result, &error);
     mp_estimate_end_job(turn->estimate);
     if (code) {
-        *result = (struct mp_launch_result){.end = MP_LAUNCH_FAILED};
+        result->end = MP_LAUNCH_FAILED;
         snprintf(result->reason, sizeof result->reason, "%s", error.text);
     }
 }
 
-/* Paths of the files in the spool folder. */
-struct spools {
-    char **path; /* [count], owned */
-    int count;
-};
-
-static void destroy_spools(struct spools *spools) {
-    for (int i = 0; i < spools->count; i++)
-        free(spools->path[i]);
-    free(spools->path);
-}
-
-static int list_spools(const char *folder, struct spools *spools, struct mp_error *error) {
-    DIR *stream = opendir(folder);
-    int code = MP_OK;
-    *spools = (struct spools){NULL, 0};
-    for (struct dirent *entry; stream && !code && (entry = readdir(stream));) {
-        if (entry->d_name[0] == '.')
-            continue;
-        char **grown = realloc(spools->path, ((size_t)spools->count + 1) * sizeof *grown);
-        if (grown)
-            spools->path = grown;
-        if (!grown || asprintf(&grown[spools->count], "%s/%s", folder, entry->d_name) < 0)
-            code = mp_fail(error, MP_ENOMEM, "no memory for the names of %s", folder);
-        else
-            spools->count++;
-    }
-    if (stream)
-        closedir(stream);
-    return code;
-}
-
-static void remove_spools(const struct spools *spools, const char *folder) {
-    for (int i = 0; i < spools->count; i++)
-        unlink(spools->path[i]);
-    rmdir(folder);
-}
-
-/* Puts the run with all its spools into the database, then removes the spools. */
-static int ingest(struct turn *turn, const char *suite_run, const struct mp_launch_result *result,
+/* Puts the run with all its spools into the database, then removes the spools, and the loads that
+ * can be made again. */
+static int ingest(struct turn *turn, const struct mp_launch_result *result,
                   struct mp_error *error) {
-    const struct mp_suite *suite = turn->runner->suite;
-    const struct mp_job *job = &turn->file->job;
-    static const char *const gates[] = {"gshard", "switch"};
-    char workload[64], model[MODEL_SIZE];
-    int on_node = job->ranks_per_node < job->ranks ? job->ranks_per_node : job->ranks;
-    format_model(suite, job, model, sizeof model);
-    char *command = mp_command_text(&turn->command);
-    struct mp_store_run run = {.suite = suite->name,
-                               .job = job->name,
-                               .suite_run = suite_run,
-                               .system = job->system,
-                               .executor = "measured",
-                               .workload = mp_job_workload(job, workload, sizeof workload),
-                               .gate = gates[job->gate],
-                               .model = model,
-                               .status = mp_launch_end_name(result->end),
-                               .reason = *result->reason ? result->reason : NULL,
-                               .started_at = turn->started_at,
-                               .suite_text = suite->text,
-                               .job_text = turn->job_text,
-                               .command = command,
-                               .round = turn->round,
-                               .ranks = job->ranks,
-                               .nodes = (job->ranks + on_node - 1) / on_node,
-                               .ranks_per_node = on_node,
-                               .iterations_wanted = job->iterations,
-                               .unattainable =
-                                   turn->file->system->capabilities & MP_SYSTEM_UNATTAINABLE};
-    struct spools spools;
-    int code = list_spools(turn->spools, &spools, error);
-    if (!code)
-        code = mp_store_ingest(turn->runner->store, &run, (const char *const *)spools.path,
-                               spools.count, NULL, error);
-    if (!code && !turn->runner->keep_spools)
-        remove_spools(&spools, turn->spools);
-    destroy_spools(&spools);
+    const struct mp_store_fact facts[] = {
+        {MP_FACT_PAIRS, turn->pairs->id},
+        {MP_FACT_PAIRS_SIDE, turn->is_base ? "base" : "head"},
+        {MP_FACT_PAIRS_SAME, turn->pairs->are_same ? "yes" : "no"}};
+    bool keep_spools = turn->runner->keep_spools;
+    char *command = turn->command.count > 0 ? mp_command_text(&turn->command) : NULL;
+    const struct mp_ended_job ended = {.suite = turn->runner->suite,
+                                       .index = turn->index,
+                                       .round = turn->round,
+                                       .suite_run = turn->suite_run,
+                                       .started_at = turn->started_at,
+                                       .command = command,
+                                       .job_text = turn->job_text,
+                                       .spools = turn->spools,
+                                       .keep_spools = keep_spools,
+                                       .result = result,
+                                       .fact = facts,
+                                       .facts = turn->runner->against ? 3 : 0};
+    int code = mp_suite_keep(turn->runner->store, &ended, NULL, error);
+    if (!code && !keep_spools)
+        unlink(turn->loads);
     free(command);
     return code;
 }
@@ -262,26 +200,37 @@ static int ingest(struct turn *turn, const char *suite_run, const struct mp_laun
 static void say_end(const struct turn *turn, const struct mp_launch_result *result) {
     const struct mp_suite *suite = turn->runner->suite;
     const struct mp_launch_progress *progress = &result->progress;
-    char round[48] = "";
-    if (suite->repeat > 1)
+    char round[64] = "";
+    int turns = count_turns(turn->runner);
+    if (turn->runner->against)
+        snprintf(round, sizeof round, ", pair %d of %d, %s", turn->round + 1, suite->repeat,
+                 turn->is_base ? "base" : "head");
+    else if (suite->repeat > 1)
         snprintf(round, sizeof round, ", round %d of %d", turn->round + 1, suite->repeat);
-    if (result->end == MP_LAUNCH_COMPLETE)
+    if (result->end != MP_LAUNCH_COMPLETE)
+        mp_progress_say(turn->runner->progress, MP_TONE_BAD, "[%d/%d] %s%s: %s: %s%s%s%s",
+                        turn->number, turns, turn->file->job.name, round,
+                        mp_launch_end_name(result->end), result->reason,
+                        is_predicted(turn) ? "" : " (log: ", is_predicted(turn) ? "" : turn->log,
+                        is_predicted(turn) ? "" : ")");
+    else if (is_predicted(turn))
         mp_progress_say(turn->runner->progress, MP_TONE_GOOD,
-                        "[%d/%d] %s%s: %lld iterations in %.1f s, loss %.4f", turn->number,
-                        suite->repeat * suite->count, turn->file->job.name, round,
-                        (long long)progress->iteration, result->seconds, progress->loss);
+                        "[%d/%d] %s%s: %lld iterations predicted in %.1f s", turn->number, turns,
+                        turn->file->job.name, round, (long long)progress->iteration,
+                        result->seconds);
     else
-        mp_progress_say(turn->runner->progress, MP_TONE_BAD, "[%d/%d] %s%s: %s: %s (log: %s)",
-                        turn->number, suite->repeat * suite->count, turn->file->job.name, round,
-                        mp_launch_end_name(result->end), result->reason, turn->log);
+        mp_progress_say(turn->runner->progress, MP_TONE_GOOD,
+                        "[%d/%d] %s%s: %lld iterations in %.1f s, loss %.4f", turn->number, turns,
+                        turn->file->job.name, round, (long long)progress->iteration,
+                        result->seconds, progress->loss);
 }
 
 static void run_turn(struct turn *turn, struct mp_runner_result *total) {
     struct mp_launch_result result = {0};
     struct mp_error error = {0};
-    launch(turn, total->suite_run, &result);
+    carry_out(turn, &result);
     say_end(turn, &result);
-    bool is_kept = ingest(turn, total->suite_run, &result, &error) == MP_OK;
+    bool is_kept = ingest(turn, &result, &error) == MP_OK;
     if (!is_kept)
         total->lost++;
     if (!is_kept)
@@ -298,58 +247,127 @@ static void run_turn(struct turn *turn, struct mp_runner_result *total) {
     free(turn->job_text);
 }
 
-/* Everything that no job can do without, before the first one starts. */
-static int check_programs(const struct mp_runner *runner, struct mp_error *error) {
+/* The launcher of a measured job; word[0] of its command is found in the path. */
+static int check_launcher(const struct mp_runner *runner, const struct mp_job *job,
+                          struct mp_error *error) {
     static const char *const no_arguments[] = {NULL};
+    struct mp_command command;
     char path[MP_PATH_SIZE];
-    if (access(runner->trainer, X_OK))
-        return mp_fail(error, MP_ENOTFOUND, "can't run %s: %s", runner->trainer, strerror(errno));
-    for (int i = 0; i < runner->suite->count; i++) {
-        struct mp_command command;
-        int code = mp_command_create(runner->launcher, runner->suite->job[i].job.ranks,
-                                     runner->trainer, no_arguments, &command, error);
-        if (code)
-            return code;
-        if (!mp_path_search(command.word[0], path)) {
-            bool is_mpirun = !strcmp(command.word[0], "mpirun");
-            code = mp_fail(
-                error, MP_ENOTFOUND, "%s is not installed; job %.100s with %d ranks needs it%s",
-                command.word[0], runner->suite->job[i].job.name, runner->suite->job[i].job.ranks,
-                is_mpirun ? " (Debian and Ubuntu: package openmpi-bin)" : "");
-        }
-        mp_command_destroy(&command);
-        if (code)
-            return code;
+    int code = mp_command_create(runner->launcher, job->ranks, runner->trainer, no_arguments,
+                                 &command, error);
+    if (code)
+        return code;
+    if (!mp_path_search(command.word[0], path)) {
+        bool is_mpirun = !strcmp(command.word[0], "mpirun");
+        code =
+            mp_fail(error, MP_ENOTFOUND, "%s is not installed; job %.100s with %d ranks needs it%s",
+                    command.word[0], job->name, job->ranks,
+                    is_mpirun ? " (Debian and Ubuntu: package openmpi-bin)" : "");
     }
+    mp_command_destroy(&command);
+    return code;
+}
+
+/* Everything that no measured job can do without, before the first one starts. */
+static int check_programs(const struct mp_runner *runner, struct mp_error *error) {
+    int code = MP_OK;
+    for (int i = 0; i < runner->suite->count && !code; i++) {
+        if (mp_suite_is_predicted(runner->suite, i))
+            continue;
+        if (access(runner->trainer, X_OK))
+            return mp_fail(error, MP_ENOTFOUND, "can't run %s: %s", runner->trainer,
+                           strerror(errno));
+        code = check_launcher(runner, &runner->suite->job[i].file.job, error);
+    }
+    return code;
+}
+
+/* Whether two files hold the same; one that cannot be read is like no other. */
+static bool are_same_files(const char *path, const char *other) {
+    FILE *files[] = {fopen(path, "rbe"), fopen(other, "rbe")};
+    bool are_same = files[0] && files[1];
+    while (are_same) {
+        char part[2][4096];
+        size_t size = fread(part[0], 1, sizeof part[0], files[0]);
+        are_same = size == fread(part[1], 1, sizeof part[1], files[1]) &&
+                   memcmp(part[0], part[1], size) == 0;
+        if (size < sizeof part[0])
+            break;
+    }
+    for (int i = 0; i < 2; i++)
+        if (files[i])
+            fclose(files[i]);
+    return are_same;
+}
+
+/* Base has a trainer, and nothing is predicted: that would be the same on both sides. */
+static int check_pairs(const struct mp_runner *runner, struct pairs *pairs,
+                       struct mp_error *error) {
+    for (int i = 0; i < runner->suite->count; i++)
+        if (mp_suite_is_predicted(runner->suite, i))
+            return mp_fail(error, MP_EINVAL,
+                           "job %.100s is predicted, by this program: pairs measure trainers; to "
+                           "compare predictions, run the suite with both builds and compare the "
+                           "databases",
+                           runner->suite->job[i].file.job.name);
+    if (access(runner->against, X_OK))
+        return mp_fail(error, MP_ENOTFOUND, "can't run %s: %s", runner->against, strerror(errno));
+    pairs->are_same = are_same_files(runner->trainer, runner->against);
     return MP_OK;
+}
+
+static void name_runs(const struct mp_runner *runner, struct pairs *pairs,
+                      struct mp_runner_result *result) {
+    char name[48], time_text[32];
+    copy_plain(runner->suite->name, name, sizeof name);
+    mp_suite_format_utc("%Y%m%dT%H%M%SZ", time_text, sizeof time_text);
+    snprintf(pairs->id, sizeof pairs->id, "%s-%s-%d", name, time_text, (int)getpid());
+    snprintf(result->suite_run, sizeof result->suite_run, "%.120s%s", pairs->id,
+             runner->against ? "-head" : "");
+    if (runner->against)
+        snprintf(result->base_run, sizeof result->base_run, "%.120s-base", pairs->id);
+}
+
+/* Which job runs when: base and head of a job follow each other, in turns first. */
+static struct turn turn_at(const struct mp_runner *runner, const struct pairs *pairs,
+                           const struct mp_runner_result *result, int number) {
+    int sides = runner->against ? 2 : 1, in_round = runner->suite->count * sides;
+    int round = number / in_round, index = number % in_round / sides;
+    bool is_base = runner->against && number % 2 == round % 2;
+    struct mp_predict_job *job = &runner->suite->job[index];
+    return (struct turn){.runner = runner,
+                         .work = job,
+                         .file = &job->file,
+                         .round = round,
+                         .index = index,
+                         .number = number + 1,
+                         .pairs = pairs,
+                         .is_base = is_base,
+                         .suite_run = is_base ? result->base_run : result->suite_run};
 }
 
 int mp_runner_run(const struct mp_runner *runner, struct mp_runner_result *result,
                   struct mp_error *error) {
-    const struct mp_suite *suite = runner->suite;
     struct mp_estimate *estimate = NULL;
-    char name[48], time_text[32];
+    struct pairs pairs = {.are_same = false};
+    int turns = count_turns(runner);
     memset(result, 0, sizeof *result);
-    copy_plain(suite->name, name, sizeof name);
-    format_utc("%Y%m%dT%H%M%SZ", time_text, sizeof time_text);
-    snprintf(result->suite_run, sizeof result->suite_run, "%s-%s-%d", name, time_text,
-             (int)getpid());
+    name_runs(runner, &pairs, result);
     int code = check_programs(runner, error);
+    if (!code && runner->against)
+        code = check_pairs(runner, &pairs, error);
     if (!code)
         code = mp_path_create_folder(runner->work, error);
     if (!code)
-        code = mp_estimate_create(suite->count, suite->repeat, &estimate, error);
-    for (int number = 0; number < suite->repeat * suite->count && !code; number++) {
+        code = mp_estimate_create(runner->suite->count, turns / runner->suite->count, &estimate,
+                                  error);
+    for (int number = 0; number < turns && !code; number++) {
         if (runner->signals && *runner->signals) {
-            result->left_out = suite->repeat * suite->count - number;
+            result->left_out = turns - number;
             break;
         }
-        struct turn turn = {.runner = runner,
-                            .file = &suite->job[number % suite->count],
-                            .round = number / suite->count,
-                            .index = number % suite->count,
-                            .number = number + 1,
-                            .estimate = estimate};
+        struct turn turn = turn_at(runner, &pairs, result, number);
+        turn.estimate = estimate;
         run_turn(&turn, result);
     }
     mp_progress_end(runner->progress);

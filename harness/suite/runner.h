@@ -4,8 +4,14 @@
  * meets all systems alike.  Each job has a folder
  *
  *   <work>/<suite run>/<number>-<job>/   job.yaml   what the ranks read
+ *                                        loads      what they replay, with routing trace
  *                                        log        their standard error
  *                                        spools/    one file per rank, removed once ingested
+ *
+ * With `against` the trainers of two builds are measured in turns: every round runs each job with
+ * both, one right after the other, in the order base, head in even rounds and head, base in odd
+ * ones, so that slow changes of the machine cancel.  The sides become suite runs of their own,
+ * marked by the facts of results/compare/gate.h.
  *
  * A job that fails, hangs or is killed becomes a run with its status and reason and everything its
  * ranks had recorded; then the next job starts. */
@@ -24,21 +30,24 @@ struct mp_runner {
     const char *work;     /* folder for job folders, created */
     const char *launcher; /* template (command.h), or NULL */
     const char *trainer;  /* path of moeperf-train */
+    const char *against;  /* trainer of base, `trainer` is head's; NULL: no pairs */
     bool keep_spools;     /* also after they are in the database */
     struct mp_progress *progress;
     const volatile sig_atomic_t *signals; /* counts SIGINT and SIGTERM; NULL: none */
 };
 
 struct mp_runner_result {
-    char suite_run[128];  /* this invocation's id in the database */
+    char suite_run[128];  /* this invocation's id in the database; with pairs head's */
+    char base_run[128];   /* base's; "" without pairs */
     int complete, failed; /* jobs; failed counts time-outs and jobs whose records were not kept */
     int lost;             /* of the failed: jobs whose records could not be put into the database */
     int interrupted;      /* jobs that the user stopped: 0 or 1 */
     int left_out;         /* jobs that were not started after that */
 };
 
-/* Runs all jobs.  A failed job is no error.  Errors, before anything is started: MP_ENOTFOUND (the
- * trainer or mpirun), MP_EINVAL (launcher template), MP_EIO, MP_ENOSPACE (work folder). */
+/* Runs all jobs.  A failed job is no error.  Errors, before anything is started: MP_ENOTFOUND (a
+ * trainer or mpirun), MP_EINVAL (launcher template; a predicted job in pairs), MP_EIO, MP_ENOSPACE
+ * (work folder). */
 int mp_runner_run(const struct mp_runner *runner, struct mp_runner_result *result,
                   struct mp_error *error);
 

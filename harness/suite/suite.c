@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "harness/suite/loads.h"
 #include "harness/suite/paths.h"
 
 #define FIELD(member) offsetof(struct mp_suite, member)
@@ -30,8 +31,11 @@ void mp_suite_destroy(struct mp_suite *suite) {
     if (!suite)
         return;
     for (int i = 0; suite->job && i < suite->count; i++)
-        mp_job_file_destroy(&suite->job[i]);
+        mp_predict_job_destroy(&suite->job[i]);
+    for (int i = 0; suite->cluster && i < suite->count; i++)
+        mp_cluster_destroy(suite->cluster[i]);
     free(suite->job);
+    free(suite->cluster);
     free(suite->line);
     free(suite->path);
     free(suite->text);
@@ -71,12 +75,13 @@ static int apply_suite_keys(struct mp_suite *suite, const struct mp_yaml *docume
 static int read_job(struct mp_suite *suite, int i, const struct mp_yaml *common,
                     const struct mp_yaml *own, const struct mp_systems *systems,
                     struct mp_error *error) {
-    struct mp_job_file *file = &suite->job[i];
-    int code = mp_job_file_create(file, error);
+    struct mp_predict_job *job = &suite->job[i];
+    struct mp_job_file *file = &job->file;
+    int code = mp_predict_job_create(job, error);
     if (!code && common)
-        code = mp_job_apply(file, common, suite->path, systems, error);
+        code = mp_predict_job_apply(job, common, suite->path, systems, error);
     if (!code)
-        code = mp_job_apply(file, own, suite->path, systems, error);
+        code = mp_predict_job_apply(job, own, suite->path, systems, error);
     if (code)
         return code;
     if (!file->system)
@@ -87,7 +92,7 @@ static int read_job(struct mp_suite *suite, int i, const struct mp_yaml *common,
     if (!mp_yaml_get(own, "name"))
         memcpy(file->job.name, file->job.system, sizeof file->job.name);
     for (int j = 0; j < i; j++)
-        if (!strcmp(suite->job[j].job.name, file->job.name))
+        if (!strcmp(suite->job[j].file.job.name, file->job.name))
             return mp_fail(error, MP_EINVAL,
                            "%s:%d: name: \"%.100s\" is already the job of line %d; give each its "
                            "own",
@@ -111,8 +116,9 @@ static int read_jobs(struct mp_suite *suite, const struct mp_yaml *document,
     if (common && common->kind == MP_YAML_SCALAR && !*common->text)
         common = NULL; /* "common:" with nothing under it */
     suite->job = calloc((size_t)jobs->count, sizeof *suite->job);
+    suite->cluster = calloc((size_t)jobs->count, sizeof *suite->cluster);
     suite->line = calloc((size_t)jobs->count, sizeof *suite->line);
-    if (!suite->job || !suite->line)
+    if (!suite->job || !suite->cluster || !suite->line)
         return mp_fail(error, MP_ENOMEM, "%s: no memory for %d jobs", suite->path, jobs->count);
     for (int i = 0; i < jobs->count; i++) {
         suite->count++;
@@ -133,18 +139,18 @@ static int set_system_option(struct mp_suite *suite, const char *assignment,
     snprintf(key, sizeof key, "%.*s", (int)strcspn(start, "="), start);
     int taken = 0, witness = 0;
     for (int i = 0; i < suite->count; i++) {
-        const struct mp_system *system = suite->job[i].system;
+        const struct mp_system *system = suite->job[i].file.system;
         if (!system->options)
             continue;
         witness = i;
         if (!mp_options_find(system->options, key))
             continue;
         taken++;
-        int code = mp_job_set(&suite->job[i], assignment, systems, error);
+        int code = mp_predict_job_set(&suite->job[i], assignment, systems, error);
         if (code)
             return code;
     }
-    return taken ? MP_OK : mp_job_set(&suite->job[witness], assignment, systems, error);
+    return taken ? MP_OK : mp_predict_job_set(&suite->job[witness], assignment, systems, error);
 }
 
 static int set_one(struct mp_suite *suite, const char *assignment, const struct mp_systems *systems,
@@ -160,7 +166,7 @@ static int set_one(struct mp_suite *suite, const char *assignment, const struct 
     if (!strncmp(assignment, "options.", 8))
         return set_system_option(suite, assignment, systems, error);
     for (int i = 0; i < suite->count; i++) {
-        int code = mp_job_set(&suite->job[i], assignment, systems, error);
+        int code = mp_predict_job_set(&suite->job[i], assignment, systems, error);
         if (code)
             return code;
     }
@@ -192,26 +198,65 @@ static int resolve_text(struct mp_job *job, const char *replacement, struct mp_e
     return MP_OK;
 }
 
+static int finish_measured(struct mp_job_file *file, const struct mp_suite_changes *changes,
+                           struct mp_error *error) {
+    int code = resolve_text(&file->job, changes->text, error);
+    if (!code)
+        code = mp_job_check(file, error);
+    if (!code && !changes->text)
+        code = check_text("text", &file->job, error);
+    return code ? code : mp_suite_check_loads(&file->job, error);
+}
+
+static int finish_predicted(struct mp_predict_job *job, struct mp_cluster **cluster,
+                            struct mp_error *error) {
+    char folder[MP_PATH_SIZE];
+    int code = mp_path_clusters(folder, error);
+    if (!code)
+        code = mp_predict_job_cluster(job, folder, cluster, error);
+    if (!code)
+        code = mp_predict_job_check(job, *cluster, error);
+    /* Without loads of its own it meets those of the measured job, under the same name. */
+    return code || *job->loads || job->fit ? code : mp_suite_check_loads(&job->file.job, error);
+}
+
 static int finish_job(struct mp_suite *suite, int i, const struct mp_suite_changes *changes,
                       struct mp_error *error) {
-    struct mp_job *job = &suite->job[i].job;
-    int code = resolve_text(job, changes->text, error);
-    if (!code)
-        code = mp_job_check(&suite->job[i], error);
-    if (!code && !changes->text)
-        code = check_text("text", job, error);
+    int code = mp_suite_is_predicted(suite, i)
+                   ? finish_predicted(&suite->job[i], &suite->cluster[i], error)
+                   : finish_measured(&suite->job[i].file, changes, error);
     if (code)
-        mp_error_prefix(error, "%s:%d: job %.100s", suite->path, suite->line[i], job->name);
+        mp_error_prefix(error, "%s:%d: job %.100s", suite->path, suite->line[i],
+                        suite->job[i].file.job.name);
     return code;
+}
+
+/* A cluster in a suite without predicted jobs means that `executor` was forgotten. */
+static int check_executors(const struct mp_suite *suite, struct mp_error *error) {
+    int named = -1;
+    for (int i = 0; i < suite->count; i++) {
+        if (mp_suite_is_predicted(suite, i))
+            return MP_OK;
+        named = *suite->job[i].cluster || *suite->job[i].loads ? i : named;
+    }
+    if (named < 0)
+        return MP_OK;
+    return mp_fail(
+        error, MP_EINVAL,
+        "%s:%d: job %.100s has a cluster or loads, which are for predictions, and no job "
+        "of the suite says executor: predicted",
+        suite->path, suite->line[named], suite->job[named].file.job.name);
 }
 
 static int finish_jobs(struct mp_suite *suite, const struct mp_suite_changes *changes,
                        struct mp_error *error) {
-    int code = MP_OK;
-    for (int i = 0; i < suite->count && !code; i++)
+    int code = check_executors(suite, error), measured = -1;
+    for (int i = 0; i < suite->count && !code; i++) {
         code = finish_job(suite, i, changes, error);
-    if (!code && changes->text) /* the same for all jobs */
-        code = check_text("--text", &suite->job[0].job, error);
+        measured = mp_suite_is_predicted(suite, i) ? measured : i;
+    }
+    if (!code && changes->text && measured >= 0) /* the same for all jobs */
+        code = check_text("--text", &suite->job[measured].file.job, error);
     return code;
 }
 
@@ -226,26 +271,50 @@ static int build(struct mp_suite *suite, const struct mp_yaml *document,
         code = apply_suite_keys(suite, document, error);
     if (!code)
         code = read_jobs(suite, document, systems, error);
+    for (int i = 0; i < suite->count && changes->predicted && !code; i++)
+        suite->job[i].executor = MP_EXECUTOR_PREDICTED;
     for (int i = 0; i < changes->set_count && !code; i++)
         code = set_one(suite, changes->set[i], systems, error);
     return code ? code : finish_jobs(suite, changes, error);
 }
 
+/* suite->path and suite->text are there. */
+static int read_suite(size_t size, const struct mp_systems *systems,
+                      const struct mp_suite_changes *changes, struct mp_suite *suite,
+                      struct mp_error *error) {
+    static const struct mp_suite_changes no_changes;
+    struct mp_yaml *document = NULL;
+    int code = mp_yaml_parse(suite->path, suite->text, size, &document, error);
+    if (!code)
+        code = build(suite, document, systems, changes ? changes : &no_changes, error);
+    mp_yaml_destroy(document);
+    return code;
+}
+
 int mp_suite_load(const char *path, const struct mp_systems *systems,
                   const struct mp_suite_changes *changes, struct mp_suite *suite,
                   struct mp_error *error) {
-    static const struct mp_suite_changes no_changes;
-    struct mp_yaml *document = NULL;
     size_t size;
     memset(suite, 0, sizeof *suite);
     suite->path = strdup(path);
     int code = suite->path ? mp_yaml_read_file(path, &suite->text, &size, error)
                            : mp_fail(error, MP_ENOMEM, "%s: no memory for the suite", path);
     if (!code)
-        code = mp_yaml_parse(path, suite->text, size, &document, error);
-    if (!code)
-        code = build(suite, document, systems, changes ? changes : &no_changes, error);
-    mp_yaml_destroy(document);
+        code = read_suite(size, systems, changes, suite, error);
+    if (code)
+        mp_suite_destroy(suite);
+    return code;
+}
+
+int mp_suite_parse(const char *name, const char *text, const struct mp_systems *systems,
+                   const struct mp_suite_changes *changes, struct mp_suite *suite,
+                   struct mp_error *error) {
+    memset(suite, 0, sizeof *suite);
+    suite->path = strdup(name);
+    suite->text = strdup(text);
+    int code = suite->path && suite->text
+                   ? read_suite(strlen(text), systems, changes, suite, error)
+                   : mp_fail(error, MP_ENOMEM, "%s: no memory for the suite", name);
     if (code)
         mp_suite_destroy(suite);
     return code;

@@ -9,20 +9,28 @@
  *     - {name: ep, system: ep}
  *     - {system: fssdp, options: {overlap: 4}}   # the name defaults to the system's
  *
- * `text: default` stands for the text that the set-up prepares (paths.h). */
+ * A job with `executor: predicted` is predicted instead of trained; beside a job's options it has
+ * those of harness/predict/job.h:
+ *   {executor: predicted, cluster: hecate-b, loads: zipf exponent=0.8, predict: {recompute: full}}
+ * Predicted and measured jobs may stand in one suite.
+ *
+ * `text: default` stands for the text that the set-up prepares (paths.h).  `routing: trace` takes a
+ * trace's file, seen from the working directory as texts are, or a generator and its options:
+ *   {routing: trace, trace: loads.mptrace}, {routing: trace, trace: zipf exponent=1 seed=3} */
 #ifndef MOEPERF_HARNESS_SUITE_SUITE_H
 #define MOEPERF_HARNESS_SUITE_SUITE_H
 
-#include "reference/trainer/job.h"
+#include "harness/predict/job.h"
 
 struct mp_suite {
     char name[MP_TEXT_SIZE], description[MP_TEXT_SIZE];
-    int repeat;              /* rounds, >= 1 */
-    double timeout;          /* of one job, s */
-    char *path, *text;       /* the file and what stands in it, owned */
-    int count;               /* of jobs, >= 1 */
-    struct mp_job_file *job; /* [count], owned */
-    int *line;               /* [count], where each job begins, owned */
+    int repeat;                  /* rounds, >= 1 */
+    double timeout;              /* of one job, s */
+    char *path, *text;           /* the file and what stands in it, owned */
+    int count;                   /* of jobs, >= 1 */
+    struct mp_predict_job *job;  /* [count], owned; of measured ones only `file` counts */
+    struct mp_cluster **cluster; /* [count], owned; of predicted jobs, NULL of measured ones */
+    int *line;                   /* [count], where each job begins, owned */
 };
 
 /* The keys of a suite that hold one value each; `repeat` and `timeout` can be set like a job's. */
@@ -33,14 +41,24 @@ struct mp_suite_changes {
     const char *const *set; /* "key=value"; "options.key=value" goes to the systems that have it */
     int set_count;
     const char *text; /* files or folders instead of the suite's, or NULL */
+    bool predicted;   /* all jobs are predicted, whatever the suite says */
 };
 
 /* Reads and checks a whole suite; nothing of it has to be checked later.  Errors name path, line,
- * key and what would be right: MP_EINVAL, MP_EFORMAT, MP_ENOTFOUND (the file, a system, a text that
- * does not exist), MP_EIO, MP_ENOMEM. */
+ * key and what would be right: MP_EINVAL, MP_EFORMAT, MP_ENOTFOUND (the file, a system, a text or
+ * a trace that does not exist), MP_EIO, MP_ENOMEM. */
 int mp_suite_load(const char *path, const struct mp_systems *systems,
                   const struct mp_suite_changes *changes, struct mp_suite *suite,
                   struct mp_error *error);
 void mp_suite_destroy(struct mp_suite *suite); /* accepts a zeroed one */
+
+/* The same for a suite that is not in a file: `text` is parsed, `name` stands for the path. */
+int mp_suite_parse(const char *name, const char *text, const struct mp_systems *systems,
+                   const struct mp_suite_changes *changes, struct mp_suite *suite,
+                   struct mp_error *error);
+
+static inline bool mp_suite_is_predicted(const struct mp_suite *suite, int job) {
+    return suite->job[job].executor == MP_EXECUTOR_PREDICTED;
+}
 
 #endif

@@ -52,15 +52,17 @@ static int read_header(struct npy *npy, char **header, struct mp_error *error) {
     if ((code = mp_input_read(npy->input, start, (size_t)width, &got, error)))
         return code;
     size_t size = (size_t)little_endian(start, width);
-    if (got == (size_t)width && size > HEADER_LIMIT)
+    if (got != (size_t)width) /* `size` is nothing */
+        return mp_fail(error, MP_EFORMAT, "%s: cut off inside the header", path);
+    if (size > HEADER_LIMIT)
         return mp_fail(error, MP_ELIMIT, "%s: a header of %zu bytes; at most %d are right", path,
                        size, HEADER_LIMIT);
     if (!(*header = calloc(1, size + 1)))
         return mp_fail(error, MP_ENOMEM, "%s: no memory for its header", path);
     size_t length = 0;
-    if (got == (size_t)width && (code = mp_input_read(npy->input, *header, size, &length, error)))
+    if ((code = mp_input_read(npy->input, *header, size, &length, error)))
         return code;
-    if (got != (size_t)width || length != size)
+    if (length != size)
         return mp_fail(error, MP_EFORMAT, "%s: cut off inside the header", path);
     return MP_OK;
 }

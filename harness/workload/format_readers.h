@@ -28,6 +28,24 @@ int mp_format_open_npy(const char *path, struct mp_trace_stream **stream, struct
  * destination rank in an expert's place, a count the elements sent. */
 int mp_format_open_ptini(const char *path, struct mp_trace_stream **stream, struct mp_error *error);
 
+/* Megatron-LM's router traces: lines {"step", "stage", "block", "layer", "rank", "num_tokens",
+ * "topk", "top_indices"}, read as iteration, rank, top_k and routes.  `path` is a file of such
+ * lines or a folder of files router_trace_rank*.jsonl, one for every rank as Megatron-LM writes
+ * them; in each file steps ascend, and lines of one step come in any order.
+ *
+ *   layers         those of the first step by (block, mtp_idx, layer), decoder before mtp
+ *   micro-batches  the n-th line of a (step, layer, rank) is of micro-batch n: a router runs once
+ *                  in each (and again where activations are recomputed, which nothing tells apart)
+ *   stage          one for the whole trace ("pre_dispatch"); those of another are refused, for they
+ *                  would count twice
+ *   top_indices    a list of every token's experts, or all of them in one list
+ *
+ * Lines do not say how many experts there are: `experts` does; 0 is refused (MP_EINVAL) with the
+ * largest index of the first step.  A line has at most 4 MiB; memory is that of a step's loads and
+ * a line of every file. */
+int mp_format_open_megatron(const char *path, int experts, struct mp_trace_stream **stream,
+                            struct mp_error *error);
+
 /* Checks that every number of the shape is 1 .. 65536 and its loads are at most 2^28 numbers: an
  * iteration is held in memory.  MP_ELIMIT. */
 int mp_format_check_shape(const char *path, const struct mp_trace_shape *shape,

@@ -16,6 +16,7 @@ const struct mp_format mp_formats[] = {
     {"vllm-eplb", "JSON dump of vLLM's EPLB, latest load of every snapshot"},
     {"npy", "NumPy array, uint32, int32 or int64: last axes of [iteration][layer][rank][expert]"},
     {"ptini", "UCC pattern file: an ALLTOALLV matrix per iteration, destination ranks as experts"},
+    {"megatron", "JSON lines of Megatron-LM's router tracer, a file or the folder of all ranks'"},
     {NULL, NULL}};
 
 /* Edits (insert, remove, replace a letter) that make `from` into `to`. */
@@ -48,6 +49,22 @@ static int refuse(const char *kind, struct mp_error *error) {
 
 int mp_format_open(const char *kind, const char *path, struct mp_trace_stream **stream,
                    struct mp_error *error) {
+    return mp_format_open_with(kind, path, NULL, stream, error);
+}
+
+int mp_format_open_with(const char *kind, const char *path, const struct mp_format_options *options,
+                        struct mp_trace_stream **stream, struct mp_error *error) {
+    const int experts = options ? options->experts : 0;
+    if (experts < 0 || experts > AXIS_LIMIT)
+        return mp_fail(error, MP_EINVAL, "%s: %d experts; 1 to %d are right", path, experts,
+                       AXIS_LIMIT);
+    if (!strcmp(kind, "megatron"))
+        return mp_format_open_megatron(path, experts, stream, error);
+    if (experts)
+        return mp_fail(error, MP_EINVAL,
+                       "%s: a %.64s file says itself how many experts there are; --experts is for "
+                       "megatron",
+                       path, kind);
     if (!strcmp(kind, "csv"))
         return mp_format_open_csv(path, MP_CSV_BY_HEADER, stream, error);
     if (!strcmp(kind, "csv-long"))
@@ -66,8 +83,11 @@ int mp_format_open(const char *kind, const char *path, struct mp_trace_stream **
 }
 
 const char *mp_format_guess(const char *path) {
-    static const char *const known[][2] = {
-        {".csv", "csv"}, {".json", "sglang"}, {".npy", "npy"}, {".ptini", "ptini"}};
+    static const char *const known[][2] = {{".csv", "csv"},
+                                           {".json", "sglang"},
+                                           {".jsonl", "megatron"},
+                                           {".npy", "npy"},
+                                           {".ptini", "ptini"}};
     size_t length = strlen(path);
     if (length > 4 && !strcmp(path + length - 4, ".zst"))
         length -= 4;

@@ -22,8 +22,17 @@ extern const struct mp_format mp_formats[];
 int mp_format_open(const char *kind, const char *path, struct mp_trace_stream **stream,
                    struct mp_error *error);
 
-/* The format that the name's ending suggests (.csv, .json, .npy, .ptini, each also with .zst), a
- * name of the table; NULL if none.  Of the JSON formats it suggests sglang. */
+/* What a file of some formats does not say of itself. */
+struct mp_format_options {
+    int experts; /* megatron: of every layer; needed there, 0 elsewhere */
+};
+/* The same with options (NULL: none).  MP_EINVAL also for one that is missing, or not for `kind`.
+ */
+int mp_format_open_with(const char *kind, const char *path, const struct mp_format_options *options,
+                        struct mp_trace_stream **stream, struct mp_error *error);
+
+/* The format that the name's ending suggests (.csv, .json, .jsonl, .npy, .ptini, each also with
+ * .zst), a name of the table; NULL if none.  Of the JSON formats it suggests sglang. */
 const char *mp_format_guess(const char *path);
 
 #endif

@@ -78,6 +78,18 @@ static const struct mp_option rotating_options[] = {HEAT,
                                                      "iterations", "50", 1, 1e9, NULL,
                                                      "how long the heat stays where it is"},
                                                     {0}};
+static const struct mp_option dynamics_options[] = {
+    {"pace", MP_OPTION_DOUBLE, FIELD(pace), "", "1", 1e-3, 1e6, NULL,
+     "how many times as long everything takes as in the trace"},
+    {"spread", MP_OPTION_DOUBLE, FIELD(spread), "", "1", 0, 4, NULL,
+     "factor to the spread of log shares: 0 all equal, 1 as in the trace"},
+    {"sampling", MP_OPTION_CHOICE, FIELD(sampling), "", "random", 0, 0, "exact random",
+     "random: ranks and micro-batches differ as in the trace; exact: they have equal shares, and "
+     "generating is many times faster"},
+    {"dispersion", MP_OPTION_DOUBLE, FIELD(dispersion), "", "1.3", 1, 100, NULL,
+     "with random sampling, standard deviation of a micro-batch's counts over that of independent "
+     "tokens: half of them follow topics of their rank"},
+    {0}};
 static const struct mp_option burst_options[] = {
     HEAT,
     {"period", MP_OPTION_INT, FIELD(period), "iterations", "50", 2, 1e9, NULL,
@@ -132,6 +144,14 @@ const struct mp_generator mp_generators[] = {
     {"w7", "short bursts of heat", "",
      "Reaction and recovery: balanced, then the heat of w1 for some iterations, then balanced.",
      burst_options, mp_share_burst, mp_epoch_burst},
+    {"dynamics", "loads as they move in training", "thu-pacman/SmartMoE-AE: routing trace of a GPT",
+     "Training without a balance loss: shares start near uniform, within some ten iterations a few "
+     "experts have nearly everything, others recover until iteration 400 or so, then a pattern "
+     "that "
+     "hardly moves gets slowly more uneven.  Log shares walk at random first and are white noise "
+     "around their place later; layers differ in spread and pace.  Fitted to statistics of a trace "
+     "of 24 layers, 32 experts and top-2; no share is above 1 / top-k.",
+     dynamics_options, mp_share_dynamics, mp_epoch_dynamics},
     {0}};
 
 const struct mp_generator *mp_generator_find(const char *name, struct mp_error *error) {

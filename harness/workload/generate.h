@@ -11,7 +11,8 @@
  * ..., u + top_k - 1 for its u in [0, 1).  No share may be above 1 / top_k, so no expert is met
  * twice, and an expert is taken with exactly its share (unlike noise on the logits, which flattens
  * shares).  With `sampling: exact` the tokens' u are evenly spaced and shared out to the ranks in
- * turn, so an expert's total is within one route of its share; with `random` they are independent.
+ * turn, so an expert's total is within one route of its share; with `random` they are independent,
+ * or with a `dispersion` above 1 some of them go the way of others of their rank.
  */
 #ifndef MOEPERF_HARNESS_WORKLOAD_GENERATE_H
 #define MOEPERF_HARNESS_WORKLOAD_GENERATE_H
@@ -33,6 +34,9 @@ struct mp_generate_options {
     double largest;     /* w4: the largest source's tokens over the mean */
     double empty;       /* w5: share of the experts or ranks without load */
     int empty_what;     /* w5: 0 experts, 1 ranks */
+    double pace;        /* dynamics: iterations per one of the trace it was fitted to */
+    double spread;      /* dynamics: factor to the spread of log shares */
+    double dispersion;  /* dynamics, with random sampling: sd over that of independent tokens */
 };
 extern const struct mp_option mp_generate_options[];
 

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 
 #include "harness/workload/shares.h"
-#include "reference/model/random.h"
+#include "reference/base/random.h"
 
 /* The line on which experts lie end to end is top_k units long, each of 2^32 steps. */
 static const int64_t unit = INT64_C(1) << 32;
@@ -17,6 +17,7 @@ struct mp_generation {
     int64_t *end;   /* [layers][experts], where each expert's part of the line ends */
     int64_t *epoch; /* [layers], of which `end` is; -1: none yet */
     int *tokens;    /* [ranks] */
+    int64_t topics; /* of a rank and micro-batch; 0: tokens are independent */
     int longest;    /* of tokens */
 };
 
@@ -97,9 +98,27 @@ static void count_row(const struct mp_generate_options *options, const int64_t e
     }
 }
 
+/* Random numbers of a layer's micro-batch, and of its iteration. */
+struct streams {
+    uint64_t token, micro_batch, iteration;
+};
+
+/* A random token's u: one of its own, or that of one of its rank's topics (topics_of). */
+static int64_t draw(const struct mp_generation *own, const struct streams *streams, int rank,
+                    int64_t number) {
+    const uint64_t seed = (uint64_t)own->options.seed, half = UINT64_C(1) << 31;
+    const uint64_t bits = mp_random_bits(seed, streams->token, (uint64_t)number);
+    const uint64_t chance = bits & 0xFFFFFFFFu, topics = (uint64_t)own->topics;
+    if (topics == 0 || chance >= half)
+        return (int64_t)(bits >> 32);
+    uint64_t topic = chance * 2 * topics / half;
+    uint64_t stream = topic < topics ? streams->micro_batch : streams->iteration;
+    return (int64_t)(mp_random_bits(seed, stream, (uint64_t)rank * 2 * topics + topic) >> 32);
+}
+
 /* Token by token, the ranks in turn. */
 static void choose_all(const struct mp_generation *own, const int64_t end[], int64_t phase,
-                       uint64_t stream, struct mp_load *load) {
+                       const struct streams *streams, struct mp_load *load) {
     const struct mp_generate_options *options = &own->options;
     const int64_t all = (int64_t)options->tokens * options->ranks;
     int64_t number = 0;
@@ -109,11 +128,9 @@ static void choose_all(const struct mp_generation *own, const int64_t end[], int
         for (int rank = 0; rank < options->ranks; rank++) {
             if (token >= own->tokens[rank])
                 continue;
-            int64_t u =
-                options->sampling
-                    ? (int64_t)(mp_random_bits((uint64_t)options->seed, stream, (uint64_t)number) >>
-                                32)
-                    : (number * unit + phase) / all;
+            int64_t u = (number * unit + phase) / all;
+            if (options->sampling)
+                u = draw(own, streams, rank, number);
             choose(own, end, u, load->count + (int64_t)rank * options->experts);
             number++;
         }
@@ -129,14 +146,17 @@ int mp_generation_load(struct mp_generation *generation, int64_t iteration, int 
     const uint64_t seed = (uint64_t)options->seed;
     const uint64_t moment =
         (uint64_t)iteration * (uint64_t)options->micro_batches + (uint64_t)micro_batch;
-    const uint64_t stream =
-        mp_random_bits(seed, mp_share_stream_of(MP_STREAM_TOKENS, layer), moment);
+    const uint64_t topics = mp_share_stream_of(MP_STREAM_TOPICS, layer);
+    const struct streams streams = {
+        mp_random_bits(seed, mp_share_stream_of(MP_STREAM_TOKENS, layer), moment),
+        mp_random_bits(seed, topics, 2 * moment),
+        mp_random_bits(seed, topics, 2 * (uint64_t)iteration + 1)};
     /* Ends are off by half a step, so the first token stays away from both ends of its part. */
     int64_t phase =
         unit / 4 + (int64_t)mp_random_below(seed, mp_share_stream_of(MP_STREAM_PHASE, layer),
                                             moment, (uint64_t)unit / 2);
     if (options->sampling || generation->longest != options->tokens)
-        choose_all(generation, end, phase, stream, load);
+        choose_all(generation, end, phase, &streams, load);
     else
         for (int rank = 0; rank < options->ranks; rank++)
             count_row(options, end, phase, rank, load->count + (int64_t)rank * options->experts);
@@ -171,6 +191,15 @@ static int share_out_tokens(struct mp_generation *own, struct mp_error *error) {
     return MP_OK;
 }
 
+/* Half of a rank's tokens follow one of its topics each, all tokens of a topic going the same way:
+ * a quarter of the tokens those of the micro-batch, a quarter those of the iteration.  A number of
+ * topics J adds 1 / (16 J) to the variance 1 / tokens of a share, to each: J for a standard
+ * deviation `dispersion` times as large between micro-batches. */
+static int64_t topics_of(const struct mp_generate_options *options) {
+    double more = options->dispersion * options->dispersion - 1;
+    return more > 0 ? 1 + (int64_t)(options->tokens / (16 * more)) : 0;
+}
+
 static int check(const struct mp_generate_options *options, struct mp_error *error) {
     if (options->top_k > options->experts)
         return mp_fail(error, MP_EINVAL,
@@ -198,6 +227,7 @@ int mp_generation_create(const struct mp_generator *kind, const struct mp_genera
     own->end = malloc(layers * experts * sizeof *own->end);
     own->epoch = malloc(layers * sizeof *own->epoch);
     own->tokens = malloc((size_t)options->ranks * sizeof *own->tokens);
+    own->topics = topics_of(options);
     if (!own->share || !own->end || !own->epoch || !own->tokens) {
         mp_generation_destroy(own);
         return mp_fail(error, MP_ENOMEM, "no memory for a generator of %d layers and %d experts",

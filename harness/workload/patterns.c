@@ -3,7 +3,7 @@
 #include <stdlib.h>
 
 #include "harness/workload/shares.h"
-#include "reference/model/random.h"
+#include "reference/base/random.h"
 
 static int hot_count(const struct mp_generate_options *options) {
     if (options->hot_experts != MP_AUTO)

@@ -2,8 +2,8 @@
 
 #include <stdlib.h>
 
-#include "harness/workload/elementary.h"
-#include "reference/model/random.h"
+#include "reference/base/elementary.h"
+#include "reference/base/random.h"
 
 uint64_t mp_share_stream_of(enum mp_share_stream stream, int layer) {
     return (uint64_t)layer << 32 | stream;
@@ -72,9 +72,7 @@ int mp_share_zipf(const struct mp_generate_options *options, int64_t iteration, 
                    options->exponent, options->experts, top, options->top_k, 1.0 / options->top_k);
 }
 
-/* Cuts shares at 1 / top_k and gives what is cut to the others in proportion, until none is above.
- */
-static void cut(double share[], int experts, int top_k) {
+void mp_share_cut(double share[], int experts, int top_k) {
     double most = 1.0 / top_k;
     for (int round = 0; round < top_k; round++) { /* each round but the last cuts one more */
         double below = 0;
@@ -106,7 +104,7 @@ int mp_share_power(const struct mp_generate_options *options, int64_t iteration,
                 mp_elementary_power(1 + u * (mp_elementary_power(top, power) - 1), 1 / power);
     }
     normalise(share, options->experts);
-    cut(share, options->experts, options->top_k);
+    mp_share_cut(share, options->experts, options->top_k);
     return MP_OK;
 }
 

@@ -20,6 +20,25 @@
  *   TEXT     0 string name, then at once string value
  *   CLOCK    0 i64 at_ns                  8 i64 offset_ns    16 i64 error_ns
  *   END      0 i32 status                 4 u32 zero          8 string reason
+ *   NAME     0 u32 id (from 1)            4 u32 kind          8 u32 domain      12 u32 number
+ *           16 string text
+ *   RANGE    0 i64 start_ns               8 i64 end_ns       16 u64 value       24 u32 name
+ *           28 u32 domain                32 u32 thread       36 u32 end_thread  40 u32 category
+ *           44 u32 color                 48 u8 kind          49 u8 value_type   50 u16 level
+ *           52 u16 payloads              54 u16 zero         56 payloads, one after the other:
+ *                                           u64 schema, u32 size, u32 zero, u8 bytes[size], padded
+ *   SCHEMA   0 u64 id                     8 u32 domain       12 u32 type        16 u64 bytes
+ *           24 u32 entries               28 u32 zero         32 string name, then for each entry
+ *                                           u64 flags, u64 type, u64 count, u64 offset, string name
+ *   ACTIVITY    struct mp_activity, COLLECTIVE struct mp_collective, TIMER struct mp_timer: as they
+ *           stand in activity.h
+ *
+ * ACTIVITY, COLLECTIVE and TIMER (types 16 to 18) came later, too, in files of their own beside a
+ * rank's (profiler/device/companion.h).
+ *
+ * NAME, RANGE and SCHEMA came later (profiler/nvtx): version 1 has them, and its older readers,
+ * which skip types that they do not know, read all else of such a file.  A NAME stands before what
+ * refers to its id; id 0 is no name, and as a domain the default one.
  *
  * In every version the first record keeps this head, and the magic and the version keep their
  * places, so that a build can name the version of a file that it cannot read.  A payload may be
@@ -31,8 +50,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include <zlib.h>
-
+#include "profiler/record/check.h"
 #include "profiler/record/spool.h"
 
 #if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
@@ -93,6 +111,23 @@ struct spool_end_payload {
     uint32_t zero;
 };
 
+struct spool_name_payload {
+    uint32_t id, kind, domain, number;
+};
+
+/* In front of each payload of a range. */
+struct spool_blob_head {
+    uint64_t schema;
+    uint32_t size, zero;
+};
+
+struct spool_schema_payload {
+    uint64_t id;
+    uint32_t domain, type;
+    uint64_t bytes;
+    uint32_t entries, zero;
+};
+
 /* Most experts of a LOAD record, with its dropped routes. */
 enum {
     SPOOL_EXPERTS = (SPOOL_RECORD_LIMIT - (int)sizeof(struct spool_head) -
@@ -110,12 +145,16 @@ _Static_assert(sizeof(struct spool_load_payload) == 24, "LOAD");
 _Static_assert(sizeof(struct spool_number_payload) == 24, "NUMBER");
 _Static_assert(sizeof(struct spool_clock_payload) == 24, "CLOCK");
 _Static_assert(sizeof(struct spool_end_payload) == 8, "END");
+_Static_assert(sizeof(struct spool_name_payload) == 16, "NAME");
+_Static_assert(sizeof(struct mp_range) == 56, "RANGE");
+_Static_assert(sizeof(struct spool_blob_head) == 16, "RANGE payload");
+_Static_assert(sizeof(struct spool_schema_payload) == 32, "SCHEMA");
 
 /* The check of a complete record whose head already holds its size. */
 static inline uint32_t spool_check(const void *record) {
     const struct spool_head *head = record;
-    const Bytef *covered = (const Bytef *)record + sizeof head->check;
-    return (uint32_t)crc32(0, covered, (uInt)(head->size * SPOOL_UNIT - sizeof head->check));
+    const uint8_t *covered = (const uint8_t *)record + sizeof head->check;
+    return spool_crc32(covered, head->size * SPOOL_UNIT - sizeof head->check);
 }
 
 #endif

@@ -138,27 +138,6 @@ static uint8_t *put_string(uint8_t *at, const char *text, size_t length) {
 
 /* ---- creation, registration, end ---- */
 
-static int write_header(struct mp_recorder *recorder, const struct mp_recorder_config *config,
-                        struct mp_error *error) {
-    struct {
-        struct spool_head head;
-        struct spool_header_payload payload;
-    } record = {.payload = {.version = MP_SPOOL_VERSION,
-                            .rank = config->rank,
-                            .ranks = config->ranks,
-                            .node = config->node,
-                            .pid = (int32_t)getpid()}};
-    struct timespec realtime;
-    memcpy(record.payload.magic, SPOOL_MAGIC, sizeof record.payload.magic);
-    gethostname(record.payload.host, sizeof record.payload.host - 1);
-    clock_gettime(CLOCK_REALTIME, &realtime);
-    record.payload.realtime_ns = (int64_t)realtime.tv_sec * 1000000000 + realtime.tv_nsec;
-    record.payload.monotonic_ns = mp_clock_ns();
-    record.head.type = MP_SPOOL_HEADER;
-    record.head.size = sizeof record / SPOOL_UNIT;
-    return spool_file_append(&recorder->file, (uint8_t *)&record, sizeof record, error);
-}
-
 int mp_recorder_create(const struct mp_recorder_config *config, struct mp_recorder **recorder,
                        struct mp_error *error) {
     if (config->rank < 0 || config->rank >= config->ranks)
@@ -176,7 +155,8 @@ int mp_recorder_create(const struct mp_recorder_config *config, struct mp_record
         free(created);
         return code;
     }
-    code = write_header(created, config, error);
+    code =
+        spool_file_write_header(&created->file, config->rank, config->ranks, config->node, error);
     if (code) { /* the file is ours and useless: a second attempt should not stumble over it */
         unlink(config->path);
         spool_file_close(&created->file, NULL);
@@ -384,6 +364,17 @@ void mp_record_text(struct mp_record_thread *thread, const char *name, const cha
     at = put_string(at, name, name_length);
     put_string(at, value, value_length);
     publish(thread, record_size(payload));
+}
+
+void mp_record_fixed(struct mp_record_thread *thread, int type, const void *payload, size_t size,
+                     const char *text) {
+    size_t length = text ? cut_length(text, SPOOL_TEXT_LIMIT) : 0;
+    size_t bytes = size + (text ? length + 1 : 0);
+    uint8_t *at = begin(thread, (enum mp_spool_type)type, bytes);
+    memcpy(at, payload, size);
+    if (text)
+        put_string(at + size, text, length);
+    publish(thread, record_size(bytes));
 }
 
 void mp_record_clock(struct mp_record_thread *thread, int64_t at_ns, int64_t offset_ns,

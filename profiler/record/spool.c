@@ -14,26 +14,52 @@ struct mp_spool_reader {
     struct mp_spool_header header;
     bool ended;
     size_t unread;
-    uint8_t *record; /* SPOOL_RECORD_LIMIT bytes: the record read last */
+    uint64_t digest;
+    uint8_t *buffer;       /* BUFFER_SIZE bytes of the file: */
+    size_t at, filled;     /* those from `at` to `filled` come next */
+    const uint8_t *record; /* the one read last; in the buffer, aligned like it */
 };
+
+enum { BUFFER_SIZE = SPOOL_RECORD_LIMIT + SPOOL_UNIT };
 
 /* What one attempt to read a record came to. */
 enum outcome { WHOLE, DAMAGED, END, FAILED };
 
-/* Reads the next record into reader->record.  `got` becomes the bytes that were taken from the
- * file, also of a record that is cut off. */
+/* Has `wanted` bytes in the buffer, or as many as the file has; returns how many that are. */
+static size_t fill(struct mp_spool_reader *reader, size_t wanted) {
+    size_t left = reader->filled - reader->at;
+    if (left < wanted) {
+        memmove(reader->buffer, reader->buffer + reader->at, left);
+        reader->at = 0;
+        reader->filled = left + fread(reader->buffer + left, 1, BUFFER_SIZE - left, reader->file);
+        left = reader->filled;
+    }
+    return left < wanted ? left : wanted;
+}
+
+/* Finds the next record and goes behind it if it is whole.  `got` becomes what there is of it, also
+ * if it is cut off. */
 static enum outcome read_record(struct mp_spool_reader *reader, size_t *got) {
-    struct spool_head *head = (void *)reader->record;
-    *got = fread(reader->record, 1, sizeof *head, reader->file);
-    if (*got < sizeof *head)
+    *got = fill(reader, sizeof(struct spool_head));
+    reader->record = reader->buffer + reader->at;
+    if (*got < sizeof(struct spool_head))
         return ferror(reader->file) ? FAILED : *got ? DAMAGED : END;
-    size_t size = (size_t)head->size * SPOOL_UNIT;
-    if (size < sizeof *head)
+    size_t size =
+        (size_t)((const struct spool_head *)(const void *)reader->record)->size * SPOOL_UNIT;
+    if (size < sizeof(struct spool_head))
         return DAMAGED;
-    *got += fread(reader->record + *got, 1, size - *got, reader->file);
+    *got = fill(reader, size);
+    reader->record = reader->buffer + reader->at;
     if (*got < size)
         return ferror(reader->file) ? FAILED : DAMAGED;
-    return spool_check(head) == head->check ? WHOLE : DAMAGED;
+    const struct spool_head *head = (const void *)reader->record;
+    if (spool_check(head) != head->check)
+        return DAMAGED;
+    reader->at += size;
+    reader->digest =
+        (reader->digest ^ head->check ^ (uint64_t)head->size << 32) * 0x9e3779b97f4a7c15u;
+    reader->digest ^= reader->digest >> 32;
+    return WHOLE;
 }
 
 static int fail_reading(const struct mp_spool_reader *reader, struct mp_error *error) {
@@ -81,9 +107,9 @@ int mp_spool_open(const char *path, struct mp_spool_reader **reader, struct mp_e
     struct mp_spool_reader *opened = calloc(1, sizeof *opened);
     if (opened) {
         opened->path = strdup(path);
-        opened->record = malloc(SPOOL_RECORD_LIMIT);
+        opened->buffer = malloc(BUFFER_SIZE);
     }
-    if (!opened || !opened->path || !opened->record) {
+    if (!opened || !opened->path || !opened->buffer) {
         code = mp_fail(error, MP_ENOMEM, "%s: no memory to read the spool", path);
         goto cleanup;
     }
@@ -109,7 +135,7 @@ void mp_spool_close(struct mp_spool_reader *reader) {
         return;
     if (reader->file)
         fclose(reader->file);
-    free(reader->record);
+    free(reader->buffer);
     free(reader->path);
     free(reader);
 }
@@ -118,8 +144,18 @@ const struct mp_spool_header *mp_spool_header(const struct mp_spool_reader *read
     return &reader->header;
 }
 
+uint64_t mp_spool_digest(const struct mp_spool_reader *reader) {
+    return reader->digest;
+}
+
 size_t mp_spool_unread(const struct mp_spool_reader *reader) {
     return reader->unread;
+}
+
+const void *mp_spool_bytes(const struct mp_spool_reader *reader, size_t *size) {
+    const struct spool_head *head = (const void *)reader->record;
+    *size = (size_t)head->size * SPOOL_UNIT;
+    return head;
 }
 
 /* ---- payloads ---- */
@@ -218,22 +254,110 @@ static bool decode_end(struct payload *payload, struct mp_spool_record *record) 
     return take_string(payload, &record->as.end.reason);
 }
 
+static bool decode_name(struct payload *payload, struct mp_spool_record *record) {
+    struct spool_name_payload fixed;
+    if (!take(payload, &fixed, sizeof fixed))
+        return false;
+    record->as.name.id = fixed.id;
+    record->as.name.kind = fixed.kind;
+    record->as.name.domain = fixed.domain;
+    record->as.name.number = fixed.number;
+    return take_string(payload, &record->as.name.text);
+}
+
+static bool decode_range(struct payload *payload, struct mp_spool_record *record) {
+    if (!take(payload, &record->as.range.is, sizeof record->as.range.is))
+        return false;
+    record->as.range.payload = payload->at;
+    record->as.range.payload_bytes = payload->left;
+    struct mp_range_payload one;
+    const uint8_t *at = payload->at;
+    size_t left = payload->left;
+    for (int i = 0; i < record->as.range.is.payloads; i++)
+        if (!mp_range_next_payload(&at, &left, &one))
+            return false;
+    return true;
+}
+
+static bool decode_schema(struct payload *payload, struct mp_spool_record *record) {
+    struct spool_schema_payload fixed;
+    if (!take(payload, &fixed, sizeof fixed) || !take_string(payload, &record->as.schema.name))
+        return false;
+    record->as.schema.id = fixed.id;
+    record->as.schema.domain = fixed.domain;
+    record->as.schema.type = fixed.type;
+    record->as.schema.bytes = fixed.bytes;
+    record->as.schema.entries = fixed.entries;
+    record->as.schema.entry = payload->at;
+    record->as.schema.entry_bytes = payload->left;
+    struct mp_schema_entry entry;
+    const uint8_t *at = payload->at;
+    size_t left = payload->left;
+    for (uint32_t i = 0; i < fixed.entries; i++)
+        if (!mp_schema_next_entry(&at, &left, &entry))
+            return false;
+    return true;
+}
+
+bool mp_range_next_payload(const uint8_t **at, size_t *left, struct mp_range_payload *payload) {
+    struct spool_blob_head head;
+    struct payload rest = {*at, *left};
+    if (!take(&rest, &head, sizeof head) || rest.left < head.size)
+        return false;
+    size_t padded = ((size_t)head.size + SPOOL_UNIT - 1) / SPOOL_UNIT * SPOOL_UNIT;
+    *payload = (struct mp_range_payload){head.schema, rest.at, head.size};
+    padded = padded < rest.left ? padded : rest.left;
+    *at = rest.at + padded;
+    *left = rest.left - padded;
+    return true;
+}
+
+bool mp_schema_next_entry(const uint8_t **at, size_t *left, struct mp_schema_entry *entry) {
+    uint64_t fixed[4];
+    struct payload rest = {*at, *left};
+    if (!take(&rest, fixed, sizeof fixed) || !take_string(&rest, &entry->name))
+        return false;
+    entry->flags = fixed[0];
+    entry->type = fixed[1];
+    entry->count = fixed[2];
+    entry->offset = fixed[3];
+    *at = rest.at;
+    *left = rest.left;
+    return true;
+}
+
+static bool decode_activity(struct payload *payload, struct mp_spool_record *record) {
+    return take(payload, &record->as.activity, sizeof record->as.activity);
+}
+
+static bool decode_collective(struct payload *payload, struct mp_spool_record *record) {
+    return take(payload, &record->as.collective, sizeof record->as.collective);
+}
+
+static bool decode_timer(struct payload *payload, struct mp_spool_record *record) {
+    return take(payload, &record->as.timer, sizeof record->as.timer);
+}
+
 typedef bool (*decoder)(struct payload *payload, struct mp_spool_record *record);
 
 /* No decoder: a type of a later build, or a header, which means nothing in mid-file. */
 static const decoder decoders[] = {
-    [MP_SPOOL_STREAM] = decode_stream, [MP_SPOOL_SPAN] = decode_span,
-    [MP_SPOOL_LOAD] = decode_load,     [MP_SPOOL_NUMBER] = decode_number,
-    [MP_SPOOL_TEXT] = decode_text,     [MP_SPOOL_CLOCK] = decode_clock,
-    [MP_SPOOL_END] = decode_end,
+    [MP_SPOOL_STREAM] = decode_stream,     [MP_SPOOL_SPAN] = decode_span,
+    [MP_SPOOL_LOAD] = decode_load,         [MP_SPOOL_NUMBER] = decode_number,
+    [MP_SPOOL_TEXT] = decode_text,         [MP_SPOOL_CLOCK] = decode_clock,
+    [MP_SPOOL_END] = decode_end,           [MP_SPOOL_NAME] = decode_name,
+    [MP_SPOOL_RANGE] = decode_range,       [MP_SPOOL_SCHEMA] = decode_schema,
+    [MP_SPOOL_ACTIVITY] = decode_activity, [MP_SPOOL_COLLECTIVE] = decode_collective,
+    [MP_SPOOL_TIMER] = decode_timer,
 };
 
-/* Counts the rest of the file, of which `got` bytes have been read. */
-static int stop(struct mp_spool_reader *reader, size_t got, struct mp_error *error) {
+/* Counts the rest of the file. */
+static int stop(struct mp_spool_reader *reader, struct mp_error *error) {
+    size_t got = reader->filled - reader->at;
     reader->ended = true;
     while (got > 0) {
         reader->unread += got;
-        got = fread(reader->record, 1, SPOOL_RECORD_LIMIT, reader->file);
+        got = fread(reader->buffer, 1, BUFFER_SIZE, reader->file);
     }
     return ferror(reader->file) ? fail_reading(reader, error) : 0;
 }
@@ -248,7 +372,7 @@ int mp_spool_next(struct mp_spool_reader *reader, struct mp_spool_record *record
             return fail_reading(reader, error);
         }
         if (outcome != WHOLE)
-            return stop(reader, got, error);
+            return stop(reader, error);
 
         const struct spool_head *head = (const void *)reader->record;
         decoder decode = NULL;
@@ -258,8 +382,11 @@ int mp_spool_next(struct mp_spool_reader *reader, struct mp_spool_record *record
             continue;
         struct payload payload = {reader->record + sizeof *head, got - sizeof *head};
         record->type = head->type;
+        if (decode(&payload, record))
+            return 1;
         /* A right check on contents that cannot be: written by something else, so not trusted. */
-        return decode(&payload, record) ? 1 : stop(reader, got, error);
+        reader->at -= got;
+        return stop(reader, error);
     }
     return 0;
 }

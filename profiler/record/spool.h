@@ -15,6 +15,7 @@
 
 #include <stddef.h>
 
+#include "profiler/record/activity.h"
 #include "profiler/record/record.h"
 
 enum { MP_SPOOL_VERSION = 1 };
@@ -27,7 +28,57 @@ enum mp_spool_type {
     MP_SPOOL_NUMBER,
     MP_SPOOL_TEXT,
     MP_SPOOL_CLOCK,
-    MP_SPOOL_END
+    MP_SPOOL_END,
+    MP_SPOOL_NAME,          /* of a string, a domain, a category, a thread */
+    MP_SPOOL_RANGE,         /* of an annotated program (profiler/nvtx), as it was */
+    MP_SPOOL_SCHEMA,        /* what the bytes of a range's payload are */
+    MP_SPOOL_ACTIVITY = 16, /* of a GPU, or of the host on its behalf (profiler/cupti) */
+    MP_SPOOL_COLLECTIVE,    /* of NCCL (profiler/nccl) */
+    MP_SPOOL_TIMER          /* the GPU's timer beside the span clock */
+};
+
+enum mp_name_kind { MP_NAME_STRING, MP_NAME_DOMAIN, MP_NAME_CATEGORY, MP_NAME_THREAD };
+
+enum mp_range_kind { MP_RANGE_PUSHED, MP_RANGE_STARTED, MP_RANGE_MARK };
+
+/* What `value` of a range holds; the numbers are NVTX's payload types. */
+enum mp_value_type {
+    MP_VALUE_NONE,
+    MP_VALUE_U64,
+    MP_VALUE_I64,
+    MP_VALUE_DOUBLE,
+    MP_VALUE_U32,
+    MP_VALUE_I32,
+    MP_VALUE_FLOAT
+};
+
+struct mp_range {
+    int64_t start_ns, end_ns;    /* mp_clock_ns; end 0: still open when its process ended */
+    uint64_t value;              /* bits of what value_type says, from the lowest */
+    uint32_t name, domain;       /* ids of NAME records, 0: none, the default domain */
+    uint32_t thread, end_thread; /* the system's ids */
+    uint32_t category, color;    /* 0: none; color is ARGB */
+    uint8_t kind;                /* enum mp_range_kind */
+    uint8_t value_type;          /* enum mp_value_type */
+    uint16_t level;              /* pushed: ranges of its thread and domain around it */
+    uint16_t payloads;           /* how many follow */
+    uint16_t zero;
+};
+
+/* One payload of a range; `bytes` are not aligned. */
+struct mp_range_payload {
+    uint64_t schema;
+    const uint8_t *bytes;
+    size_t size;
+};
+
+/* A SCHEMA's type for an enumeration: entries are its values, with the value in `count`. */
+enum { MP_SCHEMA_ENUM = 1000 };
+
+/* One field of a schema. */
+struct mp_schema_entry {
+    uint64_t flags, type, count, offset; /* as in nvtxPayloadSchemaEntry_t */
+    const char *name;
 };
 
 struct mp_spool_header {
@@ -67,6 +118,28 @@ struct mp_spool_record {
             int status;
             const char *reason;
         } end;
+        struct {
+            uint32_t id, kind, domain, number; /* kind: enum mp_name_kind; number: of the category
+                                                  or the thread that is named */
+            const char *text;                  /* any bytes but zero */
+        } name;
+        struct {
+            struct mp_range is;
+            const uint8_t *payload; /* for mp_range_payload */
+            size_t payload_bytes;
+        } range;
+        struct {
+            uint64_t id;
+            uint32_t domain, type;
+            uint64_t bytes; /* of one payload; 0: not known */
+            uint32_t entries;
+            const char *name;
+            const uint8_t *entry; /* for mp_schema_entry */
+            size_t entry_bytes;
+        } schema;
+        struct mp_activity activity;
+        struct mp_collective collective;
+        struct mp_timer timer;
     } as;
 };
 
@@ -83,6 +156,18 @@ const struct mp_spool_header *mp_spool_header(const struct mp_spool_reader *read
  * strings end. */
 int mp_spool_next(struct mp_spool_reader *reader, struct mp_spool_record *record,
                   struct mp_error *error);
+
+/* The bytes of the record that was read last, whole: for passing it on as it is. */
+const void *mp_spool_bytes(const struct mp_spool_reader *reader, size_t *size);
+
+/* Takes the next payload of a range off *at and *left, which start as the record's payload and
+ * payload_bytes; and the next entry of a schema likewise.  false: there is no further whole one. */
+bool mp_range_next_payload(const uint8_t **at, size_t *left, struct mp_range_payload *payload);
+bool mp_schema_next_entry(const uint8_t **at, size_t *left, struct mp_schema_entry *entry);
+
+/* A digest of the whole records that were read: other for another recording, and for one more
+ * record of the same (by their checks and sizes, in 64 bits). */
+uint64_t mp_spool_digest(const struct mp_spool_reader *reader);
 
 /* After the end: bytes that were left because a record was cut off or damaged. */
 size_t mp_spool_unread(const struct mp_spool_reader *reader);

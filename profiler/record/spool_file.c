@@ -122,6 +122,27 @@ int spool_file_append(struct spool_file *file, uint8_t *records, size_t size,
                    torn ? " and a torn record" : "");
 }
 
+int spool_file_write_header(struct spool_file *file, int rank, int ranks, int node,
+                            struct mp_error *error) {
+    struct {
+        struct spool_head head;
+        struct spool_header_payload payload;
+    } record = {.payload = {.version = MP_SPOOL_VERSION,
+                            .rank = rank,
+                            .ranks = ranks,
+                            .node = node,
+                            .pid = (int32_t)getpid()}};
+    struct timespec realtime;
+    memcpy(record.payload.magic, SPOOL_MAGIC, sizeof record.payload.magic);
+    gethostname(record.payload.host, sizeof record.payload.host - 1);
+    clock_gettime(CLOCK_REALTIME, &realtime);
+    record.payload.realtime_ns = (int64_t)realtime.tv_sec * 1000000000 + realtime.tv_nsec;
+    record.payload.monotonic_ns = mp_clock_ns();
+    record.head.type = MP_SPOOL_HEADER;
+    record.head.size = sizeof record / SPOOL_UNIT;
+    return spool_file_append(file, (uint8_t *)&record, sizeof record, error);
+}
+
 int spool_file_close(struct spool_file *file, struct mp_error *error) {
     int code = MP_OK;
     /* Not repeated on EINTR: the descriptor is gone then, and may be another thread's by now. */

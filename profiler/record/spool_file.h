@@ -19,6 +19,11 @@ struct spool_file {
 /* Creates the file.  Errors: MP_EINVAL (it exists), MP_EIO, MP_ENOSPACE, MP_ENOMEM. */
 int spool_file_create(struct spool_file *file, const char *path, struct mp_error *error);
 
+/* Appends the header record, with this process, this host and both clocks of this moment.  Errors:
+ * as of spool_file_append. */
+int spool_file_write_header(struct spool_file *file, int rank, int ranks, int node,
+                            struct mp_error *error);
+
 /* Fills in the checks of `size` bytes of complete records and appends them.  When writing fails the
  * file is cut back to its last whole record, and later calls do nothing and return MP_OK: the first
  * call has reported it.  Errors: MP_ENOSPACE (disk, quota or file size limit), MP_EIO. */

@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "reference/base/random.h"
 #include "reference/model/model.h"
-#include "reference/model/random.h"
 
 enum { TENSORS_PER_BLOCK = 7 };
 static const float INITIAL_DEVIATION = 0.02f;

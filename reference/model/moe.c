@@ -1,8 +1,8 @@
 /* The mixture-of-experts part of a block: gate, permutation, experts, combination. */
 #include <string.h>
 
+#include "reference/base/random.h"
 #include "reference/model/block.h"
-#include "reference/model/random.h"
 
 #define QUEUE(model, name, ...)                                                                    \
     (model)->device->operations->name((model)->device, (model)->stream, __VA_ARGS__)

@@ -350,7 +350,7 @@ static int save_parts(const struct mp_trainer *trainer, const char *partial,
 
 int mp_trainer_save(struct mp_trainer *trainer, const char *name, struct mp_error *error) {
     char folder[FOLDER_SIZE], partial[FOLDER_SIZE];
-    struct mp_mark mark = mp_trainer_mark(trainer);
+    struct mp_mark mark = mp_trainer_mark(trainer, MP_PHASE_CHECKPOINT);
     bool first = trainer->comm->rank == 0;
     int code = resolve(name, folder, error);
     snprintf(partial, sizeof partial, "%.*s.partial", MP_TEXT_SIZE, folder);

@@ -13,7 +13,7 @@ const char *mp_environment_revision(void) {
 }
 
 /* The value of the first "model name" line of /proc/cpuinfo. */
-static void processor(char *name, size_t size) {
+void mp_environment_processor(char *name, size_t size) {
     char line[512];
     snprintf(name, size, "unknown");
     FILE *file = fopen("/proc/cpuinfo", "r");
@@ -39,7 +39,7 @@ void mp_environment_record(struct mp_record_thread *thread, int argc, char *cons
     char text[4096];
     struct utsname system;
     cpu_set_t cores;
-    processor(text, sizeof text);
+    mp_environment_processor(text, sizeof text);
     mp_record_text(thread, "environment.cpu", text);
     if (sched_getaffinity(0, sizeof cores, &cores) == 0) {
         snprintf(text, sizeof text, "%d", CPU_COUNT(&cores));

@@ -2,11 +2,16 @@
 #ifndef MOEPERF_REFERENCE_TRAINER_ENVIRONMENT_H
 #define MOEPERF_REFERENCE_TRAINER_ENVIRONMENT_H
 
+#include <stddef.h>
+
 #include "profiler/record/record.h"
 
 /* Processor, cores this process may use, memory, kernel, host, compiler and flags, revision of the
  * build, command line.  Names begin with "environment.". */
 void mp_environment_record(struct mp_record_thread *thread, int argc, char *const argv[]);
+
+/* The processor's name, "unknown" where the system does not tell. */
+void mp_environment_processor(char *name, size_t size);
 
 /* Revision of the source this was built from, "unknown" outside a repository. */
 const char *mp_environment_revision(void);

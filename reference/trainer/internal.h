@@ -5,6 +5,8 @@
 #include <signal.h>
 
 #include "reference/plan/plan_check.h"
+#include "reference/trainer/inject.h"
+#include "reference/trainer/loads.h"
 #include "reference/trainer/trainer.h"
 
 enum { MP_REDUCES_IN_FLIGHT = 2 };
@@ -50,7 +52,8 @@ struct mp_trainer {
     double *auxiliary_loss;                      /* [L] this rank's part */
     int32_t *token, *target;                     /* [N] */
     int32_t *forced;                             /* [N][K]; NULL: the gate chooses */
-    uint32_t *forced_count;                      /* [E] of this rank */
+    uint32_t *forced_count;                      /* [E] of this rank; NULL with a trace: */
+    struct mp_loads loads;                       /* of this rank */
     float *host_loss;                            /* [N] */
     float **prefetch_chunk, **prefetch_gradient; /* [E] */
     float **reduce_chunk, **reduce_gradient;     /* [E] */
@@ -73,6 +76,7 @@ struct mp_trainer {
     struct mp_request *move[3];
 
     struct mp_record_thread *compute, *communication;
+    struct mp_inject inject;      /* seconds 0: nothing on this rank */
     bool fetching, late_fetching; /* started and not yet waited for */
     int64_t fetch_started, late_fetch_started, *bucket_started;
     int64_t paused_ns; /* what the clocks of this rank have stood still so far */
@@ -87,7 +91,9 @@ struct mp_trainer {
 struct mp_mark {
     int64_t start_ns, waited_ns, sent_bytes;
 };
-struct mp_mark mp_trainer_mark(const struct mp_trainer *trainer);
+/* Begins a span of the compute stream, for NVTX tools too (profiler/nvtx/emit.h): every mark has
+ * its mp_trainer_spent unless the run fails in between, and those of a thread nest. */
+struct mp_mark mp_trainer_mark(const struct mp_trainer *trainer, enum mp_phase phase);
 /* Records what was spent since `mark` as a span of the compute stream. */
 void mp_trainer_spent(struct mp_trainer *trainer, struct mp_mark mark, enum mp_phase phase,
                       enum mp_direction direction, int layer, int64_t tokens, int64_t flops);

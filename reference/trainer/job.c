@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "reference/trainer/inject.h"
+
 #define FIELD(member) offsetof(struct mp_job, member)
 
 const struct mp_option mp_job_options[] = {
@@ -45,14 +47,23 @@ const struct mp_option mp_job_options[] = {
     {"validation-batches", MP_OPTION_INT, FIELD(validation_batches), "batches", "4", 1, 1 << 20,
      NULL, "batches of one validation"},
 
-    {"routing", MP_OPTION_CHOICE, FIELD(routing), "", "gate", 0, 0, "gate balanced skewed load",
-     "who chooses experts: the gate, or a replay of balanced, skewed or given loads"},
+    {"routing", MP_OPTION_CHOICE, FIELD(routing), "", "gate", 0, 0,
+     "gate balanced skewed load trace",
+     "who chooses experts: the gate, or a replay of balanced, skewed, given or recorded loads"},
     {"skew-share", MP_OPTION_DOUBLE, FIELD(skew_share), "", "0.7", 0, 1, NULL,
      "share of routes that go to the first skew-experts experts, with routing skewed"},
     {"skew-experts", MP_OPTION_INT, FIELD(skew_experts), "experts", "4", 1, 1024, NULL,
      "experts that skew-share goes to, with routing skewed"},
     {"load", MP_OPTION_TEXT, FIELD(load), "routes", "", 0, 0, NULL,
      "routes per expert, a row per source rank as in \"9,1;2,8\", with routing load"},
+    {"trace", MP_OPTION_TEXT, FIELD(trace), "", "", 0, 0, NULL,
+     "with routing trace: a trace file of the job's shape whose loads are replayed exactly, "
+     "iteration by iteration and again from its beginning at its end; or a generator with its "
+     "options, as in \"zipf exponent=1 seed=3\""},
+    {"trace-digest", MP_OPTION_TEXT, FIELD(trace_digest), "", "", 0, 0, NULL,
+     "digest of the trace, worked out when a suite is read; loads of another trace are refused"},
+    {"trace-loads", MP_OPTION_TEXT, FIELD(trace_loads), "", "", 0, 0, NULL,
+     "the trace as the ranks read it, a file that moeperf run makes"},
 
     {"iterations", MP_OPTION_INT64, FIELD(iterations), "iterations", "100", 1, 1e12, NULL,
      "iterations to train"},
@@ -93,6 +104,9 @@ const struct mp_option mp_job_options[] = {
      "rate of expert matrix work that planners assume; 0 to measure it at the start"},
     {"non-moe-seconds", MP_OPTION_DOUBLE, FIELD(non_moe_seconds), "s", "0", 0, 1e6, NULL,
      "forward time of a block without its experts that planners assume; 0 to measure it"},
+    {"inject", MP_OPTION_TEXT, FIELD(inject), "", "", 0, 0, NULL,
+     "for testing profilers: a rank that takes longer, as in \"rank=1 phase=expert seconds=0.01 "
+     "every=1 layer=all\""},
     {0},
 };
 
@@ -297,6 +311,10 @@ int mp_job_set(struct mp_job_file *file, const char *assignment, const struct mp
 static int check_given(const struct mp_job_file *file, struct mp_error *error) {
     if (!file->system)
         return mp_fail(error, MP_EINVAL, "system: not given; a job needs the name of a system");
+    return MP_OK;
+}
+
+static int check_text_given(const struct mp_job_file *file, struct mp_error *error) {
     if (!*file->job.text)
         return mp_fail(error, MP_EINVAL,
                        "text: not given; a job needs files or folders of text to train on");
@@ -397,6 +415,21 @@ static int check_load(const struct mp_job *job, struct mp_error *error) {
     return MP_OK;
 }
 
+static int check_trace(const struct mp_job *job, struct mp_error *error) {
+    if (!*job->trace && !*job->trace_loads)
+        return mp_fail(error, MP_EINVAL, "trace: not given, but routing is trace");
+    return MP_OK;
+}
+
+static int check_inject(const struct mp_job *job, struct mp_error *error) {
+    struct mp_inject inject;
+    int code = mp_inject_parse(job->inject, &inject, error);
+    if (!code && inject.rank >= job->ranks)
+        code = mp_fail(error, MP_EINVAL, "inject: rank %d of a job with %d ranks", inject.rank,
+                       job->ranks);
+    return code;
+}
+
 static int check_combinations(const struct mp_job *job, struct mp_error *error) {
     if (job->validate_every > 0 && job->validation_share <= 0)
         return mp_fail(error, MP_EINVAL,
@@ -406,7 +439,7 @@ static int check_combinations(const struct mp_job *job, struct mp_error *error) 
         return mp_fail(error, MP_EINVAL,
                        "checkpoint-every: %d, but checkpoint names no folder to write to",
                        job->checkpoint_every);
-    return MP_OK;
+    return check_inject(job, error);
 }
 
 /* What the system itself refuses, be it a capacity below one route: asked before any rank starts.
@@ -438,17 +471,37 @@ static int check_system(const struct mp_job_file *file, struct mp_error *error) 
     return code;
 }
 
-int mp_job_check(const struct mp_job_file *file, struct mp_error *error) {
-    int code = check_given(file, error);
-    if (!code)
-        code = check_shape(file, error);
+static int check_sizes(const struct mp_job_file *file, struct mp_error *error) {
+    int code = check_shape(file, error);
     if (!code && file->job.routing == MP_ROUTING_SKEWED)
         code = check_skew(&file->job, error);
     if (!code && file->job.routing == MP_ROUTING_LOAD)
         code = check_load(&file->job, error);
+    if (!code && file->job.routing == MP_ROUTING_TRACE)
+        code = check_trace(&file->job, error);
+    return code;
+}
+
+int mp_job_check_model(const struct mp_job_file *file, struct mp_error *error) {
+    int code = check_given(file, error);
+    if (!code)
+        code = check_sizes(file, error);
+    if (!code && file->system->create) /* registered systems have it */
+        code = check_system(file, error);
+    return code;
+}
+
+int mp_job_check(const struct mp_job_file *file, struct mp_error *error) {
+    int code = check_given(file, error);
+    if (!code)
+        code = check_text_given(file, error);
+    if (!code)
+        code = check_sizes(file, error);
+    if (!code && file->job.routing == MP_ROUTING_TRACE)
+        code = check_trace(&file->job, error);
     if (!code)
         code = check_combinations(&file->job, error);
-    if (!code && file->system->create) /* registered systems have it */
+    if (!code && file->system->create)
         code = check_system(file, error);
     return code;
 }
@@ -528,6 +581,9 @@ const char *mp_job_workload(const struct mp_job *job, char *buffer, size_t size)
         break;
     case MP_ROUTING_LOAD:
         snprintf(buffer, size, "load %08" PRIx32, digest_of_load(job->load));
+        break;
+    case MP_ROUTING_TRACE:
+        snprintf(buffer, size, "trace%s%.16s", *job->trace_digest ? " " : "", job->trace_digest);
         break;
     default:
         snprintf(buffer, size, "text");

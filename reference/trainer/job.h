@@ -12,7 +12,13 @@
 #include "reference/plan/system.h"
 
 enum mp_job_gate { MP_GATE_GSHARD, MP_GATE_SWITCH }; /* top-2, top-1 */
-enum mp_job_routing { MP_ROUTING_GATE, MP_ROUTING_BALANCED, MP_ROUTING_SKEWED, MP_ROUTING_LOAD };
+enum mp_job_routing {
+    MP_ROUTING_GATE,
+    MP_ROUTING_BALANCED,
+    MP_ROUTING_SKEWED,
+    MP_ROUTING_LOAD,
+    MP_ROUTING_TRACE
+};
 
 struct mp_job {
     char name[MP_TEXT_SIZE];   /* of the job, for people */
@@ -38,6 +44,12 @@ struct mp_job {
     double skew_share; /* SKEWED: share of routes on the first skew_experts experts */
     int skew_experts;
     char load[MP_TEXT_SIZE]; /* LOAD: routes per expert, "a,b,c;d,e,f", one row per source rank */
+    /* TRACE: each iteration, layer and rank has the counts of a recorded or generated one.  Who
+     * starts the ranks turns `trace` (a file, or a generator with its options) into the other two;
+     * ranks read trace_loads alone. */
+    char trace[MP_TEXT_SIZE];
+    char trace_digest[MP_TEXT_SIZE]; /* of the whole trace, "" until somebody has read it */
+    char trace_loads[MP_TEXT_SIZE];  /* loads file (loads.h) */
 
     /* Training. */
     int64_t iterations;
@@ -52,12 +64,13 @@ struct mp_job {
     char restore[MP_TEXT_SIZE];    /* folder to start from; "" for none */
 
     /* Running. */
-    int threads;            /* per rank, for matrix work */
-    bool check_plans;       /* plan_check on every plan */
-    bool record;            /* write spools */
-    double bandwidth;       /* B/s that planners assume; 0: measured at start */
-    double expert_rate;     /* flop/s of expert GEMMs that planners assume; 0: measured */
-    double non_moe_seconds; /* forward of a block without its experts; 0: measured */
+    int threads;               /* per rank, for matrix work */
+    bool check_plans;          /* plan_check on every plan */
+    bool record;               /* write spools */
+    double bandwidth;          /* B/s that planners assume; 0: measured at start */
+    double expert_rate;        /* flop/s of expert GEMMs that planners assume; 0: measured */
+    double non_moe_seconds;    /* forward of a block without its experts; 0: measured */
+    char inject[MP_TEXT_SIZE]; /* a delay put in on purpose (inject.h); "": none */
 };
 
 extern const struct mp_option mp_job_options[]; /* one row per field above */
@@ -92,6 +105,10 @@ int mp_job_set(struct mp_job_file *file, const char *assignment, const struct mp
  * the numbers.  Touches no file. */
 int mp_job_check(const struct mp_job_file *file, struct mp_error *error);
 
+/* The same but for what only training needs (a text, validation, checkpoints): what a prediction of
+ * the job asks for. */
+int mp_job_check_model(const struct mp_job_file *file, struct mp_error *error);
+
 /* Reads a whole job file: create, apply, check. */
 int mp_job_load(const char *path, const struct mp_systems *systems, struct mp_job_file *file,
                 struct mp_error *error);
@@ -105,7 +122,7 @@ static inline int mp_job_top_k(const struct mp_job *job) {
 }
 
 /* What chooses experts, in a few words that differ where it does: "text", "balanced", "skewed 0.70
- * on 4", "load b683e00e" (a digest of the matrix). */
+ * on 4", "load b683e00e" (a digest of the matrix), "trace 5d1c0b7a" (trace_digest). */
 const char *mp_job_workload(const struct mp_job *job, char *buffer, size_t size);
 
 #endif

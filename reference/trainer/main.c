@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 
 #include "baselines/systems.h"
+#include "reference/machine/machine.h"
 #include "reference/trainer/checkpoint.h"
 #include "reference/trainer/environment.h"
 #include "reference/trainer/target.h"
@@ -19,8 +20,10 @@ enum { HELP_COLUMN = 23, PAGE_COLUMNS = 80 };
 
 struct arguments {
     const char *job;
-    const char *spools; /* folder, or NULL: nothing is recorded */
-    bool progress;
+    const char *spools;    /* folder, or NULL: nothing is recorded */
+    const char *calibrate; /* cluster file to write instead of training, or NULL */
+    bool progress, quick;
+    int threads; /* of a rank that calibrates */
     const char *setting[MAX_SETTINGS];
     int settings;
 };
@@ -81,7 +84,8 @@ static void print_option(FILE *stream, const struct mp_option *option) {
 }
 
 static void print_usage(FILE *stream) {
-    fputs("usage: moeperf-train JOB.yaml [options]\n\n"
+    fputs("usage: moeperf-train JOB.yaml [options]\n"
+          "       moeperf-train --calibrate FILE [options]\n\n"
           "Trains one job: a GPT-style mixture-of-experts model under one system.  Run it\n"
           "alone for one rank, or under mpirun with as many processes as the job has ranks.\n\n"
           "options:\n"
@@ -91,6 +95,11 @@ static void print_usage(FILE *stream) {
           "                         DIR is created\n"
           "  --progress             prints a line per iteration:\n"
           "                         progress ITERATION ITERATIONS LOSS MILLISECONDS\n"
+          "  --calibrate FILE       trains nothing, but measures what the ranks reach and\n"
+          "                         writes it as a cluster (moeperf calibrate does this);\n"
+          "                         a progress line per step has no loss: 0\n"
+          "  --quick                calibrates in a few seconds, less exactly\n"
+          "  --threads N            of a rank that calibrates; default 1\n"
           "  --version              the revision it was built from\n"
           "  --help                 this text\n\noptions of a job:\n",
           stream);
@@ -100,7 +109,8 @@ static void print_usage(FILE *stream) {
           "examples:\n"
           "  moeperf-train job.yaml --progress\n"
           "  moeperf-train job.yaml --set system=fssdp --set options.memory=2\n"
-          "  mpirun -n 2 moeperf-train job.yaml --spool-directory spools\n",
+          "  mpirun -n 2 moeperf-train job.yaml --spool-directory spools\n"
+          "  mpirun -n 2 moeperf-train --calibrate machine.yaml\n",
           stream);
 }
 
@@ -109,7 +119,8 @@ static int parse_arguments(struct program *program, int argc, char **argv) {
     struct arguments *arguments = &program->arguments;
     for (int i = 1; i < argc; i++) {
         const char *word = argv[i];
-        bool takes_value = strcmp(word, "--set") == 0 || strcmp(word, "--spool-directory") == 0;
+        bool takes_value = strcmp(word, "--set") == 0 || strcmp(word, "--spool-directory") == 0 ||
+                           strcmp(word, "--calibrate") == 0 || strcmp(word, "--threads") == 0;
         if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0) {
             print_usage(stdout);
             return 1;
@@ -126,6 +137,15 @@ static int parse_arguments(struct program *program, int argc, char **argv) {
             arguments->setting[arguments->settings++] = argv[++i];
         } else if (strcmp(word, "--spool-directory") == 0) {
             arguments->spools = argv[++i];
+        } else if (strcmp(word, "--calibrate") == 0) {
+            arguments->calibrate = argv[++i];
+        } else if (strcmp(word, "--threads") == 0) {
+            arguments->threads = atoi(argv[++i]);
+            if (arguments->threads < 1 || arguments->threads > 1024)
+                return mp_fail(&program->error, MP_EINVAL,
+                               "--threads: %s is not a number of threads from 1 to 1024", argv[i]);
+        } else if (strcmp(word, "--quick") == 0) {
+            arguments->quick = true;
         } else if (strcmp(word, "--progress") == 0) {
             arguments->progress = true;
         } else if (word[0] == '-') {
@@ -137,7 +157,13 @@ static int parse_arguments(struct program *program, int argc, char **argv) {
             arguments->job = word;
         }
     }
-    if (!arguments->job)
+    if (arguments->calibrate && arguments->job)
+        return mp_fail(&program->error, MP_EINVAL,
+                       "--calibrate measures and does not train %s; leave one out", arguments->job);
+    if (!arguments->calibrate && (arguments->quick || arguments->threads))
+        return mp_fail(&program->error, MP_EINVAL, "%s is for --calibrate",
+                       arguments->quick ? "--quick" : "--threads");
+    if (!arguments->job && !arguments->calibrate)
         return mp_fail(&program->error, MP_EINVAL, "no job file given; see --help");
     return MP_OK;
 }
@@ -168,10 +194,14 @@ static bool launched(void) {
     return false;
 }
 
+static int connect_ranks(struct program *program) {
+    return launched() ? mp_comm_mpi_create(NULL, &program->comm, &program->error)
+                      : mp_comm_self_create(&program->comm, &program->error);
+}
+
 static int join(struct program *program) {
     struct mp_error *error = &program->error;
-    int code = launched() ? mp_comm_mpi_create(NULL, &program->comm, error)
-                          : mp_comm_self_create(&program->comm, error);
+    int code = connect_ranks(program);
     int ranks = program->file.job.ranks;
     program->failed_alike = !code && program->comm->ranks != ranks;
     if (program->failed_alike)
@@ -428,6 +458,39 @@ static void report_failure(struct program *program) {
         mp_comm_abort(program->comm, EXIT_BAD); /* other ranks may be waiting for this one */
 }
 
+static void print_step(void *context, int done, int steps, double seconds) {
+    const struct program *program = context;
+    if (program->arguments.progress && program->comm->rank == 0) {
+        printf("progress %d %d 0 %.3f\n", done, steps, 1e3 * seconds);
+        fflush(stdout);
+    }
+}
+
+/* Instead of training. */
+static int calibrate(struct program *program) {
+    const struct arguments *arguments = &program->arguments;
+    struct mp_machine machine;
+    char processor[256];
+    const struct mp_machine_settings settings = {.threads =
+                                                     arguments->threads ? arguments->threads : 1,
+                                                 .quick = arguments->quick,
+                                                 .progress = print_step,
+                                                 .context = program};
+    hold_back_termination(false);
+    int code = connect_ranks(program);
+    if (!code)
+        code = mp_machine_measure(program->comm, &settings, &machine, &program->error);
+    mp_environment_processor(processor, sizeof processor);
+    if (!code && program->comm->rank == 0)
+        code = mp_machine_write(&machine, processor, arguments->calibrate, &program->error);
+    if (!code)
+        code = mp_comm_barrier(program->comm, &program->error);
+    if (code)
+        report_failure(program);
+    destroy(program);
+    return code ? EXIT_BAD : 0;
+}
+
 int main(int argc, char **argv) {
     struct program program = {0};
     signal(SIGXFSZ, SIG_IGN); /* a file at its size limit is an error like a full disk */
@@ -435,6 +498,8 @@ int main(int argc, char **argv) {
     int code = parse_arguments(&program, argc, argv);
     if (code == 1)
         return 0;
+    if (!code && program.arguments.calibrate)
+        return calibrate(&program);
     if (!code)
         code = load_job(&program);
     if (code) {

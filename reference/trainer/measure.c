@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "reference/model/random.h"
+#include "reference/base/random.h"
 #include "reference/trainer/internal.h"
 
 enum { REPETITIONS = 7 };

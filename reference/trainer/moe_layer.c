@@ -58,7 +58,7 @@ static int limit_gate(struct mp_trainer *trainer, int layer, struct mp_gate_limi
 }
 
 static int gate(struct mp_trainer *trainer, int layer, struct mp_error *error) {
-    struct mp_mark mark = mp_trainer_mark(trainer);
+    struct mp_mark mark = mp_trainer_mark(trainer, MP_PHASE_GATE);
     int experts = trainer->job.experts;
     if (trainer->forced) {
         int code = mp_trainer_force_choices(trainer, layer, error);
@@ -86,7 +86,7 @@ static const uint32_t *own_load(const struct mp_trainer *trainer, int layer) {
 static int plan_after_gate(struct mp_trainer *trainer, int layer, struct mp_error *error) {
     struct mp_plan *plan = &trainer->plan[layer];
     struct mp_model *model = &trainer->model;
-    struct mp_mark mark = mp_trainer_mark(trainer);
+    struct mp_mark mark = mp_trainer_mark(trainer, MP_PHASE_PLAN);
     int code = mp_trainer_pause(trainer, plan, error);
     if (!code)
         code = trainer->system->after_gate(trainer->self, &trainer->load[layer], plan, error);
@@ -126,7 +126,7 @@ uint64_t mp_trainer_route_seed(const struct mp_trainer *trainer, int layer) {
 static int flat_forward(struct mp_trainer *trainer, int layer, struct mp_error *error) {
     struct mp_model *model = &trainer->model;
     const struct mp_routing *routing = &model->state[layer].routing;
-    struct mp_mark mark = mp_trainer_mark(trainer);
+    struct mp_mark mark = mp_trainer_mark(trainer, MP_PHASE_DISPATCH);
     mp_model_permute(model, layer, mp_trainer_route_seed(trainer, layer));
     int code = exchange(trainer, layer, false, model->send,
                         mp_model_receive_buffer(model, layer, 0), error);
@@ -136,12 +136,12 @@ static int flat_forward(struct mp_trainer *trainer, int layer, struct mp_error *
     if (code)
         return code;
 
-    mark = mp_trainer_mark(trainer);
+    mark = mp_trainer_mark(trainer, MP_PHASE_EXPERT);
     mp_model_experts(model, layer, 0);
     mp_trainer_spent(trainer, mark, MP_PHASE_EXPERT, MP_FORWARD, layer, routing->receive_total,
                      expert_flops(trainer, routing->receive_total));
 
-    mark = mp_trainer_mark(trainer);
+    mark = mp_trainer_mark(trainer, MP_PHASE_COMBINE);
     code = exchange(trainer, layer, true, model->received, model->state[layer].combine_in, error);
     if (!code)
         mp_model_combine(model, layer);
@@ -180,7 +180,7 @@ static int flat_experts_backward(struct mp_trainer *trainer, int layer, struct m
     int code = mp_trainer_before_expert_gradients(trainer, layer, error);
     if (code)
         return code;
-    struct mp_mark mark = mp_trainer_mark(trainer);
+    struct mp_mark mark = mp_trainer_mark(trainer, MP_PHASE_EXPERT);
     mp_model_experts_backward(model, layer, 0, false);
     mp_trainer_spent(trainer, mark, MP_PHASE_EXPERT, MP_BACKWARD, layer, rows,
                      2 * expert_flops(trainer, rows));
@@ -190,7 +190,7 @@ static int flat_experts_backward(struct mp_trainer *trainer, int layer, struct m
 static int flat_backward(struct mp_trainer *trainer, int layer, struct mp_error *error) {
     struct mp_model *model = &trainer->model;
     const struct mp_routing *routing = &model->state[layer].routing;
-    struct mp_mark mark = mp_trainer_mark(trainer);
+    struct mp_mark mark = mp_trainer_mark(trainer, MP_PHASE_COMBINE);
     mp_model_combine_backward(model, layer);
     int code = exchange(trainer, layer, false, model->send, model->received, error);
     mp_trainer_spent(trainer, mark, MP_PHASE_COMBINE, MP_BACKWARD, layer, routing->send_total, -1);
@@ -199,7 +199,7 @@ static int flat_backward(struct mp_trainer *trainer, int layer, struct mp_error 
     if (code)
         return code;
 
-    mark = mp_trainer_mark(trainer);
+    mark = mp_trainer_mark(trainer, MP_PHASE_DISPATCH);
     code = exchange(trainer, layer, true, model->received, model->send, error);
     mp_trainer_spent(trainer, mark, MP_PHASE_DISPATCH, MP_BACKWARD, layer, routing->send_total, -1);
     return code;
@@ -211,7 +211,7 @@ int mp_trainer_moe_backward(struct mp_trainer *trainer, int layer, struct mp_err
                    : flat_backward(trainer, layer, error);
     if (code)
         return code;
-    struct mp_mark mark = mp_trainer_mark(trainer);
+    struct mp_mark mark = mp_trainer_mark(trainer, MP_PHASE_GATE);
     mp_model_gate_backward(&trainer->model, layer);
     mp_trainer_spent(trainer, mark, MP_PHASE_GATE, MP_BACKWARD, layer, trainer->model.tokens, -1);
     return MP_OK;

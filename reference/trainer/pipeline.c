@@ -50,7 +50,7 @@ static float *row_of(const struct mp_trainer *trainer, float *matrix, int row) {
 /* Waits for a step's rows; they are counted where they are waited for. */
 static int wait_step(struct mp_trainer *trainer, int layer, int step, enum mp_phase phase,
                      enum mp_direction direction, struct mp_error *error) {
-    struct mp_mark mark = mp_trainer_mark(trainer);
+    struct mp_mark mark = mp_trainer_mark(trainer, phase);
     int code = mp_request_wait(request_of(trainer, step, false), error);
     mp_trainer_spent(trainer, mark, phase, direction, layer,
                      trainer->model.state[layer].routing.step[step].send_total, -1);
@@ -74,7 +74,7 @@ static int forward_segment(struct mp_trainer *trainer, int layer, int segment,
     int code = mp_trainer_wait_fetches(trainer, layer, at->needs_late, error);
     if (code)
         return code;
-    struct mp_mark mark = mp_trainer_mark(trainer);
+    struct mp_mark mark = mp_trainer_mark(trainer, MP_PHASE_EXPERT);
     mp_model_experts(model, layer, segment);
     code = mp_comm_progress(trainer->comm, error);
     mp_trainer_spent(trainer, mark, MP_PHASE_EXPERT, MP_FORWARD, layer, at->rows,
@@ -90,7 +90,7 @@ static int forward_step(struct mp_trainer *trainer, int layer, int step, struct 
         code = forward_segment(trainer, layer, step, error);
     if (code)
         return code;
-    struct mp_mark mark = mp_trainer_mark(trainer);
+    struct mp_mark mark = mp_trainer_mark(trainer, MP_PHASE_COMBINE);
     code =
         start_step(trainer, layer, step, true,
                    row_of(trainer, model->received, state->routing.segment[step].first),
@@ -103,7 +103,7 @@ static int forward_step(struct mp_trainer *trainer, int layer, int step, struct 
 int mp_trainer_pipeline_forward(struct mp_trainer *trainer, int layer, struct mp_error *error) {
     struct mp_model *model = &trainer->model;
     const struct mp_routing *routing = &model->state[layer].routing;
-    struct mp_mark mark = mp_trainer_mark(trainer);
+    struct mp_mark mark = mp_trainer_mark(trainer, MP_PHASE_DISPATCH);
     int code = MP_OK;
     mp_model_permute(model, layer, mp_trainer_route_seed(trainer, layer));
     for (int s = 0; !code && s < routing->steps; s++)
@@ -120,7 +120,7 @@ int mp_trainer_pipeline_forward(struct mp_trainer *trainer, int layer, struct mp
         code = forward_segment(trainer, layer, routing->steps, error);
     if (code)
         return code;
-    mark = mp_trainer_mark(trainer);
+    mark = mp_trainer_mark(trainer, MP_PHASE_COMBINE);
     code = wait_returns(trainer, layer, error);
     if (!code)
         mp_model_combine(model, layer);
@@ -134,7 +134,7 @@ static int backward_segment(struct mp_trainer *trainer, int layer, int segment, 
                             struct mp_error *error) {
     struct mp_model *model = &trainer->model;
     int rows = model->state[layer].routing.segment[segment].rows;
-    struct mp_mark mark = mp_trainer_mark(trainer);
+    struct mp_mark mark = mp_trainer_mark(trainer, MP_PHASE_EXPERT);
     mp_model_experts_backward(model, layer, segment, accumulate);
     int code = mp_comm_progress(trainer->comm, error);
     mp_trainer_spent(trainer, mark, MP_PHASE_EXPERT, MP_BACKWARD, layer, rows,
@@ -149,7 +149,7 @@ static int backward_step(struct mp_trainer *trainer, int layer, int step, bool a
     int code = backward_segment(trainer, layer, step, accumulate, error);
     if (code)
         return code;
-    struct mp_mark mark = mp_trainer_mark(trainer);
+    struct mp_mark mark = mp_trainer_mark(trainer, MP_PHASE_DISPATCH);
     code = start_step(trainer, layer, step, true,
                       row_of(trainer, model->received, routing->segment[step].first),
                       row_of(trainer, model->send, routing->step[step].send_first), error);
@@ -162,7 +162,7 @@ int mp_trainer_pipeline_backward(struct mp_trainer *trainer, int layer, struct m
     struct mp_model *model = &trainer->model;
     const struct mp_routing *routing = &model->state[layer].routing;
     bool last = routing->segments > routing->steps;
-    struct mp_mark mark = mp_trainer_mark(trainer);
+    struct mp_mark mark = mp_trainer_mark(trainer, MP_PHASE_COMBINE);
     int code = MP_OK;
     mp_model_combine_backward(model, layer);
     for (int s = 0; !code && s < routing->steps; s++)
@@ -185,7 +185,7 @@ int mp_trainer_pipeline_backward(struct mp_trainer *trainer, int layer, struct m
         code = mp_trainer_start_reduce(trainer, layer, error);
     if (code)
         return code;
-    mark = mp_trainer_mark(trainer);
+    mark = mp_trainer_mark(trainer, MP_PHASE_DISPATCH);
     code = wait_returns(trainer, layer, error);
     mp_trainer_spent(trainer, mark, MP_PHASE_DISPATCH, MP_BACKWARD, layer, routing->local_rows, -1);
     return code;

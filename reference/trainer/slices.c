@@ -66,7 +66,7 @@ int mp_trainer_gather_homes(struct mp_trainer *trainer, struct mp_error *error) 
     struct mp_request *request[2] = {trainer->fetch, trainer->late_fetch};
     int code = MP_OK;
     for (int l = 0; l < trainer->job.layers && !code; l++) {
-        struct mp_mark mark = mp_trainer_mark(trainer);
+        struct mp_mark mark = mp_trainer_mark(trainer, MP_PHASE_FETCH);
         code = mp_experts_locate_held(&trainer->model.experts, l, &trainer->home[l],
                                       trainer->prefetch_chunk, trainer->prefetch_gradient, error);
         if (!code)
@@ -76,7 +76,7 @@ int mp_trainer_gather_homes(struct mp_trainer *trainer, struct mp_error *error) 
                                                   trainer->prefetch_chunk, request[l % 2], error);
         mp_trainer_spent(trainer, mark, MP_PHASE_FETCH, MP_NO_DIRECTION, l, -1, -1);
     }
-    struct mp_mark mark = mp_trainer_mark(trainer);
+    struct mp_mark mark = mp_trainer_mark(trainer, MP_PHASE_FETCH);
     for (int i = 0; i < 2 && !code; i++)
         code = mp_request_wait(request[i], error);
     mp_trainer_spent(trainer, mark, MP_PHASE_FETCH, MP_NO_DIRECTION, -1, -1, -1);

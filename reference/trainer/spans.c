@@ -1,10 +1,12 @@
+#include "profiler/nvtx/emit.h"
 #include "reference/trainer/internal.h"
 
 int64_t mp_trainer_now(const struct mp_trainer *trainer) {
     return mp_clock_ns() - trainer->paused_ns;
 }
 
-struct mp_mark mp_trainer_mark(const struct mp_trainer *trainer) {
+struct mp_mark mp_trainer_mark(const struct mp_trainer *trainer, enum mp_phase phase) {
+    mp_nvtx_push(phase);
     return (struct mp_mark){trainer->compute ? mp_trainer_now(trainer) : 0,
                             trainer->comm->waited_ns, trainer->comm->sent_bytes};
 }
@@ -38,8 +40,25 @@ static int64_t end_of_span(const struct mp_trainer *trainer) {
     return trainer->paused_ns ? mp_trainer_now(trainer) : 0;
 }
 
+/* The delay that the job asks for (inject.h). */
+static void inject(struct mp_trainer *trainer, enum mp_phase phase, int layer) {
+    const struct mp_inject *inject = &trainer->inject;
+    if (inject->phase != (int)phase || trainer->iteration % inject->every != 0 ||
+        (inject->layer != MP_ALL && inject->layer != layer))
+        return;
+    int64_t start = mp_clock_ns(), length = (int64_t)(inject->seconds * 1e9);
+    while (mp_clock_ns() - start < length)
+        ;
+    if (mp_inject_delays_transfers(phase))
+        trainer->comm->waited_ns += mp_clock_ns() - start;
+}
+
 void mp_trainer_spent(struct mp_trainer *trainer, struct mp_mark mark, enum mp_phase phase,
                       enum mp_direction direction, int layer, int64_t tokens, int64_t flops) {
+    if (trainer->inject.seconds > 0)
+        inject(trainer, phase, layer);
+    mp_nvtx_pop(&(struct mp_nvtx_payload){trainer->iteration, layer, direction, tokens,
+                                          trainer->comm->sent_bytes - mark.sent_bytes});
     if (!trainer->compute)
         return;
     struct mp_span span = {

@@ -1,27 +1,36 @@
 /* One iteration: forward, backward, optimizer, owner changes. */
 #include <string.h>
 
+#include "profiler/nvtx/emit.h"
 #include "reference/model/replay.h"
 #include "reference/trainer/internal.h"
 
 int mp_trainer_force_choices(struct mp_trainer *trainer, int layer, struct mp_error *error) {
+    const struct mp_loads *loads = &trainer->loads;
     uint64_t turn = (uint64_t)trainer->iteration * 131 + (uint64_t)layer * 17;
-    return mp_replay_choices(trainer->model.tokens, trainer->model.shape.top_k,
-                             trainer->job.experts, trainer->forced_count, turn, trainer->forced,
-                             error);
+    int top_k = trainer->model.shape.top_k, experts = trainer->job.experts;
+    if (trainer->forced_count)
+        return mp_replay_choices(trainer->model.tokens, top_k, experts, trainer->forced_count, turn,
+                                 trainer->forced, error);
+    int tokens = trainer->model.tokens / loads->sources, code = MP_OK;
+    for (int s = 0; s < loads->sources && !code; s++)
+        code = mp_replay_choices(
+            tokens, top_k, experts, mp_loads_row(loads, trainer->iteration, layer, s), turn,
+            trainer->forced + (size_t)s * (size_t)tokens * (size_t)top_k, error);
+    return code;
 }
 
 int mp_trainer_forward(struct mp_trainer *trainer, const int32_t *token, const int32_t *target,
                        struct mp_error *error) {
     struct mp_model *model = &trainer->model;
-    struct mp_mark mark = mp_trainer_mark(trainer);
+    struct mp_mark mark = mp_trainer_mark(trainer, MP_PHASE_EMBED);
     mp_model_embed(model, token, target);
     mp_trainer_spent(trainer, mark, MP_PHASE_EMBED, MP_FORWARD, -1, model->tokens, -1);
     for (int l = 0; l < trainer->job.layers; l++) {
         int code = mp_trainer_plan_before_gate(trainer, l, error);
         if (code)
             return code;
-        mark = mp_trainer_mark(trainer);
+        mark = mp_trainer_mark(trainer, MP_PHASE_ATTENTION);
         mp_model_attention(model, l);
         code = mp_comm_progress(trainer->comm, error);
         mp_trainer_spent(trainer, mark, MP_PHASE_ATTENTION, MP_FORWARD, l, model->tokens, -1);
@@ -36,7 +45,7 @@ int mp_trainer_forward(struct mp_trainer *trainer, const int32_t *token, const i
 /* Sums a bucket of non-expert gradients over all ranks while backward goes on. */
 static int start_bucket(struct mp_trainer *trainer, int bucket, struct mp_error *error) {
     struct mp_dense *dense = &trainer->model.dense;
-    struct mp_mark mark = mp_trainer_mark(trainer);
+    struct mp_mark mark = mp_trainer_mark(trainer, MP_PHASE_ALLREDUCE);
     size_t begin = dense->bucket[bucket], end = dense->bucket[bucket + 1];
     trainer->bucket_started[bucket] = mp_trainer_now(trainer);
     int code = mp_all_reduce_start(trainer->comm, dense->gradient + begin, end - begin,
@@ -47,7 +56,7 @@ static int start_bucket(struct mp_trainer *trainer, int bucket, struct mp_error 
 }
 
 static int finish_buckets(struct mp_trainer *trainer, struct mp_error *error) {
-    struct mp_mark mark = mp_trainer_mark(trainer);
+    struct mp_mark mark = mp_trainer_mark(trainer, MP_PHASE_ALLREDUCE);
     const struct mp_dense *dense = &trainer->model.dense;
     int code = MP_OK;
     for (int b = trainer->job.layers - 1; !code && b >= -1; b--) {
@@ -65,7 +74,7 @@ static int backward(struct mp_trainer *trainer, struct mp_error *error) {
     struct mp_model *model = &trainer->model;
     int layers = trainer->job.layers;
     int code = mp_trainer_prefetch(trainer, layers - 1, error);
-    struct mp_mark mark = mp_trainer_mark(trainer);
+    struct mp_mark mark = mp_trainer_mark(trainer, MP_PHASE_HEAD);
     mp_model_head(model, 1.0f / (float)trainer->global_tokens, true);
     mp_trainer_spent(trainer, mark, MP_PHASE_HEAD, MP_BACKWARD, -1, model->tokens, -1);
     for (int l = layers - 1; !code && l >= 0; l--) {
@@ -74,7 +83,7 @@ static int backward(struct mp_trainer *trainer, struct mp_error *error) {
             code = mp_trainer_prefetch(trainer, l - 1, error);
         if (code)
             return code;
-        mark = mp_trainer_mark(trainer);
+        mark = mp_trainer_mark(trainer, MP_PHASE_ATTENTION);
         mp_model_attention_backward(model, l);
         code = mp_comm_progress(trainer->comm, error);
         mp_trainer_spent(trainer, mark, MP_PHASE_ATTENTION, MP_BACKWARD, l, model->tokens, -1);
@@ -83,7 +92,7 @@ static int backward(struct mp_trainer *trainer, struct mp_error *error) {
     }
     if (code)
         return code;
-    mark = mp_trainer_mark(trainer);
+    mark = mp_trainer_mark(trainer, MP_PHASE_EMBED);
     mp_model_embed_backward(model);
     mp_trainer_spent(trainer, mark, MP_PHASE_EMBED, MP_BACKWARD, -1, model->tokens, -1);
     code = start_bucket(trainer, layers, error);
@@ -93,7 +102,7 @@ static int backward(struct mp_trainer *trainer, struct mp_error *error) {
 }
 
 static void update(struct mp_trainer *trainer) {
-    struct mp_mark mark = mp_trainer_mark(trainer);
+    struct mp_mark mark = mp_trainer_mark(trainer, MP_PHASE_OPTIMIZER);
     const struct mp_job *job = &trainer->job;
     struct mp_adamw settings = {.learning_rate = (float)job->learning_rate,
                                 .beta1 = (float)job->beta1,
@@ -116,7 +125,7 @@ static int rehome(struct mp_trainer *trainer, const struct mp_rehome *change,
                             &trainer->setting.topology, sliced ? 0 : bytes, &trainer->moves, error);
     if (code)
         return code;
-    struct mp_mark mark = mp_trainer_mark(trainer);
+    struct mp_mark mark = mp_trainer_mark(trainer, MP_PHASE_MOVE);
     trainer->totals.moves += trainer->moves.count;
     if (!sliced)
         code = mp_trainer_rehome(trainer, change->leave_state, error);
@@ -132,7 +141,7 @@ static int after_step(struct mp_trainer *trainer, struct mp_error *error) {
     int code = MP_OK;
     trainer->moves.count = 0;
     if (trainer->system->after_step) {
-        struct mp_mark mark = mp_trainer_mark(trainer);
+        struct mp_mark mark = mp_trainer_mark(trainer, MP_PHASE_PLAN);
         for (int l = 0; l < trainer->job.layers; l++)
             mp_placement_copy(&trainer->next[l], &trainer->home[l]);
         code = trainer->system->after_step(trainer->self, trainer->iteration, trainer->load,
@@ -153,7 +162,7 @@ static int after_step(struct mp_trainer *trainer, struct mp_error *error) {
 /* Loss over all ranks; as every rank waits for all here, iterations begin together. */
 static int agree(struct mp_trainer *trainer, struct mp_trainer_result *result,
                  struct mp_error *error) {
-    struct mp_mark mark = mp_trainer_mark(trainer);
+    struct mp_mark mark = mp_trainer_mark(trainer, MP_PHASE_WAIT);
     double sums[3] = {mp_model_loss_sum(&trainer->model, trainer->host_loss), 0, trainer->stop};
     for (int l = 0; l < trainer->job.layers; l++)
         sums[1] += trainer->auxiliary_loss[l];
@@ -166,6 +175,9 @@ static int agree(struct mp_trainer *trainer, struct mp_trainer_result *result,
 
 static void record_iteration(struct mp_trainer *trainer, struct mp_mark mark, int64_t cpu_ns,
                              const struct mp_trainer_result *result) {
+    mp_nvtx_pop(&(struct mp_nvtx_payload){trainer->iteration, -1, MP_NO_DIRECTION,
+                                          trainer->model.tokens,
+                                          trainer->comm->sent_bytes - mark.sent_bytes});
     if (!trainer->compute)
         return;
     struct mp_span span = {
@@ -190,11 +202,14 @@ static void record_iteration(struct mp_trainer *trainer, struct mp_mark mark, in
     mp_trainer_record_plans(trainer);
 }
 
-/* From `mark`, the iteration's start, on. */
-static int iterate(struct mp_trainer *trainer, struct mp_mark mark, const int32_t *token,
-                   const int32_t *target, struct mp_trainer_result *result,
+static int64_t cpu_time(const struct mp_trainer *trainer) {
+    return trainer->compute ? mp_clock_thread_cpu_ns() - trainer->pause.cpu_ns : 0;
+}
+
+/* From `mark`, the iteration's start, on; cpu_ns: what cpu_time said there. */
+static int iterate(struct mp_trainer *trainer, struct mp_mark mark, int64_t cpu_ns,
+                   const int32_t *token, const int32_t *target, struct mp_trainer_result *result,
                    struct mp_error *error) {
-    int64_t cpu_ns = trainer->compute ? mp_clock_thread_cpu_ns() - trainer->pause.cpu_ns : 0;
     int code = mp_trainer_forward(trainer, token, target, error);
     if (!code)
         code = backward(trainer, error);
@@ -219,24 +234,28 @@ static int iterate(struct mp_trainer *trainer, struct mp_mark mark, const int32_
 
 int mp_trainer_step_on(struct mp_trainer *trainer, const int32_t *token, const int32_t *target,
                        struct mp_trainer_result *result, struct mp_error *error) {
-    return iterate(trainer, mp_trainer_mark(trainer), token, target, result, error);
+    return iterate(trainer, mp_trainer_mark(trainer, MP_PHASE_ITERATION), cpu_time(trainer), token,
+                   target, result, error);
 }
 
 int mp_trainer_step(struct mp_trainer *trainer, struct mp_trainer_result *result,
                     struct mp_error *error) {
-    struct mp_mark mark = mp_trainer_mark(trainer);
+    struct mp_mark mark = mp_trainer_mark(trainer, MP_PHASE_ITERATION);
+    int64_t cpu_ns = cpu_time(trainer);
+    struct mp_mark before_data = mp_trainer_mark(trainer, MP_PHASE_DATA);
     const struct mp_job *job = &trainer->job;
     for (int b = 0; b < trainer->sequences; b++)
         mp_text_training(trainer->text, (uint64_t)job->seed, trainer->iteration,
                          trainer->comm->rank * trainer->sequences + b, job->sequence,
                          trainer->token + b * job->sequence, trainer->target + b * job->sequence);
-    mp_trainer_spent(trainer, mark, MP_PHASE_DATA, MP_NO_DIRECTION, -1, trainer->model.tokens, -1);
-    return iterate(trainer, mark, trainer->token, trainer->target, result, error);
+    mp_trainer_spent(trainer, before_data, MP_PHASE_DATA, MP_NO_DIRECTION, -1,
+                     trainer->model.tokens, -1);
+    return iterate(trainer, mark, cpu_ns, trainer->token, trainer->target, result, error);
 }
 
 int mp_trainer_validate(struct mp_trainer *trainer, double *loss, struct mp_error *error) {
     struct mp_record_thread *compute = trainer->compute, *communication = trainer->communication;
-    struct mp_mark mark = mp_trainer_mark(trainer);
+    struct mp_mark mark = mp_trainer_mark(trainer, MP_PHASE_VALIDATE);
     const struct mp_job *job = &trainer->job;
     int batches = job->validation_batches, code = MP_OK;
     double sum = 0;

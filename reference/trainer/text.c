@@ -9,7 +9,7 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-#include "reference/model/random.h"
+#include "reference/base/random.h"
 
 enum { BATCH_STREAM = 1 }; /* random stream of batch positions; tensors have their own seeds */
 

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "profiler/nvtx/emit.h"
 #include "reference/model/replay.h"
 #include "reference/trainer/internal.h"
 
@@ -269,6 +270,26 @@ static void load_row(const struct mp_job *job, int rank, double weight[]) {
     }
 }
 
+/* This rank's part of the trace. */
+static int read_trace(struct mp_trainer *trainer, struct mp_error *error) {
+    const struct mp_job *job = &trainer->job;
+    const struct mp_loads_shape shape = {.sources = trainer->comm->ranks,
+                                         .experts = job->experts,
+                                         .layers = job->layers,
+                                         .top_k = trainer->model.shape.top_k,
+                                         .tokens = trainer->model.tokens};
+    char digest[16];
+    if (!*job->trace_loads)
+        return mp_fail(error, MP_EINVAL,
+                       "trace-loads: not given; moeperf run makes this file from a suite's trace");
+    int code = mp_loads_read(job->trace_loads, &shape, trainer->comm->rank, &trainer->loads, error);
+    snprintf(digest, sizeof digest, "%08x", trainer->loads.digest);
+    if (!code && *job->trace_digest && strcmp(digest, job->trace_digest) != 0)
+        code = mp_fail(error, MP_EINVAL, "%s: has loads of trace %s, the job's trace-digest is %s",
+                       job->trace_loads, digest, job->trace_digest);
+    return code;
+}
+
 /* The loads that replayed gating reproduces on this rank. */
 static int create_replay(struct mp_trainer *trainer, struct mp_error *error) {
     const struct mp_job *job = &trainer->job;
@@ -277,8 +298,13 @@ static int create_replay(struct mp_trainer *trainer, struct mp_error *error) {
     bool failed = false;
     size_t experts = (size_t)job->experts;
     int64_t routes = (int64_t)trainer->model.tokens * trainer->model.shape.top_k;
-    double *weight = table(experts, sizeof *weight, &failed);
+    double *weight = NULL;
     trainer->forced = table((size_t)routes, sizeof *trainer->forced, &failed);
+    if (job->routing == MP_ROUTING_TRACE && !failed) {
+        int code = read_trace(trainer, error);
+        return code ? code : mp_trainer_force_choices(trainer, 0, error);
+    }
+    weight = table(experts, sizeof *weight, &failed);
     trainer->forced_count = table(experts, sizeof *trainer->forced_count, &failed);
     if (failed) {
         free(weight);
@@ -343,6 +369,7 @@ int mp_trainer_create(const struct mp_job_file *file, struct mp_comm *comm,
     struct mp_trainer *trainer = calloc(1, sizeof *trainer);
     if (!trainer)
         return mp_fail(error, MP_ENOMEM, "no memory for a trainer");
+    mp_nvtx_start();
     trainer->job = *job;
     trainer->system = file->system;
     trainer->comm = comm;
@@ -352,13 +379,17 @@ int mp_trainer_create(const struct mp_job_file *file, struct mp_comm *comm,
     struct mp_model_shape shape;
     shape_of(job, &shape);
     describe_setting(trainer, &shape);
+    code = mp_inject_parse(job->inject, &trainer->inject, error);
+    if (trainer->inject.rank != comm->rank)
+        trainer->inject.seconds = 0;
     struct mp_device_limits limits = {
         .attention = {trainer->sequences, job->sequence, job->heads, job->width / job->heads},
         .experts = job->experts,
         .width = job->width > job->expert_width ? job->width : job->expert_width,
         .tokens = trainer->sequences * job->sequence * shape.top_k,
     };
-    code = create_tables(trainer, error);
+    if (!code)
+        code = create_tables(trainer, error);
     if (!code)
         code = mp_device_cpu_create(job->threads, &limits, &trainer->device, error);
     if (!code)
@@ -438,6 +469,7 @@ void mp_trainer_destroy(struct mp_trainer *trainer) {
                 mp_placement_destroy(&placements[i][l]);
     }
     mp_transfers_destroy(&trainer->moves);
+    mp_loads_destroy(&trainer->loads);
     void *memory[] = {trainer->facts,
                       trainer->home,
                       trainer->next,

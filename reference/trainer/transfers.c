@@ -81,7 +81,7 @@ static int start_fetch(struct mp_trainer *trainer, const struct mp_plan *plan, e
 int mp_trainer_plan_before_gate(struct mp_trainer *trainer, int layer, struct mp_error *error) {
     struct mp_plan *plan = &trainer->plan[layer];
     struct mp_model *model = &trainer->model;
-    struct mp_mark mark = mp_trainer_mark(trainer);
+    struct mp_mark mark = mp_trainer_mark(trainer, MP_PHASE_PLAN);
     int code = mp_system_begin_plan(trainer->system, trainer->self, trainer->iteration, layer,
                                     &trainer->home[layer], plan, error);
     mp_trainer_spent(trainer, mark, MP_PHASE_PLAN, MP_FORWARD, layer, -1, -1);
@@ -90,7 +90,7 @@ int mp_trainer_plan_before_gate(struct mp_trainer *trainer, int layer, struct mp
     code = check_layout(trainer, plan, error); /* before anything is on its way */
     if (code)
         return code;
-    mark = mp_trainer_mark(trainer);
+    mark = mp_trainer_mark(trainer, MP_PHASE_FETCH);
     code = mp_experts_locate(&model->experts, plan, model->parameter, model->gradient, error);
     trainer->fetch_started = mark.start_ns;
     trainer->fetching = true;
@@ -109,7 +109,7 @@ int mp_trainer_fetch_late(struct mp_trainer *trainer, int layer, struct mp_error
     count_transfers(trainer, plan);
     if (!fetches_in(plan, MP_STAGE_AFTER_GATE))
         return MP_OK;
-    struct mp_mark mark = mp_trainer_mark(trainer);
+    struct mp_mark mark = mp_trainer_mark(trainer, MP_PHASE_FETCH);
     trainer->late_fetch_started = mark.start_ns;
     trainer->late_fetching = true;
     code = mp_trainer_pause(trainer, plan, error);
@@ -130,7 +130,7 @@ static int wait_fetch(struct mp_trainer *trainer, int layer, enum mp_stage stage
                       struct mp_error *error) {
     if (!*fetching)
         return MP_OK;
-    struct mp_mark mark = mp_trainer_mark(trainer);
+    struct mp_mark mark = mp_trainer_mark(trainer, MP_PHASE_FETCH);
     int code = mp_request_wait(request, error);
     *fetching = false;
     mp_trainer_in_flight(trainer, started, MP_PHASE_FETCH, MP_FORWARD, layer,
@@ -159,7 +159,7 @@ int mp_trainer_prefetch(struct mp_trainer *trainer, int layer, struct mp_error *
     const struct mp_plan *plan = &trainer->plan[layer];
     if (!fetches_again(plan))
         return MP_OK;
-    struct mp_mark mark = mp_trainer_mark(trainer);
+    struct mp_mark mark = mp_trainer_mark(trainer, MP_PHASE_FETCH);
     const struct mp_plan_facts *facts = &trainer->facts[layer];
     static const enum mp_stage stages[] = {MP_STAGE_BEFORE_GATE, MP_STAGE_AFTER_GATE};
     int code = mp_experts_locate(&trainer->model.experts, plan, trainer->prefetch_chunk,
@@ -179,7 +179,7 @@ int mp_trainer_wait_prefetch(struct mp_trainer *trainer, int layer, struct mp_er
     const struct mp_plan *plan = &trainer->plan[layer];
     if (!fetches_again(plan))
         return MP_OK;
-    struct mp_mark mark = mp_trainer_mark(trainer);
+    struct mp_mark mark = mp_trainer_mark(trainer, MP_PHASE_FETCH);
     int code = mp_request_wait(trainer->prefetch[0], error);
     if (!code)
         code = mp_request_wait(trainer->prefetch[1], error);
@@ -237,7 +237,7 @@ static int advance(struct mp_trainer *trainer, struct mp_reduction *reduction,
     int layer = reduction->layer;
     if (layer < 0)
         return MP_OK;
-    struct mp_mark mark = mp_trainer_mark(trainer);
+    struct mp_mark mark = mp_trainer_mark(trainer, MP_PHASE_REDUCE);
     int code = mp_request_wait(reduction->request, error);
     mp_trainer_in_flight(trainer, reduction->started, MP_PHASE_REDUCE, MP_BACKWARD, layer, -1);
     if (!code && reduction->stage == MP_REDUCE_SLICES)
@@ -263,7 +263,7 @@ int mp_trainer_start_reduce(struct mp_trainer *trainer, int layer, struct mp_err
         return MP_OK;
     /* The layer above has had this layer's experts to send its first stage under. */
     int code = advance(trainer, &trainer->reduction[(layer + 1) % MP_REDUCES_IN_FLIGHT], error);
-    struct mp_mark mark = mp_trainer_mark(trainer);
+    struct mp_mark mark = mp_trainer_mark(trainer, MP_PHASE_REDUCE);
     reduction->layer = layer;
     if (!code)
         code = mp_trainer_pause(trainer, plan, error);

@@ -1,7 +1,67 @@
-/* Published figures, as the JSON texts of this folder. */
+/* Published figures: the JSON texts of this folder, and their rows. */
 #ifndef MOEPERF_RESULTS_PAPER_PAPER_H
 #define MOEPERF_RESULTS_PAPER_PAPER_H
 
-extern const char mp_paper_symi[]; /* symi.json: convergence and drops under SYMI */
+#include <jansson.h>
+#include <stdbool.h>
+
+#include "reference/base/error.h"
+
+extern const char mp_paper_fastermoe[], mp_paper_flexmoe[], mp_paper_hecate[], mp_paper_laer[],
+    mp_paper_smartmoe[];
+extern const char mp_paper_symi[]; /* SYMI was SwiftMoE in its first version */
+
+struct mp_paper {
+    const char *name; /* of the system, as `moeperf reproduce` takes it */
+    const char *text; /* JSON */
+};
+/* Ends with a row whose name is NULL. */
+extern const struct mp_paper mp_papers[];
+
+/* The paper of this name, or NULL. */
+const struct mp_paper *mp_paper_find(const char *name);
+
+/* What a figure counts. */
+enum mp_paper_unit {
+    MP_PAPER_SPEED_UP, /* another system's time over this one's */
+    MP_PAPER_RATIO,
+    MP_PAPER_CHANGE, /* fraction: -0.285 is 28.5 % less */
+    MP_PAPER_SHARE,  /* fraction of a whole */
+    MP_PAPER_COUNT,
+    MP_PAPER_MS,
+    MP_PAPER_SECONDS,
+    MP_PAPER_HOURS,
+    MP_PAPER_ITERATIONS,
+    MP_PAPER_UNITS
+};
+/* How we know it.  Read in code, from memory and second-hand figures are hints, not oracles. */
+enum mp_paper_certainty {
+    MP_PAPER_STATED,      /* in the text of the paper */
+    MP_PAPER_IN_CODE,     /* read in released code */
+    MP_PAPER_DERIVED,     /* computed from stated figures or released measurements */
+    MP_PAPER_SECOND_HAND, /* as others describe it */
+    MP_PAPER_FROM_MEMORY, /* not confirmed */
+    MP_PAPER_CERTAINTIES
+};
+const char *mp_paper_unit_name(enum mp_paper_unit unit); /* as in the JSON: "speed-up", ... */
+const char *mp_paper_certainty_name(enum mp_paper_certainty certainty);
+
+/* One published figure.  All texts are borrowed from the JSON. */
+struct mp_paper_row {
+    const char *id, *what, *setting, *source;
+    const char *note; /* "" if there is none */
+    enum mp_paper_unit unit;
+    enum mp_paper_certainty certainty;
+    double low, high; /* equal for a single value; low is -INFINITY where only "at most" is known */
+};
+/* Reads one entry of `rows`; `name` goes into messages.  MP_EFORMAT names the row and what is
+ * wrong: a missing or unknown key, an unknown unit or certainty, both value and range, neither, a
+ * range the wrong way round, or an id that is not lower case with hyphens. */
+int mp_paper_row_read(const char *name, const json_t *entry, struct mp_paper_row *row,
+                      struct mp_error *error);
+
+/* What of a figure's number two people would call equal: a single value is met within 10 %, a
+ * change or a share within 0.05; a range when the number lies in it. */
+bool mp_paper_inside(const struct mp_paper_row *row, double value);
 
 #endif

@@ -28,6 +28,7 @@ static int fill_run(struct report_run *run, sqlite3_stmt *row, struct mp_error *
             return no_memory(error);
     }
     run->complete = strcmp(run->status, "complete") == 0;
+    run->predicted = strcmp(run->executor, "predicted") == 0;
     run->run_id = sqlite3_column_int64(row, column++);
     run->round = sqlite3_column_int(row, column++);
     run->ranks = sqlite3_column_int(row, column++);

@@ -8,6 +8,8 @@
 
 #define REPORT_UNATTAINABLE " (unattainable)" /* behind the name of a bound, in every table */
 
+#define REPORT_PREDICTED " (predicted)" /* behind what stands for a run that nobody measured */
+
 /* A run as v_run and v_speedup show it; NAN for NULL, "" for texts that are NULL. */
 struct report_run {
     int64_t run_id;
@@ -18,6 +20,7 @@ struct report_run {
     int64_t iterations, iterations_wanted;
     bool complete, ranks_share_cores;
     bool unattainable; /* a bound, no system */
+    bool predicted;    /* its times are the predictor's */
     double ms_per_iteration, tokens_per_s, speedup_vs_ep, speed_vs_balanced, loss_final,
         max_loss_difference, iterations_agreed, dropped;
     int group; /* rounds of one job on one setting have the same, from 0 by first run */

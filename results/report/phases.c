@@ -121,9 +121,10 @@ static int print_text(struct mp_store *store, const struct report_runs *runs, FI
         const struct report_run *example = report_group_example(runs, g);
         if (g > 0)
             fputc('\n', out);
-        table_paragraph(out, "%s, %s, run %lld: mean over its iterations and %d rank%s",
+        table_paragraph(out, "%s, %s, run %lld%s: mean over its iterations and %d rank%s",
                         report_group_label(runs, g), example->workload, (long long)example->run_id,
-                        example->ranks, example->ranks == 1 ? "" : "s");
+                        example->predicted ? REPORT_PREDICTED : "", example->ranks,
+                        example->ranks == 1 ? "" : "s");
         code = phases_print(store, example->run_id, report_group_label(runs, g), out, error);
     }
     return code ? code : check_printed(out, error);
@@ -142,10 +143,11 @@ static int print_json(struct mp_store *store, const struct report_runs *runs, FI
                           example->run_id, &phases, error);
         if (!code)
             json_array_append_new(
-                rows, json_pack("{sI so so sb so so}", "run_id", (json_int_t)example->run_id, "job",
-                                json_text(example->job), "system", json_text(example->system),
-                                "unattainable", example->unattainable, "workload",
-                                json_text(example->workload), "phases", phases));
+                rows,
+                json_pack("{sI so so so sb so so}", "run_id", (json_int_t)example->run_id, "job",
+                          json_text(example->job), "system", json_text(example->system), "executor",
+                          json_text(example->executor), "unattainable", example->unattainable,
+                          "workload", json_text(example->workload), "phases", phases));
     }
     if (code) {
         json_decref(rows);

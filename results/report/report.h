@@ -38,11 +38,18 @@ struct mp_report_selection {
 int mp_report_speedup(struct mp_store *store, const struct mp_report_selection *selection,
                       enum mp_report_format format, FILE *out, struct mp_error *error);
 
-/* Who made the others wait: per system and workload the (layer, phase) with the most time lost by
- * its slowest rank, how often which rank was slowest, the tokens it had against the mean, what the
- * others waited in that layer per iteration. */
+/* Who made the others wait, per system and workload (profiler/straggler): how long each rank waits,
+ * for which one most, why (more tokens, slow at the same tokens, once, transfers, host, begun
+ * late), where, and what an iteration would take without it; in words, with what to do and with
+ * what the recording can't tell. */
 int mp_report_stragglers(struct mp_store *store, const struct mp_report_selection *selection,
                          enum mp_report_format format, FILE *out, struct mp_error *error);
+
+/* The same with all findings, efficiencies, what-if slowdowns, every rank, every phase of every
+ * layer (arrival skew beside transfer, tokens beside waiting), balance of routes and clocks. */
+int mp_report_stragglers_in_full(struct mp_store *store,
+                                 const struct mp_report_selection *selection,
+                                 enum mp_report_format format, FILE *out, struct mp_error *error);
 
 /* Where the time goes: phases by share, per system and workload, in ms per iteration and rank. */
 int mp_report_phases(struct mp_store *store, const struct mp_report_selection *selection,

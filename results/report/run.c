@@ -27,7 +27,8 @@ static const struct table_column list_columns[] = {
 
 static const char list_sql[] =
     "SELECT v_run.run_id, started_at, v_run.suite, "
-    "v_run.job || CASE v_run.unattainable WHEN 1 THEN '" REPORT_UNATTAINABLE "' ELSE '' END, "
+    "v_run.job || CASE v_run.unattainable WHEN 1 THEN '" REPORT_UNATTAINABLE "' ELSE '' END "
+    "|| CASE v_run.executor WHEN 'predicted' THEN '" REPORT_PREDICTED "' ELSE '' END, "
     "v_run.workload, v_run.ranks, "
     "ms_per_iteration, v_run.status " SELECTED;
 
@@ -104,7 +105,7 @@ static const struct {
     {"numbers", "SELECT name, rank, value FROM v_number WHERE run_id = ?1 AND iteration = -1"},
     {"facts", "SELECT name, rank, value FROM v_fact WHERE run_id = ?1"},
 };
-enum { SECTIONS = sizeof sections / sizeof *sections };
+enum { SECTIONS = sizeof sections / sizeof *sections, FINDINGS_SHOWN = 4 };
 
 static int run_json(struct mp_store *store, int64_t run_id, FILE *out, struct mp_error *error) {
     json_t *object = json_pack("{ss}", "report", "run"), *rows = NULL;
@@ -234,15 +235,19 @@ static int run_text(struct mp_store *store, const struct report_run *run, FILE *
                     struct mp_error *error) {
     struct straggler found;
     print_head(run, out);
-    fputs("\nPhases, mean over iterations and ranks\n", out);
+    fprintf(out, "\nPhases, mean over iterations and ranks%s\n",
+            run->predicted ? REPORT_PREDICTED : "");
     int code = phases_print(store, run->run_id, run->label, out, error);
-    if (!code)
-        code = straggler_find(store, run->run_id, &found, error);
     if (!code) {
-        fputs("\nStragglers\n", out);
-        straggler_print(&found, run->label, run->ranks, out);
-        code = print_imbalance(store, run->run_id, out, error);
+        code = straggler_find(store, run->run_id, &found, error);
+        if (!code) {
+            fputs("\nStragglers\n", out);
+            straggler_print(&found, run->label, FINDINGS_SHOWN, out);
+        }
+        straggler_free(&found);
     }
+    if (!code)
+        code = print_imbalance(store, run->run_id, out, error);
     if (!code)
         code = print_pairs(store, "Ranks that did not complete",
                            "SELECT 'rank ' || rank || ' ' || status, coalesce(reason, '') FROM "

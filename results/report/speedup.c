@@ -1,18 +1,11 @@
+#include "results/report/speedup.h"
+
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "results/report/groups.h"
 #include "results/report/query.h"
 #include "results/report/table.h"
-
-/* The rounds of one job put together; NAN where nothing is known. */
-struct speedup_row {
-    int group, rounds, complete;
-    bool ranks_share_cores, unattainable;
-    double ms, ms_min, ms_max, tokens_per_s, speedup, vs_balanced, loss_final, loss_difference,
-        agreed, dropped;
-};
 
 static double *field_of(struct report_run *run, int field) {
     double *fields[] = {&run->ms_per_iteration,  &run->tokens_per_s, &run->speedup_vs_ep,
@@ -58,7 +51,10 @@ static struct speedup_row row_of(struct report_runs *runs, int group, double val
     row.ms_min = count ? values[0] : NAN;
     row.ms_max = count ? values[count - 1] : NAN;
     row.tokens_per_s = report_median(values, collect_field(runs, group, FIELD_TOKENS, values));
-    row.speedup = report_median(values, collect_field(runs, group, FIELD_SPEEDUP, values));
+    count = collect_field(runs, group, FIELD_SPEEDUP, values);
+    row.speedup = report_median(values, count);
+    row.speedup_min = count ? values[0] : NAN;
+    row.speedup_max = count ? values[count - 1] : NAN;
     row.vs_balanced = report_median(values, collect_field(runs, group, FIELD_BALANCED, values));
     row.loss_final = report_median(values, collect_field(runs, group, FIELD_LOSS, values));
     count = collect_field(runs, group, FIELD_DIFFERENCE, values);
@@ -70,8 +66,22 @@ static struct speedup_row row_of(struct report_runs *runs, int group, double val
     row.dropped = report_median(values, collect_field(runs, group, FIELD_DROPPED, values));
     /* Processes that take turns on a core show who waited, not what a system gains. */
     if (row.ranks_share_cores)
-        row.speedup = row.vs_balanced = NAN;
+        row.speedup = row.speedup_min = row.speedup_max = row.vs_balanced = NAN;
     return row;
+}
+
+int speedup_rows(struct report_runs *runs, struct speedup_row **rows, struct mp_error *error) {
+    *rows = malloc((size_t)runs->groups * sizeof **rows);
+    double *values = malloc((size_t)runs->count * sizeof *values);
+    int code = *rows && values ? MP_OK : mp_fail(error, MP_ENOMEM, "no memory for the report");
+    for (int g = 0; !code && g < runs->groups; g++)
+        (*rows)[g] = row_of(runs, g, values);
+    free(values);
+    if (code) {
+        free(*rows);
+        *rows = NULL;
+    }
+    return code;
 }
 
 /* ---- text ---- */
@@ -234,6 +244,14 @@ static void print_losses(const struct report_runs *runs, const struct speedup_ro
     }
 }
 
+void speedup_print_words(const struct report_runs *runs, const struct speedup_row rows[], int count,
+                         int table, FILE *out) {
+    print_finding(runs, rows, count, out);
+    print_droppers(runs, rows, count, out);
+    print_losses(runs, rows, count, out);
+    report_print_bounds(runs, table, out);
+}
+
 static int print_table(struct report_runs *runs, const struct speedup_row all[], int table_number,
                        FILE *out, struct mp_error *error) {
     struct table table;
@@ -248,10 +266,7 @@ static int print_table(struct report_runs *runs, const struct speedup_row all[],
     if (!code) {
         report_table_heading(runs, table_number, out);
         table_print(&table, out);
-        print_finding(runs, rows, count, out);
-        print_droppers(runs, rows, count, out);
-        print_losses(runs, rows, count, out);
-        report_print_bounds(runs, table_number, out);
+        speedup_print_words(runs, rows, count, table_number, out);
     }
     table_free(&table);
     free(rows);
@@ -268,9 +283,10 @@ static void print_incomplete(const struct report_runs *runs, FILE *out) {
             fputc('\n', out);
         first = false;
         const char *reason = run->reason[0] ? run->reason : "no reason was recorded";
-        table_paragraph(out, "Run %lld (%s%s, round %d) %s after %lld of %lld iterations: %s%s",
+        table_paragraph(out, "Run %lld (%s%s%s, round %d) %s after %lld of %lld iterations: %s%s",
                         (long long)run->run_id, run->job,
-                        run->unattainable ? REPORT_UNATTAINABLE : "", run->round + 1,
+                        run->unattainable ? REPORT_UNATTAINABLE : "",
+                        run->predicted ? REPORT_PREDICTED : "", run->round + 1,
                         strcmp(run->status, "timeout") == 0       ? "ran out of time"
                         : strcmp(run->status, "interrupted") == 0 ? "was interrupted"
                                                                   : run->status,
@@ -335,12 +351,8 @@ int mp_report_speedup(struct mp_store *store, const struct mp_report_selection *
     int code = report_runs_load(store, selection, &runs, error);
     if (code)
         return code;
-    struct speedup_row *rows = malloc((size_t)runs.groups * sizeof *rows);
-    double *values = malloc((size_t)runs.count * sizeof *values);
-    if (!rows || !values)
-        code = mp_fail(error, MP_ENOMEM, "no memory for the report");
-    for (int g = 0; !code && g < runs.groups; g++)
-        rows[g] = row_of(&runs, g, values);
+    struct speedup_row *rows = NULL;
+    code = speedup_rows(&runs, &rows, error);
     if (!code && format == MP_REPORT_JSON)
         code = print_json(&runs, rows, out, error);
     for (int t = 0; !code && format == MP_REPORT_TEXT && t < runs.tables; t++) {
@@ -352,7 +364,6 @@ int mp_report_speedup(struct mp_store *store, const struct mp_report_selection *
         print_incomplete(&runs, out);
         code = check_printed(out, error);
     }
-    free(values);
     free(rows);
     report_runs_free(&runs);
     return code;

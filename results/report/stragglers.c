@@ -1,277 +1,206 @@
 #include "results/report/stragglers.h"
 
 #include <math.h>
-#include <string.h>
+#include <stdlib.h>
 
+#include "profiler/record/record.h"
 #include "results/report/groups.h"
 #include "results/report/query.h"
+#include "results/report/stragglers_detail.h"
 #include "results/report/table.h"
+#include "results/report/waiting_read.h"
+#include "results/report/waiting_words.h"
 
-/* The iterations that count: the steady ones, or all where none is steady. */
-#define COUNTED                                                                                    \
-    "WITH counted AS (SELECT run_id, iteration, slowest_rank, wait_ms FROM v_iteration "           \
-    "WHERE run_id = ?1 AND (steady OR NOT EXISTS (SELECT 1 FROM v_iteration WHERE run_id = ?1 "    \
-    "AND steady))) "
-
-static const char whole_sql[] =
-    COUNTED "SELECT slowest_rank, count(*), (SELECT count(*) FROM counted), "
-            "(SELECT avg(wait_ms) FROM counted) "
-            "FROM counted GROUP BY slowest_rank ORDER BY 2 DESC, 1 LIMIT 1";
-
-static const char worst_sql[] =
-    COUNTED "SELECT layer, phase, sum(lost_ms), sum(straggler_ms), "
-            "avg(slowest_tokens) / nullif(avg(mean_tokens), 0) "
-            "FROM counted JOIN v_straggler USING (run_id, iteration) "
-            "WHERE phase NOT IN ('validate', 'checkpoint') "
-            "GROUP BY layer, phase HAVING sum(lost_ms) > 0 ORDER BY 3 DESC, 1, 2 LIMIT 1";
-
-static const char phase_rank_sql[] =
-    COUNTED "SELECT v_straggler.slowest_rank, count(*) "
-            "FROM counted JOIN v_straggler USING (run_id, iteration) "
-            "WHERE layer = ?2 AND phase = ?3 GROUP BY 1 ORDER BY 2 DESC, 1 LIMIT 1";
-
-static const char layer_wait_sql[] =
-    COUNTED "SELECT sum(v_straggler.wait_ms) FROM counted "
-            "JOIN v_straggler USING (run_id, iteration) WHERE layer = ?2 "
-            "AND phase NOT IN ('validate', 'checkpoint')";
-
-/* Opens a query and takes its first row; *row is NULL when there is none. */
-static int first_row(struct mp_store *store, const char *sql, int64_t run_id,
-                     const struct straggler *found, sqlite3_stmt **row, struct mp_error *error) {
-    int code = query_open(store, sql, run_id, row, error);
-    if (code)
-        return code;
-    if (sqlite3_bind_parameter_count(*row) >= 2)
-        sqlite3_bind_int(*row, 2, found->layer);
-    if (sqlite3_bind_parameter_count(*row) >= 3)
-        sqlite3_bind_text(*row, 3, found->phase, -1, SQLITE_STATIC);
-    int got = query_next(store, *row, error);
-    if (got == 1)
-        return MP_OK;
-    sqlite3_finalize(*row);
-    *row = NULL;
-    return got;
-}
-
-static int find_whole(struct mp_store *store, int64_t run_id, struct straggler *found,
-                      struct mp_error *error) {
-    sqlite3_stmt *row;
-    int code = first_row(store, whole_sql, run_id, found, &row, error);
-    if (code || !row)
-        return code;
-    found->slowest_rank = sqlite3_column_int(row, 0);
-    found->iterations = sqlite3_column_int64(row, 2);
-    found->slowest_share = query_double(row, 1) / query_double(row, 2);
-    found->wait_ms = query_double(row, 3);
-    sqlite3_finalize(row);
-    return MP_OK;
-}
-
-static int find_worst(struct mp_store *store, int64_t run_id, struct straggler *found,
-                      struct mp_error *error) {
-    sqlite3_stmt *row;
-    double count = (double)found->iterations;
-    int code = first_row(store, worst_sql, run_id, found, &row, error);
-    if (code || !row)
-        return code;
-    found->has_worst = true;
-    found->layer = sqlite3_column_int(row, 0);
-    table_clean(found->phase, sizeof found->phase, query_text(row, 1));
-    found->lost_ms = query_double(row, 2) / count;
-    found->longer_ms = query_double(row, 3) / count;
-    found->tokens_ratio = query_double(row, 4);
-    sqlite3_finalize(row);
-
-    code = first_row(store, phase_rank_sql, run_id, found, &row, error);
-    if (code || !row)
-        return code;
-    found->phase_rank = sqlite3_column_int(row, 0);
-    found->phase_rank_share = query_double(row, 1) / count;
-    sqlite3_finalize(row);
-
-    code = first_row(store, layer_wait_sql, run_id, found, &row, error);
-    if (code || !row)
-        return code;
-    found->layer_wait_ms = query_double(row, 0) / count;
-    sqlite3_finalize(row);
-    return MP_OK;
-}
-
-int straggler_find(struct mp_store *store, int64_t run_id, struct straggler *found,
+int straggler_find(struct mp_store *store, int64_t run_id, struct straggler *straggler,
                    struct mp_error *error) {
-    *found = (struct straggler){.slowest_rank = -1,
-                                .slowest_share = NAN,
-                                .wait_ms = NAN,
-                                .layer = -1,
-                                .phase_rank = -1,
-                                .phase_rank_share = NAN,
-                                .longer_ms = NAN,
-                                .lost_ms = NAN,
-                                .tokens_ratio = NAN,
-                                .layer_wait_ms = NAN};
-    int code = find_whole(store, run_id, found, error);
-    return code || found->iterations == 0 ? code : find_worst(store, run_id, found, error);
+    struct waiting_recording recording;
+    *straggler = (struct straggler){.run_id = run_id};
+    int code = waiting_read(store, run_id, &recording, error);
+    if (!code)
+        code = mp_straggler_analyse(&recording.input, &straggler->found, error);
+    straggler->iterations = recording.iterations;
+    straggler->looked_at = recording.input.times.iterations;
+    straggler->shares_cores = recording.ranks_share_cores == 1;
+    waiting_free(&recording);
+    return code;
 }
 
-/* "layer 1 expert", or the phase alone. */
-static const char *place_of(const struct straggler *found, char *buffer, size_t size) {
-    if (found->layer >= 0)
-        snprintf(buffer, size, "layer %d %s", found->layer, found->phase);
-    else
-        snprintf(buffer, size, "%s", found->phase);
-    return buffer;
+void straggler_free(struct straggler *straggler) {
+    mp_straggler_destroy(&straggler->found);
 }
 
-void straggler_print(const struct straggler *found, const char *label, int ranks, FILE *out) {
-    char place[80], tokens[64] = "";
-    if (found->iterations == 0) {
-        table_paragraph(out, "%s: no iteration was recorded.", label);
-        return;
-    }
-    if (ranks == 1) {
-        table_paragraph(out, "%s: one rank, which waits for nobody.", label);
-        return;
-    }
-    if (!found->has_worst) {
-        table_paragraph(out, "%s: no rank took longer than another in any phase.", label);
-        return;
-    }
-    if (fabs(found->tokens_ratio - 1) < 0.005)
-        snprintf(tokens, sizeof tokens, "no more tokens than the mean but ");
-    else if (!isnan(found->tokens_ratio))
-        snprintf(tokens, sizeof tokens, "%.2f x the mean tokens, ", found->tokens_ratio);
-    table_paragraph(
-        out,
-        "%s: rank %d was the slowest in %.0f %% of iterations; %s: %s%.2f ms longer than "
-        "the mean; the ranks together waited %.2f ms per iteration %s, %.2f ms in all.",
-        label, found->slowest_rank, found->slowest_share * 100,
-        place_of(found, place, sizeof place), tokens, found->longer_ms, found->layer_wait_ms,
-        found->layer >= 0 ? "in that layer" : "outside layers", found->wait_ms);
+static bool has_analysis(const struct straggler *straggler) {
+    return straggler->found.slowdowns.rank != NULL;
+}
+
+void straggler_print(const struct straggler *straggler, const char *label, int most, FILE *out) {
+    const struct mp_straggler *found = &straggler->found;
+    char text[WAITING_TEXT], advice[WAITING_TEXT];
+    if (found->findings == 0)
+        table_paragraph(out, "%s: %s", label, waiting_nothing(found, text, sizeof text));
+    for (int f = 0; f < found->findings && f < most; f++)
+        table_paragraph(out, "%s: %s %s", label,
+                        waiting_text(found, &found->finding[f], text, sizeof text),
+                        waiting_advice(&found->finding[f], (long long)straggler->run_id, advice,
+                                       sizeof advice));
+    if (found->findings > most)
+        table_paragraph(out, "%s: %d more in moeperf report --stragglers --run %lld.", label,
+                        found->findings - most, (long long)straggler->run_id);
+    for (unsigned bit = MP_ABSTAINS_CLOCKS; bit <= MP_ABSTAINS_CUT && has_analysis(straggler);
+         bit *= 2)
+        if (found->abstentions & bit)
+            table_paragraph(out, "%s: not said: %s.", label,
+                            mp_abstention_text((enum mp_abstention)bit));
 }
 
 /* ---- the report ---- */
 
-enum { ROWS_IN_WORDS = 5 }; /* of a longer table sentences would be too many to read */
+enum {
+    ROWS_IN_WORDS = 5,
+    FINDINGS_IN_WORDS = 2
+}; /* of more, sentences would be too many to read */
 
-/* Times in ms per iteration. */
 static const struct table_column columns[] = {
     {"system", TABLE_LEFT},
-    {"most time\nlost in", TABLE_LEFT},
-    {"slowest\nrank", TABLE_RIGHT},
-    {"often\n%", TABLE_RIGHT},
+    {"waits ms\nper rank", TABLE_RIGHT},
+    {"most\nfor", TABLE_RIGHT},
+    {"of it\nms", TABLE_RIGHT},
+    {"why", TABLE_LEFT},
+    {"where", TABLE_LEFT},
     {"tokens\nx mean", TABLE_RIGHT},
-    {"longer\nms", TABLE_RIGHT},
-    {"waits in\nlayer ms", TABLE_RIGHT},
-    {"waits\nin all", TABLE_RIGHT},
+    {"would\nsave ms", TABLE_RIGHT},
 };
 
-static int add_row(struct table *table, const char *label, const struct straggler *found,
+static int add_row(struct table *table, const char *label, const struct straggler *straggler,
                    struct mp_error *error) {
+    const struct mp_straggler *found = &straggler->found;
+    const struct mp_straggler_finding *finding = found->findings ? &found->finding[0] : NULL;
     char place[80];
     int code = table_add(table, NULL, error);
     if (code)
         return code;
     table_set(table, 0, "%s", label);
-    table_set(table, 1, "%s", found->has_worst ? place_of(found, place, sizeof place) : "-");
-    if (found->has_worst)
-        table_set(table, 2, "%d", found->phase_rank);
+    table_set_number(table, 1, has_analysis(straggler) ? 1e3 * found->waiting / found->ranks : NAN,
+                     2);
+    for (int c = 2; c < table->columns; c++)
+        table_set(table, c, "-");
+    if (!finding)
+        return MP_OK;
+    if (finding->rank >= 0)
+        table_set(table, 2, "%d", finding->rank);
     else
-        table_set(table, 2, "-");
-    table_set_number(table, 3, found->phase_rank_share * 100, 0);
-    table_set_number(table, 4, found->tokens_ratio, 2);
-    table_set_number(table, 5, found->longer_ms, 2);
-    table_set_number(table, 6, found->layer_wait_ms, 2);
-    table_set_number(table, 7, found->wait_ms, 2);
+        table_set(table, 2, "all");
+    table_set_number(table, 3, 1e3 * finding->waiting, 2);
+    table_set(table, 4, "%s", mp_cause_name(finding->cause));
+    table_set(table, 5, "%s", waiting_place(finding->phase, finding->layer, place, sizeof place));
+    table_set_number(table, 6, finding->tokens, 2);
+    table_set_number(table, 7, 1e3 * finding->saved, 2);
     return MP_OK;
 }
 
-/* Adds the groups' rows to the table, or with `words` prints their sentences. */
-static int visit_groups(struct mp_store *store, const struct report_runs *runs, int table_number,
-                        struct table *table, FILE *words, struct mp_error *error) {
-    int code = MP_OK;
-    for (int g = 0; !code && g < runs->groups; g++) {
-        const struct report_run *example = report_group_example(runs, g);
-        struct straggler found;
-        if (example->table != table_number)
-            continue;
-        code = straggler_find(store, example->run_id, &found, error);
-        if (!code && words)
-            straggler_print(&found, report_group_label(runs, g), example->ranks, words);
-        else if (!code)
-            code = add_row(table, report_group_label(runs, g), &found, error);
-    }
-    return code;
-}
-
-static int print_table(struct mp_store *store, const struct report_runs *runs, int table_number,
-                       FILE *out, struct mp_error *error) {
+static int print_table(const struct report_runs *runs, const struct straggler stragglers[],
+                       int table_number, FILE *out, struct mp_error *error) {
     struct table table;
+    int code = MP_OK;
     table_init(&table, columns, sizeof columns / sizeof *columns);
-    int code = visit_groups(store, runs, table_number, &table, NULL, error);
+    for (int g = 0; !code && g < runs->groups; g++)
+        if (report_group_example(runs, g)->table == table_number)
+            code = add_row(&table, report_group_label(runs, g), &stragglers[g], error);
     if (!code) {
         report_table_heading(runs, table_number, out);
         table_print(&table, out);
-        if (table.rows <= ROWS_IN_WORDS)
-            code = visit_groups(store, runs, table_number, &table, out, error);
-        else
-            table_paragraph(out, "moeperf report --run ID says it in words for one run, with all "
-                                 "its phases; --runs lists them.");
-    }
-    if (!code)
+        for (int g = 0; g < runs->groups && table.rows <= ROWS_IN_WORDS; g++)
+            if (report_group_example(runs, g)->table == table_number)
+                straggler_print(&stragglers[g], report_group_label(runs, g), FINDINGS_IN_WORDS,
+                                out);
+        if (table.rows > ROWS_IN_WORDS)
+            table_paragraph(out, "moeperf report --stragglers says it in words and in full; with "
+                                 "--run ID, for one run.");
         report_print_bounds(runs, table_number, out);
+    }
     table_free(&table);
     return code;
 }
 
-static json_t *row_json(const struct report_run *run, const struct straggler *found) {
-    return json_pack(
-        "{sI so so sb so so si sI so so so so so so so so so so so}", "run_id",
-        (json_int_t)run->run_id, "job", json_text(run->job), "system", json_text(run->system),
-        "unattainable", run->unattainable, "workload", json_text(run->workload), "status",
-        json_text(run->status), "ranks", run->ranks, "iterations", (json_int_t)found->iterations,
-        "slowest_rank", found->slowest_rank < 0 ? json_null() : json_integer(found->slowest_rank),
-        "slowest_share", json_number(found->slowest_share), "wait_ms", json_number(found->wait_ms),
-        "layer", found->has_worst ? json_integer(found->layer) : json_null(), "phase",
-        json_text(found->has_worst ? found->phase : NULL), "phase_slowest_rank",
-        found->has_worst ? json_integer(found->phase_rank) : json_null(), "phase_slowest_share",
-        json_number(found->phase_rank_share), "tokens_over_mean", json_number(found->tokens_ratio),
-        "straggler_ms", json_number(found->longer_ms), "lost_ms", json_number(found->lost_ms),
-        "layer_wait_ms", json_number(found->layer_wait_ms));
+static json_t *row_json(const struct report_run *run, const struct straggler *straggler,
+                        bool in_full) {
+    return json_pack("{sI so so sb so so si sb so}", "run_id", (json_int_t)run->run_id, "job",
+                     json_text(run->job), "system", json_text(run->system), "unattainable",
+                     run->unattainable, "workload", json_text(run->workload), "status",
+                     json_text(run->status), "ranks", run->ranks, "ranks_share_cores",
+                     straggler->shares_cores, "analysis",
+                     stragglers_detail_json(straggler, in_full));
 }
 
-static int print_json(struct mp_store *store, const struct report_runs *runs, FILE *out,
-                      struct mp_error *error) {
+static int print_json(const struct report_runs *runs, const struct straggler stragglers[],
+                      bool in_full, FILE *out, struct mp_error *error) {
     json_t *rows = json_array();
-    int code = MP_OK;
-    for (int g = 0; !code && g < runs->groups; g++) {
-        const struct report_run *example = report_group_example(runs, g);
-        struct straggler found;
-        code = straggler_find(store, example->run_id, &found, error);
-        if (!code)
-            json_array_append_new(rows, row_json(example, &found));
-    }
-    if (code) {
-        json_decref(rows);
-        return code;
-    }
+    for (int g = 0; g < runs->groups; g++)
+        json_array_append_new(rows,
+                              row_json(report_group_example(runs, g), &stragglers[g], in_full));
     return json_print(json_pack("{ss so}", "report", "stragglers", "rows", rows), out, error);
 }
 
-int mp_report_stragglers(struct mp_store *store, const struct mp_report_selection *selection,
-                         enum mp_report_format format, FILE *out, struct mp_error *error) {
+static int print_in_full(const struct report_runs *runs, const struct straggler stragglers[],
+                         FILE *out, struct mp_error *error) {
+    int code = MP_OK;
+    for (int g = 0; !code && g < runs->groups; g++) {
+        const struct report_run *example = report_group_example(runs, g);
+        if (g > 0)
+            fputc('\n', out);
+        table_paragraph(out, "%s, %s, run %lld%s: %d ranks, %d of %d steady iterations",
+                        report_group_label(runs, g), example->workload, (long long)example->run_id,
+                        example->predicted ? REPORT_PREDICTED : "", example->ranks,
+                        stragglers[g].looked_at, stragglers[g].iterations);
+        straggler_print(&stragglers[g], report_group_label(runs, g), 1 << 20, out);
+        code = stragglers_detail_print(&stragglers[g], out, error);
+    }
+    return code;
+}
+
+static int print_all(const struct report_runs *runs, const struct straggler stragglers[],
+                     enum mp_report_format format, bool in_full, FILE *out,
+                     struct mp_error *error) {
+    int code = MP_OK;
+    if (format == MP_REPORT_JSON)
+        return print_json(runs, stragglers, in_full, out, error);
+    if (in_full)
+        code = print_in_full(runs, stragglers, out, error);
+    for (int t = 0; !code && !in_full && t < runs->tables; t++) {
+        if (t > 0)
+            fputc('\n', out);
+        code = print_table(runs, stragglers, t, out, error);
+    }
+    return code ? code : check_printed(out, error);
+}
+
+static int report(struct mp_store *store, const struct mp_report_selection *selection,
+                  enum mp_report_format format, bool in_full, FILE *out, struct mp_error *error) {
     struct report_runs runs;
     int code = report_runs_load(store, selection, &runs, error);
     if (code)
         return code;
-    if (format == MP_REPORT_JSON)
-        code = print_json(store, &runs, out, error);
-    for (int t = 0; !code && format == MP_REPORT_TEXT && t < runs.tables; t++) {
-        if (t > 0)
-            fputc('\n', out);
-        code = print_table(store, &runs, t, out, error);
-    }
-    if (!code && format == MP_REPORT_TEXT)
-        code = check_printed(out, error);
+    struct straggler *stragglers = calloc((size_t)runs.groups + 1, sizeof *stragglers);
+    if (!stragglers)
+        code = mp_fail(error, MP_ENOMEM, "no memory for %d analyses", runs.groups);
+    for (int g = 0; g < runs.groups && !code; g++)
+        code = straggler_find(store, report_group_example(&runs, g)->run_id, &stragglers[g], error);
+    if (!code)
+        code = print_all(&runs, stragglers, format, in_full, out, error);
+    for (int g = 0; g < runs.groups && stragglers; g++)
+        straggler_free(&stragglers[g]);
+    free(stragglers);
     report_runs_free(&runs);
     return code;
+}
+
+int mp_report_stragglers(struct mp_store *store, const struct mp_report_selection *selection,
+                         enum mp_report_format format, FILE *out, struct mp_error *error) {
+    return report(store, selection, format, false, out, error);
+}
+
+int mp_report_stragglers_in_full(struct mp_store *store,
+                                 const struct mp_report_selection *selection,
+                                 enum mp_report_format format, FILE *out, struct mp_error *error) {
+    return report(store, selection, format, true, out, error);
 }

@@ -4,7 +4,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "results/store/identity.h"
 #include "results/store/internal.h"
+#include "results/store/ranges.h"
 #include "results/store/recording.h"
 #include "results/store/strings.h"
 #include "results/store/summary.h"
@@ -12,6 +14,7 @@
 struct ingest {
     struct mp_store *store;
     int64_t run_id;
+    int64_t same_run_id; /* this one, added before; 0: it is new */
     int64_t origin_ns;
     int64_t phase_ids[MP_PHASES];
     int64_t unknown_phase_id;
@@ -80,14 +83,13 @@ static int insert_run(struct ingest *ingest, const struct mp_store_run *run,
 /* What holds for the run even if no rank has recorded anything. */
 static int insert_mark(struct ingest *ingest, const struct mp_store_run *run,
                        struct mp_error *error) {
-    char sql[160];
-    if (!run->unattainable)
-        return MP_OK;
-    snprintf(sql, sizeof sql,
-             "INSERT INTO fact (run_id, rank, name, value) "
-             "VALUES (%lld, -1, 'system.unattainable', 'yes')",
-             (long long)ingest->run_id);
-    return store_execute(ingest->store, sql, "cannot store the run", error);
+    static const struct mp_store_fact unattainable = {"system.unattainable", "yes"};
+    int code = MP_OK;
+    if (run->unattainable)
+        code = mp_store_add_fact(ingest->store, ingest->run_id, &unattainable, error);
+    for (int i = 0; i < run->facts && !code; i++)
+        code = mp_store_add_fact(ingest->store, ingest->run_id, &run->fact[i], error);
+    return code;
 }
 
 static int set_origin(struct ingest *ingest, struct mp_error *error) {
@@ -209,7 +211,20 @@ static int insert_spans(struct ingest *ingest, int rank, int64_t *span_id, struc
 
 /* ---- all of it ---- */
 
-static int ingest_recordings(struct ingest *ingest, struct mp_error *error) {
+/* Looks for the run in the database, and gives a new one its identity. */
+static int identify_run(struct ingest *ingest, const struct mp_store_run *run,
+                        struct mp_error *error) {
+    char identity[IDENTITY_SIZE];
+    identity_of(run, &ingest->recordings, identity);
+    const struct mp_store_fact fact = {IDENTITY_FACT, identity};
+    int code = identity_find(ingest->store, identity, &ingest->same_run_id, error);
+    return code || ingest->same_run_id
+               ? code
+               : mp_store_add_fact(ingest->store, ingest->run_id, &fact, error);
+}
+
+static int ingest_recordings(struct ingest *ingest, const struct mp_store_run *run,
+                             struct mp_error *error) {
     struct recordings *recordings = &ingest->recordings;
     recordings->strings = &ingest->strings;
     recordings->summary = &ingest->summary;
@@ -218,12 +233,18 @@ static int ingest_recordings(struct ingest *ingest, struct mp_error *error) {
     int64_t span_id = 0;
     int code = recordings_collect(recordings, error);
     if (!code)
-        code = next_span_id(ingest->store, &span_id, error);
+        code = identify_run(ingest, run, error);
+    if (code || ingest->same_run_id)
+        return code;
+    code = next_span_id(ingest->store, &span_id, error);
     ingest->origin_ns = bounded(recordings_align(recordings, &ingest->summary.clocks_comparable));
     ingest->summary.origin_ns = ingest->origin_ns;
     for (int r = 0; !code && r < recordings->ranks; r++)
         if (recordings->rank[r].usable)
             code = insert_spans(ingest, r, &span_id, error);
+    for (int r = 0; !code && r < recordings->ranks; r++)
+        if (recordings->rank[r].usable)
+            code = ranges_ingest(recordings, r, ingest->origin_ns, error);
     if (!code)
         code = recordings_write(recordings, error);
     if (!code)
@@ -246,8 +267,8 @@ static int ingest_run(struct ingest *ingest, const struct mp_store_run *run,
         code = recordings_init(&ingest->recordings, ingest->store, ingest->run_id, run->ranks,
                                paths, count, error);
     if (!code)
-        code = ingest_recordings(ingest, error);
-    if (!code)
+        code = ingest_recordings(ingest, run, error);
+    if (!code && !ingest->same_run_id)
         code = summary_write(&ingest->summary, ingest->store, ingest->run_id, ingest->phase_ids,
                              error);
     return code;
@@ -266,11 +287,11 @@ int mp_store_ingest(struct mp_store *store, const struct mp_store_run *run,
     recordings_free(&ingest.recordings);
     strings_free(&ingest.strings);
     summary_free(&ingest.summary);
-    if (!code)
+    if (!code && !ingest.same_run_id)
         code = store_execute(store, "COMMIT", "cannot store the run", error);
-    if (code)
+    if (code || ingest.same_run_id)
         sqlite3_exec(store->connection, "ROLLBACK", NULL, NULL, NULL);
-    else if (run_id)
-        *run_id = ingest.run_id;
+    if (!code && run_id)
+        *run_id = ingest.same_run_id ? ingest.same_run_id : ingest.run_id;
     return code;
 }

@@ -13,7 +13,8 @@ struct mp_store {
     struct row_source *rows; /* what the virtual table moeperf_rows yields now; NULL: nothing */
 };
 
-extern const char store_schema_sql[]; /* schema.sql */
+extern const char store_schema_sql[];   /* schema.sql: version 1, and all views */
+extern const char store_tables_2_sql[]; /* tables_2.sql: what version 2 adds */
 
 /* Runs statements without results.  `doing` goes into the message. */
 int store_execute(struct mp_store *store, const char *sql, const char *doing,

@@ -216,6 +216,19 @@ static int collect_stream(struct recordings *recordings, struct recording *own,
     return strings_id(recordings->strings, record->as.stream.name, &own->stream_ids[stream], error);
 }
 
+static int collect_span(struct recordings *recordings, struct recording *own,
+                        const struct mp_span *span, struct mp_error *error) {
+    if (!own->spans || span->start_ns < own->first_start_ns)
+        own->first_start_ns = span->start_ns;
+    if (!own->spans || span->end_ns > own->last_end_ns)
+        own->last_end_ns = span->end_ns;
+    own->spans++;
+    own->backward_spans += span->end_ns < span->start_ns;
+    return own->stream_ids[span->stream]
+               ? MP_OK
+               : strings_id(recordings->strings, "?", &own->stream_ids[span->stream], error);
+}
+
 static int collect_record(struct recordings *recordings, int rank,
                           const struct mp_spool_record *record, struct mp_error *error) {
     struct recording *own = &recordings->rank[rank];
@@ -223,12 +236,7 @@ static int collect_record(struct recordings *recordings, int rank,
     case MP_SPOOL_STREAM:
         return collect_stream(recordings, own, record, error);
     case MP_SPOOL_SPAN:
-        if (!own->spans++ || record->as.span.start_ns < own->first_start_ns)
-            own->first_start_ns = record->as.span.start_ns;
-        return own->stream_ids[record->as.span.stream]
-                   ? MP_OK
-                   : strings_id(recordings->strings, "?", &own->stream_ids[record->as.span.stream],
-                                error);
+        return collect_span(recordings, own, &record->as.span, error);
     case MP_SPOOL_LOAD:
         return collect_load(recordings, rank, record, error);
     case MP_SPOOL_NUMBER:
@@ -244,6 +252,15 @@ static int collect_record(struct recordings *recordings, int rank,
             explain(own, record->as.end.reason);
         return MP_OK;
     case MP_SPOOL_HEADER:
+    case MP_SPOOL_RANGE:
+        if (!own->ranges++ || record->as.range.is.start_ns < own->first_range_ns)
+            own->first_range_ns = record->as.range.is.start_ns;
+        return MP_OK;
+    case MP_SPOOL_NAME: /* ranges.c reads these */
+    case MP_SPOOL_SCHEMA:
+    case MP_SPOOL_ACTIVITY: /* device.c reads these */
+    case MP_SPOOL_COLLECTIVE:
+    case MP_SPOOL_TIMER:
         break;
     }
     return MP_OK;
@@ -259,8 +276,10 @@ static int collect_rank(struct recordings *recordings, int rank, struct mp_error
     if (!got)
         while (!code && (got = mp_spool_next(reader, &record, &cut)) == 1)
             code = collect_record(recordings, rank, &record, error);
-    if (reader)
+    if (reader) {
         own->unread_bytes = (int64_t)mp_spool_unread(reader);
+        own->digest = mp_spool_digest(reader);
+    }
     mp_spool_close(reader);
     if (got < 0)
         explain(own, cut.text);
@@ -271,6 +290,11 @@ static int collect_rank(struct recordings *recordings, int rank, struct mp_error
                  (long long)own->unread_bytes);
     else if (!own->ended)
         explain(own, "its recording stops without an end, as after a kill");
+    if (own->backward_spans > 0 && !own->reason[0])
+        snprintf(own->reason, sizeof own->reason,
+                 "%lld of its spans end before they start, as when a clock jumps back: they are "
+                 "there and count as no time",
+                 (long long)own->backward_spans);
     return code;
 }
 
@@ -290,6 +314,46 @@ static int64_t monotonic_minus_wall(const struct recording *recording) {
                                   &difference)
                ? 0
                : difference;
+}
+
+/* Where no range has become a span, the ranges themselves say when the run began. */
+static int64_t first_range(const struct recordings *recordings) {
+    bool has_ranges = false;
+    int64_t first_ns = 0;
+    for (int r = 0; r < recordings->ranks; r++) {
+        const struct recording *own = &recordings->rank[r];
+        int64_t start_ns = clock_fit_apply(&own->fit, own->first_range_ns);
+        if (own->usable && own->ranges && (!has_ranges || start_ns < first_ns)) {
+            first_ns = start_ns;
+            has_ranges = true;
+        }
+    }
+    return first_ns;
+}
+
+/* Whether two ranks can't have been in one run: one began, by the wall clocks, long after the other
+ * had recorded its last span.  The tolerance is for clocks that were never set. */
+static bool lie_apart(const struct recording *earlier, const struct recording *later) {
+    const double tolerance_ns = 60e9;
+    double recorded_ns = (double)earlier->last_end_ns - (double)earlier->header.monotonic_ns;
+    double end_ns = (double)earlier->header.realtime_ns + (recorded_ns > 0 ? recorded_ns : 0);
+    return (double)later->header.realtime_ns > end_ns + tolerance_ns;
+}
+
+/* Explains a recording that is of another time than the reference, and so of another run. */
+static bool is_of_another_time(struct recording *own, const struct recording *reference) {
+    if (!lie_apart(reference, own) && !lie_apart(own, reference))
+        return false;
+    double seconds =
+        ((double)own->header.realtime_ns - (double)reference->header.realtime_ns) / 1e9;
+    if (!own->reason[0])
+        snprintf(
+            own->reason, sizeof own->reason,
+            "its recording began %.0f s %s than that of rank %d and does not overlap it: it is "
+            "of another run, or a wall clock is wrong",
+            seconds < 0 ? -seconds : seconds, seconds < 0 ? "earlier" : "later",
+            reference->header.rank);
+    return true;
 }
 
 int64_t recordings_align(struct recordings *recordings, bool *comparable) {
@@ -315,12 +379,14 @@ int64_t recordings_align(struct recordings *recordings, bool *comparable) {
                                    &own->fit.base_ns);
             *comparable = false;
         }
+        if (is_of_another_time(own, reference))
+            *comparable = false;
         int64_t start_ns = clock_fit_apply(&own->fit, own->first_start_ns);
         if (own->spans && (!has_spans || start_ns < origin_ns))
             origin_ns = start_ns;
         has_spans = has_spans || own->spans;
     }
-    return origin_ns;
+    return has_spans ? origin_ns : first_range(recordings);
 }
 
 /* ---- rows ---- */

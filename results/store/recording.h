@@ -19,7 +19,11 @@ struct recording {
     int status; /* of the end record */
     char reason[sizeof((struct mp_error *)0)->text];
     int64_t unread_bytes;
+    uint64_t digest;               /* of all its records */
     int64_t spans, first_start_ns; /* on its own clock */
+    int64_t last_end_ns;           /* likewise */
+    int64_t backward_spans;        /* that end before they start */
+    int64_t ranges, first_range_ns;
     int64_t first_span, last_span; /* ids in table span; 0: none */
     struct clock_sample *samples;  /* owned */
     int sample_count;

@@ -1,4 +1,5 @@
--- The results database of moeperf, schema version 1.
+-- The results database of moeperf: the tables of schema version 1, and all views.  Tables of later
+-- versions are in tables_2.sql.
 --
 -- Conventions.  Times in tables are integer nanoseconds (_ns) on rank 0's clock, counted from the
 -- run's first span; views give milliseconds (_ms, ms).  layer -1: no layer; iteration -1: the run
@@ -210,6 +211,7 @@ CREATE TABLE phase_summary (
 --   ranks_share_cores  1: there were fewer cores than ranks; its wall times are no measurement of
 --                      what the system would do on cores of its own
 --   clock_error_us     largest error bound of any rank's clock: nothing finer can be concluded
+--   executor           measured; predicted: all its times are a model's (the same in every view)
 --   unattainable       1: its system is a bound for comparison, no system that anyone could run
 CREATE VIEW v_run AS
 SELECT run.run_id, suite, suite_run, job, round, system, executor, workload, gate, model, ranks,
@@ -299,7 +301,8 @@ LEFT JOIN run_summary AS balanced ON balanced.run_id = reference.balanced_run_id
 --   wait_ms       sum over the ranks of their waiting
 CREATE VIEW v_iteration AS
 SELECT run_id, iteration, ms, loss, slowest_rank, straggler_ms, imbalance, ranks, steady,
-       start_ns / 1e6 AS start_ms, tokens, auxiliary_loss, validation_loss, wait_ms
+       start_ns / 1e6 AS start_ms, tokens, auxiliary_loss, validation_loss, wait_ms,
+       (SELECT executor FROM run WHERE run.run_id = iteration_summary.run_id) AS executor
 FROM iteration_summary;
 
 -- One row per run, iteration, layer and phase (forward and backward together; the phase
@@ -318,7 +321,8 @@ SELECT run_id, iteration, layer, StringIds.value AS phase, max_ns / 1e6 AS max_m
        sum_ns / 1e6 / ranks AS mean_ms, min_ns / 1e6 AS min_ms, wait_ns / 1e6 AS wait_ms,
        slowest_rank, slowest_tokens, sum_tokens * 1.0 / ranks AS mean_tokens, ranks,
        max_ns / 1e6 - sum_ns / 1e6 / ranks AS straggler_ms,
-       (max_ns * ranks - sum_ns) / 1e6 AS lost_ms
+       (max_ns * ranks - sum_ns) / 1e6 AS lost_ms,
+       (SELECT executor FROM run WHERE run.run_id = straggler_summary.run_id) AS executor
 FROM straggler_summary JOIN StringIds ON StringIds.id = phase_id;
 
 -- One row per run, iteration and layer: how uneven the routes were, over the whole batch, before
@@ -330,7 +334,8 @@ FROM straggler_summary JOIN StringIds ON StringIds.id = phase_id;
 --   dropped_fraction      share of routes dropped
 CREATE VIEW v_imbalance AS
 SELECT run_id, iteration, layer, expert_max_over_mean, rank_max_over_mean, effective_experts,
-       dead_fraction, dropped_fraction, experts, routes, dropped
+       dead_fraction, dropped_fraction, experts, routes, dropped,
+       (SELECT executor FROM run WHERE run.run_id = imbalance_summary.run_id) AS executor
 FROM imbalance_summary;
 
 -- One row per run and phase (without 'iteration', which encloses the others), summed over all
@@ -348,7 +353,8 @@ FROM imbalance_summary;
 CREATE VIEW v_phase AS
 SELECT run_id, StringIds.value AS phase, exposed_ms + overlapped_ms AS total_ms,
        exposed_ms / nullif(iteration_ms, 0) AS share, overlapped_ms, exposed_ms, wait_ms,
-       iteration_ms, flops
+       iteration_ms, flops,
+       (SELECT executor FROM run WHERE run.run_id = phase_summary.run_id) AS executor
 FROM phase_summary JOIN StringIds ON StringIds.id = phase_id;
 
 -- One row per run that had a target: training that ends once the mean loss of the last
@@ -420,3 +426,95 @@ FROM rank;
 CREATE VIEW v_fact AS
 SELECT run_id, name, value, min(rank) AS rank, count(*) AS ranks
 FROM fact GROUP BY run_id, name, value;
+
+-- Ranges and marks of annotated programs (table NVTX_EVENTS) with their names.
+--   kind     pushed, started, mark
+--   ms       NULL: a mark, or a range that was open when its process ended
+--   payload  JSON array of one object for each payload with a schema
+CREATE VIEW v_nvtx AS
+SELECT event.run_id, event.rank, domain_name.value AS domain,
+       coalesce(event.text, name.value) AS name,
+       CASE event.eventType WHEN 34 THEN 'mark' WHEN 59 THEN 'pushed' ELSE 'started' END AS kind,
+       event.start AS start_ns, event."end" AS end_ns, (event."end" - event.start) / 1e6 AS ms,
+       event.globalTid / 0x1000000 % 0x1000000 AS pid, event.globalTid % 0x1000000 AS tid,
+       event.level, event.category, event.jsonText AS payload,
+       coalesce(event.uint64Value, event.int64Value, event.doubleValue, event.uint32Value,
+                event.int32Value, event.floatValue) AS value
+FROM NVTX_EVENTS AS event
+LEFT JOIN StringIds AS name ON name.id = event.textId
+LEFT JOIN NVTX_EVENTS AS domain ON domain.eventType = 75 AND domain.run_id = event.run_id
+    AND domain.rank = event.rank AND domain.domainId = event.domainId
+LEFT JOIN StringIds AS domain_name ON domain_name.id = domain.textId
+WHERE event.eventType IN (34, 59, 60);
+
+-- GPU work per span, as far as it was recorded: one row per run, rank and span that launched any,
+-- and one (span_id NULL) for what was launched outside all spans.
+--   gpu_ms        some of it ran: the union of its times, not their sum over streams
+--   kernel_ms, copy_ms, set_ms  sums over streams
+--   first_ms      from the span's start to that of its first piece
+--   after_ms      from the span's end to that of its last piece; negative: all was over before
+--   untimed       pieces whose times CUPTI did not know; they are in no time above
+CREATE VIEW v_gpu AS
+WITH work AS (
+    SELECT run_id, rank, span_id, start, "end", 0 AS kind, 0 AS bytes
+    FROM CUPTI_ACTIVITY_KIND_KERNEL
+    UNION ALL
+    SELECT run_id, rank, span_id, start, "end", 1, bytes FROM CUPTI_ACTIVITY_KIND_MEMCPY
+    UNION ALL
+    SELECT run_id, rank, span_id, start, "end", 2, bytes FROM CUPTI_ACTIVITY_KIND_MEMSET),
+covered AS (
+    SELECT *, max("end") OVER (PARTITION BY run_id, rank, span_id ORDER BY start, "end"
+                               ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS until
+    FROM work),
+summed AS (
+    SELECT run_id, rank, span_id, count(*) AS pieces, sum(kind = 0) AS kernels,
+           sum(kind = 1) AS copies, sum(kind = 2) AS sets,
+           coalesce(sum(max(0, "end" - max(start, coalesce(until, start)))), 0) AS busy,
+           coalesce(sum(CASE kind WHEN 0 THEN "end" - start END), 0) AS kernel,
+           coalesce(sum(CASE kind WHEN 1 THEN "end" - start END), 0) AS copy,
+           coalesce(sum(CASE kind WHEN 2 THEN "end" - start END), 0) AS "set",
+           sum(CASE kind WHEN 1 THEN bytes ELSE 0 END) AS copied,
+           min(start) AS first, max("end") AS last, sum(start IS NULL) AS untimed
+    FROM covered GROUP BY run_id, rank, span_id)
+SELECT summed.run_id, summed.rank, summed.span_id, iteration, layer, phase.value AS phase,
+       CASE direction WHEN 0 THEN 'forward' WHEN 1 THEN 'backward' END AS direction,
+       (span.end_ns - span.start_ns) / 1e6 AS span_ms, busy / 1e6 AS gpu_ms,
+       kernel / 1e6 AS kernel_ms, copy / 1e6 AS copy_ms, "set" / 1e6 AS set_ms, kernels, copies,
+       sets, copied AS copied_bytes, (first - span.start_ns) / 1e6 AS first_ms,
+       (last - span.end_ns) / 1e6 AS after_ms, untimed
+FROM summed LEFT JOIN span ON span.span_id = summed.span_id
+LEFT JOIN StringIds AS phase ON phase.id = span.phase_id;
+
+-- NCCL's operations per rank: a collective, or all sends and receives of one group call, which is
+-- what an all-to-all is made of.
+--   function     AllReduce and so on; 'pairs' for a group of sends and receives
+--   ms           on the GPU, from the first channel's start to the last one's end: waiting included
+--   transfer_ms  the least ms of any rank: the last to arrive waits for nobody.  NULL unless each
+--                rank of the communicator has its time
+--   wait_ms      ms - transfer_ms: waiting for ranks that came later
+--   queue_ms     the host took to queue it
+--   untimed      operations whose channels have no or not all times
+-- Needs no clocks in common: only durations are compared.
+CREATE VIEW v_collective AS
+WITH operation AS (
+    SELECT run_id, rank, communicator, communicator_rank, communicator_size, is_pair,
+           CASE is_pair WHEN 1 THEN group_ordinal ELSE sequence END AS ordinal,
+           CASE is_pair WHEN 1 THEN 'pairs' ELSE StringIds.value END AS function,
+           sum(bytes) AS bytes, count(*) AS operations, min(span_id) AS span_id,
+           min(start_ns) AS start_ns, max(end_ns) AS end_ns,
+           CASE WHEN count(*) = count(start_ns) THEN max(end_ns) - min(start_ns) END AS length,
+           max(queue_end_ns) - min(queue_start_ns) AS queued,
+           sum(start_ns IS NULL OR timed_channels < channels) AS untimed
+    FROM collective LEFT JOIN StringIds ON StringIds.id = function_id
+    GROUP BY run_id, rank, communicator, communicator_rank, is_pair, ordinal, function),
+beside AS (
+    SELECT *, min(length) OVER other AS least, count(length) OVER other AS timed
+    FROM operation
+    WINDOW other AS (PARTITION BY run_id, communicator, is_pair, function, ordinal))
+SELECT run_id, rank, communicator, communicator_rank, communicator_size, function, ordinal,
+       operations, bytes, start_ns, end_ns, length / 1e6 AS ms,
+       CASE WHEN timed = communicator_size AND ordinal > 0 THEN least / 1e6 END AS transfer_ms,
+       CASE WHEN timed = communicator_size AND ordinal > 0 THEN (length - least) / 1e6 END
+           AS wait_ms,
+       queued / 1e6 AS queue_ms, untimed, span_id
+FROM beside;

@@ -14,7 +14,7 @@
 enum { BUSY_MILLISECONDS = 10000 };
 
 /* migrations[v] brings a database from version v to v + 1. */
-static const char *const migrations[MP_STORE_VERSION] = {store_schema_sql};
+static const char *const migrations[MP_STORE_VERSION] = {store_schema_sql, store_tables_2_sql};
 
 /* ---- statements ---- */
 
@@ -293,10 +293,43 @@ const char *mp_store_path(const struct mp_store *store) {
     return store->path;
 }
 
+int mp_store_recordings(struct mp_store *store, int64_t run_id, int64_t *recordings,
+                        struct mp_error *error) {
+    char sql[96];
+    snprintf(sql, sizeof sql, "SELECT ranks_recorded FROM v_run WHERE run_id = %lld",
+             (long long)run_id);
+    return query_integer(store, sql, recordings, error);
+}
+
 int mp_store_iterations(struct mp_store *store, int64_t run_id, int64_t *iterations,
                         struct mp_error *error) {
     char sql[96];
     snprintf(sql, sizeof sql, "SELECT iterations FROM v_run WHERE run_id = %lld",
              (long long)run_id);
     return query_integer(store, sql, iterations, error);
+}
+
+int mp_store_add_fact(struct mp_store *store, int64_t run_id, const struct mp_store_fact *fact,
+                      struct mp_error *error) {
+    sqlite3_stmt *insert = NULL;
+    char sql[96];
+    int64_t runs = 0;
+    snprintf(sql, sizeof sql, "SELECT count(*) FROM run WHERE run_id = %lld", (long long)run_id);
+    int code = query_integer(store, sql, &runs, error);
+    if (!code && runs == 0)
+        code = mp_fail(error, MP_ENOTFOUND, "%s: there is no run %lld", store->path,
+                       (long long)run_id);
+    if (!code)
+        code = store_prepare(store,
+                             "INSERT OR IGNORE INTO fact (run_id, rank, name, value) "
+                             "VALUES (?, -1, ?, ?)",
+                             &insert, error);
+    if (code)
+        return code;
+    sqlite3_bind_int64(insert, 1, run_id);
+    sqlite3_bind_text(insert, 2, fact->name, -1, SQLITE_STATIC);
+    sqlite3_bind_text(insert, 3, fact->value, -1, SQLITE_STATIC);
+    code = store_run(store, insert, "cannot store a fact", error);
+    sqlite3_finalize(insert);
+    return code;
 }

@@ -2,8 +2,9 @@
  *
  * The database is an interface: users query it with any SQLite shell.  Its tables and the promised
  * views (v_run, v_speedup, v_iteration, v_straggler, v_imbalance, v_phase, and v_span, v_load,
- * v_number, v_rank, v_fact beside them) are defined and documented column by column in schema.sql,
- * which is compiled into the program.  README.md in this folder is the guide for people who query.
+ * v_number, v_rank, v_fact beside them) are defined and documented column by column in schema.sql
+ * and, for what later versions added, in tables_2.sql, which are compiled into the program.
+ * README.md in this folder is the guide for people who query.
  *
  * A database carries `PRAGMA application_id` MP_STORE_APPLICATION ("MoEp") and `PRAGMA
  * user_version` MP_STORE_VERSION.  It is in WAL mode, so reports can read while a suite writes. */
@@ -17,7 +18,7 @@
 
 struct sqlite3;
 
-enum { MP_STORE_APPLICATION = 0x4d6f4570, MP_STORE_VERSION = 1 };
+enum { MP_STORE_APPLICATION = 0x4d6f4570, MP_STORE_VERSION = 2 };
 
 struct mp_store;
 
@@ -39,6 +40,11 @@ int mp_store_open(const char *path, struct mp_store **store, struct mp_error *er
 int mp_store_open_read_only(const char *path, struct mp_store **store, struct mp_error *error);
 
 void mp_store_close(struct mp_store *store); /* accepts NULL */
+
+/* A text about a run that is known without its recordings. */
+struct mp_store_fact {
+    const char *name, *value;
+};
 
 /* One job of one suite invocation, as the harness knows it.  Texts are borrowed during the call;
  * NULL is stored as NULL where the comment does not say otherwise. */
@@ -62,23 +68,52 @@ struct mp_store_run {
     int ranks, nodes, ranks_per_node;
     int64_t iterations_wanted;
     bool unattainable; /* the system is a bound that none attains: every report says so */
+    const struct mp_store_fact *fact; /* [facts], put into table fact with rank -1 */
+    int facts;
 };
 
 /* Adds one run with everything in its spools, one file per rank in any order, in one transaction:
  * either all of it is in the database or nothing.  Existing runs are never touched.
  *
+ * Adding a run again adds nothing and gives the run_id it has: after a kill nobody has to know how
+ * far the last attempt got.  A run is known by its recordings (fact run.identity: a digest of all
+ * their records), whatever it is called; without any by suite, invocation, job, round, system,
+ * start and how it ended.  A recording that goes on afterwards is another run.
+ *
  * A rank whose spool is missing, is not a spool, belongs to another number of ranks or repeats a
- * rank is left out: its row in `rank` says why in `reason` and the call succeeds.  A spool that
- * ends without an end record (killed rank) or in a damaged record is taken as far as it goes;
+ * rank is left out: its row in `rank` says why in `reason` and the call succeeds.  So does the row
+ * of a rank that is there but recorded at another time than the others (of another run, it seems:
+ * then no times are subtracted between ranks) or with a clock that jumped back.  A spool that ends
+ * without an end record (killed rank) or in a damaged record is taken as far as it goes;
  * `rank.unread_bytes` has what was left.  Times are put on rank 0's clock with the recorded offsets
  * (linear between the samples) and count from the run's first span.
  *
- * run_id: of the new run, may be NULL.
+ * run_id: of the run, may be NULL.
  * Errors: MP_EINVAL (a required field is missing; a status that does not exist), MP_EIO,
  * MP_ENOSPACE, MP_ENOMEM; all name the database. */
 int mp_store_ingest(struct mp_store *store, const struct mp_store_run *run,
                     const char *const spool_paths[], int count, int64_t *run_id,
                     struct mp_error *error);
+
+/* Adds what collectors of GPU work recorded beside a run (profiler/device/companion.h), in one
+ * transaction: kernels, copies, sets and calls in tables named as in Nsight Systems' export, NCCL's
+ * operations in table collective; views v_gpu and v_collective.  A spool belongs to the rank whose
+ * recording the same process made, else to the rank that its launcher told it.  Work belongs to the
+ * span that an external id names, else to the innermost one in which its call began.  What was
+ * added before is not added again.  Spools that end in a damaged record are taken as far as they
+ * go. Errors: MP_ENOTFOUND (no such run or file), MP_EFORMAT and MP_EVERSION (a file is no spool of
+ * this build's), MP_EIO, MP_ENOSPACE, MP_ENOMEM; then nothing was added. */
+int mp_store_add_device(struct mp_store *store, int64_t run_id, const char *const spool_paths[],
+                        int count, struct mp_error *error);
+
+/* Adds a fact (rank -1) to a run that is there; a fact of that name that it has already stays as it
+ * is.  Errors: MP_ENOTFOUND (no such run), MP_EIO, MP_ENOSPACE. */
+int mp_store_add_fact(struct mp_store *store, int64_t run_id, const struct mp_store_fact *fact,
+                      struct mp_error *error);
+
+/* Ranks of a run whose recordings could be used; 0 for an unknown run. */
+int mp_store_recordings(struct mp_store *store, int64_t run_id, int64_t *recordings,
+                        struct mp_error *error);
 
 /* Iterations that all of a run's recorded ranks completed, for progress and resuming; 0 for an
  * unknown run. */

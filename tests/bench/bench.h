@@ -24,7 +24,9 @@ struct mp_bench {
 
 extern const struct mp_bench mp_bench_comm;
 extern const struct mp_bench mp_bench_compute;
+extern const struct mp_bench mp_bench_ingest;
 extern const struct mp_bench mp_bench_plan;
+extern const struct mp_bench mp_bench_predict;
 extern const struct mp_bench mp_bench_record;
 extern const struct mp_bench mp_bench_step;
 

@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "baselines/systems.h"
-#include "reference/model/random.h"
+#include "reference/base/random.h"
 #include "reference/trainer/trainer.h"
 #include "tests/bench/bench.h"
 

@@ -5,7 +5,7 @@
  * are computed by rank 0 alone. */
 #include <string.h>
 
-#include "reference/model/random.h"
+#include "reference/base/random.h"
 #include "tests/reference/trainer/mpi/trainers.h"
 
 enum { ITERATIONS = 50, SEQUENCE = 16, BATCH = 8, MAX_CASES = 128, MAX_DRAWS = 2000 };

@@ -3,6 +3,7 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -52,7 +53,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *input, size_t size) {
     int file = file_of(input + 1, size - 1, path);
     struct mp_trace_stream *stream = NULL;
     struct mp_error error = {0};
-    int code = mp_format_open(mp_formats[input[0] % kinds].name, path, &stream, &error);
+    const char *kind = mp_formats[input[0] % kinds].name;
+    const struct mp_format_options options = {strcmp(kind, "megatron") ? 0 : 8};
+    int code = mp_format_open_with(kind, path, &options, &stream, &error);
     expect(!code || (error.code == code && error.text[0]), "an error has its sentence");
     if (!code) {
         walk(stream);

@@ -7,12 +7,15 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
+#include <zlib.h>
 
+#include "profiler/nvtx/payload.h"
 #include "profiler/record/format.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *input, size_t size);
 
-static volatile uint64_t sum; /* of what was read, so that the reads are made */
+static struct mp_schemas *schemas; /* of the file */
+static volatile uint64_t sum;      /* of what was read, so that the reads are made */
 
 static void expect(int holds, const char *what) {
     if (!holds) {
@@ -50,6 +53,47 @@ static const char *write_memory_file(const uint8_t *bytes, size_t size) {
     return path;
 }
 
+static uint64_t touch_range(const struct mp_spool_record *record) {
+    struct mp_range_payload payload;
+    const uint8_t *at = record->as.range.payload;
+    size_t left = record->as.range.payload_bytes;
+    uint64_t seen = record->as.range.is.value;
+    for (int i = 0; i < record->as.range.is.payloads; i++) {
+        expect(mp_range_next_payload(&at, &left, &payload), "a payload that was promised");
+        for (size_t b = 0; b < payload.size; b++)
+            seen += payload.bytes[b];
+    }
+    char json[512];
+    int64_t number = 0;
+    size_t length = mp_payload_json(schemas, record, json, sizeof json);
+    expect(length == 0 || (json[0] == '[' && json[length - 1] == ']' && !json[length]), "JSON");
+    mp_payload_number(schemas, record, "a", &number);
+    mp_payload_number(schemas, record, NULL, &number);
+    return seen + (uint64_t)number;
+}
+
+static uint64_t touch_name(const struct mp_spool_record *record) {
+    size_t length = strlen(record->as.name.text);
+    char *printable = malloc(4 * length + 1);
+    expect(printable != NULL, "malloc");
+    expect(strlen(mp_printable_name(record->as.name.text, printable)) >= length, "a name shrinks");
+    free(printable);
+    return length;
+}
+
+static uint64_t touch_schema(const struct mp_spool_record *record) {
+    struct mp_schema_entry entry;
+    const uint8_t *at = record->as.schema.entry;
+    size_t left = record->as.schema.entry_bytes;
+    uint64_t seen = strlen(record->as.schema.name);
+    for (uint32_t i = 0; i < record->as.schema.entries; i++) {
+        expect(mp_schema_next_entry(&at, &left, &entry), "an entry that was promised");
+        seen += strlen(entry.name) + entry.type;
+    }
+    expect(mp_schemas_add(schemas, record, NULL) == MP_OK, "no memory for a schema");
+    return seen;
+}
+
 /* Reads every byte that a record says it has; returns a sum of them or of their lengths. */
 static uint64_t touch(const struct mp_spool_record *record) {
     uint64_t routes = 0;
@@ -69,6 +113,18 @@ static uint64_t touch(const struct mp_spool_record *record) {
         return strlen(record->as.text.name) + strlen(record->as.text.value);
     case MP_SPOOL_END:
         return strlen(record->as.end.reason);
+    case MP_SPOOL_NAME:
+        return touch_name(record);
+    case MP_SPOOL_RANGE:
+        return touch_range(record);
+    case MP_SPOOL_SCHEMA:
+        return touch_schema(record);
+    case MP_SPOOL_ACTIVITY:
+        return record->as.activity.local_total;
+    case MP_SPOOL_COLLECTIVE:
+        return record->as.collective.is_pair;
+    case MP_SPOOL_TIMER:
+        return (uint64_t)record->as.timer.samples;
     default:
         expect(record->type == MP_SPOOL_SPAN || record->type == MP_SPOOL_CLOCK, "type");
         return 0;
@@ -95,6 +151,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *input, size_t size) {
     }
     sum += strlen(mp_spool_header(reader)->host);
     size_t records = 1;
+    expect(mp_schemas_create(&schemas, &error) == MP_OK, "no memory for schemas");
     while ((code = mp_spool_next(reader, &record, &error)) == 1) {
         sum += touch(&record);
         records++;
@@ -103,5 +160,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *input, size_t size) {
     expect(mp_spool_unread(reader) + records * sizeof(struct spool_head) <= size - 1,
            "more read than there is");
     mp_spool_close(reader);
+    mp_schemas_destroy(schemas);
     return 0;
 }

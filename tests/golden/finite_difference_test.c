@@ -4,7 +4,7 @@
  * stays in with the firsts that are given. */
 #include <string.h>
 
-#include "reference/model/random.h"
+#include "reference/base/random.h"
 #include "tests/golden/small_trainer.h"
 
 enum { TOKENS = 4 * 16 };

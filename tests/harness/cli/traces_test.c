@@ -65,6 +65,38 @@ static void an_exported_run_is_what_the_database_has(void **state) {
     }
 }
 
+/* A run as CSV is its trace as CSV, and both come back as the trace. */
+static void others_get_the_same_loads(void **state) {
+    (void)state;
+    assert_says("moeperf export --as csv --view loads --run 1 --db l.db run.csv", 0,
+                "run.csv: 21 blocks\n");
+    assert_says("moeperf export --as csv --trace 1.mptrace trace.csv", 0, "trace.csv: 21 blocks\n");
+    free(shell("cmp run.csv trace.csv", 0));
+    assert_says("moeperf import run.csv -o run.mptrace", 0, "\niterations   7, numbered 0 .. 6\n");
+    free(
+        shell("moeperf export --as csv --trace run.mptrace again.csv && cmp run.csv again.csv", 0));
+    assert_says("moeperf export --as ptini --trace 1.mptrace --iteration 5 --row-bytes 32 p.ptini",
+                0, "p.ptini: 3 matrices\n");
+    assert_says("moeperf import p.ptini -o p.mptrace", 0, "counts are elements of INT32\n");
+}
+
+/* A timeline, a view and all about a run; what they hold is tested with results/export. */
+static void others_get_times_and_views(void **state) {
+    (void)state;
+    assert_says("moeperf export --as perfetto --run 1 --iterations 2..3 --db l.db ep.json", 0,
+                " arrows between ranks");
+    json_t *timeline = json_of("cat ep.json", 0);
+    assert_true(json_array_size(json_object_get(timeline, "traceEvents")) > 100);
+    json_decref(timeline);
+    assert_says("moeperf export --as csv --view speedup --db l.db all.csv", 0, "all.csv: 2 rows\n");
+    assert_says("moeperf export --as csv --run 2 --iterations 3 --db l.db spans.csv", 0, " rows\n");
+    assert_says("head -n 2 spans.csv", 0, "\n2,0,");
+    assert_says("moeperf export --as json --run 1 --db l.db all.json", 0, " rows\n");
+    json_t *all = json_of("cat all.json", 0);
+    assert_int_equal(json_array_size(json_object_get(all, "iterations")), ITERATIONS);
+    json_decref(all);
+}
+
 /* An iteration that one rank did not finish is left out and counted. */
 static void unfinished_iterations_are_left_out(void **state) {
     (void)state;
@@ -127,6 +159,50 @@ static void an_imported_file_is_what_it_says(void **state) {
     assert_says("moeperf import wide.csv -o guessed.mptrace", 0, "32 in 4 blocks\n");
 }
 
+/* What a run is led to meet is what it records, once round and again. */
+static void a_replayed_trace_is_recorded_as_it_was(void **state) {
+    (void)state;
+    enum { ROUNDS = 2 };
+    write_file("replay.yaml",
+               "suite: replay\n"
+               "common: {ranks: 2, layers: 3, width: 16, heads: 2, experts: 8, expert-width: 16,\n"
+               "  sequence: 16, batch: 4, iterations: 14, text: default, routing: trace}\n"
+               "jobs:\n"
+               "  - {system: ep, trace: text.mptrace}\n"
+               "  - {system: fssdp, trace: text.mptrace}\n"
+               "  - {name: drawn, system: ep, trace: zipf exponent=1 sampling=random}\n");
+    free(shell("moeperf export --run 1 --db l.db text.mptrace", 0));
+    free(shell("moeperf run replay.yaml --quiet --db r.db", 0));
+    for (int run = 1; run <= 2; run++) {
+        char line[128];
+        const struct mp_trace_block *block, *other;
+        snprintf(line, sizeof line, "moeperf export --run %d --db r.db again.mptrace", run);
+        assert_says(line, 0, "workload trace ");
+        struct mp_trace_stream *again = open_trace("again.mptrace");
+        for (int round = 0; round < ROUNDS; round++) {
+            struct mp_trace_stream *text = open_trace("text.mptrace");
+            for (; mp_trace_next(text, &block, NULL) == MP_OK && block;) {
+                assert_int_equal(mp_trace_next(again, &other, NULL), MP_OK);
+                assert_non_null(other);
+                assert_int_equal(other->iteration, round * ITERATIONS + block->iteration);
+                assert_memory_equal(other->load.count, block->load.count,
+                                    RANKS * EXPERTS * sizeof *block->load.count);
+            }
+            mp_trace_stream_destroy(text);
+        }
+        mp_trace_stream_destroy(again);
+    }
+    /* Two workloads: the generator's run is compared with none of the trace's. */
+    json_t *runs = json_of("moeperf report --runs --json --db r.db", 0);
+    json_t *list = json_object_get(runs, "rows");
+    const char *workload[3];
+    for (size_t i = 0; i < 3; i++)
+        workload[i] = json_string_value(json_object_get(json_array_get(list, i), "workload"));
+    assert_string_equal(workload[0], workload[1]);
+    assert_string_not_equal(workload[0], workload[2]);
+    json_decref(runs);
+}
+
 struct refused {
     const char *name, *line, *words;
 };
@@ -141,19 +217,60 @@ static const struct refused refusals[] = {
      "wide.csv is no trace or its header is damaged; no block was read"},
     {"sums that differ", "moeperf import ragged.csv --as csv-wide -o x.mptrace",
      "block 0 (iteration 5, micro-batch 0, layer 0): rank 1 has 5 routes, rank 0 in layer 0 has 4"},
+    {"experts not said", "moeperf import router.jsonl -o x.mptrace",
+     "moeperf import: router.jsonl: lines of a router trace do not say how many experts there are; "
+     "the largest index of the first step is 2; --experts N says it\n"},
+    {"experts of a word", "moeperf import router.jsonl --experts many -o x.mptrace",
+     "--experts many: should be a whole number from 1"},
+    {"experts said twice", "moeperf import wide.csv --experts 4 -o x.mptrace",
+     "wide.csv: a csv file says itself how many experts there are"},
     {"cut trace", "head -c -21 1.mptrace > cut1.mptrace; moeperf import cut1.mptrace -o x.mptrace",
      "cut1.mptrace: the file is cut inside a frame after the first 0 blocks"},
     {"several runs", "moeperf export --as trace --db l.db x.mptrace",
      "l.db has 2 runs and a trace is of one"},
     {"two runs named", "moeperf export --run 1 --run 2 --db l.db x.mptrace",
-     "--run is given 2 times; a trace is of one run"},
+     "--run is given 2 times; a file is of one run"},
     {"several in one word", "moeperf export --run 1,2 --db l.db x.mptrace",
-     "--run 1,2: should be the number of one run"},
+     "--run 1,2: should be the number of a run"},
     {"absent run", "moeperf export --run 3 --db l.db x.mptrace", "l.db has no run 3"},
     {"absent database", "moeperf export --run 3 --db gone.db x.mptrace",
      "moeperf export: gone.db: no such database"},
-    {"other export", "moeperf export --as csv --run 1 --db l.db x.mptrace",
-     "--as csv: only trace can be written"},
+    {"other export", "moeperf export --as cvs --run 1 --db l.db x.mptrace",
+     "--as cvs: trace, csv, ptini, perfetto and json can be written"},
+    {"bytes not said", "moeperf export --as ptini --trace 1.mptrace x.mptrace",
+     "--row-bytes N is missing: how many bytes a route sends"},
+    {"bytes of csv", "moeperf export --as csv --row-bytes 4 --trace 1.mptrace x.mptrace",
+     "--row-bytes is for ptini"},
+    {"layer of a trace", "moeperf export --run 1 --layer 1 --db l.db x.mptrace",
+     "--iteration, --layer and --row-bytes are for loads as csv and ptini"},
+    {"times of a trace", "moeperf export --as perfetto --trace 1.mptrace x.mptrace",
+     "a trace has loads only, no times"},
+    {"view of a trace", "moeperf export --as csv --view run --trace 1.mptrace x.mptrace",
+     "--view is for csv of a database: a trace has no views"},
+    {"view of a timeline", "moeperf export --as perfetto --view run --db l.db x.mptrace",
+     "--view is for csv of a database: perfetto has no views"},
+    {"view that is not there", "moeperf export --as csv --view dog --db l.db x.mptrace",
+     "there is no view dog in l.db; there are v_"},
+    {"layer of a view", "moeperf export --as csv --layer 1 --run 1 --db l.db x.mptrace",
+     "--view loads writes loads"},
+    {"iterations of loads", "moeperf export --iterations 1 --run 1 --db l.db x.mptrace",
+     "--iterations is for perfetto, json and views"},
+    {"iterations that are none", "moeperf export --as json --iterations 3.. --run 1 --db l.db x",
+     "--iterations 3..: should be one, or the first and the last, e.g. 10..19"},
+    {"iterations backwards", "moeperf export --as json --iterations 3..2 --run 1 --db l.db x",
+     "--iterations 3..2: should be"},
+    {"timeline of several runs", "moeperf export --as perfetto --db l.db x.mptrace",
+     "l.db: there are 2 runs in it: name one"},
+    {"trace and run", "moeperf export --as csv --trace 1.mptrace --run 1 x.mptrace",
+     "the loads are of one of them"},
+    {"layer that is not there", "moeperf export --as csv --trace 1.mptrace --layer 3 x.mptrace",
+     "there is no layer 3: the trace has 0 to 2"},
+    {"trace of another shape",
+     "moeperf export --run 1 --db l.db s.mptrace && printf 'suite: s\\njobs: [{system: ep, text: "
+     "default, routing: trace, trace: s.mptrace}]\\n' > s.yaml && moeperf run s.yaml --db s.db",
+     "moeperf run: s.yaml:2: job ep: trace: s.mptrace has 2 ranks, 8 experts, 3 layers, 1 "
+     "micro-batch and 2 experts per token; the job has 1, 16, 4, 1 and 2.  moeperf reshape makes a "
+     "trace of another shape"},
     {"folder in the way", "mkdir -p f; moeperf export --run 1 --db l.db f",
      "f is there and no file"},
 };
@@ -162,6 +279,8 @@ static void what_cant_be_is_said_and_nothing_is_written(void **state) {
     (void)state;
     write_file("wide.csv", csv);
     write_file("wide.txt", csv);
+    write_file("router.jsonl", "{\"step\": 0, \"layer\": 0, \"rank\": 0, \"num_tokens\": 2, "
+                               "\"topk\": 2, \"top_indices\": [[0, 1], [2, 0]]}\n");
     write_file("ragged.csv", HEAD "5,0,0,4,0,0,0\n5,0,1,4,1,0,0\n");
     for (size_t i = 0; i < sizeof refusals / sizeof *refusals; i++) {
         print_message("  %s\n", refusals[i].name);
@@ -169,6 +288,9 @@ static void what_cant_be_is_said_and_nothing_is_written(void **state) {
         assert_int_equal(access("x.mptrace", F_OK), -1);
         assert_int_equal(access("x.mptrace.partial", F_OK), -1);
     }
+    assert_says("moeperf import router.jsonl --experts 8 -o router.mptrace", 0,
+                "shape        ranks 1, experts 8, layers 1, micro-batches 1, experts per token 2\n"
+                "iterations   1, numbered 0 .. 0\nroutes       4 in 1 blocks\n");
     assert_says("moeperf import ragged.csv --as csv-wide --ragged -o ragged.mptrace", 0,
                 "routes       9 in 1 blocks\n");
 }
@@ -183,7 +305,10 @@ static int record_runs(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_exported_run_is_what_the_database_has),
+        cmocka_unit_test(others_get_the_same_loads),
+        cmocka_unit_test(others_get_times_and_views),
         cmocka_unit_test(unfinished_iterations_are_left_out),
+        cmocka_unit_test(a_replayed_trace_is_recorded_as_it_was),
         cmocka_unit_test(an_imported_file_is_what_it_says),
         cmocka_unit_test(what_cant_be_is_said_and_nothing_is_written),
     };

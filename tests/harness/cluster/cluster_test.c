@@ -335,6 +335,47 @@ static void malformed_files_are_named(void **state) {
 }
 
 /* No beginning of a file is taken for a whole one, and none does harm. */
+/* What calibration measures and data sheets do not say. */
+static void measured_figures_have_stand_ins(void **state) {
+    (void)state;
+    static const char launch[] = "  launch: {value: 5e-6, assumed: usual}\n";
+    struct mp_cluster *cluster = parse_good("", "");
+    struct mp_error error = {0};
+    char text[512];
+    assert_true(mp_cluster_elementwise(cluster) == 1e12);
+    assert_true(mp_cluster_update(cluster) == 1e12);
+    assert_true(mp_cluster_overlap(cluster) == 1);
+    assert_null(cluster->attention.origin);
+    mp_cluster_destroy(cluster);
+
+    snprintf(text, sizeof text, "%s%s", launch,
+             "  elementwise: {value: 3e11, source: measured}\n"
+             "  update: {value: 2e11, source: measured}\n"
+             "  attention: {value: 0.25, source: measured}\n"
+             "  overlap: {value: 0, source: measured}\n");
+    cluster = parse_good(launch, text);
+    assert_true(mp_cluster_elementwise(cluster) == 3e11);
+    assert_true(mp_cluster_update(cluster) == 2e11);
+    assert_true(mp_cluster_overlap(cluster) == 0);
+    assert_true(cluster->attention.value == 0.25);
+    mp_cluster_destroy(cluster);
+
+    static const char *const wrong[][2] = {
+        {"  overlap: {value: 1.5, source: measured}\n",
+         "c.yaml:11: overlap: 1.5 is outside 0 .. 1"},
+        {"  attention: {value: 0, source: measured}\n", "c.yaml:11: attention: 0 is outside"},
+        {"  update: {value: 12.5, source: measured}\n", "c.yaml:11: update: 12.5 is outside"},
+        {"  elementwise: 3e11\n", "c.yaml:11: elementwise: should be {value"},
+    };
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        snprintf(text, sizeof text, "%s%s", launch, wrong[i][0]);
+        error = (struct mp_error){0};
+        assert_int_equal(parse_changed(launch, text, &cluster, &error), MP_EINVAL);
+        if (!strstr(error.text, wrong[i][1]))
+            fail_msg("%s instead of %s", error.text, wrong[i][1]);
+    }
+}
+
 static void cut_files_are_refused(void **state) {
     (void)state;
     const size_t most = sizeof good - 2; /* but its last line break */
@@ -459,6 +500,7 @@ int main(void) {
         cmocka_unit_test(shares_are_monotone_between_points),
         cmocka_unit_test(products_cost_launch_and_the_longer_of_two),
         cmocka_unit_test(malformed_files_are_named),
+        cmocka_unit_test(measured_figures_have_stand_ins),
         cmocka_unit_test(cut_files_are_refused),
         cmocka_unit_test(shipped_clusters_say_where_every_number_is_from),
         cmocka_unit_test(shipped_clusters_are_sensible),

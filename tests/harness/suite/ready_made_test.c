@@ -20,8 +20,8 @@ static void load(const char *name, struct mp_suite *suite) {
 static int jobs_of(const struct mp_suite *suite, const char *system) {
     int count = 0;
     for (int i = 0; i < suite->count; i++)
-        count += !strcmp(suite->job[i].job.system, system) &&
-                 suite->job[i].job.routing == suite->job[0].job.routing;
+        count += !strcmp(suite->job[i].file.job.system, system) &&
+                 suite->job[i].file.job.routing == suite->job[0].file.job.routing;
     return count;
 }
 
@@ -46,15 +46,15 @@ static void quickstart_has_its_five(void **state) {
     load("quickstart", &suite);
     assert_int_equal(suite.count, 5);
     for (int i = 0; i < suite.count; i++)
-        assert_string_equal(suite.job[i].job.system, expected[i]);
+        assert_string_equal(suite.job[i].file.job.system, expected[i]);
     mp_suite_destroy(&suite);
 }
 
 /* Text, seed and model are the first job's. */
 static void assert_same_learning(const struct mp_suite *suite) {
-    const struct mp_job *first = &suite->job[0].job;
+    const struct mp_job *first = &suite->job[0].file.job;
     for (int i = 1; i < suite->count; i++) {
-        const struct mp_job *job = &suite->job[i].job;
+        const struct mp_job *job = &suite->job[i].file.job;
         assert_string_equal(job->text, first->text);
         assert_int_equal(job->seed, first->seed);
         assert_int_equal(job->ranks, first->ranks);
@@ -88,10 +88,31 @@ static void skewed_has_rounds_and_a_balanced_job(void **state) {
     struct mp_suite suite;
     load("skewed", &suite);
     assert_true(suite.repeat >= 3);
-    const struct mp_job *last = &suite.job[suite.count - 1].job;
+    const struct mp_job *last = &suite.job[suite.count - 1].file.job;
     assert_string_equal(last->name, "ep balanced");
     assert_string_equal(last->system, "ep");
-    assert_true(last->routing != suite.job[0].job.routing);
+    assert_true(last->routing != suite.job[0].file.job.routing);
+    mp_suite_destroy(&suite);
+}
+
+/* Quick enough to be the first look at predictions, and everybody meets the same loads. */
+static void predicted_has_every_system(void **state) {
+    (void)state;
+    struct mp_suite suite;
+    load("predicted", &suite);
+    for (int i = 0; i < systems.count; i++)
+        assert_int_equal(jobs_of(&suite, systems.item[i]->name), 1);
+    for (int i = 0; i < suite.count; i++) {
+        const struct mp_predict_job *job = &suite.job[i], *first = &suite.job[0];
+        assert_true(mp_suite_is_predicted(&suite, i));
+        assert_non_null(suite.cluster[i]);
+        assert_int_equal(job->file.job.ranks, mp_cluster_ranks(suite.cluster[i]));
+        assert_string_equal(job->loads, first->loads);
+        assert_string_equal(job->cluster, first->cluster);
+        assert_memory_equal(&job->options, &first->options, sizeof job->options);
+        assert_in_range(job->file.job.iterations, 10, 50);
+    }
+    assert_same_learning(&suite);
     mp_suite_destroy(&suite);
 }
 
@@ -108,6 +129,7 @@ int main(void) {
         cmocka_unit_test(quickstart_has_its_five),
         cmocka_unit_test(every_system_is_compared),
         cmocka_unit_test(skewed_has_rounds_and_a_balanced_job),
+        cmocka_unit_test(predicted_has_every_system),
     };
     return cmocka_run_group_tests_name("ready-made suites", tests, enter, leave_folder);
 }

@@ -10,7 +10,7 @@ static const struct mp_system ep = {.abi = MP_SYSTEM_ABI, .name = "ep"};
 static const struct mp_system fssdp = {.abi = MP_SYSTEM_ABI, .name = "fssdp"};
 static const struct mp_systems systems = {.item = {&ep, &fssdp}, .count = 2};
 
-enum { SPOOL_ITERATIONS = 5 };
+enum { SPOOL_ITERATIONS = 5, SPOOLS = 16 };
 
 /* What a rank that was cut off after SPOOL_ITERATIONS leaves behind: no end record. */
 static void write_spool(const char *path) {
@@ -39,15 +39,17 @@ static void write_spool(const char *path) {
     assert_int_equal(truncate(path, status.st_size - 8), 0);
 }
 
-/* The stand-in for moeperf-train does what the job's name says; $1 job file, $3 spool folder. */
+/* The stand-in for moeperf-train does what the job's name says; $1 job file, $3 spool folder.  Each
+ * takes a recording of its own: the same one again would be the same run. */
 static const char trainer[] =
-    "cp cut.spool \"$3/rank-0000.spool\"\n"
+    "for cut in cut-*.spool; do mv $cut \"$3/rank-0000.spool\"; break; done\n"
     "case $(grep '^name:' \"$1\") in\n"
     "*fine*) echo progress 5 5 1.5 10;;\n"
     "*wrong*) echo 'moeperf-train: something is wrong' >&2; exit 2;;\n"
     "*killed*) echo progress 5 9 1.5 10; kill -9 $$;;\n"
     "*hangs*) trap 'exit 1' TERM; while :; do sleep 0.1; done;;\n"
     "*stopped*) echo progress 5 9 1.5 10; trap 'exit 1' INT; while :; do sleep 0.1; done;;\n"
+    "*garbled*) echo garbled >\"$3/rank-0001.spool\";;\n"
     "*silent*) rm \"$3\"/*;;\n"
     "esac\n";
 
@@ -77,8 +79,12 @@ static void begin(struct session *session, const char *keys, const char *names) 
     write_file("suite.yaml", text);
     write_file("words", "words");
     write_script("trainer", trainer);
-    unlink("cut.spool");
-    write_spool("cut.spool");
+    for (int i = 0; i < SPOOLS; i++) {
+        char path[32];
+        snprintf(path, sizeof path, "cut-%02d.spool", i);
+        unlink(path);
+        write_spool(path);
+    }
     memset(session, 0, sizeof *session);
     signals = 0;
     mp_suite_load("suite.yaml", &systems, NULL, &session->suite, &error);
@@ -170,6 +176,23 @@ static void rounds_are_interleaved_and_files_are_kept(void **state) {
     end(&session);
 }
 
+static void unreadable_recordings_are_not_removed(void **state) {
+    (void)state;
+    struct session session;
+    struct mp_runner_result result;
+    char path[512];
+    begin(&session, "", "fine garbled");
+    run(&session, &result);
+    snprintf(path, sizeof path, "work/runs/%s/001-fine/spools", result.suite_run);
+    assert_int_equal(access(path, F_OK), -1);
+    snprintf(path, sizeof path, "work/runs/%s/002-garbled/spools/rank-0001.spool",
+             result.suite_run);
+    char *garbled = read_file(path);
+    assert_string_equal(garbled, "garbled\n");
+    free(garbled);
+    end(&session);
+}
+
 static void a_second_run_adds_to_the_first(void **state) {
     (void)state;
     struct session session;
@@ -194,12 +217,12 @@ static void jobs_that_learn_differently_are_not_compared(void **state) {
     struct mp_runner_result result;
     begin(&session, "", "fine fine2 fine3 fine4");
     for (int i = 0; i < session.suite.count; i++) {
-        struct mp_job *job = &session.suite.job[i].job;
+        struct mp_job *job = &session.suite.job[i].file.job;
         job->learning_rate = 0.5; /* all alike */
         job->seed = i == 1 ? 7 : 3;
         job->iterations = 9 - i; /* no difference */
     }
-    char *text = session.suite.job[3].job.text;
+    char *text = session.suite.job[3].file.job.text;
     memset(text, 'x', 200);
     text[200] = '\0';
     run(&session, &result);
@@ -246,7 +269,7 @@ static void missing_programs_are_named_before_anything_runs(void **state) {
     assert_int_equal(mp_runner_run(&session.runner, &result, &error), MP_ENOTFOUND);
     assert_string_equal(error.text, "can't run ./gone: No such file or directory");
     session.runner.trainer = "./trainer";
-    session.suite.job[1].job.ranks = 2; /* the first job would not need mpirun */
+    session.suite.job[1].file.job.ranks = 2; /* the first job would not need mpirun */
     char *path = strdup(getenv("PATH"));
     setenv("PATH", "/nowhere", 1);
     error = (struct mp_error){0};
@@ -277,6 +300,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_end_is_recorded_and_the_next_job_runs),
         cmocka_unit_test(rounds_are_interleaved_and_files_are_kept),
+        cmocka_unit_test(unreadable_recordings_are_not_removed),
         cmocka_unit_test(a_second_run_adds_to_the_first),
         cmocka_unit_test(jobs_that_learn_differently_are_not_compared),
         cmocka_unit_test(interruption_keeps_what_there_is_and_stops),

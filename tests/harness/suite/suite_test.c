@@ -1,5 +1,8 @@
 /* Suites: what a good one becomes, and the sentence for each way of being wrong. */
+#include "harness/suite/loads.h"
 #include "harness/suite/suite.h"
+#include "harness/workload/named.h"
+#include "reference/trainer/loads.h"
 
 #include "tests/harness/folder.h"
 
@@ -55,14 +58,14 @@ static void jobs_are_common_options_and_their_own(void **state) {
     assert_close(suite.timeout, 12.5, 0);
     assert_string_equal(suite.text, good_suite);
     assert_int_equal(suite.count, 3);
-    assert_string_equal(suite.job[0].job.name, "bare"); /* the system's */
-    assert_int_equal(suite.job[0].job.layers, 5);
-    assert_int_equal(suite.job[0].job.ranks, 2);
-    assert_int_equal(suite.job[0].job.width, 128); /* the default */
-    assert_string_equal(suite.job[1].job.name, "tuned");
-    assert_int_equal(suite.job[1].job.layers, 3);
-    assert_int_equal(window_of(&suite.job[1]), 7);
-    assert_int_equal(window_of(&suite.job[2]), 5);
+    assert_string_equal(suite.job[0].file.job.name, "bare"); /* the system's */
+    assert_int_equal(suite.job[0].file.job.layers, 5);
+    assert_int_equal(suite.job[0].file.job.ranks, 2);
+    assert_int_equal(suite.job[0].file.job.width, 128); /* the default */
+    assert_string_equal(suite.job[1].file.job.name, "tuned");
+    assert_int_equal(suite.job[1].file.job.layers, 3);
+    assert_int_equal(window_of(&suite.job[1].file), 7);
+    assert_int_equal(window_of(&suite.job[2].file), 5);
     assert_int_equal(suite.line[1], 12);
     mp_suite_destroy(&suite);
 }
@@ -71,7 +74,7 @@ static void the_command_line_has_the_last_word(void **state) {
     (void)state;
     static const char *const set[] = {"layers=9", "repeat=1", "timeout=3", "options.window=2"};
     write_file("other words", "text");
-    const struct mp_suite_changes changes = {set, 4, "other words"};
+    const struct mp_suite_changes changes = {.set = set, .set_count = 4, .text = "other words"};
     struct mp_suite suite;
     struct mp_error error = {0};
     int code = load(good_suite, &changes, &suite, &error);
@@ -80,11 +83,69 @@ static void the_command_line_has_the_last_word(void **state) {
     assert_int_equal(suite.repeat, 1);
     assert_close(suite.timeout, 3, 0);
     for (int i = 0; i < suite.count; i++) {
-        assert_int_equal(suite.job[i].job.layers, 9);
-        assert_string_equal(suite.job[i].job.text, "other words");
+        assert_int_equal(suite.job[i].file.job.layers, 9);
+        assert_string_equal(suite.job[i].file.job.text, "other words");
     }
-    assert_int_equal(window_of(&suite.job[1]), 2); /* bare has no such option and is left alone */
-    assert_int_equal(window_of(&suite.job[2]), 2);
+    assert_int_equal(window_of(&suite.job[1].file),
+                     2); /* bare has no such option and is left alone */
+    assert_int_equal(window_of(&suite.job[2].file), 2);
+    mp_suite_destroy(&suite);
+}
+
+/* A trace file, or a generator, whose digest tells workloads apart. */
+static void traces_are_read_with_their_suite(void **state) {
+    (void)state;
+    static const char text[] =
+        "suite: s\n"
+        "common: {text: words, ranks: 2, layers: 3, experts: 8, batch: 4, sequence: 32,\n"
+        "  iterations: 3, routing: trace, system: bare}\n"
+        "jobs:\n"
+        "  - {name: file, trace: zipf.mptrace, iterations: 2}\n"
+        "  - {name: same, trace: zipf exponent=1 seed=4}\n"
+        "  - {name: other, trace: zipf exponent=1 seed=5}\n";
+    const struct mp_trace_wanted wanted = {{2, 8, 3, 1, 2}, 64, 3};
+    const struct mp_trace_block *block;
+    struct mp_trace_stream *stream;
+    struct mp_trace_writer *writer;
+    struct mp_suite suite;
+    struct mp_error error = {0};
+    char workload[64];
+    assert_int_equal(mp_trace_open_named("zipf seed=4 exponent=1", &wanted, &stream, &error),
+                     MP_OK);
+    assert_int_equal(
+        mp_trace_writer_create("zipf.mptrace", mp_trace_stream_info(stream), &writer, &error),
+        MP_OK);
+    while (mp_trace_next(stream, &block, &error) == MP_OK && block)
+        assert_int_equal(mp_trace_write(writer, block, &error), MP_OK);
+    assert_int_equal(mp_trace_writer_finish(writer, true, &error), MP_OK);
+    mp_trace_stream_destroy(stream);
+
+    int code = load(text, NULL, &suite, &error);
+    assert_string_equal(error.text, "");
+    assert_int_equal(code, MP_OK);
+    const char *digest = suite.job[0].file.job.trace_digest;
+    assert_int_equal(strlen(digest), 8);
+    assert_string_equal(suite.job[1].file.job.trace_digest, digest);
+    assert_string_not_equal(suite.job[2].file.job.trace_digest, digest);
+    assert_string_equal(mp_job_workload(&suite.job[0].file.job, workload, sizeof workload) + 6,
+                        digest);
+
+    /* What the ranks get: the iterations that the job needs, for each its row. */
+    const struct mp_loads_shape shape = {2, 8, 3, 2, 64};
+    struct mp_loads loads;
+    assert_int_equal(mp_suite_write_loads(&suite.job[0].file.job, "loads", &error), MP_OK);
+    assert_string_equal(suite.job[0].file.job.trace_loads, "loads");
+    assert_int_equal(mp_loads_read("loads", &shape, 1, &loads, &error), MP_OK);
+    assert_int_equal(loads.iterations, 2);
+    assert_int_equal(strtoul(digest, NULL, 16), loads.digest);
+    assert_int_equal(mp_trace_open("zipf.mptrace", &stream, &error), MP_OK);
+    for (int i = 0; i < 2 * 3; i++) {
+        assert_int_equal(mp_trace_next(stream, &block, &error), MP_OK);
+        assert_memory_equal(mp_loads_row(&loads, i / 3, i % 3, 0), block->load.count + 8,
+                            8 * sizeof *loads.count);
+    }
+    mp_trace_stream_destroy(stream);
+    mp_loads_destroy(&loads);
     mp_suite_destroy(&suite);
 }
 
@@ -95,7 +156,7 @@ static void the_default_text_is_found(void **state) {
     struct mp_error error = {0};
     setenv("MOEPERF_TEXT", "words", 1);
     assert_int_equal(load(text, NULL, &suite, &error), MP_OK);
-    assert_string_equal(suite.job[0].job.text, "words");
+    assert_string_equal(suite.job[0].file.job.text, "words");
     mp_suite_destroy(&suite);
     setenv("MOEPERF_TEXT", "gone", 1);
     assert_int_equal(load(text, NULL, &suite, &error), MP_ENOTFOUND);
@@ -106,7 +167,7 @@ static void the_default_text_is_found(void **state) {
     assert_int_equal(
         mkdir("out", 0777) || mkdir("out/text", 0777) || mkdir("out/text/corpus", 0777), 0);
     assert_int_equal(load(text, NULL, &suite, &error), MP_OK);
-    assert_string_equal(suite.job[0].job.text, "out/text/corpus");
+    assert_string_equal(suite.job[0].file.job.text, "out/text/corpus");
     mp_suite_destroy(&suite);
 }
 
@@ -148,6 +209,29 @@ static const struct wrong_case wrong_cases[] = {
      "suite.yaml:4: name: \"bare\" is already the job of line 3; give each its own"},
     {"text that is not there", "suite: s\njobs:\n  - {system: bare, text: \"words:gone\"}\n",
      "suite.yaml:3: job bare: text: gone: No such file or directory"},
+    {"no trace", "suite: s\njobs:\n  - {system: bare, text: words, routing: trace}\n",
+     "suite.yaml:3: job bare: trace: not given, but routing is trace"},
+    {"trace that is not there",
+     "suite: s\njobs:\n  - {system: bare, text: words, routing: trace, trace: gone.mptrace}\n",
+     "suite.yaml:3: job bare: can't open gone.mptrace: No such file or directory"},
+    {"trace of another format",
+     "suite: s\njobs:\n  - {system: bare, text: words, routing: trace, trace: gone.csv}\n",
+     "suite.yaml:3: job bare: gone.csv: is not a trace; moeperf import gone.csv --as csv -o FILE "
+     "makes one of it"},
+    {"trace of another shape",
+     "suite: s\ncommon: {text: words, routing: trace, batch: 4, ranks: 2}\njobs:\n"
+     "  - {system: bare, trace: zipf ranks=4 layers=3 micro-batches=2}\n",
+     "suite.yaml:4: job bare: trace: zipf ranks=4 layers=3 micro-batches=2 has 4 ranks, 16 "
+     "experts, 3 layers, 2 micro-batches and 2 experts per token; the job has 2, 16, 4, 1 and 2.  "
+     "moeperf reshape makes a trace of another shape"},
+    {"trace of other tokens",
+     "suite: s\ncommon: {text: words, routing: trace, batch: 4, ranks: 2, sequence: 8}\njobs:\n"
+     "  - {system: bare, trace: balanced tokens=15}\n",
+     "suite.yaml:4: job bare: trace: balanced tokens=15: iteration 0, layer 0: source 0 has 30 "
+     "routes, but the job's 16 tokens of a rank with 2 experts each have 32"},
+    {"generator's option",
+     "suite: s\njobs:\n  - {system: bare, text: words, routing: trace, trace: zipf 1}\n",
+     "suite.yaml:3: job bare: zipf: \"1\" should be option=value"},
     {"experts not divisible",
      "suite: s\ncommon: {text: words}\njobs:\n  - {system: bare, ranks: 3, batch: 3}\n",
      "suite.yaml:4: job bare: experts: 16 experts can't be divided evenly over 3 ranks, which "
@@ -187,7 +271,7 @@ static const struct wrong_case wrong_sets[] = {
 
 static void wrong_sets_are_refused(void **state) {
     const struct wrong_case *c = *state;
-    const struct mp_suite_changes changes = {&c->text, 1, NULL};
+    const struct mp_suite_changes changes = {.set = &c->text, .set_count = 1};
     struct mp_suite suite;
     struct mp_error error = {0};
     assert_int_equal(load(good_suite, &changes, &suite, &error), MP_EINVAL);
@@ -214,6 +298,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(jobs_are_common_options_and_their_own),
         cmocka_unit_test(the_command_line_has_the_last_word),
+        cmocka_unit_test(traces_are_read_with_their_suite),
         cmocka_unit_test(the_default_text_is_found),
     };
     return cmocka_run_group_tests_name("suite", tests, enter, leave_folder) +

@@ -241,7 +241,7 @@ static const struct {
     const char *says[2];
 } malformed[] = {
     {"csv-lnog", "", MP_EINVAL, {"csv-lnog", "'csv-long'"}},
-    {"megatron", "", MP_EINVAL, {"unknown trace format 'megatron'", "nearest"}},
+    {"deepspeed", "", MP_EINVAL, {"unknown trace format 'deepspeed'", "nearest"}},
     {"csv", "", MP_EFORMAT, {"empty", "header"}},
     {"csv", LONG_HEAD, MP_EFORMAT, {"bad:1", "rows have to follow"}},
     {"csv",
@@ -401,8 +401,12 @@ static void malformed_arrays(void **state) {
     struct mp_error error = {0};
     write_bytes("bad.npy", "\x93NUMPY\x09\x00", 8);
     assert_int_equal(read_bad("npy", "bad.npy", &error), MP_EVERSION);
-    write_bytes("bad.npy", "\x93NUMPY\x01\x00\x76\x00{'descr", 17);
     struct mp_error second = {0};
+    write_bytes("bad.npy", "\x93NUMPY\x03\x00\x76\x00", 10);
+    assert_int_equal(read_bad("npy", "bad.npy", &second), MP_EFORMAT);
+    assert_non_null(strstr(second.text, "cut off inside the header"));
+    second = (struct mp_error){0};
+    write_bytes("bad.npy", "\x93NUMPY\x01\x00\x76\x00{'descr", 17);
     assert_int_equal(read_bad("npy", "bad.npy", &second), MP_EFORMAT);
     assert_non_null(strstr(second.text, "cut off inside the header"));
 }

@@ -4,7 +4,7 @@
 #include <string.h>
 #include <zlib.h>
 
-#include "harness/workload/elementary.h"
+#include "reference/base/elementary.h"
 #include "tests/support.h"
 
 struct made {

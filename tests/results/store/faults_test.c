@@ -62,7 +62,36 @@ static void a_newer_schema_is_refused_by_name(void **state) {
     struct runs_folder *folder = *state;
     runs_query(folder->store, "PRAGMA user_version = 77");
     close_store(folder);
-    assert_refused(folder, MP_EVERSION, "version 77", "up to 1");
+    assert_refused(folder, MP_EVERSION, "version 77", "up to 2");
+}
+
+static void an_older_schema_is_brought_up_to_date(void **state) {
+    struct runs_folder *folder = *state;
+    struct mp_error error = {0};
+    struct mp_store *store = NULL;
+    runs_query(folder->store, "DROP TABLE NVTX_EVENTS");
+    runs_query(folder->store, "DROP TABLE ThreadNames");
+    static const char *const of_version_2[] = {"device_spool",
+                                               "CUPTI_ACTIVITY_KIND_KERNEL",
+                                               "CUPTI_ACTIVITY_KIND_MEMCPY",
+                                               "CUPTI_ACTIVITY_KIND_MEMSET",
+                                               "CUPTI_ACTIVITY_KIND_RUNTIME",
+                                               "gpu_overhead",
+                                               "collective"};
+    for (size_t i = 0; i < sizeof of_version_2 / sizeof *of_version_2; i++) {
+        char sql[80];
+        snprintf(sql, sizeof sql, "DROP TABLE %s", of_version_2[i]);
+        runs_query(folder->store, sql);
+    }
+    runs_query(folder->store, "PRAGMA user_version = 1");
+    close_store(folder);
+    assert_int_equal(mp_store_open_read_only(folder->database, &store, &error), MP_EVERSION);
+    error = (struct mp_error){0};
+    runs_ok(mp_store_open(folder->database, &folder->store, &error), &error);
+    assert_string_equal(runs_query(folder->store, "PRAGMA user_version"), "2");
+    assert_string_equal(runs_query(folder->store, "SELECT count(*) FROM v_nvtx"), "0");
+    assert_string_equal(runs_query(folder->store, "SELECT count(*) FROM v_gpu"), "0");
+    assert_string_equal(runs_query(folder->store, "SELECT count(*) FROM v_collective"), "0");
 }
 
 static void a_file_that_is_no_database_is_refused(void **state) {
@@ -105,7 +134,7 @@ static void an_empty_file_becomes_a_database(void **state) {
     error = (struct mp_error){0};
     runs_ok(mp_store_open(folder->database, &folder->store, &error), &error);
     assert_string_equal(runs_query(folder->store, "PRAGMA journal_mode"), "wal");
-    assert_string_equal(runs_query(folder->store, "PRAGMA user_version"), "1");
+    assert_string_equal(runs_query(folder->store, "PRAGMA user_version"), "2");
 }
 
 static void reading_needs_a_file_and_never_writes(void **state) {
@@ -570,6 +599,7 @@ static void shared_cores_are_kept_with_the_run(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         CASE(a_newer_schema_is_refused_by_name),
+        CASE(an_older_schema_is_brought_up_to_date),
         CASE(a_file_that_is_no_database_is_refused),
         CASE(a_database_of_another_program_is_refused),
         CASE(a_folder_is_no_database),

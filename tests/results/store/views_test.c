@@ -102,7 +102,7 @@ static const struct {
     {"v_number", "SELECT iteration, layer, name, value, rank FROM v_number WHERE run_id = 2",
      "-1|-1|ranks-share-cores|0.0|0\n0|-1|loss|5.0|0\n1|-1|loss|4.4|0\n2|-1|loss|3.0|0\n"
      "3|-1|loss|2.1|0\n-1|-1|ranks-share-cores|0.0|1"},
-    {"facts", "SELECT rank, name, value FROM fact WHERE run_id = 1",
+    {"facts", "SELECT rank, name, value FROM fact WHERE run_id = 1 AND rank >= 0",
      "0|environment.host|first\n1|environment.host|second"},
     {"clock samples", "SELECT rank, offset_ns, error_ns FROM clock WHERE run_id = 1 AND rank = 1",
      "1|5000000|700\n1|6000000|1700"},

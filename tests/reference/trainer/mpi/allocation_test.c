@@ -13,6 +13,7 @@
 
 #include "profiler/record/record.h"
 #include "tests/reference/trainer/mpi/trainers.h"
+#include "tests/reference/trainer/random_loads.h"
 
 #if defined(__SANITIZE_ADDRESS__)
 #define SANITIZED 1
@@ -207,6 +208,21 @@ static void a_step_allocates_nothing_with_threads(void **state) {
         a_step_allocates_nothing(state);
 }
 
+static void a_step_allocates_nothing_with_a_trace(void **state) {
+    const struct mp_loads_shape shape = {world->ranks, 8, 2, 2, 8 * 16 / world->ranks};
+    uint64_t random = seed;
+    char path[] = "/tmp/moeperf-loads-XXXXXX", setting[64];
+    const char *settings[] = {*state, "routing=trace", setting, NULL};
+    void *trace = settings;
+    close(mkstemp(path));
+    uint32_t *count = random_loads(&random, &shape, 3);
+    write_loads(path, &shape, 3, count, 0);
+    free(count);
+    snprintf(setting, sizeof setting, "trace-loads=%s", path);
+    a_step_allocates_nothing(&trace);
+    unlink(path);
+}
+
 int main(void) {
     static const char *const ep[] = {"system=ep", NULL};
     static const char *const fssdp[] = {"system=fssdp", "options.reshard-interval=2", NULL};
@@ -232,16 +248,18 @@ int main(void) {
         {"system=ideal"},
     };
     enum { PUBLISHED = sizeof published / sizeof *published };
-    struct CMUnitTest tests[6 + PUBLISHED] = {
+    struct CMUnitTest tests[7 + PUBLISHED] = {
         cmocka_unit_test(the_counter_counts),
         {"ep", a_step_allocates_nothing, NULL, NULL, (void *)ep},
         {"fssdp", a_step_allocates_nothing, NULL, NULL, (void *)fssdp},
         {"fssdp, re-materialising", a_step_allocates_nothing, NULL, NULL, (void *)again},
         {"fssdp, replayed", a_step_allocates_nothing, NULL, NULL, (void *)skewed},
+        {"fssdp, a trace", a_step_allocates_nothing_with_a_trace, NULL, NULL,
+         (void *)"system=fssdp"},
         {"fssdp, threads", a_step_allocates_nothing_with_threads, NULL, NULL, (void *)threads},
     };
     for (int i = 0; i < PUBLISHED; i++)
-        tests[6 + i] = (struct CMUnitTest){published[i][0], a_step_allocates_nothing, NULL, NULL,
+        tests[7 + i] = (struct CMUnitTest){published[i][0], a_step_allocates_nothing, NULL, NULL,
                                            (void *)published[i]};
     void *frame[FRAMES];
     backtrace(frame, FRAMES); /* its first call loads a library */

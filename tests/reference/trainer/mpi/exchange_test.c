@@ -1,7 +1,7 @@
 /* What a plan says about the exchange is carried out: pipelined and padded exchanges give the loss
  * and gradients of one rank; those that are dropped are the last in the plan's order, route by
  * route; the gate stays within its limit.  The plans are those of a system that exists for it. */
-#include "reference/model/random.h"
+#include "reference/base/random.h"
 #include "tests/reference/trainer/mpi/trainers.h"
 
 enum { BATCH = 8, SEQUENCE = 16, MAX_DRAWS = 50, STEPS = 3 };

@@ -4,7 +4,7 @@
  * gradient of the input and every weight gradient of every expert, besides the loss and all other
  * gradients.  The topology-aware gate keeps to its limit. */
 #include "baselines/fastermoe/fastermoe.h"
-#include "reference/model/random.h"
+#include "reference/base/random.h"
 #include "tests/reference/trainer/mpi/trainers.h"
 
 /* Sums are taken in another order: parts of a largest value. */

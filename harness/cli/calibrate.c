@@ -1,0 +1,207 @@
+/* moeperf calibrate: measures this machine into a cluster file.
+ *
+ * The ranks measure (moeperf-train --calibrate); here they are started and watched, and what they
+ * wrote is read once before it takes the file's name. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "harness/cli/cli.h"
+#include "harness/cli/machine.h"
+#include "harness/cli/trace_file.h"
+#include "harness/cluster/cluster.h"
+#include "harness/suite/estimate.h"
+#include "harness/suite/launch.h"
+#include "harness/suite/paths.h"
+#include "harness/suite/progress.h"
+
+enum { TIMEOUT_SECONDS = 900, RANKS_MOST = 1024 };
+
+struct calibrate_flags {
+    const char *output, *ranks, *threads, *launcher, *trainer;
+    bool quick, quiet;
+};
+
+struct watched {
+    struct mp_progress progress;
+    struct mp_estimate *estimate;
+};
+
+static int parse(struct calibrate_flags *flags, int argc, char *argv[], struct cli_words *words,
+                 struct mp_error *error) {
+    const struct cli_flag table[] = {
+        {"-o", CLI_VALUE, &flags->output, "FILE", "cluster file to write, NAME.yaml"},
+        {"--ranks", CLI_VALUE, &flags->ranks, "N",
+         "processes that measure together (2; 1 with a single core)"},
+        {"--threads", CLI_VALUE, &flags->threads, "N", "threads of each (1)"},
+        {"--quick", CLI_SWITCH, &flags->quick, NULL,
+         "fewer sizes: a few seconds instead of up to a minute"},
+        {"--launcher", CLI_VALUE, &flags->launcher, "TEMPLATE",
+         "starts ranks with this instead of mpirun, for example\n"
+         "\"srun -n {ranks} {program} {arguments}\""},
+        {"--trainer", CLI_VALUE, &flags->trainer, "PATH",
+         "program of a rank (moeperf-train beside moeperf)"},
+        {"--quiet", CLI_SWITCH, &flags->quiet, NULL, "no progress"},
+        {0},
+    };
+    const struct cli_usage usage = {
+        "moeperf calibrate -o FILE [options]",
+        "Measures this machine with the operations that the trainer calls and writes a\n"
+        "cluster that predictions can be made for: every number says that it was measured,\n"
+        "when, and with how many ranks.  Ranks measure together, since in training they\n"
+        "share memory and cores, so give as many ranks and threads as the jobs will have,\n"
+        "and let nothing else run.\n\n"
+        "measured: matrix products by tokens and width (peak, efficiency), the smallest\n"
+        "product (launch), large copies (memory-bandwidth), and in bytes/s gelu with layer\n"
+        "norm (elementwise) and AdamW (update); attention's share of the peak (attention);\n"
+        "copies on a rank (level self); with several ranks exchanges by size, whose line is\n"
+        "latency and bandwidth of level node, and the share of a transfer that passes\n"
+        "beside products (overlap).\n\n"
+        "Predictions of what moeperf-train does need to be told what it is: the last\n"
+        "example.",
+        table,
+        0,
+        0,
+        "  moeperf calibrate -o here.yaml\n"
+        "  moeperf calibrate -o here.yaml --ranks 4 --threads 2\n"
+        "  moeperf show here.yaml\n"
+        "  moeperf predict --cluster here.yaml --suite skewed --set predict.precision=fp32 \\\n"
+        "    --set predict.gradient-bytes=4 --set predict.optimizer-bytes=8 \\\n"
+        "    --set predict.attention=flash --set predict.vocabulary=256\n"};
+    return cli_parse(&usage, argc, argv, words, error);
+}
+
+static void watch(void *context, const struct mp_launch_progress *at) {
+    struct watched *watched = context;
+    struct mp_progress_state state = {.job = 1,
+                                      .jobs = 1,
+                                      .name = "calibrate",
+                                      .iteration = at->iteration,
+                                      .iterations = at->iterations,
+                                      .ms = at->ms};
+    mp_estimate_update(watched->estimate, at->iteration, at->iterations);
+    mp_estimate_read(watched->estimate, &state.share, &state.seconds_left);
+    mp_progress_draw(&watched->progress, &state);
+}
+
+/* Runs the ranks, which write `partial`. */
+static int measure(const struct calibrate_flags *flags, const struct mp_command *command,
+                   int threads, struct mp_error *error) {
+    struct watched watched;
+    struct mp_launch_result result;
+    const struct mp_launch launch = {.command = command,
+                                     .threads = threads,
+                                     .timeout = TIMEOUT_SECONDS,
+                                     .signals = cli_count_signals(),
+                                     .watch = watch,
+                                     .context = &watched};
+    int code = mp_estimate_create(1, 1, &watched.estimate, error);
+    if (code)
+        return code;
+    mp_estimate_begin_job(watched.estimate, 0);
+    mp_progress_begin(&watched.progress, flags->quiet ? NULL : stderr);
+    code = mp_launch_run(&launch, &result, error);
+    mp_progress_end(&watched.progress);
+    mp_estimate_destroy(watched.estimate);
+    if (code || result.end == MP_LAUNCH_COMPLETE)
+        return code;
+    return mp_fail(error, result.end == MP_LAUNCH_INTERRUPTED ? MP_EINTERRUPTED : MP_EIO,
+                   "nothing was written: %s", result.reason);
+}
+
+static int create_command(const struct calibrate_flags *flags, int ranks, const char *threads,
+                          const char *partial, struct mp_command *command, struct mp_error *error) {
+    char trainer[MP_PATH_SIZE];
+    int code = MP_OK;
+    const char *arguments[] = {"--calibrate", partial,      "--threads",
+                               threads,       "--progress", flags->quick ? "--quick" : NULL,
+                               NULL};
+    if (flags->trainer)
+        snprintf(trainer, sizeof trainer, "%s", flags->trainer);
+    else
+        code = mp_path_program("moeperf-train", trainer, error);
+    return code ? code
+                : mp_command_create(flags->launcher, ranks, trainer, arguments, command, error);
+}
+
+static int print_summary(const struct mp_cluster *cluster, const char *path,
+                         struct mp_error *error) {
+    printf("%s: %s: %.4g GFLOP/s in fp32, memory %.3g GB/s", path, cluster->description,
+           1e-9 * cluster->peak[MP_FP32].value, 1e-9 * cluster->memory_bandwidth.value);
+    if (cluster->levels > 1)
+        printf(", exchange %.3g us + %.3g GB/s", 1e6 * mp_cluster_latency(cluster, 1),
+               1e-9 * mp_cluster_bandwidth(cluster, 1));
+    printf("\nmoeperf show %s has every number\n", path);
+    return fflush(stdout) ? mp_fail(error, MP_EIO, "can't write the summary: %s", strerror(errno))
+                          : MP_OK;
+}
+
+/* What the ranks wrote takes the file's name if it can be read. */
+static int accept(const char *partial, const char *path, struct mp_error *error) {
+    struct mp_cluster *cluster;
+    int code = mp_cluster_load(partial, &cluster, error);
+    if (code)
+        return code;
+    if (rename(partial, path))
+        code = mp_fail(error, MP_EIO, "%s: %s", path, strerror(errno));
+    if (!code)
+        code = print_summary(cluster, path, error);
+    mp_cluster_destroy(cluster);
+    return code;
+}
+
+static int calibrate_into(const struct calibrate_flags *flags, int ranks, int threads,
+                          const char *partial, struct mp_error *error) {
+    char number[16];
+    struct mp_command command = {0};
+    snprintf(number, sizeof number, "%d", threads);
+    int code = create_command(flags, ranks, number, partial, &command, error);
+    if (!code)
+        code = measure(flags, &command, threads, error);
+    if (!code)
+        code = accept(partial, flags->output, error);
+    if (code)
+        unlink(partial);
+    mp_command_destroy(&command);
+    return code;
+}
+
+static int check_output(const char *path, struct mp_error *error) {
+    struct stat status;
+    if (!path)
+        return mp_fail(error, MP_EINVAL, "where to? -o FILE names the cluster file to write");
+    if (!stat(path, &status) && !S_ISREG(status.st_mode))
+        return mp_fail(error, MP_EINVAL, "%s is there and no file; a cluster can't take its place",
+                       path);
+    return MP_OK;
+}
+
+static int calibrate(const struct mp_systems *systems, int argc, char *argv[],
+                     struct mp_error *error) {
+    (void)systems;
+    struct calibrate_flags flags = {0};
+    struct cli_words words;
+    struct cli_machine machine;
+    char partial[MP_PATH_SIZE];
+    int64_t ranks, threads = 1;
+    int code = parse(&flags, argc, argv, &words, error);
+    if (code)
+        return code > 0 ? CLI_SUCCESS : code;
+    cli_machine_read(&machine);
+    ranks = machine.cores > 1 ? 2 : 1;
+    code = check_output(flags.output, error);
+    if (!code && flags.ranks)
+        code = cli_whole("--ranks", flags.ranks, 1, RANKS_MOST, &ranks, error);
+    if (!code && flags.threads)
+        code = cli_whole("--threads", flags.threads, 1, RANKS_MOST, &threads, error);
+    if (code)
+        return code;
+    if (snprintf(partial, sizeof partial, "%s.partial", flags.output) >= MP_PATH_SIZE)
+        return mp_fail(error, MP_EINVAL, "-o: the name of the file is too long");
+    return calibrate_into(&flags, (int)ranks, (int)threads, partial, error);
+}
+
+const struct cli_command cli_calibrate = {"calibrate", "measures this machine as a cluster",
+                                          calibrate};

@@ -1,0 +1,255 @@
+/* moeperf compare: two groups of runs, counts exactly and times by effect and evidence. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "harness/cli/cli.h"
+#include "harness/suite/paths.h"
+#include "results/compare/gate.h"
+
+enum { RUNS_LIMIT = 4096 };
+
+struct compare_flags {
+    const char *database, *junit, *action, *bencher, *benchstat, *minimum_effect;
+    struct cli_words accept;
+    bool json, strict, any_machine;
+};
+
+/* One side as the user named it. */
+struct chosen {
+    char path[MP_PATH_SIZE];
+    const char *runs_text; /* what stands behind the file; NULL: nothing */
+    char *suite_run;       /* owned */
+    int64_t *run;          /* [runs], owned */
+    int runs;
+    struct mp_store *store;
+};
+
+static int parse(struct compare_flags *flags, int argc, char *argv[], struct cli_words *words,
+                 struct mp_error *error) {
+    const struct cli_flag table[] = {
+        {"--db", CLI_VALUE, &flags->database, "FILE",
+         "database of sides that name no file (" CLI_DATABASE ")"},
+        {"--minimum-effect", CLI_VALUE, &flags->minimum_effect, "PERCENT",
+         "smallest change of a time that counts (2)"},
+        {"--accept", CLI_REPEATED, &flags->accept, "MEASURE",
+         "this exact measure may differ; may be repeated"},
+        {"--any-machine", CLI_SWITCH, &flags->any_machine, NULL,
+         "judges times although the machines differ"},
+        {"--strict", CLI_SWITCH, &flags->strict, NULL, "inconclusive is a finding, too"},
+        {"--json", CLI_SWITCH, &flags->json, NULL, "prints JSON, with every sample"},
+        {"--junit", CLI_VALUE, &flags->junit, "FILE", "also writes JUnit XML"},
+        {"--benchmark-action", CLI_VALUE, &flags->action, "FILE",
+         "head's times for github-action-benchmark\n(customSmallerIsBetter)"},
+        {"--bencher", CLI_VALUE, &flags->bencher, "FILE",
+         "head's times in Bencher's metric format"},
+        {"--benchstat", CLI_VALUE, &flags->benchstat, "FILE",
+         "all samples for: benchstat -col side FILE"},
+        {0},
+    };
+    const struct cli_usage usage = {
+        "moeperf compare [BASE HEAD] [options]",
+        "Says whether head is slower than base, or does something else.  A side is FILE\n"
+        "(the latest invocation in that database), FILE:SUITE-RUN or FILE:1,3-5 (runs),\n"
+        "or without FILE: one of --db.  With no side, or one FILE, the latest measurement\n"
+        "in turns in it (moeperf run SUITE --pairs 12 --against TRAINER).  Routes, bytes,\n"
+        "copies, operations and predicted times must be equal; measured times fail when\n"
+        "they are slower by the minimum effect and a rank test is sure of it.  What\n"
+        "cannot be told is inconclusive and says what would decide it.  Exit status: 0\n"
+        "nothing found, 1 a finding, 2 the sides cannot be compared.",
+        table,
+        0,
+        2,
+        "  moeperf compare\n"
+        "  moeperf compare base.db head.db --junit gate.xml\n"
+        "  moeperf compare pairs.db --strict --minimum-effect 3\n"
+        "  moeperf compare out/results.db:1-6 out/results.db:7-12 --accept copies\n"};
+    return cli_parse(&usage, argc, argv, words, error);
+}
+
+/* ---- naming sides ---- */
+
+static bool is_list_of_runs(const char *text) {
+    return *text && strspn(text, "0123456789,-") == strlen(text);
+}
+
+static int add_range(struct chosen *chosen, const char *all, long first, long last,
+                     struct mp_error *error) {
+    if (first < 1 || last < first || last - first >= RUNS_LIMIT ||
+        chosen->runs + (last - first) >= RUNS_LIMIT)
+        return mp_fail(error, MP_EINVAL, "%.100s: should be numbers of runs, like 1,3-5", all);
+    for (long run = first; run <= last; run++)
+        chosen->run[chosen->runs++] = run;
+    return MP_OK;
+}
+
+static int parse_runs(struct chosen *chosen, const char *text, struct mp_error *error) {
+    const char *at = text;
+    chosen->run = calloc(RUNS_LIMIT, sizeof *chosen->run);
+    if (!chosen->run)
+        return mp_fail(error, MP_ENOMEM, "no memory for a list of runs");
+    for (;;) {
+        char *end;
+        long first = strtol(at, &end, 10), last = first;
+        if (end > at && *end == '-') {
+            at = end + 1;
+            last = strtol(at, &end, 10);
+        }
+        if (end == at || (*end && *end != ','))
+            return mp_fail(error, MP_EINVAL, "%.100s: should be numbers of runs, like 1,3-5", text);
+        int code = add_range(chosen, text, first, last, error);
+        if (code || !*end)
+            return code;
+        at = end + 1;
+    }
+}
+
+/* Where the file's name ends: at the word's end, or before a colon behind the name of a file. */
+static size_t file_length(const char *word) {
+    char path[MP_PATH_SIZE];
+    if (access(word, F_OK) == 0)
+        return strlen(word);
+    for (const char *colon = strrchr(word, ':'); colon && colon > word;) {
+        snprintf(path, sizeof path, "%.*s", (int)(colon - word), word);
+        if (access(path, F_OK) == 0)
+            return (size_t)(colon - word);
+        const char *next = NULL;
+        for (const char *at = word; at < colon; at++)
+            next = *at == ':' ? at : next;
+        colon = next;
+    }
+    return 0;
+}
+
+static int choose(const char *word, const char *database, struct chosen *chosen,
+                  struct mp_error *error) {
+    size_t length = file_length(word);
+    bool names_file = length > 0 || strchr(word, '/') || strstr(word, ".db");
+    if (length == 0 && names_file)
+        length = strlen(word); /* a file that is not there: opening it says so */
+    snprintf(chosen->path, sizeof chosen->path, "%.*s",
+             names_file ? (int)length : (int)strlen(database), names_file ? word : database);
+    chosen->runs_text = names_file ? (word[length] ? word + length + 1 : NULL) : word;
+    if (!chosen->runs_text)
+        return MP_OK;
+    if (is_list_of_runs(chosen->runs_text))
+        return parse_runs(chosen, chosen->runs_text, error);
+    chosen->suite_run = strdup(chosen->runs_text);
+    return chosen->suite_run ? MP_OK : mp_fail(error, MP_ENOMEM, "no memory for a name");
+}
+
+/* Without names of runs the latest measurement in turns. */
+static int choose_all(const struct cli_words *words, const char *database, struct chosen side[2],
+                      struct mp_error *error) {
+    int code = MP_OK;
+    for (int s = 0; s < 2 && !code; s++) {
+        const char *word = words->count == 0 ? database : words->word[words->count == 1 ? 0 : s];
+        code = choose(word, database, &side[s], error);
+        if (!code)
+            code = mp_store_open_read_only(side[s].path, &side[s].store, error);
+    }
+    if (code)
+        return code;
+    bool named = side[0].runs_text || side[1].runs_text;
+    if (words->count == 1 && named)
+        return mp_fail(error, MP_EINVAL, "%.200s is one side: name the other one, too",
+                       words->word[0]);
+    if (!named && strcmp(side[0].path, side[1].path) == 0)
+        code = mp_gate_find_pairs(side[0].store, &side[0].suite_run, &side[1].suite_run, error);
+    return code;
+}
+
+static void release(struct chosen *chosen) {
+    mp_store_close(chosen->store);
+    free(chosen->suite_run);
+    free(chosen->run);
+}
+
+/* ---- what was found ---- */
+
+static int print_both_sides(const struct mp_gate *gate, FILE *out, struct mp_error *error) {
+    int code = mp_gate_print_benchstat(gate, false, out, error);
+    return code ? code : mp_gate_print_benchstat(gate, true, out, error);
+}
+
+typedef int print_gate(const struct mp_gate *gate, FILE *out, struct mp_error *error);
+
+static int write_file(const struct mp_gate *gate, const char *path, print_gate *print,
+                      struct mp_error *error) {
+    if (!path)
+        return MP_OK;
+    FILE *file = fopen(path, "we");
+    if (!file)
+        return mp_fail(error, MP_EIO, "can't write %s: %s", path, strerror(errno));
+    int code = print(gate, file, error);
+    if (fclose(file) && !code)
+        code = mp_fail(error, errno == ENOSPC ? MP_ENOSPACE : MP_EIO, "can't write %s: %s", path,
+                       strerror(errno));
+    return code;
+}
+
+static int write_all(const struct compare_flags *flags, const struct mp_gate *gate,
+                     struct mp_error *error) {
+    int code = write_file(gate, flags->junit, mp_gate_print_junit, error);
+    if (!code)
+        code = write_file(gate, flags->action, mp_gate_print_action, error);
+    if (!code)
+        code = write_file(gate, flags->bencher, mp_gate_print_bencher, error);
+    if (!code)
+        code = write_file(gate, flags->benchstat, print_both_sides, error);
+    if (!code)
+        code = flags->json ? mp_gate_print_json(gate, stdout, error)
+                           : mp_gate_print(gate, stdout, error);
+    return code;
+}
+
+static int parse_effect(const char *text, double *effect, struct mp_error *error) {
+    char *end;
+    double percent = strtod(text, &end);
+    if (end == text || (*end && strcmp(end, "%") != 0) || !(percent > 0 && percent <= 100))
+        return mp_fail(error, MP_EINVAL,
+                       "--minimum-effect %.60s: should be percent above 0 and up to 100", text);
+    *effect = percent / 100;
+    return MP_OK;
+}
+
+static int compare(const struct mp_systems *systems, int argc, char *argv[],
+                   struct mp_error *error) {
+    (void)systems;
+    struct compare_flags flags = {.database = CLI_DATABASE};
+    struct cli_words words;
+    struct chosen side[2] = {{.runs = 0}, {.runs = 0}};
+    struct mp_gate *gate = NULL;
+    double effect = MP_MINIMUM_EFFECT;
+    int code = parse(&flags, argc, argv, &words, error);
+    if (code)
+        return code > 0 ? CLI_SUCCESS : code;
+    if (flags.minimum_effect)
+        code = parse_effect(flags.minimum_effect, &effect, error);
+    if (!code)
+        code = choose_all(&words, flags.database, side, error);
+    if (!code) {
+        const struct mp_gate_options options = {effect, flags.any_machine, flags.accept.word,
+                                                flags.accept.count};
+        const struct mp_gate_side base = {side[0].store, side[0].suite_run, side[0].run,
+                                          side[0].runs},
+                                  head = {side[1].store, side[1].suite_run, side[1].run,
+                                          side[1].runs};
+        code = mp_gate_compare(&base, &head, &options, &gate, error);
+    }
+    if (!code)
+        code = write_all(&flags, gate, error);
+    if (!code) {
+        enum mp_outcome outcome = mp_gate_outcome(gate);
+        bool is_finding =
+            outcome == MP_OUTCOME_FAIL || (outcome == MP_OUTCOME_INCONCLUSIVE && flags.strict);
+        code = is_finding ? CLI_FINDING : CLI_SUCCESS;
+    }
+    mp_gate_destroy(gate);
+    release(&side[0]);
+    release(&side[1]);
+    return code;
+}
+
+const struct cli_command cli_compare = {"compare", "says whether a change made it slower", compare};

@@ -1,0 +1,524 @@
+/* moeperf predict: what systems would make of given loads on a cluster that is not here. */
+#include "harness/cli/predict.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "harness/cli/cli.h"
+#include "harness/cli/what_if.h"
+#include "harness/suite/estimate.h"
+#include "harness/suite/keep.h"
+#include "harness/suite/paths.h"
+#include "harness/suite/predicted.h"
+#include "harness/suite/progress.h"
+
+/* Those that people compare first: the reference, one that copies after the gate, one that moves,
+ * one that does so on past loads and drops, FSSDP, and the bound. */
+static const char *const usual_systems[] = {"ep",   "fastermoe", "smartmoe", "swiftmoe",
+                                            "llep", "fssdp",     "ideal"};
+enum { USUAL = sizeof usual_systems / sizeof *usual_systems };
+enum { SEQUENCES = 4, SETTINGS_LIMIT = CLI_WORDS_LIMIT + 8, SETTING_SIZE = MP_TEXT_SIZE + 32 };
+
+static const char SUITE[] = "predict"; /* what the database calls it */
+
+struct predict_flags {
+    const char *cluster, *nodes, *trace, *loads, *suite, *iterations, *database;
+    struct cli_words system, set;
+    bool fit, json, assumptions, quiet;
+};
+
+static int parse(struct predict_flags *flags, int argc, char *argv[], struct mp_error *error) {
+    struct cli_words words;
+    const struct cli_flag table[] = {
+        {"--cluster", CLI_VALUE, &flags->cluster, "NAME",
+         "a ready-made cluster (moeperf list clusters) or a file"},
+        {"--nodes", CLI_VALUE, &flags->nodes, "N", "so many nodes of it instead"},
+        {"--trace", CLI_VALUE, &flags->trace, "FILE",
+         "the loads: a trace, or what moeperf import reads by\n"
+         "its ending; sizes that are not set are the trace's"},
+        {"--loads", CLI_VALUE, &flags->loads, "TEXT",
+         "the loads: a generator and its options in one word,\n"
+         "\"zipf exponent=0.8 seed=3\" (moeperf generate --help)"},
+        {"--fit", CLI_SWITCH, &flags->fit, NULL,
+         "folds or splits a trace of another shape to the\n"
+         "prediction's (moeperf reshape --help has the rules)"},
+        {"--system", CLI_REPEATED, &flags->system, "NAME[:OPTION=VALUE,...]",
+         "predicts this system instead of the usual ones; may\n"
+         "be repeated; ep is always there to compare with"},
+        {"--set", CLI_REPEATED, &flags->set, "KEY=VALUE",
+         "sets an option of the job (moeperf show job), as\n"
+         "predict.KEY=VALUE one of predictions (moeperf show\n"
+         "predict), as options.KEY=VALUE one of the systems that\n"
+         "have it; may be repeated"},
+        {"--suite", CLI_VALUE, &flags->suite, "SUITE",
+         "predicts the jobs of a suite instead, be they\n"
+         "measured or predicted in it"},
+        {"--iterations", CLI_VALUE, &flags->iterations, "N",
+         "at most so many (30 of a generator, 100 of a trace)"},
+        {"--db", CLI_VALUE, &flags->database, "FILE",
+         "adds everything to this database, span by span"},
+        {"--assumptions", CLI_SWITCH, &flags->assumptions, NULL,
+         "lists all assumptions, not the first few"},
+        {"--quiet", CLI_SWITCH, &flags->quiet, NULL, "no progress"},
+        {"--json", CLI_SWITCH, &flags->json, NULL, "prints one JSON object"},
+        {0},
+    };
+    const struct cli_usage usage = {
+        "moeperf predict --cluster NAME (--trace FILE | --loads TEXT) [options]",
+        "Predicts, without the machines, how long an iteration takes under each system on a\n"
+        "cluster: the same planners as in training, carried out in model time.  Systems are\n"
+        "ep, fastermoe, smartmoe, swiftmoe, llep, fssdp and ideal unless named.  The model is\n"
+        "GPT-MoE-S of Hecate's paper with 4 sequences per rank unless the trace or --set\n"
+        "says otherwise.  Needing more memory than there is, is a result.",
+        table,
+        0,
+        0,
+        "  moeperf predict --cluster hecate-b --loads \"zipf exponent=0.6\"\n"
+        "  moeperf predict --cluster hecate-a --nodes 2 --loads \"w1 heat=0.4\" --system fssdp \\\n"
+        "    --system fssdp:frugal=yes --set experts=32\n"
+        "  moeperf predict --cluster hecate-b --nodes 2 --suite quickstart --set batch=32 \\\n"
+        "    --loads \"zipf exponent=0.5\" --json\n"
+        "  moeperf predict --run 1 --help    what a recorded run would have taken\n"};
+    return cli_parse(&usage, argc, argv, &words, error);
+}
+
+/* ---- the suite that the command line means ---- */
+
+/* What the flags set beside --set, in the same words. */
+struct settings {
+    char text[8][SETTING_SIZE];
+    const char *item[SETTINGS_LIMIT];
+    int count;
+};
+
+static void add_setting(struct settings *settings, const char *key, const char *value) {
+    if (!value)
+        return;
+    snprintf(settings->text[settings->count], SETTING_SIZE, "%s=%s", key, value);
+    settings->item[settings->count] = settings->text[settings->count];
+    settings->count++;
+}
+
+static int collect_settings(const struct predict_flags *flags, struct settings *settings,
+                            struct mp_error *error) {
+    char nodes[64];
+    settings->count = 0;
+    if (flags->trace && flags->loads)
+        return mp_fail(error, MP_EINVAL, "--trace and --loads: give one of them");
+    const char *loads = flags->trace ? flags->trace : flags->loads;
+    const char *const longest[] = {flags->cluster, loads, flags->iterations};
+    for (size_t i = 0; i < sizeof longest / sizeof *longest; i++)
+        if (longest[i] && strlen(longest[i]) >= MP_TEXT_SIZE)
+            return mp_fail(error, MP_EINVAL, "%.100s...: longer than %d characters", longest[i],
+                           MP_TEXT_SIZE - 1);
+    if (flags->nodes)
+        snprintf(nodes, sizeof nodes, "nodes=%.40s", flags->nodes);
+    add_setting(settings, "cluster", flags->cluster);
+    add_setting(settings, "change", flags->nodes ? nodes : NULL);
+    add_setting(settings, "loads", loads);
+    add_setting(settings, "fit", flags->fit ? "yes" : NULL);
+    bool is_own = flags->loads && !flags->suite; /* a trace has as many as it has, up to 100 */
+    add_setting(settings, "iterations",
+                flags->iterations ? flags->iterations
+                : is_own          ? "30"
+                                  : NULL);
+    for (int i = 0; i < flags->set.count; i++)
+        settings->item[settings->count++] = flags->set.word[i];
+    return MP_OK;
+}
+
+/* Sizes of Hecate's GPT-MoE-S (its set-up of the evaluation). */
+static void set_usual_sizes(struct mp_job *job) {
+    job->layers = 12;
+    job->width = 768;
+    job->heads = 12;
+    job->experts = 64;
+    job->expert_width = 1536;
+    job->sequence = 2048;
+    job->batch = 0; /* by the ranks, once they are known */
+}
+
+static int apply_settings(struct mp_predict_job *job, const struct mp_systems *systems,
+                          const struct settings *settings, struct mp_error *error) {
+    int code = MP_OK;
+    for (int i = 0; i < settings->count && !code; i++)
+        if (strncmp(settings->item[i], "options.", 8) != 0) /* of each system */
+            code = mp_predict_job_set(job, settings->item[i], systems, error);
+    return code;
+}
+
+/* The job that all systems get: usual sizes, those of a trace, those that were set. */
+static int prepare_job(const struct mp_systems *systems, const struct settings *settings,
+                       struct mp_predict_job *job, struct mp_error *error) {
+    char folder[MP_PATH_SIZE];
+    struct mp_cluster *cluster = NULL;
+    job->executor = MP_EXECUTOR_PREDICTED;
+    set_usual_sizes(&job->file.job);
+    int code = mp_path_clusters(folder, error);
+    if (!code)
+        code = mp_predict_job_set(job, "system=ep", systems, error);
+    if (!code)
+        code = apply_settings(job, systems, settings, error);
+    if (!code)
+        code = mp_predict_job_cluster(job, folder, &cluster, error);
+    if (!code)
+        code = mp_predict_job_adopt(job, cluster, error);
+    if (!code)
+        code = apply_settings(job, systems, settings, error);
+    int64_t batch = (int64_t)job->file.job.ranks * job->options.micro_batches * SEQUENCES;
+    if (!code && job->file.job.batch == 0 && batch <= 1 << 24)
+        job->file.job.batch = (int)batch;
+    mp_cluster_destroy(cluster);
+    return code;
+}
+
+/* "fssdp:frugal=yes,overlap=4" as an entry of a suite's jobs. */
+static int write_system(const struct mp_systems *systems, const char *text, FILE *stream,
+                        struct mp_error *error) {
+    char name[64], words[MP_TEXT_SIZE], *rest = NULL;
+    int length = (int)strcspn(text, ":");
+    snprintf(name, sizeof name, "%.*s", length, text);
+    if (!mp_systems_find(systems, name, error))
+        return mp_error_prefix(error, "--system");
+    fputs("  - name: ", stream);
+    int code = mp_yaml_write_text(stream, text, error);
+    fprintf(stream, "\n    system: %s\n", name);
+    if (!text[length] || code)
+        return code;
+    if (strlen(text) >= sizeof words)
+        return mp_fail(error, MP_EINVAL, "--system %.100s...: too long", text);
+    strcpy(words, text + length + 1);
+    fputs("    options:\n", stream);
+    for (char *word = strtok_r(words, ",", &rest); word && !code;
+         word = strtok_r(NULL, ",", &rest)) {
+        char *equals = strchr(word, '=');
+        if (!equals || equals == word)
+            return mp_fail(error, MP_EINVAL, "--system %.100s: \"%.100s\" should be option=value",
+                           name, word);
+        *equals = '\0';
+        fputs("      ", stream);
+        code = mp_yaml_write_text(stream, word, error);
+        fputs(": ", stream);
+        if (!code)
+            code = mp_yaml_write_text(stream, equals + 1, error);
+        fputc('\n', stream);
+    }
+    return code;
+}
+
+/* The job's options one level deeper, as a suite's common part. */
+static int write_common(const struct mp_predict_job *job, FILE *stream, struct mp_error *error) {
+    char *text = NULL, *rest, *line;
+    size_t size = 0;
+    FILE *lines = open_memstream(&text, &size);
+    if (!lines)
+        return mp_fail(error, MP_ENOMEM, "no memory for a suite");
+    int code = mp_predict_job_write(job, lines, error);
+    if (fclose(lines) && !code)
+        code = mp_fail(error, MP_ENOMEM, "no memory for a suite");
+    for (rest = text; !code && (line = strsep(&rest, "\n"));)
+        if (*line)
+            fprintf(stream, "  %s\n", line);
+    free(text);
+    return code;
+}
+
+/* The suite of these systems as text; free it. */
+static int write_suite(const struct mp_systems *systems, const struct mp_predict_job *job,
+                       const char *const names[], int count, char **text, struct mp_error *error) {
+    size_t size = 0;
+    *text = NULL;
+    FILE *stream = open_memstream(text, &size);
+    if (!stream)
+        return mp_fail(error, MP_ENOMEM, "no memory for a suite");
+    fprintf(stream, "suite: %s\ncommon:\n", SUITE);
+    int code = write_common(job, stream, error);
+    fputs("jobs:\n", stream);
+    for (int i = 0; i < count && !code; i++)
+        code = write_system(systems, names[i], stream, error);
+    if (fclose(stream) && !code)
+        code = mp_fail(error, MP_ENOMEM, "no memory for a suite");
+    return code;
+}
+
+/* Reads the suite of these systems, with its errors in the words of the command line. */
+static int read_systems(const struct mp_systems *systems, const struct mp_predict_job *job,
+                        const struct settings *settings, const char *const names[], int count,
+                        struct mp_suite *suite, struct mp_error *error) {
+    static const char name[] = "command line";
+    const struct mp_suite_changes changes = {settings->item, settings->count, NULL, true};
+    struct mp_error first = {0};
+    char *text = NULL;
+    int code = write_suite(systems, job, names, count, &text, error);
+    if (!code)
+        code = mp_suite_parse(name, text, systems, &changes, suite, &first);
+    free(text);
+    if (first.code) { /* without the place in a file that nobody has written */
+        const char *place =
+            strncmp(first.text, name, sizeof name - 1) ? NULL : strstr(first.text, ": ");
+        mp_fail(error, first.code, "%s", place ? place + 2 : first.text);
+    }
+    return code;
+}
+
+/* The systems that were asked for, and ep in front; or the usual ones. */
+struct chosen {
+    const char *name[CLI_WORDS_LIMIT + 1];
+    int count, asked; /* the last `asked` were named by the user */
+};
+
+static void choose_systems(const struct predict_flags *flags, struct chosen *chosen) {
+    bool has_ep = false;
+    chosen->count = chosen->asked = 0;
+    for (int i = 0; i < flags->system.count; i++)
+        has_ep |= !strcmp(flags->system.word[i], "ep");
+    if (flags->system.count > 0 && !has_ep)
+        chosen->name[chosen->count++] = "ep";
+    for (int i = 0; i < flags->system.count; i++)
+        chosen->name[chosen->count++] = flags->system.word[i];
+    chosen->asked = flags->system.count;
+    for (int i = 0; i < USUAL && !flags->system.count; i++)
+        chosen->name[chosen->count++] = usual_systems[i];
+}
+
+/* The settings without options that this system has not: another one may have them. */
+static void select_settings(const struct mp_systems *systems, const char *name,
+                            const struct settings *settings, struct settings *own) {
+    const struct mp_system *system = mp_systems_find(systems, name, NULL);
+    own->count = 0;
+    for (int i = 0; i < settings->count; i++) {
+        const char *item = settings->item[i], *dot = item + 8;
+        char key[128];
+        snprintf(key, sizeof key, "%.*s", (int)strcspn(dot, "="), dot);
+        if (strncmp(item, "options.", 8) != 0 ||
+            (system && system->options && mp_options_find(system->options, key)))
+            own->item[own->count++] = item;
+    }
+}
+
+/* Leaves out what nobody asked for and can't do such a job, with its reason in `left_out`; the
+ * first error is that of the first one if none is left. */
+static int leave_out(const struct mp_systems *systems, const struct mp_predict_job *job,
+                     const struct settings *settings, struct chosen *chosen, char *left_out,
+                     size_t size, struct mp_error *error) {
+    int kept = 0, optional = chosen->count - chosen->asked;
+    struct mp_error first = {0};
+    size_t length = 0;
+    *left_out = '\0';
+    for (int i = 0; i < chosen->count; i++) {
+        struct mp_suite suite = {0};
+        struct mp_error own = {0};
+        struct settings selected;
+        select_settings(systems, chosen->name[i], settings, &selected);
+        if (i >= optional ||
+            !read_systems(systems, job, &selected, &chosen->name[i], 1, &suite, &own)) {
+            chosen->name[kept++] = chosen->name[i];
+            mp_suite_destroy(&suite);
+            continue;
+        }
+        first = first.code ? first : own;
+        if (length < size)
+            length += (size_t)snprintf(left_out + length, size - length, "%sLeft out: %s.",
+                                       length ? "  " : "", own.text);
+    }
+    chosen->count = kept;
+    return kept > 0 ? MP_OK : mp_fail(error, first.code, "%s", first.text);
+}
+
+static int read_command_line(const struct mp_systems *systems, const struct predict_flags *flags,
+                             const struct settings *settings, struct mp_suite *suite,
+                             char *left_out, size_t size, struct mp_error *error) {
+    struct chosen chosen;
+    struct mp_predict_job job;
+    choose_systems(flags, &chosen);
+    int code = mp_predict_job_create(&job, error);
+    if (!code)
+        code = prepare_job(systems, settings, &job, error);
+    if (!code)
+        code = leave_out(systems, &job, settings, &chosen, left_out, size, error);
+    if (!code)
+        code = read_systems(systems, &job, settings, chosen.name, chosen.count, suite, error);
+    mp_predict_job_destroy(&job);
+    return code;
+}
+
+static int read_suite(const struct mp_systems *systems, const struct predict_flags *flags,
+                      const struct settings *settings, struct mp_suite *suite,
+                      struct mp_error *error) {
+    char path[MP_PATH_SIZE];
+    const struct mp_suite_changes changes = {settings->item, settings->count, NULL, true};
+    if (flags->system.count > 0)
+        return mp_fail(error, MP_EINVAL,
+                       "--system and --suite: a suite says itself which systems its jobs have");
+    int code = mp_path_suite(flags->suite, path, error);
+    return code ? code : mp_suite_load(path, systems, &changes, suite, error);
+}
+
+/* ---- predicting ---- */
+
+/* What a job needs while it is predicted. */
+struct session {
+    const struct mp_suite *suite;
+    struct mp_store *store; /* NULL: nothing is kept */
+    struct mp_progress progress;
+    struct mp_estimate *estimate;
+    int job;
+    char suite_run[64], spools[64];
+};
+
+static void show_progress(void *context, const struct mp_launch_progress *progress) {
+    struct session *session = context;
+    struct mp_progress_state state = {.job = session->job + 1,
+                                      .jobs = session->suite->count,
+                                      .name = session->suite->job[session->job].file.job.name,
+                                      .iteration = progress->iteration,
+                                      .iterations = progress->iterations,
+                                      .ms = progress->ms};
+    mp_estimate_update(session->estimate, progress->iteration, progress->iterations);
+    mp_estimate_read(session->estimate, &state.share, &state.seconds_left);
+    mp_progress_draw(&session->progress, &state);
+}
+
+static int keep(const struct session *session, const struct mp_launch_result *result,
+                const char *started_at, struct mp_error *error) {
+    char *text = NULL;
+    size_t size = 0;
+    FILE *stream = open_memstream(&text, &size);
+    if (!stream)
+        return mp_fail(error, MP_ENOMEM, "no memory for the job's text");
+    int code = mp_predict_job_write(&session->suite->job[session->job], stream, error);
+    if (fclose(stream) && !code)
+        code = mp_fail(error, MP_ENOMEM, "no memory for the job's text");
+    const struct mp_ended_job ended = {.suite = session->suite,
+                                       .index = session->job,
+                                       .suite_run = session->suite_run,
+                                       .started_at = started_at,
+                                       .job_text = text,
+                                       .spools = session->spools,
+                                       .result = result};
+    if (!code)
+        code = mp_suite_keep(session->store, &ended, NULL, error);
+    free(text);
+    return code;
+}
+
+/* A folder for recordings, which is empty again once they are kept. */
+static int create_spools(struct session *session, struct mp_error *error) {
+    strcpy(session->spools, "/tmp/moeperf-predict-XXXXXX");
+    return !session->store || mkdtemp(session->spools)
+               ? MP_OK
+               : mp_fail(error, MP_EIO, "can't create a folder in /tmp: %s", strerror(errno));
+}
+
+/* What is left of the recordings of a job that could not be kept. */
+static void remove_spools(const struct session *session) {
+    char path[128];
+    for (int r = 0; session->store && r < session->suite->job[session->job].file.job.ranks; r++) {
+        snprintf(path, sizeof path, "%s/rank-%04d.spool", session->spools, r);
+        unlink(path);
+    }
+    if (session->store)
+        rmdir(session->spools);
+}
+
+static int predict_job(struct session *session, struct mp_prediction_summary *summary,
+                       struct mp_error *error) {
+    const struct mp_suite *suite = session->suite;
+    struct mp_launch_result result;
+    char started_at[32];
+    const struct mp_predicted predicted = {.job = &suite->job[session->job],
+                                           .cluster = suite->cluster[session->job],
+                                           .spools = session->store ? session->spools : NULL,
+                                           .signals = cli_count_signals(),
+                                           .watch = show_progress,
+                                           .context = session};
+    int code = create_spools(session, error);
+    if (code)
+        return code;
+    mp_suite_format_utc("%Y-%m-%dT%H:%M:%SZ", started_at, sizeof started_at);
+    mp_estimate_begin_job(session->estimate, session->job);
+    code = mp_predicted_run(&predicted, &result, summary, error);
+    mp_estimate_end_job(session->estimate);
+    if (code)
+        mp_error_prefix(error, "%s", suite->job[session->job].file.job.name);
+    else if (result.end == MP_LAUNCH_INTERRUPTED)
+        code = mp_fail(error, MP_EINTERRUPTED, "%s: %s; it is left out of everything",
+                       suite->job[session->job].file.job.name, result.reason);
+    if (!code && session->store)
+        code = keep(session, &result, started_at, error);
+    remove_spools(session);
+    return code;
+}
+
+static int predict_all(struct session *session, struct cli_prediction items[],
+                       struct mp_error *error) {
+    const struct mp_suite *suite = session->suite;
+    char now[32];
+    mp_suite_format_utc("%Y%m%dT%H%M%SZ", now, sizeof now);
+    snprintf(session->suite_run, sizeof session->suite_run, "%s-%s-%d", SUITE, now, (int)getpid());
+    int code = mp_estimate_create(suite->count, 1, &session->estimate, error);
+    for (int i = 0; i < suite->count && !code; i++) {
+        session->job = i;
+        items[i].job = &suite->job[i];
+        items[i].cluster = suite->cluster[i];
+        code = predict_job(session, &items[i].summary, error);
+    }
+    mp_progress_end(&session->progress);
+    mp_estimate_destroy(session->estimate);
+    return code;
+}
+
+static int predict_and_print(const struct predict_flags *flags, const struct mp_suite *suite,
+                             const char *left_out, struct mp_error *error) {
+    struct session session = {.suite = suite};
+    struct cli_prediction *items = calloc((size_t)suite->count, sizeof *items);
+    int code = items ? MP_OK : mp_fail(error, MP_ENOMEM, "no memory for the predictions");
+    if (!code && flags->database)
+        code = mp_path_create_parent(flags->database, error);
+    if (!code && flags->database)
+        code = mp_store_open(flags->database, &session.store, error);
+    mp_progress_begin(&session.progress, flags->quiet ? NULL : stderr);
+    if (!code)
+        code = predict_all(&session, items, error);
+    mp_store_close(session.store);
+    const struct cli_predictions predictions = {.suite = suite,
+                                                .item = items,
+                                                .count = suite->count,
+                                                .left_out = left_out,
+                                                .database = flags->database,
+                                                .suite_run = session.suite_run,
+                                                .all_assumptions = flags->assumptions};
+    if (!code)
+        code = flags->json ? cli_print_predictions_json(&predictions, error)
+                           : cli_print_predictions(&predictions, error);
+    free(items);
+    return code;
+}
+
+static int predict(const struct mp_systems *systems, int argc, char *argv[],
+                   struct mp_error *error) {
+    struct predict_flags flags = {0};
+    struct mp_suite suite = {0};
+    char left_out[2048] = "";
+    if (cli_is_what_if(argc, argv))
+        return cli_what_if(systems, argc, argv, error);
+    struct settings *settings = calloc(1, sizeof *settings);
+    int code = settings ? parse(&flags, argc, argv, error)
+                        : mp_fail(error, MP_ENOMEM, "no memory for the options");
+    if (!code)
+        code = collect_settings(&flags, settings, error);
+    if (!code)
+        code = flags.suite ? read_suite(systems, &flags, settings, &suite, error)
+                           : read_command_line(systems, &flags, settings, &suite, left_out,
+                                               sizeof left_out, error);
+    if (!code)
+        code = predict_and_print(&flags, &suite, left_out, error);
+    mp_suite_destroy(&suite);
+    free(settings);
+    return code > 0 ? CLI_SUCCESS : code;
+}
+
+const struct cli_command cli_predict = {"predict", "predicts systems on a cluster that is not here",
+                                        predict};

@@ -1,0 +1,257 @@
+/* moeperf record: runs an annotated program and keeps what it says of itself. */
+#include <errno.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "harness/cli/cli.h"
+#include "harness/record/devices.h"
+#include "harness/record/run.h"
+#include "harness/suite/paths.h"
+
+struct record_flags {
+    const char *database, *ranks_from, *system, *workload, *keep, *from;
+    struct cli_words rules;
+};
+
+static int parse(struct record_flags *flags, int argc, char *argv[], struct mp_error *error) {
+    struct cli_words words;
+    const struct cli_flag table[] = {
+        {"-o", CLI_VALUE, &flags->database, "FILE",
+         "database to add the run to (" CLI_DATABASE ")"},
+        {"--rules", CLI_REPEATED, &flags->rules, "NAME",
+         "which range is which phase: a name of moeperf list rules or a\n"
+         "file that ends in .yaml; repeated, the first that match count.\n"
+         "Without it, all ready-made ones"},
+        {"--ranks-from", CLI_VALUE, &flags->ranks_from, "VARIABLE",
+         "environment variable with a process's rank; without it the\n"
+         "usual ones (Open MPI's, PMI's, RANK, SLURM_PROCID), else ranks\n"
+         "are counted in the order in which processes began"},
+        {"--system", CLI_VALUE, &flags->system, "NAME",
+         "what reports call it (the program's name)"},
+        {"--workload", CLI_VALUE, &flags->workload, "NAME", "what it was given to do (recorded)"},
+        {"--keep", CLI_VALUE, &flags->keep, "FOLDER",
+         "keeps the spools in this folder, which must not exist"},
+        {"--from", CLI_VALUE, &flags->from, "FOLDER",
+         "runs nothing: adds the spools that an earlier moeperf record\n"
+         "left there, because it was killed or with --keep; doing so\n"
+         "again adds nothing"},
+        {0},
+    };
+    const struct cli_usage usage = {
+        "moeperf record [options] -- COMMAND [arguments]\n"
+        "       moeperf record [options] --from FOLDER",
+        "Runs a program with moeperf's NVTX collector loaded and adds one run with all of its\n"
+        "processes to a database: every range as it was (v_nvtx), and spans for the ranges that\n"
+        "rules map to phases, so that reports work.  Where the collectors for CUPTI and NCCL are,\n"
+        "GPU work comes with it (v_gpu, v_collective).  Signals go to the program, its exit\n"
+        "status comes back.",
+        table,
+        0,
+        0,
+        "  moeperf record -o run.db -- python train.py\n"
+        "  moeperf record -o run.db --rules my.yaml --ranks-from LOCAL_RANK -- torchrun t.py\n"};
+    return cli_parse(&usage, argc, argv, &words, error);
+}
+
+/* ---- the program ---- */
+
+static volatile sig_atomic_t child;
+
+/* What the terminal sends goes to the program anyway. */
+static void pass_on(int signal, siginfo_t *origin, void *context) {
+    int number = errno;
+    (void)context;
+    if (child > 0 && origin->si_code != SI_KERNEL)
+        kill(child, signal);
+    errno = number;
+}
+
+static const int passed[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
+enum { PASSED = sizeof passed / sizeof *passed };
+
+static void start_program(char *command[], const struct mp_record_run *run) {
+    const char *others = getenv("NVTX_INJECTION64_PATH");
+    if (others && *others)
+        setenv("MOEPERF_NVTX_NEXT", others, 1);
+    setenv("NVTX_INJECTION64_PATH", run->collector, 1);
+    setenv("MOEPERF_NVTX_SPOOLS", run->spools, 1);
+    if (run->ranks_from)
+        setenv("MOEPERF_NVTX_RANK", run->ranks_from, 1);
+    mp_devices_offer(run->spools);
+    execvp(command[0], command);
+    fprintf(stderr, "moeperf record: %s: %s\n", command[0], strerror(errno));
+    _exit(errno == ENOENT ? 127 : 126);
+}
+
+/* Runs the command to its end; its exit status as a shell has it. */
+static int run_program(char *command[], const struct mp_record_run *run, int *status,
+                       struct mp_error *error) {
+    struct sigaction before[PASSED],
+        action = {.sa_sigaction = pass_on, .sa_flags = SA_SIGINFO | SA_RESTART};
+    int ended = 0;
+    sigemptyset(&action.sa_mask);
+    sigset_t held, mask;
+    sigemptyset(&held);
+    for (int i = 0; i < PASSED; i++)
+        sigaddset(&held, passed[i]);
+    sigprocmask(SIG_BLOCK, &held, &mask); /* until we know whom to pass them to */
+    pid_t pid = fork();
+    if (pid == 0) {
+        sigprocmask(SIG_SETMASK, &mask, NULL);
+        start_program(command, run);
+    }
+    child = pid;
+    for (int i = 0; i < PASSED; i++)
+        sigaction(passed[i], &action, &before[i]);
+    sigprocmask(SIG_SETMASK, &mask, NULL);
+    if (pid < 0)
+        return mp_fail(error, MP_EIO, "can't start %s: %s", command[0], strerror(errno));
+    while (waitpid(pid, &ended, 0) < 0 && errno == EINTR)
+        continue;
+    child = 0;
+    for (int i = 0; i < PASSED; i++)
+        sigaction(passed[i], &before[i], NULL);
+    *status = WIFSIGNALED(ended) ? 128 + WTERMSIG(ended) : WEXITSTATUS(ended);
+    return MP_OK;
+}
+
+/* ---- rules, folders ---- */
+
+static int load_rules(const struct record_flags *flags, struct mp_rules *rules,
+                      struct mp_error *error) {
+    char path[MP_PATH_SIZE], **names = NULL;
+    int code = MP_OK;
+    for (int i = 0; i < flags->rules.count && !code; i++) {
+        code = mp_path_rules(flags->rules.word[i], path, error);
+        if (!code)
+            code = mp_rules_load(path, rules, error);
+    }
+    if (code || flags->rules.count > 0)
+        return code;
+    code = mp_path_rules_names(&names, error);
+    for (int i = 0; !code && names[i]; i++) {
+        code = mp_path_rules(names[i], path, error);
+        if (!code)
+            code = mp_rules_load(path, rules, error);
+    }
+    mp_path_names_destroy(names);
+    return code;
+}
+
+static int find_collector(char path[MP_PATH_SIZE], struct mp_error *error) {
+    struct mp_error unused = {0};
+    if (!mp_path_program("libmoeperf-nvtx.so", path, &unused) ||
+        !mp_path_program("../lib/libmoeperf-nvtx.so", path, &unused))
+        return MP_OK;
+    return mp_fail(
+        error, MP_ENOTFOUND,
+        "the collector libmoeperf-nvtx.so is not beside moeperf: it is built where NVTX's "
+        "headers are (moeperf doctor says whether)");
+}
+
+static int make_folder(const struct record_flags *flags, char folder[MP_PATH_SIZE],
+                       struct mp_error *error) {
+    char absolute[MP_PATH_SIZE] = "";
+    const char *name = flags->keep ? flags->keep : flags->database;
+    if (*name != '/' && (!getcwd(absolute, sizeof absolute) ||
+                         strlen(absolute) + strlen(name) + 32 > sizeof absolute))
+        return mp_fail(error, MP_EIO, "%s: can't find this folder's path", name);
+    if (*absolute)
+        strcat(absolute, "/");
+    int length = flags->keep ? snprintf(folder, MP_PATH_SIZE, "%s%s", absolute, name)
+                             : snprintf(folder, MP_PATH_SIZE, "%s%s.spools-%d", absolute, name,
+                                        (int)getpid());
+    if (length >= MP_PATH_SIZE)
+        return mp_fail(error, MP_ELIMIT, "%.200s...: the path is too long", name);
+    if (!access(folder, F_OK))
+        return mp_fail(error, MP_EINVAL, "%s: is there already; spools need a new folder", folder);
+    return mp_path_create_folder(folder, error);
+}
+
+static int record_command(const struct record_flags *flags, char *command[],
+                          struct mp_record_run *run, int *status, struct mp_error *error) {
+    struct mp_store *store = NULL;
+    int code = mp_path_create_parent(flags->database, error);
+    if (!code) /* before the program has run for hours */
+        code = mp_store_open(flags->database, &store, error);
+    if (!code)
+        code = run_program(command, run, status, error);
+    run->status = *status;
+    if (!code)
+        code = mp_record_keep(store, run, stderr, error);
+    mp_store_close(store);
+    if (code == MP_ENOTFOUND && *status != 0) { /* what the program said matters more */
+        fprintf(stderr, "moeperf record: %s\n", error->text);
+        return MP_OK;
+    }
+    return code;
+}
+
+/* Spools of an earlier recording; they stay where they are. */
+static int add_earlier(const struct record_flags *flags, const struct mp_rules *rules,
+                       struct mp_error *error) {
+    struct mp_store *store = NULL;
+    char *const name[] = {(char *)(uintptr_t)flags->from, NULL};
+    const struct mp_record_run run = {.command = name,
+                                      .spools = flags->from,
+                                      .keep_spools = true,
+                                      .system = flags->system,
+                                      .workload = flags->workload,
+                                      .rules = rules};
+    int code = mp_path_create_parent(flags->database, error);
+    if (!code)
+        code = mp_store_open(flags->database, &store, error);
+    if (!code)
+        code = mp_record_keep(store, &run, stderr, error);
+    mp_store_close(store);
+    return code;
+}
+
+static int record(const struct mp_systems *systems, int argc, char *argv[],
+                  struct mp_error *error) {
+    (void)systems;
+    struct record_flags flags = {.database = CLI_DATABASE};
+    struct mp_rules rules = {0};
+    char collector[MP_PATH_SIZE], folder[MP_PATH_SIZE];
+    int own = 1, status = 0;
+    while (own < argc && strcmp(argv[own], "--") != 0)
+        own++;
+    int code = parse(&flags, own, argv, error);
+    if (code)
+        return code > 0 ? CLI_SUCCESS : code;
+    if (flags.from && own < argc)
+        return mp_fail(error, MP_EINVAL, "--from takes what was recorded, and runs no command");
+    if (!flags.from && own + 1 >= argc)
+        return mp_fail(error, MP_EINVAL,
+                       "no command: it stands behind --, as in moeperf record -- python train.py");
+    code = load_rules(&flags, &rules, error);
+    if (flags.from) {
+        code = code ? code : add_earlier(&flags, &rules, error);
+        mp_rules_destroy(&rules);
+        return code;
+    }
+    if (!code)
+        code = find_collector(collector, error);
+    if (!code)
+        code = make_folder(&flags, folder, error);
+    if (!code) {
+        struct mp_record_run run = {.command = &argv[own + 1],
+                                    .collector = collector,
+                                    .spools = folder,
+                                    .keep_spools = flags.keep != NULL,
+                                    .ranks_from = flags.ranks_from,
+                                    .system = flags.system,
+                                    .workload = flags.workload,
+                                    .rules = &rules};
+        code = record_command(&flags, &argv[own + 1], &run, &status, error);
+    }
+    mp_rules_destroy(&rules);
+    return code ? code : status;
+}
+
+const struct cli_command cli_record = {"record", "runs any annotated program and keeps its ranges",
+                                       record};

@@ -1,0 +1,275 @@
+/* moeperf reproduce: a paper's tables, predicted on the paper's machines. */
+#include <math.h>
+#include <signal.h>
+#include <sqlite3.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "harness/cli/cli.h"
+#include "harness/cli/reproduce.h"
+#include "harness/suite/paths.h"
+#include "harness/suite/progress.h"
+#include "results/store/store.h"
+
+enum { MEASUREMENTS = 64 };
+
+struct reproduce_flags {
+    bool json, details, strict, list;
+    const char *loads, *database, *measured;
+    struct cli_words set, iterations;
+};
+
+/* Iterations to a loss, from flags and from a database. */
+struct measurements {
+    struct mp_reproduce_measured item[MEASUREMENTS];
+    char name[MEASUREMENTS][MP_REPRODUCE_LABEL];
+    int count;
+};
+
+static int parse(struct reproduce_flags *flags, int argc, char *argv[], struct cli_words *words,
+                 struct mp_error *error) {
+    const struct cli_flag table[] = {
+        {"--list", CLI_SWITCH, &flags->list, NULL, "the published rows only; predicts nothing"},
+        {"--details", CLI_SWITCH, &flags->details, NULL,
+         "each job's times and memory too, and all assumptions"},
+        {"--set", CLI_REPEATED, &flags->set, "KEY=VALUE",
+         "over every job: sequence=512, predict.precision=bf16,\n"
+         "options.window=10 (systems that have it)"},
+        {"--loads", CLI_VALUE, &flags->loads, "LOADS",
+         "a trace, or a generator with its options, instead of the\n"
+         "paper file's; --set fit=yes for a trace of another shape"},
+        {"--iterations", CLI_REPEATED, &flags->iterations, "JOB=N",
+         "iterations that JOB needs to a loss, measured by training"},
+        {"--db-measured", CLI_VALUE, &flags->measured, "F",
+         "the same from a database: medians by job name, as\n"
+         "`moeperf run convergence --db F` keeps them"},
+        {"--strict", CLI_SWITCH, &flags->strict, NULL, "exit status 1 if a row is outside"},
+        {"--json", CLI_SWITCH, &flags->json, NULL, "one JSON object instead of tables"},
+        {0},
+    };
+    const struct cli_usage usage = {
+        "moeperf reproduce PAPER [options]",
+        "Predicts what a paper measured, on its machines (moeperf list clusters), and prints\n"
+        "its published figures beside ours, the ratio, and every assumption.  One cluster file\n"
+        "per machine and one set of assumptions per paper; nothing is tuned by row.  PAPER is\n"
+        "hecate, swiftmoe, fastermoe, smartmoe, flexmoe or laer, or a file like theirs.\n"
+        "A number outside the published range is a finding, not a failure.",
+        table,
+        1,
+        1,
+        "  moeperf reproduce hecate --list\n"
+        "  moeperf reproduce hecate --details\n"
+        "  moeperf reproduce fastermoe --loads \"zipf exponent=1 iterations=60\"\n"
+        "  moeperf reproduce swiftmoe --iterations swiftmoe=1191 --iterations deepspeed=1516\n"};
+    return cli_parse(&usage, argc, argv, words, error);
+}
+
+/* ---- the paper's file ---- */
+
+static int find_file(const char *name, char path[MP_PATH_SIZE], struct mp_error *error) {
+    const char *known[32] = {NULL}, *nearest;
+    size_t length = strlen(name);
+    if (length > 5 && !strcmp(name + length - 5, ".yaml")) {
+        snprintf(path, MP_PATH_SIZE, "%s", name);
+        return MP_OK;
+    }
+    if (!mp_paper_find(name)) {
+        for (int i = 0; mp_papers[i].name && i < 31; i++)
+            known[i] = mp_papers[i].name;
+        nearest = mp_nearest_word(name, known);
+        return mp_fail(error, MP_ENOTFOUND, "unknown paper \"%.80s\"%s%s%s", name,
+                       nearest ? "; did you mean \"" : "; moeperf reproduce --help names them",
+                       nearest ? nearest : "", nearest ? "\"?" : "");
+    }
+    char folder[MP_PATH_SIZE];
+    int code = mp_path_suites(folder, error);
+    if (!code && snprintf(path, MP_PATH_SIZE, "%s/paper/%s.yaml", folder, name) >= MP_PATH_SIZE)
+        code = mp_fail(error, MP_ELIMIT, "%.200s...: the path is too long", folder);
+    return code;
+}
+
+/* ---- measured iterations ---- */
+
+static int add_measurement(struct measurements *all, const char *job, size_t length,
+                           double iterations, struct mp_error *error) {
+    if (all->count == MEASUREMENTS)
+        return mp_fail(error, MP_ELIMIT, "more than %d measured jobs", MEASUREMENTS);
+    char *name = all->name[all->count];
+    snprintf(name, MP_REPRODUCE_LABEL, "%.*s", (int)length, job);
+    all->item[all->count++] = (struct mp_reproduce_measured){name, iterations};
+    return MP_OK;
+}
+
+static int read_flag(struct measurements *all, const struct mp_reproduction *reproduction,
+                     const char *word, struct mp_error *error) {
+    char *end;
+    const char *equals = strchr(word, '=');
+    double iterations = equals ? strtod(equals + 1, &end) : 0;
+    if (!equals || equals == word || end == equals + 1 || *end || !isfinite(iterations) ||
+        iterations <= 0)
+        return mp_fail(error, MP_EINVAL,
+                       "--iterations %.80s: should be JOB=N with N above 0, as in swiftmoe=1191",
+                       word);
+    for (int i = 0; i < reproduction->jobs.count; i++) {
+        const char *name = reproduction->jobs.part[i].name;
+        if (strlen(name) == (size_t)(equals - word) && !strncmp(name, word, strlen(name)))
+            return add_measurement(all, word, strlen(name), iterations, error);
+    }
+    return mp_fail(error, MP_ENOTFOUND, "--iterations %.80s: %s has no such job", word,
+                   reproduction->path);
+}
+
+/* Jobs of suite convergence and of papers' files have the same names where they are the same. */
+static const char measured_sql[] =
+    "SELECT job, iterations_to_target FROM v_convergence WHERE iterations_to_target IS NOT NULL "
+    "ORDER BY job, iterations_to_target";
+
+static int read_database(struct measurements *all, const char *path, struct mp_error *error) {
+    struct mp_store *store = NULL;
+    sqlite3_stmt *statement = NULL;
+    int code = mp_store_open_read_only(path, &store, error);
+    if (code)
+        return code;
+    if (sqlite3_prepare_v2(mp_store_connection(store), measured_sql, -1, &statement, NULL))
+        code = mp_store_fail(store, "reading iterations to a loss", error);
+    char job[MP_REPRODUCE_LABEL] = "";
+    double value[256];
+    int count = 0, step = SQLITE_ROW;
+    while (!code && step == SQLITE_ROW) {
+        step = sqlite3_step(statement);
+        const char *name =
+            step == SQLITE_ROW ? (const char *)sqlite3_column_text(statement, 0) : NULL;
+        bool is_same = name && !strcmp(job, name);
+        if (step != SQLITE_ROW && step != SQLITE_DONE)
+            code = mp_store_fail(store, "reading iterations to a loss", error);
+        if (!code && count > 0 && !is_same)
+            code = add_measurement(all, job, strlen(job),
+                                   (value[(count - 1) / 2] + value[count / 2]) / 2, error);
+        if (!is_same)
+            count = 0;
+        snprintf(job, sizeof job, "%s", name ? name : "");
+        if (name && count < 256)
+            value[count++] = sqlite3_column_double(statement, 1);
+    }
+    if (!code && all->count == 0)
+        code = mp_fail(error, MP_ENOTFOUND,
+                       "%s: no run there reached a target loss; moeperf run convergence --db %s "
+                       "makes some",
+                       path, path);
+    sqlite3_finalize(statement);
+    mp_store_close(store);
+    return code;
+}
+
+static int collect_measurements(struct measurements *all, const struct reproduce_flags *flags,
+                                const struct mp_reproduction *reproduction,
+                                struct mp_error *error) {
+    int code = MP_OK; /* flags first: the first of a name counts */
+    for (int i = 0; !code && i < flags->iterations.count; i++)
+        code = read_flag(all, reproduction, flags->iterations.word[i], error);
+    if (!code && flags->measured)
+        code = read_database(all, flags->measured, error);
+    return code;
+}
+
+/* ---- running ---- */
+
+static volatile sig_atomic_t interrupted;
+
+static void interrupt(int number) {
+    (void)number;
+    interrupted = 1;
+}
+
+struct watch {
+    struct mp_progress progress;
+    double started;
+};
+
+static double now(void) {
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
+}
+
+static bool draw(void *context, int done, int all, const char *label) {
+    struct watch *watch = context;
+    double passed = now() - watch->started;
+    struct mp_progress_state state = {.job = done + 1,
+                                      .jobs = all,
+                                      .name = label,
+                                      .loss = 0,
+                                      .ms = 0,
+                                      .share = (double)done / all,
+                                      .seconds_left = done ? passed / done * (all - done) : -1};
+    mp_progress_draw(&watch->progress, &state);
+    return !interrupted;
+}
+
+static int run_all(struct mp_reproduction *reproduction, struct mp_reproduce_settings *settings,
+                   struct mp_error *error) {
+    struct watch watch = {.started = now()};
+    struct sigaction action = {.sa_handler = interrupt, .sa_flags = (int)SA_RESETHAND}, before;
+    settings->context = &watch;
+    settings->progress = draw;
+    mp_progress_begin(&watch.progress, stderr);
+    sigaction(SIGINT, &action, &before);
+    int code = mp_reproduction_run(reproduction, settings, error);
+    sigaction(SIGINT, &before, NULL);
+    mp_progress_end(&watch.progress);
+    return code;
+}
+
+static void note_outside(void *context, const struct mp_reproduced *line) {
+    bool *is_outside = context;
+    *is_outside = *is_outside || (!isnan(line->value) && !line->is_inside);
+}
+
+static int run_and_print(struct mp_reproduction *reproduction, const struct mp_systems *systems,
+                         const struct reproduce_flags *flags, struct mp_error *error) {
+    char clusters[MP_PATH_SIZE];
+    struct measurements measured = {.count = 0};
+    bool is_outside = false;
+    int code = mp_path_clusters(clusters, error);
+    if (!code)
+        code = collect_measurements(&measured, flags, reproduction, error);
+    struct mp_reproduce_settings settings = {.systems = systems,
+                                             .clusters = clusters,
+                                             .set = flags->set.word,
+                                             .sets = flags->set.count,
+                                             .loads = flags->loads,
+                                             .measured = measured.item,
+                                             .measurements = measured.count};
+    if (!code)
+        code = run_all(reproduction, &settings, error);
+    if (!code)
+        code = flags->json ? cli_print_reproduction_json(reproduction, &settings, error)
+                           : cli_print_reproduction(reproduction, &settings, flags->details, error);
+    mp_reproduction_lines(reproduction, note_outside, &is_outside);
+    if (code)
+        return code;
+    return interrupted || (flags->strict && is_outside) ? CLI_FINDING : CLI_SUCCESS;
+}
+
+static int reproduce(const struct mp_systems *systems, int argc, char *argv[],
+                     struct mp_error *error) {
+    struct reproduce_flags flags = {0};
+    struct mp_reproduction *reproduction = NULL;
+    struct cli_words words;
+    char path[MP_PATH_SIZE];
+    int code = parse(&flags, argc, argv, &words, error);
+    if (code)
+        return code > 0 ? CLI_SUCCESS : code;
+    code = find_file(words.word[0], path, error);
+    if (!code)
+        code = mp_reproduction_load(path, systems, &reproduction, error);
+    if (!code)
+        code = flags.list ? cli_print_published(reproduction, error)
+                          : run_and_print(reproduction, systems, &flags, error);
+    mp_reproduction_destroy(reproduction);
+    return code;
+}
+
+const struct cli_command cli_reproduce = {
+    "reproduce", "prints a paper's figures beside predicted ones", reproduce};

@@ -1,0 +1,401 @@
+/* What moeperf reproduce prints: see reproduce.h. */
+#include <errno.h>
+#include <math.h>
+#include <string.h>
+
+#include "harness/cli/cli.h"
+#include "harness/cli/reproduce.h"
+#include "results/report/table.h"
+
+/* Beside a published number: how we know it; stated ones have no mark. */
+static const char *const certainty_mark[MP_PAPER_CERTAINTIES] = {"", "c", "d", "2", "m"};
+
+static void format_number(enum mp_paper_unit unit, double value, char text[32]) {
+    if (isnan(value))
+        snprintf(text, 32, "-");
+    else if (unit == MP_PAPER_CHANGE)
+        snprintf(text, 32, "%+.1f %%", 100 * value);
+    else if (unit == MP_PAPER_SHARE)
+        snprintf(text, 32, "%.1f %%", 100 * value);
+    else if (unit == MP_PAPER_SPEED_UP || unit == MP_PAPER_RATIO)
+        snprintf(text, 32, "%.2f", value);
+    else if (unit == MP_PAPER_SECONDS)
+        snprintf(text, 32, "%.2f s", value);
+    else if (unit == MP_PAPER_MS)
+        snprintf(text, 32, "%.0f ms", value);
+    else
+        snprintf(text, 32, "%.4g %s", value, mp_paper_unit_name(unit));
+}
+
+static void format_published(const struct mp_paper_row *row, char text[80]) {
+    char low[32], high[32];
+    const char *mark = certainty_mark[row->certainty];
+    format_number(row->unit, row->low, low);
+    format_number(row->unit, row->high, high);
+    if (isinf(row->low))
+        snprintf(text, 80, "up to %s", high);
+    else if (row->low < row->high)
+        snprintf(text, 80, "%s .. %s", low, high);
+    else
+        snprintf(text, 80, "%s", high);
+    if (*mark)
+        snprintf(text + strlen(text), 80 - strlen(text), " (%s)", mark);
+}
+
+/* Ours over the published number, as factors also where both are changes; the nearer end of a
+ * range, 1 inside it. */
+static double relation(const struct mp_reproduced *line) {
+    const struct mp_paper_row *row = &line->row->published;
+    double offset = row->unit == MP_PAPER_CHANGE ? 1 : 0;
+    double value = line->value + offset, low = row->low + offset, high = row->high + offset;
+    if (isnan(line->value) ||
+        (row->low < row->high && line->value >= row->low && line->value <= row->high))
+        return isnan(line->value) ? NAN : 1;
+    return value > high ? value / high : value / low;
+}
+
+static const char *verdict(const struct mp_reproduced *line) {
+    if (isnan(line->value))
+        return "-";
+    return line->is_inside ? "inside" : "outside";
+}
+
+static const struct table_column columns[] = {
+    {"published row", TABLE_LEFT},      {"", TABLE_LEFT},
+    {"published", TABLE_RIGHT},         {"ours\n(predicted)", TABLE_RIGHT},
+    {"ours /\npublished", TABLE_RIGHT}, {"", TABLE_LEFT}};
+
+/* Lines being added to the table, and what has to be said below it. */
+struct page {
+    const struct mp_reproduction *all;
+    struct table table;
+    const struct mp_reproduce_row *last;
+    int inside, outside, missing;
+    bool marks[MP_PAPER_CERTAINTIES], out_of_memory;
+    struct mp_error *error;
+    int code;
+};
+
+static void add_line(void *context, const struct mp_reproduced *line) {
+    struct page *page = context;
+    const struct mp_paper_row *row = &line->row->published;
+    char text[80];
+    if (!page->code)
+        page->code = table_add(&page->table, NULL, page->error);
+    if (page->code)
+        return;
+    if (line->row != page->last)
+        table_set(&page->table, 0, "%s", row->id);
+    page->last = line->row;
+    table_set(&page->table, 1, "%s", line->label);
+    format_published(row, text);
+    table_set(&page->table, 2, "%s", text);
+    format_number(row->unit, line->value, text);
+    table_set(&page->table, 3, "%s%s", text, line->out_of_memory ? " *" : "");
+    table_set_number(&page->table, 4, relation(line), 2);
+    table_set(&page->table, 5, "%s", verdict(line));
+    page->marks[row->certainty] = true;
+    page->out_of_memory = page->out_of_memory || line->out_of_memory;
+    if (isnan(line->value))
+        page->missing++;
+    else if (line->is_inside)
+        page->inside++;
+    else
+        page->outside++;
+}
+
+/* Sentences under the table: what each row is, what the marks mean. */
+static void explain_rows(const struct page *page) {
+    const struct mp_reproduction *all = page->all;
+    puts("");
+    for (int i = 0; i < all->rows; i++) {
+        const struct mp_paper_row *row = &all->row[i].published;
+        if (i > 0 && !strcmp(row->id, all->row[i - 1].published.id))
+            continue;
+        table_paragraph(stdout, "%s: %s; %s.%s%s", row->id, row->what, row->setting,
+                        *row->note ? " Note: " : "", row->note);
+    }
+}
+
+static void explain_marks(const struct page *page) {
+    puts("");
+    if (page->missing)
+        table_paragraph(stdout, "%d inside, %d outside, %d without a number of ours.", page->inside,
+                        page->outside, page->missing);
+    else
+        table_paragraph(stdout, "%d inside, %d outside.", page->inside, page->outside);
+    table_paragraph(stdout,
+                    "Inside: within the published range; a single number is met within 10 %%, "
+                    "changes and shares within 5 points.");
+    for (int i = 1; i < MP_PAPER_CERTAINTIES; i++)
+        if (page->marks[i])
+            table_paragraph(stdout, "(%s): %s, not stated in the paper.", certainty_mark[i],
+                            mp_paper_certainty_name((enum mp_paper_certainty)i));
+    if (page->out_of_memory)
+        table_paragraph(stdout, "*: by prediction one of the jobs does not fit into memory.");
+}
+
+static void explain_missing(void *context, const struct mp_reproduced *line) {
+    (void)context;
+    if (isnan(line->value))
+        table_paragraph(stdout, "%s%s%s: %s.", line->row->published.id, *line->label ? ", " : "",
+                        line->label, line->missing);
+}
+
+/* What the file says of a row, once, if one of its numbers is outside. */
+static void explain_outside(void *context, const struct mp_reproduced *line) {
+    struct page *page = context;
+    const struct mp_yaml *findings = page->all->findings;
+    if (isnan(line->value) || line->is_inside || page->last == line->row)
+        return;
+    page->last = line->row;
+    for (int i = 0; findings && i < findings->count; i++) {
+        const struct mp_yaml *finding = findings->item[i];
+        if (!strcmp(mp_yaml_get(finding, "row")->text, line->row->published.id))
+            table_paragraph(stdout, "%s is outside: %s.", line->row->published.id,
+                            mp_yaml_get(finding, "because")->text);
+    }
+}
+
+static void print_assumption(void *context, const char *text) {
+    (void)context;
+    table_paragraph(stdout, "- %s", text);
+}
+
+/* What the prediction itself assumes, of the first job on each machine. */
+static int print_machine_assumptions(const struct mp_reproduction *all,
+                                     const struct mp_reproduce_settings *settings,
+                                     struct mp_error *error) {
+    int code = MP_OK;
+    for (int machine = 0; !code && machine < all->machines.count; machine++) {
+        struct mp_predict_job job;
+        struct mp_cluster *cluster = NULL;
+        code = mp_reproduction_job(all, settings, machine, 0, 0, &job, error);
+        if (code)
+            return code;
+        snprintf(job.loads, sizeof job.loads, "%s",
+                 settings->loads ? settings->loads : all->window[0].loads);
+        code = mp_predict_job_cluster(&job, settings->clusters, &cluster, error);
+        if (!code) {
+            printf("\non %s\n", all->machines.part[machine].name);
+            code = mp_predict_job_assumptions(&job, cluster, print_assumption, NULL, error);
+        }
+        mp_cluster_destroy(cluster);
+        mp_predict_job_destroy(&job);
+    }
+    return code;
+}
+
+static void print_batches(const struct mp_reproduction *all) {
+    for (int i = 0; all->largest_batch && i < all->machines.count * all->models.count; i++)
+        if (all->batch[i])
+            table_paragraph(stdout, "- %s, %s: %d sequence%s per rank, the most that fit%s",
+                            all->machines.part[i / all->models.count].name,
+                            all->models.part[i % all->models.count].name, all->batch[i],
+                            all->batch[i] == 1 ? "" : "s",
+                            all->batch[i] == MP_REPRODUCE_BATCH ? " or more" : "");
+}
+
+static const char *text_of(const struct mp_yaml *mapping, const char *key) {
+    return mp_yaml_get(mapping, key)->text;
+}
+
+static void print_assumptions(const struct mp_reproduction *all) {
+    puts("\nassumed, the same for every row:");
+    for (int i = 0; all->assumptions && i < all->assumptions->count; i++)
+        table_paragraph(stdout, "- %s (%s)", text_of(all->assumptions->item[i], "what"),
+                        text_of(all->assumptions->item[i], "because"));
+    print_batches(all);
+    puts("\nnot reproduced:");
+    for (int i = 0; all->left_out && i < all->left_out->count; i++)
+        table_paragraph(stdout, "- %s: %s", text_of(all->left_out->item[i], "row"),
+                        text_of(all->left_out->item[i], "because"));
+    if (!all->left_out)
+        puts("- (nothing is left out)");
+}
+
+/* ---- details ---- */
+
+static const struct {
+    const char *header;
+    enum mp_reproduce_figure figure;
+    double scale;
+    int optional; /* left out where names are long, the highest first */
+} detail[] = {
+    {"ms per\niteration", MP_FIGURE_SECONDS, 1e3, 0}, {"\nMoE", MP_FIGURE_MOE, 1e3, 3},
+    {"ex-\nperts", MP_FIGURE_EXPERT, 1e3, 0},         {"ex-\nchange", MP_FIGURE_EXCHANGE, 1e3, 0},
+    {"atten-\ntion", MP_FIGURE_ATTENTION, 1e3, 0},    {"\nexposed", MP_FIGURE_EXPOSED, 1e3, 2},
+    {"copies\ntravel", MP_FIGURE_TRANSFER, 1e3, 0},   {"\nmoves", MP_FIGURE_MOVE, 1e3, 4},
+    {"max /\nmean", MP_FIGURE_IMBALANCE, 1, 0},       {"memory\nGB", MP_FIGURE_MEMORY, 1e-9, 0}};
+enum { DETAILS = sizeof detail / sizeof *detail };
+
+static int add_details(const struct mp_reproduction *all, int i, struct table *table,
+                       struct mp_error *error) {
+    const struct mp_reproduce_cell *cell = &all->cell[i];
+    int pairs = all->models.count * all->jobs.count;
+    if (!cell->is_done)
+        return MP_OK;
+    int code = table_add(table, NULL, error);
+    if (code)
+        return code;
+    table_set(table, 0, "%s, %s, %s", all->machines.part[i / pairs].name,
+              all->models.part[i % pairs / all->jobs.count].name,
+              all->jobs.part[i % all->jobs.count].name);
+    for (int j = 0; j < DETAILS; j++)
+        table_set_number(table, j + 1, detail[j].scale * cell->figure[detail[j].figure],
+                         detail[j].scale > 1 ? 1 : 2);
+    return MP_OK;
+}
+
+static int print_details(const struct mp_reproduction *all, struct mp_error *error) {
+    struct table_column column[DETAILS + 1] = {{"job", TABLE_LEFT}};
+    struct table table;
+    int code = MP_OK;
+    for (int j = 0; j < DETAILS; j++)
+        column[j + 1] = (struct table_column){detail[j].header, TABLE_RIGHT};
+    table_init(&table, column, DETAILS + 1);
+    for (int j = 0; j < DETAILS; j++)
+        table.optional[j + 1] = detail[j].optional;
+    table.lines_first = true;
+    for (int i = 0; !code && i < all->machines.count * all->models.count * all->jobs.count; i++)
+        code = add_details(all, i, &table, error);
+    if (!code) {
+        puts("\ntimes in ms, means over ranks and iterations; memory of the fullest rank");
+        table_print(&table, stdout);
+    }
+    table_free(&table);
+    return code;
+}
+
+int cli_print_reproduction(const struct mp_reproduction *all,
+                           const struct mp_reproduce_settings *settings, bool details,
+                           struct mp_error *error) {
+    struct page page = {.all = all, .error = error};
+    const json_t *published = all->published;
+    printf("%s: %s\n", all->name, all->description);
+    table_paragraph(stdout, "%s, %s; %s", json_string_value(json_object_get(published, "paper")),
+                    json_string_value(json_object_get(published, "source")),
+                    json_string_value(json_object_get(published, "setting")));
+    puts("");
+    table_init(&page.table, columns, sizeof columns / sizeof *columns);
+    mp_reproduction_lines(all, add_line, &page);
+    if (!page.code) {
+        table_print(&page.table, stdout);
+        explain_marks(&page);
+        mp_reproduction_lines(all, explain_missing, NULL);
+        page.last = NULL;
+        mp_reproduction_lines(all, explain_outside, &page);
+        explain_rows(&page);
+        print_assumptions(all);
+        if (details)
+            page.code = print_details(all, error);
+        if (details && !page.code)
+            page.code = print_machine_assumptions(all, settings, error);
+        else if (!page.code)
+            puts("\n--details adds each job's times and memory and what its cluster assumes.");
+    }
+    table_free(&page.table);
+    if (!page.code && fflush(stdout))
+        return mp_fail(error, MP_EIO, "can't write the result: %s", strerror(errno));
+    return page.code;
+}
+
+/* ---- published rows alone ---- */
+
+int cli_print_published(const struct mp_reproduction *all, struct mp_error *error) {
+    static const struct table_column column[] = {{"row", TABLE_LEFT},
+                                                 {"what", TABLE_LEFT},
+                                                 {"setting", TABLE_LEFT},
+                                                 {"published", TABLE_RIGHT},
+                                                 {"repro-\nduced", TABLE_LEFT}};
+    const json_t *rows = json_object_get(all->published, "rows");
+    struct mp_paper_row row;
+    struct table table;
+    char text[80];
+    int code = MP_OK;
+    table_init(&table, column, sizeof column / sizeof *column);
+    for (size_t i = 0; !code && i < json_array_size(rows); i++) {
+        code = mp_paper_row_read(all->name, json_array_get(rows, i), &row, error);
+        if (!code)
+            code = table_add(&table, NULL, error);
+        if (code)
+            break;
+        bool is_reproduced = false;
+        for (int j = 0; j < all->rows; j++)
+            is_reproduced = is_reproduced || !strcmp(all->row[j].published.id, row.id);
+        format_published(&row, text);
+        table_set(&table, 0, "%s", row.id);
+        table_set(&table, 1, "%s", row.what);
+        table_set(&table, 2, "%s", row.setting);
+        table_set(&table, 3, "%s", text);
+        table_set(&table, 4, "%s", is_reproduced ? "yes" : "no");
+    }
+    if (!code)
+        table_print(&table, stdout);
+    table_free(&table);
+    return code;
+}
+
+/* ---- JSON ---- */
+
+static json_t *pack_number(double value) {
+    return isfinite(value) ? json_real(value) : json_null();
+}
+
+static void pack_line(void *context, const struct mp_reproduced *line) {
+    const struct mp_paper_row *row = &line->row->published;
+    json_array_append_new(context,
+                          json_pack("{ss ss ss ss ss so so so sb sb so}", "row", row->id, "what",
+                                    row->what, "unit", mp_paper_unit_name(row->unit), "certainty",
+                                    mp_paper_certainty_name(row->certainty), "of", line->label,
+                                    "low", pack_number(row->low), "high", pack_number(row->high),
+                                    "ours", pack_number(line->value), "inside", line->is_inside,
+                                    "out_of_memory", line->out_of_memory, "missing",
+                                    *line->missing ? json_string(line->missing) : json_null()));
+}
+
+static json_t *pack_cells(const struct mp_reproduction *all) {
+    json_t *cells = json_array();
+    int pairs = all->models.count * all->jobs.count;
+    for (int i = 0; i < all->machines.count * pairs; i++) {
+        const struct mp_reproduce_cell *cell = &all->cell[i];
+        if (!cell->is_done)
+            continue;
+        json_t *figures = json_object();
+        for (int j = 0; j < MP_FIGURES; j++)
+            json_object_set_new(figures, mp_reproduce_figure_name((enum mp_reproduce_figure)j),
+                                pack_number(cell->figure[j]));
+        json_array_append_new(
+            cells, json_pack("{ss ss ss sb so}", "machine", all->machines.part[i / pairs].name,
+                             "model", all->models.part[i % pairs / all->jobs.count].name, "job",
+                             all->jobs.part[i % all->jobs.count].name, "out_of_memory",
+                             cell->out_of_memory, "figures", figures));
+    }
+    return cells;
+}
+
+static json_t *pack_pairs(const struct mp_yaml *list, const char *first) {
+    json_t *pairs = json_array();
+    for (int i = 0; list && i < list->count; i++)
+        json_array_append_new(pairs, json_pack("{ss ss}", first, text_of(list->item[i], first),
+                                               "because", text_of(list->item[i], "because")));
+    return pairs;
+}
+
+int cli_print_reproduction_json(const struct mp_reproduction *all,
+                                const struct mp_reproduce_settings *settings,
+                                struct mp_error *error) {
+    json_t *lines = json_array();
+    mp_reproduction_lines(all, pack_line, lines);
+    json_t *loads = json_array();
+    for (int i = 0; !settings->loads && i < all->windows; i++)
+        json_array_append_new(loads, json_string(all->window[i].loads));
+    if (settings->loads)
+        json_array_append_new(loads, json_string(settings->loads));
+    return cli_print_json(json_pack("{ss so so so so so so}", "paper", all->name, "lines", lines,
+                                    "jobs", pack_cells(all), "loads", loads, "assumptions",
+                                    pack_pairs(all->assumptions, "what"), "left_out",
+                                    pack_pairs(all->left_out, "row"), "findings",
+                                    pack_pairs(all->findings, "row")),
+                          error);
+}

@@ -1,0 +1,115 @@
+/* moeperf reshape: a trace for another number of ranks, experts, layers or tokens. */
+#include "harness/workload/reshape.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "harness/cli/cli.h"
+#include "harness/cli/trace_file.h"
+
+struct reshape_flags {
+    const char *output, *ranks, *experts, *layers, *tokens, *top_k, *tilt;
+    bool merge, ragged;
+};
+
+static int parse(struct reshape_flags *flags, int argc, char *argv[], struct cli_words *words,
+                 struct mp_error *error) {
+    const struct cli_flag table[] = {
+        {"-o", CLI_VALUE, &flags->output, "OUT", "trace to write, OUT.mptrace by custom"},
+        {"--ranks", CLI_VALUE, &flags->ranks, "R",
+         "neighbouring sources are added up, or every one is split evenly"},
+        {"--experts", CLI_VALUE, &flags->experts, "E",
+         "neighbouring experts are added up, or every one is split"},
+        {"--tilt", CLI_VALUE, &flags->tilt, "X",
+         "with more experts: share of the first of two halves, 0.5 (the\n"
+         "default) to 1"},
+        {"--layers", CLI_VALUE, &flags->layers, "L",
+         "evenly spread layers are kept, or every one is repeated"},
+        {"--merge-micro-batches", CLI_SWITCH, &flags->merge, NULL,
+         "those of an iteration are added up"},
+        {"--tokens", CLI_VALUE, &flags->tokens, "T",
+         "routes of every source and micro-batch are scaled to T times the\n"
+         "experts per token, at most T to an expert"},
+        {"--top-k", CLI_VALUE, &flags->top_k, "K",
+         "experts per token, if the trace does not know; without --tokens\n"
+         "an expert with more routes of a source than that has tokens is\n"
+         "an error"},
+        {"--ragged", CLI_SWITCH, &flags->ragged, NULL,
+         "ranks and layers of IN may have different numbers of routes"},
+        {0},
+    };
+    const struct cli_usage usage = {
+        "moeperf reshape IN.mptrace -o OUT.mptrace [options]",
+        "Makes a trace for another machine or model.  Without --tokens no route is lost or\n"
+        "added.  Numbers of ranks and experts have to divide, or be multiples of, the\n"
+        "trace's.  What was done is in the new trace's notes.",
+        table,
+        1,
+        1,
+        "  moeperf generate zipf -o zipf.mptrace --ranks 16 --experts 32 --iterations 3\n"
+        "  moeperf reshape zipf.mptrace -o small.mptrace --ranks 8 --experts 64 --layers 1\n"
+        "  moeperf reshape zipf.mptrace -o scaled.mptrace --ranks 4 --tokens 1000\n"};
+    return cli_parse(&usage, argc, argv, words, error);
+}
+
+/* Leaves *value alone if the flag was not given. */
+static int read_size(const char *flag, const char *text, int *value, struct mp_error *error) {
+    int64_t number;
+    int code = text ? cli_whole(flag, text, 1, INT32_MAX, &number, error) : MP_OK;
+    if (text && !code)
+        *value = (int)number;
+    return code;
+}
+
+static int read_wishes(const struct reshape_flags *flags, struct mp_reshape *wanted,
+                       struct mp_error *error) {
+    *wanted = (struct mp_reshape){.micro_batches = flags->merge ? 1 : 0};
+    int code = read_size("--ranks", flags->ranks, &wanted->ranks, error);
+    if (!code)
+        code = read_size("--experts", flags->experts, &wanted->experts, error);
+    if (!code)
+        code = read_size("--layers", flags->layers, &wanted->layers, error);
+    if (!code)
+        code = read_size("--top-k", flags->top_k, &wanted->top_k, error);
+    if (!code && flags->tokens)
+        code = cli_whole("--tokens", flags->tokens, 1, INT32_MAX, &wanted->tokens, error);
+    if (code || !flags->tilt)
+        return code;
+    char *end;
+    wanted->tilt = strtod(flags->tilt, &end);
+    if (end == flags->tilt || *end || !(wanted->tilt >= 0.5 && wanted->tilt <= 1))
+        return mp_fail(error, MP_EINVAL, "--tilt %.100s: should be a number from 0.5 to 1",
+                       flags->tilt);
+    return MP_OK;
+}
+
+static int reshape(const struct mp_systems *systems, int argc, char *argv[],
+                   struct mp_error *error) {
+    (void)systems;
+    struct reshape_flags flags = {0};
+    struct cli_words words;
+    struct mp_reshape wanted;
+    struct mp_trace_stream *source, *stream;
+    int code = parse(&flags, argc, argv, &words, error);
+    if (code)
+        return code > 0 ? CLI_SUCCESS : code;
+    if (!flags.output)
+        return mp_fail(error, MP_EINVAL, "-o OUT.mptrace is missing: which file to write");
+    code = read_wishes(&flags, &wanted, error);
+    if (!code)
+        code = mp_trace_open(words.word[0], &source, error);
+    if (code)
+        return code;
+    if (flags.ragged)
+        mp_trace_allow_ragged(source);
+    code = mp_trace_reshape(source, &wanted, &stream, error);
+    if (!code)
+        code = cli_write_trace(stream, flags.output, error);
+    if (!code && fflush(stdout))
+        code = mp_fail(error, MP_EIO, "can't write the summary: %s", strerror(errno));
+    return code;
+}
+
+const struct cli_command cli_reshape = {
+    "reshape", "makes a trace for other ranks, experts, layers or tokens", reshape};

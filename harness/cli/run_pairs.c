@@ -1,0 +1,48 @@
+/* Measurements in turns: see run_pairs.h. */
+#include "harness/cli/run_pairs.h"
+
+#include <stdlib.h>
+
+#include "harness/cli/cli.h"
+#include "results/compare/gate.h"
+
+enum { PAIRS_MOST = 1000 };
+
+int cli_parse_pairs(const char *text, struct mp_suite *suite, struct mp_error *error) {
+    char *end;
+    long pairs = strtol(text, &end, 10);
+    if (end == text || *end || pairs < 1 || pairs > PAIRS_MOST)
+        return mp_fail(error, MP_EINVAL, "--pairs %.60s: should be a number from 1 to %d", text,
+                       PAIRS_MOST);
+    suite->repeat = (int)pairs;
+    return MP_OK;
+}
+
+/* Floors of this very measurement are kept only after it was judged by earlier ones. */
+static int keep_floors(const struct mp_gate *gate, struct mp_store *store,
+                       const struct mp_runner_result *result, bool json, struct mp_error *error) {
+    int kept;
+    int code = mp_gate_keep_floors(gate, store, result->suite_run, &kept, error);
+    if (!code && !json)
+        printf("Both sides are the same program: %s\n",
+               kept > 0 ? "what they differ by is kept as noise floor."
+                        : "no time could be judged, so there is no noise floor.");
+    return code;
+}
+
+int cli_compare_pairs(struct mp_store *store, const struct mp_runner_result *result, bool json,
+                      struct mp_error *error) {
+    const struct mp_gate_side base = {store, result->base_run, NULL, 0},
+                              head = {store, result->suite_run, NULL, 0};
+    const struct mp_gate_options options = {.minimum_effect = MP_MINIMUM_EFFECT};
+    struct mp_gate *gate = NULL;
+    int code = mp_gate_compare(&base, &head, &options, &gate, error);
+    if (!code)
+        code = json ? mp_gate_print_json(gate, stdout, error) : mp_gate_print(gate, stdout, error);
+    if (!code && gate->same_program)
+        code = keep_floors(gate, store, result, json, error);
+    if (!code)
+        code = mp_gate_outcome(gate) == MP_OUTCOME_FAIL ? CLI_FINDING : CLI_SUCCESS;
+    mp_gate_destroy(gate);
+    return code;
+}

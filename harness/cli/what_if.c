@@ -1,0 +1,394 @@
+/* moeperf predict --run: see what_if.h. */
+#include "harness/cli/what_if.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "harness/cli/cli.h"
+#include "harness/predict/other_system.h"
+
+/* Ranks whose costs are all replayed; of more, that of the one who waited least. */
+enum { RANKS_REPLAYED = 64, ROWS_LIMIT = 2 * CLI_WORDS_LIMIT + 8, NAME_SIZE = 80 };
+static const double MUCH = 0.1; /* share of its time that rates may miss a run by unmentioned */
+
+struct what_if_flags {
+    const char *database, *run;
+    struct cli_words without, system;
+    bool json;
+};
+
+/* One line of the table. */
+struct what_if_row {
+    char name[NAME_SIZE];
+    char reason[768]; /* of a system that can't do it; "" otherwise */
+    double seconds;   /* median of an iteration */
+};
+
+/* Everything that is asked and answered. */
+struct answer {
+    struct mp_recorded recorded;
+    struct mp_what_if *what_if;
+    struct mp_other_system *other; /* NULL unless systems are asked for */
+    double again;                  /* s of the own system, from its rates alone; 0: not asked */
+    double measured, replayed;     /* s */
+    struct what_if_row row[ROWS_LIMIT];
+    int rows;
+    int slowest;            /* rank */
+    double slowest_seconds; /* without it */
+    int layer;              /* that costs most; -1: there is none */
+    double layer_seconds;   /* with its experts balanced */
+};
+
+static int parse(struct what_if_flags *flags, int argc, char *argv[], struct mp_error *error) {
+    struct cli_words words;
+    const struct cli_flag table[] = {
+        {"--run", CLI_VALUE, &flags->run, "ID", "the recorded run, measured or predicted"},
+        {"--db", CLI_VALUE, &flags->database, "FILE", "database to read (" CLI_DATABASE ")"},
+        {"--without", CLI_REPEATED, &flags->without, "WHAT",
+         "imbalance: every layer's experts and exchanges take\n"
+         "the ranks' mean; slowest: the costliest rank works\n"
+         "like the mean of the others; stragglers: nobody is\n"
+         "slower than others in anything (all three)"},
+        {"--system", CLI_REPEATED, &flags->system, "NAME",
+         "another system, planning for the recorded loads; all\n"
+         "for all of them; may be repeated"},
+        {"--json", CLI_SWITCH, &flags->json, NULL, "prints one JSON object"},
+        {0},
+    };
+    const struct cli_usage usage = {
+        "moeperf predict --run ID [--db FILE] [--without WHAT] [--system NAME] [--json]",
+        "What a recorded run would have taken, had something been otherwise.  Its spans are\n"
+        "replayed as the ranks waited for each other; as they were, they give the run's own\n"
+        "time back.  Another system plans for the recorded loads, and what its plans ask for\n"
+        "takes as long as it took in the run (fitted by least squares).",
+        table,
+        0,
+        0,
+        "  moeperf predict --run 1 --db out/quickstart/results.db\n"
+        "  moeperf predict --run 1 --without imbalance --system fssdp --system llep\n"};
+    return cli_parse(&usage, argc, argv, &words, error);
+}
+
+bool cli_is_what_if(int argc, char *const argv[]) {
+    for (int i = 1; i < argc; i++)
+        if (!strcmp(argv[i], "--run") || !strncmp(argv[i], "--run=", 6))
+            return true;
+    return false;
+}
+
+/* ---- answering ---- */
+
+static int compare_doubles(const void *left, const void *right) {
+    double a = *(const double *)left, b = *(const double *)right;
+    return (a > b) - (a < b);
+}
+
+static int find_measured(struct answer *answer, struct mp_error *error) {
+    const struct mp_recorded *run = &answer->recorded;
+    size_t count = (size_t)run->iterations;
+    double *seconds = calloc(count, sizeof *seconds);
+    if (!seconds)
+        return mp_fail(error, MP_ENOMEM, "no memory for %zu iterations", count);
+    memcpy(seconds, run->seconds, count * sizeof *seconds);
+    qsort(seconds, count, sizeof *seconds, compare_doubles);
+    answer->measured = 0.5 * (seconds[(count - 1) / 2] + seconds[count / 2]);
+    free(seconds);
+    return MP_OK;
+}
+
+static double without_rank(struct answer *answer, int rank) {
+    struct mp_what_if_change change = mp_what_if_nothing();
+    change.without_rank = rank;
+    return mp_what_if_median(answer->what_if, &change);
+}
+
+/* The rank whose being like the others saves most. */
+static void find_slowest(struct answer *answer) {
+    int ranks = answer->recorded.ranks, least = 0;
+    double own, waiting, least_waiting = 0;
+    for (int r = 0; r < ranks; r++) {
+        mp_what_if_rank(answer->what_if, r, &own, &waiting);
+        if (r == 0 || waiting < least_waiting) {
+            least = r;
+            least_waiting = waiting;
+        }
+    }
+    answer->slowest = least;
+    answer->slowest_seconds = without_rank(answer, least);
+    for (int r = 0; r < ranks && ranks <= RANKS_REPLAYED; r++) {
+        double seconds = r == least ? answer->slowest_seconds : without_rank(answer, r);
+        if (seconds < answer->slowest_seconds) {
+            answer->slowest = r;
+            answer->slowest_seconds = seconds;
+        }
+    }
+}
+
+static void find_layer(struct answer *answer) {
+    struct mp_what_if_change change = mp_what_if_nothing();
+    change.balance = true;
+    answer->layer = -1;
+    for (int l = 0; l < mp_what_if_layers(answer->what_if); l++) {
+        change.layer = l;
+        double seconds = mp_what_if_median(answer->what_if, &change);
+        if (answer->layer < 0 || seconds < answer->layer_seconds) {
+            answer->layer = l;
+            answer->layer_seconds = seconds;
+        }
+    }
+}
+
+static struct what_if_row *add_row(struct answer *answer, double seconds) {
+    struct what_if_row *row = &answer->row[answer->rows++];
+    *row = (struct what_if_row){.seconds = seconds};
+    return row;
+}
+
+static int add_without(struct answer *answer, const char *what, struct mp_error *error) {
+    static const char *const known[] = {"imbalance", "slowest", "stragglers", NULL};
+    struct mp_what_if_change change = mp_what_if_nothing();
+    if (!strcmp(what, "slowest")) {
+        struct what_if_row *row = add_row(answer, answer->slowest_seconds);
+        snprintf(row->name, NAME_SIZE, "without slowest rank (%d)", answer->slowest);
+        return MP_OK;
+    }
+    change.balance = !strcmp(what, "imbalance");
+    change.ideal = !strcmp(what, "stragglers");
+    if (!change.balance && !change.ideal) {
+        const char *nearest = mp_nearest_word(what, known);
+        return mp_fail(
+            error, MP_EINVAL, "--without %.80s: should be imbalance, slowest or stragglers%s%s%s",
+            what, nearest ? "; did you mean \"" : "", nearest ? nearest : "", nearest ? "\"?" : "");
+    }
+    struct what_if_row *row = add_row(answer, mp_what_if_median(answer->what_if, &change));
+    snprintf(row->name, NAME_SIZE, "without %s", what);
+    return MP_OK;
+}
+
+/* A system that can't do the job is a row with the reason. */
+static int add_system(struct answer *answer, const struct mp_systems *systems, const char *name,
+                      struct mp_error *error) {
+    struct mp_error own = {0};
+    double seconds = 0;
+    if (!mp_systems_find(systems, name, error))
+        return MP_ENOTFOUND;
+    int code = mp_other_system_median(answer->other, name, &seconds, &own);
+    if (code == MP_ENOMEM || code == MP_EIO)
+        return mp_fail(error, code, "%s", own.text);
+    struct what_if_row *row = add_row(answer, seconds);
+    snprintf(row->name, NAME_SIZE, "with %.40s", name);
+    memcpy(row->reason, own.text, sizeof row->reason);
+    return MP_OK;
+}
+
+static int add_systems(struct answer *answer, const struct mp_systems *systems,
+                       const struct what_if_flags *flags, struct mp_store *store,
+                       struct mp_error *error) {
+    const char *own = answer->recorded.system;
+    bool all = flags->system.count == 1 && !strcmp(flags->system.word[0], "all");
+    if (flags->system.count == 0)
+        return MP_OK;
+    int code = mp_other_system_create(answer->what_if, &answer->recorded, store, flags->database,
+                                      systems, &answer->other, error);
+    if (!code) /* how far such a prediction can be trusted */
+        code = add_system(answer, systems, own, error);
+    if (!code) {
+        struct what_if_row *row = &answer->row[answer->rows - 1];
+        snprintf(row->name, NAME_SIZE, "with %.40s, planned again", own);
+        answer->again = row->seconds;
+    }
+    int count = all ? systems->count : flags->system.count;
+    for (int i = 0; i < count && !code; i++) {
+        const char *name = all ? systems->item[i]->name : flags->system.word[i];
+        if (strcmp(name, own) != 0)
+            code = add_system(answer, systems, name, error);
+    }
+    return code;
+}
+
+static int work_out(struct answer *answer, const struct mp_systems *systems,
+                    const struct what_if_flags *flags, struct mp_store *store,
+                    struct mp_error *error) {
+    static const char *const usual[] = {"imbalance", "slowest", "stragglers"};
+    const char *const *without = flags->without.count ? flags->without.word : usual;
+    int count = flags->without.count  ? flags->without.count
+                : flags->system.count ? 0
+                                      : (int)(sizeof usual / sizeof *usual);
+    struct mp_what_if_change nothing = mp_what_if_nothing();
+    int code = mp_what_if_create(&answer->recorded, &answer->what_if, error);
+    if (!code)
+        code = find_measured(answer, error);
+    if (code)
+        return code;
+    answer->replayed = mp_what_if_median(answer->what_if, &nothing);
+    find_slowest(answer);
+    find_layer(answer);
+    for (int i = 0; i < count && !code; i++)
+        code = add_without(answer, without[i], error);
+    return code ? code : add_systems(answer, systems, flags, store, error);
+}
+
+/* ---- printing ---- */
+
+static void print_line(const struct answer *answer, const char *name, double seconds) {
+    printf("%-32s %10.3f %10.3f\n", name, 1e3 * seconds, answer->measured / seconds);
+}
+
+static void print_costs(const struct answer *answer) {
+    double own, waiting, replayed = answer->replayed;
+    printf(
+        "\nrank %d costs most: like the others it would save %.3f ms of an iteration (%.1f %%)\n",
+        answer->slowest, 1e3 * (replayed - answer->slowest_seconds),
+        100 * (1 - answer->slowest_seconds / replayed));
+    if (answer->layer >= 0)
+        printf("layer %d costs most: with its experts balanced it would save %.3f ms (%.1f %%)\n",
+               answer->layer, 1e3 * (replayed - answer->layer_seconds),
+               100 * (1 - answer->layer_seconds / replayed));
+    printf("\nrank  own work, ms  waiting, ms\n");
+    for (int r = 0; r < answer->recorded.ranks; r++) {
+        mp_what_if_rank(answer->what_if, r, &own, &waiting);
+        printf("%4d  %12.3f  %11.3f\n", r, 1e3 * own, 1e3 * waiting);
+    }
+}
+
+static void print_rates(const struct answer *answer) {
+    const struct mp_other_rates *rates = mp_other_system_rates(answer->other);
+    char text[1024];
+    snprintf(
+        text, sizeof text,
+        "Rates of this run: an expert layer takes %.3g + %.3g ms per 1000 routes forward and "
+        "%.3g + %.3g backward; an exchange %.3g + %.3g ms per 1000 rows (dispatch, forward%s). "
+        "A rank stands still for copies of a layer %.3g + %.3g ms per MB forward and %.3g + %.3g "
+        "backward, %s.",
+        1e3 * rates->expert[0].fixed, 1e6 * rates->expert[0].slope, 1e3 * rates->expert[1].fixed,
+        1e6 * rates->expert[1].slope, 1e3 * rates->dispatch[0].fixed,
+        1e6 * rates->dispatch[0].slope,
+        rates->rows_counted ? "" : "; at its bandwidth: this run had none",
+        1e3 * rates->copies[0].fixed, 1e9 * rates->copies[0].slope, 1e3 * rates->copies[1].fixed,
+        1e9 * rates->copies[1].slope,
+        rates->copies_counted ? "as in this run" : "at its bandwidth: this run had none");
+    putchar('\n');
+    cli_print_filled(stdout, 0, text);
+    double off = answer->again / answer->replayed - 1;
+    if (answer->again > 0 && (off > MUCH || off < -MUCH)) {
+        snprintf(
+            text, sizeof text,
+            "These rates alone miss the run's own time by %.0f %%: something else decided it, as "
+            "on a busy machine. Take other systems' times as rough.",
+            100 * off);
+        cli_print_filled(stdout, 0, text);
+    }
+    for (int i = 0; i < answer->rows; i++)
+        if (answer->row[i].reason[0])
+            printf("%s: %s\n", answer->row[i].name, answer->row[i].reason);
+}
+
+static void print_answer(const struct answer *answer, const char *database) {
+    const struct mp_recorded *run = &answer->recorded;
+    char text[1024];
+    snprintf(
+        text, sizeof text,
+        "run %lld of %s: suite %s, job %s, system %s, workload %s, %d ranks, %s; medians of %d "
+        "steady iterations",
+        (long long)run->run_id, database, run->suite, run->job, run->system, run->workload,
+        run->ranks, run->executor, run->iterations);
+    cli_print_filled(stdout, 0, text);
+    printf("\n%-32s %10s %10s\n", "", "ms/it", "speed-up");
+    print_line(answer, run->executor, answer->measured);
+    print_line(answer, "replayed as it was", answer->replayed);
+    for (int i = 0; i < answer->rows; i++)
+        if (answer->row[i].reason[0])
+            printf("%-32s %10s %10s\n", answer->row[i].name, "-", "-");
+        else
+            print_line(answer, answer->row[i].name, answer->row[i].seconds);
+    print_costs(answer);
+    if (answer->other)
+        print_rates(answer);
+}
+
+static json_t *pack_rows(const struct answer *answer) {
+    json_t *rows = json_array();
+    for (int i = 0; i < answer->rows; i++) {
+        const struct what_if_row *row = &answer->row[i];
+        if (row->reason[0])
+            json_array_append_new(rows,
+                                  json_pack("{s:s, s:n, s:n, s:s}", "what", row->name,
+                                            "ms_per_iteration", "speedup", "reason", row->reason));
+        else
+            json_array_append_new(rows, json_pack("{s:s, s:f, s:f}", "what", row->name,
+                                                  "ms_per_iteration", 1e3 * row->seconds, "speedup",
+                                                  answer->measured / row->seconds));
+    }
+    return rows;
+}
+
+static json_t *pack_ranks(const struct answer *answer) {
+    json_t *ranks = json_array();
+    double own, waiting;
+    for (int r = 0; r < answer->recorded.ranks; r++) {
+        mp_what_if_rank(answer->what_if, r, &own, &waiting);
+        json_array_append_new(ranks, json_pack("{s:i, s:f, s:f}", "rank", r, "own_ms", 1e3 * own,
+                                               "wait_ms", 1e3 * waiting));
+    }
+    return ranks;
+}
+
+static json_t *pack_line(const struct mp_fitted_line *line) {
+    return json_pack("{s:f, s:f}", "fixed", line->fixed, "slope", line->slope);
+}
+
+static json_t *pack_rates(const struct answer *answer) {
+    if (!answer->other)
+        return json_null();
+    const struct mp_other_rates *rates = mp_other_system_rates(answer->other);
+    return json_pack("{s:[oo], s:[oo], s:[oo], s:[oo], s:f, s:b, s:b}", "expert",
+                     pack_line(&rates->expert[0]), pack_line(&rates->expert[1]), "dispatch",
+                     pack_line(&rates->dispatch[0]), pack_line(&rates->dispatch[1]), "combine",
+                     pack_line(&rates->combine[0]), pack_line(&rates->combine[1]), "copies",
+                     pack_line(&rates->copies[0]), pack_line(&rates->copies[1]),
+                     "move_seconds_per_byte", rates->move, "copies_counted", rates->copies_counted,
+                     "rows_counted", rates->rows_counted);
+}
+
+static json_t *pack_answer(const struct answer *answer, const char *database) {
+    const struct mp_recorded *run = &answer->recorded;
+    double replayed = answer->replayed;
+    return json_pack(
+        "{s:s, s:s, s:I, s:s, s:s, s:s, s:i, s:i, s:f, s:f, s:f, s:o, s:{s:i, s:f}, s:{s:i, s:f}, "
+        "s:o, s:o}",
+        "report", "what-if", "database", database, "run_id", (json_int_t)run->run_id, "system",
+        run->system, "executor", run->executor, "workload", run->workload, "ranks", run->ranks,
+        "iterations", run->iterations, "measured_ms", 1e3 * answer->measured, "replayed_ms",
+        1e3 * replayed, "replayed_over_measured", replayed / answer->measured, "rows",
+        pack_rows(answer), "costliest_rank", "rank", answer->slowest, "saves_ms",
+        1e3 * (replayed - answer->slowest_seconds), "costliest_layer", "layer", answer->layer,
+        "saves_ms", answer->layer < 0 ? 0 : 1e3 * (replayed - answer->layer_seconds), "per_rank",
+        pack_ranks(answer), "rates", pack_rates(answer));
+}
+
+int cli_what_if(const struct mp_systems *systems, int argc, char *argv[], struct mp_error *error) {
+    struct what_if_flags flags = {.database = CLI_DATABASE};
+    struct answer answer = {.layer = -1};
+    struct mp_store *store = NULL;
+    int64_t run_id = 0;
+    int code = parse(&flags, argc, argv, error);
+    if (code)
+        return code > 0 ? CLI_SUCCESS : code;
+    code = cli_run_number(flags.run, &run_id, error);
+    if (!code)
+        code = mp_store_open_read_only(flags.database, &store, error);
+    if (!code)
+        code = mp_recorded_read(store, flags.database, run_id, &answer.recorded, error);
+    if (!code)
+        code = work_out(&answer, systems, &flags, store, error);
+    if (!code && flags.json)
+        code = cli_print_json(pack_answer(&answer, flags.database), error);
+    else if (!code)
+        print_answer(&answer, flags.database);
+    mp_other_system_destroy(answer.other);
+    mp_what_if_destroy(answer.what_if);
+    mp_recorded_destroy(&answer.recorded);
+    mp_store_close(store);
+    return code ? code : CLI_SUCCESS;
+}

@@ -1,0 +1,86 @@
+/* What a prediction rests on beside what others published or measured. */
+#include <stdio.h>
+#include <string.h>
+
+#include "harness/predict/loads.h"
+
+enum { LINE_SIZE = 2 * MP_TEXT_SIZE };
+
+struct teller {
+    mp_predict_assumption *each;
+    void *context;
+    bool has_efficiency; /* its entries share an origin: one line for all */
+    bool efficiency_now; /* which of the two rounds */
+};
+
+static void tell_loads(const struct mp_predict_job *job, const struct mp_trace_info *info,
+                       const struct teller *teller) {
+    char line[LINE_SIZE];
+    snprintf(line, sizeof line, "loads: %.2000s%s%.2000s", info->source ? info->source : "",
+             info->notes && *info->notes ? "; " : "", info->notes ? info->notes : "");
+    teller->each(teller->context, line);
+    if (info->shape.micro_batches == 1 && job->options.micro_batches > 1) {
+        snprintf(line, sizeof line,
+                 "loads: those of an iteration stand for each of its %d micro-batches",
+                 job->options.micro_batches);
+        teller->each(teller->context, line);
+    }
+}
+
+/* The efficiency table comes before all others: none weighs as much. */
+static void tell_quantity(void *context, const char *place, const char *unit,
+                          const struct mp_quantity *quantity) {
+    static const char efficiency[] = "device.efficiency";
+    struct teller *teller = context;
+    char line[LINE_SIZE];
+    bool of_efficiency = !strncmp(place, efficiency, sizeof efficiency - 1);
+    if (!quantity->assumed || of_efficiency != teller->efficiency_now)
+        return;
+    if (of_efficiency && teller->has_efficiency)
+        return;
+    teller->has_efficiency |= of_efficiency;
+    if (of_efficiency)
+        snprintf(line, sizeof line, "cluster: %s: %.2000s", efficiency, quantity->origin);
+    else if (quantity->word)
+        snprintf(line, sizeof line, "cluster: %s %s: %.2000s", place, quantity->word,
+                 quantity->origin);
+    else
+        snprintf(line, sizeof line, "cluster: %s %g%s%s: %.2000s", place, quantity->value,
+                 *unit ? " " : "", unit, quantity->origin);
+    teller->each(teller->context, line);
+}
+
+static int tell_options(const struct mp_predict_job *job, const struct teller *teller,
+                        struct mp_error *error) {
+    struct mp_predict_options defaults = {0};
+    char line[LINE_SIZE], value[64], usual[64];
+    int code = mp_options_set_defaults(mp_predict_options_table, &defaults, error);
+    for (const struct mp_option *row = mp_predict_options_table; row->name && !code; row++) {
+        mp_options_format(row, &job->options, value, sizeof value);
+        mp_options_format(row, &defaults, usual, sizeof usual);
+        if (strcmp(value, usual) != 0)
+            continue;
+        snprintf(line, sizeof line, "predict.%s %s%s%s (default): %s", row->name, value,
+                 *row->unit ? " " : "", row->unit, row->help);
+        teller->each(teller->context, line);
+    }
+    return code;
+}
+
+int mp_predict_job_assumptions(const struct mp_predict_job *job, const struct mp_cluster *cluster,
+                               mp_predict_assumption *each, void *context, struct mp_error *error) {
+    struct teller teller = {.each = each, .context = context};
+    struct mp_trace_stream *stream;
+    int code = mp_predict_job_loads(job, cluster, &stream, error);
+    if (code)
+        return code;
+    tell_loads(job, mp_trace_stream_info(stream), &teller);
+    mp_trace_stream_destroy(stream);
+    teller.efficiency_now = true;
+    mp_cluster_each(cluster, tell_quantity, &teller);
+    code = tell_options(job, &teller, error);
+    teller.efficiency_now = false;
+    if (!code)
+        mp_cluster_each(cluster, tell_quantity, &teller);
+    return code;
+}

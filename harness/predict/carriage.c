@@ -1,0 +1,318 @@
+/* What a plan moves beside rows, as bytes between ranks and seconds of their streams.
+ *
+ * An expert that several ranks are sent travels as a broadcast in pieces, which pass from rank to
+ * rank: inside the owner's node from the owner on, and from the owner to the next node that needs
+ * it, and so on from node to node, ascending and cyclic.  Into a node with n receivers expert e
+ * comes through number e mod n of them, so that experts spread over the node's ports; from there it
+ * goes on to the other receivers of the node, and to the next node.  No port carries a piece twice
+ * in one direction, and the time is that of the busiest port; the pieces are taken to be small, so
+ * that filling the chain costs its messages' latency alone.  Sums of gradients travel the same ways
+ * backwards.  One receiver is a message from rank to rank. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "harness/predict/engine.h"
+
+int mp_carriage_create(int ranks, bool spans, struct mp_carriage *carriage,
+                       struct mp_error *error) {
+    size_t width = (size_t)ranks;
+    double *memory = calloc(width * (spans ? 3 : 2), sizeof *memory);
+    if (!memory)
+        return mp_fail(error, MP_ENOMEM, "no memory for the transfers of %d ranks", ranks);
+    *carriage = (struct mp_carriage){
+        .seconds = memory, .alone = memory + width, .received = spans ? memory + 2 * width : NULL};
+    return MP_OK;
+}
+
+void mp_carriage_destroy(struct mp_carriage *carriage) {
+    free(carriage->seconds);
+    *carriage = (struct mp_carriage){0};
+}
+
+/* ---- broadcasts ---- */
+
+/* Notes that the owner's copy of an expert goes to a rank. */
+static void want(struct mp_predictor *predictor, int expert, int rank) {
+    int words = predictor->plan.during.words;
+    predictor->wanted[(long)expert * words + rank / 64] |= UINT64_C(1) << (rank & 63);
+    if (predictor->listed[expert])
+        return;
+    predictor->listed[expert] = true;
+    predictor->touched[predictor->touched_count++] = expert;
+}
+
+/* Receivers of an expert, ascending, and no wants any more. */
+static int take_receivers(struct mp_predictor *predictor, int expert, int32_t receiver[]) {
+    int words = predictor->plan.during.words, count = 0;
+    uint64_t *row = predictor->wanted + (long)expert * words;
+    for (int word = 0; word < words; word++) {
+        for (uint64_t bits = row[word]; bits; bits &= bits - 1)
+            receiver[count++] = word * 64 + __builtin_ctzll(bits);
+        row[word] = 0;
+    }
+    predictor->listed[expert] = false;
+    return count;
+}
+
+/* From `source` through `count` receivers of a node; returns the first one. */
+static int pass_through_node(struct mp_predictor *predictor, int expert, int source,
+                             const int32_t receiver[], int count, double bytes) {
+    int first = expert % count, from = source;
+    for (int i = 0; i < count; i++) {
+        int to = receiver[first + i < count ? first + i : first + i - count];
+        mp_traffic_add(predictor->traffic, from, to, bytes);
+        from = to;
+    }
+    return receiver[first];
+}
+
+static void broadcast(struct mp_predictor *predictor, int expert, double bytes) {
+    const struct mp_topology *topology = &predictor->setting.topology;
+    int32_t *receiver = predictor->receiver;
+    int owner = predictor->plan.during.owner[expert], source = owner;
+    int count = take_receivers(predictor, expert, receiver), first = 0;
+    int home = mp_topology_node_begin(topology, mp_topology_node(topology, owner));
+    while (first < count && receiver[first] < home)
+        first++;
+    for (int i = 0, at = first; i < count;) {
+        at = at == count ? 0 : at;
+        int node = mp_topology_node(topology, receiver[at]), begin = at;
+        while (at < count && mp_topology_node(topology, receiver[at]) == node)
+            at++;
+        int entry =
+            pass_through_node(predictor, expert, source, receiver + begin, at - begin, bytes);
+        source = node == mp_topology_node(topology, owner) ? owner : entry;
+        i += at - begin;
+    }
+}
+
+static void broadcast_all(struct mp_predictor *predictor, double bytes) {
+    for (int i = 0; i < predictor->touched_count; i++)
+        broadcast(predictor, predictor->touched[i], bytes);
+    predictor->touched_count = 0;
+}
+
+/* A transfer between an expert's owner and another rank, or between two others. */
+static void list(struct mp_predictor *predictor, int expert, int from, int to, double bytes) {
+    if (from == predictor->plan.during.owner[expert])
+        want(predictor, expert, to);
+    else
+        mp_traffic_add(predictor->traffic, from, to, bytes);
+}
+
+/* ---- durations ---- */
+
+/* The traffic that has been put together, all ranks starting at once. */
+static void measure(struct mp_predictor *predictor, bool back, struct mp_carriage *carriage) {
+    carriage->any = true;
+    mp_network_exchange(predictor->network, predictor->traffic, back, predictor->zero,
+                        carriage->seconds);
+    mp_network_alone(predictor->network, predictor->traffic, carriage->alone);
+    if (carriage->received)
+        mp_traffic_totals(predictor->traffic, back ? carriage->received : NULL,
+                          back ? NULL : carriage->received);
+}
+
+/* ---- slices ---- */
+
+void mp_predictor_count_holders(const struct mp_placement *placement, double holds[]) {
+    memset(holds, 0, (size_t)placement->ranks * sizeof *holds);
+    for (int expert = 0; expert < placement->experts; expert++) {
+        const uint64_t *row = placement->holder + (long)expert * placement->words;
+        for (int word = 0; word < placement->words; word++)
+            for (uint64_t bits = row[word]; bits; bits &= bits - 1)
+                holds[word * 64 + __builtin_ctzll(bits)]++;
+    }
+}
+
+/* Every rank sends every holder its slice of each expert there.  Returns all bytes. */
+static double add_slices(struct mp_predictor *predictor, const struct mp_placement *placement,
+                         double expert_bytes) {
+    double slice = expert_bytes / predictor->ranks, sum = 0;
+    mp_predictor_count_holders(placement, predictor->holds);
+    for (int from = 0; from < predictor->ranks; from++)
+        for (int to = 0; to < predictor->ranks; to++) {
+            double bytes = from == to ? 0 : predictor->holds[to] * slice;
+            sum += bytes;
+            if (bytes > 0)
+                mp_traffic_add(predictor->traffic, from, to, bytes);
+        }
+    return sum;
+}
+
+/* Every rank gets its slice of each sum from one of the holders.  Returns all bytes. */
+static double add_slices_of_sums(struct mp_predictor *predictor, double expert_bytes) {
+    const struct mp_plan *plan = &predictor->plan;
+    double slice = expert_bytes / predictor->ranks, sum = 0;
+    for (int expert = 0; expert < plan->experts; expert++)
+        for (int rank = 0; rank < predictor->ranks; rank++) {
+            int source = mp_plan_slice_source(plan, expert, rank);
+            if (source == rank)
+                continue;
+            mp_traffic_add(predictor->traffic, source, rank, slice);
+            sum += slice;
+        }
+    return sum;
+}
+
+static bool gathers(const struct mp_plan *plan) {
+    return mp_optimizer_sliced(plan->optimizer) && plan->gather_stage == MP_STAGE_BEFORE_GATE;
+}
+
+/* ---- parameters ---- */
+
+void mp_predictor_carry_fetch(struct mp_predictor *predictor, enum mp_stage stage,
+                              struct mp_carriage *carriage) {
+    const struct mp_plan *plan = &predictor->plan;
+    double bytes = mp_costs_expert_bytes(predictor->costs), sum = 0;
+    bool before = stage == MP_STAGE_BEFORE_GATE;
+    carriage->any = false;
+    if (before && predictor->micro_batch > 0 && !plan->rematerialise)
+        return; /* they are still there */
+    if (plan->fetch.count == 0 && !(before && gathers(plan)))
+        return;
+    mp_traffic_clear(predictor->traffic);
+    if (before && gathers(plan))
+        sum += add_slices(predictor, &plan->during, bytes);
+    for (int i = 0; i < plan->fetch.count; i++) {
+        const struct mp_transfer *transfer = &plan->fetch.item[i];
+        if (transfer->stage != stage)
+            continue;
+        list(predictor, transfer->expert, transfer->from, transfer->to, bytes);
+        sum += bytes;
+    }
+    broadcast_all(predictor, bytes);
+    predictor->prediction->bytes[stage] += sum;
+    if (plan->rematerialise)
+        predictor->prediction->bytes[MP_STAGE_BACKWARD_PREFETCH] += sum;
+    if (sum > 0 && !plan->free_transfers)
+        measure(predictor, false, carriage);
+}
+
+/* What is freed after forward comes again for backward: both stages together. */
+static void carry_prefetch(struct mp_predictor *predictor, struct mp_predicted_layer *layer) {
+    const struct mp_carriage *part[] = {&predictor->fetch, &predictor->late_fetch};
+    struct mp_carriage *all = &layer->prefetch;
+    all->any = layer->rematerialise && (part[0]->any || part[1]->any);
+    for (int r = 0; all->any && r < predictor->ranks; r++) {
+        all->seconds[r] = all->alone[r] = 0;
+        if (all->received)
+            all->received[r] = 0;
+        for (int i = 0; i < 2; i++) {
+            if (!part[i]->any)
+                continue;
+            all->seconds[r] += part[i]->seconds[r];
+            all->alone[r] += part[i]->alone[r];
+            if (all->received)
+                all->received[r] += part[i]->received[r];
+        }
+    }
+}
+
+/* ---- gradients ---- */
+
+/* Gradients stay where they are, and are added up, until the last micro-batch; but those of copies
+ * that are freed after it leave in every one. */
+static bool leaves_now(const struct mp_predictor *predictor, int expert, int rank) {
+    const struct mp_plan *plan = &predictor->plan;
+    if (predictor->micro_batch + 1 == predictor->options.micro_batches)
+        return true;
+    if (mp_optimizer_sliced(plan->optimizer))
+        return plan->rematerialise && gathers(plan);
+    if (mp_placement_holds(&plan->before, expert, rank))
+        return false;
+    return plan->rematerialise || mp_predictor_is_late(predictor, expert, rank);
+}
+
+static void carry_sums(struct mp_predictor *predictor, const struct mp_transfers *transfers,
+                       bool back, struct mp_carriage *carriage) {
+    double bytes = mp_costs_expert_gradient_bytes(predictor->costs), sum = 0;
+    carriage->any = false;
+    if (transfers->count == 0)
+        return;
+    mp_traffic_clear(predictor->traffic);
+    for (int i = 0; i < transfers->count; i++) {
+        const struct mp_transfer *transfer = &transfers->item[i];
+        int from = back ? transfer->to : transfer->from, to = back ? transfer->from : transfer->to;
+        if (!leaves_now(predictor, transfer->expert, to))
+            continue;
+        list(predictor, transfer->expert, from, to, bytes);
+        sum += bytes;
+    }
+    broadcast_all(predictor, bytes);
+    predictor->prediction->bytes[MP_STAGE_BACKWARD_REDUCE] += sum;
+    if (sum > 0 && !predictor->plan.free_transfers)
+        measure(predictor, back, carriage);
+}
+
+static void carry_slices(struct mp_predictor *predictor, struct mp_carriage *carriage) {
+    const struct mp_plan *plan = &predictor->plan;
+    double bytes = mp_costs_expert_gradient_bytes(predictor->costs), sum;
+    bool back = plan->optimizer == MP_OPTIMIZER_SLICES;
+    carriage->any = false;
+    if (!mp_optimizer_sliced(plan->optimizer) || !leaves_now(predictor, 0, 0))
+        return;
+    mp_traffic_clear(predictor->traffic);
+    sum = back ? add_slices(predictor, &plan->during, bytes) : add_slices_of_sums(predictor, bytes);
+    predictor->prediction->bytes[MP_STAGE_BACKWARD_REDUCE] += sum;
+    if (sum > 0 && !plan->free_transfers)
+        measure(predictor, back, carriage);
+}
+
+void mp_predictor_carry_gradients(struct mp_predictor *predictor,
+                                  struct mp_predicted_layer *layer) {
+    const struct mp_plan *plan = &predictor->plan;
+    layer->reduces = plan->reduce.count > 0 || mp_optimizer_sliced(plan->optimizer);
+    carry_prefetch(predictor, layer);
+    carry_sums(predictor, &plan->reduce, true, &layer->gradient[MP_SUM_COPIES]);
+    carry_sums(predictor, &plan->share, false, &layer->gradient[MP_SHARE_SUMS]);
+    carry_slices(predictor, &layer->gradient[MP_SEND_SLICES]);
+}
+
+/* ---- after the step ---- */
+
+/* An exchange that all ranks wait for. */
+static void exchange(struct mp_predictor *predictor, struct mp_activity activity) {
+    struct mp_carriage *carriage = &predictor->fetch;
+    mp_network_alone(predictor->network, predictor->traffic, carriage->alone);
+    if (carriage->received)
+        mp_traffic_totals(predictor->traffic, NULL, carriage->received);
+    mp_timeline_exchange(&predictor->timeline, activity, predictor->traffic, false, carriage->alone,
+                         carriage->received);
+}
+
+int mp_predictor_move(struct mp_predictor *predictor, bool leave_state, struct mp_error *error) {
+    struct mp_activity activity = {MP_PHASE_MOVE, MP_NO_DIRECTION, -1};
+    double bytes = mp_costs_expert_bytes(predictor->costs);
+    if (!leave_state)
+        bytes += mp_costs_expert_state_bytes(predictor->costs);
+    predictor->moves.count = 0;
+    int code =
+        mp_rehome_transfers(predictor->home, predictor->next, predictor->layers,
+                            &predictor->setting.topology, (int64_t)bytes, &predictor->moves, error);
+    if (code)
+        return code;
+    mp_traffic_clear(predictor->traffic);
+    for (int i = 0; i < predictor->moves.count; i++)
+        mp_traffic_add(predictor->traffic, predictor->moves.item[i].from,
+                       predictor->moves.item[i].to, bytes);
+    predictor->prediction->bytes[MP_STAGE_AFTER_STEP] += bytes * predictor->moves.count;
+    exchange(predictor, activity);
+    return MP_OK;
+}
+
+void mp_predictor_gather_homes(struct mp_predictor *predictor) {
+    struct mp_activity activity = {MP_PHASE_FETCH, MP_NO_DIRECTION, 0};
+    double bytes = mp_costs_expert_bytes(predictor->costs);
+    double *waited = &predictor->timeline.sums.waited[MP_PHASE_FETCH], before = *waited;
+    for (int layer = 0; layer < predictor->layers; layer++) {
+        activity.layer = layer;
+        mp_timeline_mark(&predictor->timeline);
+        mp_traffic_clear(predictor->traffic);
+        predictor->prediction->bytes[MP_STAGE_AFTER_STEP] +=
+            add_slices(predictor, &predictor->home[layer], bytes);
+        exchange(predictor, activity);
+        predictor->gathering += mp_timeline_spent(&predictor->timeline, activity, NULL, NULL, -1);
+    }
+    predictor->gathering_waited = *waited - before;
+}

@@ -1,0 +1,420 @@
+/* Costs in seconds: products by the cluster's roofline and efficiency, everything else by the bytes
+ * that it moves, and a launch for each.  Memory is in memory.c. */
+#include "harness/predict/cost.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "harness/predict/cost_internal.h"
+#include "profiler/record/record.h"
+
+static const double INDEX_BYTES = 4; /* of an index, a count, and of the gate's 32-bit floats */
+
+/* ---- what the device does ---- */
+
+static double product(const struct mp_costs *costs, double rows, double inner, double columns) {
+    double seconds = 0; /* the peak is there: mp_costs_create has asked */
+    mp_cluster_product_seconds(costs->cluster, (enum mp_precision)costs->options.precision, rows,
+                               inner, columns, &seconds, NULL);
+    return seconds;
+}
+
+/* Both products of a linear layer's backward: of (rows x inner) * (inner x columns) the gradient of
+ * its input, and that of its weights, in which the rows are what is summed over. */
+static double product_backward(const struct mp_costs *costs, double rows, double inner,
+                               double columns) {
+    return product(costs, rows, columns, inner) + product(costs, inner, rows, columns);
+}
+
+/* Operations without products: bytes read and written. */
+static double elementwise(const struct mp_costs *costs, double bytes) {
+    return bytes > 0 ? costs->cluster->launch.value + bytes / mp_cluster_elementwise(costs->cluster)
+                     : 0;
+}
+
+/* Layer norm of N rows, whose mean and deviation are left out: forward reads and writes them;
+ * backward reads input and gradient, and adds to the residual's gradient. */
+static double layer_norm(const struct mp_costs *costs, int direction) {
+    return elementwise(costs, (direction == MP_FORWARD ? 2 : 4) * costs->tokens * costs->width *
+                                  costs->element);
+}
+
+/* ---- attention ---- */
+
+/* Score products: `operations`, and the bytes that they move, in one launch or several. */
+static double score_products(const struct mp_costs *costs, double launches, double operations,
+                             double bytes) {
+    const struct mp_cluster *cluster = costs->cluster;
+    double share = cluster->attention.origin
+                       ? cluster->attention.value
+                       : mp_cluster_share(cluster, costs->tokens, costs->width / costs->heads);
+    double compute = operations / (cluster->peak[costs->options.precision].value * share);
+    double memory = bytes / cluster->memory_bandwidth.value;
+    return launches * cluster->launch.value + (compute > memory ? compute : memory);
+}
+
+/* Flash attention (Dao et al., NeurIPS 2022): one kernel that skips what the causal mask hides and
+ * keeps the scores to itself; backward has five products where forward has two, since it works out
+ * the scores once more. */
+static double flash(const struct mp_costs *costs, int direction) {
+    double half = costs->tokens * costs->sequence * costs->width; /* one product's operations */
+    double rows = costs->tokens * (2 * costs->width + 2 * costs->keys) * costs->element;
+    if (direction == MP_FORWARD)
+        return score_products(costs, 1, 2 * half, rows);
+    return score_products(costs, 1, 5 * half, 2 * rows);
+}
+
+/* Scores in memory, as in Megatron-LM before flash attention: batched products know no mask and
+ * work on the whole square; the softmax reads and writes it. */
+static double full(const struct mp_costs *costs, int direction) {
+    double whole = 2 * costs->tokens * costs->sequence * costs->width; /* of one product */
+    double square = costs->tokens * costs->sequence * costs->heads * costs->element;
+    double rows = costs->tokens * (2 * costs->width + 2 * costs->keys) * costs->element;
+    if (direction == MP_FORWARD)
+        return score_products(costs, 2, 2 * whole, 2 * square + rows) +
+               elementwise(costs, 2 * square);
+    return score_products(costs, 4, 4 * whole, 4 * square + 2 * rows) +
+           elementwise(costs, 3 * square);
+}
+
+static double attention(const struct mp_costs *costs, int direction) {
+    double n = costs->tokens, d = costs->width, qkv = d + 2 * costs->keys;
+    double scores = costs->options.attention == MP_ATTENTION_FLASH ? flash(costs, direction)
+                                                                   : full(costs, direction);
+    if (direction == MP_FORWARD)
+        return layer_norm(costs, direction) + product(costs, n, d, qkv) + scores +
+               product(costs, n, d, d) + elementwise(costs, 3 * n * d * costs->element);
+    /* The residual's gradient is passed on as it is. */
+    return product_backward(costs, n, d, d) + scores + product_backward(costs, n, d, qkv) +
+           layer_norm(costs, direction);
+}
+
+/* ---- gate, embedding, head ---- */
+
+/* Layer norm, product, softmax with the choice of K experts, and the order of routes: per route a
+ * choice is read, its position and the row's token are written. */
+static double gate_forward(const struct mp_costs *costs) {
+    double n = costs->tokens, e = costs->experts;
+    return layer_norm(costs, MP_FORWARD) + product(costs, n, costs->width, e) +
+           elementwise(costs, n * (2 * e + 2 * costs->top_k) * INDEX_BYTES) +
+           elementwise(costs, 3 * n * costs->top_k * INDEX_BYTES);
+}
+
+/* The gradients of a token's K rows are added up; softmax; products; layer norm. */
+static double gate_backward(const struct mp_costs *costs) {
+    double n = costs->tokens, e = costs->experts;
+    return elementwise(costs, (costs->top_k + 1) * n * costs->width * costs->element) +
+           elementwise(costs, n * (2 * e + 2 * costs->top_k) * INDEX_BYTES) +
+           product_backward(costs, n, costs->width, e) + layer_norm(costs, MP_BACKWARD);
+}
+
+/* Forward reads a row of either table and writes their sum; backward reads the gradient and adds it
+ * to a row of the token table. */
+static double embed(const struct mp_costs *costs) {
+    return costs->vocabulary > 0
+               ? elementwise(costs, 3 * costs->tokens * costs->width * costs->element)
+               : 0;
+}
+
+/* Layer norm, logits, softmax and loss in place (read, and the gradient written), and back. */
+static double head(const struct mp_costs *costs) {
+    double n = costs->tokens, d = costs->width, v = costs->vocabulary;
+    if (!(v > 0))
+        return 0;
+    return layer_norm(costs, MP_FORWARD) + product(costs, n, d, v) +
+           elementwise(costs, 2 * n * v * INDEX_BYTES) + product_backward(costs, n, d, v) +
+           layer_norm(costs, MP_BACKWARD);
+}
+
+/* ---- experts ---- */
+
+/* `rows` routes through one expert.  Every product has a launch of its own: a grouped product
+ * launches once, but then waits for its slowest group's tiles, and libraries loop over experts.
+ *   2 matrices: hidden = in * w1; gelu reads and writes it; out = activated * w2.  Backward of
+ *   gelu reads the hidden value and the gradient and writes the gradient.
+ *   3 matrices: two products into hidden, and the gate's activation reads two, writes one; backward
+ *   reads three, writes two. */
+static double expert(const struct mp_costs *costs, double rows, int direction) {
+    double d = costs->width, f = costs->expert_width, into = costs->options.expert_matrices - 1;
+    double hidden = rows * f * costs->element;
+    double forward = into * product(costs, rows, d, f) + elementwise(costs, (1 + into) * hidden) +
+                     product(costs, rows, f, d);
+    if (direction == MP_FORWARD)
+        return forward;
+    double backward = product_backward(costs, rows, f, d) +
+                      elementwise(costs, (1 + 2 * into) * hidden) +
+                      into * product_backward(costs, rows, d, f);
+    return costs->options.recompute == MP_RECOMPUTE_FULL ? backward + forward : backward;
+}
+
+/* Room for `rows`, by doubling; without memory for it nothing is tabulated. */
+static bool grow(struct mp_costs *costs, int64_t rows) {
+    int64_t known = costs->known ? costs->known : 4096;
+    while (known <= rows)
+        known *= 2;
+    double *larger[2];
+    for (int i = 0; i < 2; i++)
+        larger[i] = calloc((size_t)known, sizeof(double));
+    if (!larger[0] || !larger[1]) {
+        free(larger[0]);
+        free(larger[1]);
+        return false;
+    }
+    for (int i = 0; i < 2; i++) {
+        if (costs->known)
+            memcpy(larger[i], costs->expert[i], (size_t)costs->known * sizeof(double));
+        free(costs->expert[i]);
+        costs->expert[i] = larger[i];
+    }
+    costs->known = known;
+    return true;
+}
+
+double mp_costs_expert(struct mp_costs *costs, int64_t rows, int direction) {
+    if (rows <= 0)
+        return 0;
+    if (rows >= costs->known && (rows >= MP_COSTS_ROWS_LIMIT || !grow(costs, rows)))
+        return expert(costs, (double)rows, direction);
+    double *seconds = &costs->expert[direction][rows];
+    if (*seconds == 0) /* no product takes no time */
+        *seconds = expert(costs, (double)rows, direction);
+    return *seconds;
+}
+
+/* ---- creation ---- */
+
+static int check(const struct mp_cluster *cluster, const struct mp_job *job,
+                 const struct mp_predict_options *options, struct mp_error *error) {
+    int64_t ranks = mp_cluster_ranks(cluster);
+    double seconds;
+    int code = mp_cluster_product_seconds(cluster, (enum mp_precision)options->precision, 1, 1, 1,
+                                          &seconds, error);
+    if (code)
+        return code;
+    if (job->batch % (ranks * options->micro_batches) != 0)
+        return mp_fail(error, MP_EINVAL,
+                       "batch: %d sequences can't be split over %lld ranks and %d micro-batches",
+                       job->batch, (long long)ranks, options->micro_batches);
+    if (job->width % job->heads != 0)
+        return mp_fail(error, MP_EINVAL, "width: %d is not a multiple of %d heads", job->width,
+                       job->heads);
+    if (options->key_value_heads != MP_AUTO &&
+        (options->key_value_heads < 1 || job->heads % options->key_value_heads != 0))
+        return mp_fail(error, MP_EINVAL, "key-value-heads: %d heads can't share %d of them",
+                       job->heads, options->key_value_heads);
+    return MP_OK;
+}
+
+static void fill_sizes(const struct mp_job *job, struct mp_costs *costs) {
+    const struct mp_predict_options *options = &costs->options;
+    int64_t parts = (int64_t)mp_cluster_ranks(costs->cluster) * options->micro_batches;
+    int key_heads = options->key_value_heads == MP_AUTO ? job->heads : options->key_value_heads;
+    costs->element = mp_precision_bytes((enum mp_precision)options->precision);
+    costs->layers = job->layers;
+    costs->width = job->width;
+    costs->heads = job->heads;
+    costs->experts = job->experts;
+    costs->expert_width = job->expert_width;
+    costs->top_k = mp_job_top_k(job);
+    costs->sequence = job->sequence;
+    costs->vocabulary = (double)options->vocabulary;
+    costs->tokens = (double)(job->batch / parts * job->sequence);
+    costs->keys = (double)key_heads * job->width / job->heads;
+}
+
+static void fill_seconds(struct mp_costs *costs) {
+    costs->attention[MP_FORWARD] = attention(costs, MP_FORWARD);
+    costs->attention[MP_BACKWARD] = attention(costs, MP_BACKWARD);
+    costs->gate[MP_FORWARD] = gate_forward(costs);
+    costs->gate[MP_BACKWARD] = gate_backward(costs);
+    if (costs->options.recompute == MP_RECOMPUTE_FULL) {
+        costs->attention[MP_BACKWARD] += costs->attention[MP_FORWARD];
+        costs->gate[MP_BACKWARD] += costs->gate[MP_FORWARD];
+    }
+    costs->embed[MP_FORWARD] = costs->embed[MP_BACKWARD] = embed(costs);
+    costs->head = head(costs);
+}
+
+/* As the trainer measures an expert (reference/trainer/measure.c): the line through the times of
+ * the mean number of routes and of one route. */
+static void fill_expert_figures(const struct mp_costs *costs, double rate,
+                                struct mp_setting *setting) {
+    double routes = costs->tokens * setting->topology.ranks * costs->top_k / costs->experts;
+    double rows = routes < 2 ? 2 : (double)(int64_t)routes;
+    double many = expert(costs, rows, MP_FORWARD), one = expert(costs, 1, MP_FORWARD);
+    if (rate > 0) {
+        setting->seconds_per_route = mp_costs_route_flops(costs) / rate;
+        setting->seconds_per_expert = 0;
+        return;
+    }
+    setting->seconds_per_route = many > one ? (many - one) / (rows - 1) : many / rows;
+    setting->seconds_per_expert =
+        one > setting->seconds_per_route ? one - setting->seconds_per_route : 0;
+}
+
+/* Experts that travel together enter a group by all of its gates, one by each (carriage.c), as a
+ * library's broadcast uses all cards of a node at once. */
+static double broadcast_bandwidth(const struct mp_cluster *cluster, int level) {
+    return cluster->level[level].bandwidth.value * cluster->level[level].ports.value;
+}
+
+static void fill_setting(const struct mp_job *job, struct mp_costs *costs) {
+    const struct mp_cluster *cluster = costs->cluster;
+    struct mp_setting *setting = &costs->setting;
+    *setting = (struct mp_setting){
+        .layers = job->layers,
+        .experts = job->experts,
+        .top_k = mp_job_top_k(job),
+        .topology = mp_cluster_topology(cluster),
+        .tokens_per_rank = (int64_t)costs->tokens,
+        .expert_bytes = (int64_t)mp_costs_expert_bytes(costs),
+        .route_bytes = (int64_t)mp_costs_row_bytes(costs),
+        .seed = (uint64_t)job->seed,
+        .non_moe_seconds = job->non_moe_seconds > 0
+                               ? job->non_moe_seconds
+                               : costs->attention[MP_FORWARD] + costs->gate[MP_FORWARD],
+    };
+    if (job->bandwidth > 0)
+        setting->bandwidth = job->bandwidth;
+    else if (setting->topology.ranks > 1)
+        setting->bandwidth = broadcast_bandwidth(
+            cluster, mp_cluster_level_of(cluster, 0, setting->topology.ranks - 1));
+    fill_expert_figures(costs, job->expert_rate, setting);
+}
+
+int mp_costs_create(const struct mp_cluster *cluster, const struct mp_job *job,
+                    const struct mp_predict_options *options, struct mp_costs **costs,
+                    struct mp_error *error) {
+    int code = check(cluster, job, options, error);
+    if (code)
+        return code;
+    struct mp_costs *new = calloc(1, sizeof *new);
+    if (!new)
+        return mp_fail(error, MP_ENOMEM, "no memory for a job's costs");
+    new->cluster = cluster;
+    new->options = *options;
+    fill_sizes(job, new);
+    fill_seconds(new);
+    fill_setting(job, new);
+    *costs = new;
+    return MP_OK;
+}
+
+void mp_costs_destroy(struct mp_costs *costs) {
+    if (!costs)
+        return;
+    free(costs->expert[0]);
+    free(costs->expert[1]);
+    free(costs);
+}
+
+/* ---- sizes ---- */
+
+int64_t mp_costs_tokens(const struct mp_costs *costs) {
+    return (int64_t)costs->tokens;
+}
+
+double mp_costs_row_bytes(const struct mp_costs *costs) {
+    return costs->width * costs->element;
+}
+
+double mp_costs_expert_parameters(const struct mp_costs *costs) {
+    return costs->options.expert_matrices * costs->width * costs->expert_width;
+}
+
+/* Two layer norms, the projections into and out of attention, the gate; no biases elsewhere. */
+double mp_costs_block_parameters(const struct mp_costs *costs) {
+    double d = costs->width;
+    return 4 * d + d * (d + 2 * costs->keys) + d * d + d * costs->experts;
+}
+
+/* Tables of tokens, which is the head's too, and of positions; the last layer norm. */
+double mp_costs_table_parameters(const struct mp_costs *costs) {
+    return costs->vocabulary > 0 ? (costs->vocabulary + costs->sequence + 2) * costs->width : 0;
+}
+
+double mp_costs_expert_bytes(const struct mp_costs *costs) {
+    return mp_costs_expert_parameters(costs) * costs->element;
+}
+
+double mp_costs_expert_gradient_bytes(const struct mp_costs *costs) {
+    return mp_costs_expert_parameters(costs) * costs->options.gradient_bytes;
+}
+
+double mp_costs_expert_state_bytes(const struct mp_costs *costs) {
+    return mp_costs_expert_parameters(costs) * costs->options.optimizer_bytes;
+}
+
+double mp_costs_block_gradient_bytes(const struct mp_costs *costs) {
+    return mp_costs_block_parameters(costs) * costs->options.gradient_bytes;
+}
+
+double mp_costs_table_gradient_bytes(const struct mp_costs *costs) {
+    return mp_costs_table_parameters(costs) * costs->options.gradient_bytes;
+}
+
+/* ---- seconds ---- */
+
+double mp_costs_attention(const struct mp_costs *costs, int direction) {
+    return costs->attention[direction];
+}
+
+double mp_costs_gate(const struct mp_costs *costs, int direction) {
+    return costs->gate[direction];
+}
+
+double mp_costs_embed(const struct mp_costs *costs, int direction) {
+    return costs->embed[direction];
+}
+
+double mp_costs_head(const struct mp_costs *costs) {
+    return costs->head;
+}
+
+double mp_costs_permute(const struct mp_costs *costs, int64_t rows) {
+    if (rows <= 0)
+        return 0;
+    double bytes = 2 * (double)rows * costs->width * costs->element;
+    return costs->cluster->launch.value + bytes / costs->cluster->memory_bandwidth.value;
+}
+
+/* The parameter and the optimizer's state are read and written, the gradient is read. */
+double mp_costs_optimizer(const struct mp_costs *costs, double parameters) {
+    const struct mp_predict_options *options = &costs->options;
+    if (!(parameters > 0))
+        return 0;
+    double bytes = parameters / costs->element *
+                   (2 * costs->element + options->gradient_bytes + 2 * options->optimizer_bytes);
+    return costs->cluster->launch.value + bytes / mp_cluster_update(costs->cluster);
+}
+
+double mp_costs_launch(const struct mp_costs *costs) {
+    return costs->cluster->launch.value;
+}
+
+double mp_costs_overlap(const struct mp_costs *costs) {
+    return mp_cluster_overlap(costs->cluster);
+}
+
+/* ---- operations, as models are said to have them ---- */
+
+double mp_costs_attention_flops(const struct mp_costs *costs) {
+    double d = costs->width;
+    return costs->tokens * (2 * d * (2 * d + 2 * costs->keys) + 2 * costs->sequence * d);
+}
+
+double mp_costs_gate_flops(const struct mp_costs *costs) {
+    return 2 * costs->tokens * costs->width * costs->experts;
+}
+
+double mp_costs_head_flops(const struct mp_costs *costs) {
+    return 2 * costs->tokens * costs->width * costs->vocabulary;
+}
+
+double mp_costs_route_flops(const struct mp_costs *costs) {
+    return 2 * mp_costs_expert_parameters(costs);
+}
+
+void mp_costs_setting(const struct mp_costs *costs, struct mp_setting *setting) {
+    *setting = costs->setting;
+}

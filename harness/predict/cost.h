@@ -1,0 +1,120 @@
+/* Costs: seconds of a rank's own work, and bytes of its memory, by formula from a cluster's device.
+ *
+ * Every formula says where its count of operations and bytes comes from.  Nothing is fitted; what a
+ * cluster file does not say is an assumption in struct mp_predict_options, listed in every table.
+ */
+#ifndef MOEPERF_HARNESS_PREDICT_COST_H
+#define MOEPERF_HARNESS_PREDICT_COST_H
+
+#include "harness/cluster/cluster.h"
+#include "reference/plan/option.h"
+#include "reference/plan/system.h"
+#include "reference/trainer/job.h"
+
+enum mp_predict_recompute { MP_RECOMPUTE_NONE, MP_RECOMPUTE_FULL };
+enum mp_predict_attention { MP_ATTENTION_FULL, MP_ATTENTION_FLASH };
+
+/* What a job does not say and a prediction needs. */
+struct mp_predict_options {
+    int precision;       /* enum mp_precision of matrices, rows and activations: fp32, bf16, fp16 */
+    int micro_batches;   /* of an iteration: the batch is split, gradients are added up */
+    int expert_matrices; /* 2 (gelu), or 3 (gated, SwiGLU) */
+    int64_t vocabulary;  /* of embedding and head; 0: neither */
+    int key_value_heads; /* MP_AUTO: as many as heads; fewer: grouped-query attention */
+    int attention;       /* enum mp_predict_attention: scores in memory, or not */
+    int recompute;       /* enum mp_predict_recompute: blocks' forward again in backward */
+    double gradient_bytes;  /* of a parameter's gradient */
+    double optimizer_bytes; /* per parameter: master copy and moments */
+    double reserve;         /* share of a device's memory that is not the job's: framework, library
+                               buffers, fragments */
+    double planning;        /* seconds of a planner's call on the critical path, per layer */
+};
+/* Rows for the fields above, as `predict:` in suites and --set predict.NAME=VALUE. */
+extern const struct mp_option mp_predict_options_table[];
+
+struct mp_costs;
+
+/* Sizes come from the job; its ranks and ranks_per_node are not read, the cluster's count.  All are
+ * borrowed during the call only, but the cluster until destroy.  MP_EINVAL: no peak for the
+ * precision, batch not divisible by ranks and micro-batches, width not a multiple of heads, heads
+ * not a multiple of key-value-heads; MP_ENOMEM. */
+int mp_costs_create(const struct mp_cluster *cluster, const struct mp_job *job,
+                    const struct mp_predict_options *options, struct mp_costs **costs,
+                    struct mp_error *error);
+void mp_costs_destroy(struct mp_costs *costs); /* accepts NULL */
+
+/* Tokens of a rank in a micro-batch; bytes of a row, of an expert's parameters and of its gradient,
+ * of the non-expert parameters of a block, and of embedding and head, each of one rank. */
+int64_t mp_costs_tokens(const struct mp_costs *costs);
+double mp_costs_row_bytes(const struct mp_costs *costs);
+double mp_costs_expert_bytes(const struct mp_costs *costs);
+double mp_costs_expert_gradient_bytes(const struct mp_costs *costs);
+double mp_costs_expert_state_bytes(const struct mp_costs *costs); /* optimizer's */
+double mp_costs_block_gradient_bytes(const struct mp_costs *costs);
+double mp_costs_table_gradient_bytes(const struct mp_costs *costs);
+
+/* Seconds of one rank and micro-batch; direction MP_FORWARD or MP_BACKWARD (profiler/record); with
+ * recompute, backward has the second forward in it (of attention, gate and experts; rows that
+ * travel once more are the predictor's).  Phases are cut as the trainer cuts them: the second layer
+ * norm and the routes' order belong to the gate, and so does adding up the gradients of a token's
+ * returned rows.  Embedding and head take no time without a vocabulary. */
+double mp_costs_attention(const struct mp_costs *costs, int direction);
+double mp_costs_gate(const struct mp_costs *costs, int direction);
+double mp_costs_embed(const struct mp_costs *costs, int direction);
+double mp_costs_head(const struct mp_costs *costs); /* forward and backward */
+/* Rows put in order of experts and back: `rows` of them read and written. */
+double mp_costs_permute(const struct mp_costs *costs, int64_t rows);
+/* `rows` routes through one expert; 0 rows take no time.  Looked up: a table grows with the largest
+ * number seen (never in the steady state). */
+double mp_costs_expert(struct mp_costs *costs, int64_t rows, int direction);
+/* Optimizer step over so many bytes of parameters (at the precision's bytes each): all in one go.
+ */
+double mp_costs_optimizer(const struct mp_costs *costs, double parameters);
+double mp_costs_block_parameters(const struct mp_costs *costs); /* numbers of parameters: */
+double mp_costs_table_parameters(const struct mp_costs *costs);
+double mp_costs_expert_parameters(const struct mp_costs *costs);
+double mp_costs_launch(const struct mp_costs *costs);  /* seconds of starting a kernel */
+double mp_costs_overlap(const struct mp_costs *costs); /* mp_cluster_overlap */
+
+/* Forward operations of a model of these sizes, a multiply and an add being two; backward has twice
+ * as many.  Recomputation and what a mask hides do not count, so their sum is
+ * mp_model_iteration_flops (reference/model/model.h).  Of all tokens of a micro-batch: */
+double mp_costs_attention_flops(const struct mp_costs *costs);
+double mp_costs_gate_flops(const struct mp_costs *costs);
+double mp_costs_head_flops(const struct mp_costs *costs);
+double mp_costs_route_flops(const struct mp_costs *costs); /* of one route through its expert */
+
+/* What planners are told (reference/plan/system.h), all of it: sizes from job and cluster, figures
+ * from the same formulas as the trainer measures them, unless the job sets them (bandwidth,
+ * expert-rate, non-moe-seconds).  A plan is made for one micro-batch, so tokens_per_rank are those
+ * of a micro-batch.  bandwidth is that of all
+ * ports of a group at the farthest level, which broadcasts of several experts fill; 0 with one
+ * rank.
+ */
+void mp_costs_setting(const struct mp_costs *costs, struct mp_setting *setting);
+
+/* ---- memory ---- */
+
+/* What a rank held at most. */
+struct mp_memory_use {
+    double experts_kept;   /* experts whose parameters stay between iterations, all layers */
+    double states_kept;    /* experts (or their slices, added up) whose optimizer state it keeps */
+    double copies;         /* copies alive at once, all layers: with re-materialisation of two */
+    double gradients;      /* experts' gradients alive at once, those of copies included */
+    double rows;           /* routes whose activations its own experts keep at once, all layers */
+    double rows_one_layer; /* the largest layer's: what recompute keeps, and exchange buffers */
+};
+struct mp_memory {
+    double dense;        /* non-expert parameters, gradients and optimizer state */
+    double parameters;   /* of experts kept */
+    double copies;       /* parameters of copies */
+    double gradients;    /* of experts and copies */
+    double optimizer;    /* of experts */
+    double activations;  /* kept for backward: blocks', experts' and the head's */
+    double buffers;      /* of an exchange: rows sent and received */
+    double total, limit; /* limit: the device's memory without the reserve */
+};
+void mp_costs_memory(const struct mp_costs *costs, const struct mp_memory_use *use,
+                     struct mp_memory *memory);
+
+#endif

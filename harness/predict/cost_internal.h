@@ -1,0 +1,23 @@
+/* Inside of costs: sizes in the letters of reference/model/model.h, and what is worked out once. */
+#ifndef MOEPERF_HARNESS_PREDICT_COST_INTERNAL_H
+#define MOEPERF_HARNESS_PREDICT_COST_INTERNAL_H
+
+#include "harness/predict/cost.h"
+
+enum { MP_COSTS_ROWS_LIMIT = 1 << 20 }; /* larger numbers of rows are not tabulated */
+
+struct mp_costs {
+    const struct mp_cluster *cluster;  /* borrowed */
+    struct mp_predict_options options; /* precision, matrices, ... */
+    struct mp_setting setting;
+    double element;                                            /* b: bytes of an element */
+    double layers, width, heads, experts, expert_width, top_k; /* L D H E F K */
+    double sequence, vocabulary;                               /* S V */
+    double tokens;                                             /* N, of a micro-batch */
+    double keys;                                               /* D of keys and of values */
+    double attention[2], gate[2], embed[2], head;              /* seconds by direction */
+    double *expert[2];                                         /* [known] by rows; 0: not yet */
+    int64_t known;                                             /* 0 or a power of two */
+};
+
+#endif

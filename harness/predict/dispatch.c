@@ -1,0 +1,231 @@
+/* A layer's plan, and the rows that it has travel. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "harness/predict/engine.h"
+
+/* ---- planning ---- */
+
+int mp_predictor_plan_before(struct mp_predictor *predictor, int layer, struct mp_error *error) {
+    struct mp_plan *plan = &predictor->plan;
+    predictor->planned = -1;
+    int code = mp_system_begin_plan(predictor->system, predictor->self, predictor->iteration, layer,
+                                    &predictor->home[layer], plan, error);
+    if (!code && plan->outgoing_limit >= 0)
+        return mp_fail(error, MP_EINVAL,
+                       "iteration %lld, layer %d: system %s limits how many tokens leave a node, "
+                       "and loads do not say what the gate would choose instead; predictions need "
+                       "that option off (fastermoe: topology-gate=no)",
+                       (long long)predictor->iteration, layer, predictor->system->name);
+    return code;
+}
+
+/* Copies of the plan that are fetched after the gate. */
+static void mark_late(struct mp_predictor *predictor) {
+    const struct mp_plan *plan = &predictor->plan;
+    int words = plan->during.words;
+    if (predictor->has_late)
+        memset(predictor->late, 0, (size_t)plan->experts * (size_t)words * sizeof(uint64_t));
+    predictor->has_late = false;
+    for (int i = 0; i < plan->fetch.count; i++) {
+        const struct mp_transfer *transfer = &plan->fetch.item[i];
+        if (transfer->stage != MP_STAGE_AFTER_GATE)
+            continue;
+        predictor->has_late = true;
+        predictor->late[(long)transfer->expert * words + transfer->to / 64] |=
+            UINT64_C(1) << (transfer->to & 63);
+    }
+}
+
+bool mp_predictor_is_late(const struct mp_predictor *predictor, int expert, int rank) {
+    const uint64_t *row = predictor->late + (long)expert * predictor->plan.during.words;
+    return predictor->has_late && (row[rank / 64] >> (rank & 63) & 1);
+}
+
+int mp_predictor_plan_after(struct mp_predictor *predictor, int layer, struct mp_error *error) {
+    struct mp_plan *plan = &predictor->plan;
+    const struct mp_load *load = &predictor->load[layer];
+    int code = predictor->system->after_gate(predictor->self, load, plan, error);
+    if (!code && predictor->check_plans)
+        code = mp_plan_check(plan, load, &predictor->law, NULL, error);
+    if (!code)
+        mark_late(predictor);
+    if (!code)
+        predictor->planned = layer;
+    return code;
+}
+
+/* ---- rows ---- */
+
+/* Rows of a source by destination, its own included, and added up by place in plan.holder.
+ * Returns how many there are. */
+static int64_t spread_source(struct mp_predictor *predictor, int source) {
+    const struct mp_plan *plan = &predictor->plan;
+    const int64_t *begin = plan->part_begin + (int64_t)source * plan->experts;
+    const struct mp_dispatch_part *part = plan->part + begin[0];
+    const struct mp_dispatch_part *end = plan->part + begin[plan->experts];
+    uint32_t *row = predictor->row;
+    int64_t sum = 0;
+    memset(row, 0, (size_t)predictor->ranks * sizeof *row);
+    for (; part < end; part++) {
+        uint32_t rows = plan->padding > 0 ? (uint32_t)plan->padding : part->count;
+        if (part->run == 1) { /* what most parts are */
+            sum += rows;
+            row[plan->holder[part->first]] += rows;
+            predictor->place_rows[part->first] += rows;
+            continue;
+        }
+        sum += (int64_t)rows * part->run;
+        for (int32_t at = part->first; at < part->first + part->run; at++) {
+            row[plan->holder[at]] += rows;
+            predictor->place_rows[at] += rows;
+        }
+    }
+    return sum;
+}
+
+/* The rows that travel, into the layer's traffic unless they do so in steps. */
+static void fill_traffic(struct mp_predictor *predictor, struct mp_predicted_layer *layer) {
+    double bytes = mp_costs_row_bytes(predictor->costs);
+    if (!layer->pipelined)
+        mp_traffic_clear(layer->traffic);
+    for (int source = 0; source < predictor->ranks; source++) {
+        layer->sent_rows[source] = spread_source(predictor, source);
+        layer->own_rows[source] = predictor->row[source];
+        for (int to = 0; !layer->pipelined && to < predictor->ranks; to++)
+            if (predictor->row[to])
+                mp_traffic_add(layer->traffic, source, to, predictor->row[to] * bytes);
+    }
+}
+
+/* Routes of a source that are computed, by destination; of padded plans. */
+static void count_routes(struct mp_predictor *predictor) {
+    const struct mp_plan *plan = &predictor->plan;
+    for (int64_t i = 0; i < plan->part_begin[(int64_t)predictor->ranks * plan->experts]; i++) {
+        const struct mp_dispatch_part *part = &plan->part[i];
+        for (int32_t at = part->first; at < part->first + part->run; at++)
+            predictor->routes[plan->holder[at]] += part->count;
+    }
+}
+
+/* Largest over mean of computed routes, and how many there are. */
+static void count_balance(struct mp_predictor *predictor, const struct mp_predicted_layer *layer,
+                          const struct mp_load *load) {
+    int64_t most = 0, sum = 0, all = 0;
+    const int64_t *routes = layer->rows;
+    if (predictor->plan.padding > 0) {
+        memset(predictor->routes, 0, (size_t)predictor->ranks * sizeof *predictor->routes);
+        count_routes(predictor);
+        routes = predictor->routes;
+    }
+    for (int r = 0; r < predictor->ranks; r++) {
+        most = routes[r] > most ? routes[r] : most;
+        sum += routes[r];
+    }
+    for (int64_t i = 0; i < (int64_t)load->ranks * load->experts; i++)
+        all += load->count[i];
+    predictor->imbalance += sum > 0 ? (double)most * predictor->ranks / (double)sum : 1;
+    predictor->prediction->routes += all;
+    predictor->prediction->dropped += all - sum;
+}
+
+/* Room for rows at every place of plan.holder, all zero. */
+static int clear_places(struct mp_predictor *predictor, struct mp_error *error) {
+    int64_t places = predictor->plan.holder_begin[predictor->plan.experts];
+    if (places > predictor->places_limit) {
+        int64_t limit = 2 * places;
+        int64_t *rows = malloc((size_t)limit * sizeof *rows);
+        if (!rows)
+            return mp_fail(error, MP_ENOMEM, "no memory for rows of %lld holders",
+                           (long long)places);
+        free(predictor->place_rows);
+        predictor->place_rows = rows;
+        predictor->places_limit = limit;
+    }
+    memset(predictor->place_rows, 0, (size_t)places * sizeof(int64_t));
+    return MP_OK;
+}
+
+/* Work of every rank in its experts, and what it holds beside its homes. */
+static void count_work(struct mp_predictor *predictor, struct mp_predicted_layer *layer) {
+    const struct mp_plan *plan = &predictor->plan;
+    size_t size = (size_t)predictor->ranks * sizeof(double);
+    memset(layer->expert[MP_FORWARD], 0, size);
+    memset(layer->expert[MP_BACKWARD], 0, size);
+    memset(layer->copies, 0, size);
+    memset(layer->rows, 0, (size_t)predictor->ranks * sizeof *layer->rows);
+    for (int32_t at = 0; at < plan->holder_begin[plan->experts]; at++) {
+        int rank = plan->holder[at];
+        int64_t rows = predictor->place_rows[at];
+        layer->copies[rank]++;
+        if (rows == 0)
+            continue;
+        layer->rows[rank] += rows;
+        for (int direction = MP_FORWARD; direction <= MP_BACKWARD; direction++)
+            layer->expert[direction][rank] += mp_costs_expert(predictor->costs, rows, direction);
+    }
+}
+
+/* Routes that no part covers, added up over micro-batches. */
+static void count_dropped(const struct mp_predictor *predictor, int layer) {
+    const struct mp_plan *plan = &predictor->plan;
+    int64_t pairs = (int64_t)predictor->ranks * plan->experts;
+    uint32_t *dropped = predictor->dropped + layer * pairs;
+    for (int64_t pair = 0; pair < pairs; pair++) {
+        uint32_t kept = 0;
+        for (int64_t i = plan->part_begin[pair]; i < plan->part_begin[pair + 1]; i++)
+            kept += plan->part[i].count * (uint32_t)plan->part[i].run;
+        dropped[pair] += predictor->load[layer].count[pair] - kept;
+    }
+}
+
+static void record_facts(const struct mp_predictor *predictor, int layer) {
+    const struct mp_plan *plan = &predictor->plan;
+    struct mp_plan_facts facts;
+    if (!predictor->sink.facts)
+        return;
+    mp_plan_facts(plan, &predictor->load[layer], &facts);
+    predictor->sink.facts(predictor->sink.context, predictor->iteration, layer, plan, &facts);
+}
+
+int mp_predictor_dispatch(struct mp_predictor *predictor, int number, struct mp_error *error) {
+    struct mp_predicted_layer *layer = &predictor->layer[number];
+    const struct mp_plan *plan = &predictor->plan;
+    double bytes = mp_costs_row_bytes(predictor->costs), crossing = 0;
+    layer->pipelined = plan->exchange == MP_EXCHANGE_PIPELINED;
+    int code = clear_places(predictor, error);
+    if (code)
+        return code;
+    fill_traffic(predictor, layer);
+    count_work(predictor, layer);
+    if (!layer->pipelined)
+        mp_network_alone(predictor->network, layer->traffic, layer->alone);
+    for (int r = 0; r < predictor->ranks; r++) {
+        layer->permute[r] = mp_costs_permute(predictor->costs, layer->sent_rows[r]);
+        layer->sent[r] = (double)(layer->sent_rows[r] - layer->own_rows[r]) * bytes;
+        layer->received[r] = (double)(layer->rows[r] - layer->own_rows[r]) * bytes;
+        crossing += layer->sent[r];
+    }
+    predictor->prediction->exchanged_bytes += 4 * crossing;
+    count_balance(predictor, layer, &predictor->load[number]);
+    if (predictor->dropped)
+        count_dropped(predictor, number);
+    if (predictor->micro_batch + 1 == predictor->options.micro_batches) {
+        predictor->prediction->copies += plan->holder_begin[plan->experts] - plan->experts;
+        record_facts(predictor, number);
+    }
+    return MP_OK;
+}
+
+int mp_predictor_restore(struct mp_predictor *predictor, int number, struct mp_error *error) {
+    struct mp_predicted_layer *layer = &predictor->layer[number];
+    bool flat = !layer->pipelined;
+    if ((predictor->keeps_traffic && flat) || predictor->planned == number)
+        return MP_OK;
+    int code = mp_predictor_plan_before(predictor, number, error);
+    if (!code)
+        code = mp_predictor_plan_after(predictor, number, error);
+    if (!code && flat)
+        fill_traffic(predictor, layer);
+    return code;
+}

@@ -1,0 +1,175 @@
+/* Inside of the predictor: what its files share. */
+#ifndef MOEPERF_HARNESS_PREDICT_ENGINE_H
+#define MOEPERF_HARNESS_PREDICT_ENGINE_H
+
+#include "harness/predict/predictor.h"
+#include "harness/predict/timeline.h"
+#include "reference/plan/plan_check.h"
+
+/* A background transfer of a layer: what each rank's stream is kept for. */
+struct mp_carriage {
+    bool any;
+    double *seconds;  /* [ranks] with everybody there at once; 0: no part in it */
+    double *alone;    /* [ranks] */
+    double *received; /* [ranks] bytes; NULL without a sink for spans */
+};
+
+/* How gradients come to those who keep their sums (reference/trainer/transfers.c). */
+enum { MP_SUM_COPIES, MP_SHARE_SUMS, MP_SEND_SLICES, MP_GRADIENT_STAGES };
+
+/* What of a layer's plan is still needed when the plan is gone. */
+struct mp_predicted_layer {
+    struct mp_traffic *traffic; /* of its rows; kept until backward, or shared by all layers */
+    double *alone;              /* [ranks] of that traffic */
+    double *sent, *received;    /* [ranks] bytes of rows across the rank's border */
+    double *permute;            /* [ranks] seconds of putting sent rows in order */
+    double *expert[2];          /* [ranks] seconds by direction */
+    int64_t *sent_rows;         /* [ranks] */
+    int64_t *own_rows;          /* [ranks] of these: that stay */
+    int64_t *rows;              /* [ranks] worked on */
+    double *copies;             /* [ranks] holders beside those of its home, or put together */
+    struct mp_carriage prefetch, gradient[MP_GRADIENT_STAGES];
+    bool pipelined, rematerialise;
+    bool reduces; /* the plan has gradients to sum or to send, whatever that costs */
+};
+
+/* Gradients of a layer on their way, in as many stages as the plan has. */
+struct mp_predicted_reduction {
+    int layer; /* -1: none */
+    int stage;
+    int64_t number;
+};
+
+/* The pipelined exchange of the present layer. */
+struct mp_pipeline {
+    int steps, group_size;
+    int64_t places;   /* of plan.holder */
+    bool *waits;      /* [steps] has rows of others' copies that are fetched after the gate */
+    bool late;        /* there are a rank's own rows of such copies; they never travel */
+    uint32_t *matrix; /* [ranks][ranks] rows that travel, and those of a rank's own that do not */
+    int64_t *rows;    /* [steps + 1][places] rows by step; behind them own rows of late copies */
+    double *arrived;  /* [steps][ranks] when the step's rows are here */
+    double *alone;    /* [steps][ranks] */
+    double *returned; /* [ranks] when all rows are back */
+    double *seconds, *done; /* [ranks] working memory */
+    int64_t *tokens;        /* [ranks] likewise */
+    int64_t rows_limit;     /* entries there is room for */
+    int steps_limit;
+};
+
+struct mp_predictor {
+    struct mp_job job;
+    struct mp_predict_options options;
+    const struct mp_system *system;
+    void *self;
+    struct mp_setting setting;
+    struct mp_plan_law law;
+    bool check_plans;
+    struct mp_predict_sink sink;
+    struct mp_costs *costs;
+    struct mp_network *network;
+    struct mp_timeline timeline;
+    enum mp_optimizer_split optimizer;
+    int ranks, experts, layers, homes_limit;
+    int64_t iteration;
+    int micro_batch;
+
+    struct mp_plan plan; /* of the layer planned last */
+    int planned;         /* which layer that is, of the present micro-batch; -1: none */
+    struct mp_placement *home, *next; /* [layers] */
+    struct mp_transfers moves;
+    const struct mp_load *load; /* [layers] of the present micro-batch; borrowed for a step */
+    struct mp_load *sum;        /* [layers] over micro-batches, if there are several */
+    enum mp_stage gather_stage;
+
+    struct mp_predicted_layer *layer; /* [layers] */
+    struct mp_traffic *traffic;       /* of transfers; and of rows if they are not kept */
+    bool keeps_traffic;
+    struct mp_predicted_reduction reduction[2];
+    struct mp_carriage fetch, late_fetch;
+    int64_t fetch_number, late_number, prefetch_number; /* -1: nothing to wait for */
+    int64_t *bucket;                                    /* [layers + 1] all-reduces */
+    struct mp_pipeline pipeline;
+
+    /* Working memory. */
+    double *zero;        /* [ranks] zeros */
+    int64_t *tokens;     /* [ranks] of a micro-batch, for spans */
+    int64_t *routes;     /* [ranks] computed, without padding */
+    uint32_t *row;       /* [ranks] rows of a source by destination */
+    int64_t *place_rows; /* [holders] rows at each place of plan.holder; grows */
+    int64_t places_limit;
+    uint32_t *dropped; /* [layers][ranks][experts] of this iteration; NULL if nobody asks */
+    uint64_t *wanted;  /* [experts][words] ranks that a transfer list sends an expert to */
+    bool *listed;      /* [experts] has bits in `wanted` */
+    int32_t *touched;  /* [experts] those that have */
+    int touched_count;
+    int32_t *receiver; /* [ranks] */
+    uint64_t *late;    /* [experts][words] copies of the plan that are fetched after the gate */
+    bool has_late;
+    double *holds; /* [ranks] experts of a layer that the rank holds */
+
+    double reduce_seconds, table_reduce_seconds, gather_seconds, agree_seconds;
+    double moe, gathering, gathering_waited; /* seconds of all ranks, of this iteration */
+    double *expert_seconds;                  /* [ranks] of this iteration */
+    double imbalance;                        /* sum over layers and micro-batches */
+    struct mp_prediction *prediction;        /* of this iteration, while it is made */
+
+    double *kept;               /* [ranks] experts whose home the rank is, all layers */
+    double *kept_of_layer;      /* [layers][ranks] */
+    double *optimizer_seconds;  /* [ranks] */
+    struct mp_memory_use *most; /* [ranks] when the rank was fullest so far */
+    double *most_total;         /* [ranks] bytes then */
+};
+
+/* ---- dispatch.c: a plan's rows ---- */
+/* Plans the layer (again, in backward, if its plan is gone). */
+int mp_predictor_plan_before(struct mp_predictor *predictor, int layer, struct mp_error *error);
+int mp_predictor_plan_after(struct mp_predictor *predictor, int layer, struct mp_error *error);
+/* Fills the layer's traffic and rows from the plan, and counts them. */
+int mp_predictor_dispatch(struct mp_predictor *predictor, int layer, struct mp_error *error);
+/* The layer's traffic and plan again, for backward. */
+int mp_predictor_restore(struct mp_predictor *predictor, int layer, struct mp_error *error);
+/* Whether a rank's copy of an expert is fetched after the gate. */
+bool mp_predictor_is_late(const struct mp_predictor *predictor, int expert, int rank);
+
+/* ---- carriage.c: what plans move beside rows ---- */
+int mp_carriage_create(int ranks, bool spans, struct mp_carriage *carriage, struct mp_error *error);
+void mp_carriage_destroy(struct mp_carriage *carriage);
+/* What travels in this stage before the experts compute. */
+void mp_predictor_carry_fetch(struct mp_predictor *predictor, enum mp_stage stage,
+                              struct mp_carriage *carriage);
+/* Gradients of the plan: summed copies, shared sums, slices. */
+void mp_predictor_carry_gradients(struct mp_predictor *predictor, struct mp_predicted_layer *layer);
+/* Carries out what AFTER_STEP moves: experts to new homes, and slices put together there. */
+int mp_predictor_move(struct mp_predictor *predictor, bool leave_state, struct mp_error *error);
+void mp_predictor_gather_homes(struct mp_predictor *predictor);
+/* holds[r]: experts of the placement that rank r holds. */
+void mp_predictor_count_holders(const struct mp_placement *placement, double holds[]);
+
+/* ---- layer.c ---- */
+int mp_predictor_forward(struct mp_predictor *predictor, int layer, struct mp_error *error);
+int mp_predictor_backward(struct mp_predictor *predictor, int layer, struct mp_error *error);
+void mp_predictor_start_prefetch(struct mp_predictor *predictor, int layer);
+void mp_predictor_finish_reduces(struct mp_predictor *predictor);
+/* Ends a phase inside a layer's mixture of experts. */
+void mp_predictor_spent(struct mp_predictor *predictor, struct mp_activity activity,
+                        const int64_t tokens[], const double bytes[], double flops);
+/* The same of experts on so many rows, which are also added up by rank. */
+void mp_predictor_experts_spent(struct mp_predictor *predictor, struct mp_activity activity,
+                                const int64_t rows[], double flops);
+void mp_predictor_wait_fetches(struct mp_predictor *predictor, int layer, bool late);
+void mp_predictor_before_gradients(struct mp_predictor *predictor, int layer);
+void mp_predictor_start_reduce(struct mp_predictor *predictor, int layer);
+
+/* ---- pipeline.c ---- */
+void mp_pipeline_destroy(struct mp_pipeline *pipeline);
+int mp_predictor_pipeline_forward(struct mp_predictor *predictor, int layer,
+                                  struct mp_error *error);
+int mp_predictor_pipeline_backward(struct mp_predictor *predictor, int layer,
+                                   struct mp_error *error);
+
+/* ---- holding.c: who holds what in memory ---- */
+void mp_predictor_count_homes(struct mp_predictor *predictor);
+void mp_predictor_count_memory(struct mp_predictor *predictor);
+
+#endif

@@ -1,0 +1,100 @@
+/* What ranks hold in memory: experts between iterations, copies, gradients, rows. */
+#include <string.h>
+
+#include "harness/predict/engine.h"
+
+void mp_predictor_count_homes(struct mp_predictor *predictor) {
+    int ranks = predictor->ranks;
+    const struct mp_costs *costs = predictor->costs;
+    double expert = mp_costs_expert_bytes(costs);
+    double element = expert / mp_costs_expert_parameters(costs);
+    double slices = (double)predictor->layers * predictor->experts / ranks;
+    double dense =
+        predictor->layers * mp_costs_block_parameters(costs) + mp_costs_table_parameters(costs);
+    memset(predictor->kept, 0, (size_t)ranks * sizeof(double));
+    for (int l = 0; l < predictor->layers; l++) {
+        double *row = predictor->kept_of_layer + (size_t)l * (size_t)ranks;
+        mp_predictor_count_holders(&predictor->home[l], row);
+        for (int r = 0; r < ranks; r++)
+            predictor->kept[r] += row[r];
+    }
+    for (int r = 0; r < ranks; r++) {
+        double own = mp_optimizer_sliced(predictor->optimizer) ? slices : predictor->kept[r];
+        predictor->optimizer_seconds[r] =
+            mp_costs_optimizer(costs, dense * element) + mp_costs_optimizer(costs, own * expert);
+    }
+}
+
+/* What of a layer a rank has beside what stays: copies, or what is put together from slices. */
+static double copies_of(const struct mp_predictor *predictor, int layer, int rank) {
+    double held = predictor->layer[layer].copies[rank];
+    if (mp_optimizer_sliced(predictor->optimizer))
+        return held;
+    return held - predictor->kept_of_layer[(size_t)layer * (size_t)predictor->ranks + (size_t)rank];
+}
+
+/* Copies live until backward, or only in the layer at hand and the next one; their gradients until
+ * they are summed, which is under way for two layers at once, unless they are added up over
+ * micro-batches.  With slices a rank's own share is in both. */
+static struct mp_memory_use use_of(const struct mp_predictor *predictor, int rank) {
+    bool sliced = mp_optimizer_sliced(predictor->optimizer);
+    bool stays = sliced && predictor->gather_stage == MP_STAGE_AFTER_STEP;
+    bool frees = predictor->layer[0].rematerialise;
+    double all = 0, two = 0, above = 0;
+    struct mp_memory_use use = {0};
+    for (int l = 0; l < predictor->layers; l++) {
+        const struct mp_predicted_layer *layer = &predictor->layer[l];
+        double copies = copies_of(predictor, l, rank), rows = (double)layer->rows[rank];
+        all += copies;
+        two = copies + above > two ? copies + above : two;
+        above = copies;
+        use.rows += rows;
+        use.rows_one_layer = rows > use.rows_one_layer ? rows : use.rows_one_layer;
+    }
+    double slices = (double)predictor->layers * predictor->experts / predictor->ranks;
+    double own = sliced ? slices : predictor->kept[rank];
+    use.experts_kept = stays ? predictor->kept[rank] : own;
+    use.states_kept = own;
+    use.copies = stays ? 0 : frees ? two : all;
+    use.gradients = own + (predictor->options.micro_batches > 1 && !frees ? all : two);
+    return use;
+}
+
+void mp_predictor_count_memory(struct mp_predictor *predictor) {
+    struct mp_memory memory;
+    for (int r = 0; r < predictor->ranks; r++) {
+        struct mp_memory_use use = use_of(predictor, r);
+        mp_costs_memory(predictor->costs, &use, &memory);
+        if (memory.total <= predictor->most_total[r])
+            continue;
+        predictor->most_total[r] = memory.total;
+        predictor->most[r] = use;
+    }
+}
+
+void mp_predictor_memory(const struct mp_predictor *predictor, struct mp_memory *memory,
+                         int *rank) {
+    int fullest = 0;
+    for (int r = 1; r < predictor->ranks; r++)
+        if (predictor->most_total[r] > predictor->most_total[fullest])
+            fullest = r;
+    mp_costs_memory(predictor->costs, &predictor->most[fullest], memory);
+    *rank = fullest;
+}
+
+void mp_predictor_mean_memory(const struct mp_predictor *predictor, struct mp_memory *memory) {
+    *memory = (struct mp_memory){0};
+    for (int r = 0; r < predictor->ranks; r++) {
+        struct mp_memory one;
+        mp_costs_memory(predictor->costs, &predictor->most[r], &one);
+        memory->dense += one.dense / predictor->ranks;
+        memory->parameters += one.parameters / predictor->ranks;
+        memory->copies += one.copies / predictor->ranks;
+        memory->gradients += one.gradients / predictor->ranks;
+        memory->optimizer += one.optimizer / predictor->ranks;
+        memory->activations += one.activations / predictor->ranks;
+        memory->buffers += one.buffers / predictor->ranks;
+        memory->total += one.total / predictor->ranks;
+        memory->limit = one.limit;
+    }
+}

@@ -1,0 +1,106 @@
+/* Predicted jobs: one system on one cluster under one workload, from beginning to end.
+ *
+ * What a measured job is for the trainer (reference/trainer/job.h), with the machine and the loads
+ * named beside it. */
+#ifndef MOEPERF_HARNESS_PREDICT_JOB_H
+#define MOEPERF_HARNESS_PREDICT_JOB_H
+
+#include "harness/predict/predictor.h"
+#include "harness/workload/trace.h"
+
+/* Who carries a job of a suite out; here it is the predictor in any case. */
+enum mp_executor { MP_EXECUTOR_MEASURED, MP_EXECUTOR_PREDICTED };
+
+/* In suites: `executor: predicted`, `cluster:`, `loads:` and `predict:` beside a job's options. */
+struct mp_predict_job {
+    struct mp_job_file file;    /* ranks and ranks_per_node are set from the cluster */
+    int executor;               /* enum mp_executor */
+    char cluster[MP_TEXT_SIZE]; /* name of a shipped one, or a file */
+    char change[MP_TEXT_SIZE];  /* "" or "nodes=2" (mp_cluster_set) */
+    char loads[MP_TEXT_SIZE];   /* a trace file, of a format that its name's ending suggests; or a
+                                   generator and its options in one line: "dynamics seed=3"; what
+                                   the job and cluster know (layers, experts, ranks, tokens, top-k)
+                                   need not be said; "": what the job's `routing` replays */
+    bool fit;                   /* a trace of another shape is folded or split to the job's
+                                   (harness/workload/reshape.h); otherwise that is an error */
+    struct mp_predict_options options;
+};
+
+/* All iterations put together: medians over iterations of times, sums of counts. */
+struct mp_prediction_summary {
+    int64_t iterations;
+    double seconds_median, seconds_mean, tokens_per_second;
+    struct mp_prediction mean; /* field by field; counts and bytes are sums */
+    struct mp_memory memory;   /* of the fullest rank */
+    int memory_rank;
+    bool out_of_memory;
+};
+
+/* Defaults. */
+int mp_predict_job_create(struct mp_predict_job *job, struct mp_error *error);
+void mp_predict_job_destroy(struct mp_predict_job *job); /* accepts a zeroed one */
+
+/* The single values beside a job's: executor, cluster, change, loads, fit. */
+extern const struct mp_option mp_predict_job_options[];
+
+/* Applies a mapping: values of mp_predict_job_options, the mapping `predict:` (options of
+ * mp_predict_options_table), and everything that mp_job_apply takes.  Can be called several times;
+ * the errors are mp_job_apply's. */
+int mp_predict_job_apply(struct mp_predict_job *job, const struct mp_yaml *mapping,
+                         const char *path, const struct mp_systems *systems,
+                         struct mp_error *error);
+/* One "key=value"; "predict.key=value" and "options.key=value" go to those tables. */
+int mp_predict_job_set(struct mp_predict_job *job, const char *assignment,
+                       const struct mp_systems *systems, struct mp_error *error);
+/* Reads the cluster (a shipped one's name, or a file), applies `change`, and gives the job its
+ * ranks. `folder` has the shipped ones (harness/cli finds it).  mp_cluster_destroy. */
+int mp_predict_job_cluster(struct mp_predict_job *job, const char *folder,
+                           struct mp_cluster **cluster, struct mp_error *error);
+
+/* Takes what the job leaves open from loads that are in a file: layers, experts, gate (by experts
+ * per token), micro-batches; and unless they are to be fitted, sequence and batch for as many
+ * tokens, where ranks and micro-batches divide them.  Does nothing for generators.  Errors: those
+ * of reading the first block. */
+int mp_predict_job_adopt(struct mp_predict_job *job, const struct mp_cluster *cluster,
+                         struct mp_error *error);
+
+/* What can be said without predicting: sizes and system as mp_job_check sees them but for what only
+ * training needs, costs, and the loads' shape.  The job has its ranks. */
+int mp_predict_job_check(const struct mp_predict_job *job, const struct mp_cluster *cluster,
+                         struct mp_error *error);
+
+/* Writes the job as mapping that mp_predict_job_apply reads back, every option listed. */
+int mp_predict_job_write(const struct mp_predict_job *job, FILE *stream, struct mp_error *error);
+
+/* Loads of the job as a stream of its shape: opens the trace or starts the generator, and fits it.
+ * `cluster` gives the ranks.  With fit, a trace that has one micro-batch per iteration stays so:
+ * its loads stand for each of the job's.  MP_EINVAL where a trace's shape is not the job's and fit
+ * is off: both shapes and the flag are named; the errors of trace.h, generate.h and reshape.h. */
+int mp_predict_job_loads(const struct mp_predict_job *job, const struct mp_cluster *cluster,
+                         struct mp_trace_stream **stream, struct mp_error *error);
+
+/* What loads are called beside results: `loads`, or mp_job_workload without. */
+const char *mp_predict_job_workload(const struct mp_predict_job *job, char *buffer, size_t size);
+
+/* Told after every iteration; returning false stops with what there is. */
+struct mp_predict_watch {
+    void *context;
+    bool (*step)(void *context, const struct mp_prediction *prediction);
+};
+
+/* Predicts every iteration of the loads, at most file.job.iterations of them.  sink and watch may
+ * be NULL.  Memory for loads is that of one iteration.  Errors: those of the loads and of
+ * predictor.h; MP_EINVAL for loads with other numbers of routes than the job's tokens (by more than
+ * a hundredth), MP_EFORMAT for a trace without any. */
+int mp_predict_job_run(const struct mp_predict_job *job, const struct mp_cluster *cluster,
+                       const struct mp_predict_sink *sink, const struct mp_predict_watch *watch,
+                       struct mp_prediction_summary *summary, struct mp_error *error);
+
+/* Every assumption behind a prediction, one line each, those that matter most first: how loads were
+ * made or fitted, efficiencies that the cluster file assumes, options that stand at their defaults,
+ * and what else the file marks as assumed. */
+typedef void mp_predict_assumption(void *context, const char *text);
+int mp_predict_job_assumptions(const struct mp_predict_job *job, const struct mp_cluster *cluster,
+                               mp_predict_assumption *each, void *context, struct mp_error *error);
+
+#endif

@@ -1,0 +1,250 @@
+/* Loads of a predicted job: a trace, a generator, or what the job's routing replays. */
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "harness/predict/job.h"
+#include "harness/predict/loads.h"
+#include "harness/workload/formats.h"
+#include "harness/workload/generate.h"
+#include "harness/workload/named.h"
+#include "harness/workload/reshape.h"
+#include "reference/model/replay.h"
+
+struct mp_trace_wanted predict_loads_wanted(const struct mp_predict_job *job,
+                                            const struct mp_cluster *cluster) {
+    int ranks = mp_cluster_ranks(cluster), micro_batches = job->options.micro_batches;
+    const struct mp_job *sizes = &job->file.job;
+    return (struct mp_trace_wanted){
+        .shape = {.ranks = ranks,
+                  .experts = sizes->experts,
+                  .layers = sizes->layers,
+                  .micro_batches = micro_batches,
+                  .top_k = mp_job_top_k(sizes)},
+        .tokens = (int64_t)sizes->batch * sizes->sequence / ranks / micro_batches,
+        .iterations = sizes->iterations,
+    };
+}
+
+/* ---- replayed routing: the loads that the trainer would make, the same in all iterations ---- */
+
+struct replay {
+    struct mp_trace_shape shape;
+    int64_t iterations, block; /* blocks so far */
+    uint32_t *count;           /* [ranks][experts], owned */
+};
+
+static int replay_next(void *self, struct mp_trace_block *block, bool *end,
+                       struct mp_error *error) {
+    (void)error;
+    struct replay *replay = self;
+    int layers = replay->shape.layers, per_iteration = layers * replay->shape.micro_batches;
+    block->iteration = replay->block / per_iteration;
+    block->micro_batch = (int)(replay->block % per_iteration / layers);
+    block->layer = (int)(replay->block % layers);
+    *end = block->iteration >= replay->iterations;
+    if (*end)
+        return MP_OK;
+    size_t counts = (size_t)replay->shape.ranks * (size_t)replay->shape.experts;
+    memcpy(block->load.count, replay->count, counts * sizeof *replay->count);
+    replay->block++;
+    return MP_OK;
+}
+
+static void replay_destroy(void *self) {
+    struct replay *replay = self;
+    free(replay->count);
+    free(replay);
+}
+
+/* Weights of a rank's experts; *at is the rank's row of the job's load and moves to the next. */
+static void weigh(const struct mp_job *job, const char **at, double weight[]) {
+    if (job->routing != MP_ROUTING_LOAD) {
+        mp_replay_skew(job->experts,
+                       job->routing == MP_ROUTING_SKEWED ? job->skew_experts : job->experts,
+                       job->skew_share, weight);
+        return;
+    }
+    for (int e = 0; e < job->experts; e++) {
+        char *end;
+        weight[e] = (double)strtoll(*at, &end, 10);
+        *at = *end ? end + 1 : end;
+    }
+}
+
+static int fill_replay(const struct mp_job *job, const struct mp_trace_wanted *wanted,
+                       struct replay *replay, struct mp_error *error) {
+    size_t experts = (size_t)job->experts;
+    double *weight = calloc(experts, sizeof *weight);
+    replay->count = calloc((size_t)wanted->shape.ranks * experts, sizeof *replay->count);
+    int code = weight && replay->count
+                   ? MP_OK
+                   : mp_fail(error, MP_ENOMEM, "no memory for the loads of %d ranks and %d experts",
+                             wanted->shape.ranks, job->experts);
+    const char *at = job->load;
+    for (int r = 0; r < wanted->shape.ranks && !code; r++) {
+        weigh(job, &at, weight);
+        code = mp_replay_apportion(job->experts, weight, wanted->tokens * wanted->shape.top_k,
+                                   replay->count + (size_t)r * experts, error);
+    }
+    free(weight);
+    return code;
+}
+
+static int open_replay(const struct mp_job *job, const struct mp_trace_wanted *wanted,
+                       struct mp_trace_stream **stream, struct mp_error *error) {
+    static const struct mp_trace_stream_operations operations = {replay_next, replay_destroy};
+    char workload[128];
+    struct replay *replay = calloc(1, sizeof *replay);
+    struct mp_trace_info info = {.shape = wanted->shape,
+                                 .source = strdup(mp_job_workload(job, workload, sizeof workload)),
+                                 .notes = strdup("replayed as the trainer would")};
+    int code = replay && info.source && info.notes
+                   ? fill_replay(job, wanted, replay, error)
+                   : mp_fail(error, MP_ENOMEM, "no memory for the job's loads");
+    if (code) {
+        mp_trace_info_destroy(&info);
+        if (replay)
+            replay_destroy(replay);
+        return code;
+    }
+    replay->shape = wanted->shape;
+    replay->iterations = wanted->iterations;
+    return mp_trace_stream_create(&operations, replay, &info, stream, error);
+}
+
+/* ---- named loads ---- */
+
+static bool is_generator(const char *word, size_t length) {
+    for (const struct mp_generator *kind = mp_generators; kind->name; kind++)
+        if (strlen(kind->name) == length && !strncmp(kind->name, word, length))
+            return true;
+    return false;
+}
+
+static int open_named(const char *text, const struct mp_trace_wanted *wanted,
+                      struct mp_trace_stream **stream, struct mp_error *error) {
+    size_t length = strcspn(text, " \t");
+    if (is_generator(text, length))
+        return mp_trace_open_named(text, wanted, stream, error);
+    const char *format = mp_format_guess(text);
+    if (format)
+        return mp_format_open(format, text, stream, error);
+    if (strcspn(text, "./") >= length && access(text, F_OK)) { /* a word, and no file's name */
+        char word[64];
+        snprintf(word, sizeof word, "%.*s", (int)length, text);
+        mp_generator_find(word, error);
+        mp_error_prefix(error, "loads");
+        return MP_ENOTFOUND;
+    }
+    return mp_trace_open_named(text, wanted, stream, error);
+}
+
+static bool fits(const struct mp_trace_shape *given, const struct mp_trace_shape *wanted) {
+    return given->ranks == wanted->ranks && given->experts == wanted->experts &&
+           given->layers == wanted->layers && given->micro_batches == wanted->micro_batches &&
+           (given->top_k == 0 || given->top_k == wanted->top_k);
+}
+
+/* "16 ranks, 12 layers, 64 experts, 1 micro-batch and 2 experts per token" */
+static const char *describe(const struct mp_trace_shape *shape, char *text, size_t size) {
+    char chosen[32] = "an unknown number of";
+    if (shape->top_k > 0)
+        snprintf(chosen, sizeof chosen, "%d", shape->top_k);
+    snprintf(text, size,
+             "%d rank%s, %d layer%s, %d experts, %d micro-batch%s and %s expert%s per token",
+             shape->ranks, shape->ranks == 1 ? "" : "s", shape->layers,
+             shape->layers == 1 ? "" : "s", shape->experts, shape->micro_batches,
+             shape->micro_batches == 1 ? "" : "es", chosen, shape->top_k == 1 ? "" : "s");
+    return text;
+}
+
+static int fail_unfit(const char *loads, const struct mp_trace_shape *given,
+                      const struct mp_trace_shape *wanted, struct mp_error *error) {
+    char has[160], needs[160];
+    return mp_fail(error, MP_EINVAL,
+                   "loads: %.200s has %s; the prediction has %s: set those to the loads', or have "
+                   "the loads fitted (--fit, in a suite fit: yes)",
+                   loads, describe(given, has, sizeof has), describe(wanted, needs, sizeof needs));
+}
+
+static int fit(const struct mp_trace_wanted *wanted, struct mp_trace_stream **stream,
+               struct mp_error *error) {
+    int given = mp_trace_stream_info(*stream)->shape.micro_batches;
+    const struct mp_reshape reshape = {
+        .ranks = wanted->shape.ranks,
+        .experts = wanted->shape.experts,
+        .layers = wanted->shape.layers,
+        .micro_batches = given == wanted->shape.micro_batches ? given : 1,
+        .tokens = wanted->tokens,
+        .top_k = wanted->shape.top_k,
+    };
+    struct mp_trace_stream *source = *stream;
+    *stream = NULL;
+    return mp_trace_reshape(source, &reshape, stream, error);
+}
+
+int mp_predict_job_loads(const struct mp_predict_job *job, const struct mp_cluster *cluster,
+                         struct mp_trace_stream **stream, struct mp_error *error) {
+    const struct mp_trace_wanted wanted = predict_loads_wanted(job, cluster);
+    const struct mp_job *sizes = &job->file.job;
+    const char *loads = *job->loads                          ? job->loads
+                        : sizes->routing == MP_ROUTING_TRACE ? sizes->trace
+                                                             : "";
+    *stream = NULL;
+    if (!*loads && sizes->routing == MP_ROUTING_GATE)
+        return mp_fail(error, MP_EINVAL,
+                       "loads: not given; a prediction needs a trace, a generator, or routing "
+                       "balanced, skewed or load (there is no gate to ask)");
+    if (!*loads)
+        return open_replay(sizes, &wanted, stream, error);
+    int code = open_named(loads, &wanted, stream, error);
+    if (!code && job->fit)
+        code = fit(&wanted, stream, error);
+    else if (!code && !fits(&mp_trace_stream_info(*stream)->shape, &wanted.shape))
+        code = fail_unfit(loads, &mp_trace_stream_info(*stream)->shape, &wanted.shape, error);
+    if (code) {
+        mp_trace_stream_destroy(*stream);
+        *stream = NULL;
+    }
+    return code;
+}
+
+/* ---- a job for given loads ---- */
+
+/* As many tokens as the loads have routes for, in sequences as long as they are if that is
+ * possible. */
+static void adopt_tokens(struct mp_job *job, int64_t tokens, int64_t parts) {
+    enum { SEQUENCE_MOST = 65536 };
+    if (tokens % job->sequence == 0 && tokens / job->sequence % parts == 0 &&
+        tokens / job->sequence <= INT32_MAX) {
+        job->batch = (int)(tokens / job->sequence);
+    } else if (tokens % parts == 0 && tokens / parts <= SEQUENCE_MOST && parts <= INT32_MAX) {
+        job->sequence = (int)(tokens / parts);
+        job->batch = (int)parts;
+    }
+}
+
+int mp_predict_job_adopt(struct mp_predict_job *job, const struct mp_cluster *cluster,
+                         struct mp_error *error) {
+    const struct mp_trace_wanted wanted = predict_loads_wanted(job, cluster);
+    const struct mp_trace_block *block = NULL;
+    struct mp_trace_stream *stream = NULL;
+    struct mp_job *sizes = &job->file.job;
+    if (!*job->loads || is_generator(job->loads, strcspn(job->loads, " \t")))
+        return MP_OK;
+    int code = open_named(job->loads, &wanted, &stream, error);
+    if (code)
+        return code;
+    const struct mp_trace_shape shape = mp_trace_stream_info(stream)->shape;
+    code = mp_trace_next(stream, &block, error);
+    sizes->layers = shape.layers;
+    sizes->experts = shape.experts;
+    sizes->gate = shape.top_k == 1 ? MP_GATE_SWITCH : MP_GATE_GSHARD;
+    job->options.micro_batches = shape.micro_batches;
+    if (!code && block && !job->fit)
+        adopt_tokens(sizes, mp_load_total(&block->load) / mp_job_top_k(sizes) * shape.micro_batches,
+                     (int64_t)wanted.shape.ranks * shape.micro_batches);
+    mp_trace_stream_destroy(stream);
+    return code;
+}

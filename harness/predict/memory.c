@@ -1,0 +1,72 @@
+/* Memory of a rank.
+ *
+ * Activations are counted as in Korthikanti et al., "Reducing Activation Recomputation in Large
+ * Transformer Models", MLSys 2023, section 4: what backward needs, which comes to
+ * s*b*h*(34 + 5*a*s/h) bytes of a layer with 16-bit elements and a dense feed-forward part.  Of
+ * these the attention has 11 + 5*a*s/h, layer norms 4; the 19 of the feed-forward part are replaced
+ * by what a mixture of experts keeps, most of it where the expert is. */
+#include "harness/predict/cost_internal.h"
+
+static const double INDEX_BYTES = 4;
+
+/* Attention and both layer norms, bytes per token: inputs of the layer norms, of the three
+ * projections and of the one behind attention; queries, keys, values; the mask of dropout behind
+ * attention, one byte an element.  With scores in memory also softmax, dropout's mask and output;
+ * with flash attention the logarithm of a row's sum per head instead. */
+static double attention_bytes(const struct mp_costs *costs) {
+    double d = costs->width, b = costs->element;
+    double rows = 2 * d * b + 2 * d * b + (d + 2 * costs->keys) * b + d;
+    if (costs->options.attention == MP_ATTENTION_FLASH)
+        return rows + 4 * costs->heads;
+    return rows + costs->heads * costs->sequence * (2 * b + 1);
+}
+
+/* The rest of a block at the token's own rank, bytes per token: what the gate reads, its
+ * probabilities, per route choice, weight and position, and the row that the expert returned (its
+ * weight's gradient needs it); the mask of dropout behind the experts. */
+static double gate_bytes(const struct mp_costs *costs) {
+    double d = costs->width, b = costs->element;
+    return d * b + costs->experts * INDEX_BYTES + costs->top_k * (3 * INDEX_BYTES + d * b) + d;
+}
+
+/* At the expert's rank, bytes per route: its input, hidden before and after the activation (with
+ * three matrices both halves before it), where the row came from. */
+static double route_bytes(const struct mp_costs *costs) {
+    return (costs->width + costs->options.expert_matrices * costs->expert_width) * costs->element +
+           INDEX_BYTES;
+}
+
+/* Behind the last block, bytes per token: inputs of layer norm and head, 32-bit logits. */
+static double head_bytes(const struct mp_costs *costs) {
+    return costs->vocabulary > 0
+               ? 2 * costs->width * costs->element + costs->vocabulary * INDEX_BYTES
+               : 0;
+}
+
+static double activation_bytes(const struct mp_costs *costs, const struct mp_memory_use *use) {
+    double token = attention_bytes(costs) + gate_bytes(costs), kept = head_bytes(costs);
+    if (costs->options.recompute == MP_RECOMPUTE_FULL) /* inputs of blocks, and one block's all */
+        return costs->tokens * (costs->layers * costs->width * costs->element + token + kept) +
+               use->rows_one_layer * route_bytes(costs);
+    return costs->tokens * (costs->layers * token + kept) + use->rows * route_bytes(costs);
+}
+
+void mp_costs_memory(const struct mp_costs *costs, const struct mp_memory_use *use,
+                     struct mp_memory *memory) {
+    double dense =
+        costs->layers * mp_costs_block_parameters(costs) + mp_costs_table_parameters(costs);
+    double gradient = costs->options.gradient_bytes, state = costs->options.optimizer_bytes;
+    double sent = costs->tokens * costs->top_k;
+    *memory = (struct mp_memory){
+        .dense = dense * (costs->element + gradient + state),
+        .parameters = use->experts_kept * mp_costs_expert_bytes(costs),
+        .copies = use->copies * mp_costs_expert_bytes(costs),
+        .gradients = use->gradients * mp_costs_expert_gradient_bytes(costs),
+        .optimizer = use->states_kept * mp_costs_expert_state_bytes(costs),
+        .activations = activation_bytes(costs, use),
+        .buffers = (sent + use->rows_one_layer) * mp_costs_row_bytes(costs),
+        .limit = costs->cluster->memory.value * (1 - costs->options.reserve),
+    };
+    memory->total = memory->dense + memory->parameters + memory->copies + memory->gradients +
+                    memory->optimizer + memory->activations + memory->buffers;
+}

@@ -1,0 +1,68 @@
+/* Network: how long bytes take between ranks that share ports.
+ *
+ * The ranks of a cluster (harness/cluster) reach each other at levels; at each level a rank's bytes
+ * leave and arrive through its gate, which has a bandwidth in each direction and may be shared with
+ * neighbours.  A message between two ranks uses the two gates of the nearest level at which they
+ * reach each other, and starts when both ranks are there.
+ *
+ * Times are seconds from any origin, computed with IEEE operations in a fixed order: the same bits
+ * on every machine. */
+#ifndef MOEPERF_HARNESS_PREDICT_NETWORK_H
+#define MOEPERF_HARNESS_PREDICT_NETWORK_H
+
+#include "harness/cluster/cluster.h"
+
+struct mp_network; /* of one cluster, with working memory; one thread at a time */
+
+/* The cluster is borrowed until destroy.  MP_ENOMEM, naming the ranks. */
+int mp_network_create(const struct mp_cluster *cluster, struct mp_network **network,
+                      struct mp_error *error);
+void mp_network_destroy(struct mp_network *network); /* accepts NULL */
+
+/* Traffic: the bytes of one exchange, from every rank to every other.  It can be kept and carried
+ * out several times, forwards and backwards. */
+struct mp_traffic;
+/* MP_ENOMEM, naming the ranks. */
+int mp_traffic_create(const struct mp_network *network, struct mp_traffic **traffic,
+                      struct mp_error *error);
+void mp_traffic_destroy(struct mp_traffic *traffic); /* accepts NULL */
+void mp_traffic_clear(struct mp_traffic *traffic);
+/* Adds bytes (>= 0) from one rank to another, or to itself, which costs a copy on its device. */
+void mp_traffic_add(struct mp_traffic *traffic, int from, int to, double bytes);
+
+/* Carries the traffic out: ready[r] is when rank r comes to the exchange, done[r] (out) when the
+ * last byte that it sends has left and the last one that it gets has arrived; at least ready[r].
+ * `back` lets every byte travel the other way round.  ready and done may be the same array.
+ * A rank that neither sends nor gets anything is done at once.
+ *
+ * The last rank's end is that of the busiest gate, work-conserving; more bytes, or a later rank,
+ * never make it earlier.  Fair sharing may end a little later, where a gate is idle because all
+ * that is left for it is held up by others (tests/harness/predict measures how much).  Other ranks'
+ * ends are estimates of fair sharing; a rank that comes late after a pause of a gate makes the
+ * estimate for those who used the gate before too late, at most the end of that gate. Bytes and
+ * times of one exchange are kept to about 1e-6 of themselves.  The first exchange after bytes were
+ * added also sorts them by level: ranks^2 steps once. */
+void mp_network_exchange(struct mp_network *network, const struct mp_traffic *traffic, bool back,
+                         const double ready[], double done[]);
+
+/* Of the same traffic: how long the gates that rank r uses are busy with the bytes of all who share
+ * them, the longest of them and of the two directions, with the messages' latency: what it would
+ * take if nobody at other gates were in the way and all were there; 0 without bytes.  [ranks].
+ * No exchange takes less than the largest of them. */
+void mp_network_alone(struct mp_network *network, const struct mp_traffic *traffic,
+                      double seconds[]);
+
+/* Bytes that cross a rank's border: [ranks], either may be NULL. */
+void mp_traffic_totals(const struct mp_traffic *traffic, double sent[], double received[]);
+
+/* Seconds of summing `bytes` over all ranks (ring: reduce-scatter and all-gather, inside nodes
+ * first, then between the ranks of a kind in all nodes, whose gates they share), and of gathering
+ * `bytes` per rank at every rank.  A level that joins n groups takes n-1 steps in a ring; of the
+ * gather, from far to near, a step carries what the rank has so far:
+ *   sum over levels, far to near, (n - 1) * (bytes * sharers / bandwidth + latency), bytes *= n
+ * with as many sharers as ranks have one gate.  The sum is two gathers of bytes / ranks.
+ * Source: Patarasuk and Yuan, JPDC 2009 (rings). */
+double mp_network_all_reduce(const struct mp_network *network, double bytes);
+double mp_network_all_gather(const struct mp_network *network, double bytes);
+
+#endif

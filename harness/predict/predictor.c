@@ -1,0 +1,518 @@
+/* A predictor's life, and one iteration: forward, backward, optimizer, new homes. */
+#include "harness/predict/predictor.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "harness/predict/engine.h"
+
+enum {
+    BACKGROUND_BESIDE_BUCKETS = 16, /* fetches and gradients on their way at once, with room */
+    BYTES_OF_COUNT = 4,
+    AGREED_BYTES = 24 /* three doubles: loss, auxiliary loss, whether to stop */
+};
+
+/* Traffic is kept until backward where all layers' take at most so much; otherwise backward plans a
+ * layer again, which gives the same plan. */
+static const double KEPT_TRAFFIC_BYTES = 1 << 30;
+static const double BYTES_OF_TRAFFIC_PAIR = 8;
+
+/* ---- creation ---- */
+
+static void *table(size_t count, size_t size, bool *failed) {
+    void *memory = calloc(count ? count : 1, size);
+    if (!memory)
+        *failed = true;
+    return memory;
+}
+
+static int create_tables(struct mp_predictor *predictor, struct mp_error *error) {
+    bool failed = false, drops = predictor->law.drops_routes && predictor->sink.load;
+    size_t ranks = (size_t)predictor->ranks, experts = (size_t)predictor->experts;
+    size_t layers = (size_t)predictor->layers, words = (ranks + 63) / 64;
+    predictor->zero = table(ranks, sizeof(double), &failed);
+    predictor->tokens = table(ranks, sizeof *predictor->tokens, &failed);
+    predictor->routes = table(ranks, sizeof *predictor->routes, &failed);
+    predictor->row = table(ranks, sizeof *predictor->row, &failed);
+    if (drops)
+        predictor->dropped = table(layers * ranks * experts, sizeof(uint32_t), &failed);
+    predictor->wanted = table(experts * words, sizeof *predictor->wanted, &failed);
+    predictor->listed = table(experts, sizeof *predictor->listed, &failed);
+    predictor->touched = table(experts, sizeof *predictor->touched, &failed);
+    predictor->receiver = table(ranks, sizeof *predictor->receiver, &failed);
+    predictor->late = table(experts * words, sizeof *predictor->late, &failed);
+    predictor->holds = table(ranks, sizeof(double), &failed);
+    predictor->expert_seconds = table(ranks, sizeof(double), &failed);
+    predictor->kept = table(ranks, sizeof(double), &failed);
+    predictor->kept_of_layer = table(layers * ranks, sizeof(double), &failed);
+    predictor->optimizer_seconds = table(ranks, sizeof(double), &failed);
+    predictor->most = table(ranks, sizeof *predictor->most, &failed);
+    predictor->most_total = table(ranks, sizeof(double), &failed);
+    predictor->bucket = table(layers + 1, sizeof *predictor->bucket, &failed);
+    predictor->home = table(layers, sizeof *predictor->home, &failed);
+    predictor->next = table(layers, sizeof *predictor->next, &failed);
+    predictor->layer = table(layers, sizeof *predictor->layer, &failed);
+    if (predictor->options.micro_batches > 1)
+        predictor->sum = table(layers, sizeof *predictor->sum, &failed);
+    if (failed)
+        return mp_fail(error, MP_ENOMEM, "no memory for a prediction of %d ranks and %d layers",
+                       predictor->ranks, predictor->layers);
+    for (size_t r = 0; r < ranks; r++)
+        predictor->tokens[r] = mp_costs_tokens(predictor->costs);
+    return MP_OK;
+}
+
+static int create_layer(struct mp_predictor *predictor, struct mp_predicted_layer *layer,
+                        struct mp_error *error) {
+    size_t ranks = (size_t)predictor->ranks;
+    bool spans = predictor->sink.span, failed = false;
+    double *doubles = table(7 * ranks, sizeof *doubles, &failed);
+    int64_t *integers = table(3 * ranks, sizeof *integers, &failed);
+    layer->alone = doubles;
+    layer->sent_rows = integers;
+    if (failed)
+        return mp_fail(error, MP_ENOMEM, "no memory for layers of %d ranks", predictor->ranks);
+    layer->sent = doubles + ranks;
+    layer->received = doubles + 2 * ranks;
+    layer->permute = doubles + 3 * ranks;
+    layer->expert[MP_FORWARD] = doubles + 4 * ranks;
+    layer->expert[MP_BACKWARD] = doubles + 5 * ranks;
+    layer->copies = doubles + 6 * ranks;
+    layer->own_rows = integers + ranks;
+    layer->rows = integers + 2 * ranks;
+    int code = mp_carriage_create(predictor->ranks, spans, &layer->prefetch, error);
+    for (int i = 0; !code && i < MP_GRADIENT_STAGES; i++)
+        code = mp_carriage_create(predictor->ranks, spans, &layer->gradient[i], error);
+    layer->traffic = predictor->traffic;
+    if (!code && predictor->keeps_traffic)
+        code = mp_traffic_create(predictor->network, &layer->traffic, error);
+    return code;
+}
+
+static int create_layers(struct mp_predictor *predictor, struct mp_error *error) {
+    bool spans = predictor->sink.span;
+    int code = mp_traffic_create(predictor->network, &predictor->traffic, error);
+    if (!code)
+        code = mp_carriage_create(predictor->ranks, spans, &predictor->fetch, error);
+    if (!code)
+        code = mp_carriage_create(predictor->ranks, spans, &predictor->late_fetch, error);
+    for (int l = 0; !code && l < predictor->layers; l++) {
+        code = create_layer(predictor, &predictor->layer[l], error);
+        if (!code)
+            code = mp_placement_create(predictor->ranks, predictor->experts, &predictor->home[l],
+                                       error);
+        if (!code)
+            code = mp_placement_create(predictor->ranks, predictor->experts, &predictor->next[l],
+                                       error);
+        if (!code && predictor->sum)
+            code = mp_load_create(predictor->ranks, predictor->experts, &predictor->sum[l], error);
+    }
+    return code;
+}
+
+static int create_system(struct mp_predictor *predictor, const struct mp_job_file *file,
+                         struct mp_error *error) {
+    const struct mp_system *system = file->system;
+    const struct mp_setting *setting = &predictor->setting;
+    predictor->system = system;
+    predictor->law.drops_routes = system->capabilities & MP_SYSTEM_DROPS;
+    if (system->padding_limit)
+        predictor->law.padding_limit = system->padding_limit(setting, file->system_options);
+    int code = system->create(setting, file->system_options, &predictor->self, error);
+    if (code)
+        return code;
+    predictor->law.extra_copies_limit =
+        system->copies_limit ? system->copies_limit(predictor->self) : 0;
+    if (system->optimizer)
+        predictor->optimizer = system->optimizer(predictor->self);
+    return mp_plan_create(&setting->topology, setting->experts, setting->expert_bytes,
+                          &predictor->plan, error);
+}
+
+/* Homes before the first iteration, and what a first plan says of the run. */
+static int settle(struct mp_predictor *predictor, struct mp_error *error) {
+    const struct mp_system *system = predictor->system;
+    int layers = predictor->layers, experts = predictor->experts, ranks = predictor->ranks;
+    int code = mp_system_initial_homes(system, predictor->self, layers, predictor->home, error);
+    if (!code)
+        code = mp_system_begin_plan(system, predictor->self, 0, 0, &predictor->home[0],
+                                    &predictor->plan, error);
+    if (code)
+        return code;
+    predictor->gather_stage = predictor->plan.gather_stage;
+    mp_predictor_count_homes(predictor);
+    predictor->homes_limit = (layers * experts + ranks - 1) / ranks;
+    for (int r = 0; r < ranks; r++)
+        if (predictor->kept[r] > predictor->homes_limit)
+            predictor->homes_limit = (int)predictor->kept[r];
+    if (mp_optimizer_sliced(predictor->optimizer))
+        predictor->homes_limit = predictor->law.extra_copies_limit;
+    else if (system->homes_limit)
+        predictor->homes_limit = system->homes_limit(predictor->self);
+    return MP_OK;
+}
+
+static void find_constants(struct mp_predictor *predictor) {
+    const struct mp_network *network = predictor->network;
+    predictor->reduce_seconds =
+        mp_network_all_reduce(network, mp_costs_block_gradient_bytes(predictor->costs));
+    predictor->table_reduce_seconds =
+        mp_network_all_reduce(network, mp_costs_table_gradient_bytes(predictor->costs));
+    predictor->gather_seconds =
+        mp_network_all_gather(network, BYTES_OF_COUNT * (double)predictor->experts);
+    predictor->agree_seconds = mp_network_all_reduce(network, AGREED_BYTES);
+}
+
+static int create_all(struct mp_predictor *predictor, const struct mp_predictor_config *config,
+                      struct mp_error *error) {
+    int ranks = predictor->ranks;
+    int code = mp_costs_create(config->cluster, &predictor->job, &predictor->options,
+                               &predictor->costs, error);
+    if (!code)
+        code = mp_network_create(config->cluster, &predictor->network, error);
+    if (code)
+        return code;
+    mp_costs_setting(predictor->costs, &predictor->setting);
+    code = create_system(predictor, config->job, error);
+    if (!code)
+        code = create_tables(predictor, error);
+    if (!code)
+        code = create_layers(predictor, error);
+    if (!code)
+        code = mp_timeline_create(predictor->network, ranks, mp_costs_overlap(predictor->costs),
+                                  predictor->layers + BACKGROUND_BESIDE_BUCKETS, &predictor->sink,
+                                  &predictor->timeline, error);
+    if (code)
+        return code;
+    find_constants(predictor);
+    return settle(predictor, error);
+}
+
+int mp_predictor_create(const struct mp_predictor_config *config, struct mp_predictor **out,
+                        struct mp_error *error) {
+    const struct mp_job *job = &config->job->job;
+    struct mp_predictor *predictor = calloc(1, sizeof *predictor);
+    if (!predictor)
+        return mp_fail(error, MP_ENOMEM, "no memory for a predictor");
+    predictor->job = *job;
+    predictor->options = *config->options;
+    predictor->check_plans = config->check_plans;
+    if (config->sink)
+        predictor->sink = *config->sink;
+    predictor->ranks = mp_cluster_ranks(config->cluster);
+    predictor->experts = job->experts;
+    predictor->layers = job->layers;
+    double pairs = (double)predictor->ranks * predictor->ranks;
+    predictor->keeps_traffic =
+        predictor->layers * pairs * BYTES_OF_TRAFFIC_PAIR <= KEPT_TRAFFIC_BYTES;
+    int code = create_all(predictor, config, error);
+    if (code) {
+        mp_predictor_destroy(predictor);
+        return code;
+    }
+    *out = predictor;
+    return MP_OK;
+}
+
+static void destroy_layer(struct mp_predictor *predictor, int number) {
+    struct mp_predicted_layer *layer = &predictor->layer[number];
+    if (layer->traffic != predictor->traffic)
+        mp_traffic_destroy(layer->traffic);
+    free(layer->alone);
+    free(layer->sent_rows);
+    mp_carriage_destroy(&layer->prefetch);
+    for (int i = 0; i < MP_GRADIENT_STAGES; i++)
+        mp_carriage_destroy(&layer->gradient[i]);
+    if (predictor->home)
+        mp_placement_destroy(&predictor->home[number]);
+    if (predictor->next)
+        mp_placement_destroy(&predictor->next[number]);
+    if (predictor->sum)
+        mp_load_destroy(&predictor->sum[number]);
+}
+
+void mp_predictor_destroy(struct mp_predictor *predictor) {
+    if (!predictor)
+        return;
+    for (int l = 0; predictor->layer && l < predictor->layers; l++)
+        destroy_layer(predictor, l);
+    mp_traffic_destroy(predictor->traffic);
+    mp_carriage_destroy(&predictor->fetch);
+    mp_carriage_destroy(&predictor->late_fetch);
+    mp_pipeline_destroy(&predictor->pipeline);
+    mp_timeline_destroy(&predictor->timeline);
+    mp_plan_destroy(&predictor->plan);
+    mp_transfers_destroy(&predictor->moves);
+    if (predictor->self)
+        predictor->system->destroy(predictor->self);
+    mp_network_destroy(predictor->network);
+    mp_costs_destroy(predictor->costs);
+    void *memory[] = {predictor->zero,
+                      predictor->tokens,
+                      predictor->routes,
+                      predictor->row,
+                      predictor->place_rows,
+                      predictor->dropped,
+                      predictor->wanted,
+                      predictor->listed,
+                      predictor->touched,
+                      predictor->receiver,
+                      predictor->late,
+                      predictor->holds,
+                      predictor->expert_seconds,
+                      predictor->kept,
+                      predictor->kept_of_layer,
+                      predictor->optimizer_seconds,
+                      predictor->most,
+                      predictor->most_total,
+                      predictor->bucket,
+                      predictor->home,
+                      predictor->next,
+                      predictor->layer,
+                      predictor->sum};
+    for (size_t i = 0; i < sizeof memory / sizeof *memory; i++)
+        free(memory[i]);
+    free(predictor);
+}
+
+/* ---- one micro-batch ---- */
+
+/* The same own work of all ranks as a phase of its own. */
+static void work(struct mp_predictor *predictor, enum mp_phase phase, enum mp_direction direction,
+                 int layer, double seconds) {
+    mp_timeline_mark(&predictor->timeline);
+    mp_timeline_work(&predictor->timeline, seconds);
+    mp_timeline_spent(&predictor->timeline, (struct mp_activity){phase, direction, layer},
+                      predictor->tokens, NULL, -1);
+}
+
+/* Sums a bucket of non-expert gradients while backward goes on; -1: there is nothing to sum. */
+static void start_bucket(struct mp_predictor *predictor, int bucket) {
+    int layer = bucket < predictor->layers ? bucket : -1;
+    double seconds = layer < 0 ? predictor->table_reduce_seconds : predictor->reduce_seconds;
+    predictor->bucket[bucket] = -1;
+    if (!(seconds > 0) || predictor->micro_batch + 1 < predictor->options.micro_batches)
+        return;
+    double *each = predictor->holds;
+    for (int r = 0; r < predictor->ranks; r++)
+        each[r] = seconds;
+    predictor->bucket[bucket] = mp_timeline_start(
+        &predictor->timeline, (struct mp_activity){MP_PHASE_ALLREDUCE, MP_BACKWARD, layer}, each,
+        each, NULL);
+}
+
+static void finish_buckets(struct mp_predictor *predictor) {
+    mp_timeline_mark(&predictor->timeline);
+    for (int bucket = 0; bucket <= predictor->layers; bucket++)
+        if (predictor->bucket[bucket] >= 0)
+            mp_timeline_wait(&predictor->timeline, predictor->bucket[bucket]);
+    mp_timeline_spent(&predictor->timeline,
+                      (struct mp_activity){MP_PHASE_ALLREDUCE, MP_BACKWARD, -1}, NULL, NULL, -1);
+}
+
+static int backward(struct mp_predictor *predictor, struct mp_error *error) {
+    const struct mp_costs *costs = predictor->costs;
+    int layers = predictor->layers, code = MP_OK;
+    mp_predictor_start_prefetch(predictor, layers - 1);
+    work(predictor, MP_PHASE_HEAD, MP_BACKWARD, -1, mp_costs_head(costs));
+    for (int l = layers - 1; !code && l >= 0; l--) {
+        code = mp_predictor_backward(predictor, l, error);
+        if (code)
+            return code;
+        if (l > 0)
+            mp_predictor_start_prefetch(predictor, l - 1);
+        work(predictor, MP_PHASE_ATTENTION, MP_BACKWARD, l, mp_costs_attention(costs, MP_BACKWARD));
+        start_bucket(predictor, l);
+    }
+    work(predictor, MP_PHASE_EMBED, MP_BACKWARD, -1, mp_costs_embed(costs, MP_BACKWARD));
+    start_bucket(predictor, layers);
+    mp_predictor_finish_reduces(predictor);
+    finish_buckets(predictor);
+    return MP_OK;
+}
+
+static int micro_batch(struct mp_predictor *predictor, struct mp_error *error) {
+    int code = MP_OK;
+    work(predictor, MP_PHASE_EMBED, MP_FORWARD, -1, mp_costs_embed(predictor->costs, MP_FORWARD));
+    for (int l = 0; !code && l < predictor->layers; l++)
+        code = mp_predictor_forward(predictor, l, error);
+    if (code)
+        return code;
+    mp_predictor_count_memory(predictor);
+    return backward(predictor, error);
+}
+
+/* ---- after the step ---- */
+
+static const struct mp_load *loads_of_iteration(struct mp_predictor *predictor,
+                                                const struct mp_load load[]) {
+    if (!predictor->sum)
+        return load;
+    for (int l = 0; l < predictor->layers; l++) {
+        struct mp_load *sum = &predictor->sum[l];
+        mp_load_copy(sum, &load[l]);
+        for (int m = 1; m < predictor->options.micro_batches; m++) {
+            const struct mp_load *one = &load[m * predictor->layers + l];
+            for (int64_t i = 0; i < (int64_t)sum->ranks * sum->experts; i++)
+                sum->count[i] += one->count[i];
+        }
+    }
+    return predictor->sum;
+}
+
+static int rehome(struct mp_predictor *predictor, const struct mp_rehome *change,
+                  struct mp_error *error) {
+    int code = MP_OK;
+    mp_timeline_mark(&predictor->timeline);
+    if (!mp_optimizer_sliced(predictor->optimizer))
+        code = mp_predictor_move(predictor, change->leave_state, error);
+    for (int l = 0; !code && l < predictor->layers; l++)
+        mp_placement_copy(&predictor->home[l], &predictor->next[l]);
+    mp_predictor_count_homes(predictor);
+    mp_timeline_spent(&predictor->timeline,
+                      (struct mp_activity){MP_PHASE_MOVE, MP_NO_DIRECTION, -1}, NULL, NULL, -1);
+    return code;
+}
+
+static int after_step(struct mp_predictor *predictor, const struct mp_load load[],
+                      struct mp_error *error) {
+    const struct mp_system *system = predictor->system;
+    struct mp_rehome change = {.next = predictor->next};
+    int code = MP_OK;
+    if (system->after_step) {
+        for (int l = 0; l < predictor->layers; l++)
+            mp_placement_copy(&predictor->next[l], &predictor->home[l]);
+        code = system->after_step(predictor->self, predictor->iteration, load, predictor->home,
+                                  &change, error);
+        if (!code && predictor->check_plans)
+            code = mp_rehome_check(predictor->home, &change, predictor->layers,
+                                   predictor->optimizer, predictor->homes_limit, error);
+    }
+    if (!code && change.changed)
+        code = rehome(predictor, &change, error);
+    if (!code && mp_optimizer_sliced(predictor->optimizer) &&
+        predictor->gather_stage == MP_STAGE_AFTER_STEP)
+        mp_predictor_gather_homes(predictor);
+    return code;
+}
+
+/* ---- the iteration ---- */
+
+static int check_loads(const struct mp_predictor *predictor, const struct mp_load load[],
+                       struct mp_error *error) {
+    for (int i = 0; i < predictor->layers * predictor->options.micro_batches; i++)
+        if (load[i].ranks != predictor->ranks || load[i].experts != predictor->experts)
+            return mp_fail(error, MP_EINVAL,
+                           "iteration %lld, micro-batch %d, layer %d: loads of %d ranks and %d "
+                           "experts, the job has %d and %d",
+                           (long long)predictor->iteration, i / predictor->layers,
+                           i % predictor->layers, load[i].ranks, load[i].experts, predictor->ranks,
+                           predictor->experts);
+    return MP_OK;
+}
+
+static void begin(struct mp_predictor *predictor, struct mp_prediction *prediction) {
+    size_t pairs = (size_t)predictor->ranks * (size_t)predictor->experts;
+    *prediction = (struct mp_prediction){.iteration = predictor->iteration};
+    predictor->prediction = prediction;
+    predictor->moe = predictor->gathering = predictor->gathering_waited = 0;
+    predictor->imbalance = 0;
+    predictor->planned = -1;
+    predictor->fetch_number = predictor->late_number = predictor->prefetch_number = -1;
+    predictor->reduction[0].layer = predictor->reduction[1].layer = -1;
+    memset(predictor->expert_seconds, 0, (size_t)predictor->ranks * sizeof(double));
+    if (predictor->dropped)
+        memset(predictor->dropped, 0, (size_t)predictor->layers * pairs * sizeof(uint32_t));
+    mp_timeline_begin(&predictor->timeline, predictor->iteration);
+}
+
+static void sum_up(struct mp_predictor *predictor, struct mp_prediction *prediction) {
+    const struct mp_time_sums *sums = &predictor->timeline.sums;
+    double spent = 0, waited = 0, ranks = predictor->ranks;
+    for (int phase = 0; phase < MP_PHASES; phase++) {
+        spent += sums->spent[phase];
+        waited += sums->waited[phase];
+    }
+    prediction->compute_seconds = (spent - waited) / ranks;
+    prediction->exposed_seconds = waited / ranks;
+    prediction->late_seconds = sums->late / ranks;
+    prediction->exchange_seconds =
+        (sums->spent[MP_PHASE_DISPATCH] + sums->spent[MP_PHASE_COMBINE]) / ranks;
+    prediction->expert_seconds = sums->spent[MP_PHASE_EXPERT] / ranks;
+    prediction->moe_seconds = predictor->moe / ranks;
+    prediction->attention_seconds = sums->spent[MP_PHASE_ATTENTION] / ranks;
+    prediction->transfer_seconds = sums->transfers / ranks;
+    prediction->transfer_exposed_seconds =
+        (sums->waited[MP_PHASE_FETCH] + sums->waited[MP_PHASE_REDUCE] -
+         predictor->gathering_waited) /
+        ranks;
+    prediction->move_seconds = (sums->spent[MP_PHASE_MOVE] + predictor->gathering) / ranks;
+    prediction->all_reduce_exposed_seconds = sums->waited[MP_PHASE_ALLREDUCE] / ranks;
+    prediction->imbalance =
+        predictor->imbalance / (predictor->layers * predictor->options.micro_batches);
+    prediction->serial_seconds = sums->serial;
+    for (int r = 0; r < predictor->ranks; r++) {
+        if (predictor->expert_seconds[r] > prediction->expert_seconds_max)
+            prediction->expert_seconds_max = predictor->expert_seconds[r];
+        if (predictor->timeline.port[r] > prediction->port_seconds)
+            prediction->port_seconds = predictor->timeline.port[r];
+    }
+}
+
+static void record_loads(const struct mp_predictor *predictor, const struct mp_load load[]) {
+    size_t experts = (size_t)predictor->experts, pairs = experts * (size_t)predictor->ranks;
+    if (!predictor->sink.load)
+        return;
+    for (int l = 0; l < predictor->layers; l++)
+        for (int r = 0; r < predictor->ranks; r++) {
+            size_t at = (size_t)r * experts;
+            predictor->sink.load(predictor->sink.context, r, predictor->iteration, l,
+                                 predictor->experts, load[l].count + at,
+                                 predictor->dropped ? predictor->dropped + (size_t)l * pairs + at
+                                                    : NULL);
+        }
+}
+
+static void update(struct mp_predictor *predictor) {
+    mp_timeline_mark(&predictor->timeline);
+    mp_timeline_work_each(&predictor->timeline, predictor->optimizer_seconds);
+    mp_timeline_spent(&predictor->timeline,
+                      (struct mp_activity){MP_PHASE_OPTIMIZER, MP_NO_DIRECTION, -1}, NULL, NULL,
+                      -1);
+}
+
+/* All ranks know the loss: iterations begin together. */
+static void agree(struct mp_predictor *predictor) {
+    struct mp_activity activity = {MP_PHASE_WAIT, MP_NO_DIRECTION, -1};
+    mp_timeline_mark(&predictor->timeline);
+    mp_timeline_together(&predictor->timeline, activity, predictor->agree_seconds);
+    mp_timeline_spent(&predictor->timeline, activity, NULL, NULL, -1);
+}
+
+int mp_predictor_step(struct mp_predictor *predictor, const struct mp_load load[],
+                      struct mp_prediction *prediction, struct mp_error *error) {
+    int micro_batches = predictor->options.micro_batches;
+    int code = check_loads(predictor, load, error);
+    if (code)
+        return code;
+    begin(predictor, prediction);
+    for (int m = 0; !code && m < micro_batches; m++) {
+        predictor->micro_batch = m;
+        predictor->load = load + m * predictor->layers;
+        code = micro_batch(predictor, error);
+    }
+    if (code)
+        return code;
+    const struct mp_load *sum = loads_of_iteration(predictor, load);
+    update(predictor);
+    code = after_step(predictor, sum, error);
+    if (code)
+        return code;
+    agree(predictor);
+    prediction->seconds =
+        mp_timeline_end(&predictor->timeline, micro_batches * mp_costs_tokens(predictor->costs));
+    sum_up(predictor, prediction);
+    record_loads(predictor, sum);
+    predictor->iteration++;
+    return MP_OK;
+}

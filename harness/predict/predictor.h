@@ -1,0 +1,102 @@
+/* The predictor: carries plans out in model time (architecture.md, section 4).
+ *
+ * It takes the steps of reference/trainer's iteration in the same order, with the same planners, on
+ * the loads that it is given; a rank has a stream for its own work ("compute") and one for what
+ * travels ("comm").  Rows are exchanged in the foreground: a rank goes on when its part is done.
+ * Copies, gradients and all-reduces travel in the background, in the gaps that exchanges leave, and
+ * a rank waits for them only where it needs them; where the processor that computes also copies
+ * (mp_costs_overlap < 1), that share of a background transfer stretches the rank's own work.
+ *
+ * The rules, beside those of network.h, timeline.h (streams) and carriage.c (broadcasts in pieces):
+ * - Loads are gathered from all ranks after every gate, so ranks start their dispatch together.
+ * - Four exchanges of a layer's rows in an iteration, also where blocks' forward is computed again
+ *   (mp_predict_options.recompute), as LAER-MoE's cost model counts them (systems.md 2.7).
+ * - Of several micro-batches, copies that are not re-materialised travel in the first and their
+ *   gradients in the last one, as do replicas' and non-expert gradients; copies fetched after the
+ *   gate, and what is re-materialised, travel in each (systems.md 1.11).
+ * - Experts move to new homes all at once; the trainer's rounds, which save memory, are not made.
+ * - Adding up gradients that arrive costs nothing.
+ * - A plan that limits what the gate may choose is refused: loads do not say what it would choose.
+ *
+ * Nothing is random and no clock is read: the same inputs give the same bits. */
+#ifndef MOEPERF_HARNESS_PREDICT_PREDICTOR_H
+#define MOEPERF_HARNESS_PREDICT_PREDICTOR_H
+
+#include "harness/predict/cost.h"
+#include "harness/predict/network.h"
+#include "profiler/record/record.h"
+
+/* A span of a rank in model time.  mp_span's fields, as the trainer would fill them; start_ns and
+ * end_ns count from the run's begin, rounded to the nearest nanosecond. */
+enum mp_predict_stream { MP_STREAM_COMPUTE, MP_STREAM_COMM };
+
+/* Where spans, loads and plan facts go.  Any function may be NULL; with no sink at all nothing of
+ * it is computed.  Spans of one (rank, stream) come in order and do not overlap, but for the phase
+ * "iteration", which encloses all others and comes last.  Loads and drops are those of the whole
+ * iteration; facts, those of its last micro-batch. */
+struct mp_predict_sink {
+    void *context;
+    void (*span)(void *context, int rank, enum mp_predict_stream stream,
+                 const struct mp_span *span);
+    void (*load)(void *context, int rank, int64_t iteration, int layer, int experts,
+                 const uint32_t routes[], const uint32_t dropped[]);
+    void (*facts)(void *context, int64_t iteration, int layer, const struct mp_plan *plan,
+                  const struct mp_plan_facts *facts);
+};
+
+struct mp_predictor;
+
+struct mp_predictor_config {
+    const struct mp_cluster *cluster;         /* borrowed until destroy */
+    const struct mp_job_file *job;            /* sizes, system, options; borrowed until destroy */
+    const struct mp_predict_options *options; /* copied */
+    bool check_plans;                         /* plan_check on every plan */
+    const struct mp_predict_sink *sink;       /* copied; NULL: none */
+};
+
+/* MP_EINVAL with the sentence of the system's create, or of mp_costs_create; MP_ENOMEM. */
+int mp_predictor_create(const struct mp_predictor_config *config, struct mp_predictor **predictor,
+                        struct mp_error *error);
+void mp_predictor_destroy(struct mp_predictor *predictor); /* accepts NULL */
+
+/* What one iteration came to. */
+struct mp_prediction {
+    int64_t iteration;
+    double seconds;          /* from the common start to the last rank's end */
+    double compute_seconds;  /* mean over ranks of the rank's own work */
+    double exposed_seconds;  /* mean over ranks of the time the compute stream waits for what
+                                travels, or for those who are late to it */
+    double late_seconds;     /* of exposed_seconds: waiting for ranks that come late, mean */
+    double exchange_seconds; /* mean over ranks of the time in dispatch and combine */
+    double expert_seconds;   /* mean over ranks; and of the rank with most: */
+    double expert_seconds_max;
+    double moe_seconds;       /* mean over ranks of the MoE layers: gate to combine, both ways */
+    double attention_seconds; /* mean over ranks, with stretching */
+    double transfer_seconds;  /* mean over ranks of the background stream's busy time with copies
+                                 and gradients of experts; and of it waited for: */
+    double transfer_exposed_seconds;
+    double move_seconds; /* mean over ranks: rehoming and gathering after the step */
+    double all_reduce_exposed_seconds;
+    double imbalance; /* mean over layers and micro-batches of max/mean computed routes */
+    int64_t routes, dropped;
+    int64_t copies;          /* extra holders, all layers of the last micro-batch */
+    double bytes[MP_STAGES]; /* of the plans' transfers, all micro-batches, all ranks */
+    double exchanged_bytes;  /* rows that cross a rank's border, all four exchanges */
+    double port_seconds;     /* lower bound: of the rank whose gates are busiest with its own
+                                exchanges and background transfers, how long they are */
+    double serial_seconds;   /* upper bound: all operations of both streams laid end to end, each
+                                as long as at its slowest rank */
+};
+
+/* Predicts the next iteration.  load is [micro_batches][layers], each [ranks][experts].  Errors:
+ * the planner's, MP_EPLAN from plan_check, MP_EINVAL for loads of another shape. */
+int mp_predictor_step(struct mp_predictor *predictor, const struct mp_load load[],
+                      struct mp_prediction *prediction, struct mp_error *error);
+
+/* What the fullest rank held at most so far, and which one: predicted memory.  More than the limit
+ * is a result, not an error. */
+void mp_predictor_memory(const struct mp_predictor *predictor, struct mp_memory *memory, int *rank);
+/* The same of every rank, mean: [ranks] totals are averaged field by field. */
+void mp_predictor_mean_memory(const struct mp_predictor *predictor, struct mp_memory *memory);
+
+#endif

@@ -1,0 +1,341 @@
+/* Recordings of predicted runs: see recording.h. */
+#include "harness/predict/recording.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const int64_t SPANS_LIMIT = 20000000;
+enum { BUFFER_SPANS = 2048, STREAMS = MP_STREAM_COMM + 1, TEXT_SIZE = 8192 };
+
+/* The recorder takes an end of 0 as "now"; only differences of times count. */
+static const int64_t ORIGIN_NS = 1;
+
+struct recorded_rank {
+    struct mp_recorder *recorder;
+    struct mp_record_thread *stream[STREAMS];
+};
+
+struct mp_predict_recording {
+    struct mp_predict_sink sink;
+    int ranks, layers, experts;
+    int64_t spans;
+    struct recorded_rank *rank; /* [ranks] */
+    /* Of the running iteration. */
+    uint32_t *routes, *dropped; /* [ranks][layers][experts] */
+    bool *has_load;             /* [ranks][layers] */
+    bool has_dropped;
+    struct mp_plan_facts *facts; /* [layers] */
+    bool *has_facts;             /* [layers] */
+};
+
+static void take_span(void *context, int rank, enum mp_predict_stream stream,
+                      const struct mp_span *span) {
+    struct mp_predict_recording *recording = context;
+    struct mp_span moved = *span;
+    moved.start_ns += ORIGIN_NS;
+    moved.end_ns += ORIGIN_NS;
+    recording->spans++;
+    mp_record_span(recording->rank[rank].stream[stream], &moved);
+}
+
+static size_t place_of(const struct mp_predict_recording *recording, int rank, int layer) {
+    return (size_t)rank * (size_t)recording->layers + (size_t)layer;
+}
+
+static void take_load(void *context, int rank, int64_t iteration, int layer, int experts,
+                      const uint32_t routes[], const uint32_t dropped[]) {
+    (void)iteration;
+    struct mp_predict_recording *recording = context;
+    size_t place = place_of(recording, rank, layer), first = place * (size_t)experts;
+    recording->has_load[place] = true;
+    recording->has_dropped |= dropped != NULL;
+    for (int e = 0; e < experts; e++) {
+        recording->routes[first + (size_t)e] += routes[e];
+        recording->dropped[first + (size_t)e] += dropped ? dropped[e] : 0;
+    }
+}
+
+static void take_facts(void *context, int64_t iteration, int layer, const struct mp_plan *plan,
+                       const struct mp_plan_facts *facts) {
+    (void)iteration;
+    (void)plan;
+    struct mp_predict_recording *recording = context;
+    struct mp_plan_facts *sum = &recording->facts[layer];
+    recording->has_facts[layer] = true;
+    sum->copies = facts->copies;
+    sum->largest_rank_copies = facts->largest_rank_copies;
+    for (int stage = 0; stage < MP_STAGES; stage++)
+        sum->bytes[stage] += facts->bytes[stage];
+    sum->routes += facts->routes;
+    sum->routes_local += facts->routes_local;
+    sum->routes_in_node += facts->routes_in_node;
+    sum->routes_between_nodes += facts->routes_between_nodes;
+    sum->routes_dropped += facts->routes_dropped;
+    sum->rows_padded += facts->rows_padded;
+}
+
+/* ---- texts that say what the run rests on ---- */
+
+struct assumptions {
+    struct mp_record_thread *thread;
+    int count;
+};
+
+static void record_assumption(void *context, const char *text) {
+    struct assumptions *assumptions = context;
+    char name[48];
+    snprintf(name, sizeof name, "assumption.%03d", ++assumptions->count);
+    mp_record_text(assumptions->thread, name, text);
+}
+
+static int record_job(const struct mp_predict_job *job, struct mp_record_thread *thread,
+                      struct mp_error *error) {
+    char *text = NULL;
+    size_t size = 0;
+    FILE *stream = open_memstream(&text, &size);
+    if (!stream)
+        return mp_fail(error, MP_ENOMEM, "no memory for the job's text");
+    int code = mp_predict_job_write(job, stream, error);
+    if (fclose(stream) && !code)
+        code = mp_fail(error, MP_ENOMEM, "no memory for the job's text");
+    if (!code)
+        mp_record_text(thread, "job", text);
+    free(text);
+    return code;
+}
+
+static int record_setting(const struct mp_predict_job *job, const struct mp_cluster *cluster,
+                          struct mp_record_thread *thread, struct mp_error *error) {
+    const struct mp_job *sizes = &job->file.job;
+    struct mp_costs *costs;
+    struct mp_setting setting;
+    int code = mp_costs_create(cluster, sizes, &job->options, &costs, error);
+    if (code)
+        return code;
+    mp_costs_setting(costs, &setting);
+    mp_costs_destroy(costs);
+    mp_record_number(thread, -1, -1, "bandwidth", setting.bandwidth);
+    mp_record_number(thread, -1, -1, "seconds-per-route", setting.seconds_per_route);
+    mp_record_number(thread, -1, -1, "seconds-per-expert", setting.seconds_per_expert);
+    mp_record_number(thread, -1, -1, "non-moe-seconds", setting.non_moe_seconds);
+    mp_record_number(thread, -1, -1, "tokens-per-iteration",
+                     (double)sizes->batch * sizes->sequence);
+    return MP_OK;
+}
+
+static int record_run(const struct mp_predict_job *job, const struct mp_cluster *cluster,
+                      struct mp_record_thread *thread, struct mp_error *error) {
+    char text[TEXT_SIZE];
+    struct assumptions assumptions = {.thread = thread};
+    mp_record_text(thread, "cluster", job->cluster);
+    mp_record_text(thread, "cluster.device", cluster->device ? cluster->device : "");
+    mp_record_text(thread, "loads", mp_predict_job_workload(job, text, sizeof text));
+    int code = record_job(job, thread, error);
+    if (!code)
+        code = record_setting(job, cluster, thread, error);
+    return code ? code
+                : mp_predict_job_assumptions(job, cluster, record_assumption, &assumptions, error);
+}
+
+/* ---- beginning and end ---- */
+
+static int open_rank(const char *folder, const struct mp_cluster *cluster, int rank,
+                     struct recorded_rank *own, struct mp_error *error) {
+    static const char *const names[STREAMS] = {
+        [MP_STREAM_COMPUTE] = "compute", [MP_STREAM_COMM] = "comm"};
+    char path[TEXT_SIZE];
+    struct mp_topology topology = mp_cluster_topology(cluster);
+    const struct mp_recorder_config config = {.path = path,
+                                              .rank = rank,
+                                              .ranks = topology.ranks,
+                                              .node = rank / topology.ranks_per_node,
+                                              .buffer_spans = BUFFER_SPANS};
+    if (snprintf(path, sizeof path, "%s/rank-%04d.spool", folder, rank) >= (int)sizeof path)
+        return mp_fail(error, MP_ELIMIT, "%.200s...: the path is too long", folder);
+    int code = mp_recorder_create(&config, &own->recorder, error);
+    for (int s = 0; s < STREAMS && !code; s++)
+        code = mp_recorder_thread(own->recorder, names[s], &own->stream[s], error);
+    return code;
+}
+
+static void destroy(struct mp_predict_recording *recording) {
+    free(recording->rank);
+    free(recording->routes);
+    free(recording->dropped);
+    free(recording->has_load);
+    free(recording->facts);
+    free(recording->has_facts);
+    free(recording);
+}
+
+static struct mp_predict_recording *allocate(int ranks, const struct mp_job *job) {
+    struct mp_predict_recording *made = calloc(1, sizeof *made);
+    size_t layers = (size_t)job->layers, places = (size_t)ranks * layers;
+    size_t counts = places * (size_t)job->experts;
+    if (!made)
+        return NULL;
+    made->ranks = ranks;
+    made->layers = job->layers;
+    made->experts = job->experts;
+    made->rank = calloc((size_t)ranks, sizeof *made->rank);
+    made->routes = calloc(counts, sizeof *made->routes);
+    made->dropped = calloc(counts, sizeof *made->dropped);
+    made->has_load = calloc(places, sizeof *made->has_load);
+    made->facts = calloc(layers, sizeof *made->facts);
+    made->has_facts = calloc(layers, sizeof *made->has_facts);
+    if (made->rank && made->routes && made->dropped && made->has_load && made->facts &&
+        made->has_facts)
+        return made;
+    destroy(made);
+    return NULL;
+}
+
+int mp_predict_recording_create(const char *folder, const struct mp_predict_job *job,
+                                const struct mp_cluster *cluster,
+                                struct mp_predict_recording **recording, struct mp_error *error) {
+    int ranks = mp_cluster_ranks(cluster), code = MP_OK;
+    if (ranks > MP_PREDICT_RECORDING_RANKS)
+        return mp_fail(error, MP_ELIMIT,
+                       "a database takes the spans of at most %d ranks, and the cluster has %d: "
+                       "predict without one",
+                       MP_PREDICT_RECORDING_RANKS, ranks);
+    struct mp_predict_recording *made = allocate(ranks, &job->file.job);
+    if (!made)
+        return mp_fail(error, MP_ENOMEM, "no memory to record %d ranks", ranks);
+    made->sink = (struct mp_predict_sink){made, take_span, take_load, take_facts};
+    for (int r = 0; r < ranks && !code; r++)
+        code = open_rank(folder, cluster, r, &made->rank[r], error);
+    if (!code)
+        code = record_run(job, cluster, made->rank[0].stream[MP_STREAM_COMPUTE], error);
+    if (code)
+        mp_predict_recording_finish(&made, code, error ? error->text : "", NULL, NULL);
+    else
+        *recording = made;
+    return code;
+}
+
+const struct mp_predict_sink *mp_predict_recording_sink(struct mp_predict_recording *recording) {
+    return &recording->sink;
+}
+
+/* ---- an iteration ---- */
+
+static void write_loads(struct mp_predict_recording *recording, int64_t iteration) {
+    size_t experts = (size_t)recording->experts;
+    for (int r = 0; r < recording->ranks; r++)
+        for (int l = 0; l < recording->layers; l++) {
+            size_t place = place_of(recording, r, l), first = place * experts;
+            if (!recording->has_load[place])
+                continue;
+            mp_record_load(recording->rank[r].stream[MP_STREAM_COMPUTE], iteration, l,
+                           recording->experts, recording->routes + first,
+                           recording->has_dropped ? recording->dropped + first : NULL);
+            recording->has_load[place] = false;
+            memset(recording->routes + first, 0, experts * sizeof *recording->routes);
+            memset(recording->dropped + first, 0, experts * sizeof *recording->dropped);
+        }
+}
+
+struct named_number {
+    const char *name;
+    double value;
+};
+
+static void write_numbers(struct mp_record_thread *thread, int64_t iteration, int layer,
+                          const struct named_number numbers[], size_t count) {
+    for (size_t i = 0; i < count; i++)
+        mp_record_number(thread, iteration, layer, numbers[i].name, numbers[i].value);
+}
+
+/* The names that measured runs have (reference/trainer/spans.c). */
+static void write_facts(struct mp_predict_recording *recording, int64_t iteration) {
+    struct mp_record_thread *thread = recording->rank[0].stream[MP_STREAM_COMPUTE];
+    for (int l = 0; l < recording->layers; l++) {
+        struct mp_plan_facts *facts = &recording->facts[l];
+        const struct named_number numbers[] = {
+            {"copies", facts->copies},
+            {"largest-rank-copies", facts->largest_rank_copies},
+            {"bytes-before-gate", (double)facts->bytes[MP_STAGE_BEFORE_GATE]},
+            {"bytes-after-gate", (double)facts->bytes[MP_STAGE_AFTER_GATE]},
+            {"bytes-backward-prefetch", (double)facts->bytes[MP_STAGE_BACKWARD_PREFETCH]},
+            {"bytes-backward-reduce", (double)facts->bytes[MP_STAGE_BACKWARD_REDUCE]},
+            {"routes-local", (double)facts->routes_local},
+            {"routes-in-node", (double)facts->routes_in_node},
+            {"routes-between-nodes", (double)facts->routes_between_nodes},
+            {"routes-dropped", (double)facts->routes_dropped},
+            {"rows-padded", (double)facts->rows_padded},
+        };
+        if (recording->has_facts[l])
+            write_numbers(thread, iteration, l, numbers, sizeof numbers / sizeof *numbers);
+        recording->has_facts[l] = false;
+        *facts = (struct mp_plan_facts){0};
+    }
+}
+
+static void write_prediction(struct mp_predict_recording *recording,
+                             const struct mp_prediction *prediction) {
+    const struct named_number numbers[] = {
+        {"predicted-seconds", prediction->seconds},
+        {"exposed-seconds", prediction->exposed_seconds},
+        {"late-seconds", prediction->late_seconds},
+        {"exchange-seconds", prediction->exchange_seconds},
+        {"transfer-exposed-seconds", prediction->transfer_exposed_seconds},
+        {"exchanged-bytes", prediction->exchanged_bytes},
+        {"bytes-after-step", prediction->bytes[MP_STAGE_AFTER_STEP]},
+    };
+    write_numbers(recording->rank[0].stream[MP_STREAM_COMPUTE], prediction->iteration, -1, numbers,
+                  sizeof numbers / sizeof *numbers);
+}
+
+int mp_predict_recording_step(struct mp_predict_recording *recording,
+                              const struct mp_prediction *prediction, struct mp_error *error) {
+    int code = MP_OK;
+    write_loads(recording, prediction->iteration);
+    write_facts(recording, prediction->iteration);
+    write_prediction(recording, prediction);
+    for (int r = 0; r < recording->ranks && !code; r++)
+        code = mp_recorder_flush(recording->rank[r].recorder, error);
+    if (!code && recording->spans > SPANS_LIMIT)
+        code = mp_fail(error, MP_ELIMIT,
+                       "iteration %lld: more than %lld spans for the database: predict fewer "
+                       "iterations, or without one",
+                       (long long)prediction->iteration, (long long)SPANS_LIMIT);
+    return code;
+}
+
+static void write_memory(struct mp_record_thread *thread,
+                         const struct mp_prediction_summary *summary) {
+    const struct mp_memory *memory = &summary->memory;
+    const struct named_number numbers[] = {
+        {"memory-rank", summary->memory_rank},
+        {"memory-bytes", memory->total},
+        {"memory-limit-bytes", memory->limit},
+        {"memory-dense-bytes", memory->dense},
+        {"memory-expert-bytes", memory->parameters},
+        {"memory-copy-bytes", memory->copies},
+        {"memory-gradient-bytes", memory->gradients},
+        {"memory-optimizer-bytes", memory->optimizer},
+        {"memory-activation-bytes", memory->activations},
+        {"memory-buffer-bytes", memory->buffers},
+        {"out-of-memory", summary->out_of_memory},
+    };
+    write_numbers(thread, -1, -1, numbers, sizeof numbers / sizeof *numbers);
+}
+
+int mp_predict_recording_finish(struct mp_predict_recording **recording, int status,
+                                const char *reason, const struct mp_prediction_summary *summary,
+                                struct mp_error *error) {
+    struct mp_predict_recording *ended = *recording;
+    int code = MP_OK;
+    *recording = NULL;
+    if (!ended)
+        return MP_OK;
+    if (summary)
+        write_memory(ended->rank[0].stream[MP_STREAM_COMPUTE], summary);
+    for (int r = 0; r < ended->ranks; r++) {
+        int finished = mp_recorder_finish(&ended->rank[r].recorder, status, reason, error);
+        code = code ? code : finished;
+    }
+    destroy(ended);
+    return code;
+}

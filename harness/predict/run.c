@@ -1,0 +1,211 @@
+/* A predicted job from beginning to end. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "harness/predict/loads.h"
+
+/* Fields of struct mp_prediction that are put together as means; the others are sums. */
+#define MEAN(member) offsetof(struct mp_prediction, member)
+static const size_t means[] = {MEAN(seconds),
+                               MEAN(compute_seconds),
+                               MEAN(exposed_seconds),
+                               MEAN(late_seconds),
+                               MEAN(exchange_seconds),
+                               MEAN(expert_seconds),
+                               MEAN(expert_seconds_max),
+                               MEAN(moe_seconds),
+                               MEAN(attention_seconds),
+                               MEAN(transfer_seconds),
+                               MEAN(transfer_exposed_seconds),
+                               MEAN(move_seconds),
+                               MEAN(all_reduce_exposed_seconds),
+                               MEAN(imbalance),
+                               MEAN(port_seconds),
+                               MEAN(serial_seconds)};
+enum { MEANS = sizeof means / sizeof *means };
+
+static double *field(struct mp_prediction *prediction, size_t offset) {
+    return (double *)((char *)prediction + offset);
+}
+
+/* Loads of one iteration, [micro_batches][layers], and how the stream is read into them. */
+struct reader {
+    struct mp_trace_stream *stream;
+    struct mp_trace_wanted wanted;
+    int micro_batches; /* of the stream: as many as wanted, or one that stands for all */
+    struct mp_load *load;
+    int blocks; /* in `load` */
+};
+
+static void close_reader(struct reader *reader) {
+    for (int i = 0; reader->load && i < reader->blocks; i++)
+        mp_load_destroy(&reader->load[i]);
+    free(reader->load);
+    mp_trace_stream_destroy(reader->stream);
+}
+
+static int open_reader(const struct mp_predict_job *job, const struct mp_cluster *cluster,
+                       struct reader *reader, struct mp_error *error) {
+    memset(reader, 0, sizeof *reader);
+    reader->wanted = predict_loads_wanted(job, cluster);
+    const struct mp_trace_shape *shape = &reader->wanted.shape;
+    int code = mp_predict_job_loads(job, cluster, &reader->stream, error);
+    if (code)
+        return code;
+    reader->micro_batches = mp_trace_stream_info(reader->stream)->shape.micro_batches;
+    reader->blocks = shape->layers * shape->micro_batches;
+    reader->load = calloc((size_t)reader->blocks, sizeof *reader->load);
+    if (!reader->load)
+        code = mp_fail(error, MP_ENOMEM, "no memory for loads of %d layers", shape->layers);
+    for (int i = 0; i < reader->blocks && !code; i++)
+        code = mp_load_create(shape->ranks, shape->experts, &reader->load[i], error);
+    if (code)
+        close_reader(reader);
+    return code;
+}
+
+/* Routes are those of the job's tokens, or near: sources may be rounded, or differ (w4). */
+static int check_routes(const struct reader *reader, const struct mp_trace_block *block,
+                        struct mp_error *error) {
+    const struct mp_trace_shape *shape = &reader->wanted.shape;
+    int64_t wanted = reader->wanted.tokens * shape->top_k * shape->ranks;
+    int64_t total = mp_load_total(&block->load), difference = llabs(total - wanted);
+    if (difference * 100 <= wanted)
+        return MP_OK;
+    return mp_fail(error, MP_EINVAL,
+                   "loads: iteration %lld has %lld routes in a layer and micro-batch, and the "
+                   "prediction's batch makes %lld (%d ranks with %lld tokens to %d experts each): "
+                   "set batch and sequence to the loads', or have the loads fitted (--fit, in a "
+                   "suite fit: yes)",
+                   (long long)block->iteration, (long long)total, (long long)wanted, shape->ranks,
+                   (long long)reader->wanted.tokens, shape->top_k);
+}
+
+static int read_iteration(struct reader *reader, bool *end, struct mp_error *error) {
+    const struct mp_trace_block *block;
+    int layers = reader->wanted.shape.layers, read = reader->micro_batches * layers;
+    *end = false;
+    for (int i = 0; i < read; i++) {
+        int code = mp_trace_next(reader->stream, &block, error);
+        *end = !code && !block; /* between iterations only: streams have whole ones */
+        if (code || *end)
+            return code;
+        if (block->layer == 0 && (code = check_routes(reader, block, error)))
+            return code;
+        mp_load_copy(&reader->load[i], &block->load);
+    }
+    for (int i = read; i < reader->blocks; i++)
+        mp_load_copy(&reader->load[i], &reader->load[i - layers]);
+    return MP_OK;
+}
+
+/* ---- summary ---- */
+
+struct times {
+    double *seconds; /* owned */
+    int64_t count, capacity;
+};
+
+static int add_time(struct times *times, double seconds, struct mp_error *error) {
+    if (times->count == times->capacity) {
+        int64_t capacity = times->capacity ? 2 * times->capacity : 128;
+        double *grown = realloc(times->seconds, (size_t)capacity * sizeof *grown);
+        if (!grown)
+            return mp_fail(error, MP_ENOMEM, "no memory for the times of %lld iterations",
+                           (long long)capacity);
+        times->seconds = grown;
+        times->capacity = capacity;
+    }
+    times->seconds[times->count++] = seconds;
+    return MP_OK;
+}
+
+static int compare_doubles(const void *left, const void *right) {
+    double a = *(const double *)left, b = *(const double *)right;
+    return (a > b) - (a < b);
+}
+
+static double median_of(struct times *times) {
+    int64_t half = times->count / 2;
+    qsort(times->seconds, (size_t)times->count, sizeof *times->seconds, compare_doubles);
+    return times->count % 2 ? times->seconds[half]
+                            : (times->seconds[half - 1] + times->seconds[half]) / 2;
+}
+
+static void add_prediction(struct mp_prediction *sum, const struct mp_prediction *one) {
+    struct mp_prediction copy = *one;
+    for (int i = 0; i < MEANS; i++)
+        *field(sum, means[i]) += *field(&copy, means[i]);
+    sum->routes += one->routes;
+    sum->dropped += one->dropped;
+    sum->copies += one->copies;
+    for (int stage = 0; stage < MP_STAGES; stage++)
+        sum->bytes[stage] += one->bytes[stage];
+    sum->exchanged_bytes += one->exchanged_bytes;
+}
+
+static void finish_summary(const struct mp_predict_job *job, const struct mp_predictor *predictor,
+                           struct times *times, struct mp_prediction_summary *summary) {
+    summary->iterations = times->count;
+    for (int i = 0; i < MEANS; i++)
+        *field(&summary->mean, means[i]) /= (double)times->count;
+    summary->seconds_mean = summary->mean.seconds;
+    summary->seconds_median = median_of(times);
+    double tokens = (double)job->file.job.batch * job->file.job.sequence;
+    summary->tokens_per_second = summary->seconds_median > 0 ? tokens / summary->seconds_median : 0;
+    mp_predictor_memory(predictor, &summary->memory, &summary->memory_rank);
+    summary->out_of_memory = summary->memory.total > summary->memory.limit;
+}
+
+/* ---- running ---- */
+
+static int run_iterations(const struct mp_predict_job *job, struct reader *reader,
+                          struct mp_predictor *predictor, const struct mp_predict_watch *watch,
+                          struct times *times, struct mp_prediction_summary *summary,
+                          struct mp_error *error) {
+    bool end = false, go_on = true;
+    int code = MP_OK;
+    while (!code && go_on && times->count < job->file.job.iterations) {
+        struct mp_prediction prediction;
+        code = read_iteration(reader, &end, error);
+        if (code || end)
+            break;
+        code = mp_predictor_step(predictor, reader->load, &prediction, error);
+        if (!code)
+            code = add_time(times, prediction.seconds, error);
+        if (code)
+            break;
+        add_prediction(&summary->mean, &prediction);
+        go_on = !watch || !watch->step || watch->step(watch->context, &prediction);
+    }
+    if (!code && times->count == 0)
+        code = mp_fail(error, MP_EFORMAT, "there is no load in %s",
+                       mp_trace_stream_info(reader->stream)->source);
+    return code;
+}
+
+int mp_predict_job_run(const struct mp_predict_job *job, const struct mp_cluster *cluster,
+                       const struct mp_predict_sink *sink, const struct mp_predict_watch *watch,
+                       struct mp_prediction_summary *summary, struct mp_error *error) {
+    struct reader reader;
+    struct times times = {0};
+    struct mp_predictor *predictor = NULL;
+    const struct mp_predictor_config config = {.cluster = cluster,
+                                               .job = &job->file,
+                                               .options = &job->options,
+                                               .check_plans = job->file.job.check_plans,
+                                               .sink = sink};
+    memset(summary, 0, sizeof *summary);
+    int code = open_reader(job, cluster, &reader, error);
+    if (code)
+        return code;
+    code = mp_predictor_create(&config, &predictor, error);
+    if (!code)
+        code = run_iterations(job, &reader, predictor, watch, &times, summary, error);
+    if (!code)
+        finish_summary(job, predictor, &times, summary);
+    mp_predictor_destroy(predictor);
+    close_reader(&reader);
+    free(times.seconds);
+    return code;
+}

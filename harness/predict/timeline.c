@@ -1,0 +1,391 @@
+#include "harness/predict/timeline.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static inline double larger(double a, double b) {
+    return a > b ? a : b;
+}
+
+static inline double smaller(double a, double b) {
+    return a < b ? a : b;
+}
+
+enum { ARRAYS = 8, BACKGROUND_ARRAYS = 3 };
+
+int mp_timeline_create(struct mp_network *network, int ranks, double overlap, int background,
+                       const struct mp_predict_sink *sink, struct mp_timeline *timeline,
+                       struct mp_error *error) {
+    size_t width = (size_t)ranks, operations = (size_t)background;
+    *timeline = (struct mp_timeline){
+        .network = network, .ranks = ranks, .overlap = overlap, .capacity = background};
+    if (sink)
+        timeline->sink = *sink;
+    double *at = calloc(width * (ARRAYS + BACKGROUND_ARRAYS * operations), sizeof *at);
+    timeline->memory = at;
+    timeline->next = calloc(width, sizeof *timeline->next);
+    timeline->background = calloc(operations, sizeof *timeline->background);
+    if (!at || !timeline->next || !timeline->background) {
+        mp_timeline_destroy(timeline);
+        return mp_fail(error, MP_ENOMEM, "no memory for the clocks of %d ranks", ranks);
+    }
+    double **array[ARRAYS] = {&timeline->clock,       &timeline->waited, &timeline->comm,
+                              &timeline->port,        &timeline->ready,  &timeline->mark,
+                              &timeline->mark_waited, &timeline->owed};
+    for (int i = 0; i < ARRAYS; i++, at += width)
+        *array[i] = at;
+    for (int i = 0; i < background; i++) {
+        timeline->background[i].remaining = at;
+        timeline->background[i].finish = at + width;
+        timeline->background[i].received = at + 2 * width;
+        at += BACKGROUND_ARRAYS * width;
+    }
+    return MP_OK;
+}
+
+void mp_timeline_destroy(struct mp_timeline *timeline) {
+    free(timeline->memory);
+    free(timeline->next);
+    free(timeline->background);
+    *timeline = (struct mp_timeline){0};
+}
+
+void mp_timeline_begin(struct mp_timeline *timeline, int64_t iteration) {
+    size_t size = (size_t)timeline->ranks * sizeof(double);
+    timeline->iteration = iteration;
+    timeline->issued = 0;
+    timeline->sums = (struct mp_time_sums){0};
+    memset(timeline->clock, 0, size);
+    memset(timeline->waited, 0, size);
+    memset(timeline->comm, 0, size);
+    memset(timeline->port, 0, size);
+    memset(timeline->owed, 0, size);
+    memset(timeline->next, 0, (size_t)timeline->ranks * sizeof *timeline->next);
+}
+
+/* ---- spans ---- */
+
+static int64_t nanoseconds(double seconds) {
+    return (int64_t)(seconds * 1e9 + 0.5);
+}
+
+static void emit(const struct mp_timeline *timeline, int rank, enum mp_predict_stream stream,
+                 struct mp_activity activity, double start, double end, struct mp_span span) {
+    span.start_ns = timeline->origin_ns + nanoseconds(start);
+    span.end_ns = timeline->origin_ns + nanoseconds(end);
+    span.cpu_ns = -1;
+    span.iteration = (int32_t)timeline->iteration;
+    span.layer = (int16_t)activity.layer;
+    span.phase = (uint8_t)activity.phase;
+    span.direction = (uint8_t)activity.direction & 3;
+    timeline->sink.span(timeline->sink.context, rank, stream, &span);
+}
+
+static void emit_comm(const struct mp_timeline *timeline, int rank, struct mp_activity activity,
+                      double start, double end, double bytes) {
+    if (timeline->sink.span && end > start)
+        emit(timeline, rank, MP_STREAM_COMM, activity, start, end,
+             (struct mp_span){.tokens = -1, .flops = -1, .bytes = (int64_t)(bytes + 0.5)});
+}
+
+void mp_timeline_mark(struct mp_timeline *timeline) {
+    size_t size = (size_t)timeline->ranks * sizeof(double);
+    memcpy(timeline->mark, timeline->clock, size);
+    memcpy(timeline->mark_waited, timeline->waited, size);
+}
+
+double mp_timeline_spent(struct mp_timeline *timeline, struct mp_activity activity,
+                         const int64_t tokens[], const double bytes[], double flops) {
+    double spent = 0, waited = 0;
+    for (int r = 0; r < timeline->ranks; r++) {
+        spent += timeline->clock[r] - timeline->mark[r];
+        waited += timeline->waited[r] - timeline->mark_waited[r];
+    }
+    timeline->sums.spent[activity.phase] += spent;
+    timeline->sums.waited[activity.phase] += waited;
+    for (int r = 0; timeline->sink.span && r < timeline->ranks; r++) {
+        double wait = timeline->waited[r] - timeline->mark_waited[r];
+        struct mp_span span = {.wait_ns = nanoseconds(wait),
+                               .tokens = tokens ? tokens[r] : -1,
+                               .bytes = bytes ? (int64_t)(bytes[r] + 0.5) : -1,
+                               .flops = -1};
+        if (tokens && flops >= 0)
+            span.flops = (int64_t)(flops * (double)tokens[r] + 0.5);
+        emit(timeline, r, MP_STREAM_COMPUTE, activity, timeline->mark[r], timeline->clock[r], span);
+    }
+    return spent;
+}
+
+/* ---- background ---- */
+
+static struct mp_background *operation(const struct mp_timeline *timeline, int64_t number) {
+    return &timeline->background[number % timeline->capacity];
+}
+
+static void finish(struct mp_timeline *timeline, int rank, struct mp_background *background,
+                   double start, double end) {
+    emit_comm(timeline, rank, background->activity, start, end, background->received[rank]);
+    background->remaining[rank] = 0;
+    background->finish[rank] = end;
+    timeline->comm[rank] = end;
+    timeline->next[rank]++;
+}
+
+/* Background operations move on a rank's stream until `until`. */
+static void move_on(struct mp_timeline *timeline, int rank, double until) {
+    while (timeline->next[rank] < timeline->issued) {
+        struct mp_background *background = operation(timeline, timeline->next[rank]);
+        double remaining = background->remaining[rank];
+        if (!(remaining > 0)) { /* no part in it */
+            timeline->next[rank]++;
+            continue;
+        }
+        double start = larger(timeline->comm[rank], background->begin), end = start + remaining;
+        if (start >= until)
+            return;
+        if (end > until) {
+            emit_comm(timeline, rank, background->activity, start, until, 0);
+            background->remaining[rank] = end - until;
+            timeline->comm[rank] = until;
+            return;
+        }
+        finish(timeline, rank, background, start, end);
+    }
+}
+
+/* Until an operation and all before it have finished. */
+static void move_through(struct mp_timeline *timeline, int rank, int64_t number) {
+    while (timeline->next[rank] <= number) {
+        struct mp_background *background = operation(timeline, timeline->next[rank]);
+        double remaining = background->remaining[rank];
+        if (!(remaining > 0)) {
+            timeline->next[rank]++;
+            continue;
+        }
+        double start = larger(timeline->comm[rank], background->begin);
+        finish(timeline, rank, background, start, start + remaining);
+    }
+}
+
+/* Ranks wait until then. */
+static void go_on_at(struct mp_timeline *timeline, const double time[]) {
+    for (int r = 0; r < timeline->ranks; r++) {
+        timeline->waited[r] += larger(0, time[r] - timeline->clock[r]);
+        timeline->clock[r] = larger(time[r], timeline->clock[r]);
+    }
+}
+
+static bool is_expert_transfer(enum mp_phase phase) {
+    return phase == MP_PHASE_FETCH || phase == MP_PHASE_REDUCE;
+}
+
+int64_t mp_timeline_start(struct mp_timeline *timeline, struct mp_activity activity,
+                          const double seconds[], const double alone[], const double received[]) {
+    struct mp_background *background = operation(timeline, timeline->issued);
+    double begin = 0, longest = 0, sum = 0;
+    for (int r = 0; r < timeline->ranks; r++) {
+        move_through(timeline, r, timeline->issued - timeline->capacity); /* it had this place */
+        background->remaining[r] = seconds[r];
+        background->finish[r] = 0;
+        background->received[r] = received ? received[r] : 0;
+        timeline->port[r] += smaller(alone[r], seconds[r]);
+        sum += seconds[r];
+        longest = larger(longest, seconds[r]);
+        if (seconds[r] > 0)
+            begin = larger(begin, timeline->clock[r]);
+    }
+    background->activity = activity;
+    background->begin = begin;
+    timeline->sums.serial += longest;
+    if (is_expert_transfer(activity.phase))
+        timeline->sums.transfers += sum;
+    return timeline->issued++;
+}
+
+void mp_timeline_wait(struct mp_timeline *timeline, int64_t number) {
+    const struct mp_background *background = operation(timeline, number);
+    for (int r = 0; r < timeline->ranks; r++) {
+        if (background->remaining[r] > 0)
+            move_through(timeline, r, number);
+        timeline->ready[r] = background->finish[r];
+    }
+    go_on_at(timeline, timeline->ready);
+}
+
+/* ---- own work ---- */
+
+/* When `work` seconds of own work are done that begin at the rank's clock, with a background
+ * operation taking its share of the processor while it moves. */
+static double shared_work(struct mp_timeline *timeline, int rank, double work) {
+    double time = timeline->clock[rank], overlap = timeline->overlap;
+    move_on(timeline, rank, time);
+    while (timeline->next[rank] < timeline->issued && work > 0) {
+        struct mp_background *background = operation(timeline, timeline->next[rank]);
+        double remaining = background->remaining[rank];
+        if (!(remaining > 0)) {
+            timeline->next[rank]++;
+            continue;
+        }
+        double start = larger(larger(timeline->comm[rank], background->begin), time);
+        if (start >= time + work)
+            break;
+        work -= start - time;
+        if (work < remaining * overlap) {
+            time = start + work / overlap;
+            move_on(timeline, rank, time);
+            return time;
+        }
+        work -= remaining * overlap;
+        time = start + remaining;
+        finish(timeline, rank, background, start, time);
+    }
+    return time + work;
+}
+
+/* Whether anything of the background can be on its way. */
+static bool alone_at_work(const struct mp_timeline *timeline) {
+    if (!(timeline->overlap < 1))
+        return true;
+    for (int r = 0; r < timeline->ranks; r++)
+        if (timeline->next[r] < timeline->issued)
+            return false;
+    return true;
+}
+
+void mp_timeline_work(struct mp_timeline *timeline, double seconds) {
+    double longest = seconds;
+    if (alone_at_work(timeline)) {
+        for (int r = 0; r < timeline->ranks; r++)
+            timeline->clock[r] += seconds;
+    } else {
+        for (int r = 0; r < timeline->ranks; r++) {
+            double end = shared_work(timeline, r, seconds);
+            longest = larger(longest, end - timeline->clock[r]);
+            timeline->clock[r] = end;
+        }
+    }
+    timeline->sums.serial += longest;
+}
+
+void mp_timeline_work_each(struct mp_timeline *timeline, const double seconds[]) {
+    double longest = 0;
+    bool alone = alone_at_work(timeline);
+    for (int r = 0; r < timeline->ranks; r++) {
+        double end = alone ? timeline->clock[r] + seconds[r] : shared_work(timeline, r, seconds[r]);
+        longest = larger(longest, end - timeline->clock[r]);
+        timeline->clock[r] = end;
+    }
+    timeline->sums.serial += longest;
+}
+
+/* ---- exchanges ---- */
+
+/* The stream is an exchange's from `ready` on; background operations have had it until then. */
+static void take_streams(struct mp_timeline *timeline, const double ready[]) {
+    for (int r = 0; r < timeline->ranks; r++)
+        if (timeline->next[r] < timeline->issued)
+            move_on(timeline, r, ready[r]);
+}
+
+/* How much longer each rank's part takes because others come late: as far as its own gates are not
+ * busy, and until the last one has come.  Added to what it is owed. */
+static void count_exchange(struct mp_timeline *timeline, const double ready[], const double done[],
+                           const double alone[]) {
+    double latest = 0, longest = 0;
+    for (int r = 0; r < timeline->ranks; r++)
+        latest = larger(latest, ready[r]);
+    for (int r = 0; r < timeline->ranks; r++) {
+        double taken = done[r] - ready[r];
+        timeline->owed[r] += larger(0, smaller(taken - alone[r], latest - ready[r]));
+        longest = larger(longest, taken);
+        timeline->port[r] += smaller(alone[r], taken);
+    }
+    timeline->sums.serial += longest;
+}
+
+static void occupy(struct mp_timeline *timeline, struct mp_activity activity, const double ready[],
+                   const double done[], const double received[]) {
+    for (int r = 0; r < timeline->ranks; r++) {
+        if (!(done[r] > ready[r]))
+            continue;
+        timeline->comm[r] = done[r];
+        emit_comm(timeline, r, activity, ready[r], done[r], received ? received[r] : 0);
+    }
+}
+
+void mp_timeline_wait_until(struct mp_timeline *timeline, const double time[]) {
+    double late = 0;
+    for (int r = 0; r < timeline->ranks; r++) {
+        double waiting = larger(0, time[r] - timeline->clock[r]);
+        double owed = smaller(waiting, timeline->owed[r]);
+        timeline->owed[r] -= owed;
+        late += owed;
+    }
+    timeline->sums.late += late;
+    go_on_at(timeline, time);
+}
+
+void mp_timeline_forget_late(struct mp_timeline *timeline) {
+    memset(timeline->owed, 0, (size_t)timeline->ranks * sizeof(double));
+}
+
+void mp_timeline_exchange_start(struct mp_timeline *timeline, struct mp_activity activity,
+                                const struct mp_traffic *traffic, bool back, const double alone[],
+                                const double received[], const double start[], double done[]) {
+    double *ready = timeline->ready;
+    for (int r = 0; r < timeline->ranks; r++)
+        ready[r] = start[r];
+    take_streams(timeline, ready);
+    for (int r = 0; r < timeline->ranks; r++)
+        ready[r] = larger(ready[r], timeline->comm[r]);
+    mp_network_exchange(timeline->network, traffic, back, ready, done);
+    count_exchange(timeline, ready, done, alone);
+    occupy(timeline, activity, ready, done, received);
+}
+
+void mp_timeline_exchange(struct mp_timeline *timeline, struct mp_activity activity,
+                          const struct mp_traffic *traffic, bool back, const double alone[],
+                          const double received[]) {
+    double *ready = timeline->clock, *done = timeline->ready;
+    take_streams(timeline, ready);
+    mp_network_exchange(timeline->network, traffic, back, ready, done);
+    count_exchange(timeline, ready, done, alone);
+    occupy(timeline, activity, ready, done, received);
+    mp_timeline_wait_until(timeline, done);
+    mp_timeline_forget_late(timeline);
+}
+
+void mp_timeline_together(struct mp_timeline *timeline, struct mp_activity activity,
+                          double seconds) {
+    double latest = 0, late = 0, *start = timeline->ready;
+    for (int r = 0; r < timeline->ranks; r++)
+        latest = larger(latest, larger(timeline->clock[r], timeline->comm[r]));
+    for (int r = 0; r < timeline->ranks; r++) {
+        late += latest - timeline->clock[r];
+        start[r] = latest;
+    }
+    take_streams(timeline, start);
+    for (int r = 0; r < timeline->ranks; r++) {
+        emit_comm(timeline, r, activity, latest, latest + seconds, 0);
+        timeline->comm[r] = start[r] = latest + seconds;
+        timeline->port[r] += seconds;
+    }
+    timeline->sums.late += late;
+    timeline->sums.serial += seconds;
+    go_on_at(timeline, start);
+}
+
+double mp_timeline_end(struct mp_timeline *timeline, int64_t tokens) {
+    double end = 0;
+    for (int r = 0; r < timeline->ranks; r++)
+        end = larger(end, timeline->clock[r]);
+    for (int r = 0; timeline->sink.span && r < timeline->ranks; r++)
+        emit(timeline, r, MP_STREAM_COMPUTE,
+             (struct mp_activity){MP_PHASE_ITERATION, MP_NO_DIRECTION, -1}, 0, end,
+             (struct mp_span){.wait_ns = nanoseconds(timeline->waited[r]),
+                              .tokens = tokens,
+                              .bytes = -1,
+                              .flops = -1});
+    timeline->origin_ns += nanoseconds(end);
+    return end;
+}

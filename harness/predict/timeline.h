@@ -1,0 +1,118 @@
+/* Timeline: the clocks of all ranks in model time.
+ *
+ * All ranks run the same program, so an iteration is a sequence of operations over vectors of
+ * clocks, without a queue of events.  A rank has two streams.  "compute" does the rank's own work
+ * and waits.  "comm" carries what travels, one operation at a time:
+ * - an exchange is in the foreground: it takes the stream when the rank comes to it, and the rank
+ *   waits until its part is done;
+ * - a background operation begins when the last rank with a part in it has issued it, keeps the
+ *   stream of each of these ranks for a given time, and goes on only while no exchange has the
+ *   stream; background operations take their turns in the order in which they were issued.
+ *
+ * Where the processor that computes also copies (`overlap` below 1), a rank's own work goes on at
+ * this share of its speed while a background operation moves on its stream.  Nothing is taken from
+ * work by exchanges, during which the rank waits anyway.
+ *
+ * Time is in seconds from the iteration's beginning. */
+#ifndef MOEPERF_HARNESS_PREDICT_TIMELINE_H
+#define MOEPERF_HARNESS_PREDICT_TIMELINE_H
+
+#include "harness/predict/network.h"
+#include "harness/predict/predictor.h"
+
+/* What an operation is, in spans. */
+struct mp_activity {
+    enum mp_phase phase;
+    enum mp_direction direction;
+    int layer; /* -1: none */
+};
+
+/* A background operation on its way. */
+struct mp_background {
+    struct mp_activity activity;
+    double begin;
+    double *remaining; /* [ranks] seconds of the stream that it still needs */
+    double *finish;   /* [ranks] when it had them; of ranks without a part: the beginning of time */
+    double *received; /* [ranks] bytes */
+};
+
+/* Sums over ranks, of an iteration. */
+struct mp_time_sums {
+    double spent[MP_PHASES];  /* seconds in the phases of the compute stream */
+    double waited[MP_PHASES]; /* of it waiting */
+    double late;              /* of all waiting: for ranks that come late */
+    double transfers;         /* seconds of the comm stream for copies and gradients of experts */
+    double serial;            /* every operation at its slowest rank; not a sum over ranks */
+};
+
+struct mp_timeline {
+    struct mp_network *network; /* borrowed */
+    struct mp_predict_sink sink;
+    int ranks;
+    double overlap;
+    int64_t iteration;
+    int64_t origin_ns; /* of the iteration, from the run's beginning */
+    double *clock;     /* [ranks] */
+    double *waited;    /* [ranks] of the clock: waiting, so far */
+    double *comm;      /* [ranks] up to when the comm stream has been carried out */
+    double *port;      /* [ranks] seconds that the rank's own gates were busy and held it up: those
+                          who share a gate may be done before it is */
+    double *owed;      /* [ranks] what exchanges on their way take longer as others came late */
+    double *ready;     /* [ranks] working memory */
+    double *mark;      /* [ranks] the clocks when the present phase began */
+    double *mark_waited;
+    int64_t issued; /* background operations since the iteration's beginning */
+    int64_t *next;  /* [ranks] the first one that has not finished there */
+    int64_t capacity;
+    struct mp_background *background; /* [capacity], operation i at i % capacity */
+    double *memory;                   /* of all arrays of doubles */
+    struct mp_time_sums sums;
+};
+
+/* `background`: most background operations that are on their way at once.  MP_ENOMEM. */
+int mp_timeline_create(struct mp_network *network, int ranks, double overlap, int background,
+                       const struct mp_predict_sink *sink, struct mp_timeline *timeline,
+                       struct mp_error *error);
+void mp_timeline_destroy(struct mp_timeline *timeline); /* accepts a zeroed one */
+/* All clocks at zero, nothing on its way. */
+void mp_timeline_begin(struct mp_timeline *timeline, int64_t iteration);
+
+/* A phase of the compute stream begins; and ends, as a span of every rank: `tokens` and `bytes` are
+ * [ranks], flops is per token; NULL and -1: does not apply.  Returns the seconds of all ranks. */
+void mp_timeline_mark(struct mp_timeline *timeline);
+double mp_timeline_spent(struct mp_timeline *timeline, struct mp_activity activity,
+                         const int64_t tokens[], const double bytes[], double flops);
+
+/* Own work: the same on all ranks, or of each. */
+void mp_timeline_work(struct mp_timeline *timeline, double seconds);
+void mp_timeline_work_each(struct mp_timeline *timeline, const double seconds[]);
+
+/* An exchange.  `alone` is mp_network_alone's of the traffic; `received` [ranks] is for spans only
+ * and may be NULL. */
+void mp_timeline_exchange(struct mp_timeline *timeline, struct mp_activity activity,
+                          const struct mp_traffic *traffic, bool back, const double alone[],
+                          const double received[]);
+/* The same without waiting: starts at `start` or when the stream is free of earlier ones, and sets
+ * done[ranks].  start and done may be the same array. */
+void mp_timeline_exchange_start(struct mp_timeline *timeline, struct mp_activity activity,
+                                const struct mp_traffic *traffic, bool back, const double alone[],
+                                const double received[], const double start[], double done[]);
+/* Until then at least, waiting for exchanges on their way. */
+void mp_timeline_wait_until(struct mp_timeline *timeline, const double time[]);
+/* Nothing is on its way any more: whatever took longer has passed under own work. */
+void mp_timeline_forget_late(struct mp_timeline *timeline);
+/* An operation of all ranks, which takes so long once the last one has come. */
+void mp_timeline_together(struct mp_timeline *timeline, struct mp_activity activity,
+                          double seconds);
+
+/* A background operation: seconds[ranks] of each rank's stream, 0: no part in it; of this its own
+ * gates are busy for alone[ranks].  Returns its number. */
+int64_t mp_timeline_start(struct mp_timeline *timeline, struct mp_activity activity,
+                          const double seconds[], const double alone[], const double received[]);
+/* Waits for an operation of this iteration. */
+void mp_timeline_wait(struct mp_timeline *timeline, int64_t number);
+
+/* Ends the iteration for all ranks; all clocks are equal then.  Returns them. */
+double mp_timeline_end(struct mp_timeline *timeline, int64_t tokens);
+
+#endif

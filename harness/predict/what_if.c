@@ -1,0 +1,232 @@
+/* What-if: see what_if.h. */
+#include "harness/predict/what_if.h"
+
+#include <stdlib.h>
+
+#include "profiler/straggler/graph.h"
+
+struct mp_what_if {
+    const struct mp_recorded *recorded;
+    struct mp_graph *graph;
+    struct mp_graph_seconds *now; /* [spans] under the change */
+    double *work;                 /* [ranks] */
+    double *seconds;              /* [iterations] */
+    int layers;
+};
+
+/* ---- life ---- */
+
+static int create(struct mp_what_if *what_if, struct mp_error *error) {
+    const struct mp_recorded *run = what_if->recorded;
+    const struct mp_recorded_times times = {run->ranks, run->iterations, run->rank, run->span,
+                                            run->spans};
+    what_if->now = calloc(run->spans + 1, sizeof *what_if->now);
+    what_if->work = calloc((size_t)run->ranks, sizeof *what_if->work);
+    what_if->seconds = calloc((size_t)run->iterations, sizeof *what_if->seconds);
+    if (!what_if->now || !what_if->work || !what_if->seconds)
+        return mp_fail(error, MP_ENOMEM, "no memory to replay %zu spans of run %lld", run->spans,
+                       (long long)run->run_id);
+    for (size_t s = 0; s < run->spans; s++)
+        if (run->span[s].phase == MP_PHASE_EXPERT && run->span[s].layer >= what_if->layers)
+            what_if->layers = run->span[s].layer + 1;
+    return mp_graph_create(&times, 0, &what_if->graph, error);
+}
+
+int mp_what_if_create(const struct mp_recorded *recorded, struct mp_what_if **made,
+                      struct mp_error *error) {
+    struct mp_what_if *what_if = calloc(1, sizeof *what_if);
+    *made = NULL;
+    if (!what_if)
+        return mp_fail(error, MP_ENOMEM, "no memory to replay a run");
+    what_if->recorded = recorded;
+    int code = create(what_if, error);
+    if (code)
+        mp_what_if_destroy(what_if);
+    else
+        *made = what_if;
+    return code;
+}
+
+void mp_what_if_destroy(struct mp_what_if *what_if) {
+    if (!what_if)
+        return;
+    mp_graph_destroy(what_if->graph);
+    free(what_if->now);
+    free(what_if->work);
+    free(what_if->seconds);
+    free(what_if);
+}
+
+int mp_what_if_layers(const struct mp_what_if *what_if) {
+    return what_if->layers;
+}
+
+/* ---- changes ---- */
+
+static const struct mp_recorded_span *span_of(const struct mp_what_if *what_if, int node) {
+    return &what_if->recorded->span[node];
+}
+
+static bool is_exchange(int phase) {
+    return phase == MP_PHASE_DISPATCH || phase == MP_PHASE_COMBINE;
+}
+
+static int compare_doubles(const void *left, const void *right) {
+    double a = *(const double *)left, b = *(const double *)right;
+    return (a > b) - (a < b);
+}
+
+static double median_of(double value[], int count) {
+    qsort(value, (size_t)count, sizeof *value, compare_doubles);
+    return count % 2 ? value[count / 2] : 0.5 * (value[count / 2 - 1] + value[count / 2]);
+}
+
+struct means {
+    double own, gap, transfer;
+};
+
+/* The node that is member `m` of a group. */
+static int member_of(const struct mp_what_if *what_if, const struct mp_graph_group *group, int m) {
+    return what_if->graph->member[group->first + m];
+}
+
+/* Over the members of a group but those of one rank (-1: all). */
+static struct means means_of(const struct mp_what_if *what_if, const struct mp_graph_group *group,
+                             int without) {
+    struct means sum = {0};
+    int count = 0;
+    for (int m = 0; m < group->count; m++) {
+        const struct mp_graph_node *node = &what_if->graph->node[member_of(what_if, group, m)];
+        if (node->rank == without)
+            continue;
+        sum.own += node->own;
+        sum.gap += node->gap;
+        sum.transfer += node->transfer;
+        count++;
+    }
+    return count ? (struct means){sum.own / count, sum.gap / count, sum.transfer / count} : sum;
+}
+
+static void make_ideal(struct mp_what_if *what_if, const struct mp_graph_group *group) {
+    struct means mean = means_of(what_if, group, -1);
+    for (int m = 0; m < group->count; m++)
+        what_if->work[m] = what_if->graph->node[member_of(what_if, group, m)].transfer;
+    double transfer = median_of(what_if->work, group->count);
+    for (int m = 0; m < group->count; m++)
+        what_if->now[member_of(what_if, group, m)] =
+            (struct mp_graph_seconds){mean.gap, mean.own, transfer, false};
+}
+
+static void balance(struct mp_what_if *what_if, const struct mp_graph_group *group, int phase) {
+    struct means mean = means_of(what_if, group, -1);
+    for (int m = 0; m < group->count; m++) {
+        struct mp_graph_seconds *now = &what_if->now[member_of(what_if, group, m)];
+        if (phase == MP_PHASE_EXPERT)
+            now->own = mean.own;
+        else
+            now->transfer = mean.transfer;
+    }
+}
+
+static void relieve(struct mp_what_if *what_if, const struct mp_graph_group *group, int rank) {
+    int node = mp_graph_member(what_if->graph, group, rank);
+    if (node < 0 || group->count < 2)
+        return;
+    struct means mean = means_of(what_if, group, rank);
+    what_if->now[node].own = mean.own;
+    what_if->now[node].gap = mean.gap;
+}
+
+/* Another system's seconds; what it does at once stands in the place of what was done in parts:
+ * the experts where the first part was, an exchange where its last part was waited for.  Ranks wait
+ * for nobody in what it does not do. */
+static void substitute(struct mp_what_if *what_if, const struct mp_what_if_change *change,
+                       int iteration, int index) {
+    const struct mp_graph_node *node = &what_if->graph->node[index];
+    struct mp_graph_seconds *now = &what_if->now[index];
+    const struct mp_recorded_span *span = span_of(what_if, index);
+    int ranks = what_if->recorded->ranks, way = span->direction == MP_BACKWARD;
+    bool first = node->ordinal == 0;
+    if (span->phase == MP_PHASE_FETCH || span->phase == MP_PHASE_REDUCE ||
+        span->phase == MP_PHASE_MOVE)
+        *now = (struct mp_graph_seconds){.alone = true};
+    if (span->phase == MP_PHASE_OPTIMIZER && first)
+        now->gap += change->after_step[iteration];
+    if (span->layer < 0 || span->layer >= what_if->layers)
+        return;
+    const struct mp_what_if_layer *layer =
+        &change->other[((size_t)iteration * (size_t)what_if->layers + (size_t)span->layer) *
+                           (size_t)ranks +
+                       (size_t)node->rank];
+    if (span->phase == MP_PHASE_EXPERT) {
+        now->own = first ? layer->expert[way] : 0;
+        now->gap += first ? layer->stall[way] : 0;
+    } else if (is_exchange(span->phase)) {
+        const double *transfer =
+            span->phase == MP_PHASE_DISPATCH ? layer->dispatch : layer->combine;
+        now->transfer = node->is_last ? transfer[way] : 0;
+    }
+}
+
+static void apply(struct mp_what_if *what_if, const struct mp_what_if_change *change,
+                  int iteration) {
+    const struct mp_graph *graph = what_if->graph;
+    const struct mp_graph_stage *stage = &graph->stage[iteration];
+    for (int i = 0; i < stage->nodes && change->other; i++)
+        substitute(what_if, change, iteration, graph->order[stage->first_node + i]);
+    for (int g = 0; g < stage->groups; g++) {
+        const struct mp_graph_group *group = &graph->group[stage->first_group + g];
+        const struct mp_recorded_span *span = span_of(what_if, member_of(what_if, group, 0));
+        if (change->ideal)
+            make_ideal(what_if, group);
+        else if (change->balance && (change->layer < 0 || change->layer == span->layer) &&
+                 (span->phase == MP_PHASE_EXPERT || is_exchange(span->phase)))
+            balance(what_if, group, span->phase);
+        if (change->without_rank >= 0)
+            relieve(what_if, group, change->without_rank);
+    }
+}
+
+void mp_what_if_run(struct mp_what_if *what_if, const struct mp_what_if_change *change,
+                    double seconds[]) {
+    mp_graph_recorded(what_if->graph, what_if->now);
+    for (int i = 0; i < what_if->recorded->iterations; i++) {
+        apply(what_if, change, i);
+        seconds[i] = mp_graph_replay(what_if->graph, i, what_if->now, change->ideal);
+    }
+}
+
+double mp_what_if_median(struct mp_what_if *what_if, const struct mp_what_if_change *change) {
+    mp_what_if_run(what_if, change, what_if->seconds);
+    return median_of(what_if->seconds, what_if->recorded->iterations);
+}
+
+void mp_what_if_rank(const struct mp_what_if *what_if, int rank, double *own, double *waiting) {
+    const struct mp_recorded *run = what_if->recorded;
+    *own = *waiting = 0;
+    for (size_t i = 0; i < run->spans; i++) {
+        const struct mp_graph_node *node = &what_if->graph->node[i];
+        if (node->rank != rank)
+            continue;
+        *own += (node->own + node->gap) / run->iterations;
+        *waiting += (node->released - node->arrived) / run->iterations;
+    }
+}
+
+void mp_what_if_each(const struct mp_what_if *what_if, mp_what_if_visit *visit, void *context) {
+    for (int i = 0; i < what_if->recorded->iterations; i++) {
+        const struct mp_graph_stage *stage = &what_if->graph->stage[i];
+        for (int n = 0; n < stage->nodes; n++) {
+            int index = what_if->graph->order[stage->first_node + n];
+            const struct mp_graph_node *node = &what_if->graph->node[index];
+            const struct mp_what_if_span span = {.iteration = i,
+                                                 .rank = node->rank,
+                                                 .ordinal = node->ordinal,
+                                                 .recorded = span_of(what_if, index),
+                                                 .meets = what_if->graph->group[node->group].meets,
+                                                 .own = node->own,
+                                                 .transfer = node->transfer};
+            visit(context, &span);
+        }
+    }
+}

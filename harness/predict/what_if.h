@@ -1,0 +1,70 @@
+/* What-if: a recorded run once more, with something about it otherwise.
+ *
+ * Who met whom, and what work and transfers took, is the graph of profiler/straggler/graph.h.
+ *
+ * Replayed with the recorded work and transfers this gives the recorded times back; with other
+ * ones, what the run would have taken, as far as who meets whom stays the same.
+ *
+ * The ideal of "Understanding Stragglers in Large Model Training" (Lin et al., OSDI 2025) replaces
+ * work by its mean over ranks and transfers by their median. */
+#ifndef MOEPERF_HARNESS_PREDICT_WHAT_IF_H
+#define MOEPERF_HARNESS_PREDICT_WHAT_IF_H
+
+#include "harness/predict/recorded.h"
+#include "profiler/record/record.h"
+
+/* One layer of one iteration on one rank, under another system (other_system.h): seconds that take
+ * the place of the recorded ones. */
+struct mp_what_if_layer {
+    double expert[2];   /* forward, backward */
+    double dispatch[2]; /* transfers */
+    double combine[2];
+    double stall[2]; /* before its experts: copies and gradients that are not there yet */
+};
+
+struct mp_what_if_change {
+    bool balance;     /* experts' work and the exchanges' transfers are the mean over ranks */
+    int layer;        /* balance: of this layer only; -1: all */
+    int without_rank; /* its own work is the mean of the others'; -1: none */
+    bool ideal;       /* nobody is slower than others in anything */
+    /* [iterations][layers][ranks] instead of experts, exchanges, copies, reductions and moves; and
+     * [iterations] seconds after the step; NULL: as recorded. */
+    const struct mp_what_if_layer *other;
+    const double *after_step;
+};
+/* The run as it was. */
+static inline struct mp_what_if_change mp_what_if_nothing(void) {
+    return (struct mp_what_if_change){.layer = -1, .without_rank = -1};
+}
+
+struct mp_what_if;
+
+/* The recording is borrowed until destroy.  MP_ENOMEM. */
+int mp_what_if_create(const struct mp_recorded *recorded, struct mp_what_if **what_if,
+                      struct mp_error *error);
+void mp_what_if_destroy(struct mp_what_if *what_if); /* accepts NULL */
+
+int mp_what_if_layers(const struct mp_what_if *what_if); /* largest layer of an expert span + 1 */
+
+/* Seconds of every iteration, [iterations], under a change. */
+void mp_what_if_run(struct mp_what_if *what_if, const struct mp_what_if_change *change,
+                    double seconds[]);
+/* Their median. */
+double mp_what_if_median(struct mp_what_if *what_if, const struct mp_what_if_change *change);
+
+/* Own work and waiting of a rank, seconds of an iteration, mean. */
+void mp_what_if_rank(const struct mp_what_if *what_if, int rank, double *own, double *waiting);
+
+/* Every span as it is seen here. */
+struct mp_what_if_span {
+    int iteration, rank; /* iteration: index */
+    int ordinal;         /* among those of its phase, direction and layer on this rank */
+    const struct mp_recorded_span *recorded;
+    bool meets;      /* somebody waited in it */
+    double own;      /* s, without the gap before it */
+    double transfer; /* s; 0 where nobody waited */
+};
+typedef void mp_what_if_visit(void *context, const struct mp_what_if_span *span);
+void mp_what_if_each(const struct mp_what_if *what_if, mp_what_if_visit *visit, void *context);
+
+#endif

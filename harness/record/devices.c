@@ -1,0 +1,116 @@
+#include "harness/record/devices.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <sqlite3.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "harness/suite/paths.h"
+
+static const struct {
+    const char *collector, *variable;
+} offers[] = {{"cupti", "CUDA_INJECTION64_PATH"}, {"nccl", "NCCL_PROFILER_PLUGIN"}};
+enum { OFFERS = sizeof offers / sizeof *offers };
+
+int mp_devices_library(const char *collector, char *path, struct mp_error *error) {
+    static const char *const formats[] = {"libmoeperf-%s.so", "../lib/libmoeperf-%s.so"};
+    char name[64];
+    for (int i = 0; i < 2; i++) {
+        struct mp_error unused = {0};
+        snprintf(name, sizeof name, formats[i], collector);
+        if (!mp_path_program(name, path, &unused))
+            return MP_OK;
+    }
+    return mp_fail(error, MP_ENOTFOUND, "libmoeperf-%s.so is not beside moeperf", collector);
+}
+
+void mp_devices_offer(const char *folder) {
+    char path[MP_PATH_SIZE];
+    setenv("MOEPERF_DEVICE_SPOOLS", folder, 1);
+    for (int i = 0; i < OFFERS; i++) {
+        struct mp_error unused = {0};
+        if (!mp_devices_library(offers[i].collector, path, &unused))
+            setenv(offers[i].variable, path, 0);
+    }
+}
+
+/* ---- what they left ---- */
+
+struct files {
+    char **path;
+    int count;
+};
+
+static void free_files(struct files *files) {
+    for (int i = 0; i < files->count; i++)
+        free(files->path[i]);
+    free(files->path);
+}
+
+static int add_file(struct files *files, const char *folder, const char *name,
+                    struct mp_error *error) {
+    char path[MP_PATH_SIZE];
+    if (snprintf(path, sizeof path, "%s/%s", folder, name) >= (int)sizeof path)
+        return mp_fail(error, MP_ELIMIT, "%.200s...: the path is too long", folder);
+    char **grown = realloc(files->path, ((size_t)files->count + 1) * sizeof *grown);
+    if (grown)
+        files->path = grown;
+    char *copy = grown ? strdup(path) : NULL;
+    if (!copy)
+        return mp_fail(error, MP_ENOMEM, "%s: no memory for a spool", folder);
+    files->path[files->count++] = copy;
+    return MP_OK;
+}
+
+static int find_files(const char *folder, struct files *files, struct mp_error *error) {
+    static const char ending[] = ".device";
+    struct dirent *entry;
+    int code = MP_OK;
+    DIR *open = opendir(folder);
+    if (!open)
+        return mp_fail(error, MP_EIO, "%s: %s", folder, strerror(errno));
+    while (!code && (entry = readdir(open))) {
+        size_t length = strlen(entry->d_name);
+        if (length >= sizeof ending &&
+            strcmp(entry->d_name + length - (sizeof ending - 1), ending) == 0)
+            code = add_file(files, folder, entry->d_name, error);
+    }
+    closedir(open);
+    return code;
+}
+
+/* One line per collector and what it said: ranks mostly say the same. */
+static void say(struct mp_store *store, int64_t run_id, FILE *stream) {
+    sqlite3_stmt *select = NULL;
+    if (sqlite3_prepare_v2(mp_store_connection(store),
+                           "SELECT collector, coalesce(status, 'it was killed before it said'), "
+                           "count(*) FROM device_spool WHERE run_id = ? GROUP BY 1, 2 ORDER BY 1",
+                           -1, &select, NULL) != SQLITE_OK)
+        return;
+    sqlite3_bind_int64(select, 1, run_id);
+    while (sqlite3_step(select) == SQLITE_ROW) {
+        const char *status = (const char *)sqlite3_column_text(select, 1);
+        int processes = sqlite3_column_int(select, 2);
+        fprintf(stream, "%s: %s%s in %d process%s\n", sqlite3_column_text(select, 0),
+                strcmp(status, "on") == 0 ? "" : "off, ", status, processes,
+                processes == 1 ? "" : "es");
+    }
+    sqlite3_finalize(select);
+}
+
+int mp_devices_keep(struct mp_store *store, int64_t run_id, const char *folder, bool keep_spools,
+                    FILE *stream, struct mp_error *error) {
+    struct files files = {0};
+    int code = find_files(folder, &files, error);
+    if (!code && files.count > 0)
+        code =
+            mp_store_add_device(store, run_id, (const char *const *)files.path, files.count, error);
+    if (!code && files.count > 0)
+        say(store, run_id, stream);
+    for (int i = 0; !code && !keep_spools && i < files.count; i++)
+        unlink(files.path[i]);
+    free_files(&files);
+    return code;
+}

@@ -1,0 +1,24 @@
+/* Devices: the collectors of GPU work beside a recorded program's ranges. */
+#ifndef MOEPERF_HARNESS_RECORD_DEVICES_H
+#define MOEPERF_HARNESS_RECORD_DEVICES_H
+
+#include <stdio.h>
+
+#include "results/store/store.h"
+
+/* The library of a collector ("cupti", "nccl") that was built or installed with this program; its
+ * path has MP_PATH_SIZE bytes.  MP_ENOTFOUND: there is none. */
+int mp_devices_library(const char *collector, char *path, struct mp_error *error);
+
+/* Sets what makes CUDA and NCCL load the collectors that there are, with their spools in `folder`.
+ * CUDA_INJECTION64_PATH and NCCL_PROFILER_PLUGIN stay as they are where the user has set them: each
+ * has room for one library.  For the process that becomes the program. */
+void mp_devices_offer(const char *folder);
+
+/* Adds the collectors' spools in `folder` to a run, says on `stream` what each recorded or why it
+ * was off, and removes them unless they are kept.  No spools are no error: the program used no GPU.
+ * Errors: those of mp_store_add_device, MP_EIO. */
+int mp_devices_keep(struct mp_store *store, int64_t run_id, const char *folder, bool keep_spools,
+                    FILE *stream, struct mp_error *error);
+
+#endif

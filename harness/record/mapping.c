@@ -1,0 +1,541 @@
+#include "harness/record/mapping.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "profiler/nvtx/payload.h"
+#include "profiler/record/format.h"
+#include "profiler/record/spool_file.h"
+
+enum {
+    NAMES_LIMIT = 1 << 22, /* a damaged spool may claim any id */
+    BATCH_BYTES = 1 << 20,
+    THREADS_LIMIT = 4096
+};
+
+/* A range that a rule matches. */
+struct match {
+    int64_t start_ns, end_ns;
+    const struct mp_rule *rule;
+    uint32_t thread;
+    int32_t iteration; /* -1: not known yet */
+    int64_t layer, tokens, bytes;
+    uint8_t phase, direction;
+    bool dropped; /* lies in another one */
+};
+
+/* What is known of a name of the spool. */
+struct name {
+    char *text;
+    bool is_domain;
+    bool looked_up; /* the rest holds for ranges of `domain` */
+    uint32_t domain;
+    const struct mp_rule *rule;
+    bool ends_iteration;
+    struct mp_rule_capture capture;
+    int64_t unmatched;
+};
+
+struct mp_mapping {
+    char *path;
+    const struct mp_rules *rules;
+    struct mp_mapping_totals totals;
+    struct mp_schemas *schemas;
+    struct name *name; /* [names] by id */
+    uint32_t names;
+    struct name nameless; /* of ranges without a name */
+    struct match *match;  /* by start; of equal ones the longer first */
+    size_t matches, capacity;
+    int64_t *end_ns; /* of the ranges that end iterations */
+    size_t ends, ends_capacity;
+};
+
+static int no_memory(const struct mp_mapping *mapping, struct mp_error *error) {
+    return mp_fail(error, MP_ENOMEM, "%s: no memory for %zu ranges", mapping->path,
+                   mapping->matches);
+}
+
+void mp_mapping_destroy(struct mp_mapping *mapping) {
+    if (!mapping)
+        return;
+    for (uint32_t i = 0; i < mapping->names; i++)
+        free(mapping->name[i].text);
+    free(mapping->name);
+    free(mapping->match);
+    free(mapping->end_ns);
+    mp_schemas_destroy(mapping->schemas);
+    free(mapping->path);
+    free(mapping);
+}
+
+const struct mp_mapping_totals *mp_mapping_totals(const struct mp_mapping *mapping) {
+    return &mapping->totals;
+}
+
+const char *mp_mapping_unmatched(const struct mp_mapping *mapping, int64_t *count) {
+    const struct name *most = NULL;
+    for (uint32_t i = 0; i < mapping->names; i++)
+        if (mapping->name[i].unmatched > (most ? most->unmatched : 0))
+            most = &mapping->name[i];
+    *count = most ? most->unmatched : 0;
+    return most ? most->text : NULL;
+}
+
+/* ---- reading ---- */
+
+static int keep_name(struct mp_mapping *mapping, const struct mp_spool_record *record,
+                     struct mp_error *error) {
+    uint32_t id = record->as.name.id;
+    if (id >= NAMES_LIMIT)
+        return MP_OK;
+    if (id >= mapping->names) {
+        uint32_t names = 2 * (id + 512);
+        struct name *grown = realloc(mapping->name, names * sizeof *grown);
+        if (!grown)
+            return no_memory(mapping, error);
+        memset(grown + mapping->names, 0, (names - mapping->names) * sizeof *grown);
+        mapping->name = grown;
+        mapping->names = names;
+    }
+    struct name *name = &mapping->name[id];
+    free(name->text);
+    *name = (struct name){.text = strdup(record->as.name.text),
+                          .is_domain = record->as.name.kind == MP_NAME_DOMAIN};
+    return name->text ? MP_OK : no_memory(mapping, error);
+}
+
+static void keep_number(struct mp_mapping *mapping, const struct mp_spool_record *record) {
+    const char *name = record->as.number.name;
+    double value = record->as.number.value;
+    if (!(value >= 0 && value < 1e15))
+        return;
+    if (!strcmp(name, "nvtx-unmatched-ends"))
+        mapping->totals.unmatched_ends = (int64_t)value;
+    else if (!strcmp(name, "nvtx-lost"))
+        mapping->totals.lost = (int64_t)value;
+    else if (!strcmp(name, "nvtx-pair-ns"))
+        mapping->totals.pair_ns = value;
+}
+
+/* The value that a rule takes for a range; -1: none, or not yet known (counts). */
+static int64_t value_of(const struct mp_mapping *mapping, const struct mp_spool_record *record,
+                        const struct mp_rule_value *rule, int64_t captured) {
+    int64_t value;
+    switch (rule->source) {
+    case MP_RULE_CONSTANT:
+        return rule->constant;
+    case MP_RULE_FIELD:
+        return mp_payload_number(mapping->schemas, record, *rule->field ? rule->field : NULL,
+                                 &value)
+                   ? value
+                   : -1;
+    case MP_RULE_UNSAID:
+        return captured;
+    case MP_RULE_COUNT:
+        break;
+    }
+    return -1;
+}
+
+static struct name *look_up(struct mp_mapping *mapping, const struct mp_range *range) {
+    struct name *name = range->name < mapping->names && mapping->name[range->name].text
+                            ? &mapping->name[range->name]
+                            : &mapping->nameless;
+    if (name->looked_up && name->domain == range->domain)
+        return name;
+    const char *text = name->text ? name->text : "", *domain = "";
+    if (range->domain < mapping->names && mapping->name[range->domain].text)
+        domain = mapping->name[range->domain].text;
+    name->looked_up = true;
+    name->domain = range->domain;
+    name->rule = mp_rules_find(mapping->rules, text, domain, &name->capture);
+    name->ends_iteration = mp_rules_end_iteration(mapping->rules, text, domain);
+    return name;
+}
+
+static int add_end(struct mp_mapping *mapping, int64_t end_ns, struct mp_error *error) {
+    if (mapping->ends == mapping->ends_capacity) {
+        size_t capacity = mapping->ends_capacity ? 2 * mapping->ends_capacity : 256;
+        int64_t *grown = realloc(mapping->end_ns, capacity * sizeof *grown);
+        if (!grown)
+            return no_memory(mapping, error);
+        mapping->end_ns = grown;
+        mapping->ends_capacity = capacity;
+    }
+    mapping->end_ns[mapping->ends++] = end_ns;
+    return MP_OK;
+}
+
+static int reserve_match(struct mp_mapping *mapping, struct mp_error *error) {
+    if (mapping->matches < mapping->capacity)
+        return MP_OK;
+    size_t capacity = mapping->capacity ? 2 * mapping->capacity : 4096;
+    struct match *grown = realloc(mapping->match, capacity * sizeof *grown);
+    if (!grown)
+        return no_memory(mapping, error);
+    mapping->match = grown;
+    mapping->capacity = capacity;
+    return MP_OK;
+}
+
+static int keep_range(struct mp_mapping *mapping, const struct mp_spool_record *record,
+                      int64_t *first_ns, int64_t *last_ns, struct mp_error *error) {
+    const struct mp_range *range = &record->as.range.is;
+    if (mapping->totals.ranges++ == 0 || range->start_ns < *first_ns)
+        *first_ns = range->start_ns;
+    if (range->end_ns > *last_ns)
+        *last_ns = range->end_ns;
+    if (range->end_ns == 0)
+        mapping->totals.unfinished++;
+    struct name *name = look_up(mapping, range);
+    const struct mp_rule *rule = name->rule;
+    int code = MP_OK;
+    if (name->ends_iteration && range->end_ns)
+        code = add_end(mapping, range->end_ns, error);
+    if (!rule && !name->ends_iteration && range->kind != MP_RANGE_MARK)
+        name->unmatched++;
+    if (code || !rule || range->kind == MP_RANGE_MARK || range->end_ns < range->start_ns)
+        return code;
+    code = reserve_match(mapping, error);
+    if (code)
+        return code;
+    int64_t direction = value_of(mapping, record, &rule->direction, -1);
+    int64_t iteration = value_of(mapping, record, &rule->iteration, name->capture.iteration);
+    mapping->match[mapping->matches++] = (struct match){
+        .start_ns = range->start_ns,
+        .end_ns = range->end_ns,
+        .rule = rule,
+        .thread = range->thread,
+        .iteration = iteration < 0 || iteration > INT32_MAX ? -1 : (int32_t)iteration,
+        .layer = value_of(mapping, record, &rule->layer, name->capture.layer),
+        .tokens = value_of(mapping, record, &rule->tokens, -1),
+        .bytes = value_of(mapping, record, &rule->bytes, -1),
+        .phase = (uint8_t)(rule->phase == MP_PHASES ? name->capture.phase : rule->phase),
+        .direction =
+            (uint8_t)(direction == MP_FORWARD || direction == MP_BACKWARD ? direction
+                                                                          : MP_NO_DIRECTION)};
+    return MP_OK;
+}
+
+/* Names and schemas may stand behind what refers to them in another thread's records: two rounds.
+ */
+static int read_spool(struct mp_mapping *mapping, bool ranges, struct mp_error *error) {
+    struct mp_spool_reader *reader = NULL;
+    struct mp_spool_record record;
+    int64_t first_ns = 0, last_ns = 0;
+    int got = 0, code = mp_spool_open(mapping->path, &reader, error);
+    if (code)
+        return code;
+    mapping->totals.header = *mp_spool_header(reader);
+    while (!code && (got = mp_spool_next(reader, &record, error)) == 1) {
+        if (ranges && record.type == MP_SPOOL_RANGE)
+            code = keep_range(mapping, &record, &first_ns, &last_ns, error);
+        else if (!ranges && record.type == MP_SPOOL_NAME)
+            code = keep_name(mapping, &record, error);
+        else if (!ranges && record.type == MP_SPOOL_SCHEMA)
+            code = mp_schemas_add(mapping->schemas, &record, error);
+        else if (!ranges && record.type == MP_SPOOL_NUMBER)
+            keep_number(mapping, &record);
+        else if (!ranges && record.type == MP_SPOOL_END)
+            mapping->totals.ended = true;
+    }
+    mp_spool_close(reader);
+    if (last_ns > first_ns)
+        mapping->totals.seconds = (double)(last_ns - first_ns) / 1e9;
+    return got < 0 ? got : code;
+}
+
+/* ---- making spans of them ---- */
+
+static int compare_matches(const void *left, const void *right) {
+    const struct match *a = left, *b = right;
+    if (a->start_ns != b->start_ns)
+        return a->start_ns < b->start_ns ? -1 : 1;
+    return (a->end_ns < b->end_ns) - (a->end_ns > b->end_ns);
+}
+
+static int compare_times(const void *left, const void *right) {
+    int64_t a = *(const int64_t *)left, b = *(const int64_t *)right;
+    return (a > b) - (a < b);
+}
+
+/* Iterations from the ranges that end them; the first begins with the first match. */
+static int add_iterations(struct mp_mapping *mapping, struct mp_error *error) {
+    static const struct mp_rule rule = {.phase = MP_PHASE_ITERATION};
+    if (mapping->matches == 0)
+        return MP_OK;
+    int64_t start_ns = mapping->match[0].start_ns;
+    const uint32_t thread = mapping->match[0].thread;
+    qsort(mapping->end_ns, mapping->ends, sizeof *mapping->end_ns, compare_times);
+    for (size_t i = 0; i < mapping->ends; i++) {
+        if (mapping->end_ns[i] <= start_ns)
+            continue;
+        int code = reserve_match(mapping, error);
+        if (code)
+            return code;
+        mapping->match[mapping->matches++] = (struct match){.start_ns = start_ns,
+                                                            .end_ns = mapping->end_ns[i],
+                                                            .rule = &rule,
+                                                            .thread = thread,
+                                                            .iteration = -1,
+                                                            .layer = -1,
+                                                            .tokens = -1,
+                                                            .bytes = -1,
+                                                            .phase = MP_PHASE_ITERATION,
+                                                            .direction = MP_NO_DIRECTION};
+        start_ns = mapping->end_ns[i];
+    }
+    qsort(mapping->match, mapping->matches, sizeof *mapping->match, compare_matches);
+    return MP_OK;
+}
+
+/* Numbers the iterations and gives the others theirs. */
+static void place_in_iterations(struct mp_mapping *mapping) {
+    const struct match *current = NULL;
+    int32_t next = 0;
+    for (size_t i = 0; i < mapping->matches; i++) {
+        struct match *match = &mapping->match[i];
+        if (match->phase == MP_PHASE_ITERATION) {
+            if (current && match->start_ns < current->end_ns) {
+                match->dropped = true; /* one inside another, or of a second thread */
+                continue;
+            }
+            if (match->iteration < 0)
+                match->iteration = next;
+            next = match->iteration < INT32_MAX ? match->iteration + 1 : INT32_MAX;
+            current = match;
+        } else if (match->iteration < 0 && match->rule->iteration.source != MP_RULE_COUNT &&
+                   current && match->start_ns < current->end_ns) {
+            match->iteration = current->iteration;
+        }
+    }
+}
+
+/* Until when each thread is inside a span. */
+struct busy {
+    uint32_t thread;
+    int64_t until_ns;
+};
+
+static void drop_enclosed(struct mp_mapping *mapping, struct busy busy[THREADS_LIMIT]) {
+    int threads = 0;
+    for (size_t i = 0; i < mapping->matches; i++) {
+        struct match *match = &mapping->match[i];
+        if (match->phase == MP_PHASE_ITERATION || match->rule->in_flight)
+            continue;
+        int t = 0;
+        while (t < threads && busy[t].thread != match->thread)
+            t++;
+        if (t == threads && threads < THREADS_LIMIT)
+            busy[threads++] = (struct busy){match->thread, INT64_MIN};
+        if (t == THREADS_LIMIT)
+            continue;
+        if (match->end_ns <= busy[t].until_ns)
+            match->dropped = true;
+        else
+            busy[t].until_ns = match->end_ns;
+    }
+}
+
+/* Layers and iterations that are counted. */
+static int count_up(struct mp_mapping *mapping, struct mp_error *error) {
+    const struct mp_rules *rules = mapping->rules;
+    struct counter {
+        int64_t iterations, layers;
+        int32_t iteration;
+    } *counter = calloc((size_t)rules->count + 1, sizeof *counter);
+    if (!counter)
+        return no_memory(mapping, error);
+    for (size_t i = 0; i < mapping->matches; i++) {
+        struct match *match = &mapping->match[i];
+        ptrdiff_t number = match->rule - rules->rule;
+        if (match->dropped || number < 0 || number >= rules->count)
+            continue;
+        struct counter *own = &counter[number];
+        if (match->rule->iteration.source == MP_RULE_COUNT && match->iteration < 0)
+            match->iteration = (int32_t)own->iterations++;
+        if (match->iteration != own->iteration)
+            own->layers = 0;
+        own->iteration = match->iteration;
+        if (match->rule->layer.source == MP_RULE_COUNT)
+            match->layer = own->layers++;
+    }
+    free(counter);
+    return MP_OK;
+}
+
+static int make_spans(struct mp_mapping *mapping, struct mp_error *error) {
+    int code = MP_OK;
+    bool has_iterations = false;
+    if (mapping->matches > 0)
+        qsort(mapping->match, mapping->matches, sizeof *mapping->match, compare_matches);
+    for (size_t i = 0; i < mapping->matches && !has_iterations; i++)
+        has_iterations = mapping->match[i].phase == MP_PHASE_ITERATION;
+    if (!has_iterations && mapping->ends > 0)
+        code = add_iterations(mapping, error);
+    struct busy *busy = calloc(THREADS_LIMIT, sizeof *busy);
+    if (!code && !busy)
+        code = no_memory(mapping, error);
+    if (!code) {
+        place_in_iterations(mapping);
+        drop_enclosed(mapping, busy);
+        code = count_up(mapping, error);
+    }
+    free(busy);
+    for (size_t i = 0; i < mapping->matches; i++) {
+        const struct match *match = &mapping->match[i];
+        mapping->totals.enclosed += match->dropped;
+        mapping->totals.spans += !match->dropped;
+        mapping->totals.iterations += !match->dropped && match->phase == MP_PHASE_ITERATION;
+    }
+    return code;
+}
+
+int mp_mapping_create(const char *path, const struct mp_rules *rules, struct mp_mapping **mapping,
+                      struct mp_error *error) {
+    struct mp_mapping *made = calloc(1, sizeof *made);
+    if (made)
+        made->path = strdup(path);
+    if (!made || !made->path) {
+        mp_mapping_destroy(made);
+        return mp_fail(error, MP_ENOMEM, "%s: no memory to read the spool", path);
+    }
+    made->rules = rules;
+    int code = mp_schemas_create(&made->schemas, error);
+    if (!code)
+        code = read_spool(made, false, error);
+    if (!code)
+        code = read_spool(made, true, error);
+    if (!code)
+        code = make_spans(made, error);
+    if (code)
+        mp_mapping_destroy(made);
+    else
+        *mapping = made;
+    return code;
+}
+
+/* ---- writing ---- */
+
+struct writing {
+    struct spool_file file;
+    uint8_t *batch; /* [BATCH_BYTES] */
+    size_t filled;
+};
+
+static int flush(struct writing *writing, struct mp_error *error) {
+    int code = writing->filled > 0
+                   ? spool_file_append(&writing->file, writing->batch, writing->filled, error)
+                   : MP_OK;
+    writing->filled = 0;
+    return code;
+}
+
+static int write_record(struct writing *writing, const void *record, size_t size,
+                        struct mp_error *error) {
+    int code = writing->filled + size > BATCH_BYTES ? flush(writing, error) : MP_OK;
+    memcpy(writing->batch + writing->filled, record, size);
+    writing->filled += size;
+    return code;
+}
+
+static int write_streams(struct writing *writing, struct mp_error *error) {
+    static const char *const names[] = {"compute", "comm"};
+    int code = MP_OK;
+    for (int stream = 0; stream < 2 && !code; stream++) {
+        struct {
+            struct spool_head head;
+            struct spool_stream_payload fixed;
+            char name[8];
+        } record = {.head = {.type = MP_SPOOL_STREAM, .size = sizeof record / SPOOL_UNIT},
+                    .fixed = {.stream = stream}};
+        strcpy(record.name, names[stream]);
+        code = write_record(writing, &record, sizeof record, error);
+    }
+    return code;
+}
+
+static int16_t layer_of(const struct match *match) {
+    return match->layer < 0 || match->layer > INT16_MAX ? -1 : (int16_t)match->layer;
+}
+
+static int write_spans(struct writing *writing, const struct mp_mapping *mapping,
+                       struct mp_error *error) {
+    int code = MP_OK;
+    for (size_t i = 0; i < mapping->matches && !code; i++) {
+        const struct match *match = &mapping->match[i];
+        if (match->dropped)
+            continue;
+        struct {
+            struct spool_head head;
+            struct mp_span span;
+        } record = {.head = {.type = MP_SPOOL_SPAN, .size = sizeof record / SPOOL_UNIT},
+                    .span = {.start_ns = match->start_ns,
+                             .end_ns = match->end_ns,
+                             .cpu_ns = -1,
+                             .tokens = match->tokens,
+                             .bytes = match->bytes,
+                             .flops = -1,
+                             .iteration = match->iteration,
+                             .layer = layer_of(match),
+                             .phase = match->phase,
+                             .direction = match->direction & 3,
+                             .stream = match->rule->in_flight}};
+        code = write_record(writing, &record, sizeof record, error);
+    }
+    return code;
+}
+
+/* Everything of the spool that was read; its end comes after the spans. */
+static int copy_spool(struct writing *writing, const struct mp_mapping *mapping, int rank,
+                      int ranks, struct mp_error *error) {
+    struct mp_spool_reader *reader = NULL;
+    struct mp_spool_record record;
+    uint8_t end[4096];
+    size_t size, end_size = 0;
+    int got = 0, code = mp_spool_open(mapping->path, &reader, error);
+    if (code)
+        return code;
+    const void *bytes = mp_spool_bytes(reader, &size);
+    code = write_record(writing, bytes, size, error);
+    struct spool_header_payload *header =
+        (void *)(writing->batch + writing->filled - size + sizeof(struct spool_head));
+    header->rank = rank;
+    header->ranks = ranks;
+    if (!code)
+        code = write_streams(writing, error);
+    while (!code && (got = mp_spool_next(reader, &record, error)) == 1) {
+        bytes = mp_spool_bytes(reader, &size);
+        if (record.type != MP_SPOOL_END) {
+            code = write_record(writing, bytes, size, error);
+        } else if (size <= sizeof end) {
+            memcpy(end, bytes, size);
+            end_size = size;
+        }
+    }
+    mp_spool_close(reader);
+    if (!code && got < 0)
+        code = got;
+    if (!code)
+        code = write_spans(writing, mapping, error);
+    if (!code && end_size > 0)
+        code = write_record(writing, end, end_size, error);
+    return code;
+}
+
+int mp_mapping_write(const struct mp_mapping *mapping, const char *path, int rank, int ranks,
+                     struct mp_error *error) {
+    struct writing writing = {.batch = malloc(BATCH_BYTES)};
+    if (!writing.batch)
+        return no_memory(mapping, error);
+    int code = spool_file_create(&writing.file, path, error);
+    if (!code) {
+        code = copy_spool(&writing, mapping, rank, ranks, error);
+        if (!code)
+            code = flush(&writing, error);
+        int closed = spool_file_close(&writing.file, error);
+        code = code ? code : closed;
+    }
+    free(writing.batch);
+    return code;
+}

@@ -1,0 +1,42 @@
+/* Mapping: the ranges that one process recorded, made spans by rules.
+ *
+ * Where mapped ranges of one thread lie in one another, the outermost is the span, so that no time
+ * counts twice; iterations enclose all others, and spans of stream "comm" lie beside them. */
+#ifndef MOEPERF_HARNESS_RECORD_MAPPING_H
+#define MOEPERF_HARNESS_RECORD_MAPPING_H
+
+#include "harness/record/rules.h"
+#include "profiler/record/spool.h"
+
+struct mp_mapping;
+
+struct mp_mapping_totals {
+    int64_t ranges;         /* marks included */
+    int64_t spans;          /* that they became */
+    int64_t enclosed;       /* matched a rule, and lie in another span */
+    int64_t unfinished;     /* were open at the end, matched or not */
+    int64_t iterations;     /* spans of phase iteration */
+    int64_t unmatched_ends; /* pops without a push, as the collector counted */
+    int64_t lost;           /* likewise; 0 also where the process was killed */
+    double pair_ns;         /* cost of a range as the collector measured it; 0: it did not */
+    double seconds;         /* from the first range to the last */
+    bool ended;             /* its spool has an end */
+    struct mp_spool_header header;
+};
+
+/* Reads a spool and applies the rules.  Errors: those of mp_spool_open, MP_ENOMEM. */
+int mp_mapping_create(const char *path, const struct mp_rules *rules, struct mp_mapping **mapping,
+                      struct mp_error *error);
+void mp_mapping_destroy(struct mp_mapping *mapping); /* accepts NULL */
+
+const struct mp_mapping_totals *mp_mapping_totals(const struct mp_mapping *mapping);
+
+/* The most frequent name that no rule matches, as a hint; NULL: there is none. */
+const char *mp_mapping_unmatched(const struct mp_mapping *mapping, int64_t *count);
+
+/* Writes a spool for mp_store_ingest: the one that was read, as that of `rank` of `ranks`, with the
+ * spans.  Errors: those of spool_file_create and _append. */
+int mp_mapping_write(const struct mp_mapping *mapping, const char *path, int rank, int ranks,
+                     struct mp_error *error);
+
+#endif

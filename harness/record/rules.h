@@ -1,0 +1,87 @@
+/* Rules: which range of an annotated program is which phase of training.
+ *
+ * A rules file:
+ *
+ *     description: one line, for `moeperf list rules`
+ *     rules:
+ *       - name: "layer {layer} dispatch*"   # a pattern for the range's name
+ *         domain: mylib                     # a pattern for its domain; without it any domain
+ *         phase: dispatch                   # of mp_phase_name
+ *         direction: forward                # forward, backward, or payload.FIELD (0, 1)
+ *         iteration: payload.step           # see below
+ *         tokens: payload.routes
+ *         bytes: payload.bytes
+ *     iteration-ends:                       # for programs without a range around an iteration:
+ *       - name: "*.step"                    # an iteration lasts until the end of such a range
+ *
+ * The first rule that matches counts.  In a pattern `*` is any run of bytes, `?` one byte, `\`
+ * makes the next byte an ordinary one, {layer} and {iteration} are a run of digits, taken whole,
+ * that says the value, {phase} a run of small letters that is the name of a phase (the rule has no
+ * `phase` then), and all else is itself.  A pattern covers the whole name.  An empty domain is the
+ * default one.
+ *
+ * layer, iteration, tokens and bytes are a whole number, `payload.FIELD`, `payload` (the plain
+ * value of a range), or, for layer and iteration, `count`: 0 for the first range of this rule, 1
+ * for the next; layers are counted in each iteration anew.  Without `iteration`, a range belongs to
+ * the iteration that it begins in; a range of phase iteration is counted. */
+#ifndef MOEPERF_HARNESS_RECORD_RULES_H
+#define MOEPERF_HARNESS_RECORD_RULES_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "profiler/record/record.h"
+#include "reference/base/error.h"
+
+enum mp_rule_source {
+    MP_RULE_UNSAID,
+    MP_RULE_CONSTANT,
+    MP_RULE_FIELD, /* of the payload; an empty name: the plain value */
+    MP_RULE_COUNT
+};
+
+struct mp_rule_value {
+    enum mp_rule_source source;
+    int64_t constant;
+    char *field;
+};
+
+struct mp_rule {
+    char *name, *domain; /* patterns; domain NULL: any */
+    int phase;           /* enum mp_phase; MP_PHASES: the name says it */
+    bool in_flight;      /* the span is one of stream "comm" */
+    struct mp_rule_value layer, iteration, direction, tokens, bytes;
+    int line;
+};
+
+struct mp_rules {
+    struct mp_rule *rule;
+    int count;
+    struct mp_rule *end; /* of iterations: name and domain only */
+    int ends;
+};
+
+/* Adds the rules of a file behind those that are there.  `rules` starts as zeros.  Errors: those of
+ * mp_yaml_load, and MP_EFORMAT with "path:line: ..." for what is not a rule. */
+int mp_rules_load(const char *path, struct mp_rules *rules, struct mp_error *error);
+/* The same from memory; `name` stands for the path. */
+int mp_rules_parse(const char *name, const char *text, size_t size, struct mp_rules *rules,
+                   struct mp_error *error);
+void mp_rules_destroy(struct mp_rules *rules); /* accepts zeros */
+
+/* What a name says. */
+struct mp_rule_capture {
+    int64_t layer, iteration; /* -1: nothing */
+    int phase;                /* MP_PHASES: nothing */
+};
+
+/* Whether the pattern covers the whole text.  Takes time of at most the product of both lengths. */
+bool mp_rule_match(const char *pattern, const char *text, struct mp_rule_capture *capture);
+
+/* The first rule for a range, and what its name says; NULL: none. */
+const struct mp_rule *mp_rules_find(const struct mp_rules *rules, const char *name,
+                                    const char *domain, struct mp_rule_capture *capture);
+bool mp_rules_end_iteration(const struct mp_rules *rules, const char *name, const char *domain);
+
+#endif

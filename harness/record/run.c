@@ -1,0 +1,319 @@
+#include "harness/record/run.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "harness/record/devices.h"
+#include "harness/record/mapping.h"
+
+static const double shortest_seconds = 0.01; /* of ranges, for a share of the time to mean much */
+enum { PATH_SIZE = 4096, RANKS_LIMIT = 65536, COMMAND_BYTES = 8192 };
+
+struct process {
+    char path[PATH_SIZE], mapped[PATH_SIZE];
+    struct mp_mapping *mapping;
+    const struct mp_mapping_totals *totals;
+    int rank;
+};
+
+struct processes {
+    struct process *item;
+    int count;
+};
+
+/* ---- which processes there are ---- */
+
+static int compare_processes(const void *left, const void *right) {
+    const struct mp_spool_header *a = &((const struct process *)left)->totals->header,
+                                 *b = &((const struct process *)right)->totals->header;
+    const bool a_has_spans = ((const struct process *)left)->totals->spans > 0,
+               b_has_spans = ((const struct process *)right)->totals->spans > 0;
+    if (a_has_spans != b_has_spans)
+        return a_has_spans ? -1 : 1;
+    if (a->realtime_ns != b->realtime_ns)
+        return a->realtime_ns < b->realtime_ns ? -1 : 1;
+    return (a->pid > b->pid) - (a->pid < b->pid);
+}
+
+static int add_process(const struct mp_record_run *run, const char *name,
+                       struct processes *processes, struct mp_error *error) {
+    struct process *grown =
+        realloc(processes->item, ((size_t)processes->count + 1) * sizeof *grown);
+    if (!grown)
+        return mp_fail(error, MP_ENOMEM, "%s: no memory for a process", run->spools);
+    processes->item = grown;
+    struct process *process = &grown[processes->count];
+    *process = (struct process){.rank = -1};
+    if (snprintf(process->path, PATH_SIZE, "%s/%s", run->spools, name) >= PATH_SIZE - 8)
+        return mp_fail(error, MP_ELIMIT, "%.200s...: the path is too long", run->spools);
+    snprintf(process->mapped, PATH_SIZE, "%.*s.mapped", PATH_SIZE - 8, process->path);
+    int code = mp_mapping_create(process->path, run->rules, &process->mapping, error);
+    if (code)
+        return code;
+    process->totals = mp_mapping_totals(process->mapping);
+    processes->count++;
+    return MP_OK;
+}
+
+static int find_processes(const struct mp_record_run *run, struct processes *processes,
+                          FILE *stream, struct mp_error *error) {
+    struct dirent *entry;
+    int code = MP_OK;
+    DIR *folder = opendir(run->spools);
+    if (!folder)
+        return mp_fail(error, MP_EIO, "%s: %s", run->spools, strerror(errno));
+    while (!code && (entry = readdir(folder))) {
+        struct mp_error damaged = {0};
+        size_t length = strlen(entry->d_name);
+        if (length < 7 || strcmp(entry->d_name + length - 6, ".spool") != 0)
+            continue;
+        code = add_process(run, entry->d_name, processes, &damaged);
+        if (code == MP_EFORMAT || code == MP_EVERSION) { /* killed before its header, say */
+            fprintf(stream, "moeperf record: left out: %s\n", damaged.text);
+            code = MP_OK;
+        } else if (code) {
+            mp_fail(error, code, "%s", damaged.text);
+        }
+    }
+    closedir(folder);
+    if (!code && processes->count == 0)
+        code = mp_fail(error, MP_ENOTFOUND,
+                       "%s: no process has made an NVTX range: is the program annotated, was its "
+                       "annotation turned on, and does it keep NVTX_INJECTION64_PATH?",
+                       run->command[0]);
+    return code;
+}
+
+static void free_processes(struct processes *processes) {
+    for (int i = 0; i < processes->count; i++)
+        mp_mapping_destroy(processes->item[i].mapping);
+    free(processes->item);
+}
+
+/* ---- ranks ---- */
+
+static bool is_taken(const struct process processes[], int count, int rank) {
+    for (int i = 0; i < count; i++)
+        if (processes[i].rank == rank)
+            return true;
+    return false;
+}
+
+/* Gives each process its rank; returns how many ranks there are. */
+static int assign_ranks(struct process processes[], int count) {
+    int ranks = 0;
+    for (int i = 0; i < count; i++) {
+        int wanted = processes[i].totals->header.rank;
+        if (wanted < 0 || wanted >= RANKS_LIMIT || is_taken(processes, i, wanted))
+            continue;
+        processes[i].rank = wanted;
+        ranks = wanted >= ranks ? wanted + 1 : ranks;
+    }
+    for (int i = 0; i < count; i++)
+        if (processes[i].rank < 0)
+            processes[i].rank = ranks++;
+    return ranks;
+}
+
+static int count_hosts(const struct process processes[], int count) {
+    int hosts = 0;
+    for (int i = 0; i < count; i++) {
+        int before = 0;
+        while (strcmp(processes[before].totals->header.host, processes[i].totals->header.host) != 0)
+            before++;
+        hosts += before == i;
+    }
+    return hosts;
+}
+
+/* ---- into the database ---- */
+
+static void join_command(const struct mp_record_run *run, char text[COMMAND_BYTES]) {
+    size_t length = 0;
+    text[0] = '\0';
+    for (int i = 0; run->command[i] && length < COMMAND_BYTES; i++)
+        length += (size_t)snprintf(text + length, COMMAND_BYTES - length, "%s%s", i ? " " : "",
+                                   run->command[i]);
+}
+
+/* When the first of the processes made its spool. */
+static void format_start(const struct process processes[], int count, char text[32]) {
+    int64_t first_ns = processes[0].totals->header.realtime_ns;
+    for (int i = 1; i < count; i++)
+        if (processes[i].totals->header.realtime_ns < first_ns)
+            first_ns = processes[i].totals->header.realtime_ns;
+    time_t seconds = (time_t)(first_ns / 1000000000);
+    struct tm utc;
+    gmtime_r(&seconds, &utc);
+    strftime(text, 32, "%Y-%m-%dT%H:%M:%SZ", &utc);
+}
+
+static int ingest(struct mp_store *store, const struct mp_record_run *run, const char *job,
+                  struct process processes[], int count, int64_t *run_id, struct mp_error *error) {
+    const char **paths = calloc((size_t)count, sizeof *paths);
+    char command[COMMAND_BYTES], reason[128], started_at[32], invocation[64];
+    int64_t iterations = 0;
+    int code = paths ? MP_OK : mp_fail(error, MP_ENOMEM, "no memory for %d ranks", count);
+    int ranks = assign_ranks(processes, count), nodes = count_hosts(processes, count);
+    for (int i = 0; i < count && !code; i++) {
+        paths[i] = processes[i].mapped;
+        unlink(processes[i].mapped); /* of an attempt that failed */
+        code = mp_mapping_write(processes[i].mapping, processes[i].mapped, processes[i].rank, ranks,
+                                error);
+        iterations = processes[i].totals->iterations > iterations ? processes[i].totals->iterations
+                                                                  : iterations;
+    }
+    join_command(run, command);
+    format_start(processes, count, started_at);
+    snprintf(invocation, sizeof invocation, "%s-%d", started_at, (int)getpid());
+    snprintf(reason, sizeof reason, "the command ended with exit status %d", run->status);
+    const char *program = strrchr(run->command[0], '/');
+    program = program ? program + 1 : run->command[0];
+    const struct mp_store_run described = {.suite = "record",
+                                           .job = job,
+                                           .suite_run = invocation,
+                                           .system = run->system ? run->system : program,
+                                           .executor = "measured",
+                                           .workload = run->workload ? run->workload : "recorded",
+                                           .status = run->status == 0 ? "complete" : "failed",
+                                           .reason = run->status == 0 ? NULL : reason,
+                                           .started_at = started_at,
+                                           .command = command,
+                                           .ranks = ranks,
+                                           .nodes = nodes,
+                                           .ranks_per_node = (ranks + nodes - 1) / nodes,
+                                           .iterations_wanted = iterations};
+    if (!code)
+        code = mp_store_ingest(store, &described, paths, count, run_id, error);
+    free(paths);
+    return code;
+}
+
+/* ---- what is said ---- */
+
+static void say_totals(const struct process processes[], int count, FILE *stream) {
+    struct mp_mapping_totals sum = {0};
+    double worst = 0, pair_ns = 0, longest = 0;
+    for (int i = 0; i < count; i++) {
+        const struct mp_mapping_totals *one = processes[i].totals;
+        sum.ranges += one->ranges;
+        sum.spans += one->spans;
+        sum.enclosed += one->enclosed;
+        sum.unfinished += one->unfinished;
+        sum.unmatched_ends += one->unmatched_ends;
+        sum.lost += one->lost;
+        double share = one->seconds >= shortest_seconds
+                           ? (double)one->ranges * one->pair_ns * 1e-9 / one->seconds
+                           : 0;
+        longest = one->seconds > longest ? one->seconds : longest;
+        worst = share > worst ? share : worst;
+        pair_ns = one->pair_ns > pair_ns ? one->pair_ns : pair_ns;
+    }
+    fprintf(stream, "%lld ranges, %lld became spans", (long long)sum.ranges, (long long)sum.spans);
+    if (sum.enclosed > 0)
+        fprintf(stream, ", %lld lie in one", (long long)sum.enclosed);
+    fputs("\n", stream);
+    if (sum.unmatched_ends + sum.unfinished + sum.lost > 0)
+        fprintf(stream,
+                "the program: %lld ends without a beginning, %lld ranges left open, %lld too many "
+                "at a time and not recorded\n",
+                (long long)sum.unmatched_ends, (long long)sum.unfinished, (long long)sum.lost);
+    if (pair_ns > 0 && longest >= shortest_seconds)
+        fprintf(stream,
+                "cost: %.0f ns for a range (measured), at most %.3f %% of any process's time\n",
+                pair_ns, 100 * worst);
+    else if (pair_ns > 0)
+        fprintf(stream, "cost: %.0f ns for a range (measured)\n", pair_ns);
+}
+
+static void say_hint(const struct process processes[], int count, FILE *stream) {
+    for (int i = 0; i < count; i++) {
+        int64_t times;
+        char text[512];
+        const char *name = mp_mapping_unmatched(processes[i].mapping, &times);
+        if (!name)
+            continue;
+        snprintf(text, sizeof text, "%.100s", name);
+        for (char *at = text; *at; at++)
+            *at = (unsigned char)*at < 0x20 || *at == 0x7f ? '?' : *at;
+        fprintf(stream, "no rule matches \"%s\" (%lld times), the most frequent of such ranges\n",
+                text, (long long)times);
+        return;
+    }
+}
+
+static void say_clocks(const struct process processes[], int count, FILE *stream) {
+    int hosts = count_hosts(processes, count);
+    if (hosts > 1)
+        fprintf(
+            stream,
+            "clocks: %d hosts, put side by side by their wall clocks: compare times of one host "
+            "only\n",
+            hosts);
+    else if (count > 1)
+        fprintf(stream, "clocks: all processes have this host's\n");
+}
+
+/* ---- all of it ---- */
+
+static void remove_spools(const struct mp_record_run *run, const struct processes *processes) {
+    for (int i = 0; i < processes->count; i++) {
+        unlink(processes->item[i].mapped);
+        if (!run->keep_spools)
+            unlink(processes->item[i].path);
+    }
+    if (!run->keep_spools)
+        rmdir(run->spools); /* stays where a file was left out */
+}
+
+static int keep_groups(struct mp_store *store, const struct mp_record_run *run,
+                       struct processes *processes, FILE *stream, struct mp_error *error) {
+    const char *job = run->system ? run->system : run->command[0];
+    char others[256];
+    int64_t run_id = 0;
+    int spanned = 0;
+    job = strrchr(job, '/') ? strrchr(job, '/') + 1 : job;
+    qsort(processes->item, (size_t)processes->count, sizeof *processes->item, compare_processes);
+    while (spanned < processes->count && processes->item[spanned].totals->spans > 0)
+        spanned++;
+    int first = spanned > 0 ? spanned : processes->count, rest = processes->count - first;
+    int code = ingest(store, run, job, processes->item, first, &run_id, error);
+    if (code)
+        return code;
+    fprintf(stream, "moeperf record: run %lld of %s: %d process%s, ", (long long)run_id,
+            mp_store_path(store), first, first == 1 ? "" : "es");
+    say_totals(processes->item, first, stream);
+    say_clocks(processes->item, first, stream);
+    say_hint(processes->item, first, stream);
+    code = mp_devices_keep(store, run_id, run->spools, run->keep_spools, stream, error);
+    if (code)
+        return code;
+    if (rest == 0)
+        return MP_OK;
+    snprintf(others, sizeof others, "%.200s (others)", job);
+    code = ingest(store, run, others, processes->item + first, rest, &run_id, error);
+    if (!code)
+        fprintf(stream, "run %lld: %d more process%s, without a range that a rule matches\n",
+                (long long)run_id, rest, rest == 1 ? "" : "es");
+    return code;
+}
+
+int mp_record_keep(struct mp_store *store, const struct mp_record_run *run, FILE *stream,
+                   struct mp_error *error) {
+    struct processes processes = {0};
+    int code = find_processes(run, &processes, stream, error);
+    if (!code)
+        code = keep_groups(store, run, &processes, stream, error);
+    if (!code)
+        remove_spools(run, &processes);
+    else if (processes.count == 0 && !run->keep_spools)
+        rmdir(run->spools);
+    else
+        fprintf(stream, "moeperf record: the spools are still in %s\n", run->spools);
+    free_processes(&processes);
+    return code;
+}

@@ -1,0 +1,33 @@
+/* Run: what the processes of a recorded program left behind, made a run of a database. */
+#ifndef MOEPERF_HARNESS_RECORD_RUN_H
+#define MOEPERF_HARNESS_RECORD_RUN_H
+
+#include <stdio.h>
+
+#include "harness/record/rules.h"
+#include "results/store/store.h"
+
+struct mp_record_run {
+    char *const *command;   /* ends with NULL */
+    const char *collector;  /* the injection library */
+    const char *spools;     /* folder with nothing but the processes' spools */
+    bool keep_spools;       /* also once they are in the database */
+    const char *ranks_from; /* NULL: the usual variables */
+    const char *system;     /* NULL: the command's name */
+    const char *workload;   /* NULL: "recorded" */
+    const struct mp_rules *rules;
+    int status; /* that the command ended with */
+};
+
+/* Maps every process's ranges by the rules and adds one run with those processes that have spans.
+ * A process's rank is the one that its launcher gave it; a second process of that rank, and those
+ * without one, get ranks behind the largest in the order in which they began.  Processes without
+ * any span go into a second run "NAME (others)" of the same invocation if there are others with,
+ * so that no range is lost and no rank is empty.  Then the spools are removed, and
+ * the findings are said on `stream`: what was recorded, what rules did with it, which clock, what
+ * it cost.  Errors: those of mp_store_ingest, MP_ENOTFOUND (no process has annotated anything: the
+ * sentence says why that may be); the spools stay then. */
+int mp_record_keep(struct mp_store *store, const struct mp_record_run *run, FILE *stream,
+                   struct mp_error *error);
+
+#endif

@@ -1,0 +1,455 @@
+/* Cells of a reproduction, and its lines: see reproduce.h. */
+#include "harness/reproduce/reproduce.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "reference/base/elementary.h"
+
+enum { TRIAL_ITERATIONS = 12 }; /* of a batch that is tried: planners have seen loads by then */
+
+struct mp_reproduce_cell *mp_reproduction_cell(const struct mp_reproduction *all, int machine,
+                                               int model, int job) {
+    return &all->cell[(machine * all->models.count + model) * all->jobs.count + job];
+}
+
+static bool has(uint32_t set, int part) {
+    return set >> part & 1;
+}
+
+/* ---- jobs ---- */
+
+static int set_options(const struct mp_reproduce_settings *settings, struct mp_predict_job *job,
+                       struct mp_error *error) {
+    int code = MP_OK;
+    for (int i = 0; !code && i < settings->sets; i++) {
+        const char *assignment = settings->set[i];
+        const char *name = !strncmp(assignment, "options.", 8) ? assignment + 8 : NULL;
+        char key[MP_REPRODUCE_LABEL];
+        if (name) { /* systems without this option keep theirs */
+            snprintf(key, sizeof key, "%.*s", (int)strcspn(name, "="), name);
+            if (!job->file.system->options || !mp_options_find(job->file.system->options, key))
+                continue;
+        }
+        code = mp_predict_job_set(job, assignment, settings->systems, error);
+    }
+    return code;
+}
+
+int mp_reproduction_job(const struct mp_reproduction *all,
+                        const struct mp_reproduce_settings *settings, int machine, int model,
+                        int job, struct mp_predict_job *predict, struct mp_error *error) {
+    const struct mp_yaml *const layers[] = {all->common, all->models.part[model].mapping,
+                                            all->machines.part[machine].mapping,
+                                            all->jobs.part[job].mapping};
+    memset(predict, 0, sizeof *predict);
+    int code = mp_predict_job_create(predict, error);
+    for (int i = 0; !code && i < 4; i++)
+        if (layers[i])
+            code = mp_predict_job_apply(predict, layers[i], all->path, settings->systems, error);
+    if (!code && !predict->file.system)
+        code = mp_fail(error, MP_EINVAL, "%s:%d: job %s has no system", all->path,
+                       all->jobs.part[job].mapping->line, all->jobs.part[job].name);
+    if (!code)
+        code = set_options(settings, predict, error);
+    if (code)
+        mp_predict_job_destroy(predict);
+    return code;
+}
+
+static void name_cell(const struct mp_reproduction *all, int machine, int model, int job,
+                      char label[MP_REPRODUCE_LABEL]) {
+    snprintf(label, MP_REPRODUCE_LABEL, "%.40s %.40s %.40s", all->machines.part[machine].name,
+             all->models.part[model].name, all->jobs.part[job].name);
+}
+
+/* ---- one prediction ---- */
+
+/* Sums of the counted iterations. */
+struct counting {
+    int64_t seen, warm_up, most;
+    double figure[MP_FIGURES];
+    double routes, dropped;
+};
+
+static void count(double figure[MP_FIGURES], const struct mp_prediction *one) {
+    figure[MP_FIGURE_SECONDS] += one->seconds;
+    figure[MP_FIGURE_MOE] += one->moe_seconds;
+    figure[MP_FIGURE_EXCHANGE] += one->exchange_seconds;
+    figure[MP_FIGURE_EXPERT] += one->expert_seconds;
+    figure[MP_FIGURE_EXPERT_MAX] += one->expert_seconds_max;
+    figure[MP_FIGURE_ATTENTION] += one->attention_seconds;
+    figure[MP_FIGURE_EXPOSED] += one->exposed_seconds;
+    figure[MP_FIGURE_LATE] += one->late_seconds;
+    figure[MP_FIGURE_TRANSFER] += one->transfer_seconds;
+    figure[MP_FIGURE_TRANSFER_EXPOSED] += one->transfer_exposed_seconds;
+    figure[MP_FIGURE_MOVE] += one->move_seconds;
+    figure[MP_FIGURE_IMBALANCE] += one->imbalance;
+    figure[MP_FIGURE_COPIED] += (double)one->copies; /* predict() makes it a share */
+}
+
+static bool count_step(void *context, const struct mp_prediction *prediction) {
+    struct counting *counting = context;
+    if (counting->seen++ >= counting->warm_up) {
+        count(counting->figure, prediction);
+        counting->routes += (double)prediction->routes;
+        counting->dropped += (double)prediction->dropped;
+    }
+    return counting->seen < counting->most;
+}
+
+/* Predicts a cell's job over one window with `batch` sequences per rank (0: the job's own). */
+static int predict(const struct mp_reproduction *all, const struct mp_reproduce_settings *settings,
+                   const int place[3], int batch, const char *loads, struct counting *counting,
+                   struct mp_prediction_summary *summary, struct mp_error *error) {
+    const struct mp_predict_watch watch = {counting, count_step};
+    struct mp_predict_job job;
+    struct mp_cluster *cluster = NULL;
+    int code = mp_reproduction_job(all, settings, place[0], place[1], place[2], &job, error);
+    if (code)
+        return code;
+    code = mp_predict_job_cluster(&job, settings->clusters, &cluster, error);
+    if (!code) {
+        snprintf(job.loads, sizeof job.loads, "%s", loads);
+        job.file.job.iterations = counting->most;
+        if (batch)
+            job.file.job.batch = batch * job.file.job.ranks;
+        code = mp_predict_job_run(&job, cluster, NULL, &watch, summary, error);
+    }
+    double others = (double)job.file.job.layers * job.file.job.experts * (job.file.job.ranks - 1);
+    counting->figure[MP_FIGURE_COPIED] /= others > 0 ? others : 1;
+    counting->figure[MP_FIGURE_BATCH] =
+        job.file.job.ranks ? (double)job.file.job.batch / job.file.job.ranks : 0;
+    mp_cluster_destroy(cluster);
+    mp_predict_job_destroy(&job);
+    return code;
+}
+
+static const char *loads_of(const struct mp_reproduction *all,
+                            const struct mp_reproduce_settings *settings, int window) {
+    return settings->loads ? settings->loads : all->window[window].loads;
+}
+
+static double measured_iterations(const struct mp_reproduce_settings *settings, const char *job) {
+    for (int i = 0; i < settings->measurements; i++)
+        if (!strcmp(settings->measured[i].job, job))
+            return settings->measured[i].iterations;
+    return NAN;
+}
+
+/* What is not a mean over iterations. */
+static void finish_cell(const struct mp_reproduction *all,
+                        const struct mp_reproduce_settings *settings, int job,
+                        const struct counting *counting, struct mp_reproduce_cell *cell) {
+    const struct mp_memory *memory = &cell->memory;
+    double *figure = cell->figure;
+    double experts = memory->parameters + memory->copies;
+    figure[MP_FIGURE_DROPPED] = counting->routes > 0 ? counting->dropped / counting->routes : 0;
+    figure[MP_FIGURE_SURVIVAL] = 1 - figure[MP_FIGURE_DROPPED];
+    figure[MP_FIGURE_MEMORY] = memory->total;
+    figure[MP_FIGURE_MEMORY_STATE] =
+        memory->dense + experts + memory->gradients + memory->optimizer;
+    figure[MP_FIGURE_MEMORY_PARAMETERS] = experts;
+    figure[MP_FIGURE_MEMORY_COPIES] = memory->copies;
+    figure[MP_FIGURE_BATCH] = counting->figure[MP_FIGURE_BATCH];
+    figure[MP_FIGURE_ITERATIONS] = measured_iterations(settings, all->jobs.part[job].name);
+    figure[MP_FIGURE_TO_LOSS] = figure[MP_FIGURE_ITERATIONS] * figure[MP_FIGURE_SECONDS];
+    cell->is_done = true;
+}
+
+static int predict_cell(struct mp_reproduction *all, const struct mp_reproduce_settings *settings,
+                        const int place[3], struct mp_error *error) {
+    struct mp_reproduce_cell *cell = mp_reproduction_cell(all, place[0], place[1], place[2]);
+    int batch = all->batch[place[0] * all->models.count + place[1]];
+    struct mp_prediction_summary summary;
+    struct counting sums = {0};
+    int windows = settings->loads ? 1 : all->windows;
+    for (int i = 0; i < windows; i++) {
+        const struct mp_reproduce_window *window = &all->window[i];
+        struct counting one = {.warm_up = window->warm_up,
+                               .most = (int64_t)window->warm_up + window->iterations};
+        int code =
+            predict(all, settings, place, batch, loads_of(all, settings, i), &one, &summary, error);
+        if (code)
+            return code;
+        if (one.seen <= one.warm_up)
+            return mp_fail(error, MP_EINVAL,
+                           "loads \"%.200s\" end after %lld iterations, within the %d of warm-up",
+                           loads_of(all, settings, i), (long long)one.seen, window->warm_up);
+        double counted = (double)(one.seen - one.warm_up) * windows;
+        for (int figure = 0; figure <= MP_FIGURE_COPIED; figure++)
+            cell->figure[figure] += one.figure[figure] / counted;
+        sums.routes += one.routes;
+        sums.dropped += one.dropped;
+        sums.figure[MP_FIGURE_BATCH] = one.figure[MP_FIGURE_BATCH];
+        if (i == 0 || summary.memory.total > cell->memory.total)
+            cell->memory = summary.memory;
+        cell->out_of_memory = cell->out_of_memory || summary.out_of_memory;
+    }
+    finish_cell(all, settings, place[2], &sums, cell);
+    return MP_OK;
+}
+
+/* ---- the batch ---- */
+
+/* Whether all jobs that are compared fit. */
+static int try_batch(const struct mp_reproduction *all,
+                     const struct mp_reproduce_settings *settings, int machine, int model,
+                     int batch, bool *fits, struct mp_error *error) {
+    struct mp_prediction_summary summary;
+    *fits = true;
+    for (int job = 0; *fits && job < all->jobs.count; job++) {
+        struct counting counting = {.most = TRIAL_ITERATIONS};
+        const int place[3] = {machine, model, job};
+        if (!has(all->largest_batch, job))
+            continue;
+        int code = predict(all, settings, place, batch, loads_of(all, settings, 0), &counting,
+                           &summary, error);
+        if (code)
+            return code;
+        *fits = !summary.out_of_memory;
+    }
+    return MP_OK;
+}
+
+/* The largest batch with which nothing that is compared runs out of memory; at least 1. */
+static int find_batch(struct mp_reproduction *all, const struct mp_reproduce_settings *settings,
+                      int machine, int model, struct mp_error *error) {
+    int *batch = &all->batch[machine * all->models.count + model];
+    bool fits = true;
+    if (!all->largest_batch || *batch)
+        return MP_OK;
+    for (*batch = 1; *batch < MP_REPRODUCE_BATCH; ++*batch) {
+        int code = try_batch(all, settings, machine, model, *batch + 1, &fits, error);
+        if (code)
+            return code;
+        if (!fits)
+            break;
+    }
+    return MP_OK;
+}
+
+/* ---- all ---- */
+
+static int mark_needed(struct mp_reproduction *all) {
+    int needed = 0;
+    for (int i = 0; i < all->rows; i++)
+        for (int machine = 0; machine < all->machines.count; machine++)
+            for (int model = 0; model < all->models.count; model++)
+                for (int job = 0; job < all->jobs.count; job++) {
+                    const struct mp_reproduce_row *row = &all->row[i];
+                    if (has(row->machines, machine) && has(row->models, model) &&
+                        has(row->of | row->over, job))
+                        mp_reproduction_cell(all, machine, model, job)->is_needed = true;
+                }
+    for (int i = 0; i < all->machines.count * all->models.count * all->jobs.count; i++)
+        needed += all->cell[i].is_needed;
+    return needed;
+}
+
+/* What the cells of a (machine, model) share while they are predicted. */
+struct running {
+    struct mp_reproduction *all;
+    const struct mp_reproduce_settings *settings;
+    int needed, done; /* of all cells */
+    bool is_stopped;
+};
+
+/* Predicts the cells of a pair that are needed and not done. */
+static int predict_pair(struct running *running, int machine, int model, struct mp_error *error) {
+    struct mp_reproduction *all = running->all;
+    for (int job = 0; job < all->jobs.count; job++) {
+        struct mp_reproduce_cell *cell = mp_reproduction_cell(all, machine, model, job);
+        const int place[3] = {machine, model, job};
+        char label[MP_REPRODUCE_LABEL];
+        if (!cell->is_needed || cell->is_done)
+            continue;
+        name_cell(all, machine, model, job, label);
+        running->is_stopped = running->settings->progress &&
+                              !running->settings->progress(running->settings->context,
+                                                           running->done, running->needed, label);
+        if (running->is_stopped)
+            return MP_OK;
+        int code = find_batch(all, running->settings, machine, model, error);
+        if (!code)
+            code = predict_cell(all, running->settings, place, error);
+        if (code) {
+            mp_error_prefix(error, "%s", label);
+            return code;
+        }
+        running->done++;
+    }
+    return MP_OK;
+}
+
+/* Whether a compared job ran out of memory after all: the batch was found on few iterations. */
+static bool is_too_large(const struct mp_reproduction *all, int machine, int model) {
+    for (int job = 0; job < all->jobs.count; job++)
+        if (has(all->largest_batch, job) &&
+            mp_reproduction_cell(all, machine, model, job)->out_of_memory)
+            return all->batch[machine * all->models.count + model] > 1;
+    return false;
+}
+
+static void take_smaller_batch(struct running *running, int machine, int model) {
+    struct mp_reproduction *all = running->all;
+    all->batch[machine * all->models.count + model]--;
+    for (int job = 0; job < all->jobs.count; job++) {
+        struct mp_reproduce_cell *cell = mp_reproduction_cell(all, machine, model, job);
+        running->done -= cell->is_done;
+        *cell = (struct mp_reproduce_cell){.is_needed = cell->is_needed};
+    }
+}
+
+int mp_reproduction_run(struct mp_reproduction *all, const struct mp_reproduce_settings *settings,
+                        struct mp_error *error) {
+    struct running running = {.all = all, .settings = settings, .needed = mark_needed(all)};
+    int pairs = all->machines.count * all->models.count;
+    for (int i = 0; i < pairs && !running.is_stopped; i++) {
+        int machine = i / all->models.count, model = i % all->models.count;
+        int code = predict_pair(&running, machine, model, error);
+        while (!code && !running.is_stopped && is_too_large(all, machine, model)) {
+            take_smaller_batch(&running, machine, model);
+            code = predict_pair(&running, machine, model, error);
+        }
+        if (code)
+            return code;
+    }
+    return MP_OK;
+}
+
+/* ---- lines ---- */
+
+/* A row's numbers being put together. */
+struct combining {
+    int count, missing;
+    double sum, logarithms, least, most;
+    bool out_of_memory;
+};
+
+static double in_unit(const struct mp_reproduce_row *row, double value) {
+    switch (row->published.unit) {
+    case MP_PAPER_CHANGE:
+        return value - 1;
+    case MP_PAPER_MS:
+        return value * 1e3;
+    case MP_PAPER_HOURS:
+        return value / 3600;
+    default:
+        return value;
+    }
+}
+
+static void finish_line(struct mp_reproduced *line, mp_reproduce_line *each, void *context) {
+    line->is_inside = mp_paper_inside(&line->row->published, line->value);
+    each(context, line);
+}
+
+/* The number of one combination; over < 0: of one job alone. */
+static void one_number(const struct mp_reproduction *all, const struct mp_reproduce_row *row,
+                       int machine, int model, int of, int over, struct mp_reproduced *line) {
+    const struct mp_reproduce_cell *above = mp_reproduction_cell(all, machine, model, of);
+    const struct mp_reproduce_cell *below =
+        over < 0 ? NULL : mp_reproduction_cell(all, machine, model, over);
+    bool is_measured = row->figure == MP_FIGURE_ITERATIONS || row->figure == MP_FIGURE_TO_LOSS;
+    *line = (struct mp_reproduced){.row = row, .value = NAN};
+    if (!above->is_done || (below && !below->is_done)) {
+        snprintf(line->missing, sizeof line->missing, "not predicted: it was stopped");
+        return;
+    }
+    double value = above->figure[row->figure];
+    if (below)
+        value /= below->figure[row->figure];
+    line->out_of_memory = above->out_of_memory || (below && below->out_of_memory);
+    line->value = isfinite(value) ? in_unit(row, value) : NAN;
+    if (isfinite(value))
+        return;
+    if (is_measured)
+        snprintf(line->missing, sizeof line->missing, "needs measured iterations of %.30s%s%.30s",
+                 all->jobs.part[of].name, below ? " and " : "",
+                 below ? all->jobs.part[over].name : "");
+    else
+        snprintf(line->missing, sizeof line->missing, "%.30s has none of it to compare with",
+                 all->jobs.part[below ? over : of].name);
+}
+
+static void label_line(const struct mp_reproduction *all, const struct mp_reproduce_row *row,
+                       int machine, int model, int of, int over, struct mp_reproduced *line) {
+    char *at = line->label, *end = at + sizeof line->label;
+    const char *part[4] = {NULL};
+    int parts = 0;
+    if (row->machines & (row->machines - 1))
+        part[parts++] = all->machines.part[machine].name;
+    if (row->models & (row->models - 1))
+        part[parts++] = all->models.part[model].name;
+    if (row->of & (row->of - 1))
+        part[parts++] = all->jobs.part[of].name;
+    if (row->over & (row->over - 1))
+        part[parts++] = all->jobs.part[over].name;
+    for (int i = 0; i < parts; i++)
+        at += snprintf(at, (size_t)(end - at), "%s%.30s", i ? ", " : "", part[i]);
+}
+
+static void add_number(struct combining *all, const struct mp_reproduced *line) {
+    if (isnan(line->value)) {
+        all->missing++;
+        return;
+    }
+    bool is_first = !all->count++;
+    all->sum += line->value;
+    all->logarithms += line->value > 0 ? mp_elementary_log(line->value) : NAN;
+    all->least = is_first || line->value < all->least ? line->value : all->least;
+    all->most = is_first || line->value > all->most ? line->value : all->most;
+    all->out_of_memory = all->out_of_memory || line->out_of_memory;
+}
+
+static double combined(const struct mp_reproduce_row *row, const struct combining *all) {
+    if (!all->count || all->missing)
+        return NAN;
+    switch (row->combine) {
+    case MP_COMBINE_GEOMETRIC_MEAN:
+        return mp_elementary_exp(all->logarithms / all->count);
+    case MP_COMBINE_LEAST:
+        return all->least;
+    case MP_COMBINE_MOST:
+        return all->most;
+    default:
+        return all->sum / all->count;
+    }
+}
+
+/* Calls with every combination of a row. */
+static void row_lines(const struct mp_reproduction *all, const struct mp_reproduce_row *row,
+                      mp_reproduce_line *each, void *context) {
+    struct combining sums = {0};
+    struct mp_reproduced line, last = {.row = row, .value = NAN};
+    int pairs = (all->jobs.count + 1) * all->jobs.count; /* of and over, or none */
+    for (int i = 0; i < all->machines.count * all->models.count * pairs; i++) {
+        int machine = i / pairs / all->models.count, model = i / pairs % all->models.count;
+        int of = i % pairs / (all->jobs.count + 1), over = i % pairs % (all->jobs.count + 1) - 1;
+        bool is_there = over < 0 ? !row->over : has(row->over, over);
+        if (!is_there || !has(row->machines, machine) || !has(row->models, model) ||
+            !has(row->of, of))
+            continue;
+        one_number(all, row, machine, model, of, over, &line);
+        if (row->combine == MP_COMBINE_EACH) {
+            label_line(all, row, machine, model, of, over, &line);
+            finish_line(&line, each, context);
+            continue;
+        }
+        add_number(&sums, &line);
+        if (isnan(line.value))
+            last = line;
+    }
+    if (row->combine == MP_COMBINE_EACH)
+        return;
+    last.value = combined(row, &sums);
+    last.out_of_memory = sums.out_of_memory;
+    finish_line(&last, each, context);
+}
+
+void mp_reproduction_lines(const struct mp_reproduction *all, mp_reproduce_line *each,
+                           void *context) {
+    for (int i = 0; i < all->rows; i++)
+        row_lines(all, &all->row[i], each, context);
+}

@@ -1,0 +1,201 @@
+/* Keeping ended jobs: see keep.h. */
+#include "harness/suite/keep.h"
+
+#include <dirent.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { MODEL_SIZE = 2048, LONG_VALUE = 80, WORKLOAD_SIZE = MP_TEXT_SIZE + 16 };
+
+void mp_suite_format_utc(const char *format, char *text, size_t size) {
+    time_t now = time(NULL);
+    struct tm utc;
+    gmtime_r(&now, &utc);
+    strftime(text, size, format, &utc);
+}
+
+/* Options beside the sizes that change what ranks compute, or how long that takes. */
+static const char *const deciding[] = {
+    "text",    "validation-share", "learning-rate", "auxiliary-weight", "beta1",       "beta2",
+    "epsilon", "weight-decay",     "seed",          "restore",          "check-plans", "inject"};
+/* The same of predicted jobs. */
+static const char *const deciding_predictions[] = {"cluster", "change"};
+
+/* Where a job's options of a table are. */
+struct place {
+    const struct mp_option *table;
+    size_t offset; /* in struct mp_predict_job */
+    bool is_of_predictions;
+};
+static const struct place job_place = {mp_job_options, offsetof(struct mp_predict_job, file.job),
+                                       false};
+static const struct place prediction_place = {mp_predict_job_options, 0, true};
+static const struct place options_place = {mp_predict_options_table,
+                                           offsetof(struct mp_predict_job, options), true};
+
+static const char *format_value(const struct mp_suite *suite, int job, const struct place *place,
+                                const struct mp_option *option, char value[MP_TEXT_SIZE]) {
+    const char *options = (const char *)&suite->job[job] + place->offset;
+    return mp_options_format(option, options, value, MP_TEXT_SIZE);
+}
+
+/* The first job of the suite with the same value as this one; `differs`: not all jobs have it. */
+static int find_value(const struct mp_suite *suite, int job, const struct place *place,
+                      const struct mp_option *option, char value[MP_TEXT_SIZE], bool *differs) {
+    char other[MP_TEXT_SIZE];
+    int first = job;
+    *differs = false;
+    format_value(suite, job, place, option, value);
+    for (int i = suite->count - 1; i >= 0; i--) {
+        if (place->is_of_predictions != mp_suite_is_predicted(suite, i))
+            continue;
+        format_value(suite, i, place, option, other);
+        if (strcmp(value, other) != 0)
+            *differs = true;
+        else
+            first = i;
+    }
+    return first;
+}
+
+/* A text that is being put together. */
+struct words {
+    char *text;
+    size_t length, size;
+};
+
+static void add_value(const struct mp_suite *suite, int job, const struct place *place,
+                      const struct mp_option *option, struct words *words) {
+    char value[MP_TEXT_SIZE];
+    bool differs;
+    int first = find_value(suite, job, place, option, value, &differs);
+    if (!differs || words->length >= words->size)
+        return;
+    if (strlen(value) > LONG_VALUE)
+        snprintf(value, sizeof value, "of job %d", first + 1);
+    words->length += (size_t)snprintf(words->text + words->length, words->size - words->length,
+                                      ", %s %s", option->name, *value ? value : "none");
+}
+
+static void add_values(const struct mp_suite *suite, int job, const struct place *place,
+                       const char *const names[], size_t count, struct words *words) {
+    for (size_t i = 0; i < count; i++)
+        add_value(suite, job, place, mp_options_find(place->table, names[i]), words);
+}
+
+/* Only jobs of a suite that differ in nothing named here are compared: always the sizes, and of the
+ * deciding options those that its measured jobs do not share; of predicted jobs, to which these
+ * mean nothing, their clusters and options.  A long text is named by the job that has it first. */
+static void format_model(const struct mp_suite *suite, int index, char *text, size_t size) {
+    const struct mp_job *job = &suite->job[index].file.job;
+    struct words words = {text, 0, size};
+    words.length = (size_t)snprintf(
+        text, size,
+        "layers %d, width %d, heads %d, experts %d x %d, sequence %d, batch %d, threads %d",
+        job->layers, job->width, job->heads, job->experts, job->expert_width, job->sequence,
+        job->batch, job->threads);
+    if (!mp_suite_is_predicted(suite, index)) {
+        add_values(suite, index, &job_place, deciding, sizeof deciding / sizeof *deciding, &words);
+        return;
+    }
+    add_values(suite, index, &prediction_place, deciding_predictions,
+               sizeof deciding_predictions / sizeof *deciding_predictions, &words);
+    for (const struct mp_option *option = mp_predict_options_table; option->name; option++)
+        add_value(suite, index, &options_place, option, &words);
+}
+
+/* Paths of the files in the spool folder. */
+struct spools {
+    char **path; /* [count], owned */
+    int count;
+};
+
+static void destroy_spools(struct spools *spools) {
+    for (int i = 0; i < spools->count; i++)
+        free(spools->path[i]);
+    free(spools->path);
+}
+
+static int list_spools(const char *folder, struct spools *spools, struct mp_error *error) {
+    DIR *stream = opendir(folder);
+    int code = MP_OK;
+    *spools = (struct spools){NULL, 0};
+    for (struct dirent *entry; stream && !code && (entry = readdir(stream));) {
+        if (entry->d_name[0] == '.')
+            continue;
+        char **grown = realloc(spools->path, ((size_t)spools->count + 1) * sizeof *grown);
+        if (grown)
+            spools->path = grown;
+        if (!grown || asprintf(&grown[spools->count], "%s/%s", folder, entry->d_name) < 0)
+            code = mp_fail(error, MP_ENOMEM, "no memory for the names of %s", folder);
+        else
+            spools->count++;
+    }
+    if (stream)
+        closedir(stream);
+    return code;
+}
+
+static void remove_spools(const struct spools *spools, const char *folder) {
+    for (int i = 0; i < spools->count; i++)
+        unlink(spools->path[i]);
+    rmdir(folder);
+}
+
+/* What loads of the job are called: measured and predicted jobs of the same loads alike. */
+static const char *format_workload(const struct mp_suite *suite, int index, char *text,
+                                   size_t size) {
+    const struct mp_predict_job *job = &suite->job[index];
+    return mp_suite_is_predicted(suite, index) ? mp_predict_job_workload(job, text, size)
+                                               : mp_job_workload(&job->file.job, text, size);
+}
+
+int mp_suite_keep(struct mp_store *store, const struct mp_ended_job *ended, int64_t *run_id,
+                  struct mp_error *error) {
+    static const char *const gates[] = {"gshard", "switch"};
+    const struct mp_suite *suite = ended->suite;
+    const struct mp_job_file *file = &suite->job[ended->index].file;
+    const struct mp_job *job = &file->job;
+    char workload[WORKLOAD_SIZE], model[MODEL_SIZE];
+    int on_node = job->ranks_per_node < job->ranks ? job->ranks_per_node : job->ranks;
+    format_model(suite, ended->index, model, sizeof model);
+    struct mp_store_run run = {
+        .suite = suite->name,
+        .job = job->name,
+        .suite_run = ended->suite_run,
+        .system = job->system,
+        .executor = mp_suite_is_predicted(suite, ended->index) ? "predicted" : "measured",
+        .workload = format_workload(suite, ended->index, workload, sizeof workload),
+        .gate = gates[job->gate],
+        .model = model,
+        .status = mp_launch_end_name(ended->result->end),
+        .reason = *ended->result->reason ? ended->result->reason : NULL,
+        .started_at = ended->started_at,
+        .suite_text = suite->text,
+        .job_text = ended->job_text,
+        .command = ended->command,
+        .round = ended->round,
+        .ranks = job->ranks,
+        .nodes = (job->ranks + on_node - 1) / on_node,
+        .ranks_per_node = on_node,
+        .iterations_wanted = job->iterations,
+        .unattainable = file->system->capabilities & MP_SYSTEM_UNATTAINABLE,
+        .fact = ended->fact,
+        .facts = ended->facts};
+    struct spools spools = {NULL, 0};
+    int64_t kept, recordings = 0;
+    int code = ended->spools ? list_spools(ended->spools, &spools, error) : MP_OK;
+    if (!code)
+        code = mp_store_ingest(store, &run, (const char *const *)spools.path, spools.count, &kept,
+                               error);
+    if (!code && run_id)
+        *run_id = kept;
+    if (!code)
+        code = mp_store_recordings(store, kept, &recordings, error);
+    if (!code && ended->spools && !ended->keep_spools && recordings == spools.count)
+        remove_spools(&spools, ended->spools);
+    destroy_spools(&spools);
+    return code;
+}

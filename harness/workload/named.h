@@ -1,0 +1,21 @@
+/* Loads that one line names: a trace file, or a generator and its options. */
+#ifndef MOEPERF_HARNESS_WORKLOAD_NAMED_H
+#define MOEPERF_HARNESS_WORKLOAD_NAMED_H
+
+#include "harness/workload/trace.h"
+
+/* What a generator need not be told. */
+struct mp_trace_wanted {
+    struct mp_trace_shape shape;
+    int64_t tokens; /* of a rank in a micro-batch */
+    int64_t iterations;
+};
+
+/* "zipf exponent=1 seed=3" starts the generator zipf for `wanted`, each of whose numbers it may be
+ * given otherwise; what does not begin with a generator's name is a trace file's path.  The shape
+ * is not checked.  Errors: those of mp_trace_open and of generate.h; MP_EINVAL for a word without
+ * '='. */
+int mp_trace_open_named(const char *text, const struct mp_trace_wanted *wanted,
+                        struct mp_trace_stream **stream, struct mp_error *error);
+
+#endif

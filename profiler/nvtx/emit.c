@@ -1,0 +1,86 @@
+#include "profiler/nvtx/emit.h"
+
+#include <stddef.h>
+
+bool mp_nvtx_listening;
+
+#ifdef MOEPERF_NVTX
+
+#include <nvtx3/nvToolsExt.h>
+#include <nvtx3/nvToolsExtPayload.h>
+
+static nvtxDomainHandle_t domain;
+static nvtxStringHandle_t names[MP_PHASES];
+static uint64_t schema;
+
+static uint64_t register_schema(void) {
+    static const char *const fields[] = {"iteration", "layer", "direction", "tokens", "bytes"};
+    enum { FIELDS = sizeof fields / sizeof *fields };
+    _Static_assert(sizeof(struct mp_nvtx_payload) == FIELDS * sizeof(int64_t), "one name each");
+    nvtxPayloadSchemaEntry_t entries[FIELDS] = {{0}};
+    for (int i = 0; i < FIELDS; i++) {
+        entries[i].type = NVTX_PAYLOAD_ENTRY_TYPE_INT64;
+        entries[i].name = fields[i];
+    }
+    nvtxPayloadSchemaAttr_t attributes = {0};
+    attributes.fieldMask =
+        NVTX_PAYLOAD_SCHEMA_ATTR_FIELD_NAME | NVTX_PAYLOAD_SCHEMA_ATTR_FIELD_TYPE |
+        NVTX_PAYLOAD_SCHEMA_ATTR_FIELD_ENTRIES | NVTX_PAYLOAD_SCHEMA_ATTR_FIELD_NUM_ENTRIES |
+        NVTX_PAYLOAD_SCHEMA_ATTR_FIELD_STATIC_SIZE;
+    attributes.name = "moeperf span";
+    attributes.type = NVTX_PAYLOAD_SCHEMA_TYPE_STATIC;
+    attributes.entries = entries;
+    attributes.numEntries = FIELDS;
+    attributes.payloadStaticSize = sizeof(struct mp_nvtx_payload);
+    return nvtxPayloadSchemaRegister(domain, &attributes);
+}
+
+void mp_nvtx_start(void) {
+    if (domain)
+        return;
+    domain = nvtxDomainCreateA("moeperf"); /* NULL when no tool listens */
+    if (!domain)
+        return;
+    for (int phase = 0; phase < MP_PHASES; phase++)
+        names[phase] = nvtxDomainRegisterStringA(domain, mp_phase_name((enum mp_phase)phase));
+    schema = register_schema();
+    mp_nvtx_listening = true;
+}
+
+int mp_nvtx_headers(void) {
+    return NVTX_VERSION;
+}
+
+void mp_nvtx_push_range(enum mp_phase phase) {
+    nvtxEventAttributes_t event = {.version = NVTX_VERSION,
+                                   .size = NVTX_EVENT_ATTRIB_STRUCT_SIZE,
+                                   .messageType = NVTX_MESSAGE_TYPE_REGISTERED};
+    event.message.registered = names[phase];
+    nvtxDomainRangePushEx(domain, &event);
+}
+
+void mp_nvtx_pop_range(const struct mp_nvtx_payload *payload) {
+    const nvtxPayloadData_t data = {schema, sizeof *payload, payload};
+    if (schema)
+        nvtxRangePopPayload(domain, &data, 1);
+    else /* a tool that knows no payloads */
+        nvtxDomainRangePop(domain);
+}
+
+#else
+
+void mp_nvtx_start(void) {}
+
+int mp_nvtx_headers(void) {
+    return 0;
+}
+
+void mp_nvtx_push_range(enum mp_phase phase) {
+    (void)phase;
+}
+
+void mp_nvtx_pop_range(const struct mp_nvtx_payload *payload) {
+    (void)payload;
+}
+
+#endif

@@ -1,0 +1,536 @@
+/* Threads record into lines of complete records, as profiler/record does (record.c says how owner
+ * and writer share one without a lock).  Here threads come and go, their number has no limit, and
+ * the process may fork or end at any moment. */
+#include "profiler/nvtx/threads.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <semaphore.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "profiler/nvtx/names.h"
+#include "profiler/record/format.h"
+
+enum {
+    BUFFER_BYTES = 1 << 18,
+    SCHEMA_BYTES = 1 << 14, /* longest SCHEMA record */
+    MEASURED_LOOPS = 63,
+    MEASURED_PAIRS = 32,
+    LAST_WAIT_SECONDS = 2
+};
+static const uint32_t closed_place = UINT32_MAX; /* as the domain of a range that was popped */
+
+static _Thread_local struct nvtx_thread *own __attribute__((tls_model("initial-exec")));
+
+static struct {
+    pthread_mutex_t lock; /* guards file, threads, names_written */
+    struct spool_file file;
+    bool open, finished;
+    struct nvtx_thread *threads;
+    uint32_t names_written;
+    pthread_key_t key; /* whose destructor sees threads end */
+    int flush_ms;
+    bool writing; /* the writing thread runs */
+    sem_t wake;
+    _Atomic bool asked;           /* somebody has woken it */
+    struct nvtx_thread *forker;   /* in a child: the thread that forked, until it records */
+    int64_t forked_ns;            /* when this process began as a copy; 0: it did not */
+    struct nvtx_thread *measured; /* by the writing thread, before it begins; then it is a spare */
+    _Atomic int64_t pair_ns;      /* cost of a range, measured; 0: not */
+} session = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static size_t round_up(size_t bytes) {
+    return (bytes + SPOOL_UNIT - 1) / SPOOL_UNIT * SPOOL_UNIT;
+}
+
+/* Writes a record's head and zeros its last unit; returns where its payload goes. */
+static uint8_t *begin_record(uint8_t *record, enum mp_spool_type type, size_t payload) {
+    size_t size = round_up(sizeof(struct spool_head) + payload);
+    memset(record + size - SPOOL_UNIT, 0, SPOOL_UNIT);
+    *(struct spool_head *)(void *)record =
+        (struct spool_head){.type = (uint16_t)type, .size = (uint16_t)(size / SPOOL_UNIT)};
+    return record + sizeof(struct spool_head);
+}
+
+/* ---- into the spool; the lock is held ---- */
+
+static void append(uint8_t *records, size_t size) {
+    if (size > 0)
+        spool_file_append(&session.file, records, size, NULL);
+}
+
+static void write_names(uint32_t count) {
+    _Alignas(SPOOL_UNIT) static uint8_t batch[1 << 15];
+    size_t filled = 0;
+    while (session.names_written < count) {
+        const struct nvtx_name *name = nvtx_names_get(++session.names_written);
+        const struct spool_name_payload fixed = {name->id, name->kind, name->domain, name->number};
+        size_t text = strlen(name->text) + 1, payload = sizeof fixed + text;
+        if (filled + payload + 2 * sizeof(struct spool_head) > sizeof batch) {
+            append(batch, filled);
+            filled = 0;
+        }
+        uint8_t *at = begin_record(batch + filled, MP_SPOOL_NAME, payload);
+        memcpy(at, &fixed, sizeof fixed);
+        memcpy(at + sizeof fixed, name->text, text);
+        filled += round_up(sizeof(struct spool_head) + payload);
+    }
+    append(batch, filled);
+}
+
+/* Names first: those that the records up to `head` refer to are there by now. */
+static void drain(struct nvtx_thread *thread) {
+    uint64_t head = atomic_load_explicit(&thread->head, memory_order_acquire);
+    uint64_t flushed = atomic_load_explicit(&thread->flushed, memory_order_relaxed);
+    if (head == flushed)
+        return;
+    write_names(nvtx_names_count());
+    append(thread->buffer + (flushed - thread->base), head - flushed);
+    atomic_store_explicit(&thread->flushed, head, memory_order_release);
+}
+
+static void drain_all(void) {
+    for (struct nvtx_thread *thread = session.threads; thread; thread = thread->next)
+        drain(thread);
+}
+
+static __attribute__((noinline, cold)) void drain_full(struct nvtx_thread *thread) {
+    int number = errno;
+    pthread_mutex_lock(&session.lock);
+    drain(thread);
+    pthread_mutex_unlock(&session.lock);
+    errno = number;
+}
+
+/* ---- the owner's side ---- */
+
+static __attribute__((noinline, cold)) void ask_for_writing(void) {
+    if (session.writing && !atomic_exchange(&session.asked, true))
+        sem_post(&session.wake);
+}
+
+static inline uint8_t *reserve(struct nvtx_thread *thread, size_t size) {
+    uint64_t head = atomic_load_explicit(&thread->head, memory_order_relaxed);
+    size_t used = head - thread->base;
+    if (__builtin_expect(used + size > BUFFER_BYTES, 0))
+        drain_full(thread);
+    else if (__builtin_expect(used + size > BUFFER_BYTES / 2 && used <= BUFFER_BYTES / 2, 0))
+        ask_for_writing();
+    if (atomic_load_explicit(&thread->flushed, memory_order_acquire) == head)
+        thread->base = head;
+    return thread->buffer + (head - thread->base);
+}
+
+static inline void publish(struct nvtx_thread *thread, size_t size) {
+    uint64_t head = atomic_load_explicit(&thread->head, memory_order_relaxed);
+    atomic_store_explicit(&thread->head, head + size, memory_order_release);
+}
+
+static inline size_t put_range(uint8_t *record, const struct nvtx_open *open) {
+    size_t payload = sizeof open->range + open->payload_bytes;
+    struct spool_head *head = (void *)record;
+    size_t size = sizeof *head + payload; /* both are whole units */
+    *head = (struct spool_head){.type = MP_SPOOL_RANGE, .size = (uint16_t)(size / SPOOL_UNIT)};
+    memcpy(record + sizeof *head, &open->range, sizeof open->range);
+    if (open->payload_bytes)
+        memcpy(record + sizeof *head + sizeof open->range, open->payload, open->payload_bytes);
+    return size;
+}
+
+void nvtx_record(struct nvtx_thread *thread, const struct nvtx_open *open) {
+    size_t size = sizeof(struct spool_head) + sizeof open->range + open->payload_bytes;
+    publish(thread, put_range(reserve(thread, size), open));
+    count_one(thread, NVTX_COUNT_RANGES);
+}
+
+struct nvtx_open *nvtx_push(struct nvtx_thread *thread) {
+    int depth = atomic_load_explicit(&thread->depth, memory_order_relaxed);
+    if (__builtin_expect(depth == NVTX_DEPTH, 0)) {
+        thread->beyond++;
+        count_one(thread, NVTX_COUNT_LOST);
+        return NULL;
+    }
+    struct nvtx_open *open = &thread->stack[depth];
+    open->payload_bytes = 0;
+    return open;
+}
+
+int nvtx_pushed(struct nvtx_thread *thread) {
+    int depth = atomic_load_explicit(&thread->depth, memory_order_relaxed);
+    struct mp_range *range = &thread->stack[depth].range;
+    int around = depth - 1;
+    while (around >= 0 && thread->stack[around].range.domain != range->domain)
+        around--;
+    range->level = around < 0 ? 0 : (uint16_t)(thread->stack[around].range.level + 1);
+    atomic_store_explicit(&thread->depth, depth + 1, memory_order_release);
+    return range->level;
+}
+
+struct nvtx_open *nvtx_innermost(struct nvtx_thread *thread, uint32_t domain) {
+    int at = atomic_load_explicit(&thread->depth, memory_order_relaxed) - 1;
+    if (__builtin_expect(thread->beyond > 0, 0)) {
+        thread->beyond--;
+        return NULL;
+    }
+    while (at >= 0 && thread->stack[at].range.domain != domain)
+        at--;
+    if (at >= 0)
+        return &thread->stack[at];
+    count_one(thread, NVTX_COUNT_UNMATCHED);
+    return NULL;
+}
+
+int nvtx_pop(struct nvtx_thread *thread, struct nvtx_open *open, int64_t end_ns) {
+    int level = open->range.level;
+    const int before = atomic_load_explicit(&thread->depth, memory_order_relaxed);
+    int depth = before;
+    open->range.end_ns = end_ns;
+    nvtx_record(thread, open);
+    open->range.domain = closed_place;
+    while (depth > 0 && thread->stack[depth - 1].range.domain == closed_place)
+        depth--;
+    atomic_store_explicit(&thread->depth, depth, memory_order_release);
+    nvtx_tell_pop(before - depth);
+    return level;
+}
+
+void nvtx_add_payload(struct nvtx_thread *thread, struct nvtx_open *open, uint64_t schema,
+                      const void *bytes, size_t size) {
+    size_t room = sizeof open->payload - open->payload_bytes;
+    const struct spool_blob_head head = {.schema = schema, .size = (uint32_t)size};
+    if (!bytes || size > sizeof open->payload || sizeof head + round_up(size) > room) {
+        count_one(thread, NVTX_COUNT_PAYLOADS);
+        return;
+    }
+    uint8_t *at = open->payload + open->payload_bytes;
+    memcpy(at, &head, sizeof head);
+    if (size % SPOOL_UNIT)
+        memset(at + sizeof head + round_up(size) - SPOOL_UNIT, 0, SPOOL_UNIT);
+    memcpy(at + sizeof head, bytes, size);
+    open->payload_bytes += (uint32_t)(sizeof head + round_up(size));
+    open->range.payloads++;
+}
+
+void nvtx_record_schema(struct nvtx_thread *thread, const void *payload, size_t size) {
+    if (size + 2 * sizeof(struct spool_head) > SCHEMA_BYTES) {
+        count_one(thread, NVTX_COUNT_PAYLOADS);
+        return;
+    }
+    size_t whole = round_up(sizeof(struct spool_head) + size);
+    memcpy(begin_record(reserve(thread, whole), MP_SPOOL_SCHEMA, size), payload, size);
+    publish(thread, whole);
+}
+
+uint32_t nvtx_name_of(struct nvtx_thread *thread, const char *text) {
+    size_t slot = ((uintptr_t)text >> 3 ^ (uintptr_t)text) % NVTX_CACHE;
+    struct nvtx_name *name = thread->cache[slot];
+    if (name && !strcmp(name->text, text))
+        return name->id;
+    name = nvtx_name_find(MP_NAME_STRING, 0, 0, text);
+    if (!name) {
+        count_one(thread, NVTX_COUNT_NAMELESS);
+        return 0;
+    }
+    thread->cache[slot] = name;
+    return name->id;
+}
+
+uint32_t nvtx_thread_id(const struct nvtx_thread *thread) {
+    return thread->id;
+}
+
+/* ---- the writing thread ---- */
+
+static struct nvtx_thread *create_thread(void) {
+    struct nvtx_thread *thread = aligned_alloc(64, sizeof *thread);
+    if (!thread)
+        return NULL;
+    memset(thread, 0, sizeof *thread);
+    thread->buffer = aligned_alloc(64, BUFFER_BYTES);
+    if (!thread->buffer) {
+        free(thread);
+        return NULL;
+    }
+    memset(thread->buffer, 0, BUFFER_BYTES); /* touches every page before the first range */
+    return thread;
+}
+
+static int compare_times(const void *left, const void *right) {
+    int64_t a = *(const int64_t *)left, b = *(const int64_t *)right;
+    return (a > b) - (a < b);
+}
+
+/* What a range costs here: the median of loops over empty ones, into a buffer nobody reads. */
+static void measure(struct nvtx_thread *thread) {
+    int64_t loop_ns[MEASURED_LOOPS];
+    for (int loop = 0; loop < MEASURED_LOOPS; loop++) {
+        int64_t start_ns = mp_clock_ns();
+        for (int i = 0; i < MEASURED_PAIRS; i++) {
+            struct nvtx_open *open = nvtx_push(thread);
+            open->range = (struct mp_range){.start_ns = mp_clock_ns()};
+            nvtx_pushed(thread);
+            nvtx_pop(thread, nvtx_innermost(thread, 0), mp_clock_ns());
+        }
+        loop_ns[loop] = mp_clock_ns() - start_ns;
+        atomic_store(&thread->flushed, atomic_load(&thread->head)); /* the buffer starts over */
+    }
+    qsort(loop_ns, MEASURED_LOOPS, sizeof *loop_ns, compare_times);
+    atomic_store(&session.pair_ns, loop_ns[MEASURED_LOOPS / 2] / MEASURED_PAIRS);
+}
+
+/* As if nobody had used it; also after a fork in the middle of measuring. */
+static void clear_thread(struct nvtx_thread *thread) {
+    atomic_store(&thread->flushed, atomic_load(&thread->head));
+    atomic_store(&thread->depth, 0);
+    thread->beyond = 0;
+    memset(thread->count, 0, sizeof thread->count);
+}
+
+/* The thread that was measured is the first that the program's threads can have. */
+static void measure_spare(void) {
+    if (!session.measured)
+        return;
+    measure(session.measured);
+    clear_thread(session.measured);
+    pthread_mutex_lock(&session.lock);
+    session.measured->next = session.threads;
+    session.threads = session.measured;
+    session.measured = NULL;
+    pthread_mutex_unlock(&session.lock);
+}
+
+/* Allocates nothing: a fork may come at any moment, and the child must not find a lock held. */
+static void *write_often(void *unused) {
+    setpriority(PRIO_PROCESS, (id_t)gettid(), 19); /* Linux: of this thread alone */
+    measure_spare();
+    for (;;) {
+        struct timespec until;
+        clock_gettime(CLOCK_MONOTONIC, &until);
+        until.tv_sec += session.flush_ms / 1000;
+        until.tv_nsec += session.flush_ms % 1000 * 1000000L;
+        until.tv_sec += until.tv_nsec / 1000000000;
+        until.tv_nsec %= 1000000000;
+        sem_clockwait(&session.wake, CLOCK_MONOTONIC, &until);
+        atomic_store(&session.asked, false);
+        pthread_mutex_lock(&session.lock);
+        bool finished = session.finished;
+        if (!finished)
+            drain_all();
+        pthread_mutex_unlock(&session.lock);
+        if (finished)
+            return unused;
+    }
+}
+
+/* The lock is held.  The program's signals are not for this thread. */
+static void start_writing(void) {
+    pthread_t writer;
+    sigset_t all, before;
+    if (session.flush_ms <= 0)
+        return;
+    if (session.measured)
+        clear_thread(session.measured);
+    else
+        session.measured = create_thread();
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    session.writing = !pthread_create(&writer, NULL, write_often, NULL);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (session.writing)
+        pthread_detach(writer);
+}
+
+/* ---- beginning and end of threads and processes ---- */
+
+/* The lock is held.  false: there is no spool, and won't be. */
+static bool make_ready(void) {
+    if (session.open || session.finished)
+        return session.open;
+    if (!session_open_spool(&session.file)) {
+        session.finished = true;
+        return false;
+    }
+    session.open = true;
+    start_writing();
+    return true;
+}
+
+/* The lock is held.  One whose thread has ended and whose records are written, or a new one. */
+static struct nvtx_thread *find_thread(void) {
+    for (struct nvtx_thread *thread = session.threads; thread; thread = thread->next)
+        if (!atomic_load_explicit(&thread->used, memory_order_acquire))
+            return thread;
+    struct nvtx_thread *thread = create_thread();
+    if (thread) {
+        thread->next = session.threads;
+        session.threads = thread;
+    }
+    return thread;
+}
+
+static __attribute__((noinline, cold)) struct nvtx_thread *attach(void) {
+    int number = errno;
+    struct nvtx_thread *thread = NULL;
+    pthread_mutex_lock(&session.lock);
+    if (make_ready())
+        thread = session.forker ? session.forker : find_thread();
+    session.forker = NULL;
+    if (thread) {
+        thread->id = (uint32_t)gettid();
+        atomic_store(&thread->used, true);
+    }
+    pthread_mutex_unlock(&session.lock);
+    if (thread)
+        pthread_setspecific(session.key, thread);
+    own = thread;
+    errno = number;
+    return thread;
+}
+
+struct nvtx_thread *nvtx_thread_self(void) {
+    struct nvtx_thread *thread = own;
+    return __builtin_expect(thread != NULL, 1) ? thread : attach();
+}
+
+static bool is_ours(const struct nvtx_open *open) {
+    return open->range.domain != closed_place && open->range.start_ns >= session.forked_ns;
+}
+
+static void thread_ends(void *ended) {
+    struct nvtx_thread *thread = ended;
+    int depth = atomic_load(&thread->depth);
+    for (int i = 0; i < depth; i++) {
+        struct nvtx_open *open = &thread->stack[i];
+        if (!is_ours(open))
+            continue;
+        open->range.end_ns = 0;
+        nvtx_record(thread, open);
+        count_one(thread, NVTX_COUNT_OPEN);
+    }
+    thread->beyond = 0;
+    atomic_store(&thread->depth, 0);
+    own = NULL;
+    atomic_store_explicit(&thread->used, false, memory_order_release);
+}
+
+static void write_open(struct nvtx_thread *thread, struct nvtx_open *open) {
+    _Alignas(SPOOL_UNIT) uint8_t record[sizeof *open + sizeof(struct spool_head)];
+    open->range.end_ns = 0;
+    if (open->payload_bytes > sizeof open->payload)
+        return; /* its thread is at this moment busy with it */
+    append(record, put_range(record, open));
+    count_one(thread, NVTX_COUNT_OPEN);
+}
+
+static void write_number(const char *name, double value) {
+    const struct spool_number_payload fixed = {.iteration = -1, .value = value, .layer = -1};
+    _Alignas(SPOOL_UNIT) uint8_t record[128];
+    size_t length = strlen(name) + 1;
+    uint8_t *at = begin_record(record, MP_SPOOL_NUMBER, sizeof fixed + length);
+    memcpy(at, &fixed, sizeof fixed);
+    memcpy(at + sizeof fixed, name, length);
+    append(record, round_up(sizeof(struct spool_head) + sizeof fixed + length));
+}
+
+static void write_counts(void) {
+    static const char *const names[NVTX_COUNTS] = {
+        [NVTX_COUNT_RANGES] = "nvtx-ranges",     [NVTX_COUNT_UNMATCHED] = "nvtx-unmatched-ends",
+        [NVTX_COUNT_OPEN] = "nvtx-left-open",    [NVTX_COUNT_LOST] = "nvtx-lost",
+        [NVTX_COUNT_NAMELESS] = "nvtx-nameless", [NVTX_COUNT_PAYLOADS] = "nvtx-payloads-left-out"};
+    int64_t sum[NVTX_COUNTS] = {0};
+    for (struct nvtx_thread *thread = session.threads; thread; thread = thread->next)
+        for (int i = 0; i < NVTX_COUNTS; i++)
+            sum[i] += atomic_load_explicit(&thread->count[i], memory_order_relaxed);
+    for (int i = 0; i < NVTX_COUNTS; i++)
+        write_number(names[i], (double)sum[i]);
+    int64_t pair_ns = atomic_load(&session.pair_ns);
+    if (pair_ns > 0)
+        write_number("nvtx-pair-ns", (double)pair_ns);
+}
+
+static void write_open_ranges(void) {
+    struct nvtx_open open;
+    for (struct nvtx_thread *thread = session.threads; thread; thread = thread->next) {
+        int depth = atomic_load_explicit(&thread->depth, memory_order_acquire);
+        for (int i = 0; i < depth; i++) {
+            open = thread->stack[i];
+            if (is_ours(&open))
+                write_open(thread, &open);
+        }
+    }
+    for (int i = 0; i < NVTX_STARTED; i++)
+        if (started_get(i, &open) && is_ours(&open))
+            write_open(session.threads, &open);
+}
+
+/* At exit: other threads may go on recording, into buffers that nobody writes any more. */
+__attribute__((destructor)) static void finish(void) {
+    const struct spool_end_payload fixed = {.status = MP_OK};
+    _Alignas(SPOOL_UNIT) uint8_t record[32];
+    struct timespec until;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_sec += LAST_WAIT_SECONDS; /* a handler that ends the process may have interrupted us */
+    if (pthread_mutex_clocklock(&session.lock, CLOCK_MONOTONIC, &until))
+        return;
+    if (session.open && !session.finished) {
+        drain_all();
+        write_names(nvtx_names_count()); /* also of what nothing has referred to yet */
+        write_open_ranges();
+        write_counts();
+        uint8_t *at = begin_record(record, MP_SPOOL_END, sizeof fixed + 1);
+        memcpy(at, &fixed, sizeof fixed);
+        append(record, round_up(sizeof(struct spool_head) + sizeof fixed + 1));
+        spool_file_close(&session.file, NULL);
+        session.file.failed = true;
+    }
+    session.finished = true;
+    pthread_mutex_unlock(&session.lock);
+}
+
+static void before_fork(void) {
+    nvtx_names_lock();
+    pthread_mutex_lock(&session.lock);
+}
+
+static void after_fork(void) {
+    pthread_mutex_unlock(&session.lock);
+    nvtx_names_unlock();
+}
+
+/* The child has the calling thread alone.  What is buffered is the parent's to write; the child's
+ * first range makes a spool of its own. */
+static void after_fork_in_child(void) {
+    const bool ended = session.open && session.finished;
+    if (session.open && !session.finished)
+        spool_file_close(&session.file, NULL);
+    session.open = false;
+    session.finished = ended;
+    session.writing = false;
+    session.names_written = 0;
+    session.forked_ns = mp_clock_ns();
+    atomic_store(&session.asked, false);
+    sem_init(&session.wake, 0, 0);
+    for (struct nvtx_thread *thread = session.threads; thread; thread = thread->next) {
+        atomic_store(&thread->flushed, atomic_load(&thread->head));
+        memset(thread->count, 0, sizeof thread->count);
+        if (thread == own)
+            continue; /* what it has pushed, it may pop */
+        atomic_store(&thread->used, false);
+        atomic_store(&thread->depth, 0);
+    }
+    session.forker = own;
+    own = NULL;
+    after_fork();
+}
+
+void threads_start(int flush_ms) {
+    session.flush_ms = flush_ms < 0 ? 0 : flush_ms;
+    sem_init(&session.wake, 0, 0);
+    pthread_key_create(&session.key, thread_ends);
+    pthread_atfork(before_fork, after_fork, after_fork_in_child);
+}

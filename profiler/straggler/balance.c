@@ -1,0 +1,67 @@
+/* Measures of balance: see balance.h. */
+#include "profiler/straggler/balance.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int compare_counts(const void *left, const void *right) {
+    uint32_t a = *(const uint32_t *)left, b = *(const uint32_t *)right;
+    return (a > b) - (a < b);
+}
+
+struct mp_balance mp_balance_of(const uint32_t routes[], int experts, uint32_t sorted[]) {
+    double total = 0, squares = 0, simpson = 0, entropy = 0, over = 0, ranked = 0;
+    int dead = 0;
+    memcpy(sorted, routes, (size_t)experts * sizeof *sorted);
+    qsort(sorted, (size_t)experts, sizeof *sorted, compare_counts);
+    for (int e = 0; e < experts; e++)
+        total += sorted[e];
+    if (!(total > 0))
+        return (struct mp_balance){NAN, NAN, NAN, NAN, NAN, NAN, NAN, NAN, NAN, NAN};
+    double mean = total / experts;
+    for (int e = 0; e < experts; e++) {
+        double n = sorted[e], share = n / total;
+        squares += (n - mean) * (n - mean);
+        simpson += share * share;
+        entropy -= share > 0 ? share * log(share) : 0;
+        over += n > 1.25 * mean ? n - 1.25 * mean : 0;
+        ranked += (e + 1.0) * n;
+        dead += sorted[e] == 0;
+    }
+    double most = sorted[experts - 1] / mean;
+    return (struct mp_balance){
+        .max_over_mean = most,
+        .max_violation = most - 1,
+        .variation = sqrt(squares / experts) / mean,
+        .chance_variation = 1 / sqrt(mean),
+        .effective = exp(entropy),
+        .inverse_simpson = 1 / simpson,
+        .dead_fraction = (double)dead / experts,
+        .overload_fraction = over / total,
+        .balancedness = 1 / most,
+        .gini = 2 * ranked / (experts * total) - (experts + 1.0) / experts,
+    };
+}
+
+static int compare_doubles(const void *left, const void *right) {
+    double a = *(const double *)left, b = *(const double *)right;
+    return (a > b) - (a < b);
+}
+
+static double nearest_rank(const double value[], int count, int percent) {
+    int64_t place = ((int64_t)count * percent + 99) / 100;
+    return value[place > 0 ? place - 1 : 0];
+}
+
+struct mp_percentiles mp_percentiles_of(double value[], int count) {
+    int kept = 0;
+    for (int i = 0; i < count; i++)
+        if (!isnan(value[i]))
+            value[kept++] = value[i];
+    if (kept == 0)
+        return (struct mp_percentiles){NAN, NAN, NAN, NAN};
+    qsort(value, (size_t)kept, sizeof *value, compare_doubles);
+    return (struct mp_percentiles){nearest_rank(value, kept, 50), nearest_rank(value, kept, 90),
+                                   nearest_rank(value, kept, 99), value[kept - 1]};
+}

@@ -1,0 +1,67 @@
+/* Why a rank took longer than others in the same operation (profiling.md, 5.3).
+ *
+ * Own work beyond the others' is split: first what more tokens take (a robust slope of time on
+ * tokens), then what the rank always takes longer at the same tokens (median over the iterations,
+ * if it is beyond three standard errors), then the rest, which was once. */
+#ifndef MOEPERF_PROFILER_STRAGGLER_CAUSES_H
+#define MOEPERF_PROFILER_STRAGGLER_CAUSES_H
+
+#include "profiler/straggler/graph.h"
+
+enum mp_cause {
+    MP_CAUSE_ROUTING,       /* more tokens for its experts */
+    MP_CAUSE_SLOW,          /* always slower at the same tokens */
+    MP_CAUSE_ONE_OFF,       /* slower, but not always */
+    MP_CAUSE_COMMUNICATION, /* its transfers take longer */
+    MP_CAUSE_HOST,          /* data, planning, what lies between its spans */
+    MP_CAUSE_BEFORE,        /* it began its iterations late */
+    MP_CAUSE_UNKNOWN,       /* tokens or iterations are missing to tell routing, slow and one-off */
+    MP_CAUSES
+};
+const char *mp_cause_name(enum mp_cause cause); /* "routing", "slow rank", "one-off", ... */
+
+enum { MP_STRAGGLER_ITERATIONS = 5 }; /* fewer don't tell always from once */
+
+struct mp_usual {
+    double own;      /* s, median over iterations, less what its tokens take */
+    double transfer; /* s, median */
+    double error;    /* standard error of own */
+};
+
+/* Of the ranks of one group, the lower median: that of a healthy rank while most are. */
+struct mp_reference {
+    double own, gap, transfer, tokens, usual;
+    double layer_tokens; /* of its experts in this layer, forward; -1: not known */
+};
+
+struct mp_causes {
+    const struct mp_graph *graph;   /* borrowed */
+    struct mp_usual *usual;         /* [kinds][ranks] */
+    struct mp_reference *reference; /* [groups] */
+    double *slope;                  /* [phase][3 directions] s per token */
+    double *layer_tokens;           /* [iterations][layers][ranks]; -1: not known */
+    bool knows_tokens;              /* every expert span says how many */
+    bool knows_usual;               /* there are enough iterations */
+};
+
+/* Errors: MP_ENOMEM. */
+int mp_causes_find(const struct mp_graph *graph, struct mp_causes *causes, struct mp_error *error);
+void mp_causes_destroy(struct mp_causes *causes); /* accepts a zeroed one */
+
+/* Splits `seconds` of own work that `node` took beyond `reference` into part[MP_CAUSES], which is
+ * overwritten and adds up to them. */
+void mp_causes_split(const struct mp_causes *causes, int node, const struct mp_reference *reference,
+                     double seconds, double part[MP_CAUSES]);
+
+/* The same for a transfer: what comes in proportion to more tokens is routing. */
+void mp_causes_split_transfer(const struct mp_causes *causes, int node,
+                              const struct mp_reference *reference, double seconds,
+                              double part[MP_CAUSES]);
+
+/* What a node is against another one of its group. */
+struct mp_reference mp_causes_against(const struct mp_causes *causes, int node);
+
+/* Lower median of value[count], which is sorted; NAN for none. */
+double mp_lower_median(double value[], int count);
+
+#endif

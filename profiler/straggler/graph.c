@@ -1,0 +1,340 @@
+/* The dependency graph: see graph.h. */
+#include "profiler/straggler/graph.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "profiler/record/record.h"
+
+/* ---- groups ---- */
+
+/* What makes spans belong together, in the order in which they are sorted. */
+struct key {
+    int phase, direction, layer, ordinal, rank, position, node;
+};
+
+static int compare_keys(const void *left, const void *right) {
+    const struct key *a = left, *b = right;
+    const int difference[] = {a->phase - b->phase, a->direction - b->direction,
+                              a->layer - b->layer, a->ordinal - b->ordinal,
+                              a->rank - b->rank,   a->position - b->position};
+    for (size_t i = 0; i < sizeof difference / sizeof *difference; i++)
+        if (difference[i])
+            return difference[i];
+    return 0;
+}
+
+static bool same_kind(const struct key *a, const struct key *b) {
+    return a->phase == b->phase && a->direction == b->direction && a->layer == b->layer;
+}
+
+/* Keys of an iteration's spans with ordinals, sorted. */
+static void sort_keys(struct mp_graph *graph, const struct mp_graph_stage *stage,
+                      struct key key[]) {
+    for (int i = 0; i < stage->nodes; i++) {
+        int node = graph->order[stage->first_node + i];
+        const struct mp_recorded_span *span = &graph->times.span[node];
+        key[i] = (struct key){.phase = span->phase,
+                              .direction = span->direction,
+                              .layer = span->layer,
+                              .rank = graph->node[node].rank,
+                              .position = i,
+                              .node = node};
+    }
+    qsort(key, (size_t)stage->nodes, sizeof *key, compare_keys);
+    for (int i = 0; i < stage->nodes; i++) {
+        bool goes_on = i > 0 && same_kind(&key[i], &key[i - 1]) && key[i].rank == key[i - 1].rank;
+        key[i].ordinal = goes_on ? key[i - 1].ordinal + 1 : 0;
+        if (goes_on)
+            graph->node[key[i - 1].node].is_last = false;
+        graph->node[key[i].node].is_last = true;
+    }
+    qsort(key, (size_t)stage->nodes, sizeof *key, compare_keys);
+}
+
+static void make_groups(struct mp_graph *graph, struct mp_graph_stage *stage, struct key key[]) {
+    struct mp_graph_group *group = NULL;
+    sort_keys(graph, stage, key);
+    stage->first_group = graph->groups;
+    for (int i = 0; i < stage->nodes; i++) {
+        struct mp_graph_node *node = &graph->node[key[i].node];
+        if (i == 0 || !same_kind(&key[i], &key[i - 1]) || key[i].ordinal != key[i - 1].ordinal) {
+            group = &graph->group[graph->groups++];
+            *group = (struct mp_graph_group){.first = stage->first_node + i,
+                                             .iteration = (int)(stage - graph->stage)};
+            stage->groups++;
+        }
+        graph->member[stage->first_node + i] = key[i].node;
+        node->group = graph->groups - 1;
+        node->ordinal = key[i].ordinal;
+        group->count++;
+        group->meets |= graph->times.span[key[i].node].wait > 0;
+    }
+}
+
+/* ---- kinds ---- */
+
+static int compare_kinds(const void *left, const void *right) {
+    const struct mp_graph_kind *a = left, *b = right;
+    const int difference[] = {a->phase - b->phase, a->direction - b->direction, a->layer - b->layer,
+                              a->ordinal - b->ordinal};
+    for (size_t i = 0; i < sizeof difference / sizeof *difference; i++)
+        if (difference[i])
+            return difference[i];
+    return 0;
+}
+
+static struct mp_graph_kind kind_of(const struct mp_graph *graph,
+                                    const struct mp_graph_group *group) {
+    int node = graph->member[group->first];
+    const struct mp_recorded_span *span = &graph->times.span[node];
+    return (struct mp_graph_kind){span->phase, span->direction, span->layer,
+                                  graph->node[node].ordinal};
+}
+
+static int make_kinds(struct mp_graph *graph, struct mp_error *error) {
+    size_t groups = (size_t)graph->groups;
+    graph->kind = calloc(groups + 1, sizeof *graph->kind);
+    if (!graph->kind)
+        return mp_fail(error, MP_ENOMEM, "no memory for %d operations of a run", graph->groups);
+    for (size_t g = 0; g < groups; g++)
+        graph->kind[g] = kind_of(graph, &graph->group[g]);
+    qsort(graph->kind, groups, sizeof *graph->kind, compare_kinds);
+    for (size_t g = 0; g < groups; g++)
+        if (g == 0 || compare_kinds(&graph->kind[g], &graph->kind[graph->kinds - 1]))
+            graph->kind[graph->kinds++] = graph->kind[g];
+    for (size_t g = 0; g < groups; g++) {
+        struct mp_graph_kind kind = kind_of(graph, &graph->group[g]);
+        struct mp_graph_kind *found =
+            bsearch(&kind, graph->kind, (size_t)graph->kinds, sizeof kind, compare_kinds);
+        graph->group[g].kind = (int)(found - graph->kind);
+    }
+    return MP_OK;
+}
+
+/* ---- nodes ---- */
+
+/* Own work and gaps of one rank's spans; where they overlap, the later begins where the earlier
+ * ends. */
+static void make_nodes(struct mp_graph *graph, const struct mp_recorded_rank *rank, int index) {
+    double end = rank->start;
+    for (int i = 0; i < rank->count; i++) {
+        const struct mp_recorded_span *span = &graph->times.span[rank->first + (size_t)i];
+        double start = span->start > end ? span->start : end;
+        double length = span->end > start ? span->end - start : 0;
+        double wait = span->wait < length ? span->wait : length, own = length - wait;
+        bool after = span->phase == MP_PHASE_COMBINE && span->direction == MP_FORWARD;
+        graph->node[rank->first + (size_t)i] = (struct mp_graph_node){
+            .gap = start - end,
+            .own = own,
+            .arrived = after ? start : start + own,
+            .released = after ? start + wait : start + length,
+            .rank = index,
+            .before = i ? (int)rank->first + i - 1 : -1,
+            .last = -1,
+            .own_after = after,
+        };
+        end = start + length;
+        if (span->phase == MP_PHASE_EXPERT && span->layer >= graph->layers)
+            graph->layers = span->layer + 1;
+    }
+}
+
+struct moment {
+    double time;
+    int sequence; /* on its rank, so that a rank's own order is kept */
+    int event;
+};
+
+static int compare_moments(const void *left, const void *right) {
+    const struct moment *a = left, *b = right;
+    if (a->time != b->time)
+        return a->time < b->time ? -1 : 1;
+    return a->sequence != b->sequence ? a->sequence - b->sequence : a->event - b->event;
+}
+
+/* Everything that happened, in its order; causes come before what they cause. */
+static void order_events(struct mp_graph *graph, const struct mp_graph_stage *stage,
+                         double tolerance, struct moment moment[]) {
+    int sequence = 0, rank = -1;
+    double before = 0;
+    for (int i = 0; i < stage->nodes; i++) {
+        int index = graph->order[stage->first_node + i];
+        const struct mp_graph_node *node = &graph->node[index];
+        bool same = node->rank == rank;
+        sequence = same ? sequence : 0;
+        rank = node->rank;
+        double arrived = same && node->arrived < before ? before : node->arrived;
+        double released =
+            node->released + tolerance > arrived ? node->released + tolerance : arrived;
+        moment[2 * i] = (struct moment){arrived, sequence++, 2 * index};
+        moment[2 * i + 1] = (struct moment){released, sequence++, 2 * index + 1};
+        before = released;
+    }
+    qsort(moment, 2 * (size_t)stage->nodes, sizeof *moment, compare_moments);
+    for (int i = 0; i < 2 * stage->nodes; i++)
+        graph->event[2 * stage->first_node + i] = moment[i].event;
+}
+
+/* Who came last, and what going on took after that. */
+static void find_transfers(struct mp_graph *graph, const struct mp_graph_stage *stage) {
+    for (int g = 0; g < stage->groups; g++)
+        graph->done[g] = -1;
+    for (int i = 0; i < 2 * stage->nodes; i++) {
+        int event = graph->event[2 * stage->first_node + i];
+        struct mp_graph_node *node = &graph->node[event / 2];
+        int *last = &graph->done[node->group - stage->first_group];
+        if (event % 2 == 0) {
+            if (*last < 0 || node->arrived > graph->node[*last].arrived)
+                *last = event / 2;
+        } else if (graph->group[node->group].meets) {
+            node->last = *last;
+            node->transfer = node->released - graph->node[*last].arrived;
+        }
+    }
+}
+
+/* ---- life ---- */
+
+static int allocate(struct mp_graph *graph, struct key **key, struct moment **moment,
+                    struct mp_error *error) {
+    const struct mp_recorded_times *times = &graph->times;
+    size_t spans = times->spans ? times->spans : 1;
+    size_t done = spans > (size_t)times->ranks ? spans : (size_t)times->ranks;
+    graph->node = calloc(spans, sizeof *graph->node);
+    graph->group = calloc(spans, sizeof *graph->group);
+    graph->member = calloc(spans, sizeof *graph->member);
+    graph->event = calloc(2 * spans, sizeof *graph->event);
+    graph->order = calloc(spans, sizeof *graph->order);
+    graph->stage = calloc((size_t)times->iterations + 1, sizeof *graph->stage);
+    graph->ended = calloc(spans, sizeof *graph->ended);
+    graph->latest = calloc(spans, sizeof *graph->latest);
+    graph->done = calloc(done, sizeof *graph->done);
+    *key = calloc(spans, sizeof **key);
+    *moment = calloc(2 * spans, sizeof **moment);
+    if (graph->node && graph->group && graph->member && graph->event && graph->order &&
+        graph->stage && graph->ended && graph->latest && graph->done && *key && *moment)
+        return MP_OK;
+    return mp_fail(error, MP_ENOMEM, "no memory for a graph of %zu spans", times->spans);
+}
+
+static void build(struct mp_graph *graph, double tolerance, struct key key[],
+                  struct moment moment[]) {
+    int nodes = 0;
+    for (int i = 0; i < graph->times.iterations; i++) {
+        struct mp_graph_stage *stage = &graph->stage[i];
+        stage->first_node = nodes;
+        for (int r = 0; r < graph->times.ranks; r++) {
+            const struct mp_recorded_rank *rank = mp_recorded_rank_at(&graph->times, i, r);
+            make_nodes(graph, rank, r);
+            for (int s = 0; s < rank->count; s++)
+                graph->order[nodes++] = (int)rank->first + s;
+        }
+        stage->nodes = nodes - stage->first_node;
+        make_groups(graph, stage, key);
+        order_events(graph, stage, tolerance, moment);
+        find_transfers(graph, stage);
+    }
+}
+
+int mp_graph_create(const struct mp_recorded_times *times, double tolerance, struct mp_graph **made,
+                    struct mp_error *error) {
+    struct mp_graph *graph = calloc(1, sizeof *graph);
+    struct key *key = NULL;
+    struct moment *moment = NULL;
+    *made = NULL;
+    if (!graph)
+        return mp_fail(error, MP_ENOMEM, "no memory for a graph");
+    graph->times = *times;
+    int code = allocate(graph, &key, &moment, error);
+    if (!code) {
+        build(graph, tolerance, key, moment);
+        code = make_kinds(graph, error);
+    }
+    free(key);
+    free(moment);
+    if (code)
+        mp_graph_destroy(graph);
+    else
+        *made = graph;
+    return code;
+}
+
+void mp_graph_destroy(struct mp_graph *graph) {
+    if (!graph)
+        return;
+    void *const memory[] = {graph->node,  graph->group, graph->member, graph->event, graph->order,
+                            graph->stage, graph->ended, graph->latest, graph->done,  graph->kind};
+    for (size_t i = 0; i < sizeof memory / sizeof *memory; i++)
+        free(memory[i]);
+    free(graph);
+}
+
+int mp_graph_member(const struct mp_graph *graph, const struct mp_graph_group *group, int rank) {
+    const int *member = &graph->member[group->first];
+    if (rank < group->count && graph->node[member[rank]].rank == rank)
+        return member[rank];
+    for (int m = 0; m < group->count; m++)
+        if (graph->node[member[m]].rank == rank)
+            return member[m];
+    return -1;
+}
+
+/* ---- replay ---- */
+
+void mp_graph_recorded(const struct mp_graph *graph, struct mp_graph_seconds now[]) {
+    for (size_t n = 0; n < graph->times.spans; n++) {
+        const struct mp_graph_node *node = &graph->node[n];
+        now[n] = (struct mp_graph_seconds){node->gap, node->own, node->transfer, false};
+    }
+}
+
+/* When a rank comes to a node; the last that it did stands in `done`. */
+static double arrive(struct mp_graph *graph, int iteration, const struct mp_graph_seconds now[],
+                     bool together, int index) {
+    const struct mp_graph_node *node = &graph->node[index];
+    int *last = &graph->done[node->rank];
+    double start = *last >= 0 ? graph->ended[*last]
+                   : together ? 0
+                              : mp_recorded_rank_at(&graph->times, iteration, node->rank)->start;
+    *last = index;
+    return start + now[index].gap + (node->own_after ? 0 : now[index].own);
+}
+
+/* When all ranks are through, with what comes after their last spans. */
+static double end_of(const struct mp_graph *graph, int iteration) {
+    double end = 0;
+    for (int r = 0; r < graph->times.ranks; r++) {
+        const struct mp_recorded_rank *rank = mp_recorded_rank_at(&graph->times, iteration, r);
+        double done = rank->end;
+        if (rank->count)
+            done = graph->ended[graph->done[r]] + rank->end -
+                   graph->times.span[rank->first + (size_t)rank->count - 1].end;
+        end = done > end ? done : end;
+    }
+    return end;
+}
+
+double mp_graph_replay(struct mp_graph *graph, int iteration, const struct mp_graph_seconds now[],
+                       bool together) {
+    const struct mp_graph_stage *stage = &graph->stage[iteration];
+    for (int g = 0; g < stage->groups; g++)
+        graph->latest[stage->first_group + g] = -1e300;
+    for (int r = 0; r < graph->times.ranks; r++)
+        graph->done[r] = -1;
+    for (int i = 0; i < 2 * stage->nodes; i++) {
+        int event = graph->event[2 * stage->first_node + i], index = event / 2;
+        const struct mp_graph_node *node = &graph->node[index];
+        double *latest = &graph->latest[node->group];
+        if (event % 2 == 0) {
+            double arrived = arrive(graph, iteration, now, together, index);
+            graph->ended[index] = arrived; /* until its release */
+            *latest = arrived > *latest ? arrived : *latest;
+            continue;
+        }
+        if (graph->group[node->group].meets && !now[index].alone)
+            graph->ended[index] = *latest + now[index].transfer;
+        graph->ended[index] += node->own_after ? now[index].own : 0;
+    }
+    return end_of(graph, iteration);
+}

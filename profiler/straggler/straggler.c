@@ -1,0 +1,120 @@
+/* Straggler analysis: see straggler.h. */
+#include "profiler/straggler/straggler.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#include "profiler/straggler/analysis.h"
+
+enum { SPANS_LIMIT = 100000000 };
+
+const char *mp_abstention_text(enum mp_abstention abstention) {
+    switch (abstention) {
+    case MP_ABSTAINS_ONE_RANK:
+        return "one rank waits for nobody";
+    case MP_ABSTAINS_MISSING:
+        return "ranks left no recording, so who is waited for is not known";
+    case MP_ABSTAINS_NO_SPANS:
+        return "no iteration was recorded by every rank";
+    case MP_ABSTAINS_NO_MEETINGS:
+        return "the recording says nothing of ranks waiting for each other";
+    case MP_ABSTAINS_CLOCKS:
+        return "the ranks' clocks are too far apart: their times were put together where they "
+               "leave "
+               "meetings, so slow transfers and late beginnings have no name";
+    case MP_ABSTAINS_NO_LOADS:
+        return "no loads were recorded, so how even the experts were is not known";
+    case MP_ABSTAINS_NO_TOKENS:
+        return "expert spans don't say how many tokens they had, so more tokens can't be told from "
+               "a slow rank";
+    case MP_ABSTAINS_FEW_ITERATIONS:
+        return "fewer than 5 iterations can't tell what is always slow from what was once";
+    case MP_ABSTAINS_CUT:
+        return "a rank's recording ends early: only iterations that all ranks recorded are here";
+    }
+    return "?";
+}
+
+/* What makes any analysis of waiting impossible. */
+static unsigned hopeless(const struct mp_straggler_input *input) {
+    unsigned found = 0;
+    if (input->times.ranks + input->ranks_missing <= 1)
+        found |= MP_ABSTAINS_ONE_RANK;
+    if (input->ranks_missing > 0)
+        found |= MP_ABSTAINS_MISSING;
+    if (input->times.iterations == 0 || input->times.spans == 0)
+        found |= MP_ABSTAINS_NO_SPANS;
+    return found;
+}
+
+static bool anybody_meets(const struct mp_graph *graph) {
+    for (int g = 0; g < graph->groups; g++)
+        if (graph->group[g].meets)
+            return true;
+    return false;
+}
+
+static int analyse_waiting(struct analysis *analysis, struct mp_error *error) {
+    struct mp_straggler *out = analysis->out;
+    int code = analysis_make_graph(analysis, error);
+    if (!code && !anybody_meets(analysis->graph)) {
+        out->abstentions |= MP_ABSTAINS_NO_MEETINGS;
+        return MP_OK;
+    }
+    if (!code)
+        code = mp_waits_find(analysis->graph, &analysis->waits, error);
+    if (!code)
+        code = mp_causes_find(analysis->graph, &analysis->causes, error);
+    if (!code)
+        code = analysis_find(analysis, error);
+    if (!code)
+        code = analysis_find_places(analysis, error);
+    if (!code)
+        code = mp_slowdowns_find(analysis->graph, &out->slowdowns, error);
+    if (code)
+        return code;
+    if (out->clock_free)
+        out->abstentions |= MP_ABSTAINS_CLOCKS;
+    if (!analysis->causes.knows_tokens)
+        out->abstentions |= MP_ABSTAINS_NO_TOKENS;
+    if (!analysis->causes.knows_usual)
+        out->abstentions |= MP_ABSTAINS_FEW_ITERATIONS;
+    return MP_OK;
+}
+
+int mp_straggler_analyse(const struct mp_straggler_input *input, struct mp_straggler *straggler,
+                         struct mp_error *error) {
+    struct analysis analysis = {.input = input, .times = input->times, .out = straggler};
+    int code = MP_OK;
+    *straggler = (struct mp_straggler){
+        .ranks = input->times.ranks, .iterations = input->times.iterations, .most_waited_for = -1};
+    if (input->times.spans > SPANS_LIMIT)
+        return mp_fail(error, MP_ELIMIT, "%zu spans are too many to analyse at once; at most %d",
+                       input->times.spans, SPANS_LIMIT);
+    straggler->abstentions = hopeless(input);
+    if (!straggler->abstentions)
+        code = analyse_waiting(&analysis, error);
+    if (!code)
+        code = analysis_find_balance(&analysis, error);
+    if (input->ranks_cut > 0)
+        straggler->abstentions |= MP_ABSTAINS_CUT;
+    if (!input->routes)
+        straggler->abstentions |= MP_ABSTAINS_NO_LOADS;
+    mp_waits_destroy(&analysis.waits);
+    mp_causes_destroy(&analysis.causes);
+    mp_graph_destroy(analysis.graph);
+    free(analysis.rank);
+    free(analysis.span);
+    if (code)
+        mp_straggler_destroy(straggler);
+    return code;
+}
+
+void mp_straggler_destroy(struct mp_straggler *straggler) {
+    free(straggler->finding);
+    free(straggler->rank);
+    free(straggler->place);
+    free(straggler->layer);
+    mp_slowdowns_destroy(&straggler->slowdowns);
+    *straggler = (struct mp_straggler){0};
+}

@@ -1,0 +1,133 @@
+/* Straggler analysis: what waits for whom, how much, why, and what it would save to mend it.
+ *
+ * Works on plain arrays of a recorded run, measured or predicted, and says of itself what it can't
+ * say: see enum mp_abstention.  profiler/straggler/waits.h has how waits are charged, causes.h how
+ * a charge gets a cause, slowdown.h the efficiencies and what-ifs. */
+#ifndef MOEPERF_PROFILER_STRAGGLER_STRAGGLER_H
+#define MOEPERF_PROFILER_STRAGGLER_STRAGGLER_H
+
+#include "profiler/straggler/balance.h"
+#include "profiler/straggler/causes.h"
+#include "profiler/straggler/slowdown.h"
+#include "profiler/straggler/times.h"
+
+struct mp_straggler_input {
+    struct mp_recorded_times times;
+    const int64_t *number; /* [iterations] as the run counts them; NULL: 0, 1, ... */
+    int ranks_missing;     /* of the run, that left no recording */
+    int ranks_cut;         /* whose recording ends before the run did */
+    bool common_clock;     /* times of all ranks are on one clock ... */
+    double clock_error;    /* ... and at most so far off, s */
+    /* Routes over all source ranks, [iterations][layers][experts], and how many of them were
+     * dropped, [iterations][layers]; NULL: not recorded. */
+    const uint32_t *routes, *dropped;
+    int layers, experts;
+};
+
+/* What the analysis can't say, as bits. */
+enum mp_abstention {
+    MP_ABSTAINS_ONE_RANK = 1,         /* nobody to wait for */
+    MP_ABSTAINS_MISSING = 2,          /* ranks left no recording: who is waited for isn't known */
+    MP_ABSTAINS_NO_SPANS = 4,         /* no iteration with spans */
+    MP_ABSTAINS_NO_MEETINGS = 8,      /* ranks never waited for each other */
+    MP_ABSTAINS_CLOCKS = 16,          /* clocks too far apart: times were put together where ranks
+                                         leave meetings; no communication cause, no late beginning */
+    MP_ABSTAINS_NO_LOADS = 32,        /* balance over experts is not known */
+    MP_ABSTAINS_NO_TOKENS = 64,       /* more tokens can't be told from a slower rank */
+    MP_ABSTAINS_FEW_ITERATIONS = 128, /* always can't be told from once */
+    MP_ABSTAINS_CUT = 256 /* says nothing of iterations that some ranks did not record */
+};
+/* A sentence of one of them: "3 iterations are too few to ...". */
+const char *mp_abstention_text(enum mp_abstention abstention);
+
+/* Findings weigh at least so much of an iteration, per rank that waits: as S >= 1.03. */
+#define MP_STRAGGLER_LEAST 0.03
+
+struct mp_straggler_finding {
+    enum mp_cause cause;
+    int rank;              /* at fault; -1: another one again and again */
+    bool chronic;          /* against now and then */
+    double caused;         /* s of waiting per iteration, summed over the ranks that wait */
+    double waiting;        /* the same per other rank: how long each waits for it */
+    int victim;            /* who waits most for it; -1 for a changing rank */
+    double victim_waiting; /* s per iteration */
+    double longer;         /* s per iteration that the rank takes longer than the others' median */
+    double saved;          /* s per iteration, replayed without it; NAN: can't be replayed */
+    double seen;           /* share of the iterations in which it mattered */
+    double last;           /* share in which this rank caused most waiting of this cause, weighted
+                              exponentially: the latest count most */
+    int phase, layer;      /* where most of it was charged; layer -1: outside layers */
+    double here;           /* share of it that was charged there */
+    double tokens;         /* of the rank's experts over the ranks' mean, in that layer or, outside
+                              layers, in all; NAN: not known */
+    double on_core; /* SLOW: share of its time that the rank had a core, where that made it late;
+                       NAN otherwise */
+    int64_t worst_iteration; /* as the run counts them */
+    double worst;            /* s of waiting in it, per other rank */
+};
+
+struct mp_straggler_rank {
+    double suffered;           /* s per iteration of waiting for others */
+    double direct, propagated; /* s per iteration of waiting that it caused */
+    double own;                /* s per iteration of own work and gaps */
+    double cause[MP_CAUSES];   /* direct + propagated, by cause */
+    double longer[MP_CAUSES];  /* s per iteration longer than the others' median */
+    double most_waited_for;    /* share of iterations in which it caused most waiting */
+    double tokens;             /* of its experts per iteration; NAN: not known */
+    double on_core;            /* share of its time that it had a core, median; NAN: not known */
+};
+
+/* One phase of one layer, both directions; means over the iterations, s. */
+struct mp_straggler_place {
+    int phase, layer;
+    bool meets;
+    double skew;               /* last arrival - first arrival, summed over its meetings */
+    double transfer;           /* mean over ranks of what meeting takes after the last arrival */
+    double transfer_least;     /* without clocks: what the rank spends in it that waits least */
+    double waiting;            /* over all ranks */
+    double caused;             /* waiting anywhere that was charged here */
+    int slowest;               /* rank with most own work here */
+    double slowest_share;      /* of iterations in which it was that */
+    double own_mean, own_most; /* over ranks, most: of the slowest in each iteration */
+    double tokens;             /* tokens of the rank that has most over the mean; NAN: not known */
+};
+
+struct mp_straggler_balance {
+    struct mp_percentiles max_over_mean, variation, effective, dead, overload, dropped, gini;
+    double chance_variation;                /* median: what chance alone gives */
+    double time_imbalance, token_imbalance; /* of expert work and tokens over ranks, max / mean,
+                                               mean over layers and iterations; NAN: not known */
+    int hottest_layer, hottest_expert;      /* of the largest mean share; -1: no routes */
+    double hottest_share;                   /* of the layer's routes */
+};
+
+struct mp_straggler {
+    unsigned abstentions; /* bits of enum mp_abstention */
+    int ranks, iterations;
+    bool clock_free;
+    double clock_error;      /* s, the larger of what was said and what was seen */
+    int violations;          /* meetings that a rank left before the last one had come */
+    double worst_violation;  /* s */
+    double finest;           /* s per iteration: nothing finer is concluded */
+    double seconds;          /* median iteration */
+    double waiting;          /* s per iteration, over all ranks */
+    int64_t culprit_changes; /* how often the rank that caused most waiting changed */
+    int most_waited_for;     /* rank that most often caused most waiting; -1: nobody waited */
+    struct mp_straggler_finding *finding; /* [findings] by waiting, largest first */
+    int findings;
+    struct mp_straggler_rank *rank;   /* [ranks] */
+    struct mp_straggler_place *place; /* [places] by layer and phase */
+    int places;
+    struct mp_slowdowns slowdowns;       /* rank NULL where the analysis abstains */
+    struct mp_straggler_balance balance; /* of all layers and iterations; NAN without routes */
+    struct mp_straggler_balance *layer;  /* [layers] the same of each */
+    int layers;
+};
+
+/* `input` is borrowed during the call.  Abstaining is no error.  Errors: MP_ENOMEM; MP_ELIMIT for
+ * more than 100 million spans. */
+int mp_straggler_analyse(const struct mp_straggler_input *input, struct mp_straggler *straggler,
+                         struct mp_error *error);
+void mp_straggler_destroy(struct mp_straggler *straggler); /* accepts a zeroed one */
+
+#endif

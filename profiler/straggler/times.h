@@ -1,0 +1,42 @@
+/* What every rank did in every iteration, as plain arrays: what the analysis of stragglers starts
+ * from.  Who reads them, and from where, is not its business.
+ *
+ * Times are seconds from the earliest start of the iteration over all ranks, on one common clock
+ * where there is one. */
+#ifndef MOEPERF_PROFILER_STRAGGLER_TIMES_H
+#define MOEPERF_PROFILER_STRAGGLER_TIMES_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* A span of the stream "compute": what the rank's own thread spent. */
+struct mp_recorded_span {
+    double start, end;
+    double wait;              /* of it blocked on other ranks */
+    int64_t tokens;           /* -1: not known */
+    int layer;                /* -1: none */
+    uint8_t phase, direction; /* enum mp_phase, mp_direction */
+};
+
+/* One rank in one iteration. */
+struct mp_recorded_rank {
+    double start, end; /* of its iteration */
+    size_t first;      /* in span: its own in the order of their starts */
+    int count;
+    double cpu; /* of it that its thread had a core, s; 0: not known */
+};
+
+struct mp_recorded_times {
+    int ranks, iterations;
+    const struct mp_recorded_rank *rank; /* [iterations][ranks] */
+    const struct mp_recorded_span *span; /* [spans] */
+    size_t spans;
+};
+
+static inline const struct mp_recorded_rank *mp_recorded_rank_at(
+    const struct mp_recorded_times *times, int iteration, int rank) {
+    return &times->rank[(size_t)iteration * (size_t)times->ranks + (size_t)rank];
+}
+
+#endif

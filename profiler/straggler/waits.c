@@ -1,0 +1,236 @@
+/* Waits and their charges: see waits.h. */
+#include "profiler/straggler/waits.h"
+
+#include <stdlib.h>
+
+/* Most charges that a propagated wait passes on: its largest. */
+enum { PASSED_ON = 8 };
+
+/* Something that the late rank spent more (or less) than the one that waits. */
+struct excess {
+    double seconds;
+    int node;
+    int kind; /* enum mp_charge_kind, or EXCESS_WAIT */
+};
+enum { EXCESS_WAIT = MP_CHARGE_START + 1, EXCESS_PER_NODE = 4 };
+
+struct walk {
+    const struct mp_graph *graph;
+    struct mp_waits *waits;
+    struct excess *excess; /* [EXCESS_PER_NODE (spans of the longest two ranks + 1)] */
+    int count;
+    int *place; /* [groups] + 1: first excess of the late rank's node in a group; 0: none */
+};
+
+/* ---- walking back ---- */
+
+/* The last meeting before `late` and `waiting` that both ranks left together: their nodes in it, or
+ * -1 and -1. */
+static void common_meeting(const struct mp_graph *graph, int late, int waiting, int *late_from,
+                           int *waiting_from) {
+    int rank = graph->node[late].rank;
+    *late_from = *waiting_from = -1;
+    for (int n = graph->node[waiting].before; n >= 0; n = graph->node[n].before) {
+        const struct mp_graph_node *node = &graph->node[n];
+        if (node->last < 0)
+            continue;
+        int other = mp_graph_member(graph, &graph->group[node->group], rank);
+        if (other >= 0 && other < late && graph->node[other].last == node->last) {
+            *late_from = other;
+            *waiting_from = n;
+            return;
+        }
+    }
+}
+
+/* Adds one rank's seconds from behind `from` to its arrival at `to`, `sign` times, to what its
+ * group has already or as something new. */
+static void add_node(struct walk *walk, int index, double sign, const double seconds[4]) {
+    static const int kinds[EXCESS_PER_NODE] = {MP_CHARGE_GAP, MP_CHARGE_WORK, MP_CHARGE_TRANSFER,
+                                               EXCESS_WAIT};
+    int group = walk->graph->node[index].group, first = walk->place[group] - 1;
+    if (first < 0) {
+        first = walk->count;
+        walk->count += EXCESS_PER_NODE;
+        walk->place[group] = first + 1;
+        for (int k = 0; k < EXCESS_PER_NODE; k++)
+            walk->excess[first + k] = (struct excess){0, index, kinds[k]};
+    }
+    for (int k = 0; k < EXCESS_PER_NODE; k++)
+        walk->excess[first + k].seconds += sign * seconds[k];
+}
+
+static void add_path(struct walk *walk, int from, int to, double sign) {
+    const struct mp_graph *graph = walk->graph;
+    for (int n = to; n >= 0; n = graph->node[n].before) {
+        const struct mp_graph_node *node = &graph->node[n];
+        double wait = walk->waits->wait[n];
+        double before = node->own_after ? 0 : node->own, after = node->own_after ? node->own : 0;
+        if (n == from) { /* left the meeting: what came of it since */
+            add_node(walk, n, sign, (double[]){0, after, node->transfer, 0});
+            return;
+        }
+        if (n == to)
+            add_node(walk, n, sign, (double[]){node->gap, before, 0, 0});
+        else
+            add_node(walk, n, sign, (double[]){node->gap, before + after, node->transfer, wait});
+    }
+}
+
+static void forget_places(struct walk *walk, int from, int to) {
+    for (int n = to; n >= 0; n = walk->graph->node[n].before) {
+        walk->place[walk->graph->node[n].group] = 0;
+        if (n == from)
+            break;
+    }
+}
+
+static int first_node(const struct mp_graph *graph, int node) {
+    while (graph->node[node].before >= 0)
+        node = graph->node[node].before;
+    return node;
+}
+
+/* ---- charging ---- */
+
+static int add_charge(struct mp_waits *waits, const struct mp_charge *charge,
+                      struct mp_error *error) {
+    if (waits->charges == waits->capacity) {
+        size_t capacity = waits->capacity ? 2 * waits->capacity : 1024;
+        struct mp_charge *grown = realloc(waits->charge, capacity * sizeof *grown);
+        if (!grown)
+            return mp_fail(error, MP_ENOMEM, "no memory for %zu charges of waits", capacity);
+        waits->charge = grown;
+        waits->capacity = capacity;
+    }
+    waits->charge[waits->charges++] = *charge;
+    return MP_OK;
+}
+
+/* The largest charges of the wait at `from`, together `seconds`. */
+static int pass_on(struct mp_waits *waits, int from, int victim, double seconds,
+                   struct mp_error *error) {
+    size_t largest[PASSED_ON];
+    int count = 0, code = MP_OK;
+    double sum = 0;
+    for (size_t c = waits->first[from]; c < waits->first[from] + (size_t)waits->count[from]; c++) {
+        int at = count < PASSED_ON ? count++ : PASSED_ON;
+        while (at > 0 && waits->charge[largest[at - 1]].seconds < waits->charge[c].seconds) {
+            if (at < PASSED_ON)
+                largest[at] = largest[at - 1];
+            at--;
+        }
+        if (at < PASSED_ON)
+            largest[at] = c;
+    }
+    for (int i = 0; i < count; i++)
+        sum += waits->charge[largest[i]].seconds;
+    for (int i = 0; i < count && !code; i++) {
+        struct mp_charge charge = waits->charge[largest[i]];
+        charge.seconds *= seconds / sum;
+        charge.victim = victim;
+        charge.propagated = true;
+        code = add_charge(waits, &charge, error);
+    }
+    return code;
+}
+
+/* Charges the wait of node `waiting` to what made `late` come after it. */
+static int charge_wait(struct walk *walk, int late, int waiting, struct mp_error *error) {
+    const struct mp_graph *graph = walk->graph;
+    struct mp_waits *waits = walk->waits;
+    double positive = 0, wait = waits->wait[waiting];
+    int late_from, waiting_from, code = MP_OK;
+    walk->count = 0;
+    common_meeting(graph, late, waiting, &late_from, &waiting_from);
+    add_path(walk, late_from, late, 1);
+    add_path(walk, waiting_from, waiting, -1);
+    if (late_from < 0) { /* where an iteration began: arrival less all that came since */
+        int a = first_node(graph, late), b = first_node(graph, waiting);
+        double skew = (graph->node[a].arrived - graph->node[a].gap -
+                       (graph->node[a].own_after ? 0 : graph->node[a].own)) -
+                      (graph->node[b].arrived - graph->node[b].gap -
+                       (graph->node[b].own_after ? 0 : graph->node[b].own));
+        walk->excess[walk->count++] = (struct excess){skew, a, MP_CHARGE_START};
+    }
+    forget_places(walk, late_from, late);
+    forget_places(walk, waiting_from, waiting);
+    /* What only the one that waits did made nobody late. */
+    int rank = graph->node[late].rank;
+    for (int i = 0; i < walk->count; i++)
+        if (walk->excess[i].seconds > 0 && graph->node[walk->excess[i].node].rank == rank)
+            positive += walk->excess[i].seconds;
+    waits->first[waiting] = waits->charges;
+    for (int i = 0; i < walk->count && !code; i++) {
+        const struct excess *excess = &walk->excess[i];
+        if (!(excess->seconds > 0) || graph->node[excess->node].rank != rank)
+            continue;
+        double seconds = wait * (excess->seconds / positive);
+        if (excess->kind == EXCESS_WAIT && waits->count[excess->node] > 0)
+            code = pass_on(waits, excess->node, waiting, seconds, error);
+        else
+            code = add_charge(
+                waits,
+                &(struct mp_charge){
+                    seconds, excess->node, waiting,
+                    (uint8_t)(excess->kind == EXCESS_WAIT ? MP_CHARGE_TRANSFER : excess->kind),
+                    false},
+                error);
+    }
+    waits->count[waiting] = (int)(waits->charges - waits->first[waiting]);
+    if (waits->count[waiting] == 0) /* rounding left nothing to charge */
+        waits->wait[waiting] = 0;
+    return code;
+}
+
+static int find_all(struct walk *walk, struct mp_error *error) {
+    const struct mp_graph *graph = walk->graph;
+    int code = MP_OK;
+    for (int i = 0; i < graph->times.iterations && !code; i++) {
+        const struct mp_graph_stage *stage = &graph->stage[i];
+        for (int e = 0; e < 2 * stage->nodes && !code; e++) {
+            int event = graph->event[2 * stage->first_node + e], index = event / 2;
+            const struct mp_graph_node *node = &graph->node[index];
+            if (event % 2 == 0 || node->last < 0 || node->last == index)
+                continue;
+            double wait = graph->node[node->last].arrived - node->arrived;
+            if (!(wait > 0))
+                continue;
+            walk->waits->wait[index] = wait;
+            code = charge_wait(walk, node->last, index, error);
+        }
+    }
+    return code;
+}
+
+int mp_waits_find(const struct mp_graph *graph, struct mp_waits *waits, struct mp_error *error) {
+    size_t spans = graph->times.spans ? graph->times.spans : 1, longest = 0;
+    int code = MP_OK;
+    for (int i = 0; i < graph->times.iterations * graph->times.ranks; i++)
+        if ((size_t)graph->times.rank[i].count > longest)
+            longest = (size_t)graph->times.rank[i].count;
+    struct walk walk = {.graph = graph, .waits = waits};
+    *waits = (struct mp_waits){0};
+    waits->wait = calloc(spans, sizeof *waits->wait);
+    waits->first = calloc(spans, sizeof *waits->first);
+    waits->count = calloc(spans, sizeof *waits->count);
+    walk.excess = calloc(2 * EXCESS_PER_NODE * (longest + 1), sizeof *walk.excess);
+    walk.place = calloc(spans, sizeof *walk.place);
+    if (!waits->wait || !waits->first || !waits->count || !walk.excess || !walk.place)
+        code = mp_fail(error, MP_ENOMEM, "no memory for the waits of %zu spans", spans);
+    if (!code)
+        code = find_all(&walk, error);
+    free(walk.excess);
+    free(walk.place);
+    if (code)
+        mp_waits_destroy(waits);
+    return code;
+}
+
+void mp_waits_destroy(struct mp_waits *waits) {
+    free(waits->wait);
+    free(waits->first);
+    free(waits->count);
+    free(waits->charge);
+    *waits = (struct mp_waits){0};
+}

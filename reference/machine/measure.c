@@ -1,0 +1,175 @@
+/* The order of measurements, the stopwatch and the memory. */
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "profiler/record/record.h"
+#include "reference/machine/bench.h"
+
+enum {
+    TURNS_LEAST = 5,
+    TURNS_MOST = 64,
+    TURNS_TOGETHER = 15,
+    TURNS_QUICK = 3,
+    TURN_ALIGN = 16 /* floats of a cache line */
+};
+static const double ENOUGH_SECONDS = 0.03; /* for a figure, beyond the least number of turns */
+
+static int compare(const void *a, const void *b) {
+    double left = *(const double *)a, right = *(const double *)b;
+    return (left > right) - (left < right);
+}
+
+/* The median; of the wall's time the lower quartile, since other work only ever adds to it. */
+static double typical(double turn[], int count, bool is_wall) {
+    qsort(turn, (size_t)count, sizeof *turn, compare);
+    return turn[is_wall ? count / 4 : count / 2];
+}
+
+static double mean(const double turn[], int count) {
+    double sum = 0;
+    for (int i = 0; i < count; i++)
+        sum += turn[i];
+    return sum / count;
+}
+
+/* Of a rank's own work: the processor's time where a rank is one thread on a core of its own. */
+static int64_t read_clock(const struct bench *bench) {
+    return bench->counts_processor_time ? mp_clock_thread_cpu_ns() : mp_clock_ns();
+}
+
+int bench_time(struct bench *bench, bool together, bench_work *work, void *context, double *seconds,
+               struct mp_error *error) {
+    double turn[TURNS_MOST];
+    int least = bench->settings->quick ? TURNS_QUICK : TURNS_LEAST, count = 0, code = MP_OK;
+    int most = bench->settings->quick ? TURNS_QUICK : together ? TURNS_TOGETHER : TURNS_MOST;
+    int64_t begin = 0;
+    for (int i = -1; i < most && !code; i++) { /* the first one touches memory and makes code */
+        if (together || i < 0)
+            code = mp_comm_barrier(bench->comm, error);
+        int64_t now = mp_clock_ns(), start = together ? now : read_clock(bench);
+        begin = i < 1 ? now : begin;
+        if (!code)
+            code = work(context, i + 1, error);
+        int64_t end = together ? mp_clock_ns() : read_clock(bench);
+        if (i >= 0)
+            turn[count++] = 1e-9 * (double)(end - start);
+        if (!together && count >= least && 1e-9 * (double)(mp_clock_ns() - begin) > ENOUGH_SECONDS)
+            break;
+    }
+    if (!code)
+        code = mp_device_check(bench->device, error);
+    if (code)
+        return code;
+    *seconds = bench->shares_cores
+                   ? mean(turn, count)
+                   : typical(turn, count, together || !bench->counts_processor_time);
+    if (together) /* not all need take part */
+        return mp_comm_maximum(bench->comm, seconds, 1, error);
+    *seconds /= bench->comm->ranks;
+    return mp_comm_sum(bench->comm, seconds, 1, error);
+}
+
+float *bench_part(const struct bench *bench, int pool, int turn, size_t floats) {
+    size_t size = (floats + TURN_ALIGN - 1) / TURN_ALIGN * TURN_ALIGN;
+    size_t parts = bench->pool_floats / size;
+    return bench->pool[pool] + (size_t)turn % (parts ? parts : 1) * size;
+}
+
+void bench_step(struct bench *bench) {
+    int64_t now = mp_clock_ns();
+    bench->done++;
+    if (bench->settings->progress)
+        bench->settings->progress(bench->settings->context, bench->done, bench->steps,
+                                  1e-9 * (double)(now - bench->step_begin));
+    bench->step_begin = now;
+}
+
+/* Small numbers of both signs: products of them stay finite, and none are denormal. */
+static void fill(float *memory, size_t count) {
+    uint32_t state = 12345;
+    for (size_t i = 0; i < count; i++) {
+        state = state * 1664525u + 1013904223u;
+        memory[i] = (float)(state >> 8) * 0x1p-23f - 1;
+    }
+}
+
+static int create_bench(struct bench *bench, struct mp_error *error) {
+    static const struct mp_device_limits limits = {
+        .attention = {BENCH_SEQUENCES, BENCH_SEQUENCE, BENCH_HEADS, BENCH_HEAD_WIDTH},
+        .experts = 1,
+        .width = 4096,
+        .tokens = 4096};
+    /* Larger than the caches of this day, all buffers together. */
+    bench->pool_floats = bench->settings->quick ? 1 << 23 : 1 << 24;
+    int code = mp_device_cpu_create(bench->settings->threads, &limits, &bench->device, error);
+    size_t bytes = bench->pool_floats * sizeof(float);
+    float *host = malloc(bytes);
+    for (int i = 0; i < 4 && !code; i++) {
+        bench->pool[i] = bench->device->operations->allocate(bench->device, bytes);
+        if (!host || !bench->pool[i]) {
+            code = mp_fail(error, MP_ENOMEM, "no memory to measure: 4 x %zu bytes a rank", bytes);
+            break;
+        }
+        fill(host, bench->pool_floats);
+        bench->device->operations->copy_from_host(bench->device, NULL, bench->pool[i], host, bytes);
+    }
+    free(host);
+    return code;
+}
+
+static void destroy_bench(struct bench *bench) {
+    for (int i = 0; i < 4 && bench->device; i++)
+        bench->device->operations->release(bench->device, bench->pool[i]);
+    mp_device_destroy(bench->device);
+}
+
+static int choose_clock(struct bench *bench, struct mp_error *error) {
+    char text[256];
+    int code = mp_comm_describe(bench->comm, text, sizeof text, &bench->shares_cores, error);
+    bench->counts_processor_time = bench->settings->threads == 1 && !bench->shares_cores;
+    return code;
+}
+
+/* A hash of the host's name must be the same everywhere. */
+static int check_host(struct mp_comm *comm, struct mp_error *error) {
+    char name[256] = "";
+    uint32_t hash = 2166136261u;
+    gethostname(name, sizeof name - 1);
+    for (const char *letter = name; *letter; letter++)
+        hash = (hash ^ (unsigned char)*letter) * 16777619u;
+    double both[2] = {hash, -(double)hash};
+    int code = mp_comm_maximum(comm, both, 2, error);
+    if (!code && both[0] + both[1] != 0)
+        code = mp_fail(error, MP_EINVAL,
+                       "ranks are on several machines; calibrate measures one of them");
+    return code;
+}
+
+int mp_machine_measure(struct mp_comm *comm, const struct mp_machine_settings *settings,
+                       struct mp_machine *machine, struct mp_error *error) {
+    struct bench bench = {.comm = comm, .settings = settings};
+    *machine = (struct mp_machine){.ranks = comm->ranks,
+                                   .threads = settings->threads,
+                                   .memory = (double)sysconf(_SC_PHYS_PAGES) *
+                                             (double)sysconf(_SC_PAGESIZE) / comm->ranks};
+    int code = check_host(comm, error);
+    if (!code)
+        code = choose_clock(&bench, error);
+    machine->shares_cores = bench.shares_cores;
+    if (!code)
+        code = create_bench(&bench, error);
+    if (!code) {
+        machine_choose_sizes(&bench, machine);
+        bench.steps =
+            machine_product_steps(machine) + MACHINE_KERNEL_STEPS + machine_link_steps(&bench);
+        bench.step_begin = mp_clock_ns();
+        code = machine_products(&bench, machine, error);
+    }
+    if (!code)
+        code = machine_kernels(&bench, machine, error);
+    if (!code && comm->ranks > 1)
+        code = machine_links(&bench, machine, error);
+    destroy_bench(&bench);
+    return code;
+}

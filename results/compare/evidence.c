@@ -1,0 +1,182 @@
+/* Evidence: see evidence.h. */
+#include "results/compare/evidence.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "reference/base/elementary.h"
+#include "results/compare/statistics.h"
+
+/* More pairs than this are no advice. */
+enum { MOST_PAIRS_ADVISED = 200, LEAST_PAIRS = 6 };
+
+const char *mp_outcome_name(enum mp_outcome outcome) {
+    static const char *const names[] = {"pass", "improved", "accepted", "inconclusive", "fail"};
+    return names[outcome];
+}
+
+static double fraction_of(double logarithm) {
+    return isinf(logarithm) ? (logarithm < 0 ? -1 : INFINITY) : mp_elementary_exp(logarithm) - 1;
+}
+
+static int check(const char *side, const double values[], int count, struct mp_error *error) {
+    if (count < 1)
+        return mp_fail(error, MP_EINVAL, "%s: no sample", side);
+    for (int i = 0; i < count; i++)
+        if (!(values[i] > 0 && isfinite(values[i])))
+            return mp_fail(error, MP_EINVAL, "%s: sample %d is %g, should be a positive number",
+                           side, i + 1, values[i]);
+    return MP_OK;
+}
+
+/* Standard deviation; of logarithms that is the coefficient of variation to first order. */
+static double deviation(const double values[], int count) {
+    double sum = 0, squares = 0;
+    if (count < 2)
+        return NAN;
+    for (int i = 0; i < count; i++)
+        sum += values[i];
+    for (int i = 0; i < count; i++)
+        squares += (values[i] - sum / count) * (values[i] - sum / count);
+    return sqrt(squares / (count - 1));
+}
+
+/* base, head: logarithms. */
+static int weigh_pairs(double base[], const double head[], int count, struct mp_evidence *evidence,
+                       struct mp_shift *shift, struct mp_error *error) {
+    struct mp_rank_test test;
+    for (int i = 0; i < count; i++)
+        base[i] = head[i] - base[i];
+    int code = mp_signed_rank(base, count, &test, error);
+    if (!code)
+        code = mp_shift_of_pairs(base, count, shift, error);
+    if (code)
+        return code;
+    evidence->w = test.statistic;
+    evidence->p = test.p;
+    evidence->spread = deviation(base, count) / sqrt(2); /* of one side */
+    return MP_OK;
+}
+
+static int weigh_logarithms(const struct mp_samples *samples, double base[], double head[],
+                            struct mp_evidence *evidence, struct mp_error *error) {
+    struct mp_shift shift = {0};
+    struct mp_rank_test test = {0};
+    for (int i = 0; i < samples->bases; i++)
+        base[i] = mp_elementary_log(samples->base[i]);
+    for (int i = 0; i < samples->heads; i++)
+        head[i] = mp_elementary_log(samples->head[i]);
+    int code =
+        mp_mann_whitney(samples->base, samples->bases, samples->head, samples->heads, &test, error);
+    evidence->u = test.statistic;
+    evidence->u_p = evidence->p = test.p;
+    evidence->spread = deviation(base, samples->bases);
+    if (!code && samples->paired)
+        code = weigh_pairs(base, head, samples->bases, evidence, &shift, error);
+    else if (!code)
+        code = mp_shift_of_groups(base, samples->bases, head, samples->heads, &shift, error);
+    evidence->effect = fraction_of(shift.estimate);
+    evidence->low = fraction_of(shift.low);
+    evidence->high = fraction_of(shift.high);
+    return code;
+}
+
+int mp_evidence_weigh(const struct mp_samples *samples, struct mp_evidence *evidence,
+                      struct mp_error *error) {
+    *evidence = (struct mp_evidence){.samples = *samples, .w = NAN, .spread = NAN};
+    int code = check("base", samples->base, samples->bases, error);
+    if (!code)
+        code = check("head", samples->head, samples->heads, error);
+    if (!code && samples->paired && samples->bases != samples->heads)
+        code =
+            mp_fail(error, MP_EINVAL, "pairs of %d and %d samples", samples->bases, samples->heads);
+    if (!code)
+        code = mp_median(samples->base, samples->bases, &evidence->base, error);
+    if (!code)
+        code = mp_median(samples->head, samples->heads, &evidence->head, error);
+    if (code)
+        return code;
+    double *values = malloc(((size_t)samples->bases + (size_t)samples->heads) * sizeof *values);
+    if (!values)
+        return mp_fail(error, MP_ENOMEM, "no memory for the evidence");
+    code = weigh_logarithms(samples, values, values + samples->bases, evidence, error);
+    free(values);
+    return code;
+}
+
+double mp_evidence_half_width(const struct mp_evidence *evidence) {
+    return (evidence->high - evidence->low) / 2;
+}
+
+/* The smallest adjusted p that so many samples can give: pairs 2^(1 - n), groups 2 / C(n + m, n).
+ */
+static double smallest_p(const struct mp_samples *samples, int metrics) {
+    double p = 2;
+    if (samples->paired)
+        p = ldexp(2, -samples->bases);
+    else
+        for (int i = 1; i <= samples->bases; i++)
+            p *= (double)i / (samples->heads + i);
+    return fmin(1, p * metrics);
+}
+
+static void explain_doubt(const struct mp_evidence *evidence, const struct mp_decision *decision,
+                          char *reason, size_t size) {
+    const struct mp_samples *samples = &evidence->samples;
+    const char *unit = samples->paired ? "pairs" : "runs a side";
+    int count = samples->bases < samples->heads ? samples->bases : samples->heads;
+    double half = mp_evidence_half_width(evidence);
+    double distance = fabs(decision->minimum_effect - fabs(evidence->effect));
+    double wanted = ceil(count * (half / distance) * (half / distance));
+    if (isinf(half)) {
+        snprintf(reason, size, "%d %s give no interval: take at least %d", count, unit,
+                 LEAST_PAIRS);
+    } else if (smallest_p(samples, decision->metrics) > MP_SIGNIFICANCE) {
+        snprintf(reason, size,
+                 "with %d %s and %d timed metrics p cannot reach %.2f: take more %s, or fewer jobs",
+                 count, unit, decision->metrics, MP_SIGNIFICANCE, unit);
+    } else if (wanted <= MOST_PAIRS_ADVISED) {
+        wanted = fmax(wanted, count + 1); /* it is p that falls short, then */
+        snprintf(
+            reason, size,
+            "the interval is %.1f %% wide on either side: about %.0f %s, or less noise than the "
+            "%.1f %% of these jobs, would decide",
+            100 * half, wanted, unit, 100 * evidence->spread);
+    } else {
+        snprintf(reason, size,
+                 "the interval is %.1f %% wide on either side: reduce noise first (job medians "
+                 "vary by %.1f %%; pin ranks, leave cores free, run longer jobs)",
+                 100 * half, 100 * evidence->spread);
+    }
+}
+
+enum mp_outcome mp_evidence_decide(const struct mp_evidence *evidence,
+                                   const struct mp_decision *decision, char *reason, size_t size) {
+    double up = decision->minimum_effect, down = -up / (1 + up); /* mirrored as logarithms are */
+    bool is_sure = decision->adjusted_p <= MP_SIGNIFICANCE;
+    if (decision->floor >= up) {
+        snprintf(reason, size,
+                 "this machine's noise floor is %.2f %%: it cannot see the minimum effect of "
+                 "%.2f %%",
+                 100 * decision->floor, 100 * up);
+        return MP_OUTCOME_INCONCLUSIVE;
+    }
+    if (is_sure && evidence->effect >= up) {
+        snprintf(reason, size, "slower by at least the minimum effect of %.2f %%, and p says so",
+                 100 * up);
+        return MP_OUTCOME_FAIL;
+    }
+    if (is_sure && evidence->effect <= down) {
+        snprintf(reason, size, "faster by at least the minimum effect of %.2f %%, and p says so",
+                 100 * up);
+        return MP_OUTCOME_IMPROVED;
+    }
+    if (evidence->high < up) {
+        snprintf(reason, size, "the whole interval is below the minimum effect of %.2f %%",
+                 100 * up);
+        return MP_OUTCOME_PASS;
+    }
+    explain_doubt(evidence, decision, reason, size);
+    return MP_OUTCOME_INCONCLUSIVE;
+}

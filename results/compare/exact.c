@@ -1,0 +1,249 @@
+/* Exact measures: equal, or a finding. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "results/compare/counts.h"
+#include "results/compare/internal.h"
+
+#define LOSS_TOLERANCE 1e-4 /* of base's, between builds or machines */
+/* As many runs a side that agree among themselves though their planners were told different speeds
+ * show that the measure does not rest on those. */
+enum { RUNS_THAT_AGREE = 5 };
+
+/* The complete runs of one job on one side. */
+struct series {
+    const struct side *side;
+    const struct side_run **run; /* [count] */
+    struct counts *counts;       /* [count] */
+    int count;
+};
+
+/* What holds for all exact measures of a job. */
+struct job {
+    struct comparison *comparison;
+    struct series base, head;
+    bool inputs_differ; /* planners were not told the same in all runs */
+    bool bit_for_bit;   /* one clean build on one machine */
+};
+
+static void free_series(struct series *series) {
+    for (int i = 0; i < series->count; i++)
+        counts_free(&series->counts[i]);
+    free(series->counts);
+    free(series->run);
+}
+
+static int load_series(const struct side *side, const char *name, struct series *series,
+                       struct mp_error *error) {
+    *series = (struct series){.side = side};
+    series->run = calloc((size_t)side->count, sizeof *series->run);
+    series->counts = calloc((size_t)side->count, sizeof *series->counts);
+    if (!series->run || !series->counts)
+        return mp_fail(error, MP_ENOMEM, "no memory for the counts");
+    for (int i = 0; i < side->count; i++) {
+        const struct side_run *run = &side->run[i];
+        if (strcmp(run->job, name) != 0 || !run->complete)
+            continue;
+        series->run[series->count] = run;
+        int code = counts_load(side->store, run->run_id, run->predicted,
+                               &series->counts[series->count++], error);
+        if (code)
+            return code;
+    }
+    return series->count > 0 ? MP_OK
+                             : mp_fail(error, MP_ENOTFOUND, "%s: no complete run of job \"%.60s\"",
+                                       side->name, name);
+}
+
+static bool same_count(const struct count *a, const struct count *b) {
+    return (!a && !b) || (a && b && a->hash == b->hash && a->rows == b->rows);
+}
+
+/* Whether all runs of a side have one value of a measure. */
+static bool is_constant(const struct series *series, const char *name) {
+    for (int i = 1; i < series->count; i++)
+        if (!same_count(counts_find(&series->counts[0], name),
+                        counts_find(&series->counts[i], name)))
+            return false;
+    return true;
+}
+
+static bool inputs_differ(const struct job *job) {
+    const struct series *const sides[] = {&job->base, &job->head};
+    for (int s = 0; s < 2; s++)
+        for (int i = 0; i < sides[s]->count; i++)
+            if (sides[s]->counts[i].inputs != job->base.counts[0].inputs)
+                return true;
+    return false;
+}
+
+static bool is_one_build(const struct comparison *comparison, const struct side_run *base,
+                         const struct side_run *head) {
+    const char *own = side_about(base, "environment.revision");
+    const char *other = side_about(head, "environment.revision");
+    return comparison->same_machine && *own && strcmp(own, other) == 0 &&
+           strcmp(own, "unknown") != 0 && !strstr(own, "-dirty");
+}
+
+/* ---- rows: the place of a difference ---- */
+
+static int read_rows(const struct series *series, int i, const char *name, struct counts *rows,
+                     struct mp_error *error) {
+    *rows = (struct counts){.wanted = name};
+    return counts_load(series->side->store, series->run[i]->run_id, series->run[i]->predicted, rows,
+                       error);
+}
+
+static bool same_place(const struct count_row *a, const struct count_row *b) {
+    return a->iteration == b->iteration && a->layer == b->layer && a->rank == b->rank &&
+           a->part == b->part;
+}
+
+static bool same_value(const struct count_row *a, const struct count_row *b, double tolerance) {
+    if (isnan(a->value) || isnan(b->value))
+        return isnan(a->value) && isnan(b->value);
+    return fabs(a->value - b->value) <= tolerance * fabs(a->value) && a->hash == b->hash;
+}
+
+static void describe_place(const struct count_row *row, const struct count_row *other, char *text,
+                           size_t size) {
+    size_t length = 0;
+    const struct {
+        const char *name;
+        int64_t value;
+    } parts[] = {{"iteration", row->iteration}, {"layer", row->layer}, {"rank", row->rank}};
+    text[0] = '\0';
+    for (int i = 0; i < 3; i++)
+        if (parts[i].value >= 0)
+            length +=
+                (size_t)snprintf(text + length, size - length, "%s%s %lld", length ? ", " : "",
+                                 parts[i].name, (long long)parts[i].value);
+    snprintf(text + length, size - length, "%s%.10g -> %.10g", length ? ": " : "", row->value,
+             other->value);
+}
+
+/* Finds the first rows of two runs that differ by more than the tolerance; false: none do. */
+static bool find_difference(const struct counts *base, const struct counts *head, double tolerance,
+                            char *text, size_t size) {
+    int rows = base->rows < head->rows ? base->rows : head->rows;
+    for (int i = 0; i < rows; i++) {
+        if (same_place(&base->row[i], &head->row[i]) &&
+            same_value(&base->row[i], &head->row[i], tolerance))
+            continue;
+        describe_place(&base->row[i], &head->row[i], text, size);
+        return true;
+    }
+    if (base->rows != head->rows)
+        snprintf(text, size, "%d values -> %d values", base->rows, head->rows);
+    return base->rows != head->rows;
+}
+
+/* Compares the rows of a measure in base's first run with those of head's first that differs. */
+static int compare_rows(const struct job *job, const char *name, double tolerance, bool *differs,
+                        char *where, size_t size, struct mp_error *error) {
+    struct counts base = {0}, head = {0};
+    const struct count *first = counts_find(&job->base.counts[0], name);
+    *differs = false;
+    int code = read_rows(&job->base, 0, name, &base, error);
+    for (int i = 0; i < job->head.count && !code && !*differs; i++) {
+        if (same_count(first, counts_find(&job->head.counts[i], name)))
+            continue;
+        code = read_rows(&job->head, i, name, &head, error);
+        *differs = !code && find_difference(&base, &head, tolerance, where, size);
+        counts_free(&head);
+    }
+    counts_free(&base);
+    return code;
+}
+
+/* ---- judging ---- */
+
+static bool is_accepted(const struct job *job, const char *name) {
+    const struct mp_gate_options *options = job->comparison->options;
+    for (int i = 0; i < options->accepts; i++)
+        if (strcmp(options->accept[i], name) == 0)
+            return true;
+    return false;
+}
+
+static void set_totals(const struct job *job, struct mp_gate_metric *metric) {
+    const struct count *own = counts_find(&job->base.counts[0], metric->name), *other = own;
+    for (int i = 0; i < job->head.count; i++) { /* one that differs, if there is one */
+        other = counts_find(&job->head.counts[i], metric->name);
+        if (!same_count(own, other))
+            break;
+    }
+    metric->base = own ? own->total : NAN;
+    metric->head = other ? other->total : NAN;
+}
+
+/* A measure whose runs are not all equal. */
+static void judge_difference(const struct job *job, struct mp_gate_metric *metric) {
+    bool base_agrees = is_constant(&job->base, metric->name);
+    bool head_agrees = is_constant(&job->head, metric->name);
+    bool is_told_apart = base_agrees && head_agrees && job->base.count >= RUNS_THAT_AGREE &&
+                         job->head.count >= RUNS_THAT_AGREE;
+    metric->outcome = MP_OUTCOME_INCONCLUSIVE;
+    if (!counts_find(&job->base.counts[0], metric->name)) {
+        metric->outcome = MP_OUTCOME_PASS;
+        gate_reason(metric, "new: base does not record it");
+    } else if (job->inputs_differ && !is_told_apart) {
+        gate_reason(metric,
+                    "planners rest on speeds that each run measured, and those differ: fix them "
+                    "with --set bandwidth=B --set expert-rate=R --set non-moe-seconds=S");
+    } else if (!base_agrees) {
+        gate_reason(metric, "base's own runs differ");
+    } else {
+        metric->outcome = is_accepted(job, metric->name) ? MP_OUTCOME_ACCEPTED : MP_OUTCOME_FAIL;
+        gate_reason(metric, "%s%s", head_agrees ? "differs" : "differs, and head's own runs do",
+                    metric->outcome == MP_OUTCOME_ACCEPTED ? " and is accepted"
+                                                           : ": a finding unless it is accepted");
+    }
+}
+
+static int judge(const struct job *job, const struct count *count, struct mp_error *error) {
+    struct mp_gate_metric *metric =
+        gate_add(job->comparison->gate, job->base.run[0], count->name, true, error);
+    bool differs = true;
+    double tolerance =
+        count->is_loss && (!job->bit_for_bit || job->inputs_differ) ? LOSS_TOLERANCE : 0;
+    int code = MP_OK;
+    if (!metric)
+        return error->code;
+    set_totals(job, metric);
+    bool is_equal = is_constant(&job->base, count->name) && is_constant(&job->head, count->name) &&
+                    same_count(counts_find(&job->base.counts[0], count->name),
+                               counts_find(&job->head.counts[0], count->name));
+    if (is_equal) {
+        gate_reason(metric, "equal in all runs");
+        return MP_OK;
+    }
+    code = compare_rows(job, count->name, tolerance, &differs, metric->where, sizeof metric->where,
+                        error);
+    if (!code && !differs && tolerance > 0)
+        gate_reason(metric, "equal within %g", tolerance);
+    else if (!code)
+        judge_difference(job, metric);
+    return code;
+}
+
+int gate_compare_exact(struct comparison *comparison, const char *name, struct mp_error *error) {
+    struct job job = {.comparison = comparison};
+    int code = load_series(&comparison->base, name, &job.base, error);
+    if (!code)
+        code = load_series(&comparison->head, name, &job.head, error);
+    if (!code) {
+        job.inputs_differ = inputs_differ(&job);
+        job.bit_for_bit = is_one_build(comparison, job.base.run[0], job.head.run[0]);
+        const struct counts *base = &job.base.counts[0], *head = &job.head.counts[0];
+        for (int i = 0; i < base->count && !code; i++)
+            code = judge(&job, &base->item[i], error);
+        for (int i = 0; i < head->count && !code; i++)
+            if (!counts_find(base, head->item[i].name))
+                code = judge(&job, &head->item[i], error);
+    }
+    free_series(&job.base);
+    free_series(&job.head);
+    return code;
+}

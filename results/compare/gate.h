@@ -1,0 +1,115 @@
+/* Gate: did this change make it slower?
+ *
+ * Two sides, base and head, are groups of runs: an invocation of a suite each, or chosen runs.
+ * Jobs are matched by name, and compared only if their keys agree (suite, system and options,
+ * workload, executor, ranks and nodes, build): differing keys are refused with the fields at fault.
+ * If nothing but the hardware fingerprint differs, counts are compared and times are inconclusive.
+ *
+ * Exact measures: routes, drops, bytes by stage and phase, copies, operations, flops, what the
+ * planners were told, and of predicted runs all times.  Any difference is a finding, also a better
+ * one, unless it is accepted by name.  Plans may rest on speeds that a run measures at its start;
+ * a difference that those may have made is inconclusive, and says how to fix them.  Losses: bit for
+ * bit of one clean build on one machine told the same, else within 1e-4.
+ *
+ * Timed measure: ms per iteration, one sample per run (evidence.h), Holm over all jobs.  Sides that
+ * `moeperf run --pairs` measured in turns are compared pair by pair.  Others are compared as
+ * groups, which cannot tell a change from a machine that has drifted: `note` says so.  A job that
+ * is not steady in more than a quarter of its runs, and ranks that share cores, make times
+ * inconclusive. */
+#ifndef MOEPERF_RESULTS_COMPARE_GATE_H
+#define MOEPERF_RESULTS_COMPARE_GATE_H
+
+#include <stdint.h>
+#include <stdio.h>
+
+#include "results/compare/evidence.h"
+#include "results/store/store.h"
+
+/* Facts about a run in its database.  A pair's two invocations have the same MP_FACT_PAIRS. */
+#define MP_FACT_PAIRS "pairs"           /* name of the measurement in turns that it is part of */
+#define MP_FACT_PAIRS_SIDE "pairs.side" /* base, head */
+#define MP_FACT_PAIRS_SAME "pairs.same" /* yes: both sides are the same program */
+#define MP_FACT_FLOOR "noise-floor"     /* half width of an A/A interval, a fraction */
+#define MP_FACT_FLOOR_KEY "noise-floor.key" /* of what: only an equal key may use it */
+
+struct mp_gate_side {
+    struct mp_store *store; /* borrowed */
+    const char *suite_run;  /* this invocation; NULL: the latest, or the runs below */
+    const int64_t *run;     /* [runs], exactly these */
+    int runs;
+};
+
+struct mp_gate_options {
+    double minimum_effect;     /* fraction; 0: MP_MINIMUM_EFFECT */
+    bool any_machine;          /* times of different fingerprints are judged as if of one */
+    const char *const *accept; /* [accepts] exact measures whose differences are accepted */
+    int accepts;
+};
+
+enum { MP_GATE_NAME = 80, MP_GATE_TEXT = 400 };
+
+struct mp_gate_metric {
+    char job[MP_GATE_NAME], name[MP_GATE_NAME]; /* name "ms per iteration": timed */
+    char system[MP_GATE_NAME];
+    int ranks;
+    bool exact;
+    enum mp_outcome outcome;
+    char reason[MP_GATE_TEXT]; /* one sentence */
+    char where[MP_GATE_TEXT]; /* phase, layer, rank of the difference; "" where it does not apply */
+    double base, head;        /* medians in ms, or totals; NAN: none */
+    /* Of timed ones; NAN without evidence. */
+    double effect, low, high, p, adjusted_p, floor, u, u_p;
+    double *base_samples, *head_samples; /* ms, owned */
+    int bases, heads;
+    bool paired;
+    char floor_key[20]; /* digest of key and machine */
+};
+
+struct mp_gate {
+    char base[MP_GATE_TEXT], head[MP_GATE_TEXT]; /* what the sides are called, with revisions */
+    struct mp_gate_metric *metric;               /* [metrics], by job; timed ones first */
+    int metrics;
+    int outcomes[MP_OUTCOME_FAIL + 1]; /* how many have each */
+    char note[8][MP_GATE_TEXT];        /* sentences about the whole comparison */
+    int notes;
+    double minimum_effect;
+    bool same_program; /* base against base */
+};
+
+/* Errors: MP_EINVAL (keys differ; the same runs on both sides; an unknown name to accept),
+ * MP_ENOTFOUND (no such invocation or run, no job in common, no complete run), MP_EIO, MP_ENOMEM.
+ */
+int mp_gate_compare(const struct mp_gate_side *base, const struct mp_gate_side *head,
+                    const struct mp_gate_options *options, struct mp_gate **gate,
+                    struct mp_error *error);
+void mp_gate_destroy(struct mp_gate *gate); /* accepts NULL */
+
+/* The worst outcome of all: fail, then inconclusive; pass where nothing is worse. */
+enum mp_outcome mp_gate_outcome(const struct mp_gate *gate);
+
+/* The two sides of the latest measurement in turns in a database; free both.  MP_ENOTFOUND. */
+int mp_gate_find_pairs(struct mp_store *store, char **base, char **head, struct mp_error *error);
+
+/* Keeps the noise floors that an A/A comparison found with the head's runs; later comparisons of
+ * the same key on the same machine take the largest of the last five.  Times that were not judged
+ * (not steady, shared cores) leave none; `kept`: how many did.  MP_EINVAL: not A/A. */
+int mp_gate_keep_floors(const struct mp_gate *gate, struct mp_store *store, const char *suite_run,
+                        int *kept, struct mp_error *error);
+
+/* ---- what was found, for people and programs; `out` is borrowed.  MP_EIO, MP_ENOMEM ---- */
+
+/* At most 80 columns. */
+int mp_gate_print(const struct mp_gate *gate, FILE *out, struct mp_error *error);
+/* One object, with all samples. */
+int mp_gate_print_json(const struct mp_gate *gate, FILE *out, struct mp_error *error);
+/* JUnit XML, a case per metric: fail is a failure, inconclusive is skipped with its reason. */
+int mp_gate_print_junit(const struct mp_gate *gate, FILE *out, struct mp_error *error);
+/* github-action-benchmark, tool customSmallerIsBetter: head's times. */
+int mp_gate_print_action(const struct mp_gate *gate, FILE *out, struct mp_error *error);
+/* Bencher's metric format: head's times. */
+int mp_gate_print_bencher(const struct mp_gate *gate, FILE *out, struct mp_error *error);
+/* benchstat's text, a line per sample; `is_head` chooses the side. */
+int mp_gate_print_benchstat(const struct mp_gate *gate, bool is_head, FILE *out,
+                            struct mp_error *error);
+
+#endif

@@ -1,0 +1,92 @@
+/* What was found, as JUnit XML: what CI systems show. */
+#include <math.h>
+#include <string.h>
+
+#include "results/compare/gate.h"
+#include "results/report/query.h"
+
+/* Bytes that begin a valid UTF-8 character of XML here; 0: none. */
+static int character_bytes(const unsigned char *text) {
+    int bytes = text[0] < 0x80 ? 1 : text[0] >= 0xc2 && text[0] < 0xe0 ? 2 : text[0] < 0xf0 ? 3 : 4;
+    if ((text[0] < 0x20 && text[0] != '\t') || text[0] == 0x7f || text[0] > 0xf4 ||
+        (text[0] >= 0x80 && text[0] < 0xc2))
+        return 0;
+    for (int i = 1; i < bytes; i++)
+        if ((text[i] & 0xc0) != 0x80)
+            return 0;
+    return bytes;
+}
+
+/* As the value of an attribute; what XML cannot hold becomes '?'. */
+static void put(FILE *out, const char *text) {
+    while (*text) {
+        int bytes = character_bytes((const unsigned char *)text);
+        switch (*text) {
+        case '&':
+            fputs("&amp;", out);
+            break;
+        case '<':
+            fputs("&lt;", out);
+            break;
+        case '>':
+            fputs("&gt;", out);
+            break;
+        case '"':
+            fputs("&quot;", out);
+            break;
+        default:
+            if (bytes == 0)
+                fputc('?', out);
+            else
+                fwrite(text, 1, (size_t)bytes, out);
+        }
+        text += bytes ? bytes : 1;
+    }
+}
+
+static void put_message(FILE *out, const struct mp_gate_metric *metric) {
+    char text[2 * MP_GATE_TEXT + 128];
+    if (isnan(metric->effect))
+        snprintf(text, sizeof text, "%s%s%s", metric->reason, *metric->where ? "; " : "",
+                 metric->where);
+    else
+        snprintf(text, sizeof text, "%+.2f %% (%+.2f .. %+.2f), p %.3g, floor %.2f %%: %s%s%s",
+                 100 * metric->effect, 100 * metric->low, 100 * metric->high, metric->adjusted_p,
+                 100 * metric->floor, metric->reason, *metric->where ? "; " : "", metric->where);
+    put(out, text);
+}
+
+static void put_case(FILE *out, const struct mp_gate_metric *metric) {
+    fprintf(out, "    <testcase classname=\"gate.");
+    put(out, metric->system);
+    fprintf(out, "\" name=\"");
+    put(out, metric->job);
+    fprintf(out, ": ");
+    put(out, metric->name);
+    fprintf(out, " ranks=%d\"", metric->ranks);
+    if (metric->outcome == MP_OUTCOME_FAIL) {
+        fprintf(out, ">\n      <failure type=\"%s\" message=\"",
+                metric->exact ? "different" : "slower");
+        put_message(out, metric);
+        fprintf(out, "\"/>\n    </testcase>\n");
+    } else if (metric->outcome == MP_OUTCOME_INCONCLUSIVE) {
+        fprintf(out, ">\n      <skipped message=\"inconclusive: ");
+        put_message(out, metric);
+        fprintf(out, "\"/>\n    </testcase>\n");
+    } else {
+        fprintf(out, "/>\n");
+    }
+}
+
+int mp_gate_print_junit(const struct mp_gate *gate, FILE *out, struct mp_error *error) {
+    fprintf(out,
+            "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites>\n"
+            "  <testsuite name=\"gate\" tests=\"%d\" failures=\"%d\" errors=\"0\" "
+            "skipped=\"%d\">\n",
+            gate->metrics, gate->outcomes[MP_OUTCOME_FAIL],
+            gate->outcomes[MP_OUTCOME_INCONCLUSIVE]);
+    for (int i = 0; i < gate->metrics; i++)
+        put_case(out, &gate->metric[i]);
+    fprintf(out, "  </testsuite>\n</testsuites>\n");
+    return check_printed(out, error);
+}

@@ -1,0 +1,376 @@
+/* Side: see side.h. */
+#include "results/compare/side.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "results/compare/statistics.h"
+#include "results/report/query.h"
+
+static int no_memory(struct mp_error *error) {
+    return mp_fail(error, MP_ENOMEM, "no memory for the runs to compare");
+}
+
+/* ---- key ---- */
+
+/* Lines of a job file that say where things are and not what they are; contents have digests. */
+static bool is_place(const char *name) {
+    static const char *const places[] = {"name",        "text",       "trace",
+                                         "trace-loads", "checkpoint", "checkpoint-every",
+                                         "record",      "check-plans"};
+    for (size_t i = 0; i < sizeof places / sizeof *places; i++)
+        if (strcmp(places[i], name) == 0)
+            return true;
+    return false;
+}
+
+static int set_text(json_t *object, const char *name, const char *value) {
+    return json_object_set_new(object, name, json_text(value));
+}
+
+/* "name: value" lines; the value of a line without one is what follows it. */
+static int add_job_lines(json_t *key, const char *text) {
+    int failed = 0;
+    while (*text && !failed) {
+        char line[512], *name = line, *value;
+        size_t length = strcspn(text, "\n");
+        snprintf(line, sizeof line, "%.*s", (int)(length < 500 ? length : 500), text);
+        text += length + (text[length] == '\n');
+        name += strspn(name, " ");
+        value = strchr(name, ':');
+        if (!value)
+            continue;
+        *value++ = '\0';
+        value += strspn(value, " ");
+        if (!is_place(name))
+            failed = set_text(key, name, value);
+    }
+    return failed;
+}
+
+/* Columns of runs_sql. */
+enum {
+    RUN_ID,
+    ROUND,
+    RANKS,
+    SHARES_CORES,
+    MS,
+    STATUS,
+    REASON,
+    SUITE_RUN,
+    JOB_TEXT,
+    SUITE,
+    JOB,
+    SYSTEM,
+    EXECUTOR,
+    WORKLOAD,
+    GATE,
+    NODES,
+    RANKS_PER_NODE,
+    MODEL
+};
+
+static const char runs_sql[] =
+    "SELECT run_id, round, ranks, ranks_share_cores, ms_per_iteration, status, reason, suite_run, "
+    "job_text, suite, job, system, executor, workload, gate, nodes, ranks_per_node, model "
+    "FROM run JOIN run_summary USING (run_id) WHERE ";
+
+static int fill_key(struct side_run *run, sqlite3_stmt *row) {
+    static const struct {
+        const char *name;
+        int column;
+    } fields[] = {{"suite", SUITE},       {"system", SYSTEM},
+                  {"executor", EXECUTOR}, {"workload", WORKLOAD},
+                  {"gate", GATE},         {"nodes", NODES},
+                  {"ranks", RANKS},       {"ranks-per-node", RANKS_PER_NODE}};
+    int failed = add_job_lines(run->key, query_text(row, JOB_TEXT));
+    if (!*query_text(row, JOB_TEXT))
+        failed |= set_text(run->key, "model", query_text(row, MODEL));
+    for (size_t i = 0; i < sizeof fields / sizeof *fields; i++)
+        failed |= set_text(run->key, fields[i].name, query_text(row, fields[i].column));
+    return failed | set_text(run->key, "ranks share cores", run->shares_cores ? "yes" : "no");
+}
+
+/* Which facts go where; the rest is no part of a comparison. */
+static json_t *place_of_fact(struct side_run *run, const char *name) {
+    static const char *const machine[] = {"environment.cpu",    "environment.cores",
+                                          "environment.kernel", "environment.memory-bytes",
+                                          "environment.mpi",    "environment.device"};
+    static const char *const about[] = {MP_FACT_PAIRS, MP_FACT_PAIRS_SIDE, MP_FACT_PAIRS_SAME,
+                                        "environment.revision"};
+    for (size_t i = 0; i < sizeof machine / sizeof *machine; i++)
+        if (strcmp(machine[i], name) == 0)
+            return run->machine;
+    for (size_t i = 0; i < sizeof about / sizeof *about; i++)
+        if (strcmp(about[i], name) == 0)
+            return run->about;
+    return strcmp(name, "environment.compiler") == 0 || strcmp(name, "text.digest") == 0 ? run->key
+                                                                                         : NULL;
+}
+
+/* Host names are no hardware; those of containers are new each time. */
+static void cut_host(char *value) {
+    char *host = strstr(value, ", host ");
+    if (host)
+        *host = '\0';
+}
+
+static int read_facts(struct mp_store *store, struct side_run *run, struct mp_error *error) {
+    sqlite3_stmt *rows = NULL;
+    int got, failed = 0;
+    int code = query_open(store,
+                          "SELECT name, group_concat(value, ' and ') FROM (SELECT DISTINCT name, "
+                          "value FROM v_fact WHERE run_id = ?1 ORDER BY name, value) GROUP BY name",
+                          run->run_id, &rows, error);
+    while (!code && !failed && (got = query_next(store, rows, error)) != 0) {
+        char value[512];
+        if (got < 0) {
+            code = got;
+            break;
+        }
+        json_t *place = place_of_fact(run, query_text(rows, 0));
+        snprintf(value, sizeof value, "%s", query_text(rows, 1));
+        cut_host(value);
+        if (place)
+            failed = set_text(place, query_text(rows, 0), value);
+    }
+    sqlite3_finalize(rows);
+    return failed ? no_memory(error) : code;
+}
+
+void side_differences(const json_t *base, const json_t *head, char *text, size_t size) {
+    const char *name;
+    json_t *value;
+    size_t length = 0;
+    text[0] = '\0';
+    for (int pass = 0; pass < 2; pass++) {
+        json_object_foreach((json_t *)(pass ? head : base), name, value) {
+            const char *own = json_string_value(value);
+            const char *other = json_string_value(json_object_get(pass ? base : head, name));
+            bool is_known = pass && other; /* named in the first pass already */
+            if (is_known || (other && strcmp(own, other) == 0) || length + 1 >= size)
+                continue;
+            length += (size_t)snprintf(text + length, size - length, "%s%s (%.60s, %.60s)",
+                                       length ? ", " : "", name, pass ? "none" : own,
+                                       pass    ? own
+                                       : other ? other
+                                               : "none");
+        }
+    }
+}
+
+int side_digest(const struct side_run *run, char digest[20], struct mp_error *error) {
+    uint64_t hash = 14695981039346656037u; /* FNV-1a */
+    const json_t *const parts[] = {run->key, run->machine};
+    for (int i = 0; i < 2; i++) {
+        char *text = json_dumps(parts[i], JSON_COMPACT | JSON_SORT_KEYS);
+        if (!text)
+            return no_memory(error);
+        for (const char *at = text; *at; at++)
+            hash = (hash ^ (unsigned char)*at) * 1099511628211u;
+        free(text);
+    }
+    snprintf(digest, 20, "%016llx", (unsigned long long)hash);
+    return MP_OK;
+}
+
+/* ---- samples ---- */
+
+static int read_iterations(struct mp_store *store, int64_t run_id, double **values, int *count,
+                           struct mp_error *error) {
+    sqlite3_stmt *rows = NULL;
+    int got, capacity = 0;
+    *values = NULL;
+    *count = 0;
+    int code = query_open(store,
+                          "SELECT ms FROM v_iteration WHERE run_id = ?1 AND steady = 1 "
+                          "ORDER BY iteration DESC LIMIT 4096",
+                          run_id, &rows, error);
+    while (!code && (got = query_next(store, rows, error)) != 0) {
+        if (got < 0) {
+            code = got;
+            break;
+        }
+        if (*count == capacity) {
+            capacity = capacity ? 2 * capacity : 64;
+            double *grown = realloc(*values, (size_t)capacity * sizeof *grown);
+            if (!grown) {
+                code = no_memory(error);
+                break;
+            }
+            *values = grown;
+        }
+        (*values)[(*count)++] = query_double(rows, 0);
+    }
+    sqlite3_finalize(rows);
+    for (int i = 0; i < *count / 2; i++) { /* the latest were read first */
+        double value = (*values)[i];
+        (*values)[i] = (*values)[*count - 1 - i];
+        (*values)[*count - 1 - i] = value;
+    }
+    return code;
+}
+
+/* The sample: the median from the first steady window on, of all where none is steady. */
+static int judge_iterations(struct mp_store *store, struct side_run *run, struct mp_error *error) {
+    double *values;
+    int count, first = 0;
+    bool first_is_slow;
+    int code = read_iterations(store, run->run_id, &values, &count, error);
+    run->iterations = count;
+    for (int i = 0; i < count; i++)
+        if (!(isfinite(values[i]) && values[i] > 0))
+            count = 0; /* no time at all: ms stays NAN */
+    if (!code && count > 0)
+        code =
+            mp_steady_from(values, count, MP_STEADY_WINDOW, MP_STEADY_SLOPE_PERCENT, &first, error);
+    run->steady = count > 0 && first >= 0;
+    if (first < 0)
+        first = 0;
+    if (!code && count > 0)
+        code = mp_median(values + first, count - first, &run->ms, error);
+    if (!code && count > 0)
+        code = mp_outliers(values, count, &run->outliers, &first_is_slow, error);
+    free(values);
+    return code;
+}
+
+/* ---- runs ---- */
+
+static int fill_run(struct side_run *run, sqlite3_stmt *row, struct mp_error *error) {
+    *run = (struct side_run){.run_id = sqlite3_column_int64(row, RUN_ID),
+                             .round = sqlite3_column_int(row, ROUND),
+                             .ranks = sqlite3_column_int(row, RANKS),
+                             .shares_cores = sqlite3_column_int(row, SHARES_CORES) == 1,
+                             .ms = NAN,
+                             .job = strdup(query_text(row, JOB)),
+                             .system = strdup(query_text(row, SYSTEM)),
+                             .status = strdup(query_text(row, STATUS)),
+                             .reason = strdup(query_text(row, REASON)),
+                             .suite_run = strdup(query_text(row, SUITE_RUN)),
+                             .key = json_object(),
+                             .machine = json_object(),
+                             .about = json_object()};
+    if (!run->job || !run->system || !run->status || !run->reason || !run->suite_run || !run->key ||
+        !run->machine || !run->about)
+        return no_memory(error);
+    run->complete = strcmp(run->status, "complete") == 0;
+    run->predicted = strcmp(query_text(row, EXECUTOR), "predicted") == 0;
+    return fill_key(run, row) ? no_memory(error) : MP_OK;
+}
+
+/* Appends what a query yields. */
+static int append_runs(struct side *side, sqlite3_stmt *rows, struct mp_error *error) {
+    int got;
+    while ((got = query_next(side->store, rows, error)) == 1) {
+        struct side_run *grown = realloc(side->run, ((size_t)side->count + 1) * sizeof *grown);
+        if (!grown)
+            return no_memory(error);
+        side->run = grown;
+        int code = fill_run(&side->run[side->count++], rows, error);
+        if (code)
+            return code;
+    }
+    return got;
+}
+
+static int load_by_suite_run(const struct mp_gate_side *from, struct side *side,
+                             struct mp_error *error) {
+    sqlite3_stmt *rows = NULL;
+    char sql[768];
+    snprintf(sql, sizeof sql,
+             "%s suite_run = coalesce(?2, (SELECT suite_run FROM run ORDER BY run_id DESC LIMIT "
+             "1)) ORDER BY run_id",
+             runs_sql);
+    int code = query_open(from->store, sql, 0, &rows, error);
+    if (!code)
+        sqlite3_bind_text(rows, 2, from->suite_run, -1, SQLITE_STATIC);
+    if (!code)
+        code = append_runs(side, rows, error);
+    sqlite3_finalize(rows);
+    if (!code && side->count == 0)
+        code = mp_fail(error, MP_ENOTFOUND,
+                       "%s: %s: there is no suite run \"%.100s\"; moeperf "
+                       "report --runs lists them",
+                       side->name, mp_store_path(from->store),
+                       from->suite_run ? from->suite_run : "(latest)");
+    return code;
+}
+
+static int load_by_run(const struct mp_gate_side *from, struct side *side, struct mp_error *error) {
+    char sql[768];
+    int code = MP_OK;
+    snprintf(sql, sizeof sql, "%s run_id = ?1", runs_sql);
+    for (int i = 0; i < from->runs && !code; i++) {
+        sqlite3_stmt *rows = NULL;
+        int before = side->count;
+        code = query_open(from->store, sql, from->run[i], &rows, error);
+        if (!code)
+            code = append_runs(side, rows, error);
+        sqlite3_finalize(rows);
+        if (!code && side->count == before)
+            code = mp_fail(error, MP_ENOTFOUND, "%s: %s: there is no run %lld", side->name,
+                           mp_store_path(from->store), (long long)from->run[i]);
+    }
+    return code;
+}
+
+const struct side_run *side_find(const struct side *side, const char *job, bool complete) {
+    for (int i = 0; i < side->count; i++)
+        if (strcmp(side->run[i].job, job) == 0 && (side->run[i].complete || !complete))
+            return &side->run[i];
+    return NULL;
+}
+
+/* All complete runs of a job have one key. */
+static int check_keys(const struct side *side, struct mp_error *error) {
+    char differences[400];
+    for (int i = 0; i < side->count; i++) {
+        const struct side_run *run = &side->run[i];
+        const struct side_run *first = run->complete ? side_find(side, run->job, true) : NULL;
+        if (!first)
+            continue;
+        side_differences(first->key, run->key, differences, sizeof differences);
+        if (*differences)
+            return mp_fail(error, MP_EINVAL,
+                           "%s: runs %lld and %lld of job \"%.60s\" are not of one kind: %s",
+                           side->name, (long long)first->run_id, (long long)run->run_id, run->job,
+                           differences);
+    }
+    return MP_OK;
+}
+
+int side_load(const struct mp_gate_side *from, const char *name, struct side *side,
+              struct mp_error *error) {
+    *side = (struct side){.store = from->store, .name = name};
+    int code =
+        from->runs > 0 ? load_by_run(from, side, error) : load_by_suite_run(from, side, error);
+    for (int i = 0; i < side->count && !code; i++) {
+        code = read_facts(side->store, &side->run[i], error);
+        if (!code && side->run[i].complete)
+            code = judge_iterations(side->store, &side->run[i], error);
+    }
+    return code ? code : check_keys(side, error);
+}
+
+void side_free(struct side *side) {
+    for (int i = 0; i < side->count; i++) {
+        struct side_run *run = &side->run[i];
+        free(run->job);
+        free(run->system);
+        free(run->status);
+        free(run->reason);
+        free(run->suite_run);
+        json_decref(run->key);
+        json_decref(run->machine);
+        json_decref(run->about);
+    }
+    free(side->run);
+    *side = (struct side){0};
+}
+
+const char *side_about(const struct side_run *run, const char *name) {
+    const char *value = json_string_value(json_object_get(run->about, name));
+    return value ? value : "";
+}

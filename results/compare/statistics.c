@@ -1,0 +1,338 @@
+/* Statistics: see statistics.h. */
+#include "results/compare/statistics.h"
+
+#include <float.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "results/compare/null.h"
+
+#define TIE_TOLERANCE 1e-12   /* relative, between sizes of differences of logarithms */
+#define OUTLIER_LIMIT 14.826  /* 10 * 1.4826 */
+#define NORMAL_2_5 1.95996398 /* quantile of N(0, 1) at 97.5 % */
+
+static int no_memory(struct mp_error *error) {
+    return mp_fail(error, MP_ENOMEM, "no memory for the statistics");
+}
+
+static int check(const char *what, const double values[], int count, int least,
+                 struct mp_error *error) {
+    if (count < least)
+        return mp_fail(error, MP_EINVAL, "%s: %d values, at least %d are needed", what, count,
+                       least);
+    if (count > MP_MOST_SAMPLES)
+        return mp_fail(error, MP_ELIMIT, "%s: %d values, at most %d can be compared", what, count,
+                       MP_MOST_SAMPLES);
+    for (int i = 0; i < count; i++)
+        if (!isfinite(values[i]))
+            return mp_fail(error, MP_EINVAL, "%s: value %d is not a finite number", what, i + 1);
+    return MP_OK;
+}
+
+static int compare_doubles(const void *left, const void *right) {
+    double a = *(const double *)left, b = *(const double *)right;
+    return (a > b) - (a < b);
+}
+
+static void sort(double values[], size_t count) {
+    qsort(values, count, sizeof *values, compare_doubles);
+}
+
+static double middle(const double sorted[], size_t count) {
+    return count % 2 ? sorted[count / 2] : sorted[count / 2 - 1] / 2 + sorted[count / 2] / 2;
+}
+
+static double *copy_of(const double values[], int count) {
+    double *copy = malloc((size_t)count * sizeof *copy);
+    if (copy)
+        memcpy(copy, values, (size_t)count * sizeof *copy);
+    return copy;
+}
+
+int mp_median(const double values[], int count, double *median, struct mp_error *error) {
+    *median = NAN;
+    if (count == 0)
+        return MP_OK;
+    int code = check("median", values, count, 0, error);
+    if (code)
+        return code;
+    double *sorted = copy_of(values, count);
+    if (!sorted)
+        return no_memory(error);
+    sort(sorted, (size_t)count);
+    *median = middle(sorted, (size_t)count);
+    free(sorted);
+    return MP_OK;
+}
+
+/* ---- one job's iterations ---- */
+
+static struct mp_trend trend_of(const double values[], int count) {
+    double n = count, sum_x = 0, sum_y = 0, sum_xx = 0, sum_xy = 0;
+    struct mp_trend trend = {0};
+    for (int x = 0; x < count; x++) {
+        sum_x += x;
+        sum_y += values[x];
+        sum_xx += (double)x * x;
+        sum_xy += x * values[x];
+    }
+    double mean = sum_y / n;
+    trend.slope = (sum_xy - sum_x * sum_y / n) / (sum_xx - sum_x * sum_x / n);
+    for (int x = 0; x < count; x++)
+        trend.deviation = fmax(trend.deviation, fabs(values[x] - mean));
+    trend.slope_percent = 100 * trend.slope / mean;
+    trend.deviation_percent = 100 * trend.deviation / mean;
+    return trend;
+}
+
+int mp_trend(const double values[], int count, struct mp_trend *trend, struct mp_error *error) {
+    int code = check("trend", values, count, 2, error);
+    if (!code)
+        *trend = trend_of(values, count);
+    return code;
+}
+
+int mp_steady_from(const double values[], int count, int window, double limit, int *first,
+                   struct mp_error *error) {
+    *first = -1;
+    if (window < 2)
+        return mp_fail(error, MP_EINVAL, "steady state: a window of %d, at least 2 is needed",
+                       window);
+    int code = check("steady state", values, count, 0, error);
+    for (int at = 0; !code && at + window <= count; at++)
+        if (fabs(trend_of(values + at, window).slope_percent) < limit) {
+            *first = at;
+            break;
+        }
+    return code;
+}
+
+int mp_outliers(const double values[], int count, int *outliers, bool *first_is_slow,
+                struct mp_error *error) {
+    double median, deviation;
+    *outliers = 0;
+    *first_is_slow = false;
+    int code = mp_median(values, count, &median, error);
+    if (code || count == 0)
+        return code;
+    double *distance = copy_of(values, count);
+    if (!distance)
+        return no_memory(error);
+    for (int i = 0; i < count; i++)
+        distance[i] = fabs(values[i] - median);
+    code = mp_median(distance, count, &deviation, error);
+    deviation = fmax(deviation, DBL_EPSILON);
+    for (int i = 0; i < count && !code; i++)
+        if (distance[i] / deviation > OUTLIER_LIMIT) {
+            ++*outliers;
+            *first_is_slow = *first_is_slow || (i == 0 && values[i] > median);
+        }
+    free(distance);
+    return code;
+}
+
+/* ---- ranks ---- */
+
+struct ranked {
+    double value;
+    int group; /* 1: its rank counts */
+    int doubled_rank;
+};
+
+static int compare_ranked(const void *left, const void *right) {
+    const struct ranked *a = left, *b = right;
+    return (a->value > b->value) - (a->value < b->value);
+}
+
+static bool is_tie(double smaller, double larger, double tolerance) {
+    return larger - smaller <= tolerance * fabs(larger);
+}
+
+/* Sorts and ranks; ties get the mean of their ranks, doubled so that it is whole.  Returns the sum
+ * of t^3 - t over the ties. */
+static double rank_all(struct ranked items[], int count, double tolerance) {
+    double ties = 0;
+    qsort(items, (size_t)count, sizeof *items, compare_ranked);
+    for (int first = 0, next; first < count; first = next) {
+        next = first + 1;
+        while (next < count && is_tie(items[next - 1].value, items[next].value, tolerance))
+            next++;
+        for (int i = first; i < next; i++)
+            items[i].doubled_rank = first + 1 + next;
+        double size = next - first;
+        ties += size * size * size - size;
+    }
+    return ties;
+}
+
+static int sum_of_group(const struct ranked items[], int count) {
+    int sum = 0;
+    for (int i = 0; i < count; i++)
+        sum += items[i].group ? items[i].doubled_rank : 0;
+    return sum;
+}
+
+/* Two-sided p of a statistic `distance` away from the null's mean, with continuity 0.5. */
+static double normal_p(double distance, double variance) {
+    if (variance <= 0)
+        return 1;
+    double z = fmax(0, fabs(distance) - .5) / sqrt(variance);
+    return fmin(1, erfc(z / sqrt(2)));
+}
+
+/* Exact two-sided p of a doubled rank sum; choose -1: subsets of any size. */
+static int exact_p(const struct ranked items[], int count, int choose, int sum, double *p,
+                   struct mp_error *error) {
+    int ranks[MP_EXACT_SAMPLES];
+    struct null_distribution null;
+    for (int i = 0; i < count; i++)
+        ranks[i] = items[i].doubled_rank;
+    int code = choose < 0 ? null_of_signs(ranks, count, &null, error)
+                          : null_of_groups(ranks, count, choose, &null, error);
+    if (code)
+        return code;
+    *p = null_two_sided(&null, sum);
+    null_free(&null);
+    return MP_OK;
+}
+
+int mp_mann_whitney(const double base[], int bases, const double head[], int heads,
+                    struct mp_rank_test *test, struct mp_error *error) {
+    int count = bases + heads;
+    int code = check("Mann-Whitney test, base", base, bases, 1, error);
+    if (!code)
+        code = check("Mann-Whitney test, head", head, heads, 1, error);
+    if (code)
+        return code;
+    struct ranked *items = calloc((size_t)count, sizeof *items);
+    if (!items)
+        return no_memory(error);
+    for (int i = 0; i < count; i++)
+        items[i] =
+            (struct ranked){.value = i < bases ? base[i] : head[i - bases], .group = i < bases};
+    double ties = rank_all(items, count, 0), n = bases, m = heads, all = count;
+    int sum = sum_of_group(items, count);
+    *test = (struct mp_rank_test){.statistic = sum / 2. - n * (n + 1) / 2,
+                                  .exact = count <= MP_EXACT_SAMPLES};
+    if (test->exact)
+        code = exact_p(items, count, bases, sum, &test->p, error);
+    else
+        test->p = normal_p(test->statistic - n * m / 2,
+                           n * m / 12 * (all + 1 - ties / (all * (all - 1))));
+    free(items);
+    return code;
+}
+
+int mp_signed_rank(const double differences[], int count, struct mp_rank_test *test,
+                   struct mp_error *error) {
+    int kept = 0;
+    int code = check("signed rank test", differences, count, 1, error);
+    if (code)
+        return code;
+    struct ranked *items = calloc((size_t)count, sizeof *items);
+    if (!items)
+        return no_memory(error);
+    for (int i = 0; i < count; i++)
+        if (differences[i] != 0)
+            items[kept++] =
+                (struct ranked){.value = fabs(differences[i]), .group = differences[i] > 0};
+    double ties = rank_all(items, kept, TIE_TOLERANCE), n = kept;
+    int sum = sum_of_group(items, kept);
+    *test = (struct mp_rank_test){.statistic = sum / 2., .exact = kept <= MP_EXACT_SAMPLES};
+    if (test->exact)
+        code = exact_p(items, kept, -1, sum, &test->p, error);
+    else
+        test->p =
+            normal_p(test->statistic - n * (n + 1) / 4, n * (n + 1) * (2 * n + 1) / 24 - ties / 48);
+    free(items);
+    return code;
+}
+
+/* ---- shift ---- */
+
+/* The largest value of the null's statistic whose lower tail is at most 2.5 %, -1 for none, of a
+ * normal approximation. */
+static int normal_quantile(double mean, double variance) {
+    return (int)fmax(-1, floor(mean - .5 - NORMAL_2_5 * sqrt(variance)));
+}
+
+/* `low_rank`: of both ends in the sorted averages, from 1; 0: no end. */
+static void shift_from(double averages[], size_t count, int end, struct mp_shift *shift) {
+    sort(averages, count);
+    *shift = (struct mp_shift){middle(averages, count), -INFINITY, INFINITY};
+    if (end < 1 || (size_t)end > count)
+        return;
+    shift->low = averages[end - 1];
+    shift->high = averages[count - (size_t)end];
+}
+
+int mp_shift_of_pairs(const double differences[], int count, struct mp_shift *shift,
+                      struct mp_error *error) {
+    int code = check("shift of pairs", differences, count, 1, error), quantile;
+    if (code)
+        return code;
+    size_t averages = (size_t)count * ((size_t)count + 1) / 2, at = 0;
+    double *average = malloc(averages * sizeof *average), n = count;
+    if (!average)
+        return no_memory(error);
+    for (int i = 0; i < count; i++)
+        for (int j = i; j < count; j++)
+            average[at++] = differences[i] / 2 + differences[j] / 2;
+    if (count <= MP_EXACT_SAMPLES)
+        code = null_quantile_of_signs(count, &quantile, error);
+    else
+        quantile = normal_quantile(n * (n + 1) / 4, n * (n + 1) * (2 * n + 1) / 24);
+    if (!code)
+        shift_from(average, averages, quantile + 1, shift);
+    free(average);
+    return code;
+}
+
+int mp_shift_of_groups(const double base[], int bases, const double head[], int heads,
+                       struct mp_shift *shift, struct mp_error *error) {
+    int quantile;
+    int code = check("shift of groups, base", base, bases, 1, error);
+    if (!code)
+        code = check("shift of groups, head", head, heads, 1, error);
+    if (code)
+        return code;
+    size_t differences = (size_t)bases * (size_t)heads, at = 0;
+    double *difference = malloc(differences * sizeof *difference), n = bases, m = heads;
+    if (!difference)
+        return no_memory(error);
+    for (int i = 0; i < bases; i++)
+        for (int j = 0; j < heads; j++)
+            difference[at++] = head[j] - base[i];
+    if (bases + heads <= MP_EXACT_SAMPLES)
+        code = null_quantile_of_groups(bases, heads, &quantile, error);
+    else
+        quantile = normal_quantile(n * m / 2, n * m * (n + m + 1) / 12);
+    if (!code)
+        shift_from(difference, differences, quantile + 1, shift);
+    free(difference);
+    return code;
+}
+
+/* ---- many tests ---- */
+
+int mp_holm(const double p[], int count, double adjusted[], struct mp_error *error) {
+    double *sorted = malloc(((size_t)count + 1) * sizeof *sorted), largest = 0;
+    int made = 0;
+    if (!sorted)
+        return no_memory(error);
+    for (int i = 0; i < count; i++) {
+        adjusted[i] = p[i];
+        if (!isnan(p[i]))
+            sorted[made++] = p[i];
+    }
+    sort(sorted, (size_t)made);
+    for (int i = 0; i < made; i++) {
+        largest = fmax(largest, fmin(1, (made - i) * sorted[i]));
+        for (int k = 0; k < count; k++)
+            if (p[k] == sorted[i] && (i == 0 || sorted[i] != sorted[i - 1]))
+                adjusted[k] = largest;
+    }
+    free(sorted);
+    return MP_OK;
+}

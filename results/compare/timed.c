@@ -1,0 +1,201 @@
+/* Times: one sample per run, all jobs decided together. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "results/compare/internal.h"
+#include "results/compare/statistics.h"
+
+/* Of a job's runs at most this share may be unsteady; noise alone makes some look so. */
+enum { UNSTEADY_OF = 4 };
+
+/* Why the times of a job say nothing; counts over both sides. */
+struct doubts {
+    int runs, unsteady, too_short, shared, outliers, lost;
+};
+
+static void look_at(const struct side_run *run, struct doubts *doubts) {
+    doubts->runs++;
+    doubts->unsteady += !run->steady;
+    doubts->too_short += run->iterations < MP_STEADY_WINDOW;
+    doubts->shared += run->shares_cores;
+    doubts->outliers += run->outliers > 0;
+}
+
+/* Of head, the complete run of the same round; NULL: none. */
+static const struct side_run *partner(const struct side *head, const struct side_run *base) {
+    for (int i = 0; i < head->count; i++)
+        if (head->run[i].round == base->round && head->run[i].complete &&
+            strcmp(head->run[i].job, base->job) == 0)
+            return &head->run[i];
+    return NULL;
+}
+
+static bool is_sample(const struct side_run *run, const char *job) {
+    return strcmp(run->job, job) == 0 && run->complete && isfinite(run->ms);
+}
+
+static void collect_pairs(const struct comparison *comparison, const char *job,
+                          struct mp_gate_metric *metric, struct doubts *doubts) {
+    for (int i = 0; i < comparison->base.count; i++) {
+        const struct side_run *run = &comparison->base.run[i];
+        if (strcmp(run->job, job) != 0)
+            continue;
+        const struct side_run *other = partner(&comparison->head, run);
+        if (!is_sample(run, job) || !other || !is_sample(other, job)) {
+            doubts->lost++;
+            continue;
+        }
+        metric->base_samples[metric->bases++] = run->ms;
+        metric->head_samples[metric->heads++] = other->ms;
+        look_at(run, doubts);
+        look_at(other, doubts);
+    }
+}
+
+static void collect_group(const struct side *side, const char *job, double samples[], int *count,
+                          struct doubts *doubts) {
+    for (int i = 0; i < side->count; i++) {
+        const struct side_run *run = &side->run[i];
+        if (strcmp(run->job, job) != 0)
+            continue;
+        if (!is_sample(run, job)) {
+            doubts->lost++;
+            continue;
+        }
+        samples[(*count)++] = run->ms;
+        look_at(run, doubts);
+    }
+}
+
+/* A reason to conclude nothing from times, written into the metric; it keeps its evidence. */
+static void doubt(const struct comparison *comparison, const struct doubts *doubts,
+                  struct mp_gate_metric *metric) {
+    if (!comparison->same_machine && !comparison->options->any_machine)
+        gate_reason(metric, "the machines differ: only counts can be compared");
+    else if (doubts->shared > 0)
+        gate_reason(metric, "ranks shared cores: such times are those of processes that took "
+                            "turns; give every rank a core");
+    else if (doubts->too_short > 0)
+        gate_reason(metric,
+                    "too short to be judged steady: at least %d iterations after the first tenth "
+                    "are needed (--set iterations=N)",
+                    MP_STEADY_WINDOW);
+    else if (UNSTEADY_OF * doubts->unsteady > doubts->runs)
+        gate_reason(metric,
+                    "not steady: in %d of %d runs no %d iterations have a slope below "
+                    "%.1f %% each; take more iterations",
+                    doubts->unsteady, doubts->runs, MP_STEADY_WINDOW, MP_STEADY_SLOPE_PERCENT);
+}
+
+static int weigh(struct mp_gate_metric *metric, struct mp_error *error) {
+    struct mp_evidence evidence;
+    const struct mp_samples samples = {metric->base_samples, metric->head_samples, metric->bases,
+                                       metric->heads, metric->paired};
+    int code = mp_evidence_weigh(&samples, &evidence, error);
+    if (code)
+        return code;
+    metric->base = evidence.base;
+    metric->head = evidence.head;
+    metric->effect = evidence.effect;
+    metric->low = evidence.low;
+    metric->high = evidence.high;
+    metric->p = evidence.p;
+    metric->u = evidence.u;
+    metric->u_p = evidence.u_p;
+    return MP_OK;
+}
+
+int gate_weigh_time(struct comparison *comparison, const char *job, struct mp_error *error) {
+    const struct side_run *run = side_find(&comparison->base, job, true);
+    struct mp_gate_metric *metric =
+        gate_add(comparison->gate, run, "ms per iteration", false, error);
+    struct doubts doubts = {0};
+    if (!metric)
+        return error->code;
+    metric->paired = comparison->paired;
+    metric->outcome = MP_OUTCOME_INCONCLUSIVE;
+    size_t most = (size_t)comparison->base.count + (size_t)comparison->head.count;
+    metric->base_samples = calloc(most, sizeof(double));
+    metric->head_samples = calloc(most, sizeof(double));
+    if (!metric->base_samples || !metric->head_samples)
+        return mp_fail(error, MP_ENOMEM, "no memory for the samples");
+    if (metric->paired) {
+        collect_pairs(comparison, job, metric, &doubts);
+    } else {
+        collect_group(&comparison->base, job, metric->base_samples, &metric->bases, &doubts);
+        collect_group(&comparison->head, job, metric->head_samples, &metric->heads, &doubts);
+    }
+    if (doubts.lost > 0)
+        gate_note(comparison->gate, "%s: %d %s without a usable time %s left out.", job,
+                  doubts.lost, metric->paired ? "pair(s)" : "run(s)", "were");
+    comparison->judged += doubts.runs;
+    comparison->strays += doubts.outliers;
+    if (metric->bases == 0 || metric->heads == 0) {
+        gate_reason(metric, "no time to compare: no %s with a time on both sides",
+                    metric->paired ? "pair of complete runs" : "complete run");
+        return MP_OK;
+    }
+    int code = side_digest(run, metric->floor_key, error);
+    if (!code)
+        code = gate_find_floor(comparison, metric->floor_key, &metric->floor, error);
+    if (!code)
+        code = weigh(metric, error);
+    doubt(comparison, &doubts, metric);
+    return code;
+}
+
+/* Decides one metric that nothing was held against yet. */
+static int decide(const struct comparison *comparison, struct mp_gate_metric *metric, int metrics,
+                  struct mp_error *error) {
+    struct mp_evidence evidence;
+    const struct mp_samples samples = {metric->base_samples, metric->head_samples, metric->bases,
+                                       metric->heads, metric->paired};
+    int code = mp_evidence_weigh(&samples, &evidence, error);
+    if (code)
+        return code;
+    const struct mp_decision decision = {comparison->gate->minimum_effect, metric->adjusted_p,
+                                         metric->floor, metrics};
+    metric->outcome =
+        mp_evidence_decide(&evidence, &decision, metric->reason, sizeof metric->reason);
+    if (metric->outcome == MP_OUTCOME_FAIL || metric->outcome == MP_OUTCOME_IMPROVED)
+        return gate_locate(comparison, metric, error);
+    return MP_OK;
+}
+
+int gate_decide_times(struct comparison *comparison, struct mp_error *error) {
+    struct mp_gate *gate = comparison->gate;
+    double *p = calloc(2 * (size_t)gate->metrics + 1, sizeof *p), *adjusted = p + gate->metrics;
+    int made = 0, timed = 0;
+    if (!p)
+        return mp_fail(error, MP_ENOMEM, "no memory for the decisions");
+    for (int i = 0; i < gate->metrics; i++) {
+        bool counts = !gate->metric[i].exact && !*gate->metric[i].reason;
+        p[i] = counts ? gate->metric[i].p : NAN;
+        made += counts;
+        timed += !gate->metric[i].exact;
+    }
+    int code = mp_holm(p, gate->metrics, adjusted, error);
+    for (int i = 0; i < gate->metrics && !code; i++) {
+        struct mp_gate_metric *metric = &gate->metric[i];
+        metric->adjusted_p = adjusted[i];
+        if (!metric->exact && !*metric->reason)
+            code = decide(comparison, metric, made, error);
+    }
+    free(p);
+    if (comparison->strays > 0)
+        gate_note(gate, "%d of %d runs have iterations far from their median; nothing is removed.",
+                  comparison->strays, comparison->judged);
+    if (timed > 0 && !comparison->paired)
+        gate_note(gate, "The sides were not measured in turns: a drift of the machine looks like a "
+                        "change.  moeperf run --pairs measures in turns.");
+    for (int i = 0; i < gate->metrics && timed > 0; i++)
+        if (!gate->metric[i].exact && isnan(gate->metric[i].floor) && !gate->same_program) {
+            gate_note(gate,
+                      "No noise floor of this machine is known for %s: moeperf run --pairs 12 "
+                      "without --against measures it.",
+                      gate->metric[i].job);
+            break;
+        }
+    return code;
+}

@@ -1,0 +1,181 @@
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "results/export/output.h"
+
+/* ---- which view ---- */
+
+/* Names of all views, for a message.  Not more than fit. */
+static void list_views(struct mp_store *store, char *text, size_t size) {
+    sqlite3_stmt *row;
+    size_t used = 0;
+    const struct mp_results_selection all = {0};
+    text[0] = '\0';
+    if (output_query(store,
+                     "SELECT name FROM main.sqlite_schema WHERE type = 'view' UNION "
+                     "SELECT name FROM temp.sqlite_schema WHERE type = 'view' ORDER BY name",
+                     &all, &row, NULL))
+        return;
+    while (used < size && output_next(store, row, NULL) == 1)
+        used += (size_t)snprintf(text + used, size - used, "%s%s", used ? ", " : "",
+                                 (const char *)sqlite3_column_text(row, 0));
+    sqlite3_finalize(row);
+}
+
+/* The view's full name, to be freed; NULL with `error` set. */
+static char *find_view(struct mp_store *store, const char *view, struct mp_error *error) {
+    sqlite3_stmt *row;
+    char names[512], *name = NULL;
+    const struct mp_results_selection all = {0};
+    int code = output_query(store,
+                            "SELECT name FROM (SELECT name, type FROM main.sqlite_schema UNION "
+                            "SELECT name, type FROM temp.sqlite_schema) WHERE type = 'view' "
+                            "AND name IN (?1, 'v_' || ?1) ORDER BY name = ?1 DESC LIMIT 1",
+                            &all, &row, error);
+    if (code)
+        return NULL;
+    sqlite3_bind_text(row, 1, view, -1, SQLITE_STATIC);
+    int got = output_next(store, row, error);
+    if (got == 1)
+        name = strdup((const char *)sqlite3_column_text(row, 0));
+    sqlite3_finalize(row);
+    if (got == 1 && !name)
+        mp_fail(error, MP_ENOMEM, "no memory for the export");
+    if (got != 0)
+        return name;
+    list_views(store, names, sizeof names);
+    mp_fail(error, MP_EINVAL, "there is no view %.100s in %s; there are %s", view,
+            mp_store_path(store), names);
+    return NULL;
+}
+
+static bool has_column(sqlite3_stmt *row, const char *name) {
+    for (int c = 0; c < sqlite3_column_count(row); c++)
+        if (!strcmp(sqlite3_column_name(row, c), name))
+            return true;
+    return false;
+}
+
+/* Refuses a selection by what the view does not have. */
+static int check_columns(struct mp_store *store, const char *name,
+                         const struct mp_results_selection *selection, struct mp_error *error) {
+    sqlite3_stmt *row = NULL;
+    char *sql = sqlite3_mprintf("SELECT * FROM \"%w\"", name);
+    int code = sql ? output_query(store, sql, selection, &row, error)
+                   : mp_fail(error, MP_ENOMEM, "no memory for the export");
+    sqlite3_free(sql);
+    if (!code && selection->run_id && !has_column(row, "run_id"))
+        code = mp_fail(error, MP_EINVAL, "view %s has no runs to choose from", name);
+    if (!code && selection->some_iterations && !has_column(row, "iteration"))
+        code = mp_fail(error, MP_EINVAL, "view %s has no iterations to choose from", name);
+    sqlite3_finalize(row);
+    return code;
+}
+
+static int open_view(struct mp_store *store, const char *name,
+                     const struct mp_results_selection *selection, sqlite3_stmt **row,
+                     struct mp_error *error) {
+    int code = check_columns(store, name, selection, error);
+    if (code)
+        return code;
+    char *sql = sqlite3_mprintf("SELECT * FROM \"%w\" WHERE %s AND %s", name,
+                                selection->run_id ? "run_id = ?1" : "1",
+                                selection->some_iterations ? "iteration BETWEEN ?2 AND ?3" : "1");
+    code = sql ? output_query(store, sql, selection, row, error)
+               : mp_fail(error, MP_ENOMEM, "no memory for the export");
+    sqlite3_free(sql);
+    return code;
+}
+
+/* ---- rows ---- */
+
+static void write_text(FILE *file, const char *text, size_t length) {
+    bool plain = length > 0 && text[0] != ' ' && text[length - 1] != ' ';
+    for (size_t i = 0; plain && i < length; i++)
+        plain = !strchr(",\"\r\n", text[i]); /* a zero byte is in it too */
+    if (plain) {
+        fwrite(text, 1, length, file);
+        return;
+    }
+    fputc('"', file);
+    for (size_t i = 0; i < length; i++) {
+        if (text[i] == '"')
+            fputc('"', file);
+        fputc(text[i], file);
+    }
+    fputc('"', file);
+}
+
+/* As few digits as read back as the same number. */
+static void write_real(FILE *file, double value) {
+    char digits[40];
+    for (int precision = 15; precision <= 17; precision++) {
+        snprintf(digits, sizeof digits, "%.*g", precision, value);
+        if (strtod(digits, NULL) == value)
+            break;
+    }
+    fputs(digits, file);
+    if (isfinite(value) && !strpbrk(digits, ".e"))
+        fputs(".0", file); /* still a real number for whoever reads it */
+}
+
+static void write_row(FILE *file, sqlite3_stmt *row) {
+    for (int c = 0; c < sqlite3_column_count(row); c++) {
+        if (c > 0)
+            fputc(',', file);
+        switch (sqlite3_column_type(row, c)) {
+        case SQLITE_INTEGER:
+            fprintf(file, "%lld", (long long)sqlite3_column_int64(row, c));
+            break;
+        case SQLITE_FLOAT:
+            write_real(file, sqlite3_column_double(row, c));
+            break;
+        case SQLITE_NULL:
+            break;
+        default: {
+            const char *text = (const char *)sqlite3_column_text(row, c);
+            write_text(file, text ? text : "", (size_t)sqlite3_column_bytes(row, c));
+        }
+        }
+    }
+    fputc('\n', file);
+}
+
+static int write_view(struct output *output, const char *name,
+                      const struct mp_results_selection *selection,
+                      struct mp_results_exported *exported, struct mp_error *error) {
+    sqlite3_stmt *row = NULL;
+    int got = 0, code = open_view(output->store, name, selection, &row, error);
+    for (int c = 0; !code && c < sqlite3_column_count(row); c++) {
+        if (c > 0)
+            fputc(',', output->file);
+        write_text(output->file, sqlite3_column_name(row, c), strlen(sqlite3_column_name(row, c)));
+    }
+    if (!code)
+        fputc('\n', output->file);
+    while (!code && (got = output_next(output->store, row, error)) == 1) {
+        write_row(output->file, row);
+        exported->rows++;
+    }
+    sqlite3_finalize(row);
+    return code ? code : got;
+}
+
+int mp_results_csv(struct mp_store *store, const struct mp_results_selection *selection,
+                   const char *view, const char *path, struct mp_results_exported *exported,
+                   struct mp_error *error) {
+    struct mp_results_selection chosen = *selection;
+    struct output output;
+    *exported = (struct mp_results_exported){0};
+    int code = selection->run_id ? output_choose(store, selection, &chosen, error)
+                                 : output_check_iterations(selection, error);
+    char *name = code ? NULL : find_view(store, view, error);
+    if (!name)
+        return error->code;
+    code = output_open(&output, store, path, error);
+    if (!code)
+        code = write_view(&output, name, &chosen, exported, error);
+    free(name);
+    return output_close(&output, code, error);
+}

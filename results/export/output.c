@@ -1,0 +1,201 @@
+#include "results/export/output.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static int no_memory(struct mp_error *error) {
+    return mp_fail(error, MP_ENOMEM, "no memory for the export");
+}
+
+/* ---- the file ---- */
+
+static int fail_writing(const struct output *output, struct mp_error *error) {
+    return mp_fail(error, errno == ENOSPC || errno == EDQUOT ? MP_ENOSPACE : MP_EIO,
+                   "can't write %s: %s", output->partial, strerror(errno));
+}
+
+int output_open(struct output *output, struct mp_store *store, const char *path,
+                struct mp_error *error) {
+    struct stat status;
+    *output = (struct output){.path = path, .store = store};
+    if (!stat(path, &status) && !S_ISREG(status.st_mode))
+        return mp_fail(error, MP_EINVAL, "%s is there and no file", path);
+    if (asprintf(&output->partial, "%s.partial", path) < 0) {
+        output->partial = NULL;
+        return no_memory(error);
+    }
+    output->file = fopen(output->partial, "we");
+    if (!output->file)
+        return fail_writing(output, error);
+    if (sqlite3_exec(mp_store_connection(store), "BEGIN", NULL, NULL, NULL) != SQLITE_OK)
+        return mp_store_fail(store, "cannot read the results", error);
+    return MP_OK;
+}
+
+int output_close(struct output *output, int code, struct mp_error *error) {
+    if (!sqlite3_get_autocommit(mp_store_connection(output->store)))
+        sqlite3_exec(mp_store_connection(output->store), "ROLLBACK", NULL, NULL, NULL);
+    if (output->file) {
+        errno = 0;
+        bool written = fflush(output->file) == 0 && !ferror(output->file);
+        if (!code && !written)
+            code = fail_writing(output, error);
+        if (fclose(output->file) != 0 && !code)
+            code = fail_writing(output, error);
+        if (!code && rename(output->partial, output->path) != 0)
+            code = fail_writing(output, error);
+        if (code)
+            unlink(output->partial);
+    }
+    free(output->partial);
+    return code;
+}
+
+/* ---- queries ---- */
+
+int output_query(struct mp_store *store, const char *sql,
+                 const struct mp_results_selection *selection, sqlite3_stmt **statement,
+                 struct mp_error *error) {
+    *statement = NULL;
+    if (sqlite3_prepare_v2(mp_store_connection(store), sql, -1, statement, NULL) != SQLITE_OK)
+        return mp_store_fail(store, "cannot read the results", error);
+    const int64_t values[] = {selection->run_id,
+                              selection->some_iterations ? selection->first : INT64_MIN,
+                              selection->some_iterations ? selection->last : INT64_MAX};
+    int wanted = sqlite3_bind_parameter_count(*statement);
+    for (int i = 0; i < 3 && i < wanted; i++)
+        sqlite3_bind_int64(*statement, i + 1, values[i]);
+    return MP_OK;
+}
+
+int output_next(struct mp_store *store, sqlite3_stmt *statement, struct mp_error *error) {
+    int step = sqlite3_step(statement);
+    if (step == SQLITE_ROW)
+        return 1;
+    return step == SQLITE_DONE ? 0 : mp_store_fail(store, "cannot read the results", error);
+}
+
+static int choose_only_run(struct mp_store *store, struct mp_results_selection *selection,
+                           struct mp_error *error) {
+    sqlite3_stmt *row;
+    int code =
+        output_query(store, "SELECT count(*), max(run_id) FROM v_run", selection, &row, error);
+    if (code)
+        return code;
+    int got = output_next(store, row, error);
+    int64_t count = got == 1 ? sqlite3_column_int64(row, 0) : 0;
+    selection->run_id = got == 1 ? sqlite3_column_int64(row, 1) : 0;
+    sqlite3_finalize(row);
+    if (got < 0)
+        return got;
+    if (count == 0)
+        return mp_fail(error, MP_ENOTFOUND, "%s: there is no run in it", mp_store_path(store));
+    return count == 1 ? MP_OK
+                      : mp_fail(error, MP_EINVAL,
+                                "%s: there are %lld runs in it: name one; moeperf report --runs "
+                                "lists them",
+                                mp_store_path(store), (long long)count);
+}
+
+int output_check_iterations(const struct mp_results_selection *selection, struct mp_error *error) {
+    if (selection->some_iterations && selection->last < selection->first)
+        return mp_fail(error, MP_EINVAL, "iterations %lld..%lld: the last is before the first",
+                       (long long)selection->first, (long long)selection->last);
+    return MP_OK;
+}
+
+int output_choose(struct mp_store *store, const struct mp_results_selection *wanted,
+                  struct mp_results_selection *selection, struct mp_error *error) {
+    sqlite3_stmt *row;
+    *selection = *wanted;
+    int code = output_check_iterations(wanted, error);
+    if (code || !wanted->run_id)
+        return code ? code : choose_only_run(store, selection, error);
+    code = output_query(store, "SELECT 1 FROM run WHERE run_id = ?1", wanted, &row, error);
+    int got = code ? code : output_next(store, row, error);
+    sqlite3_finalize(row);
+    if (got == 0)
+        return mp_fail(error, MP_ENOTFOUND,
+                       "%s: there is no run %lld; moeperf report --runs lists them",
+                       mp_store_path(store), (long long)wanted->run_id);
+    return got < 0 ? got : MP_OK;
+}
+
+/* ---- JSON ---- */
+
+/* Bytes of the UTF-8 character at `at`, 0 if there is none that a JSON text may hold. */
+static size_t character_at(const unsigned char *at, size_t left) {
+    size_t length = *at < 0x80 ? 1 : *at < 0xc2 ? 0 : *at < 0xe0 ? 2 : *at < 0xf0 ? 3 : 4;
+    if (*at > 0xf4 || length > left)
+        return 0;
+    for (size_t i = 1; i < length; i++)
+        if ((at[i] & 0xc0) != 0x80)
+            return 0;
+    bool overlong = (*at == 0xe0 && at[1] < 0xa0) || (*at == 0xf0 && at[1] < 0x90);
+    bool surrogate = *at == 0xed && at[1] > 0x9f;
+    return overlong || surrogate || (*at == 0xf4 && at[1] > 0x8f) ? 0 : length;
+}
+
+json_t *output_text(const char *text, size_t length) {
+    if (!text)
+        return json_null();
+    json_t *string = json_stringn(text, length);
+    char *clean = string ? NULL : malloc(3 * length + 1);
+    if (!clean)
+        return string;
+    size_t used = 0;
+    for (size_t at = 0; at < length;) {
+        size_t taken = character_at((const unsigned char *)text + at, length - at);
+        memcpy(clean + used, taken ? text + at : "\xef\xbf\xbd", taken ? taken : 3);
+        used += taken ? taken : 3;
+        at += taken ? taken : 1;
+    }
+    string = json_stringn(clean, used);
+    free(clean);
+    return string;
+}
+
+static json_t *output_column(sqlite3_stmt *row, int column, bool holds_json) {
+    switch (sqlite3_column_type(row, column)) {
+    case SQLITE_INTEGER:
+        return json_integer(sqlite3_column_int64(row, column));
+    case SQLITE_FLOAT:
+        return isfinite(sqlite3_column_double(row, column))
+                   ? json_real(sqlite3_column_double(row, column))
+                   : json_null();
+    case SQLITE_NULL:
+        return json_null();
+    default:
+        break;
+    }
+    const char *text = (const char *)sqlite3_column_text(row, column);
+    size_t length = (size_t)sqlite3_column_bytes(row, column);
+    if (!holds_json)
+        return output_text(text ? text : "", length);
+    json_t *value = json_loadb(text, length, JSON_DECODE_ANY, NULL);
+    return value ? value : json_null();
+}
+
+json_t *output_row(sqlite3_stmt *statement, unsigned arrays) {
+    json_t *object = json_object();
+    int failed = !object;
+    for (int c = 0; !failed && c < sqlite3_column_count(statement); c++)
+        failed = json_object_set_new(object, sqlite3_column_name(statement, c),
+                                     output_column(statement, c, c < 32 && arrays >> c & 1));
+    if (!failed)
+        return object;
+    json_decref(object);
+    return NULL;
+}
+
+int output_json(struct output *output, json_t *value, struct mp_error *error) {
+    if (!value)
+        return no_memory(error);
+    json_dumpf(value, output->file, JSON_COMPACT | JSON_ENCODE_ANY | JSON_REAL_PRECISION(17));
+    json_decref(value);
+    return MP_OK;
+}

@@ -1,0 +1,46 @@
+/* What the exporters share: a file that is whole or not there, queries, and texts of any bytes. */
+#ifndef MOEPERF_RESULTS_EXPORT_OUTPUT_H
+#define MOEPERF_RESULTS_EXPORT_OUTPUT_H
+
+#include <jansson.h>
+#include <sqlite3.h>
+#include <stdio.h>
+
+#include "results/export/export.h"
+
+struct output {
+    FILE *file;
+    const char *path; /* borrowed */
+    char *partial;
+    struct mp_store *store;
+};
+
+/* Opens PATH.partial and begins a transaction for reading, which is rolled back at the end: what
+ * was put into temporary tables meanwhile goes with it. */
+int output_open(struct output *output, struct mp_store *store, const char *path,
+                struct mp_error *error);
+/* Gives the file its name if `code` is MP_OK and all of it was written, else removes it. */
+int output_close(struct output *output, int code, struct mp_error *error);
+
+/* Prepares a query and binds what it has of ?1 run_id, ?2 and ?3 first and last iteration (the
+ * smallest and largest numbers if none were chosen). */
+int output_query(struct mp_store *store, const char *sql,
+                 const struct mp_results_selection *selection, sqlite3_stmt **statement,
+                 struct mp_error *error);
+/* 1: a row, 0: no more, negative: an error. */
+int output_next(struct mp_store *store, sqlite3_stmt *statement, struct mp_error *error);
+
+int output_check_iterations(const struct mp_results_selection *selection, struct mp_error *error);
+/* Fills in the run that is meant (run_id 0: the only one) and checks the iterations. */
+int output_choose(struct mp_store *store, const struct mp_results_selection *wanted,
+                  struct mp_results_selection *selection, struct mp_error *error);
+
+/* JSON of a row: an object by column name.  Columns whose bit is set in `arrays` hold JSON, which
+ * becomes what it says, or null where it is none.  NULL: no memory. */
+json_t *output_row(sqlite3_stmt *statement, unsigned arrays);
+/* A text of any bytes; null for NULL, U+FFFD for what is no UTF-8.  NULL: no memory. */
+json_t *output_text(const char *text, size_t length);
+/* Writes a value and releases it.  MP_ENOMEM for NULL; errors of the file show in output_close. */
+int output_json(struct output *output, json_t *value, struct mp_error *error);
+
+#endif

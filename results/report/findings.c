@@ -1,0 +1,108 @@
+#include "results/report/findings.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "results/report/query.h"
+#include "results/report/waiting_words.h"
+
+static int no_memory(struct mp_error *error) {
+    return mp_fail(error, MP_ENOMEM, "no memory for the findings");
+}
+
+int finding_add(json_t *findings, const char *title, const char *text, const char *advice,
+                bool warning, struct mp_error *error) {
+    json_t *finding = json_pack("{so so so sb}", "title", json_text(title), "text", json_text(text),
+                                "advice", json_text(advice), "warning", warning);
+    return json_array_append_new(findings, finding) ? no_memory(error) : MP_OK;
+}
+
+/* Text that was printed for a terminal: its lines become one. */
+static char *one_line(FILE *memory, char **text) {
+    if (!memory || fclose(memory) || !*text)
+        return NULL;
+    for (char *at = *text; *at; at++)
+        if (*at == '\n')
+            *at = at[1] ? ' ' : '\0';
+    return *text;
+}
+
+int findings_speed(const struct report_runs *runs, const struct speedup_row rows[], int count,
+                   int table, json_t *findings, struct mp_error *error) {
+    char *text = NULL;
+    size_t size;
+    bool shared = false;
+    for (int i = 0; i < count; i++)
+        shared = shared || rows[i].ranks_share_cores;
+    FILE *memory = open_memstream(&text, &size);
+    if (memory)
+        speedup_print_words(runs, rows, count, table, memory);
+    int code = one_line(memory, &text) ? MP_OK : no_memory(error);
+    if (!code && text[0])
+        code = finding_add(findings, shared ? "Ranks shared cores" : "Who is faster", text, NULL,
+                           shared, error);
+    free(text);
+    return code;
+}
+
+static void capitalise(char *text) {
+    if (text[0] >= 'a' && text[0] <= 'z')
+        text[0] = (char)(text[0] - 'a' + 'A');
+}
+
+/* What to do, and if tokens are the cause and there is one, the system that was faster here. */
+static int add_waiting(const struct straggler *straggler, int number, const char *label,
+                       const char *faster, json_t *findings, struct mp_error *error) {
+    const struct mp_straggler_finding *finding = &straggler->found.finding[number];
+    char title[WAITING_TEXT + 160], text[WAITING_TEXT], words[WAITING_TEXT];
+    char advice[WAITING_TEXT + 160];
+    snprintf(title, sizeof title, "%.120s%s%s", label ? label : "", label ? ": " : "",
+             waiting_title(&straggler->found, finding, words, sizeof words));
+    waiting_text(&straggler->found, finding, text, sizeof text);
+    capitalise(text);
+    waiting_advice(finding, (long long)straggler->run_id, words, sizeof words);
+    if (finding->cause == MP_CAUSE_ROUTING && faster)
+        snprintf(advice, sizeof advice, "%s Fastest on this setting: %.120s.", words, faster);
+    else
+        snprintf(advice, sizeof advice, "%s", words);
+    return finding_add(findings, title, text, advice, false, error);
+}
+
+/* A sentence that has no subject yet begins with the run's name. */
+static int add_nothing(const struct straggler *straggler, const char *label, json_t *findings,
+                       struct mp_error *error) {
+    char text[WAITING_TEXT];
+    waiting_nothing(&straggler->found, text, sizeof text);
+    capitalise(text);
+    return finding_add(findings, label ? label : "No straggler", text, NULL, false, error);
+}
+
+/* What the analysis can't say of this run. */
+static int add_abstentions(const struct straggler *straggler, const char *label, json_t *findings,
+                           struct mp_error *error) {
+    char text[WAITING_TEXT] = "", title[160];
+    size_t length = 0;
+    for (unsigned bit = MP_ABSTAINS_CLOCKS; bit <= MP_ABSTAINS_CUT; bit *= 2)
+        if (straggler->found.abstentions & bit && length < sizeof text)
+            length +=
+                (size_t)snprintf(text + length, sizeof text - length, "%s%s", length ? "; " : "",
+                                 mp_abstention_text((enum mp_abstention)bit));
+    capitalise(text);
+    snprintf(title, sizeof title, "%.120s%sWhat can't be said", label ? label : "",
+             label ? ": " : "");
+    if (length + 1 < sizeof text)
+        snprintf(text + length, sizeof text - length, ".");
+    return length == 0 ? MP_OK : finding_add(findings, title, text, NULL, true, error);
+}
+
+int findings_stragglers(const struct straggler *straggler, const char *label, const char *faster,
+                        int most, json_t *findings, struct mp_error *error) {
+    const struct mp_straggler *found = &straggler->found;
+    int code = MP_OK;
+    if (found->findings == 0)
+        code = add_nothing(straggler, label, findings, error);
+    for (int f = 0; !code && f < found->findings && f < most; f++)
+        code = add_waiting(straggler, f, label, faster, findings, error);
+    return code || !found->slowdowns.rank ? code
+                                          : add_abstentions(straggler, label, findings, error);
+}

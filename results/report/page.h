@@ -1,0 +1,97 @@
+/* Parts of the HTML report. */
+#ifndef MOEPERF_RESULTS_REPORT_PAGE_H
+#define MOEPERF_RESULTS_REPORT_PAGE_H
+
+#include <jansson.h>
+
+#include "results/report/groups.h"
+#include "results/report/html.h"
+
+extern const char page_template[], page_style[], page_script[]; /* results/report/page */
+
+/* A specification as JSON text; ends with a NULL name. */
+struct page_chart {
+    const char *name, *text;
+};
+extern const struct page_chart page_charts[];
+extern const char chart_speedup[], chart_iteration_time[], chart_loss[], chart_phases[],
+    chart_timeline[], chart_imbalance[], chart_experts[], chart_scatter[], chart_predicted[];
+
+/* A page being written. */
+struct page {
+    struct mp_store *store;
+    struct report_runs *runs;
+    FILE *out;
+    json_t *figures;  /* array, by number; see page_figure */
+    int run_sections; /* so far */
+};
+
+/* ---- HTML (page_write.c) ---- */
+
+/* Text with everything escaped that means something in HTML, in elements and in quoted attributes;
+ * control characters as '?', line ends as spaces, bytes that are no UTF-8 as '?'. */
+void page_text(FILE *out, const char *text);
+/* printf of HTML whose %s are escaped as by page_text; knows %s and %d alone. */
+void page_print(FILE *out, const char *html, ...) __attribute__((format(printf, 2, 3)));
+
+struct page_column {
+    const char *header;
+    enum { PAGE_NUMBER, PAGE_WORDS, PAGE_LONG } kind;
+};
+/* The rows of a query as a table, column by column; NULL as a dash.  The first column heads its
+ * row. Writes nothing for no rows; `summary`: closed at first, under this word. */
+int page_table(struct page *page, const char *sql, int64_t run_id,
+               const struct page_column columns[], const char *caption, const char *summary,
+               struct mp_error *error);
+void page_table_open(FILE *out, const struct page_column columns[], const char *caption);
+void page_table_cell(FILE *out, const struct page_column columns[], int column, const char *text);
+void page_table_close(FILE *out);
+
+/* The page around `body`, as page/report.html has it. */
+int page_assemble(const char *title, const char *body, json_t *figures, FILE *out,
+                  struct mp_error *error);
+
+/* ---- figures (page_figure.c) ---- */
+
+/* Data as it travels: {"columns": [names], "rows": [[values]]}.  NULL: no memory. */
+json_t *page_data(void);
+/* Adds the rows of a query whose ?1 is the run, and ?2, if it has one, `second`; with a label it
+ * becomes the first column. */
+int page_data_add(struct page *page, json_t *data, const char *sql, int64_t run_id, int64_t second,
+                  const char *label, struct mp_error *error);
+bool page_data_is_empty(const json_t *data);
+/* One choice of a figure; consumes `data` and `signals`, which may be NULL for none. */
+json_t *page_choice(const char *label, json_t *data, json_t *signals);
+/* A figure with its caption, title first.  Consumes `choices`; nothing for none.  `choose`: what is
+ * chosen where there are several.  Errors: MP_ENOMEM. */
+int page_figure(struct page *page, const char *chart, const char *title, const char *caption,
+                const char *choose, json_t *choices, struct mp_error *error);
+/* The same for a figure without choices; consumes `data`; nothing for no rows. */
+int page_figure_of(struct page *page, const char *chart, const char *title, const char *caption,
+                   json_t *data, struct mp_error *error);
+
+/* ---- kinds of work, by which spans are coloured ---- */
+
+/* Of the column `phase`; their names are page_families. */
+#define PAGE_FAMILY                                                                                \
+    "CASE phase WHEN 'expert' THEN 0 WHEN 'attention' THEN 1 WHEN 'dispatch' THEN 3 "              \
+    "WHEN 'combine' THEN 3 WHEN 'fetch' THEN 4 WHEN 'reduce' THEN 4 WHEN 'move' THEN 4 "           \
+    "WHEN 'allreduce' THEN 5 WHEN 'data' THEN 6 WHEN 'plan' THEN 6 WHEN 'wait' THEN 8 ELSE 2 END"
+enum { PAGE_NO_PHASE = 7, PAGE_WAITING = 8, PAGE_FAMILIES = 9 };
+extern const char *const page_families[PAGE_FAMILIES];
+
+/* Iterations that count: the steady ones, or all where none is; ?1 is the run. */
+#define PAGE_COUNTED                                                                               \
+    "WITH counted AS (SELECT * FROM v_iteration WHERE run_id = ?1 AND (steady OR NOT EXISTS "      \
+    "(SELECT 1 FROM v_iteration WHERE run_id = ?1 AND steady))) "
+
+/* ---- sections ---- */
+
+/* Everything about one setting: what all its systems are compared by (page_setting.c). */
+int page_setting(struct page *page, int table, struct mp_error *error);
+/* Everything about one run (page_run.c). */
+int page_run(struct page *page, const struct report_run *run, struct mp_error *error);
+/* What ranks did when, in some iterations of a run (page_timeline.c). */
+int page_timeline(struct page *page, const struct report_run *run, struct mp_error *error);
+
+#endif

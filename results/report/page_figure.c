@@ -1,0 +1,110 @@
+#include <string.h>
+
+#include "results/report/page.h"
+#include "results/report/query.h"
+
+const struct page_chart page_charts[] = {
+    {"speedup", chart_speedup},     {"iteration-time", chart_iteration_time},
+    {"loss", chart_loss},           {"phases", chart_phases},
+    {"timeline", chart_timeline},   {"imbalance", chart_imbalance},
+    {"experts", chart_experts},     {"scatter", chart_scatter},
+    {"predicted", chart_predicted}, {0}};
+
+const char *const page_families[PAGE_FAMILIES] = {
+    "expert",     "attention",         "other computation", "token exchange", "moving experts",
+    "all-reduce", "data and planning", "no phase",          "waiting"};
+
+static int no_memory(struct mp_error *error) {
+    return mp_fail(error, MP_ENOMEM, "no memory for the report");
+}
+
+json_t *page_data(void) {
+    return json_pack("{s[] s[]}", "columns", "rows");
+}
+
+bool page_data_is_empty(const json_t *data) {
+    return json_array_size(json_object_get(data, "rows")) == 0;
+}
+
+static json_t *value_of(sqlite3_stmt *row, int column) {
+    switch (sqlite3_column_type(row, column)) {
+    case SQLITE_INTEGER:
+        return json_integer(sqlite3_column_int64(row, column));
+    case SQLITE_FLOAT:
+        return json_number(sqlite3_column_double(row, column));
+    case SQLITE_NULL:
+        return json_null();
+    default:
+        return json_text(query_text(row, column));
+    }
+}
+
+int page_data_add(struct page *page, json_t *data, const char *sql, int64_t run_id, int64_t second,
+                  const char *label, struct mp_error *error) {
+    json_t *columns = json_object_get(data, "columns"), *rows = json_object_get(data, "rows");
+    sqlite3_stmt *statement = NULL;
+    int got = 0, failed = !rows, code = query_open(page->store, sql, run_id, &statement, error);
+    if (code)
+        return code;
+    if (sqlite3_bind_parameter_count(statement) > 1)
+        sqlite3_bind_int64(statement, 2, second);
+    if (json_array_size(columns) == 0) {
+        if (label)
+            failed |= json_array_append_new(columns, json_string("label"));
+        for (int c = 0; c < sqlite3_column_count(statement); c++)
+            failed |=
+                json_array_append_new(columns, json_string(sqlite3_column_name(statement, c)));
+    }
+    while (!failed && (got = query_next(page->store, statement, error)) == 1) {
+        json_t *row = json_array();
+        if (label)
+            failed |= json_array_append_new(row, json_text(label));
+        for (int c = 0; c < sqlite3_column_count(statement); c++)
+            failed |= json_array_append_new(row, value_of(statement, c));
+        failed |= json_array_append_new(rows, row);
+    }
+    sqlite3_finalize(statement);
+    return failed ? no_memory(error) : got;
+}
+
+json_t *page_choice(const char *label, json_t *data, json_t *signals) {
+    return json_pack("{so so so}", "label", json_text(label), "table", data, "signals",
+                     signals ? signals : json_object());
+}
+
+/* Its colours stand in page/style.css. */
+static void write_legend(FILE *out) {
+    fputs("<ul class=\"legend\">", out);
+    for (int f = 0; f < PAGE_FAMILIES; f++)
+        page_print(out, "<li>%s</li>", page_families[f]);
+    fputs("</ul>\n", out);
+}
+
+int page_figure(struct page *page, const char *chart, const char *title, const char *caption,
+                const char *choose, json_t *choices, struct mp_error *error) {
+    if (choices && json_array_size(choices) == 0) {
+        json_decref(choices);
+        return MP_OK;
+    }
+    json_t *figure = json_pack("{ss ss so}", "chart", chart, "choose", choose, "choices", choices);
+    int number = (int)json_array_size(page->figures);
+    if (!figure || json_array_append_new(page->figures, figure))
+        return no_memory(error);
+    page_print(page->out, "<h3>%s</h3>\n<figure><figcaption>%s</figcaption>\n", title, caption);
+    if (strcmp(chart, "phases") == 0 || strcmp(chart, "timeline") == 0)
+        write_legend(page->out);
+    page_print(page->out,
+               "<div class=\"chart\" data-figure=\"%d\" data-chart=\"%s\"></div></figure>\n",
+               number, chart);
+    return MP_OK;
+}
+
+int page_figure_of(struct page *page, const char *chart, const char *title, const char *caption,
+                   json_t *data, struct mp_error *error) {
+    json_t *choices = json_array();
+    if (page_data_is_empty(data))
+        json_decref(data);
+    else if (json_array_append_new(choices, page_choice("", data, NULL)))
+        return no_memory(error);
+    return page_figure(page, chart, title, caption, "", choices, error);
+}

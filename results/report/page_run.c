@@ -1,0 +1,260 @@
+/* Everything about one run. */
+#include <math.h>
+#include <string.h>
+
+#include "results/report/page.h"
+#include "results/report/query.h"
+
+/* ---- routes ---- */
+
+enum { ITERATION_BINS = 40, EXPERT_BINS = 64 };
+#define WIDTH                                                                                      \
+    "WITH bins AS (SELECT min(iteration) AS first, "                                               \
+    "max(1, (max(iteration) - min(iteration) + 40) / 40) AS width FROM v_imbalance "               \
+    "WHERE run_id = ?1) "
+
+static const char imbalance_sql[] =
+    WIDTH "SELECT first + (iteration - first) / width * width AS iteration, layer, "
+          "round(avg(expert_max_over_mean), 3) AS value, round(avg(rank_max_over_mean), 3) AS "
+          "ranks FROM v_imbalance, bins WHERE run_id = ?1 AND expert_max_over_mean IS NOT NULL "
+          "GROUP BY 1, 2 ORDER BY 2, 1";
+
+static const char layers_sql[] =
+    "WITH uneven AS (SELECT layer, avg(expert_max_over_mean) AS value FROM v_imbalance "
+    "WHERE run_id = ?1 AND expert_max_over_mean IS NOT NULL GROUP BY layer), "
+    "placed AS (SELECT *, row_number() OVER (ORDER BY value DESC, layer) AS place, "
+    "count(*) OVER () AS n FROM uneven) "
+    "SELECT layer, value, CASE place WHEN 1 THEN ', the most uneven' WHEN n THEN "
+    "', the most even' ELSE '' END FROM placed "
+    "WHERE place IN (1, 2, (n + 1) / 2, n) ORDER BY place";
+
+/* Of many experts neighbours share a row. */
+static const char experts_sql[] =
+    WIDTH ", routed AS (SELECT (iteration - first) / width AS bin, CAST(expert AS INTEGER) AS "
+          "expert, sum(routes) AS routes FROM v_load, bins WHERE run_id = ?1 AND layer = ?2 "
+          "GROUP BY 1, 2), "
+          "grouped AS (SELECT bin, expert / ((SELECT max(expert) + 64 FROM routed) / 64) * "
+          "((SELECT max(expert) + 64 FROM routed) / 64) AS expert, avg(routes) AS routes FROM "
+          "routed GROUP BY 1, 2) "
+          "SELECT first + bin * width AS iteration, expert, round(routes / nullif(avg(routes) "
+          "OVER (PARTITION BY bin), 0), 2) AS value FROM grouped, bins ORDER BY 2, 1";
+
+static int write_experts(struct page *page, const struct report_run *run, struct mp_error *error) {
+    json_t *choices = json_array();
+    sqlite3_stmt *layer = NULL;
+    int got = 0, code = query_open(page->store, layers_sql, run->run_id, &layer, error);
+    while (!code && (got = query_next(page->store, layer, error)) == 1) {
+        char label[96];
+        json_t *data = page_data();
+        snprintf(label, sizeof label, "layer %s%s (fullest expert %.2f x mean)",
+                 query_text(layer, 0), query_text(layer, 2), query_double(layer, 1));
+        code = page_data_add(page, data, experts_sql, run->run_id, sqlite3_column_int64(layer, 0),
+                             NULL, error);
+        if (json_array_append_new(choices, page_choice(label, data, NULL)))
+            code = mp_fail(error, MP_ENOMEM, "no memory for the report");
+    }
+    sqlite3_finalize(layer);
+    code = code ? code : got;
+    if (code) {
+        json_decref(choices);
+        return code;
+    }
+    return page_figure(
+        page, "experts", "Routes per expert",
+        "Routes of each expert over the mean of its layer, over iterations: blue has "
+        "fewer, orange more, four times as many in full. Of many iterations or "
+        "experts a cell is the mean.",
+        "Layer", choices, error);
+}
+
+/* ---- tokens beside waiting ---- */
+
+static const char scatter_sql[] =
+    "WITH waits AS (SELECT iteration, layer, sum(wait_ms) AS wait FROM v_straggler "
+    "WHERE run_id = ?1 AND layer >= 0 GROUP BY 1, 2), "
+    "points AS (SELECT v_straggler.iteration, v_straggler.layer, slowest_rank AS rank, "
+    "slowest_tokens / mean_tokens AS tokens, wait, row_number() OVER (ORDER BY wait DESC) AS "
+    "place, count(*) OVER () AS n FROM v_straggler JOIN waits USING (iteration, layer) "
+    "WHERE run_id = ?1 AND phase = 'expert' AND mean_tokens > 0) "
+    "SELECT layer, iteration, rank, round(tokens, 3) AS tokens, wait FROM points "
+    "WHERE place <= 500 OR place % ((n + 1999) / 2000) = 0";
+
+/* ---- tables ---- */
+
+static const char lost_sql[] = PAGE_COUNTED
+    ", places AS (SELECT layer, phase, sum(lost_ms) AS lost, "
+    "avg(slowest_tokens) / nullif(avg(mean_tokens), 0) AS tokens FROM counted "
+    "JOIN v_straggler USING (run_id, iteration) WHERE phase NOT IN ('validate', 'checkpoint') "
+    "GROUP BY 1, 2 HAVING sum(lost_ms) > 0 ORDER BY 3 DESC LIMIT 8), "
+    "waits AS (SELECT layer, sum(v_straggler.wait_ms) AS wait FROM counted "
+    "JOIN v_straggler USING (run_id, iteration) WHERE phase NOT IN ('validate', 'checkpoint') "
+    "GROUP BY 1), "
+    "often AS (SELECT layer, phase, v_straggler.slowest_rank AS rank, count(*) AS times, "
+    "row_number() OVER (PARTITION BY layer, phase ORDER BY count(*) DESC, "
+    "v_straggler.slowest_rank) AS place FROM counted "
+    "JOIN v_straggler USING (run_id, iteration) JOIN places USING (layer, phase) GROUP BY 1, 2, 3) "
+    "SELECT CASE WHEN layer < 0 THEN phase ELSE 'layer ' || layer || ' ' || phase END, "
+    "printf('%.3f', lost / n), printf('%.3f', wait / n), rank, printf('%.0f', 100.0 * times / n), "
+    "CASE WHEN tokens IS NULL THEN '' ELSE printf('%.2f', tokens) END "
+    "FROM places JOIN often USING (layer, phase) JOIN waits USING (layer), "
+    "(SELECT count(*) AS n FROM counted) WHERE place = 1 ORDER BY lost DESC";
+static const struct page_column lost_columns[] = {{"where", PAGE_WORDS},
+                                                  {"lost ms/iteration", PAGE_NUMBER},
+                                                  {"waits in the layer ms", PAGE_NUMBER},
+                                                  {"slowest rank", PAGE_NUMBER},
+                                                  {"that often %", PAGE_NUMBER},
+                                                  {"its tokens / mean", PAGE_NUMBER},
+                                                  {0}};
+
+static const char phases_sql[] =
+    "SELECT phase, printf('%.3f', exposed_ms / n), "
+    "CASE WHEN share IS NULL THEN '' ELSE printf('%.1f', 100 * share) END, "
+    "printf('%.3f', wait_ms / n), printf('%.3f', overlapped_ms / n) FROM v_phase, "
+    "(SELECT count(*) * 1.0 AS n FROM v_iteration WHERE run_id = ?1) "
+    "WHERE run_id = ?1 ORDER BY share IS NULL, exposed_ms DESC";
+static const struct page_column phases_columns[] = {
+    {"phase", PAGE_WORDS},          {"ms/iteration", PAGE_NUMBER},    {"share %", PAGE_NUMBER},
+    {"of it waiting", PAGE_NUMBER}, {"besides, hidden", PAGE_NUMBER}, {0}};
+
+static const char uneven_sql[] =
+    "SELECT layer, max(experts), printf('%.2f', avg(expert_max_over_mean)), "
+    "printf('%.2f', avg(rank_max_over_mean)), printf('%.1f', avg(effective_experts)), "
+    "printf('%.1f', 100 * avg(dead_fraction)), printf('%.2f', 100 * avg(dropped_fraction)) "
+    "FROM v_imbalance WHERE run_id = ?1 AND expert_max_over_mean IS NOT NULL GROUP BY layer";
+static const struct page_column uneven_columns[] = {{"layer", PAGE_NUMBER},
+                                                    {"experts", PAGE_NUMBER},
+                                                    {"fullest expert / mean", PAGE_NUMBER},
+                                                    {"fullest rank / mean", PAGE_NUMBER},
+                                                    {"effective experts", PAGE_NUMBER},
+                                                    {"dead %", PAGE_NUMBER},
+                                                    {"dropped %", PAGE_NUMBER},
+                                                    {0}};
+
+static const char ranks_sql[] =
+    "SELECT CASE count(*) WHEN 1 THEN CAST(min(rank) AS TEXT) "
+    "ELSE min(rank) || ' … ' || max(rank) END, count(*), status, coalesce(reason, '') FROM v_rank "
+    "WHERE run_id = ?1 AND status <> 'complete' GROUP BY status, reason ORDER BY min(rank) LIMIT "
+    "20";
+static const struct page_column ranks_columns[] = {{"rank", PAGE_WORDS},
+                                                   {"how many", PAGE_NUMBER},
+                                                   {"status", PAGE_WORDS},
+                                                   {"reason", PAGE_LONG},
+                                                   {0}};
+
+static const char facts_sql[] =
+    "SELECT replace(name, 'environment.', ''), value FROM v_fact WHERE run_id = ?1 AND "
+    "length(value) <= 400 AND name NOT LIKE 'assumption.%' ORDER BY name, rank LIMIT 60";
+static const char assumptions_sql[] =
+    "SELECT substr(name, 12), value FROM v_fact WHERE run_id = ?1 AND name LIKE 'assumption.%' "
+    "ORDER BY name, rank";
+static const struct page_column facts_columns[] = {{"what", PAGE_WORDS}, {"", PAGE_LONG}, {0}};
+
+/* ---- what recording cost ---- */
+
+/* A collector of ranges measures what one costs in the program itself. */
+static const char overhead_sql[] =
+    "SELECT (SELECT sum(spans) FROM v_rank WHERE run_id = ?1), "
+    "(SELECT sum(value) FROM v_number WHERE run_id = ?1 AND name = 'record-bytes'), "
+    "(SELECT max(value) FROM v_number WHERE run_id = ?1 AND name = 'nvtx-pair-ns'), "
+    "(SELECT avg(ms) FROM v_iteration WHERE run_id = ?1), iterations, ranks, clock_error_us, "
+    "(SELECT sum(value) FROM v_number WHERE run_id = ?1 AND name = 'nvtx-lost') FROM v_run WHERE "
+    "run_id = ?1";
+
+static void print_overhead(sqlite3_stmt *row, FILE *out) {
+    double spans = query_double(row, 0), iterations = query_double(row, 4);
+    double per_iteration = spans / (iterations * query_double(row, 5));
+    double cost_ns = query_double(row, 2), bytes = query_double(row, 1);
+    fprintf(out, "<p>%.0f spans, %.0f per rank and iteration", spans, per_iteration);
+    if (!isnan(bytes))
+        fprintf(out, ", %.2f MB of spools", bytes / 1e6);
+    if (!isnan(query_double(row, 7)))
+        fprintf(out, ", %.0f lost", query_double(row, 7));
+    if (!isnan(cost_ns))
+        fprintf(out, "; one costs %.0f ns (measured), which makes %.3f %% of an iteration", cost_ns,
+                100 * per_iteration * cost_ns / 1e6 / query_double(row, 3));
+    else
+        fputs("; the run did not measure what one costs (moeperf-bench record does)", out);
+    fputs(".", out);
+    if (sqlite3_column_type(row, 6) != SQLITE_NULL)
+        fprintf(out, " Clocks of the ranks agree to %.1f µs: nothing finer is concluded.",
+                query_double(row, 6));
+    fputs("</p>\n", out);
+}
+
+static int write_overhead(struct page *page, const struct report_run *run, struct mp_error *error) {
+    sqlite3_stmt *row = NULL;
+    fputs("<h3>What recording cost</h3>\n", page->out);
+    if (run->predicted) {
+        fputs("<p>Nothing: this run was predicted, and nothing ran.</p>\n", page->out);
+        return MP_OK;
+    }
+    int code = query_open(page->store, overhead_sql, run->run_id, &row, error);
+    int got = code ? code : query_next(page->store, row, error);
+    if (got == 1)
+        print_overhead(row, page->out);
+    sqlite3_finalize(row);
+    return got < 0 ? got : MP_OK;
+}
+
+/* ---- all of it ---- */
+
+static int write_routes(struct page *page, const struct report_run *run, struct mp_error *error) {
+    json_t *data = page_data();
+    int code = page_data_add(page, data, imbalance_sql, run->run_id, 0, NULL, error);
+    if (code) {
+        json_decref(data);
+        return code;
+    }
+    code = page_figure_of(page, "imbalance", "How uneven routing was",
+                          "Routes of the fullest expert over the mean (1: even), by layer and "
+                          "iteration.",
+                          data, error);
+    if (!code)
+        code = write_experts(page, run, error);
+    if (!code)
+        code = page_table(page, uneven_sql, run->run_id, uneven_columns,
+                          "Mean over the iterations.", "Routes by layer, in numbers", error);
+    return code;
+}
+
+static int write_scatter(struct page *page, const struct report_run *run, struct mp_error *error) {
+    json_t *data = page_data();
+    int code = page_data_add(page, data, scatter_sql, run->run_id, 0, NULL, error);
+    if (code) {
+        json_decref(data);
+        return code;
+    }
+    return page_figure_of(page, "scatter", "Tokens beside waiting",
+                          "A point per layer and iteration. Where waiting (ms) grows to the right, "
+                          "routing explains it; points high up on the left wait for another "
+                          "reason. Of many points those with most waiting and an even share of the "
+                          "rest are shown.",
+                          data, error);
+}
+
+int page_run(struct page *page, const struct report_run *run, struct mp_error *error) {
+    int code = page_table(page, ranks_sql, run->run_id, ranks_columns,
+                          "Ranks that did not complete", NULL, error);
+    if (!code)
+        code = page_table(page, lost_sql, run->run_id, lost_columns,
+                          "Where the others would wait for the slowest rank: time lost is its busy "
+                          "time minus each other's, summed.",
+                          NULL, error);
+    if (!code)
+        code = page_timeline(page, run, error);
+    if (!code)
+        code = write_scatter(page, run, error);
+    if (!code)
+        code = write_routes(page, run, error);
+    if (!code)
+        code = page_table(page, phases_sql, run->run_id, phases_columns,
+                          "Mean over iterations and ranks, ms.", "Phases, in numbers", error);
+    if (!code)
+        code = write_overhead(page, run, error);
+    if (!code)
+        code = page_table(page, facts_sql, run->run_id, facts_columns, NULL, "Environment", error);
+    if (!code)
+        code = page_table(page, assumptions_sql, run->run_id, facts_columns, NULL,
+                          "What the prediction assumes", error);
+    return code;
+}

@@ -1,0 +1,428 @@
+/* What all systems of one setting are compared by. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "results/report/findings.h"
+#include "results/report/page.h"
+#include "results/report/query.h"
+#include "results/report/stragglers_detail.h"
+
+/* ---- in words ---- */
+
+static void write_finding(const json_t *finding, FILE *out) {
+    const char *advice = json_string_value(json_object_get(finding, "advice"));
+    fputs(json_is_true(json_object_get(finding, "warning")) ? "<li class=\"warning\">" : "<li>",
+          out);
+    page_print(out, "<strong>%s</strong> %s", json_string_value(json_object_get(finding, "title")),
+               json_string_value(json_object_get(finding, "text")));
+    if (advice)
+        page_print(out, "<span class=\"advice\">%s</span>", advice);
+    fputs("</li>\n", out);
+}
+
+/* Warnings last. */
+static void write_findings(const json_t *findings, FILE *out) {
+    size_t i;
+    json_t *finding;
+    fputs("<ul class=\"findings\">\n", out);
+    for (int warnings = 0; warnings < 2; warnings++)
+        json_array_foreach(findings, i, finding) {
+            if (json_is_true(json_object_get(finding, "warning")) == warnings)
+                write_finding(finding, out);
+        }
+    fputs("</ul>\n", out);
+}
+
+/* The fastest of the table that anyone could run instead of `own`; NULL for none. */
+static const char *faster_than(const struct report_runs *runs, const struct speedup_row rows[],
+                               int count, int own) {
+    const struct speedup_row *best = NULL, *current = NULL;
+    for (int i = 0; i < count; i++) {
+        if (rows[i].group == own)
+            current = &rows[i];
+        if (!rows[i].unattainable && !(rows[i].dropped > 0) && rows[i].complete > 0 &&
+            !rows[i].ranks_share_cores && !isnan(rows[i].ms) && (!best || rows[i].ms < best->ms))
+            best = &rows[i];
+    }
+    return best && current && best->ms < 0.97 * current->ms ? report_group_label(runs, best->group)
+                                                            : NULL;
+}
+
+static int add_incomplete(const struct report_runs *runs, int table, json_t *findings,
+                          struct mp_error *error) {
+    int code = MP_OK;
+    for (int i = 0; !code && i < runs->count; i++) {
+        const struct report_run *run = &runs->run[i];
+        char title[160];
+        if (run->complete || run->table != table)
+            continue;
+        snprintf(title, sizeof title,
+                 "Run %lld of %.60s, round %d: %.20s after %lld of %lld "
+                 "iterations",
+                 (long long)run->run_id, run->job, run->round + 1, run->status,
+                 (long long)run->iterations, (long long)run->iterations_wanted);
+        code = finding_add(findings, title, run->reason[0] ? run->reason : "no reason was recorded",
+                           NULL, true, error);
+    }
+    return code;
+}
+
+/* The first system's waiting stands for the setting: where there is one it is EP, what the others
+ * are compared with. */
+static int write_summary(struct page *page, const struct speedup_row rows[], int count, int table,
+                         const struct straggler *straggler, struct mp_error *error) {
+    json_t *findings = json_array();
+    const struct report_run *first = report_group_example(page->runs, rows[0].group);
+    int code = findings_stragglers(straggler, first->label,
+                                   faster_than(page->runs, rows, count, rows[0].group), 1, findings,
+                                   error);
+    if (!code)
+        code = findings_speed(page->runs, rows, count, table, findings, error);
+    if (!code && first->predicted)
+        code =
+            finding_add(findings, "Predicted, not measured",
+                        "Every time in this setting is a model's; what it assumes is listed with "
+                        "each system.",
+                        NULL, true, error);
+    if (!code)
+        code = add_incomplete(page->runs, table, findings, error);
+    if (!code)
+        write_findings(findings, page->out);
+    json_decref(findings);
+    return code;
+}
+
+/* ---- speed-up ---- */
+
+static const struct page_column speedup_columns[] = {
+    {"system", PAGE_WORDS},          {"median ms/iteration", PAGE_NUMBER},
+    {"range ms", PAGE_NUMBER},       {"tokens/s", PAGE_NUMBER},
+    {"x EP", PAGE_NUMBER},           {"range x EP", PAGE_NUMBER},
+    {"x EP, balanced", PAGE_NUMBER}, {"final loss", PAGE_NUMBER},
+    {"loss differs", PAGE_NUMBER},   {"dropped %", PAGE_NUMBER},
+    {"rounds done", PAGE_NUMBER},    {0}};
+
+static void number_cell(FILE *out, int column, const char *format, double value) {
+    char text[48] = "";
+    if (!isnan(value))
+        snprintf(text, sizeof text, format, value);
+    page_table_cell(out, speedup_columns, column, text);
+}
+
+static void range_cell(FILE *out, int column, const char *format, double low, double high) {
+    char text[96] = "";
+    if (!isnan(low))
+        snprintf(text, sizeof text, format, low, high);
+    page_table_cell(out, speedup_columns, column, text);
+}
+
+/* One round has no range. */
+static void write_speedup_row(const struct report_runs *runs, const struct speedup_row *row,
+                              FILE *out) {
+    bool has_range = row->complete > 1;
+    char rounds[32];
+    snprintf(rounds, sizeof rounds, "%d of %d", row->complete, row->rounds);
+    page_table_cell(out, speedup_columns, 0, report_group_label(runs, row->group));
+    number_cell(out, 1, row->ms_max >= 1000 ? "%.0f" : "%.2f", row->ms);
+    range_cell(out, 2, row->ms_max >= 1000 ? "%.0f – %.0f" : "%.2f – %.2f",
+               has_range ? row->ms_min : NAN, row->ms_max);
+    number_cell(out, 3, "%.0f", row->tokens_per_s);
+    number_cell(out, 4, "%.2f", row->speedup);
+    range_cell(out, 5, "%.2f – %.2f", has_range ? row->speedup_min : NAN, row->speedup_max);
+    number_cell(out, 6, "%.2f", row->vs_balanced);
+    number_cell(out, 7, "%.4f", row->loss_final);
+    number_cell(out, 8, "%.1e", row->loss_difference);
+    number_cell(out, 9, "%.2f", 100 * row->dropped);
+    page_table_cell(out, speedup_columns, 10, rounds);
+}
+
+static json_t *speedup_data(const struct report_runs *runs, const struct speedup_row rows[],
+                            int count) {
+    json_t *list = json_array();
+    for (int i = 0; i < count; i++)
+        if (!isnan(rows[i].ms))
+            json_array_append_new(
+                list, json_pack("[offfib]", json_text(report_group_label(runs, rows[i].group)),
+                                rows[i].ms, rows[i].ms_min, rows[i].ms_max, rows[i].complete,
+                                rows[i].unattainable));
+    return json_pack("{s[ssssss] so}", "columns", "label", "ms", "low", "high", "rounds",
+                     "unattainable", "rows", list);
+}
+
+static int write_speedup(struct page *page, const struct speedup_row rows[], int count,
+                         struct mp_error *error) {
+    bool shared = false;
+    for (int i = 0; i < count; i++)
+        shared = shared || rows[i].ranks_share_cores;
+    const char *caption =
+        shared ? "Median over rounds of each run's median steady iteration (ms). Ranks shared "
+                 "cores: these wall times are no speed-up."
+               : "Median over rounds of each run's median steady iteration (ms); lines reach from "
+                 "the fastest to the slowest round, dashed bars are bounds that no system attains.";
+    int code = page_figure_of(page, "speedup", "Time per iteration", caption,
+                              speedup_data(page->runs, rows, count), error);
+    page_table_open(page->out, speedup_columns,
+                    "Ratios compare inside a round; ranges are the smallest and largest round.");
+    for (int i = 0; i < count; i++)
+        write_speedup_row(page->runs, &rows[i], page->out);
+    page_table_close(page->out);
+    return code;
+}
+
+/* ---- curves and phases ---- */
+
+#define BINNED                                                                                     \
+    "WITH bins AS (SELECT max(1, (count(*) + 199) / 200) AS width FROM v_iteration "               \
+    "WHERE run_id = ?1) "
+
+static const char iterations_sql[] =
+    BINNED "SELECT min(iteration) AS iteration, avg(ms) AS ms, max(ms) AS high, "
+           "max(steady) AS steady FROM v_iteration, bins WHERE run_id = ?1 "
+           "GROUP BY iteration / width ORDER BY 1";
+
+static const char losses_sql[] =
+    BINNED "SELECT min(iteration) AS iteration, avg(loss) AS loss FROM v_iteration, bins "
+           "WHERE run_id = ?1 AND loss IS NOT NULL GROUP BY iteration / width ORDER BY 1";
+
+/* iteration_ms is the same in all rows; what the phases leave of it belongs to none. */
+static const char phases_sql[] =
+    "WITH inside AS (SELECT *, (SELECT count(*) * 1.0 FROM v_iteration WHERE run_id = ?1) AS n "
+    "FROM v_phase WHERE run_id = ?1 AND share IS NOT NULL) "
+    "SELECT " PAGE_FAMILY " AS family, sum(exposed_ms - wait_ms) / max(n) AS ms FROM inside "
+    "GROUP BY 1 UNION ALL SELECT 7, max(0, max(iteration_ms) - sum(exposed_ms)) / max(n) "
+    "FROM inside HAVING count(*) > 0 UNION ALL SELECT 8, sum(wait_ms) / max(n) FROM inside "
+    "HAVING count(*) > 0 ORDER BY 1";
+
+static const struct {
+    const char *chart, *sql, *title, *caption;
+} comparisons[] = {
+    {"phases", phases_sql, "Where an iteration goes",
+     "Mean over iterations and ranks (ms), the rank's own thread: what lies behind computation is "
+     "not in it. Red is waiting for other ranks."},
+    {"iteration-time", iterations_sql, "Iteration time",
+     "The first iterations may leave the frame, which is drawn for the steady ones (ms)."},
+    {"loss", losses_sql, "Training loss",
+     "Systems that change nothing that is computed lie on each other."},
+};
+
+static int write_comparisons(struct page *page, const struct speedup_row rows[], int count,
+                             struct mp_error *error) {
+    int code = MP_OK;
+    for (size_t c = 0; !code && c < sizeof comparisons / sizeof *comparisons; c++) {
+        json_t *data = page_data();
+        for (int i = 0; !code && i < count; i++)
+            code = page_data_add(page, data, comparisons[c].sql,
+                                 report_group_example(page->runs, rows[i].group)->run_id, 0,
+                                 report_group_label(page->runs, rows[i].group), error);
+        if (code)
+            json_decref(data);
+        else
+            code = page_figure_of(page, comparisons[c].chart, comparisons[c].title,
+                                  comparisons[c].caption, data, error);
+    }
+    return code;
+}
+
+/* ---- predicted beside measured ---- */
+
+/* The other executor's run of the same system: of the same invocation and job, or else of the same
+ * model and workload. */
+static const char counterpart_sql[] =
+    "SELECT other.ms_per_iteration, other.run_id, coalesce((SELECT value FROM v_fact "
+    "WHERE v_fact.run_id = max(own.run_id * (own.executor = 'predicted'), "
+    "other.run_id * (other.executor = 'predicted')) AND name = 'cluster'), '') AS cluster "
+    "FROM v_speedup AS own JOIN v_speedup AS other ON other.system = own.system "
+    "AND other.executor <> own.executor AND other.ranks = own.ranks "
+    "AND (other.suite_run = own.suite_run AND other.job = own.job OR "
+    "other.model IS own.model AND other.workload = own.workload) "
+    "WHERE own.run_id = ?1 AND other.status = 'complete' AND other.ms_per_iteration IS NOT NULL "
+    "ORDER BY other.suite_run = own.suite_run DESC, other.run_id DESC LIMIT 1";
+
+static const struct page_column predicted_columns[] = {
+    {"system", PAGE_WORDS},        {"measured ms", PAGE_NUMBER},
+    {"predicted ms", PAGE_NUMBER}, {"predicted / measured", PAGE_NUMBER},
+    {"predicted for", PAGE_WORDS}, {0}};
+
+/* Adds the pair to the chart's rows and as text, five cells, to the table's. */
+static int add_pair(const struct speedup_row *row, const struct report_run *run, const char *label,
+                    sqlite3_stmt *other, json_t *chart, json_t *cells) {
+    double counterpart = query_double(other, 0);
+    double measured = run->predicted ? counterpart : row->ms;
+    double predicted = run->predicted ? row->ms : counterpart;
+    char text[3][48];
+    snprintf(text[0], sizeof text[0], "%.2f", measured);
+    snprintf(text[1], sizeof text[1], "%.2f", predicted);
+    snprintf(text[2], sizeof text[2], "%.2f", predicted / measured);
+    return json_array_append_new(chart, json_pack("[off]", json_text(label), measured, predicted)) |
+           json_array_append_new(cells, json_pack("[ossso]", json_text(label), text[0], text[1],
+                                                  text[2], json_text(query_text(other, 2))));
+}
+
+static int find_pairs(struct page *page, const struct speedup_row rows[], int count, json_t *chart,
+                      json_t *cells, struct mp_error *error) {
+    int code = MP_OK;
+    for (int i = 0; !code && i < count; i++) {
+        const struct report_run *run = report_group_example(page->runs, rows[i].group);
+        sqlite3_stmt *other = NULL;
+        code = query_open(page->store, counterpart_sql, run->run_id, &other, error);
+        int got = code ? code : query_next(page->store, other, error);
+        if (got == 1 && !isnan(rows[i].ms) &&
+            add_pair(&rows[i], run, report_group_label(page->runs, rows[i].group), other, chart,
+                     cells))
+            code = mp_fail(error, MP_ENOMEM, "no memory for the report");
+        code = got < 0 ? got : code;
+        sqlite3_finalize(other);
+    }
+    return code;
+}
+
+static int write_predicted(struct page *page, const struct speedup_row rows[], int count,
+                           struct mp_error *error) {
+    json_t *chart = json_array(), *cells = json_array(), *row;
+    int code = find_pairs(page, rows, count, chart, cells, error);
+    size_t i;
+    if (code || json_array_size(chart) == 0) {
+        json_decref(chart);
+        json_decref(cells);
+        return code;
+    }
+    code = page_figure_of(
+        page, "predicted", "Predicted beside measured",
+        "Median time per iteration (ms) of the same system, measured and by the "
+        "predictor.",
+        json_pack("{s[sss] so}", "columns", "label", "measured", "predicted", "rows", chart),
+        error);
+    page_table_open(page->out, predicted_columns, NULL);
+    json_array_foreach(cells, i, row) {
+        for (int c = 0; predicted_columns[c].header; c++)
+            page_table_cell(page->out, predicted_columns, c,
+                            json_string_value(json_array_get(row, (size_t)c)));
+    }
+    page_table_close(page->out);
+    json_decref(cells);
+    return code;
+}
+
+/* ---- single systems ---- */
+
+enum { FINDINGS_OF_RUN = 4 };
+
+/* Efficiencies, what-ifs, places and ranks: the tables of moeperf report --stragglers. */
+static int write_analysis(const struct straggler *straggler, FILE *out, struct mp_error *error) {
+    char *text = NULL, *rest = NULL;
+    size_t size;
+    FILE *memory = open_memstream(&text, &size);
+    int code = memory ? stragglers_detail_print(straggler, memory, error) : MP_OK;
+    if (!memory || fclose(memory))
+        code = mp_fail(error, MP_ENOMEM, "no memory for the report");
+    if (!code && text[0]) {
+        fputs("<details><summary>Waiting, in full</summary><pre>", out);
+        for (char *line = text; (rest = strchr(line, '\n')); line = rest + 1) {
+            *rest = '\0';
+            page_print(out, "%s", line);
+            fputc('\n', out);
+        }
+        fputs("</pre></details>\n", out);
+    }
+    free(text);
+    return code;
+}
+
+static int write_run(struct page *page, const struct speedup_row rows[], int count, int i,
+                     const struct straggler *straggler, struct mp_error *error) {
+    const struct report_run *run = report_group_example(page->runs, rows[i].group);
+    json_t *findings = json_array();
+    page_print(page->out, "<section data-label=\"%s\">\n", run->label);
+    page_print(page->out, "<p class=\"muted\">Job %s, run ", run->job);
+    fprintf(page->out, "%lld", (long long)run->run_id);
+    page_print(page->out, "%s%s</p>\n", run->predicted ? REPORT_PREDICTED : "",
+               run->ranks_share_cores ? "; its ranks shared cores: these times are no speed-up"
+                                      : "");
+    int code =
+        findings_stragglers(straggler, NULL, faster_than(page->runs, rows, count, rows[i].group),
+                            FINDINGS_OF_RUN, findings, error);
+    if (!code)
+        write_findings(findings, page->out);
+    json_decref(findings);
+    if (!code)
+        code = write_analysis(straggler, page->out, error);
+    if (!code)
+        code = page_run(page, run, error);
+    fputs("</section>\n", page->out);
+    return code;
+}
+
+/* Those that were analysed. */
+static int write_runs(struct page *page, const struct speedup_row rows[], int count,
+                      const struct straggler stragglers[], struct mp_error *error) {
+    int code = MP_OK, left = 0;
+    fputs("<h2>One system in detail</h2>\n<div data-choose=\"System\">\n", page->out);
+    for (int i = 0; !code && i < count; i++)
+        if (stragglers[i].run_id == 0)
+            left++;
+        else
+            code = write_run(page, rows, count, i, &stragglers[i], error);
+    fputs("</div>\n", page->out);
+    if (left > 0)
+        page_print(
+            page->out,
+            "<p class=\"muted\">%d more are left out to keep this file small; moeperf report "
+            "--run ID --html FILE shows one.</p>\n",
+            left);
+    return code;
+}
+
+static int write_setting(struct page *page, const struct speedup_row rows[], int count, int table,
+                         struct straggler stragglers[], struct mp_error *error) {
+    int code = MP_OK;
+    for (int i = 0; !code && i < count; i++) /* the first one's are in the summary */
+        if (i == 0 || page->run_sections < MP_HTML_RUNS) {
+            page->run_sections++;
+            code =
+                straggler_find(page->store, report_group_example(page->runs, rows[i].group)->run_id,
+                               &stragglers[i], error);
+        }
+    if (!code)
+        code = write_summary(page, rows, count, table, &stragglers[0], error);
+    if (!code)
+        code = write_speedup(page, rows, count, error);
+    if (!code)
+        code = write_comparisons(page, rows, count, error);
+    if (!code)
+        code = write_predicted(page, rows, count, error);
+    return code ? code : write_runs(page, rows, count, stragglers, error);
+}
+
+static void write_heading(const struct report_runs *runs, int table, FILE *out) {
+    char *heading = NULL;
+    size_t size;
+    FILE *memory = open_memstream(&heading, &size);
+    if (memory) {
+        report_table_heading(runs, table, memory);
+        fclose(memory);
+    }
+    page_print(out, "<section data-label=\"%s\">\n<h2>%s</h2>\n", heading ? heading : "",
+               heading ? heading : "");
+    free(heading);
+}
+
+int page_setting(struct page *page, int table, struct mp_error *error) {
+    struct speedup_row *rows = NULL;
+    int count = 0, code = speedup_rows(page->runs, &rows, error);
+    for (int g = 0; !code && g < page->runs->groups; g++)
+        if (report_group_first(page->runs, g)->table == table)
+            rows[count++] = rows[g];
+    struct straggler *stragglers = calloc((size_t)count + 1, sizeof *stragglers);
+    if (!code && !stragglers)
+        code = mp_fail(error, MP_ENOMEM, "no memory for the report");
+    write_heading(page->runs, table, page->out);
+    if (!code)
+        code = write_setting(page, rows, count, table, stragglers, error);
+    fputs("</section>\n", page->out);
+    for (int i = 0; i < count && stragglers; i++)
+        straggler_free(&stragglers[i]);
+    free(stragglers);
+    free(rows);
+    return code;
+}

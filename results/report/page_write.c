@@ -1,0 +1,185 @@
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "results/report/page.h"
+#include "results/report/query.h"
+#include "results/report/vega.h"
+
+/* Bytes of the UTF-8 character at `text`, 0 if there is none. */
+static int utf8_length(const unsigned char *text) {
+    int length = text[0] < 0x80                      ? 1
+                 : text[0] >= 0xc2 && text[0] < 0xe0 ? 2
+                 : text[0] >= 0xe0 && text[0] < 0xf0 ? 3
+                 : text[0] >= 0xf0 && text[0] < 0xf5 ? 4
+                                                     : 0;
+    for (int i = 1; i < length; i++)
+        if ((text[i] & 0xc0) != 0x80)
+            return 0;
+    return length;
+}
+
+void page_text(FILE *out, const char *text) {
+    for (const unsigned char *at = (const unsigned char *)text; *at;) {
+        int length = utf8_length(at);
+        if (*at == '&')
+            fputs("&amp;", out);
+        else if (*at == '<')
+            fputs("&lt;", out);
+        else if (*at == '>')
+            fputs("&gt;", out);
+        else if (*at == '"')
+            fputs("&quot;", out);
+        else if (*at == '\'')
+            fputs("&#39;", out);
+        else if (*at == '\n' || *at == '\t' || *at == '\r')
+            fputc(' ', out);
+        else if (length == 0 || *at < 0x20 || *at == 0x7f)
+            fputc('?', out);
+        else
+            fwrite(at, 1, (size_t)length, out);
+        at += length ? length : 1;
+    }
+}
+
+void page_print(FILE *out, const char *html, ...) {
+    va_list arguments;
+    va_start(arguments, html);
+    for (const char *at = html; *at; at++) {
+        if (at[0] == '%' && at[1] == 's')
+            page_text(out, va_arg(arguments, const char *));
+        else if (at[0] == '%' && at[1] == 'd')
+            fprintf(out, "%d", va_arg(arguments, int));
+        else {
+            fputc(*at, out);
+            continue;
+        }
+        at++;
+    }
+    va_end(arguments);
+}
+
+static const char *const kind_class[] = {"", " class=\"words\"", " class=\"words long\""};
+
+void page_table_open(FILE *out, const struct page_column columns[], const char *caption) {
+    if (caption) /* not the table's own: that would be as wide as the table, and cut with it */
+        page_print(out, "<p class=\"caption\">%s</p>", caption);
+    fputs("<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"table\"><table>"
+          "<thead><tr>",
+          out);
+    for (int c = 0; columns[c].header; c++) {
+        fprintf(out, "<th scope=\"col\"%s>", kind_class[columns[c].kind]);
+        page_print(out, "%s</th>", columns[c].header);
+    }
+    fputs("</tr></thead>\n<tbody>", out);
+}
+
+void page_table_cell(FILE *out, const struct page_column columns[], int column, const char *text) {
+    if (column == 0)
+        fputs("<tr>", out);
+    fprintf(out, column ? "<td%s>" : "<th scope=\"row\"%s>", kind_class[columns[column].kind]);
+    page_text(out, text && *text ? text : "–");
+    fputs(column ? "</td>" : "</th>", out);
+    if (!columns[column + 1].header)
+        fputs("</tr>\n", out);
+}
+
+void page_table_close(FILE *out) {
+    fputs("</tbody></table></div>\n", out);
+}
+
+int page_table(struct page *page, const char *sql, int64_t run_id,
+               const struct page_column columns[], const char *caption, const char *summary,
+               struct mp_error *error) {
+    sqlite3_stmt *row = NULL;
+    int got, rows = 0, code = query_open(page->store, sql, run_id, &row, error);
+    if (code)
+        return code;
+    while ((got = query_next(page->store, row, error)) == 1) {
+        if (rows++ == 0) {
+            if (summary)
+                page_print(page->out, "<details><summary>%s</summary>", summary);
+            page_table_open(page->out, columns, caption);
+        }
+        for (int c = 0; columns[c].header; c++)
+            page_table_cell(page->out, columns, c, query_text(row, c));
+    }
+    if (rows)
+        page_table_close(page->out);
+    if (rows && summary)
+        fputs("</details>\n", page->out);
+    sqlite3_finalize(row);
+    return got;
+}
+
+/* ---- the page around it ---- */
+
+/* JSON in which nothing can end a script element: '<' only stands in strings. */
+static int write_json(json_t *object, FILE *out, struct mp_error *error) {
+    char *text = object ? json_dumps(object, JSON_COMPACT | JSON_REAL_PRECISION(5)) : NULL;
+    json_decref(object);
+    if (!text)
+        return mp_fail(error, MP_ENOMEM, "no memory for the report");
+    for (const char *at = text; *at; at++)
+        if (*at == '<')
+            fputs("\\u003c", out);
+        else
+            fputc(*at, out);
+    free(text);
+    return MP_OK;
+}
+
+static json_t *data_object(json_t *figures, struct mp_error *error) {
+    json_t *charts = json_object(), *families = json_array();
+    for (const struct page_chart *chart = page_charts; chart->name; chart++) {
+        json_error_t fault;
+        json_t *spec = json_loads(chart->text, 0, &fault);
+        if (!spec)
+            mp_fail(error, MP_EFORMAT, "charts/%s.json:%d: %s", chart->name, fault.line,
+                    fault.text);
+        json_object_set_new(charts, chart->name, spec);
+    }
+    for (int f = 0; f < PAGE_FAMILIES; f++)
+        json_array_append_new(families, json_string(page_families[f]));
+    return json_pack("{so so sO}", "charts", charts, "families", families, "figures", figures);
+}
+
+static int fill_in(const char *name, size_t length, const char *title, const char *body,
+                   json_t *figures, FILE *out, struct mp_error *error) {
+    char folder[MP_VEGA_FOLDER];
+    int code = MP_OK;
+    if (strncmp(name, "title", length) == 0)
+        page_text(out, title);
+    else if (strncmp(name, "style", length) == 0)
+        fputs(page_style, out);
+    else if (strncmp(name, "body", length) == 0)
+        fputs(body, out);
+    else if (strncmp(name, "data", length) == 0)
+        code = write_json(data_object(figures, error), out, error);
+    else if (strncmp(name, "licence", length) == 0)
+        code = mp_vega_write_licence(out, error);
+    else if (strncmp(name, "script", length) == 0)
+        fputs(page_script, out);
+    else if (strncmp(name, "library", length) == 0) {
+        code = mp_vega_find(folder, error);
+        if (!code)
+            code = mp_vega_write(folder, out, error);
+    }
+    return code ? code : error->code;
+}
+
+int page_assemble(const char *title, const char *body, json_t *figures, FILE *out,
+                  struct mp_error *error) {
+    const char *at = page_template;
+    int code = MP_OK;
+    while (!code) {
+        const char *name = strstr(at, "{{"), *end = name ? strstr(name, "}}") : NULL;
+        if (!end)
+            break;
+        fwrite(at, 1, (size_t)(name - at), out);
+        code = fill_in(name + 2, (size_t)(end - name - 2), title, body, figures, out, error);
+        at = end + 2;
+    }
+    fputs(at, out);
+    return code;
+}

@@ -1,0 +1,24 @@
+/* Who is faster: the rows of the speed-up table and the sentences under it. */
+#ifndef MOEPERF_RESULTS_REPORT_SPEEDUP_H
+#define MOEPERF_RESULTS_REPORT_SPEEDUP_H
+
+#include "results/report/groups.h"
+
+/* The rounds of one job put together; NAN where nothing is known. */
+struct speedup_row {
+    int group, rounds, complete;
+    bool ranks_share_cores, unattainable;
+    double ms, ms_min, ms_max, tokens_per_s, speedup, vs_balanced, loss_final, loss_difference,
+        agreed, dropped;
+    double speedup_min, speedup_max; /* over the rounds */
+};
+
+/* A row per group, by group; to be freed.  Errors: MP_ENOMEM. */
+int speedup_rows(struct report_runs *runs, struct speedup_row **rows, struct mp_error *error);
+
+/* What the rows of one table say: the fastest system, who drops routes, where losses part, which
+ * rows are bounds.  `rows`: those of the table. */
+void speedup_print_words(const struct report_runs *runs, const struct speedup_row rows[], int count,
+                         int table, FILE *out);
+
+#endif

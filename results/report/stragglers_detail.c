@@ -1,0 +1,391 @@
+/* The analysis in full: see stragglers_detail.h. */
+#include "results/report/stragglers_detail.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#include "profiler/record/record.h"
+#include "results/report/query.h"
+#include "results/report/table.h"
+#include "results/report/waiting_words.h"
+
+enum { ROWS_SHOWN = 16 }; /* of longer tables, those with most waiting */
+
+static const char *phase_name(int phase) {
+    return phase < MP_PHASES ? mp_phase_name((enum mp_phase)phase) : "other";
+}
+
+/* ---- text ---- */
+
+static void print_slowdowns(const struct mp_straggler *found, FILE *out) {
+    const struct mp_slowdowns *slow = &found->slowdowns;
+    table_paragraph(out,
+                    "Efficiencies (1 is best, above 0.8 good): parallel %.2f = load balance %.2f x "
+                    "communication %.2f, that being serialisation %.2f x transfer %.2f.",
+                    slow->parallel, slow->load_balance, slow->communication, slow->serialisation,
+                    slow->transfer);
+    table_paragraph(
+        out,
+        "Without stragglers: S = %.3f (a mean iteration of %.2f ms would take %.2f); what "
+        "lies between spans makes %.3f; the replay is %.2f %% off the recording.",
+        slow->slowdown, 1e3 * slow->without_delay, 1e3 * slow->ideal, slow->host,
+        100 * fabs(slow->replayed / slow->base - 1));
+    if (slow->slowdown < 1 + MP_STRAGGLER_LEAST)
+        return;
+    if (!isnan(slow->worst_ranks))
+        table_paragraph(out, "The slowest 3 %% of the ranks make %.0f %% of that (M_W).",
+                        100 * slow->worst_ranks);
+    for (int t = 0; t < slow->types && t < 3; t++)
+        if (slow->type[t].slowdown > 1.005)
+            table_paragraph(out, "S of %s%s%s alone: %.3f.", phase_name(slow->type[t].phase),
+                            slow->type[t].direction == MP_FORWARD    ? " forward"
+                            : slow->type[t].direction == MP_BACKWARD ? " backward"
+                                                                     : "",
+                            slow->type[t].transfer ? ", transfers," : "", slow->type[t].slowdown);
+}
+
+static const struct table_column rank_columns[] = {
+    {"rank", TABLE_RIGHT},
+    {"own\nms", TABLE_RIGHT},
+    {"waits\nms", TABLE_RIGHT},
+    {"others wait\nfor it, ms", TABLE_RIGHT},
+    {"passed\non, ms", TABLE_RIGHT},
+    {"most often\n%", TABLE_RIGHT},
+    {"most of it\nfor", TABLE_LEFT},
+    {"expert\ntokens", TABLE_RIGHT},
+    {"S", TABLE_RIGHT},
+};
+
+static int compare_ranks(const void *left, const void *right) {
+    const struct mp_straggler_rank *a = *(const struct mp_straggler_rank *const *)left,
+                                   *b = *(const struct mp_straggler_rank *const *)right;
+    double first = a->direct + a->propagated, second = b->direct + b->propagated;
+    return first != second ? (first < second ? 1 : -1) : (a > b) - (a < b);
+}
+
+static int main_cause(const struct mp_straggler_rank *rank) {
+    int most = 0;
+    for (int c = 1; c < MP_CAUSES; c++)
+        if (rank->cause[c] > rank->cause[most])
+            most = c;
+    return most;
+}
+
+static int add_rank(struct table *table, const struct mp_straggler *found,
+                    const struct mp_straggler_rank *rank, struct mp_error *error) {
+    int index = (int)(rank - found->rank), cause = main_cause(rank);
+    int code = table_add(table, NULL, error);
+    if (code)
+        return code;
+    table_set(table, 0, "%d", index);
+    table_set_number(table, 1, 1e3 * rank->own, 2);
+    table_set_number(table, 2, 1e3 * rank->suffered, 2);
+    table_set_number(table, 3, 1e3 * (rank->direct + rank->propagated), 2);
+    table_set_number(table, 4, 1e3 * rank->propagated, 2);
+    table_set_number(table, 5, 100 * rank->most_waited_for, 0);
+    table_set(table, 6, "%s", rank->cause[cause] > 0 ? mp_cause_name((enum mp_cause)cause) : "-");
+    table_set_number(table, 7, rank->tokens, 0);
+    table_set_number(table, 8, found->slowdowns.rank[index], 3);
+    return MP_OK;
+}
+
+static int print_ranks(const struct mp_straggler *found, FILE *out, struct mp_error *error) {
+    const struct mp_straggler_rank **order = calloc((size_t)found->ranks, sizeof(void *));
+    struct table table;
+    int code = MP_OK;
+    if (!order)
+        return mp_fail(error, MP_ENOMEM, "no memory for %d ranks", found->ranks);
+    table_init(&table, rank_columns, sizeof rank_columns / sizeof *rank_columns);
+    table.lines_first = true;
+    table.optional[4] = 2;
+    table.optional[7] = 1;
+    for (int r = 0; r < found->ranks; r++)
+        order[r] = &found->rank[r];
+    qsort(order, (size_t)found->ranks, sizeof *order, compare_ranks);
+    for (int r = 0; r < found->ranks && r < ROWS_SHOWN && !code; r++)
+        code = add_rank(&table, found, order[r], error);
+    if (!code) {
+        fputs("\nRanks, per iteration", out);
+        fputs(found->ranks > ROWS_SHOWN ? ", those most waited for\n" : "\n", out);
+        table_print(&table, out);
+    }
+    table_free(&table);
+    free(order);
+    return code;
+}
+
+static const struct table_column place_columns[] = {
+    {"where", TABLE_LEFT},
+    {"waits\nms", TABLE_RIGHT},
+    {"waits from\nhere, ms", TABLE_RIGHT},
+    {"arrival\nskew, ms", TABLE_RIGHT},
+    {"transfer\nms", TABLE_RIGHT},
+    {"least\nms", TABLE_RIGHT},
+    {"slowest\nrank", TABLE_RIGHT},
+    {"often\n%", TABLE_RIGHT},
+    {"tokens\nx mean", TABLE_RIGHT},
+};
+
+static int compare_places(const void *left, const void *right) {
+    const struct mp_straggler_place *a = *(const struct mp_straggler_place *const *)left,
+                                    *b = *(const struct mp_straggler_place *const *)right;
+    double first = fmax(a->caused, a->waiting), second = fmax(b->caused, b->waiting);
+    return first != second ? (first < second ? 1 : -1) : (a > b) - (a < b);
+}
+
+static int add_place(struct table *table, const struct mp_straggler_place *place,
+                     struct mp_error *error) {
+    char name[80];
+    int code = table_add(table, NULL, error);
+    if (code)
+        return code;
+    table_set(table, 0, "%s", waiting_place(place->phase, place->layer, name, sizeof name));
+    table_set_number(table, 1, place->meets ? 1e3 * place->waiting : NAN, 2);
+    table_set_number(table, 2, 1e3 * place->caused, 2);
+    table_set_number(table, 3, place->meets ? 1e3 * place->skew : NAN, 2);
+    table_set_number(table, 4, place->meets ? 1e3 * place->transfer : NAN, 2);
+    table_set_number(table, 5, place->meets ? 1e3 * place->transfer_least : NAN, 2);
+    table_set_number(table, 6, place->slowest < 0 ? NAN : place->slowest, 0);
+    table_set_number(table, 7, 100 * place->slowest_share, 0);
+    table_set_number(table, 8, place->tokens, 2);
+    return MP_OK;
+}
+
+static int print_places(const struct mp_straggler *found, FILE *out, struct mp_error *error) {
+    const struct mp_straggler_place **order = calloc((size_t)found->places + 1, sizeof(void *));
+    struct table table;
+    int code = MP_OK;
+    if (!order)
+        return mp_fail(error, MP_ENOMEM, "no memory for %d places", found->places);
+    table_init(&table, place_columns, sizeof place_columns / sizeof *place_columns);
+    table.lines_first = true;
+    table.optional[5] = 2;
+    table.optional[7] = 1;
+    for (int p = 0; p < found->places; p++)
+        order[p] = &found->place[p];
+    qsort(order, (size_t)found->places, sizeof *order, compare_places);
+    for (int p = 0; p < found->places && p < ROWS_SHOWN && !code; p++)
+        code = add_place(&table, order[p], error);
+    if (!code) {
+        fputs("\nWhere ranks wait, and where that comes from, per iteration over all ranks\n", out);
+        table_print(&table, out);
+    }
+    table_free(&table);
+    free(order);
+    return code;
+}
+
+static const struct table_column balance_columns[] = {
+    {"routes over experts", TABLE_LEFT},
+    {"p50", TABLE_RIGHT},
+    {"p90", TABLE_RIGHT},
+    {"p99", TABLE_RIGHT},
+    {"max", TABLE_RIGHT},
+};
+
+static int print_balance(const struct mp_straggler *found, FILE *out, struct mp_error *error) {
+    const struct mp_straggler_balance *balance = &found->balance;
+    const struct {
+        const char *name;
+        struct mp_percentiles of;
+    } rows[] = {
+        {"max over mean", balance->max_over_mean},
+        {"effective experts", balance->effective},
+        {"coefficient of variation", balance->variation},
+        {"Gini", balance->gini},
+        {"dead experts, share", balance->dead},
+        {"overload above 1.25 x mean, share", balance->overload},
+        {"dropped, share", balance->dropped},
+    };
+    struct table table;
+    int code = MP_OK;
+    if (isnan(balance->max_over_mean.p50))
+        return MP_OK;
+    table_init(&table, balance_columns, sizeof balance_columns / sizeof *balance_columns);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows && !code; i++) {
+        const double value[] = {rows[i].of.p50, rows[i].of.p90, rows[i].of.p99, rows[i].of.largest};
+        code = table_add(&table, NULL, error);
+        for (int c = 0; c < 4 && !code; c++)
+            table_set_number(&table, c + 1, value[c], 3);
+        if (!code)
+            table_set(&table, 0, "%s", rows[i].name);
+    }
+    if (!code) {
+        fputs("\nBalance over layers and iterations, whole batch, before drops\n", out);
+        table_print(&table, out);
+        table_paragraph(out,
+                        "Chance alone would vary by %.3f. Expert %d of layer %d gets most: %.1f %% "
+                        "of its layer's routes.",
+                        balance->chance_variation, balance->hottest_expert, balance->hottest_layer,
+                        100 * balance->hottest_share);
+        if (!isnan(balance->time_imbalance) && !isnan(balance->token_imbalance))
+            table_paragraph(out, "Over ranks, max over mean: expert time %.2f beside tokens %.2f.",
+                            balance->time_imbalance, balance->token_imbalance);
+    }
+    table_free(&table);
+    return code;
+}
+
+int stragglers_detail_print(const struct straggler *straggler, FILE *out, struct mp_error *error) {
+    const struct mp_straggler *found = &straggler->found;
+    char text[WAITING_TEXT];
+    if (!found->slowdowns.rank)
+        return print_balance(found, out, error);
+    table_paragraph(out, "%s", waiting_clocks(found, text, sizeof text));
+    if (straggler->shares_cores)
+        table_paragraph(out, "Ranks shared cores: who is slow may only have had no turn.");
+    print_slowdowns(found, out);
+    int code = print_ranks(found, out, error);
+    if (!code)
+        table_paragraph(out, "The rank most waited for changed %lld times.",
+                        (long long)found->culprit_changes);
+    if (!code)
+        code = print_places(found, out, error);
+    return code ? code : print_balance(found, out, error);
+}
+
+/* ---- JSON ---- */
+
+static json_t *ms(double seconds) {
+    return json_number(1e3 * seconds);
+}
+
+static json_t *rank_or_null(int rank) {
+    return rank < 0 ? json_null() : json_integer(rank);
+}
+
+static json_t *findings_json(const struct straggler *straggler) {
+    const struct mp_straggler *found = &straggler->found;
+    char title[WAITING_TEXT], text[WAITING_TEXT], advice[WAITING_TEXT];
+    json_t *all = json_array();
+    for (int f = 0; f < found->findings; f++) {
+        const struct mp_straggler_finding *finding = &found->finding[f];
+        json_array_append_new(
+            all,
+            json_pack(
+                "{ss so sb so so so so so so so so ss si so so sI so ss ss ss}", "cause",
+                mp_cause_name(finding->cause), "rank", rank_or_null(finding->rank), "chronic",
+                finding->chronic, "waiting_ms", ms(finding->waiting), "caused_ms",
+                ms(finding->caused), "longer_ms", ms(finding->longer), "would_save_ms",
+                ms(finding->saved), "share_of_iterations", json_number(finding->seen),
+                "most_waited_for", json_number(finding->last), "tokens_over_mean",
+                json_number(finding->tokens), "on_core", json_number(finding->on_core), "phase",
+                phase_name(finding->phase), "layer", finding->layer, "share_here",
+                json_number(finding->here), "victim", rank_or_null(finding->victim),
+                "worst_iteration", (json_int_t)finding->worst_iteration, "worst_ms",
+                ms(finding->worst), "title", waiting_title(found, finding, title, sizeof title),
+                "text", waiting_text(found, finding, text, sizeof text), "advice",
+                waiting_advice(finding, (long long)straggler->run_id, advice, sizeof advice)));
+    }
+    return all;
+}
+
+static json_t *abstentions_json(unsigned abstentions) {
+    json_t *all = json_array();
+    for (unsigned bit = 1; bit <= MP_ABSTAINS_CUT; bit *= 2)
+        if (abstentions & bit)
+            json_array_append_new(all, json_string(mp_abstention_text((enum mp_abstention)bit)));
+    return all;
+}
+
+static json_t *slowdowns_json(const struct mp_slowdowns *slow) {
+    json_t *types = json_array();
+    if (!slow->rank)
+        return json_decref(types), json_null();
+    for (int t = 0; t < slow->types; t++)
+        json_array_append_new(
+            types, json_pack("{ss so sb so}", "phase", phase_name(slow->type[t].phase), "direction",
+                             slow->type[t].direction == MP_FORWARD    ? json_string("forward")
+                             : slow->type[t].direction == MP_BACKWARD ? json_string("backward")
+                                                                      : json_null(),
+                             "transfers", slow->type[t].transfer, "slowdown",
+                             json_number(slow->type[t].slowdown)));
+    return json_pack("{so so so so so so so so so so so so so}", "slowdown",
+                     json_number(slow->slowdown), "host", json_number(slow->host), "worst_ranks",
+                     json_number(slow->worst_ranks), "recorded_ms", ms(slow->base), "replayed_ms",
+                     ms(slow->replayed), "without_delay_ms", ms(slow->without_delay), "ideal_ms",
+                     ms(slow->ideal), "load_balance", json_number(slow->load_balance),
+                     "communication_efficiency", json_number(slow->communication),
+                     "parallel_efficiency", json_number(slow->parallel), "transfer_efficiency",
+                     json_number(slow->transfer), "serialisation_efficiency",
+                     json_number(slow->serialisation), "types", types);
+}
+
+static json_t *ranks_json(const struct mp_straggler *found) {
+    json_t *all = json_array();
+    for (int r = 0; r < found->ranks && found->rank; r++) {
+        const struct mp_straggler_rank *rank = &found->rank[r];
+        json_t *causes = json_object();
+        for (int c = 0; c < MP_CAUSES; c++)
+            json_object_set_new(causes, mp_cause_name((enum mp_cause)c), ms(rank->cause[c]));
+        json_array_append_new(
+            all,
+            json_pack("{si so so so so so so so so so}", "rank", r, "own_ms", ms(rank->own),
+                      "waits_ms", ms(rank->suffered), "direct_ms", ms(rank->direct),
+                      "propagated_ms", ms(rank->propagated), "most_waited_for",
+                      json_number(rank->most_waited_for), "tokens", json_number(rank->tokens),
+                      "on_core", json_number(rank->on_core), "slowdown",
+                      found->slowdowns.rank ? json_number(found->slowdowns.rank[r]) : json_null(),
+                      "causes_ms", causes));
+    }
+    return all;
+}
+
+static json_t *places_json(const struct mp_straggler *found) {
+    json_t *all = json_array();
+    for (int p = 0; p < found->places; p++) {
+        const struct mp_straggler_place *place = &found->place[p];
+        json_array_append_new(
+            all, json_pack("{si ss sb so so so so so so so so so so}", "layer", place->layer,
+                           "phase", phase_name(place->phase), "meets", place->meets, "waiting_ms",
+                           ms(place->waiting), "caused_ms", ms(place->caused), "arrival_skew_ms",
+                           ms(place->skew), "transfer_ms", ms(place->transfer), "least_transfer_ms",
+                           ms(place->transfer_least), "slowest_rank", rank_or_null(place->slowest),
+                           "slowest_share", json_number(place->slowest_share), "mean_ms",
+                           ms(place->own_mean), "largest_ms", ms(place->own_most),
+                           "tokens_over_mean", json_number(place->tokens)));
+    }
+    return all;
+}
+
+static json_t *percentiles_json(const struct mp_percentiles *of) {
+    return json_pack("{so so so so}", "p50", json_number(of->p50), "p90", json_number(of->p90),
+                     "p99", json_number(of->p99), "max", json_number(of->largest));
+}
+
+static json_t *balance_json(const struct mp_straggler_balance *balance) {
+    return json_pack(
+        "{so so so so so so so so so so so so so}", "max_over_mean",
+        percentiles_json(&balance->max_over_mean), "effective_experts",
+        percentiles_json(&balance->effective), "variation", percentiles_json(&balance->variation),
+        "gini", percentiles_json(&balance->gini), "dead_fraction", percentiles_json(&balance->dead),
+        "overload_fraction", percentiles_json(&balance->overload), "dropped_fraction",
+        percentiles_json(&balance->dropped), "chance_variation",
+        json_number(balance->chance_variation), "time_imbalance",
+        json_number(balance->time_imbalance), "token_imbalance",
+        json_number(balance->token_imbalance), "hottest_layer",
+        rank_or_null(balance->hottest_layer), "hottest_expert",
+        rank_or_null(balance->hottest_expert), "hottest_share",
+        json_number(balance->hottest_share));
+}
+
+json_t *stragglers_detail_json(const struct straggler *straggler, bool in_full) {
+    const struct mp_straggler *found = &straggler->found;
+    json_t *object = json_pack(
+        "{si si so so so sI so so so so so so so}", "iterations", straggler->iterations,
+        "iterations_analysed", straggler->looked_at, "ms_per_iteration", ms(found->seconds),
+        "waiting_ms", found->slowdowns.rank ? ms(found->waiting) : json_null(), "most_waited_for",
+        rank_or_null(found->most_waited_for), "culprit_changes", (json_int_t)found->culprit_changes,
+        "clock_error_us", json_number(1e6 * found->clock_error), "clocks_used",
+        json_boolean(!found->clock_free), "not_said", abstentions_json(found->abstentions),
+        "findings", findings_json(straggler), "slowdowns", slowdowns_json(&found->slowdowns),
+        "ranks", ranks_json(found), "balance", balance_json(&found->balance));
+    if (!in_full || !object)
+        return object;
+    json_t *layers = json_array();
+    for (int l = 0; l < found->layers; l++)
+        json_array_append_new(layers, balance_json(&found->layer[l]));
+    json_object_set_new(object, "layers", layers);
+    json_object_set_new(object, "places", places_json(found));
+    return object;
+}

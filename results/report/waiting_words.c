@@ -1,0 +1,197 @@
+/* Findings in words: see waiting_words.h. */
+#include "results/report/waiting_words.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+
+#include "profiler/record/record.h"
+
+#define LEAST_SAVED 0.005 /* of an iteration: less is not worth words */
+
+static const char *phase_name(int phase) {
+    return phase < MP_PHASES ? mp_phase_name((enum mp_phase)phase) : "other";
+}
+
+const char *waiting_place(int phase, int layer, char *text, size_t size) {
+    if (layer >= 0)
+        snprintf(text, size, "layer %d %s", layer, phase_name(phase));
+    else
+        snprintf(text, size, "%s", phase_name(phase));
+    return text;
+}
+
+/* A text that is being put together. */
+struct words {
+    char *text;
+    size_t length, size;
+};
+
+static void say(struct words *words, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+static void say(struct words *words, const char *format, ...) {
+    va_list arguments;
+    if (words->length + 1 >= words->size)
+        return;
+    va_start(arguments, format);
+    int length =
+        vsnprintf(words->text + words->length, words->size - words->length, format, arguments);
+    va_end(arguments);
+    words->length += length > 0 ? (size_t)length : 0;
+}
+
+const char *waiting_title(const struct mp_straggler *found,
+                          const struct mp_straggler_finding *finding, char *text, size_t size) {
+    if (finding->rank < 0)
+        snprintf(text, size, "Ranks wait for each other: %s", mp_cause_name(finding->cause));
+    else if (found->ranks == 2)
+        snprintf(text, size, "Rank %d waits for rank %d: %s", 1 - finding->rank, finding->rank,
+                 mp_cause_name(finding->cause));
+    else
+        snprintf(text, size, "Ranks wait for rank %d: %s", finding->rank,
+                 mp_cause_name(finding->cause));
+    return text;
+}
+
+static void say_who(struct words *words, const struct mp_straggler *found,
+                    const struct mp_straggler_finding *finding) {
+    double ms = 1e3 * finding->waiting, whole = 1e3 * found->seconds;
+    if (finding->rank < 0)
+        say(words,
+            "ranks wait %.2f ms of each %.2f ms iteration (%.0f %%) for one another, now for this "
+            "one and now for that",
+            ms, whole, 100 * ms / whole);
+    else if (found->ranks == 2)
+        say(words, "rank %d waits %.2f ms of each %.2f ms iteration (%.0f %%) for rank %d",
+            1 - finding->rank, ms, whole, 100 * ms / whole, finding->rank);
+    else
+        say(words, "each other rank waits %.2f ms of each %.2f ms iteration (%.0f %%) for rank %d",
+            ms, whole, 100 * ms / whole, finding->rank);
+    if (finding->rank >= 0 && found->ranks > 2 && finding->victim >= 0 &&
+        finding->victim != finding->rank)
+        say(words, ", rank %d most (%.2f ms)", finding->victim, 1e3 * finding->victim_waiting);
+}
+
+static void say_why(struct words *words, const struct mp_straggler_finding *finding) {
+    double longer = 1e3 * finding->longer;
+    switch (finding->cause) {
+    case MP_CAUSE_ROUTING:
+        if (finding->rank >= 0 && !isnan(finding->tokens))
+            say(words, "it computes %.2f x the mean tokens%s (routing), which takes %.2f ms longer",
+                finding->tokens, finding->layer >= 0 ? " there" : "", longer);
+        else
+            say(words, "experts get uneven tokens (routing)");
+        break;
+    case MP_CAUSE_SLOW:
+        say(words, "it takes %.2f ms longer per iteration at the same tokens (slow rank)", longer);
+        if (!isnan(finding->on_core))
+            say(words, ", and had a core for only %.0f %% of its time", 100 * finding->on_core);
+        break;
+    case MP_CAUSE_ONE_OFF:
+        say(words, "it was late now and then, by %.2f ms in iteration %lld (one-off)",
+            1e3 * finding->worst, (long long)finding->worst_iteration);
+        break;
+    case MP_CAUSE_COMMUNICATION:
+        say(words, "%s transfers take %.2f ms longer (communication)",
+            finding->rank >= 0 ? "its" : "their", longer);
+        break;
+    case MP_CAUSE_HOST:
+        say(words, "%s %.2f ms longer on data, planning or between its phases (host)",
+            finding->rank >= 0 ? "it spends" : "they spend", longer);
+        break;
+    case MP_CAUSE_BEFORE:
+        say(words, "it begins its iterations late (late from before)");
+        break;
+    default:
+        say(words, "why can't be told from this recording");
+    }
+}
+
+const char *waiting_text(const struct mp_straggler *found,
+                         const struct mp_straggler_finding *finding, char *text, size_t size) {
+    struct words words = {text, 0, size};
+    char place[80];
+    say_who(&words, found, finding);
+    if (finding->cause != MP_CAUSE_BEFORE && finding->cause != MP_CAUSE_UNKNOWN)
+        say(&words, ", %.0f %% of it from %s", 100 * finding->here,
+            waiting_place(finding->phase, finding->layer, place, sizeof place));
+    say(&words, ": ");
+    say_why(&words, finding);
+    say(&words, ". It matters in %.0f %% of the iterations%s", 100 * finding->seen,
+        finding->chronic ? " and is chronic" : "");
+    if (finding->saved >= LEAST_SAVED * found->seconds) /* NAN: not known */
+        say(&words, "; without it an iteration would take %.2f ms less (%.0f %%)",
+            1e3 * finding->saved, 100 * finding->saved / found->seconds);
+    say(&words, ".");
+    return text;
+}
+
+const char *waiting_advice(const struct mp_straggler_finding *finding, long long run_id, char *text,
+                           size_t size) {
+    switch (finding->cause) {
+    case MP_CAUSE_ROUTING:
+        snprintf(text, size,
+                 "A system that spreads tokens over ranks takes this away: moeperf predict --run "
+                 "%lld --system all says which, and how much of it.",
+                 run_id);
+        break;
+    case MP_CAUSE_SLOW:
+        snprintf(text, size,
+                 "No system helps a slow rank: look at its host and device (other programs on its "
+                 "cores, clock frequency, temperature), or leave it out.");
+        break;
+    case MP_CAUSE_ONE_OFF:
+        snprintf(text, size, "Look at what its host did in iteration %lld.",
+                 (long long)finding->worst_iteration);
+        break;
+    case MP_CAUSE_COMMUNICATION:
+        snprintf(text, size, "%s",
+                 finding->rank >= 0 ? "Look at its links and at who shares them."
+                                    : "Look at the network and at who shares it.");
+        break;
+    case MP_CAUSE_HOST:
+        snprintf(text, size,
+                 "Have data ready ahead of time, plan less often, and look at what else its host "
+                 "process does.");
+        break;
+    case MP_CAUSE_BEFORE:
+        snprintf(text, size,
+                 "Look at what it does between iterations: checkpoints, validation, "
+                 "writing.");
+        break;
+    default:
+        snprintf(text, size,
+                 "It would take tokens of every expert, %d iterations or more and a common clock "
+                 "to tell.",
+                 MP_STRAGGLER_ITERATIONS);
+    }
+    return text;
+}
+
+const char *waiting_nothing(const struct mp_straggler *found, char *text, size_t size) {
+    static const enum mp_abstention why[] = {MP_ABSTAINS_ONE_RANK, MP_ABSTAINS_NO_SPANS,
+                                             MP_ABSTAINS_MISSING, MP_ABSTAINS_NO_MEETINGS};
+    for (size_t i = 0; i < sizeof why / sizeof *why; i++)
+        if (found->abstentions & why[i]) {
+            snprintf(text, size, "%s.", mp_abstention_text(why[i]));
+            return text;
+        }
+    snprintf(text, size,
+             "no rank makes the others wait for %.0f %% of an iteration or more; each waits %.2f "
+             "ms of %.2f ms.",
+             100 * MP_STRAGGLER_LEAST, 1e3 * found->waiting / found->ranks, 1e3 * found->seconds);
+    return text;
+}
+
+const char *waiting_clocks(const struct mp_straggler *found, char *text, size_t size) {
+    if (found->clock_free)
+        snprintf(text, size, "Clocks are off by up to %.1f us and were not used.",
+                 1e6 * found->clock_error);
+    else
+        snprintf(text, size,
+                 "Clocks are good to %.1f us (%d meetings were left too early, the worst by %.1f "
+                 "us); nothing below %.3f ms per iteration is concluded from them.",
+                 1e6 * found->clock_error, found->violations, 1e6 * found->worst_violation,
+                 1e3 * found->finest);
+    return text;
+}

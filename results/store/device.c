@@ -1,0 +1,227 @@
+/* Adding spools of GPU work to a run that is there: whose each is, where its clock lies, which
+ * spans its process recorded; then its records. */
+#include "results/store/device.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int no_memory(const struct device_spool *spool, struct mp_error *error) {
+    return mp_fail(error, MP_ENOMEM, "%s: no memory for the records of %s", spool->store->path,
+                   spool->path);
+}
+
+/* Ends a reading: MP_OK if it came to its end. */
+static int finish(struct device_spool *spool, sqlite3_stmt *select, int step,
+                  struct mp_error *error) {
+    int code = step == SQLITE_DONE || step == SQLITE_ROW
+                   ? MP_OK
+                   : mp_store_fail(spool->store, "cannot read the run", error);
+    sqlite3_finalize(select);
+    return code;
+}
+
+static int read_header(struct device_spool *spool, struct mp_error *error) {
+    struct mp_spool_reader *reader = NULL;
+    int code = mp_spool_open(spool->path, &reader, error);
+    if (!code)
+        spool->header = *mp_spool_header(reader);
+    mp_spool_close(reader);
+    return code;
+}
+
+/* The rank whose recording the same process made; else the one that the launcher has told. */
+static int find_rank(struct device_spool *spool, struct mp_error *error) {
+    sqlite3_stmt *select = NULL;
+    int code = store_prepare(
+        spool->store,
+        "SELECT rank FROM rank WHERE run_id = ? AND host = ? AND pid = ? ORDER BY rank <> ?",
+        &select, error);
+    if (code)
+        return code;
+    sqlite3_bind_int64(select, 1, spool->run_id);
+    sqlite3_bind_text(select, 2, spool->header.host, -1, SQLITE_STATIC);
+    sqlite3_bind_int(select, 3, spool->header.pid);
+    sqlite3_bind_int(select, 4, spool->header.rank);
+    int step = sqlite3_step(select);
+    spool->rank = step == SQLITE_ROW ? sqlite3_column_int(select, 0) : spool->header.rank;
+    return finish(spool, select, step, error);
+}
+
+/* The rank's own samples, as at the time when the run was added; without samples its host's clock
+ * is the run's, or it is not known how far they are apart. */
+static int align(struct device_spool *spool, struct mp_error *error) {
+    sqlite3_stmt *select = NULL;
+    struct clock_sample *samples = NULL;
+    int count = 0, step = SQLITE_DONE;
+    int code = store_prepare(spool->store,
+                             "SELECT at_ns, offset_ns, error_ns FROM clock WHERE run_id = ? AND "
+                             "rank = ? ORDER BY at_ns",
+                             &select, error);
+    if (code)
+        return code;
+    sqlite3_bind_int64(select, 1, spool->run_id);
+    sqlite3_bind_int(select, 2, spool->rank);
+    while (!code && (step = sqlite3_step(select)) == SQLITE_ROW) {
+        struct clock_sample *grown = realloc(samples, ((size_t)count + 1) * sizeof *samples);
+        if (!grown)
+            code = no_memory(spool, error);
+        else
+            (samples = grown)[count++] = (struct clock_sample){sqlite3_column_int64(select, 0),
+                                                               sqlite3_column_int64(select, 1),
+                                                               sqlite3_column_int64(select, 2)};
+    }
+    int read = finish(spool, select, step, error);
+    spool->fit = clock_fit_samples(samples, count);
+    spool->clock = count > 0 && spool->rank > 0 ? "samples" : NULL;
+    free(samples);
+    return code ? code : read;
+}
+
+static int name_clock(struct device_spool *spool, struct mp_error *error) {
+    sqlite3_stmt *select = NULL;
+    if (spool->clock)
+        return MP_OK;
+    int code = store_prepare(spool->store,
+                             "SELECT host IS ?2 FROM rank WHERE run_id = ?1 AND clock = "
+                             "'reference' UNION ALL SELECT NOT EXISTS (SELECT 1 FROM rank WHERE "
+                             "run_id = ?1 AND clock = 'reference') LIMIT 1",
+                             &select, error);
+    if (code)
+        return code;
+    sqlite3_bind_int64(select, 1, spool->run_id);
+    sqlite3_bind_text(select, 2, spool->header.host, -1, SQLITE_STATIC);
+    int step = sqlite3_step(select);
+    bool same = step == SQLITE_ROW && sqlite3_column_int(select, 0);
+    spool->clock = same ? "same host" : "unknown";
+    return finish(spool, select, step, error);
+}
+
+/* Spans of the stream that launches; what is in flight launches nothing. */
+static int read_spans(struct device_spool *spool, struct mp_error *error) {
+    sqlite3_stmt *select = NULL;
+    int capacity = 0, step = SQLITE_DONE;
+    int code = store_prepare(spool->store,
+                             "SELECT start_ns, end_ns, span_id FROM v_span WHERE run_id = ? AND "
+                             "rank = ? AND stream <> 'comm'",
+                             &select, error);
+    if (code)
+        return code;
+    sqlite3_bind_int64(select, 1, spool->run_id);
+    sqlite3_bind_int(select, 2, spool->rank);
+    while (!code && (step = sqlite3_step(select)) == SQLITE_ROW) {
+        if (spool->span_count == capacity) {
+            capacity = capacity ? 2 * capacity : 1024;
+            struct device_span *grown =
+                realloc(spool->spans, (size_t)capacity * sizeof *spool->spans);
+            if (!grown) {
+                code = no_memory(spool, error);
+                break;
+            }
+            spool->spans = grown;
+        }
+        spool->spans[spool->span_count++] =
+            (struct device_span){sqlite3_column_int64(select, 0), sqlite3_column_int64(select, 1),
+                                 sqlite3_column_int64(select, 2), -1};
+    }
+    int read = finish(spool, select, step, error);
+    return code ? code : read;
+}
+
+/* Whether it is there already: after a kill nobody needs to know how far the last attempt got. */
+static int insert_spool(struct device_spool *spool, bool *is_new, struct mp_error *error) {
+    sqlite3_stmt *insert = NULL;
+    int code = store_prepare(spool->store,
+                             "INSERT OR IGNORE INTO device_spool VALUES (?, ?, ?, ?, ?, ?, ?, ?, "
+                             "?, ?)",
+                             &insert, error);
+    if (code)
+        return code;
+    sqlite3_bind_int64(insert, 1, spool->run_id);
+    sqlite3_bind_int(insert, 2, spool->rank);
+    sqlite3_bind_text(insert, 3, spool->collector, -1, SQLITE_STATIC);
+    sqlite3_bind_text(insert, 4, spool->header.host, -1, SQLITE_STATIC);
+    sqlite3_bind_int(insert, 5, spool->header.pid);
+    sqlite3_bind_int64(insert, 6, spool->header.realtime_ns);
+    if (spool->status[0])
+        sqlite3_bind_text(insert, 7, spool->status, -1, SQLITE_STATIC);
+    sqlite3_bind_int(insert, 8, spool->complete);
+    sqlite3_bind_int64(insert, 9, spool->unread_bytes);
+    sqlite3_bind_text(insert, 10, spool->clock, -1, SQLITE_STATIC);
+    code = store_run(spool->store, insert, "cannot store GPU work", error);
+    *is_new = !code && sqlite3_changes(spool->store->connection) > 0;
+    sqlite3_finalize(insert);
+    return code;
+}
+
+static int add_spool(struct device_spool *spool, struct mp_error *error) {
+    bool is_new = false;
+    int code = read_header(spool, error);
+    if (!code)
+        code = find_rank(spool, error);
+    if (!code)
+        code = align(spool, error);
+    if (!code)
+        code = name_clock(spool, error);
+    if (!code)
+        code = read_spans(spool, error);
+    if (!code)
+        code = device_collect(spool, error);
+    if (!code)
+        code = insert_spool(spool, &is_new, error);
+    if (!code && is_new)
+        code = device_insert(spool, error);
+    return code;
+}
+
+/* The clock's origin of the run; a run that recorded no spans counts from the earliest spool. */
+static int find_origin(struct mp_store *store, int64_t run_id, const char *const paths[], int count,
+                       int64_t *origin_ns, struct mp_error *error) {
+    char sql[128];
+    sqlite3_stmt *select = NULL;
+    int code = store_prepare(store, "SELECT origin_ns FROM run WHERE run_id = ?", &select, error);
+    if (code)
+        return code;
+    sqlite3_bind_int64(select, 1, run_id);
+    bool there = sqlite3_step(select) == SQLITE_ROW;
+    *origin_ns = there ? sqlite3_column_int64(select, 0) : 0;
+    sqlite3_finalize(select);
+    if (!there)
+        return mp_fail(error, MP_ENOTFOUND, "%s: there is no run %lld", store->path,
+                       (long long)run_id);
+    for (int i = 0; *origin_ns == 0 && i < count; i++) {
+        struct device_spool first = {.store = store, .path = paths[i]};
+        if (read_header(&first, NULL) == MP_OK)
+            *origin_ns = first.header.monotonic_ns;
+    }
+    snprintf(sql, sizeof sql, "UPDATE run SET origin_ns = %lld WHERE run_id = %lld",
+             (long long)*origin_ns, (long long)run_id);
+    return store_execute(store, sql, "cannot store the run's origin", error);
+}
+
+int mp_store_add_device(struct mp_store *store, int64_t run_id, const char *const spool_paths[],
+                        int count, struct mp_error *error) {
+    struct strings strings = {0};
+    int64_t origin_ns = 0;
+    int code = store_execute(store, "BEGIN IMMEDIATE", "cannot write", error);
+    if (code)
+        return code;
+    code = strings_init(&strings, store, error);
+    if (!code)
+        code = find_origin(store, run_id, spool_paths, count, &origin_ns, error);
+    for (int i = 0; !code && i < count; i++) {
+        struct device_spool spool = {.store = store,
+                                     .strings = &strings,
+                                     .path = spool_paths[i],
+                                     .run_id = run_id,
+                                     .origin_ns = origin_ns};
+        code = add_spool(&spool, error);
+        device_free(&spool);
+    }
+    strings_free(&strings);
+    if (!code)
+        code = store_execute(store, "COMMIT", "cannot store GPU work", error);
+    if (code)
+        sqlite3_exec(store->connection, "ROLLBACK", NULL, NULL, NULL);
+    return code;
+}

@@ -1,0 +1,65 @@
+/* Spools of collectors of GPU work on their way into the database. */
+#ifndef MOEPERF_RESULTS_STORE_DEVICE_H
+#define MOEPERF_RESULTS_STORE_DEVICE_H
+
+#include "profiler/record/spool.h"
+#include "results/store/clock_fit.h"
+#include "results/store/strings.h"
+
+/* A span of the host that may have launched GPU work. */
+struct device_span {
+    int64_t start_ns, end_ns, span_id;
+    int parent; /* the span around it; -1: none */
+};
+
+/* What a correlation id stands for on the host. */
+struct device_call {
+    uint32_t correlation;
+    bool has_external;
+    int64_t start_ns;    /* of the earliest call, on the run's clock; INT64_MAX: none */
+    int64_t external_ns; /* the start of the span that an external id names, likewise */
+    int64_t span_id;     /* 0: none */
+};
+
+/* One spool, and what it takes to place its records. */
+struct device_spool {
+    struct mp_store *store;
+    struct strings *strings;
+    const char *path;
+    struct mp_spool_header header;
+    int64_t run_id, origin_ns;
+    int rank;
+    struct clock_fit fit;
+    const char *clock;
+    char collector[48], status[512];
+    bool complete;
+    int64_t unread_bytes;
+    struct device_span *spans; /* by start, the outer first */
+    int span_count;
+    struct device_call *calls; /* by correlation */
+    int call_count, call_capacity;
+    struct mp_timer *timers; /* by at_ns */
+    int timer_count, timer_capacity;
+    int64_t *names; /* by the spool's ids, StringIds' */
+    uint32_t name_count;
+};
+
+/* A time of the spool's process on the run's clock. */
+int64_t device_time(const struct device_spool *spool, int64_t own_ns);
+
+/* Reads the spool for all that records refer to: names, calls, timer; and what it says of itself.
+ */
+int device_collect(struct device_spool *spool, struct mp_error *error);
+
+/* The innermost span that contains `at_ns` of the run's clock; 0: none. */
+int64_t device_span_at(const struct device_spool *spool, int64_t at_ns);
+/* The span that launched what has this correlation id; 0: not known. */
+int64_t device_span_of(const struct device_spool *spool, uint32_t correlation);
+
+/* Reads it again and stores its records. */
+int device_insert(struct device_spool *spool, struct mp_error *error);
+
+/* Frees what the functions above have allocated, spans included. */
+void device_free(struct device_spool *spool);
+
+#endif

@@ -1,0 +1,240 @@
+/* What GPU records refer to: the host's calls and spans. */
+#include "results/store/device.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { NAMES_LIMIT = 1 << 20 /* a damaged spool may claim any id */ };
+
+static int no_memory(const struct device_spool *spool, struct mp_error *error) {
+    return mp_fail(error, MP_ENOMEM, "%s: no memory for the records of %s", spool->store->path,
+                   spool->path);
+}
+
+int64_t device_time(const struct device_spool *spool, int64_t own_ns) {
+    const int64_t limit = (int64_t)1 << 61; /* whatever a damaged recording says */
+    int64_t aligned = clock_fit_apply(&spool->fit, own_ns);
+    aligned = aligned < -limit ? -limit : aligned > limit ? limit : aligned;
+    return aligned - spool->origin_ns;
+}
+
+/* ---- collecting ---- */
+
+static void *grow(void *array, int *capacity, size_t size) {
+    int larger = *capacity ? 2 * *capacity : 256;
+    void *grown = realloc(array, (size_t)larger * size);
+    if (grown)
+        *capacity = larger;
+    return grown;
+}
+
+/* One entry per record; those of one correlation id are put together afterwards. */
+static int add_call(struct device_spool *spool, const struct mp_activity *activity,
+                    struct mp_error *error) {
+    if (spool->call_count == spool->call_capacity) {
+        void *grown = grow(spool->calls, &spool->call_capacity, sizeof *spool->calls);
+        if (!grown)
+            return no_memory(spool, error);
+        spool->calls = grown;
+    }
+    struct device_call *call = &spool->calls[spool->call_count++];
+    *call = (struct device_call){.correlation = activity->correlation, .start_ns = INT64_MAX};
+    if (activity->kind == MP_ACTIVITY_LINK) {
+        call->has_external = true;
+        call->external_ns = device_time(spool, (int64_t)activity->value);
+    } else if (activity->start_ns) {
+        call->start_ns = device_time(spool, activity->start_ns);
+    }
+    return MP_OK;
+}
+
+static int add_timer(struct device_spool *spool, const struct mp_timer *timer,
+                     struct mp_error *error) {
+    if (spool->timer_count == spool->timer_capacity) {
+        void *grown = grow(spool->timers, &spool->timer_capacity, sizeof *spool->timers);
+        if (!grown)
+            return no_memory(spool, error);
+        spool->timers = grown;
+    }
+    spool->timers[spool->timer_count++] = *timer;
+    return MP_OK;
+}
+
+static int add_name(struct device_spool *spool, const struct mp_spool_record *record,
+                    struct mp_error *error) {
+    uint32_t id = record->as.name.id;
+    if (id >= NAMES_LIMIT)
+        return MP_OK;
+    if (id >= spool->name_count) {
+        uint32_t count = 2 * id + 64;
+        int64_t *grown = realloc(spool->names, count * sizeof *grown);
+        if (!grown)
+            return no_memory(spool, error);
+        memset(grown + spool->name_count, 0, (count - spool->name_count) * sizeof *grown);
+        spool->names = grown;
+        spool->name_count = count;
+    }
+    return strings_id(spool->strings, record->as.name.text, &spool->names[id], error);
+}
+
+static void take_text(struct device_spool *spool, const struct mp_spool_record *record) {
+    static const char suffix[] = ".status";
+    size_t length = strlen(record->as.text.name);
+    if (length >= sizeof suffix &&
+        strcmp(record->as.text.name + length - (sizeof suffix - 1), suffix) == 0)
+        snprintf(spool->status, sizeof spool->status, "%s", record->as.text.value);
+}
+
+static int collect_record(struct device_spool *spool, const struct mp_spool_record *record,
+                          struct mp_error *error) {
+    switch (record->type) {
+    case MP_SPOOL_STREAM: /* a collector's only one has its name */
+        snprintf(spool->collector, sizeof spool->collector, "%s", record->as.stream.name);
+        return MP_OK;
+    case MP_SPOOL_TEXT:
+        take_text(spool, record);
+        return MP_OK;
+    case MP_SPOOL_NAME:
+        return add_name(spool, record, error);
+    case MP_SPOOL_ACTIVITY:
+        return record->as.activity.kind == MP_ACTIVITY_CALL ||
+                       record->as.activity.kind == MP_ACTIVITY_LINK
+                   ? add_call(spool, &record->as.activity, error)
+                   : MP_OK;
+    case MP_SPOOL_TIMER:
+        return add_timer(spool, &record->as.timer, error);
+    case MP_SPOOL_END:
+        spool->complete = true;
+        return MP_OK;
+    default:
+        return MP_OK;
+    }
+}
+
+/* ---- order, and what follows from it ---- */
+
+static int by_correlation(const void *left, const void *right) {
+    const struct device_call *a = left, *b = right;
+    return (a->correlation > b->correlation) - (a->correlation < b->correlation);
+}
+
+static int by_time(const void *left, const void *right) {
+    const struct mp_timer *a = left, *b = right;
+    return (a->at_ns > b->at_ns) - (a->at_ns < b->at_ns);
+}
+
+static int outer_first(const void *left, const void *right) {
+    const struct device_span *a = left, *b = right;
+    if (a->start_ns != b->start_ns)
+        return a->start_ns < b->start_ns ? -1 : 1;
+    return (a->end_ns < b->end_ns) - (a->end_ns > b->end_ns);
+}
+
+/* The span around each: the nearest before it that has not ended when it begins. */
+static void nest(struct device_spool *spool) {
+    int open = -1;
+    for (int i = 0; i < spool->span_count; i++) {
+        while (open >= 0 && spool->spans[open].end_ns <= spool->spans[i].start_ns)
+            open = spool->spans[open].parent;
+        spool->spans[i].parent = open;
+        open = i;
+    }
+}
+
+/* The last span that starts at or before `at_ns`; -1: none. */
+static int last_before(const struct device_spool *spool, int64_t at_ns) {
+    int low = 0, high = spool->span_count;
+    while (low < high) {
+        int middle = low + (high - low) / 2;
+        if (spool->spans[middle].start_ns <= at_ns)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low - 1;
+}
+
+int64_t device_span_at(const struct device_spool *spool, int64_t at_ns) {
+    int i = last_before(spool, at_ns);
+    while (i >= 0 && spool->spans[i].end_ns <= at_ns)
+        i = spool->spans[i].parent;
+    return i >= 0 ? spool->spans[i].span_id : 0;
+}
+
+/* An external id is its span's start.  Of several spans with one start the innermost was meant: it
+ * was pushed last.  0: there is no such span, e.g. because its record was lost. */
+static int64_t span_that_starts(const struct device_spool *spool, int64_t start_ns) {
+    int i = last_before(spool, start_ns);
+    return i >= 0 && spool->spans[i].start_ns == start_ns ? spool->spans[i].span_id : 0;
+}
+
+/* Puts the entries of each correlation id together: driver calls within runtime calls share one. */
+static void unite_calls(struct device_spool *spool) {
+    int kept = 0;
+    for (int i = 0; i < spool->call_count; i++) {
+        struct device_call *call = &spool->calls[i];
+        struct device_call *last = kept > 0 ? &spool->calls[kept - 1] : NULL;
+        if (!last || last->correlation != call->correlation) {
+            spool->calls[kept++] = *call;
+            continue;
+        }
+        if (call->start_ns < last->start_ns)
+            last->start_ns = call->start_ns;
+        if (call->has_external) {
+            last->has_external = true;
+            last->external_ns = call->external_ns;
+        }
+    }
+    spool->call_count = kept;
+    for (int i = 0; i < kept; i++) {
+        struct device_call *call = &spool->calls[i];
+        if (call->has_external)
+            call->span_id = span_that_starts(spool, call->external_ns);
+        if (!call->span_id && call->start_ns != INT64_MAX)
+            call->span_id = device_span_at(spool, call->start_ns);
+    }
+}
+
+int64_t device_span_of(const struct device_spool *spool, uint32_t correlation) {
+    const struct device_call key = {.correlation = correlation};
+    const struct device_call *call = spool->call_count > 0
+                                         ? bsearch(&key, spool->calls, (size_t)spool->call_count,
+                                                   sizeof *spool->calls, by_correlation)
+                                         : NULL;
+    return call ? call->span_id : 0;
+}
+
+/* ---- all of it ---- */
+
+int device_collect(struct device_spool *spool, struct mp_error *error) {
+    struct mp_spool_reader *reader = NULL;
+    struct mp_spool_record record;
+    int code = mp_spool_open(spool->path, &reader, error);
+    if (code)
+        return code;
+    while (!code && mp_spool_next(reader, &record, NULL) == 1)
+        code = collect_record(spool, &record, error);
+    spool->unread_bytes = (int64_t)mp_spool_unread(reader);
+    mp_spool_close(reader);
+    if (spool->span_count > 0)
+        qsort(spool->spans, (size_t)spool->span_count, sizeof *spool->spans, outer_first);
+    nest(spool);
+    if (spool->call_count > 0)
+        qsort(spool->calls, (size_t)spool->call_count, sizeof *spool->calls, by_correlation);
+    unite_calls(spool);
+    if (spool->timer_count > 0)
+        qsort(spool->timers, (size_t)spool->timer_count, sizeof *spool->timers, by_time);
+    return code;
+}
+
+void device_free(struct device_spool *spool) {
+    free(spool->spans);
+    free(spool->calls);
+    free(spool->timers);
+    free(spool->names);
+    spool->spans = NULL;
+    spool->calls = NULL;
+    spool->timers = NULL;
+    spool->names = NULL;
+}

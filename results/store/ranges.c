@@ -1,0 +1,275 @@
+/* A rank's spool is read twice: for its names and schemas, then for the ranges. */
+#include "results/store/ranges.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "profiler/nvtx/payload.h"
+
+enum {
+    EVENT_CATEGORY = 33, /* Nsight's event types */
+    EVENT_MARK = 34,
+    EVENT_PUSHED = 59,
+    EVENT_STARTED = 60,
+    EVENT_DOMAIN = 75,
+    COLUMN_START = 1,
+    COLUMN_END,
+    COLUMN_TYPE,
+    COLUMN_CATEGORY,
+    COLUMN_COLOR,
+    COLUMN_THREAD,
+    COLUMN_END_THREAD,
+    COLUMN_TEXT,
+    COLUMN_DOMAIN,
+    COLUMN_VALUE, /* six, by enum mp_value_type */
+    COLUMN_JSON = COLUMN_VALUE + MP_VALUE_FLOAT,
+    COLUMN_RUN,
+    COLUMN_RANK,
+    COLUMN_LEVEL,
+    JSON_BYTES = 16384,
+    NAMES_LIMIT = 1 << 22 /* a collector stops at 100000; a damaged spool may claim any id */
+};
+
+struct ranges {
+    struct recordings *recordings;
+    const struct recording *recording;
+    int rank;
+    int64_t origin_ns;
+    sqlite3_stmt *insert, *insert_thread;
+    struct mp_schemas *schemas;
+    int64_t *string_ids;  /* by the spool's ids, StringIds' */
+    uint32_t *domain_ids; /* by the spool's ids, counted from 1 */
+    uint32_t names, domains;
+    char *text; /* of a name, made printable */
+    size_t text_size;
+    char json[JSON_BYTES];
+};
+
+static int no_memory(const struct ranges *ranges, struct mp_error *error) {
+    return mp_fail(error, MP_ENOMEM, "%s: no memory for the names of ranges",
+                   ranges->recordings->store->path);
+}
+
+/* strings_id's memory is for a few names that come again; here each comes once. */
+static int store_string(struct ranges *ranges, const char *name, int64_t *id,
+                        struct mp_error *error) {
+    struct strings *strings = ranges->recordings->strings;
+    size_t size = 4 * strlen(name) + 1;
+    if (size > ranges->text_size) {
+        char *grown = realloc(ranges->text, size);
+        if (!grown)
+            return no_memory(ranges, error);
+        ranges->text = grown;
+        ranges->text_size = size;
+    }
+    mp_printable_name(name, ranges->text);
+    sqlite3_bind_text(strings->insert, 1, ranges->text, -1, SQLITE_STATIC);
+    int code = store_run(strings->store, strings->insert, "cannot store a name", error);
+    if (code)
+        return code;
+    sqlite3_bind_text(strings->select, 1, ranges->text, -1, SQLITE_STATIC);
+    if (sqlite3_step(strings->select) == SQLITE_ROW)
+        *id = sqlite3_column_int64(strings->select, 0);
+    else
+        code = mp_store_fail(strings->store, "cannot find a name", error);
+    sqlite3_reset(strings->select);
+    return code;
+}
+
+/* Room for the name `id` in both tables. */
+static int make_room(struct ranges *ranges, uint32_t id, struct mp_error *error) {
+    if (id < ranges->names)
+        return MP_OK;
+    uint32_t names = 2 * (id + 512);
+    int64_t *string_ids = realloc(ranges->string_ids, names * sizeof *string_ids);
+    if (string_ids)
+        ranges->string_ids = string_ids;
+    uint32_t *domain_ids = realloc(ranges->domain_ids, names * sizeof *domain_ids);
+    if (domain_ids)
+        ranges->domain_ids = domain_ids;
+    if (!string_ids || !domain_ids)
+        return no_memory(ranges, error);
+    memset(string_ids + ranges->names, 0, (names - ranges->names) * sizeof *string_ids);
+    memset(domain_ids + ranges->names, 0, (names - ranges->names) * sizeof *domain_ids);
+    ranges->names = names;
+    return MP_OK;
+}
+
+/* What every row has. */
+static void bind_place(struct ranges *ranges) {
+    sqlite3_bind_int64(ranges->insert, COLUMN_RUN, ranges->recordings->run_id);
+    sqlite3_bind_int(ranges->insert, COLUMN_RANK, ranges->rank);
+}
+
+static int64_t global_thread(const struct ranges *ranges, uint32_t thread) {
+    return ((int64_t)ranges->recording->header.pid & 0xFFFFFF) << 24 | (thread & 0xFFFFFF);
+}
+
+static int64_t domain_of(const struct ranges *ranges, uint32_t id) {
+    return id < ranges->names ? ranges->domain_ids[id] : 0;
+}
+
+static int store_name(struct ranges *ranges, const struct mp_spool_record *record,
+                      struct mp_error *error) {
+    const uint32_t id = record->as.name.id, kind = record->as.name.kind;
+    int64_t string_id = 0;
+    if (id >= NAMES_LIMIT)
+        return MP_OK;
+    int code = make_room(ranges, id, error);
+    if (!code)
+        code = store_string(ranges, record->as.name.text, &string_id, error);
+    if (code)
+        return code;
+    ranges->string_ids[id] = string_id;
+    if (kind == MP_NAME_DOMAIN)
+        ranges->domain_ids[id] = ++ranges->domains;
+    if (kind == MP_NAME_THREAD) {
+        sqlite3_bind_int64(ranges->insert_thread, 1, string_id);
+        sqlite3_bind_int64(ranges->insert_thread, 2, global_thread(ranges, record->as.name.number));
+        sqlite3_bind_int64(ranges->insert_thread, 3, ranges->recordings->run_id);
+        sqlite3_bind_int(ranges->insert_thread, 4, ranges->rank);
+        return store_run(ranges->recordings->store, ranges->insert_thread, "cannot store a name",
+                         error);
+    }
+    if (kind != MP_NAME_DOMAIN && kind != MP_NAME_CATEGORY)
+        return MP_OK;
+    bind_place(ranges);
+    sqlite3_bind_int64(ranges->insert, COLUMN_START, 0);
+    sqlite3_bind_int(ranges->insert, COLUMN_TYPE,
+                     kind == MP_NAME_DOMAIN ? EVENT_DOMAIN : EVENT_CATEGORY);
+    sqlite3_bind_int64(ranges->insert, COLUMN_TEXT, string_id);
+    sqlite3_bind_int64(ranges->insert, COLUMN_DOMAIN,
+                       domain_of(ranges, kind == MP_NAME_DOMAIN ? id : record->as.name.domain));
+    if (kind == MP_NAME_CATEGORY)
+        sqlite3_bind_int64(ranges->insert, COLUMN_CATEGORY, record->as.name.number);
+    return store_run(ranges->recordings->store, ranges->insert, "cannot store a name", error);
+}
+
+static void bind_value(struct ranges *ranges, const struct mp_range *range) {
+    double wide;
+    float narrow;
+    int column = COLUMN_VALUE + range->value_type - 1;
+    switch (range->value_type) {
+    case MP_VALUE_U64:
+    case MP_VALUE_I64:
+        sqlite3_bind_int64(ranges->insert, column, (int64_t)range->value);
+        break;
+    case MP_VALUE_DOUBLE:
+        memcpy(&wide, &range->value, sizeof wide);
+        sqlite3_bind_double(ranges->insert, column, wide);
+        break;
+    case MP_VALUE_U32:
+        sqlite3_bind_int64(ranges->insert, column, (uint32_t)range->value);
+        break;
+    case MP_VALUE_I32:
+        sqlite3_bind_int64(ranges->insert, column, (int32_t)range->value);
+        break;
+    case MP_VALUE_FLOAT:
+        memcpy(&narrow, &range->value, sizeof narrow);
+        sqlite3_bind_double(ranges->insert, column, (double)narrow);
+        break;
+    default:
+        break;
+    }
+}
+
+static int64_t run_time(const struct ranges *ranges, int64_t time_ns) {
+    const int64_t limit = (int64_t)1 << 61; /* whatever a damaged recording says */
+    int64_t aligned = clock_fit_apply(&ranges->recording->fit, time_ns);
+    aligned = aligned < -limit ? -limit : aligned > limit ? limit : aligned;
+    return aligned - ranges->origin_ns;
+}
+
+static int store_range(struct ranges *ranges, const struct mp_spool_record *record,
+                       struct mp_error *error) {
+    static const int types[] = {
+        [MP_RANGE_PUSHED] = EVENT_PUSHED, [MP_RANGE_STARTED] = EVENT_STARTED, EVENT_MARK};
+    const struct mp_range *range = &record->as.range.is;
+    sqlite3_stmt *insert = ranges->insert;
+    if (range->kind > MP_RANGE_MARK)
+        return MP_OK; /* of a later build */
+    bind_place(ranges);
+    sqlite3_bind_int64(insert, COLUMN_START, run_time(ranges, range->start_ns));
+    if (range->end_ns && range->kind != MP_RANGE_MARK)
+        sqlite3_bind_int64(insert, COLUMN_END, run_time(ranges, range->end_ns));
+    sqlite3_bind_int(insert, COLUMN_TYPE, types[range->kind]);
+    if (range->category)
+        sqlite3_bind_int64(insert, COLUMN_CATEGORY, range->category);
+    if (range->color)
+        sqlite3_bind_int64(insert, COLUMN_COLOR, range->color);
+    sqlite3_bind_int64(insert, COLUMN_THREAD, global_thread(ranges, range->thread));
+    if (range->end_ns && range->kind == MP_RANGE_STARTED)
+        sqlite3_bind_int64(insert, COLUMN_END_THREAD, global_thread(ranges, range->end_thread));
+    if (range->name < ranges->names && ranges->string_ids[range->name])
+        sqlite3_bind_int64(insert, COLUMN_TEXT, ranges->string_ids[range->name]);
+    sqlite3_bind_int64(insert, COLUMN_DOMAIN, domain_of(ranges, range->domain));
+    bind_value(ranges, range);
+    size_t length = range->payloads ? mp_payload_json(ranges->schemas, record, ranges->json,
+                                                      sizeof ranges->json)
+                                    : 0;
+    if (length > 0)
+        sqlite3_bind_text(insert, COLUMN_JSON, ranges->json, (int)length, SQLITE_STATIC);
+    if (range->kind == MP_RANGE_PUSHED)
+        sqlite3_bind_int(insert, COLUMN_LEVEL, range->level);
+    return store_run(ranges->recordings->store, insert, "cannot store a range", error);
+}
+
+/* Names and schemas, or ranges: at most `limit` of the latter, as many as were there at first. */
+static int read_all(struct ranges *ranges, bool names, int64_t limit, struct mp_error *error) {
+    struct mp_spool_reader *reader = NULL;
+    struct mp_spool_record record;
+    int code = MP_OK;
+    if (mp_spool_open(ranges->recording->path, &reader, NULL))
+        return MP_OK; /* gone since the first reading, which has said so */
+    while (!code && limit > 0 && mp_spool_next(reader, &record, NULL) == 1) {
+        if (names && record.type == MP_SPOOL_NAME)
+            code = store_name(ranges, &record, error);
+        else if (names && record.type == MP_SPOOL_SCHEMA)
+            code = mp_schemas_add(ranges->schemas, &record, error);
+        else if (!names && record.type == MP_SPOOL_RANGE && limit-- > 0)
+            code = store_range(ranges, &record, error);
+    }
+    mp_spool_close(reader);
+    return code;
+}
+
+int ranges_ingest(struct recordings *recordings, int rank, int64_t origin_ns,
+                  struct mp_error *error) {
+    struct ranges *ranges = NULL;
+    const struct recording *recording = &recordings->rank[rank];
+    if (recording->ranges == 0)
+        return MP_OK;
+    ranges = calloc(1, sizeof *ranges);
+    if (!ranges)
+        return mp_fail(error, MP_ENOMEM, "%s: no memory for ranges", recordings->store->path);
+    ranges->recordings = recordings;
+    ranges->recording = recording;
+    ranges->rank = rank;
+    ranges->origin_ns = origin_ns;
+    int code = mp_schemas_create(&ranges->schemas, error);
+    if (!code)
+        code = store_prepare(
+            recordings->store,
+            "INSERT INTO NVTX_EVENTS (start, \"end\", eventType, category, color, globalTid, "
+            "endGlobalTid, textId, domainId, uint64Value, int64Value, doubleValue, uint32Value, "
+            "int32Value, floatValue, jsonText, run_id, rank, level) "
+            "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            &ranges->insert, error);
+    if (!code)
+        code = store_prepare(recordings->store,
+                             "INSERT INTO ThreadNames (nameId, globalTid, run_id, rank) "
+                             "VALUES (?, ?, ?, ?)",
+                             &ranges->insert_thread, error);
+    if (!code)
+        code = read_all(ranges, true, INT64_MAX, error);
+    if (!code)
+        code = read_all(ranges, false, recording->ranges, error);
+    sqlite3_finalize(ranges->insert);
+    sqlite3_finalize(ranges->insert_thread);
+    mp_schemas_destroy(ranges->schemas);
+    free(ranges->string_ids);
+    free(ranges->domain_ids);
+    free(ranges->text);
+    free(ranges);
+    return code;
+}

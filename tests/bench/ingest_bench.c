@@ -1,0 +1,329 @@
+/* Spools of a long run into a database, and what a report and a timeline of them take.
+ *
+ * Each step runs in a process of its own, so that its processor time and its memory are its own.
+ * The floor is what SQLite takes for the same rows and nothing else: the same table and settings,
+ * one prepared INSERT stepped once per row. */
+#include <sqlite3.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "profiler/record/record.h"
+#include "results/export/export.h"
+#include "results/report/report.h"
+#include "results/store/store.h"
+#include "tests/bench/bench.h"
+
+enum { RANKS = 4, LAYERS = 24, SPANS_PER_LAYER = 16, EXPERTS = 16, PATH_SIZE = 256 };
+enum { SPANS_PER_ITERATION = LAYERS * SPANS_PER_LAYER + 1 };
+
+struct work {
+    char folder[128], database[PATH_SIZE], spool[RANKS][PATH_SIZE];
+    long iterations;
+};
+
+/* What one step took. */
+struct cost {
+    double seconds, processor_s, megabytes;
+};
+
+/* ---- steps, each in a process of its own ---- */
+
+static void record_layer(struct mp_record_thread *thread, int rank, int iteration, int layer,
+                         int64_t *at_ns) {
+    uint32_t routes[EXPERTS];
+    for (int s = 0; s < SPANS_PER_LAYER; s++) {
+        int64_t length = 20000 + (iteration * 131 + layer * 17 + s * 7 + rank * 29) % 400 * 1000;
+        mp_record_span(thread, &(struct mp_span){.start_ns = *at_ns,
+                                                 .end_ns = *at_ns + length,
+                                                 .wait_ns = s % 3 ? 0 : length / 2,
+                                                 .cpu_ns = -1,
+                                                 .tokens = 2048 + s,
+                                                 .bytes = s % 4 ? -1 : 65536,
+                                                 .flops = s % 3 ? -1 : 1000000000 + s,
+                                                 .iteration = iteration,
+                                                 .layer = (int16_t)layer,
+                                                 .phase = (uint8_t)(MP_PHASE_ATTENTION + s % 8),
+                                                 .direction = s < 8 ? MP_FORWARD : MP_BACKWARD});
+        *at_ns += length;
+    }
+    for (int e = 0; e < EXPERTS; e++)
+        routes[e] = (uint32_t)(e * 31 + iteration + layer) % 512;
+    mp_record_load(thread, iteration, layer, EXPERTS, routes, NULL);
+}
+
+static int record_rank(const struct work *work, int rank, struct mp_error *error) {
+    struct mp_recorder *recorder = NULL;
+    struct mp_record_thread *thread = NULL;
+    const struct mp_recorder_config config = {
+        .path = work->spool[rank], .rank = rank, .ranks = RANKS};
+    int64_t at_ns = 1000000000;
+    int code = mp_recorder_create(&config, &recorder, error);
+    if (!code)
+        code = mp_recorder_thread(recorder, "compute", &thread, error);
+    for (int i = 0; !code && i < work->iterations; i++) {
+        int64_t start_ns = at_ns;
+        for (int l = 0; l < LAYERS; l++)
+            record_layer(thread, rank, i, l, &at_ns);
+        mp_record_span(thread, &(struct mp_span){.start_ns = start_ns,
+                                                 .end_ns = at_ns,
+                                                 .cpu_ns = -1,
+                                                 .tokens = 2048,
+                                                 .bytes = -1,
+                                                 .flops = -1,
+                                                 .iteration = i,
+                                                 .layer = -1,
+                                                 .phase = MP_PHASE_ITERATION,
+                                                 .direction = MP_NO_DIRECTION});
+        mp_record_number(thread, i, -1, "loss", 5.0 / (i + 1));
+        code = mp_recorder_flush(recorder, error);
+    }
+    int finished = mp_recorder_finish(&recorder, code, "", error);
+    return code ? code : finished;
+}
+
+static int record(const struct work *work, struct mp_error *error) {
+    int code = MP_OK;
+    for (int r = 0; !code && r < RANKS; r++)
+        code = record_rank(work, r, error);
+    return code;
+}
+
+static int ingest(const struct work *work, struct mp_error *error) {
+    const struct mp_store_run run = {.suite = "bench",
+                                     .job = "ep",
+                                     .suite_run = "bench-1",
+                                     .system = "ep",
+                                     .executor = "measured",
+                                     .workload = "text",
+                                     .status = "complete",
+                                     .started_at = "2025-01-31T12:00:00Z",
+                                     .ranks = RANKS,
+                                     .nodes = 1,
+                                     .ranks_per_node = RANKS,
+                                     .iterations_wanted = work->iterations};
+    const char *paths[RANKS];
+    struct mp_store *store = NULL;
+    for (int r = 0; r < RANKS; r++)
+        paths[r] = work->spool[r];
+    int code = mp_store_open(work->database, &store, error);
+    if (!code)
+        code = mp_store_ingest(store, &run, paths, RANKS, NULL, error);
+    mp_store_close(store);
+    return code;
+}
+
+/* What moeperf report prints, to nowhere. */
+static int report(const struct work *work, struct mp_error *error) {
+    const struct mp_report_selection latest = {0};
+    struct mp_store *store = NULL;
+    FILE *nowhere = fopen("/dev/null", "w");
+    int code = nowhere ? mp_store_open_read_only(work->database, &store, error)
+                       : mp_fail(error, MP_EIO, "ingest: cannot open /dev/null");
+    if (!code)
+        code = mp_report_speedup(store, &latest, MP_REPORT_TEXT, nowhere, error);
+    if (!code)
+        code = mp_report_convergence(store, &latest, MP_REPORT_TEXT, nowhere, error);
+    if (!code)
+        code = mp_report_stragglers(store, &latest, MP_REPORT_TEXT, nowhere, error);
+    if (!code)
+        code = mp_report_phases(store, &latest, MP_REPORT_TEXT, nowhere, error);
+    mp_store_close(store);
+    if (nowhere)
+        fclose(nowhere);
+    return code;
+}
+
+static int export_timeline(const struct work *work, struct mp_error *error) {
+    const struct mp_results_selection only = {0};
+    struct mp_results_exported exported;
+    struct mp_store *store = NULL;
+    char path[PATH_SIZE + 8];
+    snprintf(path, sizeof path, "%.200s.json", work->database);
+    int code = mp_store_open_read_only(work->database, &store, error);
+    if (!code)
+        code = mp_results_perfetto(store, &only, path, &exported, error);
+    mp_store_close(store);
+    return code;
+}
+
+static const char floor_schema[] =
+    "PRAGMA page_size = 8192; PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL; "
+    "PRAGMA cache_size = -65536; PRAGMA journal_size_limit = 16777216; "
+    "CREATE TABLE span (span_id INTEGER PRIMARY KEY, run_id INTEGER NOT NULL, rank INTEGER NOT "
+    "NULL, stream_id INTEGER NOT NULL, iteration INTEGER NOT NULL, layer INTEGER NOT NULL, "
+    "phase_id INTEGER NOT NULL, direction INTEGER, start_ns INTEGER NOT NULL, end_ns INTEGER NOT "
+    "NULL, wait_ns INTEGER NOT NULL, cpu_ns INTEGER, tokens INTEGER, bytes INTEGER, flops INTEGER) "
+    "STRICT; BEGIN";
+
+static int insert_rows(sqlite3_stmt *insert, int64_t rows) {
+    int64_t at_ns = 0;
+    int step = SQLITE_DONE;
+    for (int64_t i = 0; i < rows && step == SQLITE_DONE; i++) {
+        int s = (int)(i % SPANS_PER_LAYER);
+        int64_t length = 20000 + i % 400 * 1000;
+        const int64_t values[] = {1,
+                                  i / (rows / RANKS + 1),
+                                  1,
+                                  i / SPANS_PER_ITERATION % 100000,
+                                  i / SPANS_PER_LAYER % LAYERS,
+                                  2 + s % 8,
+                                  s >= 8,
+                                  at_ns,
+                                  at_ns + length,
+                                  s % 3 ? 0 : length / 2,
+                                  -1,
+                                  2048 + s,
+                                  s % 4 ? -1 : 65536,
+                                  s % 3 ? -1 : 1000000000 + s};
+        for (int c = 0; c < 14; c++)
+            if (values[c] >= 0)
+                sqlite3_bind_int64(insert, c + 1, values[c]);
+            else
+                sqlite3_bind_null(insert, c + 1);
+        step = sqlite3_step(insert);
+        sqlite3_reset(insert);
+        at_ns += length;
+    }
+    return step;
+}
+
+static int insert_only(const struct work *work, struct mp_error *error) {
+    char path[PATH_SIZE + 8];
+    sqlite3 *connection = NULL;
+    sqlite3_stmt *insert = NULL;
+    snprintf(path, sizeof path, "%.200s.floor", work->database);
+    int code = sqlite3_open(path, &connection);
+    if (code == SQLITE_OK)
+        code = sqlite3_exec(connection, floor_schema, NULL, NULL, NULL);
+    if (code == SQLITE_OK)
+        code = sqlite3_prepare_v2(connection,
+                                  "INSERT INTO span VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, "
+                                  "?, ?, ?)",
+                                  -1, &insert, NULL);
+    if (code == SQLITE_OK)
+        code = insert_rows(insert, work->iterations * SPANS_PER_ITERATION * RANKS);
+    sqlite3_finalize(insert);
+    if (code == SQLITE_DONE)
+        code = sqlite3_exec(connection, "COMMIT", NULL, NULL, NULL);
+    int closed = sqlite3_close(connection);
+    return code == SQLITE_OK && closed == SQLITE_OK
+               ? MP_OK
+               : mp_fail(error, MP_EIO, "%s: %s", path, sqlite3_errstr(code));
+}
+
+/* ---- measuring ---- */
+
+static int measure(const struct work *work,
+                   int (*step)(const struct work *work, struct mp_error *error), struct cost *cost,
+                   struct mp_error *error) {
+    struct rusage usage;
+    int status = 0, ends[2];
+    if (pipe(ends) != 0)
+        return mp_fail(error, MP_EIO, "ingest: cannot make a pipe: %m");
+    int64_t start_ns = mp_clock_ns();
+    pid_t child = fork();
+    if (child == 0) {
+        struct mp_error own = {0};
+        int code = step(work, &own);
+        if (code && write(ends[1], own.text, strlen(own.text)) < 0)
+            code = MP_EIO;
+        _exit(code ? 1 : 0);
+    }
+    close(ends[1]);
+    char text[sizeof error->text] = "";
+    ssize_t length = child < 0 ? 0 : read(ends[0], text, sizeof text - 1);
+    close(ends[0]);
+    if (child < 0 || wait4(child, &status, 0, &usage) != child || status != 0)
+        return mp_fail(error, MP_EIO, "ingest: %s", length > 0 ? text : "a step did not end well");
+    cost->seconds = (double)(mp_clock_ns() - start_ns) / 1e9;
+    cost->processor_s = (double)usage.ru_utime.tv_sec + (double)usage.ru_stime.tv_sec +
+                        (double)(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) / 1e6;
+    cost->megabytes = (double)usage.ru_maxrss / 1024;
+    return MP_OK;
+}
+
+static int add_step(json_t *rows, const char *name, const struct cost *cost, double spans) {
+    return json_array_append_new(
+        rows, json_pack("{s:s, s:f, s:f, s:f, s:f}", "step", name, "seconds", cost->seconds,
+                        "processor_s", cost->processor_s, "spans_per_processor_s",
+                        spans / cost->processor_s, "peak_MiB", cost->megabytes));
+}
+
+static void remove_files(const struct work *work) {
+    static const char *const endings[] = {"",           "-wal",       "-shm", ".floor",
+                                          ".floor-wal", ".floor-shm", ".json"};
+    char path[PATH_SIZE + 16];
+    for (size_t i = 0; i < sizeof endings / sizeof *endings; i++) {
+        snprintf(path, sizeof path, "%.200s%s", work->database, endings[i]);
+        unlink(path);
+    }
+    for (int r = 0; r < RANKS; r++)
+        unlink(work->spool[r]);
+    rmdir(work->folder);
+}
+
+static int measure_all(const struct work *work, json_t *result, struct mp_error *error) {
+    static const struct {
+        const char *name;
+        int (*step)(const struct work *work, struct mp_error *error);
+    } steps[] = {{"record", record},
+                 {"floor", insert_only},
+                 {"ingest", ingest},
+                 {"report", report},
+                 {"timeline", export_timeline}};
+    enum { STEPS = sizeof steps / sizeof *steps };
+    struct cost cost[STEPS] = {0};
+    struct stat status;
+    double spans = (double)work->iterations * SPANS_PER_ITERATION * RANKS;
+    json_t *rows = json_array();
+    int code = MP_OK, failed = 0;
+    for (int i = 0; !code && i < STEPS; i++) {
+        code = measure(work, steps[i].step, &cost[i], error);
+        if (!code)
+            failed |= add_step(rows, steps[i].name, &cost[i], spans);
+    }
+    if (!code && stat(work->database, &status) != 0)
+        code = mp_fail(error, MP_EIO, "%s: no database came of it", work->database);
+    failed |= json_object_set_new(result, "steps", rows);
+    if (code)
+        return code;
+    failed |= json_object_set_new(result, "spans", json_integer((json_int_t)spans));
+    failed |=
+        json_object_set_new(result, "bytes_per_span", json_real((double)status.st_size / spans));
+    failed |= json_object_set_new(result, "ingest_over_floor",
+                                  json_real(cost[2].processor_s / cost[1].processor_s));
+    return failed ? mp_fail(error, MP_ENOMEM, "ingest: no memory for the result") : MP_OK;
+}
+
+static int run(int argc, char **argv, json_t *result, struct mp_error *error) {
+    long spans = 1000000;
+    const struct mp_bench_option options[] = {{"spans", &spans, 10000, 100000000}, {0}};
+    const char *base = getenv("TMPDIR");
+    struct work work;
+    int code = mp_bench_options(argc, argv, options, error);
+    if (code)
+        return code;
+    work.iterations = (spans + SPANS_PER_ITERATION * RANKS - 1) / (SPANS_PER_ITERATION * RANKS);
+    snprintf(work.folder, sizeof work.folder, "%.90s/moeperf-bench.XXXXXX",
+             base && *base ? base : "/tmp");
+    if (!mkdtemp(work.folder))
+        return mp_fail(error, MP_EIO, "%s: cannot create a temporary folder: %m", work.folder);
+    snprintf(work.database, sizeof work.database, "%s/results.db", work.folder);
+    for (int r = 0; r < RANKS; r++)
+        snprintf(work.spool[r], sizeof work.spool[r], "%s/%d.spool", work.folder, r);
+    code = measure_all(&work, result, error);
+    remove_files(&work);
+    return code;
+}
+
+const struct mp_bench mp_bench_ingest = {
+    .name = "ingest",
+    .help = "how fast spools get into a database, and what a report and a timeline take\n"
+            "  --spans N  spans of all ranks together, 1000000 unless given, 10000 at least\n",
+    .run = run,
+};

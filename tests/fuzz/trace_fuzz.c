@@ -1,0 +1,168 @@
+/* Arbitrary bytes as a trace file, read and reshaped: blocks have the announced shape, folds and
+ * splits keep every route.
+ *
+ * Random bytes never have a right checksum.  The first byte says what the rest is: a file as it is,
+ * a file whose checksums are to be filled in, or raw blocks that are packed into a file here. */
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
+#include <zlib.h>
+#include <zstd.h>
+
+#include "harness/workload/native.h"
+#include "harness/workload/reshape.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *input, size_t size);
+
+enum { FILE_LIMIT = 1 << 17, LENGTH = 4, BLOCKS_LIMIT = 512 };
+static const char header[] =
+    "{\"version\": 1, \"shape\": {\"ranks\": 2, \"experts\": 4, \"layers\": 2, "
+    "\"micro_batches\": 1, \"top_k\": 0}, \"source\": \"fuzz\", \"notes\": \"\"}";
+static const struct mp_trace_shape shape = {2, 4, 2, 1, 0}; /* of the header */
+
+static void expect(int holds, const char *what) {
+    if (!holds) {
+        fprintf(stderr, "trace_fuzz: %s\n", what);
+        abort();
+    }
+}
+
+static uint32_t checksum(const uint8_t *bytes, size_t size) {
+    return (uint32_t)crc32(0, bytes, (uInt)size);
+}
+
+static void fill_in_checks(uint8_t *bytes, size_t size) {
+    size_t at = NATIVE_MAGIC_BYTES;
+    if (size < at + LENGTH)
+        return;
+    size_t length = native_get32(bytes + at);
+    at += LENGTH;
+    if (length > size - at || size - at - length < LENGTH)
+        return;
+    native_put32(bytes + at + length, checksum(bytes + at, length));
+    at += length + LENGTH;
+    while (size - at >= NATIVE_FRAME_HEAD) {
+        size_t packed = native_get32(bytes + at + 12);
+        uint8_t *check = bytes + at + 16;
+        at += NATIVE_FRAME_HEAD;
+        if (packed == 0 || packed > size - at)
+            return;
+        native_put32(check, checksum(bytes + at, packed));
+        at += packed;
+    }
+}
+
+/* Whole blocks of the input in one frame, and the frame that ends a file; the bytes written. */
+static size_t pack(const uint8_t *raw, size_t size, uint8_t *file) {
+    size_t blocks = size / native_block_bytes(&shape), length = sizeof header - 1, at = 0;
+    memcpy(file, NATIVE_MAGIC, NATIVE_MAGIC_BYTES);
+    at += NATIVE_MAGIC_BYTES;
+    native_put32(file + at, (uint32_t)length);
+    memcpy(file + at + LENGTH, header, length);
+    at += LENGTH + length;
+    native_put32(file + at, checksum(file + at - length, length));
+    at += LENGTH;
+    for (int last = blocks == 0; last < 2; last++) {
+        uint8_t *head = file + at, *packed = head + NATIVE_FRAME_HEAD;
+        size_t used = last ? 0
+                           : ZSTD_compress(packed, FILE_LIMIT - at - NATIVE_FRAME_HEAD, raw,
+                                           blocks * native_block_bytes(&shape), 1);
+        memset(head, 0, NATIVE_FRAME_HEAD);
+        native_put32(head, NATIVE_FRAME_MAGIC);
+        at += NATIVE_FRAME_HEAD + used;
+        if (last)
+            break;
+        expect(!ZSTD_isError(used), "blocks can be packed");
+        native_put32(head + 4, (uint32_t)blocks);
+        native_put32(head + 8, (uint32_t)(blocks * native_block_bytes(&shape)));
+        native_put32(head + 12, (uint32_t)used);
+        native_put32(head + 16, checksum(packed, used));
+    }
+    return at;
+}
+
+static int64_t walk(struct mp_trace_stream *stream) {
+    const struct mp_trace_info *info = mp_trace_stream_info(stream);
+    const struct mp_trace_block *block;
+    int64_t routes = 0;
+    for (int blocks = 0; blocks < BLOCKS_LIMIT; blocks++) {
+        struct mp_error error = {0};
+        int code = mp_trace_next(stream, &block, &error);
+        expect(!code || (error.code == code && error.text[0]), "an error has its sentence");
+        if (code)
+            return -1;
+        if (!block)
+            break;
+        expect(block->load.ranks == info->shape.ranks &&
+                   block->load.experts == info->shape.experts && block->layer < info->shape.layers,
+               "blocks have the announced shape");
+        routes += mp_load_total(&block->load);
+    }
+    return routes;
+}
+
+static struct mp_trace_stream *open_file(const char *path) {
+    struct mp_trace_stream *stream = NULL;
+    struct mp_error error = {0};
+    int code = mp_trace_open(path, &stream, &error);
+    expect(!code || (error.code == code && error.text[0]), "an error has its sentence");
+    if (code)
+        return NULL;
+    mp_trace_allow_ragged(stream);
+    const struct mp_trace_shape *had = &mp_trace_stream_info(stream)->shape;
+    if ((int64_t)had->ranks * had->experts * had->layers < 1 << 16)
+        return stream;
+    mp_trace_stream_destroy(stream); /* large blocks only take time */
+    return NULL;
+}
+
+static void reshape(const char *path, uint8_t choice, int64_t routes) {
+    struct mp_trace_stream *stream = open_file(path), *made;
+    const struct mp_trace_shape *had = &mp_trace_stream_info(stream)->shape;
+    struct mp_reshape wanted = {.ranks = choice & 1 ? had->ranks * 3 : 1,
+                                .experts = choice & 2 ? had->experts * 5 : 0,
+                                .layers = choice & 4 ? 3 : 0,
+                                .micro_batches = choice & 8 ? 1 : 0,
+                                .tilt = choice & 16 ? 0.7 : 0};
+    if (choice & 32) {
+        wanted.tokens = 1 + choice;
+        wanted.top_k = had->top_k ? 0 : 1;
+    }
+    struct mp_error error = {0};
+    int code = mp_trace_reshape(stream, &wanted, &made, &error);
+    expect(!code || (error.code == code && error.text[0]), "an error has its sentence");
+    if (code)
+        return;
+    int64_t after = walk(made);
+    expect(after < 0 || (choice & (4 | 32)) || after == routes, "no route is lost or made");
+    mp_trace_stream_destroy(made);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *input, size_t size) {
+    static uint8_t bytes[FILE_LIMIT];
+    if (size < 2 || size > FILE_LIMIT / 2)
+        return 0;
+    const uint8_t kind = input[0] % 3, choice = input[1];
+    input += 2;
+    size -= 2;
+    memcpy(bytes, input, size);
+    if (kind == 1)
+        fill_in_checks(bytes, size);
+    if (kind == 2)
+        size = pack(input, size, bytes);
+    char path[32];
+    int file = memfd_create("fuzz", 0);
+    expect(file >= 0 && write(file, bytes, size) == (ssize_t)size, "a file in memory");
+    snprintf(path, sizeof path, "/proc/self/fd/%d", file);
+    struct mp_trace_stream *stream = open_file(path);
+    if (stream) {
+        int64_t routes = walk(stream);
+        mp_trace_stream_destroy(stream);
+        if (routes >= 0)
+            reshape(path, choice, routes);
+    }
+    close(file);
+    return 0;
+}

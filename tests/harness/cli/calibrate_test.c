@@ -1,0 +1,107 @@
+/* moeperf calibrate as people run it: with one rank and two, refused, stopped. */
+#include <math.h>
+#include <signal.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "harness/cluster/cluster.h"
+#include "tests/harness/cli/shell.h"
+
+static void check_quantity(void *context, const char *place, const char *unit,
+                           const struct mp_quantity *quantity) {
+    int *count = context;
+    bool measured = !quantity->assumed && strstr(quantity->origin, "measured by moeperf calibrate");
+    (void)unit;
+    ++*count;
+    if (!isfinite(quantity->value))
+        fail_msg("%s is %g", place, quantity->value);
+    if (!measured && !quantity->word && !strstr(place, "ports") && !strstr(place, "memory"))
+        fail_msg("%s: %s", place, quantity->origin);
+}
+
+static struct mp_cluster *calibrated(const char *line, const char *path) {
+    struct mp_cluster *cluster = NULL;
+    struct mp_error error = {0};
+    int count = 0;
+    assert_says(line, 0, "GFLOP/s in fp32");
+    mp_cluster_load(path, &cluster, &error);
+    assert_string_equal(error.text, "");
+    mp_cluster_each(cluster, check_quantity, &count);
+    assert_true(count >= 20);
+    assert_true(cluster->peak[MP_FP32].value > 1e8 && cluster->peak[MP_FP32].value < 1e15);
+    assert_true(cluster->memory_bandwidth.value > 1e8 && cluster->memory_bandwidth.value < 1e13);
+    assert_true(mp_cluster_elementwise(cluster) > 1e8 && mp_cluster_elementwise(cluster) < 1e13);
+    assert_true(mp_cluster_update(cluster) > 1e8 && mp_cluster_update(cluster) < 1e13);
+    assert_true(mp_cluster_bandwidth(cluster, 0) > 1e8);
+    return cluster;
+}
+
+static void one_rank(void **state) {
+    (void)state;
+    struct mp_cluster *cluster =
+        calibrated("moeperf calibrate -o one.yaml --quick --ranks 1", "one.yaml");
+    assert_int_equal(mp_cluster_ranks(cluster), 1);
+    mp_cluster_destroy(cluster);
+    assert_says("moeperf show one.yaml", 0, "device.update");
+}
+
+static void two_ranks(void **state) {
+    (void)state;
+    struct mp_cluster *cluster =
+        calibrated("moeperf calibrate -o two.yaml --quick --ranks=2", "two.yaml");
+    assert_int_equal(mp_cluster_ranks(cluster), 2);
+    assert_true(mp_cluster_latency(cluster, 1) >= 0 && mp_cluster_latency(cluster, 1) < 0.1);
+    assert_true(mp_cluster_bandwidth(cluster, 1) > 1e7 && mp_cluster_bandwidth(cluster, 1) < 1e13);
+    assert_true(mp_cluster_overlap(cluster) >= 0 && mp_cluster_overlap(cluster) <= 1);
+    mp_cluster_destroy(cluster);
+    /* And predictions can be made for it. */
+    json_t *prediction =
+        json_of("moeperf predict --cluster two.yaml --suite skewed --set predict.precision=fp32 "
+                "--set predict.attention=flash --iterations 2 --quiet --json",
+                0);
+    json_t *first = json_array_get(json_object_get(prediction, "systems"), 0);
+    double ms = json_number_value(json_object_get(first, "ms_per_iteration"));
+    assert_true(ms > 1 && ms < 1e5);
+    json_decref(prediction);
+}
+
+static void nothing_is_left_of_what_failed(void **state) {
+    (void)state;
+    assert_says("moeperf calibrate", 2, "-o FILE names the cluster file");
+    assert_says("moeperf calibrate -o .", 2, ". is there and no file");
+    assert_says("moeperf calibrate -o a.yaml --ranks 0", 2, "--ranks 0: should be a whole number");
+    assert_says("moeperf calibrate -o a.yaml --threads x", 2, "--threads x");
+    assert_says("moeperf calibrate -o a.yaml --trainer /nowhere/train --ranks 1", 2,
+                "/nowhere/train");
+    assert_says("moeperf calibrate -o a.yaml --trainer false --ranks 1", 2, "nothing was written");
+    assert_says("moeperf calibrate -o a.yaml --trainer true --ranks 1", 2, "a.yaml.partial");
+    assert_says("moeperf calibrate -o nowhere/a.yaml --quick --ranks 1", 2, "nowhere/a.yaml");
+    assert_says("moeperf-train --calibrate a.yaml --threads 0", 2, "--threads");
+    assert_says("moeperf-train --calibrate a.yaml job.yaml", 2, "leave one out");
+    assert_says("moeperf-train job.yaml --quick", 2, "--quick is for --calibrate");
+    assert_says("ls", 0, "words");
+    char *files = shell("ls", 0);
+    assert_null(strstr(files, "a.yaml"));
+    free(files);
+}
+
+static void the_user_stops_it(void **state) {
+    (void)state;
+    char *output = shell("echo kept > b.yaml; { moeperf calibrate -o b.yaml --ranks 1 & "
+                         "sleep 0.7; kill -INT $!; wait $!; test $? = 2; }; ls; cat b.yaml",
+                         0);
+    assert_non_null(strstr(output, "stopped by the user"));
+    assert_non_null(strstr(output, "kept"));
+    assert_null(strstr(output, "b.yaml.partial"));
+    free(output);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(one_rank),
+        cmocka_unit_test(two_ranks),
+        cmocka_unit_test(nothing_is_left_of_what_failed),
+        cmocka_unit_test(the_user_stops_it),
+    };
+    return cmocka_run_group_tests_name("calibrate", tests, enter_shell, leave_folder);
+}

@@ -1,0 +1,130 @@
+/* moeperf compare and moeperf run --pairs as people start them. */
+#include <sqlite3.h>
+
+#include "tests/harness/cli/shell.h"
+
+#define RUN "moeperf run tiny.yaml --quiet "
+
+static const char suite[] =
+    "suite: tiny\n"
+    "timeout: 60\n"
+    "common: {ranks: 1, layers: 1, width: 16, heads: 1, experts: 4, expert-width: 16,\n"
+    "  sequence: 16, batch: 2, iterations: 26, routing: skewed, skew-experts: 2, text: default,\n"
+    "  bandwidth: 1e9, expert-rate: 1e9, non-moe-seconds: 1e-3}\n"
+    "jobs:\n"
+    "  - {name: ep, system: ep}\n";
+
+/* Two invocations, two pairs of the same program, and two pairs with another one. */
+static int measure(void **state) {
+    int failed = enter_shell(state);
+    write_file("tiny.yaml", suite);
+    write_script("other-trainer", "exec moeperf-train \"$@\"\n");
+    free(shell(RUN "--db base.db", 0));
+    free(shell(RUN "--db head.db", 0));
+    free(shell(RUN "--db other.db --set batch=4", 0));
+    return failed;
+}
+
+static void change(const char *path, const char *sql) {
+    sqlite3 *database;
+    assert_int_equal(sqlite3_open(path, &database), SQLITE_OK);
+    if (sqlite3_exec(database, sql, NULL, NULL, NULL) != SQLITE_OK)
+        fail_msg("%s: %s", sql, sqlite3_errmsg(database));
+    sqlite3_close(database);
+}
+
+/* Sides in the order in which they were measured. */
+static void assert_order(const char *path, const char *expected) {
+    char order[256] = "";
+    sqlite3 *database;
+    sqlite3_stmt *rows;
+    assert_int_equal(sqlite3_open(path, &database), SQLITE_OK);
+    assert_int_equal(sqlite3_prepare_v2(database,
+                                        "SELECT value FROM v_fact WHERE name = 'pairs.side' "
+                                        "ORDER BY run_id",
+                                        -1, &rows, NULL),
+                     SQLITE_OK);
+    while (sqlite3_step(rows) == SQLITE_ROW)
+        snprintf(order + strlen(order), sizeof order - strlen(order), "%s%s", *order ? " " : "",
+                 (const char *)sqlite3_column_text(rows, 0));
+    sqlite3_finalize(rows);
+    sqlite3_close(database);
+    assert_string_equal(order, expected);
+}
+
+static void counts_of_two_databases(void **state) {
+    (void)state;
+    assert_says("moeperf compare base.db head.db", 0, " 0 are not, 0 cannot be told");
+    assert_says("moeperf compare base.db head.db --strict", 1, "inconclusive: 0 failed");
+    assert_says("moeperf compare base.db:1 head.db:1-1", 0, "not measured in turns");
+    free(shell("cp head.db more.db", 0));
+    change("more.db", "UPDATE number SET value = value + 1 WHERE iteration = 4 AND name_id = "
+                      "(SELECT id FROM StringIds WHERE value = 'routes-local')");
+    assert_says("moeperf compare base.db more.db", 1, "fail (ep routes-local): differs");
+    assert_says("moeperf compare base.db more.db", 1, "rank 0: 64 -> 65");
+    assert_says("moeperf compare base.db more.db --accept routes-local", 0, "1 accepted");
+    json_t *object = json_of("moeperf compare base.db more.db --json", 1);
+    assert_string_equal(json_string_value(json_object_get(object, "outcome")), "fail");
+    json_decref(object);
+}
+
+static void files_are_written(void **state) {
+    (void)state;
+    assert_says("moeperf compare base.db head.db --junit j.xml --benchmark-action a.json "
+                "--bencher b.json --benchstat s.txt && cat j.xml s.txt",
+                0, "<testcase classname=\"gate.ep\" name=\"ep: routes ranks=1\"/>");
+    assert_says("cat s.txt", 0, "side: head\nUnit ms/iteration better=lower\nBenchmarkIteration/");
+    json_decref(json_of("cat a.json", 0));
+    json_decref(json_of("cat b.json", 0));
+    assert_says("moeperf compare base.db head.db --junit nowhere/j.xml", 2, "nowhere/j.xml");
+}
+
+static void pairs(void **state) {
+    (void)state;
+    assert_says(RUN "--db pairs.db --pairs 2", 0, "Both sides are the same program: ");
+    assert_order("pairs.db", "base head head base");
+    assert_says("moeperf compare pairs.db", 0, "-head (revision");
+    assert_says("moeperf compare --db pairs.db", 0, "1 inconclusive");
+    json_t *object = json_of(RUN "--db against.db --pairs 1 --against ./other-trainer --json", 0);
+    assert_true(json_is_false(json_object_get(object, "same_program")));
+    json_t *metric = json_array_get(json_object_get(object, "metrics"), 0);
+    assert_true(json_is_true(json_object_get(metric, "paired")));
+    assert_true(json_is_null(json_object_get(metric, "noise_floor")));
+    json_decref(object);
+    assert_says("moeperf compare against.db base.db", 0, "not measured in turns");
+}
+
+static void refusals(void **state) {
+    (void)state;
+    write_file("text.db", "this is no database, but long enough to be taken for one by its size\n");
+    change("foreign.db", "CREATE TABLE theirs (x)");
+    assert_says("moeperf compare base.db other.db", 2, "batch (2, 4)");
+    assert_says("moeperf compare base.db base.db", 2, "measured in turns");
+    assert_says("moeperf compare base.db:1 base.db:1", 2, "on both sides");
+    assert_says("moeperf compare base.db nothing.db", 2, "nothing.db: no such database");
+    assert_says("moeperf compare base.db text.db", 2, "text.db");
+    assert_says("moeperf compare base.db foreign.db", 2, "another program");
+    assert_says("moeperf compare base.db:7 head.db", 2, "no run 7");
+    assert_says("moeperf compare base.db:tiny head.db", 2, "no suite run \"tiny\"");
+    assert_says("moeperf compare base.db:1,x head.db", 2, "no suite run \"1,x\"");
+    assert_says("moeperf compare base.db:1- head.db", 2, "like 1,3-5");
+    assert_says("moeperf compare base.db:3-1 head.db", 2, "like 1,3-5");
+    assert_says("moeperf compare base.db:1", 2, "is one side");
+    assert_says("moeperf compare base.db head.db --minimum-effect 0", 2, "--minimum-effect 0");
+    assert_says("moeperf compare base.db head.db --minimum-effect nan", 2, "--minimum-effect");
+    assert_says("moeperf compare base.db head.db --accept copeis", 2, "copeis");
+    assert_says(RUN "--against ./other-trainer", 2, "--pairs");
+    assert_says(RUN "--pairs 0 --db x.db", 2, "--pairs 0");
+    assert_says(RUN "--pairs 1 --against ./absent --db x.db", 2, "./absent");
+    assert_says("moeperf run predicted --pairs 1 --db x.db", 2, "job ep is predicted");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(counts_of_two_databases),
+        cmocka_unit_test(files_are_written),
+        cmocka_unit_test(pairs),
+        cmocka_unit_test(refusals),
+    };
+    return cmocka_run_group_tests_name("compare", tests, measure, leave_folder);
+}

@@ -1,0 +1,398 @@
+/* moeperf predict, and predicted jobs of suites, as people start them. */
+#include <math.h>
+#include <sqlite3.h>
+
+#include "tests/harness/cli/shell.h"
+
+#define SMALL                                                                                      \
+    "--cluster fastermoe-johnny --quiet --iterations 6 --set layers=2 --set width=128 "            \
+    "--set heads=4 --set experts=32 --set expert-width=256 --set sequence=64 "
+#define LOADS "--loads 'w6 heat=0.4 period=2 seed=9' "
+
+/* One value of the database as text; free it. */
+static char *query(const char *path, const char *sql) {
+    sqlite3 *database;
+    sqlite3_stmt *statement;
+    assert_int_equal(sqlite3_open(path, &database), SQLITE_OK);
+    assert_int_equal(sqlite3_prepare_v2(database, sql, -1, &statement, NULL), SQLITE_OK);
+    assert_int_equal(sqlite3_step(statement), SQLITE_ROW);
+    const char *text = (const char *)sqlite3_column_text(statement, 0);
+    char *copy = strdup(text ? text : "NULL");
+    sqlite3_finalize(statement);
+    sqlite3_close(database);
+    return copy;
+}
+
+static void assert_query(const char *path, const char *sql, const char *expected) {
+    char *value = query(path, sql);
+    if (strcmp(value, expected) != 0)
+        print_error("%s\n", sql);
+    assert_string_equal(value, expected);
+    free(value);
+}
+
+static double number(const json_t *object, const char *key) {
+    const json_t *value = json_object_get(object, key);
+    assert_true(json_is_number(value));
+    return json_number_value(value);
+}
+
+/* ---- the table and the object ---- */
+
+static void the_table_says_that_nothing_was_measured(void **state) {
+    (void)state;
+    char *output = shell("moeperf predict " SMALL LOADS, 0);
+    static const char *const words[] = {
+        "Predicted, not measured: fastermoe-johnny, 16 ranks on 2 nodes",
+        "model: layers 2, width 128, heads 4, experts 32 x 256, sequence 64, batch 64",
+        "loads: w6 heat=0.4 period=2 seed=9; 6 iterations",
+        "\nep ",
+        "\nfastermoe ",
+        "\nfssdp ",
+        "\nideal (unattainable) ",
+        "It rests on ",
+        "--assumptions lists them all"};
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        if (!strstr(output, words[i]))
+            fail_msg("no \"%s\" in\n%s", words[i], output);
+    for (const char *line = output; line; line = strchr(line, '\n'), line += line != NULL)
+        assert_true(strcspn(line, "\n") <= 100);
+    free(output);
+    assert_says("moeperf predict --assumptions " SMALL LOADS, 0, "predict.gradient-bytes 2 B");
+}
+
+static void the_object_is_the_same_twice_and_adds_up(void **state) {
+    (void)state;
+    free(shell("moeperf predict --json " SMALL LOADS "> one.json", 0));
+    free(shell("moeperf predict --json " SMALL LOADS "> two.json", 0));
+    free(shell("cmp one.json two.json", 0));
+    json_t *object = json_of("cat one.json", 0), *item;
+    size_t i;
+    assert_true(json_is_true(json_object_get(object, "predicted")));
+    assert_true(json_array_size(json_object_get(object, "assumptions")) > 10);
+    const json_t *systems = json_object_get(object, "systems");
+    assert_int_equal(json_array_size(systems), 7);
+    double ep = number(json_array_get(systems, 0), "ms_per_iteration");
+    json_array_foreach(systems, i, item) {
+        const json_t *memory = json_object_get(item, "memory"),
+                     *mean = json_object_get(item, "mean");
+        double ms = number(item, "ms_per_iteration");
+        assert_true(ms > 0);
+        assert_close(number(item, "speedup_vs_ep"), ep / ms, 1e-12);
+        assert_close(number(item, "exposed_fraction"),
+                     number(mean, "exposed_seconds") / number(mean, "seconds"), 1e-12);
+        assert_true(number(memory, "total_bytes") > number(memory, "dense_bytes"));
+        assert_int_equal(number(item, "iterations"), 6);
+        assert_string_equal(json_string_value(json_object_get(item, "executor")), "predicted");
+    }
+    json_decref(object);
+}
+
+static void systems_take_options_and_ep_is_there(void **state) {
+    (void)state;
+    json_t *object = json_of("moeperf predict --json " SMALL LOADS
+                             "--system fssdp:frugal=yes,overlap=2 --system fssdp "
+                             "--set options.window=3 --set predict.recompute=full",
+                             0);
+    const json_t *systems = json_object_get(object, "systems");
+    assert_int_equal(json_array_size(systems), 3);
+    const json_t *tuned = json_array_get(systems, 1);
+    assert_string_equal(json_string_value(json_object_get(json_array_get(systems, 0), "job")),
+                        "ep");
+    assert_string_equal(json_string_value(json_object_get(tuned, "job")),
+                        "fssdp:frugal=yes,overlap=2");
+    const json_t *options = json_object_get(tuned, "options");
+    assert_string_equal(json_string_value(json_object_get(options, "overlap")), "2");
+    assert_string_equal(json_string_value(json_object_get(options, "window")), "3");
+    assert_string_equal(
+        json_string_value(json_object_get(json_object_get(tuned, "predict"), "recompute")), "full");
+    json_decref(object);
+}
+
+static void out_of_memory_is_a_result(void **state) {
+    (void)state;
+    assert_says("moeperf predict " SMALL LOADS "--system ep --set batch=400000", 0,
+                "ep: out of memory: rank ");
+    json_t *object = json_of(
+        "moeperf predict --json --db full.db " SMALL LOADS "--system ep --set batch=400000", 0);
+    const json_t *memory =
+        json_object_get(json_array_get(json_object_get(object, "systems"), 0), "memory");
+    assert_true(json_is_true(json_object_get(memory, "out_of_memory")));
+    assert_true(number(memory, "total_bytes") > number(memory, "limit_bytes"));
+    json_decref(object);
+    assert_query("full.db",
+                 "SELECT status || ' ' || substr(reason, 1, 20) || ' ' || iterations FROM v_run",
+                 "failed out of memory: rank  6");
+    assert_query("full.db", "SELECT count(*) FROM v_speedup WHERE speedup_vs_ep IS NULL", "1");
+    assert_says("moeperf report --db full.db", 0, "(ep (predicted), round 1) failed after 6 of 6");
+}
+
+static void systems_that_can_not_are_left_out(void **state) {
+    (void)state;
+    /* Nobody asked for ep. */
+    assert_says("moeperf predict " SMALL LOADS "--set experts=40 --system fssdp", 0,
+                "Left out: job ep: experts: 40 experts can't be divided evenly over 16 ranks");
+    assert_says("moeperf predict " SMALL LOADS "--set experts=40 --system ep", 2,
+                "moeperf predict: job ep: experts: 40 experts can't be divided evenly");
+}
+
+/* A trace says the sizes that are not set; one of another shape is fitted when asked. */
+static void a_trace_gives_its_shape(void **state) {
+    (void)state;
+    free(shell("moeperf generate zipf -o own.mptrace --exponent 0.5 --ranks 16 --experts 48 "
+               "--layers 3 --tokens 192 --iterations 4",
+               0));
+    assert_says("moeperf predict --cluster fastermoe-johnny --quiet --trace own.mptrace "
+                "--set sequence=64",
+                0, "layers 3, width 768, heads 12, experts 48 x 1536, sequence 64, batch 48");
+    assert_says("moeperf predict --cluster fastermoe-johnny --quiet --trace own.mptrace "
+                "--set sequence=64",
+                0, "; 4 iterations");
+    assert_says("moeperf predict " SMALL "--trace own.mptrace", 2,
+                "own.mptrace has 16 ranks, 3 layers, 48 experts");
+    assert_says("moeperf predict " SMALL "--trace own.mptrace", 2, "(--fit");
+    assert_says("moeperf predict --cluster fastermoe-johnny --quiet --trace own.mptrace --fit "
+                "--set layers=2 --set experts=16 --set sequence=64",
+                0, "loads: own.mptrace, fitted; 4 iterations");
+}
+
+static void examples_work(void **state) {
+    (void)state;
+    int count = 0;
+    char *help = shell("moeperf predict --help", 0), *rest = strstr(help, "\nexamples:\n");
+    assert_non_null(rest);
+    for (char *at = rest; (at = strstr(at, "\\\n"));)
+        memcpy(at, "  ", 2); /* a line that goes on */
+    rest += strlen("\nexamples:\n");
+    for (char *line; (line = strsep(&rest, "\n"));)
+        if (strstr(line, "moeperf predict ")) {
+            free(shell(line, 0));
+            count++;
+        }
+    assert_int_equal(count, 4);
+    free(help);
+}
+
+/* ---- the database ---- */
+
+static void every_view_knows_predictions(void **state) {
+    (void)state;
+    static const struct {
+        const char *sql, *expected;
+    } cases[] = {
+        {"SELECT count(*) || ' ' || group_concat(DISTINCT executor) || ' ' || "
+         "group_concat(DISTINCT status) || ' ' || sum(ranks_recorded) FROM v_run",
+         "3 predicted complete 48"},
+        {"SELECT group_concat(job || ' ' || workload, '; ') FROM v_run WHERE system = 'ep'",
+         "ep w6 heat=0.4 period=2 seed=9"},
+        {"SELECT count(*) FROM v_speedup WHERE executor = 'predicted' AND speedup_vs_ep > 0 "
+         "AND tokens_per_s > 0 AND loss_final IS NULL",
+         "3"},
+        {"SELECT sum(unattainable) FROM v_speedup", "1"},
+        {"SELECT count(*) FROM v_iteration WHERE executor = 'predicted' AND ms > 0 AND ranks = 16",
+         "18"},
+        {"SELECT min(start_ms) FROM v_iteration", "0.0"},
+        {"SELECT count(*) > 0 AND min(executor) = 'predicted' AND max(lost_ms) > 0 "
+         "FROM v_straggler WHERE phase = 'expert'",
+         "1"},
+        /* 64 sequences of 64 tokens to 2 experts each */
+        {"SELECT count(*) || ' ' || min(routes) || ' ' || max(routes) || ' ' || min(executor) "
+         "FROM v_imbalance",
+         "36 8192 8192 predicted"},
+        {"SELECT count(*) > 5 AND min(executor) = 'predicted' AND sum(exposed_ms) > 0 "
+         "FROM v_phase WHERE run_id = 2",
+         "1"},
+        {"SELECT count(*) > 1000 AND min(start_ns) = 0 FROM v_span", "1"},
+        {"SELECT sum(routes) FROM v_load WHERE run_id = 2 AND iteration = 3 AND layer = 1", "8192"},
+        {"SELECT count(*) FROM v_number WHERE name = 'memory-bytes' AND value > 0", "3"},
+        {"SELECT count(*) > 0 FROM v_number WHERE run_id = 2 AND name = 'copies' AND value > 0",
+         "1"},
+        {"SELECT count(*) > 10 FROM v_fact WHERE run_id = 1 AND name LIKE 'assumption.%'", "1"},
+        {"SELECT count(DISTINCT status) || min(status) FROM v_rank", "1complete"},
+    };
+    free(shell("moeperf predict " SMALL LOADS "--db kept.db --system fssdp --system ideal", 0));
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        assert_query("kept.db", cases[i].sql, cases[i].expected);
+    assert_says("moeperf report --db kept.db", 0, "16 ranks, predicted");
+    assert_says("moeperf report --db kept.db", 0, "run 2 (predicted): mean over its iterations");
+    assert_says("moeperf report --db kept.db --runs", 0, "ep (predicted)");
+    assert_says("moeperf report --db kept.db --run 2", 0, "executor            predicted");
+    free(shell("ls -d /tmp/moeperf-predict-* 2>/dev/null | grep -q .", 1)); /* nothing is left */
+}
+
+/* The table's numbers are those of the database. */
+static void table_and_database_agree(void **state) {
+    (void)state;
+    json_t *object = json_of("moeperf predict --json --db agree.db " SMALL
+                             "--loads 'zipf exponent=0.5' --set iterations=20 --system ep",
+                             0);
+    double ms = number(json_array_get(json_object_get(object, "systems"), 0), "ms_per_iteration");
+    char *value = query("agree.db", "SELECT median FROM (SELECT ms AS median FROM v_iteration "
+                                    "ORDER BY ms LIMIT 1 OFFSET 10)");
+    assert_close(strtod(value, NULL), ms, 1e-2 * ms); /* a median of two against one of them */
+    free(value);
+    json_decref(object);
+}
+
+/* ---- suites ---- */
+
+/* Two ranks on one node, like those that train here. */
+static void write_pair(void) {
+    free(shell("sed 's/^nodes: {value: 2/nodes: {value: 1/; "
+               "s/^ranks-per-node: {value: 8/ranks-per-node: {value: 2/' "
+               "\"$(moeperf list clusters --json | "
+               "sed -n 's/.*\"path\": \"\\(.*fastermoe-johnny.yaml\\)\".*/\\1/p')\" > pair.yaml",
+               0));
+}
+
+static void measured_and_predicted_stand_side_by_side(void **state) {
+    (void)state;
+    write_pair();
+    write_file("mixed.yaml",
+               "suite: mixed\n"
+               "common: {ranks: 2, layers: 2, width: 32, heads: 2, experts: 8, expert-width: 64,\n"
+               "  sequence: 32, batch: 4, iterations: 5, text: default, cluster: pair.yaml,\n"
+               "  routing: skewed, skew-experts: 2}\n"
+               "jobs:\n"
+               "  - {name: ep, system: ep}\n"
+               "  - {name: fssdp, system: fssdp}\n"
+               "  - {name: ep there, system: ep, executor: predicted}\n"
+               "  - {name: fssdp there, system: fssdp, executor: predicted}\n");
+    assert_says("moeperf run mixed.yaml --db mixed.db --quiet", 0, "4 jobs complete, 0 failed");
+    /* the same model and workload, so people can join them; compared only with their own kind */
+    assert_query("mixed.db", "SELECT count(DISTINCT model || workload || gate || ranks) FROM run",
+                 "1");
+    assert_query("mixed.db",
+                 "SELECT group_concat(executor || ' ' || ep_run_id, ', ') FROM v_speedup",
+                 "measured 1, measured 1, predicted 3, predicted 3");
+    assert_query("mixed.db",
+                 "SELECT count(*) FROM (SELECT iteration, layer, routes FROM v_imbalance "
+                 "WHERE run_id = 1 EXCEPT SELECT iteration, layer, routes FROM v_imbalance "
+                 "WHERE run_id = 3)",
+                 "0");
+    assert_query("mixed.db",
+                 "SELECT count(*) FROM (SELECT iteration, layer, rank, expert, routes FROM v_load "
+                 "WHERE run_id = 1 EXCEPT SELECT iteration, layer, rank, expert, routes "
+                 "FROM v_load WHERE run_id = 3)",
+                 "0"); /* the very same loads */
+    assert_says("moeperf predict --cluster pair.yaml --suite mixed.yaml --quiet", 0,
+                "loads: skewed 0.70 on 2; 5 iterations");
+}
+
+static void what_goes_wrong_is_a_row(void **state) {
+    (void)state;
+    write_file("wrong.yaml",
+               "suite: wrong\n"
+               "common: {executor: predicted, cluster: fastermoe-johnny, layers: 2, width: 64,\n"
+               "  heads: 4, experts: 32, expert-width: 64, sequence: 64, batch: 32,\n"
+               "  iterations: 4, loads: zipf exponent=0.5}\n"
+               "jobs:\n"
+               "  - {name: good, system: ep}\n"
+               "  - {name: mismatch, system: ep, loads: zipf exponent=0.5 tokens=99}\n"
+               "  - {name: full, system: ep, batch: 1600000}\n"
+               "  - {name: last, system: fssdp}\n");
+    char *output = shell("moeperf run wrong.yaml --db wrong.db", 1);
+    assert_non_null(strstr(output, "[2/4] mismatch: failed: loads: iteration 0 has 3168 routes"));
+    assert_non_null(strstr(output, "[3/4] full: failed: out of memory: rank "));
+    assert_non_null(strstr(output, "2 jobs complete, 2 failed"));
+    free(output);
+    assert_query("wrong.db", "SELECT group_concat(status || ' ' || iterations, ', ') FROM v_run",
+                 "complete 4, failed 0, failed 4, complete 4");
+    free(shell("moeperf run wrong.yaml --db late.db --quiet --set loads='zipf exponent=0.5' "
+               "--set iterations=100000 --set timeout=0.1 --set batch=32",
+               1));
+    assert_query("late.db",
+                 "SELECT group_concat(DISTINCT status) || ' ' || (min(iterations) > 0) || ' ' || "
+                 "group_concat(DISTINCT reason) FROM v_run",
+                 "timeout 1 not done after 0.1 s");
+}
+
+static void the_ready_made_suite_is_quick(void **state) {
+    (void)state;
+    assert_says("moeperf run predicted --db ready.db --quiet --set iterations=3", 0,
+                "12 jobs complete, 0 failed");
+    assert_says("moeperf show predicted", 0, "executor: predicted");
+    assert_says("moeperf list suites", 0, "every system, predicted on two nodes");
+}
+
+/* ---- bad input ---- */
+
+static void bad_wishes_leave_nothing(void **state) {
+    (void)state;
+    static const struct {
+        const char *line, *says;
+    } cases[] = {
+        {"moeperf predict --loads zipf", "cluster: not given"},
+        {"moeperf predict --cluster hecat-b --loads zipf", "did you mean \"hecate-b\"?"},
+        {"moeperf predict --cluster gone.yaml --loads zipf", "gone.yaml"},
+        {"moeperf predict --cluster hecate-b", "loads: not given"},
+        {"moeperf predict --cluster hecate-b --loads zpif", "did you mean \"zipf\"?"},
+        {"moeperf predict --cluster hecate-b --loads 'zipf exponnent=1'", "\"exponent\""},
+        {"moeperf predict --cluster hecate-b --loads 'zipf exponent=9'", "none can have more"},
+        {"moeperf predict --cluster hecate-b --loads zipf --trace x", "give one of them"},
+        {"moeperf predict --cluster hecate-b --trace gone.mptrace", "gone.mptrace"},
+        {"moeperf predict --cluster hecate-b --trace damaged.mptrace", "damaged.mptrace"},
+        {"moeperf predict --cluster hecate-b --trace words", "words"},
+        {"moeperf predict --cluster hecate-b --loads w0 --iterations 0",
+         "iterations: 0 is outside 1"},
+        {"moeperf predict --cluster hecate-b --loads w0 --nodes 0", "nodes: 0"},
+        {"moeperf predict --cluster hecate-b --loads w0 --nodes many", "nodes"},
+        {"moeperf predict --cluster hecate-b --loads w0 --system fsdp", "did you mean \"fssdp\"?"},
+        {"moeperf predict --cluster hecate-b --loads w0 --system fssdp:overlp=1",
+         "did you mean \"overlap\"?"},
+        {"moeperf predict --cluster hecate-b --loads w0 --system fssdp:overlap",
+         "\"overlap\" should be option=value"},
+        {"moeperf predict --cluster hecate-b --loads w0 --system ep --system ep",
+         "\"ep\" is already the job"},
+        {"moeperf predict --cluster hecate-b --loads w0 --set predict.precison=fp32",
+         "did you mean \"precision\"?"},
+        {"moeperf predict --cluster hecate-b --loads w0 --set layer=3", "did you mean \"layers\"?"},
+        {"moeperf predict --cluster hecate-b --loads w0 --set batch=33", "batch: 33 sequences"},
+        {"moeperf predict --cluster hecate-b --loads w0 --set heads=7", "heads"},
+        {"moeperf predict --cluster hecate-b --suite skewd", "did you mean \"skewed\"?"},
+        {"moeperf predict --cluster hecate-b --suite skewed --system ep", "--system and --suite"},
+        {"moeperf predict --cluster hecate-b --loads w0 --db", "--db needs a value"},
+        {"moeperf predict --cluster hecate-b --loads w0 --jsn", "did you mean --json?"},
+        {"moeperf predict --cluster h100 --nodes 200 --loads w0 --set experts=512 "
+         "--system llep --iterations 1 --db bad.db",
+         "at most 512 ranks"},
+        {"moeperf predict " SMALL LOADS "--db words", "words"},
+        {"moeperf predict " SMALL LOADS "--db /proc/none/x.db", "/proc/none"},
+        {"moeperf run forgot.yaml --db bad.db",
+         "forgot.yaml:4: job ep has a cluster or loads, which are for predictions"},
+        {"moeperf run unknown.yaml --db bad.db",
+         "unknown.yaml:3: job ep: no ready-made cluster is called \"h10\""},
+    };
+    free(shell("moeperf generate zipf -o whole.mptrace --exponent 0.5 --ranks 32 --iterations 2 && "
+               "head -c 4000 whole.mptrace > damaged.mptrace",
+               0));
+    write_file("forgot.yaml", "suite: forgot\ncommon: {cluster: h100, text: default}\njobs:\n"
+                              "  - {system: ep}\n");
+    write_file("unknown.yaml", "suite: unknown\njobs:\n"
+                               "  - {system: ep, executor: predicted, cluster: h10, loads: w0}\n");
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        assert_says(cases[i].line, 2, cases[i].says);
+    free(shell("test -e bad.db && test \"$(moeperf report --runs --db bad.db 2>&1)\" = "
+               "'moeperf report: bad.db: no such runs' || test ! -e bad.db",
+               0));
+    free(shell("ls -d /tmp/moeperf-predict-* 2>/dev/null | grep -q .", 1));
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_table_says_that_nothing_was_measured),
+        cmocka_unit_test(the_object_is_the_same_twice_and_adds_up),
+        cmocka_unit_test(systems_take_options_and_ep_is_there),
+        cmocka_unit_test(out_of_memory_is_a_result),
+        cmocka_unit_test(systems_that_can_not_are_left_out),
+        cmocka_unit_test(a_trace_gives_its_shape),
+        cmocka_unit_test(examples_work),
+        cmocka_unit_test(every_view_knows_predictions),
+        cmocka_unit_test(table_and_database_agree),
+        cmocka_unit_test(measured_and_predicted_stand_side_by_side),
+        cmocka_unit_test(what_goes_wrong_is_a_row),
+        cmocka_unit_test(the_ready_made_suite_is_quick),
+        cmocka_unit_test(bad_wishes_leave_nothing),
+    };
+    return cmocka_run_group_tests_name("moeperf predict", tests, enter_shell, leave_folder);
+}

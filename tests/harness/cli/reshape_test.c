@@ -1,0 +1,76 @@
+/* moeperf reshape as people start it. */
+#include "tests/harness/cli/shell.h"
+
+static void what_was_done_is_said(void **state) {
+    (void)state;
+    free(shell("moeperf generate w1 -o w1.mptrace --ranks 16 --experts 32 --layers 4 --tokens 128 "
+               "--micro-batches 2 --top-k 2 --iterations 3",
+               0));
+    assert_says("moeperf reshape w1.mptrace -o w1-small.mptrace --ranks 8 --experts 64 --layers 2 "
+                "--merge-micro-batches --tilt 0.75 --tokens 100",
+                0,
+                "notes        folded 16 ranks into 8; split 32 experts into 64 with a tilt of "
+                "0.75; thinned 4 layers into 2; added up 2 micro-batches into 1; scaled every "
+                "source to 100 tokens of top 2\n"
+                "shape        ranks 8, experts 64, layers 2, micro-batches 1, experts per token "
+                "2\niterations   3, numbered 0 .. 2\nroutes       9600 in 6 blocks\n");
+}
+
+static void splits_are_undone_by_folds(void **state) {
+    (void)state;
+    free(shell("moeperf generate zipf -o zipf.mptrace --ranks 4 --experts 16 --iterations 2", 0));
+    free(shell("moeperf reshape zipf.mptrace -o large.mptrace --ranks 16 --experts 48", 0));
+    free(shell("moeperf reshape large.mptrace -o back.mptrace --ranks 4 --experts 16", 0));
+    free(shell("moeperf reshape back.mptrace -o same.mptrace", 0));
+    free(shell("cmp back.mptrace same.mptrace", 0));
+}
+
+/* The lines that --help ends with. */
+static void examples_work(void **state) {
+    (void)state;
+    int count = 0;
+    char *help = shell("moeperf reshape --help", 0), *rest = strstr(help, "\nexamples:\n");
+    assert_non_null(rest);
+    rest += strlen("\nexamples:\n");
+    for (char *line; (line = strsep(&rest, "\n"));)
+        if (strstr(line, "moeperf ")) {
+            free(shell(line, 0));
+            count++;
+        }
+    assert_int_equal(count, 3);
+    free(help);
+    free(shell("test -s small.mptrace && test -s scaled.mptrace", 0));
+}
+
+static void bad_wishes_leave_no_file(void **state) {
+    (void)state;
+    static const struct {
+        const char *line, *says;
+    } cases[] = {
+        {"moeperf reshape zipf.mptrace", "moeperf reshape: -o OUT.mptrace is missing"},
+        {"moeperf reshape zipf.mptrace -o x.mptrace --ranks 6",
+         "4 ranks and 6 are wanted: neither number divides the other; the nearest that can be made "
+         "are 4 and 8"},
+        {"moeperf reshape zipf.mptrace -o x.mptrace --ranks 0",
+         "--ranks 0: should be a whole number from 1 to 2147483647"},
+        {"moeperf reshape zipf.mptrace -o x.mptrace --experts 8x", "--experts 8x: should be"},
+        {"moeperf reshape zipf.mptrace -o x.mptrace --tilt 0.4", "--tilt 0.4: should be a number"},
+        {"moeperf reshape zipf.mptrace -o x.mptrace --top-k 9", "experts each, not 9"},
+        {"moeperf reshape gone.mptrace -o x.mptrace --ranks 2", "can't open gone.mptrace"},
+        {"moeperf reshape zipf.mptrace -o x.mptrace --rank 2", "did you mean --ranks?"},
+    };
+    free(shell("moeperf generate zipf -o zipf.mptrace --ranks 4 --experts 16 --iterations 2", 0));
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        assert_says(cases[i].line, 2, cases[i].says);
+    free(shell("ls x.mptrace*", 2));
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_was_done_is_said),
+        cmocka_unit_test(splits_are_undone_by_folds),
+        cmocka_unit_test(examples_work),
+        cmocka_unit_test(bad_wishes_leave_no_file),
+    };
+    return cmocka_run_group_tests_name("reshape", tests, enter_shell, leave_folder);
+}

@@ -1,0 +1,149 @@
+/* moeperf predict --run on real runs: the replay gives the run's own time back, and what can't be
+ * answered is said. */
+#include "tests/harness/cli/shell.h"
+
+static const char suite[] =
+    "suite: real\n"
+    "common: {ranks: 2, layers: 3, width: 64, heads: 2, experts: 8, expert-width: 256,\n"
+    "  sequence: 64, batch: 8, iterations: 20, text: default, routing: skewed, skew-experts: 2,\n"
+    "  skew-share: 0.9}\n"
+    "jobs:\n"
+    "  - {name: ep, system: ep}\n"
+    "  - {name: fssdp, system: fssdp}\n"
+    "  - {name: steps, system: fastermoe, options: {group-size: 1}}\n"
+    "  - {name: bare, system: ep, record: no}\n";
+
+static double number(const json_t *object, const char *key) {
+    const json_t *value = json_object_get(object, key);
+    assert_true(json_is_number(value));
+    return json_number_value(value);
+}
+
+static const json_t *row(const json_t *answer, const char *what) {
+    size_t i;
+    json_t *item;
+    json_array_foreach(json_object_get(answer, "rows"), i, item) {
+        if (strstr(json_string_value(json_object_get(item, "what")), what))
+            return item;
+    }
+    fail_msg("no row \"%s\"", what);
+    return NULL;
+}
+
+static void a_replayed_run_takes_as_long_as_it_took(void **state) {
+    (void)state;
+    for (int run = 1; run <= 3; run++) {
+        char line[160];
+        snprintf(line, sizeof line,
+                 "moeperf predict --run %d --db r.db --json --without imbalance --without "
+                 "slowest --without stragglers --system ep --system ideal",
+                 run);
+        json_t *answer = json_of(line, 0);
+        double replayed = number(answer, "replayed_ms"), measured = number(answer, "measured_ms");
+        assert_close(replayed / measured, 1, 0.01);
+        assert_close(number(answer, "replayed_over_measured"), replayed / measured, 1e-12);
+        double again = number(row(answer, "planned again"), "ms_per_iteration");
+        print_message("  run %d: replayed / measured %.6f, planned again / measured %.3f\n", run,
+                      replayed / measured, again / measured);
+        assert_true(again > 0);
+        static const char *const less[] = {"without imbalance", "without slowest rank",
+                                           "without stragglers"};
+        for (int i = 0; i < 3; i++) {
+            double seconds = number(row(answer, less[i]), "ms_per_iteration");
+            assert_true(seconds > 0);
+            if (run == 1) /* nine tenths of the routes are one rank's */
+                assert_true(seconds < replayed);
+        }
+        const json_t *ranks = json_object_get(answer, "per_rank");
+        assert_int_equal(json_array_size(ranks), 2);
+        for (size_t r = 0; r < 2; r++) /* what it did and waited is its iteration */
+            assert_true(number(json_array_get(ranks, r), "own_ms") +
+                            number(json_array_get(ranks, r), "wait_ms") >
+                        0.5 * measured);
+        json_decref(answer);
+    }
+}
+
+static void the_table_says_what_costs(void **state) {
+    (void)state;
+    static const char *const words[] = {
+        "run 1 of r.db: suite real, job ep, system ep, workload skewed 0.90 on 2, 2\n",
+        "\nmeasured   ",
+        "\nreplayed as it was   ",
+        "\nwithout imbalance   ",
+        "\nwithout slowest rank (",
+        "\nwithout stragglers   ",
+        " costs most: like the others it would save ",
+        "\nlayer ",
+        "\nrank  own work, ms  waiting, ms\n   0  "};
+    char *output = shell("moeperf predict --run 1 --db r.db", 0);
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        if (!strstr(output, words[i]))
+            fail_msg("no \"%s\" in\n%s", words[i], output);
+    free(output);
+    /* Systems alone, and all of them: what can't do such a job says why. */
+    output = shell("moeperf predict --run 1 --db r.db --system all", 0);
+    assert_null(strstr(output, "without"));
+    assert_non_null(strstr(output, "\nwith ep, planned again   "));
+    assert_non_null(strstr(output, "\nwith fssdp   "));
+    assert_non_null(strstr(output, "\nRates of this run: "));
+    free(output);
+}
+
+static void predicted_runs_are_replayed_too(void **state) {
+    (void)state;
+    free(shell("moeperf predict --cluster fastermoe-johnny --quiet --iterations 6 --set layers=2 "
+               "--set width=128 --set heads=4 --set experts=32 --set expert-width=256 --set "
+               "sequence=64 --loads 'w6 heat=0.4 period=2 seed=9' --system fssdp --db p.db",
+               0));
+    for (int run = 1; run <= 2; run++) {
+        char line[128];
+        snprintf(line, sizeof line, "moeperf predict --run %d --db p.db --json --system ep", run);
+        json_t *answer = json_of(line, 0);
+        assert_string_equal(json_string_value(json_object_get(answer, "executor")), "predicted");
+        assert_close(number(answer, "replayed_over_measured"), 1, 0.01);
+        print_message("  run %d: replayed / predicted %.6f, planned again / predicted %.3f\n", run,
+                      number(answer, "replayed_over_measured"),
+                      number(row(answer, "planned again"), "ms_per_iteration") /
+                          number(answer, "measured_ms"));
+        json_decref(answer);
+    }
+}
+
+static void what_cant_be_answered_is_said(void **state) {
+    (void)state;
+    static const struct {
+        const char *line, *words;
+    } cases[] = {
+        {"moeperf predict --run x --db r.db",
+         "moeperf predict: --run x: should be the number of a run"},
+        {"moeperf predict --run 9 --db r.db", "r.db has no run 9; moeperf report --db r.db --runs"},
+        {"moeperf predict --run 4 --db r.db", "run 4 of r.db has no"},
+        {"moeperf predict --run 1 --db gone.db", "gone.db: no such database"},
+        {"moeperf predict --run 1 --db r.db --without imbalanc",
+         "--without imbalanc: should be imbalance, slowest or stragglers; did you mean "
+         "\"imbalance\"?"},
+        {"moeperf predict --run 1 --db r.db --system fsdp", "unknown system \"fsdp\""},
+        {"moeperf predict --run 1 --cluster x", "--cluster"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        assert_says(cases[i].line, 2, cases[i].words);
+    assert_says("moeperf predict --run 1 --help", 0, "usage: moeperf predict --run ID");
+}
+
+static int record_runs(void **state) {
+    int failed = enter_shell(state);
+    write_file("real.yaml", suite);
+    free(shell("moeperf run real.yaml --quiet --db r.db", 0));
+    return failed;
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_replayed_run_takes_as_long_as_it_took),
+        cmocka_unit_test(the_table_says_what_costs),
+        cmocka_unit_test(predicted_runs_are_replayed_too),
+        cmocka_unit_test(what_cant_be_answered_is_said),
+    };
+    return cmocka_run_group_tests_name("predict --run", tests, record_runs, leave_folder);
+}

@@ -1,0 +1,165 @@
+/* What plans move beside rows: every receiver gets everything once, and no port carries it twice.
+ */
+#include "tests/harness/predict/predictor_support.h"
+
+static void no_span(void *context, int rank, enum mp_predict_stream stream,
+                    const struct mp_span *span) {
+    (void)context;
+    (void)rank;
+    (void)stream;
+    (void)span;
+}
+
+struct bench {
+    struct test_case test;
+    struct test_machine machine;
+    struct mp_predictor *predictor;
+    struct mp_prediction prediction;
+    double parameters, gradient; /* bytes of an expert */
+};
+
+static void create(struct bench *bench, uint64_t *random, const char *system, int experts) {
+    struct mp_predict_sink sink = {.span = no_span};
+    bench->machine = GOOD_MACHINE;
+    bench->machine.nodes = test_random_int(random, 1, 4);
+    bench->machine.ranks_per_node = test_random_int(random, 2, 5);
+    test_case_create(&bench->test, &bench->machine, system, 1, experts, 1);
+    bench->test.options.gradient_bytes = 4;
+    bench->predictor = test_predictor(&bench->test, &sink);
+    bench->predictor->prediction = &bench->prediction;
+    bench->prediction = (struct mp_prediction){0};
+    bench->parameters = mp_costs_expert_bytes(bench->predictor->costs);
+    bench->gradient = mp_costs_expert_gradient_bytes(bench->predictor->costs);
+    assert_close(bench->gradient, 2 * bench->parameters, 0);
+}
+
+static void destroy(struct bench *bench) {
+    mp_predictor_destroy(bench->predictor);
+    test_case_destroy(&bench->test);
+}
+
+/* A plan of random copies, in one stage; copies[r]: how many rank r gets. */
+static int random_plan(struct bench *bench, uint64_t *random, enum mp_stage stage, int copies[]) {
+    struct mp_predictor *predictor = bench->predictor;
+    struct mp_plan *plan = &predictor->plan;
+    struct mp_error error = {0};
+    int all = 0;
+    memset(copies, 0, (size_t)predictor->ranks * sizeof *copies);
+    assert_ok(mp_plan_begin(plan, 0, 0, &predictor->home[0], MP_OPTIMIZER_OWNER, &error), &error);
+    for (int tries = 0; tries < 3 * predictor->ranks; tries++) {
+        int expert = test_random_int(random, 0, plan->experts - 1);
+        int rank = test_random_int(random, 0, predictor->ranks - 1);
+        if (mp_placement_holds(&plan->during, expert, rank))
+            continue;
+        assert_ok(mp_plan_add_copy(plan, expert, rank, stage, &error), &error);
+        copies[rank]++;
+        all++;
+    }
+    return all;
+}
+
+static void copies_arrive_once(void **state) {
+    uint64_t random = test_seed();
+    (void)state;
+    for (int i = 0; i < 100; i++) {
+        struct bench bench;
+        int copies[64];
+        create(&bench, &random, "fssdp", test_random_int(&random, 1, 40));
+        struct mp_predictor *predictor = bench.predictor;
+        struct mp_carriage *fetch = &predictor->fetch;
+        struct mp_carriage *reduce = &predictor->layer[0].gradient[MP_SUM_COPIES];
+        enum mp_stage stage = i % 2 ? MP_STAGE_BEFORE_GATE : MP_STAGE_AFTER_GATE;
+        int all = random_plan(&bench, &random, stage, copies);
+        double sent[64], received[64], back = 0;
+        mp_predictor_carry_fetch(predictor, stage, fetch);
+        assert_int_equal(fetch->any, all > 0);
+        mp_traffic_totals(predictor->traffic, sent, received);
+        for (int r = 0; fetch->any && r < predictor->ranks; r++) {
+            assert_close(received[r], copies[r] * bench.parameters, 1e-6);
+            assert_close(fetch->received[r], received[r], 0);
+            assert_true(fetch->seconds[r] >= 0 && (fetch->seconds[r] > 0) == (fetch->alone[r] > 0));
+        }
+        assert_close(bench.prediction.bytes[stage], all * bench.parameters, 1e-9);
+        mp_predictor_carry_gradients(predictor, &predictor->layer[0]);
+        assert_int_equal(reduce->any, all > 0);
+        for (int r = 0; reduce->any && r < predictor->ranks; r++) {
+            assert_close(reduce->received[r], 2 * sent[r], 1e-6); /* the same ways back */
+            back += reduce->received[r];
+        }
+        assert_close(back, all * bench.gradient, 1e-6);
+        assert_false(predictor->layer[0].gradient[MP_SHARE_SUMS].any);
+        assert_false(predictor->layer[0].gradient[MP_SEND_SLICES].any);
+        destroy(&bench);
+    }
+}
+
+/* One expert to any ranks takes as long as one message, whatever their number: its pieces pass from
+ * rank to rank. */
+static void no_port_carries_a_piece_twice(void **state) {
+    uint64_t random = test_seed();
+    (void)state;
+    for (int i = 0; i < 100; i++) {
+        struct bench bench;
+        int copies[64];
+        create(&bench, &random, "fssdp", 1);
+        struct mp_predictor *predictor = bench.predictor;
+        int all = random_plan(&bench, &random, MP_STAGE_BEFORE_GATE, copies);
+        mp_predictor_carry_fetch(predictor, MP_STAGE_BEFORE_GATE, &predictor->fetch);
+        double most = bench.parameters / bench.machine.far_bandwidth + 2 * bench.machine.latency;
+        for (int r = 0; all > 0 && r < predictor->ranks; r++)
+            assert_true(predictor->fetch.alone[r] <= most * (1 + 1e-6));
+        destroy(&bench);
+    }
+}
+
+/* Slices of all ranks come to every holder, and gradients go back. */
+static void slices_come_from_everybody(void **state) {
+    uint64_t random = test_seed();
+    struct mp_error error = {0};
+    (void)state;
+    for (int i = 0; i < 20; i++) {
+        struct bench bench;
+        create(&bench, &random, "fssdp", test_random_int(&random, 1, 12));
+        struct mp_predictor *predictor = bench.predictor;
+        struct mp_plan *plan = &predictor->plan;
+        struct mp_carriage *slices = &predictor->layer[0].gradient[MP_SEND_SLICES];
+        bool sums = i % 2;
+        double ranks = predictor->ranks, holders = 0, missing = 0;
+        random_homes(&random, true, &predictor->home[0]);
+        assert_ok(mp_plan_begin(plan, 0, 0, &predictor->home[0],
+                                sums ? MP_OPTIMIZER_SLICES_OF_SUM : MP_OPTIMIZER_SLICES, &error),
+                  &error);
+        plan->gather_stage = MP_STAGE_BEFORE_GATE;
+        assert_ok(mp_plan_dispatch_begin(plan, &error), &error);
+        for (int e = 0; e < plan->experts; e++) {
+            int held = mp_placement_copies(&plan->during, e);
+            holders += held;
+            missing += ranks - held;
+        }
+        mp_predictor_carry_fetch(predictor, MP_STAGE_BEFORE_GATE, &predictor->fetch);
+        double whole = (ranks - 1) / ranks, received = 0;
+        for (int r = 0; r < predictor->ranks; r++)
+            received += predictor->fetch.received[r];
+        assert_close(received, holders * whole * bench.parameters, 1e-6);
+        assert_close(bench.prediction.bytes[MP_STAGE_BEFORE_GATE], received, 1e-6);
+        mp_predictor_carry_gradients(predictor, &predictor->layer[0]);
+        received = 0;
+        for (int r = 0; slices->any && r < predictor->ranks; r++)
+            received += slices->received[r];
+        assert_close(received, bench.gradient * (sums ? missing / ranks : holders * whole), 1e-6);
+        assert_int_equal(predictor->layer[0].gradient[MP_SUM_COPIES].any,
+                         sums && holders > plan->experts);
+        assert_int_equal(predictor->layer[0].gradient[MP_SHARE_SUMS].any,
+                         sums && holders > plan->experts);
+        destroy(&bench);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(copies_arrive_once),
+        cmocka_unit_test(no_port_carries_a_piece_twice),
+        cmocka_unit_test(slices_come_from_everybody),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

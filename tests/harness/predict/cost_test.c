@@ -1,0 +1,350 @@
+/* Costs: worked out by hand on a device with round figures, and what must hold on any. */
+#include "harness/predict/cost.h"
+
+#include <string.h>
+
+#include "profiler/record/record.h"
+#include "reference/model/model.h"
+#include "tests/harness/predict/one_device.h"
+
+/* Seconds by hand: a product of r x i x c with 2 bytes an element, and elementwise bytes. */
+static double product(double r, double i, double c) {
+    double compute = 2 * r * i * c / 0.5e12, memory = 2 * (r * i + i * c + r * c) / 1e9;
+    return 1e-6 + fmax(compute, memory);
+}
+
+static double moved(double bytes) {
+    return 1e-6 + bytes / 1e9;
+}
+
+static void experts_by_hand(void **state) {
+    (void)state;
+    struct mp_cluster *cluster = one_device("");
+    struct mp_job job = small_job();
+    struct mp_predict_options options = default_options();
+    struct mp_costs *costs = create_costs(cluster, &job, &options);
+    static const int64_t rows[] = {1, 5, 17, 1000, 100000};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        double m = (double)rows[i], d = 64, f = 128;
+        assert_close(mp_costs_expert(costs, rows[i], MP_FORWARD),
+                     product(m, d, f) + moved(2 * 2 * m * f) + product(m, f, d), 1e-15);
+        assert_close(mp_costs_expert(costs, rows[i], MP_BACKWARD),
+                     product(m, d, f) + product(f, m, d) + moved(3 * 2 * m * f) + product(m, f, d) +
+                         product(d, m, f),
+                     1e-15);
+    }
+    assert_true(mp_costs_expert(costs, 0, MP_FORWARD) == 0);
+    assert_true(mp_costs_expert(costs, 0, MP_BACKWARD) == 0);
+    mp_costs_destroy(costs);
+
+    options.expert_matrices = 3;
+    costs = create_costs(cluster, &job, &options);
+    assert_close(mp_costs_expert(costs, 40, MP_FORWARD),
+                 2 * product(40, 64, 128) + moved(3 * 2 * 40 * 128) + product(40, 128, 64), 1e-15);
+    assert_close(mp_costs_expert_bytes(costs), 3 * 64 * 128 * 2, 0);
+    mp_costs_destroy(costs);
+    mp_cluster_destroy(cluster);
+}
+
+static void attention_by_hand(void **state) {
+    (void)state;
+    struct mp_cluster *cluster = one_device("  attention: {value: 0.25, source: a test}\n");
+    struct mp_job job = small_job();
+    struct mp_predict_options options = default_options();
+    double n = 32, d = 64, s = 32, h = 4, peak = 0.25e12, kv;
+    double around = moved(2 * 2 * n * d) + product(n, d, d) + moved(3 * 2 * n * d);
+    for (int grouped = 0; grouped < 2; grouped++) {
+        options.key_value_heads = grouped ? 2 : MP_AUTO;
+        kv = grouped ? 32 : 64;
+        double rows = 2 * n * (2 * d + 2 * kv), square = 2 * n * s * h;
+        options.attention = MP_ATTENTION_FULL;
+        struct mp_costs *costs = create_costs(cluster, &job, &options);
+        double scores = 2e-6 + fmax(4 * n * s * d / peak, (2 * square + rows) / 1e9);
+        assert_close(mp_costs_attention(costs, MP_FORWARD),
+                     around + product(n, d, d + 2 * kv) + scores + moved(2 * square), 1e-15);
+        mp_costs_destroy(costs);
+
+        options.attention = MP_ATTENTION_FLASH;
+        costs = create_costs(cluster, &job, &options);
+        scores = 1e-6 + fmax(2 * n * s * d / peak, rows / 1e9);
+        assert_close(mp_costs_attention(costs, MP_FORWARD),
+                     around + product(n, d, d + 2 * kv) + scores, 1e-15);
+        scores = 1e-6 + fmax(5 * n * s * d / peak, 2 * rows / 1e9);
+        assert_close(mp_costs_attention(costs, MP_BACKWARD),
+                     product(n, d, d) + product(d, n, d) + scores + product(n, d + 2 * kv, d) +
+                         product(d, n, d + 2 * kv) + moved(4 * 2 * n * d),
+                     1e-15);
+        mp_costs_destroy(costs);
+    }
+    mp_cluster_destroy(cluster);
+}
+
+static void everything_else_by_hand(void **state) {
+    (void)state;
+    struct mp_cluster *cluster = one_device("  elementwise: {value: 2e9, source: a test}\n"
+                                            "  update: {value: 4e9, source: a test}\n");
+    struct mp_job job = small_job();
+    struct mp_predict_options options = default_options();
+    options.vocabulary = 50;
+    struct mp_costs *costs = create_costs(cluster, &job, &options);
+    double n = 32, d = 64, e = 8, v = 50, norm = 1e-6 + 2 * 2 * n * d / 2e9;
+    double back = 1e-6 + 4 * 2 * n * d / 2e9, softmax = 1e-6 + 4 * n * (2 * e + 4) / 2e9;
+    assert_close(mp_costs_gate(costs, MP_FORWARD),
+                 norm + product(n, d, e) + softmax + 1e-6 + 4 * 3 * n * 2 / 2e9, 1e-15);
+    assert_close(mp_costs_gate(costs, MP_BACKWARD),
+                 1e-6 + 3 * 2 * n * d / 2e9 + softmax + product(n, e, d) + product(d, n, e) + back,
+                 1e-15);
+    assert_close(mp_costs_embed(costs, MP_FORWARD), 1e-6 + 3 * 2 * n * d / 2e9, 1e-15);
+    assert_close(mp_costs_embed(costs, MP_BACKWARD), 1e-6 + 3 * 2 * n * d / 2e9, 1e-15);
+    assert_close(mp_costs_head(costs),
+                 norm + product(n, d, v) + 1e-6 + 2 * 4 * n * v / 2e9 + product(n, v, d) +
+                     product(d, n, v) + back,
+                 1e-15);
+    assert_close(mp_costs_permute(costs, 10), 1e-6 + 10 * 2 * 2 * d / 1e9, 1e-15);
+    assert_true(mp_costs_permute(costs, 0) == 0);
+    /* 2 bytes read and written, 2 of gradient, 12 of state read and written. */
+    assert_close(mp_costs_optimizer(costs, 2e6), 1e-6 + 1e6 * (4 + 2 + 24) / 4e9, 1e-12);
+    assert_true(mp_costs_optimizer(costs, 0) == 0);
+    assert_true(mp_costs_launch(costs) == 1e-6 && mp_costs_overlap(costs) == 1);
+    assert_int_equal(mp_costs_tokens(costs), 32);
+    assert_true(mp_costs_row_bytes(costs) == 128);
+    mp_costs_destroy(costs);
+
+    options.vocabulary = 0;
+    costs = create_costs(cluster, &job, &options);
+    assert_true(mp_costs_head(costs) == 0 && mp_costs_embed(costs, MP_FORWARD) == 0);
+    assert_true(mp_costs_table_parameters(costs) == 0 && mp_costs_head_flops(costs) == 0);
+    mp_costs_destroy(costs);
+    mp_cluster_destroy(cluster);
+}
+
+static struct mp_job random_job(uint64_t *random) {
+    struct mp_job job = small_job();
+    job.layers = test_random_int(random, 1, 8);
+    job.heads = 1 << test_random_int(random, 0, 3);
+    job.width = job.heads * test_random_int(random, 1, 64);
+    job.experts = test_random_int(random, 2, 64);
+    job.expert_width = test_random_int(random, 1, 512);
+    job.sequence = test_random_int(random, 2, 256);
+    job.gate = test_random_int(random, 0, 1);
+    job.batch = 2 * test_random_int(random, 1, 6);
+    return job;
+}
+
+/* The model that the trainer trains counts its own operations and parameters. */
+static void counts_are_the_models(void **state) {
+    (void)state;
+    uint64_t random = test_seed();
+    struct mp_cluster *cluster = one_device("");
+    struct mp_predict_options options = default_options();
+    options.vocabulary = MP_VOCABULARY;
+    for (int i = 0; i < 200; i++) {
+        struct mp_job job = random_job(&random);
+        struct mp_model_shape shape = {.layers = job.layers,
+                                       .width = job.width,
+                                       .heads = job.heads,
+                                       .experts = job.experts,
+                                       .expert_width = job.expert_width,
+                                       .sequence = job.sequence};
+        mp_model_set_gate(&shape, job.gate == MP_GATE_GSHARD);
+        options.attention = test_random_int(&random, 0, 1);
+        struct mp_costs *costs = create_costs(cluster, &job, &options);
+        int64_t tokens = mp_costs_tokens(costs);
+        double block = mp_costs_attention_flops(costs) + mp_costs_gate_flops(costs) +
+                       (double)(tokens * shape.top_k) * mp_costs_route_flops(costs);
+        double all = 3 * (job.layers * block + mp_costs_head_flops(costs));
+        assert_close(all, (double)mp_model_iteration_flops(&shape, tokens), 0);
+        double parameters = job.layers * (mp_costs_block_parameters(costs) +
+                                          job.experts * mp_costs_expert_parameters(costs)) +
+                            mp_costs_table_parameters(costs);
+        assert_close(parameters, (double)mp_model_parameters(&shape), 0);
+        mp_costs_destroy(costs);
+    }
+    mp_cluster_destroy(cluster);
+}
+
+static struct mp_cluster *shipped(const char *name) {
+    char path[1024];
+    struct mp_cluster *cluster = NULL;
+    struct mp_error error = {0};
+    snprintf(path, sizeof path, "%s/harness/cluster/clusters/%s.yaml", MOEPERF_SOURCE, name);
+    mp_cluster_load(path, &cluster, &error);
+    assert_string_equal(error.text, "");
+    return cluster;
+}
+
+static struct mp_job deep_job(void) {
+    struct mp_job job = small_job(); /* Hecate's BERT-MoE-Deep, one sequence a rank */
+    job.layers = 24;
+    job.width = 1024;
+    job.heads = 16;
+    job.experts = 64;
+    job.expert_width = 2048;
+    job.sequence = 512;
+    job.batch = 32;
+    return job;
+}
+
+/* More routes take longer, never less than peak and memory allow, and a second table filled in
+ * another order has the same bits. */
+static void experts_on_a_shipped_cluster(void **state) {
+    (void)state;
+    uint64_t random = test_seed();
+    struct mp_cluster *cluster = shipped("hecate-a");
+    struct mp_job job = deep_job();
+    struct mp_predict_options options = default_options();
+    struct mp_costs *up = create_costs(cluster, &job, &options);
+    struct mp_costs *other = create_costs(cluster, &job, &options);
+    double last[2] = {0, 0};
+    for (int64_t rows = 1; rows < 1 << 22; rows += 1 + rows / 50)
+        for (int direction = MP_FORWARD; direction <= MP_BACKWARD; direction++) {
+            double seconds = mp_costs_expert(up, rows, direction);
+            double operations = (direction == MP_FORWARD ? 1 : 2) * mp_costs_route_flops(up);
+            assert_true(seconds >= last[direction]);
+            assert_true(seconds >= (double)rows * operations / cluster->peak[MP_FP16].value);
+            assert_true(seconds >= mp_costs_expert_bytes(up) / cluster->memory_bandwidth.value);
+            last[direction] = seconds;
+        }
+    for (int i = 0; i < 20000; i++) {
+        int64_t rows = test_random_int(&random, 0, 1 << test_random_int(&random, 0, 21));
+        int direction = test_random_int(&random, MP_FORWARD, MP_BACKWARD);
+        double first = mp_costs_expert(up, rows, direction);
+        assert_true(first == mp_costs_expert(other, rows, direction));
+        assert_true(first == mp_costs_expert(up, rows, direction));
+    }
+    mp_costs_destroy(up);
+    mp_costs_destroy(other);
+    mp_cluster_destroy(cluster);
+}
+
+/* Bits that any machine must come to. */
+static void golden_bits(void **state) {
+    (void)state;
+    struct mp_cluster *cluster = shipped("hecate-a");
+    struct mp_job job = deep_job();
+    struct mp_predict_options options = default_options();
+    struct mp_costs *costs = create_costs(cluster, &job, &options);
+    const struct {
+        const char *name;
+        double actual, expected;
+    } golden[] = {
+        {"attention forward", mp_costs_attention(costs, MP_FORWARD), 0x1.20e7dc4780b51p-13},
+        {"attention backward", mp_costs_attention(costs, MP_BACKWARD), 0x1.019e0b005b048p-12},
+        {"gate forward", mp_costs_gate(costs, MP_FORWARD), 0x1.500275ad9135ep-16},
+        {"gate backward", mp_costs_gate(costs, MP_BACKWARD), 0x1.05eaf7c46afe2p-15},
+        {"17 routes forward", mp_costs_expert(costs, 17, MP_FORWARD), 0x1.aff41697cb214p-16},
+        {"17 routes backward", mp_costs_expert(costs, 17, MP_BACKWARD), 0x1.6bde815e9973p-15},
+        {"3000 routes forward", mp_costs_expert(costs, 3000, MP_FORWARD), 0x1.5d9ca4b7bc6b4p-12},
+        {"3000 routes backward", mp_costs_expert(costs, 3000, MP_BACKWARD), 0x1.5359a0d35f22cp-11},
+    };
+    for (size_t i = 0; i < sizeof golden / sizeof *golden; i++)
+        if (golden[i].actual != golden[i].expected)
+            fail_msg("%s: %a instead of %a", golden[i].name, golden[i].actual, golden[i].expected);
+    mp_costs_destroy(costs);
+    mp_cluster_destroy(cluster);
+}
+
+static void recompute_runs_forward_again(void **state) {
+    (void)state;
+    struct mp_cluster *cluster = shipped("hecate-b");
+    struct mp_job job = deep_job();
+    struct mp_predict_options options = default_options();
+    struct mp_costs *plain = create_costs(cluster, &job, &options);
+    options.recompute = MP_RECOMPUTE_FULL;
+    struct mp_costs *again = create_costs(cluster, &job, &options);
+    assert_true(mp_costs_attention(again, MP_FORWARD) == mp_costs_attention(plain, MP_FORWARD));
+    assert_close(mp_costs_attention(again, MP_BACKWARD),
+                 mp_costs_attention(plain, MP_BACKWARD) + mp_costs_attention(plain, MP_FORWARD),
+                 1e-15);
+    assert_close(mp_costs_gate(again, MP_BACKWARD),
+                 mp_costs_gate(plain, MP_BACKWARD) + mp_costs_gate(plain, MP_FORWARD), 1e-15);
+    assert_close(mp_costs_expert(again, 77, MP_BACKWARD),
+                 mp_costs_expert(plain, 77, MP_BACKWARD) + mp_costs_expert(plain, 77, MP_FORWARD),
+                 1e-15);
+    mp_costs_destroy(plain);
+    mp_costs_destroy(again);
+    mp_cluster_destroy(cluster);
+}
+
+static void planners_are_told(void **state) {
+    (void)state;
+    struct mp_cluster *cluster = one_device("");
+    struct mp_job job = small_job();
+    struct mp_predict_options options = default_options();
+    struct mp_setting setting;
+    job.batch = 8;
+    options.micro_batches = 4;
+    struct mp_costs *costs = create_costs(cluster, &job, &options);
+    mp_costs_setting(costs, &setting);
+    assert_int_equal(setting.layers, 2);
+    assert_int_equal(setting.experts, 8);
+    assert_int_equal(setting.top_k, 2);
+    assert_int_equal(setting.topology.ranks, 2);
+    assert_int_equal(setting.tokens_per_rank, 32);
+    assert_int_equal(setting.expert_bytes, 2 * 2 * 64 * 128);
+    assert_int_equal(setting.route_bytes, 128);
+    assert_int_equal(setting.seed, 7);
+    assert_close(setting.bandwidth, 2e8, 0);
+    assert_close(setting.non_moe_seconds,
+                 mp_costs_attention(costs, MP_FORWARD) + mp_costs_gate(costs, MP_FORWARD), 0);
+    /* The line goes through one route and the mean number, 32 * 2 * 2 / 8. */
+    assert_close(setting.seconds_per_expert + setting.seconds_per_route,
+                 mp_costs_expert(costs, 1, MP_FORWARD), 1e-15);
+    assert_close(setting.seconds_per_expert + 16 * setting.seconds_per_route,
+                 mp_costs_expert(costs, 16, MP_FORWARD), 1e-15);
+    mp_costs_destroy(costs);
+
+    job.bandwidth = 3e9;
+    job.expert_rate = 2e12;
+    job.non_moe_seconds = 0.5;
+    costs = create_costs(cluster, &job, &options);
+    mp_costs_setting(costs, &setting);
+    assert_true(setting.bandwidth == 3e9 && setting.non_moe_seconds == 0.5);
+    assert_close(setting.seconds_per_route, 4 * 64 * 128 / 2e12, 1e-15);
+    assert_true(setting.seconds_per_expert == 0);
+    mp_costs_destroy(costs);
+    mp_cluster_destroy(cluster);
+}
+
+static void refuses(const struct mp_job *job, const struct mp_predict_options *options,
+                    const char *sentence) {
+    struct mp_cluster *cluster = one_device("");
+    struct mp_costs *costs = NULL;
+    struct mp_error error = {0};
+    assert_int_equal(mp_costs_create(cluster, job, options, &costs, &error), MP_EINVAL);
+    assert_string_equal(error.text, sentence);
+    assert_null(costs);
+    mp_cluster_destroy(cluster);
+}
+
+static void what_cannot_be_is_named(void **state) {
+    (void)state;
+    struct mp_job job = small_job();
+    struct mp_predict_options options = default_options();
+    options.precision = MP_BF16;
+    refuses(&job, &options, "one.yaml:7: peak: gives none for bf16");
+    options = default_options();
+    options.micro_batches = 2;
+    refuses(&job, &options, "batch: 2 sequences can't be split over 2 ranks and 2 micro-batches");
+    options = default_options();
+    options.key_value_heads = 3;
+    refuses(&job, &options, "key-value-heads: 4 heads can't share 3 of them");
+    options = default_options();
+    job.heads = 7;
+    refuses(&job, &options, "width: 64 is not a multiple of 7 heads");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(experts_by_hand),
+        cmocka_unit_test(attention_by_hand),
+        cmocka_unit_test(everything_else_by_hand),
+        cmocka_unit_test(counts_are_the_models),
+        cmocka_unit_test(experts_on_a_shipped_cluster),
+        cmocka_unit_test(golden_bits),
+        cmocka_unit_test(recompute_runs_forward_again),
+        cmocka_unit_test(planners_are_told),
+        cmocka_unit_test(what_cannot_be_is_named),
+    };
+    return cmocka_run_group_tests_name("cost", tests, NULL, NULL);
+}

@@ -1,0 +1,241 @@
+/* What tests of the network share: clusters, matrices of several kinds, and max-min fair sharing
+ * worked out exactly. */
+#ifndef MOEPERF_TESTS_HARNESS_PREDICT_EXCHANGE_H
+#define MOEPERF_TESTS_HARNESS_PREDICT_EXCHANGE_H
+
+#include <string.h>
+
+#include "harness/predict/network.h"
+#include "tests/support.h"
+
+enum { MOST_RANKS = 64 };
+
+/* Nodes of `ranks`, with so many cards that they share (pooled: all together). */
+struct shape {
+    int nodes, ranks, ports;
+    bool pooled;
+    double near, far, near_latency, far_latency;
+};
+
+static inline struct mp_cluster *shape_cluster(const struct shape *shape) {
+    char text[4096], level[2][512] = {"", ""};
+    struct mp_cluster *cluster = NULL;
+    struct mp_error error = {0};
+    static const char *const level_text = "  %s:\n"
+                                          "    bandwidth: {value: %.17g, source: t}\n"
+                                          "    latency: {value: %.17g, source: t}\n"
+                                          "    ports: {value: %d, source: t}\n"
+                                          "    sharing: {value: %s, source: t}\n";
+    if (shape->ranks > 1)
+        snprintf(level[0], sizeof level[0], level_text, "node", shape->near, shape->near_latency, 1,
+                 "fixed");
+    if (shape->nodes > 1)
+        snprintf(level[1], sizeof level[1], level_text, "cluster", shape->far, shape->far_latency,
+                 shape->ports, shape->pooled ? "pooled" : "fixed");
+    snprintf(
+        text, sizeof text,
+        "description: test\n"
+        "nodes: {value: %d, source: t}\nranks-per-node: {value: %d, source: t}\n"
+        "device:\n  name: D\n  peak:\n    fp16: {value: 1e14, source: t}\n"
+        "  memory: {value: 32e9, source: t}\n  memory-bandwidth: {value: 1e12, source: t}\n"
+        "  launch: {value: 5e-6, source: t}\n"
+        "  efficiency:\n    tokens: [4, 64]\n    width: [512, 2048]\n"
+        "    share:\n      - [0.05, 0.1]\n      - [0.2, 0.4]\n    source: t\n"
+        "levels:\n"
+        "  self:\n    bandwidth: {value: 500e9, source: t}\n    latency: {value: 0, source: t}\n"
+        "%s%s",
+        shape->nodes, shape->ranks, level[0], level[1]);
+    mp_cluster_parse("t.yaml", text, strlen(text), &cluster, &error);
+    assert_string_equal(error.text, "");
+    return cluster;
+}
+
+/* ---- matrices ---- */
+
+enum kind {
+    UNIFORM,
+    HOT_RECEIVER,
+    HOT_RECEIVERS,
+    HOT_SOURCE,
+    HOT_NODE,
+    ZIPF,
+    ZIPF_EACH,
+    LOGNORMAL,
+    LOGNORMAL_WIDE,
+    SPARSE,
+    TWO_EACH,
+    KINDS
+};
+
+static const char *const kind_names[KINDS] = {
+    "uniform",      "hot receiver", "hot receivers",  "hot source", "hot node", "Zipf receivers",
+    "Zipf entries", "lognormal",    "lognormal wide", "sparse",     "two each"};
+
+static inline double random_normal(uint64_t *seed) {
+    double radius = sqrt(-2 * log(1 - test_random_double(seed)));
+    return radius * cos(6.283185307179586 * test_random_double(seed));
+}
+
+/* Bytes of kind, about `bytes` per rank, whole numbers; nothing on the diagonal. */
+static inline void fill_matrix(uint64_t *seed, enum kind kind, const struct shape *shape,
+                               double bytes, double matrix[]) {
+    int n = shape->nodes * shape->ranks;
+    double to[MOST_RANKS], from[MOST_RANKS], sum = 0;
+    int hot_node = test_random_int(seed, 0, shape->nodes - 1);
+    for (int i = 0; i < n; i++) {
+        from[i] = 1;
+        to[i] = kind == HOT_NODE && i / shape->ranks == hot_node ? 6 : 1;
+        if (kind == ZIPF)
+            to[i] = pow(1 + (i * 5 + hot_node) % n, -1.2);
+    }
+    for (int i = 0; i < 3; i++) {
+        int hot = test_random_int(seed, 0, n - 1);
+        if (kind == HOT_RECEIVERS || (kind == HOT_RECEIVER && i == 0))
+            to[hot] = 1 + n * test_random_double(seed);
+        if (kind == HOT_SOURCE && i == 0)
+            from[hot] = 1 + n * test_random_double(seed);
+    }
+    for (int i = 0; i < n; i++)
+        for (int j = 0; j < n; j++) {
+            double x = from[i] * to[j];
+            if (kind == ZIPF_EACH)
+                x = pow(test_random_int(seed, 1, n), -1.2);
+            else if (kind == LOGNORMAL || kind == LOGNORMAL_WIDE)
+                x = exp((kind == LOGNORMAL ? 1 : 2) * random_normal(seed));
+            else if (kind == SPARSE)
+                x = test_random_double(seed) < 0.2 ? 0.1 + test_random_double(seed) : 0;
+            else if (kind == TWO_EACH)
+                x = (j - i + n) % n <= 2 || test_random_double(seed) < 1.0 / n
+                        ? 0.2 + test_random_double(seed)
+                        : 0;
+            matrix[i * n + j] = i == j ? 0 : x;
+            sum += matrix[i * n + j];
+        }
+    if (sum == 0) /* nothing drawn, of few */
+        matrix[1] = sum = 1;
+    for (int i = 0; i < n * n; i++)
+        matrix[i] = ceil(matrix[i] * bytes * n / sum);
+}
+
+static inline void fill_traffic(struct mp_traffic *traffic, const double matrix[], int n) {
+    mp_traffic_clear(traffic);
+    for (int i = 0; i < n; i++)
+        for (int j = 0; j < n; j++)
+            mp_traffic_add(traffic, i, j, matrix[i * n + j]);
+}
+
+/* ---- reference ---- */
+
+struct flow {
+    int from, to, gate[2];
+    double left, start, rate;
+    bool running, fixed;
+};
+
+/* Rates of running flows by progressive filling: again and again the gate with the least for each
+ * of its open flows gives them that. */
+static inline void share_gates(struct flow flows[], int count, int gates, double bandwidth) {
+    double free_bytes[2 * MOST_RANKS];
+    int open[2 * MOST_RANKS] = {0}, left = 0;
+    for (int g = 0; g < 2 * gates; g++)
+        free_bytes[g] = bandwidth;
+    for (int f = 0; f < count; f++) {
+        flows[f].fixed = !flows[f].running;
+        if (flows[f].running) {
+            open[flows[f].gate[0]]++;
+            open[gates + flows[f].gate[1]]++;
+            left++;
+        }
+    }
+    while (left) {
+        int tight = -1;
+        for (int g = 0; g < 2 * gates; g++)
+            if (open[g] && (tight < 0 || free_bytes[g] / open[g] < free_bytes[tight] / open[tight]))
+                tight = g;
+        double rate = free_bytes[tight] / open[tight];
+        for (int f = 0; f < count; f++) {
+            int out = flows[f].gate[0], in = gates + flows[f].gate[1];
+            if (flows[f].fixed || (out != tight && in != tight))
+                continue;
+            flows[f].fixed = true;
+            flows[f].rate = rate;
+            free_bytes[out] -= rate;
+            free_bytes[in] -= rate;
+            open[out]--;
+            open[in]--;
+            left--;
+        }
+    }
+}
+
+/* Lets the flows of a level run; done[] is raised to their ends. */
+static inline void run_flows(struct flow flows[], int count, int gates, double bandwidth,
+                             double latency, double done[]) {
+    double now = 0;
+    for (int left = count; left > 0;) {
+        bool any = false;
+        double next = INFINITY;
+        for (int f = 0; f < count; f++) {
+            flows[f].running = flows[f].left > 0 && flows[f].start <= now;
+            any |= flows[f].running;
+            if (flows[f].left > 0 && flows[f].start > now)
+                next = fmin(next, flows[f].start);
+        }
+        if (any)
+            share_gates(flows, count, gates, bandwidth);
+        for (int f = 0; f < count; f++)
+            if (flows[f].running)
+                next = fmin(next, now + flows[f].left / flows[f].rate);
+        for (int f = 0; f < count; f++) {
+            if (!flows[f].running)
+                continue;
+            flows[f].left -= flows[f].rate * (next - now);
+            if (flows[f].left > 1e-9 * bandwidth * next)
+                continue;
+            flows[f].left = 0;
+            left--;
+            done[flows[f].from] = fmax(done[flows[f].from], next + latency);
+            done[flows[f].to] = fmax(done[flows[f].to], next + latency);
+        }
+        now = next;
+    }
+}
+
+/* Max-min fair sharing of every level's gates by all messages; ready >= 0. */
+static inline void reference_exchange(const struct mp_cluster *cluster, const double matrix[],
+                                      const double ready[], double done[]) {
+    int n = mp_cluster_ranks(cluster);
+    struct flow *flows = calloc((size_t)n * (size_t)n, sizeof *flows);
+    assert_non_null(flows);
+    for (int i = 0; i < n; i++)
+        done[i] = ready[i];
+    for (int level = 1; level < cluster->levels; level++) {
+        int count = 0;
+        for (int i = 0; i < n; i++)
+            for (int j = 0; j < n; j++)
+                if (matrix[i * n + j] > 0 && mp_cluster_level_of(cluster, i, j) == level)
+                    flows[count++] = (struct flow){.from = i,
+                                                   .to = j,
+                                                   .gate = {mp_cluster_gate(cluster, level, i),
+                                                            mp_cluster_gate(cluster, level, j)},
+                                                   .left = matrix[i * n + j],
+                                                   .start = fmax(ready[i], ready[j])};
+        run_flows(flows, count, mp_cluster_gates(cluster, level),
+                  mp_cluster_bandwidth(cluster, level), mp_cluster_latency(cluster, level), done);
+    }
+    free(flows);
+}
+
+static inline double largest(const double values[], int n) {
+    double most = values[0];
+    for (int i = 1; i < n; i++)
+        most = fmax(most, values[i]);
+    return most;
+}
+
+static inline int compare_doubles(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+#endif

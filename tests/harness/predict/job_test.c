@@ -1,0 +1,525 @@
+/* Predicted jobs: what they may say, the loads that they get, and what a run of them adds up to. */
+#include "harness/predict/job.h"
+
+#include <stdlib.h>
+
+#include "baselines/systems.h"
+#include "harness/predict/recording.h"
+#include "profiler/record/spool.h"
+#include "reference/base/random.h"
+#include "reference/model/replay.h"
+#include "tests/harness/folder.h"
+
+static const char CLUSTERS[] = MOEPERF_SOURCE "/harness/cluster/clusters";
+static struct mp_systems systems;
+
+/* ---- small jobs on two nodes of a ready-made cluster ---- */
+
+static void set(struct mp_predict_job *job, const char *assignment) {
+    struct mp_error error = {0};
+    if (mp_predict_job_set(job, assignment, &systems, &error))
+        fail_msg("%s: %s", assignment, error.text);
+}
+
+static struct mp_cluster *make_job(struct mp_predict_job *job, const char *system) {
+    static const char *const settings[] = {"cluster=fastermoe-johnny",
+                                           "change=nodes=2",
+                                           "layers=3",
+                                           "width=64",
+                                           "heads=4",
+                                           "experts=32",
+                                           "expert-width=128",
+                                           "sequence=64",
+                                           "iterations=7",
+                                           "loads=zipf exponent=0.5 seed=11"};
+    struct mp_cluster *cluster;
+    struct mp_error error = {0};
+    char text[64];
+    assert_int_equal(mp_predict_job_create(job, NULL), MP_OK);
+    snprintf(text, sizeof text, "system=%s", system);
+    set(job, text);
+    for (size_t i = 0; i < sizeof settings / sizeof *settings; i++)
+        set(job, settings[i]);
+    if (mp_predict_job_cluster(job, CLUSTERS, &cluster, &error))
+        fail_msg("%s", error.text);
+    assert_int_equal(job->file.job.ranks, mp_cluster_ranks(cluster));
+    job->file.job.batch = 2 * job->file.job.ranks;
+    return cluster;
+}
+
+static void end_job(struct mp_predict_job *job, struct mp_cluster *cluster) {
+    mp_predict_job_destroy(job);
+    mp_cluster_destroy(cluster);
+}
+
+/* ---- text ---- */
+
+static char *text_of(const struct mp_predict_job *job) {
+    char *text = NULL;
+    size_t size;
+    FILE *stream = open_memstream(&text, &size);
+    assert_int_equal(mp_predict_job_write(job, stream, NULL), MP_OK);
+    fclose(stream);
+    return text;
+}
+
+static int apply_text(struct mp_predict_job *job, const char *text, struct mp_error *error) {
+    struct mp_yaml *document;
+    int code = mp_yaml_parse("job.yaml", text, strlen(text), &document, error);
+    if (code)
+        return code;
+    code = mp_predict_job_apply(job, document, "job.yaml", &systems, error);
+    mp_yaml_destroy(document);
+    return code;
+}
+
+static void what_is_written_reads_back(void **state) {
+    (void)state;
+    struct mp_predict_job job, again;
+    struct mp_cluster *cluster = make_job(&job, "fssdp");
+    struct mp_error error = {0};
+    set(&job, "predict.recompute=full");
+    set(&job, "predict.reserve=0.25");
+    set(&job, "options.reshard-interval=3");
+    set(&job, "fit=yes");
+    set(&job, "executor=predicted");
+    char *text = text_of(&job);
+    assert_int_equal(mp_predict_job_create(&again, NULL), MP_OK);
+    if (apply_text(&again, text, &error))
+        fail_msg("%s\n%s", error.text, text);
+    char *second = text_of(&again);
+    assert_string_equal(text, second);
+    assert_int_equal(again.options.recompute, MP_RECOMPUTE_FULL);
+    assert_true(again.fit);
+    assert_string_equal(again.change, "nodes=2");
+    free(text);
+    free(second);
+    mp_predict_job_destroy(&again);
+    end_job(&job, cluster);
+}
+
+static void bad_words_are_named(void **state) {
+    (void)state;
+    static const struct {
+        const char *text, *says;
+    } cases[] = {
+        {"{system: ep, clustr: h100}", "job.yaml:1: unknown option \"clustr\" for a predicted job; "
+                                       "did you mean \"cluster\"?"},
+        {"{system: ep,\n predict: {precison: bf16}}", "job.yaml:2: unknown option \"precison\""},
+        {"{system: ep, predict: 3}", "job.yaml:1: predict: should be a mapping"},
+        {"{system: ep, predict: {reserve: [1, 2]}}", "reserve: should be one value"},
+        {"{system: ep, predict: {reserve: 2}}", "reserve: 2 is outside 0 .. 0.9"},
+        {"{system: ep, loads: [a, b]}", "loads: should be one value"},
+        {"{system: ep, fit: perhaps}", "fit: "},
+        {"{system: ep, executor: guessed}", "executor: "},
+        {"{system: ep, layer: 3}", "did you mean \"layers\"?"},
+        {"[1, 2]", "job.yaml:1: should be a mapping"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct mp_predict_job job;
+        struct mp_error error = {0};
+        assert_int_equal(mp_predict_job_create(&job, NULL), MP_OK);
+        assert_int_equal(apply_text(&job, cases[i].text, &error), MP_EINVAL);
+        if (!strstr(error.text, cases[i].says))
+            fail_msg("%s: says \"%s\" instead of \"%s\"", cases[i].text, error.text, cases[i].says);
+        mp_predict_job_destroy(&job);
+    }
+}
+
+static void clusters_are_found_or_missed(void **state) {
+    (void)state;
+    static const struct {
+        const char *cluster, *change;
+        int code;
+        const char *says;
+    } cases[] = {
+        {"", "", MP_EINVAL, "cluster: not given"},
+        {"hecat-b", "", MP_ENOTFOUND, "did you mean \"hecate-b\"?"},
+        {"nothing.yaml", "", MP_ENOTFOUND, "nothing.yaml"},
+        {"hecate-b", "node=2", MP_EINVAL, "node"},
+        {"hecate-b", "nodes=0", MP_EINVAL, "nodes: 0"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct mp_predict_job job;
+        struct mp_cluster *cluster = NULL;
+        struct mp_error error = {0};
+        assert_int_equal(mp_predict_job_create(&job, NULL), MP_OK);
+        strcpy(job.cluster, cases[i].cluster);
+        strcpy(job.change, cases[i].change);
+        assert_int_equal(mp_predict_job_cluster(&job, CLUSTERS, &cluster, &error), cases[i].code);
+        assert_null(cluster);
+        if (!strstr(error.text, cases[i].says))
+            fail_msg("\"%s\" instead of \"%s\"", error.text, cases[i].says);
+        mp_predict_job_destroy(&job);
+    }
+}
+
+/* ---- loads ---- */
+
+static void write_trace(const char *path, int ranks, int experts, int layers, uint32_t routes) {
+    struct mp_trace_info info = {.shape = {ranks, experts, layers, 1, 2}};
+    struct mp_trace_block block = {0};
+    struct mp_trace_writer *writer;
+    info.source = strdup("a test");
+    info.notes = strdup("");
+    assert_int_equal(mp_load_create(ranks, experts, &block.load, NULL), MP_OK);
+    assert_int_equal(mp_trace_writer_create(path, &info, &writer, NULL), MP_OK);
+    for (int i = 0; i < 3 * layers; i++) {
+        block.iteration = 10 * (i / layers);
+        block.layer = i % layers;
+        for (int r = 0; r < ranks; r++) /* an even load, a little of it moved by layer */
+            for (int e = 0; e < experts; e++)
+                block.load.count[r * experts + e] =
+                    routes + (e == block.layer) - (e == block.layer + 1);
+        assert_int_equal(mp_trace_write(writer, &block, NULL), MP_OK);
+    }
+    assert_int_equal(mp_trace_writer_finish(writer, true, NULL), MP_OK);
+    mp_load_destroy(&block.load);
+    mp_trace_info_destroy(&info);
+}
+
+static int predict(const struct mp_predict_job *job, const struct mp_cluster *cluster,
+                   struct mp_prediction_summary *summary, struct mp_error *error) {
+    return mp_predict_job_run(job, cluster, NULL, NULL, summary, error);
+}
+
+/* 16 ranks, 32 experts, 3 layers; 2 sequences of 64 tokens per rank to 2 experts: 8 routes of a
+ * source for an expert. */
+static void loads_fit_or_say_why_not(void **state) {
+    (void)state;
+    static const struct {
+        const char *loads;
+        bool fit;
+        int code;
+        const char *says;
+    } cases[] = {
+        {"zipf exponent=0.5", false, MP_OK, ""},
+        {"w6 period=2", false, MP_OK, ""},
+        {"good.mptrace", false, MP_OK, ""},
+        {"few.mptrace", true, MP_OK, ""},
+        {"many-routes.mptrace", true, MP_OK, ""},
+        {"few.mptrace", false, MP_EINVAL,
+         "few.mptrace has 4 ranks, 2 layers, 8 experts, 1 micro-batch and 2 experts per token; the "
+         "prediction has 16 ranks, 3 layers, 32 experts, 1 micro-batch and 2 experts per token: "
+         "set those to the loads', or have the loads fitted (--fit"},
+        {"many-routes.mptrace", false, MP_EINVAL, "iteration 0 has 25600 routes"},
+        {"zipf tokens=999", false, MP_EINVAL, "(16 ranks with 128 tokens to 2 experts each)"},
+        {"zipf ranks=8", false, MP_EINVAL, "has 8 ranks, 3 layers"},
+        {"zipf exponent", false, MP_EINVAL, "\"exponent\" should be option=value"},
+        {"zipf exponent=4", false, MP_EINVAL, "none can have more than 0.5"},
+        {"zpif", false, MP_ENOTFOUND, "did you mean \"zipf\"?"},
+        {"gone.mptrace", false, MP_ENOTFOUND, "gone.mptrace"},
+        {"cut.mptrace", false, MP_EFORMAT, "cut.mptrace: the file is cut"},
+        {"words.mptrace", false, MP_EFORMAT, "words.mptrace"},
+        {"odd.mptrace", true, MP_EINVAL, ""},
+        {"", false, MP_EINVAL, "loads: not given"},
+    };
+    write_trace("good.mptrace", 16, 32, 3, 8);
+    write_trace("few.mptrace", 4, 8, 2, 50);
+    write_trace("many-routes.mptrace", 16, 32, 3, 50);
+    write_trace("odd.mptrace", 5, 7, 3, 8);
+    write_file("words.mptrace", "no trace\n");
+    assert_int_equal(system("head -c -10 good.mptrace > cut.mptrace"), 0);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct mp_predict_job job;
+        struct mp_cluster *cluster = make_job(&job, "ep");
+        struct mp_prediction_summary summary;
+        struct mp_error error = {0};
+        strcpy(job.loads, cases[i].loads);
+        job.fit = cases[i].fit;
+        int code = predict(&job, cluster, &summary, &error);
+        if (code != cases[i].code || !strstr(error.text, cases[i].says))
+            fail_msg("%s: %s: \"%s\"", cases[i].loads, mp_code_name(code), error.text);
+        if (!code)
+            assert_int_equal(summary.iterations, strstr(job.loads, "mptrace") ? 3 : 7);
+        end_job(&job, cluster);
+    }
+}
+
+/* What the trainer would replay (reference/model/replay.h). */
+static void routing_is_replayed_as_in_training(void **state) {
+    (void)state;
+    struct mp_predict_job job;
+    struct mp_cluster *cluster = make_job(&job, "ep");
+    struct mp_trace_stream *stream;
+    const struct mp_trace_block *block;
+    double weight[32];
+    uint32_t count[32];
+    int blocks = 0;
+    set(&job, "loads=");
+    set(&job, "routing=skewed");
+    set(&job, "skew-share=0.4");
+    set(&job, "skew-experts=3");
+    mp_replay_skew(32, 3, 0.4, weight);
+    assert_int_equal(mp_replay_apportion(32, weight, 256, count, NULL), MP_OK);
+    assert_int_equal(mp_predict_job_loads(&job, cluster, &stream, NULL), MP_OK);
+    for (; !mp_trace_next(stream, &block, NULL) && block; blocks++)
+        for (int r = 0; r < 16; r++)
+            assert_memory_equal(block->load.count + r * 32, count, sizeof count);
+    assert_int_equal(blocks, 7 * 3);
+    char workload[64];
+    assert_string_equal(mp_predict_job_workload(&job, workload, sizeof workload),
+                        "skewed 0.40 on 3");
+    mp_trace_stream_destroy(stream);
+    end_job(&job, cluster);
+}
+
+static void a_job_takes_open_sizes_from_a_trace(void **state) {
+    (void)state;
+    struct mp_predict_job job;
+    struct mp_cluster *cluster = make_job(&job, "ep");
+    struct mp_prediction_summary summary;
+    struct mp_error error = {0};
+    write_trace("other.mptrace", 16, 48, 5, 24);
+    set(&job, "loads=other.mptrace");
+    assert_int_equal(mp_predict_job_adopt(&job, cluster, NULL), MP_OK);
+    assert_int_equal(job.file.job.layers, 5);
+    assert_int_equal(job.file.job.experts, 48);
+    /* 24 * 48 / 2 = 576 tokens of a rank are 9 sequences of 64 */
+    assert_int_equal(job.file.job.sequence, 64);
+    assert_int_equal(job.file.job.batch, 16 * 9);
+    if (predict(&job, cluster, &summary, &error))
+        fail_msg("%s", error.text);
+    end_job(&job, cluster);
+}
+
+/* ---- running ---- */
+
+struct seen {
+    int steps, stop_after;
+    double seconds[64];
+    int64_t routes;
+    uint64_t loads; /* hash of all that the sink was told */
+    int64_t load_routes, spans;
+};
+
+static bool see_step(void *context, const struct mp_prediction *prediction) {
+    struct seen *seen = context;
+    seen->seconds[seen->steps++] = prediction->seconds;
+    seen->routes += prediction->routes;
+    return seen->steps != seen->stop_after;
+}
+
+static void see_load(void *context, int rank, int64_t iteration, int layer, int experts,
+                     const uint32_t routes[], const uint32_t dropped[]) {
+    (void)dropped;
+    struct seen *seen = context;
+    uint64_t place = (uint64_t)rank * 31 + (uint64_t)iteration * 1009 + (uint64_t)layer * 65537;
+    for (int e = 0; e < experts; e++) {
+        seen->loads += (place * 64 + (uint64_t)e + 1) * 0x9e3779b97f4a7c15u * (routes[e] + 1);
+        seen->load_routes += routes[e];
+    }
+}
+
+static void see_span(void *context, int rank, enum mp_predict_stream stream,
+                     const struct mp_span *span) {
+    (void)rank;
+    (void)stream;
+    (void)span;
+    ((struct seen *)context)->spans++;
+}
+
+static void watch_job(const char *system, int stop_after, struct seen *seen,
+                      struct mp_prediction_summary *summary) {
+    struct mp_predict_job job;
+    struct mp_cluster *cluster = make_job(&job, system);
+    struct mp_error error = {0};
+    *seen = (struct seen){.stop_after = stop_after};
+    const struct mp_predict_sink sink = {.context = seen, .span = see_span, .load = see_load};
+    const struct mp_predict_watch watch = {seen, see_step};
+    set(&job, "loads=w6 period=2 heat=0.4 seed=5");
+    if (mp_predict_job_run(&job, cluster, &sink, &watch, summary, &error))
+        fail_msg("%s: %s", system, error.text);
+    end_job(&job, cluster);
+}
+
+static int compare_doubles(const void *left, const void *right) {
+    double a = *(const double *)left, b = *(const double *)right;
+    return (a > b) - (a < b);
+}
+
+static void a_summary_is_of_its_iterations(void **state) {
+    (void)state;
+    for (int stop_after = 0; stop_after < 7; stop_after += 3) { /* 0: to the end */
+        struct seen seen;
+        struct mp_prediction_summary summary;
+        double sum = 0;
+        watch_job("fssdp", stop_after, &seen, &summary);
+        assert_int_equal(seen.steps, stop_after ? stop_after : 7);
+        assert_int_equal(summary.iterations, seen.steps);
+        for (int i = 0; i < seen.steps; i++)
+            sum += seen.seconds[i];
+        assert_close(summary.seconds_mean, sum / seen.steps, 1e-12 * sum);
+        qsort(seen.seconds, (size_t)seen.steps, sizeof *seen.seconds, compare_doubles);
+        double median = seen.steps % 2
+                            ? seen.seconds[seen.steps / 2]
+                            : (seen.seconds[seen.steps / 2 - 1] + seen.seconds[seen.steps / 2]) / 2;
+        assert_true(summary.seconds_median == median);
+        assert_true(summary.seconds_median > 0);
+        assert_int_equal(summary.mean.routes, seen.routes);
+        assert_int_equal(seen.routes, (int64_t)seen.steps * 3 * 16 * 128 * 2);
+        assert_close(summary.tokens_per_second, 16 * 128 / median, 1e-6);
+    }
+}
+
+static void all_systems_meet_the_same_loads(void **state) {
+    (void)state;
+    struct seen first, seen;
+    struct mp_prediction_summary summary;
+    watch_job("ep", 0, &first, &summary);
+    assert_true(first.loads != 0);
+    static const char *const others[] = {"fssdp", "fastermoe", "ideal"};
+    for (int i = 0; i < 3; i++) {
+        watch_job(others[i], 0, &seen, &summary);
+        assert_true(seen.loads == first.loads);
+    }
+}
+
+static void the_same_job_gives_the_same_bits(void **state) {
+    (void)state;
+    struct seen seen;
+    struct mp_prediction_summary one, two;
+    watch_job("fssdp", 0, &seen, &one);
+    watch_job("fssdp", 0, &seen, &two);
+    assert_memory_equal(&one, &two, sizeof one);
+}
+
+/* ---- assumptions ---- */
+
+struct lines {
+    int count, of_cluster;
+    bool has_loads, has_reserve, has_precision;
+};
+
+static void take_line(void *context, const char *text) {
+    struct lines *lines = context;
+    lines->has_loads |= lines->count == 0 && strstr(text, "loads: generator zipf");
+    lines->of_cluster += !strncmp(text, "cluster: ", 9);
+    lines->has_reserve |= !strncmp(text, "predict.reserve 0.1 (default)", 29);
+    lines->has_precision |= !strncmp(text, "predict.precision", 17);
+    lines->count++;
+}
+
+static void count_assumed(void *context, const char *place, const char *unit,
+                          const struct mp_quantity *quantity) {
+    (void)unit;
+    *(int *)context += quantity->assumed && strncmp(place, "device.efficiency", 17) != 0;
+}
+
+static void assumptions_are_what_nobody_said(void **state) {
+    (void)state;
+    struct mp_predict_job job;
+    struct mp_cluster *cluster = make_job(&job, "ep");
+    struct lines lines = {0};
+    int assumed = 0;
+    set(&job, "predict.precision=fp32");
+    assert_int_equal(mp_predict_job_assumptions(&job, cluster, take_line, &lines, NULL), MP_OK);
+    mp_cluster_each(cluster, count_assumed, &assumed);
+    assert_true(lines.has_loads);
+    assert_true(lines.has_reserve);
+    assert_false(lines.has_precision);
+    assert_in_range(lines.of_cluster, assumed, assumed + 1); /* efficiency is one */
+    end_job(&job, cluster);
+}
+
+/* ---- recordings ---- */
+
+struct kept {
+    int64_t spans, routes;
+    int ended, texts;
+};
+
+static void read_spool(const char *path, int rank, struct kept *kept) {
+    struct mp_spool_reader *reader;
+    struct mp_spool_record record;
+    assert_int_equal(mp_spool_open(path, &reader, NULL), MP_OK);
+    assert_int_equal(mp_spool_header(reader)->rank, rank);
+    assert_int_equal(mp_spool_header(reader)->ranks, 16);
+    assert_int_equal(mp_spool_header(reader)->node, rank / 8);
+    while (mp_spool_next(reader, &record, NULL) == 1) {
+        kept->spans += record.type == MP_SPOOL_SPAN;
+        kept->ended += record.type == MP_SPOOL_END && record.as.end.status == MP_OK;
+        kept->texts += record.type == MP_SPOOL_TEXT;
+        if (record.type == MP_SPOOL_SPAN) /* model time, not the clock's */
+            assert_in_range(record.as.span.end_ns, record.as.span.start_ns, 3600000000000);
+        for (int e = 0; record.type == MP_SPOOL_LOAD && e < record.as.load.experts; e++)
+            kept->routes += record.as.load.routes[e];
+    }
+    assert_int_equal(mp_spool_unread(reader), 0);
+    mp_spool_close(reader);
+}
+
+static bool record_step(void *context, const struct mp_prediction *prediction) {
+    return mp_predict_recording_step(context, prediction, NULL) == MP_OK;
+}
+
+static void a_recording_has_every_span_and_route(void **state) {
+    (void)state;
+    struct mp_predict_job job;
+    struct mp_cluster *cluster = make_job(&job, "fssdp");
+    struct mp_predict_recording *recording;
+    struct mp_prediction_summary summary;
+    struct seen seen;
+    struct kept kept = {0};
+    char path[64];
+    set(&job, "loads=w6 period=2 heat=0.4 seed=5");
+    assert_int_equal(mkdir("spools", 0777), 0);
+    assert_int_equal(mp_predict_recording_create("spools", &job, cluster, &recording, NULL), MP_OK);
+    const struct mp_predict_watch watch = {recording, record_step};
+    assert_int_equal(mp_predict_job_run(&job, cluster, mp_predict_recording_sink(recording), &watch,
+                                        &summary, NULL),
+                     MP_OK);
+    assert_int_equal(mp_predict_recording_finish(&recording, MP_OK, "", &summary, NULL), MP_OK);
+    assert_null(recording);
+    for (int r = 0; r < 16; r++) {
+        snprintf(path, sizeof path, "spools/rank-%04d.spool", r);
+        read_spool(path, r, &kept);
+    }
+    watch_job("fssdp", 0, &seen, &summary);
+    assert_int_equal(kept.spans, seen.spans);
+    assert_int_equal(kept.routes, seen.load_routes);
+    assert_int_equal(kept.routes, seen.routes);
+    assert_int_equal(kept.ended, 16);
+    assert_true(kept.texts > 10); /* job, cluster, assumptions */
+    struct mp_error error = {0};  /* nothing is written over */
+    assert_int_equal(mp_predict_recording_create("spools", &job, cluster, &recording, &error),
+                     MP_EINVAL);
+    assert_non_null(strstr(error.text, "rank-0000.spool"));
+    end_job(&job, cluster);
+}
+
+static void too_many_ranks_are_not_recorded(void **state) {
+    (void)state;
+    struct mp_predict_job job;
+    struct mp_cluster *cluster = make_job(&job, "ep");
+    struct mp_predict_recording *recording = NULL;
+    struct mp_error error = {0};
+    assert_int_equal(mp_cluster_set(cluster, "nodes=65", NULL), MP_OK);
+    assert_int_equal(mp_predict_recording_create(".", &job, cluster, &recording, &error),
+                     MP_ELIMIT);
+    assert_non_null(strstr(error.text, "at most 512 ranks, and the cluster has 520"));
+    assert_null(recording);
+    end_job(&job, cluster);
+}
+
+static int enter(void **state) {
+    return enter_folder(state) || mp_systems_register_all(&systems, NULL);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_is_written_reads_back),
+        cmocka_unit_test(bad_words_are_named),
+        cmocka_unit_test(clusters_are_found_or_missed),
+        cmocka_unit_test(loads_fit_or_say_why_not),
+        cmocka_unit_test(routing_is_replayed_as_in_training),
+        cmocka_unit_test(a_job_takes_open_sizes_from_a_trace),
+        cmocka_unit_test(a_summary_is_of_its_iterations),
+        cmocka_unit_test(all_systems_meet_the_same_loads),
+        cmocka_unit_test(the_same_job_gives_the_same_bits),
+        cmocka_unit_test(assumptions_are_what_nobody_said),
+        cmocka_unit_test(a_recording_has_every_span_and_route),
+        cmocka_unit_test(too_many_ranks_are_not_recorded),
+    };
+    return cmocka_run_group_tests_name("predicted jobs", tests, enter, leave_folder);
+}

@@ -1,0 +1,402 @@
+/* Predictions against what can be worked out without the predictor. */
+#include "tests/harness/predict/predictor_support.h"
+
+/* ---- a small case, span by span ---- */
+
+struct expected {
+    enum mp_phase phase;
+    enum mp_direction direction;
+    double start, end, wait;
+};
+
+enum { MOST_SPANS = 64 };
+
+struct recorded {
+    struct mp_span span[2][2][MOST_SPANS]; /* of two ranks, both streams */
+    int count[2][2];
+};
+
+static void keep_span(void *context, int rank, enum mp_predict_stream stream,
+                      const struct mp_span *span) {
+    struct recorded *recorded = context;
+    int *count = &recorded->count[rank][stream];
+    assert_true(*count < MOST_SPANS);
+    recorded->span[rank][stream][(*count)++] = *span;
+}
+
+static void assert_spans(const struct mp_span span[], int count, const struct expected expected[],
+                         int wanted) {
+    assert_int_equal(count, wanted);
+    for (int i = 0; i < count; i++) {
+        assert_int_equal(span[i].phase, expected[i].phase);
+        assert_int_equal(span[i].direction, expected[i].direction);
+        /* Rounded, and what the network's floats leave. */
+        assert_true(fabs((double)span[i].start_ns - 1e9 * expected[i].start) < 1);
+        assert_true(fabs((double)span[i].end_ns - 1e9 * expected[i].end) < 1);
+        assert_true(fabs((double)span[i].wait_ns - 1e9 * expected[i].wait) < 1);
+    }
+}
+
+/* Adds a phase of so many seconds, the last `wait` of them waiting. */
+static void add(struct expected list[], int *count, enum mp_phase phase,
+                enum mp_direction direction, double seconds, double wait) {
+    double start = *count ? list[*count - 1].end : 0;
+    list[(*count)++] = (struct expected){phase, direction, start, start + seconds, wait};
+}
+
+/* Seconds of what a rank does and of what travels, worked out from the formulas; by direction. */
+struct by_hand {
+    double exchange, gather, sum, agree, permute, embed, hidden, head, optimizer;
+    double attention[2], gate[2], experts[2][2]; /* experts: [rank] */
+};
+
+/* What two_ranks_by_hand expects of a rank. */
+struct schedule {
+    struct expected work[MOST_SPANS], comm[MOST_SPANS];
+    int works, comms;
+};
+
+static struct by_hand work_out(struct mp_costs *costs) {
+    struct by_hand is = {.exchange = 5e-6 + 424 * 512 / 1e11,
+                         .gather = 5e-6 + 8 / 1e11,
+                         .sum = 2 * (5e-6 + mp_costs_block_gradient_bytes(costs) / 2 / 1e11),
+                         .agree = 2 * (5e-6 + 12 / 1e11),
+                         .permute = mp_costs_permute(costs, 1024),
+                         .embed = mp_costs_embed(costs, MP_FORWARD),
+                         .hidden = mp_costs_embed(costs, MP_BACKWARD),
+                         .head = mp_costs_head(costs)};
+    is.optimizer = mp_costs_optimizer(costs, 2 * mp_costs_block_parameters(costs)) +
+                   mp_costs_optimizer(costs, mp_costs_expert_bytes(costs));
+    for (int d = 0; d < 2; d++) {
+        is.attention[d] = mp_costs_attention(costs, d);
+        is.gate[d] = mp_costs_gate(costs, d);
+        is.experts[0][d] = mp_costs_expert(costs, 1148, d);
+        is.experts[1][d] = mp_costs_expert(costs, 900, d);
+        assert_true(is.experts[0][d] > is.experts[1][d]);
+    }
+    return is;
+}
+
+/* The next work of a rank; the last `travels` seconds before the last `after` of it are in flight.
+ */
+static void expect(struct schedule *schedule, enum mp_phase phase, enum mp_direction direction,
+                   double seconds, double travels, double after) {
+    add(schedule->work, &schedule->works, phase, direction, seconds, travels);
+    double end = schedule->work[schedule->works - 1].end - after;
+    if (travels > 0)
+        schedule->comm[schedule->comms++] =
+            (struct expected){phase, direction, end - travels, end, 0};
+}
+
+static void expect_forward(const struct by_hand *is, int rank, struct schedule *schedule) {
+    double late = is->experts[0][0] - is->experts[rank][0];
+    expect(schedule, MP_PHASE_EMBED, MP_FORWARD, is->embed, 0, 0);
+    expect(schedule, MP_PHASE_PLAN, MP_FORWARD, 0, 0, 0);
+    expect(schedule, MP_PHASE_ATTENTION, MP_FORWARD, is->attention[0], 0, 0);
+    expect(schedule, MP_PHASE_GATE, MP_FORWARD, is->gate[0] + is->gather, is->gather, 0);
+    expect(schedule, MP_PHASE_PLAN, MP_FORWARD, 0, 0, 0);
+    expect(schedule, MP_PHASE_DISPATCH, MP_FORWARD, is->permute + is->exchange, is->exchange, 0);
+    expect(schedule, MP_PHASE_EXPERT, MP_FORWARD, is->experts[rank][0], 0, 0);
+    expect(schedule, MP_PHASE_COMBINE, MP_FORWARD, late + is->exchange + is->permute,
+           late + is->exchange, is->permute);
+}
+
+/* The sum of gradients passes under the embedding's backward, as far as it can. */
+static void expect_backward(const struct by_hand *is, int rank, struct schedule *schedule) {
+    double late = is->experts[0][1] - is->experts[rank][1];
+    double exposed = is->sum > is->hidden ? is->sum - is->hidden : 0;
+    expect(schedule, MP_PHASE_HEAD, MP_BACKWARD, is->head, 0, 0);
+    expect(schedule, MP_PHASE_COMBINE, MP_BACKWARD, is->permute + is->exchange, is->exchange, 0);
+    expect(schedule, MP_PHASE_EXPERT, MP_BACKWARD, is->experts[rank][1], 0, 0);
+    expect(schedule, MP_PHASE_DISPATCH, MP_BACKWARD, late + is->exchange + is->permute,
+           late + is->exchange, is->permute);
+    expect(schedule, MP_PHASE_GATE, MP_BACKWARD, is->gate[1], 0, 0);
+    expect(schedule, MP_PHASE_ATTENTION, MP_BACKWARD, is->attention[1], 0, 0);
+    double begun = schedule->work[schedule->works - 1].end;
+    schedule->comm[schedule->comms++] =
+        (struct expected){MP_PHASE_ALLREDUCE, MP_BACKWARD, begun, begun + is->sum, 0};
+    expect(schedule, MP_PHASE_EMBED, MP_BACKWARD, is->hidden, 0, 0);
+    add(schedule->work, &schedule->works, MP_PHASE_ALLREDUCE, MP_BACKWARD, exposed, exposed);
+    expect(schedule, MP_PHASE_OPTIMIZER, MP_NO_DIRECTION, is->optimizer, 0, 0);
+    expect(schedule, MP_PHASE_WAIT, MP_NO_DIRECTION, is->agree, is->agree, 0);
+}
+
+static void expect_iteration(struct schedule *schedule) {
+    double waited = 0;
+    for (int i = 0; i < schedule->works; i++)
+        waited += schedule->work[i].wait;
+    double end = schedule->work[schedule->works - 1].end;
+    schedule->work[schedule->works++] =
+        (struct expected){MP_PHASE_ITERATION, MP_NO_DIRECTION, 0, end, waited};
+}
+
+/* Two ranks of one node, an expert each.  Rank 0 has 724 routes for its own expert and sends 300,
+ * rank 1 sends 424 and keeps 600; the longer message takes 424 rows of 512 bytes over 1e11 B/s and
+ * 5 us, more than any copy on a device.  Rank 0's expert has 1148 rows, rank 1's 900. */
+static void two_ranks_by_hand(void **state) {
+    static const uint32_t load[] = {724, 300, 424, 600};
+    struct test_machine machine = GOOD_MACHINE;
+    struct test_case test;
+    struct recorded recorded = {0};
+    struct mp_predict_sink sink = {.context = &recorded, .span = keep_span};
+    (void)state;
+    machine.nodes = 1;
+    machine.ranks_per_node = 2;
+    test_case_create(&test, &machine, "ep", 1, 2, 1);
+    memcpy(test.load[0].count, load, sizeof load);
+    struct mp_predictor *predictor = test_predictor(&test, &sink);
+    struct by_hand is = work_out(predictor->costs);
+    struct mp_prediction prediction = test_step(predictor, &test);
+    for (int rank = 0; rank < 2; rank++) {
+        struct schedule schedule = {.works = 0};
+        expect_forward(&is, rank, &schedule);
+        expect_backward(&is, rank, &schedule);
+        expect_iteration(&schedule);
+        assert_spans(recorded.span[rank][0], recorded.count[rank][0], schedule.work,
+                     schedule.works);
+        assert_spans(recorded.span[rank][1], recorded.count[rank][1], schedule.comm,
+                     schedule.comms);
+        assert_close(prediction.seconds / schedule.work[schedule.works - 1].end, 1, 1e-6);
+    }
+    assert_close(prediction.imbalance, 1148 / 1024.0, 1e-12);
+    assert_close(prediction.exchanged_bytes, 4 * 724 * 512, 0);
+    assert_close(prediction.late_seconds * 2,
+                 is.experts[0][0] - is.experts[1][0] + is.experts[0][1] - is.experts[1][1], 1e-9);
+    assert_int_equal(prediction.routes, 2048);
+    mp_predictor_destroy(predictor);
+    test_case_destroy(&test);
+}
+
+/* ---- limits ---- */
+
+enum { RANKS = 8 };
+
+static double most(const double clock[RANKS]) {
+    double latest = 0;
+    for (int r = 0; r < RANKS; r++)
+        latest = clock[r] > latest ? clock[r] : latest;
+    return latest;
+}
+
+static void add_each(double clock[RANKS], double seconds) {
+    for (int r = 0; r < RANKS; r++)
+        clock[r] += seconds;
+}
+
+/* An exchange of plain expert parallelism on a network that takes no time: everybody waits for
+ * everybody, and copies its own rows. */
+static void exchange_for_free(double clock[RANKS], const double copy[RANKS]) {
+    double latest = most(clock);
+    for (int r = 0; r < RANKS; r++)
+        clock[r] = clock[r] + copy[r] > latest ? clock[r] + copy[r] : latest;
+}
+
+static void add_experts(struct mp_costs *costs, const struct mp_load *load, int direction,
+                        double clock[RANKS]) {
+    int64_t total[RANKS];
+    mp_load_expert_totals(load, total);
+    for (int r = 0; r < RANKS; r++) /* as many experts as ranks */
+        clock[r] += mp_costs_expert(costs, total[r], direction);
+}
+
+/* A network that takes no time leaves the critical path of own work. */
+static void own_work_alone(void **state) {
+    struct test_machine machine = GOOD_MACHINE;
+    struct test_case test;
+    uint64_t random = test_seed();
+    double clock[RANKS] = {0}, copy[RANKS];
+    (void)state;
+    machine.latency = 0;
+    machine.bandwidth = machine.far_bandwidth = 1e15;
+    test_case_create(&test, &machine, "ep", 3, RANKS, 1);
+    test_fill_loads(&test, &random, 0.7);
+    struct mp_predictor *predictor = test_predictor(&test, NULL);
+    struct mp_costs *costs = predictor->costs;
+    struct mp_prediction prediction = test_step(predictor, &test);
+    double permute = mp_costs_permute(costs, test_routes(&test));
+    add_each(clock, mp_costs_embed(costs, MP_FORWARD));
+    for (int pass = 0; pass < 6; pass++) {
+        int layer = pass < 3 ? pass : 5 - pass, direction = pass < 3 ? MP_FORWARD : MP_BACKWARD;
+        for (int r = 0; r < RANKS; r++)
+            copy[r] = machine.launch + 512.0 * mp_load_at(&test.load[layer], r, r) / 5e11;
+        if (direction == MP_FORWARD) {
+            double before = mp_costs_attention(costs, direction) + mp_costs_gate(costs, direction);
+            double latest = most(clock) + before;
+            for (int r = 0; r < RANKS; r++)
+                clock[r] = latest;
+        }
+        add_each(clock, permute);
+        exchange_for_free(clock, copy);
+        add_experts(costs, &test.load[layer], direction, clock);
+        exchange_for_free(clock, copy);
+        add_each(clock, permute);
+        if (direction == MP_BACKWARD)
+            add_each(clock, mp_costs_attention(costs, direction) + mp_costs_gate(costs, direction));
+        if (pass == 2)
+            add_each(clock, mp_costs_head(costs));
+    }
+    add_each(clock, mp_costs_embed(costs, MP_BACKWARD) + predictor->optimizer_seconds[0]);
+    assert_close(prediction.seconds / most(clock), 1, 1e-5);
+    mp_predictor_destroy(predictor);
+    test_case_destroy(&test);
+}
+
+/* Devices that take next to no time leave the exchanges, one after the other, and the sums of
+ * gradients, which find no gap before the end. */
+static void travelling_alone(void **state) {
+    struct test_machine machine = GOOD_MACHINE;
+    struct test_case test;
+    struct mp_error error = {0};
+    uint64_t random = test_seed();
+    double clock[RANKS] = {0}, sum[RANKS], begin[3];
+    (void)state;
+    machine.peak = machine.memory_bandwidth = 1e15;
+    machine.launch = 0;
+    machine.bandwidth = machine.far_bandwidth = 1e8;
+    test_case_create(&test, &machine, "ep", 3, RANKS, 1);
+    test_fill_loads(&test, &random, 0.7);
+    struct mp_predictor *predictor = test_predictor(&test, NULL);
+    struct mp_prediction prediction = test_step(predictor, &test);
+    struct mp_network *network = predictor->network;
+    struct mp_traffic *traffic;
+    assert_ok(mp_traffic_create(network, &traffic, &error), &error);
+    for (int pass = 0; pass < 6; pass++) {
+        int layer = pass < 3 ? pass : 5 - pass;
+        mp_traffic_clear(traffic);
+        for (int i = 0; i < RANKS * RANKS; i++)
+            mp_traffic_add(traffic, i / RANKS, i % RANKS, 512.0 * test.load[layer].count[i]);
+        double latest = most(clock) + mp_network_all_gather(network, 4.0 * RANKS);
+        for (int r = 0; r < RANKS && pass < 3; r++)
+            clock[r] = latest;
+        mp_network_exchange(network, traffic, false, clock, clock);
+        mp_network_exchange(network, traffic, true, clock, clock);
+        if (pass >= 3)
+            begin[layer] = most(clock);
+    }
+    double each = mp_network_all_reduce(network, mp_costs_block_gradient_bytes(predictor->costs));
+    for (int r = 0; r < RANKS; r++) {
+        sum[r] = clock[r];
+        for (int layer = 2; layer >= 0; layer--)
+            sum[r] = (sum[r] > begin[layer] ? sum[r] : begin[layer]) + each;
+    }
+    double end = most(sum) + mp_network_all_reduce(network, 24);
+    assert_close(prediction.seconds / end, 1, 1e-3);
+    assert_true(prediction.compute_seconds < 1e-3 * prediction.seconds);
+    mp_traffic_destroy(traffic);
+    mp_predictor_destroy(predictor);
+    test_case_destroy(&test);
+}
+
+/* ---- what must hold between systems ---- */
+
+static struct mp_prediction predict(const struct test_machine *machine, const char *system,
+                                    double heat) {
+    struct test_case test;
+    uint64_t random = 5;
+    test_case_create(&test, machine, system, 4, 16, 1);
+    test.job.job.width = 1024;
+    test.job.job.expert_width = 8192;
+    test.job.job.sequence = 1024;
+    test_fill_loads(&test, &random, heat);
+    struct mp_prediction prediction = test_predict(&test);
+    test_case_destroy(&test);
+    return prediction;
+}
+
+static void balanced_loads_are_balanced(void **state) {
+    (void)state;
+    static const char *const systems[] = {"ep", "ideal", "smartmoe", "llep"};
+    for (int i = 0; i < 4; i++)
+        assert_close(predict(&GOOD_MACHINE, systems[i], 0).imbalance, 1, 1e-12);
+}
+
+/* Copies pay where links are fast, and less so where they are slow. */
+static void copies_pay_on_fast_links(void **state) {
+    struct test_machine fast = GOOD_MACHINE, slow = GOOD_MACHINE;
+    (void)state;
+    fast.peak = 2e13;
+    fast.far_bandwidth = 1e11;
+    slow.peak = 2e13;
+    slow.far_bandwidth = 1e9;
+    double gain[2];
+    for (int i = 0; i < 2; i++) {
+        const struct test_machine *machine = i ? &slow : &fast;
+        struct mp_prediction owners = predict(machine, "ep", 0.9);
+        struct mp_prediction copies = predict(machine, "fssdp", 0.9);
+        struct mp_prediction bound = predict(machine, "ideal", 0.9);
+        assert_true(owners.imbalance >= copies.imbalance);
+        assert_true(bound.imbalance < 1.01);
+        assert_true(bound.seconds < owners.seconds);
+        assert_true(bound.expert_seconds_max <= copies.expert_seconds_max);
+        assert_int_equal(owners.copies, 0);
+        gain[i] = owners.seconds / copies.seconds;
+    }
+    assert_true(gain[0] > 1.1);
+    assert_true(gain[1] < gain[0]);
+}
+
+/* A processor that copies itself takes longer the more of it that takes. */
+static void copying_takes_from_computing(void **state) {
+    struct test_machine machine = GOOD_MACHINE;
+    double last = 0, attention = 0;
+    (void)state;
+    machine.peak = 2e13;
+    machine.far_bandwidth = 1e11;
+    for (int i = 2; i >= 0; i--) {
+        machine.overlap = i / 2.0;
+        struct mp_prediction prediction = predict(&machine, "fssdp", 0.9);
+        assert_true(prediction.seconds > last);
+        assert_true(prediction.attention_seconds > attention);
+        last = prediction.seconds;
+        attention = prediction.attention_seconds;
+    }
+}
+
+/* Copies that stay travel once in an iteration, and their gradients too; those that are freed after
+ * each forward travel every time, twice. */
+static void copies_stay_over_micro_batches(void **state) {
+    struct test_machine machine = GOOD_MACHINE;
+    double before[2][2], again[2][2], reduce[2][2];
+    (void)state;
+    machine.far_bandwidth = 1e11;
+    for (int i = 0; i < 4; i++) {
+        int several = i % 2, frees = i / 2;
+        struct test_case test;
+        struct mp_error error = {0};
+        uint64_t random = 5;
+        test_case_create(&test, &machine, "fssdp", 2, 16, several ? 3 : 1);
+        assert_ok(mp_job_set(&test.job, "options.overlap=3", &test.systems, &error), &error);
+        assert_ok(mp_job_set(&test.job, "options.calibrate=no", &test.systems, &error), &error);
+        if (frees)
+            assert_ok(mp_job_set(&test.job, "options.rematerialise=yes", &test.systems, &error),
+                      &error);
+        test_fill_loads(&test, &random, 0.9);
+        for (int l = 2; l < 6 && several; l++) /* all micro-batches alike */
+            mp_load_copy(&test.load[l], &test.load[l % 2]);
+        struct mp_prediction prediction = test_predict(&test);
+        before[frees][several] = prediction.bytes[MP_STAGE_BEFORE_GATE];
+        again[frees][several] = prediction.bytes[MP_STAGE_BACKWARD_PREFETCH];
+        reduce[frees][several] = prediction.bytes[MP_STAGE_BACKWARD_REDUCE];
+        test_case_destroy(&test);
+    }
+    assert_true(before[0][0] > 0);
+    assert_close(before[0][1] / before[0][0], 1, 1e-12);
+    assert_close(reduce[0][1] / reduce[0][0], 1, 1e-12);
+    assert_close(again[0][1], 0, 0);
+    assert_close(before[1][1] / before[1][0], 3, 1e-12);
+    assert_close(again[1][1] / before[1][1], 1, 1e-12);
+    assert_close(reduce[1][1] / reduce[1][0], 3, 1e-12);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(two_ranks_by_hand),
+        cmocka_unit_test(own_work_alone),
+        cmocka_unit_test(travelling_alone),
+        cmocka_unit_test(balanced_loads_are_balanced),
+        cmocka_unit_test(copies_pay_on_fast_links),
+        cmocka_unit_test(copying_takes_from_computing),
+        cmocka_unit_test(copies_stay_over_micro_batches),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,177 @@
+/* Predictions of small jobs on clusters that a test describes. */
+#ifndef MOEPERF_TESTS_HARNESS_PREDICT_PREDICTOR_SUPPORT_H
+#define MOEPERF_TESTS_HARNESS_PREDICT_PREDICTOR_SUPPORT_H
+
+#include <string.h>
+
+#include "baselines/systems.h"
+#include "harness/predict/engine.h"
+#include "tests/reference/plan/plan_support.h"
+
+/* What differs between the tests' clusters. */
+struct test_machine {
+    int nodes, ranks_per_node;
+    double peak, memory, memory_bandwidth, launch, bandwidth, far_bandwidth, latency, overlap;
+};
+
+static const struct test_machine GOOD_MACHINE = {.nodes = 2,
+                                                 .ranks_per_node = 4,
+                                                 .peak = 1e14,
+                                                 .memory = 80e9,
+                                                 .memory_bandwidth = 1e12,
+                                                 .launch = 4e-6,
+                                                 .bandwidth = 1e11,
+                                                 .far_bandwidth = 1e10,
+                                                 .latency = 5e-6,
+                                                 .overlap = 1};
+
+static inline struct mp_cluster *test_cluster(const struct test_machine *machine) {
+    char text[4096];
+    struct mp_cluster *cluster = NULL;
+    struct mp_error error = {0};
+    snprintf(text, sizeof text,
+             "description: a test's\n"
+             "nodes: {value: %d, assumed: test}\n"
+             "ranks-per-node: {value: %d, assumed: test}\n"
+             "device:\n"
+             "  name: D\n"
+             "  peak:\n"
+             "    fp16: {value: %g, assumed: test}\n"
+             "  memory: {value: %g, assumed: test}\n"
+             "  memory-bandwidth: {value: %g, assumed: test}\n"
+             "  launch: {value: %g, assumed: test}\n"
+             "  overlap: {value: %g, assumed: test}\n"
+             "  efficiency:\n"
+             "    tokens: [4, 1024]\n"
+             "    width: [64, 1024]\n"
+             "    share:\n"
+             "      - [0.05, 0.1]\n"
+             "      - [0.5, 0.8]\n"
+             "    assumed: test\n"
+             "levels:\n"
+             "  self:\n"
+             "    bandwidth: {value: %g, assumed: test}\n"
+             "    latency: {value: %g, assumed: test}\n"
+             "  node:\n"
+             "    bandwidth: {value: %g, assumed: test}\n"
+             "    latency: {value: %g, assumed: test}\n"
+             "    ports: {value: 1, assumed: test}\n"
+             "    sharing: {value: fixed, assumed: test}\n"
+             "  cluster:\n"
+             "    bandwidth: {value: %g, assumed: test}\n"
+             "    latency: {value: %g, assumed: test}\n"
+             "    ports: {value: 1, assumed: test}\n"
+             "    sharing: {value: pooled, assumed: test}\n",
+             machine->nodes, machine->ranks_per_node, machine->peak, machine->memory,
+             machine->memory_bandwidth, machine->launch, machine->overlap,
+             machine->memory_bandwidth / 2, machine->launch, machine->bandwidth, machine->latency,
+             machine->far_bandwidth, 2 * machine->latency);
+    assert_ok(mp_cluster_parse("test.yaml", text, strlen(text), &cluster, &error), &error);
+    return cluster;
+}
+
+struct test_case {
+    struct mp_cluster *cluster;
+    struct mp_systems systems;
+    struct mp_job_file job;
+    struct mp_predict_options options;
+    struct mp_load *load; /* [micro-batches][layers] */
+};
+
+static inline void test_case_create(struct test_case *test, const struct test_machine *machine,
+                                    const char *system, int layers, int experts,
+                                    int micro_batches) {
+    char assignment[64];
+    struct mp_error error = {0};
+    *test = (struct test_case){.cluster = test_cluster(machine)};
+    assert_ok(mp_systems_register_all(&test->systems, &error), &error);
+    assert_ok(mp_job_file_create(&test->job, &error), &error);
+    snprintf(assignment, sizeof assignment, "system=%s", system);
+    assert_ok(mp_job_set(&test->job, assignment, &test->systems, &error), &error);
+    assert_ok(mp_options_set_defaults(mp_predict_options_table, &test->options, &error), &error);
+    test->options.micro_batches = micro_batches;
+    struct mp_job *job = &test->job.job;
+    job->ranks = mp_cluster_ranks(test->cluster);
+    job->ranks_per_node = machine->ranks_per_node;
+    job->layers = layers;
+    job->experts = experts;
+    job->width = 256;
+    job->heads = 4;
+    job->expert_width = 1024;
+    job->sequence = 512;
+    job->batch = job->ranks * micro_batches;
+    int count = layers * micro_batches;
+    test->load = calloc((size_t)count, sizeof *test->load);
+    assert_non_null(test->load);
+    for (int i = 0; i < count; i++)
+        assert_ok(mp_load_create(job->ranks, experts, &test->load[i], &error), &error);
+}
+
+static inline void test_case_destroy(struct test_case *test) {
+    for (int i = 0; i < test->job.job.layers * test->options.micro_batches; i++)
+        mp_load_destroy(&test->load[i]);
+    free(test->load);
+    mp_job_file_destroy(&test->job);
+    mp_cluster_destroy(test->cluster);
+}
+
+/* Routes of a source in a micro-batch. */
+static inline int test_routes(const struct test_case *test) {
+    return test->job.job.sequence * mp_job_top_k(&test->job.job);
+}
+
+/* Every source has as many routes as its tokens make; `heat` of them, at random, on top of an even
+ * share for each expert: 0 is balanced. */
+static inline void test_fill_loads(struct test_case *test, uint64_t *random, double heat) {
+    int experts = test->job.job.experts, count = test->job.job.layers * test->options.micro_batches;
+    for (int i = 0; i < count; i++) {
+        int hot = test_random_int(random, 0, experts - 1);
+        for (int source = 0; source < test->load[i].ranks; source++) {
+            uint32_t *row = test->load[i].count + (long)source * experts;
+            int routes = test_routes(test), even = (int)((1 - heat) * routes) / experts;
+            for (int expert = 0; expert < experts; expert++)
+                row[expert] = (uint32_t)even;
+            routes -= even * experts;
+            for (int left = routes; heat > 0 && left > 0;) {
+                int some = test_random_int(random, 1, left);
+                row[test_random_int(random, 0, 1) ? hot
+                                                  : test_random_int(random, 0, experts - 1)] +=
+                    (uint32_t)some;
+                left -= some;
+            }
+        }
+    }
+}
+
+static inline struct mp_predictor *test_predictor(const struct test_case *test,
+                                                  const struct mp_predict_sink *sink) {
+    struct mp_predictor_config config = {.cluster = test->cluster,
+                                         .job = &test->job,
+                                         .options = &test->options,
+                                         .check_plans = true,
+                                         .sink = sink};
+    struct mp_predictor *predictor = NULL;
+    struct mp_error error = {0};
+    assert_ok(mp_predictor_create(&config, &predictor, &error), &error);
+    return predictor;
+}
+
+static inline struct mp_prediction test_step(struct mp_predictor *predictor,
+                                             const struct test_case *test) {
+    struct mp_prediction prediction;
+    struct mp_error error = {0};
+    assert_ok(mp_predictor_step(predictor, test->load, &prediction, &error), &error);
+    return prediction;
+}
+
+/* The mean seconds of some iterations with the same loads, once planners have seen them. */
+static inline struct mp_prediction test_predict(const struct test_case *test) {
+    struct mp_predictor *predictor = test_predictor(test, NULL);
+    struct mp_prediction prediction = {0};
+    for (int i = 0; i < 6; i++)
+        prediction = test_step(predictor, test);
+    mp_predictor_destroy(predictor);
+    return prediction;
+}
+
+#endif

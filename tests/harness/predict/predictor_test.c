@@ -1,0 +1,319 @@
+/* The predictor's laws, for every system on random loads. */
+#include "tests/harness/predict/predictor_support.h"
+
+enum { MOST_RANKS = 16, STREAMS = 2 };
+
+/* What spans said, and whether they kept the rules. */
+struct watcher {
+    uint64_t hash;
+    int64_t end[MOST_RANKS][STREAMS]; /* of the last span */
+    int64_t start[MOST_RANKS];        /* of the first one of the iteration; -1: none yet */
+    int64_t own[MOST_RANKS];          /* nanoseconds of own work */
+    int64_t waited[MOST_RANKS];
+    double sent, received; /* bytes of rows */
+    int spans, iterations, loads, facts;
+    int64_t routes, dropped;
+    double bytes[MP_STAGES];                /* of transfers */
+    double out[MOST_RANKS], in[MOST_RANKS]; /* [nodes] rows that cross the node's border */
+};
+
+static void mix(uint64_t *hash, const void *data, size_t size) {
+    const unsigned char *byte = data;
+    for (size_t i = 0; i < size; i++)
+        *hash = (*hash ^ byte[i]) * 0x100000001B3u;
+}
+
+static void close_iteration(struct watcher *watcher, int rank, const struct mp_span *span) {
+    assert_true(span->start_ns <= watcher->start[rank]);
+    for (int s = 0; s < STREAMS; s++)
+        assert_true(watcher->end[rank][s] <= span->end_ns);
+    assert_true(span->end_ns - span->start_ns + 1 >= watcher->own[rank]);
+    assert_true(llabs(span->wait_ns - watcher->waited[rank]) <= watcher->spans);
+    watcher->end[rank][MP_STREAM_COMPUTE] = watcher->end[rank][MP_STREAM_COMM] = span->end_ns;
+    watcher->start[rank] = -1;
+    watcher->own[rank] = watcher->waited[rank] = 0;
+    watcher->iterations++;
+}
+
+static void take_span(void *context, int rank, enum mp_predict_stream stream,
+                      const struct mp_span *span) {
+    struct watcher *watcher = context;
+    bool rows = span->phase == MP_PHASE_DISPATCH || span->phase == MP_PHASE_COMBINE;
+    mix(&watcher->hash, &rank, sizeof rank);
+    mix(&watcher->hash, span, sizeof *span);
+    assert_true(span->end_ns >= span->start_ns);
+    assert_in_range(span->phase, 0, MP_PHASES - 1);
+    watcher->spans++;
+    if (span->phase == MP_PHASE_ITERATION) {
+        close_iteration(watcher, rank, span);
+        return;
+    }
+    assert_true(span->start_ns >= watcher->end[rank][stream]);
+    watcher->end[rank][stream] = span->end_ns;
+    if (watcher->start[rank] < 0)
+        watcher->start[rank] = span->start_ns;
+    if (stream == MP_STREAM_COMM) {
+        watcher->received += rows ? (double)span->bytes : 0;
+        return;
+    }
+    assert_true(span->wait_ns <= span->end_ns - span->start_ns + 1);
+    watcher->own[rank] += span->end_ns - span->start_ns - span->wait_ns;
+    watcher->waited[rank] += span->wait_ns;
+    watcher->sent += rows && span->bytes > 0 ? (double)span->bytes : 0;
+}
+
+static void take_load(void *context, int rank, int64_t iteration, int layer, int experts,
+                      const uint32_t routes[], const uint32_t dropped[]) {
+    struct watcher *watcher = context;
+    (void)rank;
+    (void)iteration;
+    (void)layer;
+    watcher->loads++;
+    for (int e = 0; e < experts; e++) {
+        watcher->routes += routes[e];
+        watcher->dropped += dropped ? dropped[e] : 0;
+        assert_true(!dropped || dropped[e] <= routes[e]);
+    }
+}
+
+static void take_facts(void *context, int64_t iteration, int layer, const struct mp_plan *plan,
+                       const struct mp_plan_facts *facts) {
+    struct watcher *watcher = context;
+    assert_int_equal(plan->iteration, iteration);
+    assert_int_equal(plan->layer, layer);
+    assert_true(facts->routes >= 0);
+    watcher->facts++;
+    for (int stage = 0; stage < MP_STAGES; stage++)
+        watcher->bytes[stage] += (double)facts->bytes[stage];
+    const struct mp_topology *topology = &plan->topology;
+    for (int source = 0; source < topology->ranks; source++)
+        for (int rank = 0; rank < topology->ranks; rank++) {
+            int from = mp_topology_node(topology, source), to = mp_topology_node(topology, rank);
+            for (int e = 0; from != to && e < plan->experts; e++) {
+                double routes = (double)mp_plan_routes_to(plan, source, e, rank);
+                watcher->out[from] += routes;
+                watcher->in[to] += routes;
+            }
+        }
+}
+
+static struct mp_predict_sink sink_of(struct watcher *watcher) {
+    *watcher = (struct watcher){.hash = 0xCBF29CE484222325u};
+    for (int r = 0; r < MOST_RANKS; r++)
+        watcher->start[r] = -1;
+    return (struct mp_predict_sink){watcher, take_span, take_load, take_facts};
+}
+
+static void random_machine(uint64_t *random, struct test_machine *machine) {
+    static const int shape[][2] = {{1, 2}, {2, 2}, {1, 4}, {2, 4}, {4, 2}, {1, 8}, {4, 4}, {1, 3}};
+    int i = test_random_int(random, 0, sizeof shape / sizeof *shape - 1);
+    *machine = GOOD_MACHINE;
+    machine->nodes = shape[i][0];
+    machine->ranks_per_node = shape[i][1];
+    machine->bandwidth *= 0.1 + 2 * test_random_double(random);
+    machine->far_bandwidth *= 0.1 + 2 * test_random_double(random);
+    machine->overlap = test_random_int(random, 0, 2) / 2.0;
+}
+
+static void random_case(uint64_t *random, const char *system, struct test_case *test) {
+    struct test_machine machine;
+    random_machine(random, &machine);
+    int ranks = machine.nodes * machine.ranks_per_node;
+    test_case_create(test, &machine, system, test_random_int(random, 1, 5),
+                     ranks * test_random_int(random, 1, 3), test_random_int(random, 0, 1) ? 3 : 1);
+}
+
+static void assert_bounds(const struct mp_prediction *prediction) {
+    double seconds = prediction->seconds;
+    assert_true(seconds > 0);
+    if (seconds < prediction->port_seconds * (1 - 1e-5))
+        fail_msg("%.9g s, but a port is busy for %.9g s", seconds, prediction->port_seconds);
+    assert_true(seconds <= prediction->serial_seconds * (1 + 1e-9));
+    assert_true(seconds >= prediction->expert_seconds_max * (1 - 1e-9));
+    assert_close((prediction->compute_seconds + prediction->exposed_seconds) / seconds, 1, 1e-9);
+    assert_true(prediction->late_seconds <= prediction->exposed_seconds * (1 + 1e-9));
+    assert_true(prediction->imbalance >= 1 - 1e-12);
+    assert_true(prediction->transfer_exposed_seconds >= 0);
+    assert_true(prediction->dropped >= 0 && prediction->dropped <= prediction->routes);
+    assert_true(prediction->moe_seconds <= seconds);
+    assert_true(prediction->expert_seconds <= prediction->compute_seconds * (1 + 1e-9));
+    assert_true(prediction->expert_seconds <= prediction->expert_seconds_max * (1 + 1e-9));
+}
+
+/* No node's port carries more than its bandwidth.  Rows leave a node twice and come back twice; of
+ * the last micro-batch.  Ranks that share a gate start their next exchange before the gate is quite
+ * done with the one before, which the network model forgets. */
+static void assert_ports(const struct test_case *test, const struct watcher *watcher,
+                         const struct mp_prediction *prediction) {
+    int level = test->cluster->levels - 1;
+    double row = 2.0 * test->job.job.width;
+    for (int node = 0; node < MOST_RANKS; node++) {
+        double bytes = 2 * row * (watcher->out[node] + watcher->in[node]);
+        assert_true(prediction->seconds * 1.02 >=
+                    bytes / mp_cluster_bandwidth(test->cluster, level));
+    }
+}
+
+/* Spans and figures of some iterations of a system. */
+static void check_case(uint64_t *random, struct test_case *test, const struct mp_system *system) {
+    struct watcher watcher;
+    struct mp_predict_sink sink = sink_of(&watcher);
+    struct mp_predictor *predictor = test_predictor(test, &sink);
+    const struct mp_job *job = &test->job.job;
+    int64_t routes = 0, dropped = 0;
+    for (int i = 0; i < 4; i++) {
+        test_fill_loads(test, random, 0.8);
+        watcher.sent = watcher.received = 0;
+        memset(watcher.bytes, 0, sizeof watcher.bytes);
+        memset(watcher.out, 0, sizeof watcher.out);
+        memset(watcher.in, 0, sizeof watcher.in);
+        struct mp_prediction prediction = test_step(predictor, test);
+        assert_int_equal(prediction.iteration, i);
+        assert_bounds(&prediction);
+        assert_close(watcher.sent, watcher.received, 1e-9);
+        assert_close(watcher.sent / (prediction.exchanged_bytes + 1),
+                     prediction.exchanged_bytes / (prediction.exchanged_bytes + 1), 1e-9);
+        assert_int_equal(watcher.iterations, (i + 1) * job->ranks);
+        assert_ports(test, &watcher, &prediction);
+        for (int stage = 0; test->options.micro_batches == 1 && stage < MP_STAGE_AFTER_STEP;
+             stage++) /* slices are rounded down in facts */
+            assert_close((prediction.bytes[stage] + 1) / (watcher.bytes[stage] + 1), 1, 1e-4);
+        routes += prediction.routes;
+        dropped += prediction.dropped;
+        if (!(system->capabilities & MP_SYSTEM_DROPS))
+            assert_int_equal(prediction.dropped, 0);
+    }
+    assert_int_equal(watcher.loads, 4 * job->ranks * job->layers);
+    assert_int_equal(watcher.facts, 4 * job->layers);
+    assert_int_equal(watcher.routes, routes);
+    assert_int_equal(watcher.dropped, dropped);
+    mp_predictor_destroy(predictor);
+}
+
+static void every_system_keeps_the_laws(void **state) {
+    struct mp_systems systems = {0};
+    struct mp_error error = {0};
+    uint64_t random = test_seed();
+    (void)state;
+    assert_ok(mp_systems_register_all(&systems, &error), &error);
+    for (int s = 0; s < systems.count; s++)
+        for (int i = 0; i < 8; i++) {
+            struct test_case test;
+            random_case(&random, systems.item[s]->name, &test);
+            check_case(&random, &test, systems.item[s]);
+            test_case_destroy(&test);
+        }
+}
+
+/* Everything that three iterations say; without spans if `sink` is off. */
+static uint64_t hash_of(struct test_case *test, uint64_t seed, bool with_sink, bool replans,
+                        struct mp_prediction prediction[3]) {
+    struct watcher watcher;
+    struct mp_predict_sink sink = sink_of(&watcher);
+    struct mp_predictor *predictor = test_predictor(test, with_sink ? &sink : NULL);
+    if (replans && predictor->keeps_traffic) {
+        predictor->keeps_traffic = false;
+        for (int l = 0; l < predictor->layers; l++) {
+            mp_traffic_destroy(predictor->layer[l].traffic);
+            predictor->layer[l].traffic = predictor->traffic;
+        }
+    }
+    for (int i = 0; i < 3; i++) {
+        test_fill_loads(test, &seed, 0.9);
+        prediction[i] = test_step(predictor, test);
+    }
+    mp_predictor_destroy(predictor);
+    return watcher.hash;
+}
+
+static void same_inputs_same_bytes(void **state) {
+    struct mp_systems systems = {0};
+    struct mp_error error = {0};
+    uint64_t random = test_seed();
+    (void)state;
+    assert_ok(mp_systems_register_all(&systems, &error), &error);
+    for (int s = 0; s < systems.count; s++) {
+        struct test_case test;
+        struct mp_prediction first[3], again[3];
+        uint64_t seed = test_random(&random);
+        random_case(&random, systems.item[s]->name, &test);
+        uint64_t hash = hash_of(&test, seed, true, false, first);
+        assert_true(hash == hash_of(&test, seed, true, false, again));
+        assert_memory_equal(first, again, sizeof first);
+        /* Whether anybody listens, and whether backward plans again, makes no difference. */
+        hash_of(&test, seed, false, false, again);
+        assert_memory_equal(first, again, sizeof first);
+        assert_true(hash == hash_of(&test, seed, true, true, again));
+        assert_memory_equal(first, again, sizeof first);
+        test_case_destroy(&test);
+    }
+}
+
+static void loads_of_another_shape_are_refused(void **state) {
+    struct test_case test;
+    struct mp_prediction prediction;
+    struct mp_error error = {0};
+    (void)state;
+    test_case_create(&test, &GOOD_MACHINE, "ep", 2, 8, 1);
+    struct mp_predictor *predictor = test_predictor(&test, NULL);
+    test.load[1].experts = 7;
+    assert_int_equal(mp_predictor_step(predictor, test.load, &prediction, &error), MP_EINVAL);
+    assert_non_null(strstr(error.text, "layer 1"));
+    assert_non_null(strstr(error.text, "7 experts"));
+    test.load[1].experts = 8;
+    mp_predictor_destroy(predictor);
+    test_case_destroy(&test);
+}
+
+static void a_changed_gate_is_refused_by_name(void **state) {
+    struct test_case test;
+    struct mp_prediction prediction;
+    struct mp_error error = {0};
+    uint64_t random = test_seed();
+    (void)state;
+    test_case_create(&test, &GOOD_MACHINE, "fastermoe", 2, 8, 1);
+    assert_ok(mp_job_set(&test.job, "options.topology-gate=yes", &test.systems, &error), &error);
+    test_fill_loads(&test, &random, 0.5);
+    struct mp_predictor *predictor = test_predictor(&test, NULL);
+    assert_int_equal(mp_predictor_step(predictor, test.load, &prediction, &error), MP_EINVAL);
+    assert_non_null(strstr(error.text, "topology-gate"));
+    mp_predictor_destroy(predictor);
+    test_case_destroy(&test);
+}
+
+/* More memory than there is: a result, of the fullest rank. */
+static void out_of_memory_is_a_result(void **state) {
+    struct test_machine machine = GOOD_MACHINE;
+    struct test_case test;
+    struct mp_memory memory, mean;
+    uint64_t random = test_seed();
+    int rank;
+    (void)state;
+    machine.memory = 1e6;
+    test_case_create(&test, &machine, "fssdp", 3, 16, 1);
+    test_fill_loads(&test, &random, 0.9);
+    struct mp_predictor *predictor = test_predictor(&test, NULL);
+    test_step(predictor, &test);
+    mp_predictor_memory(predictor, &memory, &rank);
+    mp_predictor_mean_memory(predictor, &mean);
+    assert_in_range(rank, 0, 7);
+    assert_true(memory.total > memory.limit);
+    assert_close(memory.limit, 0.9e6, 1e-9);
+    assert_true(mean.total <= memory.total && mean.total > 0);
+    double sum = memory.dense + memory.parameters + memory.copies + memory.gradients +
+                 memory.optimizer + memory.activations + memory.buffers;
+    assert_close(sum / memory.total, 1, 1e-12);
+    mp_predictor_destroy(predictor);
+    test_case_destroy(&test);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_system_keeps_the_laws),
+        cmocka_unit_test(same_inputs_same_bytes),
+        cmocka_unit_test(loads_of_another_shape_are_refused),
+        cmocka_unit_test(a_changed_gate_is_refused_by_name),
+        cmocka_unit_test(out_of_memory_is_a_result),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,173 @@
+/* The timeline's streams: exchanges go first, background operations take the gaps, in order. */
+#include "harness/predict/timeline.h"
+
+#include "tests/harness/predict/predictor_support.h"
+
+enum { RANKS = 2, MOST_SPANS = 16 };
+
+struct bench {
+    struct mp_cluster *cluster;
+    struct mp_network *network;
+    struct mp_traffic *traffic; /* 1 s between the two ranks */
+    struct mp_timeline timeline;
+    struct mp_span comm[RANKS][MOST_SPANS];
+    int spans[RANKS];
+};
+
+static const struct mp_activity EXCHANGE = {MP_PHASE_DISPATCH, MP_FORWARD, 0};
+static const struct mp_activity FETCH = {MP_PHASE_FETCH, MP_FORWARD, 0};
+static const struct mp_activity REDUCE = {MP_PHASE_REDUCE, MP_BACKWARD, 1};
+static const double ONE[RANKS] = {1, 1};
+
+static void keep(void *context, int rank, enum mp_predict_stream stream,
+                 const struct mp_span *span) {
+    struct bench *bench = context;
+    if (stream == MP_STREAM_COMM)
+        bench->comm[rank][bench->spans[rank]++] = *span;
+}
+
+static void create(struct bench *bench, double overlap) {
+    struct test_machine machine = GOOD_MACHINE;
+    struct mp_error error = {0};
+    struct mp_predict_sink sink = {.context = bench, .span = keep};
+    machine.nodes = 1;
+    machine.ranks_per_node = RANKS;
+    machine.latency = 0;
+    machine.bandwidth = 1e9;
+    *bench = (struct bench){.cluster = test_cluster(&machine)};
+    assert_ok(mp_network_create(bench->cluster, &bench->network, &error), &error);
+    assert_ok(mp_traffic_create(bench->network, &bench->traffic, &error), &error);
+    mp_traffic_clear(bench->traffic);
+    mp_traffic_add(bench->traffic, 0, 1, 1e9);
+    mp_traffic_add(bench->traffic, 1, 0, 1e9);
+    assert_ok(
+        mp_timeline_create(bench->network, RANKS, overlap, 3, &sink, &bench->timeline, &error),
+        &error);
+    mp_timeline_begin(&bench->timeline, 0);
+}
+
+static void destroy(struct bench *bench) {
+    mp_timeline_destroy(&bench->timeline);
+    mp_traffic_destroy(bench->traffic);
+    mp_network_destroy(bench->network);
+    mp_cluster_destroy(bench->cluster);
+}
+
+static void exchange(struct bench *bench) {
+    mp_timeline_exchange(&bench->timeline, EXCHANGE, bench->traffic, false, ONE, NULL);
+}
+
+static void assert_span(const struct bench *bench, int rank, int index, enum mp_phase phase,
+                        double start, double end) {
+    const struct mp_span *span = &bench->comm[rank][index];
+    assert_true(index < bench->spans[rank]);
+    assert_int_equal(span->phase, phase);
+    assert_close((double)span->start_ns / 1e9, start, 1e-6);
+    assert_close((double)span->end_ns / 1e9, end, 1e-6);
+}
+
+/* Work 1 s, exchange 1 s, work 1 s: a fetch of 2.5 s goes on in the gaps and is waited for. */
+static void background_takes_the_gaps(void **state) {
+    struct bench bench;
+    const double seconds[RANKS] = {2.5, 0}, received[RANKS] = {7, 0};
+    (void)state;
+    create(&bench, 1);
+    int64_t number = mp_timeline_start(&bench.timeline, FETCH, seconds, seconds, received);
+    mp_timeline_work(&bench.timeline, 1);
+    exchange(&bench);
+    mp_timeline_work(&bench.timeline, 1);
+    mp_timeline_wait(&bench.timeline, number);
+    assert_span(&bench, 0, 0, MP_PHASE_FETCH, 0, 1);
+    assert_span(&bench, 0, 1, MP_PHASE_DISPATCH, 1, 2);
+    assert_span(&bench, 0, 2, MP_PHASE_FETCH, 2, 3.5);
+    assert_int_equal(bench.comm[0][0].bytes + bench.comm[0][2].bytes, 7);
+    assert_int_equal(bench.spans[0], 3);
+    assert_int_equal(bench.spans[1], 1); /* no part in it */
+    assert_close(bench.timeline.clock[0], 3.5, 1e-6);
+    assert_close(bench.timeline.clock[1], 3, 1e-6);
+    assert_close(bench.timeline.waited[0], 1.5, 1e-6);
+    assert_close(bench.timeline.sums.transfers, 2.5, 0);
+    assert_close(bench.timeline.sums.serial, 2.5 + 3, 1e-6);
+    destroy(&bench);
+}
+
+/* The second one issued waits for the first, and begins when the last rank has issued it. */
+static void background_takes_turns(void **state) {
+    struct bench bench;
+    const double first[RANKS] = {1, 1}, second[RANKS] = {1, 1}, late[RANKS] = {0, 4};
+    (void)state;
+    create(&bench, 1);
+    mp_timeline_work_each(&bench.timeline, late);
+    int64_t one = mp_timeline_start(&bench.timeline, FETCH, first, first, NULL);
+    int64_t two = mp_timeline_start(&bench.timeline, REDUCE, second, second, NULL);
+    mp_timeline_wait(&bench.timeline, two);
+    mp_timeline_wait(&bench.timeline, one); /* has long been done */
+    for (int r = 0; r < RANKS; r++) {
+        assert_span(&bench, r, 0, MP_PHASE_FETCH, 4, 5);
+        assert_span(&bench, r, 1, MP_PHASE_REDUCE, 5, 6);
+        assert_close(bench.timeline.clock[r], 6, 1e-12);
+    }
+    /* Places are used again, also by ranks that had nothing to do with what was there. */
+    const double none[RANKS] = {0, 0};
+    for (int i = 0; i < 7; i++)
+        mp_timeline_wait(&bench.timeline, mp_timeline_start(&bench.timeline, FETCH,
+                                                            i % 2 ? first : none, ONE, NULL));
+    assert_close(bench.timeline.clock[0], 9, 1e-12);
+    destroy(&bench);
+}
+
+/* Half of a transfer's time is the processor's: 3 s of work beside 2 s of transfer take 4 s; with
+ * nothing left to it, work stands still meanwhile. */
+static void copying_stretches_work(void **state) {
+    const double seconds[RANKS] = {2, 0};
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        struct bench bench;
+        create(&bench, i / 2.0);
+        int64_t number = mp_timeline_start(&bench.timeline, FETCH, seconds, seconds, NULL);
+        mp_timeline_work(&bench.timeline, 3);
+        mp_timeline_wait(&bench.timeline, number);
+        assert_close(bench.timeline.clock[0], 5 - i, 1e-12);
+        assert_close(bench.timeline.clock[1], 3, 1e-12);
+        assert_close(bench.timeline.waited[0], 0, 1e-12);
+        assert_span(&bench, 0, 0, MP_PHASE_FETCH, 0, 2);
+        destroy(&bench);
+    }
+    struct bench bench; /* work ends first: half as fast until then */
+    create(&bench, 0.5);
+    int64_t number = mp_timeline_start(&bench.timeline, FETCH, seconds, seconds, NULL);
+    mp_timeline_work(&bench.timeline, 0.5);
+    assert_close(bench.timeline.clock[0], 1, 1e-12);
+    mp_timeline_wait(&bench.timeline, number);
+    assert_close(bench.timeline.clock[0], 2, 1e-12);
+    destroy(&bench);
+}
+
+/* Who comes early waits for who comes late. */
+static void late_ranks_are_counted(void **state) {
+    struct bench bench;
+    const double late[RANKS] = {0, 4};
+    (void)state;
+    create(&bench, 1);
+    mp_timeline_work_each(&bench.timeline, late);
+    exchange(&bench);
+    assert_close(bench.timeline.clock[0], 5, 1e-6);
+    assert_close(bench.timeline.waited[0], 5, 1e-6);
+    assert_close(bench.timeline.sums.late, 4, 1e-6);
+    mp_timeline_work_each(&bench.timeline, late);
+    mp_timeline_together(&bench.timeline, EXCHANGE, 2);
+    assert_close(bench.timeline.sums.late, 8, 1e-6);
+    assert_close(bench.timeline.clock[0], 11, 1e-6);
+    assert_close(mp_timeline_end(&bench.timeline, 1), 11, 1e-6);
+    destroy(&bench);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(background_takes_the_gaps),
+        cmocka_unit_test(background_takes_turns),
+        cmocka_unit_test(copying_stretches_work),
+        cmocka_unit_test(late_ranks_are_counted),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

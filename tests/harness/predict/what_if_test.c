@@ -1,0 +1,254 @@
+/* What-if: replayed as it was, a run takes as long as it took; otherwise, what can be worked out by
+ * hand. */
+#include "harness/predict/what_if.h"
+
+#include "tests/results/runs.h"
+
+/* Four ranks whose experts take 10, 10, 10 and 18 ms, then an exchange of 2 ms: the example worked
+ * out by hand for slowdowns, twice: rank 1 comes late to the second iteration. */
+enum { RANKS = 4, WORK = 10000, SLOW = 18000, TRANSFER = 2000, LATE = 3000 };
+
+static void record_rank(struct runs_rank *own, int iterations) {
+    int64_t at = 0;
+    int64_t work = own->rank == 3 ? SLOW : WORK, wait = SLOW - work + TRANSFER;
+    for (int i = 0; i < iterations; i++) {
+        int64_t late = i % 2 == 1 && own->rank == 1 ? LATE : 0;
+        const struct runs_span spans[] = {
+            {MP_PHASE_EXPERT, MP_FORWARD, at + late, work, 0, 0, 100 + own->rank, -1, false},
+            {MP_PHASE_COMBINE, MP_FORWARD, at + late + work, wait - late, wait - late, 0, 100, -1,
+             false},
+            {MP_PHASE_ITERATION, MP_NO_DIRECTION, at, SLOW + TRANSFER, 0, -1, 100, -1, false},
+        };
+        for (size_t s = 0; s < sizeof spans / sizeof *spans; s++)
+            runs_record(own, i, &spans[s]);
+        at += SLOW + TRANSFER + 500;
+    }
+    mp_record_number(own->compute, -1, -1, "ranks-share-cores", 0);
+    mp_record_text(own->compute, "environment.host", "here");
+    runs_clock_samples(own);
+}
+
+static void record_example(struct runs_folder *folder, const char *executor) {
+    struct runs_rank ranks[RANKS];
+    const char *paths[RANKS];
+    struct mp_error error = {0};
+    struct mp_store_run description = runs_description("ep", "text");
+    description.ranks = description.ranks_per_node = RANKS;
+    description.executor = executor;
+    for (int r = 0; r < RANKS; r++) {
+        runs_rank_open(folder, r, RANKS, &ranks[r]);
+        record_rank(&ranks[r], 4);
+        runs_rank_close(&ranks[r], MP_OK, "");
+        paths[r] = ranks[r].path;
+    }
+    runs_ok(mp_store_ingest(folder->store, &description, paths, RANKS, NULL, &error), &error);
+}
+
+static double median(struct mp_what_if *what_if, struct mp_what_if_change change) {
+    return mp_what_if_median(what_if, &change);
+}
+
+static void slowdowns_are_those_by_hand(void **state) {
+    struct runs_folder *folder = *state;
+    static const char *const executors[] = {"measured", "predicted"};
+    for (int64_t run = 1; run <= 2; run++) {
+        struct mp_recorded recorded;
+        struct mp_what_if *what_if;
+        struct mp_error error = {0};
+        double own, waiting, seconds[4];
+        record_example(folder, executors[run - 1]);
+        runs_ok(mp_recorded_read(folder->store, "d", run, &recorded, &error), &error);
+        assert_string_equal(recorded.executor, executors[run - 1]);
+        assert_true(recorded.iterations >= 1);
+        runs_ok(mp_what_if_create(&recorded, &what_if, &error), &error);
+        assert_int_equal(mp_what_if_layers(what_if), 1);
+        struct mp_what_if_change change = mp_what_if_nothing();
+        mp_what_if_run(what_if, &change, seconds);
+        for (int i = 0; i < recorded.iterations; i++)
+            assert_close(seconds[i] / recorded.seconds[i], 1, 1e-4);
+        assert_close(median(what_if, change), 20e-3, 1e-5);
+
+        change.ideal = true; /* 12 ms of work, of rank 1 in every other iteration later */
+        mp_what_if_run(what_if, &change, seconds);
+        for (int i = 0; i < recorded.iterations; i++)
+            assert_close(seconds[i], 14e-3 + (recorded.number[i] % 2 ? 1e-6 * LATE / RANKS : 0),
+                         1e-5);
+        change = mp_what_if_nothing();
+        change.balance = true; /* the delay of rank 1 stays */
+        mp_what_if_run(what_if, &change, seconds);
+        for (int i = 0; i < recorded.iterations; i++)
+            assert_close(seconds[i], 14e-3 + (recorded.number[i] % 2 ? 1e-6 * LATE : 0), 1e-5);
+        change.layer = 5;
+        assert_close(median(what_if, change), 20e-3, 1e-5);
+        for (int r = 0; r < RANKS; r++) {
+            change = mp_what_if_nothing();
+            change.without_rank = r;
+            mp_what_if_run(what_if, &change, seconds);
+            for (int i = 0; i < recorded.iterations; i++) {
+                double late = recorded.number[i] % 2 ? 1e-6 * LATE : 0;
+                assert_close(seconds[i], r < 3 ? 20e-3 : 12e-3 + late, 1e-5);
+            }
+            mp_what_if_rank(what_if, r, &own, &waiting);
+            if (r != 1)
+                assert_close(own, r < 3 ? 10e-3 : 18e-3, 1e-5);
+            assert_close(own + waiting, 20e-3, 1e-5);
+        }
+        mp_what_if_destroy(what_if);
+        mp_recorded_destroy(&recorded);
+    }
+}
+
+/* Ranks that had gone on before another came did not need it, and need it in no replay. */
+static void who_left_before_needs_nobody_later(void **state) {
+    struct runs_folder *folder = *state;
+    struct runs_rank ranks[2];
+    struct mp_recorded recorded;
+    struct mp_what_if *what_if;
+    struct mp_error error = {0};
+    const char *paths[2];
+    const struct mp_store_run description = runs_description("ep", "text");
+    for (int r = 0; r < 2; r++) {
+        runs_rank_open(folder, r, 2, &ranks[r]);
+        for (int i = 0; i < 2; i++) { /* rank 1 works 6 ms, rank 0 2, and waits only from 2 to 3 */
+            int64_t at = i * 10000, work = r ? 6000 : 2000;
+            const struct runs_span spans[] = {
+                {MP_PHASE_EXPERT, MP_FORWARD, at, work, 0, 0, 10, -1, false},
+                {MP_PHASE_FETCH, MP_FORWARD, at + work, 1000, 1000, 0, -1, -1, false},
+                {MP_PHASE_ITERATION, MP_NO_DIRECTION, at, work + 1000, 0, -1, 10, -1, false},
+            };
+            for (size_t s = 0; s < sizeof spans / sizeof *spans; s++)
+                runs_record(&ranks[r], i, &spans[s]);
+        }
+        mp_record_text(ranks[r].compute, "environment.host", "here");
+        runs_clock_samples(&ranks[r]);
+        runs_rank_close(&ranks[r], MP_OK, "");
+        paths[r] = ranks[r].path;
+    }
+    runs_ok(mp_store_ingest(folder->store, &description, paths, 2, NULL, &error), &error);
+    runs_ok(mp_recorded_read(folder->store, "d", 0, &recorded, &error), &error);
+    runs_ok(mp_what_if_create(&recorded, &what_if, &error), &error);
+    assert_close(median(what_if, mp_what_if_nothing()), 7e-3, 1e-5);
+    struct mp_what_if_change change = mp_what_if_nothing();
+    change.without_rank = 1; /* 2 ms of work, as the other's; the transfer stays */
+    assert_close(median(what_if, change), 3e-3, 1e-5);
+    mp_what_if_destroy(what_if);
+    mp_recorded_destroy(&recorded);
+}
+
+/* Random runs of ranks that meet again and again give their own times back. */
+static void random_runs_give_themselves_back(void **state) {
+    struct runs_folder *folder = *state;
+    uint64_t random = test_seed();
+    for (int round = 1; round <= 20; round++) {
+        enum { MEETINGS = 12, ITERATIONS = 3 };
+        struct runs_rank ranks[RANKS];
+        struct mp_recorded recorded;
+        struct mp_what_if *what_if;
+        struct mp_error error = {0};
+        const char *paths[RANKS];
+        int64_t at[RANKS] = {0}, begin[RANKS];
+        struct mp_store_run description = runs_description("ep", "text");
+        description.ranks = description.ranks_per_node = RANKS;
+        for (int r = 0; r < RANKS; r++)
+            runs_rank_open(folder, r, RANKS, &ranks[r]);
+        for (int i = 0; i < ITERATIONS; i++) {
+            for (int r = 0; r < RANKS; r++)
+                begin[r] = at[r];
+            for (int m = 0; m < MEETINGS; m++) {
+                int64_t arrival[RANKS], latest = 0;
+                for (int r = 0; r < RANKS; r++) {
+                    int64_t gap = test_random_int(&random, 0, 50);
+                    int64_t work = test_random_int(&random, 1, 3000);
+                    runs_record(&ranks[r], i,
+                                &(struct runs_span){MP_PHASE_EXPERT, MP_FORWARD, at[r] + gap, work,
+                                                    0, m / 4, work, -1, false});
+                    arrival[r] = at[r] + gap + work;
+                    latest = arrival[r] > latest ? arrival[r] : latest;
+                }
+                for (int r = 0; r < RANKS; r++) {
+                    int64_t end = latest + test_random_int(&random, 1, 200);
+                    runs_record(&ranks[r], i,
+                                &(struct runs_span){m % 2 ? MP_PHASE_COMBINE : MP_PHASE_DISPATCH,
+                                                    MP_FORWARD, arrival[r], end - arrival[r],
+                                                    end - arrival[r], m / 4, -1, -1, false});
+                    at[r] = end;
+                }
+            }
+            for (int r = 0; r < RANKS; r++)
+                runs_record(&ranks[r], i,
+                            &(struct runs_span){MP_PHASE_ITERATION, MP_NO_DIRECTION, begin[r],
+                                                at[r] - begin[r], 0, -1, 10, -1, false});
+        }
+        for (int r = 0; r < RANKS; r++) {
+            mp_record_text(ranks[r].compute, "environment.host", "here");
+            runs_clock_samples(&ranks[r]);
+            runs_rank_close(&ranks[r], MP_OK, "");
+            paths[r] = ranks[r].path;
+        }
+        runs_ok(mp_store_ingest(folder->store, &description, paths, RANKS, NULL, &error), &error);
+        runs_ok(mp_recorded_read(folder->store, "d", round, &recorded, &error), &error);
+        runs_ok(mp_what_if_create(&recorded, &what_if, &error), &error);
+        double seconds[ITERATIONS], ideal[ITERATIONS], balanced[ITERATIONS];
+        struct mp_what_if_change change = mp_what_if_nothing();
+        mp_what_if_run(what_if, &change, seconds);
+        change.balance = true;
+        mp_what_if_run(what_if, &change, balanced);
+        change.ideal = true;
+        mp_what_if_run(what_if, &change, ideal);
+        for (int i = 0; i < recorded.iterations; i++) {
+            assert_close(seconds[i] / recorded.seconds[i], 1, 1e-4);
+            assert_true(balanced[i] < seconds[i]);
+            assert_true(ideal[i] < seconds[i]);
+        }
+        mp_what_if_destroy(what_if);
+        mp_recorded_destroy(&recorded);
+    }
+}
+
+static void what_is_missing_is_named(void **state) {
+    struct runs_folder *folder = *state;
+    struct mp_recorded recorded;
+    struct mp_error error = {0};
+    assert_int_equal(mp_recorded_read(folder->store, "d", 0, &recorded, &error), MP_EINVAL);
+    assert_non_null(strstr(error.text, "d has 0 runs, and one is asked about: --run names it"));
+    error = (struct mp_error){0};
+    assert_int_equal(mp_recorded_read(folder->store, "d", 7, &recorded, &error), MP_ENOTFOUND);
+    assert_non_null(strstr(error.text, "d has no run 7; "));
+    record_example(folder, "measured");
+    static const struct {
+        const char *sql, *words;
+    } cases[] = {
+        {"UPDATE rank SET clock = 'wall clock' WHERE rank = 2",
+         "run 1 of d has no common clock: rank 2 was put on it by its wall clock"},
+        {"DELETE FROM span WHERE rank = 1 AND phase_id = "
+         "(SELECT id FROM StringIds WHERE value = 'iteration')",
+         "run 1 of d: rank 1 has no spans of "},
+        {"DELETE FROM span WHERE phase_id <> "
+         "(SELECT id FROM StringIds WHERE value = 'iteration')",
+         "run 1 of d: rank 0 has no spans inside its iterations"},
+        {"UPDATE iteration_summary SET steady = 0",
+         "run 1 of d has no steady iteration that every rank recorded"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        sqlite3 *connection = mp_store_connection(folder->store);
+        error = (struct mp_error){0};
+        assert_int_equal(sqlite3_exec(connection, "BEGIN", NULL, NULL, NULL), SQLITE_OK);
+        assert_int_equal(sqlite3_exec(connection, cases[i].sql, NULL, NULL, NULL), SQLITE_OK);
+        assert_int_equal(mp_recorded_read(folder->store, "d", 1, &recorded, &error), MP_ENOTFOUND);
+        if (!strstr(error.text, cases[i].words))
+            fail_msg("%s", error.text);
+        assert_int_equal(sqlite3_exec(connection, "ROLLBACK", NULL, NULL, NULL), SQLITE_OK);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(slowdowns_are_those_by_hand, runs_setup, runs_teardown),
+        cmocka_unit_test_setup_teardown(who_left_before_needs_nobody_later, runs_setup,
+                                        runs_teardown),
+        cmocka_unit_test_setup_teardown(random_runs_give_themselves_back, runs_setup,
+                                        runs_teardown),
+        cmocka_unit_test_setup_teardown(what_is_missing_is_named, runs_setup, runs_teardown),
+    };
+    return cmocka_run_group_tests_name("harness/predict/what_if", tests, NULL, NULL);
+}

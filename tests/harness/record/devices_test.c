@@ -1,0 +1,102 @@
+/* A program that is recorded loads the collectors as CUDA and NCCL would; what they leave ends up
+ * beside its run. */
+#include <dlfcn.h>
+#include <sys/wait.h>
+
+#include "harness/record/devices.h"
+#include "harness/suite/paths.h"
+#include "profiler/nccl/plugin.h"
+#include "tests/results/runs.h"
+
+/* What NCCL does with the plug-in's name, and CUDA with the injection library's. */
+static void be_the_program(const char *folder) {
+    mp_devices_offer(folder);
+    const char *plugin = getenv("NCCL_PROFILER_PLUGIN"),
+               *injected = getenv("CUDA_INJECTION64_PATH");
+    void *library = plugin ? dlopen(plugin, RTLD_NOW) : NULL, *context = NULL, *handle = NULL;
+    struct nccl_profiler *nccl = library ? dlsym(library, "ncclProfiler_v5") : NULL;
+    void *cupti = injected ? dlopen(injected, RTLD_NOW) : NULL;
+    int (*initialise)(void) = cupti ? (int (*)(void))dlsym(cupti, "InitializeInjection") : NULL;
+    int mask;
+    if (!nccl)
+        _exit(1);
+    if (initialise)
+        initialise();
+    nccl->init(&context, 7, &mask, "", 1, 1, 0, NULL);
+    for (uint64_t i = 1; i <= 3; i++) {
+        struct nccl_event event = {
+            .type = NCCL_EVENT_COLLECTIVE,
+            .collective = {
+                .sequence = i, .function = "AllGather", .count = 5, .datatype = "ncclFloat64"}};
+        nccl->start_event(context, &handle, &event);
+        nccl->stop_event(handle);
+    }
+    exit(0);
+}
+
+static int64_t add_run(struct runs_folder *folder) {
+    struct mp_error error = {0};
+    struct mp_store_run description = runs_description("ep", "skewed");
+    int64_t run_id = 0;
+    runs_ok(mp_store_ingest(folder->store, &description, NULL, 0, &run_id, &error), &error);
+    return run_id;
+}
+
+static void what_collectors_left_is_beside_the_run(void **state) {
+    struct runs_folder *folder = *state;
+    struct mp_error error = {0};
+    char said[2000] = "", path[MP_PATH_SIZE];
+    int64_t run_id = add_run(folder);
+    int status;
+    pid_t child = fork();
+    if (child == 0)
+        be_the_program(folder->path);
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+
+    for (int again = 0; again < 2; again++) { /* kept at first, then removed; added once */
+        FILE *stream = fmemopen(said, sizeof said, "w");
+        runs_ok(mp_devices_keep(folder->store, run_id, folder->path, again == 0, stream, &error),
+                &error);
+        fclose(stream);
+        assert_non_null(strstr(said, "nccl: on in 1 process"));
+        assert_string_equal(runs_query(folder->store, "SELECT function, count(*), sum(bytes) "
+                                                      "FROM v_collective"),
+                            "AllGather|3|120");
+    }
+    bool has_cupti = !mp_devices_library("cupti", path, &error);
+    assert_int_equal(strstr(said, "cupti: ") != NULL, has_cupti);
+    FILE *stream = fmemopen(said, sizeof said, "w");
+    error = (struct mp_error){0};
+    runs_ok(mp_devices_keep(folder->store, add_run(folder), folder->path, false, stream, &error),
+            &error);
+    assert_int_equal(ftell(stream), 0); /* nothing is left, and nothing is said */
+    fclose(stream);
+}
+
+/* Each variable has room for one library, and the user's own goes first. */
+static void what_the_user_has_set_stays(void **state) {
+    struct runs_folder *folder = *state;
+    setenv("NCCL_PROFILER_PLUGIN", "none", 1);
+    mp_devices_offer(folder->path);
+    assert_string_equal(getenv("NCCL_PROFILER_PLUGIN"), "none");
+    assert_string_equal(getenv("MOEPERF_DEVICE_SPOOLS"), folder->path);
+    unsetenv("NCCL_PROFILER_PLUGIN");
+}
+
+static void a_missing_folder_is_an_error(void **state) {
+    struct runs_folder *folder = *state;
+    struct mp_error error = {0};
+    assert_int_equal(mp_devices_keep(folder->store, 1, "/nowhere/at/all", false, stdout, &error),
+                     MP_EIO);
+    assert_non_null(strstr(error.text, "/nowhere/at/all"));
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, runs_setup, runs_teardown)
+
+int main(void) {
+    static const struct CMUnitTest tests[] = {TEST(what_the_user_has_set_stays),
+                                              TEST(what_collectors_left_is_beside_the_run),
+                                              TEST(a_missing_folder_is_an_error)};
+    return cmocka_run_group_tests_name("devices", tests, NULL, NULL);
+}

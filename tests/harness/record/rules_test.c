@@ -1,0 +1,191 @@
+#include <string.h>
+#include <unistd.h>
+
+#include "harness/record/rules.h"
+#include "tests/support.h"
+
+struct match_case {
+    const char *pattern, *text;
+    bool matches;
+    int64_t layer, iteration;
+    int phase;
+};
+
+static const struct match_case matches[] = {
+    {"experts", "experts", true, -1, -1, MP_PHASES},
+    {"experts", "experts ", false, -1, -1, MP_PHASES},
+    {"experts", "", false, -1, -1, MP_PHASES},
+    {"", "", true, -1, -1, MP_PHASES},
+    {"*", "", true, -1, -1, MP_PHASES},
+    {"**", "anything", true, -1, -1, MP_PHASES},
+    {"layer {layer}", "layer 12", true, 12, -1, MP_PHASES},
+    {"layer {layer}", "layer ", false, -1, -1, MP_PHASES},
+    {"layer {layer}", "layer x", false, -1, -1, MP_PHASES},
+    {"*layer{layer}*", "model.layer07.mlp", true, 7, -1, MP_PHASES},
+    {"*.{layer}.*{iteration}", "a.b.3.c 15", true, 3, 15, MP_PHASES},
+    {"*{layer}", "x1y22", true, 22, -1, MP_PHASES},
+    {"{layer}{iteration}", "12", false, -1, -1, MP_PHASES}, /* a run is taken whole */
+    {"{layer}", "99999999999999999999", false, -1, -1, MP_PHASES},
+    {"{phase}", "expert", true, -1, -1, MP_PHASE_EXPERT},
+    {"{phase}", "experts", false, -1, -1, MP_PHASES},
+    {"{phase} {layer}", "combine 0", true, 0, -1, MP_PHASE_COMBINE},
+    {"a?c", "abc", true, -1, -1, MP_PHASES},
+    {"a?c", "ac", false, -1, -1, MP_PHASES},
+    {"a\\*c", "a*c", true, -1, -1, MP_PHASES},
+    {"a\\*c", "abc", false, -1, -1, MP_PHASES},
+    {"\\{layer}", "{layer}", true, -1, -1, MP_PHASES},
+    {"*ab*ab", "abab", true, -1, -1, MP_PHASES},
+    {"*ab*ab", "ab", false, -1, -1, MP_PHASES},
+    {"\xff*", "\xff\xfe", true, -1, -1, MP_PHASES},
+};
+
+static void patterns_cover_the_whole_name(void **state) {
+    (void)state;
+    for (size_t i = 0; i < sizeof matches / sizeof *matches; i++) {
+        struct mp_rule_capture capture;
+        const struct match_case *c = &matches[i];
+        bool got = mp_rule_match(c->pattern, c->text, &capture);
+        if (got != c->matches)
+            print_error("\"%s\" and \"%s\"\n", c->pattern, c->text);
+        assert_int_equal(got, c->matches);
+        if (!got)
+            continue;
+        assert_int_equal(capture.layer, c->layer);
+        assert_int_equal(capture.iteration, c->iteration);
+        assert_int_equal(capture.phase, c->phase);
+    }
+}
+
+/* The plainest matcher there is, for patterns of letters, ? and *. */
+static bool plainly(const char *pattern, const char *text) {
+    if (*pattern == '*')
+        return plainly(pattern + 1, text) || (*text && plainly(pattern, text + 1));
+    if (!*pattern || !*text)
+        return !*pattern && !*text;
+    return (*pattern == '?' || *pattern == *text) && plainly(pattern + 1, text + 1);
+}
+
+static void random_patterns_match_as_the_plainest_matcher_says(void **state) {
+    uint64_t seed = test_seed();
+    int matched = 0;
+    (void)state;
+    for (int round = 0; round < 20000; round++) {
+        char pattern[12] = "", text[14] = "";
+        struct mp_rule_capture capture;
+        int length = test_random_int(&seed, 0, 10);
+        for (int i = 0; i < length; i++)
+            pattern[i] = "ab*?*"[test_random_int(&seed, 0, 4)];
+        length = test_random_int(&seed, 0, 12);
+        for (int i = 0; i < length; i++)
+            text[i] = "ab"[test_random_int(&seed, 0, 1)];
+        bool expected = plainly(pattern, text);
+        assert_int_equal(mp_rule_match(pattern, text, &capture), expected);
+        matched += expected;
+    }
+    assert_true(matched > 1000 && matched < 19000);
+}
+
+static void stars_cost_no_more_than_the_product(void **state) {
+    static char pattern[1001], text[100001];
+    struct mp_rule_capture capture;
+    (void)state;
+    for (int i = 0; i < 1000; i += 2)
+        memcpy(pattern + i, "*a", 2);
+    memset(text, 'a', 100000);
+    text[100000 - 1] = 'b';
+    assert_false(mp_rule_match(pattern, text, &capture)); /* within the test's time */
+}
+
+static void files_say_what_they_mean(void **state) {
+    static const char text[] = "description: a test\n"
+                               "rules:\n"
+                               "  - name: \"step {iteration}\"\n"
+                               "    phase: iteration\n"
+                               "  - name: experts\n"
+                               "    domain: model\n"
+                               "    phase: expert\n"
+                               "    layer: payload.block\n"
+                               "    tokens: payload\n"
+                               "    direction: backward\n"
+                               "  - name: exp*\n"
+                               "    phase: gate\n"
+                               "    layer: count\n"
+                               "    iteration: 3\n"
+                               "    stream: comm\n"
+                               "iteration-ends:\n"
+                               "  - name: \"*.step\"\n"
+                               "    domain: \"\"\n";
+    struct mp_rules rules = {0};
+    struct mp_error error = {0};
+    struct mp_rule_capture capture;
+    (void)state;
+    assert_int_equal(mp_rules_parse("text", text, sizeof text - 1, &rules, &error), MP_OK);
+    assert_int_equal(rules.count, 3);
+    const struct mp_rule *rule = mp_rules_find(&rules, "step 7", "any", &capture);
+    assert_ptr_equal(rule, &rules.rule[0]);
+    assert_int_equal(capture.iteration, 7);
+    rule = mp_rules_find(&rules, "experts", "model", &capture);
+    assert_ptr_equal(rule, &rules.rule[1]);
+    assert_int_equal(rule->phase, MP_PHASE_EXPERT);
+    assert_string_equal(rule->layer.field, "block");
+    assert_string_equal(rule->tokens.field, "");
+    assert_int_equal(rule->direction.constant, MP_BACKWARD);
+    rule = mp_rules_find(&rules, "experts", "other", &capture);
+    assert_ptr_equal(rule, &rules.rule[2]);
+    assert_int_equal(rule->layer.source, MP_RULE_COUNT);
+    assert_int_equal(rule->iteration.constant, 3);
+    assert_true(rule->in_flight);
+    assert_null(mp_rules_find(&rules, "nothing", "", &capture));
+    assert_true(mp_rules_end_iteration(&rules, "Adam.step", ""));
+    assert_false(mp_rules_end_iteration(&rules, "Adam.step", "torch"));
+    mp_rules_destroy(&rules);
+}
+
+static const struct {
+    const char *text, *message;
+} wrong[] = {
+    {"rules: 3\n", "text:1: should be a list of rules"},
+    {"description: x\n", "text:1: there are no rules"},
+    {"rules:\n  - phase: gate\n", "text:2: a rule needs a name"},
+    {"rules:\n  - name: x\n", "text:2: a rule needs a phase"},
+    {"rules:\n  - name: x\n    phase: exprt\n",
+     "text:3: phase: \"exprt\" is no phase; did you mean "
+     "\"expert\"?"},
+    {"rules:\n  - name: x\n    phase: gate\n    laier: 3\n", "text:4: \"laier\" is not a key of a "
+                                                             "rule; did you mean \"layer\"?"},
+    {"rules:\n  - name: x\n    phase: gate\n    layer: -3\n", "text:4: layer: \"-3\" should be"},
+    {"rules:\n  - name: x\n    phase: gate\n    tokens: count\n", "text:4: tokens: \"count\""},
+    {"rules:\n  - name: x\n    phase: gate\n    direction: up\n", "text:4: direction: \"up\""},
+    {"rules:\n  - name: x\n    phase: gate\n    stream: main\n", "text:4: stream: \"main\""},
+    {"rules:\n  - name: [x]\n    phase: gate\n", "text:2: name: should be a text"},
+    {"rules:\n  - name: \"{phase}\"\n    phase: gate\n", "text:2: the name has {phase}"},
+    {"rules:\n  - x\n", "text:2: should be a mapping"},
+    {"rule:\n  - x\n", "text:1: \"rule\" is unknown here"},
+    {"rules:\niteration-ends:\n  - name: x\n    phase: gate\n", "text:"},
+    {"rules: [\n", "text:"},
+};
+
+static void mistakes_are_named_with_their_line(void **state) {
+    (void)state;
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        struct mp_rules rules = {0};
+        struct mp_error error = {0};
+        int code = mp_rules_parse("text", wrong[i].text, strlen(wrong[i].text), &rules, &error);
+        mp_rules_destroy(&rules);
+        assert_int_equal(code, MP_EFORMAT);
+        if (!strstr(error.text, wrong[i].message))
+            print_error("%s\nsays \"%s\"\n", wrong[i].text, error.text);
+        assert_non_null(strstr(error.text, wrong[i].message));
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(patterns_cover_the_whole_name),
+        cmocka_unit_test(random_patterns_match_as_the_plainest_matcher_says),
+        cmocka_unit_test(stars_cost_no_more_than_the_product),
+        cmocka_unit_test(files_say_what_they_mean),
+        cmocka_unit_test(mistakes_are_named_with_their_line),
+    };
+    return cmocka_run_group_tests_name("rules", tests, NULL, NULL);
+}

@@ -1,0 +1,221 @@
+/* Papers' files: all of them are read and complete, slips are named, numbers are put together as
+ * the header says. */
+#include "harness/reproduce/reproduce.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "baselines/systems.h"
+#include "tests/harness/folder.h"
+
+static struct mp_systems systems;
+
+static int enter(void **state) {
+    struct mp_error error = {0};
+    assert_int_equal(mp_systems_register_all(&systems, &error), 0);
+    return enter_folder(state);
+}
+
+static void every_paper_has_a_file(void **state) {
+    (void)state;
+    for (const struct mp_paper *paper = mp_papers; paper->name; paper++) {
+        struct mp_reproduction *all = NULL;
+        struct mp_error error = {0};
+        char path[4096];
+        snprintf(path, sizeof path, "%s/harness/suites/paper/%s.yaml", MOEPERF_SOURCE, paper->name);
+        if (mp_reproduction_load(path, &systems, &all, &error))
+            fail_msg("%s", error.text);
+        assert_string_equal(all->name, paper->name);
+        assert_true(all->rows > 0);
+        assert_non_null(all->assumptions);
+        mp_reproduction_destroy(all);
+    }
+}
+
+/* A small file of the paper with the fewest rows, on a small cluster. */
+static const char head[] = "paper: flexmoe\n"
+                           "description: small\n"
+                           "assumptions: [{what: w, because: b}]\n"
+                           "common: {layers: 2, width: 64, heads: 2, expert-width: 128,\n"
+                           "         sequence: 64, experts: 16}\n";
+static const char windows[] = "windows: [{loads: zipf exponent=1, warm-up: 2, iterations: 3}]\n";
+static const char parts[] = "machines: [{name: m, cluster: hecate-a, change: nodes=1}]\n"
+                            "models: [{name: one}, {name: two, layers: 4}]\n"
+                            "jobs: [{name: ep, system: ep}, {name: flex, system: flexmoe}]\n";
+static const char rows[] = "rows:\n"
+                           "  - {row: deepspeed-mean, of: ep, over: flex}\n"
+                           "  - {row: deepspeed-most, of: ep, over: flex, combine: most}\n"
+                           "  - {row: fastermoe-mean, of: ep, over: flex, combine: mean}\n";
+static const char left[] = "left-out: [{row: fastermoe-most, because: b}]\n";
+
+static void write_paper(const char *a, const char *b, const char *c, const char *d, const char *e) {
+    char text[8192];
+    snprintf(text, sizeof text, "%s%s%s%s%s", a, b, c, d, e);
+    write_file("paper.yaml", text);
+}
+
+static struct mp_reproduction *load_small(const char *largest) {
+    struct mp_reproduction *all = NULL;
+    struct mp_error error = {0};
+    char jobs[4096];
+    snprintf(jobs, sizeof jobs, "%s%s", parts, largest);
+    write_paper(head, windows, jobs, rows, left);
+    if (mp_reproduction_load("paper.yaml", &systems, &all, &error))
+        fail_msg("%s", error.text);
+    return all;
+}
+
+static void slips_are_named(void **state) {
+    (void)state;
+    const struct {
+        const char *head, *windows, *parts, *rows, *left, *says;
+    } cases[] = {
+        {"paper: flexmo\ndescription: d\n", windows, parts, rows, left, "no published figures"},
+        {"paper: flexmoe\n", windows, parts, rows, left, "description: should be some text"},
+        {"paper: flexmoe\ndescription: d\nrow: 3\n", windows, parts, rows, left,
+         "unknown key \"row\"; did you mean \"rows\"?"},
+        {head, "", parts, rows, left, "windows: not given"},
+        {head, "windows: [{warm-up: 3}]\n", parts, rows, left, "loads: not given"},
+        {head, "windows: [{loads: zipf, warmup: 3}]\n", parts, rows, left,
+         "did you mean \"warm-up\"?"},
+        {head, windows,
+         "machines: [{name: m, cluster: hecate-a}]\nmodels: [{name: a}, {name: a}]\n"
+         "jobs: [{name: ep, system: ep}]\n",
+         rows, left, "\"a\" is there already"},
+        {head, windows,
+         "machines: [{name: m}]\nmodels: [{name: a}]\njobs: [{name: ep, system: eq}]\n", rows, left,
+         "unknown job \"flex\""},
+        {head, windows, parts, "rows: [{row: deepspeed-men, of: ep}]\n", left,
+         "did you mean \"deepspeed-mean\"?"},
+        {head, windows, parts, "rows: [{row: deepspeed-mean, over: ep}]\n", left, "of: not given"},
+        {head, windows, parts, "rows: [{row: deepspeed-mean, of: ep, figure: second}]\n", left,
+         "did you mean \"seconds\"?"},
+        {head, windows, parts, rows, "", "\"fastermoe-most\" is neither in rows nor in left-out"},
+        {head, windows, parts, rows,
+         "left-out: [{row: fastermoe-most, because: b}, {row: deepspeed-mean, because: b}]\n",
+         "both in rows and in left-out"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct mp_reproduction *all = NULL;
+        struct mp_error error = {0};
+        write_paper(cases[i].head, cases[i].windows, cases[i].parts, cases[i].rows, cases[i].left);
+        if (!mp_reproduction_load("paper.yaml", &systems, &all, &error))
+            fail_msg("case %zu was read", i);
+        if (!strstr(error.text, cases[i].says))
+            fail_msg("case %zu: \"%s\" does not say \"%s\"", i, error.text, cases[i].says);
+    }
+}
+
+struct lines {
+    int count;
+    struct mp_reproduced line[32];
+};
+
+static void keep_line(void *context, const struct mp_reproduced *line) {
+    struct lines *lines = context;
+    lines->line[lines->count++] = *line;
+}
+
+static void numbers_are_put_together(void **state) {
+    (void)state;
+    struct mp_reproduction *all = load_small("");
+    struct lines lines = {0};
+    const double ep[2] = {3, 8}, flex[2] = {2, 4};
+    for (int model = 0; model < 2; model++)
+        for (int job = 0; job < 2; job++) {
+            struct mp_reproduce_cell *cell = mp_reproduction_cell(all, 0, model, job);
+            cell->figure[MP_FIGURE_SECONDS] = job ? flex[model] : ep[model];
+            cell->is_done = true;
+        }
+    mp_reproduction_lines(all, keep_line, &lines);
+    assert_int_equal(lines.count, 4);
+    assert_true(lines.line[0].value == 1.5 && lines.line[1].value == 2);
+    assert_string_equal(lines.line[0].label, "one");
+    assert_string_equal(lines.line[1].label, "two");
+    assert_true(lines.line[2].value == 2 && lines.line[3].value == 1.75);
+    all->row[2].combine = MP_COMBINE_GEOMETRIC_MEAN;
+    lines.count = 0;
+    mp_reproduction_lines(all, keep_line, &lines);
+    assert_true(fabs(lines.line[3].value - sqrt(3)) < 1e-12);
+    /* What was stopped before it was done has no number and says so. */
+    mp_reproduction_cell(all, 0, 1, 1)->is_done = false;
+    lines.count = 0;
+    mp_reproduction_lines(all, keep_line, &lines);
+    assert_true(isnan(lines.line[1].value) && isnan(lines.line[3].value));
+    assert_true(strstr(lines.line[1].missing, "stopped") != NULL);
+    assert_false(lines.line[1].is_inside);
+    mp_reproduction_destroy(all);
+}
+
+static struct mp_reproduce_settings settings_of(char clusters[4096]) {
+    snprintf(clusters, 4096, "%s/harness/cluster/clusters", MOEPERF_SOURCE);
+    return (struct mp_reproduce_settings){.systems = &systems, .clusters = clusters};
+}
+
+static void cells_are_means_of_counted_iterations(void **state) {
+    (void)state;
+    struct mp_reproduction *all = load_small("");
+    char clusters[4096];
+    const char *const set[] = {"batch=16"};
+    struct mp_reproduce_settings settings = settings_of(clusters);
+    struct mp_error error = {0};
+    settings.set = set;
+    settings.sets = 1;
+    if (mp_reproduction_run(all, &settings, &error))
+        fail_msg("%s", error.text);
+    for (int model = 0; model < 2; model++) {
+        const struct mp_reproduce_cell *cell = mp_reproduction_cell(all, 0, model, 0);
+        assert_true(cell->is_done && cell->figure[MP_FIGURE_SECONDS] > 0);
+        assert_true(cell->figure[MP_FIGURE_BATCH] == 2); /* of 8 ranks */
+        assert_true(cell->figure[MP_FIGURE_SURVIVAL] == 1);
+        assert_true(cell->figure[MP_FIGURE_MOE] < cell->figure[MP_FIGURE_SECONDS]);
+        assert_true(isnan(cell->figure[MP_FIGURE_TO_LOSS]));
+    }
+    /* Zipf loads do not change: four layers take twice as long as two in experts. */
+    double two = mp_reproduction_cell(all, 0, 0, 0)->figure[MP_FIGURE_EXPERT];
+    double four = mp_reproduction_cell(all, 0, 1, 0)->figure[MP_FIGURE_EXPERT];
+    assert_true(four > 1.8 * two && four < 2.2 * two);
+    mp_reproduction_destroy(all);
+}
+
+/* The batch is the last one that fits: it does, and one more does not. */
+static void largest_batch_is_the_last_that_fits(void **state) {
+    (void)state;
+    struct mp_reproduction *all = load_small("largest-batch: [ep, flex]\n");
+    char clusters[4096];
+    const char *const set[] = {"width=2048", "heads=32", "sequence=2048", "expert-width=8192"};
+    struct mp_reproduce_settings settings = settings_of(clusters);
+    struct mp_error error = {0};
+    settings.set = set;
+    settings.sets = 4;
+    if (mp_reproduction_run(all, &settings, &error))
+        fail_msg("%s", error.text);
+    for (int model = 0; model < 2; model++) {
+        assert_true(all->batch[model] > 1 && all->batch[model] < MP_REPRODUCE_BATCH);
+        assert_false(mp_reproduction_cell(all, 0, model, 0)->out_of_memory);
+        assert_false(mp_reproduction_cell(all, 0, model, 1)->out_of_memory);
+    }
+    assert_true(all->batch[0] > all->batch[1]); /* four layers need more than two */
+    /* With nothing compared a batch that was set stays, and is too large. */
+    int batch = all->batch[1] + 1;
+    all->largest_batch = 0;
+    all->batch[1] = batch;
+    for (int i = 0; i < 4; i++)
+        all->cell[i] = (struct mp_reproduce_cell){0};
+    assert_int_equal(mp_reproduction_run(all, &settings, &error), 0);
+    assert_int_equal(all->batch[1], batch);
+    assert_true(mp_reproduction_cell(all, 0, 1, 0)->out_of_memory ||
+                mp_reproduction_cell(all, 0, 1, 1)->out_of_memory);
+    mp_reproduction_destroy(all);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_paper_has_a_file),
+        cmocka_unit_test(slips_are_named),
+        cmocka_unit_test(numbers_are_put_together),
+        cmocka_unit_test(cells_are_means_of_counted_iterations),
+        cmocka_unit_test(largest_batch_is_the_last_that_fits),
+    };
+    return cmocka_run_group_tests_name("reproduce", tests, enter, leave_folder);
+}

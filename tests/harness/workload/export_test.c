@@ -1,0 +1,290 @@
+/* Traces written for others are read back as what they were. */
+#include "harness/workload/export.h"
+
+#include "harness/workload/formats.h"
+#include "tests/harness/folder.h"
+
+enum { ITERATIONS = 3, MOST_BLOCKS = ITERATIONS * 3 * 4, MOST_CELLS = 6 * 24 };
+
+/* A trace in memory. */
+struct loads {
+    struct mp_trace_shape shape;
+    int next;
+    uint32_t count[MOST_BLOCKS][MOST_CELLS];
+};
+
+static int block_count(const struct mp_trace_shape *shape) {
+    return ITERATIONS * shape->micro_batches * shape->layers;
+}
+
+static int loads_next(void *self, struct mp_trace_block *block, bool *end, struct mp_error *error) {
+    struct loads *loads = self;
+    const struct mp_trace_shape *shape = &loads->shape;
+    (void)error;
+    *end = loads->next == block_count(shape);
+    if (*end)
+        return MP_OK;
+    block->iteration = 4 + 2 * (loads->next / shape->layers / shape->micro_batches);
+    block->micro_batch = loads->next / shape->layers % shape->micro_batches;
+    block->layer = loads->next % shape->layers;
+    memcpy(block->load.count, loads->count[loads->next++],
+           (size_t)shape->ranks * (size_t)shape->experts * sizeof *block->load.count);
+    return MP_OK;
+}
+
+static void keep(void *self) {
+    (void)self;
+}
+
+static struct mp_trace_stream *open_loads(struct loads *loads) {
+    static const struct mp_trace_stream_operations operations = {loads_next, keep};
+    struct mp_trace_info info = {loads->shape, strdup("memory"), strdup("")};
+    struct mp_trace_stream *stream;
+    loads->next = 0;
+    assert_int_equal(mp_trace_stream_create(&operations, loads, &info, &stream, NULL), MP_OK);
+    mp_trace_allow_ragged(stream);
+    return stream;
+}
+
+static void make_loads(uint64_t *random, struct loads *loads) {
+    const int ranks = test_random_int(random, 1, 6);
+    loads->shape = (struct mp_trace_shape){.ranks = ranks,
+                                           .experts = ranks * test_random_int(random, 1, 4),
+                                           .layers = test_random_int(random, 1, 4),
+                                           .micro_batches = test_random_int(random, 1, 3)};
+    for (int block = 0; block < MOST_BLOCKS; block++)
+        for (int cell = 0; cell < MOST_CELLS; cell++)
+            loads->count[block][cell] = (uint32_t)test_random_int(random, 0, 100000);
+}
+
+typedef int export_function(struct mp_trace_stream *, struct mp_export *, const char *,
+                            struct mp_error *);
+
+static int64_t export_good(export_function *export, struct loads *loads, struct mp_export chosen,
+                           const char *path) {
+    struct mp_trace_stream *stream = open_loads(loads);
+    struct mp_error error = {0};
+    if (export(stream, &chosen, path, &error))
+        fail_msg("%s", error.text);
+    mp_trace_stream_destroy(stream);
+    return chosen.blocks_done;
+}
+
+static struct mp_trace_stream *open_file(const char *kind, const char *path) {
+    struct mp_trace_stream *stream;
+    struct mp_error error = {0};
+    if (mp_format_open(kind, path, &stream, &error))
+        fail_msg("%s", error.text);
+    mp_trace_allow_ragged(stream);
+    return stream;
+}
+
+static const struct mp_trace_block *next(struct mp_trace_stream *stream) {
+    const struct mp_trace_block *block;
+    struct mp_error error = {0};
+    if (mp_trace_next(stream, &block, &error))
+        fail_msg("%s", error.text);
+    return block;
+}
+
+static void csv_comes_back_as_it_was(void **state) {
+    (void)state;
+    static struct loads loads;
+    uint64_t random = test_seed();
+    for (int round = 0; round < 30; round++) {
+        make_loads(&random, &loads);
+        const struct mp_trace_shape *shape = &loads.shape;
+        assert_int_equal(export_good(mp_export_csv, &loads,
+                                     (struct mp_export){.iteration = -1, .layer = -1}, "t.csv"),
+                         block_count(shape));
+        struct mp_trace_stream *stream = open_file("csv", "t.csv");
+        assert_memory_equal(&mp_trace_stream_info(stream)->shape, shape, sizeof *shape);
+        for (int i = 0; i < block_count(shape); i++) {
+            const struct mp_trace_block *block = next(stream);
+            assert_int_equal(block->iteration, 4 + 2 * (i / shape->layers / shape->micro_batches));
+            assert_int_equal(block->micro_batch, i / shape->layers % shape->micro_batches);
+            assert_int_equal(block->layer, i % shape->layers);
+            assert_memory_equal(block->load.count, loads.count[i],
+                                (size_t)shape->ranks * (size_t)shape->experts * 4);
+        }
+        assert_null(next(stream));
+        mp_trace_stream_destroy(stream);
+    }
+}
+
+static void one_iteration_and_layer_can_be_chosen(void **state) {
+    (void)state;
+    static struct loads loads;
+    uint64_t random = test_seed();
+    for (int round = 0; round < 30; round++) {
+        make_loads(&random, &loads);
+        const struct mp_trace_shape *shape = &loads.shape;
+        int layer = test_random_int(&random, 0, shape->layers - 1);
+        assert_int_equal(export_good(mp_export_csv, &loads,
+                                     (struct mp_export){.iteration = 6, .layer = layer}, "t.csv"),
+                         shape->micro_batches);
+        struct mp_trace_stream *stream = open_file("csv", "t.csv");
+        for (int batch = 0; batch < shape->micro_batches; batch++) {
+            const struct mp_trace_block *block = next(stream);
+            assert_int_equal(block->iteration, 6);
+            assert_memory_equal(block->load.count,
+                                loads.count[(shape->micro_batches + batch) * shape->layers + layer],
+                                (size_t)shape->ranks * (size_t)shape->experts * 4);
+        }
+        assert_null(next(stream));
+        mp_trace_stream_destroy(stream);
+    }
+}
+
+static void matrices_say_what_rank_sends_to_rank(void **state) {
+    (void)state;
+    static struct loads loads;
+    uint64_t random = test_seed();
+    for (int round = 0; round < 60; round++) {
+        make_loads(&random, &loads);
+        const struct mp_trace_shape *shape = &loads.shape;
+        const int owned = shape->experts / shape->ranks, bytes = test_random_int(&random, 1, 40);
+        const uint32_t factor = (uint32_t)(bytes % 4 ? bytes : bytes / 4);
+        struct mp_export chosen = {.iteration = -1, .layer = -1, .row_bytes = bytes};
+        assert_int_equal(export_good(mp_export_ptini, &loads, chosen, "t.ptini"),
+                         block_count(shape));
+        struct mp_trace_stream *stream = open_file("ptini", "t.ptini");
+        const struct mp_trace_info *info = mp_trace_stream_info(stream);
+        assert_int_equal(info->shape.ranks, shape->ranks);
+        assert_non_null(strstr(info->notes, bytes % 4 ? "elements of INT8" : "elements of INT32"));
+        for (int i = 0; i < block_count(shape); i++) {
+            const struct mp_trace_block *block = next(stream);
+            assert_int_equal(block->iteration, i);
+            for (int source = 0; source < shape->ranks; source++)
+                for (int rank = 0; rank < shape->ranks; rank++) {
+                    uint32_t routes = 0;
+                    for (int e = rank * owned; e < (rank + 1) * owned; e++)
+                        routes += loads.count[i][source * shape->experts + e];
+                    assert_int_equal(mp_load_at(&block->load, source, rank), routes * factor);
+                }
+        }
+        assert_null(next(stream));
+        mp_trace_stream_destroy(stream);
+    }
+}
+
+/* With one expert on a rank and four bytes to a row, what was read is what is written. */
+static void a_pattern_file_is_written_again_byte_by_byte(void **state) {
+    (void)state;
+    static struct loads loads;
+    uint64_t random = test_seed();
+    make_loads(&random, &loads);
+    struct mp_export chosen = {.iteration = -1, .layer = -1, .row_bytes = 4};
+    struct mp_error error = {0};
+    export_good(mp_export_ptini, &loads, chosen, "one.ptini");
+    struct mp_trace_stream *stream = open_file("ptini", "one.ptini");
+    assert_int_equal(mp_export_ptini(stream, &chosen, "two.ptini", &error), MP_OK);
+    mp_trace_stream_destroy(stream);
+    assert_int_equal(system("cmp one.ptini two.ptini"), 0);
+}
+
+struct refusal {
+    const char *name;
+    export_function *export;
+    struct mp_trace_shape shape;
+    struct mp_export chosen;
+    const char *path;
+    int code;
+    const char *words;
+};
+static const struct refusal refusals[] = {
+    {"layer",
+     mp_export_csv,
+     {2, 4, 3, 1, 0},
+     {-1, 3, 0, 0},
+     "x",
+     MP_EINVAL,
+     "there is no layer 3: the trace has 0 to 2"},
+    {"iteration",
+     mp_export_csv,
+     {2, 4, 3, 1, 0},
+     {5, -1, 0, 0},
+     "x",
+     MP_ENOTFOUND,
+     "no block of iteration 5"},
+    {"folder",
+     mp_export_csv,
+     {2, 4, 3, 1, 0},
+     {-1, -1, 0, 0},
+     "/",
+     MP_EINVAL,
+     "/ is there and no file"},
+    {"no such folder",
+     mp_export_csv,
+     {2, 4, 3, 1, 0},
+     {-1, -1, 0, 0},
+     "gone/x",
+     MP_EIO,
+     "can't write gone/x.partial: No such file"},
+    {"full disk",
+     mp_export_csv,
+     {6, 24, 3, 1, 0},
+     {-1, -1, 0, 0},
+     "full",
+     MP_ENOSPACE,
+     "can't write full.partial: No space left"},
+    {"experts that do not divide",
+     mp_export_ptini,
+     {3, 4, 1, 1, 0},
+     {-1, -1, 4, 0},
+     "x",
+     MP_EINVAL,
+     "4 experts can't lie evenly on 3 ranks"},
+    {"no bytes",
+     mp_export_ptini,
+     {2, 4, 1, 1, 0},
+     {-1, -1, 0, 0},
+     "x",
+     MP_EINVAL,
+     "a route of 0 bytes"},
+    {"counts too large",
+     mp_export_ptini,
+     {2, 4, 1, 1, 0},
+     {-1, -1, 1 << 30, 0},
+     "x",
+     MP_ELIMIT,
+     "more than a count of 32 bits holds"},
+};
+
+static void wish_is_refused(void **state) {
+    const struct refusal *refusal = *state;
+    static struct loads loads;
+    uint64_t random = 7;
+    make_loads(&random, &loads);
+    loads.shape = refusal->shape;
+    if (!strcmp(refusal->path, "full")) {
+        unlink("full.partial");
+        assert_int_equal(symlink("/dev/full", "full.partial"), 0);
+    }
+    struct mp_trace_stream *stream = open_loads(&loads);
+    struct mp_export chosen = refusal->chosen;
+    struct mp_error error = {0};
+    assert_int_equal(refusal->export(stream, &chosen, refusal->path, &error), refusal->code);
+    if (!strstr(error.text, refusal->words))
+        fail_msg("\"%s\" does not say \"%s\"", error.text, refusal->words);
+    mp_trace_stream_destroy(stream);
+    assert_int_equal(access("x", F_OK), -1);
+    assert_int_equal(access("x.partial", F_OK), -1);
+    assert_int_equal(access("full", F_OK), -1);
+}
+
+int main(void) {
+    static const struct CMUnitTest plain[] = {
+        cmocka_unit_test(csv_comes_back_as_it_was),
+        cmocka_unit_test(one_iteration_and_layer_can_be_chosen),
+        cmocka_unit_test(matrices_say_what_rank_sends_to_rank),
+        cmocka_unit_test(a_pattern_file_is_written_again_byte_by_byte),
+    };
+    enum { PLAIN = sizeof plain / sizeof *plain, BAD = sizeof refusals / sizeof *refusals };
+    struct CMUnitTest tests[PLAIN + BAD];
+    memcpy(tests, plain, sizeof plain);
+    for (int i = 0; i < BAD; i++)
+        tests[PLAIN + i] = (struct CMUnitTest){refusals[i].name, wish_is_refused, NULL, NULL,
+                                               (void *)(uintptr_t)&refusals[i]};
+    return cmocka_run_group_tests_name("export", tests, enter_folder, leave_folder);
+}

@@ -1,0 +1,714 @@
+/* Reshaping: what every shape keeps, on random traces and on a public one; golden splits; what
+ * can't be made. */
+#include <string.h>
+#include <unistd.h>
+
+#include "harness/workload/formats.h"
+#include "harness/workload/reshape.h"
+#include "tests/support.h"
+
+/* ---- a source: random blocks, the same ones for the same seed ---- */
+
+struct random_source {
+    struct mp_trace_shape shape;
+    uint64_t state;
+    int tokens; /* of a source; 0: any counts */
+    int iterations, block;
+};
+
+/* Each of a source's tokens takes top_k experts that follow each other. */
+static void fill_tokens(struct random_source *source, struct mp_load *load) {
+    memset(load->count, 0, (size_t)load->ranks * (size_t)load->experts * sizeof *load->count);
+    for (int rank = 0; rank < load->ranks; rank++)
+        for (int token = 0; token < source->tokens; token++) {
+            int first = test_random_int(&source->state, 0, load->experts - 1);
+            for (int k = 0; k < source->shape.top_k; k++)
+                load->count[(long)rank * load->experts + (first + k) % load->experts]++;
+        }
+}
+
+static int random_next(void *self, struct mp_trace_block *block, bool *end,
+                       struct mp_error *error) {
+    struct random_source *source = self;
+    (void)error;
+    const struct mp_trace_shape *shape = &source->shape;
+    int blocks = shape->layers * shape->micro_batches;
+    *end = source->block == source->iterations * blocks;
+    if (*end)
+        return MP_OK;
+    block->iteration = 3 * (source->block / blocks);
+    block->micro_batch = source->block / shape->layers % shape->micro_batches;
+    block->layer = source->block++ % shape->layers;
+    if (source->tokens)
+        fill_tokens(source, &block->load);
+    else
+        for (long i = 0; i < (long)shape->ranks * shape->experts; i++)
+            block->load.count[i] = (uint32_t)test_random_int(&source->state, 0, 50);
+    return MP_OK;
+}
+
+static struct mp_trace_stream *open_random(struct mp_trace_shape shape, int iterations, int tokens,
+                                           uint64_t seed) {
+    static const struct mp_trace_stream_operations operations = {random_next, free};
+    struct random_source *source = calloc(1, sizeof *source);
+    *source = (struct random_source){shape, seed, tokens, iterations, 0};
+    struct mp_trace_info info = {shape, strdup("random"), strdup("")};
+    struct mp_trace_stream *stream;
+    struct mp_error error = {0};
+    assert_int_equal(mp_trace_stream_create(&operations, source, &info, &stream, &error), MP_OK);
+    if (!tokens)
+        mp_trace_allow_ragged(stream);
+    return stream;
+}
+
+static struct mp_trace_stream *reshape(struct mp_trace_stream *source, struct mp_reshape wanted) {
+    struct mp_trace_stream *stream;
+    struct mp_error error = {0};
+    if (mp_trace_reshape(source, &wanted, &stream, &error))
+        fail_msg("%s", error.text);
+    return stream;
+}
+
+static const struct mp_trace_block *next(struct mp_trace_stream *stream) {
+    const struct mp_trace_block *block;
+    struct mp_error error = {0};
+    if (mp_trace_next(stream, &block, &error))
+        fail_msg("%s", error.text);
+    return block;
+}
+
+static void assert_same_block(const struct mp_trace_block *one,
+                              const struct mp_trace_block *other) {
+    assert_int_equal(one->iteration, other->iteration);
+    assert_int_equal(one->micro_batch, other->micro_batch);
+    assert_int_equal(one->layer, other->layer);
+    assert_int_equal(one->load.ranks, other->load.ranks);
+    assert_int_equal(one->load.experts, other->load.experts);
+    assert_memory_equal(one->load.count, other->load.count,
+                        (size_t)one->load.ranks * (size_t)one->load.experts * 4);
+}
+
+static void assert_same_stream(struct mp_trace_stream *one, struct mp_trace_stream *other) {
+    const struct mp_trace_block *block;
+    while ((block = next(one)))
+        assert_same_block(block, next(other));
+    assert_null(next(other));
+    mp_trace_stream_destroy(one);
+    mp_trace_stream_destroy(other);
+}
+
+static uint64_t routes_of(const struct mp_load *load, int source) {
+    uint64_t sum = 0;
+    for (int expert = 0; expert < load->experts; expert++)
+        sum += mp_load_at(load, source, expert);
+    return sum;
+}
+
+/* A number that divides `have` or that it divides. */
+static int other_size(uint64_t *state, int have, int most) {
+    int wanted;
+    do
+        wanted = test_random_int(state, 1, most);
+    while (have % wanted && wanted % have);
+    return wanted;
+}
+
+static struct mp_trace_shape random_shape(uint64_t *state) {
+    struct mp_trace_shape shape = {
+        .ranks = test_random_int(state, 1, 8),
+        .experts = test_random_int(state, 2, 12),
+        .layers = test_random_int(state, 1, 5),
+        .micro_batches = test_random_int(state, 1, 3),
+    };
+    shape.top_k = test_random_int(state, 1, 2);
+    return shape;
+}
+
+/* ---- properties ---- */
+
+static void splitting_then_folding_changes_nothing(void **unused) {
+    (void)unused;
+    uint64_t state = test_seed();
+    for (int round = 0; round < 200; round++) {
+        struct mp_trace_shape shape = random_shape(&state);
+        uint64_t seed = test_random(&state);
+        struct mp_reshape larger = {.ranks = shape.ranks * test_random_int(&state, 1, 5),
+                                    .experts = shape.experts * test_random_int(&state, 1, 9),
+                                    .layers = shape.layers * test_random_int(&state, 1, 3),
+                                    .tilt = 0.5 + test_random_double(&state) / 2};
+        struct mp_reshape back = {
+            .ranks = shape.ranks, .experts = shape.experts, .layers = shape.layers};
+        struct mp_trace_stream *there = reshape(open_random(shape, 2, 0, seed), larger);
+        assert_same_stream(reshape(there, back), open_random(shape, 2, 0, seed));
+    }
+}
+
+static void totals_are_kept(void **unused) {
+    (void)unused;
+    uint64_t state = test_seed();
+    for (int round = 0; round < 300; round++) {
+        struct mp_trace_shape shape = random_shape(&state);
+        uint64_t seed = test_random(&state);
+        struct mp_reshape wanted = {.ranks = other_size(&state, shape.ranks, 24),
+                                    .experts = other_size(&state, shape.experts, 36),
+                                    .tilt = 0.5 + test_random_double(&state) / 2};
+        if (wanted.experts < shape.top_k)
+            continue;
+        struct mp_trace_stream *source = open_random(shape, 2, 0, seed);
+        struct mp_trace_stream *made = reshape(open_random(shape, 2, 0, seed), wanted);
+        const struct mp_trace_block *block;
+        while ((block = next(source))) {
+            const struct mp_trace_block *other = next(made);
+            assert_int_equal(mp_load_total(&block->load), mp_load_total(&other->load));
+            assert_int_equal(block->iteration, other->iteration);
+            assert_int_equal(other->load.ranks, wanted.ranks);
+            assert_int_equal(other->load.experts, wanted.experts);
+        }
+        assert_null(next(made));
+        mp_trace_stream_destroy(source);
+        mp_trace_stream_destroy(made);
+    }
+}
+
+static void split_sources_differ_by_a_route_at_most(void **unused) {
+    (void)unused;
+    uint64_t state = test_seed();
+    for (int round = 0; round < 100; round++) {
+        struct mp_trace_shape shape = random_shape(&state);
+        int parts = test_random_int(&state, 2, 9);
+        struct mp_trace_stream *made = reshape(open_random(shape, 1, 0, test_random(&state)),
+                                               (struct mp_reshape){.ranks = shape.ranks * parts});
+        const struct mp_trace_block *block;
+        while ((block = next(made)))
+            for (int source = 0; source < shape.ranks * parts; source++) {
+                int first = source / parts * parts;
+                uint64_t most = routes_of(&block->load, first);
+                uint64_t here = routes_of(&block->load, source);
+                assert_true(here == most || here + 1 == most);
+                for (int expert = 0; expert < shape.experts; expert++)
+                    assert_in_range(mp_load_at(&block->load, source, expert) + 1 -
+                                        mp_load_at(&block->load, first, expert),
+                                    0, 2);
+            }
+        mp_trace_stream_destroy(made);
+    }
+}
+
+/* Of two halves the first gets its share of every expert's total, within a route. */
+static void tilt_is_the_share_of_the_first_half(void **unused) {
+    (void)unused;
+    uint64_t state = test_seed();
+    for (int round = 0; round < 100; round++) {
+        struct mp_trace_shape shape = random_shape(&state);
+        double tilt = 0.5 + test_random_double(&state) / 2;
+        uint64_t seed = test_random(&state);
+        struct mp_trace_stream *source = open_random(shape, 1, 0, seed);
+        struct mp_trace_stream *made =
+            reshape(open_random(shape, 1, 0, seed),
+                    (struct mp_reshape){.experts = shape.experts * 2, .tilt = tilt});
+        const struct mp_trace_block *block;
+        int64_t total[12], half[24];
+        while ((block = next(source))) {
+            mp_load_expert_totals(&block->load, total);
+            mp_load_expert_totals(&next(made)->load, half);
+            for (int expert = 0; expert < shape.experts; expert++) {
+                double wanted = tilt * (double)total[expert];
+                assert_int_equal(half[2 * expert] + half[2 * expert + 1], total[expert]);
+                assert_true(fabs((double)half[2 * expert] - wanted) <= 0.5 + 1e-9);
+            }
+        }
+        mp_trace_stream_destroy(source);
+        mp_trace_stream_destroy(made);
+    }
+}
+
+static void layers_are_spread_evenly_or_repeated(void **unused) {
+    (void)unused;
+    uint64_t state = test_seed();
+    for (int round = 0; round < 200; round++) {
+        struct mp_trace_shape shape = random_shape(&state);
+        uint64_t seed = test_random(&state);
+        int layers = test_random_int(&state, 1, 12);
+        struct mp_trace_stream *source = open_random(shape, 3, 0, seed);
+        struct mp_trace_stream *made =
+            reshape(open_random(shape, 3, 0, seed), (struct mp_reshape){.layers = layers});
+        uint32_t kept[5][8 * 12];
+        size_t size = (size_t)shape.ranks * (size_t)shape.experts * sizeof kept[0][0];
+        for (int group = 0; group < 3 * shape.micro_batches; group++) {
+            const struct mp_trace_block *block = NULL;
+            for (int layer = 0; layer < shape.layers; layer++) {
+                block = next(source);
+                memcpy(kept[layer], block->load.count, size);
+            }
+            for (int layer = 0; layer < layers; layer++) {
+                const struct mp_trace_block *other = next(made);
+                assert_int_equal(other->layer, layer);
+                assert_int_equal(other->micro_batch, block->micro_batch);
+                assert_int_equal(other->iteration, block->iteration);
+                assert_memory_equal(other->load.count, kept[layer * shape.layers / layers], size);
+            }
+        }
+        assert_null(next(made));
+        mp_trace_stream_destroy(source);
+        mp_trace_stream_destroy(made);
+    }
+}
+
+static void micro_batches_add_up(void **unused) {
+    (void)unused;
+    uint64_t state = test_seed();
+    for (int round = 0; round < 100; round++) {
+        struct mp_trace_shape shape = random_shape(&state);
+        uint64_t seed = test_random(&state);
+        int layers = test_random_int(&state, 1, 8);
+        struct mp_trace_stream *source = open_random(shape, 2, 0, seed);
+        struct mp_trace_stream *made =
+            reshape(open_random(shape, 2, 0, seed),
+                    (struct mp_reshape){.micro_batches = 1, .layers = layers});
+        uint32_t sum[5][8 * 12];
+        for (int iteration = 0; iteration < 2; iteration++) {
+            memset(sum, 0, sizeof sum);
+            for (int i = 0; i < shape.micro_batches * shape.layers; i++) {
+                const struct mp_trace_block *block = next(source);
+                for (int cell = 0; cell < shape.ranks * shape.experts; cell++)
+                    sum[block->layer][cell] += block->load.count[cell];
+            }
+            for (int layer = 0; layer < layers; layer++) {
+                const struct mp_trace_block *block = next(made);
+                assert_int_equal(block->iteration, 3 * iteration);
+                assert_int_equal(block->micro_batch, 0);
+                assert_int_equal(block->layer, layer);
+                assert_memory_equal(block->load.count, sum[layer * shape.layers / layers],
+                                    (size_t)shape.ranks * (size_t)shape.experts * 4);
+            }
+        }
+        assert_null(next(made));
+        mp_trace_stream_destroy(source);
+        mp_trace_stream_destroy(made);
+    }
+}
+
+/* All steps at once are the steps one after the other. */
+static void steps_may_be_taken_one_by_one(void **unused) {
+    (void)unused;
+    uint64_t state = test_seed();
+    for (int round = 0; round < 200; round++) {
+        struct mp_trace_shape shape = random_shape(&state);
+        uint64_t seed = test_random(&state);
+        struct mp_reshape all = {.ranks = other_size(&state, shape.ranks, 24),
+                                 .experts = other_size(&state, shape.experts, 36),
+                                 .layers = test_random_int(&state, 1, 7),
+                                 .micro_batches = 1,
+                                 .tokens = test_random_int(&state, 1, 300),
+                                 .tilt = 0.75};
+        if (all.experts < shape.top_k)
+            continue;
+        struct mp_trace_stream *made = open_random(shape, 2, 40, seed);
+        made = reshape(made, (struct mp_reshape){.ranks = all.ranks});
+        made = reshape(made, (struct mp_reshape){.experts = all.experts, .tilt = 0.75});
+        made = reshape(made, (struct mp_reshape){.layers = all.layers});
+        made = reshape(made, (struct mp_reshape){.micro_batches = 1});
+        made = reshape(made, (struct mp_reshape){.tokens = all.tokens});
+        assert_same_stream(made, reshape(open_random(shape, 2, 40, seed), all));
+    }
+}
+
+static void tokens_are_exact_and_take_distinct_experts(void **unused) {
+    (void)unused;
+    uint64_t state = test_seed();
+    int full = 0;
+    for (int round = 0; round < 300; round++) {
+        struct mp_trace_shape shape = random_shape(&state);
+        uint64_t seed = test_random(&state);
+        struct mp_reshape wanted = {.experts = other_size(&state, shape.experts, 36),
+                                    .tokens = test_random_int(&state, 1, 5000)};
+        if (wanted.experts < shape.top_k)
+            continue;
+        struct mp_trace_stream *made = reshape(open_random(shape, 1, 30, seed), wanted);
+        const struct mp_trace_block *block;
+        while ((block = next(made)))
+            for (int source = 0; source < shape.ranks; source++) {
+                assert_int_equal(routes_of(&block->load, source), wanted.tokens * shape.top_k);
+                for (int expert = 0; expert < wanted.experts; expert++) {
+                    assert_in_range(mp_load_at(&block->load, source, expert), 0, wanted.tokens);
+                    full += mp_load_at(&block->load, source, expert) == wanted.tokens;
+                }
+            }
+        mp_trace_stream_destroy(made);
+    }
+    assert_true(full > 0);
+}
+
+/* Scaled to the tokens that it has, a trace stays as it is. */
+static void scaling_to_the_same_tokens_changes_nothing(void **unused) {
+    (void)unused;
+    uint64_t state = test_seed();
+    for (int round = 0; round < 50; round++) {
+        struct mp_trace_shape shape = random_shape(&state);
+        uint64_t seed = test_random(&state);
+        int tokens = test_random_int(&state, 1, 60);
+        assert_same_stream(
+            reshape(open_random(shape, 2, tokens, seed), (struct mp_reshape){.tokens = tokens}),
+            open_random(shape, 2, tokens, seed));
+    }
+}
+
+/* ---- golden loads, worked out by hand ---- */
+
+struct golden {
+    const char *name;
+    struct mp_trace_shape from;
+    uint32_t before[8];
+    struct mp_reshape wanted;
+    int cells;
+    uint32_t after[16];
+    const char *notes;
+};
+static const struct golden goldens[] = {
+    {"the rest goes round the sources",
+     {1, 3, 1, 1, 0},
+     {7, 5, 3},
+     {.ranks = 4},
+     12,
+     {2, 1, 1, 2, 1, 1, 2, 1, 1, 1, 2, 0},
+     "split 1 ranks into 4"},
+    {"neighbouring ranks are added up",
+     {4, 2, 1, 1, 1},
+     {1, 2, 3, 4, 5, 6, 7, 8},
+     {.ranks = 2},
+     4,
+     {4, 6, 12, 14},
+     "folded 4 ranks into 2"},
+    {"neighbouring experts are added up",
+     {2, 4, 1, 1, 2},
+     {1, 2, 3, 4, 5, 6, 7, 8},
+     {.experts = 2},
+     4,
+     {3, 7, 11, 15},
+     "folded 4 experts into 2"},
+    /* 1 of 3 halves, then the sum of halves: 1.5 -> 2, 3 -> 3 (one more) */
+    {"rounding is carried from source to source",
+     {2, 1, 1, 1, 0},
+     {3, 3},
+     {.experts = 2},
+     4,
+     {2, 1, 1, 2},
+     "split 1 experts into 2"},
+    /* 100 -> 75, 25 -> 56.25, 18.75; 18.75, 6.25 */
+    {"a tilt at every halving",
+     {1, 1, 1, 1, 0},
+     {100},
+     {.experts = 4, .tilt = 0.75},
+     4,
+     {56, 19, 19, 6},
+     "split 1 experts into 4 with a tilt of 0.75"},
+    {"three equal parts",
+     {1, 1, 1, 1, 0},
+     {90},
+     {.experts = 3},
+     3,
+     {30, 30, 30},
+     "split 1 experts into 3"},
+    /* 10 * 5/10, 3/10, 1/10, 1/10 of 7: 3.5 2.1 0.7 0.7: two left, for 0.7 and 0.7 */
+    {"largest remainders first, ties to the lower expert",
+     {1, 4, 1, 1, 1},
+     {5, 3, 1, 1},
+     {.tokens = 7},
+     4,
+     {3, 2, 1, 1},
+     "scaled every source to 7 tokens of top 1"},
+    {"a tie",
+     {1, 3, 1, 1, 1},
+     {1, 1, 1},
+     {.tokens = 4},
+     3,
+     {2, 1, 1},
+     "scaled every source to 4 tokens of top 1"},
+    /* 20 routes of 90:6:4 would be 18: one token, one route: 10, and 10 left as 6 : 4 */
+    {"what is over a token's one route goes to the others",
+     {1, 3, 1, 1, 2},
+     {90, 6, 4},
+     {.tokens = 10},
+     3,
+     {10, 6, 4},
+     "scaled every source to 10 tokens of top 2"},
+    {"nobody else has load: all alike",
+     {1, 4, 1, 1, 0},
+     {0, 50, 0, 0},
+     {.tokens = 10, .top_k = 2},
+     4,
+     {4, 10, 3, 3},
+     "scaled every source to 10 tokens of top 2"},
+};
+
+struct held_source {
+    const struct golden *golden;
+    bool ended;
+};
+
+static int held_next(void *self, struct mp_trace_block *block, bool *end, struct mp_error *error) {
+    struct held_source *held = self;
+    (void)error;
+    *end = held->ended;
+    held->ended = true;
+    const struct mp_trace_shape *shape = &held->golden->from;
+    if (!*end)
+        memcpy(block->load.count, held->golden->before,
+               (size_t)shape->ranks * (size_t)shape->experts * sizeof *block->load.count);
+    return MP_OK;
+}
+
+static struct mp_trace_stream *open_golden(const struct golden *golden, const char *notes) {
+    static const struct mp_trace_stream_operations operations = {held_next, free};
+    struct held_source *held = calloc(1, sizeof *held);
+    held->golden = golden;
+    struct mp_trace_info info = {golden->from, strdup("by hand"), strdup(notes)};
+    struct mp_trace_stream *stream;
+    assert_int_equal(mp_trace_stream_create(&operations, held, &info, &stream, NULL), MP_OK);
+    mp_trace_allow_ragged(stream);
+    return stream;
+}
+
+static void golden_load_matches(void **state) {
+    const struct golden *golden = *state;
+    struct mp_trace_stream *made = reshape(open_golden(golden, ""), golden->wanted);
+    const struct mp_trace_info *info = mp_trace_stream_info(made);
+    assert_string_equal(info->notes, golden->notes);
+    assert_string_equal(info->source, "by hand");
+    assert_int_equal(info->shape.ranks * info->shape.experts, golden->cells);
+    const struct mp_trace_block *block = next(made);
+    assert_memory_equal(block->load.count, golden->after,
+                        (size_t)golden->cells * sizeof golden->after[0]);
+    assert_null(next(made));
+    mp_trace_stream_destroy(made);
+}
+
+static void notes_are_continued(void **unused) {
+    (void)unused;
+    struct mp_trace_shape shape = {4, 8, 3, 2, 2};
+    struct mp_trace_stream *made =
+        reshape(open_random(shape, 1, 10, 1), (struct mp_reshape){.ranks = 8});
+    made = reshape(made,
+                   (struct mp_reshape){
+                       .ranks = 2, .experts = 4, .layers = 6, .micro_batches = 1, .tokens = 128});
+    const struct mp_trace_info *info = mp_trace_stream_info(made);
+    assert_string_equal(info->notes,
+                        "split 4 ranks into 8; folded 8 ranks into 2; folded 8 experts into 4; "
+                        "repeated 3 layers into 6; added up 2 micro-batches into 1; scaled every "
+                        "source to 128 tokens of top 2");
+    assert_int_equal(info->shape.top_k, 2);
+    mp_trace_stream_destroy(made);
+}
+
+/* ---- what can't be made ---- */
+
+struct refusal {
+    const char *name;
+    struct mp_reshape wanted;
+    int code;
+    const char *words;
+};
+/* of 6 ranks, 8 experts, 2 micro-batches, top 2 */
+static const struct refusal refusals[] = {
+    {"ranks between",
+     {.ranks = 4},
+     MP_EINVAL,
+     "the trace has 6 ranks and 4 are wanted: neither number divides the other; the nearest that "
+     "can be made are 3 and 6"},
+    {"ranks above", {.ranks = 16}, MP_EINVAL, "the nearest that can be made are 12 and 18"},
+    {"experts",
+     {.experts = 12},
+     MP_EINVAL,
+     "8 experts and 12 are wanted: neither number divides the other; the nearest that can be made "
+     "are 8 and 16"},
+    {"micro-batches",
+     {.micro_batches = 4},
+     MP_EINVAL,
+     "2 micro-batches and 4 are wanted; 1 (all added up) or 2"},
+    {"top k", {.top_k = 1}, MP_EINVAL, "take 2 experts each, not 1"},
+    {"fewer experts than a token takes", {.experts = 1}, MP_EINVAL, "2 of 1 experts"},
+    {"negative", {.layers = -1}, MP_EINVAL, "none of them can be negative"},
+    {"tokens", {.tokens = INT32_MAX}, MP_EINVAL, "2147483647 tokens of top 2 are more than"},
+    {"small tilt", {.tilt = 0.25}, MP_EINVAL, "a tilt of 0.25"},
+    {"large tilt", {.tilt = 1.5}, MP_EINVAL, "0.5 (equal) to 1"},
+    {"tilt that is no number", {.tilt = NAN}, MP_EINVAL, "a tilt of"},
+    {"more counts than a block can have",
+     {.ranks = 6 << 21, .experts = 1 << 13},
+     MP_EINVAL,
+     "more than the 67108864 counts"},
+    {"more counts on the way",
+     {.ranks = 6 << 21, .experts = 4},
+     MP_EINVAL,
+     "12582912 ranks x 8 experts are more"},
+};
+
+static void wish_is_refused(void **state) {
+    const struct refusal *refusal = *state;
+    struct mp_trace_shape shape = {6, 8, 3, 2, 2};
+    struct mp_trace_stream *stream;
+    struct mp_error error = {0};
+    assert_int_equal(
+        mp_trace_reshape(open_random(shape, 1, 10, 1), &refusal->wanted, &stream, &error),
+        refusal->code);
+    assert_null(stream);
+    if (!strstr(error.text, refusal->words))
+        fail_msg("\"%s\" does not say \"%s\"", error.text, refusal->words);
+}
+
+static void assert_fails_later(const struct golden *golden, int code, const char *words) {
+    struct mp_trace_stream *made = reshape(open_golden(golden, ""), golden->wanted);
+    const struct mp_trace_block *block;
+    struct mp_error error = {0};
+    assert_int_equal(mp_trace_next(made, &block, &error), code);
+    if (!strstr(error.text, words))
+        fail_msg("\"%s\" does not say \"%s\"", error.text, words);
+    assert_int_equal(mp_trace_next(made, &block, NULL), code);
+    mp_trace_stream_destroy(made);
+}
+
+static void loads_that_do_not_fit_are_named(void **unused) {
+    (void)unused;
+    assert_fails_later(&(struct golden){.from = {2, 1, 1, 1, 0},
+                                        .before = {UINT32_MAX, 1},
+                                        .wanted = {.ranks = 1}},
+                       MP_ELIMIT,
+                       "reshaping iteration 0, micro-batch 0, layer 0: source 0, expert 0: "
+                       "4294967296 routes after adding up");
+    assert_fails_later(&(struct golden){.from = {1, 2, 1, 1, 0},
+                                        .before = {UINT32_MAX, 1},
+                                        .wanted = {.experts = 1}},
+                       MP_ELIMIT, "4294967296 routes after adding up; at most 4294967295 fit");
+    assert_fails_later(
+        &(struct golden){.from = {2, 2, 1, 1, 1}, .before = {1, 1, 0, 0}, .wanted = {.tokens = 8}},
+        MP_EFORMAT, "source 1 has no routes that could be scaled to 8 tokens");
+    assert_fails_later(&(struct golden){.from = {1, 4, 1, 1, 0},
+                                        .before = {5, 4, 1, 0},
+                                        .wanted = {.experts = 2, .top_k = 2}},
+                       MP_EFORMAT, "source 0 has 10 routes, so 5 tokens of top 2, but 9 routes to");
+    struct mp_trace_stream *stream;
+    struct mp_error error = {0};
+    assert_int_equal(mp_trace_reshape(open_golden(&goldens[0], ""),
+                                      &(struct mp_reshape){.tokens = 8}, &stream, &error),
+                     MP_EINVAL);
+    assert_non_null(strstr(error.text, "does not say how many experts a token takes"));
+}
+
+/* A source that fails is heard, in the middle of an iteration that is added up too. */
+static int failing_next(void *self, struct mp_trace_block *block, bool *end,
+                        struct mp_error *error) {
+    int *left = self;
+    (void)end;
+    block->layer = 0;
+    block->micro_batch = 2 - *left;
+    block->iteration = 0;
+    return (*left)-- > 0 ? MP_OK : mp_fail(error, MP_EIO, "the disk is gone");
+}
+
+static void errors_of_the_source_pass(void **unused) {
+    (void)unused;
+    static const struct mp_trace_stream_operations operations = {failing_next, free};
+    for (int merged = 0; merged < 2; merged++) {
+        int *left = malloc(sizeof *left);
+        *left = 2;
+        struct mp_trace_info info = {{2, 2, 1, 3, 1}, strdup("a disk"), strdup("")};
+        struct mp_trace_stream *stream;
+        assert_int_equal(mp_trace_stream_create(&operations, left, &info, &stream, NULL), MP_OK);
+        stream = reshape(stream, (struct mp_reshape){.ranks = 4, .micro_batches = merged});
+        const struct mp_trace_block *block;
+        struct mp_error error = {0};
+        for (int i = 0; i < (merged ? 0 : 2); i++)
+            assert_int_equal(mp_trace_next(stream, &block, &error), MP_OK);
+        assert_int_equal(mp_trace_next(stream, &block, &error), MP_EIO);
+        assert_string_equal(error.text, "the disk is gone");
+        mp_trace_stream_destroy(stream);
+    }
+}
+
+/* ---- a public trace: 16 sources x 32 experts, 24 layers ---- */
+
+static const char public_trace[] = MOEPERF_TRACES "/smartmoe_gpt_e32_top2.csv.zst";
+
+static struct mp_trace_stream *open_public(void) {
+    struct mp_trace_stream *stream;
+    struct mp_error error = {0};
+    if (mp_format_open("csv-wide", public_trace, &stream, &error))
+        fail_msg("%s", error.text);
+    return stream;
+}
+
+static void public_trace_fits_another_machine(void **unused) {
+    (void)unused;
+    if (access(public_trace, R_OK) != 0) {
+        print_message("%s is not here\n", public_trace);
+        skip();
+    }
+    struct mp_trace_stream *source = open_public();
+    struct mp_trace_shape had = mp_trace_stream_info(source)->shape;
+    struct mp_trace_stream *made =
+        reshape(open_public(), (struct mp_reshape){.ranks = 8, .experts = 64, .layers = 12});
+    struct mp_trace_stream *scaled = reshape(
+        open_public(),
+        (struct mp_reshape){.ranks = 8, .experts = 64, .layers = 12, .tokens = 1000, .top_k = 2});
+    assert_int_equal(had.ranks, 16);
+    assert_int_equal(had.experts, 32);
+    const struct mp_trace_block *block, *other;
+    int64_t total[32], halves[64], blocks = 0;
+    while ((other = next(made))) {
+        do
+            block = next(source);
+        while (block->layer != other->layer * had.layers / 12);
+        assert_int_equal(block->iteration, other->iteration);
+        mp_load_expert_totals(&block->load, total);
+        mp_load_expert_totals(&other->load, halves);
+        for (int expert = 0; expert < 32; expert++) {
+            assert_int_equal(halves[2 * expert] + halves[2 * expert + 1], total[expert]);
+            assert_in_range(halves[2 * expert] - halves[2 * expert + 1] + 1, 0, 2);
+        }
+        for (int rank = 0; rank < 8; rank++)
+            assert_int_equal(routes_of(&other->load, rank),
+                             routes_of(&block->load, 2 * rank) +
+                                 routes_of(&block->load, 2 * rank + 1));
+        other = next(scaled);
+        for (int rank = 0; rank < 8; rank++)
+            assert_int_equal(routes_of(&other->load, rank), 2000);
+        blocks++;
+    }
+    assert_null(next(scaled));
+    assert_true(blocks > 0 && blocks % 12 == 0);
+    print_message("%lld blocks\n", (long long)blocks);
+    mp_trace_stream_destroy(source);
+    mp_trace_stream_destroy(made);
+    mp_trace_stream_destroy(scaled);
+}
+
+int main(void) {
+    static const struct CMUnitTest plain[] = {
+        cmocka_unit_test(splitting_then_folding_changes_nothing),
+        cmocka_unit_test(totals_are_kept),
+        cmocka_unit_test(split_sources_differ_by_a_route_at_most),
+        cmocka_unit_test(tilt_is_the_share_of_the_first_half),
+        cmocka_unit_test(layers_are_spread_evenly_or_repeated),
+        cmocka_unit_test(micro_batches_add_up),
+        cmocka_unit_test(steps_may_be_taken_one_by_one),
+        cmocka_unit_test(tokens_are_exact_and_take_distinct_experts),
+        cmocka_unit_test(scaling_to_the_same_tokens_changes_nothing),
+        cmocka_unit_test(notes_are_continued),
+        cmocka_unit_test(loads_that_do_not_fit_are_named),
+        cmocka_unit_test(errors_of_the_source_pass),
+        cmocka_unit_test(public_trace_fits_another_machine),
+    };
+    enum {
+        PLAIN = sizeof plain / sizeof *plain,
+        GOLDENS = sizeof goldens / sizeof *goldens,
+        REFUSALS = sizeof refusals / sizeof *refusals
+    };
+    struct CMUnitTest tests[PLAIN + GOLDENS + REFUSALS];
+    memcpy(tests, plain, sizeof plain);
+    for (int i = 0; i < GOLDENS; i++)
+        tests[PLAIN + i] = (struct CMUnitTest){goldens[i].name, golden_load_matches, NULL, NULL,
+                                               (void *)(uintptr_t)&goldens[i]};
+    for (int i = 0; i < REFUSALS; i++)
+        tests[PLAIN + GOLDENS + i] = (struct CMUnitTest){refusals[i].name, wish_is_refused, NULL,
+                                                         NULL, (void *)(uintptr_t)&refusals[i]};
+    return cmocka_run_group_tests_name("reshape", tests, NULL, NULL);
+}

@@ -1,0 +1,99 @@
+/* Buffers from many threads at once, as CUPTI's own threads ask for them and bring them back. */
+#include "tests/profiler/cupti/records.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "profiler/cupti/buffers.h"
+
+enum { THREADS = 4, ROUNDS = 40, KERNELS = 20 };
+
+static atomic_int correlation;
+static atomic_long polls;
+
+static void poll(struct cupti_totals *totals) {
+    polls++;
+    totals->dropped += 3; /* as if CUPTI had said so */
+}
+
+static void *fill(void *unused) {
+    for (int i = 0; i < ROUNDS; i++) {
+        uint8_t *bytes[2];
+        size_t size, most = 1;
+        for (int b = 0; b < 2; b++) { /* two out at a time: they must differ */
+            cupti_buffer_hand_out(&bytes[b], &size, &most);
+            assert_non_null(bytes[b]);
+            assert_int_equal((uintptr_t)bytes[b] % 8, 0);
+            assert_int_equal(size, CUPTI_BUFFER_BYTES);
+            assert_int_equal(most, 0);
+        }
+        assert_ptr_not_equal(bytes[0], bytes[1]);
+        for (int b = 0; b < 2; b++) {
+            static _Thread_local struct records records;
+            records.size = 0;
+            for (int k = 0; k < KERNELS; k++)
+                records_kernel(&records, "kernel", 10, 20,
+                               (uint32_t)atomic_fetch_add(&correlation, 1));
+            memcpy(bytes[b], records.bytes, records.size);
+            cupti_buffer_take_back(bytes[b], records.size);
+        }
+    }
+    return unused;
+}
+
+/* Whatever the order, every record comes through once. */
+static void every_record_comes_through_once(void **state) {
+    (void)state;
+    enum { ALL = THREADS * ROUNDS * 2 * KERNELS };
+    static bool seen[ALL];
+    static struct cupti_totals totals;
+    static struct mp_companion companion;
+    struct mp_error error = {0};
+    pthread_t thread[THREADS];
+    assert_int_equal(mp_companion_open(&companion, "cupti", &error), MP_OK);
+    assert_int_equal(cupti_buffers_start(&companion, &totals, poll, &error), MP_OK);
+    for (int t = 0; t < THREADS; t++)
+        assert_int_equal(pthread_create(&thread[t], NULL, fill, NULL), 0);
+    for (int t = 0; t < THREADS; t++)
+        pthread_join(thread[t], NULL);
+    while (polls < 1) { /* it polls a few times a second, also when nothing comes */
+        struct timespec moment = {.tv_nsec = 20000000};
+        nanosleep(&moment, NULL);
+    }
+    cupti_buffers_stop();
+    uint8_t *late;
+    size_t size, most;
+    cupti_buffer_hand_out(&late, &size, &most);
+    cupti_buffer_take_back(late, 0); /* after the end: no harm */
+    cupti_buffer_take_back(NULL, 0);
+    cupti_record_totals(&companion, &totals);
+    mp_companion_close(&companion);
+    assert_int_equal(totals.records, ALL);
+    assert_int_equal(totals.dropped, 3 * polls);
+
+    char path[300];
+    struct mp_spool_reader *reader = NULL;
+    struct mp_spool_record record;
+    DIR *folder = opendir(companion_folder);
+    struct dirent *entry;
+    while ((entry = readdir(folder)))
+        if (strstr(entry->d_name, ".device"))
+            snprintf(path, sizeof path, "%s/%.200s", companion_folder, entry->d_name);
+    closedir(folder);
+    assert_int_equal(mp_spool_open(path, &reader, &error), MP_OK);
+    while (mp_spool_next(reader, &record, &error) == 1) {
+        if (record.type != MP_SPOOL_ACTIVITY)
+            continue;
+        assert_in_range(record.as.activity.correlation, 0, ALL - 1);
+        assert_false(seen[record.as.activity.correlation]);
+        seen[record.as.activity.correlation] = true;
+    }
+    mp_spool_close(reader);
+    for (int i = 0; i < ALL; i++)
+        assert_true(seen[i]);
+}
+
+int main(void) {
+    static const struct CMUnitTest tests[] = {cmocka_unit_test(every_record_comes_through_once)};
+    return cmocka_run_group_tests_name("cupti buffers", tests, companion_setup, companion_teardown);
+}

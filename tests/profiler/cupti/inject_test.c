@@ -1,0 +1,124 @@
+/* The library as CUDA loads it, into programs of which this is one. */
+#include "tests/profiler/device/companion.h"
+
+#include <dlfcn.h>
+#include <sys/wait.h>
+
+typedef int (*entry)(void);
+typedef int (*push)(int64_t);
+
+/* POSIX gives functions as void *. */
+static void *find(void *library, const char *name) {
+    void *symbol = dlsym(library, name);
+    if (!symbol)
+        fail_msg("%s is not exported", name);
+    return symbol;
+}
+
+/* Whether this machine has a driver that CUDA can use: then what cannot be done is untrue. */
+static bool has_driver(void) {
+    void *driver = dlopen("libcuda.so.1", RTLD_LAZY);
+    int (*init)(unsigned) = driver ? (int (*)(unsigned))dlsym(driver, "cuInit") : NULL;
+    return init && init(0) == 0;
+}
+
+/* Runs `part` in a process of its own, which must end by itself with status 0. */
+static void in_a_process(void (*part)(void)) {
+    int status;
+    pid_t child = fork();
+    if (child == 0) {
+        part();
+        exit(0);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), 0);
+}
+
+static void use_the_initialiser(void) {
+    void *library = dlopen(CUPTI_COLLECTOR, RTLD_NOW | RTLD_GLOBAL);
+    if (!library)
+        exit(2);
+    entry initialise = (entry)find(library, "InitializeInjection");
+    for (int times = 0; times < 2; times++)
+        if (initialise() != 1)
+            exit(3);
+    int pushed = ((push)find(library, "mp_cupti_push"))(17);
+    if (pushed != ((entry)find(library, "mp_cupti_pop"))())
+        exit(4);
+    if (fork() == 0) /* a child of a program that is being recorded */
+        exit(initialise() != 1);
+    int status = 1;
+    wait(&status);
+    if (status)
+        exit(5);
+}
+
+static void without_a_driver_the_program_runs_on(void **state) {
+    (void)state;
+    if (has_driver()) {
+        print_message("skipped: this machine has a CUDA driver\n");
+        skip();
+    }
+    in_a_process(use_the_initialiser);
+    const struct companion_contents *contents = companion_read();
+    assert_int_equal(contents->files, 1);
+    assert_true(contents->ended);
+    assert_non_null(strstr(contents->status, "no usable CUDA driver"));
+    assert_non_null(strstr(contents->status, "999"));
+}
+
+static void without_a_folder_nothing_is_written(void **state) {
+    (void)state;
+    unsetenv("MOEPERF_DEVICE_SPOOLS");
+    in_a_process(use_the_initialiser);
+    setenv("MOEPERF_DEVICE_SPOOLS", companion_folder, 1);
+    assert_int_equal(companion_read()->files, 0);
+}
+
+static void call_cuda(void) {
+#ifdef CUDART
+    int devices = -1;
+    void *runtime = dlopen(CUDART, RTLD_NOW);
+    int (*count)(int *) = runtime ? (int (*)(int *))dlsym(runtime, "cudaGetDeviceCount") : NULL;
+    if (!count)
+        exit(2);
+    count(&devices); /* fails without a driver, and must come back */
+#endif
+}
+
+/* CUDA itself looks at the variable when its driver starts; without one it never gets that far. */
+static void a_cuda_program_with_the_variable_runs_on(void **state) {
+    (void)state;
+#ifndef CUDART
+    print_message("skipped: libcudart.so was not found when moeperf was built\n");
+    skip();
+#endif
+    setenv("CUDA_INJECTION64_PATH", CUPTI_COLLECTOR, 1);
+    in_a_process(call_cuda);
+    unsetenv("CUDA_INJECTION64_PATH");
+    const struct companion_contents *contents = companion_read();
+    if (contents->files)
+        assert_string_equal(contents->status, "on");
+}
+
+static void nothing_else_is_exported(void **state) {
+    (void)state;
+    static const char *const hidden[] = {"mp_fail", "mp_recorder_create", "cupti_parse",
+                                         "mp_companion_open"};
+    void *library = dlopen(CUPTI_COLLECTOR, RTLD_NOW | RTLD_LOCAL);
+    assert_non_null(library);
+    for (size_t i = 0; i < sizeof hidden / sizeof *hidden; i++)
+        assert_null(dlsym(library, hidden[i]));
+    dlclose(library);
+}
+
+int main(void) {
+    static const struct CMUnitTest tests[] = {
+        cmocka_unit_test(nothing_else_is_exported),
+        cmocka_unit_test(without_a_driver_the_program_runs_on),
+        cmocka_unit_test(without_a_folder_nothing_is_written),
+        cmocka_unit_test(a_cuda_program_with_the_variable_runs_on)};
+    return cmocka_run_group_tests_name("cupti injection", tests, companion_setup,
+                                       companion_teardown);
+}

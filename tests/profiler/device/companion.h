@@ -1,0 +1,138 @@
+/* Reading what a collector has put into its companion spool. */
+#ifndef MOEPERF_TESTS_PROFILER_DEVICE_COMPANION_H
+#define MOEPERF_TESTS_PROFILER_DEVICE_COMPANION_H
+
+#include <dirent.h>
+#include <stdbool.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "profiler/record/spool.h"
+#include "tests/support.h"
+
+enum { COMPANION_MOST = 4096, COMPANION_NAMES = 256 };
+
+struct companion_contents {
+    struct mp_spool_header header;
+    struct mp_activity activity[COMPANION_MOST];
+    struct mp_collective collective[COMPANION_MOST];
+    struct mp_timer timer[COMPANION_MOST];
+    int activities, collectives, timers, files;
+    char names[COMPANION_NAMES][200]; /* by id */
+    struct {
+        char name[48];
+        double value;
+    } number[32];
+    int numbers;
+    char status[300];
+    bool ended;
+    size_t unread;
+};
+
+static char companion_folder[64];
+
+static inline int companion_setup(void **state) {
+    (void)state;
+    strcpy(companion_folder, "/tmp/moeperf-device-XXXXXX");
+    if (!mkdtemp(companion_folder))
+        return -1;
+    return setenv("MOEPERF_DEVICE_SPOOLS", companion_folder, 1);
+}
+
+static inline void companion_remove_files(void) {
+    DIR *folder = opendir(companion_folder);
+    struct dirent *entry;
+    while (folder && (entry = readdir(folder))) {
+        char path[400];
+        snprintf(path, sizeof path, "%s/%s", companion_folder, entry->d_name);
+        if (entry->d_name[0] != '.')
+            unlink(path);
+    }
+    if (folder)
+        closedir(folder);
+}
+
+static inline int companion_teardown(void **state) {
+    (void)state;
+    companion_remove_files();
+    return rmdir(companion_folder);
+}
+
+static inline void companion_take(struct companion_contents *contents,
+                                  const struct mp_spool_record *record) {
+    size_t length;
+    switch (record->type) {
+    case MP_SPOOL_ACTIVITY:
+        assert_true(contents->activities < COMPANION_MOST);
+        contents->activity[contents->activities++] = record->as.activity;
+        break;
+    case MP_SPOOL_COLLECTIVE:
+        assert_true(contents->collectives < COMPANION_MOST);
+        contents->collective[contents->collectives++] = record->as.collective;
+        break;
+    case MP_SPOOL_TIMER:
+        assert_true(contents->timers < COMPANION_MOST);
+        contents->timer[contents->timers++] = record->as.timer;
+        break;
+    case MP_SPOOL_NAME:
+        assert_in_range(record->as.name.id, 1, COMPANION_NAMES - 1);
+        snprintf(contents->names[record->as.name.id], sizeof contents->names[0], "%s",
+                 record->as.name.text);
+        break;
+    case MP_SPOOL_NUMBER:
+        assert_true(contents->numbers < 32);
+        snprintf(contents->number[contents->numbers].name, 48, "%s", record->as.number.name);
+        contents->number[contents->numbers++].value = record->as.number.value;
+        break;
+    case MP_SPOOL_TEXT:
+        length = strlen(record->as.text.name);
+        if (length > 7 && strcmp(record->as.text.name + length - 7, ".status") == 0)
+            snprintf(contents->status, sizeof contents->status, "%s", record->as.text.value);
+        break;
+    case MP_SPOOL_END:
+        contents->ended = true;
+        break;
+    default:
+        break;
+    }
+}
+
+/* Reads the one companion spool in the folder, and removes it; files says how many there were. */
+static inline struct companion_contents *companion_read(void) {
+    static struct companion_contents contents;
+    struct mp_spool_record record;
+    struct mp_error error = {0};
+    char path[400] = "";
+    memset(&contents, 0, sizeof contents);
+    DIR *folder = opendir(companion_folder);
+    struct dirent *entry;
+    assert_non_null(folder);
+    while ((entry = readdir(folder)))
+        if (strstr(entry->d_name, ".device")) {
+            snprintf(path, sizeof path, "%s/%s", companion_folder, entry->d_name);
+            contents.files++;
+        }
+    closedir(folder);
+    if (!contents.files)
+        return &contents;
+    struct mp_spool_reader *reader = NULL;
+    if (mp_spool_open(path, &reader, &error))
+        fail_msg("%s", error.text);
+    contents.header = *mp_spool_header(reader);
+    while (mp_spool_next(reader, &record, &error) == 1)
+        companion_take(&contents, &record);
+    contents.unread = mp_spool_unread(reader);
+    mp_spool_close(reader);
+    companion_remove_files();
+    return &contents;
+}
+
+static inline double companion_number(const struct companion_contents *contents, const char *name) {
+    for (int i = 0; i < contents->numbers; i++)
+        if (strcmp(contents->number[i].name, name) == 0)
+            return contents->number[i].value;
+    return NAN;
+}
+
+#endif

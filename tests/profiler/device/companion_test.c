@@ -1,0 +1,123 @@
+#include "tests/profiler/device/companion.h"
+
+#include <sys/wait.h>
+
+#include "profiler/device/companion.h"
+
+static void unset_ranks(void) {
+    static const char *const names[] = {
+        "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "PMI_RANK", "PMI_SIZE",
+        "MV2_COMM_WORLD_RANK",  "MV2_COMM_WORLD_SIZE",  "RANK",     "WORLD_SIZE",
+        "SLURM_PROCID",         "SLURM_NTASKS"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        unsetenv(names[i]);
+}
+
+static void ranks_come_from_the_launcher(void **state) {
+    (void)state;
+    int rank, ranks;
+    unset_ranks();
+    mp_companion_rank(&rank, &ranks);
+    assert_int_equal(rank, 0);
+    assert_int_equal(ranks, 1);
+    setenv("SLURM_PROCID", "0", 1);
+    setenv("SLURM_NTASKS", "2", 1);
+    setenv("RANK", "5", 1);
+    setenv("WORLD_SIZE", "8", 1);
+    mp_companion_rank(&rank, &ranks);
+    assert_int_equal(rank, 5); /* torchrun inside Slurm */
+    assert_int_equal(ranks, 8);
+    setenv("RANK", "5x", 1);
+    mp_companion_rank(&rank, &ranks);
+    assert_int_equal(rank, 0);
+    assert_int_equal(ranks, 2);
+    setenv("RANK", "7", 1);
+    setenv("WORLD_SIZE", "3", 1);
+    mp_companion_rank(&rank, &ranks);
+    assert_int_equal(rank, 7);
+    assert_int_equal(ranks, 8); /* no rank outside its job */
+    unset_ranks();
+}
+
+/* More names than the table starts with, in random order, asked for again and again. */
+static void names_have_one_id_each(void **state) {
+    (void)state;
+    enum { NAMES = 250 };
+    struct mp_companion companion;
+    struct mp_error error = {0};
+    uint64_t random = test_seed();
+    uint32_t id[NAMES] = {0};
+    if (mp_companion_open(&companion, "test", &error))
+        fail_msg("%s", error.text);
+    mp_companion_status(&companion, "test", "on");
+    for (int i = 0; i < 4000; i++) {
+        char text[32];
+        int which = i < NAMES ? i : test_random_int(&random, 0, NAMES - 1);
+        snprintf(text, sizeof text, "name %d", which);
+        uint32_t got = mp_companion_name(&companion, text);
+        assert_int_not_equal(got, 0);
+        if (id[which])
+            assert_int_equal(got, id[which]);
+        id[which] = got;
+    }
+    assert_int_equal(mp_companion_name(&companion, NULL), 0);
+    mp_companion_close(&companion);
+    const struct companion_contents *contents = companion_read();
+    assert_int_equal(contents->files, 1);
+    assert_string_equal(contents->status, "on");
+    assert_true(contents->ended);
+    assert_int_equal(contents->unread, 0);
+    assert_int_equal(contents->header.pid, getpid());
+    for (int i = 0; i < NAMES; i++) {
+        char text[32];
+        snprintf(text, sizeof text, "name %d", i);
+        assert_string_equal(contents->names[id[i]], text);
+    }
+}
+
+static void without_a_folder_it_is_off(void **state) {
+    (void)state;
+    struct mp_companion companion;
+    struct mp_error error = {0};
+    unsetenv("MOEPERF_DEVICE_SPOOLS");
+    assert_int_equal(mp_companion_open(&companion, "test", &error), MP_ENOTFOUND);
+    mp_companion_close(&companion);
+    error = (struct mp_error){0};
+    setenv("MOEPERF_DEVICE_SPOOLS", "/nowhere/at/all", 1);
+    assert_int_not_equal(mp_companion_open(&companion, "test", &error), MP_OK);
+    assert_non_null(strstr(error.text, "/nowhere/at/all"));
+    mp_companion_close(&companion);
+    setenv("MOEPERF_DEVICE_SPOOLS", companion_folder, 1);
+}
+
+/* The child must not add an end to its parent's file. */
+static void a_child_leaves_the_file_alone(void **state) {
+    (void)state;
+    struct mp_companion companion;
+    struct mp_error error = {0};
+    int status;
+    assert_int_equal(mp_companion_open(&companion, "test", &error), MP_OK);
+    mp_companion_status(&companion, "test", "on");
+    pid_t child = fork();
+    if (child == 0) {
+        mp_companion_close(&companion);
+        _exit(companion.recorder != NULL);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+    struct mp_activity activity = {.start_ns = 5, .end_ns = 9, .kind = MP_ACTIVITY_COPY};
+    mp_record_fixed(companion.thread, MP_SPOOL_ACTIVITY, &activity, sizeof activity, NULL);
+    mp_companion_close(&companion);
+    const struct companion_contents *contents = companion_read();
+    assert_int_equal(contents->activities, 1);
+    assert_memory_equal(&contents->activity[0], &activity, sizeof activity);
+    assert_int_equal(contents->unread, 0);
+}
+
+int main(void) {
+    static const struct CMUnitTest tests[] = {cmocka_unit_test(ranks_come_from_the_launcher),
+                                              cmocka_unit_test(names_have_one_id_each),
+                                              cmocka_unit_test(without_a_folder_it_is_off),
+                                              cmocka_unit_test(a_child_leaves_the_file_alone)};
+    return cmocka_run_group_tests_name("companion", tests, companion_setup, companion_teardown);
+}

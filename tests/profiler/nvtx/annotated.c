@@ -1,0 +1,244 @@
+/* A program with annotations, as somebody else would write one: it knows nothing of moeperf.
+ *
+ *     annotated SCENE [NUMBER]
+ *
+ * What each scene does is asserted on by collector_test.c. */
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <nvtx3/nvToolsExt.h>
+#include <nvtx3/nvToolsExtPayload.h>
+
+#include "tests/profiler/nvtx/pairs.h"
+
+struct step {
+    int64_t iteration, layer, tokens, bytes;
+};
+
+static nvtxEventAttributes_t ascii(const char *message) {
+    nvtxEventAttributes_t attributes = {.version = NVTX_VERSION,
+                                        .size = NVTX_EVENT_ATTRIB_STRUCT_SIZE,
+                                        .messageType = NVTX_MESSAGE_TYPE_ASCII};
+    attributes.message.ascii = message;
+    return attributes;
+}
+
+static void spend(int microseconds) {
+    struct timespec pause = {.tv_nsec = microseconds * 1000L};
+    nanosleep(&pause, NULL);
+}
+
+/* Levels as NVTX promises them; exits with 3 if they are not. */
+static void expect(int got, int wanted, const char *what) {
+    if (got == wanted)
+        return;
+    fprintf(stderr, "%s: %d, and %d was expected\n", what, got, wanted);
+    exit(3);
+}
+
+static void plain(int number) {
+    (void)number;
+    expect(nvtxRangePushA("outer"), 0, "first level");
+    spend(200);
+    expect(nvtxRangePushA("inner"), 1, "second level");
+    spend(100);
+    expect(nvtxRangePop(), 1, "the inner one ends");
+    expect(nvtxRangePop(), 0, "the outer one ends");
+    nvtxMarkA("a mark");
+    nvtxRangeId_t id = nvtxRangeStartA("long");
+    expect(nvtxRangePushW(L"wide \u00e9\U0001F600"), 0, "wide");
+    nvtxRangePop();
+    nvtxRangeEnd(id);
+}
+
+/* Two domains of one name are one; a NULL domain is the default one; levels are per domain. */
+static void domains(int number) {
+    (void)number;
+    nvtxDomainHandle_t one = nvtxDomainCreateA("twice"), two = nvtxDomainCreateA("twice");
+    nvtxEventAttributes_t event = ascii("in a domain");
+    event.category = 7;
+    event.colorType = NVTX_COLOR_ARGB;
+    event.color = 0xFF112233;
+    event.payloadType = NVTX_PAYLOAD_TYPE_INT64;
+    event.payload.llValue = -42;
+    nvtxDomainNameCategoryA(one, 7, "seventh");
+    expect(nvtxDomainRangePushEx(one, &event), 0, "a domain's first level");
+    expect(nvtxDomainRangePushEx(NULL, &event), 0, "the default domain's first level");
+    expect(nvtxDomainRangePushEx(two, &event), 1, "the same domain's second level");
+    expect(nvtxDomainRangePop(one), 1, "ends the second");
+    expect(nvtxDomainRangePop(two), 0, "ends the first, from under the default domain's");
+    expect(nvtxRangePop(), 0, "ends the default domain's");
+    nvtxDomainDestroy(one);
+}
+
+static void payloads(int number) {
+    nvtxDomainHandle_t domain = nvtxDomainCreateA("with payloads");
+    static const nvtxPayloadSchemaEntry_t entries[] = {
+        {0, NVTX_PAYLOAD_ENTRY_TYPE_INT64, "iteration", NULL, 0, 0, NULL, NULL},
+        {0, NVTX_PAYLOAD_ENTRY_TYPE_INT64, "layer", NULL, 0, 0, NULL, NULL},
+        {0, NVTX_PAYLOAD_ENTRY_TYPE_INT64, "tokens", NULL, 0, 0, NULL, NULL},
+        {0, NVTX_PAYLOAD_ENTRY_TYPE_INT64, "bytes", NULL, 0, 0, NULL, NULL}};
+    const nvtxPayloadSchemaAttr_t schema = {
+        .fieldMask = NVTX_PAYLOAD_SCHEMA_ATTR_FIELD_TYPE | NVTX_PAYLOAD_SCHEMA_ATTR_FIELD_ENTRIES |
+                     NVTX_PAYLOAD_SCHEMA_ATTR_FIELD_NUM_ENTRIES |
+                     NVTX_PAYLOAD_SCHEMA_ATTR_FIELD_STATIC_SIZE,
+        .type = NVTX_PAYLOAD_SCHEMA_TYPE_STATIC,
+        .entries = entries,
+        .numEntries = 4,
+        .payloadStaticSize = sizeof(struct step)};
+    uint64_t id = nvtxPayloadSchemaRegister(domain, &schema);
+    for (int i = 0; i < number; i++) {
+        nvtxEventAttributes_t whole = ascii("iteration");
+        nvtxDomainRangePushEx(domain, &whole);
+        for (int layer = 0; layer < 2; layer++) {
+            struct step step = {i, layer, 100 + layer, 4096};
+            nvtxPayloadData_t data = {id, sizeof step, &step};
+            nvtxEventAttributes_t event = ascii("experts");
+            nvtxDomainRangePushEx(domain, &event);
+            spend(50);
+            expect(nvtxRangePopPayload(domain, &data, 1), 1, "a pop with a payload");
+        }
+        nvtxDomainRangePop(domain);
+    }
+}
+
+static void wrong(int number) {
+    for (int i = 0; i < number; i++)
+        expect(nvtxRangePop() < 0, 1, "a pop without a push is an error");
+    nvtxRangeEnd(123456789);
+    nvtxRangePushA("left open");
+    nvtxRangePushA("left open, inner");
+    nvtxRangeStartA("never ended");
+}
+
+static void bytes(int number) {
+    unsigned char name[256];
+    for (int i = 0; i < 255; i++)
+        name[i] = (unsigned char)(i + 1);
+    name[255] = 0;
+    nvtxRangePushA((const char *)name);
+    nvtxRangePop();
+    nvtxRangePushA("<script>alert('\"')</script>");
+    nvtxRangePop();
+    nvtxRangePushA(NULL);
+    nvtxRangePop();
+    for (int i = 0; i < number; i++) {
+        snprintf((char *)name, sizeof name, "name %d", i);
+        nvtxRangePushA((const char *)name);
+        nvtxRangePop();
+    }
+}
+
+static pthread_barrier_t together;
+
+static void *one_thread(void *context) {
+    int number = *(const int *)context;
+    pthread_barrier_wait(&together);
+    for (int i = 0; i < number; i++) {
+        nvtxRangePushA("of a thread");
+        nvtxRangePop();
+    }
+    first_object_ranges(number);
+    second_object_ranges(number);
+    return NULL;
+}
+
+enum { THREADS = 16 };
+
+/* The first calls of all threads and all three objects come at the same moment. */
+static void threads(int number) {
+    pthread_t thread[THREADS];
+    pthread_barrier_init(&together, NULL, THREADS);
+    for (int i = 0; i < THREADS; i++)
+        pthread_create(&thread[i], NULL, one_thread, &number);
+    for (int i = 0; i < THREADS; i++)
+        pthread_join(thread[i], NULL);
+}
+
+/* Many threads, one after the other: their buffers are used again. */
+static void generations(int number) {
+    int ranges = 10;
+    pthread_barrier_init(&together, NULL, 1);
+    for (int i = 0; i < number; i++) {
+        pthread_t thread;
+        pthread_create(&thread, NULL, one_thread, &ranges);
+        pthread_join(thread, NULL);
+    }
+}
+
+static void *end_it(void *id) {
+    nvtxRangeEnd(*(nvtxRangeId_t *)id);
+    return NULL;
+}
+
+static void crossing(int number) {
+    for (int i = 0; i < number; i++) {
+        pthread_t thread;
+        nvtxEventAttributes_t event = ascii("crossing");
+        nvtxRangeId_t id = nvtxDomainRangeStartEx(nvtxDomainCreateA("begins here"), &event);
+        pthread_create(&thread, NULL, end_it, &id);
+        pthread_join(thread, NULL);
+    }
+}
+
+static void forks(int number) {
+    int status;
+    nvtxRangePushA("parent");
+    for (int child = 0; child < number; child++) {
+        pid_t pid = fork();
+        if (pid == 0) {
+            nvtxRangePushA("child");
+            nvtxRangePop();
+            exit(0);
+        }
+        waitpid(pid, &status, 0);
+    }
+    nvtxRangePop();
+}
+
+static void killed(int number) {
+    for (int i = 0; i < number; i++) {
+        nvtxRangePushA("before the kill");
+        nvtxRangePop();
+    }
+    spend(300000);
+    kill(getpid(), SIGKILL);
+}
+
+static void deep(int number) {
+    for (int i = 0; i < number; i++)
+        nvtxRangePushA("deep");
+    for (int i = 0; i < number; i++)
+        nvtxRangePop();
+    expect(nvtxRangePop() < 0, 1, "no further one");
+}
+
+static void status(int number) {
+    nvtxRangePushA("something");
+    nvtxRangePop();
+    exit(number);
+}
+
+static const struct {
+    const char *name;
+    void (*play)(int number);
+} scenes[] = {{"plain", plain},       {"domains", domains},
+              {"payloads", payloads}, {"wrong", wrong},
+              {"bytes", bytes},       {"threads", threads},
+              {"forks", forks},       {"generations", generations},
+              {"crossing", crossing}, {"killed", killed},
+              {"deep", deep},         {"status", status}};
+
+int main(int argc, char *argv[]) {
+    for (size_t i = 0; argc > 1 && i < sizeof scenes / sizeof *scenes; i++)
+        if (!strcmp(argv[1], scenes[i].name)) {
+            scenes[i].play(argc > 2 ? atoi(argv[2]) : 0);
+            return 0;
+        }
+    return 2;
+}

@@ -1,0 +1,117 @@
+/* Another collector that follows the ranges of each thread, as CUPTI's does. */
+#include "tests/profiler/record/samples.h"
+
+#include <dirent.h>
+#include <dlfcn.h>
+#include <pthread.h>
+
+#include <nvtx3/nvToolsExt.h>
+
+enum { DEEPEST = 128, RANGES = 300, ROUNDS = 10, STEPS = 100 /* so never as deep */ };
+
+static _Thread_local int64_t stack[DEEPEST];
+static _Thread_local int depth;
+static int64_t told[RANGES]; /* of the first thread, in order */
+static int count;
+
+static int push(int64_t start_ns) {
+    assert_true(depth < DEEPEST);
+    if (depth > 0)
+        assert_true(start_ns >= stack[depth - 1]);
+    stack[depth++] = start_ns;
+    if (count < RANGES)
+        told[count++] = start_ns;
+    return 0;
+}
+
+static int pop(void) {
+    return depth > 0 ? --depth, 0 : -1;
+}
+
+/* Pushes and pops at random, in two domains that do not nest with each other. */
+static void annotate(uint64_t *random, nvtxDomainHandle_t domain) {
+    int open[2] = {0, 0};
+    const nvtxEventAttributes_t attributes = {.version = NVTX_VERSION,
+                                              .size = NVTX_EVENT_ATTRIB_STRUCT_SIZE,
+                                              .messageType = NVTX_MESSAGE_TYPE_ASCII,
+                                              .message = {.ascii = "in a domain"}};
+    for (int i = 0; i < STEPS; i++) {
+        int which = test_random_int(random, 0, 1);
+        if (test_random(random) & 1) {
+            int level =
+                which ? nvtxDomainRangePushEx(domain, &attributes) : nvtxRangePushA("plain");
+            assert_int_equal(level, open[which]++);
+        } else if (open[which] > 0) {
+            assert_int_equal(which ? nvtxDomainRangePop(domain) : nvtxRangePop(), --open[which]);
+        }
+        assert_true(depth >= open[0] + open[1]); /* what a range inside still hides is not popped */
+        if (open[0] + open[1] == 0)
+            assert_int_equal(depth, 0);
+    }
+    while (open[0]-- > 0)
+        nvtxRangePop();
+    while (open[1]-- > 0)
+        nvtxDomainRangePop(domain);
+    assert_int_equal(depth, 0);
+}
+
+/* Every start that was told is the start of a range in the spool. */
+static void assert_starts_are_ranges(const char *path) {
+    struct mp_error error = {0};
+    struct mp_spool_reader *reader = NULL;
+    struct mp_spool_record record;
+    int found = 0;
+    assert_int_equal(mp_spool_open(path, &reader, &error), MP_OK);
+    while (mp_spool_next(reader, &record, &error) == 1)
+        for (int i = 0; record.type == MP_SPOOL_RANGE && i < count; i++)
+            if (record.as.range.is.start_ns == told[i]) {
+                told[i] = 0;
+                found++;
+            }
+    mp_spool_close(reader);
+    assert_true(count > 50);
+    assert_int_equal(found, count);
+}
+
+static void threads_tell_where_they_are(void **state) {
+    (void)state;
+    uint64_t random = test_seed();
+    setenv("NVTX_INJECTION64_PATH", COLLECTOR, 1);
+    setenv("MOEPERF_NVTX_SPOOLS", sample_folder, 1);
+    setenv("MOEPERF_NVTX_FLUSH_MS", "20", 1);
+    nvtxDomainHandle_t domain = nvtxDomainCreateA("second");
+    nvtxRangePushA("open already when somebody begins to follow");
+    void *library = dlopen(COLLECTOR, RTLD_NOW | RTLD_NOLOAD); /* NVTX has loaded it */
+    assert_non_null(library);
+    void (*follow)(int (*)(int64_t), int (*)(void)) =
+        (void (*)(int (*)(int64_t), int (*)(void)))dlsym(library, "mp_nvtx_follow");
+    assert_non_null(follow);
+    follow(push, pop);
+    nvtxRangePop();
+    assert_int_equal(depth, 0);
+    for (int round = 0; round < ROUNDS; round++)
+        annotate(&random, domain);
+    follow(NULL, NULL);
+    int before = count;
+    nvtxRangePushA("nobody follows");
+    nvtxRangePop();
+    assert_int_equal(count, before);
+
+    struct timespec moment = {.tv_nsec = 200000000}; /* the collector writes every 20 ms */
+    nanosleep(&moment, NULL);
+    DIR *folder = opendir(sample_folder);
+    struct dirent *entry;
+    char path[400] = "";
+    assert_non_null(folder);
+    while ((entry = readdir(folder)))
+        if (strstr(entry->d_name, ".spool"))
+            snprintf(path, sizeof path, "%s/%s", sample_folder, entry->d_name);
+    closedir(folder);
+    assert_starts_are_ranges(path);
+    unlink(path);
+}
+
+int main(void) {
+    static const struct CMUnitTest tests[] = {cmocka_unit_test(threads_tell_where_they_are)};
+    return cmocka_run_group_tests_name("followers", tests, make_folder, remove_folder);
+}

@@ -1,0 +1,453 @@
+/* The analysis against what can be worked out by hand, and what must hold of every run. */
+#include "tests/profiler/straggler/synthetic.h"
+
+#include "profiler/straggler/waits.h"
+
+static void ok(int code, const struct mp_error *error) {
+    if (code)
+        fail_msg("%s: %s", mp_code_name(code), error->text);
+}
+
+static struct mp_straggler analysed(const struct mp_straggler_input *input) {
+    struct mp_straggler found;
+    struct mp_error error = {0};
+    ok(mp_straggler_analyse(input, &found, &error), &error);
+    return found;
+}
+
+/* ---- by hand ---- */
+
+/* Four ranks compute 10, 10, 10, 18, then an exchange of 2. */
+static void the_example_by_hand(void **state) {
+    enum { RANKS = 4, ITERATIONS = 6 };
+    struct mp_recorded_rank rank[ITERATIONS * RANKS];
+    struct mp_recorded_span span[ITERATIONS * RANKS * 2];
+    (void)state;
+    for (int i = 0; i < ITERATIONS * RANKS; i++) {
+        double work = i % RANKS == 3 ? 18 : 10;
+        rank[i] = (struct mp_recorded_rank){0, 20, (size_t)(2 * i), 2, 0};
+        span[2 * i] = (struct mp_recorded_span){0, work, 0, 100, 0, MP_PHASE_EXPERT, MP_FORWARD};
+        span[2 * i + 1] =
+            (struct mp_recorded_span){work, 20, 20 - work, 100, 0, MP_PHASE_COMBINE, MP_FORWARD};
+    }
+    struct mp_straggler_input input = {
+        .times = {RANKS, ITERATIONS, rank, span, ITERATIONS * RANKS * 2}, .common_clock = true};
+    struct mp_straggler found = analysed(&input);
+    const struct mp_slowdowns *slow = &found.slowdowns;
+    assert_close(found.seconds, 20, 1e-12);
+    for (int r = 0; r < RANKS; r++) {
+        assert_close(found.rank[r].suffered, r < 3 ? 8 : 0, 1e-12);
+        assert_close(found.rank[r].direct, r < 3 ? 0 : 24, 1e-12);
+        assert_close(found.rank[r].own, r < 3 ? 10 : 18, 1e-12);
+        assert_close(slow->rank[r], r < 3 ? 1 : 10 / 7.0, 1e-12);
+    }
+    assert_close(slow->load_balance, 2 / 3.0, 1e-12);
+    assert_close(slow->communication, 0.9, 1e-12);
+    assert_close(slow->parallel, 0.6, 1e-12);
+    assert_close(slow->transfer, 0.9, 1e-12);
+    assert_close(slow->serialisation, 1, 1e-12);
+    assert_close(slow->base, 20, 1e-12);
+    assert_close(slow->replayed, 20, 1e-12);
+    assert_close(slow->ideal, 14, 1e-12);
+    assert_close(slow->slowdown, 10 / 7.0, 1e-12);
+    assert_close(slow->worst_ranks, 1, 1e-12);
+    assert_int_equal(slow->type[0].phase, MP_PHASE_EXPERT);
+    assert_close(slow->type[0].slowdown, 10 / 7.0, 1e-12);
+    assert_close(slow->type[1].slowdown, 1, 1e-12);
+
+    assert_int_equal(found.findings, 1);
+    const struct mp_straggler_finding *finding = &found.finding[0];
+    assert_int_equal(finding->rank, 3);
+    assert_int_equal(finding->cause, MP_CAUSE_SLOW); /* at the same 100 tokens */
+    assert_true(finding->chronic);
+    assert_close(finding->caused, 24, 1e-12);
+    assert_close(finding->waiting, 8, 1e-12);
+    assert_close(finding->longer, 8, 1e-12);
+    assert_close(finding->saved, 8, 1e-12);
+    assert_close(finding->here, 1, 1e-12);
+    assert_close(finding->tokens, 1, 1e-12);
+    assert_close(finding->victim_waiting, 8, 1e-12);
+    assert_int_equal(finding->phase, MP_PHASE_EXPERT);
+    assert_int_equal(finding->layer, 0);
+    assert_int_equal(found.places, 2);
+    assert_close(found.place[1].skew, 8, 1e-12);
+    assert_close(found.place[1].transfer, 2, 1e-12);
+    assert_close(found.place[1].transfer_least, 2, 1e-12);
+    assert_close(found.place[1].waiting, 24, 1e-12);
+    assert_close(found.place[0].caused, 24, 1e-12);
+    assert_int_equal(found.abstentions, MP_ABSTAINS_NO_LOADS);
+    mp_straggler_destroy(&found);
+}
+
+/* Rank 0 waits for rank 1, and is so late for rank 2, which never met rank 1: 3 of the 5 that rank
+ * 2 waits began there. */
+static void waits_are_passed_on(void **state) {
+    struct mp_recorded_rank rank[] = {{0, 9, 0, 3, 0}, {0, 9, 3, 2, 0}, {0, 9, 5, 2, 0}};
+    struct mp_recorded_span span[] = {
+        {0, 2, 0, -1, 0, MP_PHASE_ATTENTION, 0}, {2, 6, 4, -1, 0, MP_PHASE_FETCH, 0},
+        {6, 9, 1, -1, 0, MP_PHASE_DISPATCH, 0},  {0, 5, 0, -1, 0, MP_PHASE_ATTENTION, 0},
+        {5, 6, 1, -1, 0, MP_PHASE_FETCH, 0},     {0, 3, 0, -1, 0, MP_PHASE_ATTENTION, 0},
+        {3, 9, 6, -1, 0, MP_PHASE_DISPATCH, 0},
+    };
+    struct mp_recorded_times times = {3, 1, rank, span, 7};
+    struct mp_graph *graph;
+    struct mp_waits waits;
+    struct mp_error error = {0};
+    double direct = 0, passed = 0;
+    (void)state;
+    ok(mp_graph_create(&times, 0, &graph, &error), &error);
+    ok(mp_waits_find(graph, &waits, &error), &error);
+    assert_close(waits.wait[1], 3, 1e-12);
+    assert_close(waits.wait[6], 5, 1e-12);
+    for (size_t c = waits.first[6]; c < waits.first[6] + (size_t)waits.count[6]; c++) {
+        const struct mp_charge *charge = &waits.charge[c];
+        if (charge->propagated) {
+            assert_int_equal(charge->node, 3); /* the attention of rank 1 */
+            passed += charge->seconds;
+        } else {
+            assert_int_equal(graph->node[charge->node].rank, 0);
+            direct += charge->seconds;
+        }
+    }
+    /* Rank 0 took 3 in waiting, 1 in transfer and 2 in dispatch's own work longer than rank 2, and
+     * 1 less in attention. */
+    assert_close(passed, 5 * 3 / 6.0, 1e-12);
+    assert_close(direct, 5 * 3 / 6.0, 1e-12);
+    mp_waits_destroy(&waits);
+    mp_graph_destroy(graph);
+}
+
+static void balance_by_hand(void **state) {
+    static const uint32_t routes[] = {60, 20, 20, 0}, none[4] = {0};
+    uint32_t sorted[4];
+    (void)state;
+    struct mp_balance balance = mp_balance_of(routes, 4, sorted);
+    assert_close(balance.max_over_mean, 2.4, 1e-12);
+    assert_close(balance.max_violation, 1.4, 1e-12);
+    assert_close(balance.variation, 0.87178, 1e-5);
+    assert_close(balance.effective, 2.58641, 1e-5);
+    assert_close(balance.inverse_simpson, 2.27273, 1e-5);
+    assert_close(balance.dead_fraction, 0.25, 1e-12);
+    assert_close(balance.overload_fraction, 0.2875, 1e-12);
+    assert_close(balance.balancedness, 0.41667, 1e-5);
+    assert_close(balance.gini, 0.45, 1e-12);
+    assert_close(balance.chance_variation, 0.2, 1e-12);
+    assert_true(isnan(mp_balance_of(none, 4, sorted).max_over_mean));
+    assert_true(isnan(mp_balance_of(none, 4, sorted).gini));
+
+    double value[100];
+    for (int i = 0; i < 100; i++)
+        value[i] = (i * 37) % 100 + 1;
+    struct mp_percentiles percentiles = mp_percentiles_of(value, 100);
+    assert_close(percentiles.p50, 50, 0);
+    assert_close(percentiles.p90, 90, 0);
+    assert_close(percentiles.p99, 99, 0);
+    assert_close(percentiles.largest, 100, 0);
+    double missing[] = {NAN, 3, NAN};
+    assert_close(mp_percentiles_of(missing, 3).p99, 3, 0);
+    assert_true(isnan(mp_percentiles_of(value, 0).p50));
+}
+
+/* ---- what must always hold ---- */
+
+static struct synthetic some_plan(uint64_t *random) {
+    return (struct synthetic){.ranks = test_random_int(random, 2, 9),
+                              .layers = test_random_int(random, 1, 3),
+                              .iterations = test_random_int(random, 5, 12),
+                              .noise = 0.05 * test_random_double(random),
+                              .jitter = 0.2 * test_random_double(random),
+                              .rank = -1,
+                              .phase = -1};
+}
+
+/* Spans at random: some ranks leave out some, some wait and some don't. */
+static void tear_holes(struct synthetic_run *run, uint64_t *random) {
+    for (size_t s = 0; s < run->input.times.spans; s++) {
+        struct mp_recorded_span *span = &run->span[s];
+        int what = test_random_int(random, 0, 9);
+        if (what == 0)
+            span->wait = 0;
+        if (what == 1)
+            span->layer = test_random_int(random, 0, 9) ? test_random_int(random, -1, 2) : 999;
+        if (what == 2)
+            span->phase = (uint8_t)test_random_int(random, 1, MP_PHASES);
+        if (what == 3)
+            span->wait *= test_random_double(random);
+    }
+}
+
+static void waits_equal_charges(void **state) {
+    uint64_t random = test_seed();
+    (void)state;
+    for (int round = 0; round < 40; round++) {
+        struct synthetic plan = some_plan(&random);
+        struct synthetic_run run;
+        struct mp_graph *graph;
+        struct mp_waits waits;
+        struct mp_error error = {0};
+        double waited = 0, charged = 0;
+        synthetic_make(&plan, &random, &run);
+        if (round % 2)
+            tear_holes(&run, &random);
+        ok(mp_graph_create(&run.input.times, 0, &graph, &error), &error);
+        ok(mp_waits_find(graph, &waits, &error), &error);
+        for (size_t n = 0; n < run.input.times.spans; n++) {
+            double own = 0;
+            for (size_t c = waits.first[n]; c < waits.first[n] + (size_t)waits.count[n]; c++) {
+                assert_true(waits.charge[c].seconds >= 0);
+                assert_int_equal(waits.charge[c].victim, (int)n);
+                /* Made late by somebody whom one made late oneself: that comes back. */
+                if (!waits.charge[c].propagated)
+                    assert_int_not_equal(graph->node[waits.charge[c].node].rank,
+                                         graph->node[n].rank);
+                own += waits.charge[c].seconds;
+            }
+            assert_close(own, waits.wait[n], 1e-12);
+            waited += waits.wait[n];
+        }
+        struct mp_straggler found = analysed(&run.input);
+        for (int r = 0; r < plan.ranks && found.rank; r++) {
+            double by_cause = 0;
+            for (int c = 0; c < MP_CAUSES; c++)
+                by_cause += found.rank[r].cause[c];
+            assert_close(by_cause, found.rank[r].direct + found.rank[r].propagated, 1e-9);
+            charged += by_cause;
+        }
+        assert_close(charged, found.waiting, 1e-9);
+        if (found.rank && !found.clock_free) /* torn ones look like bad clocks */
+            assert_close(charged, waited / plan.iterations, 1e-9);
+        mp_straggler_destroy(&found);
+        mp_waits_destroy(&waits);
+        mp_graph_destroy(graph);
+        synthetic_destroy(&run);
+    }
+}
+
+static void replays_give_the_recording_back(void **state) {
+    uint64_t random = test_seed();
+    (void)state;
+    for (int round = 0; round < 20; round++) {
+        struct synthetic plan = some_plan(&random);
+        struct synthetic_run run;
+        synthetic_make(&plan, &random, &run);
+        struct mp_straggler found = analysed(&run.input);
+        const struct mp_slowdowns *slow = &found.slowdowns;
+        assert_close(slow->replayed / slow->base, 1, 1e-9);
+        assert_true(slow->slowdown > 1 - 1e-9);
+        assert_close(slow->parallel, slow->load_balance * slow->communication, 1e-9);
+        assert_close(slow->communication, slow->serialisation * slow->transfer, 1e-9);
+        for (int r = 0; r < plan.ranks; r++)
+            assert_true(slow->rank[r] > 0.5 && slow->rank[r] < slow->slowdown + 0.5);
+        mp_straggler_destroy(&found);
+        synthetic_destroy(&run);
+    }
+}
+
+static void balanced_runs_have_nothing(void **state) {
+    struct synthetic plan = {.ranks = 8, .layers = 2, .iterations = 10, .rank = -1, .phase = -1};
+    struct synthetic_run run;
+    uint64_t random = test_seed();
+    (void)state;
+    synthetic_make(&plan, &random, &run);
+    struct mp_straggler found = analysed(&run.input);
+    assert_int_equal(found.findings, 0);
+    assert_close(found.waiting, 0, 1e-12);
+    assert_close(found.slowdowns.slowdown, 1, 1e-9);
+    assert_close(found.slowdowns.load_balance, 1, 1e-9);
+    assert_close(found.balance.max_over_mean.largest, 1, 1e-9);
+    assert_close(found.balance.effective.p50, 8, 1e-9);
+    assert_int_equal(found.most_waited_for, -1);
+    assert_int_equal(found.violations, 0);
+    mp_straggler_destroy(&found);
+    synthetic_destroy(&run);
+}
+
+/* The same run with its ranks renamed. */
+static void names_of_ranks_do_not_matter(void **state) {
+    uint64_t random = test_seed();
+    (void)state;
+    for (int round = 0; round < 10; round++) {
+        struct synthetic plan = some_plan(&random);
+        struct synthetic_run run;
+        plan.rank = 0;
+        plan.cause = round % 2 ? MP_CAUSE_SLOW : MP_CAUSE_ROUTING;
+        plan.strength = 1.5;
+        synthetic_make(&plan, &random, &run);
+        struct mp_straggler before = analysed(&run.input);
+        for (int i = 0; i < plan.iterations; i++) { /* everyone one further */
+            struct mp_recorded_rank *rank = &run.rank[i * plan.ranks];
+            struct mp_recorded_rank last = rank[plan.ranks - 1];
+            memmove(rank + 1, rank, (size_t)(plan.ranks - 1) * sizeof *rank);
+            rank[0] = last;
+        }
+        struct mp_straggler after = analysed(&run.input);
+        assert_true(before.findings >= 1);
+        assert_int_equal(after.findings, before.findings);
+        assert_int_equal(before.finding[0].rank, 0);
+        assert_int_equal(after.finding[0].rank, 1 % plan.ranks);
+        for (int f = 0; f < before.findings; f++) {
+            assert_int_equal(after.finding[f].cause, before.finding[f].cause);
+            assert_close(after.finding[f].waiting, before.finding[f].waiting, 1e-9);
+            assert_close(after.finding[f].saved, before.finding[f].saved, 1e-9);
+        }
+        assert_close(after.slowdowns.slowdown, before.slowdowns.slowdown, 1e-9);
+        mp_straggler_destroy(&before);
+        mp_straggler_destroy(&after);
+        synthetic_destroy(&run);
+    }
+}
+
+/* ---- what it does not say ---- */
+
+static struct synthetic_run slow_run(double strength) {
+    struct synthetic plan = {.ranks = 4,
+                             .layers = 2,
+                             .iterations = 10,
+                             .noise = 0.01,
+                             .rank = 2,
+                             .cause = MP_CAUSE_SLOW,
+                             .strength = strength,
+                             .phase = MP_PHASE_EXPERT};
+    struct synthetic_run run;
+    uint64_t random = test_seed();
+    synthetic_make(&plan, &random, &run);
+    return run;
+}
+
+static void what_is_missing_is_said(void **state) {
+    struct synthetic_run run = slow_run(5e-3);
+    struct mp_straggler_input input = run.input;
+    (void)state;
+
+    input.ranks_missing = 1;
+    struct mp_straggler found = analysed(&input);
+    assert_int_equal(found.abstentions, MP_ABSTAINS_MISSING);
+    assert_int_equal(found.findings, 0);
+    assert_close(found.balance.effective.p50, 4, 1e-2); /* loads need no ranks */
+    mp_straggler_destroy(&found);
+
+    input = run.input;
+    input.routes = NULL;
+    input.ranks_cut = 1;
+    found = analysed(&input);
+    assert_int_equal(found.abstentions, MP_ABSTAINS_NO_LOADS | MP_ABSTAINS_CUT);
+    assert_int_equal(found.finding[0].rank, 2);
+    assert_true(isnan(found.balance.gini.p50));
+    mp_straggler_destroy(&found);
+
+    input = run.input;
+    input.times.iterations = 3;
+    input.times.spans = run.rank[12].first;
+    found = analysed(&input);
+    assert_int_equal(found.abstentions, MP_ABSTAINS_FEW_ITERATIONS);
+    assert_int_equal(found.finding[0].rank, 2);
+    assert_int_equal(found.finding[0].cause, MP_CAUSE_UNKNOWN);
+    mp_straggler_destroy(&found);
+
+    input.times.iterations = 0;
+    found = analysed(&input);
+    assert_int_equal(found.abstentions, MP_ABSTAINS_NO_SPANS);
+    mp_straggler_destroy(&found);
+
+    for (size_t s = 0; s < run.input.times.spans; s++)
+        run.span[s].tokens = -1;
+    found = analysed(&run.input);
+    assert_int_equal(found.abstentions, MP_ABSTAINS_NO_TOKENS);
+    assert_int_equal(found.finding[0].rank, 2);
+    assert_int_equal(found.finding[0].cause, MP_CAUSE_UNKNOWN);
+    assert_true(isnan(found.finding[0].tokens));
+    mp_straggler_destroy(&found);
+
+    for (size_t s = 0; s < run.input.times.spans; s++)
+        run.span[s].wait = 0;
+    found = analysed(&run.input);
+    assert_true(found.abstentions & MP_ABSTAINS_NO_MEETINGS);
+    mp_straggler_destroy(&found);
+    synthetic_destroy(&run);
+    for (unsigned bit = 1; bit <= MP_ABSTAINS_CUT; bit *= 2)
+        assert_true(strlen(mp_abstention_text((enum mp_abstention)bit)) > 10);
+}
+
+static void one_rank_waits_for_nobody(void **state) {
+    struct mp_recorded_rank rank = {0, 1, 0, 1, 0};
+    struct mp_recorded_span span = {0, 1, 0, 5, 0, MP_PHASE_EXPERT, MP_FORWARD};
+    const struct mp_straggler_input input = {.times = {1, 1, &rank, &span, 1},
+                                             .common_clock = true};
+    (void)state;
+    struct mp_straggler found = analysed(&input);
+    assert_int_equal(found.abstentions, MP_ABSTAINS_ONE_RANK | MP_ABSTAINS_NO_LOADS);
+    mp_straggler_destroy(&found);
+}
+
+static void shift_clocks(struct synthetic_run *run, uint64_t *random, double most) {
+    double shift[64];
+    for (int r = 0; r < run->input.times.ranks; r++)
+        shift[r] = most * test_random_double(random);
+    for (int i = 0; i < run->input.times.iterations * run->input.times.ranks; i++) {
+        struct mp_recorded_rank *rank = &run->rank[i];
+        double by = shift[i % run->input.times.ranks];
+        rank->start += by;
+        rank->end += by;
+        for (int s = 0; s < rank->count; s++) {
+            run->span[rank->first + (size_t)s].start += by;
+            run->span[rank->first + (size_t)s].end += by;
+        }
+    }
+}
+
+/* Clocks that disagree by more than anything takes, once known and once only seen in meetings that
+ * were left too early: the analysis puts the times together again. */
+static void bad_clocks_are_done_without(void **state) {
+    uint64_t random = test_seed();
+    (void)state;
+    for (int known = 0; known < 2; known++) {
+        struct synthetic_run run = slow_run(5e-3);
+        shift_clocks(&run, &random, 0.3);
+        run.input.common_clock = !known;
+        struct mp_straggler found = analysed(&run.input);
+        assert_true(found.abstentions & MP_ABSTAINS_CLOCKS);
+        assert_true(found.clock_free);
+        assert_true(found.violations > 0);
+        assert_true(found.findings >= 1);
+        assert_int_equal(found.finding[0].rank, 2);
+        assert_int_equal(found.finding[0].cause, MP_CAUSE_SLOW);
+        assert_close(found.finding[0].longer, 4 * 5e-3, 1e-3);
+        assert_close(found.slowdowns.replayed / found.slowdowns.base, 1, 1e-2);
+        mp_straggler_destroy(&found);
+        synthetic_destroy(&run);
+    }
+}
+
+/* Of an error that hides a twentieth of an iteration, a twentieth is not concluded. */
+static void nothing_finer_than_the_clocks(void **state) {
+    struct synthetic_run run = slow_run(1e-3); /* 4 ms of 40 */
+    (void)state;
+    struct mp_straggler found = analysed(&run.input);
+    assert_int_equal(found.findings, 1);
+    double seconds = found.seconds, waiting = found.finding[0].waiting;
+    mp_straggler_destroy(&found);
+    run.input.clock_error = MP_STRAGGLER_LEAST * seconds / 12 * 0.99; /* meetings: 12 */
+    found = analysed(&run.input);
+    assert_false(found.clock_free);
+    assert_true(found.finest < waiting && found.finest > 0.02 * seconds);
+    assert_int_equal(found.findings, 1);
+    mp_straggler_destroy(&found);
+    synthetic_destroy(&run);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_example_by_hand),
+        cmocka_unit_test(waits_are_passed_on),
+        cmocka_unit_test(balance_by_hand),
+        cmocka_unit_test(waits_equal_charges),
+        cmocka_unit_test(replays_give_the_recording_back),
+        cmocka_unit_test(balanced_runs_have_nothing),
+        cmocka_unit_test(names_of_ranks_do_not_matter),
+        cmocka_unit_test(what_is_missing_is_said),
+        cmocka_unit_test(one_rank_waits_for_nobody),
+        cmocka_unit_test(bad_clocks_are_done_without),
+        cmocka_unit_test(nothing_finer_than_the_clocks),
+    };
+    return cmocka_run_group_tests_name("straggler", tests, NULL, NULL);
+}

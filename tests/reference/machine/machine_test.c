@@ -1,0 +1,113 @@
+/* A machine's figures: measured with one rank, and written as a cluster that can be read. */
+#include "reference/machine/machine.h"
+
+#include <unistd.h>
+
+#include "harness/cluster/cluster.h"
+#include "tests/harness/folder.h"
+
+static void count_steps(void *context, int done, int steps, double seconds) {
+    int *last = context;
+    assert_int_equal(done, *last + 1);
+    assert_true(done <= steps && seconds >= 0);
+    *last = done == steps ? -1 : done; /* -1 is followed by nothing */
+}
+
+static void one_rank_measures_a_cluster(void **state) {
+    (void)state;
+    struct mp_comm *comm = NULL;
+    struct mp_machine machine;
+    struct mp_cluster *cluster = NULL;
+    struct mp_error error = {0};
+    int steps = 0;
+    const struct mp_machine_settings settings = {
+        .threads = 1, .quick = true, .progress = count_steps, .context = &steps};
+    assert_int_equal(mp_comm_self_create(&comm, &error), MP_OK);
+    mp_machine_measure(comm, &settings, &machine, &error);
+    assert_string_equal(error.text, "");
+    assert_int_equal(steps, -1);
+    mp_comm_destroy(comm);
+    assert_true(machine.peak > 1e8 && machine.peak < 1e15);
+    assert_true(machine.launch > 0 && machine.launch < 1e-3);
+    assert_true(machine.attention > 0 && machine.attention <= 1);
+    for (int i = 0; i < machine.rows; i++)
+        for (int j = 0; j < machine.columns; j++)
+            assert_true(machine.share[i][j] > 0 && machine.share[i][j] < 1 + 1e-12);
+
+    mp_machine_write(&machine, "A \"processor\" \\ of\ttomorrow", "here.yaml", &error);
+    mp_cluster_load("here.yaml", &cluster, &error);
+    assert_string_equal(error.text, "");
+    assert_string_equal(cluster->device, "A processor  oftomorrow");
+    assert_close(cluster->peak[MP_FP32].value / machine.peak, 1, 1e-5);
+    assert_close(cluster->launch.value / machine.launch, 1, 1e-5);
+    assert_close(cluster->efficiency.share[1][2].value / machine.share[1][2], 1, 1e-3);
+    assert_close(cluster->memory.value / machine.memory, 1, 1e-5);
+    assert_int_equal(cluster->levels, 1);
+    assert_null(cluster->overlap.origin);
+    mp_cluster_destroy(cluster);
+}
+
+static void several_ranks_have_a_level(void **state) {
+    (void)state;
+    uint64_t random = test_seed();
+    struct mp_machine machine = {.ranks = 6,
+                                 .threads = 2,
+                                 .shares_cores = true,
+                                 .peak = 1e11,
+                                 .memory = 1e10,
+                                 .memory_bandwidth = 1e10,
+                                 .launch = 1e-7,
+                                 .elementwise = 2e10,
+                                 .update = 3e10,
+                                 .attention = 0.25,
+                                 .copy_bandwidth = 5e9,
+                                 .copy_latency = 1e-8,
+                                 .bandwidth = 1e9 * (1 + test_random_double(&random)),
+                                 .latency = 1e-5 * test_random_double(&random),
+                                 .overlap = test_random_double(&random),
+                                 .transfers = 1,
+                                 .transfer = {{1000, 1e-5, 2e-5}},
+                                 .rows = 1,
+                                 .columns = 2,
+                                 .tokens = {1},
+                                 .width = {16, 64},
+                                 .share = {{0.5, 1}}};
+    struct mp_cluster *cluster = NULL;
+    struct mp_error error = {0};
+    mp_machine_write(&machine, "P", "six.yaml", &error);
+    mp_cluster_load("six.yaml", &cluster, &error);
+    assert_string_equal(error.text, "");
+    assert_int_equal(mp_cluster_ranks(cluster), 6);
+    assert_close(mp_cluster_bandwidth(cluster, 1) / machine.bandwidth, 1, 1e-5);
+    assert_close(mp_cluster_latency(cluster, 1), machine.latency, 1e-10);
+    assert_close(mp_cluster_overlap(cluster), machine.overlap, 1e-5);
+    assert_close(mp_cluster_elementwise(cluster), 2e10, 1e-5);
+    assert_close(mp_cluster_update(cluster), 3e10, 1e-5);
+    assert_close(cluster->attention.value, 0.25, 0);
+    assert_false(cluster->overlap.assumed);
+    assert_non_null(strstr(cluster->overlap.origin, "measured by moeperf calibrate on 20"));
+    assert_non_null(strstr(cluster->overlap.origin, ", P, 6 ranks of 2 threads that share cores"));
+    mp_cluster_destroy(cluster);
+}
+
+static void what_cannot_be_written_is_not_left(void **state) {
+    (void)state;
+    const struct mp_machine machine = {.ranks = 1, .threads = 1, .rows = 1, .columns = 1};
+    struct mp_error error = {0};
+    assert_int_equal(mp_machine_write(&machine, "P", "nowhere/here.yaml", &error), MP_EIO);
+    assert_non_null(strstr(error.text, "nowhere/here.yaml"));
+    error = (struct mp_error){0};
+    if (access("/dev/full", W_OK) == 0 && symlink("/dev/full", "full.yaml") == 0) {
+        assert_int_equal(mp_machine_write(&machine, "P", "full.yaml", &error), MP_ENOSPACE);
+        assert_int_equal(access("full.yaml", F_OK), -1);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(one_rank_measures_a_cluster),
+        cmocka_unit_test(several_ranks_have_a_level),
+        cmocka_unit_test(what_cannot_be_written_is_not_left),
+    };
+    return cmocka_run_group_tests_name("machine", tests, enter_folder, leave_folder);
+}

@@ -1,0 +1,69 @@
+/* Injected delays: what may be asked for. */
+#include "reference/trainer/inject.h"
+
+#include <string.h>
+
+#include "profiler/record/record.h"
+#include "reference/plan/option.h"
+#include "reference/trainer/job.h"
+#include "tests/support.h"
+
+static void what_is_asked_for_is_read(void **state) {
+    struct mp_inject inject;
+    struct mp_error error = {0};
+    (void)state;
+    assert_int_equal(mp_inject_parse("", &inject, &error), MP_OK);
+    assert_close(inject.seconds, 0, 0);
+    assert_int_equal(mp_inject_parse("  rank=3 seconds=0.25  phase=expert ", &inject, &error),
+                     MP_OK);
+    assert_int_equal(inject.rank, 3);
+    assert_int_equal(inject.phase, MP_PHASE_EXPERT);
+    assert_close(inject.seconds, 0.25, 0);
+    assert_int_equal(inject.every, 1);
+    assert_int_equal(inject.layer, MP_ALL);
+    assert_int_equal(
+        mp_inject_parse("rank=0 seconds=1 phase=wait every=7 layer=2", &inject, &error), MP_OK);
+    assert_int_equal(inject.every, 7);
+    assert_int_equal(inject.layer, 2);
+    for (int phase = MP_PHASE_DATA; phase <= MP_PHASE_WAIT; phase++) {
+        char text[80];
+        snprintf(text, sizeof text, "rank=0 seconds=1 phase=%s",
+                 mp_phase_name((enum mp_phase)phase));
+        assert_int_equal(mp_inject_parse(text, &inject, &error), MP_OK);
+        assert_int_equal(inject.phase, phase);
+    }
+}
+
+static void what_cannot_be_is_refused(void **state) {
+    static const struct {
+        const char *text, *says;
+    } cases[] = {
+        {"rank=1 phase=expert", "does not say seconds"},
+        {"seconds=1 phase=expert", "does not say rank"},
+        {"seconds=1 rank=0", "does not say phase"},
+        {"rank", "should be NAME=VALUE"},
+        {"rank=1 phase=lunch seconds=1", "lunch"},
+        {"rank=1 phase=iteration seconds=1", "iteration"},
+        {"rank=1 phase=expert seconds=-1", "-1"},
+        {"rank=1 phase=expert seconds=1 every=0", "every: 0"},
+        {"rank=1 phase=expert seconds=1 rate=0", "unknown option \"rate\""},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct mp_inject inject;
+        struct mp_error error = {0};
+        assert_int_equal(mp_inject_parse(cases[i].text, &inject, &error), MP_EINVAL);
+        if (!strstr(error.text, cases[i].says))
+            fail_msg("%s: says \"%s\", not \"%s\"", cases[i].text, error.text, cases[i].says);
+        assert_int_equal(strncmp(error.text, "inject", 6), 0);
+        assert_close(inject.seconds, 0, 0);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_is_asked_for_is_read),
+        cmocka_unit_test(what_cannot_be_is_refused),
+    };
+    return cmocka_run_group_tests_name("inject", tests, NULL, NULL);
+}

@@ -1,0 +1,194 @@
+/* Loads files: what was written is read, by any number of ranks that divides the sources, and can
+ * be replayed; what is cut, damaged or of another job is refused. */
+#include "reference/trainer/loads.h"
+
+#include <unistd.h>
+
+#include "reference/model/replay.h"
+#include "tests/harness/folder.h"
+#include "tests/reference/trainer/random_loads.h"
+
+static uint64_t random_state;
+
+static struct mp_loads_shape random_shape(void) {
+    struct mp_loads_shape shape = {.sources = 1 << test_random_int(&random_state, 0, 3),
+                                   .experts = test_random_int(&random_state, 4, 64),
+                                   .layers = test_random_int(&random_state, 1, 4),
+                                   .top_k = test_random_int(&random_state, 1, 4),
+                                   .tokens = test_random_int(&random_state, 1, 300)};
+    return shape;
+}
+
+static void read_ok(const char *path, const struct mp_loads_shape *job, int rank,
+                    struct mp_loads *loads) {
+    struct mp_error error = {0};
+    if (mp_loads_read(path, job, rank, loads, &error))
+        fail_msg("%s", error.text);
+}
+
+static void every_rank_reads_its_rows(void **state) {
+    (void)state;
+    for (int round = 0; round < 60; round++) {
+        const struct mp_loads_shape shape = random_shape();
+        int iterations = test_random_int(&random_state, 1, 5);
+        uint32_t *count = random_loads(&random_state, &shape, iterations);
+        size_t bytes = (size_t)shape.experts * sizeof *count;
+        write_loads("loads", &shape, iterations, count, (uint32_t)round);
+        for (int ranks = 1; ranks <= shape.sources; ranks *= 2)
+            for (int rank = 0; rank < ranks; rank++) {
+                int own = shape.sources / ranks;
+                struct mp_loads_shape job = shape;
+                struct mp_loads loads;
+                job.sources = ranks;
+                job.tokens *= own;
+                read_ok("loads", &job, rank, &loads);
+                assert_int_equal(loads.sources, own);
+                assert_int_equal(loads.iterations, iterations);
+                assert_int_equal(loads.digest, round);
+                for (int i = 0; i < 2 * iterations; i++) /* round and round */
+                    for (int l = 0; l < shape.layers; l++)
+                        for (int s = 0; s < own; s++) {
+                            int block = i % iterations * shape.layers + l;
+                            const uint32_t *row =
+                                count +
+                                ((long)block * shape.sources + rank * own + s) * shape.experts;
+                            assert_memory_equal(mp_loads_row(&loads, i, l, s), row, bytes);
+                        }
+                mp_loads_destroy(&loads);
+            }
+        free(count);
+    }
+}
+
+/* Every row makes choices: each expert its count, no token an expert twice. */
+static void what_passes_can_be_replayed(void **state) {
+    (void)state;
+    for (int round = 0; round < 300; round++) {
+        struct mp_loads_shape shape = random_shape();
+        uint32_t row[RANDOM_LOADS_EXPERTS], made[RANDOM_LOADS_EXPERTS] = {0};
+        int tokens = (int)shape.tokens, top_k = shape.top_k;
+        struct mp_error error = {0};
+        shape.sources = 1;
+        random_row(&random_state, tokens, top_k, shape.experts, row);
+        assert_int_equal(mp_loads_check(&shape, 0, 0, row, &error), MP_OK);
+        int32_t *choice = calloc((size_t)(tokens * top_k), sizeof *choice);
+        assert_int_equal(mp_replay_choices(tokens, top_k, shape.experts, row,
+                                           test_random(&random_state), choice, &error),
+                         MP_OK);
+        for (int i = 0; i < tokens * top_k; i++) {
+            made[choice[i]]++;
+            for (int other = i / top_k * top_k; other < i; other++)
+                assert_int_not_equal(choice[i], choice[other]);
+        }
+        assert_memory_equal(made, row, (size_t)shape.experts * sizeof *row);
+        free(choice);
+    }
+}
+
+static void impossible_loads_are_refused(void **state) {
+    (void)state;
+    const struct mp_loads_shape shape = {2, 4, 3, 2, 10};
+    const uint32_t many[] = {5, 5, 5, 5, 11, 9, 0, 0}, few[] = {5, 5, 5, 5, 6, 6, 6, 1};
+    struct mp_error error = {0};
+    assert_int_equal(mp_loads_check(&shape, 7, 2, many, &error), MP_EINVAL);
+    assert_string_equal(error.text, "iteration 7, layer 2: source 1 sends 11 routes to expert 0, "
+                                    "but has 10 tokens, and a token chooses an expert at most "
+                                    "once");
+    error = (struct mp_error){0};
+    assert_int_equal(mp_loads_check(&shape, 7, 2, few, &error), MP_EINVAL);
+    assert_string_equal(error.text, "iteration 7, layer 2: source 1 has 19 routes, but the job's "
+                                    "10 tokens of a rank with 2 experts each have 20");
+}
+
+static void nothing_half_written_is_read(void **state) {
+    (void)state;
+    const struct mp_loads_shape shape = {1, 4, 2, 2, 10};
+    uint32_t count[] = {5, 5, 5, 5};
+    const struct mp_load load = {1, 4, count};
+    struct mp_loads_writer *writer;
+    struct mp_error error = {0};
+    assert_int_equal(mp_loads_writer_create("half", &shape, &writer, NULL), MP_OK);
+    assert_int_equal(mp_loads_write(writer, &load, NULL), MP_OK);
+    assert_int_equal(mp_loads_writer_finish(writer, true, 0, &error), MP_EINVAL);
+    assert_string_equal(error.text, "half: 1 loads are no iterations of 2 layers");
+    assert_int_equal(access("half", F_OK), -1);
+    assert_int_equal(mp_loads_writer_create("half", &shape, &writer, NULL), MP_OK);
+    assert_int_equal(mp_loads_write(writer, &load, NULL), MP_OK);
+    count[0] = 11;
+    assert_int_equal(mp_loads_write(writer, &load, NULL), MP_EINVAL);
+    assert_int_equal(mp_loads_writer_finish(writer, true, 0, NULL), MP_EINVAL);
+    assert_int_equal(access("half", F_OK), -1);
+    error = (struct mp_error){0};
+    assert_int_equal(mp_loads_writer_create("no/half", &shape, &writer, &error), MP_EIO);
+    assert_string_equal(error.text, "can't write no/half: No such file or directory");
+}
+
+/* Every cut and every changed byte is seen. */
+static void damage_is_seen(void **state) {
+    (void)state;
+    const struct mp_loads_shape shape = {2, 4, 2, 1, 6};
+    uint32_t *count = random_loads(&random_state, &shape, 3);
+    struct mp_loads loads;
+    write_loads("whole", &shape, 3, count, 9);
+    free(count);
+    char bytes[1024];
+    FILE *file = fopen("whole", "rb");
+    size_t size = fread(bytes, 1, sizeof bytes, file);
+    fclose(file);
+    assert_int_equal(size, 8 + 8 * 4 + 3 * 2 * 2 * 4 * 4 + 4);
+    for (size_t i = 0; i < 2 * size; i++) {
+        bool is_cut = i >= size;
+        char old = bytes[i % size];
+        bytes[i % size] ^= (char)(1 << test_random_int(&random_state, 0, 7));
+        file = fopen("other", "wb");
+        fwrite(bytes, 1, is_cut ? i - size : size, file);
+        fclose(file);
+        struct mp_error error = {0};
+        int code = mp_loads_read("other", &shape, 1, &loads, &error);
+        assert_true(code == MP_EFORMAT || code == MP_EINVAL);
+        assert_non_null(strstr(error.text, code == MP_EFORMAT ? "other: " : "source"));
+        assert_null(loads.count);
+        bytes[i % size] = old;
+    }
+}
+
+static void others_loads_are_refused(void **state) {
+    (void)state;
+    const struct mp_loads_shape shape = {4, 8, 2, 2, 16};
+    const struct mp_loads_shape wrong[] = {{3, 8, 2, 2, 16}, {4, 7, 2, 2, 16}, {4, 8, 3, 2, 16},
+                                           {4, 8, 2, 1, 16}, {4, 8, 2, 2, 15}, {2, 8, 2, 2, 16},
+                                           {8, 8, 2, 2, 8}};
+    uint32_t *count = random_loads(&random_state, &shape, 1);
+    struct mp_loads loads;
+    struct mp_error error = {0};
+    write_loads("loads", &shape, 1, count, 0);
+    free(count);
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        error = (struct mp_error){0};
+        assert_int_equal(mp_loads_read("loads", &wrong[i], 0, &loads, &error), MP_EINVAL);
+        assert_non_null(strstr(error.text, "loads: has loads of 4 sources with 16 tokens to 2 of 8 "
+                                           "experts in 2 layers; the job has "));
+    }
+    error = (struct mp_error){0};
+    assert_int_equal(mp_loads_read("gone", &shape, 0, &loads, &error), MP_ENOTFOUND);
+    assert_string_equal(error.text, "can't read gone: No such file or directory");
+    write_file("text", "a text that is long enough to be a head of something, but is none");
+    error = (struct mp_error){0};
+    assert_int_equal(mp_loads_read("text", &shape, 0, &loads, &error), MP_EFORMAT);
+    assert_string_equal(error.text,
+                        "text: is no loads file; moeperf run makes one from a suite's trace");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_rank_reads_its_rows),
+        cmocka_unit_test(what_passes_can_be_replayed),
+        cmocka_unit_test(impossible_loads_are_refused),
+        cmocka_unit_test(nothing_half_written_is_read),
+        cmocka_unit_test(damage_is_seen),
+        cmocka_unit_test(others_loads_are_refused),
+    };
+    random_state = test_seed();
+    return cmocka_run_group_tests_name("reference/trainer/loads", tests, enter_folder,
+                                       leave_folder);
+}

@@ -1,0 +1,472 @@
+/* The gate on databases with known differences: what is found, where, and what is refused. */
+#include "tests/results/compare/gate_runs.h"
+
+#define TIME "ms per iteration"
+
+static const struct gate_run usual = {0};
+
+static void unchanged_passes(void **state) {
+    struct runs_folder *folder = *state;
+    gate_add_pairs(folder, GATE_PAIRS, &usual, &usual);
+    struct mp_gate *gate = gate_of(folder, NULL);
+    assert_int_equal(mp_gate_outcome(gate), MP_OUTCOME_PASS);
+    assert_int_equal(gate->outcomes[MP_OUTCOME_PASS], gate->metrics);
+    assert_true(gate->metrics > 8);
+    const struct mp_gate_metric *time = gate_metric(gate, TIME);
+    assert_true(time->paired && time->bases == GATE_PAIRS && isnan(time->floor));
+    assert_true(gate->same_program);
+    assert_close(time->base, 10, .01);
+    mp_gate_destroy(gate);
+}
+
+/* A/A measurements leave a floor behind that the next comparison shows and obeys. */
+static void floors_are_kept(void **state) {
+    struct runs_folder *folder = *state;
+    int kept;
+    struct mp_error error = {0};
+    gate_add_pairs(folder, GATE_PAIRS, &usual, &usual);
+    struct mp_gate *gate = gate_of(folder, NULL);
+    double half = (gate_metric(gate, TIME)->high - gate_metric(gate, TIME)->low) / 2;
+    runs_ok(mp_gate_keep_floors(gate, folder->store, "b", &kept, &error), &error);
+    runs_ok(mp_gate_keep_floors(gate, folder->store, "b", &kept, &error),
+            &error); /* again: nothing new */
+    assert_int_equal(kept, 1);
+    mp_gate_destroy(gate);
+    gate = gate_of(folder, NULL);
+    assert_close(gate_metric(gate, TIME)->floor, half, 0);
+    gate_expect(gate, TIME, MP_OUTCOME_PASS, "below");
+    mp_gate_destroy(gate);
+    gate = gate_of(folder, &(struct mp_gate_options){.minimum_effect = half / 2});
+    gate_expect(gate, TIME, MP_OUTCOME_INCONCLUSIVE, "noise floor");
+    mp_gate_destroy(gate);
+    const struct gate_run other = {.cpu = "cpu B", .suite_run = "b", .ms = 10};
+    gate_add_run(folder, &other); /* another machine has no floor yet */
+    const struct mp_gate_side base = {folder->store, NULL, (int64_t[]){21}, 1},
+                              head = {folder->store, "a", NULL, 0};
+    runs_ok(mp_gate_compare(&base, &head, &(struct mp_gate_options){0}, &gate, &error), &error);
+    assert_true(isnan(gate_metric(gate, TIME)->floor));
+    assert_int_equal(mp_gate_keep_floors(gate, folder->store, "b", &kept, &error), MP_EINVAL);
+    mp_gate_destroy(gate);
+}
+
+static void slowdown_is_found_and_placed(void **state) {
+    struct runs_folder *folder = *state;
+    const struct gate_run slower = {.expert_ms = .5, .is_other_program = true};
+    gate_add_pairs(folder, GATE_PAIRS, &usual, &slower);
+    struct mp_gate *gate = gate_of(folder, NULL);
+    assert_int_equal(mp_gate_outcome(gate), MP_OUTCOME_FAIL);
+    gate_expect(gate, TIME, MP_OUTCOME_FAIL, "slower");
+    const struct mp_gate_metric *time = gate_metric(gate, TIME);
+    assert_non_null(strstr(time->where, "phase expert, layer 1, rank 1: +0.500 ms"));
+    assert_close(time->effect, .05, .005);
+    assert_true(time->low > .03 && time->high < .07);
+    assert_int_equal(gate->outcomes[MP_OUTCOME_FAIL], 1);
+    mp_gate_destroy(gate);
+}
+
+/* Waiting is named only where no work explains it, and work also where many phases share it. */
+static void waiting_and_spread_work(void **state) {
+    struct runs_folder *folder = *state;
+    const struct gate_run waits = {.wait_ms = .6}, spread = {.spread_ms = 1};
+    gate_add_pairs(folder, GATE_PAIRS, &usual, &waits);
+    struct mp_gate *gate = gate_of(folder, NULL);
+    gate_expect(gate, TIME, MP_OUTCOME_FAIL, "slower");
+    assert_non_null(strstr(gate_metric(gate, TIME)->where,
+                           "phase combine, layer 0, all ranks alike, most on rank"));
+    assert_non_null(strstr(gate_metric(gate, TIME)->where, "+0.600 ms of waiting"));
+    mp_gate_destroy(gate);
+    runs_destroy(folder);
+    runs_create(folder);
+    gate_add_pairs(folder, GATE_PAIRS, &usual, &spread);
+    gate = gate_of(folder, NULL);
+    gate_expect(gate, TIME, MP_OUTCOME_FAIL, "slower");
+    assert_non_null(strstr(gate_metric(gate, TIME)->where, "spread over phases"));
+    assert_non_null(strstr(gate_metric(gate, TIME)->where, "+0.200 ms of work"));
+    mp_gate_destroy(gate);
+}
+
+static void speedup_mirrors_it(void **state) {
+    struct runs_folder *folder = *state;
+    const struct gate_run slower = {.expert_ms = .5};
+    gate_add_pairs(folder, GATE_PAIRS, &slower, &usual);
+    struct mp_gate *gate = gate_of(folder, NULL);
+    assert_int_equal(mp_gate_outcome(gate), MP_OUTCOME_PASS);
+    gate_expect(gate, TIME, MP_OUTCOME_IMPROVED, "faster");
+    assert_non_null(
+        strstr(gate_metric(gate, TIME)->where, "phase expert, layer 1, rank 1: -0.500"));
+    double effect = gate_metric(gate, TIME)->effect, p = gate_metric(gate, TIME)->p;
+    mp_gate_destroy(gate);
+    /* Exchanged sides are no longer a pair's, so they are compared as groups. */
+    struct mp_error error = {0};
+    const struct mp_gate_side base = {folder->store, "b", NULL, 0},
+                              head = {folder->store, "a", NULL, 0};
+    runs_ok(mp_gate_compare(&base, &head, &(struct mp_gate_options){0}, &gate, &error), &error);
+    gate_expect(gate, TIME, MP_OUTCOME_FAIL, "slower");
+    assert_close((1 + gate_metric(gate, TIME)->effect) * (1 + effect), 1, .002);
+    assert_true(!gate_metric(gate, TIME)->paired && p < .05);
+    mp_gate_destroy(gate);
+}
+
+static void one_copy_more_is_a_finding(void **state) {
+    struct runs_folder *folder = *state;
+    const struct gate_run more = {.copies_more = 1, .is_other_program = true};
+    gate_add_pairs(folder, 2, &usual, &more);
+    struct mp_gate *gate = gate_of(folder, NULL);
+    gate_expect(gate, "copies", MP_OUTCOME_FAIL, "differs");
+    assert_string_equal(gate_metric(gate, "copies")->where, "iteration 3, layer 0, rank 0: 3 -> 4");
+    assert_close(gate_metric(gate, "copies")->head - gate_metric(gate, "copies")->base, 1, 0);
+    assert_int_equal(gate->outcomes[MP_OUTCOME_FAIL], 1);
+    mp_gate_destroy(gate);
+    const char *const accept[] = {"copies"}, *const unknown[] = {"copiess"};
+    gate = gate_of(folder, &(struct mp_gate_options){.accept = accept, .accepts = 1});
+    gate_expect(gate, "copies", MP_OUTCOME_ACCEPTED, "accepted");
+    assert_int_equal(gate->outcomes[MP_OUTCOME_FAIL], 0);
+    mp_gate_destroy(gate);
+    struct mp_error error = {0};
+    assert_int_equal(
+        gate_try(folder, &(struct mp_gate_options){.accept = unknown, .accepts = 1}, &gate, &error),
+        MP_EINVAL);
+    assert_non_null(strstr(error.text, "copiess"));
+    /* Fewer is a finding as well. */
+    const struct mp_gate_side base = {folder->store, "b", NULL, 0},
+                              head = {folder->store, "a", NULL, 0};
+    error = (struct mp_error){0};
+    runs_ok(mp_gate_compare(&base, &head, &(struct mp_gate_options){0}, &gate, &error), &error);
+    gate_expect(gate, "copies", MP_OUTCOME_FAIL, "differs");
+    mp_gate_destroy(gate);
+}
+
+static void routes_are_compared_expert_by_expert(void **state) {
+    struct runs_folder *folder = *state;
+    const struct gate_run other = {.has_other_routes = true}; /* their sum is the same */
+    gate_add_pairs(folder, 1, &usual, &other);
+    struct mp_gate *gate = gate_of(folder, NULL);
+    gate_expect(gate, "routes", MP_OUTCOME_FAIL, "differs");
+    assert_non_null(strstr(gate_metric(gate, "routes")->where, "iteration 5, layer 0, rank 0"));
+    mp_gate_destroy(gate);
+}
+
+/* Plans that rest on measured speeds differ by themselves. */
+static void told_speeds_explain_differences(void **state) {
+    struct runs_folder *folder = *state;
+    const struct gate_run more = {.copies_more = 1, .bandwidth = 2e9};
+    gate_add_pairs(folder, 4, &usual, &more);
+    struct mp_gate *gate = gate_of(folder, NULL);
+    gate_expect(gate, "copies", MP_OUTCOME_INCONCLUSIVE, "--set bandwidth");
+    gate_expect(gate, "routes", MP_OUTCOME_PASS, "equal");
+    mp_gate_destroy(gate);
+}
+
+static void many_runs_outvote_told_speeds(void **state) {
+    struct runs_folder *folder = *state;
+    for (int i = 0; i < 5; i++) {
+        struct gate_run base = {.bandwidth = 1e9 + i}, more = {.bandwidth = 2e9 + i};
+        base.side = "base";
+        more.side = "head";
+        more.copies_more = 1;
+        base.round = more.round = i;
+        gate_add_run(folder, &base);
+        gate_add_run(folder, &more);
+    }
+    struct mp_gate *gate = gate_of(folder, NULL);
+    gate_expect(gate, "copies", MP_OUTCOME_FAIL, "differs");
+    mp_gate_destroy(gate);
+}
+
+static void base_that_varies_decides_nothing(void **state) {
+    struct runs_folder *folder = *state;
+    const struct gate_run runs[] = {{.side = "base", .round = 0},
+                                    {.side = "base", .round = 1, .copies_more = 1},
+                                    {.side = "head", .round = 0},
+                                    {.side = "head", .round = 1}};
+    for (int i = 0; i < 4; i++)
+        gate_add_run(folder, &runs[i]);
+    struct mp_gate *gate = gate_of(folder, NULL);
+    gate_expect(gate, "copies", MP_OUTCOME_INCONCLUSIVE, "base's own runs");
+    mp_gate_destroy(gate);
+}
+
+static void losses(void **state) {
+    struct runs_folder *folder = *state;
+    const struct {
+        struct gate_run head;
+        enum mp_outcome outcome;
+    } cases[] = {
+        {{.loss_factor = 1 + 1e-9}, MP_OUTCOME_FAIL}, /* one build: bit for bit */
+        {{.loss_factor = 1 + 1e-9, .revision = "2222"}, MP_OUTCOME_PASS},
+        {{.loss_factor = 1 + 1e-9, .revision = "1111-dirty"}, MP_OUTCOME_PASS},
+        {{.loss_factor = 1 + 1e-3, .revision = "2222"}, MP_OUTCOME_FAIL},
+        {{.loss_is_nan = true, .revision = "2222"}, MP_OUTCOME_FAIL},
+    };
+    gate_add_run(folder, &usual);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct mp_error error = {0};
+        struct mp_gate *gate = NULL;
+        int64_t head_run = gate_add_run(folder, &cases[i].head);
+        const struct mp_gate_side base = {folder->store, NULL, (int64_t[]){1}, 1},
+                                  head = {folder->store, NULL, &head_run, 1};
+        runs_ok(mp_gate_compare(&base, &head, &(struct mp_gate_options){0}, &gate, &error), &error);
+        gate_expect(gate, "loss", cases[i].outcome, "");
+        if (cases[i].head.loss_is_nan)
+            assert_non_null(strstr(gate_metric(gate, "loss")->where, "iteration 7"));
+        mp_gate_destroy(gate);
+    }
+}
+
+static void machines(void **state) {
+    struct runs_folder *folder = *state;
+    const struct gate_run elsewhere = {.cpu = "cpu B", .expert_ms = 1, .copies_more = 1};
+    gate_add_pairs(folder, GATE_PAIRS, &usual, &elsewhere);
+    struct mp_gate *gate = gate_of(folder, NULL);
+    gate_expect(gate, TIME, MP_OUTCOME_INCONCLUSIVE, "machines differ");
+    gate_expect(gate, "copies", MP_OUTCOME_FAIL, "differs"); /* counts all the same */
+    assert_non_null(strstr(gate->note[0], "environment.cpu (cpu A, cpu B)"));
+    mp_gate_destroy(gate);
+    gate = gate_of(folder, &(struct mp_gate_options){.any_machine = true});
+    gate_expect(gate, TIME, MP_OUTCOME_FAIL, "slower");
+    mp_gate_destroy(gate);
+}
+
+static void times_that_say_nothing(void **state) {
+    struct runs_folder *folder = *state;
+    const struct {
+        struct gate_run run;
+        const char *reason;
+    } cases[] = {{{.shares_cores = true}, "shared cores"},
+                 {{.iterations = 12}, "too short"},
+                 {{.drift = .05}, "not steady"}};
+    for (int i = 0; i < 3; i++) {
+        struct mp_error error = {0};
+        struct mp_gate *gate = NULL;
+        struct gate_run base_run = cases[i].run, head_run = cases[i].run;
+        char names[2][8];
+        snprintf(names[0], sizeof names[0], "x%d", i);
+        snprintf(names[1], sizeof names[1], "y%d", i);
+        base_run.suite_run = names[0];
+        head_run.suite_run = names[1];
+        head_run.expert_ms = 3;
+        for (int k = 0; k < 6; k++) {
+            gate_add_run(folder, &base_run);
+            gate_add_run(folder, &head_run);
+        }
+        const struct mp_gate_side base = {folder->store, names[0], NULL, 0},
+                                  head = {folder->store, names[1], NULL, 0};
+        runs_ok(mp_gate_compare(&base, &head, &(struct mp_gate_options){0}, &gate, &error), &error);
+        gate_expect(gate, TIME, MP_OUTCOME_INCONCLUSIVE, cases[i].reason);
+        mp_gate_destroy(gate);
+    }
+}
+
+static void few_and_missing_runs(void **state) {
+    struct runs_folder *folder = *state;
+    const struct gate_run slower = {.expert_ms = 2};
+    gate_add_pairs(folder, 1, &usual, &slower);
+    struct mp_gate *gate = gate_of(folder, NULL);
+    gate_expect(gate, TIME, MP_OUTCOME_INCONCLUSIVE, "at least 6");
+    mp_gate_destroy(gate);
+    /* A pair without its other half is left out and mentioned. */
+    gate_add_run(folder, &(struct gate_run){.side = "base", .round = 1});
+    gate = gate_of(folder, NULL);
+    assert_int_equal(gate_metric(gate, TIME)->bases, 1);
+    assert_non_null(strstr(gate->note[0], "left out"));
+    mp_gate_destroy(gate);
+    gate_add_run(
+        folder, &(struct gate_run){
+                    .side = "head", .round = 1, .status = "failed", .reason = "rank 1 was killed"});
+    gate = gate_of(folder, NULL);
+    gate_expect(gate, "complete runs", MP_OUTCOME_FAIL, "rank 1 was killed");
+    mp_gate_destroy(gate);
+}
+
+static void predicted_times_are_exact(void **state) {
+    struct runs_folder *folder = *state;
+    const struct gate_run base = {.is_predicted = true, .suite_run = "a"},
+                          same = {.is_predicted = true, .suite_run = "b"},
+                          other = {.is_predicted = true, .suite_run = "c", .ms = 10.001};
+    struct mp_error error = {0};
+    gate_add_run(folder, &base);
+    gate_add_run(folder, &same);
+    gate_add_run(folder, &other);
+    struct mp_gate *gate = gate_of(folder, NULL);
+    gate_expect(gate, "predicted ms", MP_OUTCOME_PASS, "equal");
+    mp_gate_destroy(gate);
+    const struct mp_gate_side from = {folder->store, "a", NULL, 0},
+                              to = {folder->store, "c", NULL, 0};
+    runs_ok(mp_gate_compare(&from, &to, &(struct mp_gate_options){0}, &gate, &error), &error);
+    gate_expect(gate, "predicted ms", MP_OUTCOME_FAIL, "differs");
+    assert_non_null(strstr(gate_metric(gate, "predicted ms")->where, "iteration 0: 10 -> 10.001"));
+    mp_gate_destroy(gate);
+}
+
+/* ---- refusals ---- */
+
+static void refuse(struct runs_folder *folder, const struct mp_gate_side *base,
+                   const struct mp_gate_side *head, int code, const char *words) {
+    struct mp_error error = {0};
+    struct mp_gate *gate = NULL;
+    (void)folder;
+    assert_int_equal(mp_gate_compare(base, head, &(struct mp_gate_options){0}, &gate, &error),
+                     code);
+    assert_null(gate);
+    if (!strstr(error.text, words))
+        fail_msg("\"%s\" is not in \"%s\"", words, error.text);
+}
+
+static void refusals(void **state) {
+    struct runs_folder *folder = *state;
+    gate_add_run(folder, &usual);
+    gate_add_run(folder, &(struct gate_run){.suite_run = "b", .job_text = "name: y\nbatch: 16\n"});
+    gate_add_run(folder, &(struct gate_run){.suite_run = "c", .job = "ep"});
+    gate_add_run(folder, &(struct gate_run){.suite_run = "d", .status = "failed", .reason = "oh"});
+    struct mp_gate_side a = {folder->store, "a", NULL, 0}, b = {folder->store, "b", NULL, 0},
+                        c = {folder->store, "c", NULL, 0}, d = {folder->store, "d", NULL, 0},
+                        none = {folder->store, "e", NULL, 0},
+                        mixed = {folder->store, NULL, (int64_t[]){1, 2}, 2},
+                        missing = {folder->store, NULL, (int64_t[]){99}, 1};
+    refuse(folder, &a, &b, MP_EINVAL, "batch (8, 16)");
+    refuse(folder, &a, &c, MP_ENOTFOUND, "no job in common");
+    refuse(folder, &d, &a, MP_ENOTFOUND, "no complete run");
+    refuse(folder, &a, &none, MP_ENOTFOUND, "head: ");
+    refuse(folder, &none, &a, MP_ENOTFOUND, "base: ");
+    refuse(folder, &missing, &a, MP_ENOTFOUND, "run 99");
+    refuse(folder, &a, &a, MP_EINVAL, "on both sides");
+    refuse(folder, &mixed, &c, MP_EINVAL, "not of one kind");
+    struct mp_error error = {0};
+    struct mp_gate *gate = NULL;
+    assert_int_equal(
+        mp_gate_compare(&a, &b, &(struct mp_gate_options){.minimum_effect = NAN}, &gate, &error),
+        MP_EINVAL);
+    char *base, *head;
+    assert_int_equal(mp_gate_find_pairs(folder->store, &base, &head, &error), MP_ENOTFOUND);
+    /* An empty database of ours has nothing to compare either. */
+    struct runs_folder empty;
+    runs_create(&empty);
+    refuse(folder, &a, &(struct mp_gate_side){empty.store, NULL, NULL, 0}, MP_ENOTFOUND, "head: ");
+    runs_destroy(&empty);
+}
+
+static void finds_pairs(void **state) {
+    struct runs_folder *folder = *state;
+    struct mp_error error = {0};
+    char *base, *head;
+    gate_add_pairs(folder, 1, &usual, &usual);
+    runs_ok(mp_gate_find_pairs(folder->store, &base, &head, &error), &error);
+    assert_string_equal(base, "a");
+    assert_string_equal(head, "b");
+    free(base);
+    free(head);
+}
+
+/* ---- what is written ---- */
+
+typedef int print_gate(const struct mp_gate *gate, FILE *out, struct mp_error *error);
+
+static char *printed(const struct mp_gate *gate, print_gate *print) {
+    struct mp_error error = {0};
+    char *text = NULL;
+    size_t size;
+    FILE *stream = open_memstream(&text, &size);
+    runs_ok(print(gate, stream, &error), &error);
+    fclose(stream);
+    return text;
+}
+
+static int print_head_samples(const struct mp_gate *gate, FILE *out, struct mp_error *error) {
+    return mp_gate_print_benchstat(gate, true, out, error);
+}
+
+static int count_in(const char *text, const char *words) {
+    int count = 0;
+    for (const char *at = text; (at = strstr(at, words)); at += strlen(words))
+        count++;
+    return count;
+}
+
+static void formats(void **state) {
+    struct runs_folder *folder = *state;
+    const struct gate_run base = {.job = "a <b> & \"c\" \xff\x01"};
+    struct gate_run slower = base;
+    slower.expert_ms = .5;
+    slower.copies_more = 2;
+    gate_add_pairs(folder, GATE_PAIRS, &base, &slower);
+    struct mp_gate *gate = gate_of(folder, NULL);
+    char *text = printed(gate, mp_gate_print_junit);
+    assert_int_equal(count_in(text, "<testcase"), gate->metrics);
+    assert_int_equal(count_in(text, "<failure"), 2);
+    assert_non_null(strstr(text, "a &lt;b&gt; &amp; &quot;c&quot; ??"));
+    assert_null(strchr(text, '\xff'));
+    free(text);
+    text = printed(gate, mp_gate_print_json);
+    json_t *object = json_loads(text, 0, NULL);
+    assert_non_null(object);
+    assert_int_equal(json_array_size(json_object_get(object, "metrics")), (size_t)gate->metrics);
+    json_t *first = json_array_get(json_object_get(object, "metrics"), 0);
+    assert_int_equal(json_array_size(json_object_get(first, "head_samples")), GATE_PAIRS);
+    assert_close(json_number_value(json_object_get(first, "effect")), gate->metric[0].effect,
+                 1e-12);
+    json_decref(object);
+    free(text);
+    text = printed(gate, mp_gate_print_action);
+    object = json_loads(text, 0, NULL);
+    assert_int_equal(json_array_size(object), 1);
+    first = json_array_get(object, 0);
+    assert_string_equal(json_string_value(json_object_get(first, "unit")), "ms/iteration");
+    assert_close(json_number_value(json_object_get(first, "value")), gate->metric[0].head, 1e-12);
+    json_decref(object);
+    free(text);
+    text = printed(gate, mp_gate_print_bencher);
+    object = json_loads(text, 0, NULL);
+    assert_int_equal(json_object_size(object), 1);
+    json_decref(object);
+    free(text);
+    text = printed(gate, print_head_samples);
+    assert_int_equal(
+        count_in(text, "BenchmarkIteration/job=a__b_____c____/system=fssdp/ranks=2 1 "),
+        GATE_PAIRS);
+    free(text);
+    text = printed(gate, mp_gate_print);
+    assert_non_null(strstr(text, "fail: 2 failed"));
+    for (const char *line = text; *line; line += strcspn(line, "\n") + 1)
+        assert_true(strcspn(line, "\n") <= 100);
+    free(text);
+    mp_gate_destroy(gate);
+}
+
+static void facts_of_runs(void **state) {
+    struct runs_folder *folder = *state;
+    struct mp_error error = {0};
+    const struct mp_store_fact fact = {"pairs", "other"};
+    gate_add_run(folder, &(struct gate_run){.side = "head"});
+    runs_ok(mp_store_add_fact(folder->store, 1, &fact, &error), &error);
+    assert_string_equal(runs_query(folder->store,
+                                   "SELECT name, value, rank FROM v_fact WHERE name LIKE 'pairs%' "
+                                   "ORDER BY name"),
+                        "pairs|one|-1\npairs.same|yes|-1\npairs.side|head|-1");
+    assert_int_equal(mp_store_add_fact(folder->store, 2, &fact, &error), MP_ENOTFOUND);
+}
+
+int main(void) {
+#define GATE_TEST(function) cmocka_unit_test_setup_teardown(function, runs_setup, runs_teardown)
+    const struct CMUnitTest tests[] = {
+        GATE_TEST(unchanged_passes),
+        GATE_TEST(floors_are_kept),
+        GATE_TEST(slowdown_is_found_and_placed),
+        GATE_TEST(waiting_and_spread_work),
+        GATE_TEST(speedup_mirrors_it),
+        GATE_TEST(one_copy_more_is_a_finding),
+        GATE_TEST(routes_are_compared_expert_by_expert),
+        GATE_TEST(told_speeds_explain_differences),
+        GATE_TEST(many_runs_outvote_told_speeds),
+        GATE_TEST(base_that_varies_decides_nothing),
+        GATE_TEST(losses),
+        GATE_TEST(machines),
+        GATE_TEST(times_that_say_nothing),
+        GATE_TEST(few_and_missing_runs),
+        GATE_TEST(predicted_times_are_exact),
+        GATE_TEST(refusals),
+        GATE_TEST(finds_pairs),
+        GATE_TEST(formats),
+        GATE_TEST(facts_of_runs),
+    };
+    return cmocka_run_group_tests_name("gate", tests, NULL, NULL);
+}

@@ -1,0 +1,473 @@
+/* Statistics against worked examples, brute force over all arrangements, and symmetries. */
+#include "results/compare/statistics.h"
+
+#include "tests/support.h"
+
+#include <string.h>
+
+enum { PAIRS = 10 };
+
+static const double base[PAIRS] = {50.1, 49.8, 50.4, 50.0, 49.9, 50.2, 50.3, 49.7, 50.0, 50.1};
+
+struct chain_case {
+    const char *name;
+    double head[PAIRS];
+    double effect, low, high, w, w_p, u, u_p; /* effects in percent */
+};
+
+static const struct chain_case chain[] = {
+    {"slower",
+     {51.6, 51.2, 51.5, 51.1, 51.4, 51.9, 51.3, 51.0, 51.7, 51.2},
+     2.685,
+     2.198,
+     3.098,
+     55,
+     0.001953125,
+     0,
+     1.0825e-5},
+    {"unchanged",
+     {50.25, 49.91, 50.36, 50.02, 49.73, 50.31, 50.17, 49.98, 49.95, 50.04},
+     .050,
+     -.169,
+     .242,
+     30,
+     .8457,
+     47,
+     .8390},
+    {"noisy",
+     {52.9, 49.0, 51.8, 50.2, 48.8, 53.1, 50.9, 49.5, 52.2, 51.1},
+     1.708,
+     -.402,
+     3.869,
+     43,
+     .1309,
+     32.5,
+     .1972},
+};
+enum { CHAIN = sizeof chain / sizeof *chain };
+
+static void ok(int code, const struct mp_error *error) {
+    if (code)
+        fail_msg("%s: %s", mp_code_name(code), error->text);
+}
+
+static struct mp_rank_test signed_rank(const double values[], int count) {
+    struct mp_error error = {0};
+    struct mp_rank_test test;
+    ok(mp_signed_rank(values, count, &test, &error), &error);
+    return test;
+}
+
+static struct mp_rank_test mann_whitney(const double a[], int n, const double b[], int m) {
+    struct mp_error error = {0};
+    struct mp_rank_test test;
+    ok(mp_mann_whitney(a, n, b, m, &test, &error), &error);
+    return test;
+}
+
+static struct mp_shift of_pairs(const double values[], int count) {
+    struct mp_error error = {0};
+    struct mp_shift shift;
+    ok(mp_shift_of_pairs(values, count, &shift, &error), &error);
+    return shift;
+}
+
+static struct mp_shift of_groups(const double a[], int n, const double b[], int m) {
+    struct mp_error error = {0};
+    struct mp_shift shift;
+    ok(mp_shift_of_groups(a, n, b, m, &shift, &error), &error);
+    return shift;
+}
+
+static double percent(double logarithm) {
+    return 100 * (exp(logarithm) - 1);
+}
+
+static void chain_matches(void **state) {
+    const struct chain_case *c = *state;
+    double differences[PAIRS];
+    for (int i = 0; i < PAIRS; i++)
+        differences[i] = log(c->head[i] / base[i]);
+    struct mp_rank_test w = signed_rank(differences, PAIRS);
+    struct mp_rank_test u = mann_whitney(base, PAIRS, c->head, PAIRS);
+    struct mp_shift shift = of_pairs(differences, PAIRS);
+    assert_close(percent(shift.estimate), c->effect, 6e-4);
+    assert_close(percent(shift.low), c->low, 6e-4);
+    assert_close(percent(shift.high), c->high, 6e-4);
+    assert_close(w.statistic, c->w, 0);
+    assert_close(w.p, c->w_p, 6e-5);
+    assert_close(u.statistic, c->u, 0);
+    assert_true(fabs(u.p / c->u_p - 1) < 1e-3);
+    assert_true(w.exact && u.exact);
+}
+
+static void small_examples(void **state) {
+    (void)state;
+    const double a[] = {10.0, 10.2, 10.1, 9.9, 10.3}, b[] = {10.6, 10.5, 10.8, 10.4, 10.25};
+    const double c[] = {1, 2, 2, 3}, d[] = {2, 3, 4, 5}, equal[] = {7, 7, 7, 7, 7, 7};
+    double differences[5];
+    for (int i = 0; i < 5; i++)
+        differences[i] = b[i] - a[i];
+    assert_close(mann_whitney(a, 5, b, 5).statistic, 1, 0);
+    assert_close(mann_whitney(b, 5, a, 5).statistic, 24, 0);
+    assert_close(mann_whitney(a, 5, b, 5).p, .0158730159, 1e-9);
+    assert_close(signed_rank(differences, 5).statistic, 14, 0);
+    assert_close(signed_rank(differences, 5).p, .125, 1e-15);
+    assert_close(of_groups(a, 5, b, 5).estimate, .4, 1e-12);
+    assert_close(mann_whitney(c, 4, d, 4).statistic, 2.5, 0);
+    assert_close(mann_whitney(c, 4, d, 4).p, .2, 1e-15);
+    assert_close(mann_whitney(equal, 6, equal, 6).p, 1, 0);
+    const double zeros[8] = {0};
+    assert_close(signed_rank(zeros, 8).p, 1, 0);
+    assert_close(signed_rank(zeros, 8).statistic, 0, 0);
+}
+
+/* What a perfect separation of `pairs` gives. */
+static void smallest_p(void **state) {
+    (void)state;
+    const struct {
+        int pairs;
+        double u, w;
+    } table[] = {{4, .029, .125},      {5, .0079, .0625},   {6, .0022, .031},
+                 {8, 1.6e-4, .0078},   {10, 1.1e-5, .0020}, {12, 7.4e-7, 4.9e-4},
+                 {20, 1.5e-11, 1.9e-6}};
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
+        double low[20], high[20];
+        for (int k = 0; k < 20; k++) {
+            low[k] = 1 + k * .01;
+            high[k] = 2 + k * .013;
+        }
+        assert_true(
+            fabs(mann_whitney(low, table[i].pairs, high, table[i].pairs).p / table[i].u - 1) < .05);
+        assert_true(fabs(signed_rank(high, table[i].pairs).p / table[i].w - 1) < .05);
+        assert_close(signed_rank(high, table[i].pairs).p, ldexp(1, 1 - table[i].pairs), 1e-15);
+    }
+}
+
+/* The interval's ends are the k-th of the sorted Walsh averages from either end. */
+static void interval_ranks(void **state) {
+    (void)state;
+    const int count[] = {8, 10, 12, 15, 20}, k[] = {4, 9, 14, 26, 53};
+    uint64_t random = test_seed();
+    for (size_t c = 0; c < sizeof count / sizeof *count; c++) {
+        double d[20];
+        int below = 0, above = 0;
+        for (int i = 0; i < count[c]; i++)
+            d[i] = test_random_double(&random);
+        struct mp_shift shift = of_pairs(d, count[c]);
+        for (int i = 0; i < count[c]; i++)
+            for (int j = i; j < count[c]; j++) {
+                below += d[i] / 2 + d[j] / 2 < shift.low;
+                above += d[i] / 2 + d[j] / 2 > shift.high;
+            }
+        assert_int_equal(below, k[c] - 1);
+        assert_int_equal(above, k[c] - 1);
+    }
+    for (int n = 1; n <= 5; n++) {
+        const double d[] = {1, 2, 3, 4, 5};
+        assert_true(isinf(of_pairs(d, n).low) && isinf(of_pairs(d, n).high));
+    }
+    const double six[] = {1, 2, 3, 4, 5, 6};
+    assert_close(of_pairs(six, 6).low, 1, 0);
+    assert_close(of_pairs(six, 6).high, 6, 0);
+}
+
+/* ---- brute force ---- */
+
+static double mean_rank(const double values[], int count, int of) {
+    double rank = 1;
+    for (int i = 0; i < count; i++)
+        if (i != of)
+            rank += values[i] < values[of] ? 1 : values[i] == values[of] ? .5 : 0;
+    return rank;
+}
+
+static double two_sided(long below, long above, long total) {
+    return fmin(1, 2. * (double)(below < above ? below : above) / (double)total);
+}
+
+static void signed_rank_brute(void **state) {
+    (void)state;
+    uint64_t random = test_seed();
+    for (int trial = 0; trial < 300; trial++) {
+        double d[9], size[9];
+        int count = test_random_int(&random, 1, 9), kept = 0;
+        for (int i = 0; i < count; i++) {
+            d[i] = test_random_int(&random, -4, 4); /* many ties and zeros */
+            if (d[i] != 0)
+                size[kept++] = fabs(d[i]);
+        }
+        struct mp_rank_test test = signed_rank(d, count);
+        double observed = 0;
+        for (int i = 0, k = 0; i < count; i++)
+            if (d[i] != 0) {
+                observed += d[i] > 0 ? mean_rank(size, kept, k) : 0;
+                k++;
+            }
+        long below = 0, above = 0;
+        for (int signs = 0; signs < 1 << kept; signs++) {
+            double sum = 0;
+            for (int i = 0; i < kept; i++)
+                sum += signs >> i & 1 ? mean_rank(size, kept, i) : 0;
+            below += sum <= observed;
+            above += sum >= observed;
+        }
+        assert_close(test.statistic, observed, 0);
+        assert_close(test.p, two_sided(below, above, 1L << kept), 1e-14);
+    }
+}
+
+static void mann_whitney_brute(void **state) {
+    (void)state;
+    uint64_t random = test_seed();
+    for (int trial = 0; trial < 300; trial++) {
+        double all[10], observed = 0;
+        int n = test_random_int(&random, 1, 5), m = test_random_int(&random, 1, 5);
+        long below = 0, above = 0, total = 0;
+        for (int i = 0; i < n + m; i++)
+            all[i] = test_random_int(&random, 0, 6);
+        for (int i = 0; i < n; i++)
+            observed += mean_rank(all, n + m, i);
+        for (int subset = 0; subset < 1 << (n + m); subset++) {
+            double sum = 0;
+            if (__builtin_popcount((unsigned)subset) != n)
+                continue;
+            for (int i = 0; i < n + m; i++)
+                sum += subset >> i & 1 ? mean_rank(all, n + m, i) : 0;
+            below += sum <= observed;
+            above += sum >= observed;
+            total++;
+        }
+        struct mp_rank_test test = mann_whitney(all, n, all + n, m);
+        assert_close(test.statistic, observed - n * (n + 1) / 2., 0);
+        assert_close(test.p, two_sided(below, above, total), 1e-14);
+    }
+}
+
+/* ---- symmetries ---- */
+
+static double noise(uint64_t *random) {
+    return test_random_double(random) + test_random_double(random) + test_random_double(random) -
+           1.5;
+}
+
+static void mirrored(void **state) {
+    (void)state;
+    uint64_t random = test_seed();
+    for (int trial = 0; trial < 100; trial++) {
+        double d[30], minus[30], a[30], b[30], scaled[30];
+        int n = test_random_int(&random, 1, 30), m = test_random_int(&random, 1, 30);
+        for (int i = 0; i < 30; i++) {
+            d[i] = noise(&random);
+            a[i] = noise(&random);
+            b[i] = noise(&random) + .3;
+        }
+        for (int i = 0; i < n; i++) {
+            minus[n - 1 - i] = -d[i]; /* in another order, too */
+            scaled[i] = 4 * d[i];
+        }
+        struct mp_rank_test plain = signed_rank(d, n), mirror = signed_rank(minus, n);
+        assert_close(plain.p, mirror.p, 0);
+        assert_close(plain.statistic + mirror.statistic, n * (n + 1) / 2., 1e-15);
+        assert_close(signed_rank(scaled, n).p, plain.p, 0);
+        struct mp_shift shift = of_pairs(d, n), other = of_pairs(minus, n);
+        assert_close(shift.estimate, -other.estimate, 1e-15);
+        assert_close(shift.low, -other.high, 1e-15);
+        assert_true(shift.low <= shift.estimate && shift.estimate <= shift.high);
+        struct mp_rank_test u = mann_whitney(a, n, b, m), v = mann_whitney(b, m, a, n);
+        assert_close(u.p, v.p, 1e-15);
+        assert_close(u.statistic + v.statistic, n * m, 0);
+        shift = of_groups(a, n, b, m);
+        other = of_groups(b, m, a, n);
+        assert_close(shift.estimate, -other.estimate, 1e-15);
+        assert_close(shift.low, -other.high, 1e-15);
+        for (int i = 0; i < m; i++)
+            b[i] += 1;
+        assert_close(of_groups(a, n, b, m).estimate, shift.estimate + 1, 1e-12);
+    }
+}
+
+/* Just beyond the exact sizes the approximation says nearly the same. */
+static void large_samples(void **state) {
+    (void)state;
+    uint64_t random = test_seed();
+    double a[400], b[400], d[400];
+    for (int trial = 0; trial < 10; trial++) {
+        for (int i = 0; i < 400; i++) {
+            a[i] = noise(&random);
+            b[i] = noise(&random) + .1;
+            d[i] = b[i] - a[i];
+        }
+        struct mp_rank_test exact = signed_rank(d, 100), normal = signed_rank(d, 101);
+        assert_true(exact.exact && !normal.exact);
+        assert_true(normal.p >= 0 && normal.p <= 1);
+        exact = mann_whitney(a, 50, b, 50);
+        double median = 0;
+        struct mp_error error = {0};
+        ok(mp_median(b, 50, &median, &error), &error);
+        b[50] = median; /* nearly no new evidence */
+        normal = mann_whitney(a, 50, b, 51);
+        assert_true(exact.exact && !normal.exact);
+        assert_true(fabs(exact.p - normal.p) < .05);
+        struct mp_shift whole = of_pairs(d, 400), part = of_pairs(d, 100);
+        assert_true(whole.low <= whole.estimate && whole.estimate <= whole.high);
+        assert_true(whole.high - whole.low < part.high - part.low);
+    }
+    for (int i = 0; i < 400; i++)
+        a[i] = 3;
+    assert_close(mann_whitney(a, 200, a, 200).p, 1, 0);
+    assert_close(mann_whitney(a, 1, a, 1).p, 1, 0);
+}
+
+/* 95 % intervals hold the true shift in at least 95 % of tries (they are conservative). */
+static void interval_covers(void **state) {
+    (void)state;
+    uint64_t random = test_seed();
+    int covered = 0, tries = 2000;
+    for (int t = 0; t < tries; t++) {
+        double d[10];
+        for (int i = 0; i < 10; i++)
+            d[i] = noise(&random) + 2;
+        struct mp_shift shift = of_pairs(d, 10);
+        covered += shift.low <= 2 && 2 <= shift.high;
+    }
+    assert_true(covered > tries * 93 / 100 && covered < tries * 98 / 100);
+}
+
+static void refusals(void **state) {
+    (void)state;
+    const double values[] = {1, NAN, 3}, infinite[] = {1, INFINITY}, fine[] = {1, 2};
+    struct mp_rank_test test;
+    struct mp_shift shift;
+    struct mp_trend trend;
+    struct mp_error error = {0};
+    double median;
+    int first;
+    assert_int_equal(mp_signed_rank(values, 3, &test, &error), MP_EINVAL);
+    assert_non_null(strstr(error.text, "value 2"));
+    assert_int_equal(mp_signed_rank(fine, 0, &test, NULL), MP_EINVAL);
+    assert_int_equal(mp_mann_whitney(fine, 2, infinite, 2, &test, NULL), MP_EINVAL);
+    assert_int_equal(mp_mann_whitney(fine, 0, fine, 2, &test, NULL), MP_EINVAL);
+    assert_int_equal(mp_shift_of_pairs(values, 3, &shift, NULL), MP_EINVAL);
+    assert_int_equal(mp_shift_of_groups(values, 3, fine, 2, &shift, NULL), MP_EINVAL);
+    assert_int_equal(mp_trend(fine, 1, &trend, NULL), MP_EINVAL);
+    assert_int_equal(mp_median(values, 3, &median, NULL), MP_EINVAL);
+    assert_int_equal(mp_steady_from(fine, 2, 1, .1, &first, NULL), MP_EINVAL);
+    double *many = calloc(MP_MOST_SAMPLES + 1, sizeof *many);
+    assert_int_equal(mp_shift_of_pairs(many, MP_MOST_SAMPLES + 1, &shift, NULL), MP_ELIMIT);
+    free(many);
+}
+
+/* ---- one job, many tests ---- */
+
+static void steady_state(void **state) {
+    (void)state;
+    const double values[] = {100, 101, 99, 100, 102, 100};
+    struct mp_error error = {0};
+    struct mp_trend trend;
+    int first;
+    ok(mp_trend(values, 6, &trend, &error), &error);
+    assert_close(trend.slope, .1142857, 1e-7);
+    assert_close(trend.slope_percent, .113906, 1e-6);
+    assert_close(trend.deviation, 1.66667, 1e-5);
+    assert_close(trend.deviation_percent, 1.66113, 1e-5);
+    ok(mp_steady_from(values, 6, 6, .1, &first, &error), &error);
+    assert_int_equal(first, -1);
+    ok(mp_steady_from(values, 6, 6, .12, &first, &error), &error);
+    assert_int_equal(first, 0);
+    ok(mp_steady_from(values, 6, 7, 10, &first, &error), &error);
+    assert_int_equal(first, -1); /* never full */
+    double warming[60];
+    for (int i = 0; i < 60; i++)
+        warming[i] = i < 30 ? 200 - 3 * i : 110;
+    ok(mp_steady_from(warming, 60, 20, .1, &first, &error), &error);
+    assert_true(first >= 25 && first <= 30);
+}
+
+static void outlier_warning(void **state) {
+    (void)state;
+    struct mp_error error = {0};
+    /* median 10, MAD 1: the limit is 24.826 */
+    double values[] = {10, 9, 11, 9, 11, 10, 24.8};
+    int count;
+    bool first;
+    ok(mp_outliers(values, 7, &count, &first, &error), &error);
+    assert_int_equal(count, 0);
+    values[6] = 24.9;
+    ok(mp_outliers(values, 7, &count, &first, &error), &error);
+    assert_int_equal(count, 1);
+    assert_false(first);
+    values[0] = 24.9;
+    values[6] = 10;
+    ok(mp_outliers(values, 7, &count, &first, &error), &error);
+    assert_int_equal(count, 1);
+    assert_true(first);
+    const double equal[] = {5.1, 5, 5, 5, 5};
+    ok(mp_outliers(equal, 5, &count, &first, &error), &error);
+    assert_int_equal(count, 1); /* a MAD of 0 counts as epsilon */
+    assert_true(first);
+    ok(mp_outliers(equal, 0, &count, &first, &error), &error);
+    assert_int_equal(count, 0);
+}
+
+static void holm(void **state) {
+    (void)state;
+    struct mp_error error = {0};
+    const double p[] = {.001, .02, .03, .4}, shuffled[] = {.03, NAN, .4, .001, .02};
+    double adjusted[5];
+    ok(mp_holm(p, 4, adjusted, &error), &error);
+    const double expected[] = {.004, .06, .06, .4};
+    for (int i = 0; i < 4; i++)
+        assert_close(adjusted[i], expected[i], 1e-15);
+    ok(mp_holm(shuffled, 5, adjusted, &error), &error);
+    const double also[] = {.06, NAN, .4, .004, .06};
+    for (int i = 0; i < 5; i++)
+        assert_close(adjusted[i], also[i], 1e-15);
+    const double three[] = {.001953125, .845703125, .130859375};
+    ok(mp_holm(three, 3, adjusted, &error), &error);
+    assert_close(adjusted[0], .00586, 1e-5);
+    assert_close(adjusted[1], .8457, 1e-4);
+    assert_close(adjusted[2], .2617, 1e-4);
+    const double same[] = {.5, .01, .01, .9};
+    ok(mp_holm(same, 4, adjusted, &error), &error);
+    assert_close(adjusted[1], .04, 1e-15);
+    assert_close(adjusted[2], .04, 1e-15);
+    assert_close(adjusted[0], 1, 0);
+    ok(mp_holm(NULL, 0, adjusted, &error), &error);
+}
+
+/* The median is the middle of any order, and even counts take both middle ones. */
+static void median(void **state) {
+    (void)state;
+    struct mp_error error = {0};
+    double value;
+    ok(mp_median((const double[]){3, 1, 2}, 3, &value, &error), &error);
+    assert_close(value, 2, 0);
+    ok(mp_median((const double[]){4, 1, 2, 3}, 4, &value, &error), &error);
+    assert_close(value, 2.5, 0);
+    ok(mp_median(NULL, 0, &value, &error), &error);
+    assert_true(isnan(value));
+}
+
+int main(void) {
+    enum { OTHERS = 13 };
+    struct CMUnitTest tests[CHAIN + OTHERS] = {
+        cmocka_unit_test(small_examples),
+        cmocka_unit_test(smallest_p),
+        cmocka_unit_test(interval_ranks),
+        cmocka_unit_test(signed_rank_brute),
+        cmocka_unit_test(mann_whitney_brute),
+        cmocka_unit_test(mirrored),
+        cmocka_unit_test(large_samples),
+        cmocka_unit_test(interval_covers),
+        cmocka_unit_test(refusals),
+        cmocka_unit_test(steady_state),
+        cmocka_unit_test(outlier_warning),
+        cmocka_unit_test(holm),
+        cmocka_unit_test(median),
+    };
+    for (int i = 0; i < CHAIN; i++)
+        tests[OTHERS + i] = (struct CMUnitTest){chain[i].name, chain_matches, NULL, NULL,
+                                                (void *)(uintptr_t)&chain[i]};
+    return cmocka_run_group_tests_name("statistics", tests, NULL, NULL);
+}

@@ -1,0 +1,612 @@
+/* What is exported is read back: timelines nest and their arrows hang together, CSV and JSON say
+ * what the database says. */
+#include <jansson.h>
+#include <signal.h>
+#include <sys/resource.h>
+
+#include "results/export/export.h"
+#include "tests/results/runs.h"
+
+static char *contents(const char *path, size_t *size) {
+    FILE *file = fopen(path, "rb");
+    assert_non_null(file);
+    fseek(file, 0, SEEK_END);
+    *size = (size_t)ftell(file);
+    rewind(file);
+    char *bytes = malloc(*size + 1);
+    assert_int_equal(fread(bytes, 1, *size, file), *size);
+    bytes[*size] = '\0';
+    fclose(file);
+    return bytes;
+}
+
+/* The path of the file to write; the folder's test removes it. */
+static const char *out_path(const struct runs_folder *folder) {
+    static char path[128];
+    snprintf(path, sizeof path, "%s/out", folder->path);
+    return path;
+}
+
+static bool exists(const char *path) {
+    return access(path, F_OK) == 0;
+}
+
+static json_t *load_json(const char *path) {
+    json_error_t error;
+    json_t *value = json_load_file(path, 0, &error);
+    if (!value)
+        fail_msg("%s: %s", path, error.text);
+    return value;
+}
+
+static const char *text_of(const json_t *object, const char *key) {
+    const char *text = json_string_value(json_object_get(object, key));
+    return text ? text : "";
+}
+
+static long long number_of(const json_t *object, const char *key) {
+    return (long long)json_integer_value(json_object_get(object, key));
+}
+
+/* Nanoseconds of a time in microseconds; these are small enough to be exact. */
+static int64_t ns_of(const json_t *event, const char *key) {
+    const json_t *value = json_object_get(event, key);
+    assert_true(json_is_real(value));
+    return llround(json_number_value(value) * 1000);
+}
+
+/* ---- runs ---- */
+
+/* Spans of both streams at random, so that many overlap without nesting. */
+static void record_anything(struct runs_rank *own, int count, uint64_t *random) {
+    for (int i = 0; i < count; i++) {
+        bool in_flight = test_random_int(random, 0, 1);
+        runs_record(
+            own, i % 5,
+            &(struct runs_span){(enum mp_phase)test_random_int(random, 1, MP_PHASES - 1),
+                                (enum mp_direction)test_random_int(random, 0, 2),
+                                test_random_int(random, 0, 900),
+                                test_random_int(random, 0, 60) * test_random_int(random, 0, 4),
+                                test_random_int(random, 0, 3), test_random_int(random, -1, 2),
+                                test_random_int(random, -1, 500), -1, in_flight});
+    }
+}
+
+static void add_anything(struct runs_folder *folder, int count, uint64_t *random) {
+    struct mp_error error = {0};
+    struct runs_rank ranks[2];
+    struct mp_store_run run = runs_description("e\"p\\", "te\nx\tt\x01");
+    for (int r = 0; r < 2; r++) {
+        runs_rank_open(folder, r, 2, &ranks[r]);
+        record_anything(&ranks[r], count, random);
+        mp_record_text(ranks[r].compute, "odd", "\xff<script>\"'\\\x07 \xc3\xa9 \xc3");
+        runs_rank_close(&ranks[r], MP_OK, "");
+    }
+    const char *paths[] = {ranks[0].path, ranks[1].path};
+    runs_ok(mp_store_ingest(folder->store, &run, paths, 2, NULL, &error), &error);
+}
+
+static json_t *timeline(struct runs_folder *folder, const struct mp_results_selection *selection,
+                        struct mp_results_exported *exported) {
+    struct mp_error error = {0};
+    runs_ok(mp_results_perfetto(folder->store, selection, out_path(folder), exported, &error),
+            &error);
+    return load_json(out_path(folder));
+}
+
+/* ---- timelines ---- */
+
+/* Walks the events as Perfetto does, and fails where spans of one thread cross. */
+static void assert_nests(const json_t *events) {
+    size_t i, j;
+    json_t *event, *other;
+    json_array_foreach(events, i, event) {
+        if (strcmp(text_of(event, "ph"), "X") != 0)
+            continue;
+        int64_t start = ns_of(event, "ts"), end = start + ns_of(event, "dur");
+        json_array_foreach(events, j, other) {
+            if (j <= i || strcmp(text_of(other, "ph"), "X") != 0 ||
+                number_of(other, "pid") != number_of(event, "pid") ||
+                number_of(other, "tid") != number_of(event, "tid"))
+                continue;
+            int64_t other_start = ns_of(other, "ts"), other_end = other_start + ns_of(other, "dur");
+            bool apart = other_start >= end || other_end <= start;
+            bool inside = other_start >= start && other_end <= end;
+            assert_true(start <= other_start); /* in the order of their starts */
+            assert_true(apart || inside);
+        }
+    }
+}
+
+static void spans_of_a_thread_nest(void **state) {
+    struct runs_folder *folder = *state;
+    uint64_t random = test_seed();
+    struct mp_results_exported exported;
+    int spans = 0, pairs = 0, lanes = 0;
+    add_anything(folder, 400, &random);
+    json_t *all = timeline(folder, &(struct mp_results_selection){0}, &exported);
+    json_t *events = json_object_get(all, "traceEvents");
+    assert_nests(events);
+    size_t i;
+    json_t *event;
+    json_array_foreach(events, i, event) {
+        const char *ph = text_of(event, "ph");
+        spans += !strcmp(ph, "X") || !strcmp(ph, "b");
+        pairs += *ph == 'b' ? 1 : *ph == 'e' ? -1 : 0;
+        lanes += !strcmp(text_of(event, "name"), "thread_name");
+        if (!strcmp(ph, "f"))
+            assert_string_equal(text_of(event, "bp"), "e");
+    }
+    assert_int_equal(spans, 800);
+    assert_int_equal(exported.rows, 800);
+    assert_int_equal(pairs, 0);
+    assert_true(lanes > 4); /* more than the streams: some had to move over */
+    json_decref(all);
+}
+
+/* More at a time than there are lanes: the rest are pairs, each with an id of its own. */
+static void what_fits_on_no_thread_is_a_pair(void **state) {
+    struct runs_folder *folder = *state;
+    struct mp_error error = {0};
+    struct mp_results_exported exported;
+    struct runs_rank rank;
+    enum { SPANS = 40, ON_THREADS = 32 };
+    runs_rank_open(folder, 0, 1, &rank);
+    for (int i = 0; i < SPANS; i++)
+        runs_record(&rank, 0,
+                    &(struct runs_span){MP_PHASE_FETCH, MP_FORWARD, i, 100, 0, 1, -1, -1, true});
+    runs_rank_close(&rank, MP_OK, "");
+    const char *paths[] = {rank.path};
+    struct mp_store_run run = runs_description("ep", "text");
+    run.ranks = 1;
+    runs_ok(mp_store_ingest(folder->store, &run, paths, 1, NULL, &error), &error);
+    json_t *all = timeline(folder, &(struct mp_results_selection){0}, &exported), *event;
+    const json_t *begun = NULL;
+    int on_threads = 0, pairs = 0;
+    size_t i;
+    json_array_foreach(json_object_get(all, "traceEvents"), i, event) {
+        const char *ph = text_of(event, "ph");
+        if (!strcmp(ph, "X")) {
+            assert_int_equal(number_of(event, "tid"), 1 + 32 + on_threads++);
+        } else if (!strcmp(ph, "b")) {
+            begun = event;
+        } else if (!strcmp(ph, "e")) {
+            assert_int_equal(number_of(event, "id"), number_of(begun, "id"));
+            assert_int_equal(number_of(event, "id"), ON_THREADS + 1 + pairs);
+            assert_int_equal(ns_of(begun, "ts"), (ON_THREADS + pairs) * 1000);
+            assert_int_equal(ns_of(event, "ts") - ns_of(begun, "ts"), 100000);
+            assert_string_equal(text_of(event, "name"), "fetch");
+            pairs++;
+        }
+    }
+    assert_int_equal(on_threads, ON_THREADS);
+    assert_int_equal(pairs, SPANS - ON_THREADS);
+    assert_int_equal(exported.rows, SPANS);
+    json_decref(all);
+}
+
+/* What the database has and the timeline says, for every span. */
+static void every_span_is_there_as_it_was(void **state) {
+    struct runs_folder *folder = *state;
+    uint64_t random = test_seed();
+    struct mp_results_exported exported;
+    add_anything(folder, 100, &random);
+    const struct mp_results_selection some = {.some_iterations = true, .first = 1, .last = 3};
+    json_t *all = timeline(folder, &some, &exported), *event;
+    size_t i;
+    int matched = 0;
+    json_array_foreach(json_object_get(all, "traceEvents"), i, event) {
+        const json_t *args = json_object_get(event, "args");
+        char sql[512];
+        if (strcmp(text_of(event, "ph"), "X") != 0)
+            continue;
+        snprintf(sql, sizeof sql,
+                 "SELECT count(*) > 0 FROM v_span WHERE rank = %lld AND phase = '%s' AND "
+                 "stream = '%s' AND start_ns = %lld AND end_ns = %lld AND iteration = %lld AND "
+                 "layer = %lld AND coalesce(tokens, 0) = %lld AND coalesce(direction, '') = '%s' "
+                 "AND wait_ns = %lld",
+                 number_of(event, "pid"), text_of(event, "name"), text_of(event, "cat"),
+                 (long long)ns_of(event, "ts"),
+                 (long long)(ns_of(event, "ts") + ns_of(event, "dur")),
+                 number_of(args, "iteration"), number_of(args, "layer"), number_of(args, "tokens"),
+                 text_of(args, "direction"), number_of(args, "wait_ns"));
+        if (strcmp(runs_query(folder->store, sql), "1") != 0)
+            fail_msg("not in the database: %s", sql);
+        matched++;
+    }
+    assert_int_equal(matched, exported.rows);
+    assert_int_equal(matched, 120); /* three of five iterations */
+    json_decref(all);
+}
+
+/* Rank 1 comes 3 ms late to a dispatch of two micro-batches; and clocks that can't be right. */
+static void arrows_go_from_the_last_to_the_others(void **state) {
+    struct runs_folder *folder = *state;
+    struct mp_error error = {0};
+    struct mp_results_exported exported;
+    struct runs_rank ranks[3];
+    const char *paths[3];
+    for (int r = 0; r < 3; r++) {
+        runs_rank_open(folder, r, 3, &ranks[r]);
+        ranks[r].rank = 0; /* one clock */
+        for (int turn = 0; turn < 2; turn++)
+            runs_record(&ranks[r], 0,
+                        &(struct runs_span){MP_PHASE_DISPATCH, MP_FORWARD,
+                                            turn * 9000 + (r == 1 ? 3000 : r), r == 1 ? 1000 : 4000,
+                                            0, 2, 7, -1, false});
+        /* Rank 0 leaves the combine before rank 2 comes to it. */
+        runs_record(&ranks[r], 0,
+                    &(struct runs_span){MP_PHASE_COMBINE, MP_FORWARD, 20000 + r * 500, 600, 0, 2,
+                                        -1, -1, false});
+        runs_rank_close(&ranks[r], MP_OK, "");
+        paths[r] = ranks[r].path;
+    }
+    struct mp_store_run run = runs_description("ep", "text");
+    run.ranks = 3;
+    runs_ok(mp_store_ingest(folder->store, &run, paths, 3, NULL, &error), &error);
+    json_t *all = timeline(folder, &(struct mp_results_selection){.run_id = 1}, &exported);
+    static const struct {
+        int64_t from, to, from_us, to_us;
+    } expected[] = {{1, 0, 3000, 4000},
+                    {1, 2, 3000, 4002},
+                    {1, 0, 12000, 13000},
+                    {1, 2, 12000, 13002},
+                    {2, 1, 21000, 21100}};
+    size_t i, found = 0;
+    json_t *event;
+    const json_t *start = NULL;
+    json_array_foreach(json_object_get(all, "traceEvents"), i, event) {
+        if (!strcmp(text_of(event, "ph"), "s"))
+            start = event;
+        if (strcmp(text_of(event, "ph"), "f") != 0)
+            continue;
+        assert_true(found < 5);
+        assert_int_equal(number_of(start, "id"), number_of(event, "id"));
+        assert_int_equal(number_of(start, "pid"), expected[found].from);
+        assert_int_equal(number_of(event, "pid"), expected[found].to);
+        assert_int_equal(ns_of(start, "ts"), expected[found].from_us * 1000);
+        assert_int_equal(ns_of(event, "ts"), expected[found].to_us * 1000 - 1);
+        assert_string_equal(text_of(event, "name"), found < 4 ? "dispatch" : "combine");
+        found++;
+    }
+    assert_int_equal(found, 5);
+    assert_int_equal(exported.flows, 5);
+    assert_int_equal(exported.flows_left_out, 1);
+    json_decref(all);
+}
+
+static void tokens_are_counted_per_layer(void **state) {
+    struct runs_folder *folder = *state;
+    struct mp_results_exported exported;
+    struct mp_store_run run = runs_description("ep", "text");
+    int counters = 0;
+    runs_add(folder, &run, &runs_ep);
+    json_t *all = timeline(folder, &(struct mp_results_selection){0}, &exported), *event;
+    size_t i;
+    json_array_foreach(json_object_get(all, "traceEvents"), i, event) {
+        if (strcmp(text_of(event, "ph"), "C") != 0)
+            continue;
+        assert_string_equal(text_of(event, "name"), "layer 0");
+        assert_int_equal(number_of(json_object_get(event, "args"), "tokens"),
+                         number_of(event, "pid") ? 20 : 60);
+        counters++;
+    }
+    assert_int_equal(counters, 8); /* 4 iterations, 2 ranks */
+    const json_t *about = json_object_get(all, "otherData");
+    assert_string_equal(text_of(json_array_get(json_object_get(about, "run"), 0), "system"), "ep");
+    assert_int_equal(json_array_size(json_object_get(about, "ranks")), 2);
+    json_decref(all);
+}
+
+/* A nanosecond counts also after days, where a double of microseconds has its doubts. */
+static void times_keep_their_nanoseconds(void **state) {
+    struct runs_folder *folder = *state;
+    struct mp_error error = {0};
+    struct mp_results_exported exported;
+    struct runs_rank rank;
+    size_t size;
+    runs_rank_open(folder, 0, 1, &rank);
+    const int64_t starts[] = {5, 9007199254740993 + 5, 90071992547409931 + 5};
+    for (int i = 0; i < 3; i++)
+        mp_record_span(rank.compute, &(struct mp_span){.start_ns = starts[i],
+                                                       .end_ns = starts[i] + (i == 1 ? -7 : 1),
+                                                       .phase = MP_PHASE_GATE,
+                                                       .direction = MP_NO_DIRECTION});
+    runs_rank_close(&rank, MP_OK, "");
+    const char *paths[] = {rank.path};
+    struct mp_store_run run = runs_description("ep", "text");
+    run.ranks = 1;
+    runs_ok(mp_store_ingest(folder->store, &run, paths, 1, NULL, &error), &error);
+    runs_ok(mp_results_perfetto(folder->store, &(struct mp_results_selection){0}, out_path(folder),
+                                &exported, &error),
+            &error);
+    char *text = contents(out_path(folder), &size);
+    assert_non_null(strstr(text, "\"ts\":0.000,\"dur\":0.001,"));
+    assert_non_null(strstr(text, "\"ts\":9007199254740.993,\"dur\":0.000,"));
+    assert_non_null(strstr(text, "\"ts\":90071992547409.931,\"dur\":0.001,"));
+    free(text);
+}
+
+/* ---- CSV ---- */
+
+/* The next field; NULL at the end of a line.  *quoted tells "" from nothing. */
+static char *take_field(char **at, bool *quoted, bool *ends_line) {
+    char *from = *at, *to = *at, *start = *at;
+    *quoted = *from == '"';
+    if (*quoted) {
+        for (from++; *from != '"' || from[1] == '"'; from++) {
+            from += *from == '"';
+            *to++ = *from;
+        }
+        from++;
+    } else {
+        for (; *from != ',' && *from != '\n'; from++)
+            *to++ = *from;
+    }
+    assert_true(*from == ',' || *from == '\n');
+    *ends_line = *from == '\n';
+    *to = '\0';
+    *at = from + 1;
+    return start;
+}
+
+static void assert_csv_is(struct runs_folder *folder, const char *view, const char *sql) {
+    struct mp_error error = {0};
+    struct mp_results_exported exported;
+    size_t size;
+    sqlite3_stmt *row = NULL;
+    bool quoted, ends = false;
+    runs_ok(mp_results_csv(folder->store, &(struct mp_results_selection){0}, view, out_path(folder),
+                           &exported, &error),
+            &error);
+    char *text = contents(out_path(folder), &size), *at = text;
+    assert_int_equal(sqlite3_prepare_v2(mp_store_connection(folder->store), sql, -1, &row, NULL),
+                     SQLITE_OK);
+    for (int c = 0; c < sqlite3_column_count(row); c++)
+        assert_string_equal(take_field(&at, &quoted, &ends), sqlite3_column_name(row, c));
+    assert_true(ends);
+    int64_t rows = 0;
+    for (; sqlite3_step(row) == SQLITE_ROW; rows++) {
+        for (int c = 0; c < sqlite3_column_count(row); c++) {
+            const char *field = take_field(&at, &quoted, &ends);
+            int type = sqlite3_column_type(row, c);
+            assert_int_equal(!*field && !quoted, type == SQLITE_NULL);
+            if (type == SQLITE_FLOAT)
+                assert_true(strtod(field, NULL) == sqlite3_column_double(row, c));
+            else if (type != SQLITE_NULL)
+                assert_string_equal(field, (const char *)sqlite3_column_text(row, c));
+        }
+        assert_true(ends);
+    }
+    assert_ptr_equal(at, text + size);
+    assert_int_equal(rows, exported.rows);
+    assert_true(rows > 0);
+    sqlite3_finalize(row);
+    free(text);
+}
+
+static void csv_reads_back_as_the_view(void **state) {
+    struct runs_folder *folder = *state;
+    uint64_t random = test_seed();
+    struct mp_store_run run = runs_description("e,p", " \"text\"\r\n,");
+    run.gate = "";
+    runs_add(folder, &run, &runs_ep);
+    add_anything(folder, 50, &random);
+    runs_query(folder->store, "CREATE VIEW mine AS SELECT 0.1 + 0.2 AS sum, 1e300 AS most, "
+                              "'' AS \"a \"\"name\"\"\", NULL AS none, 5.0 AS five");
+    assert_csv_is(folder, "v_run", "SELECT * FROM v_run");
+    assert_csv_is(folder, "speedup", "SELECT * FROM v_speedup");
+    assert_csv_is(folder, "span", "SELECT * FROM v_span");
+    assert_csv_is(folder, "v_iteration", "SELECT * FROM v_iteration");
+    assert_csv_is(folder, "fact", "SELECT * FROM v_fact");
+    assert_csv_is(folder, "mine", "SELECT * FROM mine");
+}
+
+static void views_that_are_not_there_are_refused(void **state) {
+    struct runs_folder *folder = *state;
+    struct mp_results_exported exported;
+    struct mp_store_run run = runs_description("ep", "text");
+    runs_add(folder, &run, &runs_ep);
+    static const struct {
+        const char *view, *says;
+        struct mp_results_selection selection;
+        int code;
+    } cases[] = {
+        {"v_dog", "there is no view v_dog in ", {0}, MP_EINVAL},
+        {"span\"; DROP TABLE run; --", "v_speedup", {0}, MP_EINVAL},
+        {"run", "there is no run 7;", {.run_id = 7}, MP_ENOTFOUND},
+        {"phase", "no iterations", {.some_iterations = true, .last = 2}, MP_EINVAL},
+        {"span", "the last is before", {.some_iterations = true, .first = 2, .last = 1}, MP_EINVAL},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct mp_error error = {0};
+        assert_int_equal(mp_results_csv(folder->store, &cases[i].selection, cases[i].view,
+                                        out_path(folder), &exported, &error),
+                         cases[i].code);
+        if (!strstr(error.text, cases[i].says))
+            fail_msg("'%s' lacks '%s'", error.text, cases[i].says);
+        assert_false(exists(out_path(folder)));
+    }
+}
+
+/* ---- JSON ---- */
+
+static void json_has_everything(void **state) {
+    struct runs_folder *folder = *state;
+    struct mp_error error = {0};
+    struct mp_results_exported exported;
+    struct mp_store_run run = runs_description("ep", "text");
+    run.job_text = "a: 'b'\n\xff\"";
+    runs_add(folder, &run, &runs_ep);
+    runs_add(folder, &run, &runs_ep);
+    assert_int_equal(mp_results_json(folder->store, &(struct mp_results_selection){0},
+                                     out_path(folder), &exported, &error),
+                     MP_EINVAL);
+    assert_non_null(strstr(error.text, "2 runs"));
+    error = (struct mp_error){0};
+    runs_query(folder->store,
+               "INSERT INTO NVTX_EVENTS (start, \"end\", eventType, text, jsonText, "
+               "run_id, rank) VALUES (1, 5, 59, '<b>\"x\"</b>', '{\"a\": [7]}', 2, 1)");
+    runs_ok(mp_results_json(folder->store, &(struct mp_results_selection){.run_id = 2},
+                            out_path(folder), &exported, &error),
+            &error);
+    json_t *all = load_json(out_path(folder));
+    assert_string_equal(text_of(all, "format"), "moeperf run");
+    assert_string_equal(text_of(json_object_get(all, "run"), "job_text"), "a: 'b'\n\xef\xbf\xbd\"");
+    static const struct {
+        const char *section;
+        size_t rows;
+    } sections[] = {{"ranks", 2},     {"numbers", 6},    {"iterations", 4}, {"spans", 58},
+                    {"imbalance", 8}, {"loads", 16},     {"clocks", 4},     {"ranges", 1},
+                    {"gpu", 0},       {"collectives", 0}};
+    for (size_t i = 0; i < sizeof sections / sizeof *sections; i++)
+        assert_int_equal(json_array_size(json_object_get(all, sections[i].section)),
+                         sections[i].rows);
+    const json_t *load = json_array_get(json_object_get(all, "loads"), 0);
+    assert_int_equal(json_array_size(json_object_get(load, "routes")), 4);
+    assert_int_equal(json_integer_value(json_array_get(json_object_get(load, "routes"), 0)), 30);
+    const json_t *range = json_array_get(json_object_get(all, "ranges"), 0);
+    assert_string_equal(text_of(range, "name"), "<b>\"x\"</b>");
+    assert_int_equal(number_of(range, "end_ns"), 5);
+    const json_t *seven = json_object_get(json_object_get(range, "payload"), "a");
+    assert_int_equal(json_integer_value(json_array_get(seven, 0)), 7);
+    json_decref(all);
+
+    const struct mp_results_selection one = {
+        .run_id = 1, .some_iterations = true, .first = 2, .last = 2};
+    runs_ok(mp_results_json(folder->store, &one, out_path(folder), &exported, &error), &error);
+    all = load_json(out_path(folder));
+    assert_int_equal(json_array_size(json_object_get(all, "iterations")), 1);
+    assert_int_equal(json_array_size(json_object_get(all, "numbers")), 3);
+    json_decref(all);
+}
+
+/* Every byte but zero, on its own and among letters. */
+static void texts_of_any_bytes_are_escaped(void **state) {
+    struct runs_folder *folder = *state;
+    struct mp_error error = {0};
+    struct mp_results_exported exported;
+    uint64_t random = test_seed();
+    char bytes[256];
+    for (int i = 0; i < 255; i++)
+        bytes[i] = (char)(i + 1);
+    bytes[255] = '\0';
+    struct mp_store_run run = runs_description(bytes, "\xed\xa0\x80 \xf4\x90\x80\x80 \xc0\xaf ok");
+    runs_add(folder, &run, &runs_ep);
+    for (int i = 0; i < 20; i++) {
+        for (int b = 0; b < 255; b++)
+            bytes[b] = (char)test_random_int(&random, 1, 255);
+        run.system = bytes;
+        runs_add(folder, &run, &runs_ep);
+    }
+    for (int i = 1; i <= 21; i++) {
+        const struct mp_results_selection selection = {.run_id = i};
+        runs_ok(mp_results_json(folder->store, &selection, out_path(folder), &exported, &error),
+                &error);
+        json_decref(load_json(out_path(folder)));
+        json_decref(timeline(folder, &selection, &exported));
+    }
+    runs_ok(mp_results_json(folder->store, &(struct mp_results_selection){.run_id = 1},
+                            out_path(folder), &exported, &error),
+            &error);
+    json_t *all = load_json(out_path(folder));
+    const json_t *about = json_object_get(all, "run");
+    assert_int_equal(text_of(about, "system")[0], 1);
+    assert_int_equal(strncmp(text_of(about, "system") + 31, " !\"#", 4), 0);
+    assert_string_equal(text_of(about, "workload") + 3 * 3 + 1 + 4 * 3 + 1 + 2 * 3, " ok");
+    json_decref(all);
+}
+
+/* ---- files ---- */
+
+static void nothing_is_left_half_written(void **state) {
+    struct runs_folder *folder = *state;
+    struct mp_error error = {0};
+    struct mp_results_exported exported;
+    struct mp_store_run run = runs_description("ep", "text");
+    char partial[160];
+    size_t size;
+    runs_add(folder, &run, &runs_ep);
+    snprintf(partial, sizeof partial, "%s.partial", out_path(folder));
+    FILE *file = fopen(out_path(folder), "w");
+    fputs("before", file);
+    fclose(file);
+
+    struct rlimit before, small;
+    getrlimit(RLIMIT_FSIZE, &before);
+    small = (struct rlimit){1000, before.rlim_max};
+    signal(SIGXFSZ, SIG_IGN);
+    setrlimit(RLIMIT_FSIZE, &small);
+    int code = mp_results_json(folder->store, &(struct mp_results_selection){.run_id = 1},
+                               out_path(folder), &exported, &error);
+    setrlimit(RLIMIT_FSIZE, &before);
+    assert_int_equal(code, MP_EIO);
+    assert_non_null(strstr(error.text, "can't write "));
+    assert_false(exists(partial));
+    char *text = contents(out_path(folder), &size);
+    assert_string_equal(text, "before");
+    free(text);
+
+    error = (struct mp_error){0};
+    assert_int_equal(mp_results_perfetto(folder->store, &(struct mp_results_selection){0},
+                                         folder->path, &exported, &error),
+                     MP_EINVAL);
+    assert_non_null(strstr(error.text, "is there and no file"));
+    /* The connection is free again, and keeps nothing. */
+    error = (struct mp_error){0};
+    runs_ok(mp_results_perfetto(folder->store, &(struct mp_results_selection){0}, out_path(folder),
+                                &exported, &error),
+            &error);
+    assert_string_equal(runs_query(folder->store, "SELECT count(*) FROM temp.sqlite_schema"), "0");
+    runs_add(folder, &run, &runs_ep);
+}
+
+/* A database that may only be read, and memory that does not follow the number of spans. */
+static void many_spans_need_no_more_memory(void **state) {
+    struct runs_folder *folder = *state;
+    struct mp_error error = {0};
+    struct mp_results_exported exported;
+    struct runs_rank rank;
+    enum { SPANS = 300000 };
+    runs_rank_open(folder, 0, 1, &rank);
+    for (int i = 0; i < SPANS; i++)
+        runs_record(&rank, i / 1000,
+                    &(struct runs_span){MP_PHASE_DISPATCH, MP_FORWARD, i * 2L, 5, 0, i % 24, 3, -1,
+                                        i % 4 == 0});
+    runs_rank_close(&rank, MP_OK, "");
+    const char *paths[] = {rank.path};
+    struct mp_store_run run = runs_description("ep", "text");
+    run.ranks = 1;
+    runs_ok(mp_store_ingest(folder->store, &run, paths, 1, NULL, &error), &error);
+    mp_store_close(folder->store);
+    runs_ok(mp_store_open_read_only(folder->database, &folder->store, &error), &error);
+    struct stat status;
+    sqlite3_memory_highwater(1);
+    runs_ok(mp_results_perfetto(folder->store, &(struct mp_results_selection){0}, out_path(folder),
+                                &exported, &error),
+            &error);
+    assert_int_equal(exported.rows, SPANS);
+    assert_int_equal(stat(out_path(folder), &status), 0);
+    print_message("%d spans: %.1f MB of JSON, %.1f MB of SQLite's memory\n", SPANS,
+                  (double)status.st_size / 1e6, (double)sqlite3_memory_highwater(0) / 1e6);
+    assert_true(sqlite3_memory_highwater(0) < 16000000);
+    runs_ok(mp_results_csv(folder->store, &(struct mp_results_selection){.run_id = 1}, "span",
+                           out_path(folder), &exported, &error),
+            &error);
+    assert_int_equal(exported.rows, SPANS);
+    assert_true(sqlite3_memory_highwater(0) < 16000000);
+}
+
+#define CASE(test) cmocka_unit_test_setup_teardown(test, runs_setup, runs_teardown)
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        CASE(spans_of_a_thread_nest),        CASE(what_fits_on_no_thread_is_a_pair),
+        CASE(every_span_is_there_as_it_was), CASE(arrows_go_from_the_last_to_the_others),
+        CASE(tokens_are_counted_per_layer),  CASE(times_keep_their_nanoseconds),
+        CASE(csv_reads_back_as_the_view),    CASE(views_that_are_not_there_are_refused),
+        CASE(json_has_everything),           CASE(texts_of_any_bytes_are_escaped),
+        CASE(nothing_is_left_half_written),  CASE(many_spans_need_no_more_memory),
+    };
+    return cmocka_run_group_tests_name("export", tests, NULL, NULL);
+}

@@ -1,0 +1,429 @@
+/* The HTML report of runs whose numbers are known: what stands in it, that names are only names,
+ * and in a browser, where there is one, that every chart is drawn. */
+#include <jansson.h>
+#include <sys/stat.h>
+
+#include "results/report/html.h"
+#include "results/report/vega.h"
+#include "tests/results/runs.h"
+
+/* What must stay text, in every place that a name can get to. */
+#define HOSTILE                                                                                    \
+    "\"'><script id=injected>window.injected=1</script><img src=x onerror=\"injected=1\">"         \
+    "<!--{{style}}\xff\x01&lt;"
+
+/* Two settings: EP and FSSDP measured in two rounds, EP predicted.  `name`: of everything that has
+ * one; NULL: something usual. */
+static void add_runs(struct runs_folder *folder, const char *name, bool shares_cores) {
+    struct mp_store_run run[] = {runs_description("ep", name ? name : "text"),
+                                 runs_description("fssdp", name ? name : "text"),
+                                 runs_description("ep", name ? name : "text")};
+    struct runs_standard standard[] = {runs_ep, runs_fssdp, runs_fssdp};
+    run[2].executor = "predicted";
+    for (int i = 0; i < 3; i++) {
+        standard[i].shares_cores = shares_cores;
+        standard[i].drops_nothing = true;
+        run[i].model = "2 x 256";
+        if (name)
+            run[i].suite = run[i].model = run[i].gate = run[i].reason = run[i].job = name;
+        for (int round = 0; round < (i < 2 ? 2 : 1); round++) {
+            run[i].round = round;
+            runs_add(folder, &run[i], &standard[i]);
+        }
+    }
+}
+
+/* A folder in which each module is a line of its own: what is in the page is what was there. */
+static void make_library(struct runs_folder *folder) {
+    static const char *const modules[] = {
+        "util",           "time",       "format",          "loader",     "dataflow",
+        "statistics",     "canvas",     "scale",           "scenegraph", "expression",
+        "event-selector", "selection",  "functions",       "parser",     "runtime",
+        "view",           "transforms", "view-transforms", "encode",     "interpreter"};
+    char path[160];
+    snprintf(path, sizeof path, "%s/vega", folder->path);
+    assert_int_equal(mkdir(path, 0700), 0);
+    setenv("MOEPERF_VEGA", path, 1);
+    for (size_t i = 0; i < sizeof modules / sizeof *modules; i++) {
+        snprintf(path, sizeof path, "%s/vega/vega-%s.min.js", folder->path, modules[i]);
+        FILE *file = fopen(path, "w");
+        assert_non_null(file);
+        fprintf(file, "module.exports = '%s </SCRIPT <!-- </g';", modules[i]);
+        fclose(file);
+    }
+}
+
+static char *text_of(const char *path) {
+    struct stat status;
+    FILE *file = fopen(path, "r");
+    assert_non_null(file);
+    assert_int_equal(fstat(fileno(file), &status), 0);
+    char *text = malloc((size_t)status.st_size + 1);
+    assert_non_null(text);
+    assert_int_equal(fread(text, 1, (size_t)status.st_size, file), status.st_size);
+    text[status.st_size] = '\0';
+    fclose(file);
+    return text;
+}
+
+/* Writes the report; its path in path[128]. */
+static void write_report(struct runs_folder *folder, const struct mp_report_selection *selection,
+                         char path[128]) {
+    struct mp_error error = {0};
+    snprintf(path, 128, "%s/report.html", folder->path);
+    runs_ok(mp_report_html(folder->store, selection, path, &error), &error);
+}
+
+static int count_of(const char *text, const char *words) {
+    int count = 0;
+    for (const char *at = text; (at = strstr(at, words)); at += strlen(words))
+        count++;
+    return count;
+}
+
+static json_t *data_of(const char *page) {
+    static const char before[] = "<script type=\"application/json\" id=\"report-data\">";
+    const char *start = strstr(page, before);
+    assert_non_null(start);
+    start += strlen(before);
+    json_error_t fault;
+    json_t *data = json_loadb(start, (size_t)(strstr(start, "</script>") - start), 0, &fault);
+    if (!data)
+        fail_msg("data: %s", fault.text);
+    return data;
+}
+
+/* The rows of the n-th figure with this chart. */
+static json_t *rows_of(json_t *data, const char *chart, int n) {
+    size_t i;
+    json_t *figure;
+    json_array_foreach(json_object_get(data, "figures"), i, figure) {
+        if (strcmp(json_string_value(json_object_get(figure, "chart")), chart) == 0 && n-- == 0) {
+            json_t *choice = json_array_get(json_object_get(figure, "choices"), 0);
+            return json_object_get(json_object_get(choice, "table"), "rows");
+        }
+    }
+    return NULL;
+}
+
+static void words_tables_and_data_are_there(void **state) {
+    struct runs_folder *folder = *state;
+    char path[128];
+    make_library(folder);
+    add_runs(folder, NULL, false);
+    write_report(folder, NULL, path);
+    char *page = text_of(path);
+    assert_non_null(strstr(page, "<title>moeperf: tiny</title>"));
+    assert_non_null(strstr(page, "fssdp trains 2.00 x as fast as EP (median of 2 rounds)."));
+    assert_non_null(strstr(page, "12.00 – 12.00"));
+    assert_non_null(strstr(page, "run 5 (predicted)</p>"));
+    assert_non_null(strstr(page, "<summary>Waiting, in full</summary>"));
+    assert_non_null(strstr(page, "<th scope=\"row\" class=\"words\">layer 0 expert</th>"));
+    assert_non_null(strstr(page, "the run did not measure what one costs"));
+    assert_int_equal(count_of(page, "<section data-label="), 2 + 3); /* settings and systems */
+    json_t *data = data_of(page), *rows = rows_of(data, "speedup", 0);
+    assert_int_equal(json_array_size(rows), 2);
+    assert_string_equal(json_string_value(json_array_get(json_array_get(rows, 0), 0)), "ep");
+    assert_true(json_number_value(json_array_get(json_array_get(rows, 0), 1)) == 24);
+    assert_int_equal(json_array_size(rows_of(data, "iteration-time", 0)), 8);
+    assert_int_equal(json_array_size(rows_of(data, "loss", 0)), 8);
+    /* Three experts with 2 x 30, 20 and 20 routes, one with none: 2.4, 0.8, 0.8 and 0 x the mean.
+     */
+    rows = rows_of(data, "experts", 0);
+    assert_int_equal(json_array_size(rows), 16);
+    assert_true(fabs(json_number_value(json_array_get(json_array_get(rows, 0), 2)) - 2.4) < 1e-9);
+    /* 24 ms measured, 12 ms predicted. */
+    rows = json_array_get(rows_of(data, "predicted", 0), 0);
+    assert_true(json_number_value(json_array_get(rows, 1)) == 24);
+    assert_true(json_number_value(json_array_get(rows, 2)) == 12);
+    json_decref(data);
+    free(page);
+}
+
+/* Where a collector has measured it: 4 x 7 + 1 spans per rank, 1,000 ns each, of 28 ms on average.
+ */
+static void what_recording_cost_is_said(void **state) {
+    struct runs_folder *folder = *state;
+    struct mp_store_run ep = runs_description("ep", "text");
+    char path[128];
+    make_library(folder);
+    runs_add(folder, &ep, &runs_ep);
+    assert_int_equal(sqlite3_exec(mp_store_connection(folder->store),
+                                  "INSERT INTO StringIds (value) VALUES ('nvtx-pair-ns'); "
+                                  "INSERT INTO number SELECT run_id, 0, -1, -1, StringIds.id, 1000 "
+                                  "FROM run, StringIds WHERE value = 'nvtx-pair-ns'",
+                                  NULL, NULL, NULL),
+                     SQLITE_OK);
+    write_report(folder, NULL, path);
+    char *page = text_of(path);
+    assert_non_null(strstr(page, "<p>58 spans, 7 per rank and iteration"));
+    assert_non_null(strstr(page, "one costs 1000 ns (measured), which makes 0.026 % of an "));
+    free(page);
+}
+
+static void nothing_is_loaded_from_anywhere(void **state) {
+    struct runs_folder *folder = *state;
+    char path[128];
+    make_library(folder);
+    add_runs(folder, NULL, false);
+    write_report(folder, NULL, path);
+    char *page = text_of(path);
+    assert_non_null(strstr(page, "content=\"default-src 'none'; "));
+    assert_int_equal(count_of(page, " src="), 0);
+    assert_int_equal(count_of(page, "<link"), 0);
+    assert_int_equal(count_of(page, "@import"), 0);
+    assert_int_equal(count_of(page, "url("), 0);
+    free(page);
+}
+
+/* Of a job that died before it recorded anything there is nothing to draw, and that is said. */
+static void a_run_without_recordings_is_shown(void **state) {
+    struct runs_folder *folder = *state;
+    struct mp_error error = {0};
+    struct mp_store_run run = runs_description("ep", "text");
+    char path[128];
+    make_library(folder);
+    run.status = "failed";
+    run.reason = "mpirun was not found";
+    runs_ok(mp_store_ingest(folder->store, &run, NULL, 0, NULL, &error), &error);
+    write_report(folder, NULL, path);
+    char *page = text_of(path);
+    assert_non_null(strstr(page, "failed after 0 of 4 iterations</strong> mpirun was not found"));
+    json_t *data = data_of(page);
+    assert_int_equal(json_array_size(json_object_get(data, "figures")), 0);
+    json_decref(data);
+    free(page);
+}
+
+static void shared_cores_get_no_ratios(void **state) {
+    struct runs_folder *folder = *state;
+    char path[128];
+    make_library(folder);
+    add_runs(folder, NULL, true);
+    write_report(folder, NULL, path);
+    char *page = text_of(path);
+    assert_non_null(strstr(page, "<strong>Ranks shared cores</strong>"));
+    assert_null(strstr(page, "2.00 x as fast"));
+    assert_null(strstr(page, "<td>2.00</td>"));
+    free(page);
+}
+
+/* The page's own three scripts are all there are, whatever anything is called. */
+static void names_stay_names(void **state) {
+    struct runs_folder *folder = *state;
+    char path[128];
+    make_library(folder);
+    add_runs(folder, HOSTILE, false);
+    write_report(folder, NULL, path);
+    char *page = text_of(path);
+    assert_int_equal(count_of(page, "<script"), 3);
+    assert_int_equal(count_of(page, "</script"), 3);
+    assert_int_equal(count_of(page, "<img"), 0);
+    assert_int_equal(count_of(page, "<!--"), 0);
+    assert_int_equal(count_of(page, "</SCRIPT"), 0);
+    assert_int_equal(count_of(page, "<\\/SCRIPT <\\!-- </g"), 20);
+    assert_non_null(strstr(page, "&quot;&#39;&gt;&lt;script id=injected&gt;window.injected=1&lt;"));
+    assert_non_null(strstr(page, "{{style}}??&amp;lt;"));
+    json_t *data = data_of(page);
+    const char *label =
+        json_string_value(json_array_get(json_array_get(rows_of(data, "speedup", 0), 0), 0));
+    assert_string_equal(label, "ep");
+    json_decref(data);
+    free(page);
+}
+
+static void a_missing_library_is_named(void **state) {
+    struct runs_folder *folder = *state;
+    struct mp_error error = {0};
+    char path[128], module[160];
+    make_library(folder);
+    add_runs(folder, NULL, false);
+    snprintf(module, sizeof module, "%s/vega/vega-scale.min.js", folder->path);
+    assert_int_equal(unlink(module), 0);
+    snprintf(path, sizeof path, "%s/report.html", folder->path);
+    assert_int_equal(mp_report_html(folder->store, NULL, path, &error), MP_ENOTFOUND);
+    assert_non_null(strstr(error.text, "/vega-scale.min.js: "));
+    assert_non_null(strstr(error.text, "apt-get install libjs-vega"));
+    assert_int_equal(access(path, F_OK), -1);
+}
+
+static void a_report_that_fails_leaves_the_old_one(void **state) {
+    struct runs_folder *folder = *state;
+    struct mp_error error = {0};
+    const struct mp_report_selection nothing = {.run_id = 99};
+    char path[128], command[160];
+    make_library(folder);
+    add_runs(folder, NULL, false);
+    write_report(folder, NULL, path);
+    char *before = text_of(path);
+    assert_int_equal(mp_report_html(folder->store, &nothing, path, &error), MP_ENOTFOUND);
+    char *after = text_of(path);
+    assert_string_equal(before, after);
+    snprintf(command, sizeof command, "test -z \"$(ls %s/*.part 2>/dev/null)\"", folder->path);
+    assert_int_equal(system(command), 0); // NOLINT(cert-env33-c)
+    error = (struct mp_error){0};
+    assert_int_equal(mp_report_html(folder->store, NULL, "/nowhere/at/all.html", &error), MP_EIO);
+    assert_non_null(strstr(error.text, "/nowhere/at/all.html"));
+    free(before);
+    free(after);
+}
+
+/* ---- in a browser ---- */
+
+static const char *browser(void) {
+    static const char *const names[] = {"chromium", "chromium-browser", "google-chrome"};
+    char command[96];
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        snprintf(command, sizeof command, "command -v %s >/dev/null 2>&1", names[i]);
+        if (system(command) == 0) // NOLINT(cert-env33-c)
+            return names[i];
+    }
+    return NULL;
+}
+
+/* What tests/results/report/probe.html found in the report. */
+static json_t *probe(const struct runs_folder *folder, const char *path, int width, bool dark) {
+    char command[1024], file[128];
+    snprintf(command, sizeof command,
+             "timeout 100 %s --headless --no-sandbox --disable-gpu --disable-dev-shm-usage "
+             "--allow-file-access-from-files --user-data-dir=%s/browser --enable-logging=stderr "
+             "--blink-settings=preferredColorScheme=%d --virtual-time-budget=60000 "
+             "--window-size=1400,1000 --dump-dom 'file://" MOEPERF_PROBE "#%d,file://%s' "
+             ">%s/dom 2>%s/log",
+             browser(), folder->path, !dark, width, path, folder->path, folder->path);
+    int status = system(command); // NOLINT(cert-env33-c)
+    snprintf(file, sizeof file, "%s/log", folder->path);
+    char *log = text_of(file);
+    if (status != 0)
+        fail_msg("%s ended with %d: %s", browser(), status, log);
+    if (strstr(log, ":CONSOLE:"))
+        fail_msg("the console says: %.2000s", strstr(log, ":CONSOLE:"));
+    snprintf(file, sizeof file, "%s/dom", folder->path);
+    char *dom = text_of(file), *start = strstr(dom, "<pre id=\"found\">");
+    assert_non_null(start);
+    start += strlen("<pre id=\"found\">");
+    *strstr(start, "</pre>") = '\0';
+    json_error_t fault;
+    json_t *found = json_loads(start, 0, &fault);
+    if (!found)
+        fail_msg("%s in %.2000s", fault.text, start);
+    free(dom);
+    free(log);
+    return found;
+}
+
+static const struct {
+    const char *chart, *marks;
+} drawn[] = {{"speedup", "bars"},      {"phases", "bars"},      {"iteration-time", "lines"},
+             {"loss", "lines"},        {"predicted", "points"}, {"timeline", "spans"},
+             {"scatter", "points"},    {"imbalance", "cells"},  {"experts", "cells"},
+             {"speedup", "intervals"}, {"predicted", "gaps"}};
+enum { DRAWN = sizeof drawn / sizeof *drawn };
+
+/* Every chart, each time that it was shown. */
+static void check_charts(const json_t *found) {
+    int seen[DRAWN] = {0};
+    size_t i;
+    json_t *chart;
+    json_array_foreach(json_object_get(found, "charts"), i, chart) {
+        const char *name = json_string_value(json_object_get(chart, "chart"));
+        if (!json_is_true(json_object_get(chart, "fits")))
+            fail_msg("%s is not as wide as its place", name);
+        if (json_integer_value(json_object_get(chart, "overlaps")) != 0)
+            fail_msg("%s: labels of an axis lie on each other", name);
+        if (json_integer_value(json_object_get(chart, "cut")) != 0)
+            fail_msg("%s: texts are cut off", name);
+        for (int d = 0; d < DRAWN; d++) {
+            json_t *marks = json_object_get(chart, "marks");
+            if (strcmp(drawn[d].chart, name) != 0)
+                continue;
+            seen[d]++;
+            if (json_integer_value(json_object_get(marks, drawn[d].marks)) < 1)
+                fail_msg("%s: no %s are drawn", name, drawn[d].marks);
+        }
+    }
+    for (int d = 0; d < DRAWN; d++)
+        if (!seen[d])
+            fail_msg("%s is not there", drawn[d].chart);
+}
+
+static void check_page(const json_t *found, int width) {
+    assert_string_equal(json_string_value(json_object_get(found, "errors")), "");
+    assert_int_equal(json_integer_value(json_object_get(found, "width")), width);
+    assert_int_equal(json_integer_value(json_object_get(found, "scrollWidth")), width);
+    assert_int_equal(json_integer_value(json_object_get(found, "scripts")), 3);
+    assert_int_equal(json_integer_value(json_object_get(found, "images")), 0);
+    assert_true(json_is_false(json_object_get(found, "injected")));
+    check_charts(found);
+}
+
+static bool can_draw(void) {
+    char folder[MP_VEGA_FOLDER];
+    struct mp_error error = {0};
+    unsetenv("MOEPERF_VEGA");
+    if (mp_vega_find(folder, &error)) {
+        print_message("skipped: %s\n", error.text);
+        return false;
+    }
+    if (!browser()) {
+        print_message("skipped: no chromium is installed, which opens the page\n");
+        return false;
+    }
+    return true;
+}
+
+static void every_chart_is_drawn(void **state) {
+    static const int widths[] = {1280, 390};
+    struct runs_folder *folder = *state;
+    char path[128];
+    if (!can_draw())
+        skip();
+    add_runs(folder, NULL, false);
+    write_report(folder, NULL, path);
+    for (int w = 0; w < 2; w++) {
+        json_t *light = probe(folder, path, widths[w], false);
+        json_t *dark = probe(folder, path, widths[w], true);
+        check_page(light, widths[w]);
+        check_page(dark, widths[w]);
+        assert_string_equal(json_string_value(json_object_get(light, "background")),
+                            "rgb(255, 255, 255)");
+        assert_string_equal(json_string_value(json_object_get(dark, "background")),
+                            "rgb(20, 23, 27)");
+        assert_string_not_equal(json_string_value(json_object_get(
+                                    json_array_get(json_object_get(light, "charts"), 0), "ink")),
+                                json_string_value(json_object_get(
+                                    json_array_get(json_object_get(dark, "charts"), 0), "ink")));
+        json_decref(light);
+        json_decref(dark);
+    }
+}
+
+static void names_stay_names_in_a_browser(void **state) {
+    struct runs_folder *folder = *state;
+    char path[128];
+    if (!can_draw())
+        skip();
+    add_runs(folder, HOSTILE, false);
+    write_report(folder, NULL, path);
+    json_t *found = probe(folder, path, 390, false);
+    check_page(found, 390);
+    json_decref(found);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(words_tables_and_data_are_there, runs_setup, runs_teardown),
+        cmocka_unit_test_setup_teardown(what_recording_cost_is_said, runs_setup, runs_teardown),
+        cmocka_unit_test_setup_teardown(nothing_is_loaded_from_anywhere, runs_setup, runs_teardown),
+        cmocka_unit_test_setup_teardown(a_run_without_recordings_is_shown, runs_setup,
+                                        runs_teardown),
+        cmocka_unit_test_setup_teardown(shared_cores_get_no_ratios, runs_setup, runs_teardown),
+        cmocka_unit_test_setup_teardown(names_stay_names, runs_setup, runs_teardown),
+        cmocka_unit_test_setup_teardown(a_missing_library_is_named, runs_setup, runs_teardown),
+        cmocka_unit_test_setup_teardown(a_report_that_fails_leaves_the_old_one, runs_setup,
+                                        runs_teardown),
+        cmocka_unit_test_setup_teardown(every_chart_is_drawn, runs_setup, runs_teardown),
+        cmocka_unit_test_setup_teardown(names_stay_names_in_a_browser, runs_setup, runs_teardown),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

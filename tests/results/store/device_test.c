@@ -1,0 +1,317 @@
+/* GPU work beside a run whose spans are known: joins, clocks, views. */
+#include "tests/results/runs.h"
+
+#include "profiler/device/companion.h"
+#include "profiler/record/spool.h"
+
+enum { MAIN_THREAD = 100 };
+
+static const struct runs_standard two = {.count = 2, .ms = {20, 30}, .loss = {3, 2}};
+
+/* A collector of rank `rank` of the standard run, in this process as are the recordings. */
+static void open_companion(struct runs_folder *folder, const char *collector, int rank,
+                           struct mp_companion *companion) {
+    struct mp_error error = {0};
+    char number[8];
+    snprintf(number, sizeof number, "%d", rank);
+    setenv("MOEPERF_DEVICE_SPOOLS", folder->path, 1);
+    setenv("RANK", number, 1);
+    setenv("WORLD_SIZE", "2", 1);
+    runs_ok(mp_companion_open(companion, collector, &error), &error);
+    mp_companion_status(companion, collector, "on");
+    unsetenv("RANK");
+    unsetenv("WORLD_SIZE");
+}
+
+static char paths[8][160];
+static const char *list[8];
+static int files;
+
+static void close_companion(struct runs_folder *folder, const char *collector,
+                            struct mp_companion *companion, int number) {
+    char host[64] = "";
+    gethostname(host, sizeof host - 1);
+    mp_companion_close(companion);
+    snprintf(paths[files], sizeof paths[0], "%s/%s-%s-%d-%d.device", folder->path, host, collector,
+             (int)getpid(), number);
+    list[files] = paths[files];
+    files++;
+}
+
+static void record(struct mp_companion *companion, struct mp_activity activity) {
+    mp_record_fixed(companion->thread, MP_SPOOL_ACTIVITY, &activity, sizeof activity, NULL);
+}
+
+/* Times in microseconds of the run. */
+static int64_t at(int rank, int64_t us) {
+    return runs_clock(rank, us * 1000);
+}
+
+static void call(struct mp_companion *companion, int rank, uint32_t correlation, int64_t us) {
+    record(companion, (struct mp_activity){.start_ns = at(rank, us),
+                                           .end_ns = at(rank, us + 5),
+                                           .correlation = correlation,
+                                           .thread = MAIN_THREAD,
+                                           .name = mp_companion_name(companion, "cudaLaunchKernel"),
+                                           .kind = MP_ACTIVITY_CALL});
+}
+
+static void kernel(struct mp_companion *companion, int rank, uint32_t correlation, uint32_t stream,
+                   int64_t start_us, int64_t end_us) {
+    record(companion, (struct mp_activity){.start_ns = start_us ? at(rank, start_us) : 0,
+                                           .end_ns = start_us ? at(rank, end_us) : 0,
+                                           .correlation = correlation,
+                                           .stream = stream,
+                                           .name = mp_companion_name(companion, "gemm"),
+                                           .kind = MP_ACTIVITY_KERNEL,
+                                           .grid = {2, 3, 4},
+                                           .block = {32, 1, 1}});
+}
+
+static void copy(struct mp_companion *companion, int rank, uint32_t correlation, int64_t start_us,
+                 int64_t end_us) {
+    record(companion, (struct mp_activity){.start_ns = at(rank, start_us),
+                                           .end_ns = at(rank, end_us),
+                                           .correlation = correlation,
+                                           .value = 4096,
+                                           .detail = 1,
+                                           .result = 1,
+                                           .kind = MP_ACTIVITY_COPY});
+}
+
+/* The span in which rank 0 computes experts lasts from 2500 to 6500 us, rank 1's from 3500 to 5500:
+ * see runs_standard_layer. */
+static void record_activities(struct runs_folder *folder) {
+    struct mp_companion companion;
+    open_companion(folder, "cupti", 0, &companion);
+    kernel(&companion, 0, 1, 7, 3100, 3600); /* records come in any order, GPU work first */
+    call(&companion, 0, 1, 3000);
+    kernel(&companion, 0, 1, 8, 3400, 4000); /* the same launch, as of a graph; beside the other */
+    kernel(&companion, 0, 1, 8, 0, 0);
+    record(&companion, (struct mp_activity){.value = (uint64_t)at(0, 2500),
+                                            .correlation = 2,
+                                            .kind = MP_ACTIVITY_LINK});
+    call(&companion, 0, 2, 100); /* its place in time says another span than its external id */
+    copy(&companion, 0, 2, 5000, 5200);
+    call(&companion, 0, 3, 900000000); /* after everything */
+    kernel(&companion, 0, 3, 7, 900000100, 900000200);
+    kernel(&companion, 0, 77, 7, 8000, 8100); /* nobody launched it */
+    record(&companion, (struct mp_activity){.start_ns = at(0, 10),
+                                            .end_ns = at(0, 60),
+                                            .kind = MP_ACTIVITY_OVERHEAD});
+    mp_record_number(companion.thread, -1, -1, "cupti.dropped", 5);
+    close_companion(folder, "cupti", &companion, 0);
+
+    open_companion(folder, "cupti", 1, &companion);
+    call(&companion, 1, 1, 4000);
+    kernel(&companion, 1, 1, 7, 4100, 4600);
+    close_companion(folder, "cupti", &companion, 1);
+}
+
+static void collective(struct mp_companion *companion, int rank, bool is_pair, uint64_t ordinal,
+                       int64_t start_us, int64_t end_us) {
+    const struct mp_collective is = {
+        .start_ns = at(rank, 3000 + 500 * rank),
+        .queued_ns = at(rank, 3010 + 500 * rank),
+        .timer_start = (uint64_t)start_us * 1000,
+        .timer_end = (uint64_t)end_us * 1000,
+        .communicator = UINT64_MAX - 4,
+        .sequence = is_pair ? 0 : ordinal,
+        .group = is_pair ? ordinal : 9,
+        .count = 1000,
+        .function = mp_companion_name(companion, is_pair ? "Send" : "AllReduce"),
+        .datatype = mp_companion_name(companion, "ncclBfloat16"),
+        .rank = rank,
+        .ranks = 2,
+        .channels = 1,
+        .timed_channels = end_us > 0,
+        .is_pair = is_pair};
+    mp_record_fixed(companion->thread, MP_SPOOL_COLLECTIVE, &is, sizeof is, NULL);
+}
+
+/* Each GPU's timer began with the run, and was compared with the clock twice. */
+static void record_collectives(struct runs_folder *folder) {
+    struct mp_companion companion;
+    for (int r = 0; r < 2; r++) {
+        open_companion(folder, "nccl", r, &companion);
+        const struct mp_timer timer = {at(r, 3000), at(r, 3000) - 3000000, 2};
+        const struct mp_timer far = {at(r, 900000000), 12345, 1};
+        mp_record_fixed(companion.thread, MP_SPOOL_TIMER, &far, sizeof far, NULL);
+        mp_record_fixed(companion.thread, MP_SPOOL_TIMER, &timer, sizeof timer, NULL);
+        collective(&companion, r, false, 1, r ? 2200 : 1000, 3000);
+        collective(&companion, r, true, 3, r ? 11000 : 10000, r ? 13200 : 12000);
+        if (r == 0) {
+            collective(&companion, r, true, 3, 10500, 13000);
+            collective(&companion, r, true, 4, 20000, 21000); /* rank 1 has none of it */
+        }
+        collective(&companion, r, false, 2, r ? 30000 : 0, r ? 31000 : 0); /* one has no time */
+        close_companion(folder, "nccl", &companion, r);
+    }
+}
+
+static int64_t add(struct runs_folder *folder) {
+    struct mp_error error = {0};
+    struct mp_store_run description = runs_description("ep", "skewed");
+    files = 0;
+    int64_t run_id = runs_add(folder, &description, &two);
+    record_activities(folder);
+    record_collectives(folder);
+    runs_ok(mp_store_add_device(folder->store, run_id, list, files, &error), &error);
+    return run_id;
+}
+
+static void work_belongs_to_the_span_that_launched_it(void **state) {
+    struct runs_folder *folder = *state;
+    add(folder);
+    assert_string_equal(
+        runs_query(folder->store,
+                   "SELECT rank, iteration, layer, phase, direction, round(span_ms, 3), "
+                   "round(gpu_ms, 3), round(kernel_ms, 3), round(copy_ms, 3), set_ms, kernels, "
+                   "copies, sets, copied_bytes, round(first_ms, 3), round(after_ms, 3), untimed "
+                   "FROM v_gpu WHERE span_id IS NOT NULL ORDER BY rank"),
+        "0|0|0|expert|forward|4.0|1.1|1.1|0.2|0.0|3|1|0|4096|0.6|-1.3|1\n"
+        "1|0|0|expert|forward|2.0|0.5|0.5|0.0|0.0|1|0|0|0|0.6|-0.9|0");
+    assert_string_equal(runs_query(folder->store, "SELECT rank, kernels, round(gpu_ms, 3), phase "
+                                                  "FROM v_gpu WHERE span_id IS NULL"),
+                        "0|2|0.2|NULL");
+    assert_string_equal(runs_query(folder->store, "SELECT (end_ns - start_ns), kind "
+                                                  "FROM gpu_overhead"),
+                        "50000|0");
+    assert_string_equal(runs_query(folder->store, "SELECT value FROM v_number "
+                                                  "WHERE name = 'cupti.dropped'"),
+                        "5.0");
+}
+
+static void tables_are_as_nsight_has_them(void **state) {
+    struct runs_folder *folder = *state;
+    char sql[300];
+    add(folder);
+    snprintf(sql, sizeof sql,
+             "SELECT start, \"end\", name.value, streamId, gridX, blockX, correlationId, "
+             "globalPid / 0x1000000 = %d FROM CUPTI_ACTIVITY_KIND_KERNEL JOIN StringIds AS name "
+             "ON name.id = demangledName WHERE rank = 0 AND correlationId = 1 AND streamId = 7",
+             (int)getpid() & 0xFFFFFF);
+    assert_string_equal(runs_query(folder->store, sql), "3100000|3600000|gemm|7|2|32|1|1");
+    assert_string_equal(
+        runs_query(folder->store,
+                   "SELECT start, name.value, globalTid % 0x1000000, returnValue FROM "
+                   "CUPTI_ACTIVITY_KIND_RUNTIME JOIN StringIds AS name ON name.id = nameId "
+                   "WHERE rank = 0 AND correlationId = 1"),
+        "3000000|cudaLaunchKernel|100|0");
+    assert_string_equal(runs_query(folder->store, "SELECT bytes, copyKind, copies "
+                                                  "FROM CUPTI_ACTIVITY_KIND_MEMCPY"),
+                        "4096|1|1");
+    assert_string_equal(runs_query(folder->store, "SELECT rank, collector, status, complete, "
+                                                  "unread_bytes, clock FROM device_spool "
+                                                  "ORDER BY collector, rank"),
+                        "0|cupti|on|1|0|same host\n1|cupti|on|1|0|samples\n"
+                        "0|nccl|on|1|0|same host\n1|nccl|on|1|0|samples");
+}
+
+/* Who came last waited for nobody: 2 and 0.8 ms of one collective, 3 and 2.2 of one group. */
+static void waiting_is_what_exceeds_the_transfer(void **state) {
+    struct runs_folder *folder = *state;
+    add(folder);
+    assert_string_equal(
+        runs_query(folder->store,
+                   "SELECT rank, function, ordinal, operations, bytes, round(ms, 2), "
+                   "round(transfer_ms, 2), round(wait_ms, 2), round(queue_ms, 2), untimed "
+                   "FROM v_collective ORDER BY function, ordinal, rank"),
+        "0|AllReduce|1|1|2000|2.0|0.8|1.2|0.01|0\n"
+        "1|AllReduce|1|1|2000|0.8|0.8|0.0|0.01|0\n"
+        "0|AllReduce|2|1|2000|NULL|NULL|NULL|0.01|1\n"
+        "1|AllReduce|2|1|2000|1.0|NULL|NULL|0.01|0\n"
+        "0|pairs|3|2|4000|3.0|2.2|0.8|0.01|0\n"
+        "1|pairs|3|1|2000|2.2|2.2|0.0|0.01|0\n"
+        "0|pairs|4|1|2000|1.0|NULL|NULL|0.01|0");
+    assert_string_equal(runs_query(folder->store,
+                                   "SELECT collective.start_ns, collective.end_ns, phase FROM "
+                                   "collective JOIN v_span USING (span_id) "
+                                   "WHERE collective.rank = 0 AND sequence = 1"),
+                        "1000000|3000000|expert");
+}
+
+static void adding_again_adds_nothing(void **state) {
+    struct runs_folder *folder = *state;
+    struct mp_error error = {0};
+    char before[200];
+    static const char counts[] =
+        "SELECT (SELECT count(*) FROM CUPTI_ACTIVITY_KIND_KERNEL), (SELECT count(*) FROM "
+        "CUPTI_ACTIVITY_KIND_RUNTIME), (SELECT count(*) FROM collective), (SELECT count(*) FROM "
+        "device_spool), (SELECT count(*) FROM gpu_overhead)";
+    int64_t run_id = add(folder);
+    snprintf(before, sizeof before, "%s", runs_query(folder->store, counts));
+    assert_string_equal(before, "6|4|8|4|1");
+    runs_ok(mp_store_add_device(folder->store, run_id, list, files, &error), &error);
+    assert_string_equal(runs_query(folder->store, counts), before);
+}
+
+static void errors_leave_everything_as_it_was(void **state) {
+    struct runs_folder *folder = *state;
+    struct mp_error error = {0};
+    struct mp_store_run description = runs_description("ep", "skewed");
+    files = 0;
+    int64_t run_id = runs_add(folder, &description, &two);
+    record_activities(folder);
+    list[files] = "/nowhere/at/all.device";
+    assert_int_equal(mp_store_add_device(folder->store, run_id, list, files + 1, &error),
+                     MP_ENOTFOUND);
+    assert_non_null(strstr(error.text, "/nowhere/at/all"));
+    assert_string_equal(runs_query(folder->store, "SELECT count(*) FROM device_spool"), "0");
+    error = (struct mp_error){0};
+    assert_int_equal(mp_store_add_device(folder->store, run_id + 1, list, files, &error),
+                     MP_ENOTFOUND);
+    assert_string_equal(
+        runs_query(folder->store, "SELECT count(*) FROM CUPTI_ACTIVITY_KIND_KERNEL"), "0");
+}
+
+/* Cut anywhere: what is whole counts, and the row says that the rest is missing. */
+static void a_cut_spool_is_taken_as_far_as_it_goes(void **state) {
+    struct runs_folder *folder = *state;
+    struct mp_error error = {0};
+    uint64_t random = test_seed();
+    struct mp_store_run description = runs_description("ep", "skewed");
+    files = 0;
+    int64_t run_id = runs_add(folder, &description, &two);
+    record_activities(folder);
+    struct stat status;
+    assert_int_equal(stat(list[0], &status), 0);
+    off_t length = 200 + (off_t)(test_random(&random) % (uint64_t)(status.st_size - 200));
+    assert_int_equal(truncate(list[0], length), 0);
+    runs_ok(mp_store_add_device(folder->store, run_id, list, 1, &error), &error);
+    assert_string_equal(runs_query(folder->store, "SELECT complete FROM device_spool"), "0");
+    assert_string_equal(
+        runs_query(folder->store, "SELECT count(*) <= 5 FROM CUPTI_ACTIVITY_KIND_KERNEL"), "1");
+}
+
+/* Collectors alone, of a program that nobody annotated: times count from the first of them. */
+static void a_run_without_spans_has_its_gpu_work(void **state) {
+    struct runs_folder *folder = *state;
+    struct mp_error error = {0};
+    struct mp_store_run description = runs_description("ep", "skewed");
+    int64_t run_id = 0;
+    runs_ok(mp_store_ingest(folder->store, &description, NULL, 0, &run_id, &error), &error);
+    files = 0;
+    record_activities(folder);
+    runs_ok(mp_store_add_device(folder->store, run_id, list, files, &error), &error);
+    assert_string_equal(runs_query(folder->store, "SELECT rank, kernels, round(kernel_ms, 3), "
+                                                  "span_id FROM v_gpu ORDER BY rank"),
+                        "0|5|1.3|NULL\n1|1|0.501|NULL");
+    assert_string_equal(runs_query(folder->store, "SELECT DISTINCT clock FROM device_spool"),
+                        "same host");
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, runs_setup, runs_teardown)
+
+int main(void) {
+    static const struct CMUnitTest tests[] = {
+        TEST(work_belongs_to_the_span_that_launched_it),
+        TEST(tables_are_as_nsight_has_them),
+        TEST(waiting_is_what_exceeds_the_transfer),
+        TEST(adding_again_adds_nothing),
+        TEST(errors_leave_everything_as_it_was),
+        TEST(a_cut_spool_is_taken_as_far_as_it_goes),
+        TEST(a_run_without_spans_has_its_gpu_work),
+    };
+    return cmocka_run_group_tests_name("GPU work", tests, NULL, NULL);
+}
