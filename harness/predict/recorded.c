@@ -79,13 +79,15 @@ static int read_run(struct reader *reader, struct mp_error *error) {
     sqlite3_stmt *row;
     int code = prepare(reader,
                        "SELECT ranks, ranks_per_node, suite, job, system, executor, workload, "
-                       "gate, model, job_text FROM run WHERE run_id = ?1",
+                       "gate, model, job_text, (SELECT max(clock_error_ns) FROM rank "
+                       "WHERE rank.run_id = run.run_id) FROM run WHERE run_id = ?1",
                        0, &row, error);
     if (!code)
         code = step(reader, row, error);
     if (code == 1) {
         run->ranks = sqlite3_column_int(row, 0);
         run->ranks_per_node = sqlite3_column_int(row, 1);
+        run->clock_error = 1e-9 * (double)sqlite3_column_int64(row, 10);
         code = copy_texts(run, row) ? MP_OK : fail_memory(reader, error);
     } else if (code == 0) {
         code = mp_fail(error, MP_ENOTFOUND,

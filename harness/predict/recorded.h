@@ -17,6 +17,7 @@ struct mp_recorded {
     char *suite, *job, *system, *executor, *workload, *gate, *model; /* owned */
     char *job_text; /* as the ranks read it; "" if not kept; owned */
     int ranks, ranks_per_node;
+    double clock_error; /* s; two ranks' clocks are at most so far apart */
     int iterations;
     int64_t *number;               /* [iterations] as the run counts them */
     double *seconds;               /* [iterations] v_iteration.ms */

@@ -153,7 +153,9 @@ static int compare_moments(const void *left, const void *right) {
     return a->sequence != b->sequence ? a->sequence - b->sequence : a->event - b->event;
 }
 
-/* Everything that happened, in its order; causes come before what they cause. */
+/* Everything that happened, in its order; causes come before what they cause.  Only those who met
+ * are held back by the tolerance: were it all spans, a rank's arrival would be held back as well, by
+ * the span before it. */
 static void order_events(struct mp_graph *graph, const struct mp_graph_stage *stage,
                          double tolerance, struct moment moment[]) {
     int sequence = 0, rank = -1;
@@ -165,8 +167,8 @@ static void order_events(struct mp_graph *graph, const struct mp_graph_stage *st
         sequence = same ? sequence : 0;
         rank = node->rank;
         double arrived = same && node->arrived < before ? before : node->arrived;
-        double released =
-            node->released + tolerance > arrived ? node->released + tolerance : arrived;
+        double released = node->released + (graph->group[node->group].meets ? tolerance : 0);
+        released = released > arrived ? released : arrived;
         moment[2 * i] = (struct moment){arrived, sequence++, 2 * index};
         moment[2 * i + 1] = (struct moment){released, sequence++, 2 * index + 1};
         before = released;
