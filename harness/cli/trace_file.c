@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include "harness/cli/cli.h"
+#include "reference/base/imbalance.h"
 
 /* Imbalance of every block (systems.md 0.5: fullest expert over mean, 1 for no load).  The median
  * is taken from counts by size, so that a trace of any length needs the same memory: 1,024 bins for
@@ -34,20 +35,13 @@ static void summary_free(struct summary *summary) {
     free(summary->total);
 }
 
-static double imbalance_of(const struct mp_load *load, int64_t total[], int64_t *sum) {
-    int64_t most = 0;
-    mp_load_expert_totals(load, total);
-    *sum = 0;
-    for (int expert = 0; expert < load->experts; expert++) {
-        *sum += total[expert];
-        most = total[expert] > most ? total[expert] : most;
-    }
-    return *sum ? (double)most * load->experts / (double)*sum : 1;
-}
-
 static void summary_add(struct summary *summary, const struct mp_trace_block *block) {
-    int64_t sum;
-    double imbalance = imbalance_of(&block->load, summary->total, &sum);
+    int64_t sum = 0;
+    mp_load_expert_totals(&block->load, summary->total);
+    for (int expert = 0; expert < block->load.experts; expert++)
+        sum += summary->total[expert];
+    const double imbalance =
+        sum ? mp_imbalance_of(summary->total, block->load.experts).max_over_mean : 1;
     if (summary->blocks++ == 0)
         summary->first = block->iteration;
     summary->iterations += block->layer == 0 && block->micro_batch == 0;

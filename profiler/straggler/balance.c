@@ -3,43 +3,38 @@
 
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 static int compare_counts(const void *left, const void *right) {
-    uint32_t a = *(const uint32_t *)left, b = *(const uint32_t *)right;
+    int64_t a = *(const int64_t *)left, b = *(const int64_t *)right;
     return (a > b) - (a < b);
 }
 
-struct mp_balance mp_balance_of(const uint32_t routes[], int experts, uint32_t sorted[]) {
-    double total = 0, squares = 0, simpson = 0, entropy = 0, over = 0, ranked = 0;
-    int dead = 0;
-    memcpy(sorted, routes, (size_t)experts * sizeof *sorted);
+struct mp_balance mp_balance_of(const uint32_t routes[], int experts, int64_t sorted[]) {
+    double total = 0, squares = 0, simpson = 0, over = 0, ranked = 0;
+    for (int e = 0; e < experts; e++) {
+        sorted[e] = routes[e];
+        total += routes[e];
+    }
+    const struct mp_imbalance imbalance = mp_imbalance_of(sorted, experts); /* in their order */
     qsort(sorted, (size_t)experts, sizeof *sorted, compare_counts);
-    for (int e = 0; e < experts; e++)
-        total += sorted[e];
     if (!(total > 0))
-        return (struct mp_balance){NAN, NAN, NAN, NAN, NAN, NAN, NAN, NAN, NAN, NAN};
+        return (struct mp_balance){imbalance, NAN, NAN, NAN, NAN, NAN, NAN, NAN};
     double mean = total / experts;
     for (int e = 0; e < experts; e++) {
-        double n = sorted[e], share = n / total;
+        double n = (double)sorted[e], share = n / total;
         squares += (n - mean) * (n - mean);
         simpson += share * share;
-        entropy -= share > 0 ? share * log(share) : 0;
         over += n > 1.25 * mean ? n - 1.25 * mean : 0;
         ranked += (e + 1.0) * n;
-        dead += sorted[e] == 0;
     }
-    double most = sorted[experts - 1] / mean;
     return (struct mp_balance){
-        .max_over_mean = most,
-        .max_violation = most - 1,
+        .imbalance = imbalance,
+        .max_violation = imbalance.max_over_mean - 1,
         .variation = sqrt(squares / experts) / mean,
         .chance_variation = 1 / sqrt(mean),
-        .effective = exp(entropy),
         .inverse_simpson = 1 / simpson,
-        .dead_fraction = (double)dead / experts,
         .overload_fraction = over / total,
-        .balancedness = 1 / most,
+        .balancedness = 1 / imbalance.max_over_mean,
         .gini = 2 * ranked / (experts * total) - (experts + 1.0) / experts,
     };
 }

@@ -4,23 +4,23 @@
 
 #include <stdint.h>
 
+#include "reference/base/imbalance.h"
+
 /* n_e routes of expert e of E, m their mean, p_e their share.  All NAN without a route: undefined,
  * not zero. */
 struct mp_balance {
-    double max_over_mean;     /* max n / m */
+    struct mp_imbalance imbalance;
     double max_violation;     /* max n / m - 1 */
     double variation;         /* sqrt(mean (n - m)^2) / m */
     double chance_variation;  /* 1 / sqrt(m): what uniform routing gives by chance */
-    double effective;         /* exp(-sum p ln p), 0 ln 0 = 0 */
     double inverse_simpson;   /* 1 / sum p^2 */
-    double dead_fraction;     /* of experts with n = 0 */
     double overload_fraction; /* sum max(0, n - 1.25 m) / sum n */
     double balancedness;      /* m / max n */
     double gini;              /* 2 sum i n_(i) / (E sum n) - (E + 1) / E, n_(i) ascending */
 };
 
 /* `sorted` [experts] is working memory, ascending afterwards.  experts >= 1. */
-struct mp_balance mp_balance_of(const uint32_t routes[], int experts, uint32_t sorted[]);
+struct mp_balance mp_balance_of(const uint32_t routes[], int experts, int64_t sorted[]);
 
 /* Of many values: nearest-rank percentiles; NAN values are left out, and all are NAN if none is
  * left.  `value` is sorted. */

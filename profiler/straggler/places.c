@@ -182,8 +182,8 @@ enum { MEASURES = 7 };
 struct tally {
     double *value[MEASURES]; /* [iterations * layers] each */
     double *chance;
-    uint32_t *sorted; /* [experts] */
-    double *share;    /* [experts] of a layer */
+    int64_t *sorted; /* [experts] */
+    double *share;   /* [experts] of a layer */
     int count;
 };
 
@@ -200,11 +200,11 @@ static void add_layer(const struct mp_straggler_input *input, struct tally *tall
         mp_balance_of(input->routes + at * (size_t)input->experts, input->experts, tally->sorted);
     double total = 0;
     for (int e = 0; e < input->experts; e++)
-        total += tally->sorted[e];
-    const double measure[MEASURES] = {balance.max_over_mean,
+        total += (double)tally->sorted[e];
+    const double measure[MEASURES] = {balance.imbalance.max_over_mean,
                                       balance.variation,
-                                      balance.effective,
-                                      balance.dead_fraction,
+                                      balance.imbalance.effective,
+                                      balance.imbalance.dead_fraction,
                                       balance.overload_fraction,
                                       balance.gini,
                                       input->dropped && total > 0 ? input->dropped[at] / total

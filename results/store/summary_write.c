@@ -1,7 +1,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "results/store/imbalance.h"
+#include "reference/base/imbalance.h"
 #include "results/store/internal.h"
 #include "results/store/summary.h"
 #include "results/store/summary_entries.h"
@@ -306,7 +306,7 @@ static int write_imbalance(struct summary *summary, struct mp_store *store, int6
     for (size_t i = 0; !code && i < summary->layers.count; i++) {
         uint64_t key = summary->layers.keys[order[i]];
         const struct layer_entry *entry = keyed_value(&summary->layers, order[i]);
-        struct imbalance found = imbalance_of(entry->routes, entry->experts);
+        struct mp_imbalance found = mp_imbalance_of(entry->routes, entry->experts);
         int64_t routes = 0;
         for (int e = 0; e < entry->experts; e++)
             routes += entry->routes[e];

@@ -119,20 +119,20 @@ static void waits_are_passed_on(void **state) {
 
 static void balance_by_hand(void **state) {
     static const uint32_t routes[] = {60, 20, 20, 0}, none[4] = {0};
-    uint32_t sorted[4];
+    int64_t sorted[4];
     (void)state;
     struct mp_balance balance = mp_balance_of(routes, 4, sorted);
-    assert_close(balance.max_over_mean, 2.4, 1e-12);
+    assert_close(balance.imbalance.max_over_mean, 2.4, 1e-12);
     assert_close(balance.max_violation, 1.4, 1e-12);
     assert_close(balance.variation, 0.87178, 1e-5);
-    assert_close(balance.effective, 2.58641, 1e-5);
+    assert_close(balance.imbalance.effective, 2.58641, 1e-5);
     assert_close(balance.inverse_simpson, 2.27273, 1e-5);
-    assert_close(balance.dead_fraction, 0.25, 1e-12);
+    assert_close(balance.imbalance.dead_fraction, 0.25, 1e-12);
     assert_close(balance.overload_fraction, 0.2875, 1e-12);
     assert_close(balance.balancedness, 0.41667, 1e-5);
     assert_close(balance.gini, 0.45, 1e-12);
     assert_close(balance.chance_variation, 0.2, 1e-12);
-    assert_true(isnan(mp_balance_of(none, 4, sorted).max_over_mean));
+    assert_true(isnan(mp_balance_of(none, 4, sorted).imbalance.max_over_mean));
     assert_true(isnan(mp_balance_of(none, 4, sorted).gini));
 
     double value[100];

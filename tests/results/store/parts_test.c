@@ -1,32 +1,9 @@
-/* The store's parts by themselves: clock fits, imbalance, the table by key. */
+/* The store's parts by themselves: clock fits, the table by key. */
 #include "results/store/clock_fit.h"
-#include "results/store/imbalance.h"
 #include "results/store/keyed.h"
 #include "tests/support.h"
 
 #include <string.h>
-
-/* ---- imbalance: worked out by hand (60 20 20 0 is the example of the literature) ---- */
-
-static const struct imbalance_case {
-    const char *name;
-    int64_t counts[4];
-    struct imbalance expected;
-} imbalance_cases[] = {
-    {"all equal", {25, 25, 25, 25}, {1, 4, 0}},
-    {"one expert has all", {100, 0, 0, 0}, {4, 1, 0.75}},
-    {"two share, two dead", {50, 50, 0, 0}, {2, 2, 0.5}},
-    {"60 20 20 0", {60, 20, 20, 0}, {2.4, 2.5864090, 0.25}},
-    {"no routes at all", {0, 0, 0, 0}, {NAN, NAN, NAN}},
-};
-
-static void imbalance_matches(void **state) {
-    const struct imbalance_case *c = *state;
-    struct imbalance found = imbalance_of(c->counts, 4);
-    assert_close(found.max_over_mean, c->expected.max_over_mean, 1e-12);
-    assert_close(found.effective, c->expected.effective, 1e-6);
-    assert_close(found.dead_fraction, c->expected.dead_fraction, 1e-12);
-}
 
 /* ---- clocks ---- */
 
@@ -113,15 +90,11 @@ static void values_are_found_again_and_in_order(void **state) {
 }
 
 int main(void) {
-    enum { CASES = sizeof imbalance_cases / sizeof *imbalance_cases, OTHERS = 4 };
-    struct CMUnitTest tests[CASES + OTHERS] = {
+    const struct CMUnitTest tests[] = {
         cmocka_unit_test(two_samples_undo_any_steady_clock),
         cmocka_unit_test(fewer_or_equal_samples_are_a_constant),
         cmocka_unit_test(samples_that_make_no_sense_change_nothing),
         cmocka_unit_test(values_are_found_again_and_in_order),
     };
-    for (int i = 0; i < CASES; i++)
-        tests[OTHERS + i] = (struct CMUnitTest){imbalance_cases[i].name, imbalance_matches, NULL,
-                                                NULL, (void *)(uintptr_t)&imbalance_cases[i]};
     return cmocka_run_group_tests_name("parts", tests, NULL, NULL);
 }

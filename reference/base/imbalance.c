@@ -1,8 +1,8 @@
-#include "results/store/imbalance.h"
+#include "reference/base/imbalance.h"
 
 #include <math.h>
 
-struct imbalance imbalance_of(const int64_t counts[], int count) {
+struct mp_imbalance mp_imbalance_of(const int64_t counts[], int count) {
     int64_t largest = 0;
     double total = 0;
     int dead = 0;
@@ -12,11 +12,12 @@ struct imbalance imbalance_of(const int64_t counts[], int count) {
         dead += counts[i] == 0;
     }
     if (!(total > 0))
-        return (struct imbalance){NAN, NAN, NAN};
+        return (struct mp_imbalance){NAN, NAN, NAN};
     double entropy = 0;
     for (int i = 0; i < count; i++) {
         double share = (double)counts[i] / total;
         entropy -= share > 0 ? share * log(share) : 0;
     }
-    return (struct imbalance){(double)largest * count / total, exp(entropy), (double)dead / count};
+    return (struct mp_imbalance){(double)largest * count / total, exp(entropy),
+                                 (double)dead / count};
 }

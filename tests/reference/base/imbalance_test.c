@@ -1,0 +1,60 @@
+/* How uneven counts are: worked out by hand (60 20 20 0 is the example of the literature), and what
+ * holds of any. */
+#include "reference/base/imbalance.h"
+#include "tests/support.h"
+
+static const struct imbalance_case {
+    const char *name;
+    int64_t counts[4];
+    struct mp_imbalance expected;
+} cases[] = {
+    {"all equal", {25, 25, 25, 25}, {1, 4, 0}},
+    {"one expert has all", {100, 0, 0, 0}, {4, 1, 0.75}},
+    {"two share, two dead", {50, 50, 0, 0}, {2, 2, 0.5}},
+    {"60 20 20 0", {60, 20, 20, 0}, {2.4, 2.5864090, 0.25}},
+    {"no routes at all", {0, 0, 0, 0}, {NAN, NAN, NAN}},
+    {"more than 32 bits", {3000000000000, 1000000000000, 0, 0}, {3, 1.7547654, 0.5}},
+};
+
+static void imbalance_matches(void **state) {
+    const struct imbalance_case *c = *state;
+    struct mp_imbalance found = mp_imbalance_of(c->counts, 4);
+    assert_close(found.max_over_mean, c->expected.max_over_mean, 1e-12);
+    assert_close(found.effective, c->expected.effective, 1e-6);
+    assert_close(found.dead_fraction, c->expected.dead_fraction, 1e-12);
+}
+
+/* Another order and another unit change nothing, and the bounds hold. */
+static void neither_order_nor_unit_matters(void **state) {
+    enum { COUNTS = 64 };
+    (void)state;
+    uint64_t random = test_seed();
+    for (int round = 0; round < 1000; round++) {
+        int64_t counts[COUNTS] = {0}, other[COUNTS] = {0};
+        int count = test_random_int(&random, 1, COUNTS), from = test_random_int(&random, 0, 63);
+        int64_t unit = test_random_int(&random, 1, 1000);
+        for (int i = 0; i < count; i++) {
+            counts[i] = test_random_int(&random, 0, 3) ? test_random_int(&random, 0, 1000000) : 0;
+            other[(i + from) % count] = counts[i] * unit;
+        }
+        counts[0] += 1;
+        other[from % count] += unit;
+        struct mp_imbalance found = mp_imbalance_of(counts, count),
+                            again = mp_imbalance_of(other, count);
+        assert_close(again.max_over_mean, found.max_over_mean, 1e-12);
+        assert_close(again.effective, found.effective, 1e-12);
+        assert_close(again.dead_fraction, found.dead_fraction, 0);
+        double alive = count * (1 - found.dead_fraction);
+        assert_true(found.max_over_mean >= 1 && found.max_over_mean <= count);
+        assert_true(found.effective >= 1 - 1e-12 && found.effective <= alive * (1 + 1e-12));
+    }
+}
+
+int main(void) {
+    enum { CASES = sizeof cases / sizeof *cases };
+    struct CMUnitTest tests[CASES + 1] = {cmocka_unit_test(neither_order_nor_unit_matters)};
+    for (int i = 0; i < CASES; i++)
+        tests[1 + i] = (struct CMUnitTest){cases[i].name, imbalance_matches, NULL, NULL,
+                                           (void *)(uintptr_t)&cases[i]};
+    return cmocka_run_group_tests_name("imbalance", tests, NULL, NULL);
+}
