@@ -43,6 +43,11 @@ struct mp_bench_option {
 int mp_bench_options(int argc, char **argv, const struct mp_bench_option options[],
                      struct mp_error *error);
 
+/* Takes an option that is no number out of the arguments, before the above: "--name TEXT".  `value`
+ * holds the default before and is borrowed from argv after.  MP_EINVAL: a missing value. */
+int mp_bench_take_text(int *argc, char **argv, const char *name, const char **value,
+                       struct mp_error *error);
+
 /* The middle value (the mean of both middle ones for an even count); sorts `values`.  count > 0. */
 double mp_bench_median(double values[], int count);
 

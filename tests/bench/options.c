@@ -41,6 +41,21 @@ int mp_bench_options(int argc, char **argv, const struct mp_bench_option options
     return MP_OK;
 }
 
+int mp_bench_take_text(int *argc, char **argv, const char *name, const char **value,
+                       struct mp_error *error) {
+    for (int i = 1; i < *argc; i++) {
+        if (strncmp(argv[i], "--", 2) != 0 || strcmp(argv[i] + 2, name) != 0)
+            continue;
+        if (i + 1 == *argc)
+            return mp_fail(error, MP_EINVAL, "%s: --%s needs a value", argv[0], name);
+        *value = argv[i + 1];
+        *argc -= 2;
+        memmove(argv + i, argv + i + 2, (size_t)(*argc - i) * sizeof *argv);
+        i--;
+    }
+    return MP_OK;
+}
+
 static int compare_doubles(const void *left, const void *right) {
     double a = *(const double *)left, b = *(const double *)right;
     return (a > b) - (a < b);

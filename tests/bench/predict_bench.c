@@ -203,8 +203,11 @@ static int run(int argc, char **argv, json_t *result, struct mp_error *error) {
         {"iterations", &iterations, 1, 100000}, {"most-ranks", &most, 8, 1 << 20},
         {"ranks", &ranks, 0, 1 << 20},          {"layers", &layers, 1, 1024},
         {"experts", &experts, 1, 1024},         {0}};
+    const char *system = "deepspeed";
     struct mp_systems systems = {0};
-    int code = mp_bench_options(argc, argv, options, error);
+    int code = mp_bench_take_text(&argc, argv, "system", &system, error);
+    if (!code)
+        code = mp_bench_options(argc, argv, options, error);
     if (!code)
         code = mp_systems_register_all(&systems, error);
     if (code)
@@ -212,7 +215,7 @@ static int run(int argc, char **argv, json_t *result, struct mp_error *error) {
     json_t *table = json_array();
     if (json_object_set_new(result, "predictions", table) != 0)
         return mp_fail(error, MP_ENOMEM, "predict: no memory for the result");
-    struct row own = {"deepspeed", (int)ranks, (int)layers, (int)experts};
+    struct row own = {system, (int)ranks, (int)layers, (int)experts};
     if (ranks > 0)
         return run_row(&systems, &own, (int)iterations, table, error);
     for (int i = 0; i < ROWS && !code; i++) {
@@ -225,9 +228,11 @@ static int run(int argc, char **argv, json_t *result, struct mp_error *error) {
 
 const struct mp_bench mp_bench_predict = {
     .name = "predict",
-    .help = "how fast iterations are predicted, by system, ranks, layers and experts\n"
-            "  --iterations N  of each row, 50 unless given; of rows with many ranks at most 3\n"
-            "  --most-ranks R  leaves larger rows out\n"
-            "  --ranks R       only deepspeed on R ranks, with --layers L and --experts E\n",
+    .help =
+        "how fast iterations are predicted, by system, ranks, layers and experts\n"
+        "  --iterations N  of each row, 50 unless given; of rows with many ranks at most 3\n"
+        "  --most-ranks R  leaves larger rows out\n"
+        "  --ranks R       only one system on R ranks (--system NAME, deepspeed unless given),\n"
+        "                  with --layers L and --experts E\n",
     .run = run,
 };
