@@ -108,6 +108,7 @@ static void slots_have_a_capacity(void **state) {
     assert_ok(mp_load_create(4, 8, &load, &error), &error);
     for (int cell = 0; cell < 32; cell++)
         load.count[cell] = (uint32_t)test_random_int(random, 0, cell % 8 < 2 ? 900 : 100);
+    load.count[1] = (uint32_t)test_random_int(random, 667, 900); /* its one slot has room for 666 */
     rehearsal_plan(&rehearsal, 0, &load);
     for (int expert = 0; expert < 8; expert++) {
         /* 12 slots, dealt in turn: those of rank 0 are 0 1 2, of rank 1 2 3 4, ... */
