@@ -7,6 +7,7 @@
  *       - name: "layer {layer} dispatch*"   # a pattern for the range's name
  *         domain: mylib                     # a pattern for its domain; without it any domain
  *         phase: dispatch                   # of mp_phase_name
+ *         stream: comm                      # an operation in flight, beside all others; else compute
  *         direction: forward                # forward, backward, or payload.FIELD (0, 1)
  *         iteration: payload.step           # see below
  *         tokens: payload.routes

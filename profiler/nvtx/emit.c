@@ -1,6 +1,7 @@
 #include "profiler/nvtx/emit.h"
 
 #include <stddef.h>
+#include <stdio.h>
 
 bool mp_nvtx_listening;
 
@@ -10,7 +11,7 @@ bool mp_nvtx_listening;
 #include <nvtx3/nvToolsExtPayload.h>
 
 static nvtxDomainHandle_t domain;
-static nvtxStringHandle_t names[MP_PHASES];
+static nvtxStringHandle_t names[MP_PHASES], flight_names[MP_PHASES];
 static uint64_t schema;
 
 static uint64_t register_schema(void) {
@@ -41,8 +42,12 @@ void mp_nvtx_start(void) {
     domain = nvtxDomainCreateA("moeperf"); /* NULL when no tool listens */
     if (!domain)
         return;
-    for (int phase = 0; phase < MP_PHASES; phase++)
+    for (int phase = 0; phase < MP_PHASES; phase++) {
+        char name[64];
+        snprintf(name, sizeof name, "comm %s", mp_phase_name((enum mp_phase)phase));
+        flight_names[phase] = nvtxDomainRegisterStringA(domain, name);
         names[phase] = nvtxDomainRegisterStringA(domain, mp_phase_name((enum mp_phase)phase));
+    }
     schema = register_schema();
     mp_nvtx_listening = true;
 }
@@ -51,11 +56,16 @@ int mp_nvtx_headers(void) {
     return NVTX_VERSION;
 }
 
-void mp_nvtx_push_range(enum mp_phase phase) {
+static nvtxEventAttributes_t named(nvtxStringHandle_t name) {
     nvtxEventAttributes_t event = {.version = NVTX_VERSION,
                                    .size = NVTX_EVENT_ATTRIB_STRUCT_SIZE,
                                    .messageType = NVTX_MESSAGE_TYPE_REGISTERED};
-    event.message.registered = names[phase];
+    event.message.registered = name;
+    return event;
+}
+
+void mp_nvtx_push_range(enum mp_phase phase) {
+    const nvtxEventAttributes_t event = named(names[phase]);
     nvtxDomainRangePushEx(domain, &event);
 }
 
@@ -65,6 +75,19 @@ void mp_nvtx_pop_range(const struct mp_nvtx_payload *payload) {
         nvtxRangePopPayload(domain, &data, 1);
     else /* a tool that knows no payloads */
         nvtxDomainRangePop(domain);
+}
+
+uint64_t mp_nvtx_start_range(enum mp_phase phase) {
+    const nvtxEventAttributes_t event = named(flight_names[phase]);
+    return nvtxDomainRangeStartEx(domain, &event);
+}
+
+void mp_nvtx_end_range(uint64_t range, const struct mp_nvtx_payload *payload) {
+    const nvtxPayloadData_t data = {schema, sizeof *payload, payload};
+    if (schema)
+        nvtxRangeEndPayload(domain, range, &data, 1);
+    else
+        nvtxDomainRangeEnd(domain, range);
 }
 
 #else
@@ -80,6 +103,16 @@ void mp_nvtx_push_range(enum mp_phase phase) {
 }
 
 void mp_nvtx_pop_range(const struct mp_nvtx_payload *payload) {
+    (void)payload;
+}
+
+uint64_t mp_nvtx_start_range(enum mp_phase phase) {
+    (void)phase;
+    return 0;
+}
+
+void mp_nvtx_end_range(uint64_t range, const struct mp_nvtx_payload *payload) {
+    (void)range;
     (void)payload;
 }
 

@@ -1,6 +1,7 @@
-/* What the trainer says to any NVTX tool that listens: its own spans of the stream "compute" as
- * pushed ranges in the domain "moeperf", named like their phases (registered strings), with a
- * payload at the end of each.
+/* What the trainer says to any NVTX tool that listens, in the domain "moeperf": its own spans of
+ * the stream "compute" as pushed ranges, named like their phases, and those of the stream "comm" as
+ * ranges that are started and ended, named "comm" and the phase ("comm fetch"): operations in
+ * flight lie across one another.  Names are registered strings, and each range ends with a payload.
  *
  * When no tool listens (NVTX_INJECTION64_PATH is not set) each call is a test of one variable.  A
  * build without NVTX's headers never emits. */
@@ -30,6 +31,8 @@ int mp_nvtx_headers(void);
 
 void mp_nvtx_push_range(enum mp_phase phase);
 void mp_nvtx_pop_range(const struct mp_nvtx_payload *payload);
+uint64_t mp_nvtx_start_range(enum mp_phase phase);
+void mp_nvtx_end_range(uint64_t range, const struct mp_nvtx_payload *payload);
 
 /* Ranges of a thread nest: what was pushed last is popped first. */
 static inline void mp_nvtx_push(enum mp_phase phase) {
@@ -40,6 +43,18 @@ static inline void mp_nvtx_push(enum mp_phase phase) {
 static inline void mp_nvtx_pop(const struct mp_nvtx_payload *payload) {
     if (mp_nvtx_listening)
         mp_nvtx_pop_range(payload);
+}
+
+/* An operation in flight: any thread may end it, in any order.  Returns its range, 0: nobody
+ * listens. */
+static inline uint64_t mp_nvtx_depart(enum mp_phase phase) {
+    return mp_nvtx_listening ? mp_nvtx_start_range(phase) : 0;
+}
+
+/* Accepts 0. */
+static inline void mp_nvtx_arrive(uint64_t range, const struct mp_nvtx_payload *payload) {
+    if (range)
+        mp_nvtx_end_range(range, payload);
 }
 
 #endif

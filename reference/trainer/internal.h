@@ -11,6 +11,12 @@
 
 enum { MP_REDUCES_IN_FLIGHT = 2 };
 
+/* An operation in flight. */
+struct mp_flight {
+    int64_t start_ns;
+    uint64_t range; /* of NVTX tools; 0: none listens */
+};
+
 struct mp_trainer {
     struct mp_job job;
     const struct mp_system *system;
@@ -65,7 +71,7 @@ struct mp_trainer {
     struct mp_reduction {
         int layer; /* -1: none in flight */
         enum mp_reduction_stage { MP_REDUCE_COPIES, MP_REDUCE_SHARE, MP_REDUCE_SLICES } stage;
-        int64_t started;
+        struct mp_flight flight;
         struct mp_request *request;
         float *arrivals; /* [most holders of a layer][slice] slices of holders' own gradients */
     } reduction[MP_REDUCES_IN_FLIGHT];
@@ -78,7 +84,8 @@ struct mp_trainer {
     struct mp_record_thread *compute, *communication;
     struct mp_inject inject;      /* seconds 0: nothing on this rank */
     bool fetching, late_fetching; /* started and not yet waited for */
-    int64_t fetch_started, late_fetch_started, *bucket_started;
+    bool validating;
+    struct mp_flight fetch_flight, late_fetch_flight, *bucket_flight; /* [L + 1] */
     int64_t paused_ns; /* what the clocks of this rank have stood still so far */
     struct {
         int64_t start_ns, start_cpu_ns, cpu_ns, waited_ns, sent_bytes;
@@ -97,9 +104,13 @@ struct mp_mark mp_trainer_mark(const struct mp_trainer *trainer, enum mp_phase p
 /* Records what was spent since `mark` as a span of the compute stream. */
 void mp_trainer_spent(struct mp_trainer *trainer, struct mp_mark mark, enum mp_phase phase,
                       enum mp_direction direction, int layer, int64_t tokens, int64_t flops);
-/* Records an operation that was in flight from start_ns until now on the communication stream. */
-void mp_trainer_in_flight(struct mp_trainer *trainer, int64_t start_ns, enum mp_phase phase,
-                          enum mp_direction direction, int layer, int64_t bytes);
+/* Begins a span of the communication stream at start_ns, for NVTX tools now: an operation is in
+ * flight until mp_trainer_arrived, unless the run fails in between. */
+struct mp_flight mp_trainer_departed(const struct mp_trainer *trainer, int64_t start_ns,
+                                     enum mp_phase phase);
+/* Records an operation that was in flight until now. */
+void mp_trainer_arrived(struct mp_trainer *trainer, struct mp_flight flight, enum mp_phase phase,
+                        enum mp_direction direction, int layer, int64_t bytes);
 /* Loads and plan facts of an iteration (facts on rank 0). */
 void mp_trainer_record_plans(struct mp_trainer *trainer);
 

@@ -77,12 +77,20 @@ void mp_trainer_spent(struct mp_trainer *trainer, struct mp_mark mark, enum mp_p
     mp_record_span(trainer->compute, &span);
 }
 
-void mp_trainer_in_flight(struct mp_trainer *trainer, int64_t start_ns, enum mp_phase phase,
-                          enum mp_direction direction, int layer, int64_t bytes) {
+struct mp_flight mp_trainer_departed(const struct mp_trainer *trainer, int64_t start_ns,
+                                     enum mp_phase phase) {
+    /* Validation is one span, which takes in what lies inside it, but not what lies beside. */
+    return (struct mp_flight){start_ns, trainer->validating ? 0 : mp_nvtx_depart(phase)};
+}
+
+void mp_trainer_arrived(struct mp_trainer *trainer, struct mp_flight flight, enum mp_phase phase,
+                        enum mp_direction direction, int layer, int64_t bytes) {
+    mp_nvtx_arrive(flight.range,
+                   &(struct mp_nvtx_payload){trainer->iteration, layer, direction, -1, bytes});
     if (!trainer->communication)
         return;
     struct mp_span span = {
-        .start_ns = start_ns,
+        .start_ns = flight.start_ns,
         .end_ns = end_of_span(trainer),
         .cpu_ns = -1,
         .tokens = -1,

@@ -47,7 +47,8 @@ static int start_bucket(struct mp_trainer *trainer, int bucket, struct mp_error 
     struct mp_dense *dense = &trainer->model.dense;
     struct mp_mark mark = mp_trainer_mark(trainer, MP_PHASE_ALLREDUCE);
     size_t begin = dense->bucket[bucket], end = dense->bucket[bucket + 1];
-    trainer->bucket_started[bucket] = mp_trainer_now(trainer);
+    trainer->bucket_flight[bucket] =
+        mp_trainer_departed(trainer, mp_trainer_now(trainer), MP_PHASE_ALLREDUCE);
     int code = mp_all_reduce_start(trainer->comm, dense->gradient + begin, end - begin,
                                    trainer->model.stream, trainer->bucket[bucket], error);
     int layer = bucket < trainer->job.layers ? bucket : -1;
@@ -63,8 +64,8 @@ static int finish_buckets(struct mp_trainer *trainer, struct mp_error *error) {
         int bucket = b < 0 ? trainer->job.layers : b; /* in the order in which they were started */
         code = mp_request_wait(trainer->bucket[bucket], error);
         size_t floats = dense->bucket[bucket + 1] - dense->bucket[bucket];
-        mp_trainer_in_flight(trainer, trainer->bucket_started[bucket], MP_PHASE_ALLREDUCE,
-                             MP_BACKWARD, b, (int64_t)(floats * sizeof(float)));
+        mp_trainer_arrived(trainer, trainer->bucket_flight[bucket], MP_PHASE_ALLREDUCE, MP_BACKWARD,
+                           b, (int64_t)(floats * sizeof(float)));
     }
     mp_trainer_spent(trainer, mark, MP_PHASE_ALLREDUCE, MP_BACKWARD, -1, -1, -1);
     return code;
@@ -260,7 +261,8 @@ int mp_trainer_validate(struct mp_trainer *trainer, double *loss, struct mp_erro
     int batches = job->validation_batches, code = MP_OK;
     double sum = 0;
     trainer->compute = trainer->communication = NULL; /* one span for all of it, */
-    trainer->iteration--;                             /* part of the iteration just done */
+    trainer->validating = true;
+    trainer->iteration--; /* part of the iteration just done */
     for (int i = 0; !code && i < batches; i++) {
         for (int b = 0; b < trainer->sequences; b++) {
             int index = (i * trainer->comm->ranks + trainer->comm->rank) * trainer->sequences + b;
@@ -278,6 +280,7 @@ int mp_trainer_validate(struct mp_trainer *trainer, double *loss, struct mp_erro
         code = mp_comm_sum(trainer->comm, &sum, 1, error);
     trainer->compute = compute;
     trainer->communication = communication;
+    trainer->validating = false;
     *loss = sum / ((double)trainer->global_tokens * batches);
     mp_trainer_spent(trainer, mark, MP_PHASE_VALIDATE, MP_NO_DIRECTION, -1,
                      (int64_t)trainer->model.tokens * batches, -1);

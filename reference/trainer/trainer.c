@@ -69,7 +69,7 @@ static int create_tables(struct mp_trainer *trainer, struct mp_error *error) {
     trainer->reduce_chunk = table(experts, sizeof(float *), &failed);
     trainer->reduce_gradient = table(experts, sizeof(float *), &failed);
     trainer->bucket = table(layers + 1, sizeof *trainer->bucket, &failed);
-    trainer->bucket_started = table(layers + 1, sizeof *trainer->bucket_started, &failed);
+    trainer->bucket_flight = table(layers + 1, sizeof *trainer->bucket_flight, &failed);
     for (int i = 0; i < MP_REDUCES_IN_FLIGHT; i++)
         trainer->reduction[i].layer = -1;
     return failed ? mp_fail(error, MP_ENOMEM, "no memory for the trainer's tables") : MP_OK;
@@ -369,7 +369,6 @@ int mp_trainer_create(const struct mp_job_file *file, struct mp_comm *comm,
     struct mp_trainer *trainer = calloc(1, sizeof *trainer);
     if (!trainer)
         return mp_fail(error, MP_ENOMEM, "no memory for a trainer");
-    mp_nvtx_start();
     trainer->job = *job;
     trainer->system = file->system;
     trainer->comm = comm;
@@ -502,7 +501,7 @@ void mp_trainer_destroy(struct mp_trainer *trainer) {
                       trainer->reduce_chunk,
                       trainer->reduce_gradient,
                       trainer->bucket,
-                      trainer->bucket_started,
+                      trainer->bucket_flight,
                       trainer->slice_list,
                       trainer->slice_from,
                       trainer->slice_to};
@@ -515,6 +514,7 @@ void mp_trainer_record(struct mp_trainer *trainer, struct mp_record_thread *comp
                        struct mp_record_thread *communication) {
     trainer->compute = compute;
     trainer->communication = communication;
+    mp_nvtx_start();
 }
 
 void mp_trainer_request_stop(struct mp_trainer *trainer) {

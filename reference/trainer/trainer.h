@@ -44,7 +44,8 @@ int mp_trainer_create(const struct mp_job_file *file, struct mp_comm *comm,
 void mp_trainer_destroy(struct mp_trainer *trainer); /* accepts NULL */
 
 /* Spans of later iterations go to `compute` and those in flight to `communication` (borrowed;
- * NULL: recording off). */
+ * NULL: recording off).  From the first call on, an NVTX tool that listens is told of them too,
+ * whatever is recorded (profiler/nvtx/emit.h). */
 void mp_trainer_record(struct mp_trainer *trainer, struct mp_record_thread *compute,
                        struct mp_record_thread *communication);
 

@@ -91,8 +91,8 @@ int mp_trainer_plan_before_gate(struct mp_trainer *trainer, int layer, struct mp
     if (code)
         return code;
     mark = mp_trainer_mark(trainer, MP_PHASE_FETCH);
+    trainer->fetch_flight = mp_trainer_departed(trainer, mark.start_ns, MP_PHASE_FETCH);
     code = mp_experts_locate(&model->experts, plan, model->parameter, model->gradient, error);
-    trainer->fetch_started = mark.start_ns;
     trainer->fetching = true;
     if (!code)
         code = start_fetch(trainer, plan, MP_STAGE_BEFORE_GATE, model->parameter, trainer->fetch,
@@ -110,7 +110,7 @@ int mp_trainer_fetch_late(struct mp_trainer *trainer, int layer, struct mp_error
     if (!fetches_in(plan, MP_STAGE_AFTER_GATE))
         return MP_OK;
     struct mp_mark mark = mp_trainer_mark(trainer, MP_PHASE_FETCH);
-    trainer->late_fetch_started = mark.start_ns;
+    trainer->late_fetch_flight = mp_trainer_departed(trainer, mark.start_ns, MP_PHASE_FETCH);
     trainer->late_fetching = true;
     code = mp_trainer_pause(trainer, plan, error);
     if (!code)
@@ -126,15 +126,15 @@ int mp_trainer_fetch_late(struct mp_trainer *trainer, int layer, struct mp_error
 
 /* Waited for, and recorded, once: `fetching` says whether it still is to be. */
 static int wait_fetch(struct mp_trainer *trainer, int layer, enum mp_stage stage,
-                      struct mp_request *request, bool *fetching, int64_t started,
+                      struct mp_request *request, bool *fetching, struct mp_flight flight,
                       struct mp_error *error) {
     if (!*fetching)
         return MP_OK;
     struct mp_mark mark = mp_trainer_mark(trainer, MP_PHASE_FETCH);
     int code = mp_request_wait(request, error);
     *fetching = false;
-    mp_trainer_in_flight(trainer, started, MP_PHASE_FETCH, MP_FORWARD, layer,
-                         bytes_to_me(trainer, &trainer->plan[layer], stage));
+    mp_trainer_arrived(trainer, flight, MP_PHASE_FETCH, MP_FORWARD, layer,
+                       bytes_to_me(trainer, &trainer->plan[layer], stage));
     mp_trainer_spent(trainer, mark, MP_PHASE_FETCH, MP_FORWARD, layer, -1, -1);
     return code;
 }
@@ -142,10 +142,10 @@ static int wait_fetch(struct mp_trainer *trainer, int layer, enum mp_stage stage
 int mp_trainer_wait_fetches(struct mp_trainer *trainer, int layer, bool late,
                             struct mp_error *error) {
     int code = wait_fetch(trainer, layer, MP_STAGE_BEFORE_GATE, trainer->fetch, &trainer->fetching,
-                          trainer->fetch_started, error);
+                          trainer->fetch_flight, error);
     if (!code && late)
         code = wait_fetch(trainer, layer, MP_STAGE_AFTER_GATE, trainer->late_fetch,
-                          &trainer->late_fetching, trainer->late_fetch_started, error);
+                          &trainer->late_fetching, trainer->late_fetch_flight, error);
     return code;
 }
 
@@ -161,6 +161,7 @@ int mp_trainer_prefetch(struct mp_trainer *trainer, int layer, struct mp_error *
         return MP_OK;
     struct mp_mark mark = mp_trainer_mark(trainer, MP_PHASE_FETCH);
     const struct mp_plan_facts *facts = &trainer->facts[layer];
+    trainer->fetch_flight = mp_trainer_departed(trainer, mark.start_ns, MP_PHASE_FETCH);
     static const enum mp_stage stages[] = {MP_STAGE_BEFORE_GATE, MP_STAGE_AFTER_GATE};
     int code = mp_experts_locate(&trainer->model.experts, plan, trainer->prefetch_chunk,
                                  trainer->prefetch_gradient, error);
@@ -170,7 +171,6 @@ int mp_trainer_prefetch(struct mp_trainer *trainer, int layer, struct mp_error *
     trainer->totals.copies[MP_STAGE_BACKWARD_PREFETCH] +=
         gathers(plan) ? facts->copies : plan->fetch.count;
     trainer->totals.bytes[MP_STAGE_BACKWARD_PREFETCH] += facts->bytes[MP_STAGE_BACKWARD_PREFETCH];
-    trainer->fetch_started = mark.start_ns;
     mp_trainer_spent(trainer, mark, MP_PHASE_FETCH, MP_BACKWARD, layer, -1, -1);
     return code;
 }
@@ -183,9 +183,9 @@ int mp_trainer_wait_prefetch(struct mp_trainer *trainer, int layer, struct mp_er
     int code = mp_request_wait(trainer->prefetch[0], error);
     if (!code)
         code = mp_request_wait(trainer->prefetch[1], error);
-    mp_trainer_in_flight(trainer, trainer->fetch_started, MP_PHASE_FETCH, MP_BACKWARD, layer,
-                         bytes_to_me(trainer, plan, MP_STAGE_BEFORE_GATE) +
-                             bytes_to_me(trainer, plan, MP_STAGE_AFTER_GATE));
+    mp_trainer_arrived(trainer, trainer->fetch_flight, MP_PHASE_FETCH, MP_BACKWARD, layer,
+                       bytes_to_me(trainer, plan, MP_STAGE_BEFORE_GATE) +
+                           bytes_to_me(trainer, plan, MP_STAGE_AFTER_GATE));
     mp_trainer_spent(trainer, mark, MP_PHASE_FETCH, MP_BACKWARD, layer, -1, -1);
     return code;
 }
@@ -200,7 +200,7 @@ static int start_stage(struct mp_trainer *trainer, struct mp_reduction *reductio
     *started = slices ? mp_optimizer_sliced(plan->optimizer) : list->count > 0;
     if (!*started)
         return MP_OK;
-    reduction->started = mp_trainer_now(trainer);
+    reduction->flight = mp_trainer_departed(trainer, mp_trainer_now(trainer), MP_PHASE_REDUCE);
     if (slices)
         return mp_trainer_send_slices_start(trainer, reduction, error);
     int code = mp_experts_locate(&trainer->model.experts, plan, trainer->reduce_chunk,
@@ -239,7 +239,7 @@ static int advance(struct mp_trainer *trainer, struct mp_reduction *reduction,
         return MP_OK;
     struct mp_mark mark = mp_trainer_mark(trainer, MP_PHASE_REDUCE);
     int code = mp_request_wait(reduction->request, error);
-    mp_trainer_in_flight(trainer, reduction->started, MP_PHASE_REDUCE, MP_BACKWARD, layer, -1);
+    mp_trainer_arrived(trainer, reduction->flight, MP_PHASE_REDUCE, MP_BACKWARD, layer, -1);
     if (!code && reduction->stage == MP_REDUCE_SLICES)
         mp_trainer_sum_slices(trainer, reduction);
     if (!code)

@@ -76,8 +76,7 @@ static void domains(int number) {
     nvtxDomainDestroy(one);
 }
 
-static void payloads(int number) {
-    nvtxDomainHandle_t domain = nvtxDomainCreateA("with payloads");
+static uint64_t step_schema(nvtxDomainHandle_t domain) {
     static const nvtxPayloadSchemaEntry_t entries[] = {
         {0, NVTX_PAYLOAD_ENTRY_TYPE_INT64, "iteration", NULL, 0, 0, NULL, NULL},
         {0, NVTX_PAYLOAD_ENTRY_TYPE_INT64, "layer", NULL, 0, 0, NULL, NULL},
@@ -91,7 +90,12 @@ static void payloads(int number) {
         .entries = entries,
         .numEntries = 4,
         .payloadStaticSize = sizeof(struct step)};
-    uint64_t id = nvtxPayloadSchemaRegister(domain, &schema);
+    return nvtxPayloadSchemaRegister(domain, &schema);
+}
+
+static void payloads(int number) {
+    nvtxDomainHandle_t domain = nvtxDomainCreateA("with payloads");
+    uint64_t id = step_schema(domain);
     for (int i = 0; i < number; i++) {
         nvtxEventAttributes_t whole = ascii("iteration");
         nvtxDomainRangePushEx(domain, &whole);
@@ -186,6 +190,69 @@ static void crossing(int number) {
     }
 }
 
+/* Starters begin ranges that enders end, all at the same time, in another order; the payload at the
+ * end is that of the start. */
+enum { STARTERS = 4, ENDERS = 3, IN_FLIGHT = 256 };
+
+static struct flight {
+    struct step step;
+    nvtxRangeId_t id;
+} flights[STARTERS * IN_FLIGHT];
+
+static struct handing {
+    nvtxDomainHandle_t domain;
+    uint64_t schema;
+    int rounds;
+} handing;
+
+static void *start_ranges(void *first_flight) {
+    struct flight *flight = first_flight;
+    for (int round = 0; round < handing.rounds; round++) {
+        for (int i = 0; i < IN_FLIGHT; i++) {
+            flight[i].step = (struct step){round, flight - flights, i, -1};
+            nvtxPayloadData_t data = {handing.schema, sizeof flight[i].step, &flight[i].step};
+            nvtxEventAttributes_t event = ascii("handed over");
+            event.payloadType = NVTX_PAYLOAD_TYPE_EXT;
+            event.reserved0 = 1;
+            event.payload.ullValue = (uintptr_t)&data;
+            flight[i].id = nvtxDomainRangeStartEx(handing.domain, &event);
+        }
+        pthread_barrier_wait(&together); /* all are started */
+        pthread_barrier_wait(&together); /* all are ended */
+    }
+    return NULL;
+}
+
+static void *end_ranges(void *number) {
+    for (int round = 0; round < handing.rounds; round++) {
+        pthread_barrier_wait(&together);
+        for (int i = *(int *)number; i < STARTERS * IN_FLIGHT; i += ENDERS) {
+            struct flight *flight = &flights[STARTERS * IN_FLIGHT - 1 - i];
+            nvtxPayloadData_t data = {handing.schema, sizeof flight->step, &flight->step};
+            nvtxRangeEndPayload(handing.domain, flight->id, &data, 1);
+        }
+        pthread_barrier_wait(&together);
+    }
+    return NULL;
+}
+
+static void handed(int number) {
+    pthread_t thread[STARTERS + ENDERS];
+    int ender[ENDERS];
+    handing.domain = nvtxDomainCreateA("handed over");
+    handing.schema = step_schema(handing.domain);
+    handing.rounds = number;
+    pthread_barrier_init(&together, NULL, STARTERS + ENDERS);
+    for (int i = 0; i < STARTERS; i++)
+        pthread_create(&thread[i], NULL, start_ranges, &flights[i * IN_FLIGHT]);
+    for (int i = 0; i < ENDERS; i++) {
+        ender[i] = i;
+        pthread_create(&thread[STARTERS + i], NULL, end_ranges, &ender[i]);
+    }
+    for (int i = 0; i < STARTERS + ENDERS; i++)
+        pthread_join(thread[i], NULL);
+}
+
 static void forks(int number) {
     int status;
     nvtxRangePushA("parent");
@@ -232,7 +299,8 @@ static const struct {
               {"bytes", bytes},       {"threads", threads},
               {"forks", forks},       {"generations", generations},
               {"crossing", crossing}, {"killed", killed},
-              {"deep", deep},         {"status", status}};
+              {"deep", deep},         {"status", status},
+              {"handed", handed}};
 
 int main(int argc, char *argv[]) {
     for (size_t i = 0; argc > 1 && i < sizeof scenes / sizeof *scenes; i++)

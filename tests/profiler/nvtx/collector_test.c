@@ -25,6 +25,7 @@ struct content {
     int ranges, names, schemas;
     struct mp_range *range; /* [RANGES] */
     int payload_bytes;      /* of all ranges */
+    int twins;              /* ranges with two payloads of the same bytes */
     char *text[NAMES];      /* by id */
     int kind[NAMES];
     struct {
@@ -48,6 +49,15 @@ static void clear(void) {
     spools = 0;
 }
 
+static bool has_twins(const struct mp_spool_record *record) {
+    struct mp_range_payload first, second;
+    const uint8_t *at = record->as.range.payload;
+    size_t left = record->as.range.payload_bytes;
+    return record->as.range.is.payloads == 2 && mp_range_next_payload(&at, &left, &first) &&
+           mp_range_next_payload(&at, &left, &second) && first.schema == second.schema &&
+           first.size == second.size && !memcmp(first.bytes, second.bytes, first.size);
+}
+
 static void keep(struct content *content, const struct mp_spool_record *record) {
     switch (record->type) {
     case MP_SPOOL_NAME:
@@ -61,6 +71,7 @@ static void keep(struct content *content, const struct mp_spool_record *record) 
         assert_true(content->ranges < RANGES);
         content->range[content->ranges++] = record->as.range.is;
         content->payload_bytes += (int)record->as.range.payload_bytes;
+        content->twins += has_twins(record);
         /* A name stands before what refers to it. */
         if (record->as.range.is.name)
             assert_non_null(content->text[record->as.range.is.name]);
@@ -281,6 +292,25 @@ static void ranges_may_end_on_another_thread(void **state) {
     assert_int_equal((int)count_of(&spool[0], "nvtx-unmatched-ends"), 0);
 }
 
+/* Hundreds at a time, ended in another order than they began, by threads that share the work. */
+static void ranges_in_flight_are_not_mixed_up(void **state) {
+    enum { ROUNDS = 20, ALL = 4 * 256 * ROUNDS };
+    (void)state;
+    assert_int_equal(play("handed", ROUNDS), 0);
+    assert_int_equal(spools, 1);
+    assert_int_equal(how_many(&spool[0], "handed over"), ALL);
+    assert_int_equal(spool[0].twins, ALL);
+    for (int i = 0; i < ALL; i++) {
+        const struct mp_range *range = &spool[0].range[i];
+        assert_int_equal(range->kind, MP_RANGE_STARTED);
+        assert_int_not_equal(range->thread, range->end_thread);
+        assert_true(range->start_ns <= range->end_ns);
+    }
+    assert_int_equal((int)count_of(&spool[0], "nvtx-unmatched-ends"), 0);
+    assert_int_equal((int)count_of(&spool[0], "nvtx-lost"), 0);
+    assert_int_equal((int)count_of(&spool[0], "nvtx-left-open"), 0);
+}
+
 static void children_have_spools_of_their_own(void **state) {
     (void)state;
     assert_int_equal(play("forks", 3), 0);
@@ -422,6 +452,7 @@ int main(void) {
         cmocka_unit_test(threads_of_three_objects_start_together),
         cmocka_unit_test(threads_may_come_and_go),
         cmocka_unit_test(ranges_may_end_on_another_thread),
+        cmocka_unit_test(ranges_in_flight_are_not_mixed_up),
         cmocka_unit_test(children_have_spools_of_their_own),
         cmocka_unit_test(a_kill_leaves_what_was_written),
         cmocka_unit_test(too_deep_ranges_are_counted),
