@@ -69,6 +69,9 @@ static inline int64_t mp_clock_ns(void) {
 }
 /* CPU time of the calling thread, ns (a system call: for whole iterations, not for phases). */
 int64_t mp_clock_thread_cpu_ns(void);
+/* How long the calling thread was ready to run while others had its core, ns since it began; -1
+ * where the system does not say (a file of /proc: once before and once after what is measured). */
+int64_t mp_clock_thread_ready_ns(void);
 
 struct mp_recorder;
 struct mp_record_thread; /* one per recording thread; used by that thread only */

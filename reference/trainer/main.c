@@ -360,10 +360,22 @@ static int check_target(struct program *program, double loss) {
     return code;
 }
 
+/* How long others had the core of this rank while it trained, and how long that took. */
+static void record_ready(struct program *program, int64_t start_ns, int64_t ready_ns) {
+    int64_t now = mp_clock_thread_ready_ns();
+    if (!program->compute || ready_ns < 0 || now < 0)
+        return;
+    mp_record_number(program->compute, -1, -1, "training-seconds",
+                     1e-9 * (double)(mp_clock_ns() - start_ns));
+    mp_record_number(program->compute, -1, -1, "processor-wait-seconds",
+                     1e-9 * (double)(now - ready_ns));
+}
+
 static int train(struct program *program) {
     const struct mp_job *job = &program->file.job;
     struct mp_trainer *trainer = program->trainer;
     mp_trainer_record(trainer, program->compute, program->communication);
+    int64_t start_ns = mp_clock_ns(), ready_ns = mp_clock_thread_ready_ns();
     int code = flush(program);
     while (!code && !program->interrupted && !program->reached &&
            mp_trainer_iteration(trainer) < job->iterations) {
@@ -390,6 +402,7 @@ static int train(struct program *program) {
         }
         program->interrupted = result.stop;
     }
+    record_ready(program, start_ns, ready_ns);
     if (!code && job->checkpoint[0])
         code = mp_trainer_save(trainer, job->checkpoint, &program->error);
     return code;

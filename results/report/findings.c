@@ -31,7 +31,7 @@ int findings_speed(const struct report_runs *runs, const struct speedup_row rows
                    int table, json_t *findings, struct mp_error *error) {
     char *text = NULL;
     size_t size;
-    bool shared = false;
+    bool shared = false, busy = speedup_was_busy(rows, count);
     for (int i = 0; i < count; i++)
         shared = shared || rows[i].ranks_share_cores;
     FILE *memory = open_memstream(&text, &size);
@@ -39,8 +39,11 @@ int findings_speed(const struct report_runs *runs, const struct speedup_row rows
         speedup_print_words(runs, rows, count, table, memory);
     int code = one_line(memory, &text) ? MP_OK : no_memory(error);
     if (!code && text[0])
-        code = finding_add(findings, shared ? "Ranks shared cores" : "Who is faster", text, NULL,
-                           shared, error);
+        code = finding_add(findings,
+                           shared ? "Ranks shared cores"
+                           : busy ? "The machine was busy"
+                                  : "Who is faster",
+                           text, NULL, shared || busy, error);
     free(text);
     return code;
 }

@@ -44,6 +44,7 @@ static int fill_run(struct report_run *run, sqlite3_stmt *row, struct mp_error *
     run->iterations_agreed = query_double(row, column++);
     run->dropped = query_double(row, column++);
     run->unattainable = sqlite3_column_int(row, column++) == 1;
+    run->taken = query_double(row, column++);
     return MP_OK;
 }
 
@@ -52,7 +53,11 @@ static const char runs_sql[] =
     "v_run.workload, v_run.gate, v_run.model, v_run.status, v_run.reason, v_run.started_at, "
     "v_run.run_id, v_run.round, v_run.ranks, iterations, iterations_wanted, "
     "v_run.ranks_share_cores, ms_per_iteration, tokens_per_s, speedup_vs_ep, speed_vs_balanced, "
-    "loss_final, max_loss_difference, iterations_agreed, dropped_fraction, v_run.unattainable "
+    "loss_final, max_loss_difference, iterations_agreed, dropped_fraction, v_run.unattainable, "
+    "(SELECT max(lost.value / nullif(whole.value, 0)) FROM v_rank JOIN v_number AS lost "
+    "USING (run_id, rank) JOIN v_number AS whole USING (run_id, rank, iteration, layer) "
+    "WHERE v_rank.run_id = v_run.run_id AND iteration = -1 AND layer = -1 "
+    "AND lost.name = 'processor-wait-seconds' AND whole.name = 'training-seconds') "
     "FROM v_run JOIN v_speedup USING (run_id) WHERE "
     "CASE WHEN ?1 <> 0 THEN v_run.run_id = ?1 "
     "WHEN ?2 IS NOT NULL THEN v_run.suite_run = ?2 "

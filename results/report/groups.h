@@ -23,8 +23,10 @@ struct report_run {
     bool predicted;    /* its times are the predictor's */
     double ms_per_iteration, tokens_per_s, speedup_vs_ep, speed_vs_balanced, loss_final,
         max_loss_difference, iterations_agreed, dropped;
-    int group; /* rounds of one job on one setting have the same, from 0 by first run */
-    int table; /* groups to be shown beside each other have the same, from 0 by first run */
+    double taken; /* share of the training's time for which other programs had the core of the rank
+                     that lost most; NAN: not recorded */
+    int group;    /* rounds of one job on one setting have the same, from 0 by first run */
+    int table;    /* groups to be shown beside each other have the same, from 0 by first run */
 };
 
 struct report_runs {

@@ -37,7 +37,7 @@ static int collect_field(struct report_runs *runs, int group, int field, double 
 }
 
 static struct speedup_row row_of(struct report_runs *runs, int group, double values[]) {
-    struct speedup_row row = {.group = group};
+    struct speedup_row row = {.group = group, .taken = NAN};
     for (int i = 0; i < runs->count; i++) {
         if (runs->run[i].group != group)
             continue;
@@ -45,6 +45,7 @@ static struct speedup_row row_of(struct report_runs *runs, int group, double val
         row.complete += runs->run[i].complete;
         row.ranks_share_cores = row.ranks_share_cores || runs->run[i].ranks_share_cores;
         row.unattainable = row.unattainable || runs->run[i].unattainable;
+        row.taken = fmax(row.taken, runs->run[i].taken);
     }
     int count = collect_field(runs, group, FIELD_MS, values);
     row.ms = report_median(values, count);
@@ -85,6 +86,9 @@ int speedup_rows(struct report_runs *runs, struct speedup_row **rows, struct mp_
 }
 
 /* ---- text ---- */
+
+/* A share of the time below which other programs are the usual noise of a machine. */
+#define MOST_TAKEN 0.05
 
 enum {
     COLUMN_SYSTEM,
@@ -178,6 +182,29 @@ static void print_speed(const struct report_runs *runs, const struct speedup_row
                     row->complete == 1 ? "" : "s");
 }
 
+bool speedup_was_busy(const struct speedup_row rows[], int count) {
+    for (int i = 0; i < count; i++)
+        if (rows[i].taken > MOST_TAKEN && !rows[i].ranks_share_cores)
+            return true;
+    return false;
+}
+
+/* Before any finding, since it is about all of them. */
+static void print_busy(const struct report_runs *runs, const struct speedup_row rows[], int count,
+                       FILE *out) {
+    int most = 0;
+    if (!speedup_was_busy(rows, count))
+        return;
+    for (int i = 1; i < count; i++)
+        if (isnan(rows[most].taken) || rows[i].taken > rows[most].taken)
+            most = i;
+    table_paragraph(out,
+                    "The machine was busy: for up to %.0f %% of the time (%s) other programs had "
+                    "the processors of these runs. Their times and ratios say as much about those "
+                    "programs as about the systems; run them again when nothing else runs.",
+                    100 * rows[most].taken, report_group_label(runs, rows[most].group));
+}
+
 /* The finding: the fastest system beside EP.  Bounds don't compete, and what drops routes only
  * where nothing else is there. */
 static void print_finding(const struct report_runs *runs, const struct speedup_row rows[],
@@ -246,6 +273,7 @@ static void print_losses(const struct report_runs *runs, const struct speedup_ro
 
 void speedup_print_words(const struct report_runs *runs, const struct speedup_row rows[], int count,
                          int table, FILE *out) {
+    print_busy(runs, rows, count, out);
     print_finding(runs, rows, count, out);
     print_droppers(runs, rows, count, out);
     print_losses(runs, rows, count, out);
@@ -299,28 +327,29 @@ static void print_incomplete(const struct report_runs *runs, FILE *out) {
 
 static json_t *row_json(const struct report_runs *runs, const struct speedup_row *row) {
     const struct report_run *first = report_group_first(runs, row->group);
-    return json_pack("{so so so so so so so si si si sb sb so so so so so so so so so so}", //
-                     "suite_run", json_text(first->suite_run),                              //
-                     "job", json_text(first->job),                                          //
-                     "system", json_text(first->system),                                    //
-                     "workload", json_text(first->workload),                                //
-                     "gate", json_text(first->gate),                                        //
-                     "model", json_text(first->model),                                      //
-                     "executor", json_text(first->executor),                                //
-                     "ranks", first->ranks, "rounds", row->rounds,                          //
-                     "rounds_complete", row->complete,                                      //
-                     "ranks_share_cores", row->ranks_share_cores,                           //
-                     "unattainable", row->unattainable,                                     //
-                     "ms_per_iteration", json_number(row->ms),                              //
-                     "ms_per_iteration_min", json_number(row->ms_min),                      //
-                     "ms_per_iteration_max", json_number(row->ms_max),                      //
-                     "tokens_per_s", json_number(row->tokens_per_s),                        //
-                     "speedup_vs_ep", json_number(row->speedup),                            //
-                     "speed_vs_balanced", json_number(row->vs_balanced),                    //
-                     "loss_final", json_number(row->loss_final),                            //
-                     "max_loss_difference", json_number(row->loss_difference),              //
-                     "iterations_agreed", json_number(row->agreed),                         //
-                     "dropped_fraction", json_number(row->dropped));
+    return json_pack("{so so so so so so so si si si sb sb so so so so so so so so so so so}", //
+                     "suite_run", json_text(first->suite_run),                                 //
+                     "job", json_text(first->job),                                             //
+                     "system", json_text(first->system),                                       //
+                     "workload", json_text(first->workload),                                   //
+                     "gate", json_text(first->gate),                                           //
+                     "model", json_text(first->model),                                         //
+                     "executor", json_text(first->executor),                                   //
+                     "ranks", first->ranks, "rounds", row->rounds,                             //
+                     "rounds_complete", row->complete,                                         //
+                     "ranks_share_cores", row->ranks_share_cores,                              //
+                     "unattainable", row->unattainable,                                        //
+                     "ms_per_iteration", json_number(row->ms),                                 //
+                     "ms_per_iteration_min", json_number(row->ms_min),                         //
+                     "ms_per_iteration_max", json_number(row->ms_max),                         //
+                     "tokens_per_s", json_number(row->tokens_per_s),                           //
+                     "speedup_vs_ep", json_number(row->speedup),                               //
+                     "speed_vs_balanced", json_number(row->vs_balanced),                       //
+                     "loss_final", json_number(row->loss_final),                               //
+                     "max_loss_difference", json_number(row->loss_difference),                 //
+                     "iterations_agreed", json_number(row->agreed),                            //
+                     "dropped_fraction", json_number(row->dropped),                            //
+                     "processor_taken", json_number(row->taken));
 }
 
 static int print_json(const struct report_runs *runs, const struct speedup_row rows[], FILE *out,

@@ -159,6 +159,7 @@ struct runs_standard {
     bool drops_nothing; /* else rank 1 drops 5 of its 50 routes */
     bool has_target;    /* a loss of 2.5 over 2 iterations, */
     int reached;        /* after so many of them, or with 0 not at all */
+    double taken;       /* rank 1's core was others' for that share of the time, half on rank 0 */
 };
 
 static inline void runs_standard_layer(struct runs_rank *own, int iteration, int64_t at,
@@ -213,6 +214,11 @@ static inline void runs_standard_rank(struct runs_rank *own, const struct runs_s
         mp_record_number(own->compute, -1, -1, "target-window", 2);
         if (run->reached)
             mp_record_number(own->compute, -1, -1, "iterations-to-target", run->reached);
+    }
+    if (run->taken > 0) {
+        mp_record_number(own->compute, -1, -1, "training-seconds", 8);
+        mp_record_number(own->compute, -1, -1, "processor-wait-seconds",
+                         run->taken * (own->rank ? 8 : 4));
     }
     mp_record_text(own->compute, "environment.host", own->rank ? "second" : "first");
     runs_clock_samples(own);

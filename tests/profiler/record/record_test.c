@@ -1,5 +1,7 @@
 #include <malloc.h>
 #include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
 #include <sys/stat.h>
 
 #include "tests/profiler/record/samples.h"
@@ -368,6 +370,39 @@ static void cpu_time_of_a_thread_grows_with_its_work(void **state) {
     assert_true(mp_clock_thread_cpu_ns() - start < 10000000);
 }
 
+static void *compute_until_told(void *stop) {
+    while (!atomic_load((atomic_bool *)stop))
+        continue;
+    return NULL;
+}
+
+/* Two threads that compute on one core: each has to wait for the other. */
+static void waiting_for_a_core_is_known(void **state) {
+    (void)state;
+    pthread_t other;
+    atomic_bool stop = false;
+    cpu_set_t before, one;
+    int64_t ready = mp_clock_thread_ready_ns(), wall = mp_clock_ns();
+    if (ready < 0) { /* a kernel without these counts says so every time */
+        assert_int_equal(mp_clock_thread_ready_ns(), -1);
+        return;
+    }
+    assert_int_equal(sched_getaffinity(0, sizeof before, &before), 0);
+    CPU_ZERO(&one);
+    CPU_SET(sched_getcpu(), &one);
+    assert_int_equal(sched_setaffinity(0, sizeof one, &one), 0);
+    assert_int_equal(pthread_create(&other, NULL, compute_until_told, &stop), 0);
+    int64_t start = mp_clock_thread_cpu_ns();
+    while (mp_clock_thread_cpu_ns() - start < 50000000)
+        continue;
+    atomic_store(&stop, true);
+    pthread_join(other, NULL);
+    ready = mp_clock_thread_ready_ns() - ready;
+    assert_int_equal(sched_setaffinity(0, sizeof before, &before), 0);
+    assert_true(ready > 1000000);
+    assert_true(ready <= mp_clock_ns() - wall);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(records_of_several_threads_come_back),
@@ -384,6 +419,7 @@ int main(void) {
         cmocka_unit_test(a_ping_pong_gives_offset_and_trip),
         cmocka_unit_test(the_offset_is_right_within_half_the_trip),
         cmocka_unit_test(cpu_time_of_a_thread_grows_with_its_work),
+        cmocka_unit_test(waiting_for_a_core_is_known),
     };
     seed = test_seed();
     return cmocka_run_group_tests_name("record", tests, make_folder, remove_folder);

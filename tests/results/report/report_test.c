@@ -205,6 +205,41 @@ static double number_at(json_t *row, const char *key) {
     return json_is_null(value) ? NAN : json_number_value(value);
 }
 
+/* EP in peace and FSSDP beside other programs: said once it is more than a machine's usual noise,
+ * before who is faster, and not where ranks took turns on purpose. */
+static void a_busy_machine_is_said_first(void **state) {
+    struct runs_folder *folder = *state;
+    const struct {
+        double taken;
+        bool shares_cores, said;
+    } cases[] = {{0.04, false, false}, {0.62, false, true}, {0.62, true, false}};
+    for (int i = 0; i < 3; i++) {
+        struct mp_store_run ep = runs_description("ep", "text");
+        struct mp_store_run fssdp = runs_description("fssdp", "text");
+        char name[16];
+        snprintf(name, sizeof name, "invocation-%d", i);
+        ep.suite_run = fssdp.suite_run = name;
+        struct runs_standard run = runs_fssdp;
+        run.taken = cases[i].taken;
+        run.shares_cores = cases[i].shares_cores;
+        runs_add(folder, &ep, &runs_ep);
+        runs_add(folder, &fssdp, &run);
+        char *text = text_of(mp_report_speedup, folder->store, NULL, MP_REPORT_TEXT);
+        assert_int_equal(strstr(text, "The machine was busy: for up to 62 % of the time (fssdp)") !=
+                             NULL,
+                         cases[i].said);
+        if (cases[i].said)
+            assert_says(text, "when nothing else runs.\nep drops 5.00 %");
+        free(text);
+        text = text_of(mp_report_speedup, folder->store, NULL, MP_REPORT_JSON);
+        json_t *object = json_loads(text, 0, NULL), *rows = json_object_get(object, "rows");
+        assert_true(json_is_null(json_object_get(json_array_get(rows, 0), "processor_taken")));
+        assert_close(number_at(json_array_get(rows, 1), "processor_taken"), cases[i].taken, 1e-9);
+        json_decref(object);
+        free(text);
+    }
+}
+
 static void json_has_the_numbers_unrounded(void **state) {
     struct runs_folder *folder = *state;
     add_rounds(folder, false);
@@ -590,6 +625,7 @@ int main(void) {
         CASE(phases_add_up_to_the_iteration),
         CASE(a_phase_that_waits_says_so),
         CASE(ranks_that_share_cores_get_no_ratios),
+        CASE(a_busy_machine_is_said_first),
         CASE(json_has_the_numbers_unrounded),
         CASE(one_run_is_shown_in_full),
         CASE(the_list_has_a_line_per_run),
