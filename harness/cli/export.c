@@ -19,10 +19,10 @@ static int parse(struct export_flags *flags, int argc, char *argv[], struct cli_
                  struct mp_error *error) {
     const struct cli_flag table[] = {
         {"--as", CLI_VALUE, &flags->kind, "KIND",
-         "what to write: of a run perfetto (a timeline for ui.perfetto.dev),\n"
-         "csv (a view), json (all about it); of a run's loads or a trace's\n"
-         "trace (the default), csv (a row for every rank and expert), ptini\n"
-         "(UCC's pattern file: what rank sends to rank)"},
+         "what to write: of a run perfetto (a timeline for ui.perfetto.dev or\n"
+         "chrome://tracing), csv (a view), json (all about it); of a run's\n"
+         "loads or a trace's trace (the default), csv (a row for every rank\n"
+         "and expert), ptini (UCC's pattern file: what rank sends to rank)"},
         {"--run", CLI_REPEATED, &flags->runs, "ID",
          "the run; not needed if the database has one only; a view of all\n"
          "runs if it is not given"},

@@ -37,6 +37,16 @@ static void print_timeline(const char *path, const struct mp_results_exported *e
         printf(" (%" PRId64 " left out, where the ranks' clocks do not agree)",
                exported->flows_left_out);
     putchar('\n');
+    if (exported->ranges > 0)
+        printf("%" PRId64 " annotated ranges and marks\n", exported->ranges);
+    if (exported->calls + exported->gpu + exported->collectives + exported->gpu_left_out == 0)
+        return;
+    printf("%" PRId64 " pieces of GPU work, %" PRId64 " calls, %" PRId64 " collectives, %" PRId64
+           " arrows to what was launched\n",
+           exported->gpu, exported->calls, exported->collectives, exported->launches);
+    if (exported->gpu_left_out > 0)
+        printf("%" PRId64 " left out, whose times or clock are not known\n",
+               exported->gpu_left_out);
 }
 
 int cli_write_results(const struct cli_results_export *wanted, const char *path,

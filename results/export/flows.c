@@ -52,19 +52,6 @@ struct exchange {
     int parts, capacity;
 };
 
-static void write_end(struct timeline *timeline, const struct part *part, const char *name, char ph,
-                      int64_t at_ns) {
-    FILE *file = timeline->output.file;
-    timeline_begin(timeline);
-    fprintf(file,
-            "{\"name\":%s,\"cat\":\"exchange\",\"ph\":\"%c\",%s\"id\":%lld,\"pid\":%d,"
-            "\"tid\":%d,\"ts\":",
-            name, ph, ph == 'f' ? "\"bp\":\"e\"," : "", (long long)timeline->exported->flows,
-            part->rank, part->tid);
-    timeline_time(file, at_ns);
-    fputc('}', file);
-}
-
 /* From the part that started last to all others, into their last nanosecond. */
 static int write_exchange(struct timeline *timeline, const struct exchange *exchange,
                           struct mp_error *error) {
@@ -86,8 +73,9 @@ static int write_exchange(struct timeline *timeline, const struct exchange *exch
             continue;
         }
         timeline->exported->flows++;
-        write_end(timeline, last, name->json, 's', last->start_ns);
-        write_end(timeline, part, name->json, 'f', part->end_ns - 1);
+        timeline_arrow(timeline, name->json, "\"exchange\"",
+                       &(struct timeline_point){last->rank, last->tid, last->start_ns},
+                       &(struct timeline_point){part->rank, part->tid, part->end_ns - 1});
     }
     return MP_OK;
 }

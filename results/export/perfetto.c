@@ -3,71 +3,6 @@
 
 #include "results/export/timeline.h"
 
-/* ---- pieces of events ---- */
-
-void timeline_begin(struct timeline *timeline) {
-    fputs(timeline->has_events ? ",\n" : "\n", timeline->output.file);
-    timeline->has_events = true;
-}
-
-void timeline_time(FILE *file, int64_t ns) {
-    uint64_t magnitude = ns < 0 ? -(uint64_t)ns : (uint64_t)ns;
-    fprintf(file, "%s%llu.%03u", ns < 0 ? "-" : "", (unsigned long long)(magnitude / 1000),
-            (unsigned)(magnitude % 1000));
-}
-
-static void forget_names(struct timeline *timeline) {
-    for (int i = 0; i < timeline->names; i++) {
-        free(timeline->name[i].text);
-        free(timeline->name[i].json);
-    }
-    timeline->names = 0;
-}
-
-static int read_name(struct timeline *timeline, struct timeline_name *name,
-                     struct mp_error *error) {
-    struct mp_store *store = timeline->output.store;
-    sqlite3_stmt *row = timeline->select_name;
-    sqlite3_bind_int64(row, 1, name->id);
-    int got = output_next(store, row, error);
-    const char *text = got == 1 ? (const char *)sqlite3_column_text(row, 0) : "?";
-    json_t *value = output_text(text, strlen(text));
-    name->text = strdup(text);
-    name->json = value ? json_dumps(value, JSON_ENCODE_ANY) : NULL;
-    json_decref(value);
-    sqlite3_reset(row);
-    if (got >= 0 && name->text && name->json)
-        return MP_OK;
-    free(name->text);
-    free(name->json);
-    return got < 0 ? got : mp_fail(error, MP_ENOMEM, "no memory for the export");
-}
-
-const struct timeline_name *timeline_name(struct timeline *timeline, int64_t id,
-                                          struct mp_error *error) {
-    for (int i = 0; i < timeline->names; i++)
-        if (timeline->name[i].id == id)
-            return &timeline->name[i];
-    if (timeline->names == TIMELINE_NAMES)
-        forget_names(timeline);
-    struct timeline_name name = {.id = id};
-    if (read_name(timeline, &name, error))
-        return NULL;
-    timeline->name[timeline->names] = name;
-    return &timeline->name[timeline->names++];
-}
-
-/* {"name": KIND, "ph": "M", ..., "args": {KEY: VALUE}}; tid 0: of the process. */
-static int write_metadata(struct timeline *timeline, const char *kind, int tid, const char *key,
-                          json_t *value, struct mp_error *error) {
-    timeline_begin(timeline);
-    json_t *event = json_pack("{s:s, s:s, s:i, s:{s:o}}", "name", kind, "ph", "M", "pid",
-                              timeline->rank, "args", key, value);
-    if (event && tid > 0)
-        json_object_set_new(event, "tid", json_integer(tid));
-    return output_json(&timeline->output, event, error);
-}
-
 /* ---- spans ---- */
 
 static int64_t end_of(sqlite3_stmt *row) {
@@ -76,7 +11,8 @@ static int64_t end_of(sqlite3_stmt *row) {
     return end_ns < start_ns ? start_ns : end_ns;
 }
 
-static void write_arguments(FILE *file, sqlite3_stmt *row) {
+static void write_arguments(struct timeline *timeline, sqlite3_stmt *row) {
+    FILE *file = timeline->output.file;
     static const struct {
         const char *name;
         int column;
@@ -89,53 +25,8 @@ static void write_arguments(FILE *file, sqlite3_stmt *row) {
         fprintf(file, ",\"direction\":\"%s\"",
                 sqlite3_column_int(row, TIMELINE_DIRECTION) ? "backward" : "forward");
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
-        if (sqlite3_column_type(row, numbers[i].column) != SQLITE_NULL)
-            fprintf(file, ",\"%s\":%lld", numbers[i].name,
-                    (long long)sqlite3_column_int64(row, numbers[i].column));
+        timeline_number(timeline, numbers[i].name, row, numbers[i].column);
     fputc('}', file);
-}
-
-static void write_head(struct timeline *timeline, const char *name, const char *stream,
-                       const char *ph, int tid, int64_t at_ns) {
-    FILE *file = timeline->output.file;
-    timeline_begin(timeline);
-    fprintf(file, "{\"name\":%s,\"cat\":%s,\"ph\":\"%s\",\"pid\":%d,\"tid\":%d,\"ts\":", name,
-            stream, ph, timeline->rank, tid);
-    timeline_time(file, at_ns);
-}
-
-/* A span that fits on no thread: Perfetto gives each id a track of its own. */
-static void write_pair(struct timeline *timeline, sqlite3_stmt *row, const char *name,
-                       const char *stream, int tid) {
-    FILE *file = timeline->output.file;
-    long long id = sqlite3_column_int64(row, TIMELINE_ID);
-    write_head(timeline, name, stream, "b", tid, sqlite3_column_int64(row, TIMELINE_START));
-    fprintf(file, ",\"id\":%lld", id);
-    write_arguments(file, row);
-    fputc('}', file);
-    write_head(timeline, name, stream, "e", tid, end_of(row));
-    fprintf(file, ",\"id\":%lld}", id);
-}
-
-static int first_tid(const struct timeline *timeline) {
-    return 1 + timeline->stream * LANES;
-}
-
-static int name_lane(struct timeline *timeline, const char *stream, int lane,
-                     struct mp_error *error) {
-    int tid = first_tid(timeline) + lane, code = MP_OK;
-    char number[32] = "";
-    if (lane > 0)
-        snprintf(number, sizeof number, " (%d)", lane + 1);
-    json_t *name = json_loads(stream, JSON_DECODE_ANY, NULL);
-    json_t *full = json_sprintf("%s%s", json_string_value(name), number);
-    json_decref(name);
-    if (!full)
-        return mp_fail(error, MP_ENOMEM, "no memory for the export");
-    code = write_metadata(timeline, "thread_name", tid, "name", full, error);
-    return code ? code
-                : write_metadata(timeline, "thread_sort_index", tid, "sort_index",
-                                 json_integer(tid), error);
 }
 
 static void write_counter(struct timeline *timeline, sqlite3_stmt *row) {
@@ -149,14 +40,13 @@ static void write_counter(struct timeline *timeline, sqlite3_stmt *row) {
 }
 
 /* Spans come stream by stream. */
-static void enter_stream(struct timeline *timeline, int64_t id, const char *text) {
-    if (timeline->stream_id == id)
-        return;
-    timeline->stream_id = id;
-    timeline->lanes = (struct lanes){0};
-    timeline->stream = !strcmp(text, "compute") ? 0
-                       : !strcmp(text, "comm")  ? 1
-                                                : 2 + timeline->other_streams++;
+static int enter_stream(struct timeline *timeline, const struct timeline_name *name, int *others,
+                        struct mp_error *error) {
+    int stream = !strcmp(name->text, "compute") ? 0
+                 : !strcmp(name->text, "comm")  ? 1
+                                                : 2 + (*others)++;
+    return timeline_enter(timeline, 1 + stream * LANES,
+                          json_loads(name->json, JSON_DECODE_ANY, NULL), error);
 }
 
 /* What is drawn beside a span of the stream compute. */
@@ -173,37 +63,26 @@ static int write_extras(struct timeline *timeline, sqlite3_stmt *row, const char
                                                 : MP_OK;
 }
 
-static int write_span(struct timeline *timeline, sqlite3_stmt *row, struct mp_error *error) {
-    FILE *file = timeline->output.file;
-    const struct timeline_name *stream =
-        timeline_name(timeline, sqlite3_column_int64(row, TIMELINE_STREAM), error);
-    if (!stream)
-        return error->code;
-    enter_stream(timeline, stream->id, stream->text);
-    const char *stream_json = stream->json;
+static int write_span(struct timeline *timeline, sqlite3_stmt *row,
+                      const struct timeline_name *stream, struct mp_error *error) {
     const struct timeline_name *phase =
         timeline_name(timeline, sqlite3_column_int64(row, TIMELINE_PHASE), error);
     if (!phase)
         return error->code;
-    int64_t start_ns = sqlite3_column_int64(row, TIMELINE_START), end_ns = end_of(row);
-    int known = timeline->lanes.used, lane = lanes_take(&timeline->lanes, start_ns, end_ns);
-    int code =
-        lane < LANES && lane >= known ? name_lane(timeline, stream_json, lane, error) : MP_OK;
+    struct timeline_slice slice = {.name = phase->json,
+                                   .category = stream->json,
+                                   .start_ns = sqlite3_column_int64(row, TIMELINE_START),
+                                   .end_ns = end_of(row),
+                                   .id = sqlite3_column_int64(row, TIMELINE_ID)};
+    int code = timeline_slice(timeline, &slice, error);
     if (code)
         return code;
+    write_arguments(timeline, row);
+    timeline_slice_end(timeline, &slice);
     timeline->exported->rows++;
-    if (lane == LANES) {
-        write_pair(timeline, row, phase->json, stream_json, first_tid(timeline));
-        return MP_OK;
-    }
-    write_head(timeline, phase->json, stream_json, "X", first_tid(timeline) + lane, start_ns);
-    fputs(",\"dur\":", file);
-    timeline_time(file, end_ns - start_ns);
-    write_arguments(file, row);
-    fputc('}', file);
-    return timeline->stream == 0
-               ? write_extras(timeline, row, phase->text, first_tid(timeline) + lane, error)
-               : MP_OK;
+    if (slice.tid && !strcmp(stream->text, "compute"))
+        code = write_extras(timeline, row, phase->text, slice.tid, error);
+    return code ? code : launches_keep(timeline, LAUNCHES_SPAN, slice.id, &slice, error);
 }
 
 /* ---- ranks ---- */
@@ -217,18 +96,69 @@ static const char spans_sql[] =
 static int write_spans(struct timeline *timeline, int64_t first, int64_t last,
                        struct mp_error *error) {
     sqlite3_stmt *row = NULL;
-    int got = 0;
-    int code = output_query(timeline->output.store, spans_sql, &timeline->selection, &row, error);
-    if (!code) {
-        sqlite3_bind_int64(row, 1, first);
-        sqlite3_bind_int64(row, 4, last);
+    int64_t stream_id = -1; /* none yet */
+    int others = 0, got = 0;
+    struct mp_results_selection spans = timeline->selection;
+    spans.run_id = first;
+    int code = output_query(timeline->output.store, spans_sql, &spans, &row, error);
+    if (code)
+        return code;
+    sqlite3_bind_int64(row, 4, last);
+    while (!code && (got = output_next(timeline->output.store, row, error)) == 1) {
+        const struct timeline_name *stream =
+            timeline_name(timeline, sqlite3_column_int64(row, TIMELINE_STREAM), error);
+        if (!stream)
+            code = error->code;
+        else if (stream->id != stream_id)
+            code = enter_stream(timeline, stream, &others, error);
+        stream_id = stream ? stream->id : -1;
+        if (!code)
+            code = write_span(timeline, row, stream, error);
     }
-    timeline->stream_id = -1;
-    timeline->other_streams = 0;
-    while (!code && (got = output_next(timeline->output.store, row, error)) == 1)
-        code = write_span(timeline, row, error);
     sqlite3_finalize(row);
     return code ? code : got;
+}
+
+/* What belongs to no iteration is wanted where it overlaps those that are. */
+static int choose_times(struct timeline *timeline, int64_t first, int64_t last,
+                        struct mp_error *error) {
+    sqlite3_stmt *row = NULL;
+    struct mp_results_selection spans = timeline->selection;
+    timeline->from_ns = INT64_MIN;
+    timeline->to_ns = INT64_MAX;
+    if (!spans.some_iterations)
+        return MP_OK;
+    spans.run_id = first;
+    int code = output_query(timeline->output.store,
+                            "SELECT coalesce(min(start_ns), 1), coalesce(max(start_ns, end_ns), 0) "
+                            "FROM (SELECT min(start_ns) AS start_ns, max(end_ns) AS end_ns "
+                            "FROM span WHERE span_id BETWEEN ?1 AND ?4 AND iteration BETWEEN ?2 "
+                            "AND ?3)",
+                            &spans, &row, error);
+    if (code)
+        return code;
+    sqlite3_bind_int64(row, 4, last);
+    int got = output_next(timeline->output.store, row, error);
+    if (got == 1) {
+        timeline->from_ns = sqlite3_column_int64(row, 0);
+        timeline->to_ns = sqlite3_column_int64(row, 1);
+    }
+    sqlite3_finalize(row);
+    return got < 0 ? got : MP_OK;
+}
+
+/* What the host did before what it launched. */
+static int write_events(struct timeline *timeline, int64_t first, int64_t last,
+                        struct mp_error *error) {
+    timeline->next_tid = 1 + 2 * LANES; /* behind compute and comm */
+    int code = choose_times(timeline, first, last, error);
+    if (!code)
+        code = write_spans(timeline, first, last, error);
+    if (!code)
+        code = ranges_write(timeline, error);
+    if (!code)
+        code = gpu_write(timeline, error);
+    return code ? code : collectives_write(timeline, error);
 }
 
 static int write_rank(struct timeline *timeline, sqlite3_stmt *row, struct mp_error *error) {
@@ -243,22 +173,31 @@ static int write_rank(struct timeline *timeline, sqlite3_stmt *row, struct mp_er
     json_decref(on_host);
     if (!name)
         return mp_fail(error, MP_ENOMEM, "no memory for the export");
-    int code = write_metadata(timeline, "process_name", 0, "name", name, error);
+    int code = timeline_metadata(timeline, "process_name", 0, "name", name, error);
     if (!code)
-        code = write_metadata(timeline, "process_sort_index", 0, "sort_index",
-                              json_integer(timeline->rank), error);
+        code = timeline_metadata(timeline, "process_sort_index", 0, "sort_index",
+                                 json_integer(timeline->rank), error);
+    if (!code)
+        code = launches_begin_rank(timeline, error);
     return code ? code
-                : write_spans(timeline, sqlite3_column_int64(row, 2), sqlite3_column_int64(row, 3),
-                              error);
+                : write_events(timeline, sqlite3_column_int64(row, 2), sqlite3_column_int64(row, 3),
+                               error);
 }
+
+/* Also those that only have GPU work. */
+static const char ranks_sql[] =
+    "SELECT rank, host, first_span, last_span, clock IS NOT 'wall clock' FROM rank "
+    "WHERE run_id = ?1 AND (first_span IS NOT NULL OR EXISTS (SELECT 1 FROM NVTX_EVENTS AS event "
+    "WHERE event.run_id = ?1 AND event.rank = rank.rank) OR EXISTS (SELECT 1 FROM device_spool "
+    "WHERE device_spool.run_id = ?1 AND device_spool.rank = rank.rank)) "
+    "UNION ALL SELECT rank, min(host), NULL, NULL, 1 FROM device_spool WHERE run_id = ?1 AND "
+    "rank NOT IN (SELECT rank FROM rank WHERE run_id = ?1) GROUP BY rank "
+    "ORDER BY rank";
 
 static int write_ranks(struct timeline *timeline, struct mp_error *error) {
     sqlite3_stmt *row = NULL;
-    int got = 0, code = output_query(timeline->output.store,
-                                     "SELECT rank, host, first_span, last_span, "
-                                     "clock IS NOT 'wall clock' FROM rank "
-                                     "WHERE run_id = ?1 AND first_span IS NOT NULL ORDER BY rank",
-                                     &timeline->selection, &row, error);
+    int got = 0,
+        code = output_query(timeline->output.store, ranks_sql, &timeline->selection, &row, error);
     while (!code && (got = output_next(timeline->output.store, row, error)) == 1)
         code = write_rank(timeline, row, error);
     sqlite3_finalize(row);
@@ -289,6 +228,10 @@ static int write_timeline(struct timeline *timeline, struct mp_error *error) {
     fputs("{\"displayTimeUnit\":\"ns\",\"traceEvents\":[", file);
     int code = flows_prepare(timeline, error);
     if (!code)
+        code = launches_prepare(timeline, error);
+    if (!code)
+        code = collectives_prepare(timeline, error);
+    if (!code)
         code = output_query(store, "SELECT value FROM StringIds WHERE id = ?1",
                             &timeline->selection, &timeline->select_name, error);
     if (!code)
@@ -297,8 +240,9 @@ static int write_timeline(struct timeline *timeline, struct mp_error *error) {
         code = flows_write(timeline, error);
     fprintf(file,
             "\n],\n\"otherData\":{\"format\":\"moeperf timeline\",\"version\":1,"
-            "\"flows_left_out\":%lld",
-            (long long)timeline->exported->flows_left_out);
+            "\"flows_left_out\":%lld,\"gpu_left_out\":%lld",
+            (long long)timeline->exported->flows_left_out,
+            (long long)timeline->exported->gpu_left_out);
     if (!code)
         code = write_about(timeline, "run", "SELECT * FROM v_run WHERE run_id = ?1", error);
     if (!code)
@@ -323,9 +267,11 @@ int mp_results_perfetto(struct mp_store *store, const struct mp_results_selectio
             code = write_timeline(timeline, error);
         sqlite3_finalize(timeline->select_name);
         sqlite3_finalize(timeline->keep_exchange);
+        sqlite3_finalize(timeline->keep_launch);
         code = output_close(&timeline->output, code, error);
     }
-    forget_names(timeline);
+    timeline_forget_names(timeline);
+    free(timeline->threads);
     free(timeline);
     return code;
 }

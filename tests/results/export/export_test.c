@@ -5,6 +5,7 @@
 #include <sys/resource.h>
 
 #include "results/export/export.h"
+#include "tests/results/export/trace_events.h"
 #include "tests/results/runs.h"
 
 static char *contents(const char *path, size_t *size) {
@@ -37,22 +38,6 @@ static json_t *load_json(const char *path) {
     if (!value)
         fail_msg("%s: %s", path, error.text);
     return value;
-}
-
-static const char *text_of(const json_t *object, const char *key) {
-    const char *text = json_string_value(json_object_get(object, key));
-    return text ? text : "";
-}
-
-static long long number_of(const json_t *object, const char *key) {
-    return (long long)json_integer_value(json_object_get(object, key));
-}
-
-/* Nanoseconds of a time in microseconds; these are small enough to be exact. */
-static int64_t ns_of(const json_t *event, const char *key) {
-    const json_t *value = json_object_get(event, key);
-    assert_true(json_is_real(value));
-    return llround(json_number_value(value) * 1000);
 }
 
 /* ---- runs ---- */
@@ -91,32 +76,12 @@ static json_t *timeline(struct runs_folder *folder, const struct mp_results_sele
     struct mp_error error = {0};
     runs_ok(mp_results_perfetto(folder->store, selection, out_path(folder), exported, &error),
             &error);
-    return load_json(out_path(folder));
+    json_t *all = load_json(out_path(folder));
+    trace_check(all);
+    return all;
 }
 
 /* ---- timelines ---- */
-
-/* Walks the events as Perfetto does, and fails where spans of one thread cross. */
-static void assert_nests(const json_t *events) {
-    size_t i, j;
-    json_t *event, *other;
-    json_array_foreach(events, i, event) {
-        if (strcmp(text_of(event, "ph"), "X") != 0)
-            continue;
-        int64_t start = ns_of(event, "ts"), end = start + ns_of(event, "dur");
-        json_array_foreach(events, j, other) {
-            if (j <= i || strcmp(text_of(other, "ph"), "X") != 0 ||
-                number_of(other, "pid") != number_of(event, "pid") ||
-                number_of(other, "tid") != number_of(event, "tid"))
-                continue;
-            int64_t other_start = ns_of(other, "ts"), other_end = other_start + ns_of(other, "dur");
-            bool apart = other_start >= end || other_end <= start;
-            bool inside = other_start >= start && other_end <= end;
-            assert_true(start <= other_start); /* in the order of their starts */
-            assert_true(apart || inside);
-        }
-    }
-}
 
 static void spans_of_a_thread_nest(void **state) {
     struct runs_folder *folder = *state;
@@ -126,16 +91,15 @@ static void spans_of_a_thread_nest(void **state) {
     add_anything(folder, 400, &random);
     json_t *all = timeline(folder, &(struct mp_results_selection){0}, &exported);
     json_t *events = json_object_get(all, "traceEvents");
-    assert_nests(events);
     size_t i;
     json_t *event;
     json_array_foreach(events, i, event) {
-        const char *ph = text_of(event, "ph");
+        const char *ph = trace_text(event, "ph");
         spans += !strcmp(ph, "X") || !strcmp(ph, "b");
         pairs += *ph == 'b' ? 1 : *ph == 'e' ? -1 : 0;
-        lanes += !strcmp(text_of(event, "name"), "thread_name");
+        lanes += !strcmp(trace_text(event, "name"), "thread_name");
         if (!strcmp(ph, "f"))
-            assert_string_equal(text_of(event, "bp"), "e");
+            assert_string_equal(trace_text(event, "bp"), "e");
     }
     assert_int_equal(spans, 800);
     assert_int_equal(exported.rows, 800);
@@ -165,17 +129,17 @@ static void what_fits_on_no_thread_is_a_pair(void **state) {
     int on_threads = 0, pairs = 0;
     size_t i;
     json_array_foreach(json_object_get(all, "traceEvents"), i, event) {
-        const char *ph = text_of(event, "ph");
+        const char *ph = trace_text(event, "ph");
         if (!strcmp(ph, "X")) {
-            assert_int_equal(number_of(event, "tid"), 1 + 32 + on_threads++);
+            assert_int_equal(trace_number(event, "tid"), 1 + 32 + on_threads++);
         } else if (!strcmp(ph, "b")) {
             begun = event;
         } else if (!strcmp(ph, "e")) {
-            assert_int_equal(number_of(event, "id"), number_of(begun, "id"));
-            assert_int_equal(number_of(event, "id"), ON_THREADS + 1 + pairs);
-            assert_int_equal(ns_of(begun, "ts"), (ON_THREADS + pairs) * 1000);
-            assert_int_equal(ns_of(event, "ts") - ns_of(begun, "ts"), 100000);
-            assert_string_equal(text_of(event, "name"), "fetch");
+            assert_int_equal(trace_number(event, "id"), trace_number(begun, "id"));
+            assert_int_equal(trace_number(event, "id"), ON_THREADS + 1 + pairs);
+            assert_int_equal(trace_ns(begun, "ts"), (ON_THREADS + pairs) * 1000);
+            assert_int_equal(trace_ns(event, "ts") - trace_ns(begun, "ts"), 100000);
+            assert_string_equal(trace_text(event, "name"), "fetch");
             pairs++;
         }
     }
@@ -198,18 +162,19 @@ static void every_span_is_there_as_it_was(void **state) {
     json_array_foreach(json_object_get(all, "traceEvents"), i, event) {
         const json_t *args = json_object_get(event, "args");
         char sql[512];
-        if (strcmp(text_of(event, "ph"), "X") != 0)
+        if (strcmp(trace_text(event, "ph"), "X") != 0)
             continue;
         snprintf(sql, sizeof sql,
                  "SELECT count(*) > 0 FROM v_span WHERE rank = %lld AND phase = '%s' AND "
                  "stream = '%s' AND start_ns = %lld AND end_ns = %lld AND iteration = %lld AND "
                  "layer = %lld AND coalesce(tokens, 0) = %lld AND coalesce(direction, '') = '%s' "
                  "AND wait_ns = %lld",
-                 number_of(event, "pid"), text_of(event, "name"), text_of(event, "cat"),
-                 (long long)ns_of(event, "ts"),
-                 (long long)(ns_of(event, "ts") + ns_of(event, "dur")),
-                 number_of(args, "iteration"), number_of(args, "layer"), number_of(args, "tokens"),
-                 text_of(args, "direction"), number_of(args, "wait_ns"));
+                 trace_number(event, "pid"), trace_text(event, "name"), trace_text(event, "cat"),
+                 (long long)trace_ns(event, "ts"),
+                 (long long)(trace_ns(event, "ts") + trace_ns(event, "dur")),
+                 trace_number(args, "iteration"), trace_number(args, "layer"),
+                 trace_number(args, "tokens"), trace_text(args, "direction"),
+                 trace_number(args, "wait_ns"));
         if (strcmp(runs_query(folder->store, sql), "1") != 0)
             fail_msg("not in the database: %s", sql);
         matched++;
@@ -256,17 +221,17 @@ static void arrows_go_from_the_last_to_the_others(void **state) {
     json_t *event;
     const json_t *start = NULL;
     json_array_foreach(json_object_get(all, "traceEvents"), i, event) {
-        if (!strcmp(text_of(event, "ph"), "s"))
+        if (!strcmp(trace_text(event, "ph"), "s"))
             start = event;
-        if (strcmp(text_of(event, "ph"), "f") != 0)
+        if (strcmp(trace_text(event, "ph"), "f") != 0)
             continue;
         assert_true(found < 5);
-        assert_int_equal(number_of(start, "id"), number_of(event, "id"));
-        assert_int_equal(number_of(start, "pid"), expected[found].from);
-        assert_int_equal(number_of(event, "pid"), expected[found].to);
-        assert_int_equal(ns_of(start, "ts"), expected[found].from_us * 1000);
-        assert_int_equal(ns_of(event, "ts"), expected[found].to_us * 1000 - 1);
-        assert_string_equal(text_of(event, "name"), found < 4 ? "dispatch" : "combine");
+        assert_int_equal(trace_number(start, "id"), trace_number(event, "id"));
+        assert_int_equal(trace_number(start, "pid"), expected[found].from);
+        assert_int_equal(trace_number(event, "pid"), expected[found].to);
+        assert_int_equal(trace_ns(start, "ts"), expected[found].from_us * 1000);
+        assert_int_equal(trace_ns(event, "ts"), expected[found].to_us * 1000 - 1);
+        assert_string_equal(trace_text(event, "name"), found < 4 ? "dispatch" : "combine");
         found++;
     }
     assert_int_equal(found, 5);
@@ -284,16 +249,17 @@ static void tokens_are_counted_per_layer(void **state) {
     json_t *all = timeline(folder, &(struct mp_results_selection){0}, &exported), *event;
     size_t i;
     json_array_foreach(json_object_get(all, "traceEvents"), i, event) {
-        if (strcmp(text_of(event, "ph"), "C") != 0)
+        if (strcmp(trace_text(event, "ph"), "C") != 0)
             continue;
-        assert_string_equal(text_of(event, "name"), "layer 0");
-        assert_int_equal(number_of(json_object_get(event, "args"), "tokens"),
-                         number_of(event, "pid") ? 20 : 60);
+        assert_string_equal(trace_text(event, "name"), "layer 0");
+        assert_int_equal(trace_number(json_object_get(event, "args"), "tokens"),
+                         trace_number(event, "pid") ? 20 : 60);
         counters++;
     }
     assert_int_equal(counters, 8); /* 4 iterations, 2 ranks */
     const json_t *about = json_object_get(all, "otherData");
-    assert_string_equal(text_of(json_array_get(json_object_get(about, "run"), 0), "system"), "ep");
+    assert_string_equal(trace_text(json_array_get(json_object_get(about, "run"), 0), "system"),
+                        "ep");
     assert_int_equal(json_array_size(json_object_get(about, "ranks")), 2);
     json_decref(all);
 }
@@ -451,8 +417,9 @@ static void json_has_everything(void **state) {
                             out_path(folder), &exported, &error),
             &error);
     json_t *all = load_json(out_path(folder));
-    assert_string_equal(text_of(all, "format"), "moeperf run");
-    assert_string_equal(text_of(json_object_get(all, "run"), "job_text"), "a: 'b'\n\xef\xbf\xbd\"");
+    assert_string_equal(trace_text(all, "format"), "moeperf run");
+    assert_string_equal(trace_text(json_object_get(all, "run"), "job_text"),
+                        "a: 'b'\n\xef\xbf\xbd\"");
     static const struct {
         const char *section;
         size_t rows;
@@ -466,8 +433,8 @@ static void json_has_everything(void **state) {
     assert_int_equal(json_array_size(json_object_get(load, "routes")), 4);
     assert_int_equal(json_integer_value(json_array_get(json_object_get(load, "routes"), 0)), 30);
     const json_t *range = json_array_get(json_object_get(all, "ranges"), 0);
-    assert_string_equal(text_of(range, "name"), "<b>\"x\"</b>");
-    assert_int_equal(number_of(range, "end_ns"), 5);
+    assert_string_equal(trace_text(range, "name"), "<b>\"x\"</b>");
+    assert_int_equal(trace_number(range, "end_ns"), 5);
     const json_t *seven = json_object_get(json_object_get(range, "payload"), "a");
     assert_int_equal(json_integer_value(json_array_get(seven, 0)), 7);
     json_decref(all);
@@ -511,9 +478,9 @@ static void texts_of_any_bytes_are_escaped(void **state) {
             &error);
     json_t *all = load_json(out_path(folder));
     const json_t *about = json_object_get(all, "run");
-    assert_int_equal(text_of(about, "system")[0], 1);
-    assert_int_equal(strncmp(text_of(about, "system") + 31, " !\"#", 4), 0);
-    assert_string_equal(text_of(about, "workload") + 3 * 3 + 1 + 4 * 3 + 1 + 2 * 3, " ok");
+    assert_int_equal(trace_text(about, "system")[0], 1);
+    assert_int_equal(strncmp(trace_text(about, "system") + 31, " !\"#", 4), 0);
+    assert_string_equal(trace_text(about, "workload") + 3 * 3 + 1 + 4 * 3 + 1 + 2 * 3, " ok");
     json_decref(all);
 }
 

@@ -1,0 +1,486 @@
+/* Timelines of runs that have more than spans: annotated ranges, GPU work, collectives.  Device
+ * spools are written by hand, as the collectors write them. */
+#include "tests/results/export/trace_events.h"
+#include "tests/results/runs.h"
+
+#include "profiler/device/companion.h"
+#include "profiler/record/spool.h"
+#include "results/export/export.h"
+
+enum { MAIN_THREAD = 100, WORKER = 101 };
+
+static const struct runs_standard two = {.count = 2, .ms = {20, 30}, .loss = {3, 2}};
+
+/* ---- device spools ---- */
+
+static char paths[8][160];
+static const char *list[8];
+static int files;
+
+/* A collector of rank `rank` of the standard run, in this process as are the recordings. */
+static void open_companion(struct runs_folder *folder, const char *collector, int rank,
+                           struct mp_companion *companion) {
+    struct mp_error error = {0};
+    char number[8];
+    snprintf(number, sizeof number, "%d", rank);
+    setenv("MOEPERF_DEVICE_SPOOLS", folder->path, 1);
+    setenv("RANK", number, 1);
+    setenv("WORLD_SIZE", "2", 1);
+    runs_ok(mp_companion_open(companion, collector, &error), &error);
+    mp_companion_status(companion, collector, "on");
+    unsetenv("RANK");
+    unsetenv("WORLD_SIZE");
+}
+
+static void close_companion(struct runs_folder *folder, const char *collector,
+                            struct mp_companion *companion, int number) {
+    char host[64] = "";
+    gethostname(host, sizeof host - 1);
+    mp_companion_close(companion);
+    snprintf(paths[files], sizeof paths[0], "%s/%s-%s-%d-%d.device", folder->path, host, collector,
+             (int)getpid(), number);
+    list[files] = paths[files];
+    files++;
+}
+
+static void record(struct mp_companion *companion, struct mp_activity activity) {
+    mp_record_fixed(companion->thread, MP_SPOOL_ACTIVITY, &activity, sizeof activity, NULL);
+}
+
+/* Times are rank 0's, in microseconds of the run. */
+static int64_t at(int64_t us) {
+    return runs_clock(0, us * 1000);
+}
+
+static void call(struct mp_companion *companion, uint32_t correlation, int64_t us) {
+    record(companion, (struct mp_activity){.start_ns = at(us),
+                                           .end_ns = at(us + 5),
+                                           .correlation = correlation,
+                                           .thread = MAIN_THREAD,
+                                           .name = mp_companion_name(companion, "cudaLaunchKernel"),
+                                           .kind = MP_ACTIVITY_CALL});
+}
+
+static void kernel(struct mp_companion *companion, const char *name, uint32_t correlation,
+                   uint32_t stream, int64_t start_us, int64_t end_us) {
+    record(companion, (struct mp_activity){.start_ns = start_us ? at(start_us) : 0,
+                                           .end_ns = start_us ? at(end_us) : 0,
+                                           .correlation = correlation,
+                                           .stream = stream,
+                                           .context = 1,
+                                           .name = mp_companion_name(companion, name),
+                                           .kind = MP_ACTIVITY_KERNEL,
+                                           .registers = 40,
+                                           .grid = {2, 3, 4},
+                                           .block = {32, 1, 1}});
+}
+
+/* Rank 0's experts of iteration 0 last from 2500 to 6500 us: see runs_standard_layer. */
+static void record_activities(struct runs_folder *folder) {
+    struct mp_companion companion;
+    open_companion(folder, "cupti", 0, &companion);
+    kernel(&companion, "gemm", 1, 7, 3100, 3600);
+    call(&companion, 1, 3000);
+    kernel(&companion, "gemm", 1, 8, 3400, 4000); /* the same launch, as of a graph */
+    kernel(&companion, "gemm", 1, 8, 0, 0);
+    record(&companion, (struct mp_activity){.value = (uint64_t)at(2500),
+                                            .correlation = 2,
+                                            .kind = MP_ACTIVITY_LINK}); /* no call, but a span */
+    record(&companion, (struct mp_activity){.start_ns = at(5000),
+                                            .end_ns = at(5200),
+                                            .correlation = 2,
+                                            .context = 1,
+                                            .stream = 7,
+                                            .value = 4096,
+                                            .detail = 1,
+                                            .result = 1,
+                                            .kind = MP_ACTIVITY_COPY});
+    record(&companion, (struct mp_activity){.start_ns = at(21000),
+                                            .end_ns = at(21100),
+                                            .correlation = 77, /* nobody launched it */
+                                            .context = 2,
+                                            .stream = 7,
+                                            .value = 64,
+                                            .detail = 255,
+                                            .kind = MP_ACTIVITY_SET});
+    close_companion(folder, "cupti", &companion, 0);
+}
+
+/* One collective of both ranks: rank 1 comes 1.2 ms later, both leave at 3000 us. */
+static void record_collectives(struct runs_folder *folder) {
+    struct mp_companion companion;
+    for (int r = 0; r < 2; r++) {
+        open_companion(folder, "nccl", r, &companion);
+        const struct mp_timer timer = {runs_clock(r, 3000000), runs_clock(r, 3000000) - 3000000, 2};
+        const struct mp_collective is = {.start_ns = runs_clock(r, 800000 + 1000000 * r),
+                                         .queued_ns = runs_clock(r, 810000 + 1000000 * r),
+                                         .timer_start = r ? 2200000 : 1000000,
+                                         .timer_end = 3000000,
+                                         .communicator = UINT64_MAX - 4,
+                                         .sequence = 1,
+                                         .group = 9,
+                                         .count = 1000,
+                                         .function = mp_companion_name(&companion, "AllReduce"),
+                                         .datatype = mp_companion_name(&companion, "ncclBfloat16"),
+                                         .rank = r,
+                                         .ranks = 2,
+                                         .channels = 1,
+                                         .timed_channels = 1};
+        mp_record_fixed(companion.thread, MP_SPOOL_TIMER, &timer, sizeof timer, NULL);
+        mp_record_fixed(companion.thread, MP_SPOOL_COLLECTIVE, &is, sizeof is, NULL);
+        close_companion(folder, "nccl", &companion, r);
+    }
+}
+
+/* ---- annotated ranges ---- */
+
+static void insert(struct runs_folder *folder, const char *sql) {
+    char *message = NULL;
+    if (sqlite3_exec(mp_store_connection(folder->store), sql, NULL, NULL, &message) != SQLITE_OK)
+        fail_msg("%s: %s", sql, message);
+}
+
+static int64_t global_thread(int thread) {
+    return ((int64_t)getpid() & 0xFFFFFF) << 24 | thread;
+}
+
+/* As ranges_ingest stores them; texts and values are SQL. */
+static void add_range(struct runs_folder *folder, int type, int thread, int64_t start_us,
+                      const char *end_us, const char *text, const char *columns,
+                      const char *values) {
+    char sql[1024];
+    snprintf(sql, sizeof sql,
+             "INSERT INTO NVTX_EVENTS (run_id, rank, eventType, globalTid, start, \"end\", text%s) "
+             "VALUES (1, 0, %d, %lld, %lld, %s * 1000, %s%s)",
+             columns, type, (long long)global_thread(thread), (long long)start_us * 1000, end_us,
+             text, values);
+    insert(folder, sql);
+}
+
+static void add_ranges(struct runs_folder *folder) {
+    char sql[256];
+    insert(folder, "INSERT OR IGNORE INTO StringIds (value) VALUES ('my domain'), ('io'), "
+                   "('loader \"1\"')");
+    insert(folder, "INSERT INTO NVTX_EVENTS (run_id, rank, start, eventType, textId, domainId, "
+                   "category) SELECT 1, 0, 0, 75, id, 3, NULL FROM StringIds WHERE value = 'my "
+                   "domain' UNION ALL SELECT 1, 0, 0, 33, id, 3, 5 FROM StringIds "
+                   "WHERE value = 'io'");
+    snprintf(sql, sizeof sql,
+             "INSERT INTO ThreadNames (nameId, globalTid, run_id, rank) SELECT id, %lld, 1, 0 "
+             "FROM StringIds WHERE value = 'loader \"1\"'",
+             (long long)global_thread(WORKER));
+    insert(folder, sql);
+    add_range(folder, 59, MAIN_THREAD, 2900, "4000", "'step'",
+              ", domainId, category, uint64Value, jsonText",
+              ", 3, 5, -1, '[{\"layer\": [7], \"x\": \"\\u00e9\"}]'");
+    add_range(folder, 59, MAIN_THREAD, 2900, "3500", "'inner'", ", int64Value, level", ", -9, 1");
+    add_range(folder, 34, MAIN_THREAD, 3005, "NULL", "'here'", ", floatValue", ", 0.5");
+    add_range(folder, 60, WORKER, 100, "2000", "'read'", ", doubleValue", ", 9e999");
+    add_range(folder, 60, WORKER, 1000, "3000", "'read'", ", jsonText", ", 'no json'");
+    add_range(folder, 59, WORKER, 40000, "NULL", "'never closed'", "", "");
+    add_range(folder, 59, WORKER, 40100, "40200", "'in it'", "", "");
+}
+
+/* ---- what is read back ---- */
+
+static json_t *export_timeline(struct runs_folder *folder,
+                               const struct mp_results_selection *selection,
+                               struct mp_results_exported *exported) {
+    struct mp_error error = {0};
+    char path[128];
+    json_error_t bad;
+    snprintf(path, sizeof path, "%s/out", folder->path);
+    runs_ok(mp_results_perfetto(folder->store, selection, path, exported, &error), &error);
+    json_t *all = json_load_file(path, JSON_ALLOW_NUL, &bad);
+    if (!all)
+        fail_msg("%s: %s", path, bad.text);
+    trace_check(all);
+    return all;
+}
+
+static const char *thread_of(const json_t *all, const json_t *event) {
+    size_t i;
+    json_t *other;
+    json_array_foreach(json_object_get(all, "traceEvents"), i, other) {
+        if (!strcmp(trace_text(other, "name"), "thread_name") &&
+            trace_number(other, "pid") == trace_number(event, "pid") &&
+            trace_number(other, "tid") == trace_number(event, "tid"))
+            return trace_text(json_object_get(other, "args"), "name");
+    }
+    return "";
+}
+
+/* The event of rank `pid` of this kind, category and name that starts at `us`. */
+static const json_t *find(const json_t *all, const char *ph, int pid, const char *category,
+                          const char *name, double us) {
+    size_t i;
+    json_t *event;
+    json_array_foreach(json_object_get(all, "traceEvents"), i, event) {
+        if (!strcmp(trace_text(event, "ph"), ph) && trace_number(event, "pid") == pid &&
+            !strcmp(trace_text(event, "cat"), category) &&
+            !strcmp(trace_text(event, "name"), name) &&
+            fabs((double)trace_ns(event, "ts") - us * 1000) < 2000) /* rank 1's clock is fitted */
+            return event;
+    }
+    fail_msg("there is no %s %s '%s' of rank %d at %.3f", ph, category, name, pid, us);
+    return NULL;
+}
+
+static void assert_event(const json_t *all, const json_t *event, const char *thread,
+                         double length_us, const char *args) {
+    char *is = json_dumps(json_object_get(event, "args"), JSON_COMPACT | JSON_SORT_KEYS);
+    assert_string_equal(thread_of(all, event), thread);
+    if (length_us >= 0)
+        assert_true(fabs((double)trace_ns(event, "dur") - length_us * 1000) < 2000);
+    if (args)
+        assert_string_equal(is, args);
+    free(is);
+}
+
+static int64_t add_all(struct runs_folder *folder) {
+    struct mp_error error = {0};
+    struct mp_store_run description = runs_description("ep", "skewed");
+    files = 0;
+    int64_t run_id = runs_add(folder, &description, &two);
+    record_activities(folder);
+    record_collectives(folder);
+    runs_ok(mp_store_add_device(folder->store, run_id, list, files, &error), &error);
+    add_ranges(folder);
+    return run_id;
+}
+
+/* ---- tests ---- */
+
+static void ranges_are_on_the_threads_that_pushed_them(void **state) {
+    struct runs_folder *folder = *state;
+    struct mp_results_exported exported;
+    add_all(folder);
+    json_t *all = export_timeline(folder, &(struct mp_results_selection){0}, &exported);
+    assert_event(all, find(all, "X", 0, "nvtx", "step", 2900), "thread 100", 1100,
+                 "{\"category\":\"io\",\"domain\":\"my domain\",\"kind\":\"pushed\","
+                 "\"payload\":[{\"layer\":[7],\"x\":\"\xc3\xa9\"}],"
+                 "\"value\":\"18446744073709551615\"}");
+    assert_event(all, find(all, "X", 0, "nvtx", "inner", 2900), "thread 100", 600,
+                 "{\"kind\":\"pushed\",\"value\":-9}");
+    assert_event(all, find(all, "X", 0, "cuda", "cudaLaunchKernel", 3000), "thread 100", 5,
+                 "{\"correlation\":1,\"kind\":\"call\"}");
+    assert_event(all, find(all, "i", 0, "nvtx", "here", 3005), "thread 100", -1,
+                 "{\"kind\":\"mark\",\"value\":0.5}");
+    assert_event(all, find(all, "X", 0, "nvtx", "read", 100),
+                 "thread 101 loader \"1\", started ranges", 1900,
+                 "{\"kind\":\"started\",\"value\":\"inf\"}");
+    assert_event(all, find(all, "X", 0, "nvtx", "read", 1000),
+                 "thread 101 loader \"1\", started ranges (2)", 2000,
+                 "{\"kind\":\"started\",\"payload\":\"no json\"}");
+    assert_event(all, find(all, "B", 0, "nvtx", "never closed", 40000), "thread 101 loader \"1\"",
+                 -1, "{\"kind\":\"pushed\",\"open\":true}");
+    assert_event(all, find(all, "X", 0, "nvtx", "in it", 40100), "thread 101 loader \"1\"", 100,
+                 NULL);
+    assert_int_equal(exported.ranges, 7);
+    assert_int_equal(exported.calls, 1);
+    json_decref(all);
+}
+
+/* From the call, or for want of one from the span. */
+static void gpu_work_is_on_its_stream_with_an_arrow_from_its_launch(void **state) {
+    struct runs_folder *folder = *state;
+    struct mp_results_exported exported;
+    add_all(folder);
+    json_t *all = export_timeline(folder, &(struct mp_results_selection){0}, &exported);
+    assert_event(all, find(all, "X", 0, "kernel", "gemm", 3100), "GPU 0 stream 7", 500,
+                 "{\"block\":[32,1,1],\"context\":1,\"correlation\":1,\"device\":0,"
+                 "\"dynamic_shared\":0,\"grid\":[2,3,4],\"iteration\":0,\"layer\":0,"
+                 "\"phase\":\"expert\",\"registers\":40,\"static_shared\":0,\"stream\":7}");
+    assert_event(all, find(all, "X", 0, "kernel", "gemm", 3400), "GPU 0 stream 8", 600, NULL);
+    assert_event(all, find(all, "X", 0, "memcpy", "memcpy HtoD", 5000), "GPU 0 stream 7", 200,
+                 "{\"bytes\":4096,\"context\":1,\"correlation\":2,\"device\":0,\"iteration\":0,"
+                 "\"layer\":0,\"phase\":\"expert\",\"stream\":7}");
+    assert_event(all, find(all, "X", 0, "memset", "memset", 21000), "GPU 0 context 2 stream 7", 100,
+                 "{\"bytes\":64,\"context\":2,\"correlation\":77,\"device\":0,\"stream\":7,"
+                 "\"value\":255}");
+    assert_string_equal(thread_of(all, find(all, "s", 0, "launch", "gemm", 3000)), "thread 100");
+    assert_string_equal(thread_of(all, find(all, "f", 0, "launch", "gemm", 3100)),
+                        "GPU 0 stream 7");
+    assert_string_equal(thread_of(all, find(all, "f", 0, "launch", "gemm", 3400)),
+                        "GPU 0 stream 8");
+    assert_string_equal(thread_of(all, find(all, "s", 0, "launch", "memcpy HtoD", 2500)),
+                        "compute");
+    assert_int_equal(exported.gpu, 4);
+    assert_int_equal(exported.gpu_left_out, 1);
+    assert_int_equal(exported.launches, 3 + 2); /* with the collectives' */
+    json_decref(all);
+}
+
+static void collectives_wait_and_then_transfer(void **state) {
+    struct runs_folder *folder = *state;
+    struct mp_results_exported exported;
+    add_all(folder);
+    json_t *all = export_timeline(folder, &(struct mp_results_selection){0}, &exported);
+    static const char first[] = "NCCL fffffffffffffffb, 0 of 2";
+    static const char second[] = "NCCL fffffffffffffffb, 1 of 2";
+    const json_t *whole = find(all, "X", 0, "nccl", "AllReduce", 1000);
+    assert_event(all, whole, first, 2000, NULL);
+    assert_close(json_number_value(json_object_get(json_object_get(whole, "args"), "wait_ms")), 1.2,
+                 1e-2);
+    assert_event(all, find(all, "X", 0, "nccl", "wait", 1000), first, 1200, NULL);
+    assert_event(all, find(all, "X", 0, "nccl", "transfer", 2200), first, 800, NULL);
+    assert_event(all, find(all, "X", 1, "nccl", "AllReduce", 2200), second, 800, NULL);
+    assert_event(all, find(all, "X", 1, "nccl", "transfer", 2200), second, 800, NULL);
+    assert_string_equal(thread_of(all, find(all, "s", 0, "collective", "AllReduce", 0)), "compute");
+    assert_int_equal(exported.collectives, 2);
+    json_decref(all);
+}
+
+/* Of iteration 1 of rank 0, from 20500 to 49500 us, and what overlaps it. */
+static void chosen_iterations_choose_the_rest_by_time(void **state) {
+    struct runs_folder *folder = *state;
+    struct mp_results_exported exported;
+    const struct mp_results_selection second = {.some_iterations = true, .first = 1, .last = 1};
+    const struct mp_results_selection none = {.some_iterations = true, .first = 90, .last = 99};
+    add_all(folder);
+    json_t *all = export_timeline(folder, &second, &exported);
+    find(all, "X", 0, "memset", "memset", 21000);
+    find(all, "B", 0, "nvtx", "never closed", 40000);
+    assert_int_equal(exported.ranges, 2);
+    assert_int_equal(exported.gpu, 1);
+    assert_int_equal(exported.collectives, 0);
+    json_decref(all);
+    json_decref(export_timeline(folder, &none, &exported));
+    assert_int_equal(exported.rows + exported.ranges + exported.gpu + exported.collectives, 0);
+}
+
+/* Times on another host's clock would be anywhere. */
+static void work_on_an_unknown_clock_is_left_out(void **state) {
+    struct runs_folder *folder = *state;
+    struct mp_results_exported exported;
+    add_all(folder);
+    insert(folder, "UPDATE device_spool SET clock = 'unknown'");
+    json_t *all = export_timeline(folder, &(struct mp_results_selection){0}, &exported);
+    assert_int_equal(exported.gpu + exported.calls + exported.collectives + exported.launches, 0);
+    assert_int_equal(exported.gpu_left_out, 5 + 2);
+    assert_int_equal(trace_number(json_object_get(all, "otherData"), "gpu_left_out"), 5 + 2);
+    json_decref(all);
+}
+
+/* A rank of which there is GPU work and nothing else. */
+static void ranks_without_a_recording_have_their_gpu(void **state) {
+    struct runs_folder *folder = *state;
+    struct mp_results_exported exported;
+    add_all(folder);
+    insert(folder, "UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET rank = 5");
+    insert(folder, "INSERT INTO device_spool VALUES (1, 5, 'cupti', 'else\"where', 1, 1, 'on', 1, "
+                   "0, 'same host')");
+    json_t *all = export_timeline(folder, &(struct mp_results_selection){0}, &exported);
+    assert_event(all, find(all, "X", 5, "kernel", "gemm", 3100), "GPU 0 stream 7", 500, NULL);
+    json_decref(all);
+}
+
+/* A random text as SQL. */
+static const char *random_text(uint64_t *random) {
+    static char sql[128];
+    int length = test_random_int(random, 0, 20), used = snprintf(sql, sizeof sql, "CAST(x'");
+    for (int i = 0; i < length; i++)
+        used += snprintf(sql + used, sizeof sql - (size_t)used, "%02x",
+                         (unsigned)test_random_int(random, 0, 255));
+    snprintf(sql + used, sizeof sql - (size_t)used, "' AS TEXT)");
+    return sql;
+}
+
+/* Ranges that cross, GPU work that overlaps on its stream, calls outside of their ranges, names
+ * and payloads of any bytes: the file is one that can be drawn, and nothing is missing. */
+static void anything_can_be_drawn(void **state) {
+    struct runs_folder *folder = *state;
+    uint64_t random = test_seed();
+    struct mp_results_exported exported;
+    enum { EVENTS = 150 };
+    char sql[512], number[32], end[32];
+    add_all(folder);
+    for (int i = 0; i < EVENTS; i++) {
+        int64_t start = test_random_int(&random, 0, 1000);
+        int type = (int[]){34, 59, 60}[test_random_int(&random, 0, 2)];
+        snprintf(end, sizeof end, "%lld",
+                 (long long)start + (long long)test_random_int(&random, -5, 300));
+        snprintf(number, sizeof number, ", %d", test_random_int(&random, 0, 4));
+        char *text = strdup(random_text(&random));
+        add_range(folder, type, test_random_int(&random, 1, 3), start,
+                  type == 34 || !test_random_int(&random, 0, 9) ? "NULL" : end, text,
+                  ", domainId, jsonText", strcat(strcpy(sql, number), ", '\xff{'"));
+        free(text);
+        snprintf(sql, sizeof sql, "INSERT OR IGNORE INTO StringIds VALUES (%d, %s)", 5000 + i,
+                 random_text(&random));
+        insert(folder, sql);
+        snprintf(sql, sizeof sql,
+                 "INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME (start, \"end\", globalTid, "
+                 "correlationId, nameId, returnValue, run_id, rank) VALUES (%d, %d, %lld, %d, %d, "
+                 "0, 1, 0)",
+                 test_random_int(&random, 0, 1000000), test_random_int(&random, 0, 1000000),
+                 (long long)global_thread(test_random_int(&random, 1, 3)), i + 1000, 5000 + i);
+        insert(folder, sql);
+        snprintf(sql, sizeof sql,
+                 "INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL (start, \"end\", deviceId, contextId, "
+                 "streamId, correlationId, globalPid, demangledName, run_id, rank) VALUES "
+                 "(%d, %d, %d, %d, %d, %d, %lld, %d, 1, 0)",
+                 test_random_int(&random, 0, 1000000), test_random_int(&random, 0, 1000000),
+                 test_random_int(&random, 0, 1), test_random_int(&random, 0, 1),
+                 test_random_int(&random, 0, 1), test_random_int(&random, 990, 1000 + EVENTS),
+                 (long long)global_thread(0), 5000 + i);
+        insert(folder, sql);
+    }
+    json_decref(export_timeline(folder, &(struct mp_results_selection){0}, &exported));
+    assert_int_equal(exported.ranges, EVENTS + 7);
+    assert_int_equal(exported.calls, EVENTS + 1);
+    assert_int_equal(exported.gpu, EVENTS + 4);
+}
+
+/* Memory does not follow the number of events. */
+static void many_events_need_no_more_memory(void **state) {
+    struct runs_folder *folder = *state;
+    struct mp_error error = {0};
+    struct mp_results_exported exported;
+    enum { EVENTS = 100000 };
+    char path[128];
+    add_all(folder);
+    insert(folder,
+           "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 100000) "
+           "INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL (start, \"end\", deviceId, contextId, streamId, "
+           "correlationId, globalPid, run_id, rank) SELECT i * 1000, i * 1000 + 900, 0, 1, i % 4, "
+           "i + 1000, (SELECT globalPid FROM CUPTI_ACTIVITY_KIND_KERNEL LIMIT 1), 1, 0 FROM n");
+    insert(folder,
+           "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 100000) "
+           "INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME (start, \"end\", globalTid, correlationId, "
+           "nameId, returnValue, run_id, rank) SELECT i * 1000 - 500, i * 1000 - 100, "
+           "(SELECT globalPid FROM CUPTI_ACTIVITY_KIND_KERNEL LIMIT 1) + 1, i + 1000, 1, 0, 1, 0 "
+           "FROM n");
+    insert(folder,
+           "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 100000) "
+           "INSERT INTO NVTX_EVENTS (run_id, rank, start, \"end\", eventType, globalTid, text) "
+           "SELECT 1, 0, i * 1000, i * 1000 + 999, 59, i % 3, 'range ' || i FROM n");
+    mp_store_close(folder->store);
+    runs_ok(mp_store_open_read_only(folder->database, &folder->store, &error), &error);
+    snprintf(path, sizeof path, "%s/out", folder->path);
+    sqlite3_memory_highwater(1);
+    runs_ok(mp_results_perfetto(folder->store, &(struct mp_results_selection){0}, path, &exported,
+                                &error),
+            &error);
+    print_message("%d ranges, calls and kernels each: %.1f MB of SQLite's memory\n", EVENTS,
+                  (double)sqlite3_memory_highwater(0) / 1e6);
+    assert_int_equal(exported.ranges, EVENTS + 7);
+    assert_int_equal(exported.launches, EVENTS + 5);
+    assert_true(sqlite3_memory_highwater(0) < 24000000);
+}
+
+#define CASE(test) cmocka_unit_test_setup_teardown(test, runs_setup, runs_teardown)
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        CASE(ranges_are_on_the_threads_that_pushed_them),
+        CASE(gpu_work_is_on_its_stream_with_an_arrow_from_its_launch),
+        CASE(collectives_wait_and_then_transfer),
+        CASE(chosen_iterations_choose_the_rest_by_time),
+        CASE(work_on_an_unknown_clock_is_left_out),
+        CASE(ranks_without_a_recording_have_their_gpu),
+        CASE(anything_can_be_drawn),
+        CASE(many_events_need_no_more_memory),
+    };
+    return cmocka_run_group_tests_name("timeline", tests, NULL, NULL);
+}
