@@ -23,4 +23,11 @@ struct clock_fit clock_fit_samples(const struct clock_sample samples[], int coun
 /* A time of the rank as rank 0's clock would show it. */
 int64_t clock_fit_apply(const struct clock_fit *fit, int64_t own_ns);
 
+/* Within 2^61 ns: differences of such times stay inside 64 bits, whatever a damaged recording says.
+ */
+static inline int64_t clock_bounded(int64_t time_ns) {
+    const int64_t limit = (int64_t)1 << 61;
+    return time_ns < -limit ? -limit : time_ns > limit ? limit : time_ns;
+}
+
 #endif

@@ -192,7 +192,7 @@ static int find_origin(struct mp_store *store, int64_t run_id, const char *const
     for (int i = 0; *origin_ns == 0 && i < count; i++) {
         struct device_spool first = {.store = store, .path = paths[i]};
         if (read_header(&first, NULL) == MP_OK)
-            *origin_ns = first.header.monotonic_ns;
+            *origin_ns = clock_bounded(first.header.monotonic_ns);
     }
     snprintf(sql, sizeof sql, "UPDATE run SET origin_ns = %lld WHERE run_id = %lld",
              (long long)*origin_ns, (long long)run_id);

@@ -38,6 +38,7 @@ struct device_spool {
     int span_count;
     struct device_call *calls; /* by correlation */
     int call_count, call_capacity;
+    int latest_call;         /* the one found last: the next is the same or follows it, mostly */
     struct mp_timer *timers; /* by at_ns */
     int timer_count, timer_capacity;
     int64_t *names; /* by the spool's ids, StringIds' */
@@ -54,7 +55,7 @@ int device_collect(struct device_spool *spool, struct mp_error *error);
 /* The innermost span that contains `at_ns` of the run's clock; 0: none. */
 int64_t device_span_at(const struct device_spool *spool, int64_t at_ns);
 /* The span that launched what has this correlation id; 0: not known. */
-int64_t device_span_of(const struct device_spool *spool, uint32_t correlation);
+int64_t device_span_of(struct device_spool *spool, uint32_t correlation);
 
 /* Reads it again and stores its records. */
 int device_insert(struct device_spool *spool, struct mp_error *error);

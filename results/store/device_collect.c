@@ -13,10 +13,7 @@ static int no_memory(const struct device_spool *spool, struct mp_error *error) {
 }
 
 int64_t device_time(const struct device_spool *spool, int64_t own_ns) {
-    const int64_t limit = (int64_t)1 << 61; /* whatever a damaged recording says */
-    int64_t aligned = clock_fit_apply(&spool->fit, own_ns);
-    aligned = aligned < -limit ? -limit : aligned > limit ? limit : aligned;
-    return aligned - spool->origin_ns;
+    return clock_bounded(clock_fit_apply(&spool->fit, own_ns)) - spool->origin_ns;
 }
 
 /* ---- collecting ---- */
@@ -196,13 +193,23 @@ static void unite_calls(struct device_spool *spool) {
     }
 }
 
-int64_t device_span_of(const struct device_spool *spool, uint32_t correlation) {
+int64_t device_span_of(struct device_spool *spool, uint32_t correlation) {
     const struct device_call key = {.correlation = correlation};
+    enum { NEAR = 4 };
+    for (int i = spool->latest_call; i < spool->latest_call + NEAR && i < spool->call_count; i++) {
+        if (spool->calls[i].correlation == correlation) {
+            spool->latest_call = i;
+            return spool->calls[i].span_id;
+        }
+    }
     const struct device_call *call = spool->call_count > 0
                                          ? bsearch(&key, spool->calls, (size_t)spool->call_count,
                                                    sizeof *spool->calls, by_correlation)
                                          : NULL;
-    return call ? call->span_id : 0;
+    if (!call)
+        return 0;
+    spool->latest_call = (int)(call - spool->calls);
+    return call->span_id;
 }
 
 /* ---- all of it ---- */

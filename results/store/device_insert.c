@@ -1,6 +1,7 @@
 /* Rows of GPU work. */
 #include "results/store/device.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 /* A column's value; ROW_NULL is NULL. */
@@ -12,6 +13,16 @@ static void bind(sqlite3_stmt *insert, const int64_t values[], int count) {
 
 static int64_t or_null(int64_t value) {
     return value ? value : ROW_NULL;
+}
+
+/* 64 bits for a column that has to have a value. */
+static int64_t not_null(uint64_t value) {
+    return (int64_t)value == ROW_NULL ? ROW_NULL + 1 : (int64_t)value;
+}
+
+/* A count, or as many as a column can say. */
+static int64_t count_of(uint64_t value) {
+    return value > INT64_MAX ? INT64_MAX : (int64_t)value;
 }
 
 static int64_t name_of(const struct device_spool *spool, uint32_t id) {
@@ -27,24 +38,29 @@ static int64_t global_pid(const struct device_spool *spool) {
     return ((int64_t)spool->header.pid & 0xFFFFFF) << 24;
 }
 
-/* ---- one kind each ---- */
+/* ---- activities ---- */
 
-enum { COLUMNS = 26 };
+enum { BATCH = 16384 };
 
-static int kernel_row(const struct device_spool *spool, const struct mp_activity *is,
-                      int64_t row[COLUMNS]) {
-    int64_t name = name_of(spool, is->name);
-    const int64_t values[] = {time_or_null(spool, is->start_ns),
+/* Activities of all kinds on their way into the database, and those of one kind as rows. */
+struct batch {
+    struct device_spool *spool;
+    int count, at, kind;
+    struct mp_activity activity[BATCH];
+};
+
+static void fill_row(struct device_spool *spool, const struct mp_activity *is,
+                     int64_t row[ROW_COLUMNS]) {
+    const int64_t common[] = {time_or_null(spool, is->start_ns),
                               time_or_null(spool, is->end_ns),
+                              is->correlation,
+                              or_null(device_span_of(spool, is->correlation)),
+                              name_of(spool, is->name),
                               is->device,
                               is->context,
                               is->stream,
-                              is->correlation,
-                              global_pid(spool),
-                              name,
-                              name,
-                              name,
-                              is->registers,
+                              or_null((int64_t)is->graph_node)};
+    const int64_t kernel[] = {is->registers,
                               is->grid[0],
                               is->grid[1],
                               is->grid[2],
@@ -54,111 +70,80 @@ static int kernel_row(const struct device_spool *spool, const struct mp_activity
                               is->static_shared,
                               is->dynamic_shared,
                               is->local,
-                              (int64_t)is->local_total,
-                              or_null((int64_t)is->graph_node),
-                              spool->run_id,
-                              spool->rank,
-                              or_null(device_span_of(spool, is->correlation))};
-    memcpy(row, values, sizeof values);
-    return sizeof values / sizeof *values;
+                              (int64_t)is->local_total};
+    const int64_t other[] = {count_of(is->value), is->detail,          is->source,
+                             is->target,          (int32_t)is->result, is->thread & 0xFFFFFF};
+    _Static_assert(sizeof common + sizeof kernel == ROW_COLUMNS * sizeof *row, "a row");
+    memcpy(row, common, sizeof common);
+    if (is->kind == MP_ACTIVITY_KERNEL)
+        memcpy(row + sizeof common / sizeof *row, kernel, sizeof kernel);
+    else
+        memcpy(row + sizeof common / sizeof *row, other, sizeof other);
 }
 
-static int copy_row(const struct device_spool *spool, const struct mp_activity *is,
-                    int64_t row[COLUMNS]) {
-    const int64_t values[] = {time_or_null(spool, is->start_ns),
-                              time_or_null(spool, is->end_ns),
-                              is->device,
-                              is->context,
-                              is->stream,
-                              is->correlation,
-                              global_pid(spool),
-                              (int64_t)is->value,
-                              is->detail,
-                              is->source,
-                              is->target,
-                              or_null((int64_t)is->graph_node),
-                              spool->run_id,
-                              spool->rank,
-                              or_null(device_span_of(spool, is->correlation)),
-                              is->result};
-    memcpy(row, values, sizeof values);
-    return sizeof values / sizeof *values;
-}
-
-static int set_row(const struct device_spool *spool, const struct mp_activity *is,
-                   int64_t row[COLUMNS]) {
-    const int64_t values[] = {time_or_null(spool, is->start_ns),
-                              time_or_null(spool, is->end_ns),
-                              is->device,
-                              is->context,
-                              is->stream,
-                              is->correlation,
-                              global_pid(spool),
-                              is->detail,
-                              (int64_t)is->value,
-                              or_null((int64_t)is->graph_node),
-                              is->target,
-                              spool->run_id,
-                              spool->rank,
-                              or_null(device_span_of(spool, is->correlation))};
-    memcpy(row, values, sizeof values);
-    return sizeof values / sizeof *values;
-}
-
-static int call_row(const struct device_spool *spool, const struct mp_activity *is,
-                    int64_t row[COLUMNS]) {
-    const int64_t values[] = {time_or_null(spool, is->start_ns),
-                              time_or_null(spool, is->end_ns),
-                              global_pid(spool) | (is->thread & 0xFFFFFF),
-                              is->correlation,
-                              name_of(spool, is->name),
-                              (int32_t)is->result,
-                              spool->run_id,
-                              spool->rank,
-                              or_null(device_span_of(spool, is->correlation))};
-    memcpy(row, values, sizeof values);
-    return sizeof values / sizeof *values;
-}
-
-static int overhead_row(const struct device_spool *spool, const struct mp_activity *is,
-                        int64_t row[COLUMNS]) {
-    const int64_t values[] = {spool->run_id, spool->rank, time_or_null(spool, is->start_ns),
-                              time_or_null(spool, is->end_ns), is->detail};
-    memcpy(row, values, sizeof values);
-    return sizeof values / sizeof *values;
-}
-
-/* No statement: what the rows refer to, and no row itself. */
-static const struct {
-    const char *sql;
-    int (*row)(const struct device_spool *spool, const struct mp_activity *is,
-               int64_t row[COLUMNS]);
-} kinds[MP_ACTIVITIES] = {
+/* ?1 run, ?2 rank, ?3 the process; c0 .. c19 as fill_row puts them: c0 start, c1 end, c2
+ * correlation, c3 span, c4 name, c5 device, c6 context, c7 stream, c8 node of a graph; then of a
+ * kernel c9 registers, c10 .. c12 grid, c13 .. c15 block, c16 .. c19 memory; of the others c9
+ * value, c10 detail, c11 source, c12 target, c13 result, c14 thread.  No statement: what the rows
+ * refer to, and no row itself. */
+static const char *const insert_activities[MP_ACTIVITIES] = {
     [MP_ACTIVITY_KERNEL] =
-        {"INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL (start, \"end\", deviceId, contextId, streamId, "
-         "correlationId, globalPid, demangledName, shortName, mangledName, registersPerThread, "
-         "gridX, gridY, gridZ, blockX, blockY, blockZ, staticSharedMemory, dynamicSharedMemory, "
-         "localMemoryPerThread, localMemoryTotal, graphNodeId, run_id, rank, span_id) VALUES "
-         "(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-         kernel_row},
+        "INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL (start, \"end\", deviceId, contextId, streamId, "
+        "correlationId, globalPid, demangledName, shortName, mangledName, registersPerThread, "
+        "gridX, gridY, gridZ, blockX, blockY, blockZ, staticSharedMemory, dynamicSharedMemory, "
+        "localMemoryPerThread, localMemoryTotal, graphNodeId, run_id, rank, span_id) "
+        "SELECT c0, c1, c5, c6, c7, c2, ?3, c4, c4, c4, c9, c10, c11, c12, c13, c14, c15, c16, "
+        "c17, c18, c19, c8, ?1, ?2, c3 FROM moeperf_rows",
     [MP_ACTIVITY_COPY] =
-        {"INSERT INTO CUPTI_ACTIVITY_KIND_MEMCPY (start, \"end\", deviceId, contextId, streamId, "
-         "correlationId, globalPid, bytes, copyKind, srcKind, dstKind, graphNodeId, run_id, rank, "
-         "span_id, copies) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-         copy_row},
+        "INSERT INTO CUPTI_ACTIVITY_KIND_MEMCPY (start, \"end\", deviceId, contextId, streamId, "
+        "correlationId, globalPid, bytes, copyKind, srcKind, dstKind, graphNodeId, run_id, rank, "
+        "span_id, copies) "
+        "SELECT c0, c1, c5, c6, c7, c2, ?3, c9, c10, c11, c12, c8, ?1, ?2, c3, c13 "
+        "FROM moeperf_rows",
     [MP_ACTIVITY_SET] =
-        {"INSERT INTO CUPTI_ACTIVITY_KIND_MEMSET (start, \"end\", deviceId, contextId, streamId, "
-         "correlationId, globalPid, value, bytes, graphNodeId, memKind, run_id, rank, span_id) "
-         "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-         set_row},
+        "INSERT INTO CUPTI_ACTIVITY_KIND_MEMSET (start, \"end\", deviceId, contextId, streamId, "
+        "correlationId, globalPid, value, bytes, graphNodeId, memKind, run_id, rank, span_id) "
+        "SELECT c0, c1, c5, c6, c7, c2, ?3, c10, c9, c8, c12, ?1, ?2, c3 FROM moeperf_rows",
     [MP_ACTIVITY_CALL] =
-        {"INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME (start, \"end\", globalTid, correlationId, "
-         "nameId, returnValue, run_id, rank, span_id) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-         call_row},
-    [MP_ACTIVITY_OVERHEAD] =
-        {"INSERT INTO gpu_overhead (run_id, rank, start_ns, end_ns, kind) VALUES (?, ?, ?, ?, ?)",
-         overhead_row},
+        "INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME (start, \"end\", globalTid, correlationId, "
+        "nameId, returnValue, run_id, rank, span_id) "
+        "SELECT c0, c1, ?3 | c14, c2, c4, c13, ?1, ?2, c3 FROM moeperf_rows",
+    [MP_ACTIVITY_OVERHEAD] = "INSERT INTO gpu_overhead (run_id, rank, start_ns, end_ns, kind) "
+                             "SELECT ?1, ?2, c0, c1, c10 FROM moeperf_rows",
 };
+
+static int next_activity(void *context, int64_t row[ROW_COLUMNS], struct mp_error *error) {
+    struct batch *batch = context;
+    (void)error;
+    while (batch->at < batch->count && batch->activity[batch->at].kind != batch->kind)
+        batch->at++;
+    if (batch->at == batch->count)
+        return 0;
+    fill_row(batch->spool, &batch->activity[batch->at++], row);
+    return 1;
+}
+
+/* Kind after kind, each inside one statement. */
+static int insert_batch(struct batch *batch, sqlite3_stmt *const statement[],
+                        struct mp_error *error) {
+    const struct device_spool *spool = batch->spool;
+    int code = MP_OK;
+    for (int kind = 0; !code && kind < MP_ACTIVITIES && batch->count > 0; kind++) {
+        struct row_source source = {.next = next_activity, .context = batch};
+        if (!statement[kind])
+            continue;
+        batch->kind = kind;
+        batch->at = 0;
+        sqlite3_bind_int64(statement[kind], 1, spool->run_id);
+        sqlite3_bind_int(statement[kind], 2, spool->rank);
+        if (kind != MP_ACTIVITY_OVERHEAD)
+            sqlite3_bind_int64(statement[kind], 3, global_pid(spool));
+        code =
+            store_run_rows(spool->store, statement[kind], &source, "cannot store GPU work", error);
+    }
+    batch->count = 0;
+    return code;
+}
 
 /* ---- collectives ---- */
 
@@ -231,16 +216,16 @@ static void bind_collective(const struct device_spool *spool, sqlite3_stmt *inse
     const int64_t values[] = {
         spool->run_id,
         spool->rank,
-        (int64_t)is->communicator,
+        not_null(is->communicator),
         name_of(spool, is->function),
         is->is_pair,
-        (int64_t)is->sequence,
-        (int64_t)is->group,
+        count_of(is->sequence),
+        count_of(is->group),
         is->rank,
         is->ranks,
         is->peer,
         name_of(spool, is->datatype),
-        (int64_t)is->count,
+        count_of(is->count),
         bytes,
         name_of(spool, is->algorithm),
         name_of(spool, is->protocol),
@@ -263,8 +248,8 @@ static int prepare(struct mp_store *store, sqlite3_stmt *statement[STATEMENTS],
                    struct mp_error *error) {
     int code = MP_OK;
     for (int kind = 0; !code && kind < MP_ACTIVITIES; kind++)
-        if (kinds[kind].sql)
-            code = store_prepare(store, kinds[kind].sql, &statement[kind], error);
+        if (insert_activities[kind])
+            code = store_prepare(store, insert_activities[kind], &statement[kind], error);
     if (!code)
         code = store_prepare(store, insert_collective, &statement[COLLECTIVE], error);
     if (!code)
@@ -274,15 +259,6 @@ static int prepare(struct mp_store *store, sqlite3_stmt *statement[STATEMENTS],
         code = store_prepare(store, "SELECT value FROM StringIds WHERE id = ?",
                              &statement[DATATYPE], error);
     return code;
-}
-
-static int insert_activity(const struct device_spool *spool, sqlite3_stmt *statement[STATEMENTS],
-                           const struct mp_activity *activity, struct mp_error *error) {
-    int64_t row[COLUMNS];
-    if (activity->kind >= MP_ACTIVITIES || !kinds[activity->kind].sql)
-        return MP_OK; /* a link, or of a later build */
-    bind(statement[activity->kind], row, kinds[activity->kind].row(spool, activity, row));
-    return store_run(spool->store, statement[activity->kind], "cannot store GPU work", error);
 }
 
 static int insert_number(const struct device_spool *spool, sqlite3_stmt *insert,
@@ -298,11 +274,13 @@ static int insert_number(const struct device_spool *spool, sqlite3_stmt *insert,
     return store_run(spool->store, insert, "cannot store a number", error);
 }
 
-static int insert_record(const struct device_spool *spool, sqlite3_stmt *statement[STATEMENTS],
+static int insert_record(struct batch *batch, sqlite3_stmt *const statement[STATEMENTS],
                          const struct mp_spool_record *record, struct mp_error *error) {
+    const struct device_spool *spool = batch->spool;
     switch (record->type) {
     case MP_SPOOL_ACTIVITY:
-        return insert_activity(spool, statement, &record->as.activity, error);
+        batch->activity[batch->count++] = record->as.activity;
+        return batch->count < BATCH ? MP_OK : insert_batch(batch, statement, error);
     case MP_SPOOL_COLLECTIVE:
         bind_collective(spool, statement[COLLECTIVE], &record->as.collective,
                         collective_bytes(spool, statement[DATATYPE], &record->as.collective));
@@ -318,13 +296,22 @@ int device_insert(struct device_spool *spool, struct mp_error *error) {
     struct mp_spool_reader *reader = NULL;
     struct mp_spool_record record;
     sqlite3_stmt *statement[STATEMENTS] = {NULL};
+    struct batch *batch = malloc(sizeof *batch);
+    if (!batch)
+        return mp_fail(error, MP_ENOMEM, "%s: no memory for the records of %s", spool->store->path,
+                       spool->path);
+    batch->spool = spool;
+    batch->count = 0;
     int code = prepare(spool->store, statement, error);
     if (!code)
         code = mp_spool_open(spool->path, &reader, error);
     while (!code && mp_spool_next(reader, &record, NULL) == 1)
-        code = insert_record(spool, statement, &record, error);
+        code = insert_record(batch, statement, &record, error);
+    if (!code)
+        code = insert_batch(batch, statement, error);
     mp_spool_close(reader);
     for (int i = 0; i < STATEMENTS; i++)
         sqlite3_finalize(statement[i]);
+    free(batch);
     return code;
 }

@@ -122,12 +122,6 @@ static int64_t or_null(int64_t value) {
     return value < 0 ? ROW_NULL : value;
 }
 
-/* Keeps differences of times inside 64 bits, whatever a damaged recording says. */
-static int64_t bounded(int64_t time_ns) {
-    const int64_t limit = (int64_t)1 << 61;
-    return time_ns < -limit ? -limit : time_ns > limit ? limit : time_ns;
-}
-
 static void fill_span_row(struct span_rows *rows, const struct mp_span *span,
                           int64_t row[ROW_COLUMNS]) {
     struct ingest *ingest = rows->ingest;
@@ -141,7 +135,7 @@ static void fill_span_row(struct span_rows *rows, const struct mp_span *span,
         span->direction < MP_NO_DIRECTION ? span->direction : ROW_NULL,
         span->start_ns - ingest->origin_ns,
         span->end_ns - ingest->origin_ns,
-        span->wait_ns,
+        clock_bounded(span->wait_ns),
         or_null(span->cpu_ns),
         or_null(span->tokens),
         or_null(span->bytes),
@@ -163,8 +157,8 @@ static int next_span_row(void *context, int64_t row[ROW_COLUMNS], struct mp_erro
         return 0; /* also where the disk failed: the first reading has said so */
     rows->left--;
     struct mp_span *span = &record.as.span;
-    span->start_ns = bounded(clock_fit_apply(&recording->fit, span->start_ns));
-    span->end_ns = bounded(clock_fit_apply(&recording->fit, span->end_ns));
+    span->start_ns = clock_bounded(clock_fit_apply(&recording->fit, span->start_ns));
+    span->end_ns = clock_bounded(clock_fit_apply(&recording->fit, span->end_ns));
     fill_span_row(rows, span, row);
     rows->span_id++;
     int code = summary_add_span(&rows->ingest->summary, rows->rank, span,
@@ -237,7 +231,8 @@ static int ingest_recordings(struct ingest *ingest, const struct mp_store_run *r
     if (code || ingest->same_run_id)
         return code;
     code = next_span_id(ingest->store, &span_id, error);
-    ingest->origin_ns = bounded(recordings_align(recordings, &ingest->summary.clocks_comparable));
+    ingest->origin_ns =
+        clock_bounded(recordings_align(recordings, &ingest->summary.clocks_comparable));
     ingest->summary.origin_ns = ingest->origin_ns;
     for (int r = 0; !code && r < recordings->ranks; r++)
         if (recordings->rank[r].usable)

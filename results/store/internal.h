@@ -29,5 +29,8 @@ int store_run(struct mp_store *store, sqlite3_stmt *statement, const char *doing
 /* Executes `sql`, an INSERT ... SELECT from moeperf_rows, on the rows of `source`. */
 int store_insert_rows(struct mp_store *store, const char *sql, struct row_source *source,
                       const char *doing, struct mp_error *error);
+/* The same with a prepared statement, which is readied for the next values and rows. */
+int store_run_rows(struct mp_store *store, sqlite3_stmt *statement, struct row_source *source,
+                   const char *doing, struct mp_error *error);
 
 #endif

@@ -174,10 +174,7 @@ static void bind_value(struct ranges *ranges, const struct mp_range *range) {
 }
 
 static int64_t run_time(const struct ranges *ranges, int64_t time_ns) {
-    const int64_t limit = (int64_t)1 << 61; /* whatever a damaged recording says */
-    int64_t aligned = clock_fit_apply(&ranges->recording->fit, time_ns);
-    aligned = aligned < -limit ? -limit : aligned > limit ? limit : aligned;
-    return aligned - ranges->origin_ns;
+    return clock_bounded(clock_fit_apply(&ranges->recording->fit, time_ns)) - ranges->origin_ns;
 }
 
 static int store_range(struct ranges *ranges, const struct mp_spool_record *record,

@@ -24,7 +24,9 @@ static int rows_connect(sqlite3 *connection, void *store, int argument_count,
     (void)arguments;
     (void)message;
     int code = sqlite3_declare_vtab(
-        connection, "CREATE TABLE x(c0, c1, c2, c3, c4, c5, c6, c7, c8, c9, c10, c11, c12, c13)");
+        connection,
+        "CREATE TABLE x(c0, c1, c2, c3, c4, c5, c6, c7, c8, c9, c10, c11, c12, c13, c14, c15, c16, "
+        "c17, c18, c19)");
     if (code != SQLITE_OK)
         return code;
     struct rows_table *made = calloc(1, sizeof *made);
@@ -113,6 +115,15 @@ static const sqlite3_module rows_module = {.xConnect = rows_connect,
 
 int row_source_register(struct mp_store *store) {
     return sqlite3_create_module(store->connection, "moeperf_rows", &rows_module, store);
+}
+
+int store_run_rows(struct mp_store *store, sqlite3_stmt *statement, struct row_source *source,
+                   const char *doing, struct mp_error *error) {
+    source->error = error;
+    store->rows = source;
+    int code = store_run(store, statement, doing, error);
+    store->rows = NULL;
+    return code;
 }
 
 int store_insert_rows(struct mp_store *store, const char *sql, struct row_source *source,

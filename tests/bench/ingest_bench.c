@@ -17,13 +17,19 @@
 #include "results/report/report.h"
 #include "results/store/store.h"
 #include "tests/bench/bench.h"
+#include "tests/bench/ingest_bench.h"
 
-enum { RANKS = 4, LAYERS = 24, SPANS_PER_LAYER = 16, EXPERTS = 16, PATH_SIZE = 256 };
-enum { SPANS_PER_ITERATION = LAYERS * SPANS_PER_LAYER + 1 };
-
-struct work {
-    char folder[128], database[PATH_SIZE], spool[RANKS][PATH_SIZE];
-    long iterations;
+enum {
+    RANKS = INGEST_RANKS,
+    LAYERS = 24,
+    SPANS_PER_LAYER = 16,
+    EXPERTS = 16,
+    PATH_SIZE = INGEST_PATH_SIZE
+};
+enum {
+    SPANS_PER_ITERATION = LAYERS * SPANS_PER_LAYER + 1,
+    FIRST_NS = 1000000000,
+    MEAN_NS = 219500
 };
 
 /* What one step took. */
@@ -56,12 +62,18 @@ static void record_layer(struct mp_record_thread *thread, int rank, int iteratio
     mp_record_load(thread, iteration, layer, EXPERTS, routes, NULL);
 }
 
-static int record_rank(const struct work *work, int rank, struct mp_error *error) {
+/* A span lasts 20000 + 0 .. 399 * 1000 ns, 219.5 us in the mean. */
+int64_t ingest_time(const struct ingest_work *work, double share) {
+    double length_ns = (double)work->iterations * (SPANS_PER_ITERATION - 1) * MEAN_NS;
+    return FIRST_NS + (int64_t)(share * length_ns);
+}
+
+static int record_rank(const struct ingest_work *work, int rank, struct mp_error *error) {
     struct mp_recorder *recorder = NULL;
     struct mp_record_thread *thread = NULL;
     const struct mp_recorder_config config = {
         .path = work->spool[rank], .rank = rank, .ranks = RANKS};
-    int64_t at_ns = 1000000000;
+    int64_t at_ns = FIRST_NS;
     int code = mp_recorder_create(&config, &recorder, error);
     if (!code)
         code = mp_recorder_thread(recorder, "compute", &thread, error);
@@ -86,14 +98,14 @@ static int record_rank(const struct work *work, int rank, struct mp_error *error
     return code ? code : finished;
 }
 
-static int record(const struct work *work, struct mp_error *error) {
+static int record(const struct ingest_work *work, struct mp_error *error) {
     int code = MP_OK;
     for (int r = 0; !code && r < RANKS; r++)
         code = record_rank(work, r, error);
     return code;
 }
 
-static int ingest(const struct work *work, struct mp_error *error) {
+static int ingest(const struct ingest_work *work, struct mp_error *error) {
     const struct mp_store_run run = {.suite = "bench",
                                      .job = "ep",
                                      .suite_run = "bench-1",
@@ -118,7 +130,7 @@ static int ingest(const struct work *work, struct mp_error *error) {
 }
 
 /* What moeperf report prints, to nowhere. */
-static int report(const struct work *work, struct mp_error *error) {
+static int report(const struct ingest_work *work, struct mp_error *error) {
     const struct mp_report_selection latest = {0};
     struct mp_store *store = NULL;
     FILE *nowhere = fopen("/dev/null", "w");
@@ -138,7 +150,7 @@ static int report(const struct work *work, struct mp_error *error) {
     return code;
 }
 
-static int export_timeline(const struct work *work, struct mp_error *error) {
+static int export_timeline(const struct ingest_work *work, struct mp_error *error) {
     const struct mp_results_selection only = {0};
     struct mp_results_exported exported;
     struct mp_store *store = NULL;
@@ -151,9 +163,11 @@ static int export_timeline(const struct work *work, struct mp_error *error) {
     return code;
 }
 
-static const char floor_schema[] =
+const char ingest_floor_settings[] =
     "PRAGMA page_size = 8192; PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL; "
-    "PRAGMA cache_size = -65536; PRAGMA journal_size_limit = 16777216; "
+    "PRAGMA cache_size = -65536; PRAGMA journal_size_limit = 16777216";
+
+static const char floor_schema[] =
     "CREATE TABLE span (span_id INTEGER PRIMARY KEY, run_id INTEGER NOT NULL, rank INTEGER NOT "
     "NULL, stream_id INTEGER NOT NULL, iteration INTEGER NOT NULL, layer INTEGER NOT NULL, "
     "phase_id INTEGER NOT NULL, direction INTEGER, start_ns INTEGER NOT NULL, end_ns INTEGER NOT "
@@ -192,12 +206,14 @@ static int insert_rows(sqlite3_stmt *insert, int64_t rows) {
     return step;
 }
 
-static int insert_only(const struct work *work, struct mp_error *error) {
+static int insert_only(const struct ingest_work *work, struct mp_error *error) {
     char path[PATH_SIZE + 8];
     sqlite3 *connection = NULL;
     sqlite3_stmt *insert = NULL;
     snprintf(path, sizeof path, "%.200s.floor", work->database);
     int code = sqlite3_open(path, &connection);
+    if (code == SQLITE_OK)
+        code = sqlite3_exec(connection, ingest_floor_settings, NULL, NULL, NULL);
     if (code == SQLITE_OK)
         code = sqlite3_exec(connection, floor_schema, NULL, NULL, NULL);
     if (code == SQLITE_OK)
@@ -218,9 +234,9 @@ static int insert_only(const struct work *work, struct mp_error *error) {
 
 /* ---- measuring ---- */
 
-static int measure(const struct work *work,
-                   int (*step)(const struct work *work, struct mp_error *error), struct cost *cost,
-                   struct mp_error *error) {
+static int measure(const struct ingest_work *work,
+                   int (*step)(const struct ingest_work *work, struct mp_error *error),
+                   struct cost *cost, struct mp_error *error) {
     struct rusage usage;
     int status = 0, ends[2];
     if (pipe(ends) != 0)
@@ -247,64 +263,100 @@ static int measure(const struct work *work,
     return MP_OK;
 }
 
-static int add_step(json_t *rows, const char *name, const struct cost *cost, double spans) {
+static int add_step(json_t *rows, const char *name, const struct cost *cost, double count) {
     return json_array_append_new(
         rows, json_pack("{s:s, s:f, s:f, s:f, s:f}", "step", name, "seconds", cost->seconds,
-                        "processor_s", cost->processor_s, "spans_per_processor_s",
-                        spans / cost->processor_s, "peak_MiB", cost->megabytes));
+                        "processor_s", cost->processor_s, "rows_per_processor_s",
+                        count / cost->processor_s, "peak_MiB", cost->megabytes));
 }
 
-static void remove_files(const struct work *work) {
-    static const char *const endings[] = {"",           "-wal",       "-shm", ".floor",
-                                          ".floor-wal", ".floor-shm", ".json"};
-    char path[PATH_SIZE + 16];
-    for (size_t i = 0; i < sizeof endings / sizeof *endings; i++) {
-        snprintf(path, sizeof path, "%.200s%s", work->database, endings[i]);
-        unlink(path);
+static void remove_files(const struct ingest_work *work) {
+    static const char *const databases[] = {"", ".floor", ".floor-device0", ".floor-device1"};
+    static const char *const endings[] = {"", "-wal", "-shm", ".json"};
+    char path[PATH_SIZE + 32];
+    for (size_t i = 0; i < sizeof databases / sizeof *databases; i++) {
+        for (size_t j = 0; j < sizeof endings / sizeof *endings; j++) {
+            snprintf(path, sizeof path, "%.200s%s%s", work->database, databases[i], endings[j]);
+            unlink(path);
+        }
     }
-    for (int r = 0; r < RANKS; r++)
+    for (int r = 0; r < RANKS; r++) {
         unlink(work->spool[r]);
+        unlink(work->device[r]);
+    }
     rmdir(work->folder);
 }
 
-static int measure_all(const struct work *work, json_t *result, struct mp_error *error) {
-    static const struct {
-        const char *name;
-        int (*step)(const struct work *work, struct mp_error *error);
-    } steps[] = {{"record", record},
-                 {"floor", insert_only},
-                 {"ingest", ingest},
-                 {"report", report},
-                 {"timeline", export_timeline}};
-    enum { STEPS = sizeof steps / sizeof *steps };
-    struct cost cost[STEPS] = {0};
-    struct stat status;
-    double spans = (double)work->iterations * SPANS_PER_ITERATION * RANKS;
-    json_t *rows = json_array();
+struct step {
+    const char *name;
+    int (*run)(const struct ingest_work *work, struct mp_error *error);
+};
+
+/* Adds a table `name` of all steps, and how the last but `after` lies beside the floor. */
+static int measure_steps(const struct ingest_work *work, const struct step steps[], int count,
+                         double rows, double processor_s[], json_t *result, const char *name,
+                         struct mp_error *error) {
+    json_t *table = json_array();
     int code = MP_OK, failed = 0;
-    for (int i = 0; !code && i < STEPS; i++) {
-        code = measure(work, steps[i].step, &cost[i], error);
+    for (int i = 0; !code && i < count; i++) {
+        struct cost cost = {0};
+        code = measure(work, steps[i].run, &cost, error);
+        processor_s[i] = cost.processor_s;
         if (!code)
-            failed |= add_step(rows, steps[i].name, &cost[i], spans);
+            failed |= add_step(table, steps[i].name, &cost, rows);
     }
-    if (!code && stat(work->database, &status) != 0)
-        code = mp_fail(error, MP_EIO, "%s: no database came of it", work->database);
-    failed |= json_object_set_new(result, "steps", rows);
+    failed |= json_object_set_new(result, name, table);
     if (code)
         return code;
-    failed |= json_object_set_new(result, "spans", json_integer((json_int_t)spans));
+    return failed ? mp_fail(error, MP_ENOMEM, "ingest: no memory for the result") : MP_OK;
+}
+
+static int measure_spans(const struct ingest_work *work, json_t *result, struct mp_error *error) {
+    static const struct step steps[] = {{"record", record},
+                                        {"floor", insert_only},
+                                        {"ingest", ingest},
+                                        {"report", report},
+                                        {"timeline", export_timeline}};
+    enum { STEPS = sizeof steps / sizeof *steps };
+    double processor_s[STEPS], spans = (double)work->iterations * SPANS_PER_ITERATION * RANKS;
+    struct stat status;
+    int code = measure_steps(work, steps, STEPS, spans, processor_s, result, "steps", error);
+    if (!code && stat(work->database, &status) != 0)
+        code = mp_fail(error, MP_EIO, "%s: no database came of it", work->database);
+    if (code)
+        return code;
+    int failed = json_object_set_new(result, "spans", json_integer((json_int_t)spans));
     failed |=
         json_object_set_new(result, "bytes_per_span", json_real((double)status.st_size / spans));
     failed |= json_object_set_new(result, "ingest_over_floor",
-                                  json_real(cost[2].processor_s / cost[1].processor_s));
+                                  json_real(processor_s[2] / processor_s[1]));
+    return failed ? mp_fail(error, MP_ENOMEM, "ingest: no memory for the result") : MP_OK;
+}
+
+static int measure_device(const struct ingest_work *work, json_t *result, struct mp_error *error) {
+    static const struct step steps[] = {{"record", ingest_device_record},
+                                        {"floor", ingest_device_floor},
+                                        {"floor with indexes", ingest_device_floor_indexed},
+                                        {"add", ingest_device_add}};
+    enum { STEPS = sizeof steps / sizeof *steps };
+    double processor_s[STEPS], rows = (double)work->device_rows;
+    int code = measure_steps(work, steps, STEPS, rows, processor_s, result, "device_steps", error);
+    if (code)
+        return code;
+    int failed = json_object_set_new(result, "device_rows", json_integer(work->device_rows));
+    failed |= json_object_set_new(result, "device_over_floor",
+                                  json_real(processor_s[3] / processor_s[1]));
+    failed |= json_object_set_new(result, "device_over_indexed_floor",
+                                  json_real(processor_s[3] / processor_s[2]));
     return failed ? mp_fail(error, MP_ENOMEM, "ingest: no memory for the result") : MP_OK;
 }
 
 static int run(int argc, char **argv, json_t *result, struct mp_error *error) {
     long spans = 1000000;
-    const struct mp_bench_option options[] = {{"spans", &spans, 10000, 100000000}, {0}};
+    struct ingest_work work = {.device_rows = 0};
+    const struct mp_bench_option options[] = {
+        {"spans", &spans, 10000, 100000000}, {"device", &work.device_rows, 0, 100000000}, {0}};
     const char *base = getenv("TMPDIR");
-    struct work work;
     int code = mp_bench_options(argc, argv, options, error);
     if (code)
         return code;
@@ -314,9 +366,13 @@ static int run(int argc, char **argv, json_t *result, struct mp_error *error) {
     if (!mkdtemp(work.folder))
         return mp_fail(error, MP_EIO, "%s: cannot create a temporary folder: %m", work.folder);
     snprintf(work.database, sizeof work.database, "%s/results.db", work.folder);
-    for (int r = 0; r < RANKS; r++)
+    for (int r = 0; r < RANKS; r++) {
         snprintf(work.spool[r], sizeof work.spool[r], "%s/%d.spool", work.folder, r);
-    code = measure_all(&work, result, error);
+        snprintf(work.device[r], sizeof work.device[r], "%s/%d.device", work.folder, r);
+    }
+    code = measure_spans(&work, result, error);
+    if (!code && work.device_rows > 0)
+        code = measure_device(&work, result, error);
     remove_files(&work);
     return code;
 }
@@ -324,6 +380,7 @@ static int run(int argc, char **argv, json_t *result, struct mp_error *error) {
 const struct mp_bench mp_bench_ingest = {
     .name = "ingest",
     .help = "how fast spools get into a database, and what a report and a timeline take\n"
-            "  --spans N  spans of all ranks together, 1000000 unless given, 10000 at least\n",
+            "  --spans N   spans of all ranks together, 1000000 unless given, 10000 at least\n"
+            "  --device N  also rows of GPU work beside them: calls, kernels, copies, sets\n",
     .run = run,
 };
