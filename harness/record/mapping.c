@@ -89,7 +89,7 @@ static int keep_name(struct mp_mapping *mapping, const struct mp_spool_record *r
     if (id >= NAMES_LIMIT)
         return MP_OK;
     if (id >= mapping->names) {
-        uint32_t names = 2 * (id + 512);
+        uint32_t names = id < NAMES_LIMIT / 2 - 512 ? 2 * (id + 512) : NAMES_LIMIT;
         struct name *grown = realloc(mapping->name, names * sizeof *grown);
         if (!grown)
             return no_memory(mapping, error);
@@ -194,7 +194,8 @@ static int keep_range(struct mp_mapping *mapping, const struct mp_spool_record *
         code = add_end(mapping, range->end_ns, error);
     if (!rule && !name->ends_iteration && range->kind != MP_RANGE_MARK)
         name->unmatched++;
-    if (code || !rule || range->kind == MP_RANGE_MARK || range->end_ns < range->start_ns)
+    if (code || !rule || range->kind == MP_RANGE_MARK || range->end_ns == 0 ||
+        range->end_ns < range->start_ns)
         return code;
     code = reserve_match(mapping, error);
     if (code)
@@ -241,7 +242,7 @@ static int read_spool(struct mp_mapping *mapping, bool ranges, struct mp_error *
     }
     mp_spool_close(reader);
     if (last_ns > first_ns)
-        mapping->totals.seconds = (double)(last_ns - first_ns) / 1e9;
+        mapping->totals.seconds = ((double)last_ns - (double)first_ns) / 1e9;
     return got < 0 ? got : code;
 }
 

@@ -447,6 +447,8 @@ LEFT JOIN NVTX_EVENTS AS domain ON domain.eventType = 75 AND domain.run_id = eve
 LEFT JOIN StringIds AS domain_name ON domain_name.id = domain.textId
 WHERE event.eventType IN (34, 59, 60);
 
+-- Sums of GPU work are total(), which one damaged record can't make an error as it does sum().
+
 -- GPU work per span, as far as it was recorded: one row per run, rank and span that launched any,
 -- and one (span_id NULL) for what was launched outside all spans.
 --   gpu_ms        some of it ran: the union of its times, not their sum over streams
@@ -469,11 +471,11 @@ covered AS (
 summed AS (
     SELECT run_id, rank, span_id, count(*) AS pieces, sum(kind = 0) AS kernels,
            sum(kind = 1) AS copies, sum(kind = 2) AS sets,
-           coalesce(sum(max(0, "end" - max(start, coalesce(until, start)))), 0) AS busy,
-           coalesce(sum(CASE kind WHEN 0 THEN "end" - start END), 0) AS kernel,
-           coalesce(sum(CASE kind WHEN 1 THEN "end" - start END), 0) AS copy,
-           coalesce(sum(CASE kind WHEN 2 THEN "end" - start END), 0) AS "set",
-           sum(CASE kind WHEN 1 THEN bytes ELSE 0 END) AS copied,
+           total(max(0, "end" - max(start, coalesce(until, start)))) AS busy,
+           total(CASE kind WHEN 0 THEN "end" - start END) AS kernel,
+           total(CASE kind WHEN 1 THEN "end" - start END) AS copy,
+           total(CASE kind WHEN 2 THEN "end" - start END) AS "set",
+           CAST(total(CASE kind WHEN 1 THEN bytes END) AS INTEGER) AS copied,
            min(start) AS first, max("end") AS last, sum(start IS NULL) AS untimed
     FROM covered GROUP BY run_id, rank, span_id)
 SELECT summed.run_id, summed.rank, summed.span_id, iteration, layer, phase.value AS phase,
@@ -500,7 +502,8 @@ WITH operation AS (
     SELECT run_id, rank, communicator, communicator_rank, communicator_size, is_pair,
            CASE is_pair WHEN 1 THEN group_ordinal ELSE sequence END AS ordinal,
            CASE is_pair WHEN 1 THEN 'pairs' ELSE StringIds.value END AS function,
-           sum(bytes) AS bytes, count(*) AS operations, min(span_id) AS span_id,
+           CASE WHEN count(bytes) > 0 THEN CAST(total(bytes) AS INTEGER) END AS bytes,
+           count(*) AS operations, min(span_id) AS span_id,
            min(start_ns) AS start_ns, max(end_ns) AS end_ns,
            CASE WHEN count(*) = count(start_ns) THEN max(end_ns) - min(start_ns) END AS length,
            max(queue_end_ns) - min(queue_start_ns) AS queued,

@@ -9,10 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include <zlib.h>
 
-#include "profiler/record/format.h"
 #include "results/store/store.h"
+#include "tests/fuzz/spool_input.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *input, size_t size);
 
@@ -54,26 +53,11 @@ static void name_files(void) {
     atexit(leave);
 }
 
-static void fill_in_checks(uint8_t *bytes, size_t size) {
-    size_t at = 0;
-    while (at + sizeof(struct spool_head) <= size) {
-        struct spool_head head;
-        memcpy(&head, bytes + at, sizeof head);
-        size_t record = (size_t)head.size * SPOOL_UNIT;
-        if (record < sizeof head || at + record > size)
-            break;
-        head.check =
-            (uint32_t)crc32(0, bytes + at + sizeof head.check, (uInt)(record - sizeof head.check));
-        memcpy(bytes + at, &head, sizeof head);
-        at += record;
-    }
-}
-
 static void write_spool(const char *path, const uint8_t *input, size_t size) {
     uint8_t *bytes = malloc(size + 1);
     expect(bytes != NULL, "malloc");
     memcpy(bytes, input, size);
-    fill_in_checks(bytes, size);
+    spool_fill_in_checks(bytes, size);
     int file = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0600);
     expect(file >= 0 && write(file, bytes, size) == (ssize_t)size, "write");
     close(file);

@@ -7,10 +7,9 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
-#include <zlib.h>
 
 #include "profiler/nvtx/payload.h"
-#include "profiler/record/format.h"
+#include "tests/fuzz/spool_input.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *input, size_t size);
 
@@ -21,21 +20,6 @@ static void expect(int holds, const char *what) {
     if (!holds) {
         fprintf(stderr, "spool_fuzz: %s\n", what);
         abort();
-    }
-}
-
-static void fill_in_checks(uint8_t *bytes, size_t size) {
-    size_t at = 0;
-    while (at + sizeof(struct spool_head) <= size) {
-        struct spool_head head;
-        memcpy(&head, bytes + at, sizeof head);
-        size_t record = (size_t)head.size * SPOOL_UNIT;
-        if (record < sizeof head || at + record > size)
-            break;
-        head.check =
-            (uint32_t)crc32(0, bytes + at + sizeof head.check, (uInt)(record - sizeof head.check));
-        memcpy(bytes + at, &head, sizeof head);
-        at += record;
     }
 }
 
@@ -138,7 +122,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *input, size_t size) {
     expect(bytes != NULL, "malloc");
     memcpy(bytes, input + 1, size - 1);
     if (input[0] % 2 == 0)
-        fill_in_checks(bytes, size - 1);
+        spool_fill_in_checks(bytes, size - 1);
 
     struct mp_error error = {0};
     struct mp_spool_reader *reader = NULL;

@@ -2,7 +2,7 @@
 #include "tests/results/runs.h"
 
 #include "profiler/device/companion.h"
-#include "profiler/record/spool.h"
+#include "profiler/record/format.h"
 
 enum { MAIN_THREAD = 100 };
 
@@ -12,7 +12,7 @@ static const struct runs_standard two = {.count = 2, .ms = {20, 30}, .loss = {3,
 static void open_companion(struct runs_folder *folder, const char *collector, int rank,
                            struct mp_companion *companion) {
     struct mp_error error = {0};
-    char number[8];
+    char number[12];
     snprintf(number, sizeof number, "%d", rank);
     setenv("MOEPERF_DEVICE_SPOOLS", folder->path, 1);
     setenv("RANK", number, 1);
@@ -265,6 +265,80 @@ static void errors_leave_everything_as_it_was(void **state) {
         runs_query(folder->store, "SELECT count(*) FROM CUPTI_ACTIVITY_KIND_KERNEL"), "0");
 }
 
+/* Times and sizes from a damaged record: it is there, and the views still answer for the others. */
+static void impossible_times_are_taken_and_harm_no_view(void **state) {
+    struct runs_folder *folder = *state;
+    struct mp_error error = {0};
+    struct mp_companion companion;
+    const int64_t ends[] = {INT64_MIN, INT64_MIN + 1, -1, 1, INT64_MAX - 1, INT64_MAX};
+    struct mp_store_run description = runs_description("ep", "skewed");
+    files = 0;
+    int64_t run_id = runs_add(folder, &description, &two);
+    open_companion(folder, "cupti", 0, &companion);
+    call(&companion, 0, 1, 3000);
+    kernel(&companion, 0, 1, 7, 3100, 3600);
+    for (int i = 0; i < 36; i++) {
+        struct mp_activity activity = {.start_ns = ends[i % 6],
+                                       .end_ns = ends[i / 6],
+                                       .value = (uint64_t)ends[i % 6],
+                                       .correlation = 2,
+                                       .kind = MP_ACTIVITY_KERNEL};
+        for (; activity.kind < MP_ACTIVITIES; activity.kind++)
+            record(&companion, activity);
+    }
+    close_companion(folder, "cupti", &companion, 0);
+    open_companion(folder, "nccl", 0, &companion);
+    for (int i = 0; i < 36; i++) {
+        const struct mp_collective is = {.start_ns = ends[i % 6],
+                                         .queued_ns = ends[i / 6],
+                                         .timer_start = (uint64_t)ends[i % 6],
+                                         .timer_end = (uint64_t)ends[i / 6],
+                                         .count = INT64_MAX / 8,
+                                         .datatype = mp_companion_name(&companion, "ncclFloat64")};
+        mp_record_fixed(companion.thread, MP_SPOOL_COLLECTIVE, &is, sizeof is, NULL);
+    }
+    close_companion(folder, "nccl", &companion, 0);
+    runs_ok(mp_store_add_device(folder->store, run_id, list, files, &error), &error);
+    assert_string_equal(runs_query(folder->store, "SELECT phase, kernels, round(gpu_ms, 3) "
+                                                  "FROM v_gpu WHERE kernels = 1"),
+                        "expert|1|0.5");
+    assert_string_equal(
+        runs_query(folder->store, "SELECT kernels, copies, sets FROM v_gpu WHERE kernels > 1"),
+        "36|36|36");
+    assert_string_equal(runs_query(folder->store, "SELECT operations, bytes FROM v_collective"),
+                        "36|9223372036854775807");
+}
+
+/* A run that nobody annotated counts from a spool's clock, and that may be any. */
+static void an_impossible_clock_is_an_origin(void **state) {
+    struct runs_folder *folder = *state;
+    struct mp_error error = {0};
+    struct mp_companion companion;
+    struct mp_store_run description = runs_description("ep", "skewed");
+    int64_t run_id = 0;
+    runs_ok(mp_store_ingest(folder->store, &description, NULL, 0, &run_id, &error), &error);
+    files = 0;
+    open_companion(folder, "cupti", 0, &companion);
+    record(&companion, (struct mp_activity){.start_ns = INT64_MAX, .end_ns = INT64_MAX});
+    close_companion(folder, "cupti", &companion, 0);
+    struct {
+        struct spool_head head;
+        struct spool_header_payload payload;
+    } first;
+    FILE *file = fopen(list[0], "r+b");
+    assert_non_null(file);
+    assert_int_equal(fread(&first, sizeof first, 1, file), 1);
+    first.payload.monotonic_ns = INT64_MIN;
+    first.head.check = spool_check(&first);
+    rewind(file);
+    assert_int_equal(fwrite(&first, sizeof first, 1, file), 1);
+    assert_int_equal(fclose(file), 0);
+    runs_ok(mp_store_add_device(folder->store, run_id, list, files, &error), &error);
+    assert_string_equal(runs_query(folder->store, "SELECT start, \"end\" - start FROM "
+                                                  "CUPTI_ACTIVITY_KIND_KERNEL"),
+                        "4611686018427387904|0");
+}
+
 /* Cut anywhere: what is whole counts, and the row says that the rest is missing. */
 static void a_cut_spool_is_taken_as_far_as_it_goes(void **state) {
     struct runs_folder *folder = *state;
@@ -310,6 +384,8 @@ int main(void) {
         TEST(waiting_is_what_exceeds_the_transfer),
         TEST(adding_again_adds_nothing),
         TEST(errors_leave_everything_as_it_was),
+        TEST(impossible_times_are_taken_and_harm_no_view),
+        TEST(an_impossible_clock_is_an_origin),
         TEST(a_cut_spool_is_taken_as_far_as_it_goes),
         TEST(a_run_without_spans_has_its_gpu_work),
     };
