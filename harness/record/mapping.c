@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "profiler/nvtx/emit.h"
 #include "profiler/nvtx/payload.h"
 #include "profiler/record/format.h"
 #include "profiler/record/spool_file.h"
@@ -32,6 +33,7 @@ struct name {
     uint32_t domain;
     const struct mp_rule *rule;
     bool ends_iteration;
+    bool measures; /* the cost of a range: no program's name that rules might be for */
     struct mp_rule_capture capture;
     int64_t unmatched;
 };
@@ -149,6 +151,7 @@ static struct name *look_up(struct mp_mapping *mapping, const struct mp_range *r
     name->looked_up = true;
     name->domain = range->domain;
     name->rule = mp_rules_find(mapping->rules, text, domain, &name->capture);
+    name->measures = !strcmp(text, MP_NVTX_COST) && !strcmp(domain, MP_NVTX_DOMAIN);
     name->ends_iteration = mp_rules_end_iteration(mapping->rules, text, domain);
     return name;
 }
@@ -192,7 +195,7 @@ static int keep_range(struct mp_mapping *mapping, const struct mp_spool_record *
     int code = MP_OK;
     if (name->ends_iteration && range->end_ns)
         code = add_end(mapping, range->end_ns, error);
-    if (!rule && !name->ends_iteration && range->kind != MP_RANGE_MARK)
+    if (!rule && !name->ends_iteration && !name->measures && range->kind != MP_RANGE_MARK)
         name->unmatched++;
     if (code || !rule || range->kind == MP_RANGE_MARK || range->end_ns == 0 ||
         range->end_ns < range->start_ns)

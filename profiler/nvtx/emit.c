@@ -11,7 +11,7 @@ bool mp_nvtx_listening;
 #include <nvtx3/nvToolsExtPayload.h>
 
 static nvtxDomainHandle_t domain;
-static nvtxStringHandle_t names[MP_PHASES], flight_names[MP_PHASES];
+static nvtxStringHandle_t names[MP_PHASES + 1], flight_names[MP_PHASES];
 static uint64_t schema;
 
 static uint64_t register_schema(void) {
@@ -39,7 +39,7 @@ static uint64_t register_schema(void) {
 void mp_nvtx_start(void) {
     if (domain)
         return;
-    domain = nvtxDomainCreateA("moeperf"); /* NULL when no tool listens */
+    domain = nvtxDomainCreateA(MP_NVTX_DOMAIN); /* NULL when no tool listens */
     if (!domain)
         return;
     for (int phase = 0; phase < MP_PHASES; phase++) {
@@ -48,6 +48,7 @@ void mp_nvtx_start(void) {
         flight_names[phase] = nvtxDomainRegisterStringA(domain, name);
         names[phase] = nvtxDomainRegisterStringA(domain, mp_phase_name((enum mp_phase)phase));
     }
+    names[MP_PHASES] = nvtxDomainRegisterStringA(domain, MP_NVTX_COST);
     schema = register_schema();
     mp_nvtx_listening = true;
 }

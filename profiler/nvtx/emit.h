@@ -29,6 +29,10 @@ void mp_nvtx_start(void);
 /* Version of the headers that the build found, e.g. 3; 0: none, nothing is ever emitted. */
 int mp_nvtx_headers(void);
 
+/* Name of the ranges by which the trainer measures what one costs; they are pushed as MP_PHASES. */
+#define MP_NVTX_DOMAIN "moeperf"
+#define MP_NVTX_COST "cost of a span"
+
 void mp_nvtx_push_range(enum mp_phase phase);
 void mp_nvtx_pop_range(const struct mp_nvtx_payload *payload);
 uint64_t mp_nvtx_start_range(enum mp_phase phase);

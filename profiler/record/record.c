@@ -75,7 +75,16 @@ static void drain(struct mp_record_thread *thread) {
     atomic_store_explicit(&thread->flushed, head, memory_order_release);
 }
 
+void mp_record_scratch_clear(struct mp_record_thread *thread) {
+    uint64_t head = atomic_load_explicit(&thread->head, memory_order_relaxed);
+    atomic_store_explicit(&thread->flushed, head, memory_order_release);
+}
+
 static __attribute__((noinline, cold)) void drain_full(struct mp_record_thread *thread) {
+    if (!thread->recorder) {
+        mp_record_scratch_clear(thread);
+        return;
+    }
     pthread_mutex_lock(&thread->recorder->lock);
     drain(thread);
     pthread_mutex_unlock(&thread->recorder->lock);
@@ -179,11 +188,12 @@ static void thread_destroy(struct mp_record_thread *thread) {
     free(thread);
 }
 
-static struct mp_record_thread *thread_create(struct mp_recorder *recorder) {
+/* For a recorder; NULL: a scratch thread. */
+static struct mp_record_thread *thread_create(struct mp_recorder *recorder, size_t capacity) {
     struct mp_record_thread *thread = aligned_alloc(CACHE_LINE, sizeof *thread);
     if (!thread)
         return NULL;
-    *thread = (struct mp_record_thread){.capacity = recorder->buffer_bytes, .recorder = recorder};
+    *thread = (struct mp_record_thread){.capacity = capacity, .recorder = recorder};
     thread->buffer = aligned_alloc(CACHE_LINE, thread->capacity);
     if (!thread->buffer) {
         thread_destroy(thread);
@@ -191,6 +201,15 @@ static struct mp_record_thread *thread_create(struct mp_recorder *recorder) {
     }
     memset(thread->buffer, 0, thread->capacity); /* touches every page before the first span */
     return thread;
+}
+
+int mp_record_scratch_create(struct mp_record_thread **thread, struct mp_error *error) {
+    *thread = thread_create(NULL, round_up(SPOOL_RECORD_LIMIT, CACHE_LINE));
+    return *thread ? MP_OK : mp_fail(error, MP_ENOMEM, "no memory for a scratch recording");
+}
+
+void mp_record_scratch_destroy(struct mp_record_thread *thread) {
+    thread_destroy(thread);
 }
 
 /* Waits in the thread's own buffer, so that it comes before the thread's spans in the file. */
@@ -209,7 +228,7 @@ int mp_recorder_thread(struct mp_recorder *recorder, const char *stream,
     if (!*stream || strlen(stream) > SPOOL_NAME_LIMIT)
         return mp_fail(error, MP_EINVAL, "stream name \"%.60s\": 1 to %d bytes are needed", stream,
                        SPOOL_NAME_LIMIT);
-    struct mp_record_thread *created = thread_create(recorder);
+    struct mp_record_thread *created = thread_create(recorder, recorder->buffer_bytes);
     if (!created)
         return mp_fail(error, MP_ENOMEM,
                        "%s: no memory for the %zu bytes that stream \"%s\" buffers",

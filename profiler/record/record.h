@@ -106,6 +106,12 @@ int mp_recorder_thread(struct mp_recorder *recorder, const char *stream,
  * happens.  No allocation, no formatting, no lock; no system call unless the buffer is full. */
 void mp_record_span(struct mp_record_thread *thread, const struct mp_span *span);
 
+/* A thread whose records nobody keeps, for measuring what a span costs; it has a buffer like any
+ * other, records spans only, and its user frees it.  Errors: MP_ENOMEM. */
+int mp_record_scratch_create(struct mp_record_thread **thread, struct mp_error *error);
+void mp_record_scratch_clear(struct mp_record_thread *thread); /* as a flush does, without a file */
+void mp_record_scratch_destroy(struct mp_record_thread *thread); /* accepts NULL */
+
 /* The remaining records are rare (a few per iteration) and go to the same thread buffer. */
 
 /* Routes that this rank's tokens chose in a layer, per expert, and of those dropped (NULL: none).

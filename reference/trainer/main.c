@@ -263,9 +263,12 @@ static void record_job_text(struct program *program) {
 static int record_run(struct program *program, int argc, char **argv) {
     const struct mp_job *job = &program->file.job;
     char transport[256], device[256], number[32];
+    double cost_ns = 0;
     bool share = false;
     int code =
         mp_comm_describe(program->comm, transport, sizeof transport, &share, &program->error);
+    if (!code && program->compute)
+        code = mp_trainer_span_cost(program->trainer, &cost_ns, &program->error);
     if (code || !program->compute)
         return code;
     struct mp_record_thread *thread = program->compute;
@@ -277,6 +280,7 @@ static int record_run(struct program *program, int argc, char **argv) {
     mp_record_text(thread, "environment.mpi", transport);
     mp_record_text(thread, "environment.device", device);
     mp_record_number(thread, -1, -1, "ranks-share-cores", share);
+    mp_record_number(thread, -1, -1, "record-span-ns", cost_ns);
     if (program->comm->rank != 0)
         return MP_OK;
     record_job_text(program);

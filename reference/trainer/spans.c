@@ -1,3 +1,5 @@
+#include <stdlib.h>
+
 #include "profiler/nvtx/emit.h"
 #include "reference/trainer/internal.h"
 
@@ -147,4 +149,38 @@ void mp_trainer_record_plans(struct mp_trainer *trainer) {
         bytes += trainer->facts[l].bytes[MP_STAGE_AFTER_STEP];
     mp_record_number(trainer->compute, trainer->iteration, -1, "moves", trainer->moves.count);
     mp_record_number(trainer->compute, trainer->iteration, -1, "bytes-after-step", (double)bytes);
+}
+
+/* ---- what a span costs ---- */
+
+/* Spans per loop: ranges that a tool keeps are to be few. */
+enum { MEASURED_LOOPS = 15, MEASURED_SPANS = 512, MEASURED_RANGES = 16 };
+
+static int compare_times(const void *left, const void *right) {
+    int64_t a = *(const int64_t *)left, b = *(const int64_t *)right;
+    return (a > b) - (a < b);
+}
+
+int mp_trainer_span_cost(struct mp_trainer *trainer, double *cost_ns, struct mp_error *error) {
+    struct mp_record_thread *kept = trainer->compute, *scratch = NULL;
+    int spans = mp_nvtx_listening ? MEASURED_RANGES : MEASURED_SPANS;
+    int64_t loop_ns[MEASURED_LOOPS];
+    int code = mp_record_scratch_create(&scratch, error);
+    if (code)
+        return code;
+    trainer->compute = scratch;
+    for (int loop = 0; loop < MEASURED_LOOPS; loop++) {
+        int64_t start_ns = mp_clock_ns();
+        for (int i = 0; i < spans; i++) {
+            struct mp_mark mark = mp_trainer_mark(trainer, MP_PHASES);
+            mp_trainer_spent(trainer, mark, MP_PHASES, MP_NO_DIRECTION, -1, -1, -1);
+        }
+        loop_ns[loop] = mp_clock_ns() - start_ns;
+        mp_record_scratch_clear(scratch);
+    }
+    trainer->compute = kept;
+    mp_record_scratch_destroy(scratch);
+    qsort(loop_ns, MEASURED_LOOPS, sizeof *loop_ns, compare_times);
+    *cost_ns = (double)loop_ns[MEASURED_LOOPS / 2] / spans;
+    return MP_OK;
 }

@@ -30,6 +30,9 @@ int gate_weigh_time(struct comparison *comparison, const char *job, struct mp_er
 /* Decides all timed metrics of the comparison together. */
 int gate_decide_times(struct comparison *comparison, struct mp_error *error);
 
+/* Notes what recording cost both sides, if anything was measured there. */
+int gate_note_recording(struct comparison *comparison, struct mp_error *error);
+
 /* Names phase, layer and rank where a timed metric's difference sits. */
 int gate_locate(const struct comparison *comparison, struct mp_gate_metric *metric,
                 struct mp_error *error);

@@ -4,6 +4,7 @@
 
 #include "results/report/page.h"
 #include "results/report/query.h"
+#include "results/report/recording_cost.h"
 
 /* ---- routes ---- */
 
@@ -151,47 +152,43 @@ static const struct page_column facts_columns[] = {{"what", PAGE_WORDS}, {"", PA
 
 /* ---- what recording cost ---- */
 
-/* A collector of ranges measures what one costs in the program itself. */
 static const char overhead_sql[] =
-    "SELECT (SELECT sum(spans) FROM v_rank WHERE run_id = ?1), "
-    "(SELECT sum(value) FROM v_number WHERE run_id = ?1 AND name = 'record-bytes'), "
-    "(SELECT max(value) FROM v_number WHERE run_id = ?1 AND name = 'nvtx-pair-ns'), "
-    "(SELECT avg(ms) FROM v_iteration WHERE run_id = ?1), iterations, ranks, clock_error_us, "
-    "(SELECT sum(value) FROM v_number WHERE run_id = ?1 AND name = 'nvtx-lost') FROM v_run WHERE "
-    "run_id = ?1";
+    "SELECT (SELECT sum(value) FROM v_number WHERE run_id = ?1 AND name = 'record-bytes'), "
+    "(SELECT sum(value) FROM v_number WHERE run_id = ?1 AND name = 'nvtx-lost'), clock_error_us "
+    "FROM v_run WHERE run_id = ?1";
 
-static void print_overhead(sqlite3_stmt *row, FILE *out) {
-    double spans = query_double(row, 0), iterations = query_double(row, 4);
-    double per_iteration = spans / (iterations * query_double(row, 5));
-    double cost_ns = query_double(row, 2), bytes = query_double(row, 1);
-    fprintf(out, "<p>%.0f spans, %.0f per rank and iteration", spans, per_iteration);
+static void print_overhead(const struct recording_cost *cost, sqlite3_stmt *row, FILE *out) {
+    char words[RECORDING_COST_TEXT];
+    double bytes = query_double(row, 0), lost = query_double(row, 1);
+    recording_cost_words(cost, words);
+    page_print(out, "<p>Recording cost: %s", *words ? words : "nothing was recorded");
+    if (cost->spans > 0)
+        fprintf(out, "; %.0f in all", cost->spans);
     if (!isnan(bytes))
         fprintf(out, ", %.2f MB of spools", bytes / 1e6);
-    if (!isnan(query_double(row, 7)))
-        fprintf(out, ", %.0f lost", query_double(row, 7));
-    if (!isnan(cost_ns))
-        fprintf(out, "; one costs %.0f ns (measured), which makes %.3f %% of an iteration", cost_ns,
-                100 * per_iteration * cost_ns / 1e6 / query_double(row, 3));
-    else
-        fputs("; the run did not measure what one costs (moeperf-bench record does)", out);
+    if (!isnan(lost))
+        fprintf(out, ", %.0f lost", lost);
     fputs(".", out);
-    if (sqlite3_column_type(row, 6) != SQLITE_NULL)
+    if (sqlite3_column_type(row, 2) != SQLITE_NULL)
         fprintf(out, " Clocks of the ranks agree to %.1f µs: nothing finer is concluded.",
-                query_double(row, 6));
+                query_double(row, 2));
     fputs("</p>\n", out);
 }
 
 static int write_overhead(struct page *page, const struct report_run *run, struct mp_error *error) {
     sqlite3_stmt *row = NULL;
+    struct recording_cost cost;
     fputs("<h3>What recording cost</h3>\n", page->out);
     if (run->predicted) {
         fputs("<p>Nothing: this run was predicted, and nothing ran.</p>\n", page->out);
         return MP_OK;
     }
-    int code = query_open(page->store, overhead_sql, run->run_id, &row, error);
+    int code = recording_cost_read(page->store, run->run_id, &cost, error);
+    if (!code)
+        code = query_open(page->store, overhead_sql, run->run_id, &row, error);
     int got = code ? code : query_next(page->store, row, error);
     if (got == 1)
-        print_overhead(row, page->out);
+        print_overhead(&cost, row, page->out);
     sqlite3_finalize(row);
     return got < 0 ? got : MP_OK;
 }

@@ -6,6 +6,7 @@
 
 #include "results/report/groups.h"
 #include "results/report/query.h"
+#include "results/report/recording_cost.h"
 #include "results/report/table.h"
 
 static const char phases_sql[] =
@@ -116,6 +117,8 @@ int phases_print(struct mp_store *store, int64_t run_id, const char *label, FILE
 
 static int print_text(struct mp_store *store, const struct report_runs *runs, FILE *out,
                       struct mp_error *error) {
+    struct recording_cost cost;
+    char words[RECORDING_COST_TEXT];
     int code = MP_OK;
     for (int g = 0; !code && g < runs->groups; g++) {
         const struct report_run *example = report_group_example(runs, g);
@@ -126,6 +129,10 @@ static int print_text(struct mp_store *store, const struct report_runs *runs, FI
                         example->predicted ? REPORT_PREDICTED : "", example->ranks,
                         example->ranks == 1 ? "" : "s");
         code = phases_print(store, example->run_id, report_group_label(runs, g), out, error);
+        if (!code)
+            code = recording_cost_read(store, example->run_id, &cost, error);
+        if (!code && *recording_cost_words(&cost, words))
+            table_paragraph(out, "Recording cost: %s.", words);
     }
     return code ? code : check_printed(out, error);
 }

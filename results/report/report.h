@@ -3,7 +3,8 @@
  * Text fits 80 columns, numbers are right-aligned, units stand in the headers, and each table is
  * followed by the finding in a sentence.  Control characters in names are printed as '?'.  JSON is
  * one object per call, {"report": name, "rows": [...], ...}, numbers unrounded, NULL as null.
- * Everything is read from the views of results/store/schema.sql.
+ * What recording cost (recording_cost.h) is said of each measured run by the reports about phases,
+ * stragglers in full and one run.  Everything is read from the views of results/store/schema.sql.
  *
  * All functions: `out` is borrowed.  Errors: MP_EIO (reading the database, writing to out),
  * MP_ENOMEM, MP_ENOTFOUND (no run matches the selection). */

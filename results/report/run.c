@@ -4,6 +4,7 @@
 #include "results/report/groups.h"
 #include "results/report/phases.h"
 #include "results/report/query.h"
+#include "results/report/recording_cost.h"
 #include "results/report/stragglers.h"
 #include "results/report/table.h"
 
@@ -109,6 +110,7 @@ enum { SECTIONS = sizeof sections / sizeof *sections, FINDINGS_SHOWN = 4 };
 
 static int run_json(struct mp_store *store, int64_t run_id, FILE *out, struct mp_error *error) {
     json_t *object = json_pack("{ss}", "report", "run"), *rows = NULL;
+    struct recording_cost cost;
     int code = query_json(store,
                           "SELECT v_run.*, ms_per_iteration, tokens_per_s, speedup_vs_ep, "
                           "speed_vs_balanced, loss_final, max_loss_difference, steady_iterations, "
@@ -119,6 +121,10 @@ static int run_json(struct mp_store *store, int64_t run_id, FILE *out, struct mp
         json_object_set(object, "run", json_array_get(rows, 0));
         json_decref(rows);
     }
+    if (!code)
+        code = recording_cost_read(store, run_id, &cost, error);
+    if (!code)
+        json_object_set_new(object, "recording_cost", recording_cost_json(&cost));
     for (int i = 0; !code && i < SECTIONS; i++) {
         code = query_json(store, sections[i].sql, run_id, &rows, error);
         if (!code)
@@ -234,10 +240,16 @@ static int print_pairs(struct mp_store *store, const char *title, const char *sq
 static int run_text(struct mp_store *store, const struct report_run *run, FILE *out,
                     struct mp_error *error) {
     struct straggler found;
+    struct recording_cost cost;
+    char words[RECORDING_COST_TEXT];
+    int code = recording_cost_read(store, run->run_id, &cost, error);
+    if (code)
+        return code;
     print_head(run, out);
+    print_line(out, "recording cost", recording_cost_words(&cost, words));
     fprintf(out, "\nPhases, mean over iterations and ranks%s\n",
             run->predicted ? REPORT_PREDICTED : "");
-    int code = phases_print(store, run->run_id, run->label, out, error);
+    code = phases_print(store, run->run_id, run->label, out, error);
     if (!code) {
         code = straggler_find(store, run->run_id, &found, error);
         if (!code) {

@@ -18,6 +18,8 @@ int straggler_find(struct mp_store *store, int64_t run_id, struct straggler *str
     int code = waiting_read(store, run_id, &recording, error);
     if (!code)
         code = mp_straggler_analyse(&recording.input, &straggler->found, error);
+    if (!code)
+        code = recording_cost_read(store, run_id, &straggler->cost, error);
     straggler->iterations = recording.iterations;
     straggler->looked_at = recording.input.times.iterations;
     straggler->shares_cores = recording.ranks_share_cores == 1;
@@ -124,11 +126,12 @@ static int print_table(const struct report_runs *runs, const struct straggler st
 
 static json_t *row_json(const struct report_run *run, const struct straggler *straggler,
                         bool in_full) {
-    return json_pack("{sI so so sb so so si sb so}", "run_id", (json_int_t)run->run_id, "job",
+    return json_pack("{sI so so sb so so si sb so so}", "run_id", (json_int_t)run->run_id, "job",
                      json_text(run->job), "system", json_text(run->system), "unattainable",
                      run->unattainable, "workload", json_text(run->workload), "status",
                      json_text(run->status), "ranks", run->ranks, "ranks_share_cores",
-                     straggler->shares_cores, "analysis",
+                     straggler->shares_cores, "recording_cost",
+                     recording_cost_json(&straggler->cost), "analysis",
                      stragglers_detail_json(straggler, in_full));
 }
 
@@ -143,6 +146,7 @@ static int print_json(const struct report_runs *runs, const struct straggler str
 
 static int print_in_full(const struct report_runs *runs, const struct straggler stragglers[],
                          FILE *out, struct mp_error *error) {
+    char words[RECORDING_COST_TEXT];
     int code = MP_OK;
     for (int g = 0; !code && g < runs->groups; g++) {
         const struct report_run *example = report_group_example(runs, g);
@@ -153,6 +157,8 @@ static int print_in_full(const struct report_runs *runs, const struct straggler 
                         example->predicted ? REPORT_PREDICTED : "", example->ranks,
                         stragglers[g].looked_at, stragglers[g].iterations);
         straggler_print(&stragglers[g], report_group_label(runs, g), 1 << 20, out);
+        if (*recording_cost_words(&stragglers[g].cost, words))
+            table_paragraph(out, "Recording cost: %s.", words);
         code = stragglers_detail_print(&stragglers[g], out, error);
     }
     return code;

@@ -3,6 +3,7 @@
 #define MOEPERF_RESULTS_REPORT_STRAGGLERS_H
 
 #include "profiler/straggler/straggler.h"
+#include "results/report/recording_cost.h"
 #include "results/report/report.h"
 
 struct straggler {
@@ -10,6 +11,7 @@ struct straggler {
     int64_t run_id;
     int iterations, looked_at; /* steady ones, and how many of them were analysed */
     bool shares_cores;
+    struct recording_cost cost;
 };
 
 /* To be freed, also after an error. */

@@ -146,6 +146,24 @@ static void more_spans_than_the_buffer_holds_stay_within_it(void **state) {
     unlink(path);
 }
 
+/* Its buffer starts over when it is full and when it is cleared, and no file is made. */
+static void a_scratch_recording_keeps_nothing(void **state) {
+    (void)state;
+    uint64_t random = seed;
+    struct mp_record_thread *thread = NULL;
+    assert_int_equal(mp_record_scratch_create(&thread, NULL), MP_OK);
+    size_t before = allocated_bytes();
+    int rounds = 3 + (int)(random % 5);
+    for (int round = 0; round < rounds; round++) {
+        for (uint64_t i = 0; i < 1000 + random % 20000; i++)
+            mp_record_span(thread, &(struct mp_span){.start_ns = 1, .iteration = round});
+        mp_record_scratch_clear(thread);
+    }
+    assert_int_equal(allocated_bytes(), before);
+    mp_record_scratch_destroy(thread);
+    mp_record_scratch_destroy(NULL);
+}
+
 static void an_open_span_ends_when_it_is_recorded(void **state) {
     (void)state;
     const char *path = folder_path("ends");
@@ -408,6 +426,7 @@ int main(void) {
         cmocka_unit_test(records_of_several_threads_come_back),
         cmocka_unit_test(threads_register_at_once_up_to_a_limit),
         cmocka_unit_test(more_spans_than_the_buffer_holds_stay_within_it),
+        cmocka_unit_test(a_scratch_recording_keeps_nothing),
         cmocka_unit_test(an_open_span_ends_when_it_is_recorded),
         cmocka_unit_test(long_names_and_values_are_cut_between_characters),
         cmocka_unit_test(a_load_of_any_size_fits_or_is_reported),

@@ -163,6 +163,7 @@ static int own_lines(const char *message) {
 struct found {
     int iterations;              /* 0 .. iterations - 1 are there, each once and whole */
     double iterations_to_target; /* number of this name; 0: there is none */
+    double span_ns;              /* what a span costs there; 0: not measured */
     int status;                  /* of the end record; 1: there is none */
     char reason[200];
     int pid;
@@ -185,6 +186,8 @@ static struct found read_spool(const char *path) {
         if (record.type == MP_SPOOL_NUMBER &&
             strcmp(record.as.number.name, "iterations-to-target") == 0)
             found.iterations_to_target = record.as.number.value;
+        if (record.type == MP_SPOOL_NUMBER && strcmp(record.as.number.name, "record-span-ns") == 0)
+            found.span_ns = record.as.number.value;
         if (record.type == MP_SPOOL_END) {
             found.status = record.as.end.status;
             snprintf(found.reason, sizeof found.reason, "%s", record.as.end.reason);
@@ -338,6 +341,7 @@ static void a_run_is_recorded_to_its_end(void **state) {
             assert_int_equal(found.iterations, 7);
             assert_int_equal(found.status, MP_OK);
             assert_int_equal(found.unread, 0);
+            assert_true(found.span_ns >= 1 && found.span_ns < 1e9);
         }
     }
 }

@@ -278,6 +278,28 @@ static void few_and_missing_runs(void **state) {
     mp_gate_destroy(gate);
 }
 
+/* What either side's recording costs is no measure, and stands beside the outcome. */
+static void recording_costs_are_noted(void **state) {
+    struct runs_folder *folder = *state;
+    gate_add_pairs(folder, GATE_PAIRS, &usual, &usual);
+    assert_int_equal(
+        sqlite3_exec(mp_store_connection(folder->store),
+                     "INSERT OR IGNORE INTO StringIds (value) VALUES ('record-span-ns'); "
+                     "INSERT INTO number SELECT run.run_id, 0, -1, -1, StringIds.id, 100 FROM run "
+                     "JOIN fact ON fact.run_id = run.run_id AND fact.name = 'pairs.side' AND "
+                     "fact.value = 'head', StringIds WHERE StringIds.value = 'record-span-ns'",
+                     NULL, NULL, NULL),
+        SQLITE_OK);
+    struct mp_gate *gate = gate_of(folder, NULL);
+    bool noted = false;
+    for (int i = 0; i < gate->notes; i++)
+        noted = noted || strstr(gate->note[i], "Recording cost: base not measured, head at most ");
+    assert_true(noted);
+    for (int i = 0; i < gate->metrics; i++)
+        assert_string_not_equal(gate->metric[i].name, "record-span-ns");
+    mp_gate_destroy(gate);
+}
+
 static void predicted_times_are_exact(void **state) {
     struct runs_folder *folder = *state;
     const struct gate_run base = {.is_predicted = true, .suite_run = "a"},
@@ -462,6 +484,7 @@ int main(void) {
         GATE_TEST(machines),
         GATE_TEST(times_that_say_nothing),
         GATE_TEST(few_and_missing_runs),
+        GATE_TEST(recording_costs_are_noted),
         GATE_TEST(predicted_times_are_exact),
         GATE_TEST(refusals),
         GATE_TEST(finds_pairs),

@@ -111,6 +111,78 @@ static void add_uneven(struct runs_folder *folder, const char *system) {
     runs_ok(mp_store_ingest(folder->store, &run, paths, 2, NULL, &error), &error);
 }
 
+/* Appends a number of a whole run, as its rank recorded it. */
+static void add_number(struct mp_store *store, const char *name, int64_t run_id, int rank,
+                       double value) {
+    char sql[512];
+    snprintf(sql, sizeof sql,
+             "INSERT OR IGNORE INTO StringIds (value) VALUES ('%s'); INSERT INTO number SELECT "
+             "%lld, %d, -1, -1, id, %.3f FROM StringIds WHERE value = '%s'",
+             name, (long long)run_id, rank, value, name);
+    assert_int_equal(sqlite3_exec(mp_store_connection(store), sql, NULL, NULL, NULL), SQLITE_OK);
+}
+
+/* Ten iterations of 4 spans on 2 ranks; the rank where a span costs most counts. */
+static void every_report_says_what_recording_cost(void **state) {
+    struct runs_folder *folder = *state;
+    const struct mp_report_selection first = {.run_id = 1};
+    int cost = 50 + (int)(test_seed() % 900);
+    char words[160], lines[200];
+    add_uneven(folder, "ep");
+    report reports[] = {mp_report_stragglers_in_full, mp_report_phases};
+    for (int i = 0; i < 2; i++) {
+        char *text = text_of(reports[i], folder->store, &first, MP_REPORT_TEXT);
+        assert_says(text, "Recording cost: 80 spans, and the run did not measure what one costs.");
+        free(text);
+    }
+    add_number(folder->store, "record-span-ns", 1, 0, cost - 20);
+    add_number(folder->store, "record-span-ns", 1, 1, cost);
+    snprintf(words, sizeof words, "4 spans per iteration at %d ns: %.3f %% of an iteration", cost,
+             100 * 4 * cost / 6.5e6);
+    snprintf(lines, sizeof lines, "Recording cost: %s.\n", words);
+    for (int i = 0; i < 2; i++) {
+        char *text = text_of(reports[i], folder->store, &first, MP_REPORT_TEXT);
+        assert_says(text, lines);
+        free(text);
+    }
+    struct mp_error error = {0};
+    char *text = NULL;
+    size_t size;
+    FILE *out = open_memstream(&text, &size);
+    runs_ok(mp_report_run(folder->store, 1, MP_REPORT_TEXT, out, &error), &error);
+    fclose(out);
+    snprintf(lines, sizeof lines, "recording cost      %s\n", words);
+    assert_says(text, lines);
+    free(text);
+}
+
+/* Of a program that makes NVTX ranges the ranges count, not the spans that rules made of some. */
+static void ranges_of_a_program_have_their_own_cost(void **state) {
+    struct runs_folder *folder = *state;
+    const struct mp_report_selection first = {.run_id = 1};
+    add_uneven(folder, "ep");
+    add_number(folder->store, "nvtx-pair-ns", 1, 0, 100);
+    add_number(folder->store, "nvtx-ranges", 1, 0, 1000);
+    add_number(folder->store, "nvtx-ranges", 1, 1, 600);
+    char *text = text_of(mp_report_phases, folder->store, &first, MP_REPORT_TEXT);
+    assert_says(text,
+                "Recording cost: 80 ranges per iteration at 100 ns: 0.123 % of an iteration.");
+    free(text);
+}
+
+static void nothing_is_said_of_what_predicting_cost(void **state) {
+    struct runs_folder *folder = *state;
+    struct mp_store_run predicted = runs_description("ep", "text");
+    predicted.executor = "predicted";
+    runs_add(folder, &predicted, &runs_ep);
+    report reports[] = {mp_report_stragglers_in_full, mp_report_phases};
+    for (int i = 0; i < 2; i++) {
+        char *text = text_of(reports[i], folder->store, NULL, MP_REPORT_TEXT);
+        assert_null(strstr(text, "ecording cost"));
+        free(text);
+    }
+}
+
 static void stragglers_are_named_with_tokens_beside_waiting(void **state) {
     struct runs_folder *folder = *state;
     add_uneven(folder, "ep");
@@ -155,7 +227,8 @@ static void phases_add_up_to_the_iteration(void **state) {
                 "iteration    27.000  100.0       1.125           0.500\n"
                 "validate      2.000      -       0.750           0.000\n"
                 "ep: expert takes 22 % of the iteration; ranks wait 4 % of it for each other;\n"
-                "0.50 ms of transfers are hidden behind computation.\n");
+                "0.50 ms of transfers are hidden behind computation.\n"
+                "Recording cost: 58 spans, and the run did not measure what one costs.\n");
 }
 
 /* A phase in which ranks meet is not blamed for what they wait for. */
@@ -622,6 +695,9 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         CASE(speedups_are_medians_of_ratios_inside_rounds),
         CASE(stragglers_are_named_with_tokens_beside_waiting),
+        CASE(every_report_says_what_recording_cost),
+        CASE(ranges_of_a_program_have_their_own_cost),
+        CASE(nothing_is_said_of_what_predicting_cost),
         CASE(phases_add_up_to_the_iteration),
         CASE(a_phase_that_waits_says_so),
         CASE(ranks_that_share_cores_get_no_ratios),
