@@ -6,6 +6,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "reference/trainer/inject.h"
+
 #define FIELD(member) offsetof(struct mp_predict_job, member)
 
 const struct mp_option mp_predict_job_options[] = {
@@ -229,11 +231,27 @@ int mp_predict_job_cluster(struct mp_predict_job *job, const char *folder,
 
 /* ---- checking ---- */
 
+/* What the trainer would delay, where a prediction has it. */
+static int check_inject(const struct mp_predict_job *job, struct mp_error *error) {
+    struct mp_inject inject;
+    int ranks = job->file.job.ranks, code = mp_inject_parse(job->file.job.inject, &inject, error);
+    if (!code && inject.rank >= ranks)
+        code =
+            mp_fail(error, MP_EINVAL, "inject: rank %d of a job with %d ranks", inject.rank, ranks);
+    if (!code && inject.seconds > 0 && inject.phase == MP_PHASE_DATA)
+        code = mp_fail(error, MP_EINVAL,
+                       "inject: phase data is not predicted: it takes no time of a prediction; "
+                       "embed begins an iteration");
+    return code;
+}
+
 int mp_predict_job_check(const struct mp_predict_job *job, const struct mp_cluster *cluster,
                          struct mp_error *error) {
     struct mp_costs *costs = NULL;
     struct mp_trace_stream *stream = NULL;
     int code = mp_job_check_model(&job->file, error);
+    if (!code)
+        code = check_inject(job, error);
     if (!code)
         code = mp_costs_create(cluster, &job->file.job, &job->options, &costs, error);
     mp_costs_destroy(costs);

@@ -65,7 +65,7 @@ int mp_predict_job_adopt(struct mp_predict_job *job, const struct mp_cluster *cl
                          struct mp_error *error);
 
 /* What can be said without predicting: sizes and system as mp_job_check sees them but for what only
- * training needs, costs, and the loads' shape.  The job has its ranks. */
+ * training needs, injected delays, costs, and the loads' shape.  The job has its ranks. */
 int mp_predict_job_check(const struct mp_predict_job *job, const struct mp_cluster *cluster,
                          struct mp_error *error);
 

@@ -490,6 +490,7 @@ static int read_job(struct mp_other_system *other, struct mp_error *error) {
     mp_yaml_destroy(document);
     if (!code && !other->job.file.system)
         code = mp_fail(error, MP_ENOTFOUND, "%s names no system", name);
+    other->job.file.job.inject[0] = '\0';   /* what was put in is part of the recording */
     other->job.file.job.ranks = run->ranks; /* those of a prediction are its cluster's */
     other->job.file.job.ranks_per_node = run->ranks_per_node;
     return code;

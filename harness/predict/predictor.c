@@ -182,6 +182,8 @@ static int create_all(struct mp_predictor *predictor, const struct mp_predictor_
         code = mp_timeline_create(predictor->network, ranks, mp_costs_overlap(predictor->costs),
                                   predictor->layers + BACKGROUND_BESIDE_BUCKETS, &predictor->sink,
                                   &predictor->timeline, error);
+    if (!code)
+        code = mp_inject_parse(predictor->job.inject, &predictor->timeline.inject, error);
     if (code)
         return code;
     find_constants(predictor);

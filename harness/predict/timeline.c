@@ -94,9 +94,23 @@ void mp_timeline_mark(struct mp_timeline *timeline) {
     memcpy(timeline->mark_waited, timeline->waited, size);
 }
 
+/* The delay that the job asks for. */
+static void inject(struct mp_timeline *timeline, struct mp_activity activity) {
+    const struct mp_inject *inject = &timeline->inject;
+    if (!(inject->seconds > 0) || inject->phase != (int)activity.phase ||
+        timeline->iteration % inject->every != 0 ||
+        (inject->layer != MP_ALL && inject->layer != activity.layer))
+        return;
+    timeline->clock[inject->rank] += inject->seconds;
+    if (mp_inject_delays_transfers(inject->phase))
+        timeline->waited[inject->rank] += inject->seconds;
+    timeline->sums.serial += inject->seconds;
+}
+
 double mp_timeline_spent(struct mp_timeline *timeline, struct mp_activity activity,
                          const int64_t tokens[], const double bytes[], double flops) {
     double spent = 0, waited = 0;
+    inject(timeline, activity);
     for (int r = 0; r < timeline->ranks; r++) {
         spent += timeline->clock[r] - timeline->mark[r];
         waited += timeline->waited[r] - timeline->mark_waited[r];

@@ -13,12 +13,17 @@
  * this share of its speed while a background operation moves on its stream.  Nothing is taken from
  * work by exchanges, during which the rank waits anyway.
  *
+ * A delay that is injected (reference/trainer/inject.h) makes spans of the compute stream longer at
+ * their end, as in the trainer: the rank goes on later, and what travels in the background goes on
+ * meanwhile.
+ *
  * Time is in seconds from the iteration's beginning. */
 #ifndef MOEPERF_HARNESS_PREDICT_TIMELINE_H
 #define MOEPERF_HARNESS_PREDICT_TIMELINE_H
 
 #include "harness/predict/network.h"
 #include "harness/predict/predictor.h"
+#include "reference/trainer/inject.h"
 
 /* What an operation is, in spans. */
 struct mp_activity {
@@ -48,6 +53,7 @@ struct mp_time_sums {
 struct mp_timeline {
     struct mp_network *network; /* borrowed */
     struct mp_predict_sink sink;
+    struct mp_inject inject; /* as a job asks for it; seconds 0, as at first: nothing */
     int ranks;
     double overlap;
     int64_t iteration;

@@ -31,6 +31,8 @@ struct place {
 };
 static const struct place job_place = {mp_job_options, offsetof(struct mp_predict_job, file.job),
                                        false};
+static const struct place predicted_job_place = {mp_job_options,
+                                                 offsetof(struct mp_predict_job, file.job), true};
 static const struct place prediction_place = {mp_predict_job_options, 0, true};
 static const struct place options_place = {mp_predict_options_table,
                                            offsetof(struct mp_predict_job, options), true};
@@ -87,7 +89,8 @@ static void add_values(const struct mp_suite *suite, int job, const struct place
 
 /* Only jobs of a suite that differ in nothing named here are compared: always the sizes, and of the
  * deciding options those that its measured jobs do not share; of predicted jobs, to which these
- * mean nothing, their clusters and options.  A long text is named by the job that has it first. */
+ * mean nothing, their clusters, options and what is injected.  A long text is named by the job that
+ * has it first. */
 static void format_model(const struct mp_suite *suite, int index, char *text, size_t size) {
     const struct mp_job *job = &suite->job[index].file.job;
     struct words words = {text, 0, size};
@@ -102,6 +105,8 @@ static void format_model(const struct mp_suite *suite, int index, char *text, si
     }
     add_values(suite, index, &prediction_place, deciding_predictions,
                sizeof deciding_predictions / sizeof *deciding_predictions, &words);
+    add_value(suite, index, &predicted_job_place, mp_options_find(mp_job_options, "inject"),
+              &words);
     for (const struct mp_option *option = mp_predict_options_table; option->name; option++)
         add_value(suite, index, &options_place, option, &words);
 }

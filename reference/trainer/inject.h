@@ -5,7 +5,8 @@
  *
  * At the end of every span of that phase the rank goes on for so many seconds, and the span with
  * it.  In phases of communication (fetch, dispatch, combine, reduce, allreduce, move, wait) that is
- * a transfer that arrives late, and counts as waiting; in all others a busy loop. */
+ * a transfer that arrives late, and counts as waiting; in all others a busy loop.  Predictions have
+ * the same delays in model time. */
 #ifndef MOEPERF_REFERENCE_TRAINER_INJECT_H
 #define MOEPERF_REFERENCE_TRAINER_INJECT_H
 

@@ -307,6 +307,46 @@ static void what_goes_wrong_is_a_row(void **state) {
                  "timeout 1 not done after 0.1 s");
 }
 
+/* A delay of one of 32 ranks that do not exist comes back from the analysis with rank and cause. */
+static void injected_delays_are_found_in_predictions(void **state) {
+    (void)state;
+    uint64_t random = test_seed();
+    static const struct {
+        const char *phase, *cause;
+    } cases[] = {
+        {"expert", "slow rank"}, {"dispatch", "communication"}, {"attention", "slow rank"}};
+    for (int i = 0; i < 3; i++) {
+        char suite[1024], line[256];
+        int rank = test_random_int(&random, 0, 31), ms = test_random_int(&random, 5, 50);
+        snprintf(suite, sizeof suite,
+                 "suite: injected\n"
+                 "common: {executor: predicted, cluster: hecate-b, layers: 2, width: 512,\n"
+                 "  heads: 4, experts: 32, expert-width: 1024, sequence: 512, batch: 64,\n"
+                 "  iterations: 12, loads: zipf exponent=0.0}\n"
+                 "jobs: [{system: ep, inject: rank=%d phase=%s seconds=0.%03d}]\n",
+                 rank, cases[i].phase, ms);
+        write_file("injected.yaml", suite);
+        remove("injected.db");
+        free(shell("moeperf run injected.yaml --db injected.db --quiet", 0));
+        json_t *report = json_of("moeperf report --db injected.db --stragglers --json", 0);
+        json_t *row = json_array_get(json_object_get(report, "rows"), 0);
+        json_t *analysis = json_object_get(row, "analysis");
+        json_t *finding = json_array_get(json_object_get(analysis, "findings"), 0);
+        assert_int_equal(json_integer_value(json_object_get(finding, "rank")), rank);
+        assert_string_equal(json_string_value(json_object_get(finding, "cause")), cases[i].cause);
+        assert_true(json_is_null(json_object_get(row, "recording_cost")));
+        json_decref(report);
+        snprintf(line, sizeof line, "SELECT avg(ms) > %d FROM v_iteration", 4 * ms);
+        assert_query("injected.db", line, "1"); /* two layers, both ways */
+    }
+    assert_says("moeperf run injected.yaml --db refused.db --set inject='rank=32 phase=expert "
+                "seconds=1'",
+                2, "inject: rank 32 of a job with 32 ranks");
+    assert_says("moeperf run injected.yaml --db refused.db --set inject='rank=0 phase=data "
+                "seconds=1'",
+                2, "inject: phase data is not predicted");
+}
+
 static void the_ready_made_suite_is_quick(void **state) {
     (void)state;
     assert_says("moeperf run predicted --db ready.db --quiet --set iterations=3", 0,
@@ -391,6 +431,7 @@ int main(void) {
         cmocka_unit_test(table_and_database_agree),
         cmocka_unit_test(measured_and_predicted_stand_side_by_side),
         cmocka_unit_test(what_goes_wrong_is_a_row),
+        cmocka_unit_test(injected_delays_are_found_in_predictions),
         cmocka_unit_test(the_ready_made_suite_is_quick),
         cmocka_unit_test(bad_wishes_leave_nothing),
     };

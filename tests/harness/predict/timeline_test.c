@@ -66,6 +66,47 @@ static void assert_span(const struct bench *bench, int rank, int index, enum mp_
     assert_close((double)span->end_ns / 1e9, end, 1e-6);
 }
 
+/* One rank's span of one phase is longer at its end, in every n-th iteration; in a phase of
+ * communication that is waiting, in others work. */
+static void an_injected_delay_is_one_rank_s(void **state) {
+    struct bench bench;
+    uint64_t random = test_seed();
+    (void)state;
+    create(&bench, 1);
+    struct mp_inject *inject = &bench.timeline.inject;
+    *inject = (struct mp_inject){.rank = test_random_int(&random, 0, RANKS - 1),
+                                 .phase = MP_PHASE_EXPERT,
+                                 .seconds = 1e-3 * test_random_int(&random, 1, 1000),
+                                 .every = test_random_int(&random, 1, 3),
+                                 .layer = test_random_int(&random, 0, 1) ? MP_ALL : 1};
+    for (int i = 0; i < 6; i++) {
+        double expected = 2;
+        mp_timeline_begin(&bench.timeline, i);
+        for (int layer = 0; layer < 2; layer++) {
+            mp_timeline_mark(&bench.timeline);
+            mp_timeline_work(&bench.timeline, 1);
+            mp_timeline_spent(&bench.timeline,
+                              (struct mp_activity){MP_PHASE_EXPERT, MP_FORWARD, layer}, NULL, NULL,
+                              -1);
+            if (i % inject->every == 0 && (inject->layer == MP_ALL || layer == inject->layer))
+                expected += inject->seconds;
+        }
+        for (int r = 0; r < RANKS; r++) {
+            assert_close(bench.timeline.clock[r], r == inject->rank ? expected : 2, 1e-9);
+            assert_close(bench.timeline.waited[r], 0, 1e-9);
+        }
+    }
+    *inject = (struct mp_inject){1, MP_PHASE_DISPATCH, 0.5, 1, MP_ALL};
+    mp_timeline_begin(&bench.timeline, 0);
+    mp_timeline_mark(&bench.timeline);
+    exchange(&bench);
+    mp_timeline_spent(&bench.timeline, EXCHANGE, NULL, NULL, -1);
+    assert_close(bench.timeline.clock[0], 1, 1e-6);
+    assert_close(bench.timeline.clock[1], 1.5, 1e-6);
+    assert_close(bench.timeline.waited[1], 1.5, 1e-6);
+    destroy(&bench);
+}
+
 /* Work 1 s, exchange 1 s, work 1 s: a fetch of 2.5 s goes on in the gaps and is waited for. */
 static void background_takes_the_gaps(void **state) {
     struct bench bench;
@@ -164,6 +205,7 @@ static void late_ranks_are_counted(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(an_injected_delay_is_one_rank_s),
         cmocka_unit_test(background_takes_the_gaps),
         cmocka_unit_test(background_takes_turns),
         cmocka_unit_test(copying_stretches_work),
