@@ -1,6 +1,9 @@
 /* GPU work beside a run whose spans are known: joins, clocks, views. */
 #include "tests/results/runs.h"
 
+#include <signal.h>
+#include <sys/wait.h>
+
 #include "profiler/device/companion.h"
 #include "profiler/record/format.h"
 
@@ -339,6 +342,79 @@ static void an_impossible_clock_is_an_origin(void **state) {
                         "4611686018427387904|0");
 }
 
+static const char work_counts[] =
+    "SELECT (SELECT count(*) FROM device_spool), (SELECT count(*) FROM "
+    "CUPTI_ACTIVITY_KIND_KERNEL), (SELECT count(*) FROM CUPTI_ACTIVITY_KIND_MEMCPY), (SELECT "
+    "count(*) FROM CUPTI_ACTIVITY_KIND_MEMSET), (SELECT count(*) FROM "
+    "CUPTI_ACTIVITY_KIND_RUNTIME), (SELECT count(*) FROM gpu_overhead)";
+
+/* Records of random kinds, more than are inserted at a time; how many of each, as in work_counts.
+ * Those of kind k have the sums[k] of correlation ids. */
+static void record_many(struct runs_folder *folder, uint64_t *random, char counts[96],
+                        int64_t sums[MP_ACTIVITIES]) {
+    struct mp_companion companion;
+    int of[MP_ACTIVITIES] = {0};
+    open_companion(folder, "cupti", 0, &companion);
+    for (int i = test_random_int(random, 16380, 40000); i > 0; i--) {
+        struct mp_activity activity = {.start_ns = at(0, i),
+                                       .end_ns = at(0, i + 5),
+                                       .correlation = (uint32_t)i,
+                                       .kind = (uint8_t)test_random_int(random, 0, 5)};
+        record(&companion, activity);
+        of[activity.kind]++;
+        sums[activity.kind] += i;
+    }
+    close_companion(folder, "cupti", &companion, 0);
+    snprintf(counts, 96, "1|%d|%d|%d|%d|%d", of[MP_ACTIVITY_KERNEL], of[MP_ACTIVITY_COPY],
+             of[MP_ACTIVITY_SET], of[MP_ACTIVITY_CALL], of[MP_ACTIVITY_OVERHEAD]);
+}
+
+/* In a process of its own, which is killed after a random while. */
+static void add_and_be_killed(struct runs_folder *folder, int64_t run_id, uint64_t *random) {
+    fflush(stdout);
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        struct mp_store *store = NULL;
+        if (mp_store_open(folder->database, &store, NULL) == MP_OK)
+            mp_store_add_device(store, run_id, list, files, NULL);
+        _exit(0);
+    }
+    usleep((useconds_t)test_random_int(random, 0, 60000));
+    kill(child, SIGKILL);
+    assert_int_equal(waitpid(child, NULL, 0), child);
+}
+
+static void a_killed_addition_left_all_or_nothing(void **state) {
+    struct runs_folder *folder = *state;
+    struct mp_error error = {0};
+    uint64_t random = test_seed();
+    char counts[96];
+    int64_t sums[MP_ACTIVITIES] = {0};
+    struct mp_store_run description = runs_description("ep", "skewed");
+    files = 0;
+    int64_t run_id = runs_add(folder, &description, &two);
+    record_many(folder, &random, counts, sums);
+    for (int kills = 0; kills < 3; kills++) {
+        add_and_be_killed(folder, run_id, &random);
+        const char *there = runs_query(folder->store, work_counts);
+        assert_true(strcmp(there, "0|0|0|0|0|0") == 0 || strcmp(there, counts) == 0);
+    }
+    runs_ok(mp_store_add_device(folder->store, run_id, list, files, &error), &error);
+    assert_string_equal(runs_query(folder->store, work_counts), counts);
+    char expected[96];
+    snprintf(expected, sizeof expected, "%lld|%lld|%lld|%lld", (long long)sums[MP_ACTIVITY_KERNEL],
+             (long long)sums[MP_ACTIVITY_COPY], (long long)sums[MP_ACTIVITY_SET],
+             (long long)sums[MP_ACTIVITY_CALL]);
+    assert_string_equal(
+        runs_query(folder->store,
+                   "SELECT (SELECT sum(correlationId) FROM CUPTI_ACTIVITY_KIND_KERNEL), (SELECT "
+                   "sum(correlationId) FROM CUPTI_ACTIVITY_KIND_MEMCPY), (SELECT "
+                   "sum(correlationId) FROM CUPTI_ACTIVITY_KIND_MEMSET), (SELECT "
+                   "sum(correlationId) FROM CUPTI_ACTIVITY_KIND_RUNTIME)"),
+        expected);
+}
+
 /* Cut anywhere: what is whole counts, and the row says that the rest is missing. */
 static void a_cut_spool_is_taken_as_far_as_it_goes(void **state) {
     struct runs_folder *folder = *state;
@@ -386,6 +462,7 @@ int main(void) {
         TEST(errors_leave_everything_as_it_was),
         TEST(impossible_times_are_taken_and_harm_no_view),
         TEST(an_impossible_clock_is_an_origin),
+        TEST(a_killed_addition_left_all_or_nothing),
         TEST(a_cut_spool_is_taken_as_far_as_it_goes),
         TEST(a_run_without_spans_has_its_gpu_work),
     };
