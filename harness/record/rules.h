@@ -7,7 +7,7 @@
  *       - name: "layer {layer} dispatch*"   # a pattern for the range's name
  *         domain: mylib                     # a pattern for its domain; without it any domain
  *         phase: dispatch                   # of mp_phase_name
- *         stream: comm                      # an operation in flight, beside all others; else compute
+ *         stream: comm                      # an operation in flight; else compute
  *         direction: forward                # forward, backward, or payload.FIELD (0, 1)
  *         iteration: payload.step           # see below
  *         tokens: payload.routes
@@ -21,10 +21,11 @@
  * `phase` then), and all else is itself.  A pattern covers the whole name.  An empty domain is the
  * default one.
  *
- * layer, iteration, tokens and bytes are a whole number, `payload.FIELD`, `payload` (the plain
- * value of a range), or, for layer and iteration, `count`: 0 for the first range of this rule, 1
- * for the next; layers are counted in each iteration anew.  Without `iteration`, a range belongs to
- * the iteration that it begins in; a range of phase iteration is counted. */
+ * layer, iteration, tokens and bytes are a whole number, `payload.FIELD` (FIELD may be "outer.inner"
+ * or "list[2]"), `payload` (the plain value of a range), or, for layer and iteration, `count`: 0 for
+ * the first range of this rule, 1 for the next; layers are counted in each iteration anew.  Without
+ * `iteration`, a range belongs to the iteration that it begins in; a range of phase iteration is
+ * counted. */
 #ifndef MOEPERF_HARNESS_RECORD_RULES_H
 #define MOEPERF_HARNESS_RECORD_RULES_H
 

@@ -8,12 +8,24 @@
 enum {
     FLAG_POINTER = 1 << 1,
     FLAG_OFFSETS = 3 << 2,
-    FLAG_ARRAY = 7 << 4,
-    FLAG_ARRAY_FIXED = 1 << 4,
+    FLAG_ARRAY_SHIFT = 4,
+    FLAG_ARRAY_MASK = 7,
+    ARRAY_FIXED = 1, /* the values of these bits */
+    ARRAY_LENGTH_INDEX = 3,
+    TYPE_TEXT = 75, /* CSTRING and, in UTF-8, one more; then those of wider characters */
+    TYPE_TEXT_16 = 77,
+    TYPE_TEXT_32 = 78,
     TYPES = 128,
+    SCHEMA_DYNAMIC = 2,
+    SCHEMA_UNION = 3,
+    SCHEMA_UNION_INSIDE = 4,
     FIELDS_LIMIT = 4096,
-    PAYLOAD_LIMIT = 1 << 20 /* larger offsets are rubbish */
+    PAYLOAD_LIMIT = 1 << 20, /* larger offsets are rubbish */
+    HEIGHT_LIMIT = 16,       /* schemas inside one another */
+    WORK_LIMIT = 1 << 14,    /* fields that are looked at for one range */
+    POINTER_BYTES = 8
 };
+static const uint64_t nowhere = UINT64_MAX; /* a place that can't be found */
 
 /* How the bytes of NVTX's types are read; size 0: not a number of a fixed size, and what follows
  * such a field can't be found. */
@@ -33,26 +45,45 @@ static const struct type types[TYPES] = {
     [77] = {'-', 8},  [78] = {'-', 8}, [80] = {'-', 8},
 };
 
+enum kind { KIND_NUMBER, KIND_TEXT, KIND_NESTED, KIND_SKIPPED };
+
+/* What a field is, or one element of it. */
+struct element {
+    enum kind kind;
+    enum mp_payload_skip skip;   /* of KIND_SKIPPED */
+    struct type type;            /* of KIND_NUMBER */
+    const struct schema *schema; /* nested, or of the names of an enumeration's values */
+    uint64_t size, align;        /* size 0: what follows can't be found */
+};
+
 struct field {
     char *name; /* NULL: it has none */
-    struct type type;
-    uint32_t offset;
-    uint64_t enumeration; /* id of the schema that names its values; 0: none */
-    uint64_t value;       /* of an enumeration's entry */
+    uint64_t flags, type, count, offset;
+    /* Worked out when it is first wanted: */
+    struct element element;
+    bool is_array;
+    int length;        /* number of the field that says how many elements there are; -1: none */
+    uint64_t elements; /* without such a field */
+    uint64_t at;       /* offset in the payload; or nowhere */
 };
 
 struct schema {
     uint64_t id;
-    uint32_t domain;
-    bool is_enumeration;
-    uint64_t bytes;
+    uint32_t domain, type;
+    uint64_t bytes, pack; /* as registered; 0: not said */
     int count;
     struct field *field;
+    /* Worked out when it is first wanted: */
+    uint64_t laid_out; /* when mp_schemas had this age */
+    bool laying_out;
+    int height;           /* 1 and the highest of those inside */
+    uint64_t size, align; /* size 0: not known */
 };
 
 struct mp_schemas {
     struct schema *schema;
     int count, capacity;
+    uint64_t age; /* how often one was added */
 };
 
 int mp_schemas_create(struct mp_schemas **schemas, struct mp_error *error) {
@@ -83,60 +114,27 @@ static struct schema *find(const struct mp_schemas *schemas, uint32_t domain, ui
     return NULL;
 }
 
-/* The type of an entry, with what else its flags say about its size. */
-static struct type type_of(const struct mp_schemas *schemas, uint32_t domain,
-                           const struct mp_schema_entry *entry, uint64_t *count,
-                           uint64_t *enumeration) {
-    struct type type = {'-', 0};
-    *count = 1;
-    *enumeration = 0;
-    if (entry->flags & FLAG_POINTER)
-        return (struct type){'-', 8};
-    if (entry->type < TYPES) {
-        type = types[entry->type];
-    } else {
-        const struct schema *other = find(schemas, domain, entry->type);
-        if (other && other->is_enumeration && other->bytes <= 8) {
-            type = (struct type){'u', (uint8_t)other->bytes};
-            *enumeration = other->id;
-        }
-    }
-    uint64_t array = entry->flags & FLAG_ARRAY;
-    if (array == FLAG_ARRAY_FIXED)
-        *count = entry->count;
-    else if (array || entry->flags & FLAG_OFFSETS)
-        type = (struct type){'-', 0};
-    if (array)
-        type.class = '-';
-    return type;
+static bool is_enumeration(const struct schema *schema) {
+    return schema->type == MP_SCHEMA_ENUM;
 }
 
-/* Lays the fields out: offset 0 after the first is "where it naturally comes". */
-static bool read_fields(struct mp_schemas *schemas, struct schema *schema,
-                        const struct mp_spool_record *record) {
+static bool is_union(const struct schema *schema) {
+    return schema->type == SCHEMA_UNION || schema->type == SCHEMA_UNION_INSIDE;
+}
+
+static bool read_fields(struct schema *schema, const struct mp_spool_record *record) {
     struct mp_schema_entry entry;
     const uint8_t *at = record->as.schema.entry;
     size_t left = record->as.schema.entry_bytes;
-    uint64_t next = 0;
     uint32_t entries = record->as.schema.entries;
     entries = entries < FIELDS_LIMIT ? entries : FIELDS_LIMIT;
     schema->field = calloc((size_t)entries + 1, sizeof *schema->field);
     for (uint32_t i = 0; schema->field && i < entries; i++) {
         if (!mp_schema_next_entry(&at, &left, &entry))
             break;
-        uint64_t count, enumeration;
-        struct type type = type_of(schemas, schema->domain, &entry, &count, &enumeration);
-        if (schema->is_enumeration)
-            type = (struct type){'-', 1};
-        if (type.size == 0)
-            break;
-        uint64_t natural = (next + type.size - 1) / type.size * type.size;
-        uint64_t offset = entry.offset || i == 0 ? entry.offset : natural;
-        if (offset > PAYLOAD_LIMIT || count > PAYLOAD_LIMIT)
-            break;
-        next = offset + count * type.size;
-        struct field *field = &schema->field[schema->count];
-        *field = (struct field){NULL, type, (uint32_t)offset, enumeration, entry.count};
+        struct field *field = &schema->field[i];
+        *field = (struct field){
+            .flags = entry.flags, .type = entry.type, .count = entry.count, .offset = entry.offset};
         if (*entry.name)
             field->name = strdup(entry.name);
         if (*entry.name && !field->name)
@@ -150,9 +148,11 @@ int mp_schemas_add(struct mp_schemas *schemas, const struct mp_spool_record *rec
                    struct mp_error *error) {
     struct schema made = {.id = record->as.schema.id,
                           .domain = record->as.schema.domain,
-                          .is_enumeration = record->as.schema.type == MP_SCHEMA_ENUM,
-                          .bytes = record->as.schema.bytes};
-    if (!read_fields(schemas, &made, record)) {
+                          .type = record->as.schema.type,
+                          .bytes = record->as.schema.bytes,
+                          .pack = record->as.schema.pack};
+    schemas->age++;
+    if (!read_fields(&made, record)) {
         schema_free(&made);
         return mp_fail(error, MP_ENOMEM, "no memory for payload schemas");
     }
@@ -174,6 +174,152 @@ int mp_schemas_add(struct mp_schemas *schemas, const struct mp_spool_record *rec
     }
     schemas->schema[schemas->count++] = made;
     return MP_OK;
+}
+
+/* ---- where fields lie: when a payload is read, as schemas may refer to later ones ---- */
+
+static struct element skipped(enum mp_payload_skip skip, uint64_t size) {
+    return (struct element){.kind = KIND_SKIPPED, .skip = skip, .size = size, .align = size};
+}
+
+static void lay_out(const struct mp_schemas *schemas, struct schema *schema, int depth);
+
+static struct element element_of_schema(const struct mp_schemas *schemas, uint32_t domain,
+                                        uint64_t id, int depth) {
+    struct schema *inner = find(schemas, domain, id);
+    if (!inner)
+        return skipped(MP_SKIP_SCHEMA, 0);
+    if (is_enumeration(inner)) {
+        const uint64_t size = inner->bytes;
+        if (size != 1 && size != 2 && size != 4 && size != 8)
+            return skipped(MP_SKIP_TYPE, 0);
+        return (struct element){KIND_NUMBER, MP_SKIPS, {'u', (uint8_t)size}, inner, size, size};
+    }
+    if (depth < HEIGHT_LIMIT)
+        lay_out(schemas, inner, depth + 1);
+    if (depth >= HEIGHT_LIMIT || inner->laying_out || inner->height > HEIGHT_LIMIT)
+        return skipped(MP_SKIP_NESTING, 0);
+    struct element element = {KIND_NESTED, MP_SKIPS, {'-', 0}, inner, inner->size, inner->align};
+    if (is_union(inner) || inner->size == 0) {
+        element.kind = KIND_SKIPPED;
+        element.skip = is_union(inner) ? MP_SKIP_UNION : MP_SKIP_LENGTH;
+    }
+    return element;
+}
+
+/* Text of one-byte characters is read, of wider ones passed over. */
+static struct element element_of_text(const struct field *field, uint64_t array) {
+    const uint64_t width = field->type == TYPE_TEXT_16 ? 2 : field->type == TYPE_TEXT_32 ? 4 : 1;
+    if (!array && !field->count)
+        return skipped(MP_SKIP_POINTER, POINTER_BYTES);
+    if (width > 1)
+        return skipped(MP_SKIP_TYPE, width);
+    return (struct element){.kind = KIND_TEXT, .size = 1, .align = 1};
+}
+
+static struct element element_of(const struct mp_schemas *schemas, const struct schema *schema,
+                                 const struct field *field, int depth) {
+    const uint64_t array = field->flags >> FLAG_ARRAY_SHIFT & FLAG_ARRAY_MASK;
+    if (field->flags & FLAG_POINTER)
+        return skipped(MP_SKIP_POINTER, POINTER_BYTES);
+    if (field->flags & FLAG_OFFSETS)
+        return skipped(MP_SKIP_OFFSET, 0);
+    if (array && array != ARRAY_FIXED && array != ARRAY_LENGTH_INDEX)
+        return skipped(MP_SKIP_LENGTH, 0);
+    if (field->type >= TYPE_TEXT && field->type <= TYPE_TEXT_32)
+        return element_of_text(field, array);
+    if (field->type >= TYPES)
+        return element_of_schema(schemas, schema->domain, field->type, depth);
+    const struct type type = types[field->type];
+    if (type.class == 0 || type.class == '-')
+        return skipped(MP_SKIP_TYPE, type.size);
+    return (struct element){KIND_NUMBER, MP_SKIPS, type, NULL, type.size, type.size};
+}
+
+/* How many elements the field has, or which field says so. */
+static void find_length(const struct schema *schema, struct field *field) {
+    const uint64_t array = field->flags >> FLAG_ARRAY_SHIFT & FLAG_ARRAY_MASK;
+    const bool is_text = field->element.kind == KIND_TEXT;
+    field->length = -1;
+    field->is_array = array && !is_text;
+    field->elements = array == ARRAY_FIXED || (is_text && !array) ? field->count : 1;
+    if (field->flags & FLAG_POINTER)
+        field->elements = 1;
+    if (field->element.kind == KIND_SKIPPED || array != ARRAY_LENGTH_INDEX)
+        return;
+    const struct field *length =
+        field->count < (uint64_t)(field - schema->field) ? &schema->field[field->count] : NULL;
+    if (length && length->element.kind == KIND_NUMBER && !length->is_array &&
+        length->element.type.class != 'f')
+        field->length = (int)field->count;
+    else
+        field->element = skipped(MP_SKIP_LENGTH, 0);
+}
+
+/* Offset 0 after the first field is "where it naturally comes", behind the one before. */
+static void place(const struct schema *schema, struct field *field, uint64_t *next) {
+    uint64_t align = field->element.align > 0 ? field->element.align : 1;
+    if (schema->pack > 0 && schema->pack < align)
+        align = schema->pack;
+    const bool is_first = field == schema->field;
+    if (is_union(schema) || field->offset > 0 || is_first)
+        field->at = field->offset;
+    else
+        field->at = *next == nowhere ? nowhere : (*next + align - 1) / align * align;
+    if (field->at > PAYLOAD_LIMIT)
+        field->at = nowhere;
+    const bool ends = field->at != nowhere && field->element.size > 0 && field->length < 0 &&
+                      field->element.size <= PAYLOAD_LIMIT && field->elements <= PAYLOAD_LIMIT;
+    *next = ends ? field->at + field->element.size * field->elements : nowhere;
+}
+
+static void lay_out(const struct mp_schemas *schemas, struct schema *schema, int depth) {
+    if (schema->laid_out == schemas->age || is_enumeration(schema))
+        return;
+    schema->laid_out = schemas->age;
+    schema->laying_out = true;
+    schema->height = 1;
+    schema->align = 1;
+    uint64_t next = 0, end = 0;
+    for (int i = 0; i < schema->count; i++) {
+        struct field *field = &schema->field[i];
+        field->element = element_of(schemas, schema, field, depth);
+        find_length(schema, field);
+        place(schema, field, &next);
+        const struct element *element = &field->element;
+        end = next == nowhere || end == nowhere ? nowhere : next > end ? next : end;
+        if (element->align > schema->align)
+            schema->align = element->align;
+        if (element->kind == KIND_NESTED && element->schema->height >= schema->height)
+            schema->height = element->schema->height + 1;
+    }
+    if (schema->pack > 0 && schema->pack < schema->align)
+        schema->align = schema->pack;
+    schema->size = schema->type == SCHEMA_DYNAMIC ? 0 : schema->bytes;
+    if (!schema->size && end != nowhere)
+        schema->size = (end + schema->align - 1) / schema->align * schema->align;
+    if (schema->size > PAYLOAD_LIMIT)
+        schema->size = 0;
+    schema->laying_out = false;
+}
+
+static const struct schema *schema_of(const struct mp_schemas *schemas, uint32_t domain,
+                                      uint64_t id) {
+    struct schema *schema = find(schemas, domain, id);
+    if (!schema || is_enumeration(schema))
+        return NULL;
+    lay_out(schemas, schema, 0);
+    return schema;
+}
+
+const char *mp_payload_skip_name(enum mp_payload_skip skip) {
+    static const char *const names[MP_SKIPS] = {
+        [MP_SKIP_POINTER] = "pointer",   [MP_SKIP_OFFSET] = "offset",
+        [MP_SKIP_UNION] = "union",       [MP_SKIP_TYPE] = "type",
+        [MP_SKIP_SCHEMA] = "schema",     [MP_SKIP_LENGTH] = "length",
+        [MP_SKIP_POSITION] = "position", [MP_SKIP_OUTSIDE] = "outside",
+        [MP_SKIP_NESTING] = "nesting",   [MP_SKIP_WORK] = "work"};
+    return names[skip];
 }
 
 /* ---- values ---- */
@@ -205,8 +351,49 @@ static int64_t number_at(const uint8_t *bytes, struct type type, double *fractio
     return (int64_t)bits;
 }
 
-static bool is_number(const struct field *field, size_t size) {
-    return field->name && field->type.class != '-' && field->offset + field->type.size <= size;
+/* The reading of one range. */
+struct reading {
+    int64_t *skipped; /* NULL: not counted */
+    int work;         /* fields that may still be looked at */
+};
+
+static void skip(struct reading *reading, enum mp_payload_skip reason) {
+    if (reading->skipped)
+        reading->skipped[reason]++;
+}
+
+/* Schemas that lie over one another may be read for as long as one likes. */
+static bool may_go_on(struct reading *reading) {
+    if (reading->work-- > 0)
+        return true;
+    skip(reading, MP_SKIP_WORK);
+    return false;
+}
+
+/* Whether all of the field lies in the `size` bytes of its schema, and how many elements it has. */
+static bool read_field(struct reading *reading, const struct schema *schema,
+                       const struct field *field, const uint8_t *bytes, uint64_t size,
+                       uint64_t *elements) {
+    const struct element *element = &field->element;
+    double fraction;
+    if (!field->name)
+        return false;
+    if (element->kind == KIND_SKIPPED || field->at == nowhere) {
+        skip(reading, element->kind == KIND_SKIPPED ? element->skip : MP_SKIP_POSITION);
+        return false;
+    }
+    *elements = field->elements;
+    bool inside = true;
+    if (field->length >= 0) {
+        const struct field *length = &schema->field[field->length];
+        inside = length->at <= size && length->element.size <= size - length->at;
+        int64_t value = inside ? number_at(bytes + length->at, length->element.type, &fraction) : 0;
+        *elements = value < 0 ? 0 : (uint64_t)value;
+    }
+    inside = inside && field->at <= size && *elements <= (size - field->at) / element->size;
+    if (!inside)
+        skip(reading, MP_SKIP_OUTSIDE);
+    return inside;
 }
 
 static bool plain_number(const struct mp_range *range, int64_t *value) {
@@ -220,25 +407,59 @@ static bool plain_number(const struct mp_range *range, int64_t *value) {
     return true;
 }
 
+/* Takes "[2]" off *name; the element's number, or `elements`: there is none. */
+static uint64_t take_index(const char **name, uint64_t elements) {
+    char *end;
+    if (**name != '[' || (*name)[1] < '0' || (*name)[1] > '9')
+        return elements;
+    uint64_t index = strtoull(*name + 1, &end, 10);
+    if (*end != ']' || index >= elements)
+        return elements;
+    *name = end + 1;
+    return index;
+}
+
+static bool find_number(struct reading *reading, const struct schema *schema, const uint8_t *bytes,
+                        uint64_t size, const char *name, int64_t *value) {
+    for (int f = 0; f < schema->count && may_go_on(reading); f++) {
+        const struct field *field = &schema->field[f];
+        const size_t length = field->name ? strlen(field->name) : 0;
+        uint64_t elements, index = 0;
+        double fraction;
+        if (length == 0 || strncmp(name, field->name, length) != 0 ||
+            !read_field(reading, schema, field, bytes, size, &elements))
+            continue;
+        const char *rest = name + length;
+        if (field->is_array)
+            index = take_index(&rest, elements);
+        if (index >= elements)
+            continue;
+        const uint8_t *at = bytes + field->at + index * field->element.size;
+        if (field->element.kind == KIND_NUMBER && !*rest) {
+            *value = number_at(at, field->element.type, &fraction);
+            return true;
+        }
+        if (field->element.kind == KIND_NESTED && *rest == '.' &&
+            find_number(reading, field->element.schema, at, field->element.size, rest + 1, value))
+            return true;
+    }
+    return false;
+}
+
 bool mp_payload_number(const struct mp_schemas *schemas, const struct mp_spool_record *range,
                        const char *name, int64_t *value) {
+    struct reading reading = {.work = WORK_LIMIT};
     struct mp_range_payload payload;
     const uint8_t *at = range->as.range.payload;
     size_t left = range->as.range.payload_bytes;
-    double fraction;
     if (!name)
         return plain_number(&range->as.range.is, value);
     for (int i = 0; i < range->as.range.is.payloads; i++) {
         if (!mp_range_next_payload(&at, &left, &payload))
             return false;
-        const struct schema *schema = find(schemas, range->as.range.is.domain, payload.schema);
-        for (int f = 0; schema && f < schema->count; f++) {
-            const struct field *field = &schema->field[f];
-            if (!is_number(field, payload.size) || strcmp(field->name, name) != 0)
-                continue;
-            *value = number_at(payload.bytes + field->offset, field->type, &fraction);
+        const struct schema *schema = schema_of(schemas, range->as.range.is.domain, payload.schema);
+        if (schema && find_number(&reading, schema, payload.bytes, payload.size, name, value))
             return true;
-        }
     }
     return false;
 }
@@ -261,12 +482,12 @@ static void put(struct writing *writing, const char *text) {
     writing->length += length;
 }
 
-/* A JSON string; bytes that are not ASCII are taken as Latin-1. */
-static void put_string(struct writing *writing, const char *text) {
+/* A JSON string of at most `size` bytes; those that are not ASCII are taken as Latin-1. */
+static void put_string(struct writing *writing, const char *text, uint64_t size) {
     char one[8];
     put(writing, "\"");
-    for (; *text; text++) {
-        unsigned char byte = (unsigned char)*text;
+    for (uint64_t i = 0; i < size && text[i] && !writing->full; i++) {
+        unsigned char byte = (unsigned char)text[i];
         if (byte < 0x20 || byte >= 0x7f || byte == '"' || byte == '\\')
             snprintf(one, sizeof one, "\\u%04x", byte);
         else
@@ -276,58 +497,88 @@ static void put_string(struct writing *writing, const char *text) {
     put(writing, "\"");
 }
 
-static void put_value(struct writing *writing, const struct mp_schemas *schemas, uint32_t domain,
-                      const struct field *field, const uint8_t *bytes) {
+static void put_number(struct writing *writing, const struct element *element,
+                       const uint8_t *bytes) {
     char digits[40];
     double fraction = 0;
-    int64_t value = number_at(bytes, field->type, &fraction);
-    const struct schema *names =
-        field->enumeration ? find(schemas, domain, field->enumeration) : NULL;
+    int64_t value = number_at(bytes, element->type, &fraction);
+    const struct schema *names = element->schema;
     for (int i = 0; names && i < names->count; i++)
-        if ((int64_t)names->field[i].value == value && names->field[i].name) {
-            put_string(writing, names->field[i].name);
+        if ((int64_t)names->field[i].count == value && names->field[i].name) {
+            put_string(writing, names->field[i].name, UINT64_MAX);
             return;
         }
-    if (field->type.class == 'f' && !isfinite(fraction))
+    if (element->type.class == 'f' && !isfinite(fraction))
         snprintf(digits, sizeof digits, "null");
-    else if (field->type.class == 'f')
+    else if (element->type.class == 'f')
         snprintf(digits, sizeof digits, "%.17g", fraction);
-    else if (field->type.class == 'i')
+    else if (element->type.class == 'i')
         snprintf(digits, sizeof digits, "%lld", (long long)value);
     else
         snprintf(digits, sizeof digits, "%llu", (unsigned long long)value);
     put(writing, digits);
 }
 
+static void put_object(struct writing *writing, struct reading *reading,
+                       const struct schema *schema, const uint8_t *bytes, uint64_t size);
+
+static void put_value(struct writing *writing, struct reading *reading, const struct field *field,
+                      const uint8_t *bytes, uint64_t elements) {
+    const struct element *element = &field->element;
+    if (element->kind == KIND_TEXT) {
+        put_string(writing, (const char *)bytes, elements);
+        return;
+    }
+    put(writing, field->is_array ? "[" : "");
+    for (uint64_t i = 0; i < elements && !writing->full; i++, bytes += element->size) {
+        put(writing, i > 0 ? "," : "");
+        if (element->kind == KIND_NESTED)
+            put_object(writing, reading, element->schema, bytes, element->size);
+        else
+            put_number(writing, element, bytes);
+    }
+    put(writing, field->is_array ? "]" : "");
+}
+
+static void put_object(struct writing *writing, struct reading *reading,
+                       const struct schema *schema, const uint8_t *bytes, uint64_t size) {
+    const char *before = "";
+    put(writing, "{");
+    for (int f = 0; f < schema->count && !writing->full; f++) {
+        const struct field *field = &schema->field[f];
+        uint64_t elements;
+        if (!may_go_on(reading)) {
+            writing->full = true; /* the rest of the payload is not read either */
+            return;
+        }
+        if (!read_field(reading, schema, field, bytes, size, &elements))
+            continue;
+        put(writing, before);
+        put_string(writing, field->name, UINT64_MAX);
+        put(writing, ":");
+        put_value(writing, reading, field, bytes + field->at, elements);
+        before = ",";
+    }
+    put(writing, "}");
+}
+
 size_t mp_payload_json(const struct mp_schemas *schemas, const struct mp_spool_record *range,
-                       char *text, size_t size) {
+                       int64_t skipped[], char *text, size_t size) {
     struct writing writing = {.text = text, .size = size > 0 ? size - 1 : 0}; /* and the "]" */
+    struct reading reading = {.skipped = skipped, .work = WORK_LIMIT};
     struct mp_range_payload payload;
     const uint8_t *at = range->as.range.payload;
     size_t left = range->as.range.payload_bytes, whole_length = 0;
-    const uint32_t domain = range->as.range.is.domain;
-    for (int i = 0; i < range->as.range.is.payloads; i++) {
+    for (int i = 0; i < range->as.range.is.payloads && !writing.full; i++) {
         if (!mp_range_next_payload(&at, &left, &payload))
             break;
-        const struct schema *schema = find(schemas, domain, payload.schema);
+        const struct schema *schema = schema_of(schemas, range->as.range.is.domain, payload.schema);
         if (!schema)
             continue;
-        bool first = true;
-        put(&writing, whole_length ? ",{" : "[{");
-        for (int f = 0; f < schema->count; f++) {
-            const struct field *field = &schema->field[f];
-            if (!is_number(field, payload.size))
-                continue;
-            put(&writing, first ? "" : ",");
-            put_string(&writing, field->name);
-            put(&writing, ":");
-            put_value(&writing, schemas, domain, field, payload.bytes + field->offset);
-            first = false;
-        }
-        put(&writing, "}");
-        if (writing.full)
-            break;
-        whole_length = writing.length;
+        put(&writing, whole_length ? "," : "[");
+        put_object(&writing, &reading, schema, payload.bytes, payload.size);
+        if (!writing.full)
+            whole_length = writing.length;
     }
     if (whole_length > 0) {
         text[whole_length++] = ']';

@@ -65,6 +65,8 @@ static uint64_t on_schema_register(nvtxDomainHandle_t domain, const nvtxPayloadS
         fixed.type = (uint32_t)attr->type;
     if (mask & NVTX_PAYLOAD_SCHEMA_ATTR_FIELD_STATIC_SIZE)
         fixed.bytes = attr->payloadStaticSize;
+    if (mask & NVTX_PAYLOAD_SCHEMA_ATTR_FIELD_ALIGNMENT)
+        fixed.pack = (uint32_t)attr->packAlign;
     if (!write_text(&writing, mask & NVTX_PAYLOAD_SCHEMA_ATTR_FIELD_NAME ? attr->name : NULL))
         return fixed.id;
     const bool has_entries = mask & NVTX_PAYLOAD_SCHEMA_ATTR_FIELD_ENTRIES &&

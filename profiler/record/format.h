@@ -28,7 +28,7 @@
  *           52 u16 payloads              54 u16 zero         56 payloads, one after the other:
  *                                           u64 schema, u32 size, u32 zero, u8 bytes[size], padded
  *   SCHEMA   0 u64 id                     8 u32 domain       12 u32 type        16 u64 bytes
- *           24 u32 entries               28 u32 zero         32 string name, then for each entry
+ *           24 u32 entries               28 u32 pack         32 string name, then for each entry
  *                                           u64 flags, u64 type, u64 count, u64 offset, string name
  *   ACTIVITY    struct mp_activity, COLLECTIVE struct mp_collective, TIMER struct mp_timer: as they
  *           stand in activity.h
@@ -125,7 +125,7 @@ struct spool_schema_payload {
     uint64_t id;
     uint32_t domain, type;
     uint64_t bytes;
-    uint32_t entries, zero;
+    uint32_t entries, pack;
 };
 
 /* Most experts of a LOAD record, with its dropped routes. */

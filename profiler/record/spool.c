@@ -288,6 +288,7 @@ static bool decode_schema(struct payload *payload, struct mp_spool_record *recor
     record->as.schema.type = fixed.type;
     record->as.schema.bytes = fixed.bytes;
     record->as.schema.entries = fixed.entries;
+    record->as.schema.pack = fixed.pack;
     record->as.schema.entry = payload->at;
     record->as.schema.entry_bytes = payload->left;
     struct mp_schema_entry entry;

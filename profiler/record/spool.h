@@ -133,6 +133,7 @@ struct mp_spool_record {
             uint32_t domain, type;
             uint64_t bytes; /* of one payload; 0: not known */
             uint32_t entries;
+            uint32_t pack; /* fields are aligned to at most so many bytes; 0: naturally */
             const char *name;
             const uint8_t *entry; /* for mp_schema_entry */
             size_t entry_bytes;

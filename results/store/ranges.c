@@ -1,6 +1,7 @@
 /* A rank's spool is read twice: for its names and schemas, then for the ranges. */
 #include "results/store/ranges.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -42,6 +43,7 @@ struct ranges {
     uint32_t names, domains;
     char *text; /* of a name, made printable */
     size_t text_size;
+    int64_t skipped[MP_SKIPS]; /* fields of payloads */
     char json[JSON_BYTES];
 };
 
@@ -201,8 +203,8 @@ static int store_range(struct ranges *ranges, const struct mp_spool_record *reco
         sqlite3_bind_int64(insert, COLUMN_TEXT, ranges->string_ids[range->name]);
     sqlite3_bind_int64(insert, COLUMN_DOMAIN, domain_of(ranges, range->domain));
     bind_value(ranges, range);
-    size_t length = range->payloads ? mp_payload_json(ranges->schemas, record, ranges->json,
-                                                      sizeof ranges->json)
+    size_t length = range->payloads ? mp_payload_json(ranges->schemas, record, ranges->skipped,
+                                                      ranges->json, sizeof ranges->json)
                                     : 0;
     if (length > 0)
         sqlite3_bind_text(insert, COLUMN_JSON, ranges->json, (int)length, SQLITE_STATIC);
@@ -227,6 +229,29 @@ static int read_all(struct ranges *ranges, bool names, int64_t limit, struct mp_
             code = store_range(ranges, &record, error);
     }
     mp_spool_close(reader);
+    return code;
+}
+
+/* What was left out of payloads, as numbers beside those that the collector counts. */
+static int store_skipped(const struct ranges *ranges, struct mp_error *error) {
+    sqlite3_stmt *insert = ranges->recordings->insert_number;
+    int code = MP_OK;
+    for (int skip = 0; skip < MP_SKIPS && !code; skip++) {
+        char name[48];
+        int64_t name_id;
+        if (ranges->skipped[skip] == 0)
+            continue;
+        snprintf(name, sizeof name, "nvtx-fields-left-out-%s",
+                 mp_payload_skip_name((enum mp_payload_skip)skip));
+        code = strings_id(ranges->recordings->strings, name, &name_id, error);
+        if (code)
+            break;
+        const int64_t place[] = {ranges->recordings->run_id, ranges->rank, -1, -1, name_id};
+        for (int i = 0; i < 5; i++)
+            sqlite3_bind_int64(insert, i + 1, place[i]);
+        sqlite3_bind_double(insert, 6, (double)ranges->skipped[skip]);
+        code = store_run(ranges->recordings->store, insert, "cannot store a number", error);
+    }
     return code;
 }
 
@@ -261,6 +286,8 @@ int ranges_ingest(struct recordings *recordings, int rank, int64_t origin_ns,
         code = read_all(ranges, true, INT64_MAX, error);
     if (!code)
         code = read_all(ranges, false, recording->ranges, error);
+    if (!code)
+        code = store_skipped(ranges, error);
     sqlite3_finalize(ranges->insert);
     sqlite3_finalize(ranges->insert_thread);
     mp_schemas_destroy(ranges->schemas);

@@ -158,6 +158,32 @@ static void rules_make_spans_of_a_foreign_program(void **state) {
                   "8");
 }
 
+/* Fields of schemas inside schemas and elements of arrays, in rules and in the database. */
+static void rules_look_into_nested_payloads(void **state) {
+    (void)state;
+    if (!has_collector())
+        skip();
+    write_file("nested.yaml", "rules:\n"
+                              "  - name: transfer\n"
+                              "    phase: fetch\n"
+                              "    iteration: payload.from.node\n"
+                              "    layer: payload.to[1].node\n"
+                              "    tokens: payload.sizes[2]\n"
+                              "    bytes: payload.last\n");
+    free(shell("moeperf record -o nested.db --rules nested.yaml -- " ANNOTATED " nested 3", 0));
+    assert_answer("nested.db",
+                  "SELECT group_concat(iteration || ':' || layer || ':' || tokens || ':' || bytes, "
+                  "' ') FROM v_span WHERE phase = 'fetch'",
+                  "0:5:30:100 1:5:30:101 2:5:30:102");
+    assert_answer("nested.db", "SELECT payload FROM v_nvtx WHERE name = 'transfer' LIMIT 1",
+                  "[{\"kind\":1,\"from\":{\"node\":0,\"share\":0.5},\"sizes\":[10,20,30],\"to\":"
+                  "[{\"node\":4,\"share\":1},{\"node\":5,\"share\":2}],\"last\":100}]");
+    assert_answer("nested.db",
+                  "SELECT group_concat(name || ' ' || value) FROM v_number WHERE name LIKE "
+                  "'nvtx-fields-%'",
+                  "nvtx-fields-left-out-pointer 3.0");
+}
+
 /* Rules for a range that ends iterations, for programs without one around them. */
 static void iterations_may_be_known_by_their_end(void **state) {
     (void)state;
@@ -294,6 +320,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_trainer_says_what_it_records),
         cmocka_unit_test(rules_make_spans_of_a_foreign_program),
+        cmocka_unit_test(rules_look_into_nested_payloads),
         cmocka_unit_test(iterations_may_be_known_by_their_end),
         cmocka_unit_test(exit_statuses_and_signals_pass_through),
         cmocka_unit_test(every_process_is_kept),

@@ -111,6 +111,58 @@ static void payloads(int number) {
     }
 }
 
+struct place {
+    int32_t node;
+    double share;
+};
+
+struct transfer {
+    char kind;
+    struct place from;
+    uint32_t sizes[3];
+    struct place to[2];
+    const char *reason;
+    int64_t last;
+};
+
+static uint64_t registered(nvtxDomainHandle_t domain, const nvtxPayloadSchemaEntry_t *entries,
+                           size_t count, size_t size) {
+    const nvtxPayloadSchemaAttr_t schema = {
+        .fieldMask = NVTX_PAYLOAD_SCHEMA_ATTR_FIELD_TYPE | NVTX_PAYLOAD_SCHEMA_ATTR_FIELD_ENTRIES |
+                     NVTX_PAYLOAD_SCHEMA_ATTR_FIELD_NUM_ENTRIES |
+                     NVTX_PAYLOAD_SCHEMA_ATTR_FIELD_STATIC_SIZE,
+        .type = NVTX_PAYLOAD_SCHEMA_TYPE_STATIC,
+        .entries = entries,
+        .numEntries = count,
+        .payloadStaticSize = size};
+    return nvtxPayloadSchemaRegister(domain, &schema);
+}
+
+/* Schemas inside schemas, arrays of numbers and of schemas, and a pointer. */
+static void nested(int number) {
+    nvtxDomainHandle_t domain = nvtxDomainCreateA("nested");
+    const nvtxPayloadSchemaEntry_t place[] = {
+        {0, NVTX_PAYLOAD_ENTRY_TYPE_INT32, "node", NULL, 0, 0, NULL, NULL},
+        {0, NVTX_PAYLOAD_ENTRY_TYPE_DOUBLE, "share", NULL, 0, 0, NULL, NULL}};
+    uint64_t places = registered(domain, place, 2, sizeof(struct place));
+    const nvtxPayloadSchemaEntry_t transfer[] = {
+        {0, NVTX_PAYLOAD_ENTRY_TYPE_CHAR, "kind", NULL, 0, 0, NULL, NULL},
+        {0, places, "from", NULL, 0, 0, NULL, NULL},
+        {NVTX_PAYLOAD_ENTRY_FLAG_ARRAY_FIXED_SIZE, NVTX_PAYLOAD_ENTRY_TYPE_UINT32, "sizes", NULL, 3,
+         0, NULL, NULL},
+        {NVTX_PAYLOAD_ENTRY_FLAG_ARRAY_FIXED_SIZE, places, "to", NULL, 2, 0, NULL, NULL},
+        {0, NVTX_PAYLOAD_ENTRY_TYPE_CSTRING, "reason", NULL, 0, 0, NULL, NULL},
+        {0, NVTX_PAYLOAD_ENTRY_TYPE_INT64, "last", NULL, 0, 0, NULL, NULL}};
+    uint64_t id = registered(domain, transfer, 6, sizeof(struct transfer));
+    for (int i = 0; i < number; i++) {
+        struct transfer own = {1, {i, 0.5}, {10, 20, 30}, {{4, 1}, {5, 2}}, "a reason", 100 + i};
+        nvtxPayloadData_t data = {id, sizeof own, &own};
+        nvtxEventAttributes_t event = ascii("transfer");
+        nvtxDomainRangePushEx(domain, &event);
+        nvtxRangePopPayload(domain, &data, 1);
+    }
+}
+
 static void wrong(int number) {
     for (int i = 0; i < number; i++)
         expect(nvtxRangePop() < 0, 1, "a pop without a push is an error");
@@ -300,7 +352,7 @@ static const struct {
               {"forks", forks},       {"generations", generations},
               {"crossing", crossing}, {"killed", killed},
               {"deep", deep},         {"status", status},
-              {"handed", handed}};
+              {"handed", handed},     {"nested", nested}};
 
 int main(int argc, char *argv[]) {
     for (size_t i = 0; argc > 1 && i < sizeof scenes / sizeof *scenes; i++)
