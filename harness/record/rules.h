@@ -21,11 +21,11 @@
  * `phase` then), and all else is itself.  A pattern covers the whole name.  An empty domain is the
  * default one.
  *
- * layer, iteration, tokens and bytes are a whole number, `payload.FIELD` (FIELD may be "outer.inner"
- * or "list[2]"), `payload` (the plain value of a range), or, for layer and iteration, `count`: 0 for
- * the first range of this rule, 1 for the next; layers are counted in each iteration anew.  Without
- * `iteration`, a range belongs to the iteration that it begins in; a range of phase iteration is
- * counted. */
+ * layer, iteration, tokens and bytes are a whole number, `payload.FIELD` (FIELD may be
+ * "outer.inner" or "list[2]"), `payload` (the plain value of a range), or, for layer and iteration,
+ * `count`: 0 for the first range of this rule, 1 for the next; layers are counted in each iteration
+ * anew.  Without `iteration`, a range belongs to the iteration that it begins in; a range of phase
+ * iteration is counted. */
 #ifndef MOEPERF_HARNESS_RECORD_RULES_H
 #define MOEPERF_HARNESS_RECORD_RULES_H
 
