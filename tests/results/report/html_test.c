@@ -284,7 +284,7 @@ static const char *browser(void) {
 static json_t *probe(const struct runs_folder *folder, const char *path, int width, bool dark) {
     char command[1024], file[128];
     snprintf(command, sizeof command,
-             "timeout 100 %s --headless --no-sandbox --disable-gpu --disable-dev-shm-usage "
+             "timeout 600 %s --headless --no-sandbox --disable-gpu --disable-dev-shm-usage "
              "--allow-file-access-from-files --user-data-dir=%s/browser --enable-logging=stderr "
              "--blink-settings=preferredColorScheme=%d --virtual-time-budget=60000 "
              "--window-size=1400,1000 --dump-dom 'file://" MOEPERF_PROBE "#%d,file://%s' "
