@@ -20,7 +20,7 @@ struct match {
     const struct mp_rule *rule;
     uint32_t thread;
     int32_t iteration; /* -1: not known yet */
-    int64_t layer, tokens, bytes;
+    int64_t layer, tokens, bytes, wait_ns;
     uint8_t phase, direction;
     bool dropped; /* lies in another one */
 };
@@ -32,7 +32,7 @@ struct name {
     bool looked_up; /* the rest holds for ranges of `domain` */
     uint32_t domain;
     const struct mp_rule *rule;
-    bool ends_iteration;
+    int end;       /* which of the rules that end iterations; -1: none */
     bool measures; /* the cost of a range: no program's name that rules might be for */
     struct mp_rule_capture capture;
     int64_t unmatched;
@@ -48,7 +48,8 @@ struct mp_mapping {
     struct name nameless; /* of ranges without a name */
     struct match *match;  /* by start; of equal ones the longer first */
     size_t matches, capacity;
-    int64_t *end_ns; /* of the ranges that end iterations */
+    int end;         /* the first of the rules that end iterations for which there is a range */
+    int64_t *end_ns; /* of that one's ranges */
     size_t ends, ends_capacity;
 };
 
@@ -152,11 +153,16 @@ static struct name *look_up(struct mp_mapping *mapping, const struct mp_range *r
     name->domain = range->domain;
     name->rule = mp_rules_find(mapping->rules, text, domain, &name->capture);
     name->measures = !strcmp(text, MP_NVTX_COST) && !strcmp(domain, MP_NVTX_DOMAIN);
-    name->ends_iteration = mp_rules_end_iteration(mapping->rules, text, domain);
+    name->end = mp_rules_end_iteration(mapping->rules, text, domain);
     return name;
 }
 
-static int add_end(struct mp_mapping *mapping, int64_t end_ns, struct mp_error *error) {
+static int add_end(struct mp_mapping *mapping, int end, int64_t end_ns, struct mp_error *error) {
+    if (mapping->ends > 0 && end > mapping->end)
+        return MP_OK;
+    if (end != mapping->end)
+        mapping->ends = 0;
+    mapping->end = end;
     if (mapping->ends == mapping->ends_capacity) {
         size_t capacity = mapping->ends_capacity ? 2 * mapping->ends_capacity : 256;
         int64_t *grown = realloc(mapping->end_ns, capacity * sizeof *grown);
@@ -193,9 +199,9 @@ static int keep_range(struct mp_mapping *mapping, const struct mp_spool_record *
     struct name *name = look_up(mapping, range);
     const struct mp_rule *rule = name->rule;
     int code = MP_OK;
-    if (name->ends_iteration && range->end_ns)
-        code = add_end(mapping, range->end_ns, error);
-    if (!rule && !name->ends_iteration && !name->measures && range->kind != MP_RANGE_MARK)
+    if (name->end >= 0 && range->end_ns)
+        code = add_end(mapping, name->end, range->end_ns, error);
+    if (!rule && name->end < 0 && !name->measures && range->kind != MP_RANGE_MARK)
         name->unmatched++;
     if (code || !rule || range->kind == MP_RANGE_MARK || range->end_ns == 0 ||
         range->end_ns < range->start_ns)
@@ -203,6 +209,8 @@ static int keep_range(struct mp_mapping *mapping, const struct mp_spool_record *
     code = reserve_match(mapping, error);
     if (code)
         return code;
+    const int64_t duration = range->end_ns - range->start_ns;
+    int64_t wait_ns = value_of(mapping, record, &rule->waits, -1);
     int64_t direction = value_of(mapping, record, &rule->direction, -1);
     int64_t iteration = value_of(mapping, record, &rule->iteration, name->capture.iteration);
     mapping->match[mapping->matches++] = (struct match){
@@ -214,6 +222,9 @@ static int keep_range(struct mp_mapping *mapping, const struct mp_spool_record *
         .layer = value_of(mapping, record, &rule->layer, name->capture.layer),
         .tokens = value_of(mapping, record, &rule->tokens, -1),
         .bytes = value_of(mapping, record, &rule->bytes, -1),
+        .wait_ns = wait_ns < 0          ? 0
+                   : wait_ns < duration ? wait_ns
+                                        : duration,
         .phase = (uint8_t)(rule->phase == MP_PHASES ? name->capture.phase : rule->phase),
         .direction =
             (uint8_t)(direction == MP_FORWARD || direction == MP_BACKWARD ? direction
@@ -263,6 +274,33 @@ static int compare_times(const void *left, const void *right) {
     return (a > b) - (a < b);
 }
 
+/* Whether the phase is one of a model's forward or backward pass. */
+static bool of_model(uint8_t phase) {
+    return phase == MP_PHASE_EMBED || phase == MP_PHASE_ATTENTION || phase == MP_PHASE_GATE ||
+           phase == MP_PHASE_DISPATCH || phase == MP_PHASE_EXPERT || phase == MP_PHASE_COMBINE ||
+           phase == MP_PHASE_HEAD;
+}
+
+/* Leaves of ends in a row, between which the model does nothing, the last.  A program whose model
+ * no rule matches keeps them all. */
+static void join_ends(struct mp_mapping *mapping) {
+    size_t kept = 0, next = 0, models = 0;
+    qsort(mapping->end_ns, mapping->ends, sizeof *mapping->end_ns, compare_times);
+    for (size_t i = 0; i < mapping->matches; i++)
+        models += of_model(mapping->match[i].phase);
+    if (models == 0)
+        return;
+    for (size_t i = 0; i < mapping->ends; i++) {
+        bool worked = false;
+        for (; next < mapping->matches && mapping->match[next].start_ns < mapping->end_ns[i];
+             next++)
+            worked = worked || of_model(mapping->match[next].phase);
+        kept += worked || kept == 0;
+        mapping->end_ns[kept - 1] = mapping->end_ns[i];
+    }
+    mapping->ends = kept;
+}
+
 /* Iterations from the ranges that end them; the first begins with the first match. */
 static int add_iterations(struct mp_mapping *mapping, struct mp_error *error) {
     static const struct mp_rule rule = {.phase = MP_PHASE_ITERATION};
@@ -270,7 +308,7 @@ static int add_iterations(struct mp_mapping *mapping, struct mp_error *error) {
         return MP_OK;
     int64_t start_ns = mapping->match[0].start_ns;
     const uint32_t thread = mapping->match[0].thread;
-    qsort(mapping->end_ns, mapping->ends, sizeof *mapping->end_ns, compare_times);
+    join_ends(mapping);
     for (size_t i = 0; i < mapping->ends; i++) {
         if (mapping->end_ns[i] <= start_ns)
             continue;
@@ -476,6 +514,7 @@ static int write_spans(struct writing *writing, const struct mp_mapping *mapping
         } record = {.head = {.type = MP_SPOOL_SPAN, .size = sizeof record / SPOOL_UNIT},
                     .span = {.start_ns = match->start_ns,
                              .end_ns = match->end_ns,
+                             .wait_ns = match->wait_ns,
                              .cpu_ns = -1,
                              .tokens = match->tokens,
                              .bytes = match->bytes,

@@ -95,12 +95,12 @@ const struct mp_rule *mp_rules_find(const struct mp_rules *rules, const char *na
     return NULL;
 }
 
-bool mp_rules_end_iteration(const struct mp_rules *rules, const char *name, const char *domain) {
+int mp_rules_end_iteration(const struct mp_rules *rules, const char *name, const char *domain) {
     struct mp_rule_capture unused;
     for (int i = 0; i < rules->ends; i++)
         if (covers(&rules->end[i], name, domain, &unused))
-            return true;
-    return false;
+            return i;
+    return -1;
 }
 
 /* ---- reading ---- */
@@ -205,10 +205,27 @@ static int read_stream(const struct reading *reading, const struct mp_yaml *valu
                    reading->path, value->line, value->text);
 }
 
+static int read_waits(const struct reading *reading, const struct mp_yaml *value,
+                      struct mp_rule_value *to) {
+    int code = scalar(reading, "waits", value);
+    if (code)
+        return code;
+    if (!strcmp(value->text, "all")) {
+        *to = (struct mp_rule_value){MP_RULE_CONSTANT, INT64_MAX, NULL};
+        return MP_OK;
+    }
+    if (!strncmp(value->text, "payload", 7))
+        return read_value(reading, "waits", value, false, to);
+    return mp_fail(reading->error, MP_EFORMAT,
+                   "%s:%d: waits: \"%.60s\" should be all or payload.FIELD", reading->path,
+                   value->line, value->text);
+}
+
 static int read_key(const struct reading *reading, const char *key, int line,
                     const struct mp_yaml *value, bool is_end, struct mp_rule *rule) {
-    static const char *const known[] = {"name",      "domain", "phase", "layer",  "iteration",
-                                        "direction", "tokens", "bytes", "stream", NULL};
+    static const char *const known[] = {"name",      "domain",    "phase",  "layer",
+                                        "iteration", "direction", "tokens", "bytes",
+                                        "stream",    "waits",     NULL};
     if (!strcmp(key, "name"))
         return read_pattern(reading, key, value, &rule->name);
     if (!strcmp(key, "domain"))
@@ -225,6 +242,8 @@ static int read_key(const struct reading *reading, const char *key, int line,
         return read_value(reading, key, value, false, &rule->tokens);
     if (!is_end && !strcmp(key, "bytes"))
         return read_value(reading, key, value, false, &rule->bytes);
+    if (!is_end && !strcmp(key, "waits"))
+        return read_waits(reading, value, &rule->waits);
     if (!is_end && !strcmp(key, "stream"))
         return read_stream(reading, value, &rule->in_flight);
     const char *nearest = is_end ? NULL : mp_nearest_word(key, known);
@@ -242,6 +261,7 @@ static void free_rule(struct mp_rule *rule) {
     free(rule->direction.field);
     free(rule->tokens.field);
     free(rule->bytes.field);
+    free(rule->waits.field);
 }
 
 static int read_rule(const struct reading *reading, const struct mp_yaml *node, bool is_end,

@@ -12,8 +12,11 @@
  *         iteration: payload.step           # see below
  *         tokens: payload.routes
  *         bytes: payload.bytes
- *     iteration-ends:                       # for programs without a range around an iteration:
+ *         waits: all                        # it blocks until other ranks have come, or
+ * payload.FIELD # of it, ns: who waits for whom needs such ranges iteration-ends: # for programs
+ * without a range around an iteration:
  *       - name: "*.step"                    # an iteration lasts until the end of such a range
+ *       - name: "*.backward"                # or, where there is none of them, of such a one
  *
  * The first rule that matches counts.  In a pattern `*` is any run of bytes, `?` one byte, `\`
  * makes the next byte an ordinary one, {layer} and {iteration} are a run of digits, taken whole,
@@ -25,7 +28,10 @@
  * "outer.inner" or "list[2]"), `payload` (the plain value of a range), or, for layer and iteration,
  * `count`: 0 for the first range of this rule, 1 for the next; layers are counted in each iteration
  * anew.  Without `iteration`, a range belongs to the iteration that it begins in; a range of phase
- * iteration is counted. */
+ * iteration is counted.
+ *
+ * Of iteration-ends, the first that a process has counts there.  Several of them in a row, as of a
+ * model with two optimizers, end one iteration: it needs a range of a phase of the model. */
 #ifndef MOEPERF_HARNESS_RECORD_RULES_H
 #define MOEPERF_HARNESS_RECORD_RULES_H
 
@@ -54,13 +60,14 @@ struct mp_rule {
     int phase;           /* enum mp_phase; MP_PHASES: the name says it */
     bool in_flight;      /* the span is one of stream "comm" */
     struct mp_rule_value layer, iteration, direction, tokens, bytes;
+    struct mp_rule_value waits; /* ns; constant INT64_MAX: all of it */
     int line;
 };
 
 struct mp_rules {
     struct mp_rule *rule;
     int count;
-    struct mp_rule *end; /* of iterations: name and domain only */
+    struct mp_rule *end; /* of iterations: name and domain only; the first that occurs counts */
     int ends;
 };
 
@@ -84,6 +91,7 @@ bool mp_rule_match(const char *pattern, const char *text, struct mp_rule_capture
 /* The first rule for a range, and what its name says; NULL: none. */
 const struct mp_rule *mp_rules_find(const struct mp_rules *rules, const char *name,
                                     const char *domain, struct mp_rule_capture *capture);
-bool mp_rules_end_iteration(const struct mp_rules *rules, const char *name, const char *domain);
+/* Which of `end` such a range is, the first that matches; -1: none. */
+int mp_rules_end_iteration(const struct mp_rules *rules, const char *name, const char *domain);
 
 #endif

@@ -136,8 +136,8 @@ static void files_say_what_they_mean(void **state) {
     assert_int_equal(rule->iteration.constant, 3);
     assert_true(rule->in_flight);
     assert_null(mp_rules_find(&rules, "nothing", "", &capture));
-    assert_true(mp_rules_end_iteration(&rules, "Adam.step", ""));
-    assert_false(mp_rules_end_iteration(&rules, "Adam.step", "torch"));
+    assert_int_equal(mp_rules_end_iteration(&rules, "Adam.step", ""), 0);
+    assert_int_equal(mp_rules_end_iteration(&rules, "Adam.step", "torch"), -1);
     mp_rules_destroy(&rules);
 }
 
@@ -157,6 +157,7 @@ static const struct {
     {"rules:\n  - name: x\n    phase: gate\n    tokens: count\n", "text:4: tokens: \"count\""},
     {"rules:\n  - name: x\n    phase: gate\n    direction: up\n", "text:4: direction: \"up\""},
     {"rules:\n  - name: x\n    phase: gate\n    stream: main\n", "text:4: stream: \"main\""},
+    {"rules:\n  - name: x\n    phase: gate\n    waits: some\n", "text:4: waits: \"some\" should"},
     {"rules:\n  - name: [x]\n    phase: gate\n", "text:2: name: should be a text"},
     {"rules:\n  - name: \"{phase}\"\n    phase: gate\n", "text:2: the name has {phase}"},
     {"rules:\n  - x\n", "text:2: should be a mapping"},

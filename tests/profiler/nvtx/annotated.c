@@ -5,6 +5,7 @@
  * What each scene does is asserted on by collector_test.c. */
 #include <pthread.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -74,6 +75,30 @@ static void domains(int number) {
     expect(nvtxDomainRangePop(two), 0, "ends the first, from under the default domain's");
     expect(nvtxRangePop(), 0, "ends the default domain's");
     nvtxDomainDestroy(one);
+}
+
+/* The ranges that standard input tells, one a line: "+NAME" or "+DOMAIN|NAME" begins one, "-" or
+ * "-DOMAIN" ends it, "=MICROSECONDS" passes. */
+static void told(int number) {
+    char line[1024];
+    (void)number;
+    while (fgets(line, sizeof line, stdin)) {
+        line[strcspn(line, "\n")] = '\0';
+        char *bar = strchr(line, '|'), *name = bar ? bar + 1 : line + 1;
+        if (bar)
+            *bar = '\0';
+        const bool has_domain = (*line == '-' || bar) && line[1];
+        nvtxDomainHandle_t domain = NULL;
+        if (*line != '=' && has_domain)
+            domain = nvtxDomainCreateA(line + 1);
+        const nvtxEventAttributes_t event = ascii(name);
+        if (*line == '=')
+            spend(atoi(name));
+        else if (*line == '+')
+            nvtxDomainRangePushEx(domain, &event);
+        else
+            nvtxDomainRangePop(domain);
+    }
 }
 
 static uint64_t step_schema(nvtxDomainHandle_t domain) {
@@ -361,13 +386,11 @@ static void status(int number) {
 static const struct {
     const char *name;
     void (*play)(int number);
-} scenes[] = {{"plain", plain},       {"domains", domains},
-              {"payloads", payloads}, {"wrong", wrong},
-              {"bytes", bytes},       {"threads", threads},
-              {"forks", forks},       {"generations", generations},
-              {"crossing", crossing}, {"killed", killed},
-              {"deep", deep},         {"status", status},
-              {"handed", handed},     {"nested", nested}};
+} scenes[] = {{"plain", plain},       {"domains", domains}, {"payloads", payloads},
+              {"wrong", wrong},       {"told", told},       {"bytes", bytes},
+              {"threads", threads},   {"forks", forks},     {"generations", generations},
+              {"crossing", crossing}, {"killed", killed},   {"deep", deep},
+              {"status", status},     {"handed", handed},   {"nested", nested}};
 
 int main(int argc, char *argv[]) {
     for (size_t i = 0; argc > 1 && i < sizeof scenes / sizeof *scenes; i++)

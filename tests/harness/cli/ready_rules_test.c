@@ -1,0 +1,272 @@
+/* The ready-made rules on what the programs they are for say: range names as their releases make
+ * them (the rules files say which), told by a program that knows nothing of moeperf. */
+#include <sqlite3.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "tests/harness/cli/shell.h"
+
+enum { ATTEMPTS = 4 };
+
+static bool has_collector(void) {
+    if (!access(MOEPERF_FOLDER "/libmoeperf-nvtx.so", R_OK))
+        return true;
+    print_message("skipped: built without NVTX's headers, so there is no collector\n");
+    return false;
+}
+
+/* The only column of the only row of this folder's run.db. */
+static char *query(const char *sql) {
+    sqlite3 *connection = NULL;
+    sqlite3_stmt *statement = NULL;
+    assert_int_equal(sqlite3_open("run.db", &connection), SQLITE_OK);
+    if (sqlite3_prepare_v2(connection, sql, -1, &statement, NULL) != SQLITE_OK)
+        fail_msg("%s: %s", sql, sqlite3_errmsg(connection));
+    assert_int_equal(sqlite3_step(statement), SQLITE_ROW);
+    const char *text = (const char *)sqlite3_column_text(statement, 0);
+    char *copy = strdup(text ? text : "nothing");
+    sqlite3_finalize(statement);
+    sqlite3_close(connection);
+    return copy;
+}
+
+static void assert_answer(const char *sql, const char *expected) {
+    char *answer = query(sql);
+    assert_string_equal(answer, expected);
+    free(answer);
+}
+
+/* Records a program that makes the ranges of a script; `rules` with --rules before each. */
+static void record(const char *rules, const char *script, int times) {
+    char line[1024];
+    FILE *file = fopen("script", "w");
+    assert_non_null(file);
+    for (int i = 0; i < times; i++)
+        fputs(script, file);
+    fclose(file);
+    remove("run.db");
+    snprintf(line, sizeof line, "moeperf record -o run.db %s -- " ANNOTATED " told <script", rules);
+    free(shell(line, 0));
+}
+
+#define LAYER "megatron.core.transformer.transformer_layer."
+
+static const struct {
+    const char *rules, *domain, *name, *phase; /* NULL: no rule matches */
+} facts[] = {
+    {"megatron-lm", "", LAYER "_forward_attention.self_attention", "attention"},
+    {"megatron-lm", "", LAYER "_forward_attention.self_attn_bda", NULL},
+    {"megatron-lm", "", LAYER "_forward_mlp.mlp", "expert"},
+    {"megatron-lm", "", LAYER "_forward_mlp_router.mlp", "expert"},
+    {"megatron-lm", "", LAYER "_forward_post_mlp.mlp_bda", NULL},
+    {"megatron-lm", "", "megatron.core.transformer.attention.forward.qkv", NULL},
+    {"megatron-lm", "", "megatron.core.transformer.mlp.forward.linear_fc1", NULL},
+    {"megatron-lm", "", "Optimizer.step#FusedAdam.step", "optimizer"},
+    {"megatron-lm", "", "Optimizer.zero_grad#FusedAdam.zero_grad", NULL},
+    {"deepspeed", "DeepSpeed", "DeepSpeedEngine.forward", NULL},
+    {"deepspeed", "DeepSpeed", "DeepSpeedEngine.allreduce_gradients", "allreduce"},
+    {"deepspeed", "", "DeepSpeedEngine.allreduce_gradients", "allreduce"},
+    {"deepspeed", "DeepSpeed", "DeepSpeedZeroOptimizer_Stage3.step", "optimizer"},
+    {"deepspeed", "DeepSpeed", "SuperOffloadOptimizer_Stage3.step", "optimizer"},
+    {"deepspeed", "DeepSpeed", "PartitionedParameterCoordinator.fetch_sub_module", "fetch"},
+    {"deepspeed", "DeepSpeed",
+     "DeepSpeedZeroOptimizer_Stage3.create_reduce_and_remove_grad_hooks.<locals>.wrapper.<locals>."
+     "reduce_partition_and_remove_grads",
+     "reduce"},
+    {"deepspeed", "DeepSpeed",
+     "DeepSpeedZeroOptimizer_Stage3.independent_gradient_partition_epilogue", "reduce"},
+    {"deepspeed", "DeepSpeed", "free_param", NULL},
+    {"nccl", "NCCL", "ncclAlltoAll", "dispatch"},
+    {"nccl", "NCCL", "ncclAllReduce", "allreduce"},
+    {"nccl", "NCCL", "ncclReduceScatter", "reduce"},
+    {"nccl", "NCCL", "ncclAllGather", "fetch"},
+    {"nccl", "NCCL", "ncclSend", "dispatch"},
+    {"nccl", "NCCL", "ncclRecv", "dispatch"},
+    {"nccl", "NCCL", "ncclBroadcast", NULL},
+    {"nccl", "mine", "ncclAllReduce", NULL},
+};
+
+/* All names for one rules file in one recording. */
+static void check_facts(const char *rules) {
+    char script[8192] = "", option[64], sql[1024];
+    size_t length = 0;
+    for (size_t i = 0; i < sizeof facts / sizeof *facts; i++)
+        if (!strcmp(facts[i].rules, rules))
+            length +=
+                (size_t)snprintf(script + length, sizeof script - length, "+%s|%s\n=10\n-%s\n",
+                                 facts[i].domain, facts[i].name, facts[i].domain);
+    assert_true(length < sizeof script);
+    snprintf(option, sizeof option, "--rules %s", rules);
+    record(option, script, 1);
+    for (size_t i = 0; i < sizeof facts / sizeof *facts; i++) {
+        const char *expected = facts[i].phase ? facts[i].phase : "nothing";
+        if (strcmp(facts[i].rules, rules) != 0)
+            continue;
+        snprintf(sql, sizeof sql,
+                 "SELECT (SELECT phase FROM v_span JOIN v_nvtx USING (run_id, start_ns, end_ns) "
+                 "WHERE phase <> 'iteration' AND name = '%s' AND coalesce(domain, '') = '%s')",
+                 facts[i].name, facts[i].domain);
+        char *phase = query(sql);
+        if (strcmp(phase, expected) != 0)
+            print_error("%s: %s\n", rules, facts[i].name);
+        assert_string_equal(phase, expected);
+        free(phase);
+    }
+}
+
+static void known_names_have_their_phase(void **state) {
+    (void)state;
+    if (!has_collector())
+        skip();
+    check_facts("megatron-lm");
+    check_facts("deepspeed");
+    check_facts("nccl");
+}
+
+static const char megatron_step[] = "+" LAYER "_forward_attention.self_attention\n-\n"
+                                    "+" LAYER "_forward_mlp.mlp\n+_AllToAll, seq = 3\n-\n-\n"
+                                    "+" LAYER "_forward_attention.self_attention\n-\n"
+                                    "+" LAYER "_forward_mlp.mlp\n-\n"
+                                    "+Optimizer.step#FusedAdam.step\n-\n"
+                                    "+NCCL|ncclAllGather\n-NCCL\n"
+                                    "+Optimizer.step#FusedAdam.step\n-\n";
+
+static const char zero3_step[] = "+DeepSpeed|DeepSpeedEngine.forward\n"
+                                 "+DeepSpeed|PartitionedParameterCoordinator.fetch_sub_module\n"
+                                 "-DeepSpeed\n-DeepSpeed\n"
+                                 "+DeepSpeed|DeepSpeedEngine.backward\n"
+                                 "+DeepSpeed|DeepSpeedEngine.allreduce_gradients\n"
+                                 "-DeepSpeed\n-DeepSpeed\n"
+                                 "+DeepSpeed|DeepSpeedZeroOptimizer_Stage3.step\n-DeepSpeed\n";
+
+static const char zero1_step[] = "+DeepSpeed|DeepSpeedEngine.forward\n-DeepSpeed\n"
+                                 "+DeepSpeed|DeepSpeedEngine.backward\n"
+                                 "+DeepSpeed|DeepSpeedEngine.allreduce_gradients\n"
+                                 "-DeepSpeed\n-DeepSpeed\n";
+
+/* No name has a number: an iteration lasts until its last range, and layers begin anew in it.  With
+ * all ready-made rules, as when none is named. */
+static void training_loops_are_counted(void **state) {
+    (void)state;
+    if (!has_collector())
+        skip();
+    record("", megatron_step, 3);
+    assert_answer("SELECT iterations FROM v_run", "3");
+    assert_answer(
+        "SELECT group_concat(iteration || phase || layer, ' ') FROM (SELECT * FROM v_span "
+        "WHERE phase IN ('attention', 'expert') ORDER BY start_ns)",
+        "0attention0 0expert0 0attention1 0expert1 1attention0 1expert0 1attention1 "
+        "1expert1 2attention0 2expert0 2attention1 2expert1");
+    assert_answer("SELECT group_concat(iteration, ' ') FROM (SELECT * FROM v_span WHERE phase = "
+                  "'optimizer' ORDER BY start_ns)",
+                  "0 0 1 1 2 2");
+    record("", zero3_step, 4);
+    assert_answer("SELECT iterations FROM v_run", "4");
+    assert_answer("SELECT group_concat(iteration || phase, ' ') FROM (SELECT * FROM v_span WHERE "
+                  "phase <> 'iteration' AND iteration >= 2 ORDER BY start_ns)",
+                  "2fetch 2allreduce 2optimizer 3fetch 3allreduce 3optimizer");
+    record("", zero1_step, 5);
+    assert_answer("SELECT iterations FROM v_run", "5");
+    assert_answer("SELECT group_concat(iteration || phase, ' ') FROM (SELECT * FROM v_span WHERE "
+                  "phase <> 'iteration' ORDER BY start_ns)",
+                  "0allreduce 1allreduce 2allreduce 3allreduce 4allreduce");
+}
+
+/* ---- two ranks of a Python program ---- */
+
+static const char program[] = "import os, socket, sys, time\n"
+                              "ends = socket.socketpair()\n"
+                              "child = os.fork()\n"
+                              "rank = 0 if child else 1\n"
+                              "os.environ['RANK'] = str(rank)\n"
+                              "import nvtx\n"
+                              "def meet():\n"
+                              "    ends[rank].send(b'x')\n"
+                              "    ends[rank].recv(1)\n"
+                              "for step in range(12):\n"
+                              "    for layer in range(2):\n"
+                              "        with nvtx.annotate('attention'):\n"
+                              "            time.sleep(0.001)\n"
+                              "        with nvtx.annotate('all_to_all'):\n"
+                              "            meet()\n"
+                              "        with nvtx.annotate('experts', payload=64):\n"
+                              "            time.sleep(0.001 + 0.08 * (rank == layer == 1))\n"
+                              "        with nvtx.annotate('all_to_all_back'):\n"
+                              "            meet()\n"
+                              "    with nvtx.annotate('optimizer'):\n"
+                              "        time.sleep(0.001)\n"
+                              "if child:\n"
+                              "    sys.exit(os.waitpid(child, 0)[1] != 0)\n";
+
+static const char program_rules[] =
+    "rules:\n"
+    "  - {name: attention, phase: attention, layer: count, direction: forward}\n"
+    "  - {name: all_to_all, phase: dispatch, layer: count, direction: forward, waits: all}\n"
+    "  - {name: experts, phase: expert, layer: count, direction: forward, tokens: payload}\n"
+    "  - {name: all_to_all_back, phase: combine, layer: count, direction: forward, waits: all}\n"
+    "  - {name: optimizer, phase: optimizer}\n"
+    "iteration-ends:\n"
+    "  - {name: nonesuch}\n"
+    "  - {name: optimizer}\n"
+    "  - {name: all_to_all}\n";
+
+/* Whether the report names rank 1 and its experts of layer 1 first. */
+static bool names_the_late_rank(void) {
+    remove("run.db");
+    free(shell("PYTHONPATH=python moeperf record -o run.db --rules two.yaml -- python3 two.py", 0));
+    assert_answer("SELECT iterations || ' ' || ranks FROM v_run", "12 2");
+    json_t *object = json_of("moeperf report --db run.db --stragglers --json", 0);
+    json_t *row = json_array_get(json_object_get(object, "rows"), 0);
+    const json_t *findings = json_object_get(json_object_get(row, "analysis"), "findings");
+    const json_t *first = json_array_get(findings, 0);
+    const char *text = json_string_value(json_object_get(first, "text"));
+    const char *cause = json_string_value(json_object_get(first, "cause"));
+    const bool named = text && cause && json_integer_value(json_object_get(first, "rank")) == 1 &&
+                       !strcmp(cause, "slow rank") && strstr(text, "layer 1 expert");
+    print_message("%s\n", text ? text : "nothing found");
+    json_decref(object);
+    return named;
+}
+
+static void write_text(const char *path, const char *text) {
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    fputs(text, file);
+    fclose(file);
+}
+
+/* Two ranks of which one takes longer for its experts, annotated with PyPI's nvtx, unless that
+ * can't be had here. */
+static void a_late_rank_of_a_foreign_program_is_named(void **state) {
+    (void)state;
+    if (!has_collector())
+        skip();
+    char *installed = shell("PYTHONPATH=python python3 -c 'import nvtx' 2>/dev/null || python3 -m "
+                            "pip install --quiet --no-deps --disable-pip-version-check --target "
+                            "python nvtx >/dev/null 2>&1; PYTHONPATH=python python3 -c 'import "
+                            "nvtx; print(\"works\")' || true",
+                            0);
+    const bool works = strstr(installed, "works\n") != NULL;
+    free(installed);
+    if (!works || RUNS_SANITIZED) {
+        print_message("skipped: %s\n", works ? "python3 can't load what the sanitizers watch"
+                                             : "python3 has no nvtx, and pip can't get it");
+        skip();
+    }
+    write_text("two.py", program);
+    write_text("two.yaml", program_rules);
+    bool named = false;
+    for (int i = 0; i < ATTEMPTS && !named; i++)
+        named = names_the_late_rank();
+    assert_true(named);
+    free(shell("rm -rf python", 0));
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(known_names_have_their_phase),
+        cmocka_unit_test(training_loops_are_counted),
+        cmocka_unit_test(a_late_rank_of_a_foreign_program_is_named),
+    };
+    return cmocka_run_group_tests_name("ready rules", tests, enter_shell, leave_folder);
+}
