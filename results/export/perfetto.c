@@ -107,11 +107,13 @@ static int write_spans(struct timeline *timeline, int64_t first, int64_t last,
     while (!code && (got = output_next(timeline->output.store, row, error)) == 1) {
         const struct timeline_name *stream =
             timeline_name(timeline, sqlite3_column_int64(row, TIMELINE_STREAM), error);
-        if (!stream)
+        if (!stream) {
             code = error->code;
-        else if (stream->id != stream_id)
+            break;
+        }
+        if (stream->id != stream_id)
             code = enter_stream(timeline, stream, &others, error);
-        stream_id = stream ? stream->id : -1;
+        stream_id = stream->id;
         if (!code)
             code = write_span(timeline, row, stream, error);
     }
