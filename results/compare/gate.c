@@ -211,6 +211,9 @@ static int compare_ends(struct comparison *comparison, const char *job, struct m
         metric->outcome = MP_OUTCOME_FAIL;
         gate_reason(metric, "head's run %lld: %s: %.300s", (long long)why->run_id, why->status,
                     why->reason);
+    } else if (complete[0] == 0 && complete[1] == 0) {
+        metric->outcome = MP_OUTCOME_INCONCLUSIVE;
+        gate_reason(metric, "neither side has a complete run of this job");
     } else if (complete[1] == 0) {
         metric->outcome = failed[1] ? MP_OUTCOME_INCONCLUSIVE : MP_OUTCOME_FAIL;
         gate_reason(metric, "head has no complete run of this job");

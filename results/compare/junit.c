@@ -44,15 +44,26 @@ static void put(FILE *out, const char *text) {
     }
 }
 
+/* What is known of a change: "+5.00 % (+4.00 .. +6.00), p 0.001, floor 1.00 %: ". */
+static void print_change(const struct mp_gate_metric *metric, char *text, size_t size) {
+    double p = isnan(metric->adjusted_p) ? metric->p : metric->adjusted_p;
+    int at = snprintf(text, size, "%+.2f %%", 100 * metric->effect);
+    if (isfinite(metric->low) && isfinite(metric->high))
+        at += snprintf(text + at, size - (size_t)at, " (%+.2f .. %+.2f)", 100 * metric->low,
+                       100 * metric->high);
+    if (!isnan(p))
+        at += snprintf(text + at, size - (size_t)at, ", p %.3g", p);
+    if (!isnan(metric->floor))
+        at += snprintf(text + at, size - (size_t)at, ", floor %.2f %%", 100 * metric->floor);
+    snprintf(text + at, size - (size_t)at, ": ");
+}
+
 static void put_message(FILE *out, const struct mp_gate_metric *metric) {
-    char text[2 * MP_GATE_TEXT + 128];
-    if (isnan(metric->effect))
-        snprintf(text, sizeof text, "%s%s%s", metric->reason, *metric->where ? "; " : "",
-                 metric->where);
-    else
-        snprintf(text, sizeof text, "%+.2f %% (%+.2f .. %+.2f), p %.3g, floor %.2f %%: %s%s%s",
-                 100 * metric->effect, 100 * metric->low, 100 * metric->high, metric->adjusted_p,
-                 100 * metric->floor, metric->reason, *metric->where ? "; " : "", metric->where);
+    char change[256] = "", text[2 * MP_GATE_TEXT + 512];
+    if (!isnan(metric->effect))
+        print_change(metric, change, sizeof change);
+    snprintf(text, sizeof text, "%s%s%s%s", change, metric->reason, *metric->where ? "; " : "",
+             metric->where);
     put(out, text);
 }
 

@@ -21,13 +21,18 @@ static void set_p(struct table *table, int column, double p) {
     if (isnan(p))
         table_set(table, column, "-");
     else
-        table_set(table, column, p < .0001 ? "%.0e" : "%.4f", p);
+        table_set(table, column, p < .001 ? "%.0e" : "%.3f", p);
+}
+
+/* No more than tell times apart: with the outcome's name, a line has 80 columns to hold it. */
+static int decimals(double ms) {
+    return ms >= 1000 ? 1 : ms >= 100 ? 2 : 3;
 }
 
 static int print_times(const struct mp_gate *gate, FILE *out, struct mp_error *error) {
     static const struct table_column columns[] = {
-        {"job", TABLE_LEFT},        {"base\nms", TABLE_RIGHT},         {"head\nms", TABLE_RIGHT},
-        {"change\n%", TABLE_RIGHT}, {"95 % interval\n%", TABLE_RIGHT}, {"p", TABLE_RIGHT},
+        {"job", TABLE_LEFT},        {"base\nms", TABLE_RIGHT},       {"head\nms", TABLE_RIGHT},
+        {"change\n%", TABLE_RIGHT}, {"95 %\ninterval", TABLE_RIGHT}, {"p", TABLE_RIGHT},
         {"floor\n%", TABLE_RIGHT},  {"outcome", TABLE_LEFT},
     };
     struct table table;
@@ -41,8 +46,8 @@ static int print_times(const struct mp_gate *gate, FILE *out, struct mp_error *e
         if (code)
             break;
         table_set(&table, 0, "%s", metric->job);
-        table_set_number(&table, 1, metric->base, 3);
-        table_set_number(&table, 2, metric->head, 3);
+        table_set_number(&table, 1, metric->base, decimals(metric->base));
+        table_set_number(&table, 2, metric->head, decimals(metric->head));
         if (isnan(metric->effect))
             table_set(&table, 3, "-");
         else
