@@ -300,6 +300,29 @@ static void recording_costs_are_noted(void **state) {
     mp_gate_destroy(gate);
 }
 
+/* What neither did, neither did differently. */
+static void runs_that_both_sides_miss(void **state) {
+    struct runs_folder *folder = *state;
+    static const char *const sides[] = {"base", "head"};
+    int found = 0;
+    for (int i = 0; i < 2; i++) {
+        gate_add_run(folder, &(struct gate_run){.side = sides[i]});
+        gate_add_run(folder, &(struct gate_run){.side = sides[i],
+                                                .job = "other",
+                                                .status = "interrupted",
+                                                .reason = "it was stopped"});
+    }
+    struct mp_gate *gate = gate_of(folder, NULL);
+    for (int i = 0; i < gate->metrics; i++) {
+        if (strcmp(gate->metric[i].job, "other") != 0)
+            continue;
+        assert_int_equal(gate->metric[i].outcome, MP_OUTCOME_INCONCLUSIVE);
+        found += strstr(gate->metric[i].reason, "neither side") != NULL;
+    }
+    assert_int_equal(found, 1);
+    mp_gate_destroy(gate);
+}
+
 static void predicted_times_are_exact(void **state) {
     struct runs_folder *folder = *state;
     const struct gate_run base = {.is_predicted = true, .suite_run = "a"},
@@ -483,6 +506,7 @@ int main(void) {
         GATE_TEST(losses),
         GATE_TEST(machines),
         GATE_TEST(times_that_say_nothing),
+        GATE_TEST(runs_that_both_sides_miss),
         GATE_TEST(few_and_missing_runs),
         GATE_TEST(recording_costs_are_noted),
         GATE_TEST(predicted_times_are_exact),
