@@ -4,12 +4,10 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
-#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
-enum { POLL_MILLISECONDS = 200, NICE = 10, ALIGNMENT = 64 };
+enum { POLL_MILLISECONDS = 200, ALIGNMENT = 64 };
 
 /* Stands in front of the bytes that CUPTI sees. */
 struct buffer {
@@ -100,8 +98,8 @@ static void poll_and_flush(void) {
     pthread_mutex_lock(&buffers.lock);
 }
 
+/* At the program's priority, since it holds the lock that CUPTI's callbacks may wait for. */
 static void *parse_thread(void *unused) {
-    setpriority(PRIO_PROCESS, (id_t)syscall(SYS_gettid), NICE); /* as good as it gets */
     pthread_mutex_lock(&buffers.lock);
     while (!buffers.stopping) {
         struct timespec until;

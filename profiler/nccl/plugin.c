@@ -9,8 +9,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "profiler/nccl/nccl.h"
@@ -21,8 +19,7 @@ enum {
     FLUSH_MILLISECONDS = 200,
     FLUSHES_PER_TIMER = 5, /* a record of the timer every second */
     GIVE_UP_SECONDS = 30,  /* after which an operation's channels are not waited for */
-    NICE = 10,
-    COST_EVERY = 16, /* one event in so many is timed */
+    COST_EVERY = 16,       /* one event in so many is timed */
     LOG_INFO = 3
 };
 
@@ -69,8 +66,8 @@ static struct timespec after(int milliseconds) {
     return until;
 }
 
+/* At the program's priority, since it holds the lock that NCCL's threads may wait for. */
 static void *flush_thread(void *unused) {
-    setpriority(PRIO_PROCESS, (id_t)syscall(SYS_gettid), NICE); /* as good as it gets */
     pthread_mutex_lock(&plugin.lock);
     for (int turn = 1; !plugin.stopping; turn++) {
         struct timespec until = after(FLUSH_MILLISECONDS);

@@ -10,7 +10,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include "profiler/nvtx/names.h"
@@ -304,9 +303,10 @@ static void measure_spare(void) {
     pthread_mutex_unlock(&session.lock);
 }
 
-/* Allocates nothing: a fork may come at any moment, and the child must not find a lock held. */
+/* Allocates nothing: a fork may come at any moment, and the child must not find a lock held.  Runs
+ * at the program's own priority: a nicer thread gets no core on a busy machine, so that a killed
+ * program would lose seconds of ranges, and its threads would wait for the lock that it holds. */
 static void *write_often(void *unused) {
-    setpriority(PRIO_PROCESS, (id_t)gettid(), 19); /* Linux: of this thread alone */
     measure_spare();
     for (;;) {
         struct timespec until;
