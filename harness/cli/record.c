@@ -47,8 +47,8 @@ static int parse(struct record_flags *flags, int argc, char *argv[], struct mp_e
         "Runs a program with moeperf's NVTX collector loaded and adds one run with all of its\n"
         "processes to a database: every range as it was (v_nvtx), and spans for the ranges that\n"
         "rules map to phases, so that reports work.  Where the collectors for CUPTI and NCCL are,\n"
-        "GPU work comes with it (v_gpu, v_collective).  Signals go to the program, its exit\n"
-        "status comes back.",
+        "GPU work comes with it (v_gpu, v_collective), also of a program without ranges.  Signals\n"
+        "go to the program, its exit status comes back.",
         table,
         0,
         0,

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "harness/suite/paths.h"
+#include "profiler/record/spool.h"
 
 static const struct {
     const char *collector, *variable;
@@ -64,8 +65,23 @@ static int add_file(struct files *files, const char *folder, const char *name,
     return MP_OK;
 }
 
-static int find_files(const char *folder, struct files *files, struct mp_error *error) {
-    static const char ending[] = ".device";
+/* A process may have been killed before its spool had a header: that costs no other one's. */
+static bool is_spool(const char *folder, const char *name, FILE *stream) {
+    char path[MP_PATH_SIZE];
+    struct mp_spool_reader *reader = NULL;
+    struct mp_error damaged = {0};
+    if (snprintf(path, sizeof path, "%s/%s", folder, name) >= (int)sizeof path)
+        return true; /* add_file refuses it */
+    int code = mp_spool_open(path, &reader, &damaged);
+    mp_spool_close(reader);
+    if (code == MP_EFORMAT || code == MP_EVERSION)
+        fprintf(stream, "moeperf record: left out: %s\n", damaged.text);
+    return code != MP_EFORMAT && code != MP_EVERSION;
+}
+
+static int find_files(const char *folder, struct files *files, FILE *stream,
+                      struct mp_error *error) {
+    static const char ending[] = MP_DEVICE_ENDING;
     struct dirent *entry;
     int code = MP_OK;
     DIR *open = opendir(folder);
@@ -74,7 +90,8 @@ static int find_files(const char *folder, struct files *files, struct mp_error *
     while (!code && (entry = readdir(open))) {
         size_t length = strlen(entry->d_name);
         if (length >= sizeof ending &&
-            strcmp(entry->d_name + length - (sizeof ending - 1), ending) == 0)
+            strcmp(entry->d_name + length - (sizeof ending - 1), ending) == 0 &&
+            is_spool(folder, entry->d_name, stream))
             code = add_file(files, folder, entry->d_name, error);
     }
     closedir(open);
@@ -103,7 +120,7 @@ static void say(struct mp_store *store, int64_t run_id, FILE *stream) {
 int mp_devices_keep(struct mp_store *store, int64_t run_id, const char *folder, bool keep_spools,
                     FILE *stream, struct mp_error *error) {
     struct files files = {0};
-    int code = find_files(folder, &files, error);
+    int code = find_files(folder, &files, stream, error);
     if (!code && files.count > 0)
         code =
             mp_store_add_device(store, run_id, (const char *const *)files.path, files.count, error);

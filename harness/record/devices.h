@@ -6,6 +6,8 @@
 
 #include "results/store/store.h"
 
+#define MP_DEVICE_ENDING ".device" /* of the collectors' spools */
+
 /* The library of a collector ("cupti", "nccl") that was built or installed with this program; its
  * path has MP_PATH_SIZE bytes.  MP_ENOTFOUND: there is none. */
 int mp_devices_library(const char *collector, char *path, struct mp_error *error);
@@ -17,6 +19,7 @@ void mp_devices_offer(const char *folder);
 
 /* Adds the collectors' spools in `folder` to a run, says on `stream` what each recorded or why it
  * was off, and removes them unless they are kept.  No spools are no error: the program used no GPU.
+ * What is no spool of this build's is left out, which is said, and stays.
  * Errors: those of mp_store_add_device, MP_EIO. */
 int mp_devices_keep(struct mp_store *store, int64_t run_id, const char *folder, bool keep_spools,
                     FILE *stream, struct mp_error *error);

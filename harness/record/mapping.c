@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "harness/record/devices.h"
 #include "profiler/nvtx/emit.h"
 #include "profiler/nvtx/payload.h"
 #include "profiler/record/format.h"
@@ -529,6 +530,16 @@ static int write_spans(struct writing *writing, const struct mp_mapping *mapping
     return code;
 }
 
+/* What of a spool comes into the mapped one: of a collector of GPU work only that its process was
+ * there, the store takes its records from its own file. */
+static bool is_copied(const struct mp_mapping *mapping, enum mp_spool_type type) {
+    static const char ending[] = MP_DEVICE_ENDING;
+    size_t length = strlen(mapping->path);
+    return type != MP_SPOOL_END &&
+           (length < sizeof ending ||
+            strcmp(mapping->path + length - (sizeof ending - 1), ending) != 0);
+}
+
 /* Everything of the spool that was read; its end comes after the spans. */
 static int copy_spool(struct writing *writing, const struct mp_mapping *mapping, int rank,
                       int ranks, struct mp_error *error) {
@@ -549,9 +560,9 @@ static int copy_spool(struct writing *writing, const struct mp_mapping *mapping,
         code = write_streams(writing, error);
     while (!code && (got = mp_spool_next(reader, &record, error)) == 1) {
         bytes = mp_spool_bytes(reader, &size);
-        if (record.type != MP_SPOOL_END) {
+        if (is_copied(mapping, record.type)) {
             code = write_record(writing, bytes, size, error);
-        } else if (size <= sizeof end) {
+        } else if (record.type == MP_SPOOL_END && size <= sizeof end) {
             memcpy(end, bytes, size);
             end_size = size;
         }

@@ -35,7 +35,8 @@ const struct mp_mapping_totals *mp_mapping_totals(const struct mp_mapping *mappi
 const char *mp_mapping_unmatched(const struct mp_mapping *mapping, int64_t *count);
 
 /* Writes a spool for mp_store_ingest: the one that was read, as that of `rank` of `ranks`, with the
- * spans.  Errors: those of spool_file_create and _append. */
+ * spans; of a collector of GPU work (MP_DEVICE_ENDING) no more than that its process was there.
+ * Errors: those of spool_file_create and _append. */
 int mp_mapping_write(const struct mp_mapping *mapping, const char *path, int rank, int ranks,
                      struct mp_error *error);
 

@@ -23,6 +23,7 @@ struct process {
 struct processes {
     struct process *item;
     int count;
+    bool without_ranges; /* known by what collectors of GPU work left of them only */
 };
 
 /* ---- which processes there are ---- */
@@ -59,8 +60,9 @@ static int add_process(const struct mp_record_run *run, const char *name,
     return MP_OK;
 }
 
-static int find_processes(const struct mp_record_run *run, struct processes *processes,
-                          FILE *stream, struct mp_error *error) {
+/* The processes of all files with this ending.  stream: NULL where others say what is damaged. */
+static int add_processes(const struct mp_record_run *run, const char *ending,
+                         struct processes *processes, FILE *stream, struct mp_error *error) {
     struct dirent *entry;
     int code = MP_OK;
     DIR *folder = opendir(run->spools);
@@ -69,23 +71,60 @@ static int find_processes(const struct mp_record_run *run, struct processes *pro
     while (!code && (entry = readdir(folder))) {
         struct mp_error damaged = {0};
         size_t length = strlen(entry->d_name);
-        if (length < 7 || strcmp(entry->d_name + length - 6, ".spool") != 0)
+        if (length <= strlen(ending) ||
+            strcmp(entry->d_name + length - strlen(ending), ending) != 0)
             continue;
         code = add_process(run, entry->d_name, processes, &damaged);
         if (code == MP_EFORMAT || code == MP_EVERSION) { /* killed before its header, say */
-            fprintf(stream, "moeperf record: left out: %s\n", damaged.text);
+            if (stream)
+                fprintf(stream, "moeperf record: left out: %s\n", damaged.text);
             code = MP_OK;
         } else if (code) {
             mp_fail(error, code, "%s", damaged.text);
         }
     }
     closedir(folder);
-    if (!code && processes->count == 0)
-        code = mp_fail(error, MP_ENOTFOUND,
+    return code;
+}
+
+static bool is_same_process(const struct process *left, const struct process *right) {
+    const struct mp_spool_header *a = &left->totals->header, *b = &right->totals->header;
+    return a->pid == b->pid && strcmp(a->host, b->host) == 0;
+}
+
+/* Several collectors may have been in one process: what began first stands for it, wherever the
+ * files are and in whatever order they are found. */
+static void merge_collectors(struct processes *processes) {
+    int count = 0;
+    qsort(processes->item, (size_t)processes->count, sizeof *processes->item, compare_processes);
+    for (int i = 0; i < processes->count; i++) {
+        int same = 0;
+        while (same < count && !is_same_process(&processes->item[same], &processes->item[i]))
+            same++;
+        if (same == count)
+            processes->item[count++] = processes->item[i];
+        else
+            mp_mapping_destroy(processes->item[i].mapping);
+    }
+    processes->count = count;
+}
+
+static int find_processes(const struct mp_record_run *run, struct processes *processes,
+                          FILE *stream, struct mp_error *error) {
+    int code = add_processes(run, ".spool", processes, stream, error);
+    if (code || processes->count > 0)
+        return code;
+    code = add_processes(run, MP_DEVICE_ENDING, processes, NULL, error);
+    if (code)
+        return code;
+    if (processes->count == 0)
+        return mp_fail(error, MP_ENOTFOUND,
                        "%s: no process has made an NVTX range: is the program annotated, was its "
                        "annotation turned on, and does it keep NVTX_INJECTION64_PATH?",
                        run->command[0]);
-    return code;
+    processes->without_ranges = true;
+    merge_collectors(processes);
+    return MP_OK;
 }
 
 static void free_processes(struct processes *processes) {
@@ -230,6 +269,12 @@ static void say_totals(const struct process processes[], int count, FILE *stream
         fprintf(stream, "cost: %.0f ns for a range (measured)\n", pair_ns);
 }
 
+static void say_no_ranges(FILE *stream) {
+    fputs("without ranges there are no phases and no straggler report, only v_gpu and "
+          "v_collective: annotate the program, or turn its annotation on, and record it again\n",
+          stream);
+}
+
 static void say_hint(const struct process processes[], int count, FILE *stream) {
     for (int i = 0; i < count; i++) {
         int64_t times;
@@ -286,14 +331,17 @@ static int keep_groups(struct mp_store *store, const struct mp_record_run *run,
         return code;
     fprintf(stream, "moeperf record: run %lld of %s: %d process%s, ", (long long)run_id,
             mp_store_path(store), first, first == 1 ? "" : "es");
-    say_totals(processes->item, first, stream);
+    if (processes->without_ranges)
+        fputs("no NVTX range\n", stream);
+    else
+        say_totals(processes->item, first, stream);
     say_clocks(processes->item, first, stream);
     say_hint(processes->item, first, stream);
     code = mp_devices_keep(store, run_id, run->spools, run->keep_spools, stream, error);
-    if (code)
+    if (!code && processes->without_ranges)
+        say_no_ranges(stream);
+    if (code || rest == 0)
         return code;
-    if (rest == 0)
-        return MP_OK;
     snprintf(others, sizeof others, "%.200s (others)", job);
     code = ingest(store, run, others, processes->item + first, rest, &run_id, error);
     if (!code)

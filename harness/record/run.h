@@ -23,10 +23,11 @@ struct mp_record_run {
  * A process's rank is the one that its launcher gave it; a second process of that rank, and those
  * without one, get ranks behind the largest in the order in which they began.  Processes without
  * any span go into a second run "NAME (others)" of the same invocation if there are others with,
- * so that no range is lost and no rank is empty.  Then the spools are removed, and
+ * so that no range is lost and no rank is empty.  Where no process has made a range, those in which
+ * collectors of GPU work were are the run's, without spans.  Then the spools are removed, and
  * the findings are said on `stream`: what was recorded, what rules did with it, which clock, what
- * it cost.  Errors: those of mp_store_ingest, MP_ENOTFOUND (no process has annotated anything: the
- * sentence says why that may be); the spools stay then. */
+ * it cost.  Errors: those of mp_store_ingest, MP_ENOTFOUND (no process has annotated anything or
+ * had a collector of GPU work: the sentence says why that may be); the spools stay then. */
 int mp_record_keep(struct mp_store *store, const struct mp_record_run *run, FILE *stream,
                    struct mp_error *error);
 

@@ -104,9 +104,11 @@ void mp_companion_rank(int *rank, int *ranks) {
         {"RANK", "WORLD_SIZE"},
         {"SLURM_PROCID", "SLURM_NTASKS"},
     };
-    *rank = -1;
+    const char *named = getenv("MOEPERF_NVTX_RANK");
+    const bool is_named = named && *named;
+    *rank = is_named ? parse(getenv(named)) : -1;
     *ranks = 1;
-    for (size_t i = 0; *rank < 0 && i < sizeof variables / sizeof *variables; i++) {
+    for (size_t i = 0; !is_named && *rank < 0 && i < sizeof variables / sizeof *variables; i++) {
         *rank = parse(getenv(variables[i][0]));
         *ranks = parse(getenv(variables[i][1]));
     }

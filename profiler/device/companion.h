@@ -19,7 +19,8 @@ struct mp_companion {
 };
 
 /* Rank and number of ranks from the variables that launchers set (Open MPI, PMI, MVAPICH, torchrun,
- * Slurm); 0 of 1 where there are none. */
+ * Slurm), or the rank alone from the one that MOEPERF_NVTX_RANK names (profiler/nvtx/session.h);
+ * 0 of 1 where there are none. */
 void mp_companion_rank(int *rank, int *ranks);
 
 /* Opens the spool.  MP_ENOTFOUND: MOEPERF_DEVICE_SPOOLS is not set, which

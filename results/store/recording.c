@@ -335,6 +335,8 @@ static int64_t first_range(const struct recordings *recordings) {
  * had recorded its last span.  The tolerance is for clocks that were never set. */
 static bool lie_apart(const struct recording *earlier, const struct recording *later) {
     const double tolerance_ns = 60e9;
+    if (!earlier->spans)
+        return false; /* and how long it went on is not known */
     double recorded_ns = (double)earlier->last_end_ns - (double)earlier->header.monotonic_ns;
     double end_ns = (double)earlier->header.realtime_ns + (recorded_ns > 0 ? recorded_ns : 0);
     return (double)later->header.realtime_ns > end_ns + tolerance_ns;

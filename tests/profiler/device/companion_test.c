@@ -36,6 +36,16 @@ static void ranks_come_from_the_launcher(void **state) {
     mp_companion_rank(&rank, &ranks);
     assert_int_equal(rank, 7);
     assert_int_equal(ranks, 8); /* no rank outside its job */
+    setenv("MOEPERF_NVTX_RANK", "MINE", 1);
+    setenv("MINE", "4", 1);
+    mp_companion_rank(&rank, &ranks);
+    assert_int_equal(rank, 4); /* as the user says, not the launcher */
+    assert_int_equal(ranks, 5);
+    unsetenv("MINE");
+    mp_companion_rank(&rank, &ranks);
+    assert_int_equal(rank, 0);
+    assert_int_equal(ranks, 1);
+    unsetenv("MOEPERF_NVTX_RANK");
     unset_ranks();
 }
 

@@ -1,0 +1,175 @@
+/* Programs without NVTX ranges: what collectors of GPU work left of their processes is kept. */
+#include <sys/stat.h>
+#include <sys/wait.h>
+
+#include "harness/record/run.h"
+#include "profiler/device/companion.h"
+#include "profiler/record/format.h"
+#include "tests/results/runs.h"
+
+enum { MOST = 5 };
+
+struct program {
+    int processes, kernels[MOST], rank[MOST];
+    bool has_ranks, is_killed; /* by a launcher; the last process */
+    int64_t collectives, kernel_ns;
+};
+
+static void open_collector(struct mp_companion *companion, const char *collector) {
+    if (mp_companion_open(companion, collector, NULL))
+        _exit(1);
+    mp_companion_status(companion, collector, "on");
+}
+
+static void be_a_process(const struct program *program, int which) {
+    struct mp_companion cupti, nccl;
+    char number[12];
+    snprintf(number, sizeof number, "%d", program->rank[which]);
+    if (program->has_ranks)
+        setenv("RANK", number, 1);
+    open_collector(&cupti, "cupti");
+    open_collector(&nccl, "nccl");
+    if (program->is_killed && which == program->processes - 1)
+        _exit(0);
+    for (int i = 0; i < program->kernels[which]; i++) {
+        const struct mp_activity kernel = {.start_ns = RUNS_T0 + 2 * i * program->kernel_ns,
+                                           .end_ns = RUNS_T0 + (2 * i + 1) * program->kernel_ns,
+                                           .name = mp_companion_name(&cupti, "gemm"),
+                                           .kind = MP_ACTIVITY_KERNEL};
+        mp_record_fixed(cupti.thread, MP_SPOOL_ACTIVITY, &kernel, sizeof kernel, NULL);
+    }
+    for (int i = 0; i < program->collectives; i++) {
+        const struct mp_collective is = {.start_ns = RUNS_T0 + i,
+                                         .communicator = 7,
+                                         .sequence = (uint64_t)i + 1,
+                                         .count = 10,
+                                         .function = mp_companion_name(&nccl, "AllReduce"),
+                                         .datatype = mp_companion_name(&nccl, "ncclFloat32"),
+                                         .rank = which,
+                                         .ranks = program->processes};
+        mp_record_fixed(nccl.thread, MP_SPOOL_COLLECTIVE, &is, sizeof is, NULL);
+    }
+    mp_companion_close(&nccl);
+    mp_companion_close(&cupti);
+    _exit(0);
+}
+
+/* Processes begin one after the other, so that those without ranks get them in this order. */
+static struct program run_program(const char *spools) {
+    uint64_t seed = test_seed();
+    struct program program = {.processes = test_random_int(&seed, 1, MOST),
+                              .has_ranks = test_random_int(&seed, 0, 1),
+                              .is_killed = test_random_int(&seed, 0, 1),
+                              .collectives = test_random_int(&seed, 1, 9),
+                              .kernel_ns = test_random_int(&seed, 1000, 100000)};
+    int shift = test_random_int(&seed, 0, program.processes - 1);
+    setenv("MOEPERF_DEVICE_SPOOLS", spools, 1);
+    for (int i = 0; i < program.processes; i++) {
+        int status;
+        program.rank[i] = program.has_ranks ? (i + shift) % program.processes : i;
+        program.kernels[i] = test_random_int(&seed, 1, 20);
+        pid_t child = fork();
+        if (child == 0)
+            be_a_process(&program, i);
+        assert_int_equal(waitpid(child, &status, 0), child);
+        assert_int_equal(status, 0);
+    }
+    if (program.is_killed)
+        program.kernels[program.processes - 1] = 0;
+    return program;
+}
+
+static void assert_answer(struct runs_folder *folder, int64_t expected, const char *sql) {
+    char text[32];
+    snprintf(text, sizeof text, "%lld", (long long)expected);
+    assert_string_equal(runs_query(folder->store, sql), text);
+}
+
+static void check_run(struct runs_folder *folder, const struct program *program) {
+    int living = program->processes - program->is_killed;
+    char sql[200];
+    assert_answer(folder, 1, "SELECT count(*) FROM run");
+    assert_answer(folder, program->processes, "SELECT ranks FROM v_run");
+    assert_answer(folder, program->processes, "SELECT ranks_recorded FROM v_run");
+    assert_answer(folder, 1, "SELECT started_at > '2020' FROM v_run");
+    assert_answer(folder, living, "SELECT count(*) FROM v_rank WHERE status = 'complete'");
+    assert_answer(folder, living,
+                  "SELECT count(*) FROM v_rank WHERE pid > 0 AND reason IS NULL AND spans IS NULL");
+    assert_answer(folder, program->is_killed, "SELECT count(*) FROM v_rank WHERE status = 'cut'");
+    assert_answer(folder, 0, "SELECT count(*) FROM span");
+    assert_answer(folder, 2 * program->processes, "SELECT count(*) FROM device_spool");
+    assert_answer(folder, living * program->collectives, "SELECT count(*) FROM v_collective");
+    for (int i = 0; i < program->processes; i++) {
+        snprintf(sql, sizeof sql,
+                 "SELECT coalesce(sum(kernels), 0) || ' ' || "
+                 "CAST(round(coalesce(sum(gpu_ms), 0) * 1e6) AS INTEGER) = '%d %lld' FROM v_gpu "
+                 "WHERE rank = %d",
+                 program->kernels[i], (long long)program->kernels[i] * program->kernel_ns,
+                 program->rank[i]);
+        assert_answer(folder, 1, sql);
+    }
+}
+
+static int keep(struct runs_folder *folder, const char *spools, bool keep_spools, char said[2000],
+                struct mp_error *error) {
+    static char name[] = "program";
+    static char *const command[] = {name, NULL};
+    const struct mp_rules rules = {0};
+    const struct mp_record_run run = {
+        .command = command, .spools = spools, .keep_spools = keep_spools, .rules = &rules};
+    FILE *stream = fmemopen(said, 2000, "w");
+    int code = mp_record_keep(folder->store, &run, stream, error);
+    fclose(stream);
+    return code;
+}
+
+static void gpu_work_is_kept_without_ranges(void **state) {
+    struct runs_folder *folder = *state;
+    struct mp_error error = {0};
+    char spools[80], damaged[100], said[2000] = "", expected[64];
+    snprintf(spools, sizeof spools, "%s/spools", folder->path);
+    snprintf(damaged, sizeof damaged, "%s/damaged.device", spools);
+    assert_int_equal(mkdir(spools, 0700), 0);
+    const struct program program = run_program(spools);
+    fclose(fopen(damaged, "w"));
+    for (int again = 0; again < 3; again++) { /* kept, and added once */
+        runs_ok(keep(folder, spools, again < 2, said, &error), &error);
+        check_run(folder, &program);
+        snprintf(expected, sizeof expected, "%d process%s, no NVTX range\n", program.processes,
+                 program.processes == 1 ? "" : "es");
+        assert_non_null(strstr(said, expected));
+        assert_non_null(strstr(said, "no straggler report"));
+        assert_non_null(strstr(said, "left out: "));
+        snprintf(expected, sizeof expected, "cupti: on in %d process", program.processes);
+        assert_non_null(strstr(said, expected));
+        snprintf(expected, sizeof expected, "nccl: on in %d process", program.processes);
+        assert_non_null(strstr(said, expected));
+    }
+    assert_int_equal(unlink(damaged), 0);
+    assert_int_equal(rmdir(spools), 0); /* nothing else has stayed */
+}
+
+static void a_program_that_left_nothing_is_no_run(void **state) {
+    struct runs_folder *folder = *state;
+    struct mp_error error = {0};
+    char spools[80], said[2000] = "";
+    snprintf(spools, sizeof spools, "%s/spools", folder->path);
+    assert_int_equal(mkdir(spools, 0700), 0);
+    assert_int_equal(keep(folder, spools, false, said, &error), MP_ENOTFOUND);
+    assert_non_null(strstr(error.text, "program: no process has made an NVTX range"));
+    assert_answer(folder, 0, "SELECT count(*) FROM run");
+    assert_int_equal(access(spools, F_OK), -1);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, runs_setup, runs_teardown)
+
+int main(void) {
+    static const char *const variables[] = {"OMPI_COMM_WORLD_RANK", "PMI_RANK",
+                                            "MV2_COMM_WORLD_RANK",  "RANK",
+                                            "SLURM_PROCID",         "MOEPERF_NVTX_RANK"};
+    static const struct CMUnitTest tests[] = {TEST(gpu_work_is_kept_without_ranges),
+                                              TEST(a_program_that_left_nothing_is_no_run)};
+    for (size_t i = 0; i < sizeof variables / sizeof *variables; i++)
+        unsetenv(variables[i]);
+    return cmocka_run_group_tests_name("gpu_only", tests, NULL, NULL);
+}
