@@ -21,7 +21,7 @@ static int files;
 static void open_companion(struct runs_folder *folder, const char *collector, int rank,
                            struct mp_companion *companion) {
     struct mp_error error = {0};
-    char number[8];
+    char number[16];
     snprintf(number, sizeof number, "%d", rank);
     setenv("MOEPERF_DEVICE_SPOOLS", folder->path, 1);
     setenv("RANK", number, 1);
