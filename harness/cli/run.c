@@ -7,11 +7,12 @@
 #include "harness/cli/cli.h"
 #include "harness/cli/report_object.h"
 #include "harness/cli/run_pairs.h"
+#include "harness/suite/killed.h"
 #include "harness/suite/paths.h"
 #include "harness/suite/runner.h"
 
 struct run_flags {
-    const char *database, *text, *launcher, *trainer, *work, *pairs, *against;
+    const char *database, *text, *launcher, *trainer, *work, *pairs, *against, *from;
     struct cli_words set;
     bool json, keep_spools, quiet;
 };
@@ -41,19 +42,24 @@ static int parse(struct run_flags *flags, int argc, char *argv[], struct cli_wor
         {"--work", CLI_VALUE, &flags->work, "FOLDER", "for job files and logs (out/runs)"},
         {"--keep-spools", CLI_SWITCH, &flags->keep_spools, NULL,
          "keeps the ranks' files once they are in the database"},
+        {"--from", CLI_VALUE, &flags->from, "FOLDER",
+         "runs nothing: adds the jobs that a killed moeperf run left in\n"
+         "this folder (a suite run's or one job's in out/runs), as\n"
+         "interrupted; doing so again adds nothing"},
         {"--quiet", CLI_SWITCH, &flags->quiet, NULL, "no progress"},
         {"--json", CLI_SWITCH, &flags->json, NULL, "prints the tables as one JSON object"},
         {0},
     };
     const struct cli_usage usage = {
-        "moeperf run SUITE [options]",
+        "moeperf run SUITE [options]\n"
+        "       moeperf run --from FOLDER [--db FILE]",
         "Runs every job of a suite, records every iteration of every rank in SQLite, and\n"
         "prints the speed-up and straggler tables.  SUITE is a YAML file or the name of a\n"
         "ready-made suite (moeperf list suites).  A job that fails is recorded with its\n"
         "reason and the others still run; the exit status is then 1.  Ctrl-C ends the\n"
         "running job after its iteration and keeps what was recorded.",
         table,
-        1,
+        0,
         1,
         "  moeperf run quickstart\n"
         "  moeperf run convergence --db convergence.db --set seed=2\n"
@@ -157,6 +163,32 @@ static int run_suite(const struct run_flags *flags, const struct mp_suite *suite
     return result.failed + result.interrupted + result.left_out > 0 ? CLI_FINDING : CLI_SUCCESS;
 }
 
+/* What a killed run left is as it was recorded: nothing of it can be chosen now. */
+static int check_from(const struct run_flags *flags, const struct cli_words *words,
+                      struct mp_error *error) {
+    if (!flags->from && words->count == 0)
+        return mp_fail(error, MP_EINVAL,
+                       "an argument is missing: which suite to run (moeperf list suites)");
+    if (flags->from && (words->count > 0 || flags->text || flags->launcher || flags->trainer ||
+                        flags->pairs || flags->set.count > 0 || flags->json || flags->keep_spools))
+        return mp_fail(error, MP_EINVAL,
+                       "--from runs nothing, it takes what was recorded: only --db goes with it");
+    return MP_OK;
+}
+
+static int add_killed(const struct run_flags *flags, struct mp_error *error) {
+    struct mp_store *store = NULL;
+    int code = mp_path_create_parent(flags->database, error);
+    if (!code)
+        code = mp_store_open(flags->database, &store, error);
+    if (!code)
+        code = mp_suite_keep_killed(store, flags->from, stdout, error);
+    mp_store_close(store);
+    if (!code && fflush(stdout))
+        code = mp_fail(error, MP_EIO, "can't write what was added: %s", strerror(errno));
+    return code;
+}
+
 static int run(const struct mp_systems *systems, int argc, char *argv[], struct mp_error *error) {
     struct run_flags flags = {.database = CLI_DATABASE, .work = "out/runs"};
     struct cli_words words;
@@ -168,6 +200,9 @@ static int run(const struct mp_systems *systems, int argc, char *argv[], struct 
         return code > 0 ? CLI_SUCCESS : code;
     if (flags.against && !flags.pairs)
         return mp_fail(error, MP_EINVAL, "--against takes --pairs N, for example --pairs 12");
+    code = check_from(&flags, &words, error);
+    if (code || flags.from)
+        return code ? code : add_killed(&flags, error);
     const struct mp_suite_changes changes = {
         .set = flags.set.word, .set_count = flags.set.count, .text = flags.text};
     code = mp_path_suite(words.word[0], path, error);

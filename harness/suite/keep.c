@@ -1,11 +1,12 @@
 /* Keeping ended jobs: see keep.h. */
 #include "harness/suite/keep.h"
 
-#include <dirent.h>
-#include <stdlib.h>
+#include <stdio.h>
 #include <string.h>
 #include <time.h>
-#include <unistd.h>
+
+#include "harness/suite/note.h"
+#include "harness/suite/spools.h"
 
 enum { MODEL_SIZE = 2048, LONG_VALUE = 80, WORKLOAD_SIZE = MP_TEXT_SIZE + 16 };
 
@@ -111,44 +112,6 @@ static void format_model(const struct mp_suite *suite, int index, char *text, si
         add_value(suite, index, &options_place, option, &words);
 }
 
-/* Paths of the files in the spool folder. */
-struct spools {
-    char **path; /* [count], owned */
-    int count;
-};
-
-static void destroy_spools(struct spools *spools) {
-    for (int i = 0; i < spools->count; i++)
-        free(spools->path[i]);
-    free(spools->path);
-}
-
-static int list_spools(const char *folder, struct spools *spools, struct mp_error *error) {
-    DIR *stream = opendir(folder);
-    int code = MP_OK;
-    *spools = (struct spools){NULL, 0};
-    for (struct dirent *entry; stream && !code && (entry = readdir(stream));) {
-        if (entry->d_name[0] == '.')
-            continue;
-        char **grown = realloc(spools->path, ((size_t)spools->count + 1) * sizeof *grown);
-        if (grown)
-            spools->path = grown;
-        if (!grown || asprintf(&grown[spools->count], "%s/%s", folder, entry->d_name) < 0)
-            code = mp_fail(error, MP_ENOMEM, "no memory for the names of %s", folder);
-        else
-            spools->count++;
-    }
-    if (stream)
-        closedir(stream);
-    return code;
-}
-
-static void remove_spools(const struct spools *spools, const char *folder) {
-    for (int i = 0; i < spools->count; i++)
-        unlink(spools->path[i]);
-    rmdir(folder);
-}
-
 /* What loads of the job are called: measured and predicted jobs of the same loads alike. */
 static const char *format_workload(const struct mp_suite *suite, int index, char *text,
                                    size_t size) {
@@ -157,26 +120,28 @@ static const char *format_workload(const struct mp_suite *suite, int index, char
                                                : mp_job_workload(&job->file.job, text, size);
 }
 
-int mp_suite_keep(struct mp_store *store, const struct mp_ended_job *ended, int64_t *run_id,
-                  struct mp_error *error) {
+/* The texts that a description borrows. */
+struct texts {
+    char workload[WORKLOAD_SIZE], model[MODEL_SIZE];
+};
+
+/* All but how it ended. */
+static struct mp_store_run describe(const struct mp_ended_job *ended, struct texts *texts) {
     static const char *const gates[] = {"gshard", "switch"};
     const struct mp_suite *suite = ended->suite;
     const struct mp_job_file *file = &suite->job[ended->index].file;
     const struct mp_job *job = &file->job;
-    char workload[WORKLOAD_SIZE], model[MODEL_SIZE];
     int on_node = job->ranks_per_node < job->ranks ? job->ranks_per_node : job->ranks;
-    format_model(suite, ended->index, model, sizeof model);
-    struct mp_store_run run = {
+    format_model(suite, ended->index, texts->model, sizeof texts->model);
+    return (struct mp_store_run){
         .suite = suite->name,
         .job = job->name,
         .suite_run = ended->suite_run,
         .system = job->system,
         .executor = mp_suite_is_predicted(suite, ended->index) ? "predicted" : "measured",
-        .workload = format_workload(suite, ended->index, workload, sizeof workload),
+        .workload = format_workload(suite, ended->index, texts->workload, sizeof texts->workload),
         .gate = gates[job->gate],
-        .model = model,
-        .status = mp_launch_end_name(ended->result->end),
-        .reason = *ended->result->reason ? ended->result->reason : NULL,
+        .model = texts->model,
         .started_at = ended->started_at,
         .suite_text = suite->text,
         .job_text = ended->job_text,
@@ -189,9 +154,23 @@ int mp_suite_keep(struct mp_store *store, const struct mp_ended_job *ended, int6
         .unattainable = file->system->capabilities & MP_SYSTEM_UNATTAINABLE,
         .fact = ended->fact,
         .facts = ended->facts};
-    struct spools spools = {NULL, 0};
+}
+
+int mp_suite_note(const struct mp_ended_job *begun, const char *path, struct mp_error *error) {
+    struct texts texts;
+    const struct mp_store_run run = describe(begun, &texts);
+    return mp_note_write(&run, path, error);
+}
+
+int mp_suite_keep(struct mp_store *store, const struct mp_ended_job *ended, int64_t *run_id,
+                  struct mp_error *error) {
+    struct texts texts;
+    struct mp_store_run run = describe(ended, &texts);
+    run.status = mp_launch_end_name(ended->result->end);
+    run.reason = *ended->result->reason ? ended->result->reason : NULL;
+    struct mp_spools spools = {NULL, 0};
     int64_t kept, recordings = 0;
-    int code = ended->spools ? list_spools(ended->spools, &spools, error) : MP_OK;
+    int code = ended->spools ? mp_spools_list(ended->spools, &spools, error) : MP_OK;
     if (!code)
         code = mp_store_ingest(store, &run, (const char *const *)spools.path, spools.count, &kept,
                                error);
@@ -200,7 +179,7 @@ int mp_suite_keep(struct mp_store *store, const struct mp_ended_job *ended, int6
     if (!code)
         code = mp_store_recordings(store, kept, &recordings, error);
     if (!code && ended->spools && !ended->keep_spools && recordings == spools.count)
-        remove_spools(&spools, ended->spools);
-    destroy_spools(&spools);
+        mp_spools_remove(&spools, ended->spools);
+    mp_spools_destroy(&spools);
     return code;
 }

@@ -26,6 +26,9 @@ struct mp_ended_job {
 int mp_suite_keep(struct mp_store *store, const struct mp_ended_job *ended, int64_t *run_id,
                   struct mp_error *error);
 
+/* Writes a note (note.h) of a job that is about to begin; `result` is not read. */
+int mp_suite_note(const struct mp_ended_job *begun, const char *path, struct mp_error *error);
+
 /* The time now in UTC, as strftime has it: "%Y-%m-%dT%H:%M:%SZ". */
 void mp_suite_format_utc(const char *format, char *text, size_t size);
 

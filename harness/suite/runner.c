@@ -11,6 +11,7 @@
 #include "harness/suite/keep.h"
 #include "harness/suite/launch.h"
 #include "harness/suite/loads.h"
+#include "harness/suite/note.h"
 #include "harness/suite/paths.h"
 #include "harness/suite/predicted.h"
 #include "results/compare/gate.h"
@@ -33,6 +34,8 @@ struct turn {
     const char *suite_run;
     char folder[MP_PATH_SIZE - 64], job_path[MP_PATH_SIZE], log[MP_PATH_SIZE], spools[MP_PATH_SIZE];
     char loads[MP_PATH_SIZE]; /* of a trace that is replayed */
+    char note[MP_PATH_SIZE];  /* there until the job is in the database */
+    int held;                 /* mp_note_hold's; -1: none */
     char *job_text;           /* as the ranks read it, owned */
     char started_at[32];
     struct mp_command command;
@@ -99,7 +102,9 @@ static int prepare(struct turn *turn, struct mp_error *error) {
     snprintf(turn->log, sizeof turn->log, "%s/log", turn->folder);
     snprintf(turn->spools, sizeof turn->spools, "%s/spools", turn->folder);
     snprintf(turn->loads, sizeof turn->loads, "%s/loads", turn->folder);
+    snprintf(turn->note, sizeof turn->note, "%s/" MP_NOTE_NAME, turn->folder);
     int code = mp_path_create_folder(turn->spools, error);
+    turn->held = mp_note_hold(turn->folder);
     if (!code && !is_predicted(turn))
         code = mp_suite_write_loads(&turn->file->job, turn->loads, error);
     if (!code)
@@ -126,18 +131,14 @@ static void show_progress(void *context, const struct mp_launch_progress *progre
 /* Starts the ranks and waits for their end. */
 static int launch(struct turn *turn, struct mp_launch_result *result, struct mp_error *error) {
     const struct mp_runner *runner = turn->runner;
-    const char *const arguments[] = {turn->job_path, "--spool-directory", turn->spools,
-                                     "--progress", NULL};
-    struct mp_launch job = {.command = &turn->command,
-                            .log = turn->log,
-                            .threads = turn->file->job.threads,
-                            .timeout = runner->suite->timeout,
-                            .signals = runner->signals,
-                            .watch = show_progress,
-                            .context = turn};
-    int code = mp_command_create(runner->launcher, turn->file->job.ranks, trainer_of(turn),
-                                 arguments, &turn->command, error);
-    return code ? code : mp_launch_run(&job, result, error);
+    const struct mp_launch job = {.command = &turn->command,
+                                  .log = turn->log,
+                                  .threads = turn->file->job.threads,
+                                  .timeout = runner->suite->timeout,
+                                  .signals = runner->signals,
+                                  .watch = show_progress,
+                                  .context = turn};
+    return mp_launch_run(&job, result, error);
 }
 
 static int predict(struct turn *turn, struct mp_launch_result *result, struct mp_error *error) {
@@ -153,12 +154,56 @@ static int predict(struct turn *turn, struct mp_launch_result *result, struct mp
     return mp_predicted_run(&predicted, result, &summary, error);
 }
 
+static int create_command(struct turn *turn, struct mp_error *error) {
+    const char *const arguments[] = {turn->job_path, "--spool-directory", turn->spools,
+                                     "--progress", NULL};
+    return mp_command_create(turn->runner->launcher, turn->file->job.ranks, trainer_of(turn),
+                             arguments, &turn->command, error);
+}
+
+enum { PAIR_FACTS = 3 };
+
+/* What is known of the job, for its note (`result` is NULL then) and for the database; the command
+ * is to be freed. */
+static struct mp_ended_job describe(const struct turn *turn, const struct mp_launch_result *result,
+                                    struct mp_store_fact facts[PAIR_FACTS], char **command) {
+    facts[0] = (struct mp_store_fact){MP_FACT_PAIRS, turn->pairs->id};
+    facts[1] = (struct mp_store_fact){MP_FACT_PAIRS_SIDE, turn->is_base ? "base" : "head"};
+    facts[2] = (struct mp_store_fact){MP_FACT_PAIRS_SAME, turn->pairs->are_same ? "yes" : "no"};
+    *command = turn->command.count > 0 ? mp_command_text(&turn->command) : NULL;
+    return (struct mp_ended_job){.suite = turn->runner->suite,
+                                 .index = turn->index,
+                                 .round = turn->round,
+                                 .suite_run = turn->suite_run,
+                                 .started_at = turn->started_at,
+                                 .command = *command,
+                                 .job_text = turn->job_text,
+                                 .spools = turn->spools,
+                                 .keep_spools = turn->runner->keep_spools,
+                                 .result = result,
+                                 .fact = facts,
+                                 .facts = turn->runner->against ? PAIR_FACTS : 0};
+}
+
+static int write_note(const struct turn *turn, struct mp_error *error) {
+    struct mp_store_fact facts[PAIR_FACTS];
+    char *command;
+    const struct mp_ended_job begun = describe(turn, NULL, facts, &command);
+    int code = mp_suite_note(&begun, turn->note, error);
+    free(command);
+    return code;
+}
+
 /* Carries the job out; what goes wrong becomes the result's reason. */
 static void carry_out(struct turn *turn, struct mp_launch_result *result) {
     struct mp_error error = {0};
     int code = prepare(turn, &error);
     mp_suite_format_utc("%Y-%m-%dT%H:%M:%SZ", turn->started_at, sizeof turn->started_at);
     mp_estimate_begin_job(turn->estimate, turn->index);
+    if (!code && !is_predicted(turn))
+        code = create_command(turn, &error);
+    if (!code)
+        code = write_note(turn, &error);
     if (!code)
         code = is_predicted(turn) ? predict(turn, result, &error) : launch(turn, result, &error);
     mp_estimate_end_job(turn->estimate);
@@ -168,31 +213,18 @@ static void carry_out(struct turn *turn, struct mp_launch_result *result) {
     }
 }
 
-/* Puts the run with all its spools into the database, then removes the spools, and the loads that
- * can be made again. */
+/* Puts the run with all its spools into the database, then removes the spools, the note, and the
+ * loads that can be made again. */
 static int ingest(struct turn *turn, const struct mp_launch_result *result,
                   struct mp_error *error) {
-    const struct mp_store_fact facts[] = {
-        {MP_FACT_PAIRS, turn->pairs->id},
-        {MP_FACT_PAIRS_SIDE, turn->is_base ? "base" : "head"},
-        {MP_FACT_PAIRS_SAME, turn->pairs->are_same ? "yes" : "no"}};
-    bool keep_spools = turn->runner->keep_spools;
-    char *command = turn->command.count > 0 ? mp_command_text(&turn->command) : NULL;
-    const struct mp_ended_job ended = {.suite = turn->runner->suite,
-                                       .index = turn->index,
-                                       .round = turn->round,
-                                       .suite_run = turn->suite_run,
-                                       .started_at = turn->started_at,
-                                       .command = command,
-                                       .job_text = turn->job_text,
-                                       .spools = turn->spools,
-                                       .keep_spools = keep_spools,
-                                       .result = result,
-                                       .fact = facts,
-                                       .facts = turn->runner->against ? 3 : 0};
+    struct mp_store_fact facts[PAIR_FACTS];
+    char *command;
+    const struct mp_ended_job ended = describe(turn, result, facts, &command);
     int code = mp_suite_keep(turn->runner->store, &ended, NULL, error);
-    if (!code && !keep_spools)
+    if (!code && !ended.keep_spools) {
         unlink(turn->loads);
+        unlink(turn->note);
+    }
     free(command);
     return code;
 }
@@ -245,6 +277,8 @@ static void run_turn(struct turn *turn, struct mp_runner_result *total) {
         total->complete++;
     mp_command_destroy(&turn->command);
     free(turn->job_text);
+    if (turn->held >= 0)
+        close(turn->held);
 }
 
 /* The launcher of a measured job; word[0] of its command is found in the path. */
@@ -343,6 +377,7 @@ static struct turn turn_at(const struct mp_runner *runner, const struct pairs *p
                          .number = number + 1,
                          .pairs = pairs,
                          .is_base = is_base,
+                         .held = -1,
                          .suite_run = is_base ? result->base_run : result->suite_run};
 }
 

@@ -6,6 +6,9 @@
  *   <work>/<suite run>/<number>-<job>/   job.yaml   what the ranks read
  *                                        loads      what they replay, with routing trace
  *                                        log        their standard error
+ *                                        run.json   what else the database is told (note.h), there
+ *                                                   until it has the job: killed.h adds what a
+ *                                                   killed moeperf left
  *                                        spools/    one file per rank, removed once ingested
  *
  * With `against` the trainers of two builds are measured in turns: every round runs each job with

@@ -1,0 +1,109 @@
+/* Killed jobs: see killed.h. */
+#include "harness/suite/killed.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <sqlite3.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "harness/suite/note.h"
+#include "harness/suite/paths.h"
+#include "harness/suite/spools.h"
+
+static int join(char path[MP_PATH_SIZE], const char *folder, const char *name,
+                struct mp_error *error) {
+    if (snprintf(path, MP_PATH_SIZE, "%s/%s", folder, name) < MP_PATH_SIZE)
+        return MP_OK;
+    return mp_fail(error, MP_ELIMIT, "%.200s...: the path is too long", folder);
+}
+
+/* The highest number of a run; new ones get higher ones. */
+static int find_last_run(struct mp_store *store, int64_t *run_id, struct mp_error *error) {
+    sqlite3_stmt *row = NULL;
+    int code = MP_OK;
+    if (sqlite3_prepare_v2(mp_store_connection(store), "SELECT coalesce(max(run_id), 0) FROM run",
+                           -1, &row, NULL) == SQLITE_OK &&
+        sqlite3_step(row) == SQLITE_ROW)
+        *run_id = sqlite3_column_int64(row, 0);
+    else
+        code = mp_store_fail(store, "reading its runs", error);
+    sqlite3_finalize(row);
+    return code;
+}
+
+static int ingest(struct mp_store *store, const char *folder, const struct mp_store_run *run,
+                  const struct mp_spools *spools, FILE *stream, struct mp_error *error) {
+    int64_t last = 0, run_id = 0;
+    int code = find_last_run(store, &last, error);
+    if (!code)
+        code = mp_store_ingest(store, run, (const char *const *)spools->path, spools->count,
+                               &run_id, error);
+    if (!code)
+        fprintf(stream, "%s: job %s: %s run %lld of %s\n", folder, run->job,
+                run_id > last ? "added as" : "is already", (long long)run_id, mp_store_path(store));
+    return code;
+}
+
+static int keep_job(struct mp_store *store, const char *folder, FILE *stream,
+                    struct mp_error *error) {
+    char path[MP_PATH_SIZE], recordings[MP_PATH_SIZE];
+    struct mp_note note = {.json = NULL};
+    struct mp_spools spools = {NULL, 0};
+    if (mp_note_is_held(folder))
+        return mp_fail(error, MP_EINVAL,
+                       "%s: still runs; its moeperf adds it, or wait until its ranks have ended",
+                       folder);
+    int code = join(path, folder, MP_NOTE_NAME, error);
+    if (!code)
+        code = join(recordings, folder, "spools", error);
+    if (!code)
+        code = mp_note_read(path, &note, error);
+    if (!code)
+        code = mp_spools_list(recordings, &spools, error);
+    note.run.status = "interrupted";
+    note.run.reason = "moeperf was killed";
+    if (!code && mp_spools_hold_anything(&spools))
+        code = ingest(store, folder, &note.run, &spools, stream, error);
+    else if (!code)
+        fprintf(stream, "%s: job %s: nothing was recorded\n", folder, note.run.job);
+    mp_spools_destroy(&spools);
+    mp_note_destroy(&note);
+    return code;
+}
+
+/* Whether this is the folder of a job that nobody has put into a database. */
+static bool has_note(const char *folder) {
+    char path[MP_PATH_SIZE];
+    struct mp_error unused = {0};
+    return !join(path, folder, MP_NOTE_NAME, &unused) && !access(path, F_OK);
+}
+
+int mp_suite_keep_killed(struct mp_store *store, const char *folder, FILE *stream,
+                         struct mp_error *error) {
+    struct dirent **entry = NULL;
+    char path[MP_PATH_SIZE];
+    int code = MP_OK, jobs = 0;
+    if (has_note(folder))
+        return keep_job(store, folder, stream, error);
+    int count = scandir(folder, &entry, NULL, alphasort);
+    if (count < 0)
+        return mp_fail(error, MP_ENOTFOUND, "%s: %s", folder, strerror(errno));
+    for (int i = 0; i < count; i++) {
+        if (!code && entry[i]->d_name[0] != '.')
+            code = join(path, folder, entry[i]->d_name, error);
+        if (!code && entry[i]->d_name[0] != '.' && has_note(path)) {
+            code = keep_job(store, path, stream, error);
+            jobs++;
+        }
+        free(entry[i]);
+    }
+    free(entry);
+    if (!code && jobs == 0)
+        code = mp_fail(error, MP_ENOTFOUND,
+                       "%s: no job to add: neither it nor a folder in it has a " MP_NOTE_NAME
+                       ", which moeperf run leaves where it was killed",
+                       folder);
+    return code;
+}

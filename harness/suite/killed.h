@@ -1,0 +1,17 @@
+/* Killed: jobs whose moeperf was killed before it could put them into a database. */
+#ifndef MOEPERF_HARNESS_SUITE_KILLED_H
+#define MOEPERF_HARNESS_SUITE_KILLED_H
+
+#include <stdio.h>
+
+#include "results/store/store.h"
+
+/* Adds the jobs whose folders (runner.h) still have a note and recordings, as interrupted; `folder`
+ * is one job's or a suite run's.  Nothing in it changes.  Says one line for each on `stream`; a job
+ * that the database has already stays as it is.
+ * Errors: MP_ENOTFOUND (no such folder, or none of a job with a note), MP_EINVAL (a job that still
+ * runs), mp_note_read's and mp_store_ingest's; what was added before stays. */
+int mp_suite_keep_killed(struct mp_store *store, const char *folder, FILE *stream,
+                         struct mp_error *error);
+
+#endif

@@ -1,0 +1,169 @@
+/* A moeperf run that is killed while a job trains: moeperf run --from adds what the job recorded,
+ * once. */
+#include <dirent.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <sqlite3.h>
+
+#include "harness/suite/note.h"
+#include "tests/harness/cli/shell.h"
+
+enum { RANKS = 2, LEAST_BYTES = 1 << 18, PATH_SIZE = 512 };
+
+/* The second job lasts until it is killed. */
+static const char suite_format[] =
+    "suite: killed\n"
+    "repeat: 2\n"
+    "common: {ranks: 2, layers: 2, width: 16, heads: 2, experts: 4, expert-width: 16,\n"
+    "  sequence: 16, batch: 4, iterations: %d, text: default, seed: %d}\n"
+    "jobs:\n"
+    "  - {name: short, system: ep}\n"
+    "  - {name: long, system: fssdp, iterations: 1000000}\n";
+
+/* The folder out/runs/RUN of the only run. */
+static bool find_run(char path[PATH_SIZE]) {
+    DIR *stream = opendir("out/runs");
+    bool is_found = false;
+    for (struct dirent *entry; stream && !is_found && (entry = readdir(stream));)
+        if (entry->d_name[0] != '.') {
+            snprintf(path, PATH_SIZE, "out/runs/%s", entry->d_name);
+            is_found = true;
+        }
+    if (stream)
+        closedir(stream);
+    return is_found;
+}
+
+/* Whether all ranks of the long job have recorded so much that it was training. */
+static bool is_training(char path[PATH_SIZE]) {
+    char folder[PATH_SIZE + 32], file[PATH_SIZE + 300];
+    int ranks = 0;
+    if (!find_run(path))
+        return false;
+    snprintf(folder, sizeof folder, "%s/002-long/spools", path);
+    DIR *stream = opendir(folder);
+    for (struct dirent *entry; stream && (entry = readdir(stream));) {
+        struct stat status;
+        snprintf(file, sizeof file, "%s/%s", folder, entry->d_name);
+        ranks += entry->d_name[0] != '.' && !stat(file, &status) && status.st_size > LEAST_BYTES;
+    }
+    if (stream)
+        closedir(stream);
+    return ranks == RANKS;
+}
+
+/* Starts the suite; its process once the long job trains. */
+static pid_t start_training(char path[PATH_SIZE]) {
+    const char *const words[] = {"moeperf", "run", "k.yaml", "--quiet", "--db", "k.db", NULL};
+    fflush(stdout);
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        int said = open("said", O_WRONLY | O_CREAT | O_TRUNC, 0666);
+        dup2(said, STDOUT_FILENO);
+        dup2(said, STDERR_FILENO);
+        execvp(words[0], (char *const *)words);
+        _exit(127);
+    }
+    while (!is_training(path)) {
+        if (waitpid(child, NULL, WNOHANG) != 0) {
+            char *said = read_file("said");
+            fail_msg("moeperf run ended: %s", said);
+        }
+        usleep(5000);
+    }
+    return child;
+}
+
+static int64_t ask(const char *sql) {
+    sqlite3 *database = NULL;
+    sqlite3_stmt *row = NULL;
+    assert_int_equal(sqlite3_open_v2("k.db", &database, SQLITE_OPEN_READONLY, NULL), SQLITE_OK);
+    if (sqlite3_prepare_v2(database, sql, -1, &row, NULL) != SQLITE_OK)
+        fail_msg("%s: %s", sql, sqlite3_errmsg(database));
+    assert_int_equal(sqlite3_step(row), SQLITE_ROW);
+    int64_t value = sqlite3_column_int64(row, 0);
+    sqlite3_finalize(row);
+    sqlite3_close(database);
+    return value;
+}
+
+static void what_a_killed_run_recorded_is_added_once(void **state) {
+    (void)state;
+    char run[PATH_SIZE], job[PATH_SIZE + 16], line[2 * PATH_SIZE], text[sizeof suite_format + 32];
+    uint64_t random = test_seed();
+    snprintf(text, sizeof text, suite_format, test_random_int(&random, 1, 5),
+             test_random_int(&random, 1, 1000));
+    write_file("k.yaml", text);
+    pid_t child = start_training(run);
+    snprintf(job, sizeof job, "%s/002-long", run);
+    snprintf(line, sizeof line, "moeperf run --from %s --db k.db", run);
+    assert_says(line, 2, "/002-long: still runs; ");
+    kill(child, SIGKILL);
+    assert_int_equal(waitpid(child, NULL, 0), child);
+    while (mp_note_is_held(job))
+        usleep(5000);
+    assert_int_equal(ask("SELECT count(*) FROM v_run"), 1);
+    assert_says(line, 0, "/002-long: job long: added as run 2 of k.db\n");
+    assert_says(line, 0, "/002-long: job long: is already run 2 of k.db\n");
+    snprintf(line, sizeof line, "moeperf run --from %s --db k.db", job);
+    assert_says(line, 0, "/002-long: job long: is already run 2 of k.db\n");
+    assert_int_equal(ask("SELECT count(*) FROM v_run"), 2);
+    assert_int_equal(
+        ask("SELECT count(*) FROM v_run WHERE run_id = 2 AND status = 'interrupted' AND reason = "
+            "'moeperf was killed' AND system = 'fssdp' AND suite = 'killed' AND job = 'long' AND "
+            "ranks = 2 AND round = 0 AND iterations >= 1 AND iterations_wanted = 1000000 AND "
+            "executor = 'measured'"),
+        1);
+    /* In all that is known of a job before it ends the runs differ as their jobs do. */
+    assert_int_equal(ask("SELECT count(*) FROM run a JOIN run b USING (suite_run, suite_text, "
+                         "model, workload, gate, nodes, ranks_per_node) WHERE a.run_id = 1 AND "
+                         "b.run_id = 2 AND b.command LIKE '%/002-long/job.yaml%' AND "
+                         "b.job_text LIKE '%1000000%'"),
+                     1);
+    assert_int_equal(ask("SELECT count(*) FROM rank WHERE run_id = 2 AND status <> 'missing'"),
+                     RANKS);
+}
+
+/* ---- what is refused ---- */
+
+struct bad_input {
+    const char *line, *words;
+};
+
+static const struct bad_input bad_inputs[] = {
+    {"moeperf run --db k.db", "moeperf run: an argument is missing: which suite to run"},
+    {"moeperf run --from gone --db k.db", "moeperf run: gone: No such file or directory\n"},
+    {"mkdir -p none/001-job && touch none/001-job/job.yaml && moeperf run --from none --db k.db",
+     "moeperf run: none: no job to add: neither it nor a folder in it has a run.json"},
+    {"moeperf run quickstart --from none", "moeperf run: --from runs nothing"},
+    {"moeperf run --from none --set seed=2", "moeperf run: --from runs nothing"},
+    {"mkdir -p cut && echo '{\"suite\": ' > cut/run.json && moeperf run --from cut --db k.db",
+     "moeperf run: cut/run.json:"},
+    {"mkdir -p empty && echo '{}' > empty/run.json && moeperf run --from empty --db k.db",
+     "moeperf run: empty/run.json: suite: should be a text\n"},
+    {"mkdir -p odd && sed 's/\"ranks\": 2/\"ranks\": 0/' out/runs/*/002-long/run.json > "
+     "odd/run.json && moeperf run --from odd --db k.db",
+     "moeperf run: odd/run.json: ranks: should be a whole number that a run can have\n"},
+};
+
+/* After the test above, whose note is changed. */
+static void other_folders_are_refused(void **state) {
+    (void)state;
+    int64_t runs = ask("SELECT count(*) FROM run");
+    for (size_t i = 0; i < sizeof bad_inputs / sizeof *bad_inputs; i++)
+        assert_says(bad_inputs[i].line, 2, bad_inputs[i].words);
+    free(shell("mkdir -p bare/spools && cp out/runs/*/002-long/run.json bare && "
+               "touch bare/spools/rank-0",
+               0));
+    assert_says("moeperf run --from bare --db k.db", 0, "bare: job long: nothing was recorded\n");
+    assert_int_equal(ask("SELECT count(*) FROM run"), runs);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_a_killed_run_recorded_is_added_once),
+        cmocka_unit_test(other_folders_are_refused),
+    };
+    return cmocka_run_group_tests_name("killed run", tests, enter_shell, leave_folder);
+}
