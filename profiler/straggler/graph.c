@@ -154,8 +154,8 @@ static int compare_moments(const void *left, const void *right) {
 }
 
 /* Everything that happened, in its order; causes come before what they cause.  Only those who met
- * are held back by the tolerance: were it all spans, a rank's arrival would be held back as well, by
- * the span before it. */
+ * are held back by the tolerance: were it all spans, a rank's arrival would be held back as well,
+ * by the span before it. */
 static void order_events(struct mp_graph *graph, const struct mp_graph_stage *stage,
                          double tolerance, struct moment moment[]) {
     int sequence = 0, rank = -1;
