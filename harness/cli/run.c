@@ -12,7 +12,7 @@
 #include "harness/suite/runner.h"
 
 struct run_flags {
-    const char *database, *text, *launcher, *trainer, *work, *pairs, *against, *from;
+    const char *database, *text, *launcher, *trainer, *work, *pairs, *against, *slice, *from;
     struct cli_words set;
     bool json, keep_spools, quiet;
 };
@@ -39,6 +39,9 @@ static int parse(struct run_flags *flags, int argc, char *argv[], struct cli_wor
         {"--against", CLI_VALUE, &flags->against, "PATH",
          "trainer of the other build (base); without it this one\n"
          "against itself, which measures the noise floor"},
+        {"--slice", CLI_VALUE, &flags->slice, "SECONDS",
+         "both trainers of a pair run at once, each stopped while\n"
+         "the other has its time slice (0.15); 0: one after the other"},
         {"--work", CLI_VALUE, &flags->work, "FOLDER", "for job files and logs (out/runs)"},
         {"--keep-spools", CLI_SWITCH, &flags->keep_spools, NULL,
          "keeps the ranks' files once they are in the database"},
@@ -125,7 +128,10 @@ static int run_suite(const struct run_flags *flags, const struct mp_suite *suite
     char trainer[MP_PATH_SIZE] = "";
     struct mp_runner_result result;
     struct mp_progress progress;
-    int code = MP_OK;
+    double slice;
+    int code = cli_parse_slice(flags->slice, &slice, error);
+    if (code)
+        return code;
     if (flags->trainer)
         snprintf(trainer, sizeof trainer, "%s", flags->trainer);
     else if (has_measured(suite))
@@ -141,6 +147,7 @@ static int run_suite(const struct run_flags *flags, const struct mp_suite *suite
                                      .against = flags->against ? flags->against
                                                 : flags->pairs ? trainer
                                                                : NULL,
+                                     .slice = slice,
                                      .keep_spools = flags->keep_spools,
                                      .progress = &progress,
                                      .signals = cli_count_signals()};
@@ -200,6 +207,8 @@ static int run(const struct mp_systems *systems, int argc, char *argv[], struct 
         return code > 0 ? CLI_SUCCESS : code;
     if (flags.against && !flags.pairs)
         return mp_fail(error, MP_EINVAL, "--against takes --pairs N, for example --pairs 12");
+    if (flags.slice && !flags.pairs)
+        return mp_fail(error, MP_EINVAL, "--slice takes --pairs N, for example --pairs 12");
     code = check_from(&flags, &words, error);
     if (code || flags.from)
         return code ? code : add_killed(&flags, error);

@@ -7,6 +7,7 @@
 #include "results/compare/gate.h"
 
 enum { PAIRS_MOST = 1000 };
+static const double usual_slice = 0.15, shortest_slice = 0.02, longest_slice = 3600; /* s */
 
 int cli_parse_pairs(const char *text, struct mp_suite *suite, struct mp_error *error) {
     char *end;
@@ -15,6 +16,16 @@ int cli_parse_pairs(const char *text, struct mp_suite *suite, struct mp_error *e
         return mp_fail(error, MP_EINVAL, "--pairs %.60s: should be a number from 1 to %d", text,
                        PAIRS_MOST);
     suite->repeat = (int)pairs;
+    return MP_OK;
+}
+
+int cli_parse_slice(const char *text, double *slice, struct mp_error *error) {
+    char *end;
+    *slice = text ? strtod(text, &end) : usual_slice;
+    if (text && (end == text || *end ||
+                 !(*slice == 0 || (*slice >= shortest_slice && *slice <= longest_slice))))
+        return mp_fail(error, MP_EINVAL, "--slice %.60s: should be from %g to %g seconds, or 0",
+                       text, shortest_slice, longest_slice);
     return MP_OK;
 }
 

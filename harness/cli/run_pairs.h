@@ -14,4 +14,7 @@ int cli_compare_pairs(struct mp_store *store, const struct mp_runner_result *res
 /* --pairs N into the suite's rounds.  MP_EINVAL. */
 int cli_parse_pairs(const char *text, struct mp_suite *suite, struct mp_error *error);
 
+/* --slice SECONDS; text NULL: the usual ones.  MP_EINVAL. */
+int cli_parse_slice(const char *text, double *slice, struct mp_error *error);
+
 #endif

@@ -2,10 +2,12 @@
 #include "harness/suite/keep.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
 #include "harness/suite/note.h"
+#include "harness/suite/slices.h"
 #include "harness/suite/spools.h"
 
 enum { MODEL_SIZE = 2048, LONG_VALUE = 80, WORKLOAD_SIZE = MP_TEXT_SIZE + 16 };
@@ -169,8 +171,12 @@ int mp_suite_keep(struct mp_store *store, const struct mp_ended_job *ended, int6
     run.status = mp_launch_end_name(ended->result->end);
     run.reason = *ended->result->reason ? ended->result->reason : NULL;
     struct mp_spools spools = {NULL, 0};
+    struct mp_store_slice *slice = NULL;
     int64_t kept, recordings = 0;
     int code = ended->spools ? mp_spools_list(ended->spools, &spools, error) : MP_OK;
+    if (!code && ended->slices)
+        code = mp_slices_read(ended->slices, &slice, &run.slices, error);
+    run.slice = slice;
     if (!code)
         code = mp_store_ingest(store, &run, (const char *const *)spools.path, spools.count, &kept,
                                error);
@@ -181,5 +187,6 @@ int mp_suite_keep(struct mp_store *store, const struct mp_ended_job *ended, int6
     if (!code && ended->spools && !ended->keep_spools && recordings == spools.count)
         mp_spools_remove(&spools, ended->spools);
     mp_spools_destroy(&spools);
+    free(slice);
     return code;
 }

@@ -15,6 +15,7 @@ struct mp_ended_job {
     const char *command;    /* that started the ranks */
     const char *job_text;   /* as the ranks read it */
     const char *spools;     /* folder with the ranks' recordings; NULL: none */
+    const char *slices;     /* file of its slices (slices.h); NULL: it had the machine for itself */
     bool keep_spools;       /* also once they are in the database */
     const struct mp_launch_result *result;
     const struct mp_store_fact *fact; /* [facts], stored with the run */
@@ -22,7 +23,7 @@ struct mp_ended_job {
 };
 
 /* Adds the run with all its spools, then removes those, unless one of them could not be used.
- * Errors: mp_store_ingest's; the spools stay then. */
+ * Errors: mp_store_ingest's, mp_slices_read's; the spools stay then. */
 int mp_suite_keep(struct mp_store *store, const struct mp_ended_job *ended, int64_t *run_id,
                   struct mp_error *error);
 

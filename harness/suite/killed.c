@@ -10,6 +10,7 @@
 
 #include "harness/suite/note.h"
 #include "harness/suite/paths.h"
+#include "harness/suite/slices.h"
 #include "harness/suite/spools.h"
 
 static int join(char path[MP_PATH_SIZE], const char *folder, const char *name,
@@ -48,9 +49,10 @@ static int ingest(struct mp_store *store, const char *folder, const struct mp_st
 
 static int keep_job(struct mp_store *store, const char *folder, FILE *stream,
                     struct mp_error *error) {
-    char path[MP_PATH_SIZE], recordings[MP_PATH_SIZE];
+    char path[MP_PATH_SIZE], recordings[MP_PATH_SIZE], slices[MP_PATH_SIZE];
     struct mp_note note = {.json = NULL};
     struct mp_spools spools = {NULL, 0};
+    struct mp_store_slice *slice = NULL;
     if (mp_note_is_held(folder))
         return mp_fail(error, MP_EINVAL,
                        "%s: still runs; its moeperf adds it, or wait until its ranks have ended",
@@ -59,7 +61,12 @@ static int keep_job(struct mp_store *store, const char *folder, FILE *stream,
     if (!code)
         code = join(recordings, folder, "spools", error);
     if (!code)
+        code = join(slices, folder, MP_SLICES_NAME, error);
+    if (!code)
         code = mp_note_read(path, &note, error);
+    if (!code)
+        code = mp_slices_read(slices, &slice, &note.run.slices, error);
+    note.run.slice = slice;
     if (!code)
         code = mp_spools_list(recordings, &spools, error);
     note.run.status = "interrupted";
@@ -70,6 +77,7 @@ static int keep_job(struct mp_store *store, const char *folder, FILE *stream,
         fprintf(stream, "%s: job %s: nothing was recorded\n", folder, note.run.job);
     mp_spools_destroy(&spools);
     mp_note_destroy(&note);
+    free(slice);
     return code;
 }
 

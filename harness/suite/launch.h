@@ -12,6 +12,7 @@
 #define MOEPERF_HARNESS_SUITE_LAUNCH_H
 
 #include <signal.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "harness/suite/command.h"
@@ -34,9 +35,11 @@ struct mp_launch_progress {
 struct mp_launch {
     const struct mp_command *command; /* borrowed */
     const char *log;                  /* file for standard error; overwritten; NULL: none */
-    int threads;                      /* OMP_NUM_THREADS of every rank */
-    double timeout;                   /* s; 0: none */
-    double grace;                     /* s between SIGTERM after the time-out and SIGKILL; 0: 10 */
+    const char *slices; /* file for mp_launch_in_slices, overwritten; may be NULL otherwise */
+    int threads;        /* OMP_NUM_THREADS of every rank */
+    int ranks;          /* for mp_launch_in_slices */
+    double timeout;     /* s, being stopped not counted; 0: none */
+    double grace;       /* s between SIGTERM after the time-out and SIGKILL; 0: 10 */
     const volatile sig_atomic_t *signals; /* counts the user's SIGINT and SIGTERM; NULL: none */
     /* Called at every progress line and at least four times a second; may be NULL. */
     void (*watch)(void *context, const struct mp_launch_progress *progress);
@@ -46,7 +49,7 @@ struct mp_launch {
 struct mp_launch_result {
     enum mp_launch_end end;
     char reason[768]; /* one sentence; "" when complete */
-    double seconds;   /* from start to end */
+    double seconds;   /* from start to end, being stopped not counted */
     struct mp_launch_progress progress;
 };
 
@@ -55,5 +58,21 @@ struct mp_launch_result {
  * named), MP_EIO. */
 int mp_launch_run(const struct mp_launch *launch, struct mp_launch_result *result,
                   struct mp_error *error);
+
+/* Two jobs at once, each stopped while the other runs, in time slices of `slice` seconds, or of
+ * MP_SLICE_ITERATIONS iterations where that is longer (0: one job after the other): what changes
+ * slowly on a machine meets both alike.  job[0] starts first and the other one only after its first
+ * iteration, so that they never run beside each other.  Once one has ended the other runs to its
+ * end.
+ *
+ * Every slice is written into its job's file `slices` (slices.h) when it ends.  Only processes on
+ * this machine can be stopped: where the launcher has fewer of them below it than there are ranks,
+ * the jobs run one after the other, too.  Whether they ran in slices: the files say nothing useful
+ * otherwise.
+ *
+ * A job that cannot be started is a failed one. */
+enum { MP_SLICE_ITERATIONS = 8 };
+bool mp_launch_in_slices(const struct mp_launch job[2], double slice,
+                         struct mp_launch_result result[2]);
 
 #endif

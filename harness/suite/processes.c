@@ -7,6 +7,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 enum { FAMILY_LIMIT = 1 << 16 };
 
@@ -57,14 +59,56 @@ static int gather_family(pid_t root, struct process list[], int count) {
     return family;
 }
 
-int mp_processes_signal(pid_t root, int signal, bool with_root) {
+/* Root's descendants at the front of a list of `*count` processes; NULL: none, or no memory. */
+static struct process *find_family(pid_t root, int *family, int *count) {
     struct process *list = malloc(FAMILY_LIMIT * sizeof *list);
-    int family = list ? gather_family(root, list, list_processes(list, FAMILY_LIMIT)) : 0;
-    int reached = 0;
+    *count = list ? list_processes(list, FAMILY_LIMIT) : 0;
+    *family = list ? gather_family(root, list, *count) : 0;
+    return list;
+}
+
+int mp_processes_signal(pid_t root, int signal, bool with_root) {
+    int family, count, reached = 0;
+    struct process *list = find_family(root, &family, &count);
     if (with_root || family == 0)
         reached += !kill(root, signal);
     for (int i = 0; i < family; i++)
         reached += !kill(list[i].pid, signal);
     free(list);
     return reached;
+}
+
+static void hold(struct mp_processes *processes, pid_t pid, bool is_leaf) {
+    int handle = (int)syscall(SYS_pidfd_open, pid, 0);
+    if (handle < 0)
+        return; /* it has ended, or there are no handles */
+    processes->handle[processes->count++] = handle;
+    processes->leaves += is_leaf;
+}
+
+void mp_processes_hold(pid_t root, bool with_root, struct mp_processes *processes) {
+    int family, count;
+    struct process *list = find_family(root, &family, &count);
+    *processes = (struct mp_processes){.handle = malloc(((size_t)family + 1) * sizeof(int))};
+    if (processes->handle && (with_root || family == 0))
+        hold(processes, root, family == 0);
+    for (int i = 0; processes->handle && i < family; i++) {
+        bool is_leaf = true;
+        for (int k = 0; k < family && is_leaf; k++)
+            is_leaf = list[k].parent != list[i].pid;
+        hold(processes, list[i].pid, is_leaf);
+    }
+    free(list);
+}
+
+void mp_processes_send(const struct mp_processes *processes, int signal) {
+    for (int i = 0; i < processes->count; i++)
+        syscall(SYS_pidfd_send_signal, processes->handle[i], signal, NULL, 0);
+}
+
+void mp_processes_release(struct mp_processes *processes) {
+    for (int i = 0; i < processes->count; i++)
+        close(processes->handle[i]);
+    free(processes->handle);
+    *processes = (struct mp_processes){.handle = NULL};
 }

@@ -14,12 +14,14 @@
 #include "harness/suite/note.h"
 #include "harness/suite/paths.h"
 #include "harness/suite/predicted.h"
+#include "harness/suite/slices.h"
 #include "results/compare/gate.h"
 
 /* Two builds in turns. */
 struct pairs {
     char id[128];
-    bool are_same; /* the same program on both sides */
+    char slice[32]; /* s, as text */
+    bool are_same;  /* the same program on both sides */
 };
 
 /* One job of one round while it runs. */
@@ -35,8 +37,12 @@ struct turn {
     char folder[MP_PATH_SIZE - 64], job_path[MP_PATH_SIZE], log[MP_PATH_SIZE], spools[MP_PATH_SIZE];
     char loads[MP_PATH_SIZE]; /* of a trace that is replayed */
     char note[MP_PATH_SIZE];  /* there until the job is in the database */
-    int held;                 /* mp_note_hold's; -1: none */
-    char *job_text;           /* as the ranks read it, owned */
+    char slices[MP_PATH_SIZE];
+    bool is_sliced;       /* it runs beside its sibling */
+    struct turn *sibling; /* the other side of its pair; NULL: it runs alone */
+    struct mp_launch_progress progress;
+    int held;       /* mp_note_hold's; -1: none */
+    char *job_text; /* as the ranks read it, owned */
     char started_at[32];
     struct mp_command command;
     struct mp_estimate *estimate;
@@ -103,6 +109,7 @@ static int prepare(struct turn *turn, struct mp_error *error) {
     snprintf(turn->spools, sizeof turn->spools, "%s/spools", turn->folder);
     snprintf(turn->loads, sizeof turn->loads, "%s/loads", turn->folder);
     snprintf(turn->note, sizeof turn->note, "%s/" MP_NOTE_NAME, turn->folder);
+    snprintf(turn->slices, sizeof turn->slices, "%s/" MP_SLICES_NAME, turn->folder);
     int code = mp_path_create_folder(turn->spools, error);
     turn->held = mp_note_hold(turn->folder);
     if (!code && !is_predicted(turn))
@@ -116,28 +123,39 @@ static int prepare(struct turn *turn, struct mp_error *error) {
 
 static void show_progress(void *context, const struct mp_launch_progress *progress) {
     struct turn *turn = context;
+    int64_t iteration = progress->iteration, iterations = progress->iterations;
+    turn->progress = *progress;
+    if (turn->sibling) { /* as one job: both do the same */
+        iteration += turn->sibling->progress.iteration;
+        iterations *= 2;
+    }
     struct mp_progress_state state = {.job = turn->number,
                                       .jobs = count_turns(turn->runner),
                                       .name = turn->file->job.name,
-                                      .iteration = progress->iteration,
-                                      .iterations = progress->iterations,
+                                      .iteration = iteration,
+                                      .iterations = iterations,
                                       .loss = progress->loss,
                                       .ms = progress->ms};
-    mp_estimate_update(turn->estimate, progress->iteration, progress->iterations);
+    mp_estimate_update(turn->estimate, iteration, iterations);
     mp_estimate_read(turn->estimate, &state.share, &state.seconds_left);
     mp_progress_draw(turn->runner->progress, &state);
 }
 
+static struct mp_launch launch_of(struct turn *turn) {
+    return (struct mp_launch){.command = &turn->command,
+                              .log = turn->log,
+                              .slices = turn->slices,
+                              .threads = turn->file->job.threads,
+                              .ranks = turn->file->job.ranks,
+                              .timeout = turn->runner->suite->timeout,
+                              .signals = turn->runner->signals,
+                              .watch = show_progress,
+                              .context = turn};
+}
+
 /* Starts the ranks and waits for their end. */
 static int launch(struct turn *turn, struct mp_launch_result *result, struct mp_error *error) {
-    const struct mp_runner *runner = turn->runner;
-    const struct mp_launch job = {.command = &turn->command,
-                                  .log = turn->log,
-                                  .threads = turn->file->job.threads,
-                                  .timeout = runner->suite->timeout,
-                                  .signals = runner->signals,
-                                  .watch = show_progress,
-                                  .context = turn};
+    const struct mp_launch job = launch_of(turn);
     return mp_launch_run(&job, result, error);
 }
 
@@ -161,7 +179,7 @@ static int create_command(struct turn *turn, struct mp_error *error) {
                              arguments, &turn->command, error);
 }
 
-enum { PAIR_FACTS = 3 };
+enum { PAIR_FACTS = 4 };
 
 /* What is known of the job, for its note (`result` is NULL then) and for the database; the command
  * is to be freed. */
@@ -170,6 +188,7 @@ static struct mp_ended_job describe(const struct turn *turn, const struct mp_lau
     facts[0] = (struct mp_store_fact){MP_FACT_PAIRS, turn->pairs->id};
     facts[1] = (struct mp_store_fact){MP_FACT_PAIRS_SIDE, turn->is_base ? "base" : "head"};
     facts[2] = (struct mp_store_fact){MP_FACT_PAIRS_SAME, turn->pairs->are_same ? "yes" : "no"};
+    facts[3] = (struct mp_store_fact){MP_FACT_PAIRS_SLICE, turn->pairs->slice};
     *command = turn->command.count > 0 ? mp_command_text(&turn->command) : NULL;
     return (struct mp_ended_job){.suite = turn->runner->suite,
                                  .index = turn->index,
@@ -179,10 +198,13 @@ static struct mp_ended_job describe(const struct turn *turn, const struct mp_lau
                                  .command = *command,
                                  .job_text = turn->job_text,
                                  .spools = turn->spools,
+                                 .slices = turn->is_sliced ? turn->slices : NULL,
                                  .keep_spools = turn->runner->keep_spools,
                                  .result = result,
                                  .fact = facts,
-                                 .facts = turn->runner->against ? PAIR_FACTS : 0};
+                                 .facts = !turn->runner->against ? 0
+                                          : turn->is_sliced      ? PAIR_FACTS
+                                                                 : PAIR_FACTS - 1};
 }
 
 static int write_note(const struct turn *turn, struct mp_error *error) {
@@ -194,23 +216,59 @@ static int write_note(const struct turn *turn, struct mp_error *error) {
     return code;
 }
 
+/* Everything that a job needs to be started. */
+static int make_ready(struct turn *turn, struct mp_error *error) {
+    int code = prepare(turn, error);
+    mp_suite_format_utc("%Y-%m-%dT%H:%M:%SZ", turn->started_at, sizeof turn->started_at);
+    if (!code && !is_predicted(turn))
+        code = create_command(turn, error);
+    if (!code)
+        code = write_note(turn, error);
+    return code;
+}
+
+static void fail_with(struct mp_launch_result *result, const char *reason) {
+    *result = (struct mp_launch_result){.end = MP_LAUNCH_FAILED};
+    snprintf(result->reason, sizeof result->reason, "%s", reason);
+}
+
 /* Carries the job out; what goes wrong becomes the result's reason. */
 static void carry_out(struct turn *turn, struct mp_launch_result *result) {
     struct mp_error error = {0};
-    int code = prepare(turn, &error);
-    mp_suite_format_utc("%Y-%m-%dT%H:%M:%SZ", turn->started_at, sizeof turn->started_at);
     mp_estimate_begin_job(turn->estimate, turn->index);
-    if (!code && !is_predicted(turn))
-        code = create_command(turn, &error);
-    if (!code)
-        code = write_note(turn, &error);
+    int code = make_ready(turn, &error);
     if (!code)
         code = is_predicted(turn) ? predict(turn, result, &error) : launch(turn, result, &error);
     mp_estimate_end_job(turn->estimate);
-    if (code) {
-        result->end = MP_LAUNCH_FAILED;
-        snprintf(result->reason, sizeof result->reason, "%s", error.text);
+    if (code)
+        fail_with(result, error.text);
+}
+
+/* Both sides run at once.  The clocks of bounds stand still at times, so that slices would not fit
+ * what they record. */
+static bool is_to_be_sliced(const struct turn *turn) {
+    return turn->runner->slice > 0 && !(turn->file->system->capabilities & MP_SYSTEM_UNATTAINABLE);
+}
+
+/* Carries both jobs of a pair out. */
+static void carry_out_pair(struct turn turn[2], struct mp_launch_result result[2]) {
+    struct mp_error error = {0};
+    int code = MP_OK;
+    mp_estimate_begin_job(turn->estimate, turn->index);
+    for (int i = 0; i < 2; i++) {
+        turn[i].sibling = &turn[1 - i];
+        turn[i].is_sliced = is_to_be_sliced(turn);
+        code = code ? code : make_ready(&turn[i], &error);
     }
+    if (code) {
+        fail_with(&result[0], error.text);
+        fail_with(&result[1], error.text);
+    } else {
+        const struct mp_launch job[] = {launch_of(&turn[0]), launch_of(&turn[1])};
+        double slice = turn->is_sliced ? turn->runner->slice : 0;
+        turn[0].is_sliced = turn[1].is_sliced = mp_launch_in_slices(job, slice, result);
+    }
+    mp_estimate_end_job(turn->estimate);
 }
 
 /* Puts the run with all its spools into the database, then removes the spools, the note, and the
@@ -224,6 +282,7 @@ static int ingest(struct turn *turn, const struct mp_launch_result *result,
     if (!code && !ended.keep_spools) {
         unlink(turn->loads);
         unlink(turn->note);
+        unlink(turn->slices);
     }
     free(command);
     return code;
@@ -257,21 +316,21 @@ static void say_end(const struct turn *turn, const struct mp_launch_result *resu
                         result->seconds, progress->loss);
 }
 
-static void run_turn(struct turn *turn, struct mp_runner_result *total) {
-    struct mp_launch_result result = {0};
+/* The job is over: says so, keeps and counts it, and frees what it had. */
+static void settle(struct turn *turn, const struct mp_launch_result *result,
+                   struct mp_runner_result *total) {
     struct mp_error error = {0};
-    carry_out(turn, &result);
-    say_end(turn, &result);
-    bool is_kept = ingest(turn, &result, &error) == MP_OK;
+    say_end(turn, result);
+    bool is_kept = ingest(turn, result, &error) == MP_OK;
     if (!is_kept)
         total->lost++;
     if (!is_kept)
         mp_progress_say(turn->runner->progress, MP_TONE_BAD,
                         "%s: not in the database: %s (its records stay in %s)",
                         turn->file->job.name, error.text, turn->spools);
-    if (!is_kept || result.end == MP_LAUNCH_FAILED || result.end == MP_LAUNCH_TIMEOUT)
+    if (!is_kept || result->end == MP_LAUNCH_FAILED || result->end == MP_LAUNCH_TIMEOUT)
         total->failed++;
-    else if (result.end == MP_LAUNCH_INTERRUPTED)
+    else if (result->end == MP_LAUNCH_INTERRUPTED)
         total->interrupted++;
     else
         total->complete++;
@@ -279,6 +338,19 @@ static void run_turn(struct turn *turn, struct mp_runner_result *total) {
     free(turn->job_text);
     if (turn->held >= 0)
         close(turn->held);
+}
+
+static void run_turn(struct turn *turn, struct mp_runner_result *total) {
+    struct mp_launch_result result = {0};
+    carry_out(turn, &result);
+    settle(turn, &result, total);
+}
+
+static void run_pair(struct turn turn[2], struct mp_runner_result *total) {
+    struct mp_launch_result result[2] = {{0}, {0}};
+    carry_out_pair(turn, result);
+    settle(&turn[0], &result[0], total);
+    settle(&turn[1], &result[1], total);
 }
 
 /* The launcher of a measured job; word[0] of its command is found in the path. */
@@ -347,6 +419,7 @@ static int check_pairs(const struct mp_runner *runner, struct pairs *pairs,
     if (access(runner->against, X_OK))
         return mp_fail(error, MP_ENOTFOUND, "can't run %s: %s", runner->against, strerror(errno));
     pairs->are_same = are_same_files(runner->trainer, runner->against);
+    snprintf(pairs->slice, sizeof pairs->slice, "%g", runner->slice);
     return MP_OK;
 }
 
@@ -381,11 +454,30 @@ static struct turn turn_at(const struct mp_runner *runner, const struct pairs *p
                          .suite_run = is_base ? result->base_run : result->suite_run};
 }
 
+static void run_all(const struct mp_runner *runner, const struct pairs *pairs,
+                    struct mp_estimate *estimate, struct mp_runner_result *result) {
+    int turns = count_turns(runner), sides = runner->against ? 2 : 1;
+    for (int number = 0; number < turns; number += sides) {
+        struct turn turn[2];
+        if (runner->signals && *runner->signals) {
+            result->left_out = turns - number;
+            return;
+        }
+        for (int i = 0; i < sides; i++) {
+            turn[i] = turn_at(runner, pairs, result, number + i);
+            turn[i].estimate = estimate;
+        }
+        if (sides == 2)
+            run_pair(turn, result);
+        else
+            run_turn(turn, result);
+    }
+}
+
 int mp_runner_run(const struct mp_runner *runner, struct mp_runner_result *result,
                   struct mp_error *error) {
     struct mp_estimate *estimate = NULL;
     struct pairs pairs = {.are_same = false};
-    int turns = count_turns(runner);
     memset(result, 0, sizeof *result);
     name_runs(runner, &pairs, result);
     int code = check_programs(runner, error);
@@ -394,17 +486,9 @@ int mp_runner_run(const struct mp_runner *runner, struct mp_runner_result *resul
     if (!code)
         code = mp_path_create_folder(runner->work, error);
     if (!code)
-        code = mp_estimate_create(runner->suite->count, turns / runner->suite->count, &estimate,
-                                  error);
-    for (int number = 0; number < turns && !code; number++) {
-        if (runner->signals && *runner->signals) {
-            result->left_out = turns - number;
-            break;
-        }
-        struct turn turn = turn_at(runner, &pairs, result, number);
-        turn.estimate = estimate;
-        run_turn(&turn, result);
-    }
+        code = mp_estimate_create(runner->suite->count, runner->suite->repeat, &estimate, error);
+    if (!code)
+        run_all(runner, &pairs, estimate, result);
     mp_progress_end(runner->progress);
     mp_estimate_destroy(estimate);
     return code;

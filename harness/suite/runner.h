@@ -12,9 +12,11 @@
  *                                        spools/    one file per rank, removed once ingested
  *
  * With `against` the trainers of two builds are measured in turns: every round runs each job with
- * both, one right after the other, in the order base, head in even rounds and head, base in odd
- * ones, so that slow changes of the machine cancel.  The sides become suite runs of their own,
- * marked by the facts of results/compare/gate.h.
+ * both, base first in even rounds and head first in odd ones.  With `slice` both run at once, in
+ * time slices (launch.h): a machine whose speed changes within seconds meets them alike, and only
+ * iterations count that were not interrupted.  Without, and where ranks are on other hosts or the
+ * system is a bound (whose clocks stand still at times), the second runs after the first.  The
+ * sides become suite runs of their own, marked by the facts of results/compare/gate.h.
  *
  * A job that fails, hangs or is killed becomes a run with its status and reason and everything its
  * ranks had recorded; then the next job starts. */
@@ -34,6 +36,7 @@ struct mp_runner {
     const char *launcher; /* template (command.h), or NULL */
     const char *trainer;  /* path of moeperf-train */
     const char *against;  /* trainer of base, `trainer` is head's; NULL: no pairs */
+    double slice;         /* s, of pairs; 0: one run after the other */
     bool keep_spools;     /* also after they are in the database */
     struct mp_progress *progress;
     const volatile sig_atomic_t *signals; /* counts SIGINT and SIGTERM; NULL: none */

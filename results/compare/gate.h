@@ -12,7 +12,8 @@
  * bit of one clean build on one machine told the same, else within 1e-4.
  *
  * Timed measure: ms per iteration, one sample per run (evidence.h), Holm over all jobs.  Sides that
- * `moeperf run --pairs` measured in turns are compared pair by pair.  Others are compared as
+ * `moeperf run --pairs` measured in turns are compared pair by pair; of pairs that ran at once in
+ * time slices all iterations count that were not interrupted.  Others are compared as
  * groups, which cannot tell a change from a machine that has drifted: `note` says so.  A job that
  * is not steady in more than a quarter of its runs, and ranks that share cores, make times
  * inconclusive. */
@@ -26,10 +27,11 @@
 #include "results/store/store.h"
 
 /* Facts about a run in its database.  A pair's two invocations have the same MP_FACT_PAIRS. */
-#define MP_FACT_PAIRS "pairs"           /* name of the measurement in turns that it is part of */
-#define MP_FACT_PAIRS_SIDE "pairs.side" /* base, head */
-#define MP_FACT_PAIRS_SAME "pairs.same" /* yes: both sides are the same program */
-#define MP_FACT_FLOOR "noise-floor"     /* half width of an A/A interval, a fraction */
+#define MP_FACT_PAIRS "pairs"             /* name of the measurement in turns that it is part of */
+#define MP_FACT_PAIRS_SIDE "pairs.side"   /* base, head */
+#define MP_FACT_PAIRS_SAME "pairs.same"   /* yes: both sides are the same program */
+#define MP_FACT_PAIRS_SLICE "pairs.slice" /* s: both ran at once, in time slices that long */
+#define MP_FACT_FLOOR "noise-floor"       /* half width of an A/A interval, a fraction */
 #define MP_FACT_FLOOR_KEY "noise-floor.key" /* of what: only an equal key may use it */
 
 struct mp_gate_side {

@@ -98,7 +98,7 @@ static json_t *place_of_fact(struct side_run *run, const char *name) {
                                           "environment.kernel", "environment.memory-bytes",
                                           "environment.mpi",    "environment.device"};
     static const char *const about[] = {MP_FACT_PAIRS, MP_FACT_PAIRS_SIDE, MP_FACT_PAIRS_SAME,
-                                        "environment.revision"};
+                                        MP_FACT_PAIRS_SLICE, "environment.revision"};
     for (size_t i = 0; i < sizeof machine / sizeof *machine; i++)
         if (strcmp(machine[i], name) == 0)
             return run->machine;
@@ -212,7 +212,8 @@ static int read_iterations(struct mp_store *store, int64_t run_id, double **valu
     return code;
 }
 
-/* The sample: the median from the first steady window on, of all where none is steady. */
+/* The sample: the median from the first steady window on, of all where none is steady.  Pairs that
+ * ran in slices count from the beginning: the same times of the machine for both. */
 static int judge_iterations(struct mp_store *store, struct side_run *run, struct mp_error *error) {
     double *values;
     int count, first = 0;
@@ -226,7 +227,7 @@ static int judge_iterations(struct mp_store *store, struct side_run *run, struct
         code =
             mp_steady_from(values, count, MP_STEADY_WINDOW, MP_STEADY_SLOPE_PERCENT, &first, error);
     run->steady = count > 0 && first >= 0;
-    if (first < 0)
+    if (first < 0 || *side_about(run, MP_FACT_PAIRS_SLICE))
         first = 0;
     if (!code && count > 0)
         code = mp_median(values + first, count - first, &run->ms, error);

@@ -258,6 +258,8 @@ static int ingest_run(struct ingest *ingest, const struct mp_store_run *run,
         code = intern_phases(ingest, error);
     if (!code)
         code = summary_init(&ingest->summary, run->ranks, error);
+    ingest->summary.slice = run->slice;
+    ingest->summary.slices = run->slices;
     if (!code)
         code = recordings_init(&ingest->recordings, ingest->store, ingest->run_id, run->ranks,
                                paths, count, error);

@@ -228,6 +228,7 @@ FROM run JOIN run_summary USING (run_id);
 -- One row per run.
 --   ms_per_iteration     median of v_iteration.ms over the steady iterations: those that every
 --                        recorded rank completed, without the first tenth (rounded up, at least one)
+--                        and, of a pair that was measured in slices, without interrupted ones
 --   tokens_per_s         mean tokens of the steady iterations / ms_per_iteration
 --   ep_run_id            the first complete run of system ep with the same suite_run, round,
 --                        workload, gate, model, ranks, ranks_per_node and executor

@@ -46,6 +46,11 @@ struct mp_store_fact {
     const char *name, *value;
 };
 
+/* Nanoseconds of CLOCK_MONOTONIC on rank 0's host. */
+struct mp_store_slice {
+    int64_t start_ns, end_ns;
+};
+
 /* One job of one suite invocation, as the harness knows it.  Texts are borrowed during the call;
  * NULL is stored as NULL where the comment does not say otherwise. */
 struct mp_store_run {
@@ -70,6 +75,10 @@ struct mp_store_run {
     bool unattainable; /* the system is a bound that none attains: every report says so */
     const struct mp_store_fact *fact; /* [facts], put into table fact with rank -1 */
     int facts;
+    /* [slices], one after another: when the job had the machine for itself.  Iterations that don't
+     * lie within one of them don't count as steady.  NULL: it had it always. */
+    const struct mp_store_slice *slice;
+    int slices;
 };
 
 /* Adds one run with everything in its spools, one file per rank in any order, in one transaction:

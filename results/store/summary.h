@@ -20,7 +20,9 @@ struct summary {
     struct keyed cells;      /* struct cell[ranks] by (iteration, layer, phase) */
     struct keyed layers;     /* struct layer_entry by (iteration, layer, 0) */
     double phase_flops[MP_PHASES];
-    int ranks_share_cores; /* -1: not recorded */
+    int ranks_share_cores;              /* -1: not recorded */
+    const struct mp_store_slice *slice; /* [slices], borrowed; NULL: iterations count wherever */
+    int slices;
 };
 
 int summary_init(struct summary *summary, int ranks, struct mp_error *error);

@@ -24,7 +24,8 @@ static void bind_double_or_null(sqlite3_stmt *statement, int column, bool known,
 struct iteration_row {
     int ranks;
     bool complete; /* by every recorded rank */
-    int64_t start_ns;
+    bool counts;   /* complete, and the run had the machine for itself */
+    int64_t start_ns, end_ns;
     double ms, wait_ms;
     int64_t tokens; /* -1: a rank did not record them */
     int slowest_rank;
@@ -36,10 +37,23 @@ static int64_t wait_of(const struct rank_iteration *own) {
     return own->wait_ns > own->phases_wait_ns ? own->wait_ns : own->phases_wait_ns;
 }
 
+/* Whether the run had the machine for itself all that time. */
+static bool is_in_slice(const struct summary *summary, int64_t start_ns, int64_t end_ns) {
+    int low = 0, high = summary->slices; /* the last slice that begins by then is below high */
+    while (low < high) {
+        int middle = low + (high - low) / 2;
+        if (summary->slice[middle].start_ns <= start_ns)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return !summary->slice || (high > 0 && end_ns <= summary->slice[high - 1].end_ns);
+}
+
 static struct iteration_row iteration_row_of(const struct summary *summary,
                                              const struct iteration_entry *entry) {
     struct iteration_row row = {.complete = true, .slowest_rank = -1};
-    int64_t end_ns = 0, longest_ns = 0, most_routes = 0;
+    int64_t longest_ns = 0, most_routes = 0;
     double busy_sum = 0, most_busy = 0, routes = 0;
     for (int r = 0; r < summary->ranks; r++) {
         const struct rank_iteration *own = &entry->rank[r];
@@ -56,7 +70,7 @@ static struct iteration_row iteration_row_of(const struct summary *summary,
         }
         busy_sum += busy;
         longest_ns = duration > longest_ns ? duration : longest_ns;
-        end_ns = !row.ranks || own->end_ns > end_ns ? own->end_ns : end_ns;
+        row.end_ns = !row.ranks || own->end_ns > row.end_ns ? own->end_ns : row.end_ns;
         row.start_ns = !row.ranks || own->start_ns < row.start_ns ? own->start_ns : row.start_ns;
         row.tokens = row.tokens < 0 || own->tokens < 0 ? -1 : row.tokens + own->tokens;
         row.wait_ms += (double)wait / NS_PER_MS;
@@ -65,8 +79,9 @@ static struct iteration_row iteration_row_of(const struct summary *summary,
         row.ranks++;
     }
     row.complete = row.complete && row.ranks > 0;
+    row.counts = row.complete && is_in_slice(summary, row.start_ns, row.end_ns);
     if (row.ranks > 0) {
-        int64_t span_ns = summary->clocks_comparable ? end_ns - row.start_ns : longest_ns;
+        int64_t span_ns = summary->clocks_comparable ? row.end_ns - row.start_ns : longest_ns;
         row.ms = (double)span_ns / NS_PER_MS;
         row.straggler_ms = (most_busy - busy_sum / row.ranks) / NS_PER_MS;
     }
@@ -109,7 +124,8 @@ static struct steady_state steady_state_of(struct summary *summary, const uint32
     for (size_t i = 0; i < summary->iterations.count; i++) {
         struct iteration_row row =
             iteration_row_of(summary, keyed_value(&summary->iterations, order[i]));
-        if (!row.complete || position++ < warm_up_of(state.complete))
+        bool is_warm = row.complete && position++ >= warm_up_of(state.complete);
+        if (!is_warm || !row.counts)
             continue;
         ms[state.steady++] = row.ms;
         tokens += row.tokens < 0 ? NAN : (double)row.tokens;
@@ -181,10 +197,10 @@ static int write_iterations(struct summary *summary, struct mp_store *store, int
         struct iteration_row row = iteration_row_of(summary, entry);
         if (row.ranks == 0)
             continue;
-        bool steady = row.complete && position++ >= warm_up_of(state.complete);
+        bool is_warm = row.complete && position++ >= warm_up_of(state.complete);
         sqlite3_bind_int64(insert, 1, run_id);
         bind_iteration(insert, summary, keyed_iteration(summary->iterations.keys[order[i]]), entry,
-                       &row, steady);
+                       &row, is_warm && row.counts);
         code = store_run(store, insert, "cannot store iterations", error);
     }
 

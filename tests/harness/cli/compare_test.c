@@ -84,7 +84,11 @@ static void pairs(void **state) {
     assert_says(RUN "--db pairs.db --pairs 2", 0, "Both sides are the same program: ");
     assert_order("pairs.db", "base head head base");
     assert_says("moeperf compare pairs.db", 0, "-head (revision");
+    assert_says("moeperf compare pairs.db", 0, "at once, in time slices of 0.15 s");
     assert_says("moeperf compare --db pairs.db", 0, "1 inconclusive");
+    assert_says(RUN
+                "--db whole.db --pairs 2 --slice 0 && moeperf compare whole.db | grep -c slices",
+                1, "0");
     json_t *object = json_of(RUN "--db against.db --pairs 1 --against ./other-trainer --json", 0);
     assert_true(json_is_false(json_object_get(object, "same_program")));
     json_t *metric = json_array_get(json_object_get(object, "metrics"), 0);
@@ -115,6 +119,9 @@ static void refusals(void **state) {
     assert_says("moeperf compare base.db head.db --accept copeis", 2, "copeis");
     assert_says(RUN "--against ./other-trainer", 2, "--pairs");
     assert_says(RUN "--pairs 0 --db x.db", 2, "--pairs 0");
+    assert_says(RUN "--slice 1 --db x.db", 2, "--pairs");
+    assert_says(RUN "--pairs 1 --slice 0.001 --db x.db", 2, "--slice 0.001");
+    assert_says(RUN "--pairs 1 --slice no --db x.db", 2, "--slice no");
     assert_says(RUN "--pairs 1 --against ./absent --db x.db", 2, "./absent");
     assert_says("moeperf run predicted --pairs 1 --db x.db", 2, "job ep is predicted");
 }

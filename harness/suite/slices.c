@@ -1,0 +1,207 @@
+/* Slices: see slices.h, and mp_launch_in_slices in launch.h. */
+#include "harness/suite/slices.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "harness/suite/child.h"
+#include "harness/suite/processes.h"
+
+int mp_slices_read(const char *path, struct mp_store_slice **slice, int *count,
+                   struct mp_error *error) {
+    int code = MP_OK, capacity = 0;
+    char line[64];
+    FILE *file = fopen(path, "re");
+    *slice = NULL;
+    *count = 0;
+    if (!file && errno != ENOENT)
+        return mp_fail(error, MP_EIO, "can't read %s: %s", path, strerror(errno));
+    while (file && !code && fgets(line, sizeof line, file)) {
+        struct mp_store_slice next;
+        char end;
+        if (!strchr(line, '\n'))
+            break; /* cut off */
+        if (*count == capacity) {
+            capacity = capacity ? 2 * capacity : 64;
+            struct mp_store_slice *grown = realloc(*slice, (size_t)capacity * sizeof *grown);
+            if (!grown)
+                code = mp_fail(error, MP_ENOMEM, "no memory for the slices of %s", path);
+            else
+                *slice = grown;
+        }
+        if (!code &&
+            (sscanf(line, "%" SCNd64 " %" SCNd64 "%c", &next.start_ns, &next.end_ns, &end) != 3 ||
+             end != '\n' || next.end_ns < next.start_ns))
+            code = mp_fail(error, MP_EFORMAT,
+                           "%s, line %d: should be two times in ns, a start and an end", path,
+                           *count + 1);
+        if (!code)
+            (*slice)[(*count)++] = next;
+    }
+    if (file && fclose(file) && !code)
+        code = mp_fail(error, MP_EIO, "can't read %s: %s", path, strerror(errno));
+    return code;
+}
+
+/* One of the two jobs. */
+struct side {
+    struct mp_child child;
+    struct mp_processes ranks;
+    FILE *slices;
+    bool has_ended, is_stopped;
+    double since;   /* s, when it began to run or to be stopped */
+    double fastest; /* ms of an iteration; 0: none yet */
+};
+
+static bool begin(const struct mp_launch *job, struct side *side, struct mp_launch_result *result) {
+    struct mp_error error = {0};
+    *side = (struct side){.has_ended = true, .since = mp_child_now()};
+    if (mp_child_start(job, &side->child, &error)) {
+        *result = (struct mp_launch_result){.end = MP_LAUNCH_FAILED};
+        snprintf(result->reason, sizeof result->reason, "%s", error.text);
+        return false;
+    }
+    side->slices = job->slices ? fopen(job->slices, "we") : NULL;
+    side->has_ended = false;
+    return true;
+}
+
+static void attend(struct side *side) {
+    double stopped = side->child.stopped, ms;
+    if (side->has_ended)
+        return;
+    if (side->is_stopped) /* being stopped does not count for a time-out, from the beginning */
+        side->child.stopped += mp_child_now() - side->since;
+    side->has_ended = mp_child_attend(&side->child);
+    if (side->is_stopped)
+        side->child.stopped = stopped;
+    ms = side->child.progress.ms;
+    if (ms > 0 && (side->fastest == 0 || ms < side->fastest))
+        side->fastest = ms;
+}
+
+/* Waits for output of either side until `until`, at most a tick. */
+static void wait_for(const struct side side[2], double until) {
+    struct pollfd ready[2 * MP_CHILD_DESCRIPTORS];
+    double left = 1e3 * (until - mp_child_now());
+    bool is_silent = false;
+    for (int i = 0; i < 2; i++) {
+        if (side[i].has_ended) {
+            ready[2 * i] = ready[2 * i + 1] = (struct pollfd){.fd = -1};
+            continue;
+        }
+        mp_child_poll(&side[i].child, ready + 2 * i);
+        is_silent = is_silent || (ready[2 * i].fd < 0 && ready[2 * i + 1].fd < 0);
+    }
+    left = fmin(left, is_silent ? MP_CHILD_TICK_MS / 10.0 : MP_CHILD_TICK_MS);
+    poll(ready, 2 * MP_CHILD_DESCRIPTORS, left > 0 ? (int)ceil(left) : 0);
+}
+
+static bool is_to_end(const struct side *side) {
+    return side->has_ended || side->child.ending != MP_LAUNCH_COMPLETE;
+}
+
+/* Stops it; what it ran since it was started or continued was a slice. */
+static void stop(struct side *side) {
+    double now = mp_child_now();
+    mp_processes_send(&side->ranks, SIGSTOP);
+    if (side->slices) {
+        fprintf(side->slices, "%" PRId64 " %" PRId64 "\n", (int64_t)(1e9 * side->since),
+                (int64_t)(1e9 * now));
+        fflush(side->slices);
+    }
+    side->is_stopped = true;
+    side->since = now;
+}
+
+static void go_on(struct side *side) {
+    if (!side->is_stopped)
+        return;
+    mp_processes_send(&side->ranks, SIGCONT);
+    side->is_stopped = false;
+    double now = mp_child_now();
+    side->child.stopped += now - side->since;
+    side->since = now;
+}
+
+/* Runs side[on] until its first iteration is done, and stops it then.  Whether it could be. */
+static bool run_first(struct side side[2], int on) {
+    const struct mp_launch *job = side[on].child.launch;
+    while (!is_to_end(&side[on]) && side[on].child.progress.iteration == 0) {
+        wait_for(side, INFINITY);
+        attend(&side[0]);
+        attend(&side[1]);
+    }
+    if (is_to_end(&side[on]))
+        return false;
+    mp_processes_hold(side[on].child.pid, !job->command->has_launcher, &side[on].ranks);
+    if (side[on].ranks.leaves < job->ranks)
+        return false;
+    stop(&side[on]);
+    return true;
+}
+
+/* One slice of side[on]; false once the two are no longer to take turns. */
+static bool run_slice(struct side side[2], int on, double slice) {
+    double iterations = 1e-3 * MP_SLICE_ITERATIONS * fmin(side[0].fastest, side[1].fastest);
+    go_on(&side[on]);
+    double until = side[on].since + fmax(slice, iterations);
+    while (mp_child_now() < until) {
+        wait_for(side, until);
+        attend(&side[0]);
+        attend(&side[1]);
+        if (is_to_end(&side[0]) || is_to_end(&side[1]))
+            return false;
+    }
+    stop(&side[on]);
+    return true;
+}
+
+/* Lets both run to their ends. */
+static void run_rest(struct side side[2]) {
+    go_on(&side[0]);
+    go_on(&side[1]);
+    while (!side[0].has_ended || !side[1].has_ended) {
+        wait_for(side, INFINITY);
+        attend(&side[0]);
+        attend(&side[1]);
+    }
+}
+
+static void end(struct side *side) {
+    mp_processes_release(&side->ranks);
+    if (side->slices)
+        fclose(side->slices);
+    side->slices = NULL;
+}
+
+bool mp_launch_in_slices(const struct mp_launch job[2], double slice,
+                         struct mp_launch_result result[2]) {
+    struct side side[2] = {{.has_ended = true}, {.has_ended = true}};
+    bool is_sliced = false, has_begun[2] = {begin(&job[0], &side[0], &result[0]), false};
+    if (has_begun[0] && !(slice > 0 && run_first(side, 0)))
+        run_rest(side); /* the other one comes after it */
+    int signals_before = side[0].child.signals_before;
+    if (has_begun[0] && job[0].signals && (int)*job[0].signals > signals_before)
+        result[1] = (struct mp_launch_result){.end = MP_LAUNCH_INTERRUPTED,
+                                              .reason = "stopped by the user before it began"};
+    else
+        has_begun[1] = begin(&job[1], &side[1], &result[1]);
+    if (has_begun[0] && has_begun[1])
+        side[1].child.signals_before = signals_before; /* one that has come meanwhile ends both */
+    if (has_begun[1] && !side[0].has_ended)
+        is_sliced = run_first(side, 1);
+    for (int on = 0; is_sliced && run_slice(side, on, slice);)
+        on = !on;
+    run_rest(side);
+    for (int i = 0; i < 2; i++) {
+        end(&side[i]);
+        if (has_begun[i])
+            mp_child_finish(&side[i].child, &result[i]);
+    }
+    return is_sliced;
+}

@@ -1,0 +1,280 @@
+/* Two jobs in time slices: scripts in the place of the trainers leave a letter per iteration in one
+ * file, which shows who ran when. */
+#include <signal.h>
+
+#include "harness/suite/launch.h"
+#include "harness/suite/slices.h"
+#include "tests/harness/folder.h"
+
+enum { ITERATIONS = 100, PATIENCE = 250 };
+
+/* An iteration of a shell: 1 ms or more. */
+#define WORK "  j=0; while [ $j -lt 1000 ]; do j=$((j + 1)); done\n"
+
+static const char counting[] = "i=0\nwhile [ $i -lt 100 ]; do\n" WORK
+                               "  i=$((i + 1)); printf $1 >>trace; echo progress $i 100 1 2\n"
+                               "done\n";
+
+struct pair {
+    const char *script[2];
+    const char *launcher; /* NULL: the script is the only rank */
+    int ranks;
+    double slice;
+    struct mp_launch job; /* what else both have */
+    struct mp_launch_result result[2];
+};
+
+static bool run(struct pair *pair) {
+    static const char *const letter[2][2] = {{"A", NULL}, {"B", NULL}};
+    static const char *const program[] = {"./trainer-A", "./trainer-B"},
+                             *const log[] = {"log-A", "log-B"},
+                             *const slices[] = {"slices-A", "slices-B"};
+    struct mp_command command[2];
+    struct mp_launch job[2] = {pair->job, pair->job};
+    unlink("trace");
+    for (int i = 0; i < 2; i++) {
+        unlink(slices[i]);
+        unlink(program[i]);
+        if (pair->script[i])
+            write_script(program[i], pair->script[i]);
+        assert_int_equal(mp_command_create(pair->launcher, pair->ranks, program[i], letter[i],
+                                           &command[i], NULL),
+                         MP_OK);
+        job[i].command = &command[i];
+        job[i].log = log[i];
+        job[i].slices = slices[i];
+        job[i].threads = 1;
+        job[i].ranks = pair->ranks;
+    }
+    bool is_sliced = mp_launch_in_slices(job, pair->slice, pair->result);
+    for (int i = 0; i < 2; i++)
+        mp_command_destroy(&command[i]);
+    return is_sliced;
+}
+
+/* How often the trace changes from one letter to the other. */
+static int count_changes(void) {
+    char *trace = read_file("trace");
+    int changes = 0;
+    for (const char *at = trace; *at && at[1]; at++)
+        changes += at[0] != at[1];
+    free(trace);
+    return changes;
+}
+
+static int count_letters(char letter) {
+    char *trace = read_file("trace");
+    int letters = 0;
+    for (const char *at = trace; *at; at++)
+        letters += *at == letter;
+    free(trace);
+    return letters;
+}
+
+/* Slices of both, which must be apart from each other; returns how many there are. */
+static int check_slices(void) {
+    struct mp_store_slice *slice[2];
+    struct mp_error error = {0};
+    int count[2], at[2] = {0, 0};
+    int64_t last = 0;
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(mp_slices_read(i ? "slices-B" : "slices-A", &slice[i], &count[i], &error),
+                         MP_OK);
+    while (at[0] < count[0] || at[1] < count[1]) {
+        bool second = at[0] == count[0] ||
+                      (at[1] < count[1] && slice[1][at[1]].start_ns < slice[0][at[0]].start_ns);
+        const struct mp_store_slice *next = &slice[second][at[second]++];
+        assert_true(next->start_ns >= last && next->end_ns > next->start_ns);
+        last = next->end_ns;
+    }
+    free(slice[0]);
+    free(slice[1]);
+    return count[0] + count[1];
+}
+
+static void assert_complete(const struct pair *pair) {
+    for (int i = 0; i < 2; i++) {
+        assert_string_equal(pair->result[i].reason, "");
+        assert_int_equal(pair->result[i].end, MP_LAUNCH_COMPLETE);
+        assert_int_equal(pair->result[i].progress.iteration, ITERATIONS);
+    }
+}
+
+static void one_runs_while_the_other_is_stopped(void **state) {
+    (void)state;
+    struct pair pair = {{counting, counting}, NULL, 1, 0.02, {.timeout = PATIENCE}, {{0}}};
+    assert_true(run(&pair));
+    assert_complete(&pair);
+    int slices = check_slices();
+    assert_in_range(slices, 3, 2 * ITERATIONS); /* each one's first, and one more at least */
+    /* Beside each other they would write by turns all the time.  A letter may be on its way when
+     * its rank is stopped. */
+    assert_in_range(count_changes(), slices - 1, 2 * slices);
+    assert_int_equal(count_letters('A'), ITERATIONS);
+    assert_int_equal(count_letters('B'), ITERATIONS);
+}
+
+static const char two_ranks[] = "./launcher {program} {arguments}";
+
+static void all_ranks_of_a_launcher_are_stopped(void **state) {
+    (void)state;
+    struct pair pair = {{counting, counting}, two_ranks, 2, 0.05, {.timeout = PATIENCE}, {{0}}};
+    write_script("launcher", "\"$@\" & \"$@\" & wait %1 && wait %2\n");
+    assert_true(run(&pair));
+    assert_complete(&pair);
+    int slices = check_slices();
+    assert_in_range(slices, 3, 2 * ITERATIONS);
+    assert_in_range(count_changes(), slices - 1, 2 * slices);
+    assert_int_equal(count_letters('A'), 2 * ITERATIONS);
+}
+
+/* Ranks elsewhere: there are fewer below the launcher than the job has. */
+static void ranks_out_of_reach_run_one_after_the_other(void **state) {
+    (void)state;
+    struct pair pair = {{counting, counting}, two_ranks, 3, 0.02, {.timeout = PATIENCE}, {{0}}};
+    write_script("launcher", "\"$@\" & \"$@\" & wait %1 && wait %2\n");
+    assert_false(run(&pair));
+    assert_complete(&pair);
+    assert_int_equal(count_changes(), 1);
+}
+
+static void no_slices_are_one_after_the_other(void **state) {
+    (void)state;
+    struct pair pair = {{counting, counting}, NULL, 1, 0, {.timeout = PATIENCE}, {{0}}};
+    assert_false(run(&pair));
+    assert_complete(&pair);
+    assert_int_equal(count_changes(), 1);
+    assert_int_equal(check_slices(), 0);
+}
+
+static void slices_hold_some_iterations(void **state) {
+    (void)state;
+    static const char slow[] = "for i in 1 2 3; do sleep 0.3; printf $1 >>trace\n"
+                               "echo progress $i 3 1 1e6; done\n";
+    struct pair pair = {{slow, slow}, NULL, 1, 0.02, {.timeout = PATIENCE}, {{0}}};
+    /* Each one's first iteration, then a slice that no job of 1 s fills. */
+    run(&pair);
+    char *trace = read_file("trace");
+    assert_string_equal(trace, "ABAABB");
+    free(trace);
+}
+
+static void the_other_goes_on_when_one_fails(void **state) {
+    (void)state;
+    static const char *const failing[] = {
+        "exit 3\n", "echo progress 1 9 1 1\nexit 3\n", NULL,
+        "i=0\nwhile [ $i -lt 20 ]; do\n" WORK
+        "  i=$((i + 1)); echo progress $i 100 1 2\ndone\nexit 3\n"};
+    for (size_t f = 0; f < sizeof failing / sizeof *failing; f++)
+        for (int side = 0; side < 2; side++) {
+            struct pair pair = {{counting, counting}, NULL, 1, 0.02, {.timeout = PATIENCE}, {{0}}};
+            pair.script[side] = failing[f];
+            run(&pair);
+            assert_int_equal(pair.result[side].end, MP_LAUNCH_FAILED);
+            assert_non_null(strstr(pair.result[side].reason,
+                                   failing[f] ? "exit status 3" : "there is no such program"));
+            assert_int_equal(pair.result[!side].end, MP_LAUNCH_COMPLETE);
+            assert_int_equal(pair.result[!side].progress.iteration, ITERATIONS);
+        }
+}
+
+static void a_job_that_hangs_times_out_alone(void **state) {
+    (void)state;
+    static const char hanging[] = "trap 'exit 1' TERM\necho progress 1 9 1 1\n"
+                                  "while :; do sleep 0.05; done\n";
+    struct pair pair = {{hanging, counting}, NULL, 1, 0.02, {.timeout = 0}, {{0}}};
+    /* On a busy machine even the other one may take too long: then again, with more time. */
+    for (pair.job.timeout = 2; pair.result[1].progress.iteration < ITERATIONS;
+         pair.job.timeout *= 2) {
+        run(&pair);
+        assert_int_equal(pair.result[0].end, MP_LAUNCH_TIMEOUT);
+    }
+    assert_int_equal(pair.result[1].end, MP_LAUNCH_COMPLETE);
+}
+
+static volatile sig_atomic_t signals;
+
+static void signal_at_20(void *context, const struct mp_launch_progress *progress) {
+    (void)context;
+    if (progress->iteration >= 20)
+        signals = 1;
+}
+
+static void interruption_ends_both(void **state) {
+    (void)state;
+    static const char obeying[] =
+        "trap 'echo progress $i 100 1 2; exit 1' INT\ni=0\n"
+        "while :; do\n" WORK "  i=$((i + 1)); echo progress $i 100 1 2\ndone\n";
+    struct pair pair = {{obeying, obeying},
+                        NULL,
+                        1,
+                        0.02,
+                        {.timeout = PATIENCE, .signals = &signals, .watch = signal_at_20},
+                        {{0}}};
+    signals = 0;
+    assert_true(run(&pair));
+    assert_int_equal(pair.result[0].end, MP_LAUNCH_INTERRUPTED);
+    assert_int_equal(pair.result[1].end, MP_LAUNCH_INTERRUPTED);
+}
+
+static void signal_at_once(void *context, const struct mp_launch_progress *progress) {
+    (void)context;
+    (void)progress;
+    signals = 1;
+}
+
+static void interruption_of_the_first_leaves_the_second_out(void **state) {
+    (void)state;
+    static const char starting[] = "trap 'exit 1' INT\nwhile :; do sleep 0.05; done\n";
+    struct pair pair = {{starting, counting},
+                        NULL,
+                        1,
+                        0.02,
+                        {.timeout = PATIENCE, .signals = &signals, .watch = signal_at_once},
+                        {{0}}};
+    signals = 0;
+    assert_false(run(&pair));
+    assert_int_equal(pair.result[0].end, MP_LAUNCH_INTERRUPTED);
+    assert_int_equal(pair.result[1].end, MP_LAUNCH_INTERRUPTED);
+    assert_string_equal(pair.result[1].reason, "stopped by the user before it began");
+    assert_int_equal(count_letters('B'), 0);
+}
+
+static void damaged_files_are_refused(void **state) {
+    (void)state;
+    static const char *const damaged[] = {"1 2\n3\n", "1 2\n9 5\n", "1 2\n3 4 5\n", "1 2\nx y\n"};
+    struct mp_store_slice *slice;
+    int count;
+    for (size_t i = 0; i < sizeof damaged / sizeof *damaged; i++) {
+        struct mp_error error = {0};
+        write_file("damaged", damaged[i]);
+        assert_int_equal(mp_slices_read("damaged", &slice, &count, &error), MP_EFORMAT);
+        assert_non_null(strstr(error.text, "damaged, line 2"));
+        free(slice);
+    }
+    write_file("cut", "10 20\n30 40\n50 6");
+    assert_int_equal(mp_slices_read("cut", &slice, &count, NULL), MP_OK);
+    assert_int_equal(count, 2);
+    assert_int_equal(slice[1].start_ns, 30);
+    assert_int_equal(slice[1].end_ns, 40);
+    free(slice);
+    assert_int_equal(mp_slices_read("absent", &slice, &count, NULL), MP_OK);
+    assert_int_equal(count, 0);
+    assert_null(slice);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(one_runs_while_the_other_is_stopped),
+        cmocka_unit_test(all_ranks_of_a_launcher_are_stopped),
+        cmocka_unit_test(ranks_out_of_reach_run_one_after_the_other),
+        cmocka_unit_test(no_slices_are_one_after_the_other),
+        cmocka_unit_test(slices_hold_some_iterations),
+        cmocka_unit_test(the_other_goes_on_when_one_fails),
+        cmocka_unit_test(a_job_that_hangs_times_out_alone),
+        cmocka_unit_test(interruption_ends_both),
+        cmocka_unit_test(interruption_of_the_first_leaves_the_second_out),
+        cmocka_unit_test(damaged_files_are_refused),
+    };
+    return cmocka_run_group_tests_name("slices", tests, enter_folder, leave_folder);
+}
