@@ -41,7 +41,8 @@ static int parse(struct run_flags *flags, int argc, char *argv[], struct cli_wor
          "against itself, which measures the noise floor"},
         {"--slice", CLI_VALUE, &flags->slice, "SECONDS",
          "both trainers of a pair run at once, each stopped while\n"
-         "the other has its time slice (0.15); 0: one after the other"},
+         "the other has its time slice (0.15); 0: the second runs\n"
+         "after the first"},
         {"--work", CLI_VALUE, &flags->work, "FOLDER", "for job files and logs (out/runs)"},
         {"--keep-spools", CLI_SWITCH, &flags->keep_spools, NULL,
          "keeps the ranks' files once they are in the database"},
