@@ -6,11 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int no_memory(const struct device_spool *spool, struct mp_error *error) {
-    return mp_fail(error, MP_ENOMEM, "%s: no memory for the records of %s", spool->store->path,
-                   spool->path);
-}
-
 /* Ends a reading: MP_OK if it came to its end. */
 static int finish(struct device_spool *spool, sqlite3_stmt *select, int step,
                   struct mp_error *error) {
@@ -65,7 +60,7 @@ static int align(struct device_spool *spool, struct mp_error *error) {
     while (!code && (step = sqlite3_step(select)) == SQLITE_ROW) {
         struct clock_sample *grown = realloc(samples, ((size_t)count + 1) * sizeof *samples);
         if (!grown)
-            code = no_memory(spool, error);
+            code = device_no_memory(spool, error);
         else
             (samples = grown)[count++] = (struct clock_sample){sqlite3_column_int64(select, 0),
                                                                sqlite3_column_int64(select, 1),
@@ -95,37 +90,6 @@ static int name_clock(struct device_spool *spool, struct mp_error *error) {
     bool same = step == SQLITE_ROW && sqlite3_column_int(select, 0);
     spool->clock = same ? "same host" : "unknown";
     return finish(spool, select, step, error);
-}
-
-/* Spans of the stream that launches; what is in flight launches nothing. */
-static int read_spans(struct device_spool *spool, struct mp_error *error) {
-    sqlite3_stmt *select = NULL;
-    int capacity = 0, step = SQLITE_DONE;
-    int code = store_prepare(spool->store,
-                             "SELECT start_ns, end_ns, span_id FROM v_span WHERE run_id = ? AND "
-                             "rank = ? AND stream <> 'comm'",
-                             &select, error);
-    if (code)
-        return code;
-    sqlite3_bind_int64(select, 1, spool->run_id);
-    sqlite3_bind_int(select, 2, spool->rank);
-    while (!code && (step = sqlite3_step(select)) == SQLITE_ROW) {
-        if (spool->span_count == capacity) {
-            capacity = capacity ? 2 * capacity : 1024;
-            struct device_span *grown =
-                realloc(spool->spans, (size_t)capacity * sizeof *spool->spans);
-            if (!grown) {
-                code = no_memory(spool, error);
-                break;
-            }
-            spool->spans = grown;
-        }
-        spool->spans[spool->span_count++] =
-            (struct device_span){sqlite3_column_int64(select, 0), sqlite3_column_int64(select, 1),
-                                 sqlite3_column_int64(select, 2), -1};
-    }
-    int read = finish(spool, select, step, error);
-    return code ? code : read;
 }
 
 /* Whether it is there already: after a kill nobody needs to know how far the last attempt got. */
@@ -164,12 +128,13 @@ static int add_spool(struct device_spool *spool, struct mp_error *error) {
     if (!code)
         code = name_clock(spool, error);
     if (!code)
-        code = read_spans(spool, error);
-    if (!code)
         code = device_collect(spool, error);
     if (!code)
         code = insert_spool(spool, &is_new, error);
-    if (!code && is_new)
+    if (code || !is_new)
+        return code;
+    code = device_read_spans(spool, error);
+    if (!code)
         code = device_insert(spool, error);
     return code;
 }

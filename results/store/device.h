@@ -34,8 +34,11 @@ struct device_spool {
     char collector[48], status[512];
     bool complete;
     int64_t unread_bytes;
-    struct device_span *spans; /* by start, the outer first */
-    int span_count;
+    int64_t *wanted; /* when calls and collectives began, and starts that external ids name */
+    int wanted_count, wanted_capacity;
+    int latest_wanted;         /* the one found last: the next is the same or near, mostly */
+    struct device_span *spans; /* those that contain such a time; by start, the outer first */
+    int span_count, span_capacity;
     struct device_call *calls; /* by correlation */
     int call_count, call_capacity;
     int latest_call;         /* the one found last: the next is the same or follows it, mostly */
@@ -52,13 +55,22 @@ int64_t device_time(const struct device_spool *spool, int64_t own_ns);
  */
 int device_collect(struct device_spool *spool, struct mp_error *error);
 
-/* The innermost span that contains `at_ns` of the run's clock; 0: none. */
+/* A time of the run's clock at which device_span_at will be asked, or at which a span starts. */
+int device_want(struct device_spool *spool, int64_t at_ns, struct mp_error *error);
+/* Reads the rank's spans that contain such times, and finds each call's among them.  Once, after
+ * device_collect. */
+int device_read_spans(struct device_spool *spool, struct mp_error *error);
+
+/* The innermost span that contains `at_ns`, a time that was wanted; 0: none. */
 int64_t device_span_at(const struct device_spool *spool, int64_t at_ns);
 /* The span that launched what has this correlation id; 0: not known. */
 int64_t device_span_of(struct device_spool *spool, uint32_t correlation);
 
 /* Reads it again and stores its records. */
 int device_insert(struct device_spool *spool, struct mp_error *error);
+
+/* MP_ENOMEM, with the names of the database and the spool. */
+int device_no_memory(const struct device_spool *spool, struct mp_error *error);
 
 /* Frees what the functions above have allocated, spans included. */
 void device_free(struct device_spool *spool);

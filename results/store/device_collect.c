@@ -1,4 +1,4 @@
-/* What GPU records refer to: the host's calls and spans. */
+/* What GPU records refer to: names, the host's calls, the GPU's timer. */
 #include "results/store/device.h"
 
 #include <stdio.h>
@@ -7,7 +7,7 @@
 
 enum { NAMES_LIMIT = 1 << 20 /* a damaged spool may claim any id */ };
 
-static int no_memory(const struct device_spool *spool, struct mp_error *error) {
+int device_no_memory(const struct device_spool *spool, struct mp_error *error) {
     return mp_fail(error, MP_ENOMEM, "%s: no memory for the records of %s", spool->store->path,
                    spool->path);
 }
@@ -32,7 +32,7 @@ static int add_call(struct device_spool *spool, const struct mp_activity *activi
     if (spool->call_count == spool->call_capacity) {
         void *grown = grow(spool->calls, &spool->call_capacity, sizeof *spool->calls);
         if (!grown)
-            return no_memory(spool, error);
+            return device_no_memory(spool, error);
         spool->calls = grown;
     }
     struct device_call *call = &spool->calls[spool->call_count++];
@@ -40,10 +40,12 @@ static int add_call(struct device_spool *spool, const struct mp_activity *activi
     if (activity->kind == MP_ACTIVITY_LINK) {
         call->has_external = true;
         call->external_ns = device_time(spool, (int64_t)activity->value);
-    } else if (activity->start_ns) {
-        call->start_ns = device_time(spool, activity->start_ns);
+        return device_want(spool, call->external_ns, error);
     }
-    return MP_OK;
+    if (!activity->start_ns)
+        return MP_OK;
+    call->start_ns = device_time(spool, activity->start_ns);
+    return device_want(spool, call->start_ns, error);
 }
 
 static int add_timer(struct device_spool *spool, const struct mp_timer *timer,
@@ -51,7 +53,7 @@ static int add_timer(struct device_spool *spool, const struct mp_timer *timer,
     if (spool->timer_count == spool->timer_capacity) {
         void *grown = grow(spool->timers, &spool->timer_capacity, sizeof *spool->timers);
         if (!grown)
-            return no_memory(spool, error);
+            return device_no_memory(spool, error);
         spool->timers = grown;
     }
     spool->timers[spool->timer_count++] = *timer;
@@ -67,7 +69,7 @@ static int add_name(struct device_spool *spool, const struct mp_spool_record *re
         uint32_t count = 2 * id + 64;
         int64_t *grown = realloc(spool->names, count * sizeof *grown);
         if (!grown)
-            return no_memory(spool, error);
+            return device_no_memory(spool, error);
         memset(grown + spool->name_count, 0, (count - spool->name_count) * sizeof *grown);
         spool->names = grown;
         spool->name_count = count;
@@ -99,6 +101,8 @@ static int collect_record(struct device_spool *spool, const struct mp_spool_reco
                        record->as.activity.kind == MP_ACTIVITY_LINK
                    ? add_call(spool, &record->as.activity, error)
                    : MP_OK;
+    case MP_SPOOL_COLLECTIVE:
+        return device_want(spool, device_time(spool, record->as.collective.start_ns), error);
     case MP_SPOOL_TIMER:
         return add_timer(spool, &record->as.timer, error);
     case MP_SPOOL_END:
@@ -121,51 +125,6 @@ static int by_time(const void *left, const void *right) {
     return (a->at_ns > b->at_ns) - (a->at_ns < b->at_ns);
 }
 
-static int outer_first(const void *left, const void *right) {
-    const struct device_span *a = left, *b = right;
-    if (a->start_ns != b->start_ns)
-        return a->start_ns < b->start_ns ? -1 : 1;
-    return (a->end_ns < b->end_ns) - (a->end_ns > b->end_ns);
-}
-
-/* The span around each: the nearest before it that has not ended when it begins. */
-static void nest(struct device_spool *spool) {
-    int open = -1;
-    for (int i = 0; i < spool->span_count; i++) {
-        while (open >= 0 && spool->spans[open].end_ns <= spool->spans[i].start_ns)
-            open = spool->spans[open].parent;
-        spool->spans[i].parent = open;
-        open = i;
-    }
-}
-
-/* The last span that starts at or before `at_ns`; -1: none. */
-static int last_before(const struct device_spool *spool, int64_t at_ns) {
-    int low = 0, high = spool->span_count;
-    while (low < high) {
-        int middle = low + (high - low) / 2;
-        if (spool->spans[middle].start_ns <= at_ns)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low - 1;
-}
-
-int64_t device_span_at(const struct device_spool *spool, int64_t at_ns) {
-    int i = last_before(spool, at_ns);
-    while (i >= 0 && spool->spans[i].end_ns <= at_ns)
-        i = spool->spans[i].parent;
-    return i >= 0 ? spool->spans[i].span_id : 0;
-}
-
-/* An external id is its span's start.  Of several spans with one start the innermost was meant: it
- * was pushed last.  0: there is no such span, e.g. because its record was lost. */
-static int64_t span_that_starts(const struct device_spool *spool, int64_t start_ns) {
-    int i = last_before(spool, start_ns);
-    return i >= 0 && spool->spans[i].start_ns == start_ns ? spool->spans[i].span_id : 0;
-}
-
 /* Puts the entries of each correlation id together: driver calls within runtime calls share one. */
 static void unite_calls(struct device_spool *spool) {
     int kept = 0;
@@ -184,13 +143,6 @@ static void unite_calls(struct device_spool *spool) {
         }
     }
     spool->call_count = kept;
-    for (int i = 0; i < kept; i++) {
-        struct device_call *call = &spool->calls[i];
-        if (call->has_external)
-            call->span_id = span_that_starts(spool, call->external_ns);
-        if (!call->span_id && call->start_ns != INT64_MAX)
-            call->span_id = device_span_at(spool, call->start_ns);
-    }
 }
 
 int64_t device_span_of(struct device_spool *spool, uint32_t correlation) {
@@ -224,9 +176,6 @@ int device_collect(struct device_spool *spool, struct mp_error *error) {
         code = collect_record(spool, &record, error);
     spool->unread_bytes = (int64_t)mp_spool_unread(reader);
     mp_spool_close(reader);
-    if (spool->span_count > 0)
-        qsort(spool->spans, (size_t)spool->span_count, sizeof *spool->spans, outer_first);
-    nest(spool);
     if (spool->call_count > 0)
         qsort(spool->calls, (size_t)spool->call_count, sizeof *spool->calls, by_correlation);
     unite_calls(spool);
@@ -236,10 +185,12 @@ int device_collect(struct device_spool *spool, struct mp_error *error) {
 }
 
 void device_free(struct device_spool *spool) {
+    free(spool->wanted);
     free(spool->spans);
     free(spool->calls);
     free(spool->timers);
     free(spool->names);
+    spool->wanted = NULL;
     spool->spans = NULL;
     spool->calls = NULL;
     spool->timers = NULL;

@@ -298,8 +298,7 @@ int device_insert(struct device_spool *spool, struct mp_error *error) {
     sqlite3_stmt *statement[STATEMENTS] = {NULL};
     struct batch *batch = malloc(sizeof *batch);
     if (!batch)
-        return mp_fail(error, MP_ENOMEM, "%s: no memory for the records of %s", spool->store->path,
-                       spool->path);
+        return device_no_memory(spool, error);
     batch->spool = spool;
     batch->count = 0;
     int code = prepare(spool->store, statement, error);

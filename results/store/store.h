@@ -110,7 +110,14 @@ int mp_store_ingest(struct mp_store *store, const struct mp_store_run *run,
  * recording the same process made, else to the rank that its launcher told it.  Work belongs to the
  * span that an external id names, else to the innermost one in which its call began.  What was
  * added before is not added again.  Spools that end in a damaged record are taken as far as they
- * go. Errors: MP_ENOTFOUND (no such run or file), MP_EFORMAT and MP_EVERSION (a file is no spool of
+ * go.
+ *
+ * Time: beside the rows themselves a pass over the rank's spans per spool (measured: 0.2 us per
+ * span, a tenth of what adding them took).  Memory, of one spool at a time: 40 bytes for each call
+ * and external id, 8 for each collective, 32 for each span in which one of these lies, up to twice
+ * as much while the arrays grow and are sorted; nothing for other spans, however many the run has.
+ *
+ * Errors: MP_ENOTFOUND (no such run or file), MP_EFORMAT and MP_EVERSION (a file is no spool of
  * this build's), MP_EIO, MP_ENOSPACE, MP_ENOMEM; then nothing was added. */
 int mp_store_add_device(struct mp_store *store, int64_t run_id, const char *const spool_paths[],
                         int count, struct mp_error *error);
