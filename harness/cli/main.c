@@ -1,8 +1,10 @@
 /* moeperf: finds the subcommand, prints its error, chooses the exit status. */
 #include <string.h>
+#include <unistd.h>
 
 #include "baselines/systems.h"
 #include "harness/cli/cli.h"
+#include "harness/suite/paths.h"
 
 static const struct cli_command *const commands[] = {
     &cli_run,     &cli_record,    &cli_list,      &cli_show,     &cli_report,
@@ -22,14 +24,32 @@ static void print_usage(FILE *stream) {
           stream);
 }
 
+/* Whether moeperf run would take it, going by its name. */
+static bool is_suite(const char *name) {
+    char path[MP_PATH_SIZE];
+    const char *ending = strrchr(name, '.');
+    return (ending && !strcmp(ending, ".yaml")) ||
+           (!strchr(name, '/') && mp_path_suite(name, path, NULL) == MP_OK);
+}
+
 static int fail_unknown(const char *name) {
     const char *known[COMMANDS + 1] = {NULL};
     for (int i = 0; i < COMMANDS; i++)
         known[i] = commands[i]->name;
     const char *nearest = mp_nearest_word(name, known);
-    if (nearest)
+    if (is_suite(name))
+        fprintf(stderr,
+                "moeperf: unknown command \"%.500s\"; to run the suite of that name: moeperf run "
+                "%.500s\n",
+                name, name);
+    else if (nearest)
         fprintf(stderr, "moeperf: unknown command \"%.80s\"; did you mean \"%s\"?\n", name,
                 nearest);
+    else if (strchr(name, '/') || !access(name, F_OK))
+        fprintf(stderr,
+                "moeperf: unknown command \"%.500s\"; a file goes behind a command, as in moeperf "
+                "run SUITE.yaml or moeperf report --db FILE (moeperf --help lists them)\n",
+                name);
     else
         fprintf(stderr, "moeperf: unknown command \"%.80s\"; moeperf --help lists them\n", name);
     return CLI_BAD_INPUT;

@@ -186,7 +186,9 @@ static int check_from(const struct run_flags *flags, const struct cli_words *wor
 
 static int add_killed(const struct run_flags *flags, struct mp_error *error) {
     struct mp_store *store = NULL;
-    int code = mp_path_create_parent(flags->database, error);
+    int code = mp_suite_check_killed(flags->from, error); /* a mistyped folder makes no database */
+    if (!code)
+        code = mp_path_create_parent(flags->database, error);
     if (!code)
         code = mp_store_open(flags->database, &store, error);
     if (!code)

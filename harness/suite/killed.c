@@ -47,23 +47,28 @@ static int ingest(struct mp_store *store, const char *folder, const struct mp_st
     return code;
 }
 
-static int keep_job(struct mp_store *store, const char *folder, FILE *stream,
-                    struct mp_error *error) {
-    char path[MP_PATH_SIZE], recordings[MP_PATH_SIZE], slices[MP_PATH_SIZE];
-    struct mp_note note = {.json = NULL};
-    struct mp_spools spools = {NULL, 0};
-    struct mp_store_slice *slice = NULL;
+/* What is known of the job, unless it still runs. */
+static int read_note(const char *folder, struct mp_note *note, struct mp_error *error) {
+    char path[MP_PATH_SIZE];
     if (mp_note_is_held(folder))
         return mp_fail(error, MP_EINVAL,
                        "%s: still runs; its moeperf adds it, or wait until its ranks have ended",
                        folder);
     int code = join(path, folder, MP_NOTE_NAME, error);
+    return code ? code : mp_note_read(path, note, error);
+}
+
+static int keep_job(struct mp_store *store, const char *folder, FILE *stream,
+                    struct mp_error *error) {
+    char recordings[MP_PATH_SIZE], slices[MP_PATH_SIZE];
+    struct mp_note note = {.json = NULL};
+    struct mp_spools spools = {NULL, 0};
+    struct mp_store_slice *slice = NULL;
+    int code = read_note(folder, &note, error);
     if (!code)
         code = join(recordings, folder, "spools", error);
     if (!code)
         code = join(slices, folder, MP_SLICES_NAME, error);
-    if (!code)
-        code = mp_note_read(path, &note, error);
     if (!code)
         code = mp_slices_read(slices, &slice, &note.run.slices, error);
     note.run.slice = slice;
@@ -88,30 +93,71 @@ static bool has_note(const char *folder) {
     return !join(path, folder, MP_NOTE_NAME, &unused) && !access(path, F_OK);
 }
 
-int mp_suite_keep_killed(struct mp_store *store, const char *folder, FILE *stream,
-                         struct mp_error *error) {
+/* The folders of jobs with a note: `folder` itself or those in it, by name. */
+struct jobs {
+    char **folder;
+    int count;
+};
+
+static void jobs_destroy(struct jobs *jobs) {
+    for (int i = 0; i < jobs->count; i++)
+        free(jobs->folder[i]);
+    free(jobs->folder);
+}
+
+static int add_job(struct jobs *jobs, const char *folder, struct mp_error *error) {
+    char **grown = realloc(jobs->folder, ((size_t)jobs->count + 1) * sizeof *grown);
+    if (grown)
+        jobs->folder = grown;
+    char *copy = grown ? strdup(folder) : NULL;
+    if (!copy)
+        return mp_fail(error, MP_ENOMEM, "%s: no memory for its jobs", folder);
+    jobs->folder[jobs->count++] = copy;
+    return MP_OK;
+}
+
+static int find_jobs(const char *folder, struct jobs *jobs, struct mp_error *error) {
     struct dirent **entry = NULL;
     char path[MP_PATH_SIZE];
-    int code = MP_OK, jobs = 0;
+    int code = MP_OK;
     if (has_note(folder))
-        return keep_job(store, folder, stream, error);
+        return add_job(jobs, folder, error);
     int count = scandir(folder, &entry, NULL, alphasort);
     if (count < 0)
         return mp_fail(error, MP_ENOTFOUND, "%s: %s", folder, strerror(errno));
     for (int i = 0; i < count; i++) {
         if (!code && entry[i]->d_name[0] != '.')
             code = join(path, folder, entry[i]->d_name, error);
-        if (!code && entry[i]->d_name[0] != '.' && has_note(path)) {
-            code = keep_job(store, path, stream, error);
-            jobs++;
-        }
+        if (!code && entry[i]->d_name[0] != '.' && has_note(path))
+            code = add_job(jobs, path, error);
         free(entry[i]);
     }
     free(entry);
-    if (!code && jobs == 0)
+    if (!code && jobs->count == 0)
         code = mp_fail(error, MP_ENOTFOUND,
                        "%s: no job to add: neither it nor a folder in it has a " MP_NOTE_NAME
                        ", which moeperf run leaves where it was killed",
                        folder);
+    return code;
+}
+
+int mp_suite_check_killed(const char *folder, struct mp_error *error) {
+    struct mp_note note = {.json = NULL};
+    struct jobs jobs = {NULL, 0};
+    int code = find_jobs(folder, &jobs, error);
+    if (!code)
+        code = read_note(jobs.folder[0], &note, error);
+    mp_note_destroy(&note);
+    jobs_destroy(&jobs);
+    return code;
+}
+
+int mp_suite_keep_killed(struct mp_store *store, const char *folder, FILE *stream,
+                         struct mp_error *error) {
+    struct jobs jobs = {NULL, 0};
+    int code = find_jobs(folder, &jobs, error);
+    for (int i = 0; !code && i < jobs.count; i++)
+        code = keep_job(store, jobs.folder[i], stream, error);
+    jobs_destroy(&jobs);
     return code;
 }

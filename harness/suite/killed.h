@@ -14,4 +14,8 @@
 int mp_suite_keep_killed(struct mp_store *store, const char *folder, FILE *stream,
                          struct mp_error *error);
 
+/* Whether that could add anything: the same errors for a folder without a job and for a first job
+ * that still runs or whose note can't be read.  For callers that would make a database for it. */
+int mp_suite_check_killed(const char *folder, struct mp_error *error);
+
 #endif

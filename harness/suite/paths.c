@@ -117,6 +117,21 @@ static int find_names(const struct ready_made *kind, char ***names, struct mp_er
     return MP_OK;
 }
 
+/* `nearest`: among the ready-made ones, or NULL. */
+static int fail_unknown(const struct ready_made *kind, const char *name, const char *nearest,
+                        struct mp_error *error) {
+    if (!nearest && !access(name, F_OK))
+        return mp_fail(error, MP_ENOTFOUND,
+                       "%.200s: this file's name does not end in .yaml as a %s's does, and no "
+                       "ready-made one is called so (moeperf list %s names them)",
+                       name, kind->noun, kind->plural);
+    return mp_fail(error, MP_ENOTFOUND,
+                   "no ready-made %s is called \"%.200s\"%s%s%s (moeperf list %s names "
+                   "them; a file's name ends in .yaml)",
+                   kind->noun, name, nearest ? "; did you mean \"" : "", nearest ? nearest : "",
+                   nearest ? "\"?" : "", kind->plural);
+}
+
 static int find_file(const struct ready_made *kind, const char *name, char path[MP_PATH_SIZE],
                      struct mp_error *error) {
     size_t length = strlen(name);
@@ -124,7 +139,12 @@ static int find_file(const struct ready_made *kind, const char *name, char path[
         if (length >= MP_PATH_SIZE)
             return mp_fail(error, MP_ELIMIT, "%.200s...: the path is too long", name);
         memcpy(path, name, length + 1);
-        return MP_OK; /* reading it says whether it is there */
+        if (access(path, F_OK) && errno == ENOENT)
+            return mp_fail(error, MP_ENOTFOUND,
+                           "%.500s: No such file or directory (moeperf list %s names the "
+                           "ready-made ones)",
+                           name, kind->plural);
+        return MP_OK;
     }
     char folder[MP_PATH_SIZE], **names = NULL;
     int code = find_folder(kind, folder, error);
@@ -132,14 +152,8 @@ static int find_file(const struct ready_made *kind, const char *name, char path[
         code = find_names(kind, &names, error);
     if (!code && snprintf(path, MP_PATH_SIZE, "%s/%s.yaml", folder, name) >= MP_PATH_SIZE)
         code = mp_fail(error, MP_ELIMIT, "%.200s...: the name is too long", name);
-    if (!code && access(path, F_OK)) {
-        const char *nearest = mp_nearest_word(name, (const char *const *)names);
-        code = mp_fail(error, MP_ENOTFOUND,
-                       "no ready-made %s is called \"%.200s\"%s%s%s (moeperf list %s names "
-                       "them; a file's name ends in .yaml)",
-                       kind->noun, name, nearest ? "; did you mean \"" : "", nearest ? nearest : "",
-                       nearest ? "\"?" : "", kind->plural);
-    }
+    if (!code && access(path, F_OK))
+        code = fail_unknown(kind, name, mp_nearest_word(name, (const char *const *)names), error);
     mp_path_names_destroy(names);
     return code;
 }

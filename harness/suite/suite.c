@@ -278,13 +278,28 @@ static int build(struct mp_suite *suite, const struct mp_yaml *document,
     return code ? code : finish_jobs(suite, changes, error);
 }
 
+/* What is wrong with a line of a file that is no YAML at all doesn't say that it is the wrong file;
+ * its name may. */
+static int parse(const struct mp_suite *suite, size_t size, struct mp_yaml **document,
+                 struct mp_error *error) {
+    struct mp_error first = {0};
+    int code = mp_yaml_parse(suite->path, suite->text, size, document, &first);
+    const char *ending = strrchr(suite->path, '.');
+    bool is_other = code == MP_EFORMAT && (!ending || strcmp(ending, ".yaml") != 0);
+    return code ? mp_fail(error, code, "%s%s", first.text,
+                          is_other ? "; is this file a suite? One is written in YAML (moeperf show "
+                                     "suite says what it holds)"
+                                   : "")
+                : MP_OK;
+}
+
 /* suite->path and suite->text are there. */
 static int read_suite(size_t size, const struct mp_systems *systems,
                       const struct mp_suite_changes *changes, struct mp_suite *suite,
                       struct mp_error *error) {
     static const struct mp_suite_changes no_changes;
     struct mp_yaml *document = NULL;
-    int code = mp_yaml_parse(suite->path, suite->text, size, &document, error);
+    int code = parse(suite, size, &document, error);
     if (!code)
         code = build(suite, document, systems, changes ? changes : &no_changes, error);
     mp_yaml_destroy(document);

@@ -28,7 +28,26 @@ static const struct bad_input bad_inputs[] = {
     {"unknown ready-made suite", "moeperf run quickstrat",
      "moeperf run: no ready-made suite is called \"quickstrat\"; did you mean \"quickstart\"?"},
     {"suite file that is not there", "moeperf run gone.yaml",
-     "moeperf run: gone.yaml: No such file or directory\n"},
+     "moeperf run: gone.yaml: No such file or directory (moeperf list suites names the ready-made "
+     "ones)\n"},
+    {"file that is no suite", "echo '# Read: me: first' > README.md; moeperf run README.md",
+     "moeperf run: README.md: this file's name does not end in .yaml as a suite's does, and no "
+     "ready-made one is called so (moeperf list suites names them)\n"},
+    {"path of a file that is no suite", "echo 'Read: me: first' > notes; moeperf run ./notes",
+     "moeperf run: ./notes:1:9: mapping values are not allowed in this context; is this file a "
+     "suite? One is written in YAML (moeperf show suite says what it holds)\n"},
+    {"mistake in a suite", "echo 'suite: me: first' > m.yaml; moeperf run m.yaml",
+     "moeperf run: m.yaml:1:10: mapping values are not allowed in this context\n"},
+    {"file without a command", "touch README.md; moeperf README.md",
+     "moeperf: unknown command \"README.md\"; a file goes behind a command, as in moeperf run "
+     "SUITE.yaml or moeperf report --db FILE (moeperf --help lists them)\n"},
+    {"path without a command", "moeperf gone/runs.db",
+     "moeperf: unknown command \"gone/runs.db\"; a file goes behind a command"},
+    {"suite without a command", "moeperf quickstart",
+     "moeperf: unknown command \"quickstart\"; to run the suite of that name: moeperf run "
+     "quickstart\n"},
+    {"suite file without a command", "moeperf my.yaml --db m.db",
+     "moeperf: unknown command \"my.yaml\"; to run the suite of that name: moeperf run my.yaml\n"},
     {"misspelt option", "moeperf run ci --jsn", "unknown option --jsn; did you mean --json?"},
     {"misspelt suite key", "printf 'suite: s\\ntimout: 3\\n' > s.yaml; moeperf run s.yaml",
      "moeperf run: s.yaml:2: unknown key \"timout\" in a suite; did you mean \"timeout\"?\n"},

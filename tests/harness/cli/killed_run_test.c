@@ -147,6 +147,21 @@ static const struct bad_input bad_inputs[] = {
      "moeperf run: odd/run.json: ranks: should be a whole number that a run can have\n"},
 };
 
+/* A folder without anything to add makes no database, nor a folder for one. */
+static void refused_folders_make_no_database(void **state) {
+    (void)state;
+    static const char *const folders[] = {"gone", "none", "cut", "empty"};
+    char line[200];
+    for (size_t i = 0; i < sizeof folders / sizeof *folders; i++) {
+        snprintf(line, sizeof line, "moeperf run --from %s --db new/new.db", folders[i]);
+        free(shell(line, 2));
+        assert_int_equal(access("new", F_OK), -1);
+        snprintf(line, sizeof line, "moeperf run --from %s --db new.db", folders[i]);
+        free(shell(line, 2));
+        assert_int_equal(access("new.db", F_OK), -1);
+    }
+}
+
 /* After the test above, whose note is changed. */
 static void other_folders_are_refused(void **state) {
     (void)state;
@@ -164,6 +179,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_a_killed_run_recorded_is_added_once),
         cmocka_unit_test(other_folders_are_refused),
+        cmocka_unit_test(refused_folders_make_no_database), /* those of the test before */
     };
     return cmocka_run_group_tests_name("killed run", tests, enter_shell, leave_folder);
 }
