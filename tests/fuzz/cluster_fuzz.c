@@ -1,19 +1,11 @@
 /* Clusters of arbitrary bytes: the reader ends with a sentence or a cluster that answers sanely. */
 #include <math.h>
 #include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
 
 #include "harness/cluster/cluster.h"
+#include "tests/fuzz/expect.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *input, size_t size);
-
-static void expect(int holds, const char *what) {
-    if (!holds) {
-        fprintf(stderr, "cluster_fuzz: %s\n", what);
-        abort();
-    }
-}
 
 static void check_origin(void *context, const char *place, const char *unit,
                          const struct mp_quantity *quantity) {

@@ -3,13 +3,8 @@
  *
  * The input chooses whether the run has spans of its own, then the records of two spools.  One
  * database serves many inputs: what an input added is taken out again. */
-#include <sqlite3.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <unistd.h>
-
-#include "results/store/store.h"
 #include "tests/fuzz/spool_input.h"
+#include "tests/fuzz/store_input.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *input, size_t size);
 
@@ -18,8 +13,7 @@ enum { ACTIVITY, COLLECTIVE, TIMER, NAME, TEXT, STREAM, NUMBER, END, OPERATIONS 
 
 static const char *const hosts[] = {"first", "second", "elsewhere"};
 
-static char folder[] = "/tmp/moeperf-fuzz-XXXXXX";
-static char database[64], recording[RANKS][64], spool_path[SPOOLS][64];
+static char recording[RANKS][64], spool_path[SPOOLS][64];
 static struct spool_bytes spool;
 static struct mp_store *store;
 static int64_t run_with_spans, run_without, strings_before;
@@ -29,40 +23,12 @@ struct rows {
     int64_t activities[MP_ACTIVITIES], collectives;
 };
 
-static void expect(int holds, const char *what) {
-    if (!holds) {
-        fprintf(stderr, "device_fuzz: %s\n", what);
-        abort();
-    }
-}
-
 static void leave(void) {
-    static const char *const endings[] = {"", "-wal", "-shm"};
-    char path[80];
     mp_store_close(store);
-    for (int i = 0; i < 3; i++) {
-        snprintf(path, sizeof path, "%s%s", database, endings[i]);
-        unlink(path);
-    }
-    for (int i = 0; i < RANKS; i++)
-        unlink(recording[i]);
-    for (int i = 0; i < SPOOLS; i++)
-        unlink(spool_path[i]);
-    rmdir(folder);
-}
-
-static void write_spool(const char *path) {
-    FILE *file = fopen(path, "wb");
-    expect(file && fwrite(spool.bytes, 1, spool.size, file) == spool.size && !fclose(file), path);
 }
 
 static int64_t ask(const char *sql) {
-    sqlite3_stmt *row = NULL;
-    expect(sqlite3_prepare_v2(mp_store_connection(store), sql, -1, &row, NULL) == SQLITE_OK, sql);
-    expect(sqlite3_step(row) == SQLITE_ROW, sqlite3_errmsg(mp_store_connection(store)));
-    int64_t value = sqlite3_column_int64(row, 0);
-    sqlite3_finalize(row);
-    return value;
+    return store_ask(store, sql);
 }
 
 static void read_all(const char *sql) {
@@ -96,21 +62,11 @@ static void record_rank(int rank) {
         const struct spool_clock_payload sample = {1000 * i, 1000 + i, 5};
         spool_add(&spool, MP_SPOOL_CLOCK, &sample, sizeof sample, NULL);
     }
-    write_spool(recording[rank]);
+    store_write_file(recording[rank], spool.bytes, spool.size);
 }
 
 static int64_t add_run(const char *job, const char *const paths[], int count) {
-    const struct mp_store_run run = {.suite = "fuzz",
-                                     .job = job,
-                                     .suite_run = "fuzz-1",
-                                     .system = "ep",
-                                     .executor = "measured",
-                                     .workload = "text",
-                                     .status = "complete",
-                                     .started_at = "2025-01-31T12:00:00Z",
-                                     .ranks = RANKS,
-                                     .nodes = 1,
-                                     .ranks_per_node = RANKS};
+    const struct mp_store_run run = store_run(job, "complete", RANKS);
     struct mp_error error = {0};
     int64_t run_id = 0;
     expect(mp_store_ingest(store, &run, paths, count, &run_id, &error) == MP_OK, error.text);
@@ -119,15 +75,16 @@ static int64_t add_run(const char *job, const char *const paths[], int count) {
 
 static void prepare(void) {
     const char *const paths[RANKS] = {recording[0], recording[1]};
+    char database[64];
     struct mp_error error = {0};
     if (store)
         return;
-    expect(mkdtemp(folder) != NULL, "mkdtemp");
-    snprintf(database, sizeof database, "%s/results.db", folder);
+    store_enter();
+    snprintf(database, sizeof database, "%s/results.db", store_folder);
     for (int i = 0; i < RANKS; i++)
-        snprintf(recording[i], sizeof recording[i], "%s/%d.spool", folder, i);
+        store_name_file(recording[i], i, "spool");
     for (int i = 0; i < SPOOLS; i++)
-        snprintf(spool_path[i], sizeof spool_path[i], "%s/%d.device", folder, i);
+        store_name_file(spool_path[i], i, "device");
     atexit(leave);
     for (int r = 0; r < RANKS; r++)
         record_rank(r);
@@ -251,7 +208,7 @@ static void make_spool(struct choices *choices, int number, struct rows *rows) {
         else
             add_named(choices, operation);
     }
-    write_spool(spool_path[number]);
+    store_write_file(spool_path[number], spool.bytes, spool.size);
 }
 
 /* ---- what came of it ---- */
@@ -305,8 +262,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *input, size_t size) {
     read_all("SELECT * FROM v_collective");
     take_out();
     if (++inputs % INPUTS_BETWEEN_CHECKS == 0)
-        expect(ask("SELECT count(*) FROM pragma_integrity_check WHERE integrity_check <> 'ok'") ==
-                   0,
-               "the database is whole");
+        store_expect_whole(store);
     return 0;
 }

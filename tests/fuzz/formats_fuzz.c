@@ -2,21 +2,14 @@
  * announced shape, and say what is wrong.  The first byte chooses the format. */
 #include <stdint.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include "harness/workload/formats.h"
+#include "tests/fuzz/expect.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *input, size_t size);
-
-static void expect(int holds, const char *what) {
-    if (!holds) {
-        fprintf(stderr, "formats_fuzz: %s\n", what);
-        abort();
-    }
-}
 
 /* An open file of nothing but these bytes; its path. */
 static int file_of(const uint8_t *bytes, size_t size, char path[32]) {

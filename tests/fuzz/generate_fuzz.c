@@ -1,22 +1,14 @@
 /* Arbitrary text as a generator's options: lines "name=value" after a byte that chooses the kind.
  * What they ask for is refused with a sentence, or generated. */
 #include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "harness/workload/generate.h"
+#include "tests/fuzz/expect.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *input, size_t size);
 
 enum { TEXT_LIMIT = 4096, BLOCKS_LIMIT = 4 };
-
-static void expect(int holds, const char *what) {
-    if (!holds) {
-        fprintf(stderr, "generate_fuzz: %s\n", what);
-        abort();
-    }
-}
 
 static void check(int code, const struct mp_error *error) {
     expect(!code || (error->code == code && error->text[0]), "an error has its sentence");

@@ -3,29 +3,14 @@
  *
  * The input is a choice of ranks, then two spools one behind the other, each with all its checks
  * filled in.  The database is begun anew from time to time, so that it stays small. */
-#include <fcntl.h>
-#include <sqlite3.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-
-#include "results/store/store.h"
 #include "tests/fuzz/spool_input.h"
+#include "tests/fuzz/store_input.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *input, size_t size);
 
 enum { RUNS_IN_A_DATABASE = 200, RANKS = 2 };
 
-static char folder[] = "/tmp/moeperf-fuzz-XXXXXX";
 static char database[64], spool[RANKS][64];
-
-static void expect(int holds, const char *what) {
-    if (!holds) {
-        fprintf(stderr, "ingest_fuzz: %s\n", what);
-        abort();
-    }
-}
 
 static void remove_all(void) {
     static const char *const endings[] = {"", "-wal", "-shm"};
@@ -36,21 +21,13 @@ static void remove_all(void) {
     }
 }
 
-static void leave(void) {
-    remove_all();
-    for (int r = 0; r < RANKS; r++)
-        unlink(spool[r]);
-    rmdir(folder);
-}
-
 static void name_files(void) {
     if (database[0])
         return;
-    expect(mkdtemp(folder) != NULL, "mkdtemp");
-    snprintf(database, sizeof database, "%s/results.db", folder);
+    store_enter();
+    snprintf(database, sizeof database, "%s/results.db", store_folder);
     for (int r = 0; r < RANKS; r++)
-        snprintf(spool[r], sizeof spool[r], "%s/%d.spool", folder, r);
-    atexit(leave);
+        store_name_file(spool[r], r, "spool");
 }
 
 static void write_spool(const char *path, const uint8_t *input, size_t size) {
@@ -58,9 +35,7 @@ static void write_spool(const char *path, const uint8_t *input, size_t size) {
     expect(bytes != NULL, "malloc");
     memcpy(bytes, input, size);
     spool_fill_in_checks(bytes, size);
-    int file = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0600);
-    expect(file >= 0 && write(file, bytes, size) == (ssize_t)size, "write");
-    close(file);
+    store_write_file(path, bytes, size);
     free(bytes);
 }
 
@@ -78,15 +53,6 @@ static struct mp_store *open_store(void) {
     return store;
 }
 
-static int64_t ask(struct mp_store *store, const char *sql) {
-    sqlite3_stmt *row = NULL;
-    expect(sqlite3_prepare_v2(mp_store_connection(store), sql, -1, &row, NULL) == SQLITE_OK, sql);
-    expect(sqlite3_step(row) == SQLITE_ROW, sqlite3_errmsg(mp_store_connection(store)));
-    int64_t value = sqlite3_column_int64(row, 0);
-    sqlite3_finalize(row);
-    return value;
-}
-
 int LLVMFuzzerTestOneInput(const uint8_t *input, size_t size) {
     if (size < 2)
         return 0;
@@ -96,17 +62,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *input, size_t size) {
     write_spool(spool[0], input + 1, first);
     write_spool(spool[1], input + 1 + first, size - 1 - first);
     const char *const paths[] = {spool[0], spool[1]};
-    const struct mp_store_run run = {.suite = "fuzz",
-                                     .job = "fuzz",
-                                     .suite_run = "fuzz-1",
-                                     .system = "ep",
-                                     .executor = "measured",
-                                     .workload = "text",
-                                     .status = "failed",
-                                     .started_at = "2025-01-31T12:00:00Z",
-                                     .ranks = ranks,
-                                     .nodes = 1,
-                                     .ranks_per_node = ranks};
+    const struct mp_store_run run = store_run("fuzz", "failed", ranks);
     struct mp_store *store = open_store();
     struct mp_error error = {0};
     int64_t run_id = 0, again = 0;
@@ -114,12 +70,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *input, size_t size) {
     expect(code == MP_OK, error.text);
     code = mp_store_ingest(store, &run, paths, ranks, &again, &error);
     expect(code == MP_OK && again == run_id, "a run is added once");
-    expect(ask(store, "SELECT count(*) FROM span") ==
-               ask(store, "SELECT coalesce(sum(spans), 0) FROM v_rank"),
+    expect(store_ask(store, "SELECT count(*) FROM span") ==
+               store_ask(store, "SELECT coalesce(sum(spans), 0) FROM v_rank"),
            "spans belong to ranks");
-    ask(store, "SELECT count(*) FROM v_speedup");
-    expect(ask(store,
-               "SELECT count(*) FROM pragma_integrity_check WHERE integrity_check <> 'ok'") == 0,
-           "the database is whole");
+    store_ask(store, "SELECT count(*) FROM v_speedup");
+    store_expect_whole(store);
     return 0;
 }

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "harness/record/mapping.h"
+#include "tests/fuzz/expect.h"
 #include "tests/fuzz/spool_input.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *input, size_t size);
@@ -40,13 +41,6 @@ struct program {
 static struct spool_bytes spool;
 static char folder[] = "/tmp/moeperf-fuzz-XXXXXX";
 static char written[64];
-
-static void expect(int holds, const char *what) {
-    if (!holds) {
-        fprintf(stderr, "mapping_fuzz: %s\n", what);
-        abort();
-    }
-}
 
 static void leave(void) {
     unlink(written);

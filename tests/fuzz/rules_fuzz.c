@@ -1,19 +1,12 @@
 /* Rules files of arbitrary bytes: the reader ends and leaves nothing behind, an error has its
  * sentence, and what was read can be asked for any name. */
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "harness/record/rules.h"
+#include "tests/fuzz/expect.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *input, size_t size);
-
-static void expect(int holds, const char *what) {
-    if (!holds) {
-        fprintf(stderr, "rules_fuzz: %s\n", what);
-        abort();
-    }
-}
 
 /* The bytes before the first zero are the file, those behind it a range's name. */
 int LLVMFuzzerTestOneInput(const uint8_t *input, size_t size) {

@@ -9,19 +9,13 @@
 #include <unistd.h>
 
 #include "profiler/nvtx/payload.h"
+#include "tests/fuzz/expect.h"
 #include "tests/fuzz/spool_input.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *input, size_t size);
 
 static struct mp_schemas *schemas; /* of the file */
 static volatile uint64_t sum;      /* of what was read, so that the reads are made */
-
-static void expect(int holds, const char *what) {
-    if (!holds) {
-        fprintf(stderr, "spool_fuzz: %s\n", what);
-        abort();
-    }
-}
 
 /* The file lives in memory and is opened by its name under /proc. */
 static const char *write_memory_file(const uint8_t *bytes, size_t size) {

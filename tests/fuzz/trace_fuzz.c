@@ -5,7 +5,6 @@
  * a file whose checksums are to be filled in, or raw blocks that are packed into a file here. */
 #include <stdint.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <sys/mman.h>
 #include <unistd.h>
 #include <zlib.h>
@@ -13,6 +12,7 @@
 
 #include "harness/workload/native.h"
 #include "harness/workload/reshape.h"
+#include "tests/fuzz/expect.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *input, size_t size);
 
@@ -21,13 +21,6 @@ static const char header[] =
     "{\"version\": 1, \"shape\": {\"ranks\": 2, \"experts\": 4, \"layers\": 2, "
     "\"micro_batches\": 1, \"top_k\": 0}, \"source\": \"fuzz\", \"notes\": \"\"}";
 static const struct mp_trace_shape shape = {2, 4, 2, 1, 0}; /* of the header */
-
-static void expect(int holds, const char *what) {
-    if (!holds) {
-        fprintf(stderr, "trace_fuzz: %s\n", what);
-        abort();
-    }
-}
 
 static uint32_t checksum(const uint8_t *bytes, size_t size) {
     return (uint32_t)crc32(0, bytes, (uInt)size);

@@ -1,19 +1,11 @@
 /* YAML of arbitrary bytes: the reader ends, keeps its limits, and what it gives can be walked. */
 #include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "reference/base/yaml.h"
+#include "tests/fuzz/expect.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *input, size_t size);
-
-static void expect(int holds, const char *what) {
-    if (!holds) {
-        fprintf(stderr, "yaml_fuzz: %s\n", what);
-        abort();
-    }
-}
 
 static size_t walk(const struct mp_yaml *value, int depth) {
     size_t values = 1;
