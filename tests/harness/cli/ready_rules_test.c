@@ -1,40 +1,8 @@
 /* The ready-made rules on what the programs they are for say: range names as their releases make
  * them (the rules files say which), told by a program that knows nothing of moeperf. */
-#include <sqlite3.h>
-#include <string.h>
-#include <unistd.h>
-
-#include "tests/harness/cli/shell.h"
+#include "tests/harness/cli/annotated.h"
 
 enum { ATTEMPTS = 4 };
-
-static bool has_collector(void) {
-    if (!access(MOEPERF_FOLDER "/libmoeperf-nvtx.so", R_OK))
-        return true;
-    print_message("skipped: built without NVTX's headers, so there is no collector\n");
-    return false;
-}
-
-/* The only column of the only row of this folder's run.db. */
-static char *query(const char *sql) {
-    sqlite3 *connection = NULL;
-    sqlite3_stmt *statement = NULL;
-    assert_int_equal(sqlite3_open("run.db", &connection), SQLITE_OK);
-    if (sqlite3_prepare_v2(connection, sql, -1, &statement, NULL) != SQLITE_OK)
-        fail_msg("%s: %s", sql, sqlite3_errmsg(connection));
-    assert_int_equal(sqlite3_step(statement), SQLITE_ROW);
-    const char *text = (const char *)sqlite3_column_text(statement, 0);
-    char *copy = strdup(text ? text : "nothing");
-    sqlite3_finalize(statement);
-    sqlite3_close(connection);
-    return copy;
-}
-
-static void assert_answer(const char *sql, const char *expected) {
-    char *answer = query(sql);
-    assert_string_equal(answer, expected);
-    free(answer);
-}
 
 /* Records a program that makes the ranges of a script; `rules` with --rules before each. */
 static void record(const char *rules, const char *script, int times) {
@@ -99,14 +67,14 @@ static void check_facts(const char *rules) {
     snprintf(option, sizeof option, "--rules %s", rules);
     record(option, script, 1);
     for (size_t i = 0; i < sizeof facts / sizeof *facts; i++) {
-        const char *expected = facts[i].phase ? facts[i].phase : "nothing";
+        const char *expected = facts[i].phase ? facts[i].phase : "NULL";
         if (strcmp(facts[i].rules, rules) != 0)
             continue;
         snprintf(sql, sizeof sql,
                  "SELECT (SELECT phase FROM v_span JOIN v_nvtx USING (run_id, start_ns, end_ns) "
                  "WHERE phase <> 'iteration' AND name = '%s' AND coalesce(domain, '') = '%s')",
                  facts[i].name, facts[i].domain);
-        char *phase = query(sql);
+        char *phase = query("run.db", sql);
         if (strcmp(phase, expected) != 0)
             print_error("%s: %s\n", rules, facts[i].name);
         assert_string_equal(phase, expected);
@@ -151,23 +119,27 @@ static void training_loops_are_counted(void **state) {
     if (!has_collector())
         skip();
     record("", megatron_step, 3);
-    assert_answer("SELECT iterations FROM v_run", "3");
+    assert_answer("run.db", "SELECT iterations FROM v_run", "3");
     assert_answer(
+        "run.db",
         "SELECT group_concat(iteration || phase || layer, ' ') FROM (SELECT * FROM v_span "
         "WHERE phase IN ('attention', 'expert') ORDER BY start_ns)",
         "0attention0 0expert0 0attention1 0expert1 1attention0 1expert0 1attention1 "
         "1expert1 2attention0 2expert0 2attention1 2expert1");
-    assert_answer("SELECT group_concat(iteration, ' ') FROM (SELECT * FROM v_span WHERE phase = "
+    assert_answer("run.db",
+                  "SELECT group_concat(iteration, ' ') FROM (SELECT * FROM v_span WHERE phase = "
                   "'optimizer' ORDER BY start_ns)",
                   "0 0 1 1 2 2");
     record("", zero3_step, 4);
-    assert_answer("SELECT iterations FROM v_run", "4");
-    assert_answer("SELECT group_concat(iteration || phase, ' ') FROM (SELECT * FROM v_span WHERE "
+    assert_answer("run.db", "SELECT iterations FROM v_run", "4");
+    assert_answer("run.db",
+                  "SELECT group_concat(iteration || phase, ' ') FROM (SELECT * FROM v_span WHERE "
                   "phase <> 'iteration' AND iteration >= 2 ORDER BY start_ns)",
                   "2fetch 2allreduce 2optimizer 3fetch 3allreduce 3optimizer");
     record("", zero1_step, 5);
-    assert_answer("SELECT iterations FROM v_run", "5");
-    assert_answer("SELECT group_concat(iteration || phase, ' ') FROM (SELECT * FROM v_span WHERE "
+    assert_answer("run.db", "SELECT iterations FROM v_run", "5");
+    assert_answer("run.db",
+                  "SELECT group_concat(iteration || phase, ' ') FROM (SELECT * FROM v_span WHERE "
                   "phase <> 'iteration' ORDER BY start_ns)",
                   "0allreduce 1allreduce 2allreduce 3allreduce 4allreduce");
 }
@@ -214,7 +186,7 @@ static const char program_rules[] =
 static bool names_the_late_rank(void) {
     remove("run.db");
     free(shell("PYTHONPATH=python moeperf record -o run.db --rules two.yaml -- python3 two.py", 0));
-    assert_answer("SELECT iterations || ' ' || ranks FROM v_run", "12 2");
+    assert_answer("run.db", "SELECT iterations || ' ' || ranks FROM v_run", "12 2");
     json_t *object = json_of("moeperf report --db run.db --stragglers --json", 0);
     json_t *row = json_array_get(json_object_get(object, "rows"), 0);
     const json_t *findings = json_object_get(json_object_get(row, "analysis"), "findings");
@@ -228,38 +200,18 @@ static bool names_the_late_rank(void) {
     return named;
 }
 
-static void write_text(const char *path, const char *text) {
-    FILE *file = fopen(path, "w");
-    assert_non_null(file);
-    fputs(text, file);
-    fclose(file);
-}
-
 /* Two ranks of which one takes longer for its experts, annotated with PyPI's nvtx, unless that
  * can't be had here. */
 static void a_late_rank_of_a_foreign_program_is_named(void **state) {
     (void)state;
-    if (!has_collector())
+    if (!has_collector() || !has_python_nvtx())
         skip();
-    char *installed = shell("PYTHONPATH=python python3 -c 'import nvtx' 2>/dev/null || python3 -m "
-                            "pip install --quiet --no-deps --disable-pip-version-check --target "
-                            "python nvtx >/dev/null 2>&1; PYTHONPATH=python python3 -c 'import "
-                            "nvtx; print(\"works\")' || true",
-                            0);
-    const bool works = strstr(installed, "works\n") != NULL;
-    free(installed);
-    if (!works || RUNS_SANITIZED) {
-        print_message("skipped: %s\n", works ? "python3 can't load what the sanitizers watch"
-                                             : "python3 has no nvtx, and pip can't get it");
-        skip();
-    }
-    write_text("two.py", program);
-    write_text("two.yaml", program_rules);
+    write_file("two.py", program);
+    write_file("two.yaml", program_rules);
     bool named = false;
     for (int i = 0; i < ATTEMPTS && !named; i++)
         named = names_the_late_rank();
     assert_true(named);
-    free(shell("rm -rf python", 0));
 }
 
 int main(void) {

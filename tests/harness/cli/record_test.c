@@ -1,39 +1,5 @@
 /* moeperf record: programs that annotate themselves, as people start them. */
-#include <sqlite3.h>
-#include <string.h>
-#include <unistd.h>
-
-#include "tests/harness/cli/shell.h"
-
-/* The first column of the only row, from a database in this folder. */
-static char *query(const char *database, const char *sql) {
-    sqlite3 *connection = NULL;
-    sqlite3_stmt *statement = NULL;
-    assert_int_equal(sqlite3_open(database, &connection), SQLITE_OK);
-    if (sqlite3_prepare_v2(connection, sql, -1, &statement, NULL) != SQLITE_OK)
-        fail_msg("%s: %s", sql, sqlite3_errmsg(connection));
-    assert_int_equal(sqlite3_step(statement), SQLITE_ROW);
-    const char *text = (const char *)sqlite3_column_text(statement, 0);
-    char *copy = strdup(text ? text : "NULL");
-    sqlite3_finalize(statement);
-    sqlite3_close(connection);
-    return copy;
-}
-
-static void assert_answer(const char *database, const char *sql, const char *expected) {
-    char *answer = query(database, sql);
-    if (strcmp(answer, expected) != 0)
-        print_error("%s\n", sql);
-    assert_string_equal(answer, expected);
-    free(answer);
-}
-
-static bool has_collector(void) {
-    if (!access(MOEPERF_FOLDER "/libmoeperf-nvtx.so", R_OK))
-        return true;
-    print_message("skipped: built without NVTX's headers, so there is no collector\n");
-    return false;
-}
+#include "tests/harness/cli/annotated.h"
 
 /* ---- the trainer: what it says by NVTX is what it writes down itself ---- */
 
@@ -273,21 +239,8 @@ static void mistakes_are_refused(void **state) {
 /* A Python program with the annotations of PyPI's nvtx, unless it can't be had here. */
 static void a_python_program_is_recorded(void **state) {
     (void)state;
-    if (!has_collector())
+    if (!has_collector() || !has_python_nvtx())
         skip();
-    char *installed =
-        shell("python3 -c 'import nvtx' 2>/dev/null || python3 -m pip install --quiet "
-              "--no-deps --disable-pip-version-check --target python nvtx >/dev/null "
-              "2>&1; PYTHONPATH=python python3 -c 'import nvtx; print(\"works\")' || "
-              "true",
-              0);
-    const bool works = strstr(installed, "works\n") != NULL;
-    free(installed);
-    if (!works || RUNS_SANITIZED) {
-        print_message("skipped: %s\n", works ? "python3 can't load what the sanitizers watch"
-                                             : "python3 has no nvtx, and pip can't get it");
-        skip();
-    }
     write_file("train.py", "import nvtx\n"
                            "for step in range(3):\n"
                            "    with nvtx.annotate(f'step {step}', domain='trainer'):\n"
@@ -313,7 +266,6 @@ static void a_python_program_is_recorded(void **state) {
         "WHERE phase = 'expert'",
         "0:0:0 0:1:10 1:0:0 1:1:10 2:0:0 2:1:10");
     assert_answer("python.db", "SELECT count(*) FROM v_nvtx WHERE name = 'decorated'", "1");
-    free(shell("rm -rf python", 0));
 }
 
 int main(void) {
