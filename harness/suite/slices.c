@@ -54,7 +54,7 @@ struct side {
     FILE *slices;
     bool has_ended, is_stopped;
     double since;   /* s, when it began to run or to be stopped */
-    double fastest; /* ms of an iteration; 0: none yet */
+    double fastest; /* ms of an iteration after the first; 0: none yet */
 };
 
 static bool begin(const struct mp_launch *job, struct side *side, struct mp_launch_result *result) {
@@ -80,7 +80,8 @@ static void attend(struct side *side) {
     if (side->is_stopped)
         side->child.stopped = stopped;
     ms = side->child.progress.ms;
-    if (ms > 0 && (side->fastest == 0 || ms < side->fastest))
+    /* The first iteration says little about the others. */
+    if (ms > 0 && side->child.progress.iteration > 1 && (side->fastest == 0 || ms < side->fastest))
         side->fastest = ms;
 }
 
@@ -147,9 +148,11 @@ static bool run_first(struct side side[2], int on) {
 
 /* One slice of side[on]; false once the two are no longer to take turns. */
 static bool run_slice(struct side side[2], int on, double slice) {
-    double iterations = 1e-3 * MP_SLICE_ITERATIONS * fmin(side[0].fastest, side[1].fastest);
+    bool are_known = side[0].fastest > 0 && side[1].fastest > 0;
+    double fastest =
+        are_known ? fmin(side[0].fastest, side[1].fastest) : fmax(side[0].fastest, side[1].fastest);
     go_on(&side[on]);
-    double until = side[on].since + fmax(slice, iterations);
+    double until = side[on].since + fmax(slice, 1e-3 * MP_SLICE_ITERATIONS * fastest);
     while (mp_child_now() < until) {
         wait_for(side, until);
         attend(&side[0]);

@@ -152,10 +152,11 @@ static void slices_hold_some_iterations(void **state) {
     static const char slow[] = "for i in 1 2 3; do sleep 0.3; printf $1 >>trace\n"
                                "echo progress $i 3 1 1e6; done\n";
     struct pair pair = {{slow, slow}, NULL, 1, 0.02, {.timeout = PATIENCE}, {{0}}};
-    /* Each one's first iteration, then a slice that no job of 1 s fills. */
+    /* Each one's first two iterations, of which the first says nothing of the others; then a slice
+     * that no job of 1 s fills. */
     run(&pair);
     char *trace = read_file("trace");
-    assert_string_equal(trace, "ABAABB");
+    assert_true(!strcmp(trace, "ABABBA") || !strcmp(trace, "ABBAAB"));
     free(trace);
 }
 
