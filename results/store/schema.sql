@@ -341,7 +341,7 @@ FROM imbalance_summary;
 
 -- One row per run and phase (without 'iteration', which encloses the others), summed over all
 -- iterations and layers, mean over the recorded ranks.  Iterations that a rank did not complete
--- are left out of it.
+-- are left out of it; those that a time slice interrupted are taken as the mean of the others.
 --   exposed_ms     the rank's thread spent it (stream compute), waiting included
 --   overlapped_ms  operations were in flight (stream comm) beyond the exposed part: per rank,
 --                  iteration and layer max(0, in flight - exposed)
@@ -361,7 +361,8 @@ FROM phase_summary JOIN StringIds ON StringIds.id = phase_id;
 -- One row per run that had a target: training that ends once the mean loss of the last
 -- target_window iterations is at or below target_loss.
 --   iterations_to_target  iterations until then, the last of them included; NULL: not reached
---   seconds_to_target     sum of v_iteration.ms over them; NULL: not reached
+--   seconds_to_target     sum of v_iteration.ms over them; NULL: not reached, or interrupted by time
+--                         slices (fact pairs.slice)
 --   iterations            that every recorded rank completed
 --   loss_final            of the last iteration
 --   routes, dropped       over all recorded iterations and layers
@@ -384,6 +385,8 @@ SELECT run.run_id, suite, suite_run, job, round, system, workload, gate, model, 
        status, target.loss AS target_loss, CAST(target.window AS INTEGER) AS target_window,
        CAST(target.reached AS INTEGER) AS iterations_to_target,
        CASE WHEN target.reached IS NOT NULL
+              AND NOT EXISTS (SELECT 1 FROM fact WHERE fact.run_id = run.run_id
+                              AND fact.name = 'pairs.slice')
             THEN (SELECT sum(ms) / 1e3 FROM iteration_summary
                   WHERE iteration_summary.run_id = run.run_id AND iteration < target.reached) END
            AS seconds_to_target,

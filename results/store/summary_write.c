@@ -348,12 +348,36 @@ static int write_imbalance(struct summary *summary, struct mp_store *store, int6
 
 /* ---- phases ---- */
 
+/* How often an uninterrupted iteration counts, so that all iterations together take what they would
+ * have taken uninterrupted; of those that were interrupted none does. */
+struct weights {
+    bool all_count; /* nothing was interrupted, or everything */
+    double weight;
+};
+
+static struct weights weigh_iterations(struct summary *summary) {
+    double complete = 0, counted = 0;
+    for (size_t i = 0; summary->slice && i < summary->iterations.count; i++) {
+        struct iteration_row row = iteration_row_of(summary, keyed_value(&summary->iterations, i));
+        complete += row.complete;
+        counted += row.counts;
+    }
+    bool all_count = !(counted > 0 && counted < complete);
+    return (struct weights){all_count, all_count ? 1 : complete / counted};
+}
+
+static double weight_of(const struct summary *summary, const struct weights *weights,
+                        const struct iteration_entry *entry) {
+    return weights->all_count || iteration_row_of(summary, entry).counts ? weights->weight : 0;
+}
+
 struct phase_sums {
     bool seen[MP_PHASES];
     double exposed[MP_PHASES], overlapped[MP_PHASES], wait[MP_PHASES]; /* ns, over all ranks */
 };
 
-static void sum_phases(struct summary *summary, struct phase_sums *sums) {
+static void sum_phases(struct summary *summary, const struct weights *weights,
+                       struct phase_sums *sums) {
     struct keyed *cells = &summary->cells;
     for (size_t i = 0; i < cells->count; i++) {
         uint64_t key = cells->keys[i];
@@ -361,26 +385,29 @@ static void sum_phases(struct summary *summary, struct phase_sums *sums) {
         const struct iteration_entry *entry =
             keyed_find(&summary->iterations, keyed_key(keyed_iteration(key), -1, 0));
         int phase = keyed_phase(key);
+        bool is_beside = lies_beside_iterations(phase);
+        double weight = entry && !is_beside ? weight_of(summary, weights, entry) : 1;
         for (int r = 0; entry && r < summary->ranks; r++) {
-            if (!entry->rank[r].complete && !lies_beside_iterations(phase))
+            if (!entry->rank[r].complete && !is_beside)
                 continue;
             int64_t exposed = cell[r].busy_ns + cell[r].wait_ns;
             int64_t hidden = cell[r].in_flight_ns - exposed;
             sums->seen[phase] = sums->seen[phase] || exposed > 0 || hidden > 0;
-            sums->exposed[phase] += (double)exposed;
-            sums->overlapped[phase] += hidden > 0 ? (double)hidden : 0;
-            sums->wait[phase] += (double)cell[r].wait_ns;
+            sums->exposed[phase] += weight * (double)exposed;
+            sums->overlapped[phase] += hidden > 0 ? weight * (double)hidden : 0;
+            sums->wait[phase] += weight * (double)cell[r].wait_ns;
         }
     }
 }
 
-static double iteration_sum(struct summary *summary) {
+static double iteration_sum(struct summary *summary, const struct weights *weights) {
     double sum = 0;
     for (size_t i = 0; i < summary->iterations.count; i++) {
         const struct iteration_entry *entry = keyed_value(&summary->iterations, i);
+        double weight = weight_of(summary, weights, entry);
         for (int r = 0; r < summary->ranks; r++)
             if (entry->rank[r].complete)
-                sum += (double)(entry->rank[r].end_ns - entry->rank[r].start_ns);
+                sum += weight * (double)(entry->rank[r].end_ns - entry->rank[r].start_ns);
     }
     return sum;
 }
@@ -388,11 +415,12 @@ static double iteration_sum(struct summary *summary) {
 static int write_phases(struct summary *summary, struct mp_store *store, int64_t run_id,
                         const int64_t phase_ids[MP_PHASES], struct mp_error *error) {
     struct phase_sums sums = {0};
-    sum_phases(summary, &sums);
+    const struct weights weights = weigh_iterations(summary);
+    sum_phases(summary, &weights, &sums);
     int ranks = 0;
     for (int r = 0; r < summary->ranks; r++)
         ranks += summary->recorded[r];
-    double per_rank = NS_PER_MS * ranks, iteration_ms = iteration_sum(summary) / per_rank;
+    double per_rank = NS_PER_MS * ranks, iteration_ms = iteration_sum(summary, &weights) / per_rank;
 
     sqlite3_stmt *insert = NULL;
     int code = store_prepare(store, "INSERT INTO phase_summary VALUES (?, ?, ?, ?, ?, ?, ?)",

@@ -75,10 +75,34 @@ static void counts_stay_as_they_were(void **state) {
                         "1|6");
 }
 
+static void phases_are_those_of_whole_iterations(void **state) {
+    struct runs_folder *folder = *state;
+    static const char sql[] =
+        "SELECT phase, round(iteration_ms, 3), round(exposed_ms, 3), round(wait_ms, 3) "
+        "FROM v_phase JOIN last USING (run_id) WHERE phase IN ('attention', 'validate') ORDER BY 1";
+    int64_t some = 300000;
+    steady_with(folder, NULL, 0);
+    assert_string_equal(runs_query(folder->store, sql),
+                        "attention|144.0|12.0|0.0\nvalidate|NULL|8.0|3.0");
+    /* Without iteration 2, whose ranks took 27 ms each; what lies between iterations stays. */
+    const struct mp_store_slice two[] = {{-some, start_of(2) + some},
+                                         {end_of(2) - some, end_of(5) + some}};
+    steady_with(folder, two, 2);
+    assert_string_equal(runs_query(folder->store, sql),
+                        "attention|140.4|12.0|0.0\nvalidate|NULL|8.0|3.0");
+    /* Where nothing is whole, everything is what there is. */
+    const struct mp_store_slice none[] = {{-2, -1}};
+    assert_string_equal(steady_with(folder, none, 1), "NULL|0|NULL");
+    assert_string_equal(runs_query(folder->store, sql),
+                        "attention|144.0|12.0|0.0\nvalidate|NULL|8.0|3.0");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(only_whole_iterations_count, runs_setup, runs_teardown),
         cmocka_unit_test_setup_teardown(counts_stay_as_they_were, runs_setup, runs_teardown),
+        cmocka_unit_test_setup_teardown(phases_are_those_of_whole_iterations, runs_setup,
+                                        runs_teardown),
     };
     return cmocka_run_group_tests_name("slices", tests, NULL, NULL);
 }
