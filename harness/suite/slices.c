@@ -52,9 +52,9 @@ struct side {
     struct mp_child child;
     struct mp_processes ranks;
     FILE *slices;
-    bool has_ended, is_stopped;
-    double since;   /* s, when it began to run or to be stopped */
-    double fastest; /* ms of an iteration after the first; 0: none yet */
+    bool has_ended, is_stopped, has_slice;
+    double since; /* s, when it began to run or to be stopped */
+    double ran;   /* s in slices after the first, which has the start in it */
 };
 
 static bool begin(const struct mp_launch *job, struct side *side, struct mp_launch_result *result) {
@@ -71,7 +71,7 @@ static bool begin(const struct mp_launch *job, struct side *side, struct mp_laun
 }
 
 static void attend(struct side *side) {
-    double stopped = side->child.stopped, ms;
+    double stopped = side->child.stopped;
     if (side->has_ended)
         return;
     if (side->is_stopped) /* being stopped does not count for a time-out, from the beginning */
@@ -79,10 +79,6 @@ static void attend(struct side *side) {
     side->has_ended = mp_child_attend(&side->child);
     if (side->is_stopped)
         side->child.stopped = stopped;
-    ms = side->child.progress.ms;
-    /* The first iteration says little about the others. */
-    if (ms > 0 && side->child.progress.iteration > 1 && (side->fastest == 0 || ms < side->fastest))
-        side->fastest = ms;
 }
 
 /* Waits for output of either side until `until`, at most a tick. */
@@ -115,6 +111,8 @@ static void stop(struct side *side) {
                 (int64_t)(1e9 * now));
         fflush(side->slices);
     }
+    side->ran += side->has_slice ? now - side->since : 0;
+    side->has_slice = true;
     side->is_stopped = true;
     side->since = now;
 }
@@ -146,13 +144,18 @@ static bool run_first(struct side side[2], int on) {
     return true;
 }
 
+/* Seconds of its own time that an iteration takes, at least; what the trainer says of iterations
+ * has the times in it when it was stopped. */
+static double pace(const struct side *side) {
+    int64_t iterations = side->child.progress.iteration - 1;
+    return side->ran / (double)(iterations > 1 ? iterations : 1);
+}
+
 /* One slice of side[on]; false once the two are no longer to take turns. */
 static bool run_slice(struct side side[2], int on, double slice) {
-    bool are_known = side[0].fastest > 0 && side[1].fastest > 0;
-    double fastest =
-        are_known ? fmin(side[0].fastest, side[1].fastest) : fmax(side[0].fastest, side[1].fastest);
     go_on(&side[on]);
-    double until = side[on].since + fmax(slice, 1e-3 * MP_SLICE_ITERATIONS * fastest);
+    double until =
+        side[on].since + fmax(slice, MP_SLICE_ITERATIONS * fmax(pace(&side[0]), pace(&side[1])));
     while (mp_child_now() < until) {
         wait_for(side, until);
         attend(&side[0]);
