@@ -177,8 +177,12 @@ static int check_from(const struct run_flags *flags, const struct cli_words *wor
     if (!flags->from && words->count == 0)
         return mp_fail(error, MP_EINVAL,
                        "an argument is missing: which suite to run (moeperf list suites)");
-    if (flags->from && (words->count > 0 || flags->text || flags->launcher || flags->trainer ||
-                        flags->pairs || flags->set.count > 0 || flags->json || flags->keep_spools))
+    if (flags->from && words->count > 0)
+        return mp_fail(error, MP_EINVAL,
+                       "--from takes one folder and no suite: \"%.200s\" is left over",
+                       words->word[0]);
+    if (flags->from && (flags->text || flags->launcher || flags->trainer || flags->pairs ||
+                        flags->set.count > 0 || flags->json || flags->keep_spools))
         return mp_fail(error, MP_EINVAL,
                        "--from runs nothing, it takes what was recorded: only --db goes with it");
     return MP_OK;

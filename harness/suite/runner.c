@@ -252,17 +252,16 @@ static bool is_to_be_sliced(const struct turn *turn) {
 
 /* Carries both jobs of a pair out. */
 static void carry_out_pair(struct turn turn[2], struct mp_launch_result result[2]) {
-    struct mp_error error = {0};
-    int code = MP_OK;
+    struct mp_error error[2] = {{0}, {0}};
     mp_estimate_begin_job(turn->estimate, turn->index);
     for (int i = 0; i < 2; i++) {
         turn[i].sibling = &turn[1 - i];
         turn[i].is_sliced = is_to_be_sliced(turn);
-        code = code ? code : make_ready(&turn[i], &error);
+        make_ready(&turn[i], &error[i]);
     }
-    if (code) {
-        fail_with(&result[0], error.text);
-        fail_with(&result[1], error.text);
+    if (error[0].code || error[1].code) { /* neither says anything without the other */
+        for (int i = 0; i < 2; i++)
+            fail_with(&result[i], error[error[i].code ? i : !i].text);
     } else {
         const struct mp_launch job[] = {launch_of(&turn[0]), launch_of(&turn[1])};
         double slice = turn->is_sliced ? turn->runner->slice : 0;
