@@ -37,7 +37,7 @@ static int keep_floors(const struct mp_gate *gate, struct mp_store *store,
     if (!code && !json)
         printf("Both sides are the same program: %s\n",
                kept > 0 ? "what they differ by is kept as noise floor."
-                        : "no time could be judged, so there is no noise floor.");
+                        : "no time could be judged, so no noise floor.");
     return code;
 }
 
