@@ -81,7 +81,9 @@ static void files_are_written(void **state) {
 
 static void pairs(void **state) {
     (void)state;
-    assert_says(RUN "--db pairs.db --pairs 2", 0, "Both sides are the same program: ");
+    /* Long enough to be stopped before the end. */
+    assert_says(RUN "--db pairs.db --pairs 2 --set iterations=300", 0,
+                "Both sides are the same program: ");
     assert_order("pairs.db", "base head head base");
     assert_says("moeperf compare pairs.db", 0, "-head (revision");
     assert_says("moeperf compare pairs.db", 0, "at once, in time slices of 0.15 s");
