@@ -188,10 +188,11 @@ int gate_decide_times(struct comparison *comparison, struct mp_error *error) {
                   comparison->strays, comparison->judged);
     const char *slice = side_about(&comparison->base.run[0], MP_FACT_PAIRS_SLICE);
     if (timed > 0 && comparison->paired && *slice)
-        gate_note(gate,
-                  "The pairs ran at once, in time slices of %.20s s; interrupted iterations don't "
-                  "count.",
-                  slice);
+        gate_note(
+            gate,
+            "The pairs ran at once, in time slices of %.20s s or more; interrupted iterations "
+            "don't count.",
+            slice);
     if (timed > 0 && !comparison->paired)
         gate_note(gate, "The sides were not measured in turns: a drift of the machine looks like a "
                         "change.  moeperf run --pairs measures in turns.");
