@@ -176,7 +176,9 @@ int mp_suite_keep(struct mp_store *store, const struct mp_ended_job *ended, int6
     int code = ended->spools ? mp_spools_list(ended->spools, &spools, error) : MP_OK;
     if (!code && ended->slices)
         code = mp_slices_read(ended->slices, &slice, &run.slices, error);
-    run.slice = slice;
+    /* A file that the disk had no room for means that nothing counts, not that everything does. */
+    static const struct mp_store_slice nowhere;
+    run.slice = ended->slices && !slice ? &nowhere : slice;
     if (!code)
         code = mp_store_ingest(store, &run, (const char *const *)spools.path, spools.count, &kept,
                                error);

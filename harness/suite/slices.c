@@ -60,14 +60,17 @@ struct side {
 static bool begin(const struct mp_launch *job, struct side *side, struct mp_launch_result *result) {
     struct mp_error error = {0};
     *side = (struct side){.has_ended = true, .since = mp_child_now()};
-    if (mp_child_start(job, &side->child, &error)) {
+    side->slices = job->slices ? fopen(job->slices, "we") : NULL;
+    if (job->slices && !side->slices)
+        mp_fail(&error, MP_EIO, "can't write %s: %s", job->slices, strerror(errno));
+    else
+        mp_child_start(job, &side->child, &error);
+    side->has_ended = error.code != MP_OK;
+    if (side->has_ended) {
         *result = (struct mp_launch_result){.end = MP_LAUNCH_FAILED};
         snprintf(result->reason, sizeof result->reason, "%s", error.text);
-        return false;
     }
-    side->slices = job->slices ? fopen(job->slices, "we") : NULL;
-    side->has_ended = false;
-    return true;
+    return !side->has_ended;
 }
 
 static void attend(struct side *side) {

@@ -88,9 +88,8 @@ static void pairs(void **state) {
     assert_says("moeperf compare pairs.db", 0, "-head (revision");
     assert_says("moeperf compare pairs.db", 0, "at once, in time slices of 0.15 s");
     assert_says("moeperf compare --db pairs.db", 0, "1 inconclusive");
-    assert_says(RUN
-                "--db whole.db --pairs 2 --slice 0 && moeperf compare whole.db | grep -c slices",
-                1, "0");
+    free(shell(RUN "--db whole.db --pairs 2 --slice 0", 0));
+    assert_says("moeperf compare whole.db | grep -c slices", 1, "0\n");
     json_t *object = json_of(RUN "--db against.db --pairs 1 --against ./other-trainer --json", 0);
     assert_true(json_is_false(json_object_get(object, "same_program")));
     json_t *metric = json_array_get(json_object_get(object, "metrics"), 0);

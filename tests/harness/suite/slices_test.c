@@ -201,6 +201,19 @@ static void a_job_that_hangs_times_out_alone(void **state) {
     assert_int_equal(pair.result[1].end, MP_LAUNCH_COMPLETE);
 }
 
+static void a_job_without_its_file_fails(void **state) {
+    (void)state;
+    struct pair pair = {{counting, counting}, NULL, 1, 0.02, {.timeout = PATIENCE}, {{0}}};
+    unlink("slices-B");
+    assert_int_equal(mkdir("slices-B", 0777), 0);
+    assert_false(run(&pair));
+    assert_int_equal(rmdir("slices-B"), 0);
+    assert_int_equal(pair.result[0].end, MP_LAUNCH_COMPLETE);
+    assert_int_equal(pair.result[1].end, MP_LAUNCH_FAILED);
+    assert_non_null(strstr(pair.result[1].reason, "can't write slices-B: "));
+    assert_int_equal(count_letters('B'), 0);
+}
+
 static volatile sig_atomic_t signals;
 
 static void signal_at_20(void *context, const struct mp_launch_progress *progress) {
@@ -281,6 +294,7 @@ int main(void) {
         cmocka_unit_test(slices_hold_some_iterations),
         cmocka_unit_test(the_other_goes_on_when_one_fails),
         cmocka_unit_test(a_job_that_hangs_times_out_alone),
+        cmocka_unit_test(a_job_without_its_file_fails),
         cmocka_unit_test(interruption_ends_both),
         cmocka_unit_test(interruption_of_the_first_leaves_the_second_out),
         cmocka_unit_test(damaged_files_are_refused),

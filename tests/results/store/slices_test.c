@@ -59,6 +59,8 @@ static void only_whole_iterations_count(void **state) {
     /* The warm-up counts as much as before: the first is none even where it was not interrupted. */
     const struct mp_store_slice first[] = {{-some, end_of(0) + some / 3}};
     assert_string_equal(steady_with(folder, first, 1), "NULL|0|NULL");
+    /* Slices, but none: not the same as a run without any. */
+    assert_string_equal(steady_with(folder, first, 0), "NULL|0|NULL");
 }
 
 static void counts_stay_as_they_were(void **state) {
