@@ -8,19 +8,13 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "harness/suite/processes.h"
 #include "harness/suite/reason.h"
+#include "harness/suite/seconds.h"
 
 enum { TAIL_SIZE = 65536, WATCH_MS = 250 };
-
-double mp_child_now(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
 
 /* In the child, between fork and exec; returns only if the program can't be started. */
 static void become_program(const struct mp_launch *launch, int output, int errors) {
@@ -130,7 +124,7 @@ int mp_child_start(const struct mp_launch *launch, struct mp_child *child, struc
                                .output = -1,
                                .errors = -1,
                                .log = -1,
-                               .begin = mp_child_now(),
+                               .begin = mp_seconds_now(),
                                .signals_before = launch->signals ? (int)*launch->signals : 0};
     child->watched = child->begin;
     int code = open_child(launch, child, given, error);
@@ -216,7 +210,7 @@ static void ask_to_end(const struct mp_child *child, int signal) {
 static void check_ending(struct mp_child *child) {
     const struct mp_launch *launch = child->launch;
     int signals = launch->signals ? (int)*launch->signals - child->signals_before : 0;
-    double now = mp_child_now();
+    double now = mp_seconds_now();
     if (child->ending == MP_LAUNCH_COMPLETE && signals > 0) {
         child->ending = MP_LAUNCH_INTERRUPTED;
         ask_to_end(child, SIGINT);
@@ -241,10 +235,10 @@ bool mp_child_attend(struct mp_child *child) {
     bool has_ended = waitpid(child->pid, &child->status, WNOHANG) == child->pid;
     bool has_progress = read_output(child);
     read_errors(child);
-    child->end = mp_child_now();
+    child->end = mp_seconds_now();
     if (launch->watch && (has_progress || child->end - child->watched > 1e-3 * WATCH_MS)) {
         launch->watch(launch->context, &child->progress);
-        child->watched = mp_child_now();
+        child->watched = mp_seconds_now();
     }
     if (!has_ended)
         check_ending(child);

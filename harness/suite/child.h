@@ -31,9 +31,6 @@ struct mp_child {
     int signals_before;        /* that had come before the job */
 };
 
-/* Seconds of CLOCK_MONOTONIC. */
-double mp_child_now(void);
-
 /* Errors: mp_launch_run's; nothing is to be ended then. */
 int mp_child_start(const struct mp_launch *launch, struct mp_child *child, struct mp_error *error);
 

@@ -2,7 +2,8 @@
 #include "harness/suite/estimate.h"
 
 #include <stdlib.h>
-#include <time.h>
+
+#include "harness/suite/seconds.h"
 
 struct mp_estimate {
     int jobs, rounds;
@@ -13,12 +14,6 @@ struct mp_estimate {
     int64_t first_iteration, iteration, iterations;
     double first_at, last_at; /* when the first and the last line came, s; 0: not yet */
 };
-
-static double seconds_now(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
 
 int mp_estimate_create(int jobs, int rounds, struct mp_estimate **estimate,
                        struct mp_error *error) {
@@ -44,13 +39,13 @@ void mp_estimate_destroy(struct mp_estimate *estimate) {
 
 void mp_estimate_begin_job(struct mp_estimate *estimate, int index) {
     estimate->index = index;
-    estimate->begin = seconds_now();
+    estimate->begin = mp_seconds_now();
     estimate->iteration = estimate->iterations = 0;
     estimate->first_at = estimate->last_at = 0;
 }
 
 void mp_estimate_end_job(struct mp_estimate *estimate) {
-    double seconds = seconds_now() - estimate->begin;
+    double seconds = mp_seconds_now() - estimate->begin;
     estimate->duration[estimate->index] = seconds;
     estimate->done += seconds;
     estimate->begin = 0;
@@ -60,7 +55,7 @@ void mp_estimate_end_job(struct mp_estimate *estimate) {
 void mp_estimate_update(struct mp_estimate *estimate, int64_t iteration, int64_t iterations) {
     if (iterations < 1 || iteration == estimate->iteration)
         return;
-    estimate->last_at = seconds_now();
+    estimate->last_at = mp_seconds_now();
     if (estimate->first_at <= 0) {
         estimate->first_at = estimate->last_at;
         estimate->first_iteration = iteration;
@@ -75,7 +70,7 @@ static double job_left(const struct mp_estimate *estimate, double elapsed) {
     if (estimate->first_at > 0 && counted > 0) {
         double pace = (estimate->last_at - estimate->first_at) / (double)counted;
         double left = pace * (double)(estimate->iterations - estimate->iteration);
-        double since = seconds_now() - estimate->last_at;
+        double since = mp_seconds_now() - estimate->last_at;
         return left > since ? left - since : 0;
     }
     double known = estimate->duration[estimate->index];
@@ -86,7 +81,7 @@ static double job_left(const struct mp_estimate *estimate, double elapsed) {
 
 void mp_estimate_read(const struct mp_estimate *estimate, double *share, double *seconds_left) {
     int turns = estimate->jobs * estimate->rounds, known = 0;
-    double elapsed = estimate->begin > 0 ? seconds_now() - estimate->begin : 0, sum = 0;
+    double elapsed = estimate->begin > 0 ? mp_seconds_now() - estimate->begin : 0, sum = 0;
     double left = estimate->begin > 0 ? job_left(estimate, elapsed) : 0;
     *share = turns > 0 ? (double)estimate->turn / turns : 0;
     *seconds_left = -1;

@@ -3,9 +3,9 @@
 
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 #include "harness/predict/recording.h"
+#include "harness/suite/seconds.h"
 
 struct watching {
     const struct mp_predicted *predicted;
@@ -15,12 +15,6 @@ struct watching {
     int code; /* of the recording */
     struct mp_error *error;
 };
-
-static double seconds_now(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
 
 /* Whether to go on. */
 static bool after_iteration(void *context, const struct mp_prediction *prediction) {
@@ -32,7 +26,7 @@ static bool after_iteration(void *context, const struct mp_prediction *predictio
             mp_predict_recording_step(watching->recording, prediction, watching->error);
     result->progress.iteration++;
     result->progress.ms = 1e3 * prediction->seconds;
-    result->seconds = seconds_now() - watching->start;
+    result->seconds = mp_seconds_now() - watching->start;
     if (predicted->watch)
         predicted->watch(predicted->context, &result->progress);
     if (result->progress.iteration >= result->progress.iterations)
@@ -75,7 +69,7 @@ static void explain(const struct mp_predicted *predicted, int code,
 int mp_predicted_run(const struct mp_predicted *predicted, struct mp_launch_result *result,
                      struct mp_prediction_summary *summary, struct mp_error *error) {
     struct watching watching = {
-        .predicted = predicted, .result = result, .start = seconds_now(), .error = error};
+        .predicted = predicted, .result = result, .start = mp_seconds_now(), .error = error};
     *result = (struct mp_launch_result){.end = MP_LAUNCH_COMPLETE,
                                         .progress.iterations = predicted->job->file.job.iterations};
     memset(summary, 0, sizeof *summary);
@@ -100,6 +94,6 @@ int mp_predicted_run(const struct mp_predicted *predicted, struct mp_launch_resu
         code = finished;
         explain(predicted, code, summary, result, error);
     }
-    result->seconds = seconds_now() - watching.start;
+    result->seconds = mp_seconds_now() - watching.start;
     return code;
 }

@@ -6,16 +6,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
-#include <time.h>
 #include <unistd.h>
 
-enum { BAR_LEAST = 10, BAR_MOST = 30, NAME_COLUMNS = 24, LINE_SIZE = 512, DRAW_MS = 100 };
+#include "harness/suite/seconds.h"
 
-static double seconds_now(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
+enum { BAR_LEAST = 10, BAR_MOST = 30, NAME_COLUMNS = 24, LINE_SIZE = 512, DRAW_MS = 100 };
 
 void mp_progress_begin(struct mp_progress *progress, FILE *stream) {
     const char *terminal = getenv("TERM"), *no_colour = getenv("NO_COLOR");
@@ -105,14 +100,14 @@ static int terminal_width(FILE *stream) {
 void mp_progress_draw(struct mp_progress *progress, const struct mp_progress_state *state) {
     char line[LINE_SIZE + 64];
     if (!progress->is_terminal ||
-        (progress->is_drawn && seconds_now() - progress->drawn_at < 1e-3 * DRAW_MS))
+        (progress->is_drawn && mp_seconds_now() - progress->drawn_at < 1e-3 * DRAW_MS))
         return;
     mp_progress_format(state, terminal_width(progress->stream), progress->has_colour, line,
                        sizeof line);
     fprintf(progress->stream, "\r%s\x1b[K", line);
     fflush(progress->stream);
     progress->is_drawn = true;
-    progress->drawn_at = seconds_now();
+    progress->drawn_at = mp_seconds_now();
 }
 
 void mp_progress_end(struct mp_progress *progress) {

@@ -10,6 +10,7 @@
 
 #include "harness/suite/child.h"
 #include "harness/suite/processes.h"
+#include "harness/suite/seconds.h"
 
 int mp_slices_read(const char *path, struct mp_store_slice **slice, int *count,
                    struct mp_error *error) {
@@ -59,7 +60,7 @@ struct side {
 
 static bool begin(const struct mp_launch *job, struct side *side, struct mp_launch_result *result) {
     struct mp_error error = {0};
-    *side = (struct side){.has_ended = true, .since = mp_child_now()};
+    *side = (struct side){.has_ended = true, .since = mp_seconds_now()};
     side->slices = job->slices ? fopen(job->slices, "we") : NULL;
     if (job->slices && !side->slices)
         mp_fail(&error, MP_EIO, "can't write %s: %s", job->slices, strerror(errno));
@@ -78,7 +79,7 @@ static void attend(struct side *side) {
     if (side->has_ended)
         return;
     if (side->is_stopped) /* being stopped does not count for a time-out, from the beginning */
-        side->child.stopped += mp_child_now() - side->since;
+        side->child.stopped += mp_seconds_now() - side->since;
     side->has_ended = mp_child_attend(&side->child);
     if (side->is_stopped)
         side->child.stopped = stopped;
@@ -87,7 +88,7 @@ static void attend(struct side *side) {
 /* Waits for output of either side until `until`, at most a tick. */
 static void wait_for(const struct side side[2], double until) {
     struct pollfd ready[2 * MP_CHILD_DESCRIPTORS];
-    double left = 1e3 * (until - mp_child_now());
+    double left = 1e3 * (until - mp_seconds_now());
     bool is_silent = false;
     for (int i = 0; i < 2; i++) {
         if (side[i].has_ended) {
@@ -107,7 +108,7 @@ static bool is_to_end(const struct side *side) {
 
 /* Stops it; what it ran since it was started or continued was a slice. */
 static void stop(struct side *side) {
-    double now = mp_child_now();
+    double now = mp_seconds_now();
     mp_processes_send(&side->ranks, SIGSTOP);
     if (side->slices) {
         fprintf(side->slices, "%" PRId64 " %" PRId64 "\n", (int64_t)(1e9 * side->since),
@@ -125,14 +126,13 @@ static void go_on(struct side *side) {
         return;
     mp_processes_send(&side->ranks, SIGCONT);
     side->is_stopped = false;
-    double now = mp_child_now();
+    double now = mp_seconds_now();
     side->child.stopped += now - side->since;
     side->since = now;
 }
 
 /* Runs side[on] until its first iteration is done, and stops it then.  Whether it could be. */
-static bool run_first(struct side side[2], int on) {
-    const struct mp_launch *job = side[on].child.launch;
+static bool run_first(struct side side[2], int on, const struct mp_launch *job) {
     while (!is_to_end(&side[on]) && side[on].child.progress.iteration == 0) {
         wait_for(side, INFINITY);
         attend(&side[0]);
@@ -159,7 +159,7 @@ static bool run_slice(struct side side[2], int on, double slice) {
     go_on(&side[on]);
     double until =
         side[on].since + fmax(slice, MP_SLICE_ITERATIONS * fmax(pace(&side[0]), pace(&side[1])));
-    while (mp_child_now() < until) {
+    while (mp_seconds_now() < until) {
         wait_for(side, until);
         attend(&side[0]);
         attend(&side[1]);
@@ -192,7 +192,7 @@ bool mp_launch_in_slices(const struct mp_launch job[2], double slice,
                          struct mp_launch_result result[2]) {
     struct side side[2] = {{.has_ended = true}, {.has_ended = true}};
     bool is_sliced = false, has_begun[2] = {begin(&job[0], &side[0], &result[0]), false};
-    if (has_begun[0] && !(slice > 0 && run_first(side, 0)))
+    if (has_begun[0] && !(slice > 0 && run_first(side, 0, &job[0])))
         run_rest(side); /* the other one comes after it */
     int signals_before = side[0].child.signals_before;
     if (has_begun[0] && job[0].signals && (int)*job[0].signals > signals_before)
@@ -203,7 +203,7 @@ bool mp_launch_in_slices(const struct mp_launch job[2], double slice,
     if (has_begun[0] && has_begun[1])
         side[1].child.signals_before = signals_before; /* one that has come meanwhile ends both */
     if (has_begun[1] && !side[0].has_ended)
-        is_sliced = run_first(side, 1);
+        is_sliced = run_first(side, 1, &job[1]);
     for (int on = 0; is_sliced && run_slice(side, on, slice);)
         on = !on;
     run_rest(side);
