@@ -8,11 +8,11 @@
 
 enum { ALIGNMENT = 64, HUGE_PAGE = 2 << 20 };
 
-struct mp_stream {
+struct mp_device_stream {
     struct mp_device *device;
 };
 
-struct mp_event {
+struct mp_device_event {
     struct mp_device *device;
 };
 
@@ -55,7 +55,7 @@ static void zero(struct mp_device *device, mp_stream stream, void *memory, size_
 }
 
 static int stream_create(struct mp_device *device, mp_stream *stream, struct mp_error *error) {
-    struct mp_stream *created = malloc(sizeof *created);
+    struct mp_device_stream *created = malloc(sizeof *created);
     if (!created)
         return mp_fail(error, MP_ENOMEM, "no memory for a stream");
     created->device = device;
@@ -74,7 +74,7 @@ static void stream_synchronize(struct mp_device *device, mp_stream stream) {
 }
 
 static int event_create(struct mp_device *device, mp_event *event, struct mp_error *error) {
-    struct mp_event *created = malloc(sizeof *created);
+    struct mp_device_event *created = malloc(sizeof *created);
     if (!created)
         return mp_fail(error, MP_ENOMEM, "no memory for an event");
     created->device = device;
