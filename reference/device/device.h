@@ -68,7 +68,7 @@ struct mp_device_operations {
     /* Host memory that copies to and from this device are fastest with (page-locked). */
     void *(*host_allocate)(struct mp_device *device, size_t bytes);
     void (*host_release)(struct mp_device *device, void *memory); /* accepts NULL */
-    /* Bytes that `allocate` has given out, now and at most so far. */
+    /* Bytes that `allocate` has given out, now and at most so far; -1 where nobody counts. */
     void (*memory_used)(const struct mp_device *device, int64_t *now, int64_t *most);
     /* Between host and device in either direction; synchronises the stream. */
     void (*copy_to_host)(struct mp_device *, mp_stream, void *host, const void *from, size_t bytes);
