@@ -86,8 +86,9 @@ int mp_comm_nccl_create(const struct mp_nccl_settings *settings, struct mp_devic
 /* A remark on the ranks that meet, such as GPUs of different types; "" if there is none. */
 const char *mp_comm_nccl_remark(const struct mp_comm *comm);
 
-/* Ends all ranks at once after a failure that others can't know of.  Does not return under mpi.
- * Under nccl it ends what this rank takes part in, and other ranks notice. */
+/* Ends all ranks at once after a failure that others can't know of.  Does not return under mpi, or
+ * under nccl over mpi; otherwise nccl gives up what is in flight, and the others' operations fail
+ * when NCCL notices. */
 void mp_comm_abort(struct mp_comm *comm, int status);
 
 /* Calls observe(context, stream, true) right before and (..., false) right after a stream is made
