@@ -8,6 +8,7 @@
 #define MOEPERF_TESTS_GPU_CMOCKA_CMOCKA_H
 
 #include <float.h>
+#include <fnmatch.h>
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -53,7 +54,13 @@ enum cmocka_end { CMOCKA_RUNNING, CMOCKA_SKIPPED, CMOCKA_FAILED };
 __attribute__((weak)) struct {
     jmp_buf out;
     bool running;
+    const char *filter; /* NULL: all tests */
 } cmocka_test;
+
+/* Only tests whose name matches this pattern (as of file names) are run from now on. */
+static inline void cmocka_set_test_filter(const char *pattern) {
+    cmocka_test.filter = pattern;
+}
 
 static inline void print_message(const char *format, ...) __attribute__((format(printf, 1, 2)));
 static inline void print_error(const char *format, ...) __attribute__((format(printf, 1, 2)));
@@ -236,7 +243,8 @@ static inline int _cmocka_run_group_tests(const char *name, const struct CMUnitT
         return count > 0 ? (int)count : 1;
     }
     for (size_t i = 0; i < count; i++)
-        ended[cmocka_run_test(&tests[i], state)]++;
+        if (!cmocka_test.filter || fnmatch(cmocka_test.filter, tests[i].name, 0) == 0)
+            ended[cmocka_run_test(&tests[i], state)]++;
     if (cmocka_call(NULL, teardown, &state) != CMOCKA_RUNNING) {
         print_error("[  FAILED  ] GROUP TEARDOWN\n");
         ended[CMOCKA_FAILED]++;

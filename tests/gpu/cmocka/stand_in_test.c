@@ -133,6 +133,9 @@ int main(void) {
                     cmocka_run_group_tests(with_group_state, refuse, NULL), 1);
     wrong += expect("a group whose teardown fails",
                     cmocka_run_group_tests(with_group_state, set_up, refuse), 1);
+    cmocka_set_test_filter("*_integers");
+    wrong += expect("tests that a filter lets pass",
+                    cmocka_run_group_tests_name("filtered", failing, NULL, NULL), 2);
     wrong += expect("set-ups called", calls[0], 3);
     wrong += expect("tests called", calls[1], 4);
     wrong += expect("teardowns called", calls[2], 2);
