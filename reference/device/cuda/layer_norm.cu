@@ -15,7 +15,9 @@
 namespace {
 
 constexpr float EPSILON = 1e-5f;
-constexpr int MOST_PARTS = 512; /* blocks with sums of their own */
+/* Most blocks with sums of their own, of backward_in_registers and sum_columns. */
+constexpr int MOST_PARTS = 640, MOST_LOOP_PARTS = 128;
+constexpr int LONGEST_BACKWARD = 8192; /* row in registers */
 constexpr int LOOP_THREADS = 256;
 
 template <typename T> constexpr int ACCESS = mp::elements_of_access<T>(); /* elements of 16 bytes */
@@ -122,17 +124,14 @@ __global__ void __launch_bounds__(LOOP_THREADS)
 
 /* With h = (x - mean) rstd and d = dy gain:  dx += rstd (d - mean(d) - h mean(d h)). */
 
-/* A thread holds 32 bytes of each row: more would leave too few registers beside the sums for
- * enough rows at once. */
-template <typename T> constexpr int BACKWARD_ELEMENTS = 32 / (int)sizeof(T);
+/* A thread holds so many elements of each row: more, and it would need so many registers beside
+ * its sums that an SM had fewer bytes in flight, not more. */
+constexpr int BACKWARD_ELEMENTS = 8, BACKWARD_REGISTERS = 64;
 
 /* Threads of a block, and blocks that an SM has room for. */
 template <int THREADS> constexpr int BACKWARD_BLOCK = THREADS > 256 ? THREADS : 256;
-template <typename T> constexpr int BACKWARD_REGISTERS = sizeof(T) == 2 ? 80 : 64; /* a thread's */
-template <typename T, int THREADS>
-constexpr int BACKWARD_FIT = 65536 / (BACKWARD_BLOCK<THREADS> * BACKWARD_REGISTERS<T>);
-template <typename T, int THREADS>
-constexpr int BACKWARD_RESIDENT = BACKWARD_FIT<T, THREADS> > 0 ? BACKWARD_FIT<T, THREADS> : 1;
+template <int THREADS>
+constexpr int BACKWARD_RESIDENT = 65536 / (BACKWARD_BLOCK<THREADS> * BACKWARD_REGISTERS);
 
 /* Both sums over the THREADS threads that share a row, the same in each of them.  `turn`
  * alternates between calls: one barrier is enough, since whoever writes to a turn's half again has
@@ -190,13 +189,13 @@ __device__ __forceinline__ void write_part(const float (&sum)[ACCESSES][COUNT], 
 /* THREADS threads hold a row, and each of a block's groups of so many takes every so-manieth row.
  * part [blocks][2][width]: sums for dgain and dbias. */
 template <typename T, int THREADS>
-__global__ void __launch_bounds__(BACKWARD_BLOCK<THREADS>, BACKWARD_RESIDENT<T, THREADS>)
+__global__ void __launch_bounds__(BACKWARD_BLOCK<THREADS>, BACKWARD_RESIDENT<THREADS>)
     backward_in_registers(int rows, int width, const T *__restrict__ x,
                           const float *__restrict__ gain, const float *__restrict__ mean,
                           const float *__restrict__ rstd, const T *__restrict__ dy,
                           T *__restrict__ dx, float *__restrict__ part) {
     constexpr int COUNT = ACCESS<T>;
-    constexpr int ACCESSES = BACKWARD_ELEMENTS<T> / COUNT;
+    constexpr int ACCESSES = BACKWARD_ELEMENTS / COUNT;
     constexpr int BLOCK = BACKWARD_BLOCK<THREADS>, GROUPS = BLOCK / THREADS;
     using access = mp::vector<T, COUNT>;
     __shared__ float sums[2][2][BLOCK / mp::WARP];
@@ -363,25 +362,26 @@ template <typename T> struct forward {
     }
 
     void queue() const {
-        if (!whole_accesses<T>(width, x, gain, bias, y) || width > 32768)
+        constexpr int MOST = 64 / (int)sizeof(T); /* elements of a thread */
+        if (!whole_accesses<T>(width, x, gain, bias, y) || width > 1024 * MOST)
             mp::launch(cuda, "layer norm", stream, rows, LOOP_THREADS, forward_in_loops<T>, width,
                        x, gain, bias, y, mean, rstd);
-        else if (width <= 256)
-            in_registers<32, 8>();
-        else if (width <= 512)
-            in_registers<32, 16>();
-        else if (width <= 1024)
-            in_registers<32, 32>();
-        else if (width <= 2048)
-            in_registers<64, 32>();
-        else if (width <= 4096)
-            in_registers<128, 32>();
-        else if (width <= 8192)
-            in_registers<256, 32>();
-        else if (width <= 16384)
-            in_registers<512, 32>();
+        else if (width <= 32 * MOST / 4)
+            in_registers<32, MOST / 4>();
+        else if (width <= 32 * MOST / 2)
+            in_registers<32, MOST / 2>();
+        else if (width <= 32 * MOST)
+            in_registers<32, MOST>();
+        else if (width <= 64 * MOST)
+            in_registers<64, MOST>();
+        else if (width <= 128 * MOST)
+            in_registers<128, MOST>();
+        else if (width <= 256 * MOST)
+            in_registers<256, MOST>();
+        else if (width <= 512 * MOST)
+            in_registers<512, MOST>();
         else
-            in_registers<1024, 32>();
+            in_registers<1024, MOST>();
     }
 };
 
@@ -399,7 +399,7 @@ template <typename T> struct backward {
     template <int THREADS> int in_registers() const {
         constexpr int BLOCK = BACKWARD_BLOCK<THREADS>, AT_ONCE = BLOCK / THREADS;
         int64_t parts = ((int64_t)rows + AT_ONCE - 1) / AT_ONCE;
-        int64_t resident = (int64_t)cuda->multiprocessors * BACKWARD_RESIDENT<T, THREADS>;
+        int64_t resident = (int64_t)cuda->multiprocessors * BACKWARD_RESIDENT<THREADS>;
         parts = parts < resident ? parts : resident;
         parts = parts < MOST_PARTS ? parts : MOST_PARTS;
         mp::launch(cuda, "gradient of layer norm", stream, parts, BLOCK,
@@ -411,7 +411,7 @@ template <typename T> struct backward {
     int in_loops() const {
         enum { ROWS_OF_PART = 64 };
         int64_t parts = ((int64_t)rows + ROWS_OF_PART - 1) / ROWS_OF_PART;
-        parts = parts < MOST_PARTS ? parts : MOST_PARTS;
+        parts = parts < MOST_LOOP_PARTS ? parts : MOST_LOOP_PARTS;
         int64_t tiles = ((int64_t)width + LOOP_THREADS - 1) / LOOP_THREADS;
         mp::launch(cuda, "gradient of layer norm", stream, parts * tiles, LOOP_THREADS,
                    sum_columns<T>, rows, width, (int)parts, x, mean, rstd, dy, part);
@@ -421,8 +421,9 @@ template <typename T> struct backward {
     }
 
     int queue() const {
-        constexpr int ELEMENTS = BACKWARD_ELEMENTS<T>;
-        if (!whole_accesses<T>(width, x, gain, dy, dx) || width > 8192)
+        constexpr int ELEMENTS = BACKWARD_ELEMENTS;
+        static_assert(LONGEST_BACKWARD == 1024 * ELEMENTS, "the largest block holds it");
+        if (!whole_accesses<T>(width, x, gain, dy, dx) || width > LONGEST_BACKWARD)
             return in_loops();
         if (width <= 32 * ELEMENTS)
             return in_registers<32>();
@@ -432,10 +433,9 @@ template <typename T> struct backward {
             return in_registers<128>();
         if (width <= 256 * ELEMENTS)
             return in_registers<256>();
-        if constexpr (sizeof(T) == 4)
-            if (width > 512 * ELEMENTS)
-                return in_registers<1024>();
-        return in_registers<512>();
+        if (width <= 512 * ELEMENTS)
+            return in_registers<512>();
+        return in_registers<1024>();
     }
 };
 
@@ -505,6 +505,9 @@ void mp_cuda_install_layer_norm(struct mp_device_operations *operations) {
 }
 
 size_t mp_cuda_scratch_layer_norm(const struct mp_device_limits *limits, enum mp_element element) {
+    size_t width = (size_t)limits->width;
+    size_t in_registers = MOST_PARTS * (width < LONGEST_BACKWARD ? width : LONGEST_BACKWARD);
+    size_t in_loops = MOST_LOOP_PARTS * width;
     (void)element;
-    return (size_t)MOST_PARTS * 2 * (size_t)limits->width * sizeof(float);
+    return (in_registers > in_loops ? in_registers : in_loops) * 2 * sizeof(float);
 }
