@@ -5,8 +5,8 @@
  * gradients stay in the caches.
  *
  * Backward, a fixed number of blocks walk over the rows and keep their sums for dgain and dbias in
- * registers, too.  Each block leaves its own in scratch memory; a second kernel adds them in a fixed
- * order, so that results are the same every time on one kind of GPU.
+ * registers, too.  Each block leaves its own in scratch memory; a second kernel adds them in a
+ * fixed order, so that results are the same every time on one kind of GPU.
  *
  * Rows that are not whole accesses of 16 bytes, or too long, take kernels that loop over the row,
  * one element a thread at a time; all but their first pass find it in the caches. */
@@ -32,8 +32,7 @@ template <int THREADS> __device__ __forceinline__ float row_sum(float value) {
 
 /* Threads of a block whose rows have THREADS threads each: 4 warps with a row of their own, or one
  * row. */
-template <int THREADS>
-constexpr int FORWARD_BLOCK = THREADS == mp::WARP ? 4 * mp::WARP : THREADS;
+template <int THREADS> constexpr int FORWARD_BLOCK = THREADS == mp::WARP ? 4 * mp::WARP : THREADS;
 
 /* THREADS threads hold a row of up to THREADS * ELEMENTS elements. */
 template <typename T, int THREADS, int ELEMENTS>
@@ -252,8 +251,8 @@ __global__ void __launch_bounds__(BACKWARD_BLOCK<THREADS>, BACKWARD_RESIDENT<THR
             for (int i = 0; i < COUNT; i++) {
                 float normal = (mp::to_float(values[a].value[i]) - center) * scale;
                 float d = mp::to_float(gradients[a].value[i]) * factor[i];
-                result[i] = mp::to_float(residuals[a].value[i]) +
-                            scale * (d - sum - normal * product);
+                result[i] =
+                    mp::to_float(residuals[a].value[i]) + scale * (d - sum - normal * product);
             }
             mp::store(dx + at + column, result);
         }
@@ -341,8 +340,7 @@ __global__ void __launch_bounds__(mp::WARP *mp::WARP)
 
 /* Whether rows can be read in accesses of 16 bytes. */
 template <typename T, typename... Pointers> bool whole_accesses(int width, Pointers... pointers) {
-    return width % ACCESS<T> == 0 &&
-           ((uintptr_t)pointers | ... | (uintptr_t)0) % 16 == 0;
+    return width % ACCESS<T> == 0 && ((uintptr_t)pointers | ... | (uintptr_t)0) % 16 == 0;
 }
 
 template <typename T> struct forward {
@@ -442,8 +440,7 @@ template <typename T> struct backward {
 bool within_limits(struct mp_cuda *cuda, int width) {
     if (width <= cuda->limits.width)
         return true;
-    mp_cuda_beyond_limit(cuda,
-                         "layer norm of width %d: the device was created for widths up to %d",
+    mp_cuda_beyond_limit(cuda, "layer norm of width %d: the device was created for widths up to %d",
                          width, cuda->limits.width);
     return false;
 }
@@ -456,16 +453,9 @@ void layer_norm_forward(struct mp_device *device, mp_stream stream, int rows, in
         return;
     mp::by_element(cuda, [&](auto element) {
         using T = decltype(element);
-        forward<T>{cuda,
-                   stream,
-                   rows,
-                   width,
-                   static_cast<const T *>(x),
-                   gain,
-                   bias,
-                   static_cast<T *>(y),
-                   mean,
-                   rstd}
+        forward<T>{
+            cuda, stream, rows, width, static_cast<const T *>(x), gain, bias, static_cast<T *>(y),
+            mean, rstd}
             .queue();
     });
 }

@@ -41,7 +41,8 @@ __device__ __forceinline__ void unpack(const vector<T, COUNT> &from, float (&to)
 }
 
 template <int COUNT, typename Work>
-__global__ void __launch_bounds__(MAP_THREADS, MAP_RESIDENT) map_tile(size_t count, const Work work) {
+__global__ void __launch_bounds__(MAP_THREADS, MAP_RESIDENT)
+    map_tile(size_t count, const Work work) {
     constexpr int DEPTH = Work::DEPTH;
     constexpr size_t STEP = (size_t)MAP_THREADS * COUNT, TILE = STEP * DEPTH;
     size_t at = blockIdx.x * TILE + (size_t)threadIdx.x * COUNT;
