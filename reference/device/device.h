@@ -62,7 +62,8 @@ struct mp_device_operations {
     void (*destroy)(struct mp_device *device);
     void (*describe)(const struct mp_device *device, char *text, size_t size);
 
-    /* Memory: 64-byte aligned, not cleared.  NULL when there is none left. */
+    /* Memory: 64-byte aligned, not cleared.  NULL when there is none left; cuda then keeps a
+     * sentence with the numbers for mp_device_check. */
     void *(*allocate)(struct mp_device *device, size_t bytes);
     void (*release)(struct mp_device *device, void *memory); /* accepts NULL */
     /* Host memory that copies to and from this device are fastest with (page-locked). */
@@ -111,7 +112,7 @@ struct mp_device_operations {
      *                            for WEIGHT_GRADIENT
      * The kind says which of the three is written; it is overwritten, or added to when
      * `accumulate`.  WEIGHT_GRADIENT with 0 rows gives zeros (or leaves the sum as it was).
-     * 2 * sum * columns_in * columns_out flop. */
+     * 2 * sum * columns_in * columns_out flop.  At most as many groups as the limits have experts. */
     void (*grouped_gemm)(struct mp_device *, mp_stream, enum mp_grouped_gemm kind, int groups,
                          const int rows[], int columns_in, int columns_out, void *in,
                          void *const weight[], void *out, bool accumulate);
@@ -304,7 +305,8 @@ int mp_device_cuda_create(const struct mp_cuda_settings *settings,
 struct mp_cuda_gpu {
     char name[256]; /* "NVIDIA H200" */
     int capability; /* 90: compute capability 9.0 */
-    int64_t memory, free_memory;
+    int64_t memory;
+    int64_t free_memory; /* -1 where the driver's management library does not say */
     unsigned char uuid[16];
 };
 /* The first `limit` GPUs; *count is how many there are.  Errors as for mp_device_cuda_create. */
