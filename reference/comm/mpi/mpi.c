@@ -10,7 +10,6 @@
 struct mpi_transport {
     struct mp_transport transport; /* first */
     MPI_Comm world;
-    struct mp_device *device; /* borrowed; NULL: additions are done here */
     bool initialised_here;
 };
 
@@ -166,14 +165,14 @@ static int mpi_all_gather(struct mp_comm *comm, struct mp_messages *messages, in
 }
 
 static void mpi_settle(struct mp_comm *comm, mp_stream stream) {
-    struct mp_device *device = mpi_of(comm)->device;
+    struct mp_device *device = mp_transport_of(comm)->device;
     if (device)
         device->operations->stream_synchronize(device, stream);
 }
 
 static void mpi_add(struct mp_comm *comm, mp_stream stream, size_t count, const float *from,
                     float *to) {
-    struct mp_device *device = mpi_of(comm)->device;
+    struct mp_device *device = mp_transport_of(comm)->device;
     if (device) {
         device->operations->accumulate(device, stream, count, from, to);
         device->operations->stream_synchronize(device, stream);
@@ -296,7 +295,7 @@ int mp_comm_mpi_create(struct mp_device *device, struct mp_comm **comm, struct m
     if (!mpi)
         return mp_fail(error, MP_ENOMEM, "no memory for the transport");
     mpi->transport.comm.operations = &mpi_operations;
-    mpi->device = device;
+    mpi->transport.device = device;
     mpi->world = MPI_COMM_NULL;
     int code = initialise(mpi, error);
     if (code == MP_OK)

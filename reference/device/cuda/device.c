@@ -128,13 +128,11 @@ static void destroy(struct mp_device *device) {
 
 static void describe(const struct mp_device *device, char *text, size_t size) {
     const struct mp_cuda *cuda = (const struct mp_cuda *)device;
-    int major = 0, minor = 0, patch = 0, driver = 0;
-    cublasGetProperty(MAJOR_VERSION, &major);
-    cublasGetProperty(MINOR_VERSION, &minor);
-    cublasGetProperty(PATCH_LEVEL, &patch);
+    int cublas = 0, driver = 0; /* 130002 is 13.0.2, 13000 is 13.0 */
+    cublasGetVersion(cuda->cublas, &cublas);
     cudaDriverGetVersion(&driver);
-    snprintf(text, size, "cuBLAS %d.%d.%d, %s, driver %d.%d", major, minor, patch, cuda->name,
-             driver / 1000, driver % 1000 / 10);
+    snprintf(text, size, "cuBLAS %d.%d.%d, %s, driver %d.%d", cublas / 10000, cublas / 100 % 100,
+             cublas % 100, cuda->name, driver / 1000, driver % 1000 / 10);
 }
 
 static int choose_gpu(struct mp_cuda *cuda, struct mp_error *error) {
@@ -177,7 +175,7 @@ static int create_cublas(struct mp_cuda *cuda, struct mp_error *error) {
             cuda->cublas, CUBLAS_DEFAULT_MATH | CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION);
     if (mp_cuda_note_cublas(cuda, "creating a cuBLAS handle", status))
         return MP_OK;
-    return mp_device_check(&cuda->device, error);
+    return mp_fail(error, cuda->device.error.code, "%s", cuda->device.error.text);
 }
 
 static int create_scratch(struct mp_cuda *cuda, struct mp_error *error) {

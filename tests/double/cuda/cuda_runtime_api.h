@@ -20,17 +20,15 @@ extern "C" {
 /* CUDA_DOUBLE_ERRORS(one) applies one(name, number, sentence) to every error. */
 #define CUDA_DOUBLE_ERRORS(one)                                                                    \
     one(cudaSuccess, 0, "no error") one(cudaErrorInvalidValue, 1, "invalid argument") one(         \
-        cudaErrorMemoryAllocation, 2,                                                              \
-        "out of memory") one(cudaErrorInitializationError, 3,                                      \
-                             "initialization error") one(cudaErrorInvalidConfiguration, 9,         \
-                                                         "invalid configuration argument")         \
-        one(cudaErrorInvalidDevicePointer, 17, "invalid device pointer") one(                      \
-            cudaErrorInvalidMemcpyDirection, 21,                                                   \
-            "invalid copy direction for memcpy") one(cudaErrorInsufficientDriver, 35,              \
-                                                     "CUDA driver version is insufficient for "    \
-                                                     "CUDA runtime version")                       \
-            one(cudaErrorDevicesUnavailable, 46,                                                   \
-                "CUDA-capable device(s) is/are busy or unavailable")                               \
+        cudaErrorMemoryAllocation, 2, "out of memory") one(cudaErrorInitializationError, 3,        \
+                                                           "initialization error")                 \
+        one(cudaErrorInvalidConfiguration, 9, "invalid configuration argument") one(               \
+            cudaErrorInvalidDevicePointer, 17, "invalid device pointer")                           \
+            one(cudaErrorInvalidMemcpyDirection, 21, "invalid copy direction for memcpy") one(     \
+                cudaErrorInsufficientDriver, 35,                                                   \
+                "CUDA driver version is insufficient for "                                         \
+                "CUDA runtime version") one(cudaErrorDevicesUnavailable, 46,                       \
+                                            "CUDA-capable device(s) is/are busy or unavailable")   \
                 one(cudaErrorInvalidDeviceFunction, 98, "invalid device function") one(            \
                     cudaErrorNoDevice, 100, "no CUDA-capable device is detected")                  \
                     one(cudaErrorInvalidDevice, 101, "invalid device ordinal") one(                \

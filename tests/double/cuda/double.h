@@ -50,6 +50,9 @@ void cuda_double_fail_host_after(int64_t bytes);
  * cudaErrorMisalignedAddress, cudaErrorLaunchTimeout and cudaErrorECCUncorrectable come to light
  * when the kernel runs and stay; other errors are what the launch returns. */
 void cuda_double_fail_launch(int n, cudaError_t error);
+/* MOEPERF_DOUBLE_FAIL_PRODUCT=n[:status]: the n-th call from now that has cuBLAS multiply returns
+ * this status, CUBLAS_STATUS_EXECUTION_FAILED if it is not said; 0: none. */
+void cuda_double_fail_product(int n, int status);
 /* MOEPERF_DOUBLE_FAIL_STREAMS=n: only n streams can be created; -1: any number. */
 void cuda_double_fail_streams_after(int n);
 
@@ -62,7 +65,8 @@ void cuda_double_set_seed(uint64_t seed);
 
 /* Counts: of this process, all devices together. */
 struct cuda_double_counts {
-    int64_t launches, copies;       /* kernels; copies queued or done, with cudaMemset */
+    int64_t launches, products;     /* kernels; calls that have cuBLAS multiply */
+    int64_t copies;                 /* with cudaMemset */
     int64_t allocations;            /* calls of cudaMalloc so far */
     int64_t device_live, host_live; /* allocations not freed yet; page-locked ones */
     int64_t device_bytes;

@@ -50,6 +50,7 @@ struct double_state {
     int64_t streams_left;             /* -1: any number */
     int launches_left;                /* until one fails; 0: none does */
     cudaError_t launch_error;
+    int products_left, product_status; /* the same of products */
     struct cuda_double_device devices[CUDA_DOUBLE_DEVICES];
     /* What there is. */
     cudaError_t fault; /* stays */

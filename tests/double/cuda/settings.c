@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cublas_v2.h"
+
 struct double_state double_state = {
     .lock = PTHREAD_MUTEX_INITIALIZER,
     .progress = PTHREAD_COND_INITIALIZER,
@@ -44,12 +46,11 @@ static void read_device(int ordinal, struct cuda_double_device *device) {
 }
 
 /* n[:error] */
-static void read_launch_failure(void) {
-    const char *text = getenv("MOEPERF_DOUBLE_FAIL_LAUNCH");
+static void read_failure(const char *name, int otherwise, int *left, int *error) {
+    const char *text = getenv(name);
     char *end = NULL;
-    double_state.launches_left = text ? (int)strtol(text, &end, 0) : 0;
-    double_state.launch_error =
-        end && *end == ':' ? (cudaError_t)strtol(end + 1, NULL, 0) : cudaErrorLaunchFailure;
+    *left = text ? (int)strtol(text, &end, 0) : 0;
+    *error = end && *end == ':' ? (int)strtol(end + 1, NULL, 0) : otherwise;
 }
 
 void double_read_settings(void) {
@@ -64,8 +65,12 @@ void double_read_settings(void) {
     s->seed = (uint64_t)number_of("MOEPERF_DOUBLE_SEED", number_of("MOEPERF_SEED", 1));
     s->malloc_limit = number_of("MOEPERF_DOUBLE_FAIL_MALLOC_AFTER", -1);
     s->host_limit = number_of("MOEPERF_DOUBLE_FAIL_HOST_AFTER", -1);
-    s->streams_left = -1;
-    read_launch_failure();
+    s->streams_left = number_of("MOEPERF_DOUBLE_FAIL_STREAMS", -1);
+    int error;
+    read_failure("MOEPERF_DOUBLE_FAIL_LAUNCH", cudaErrorLaunchFailure, &s->launches_left, &error);
+    s->launch_error = (cudaError_t)error;
+    read_failure("MOEPERF_DOUBLE_FAIL_PRODUCT", CUBLAS_STATUS_EXECUTION_FAILED, &s->products_left,
+                 &s->product_status);
     s->ready = true;
 }
 
@@ -132,6 +137,13 @@ void cuda_double_fail_launch(int n, cudaError_t error) {
     double_enter();
     double_state.launches_left = n;
     double_state.launch_error = error;
+    double_leave();
+}
+
+void cuda_double_fail_product(int n, int status) {
+    double_enter();
+    double_state.products_left = n;
+    double_state.product_status = status;
     double_leave();
 }
 
