@@ -9,6 +9,7 @@
 
 enum { LANES = 8, VECTORS = 2, ROWS = LANES * VECTORS, COLUMNS = 4 };
 typedef float lanes __attribute__((vector_size(LANES * sizeof(float))));
+typedef lanes unaligned_lanes __attribute__((aligned(4), may_alias));
 
 static float float_of(uint32_t bits) {
     float value;
@@ -54,8 +55,7 @@ static inline __attribute__((always_inline)) void multiply_strips(int k, const f
                                                                   float *restrict sum) {
     lanes total[COLUMNS][VECTORS] = {0};
     for (int i = 0; i < k; i++) {
-        lanes rows[VECTORS];
-        memcpy(rows, a + (int64_t)i * ROWS, sizeof rows);
+        const unaligned_lanes *rows = (const unaligned_lanes *)(a + (int64_t)i * ROWS);
         for (int column = 0; column < COLUMNS; column++)
             for (int v = 0; v < VECTORS; v++)
                 total[column][v] += rows[v] * b[(int64_t)i * COLUMNS + column];
