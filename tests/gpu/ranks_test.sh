@@ -8,7 +8,7 @@ export MOEPERF_CUDA_LIBRARY=$bin/libmoeperf-cuda-double.so
 export MOEPERF_NCCL_LIBRARY=$bin/libnccl-double.so
 export MOEPERF_DOUBLE_DELAY=${MOEPERF_DOUBLE_DELAY:-200}
 # NCCL wants a GPU for each rank; the double has as many as are asked for.
-export MOEPERF_DOUBLE_GPUS=$ranks
+export MOEPERF_DOUBLE_DEVICES=$ranks
 cd "$source"
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
