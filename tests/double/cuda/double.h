@@ -83,7 +83,8 @@ bool cuda_double_enqueue(cudaStream_t stream, void (*work)(void *context),
 /* Keeps an error that stays, as a fault of a kernel does, and says `sentence` on standard error. */
 void cuda_double_fault(cudaError_t error, const char *sentence, ...)
     __attribute__((format(printf, 2, 3)));
-/* True if [memory, memory + bytes) lies within a live allocation of cudaMalloc. */
+/* True if [memory, memory + bytes) lies within a live allocation of cudaMalloc, or within
+ * page-locked memory, which the GPU reaches at the same address (unified addressing). */
 bool cuda_double_is_device(const void *memory, size_t bytes);
 
 /* What the templates of cuda_runtime.h hand over; not for tests. */

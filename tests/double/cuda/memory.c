@@ -42,7 +42,7 @@ static bool contains(const struct allocation *a, const void *memory, size_t byte
 bool cuda_double_is_device(const void *memory, size_t bytes) {
     double_enter();
     const struct allocation *a = find(memory);
-    bool is = a && a->home == DEVICE && contains(a, memory, bytes);
+    bool is = a && contains(a, memory, bytes);
     double_leave();
     return is;
 }
@@ -362,7 +362,7 @@ static cudaError_t queue_fill(void *memory, int value, size_t bytes, struct CUst
     if (bytes == 0)
         return cudaSuccess;
     const struct allocation *a = find(memory);
-    if (!a || a->home != DEVICE || !contains(a, memory, bytes))
+    if (!a || !contains(a, memory, bytes))
         return cudaErrorInvalidValue;
     struct copy *fill = malloc(sizeof *fill);
     if (!fill)
