@@ -54,9 +54,10 @@ int mp_nccl_alive(struct mp_nccl *nccl, const char *doing, struct mp_error *erro
 }
 
 static int look(struct mp_nccl *nccl, const char *doing, int64_t start_ns, struct mp_error *error) {
+    const struct mp_error *device = &nccl->transport.device->error;
     int code = mp_nccl_alive(nccl, doing, error);
-    if (!code)
-        code = mp_device_check(nccl->transport.device, error);
+    if (!code && device->code)
+        code = mp_fail(error, device->code, "%s", device->text);
     if (code || !nccl->patience_s ||
         mp_clock_ns() - start_ns < (int64_t)nccl->patience_s * 1000000000)
         return code;
