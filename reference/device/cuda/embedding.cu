@@ -200,29 +200,38 @@ __global__ void __launch_bounds__(RUN_THREADS)
     add_to(dtoken_table, token, width, s.column, sum);
 }
 
-/* Scratch memory of backward; all but `sorting` have their size from the numbers of tokens and
- * columns, each begins at a multiple of 256 bytes. */
-struct scratch {
-    int32_t *sorted, *places, *place;
-    float *part;
-    char *sorting;
+/* Where backward has what in scratch memory, in bytes; sorting has what follows. */
+struct layout {
+    size_t sorted, places, place, part, sorting;
 };
 
 int64_t shares_of(int64_t tokens) {
     return (tokens + SHARE - 1) / SHARE;
 }
 
-struct scratch lay_out(char *memory, size_t tokens, size_t width) {
+struct layout lay_out(size_t tokens, size_t width) {
     auto padded = [](size_t bytes) { return (bytes + 255) / 256 * 256; };
     size_t numbers = padded(tokens * sizeof(int32_t));
-    struct scratch scratch = {};
-    scratch.sorted = reinterpret_cast<int32_t *>(memory);
-    scratch.places = reinterpret_cast<int32_t *>(memory + numbers);
-    scratch.place = reinterpret_cast<int32_t *>(memory + 2 * numbers);
-    scratch.part = reinterpret_cast<float *>(memory + 3 * numbers);
-    scratch.sorting = memory + 3 * numbers +
-                      padded((size_t)shares_of((int64_t)tokens) * 2 * width * sizeof(float));
-    return scratch;
+    size_t parts = (size_t)shares_of((int64_t)tokens) * 2 * width * sizeof(float);
+    return {0, numbers, 2 * numbers, 3 * numbers, 3 * numbers + padded(parts)};
+}
+
+struct scratch {
+    int32_t *sorted, *places, *place;
+    float *part;
+    char *sorting;
+    size_t sorting_bytes;
+};
+
+struct scratch scratch_for(const struct mp_cuda *cuda, int tokens, int width) {
+    struct layout at = lay_out((size_t)tokens, (size_t)width);
+    char *memory = static_cast<char *>(cuda->scratch);
+    return {reinterpret_cast<int32_t *>(memory + at.sorted),
+            reinterpret_cast<int32_t *>(memory + at.places),
+            reinterpret_cast<int32_t *>(memory + at.place),
+            reinterpret_cast<float *>(memory + at.part),
+            memory + at.sorting,
+            cuda->scratch_bytes - at.sorting};
 }
 
 /* The tokens in ascending order, and where each of them was: first the earlier one of equals. */
@@ -230,8 +239,7 @@ bool sort_tokens(struct mp_cuda *cuda, mp_stream stream, int tokens, const int32
                  const struct scratch *scratch) {
     mp::launch(cuda, "sorting tokens", stream, ((int64_t)tokens + ROW_THREADS - 1) / ROW_THREADS,
                ROW_THREADS, count_up, tokens, scratch->places);
-    char *end = static_cast<char *>(cuda->scratch) + cuda->scratch_bytes;
-    size_t bytes = (size_t)(end - scratch->sorting);
+    size_t bytes = scratch->sorting_bytes;
     return mp_cuda_note(cuda, "sorting tokens",
                         cub::DeviceRadixSort::SortPairs(
                             scratch->sorting, bytes, token, scratch->sorted, scratch->places,
@@ -259,8 +267,7 @@ template <typename T> struct backward {
         mp::launch(cuda, "gradient of positions", stream,
                    ((int64_t)sequence + at_once - 1) / at_once, ROW_THREADS,
                    sum_positions<T, COUNT>, tokens, sequence, width, lanes, dout, dposition_table);
-        struct scratch scratch =
-            lay_out(static_cast<char *>(cuda->scratch), (size_t)tokens, (size_t)width);
+        struct scratch scratch = scratch_for(cuda, tokens, width);
         if (!sort_tokens(cuda, stream, tokens, token, &scratch))
             return;
         int64_t tiles = ((int64_t)width + RUN_THREADS * COUNT - 1) / (RUN_THREADS * COUNT);
@@ -346,6 +353,5 @@ size_t mp_cuda_scratch_embedding(const struct mp_device_limits *limits, enum mp_
     /* Only asks for the size; should that fail, sorting will say so. */
     (void)cub::DeviceRadixSort::SortPairs(NULL, sorting, keys, numbers, numbers, numbers,
                                           limits->tokens, 0, 32);
-    struct scratch end = lay_out(NULL, (size_t)limits->tokens, (size_t)limits->width);
-    return (size_t)(uintptr_t)end.sorting + sorting;
+    return lay_out((size_t)limits->tokens, (size_t)limits->width).sorting + sorting;
 }
