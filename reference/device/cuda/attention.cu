@@ -21,7 +21,7 @@
  * Scores have the device's element type.  In bf16 that is a choice for speed: scores in fp32 would
  * cost half as much traffic again (12 instead of 8 bytes per score in forward, 26 instead of 18 in
  * backward), and traffic is what limits all of this (below).  It rounds a score s by at most
- * s / 256 / 2, as the unfused attention of frameworks in mixed precision does; softmax, its sum and
+ * s / 256, as the unfused attention of frameworks in mixed precision does; softmax, its sum and
  * the logsumexp are fp32.  Both directions round the same score the same way, so that the
  * probabilities of backward are those of forward.
  *

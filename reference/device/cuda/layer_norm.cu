@@ -125,12 +125,13 @@ __global__ void __launch_bounds__(LOOP_THREADS)
 
 /* A thread holds so many elements of each row: more, and it would need so many registers beside
  * its sums that an SM had fewer bytes in flight, not more. */
-constexpr int BACKWARD_ELEMENTS = 8, BACKWARD_REGISTERS = 64;
+constexpr int BACKWARD_ELEMENTS = 8;
 
-/* Threads of a block, and blocks that an SM has room for. */
+/* Threads of a block, and blocks that an SM has room for: with 80 registers a thread, which lets
+ * the compiler have all loads of a round under way at once; 64 where blocks are so large that there
+ * would be one instead of two. */
 template <int THREADS> constexpr int BACKWARD_BLOCK = THREADS > 256 ? THREADS : 256;
-template <int THREADS>
-constexpr int BACKWARD_RESIDENT = 65536 / (BACKWARD_BLOCK<THREADS> * BACKWARD_REGISTERS);
+template <int THREADS> constexpr int BACKWARD_RESIDENT = THREADS > 256 ? 1024 / THREADS : 3;
 
 /* Both sums over the THREADS threads that share a row, the same in each of them.  `turn`
  * alternates between calls: one barrier is enough, since whoever writes to a turn's half again has
@@ -202,34 +203,35 @@ __global__ void __launch_bounds__(BACKWARD_BLOCK<THREADS>, BACKWARD_RESIDENT<THR
     float inverse_width = 1.0f / (float)width;
     float gain_sum[ACCESSES][COUNT] = {}, bias_sum[ACCESSES][COUNT] = {};
 
-    /* Every thread of the block goes round equally often, with or without a row. */
+    /* Every thread of the block goes round equally often.  Those without a row or columns read what
+     * others read, too, and leave it: loads that nothing depends on are all under way at once. */
     for (int64_t first = (int64_t)blockIdx.x * GROUPS; first < rows;
          first += (int64_t)gridDim.x * GROUPS, turn ^= 1) {
         int64_t row = first + threadIdx.x / THREADS;
         bool present = row < rows;
+        row = present ? row : rows - 1;
+        float center = mean[row], scale = rstd[row];
         int64_t at = row * width;
-        access values[ACCESSES] = {}, gradients[ACCESSES] = {}, residuals[ACCESSES] = {};
+        access values[ACCESSES], gradients[ACCESSES], residuals[ACCESSES];
 #pragma unroll
         for (int a = 0; a < ACCESSES; a++) {
             int column = (a * THREADS + lane) * COUNT;
-            if (present && column < width) {
-                values[a] = *reinterpret_cast<const access *>(x + at + column);
-                gradients[a] = *reinterpret_cast<const access *>(dy + at + column);
-                residuals[a] = *reinterpret_cast<const access *>(dx + at + column);
-            }
+            column = column < width ? column : width - COUNT;
+            values[a] = *reinterpret_cast<const access *>(x + at + column);
+            gradients[a] = *reinterpret_cast<const access *>(dy + at + column);
+            residuals[a] = *reinterpret_cast<const access *>(dx + at + column);
         }
-        float center = present ? mean[row] : 0.0f, scale = present ? rstd[row] : 0.0f;
         float sum = 0, product = 0;
 #pragma unroll
         for (int a = 0; a < ACCESSES; a++) {
             int column = (a * THREADS + lane) * COUNT;
-            float factor[COUNT] = {};
-            if (column < width)
-                mp::load(gain + column, factor);
+            float factor[COUNT];
+            bool mine = present && column < width;
+            mp::load(gain + (column < width ? column : width - COUNT), factor);
 #pragma unroll
             for (int i = 0; i < COUNT; i++) {
                 float normal = (mp::to_float(values[a].value[i]) - center) * scale;
-                float gradient = mp::to_float(gradients[a].value[i]);
+                float gradient = mine ? mp::to_float(gradients[a].value[i]) : 0.0f;
                 float d = gradient * factor[i];
                 gain_sum[a][i] += gradient * normal;
                 bias_sum[a][i] += gradient;

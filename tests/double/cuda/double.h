@@ -83,6 +83,8 @@ bool cuda_double_enqueue(cudaStream_t stream, void (*work)(void *context),
 /* Keeps an error that stays, as a fault of a kernel does, and says `sentence` on standard error. */
 void cuda_double_fault(cudaError_t error, const char *sentence, ...)
     __attribute__((format(printf, 2, 3)));
+/* What any call on the device fails with now: no driver, no device, or an error that stays. */
+cudaError_t cuda_double_check(void);
 /* True if [memory, memory + bytes) lies within a live allocation of cudaMalloc, or within
  * page-locked memory, which the GPU reaches at the same address (unified addressing). */
 bool cuda_double_is_device(const void *memory, size_t bytes);

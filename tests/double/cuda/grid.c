@@ -212,7 +212,7 @@ static void fiber_entry(void) {
         } else if (r->begun < r->threads) {
             continue;
         } else if (r->ended < r->threads) {
-            stop("threads wait for others that have ended");
+            stop("threads wait for others that never come");
         } else if (r->blocks_begun < r->blocks) {
             begin_block(r);
         } else {

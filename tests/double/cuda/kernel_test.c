@@ -293,9 +293,9 @@ static const struct {
 } mistakes[] = {
     {SOME_END_BEFORE_BARRIER, "40 from thread 0 on: ended"},
     {SOME_AT_ANOTHER_BARRIER, "different barriers"},
-    {SOME_END_BEFORE_SHUFFLE, "wait for others that have ended"},
+    {SOME_END_BEFORE_SHUFFLE, "31 from thread 32 on: __shfl_xor_sync"},
     {SOME_AT_ANOTHER_SHUFFLE, "different exchanges"},
-    {BARRIER_AND_SHUFFLE, "wait for others that never come"},
+    {BARRIER_AND_SHUFFLE, "32 from thread 0 on: at __syncthreads"},
     {MASKS_THAT_DIFFER, "name different lanes"},
     {LANE_NOT_IN_MASK, "not in the mask"},
     {WIDTH_OF_THREE, "power of two"},
@@ -327,11 +327,9 @@ static void test_mistakes(void **state) {
     }
 }
 
+#if !defined(__SANITIZE_ADDRESS__) /* which ends the program at the write */
 static void test_overruns(void **state) {
     (void)state;
-#if defined(__SANITIZE_ADDRESS__)
-    skip(); /* it ends the program, as it is meant to */
-#else
     char text[4096];
     int count = test_random_int(&random_state, 1, 100), *out = device_memory((size_t)count * 4);
     struct heard heard = listen_to_errors();
@@ -340,8 +338,8 @@ static void test_overruns(void **state) {
     assert_cuda(launched);
     assert_int_equal(freed, cudaErrorIllegalAddress);
     assert_non_null(strstr(text, "written behind"));
-#endif
 }
+#endif
 
 static void test_speed(void **state) {
     (void)state;
@@ -384,7 +382,9 @@ int main(void) {
         TEST(test_atomics),
         TEST(test_mathematics),
         TEST(test_mistakes),
+#if !defined(__SANITIZE_ADDRESS__)
         TEST(test_overruns),
+#endif
         TEST(test_speed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -165,15 +165,28 @@ struct case_run {
     char name[160];
 };
 
+/* One for all cases of a type of elements. */
+static struct mp_device *case_device[2];
+
 static inline void run_case(void **state) {
     const struct case_run *run = *state;
+    struct mp_device **device = &case_device[run->element == MP_BFLOAT16];
     const struct mp_cuda_settings settings = {.rank = 2, .element = run->element};
     struct mp_error error = {0};
-    struct mp_device *device = NULL;
-    if (mp_device_cuda_create(&settings, &route_limits, &device, &error))
+    if (!*device && mp_device_cuda_create(&settings, &route_limits, device, &error))
         fail_msg("%s", error.text);
-    run->c->run(device, run->c);
-    close_device(device);
+    (*device)->error = (struct mp_error){0};
+    run->c->run(*device, run->c);
+    (*device)->operations->stream_synchronize(*device, NULL);
+    if (mp_device_check(*device, &error))
+        fail_msg("%s", error.text);
+}
+
+static inline int destroy_devices(void **state) {
+    (void)state;
+    for (int i = 0; i < 2; i++)
+        mp_device_destroy(case_device[i]);
+    return 0;
 }
 
 static inline int run_cases(const char *group, const struct test_case cases[], size_t count) {
@@ -188,7 +201,9 @@ static inline int run_cases(const char *group, const struct test_case cases[], s
                  i % 2 ? "bf16" : "fp32");
         tests[i] = (struct CMUnitTest){runs[i].name, run_case, NULL, NULL, &runs[i]};
     }
-    return 2 * count > MOST ? 1 : _cmocka_run_group_tests(group, tests, 2 * count, NULL, NULL);
+    if (2 * count > MOST)
+        return 1;
+    return _cmocka_run_group_tests(group, tests, 2 * count, NULL, destroy_devices);
 }
 
 #endif
