@@ -91,8 +91,9 @@ bool cuda_double_is_device(const void *memory, size_t bytes);
 
 /* What the templates of cuda_runtime.h hand over; not for tests. */
 cudaError_t cuda_double_launch(const cudaLaunchConfig_t *config, const void *kernel,
-                               void (*call)(void *arguments), void (*release)(void *arguments),
-                               void *arguments);
+                               void (*call)(void *arguments), int (*astray)(const void *arguments),
+                               void (*release)(void *arguments), void *arguments);
+bool cuda_double_is_reachable(const void *memory);
 cudaError_t cuda_double_error(cudaError_t error); /* kept for cudaGetLastError */
 
 #ifdef __cplusplus

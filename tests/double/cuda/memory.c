@@ -47,6 +47,15 @@ bool cuda_double_is_device(const void *memory, size_t bytes) {
     return is;
 }
 
+/* By a kernel: within device or page-locked memory, at the end of it (where nothing is read), or
+ * nowhere. */
+bool cuda_double_is_reachable(const void *memory) {
+    double_enter();
+    bool reachable = !memory || find(memory) || find((const char *)memory - 1);
+    double_leave();
+    return reachable;
+}
+
 /* Locked. */
 static cudaError_t enlist(void *memory, size_t bytes, enum home home) {
     struct allocation *a = malloc(sizeof *a);
