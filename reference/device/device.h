@@ -62,13 +62,14 @@ struct mp_device_operations {
     void (*destroy)(struct mp_device *device);
     void (*describe)(const struct mp_device *device, char *text, size_t size);
 
-    /* Memory: 64-byte aligned, not cleared.  NULL when there is none left. */
+    /* Memory: 64-byte aligned, not cleared.  NULL when there is none left; cuda then keeps a
+     * sentence with the numbers for mp_device_check. */
     void *(*allocate)(struct mp_device *device, size_t bytes);
     void (*release)(struct mp_device *device, void *memory); /* accepts NULL */
     /* Host memory that copies to and from this device are fastest with (page-locked). */
     void *(*host_allocate)(struct mp_device *device, size_t bytes);
     void (*host_release)(struct mp_device *device, void *memory); /* accepts NULL */
-    /* Bytes that `allocate` has given out, now and at most so far. */
+    /* Bytes that `allocate` has given out, now and at most so far; -1 where nobody counts. */
     void (*memory_used)(const struct mp_device *device, int64_t *now, int64_t *most);
     /* Between host and device in either direction; synchronises the stream. */
     void (*copy_to_host)(struct mp_device *, mp_stream, void *host, const void *from, size_t bytes);
@@ -111,7 +112,7 @@ struct mp_device_operations {
      *                            for WEIGHT_GRADIENT
      * The kind says which of the three is written; it is overwritten, or added to when
      * `accumulate`.  WEIGHT_GRADIENT with 0 rows gives zeros (or leaves the sum as it was).
-     * 2 * sum * columns_in * columns_out flop. */
+     * 2 * sum * columns_in * columns_out flop.  At most as many groups as the limits have experts. */
     void (*grouped_gemm)(struct mp_device *, mp_stream, enum mp_grouped_gemm kind, int groups,
                          const int rows[], int columns_in, int columns_out, void *in,
                          void *const weight[], void *out, bool accumulate);
@@ -261,6 +262,15 @@ struct mp_device {
     void *between_context;
 };
 
+static inline size_t mp_element_bytes(const struct mp_device *device) {
+    return device->element == MP_FLOAT32 ? 4 : 2;
+}
+/* Address of an element of a matrix of the device's element type. */
+static inline void *mp_element_at(const struct mp_device *device, const void *matrix,
+                                  size_t element) {
+    return (char *)matrix + element * mp_element_bytes(device);
+}
+
 /* CPU back end on oneDNN.  `threads` per rank for its matrix work (>= 1).  Working memory for the
  * largest shapes, which `limits` names, is allocated here, once; attention, layer norm,
  * route_positions, sort_routes and limit_choices fail with MP_ELIMIT beyond them.  Errors:
@@ -295,7 +305,8 @@ int mp_device_cuda_create(const struct mp_cuda_settings *settings,
 struct mp_cuda_gpu {
     char name[256]; /* "NVIDIA H200" */
     int capability; /* 90: compute capability 9.0 */
-    int64_t memory, free_memory;
+    int64_t memory;
+    int64_t free_memory; /* -1 where the driver's management library does not say */
     unsigned char uuid[16];
 };
 /* The first `limit` GPUs; *count is how many there are.  Errors as for mp_device_cuda_create. */

@@ -12,6 +12,7 @@
 #include "reference/machine/machine.h"
 #include "reference/trainer/checkpoint.h"
 #include "reference/trainer/environment.h"
+#include "reference/trainer/place.h"
 #include "reference/trainer/target.h"
 #include "reference/trainer/trainer.h"
 
@@ -33,7 +34,8 @@ struct program {
     struct arguments arguments;
     struct mp_systems systems;
     struct mp_job_file file;
-    struct mp_comm *comm;
+    struct mp_place place;
+    struct mp_comm *comm; /* of the place */
     struct mp_text text;
     struct mp_trainer *trainer;
     struct mp_target target;
@@ -84,10 +86,12 @@ static void print_option(FILE *stream, const struct mp_option *option) {
 }
 
 static void print_usage(FILE *stream) {
-    fputs("usage: moeperf-train JOB.yaml [options]\n"
+    fputs("usage: moeperf-train [JOB.yaml] [options]\n"
           "       moeperf-train --calibrate FILE [options]\n\n"
           "Trains one job: a GPT-style mixture-of-experts model under one system.  Run it\n"
-          "alone for one rank, or under mpirun with as many processes as the job has ranks.\n\n"
+          "alone for one rank, or under mpirun with as many processes as the job has ranks;\n"
+          "with device cuda also with RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT set, as\n"
+          "torchrun does.  Without a file --set gives the whole job.\n\n"
           "options:\n"
           "  --set KEY=VALUE        changes an option of the job; options.KEY=VALUE one of\n"
           "                         its system; may be repeated\n"
@@ -163,7 +167,7 @@ static int parse_arguments(struct program *program, int argc, char **argv) {
     if (!arguments->calibrate && (arguments->quick || arguments->threads))
         return mp_fail(&program->error, MP_EINVAL, "%s is for --calibrate",
                        arguments->quick ? "--quick" : "--threads");
-    if (!arguments->job && !arguments->calibrate)
+    if (!arguments->job && !arguments->calibrate && !arguments->settings)
         return mp_fail(&program->error, MP_EINVAL, "no job file given; see --help");
     return MP_OK;
 }
@@ -174,9 +178,9 @@ static int load_job(struct program *program) {
     if (!code)
         code = mp_job_file_create(&program->file, error);
     struct mp_yaml *document = NULL;
-    if (!code)
+    if (!code && program->arguments.job)
         code = mp_yaml_load(program->arguments.job, &document, error);
-    if (!code)
+    if (!code && document)
         code = mp_job_apply(&program->file, document, program->arguments.job, &program->systems,
                             error);
     mp_yaml_destroy(document);
@@ -185,30 +189,14 @@ static int load_job(struct program *program) {
     return code ? code : mp_job_check(&program->file, error);
 }
 
-/* Whether a launcher started this process as one of several. */
-static bool launched(void) {
-    static const char *const signs[] = {"OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK"};
-    for (size_t i = 0; i < sizeof signs / sizeof *signs; i++)
-        if (getenv(signs[i]))
-            return true;
-    return false;
-}
-
-static int connect_ranks(struct program *program) {
-    return launched() ? mp_comm_mpi_create(NULL, &program->comm, &program->error)
-                      : mp_comm_self_create(&program->comm, &program->error);
-}
-
 static int join(struct program *program) {
-    struct mp_error *error = &program->error;
-    int code = connect_ranks(program);
-    int ranks = program->file.job.ranks;
-    program->failed_alike = !code && program->comm->ranks != ranks;
-    if (program->failed_alike)
-        code = mp_fail(error, MP_EINVAL,
-                       "%s: the job has %d rank%s, but %d process%s started; use mpirun -n %d",
-                       program->arguments.job, ranks, ranks == 1 ? "" : "s", program->comm->ranks,
-                       program->comm->ranks == 1 ? " was" : "es were", ranks);
+    struct mp_place *place = &program->place;
+    const char *name = program->arguments.job ? program->arguments.job : "--set";
+    int code = mp_place_create(&program->file.job, name, place, &program->error);
+    program->comm = place->comm ? place->comm : place->bootstrap;
+    program->failed_alike = place->failed_alike;
+    if (!code && program->comm->rank == 0 && *mp_place_remark(place))
+        fprintf(stderr, "moeperf-train: %s\n", mp_place_remark(place));
     return code;
 }
 
@@ -319,8 +307,8 @@ static int set_up(struct program *program, int argc, char **argv) {
     if (!code && job->checkpoint[0])
         code = mp_checkpoint_check(job->checkpoint, &program->error);
     if (!code)
-        code = mp_trainer_create(&program->file, program->comm, &program->text, &program->trainer,
-                                 &program->error);
+        code = mp_trainer_create_on(&program->file, program->comm, program->place.device,
+                                    &program->text, &program->trainer, &program->error);
     if (!code)
         code = mp_target_create(job, &program->target, &program->error);
     if (!code && job->restore[0])
@@ -419,6 +407,11 @@ static int finish(struct program *program, int code) {
         code = record_clock(program);
     if (!program->recorder)
         return code;
+    int64_t now = -1, most = -1;
+    if (program->place.device)
+        program->place.device->operations->memory_used(program->place.device, &now, &most);
+    if (most >= 0)
+        mp_record_number(program->compute, -1, -1, "device-memory-high-water-bytes", (double)most);
     if (getrusage(RUSAGE_SELF, &usage) == 0)
         mp_record_number(program->compute, -1, -1, "memory-high-water-bytes",
                          1024.0 * (double)usage.ru_maxrss);
@@ -444,13 +437,12 @@ static void destroy(struct program *program) {
     mp_target_destroy(&program->target);
     mp_text_destroy(&program->text);
     mp_job_file_destroy(&program->file);
-    mp_comm_destroy(program->comm);
+    mp_place_destroy(&program->place);
 }
 
 /* Before the ranks know each other only one of them should speak. */
 static bool speaks_first(void) {
-    const char *rank = getenv("OMPI_COMM_WORLD_RANK");
-    return !rank || strcmp(rank, "0") == 0;
+    return mp_place_launched_rank() == 0;
 }
 
 /* A rank that fails before MPI starts makes mpirun end the others: not before the speaker spoke. */
@@ -494,7 +486,8 @@ static int calibrate(struct program *program) {
                                                  .progress = print_step,
                                                  .context = program};
     hold_back_termination(false);
-    int code = connect_ranks(program);
+    int code = mp_place_connect(&program->place, &program->error);
+    program->comm = program->place.comm;
     if (!code)
         code = mp_machine_measure(program->comm, &settings, &machine, &program->error);
     mp_environment_processor(processor, sizeof processor);

@@ -306,7 +306,9 @@ static int join(struct mp_nccl *nccl, const struct mp_nccl_settings *settings,
     struct mp_comm *comm = &nccl->transport.comm;
     struct mp_error own = {0};
     mp_nccl_id id = {{0}};
-    int code = mp_nccl_load(comm->rank, &nccl->library, &own);
+    int code = mp_nccl_load(&nccl->library, &own);
+    if (code)
+        mp_error_prefix(&own, "rank %d", comm->rank);
     if (!code && comm->rank == 0)
         code = mp_nccl_check(nccl, "making an id for its world", nccl->library.get_unique_id(&id),
                              &own);
