@@ -5,7 +5,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
@@ -17,10 +19,15 @@ struct greeting {
     bool data; /* the one who connects sends data on it */
 };
 
+/* The name of a directory that the ranks make when they join. */
 int ncclGetUniqueId(mp_nccl_id *id) {
+    uint64_t number[2];
+    if (getrandom(number, sizeof number, 0) != (ssize_t)sizeof number)
+        return fail(NULL, SYSTEM_ERROR, "no random numbers");
     memset(id, 0, sizeof *id);
-    snprintf(id->internal, sizeof id->internal, "/tmp/nccl-double-XXXXXX");
-    return mkdtemp(id->internal) ? SUCCESS : fail(NULL, SYSTEM_ERROR, "no directory in /tmp");
+    snprintf(id->internal, sizeof id->internal, "/tmp/nccl-double-%016llx%016llx",
+             (unsigned long long)number[0], (unsigned long long)number[1]);
+    return SUCCESS;
 }
 
 void let_go(struct ncclComm *comm) {
@@ -93,6 +100,8 @@ static bool welcome_higher(struct ncclComm *comm, int listener, time_t until) {
 static bool connect_all(struct ncclComm *comm, const mp_nccl_id *id, int listener) {
     time_t until = seconds() + nccl_double_settings()->patience_s;
     struct sockaddr_un address = address_of(id, comm->rank);
+    if (mkdir(id->internal, 0700) && errno != EEXIST)
+        return false;
     if (listener < 0 || bind(listener, (struct sockaddr *)&address, sizeof address) ||
         listen(listener, 2 * comm->ranks))
         return false;

@@ -1,6 +1,6 @@
 /* Set-up of tests of transports for the memory of a deferred device, here one whose streams are
- * threads.  They run once per rank under mpirun; the first argument says which transport: "mpi",
- * "trees" or "broadcasts" (both nccl, on its double). */
+ * threads.  They run once per rank under mpirun; the first argument says which transport: "mpi"
+ * (staged), "mpi-direct", "trees" or "broadcasts" (both nccl, on its double). */
 #ifndef MOEPERF_TESTS_REFERENCE_COMM_DEFERRED_DEFERRED_CASE_H
 #define MOEPERF_TESTS_REFERENCE_COMM_DEFERRED_DEFERRED_CASE_H
 
@@ -61,8 +61,10 @@ static inline void settle(mp_stream stream) {
 /* ---- ranks ---- */
 
 static inline int create_comm(const char *transport) {
-    if (!strcmp(transport, "mpi")) {
+    if (!strncmp(transport, "mpi", 3)) {
         transport_name = "mpi";
+        /* Here MPI does take what a device of threads calls its memory. */
+        setenv("MOEPERF_MPI_CUDA", strcmp(transport, "mpi-direct") ? "0" : "1", 1);
         return mp_comm_mpi_create(device, &comm, &error);
     }
     by_broadcasts = !strcmp(transport, "broadcasts");

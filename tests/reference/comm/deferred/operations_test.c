@@ -323,6 +323,24 @@ static void the_host_does_not_wait(void **state) {
     mirror_destroy(&out);
 }
 
+/* All ranks are told alike, so that nobody waits for another. */
+static void mpi_is_told_what_it_takes(void **state) {
+    (void)state;
+    struct mp_comm *none = NULL;
+    struct mp_error failure = {0};
+    const char *before = getenv("MOEPERF_MPI_CUDA");
+    char kept[8] = "";
+    if (before)
+        snprintf(kept, sizeof kept, "%s", before);
+    if (comm->ranks == 1)
+        return;
+    setenv("MOEPERF_MPI_CUDA", "yes", 1);
+    assert_int_equal(mp_comm_mpi_create(device, &none, &failure), MP_EINVAL);
+    assert_non_null(strstr(failure.text, "MOEPERF_MPI_CUDA=yes; 1 says"));
+    assert_null(none);
+    setenv("MOEPERF_MPI_CUDA", kept, 1);
+}
+
 static void requests_are_refused_alike(void **state) {
     (void)state;
     struct mirror memory = mirror_create(4096);
@@ -387,6 +405,7 @@ int main(int arguments, char **argument) {
         ONE(description_names_the_library),
         ONE(the_host_does_not_wait),
         ONE(requests_are_refused_alike),
+        ONE(mpi_is_told_what_it_takes),
     };
     return RUN_DEFERRED_TESTS(arguments, argument, operations);
 }
