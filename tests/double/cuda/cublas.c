@@ -73,6 +73,16 @@ cublasStatus_t cublasGetVersion(cublasHandle_t handle, int *version) {
     return CUBLAS_STATUS_SUCCESS;
 }
 
+cublasStatus_t cublasGetProperty(libraryPropertyType part, int *value) {
+    static const int version[] = {[MAJOR_VERSION] = CUBLAS_VER_MAJOR,
+                                  [MINOR_VERSION] = CUBLAS_VER_MINOR,
+                                  [PATCH_LEVEL] = CUBLAS_VER_PATCH};
+    if (!value || (unsigned)part > PATCH_LEVEL)
+        return CUBLAS_STATUS_INVALID_VALUE;
+    *value = version[part];
+    return CUBLAS_STATUS_SUCCESS;
+}
+
 cublasStatus_t cublasSetStream(cublasHandle_t handle, cudaStream_t stream) {
     if (!handle)
         return CUBLAS_STATUS_NOT_INITIALIZED;
