@@ -21,9 +21,9 @@
 enum {
     RENEW_NS = 1000000000,      /* age of an epoch at which a new one is made */
     CORRECTION_NS = 1000000000, /* over which its correction is spread */
-    FIRST_TRIES = 8,            /* readings of which the one with the least doubt counts */
-    TRIES = 3,
-    MOST_DOUBT_NS = 100000 /* a reading with more says nothing: other work was in the way */
+    TRIES = 8,                  /* readings of which the one with the least doubt counts */
+    GOOD_DOUBT_NS = 5000,       /* no better one is waited for */
+    MOST_DOUBT_NS = 100000      /* a reading with more says nothing: other work was in the way */
 };
 #define MOST_DRIFT 1e-3
 
@@ -50,13 +50,13 @@ static cudaError_t elapsed(cudaEvent_t from, cudaEvent_t to, double *ns) {
     return status;
 }
 
-/* Records `event` on the stream that is always idle, `tries` times, and keeps the best reading;
+/* Records `event` on the stream that is always idle, a few times, and keeps the best reading;
  * *last_ns is when it was recorded last. */
 static cudaError_t read_clocks(struct mp_cuda *cuda, cudaEvent_t since, cudaEvent_t event,
-                               int tries, struct reading *best, double *last_ns) {
+                               struct reading *best, double *last_ns) {
     *best = (struct reading){.doubt_ns = INFINITY};
     *last_ns = 0;
-    for (int i = 0; i < tries; i++) {
+    for (int i = 0; i < TRIES && best->doubt_ns > GOOD_DOUBT_NS; i++) {
         int64_t before = mp_clock_ns();
         cudaError_t status = cudaEventRecord(event, cuda->clock_stream);
         if (status == cudaSuccess)
@@ -81,7 +81,7 @@ static cudaError_t start_clock(struct mp_cuda *cuda) {
     if (status == cudaSuccess)
         status = cudaEventSynchronize(epoch->event);
     if (status == cudaSuccess)
-        status = read_clocks(cuda, epoch->event, other->event, FIRST_TRIES, &best, &last_ns);
+        status = read_clocks(cuda, epoch->event, other->event, &best, &last_ns);
     if (status != cudaSuccess)
         return status;
     epoch->ns = epoch->host_ns = llround(best.host_ns - best.gpu_ns);
@@ -96,7 +96,7 @@ static void renew_epoch(struct mp_cuda *cuda) {
     struct reading best;
     double last_ns;
     next->rate = 0; /* its event is about to be another one */
-    cudaError_t status = read_clocks(cuda, epoch->event, next->event, TRIES, &best, &last_ns);
+    cudaError_t status = read_clocks(cuda, epoch->event, next->event, &best, &last_ns);
     if (!mp_cuda_note(cuda, "reading the GPU's clock", status))
         return;
     if (best.doubt_ns <= MOST_DOUBT_NS) {
@@ -135,7 +135,7 @@ static cudaError_t find_epoch(const struct mp_cuda *cuda, cudaEvent_t event,
 
 static int64_t event_time(struct mp_device *device, mp_event event) {
     struct mp_cuda *cuda = mp_cuda_of(device);
-    const struct mp_cuda_epoch *epoch = NULL;
+    const struct mp_cuda_epoch *epoch = &cuda->epoch[cuda->epoch_now];
     double gpu_ns;
     cudaError_t status = find_epoch(cuda, (cudaEvent_t)event, &epoch, &gpu_ns);
     /* Not passed yet, or never recorded: not failures. */

@@ -29,15 +29,15 @@ static const struct clock_case clock_cases[] = {
     {"as fast as the host's", 1, 50000, 30},
     {"0.05 % fast", 1.0005, 50000, 64},
     {"0.05 % slow", 0.9995, 50000, 64},
-    {"epochs far apart", 1.0003, 1700000, 4},
+    {"epochs far apart", 1.0003, 1200000, 6},
 };
 
 /* Left alone the clocks would be more than 1 ms apart at the end. */
 static void times_stay_on_the_hosts_clock(void **state) {
-    enum { MOST_EVENTS = 64 };
+    enum { MOST_EVENTS = 64, NEAR_NS = 400000 };
     const struct clock_case *c = *state;
     cudaEvent_t event[MOST_EVENTS];
-    int64_t time[MOST_EVENTS], host[MOST_EVENTS];
+    int64_t time[MOST_EVENTS], before[MOST_EVENTS], after[MOST_EVENTS];
     struct mp_cuda_settings settings = {.rank = 2, .element = MP_FLOAT32};
     struct mp_error error = {0};
     struct mp_device *device = NULL;
@@ -46,10 +46,11 @@ static void times_stay_on_the_hosts_clock(void **state) {
     const struct mp_device_operations *operations = device->operations;
     for (int i = 0; i < c->events; i++) {
         assert_int_equal(operations->event_create(device, (mp_event *)&event[i], &error), MP_OK);
-        host[i] = mp_clock_ns();
+        before[i] = mp_clock_ns();
         operations->event_record(device, (mp_event)event[i], NULL);
-        operations->event_synchronize(device, (mp_event)event[i]);
-        host[i] += (mp_clock_ns() - host[i]) / 2;
+        while (!operations->event_done(device, (mp_event)event[i]))
+            sleep_us(10);
+        after[i] = mp_clock_ns();
         if (i > 0) /* one behind: some are asked for in the epoch after theirs */
             time[i - 1] = operations->event_time(device, (mp_event)event[i - 1]);
         sleep_us(c->pause_us);
@@ -61,10 +62,10 @@ static void times_stay_on_the_hosts_clock(void **state) {
         int64_t again = operations->event_time(device, (mp_event)event[i]);
         assert_in_range(again, time[i] - 1000, time[i] + 1000);
     }
-    /* A busy machine delays single readings of the test's own: most count. */
+    /* On a busy machine the odd epoch may have had no good reading: most count. */
     int near = 0, from = c->events / 2;
     for (int i = from; i < c->events; i++)
-        near += llabs(time[i] - host[i]) < 400000;
+        near += time[i] > before[i] - NEAR_NS && time[i] < after[i] + NEAR_NS;
     if (near * 4 < (c->events - from) * 3)
         fail_msg("%s: %d of %d times are near the host's", c->name, near, c->events - from);
     for (int i = 0; i < c->events; i++)
