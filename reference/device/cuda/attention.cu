@@ -104,7 +104,7 @@ static bool begin_call(struct call *call, struct mp_cuda *cuda, mp_stream stream
     call->stream = stream;
     call->shape = *shape;
     call->model = shape->heads * shape->head_width;
-    call->pairs = shape->batch * shape->heads;
+    call->pairs = shape->sequence > 0 ? shape->batch * shape->heads : 0;
     call->element_bytes = (int)mp_cuda_element_bytes(cuda);
     call->scale = 1.0f / sqrtf((float)shape->head_width);
     size_t least = PARTS_BYTES + backward_pair_bytes(shape->sequence, (size_t)call->element_bytes);

@@ -88,6 +88,8 @@ static inline int run_deferred_tests(int arguments, char **argument, const char 
     }
     shared = world->rank == 0 ? test_seed() : 0;
     int failed = mp_comm_broadcast(world, &shared, sizeof shared, 0, &error);
+    /* A rank that went on after a failure would keep the others waiting. */
+    setenv("CMOCKA_TEST_ABORT", "1", 1);
     device = queue_device_create(shared + (uint64_t)world->rank * 7919, PAUSE_US);
     if (!failed)
         failed = device->operations->stream_create(device, &own_stream, &error);

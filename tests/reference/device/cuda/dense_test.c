@@ -5,14 +5,7 @@
  * A result of elements may be off by their rounding, and any result by a few roundings of fp32 of
  * the magnitude of its terms.  Arrays lie between values that must stay as they are, and start
  * `shift` elements behind an aligned address. */
-#include "reference/device/device.h"
-#include "tests/support.h"
-
-#include <string.h>
-
-static uint64_t random_state;
-
-enum { GUARD = 16 }; /* elements behind an array that nobody may write */
+#include "tests/reference/device/cuda/dense_support.h"
 
 static const struct mp_device_limits limits = {
     .attention = {1, 8, 1, 8}, .experts = 4, .width = 33000, .tokens = 5000};
@@ -25,159 +18,6 @@ struct dense_case {
     int shift;
     double scale, offset; /* of inputs; scale 0: 1 */
 };
-
-/* ---- arrays in device memory ---- */
-
-struct array {
-    struct mp_device *device;
-    enum mp_element type;
-    size_t count, shift;
-    double *value; /* what it was given */
-    void *base, *at;
-};
-
-static uint16_t to_bfloat16(float value) {
-    uint32_t bits;
-    memcpy(&bits, &value, sizeof bits);
-    if (isnan(value))
-        return 0x7fff;
-    return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
-}
-
-static float from_bfloat16(uint16_t value) {
-    uint32_t bits = (uint32_t)value << 16;
-    float result;
-    memcpy(&result, &bits, sizeof result);
-    return result;
-}
-
-static size_t bytes_of(enum mp_element type) {
-    return type == MP_FLOAT32 ? 4 : 2;
-}
-
-static void write_value(enum mp_element type, char *raw, size_t i, double value) {
-    float wide = (float)value;
-    uint16_t narrow = to_bfloat16(wide);
-    if (type == MP_FLOAT32)
-        memcpy(raw + 4 * i, &wide, 4);
-    else
-        memcpy(raw + 2 * i, &narrow, 2);
-}
-
-static double read_value(enum mp_element type, const char *raw, size_t i) {
-    float wide;
-    uint16_t narrow;
-    if (type == MP_FLOAT32) {
-        memcpy(&wide, raw + 4 * i, 4);
-        return (double)wide;
-    }
-    memcpy(&narrow, raw + 2 * i, 2);
-    return (double)from_bfloat16(narrow);
-}
-
-/* Front guard of `shift` elements, the array, and the guard behind it. */
-static size_t whole(const struct array *a) {
-    return a->shift + a->count + GUARD;
-}
-
-/* Sends value[], and keeps in it what the device has after rounding.  Guards are -77. */
-static void send(struct array *a) {
-    size_t bytes = whole(a) * bytes_of(a->type);
-    char *raw = malloc(bytes);
-    assert_non_null(raw);
-    for (size_t i = 0; i < whole(a); i++) {
-        bool guard = i < a->shift || i >= a->shift + a->count;
-        write_value(a->type, raw, i, guard ? -77 : a->value[i - a->shift]);
-        if (!guard)
-            a->value[i - a->shift] = read_value(a->type, raw, i);
-    }
-    a->device->operations->copy_from_host(a->device, NULL, a->base, raw, bytes);
-    free(raw);
-}
-
-/* Takes `value` over. */
-static struct array array_of(struct mp_device *device, enum mp_element type, size_t count,
-                             int shift, double *value) {
-    struct array a = {device, type, count, (size_t)shift, value, NULL, NULL};
-    a.base = device->operations->allocate(device, whole(&a) * bytes_of(type));
-    assert_non_null(a.base);
-    a.at = (char *)a.base + a.shift * bytes_of(type);
-    send(&a);
-    return a;
-}
-
-static double *new_doubles(size_t count) {
-    double *values = calloc(count + 1, sizeof *values);
-    assert_non_null(values);
-    return values;
-}
-
-static double *copy_doubles(const double *from, size_t count) {
-    double *values = new_doubles(count);
-    memcpy(values, from, count * sizeof *values);
-    return values;
-}
-
-/* Uniform in offset +- scale. */
-static struct array random_array(struct mp_device *device, enum mp_element type, size_t count,
-                                 int shift, double scale, double offset) {
-    double *value = new_doubles(count);
-    for (size_t i = 0; i < count; i++)
-        value[i] = offset + scale * (2 * test_random_double(&random_state) - 1);
-    return array_of(device, type, count, shift, value);
-}
-
-/* For results: what reads it before it is written shows. */
-static struct array spoilt_array(struct mp_device *device, enum mp_element type, size_t count,
-                                 int shift) {
-    return random_array(device, type, count, shift, 0, (double)NAN);
-}
-
-/* What the device has now, in doubles; its guards must be as they were. */
-static double *received(const struct array *a) {
-    size_t bytes = whole(a) * bytes_of(a->type);
-    char *raw = malloc(bytes);
-    double *value = new_doubles(a->count);
-    assert_non_null(raw);
-    a->device->operations->copy_to_host(a->device, NULL, raw, a->base, bytes);
-    for (size_t i = 0; i < whole(a); i++) {
-        if (i >= a->shift && i < a->shift + a->count)
-            value[i - a->shift] = read_value(a->type, raw, i);
-        else if (read_value(a->type, raw, i) != -77)
-            fail_msg("element %zu beside an array of %zu has been written", i, a->count);
-    }
-    free(raw);
-    return value;
-}
-
-static void free_arrays(struct array *arrays[], size_t count) {
-    for (size_t i = 0; i < count; i++) {
-        arrays[i]->device->operations->release(arrays[i]->device, arrays[i]->base);
-        free(arrays[i]->value);
-    }
-}
-
-#define FREE_ARRAYS(...)                                                                           \
-    free_arrays((struct array *[]){__VA_ARGS__},                                                   \
-                sizeof((struct array *[]){__VA_ARGS__}) / sizeof(struct array *))
-
-/* |actual - expected| within rounding to the array's type and within `tolerance`, which holds for
- * every element, or for element i with that of row i / width. */
-static void check_array(const struct array *a, const double *expected, size_t width,
-                        const double tolerance[], const char *what) {
-    double *actual = received(a);
-    double rounding = a->type == MP_FLOAT32 ? 0x1p-24 : 0x1p-8;
-    for (size_t i = 0; i < a->count; i++) {
-        double allowed =
-            1.001 * rounding * fabs(expected[i]) + tolerance[width ? i / width : 0] + 1e-38;
-        if (fabs(actual[i] - expected[i]) <= allowed || (isnan(actual[i]) && isnan(expected[i])) ||
-            actual[i] == expected[i])
-            continue;
-        fail_msg("%s[%zu] is %.9g, expected %.9g within %.3g", what, i, actual[i], expected[i],
-                 allowed);
-    }
-    free(actual);
-}
 
 static double scale_of(const struct dense_case *c) {
     return c->scale != 0 ? c->scale : 1;
@@ -863,23 +703,43 @@ static const struct dense_case cases[] = {
     {"embedding's gradient beyond the limits", beyond_limits, 0, 0, 2, 0, 0, 0},
 };
 
+/* One device of each type for all cases: making one takes longer than most of them. */
+static struct mp_device *devices[2];
+
+static int create_devices(void **state) {
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        struct mp_cuda_settings settings = {.rank = -1, .element = i ? MP_BFLOAT16 : MP_FLOAT32};
+        struct mp_error error = {0};
+        if (mp_device_cuda_create(&settings, &limits, &devices[i], &error)) {
+            print_error("%s\n", error.text);
+            return -1;
+        }
+    }
+    return 0;
+}
+
+static int destroy_devices(void **state) {
+    (void)state;
+    for (int i = 0; i < 2; i++)
+        mp_device_destroy(devices[i]);
+    return 0;
+}
+
 struct run {
     const struct dense_case *c;
-    enum mp_element element;
+    struct mp_device **device;
     char name[120];
 };
 
 static void run_case(void **state) {
     const struct run *run = *state;
-    struct mp_cuda_settings settings = {.rank = -1, .element = run->element};
+    struct mp_device *device = *run->device;
     struct mp_error error = {0};
-    struct mp_device *device = NULL;
-    if (mp_device_cuda_create(&settings, &limits, &device, &error))
-        fail_msg("%s", error.text);
     run->c->run(device, run->c);
+    device->operations->stream_synchronize(device, NULL);
     if (mp_device_check(device, &error))
         fail_msg("%s", error.text);
-    mp_device_destroy(device);
 }
 
 int main(void) {
@@ -890,9 +750,9 @@ int main(void) {
     for (int i = 0; i < 2 * COUNT; i++) {
         struct run *run = &runs[i];
         run->c = &cases[i / 2];
-        run->element = i % 2 ? MP_BFLOAT16 : MP_FLOAT32;
+        run->device = &devices[i % 2];
         snprintf(run->name, sizeof run->name, "%s (%s)", run->c->name, i % 2 ? "bf16" : "fp32");
         tests[i] = (struct CMUnitTest){run->name, run_case, NULL, NULL, run};
     }
-    return cmocka_run_group_tests_name("dense operations", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("dense operations", tests, create_devices, destroy_devices);
 }
