@@ -4,8 +4,9 @@
  * sequences S * 3D.  No single stride leads from pair to pair, so that a product over several
  * sequences names its matrices by pointers, which one small kernel has put into scratch for all
  * products of a round.  One call per sequence, strided over its heads, would do without pointers,
- * but takes sequences times as many calls: 400 in a forward pass over 16 sequences of 2048 tokens,
- * more than a host can queue in the time they run, and each too small for a large GPU.
+ * but takes as many times more calls as there are sequences: 256 instead of 16 in a forward pass
+ * over 16 sequences of 2048 tokens, about as long to queue as to run, and each too small to fill a
+ * large GPU.
  *
  * Calls per sequence are still right in two cases: where there is one sequence only, and where
  * matrices do not start at multiples of 16 bytes (head widths like 5).  cuBLAS cannot see that
