@@ -1,8 +1,10 @@
 # shellcheck shell=bash
-# Losses of training beside those that the cpu back end has once had; sourced, after common.sh.
+# Losses of training beside those that the cpu back end has once had; sourced, not run.
 #
 # Files of tests/golden/gpu: lines "set KEY=VALUE", the options of a job for one rank, and
 # "loss ITERATION LOSS"; lines that begin with # are for people.  Paths are relative to the root.
+
+source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 golden_losses() {
     sed -n 's/^loss //p' "$1"
