@@ -399,7 +399,7 @@ static void check_adamw_step(struct mp_device *device, const struct mp_adamw *se
     check_array(&a->second, expected[2], 0, tolerance, "second moment");
 }
 
-/* `other` says whether there is a working copy. */
+/* `other` says whether there is a working copy; 2: that one is not aligned, the rest is. */
 static void adamw(struct mp_device *device, const struct dense_case *c) {
     size_t count = count_of(c);
     struct mp_adamw settings = {.learning_rate = 3e-3f,
@@ -407,11 +407,12 @@ static void adamw(struct mp_device *device, const struct dense_case *c) {
                                 .beta2 = 0.95f,
                                 .epsilon = 1e-8f,
                                 .weight_decay = 0.1f};
-    struct adamw_arrays a = {random_array(device, MP_FLOAT32, count, c->shift, 1, 0),
-                             random_array(device, MP_FLOAT32, count, c->shift, 1, 0),
-                             random_array(device, MP_FLOAT32, count, c->shift, 0, 0),
-                             random_array(device, MP_FLOAT32, count, c->shift, 0, 0),
-                             spoilt_array(device, device->element, count, c->shift)};
+    struct adamw_arrays a = {
+        random_array(device, MP_FLOAT32, count, c->shift, 1, 0),
+        random_array(device, MP_FLOAT32, count, c->shift, 1, 0),
+        random_array(device, MP_FLOAT32, count, c->shift, 0, 0),
+        random_array(device, MP_FLOAT32, count, c->shift, 0, 0),
+        spoilt_array(device, device->element, count, c->shift + (c->other == 2))};
     double *expected[] = {copy_doubles(a.parameter.value, count), new_doubles(count),
                           new_doubles(count)};
     void *working = !c->other                       ? NULL
@@ -673,6 +674,7 @@ static const struct dense_case cases[] = {
     {"AdamW: random counts", adamw, -1, 0, 1, 0, 0, 0},
     {"AdamW: no working copy", adamw, -1, 0, 0, 0, 0, 0},
     {"AdamW: not aligned", adamw, -1, 0, 1, 1, 0, 0},
+    {"AdamW: only the copy not aligned", adamw, -1, 0, 2, 0, 0, 0},
     {"cross-entropy: no rows", cross_entropy, 0, 0, 5, 0, 0, 0},
     {"cross-entropy: one token", cross_entropy, 3, 0, 1, 0, 0, 0},
     {"cross-entropy: 5 tokens", cross_entropy, 9, 0, 5, 0, 0, 0},
