@@ -16,6 +16,7 @@
 #include "reference/trainer/target.h"
 #include "reference/trainer/trainer.h"
 
+enum { RATED_ITERATIONS = 1000 };
 enum { EXIT_BAD = 2, MAX_SETTINGS = 64, CLOCK_TRIPS = 200 };
 enum { HELP_COLUMN = 23, PAGE_COLUMNS = 80 };
 
@@ -23,7 +24,7 @@ struct arguments {
     const char *job;
     const char *spools;    /* folder, or NULL: nothing is recorded */
     const char *calibrate; /* cluster file to write instead of training, or NULL */
-    bool progress, quick;
+    bool progress, quick, rate;
     int threads; /* of a rank that calibrates */
     const char *setting[MAX_SETTINGS];
     int settings;
@@ -42,6 +43,7 @@ struct program {
     struct mp_recorder *recorder;
     struct mp_record_thread *compute, *communication;
     struct mp_error error;
+    double *seconds; /* [RATED_ITERATIONS] of the last iterations; NULL: --rate is not asked for */
     bool interrupted;
     bool reached;      /* the target */
     bool failed_alike; /* every rank knows of this failure: one says so, none need be stopped */
@@ -99,6 +101,8 @@ static void print_usage(FILE *stream) {
           "                         DIR is created\n"
           "  --progress             prints a line per iteration:\n"
           "                         progress ITERATION ITERATIONS LOSS MILLISECONDS\n"
+          "  --rate                 prints a line at the end, medians of the second half:\n"
+          "                         rate MILLISECONDS TOKENS/S MODEL-TFLOP/S of all ranks\n"
           "  --calibrate FILE       trains nothing, but measures what the ranks reach and\n"
           "                         writes it as a cluster (moeperf calibrate does this);\n"
           "                         a progress line per step has no loss: 0\n"
@@ -152,6 +156,8 @@ static int parse_arguments(struct program *program, int argc, char **argv) {
             arguments->quick = true;
         } else if (strcmp(word, "--progress") == 0) {
             arguments->progress = true;
+        } else if (strcmp(word, "--rate") == 0) {
+            arguments->rate = true;
         } else if (word[0] == '-') {
             return mp_fail(&program->error, MP_EINVAL, "unknown option %s; see --help", word);
         } else if (arguments->job) {
@@ -304,6 +310,11 @@ static void catch_signals(struct program *program) {
 static int set_up(struct program *program, int argc, char **argv) {
     const struct mp_job *job = &program->file.job;
     int code = load_text(program);
+    if (!code && program->arguments.rate) {
+        program->seconds = calloc(RATED_ITERATIONS, sizeof *program->seconds);
+        code =
+            program->seconds ? MP_OK : mp_fail(&program->error, MP_ENOMEM, "no memory for --rate");
+    }
     if (!code && job->checkpoint[0])
         code = mp_checkpoint_check(job->checkpoint, &program->error);
     if (!code)
@@ -363,11 +374,32 @@ static void record_ready(struct program *program, int64_t start_ns, int64_t read
                      1e-9 * (double)(now - ready_ns));
 }
 
+static int compare_seconds(const void *left, const void *right) {
+    double a = *(const double *)left, b = *(const double *)right;
+    return (a > b) - (a < b);
+}
+
+/* The first half warms up: connections, clocks, libraries that choose their kernels. */
+static void print_rate(const struct program *program, int64_t trained) {
+    const struct mp_job *job = &program->file.job;
+    int64_t kept = trained < RATED_ITERATIONS ? trained : RATED_ITERATIONS;
+    int64_t first = trained < RATED_ITERATIONS ? kept / 2 : 0, count = kept - first;
+    if (count == 0)
+        return;
+    qsort(program->seconds + first, (size_t)count, sizeof *program->seconds, compare_seconds);
+    double median = program->seconds[first + count / 2];
+    int64_t tokens = (int64_t)job->batch * job->sequence;
+    const struct mp_model_shape *shape = &mp_trainer_model(program->trainer)->shape;
+    printf("rate %.3f %.1f %.4f\n", 1e3 * median, (double)tokens / median,
+           1e-12 * (double)mp_model_iteration_flops(shape, tokens) / median);
+}
+
 static int train(struct program *program) {
     const struct mp_job *job = &program->file.job;
     struct mp_trainer *trainer = program->trainer;
     mp_trainer_record(trainer, program->compute, program->communication);
     int64_t start_ns = mp_clock_ns(), ready_ns = mp_clock_thread_ready_ns();
+    int64_t first = mp_trainer_iteration(trainer);
     int code = flush(program);
     while (!code && !program->interrupted && !program->reached &&
            mp_trainer_iteration(trainer) < job->iterations) {
@@ -387,6 +419,8 @@ static int train(struct program *program) {
             code = mp_trainer_save(trainer, job->checkpoint, &program->error);
         if (code)
             break;
+        if (program->seconds)
+            program->seconds[(done - 1 - first) % RATED_ITERATIONS] = 1e-3 * ms;
         if (program->arguments.progress && program->comm->rank == 0) {
             printf("progress %lld %lld %.6f %.3f\n", (long long)done, (long long)job->iterations,
                    result.loss, ms);
@@ -395,6 +429,8 @@ static int train(struct program *program) {
         program->interrupted = result.stop;
     }
     record_ready(program, start_ns, ready_ns);
+    if (!code && program->seconds && program->comm->rank == 0)
+        print_rate(program, mp_trainer_iteration(trainer) - first);
     if (!code && job->checkpoint[0])
         code = mp_trainer_save(trainer, job->checkpoint, &program->error);
     return code;
@@ -433,6 +469,7 @@ static int finish(struct program *program, int code) {
 
 static void destroy(struct program *program) {
     stopping = NULL;
+    free(program->seconds);
     mp_trainer_destroy(program->trainer);
     mp_target_destroy(&program->target);
     mp_text_destroy(&program->text);
@@ -457,6 +494,8 @@ static void report_failure(struct program *program) {
     int rank = program->comm ? program->comm->rank : 0;
     int ranks = program->comm ? program->comm->ranks : 1;
     if (ranks == 1 || (program->failed_alike && rank == 0))
+        fprintf(stderr, "moeperf-train: %s\n", program->error.text);
+    else if (!program->failed_alike && strncmp(program->error.text, "rank ", 5) == 0)
         fprintf(stderr, "moeperf-train: %s\n", program->error.text);
     else if (!program->failed_alike)
         fprintf(stderr, "moeperf-train: rank %d: %s\n", rank, program->error.text);

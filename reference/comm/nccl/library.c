@@ -27,28 +27,27 @@ static const struct symbol {
     {"ncclAllGather", offsetof(struct mp_nccl_library, all_gather)},
 };
 
-int mp_nccl_load(int rank, struct mp_nccl_library *library, struct mp_error *error) {
+int mp_nccl_load(struct mp_nccl_library *library, struct mp_error *error) {
     const char *given = getenv("MOEPERF_NCCL_LIBRARY");
     const char *name = given && *given ? given : "libnccl.so.2";
     *library = (struct mp_nccl_library){.handle = dlopen(name, RTLD_NOW | RTLD_LOCAL)};
     if (!library->handle)
         return mp_fail(error, MP_ENOTFOUND,
-                       "rank %d: NCCL can't be loaded (%s); install libnccl2, name the library in "
+                       "NCCL can't be loaded (%s); install libnccl2, name the library in "
                        "MOEPERF_NCCL_LIBRARY, or use transport mpi",
-                       rank, dlerror());
+                       dlerror());
     for (size_t i = 0; i < sizeof symbols / sizeof *symbols; i++) {
         void *function = dlsym(library->handle, symbols[i].name);
         if (!function)
             return mp_fail(error, MP_ENOTFOUND,
-                           "rank %d: %s has no function %s; it takes NCCL 2.18 or later", rank,
-                           name, symbols[i].name);
+                           "%s has no function %s; it takes NCCL 2.18 or later", name,
+                           symbols[i].name);
         memcpy((char *)library + symbols[i].place, &function, sizeof function);
     }
     int result = library->get_version(&library->version);
     if (result != MP_NCCL_SUCCESS || library->version < MP_NCCL_OLDEST)
-        return mp_fail(
-            error, MP_EVERSION,
-            "rank %d: %s says that it is version %d of NCCL; it takes 2.18 (%d) or later", rank,
-            name, library->version, MP_NCCL_OLDEST);
+        return mp_fail(error, MP_EVERSION,
+                       "%s says that it is version %d of NCCL; it takes 2.18 (%d) or later", name,
+                       library->version, MP_NCCL_OLDEST);
     return MP_OK;
 }

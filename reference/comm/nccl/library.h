@@ -51,10 +51,10 @@ struct mp_nccl_library {
                       void *stream);
 };
 
-/* Loads libnccl.so.2, or what MOEPERF_NCCL_LIBRARY names; `rank` is for sentences.  It stays
+/* Loads libnccl.so.2, or what MOEPERF_NCCL_LIBRARY names; It stays
  * loaded, since NCCL has threads of its own.
  * Errors: MP_ENOTFOUND (no such library, or one that lacks a function), MP_EVERSION (older than
  * 2.18). */
-int mp_nccl_load(int rank, struct mp_nccl_library *library, struct mp_error *error);
+int mp_nccl_load(struct mp_nccl_library *library, struct mp_error *error);
 
 #endif

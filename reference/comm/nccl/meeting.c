@@ -117,8 +117,3 @@ int mp_meeting_hold(const struct mp_meeting *meeting, struct mp_card cards[],
     return meeting->path ? mp_meeting_by_files(meeting, cards, error)
                          : mp_meeting_by_address(meeting, cards, error);
 }
-
-void mp_meeting_end(const struct mp_meeting *meeting) {
-    if (meeting->path)
-        mp_meeting_remove_files(meeting);
-}

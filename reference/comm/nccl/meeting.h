@@ -41,15 +41,12 @@ int mp_meeting_find(const struct mp_nccl_settings *settings, struct mp_meeting *
  * or some do not belong. */
 int mp_meeting_hold(const struct mp_meeting *meeting, struct mp_card cards[],
                     struct mp_error *error);
-/* After all ranks have passed the meeting: clears what it left. */
-void mp_meeting_end(const struct mp_meeting *meeting);
 
 /* By address; by files. */
 int mp_meeting_by_address(const struct mp_meeting *meeting, struct mp_card cards[],
                           struct mp_error *error);
 int mp_meeting_by_files(const struct mp_meeting *meeting, struct mp_card cards[],
                         struct mp_error *error);
-void mp_meeting_remove_files(const struct mp_meeting *meeting);
 
 /* Whether `card` is one of this meeting, of a rank that has not come yet: MP_OK, or MP_ECOMM with
  * what is wrong with it.  `came` [ranks] */

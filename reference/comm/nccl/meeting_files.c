@@ -6,7 +6,8 @@
  *
  * Files are written under another name and renamed, so that nobody reads half of one.  What earlier
  * runs left carries their numbers and is passed over: rank 0 takes cards with its own number only,
- * and the others take cards of all only if their own, with the number of this process, is there. */
+ * and the others take cards of all only if their own, with the number of this process, is there.
+ * They take their card away then, and rank 0 clears up when the last is gone. */
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -102,17 +103,14 @@ static int look_for_strangers(const struct mp_meeting *meeting, const struct mp_
     return mp_card_check(meeting, &entry.card, came, error);
 }
 
-static int collect(const struct mp_meeting *meeting, struct mp_card cards[],
-                   struct mp_error *error) {
-    int64_t until_ns = mp_clock_ns() + (int64_t)meeting->seconds * 1000000000;
-    char name[PATH_MAX], missing_ranks[128];
-    int missing = meeting->ranks - 1, code;
+static int wait_for_cards(const struct mp_meeting *meeting, struct mp_card cards[],
+                          int64_t until_ns, struct mp_error *error) {
+    char missing_ranks[128];
+    int missing = meeting->ranks - 1, code = MP_OK;
     bool *came = calloc((size_t)meeting->ranks, sizeof *came);
     if (!came)
         return mp_fail(error, MP_ENOMEM, "no memory for a meeting");
     came[0] = true;
-    call_name(meeting, name, sizeof name);
-    code = write_file(meeting, name, &cards[0].nonce, sizeof cards[0].nonce, error);
     while (!code && missing) {
         code = look_for_cards(meeting, cards, came, &missing, error);
         if (!code)
@@ -128,9 +126,35 @@ static int collect(const struct mp_meeting *meeting, struct mp_card cards[],
             look_again();
     }
     free(came);
+    return code;
+}
+
+/* Who has the cards of all has taken its own away.  One that ended before that isn't waited for
+ * longer than for the meeting. */
+static void wait_for_readers(const struct mp_meeting *meeting, int64_t until_ns) {
+    char name[PATH_MAX];
+    for (int r = 1; r < meeting->ranks; r++) {
+        card_name(meeting, r, name, sizeof name);
+        while (access(name, F_OK) == 0 && mp_clock_ns() < until_ns)
+            look_again();
+    }
+}
+
+static int collect(const struct mp_meeting *meeting, struct mp_card cards[],
+                   struct mp_error *error) {
+    int64_t until_ns = mp_clock_ns() + (int64_t)meeting->seconds * 1000000000;
+    char name[PATH_MAX];
+    call_name(meeting, name, sizeof name);
+    int code = write_file(meeting, name, &cards[0].nonce, sizeof cards[0].nonce, error);
+    if (!code)
+        code = wait_for_cards(meeting, cards, until_ns, error);
     if (!code)
         code = write_file(meeting, meeting->path, cards, (size_t)meeting->ranks * sizeof *cards,
                           error);
+    if (!code)
+        wait_for_readers(meeting, until_ns);
+    unlink(meeting->path);
+    unlink(name);
     return code;
 }
 
@@ -173,17 +197,5 @@ int mp_meeting_by_files(const struct mp_meeting *meeting, struct mp_card cards[]
     if (strlen(meeting->path) + 32 > PATH_MAX)
         return mp_fail(error, MP_EINVAL, "rank %d: MOEPERF_RENDEZVOUS is too long a path",
                        meeting->rank);
-    int code = meeting->rank == 0 ? collect(meeting, cards, error) : attend(meeting, cards, error);
-    if (code)
-        mp_meeting_remove_files(meeting);
-    return code;
-}
-
-void mp_meeting_remove_files(const struct mp_meeting *meeting) {
-    char name[PATH_MAX];
-    if (meeting->rank)
-        return;
-    unlink(meeting->path);
-    call_name(meeting, name, sizeof name);
-    unlink(name);
+    return meeting->rank == 0 ? collect(meeting, cards, error) : attend(meeting, cards, error);
 }

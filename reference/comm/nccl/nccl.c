@@ -165,6 +165,11 @@ static int request_create(struct mp_request *request, struct mp_error *error) {
 static void nccl_destroy(struct mp_comm *comm) {
     struct mp_nccl *nccl = mp_nccl_of(comm);
     struct mp_device *device = nccl->transport.device;
+    /* NCCL wants nothing in flight. */
+    if (nccl->comm && nccl->staged) {
+        device->operations->event_record(device, nccl->staged, nccl->stream);
+        mp_nccl_host_wait(nccl, nccl->staged, "leaving", NULL);
+    }
     if (nccl->comm)
         nccl->library.comm_destroy(nccl->comm);
     if (nccl->stream)
@@ -301,7 +306,9 @@ static int join(struct mp_nccl *nccl, const struct mp_nccl_settings *settings,
     struct mp_comm *comm = &nccl->transport.comm;
     struct mp_error own = {0};
     mp_nccl_id id = {{0}};
-    int code = mp_nccl_load(comm->rank, &nccl->library, &own);
+    int code = mp_nccl_load(&nccl->library, &own);
+    if (code)
+        mp_error_prefix(&own, "rank %d", comm->rank);
     if (!code && comm->rank == 0)
         code = mp_nccl_check(nccl, "making an id for its world", nccl->library.get_unique_id(&id),
                              &own);
@@ -320,8 +327,6 @@ static int join(struct mp_nccl *nccl, const struct mp_nccl_settings *settings,
         code = mp_nccl_check(
             nccl, "joining the others",
             nccl->library.comm_init_rank(&nccl->comm, comm->ranks, cards[0].id, comm->rank), error);
-    if (!met)
-        mp_meeting_end(&nccl->meeting);
     free(cards);
     return code;
 }

@@ -21,7 +21,7 @@
  * Scores have the device's element type.  In bf16 that is a choice for speed: scores in fp32 would
  * cost half as much traffic again (12 instead of 8 bytes per score in forward, 26 instead of 18 in
  * backward), and traffic is what limits all of this (below).  It rounds a score s by at most
- * s / 256 / 2, as the unfused attention of frameworks in mixed precision does; softmax, its sum and
+ * s / 256, as the unfused attention of frameworks in mixed precision does; softmax, its sum and
  * the logsumexp are fp32.  Both directions round the same score the same way, so that the
  * probabilities of backward are those of forward.
  *
@@ -104,7 +104,7 @@ static bool begin_call(struct call *call, struct mp_cuda *cuda, mp_stream stream
     call->stream = stream;
     call->shape = *shape;
     call->model = shape->heads * shape->head_width;
-    call->pairs = shape->batch * shape->heads;
+    call->pairs = shape->sequence > 0 ? shape->batch * shape->heads : 0;
     call->element_bytes = (int)mp_cuda_element_bytes(cuda);
     call->scale = 1.0f / sqrtf((float)shape->head_width);
     size_t least = PARTS_BYTES + backward_pair_bytes(shape->sequence, (size_t)call->element_bytes);

@@ -92,6 +92,7 @@ static multiplier begin_products(struct mp_cuda *cuda, mp_stream stream,
     multiplier.stream = stream;
     multiplier.type = cuda->device.element == MP_FLOAT32 ? CUDA_R_32F : CUDA_R_16BF;
     multiplier.round = round;
+    /* This also gives cuBLAS its own workspace back: scratch is full of scores. */
     mp_cuda_note_cublas(cuda, "attention",
                         cublasSetStream(cuda->cublas, mp_cuda_stream(cuda, stream)));
     if (several && is_aligned(round)) {

@@ -84,8 +84,10 @@ static inline size_t mp_cuda_element_bytes(const struct mp_cuda *cuda) {
  * status is success. */
 bool mp_cuda_note(struct mp_cuda *cuda, const char *doing, cudaError_t status);
 bool mp_cuda_note_cublas(struct mp_cuda *cuda, const char *doing, cublasStatus_t status);
-/* Keeps a failure of MP_ELIMIT with the sentence. */
+/* Keep a failure of MP_ELIMIT, or of MP_EINVAL, with the sentence. */
 void mp_cuda_beyond_limit(struct mp_cuda *cuda, const char *sentence, ...)
+    __attribute__((format(printf, 2, 3)));
+void mp_cuda_invalid(struct mp_cuda *cuda, const char *sentence, ...)
     __attribute__((format(printf, 2, 3)));
 
 /* The same of a failure while creating things, into `error`; returns the code. */

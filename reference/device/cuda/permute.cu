@@ -179,6 +179,7 @@ __global__ void __launch_bounds__(PERMUTE_THREADS) combine_forward_kernel(const 
         for (int i = 0; i < COUNT; i++)
             sum[i] = to_float(residual.value[i]);
     }
+#pragma unroll 1
     for (int j = 0; j < a.top_k; j += ROUTES) {
         const some_routes<ROUTES> routes = routes_of<ROUTES>(a, token, j);
         vector<T, COUNT> in[ROUTES] = {};
@@ -241,6 +242,7 @@ __global__ void __launch_bounds__(PERMUTE_THREADS) combine_backward_kernel(const
     constexpr int UNITS = ROUTES > 2 ? 1 : 2;
     const uint32_t lane = threadIdx.x % a.lanes;
     const int64_t token = (int64_t)blockIdx.x * (PERMUTE_THREADS / a.lanes) + threadIdx.x / a.lanes;
+#pragma unroll 1
     for (int j = 0; j < a.top_k; j += ROUTES) {
         const some_routes<ROUTES> routes = routes_of<ROUTES>(a, token, j);
         float product[ROUTES] = {};

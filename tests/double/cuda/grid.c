@@ -109,16 +109,25 @@ static void describe_threads(const struct runner *r, char *text, size_t size) {
     }
 }
 
+void double_name_kernel(const void *kernel, char *name, size_t size) {
+    Dl_info info;
+    if (dladdr(kernel, &info) == 0)
+        snprintf(name, size, "%p", kernel);
+    else if (info.dli_sname)
+        snprintf(name, size, "%s", info.dli_sname);
+    else
+        snprintf(name, size, "%s+%#zx", info.dli_fname,
+                 (size_t)((const char *)kernel - (const char *)info.dli_fbase));
+}
+
 /* Ends the kernel; does not return. */
 static void stop(const char *why) {
     struct runner *r = runner;
-    char text[2048];
-    Dl_info info;
-    bool named = dladdr(r->grid->kernel, &info) != 0 && info.dli_sname;
+    char text[2048], name[512];
     describe_threads(r, text, sizeof text);
+    double_name_kernel(r->grid->kernel, name, sizeof name);
     cuda_double_fault(cudaErrorLaunchFailure, "kernel %s, block (%u, %u, %u) of %d threads: %s%s",
-                      named ? info.dli_sname : "", blockIdx.x, blockIdx.y, blockIdx.z, r->threads,
-                      why, text);
+                      name, blockIdx.x, blockIdx.y, blockIdx.z, r->threads, why, text);
     r->stopped = true;
     double_fiber_switch(r->thread[r->current].fiber, &r->own);
     abort(); /* nobody goes back to a kernel that was stopped */

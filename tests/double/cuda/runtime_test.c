@@ -230,6 +230,31 @@ static void test_launches_that_fail(void **state) {
     assert_int_equal(cudaStreamDestroy(stream), cudaErrorIllegalAddress);
 }
 
+/* Pointers to the host's memory are told before a kernel follows them. */
+static void test_parameters_astray(void **state) {
+    (void)state;
+    int host = 0, result, *device = to_device(&host, sizeof host), *pinned;
+    cudaStream_t stream = make_stream();
+    assert_cuda(cudaMallocHost((void **)&pinned, sizeof *pinned));
+    *pinned = 41;
+    assert_cuda(launch_add_to(stream, 1, 1, pinned, device));
+    assert_cuda(launch_add_to(stream, 1, 0, device, device));
+    from_device(&result, device, sizeof result);
+    assert_int_equal(result, 42);
+    struct heard heard = listen_to_errors();
+    char text[512];
+    cudaError_t launched = launch_add_to(stream, 1, 1, &host, device);
+    cudaError_t synchronised = cudaStreamSynchronize(stream);
+    stop_listening(&heard, text, sizeof text);
+    assert_cuda(launched);
+    assert_int_equal(synchronised, cudaErrorIllegalAddress);
+    assert_non_null(strstr(text, "parameter 3 points"));
+    cuda_double_reset();
+    assert_cuda(cudaFreeHost(pinned));
+    assert_cuda(cudaFree(device));
+    assert_cuda(cudaStreamDestroy(stream));
+}
+
 static void test_shapes_of_launches(void **state) {
     (void)state;
     int value = 0;
@@ -264,9 +289,11 @@ int main(void) {
     random_state = test_seed();
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
     const struct CMUnitTest tests[] = {
-        TEST(test_devices),           TEST(test_work_on_two_devices), TEST(test_environment),
-        TEST(test_no_device),         TEST(test_out_of_memory),       TEST(test_wrong_copies),
-        TEST(test_memory_is_garbage), TEST(test_launches_that_fail),  TEST(test_shapes_of_launches),
+        TEST(test_devices),           TEST(test_work_on_two_devices),
+        TEST(test_environment),       TEST(test_no_device),
+        TEST(test_out_of_memory),     TEST(test_wrong_copies),
+        TEST(test_memory_is_garbage), TEST(test_launches_that_fail),
+        TEST(test_parameters_astray), TEST(test_shapes_of_launches),
         TEST(test_names_of_errors),   TEST(test_registered_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -13,6 +13,7 @@ static struct mp_comm *world; /* mpi, memory of the host: what tests say to each
 static struct mp_comm *comm;  /* under test */
 static struct mp_device *device;
 static mp_stream own_stream;
+static const char *transport_name = "nccl";
 static bool by_broadcasts;
 static uint64_t shared; /* state of random numbers that are the same on all ranks */
 static struct mp_error error;
@@ -60,8 +61,10 @@ static inline void settle(mp_stream stream) {
 /* ---- ranks ---- */
 
 static inline int create_comm(const char *transport) {
-    if (!strcmp(transport, "mpi"))
+    if (!strcmp(transport, "mpi")) {
+        transport_name = "mpi";
         return mp_comm_mpi_create(device, &comm, &error);
+    }
     by_broadcasts = !strcmp(transport, "broadcasts");
     struct mp_cuda_gpu gpu = {.name = "NVIDIA H200"};
     memcpy(gpu.uuid, &world->rank, sizeof world->rank);
@@ -85,6 +88,8 @@ static inline int run_deferred_tests(int arguments, char **argument, const char 
     }
     shared = world->rank == 0 ? test_seed() : 0;
     int failed = mp_comm_broadcast(world, &shared, sizeof shared, 0, &error);
+    /* A rank that went on after a failure would keep the others waiting. */
+    setenv("CMOCKA_TEST_ABORT", "1", 1);
     device = queue_device_create(shared + (uint64_t)world->rank * 7919, PAUSE_US);
     if (!failed)
         failed = device->operations->stream_create(device, &own_stream, &error);
