@@ -19,30 +19,45 @@ constexpr int ROW_THREADS = 256; /* of a block whose threads share out whole row
 constexpr int RUN_THREADS = 128; /* of a block that walks over sorted places */
 constexpr int SHARE = 256;       /* sorted places of a block */
 constexpr int DEPTH = 8;         /* rows that a thread reads at once */
+constexpr int SEQUENCES = 4;     /* with a row of the position table at once */
 
 template <typename T> constexpr int ACCESS = mp::elements_of_access<T>(); /* elements of 16 bytes */
 
-/* `lanes`, a power of two, is how many threads share a row. */
+/* `lanes` threads, a power of two, share the rows of one position in SEQUENCES neighbouring
+ * sequences, and read the position's row once for all of them. */
 template <typename T, int COUNT>
 __global__ void __launch_bounds__(ROW_THREADS)
     add_rows(int tokens, int sequence, int width, int lanes, const int32_t *__restrict__ token,
              const float *__restrict__ token_table, const float *__restrict__ position_table,
              T *__restrict__ out) {
-    int64_t row = (int64_t)blockIdx.x * (ROW_THREADS / lanes) + threadIdx.x / lanes;
+    int group = (int)(blockIdx.x * (ROW_THREADS / lanes) + threadIdx.x / lanes);
+    int64_t position = group % sequence;
+    int64_t row = (int64_t)(group / sequence) * SEQUENCES * sequence + position;
     if (row >= tokens)
         return;
-    const float *of_token = token_table + (int64_t)token[row] * width;
-    const float *of_position = position_table + (int64_t)((int)row % sequence) * width;
-    T *to = out + row * width;
-#pragma unroll 2
-    for (int column = threadIdx.x % lanes * COUNT; column < width; column += lanes * COUNT) {
-        float a[COUNT], b[COUNT];
-        mp::load(of_token + column, a);
+    const float *of_token[SEQUENCES];
+#pragma unroll
+    for (int k = 0; k < SEQUENCES; k++) {
+        int64_t other = row + (int64_t)k * sequence;
+        of_token[k] = token_table + (int64_t)token[other < tokens ? other : row] * width;
+    }
+    const float *of_position = position_table + position * width;
+    for (int column = (int)(threadIdx.x % lanes) * COUNT; column < width; column += lanes * COUNT) {
+        float a[SEQUENCES][COUNT], b[COUNT];
         mp::load(of_position + column, b);
 #pragma unroll
-        for (int i = 0; i < COUNT; i++)
-            a[i] += b[i];
-        mp::store(to + column, a);
+        for (int k = 0; k < SEQUENCES; k++)
+            mp::load(of_token[k] + column, a[k]);
+#pragma unroll
+        for (int k = 0; k < SEQUENCES; k++) {
+            int64_t other = row + (int64_t)k * sequence;
+            if (other >= tokens)
+                continue;
+#pragma unroll
+            for (int i = 0; i < COUNT; i++)
+                a[k][i] += b[i];
+            mp::store(out + other * width + column, a[k]);
+        }
     }
 }
 
@@ -290,8 +305,12 @@ template <typename T, int COUNT>
 void queue_forward(struct mp_cuda *cuda, mp_stream stream, int tokens, int sequence, int width,
                    const int32_t *token, const float *token_table, const float *position_table,
                    void *out) {
+    if (tokens <= 0)
+        return;
     int lanes = lanes_for((width + COUNT - 1) / COUNT), at_once = ROW_THREADS / lanes;
-    mp::launch(cuda, "embedding", stream, ((int64_t)tokens + at_once - 1) / at_once, ROW_THREADS,
+    int64_t round = (int64_t)SEQUENCES * sequence;
+    int64_t groups = (tokens + round - 1) / round * sequence;
+    mp::launch(cuda, "embedding", stream, (groups + at_once - 1) / at_once, ROW_THREADS,
                add_rows<T, COUNT>, tokens, sequence, width, lanes, token, token_table,
                position_table, static_cast<T *>(out));
 }

@@ -399,7 +399,7 @@ static void check_adamw_step(struct mp_device *device, const struct mp_adamw *se
     check_array(&a->second, expected[2], 0, tolerance, "second moment");
 }
 
-/* `other` says whether there is a working copy. */
+/* `other` says whether there is a working copy; 2: that one is not aligned, the rest is. */
 static void adamw(struct mp_device *device, const struct dense_case *c) {
     size_t count = count_of(c);
     struct mp_adamw settings = {.learning_rate = 3e-3f,
@@ -407,11 +407,12 @@ static void adamw(struct mp_device *device, const struct dense_case *c) {
                                 .beta2 = 0.95f,
                                 .epsilon = 1e-8f,
                                 .weight_decay = 0.1f};
-    struct adamw_arrays a = {random_array(device, MP_FLOAT32, count, c->shift, 1, 0),
-                             random_array(device, MP_FLOAT32, count, c->shift, 1, 0),
-                             random_array(device, MP_FLOAT32, count, c->shift, 0, 0),
-                             random_array(device, MP_FLOAT32, count, c->shift, 0, 0),
-                             spoilt_array(device, device->element, count, c->shift)};
+    struct adamw_arrays a = {
+        random_array(device, MP_FLOAT32, count, c->shift, 1, 0),
+        random_array(device, MP_FLOAT32, count, c->shift, 1, 0),
+        random_array(device, MP_FLOAT32, count, c->shift, 0, 0),
+        random_array(device, MP_FLOAT32, count, c->shift, 0, 0),
+        spoilt_array(device, device->element, count, c->shift + (c->other == 2))};
     double *expected[] = {copy_doubles(a.parameter.value, count), new_doubles(count),
                           new_doubles(count)};
     void *working = !c->other                       ? NULL
@@ -673,6 +674,7 @@ static const struct dense_case cases[] = {
     {"AdamW: random counts", adamw, -1, 0, 1, 0, 0, 0},
     {"AdamW: no working copy", adamw, -1, 0, 0, 0, 0, 0},
     {"AdamW: not aligned", adamw, -1, 0, 1, 1, 0, 0},
+    {"AdamW: only the copy not aligned", adamw, -1, 0, 2, 0, 0, 0},
     {"cross-entropy: no rows", cross_entropy, 0, 0, 5, 0, 0, 0},
     {"cross-entropy: one token", cross_entropy, 3, 0, 1, 0, 0, 0},
     {"cross-entropy: 5 tokens", cross_entropy, 9, 0, 5, 0, 0, 0},
@@ -683,7 +685,10 @@ static const struct dense_case cases[] = {
     {"cross-entropy: 1025 tokens", cross_entropy, 5, 0, 1025, 0, 5, 0},
     {"cross-entropy: 1027 tokens, not aligned", cross_entropy, 5, 0, 1027, 2, 5, 0},
     {"cross-entropy: 5003 tokens, far apart", cross_entropy, 5, 0, 5003, 0, 90, -20},
+    {"cross-entropy: 5003 tokens, not aligned", cross_entropy, 3, 0, 5003, 2, 5, 0},
     {"cross-entropy: 9000 tokens", cross_entropy, 2, 0, 9000, 0, 1, 0},
+    {"cross-entropy: 9001 tokens, not aligned", cross_entropy, 3, 0, 9001, 3, 5, 0},
+    {"cross-entropy: more tokens than a block holds", cross_entropy, 3, 0, 50257, 0, 5, 0},
     {"embedding: nothing", embedding_forward, 0, 16, 4, 0, 0, 0},
     {"embedding: width 1", embedding_forward, 40, 1, 10, 0, 0, 0},
     {"embedding: width 5", embedding_forward, 33, 5, 16, 0, 0, 0},
