@@ -49,6 +49,7 @@ __device__ __forceinline__ void choose(int top_k, candidate best, uint32_t (&key
                                        int32_t (&chosen)[Layout::SLOTS]) {
 #pragma unroll
     for (int slot = 0; slot < Layout::SLOTS; slot++) {
+#pragma unroll 1
         for (int lane = 0; lane < Layout::LANES && slot * Layout::LANES + lane < top_k; lane++) {
             if (slot + lane > 0) {
                 leave_out<Layout>(best.expert, key);
@@ -205,6 +206,7 @@ __device__ __forceinline__ void add_route_gradients(int top_k,
                                                     float (&row)[Layout::VALUES]) {
 #pragma unroll
     for (int slot = 0; slot < Layout::SLOTS; slot++) {
+#pragma unroll 1
         for (int lane = 0; lane < Layout::LANES && slot * Layout::LANES + lane < top_k; lane++) {
             const int from = Layout::in_group(lane);
             const int here = __shfl_sync(ALL_LANES, expert[slot], from);
