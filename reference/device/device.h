@@ -262,6 +262,15 @@ struct mp_device {
     void *between_context;
 };
 
+static inline size_t mp_element_bytes(const struct mp_device *device) {
+    return device->element == MP_FLOAT32 ? 4 : 2;
+}
+/* Address of an element of a matrix of the device's element type. */
+static inline void *mp_element_at(const struct mp_device *device, const void *matrix,
+                                  size_t element) {
+    return (char *)matrix + element * mp_element_bytes(device);
+}
+
 /* CPU back end on oneDNN.  `threads` per rank for its matrix work (>= 1).  Working memory for the
  * largest shapes, which `limits` names, is allocated here, once; attention, layer norm,
  * route_positions, sort_routes and limit_choices fail with MP_ELIMIT beyond them.  Errors:

@@ -16,7 +16,7 @@
 extern "C" {
 #endif
 
-enum { MP_CUDA_SIDE_STREAMS = 4 };
+enum { MP_CUDA_SIDE_STREAMS = 4, MP_CUDA_EPOCHS = 16 };
 
 /* A moment known on both clocks, and how the GPU's clock runs from there (streams.c). */
 struct mp_cuda_epoch {
@@ -43,10 +43,10 @@ struct mp_cuda {
     cudaStream_t side[MP_CUDA_SIDE_STREAMS];
     cudaEvent_t fork, join[MP_CUDA_SIDE_STREAMS];
     struct mp_cuda_products *products;
-    /* For event_time: the epoch that counts, and the other one, which is the one before it (or none
-     * yet, when its rate is 0).  The stream has nothing else to do. */
+    /* For event_time: the epochs made last, a ring; those with a rate of 0 are none.  The stream
+     * has nothing else to do. */
     cudaStream_t clock_stream;
-    struct mp_cuda_epoch epoch[2];
+    struct mp_cuda_epoch epoch[MP_CUDA_EPOCHS];
     int epoch_now;
     /* Scratch of the operation at hand.  Operations that use it are queued on one stream at a time;
      * copy, zero, accumulate, add and to_elements use none and may run beside them. */
@@ -84,8 +84,10 @@ static inline size_t mp_cuda_element_bytes(const struct mp_cuda *cuda) {
  * status is success. */
 bool mp_cuda_note(struct mp_cuda *cuda, const char *doing, cudaError_t status);
 bool mp_cuda_note_cublas(struct mp_cuda *cuda, const char *doing, cublasStatus_t status);
-/* Keeps a failure of MP_ELIMIT with the sentence. */
+/* Keep a failure of MP_ELIMIT, or of MP_EINVAL, with the sentence. */
 void mp_cuda_beyond_limit(struct mp_cuda *cuda, const char *sentence, ...)
+    __attribute__((format(printf, 2, 3)));
+void mp_cuda_invalid(struct mp_cuda *cuda, const char *sentence, ...)
     __attribute__((format(printf, 2, 3)));
 
 /* The same of a failure while creating things, into `error`; returns the code. */

@@ -98,14 +98,26 @@ bool mp_cuda_note_cublas(struct mp_cuda *cuda, const char *doing, cublasStatus_t
     return false;
 }
 
-void mp_cuda_beyond_limit(struct mp_cuda *cuda, const char *sentence, ...) {
+__attribute__((format(printf, 3, 0))) static void refuse(struct mp_cuda *cuda, int code,
+                                                         const char *sentence, va_list arguments) {
     char where[320], text[512];
+    vsnprintf(text, sizeof text, sentence, arguments);
+    say_where(cuda, where, sizeof where);
+    mp_fail(&cuda->device.error, code, "%s: %s", where, text);
+}
+
+void mp_cuda_beyond_limit(struct mp_cuda *cuda, const char *sentence, ...) {
     va_list arguments;
     va_start(arguments, sentence);
-    vsnprintf(text, sizeof text, sentence, arguments);
+    refuse(cuda, MP_ELIMIT, sentence, arguments);
     va_end(arguments);
-    say_where(cuda, where, sizeof where);
-    mp_fail(&cuda->device.error, MP_ELIMIT, "%s: %s", where, text);
+}
+
+void mp_cuda_invalid(struct mp_cuda *cuda, const char *sentence, ...) {
+    va_list arguments;
+    va_start(arguments, sentence);
+    refuse(cuda, MP_EINVAL, sentence, arguments);
+    va_end(arguments);
 }
 
 /* ---- a device ---- */

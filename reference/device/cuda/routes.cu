@@ -441,7 +441,7 @@ __global__ void __launch_bounds__(ROUTE_THREADS) limit_choices_kernel(const limi
 
 static bool may_limit(struct mp_cuda *cuda, int tokens, int insiders, int limit) {
     if (insiders < 2 || limit < 0) {
-        mp_cuda_beyond_limit(
+        mp_cuda_invalid(
             cuda, "gate: %d experts inside and at most %d tokens outside; 2 and 0 are the least",
             insiders, limit);
         return false;

@@ -15,7 +15,8 @@
  * The line through the epochs has no steps: a new epoch starts where the line of the last one ends,
  * goes on at the rate that the two clocks have shown, and what the line is off by is worked in
  * over the next second.  Rate and correction are bounded such that the line rises, so that times
- * order as the events did, whichever epoch they were taken from. */
+ * order as the events did, and an event's time stays what it is however late it is asked for, as
+ * long as its epoch is kept. */
 
 enum {
     RENEW_NS = 1000000000,      /* age of an epoch at which a new one is made */
@@ -90,7 +91,8 @@ static cudaError_t start_clock(struct mp_cuda *cuda) {
 
 static void renew_epoch(struct mp_cuda *cuda) {
     const struct mp_cuda_epoch *epoch = &cuda->epoch[cuda->epoch_now];
-    struct mp_cuda_epoch *next = &cuda->epoch[!cuda->epoch_now];
+    int next_at = (cuda->epoch_now + 1) % MP_CUDA_EPOCHS;
+    struct mp_cuda_epoch *next = &cuda->epoch[next_at];
     struct reading best;
     double last_ns;
     next->rate = 0; /* its event is about to be another one */
@@ -107,7 +109,7 @@ static void renew_epoch(struct mp_cuda *cuda) {
     }
     next->ns = epoch->ns + llround(line_at(epoch, last_ns));
     next->correction = limited((double)(next->host_ns - next->ns), MOST_DRIFT * CORRECTION_NS);
-    cuda->epoch_now = !cuda->epoch_now;
+    cuda->epoch_now = next_at;
 }
 
 void mp_cuda_keep_time(struct mp_cuda *cuda) {
@@ -115,16 +117,27 @@ void mp_cuda_keep_time(struct mp_cuda *cuda) {
         renew_epoch(cuda);
 }
 
+/* The epoch that the event came in and how long after its beginning: the first one kept if it came
+ * before that. */
+static cudaError_t find_epoch(const struct mp_cuda *cuda, cudaEvent_t event,
+                              const struct mp_cuda_epoch **epoch, double *gpu_ns) {
+    cudaError_t status = cudaSuccess;
+    *gpu_ns = -1;
+    for (int back = 0; back < MP_CUDA_EPOCHS && status == cudaSuccess && *gpu_ns < 0; back++) {
+        int at = (cuda->epoch_now - back + MP_CUDA_EPOCHS) % MP_CUDA_EPOCHS;
+        if (cuda->epoch[at].rate <= 0)
+            break;
+        *epoch = &cuda->epoch[at];
+        status = elapsed(cuda->epoch[at].event, event, gpu_ns);
+    }
+    return status;
+}
+
 static int64_t event_time(struct mp_device *device, mp_event event) {
     struct mp_cuda *cuda = mp_cuda_of(device);
-    const struct mp_cuda_epoch *epoch = &cuda->epoch[cuda->epoch_now];
-    const struct mp_cuda_epoch *before = &cuda->epoch[!cuda->epoch_now];
-    double gpu_ns = 0;
-    cudaError_t status = elapsed(epoch->event, (cudaEvent_t)event, &gpu_ns);
-    if (status == cudaSuccess && gpu_ns < 0 && before->rate > 0) {
-        epoch = before;
-        status = elapsed(epoch->event, (cudaEvent_t)event, &gpu_ns);
-    }
+    const struct mp_cuda_epoch *epoch = NULL;
+    double gpu_ns;
+    cudaError_t status = find_epoch(cuda, (cudaEvent_t)event, &epoch, &gpu_ns);
     /* Not passed yet, or never recorded: not failures. */
     if (status == cudaErrorNotReady || status == cudaErrorInvalidResourceHandle) {
         cudaGetLastError();
@@ -230,7 +243,7 @@ int mp_cuda_create_streams(struct mp_cuda *cuda, struct mp_error *error) {
         if (status == cudaSuccess)
             status = cudaEventCreateWithFlags(&cuda->join[i], cudaEventDisableTiming);
     }
-    for (int i = 0; i < 2 && status == cudaSuccess; i++)
+    for (int i = 0; i < MP_CUDA_EPOCHS && status == cudaSuccess; i++)
         status = cudaEventCreate(&cuda->epoch[i].event);
     if (status == cudaSuccess)
         status = start_clock(cuda);
@@ -258,7 +271,7 @@ void mp_cuda_destroy_streams(struct mp_cuda *cuda) {
         destroy_event(cuda->join[i]);
     }
     destroy_event(cuda->fork);
-    for (int i = 0; i < 2; i++)
+    for (int i = 0; i < MP_CUDA_EPOCHS; i++)
         destroy_event(cuda->epoch[i].event);
 }
 

@@ -39,6 +39,13 @@ cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, T functio
 
 namespace cuda_double {
 
+template <typename T> inline bool is_reachable(const T &) {
+    return true;
+}
+template <typename T> inline bool is_reachable(T *const &pointer) {
+    return std::is_function<T>::value || cuda_double_is_reachable((const void *)pointer);
+}
+
 /* A kernel with its arguments, as they were when it was launched. */
 template <typename... Parameters> struct kernel_call {
     void (*kernel)(Parameters...);
@@ -47,6 +54,17 @@ template <typename... Parameters> struct kernel_call {
     static void call(void *self) {
         kernel_call *of = static_cast<kernel_call *>(self);
         std::apply(of->kernel, of->arguments);
+    }
+    /* The first parameter, from 1, that points to where no kernel can read; 0: none does. */
+    static int astray(const void *self) {
+        const kernel_call *of = static_cast<const kernel_call *>(self);
+        return std::apply(
+            [](const Parameters &...parameters) {
+                int number = 0, first = 0;
+                (((void)number++, first = first || is_reachable(parameters) ? first : number), ...);
+                return first;
+            },
+            of->arguments);
     }
     static void release(void *self) {
         delete static_cast<kernel_call *>(self);
@@ -64,7 +82,7 @@ cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t *config, void (*kernel)(
                   "a kernel takes its parameters by value");
     typedef cuda_double::kernel_call<Parameters...> Call;
     static_assert(sizeof(Call) <= 32764, "a kernel takes at most 32764 bytes of parameters");
-    return cuda_double_launch(config, (const void *)kernel, Call::call, Call::release,
+    return cuda_double_launch(config, (const void *)kernel, Call::call, Call::astray, Call::release,
                               new Call{kernel, {std::forward<Arguments>(arguments)...}});
 }
 

@@ -26,7 +26,7 @@ int double_device(void) {
     return current_device;
 }
 
-static cudaError_t locked_check(void) {
+cudaError_t cuda_double_check(void) {
     double_enter();
     cudaError_t error = double_check();
     double_leave();
@@ -108,7 +108,7 @@ cudaError_t cudaSetDevice(int device) {
 }
 
 cudaError_t cudaGetDevice(int *device) {
-    cudaError_t error = device ? locked_check() : cudaErrorInvalidValue;
+    cudaError_t error = device ? cuda_double_check() : cudaErrorInvalidValue;
     if (!error)
         *device = current_device;
     return cuda_double_error(error);
@@ -212,12 +212,12 @@ cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *greatest) {
         *least = 0;
     if (greatest)
         *greatest = -5;
-    return cuda_double_error(locked_check());
+    return cuda_double_error(cuda_double_check());
 }
 
 cudaError_t cudaFuncSetAttribute(const void *function, enum cudaFuncAttribute attribute,
                                  int value) {
-    cudaError_t error = locked_check();
+    cudaError_t error = cuda_double_check();
     if (!error && !function)
         error = cudaErrorInvalidDeviceFunction;
     /* There is no dynamic shared memory. */

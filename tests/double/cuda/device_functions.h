@@ -25,11 +25,13 @@
 #define __launch_bounds__(...)
 #define __align__(bytes) __attribute__((aligned(bytes)))
 
-/* Thread and block at hand: constants for the code of a kernel.  Plain __thread: no wrapper is
- * called at each use. */
+/* Thread and block at hand: constants for the code of a kernel.  Plain __thread, and in the
+ * program's own block of it: no function is called at each use. */
 extern "C" {
-extern __thread const uint3 threadIdx, blockIdx;
-extern __thread const dim3 blockDim, gridDim;
+extern __thread const uint3 threadIdx __attribute__((tls_model("initial-exec")));
+extern __thread const uint3 blockIdx __attribute__((tls_model("initial-exec")));
+extern __thread const dim3 blockDim __attribute__((tls_model("initial-exec")));
+extern __thread const dim3 gridDim __attribute__((tls_model("initial-exec")));
 }
 constexpr int warpSize = 32;
 

@@ -83,13 +83,17 @@ bool cuda_double_enqueue(cudaStream_t stream, void (*work)(void *context),
 /* Keeps an error that stays, as a fault of a kernel does, and says `sentence` on standard error. */
 void cuda_double_fault(cudaError_t error, const char *sentence, ...)
     __attribute__((format(printf, 2, 3)));
-/* True if [memory, memory + bytes) lies within a live allocation of cudaMalloc. */
+/* What any call on the device fails with now: no driver, no device, or an error that stays. */
+cudaError_t cuda_double_check(void);
+/* True if [memory, memory + bytes) lies within a live allocation of cudaMalloc, or within
+ * page-locked memory, which the GPU reaches at the same address (unified addressing). */
 bool cuda_double_is_device(const void *memory, size_t bytes);
 
 /* What the templates of cuda_runtime.h hand over; not for tests. */
 cudaError_t cuda_double_launch(const cudaLaunchConfig_t *config, const void *kernel,
-                               void (*call)(void *arguments), void (*release)(void *arguments),
-                               void *arguments);
+                               void (*call)(void *arguments), int (*astray)(const void *arguments),
+                               void (*release)(void *arguments), void *arguments);
+bool cuda_double_is_reachable(const void *memory);
 cudaError_t cuda_double_error(cudaError_t error); /* kept for cudaGetLastError */
 
 #ifdef __cplusplus

@@ -1,7 +1,8 @@
 /* Fibers: on x86-64 a switch saves the registers that a call keeps and takes a few nanoseconds;
- * elsewhere it is swapcontext. */
+ * elsewhere, or with CUDA_DOUBLE_UCONTEXT defined, it is swapcontext. */
 #include "internal.h"
 
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <ucontext.h>
@@ -15,7 +16,7 @@
 #define SANITIZED 0
 #endif
 
-#if defined(__x86_64__)
+#if defined(__x86_64__) && !defined(CUDA_DOUBLE_UCONTEXT)
 #define OWN_SWITCH 1
 #else
 #define OWN_SWITCH 0

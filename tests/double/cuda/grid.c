@@ -57,9 +57,11 @@ struct runner {
     struct thread thread[MOST_THREADS];
 };
 
-__thread uint3 threadIdx, blockIdx;
-__thread dim3 blockDim, gridDim;
-static __thread struct runner *runner;
+/* Found at once, not by a call: there is room for these few bytes in every program. */
+#define FAST_THREAD_LOCAL __thread __attribute__((tls_model("initial-exec")))
+FAST_THREAD_LOCAL uint3 threadIdx, blockIdx;
+FAST_THREAD_LOCAL dim3 blockDim, gridDim;
+static FAST_THREAD_LOCAL struct runner *runner;
 
 static int64_t greatest_common_divisor(int64_t a, int64_t b) {
     while (b) {
@@ -68,6 +70,11 @@ static int64_t greatest_common_divisor(int64_t a, int64_t b) {
         b = rest;
     }
     return a;
+}
+
+/* Usually the same string. */
+static bool same_place(const char *file, int line, const char *other_file, int other_line) {
+    return line == other_line && (file == other_file || strcmp(file, other_file) == 0);
 }
 
 /* One line per group of threads that are in the same place. */
@@ -102,16 +109,25 @@ static void describe_threads(const struct runner *r, char *text, size_t size) {
     }
 }
 
+void double_name_kernel(const void *kernel, char *name, size_t size) {
+    Dl_info info;
+    if (dladdr(kernel, &info) == 0)
+        snprintf(name, size, "%p", kernel);
+    else if (info.dli_sname)
+        snprintf(name, size, "%s", info.dli_sname);
+    else
+        snprintf(name, size, "%s+%#zx", info.dli_fname,
+                 (size_t)((const char *)kernel - (const char *)info.dli_fbase));
+}
+
 /* Ends the kernel; does not return. */
 static void stop(const char *why) {
     struct runner *r = runner;
-    char text[2048];
-    Dl_info info;
-    bool named = dladdr(r->grid->kernel, &info) != 0 && info.dli_sname;
+    char text[2048], name[512];
     describe_threads(r, text, sizeof text);
+    double_name_kernel(r->grid->kernel, name, sizeof name);
     cuda_double_fault(cudaErrorLaunchFailure, "kernel %s, block (%u, %u, %u) of %d threads: %s%s",
-                      named ? info.dli_sname : "", blockIdx.x, blockIdx.y, blockIdx.z, r->threads,
-                      why, text);
+                      name, blockIdx.x, blockIdx.y, blockIdx.z, r->threads, why, text);
     r->stopped = true;
     double_fiber_switch(r->thread[r->current].fiber, &r->own);
     abort(); /* nobody goes back to a kernel that was stopped */
@@ -205,7 +221,7 @@ static void fiber_entry(void) {
         } else if (r->begun < r->threads) {
             continue;
         } else if (r->ended < r->threads) {
-            stop("threads wait for others that have ended");
+            stop("threads wait for others that never come");
         } else if (r->blocks_begun < r->blocks) {
             begin_block(r);
         } else {
@@ -225,7 +241,7 @@ int cuda_double_barrier(int predicate, const char *file, int line) {
         r->barrier_file = file;
         r->barrier_line = line;
         r->predicates = 0;
-    } else if (line != r->barrier_line || strcmp(file, r->barrier_file) != 0) {
+    } else if (!same_place(file, line, r->barrier_file, r->barrier_line)) {
         stop("its threads are at different barriers");
     }
     r->predicates += predicate;
@@ -331,8 +347,8 @@ static void check_exchange(const struct thread *warp, int lane, unsigned arrived
     if (!others)
         return;
     const struct thread *other = &warp[__builtin_ctz(others)];
-    if (other->kind != self->kind || other->mask != self->mask || other->line != self->line ||
-        strcmp(other->file, self->file) != 0)
+    if (other->kind != self->kind || other->mask != self->mask ||
+        !same_place(other->file, other->line, self->file, self->line))
         stop("lanes of a warp are at different exchanges, or name different lanes");
 }
 

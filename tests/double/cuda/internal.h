@@ -94,6 +94,8 @@ struct double_grid {
 };
 void double_run_grid(const struct double_grid *grid);
 void double_end_fibers(void);
+/* As the linker knows it, or where it is in which file (for addr2line). */
+void double_name_kernel(const void *kernel, char *name, size_t size);
 
 /* A fiber: a stack of its own and where it stopped on it. */
 struct double_fiber {

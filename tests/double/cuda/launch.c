@@ -5,16 +5,26 @@
 
 struct launch {
     struct double_grid grid;
+    int (*astray)(const void *arguments);
     void (*release)(void *arguments);
     cudaError_t fault; /* what becomes of it instead, if anything */
 };
 
 static void run_launch(void *context) {
     struct launch *launch = context;
-    if (launch->fault)
+    int astray = launch->astray(launch->grid.arguments);
+    char name[512];
+    if (launch->fault) {
         cuda_double_fault(launch->fault, "a launch that was to fail");
-    else
+    } else if (astray) {
+        double_name_kernel(launch->grid.kernel, name, sizeof name);
+        cuda_double_fault(cudaErrorIllegalAddress,
+                          "kernel %s: parameter %d points to memory that is neither the device's "
+                          "nor page-locked",
+                          name, astray);
+    } else {
         double_run_grid(&launch->grid);
+    }
 }
 
 static void release_launch(void *context) {
@@ -67,7 +77,8 @@ static cudaError_t queue_launch(const cudaLaunchConfig_t *config, struct launch 
 }
 
 cudaError_t cuda_double_launch(const cudaLaunchConfig_t *config, const void *kernel,
-                               void (*call)(void *), void (*release)(void *), void *arguments) {
+                               void (*call)(void *), int (*astray)(const void *),
+                               void (*release)(void *), void *arguments) {
     struct launch *launch = calloc(1, sizeof *launch);
     if (!launch) {
         release(arguments);
@@ -76,6 +87,7 @@ cudaError_t cuda_double_launch(const cudaLaunchConfig_t *config, const void *ker
     launch->grid.kernel = kernel;
     launch->grid.call = call;
     launch->grid.arguments = arguments;
+    launch->astray = astray;
     launch->release = release;
     double_enter();
     cudaError_t error = queue_launch(config, launch);

@@ -42,9 +42,18 @@ static bool contains(const struct allocation *a, const void *memory, size_t byte
 bool cuda_double_is_device(const void *memory, size_t bytes) {
     double_enter();
     const struct allocation *a = find(memory);
-    bool is = a && a->home == DEVICE && contains(a, memory, bytes);
+    bool is = a && contains(a, memory, bytes);
     double_leave();
     return is;
+}
+
+/* By a kernel: within device or page-locked memory, at the end of it (where nothing is read), or
+ * nowhere. */
+bool cuda_double_is_reachable(const void *memory) {
+    double_enter();
+    bool reachable = !memory || find(memory) || find((const char *)memory - 1);
+    double_leave();
+    return reachable;
 }
 
 /* Locked. */
@@ -362,7 +371,7 @@ static cudaError_t queue_fill(void *memory, int value, size_t bytes, struct CUst
     if (bytes == 0)
         return cudaSuccess;
     const struct allocation *a = find(memory);
-    if (!a || a->home != DEVICE || !contains(a, memory, bytes))
+    if (!a || !contains(a, memory, bytes))
         return cudaErrorInvalidValue;
     struct copy *fill = malloc(sizeof *fill);
     if (!fill)

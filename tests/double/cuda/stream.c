@@ -108,13 +108,16 @@ static void end_stream(struct CUstream_st *stream) {
     drop_stream(stream);
 }
 
-/* Default streams have no owner to destroy them. */
+/* Default streams have no owner to destroy them.  One that still waits for something ends with the
+ * program. */
 __attribute__((destructor)) static void end_default_streams(void) {
     double_enter();
     for (int i = 0; i < CUDA_DOUBLE_DEVICES; i++) {
-        if (double_state.default_stream[i])
-            end_stream(double_state.default_stream[i]);
+        struct CUstream_st *stream = double_state.default_stream[i];
+        if (!stream || stream->completed < stream->submitted)
+            continue;
         double_state.default_stream[i] = NULL;
+        end_stream(stream);
     }
     double_leave();
 }

@@ -111,9 +111,9 @@ template <typename Key, typename Value> struct radix_sort {
         }
         if (given_bytes < needed)
             return cuda_double_error(cudaErrorInvalidValue);
-        const cudaError_t error = cudaPeekAtLastError();
+        const cudaError_t error = cuda_double_check();
         if (error || count == 0)
-            return error;
+            return cuda_double_error(error);
         storage = given;
         storage_bytes = needed;
         radix_sort *work = new (std::nothrow) radix_sort(*this);

@@ -57,6 +57,10 @@ static void times_stay_on_the_hosts_clock(void **state) {
     time[c->events - 1] = operations->event_time(device, (mp_event)event[c->events - 1]);
     for (int i = 1; i < c->events; i++)
         assert_true(time[i] > time[i - 1]); /* by a pause, so never the same */
+    for (int i = 0; i < c->events; i++) {   /* new epochs change nothing about what came before */
+        int64_t again = operations->event_time(device, (mp_event)event[i]);
+        assert_in_range(again, time[i] - 1000, time[i] + 1000);
+    }
     /* A busy machine delays single readings of the test's own: most count. */
     int near = 0, from = c->events / 2;
     for (int i = from; i < c->events; i++)

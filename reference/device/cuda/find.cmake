@@ -76,3 +76,4 @@ else()
   message(STATUS "CUDA ${CMAKE_CUDA_COMPILER_VERSION} is on, for ${CMAKE_CUDA_ARCHITECTURES}")
 endif()
 set(MOEPERF_CUDA_OFF "${reason}" CACHE INTERNAL "why there is no GPU code")
+unset(reason) # folders below have reasons of their own
