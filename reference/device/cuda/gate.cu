@@ -129,12 +129,14 @@ __global__ void __launch_bounds__(GATE_THREADS) gate_forward_kernel(const gate_r
 }
 
 static bool can_choose(struct mp_cuda *cuda, int experts, int top_k) {
-    bool possible =
-        experts <= MOST_EXPERTS && top_k >= 1 && top_k <= MOST_CHOICES && top_k <= experts;
-    if (!possible)
-        mp_cuda_beyond_limit(cuda, "gate: top %d of %d experts (at most %d of %d)", top_k, experts,
-                             MOST_CHOICES, MOST_EXPERTS);
-    return possible;
+    if (top_k < 1 || top_k > MOST_CHOICES || top_k > experts)
+        mp_cuda_invalid(cuda, "gate: top %d of %d experts (at most %d)", top_k, experts,
+                        MOST_CHOICES);
+    else if (experts > MOST_EXPERTS)
+        mp_cuda_beyond_limit(cuda, "gate: %d experts (at most %d)", experts, MOST_EXPERTS);
+    else
+        return true;
+    return false;
 }
 
 static void gate_forward(struct mp_device *device, mp_stream stream, int tokens, int experts,
