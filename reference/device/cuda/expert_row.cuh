@@ -106,9 +106,10 @@ __device__ __forceinline__ void store_row(T *row, int experts,
     }
 }
 
+/* Positive numbers get the sign bit, negative ones are turned round. */
 __device__ __forceinline__ uint32_t rising_key(float value) {
     uint32_t bits = __float_as_uint(value + 0.0f); /* -0 becomes 0 */
-    return bits >> 31 ? ~bits : bits | 0x80000000u;
+    return bits ^ ((uint32_t)((int32_t)bits >> 31) | 0x80000000u);
 }
 
 __device__ __forceinline__ float value_of_key(uint32_t key) {
@@ -120,6 +121,12 @@ struct candidate {
     int expert;
 };
 
+/* Selects, not branches. */
+__device__ __forceinline__ void take_if(bool better, candidate other, candidate &best) {
+    best.key = better ? other.key : best.key;
+    best.expert = better ? other.expert : best.expert;
+}
+
 /* The largest key of the group's row, the lowest expert of equal ones; the same in every lane.  Key
  * 0 and expert MOST_EXPERTS when there is none. */
 template <class Layout>
@@ -127,14 +134,13 @@ __device__ __forceinline__ candidate largest(const uint32_t (&key)[Layout::VALUE
     candidate best = {0, MOST_EXPERTS};
 #pragma unroll
     for (int i = 0; i < Layout::VALUES; i++)
-        if (key[i] > best.key)
-            best = {key[i], Layout::expert(i)};
+        take_if(key[i] > best.key, {key[i], Layout::expert(i)}, best);
 #pragma unroll
     for (int distance = Layout::LANES / 2; distance > 0; distance /= 2) {
-        candidate other = {__shfl_xor_sync(ALL_LANES, best.key, distance),
-                           __shfl_xor_sync(ALL_LANES, best.expert, distance)};
-        if (other.key > best.key || (other.key == best.key && other.expert < best.expert))
-            best = other;
+        const candidate other = {__shfl_xor_sync(ALL_LANES, best.key, distance),
+                                 __shfl_xor_sync(ALL_LANES, best.expert, distance)};
+        const bool is_equal = other.key == best.key, is_lower = other.expert < best.expert;
+        take_if((other.key > best.key) | (is_equal & is_lower), other, best);
     }
     return best;
 }

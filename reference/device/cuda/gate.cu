@@ -49,6 +49,7 @@ __device__ __forceinline__ void choose(int top_k, candidate best, uint32_t (&key
                                        int32_t (&chosen)[Layout::SLOTS]) {
 #pragma unroll
     for (int slot = 0; slot < Layout::SLOTS; slot++) {
+#pragma unroll 1
         for (int lane = 0; lane < Layout::LANES && slot * Layout::LANES + lane < top_k; lane++) {
             if (slot + lane > 0) {
                 leave_out<Layout>(best.expert, key);
@@ -128,12 +129,14 @@ __global__ void __launch_bounds__(GATE_THREADS) gate_forward_kernel(const gate_r
 }
 
 static bool can_choose(struct mp_cuda *cuda, int experts, int top_k) {
-    bool possible =
-        experts <= MOST_EXPERTS && top_k >= 1 && top_k <= MOST_CHOICES && top_k <= experts;
-    if (!possible)
-        mp_cuda_beyond_limit(cuda, "gate: top %d of %d experts (at most %d of %d)", top_k, experts,
-                             MOST_CHOICES, MOST_EXPERTS);
-    return possible;
+    if (top_k < 1 || top_k > MOST_CHOICES || top_k > experts)
+        mp_cuda_invalid(cuda, "gate: top %d of %d experts (at most %d)", top_k, experts,
+                        MOST_CHOICES);
+    else if (experts > MOST_EXPERTS)
+        mp_cuda_beyond_limit(cuda, "gate: %d experts (at most %d)", experts, MOST_EXPERTS);
+    else
+        return true;
+    return false;
 }
 
 static void gate_forward(struct mp_device *device, mp_stream stream, int tokens, int experts,
@@ -205,6 +208,7 @@ __device__ __forceinline__ void add_route_gradients(int top_k,
                                                     float (&row)[Layout::VALUES]) {
 #pragma unroll
     for (int slot = 0; slot < Layout::SLOTS; slot++) {
+#pragma unroll 1
         for (int lane = 0; lane < Layout::LANES && slot * Layout::LANES + lane < top_k; lane++) {
             const int from = Layout::in_group(lane);
             const int here = __shfl_sync(ALL_LANES, expert[slot], from);

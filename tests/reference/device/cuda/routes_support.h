@@ -144,7 +144,17 @@ static inline void assert_failed(struct mp_device *device, int code) {
 
 /* ---- Running ---- */
 
-enum case_kind { PLAIN, TIES, FORCED, NOT_NUMBERS, ONE_EXPERT, SURVIVORS, NO_WEIGHT, IN_PLACE };
+enum case_kind {
+    PLAIN,
+    TIES,
+    FORCED,
+    NOT_NUMBERS,
+    ONE_EXPERT,
+    SURVIVORS,
+    NO_WEIGHT,
+    IN_PLACE,
+    EXACT
+};
 
 struct test_case {
     const char *name;

@@ -206,14 +206,17 @@ static void too_much_gets_no_rows(struct mp_device *device, const struct test_ca
     FREE(begin, count, row, position, row_token);
 }
 
-/* Parts that take more than an int counts, one after the other. */
+/* More parts than a warp looks at at once; the last take more than an int counts. */
 static void boundless_parts_take_all(struct mp_device *device, const struct test_case *c) {
     struct routes routes;
     random_routes(device, c, &routes);
     enum { PARTS = 70 };
-    int begin[] = {0, PARTS}, count[PARTS], row[PARTS] = {0};
-    for (int p = 0; p < PARTS; p++)
-        count[p] = p < 40 ? 0 : INT32_MAX;
+    int begin[] = {0, PARTS}, count[PARTS], row[PARTS];
+    for (int p = 0, next = 0; p < PARTS; p++) {
+        count[p] = p < 10 ? 0 : p < 45 ? 3 : INT32_MAX;
+        row[p] = next;
+        next += p < 45 ? count[p] : 0;
+    }
     struct placed at = place(device, 4 * (size_t)routes.count, 0);
     struct placed token_at = place(device, 4 * (size_t)routes.count, 0);
     device->operations->route_positions(device, NULL, c->tokens, c->top_k, c->experts,
@@ -293,12 +296,19 @@ static float *limit_logits(const struct test_case *c) {
     return logits;
 }
 
+/* kind EXACT: the limit is as many as there are. */
 static void outgoing_tokens_are_limited(struct mp_device *device, const struct test_case *c) {
+    struct test_case limited = *c;
     float *logits = limit_logits(c);
     int32_t *expected = malloc(8 * (size_t)c->tokens + 8);
     assert_non_null(expected);
-    naive_limit(c, logits, expected);
-    int32_t *choice = limit_on_device(device, c, logits);
+    if (c->kind == EXACT)
+        limited.width = 0;
+    for (int t = 0; c->kind == EXACT && t < c->tokens; t++)
+        limited.width +=
+            !is_inside(c, largest(c, logits + (size_t)t * (size_t)c->experts, false, -1));
+    naive_limit(&limited, logits, expected);
+    int32_t *choice = limit_on_device(device, &limited, logits);
     assert_memory_equal(choice, expected, 8 * (size_t)c->tokens);
     FREE(logits, expected, choice);
 }
@@ -307,10 +317,7 @@ static void outgoing_tokens_are_limited(struct mp_device *device, const struct t
 static void impossible_limits_are_refused(struct mp_device *device, const struct test_case *c) {
     float *logits = limit_logits(c);
     int32_t *choice = limit_on_device(device, c, logits);
-    int insiders = 0;
-    for (int e = 0; e < c->experts; e++)
-        insiders += is_inside(c, e);
-    bool too_many = c->experts > 1024 || (insiders >= 2 && c->width >= 0);
+    bool too_many = c->experts > 1024 || c->tokens > route_limits.tokens;
     assert_failed(device, too_many ? MP_ELIMIT : MP_EINVAL);
     for (int t = 0; t < c->tokens; t++) {
         const float *row = logits + (size_t)t * (size_t)c->experts;
@@ -357,6 +364,7 @@ static const struct test_case cases[] = {
     LIMIT("limit, ties", outgoing_tokens_are_limited, 700, 6, TIES, 2, 90),
     LIMIT("limit, nobody may leave", outgoing_tokens_are_limited, 300, 12, PLAIN, 8, 0),
     LIMIT("limit, everybody may leave", outgoing_tokens_are_limited, 300, 12, PLAIN, 9, 300),
+    LIMIT("limit, just enough", outgoing_tokens_are_limited, 300, 12, EXACT, 5, 0),
     LIMIT("limit, all inside", outgoing_tokens_are_limited, 300, 10, PLAIN, 0, 0),
     LIMIT("limit, 64 experts", outgoing_tokens_are_limited, 1000, 64, PLAIN, 50, 333),
     LIMIT("limit, 77 experts", outgoing_tokens_are_limited, 200, 77, TIES, 33, 50),
