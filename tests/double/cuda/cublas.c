@@ -27,19 +27,39 @@ struct products {
     size_t workspace_bytes;
 };
 
-#define NAME(name, number, sentence)                                                               \
-    case name:                                                                                     \
-        return #name;
-const char *cublasGetStatusName(cublasStatus_t status) {
-    switch (status) { CUBLAS_DOUBLE_STATUSES(NAME) }
+static const struct {
+    cublasStatus_t code;
+    const char *name, *sentence;
+} statuses[] = {
+    {CUBLAS_STATUS_SUCCESS, "CUBLAS_STATUS_SUCCESS", "success"},
+    {CUBLAS_STATUS_NOT_INITIALIZED, "CUBLAS_STATUS_NOT_INITIALIZED",
+     "the library was not initialized"},
+    {CUBLAS_STATUS_ALLOC_FAILED, "CUBLAS_STATUS_ALLOC_FAILED", "the resource allocation failed"},
+    {CUBLAS_STATUS_INVALID_VALUE, "CUBLAS_STATUS_INVALID_VALUE",
+     "an unsupported value or parameter was passed"},
+    {CUBLAS_STATUS_ARCH_MISMATCH, "CUBLAS_STATUS_ARCH_MISMATCH",
+     "the device lacks a feature that is required"},
+    {CUBLAS_STATUS_MAPPING_ERROR, "CUBLAS_STATUS_MAPPING_ERROR",
+     "an access to GPU memory space failed"},
+    {CUBLAS_STATUS_EXECUTION_FAILED, "CUBLAS_STATUS_EXECUTION_FAILED",
+     "the program failed to execute on the GPU"},
+    {CUBLAS_STATUS_INTERNAL_ERROR, "CUBLAS_STATUS_INTERNAL_ERROR", "an internal operation failed"},
+    {CUBLAS_STATUS_NOT_SUPPORTED, "CUBLAS_STATUS_NOT_SUPPORTED",
+     "the functionality requested is not supported"},
+    {CUBLAS_STATUS_LICENSE_ERROR, "CUBLAS_STATUS_LICENSE_ERROR", "a license is missing"},
+};
+
+const char *cublasGetStatusName(cublasStatus_t code) {
+    for (size_t i = 0; i < sizeof statuses / sizeof statuses[0]; i++)
+        if (statuses[i].code == code)
+            return statuses[i].name;
     return "<unknown>";
 }
 
-#define SENTENCE(name, number, sentence)                                                           \
-    case name:                                                                                     \
-        return sentence;
-const char *cublasGetStatusString(cublasStatus_t status) {
-    switch (status) { CUBLAS_DOUBLE_STATUSES(SENTENCE) }
+const char *cublasGetStatusString(cublasStatus_t code) {
+    for (size_t i = 0; i < sizeof statuses / sizeof statuses[0]; i++)
+        if (statuses[i].code == code)
+            return statuses[i].sentence;
     return "<unknown>";
 }
 
@@ -97,15 +117,6 @@ cublasStatus_t cublasSetStream(cublasHandle_t handle, cudaStream_t stream) {
     return CUBLAS_STATUS_SUCCESS;
 }
 
-cublasStatus_t cublasGetStream(cublasHandle_t handle, cudaStream_t *stream) {
-    if (!handle)
-        return CUBLAS_STATUS_NOT_INITIALIZED;
-    if (!stream)
-        return CUBLAS_STATUS_INVALID_VALUE;
-    *stream = handle->stream;
-    return CUBLAS_STATUS_SUCCESS;
-}
-
 cublasStatus_t cublasSetWorkspace(cublasHandle_t handle, void *workspace, size_t bytes) {
     if (!handle)
         return CUBLAS_STATUS_NOT_INITIALIZED;
@@ -123,15 +134,6 @@ cublasStatus_t cublasSetMathMode(cublasHandle_t handle, cublasMath_t mode) {
     if (bare > CUBLAS_TF32_TENSOR_OP_MATH)
         return CUBLAS_STATUS_INVALID_VALUE;
     handle->mode = mode;
-    return CUBLAS_STATUS_SUCCESS;
-}
-
-cublasStatus_t cublasGetMathMode(cublasHandle_t handle, cublasMath_t *mode) {
-    if (!handle)
-        return CUBLAS_STATUS_NOT_INITIALIZED;
-    if (!mode)
-        return CUBLAS_STATUS_INVALID_VALUE;
-    *mode = handle->mode;
     return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -255,8 +257,6 @@ static bool types_are_supported(cudaDataType a, cudaDataType b, cudaDataType c,
         return a == CUDA_R_32F && c == CUDA_R_32F;
     case CUBLAS_COMPUTE_32F_FAST_TF32:
         return a == CUDA_R_32F && c == CUDA_R_32F;
-    case CUBLAS_COMPUTE_32F_FAST_16BF:
-    case CUBLAS_COMPUTE_32F_FAST_16F:
     default:
         return false; /* those with 16-bit products of fp32 factors are not doubled */
     }

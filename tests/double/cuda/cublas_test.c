@@ -158,7 +158,7 @@ static void test_results_of_nothing(void **state) {
     struct matrix a = make_matrix(5, 4, CUDA_R_32F), b = make_matrix(4, 3, CUDA_R_32F);
     struct matrix c = make_matrix(5, 3, CUDA_R_32F);
     size_t bytes = elements_of(&c) * 4;
-    assert_cuda(cudaMemset(c.device, 0xff, bytes));
+    assert_cuda(cudaMemsetAsync(c.device, 0xff, bytes, stream));
     c.ld = 5;
     assert_int_equal(multiply(&a, false, &b, false, &c, 4, 1, 0), CUBLAS_STATUS_SUCCESS);
     check_product(&a, false, &b, false, &c, 4, 1, 0, 1e-6);
@@ -340,8 +340,15 @@ static void test_refusals(void **state) {
     wrong = a;
     wrong.type = CUDA_R_16BF;
     assert_int_equal(multiply(&wrong, false, &b, false, &c, 7, 1, 0), CUBLAS_STATUS_NOT_SUPPORTED);
+    assert_int_equal(cublasSetMathMode(handle, (cublasMath_t)5), CUBLAS_STATUS_INVALID_VALUE);
+    assert_int_equal(cublasSetStream(handle, (cudaStream_t)(void *)&a),
+                     CUBLAS_STATUS_INVALID_VALUE);
     cublasHandle_t own = handle;
     handle = NULL;
+    assert_int_equal(cublasSetStream(handle, stream), CUBLAS_STATUS_NOT_INITIALIZED);
+    assert_int_equal(cublasSetWorkspace(handle, NULL, 0), CUBLAS_STATUS_NOT_INITIALIZED);
+    assert_int_equal(cublasSetMathMode(handle, CUBLAS_DEFAULT_MATH), CUBLAS_STATUS_NOT_INITIALIZED);
+    assert_int_equal(cublasDestroy(handle), CUBLAS_STATUS_NOT_INITIALIZED);
     assert_int_equal(multiply(&a, false, &b, false, &c, 7, 1, 0), CUBLAS_STATUS_NOT_INITIALIZED);
     handle = own;
     cuda_double_fail_product(2, CUBLAS_STATUS_INTERNAL_ERROR);
@@ -363,6 +370,21 @@ static void expect_fault(const char *why, struct heard heard, cudaError_t expect
     if (!strstr(text, why))
         fail_msg("told: %s", text);
     cuda_double_reset();
+}
+
+static void test_pointers_elsewhere(void **state) {
+    (void)state;
+    struct matrix a = make_matrix(6, 6, CUDA_R_32F);
+    const void *in[1] = {a.device};
+    void *out[1] = {a.device};
+    float alpha = 1, beta = 0;
+    struct heard heard = listen_to_errors();
+    cublasStatus_t status = cublasGemmBatchedEx(
+        handle, CUBLAS_OP_N, CUBLAS_OP_N, 6, 6, 6, &alpha, in, CUDA_R_32F, a.ld, in, CUDA_R_32F,
+        a.ld, &beta, out, CUDA_R_32F, a.ld, 1, CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT);
+    expect_fault("array of pointers is not in device memory", heard, cudaErrorIllegalAddress);
+    assert_int_equal(status, CUBLAS_STATUS_SUCCESS);
+    free_matrix(&a);
 }
 
 static void test_matrices_elsewhere(void **state) {
@@ -468,6 +490,7 @@ int main(void) {
         TEST(test_groups),
         TEST(test_batches_by_pointers),
         TEST(test_refusals),
+        TEST(test_pointers_elsewhere),
         TEST(test_matrices_elsewhere),
         TEST(test_workspaces),
         TEST(test_speed),

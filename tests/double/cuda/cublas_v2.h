@@ -19,24 +19,18 @@
 extern "C" {
 #endif
 
-/* CUBLAS_DOUBLE_STATUSES(one) applies one(name, number, sentence) to every status. */
-#define CUBLAS_DOUBLE_STATUSES(one)                                                                \
-    one(CUBLAS_STATUS_SUCCESS, 0, "success") one(CUBLAS_STATUS_NOT_INITIALIZED, 1,                 \
-                                                 "the library was not initialized")                \
-        one(CUBLAS_STATUS_ALLOC_FAILED, 3, "the resource allocation failed")                       \
-            one(CUBLAS_STATUS_INVALID_VALUE, 7, "an unsupported value or parameter was passed")    \
-                one(CUBLAS_STATUS_ARCH_MISMATCH, 8, "the device lacks a feature that is required") \
-                    one(CUBLAS_STATUS_MAPPING_ERROR, 11, "an access to GPU memory space failed")   \
-                        one(CUBLAS_STATUS_EXECUTION_FAILED, 13,                                    \
-                            "the program failed to execute on the GPU")                            \
-                            one(CUBLAS_STATUS_INTERNAL_ERROR, 14, "an internal operation failed")  \
-                                one(CUBLAS_STATUS_NOT_SUPPORTED, 15,                               \
-                                    "the functionality requested is not supported")                \
-                                    one(CUBLAS_STATUS_LICENSE_ERROR, 16, "a license is missing")
-
-#define CUBLAS_DOUBLE_ENUMERATOR(name, number, sentence) name = number,
-typedef enum { CUBLAS_DOUBLE_STATUSES(CUBLAS_DOUBLE_ENUMERATOR) } cublasStatus_t;
-#undef CUBLAS_DOUBLE_ENUMERATOR
+typedef enum {
+    CUBLAS_STATUS_SUCCESS = 0,
+    CUBLAS_STATUS_NOT_INITIALIZED = 1,
+    CUBLAS_STATUS_ALLOC_FAILED = 3,
+    CUBLAS_STATUS_INVALID_VALUE = 7,
+    CUBLAS_STATUS_ARCH_MISMATCH = 8,
+    CUBLAS_STATUS_MAPPING_ERROR = 11,
+    CUBLAS_STATUS_EXECUTION_FAILED = 13,
+    CUBLAS_STATUS_INTERNAL_ERROR = 14,
+    CUBLAS_STATUS_NOT_SUPPORTED = 15,
+    CUBLAS_STATUS_LICENSE_ERROR = 16
+} cublasStatus_t;
 
 typedef enum { CUBLAS_OP_N = 0, CUBLAS_OP_T = 1, CUBLAS_OP_C = 2 } cublasOperation_t;
 typedef enum { CUBLAS_GEMM_DEFAULT = -1, CUBLAS_GEMM_DEFAULT_TENSOR_OP = 99 } cublasGemmAlgo_t;
@@ -68,7 +62,6 @@ typedef struct cublasContext *cublasHandle_t;
 #define cublasDestroy cublasDestroy_v2
 #define cublasGetVersion cublasGetVersion_v2
 #define cublasSetStream cublasSetStream_v2
-#define cublasGetStream cublasGetStream_v2
 #define cublasSetWorkspace cublasSetWorkspace_v2
 
 const char *cublasGetStatusName(cublasStatus_t status);
@@ -79,10 +72,8 @@ cublasStatus_t cublasGetVersion(cublasHandle_t handle, int *version);
 cublasStatus_t cublasGetProperty(libraryPropertyType part, int *value);
 /* Puts the workspace back to the library's own, as cuBLAS does. */
 cublasStatus_t cublasSetStream(cublasHandle_t handle, cudaStream_t stream);
-cublasStatus_t cublasGetStream(cublasHandle_t handle, cudaStream_t *stream);
 cublasStatus_t cublasSetWorkspace(cublasHandle_t handle, void *workspace, size_t bytes);
 cublasStatus_t cublasSetMathMode(cublasHandle_t handle, cublasMath_t mode);
-cublasStatus_t cublasGetMathMode(cublasHandle_t handle, cublasMath_t *mode);
 
 cublasStatus_t cublasGemmEx(cublasHandle_t handle, cublasOperation_t transa,
                             cublasOperation_t transb, int m, int n, int k, const void *alpha,

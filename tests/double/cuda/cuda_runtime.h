@@ -27,16 +27,6 @@ template <typename T>
 cudaError_t cudaFuncSetAttribute(T *function, enum cudaFuncAttribute attribute, int value) {
     return cudaFuncSetAttribute((const void *)function, attribute, value);
 }
-/* As many blocks as their threads allow; registers and shared memory are not known. */
-template <typename T>
-cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, T function, int threads,
-                                                          size_t dynamic_bytes) {
-    if (!blocks || !function || threads < 1 || threads > 1024 || dynamic_bytes)
-        return cuda_double_error(cudaErrorInvalidValue);
-    *blocks = 2048 / threads < 32 ? 2048 / threads : 32;
-    return cudaSuccess;
-}
-
 namespace cuda_double {
 
 template <typename T> inline bool is_reachable(const T &) {

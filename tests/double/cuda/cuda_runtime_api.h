@@ -17,55 +17,32 @@ extern "C" {
 #define CUDA_DOUBLE_DEFAULT(value)
 #endif
 
-/* CUDA_DOUBLE_ERRORS(one) applies one(name, number, sentence) to every error. */
-#define CUDA_DOUBLE_ERRORS(one)                                                                    \
-    one(cudaSuccess, 0, "no error") one(cudaErrorInvalidValue, 1, "invalid argument") one(         \
-        cudaErrorMemoryAllocation, 2, "out of memory") one(cudaErrorInitializationError, 3,        \
-                                                           "initialization error")                 \
-        one(cudaErrorInvalidConfiguration, 9, "invalid configuration argument") one(               \
-            cudaErrorInvalidDevicePointer, 17, "invalid device pointer")                           \
-            one(cudaErrorInvalidMemcpyDirection, 21, "invalid copy direction for memcpy") one(     \
-                cudaErrorInsufficientDriver, 35,                                                   \
-                "CUDA driver version is insufficient for "                                         \
-                "CUDA runtime version") one(cudaErrorDevicesUnavailable, 46,                       \
-                                            "CUDA-capable device(s) is/are busy or unavailable")   \
-                one(cudaErrorInvalidDeviceFunction, 98, "invalid device function") one(            \
-                    cudaErrorNoDevice, 100, "no CUDA-capable device is detected")                  \
-                    one(cudaErrorInvalidDevice, 101, "invalid device ordinal") one(                \
-                        cudaErrorNoKernelImageForDevice, 209,                                      \
-                        "no kernel image is available for execution on the device")                \
-                        one(cudaErrorECCUncorrectable, 214, "uncorrectable ECC error encountered") \
-                            one(cudaErrorInvalidResourceHandle, 400, "invalid resource handle")    \
-                                one(cudaErrorNotReady, 600, "device not ready") one(               \
-                                    cudaErrorIllegalAddress, 700,                                  \
-                                    "an illegal memory access was encountered")                    \
-                                    one(cudaErrorLaunchOutOfResources, 701,                        \
-                                        "too many resources requested for launch")                 \
-                                        one(cudaErrorLaunchTimeout, 702,                           \
-                                            "the launch timed out and was terminated")             \
-                                            one(cudaErrorHostMemoryAlreadyRegistered, 712,         \
-                                                "part or all of the requested memory range is "    \
-                                                "already mapped")                                  \
-                                                one(cudaErrorHostMemoryNotRegistered, 713,         \
-                                                    "pointer does not correspond to a registered " \
-                                                    "memory region")                               \
-                                                    one(cudaErrorMisalignedAddress, 716,           \
-                                                        "misaligned address")                      \
-                                                        one(cudaErrorLaunchFailure, 719,           \
-                                                            "unspecified launch failure")          \
-                                                            one(cudaErrorNotSupported, 801,        \
-                                                                "operation not supported")         \
-                                                                one(cudaErrorSystemDriverMismatch, \
-                                                                    803,                           \
-                                                                    "system has unsupported "      \
-                                                                    "display driver / cuda "       \
-                                                                    "driver combination")          \
-                                                                    one(cudaErrorUnknown, 999,     \
-                                                                        "unknown error")
-
-#define CUDA_DOUBLE_ENUMERATOR(name, number, sentence) name = number,
-typedef enum cudaError { CUDA_DOUBLE_ERRORS(CUDA_DOUBLE_ENUMERATOR) } cudaError_t;
-#undef CUDA_DOUBLE_ENUMERATOR
+typedef enum cudaError {
+    cudaSuccess = 0,
+    cudaErrorInvalidValue = 1,
+    cudaErrorMemoryAllocation = 2,
+    cudaErrorInitializationError = 3,
+    cudaErrorInvalidConfiguration = 9,
+    cudaErrorInvalidDevicePointer = 17,
+    cudaErrorInvalidMemcpyDirection = 21,
+    cudaErrorInsufficientDriver = 35,
+    cudaErrorDevicesUnavailable = 46,
+    cudaErrorInvalidDeviceFunction = 98,
+    cudaErrorNoDevice = 100,
+    cudaErrorInvalidDevice = 101,
+    cudaErrorNoKernelImageForDevice = 209,
+    cudaErrorECCUncorrectable = 214,
+    cudaErrorInvalidResourceHandle = 400,
+    cudaErrorNotReady = 600,
+    cudaErrorIllegalAddress = 700,
+    cudaErrorLaunchOutOfResources = 701,
+    cudaErrorLaunchTimeout = 702,
+    cudaErrorMisalignedAddress = 716,
+    cudaErrorLaunchFailure = 719,
+    cudaErrorNotSupported = 801,
+    cudaErrorSystemDriverMismatch = 803,
+    cudaErrorUnknown = 999
+} cudaError_t;
 
 typedef struct CUstream_st *cudaStream_t;
 typedef struct CUevent_st *cudaEvent_t;
@@ -82,7 +59,6 @@ enum {
     cudaHostAllocMapped = 2,
     cudaHostAllocWriteCombined = 4
 };
-enum { cudaHostRegisterDefault = 0, cudaHostRegisterPortable = 1, cudaHostRegisterMapped = 2 };
 
 enum cudaMemcpyKind {
     cudaMemcpyHostToHost = 0,
@@ -190,8 +166,6 @@ cudaError_t cudaFree(void *memory);
 cudaError_t cudaMallocHost(void **memory, size_t bytes);
 cudaError_t cudaHostAlloc(void **memory, size_t bytes, unsigned int flags);
 cudaError_t cudaFreeHost(void *memory);
-cudaError_t cudaHostRegister(void *memory, size_t bytes, unsigned int flags);
-cudaError_t cudaHostUnregister(void *memory);
 cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total);
 cudaError_t cudaPointerGetAttributes(struct cudaPointerAttributes *attributes, const void *memory);
 cudaError_t cudaMemcpy(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind);

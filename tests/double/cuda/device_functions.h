@@ -118,21 +118,6 @@ template <typename T> inline unsigned __match_any_sync(unsigned mask, T value, C
     return (unsigned)cuda_double_exchange(CUDA_DOUBLE_MATCH_ANY, mask, bits, 0, 32, file, line);
 }
 
-#define CUDA_DOUBLE_REDUCTION(type, name, kind)                                                    \
-    inline type name(unsigned mask, type value, CUDA_DOUBLE_PLACE) {                               \
-        return (type)cuda_double_exchange(CUDA_DOUBLE_##kind, mask, (uint64_t)(int64_t)(value), 0, \
-                                          32, file, line);                                         \
-    }
-CUDA_DOUBLE_REDUCTION(unsigned, __reduce_add_sync, REDUCE_ADD)
-CUDA_DOUBLE_REDUCTION(int, __reduce_add_sync, REDUCE_ADD)
-CUDA_DOUBLE_REDUCTION(unsigned, __reduce_min_sync, REDUCE_MIN)
-CUDA_DOUBLE_REDUCTION(int, __reduce_min_sync, REDUCE_MIN)
-CUDA_DOUBLE_REDUCTION(unsigned, __reduce_max_sync, REDUCE_MAX)
-CUDA_DOUBLE_REDUCTION(int, __reduce_max_sync, REDUCE_MAX)
-CUDA_DOUBLE_REDUCTION(unsigned, __reduce_and_sync, REDUCE_AND)
-CUDA_DOUBLE_REDUCTION(unsigned, __reduce_or_sync, REDUCE_OR)
-CUDA_DOUBLE_REDUCTION(unsigned, __reduce_xor_sync, REDUCE_XOR)
-
 /* Memory: fences and cached accesses. */
 inline void __threadfence() {
     __atomic_thread_fence(__ATOMIC_SEQ_CST);

@@ -16,13 +16,7 @@ enum cuda_double_exchange_kind {
     CUDA_DOUBLE_SHUFFLE_UP,
     CUDA_DOUBLE_SHUFFLE_DOWN,
     CUDA_DOUBLE_BALLOT,
-    CUDA_DOUBLE_MATCH_ANY,
-    CUDA_DOUBLE_REDUCE_ADD,
-    CUDA_DOUBLE_REDUCE_MIN,
-    CUDA_DOUBLE_REDUCE_MAX,
-    CUDA_DOUBLE_REDUCE_AND,
-    CUDA_DOUBLE_REDUCE_OR,
-    CUDA_DOUBLE_REDUCE_XOR
+    CUDA_DOUBLE_MATCH_ANY
 };
 
 /* Waits until all threads of the block are here; the number of those with a predicate. */

@@ -19,10 +19,7 @@ static const char *const exchange_names[] = {
     [CUDA_DOUBLE_SYNC_WARP] = "__syncwarp",          [CUDA_DOUBLE_SHUFFLE] = "__shfl_sync",
     [CUDA_DOUBLE_SHUFFLE_XOR] = "__shfl_xor_sync",   [CUDA_DOUBLE_SHUFFLE_UP] = "__shfl_up_sync",
     [CUDA_DOUBLE_SHUFFLE_DOWN] = "__shfl_down_sync", [CUDA_DOUBLE_BALLOT] = "__ballot_sync",
-    [CUDA_DOUBLE_MATCH_ANY] = "__match_any_sync",    [CUDA_DOUBLE_REDUCE_ADD] = "__reduce_add_sync",
-    [CUDA_DOUBLE_REDUCE_MIN] = "__reduce_min_sync",  [CUDA_DOUBLE_REDUCE_MAX] = "__reduce_max_sync",
-    [CUDA_DOUBLE_REDUCE_AND] = "__reduce_and_sync",  [CUDA_DOUBLE_REDUCE_OR] = "__reduce_or_sync",
-    [CUDA_DOUBLE_REDUCE_XOR] = "__reduce_xor_sync",
+    [CUDA_DOUBLE_MATCH_ANY] = "__match_any_sync",
 };
 
 enum phase { NOT_BEGUN, RUNNING, AT_BARRIER, AT_EXCHANGE, ENDED };
@@ -290,39 +287,11 @@ static unsigned lanes_of_equal_value(const struct thread *warp, uint64_t value, 
     return lanes;
 }
 
-static uint64_t reduced(const struct thread *warp, int kind, unsigned there) {
-    uint64_t result = 0;
-    bool first = true;
-    for (int i = 0; i < WARP; i++) {
-        uint64_t value = warp[i].value;
-        if (!(there >> i & 1))
-            continue;
-        if (first)
-            result = value;
-        else if (kind == CUDA_DOUBLE_REDUCE_ADD)
-            result += value;
-        else if (kind == CUDA_DOUBLE_REDUCE_MIN)
-            result = (int64_t)value < (int64_t)result ? value : result;
-        else if (kind == CUDA_DOUBLE_REDUCE_MAX)
-            result = (int64_t)value > (int64_t)result ? value : result;
-        else if (kind == CUDA_DOUBLE_REDUCE_AND)
-            result &= value;
-        else if (kind == CUDA_DOUBLE_REDUCE_OR)
-            result |= value;
-        else
-            result ^= value;
-        first = false;
-    }
-    return result;
-}
-
 /* Results of all lanes in `there`, which have come. */
 static void complete_exchange(struct thread *warp, int kind, unsigned there) {
     uint64_t all = 0;
     if (kind == CUDA_DOUBLE_BALLOT)
         all = lanes_of_equal_value(warp, 1, there);
-    else if (kind >= CUDA_DOUBLE_REDUCE_ADD)
-        all = reduced(warp, kind, there);
     for (int i = 0; i < WARP; i++) {
         if (!(there >> i & 1))
             continue;

@@ -11,7 +11,7 @@ enum { TAIL = 64 }; /* bytes behind the end that stay as they are */
 #endif
 enum { ALIGNMENT = 256, GARBAGE = 0xff, TAIL_BYTE = 0xa5 };
 
-enum home { DEVICE, PINNED, REGISTERED };
+enum home { DEVICE, PINNED };
 
 /* Where it is is kept inverted, lest the leak sanitizer take this list for a user of it. */
 struct allocation {
@@ -212,31 +212,6 @@ cudaError_t cudaFreeHost(void *memory) {
     if (a)
         free(memory);
     free(a);
-    return cuda_double_error(error);
-}
-
-cudaError_t cudaHostRegister(void *memory, size_t bytes, unsigned int flags) {
-    double_enter();
-    cudaError_t error = double_check();
-    if (!error && (!memory || bytes == 0 || flags > 3))
-        error = cudaErrorInvalidValue;
-    else if (!error && find(memory))
-        error = cudaErrorHostMemoryAlreadyRegistered;
-    else if (!error)
-        error = enlist(memory, bytes, REGISTERED);
-    double_leave();
-    return cuda_double_error(error);
-}
-
-cudaError_t cudaHostUnregister(void *memory) {
-    double_enter();
-    cudaError_t error = double_check();
-    double_drain_all();
-    struct allocation *a = delist(memory, REGISTERED);
-    if (!error && !a)
-        error = cudaErrorHostMemoryNotRegistered;
-    free(a);
-    double_leave();
     return cuda_double_error(error);
 }
 

@@ -45,6 +45,46 @@ static void test_devices(void **state) {
     assert_cuda(cudaGetLastError());
 }
 
+static void test_queries(void **state) {
+    (void)state;
+    char bus[32], other[32];
+    int least, greatest, value;
+    assert_cuda(cudaDeviceGetPCIBusId(bus, sizeof bus, 0));
+    assert_cuda(cudaDeviceGetPCIBusId(other, sizeof other, 1));
+    assert_string_not_equal(bus, other);
+    assert_int_equal(cudaDeviceGetPCIBusId(bus, 5, 0), cudaErrorInvalidValue);
+    assert_int_equal(cudaDeviceGetPCIBusId(bus, sizeof bus, 2), cudaErrorInvalidDevice);
+    assert_cuda(cudaDeviceGetStreamPriorityRange(&least, &greatest));
+    assert_true(greatest < least);
+    assert_int_equal(cudaDeviceGetAttribute(&value, (enum cudaDeviceAttr)9999, 0),
+                     cudaErrorInvalidValue);
+    assert_int_equal(cudaDeviceGetAttribute(&value, cudaDevAttrWarpSize, 7),
+                     cudaErrorInvalidDevice);
+    const void *function = cudaFree;
+    assert_cuda(cudaFuncSetAttribute(function, cudaFuncAttributePreferredSharedMemoryCarveout, 50));
+    assert_int_equal(
+        cudaFuncSetAttribute(function, cudaFuncAttributeMaxDynamicSharedMemorySize, 100000),
+        cudaErrorInvalidValue);
+    assert_int_equal(cudaFuncSetAttribute(NULL, cudaFuncAttributePreferredSharedMemoryCarveout, 50),
+                     cudaErrorInvalidDeviceFunction);
+}
+
+static void test_null_arguments(void **state) {
+    (void)state;
+    size_t bytes;
+    void *memory = &bytes;
+    assert_int_equal(cudaGetDeviceCount(NULL), cudaErrorInvalidValue);
+    assert_int_equal(cudaDriverGetVersion(NULL), cudaErrorInvalidValue);
+    assert_int_equal(cudaRuntimeGetVersion(NULL), cudaErrorInvalidValue);
+    assert_int_equal(cudaMalloc(NULL, 1), cudaErrorInvalidValue);
+    assert_int_equal(cudaMallocHost(NULL, 1), cudaErrorInvalidValue);
+    assert_int_equal(cudaMemGetInfo(&bytes, NULL), cudaErrorInvalidValue);
+    assert_int_equal(cudaPointerGetAttributes(NULL, memory), cudaErrorInvalidValue);
+    assert_cuda(cudaMalloc(&memory, 0));
+    assert_null(memory);
+    assert_cuda(cudaMemsetAsync(NULL, 0, 0, NULL));
+}
+
 /* Streams, memory and kernels of two devices. */
 static void test_work_on_two_devices(void **state) {
     (void)state;
@@ -275,26 +315,17 @@ static void test_names_of_errors(void **state) {
     assert_string_equal(cudaGetErrorName((cudaError_t)12345), "unrecognized error code");
 }
 
-static void test_registered_memory(void **state) {
-    (void)state;
-    char host[100];
-    assert_cuda(cudaHostRegister(host, sizeof host, cudaHostRegisterDefault));
-    assert_int_equal(cudaHostRegister(host, sizeof host, cudaHostRegisterDefault),
-                     cudaErrorHostMemoryAlreadyRegistered);
-    assert_cuda(cudaHostUnregister(host));
-    assert_int_equal(cudaHostUnregister(host), cudaErrorHostMemoryNotRegistered);
-}
-
 int main(void) {
     random_state = test_seed();
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
     const struct CMUnitTest tests[] = {
-        TEST(test_devices),           TEST(test_work_on_two_devices),
+        TEST(test_devices),           TEST(test_queries),
+        TEST(test_null_arguments),    TEST(test_work_on_two_devices),
         TEST(test_environment),       TEST(test_no_device),
         TEST(test_out_of_memory),     TEST(test_wrong_copies),
         TEST(test_memory_is_garbage), TEST(test_launches_that_fail),
         TEST(test_parameters_astray), TEST(test_shapes_of_launches),
-        TEST(test_names_of_errors),   TEST(test_registered_memory),
+        TEST(test_names_of_errors),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
