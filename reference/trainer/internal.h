@@ -7,7 +7,7 @@
 #include "reference/plan/plan_check.h"
 #include "reference/trainer/inject.h"
 #include "reference/trainer/loads.h"
-#include "reference/trainer/timeline.h"
+#include "reference/trainer/stamps.h"
 #include "reference/trainer/trainer.h"
 
 enum { MP_REDUCES_IN_FLIGHT = 2 };
@@ -16,7 +16,7 @@ enum { MP_REDUCES_IN_FLIGHT = 2 };
 struct mp_flight {
     int64_t start_ns;
     uint64_t range; /* of NVTX tools; 0: none listens */
-    int begin;      /* of the timeline */
+    int begin;      /* of the stamps */
 };
 
 struct mp_trainer {
@@ -85,8 +85,8 @@ struct mp_trainer {
     struct mp_request *move[3];
 
     struct mp_record_thread *compute, *communication;
-    struct mp_timeline *timeline; /* NULL: work is done when operations return */
-    int wait_begin;               /* of the timeline: where the stream was made to wait */
+    struct mp_stamps *stamps;     /* NULL: work is done when operations return */
+    int wait_begin;               /* of the stamps: where the stream was made to wait */
     struct mp_inject inject;      /* seconds 0: nothing on this rank */
     bool fetching, late_fetching; /* started and not yet waited for */
     bool validating;
@@ -102,7 +102,7 @@ struct mp_trainer {
 /* ---- spans (spans.c) ---- */
 struct mp_mark {
     int64_t start_ns, waited_ns, sent_bytes;
-    int begin, first_wait; /* of the timeline */
+    int begin, first_wait; /* of the stamps */
 };
 /* Begins a span of the compute stream, for NVTX tools too (profiler/nvtx/emit.h): every mark has
  * its mp_trainer_spent unless the run fails in between, and those of a thread nest. */
@@ -117,7 +117,7 @@ struct mp_flight mp_trainer_departed(struct mp_trainer *trainer, int64_t start_n
 /* Records an operation that was in flight until now. */
 void mp_trainer_arrived(struct mp_trainer *trainer, struct mp_flight flight, enum mp_phase phase,
                         enum mp_direction direction, int layer, int64_t bytes);
-/* Lets the comm tell the timeline when the stream stands still. */
+/* Lets the comm tell the stamps when the stream stands still. */
 void mp_trainer_observe_waits(struct mp_trainer *trainer);
 /* Loads and plan facts of an iteration (facts on rank 0). */
 void mp_trainer_record_plans(struct mp_trainer *trainer);

@@ -11,9 +11,9 @@ struct mp_mark mp_trainer_mark(const struct mp_trainer *trainer, enum mp_phase p
     mp_nvtx_push(phase);
     struct mp_mark mark = {trainer->compute ? mp_trainer_now(trainer) : 0, trainer->comm->waited_ns,
                            trainer->comm->sent_bytes, -1, 0};
-    if (trainer->compute && trainer->timeline) {
-        mark.begin = mp_timeline_mark(trainer->timeline, trainer->paused_ns);
-        mark.first_wait = mp_timeline_waits(trainer->timeline);
+    if (trainer->compute && trainer->stamps) {
+        mark.begin = mp_stamps_mark(trainer->stamps, trainer->paused_ns);
+        mark.first_wait = mp_stamps_waits(trainer->stamps);
     }
     return mark;
 }
@@ -22,15 +22,15 @@ static void observe_wait(void *context, mp_stream stream, bool begins) {
     struct mp_trainer *trainer = context;
     if (!trainer->compute || stream != trainer->model.stream)
         return;
-    int place = mp_timeline_mark(trainer->timeline, trainer->paused_ns);
+    int place = mp_stamps_mark(trainer->stamps, trainer->paused_ns);
     if (begins)
         trainer->wait_begin = place;
     else
-        mp_timeline_waited(trainer->timeline, trainer->wait_begin, place);
+        mp_stamps_waited(trainer->stamps, trainer->wait_begin, place);
 }
 
 void mp_trainer_observe_waits(struct mp_trainer *trainer) {
-    mp_comm_on_wait(trainer->comm, trainer->timeline ? observe_wait : NULL, trainer);
+    mp_comm_on_wait(trainer->comm, trainer->stamps ? observe_wait : NULL, trainer);
 }
 
 /* What has been queued is done before the clocks of this rank stop or a delay begins. */
@@ -70,12 +70,12 @@ static int64_t end_of_span(const struct mp_trainer *trainer) {
     return trainer->paused_ns ? mp_trainer_now(trainer) : 0;
 }
 
-/* Now, or with a timeline once the device says when. */
+/* Now, or with stamps once the device says when. */
 static void record(struct mp_trainer *trainer, struct mp_record_thread *thread,
                    const struct mp_span *span, int begin, int first_wait) {
-    if (trainer->timeline &&
-        mp_timeline_keep(trainer->timeline, thread, span, begin,
-                         mp_timeline_mark(trainer->timeline, trainer->paused_ns), first_wait))
+    if (trainer->stamps &&
+        mp_stamps_keep(trainer->stamps, thread, span, begin,
+                       mp_stamps_mark(trainer->stamps, trainer->paused_ns), first_wait))
         return;
     mp_record_span(thread, span);
 }
@@ -122,8 +122,8 @@ struct mp_flight mp_trainer_departed(struct mp_trainer *trainer, int64_t start_n
                                      enum mp_phase phase) {
     /* Validation is one span, which takes in what lies inside it, but not what lies beside. */
     struct mp_flight flight = {start_ns, trainer->validating ? 0 : mp_nvtx_depart(phase), -1};
-    if (trainer->communication && trainer->timeline)
-        flight.begin = mp_timeline_mark(trainer->timeline, trainer->paused_ns);
+    if (trainer->communication && trainer->stamps)
+        flight.begin = mp_stamps_mark(trainer->stamps, trainer->paused_ns);
     return flight;
 }
 
@@ -146,7 +146,7 @@ void mp_trainer_arrived(struct mp_trainer *trainer, struct mp_flight flight, enu
         .direction = (uint8_t)direction & 3,
     };
     record(trainer, trainer->communication, &span, flight.begin,
-           trainer->timeline ? mp_timeline_waits(trainer->timeline) : 0);
+           trainer->stamps ? mp_stamps_waits(trainer->stamps) : 0);
 }
 
 static void record_facts(struct mp_trainer *trainer, int layer) {
@@ -207,7 +207,7 @@ static int compare_times(const void *left, const void *right) {
 int mp_trainer_span_cost(struct mp_trainer *trainer, double *cost_ns, struct mp_error *error) {
     struct mp_record_thread *kept = trainer->compute, *scratch = NULL;
     int spans = mp_nvtx_listening ? MEASURED_RANGES : MEASURED_SPANS;
-    if (trainer->timeline && spans > MEASURED_KEPT)
+    if (trainer->stamps && spans > MEASURED_KEPT)
         spans = MEASURED_KEPT;
     int64_t loop_ns[MEASURED_LOOPS];
     int code = mp_record_scratch_create(&scratch, error);
@@ -221,8 +221,8 @@ int mp_trainer_span_cost(struct mp_trainer *trainer, double *cost_ns, struct mp_
             mp_trainer_spent(trainer, mark, MP_PHASES, MP_NO_DIRECTION, -1, -1, -1);
         }
         loop_ns[loop] = mp_clock_ns() - start_ns;
-        if (trainer->timeline)
-            mp_timeline_clear(trainer->timeline);
+        if (trainer->stamps)
+            mp_stamps_clear(trainer->stamps);
         mp_record_scratch_clear(scratch);
     }
     trainer->compute = kept;

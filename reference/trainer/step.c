@@ -194,8 +194,8 @@ static void record_iteration(struct mp_trainer *trainer, struct mp_mark mark, in
         .phase = MP_PHASE_ITERATION,
         .direction = MP_NO_DIRECTION,
     };
-    if (trainer->timeline)
-        mp_timeline_flush(trainer->timeline);
+    if (trainer->stamps)
+        mp_stamps_flush(trainer->stamps);
     mp_record_span(trainer->compute, &span);
     if (trainer->comm->rank == 0) {
         mp_record_number(trainer->compute, trainer->iteration, -1, "loss", result->loss);
@@ -286,8 +286,8 @@ int mp_trainer_validate(struct mp_trainer *trainer, double *loss, struct mp_erro
     *loss = sum / ((double)trainer->global_tokens * batches);
     mp_trainer_spent(trainer, mark, MP_PHASE_VALIDATE, MP_NO_DIRECTION, -1,
                      (int64_t)trainer->model.tokens * batches, -1);
-    if (trainer->timeline)
-        mp_timeline_flush(trainer->timeline);
+    if (trainer->stamps)
+        mp_stamps_flush(trainer->stamps);
     trainer->iteration++;
     return code ? code : mp_device_check(trainer->device, error);
 }

@@ -391,10 +391,20 @@ static int take_device(struct mp_trainer *trainer, struct mp_device *device,
     /* A layer has some 20 spans, and with a pipelined exchange 4 for each step. */
     int spans = 64 + trainer->job.layers * (32 + 6 * trainer->comm->ranks);
     if (trainer->device->deferred)
-        code = mp_timeline_create(trainer->device, trainer->model.stream, spans, &trainer->timeline,
-                                  error);
+        code = mp_stamps_create(trainer->device, trainer->model.stream, spans, &trainer->stamps,
+                                error);
     mp_trainer_observe_waits(trainer);
     return code;
+}
+
+/* What has no memory left knows how much there is; what wanted some knows what for. */
+static void explain_memory(const struct mp_device *device, struct mp_error *error) {
+    if (!error || error->code != MP_ENOMEM || !device || device->error.code != MP_ENOMEM)
+        return;
+    char what_for[sizeof error->text];
+    snprintf(what_for, sizeof what_for, "%s", error->text);
+    *error = (struct mp_error){0};
+    mp_fail(error, MP_ENOMEM, "%.500s (%.300s)", device->error.text, what_for);
 }
 
 int mp_trainer_create(const struct mp_job_file *file, struct mp_comm *comm,
@@ -457,6 +467,7 @@ int mp_trainer_create_on(const struct mp_job_file *file, struct mp_comm *comm,
         trainer->gather_stage == MP_STAGE_AFTER_STEP)
         code = mp_trainer_gather_homes(trainer, error);
     if (code) {
+        explain_memory(trainer->device, error);
         mp_trainer_destroy(trainer);
         return code;
     }
@@ -488,6 +499,8 @@ static void destroy_requests(struct mp_trainer *trainer) {
 void mp_trainer_destroy(struct mp_trainer *trainer) {
     if (!trainer)
         return;
+    if (trainer->stamps)
+        mp_comm_on_wait(trainer->comm, NULL, NULL);
     destroy_requests(trainer);
     mp_model_destroy(&trainer->model);
     if (trainer->self)
@@ -496,7 +509,7 @@ void mp_trainer_destroy(struct mp_trainer *trainer) {
         trainer->device->operations->release(trainer->device, trainer->reduction[i].arrivals);
     if (trainer->device)
         trainer->device->operations->host_release(trainer->device, trainer->auxiliary);
-    mp_timeline_destroy(trainer->timeline);
+    mp_stamps_destroy(trainer->stamps);
     mp_device_destroy(trainer->own_device);
     for (int l = 0; l < trainer->job.layers; l++) {
         if (trainer->plan)
