@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # Several ranks on the double of CUDA, over MPI (memory of GPUs through the host) and over the double
 # of NCCL: the losses of one rank on a CPU, for systems that copy, move and slice experts.
-# usage: ranks_test.sh SOURCE-FOLDER BIN-FOLDER TRANSPORT RANKS
+# usage: ranks_test.sh SOURCE-FOLDER BIN-FOLDER NCCL-DOUBLE TRANSPORT RANKS
 set -euo pipefail
-readonly source=$1 bin=$2 transport=$3 ranks=$4 iterations=6 tolerance=1e-5
+readonly source=$1 bin=$2 nccl=$3 transport=$4 ranks=$5 iterations=6 tolerance=1e-5
 export MOEPERF_CUDA_LIBRARY=$bin/libmoeperf-cuda-double.so
-export MOEPERF_NCCL_LIBRARY=$bin/libnccl-double.so
+export MOEPERF_NCCL_LIBRARY=$nccl
 export MOEPERF_DOUBLE_DELAY=${MOEPERF_DOUBLE_DELAY:-200}
 # NCCL wants a GPU for each rank; the double has as many as are asked for.
 export MOEPERF_DOUBLE_DEVICES=$ranks
