@@ -184,7 +184,10 @@ static void record_iteration(struct mp_trainer *trainer, struct mp_mark mark, in
     struct mp_span span = {
         .start_ns = mark.start_ns,
         .wait_ns = trainer->comm->waited_ns - mark.waited_ns,
-        .cpu_ns = mp_clock_thread_cpu_ns() - trainer->pause.cpu_ns - cpu_ns,
+        /* What the host's thread gets says nothing of a GPU's work. */
+        .cpu_ns = trainer->device->deferred
+                      ? -1
+                      : mp_clock_thread_cpu_ns() - trainer->pause.cpu_ns - cpu_ns,
         .end_ns = trainer->paused_ns ? mp_trainer_now(trainer) : 0,
         .tokens = trainer->model.tokens,
         .bytes = trainer->comm->sent_bytes - mark.sent_bytes,
