@@ -89,7 +89,8 @@ struct mp_device_operations {
     void (*event_synchronize)(struct mp_device *, mp_event event); /* the host waits */
     bool (*event_done)(struct mp_device *, mp_event event);        /* never blocks */
     /* When the stream passed the event, on the clock of mp_clock_ns (profiler/record): -1 if that
-     * has not happened.  Good to a microsecond or so; times of one device order as they happened. */
+     * has not happened.  Good to a microsecond or so; times of one device order as they happened.
+     */
     int64_t (*event_time)(struct mp_device *, mp_event event);
     /* What the back end's own library calls the stream (a cudaStream_t); NULL on cpu. */
     void *(*native_stream)(struct mp_device *, mp_stream stream);
@@ -112,7 +113,8 @@ struct mp_device_operations {
      *                            for WEIGHT_GRADIENT
      * The kind says which of the three is written; it is overwritten, or added to when
      * `accumulate`.  WEIGHT_GRADIENT with 0 rows gives zeros (or leaves the sum as it was).
-     * 2 * sum * columns_in * columns_out flop.  At most as many groups as the limits have experts. */
+     * 2 * sum * columns_in * columns_out flop.  At most as many groups as the limits have experts.
+     */
     void (*grouped_gemm)(struct mp_device *, mp_stream, enum mp_grouped_gemm kind, int groups,
                          const int rows[], int columns_in, int columns_out, void *in,
                          void *const weight[], void *out, bool accumulate);

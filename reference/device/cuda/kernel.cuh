@@ -35,8 +35,8 @@ template <> __device__ __forceinline__ __nv_bfloat16 from_float<__nv_bfloat16>(f
 
 /* COUNT neighbouring elements, read and written as floats in accesses of up to 16 bytes.  The
  * address is a multiple of COUNT elements. */
-template <typename T, int COUNT> struct alignas(sizeof(T) * COUNT < 16 ? sizeof(T) * COUNT : 16)
-    vector {
+template <typename T, int COUNT>
+struct alignas(sizeof(T) * COUNT < 16 ? sizeof(T) * COUNT : 16) vector {
     T value[COUNT];
 };
 
