@@ -14,12 +14,17 @@
 
 enum { WARP = 32, MOST_THREADS = 1024, MOST_WARPS = MOST_THREADS / WARP };
 enum { STACK_BYTES = 256 * 1024 };
+enum { COPY_BYTES = 16, MOST_COPIES = 64 }; /* of a thread at a time */
 
 static const char *const exchange_names[] = {
-    [CUDA_DOUBLE_SYNC_WARP] = "__syncwarp",          [CUDA_DOUBLE_SHUFFLE] = "__shfl_sync",
-    [CUDA_DOUBLE_SHUFFLE_XOR] = "__shfl_xor_sync",   [CUDA_DOUBLE_SHUFFLE_UP] = "__shfl_up_sync",
-    [CUDA_DOUBLE_SHUFFLE_DOWN] = "__shfl_down_sync", [CUDA_DOUBLE_BALLOT] = "__ballot_sync",
+    [CUDA_DOUBLE_SYNC_WARP] = "__syncwarp",
+    [CUDA_DOUBLE_SHUFFLE] = "__shfl_sync",
+    [CUDA_DOUBLE_SHUFFLE_XOR] = "__shfl_xor_sync",
+    [CUDA_DOUBLE_SHUFFLE_UP] = "__shfl_up_sync",
+    [CUDA_DOUBLE_SHUFFLE_DOWN] = "__shfl_down_sync",
+    [CUDA_DOUBLE_BALLOT] = "__ballot_sync",
     [CUDA_DOUBLE_MATCH_ANY] = "__match_any_sync",
+    [CUDA_DOUBLE_TOGETHER] = "a warp's instruction",
 };
 
 enum phase { NOT_BEGUN, RUNNING, AT_BARRIER, AT_EXCHANGE, ENDED };
@@ -33,6 +38,18 @@ struct thread {
     int kind, lane, width;
     unsigned mask;
     uint64_t value, result;
+};
+
+/* Copies that a thread has begun: from NULL stands for zeros. */
+struct copy {
+    void *to;
+    const void *from;
+    int group;
+};
+
+struct copies {
+    int count, groups; /* groups that are complete */
+    struct copy copy[MOST_COPIES];
 };
 
 struct runner {
@@ -52,6 +69,7 @@ struct runner {
     unsigned ready_first, ready_last;
     unsigned arrived[MOST_WARPS]; /* lanes at an exchange */
     struct thread thread[MOST_THREADS];
+    struct copies copies[MOST_THREADS];
 };
 
 /* Found at once, not by a call: there is room for these few bytes in every program. */
@@ -148,8 +166,10 @@ static void begin_block(struct runner *r) {
     blockIdx.z = (unsigned)(number / size->x / size->y);
     r->begun = r->ended = r->at_barrier = r->predicates = 0;
     memset(r->arrived, 0, sizeof r->arrived);
-    for (int i = 0; i < r->threads; i++)
+    for (int i = 0; i < r->threads; i++) {
         r->thread[i].phase = NOT_BEGUN;
+        r->copies[i].count = r->copies[i].groups = 0;
+    }
 }
 
 static void fiber_entry(void);
@@ -209,6 +229,8 @@ static void fiber_entry(void) {
         thread->phase = RUNNING;
         set_current(r, number);
         r->grid->call(r->grid->arguments);
+        if (r->copies[number].count > 0)
+            stop("a thread ends that has not waited for its copies");
         thread->phase = ENDED;
         r->ended++;
         if (r->ready_first != r->ready_last) {
@@ -287,9 +309,21 @@ static unsigned lanes_of_equal_value(const struct thread *warp, uint64_t value, 
     return lanes;
 }
 
+/* The work of all lanes, which are there. */
+static void work_together(const struct thread *warp) {
+    struct cuda_double_together *lanes[WARP];
+    for (int i = 0; i < WARP; i++)
+        lanes[i] = (struct cuda_double_together *)(uintptr_t)warp[i].value;
+    lanes[0]->work(lanes);
+}
+
 /* Results of all lanes in `there`, which have come. */
 static void complete_exchange(struct thread *warp, int kind, unsigned there) {
     uint64_t all = 0;
+    if (kind == CUDA_DOUBLE_TOGETHER) {
+        work_together(warp);
+        return;
+    }
     if (kind == CUDA_DOUBLE_BALLOT)
         all = lanes_of_equal_value(warp, 1, there);
     for (int i = 0; i < WARP; i++) {
@@ -319,6 +353,10 @@ static void check_exchange(const struct thread *warp, int lane, unsigned arrived
     if (other->kind != self->kind || other->mask != self->mask ||
         !same_place(other->file, other->line, self->file, self->line))
         stop("lanes of a warp are at different exchanges, or name different lanes");
+    if (self->kind == CUDA_DOUBLE_TOGETHER &&
+        ((struct cuda_double_together *)(uintptr_t)other->value)->work !=
+            ((struct cuda_double_together *)(uintptr_t)self->value)->work)
+        stop("lanes of a warp are at different instructions");
 }
 
 uint64_t cuda_double_exchange(int kind, unsigned mask, uint64_t value, int lane, int width,
@@ -353,6 +391,48 @@ uint64_t cuda_double_exchange(int kind, unsigned mask, uint64_t value, int lane,
             make_ready(r, number * WARP + next);
     }
     return self->result;
+}
+
+void cuda_double_do_together(struct cuda_double_together *lane, const char *file, int line) {
+    struct runner *r = runner;
+    if (r->threads - r->current / WARP * WARP < WARP)
+        stop("a warp with less than 32 threads is at an instruction for all of them");
+    cuda_double_exchange(CUDA_DOUBLE_TOGETHER, UINT32_MAX, (uint64_t)(uintptr_t)lane, 0, WARP, file,
+                         line);
+}
+
+/* Copies of the current thread that have not been done yet; those of groups that are not complete
+ * have the number that the next will have. */
+void cuda_double_begin_copy(void *to, const void *from, const char *file, int line) {
+    struct runner *r = runner;
+    struct copies *copies = &r->copies[r->current];
+    r->thread[r->current].file = file;
+    r->thread[r->current].line = line;
+    if ((uintptr_t)to % COPY_BYTES != 0 || (uintptr_t)from % COPY_BYTES != 0)
+        stop("an address of cp.async is no multiple of 16");
+    if (copies->count == MOST_COPIES)
+        stop("a thread has more copies under way than the double keeps");
+    memset(to, 0xff, COPY_BYTES);
+    copies->copy[copies->count++] = (struct copy){to, from, copies->groups};
+}
+
+void cuda_double_end_group(void) {
+    runner->copies[runner->current].groups++;
+}
+
+void cuda_double_wait_groups(int pending) {
+    struct copies *copies = &runner->copies[runner->current];
+    int left = 0;
+    for (int i = 0; i < copies->count; i++) {
+        struct copy *copy = &copies->copy[i];
+        if (copy->group >= copies->groups - pending)
+            copies->copy[left++] = *copy;
+        else if (copy->from)
+            memcpy(copy->to, copy->from, COPY_BYTES);
+        else
+            memset(copy->to, 0, COPY_BYTES);
+    }
+    copies->count = left;
 }
 
 void cuda_double_trap(const char *file, int line) {
