@@ -1,5 +1,6 @@
-/* Causal attention by matrix products of cuBLAS (tensor cores, where elements are bf16) and kernels
- * for what happens to the scores in between (attention_rows.cuh).
+/* Causal attention of any shape by matrix products of cuBLAS (tensor cores, where elements are
+ * bf16) and kernels for what happens to the scores in between (attention_rows.cuh).  What the fused
+ * kernels can do (attention_fused.h) is left to them.
  *
  * Queries come in blocks: block [first, end) meets the keys [0, end), so that most of the half of
  * the square that the mask hides is never touched.  Pairs of a sequence and a head are worked on
@@ -35,7 +36,8 @@
  *             8.2 GB, and 1.2 GB of the narrow matrices: 2.0 ms.  10 * 64 flop for each, 290 Gflop:
  *             0.3 ms.
  * So about 2.9 ms where products alone would take 0.4.  Only a kernel that keeps scores on the chip
- * could do better. */
+ * could do better: attention_fused.cu. */
+#include "reference/device/cuda/attention_fused.h"
 #include "reference/device/cuda/attention_product.cuh"
 #include "reference/device/cuda/attention_rows.cuh"
 
@@ -359,6 +361,10 @@ static void attention_forward(struct mp_device *device, mp_stream stream,
     struct call call;
     if (!begin_call(&call, mp_cuda_of(device), stream, shape) || call.pairs == 0)
         return;
+    if (fused_can(call.cuda, shape, qkv, out, NULL, NULL)) {
+        fused_forward(call.cuda, stream, shape, qkv, out, logsumexp);
+        return;
+    }
     by_element(call.cuda,
                [&](auto element) { forward<decltype(element)>(&call, qkv, out, logsumexp); });
 }
@@ -370,6 +376,10 @@ static void attention_backward(struct mp_device *device, mp_stream stream,
     struct call call;
     if (!begin_call(&call, mp_cuda_of(device), stream, shape) || call.pairs == 0)
         return;
+    if (fused_can(call.cuda, shape, qkv, out, dout, dqkv)) {
+        fused_backward(call.cuda, stream, shape, qkv, out, logsumexp, dout, dqkv);
+        return;
+    }
     by_element(call.cuda, [&](auto element) {
         backward<decltype(element)>(&call, qkv, out, logsumexp, dout, dqkv);
     });
