@@ -35,6 +35,27 @@ static const struct attention_case cases[] = {
     {"scores that hardly differ", {2, 90, 2, 32}, 0, 0, 0.01},
     {"rows as long as registers hold", {1, 1030, 1, 8}, 0, 0, 0},
     {"larger blocks, and rows that registers do not hold", {1, 2056, 1, 8}, 0, 0, 0},
+    /* Fused in bf16, whose blocks have 128 rows of 64 elements or 64 rows of 128. */
+    {"one token, 64", {2, 1, 3, 64}, 0, 0, 0},
+    {"one token, 128", {1, 1, 2, 128}, 0, 0, 0},
+    {"seven tokens, 64", {1, 7, 2, 64}, 0, 0, 0},
+    {"seven tokens, 128", {2, 7, 1, 128}, 0, 0, 0},
+    {"half a block, 64", {2, 64, 2, 64}, 0, 0, 0},
+    {"exactly one block, 128", {1, 64, 3, 128}, 0, 0, 0},
+    {"65 tokens, 64", {1, 65, 1, 64}, 0, 0, 0},
+    {"one token more than a block, 128", {2, 65, 1, 128}, 0, 0, 0},
+    {"exactly one block, 64", {2, 128, 2, 64}, 0, 0, 0},
+    {"exactly two blocks, 128", {1, 128, 2, 128}, 0, 0, 0},
+    {"two blocks, 64", {2, 200, 3, 64}, 0, 0, 0},
+    {"three blocks, 64", {1, 257, 2, 64}, 0, 0, 0},
+    {"five blocks, 128", {1, 257, 1, 128}, 0, 0, 0},
+    {"large scores, 64", {1, 90, 2, 64}, 0, 0, 6},
+    {"large scores, 128", {1, 90, 2, 128}, 0, 0, 6},
+    {"scores that hardly differ, 64", {1, 140, 1, 64}, 0, 0, 0.01},
+    {"more pairs than run together, 64", {17, 130, 2, 64}, 0, 0, 0},
+    {"several rounds, 64", {18, 16, 2, 64}, 1, 0, 0},
+    {"several rounds, 128", {18, 16, 2, 128}, 1, 0, 0},
+    {"matrices that are not aligned, 64", {1, 70, 2, 64}, 0, 1, 0},
 };
 
 static const struct mp_device_limits limits = {
@@ -316,6 +337,10 @@ static void leave_room(struct mp_device *device, const struct mp_attention_shape
     cuda->scratch_bytes = bytes;
 }
 
+static bool fused_in_bfloat16(const struct attention_case *c) {
+    return (c->shape.head_width == 64 || c->shape.head_width == 128) && c->shift == 0;
+}
+
 struct run {
     const struct attention_case *c;
     enum mp_element element;
@@ -349,17 +374,25 @@ static void attention_matches(void **state) {
     mp_stream stream;
     struct mp_error error = {0};
     assert_int_equal(operations->stream_create(device, &stream, &error), MP_OK);
+    struct cuda_double_counts before, counts;
+    cuda_double_get_counts(&before);
     operations->attention_forward(device, stream, s, qkv.start, out.start, logsumexp.start);
     operations->attention_backward(device, stream, s, qkv.start, out.start, logsumexp.start,
                                    dout.start, dqkv.start);
     operations->stream_synchronize(device, stream);
+    cuda_double_get_counts(&counts);
+    const bool fused = fused_in_bfloat16(run->c) && run->element == MP_BFLOAT16;
+    assert_true((counts.products == before.products) == fused);
 
-    /* Roundings: of scores (largest score / 256), probabilities, their gradients, the result. */
-    const double score = *r.largest;
+    /* Roundings: of scores, if they are in memory (largest score / 256), probabilities, their
+     * gradients, the result. */
+    const double score = fused ? 0 : *r.largest;
     const double unit = run->element == MP_FLOAT32 ? 0x1p-22 : 0x1p-9;
     const double tolerance = unit * (4 + score);
     receive_and_check(device, "logsumexp", MP_FLOAT32, &logsumexp, &r.logsumexp,
-                      run->element == MP_FLOAT32 ? 0x1p-21 : 0x1.1p-8);
+                      run->element == MP_FLOAT32 ? 0x1p-21
+                      : fused                    ? 0x1p-18
+                                                 : 0x1.1p-8);
     receive_and_check(device, "out", run->element, &out, &r.out, tolerance);
     receive_and_check(device, "dqkv", run->element, &dqkv, &r.dqkv, tolerance);
 
@@ -369,6 +402,55 @@ static void attention_matches(void **state) {
         operations->release(device, all[i]->allocation);
     free_reference(&r);
     close_device(device);
+}
+
+/* out, logsumexp and dqkv of random inputs, in this order, as the device's bytes. */
+static char *results_of(struct mp_device *device, const struct mp_attention_shape *s,
+                        const struct matrix *inputs, size_t *bytes) {
+    const struct mp_device_operations *operations = device->operations;
+    struct there qkv = send(device, &inputs[0], 0), dout = send(device, &inputs[1], 0);
+    size_t sums = 4 * (size_t)s->batch * (size_t)s->heads * (size_t)s->sequence, at = 0;
+    struct there results[] = {new_there(device, dout.bytes, 0), new_there(device, sums, 0),
+                              new_there(device, qkv.bytes, 0)};
+    *bytes = dout.bytes + sums + qkv.bytes;
+    char *host = malloc(*bytes + 1);
+    assert_non_null(host);
+    operations->attention_forward(device, NULL, s, qkv.start, results[0].start, results[1].start);
+    operations->attention_backward(device, NULL, s, qkv.start, results[0].start, results[1].start,
+                                   dout.start, results[2].start);
+    for (size_t i = 0; i < 3; i++) {
+        operations->copy_to_host(device, NULL, host + at, results[i].start, results[i].bytes);
+        at += results[i].bytes;
+        operations->release(device, results[i].allocation);
+    }
+    operations->release(device, qkv.allocation);
+    operations->release(device, dout.allocation);
+    return host;
+}
+
+/* Whatever order blocks and threads run in. */
+static void results_are_the_same_each_time(void **state) {
+    (void)state;
+    const struct mp_attention_shape shapes[] = {{2, 150, 2, 64}, {1, 150, 3, 128}, {2, 90, 2, 16}};
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+        const struct mp_attention_shape *s = &shapes[i];
+        size_t tokens = (size_t)(s->batch * s->sequence), bytes = 0;
+        size_t model = (size_t)(s->heads * s->head_width);
+        struct mp_device *device = new_device(MP_BFLOAT16);
+        struct matrix inputs[] = {new_matrix(tokens, 3 * model), new_matrix(tokens, model)};
+        fill_random(MP_BFLOAT16, &inputs[0], 0, 3 * model, 1.5);
+        fill_random(MP_BFLOAT16, &inputs[1], 0, model, 1);
+        cuda_double_set_seed(test_random(&random_state));
+        char *once = results_of(device, s, inputs, &bytes);
+        cuda_double_set_seed(test_random(&random_state));
+        char *again = results_of(device, s, inputs, &bytes);
+        assert_memory_equal(once, again, bytes);
+        free(once);
+        free(again);
+        free_matrix(&inputs[0]);
+        free_matrix(&inputs[1]);
+        close_device(device);
+    }
 }
 
 /* The reference's own gradients, which all of the above relies on. */
@@ -419,8 +501,9 @@ static void longer_sequences_are_refused(void **state) {
 
 static void no_tokens_do_nothing(void **state) {
     (void)state;
-    struct mp_device *device = new_device(MP_FLOAT32);
-    const struct mp_attention_shape shapes[] = {{0, 16, 2, 8}, {2, 0, 2, 8}, {2, 16, 0, 8}};
+    struct mp_device *device = new_device(MP_BFLOAT16);
+    const struct mp_attention_shape shapes[] = {{0, 16, 2, 8},  {2, 0, 2, 8},  {2, 16, 0, 8},
+                                                {0, 16, 2, 64}, {2, 0, 2, 64}, {2, 16, 0, 64}};
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
         device->operations->attention_forward(device, NULL, &shapes[i], NULL, NULL, NULL);
         device->operations->attention_backward(device, NULL, &shapes[i], NULL, NULL, NULL, NULL,
@@ -430,7 +513,7 @@ static void no_tokens_do_nothing(void **state) {
 }
 
 int main(void) {
-    enum { CASES = sizeof cases / sizeof *cases, OTHERS = 3 };
+    enum { CASES = sizeof cases / sizeof *cases, OTHERS = 4 };
     static struct run runs[2 * CASES];
     static struct CMUnitTest tests[2 * CASES + OTHERS];
     random_state = test_seed();
@@ -445,6 +528,7 @@ int main(void) {
         cmocka_unit_test(reference_matches_differences),
         cmocka_unit_test(longer_sequences_are_refused),
         cmocka_unit_test(no_tokens_do_nothing),
+        cmocka_unit_test(results_are_the_same_each_time),
     };
     memcpy(tests + 2 * CASES, others, sizeof others);
     return _cmocka_run_group_tests("attention", tests, sizeof tests / sizeof *tests, NULL, NULL);
