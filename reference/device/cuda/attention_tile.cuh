@@ -74,6 +74,11 @@ __device__ __forceinline__ int lane_of_warp() {
     return (int)threadIdx.x % WARP;
 }
 
+/* The first of the warp's rows among those of the block. */
+template <int WIDTH> __device__ __forceinline__ int own_row() {
+    return thread_read_again() / WARP * tiles<WIDTH>::WARP_ROWS;
+}
+
 /* Bytes from the start of a tile. */
 template <int WIDTH> __device__ __forceinline__ int place_of(int row, int access) {
     return row * tiles<WIDTH>::ROW_BYTES + ((access ^ (row & 7)) << 4);
@@ -86,53 +91,53 @@ __device__ __forceinline__ void copy_rows(char *tile, const element *from, int s
                                           int end) {
     typedef tiles<WIDTH> t;
     constexpr int ROUND = t::THREADS / t::ACCESSES; /* rows that all threads copy at once */
-    const int access = (int)threadIdx.x % t::ACCESSES;
+    static_assert(ROUND % 8 == 0, "a thread's accesses have the same place in their rows");
+    const int thread = thread_read_again();
+    const int row = thread / t::ACCESSES, access = thread % t::ACCESSES;
+    const element *here = from + (int64_t)first * step + (row * step + access * 8);
+    tile += place_of<WIDTH>(row, access);
 #pragma unroll
-    for (int i = 0; i < ROWS / ROUND; i++) {
-        const int row = i * ROUND + (int)threadIdx.x / t::ACCESSES;
-        const bool there = first + row < end;
-        const int64_t at = (int64_t)(there ? first + row : first) * step;
-        copy_async_16(tile + place_of<WIDTH>(row, access), from + at + access * 8, there);
-    }
+    for (int i = 0; i < ROWS; i += ROUND)
+        copy_async_16(tile + i * t::ROW_BYTES, here + i * step, first + row + i < end);
 }
 
-/* Elements [row, row + 16) x [16 step, 16 step + 16) as a left operand. */
+/* Where this lane's row of the first matrices lies for ldmatrix, in rows [row, row + 16) of a tile:
+ * of fragments that are loaded as the rows are, and of those that are turned over.  Accesses of
+ * step s, which are elements [16 s, 16 s + 16), are at this address with s << 5 exchanged: one
+ * instruction where tables of places would take registers. */
 template <int WIDTH>
-__device__ __forceinline__ void load_left(uint32_t (&left)[4], const char *tile, int row,
-                                          int step) {
-    const int lane = lane_of_warp();
-    ldmatrix_x4(left, tile + place_of<WIDTH>(row + lane % 16, step * 2 + lane / 16));
+__device__ __forceinline__ shared_address rows_at(const char *tile, int row, int lane) {
+    return address_of(tile) + place_of<WIDTH>(lane % 16, lane / 16) + row * tiles<WIDTH>::ROW_BYTES;
 }
 
-/* The same elements, turned over, as two right operands: rows [row, row + 8) and the next 8 become
- * columns. */
 template <int WIDTH>
-__device__ __forceinline__ void load_turned(uint32_t (&right)[2][2], const char *tile, int row,
+__device__ __forceinline__ shared_address turned_at(const char *tile, int row, int lane) {
+    return address_of(tile) + place_of<WIDTH>(lane / 16 * 8 + lane % 8, lane / 8 % 2) +
+           row * tiles<WIDTH>::ROW_BYTES;
+}
+
+/* 16 rows, turned over, as two right operands: the first 8 rows become columns, the next 8. */
+__device__ __forceinline__ void load_turned(uint32_t (&right)[2][2], shared_address turned,
                                             int step) {
-    const int lane = lane_of_warp();
     uint32_t both[4];
-    ldmatrix_x4(both,
-                tile + place_of<WIDTH>(row + lane / 16 * 8 + lane % 8, step * 2 + lane / 8 % 2));
+    ldmatrix_x4(both, turned ^ (shared_address)(step << 5));
     right[0][0] = both[0];
     right[0][1] = both[1];
     right[1][0] = both[2];
     right[1][1] = both[3];
 }
 
-/* The same elements, as they are, as two right operands: the first 8 columns, the next 8. */
-template <int WIDTH>
-__device__ __forceinline__ void load_right(uint32_t (&right)[2][2], const char *tile, int row,
-                                           int step) {
-    const int lane = lane_of_warp();
+/* 16 rows, as they are, as two right operands: the first 8 columns of the step, the next 8. */
+__device__ __forceinline__ void load_right(uint32_t (&right)[2][2], shared_address rows, int step) {
     uint32_t both[4];
-    ldmatrix_x4_trans(both, tile + place_of<WIDTH>(row + lane % 16, step * 2 + lane / 16));
+    ldmatrix_x4_trans(both, rows ^ (shared_address)(step << 5));
     right[0][0] = both[0];
     right[0][1] = both[1];
     right[1][0] = both[2];
     right[1][1] = both[3];
 }
 
-/* What a warp has of its own rows as left operands of products over the width. */
+/* A warp's own rows, from `row` on, as left operands of products over the width. */
 template <int WIDTH>
 __device__ __forceinline__ void load_own(
     uint32_t (&left)[tiles<WIDTH>::BANDS][tiles<WIDTH>::STEPS][4], const char *tile, int row) {
@@ -140,17 +145,18 @@ __device__ __forceinline__ void load_own(
     for (int band = 0; band < tiles<WIDTH>::BANDS; band++)
 #pragma unroll
         for (int step = 0; step < tiles<WIDTH>::STEPS; step++)
-            load_left<WIDTH>(left[band][step], tile, row + band * 16, step);
+            ldmatrix_x4(left[band][step], rows_at<WIDTH>(tile, row + band * 16, lane_of_warp()) ^
+                                              (shared_address)(step << 5));
 }
 
-/* sums += own * turned(rows [row, row + 16) of the tile). */
+/* sums += own * turned(16 rows), of one step. */
 template <int WIDTH>
 __device__ __forceinline__ void add_scores(
     float (&sums)[tiles<WIDTH>::BANDS][2][4],
-    const uint32_t (&own)[tiles<WIDTH>::BANDS][tiles<WIDTH>::STEPS][4], const char *tile, int row,
+    const uint32_t (&own)[tiles<WIDTH>::BANDS][tiles<WIDTH>::STEPS][4], shared_address turned,
     int step) {
     uint32_t right[2][2];
-    load_turned<WIDTH>(right, tile, row, step);
+    load_turned(right, turned, step);
 #pragma unroll
     for (int band = 0; band < tiles<WIDTH>::BANDS; band++)
 #pragma unroll
@@ -158,15 +164,15 @@ __device__ __forceinline__ void add_scores(
             mma_m16n8k16(sums[band][half], own[band][step], right[half]);
 }
 
-/* sums += left * rows [row, row + 16) of the tile. */
+/* sums += left * 16 rows. */
 template <int WIDTH>
 __device__ __forceinline__ void add_rows(
     float (&sums)[tiles<WIDTH>::BANDS][tiles<WIDTH>::ACCESSES][4],
-    const uint32_t (&left)[tiles<WIDTH>::BANDS][4], const char *tile, int row) {
+    const uint32_t (&left)[tiles<WIDTH>::BANDS][4], shared_address rows) {
 #pragma unroll
     for (int step = 0; step < tiles<WIDTH>::STEPS; step++) {
         uint32_t right[2][2];
-        load_right<WIDTH>(right, tile, row, step);
+        load_right(right, rows, step);
 #pragma unroll
         for (int band = 0; band < tiles<WIDTH>::BANDS; band++)
 #pragma unroll

@@ -39,20 +39,27 @@ __device__ __forceinline__ void mma_m16n8k16(float (&sums)[4], const uint32_t (&
                           "r"(right[1]));
 }
 
-/* Four matrices of 8 x 8 elements of 2 bytes, of which `row`, in shared memory and 16-byte aligned,
- * is row lane % 8 of matrix lane / 8.  Register r gets from matrix r the elements (lane / 4,
- * lane % 4 * 2) and the next of the row, or, of _trans, those with row and column exchanged. */
-__device__ __forceinline__ void ldmatrix_x4(uint32_t (&fragment)[4], const void *row) {
+/* Of shared memory: one register. */
+typedef uint32_t shared_address;
+
+__device__ __forceinline__ shared_address address_of(const void *shared) {
+    return (shared_address)__cvta_generic_to_shared(shared);
+}
+
+/* Four matrices of 8 x 8 elements of 2 bytes, of which `row`, 16-byte aligned, is row lane % 8 of
+ * matrix lane / 8.  Register r gets from matrix r the elements (lane / 4, lane % 4 * 2) and the
+ * next of the row, or, of _trans, those with row and column exchanged. */
+__device__ __forceinline__ void ldmatrix_x4(uint32_t (&fragment)[4], shared_address row) {
     MP_PTX("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
            : "=r"(fragment[0]), "=r"(fragment[1]), "=r"(fragment[2]), "=r"(fragment[3])
-           : "r"((uint32_t)__cvta_generic_to_shared(row))
+           : "r"(row)
            : "memory");
 }
 
-__device__ __forceinline__ void ldmatrix_x4_trans(uint32_t (&fragment)[4], const void *row) {
+__device__ __forceinline__ void ldmatrix_x4_trans(uint32_t (&fragment)[4], shared_address row) {
     MP_PTX("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
            : "=r"(fragment[0]), "=r"(fragment[1]), "=r"(fragment[2]), "=r"(fragment[3])
-           : "r"((uint32_t)__cvta_generic_to_shared(row))
+           : "r"(row)
            : "memory");
 }
 
@@ -61,8 +68,15 @@ __device__ __forceinline__ void ldmatrix_x4_trans(uint32_t (&fragment)[4], const
 __device__ __forceinline__ void copy_async_16(void *to, const void *from, bool there) {
     MP_PTX("cp.async.cg.shared.global [%0], [%1], 16, %2;"
            :
-           : "r"((uint32_t)__cvta_generic_to_shared(to)), "l"(__cvta_generic_to_global(from)),
-             "r"(there ? 16 : 0)
+           : "r"(address_of(to)), "l"(__cvta_generic_to_global(from)), "r"(there ? 16 : 0)
+           : "memory");
+}
+
+/* The same of 4 bytes. */
+__device__ __forceinline__ void copy_async_4(void *to, const void *from, bool there) {
+    MP_PTX("cp.async.ca.shared.global [%0], [%1], 4, %2;"
+           :
+           : "r"(address_of(to)), "l"(__cvta_generic_to_global(from)), "r"(there ? 4 : 0)
            : "memory");
 }
 
@@ -75,6 +89,14 @@ __device__ __forceinline__ void copy_async_commit() {
  * barrier. */
 template <int PENDING> __device__ __forceinline__ void copy_async_wait() {
     MP_PTX("cp.async.wait_group %0;" ::"n"(PENDING) : "memory");
+}
+
+/* threadIdx.x, read anew each time: what a loop computes from it takes no registers between its
+ * rounds, as what the compiler moves out of the loop does. */
+__device__ __forceinline__ int thread_read_again() {
+    int thread = 0;
+    MP_PTX("mov.u32 %0, %%tid.x;" : "=r"(thread));
+    return thread;
 }
 
 /* 2 to the power of x, within 2 units in the last place; below 2^-126 it is 0. */

@@ -33,10 +33,10 @@ uint64_t cuda_double_exchange(int kind, unsigned mask, uint64_t value, int lane,
                               const char *file, int line);
 /* Waits until all 32 lanes of the warp are here, with the same work, which is then done once. */
 void cuda_double_do_together(struct cuda_double_together *lane, const char *file, int line);
-/* Begins a copy of 16 bytes, or of 16 zero bytes if `from` is NULL, that is done when the thread
- * waits for its group; `to` is NaNs until then.  Copies that a thread does not wait for before it
+/* Begins a copy of 4 to 16 bytes, or of zeros if `from` is NULL, that is done when the thread waits
+ * for its group; `to` is NaNs until then.  Copies that a thread does not wait for before it
  * ends are a fault. */
-void cuda_double_begin_copy(void *to, const void *from, const char *file, int line);
+void cuda_double_begin_copy(void *to, const void *from, int bytes, const char *file, int line);
 void cuda_double_end_group(void);
 /* Does the copies of all groups of this thread but the last `pending`. */
 void cuda_double_wait_groups(int pending);

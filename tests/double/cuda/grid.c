@@ -14,7 +14,7 @@
 
 enum { WARP = 32, MOST_THREADS = 1024, MOST_WARPS = MOST_THREADS / WARP };
 enum { STACK_BYTES = 256 * 1024 };
-enum { COPY_BYTES = 16, MOST_COPIES = 64 }; /* of a thread at a time */
+enum { MOST_COPIES = 64 }; /* of a thread at a time */
 
 static const char *const exchange_names[] = {
     [CUDA_DOUBLE_SYNC_WARP] = "__syncwarp",
@@ -44,7 +44,7 @@ struct thread {
 struct copy {
     void *to;
     const void *from;
-    int group;
+    int bytes, group;
 };
 
 struct copies {
@@ -403,17 +403,17 @@ void cuda_double_do_together(struct cuda_double_together *lane, const char *file
 
 /* Copies of the current thread that have not been done yet; those of groups that are not complete
  * have the number that the next will have. */
-void cuda_double_begin_copy(void *to, const void *from, const char *file, int line) {
+void cuda_double_begin_copy(void *to, const void *from, int bytes, const char *file, int line) {
     struct runner *r = runner;
     struct copies *copies = &r->copies[r->current];
     r->thread[r->current].file = file;
     r->thread[r->current].line = line;
-    if ((uintptr_t)to % COPY_BYTES != 0 || (uintptr_t)from % COPY_BYTES != 0)
-        stop("an address of cp.async is no multiple of 16");
+    if ((uintptr_t)to % (size_t)bytes != 0 || (uintptr_t)from % (size_t)bytes != 0)
+        stop("an address of cp.async is no multiple of what it copies");
     if (copies->count == MOST_COPIES)
         stop("a thread has more copies under way than the double keeps");
-    memset(to, 0xff, COPY_BYTES);
-    copies->copy[copies->count++] = (struct copy){to, from, copies->groups};
+    memset(to, 0xff, (size_t)bytes);
+    copies->copy[copies->count++] = (struct copy){to, from, bytes, copies->groups};
 }
 
 void cuda_double_end_group(void) {
@@ -428,9 +428,9 @@ void cuda_double_wait_groups(int pending) {
         if (copy->group >= copies->groups - pending)
             copies->copy[left++] = *copy;
         else if (copy->from)
-            memcpy(copy->to, copy->from, COPY_BYTES);
+            memcpy(copy->to, copy->from, (size_t)copy->bytes);
         else
-            memset(copy->to, 0, COPY_BYTES);
+            memset(copy->to, 0, (size_t)copy->bytes);
     }
     copies->count = left;
 }

@@ -16,6 +16,13 @@
 #include "device_functions.h"
 
 namespace mp {
+
+typedef uintptr_t shared_address;
+
+inline shared_address address_of(const void *shared) {
+    return (shared_address)shared;
+}
+
 namespace warp_matrix {
 
 /* Element i of the two to a register, lower half first. */
@@ -67,7 +74,7 @@ inline void multiply(cuda_double_together *const lanes[32]) {
 struct loading {
     cuda_double_together together;
     uint32_t *fragment;
-    const void *row;
+    shared_address row;
     bool turned;
 };
 
@@ -76,7 +83,7 @@ struct loading {
 inline void load(cuda_double_together *const lanes[32]) {
     uint16_t matrix[4][8][8];
     for (int lane = 0; lane < 32; lane++)
-        memcpy(matrix[lane / 8][lane % 8], ((const loading *)lanes[lane])->row, 16);
+        memcpy(matrix[lane / 8][lane % 8], (const void *)((const loading *)lanes[lane])->row, 16);
     for (int lane = 0; lane < 32; lane++) {
         loading *l = (loading *)lanes[lane];
         const int row = lane / 4, column = lane % 4 * 2;
@@ -97,18 +104,22 @@ inline void mma_m16n8k16(float (&sums)[4], const uint32_t (&left)[4], const uint
     cuda_double_do_together(&mine.together, file, line);
 }
 
-inline void ldmatrix_x4(uint32_t (&fragment)[4], const void *row, CUDA_DOUBLE_PLACE) {
+inline void ldmatrix_x4(uint32_t (&fragment)[4], shared_address row, CUDA_DOUBLE_PLACE) {
     warp_matrix::loading mine = {{warp_matrix::load}, fragment, row, false};
     cuda_double_do_together(&mine.together, file, line);
 }
 
-inline void ldmatrix_x4_trans(uint32_t (&fragment)[4], const void *row, CUDA_DOUBLE_PLACE) {
+inline void ldmatrix_x4_trans(uint32_t (&fragment)[4], shared_address row, CUDA_DOUBLE_PLACE) {
     warp_matrix::loading mine = {{warp_matrix::load}, fragment, row, true};
     cuda_double_do_together(&mine.together, file, line);
 }
 
 inline void copy_async_16(void *to, const void *from, bool there, CUDA_DOUBLE_PLACE) {
-    cuda_double_begin_copy(to, there ? from : nullptr, file, line);
+    cuda_double_begin_copy(to, there ? from : nullptr, 16, file, line);
+}
+
+inline void copy_async_4(void *to, const void *from, bool there, CUDA_DOUBLE_PLACE) {
+    cuda_double_begin_copy(to, there ? from : nullptr, 4, file, line);
 }
 
 inline void copy_async_commit() {
@@ -117,6 +128,10 @@ inline void copy_async_commit() {
 
 template <int PENDING> inline void copy_async_wait() {
     cuda_double_wait_groups(PENDING);
+}
+
+inline int thread_read_again() {
+    return (int)threadIdx.x;
 }
 
 inline float power_of_two(float x) {
