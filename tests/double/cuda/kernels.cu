@@ -3,6 +3,7 @@
 #include <cuda_runtime.h>
 
 #include "kernels.h"
+#include "reference/device/cuda/mma.cuh"
 
 namespace {
 
@@ -154,6 +155,62 @@ __global__ void sum_many(many of, int *out) {
     out[0] = sum;
 }
 
+__global__ void warp_product(int turned, const uint16_t *a, const uint16_t *b, float *c) {
+    __shared__ __align__(16) uint16_t left[16][16], right[16][16];
+    const int lane = static_cast<int>(threadIdx.x), row = lane / 2, half = lane % 2 * 8;
+    mp::copy_async_16(&left[row][half], a + lane * 8, true);
+    mp::copy_async_16(&right[row][half], b + lane * 8, true);
+    mp::copy_async_commit();
+    mp::copy_async_wait<0>();
+    __syncthreads();
+    uint32_t of_a[4], of_b[4];
+    mp::ldmatrix_x4(of_a, mp::address_of(&left[lane % 16][lane / 16 * 8]));
+    if (turned) /* rows of memory are columns */
+        mp::ldmatrix_x4(of_b, mp::address_of(&right[lane / 16 * 8 + lane % 8][lane / 8 % 2 * 8]));
+    else
+        mp::ldmatrix_x4_trans(of_b, mp::address_of(&right[lane % 16][lane / 16 * 8]));
+    for (int n = 0; n < 2; n++) {
+        float sums[4];
+        const uint32_t columns[2] = {of_b[n * 2], of_b[n * 2 + 1]};
+        float *upper = c + lane / 4 * 16 + n * 8 + lane % 4 * 2, *lower = upper + 8 * 16;
+        sums[0] = upper[0];
+        sums[1] = upper[1];
+        sums[2] = lower[0];
+        sums[3] = lower[1];
+        mp::mma_m16n8k16(sums, of_a, columns);
+        upper[0] = sums[0];
+        upper[1] = sums[1];
+        lower[0] = sums[2];
+        lower[1] = sums[3];
+    }
+}
+
+__global__ void copies(const float *in, float *out) {
+    __shared__ __align__(16) float kept[3][COPYING_THREADS][4];
+    const int i = static_cast<int>(threadIdx.x), other = COPYING_THREADS - 1 - i;
+    const auto write = [&](int part, int copy) {
+        __syncthreads();
+        for (int n = 0; n < 4; n++)
+            out[(part * COPYING_THREADS + i) * 4 + n] = kept[copy][other][n];
+        __syncthreads();
+    };
+    for (int n = 0; n < 4; n++)
+        kept[0][i][n] = kept[1][i][n] = kept[2][i][n] = 7;
+    __syncthreads();
+    mp::copy_async_16(kept[0][i], in + i * 4, true);
+    mp::copy_async_commit();
+    for (int n = 0; n < 4; n++)
+        mp::copy_async_4(&kept[1][i][n], in + (COPYING_THREADS + i) * 4 + n, true);
+    mp::copy_async_16(kept[2][i], in + i * 4, false);
+    mp::copy_async_commit();
+    write(0, 0);
+    mp::copy_async_wait<1>();
+    write(1, 0);
+    mp::copy_async_wait<0>();
+    write(2, 1);
+    write(3, 2);
+}
+
 __global__ void be_mistaken(mistake of, int *out) {
     unsigned i = threadIdx.x;
     int value = static_cast<int>(i);
@@ -184,6 +241,28 @@ __global__ void be_mistaken(mistake of, int *out) {
         value = __shfl_sync(i % 2 ? ALL : 0x55555555u, value, 0);
     } else if (of == LANE_NOT_IN_MASK) {
         value = __shfl_sync(0x0000ffffu, value, 0);
+    } else if (of == SOME_AT_ANOTHER_INSTRUCTION) {
+        __shared__ __align__(16) uint32_t rows[32][4];
+        uint32_t fragment[4] = {};
+        const mp::shared_address row = mp::address_of(rows[i % 32]);
+        rows[i % 32][0] = i;
+        i % 2 ? mp::ldmatrix_x4(fragment, row) : mp::ldmatrix_x4_trans(fragment, row);
+        value = static_cast<int>(fragment[0]);
+    } else if (of == FRAGMENT_NOT_ALIGNED) {
+        __shared__ __align__(16) uint32_t rows[34][4];
+        uint32_t fragment[4] = {};
+        rows[i % 32][0] = i;
+        mp::ldmatrix_x4(fragment, mp::address_of(&rows[i % 32][2]));
+        value = static_cast<int>(fragment[0]);
+    } else if (of == COPY_NOT_ALIGNED) {
+        __shared__ __align__(16) int row[8];
+        mp::copy_async_16(row + 1, out, true);
+        value = row[1];
+    } else if (of == COPY_NOT_WAITED_FOR) {
+        __shared__ __align__(16) int rows[64][4];
+        mp::copy_async_16(rows[i], out + i / 4 * 4, true);
+        mp::copy_async_commit();
+        value = rows[i][0];
     } else if (of == WIDTH_OF_THREE) {
         value = __shfl_sync(ALL, value, 0, 3);
     } else if (i == 50) {
@@ -270,6 +349,15 @@ cudaError_t launch_mathematics(cudaStream_t stream, int count, const float *in, 
 
 cudaError_t launch_many(cudaStream_t stream, many of, int *out) {
     return launch(stream, dim3(1), dim3(1), sum_many, of, out);
+}
+
+cudaError_t launch_warp_product(cudaStream_t stream, int turned, const uint16_t *a,
+                                const uint16_t *b, float *c) {
+    return launch(stream, dim3(1), dim3(32), warp_product, turned, a, b, c);
+}
+
+cudaError_t launch_copies(cudaStream_t stream, const float *in, float *out) {
+    return launch(stream, dim3(1), dim3(COPYING_THREADS), copies, in, out);
 }
 
 cudaError_t launch_mistake(cudaStream_t stream, mistake of, int *out) {

@@ -57,6 +57,15 @@ struct mathematics {
 };
 cudaError_t launch_mathematics(cudaStream_t stream, int count, const float *in,
                                struct mathematics *out);
+/* c [16][16] += a [16][16] b [16][16] in bf16 (bits), by one warp and the instructions of mma.cuh;
+ * b as it is, or turned over in memory and back by how it is loaded. */
+cudaError_t launch_warp_product(cudaStream_t stream, int turned, const uint16_t *a,
+                                const uint16_t *b, float *c);
+/* out[4][threads][4]: what 64 threads see of copies from in[2][threads][4], two groups of one each:
+ * before they wait, after the first group, after both; then of a copy from `in` that is left out.
+ */
+enum { COPYING_THREADS = 64 };
+cudaError_t launch_copies(cudaStream_t stream, const float *in, float *out);
 /* A structure by value: out[0] = sum of its numbers. */
 struct many {
     int number[100];
@@ -74,6 +83,10 @@ enum mistake {
     LANE_NOT_IN_MASK,
     WIDTH_OF_THREE,
     TRAP,
+    SOME_AT_ANOTHER_INSTRUCTION,
+    FRAGMENT_NOT_ALIGNED,
+    COPY_NOT_ALIGNED,
+    COPY_NOT_WAITED_FOR,
     MISTAKES
 };
 cudaError_t launch_mistake(cudaStream_t stream, enum mistake mistake, int *out);

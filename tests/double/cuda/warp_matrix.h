@@ -75,12 +75,11 @@ struct loading {
     cuda_double_together together;
     uint32_t *fragment;
     shared_address row;
-    bool turned;
 };
 
 /* Lanes 8 m .. 8 m + 7 give the rows of matrix m; lane 4 r + c gets its elements 2 c and 2 c + 1 of
  * row r, or of the transpose's row r. */
-inline void load(cuda_double_together *const lanes[32]) {
+template <bool TURNED> inline void load(cuda_double_together *const lanes[32]) {
     uint16_t matrix[4][8][8];
     for (int lane = 0; lane < 32; lane++)
         memcpy(matrix[lane / 8][lane % 8], (const void *)((const loading *)lanes[lane])->row, 16);
@@ -88,12 +87,20 @@ inline void load(cuda_double_together *const lanes[32]) {
         loading *l = (loading *)lanes[lane];
         const int row = lane / 4, column = lane % 4 * 2;
         for (int m = 0; m < 4; m++) {
-            const uint32_t low = l->turned ? matrix[m][column][row] : matrix[m][row][column];
-            const uint32_t high =
-                l->turned ? matrix[m][column + 1][row] : matrix[m][row][column + 1];
+            const uint32_t low = TURNED ? matrix[m][column][row] : matrix[m][row][column];
+            const uint32_t high = TURNED ? matrix[m][column + 1][row] : matrix[m][row][column + 1];
             l->fragment[m] = low | high << 16;
         }
     }
+}
+
+/* Rows of matrices start at 16 bytes. */
+template <bool TURNED>
+inline void load_together(uint32_t *fragment, shared_address row, const char *file, int line) {
+    loading mine = {{load<TURNED>}, fragment, row};
+    if (row % 16 != 0)
+        cuda_double_trap(file, line);
+    cuda_double_do_together(&mine.together, file, line);
 }
 
 } // namespace warp_matrix
@@ -105,13 +112,11 @@ inline void mma_m16n8k16(float (&sums)[4], const uint32_t (&left)[4], const uint
 }
 
 inline void ldmatrix_x4(uint32_t (&fragment)[4], shared_address row, CUDA_DOUBLE_PLACE) {
-    warp_matrix::loading mine = {{warp_matrix::load}, fragment, row, false};
-    cuda_double_do_together(&mine.together, file, line);
+    warp_matrix::load_together<false>(fragment, row, file, line);
 }
 
 inline void ldmatrix_x4_trans(uint32_t (&fragment)[4], shared_address row, CUDA_DOUBLE_PLACE) {
-    warp_matrix::loading mine = {{warp_matrix::load}, fragment, row, true};
-    cuda_double_do_together(&mine.together, file, line);
+    warp_matrix::load_together<true>(fragment, row, file, line);
 }
 
 inline void copy_async_16(void *to, const void *from, bool there, CUDA_DOUBLE_PLACE) {
