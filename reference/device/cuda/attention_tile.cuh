@@ -192,6 +192,21 @@ __device__ __forceinline__ void set_zero(float (&sums)[BANDS][COUNT][4]) {
                 sums[band][n][i] = 0;
 }
 
+/* Hides the keys behind each query.  Scores of keys from `key` on, of the warp's queries from
+ * `query` on. */
+template <int BANDS, int COUNT>
+__device__ __forceinline__ void hide_keys(float (&score)[BANDS][COUNT][4], int query, int key) {
+    const int lane = lane_of_warp();
+#pragma unroll
+    for (int band = 0; band < BANDS; band++)
+#pragma unroll
+        for (int n = 0; n < COUNT; n++)
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                if (key + n * 8 + lane % 4 * 2 + i % 2 > query + band * 16 + i / 2 * 8 + lane / 4)
+                    score[band][n][i] = -INFINITY;
+}
+
 /* Rounded to elements, `low` in the lower half. */
 __device__ __forceinline__ uint32_t pack(float low, float high) {
     const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
