@@ -52,7 +52,7 @@ struct mp_nccl {
     char *buffer; /* [2 * MP_NCCL_TREES_AT_A_TIME][piece] */
     struct mp_nccl_place place[MP_NCCL_PLACES];
     int next_place;
-    char host[128], remark[256];
+    char host[128], remark[512];
 };
 
 static inline struct mp_nccl *mp_nccl_of(struct mp_comm *comm) {
