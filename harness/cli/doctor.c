@@ -145,6 +145,18 @@ static void check_gpu_work(struct finding *finding) {
     find(finding, works ? STATE_GOOD : STATE_NOTE, NULL, "%s", detail);
 }
 
+static void check_cuda(struct finding *finding) {
+    char detail[sizeof finding->detail];
+    bool works = cli_doctor_cuda(detail, sizeof detail);
+    find(finding, works ? STATE_GOOD : STATE_NOTE, NULL, "%s", detail);
+}
+
+static void check_nccl_transport(struct finding *finding) {
+    char detail[sizeof finding->detail];
+    bool works = cli_doctor_nccl_transport(detail, sizeof detail);
+    find(finding, works ? STATE_GOOD : STATE_NOTE, NULL, "%s", detail);
+}
+
 static void check_nccl(struct finding *finding) {
     char detail[sizeof finding->detail];
     bool works = cli_doctor_nccl(detail, sizeof detail);
@@ -217,12 +229,22 @@ static void check_disk(struct finding *finding) {
 static const struct {
     const char *name;
     void (*check)(struct finding *finding);
-} checks[] = {
-    {"machine", check_processor}, {"compute", check_compute},   {"trainer", check_trainer},
-    {"mpirun", check_mpirun},     {"ranks", check_ranks},       {"database", check_database},
-    {"html report", check_html},  {"ranges", check_ranges},     {"traces", check_traces},
-    {"suites", check_suites},     {"default text", check_text}, {"gpu work", check_gpu_work},
-    {"nccl", check_nccl},         {"disk", check_disk}};
+} checks[] = {{"machine", check_processor},
+              {"compute", check_compute},
+              {"trainer", check_trainer},
+              {"mpirun", check_mpirun},
+              {"ranks", check_ranks},
+              {"database", check_database},
+              {"html report", check_html},
+              {"ranges", check_ranges},
+              {"traces", check_traces},
+              {"suites", check_suites},
+              {"default text", check_text},
+              {"gpu", check_cuda},
+              {"gpu ranks", check_nccl_transport},
+              {"gpu work", check_gpu_work},
+              {"nccl", check_nccl},
+              {"disk", check_disk}};
 enum { CHECKS = sizeof checks / sizeof *checks };
 
 static const char *const state_names[] = {"good", "note", "missing"};

@@ -1,11 +1,48 @@
-/* What moeperf doctor says of the collectors of GPU work. */
+/* What moeperf doctor says of GPUs and of the collectors of their work. */
 #include "harness/cli/doctor_gpu.h"
 
 #include <dlfcn.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "harness/record/devices.h"
 #include "harness/suite/paths.h"
+#include "reference/comm/nccl/library.h"
+#include "reference/device/device.h"
+
+bool cli_doctor_cuda(char *detail, size_t size) {
+    enum { MOST = 16 };
+    struct mp_cuda_gpu gpus[MOST];
+    struct mp_error error = {0};
+    int count = 0, alike = 1;
+    if (mp_device_cuda_list(gpus, MOST, &count, &error)) {
+        snprintf(detail, size, "no training on GPUs: %s", error.text);
+        return false;
+    }
+    if (count == 0) {
+        snprintf(detail, size, "no training on GPUs: there is none here");
+        return false;
+    }
+    int known = count < MOST ? count : MOST;
+    while (alike < known && !strcmp(gpus[alike].name, gpus[0].name))
+        alike++;
+    snprintf(detail, size, "device cuda: %d x %s, %.1f GiB each%s", alike, gpus[0].name,
+             (double)gpus[0].memory / (1 << 30),
+             alike < known ? "; others are of another type, and the slowest sets the pace" : "");
+    return true;
+}
+
+bool cli_doctor_nccl_transport(char *detail, size_t size) {
+    struct mp_nccl_library library;
+    struct mp_error error = {0};
+    bool found = !mp_nccl_load(&library, &error);
+    if (found)
+        snprintf(detail, size, "NCCL %d.%d.%d between GPUs", library.version / 10000,
+                 library.version / 100 % 100, library.version % 100);
+    else
+        snprintf(detail, size, "no transport nccl: %s", error.text);
+    return found;
+}
 
 bool cli_doctor_cupti(char *detail, size_t size) {
     char path[MP_PATH_SIZE];

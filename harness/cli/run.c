@@ -42,7 +42,7 @@ static int parse(struct run_flags *flags, int argc, char *argv[], struct cli_wor
         {"--slice", CLI_VALUE, &flags->slice, "SECONDS",
          "both trainers of a pair run at once, each stopped while\n"
          "the other has its time slice (0.15); 0: the second runs\n"
-         "after the first"},
+         "after the first, as on GPUs it always does"},
         {"--work", CLI_VALUE, &flags->work, "FOLDER", "for job files and logs (out/runs)"},
         {"--keep-spools", CLI_SWITCH, &flags->keep_spools, NULL,
          "keeps the ranks' files once they are in the database"},

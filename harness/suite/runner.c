@@ -245,9 +245,10 @@ static void carry_out(struct turn *turn, struct mp_launch_result *result) {
 }
 
 /* Both sides run at once.  The clocks of bounds stand still at times, so that slices would not fit
- * what they record. */
+ * what they record; and a GPU goes on with what is queued while its process is stopped. */
 static bool is_to_be_sliced(const struct turn *turn) {
-    return turn->runner->slice > 0 && !(turn->file->system->capabilities & MP_SYSTEM_UNATTAINABLE);
+    return turn->runner->slice > 0 && turn->file->job.device == MP_DEVICE_CPU &&
+           !(turn->file->system->capabilities & MP_SYSTEM_UNATTAINABLE);
 }
 
 /* Carries both jobs of a pair out. */

@@ -27,8 +27,12 @@ static void fill_table(void) {
 }
 
 uint32_t spool_crc32(const void *bytes, size_t size) {
+    return spool_crc32_on(0, bytes, size);
+}
+
+uint32_t spool_crc32_on(uint32_t before, const void *bytes, size_t size) {
     const uint8_t *at = bytes;
-    uint32_t check = UINT32_MAX;
+    uint32_t check = ~before;
     pthread_once(&table_is_filled, fill_table);
     for (; size >= SLICES; size -= SLICES, at += SLICES) {
         uint64_t word;

@@ -5,7 +5,6 @@
  * limit of its own beside the file's. */
 #include "reference/base/yaml.h"
 
-#include <errno.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -14,8 +13,7 @@
 
 enum {
     DEPTH_LIMIT = 32,
-    SIZE_LIMIT = 16 << 20, /* bytes of a file */
-    VALUE_LIMIT = 1 << 20  /* nodes of the tree, aliases expanded */
+    VALUE_LIMIT = 1 << 20 /* nodes of the tree, aliases expanded */
 };
 
 struct conversion {
@@ -25,30 +23,6 @@ struct conversion {
     int values; /* nodes made so far */
     struct mp_error *error;
 };
-
-void mp_yaml_destroy(struct mp_yaml *document) {
-    if (!document)
-        return;
-    for (int i = 0; i < document->count; i++) {
-        if (document->key)
-            free(document->key[i]);
-        mp_yaml_destroy(document->item[i]);
-    }
-    free(document->text);
-    free(document->key);
-    free(document->key_line);
-    free(document->item);
-    free(document);
-}
-
-const struct mp_yaml *mp_yaml_get(const struct mp_yaml *mapping, const char *key) {
-    if (!mapping || mapping->kind != MP_YAML_MAPPING)
-        return NULL;
-    for (int i = 0; i < mapping->count; i++)
-        if (!strcmp(mapping->key[i], key))
-            return mapping->item[i];
-    return NULL;
-}
 
 static int no_memory(const struct conversion *conversion) {
     return mp_fail(conversion->error, MP_ENOMEM, "%s: no memory for its %d values",
@@ -229,7 +203,7 @@ static int convert_document(const char *name, yaml_document_t *composed, struct 
 
 int mp_yaml_parse(const char *name, const char *text, size_t size, struct mp_yaml **document,
                   struct mp_error *error) {
-    if (size > SIZE_LIMIT)
+    if (size > MP_YAML_SIZE_LIMIT)
         return mp_fail(error, MP_EFORMAT, "%s: larger than 16 MiB", name);
     yaml_parser_t parser;
     if (!yaml_parser_initialize(&parser))
@@ -245,88 +219,4 @@ int mp_yaml_parse(const char *name, const char *text, size_t size, struct mp_yam
     }
     yaml_parser_delete(&parser);
     return code;
-}
-
-/* Reads until the end or one byte above the limit; *text is the caller's also on errors. */
-static int read_stream(const char *path, FILE *file, char **text, size_t *size,
-                       struct mp_error *error) {
-    size_t capacity = 0;
-    do {
-        capacity = capacity ? 2 * capacity : 16384;
-        if (capacity > SIZE_LIMIT)
-            capacity = SIZE_LIMIT + 1;
-        char *grown = realloc(*text, capacity + 1);
-        if (!grown)
-            return mp_fail(error, MP_ENOMEM, "%s: no memory to read it", path);
-        *text = grown;
-        *size += fread(*text + *size, 1, capacity - *size, file);
-    } while (*size == capacity && capacity <= SIZE_LIMIT);
-    (*text)[*size] = '\0';
-    if (ferror(file))
-        return mp_fail(error, MP_EIO, "%s: %s", path, strerror(errno));
-    return *size > SIZE_LIMIT ? mp_fail(error, MP_EFORMAT, "%s: larger than 16 MiB", path) : MP_OK;
-}
-
-int mp_yaml_read_file(const char *path, char **text, size_t *size, struct mp_error *error) {
-    FILE *file = fopen(path, "re");
-    if (!file)
-        return mp_fail(error, errno == ENOENT ? MP_ENOTFOUND : MP_EIO, "%s: %s", path,
-                       strerror(errno));
-    *text = NULL;
-    *size = 0;
-    int code = read_stream(path, file, text, size, error);
-    fclose(file);
-    if (code) {
-        free(*text);
-        *text = NULL;
-    }
-    return code;
-}
-
-int mp_yaml_load(const char *path, struct mp_yaml **document, struct mp_error *error) {
-    char *text;
-    size_t size;
-    int code = mp_yaml_read_file(path, &text, &size, error);
-    if (code)
-        return code;
-    code = mp_yaml_parse(path, text, size, document, error);
-    free(text);
-    return code;
-}
-
-/* Decodes one UTF-8 sequence; the bytes it takes, or 0 if it is not one. */
-static int decode_utf8(const unsigned char *bytes, uint32_t *character) {
-    int length = *bytes < 0x80 ? 1 : *bytes >> 5 == 6 ? 2 : *bytes >> 4 == 14 ? 3 : 4;
-    static const uint32_t smallest[] = {0, 0, 0x80, 0x800, 0x10000};
-    if (length == 4 && *bytes >> 3 != 30)
-        return 0;
-    *character = length == 1 ? *bytes : *bytes & (0x7fu >> length);
-    for (int i = 1; i < length; i++) {
-        if (bytes[i] >> 6 != 2)
-            return 0;
-        *character = *character << 6 | (bytes[i] & 0x3f);
-    }
-    bool surrogate = *character >= 0xd800 && *character <= 0xdfff;
-    return *character < smallest[length] || *character > 0x10ffff || surrogate ? 0 : length;
-}
-
-int mp_yaml_write_text(FILE *stream, const char *text, struct mp_error *error) {
-    fputc('"', stream);
-    for (const unsigned char *at = (const unsigned char *)text; *at;) {
-        uint32_t character;
-        int length = decode_utf8(at, &character);
-        if (!length)
-            return mp_fail(error, MP_EINVAL, "\"%.200s\" is not UTF-8, which YAML files need",
-                           text);
-        if (character == '"' || character == '\\')
-            fprintf(stream, "\\%c", (int)character);
-        else if (character >= ' ' && character < 0x7f)
-            fputc((int)character, stream);
-        else
-            fprintf(stream, character > 0xffff ? "\\U%08X" : "\\u%04X", (unsigned)character);
-        at += length;
-    }
-    fputc('"', stream);
-    return ferror(stream) ? mp_fail(error, MP_EIO, "can't write a value: %s", strerror(errno))
-                          : MP_OK;
 }

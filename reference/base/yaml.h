@@ -10,6 +10,8 @@
 
 #include "reference/base/error.h"
 
+enum { MP_YAML_SIZE_LIMIT = 16 << 20 }; /* bytes of a file */
+
 enum mp_yaml_kind { MP_YAML_SCALAR, MP_YAML_SEQUENCE, MP_YAML_MAPPING };
 
 struct mp_yaml {
@@ -25,7 +27,7 @@ struct mp_yaml {
 /* Reads the first document of a file.  Errors: MP_ENOTFOUND, MP_EIO, MP_EFORMAT with
  * "path:line:column: ..." for syntax errors, duplicate keys, aliases that refer to themselves,
  * nesting deeper than 32 levels, files above 16 MiB, more than 1048576 values (an alias counts as
- * the values it copies) and empty files. */
+ * the values it copies) and empty files; MP_ENOTFOUND where the build found no libyaml. */
 int mp_yaml_load(const char *path, struct mp_yaml **document, struct mp_error *error);
 /* The same from memory; `name` stands for the path in messages. */
 int mp_yaml_parse(const char *name, const char *text, size_t size, struct mp_yaml **document,

@@ -4,9 +4,12 @@
 
 static int pass(struct mp_comm *comm, int64_t *memory, size_t bytes, int rank, int tag, bool send,
                 struct mp_error *error) {
+    const struct mp_queued_operations *queued = mp_transport_queued(comm);
+    if (queued)
+        return queued->pass(comm, memory, bytes, rank, send, error);
     struct mp_request *request = mp_transport_of(comm)->blocking;
     const struct mp_note note = {.child = -1};
-    int code = mp_request_begin(comm, request, error);
+    int code = mp_request_begin(comm, request, NULL, error);
     if (code == MP_OK)
         code = send ? mp_request_send(request, memory, bytes, rank, tag, note, error)
                     : mp_request_receive(request, memory, bytes, rank, tag, note, error);
@@ -55,6 +58,8 @@ int mp_comm_clock_offset(struct mp_comm *comm, int trips, int64_t *offset_ns, in
     int64_t best[2] = {0, 0};
     if (trips < 1)
         return mp_fail(error, MP_EINVAL, "rank %d: clocks measured by %d trips", comm->rank, trips);
+    if (mp_transport_of(comm)->host)
+        return mp_comm_clock_offset(mp_transport_of(comm)->host, trips, offset_ns, error_ns, error);
     int tag = 0, code = MP_OK;
     if (comm->ranks > 1)
         code = mp_transport_take_tags(mp_transport_of(comm), 1, &tag, error);

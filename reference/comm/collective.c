@@ -22,10 +22,13 @@ static int started(struct mp_request *request, int code) {
 }
 
 int mp_comm_barrier(struct mp_comm *comm, struct mp_error *error) {
+    const struct mp_queued_operations *queued = mp_transport_queued(comm);
     if (comm->ranks == 1)
         return MP_OK;
+    if (queued)
+        return queued->barrier(comm, error);
     struct mp_request *request = mp_transport_of(comm)->blocking;
-    int code = mp_request_begin(comm, request, error);
+    int code = mp_request_begin(comm, request, NULL, error);
     if (code == MP_OK)
         code = started(request, comm->operations->barrier(comm, request->messages, 0, error));
     return code ? code : mp_request_wait(request, error);
@@ -36,13 +39,20 @@ int mp_comm_broadcast(struct mp_comm *comm, void *memory, size_t bytes, int root
     if (root < 0 || root >= comm->ranks)
         return mp_fail(error, MP_EINVAL, "rank %d: a broadcast from rank %d; ranks are 0 .. %d",
                        comm->rank, root, comm->ranks - 1);
+    const struct mp_queued_operations *queued = mp_transport_queued(comm);
     if (comm->ranks == 1)
         return MP_OK;
     struct mp_request *request = mp_transport_of(comm)->blocking;
     int code = MP_OK;
+    if (queued) {
+        code = queued->broadcast(comm, memory, bytes, root, error);
+        if (code == MP_OK && comm->rank == root)
+            comm->sent_bytes += (int64_t)bytes;
+        return code;
+    }
     for (size_t begin = 0; code == MP_OK && begin < bytes; begin += MP_MESSAGE_LIMIT) {
         size_t part = bytes - begin < MP_MESSAGE_LIMIT ? bytes - begin : MP_MESSAGE_LIMIT;
-        code = mp_request_begin(comm, request, error);
+        code = mp_request_begin(comm, request, NULL, error);
         if (code == MP_OK)
             code = started(request,
                            comm->operations->broadcast(comm, request->messages, 0,
@@ -59,10 +69,13 @@ static int reduce_doubles(struct mp_comm *comm, enum mp_reduction reduction, dou
                           int count, struct mp_error *error) {
     if (count < 0)
         return mp_fail(error, MP_EINVAL, "rank %d: a reduction of %d values", comm->rank, count);
+    const struct mp_queued_operations *queued = mp_transport_queued(comm);
     if (comm->ranks == 1 || count == 0)
         return MP_OK;
+    if (queued)
+        return queued->reduce(comm, reduction, values, count, error);
     struct mp_request *request = mp_transport_of(comm)->blocking;
-    int code = mp_request_begin(comm, request, error);
+    int code = mp_request_begin(comm, request, NULL, error);
     if (code == MP_OK)
         code = started(request, comm->operations->all_reduce(comm, request->messages, 0, reduction,
                                                              values, (size_t)count, error));
@@ -81,7 +94,8 @@ int mp_gather_counts_start(struct mp_comm *comm, const uint32_t *mine, int count
                            struct mp_request *request, struct mp_error *error) {
     if (count < 0)
         return mp_fail(error, MP_EINVAL, "rank %d: a gather of %d counts", comm->rank, count);
-    int code = mp_request_begin(comm, request, error);
+    const struct mp_queued_operations *queued = mp_transport_queued(comm);
+    int code = mp_request_begin(comm, request, NULL, error);
     if (code)
         return code;
     if (comm->ranks == 1)
@@ -89,21 +103,26 @@ int mp_gather_counts_start(struct mp_comm *comm, const uint32_t *mine, int count
     if (comm->ranks == 1 || count == 0)
         return mp_request_started(request, MP_OK);
     comm->sent_bytes += (int64_t)count * (int64_t)sizeof *mine * (comm->ranks - 1);
+    if (queued)
+        return mp_request_queued(request, queued->gather_counts(request, mine, count, all, error));
     return started(request, comm->operations->all_gather(comm, request->messages, 0, mine,
                                                          (size_t)count * sizeof *mine, all, error));
 }
 
 int mp_all_reduce_start(struct mp_comm *comm, float *values, size_t count, mp_stream stream,
                         struct mp_request *request, struct mp_error *error) {
-    int code = mp_request_begin(comm, request, error);
+    const struct mp_queued_operations *queued = mp_transport_queued(comm);
+    int code = mp_request_begin(comm, request, stream, error);
     if (code)
         return code;
     if (comm->ranks == 1 || count == 0)
         return mp_request_started(request, MP_OK);
-    comm->operations->settle(comm, stream);
     /* What a ring sends; the library may choose another algorithm of the same volume. */
     comm->sent_bytes +=
         (int64_t)(2 * count * sizeof *values / (size_t)comm->ranks * (size_t)(comm->ranks - 1));
+    if (queued)
+        return mp_request_queued(request, queued->all_reduce(request, values, count, error));
+    comm->operations->settle(comm, stream);
     return started(request,
                    comm->operations->all_reduce(comm, request->messages, 0, MP_REDUCTION_FLOAT_SUM,
                                                 values, count, error));

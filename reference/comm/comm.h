@@ -1,9 +1,14 @@
 /* Transport: ranks, and what travels between them.
  *
- * Back ends: self (one rank, no library) and mpi; others follow behind the same table.  Everything
- * is start/wait: start queues, mp_comm_progress may be called between kernels, wait blocks and
- * yields the core while it waits (ranks may share cores).  Requests are created once and used
- * again, so a step allocates nothing.  Every rank starts the same operations in the same order.
+ * Back ends: self (one rank, no library), mpi, and nccl for the memory of GPUs.  Everything is
+ * start/wait: start queues, mp_comm_progress may be called between kernels, wait blocks and yields
+ * the core while it waits (ranks may share cores).  Requests are created once and used again, so a
+ * step allocates nothing.  Every rank starts the same operations in the same order.
+ *
+ * Memory that an operation moves is the device's, except where "host memory" is said.  On a
+ * deferred device its work begins when `stream` has come to where start was called.  With nccl,
+ * wait makes that stream wait, not the host: what is queued on it afterwards finds the result, and
+ * only the wait for mp_gather_counts_start, whose result the host reads, blocks.
  *
  * Errors: MP_ECOMM with a sentence that names the rank and what it was doing; MP_EINVAL and
  * MP_ELIMIT for arguments.  They are this rank's alone: nobody tells the others, which may be
@@ -25,22 +30,73 @@ struct mp_request; /* of one operation in flight */
 struct mp_comm {
     const struct mp_comm_operations *operations; /* private to reference/comm */
     int rank, ranks;
-    /* Cost of waiting: time spent blocked in waits and bytes sent to other ranks, running sums that
-     * callers read before and after to fill their spans. */
+    /* Cost of waiting: time the host spent blocked in waits and bytes sent to other ranks, running
+     * sums that callers read before and after to fill their spans.  How long a stream stood still
+     * in a wait is known only later: see mp_comm_on_wait. */
     int64_t waited_ns;
     int64_t sent_bytes;
 };
 
-/* One rank, no library: operations are copies or nothing. */
+/* One rank, no library: operations are copies or nothing.  `device` makes the copies where its
+ * memory is not the host's; mp_comm_self_create is for memory of the host. */
 int mp_comm_self_create(struct mp_comm **comm, struct mp_error *error);
+int mp_comm_self_create_on(struct mp_device *device, struct mp_comm **comm, struct mp_error *error);
 
 /* All ranks of MPI_COMM_WORLD; initialises MPI if nobody has, and then finalises it on destroy.
- * `device` does the additions of reductions and may be NULL for the CPU. */
+ * `device`, borrowed, does the additions of reductions and may be NULL for the CPU.
+ *
+ * Memory of a deferred device goes through page-locked buffers of fixed size, or to MPI directly
+ * if that takes device memory: as MPIX_Query_cuda_support says, or MOEPERF_MPI_CUDA=0 or 1, the
+ * same on all ranks. */
 int mp_comm_mpi_create(struct mp_device *device, struct mp_comm **comm, struct mp_error *error);
 void mp_comm_destroy(struct mp_comm *comm); /* accepts NULL */
 
-/* Ends all ranks at once after a failure that others can't know of.  Does not return under mpi. */
+/* How nccl carries out the sparse collectives. */
+enum mp_nccl_gather {
+    /* Binary trees as with every other transport: sums have the same bits as with mpi. */
+    MP_NCCL_TREES,
+    /* Experts with copies on all ranks by NCCL's own broadcast and reduction, in whose order of
+     * additions sums are then formed; copies of the others come straight from the owner. */
+    MP_NCCL_BROADCASTS
+};
+
+struct mp_nccl_settings {
+    /* Ranks and their meeting: over another comm (borrowed; it must outlive this one).  NULL: from
+     * the environment, where RANK and WORLD_SIZE say who this is, and they meet at
+     * MASTER_ADDR:MASTER_PORT, which rank 0 listens on (as torchrun sets them), or, if
+     * MOEPERF_RENDEZVOUS=file:/PATH is set, through files PATH* on a file system that all share.
+     * Without RANK and WORLD_SIZE this is a world of one. */
+    struct mp_comm *bootstrap;
+    int ordinal;                   /* of this rank's GPU on its host */
+    const struct mp_cuda_gpu *gpu; /* the same GPU, read during create; NULL: not known */
+    bool refuse_mixed;             /* GPUs of different names are an error */
+    enum mp_nccl_gather gather;
+    size_t piece_bytes; /* what trees forward at a time; 0: 4 MiB, a multiple of 64 */
+    int meeting_s;      /* how long ranks wait for each other in create; 0: 120 */
+    int patience_s;     /* longest wait of the host for the GPU before it fails; 0: for ever */
+};
+
+/* GPUs over NCCL (2.18 or later), which is loaded here: libnccl.so.2, or what MOEPERF_NCCL_LIBRARY
+ * names.  `device`, borrowed, is a deferred one; its GPU is this thread's current one.  Everything
+ * is queued on one communication stream.  Collective.
+ * Errors: MP_ENOTFOUND (no NCCL), MP_EVERSION (an old one), MP_EINVAL (environment, two ranks on
+ * one GPU, mixed GPUs), MP_ECOMM (nobody came, or NCCL failed), MP_ENOMEM, MP_EDEVICE. */
+int mp_comm_nccl_create(const struct mp_nccl_settings *settings, struct mp_device *device,
+                        struct mp_comm **comm, struct mp_error *error);
+/* A remark on the ranks that meet, such as GPUs of different types; "" if there is none. */
+const char *mp_comm_nccl_remark(const struct mp_comm *comm);
+
+/* Ends all ranks at once after a failure that others can't know of.  Does not return under mpi, or
+ * under nccl over mpi; otherwise nccl gives up what is in flight, and the others' operations fail
+ * when NCCL notices. */
 void mp_comm_abort(struct mp_comm *comm, int status);
+
+/* Calls observe(context, stream, true) right before and (..., false) right after a stream is made
+ * to wait for a request, so that the caller can record events of its own there: the time between
+ * them is how long the stream stood still.  Never called where the host waits, whose time is in
+ * waited_ns.  NULL: nobody. */
+void mp_comm_on_wait(struct mp_comm *comm,
+                     void (*observe)(void *context, mp_stream stream, bool begins), void *context);
 
 /* A request serves one operation at a time.  For sparse collectives, give the largest number of
  * transfers in one stage of a list (or in one move) and the largest chunk; 0, 0 for the others.
@@ -48,7 +104,8 @@ void mp_comm_abort(struct mp_comm *comm, int status);
 int mp_request_create(struct mp_comm *comm, int transfers, size_t chunk_bytes,
                       struct mp_request **request, struct mp_error *error);
 void mp_request_destroy(struct mp_request *request); /* accepts NULL */
-/* Waits for the started operation; MP_OK at once if none is in flight. */
+/* Waits for the started operation, or makes the stream given at its start wait (nccl); MP_OK at
+ * once if none is in flight. */
 int mp_request_wait(struct mp_request *request, struct mp_error *error);
 /* Lets everything in flight move on; never blocks.  Cheap enough to call between kernels. */
 int mp_comm_progress(struct mp_comm *comm, struct mp_error *error);

@@ -1,8 +1,6 @@
 /* Exchange of rows: exact all-to-all-v.
  *
  * Every rank begins with its successor, so that at no time all send to the same one. */
-#include <string.h>
-
 #include "reference/comm/transport.h"
 
 static size_t rows_before(const int rows[], int rank) {
@@ -25,6 +23,18 @@ static int check_rows(const struct mp_comm *comm, const int send_rows[], const i
     return MP_OK;
 }
 
+/* The same limit as where they are messages, so that what one transport carries all do. */
+static int check_messages(const struct mp_comm *comm, const int send_rows[],
+                          const int receive_rows[], size_t row_bytes, struct mp_error *error) {
+    int code = MP_OK;
+    for (int r = 0; code == MP_OK && r < comm->ranks; r++) {
+        int rows = send_rows[r] > receive_rows[r] ? send_rows[r] : receive_rows[r];
+        if (r != comm->rank)
+            code = mp_message_check(comm, (size_t)rows * row_bytes, r, error);
+    }
+    return code;
+}
+
 int mp_exchange_start(struct mp_comm *comm, const int *send_rows, const int *receive_rows,
                       size_t row_bytes, const void *send, void *receive, mp_stream stream,
                       struct mp_request *request, struct mp_error *error) {
@@ -33,9 +43,17 @@ int mp_exchange_start(struct mp_comm *comm, const int *send_rows, const int *rec
     int tag = 0;
     int code = check_rows(comm, send_rows, receive_rows, error);
     if (code == MP_OK)
-        code = mp_request_begin(comm, request, error);
+        code = mp_request_begin(comm, request, stream, error);
     if (code)
         return code;
+    const struct mp_queued_operations *queued = mp_transport_queued(comm);
+    if (queued) {
+        code = check_messages(comm, send_rows, receive_rows, row_bytes, error);
+        if (code == MP_OK)
+            code =
+                queued->exchange(request, send_rows, receive_rows, row_bytes, send, receive, error);
+        return mp_request_queued(request, code);
+    }
     if (ranks > 1) {
         code = mp_transport_take_tags(mp_transport_of(comm), 1, &tag, error);
         comm->operations->settle(comm, stream);
@@ -60,8 +78,9 @@ int mp_exchange_start(struct mp_comm *comm, const int *send_rows, const int *rec
                                (size_t)send_rows[to] * row_bytes, to, tag, note, error);
         at += (size_t)send_rows[to];
     }
-    if (code == MP_OK && send_rows[rank])
-        memcpy((char *)receive + own_to * row_bytes, (const char *)send + own_from * row_bytes,
-               (size_t)send_rows[rank] * row_bytes);
+    if (code == MP_OK)
+        mp_transport_copy(mp_transport_of(comm), stream, (char *)receive + own_to * row_bytes,
+                          (const char *)send + own_from * row_bytes,
+                          (size_t)send_rows[rank] * row_bytes);
     return mp_request_started(request, code);
 }

@@ -1,6 +1,7 @@
 /* Requests: slots for messages, moving them on, waiting for them. */
 #include <sched.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "profiler/record/record.h"
 #include "reference/comm/transport.h"
@@ -8,6 +9,27 @@
 /* Fruitless polls before a waiting rank gives up its core when it has one for itself: about 20 us,
  * longer than a small message takes. */
 enum { POLLS_BEFORE_YIELD = 128 };
+
+const struct mp_queued_operations *mp_transport_queued(const struct mp_comm *comm) {
+    return comm->ranks > 1 ? comm->operations->queued : NULL;
+}
+
+void mp_transport_copy(struct mp_transport *transport, mp_stream stream, void *to, const void *from,
+                       size_t bytes) {
+    struct mp_device *device = transport->device;
+    if (to == from || !bytes)
+        return;
+    if (device && device->deferred)
+        device->operations->copy(device, stream, to, from, bytes);
+    else
+        memmove(to, from, bytes);
+}
+
+void mp_comm_on_wait(struct mp_comm *comm,
+                     void (*observe)(void *context, mp_stream stream, bool begins), void *context) {
+    mp_transport_of(comm)->observe = observe;
+    mp_transport_of(comm)->observe_context = context;
+}
 
 int mp_transport_open(struct mp_transport *transport, struct mp_error *error) {
     return mp_request_create(&transport->comm, 0, 0, &transport->blocking, error);
@@ -32,7 +54,8 @@ int mp_transport_take_tags(struct mp_transport *transport, int count, int *first
     return MP_OK;
 }
 
-static int create_flow(struct mp_flow *flow, int transfers, size_t chunk_bytes) {
+static int create_flow(struct mp_comm *comm, struct mp_flow *flow, int transfers,
+                       size_t chunk_bytes) {
     flow->limit = transfers;
     flow->chunk_limit = chunk_bytes;
     if (!transfers)
@@ -41,8 +64,39 @@ static int create_flow(struct mp_flow *flow, int transfers, size_t chunk_bytes) 
         chunk_bytes < MP_REDUCE_PIECE ? (chunk_bytes + 63) / 64 * 64 : (size_t)MP_REDUCE_PIECE;
     flow->key = calloc((size_t)transfers, sizeof *flow->key);
     flow->node = calloc((size_t)transfers, sizeof *flow->node);
-    flow->buffer = aligned_alloc(4096, (MP_RING * flow->buffer_bytes + 4095) / 4096 * 4096 + 4096);
-    return flow->key && flow->node && flow->buffer ? MP_OK : MP_ENOMEM;
+    if (!flow->key || !flow->node)
+        return MP_ENOMEM;
+    if (mp_transport_queued(comm))
+        return MP_OK;
+    size_t bytes = (MP_RING * flow->buffer_bytes + 4095) / 4096 * 4096 + 4096;
+    flow->buffer = comm->operations->ring_allocate ? comm->operations->ring_allocate(comm, bytes)
+                                                   : aligned_alloc(4096, bytes);
+    return flow->buffer ? MP_OK : MP_ENOMEM;
+}
+
+static void destroy_flow(struct mp_comm *comm, struct mp_flow *flow) {
+    free(flow->key);
+    free(flow->node);
+    if (flow->buffer && comm->operations->ring_release)
+        comm->operations->ring_release(comm, flow->buffer);
+    else
+        free(flow->buffer);
+}
+
+/* Slots for messages, or what a back end with operations of its own keeps. */
+static int create_slots(struct mp_request *request, struct mp_error *error) {
+    struct mp_comm *comm = &request->transport->comm;
+    const size_t capacity = (size_t)request->capacity;
+    if (comm->ranks == 1)
+        return MP_OK;
+    if (comm->operations->queued)
+        return comm->operations->queued->request_create(request, error);
+    request->finished = calloc(capacity, sizeof *request->finished);
+    request->note = calloc(capacity, sizeof *request->note);
+    request->done = calloc(capacity, sizeof *request->done);
+    if (!request->finished || !request->note || !request->done)
+        return MP_ENOMEM;
+    return comm->operations->messages_create(comm, request->capacity, &request->messages, error);
 }
 
 int mp_request_create(struct mp_comm *comm, int transfers, size_t chunk_bytes,
@@ -61,17 +115,9 @@ int mp_request_create(struct mp_comm *comm, int transfers, size_t chunk_bytes,
     if (capacity < 2 * comm->ranks)
         capacity = 2 * comm->ranks;
     request->capacity = (int)capacity;
-    int code = create_flow(&request->flow, comm->ranks > 1 ? transfers : 0, chunk_bytes);
-    if (code == MP_OK && comm->ranks > 1) {
-        request->finished = calloc((size_t)capacity, sizeof *request->finished);
-        request->note = calloc((size_t)capacity, sizeof *request->note);
-        request->done = calloc((size_t)capacity, sizeof *request->done);
-        if (!request->finished || !request->note || !request->done)
-            code = MP_ENOMEM;
-        else
-            code = comm->operations->messages_create(comm, request->capacity, &request->messages,
-                                                     error);
-    }
+    int code = create_flow(comm, &request->flow, comm->ranks > 1 ? transfers : 0, chunk_bytes);
+    if (code == MP_OK)
+        code = create_slots(request, error);
     if (code) {
         mp_request_destroy(request);
         return mp_fail(error, code, "rank %d: no memory for a request of %d transfers", comm->rank,
@@ -94,19 +140,21 @@ static void leave_flight(struct mp_request *request) {
 void mp_request_destroy(struct mp_request *request) {
     if (!request)
         return;
+    struct mp_comm *comm = &request->transport->comm;
     leave_flight(request);
     if (request->messages)
-        request->transport->comm.operations->messages_destroy(request->messages);
-    free(request->flow.key);
-    free(request->flow.node);
-    free(request->flow.buffer);
+        comm->operations->messages_destroy(request->messages);
+    if (request->queued)
+        comm->operations->queued->request_destroy(request);
+    destroy_flow(comm, &request->flow);
     free(request->finished);
     free(request->note);
     free(request->done);
     free(request);
 }
 
-int mp_request_begin(struct mp_comm *comm, struct mp_request *request, struct mp_error *error) {
+int mp_request_begin(struct mp_comm *comm, struct mp_request *request, mp_stream stream,
+                     struct mp_error *error) {
     if (&request->transport->comm != comm)
         return mp_fail(error, MP_EINVAL, "rank %d: the request belongs to another comm",
                        comm->rank);
@@ -119,6 +167,7 @@ int mp_request_begin(struct mp_comm *comm, struct mp_request *request, struct mp
         link = &(*link)->next;
     *link = request;
     request->in_flight = true;
+    request->stream = stream;
     request->active = 0;
     request->follow = NULL;
     return MP_OK;
@@ -130,14 +179,26 @@ int mp_request_started(struct mp_request *request, int code) {
     return code;
 }
 
+int mp_request_queued(struct mp_request *request, int code) {
+    request->active = code == MP_OK;
+    return mp_request_started(request, code);
+}
+
+int mp_message_check(const struct mp_comm *comm, size_t bytes, int rank, struct mp_error *error) {
+    if (bytes <= MP_MESSAGE_LIMIT)
+        return MP_OK;
+    return mp_fail(
+        error, MP_ELIMIT,
+        "rank %d: a message of %zu bytes between it and rank %d; at most %d are possible",
+        comm->rank, bytes, rank, MP_MESSAGE_LIMIT);
+}
+
 static int check_message(const struct mp_request *request, size_t bytes, int rank,
                          struct mp_error *error) {
     const struct mp_comm *comm = &request->transport->comm;
-    if (bytes > MP_MESSAGE_LIMIT)
-        return mp_fail(error, MP_ELIMIT,
-                       "rank %d: a message of %zu bytes between it and rank %d; at most %d are "
-                       "possible",
-                       comm->rank, bytes, rank, MP_MESSAGE_LIMIT);
+    int code = mp_message_check(comm, bytes, rank, error);
+    if (code)
+        return code;
     if (request->active == request->capacity)
         return mp_fail(error, MP_ELIMIT,
                        "rank %d: the request has room for %d messages at a time and needs more",
@@ -231,7 +292,10 @@ static int advance_all(struct mp_transport *transport, bool *moved, struct mp_er
 }
 
 int mp_comm_progress(struct mp_comm *comm, struct mp_error *error) {
+    const struct mp_queued_operations *queued = mp_transport_queued(comm);
     bool moved = false;
+    if (queued)
+        return queued->progress(comm, error);
     return advance_all(mp_transport_of(comm), &moved, error);
 }
 
@@ -239,8 +303,15 @@ int mp_request_wait(struct mp_request *request, struct mp_error *error) {
     if (!request->in_flight)
         return MP_OK;
     struct mp_transport *transport = request->transport;
-    int64_t start = mp_clock_ns();
+    const struct mp_queued_operations *queued = mp_transport_queued(&transport->comm);
     int code = MP_OK, idle = 0;
+    if (queued) {
+        code = queued->wait(request, error);
+        if (code == MP_OK)
+            leave_flight(request);
+        return code;
+    }
+    int64_t start = mp_clock_ns();
     for (;;) {
         bool moved = false;
         code = advance_all(transport, &moved, error);

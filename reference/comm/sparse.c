@@ -114,7 +114,7 @@ static int add_arrivals(struct mp_request *request, struct mp_error *error) {
         if (!arrival->here)
             return MP_OK;
         struct mp_node *node = &flow->node[arrival->node];
-        comm->operations->add(comm, flow->stream,
+        comm->operations->add(comm, request->stream,
                               piece_size(flow, node, arrival->piece) / sizeof(float),
                               (float *)(flow->buffer + (size_t)place * flow->buffer_bytes),
                               (float *)piece_memory(node, arrival->piece));
@@ -189,17 +189,29 @@ static int prepare(struct mp_request *request, const struct mp_transfers *list, 
 static int begin(struct mp_comm *comm, size_t bytes, mp_stream stream, struct mp_request *request,
                  struct mp_error *error) {
     struct mp_flow *flow = &request->flow;
-    int code = mp_request_begin(comm, request, error);
+    int code = mp_request_begin(comm, request, stream, error);
     if (code)
         return code;
     flow->nodes = 0;
+    flow->keys = 0;
+    flow->list = NULL;
     flow->bytes = bytes;
-    flow->stream = stream;
     flow->head = flow->tail = 0;
     flow->next_node = flow->next_piece = flow->next_child = 0;
-    if (comm->ranks > 1)
+    if (comm->ranks > 1 && !comm->operations->queued)
         comm->operations->settle(comm, stream);
     return MP_OK;
+}
+
+/* Hands what is prepared to a back end with operations of its own.  It gets no empty chunks, and
+ * nothing where this rank takes part in no tree. */
+static int queue(struct mp_request *request,
+                 int (*operation)(struct mp_request *request, struct mp_error *error), int code,
+                 struct mp_error *error) {
+    const struct mp_flow *flow = &request->flow;
+    if (code || !flow->bytes || !flow->nodes)
+        return mp_request_started(request, code);
+    return mp_request_queued(request, operation(request, error));
 }
 
 int mp_sparse_all_gather_start(struct mp_comm *comm, const struct mp_transfers *list,
@@ -211,6 +223,8 @@ int mp_sparse_all_gather_start(struct mp_comm *comm, const struct mp_transfers *
         return code;
     request->follow = gather_follow;
     code = prepare(request, list, stage, experts, chunk, false, error);
+    if (mp_transport_queued(comm))
+        return queue(request, comm->operations->queued->down, code, error);
     for (int i = 0; code == MP_OK && i < request->flow.nodes; i++) {
         struct mp_node *node = &request->flow.node[i];
         if (node->parent < 0)
@@ -233,6 +247,8 @@ int mp_sparse_reduce_scatter_start(struct mp_comm *comm, const struct mp_transfe
     request->follow = reduce_follow;
     code = prepare(request, list, MP_STAGE_BACKWARD_REDUCE, experts, (void *const *)chunk, true,
                    error);
+    if (mp_transport_queued(comm))
+        return queue(request, comm->operations->queued->up, code, error);
     for (int i = 0; code == MP_OK && i < request->flow.nodes; i++) {
         struct mp_node *node = &request->flow.node[i];
         if (node->child[0] >= 0)
@@ -272,6 +288,7 @@ static int add_move(struct mp_request *request, const struct mp_transfer *item, 
     memset(node, 0, sizeof *node);
     node->expert = item->expert;
     node->members = 2;
+    node->place = sends ? 0 : 1;
     node->tag = i;
     node->parent = sends ? -1 : item->from;
     node->child[0] = sends ? item->to : -1;
@@ -297,7 +314,8 @@ static int prepare_moves(struct mp_request *request, const struct mp_transfer li
         const bool from_here = list[i].from == comm->rank, to_here = list[i].to == comm->rank;
         code = check_move(comm, &list[i], send_chunk[i], receive_chunk[i], error);
         if (code == MP_OK && from_here && to_here)
-            memmove(receive_chunk[i], send_chunk[i], flow->bytes);
+            mp_transport_copy(request->transport, request->stream, receive_chunk[i], send_chunk[i],
+                              flow->bytes);
         else if (code == MP_OK && (from_here || to_here))
             code = add_move(request, &list[i], i, send_chunk[i], receive_chunk[i], error);
     }
@@ -312,6 +330,8 @@ int mp_move_start(struct mp_comm *comm, const struct mp_transfer list[], int cou
         return code;
     request->follow = gather_follow;
     code = prepare_moves(request, list, count, send_chunk, receive_chunk, error);
+    if (mp_transport_queued(comm))
+        return queue(request, comm->operations->queued->down, code, error);
     for (int i = 0; code == MP_OK && i < request->flow.nodes; i++)
         code = gather_step(request, i, error);
     return mp_request_started(request, code);

@@ -4,7 +4,10 @@
  * A back end knows messages between two ranks and a few dense collectives, all started in a slot
  * of a message array and found finished by a test.  Trees, pieces, windows, tags and waiting are
  * written once above it (request.c, tree.c, sparse.c, exchange.c, clock.c).  With one rank nothing
- * below `abort` is ever called, so that `self` leaves it out. */
+ * below `abort` is ever called, so that `self` leaves it out.
+ *
+ * A back end that queues on a device's streams has whole operations instead (`queued`): they come
+ * with their arguments checked and, if sparse, their trees built. */
 #ifndef MOEPERF_REFERENCE_COMM_TRANSPORT_H
 #define MOEPERF_REFERENCE_COMM_TRANSPORT_H
 
@@ -14,12 +17,43 @@ struct mp_messages; /* a back end's array of operations in flight */
 
 enum mp_reduction { MP_REDUCTION_FLOAT_SUM, MP_REDUCTION_DOUBLE_SUM, MP_REDUCTION_DOUBLE_MAXIMUM };
 
+/* Whole operations.  What returns MP_OK is in flight until `wait`, which is called once. */
+struct mp_queued_operations {
+    /* The back end's part of a request, request->queued. */
+    int (*request_create)(struct mp_request *request, struct mp_error *error);
+    void (*request_destroy)(struct mp_request *request);
+    int (*wait)(struct mp_request *request, struct mp_error *error);
+    int (*progress)(struct mp_comm *comm, struct mp_error *error);
+
+    /* Host memory; done on return. */
+    int (*barrier)(struct mp_comm *comm, struct mp_error *error);
+    int (*broadcast)(struct mp_comm *comm, void *memory, size_t bytes, int root,
+                     struct mp_error *error);
+    int (*reduce)(struct mp_comm *comm, enum mp_reduction reduction, double *values, int count,
+                  struct mp_error *error);
+    int (*pass)(struct mp_comm *comm, void *memory, size_t bytes, int rank, bool send,
+                struct mp_error *error);
+
+    int (*gather_counts)(struct mp_request *request, const uint32_t *mine, int count, uint32_t *all,
+                         struct mp_error *error);
+    int (*exchange)(struct mp_request *request, const int send_rows[], const int receive_rows[],
+                    size_t row_bytes, const void *send, void *receive, struct mp_error *error);
+    int (*all_reduce)(struct mp_request *request, float *values, size_t count,
+                      struct mp_error *error);
+    /* The nodes of request->flow, with their memory: copies down the trees (gather, move), sums up
+     * them (reduce).  A gather and a reduce have their list in the flow. */
+    int (*down)(struct mp_request *request, struct mp_error *error);
+    int (*up)(struct mp_request *request, struct mp_error *error);
+};
+
 struct mp_comm_operations {
     const char *name; /* "mpi" */
     void (*destroy)(struct mp_comm *comm);
     void (*abort)(struct mp_comm *comm, int status);
     /* "Open MPI 4.1.4, host node7" */
     void (*describe)(struct mp_comm *comm, char *text, size_t size);
+
+    const struct mp_queued_operations *queued; /* NULL: messages, and all that follows */
 
     /* Slots 0 .. capacity - 1.  Destroying with operations in flight is only for leaving after a
      * failure: they are given up. */
@@ -51,6 +85,9 @@ struct mp_comm_operations {
     int (*all_gather)(struct mp_comm *comm, struct mp_messages *messages, int slot,
                       const void *mine, size_t bytes, void *all, struct mp_error *error);
 
+    /* Memory that additions can read and messages reach; NULL: aligned_alloc and free. */
+    void *(*ring_allocate)(struct mp_comm *comm, size_t bytes);
+    void (*ring_release)(struct mp_comm *comm, void *memory);
     /* Returns when the work queued on `stream` so far is done, so that its memory can be sent. */
     void (*settle)(struct mp_comm *comm, mp_stream stream);
     /* to[i] += from[i], done on return. */
@@ -63,16 +100,27 @@ enum { MP_MESSAGE_LIMIT = 1 << 30 };
 /* What every back end's comm begins with; a struct mp_comm pointer points to it. */
 struct mp_transport {
     struct mp_comm comm;
+    struct mp_device *device;     /* borrowed; NULL: memory is the host's */
     struct mp_request *in_flight; /* oldest first */
     struct mp_request *blocking;  /* serves the calls that wait themselves; NULL for one rank */
     int next_tag;                 /* equal on all ranks */
     int tag_limit;                /* tags are 0 .. tag_limit */
     bool ranks_share_cores;
+    struct mp_comm
+        *host; /* where clocks are compared instead, and their errors are smaller; NULL */
+    void (*observe)(void *context, mp_stream stream, bool begins); /* mp_comm_on_wait */
+    void *observe_context;
 };
 
 static inline struct mp_transport *mp_transport_of(struct mp_comm *comm) {
     return (struct mp_transport *)comm;
 }
+
+/* Queued on the stream, or done on return where memory is the host's; to and from may be equal. */
+void mp_transport_copy(struct mp_transport *transport, mp_stream stream, void *to, const void *from,
+                       size_t bytes);
+/* Operations of the back end's own that replace messages; NULL for messages and for one rank. */
+const struct mp_queued_operations *mp_transport_queued(const struct mp_comm *comm);
 
 /* The last step of creating a back end with several ranks, and the first of destroying it. */
 int mp_transport_open(struct mp_transport *transport, struct mp_error *error);
@@ -106,6 +154,7 @@ enum {
 struct mp_node {
     int expert;
     int members;  /* ranks in the tree */
+    int place;    /* of this rank among them: 0 is the owner */
     int tag;      /* minus the operation's first */
     int parent;   /* rank; -1 at the root */
     int child[2]; /* ranks; -1 if there is none, child[0] first */
@@ -129,12 +178,13 @@ struct mp_arrival {
 struct mp_flow {
     int limit;          /* of nodes and of transfers, from mp_request_create */
     size_t chunk_limit; /* bytes */
-    uint64_t *key;      /* [limit], working memory for sorting */
+    uint64_t *key;      /* [limit], the transfers of the stage, sorted */
+    int keys;
+    const struct mp_transfers *list; /* during start; NULL: moves */
     struct mp_node *node;
     int nodes;
     size_t bytes;
     int first_tag;
-    mp_stream stream;
 
     /* Reduce only.  Pieces are received and added in one global order (tree, piece, child), at most
      * MP_RING at a time.  That order makes a bounded ring safe: of all unfinished pieces of all
@@ -150,6 +200,8 @@ struct mp_request {
     struct mp_transport *transport;
     struct mp_request *next;
     bool in_flight;
+    mp_stream stream; /* of the operation */
+    void *queued;     /* the part of a back end with operations of its own */
     struct mp_messages *messages;
     int active, capacity; /* slots 0 .. active - 1 hold a message */
     int *finished;        /* [capacity] */
@@ -161,10 +213,15 @@ struct mp_request {
 };
 
 /* Checks that the request is of this comm and free, and puts it in flight with nothing in it. */
-int mp_request_begin(struct mp_comm *comm, struct mp_request *request, struct mp_error *error);
+int mp_request_begin(struct mp_comm *comm, struct mp_request *request, mp_stream stream,
+                     struct mp_error *error);
 /* The end of every start: if nothing had to be started, or could be, the request is free again.
  * Returns `code`. */
 int mp_request_started(struct mp_request *request, int code);
+/* The same for a back end's own operation, which is in flight unless `code` says that it failed. */
+int mp_request_queued(struct mp_request *request, int code);
+/* MP_ELIMIT for a message that no transport carries. */
+int mp_message_check(const struct mp_comm *comm, size_t bytes, int rank, struct mp_error *error);
 /* Starts one message in the next slot.  `bytes` 0 is nothing. */
 int mp_request_send(struct mp_request *request, const void *memory, size_t bytes, int rank, int tag,
                     struct mp_note note, struct mp_error *error);

@@ -91,23 +91,37 @@ static int collect(const struct mp_comm *comm, struct mp_flow *flow,
     return count;
 }
 
-/* The rank of member i of the tree whose copies are key[0] .. */
-static int member_rank(const uint64_t key[], int owner, int members, int i) {
-    if (i >= members)
+bool mp_tree_next(const struct mp_flow *flow, bool reduce, struct mp_tree *tree) {
+    int begin = tree->key ? (int)(tree->key - flow->key) + tree->members - 1 : 0, end = begin + 1;
+    if (begin >= flow->keys)
+        return false;
+    tree->number = tree->key ? tree->number + 1 : 0;
+    tree->key = &flow->key[begin];
+    tree->expert = key_expert(tree->key[0]);
+    while (end < flow->keys && key_expert(flow->key[end]) == tree->expert)
+        end++;
+    const struct mp_transfer *first = &flow->list->item[key_index(tree->key[0])];
+    tree->owner = reduce ? first->to : first->from;
+    tree->members = end - begin + 1;
+    return true;
+}
+
+int mp_tree_member(const struct mp_tree *tree, int i) {
+    if (i >= tree->members)
         return -1;
-    return i ? key_rank(key[i - 1]) : owner;
+    return i ? key_rank(tree->key[i - 1]) : tree->owner;
 }
 
 static int check_tree(const struct mp_comm *comm, const struct mp_transfers *list,
-                      const uint64_t key[], int members, int owner, bool reduce,
-                      struct mp_error *error) {
-    for (int i = 0; i + 1 < members; i++) {
+                      const struct mp_tree *tree, bool reduce, struct mp_error *error) {
+    const uint64_t *key = tree->key;
+    for (int i = 0; i + 1 < tree->members; i++) {
         const struct mp_transfer *transfer = &list->item[key_index(key[i])];
         int other = reduce ? transfer->to : transfer->from;
-        if (other != owner)
+        if (other != tree->owner)
             return mp_fail(error, MP_EINVAL,
                            "rank %d: expert %d has two owners in one list, ranks %d and %d",
-                           comm->rank, transfer->expert, owner, other);
+                           comm->rank, transfer->expert, tree->owner, other);
         if (i && key_rank(key[i]) == key_rank(key[i - 1]))
             return mp_fail(error, MP_EINVAL,
                            "rank %d: expert %d has two transfers for its copy on rank %d",
@@ -116,21 +130,21 @@ static int check_tree(const struct mp_comm *comm, const struct mp_transfers *lis
     return MP_OK;
 }
 
-static void add_node(const struct mp_comm *comm, struct mp_flow *flow, const uint64_t key[],
-                     int members, int owner, int tag) {
+static void add_node(const struct mp_comm *comm, struct mp_flow *flow, const struct mp_tree *tree) {
     int place = 0;
-    while (place < members && member_rank(key, owner, members, place) != comm->rank)
+    while (place < tree->members && mp_tree_member(tree, place) != comm->rank)
         place++;
-    if (place == members)
+    if (place == tree->members)
         return;
     struct mp_node *node = &flow->node[flow->nodes++];
     memset(node, 0, sizeof *node);
-    node->expert = key_expert(key[0]);
-    node->members = members;
-    node->tag = tag;
-    node->parent = place ? member_rank(key, owner, members, (place - 1) / 2) : -1;
-    node->child[0] = member_rank(key, owner, members, 2 * place + 1);
-    node->child[1] = member_rank(key, owner, members, 2 * place + 2);
+    node->expert = tree->expert;
+    node->members = tree->members;
+    node->place = place;
+    node->tag = tree->number;
+    node->parent = place ? mp_tree_member(tree, (place - 1) / 2) : -1;
+    node->child[0] = mp_tree_member(tree, 2 * place + 1);
+    node->child[1] = mp_tree_member(tree, 2 * place + 2);
 }
 
 int mp_trees_build(const struct mp_comm *comm, struct mp_flow *flow,
@@ -139,20 +153,15 @@ int mp_trees_build(const struct mp_comm *comm, struct mp_flow *flow,
     int count = collect(comm, flow, list, stage, experts, reduce, error);
     if (count < 0)
         return count;
+    flow->keys = count;
+    flow->list = list;
     flow->nodes = 0;
     *trees = 0;
-    for (int begin = 0, end; begin < count; begin = end) {
-        const uint64_t *key = &flow->key[begin];
-        for (end = begin + 1; end < count; end++)
-            if (key_expert(flow->key[end]) != key_expert(key[0]))
-                break;
-        const struct mp_transfer *first = &list->item[key_index(key[0])];
-        int owner = reduce ? first->to : first->from;
-        int members = end - begin + 1;
-        int code = check_tree(comm, list, key, members, owner, reduce, error);
+    for (struct mp_tree tree = {0}; mp_tree_next(flow, reduce, &tree); ++*trees) {
+        int code = check_tree(comm, list, &tree, reduce, error);
         if (code)
             return code;
-        add_node(comm, flow, key, members, owner, (*trees)++);
+        add_node(comm, flow, &tree);
     }
     return MP_OK;
 }

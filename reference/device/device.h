@@ -1,13 +1,18 @@
 /* Device: where tensors live and mathematics happens.
  *
- * Back ends: cpu (oneDNN); others follow behind the same table of operations.  All operations are
- * queued on a stream and return before the work is done (the cpu back end has done it already);
- * nothing synchronises but stream_synchronize and copies between host and device.
+ * Back ends behind the same table of operations: cpu (oneDNN) and cuda (cuBLAS and kernels).  All
+ * operations are queued on a stream and return before the work is done (the cpu back end has done
+ * it already); nothing synchronises but stream_synchronize and copies between host and device.
  * Operations return nothing: the first failure is kept in the device and reported by
  * mp_device_check, as on a GPU.  No operation allocates.
  *
- * Shapes are written [rows][columns], row-major, fp32.  Letters: N tokens of a rank (batch *
- * sequence), D model width, F expert width, E experts, K experts per token, V vocabulary.
+ * Shapes are written [rows][columns], row-major.  Letters: N tokens of a rank (batch * sequence), D
+ * model width, F expert width, E experts, K experts per token, V vocabulary.
+ *
+ * Types: what is declared float is fp32 on every device.  Matrices declared void have the device's
+ * element type: activations, their gradients, and the working copies of parameters that products
+ * read.  On a device of MP_FLOAT32 both are the same.  Sums are formed in fp32 whatever the type.
+ *
  * Arrays named "host" are read during the call; all others are device memory, borrowed until the
  * stream has passed the operation.  Outputs never overlap inputs unless said. */
 #ifndef MOEPERF_REFERENCE_DEVICE_DEVICE_H
@@ -20,8 +25,10 @@
 #include "reference/base/error.h"
 
 struct mp_device;
-typedef struct mp_stream *mp_stream; /* in-order queue; NULL is the default stream */
-typedef struct mp_event *mp_event;
+typedef struct mp_device_stream *mp_stream; /* in-order queue; NULL is the default stream */
+typedef struct mp_device_event *mp_event;
+
+enum mp_element { MP_FLOAT32, MP_BFLOAT16 };
 
 enum mp_grouped_gemm {
     MP_GROUPED_FORWARD,        /* out[g]    = in[g] * weight[g]              (rows x columns_out) */
@@ -51,16 +58,23 @@ enum mp_route_sort {
 };
 
 struct mp_device_operations {
-    const char *name; /* "cpu" */
+    const char *name; /* "cpu", "cuda" */
     void (*destroy)(struct mp_device *device);
     void (*describe)(const struct mp_device *device, char *text, size_t size);
 
-    /* Memory: 64-byte aligned, not cleared.  NULL when there is none left. */
+    /* Memory: 64-byte aligned, not cleared.  NULL when there is none left; cuda then keeps a
+     * sentence with the numbers for mp_device_check. */
     void *(*allocate)(struct mp_device *device, size_t bytes);
     void (*release)(struct mp_device *device, void *memory); /* accepts NULL */
+    /* Host memory that copies to and from this device are fastest with (page-locked). */
+    void *(*host_allocate)(struct mp_device *device, size_t bytes);
+    void (*host_release)(struct mp_device *device, void *memory); /* accepts NULL */
+    /* Bytes that `allocate` has given out, now and at most so far; -1 where nobody counts. */
+    void (*memory_used)(const struct mp_device *device, int64_t *now, int64_t *most);
     /* Between host and device in either direction; synchronises the stream. */
     void (*copy_to_host)(struct mp_device *, mp_stream, void *host, const void *from, size_t bytes);
     void (*copy_from_host)(struct mp_device *, mp_stream, void *to, const void *host, size_t bytes);
+    /* Queued: `to` and `from` may also be memory of host_allocate. */
     void (*copy)(struct mp_device *, mp_stream, void *to, const void *from, size_t bytes);
     void (*zero)(struct mp_device *, mp_stream, void *memory, size_t bytes);
 
@@ -72,57 +86,73 @@ struct mp_device_operations {
     void (*event_destroy)(struct mp_device *, mp_event event);
     void (*event_record)(struct mp_device *, mp_event event, mp_stream stream);
     void (*stream_wait)(struct mp_device *, mp_stream stream, mp_event event);
+    void (*event_synchronize)(struct mp_device *, mp_event event); /* the host waits */
+    bool (*event_done)(struct mp_device *, mp_event event);        /* never blocks */
+    /* When the stream passed the event, on the clock of mp_clock_ns (profiler/record): -1 if that
+     * has not happened.  Good to a microsecond or so; times of one device order as they happened.
+     */
+    int64_t (*event_time)(struct mp_device *, mp_event event);
+    /* What the back end's own library calls the stream (a cudaStream_t); NULL on cpu. */
+    void *(*native_stream)(struct mp_device *, mp_stream stream);
 
     /* c[m][n] = alpha * op(a) * op(b) + beta * c; op transposes when its flag is set; leading
      * dimensions are those of the stored matrices.  2 * m * n * k flop. */
     void (*gemm)(struct mp_device *, mp_stream, bool transpose_a, bool transpose_b, int m, int n,
-                 int k, float alpha, const float *a, int lda, const float *b, int ldb, float beta,
-                 float *c, int ldc);
+                 int k, float alpha, const void *a, int lda, const void *b, int ldb, float beta,
+                 void *c, int ldc);
+    /* The same with c in fp32: gradients of parameters, and logits. */
+    void (*gemm_float)(struct mp_device *, mp_stream, bool transpose_a, bool transpose_b, int m,
+                       int n, int k, float alpha, const void *a, int lda, const void *b, int ldb,
+                       float beta, float *c, int ldc);
 
     /* Grouped GEMM over experts (MegaBlocks, MLSys 2023, section 4: the operation).
      *   host rows [groups]       rows of each group, 0 allowed
      *   in        [sum][columns_in]    groups packed one after another, no padding
      *   out       [sum][columns_out]
-     *   host weight [groups]     pointers to [columns_in][columns_out] each
+     *   host weight [groups]     pointers to [columns_in][columns_out] each; elements, but float
+     *                            for WEIGHT_GRADIENT
      * The kind says which of the three is written; it is overwritten, or added to when
      * `accumulate`.  WEIGHT_GRADIENT with 0 rows gives zeros (or leaves the sum as it was).
-     * 2 * sum * columns_in * columns_out flop. */
+     * 2 * sum * columns_in * columns_out flop.  At most as many groups as the limits have experts.
+     */
     void (*grouped_gemm)(struct mp_device *, mp_stream, enum mp_grouped_gemm kind, int groups,
-                         const int rows[], int columns_in, int columns_out, float *in,
-                         float *const weight[], float *out, bool accumulate);
+                         const int rows[], int columns_in, int columns_out, void *in,
+                         void *const weight[], void *out, bool accumulate);
 
     /* y = (x - mean) * rstd * gain + bias per row; epsilon 1e-5; population variance.
      * x, y [rows][width]; mean, rstd [rows] are kept for backward. */
-    void (*layer_norm_forward)(struct mp_device *, mp_stream, int rows, int width, const float *x,
-                               const float *gain, const float *bias, float *y, float *mean,
+    void (*layer_norm_forward)(struct mp_device *, mp_stream, int rows, int width, const void *x,
+                               const float *gain, const float *bias, void *y, float *mean,
                                float *rstd);
     /* dx += gradient of x (the residual's gradient is already there); dgain, dbias += theirs. */
-    void (*layer_norm_backward)(struct mp_device *, mp_stream, int rows, int width, const float *x,
+    void (*layer_norm_backward)(struct mp_device *, mp_stream, int rows, int width, const void *x,
                                 const float *gain, const float *mean, const float *rstd,
-                                const float *dy, float *dx, float *dgain, float *dbias);
+                                const void *dy, void *dx, float *dgain, float *dbias);
 
     /* Causal multi-head attention, scale 1/sqrt(head_width).
      *   qkv [N][3 * D]: per token all heads' q, then k, then v.  out [N][D].
      *   logsumexp [B][H][S]: kept for backward, which recomputes the probabilities. */
     void (*attention_forward)(struct mp_device *, mp_stream, const struct mp_attention_shape *shape,
-                              const float *qkv, float *out, float *logsumexp);
+                              const void *qkv, void *out, float *logsumexp);
     /* dqkv is overwritten. */
     void (*attention_backward)(struct mp_device *, mp_stream,
-                               const struct mp_attention_shape *shape, const float *qkv,
-                               const float *out, const float *logsumexp, const float *dout,
-                               float *dqkv);
+                               const struct mp_attention_shape *shape, const void *qkv,
+                               const void *out, const float *logsumexp, const void *dout,
+                               void *dqkv);
 
     /* GELU, tanh form: 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))).  y may be x. */
-    void (*gelu_forward)(struct mp_device *, mp_stream, size_t count, const float *x, float *y);
+    void (*gelu_forward)(struct mp_device *, mp_stream, size_t count, const void *x, void *y);
     /* dx = dy * gelu'(x); dx may be dy.  If `y` is not NULL it also gets gelu(x), so that forward
      * need not keep it. */
-    void (*gelu_backward)(struct mp_device *, mp_stream, size_t count, const float *x,
-                          const float *dy, float *dx, float *y);
+    void (*gelu_backward)(struct mp_device *, mp_stream, size_t count, const void *x,
+                          const void *dy, void *dx, void *y);
 
-    /* Softmax cross-entropy over rows: loss[r] = logsumexp - logit[target], and logits[r] is
-     * replaced by scale * (softmax - onehot), the gradient.  target and loss are device [rows]. */
-    void (*cross_entropy)(struct mp_device *, mp_stream, int rows, int vocabulary, float *logits,
-                          const int32_t *target, float scale, float *loss);
+    /* Softmax cross-entropy over rows: loss[r] = logsumexp - logit[target], and gradient[r] =
+     * scale * (softmax - onehot), elements; it may be logits where elements are fp32.  target and
+     * loss are device [rows]. */
+    void (*cross_entropy)(struct mp_device *, mp_stream, int rows, int vocabulary,
+                          const float *logits, const int32_t *target, float scale, float *loss,
+                          void *gradient);
 
     /* Gate: probability = softmax(logits) over all experts; choice = the top_k largest, ties to the
      * lower id, in descending order, unless `forced` ([N][K], device) gives them; weight = their
@@ -139,7 +169,7 @@ struct mp_device_operations {
     void (*gate_backward)(struct mp_device *, mp_stream, int tokens, int experts, int top_k,
                           bool renormalise, const float *probability, const int32_t *choice,
                           const int32_t *position, const float *weight, const float *dweight,
-                          const float *auxiliary, float *dlogits);
+                          const float *auxiliary, void *dlogits);
     /* weight[i] = probability of route i over the sum of those of its token's routes whose position
      * is not -1, that sum being at least the smallest normal float; 0 where the position is -1. */
     void (*survivor_weights)(struct mp_device *, mp_stream, int tokens, int experts, int top_k,
@@ -179,30 +209,30 @@ struct mp_device_operations {
                             int32_t *row_token);
 
     /* out[i] = in[index[i]], rows of `width`; zeros where index[i] is -1. */
-    void (*gather_rows)(struct mp_device *, mp_stream, int rows, int width, const float *in,
-                        const int32_t *index, float *out);
+    void (*gather_rows)(struct mp_device *, mp_stream, int rows, int width, const void *in,
+                        const int32_t *index, void *out);
     /* out[index[i]] = in[i]; index is a permutation. */
-    void (*scatter_rows)(struct mp_device *, mp_stream, int rows, int width, const float *in,
-                         const int32_t *index, float *out);
+    void (*scatter_rows)(struct mp_device *, mp_stream, int rows, int width, const void *in,
+                         const int32_t *index, void *out);
 
     /* out[t] = residual[t] + sum over j of weight[t][j] * in[position[t][j]]; position -1 adds
      * nothing; weight NULL means 1; residual NULL means 0; out may be residual. */
     void (*combine_forward)(struct mp_device *, mp_stream, int tokens, int top_k, int width,
-                            const float *in, const int32_t *position, const float *weight,
-                            const float *residual, float *out);
+                            const void *in, const int32_t *position, const float *weight,
+                            const void *residual, void *out);
     /* din[position[t][j]] = weight[t][j] * dout[t];
      * dweight[t][j] = dot(in[position[t][j]], dout[t]), 0 for position -1.  din may be in. */
     void (*combine_backward)(struct mp_device *, mp_stream, int tokens, int top_k, int width,
-                             const float *in, const int32_t *position, const float *weight,
-                             const float *dout, float *din, float *dweight);
+                             const void *in, const int32_t *position, const float *weight,
+                             const void *dout, void *din, float *dweight);
 
     /* out[n] = token_table[token[n]] + position_table[n % sequence], rows of `width`. */
     void (*embedding_forward)(struct mp_device *, mp_stream, int tokens, int sequence, int width,
                               const int32_t *token, const float *token_table,
-                              const float *position_table, float *out);
+                              const float *position_table, void *out);
     /* dtoken_table, dposition_table += the gradient. */
     void (*embedding_backward)(struct mp_device *, mp_stream, int tokens, int sequence, int width,
-                               const int32_t *token, const float *dout, float *dtoken_table,
+                               const int32_t *token, const void *dout, float *dtoken_table,
                                float *dposition_table);
 
     /* to[i] += from[i]; and out[i] = a[i] + b[i] (out may be a or b). */
@@ -212,20 +242,36 @@ struct mp_device_operations {
 
     /* AdamW (Loshchilov and Hutter, ICLR 2019), as PyTorch computes it:
      *   p -= lr * decay * p;  m = b1 m + (1-b1) g;  v = b2 v + (1-b2) g^2;
-     *   p -= lr * (m / (1 - b1^step)) / (sqrt(v / (1 - b2^step)) + epsilon) */
+     *   p -= lr * (m / (1 - b1^step)) / (sqrt(v / (1 - b2^step)) + epsilon)
+     * `working` becomes p rounded to elements; it is `parameter` itself where elements are fp32, or
+     * NULL where nothing reads it. */
     void (*adamw)(struct mp_device *, mp_stream, size_t count, const struct mp_adamw *settings,
-                  float *parameter, const float *gradient, float *first, float *second);
+                  float *parameter, const float *gradient, float *first, float *second,
+                  void *working);
+    /* to[i] = from[i] rounded to elements; `to` may be `from` where elements are fp32. */
+    void (*to_elements)(struct mp_device *, mp_stream, size_t count, const float *from, void *to);
 };
 
 struct mp_device {
     const struct mp_device_operations *operations;
     struct mp_error error; /* first failure of a queued operation */
+    enum mp_element element;
+    bool deferred; /* operations return before their work is done: only events know its time */
     /* Called on the caller's thread between the products of a grouped GEMM by back ends that have
      * done the work when they return, since nobody else can let transfers move on meanwhile.  NULL:
      * not wanted.  The caller's to set. */
     void (*between)(void *context);
     void *between_context;
 };
+
+static inline size_t mp_element_bytes(const struct mp_device *device) {
+    return device->element == MP_FLOAT32 ? 4 : 2;
+}
+/* Address of an element of a matrix of the device's element type. */
+static inline void *mp_element_at(const struct mp_device *device, const void *matrix,
+                                  size_t element) {
+    return (char *)matrix + element * mp_element_bytes(device);
+}
 
 /* CPU back end on oneDNN.  `threads` per rank for its matrix work (>= 1).  Working memory for the
  * largest shapes, which `limits` names, is allocated here, once; attention, layer norm,
@@ -239,12 +285,42 @@ struct mp_device_limits {
 };
 int mp_device_cpu_create(int threads, const struct mp_device_limits *limits,
                          struct mp_device **device, struct mp_error *error);
+
+/* GPU back end on cuBLAS and kernels of its own.  It is a library apart, libmoeperf-cuda.so beside
+ * the program (or what MOEPERF_CUDA_LIBRARY names), loaded when it is first asked for, so that the
+ * same programs run where there is no CUDA.  Limits hold as for cpu; its working memory is
+ * allocated here, too, once.  Errors, each one sentence that names the rank, the GPU and what would
+ * help: MP_ENOTFOUND (this build has none, a CUDA library is missing, there is no GPU or no such
+ * one), MP_EVERSION (the driver is older than the toolkit), MP_ENOMEM, MP_EDEVICE. */
+struct mp_cuda_settings {
+    int rank;    /* for sentences; -1: none */
+    int ordinal; /* GPU of this host, as the CUDA runtime numbers them */
+    enum mp_element element;
+    bool grouped_library; /* grouped GEMM by cuBLAS's own grouped routine instead of one product
+                             after another on several streams */
+};
+int mp_device_cuda_create(const struct mp_cuda_settings *settings,
+                          const struct mp_device_limits *limits, struct mp_device **device,
+                          struct mp_error *error);
+
+/* What there is to be had without creating anything, for choosing GPUs and for doctors. */
+struct mp_cuda_gpu {
+    char name[256]; /* "NVIDIA H200" */
+    int capability; /* 90: compute capability 9.0 */
+    int64_t memory;
+    int64_t free_memory; /* -1 where the driver's management library does not say */
+    unsigned char uuid[16];
+};
+/* The first `limit` GPUs; *count is how many there are.  Errors as for mp_device_cuda_create. */
+int mp_device_cuda_list(struct mp_cuda_gpu gpus[], int limit, int *count, struct mp_error *error);
+
 void mp_device_destroy(struct mp_device *device); /* accepts NULL */
 
 /* MP_OK, or the first failure of an operation queued so far that has come to light. */
 int mp_device_check(struct mp_device *device, struct mp_error *error);
 
-/* Library and instruction set in words, for the environment fingerprint: "oneDNN 2.6.3, avx512". */
+/* Library and hardware in words, for the environment fingerprint: "oneDNN 2.6.3, avx512",
+ * "cuBLAS 13.0.2, NVIDIA H200, driver 13.0". */
 void mp_device_describe(const struct mp_device *device, char *text, size_t size);
 
 #endif

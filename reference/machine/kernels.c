@@ -92,7 +92,7 @@ static int update(void *context, int turn, struct mp_error *error) {
     (void)error;
     bench->device->operations->adamw(
         bench->device, NULL, count, &settings, bench_part(bench, 0, turn, count),
-        bench_part(bench, 1, turn, count), bench_part(bench, 2, turn, count), second);
+        bench_part(bench, 1, turn, count), bench_part(bench, 2, turn, count), second, NULL);
     return MP_OK;
 }
 

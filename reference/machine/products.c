@@ -43,11 +43,11 @@ static int multiply(void *context, int turn, struct mp_error *error) {
         break;
     case GRADIENT_IN:
         operations->grouped_gemm(bench->device, NULL, MP_GROUPED_INPUT_GRADIENT, 1, &t, w, c,
-                                 narrow, &matrix, wide, false);
+                                 narrow, (void *[]){matrix}, wide, false);
         break;
     case GRADIENT_OUT:
         operations->grouped_gemm(bench->device, NULL, MP_GROUPED_INPUT_GRADIENT, 1, &t, c, w, wide,
-                                 &matrix, narrow, false);
+                                 (void *[]){matrix}, narrow, false);
         break;
     default:
         operations->gemm(bench->device, NULL, true, false, t, c, w, 1, narrow, t, wide, c, 0,

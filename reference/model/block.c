@@ -14,14 +14,31 @@ struct allocation {
     bool failed;
 };
 
-static void *room(struct allocation *allocation, int64_t count) {
+static void *bytes(struct allocation *allocation, int64_t count, size_t size) {
     struct mp_model *model = allocation->model;
-    void *memory = model->device->operations->allocate(
-        model->device, (size_t)(count > 0 ? count : 1) * sizeof(float));
+    void *memory =
+        model->device->operations->allocate(model->device, (size_t)(count > 0 ? count : 1) * size);
     if (!memory)
         allocation->failed = true;
     else
         model->memory[model->allocations++] = memory;
+    return memory;
+}
+
+/* Room for floats (or integers of their size), and for elements. */
+static void *room(struct allocation *allocation, int64_t count) {
+    return bytes(allocation, count, sizeof(float));
+}
+static void *elements(struct allocation *allocation, int64_t count) {
+    return bytes(allocation, count, mp_element_bytes(allocation->model->device));
+}
+
+static void *host_room(struct allocation *allocation, int64_t count) {
+    struct mp_device *device = allocation->model->device;
+    void *memory =
+        device->operations->host_allocate(device, (size_t)(count > 0 ? count : 1) * sizeof(int));
+    if (!memory)
+        allocation->failed = true;
     return memory;
 }
 
@@ -30,22 +47,26 @@ static void allocate_state(struct allocation *a, struct mp_block_state *state) {
     int64_t n = model->tokens, d = model->shape.width, k = model->shape.top_k;
     state->mean1 = room(a, n);
     state->rstd1 = room(a, n);
-    state->normed1 = room(a, n * d);
-    state->qkv = room(a, n * 3 * d);
-    state->attended = room(a, n * d);
+    state->normed1 = elements(a, n * d);
+    state->qkv = elements(a, n * 3 * d);
+    state->attended = elements(a, n * d);
     state->logsumexp = room(a, n * model->shape.heads);
-    state->middle = room(a, n * d);
+    state->middle = elements(a, n * d);
     state->mean2 = room(a, n);
     state->rstd2 = room(a, n);
-    state->normed2 = room(a, n * d);
+    state->normed2 = elements(a, n * d);
     state->probability = room(a, n * model->shape.experts);
     state->choice = room(a, n * k);
     state->weight = room(a, n * k);
     state->position = room(a, n * k);
-    state->expert_in = room(a, model->rows_limit * d);
-    state->hidden = room(a, model->rows_limit * model->shape.expert_width);
-    state->combine_in = room(a, model->send_limit * d);
+    state->expert_in = elements(a, model->rows_limit * d);
+    state->hidden = elements(a, model->rows_limit * model->shape.expert_width);
+    state->combine_in = elements(a, model->send_limit * d);
     state->auxiliary = room(a, model->shape.experts);
+    if (model->device->deferred) {
+        state->receive_index = room(a, model->rows_limit);
+        state->receive_staging = host_room(a, model->rows_limit);
+    }
 }
 
 static void allocate_workspace(struct allocation *a) {
@@ -56,31 +77,41 @@ static void allocate_workspace(struct allocation *a) {
     model->target = room(a, n);
     model->mean = room(a, n);
     model->rstd = room(a, n);
-    model->normed = room(a, n * d);
+    model->normed = elements(a, n * d);
     model->logits = room(a, n * MP_VOCABULARY);
     model->loss = room(a, n);
     model->gate_logits = room(a, n * e);
-    model->routes = room(a, e);
-    model->firsts = room(a, e);
-    model->mass = room(a, e);
+    model->routes = room(a, 3 * e);
+    if (model->routes) {
+        model->firsts = model->routes + e;
+        model->mass = (float *)(model->firsts + e);
+    }
+    model->host_statistics = host_room(a, 3 * e);
+    if (model->device->element == MP_FLOAT32) {
+        model->logits_gradient = model->logits;
+        model->gate_gradient = model->gate_logits;
+    } else {
+        model->logits_gradient = elements(a, n * MP_VOCABULARY);
+        model->gate_gradient = elements(a, n * e);
+    }
     model->route_order = room(a, n * k);
     model->row_token = room(a, model->send_limit);
-    model->send = room(a, model->send_limit * d);
-    model->received = room(a, model->rows_limit * d);
-    model->expert_rows = room(a, model->rows_limit * d);
-    model->activated = room(a, model->rows_limit * f);
-    model->hidden_gradient = room(a, model->rows_limit * f);
+    model->send = elements(a, model->send_limit * d);
+    model->received = elements(a, model->rows_limit * d);
+    model->expert_rows = elements(a, model->rows_limit * d);
+    model->activated = elements(a, model->rows_limit * f);
+    model->hidden_gradient = elements(a, model->rows_limit * f);
     model->dweight = room(a, n * k);
-    model->dx = room(a, n * d);
-    model->dnormed = room(a, n * d);
-    model->dqkv = room(a, n * 3 * d);
-    model->dattended = room(a, n * d);
+    model->dx = elements(a, n * d);
+    model->dnormed = elements(a, n * d);
+    model->dqkv = elements(a, n * 3 * d);
+    model->dattended = elements(a, n * d);
 }
 
 int mp_model_create(const struct mp_model_shape *shape, struct mp_device *device, int sequences,
                     int ranks, int64_t send_limit, int64_t rows_limit, uint64_t seed,
                     struct mp_model *model, struct mp_error *error) {
-    enum { STATE_BUFFERS = 18, WORKSPACE_BUFFERS = 23 };
+    enum { STATE_BUFFERS = 19, WORKSPACE_BUFFERS = 23 };
     size_t experts = (size_t)shape->experts;
     *model = (struct mp_model){.shape = *shape,
                                .device = device,
@@ -103,7 +134,7 @@ int mp_model_create(const struct mp_model_shape *shape, struct mp_device *device
         code = mp_fail(error, MP_ENOMEM, "no memory for the model's tables");
     } else {
         for (size_t l = 0; l <= layers; l++) {
-            model->state[l].x = room(&allocation, (int64_t)model->tokens * shape->width);
+            model->state[l].x = elements(&allocation, (int64_t)model->tokens * shape->width);
             if (l < layers)
                 allocate_state(&allocation, &model->state[l]);
         }
@@ -127,8 +158,12 @@ void mp_model_destroy(struct mp_model *model) {
         return;
     for (int i = 0; i < model->allocations; i++)
         model->device->operations->release(model->device, model->memory[i]);
-    for (int l = 0; model->state && l < model->shape.layers; l++)
+    for (int l = 0; model->state && l < model->shape.layers; l++) {
         mp_routing_destroy(&model->state[l].routing);
+        model->device->operations->host_release(model->device, model->state[l].receive_staging);
+    }
+    if (model->device)
+        model->device->operations->host_release(model->device, model->host_statistics);
     mp_dense_destroy(&model->dense);
     mp_experts_destroy(&model->experts);
     free(model->state);
@@ -159,30 +194,36 @@ void mp_model_embed_backward(struct mp_model *model) {
 void mp_model_attention(struct mp_model *model, int layer) {
     struct mp_block_state *state = &model->state[layer];
     struct mp_block_tensors p = mp_dense_block(&model->dense, model->dense.parameter, layer);
+    struct mp_block_matrices matrix = mp_dense_matrices(&model->dense, layer);
     int n = model->tokens, d = model->shape.width;
     QUEUE(model, layer_norm_forward, n, d, state->x, p.norm1_gain, p.norm1_bias, state->normed1,
           state->mean1, state->rstd1);
-    QUEUE(model, gemm, false, false, n, 3 * d, d, 1, state->normed1, d, p.qkv, 3 * d, 0, state->qkv,
-          3 * d);
+    QUEUE(model, gemm, false, false, n, 3 * d, d, 1, state->normed1, d, matrix.qkv, 3 * d, 0,
+          state->qkv, 3 * d);
     QUEUE(model, attention_forward, &model->attention, state->qkv, state->attended,
           state->logsumexp);
     /* The residual is copied first, so that the projection adds to it. */
-    QUEUE(model, copy, state->middle, state->x, (size_t)n * (size_t)d * sizeof(float));
-    QUEUE(model, gemm, false, false, n, d, d, 1, state->attended, d, p.out, d, 1, state->middle, d);
+    QUEUE(model, copy, state->middle, state->x,
+          (size_t)n * (size_t)d * mp_element_bytes(model->device));
+    QUEUE(model, gemm, false, false, n, d, d, 1, state->attended, d, matrix.out, d, 1,
+          state->middle, d);
 }
 
 void mp_model_attention_backward(struct mp_model *model, int layer) {
     struct mp_block_state *state = &model->state[layer];
     struct mp_block_tensors p = mp_dense_block(&model->dense, model->dense.parameter, layer);
     struct mp_block_tensors g = mp_dense_block(&model->dense, model->dense.gradient, layer);
+    struct mp_block_matrices matrix = mp_dense_matrices(&model->dense, layer);
     int n = model->tokens, d = model->shape.width;
-    QUEUE(model, gemm, true, false, d, d, n, 1, state->attended, d, model->dx, d, 0, g.out, d);
-    QUEUE(model, gemm, false, true, n, d, d, 1, model->dx, d, p.out, d, 0, model->dattended, d);
+    QUEUE(model, gemm_float, true, false, d, d, n, 1, state->attended, d, model->dx, d, 0, g.out,
+          d);
+    QUEUE(model, gemm, false, true, n, d, d, 1, model->dx, d, matrix.out, d, 0, model->dattended,
+          d);
     QUEUE(model, attention_backward, &model->attention, state->qkv, state->attended,
           state->logsumexp, model->dattended, model->dqkv);
-    QUEUE(model, gemm, true, false, d, 3 * d, n, 1, state->normed1, d, model->dqkv, 3 * d, 0, g.qkv,
-          3 * d);
-    QUEUE(model, gemm, false, true, n, d, 3 * d, 1, model->dqkv, 3 * d, p.qkv, 3 * d, 0,
+    QUEUE(model, gemm_float, true, false, d, 3 * d, n, 1, state->normed1, d, model->dqkv, 3 * d, 0,
+          g.qkv, 3 * d);
+    QUEUE(model, gemm, false, true, n, d, 3 * d, 1, model->dqkv, 3 * d, matrix.qkv, 3 * d, 0,
           model->dnormed, d);
     QUEUE(model, zero, g.norm1_gain, (size_t)d * sizeof(float));
     QUEUE(model, zero, g.norm1_bias, (size_t)d * sizeof(float));
@@ -192,35 +233,39 @@ void mp_model_attention_backward(struct mp_model *model, int layer) {
 
 void mp_model_logits(struct mp_model *model) {
     const struct mp_dense *dense = &model->dense;
-    const float *table = mp_dense_shared(dense, dense->parameter, MP_TOKEN_TABLE);
+    const void *table = mp_dense_token_table(dense);
     int n = model->tokens, d = model->shape.width, v = MP_VOCABULARY;
     QUEUE(model, layer_norm_forward, n, d, model->state[model->shape.layers].x,
           mp_dense_shared(dense, dense->parameter, MP_FINAL_GAIN),
           mp_dense_shared(dense, dense->parameter, MP_FINAL_BIAS), model->normed, model->mean,
           model->rstd);
-    QUEUE(model, gemm, false, true, n, v, d, 1, model->normed, d, table, d, 0, model->logits, v);
+    QUEUE(model, gemm_float, false, true, n, v, d, 1, model->normed, d, table, d, 0, model->logits,
+          v);
 }
 
 void mp_model_head(struct mp_model *model, float scale, bool backward) {
     const struct mp_dense *dense = &model->dense;
     const float *gain = mp_dense_shared(dense, dense->parameter, MP_FINAL_GAIN);
-    const float *table = mp_dense_shared(dense, dense->parameter, MP_TOKEN_TABLE);
-    const float *x = model->state[model->shape.layers].x;
+    const void *table = mp_dense_token_table(dense);
+    const void *x = model->state[model->shape.layers].x;
     int n = model->tokens, d = model->shape.width, v = MP_VOCABULARY;
     mp_model_logits(model);
-    QUEUE(model, cross_entropy, n, v, model->logits, model->target, scale, model->loss);
+    QUEUE(model, cross_entropy, n, v, model->logits, model->target, scale, model->loss,
+          model->logits_gradient);
     if (!backward)
         return;
     float *dgain = mp_dense_shared(dense, dense->gradient, MP_FINAL_GAIN);
     float *dbias = mp_dense_shared(dense, dense->gradient, MP_FINAL_BIAS);
     float *dtable = mp_dense_shared(dense, dense->gradient, MP_TOKEN_TABLE);
     float *dposition = mp_dense_shared(dense, dense->gradient, MP_POSITION_TABLE);
-    QUEUE(model, gemm, true, false, v, d, n, 1, model->logits, v, model->normed, d, 0, dtable, d);
-    QUEUE(model, gemm, false, false, n, d, v, 1, model->logits, v, table, d, 0, model->dnormed, d);
+    QUEUE(model, gemm_float, true, false, v, d, n, 1, model->logits_gradient, v, model->normed, d,
+          0, dtable, d);
+    QUEUE(model, gemm, false, false, n, d, v, 1, model->logits_gradient, v, table, d, 0,
+          model->dnormed, d);
     QUEUE(model, zero, dgain, (size_t)d * sizeof(float));
     QUEUE(model, zero, dbias, (size_t)d * sizeof(float));
     QUEUE(model, zero, dposition, (size_t)model->shape.sequence * (size_t)d * sizeof(float));
-    QUEUE(model, zero, model->dx, (size_t)n * (size_t)d * sizeof(float));
+    QUEUE(model, zero, model->dx, (size_t)n * (size_t)d * mp_element_bytes(model->device));
     QUEUE(model, layer_norm_backward, n, d, x, gain, model->mean, model->rstd, model->dnormed,
           model->dx, dgain, dbias);
 }

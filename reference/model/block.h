@@ -6,7 +6,8 @@
  *   per block: attention, gate | dispatch | experts | combine   and the same backwards
  *   head (loss and its gradient)
  *
- * Activations that backward needs are kept per layer; everything else lives in one workspace. */
+ * Activations that backward needs are kept per layer; everything else lives in one workspace.
+ * Matrices declared void are elements of the device's type (device.h). */
 #ifndef MOEPERF_REFERENCE_MODEL_BLOCK_H
 #define MOEPERF_REFERENCE_MODEL_BLOCK_H
 
@@ -16,22 +17,27 @@
 
 /* Kept of one block from forward to backward. */
 struct mp_block_state {
-    float *x;                       /* [N][D] input of the block */
-    float *mean1, *rstd1, *normed1; /* [N], [N], [N][D] */
-    float *qkv;                     /* [N][3D] */
-    float *attended;                /* [N][D] */
-    float *logsumexp;               /* [sequences][H][S] */
-    float *middle;                  /* [N][D] after the attention's residual */
-    float *mean2, *rstd2, *normed2; /* [N], [N], [N][D]: normed2 is what experts see */
-    float *probability;             /* [N][E] */
-    int32_t *choice;                /* [N][K] */
-    float *weight;                  /* [N][K] */
-    int32_t *position;              /* [N * K] row of each route in send order */
-    float *expert_in;               /* [rows limit][D] expert order */
-    float *hidden;                  /* [rows limit][F] before GELU */
-    float *combine_in;              /* [send limit][D] expert outputs in send order */
-    float *auxiliary;               /* [E] gradient of the auxiliary loss per probability */
+    void *x;              /* [N][D] input of the block */
+    float *mean1, *rstd1; /* [N] */
+    void *normed1;        /* [N][D] */
+    void *qkv;            /* [N][3D] */
+    void *attended;       /* [N][D] */
+    float *logsumexp;     /* [sequences][H][S] */
+    void *middle;         /* [N][D] after the attention's residual */
+    float *mean2, *rstd2; /* [N] */
+    void *normed2;        /* [N][D] what experts see */
+    float *probability;   /* [N][E] */
+    int32_t *choice;      /* [N][K] */
+    float *weight;        /* [N][K] */
+    int32_t *position;    /* [N * K] row of each route in send order */
+    void *expert_in;      /* [rows limit][D] expert order */
+    void *hidden;         /* [rows limit][F] before GELU */
+    void *combine_in;     /* [send limit][D] expert outputs in send order */
+    float *auxiliary;     /* [E] gradient of the auxiliary loss per probability */
     struct mp_routing routing;
+    /* routing.receive_index where the device reads it: that array itself, or on a deferred device
+     * its own copy [rows limit], which comes from page-locked memory. */
+    int32_t *receive_index, *receive_staging;
 };
 
 struct mp_model {
@@ -47,28 +53,33 @@ struct mp_model {
     struct mp_block_state *state; /* [L + 1]; the last one only has x, the decoder's output */
 
     /* Workspace. */
-    int32_t *token, *target;       /* [N] */
-    float *mean, *rstd, *normed;   /* final layer norm */
-    float *logits;                 /* [N][V] */
-    float *loss;                   /* [N] */
-    float *gate_logits;            /* [N][E] and their gradient */
-    uint32_t *routes, *firsts;     /* [E] */
-    float *mass;                   /* [E] sum of probabilities */
-    int32_t *route_order;          /* [N * K] routes as they are handed out, if sorted */
-    int32_t *row_token;            /* [send limit] token of each row in send order, or -1 */
-    float *send;                   /* [send limit][D] */
-    float *received;               /* [rows limit][D] receive order */
-    float *expert_rows;            /* [rows limit][D] expert order */
-    float *activated;              /* [rows limit][F] gelu(hidden) */
-    float *hidden_gradient;        /* [rows limit][F] */
-    float *dweight;                /* [N][K] */
-    float *dx;                     /* [N][D] gradient of the residual stream */
-    float *dnormed;                /* [N][D] */
-    float *dqkv;                   /* [N][3D] */
-    float *dattended;              /* [N][D] */
-    float **parameter, **gradient; /* [E] of the layer at hand (host arrays) */
-    float **group_weight;          /* [E] host, working memory */
-    void **memory;                 /* every device allocation above */
+    int32_t *token, *target;   /* [N] */
+    float *mean, *rstd;        /* [N] final layer norm */
+    void *normed;              /* [N][D] */
+    float *logits;             /* [N][V] */
+    void *logits_gradient;     /* [N][V]; logits where elements are fp32 */
+    float *loss;               /* [N] */
+    float *gate_logits;        /* [N][E] */
+    void *gate_gradient;       /* [N][E]; gate_logits where elements are fp32 */
+    uint32_t *routes, *firsts; /* [E] one after the other, */
+    float *mass;               /* [E] and then the sum of probabilities, */
+    uint32_t *host_statistics; /* [3 E] which are copied here together */
+    int32_t *route_order;      /* [N * K] routes as they are handed out, if sorted */
+    int32_t *row_token;        /* [send limit] token of each row in send order, or -1 */
+    void *send;                /* [send limit][D] */
+    void *received;            /* [rows limit][D] receive order */
+    void *expert_rows;         /* [rows limit][D] expert order */
+    void *activated;           /* [rows limit][F] gelu(hidden) */
+    void *hidden_gradient;     /* [rows limit][F] */
+    float *dweight;            /* [N][K] */
+    void *dx;                  /* [N][D] gradient of the residual stream */
+    void *dnormed;             /* [N][D] */
+    void *dqkv;                /* [N][3D] */
+    void *dattended;           /* [N][D] */
+    void **parameter;          /* [E] elements of the layer at hand (host array) */
+    float **gradient;          /* [E] */
+    void **group_weight;       /* [E] host, working memory */
+    void **memory;             /* every device allocation above */
     int allocations;
 };
 
@@ -109,7 +120,7 @@ uint64_t mp_model_route_seed(uint64_t seed, int64_t iteration, int layer, int ra
 void mp_model_permute(struct mp_model *model, int layer, uint64_t route_seed);
 /* Where the exchange towards the experts must put the rows of a segment: in expert order if
  * they arrive so, otherwise in model->received.  Not for a last segment, which never travels. */
-float *mp_model_receive_buffer(struct mp_model *model, int layer, int segment);
+void *mp_model_receive_buffer(struct mp_model *model, int layer, int segment);
 /* The rows of a segment through this rank's experts.  Results are in model->received in receive
  * order (from the segment's first row on), to be returned; those of a last segment are in
  * state.combine_in.  model->parameter says where each held expert is. */

@@ -105,11 +105,16 @@ int mp_dense_create(const struct mp_model_shape *shape, struct mp_device *device
     dense->gradient = operations->allocate(device, bytes);
     dense->first = operations->allocate(device, bytes);
     dense->second = operations->allocate(device, bytes);
+    dense->working = device->element == MP_FLOAT32
+                         ? dense->parameter
+                         : operations->allocate(device, dense->count * mp_element_bytes(device));
     host = malloc(bytes);
-    if (!dense->parameter || !dense->gradient || !dense->first || !dense->second || !host)
+    if (!dense->working || !dense->parameter || !dense->gradient || !dense->first ||
+        !dense->second || !host)
         goto no_memory;
     initialise(dense, seed, host);
     operations->copy_from_host(device, NULL, dense->parameter, host, bytes);
+    mp_dense_refresh(dense, NULL);
     operations->zero(device, NULL, dense->gradient, bytes);
     operations->zero(device, NULL, dense->first, bytes);
     operations->zero(device, NULL, dense->second, bytes);
@@ -128,6 +133,8 @@ void mp_dense_destroy(struct mp_dense *dense) {
         return;
     if (dense->device) {
         const struct mp_device_operations *operations = dense->device->operations;
+        if (dense->working != dense->parameter)
+            operations->release(dense->device, dense->working);
         operations->release(dense->device, dense->parameter);
         operations->release(dense->device, dense->gradient);
         operations->release(dense->device, dense->first);
@@ -152,6 +159,26 @@ struct mp_block_tensors mp_dense_block(const struct mp_dense *dense, float *buff
     };
 }
 
+struct mp_block_matrices mp_dense_matrices(const struct mp_dense *dense, int layer) {
+    const struct mp_tensor *tensor = &dense->tensor[layer * TENSORS_PER_BLOCK];
+    return (struct mp_block_matrices){
+        .qkv = mp_element_at(dense->device, dense->working, tensor[2].offset),
+        .out = mp_element_at(dense->device, dense->working, tensor[3].offset),
+        .gate = mp_element_at(dense->device, dense->working, tensor[6].offset),
+    };
+}
+
+const void *mp_dense_token_table(const struct mp_dense *dense) {
+    const struct mp_tensor *tensor = &dense->tensor[dense->tensors - MP_SHARED_TENSORS];
+    return mp_element_at(dense->device, dense->working, tensor[MP_TOKEN_TABLE].offset);
+}
+
+void mp_dense_refresh(struct mp_dense *dense, mp_stream stream) {
+    if (dense->working != dense->parameter)
+        dense->device->operations->to_elements(dense->device, stream, dense->count,
+                                               dense->parameter, dense->working);
+}
+
 const struct mp_tensor *mp_dense_find(const struct mp_dense *dense, const char *name) {
     for (int i = 0; i < dense->tensors; i++)
         if (strcmp(dense->tensor[i].name, name) == 0)
@@ -172,7 +199,8 @@ void mp_dense_update(struct mp_dense *dense, mp_stream stream, const struct mp_a
         dense->device->operations->adamw(
             dense->device, stream, tensor->count, &own, dense->parameter + tensor->offset,
             dense->gradient + tensor->offset, dense->first + tensor->offset,
-            dense->second + tensor->offset);
+            dense->second + tensor->offset,
+            mp_element_at(dense->device, dense->working, tensor->offset));
     }
 }
 

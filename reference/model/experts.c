@@ -3,11 +3,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Zeroed, so that what lies behind an expert's last float in its last slice stays zero. */
-static float *floats(struct mp_experts *experts, size_t count) {
+/* Zeroed, so that what lies behind an expert's last element in its last slice stays zero. */
+static void *zeroed(struct mp_experts *experts, size_t count, size_t size) {
     const struct mp_device_operations *operations = experts->device->operations;
-    size_t bytes = count ? count * sizeof(float) : 64;
-    float *memory = operations->allocate(experts->device, bytes);
+    size_t bytes = count ? count * size : 64;
+    void *memory = operations->allocate(experts->device, bytes);
     if (memory)
         operations->zero(experts->device, NULL, memory, bytes);
     return memory;
@@ -59,18 +59,14 @@ static int allocate(struct mp_experts *experts, struct mp_error *error) {
     size_t all = (size_t)experts->layers * (size_t)experts->experts;
     size_t slots = (size_t)experts->slots * experts->chunk, slices = all * experts->slice;
     size_t copies = (size_t)layout->regions * (size_t)layout->copies * experts->copy_stride;
+    size_t element = mp_element_bytes(experts->device);
     struct {
         float **memory;
         size_t count;
-    } wanted[] = {{&experts->parameter, slots},
-                  {&experts->gradient, slots},
-                  {&experts->first, slots},
-                  {&experts->second, slots},
-                  {&experts->copy_parameter, copies},
-                  {&experts->copy_gradient, copies},
-                  {&experts->slice_parameter, slices},
-                  {&experts->slice_gradient, slices},
-                  {&experts->slice_first, slices},
+    } wanted[] = {{&experts->parameter, slots},       {&experts->gradient, slots},
+                  {&experts->first, slots},           {&experts->second, slots},
+                  {&experts->copy_gradient, copies},  {&experts->slice_parameter, slices},
+                  {&experts->slice_gradient, slices}, {&experts->slice_first, slices},
                   {&experts->slice_second, slices}};
     bool failed = false;
     experts->slot = malloc(all * sizeof *experts->slot);
@@ -78,9 +74,14 @@ static int allocate(struct mp_experts *experts, struct mp_error *error) {
     experts->used = calloc((size_t)experts->slots + 1, sizeof *experts->used);
     experts->used_moments = calloc((size_t)experts->slots + 1, sizeof *experts->used_moments);
     for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++) {
-        *wanted[i].memory = floats(experts, wanted[i].count);
+        *wanted[i].memory = zeroed(experts, wanted[i].count, sizeof(float));
         failed = failed || !*wanted[i].memory;
     }
+    experts->copy_parameter = zeroed(experts, copies, element);
+    bool apart = experts->device->element != MP_FLOAT32;
+    experts->working = apart ? zeroed(experts, slots, element) : experts->parameter;
+    experts->slice_working = apart ? zeroed(experts, slices, element) : experts->slice_parameter;
+    failed = failed || !experts->copy_parameter || !experts->working || !experts->slice_working;
     if (failed || !experts->slot || !experts->moments || !experts->used || !experts->used_moments)
         return mp_fail(error, MP_ENOMEM,
                        "no memory for %d experts, %d x %d copies and %zu slices of experts of %zu "
@@ -108,6 +109,8 @@ int mp_experts_create(const struct mp_model_shape *shape, struct mp_device *devi
     int code = allocate(experts, error);
     if (!code)
         code = fill(experts, shape, seed, home, error);
+    if (!code)
+        mp_experts_refresh_all(experts, NULL);
     if (code)
         mp_experts_destroy(experts);
     return code;
@@ -116,10 +119,19 @@ int mp_experts_create(const struct mp_model_shape *shape, struct mp_device *devi
 void mp_experts_destroy(struct mp_experts *experts) {
     if (!experts || !experts->device)
         return;
-    float *memory[] = {experts->parameter,       experts->gradient,       experts->first,
-                       experts->second,          experts->copy_parameter, experts->copy_gradient,
-                       experts->slice_parameter, experts->slice_gradient, experts->slice_first,
-                       experts->slice_second};
+    void *memory[] = {experts->parameter,
+                      experts->gradient,
+                      experts->first,
+                      experts->second,
+                      experts->copy_parameter,
+                      experts->copy_gradient,
+                      experts->slice_parameter,
+                      experts->slice_gradient,
+                      experts->slice_first,
+                      experts->slice_second,
+                      experts->working != experts->parameter ? experts->working : NULL,
+                      experts->slice_working != experts->slice_parameter ? experts->slice_working
+                                                                         : NULL};
     for (size_t i = 0; i < sizeof memory / sizeof *memory; i++)
         experts->device->operations->release(experts->device, memory[i]);
     free(experts->slot);
@@ -157,7 +169,7 @@ void mp_experts_give(struct mp_experts *experts, int layer, int expert) {
 
 /* Finds the next place for a copy of a layer. */
 static int locate_copy(const struct mp_experts *experts, int layer, int expert, int *copies,
-                       float *parameter[], float *gradient[], struct mp_error *error) {
+                       void *parameter[], float *gradient[], struct mp_error *error) {
     const struct mp_experts_layout *layout = &experts->layout;
     size_t region = (size_t)(layer % layout->regions);
     if (*copies == layout->copies)
@@ -166,13 +178,13 @@ static int locate_copy(const struct mp_experts *experts, int layer, int expert, 
                        "system announced",
                        layer, layout->copies, layout->rank);
     size_t at = (region * (size_t)layout->copies + (size_t)(*copies)++) * experts->copy_stride;
-    parameter[expert] = experts->copy_parameter + at;
+    parameter[expert] = mp_element_at(experts->device, experts->copy_parameter, at);
     gradient[expert] = experts->copy_gradient + at;
     return MP_OK;
 }
 
 int mp_experts_locate_held(const struct mp_experts *experts, int layer,
-                           const struct mp_placement *placement, float *parameter[],
+                           const struct mp_placement *placement, void *parameter[],
                            float *gradient[], struct mp_error *error) {
     int copies = 0, code = MP_OK;
     for (int e = 0; e < experts->experts && !code; e++) {
@@ -184,14 +196,16 @@ int mp_experts_locate_held(const struct mp_experts *experts, int layer,
 }
 
 int mp_experts_locate(const struct mp_experts *experts, const struct mp_plan *plan,
-                      float *parameter[], float *gradient[], struct mp_error *error) {
+                      void *parameter[], float *gradient[], struct mp_error *error) {
     int copies = 0, code = MP_OK;
     if (experts->slice)
         return mp_experts_locate_held(experts, plan->layer, &plan->during, parameter, gradient,
                                       error);
     for (int e = 0; e < experts->experts; e++) {
         int32_t slot = experts->slot[plan->layer * experts->experts + e];
-        parameter[e] = slot < 0 ? NULL : experts->parameter + (size_t)slot * experts->chunk;
+        parameter[e] = slot < 0 ? NULL
+                                : mp_element_at(experts->device, experts->working,
+                                                (size_t)slot * experts->chunk);
         gradient[e] = slot < 0 ? NULL : experts->gradient + (size_t)slot * experts->chunk;
     }
     for (int i = 0; i < plan->fetch.count && !code; i++) {
@@ -201,6 +215,25 @@ int mp_experts_locate(const struct mp_experts *experts, const struct mp_plan *pl
                                error);
     }
     return code;
+}
+
+void mp_experts_refresh(struct mp_experts *experts, mp_stream stream, int layer, int expert) {
+    int32_t slot = experts->slot[layer * experts->experts + expert];
+    if (slot < 0 || experts->working == experts->parameter)
+        return;
+    size_t at = (size_t)slot * experts->chunk;
+    experts->device->operations->to_elements(experts->device, stream, experts->chunk,
+                                             experts->parameter + at,
+                                             mp_element_at(experts->device, experts->working, at));
+}
+
+void mp_experts_refresh_all(struct mp_experts *experts, mp_stream stream) {
+    size_t all = (size_t)experts->layers * (size_t)experts->experts;
+    for (int i = 0; i < (int)all; i++)
+        mp_experts_refresh(experts, stream, i / experts->experts, i % experts->experts);
+    if (experts->slice_working != experts->slice_parameter)
+        experts->device->operations->to_elements(experts->device, stream, all * experts->slice,
+                                                 experts->slice_parameter, experts->slice_working);
 }
 
 void mp_experts_update(struct mp_experts *experts, mp_stream stream,
@@ -214,10 +247,11 @@ void mp_experts_update(struct mp_experts *experts, mp_stream stream,
         size_t moments = (size_t)experts->moments[i] * experts->chunk;
         operations->adamw(experts->device, stream, experts->chunk, settings,
                           experts->parameter + at, experts->gradient + at, experts->first + moments,
-                          experts->second + moments);
+                          experts->second + moments,
+                          mp_element_at(experts->device, experts->working, at));
     }
     if (experts->slice)
         operations->adamw(experts->device, stream, (size_t)all * experts->slice, settings,
                           experts->slice_parameter, experts->slice_gradient, experts->slice_first,
-                          experts->slice_second);
+                          experts->slice_second, experts->slice_working);
 }

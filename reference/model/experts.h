@@ -6,7 +6,11 @@
  * limit lets homes change one expert at a time.  With a sliced optimizer nothing is kept whole:
  * every rank has slice r of R of every expert's parameters, gradient sum and moments.
  *
- * Copies have parameters and a gradient only, in regions: one region per layer when copies live
+ * Products read working elements: parameters rounded to the device's element type, or the
+ * parameters themselves where that is fp32.  Elements are what travels between ranks as well, but
+ * for homes that change: those take parameters and moments along.
+ *
+ * Copies have elements and a gradient only, in regions: one region per layer when copies live
  * until backward (or, put together after a step from slices, until the next step), two in turn when
  * they are re-materialised.  With a sliced optimizer everything held is a copy. */
 #ifndef MOEPERF_REFERENCE_MODEL_EXPERTS_H
@@ -36,11 +40,14 @@ struct mp_experts {
     bool *used, *used_moments;   /* [slots] */
     float *parameter, *gradient; /* [slots][chunk] */
     float *first, *second;       /* [slots][chunk], at `moments` */
+    void *working;               /* [slots][chunk] elements; `parameter` where these are fp32 */
     size_t copy_stride;          /* floats from one copy to the next: chunk, or all slices */
-    float *copy_parameter, *copy_gradient; /* [regions][copies][copy_stride] */
+    void *copy_parameter;        /* [regions][copies][copy_stride] elements */
+    float *copy_gradient;        /* [regions][copies][copy_stride] */
 
     size_t slice; /* floats of one slice, ceil(chunk / ranks); 0 unless sliced */
     float *slice_parameter, *slice_gradient, *slice_first, *slice_second; /* [L][E][slice] */
+    void *slice_working; /* [L][E][slice] elements; slice_parameter where these are fp32 */
 };
 
 /* Keeps what home [layers] gives to layout->rank (or its slice of everything), initialised from the
@@ -62,22 +69,39 @@ void mp_experts_give(struct mp_experts *experts, int layer, int expert);
  * in ascending order of experts), NULL otherwise. MP_ELIMIT if the plan brings more copies than
  * there is room for. */
 int mp_experts_locate(const struct mp_experts *experts, const struct mp_plan *plan,
-                      float *parameter[], float *gradient[], struct mp_error *error);
+                      void *parameter[], float *gradient[], struct mp_error *error);
 
 /* The same with slices, for what a home says (or any placement of `layer`). */
 int mp_experts_locate_held(const struct mp_experts *experts, int layer,
-                           const struct mp_placement *placement, float *parameter[],
+                           const struct mp_placement *placement, void *parameter[],
                            float *gradient[], struct mp_error *error);
 
-/* Slice `rank` of an expert's parameters inside a copy, and this rank's own slice of `what`
- * (slice_parameter, ...). */
-static inline float *mp_experts_slice_of(const struct mp_experts *experts, float *copy, int rank) {
+/* Slice `rank` of an expert's elements inside a copy, or of the copy's gradient; and this rank's
+ * own slice of `what` (slice_parameter, ...) or of slice_working. */
+static inline void *mp_experts_slice_of(const struct mp_experts *experts, void *copy, int rank) {
+    return mp_element_at(experts->device, copy, (size_t)rank * experts->slice);
+}
+static inline float *mp_experts_gradient_slice_of(const struct mp_experts *experts, float *copy,
+                                                  int rank) {
     return copy + (size_t)rank * experts->slice;
 }
 static inline float *mp_experts_own_slice(const struct mp_experts *experts, float *what, int layer,
                                           int expert) {
     return what + ((size_t)layer * (size_t)experts->experts + (size_t)expert) * experts->slice;
 }
+
+static inline void *mp_experts_own_elements(const struct mp_experts *experts, int layer,
+                                            int expert) {
+    return mp_element_at(experts->device, experts->slice_working,
+                         ((size_t)layer * (size_t)experts->experts + (size_t)expert) *
+                             experts->slice);
+}
+
+/* Makes the working elements of an expert that this rank keeps those of its parameters, after these
+ * were written by others than mp_experts_update; nothing where it keeps none.  The same for
+ * everything kept. */
+void mp_experts_refresh(struct mp_experts *experts, mp_stream stream, int layer, int expert);
+void mp_experts_refresh_all(struct mp_experts *experts, mp_stream stream);
 
 /* AdamW over everything kept. */
 void mp_experts_update(struct mp_experts *experts, mp_stream stream,

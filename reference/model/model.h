@@ -63,7 +63,7 @@ struct mp_tensor {
     bool decays;     /* weight decay: matrices and tables, not gains and biases */
 };
 
-/* One block's tensors within a flat buffer. */
+/* One block's tensors within a flat buffer of floats. */
 struct mp_block_tensors {
     float *norm1_gain, *norm1_bias; /* [D] */
     float *qkv;                     /* [D][3D] */
@@ -80,7 +80,10 @@ struct mp_dense {
     size_t count;                                 /* floats of each buffer */
     size_t *bucket;                               /* [layers + 2] first float of each bucket, end */
     float *parameter, *gradient, *first, *second; /* [count] device memory, owned */
-    struct mp_device *device;                     /* borrowed */
+    /* [count] elements that products read: parameters rounded to the device's element type, or
+     * `parameter` itself where that is fp32. */
+    void *working;
+    struct mp_device *device; /* borrowed */
 };
 
 int mp_dense_create(const struct mp_model_shape *shape, struct mp_device *device, uint64_t seed,
@@ -89,6 +92,11 @@ void mp_dense_destroy(struct mp_dense *dense); /* accepts a zeroed one */
 
 /* Views of layer `layer` in `buffer` (one of the four). */
 struct mp_block_tensors mp_dense_block(const struct mp_dense *dense, float *buffer, int layer);
+/* The matrices of a block among the working elements. */
+struct mp_block_matrices {
+    const void *qkv, *out, *gate;
+};
+struct mp_block_matrices mp_dense_matrices(const struct mp_dense *dense, int layer);
 /* The tensor of this name, or NULL. */
 const struct mp_tensor *mp_dense_find(const struct mp_dense *dense, const char *name);
 
@@ -101,6 +109,12 @@ enum mp_shared_tensor {
     MP_SHARED_TENSORS
 };
 float *mp_dense_shared(const struct mp_dense *dense, float *buffer, enum mp_shared_tensor which);
+/* The token table among the working elements. */
+const void *mp_dense_token_table(const struct mp_dense *dense);
+
+/* Makes the working elements those of the parameters, after these were written by others than
+ * mp_dense_update. */
+void mp_dense_refresh(struct mp_dense *dense, mp_stream stream);
 
 /* AdamW over all tensors with the gradients as they are. */
 void mp_dense_update(struct mp_dense *dense, mp_stream stream, const struct mp_adamw *settings);

@@ -16,8 +16,8 @@ void mp_model_gate(struct mp_model *model, int layer, const int32_t *forced,
     int n = model->tokens, d = shape->width, e = shape->experts, k = shape->top_k;
     QUEUE(model, layer_norm_forward, n, d, state->middle, p.norm2_gain, p.norm2_bias,
           state->normed2, state->mean2, state->rstd2);
-    QUEUE(model, gemm, false, false, n, e, d, 1, state->normed2, d, p.gate, e, 0,
-          model->gate_logits, e);
+    QUEUE(model, gemm_float, false, false, n, e, d, 1, state->normed2, d,
+          mp_dense_matrices(&model->dense, layer).gate, e, 0, model->gate_logits, e);
     /* Choices that the gate does not make are read from the place of positions, which come later.
      */
     if (forced)
@@ -31,9 +31,11 @@ void mp_model_gate(struct mp_model *model, int layer, const int32_t *forced,
           state->weight);
     QUEUE(model, gate_statistics, n, e, k, state->probability, state->choice, model->routes,
           model->firsts, model->mass);
-    QUEUE(model, copy_to_host, routes, model->routes, (size_t)e * sizeof *routes);
-    QUEUE(model, copy_to_host, firsts, model->firsts, (size_t)e * sizeof *firsts);
-    QUEUE(model, copy_to_host, mass, model->mass, (size_t)e * sizeof *mass);
+    size_t bytes = (size_t)e * sizeof *routes;
+    QUEUE(model, copy_to_host, model->host_statistics, model->routes, 3 * bytes);
+    memcpy(routes, model->host_statistics, bytes);
+    memcpy(firsts, model->host_statistics + e, bytes);
+    memcpy(mass, model->host_statistics + 2 * (size_t)e, bytes);
 }
 
 uint64_t mp_model_route_seed(uint64_t seed, int64_t iteration, int layer, int rank) {
@@ -56,10 +58,27 @@ static const int32_t *order_of_routes(struct mp_model *model, int layer, uint64_
     return model->route_order;
 }
 
+/* Where the device finds the row in receive order of each row in expert order. */
+static const int32_t *receive_index(const struct mp_block_state *state) {
+    return state->receive_index ? state->receive_index : state->routing.receive_index;
+}
+
+/* Queued behind what read the index before, and from memory that stays as it is until the layer's
+ * next turn, so that nobody waits for it. */
+static void upload_receive_index(struct mp_model *model, struct mp_block_state *state) {
+    const struct mp_routing *routing = &state->routing;
+    size_t bytes = (size_t)routing->receive_total * sizeof *routing->receive_index;
+    if (!state->receive_index || bytes == 0)
+        return;
+    memcpy(state->receive_staging, routing->receive_index, bytes);
+    QUEUE(model, copy, state->receive_index, state->receive_staging, bytes);
+}
+
 void mp_model_permute(struct mp_model *model, int layer, uint64_t route_seed) {
     struct mp_block_state *state = &model->state[layer];
     const struct mp_routing *routing = &state->routing;
     const int32_t *order = order_of_routes(model, layer, route_seed);
+    upload_receive_index(model, state);
     QUEUE(model, route_positions, model->tokens, model->shape.top_k, model->shape.experts,
           state->choice, order, routing->part_begin, routing->part_count, routing->part_row,
           routing->send_total, state->position, model->row_token);
@@ -70,46 +89,61 @@ void mp_model_permute(struct mp_model *model, int layer, uint64_t route_seed) {
           model->row_token, model->send);
 }
 
-/* Row `row` of a matrix with rows of the model's width. */
-static float *row_of(const struct mp_model *model, float *matrix, int row) {
-    return matrix + (size_t)row * (size_t)model->shape.width;
+/* Row `row` of a matrix with rows of the model's width, or of the experts'. */
+static void *row_of(const struct mp_model *model, void *matrix, int row) {
+    return mp_element_at(model->device, matrix, (size_t)row * (size_t)model->shape.width);
+}
+static void *hidden_row_of(const struct mp_model *model, void *matrix, int row) {
+    return mp_element_at(model->device, matrix, (size_t)row * (size_t)model->shape.expert_width);
+}
+
+static size_t rows_bytes(const struct mp_model *model, int rows) {
+    return (size_t)rows * (size_t)model->shape.width * mp_element_bytes(model->device);
 }
 
 static bool never_travels(const struct mp_routing *routing, int segment) {
     return segment == routing->steps && routing->local_rows > 0;
 }
 
-static float *last_rows(const struct mp_model *model, const struct mp_routing *routing,
-                        float *matrix) {
+static void *last_rows(const struct mp_model *model, const struct mp_routing *routing,
+                       void *matrix) {
     return row_of(model, matrix, routing->send_total - routing->local_rows);
 }
 
-float *mp_model_receive_buffer(struct mp_model *model, int layer, int segment) {
+void *mp_model_receive_buffer(struct mp_model *model, int layer, int segment) {
     struct mp_block_state *state = &model->state[layer];
     const struct mp_routing_segment *at = &state->routing.segment[segment];
     return row_of(model, at->in_expert_order ? state->expert_in : model->received, at->first);
 }
 
-/* Pointers to one of the two matrices of every group's expert. */
-static float *const *group_matrices(struct mp_model *model, const struct mp_routing *routing,
-                                    float *const chunk[], bool second) {
+/* Pointers to one of the two matrices of every group's expert, and to their gradients. */
+static void *const *group_matrices(struct mp_model *model, const struct mp_routing *routing,
+                                   bool second) {
     size_t offset = second ? mp_model_expert_floats(&model->shape) / 2 : 0;
     for (int g = 0; g < routing->groups; g++)
-        model->group_weight[g] = chunk[routing->group_expert[g]] + offset;
+        model->group_weight[g] =
+            mp_element_at(model->device, model->parameter[routing->group_expert[g]], offset);
+    return model->group_weight;
+}
+static void *const *group_gradients(struct mp_model *model, const struct mp_routing *routing,
+                                    bool second) {
+    size_t offset = second ? mp_model_expert_floats(&model->shape) / 2 : 0;
+    for (int g = 0; g < routing->groups; g++)
+        model->group_weight[g] = model->gradient[routing->group_expert[g]] + offset;
     return model->group_weight;
 }
 
 /* A segment's rows from receive order in model->received to expert order in `rows`. */
-static void into_expert_order(struct mp_model *model, const struct mp_routing *routing,
-                              const struct mp_routing_segment *segment, float *rows) {
+static void into_expert_order(struct mp_model *model, const struct mp_block_state *state,
+                              const struct mp_routing_segment *segment, void *rows) {
     QUEUE(model, gather_rows, segment->rows, model->shape.width, model->received,
-          routing->receive_index + segment->first, rows);
+          receive_index(state) + segment->first, rows);
 }
 
-static void into_receive_order(struct mp_model *model, const struct mp_routing *routing,
-                               const struct mp_routing_segment *segment, const float *rows) {
+static void into_receive_order(struct mp_model *model, const struct mp_block_state *state,
+                               const struct mp_routing_segment *segment, const void *rows) {
     QUEUE(model, scatter_rows, segment->rows, model->shape.width, rows,
-          routing->receive_index + segment->first, model->received);
+          receive_index(state) + segment->first, model->received);
 }
 
 void mp_model_experts(struct mp_model *model, int layer, int segment) {
@@ -117,24 +151,23 @@ void mp_model_experts(struct mp_model *model, int layer, int segment) {
     const struct mp_routing *routing = &state->routing;
     const struct mp_routing_segment *at = &routing->segment[segment];
     int d = model->shape.width, f = model->shape.expert_width;
-    float *in = row_of(model, state->expert_in, at->first);
-    float *hidden = state->hidden + (size_t)at->first * (size_t)f;
-    float *out = row_of(model, model->received, at->first);
+    void *in = row_of(model, state->expert_in, at->first);
+    void *hidden = hidden_row_of(model, state->hidden, at->first);
+    void *out = row_of(model, model->received, at->first);
     if (never_travels(routing, segment)) {
-        QUEUE(model, copy, in, last_rows(model, routing, model->send),
-              (size_t)at->rows * (size_t)d * sizeof *in);
+        QUEUE(model, copy, in, last_rows(model, routing, model->send), rows_bytes(model, at->rows));
         out = last_rows(model, routing, state->combine_in);
     } else if (!at->in_expert_order) {
-        into_expert_order(model, routing, at, in);
+        into_expert_order(model, state, at, in);
         out = model->expert_rows;
     }
     QUEUE(model, grouped_gemm, MP_GROUPED_FORWARD, routing->groups, at->group_rows, d, f, in,
-          group_matrices(model, routing, model->parameter, false), hidden, false);
+          group_matrices(model, routing, false), hidden, false);
     QUEUE(model, gelu_forward, (size_t)at->rows * (size_t)f, hidden, model->activated);
     QUEUE(model, grouped_gemm, MP_GROUPED_FORWARD, routing->groups, at->group_rows, f, d,
-          model->activated, group_matrices(model, routing, model->parameter, true), out, false);
+          model->activated, group_matrices(model, routing, true), out, false);
     if (!at->in_expert_order)
-        into_receive_order(model, routing, at, out);
+        into_receive_order(model, state, at, out);
 }
 
 void mp_model_combine(struct mp_model *model, int layer) {
@@ -148,8 +181,7 @@ void mp_model_combine_backward(struct mp_model *model, int layer) {
     struct mp_block_state *state = &model->state[layer];
     const struct mp_routing *routing = &state->routing;
     if (routing->padding > 0) /* rows without a token have no gradient */
-        QUEUE(model, zero, model->send,
-              (size_t)routing->send_total * (size_t)model->shape.width * sizeof *model->send);
+        QUEUE(model, zero, model->send, rows_bytes(model, routing->send_total));
     QUEUE(model, combine_backward, model->tokens, model->shape.top_k, model->shape.width,
           state->combine_in, state->position, state->weight, model->dx, model->send,
           model->dweight);
@@ -161,30 +193,27 @@ void mp_model_experts_backward(struct mp_model *model, int layer, int segment, b
     const struct mp_routing_segment *at = &routing->segment[segment];
     const int *rows = at->group_rows;
     int d = model->shape.width, f = model->shape.expert_width;
-    float *in = row_of(model, state->expert_in, at->first);
-    float *hidden = state->hidden + (size_t)at->first * (size_t)f;
-    float *dout = row_of(model, model->received, at->first);
+    void *in = row_of(model, state->expert_in, at->first);
+    void *hidden = hidden_row_of(model, state->hidden, at->first);
+    void *dout = row_of(model, model->received, at->first);
     if (never_travels(routing, segment)) {
         dout = last_rows(model, routing, model->send);
     } else if (!at->in_expert_order) {
         dout = model->expert_rows;
-        into_expert_order(model, routing, at, dout);
+        into_expert_order(model, state, at, dout);
     }
     QUEUE(model, grouped_gemm, MP_GROUPED_INPUT_GRADIENT, routing->groups, rows, f, d,
-          model->hidden_gradient, group_matrices(model, routing, model->parameter, true), dout,
-          false);
+          model->hidden_gradient, group_matrices(model, routing, true), dout, false);
     QUEUE(model, gelu_backward, (size_t)at->rows * (size_t)f, hidden, model->hidden_gradient,
           model->hidden_gradient, model->activated);
     QUEUE(model, grouped_gemm, MP_GROUPED_WEIGHT_GRADIENT, routing->groups, rows, f, d,
-          model->activated, group_matrices(model, routing, model->gradient, true), dout,
-          accumulate);
+          model->activated, group_gradients(model, routing, true), dout, accumulate);
     QUEUE(model, grouped_gemm, MP_GROUPED_WEIGHT_GRADIENT, routing->groups, rows, d, f, in,
-          group_matrices(model, routing, model->gradient, false), model->hidden_gradient,
-          accumulate);
+          group_gradients(model, routing, false), model->hidden_gradient, accumulate);
     QUEUE(model, grouped_gemm, MP_GROUPED_INPUT_GRADIENT, routing->groups, rows, d, f, dout,
-          group_matrices(model, routing, model->parameter, false), model->hidden_gradient, false);
+          group_matrices(model, routing, false), model->hidden_gradient, false);
     if (!at->in_expert_order)
-        into_receive_order(model, routing, at, dout);
+        into_receive_order(model, state, at, dout);
 }
 
 void mp_model_gate_backward(struct mp_model *model, int layer) {
@@ -197,11 +226,11 @@ void mp_model_gate_backward(struct mp_model *model, int layer) {
           model->dnormed);
     QUEUE(model, gate_backward, n, e, k, shape->renormalise, state->probability, state->choice,
           state->routing.renormalise_survivors ? state->position : NULL, state->weight,
-          model->dweight, state->auxiliary, model->gate_logits);
-    QUEUE(model, gemm, true, false, d, e, n, 1, state->normed2, d, model->gate_logits, e, 0, g.gate,
-          e);
-    QUEUE(model, gemm, false, true, n, d, e, 1, model->gate_logits, e, p.gate, e, 1, model->dnormed,
-          d);
+          model->dweight, state->auxiliary, model->gate_gradient);
+    QUEUE(model, gemm_float, true, false, d, e, n, 1, state->normed2, d, model->gate_gradient, e, 0,
+          g.gate, e);
+    QUEUE(model, gemm, false, true, n, d, e, 1, model->gate_gradient, e,
+          mp_dense_matrices(&model->dense, layer).gate, e, 1, model->dnormed, d);
     QUEUE(model, zero, g.norm2_gain, (size_t)d * sizeof(float));
     QUEUE(model, zero, g.norm2_bias, (size_t)d * sizeof(float));
     QUEUE(model, layer_norm_backward, n, d, state->middle, p.norm2_gain, state->mean2, state->rstd2,

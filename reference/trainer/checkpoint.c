@@ -604,6 +604,8 @@ static int restore_experts(struct mp_trainer *trainer, const char *folder,
             take_experts(trainer, &shard, r, description);
         mp_shard_close(&shard);
     }
+    if (!code)
+        mp_experts_refresh_all(&trainer->model.experts, NULL);
     return code;
 }
 
@@ -624,6 +626,7 @@ static int restore_dense(struct mp_trainer *trainer, const char *folder, struct 
             trainer->device->operations->copy_from_host(trainer->device, NULL, to[b],
                                                         shard.memory + (size_t)b * dense->count,
                                                         dense->count * sizeof(float));
+        mp_dense_refresh(dense, NULL);
     }
     mp_shard_close(&shard);
     return code;

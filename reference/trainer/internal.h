@@ -7,6 +7,7 @@
 #include "reference/plan/plan_check.h"
 #include "reference/trainer/inject.h"
 #include "reference/trainer/loads.h"
+#include "reference/trainer/stamps.h"
 #include "reference/trainer/trainer.h"
 
 enum { MP_REDUCES_IN_FLIGHT = 2 };
@@ -15,6 +16,7 @@ enum { MP_REDUCES_IN_FLIGHT = 2 };
 struct mp_flight {
     int64_t start_ns;
     uint64_t range; /* of NVTX tools; 0: none listens */
+    int begin;      /* of the stamps */
 };
 
 struct mp_trainer {
@@ -28,6 +30,7 @@ struct mp_trainer {
 
     struct mp_comm *comm;
     struct mp_device *device;
+    struct mp_device *own_device;   /* the same if the trainer made it; NULL: borrowed */
     struct mp_error progress_error; /* of transfers moved on while experts compute */
     const struct mp_text *text;
     struct mp_model model;
@@ -52,17 +55,17 @@ struct mp_trainer {
     int32_t *old_moments;                /* [L * E] */
     int *free_slots;                     /* [R] */
 
-    uint32_t *counts, *all_counts;               /* [2 E] and [R][2 E]: routes, then firsts */
-    float *mass;                                 /* [E] */
-    float *auxiliary;                            /* [E] */
-    double *auxiliary_loss;                      /* [L] this rank's part */
-    int32_t *token, *target;                     /* [N] */
-    int32_t *forced;                             /* [N][K]; NULL: the gate chooses */
-    uint32_t *forced_count;                      /* [E] of this rank; NULL with a trace: */
-    struct mp_loads loads;                       /* of this rank */
-    float *host_loss;                            /* [N] */
-    float **prefetch_chunk, **prefetch_gradient; /* [E] */
-    float **reduce_chunk, **reduce_gradient;     /* [E] */
+    uint32_t *counts, *all_counts;                /* [2 E] and [R][2 E]: routes, then firsts */
+    float *mass;                                  /* [E] */
+    float *auxiliary;                             /* [L][E] of host_allocate */
+    double *auxiliary_loss;                       /* [L] this rank's part */
+    int32_t *token, *target;                      /* [N] */
+    int32_t *forced;                              /* [N][K]; NULL: the gate chooses */
+    uint32_t *forced_count;                       /* [E] of this rank; NULL with a trace: */
+    struct mp_loads loads;                        /* of this rank */
+    float *host_loss;                             /* [N] */
+    void **prefetch_chunk, **reduce_chunk;        /* [E] */
+    float **prefetch_gradient, **reduce_gradient; /* [E] */
     bool *inside; /* [E] has a holder in this rank's node before the gate */
 
     struct mp_request **step; /* [2 R] of a pipelined exchange: there, and back */
@@ -82,6 +85,8 @@ struct mp_trainer {
     struct mp_request *move[3];
 
     struct mp_record_thread *compute, *communication;
+    struct mp_stamps *stamps;     /* NULL: work is done when operations return */
+    int wait_begin;               /* of the stamps: where the stream was made to wait */
     struct mp_inject inject;      /* seconds 0: nothing on this rank */
     bool fetching, late_fetching; /* started and not yet waited for */
     bool validating;
@@ -97,6 +102,7 @@ struct mp_trainer {
 /* ---- spans (spans.c) ---- */
 struct mp_mark {
     int64_t start_ns, waited_ns, sent_bytes;
+    int begin, first_wait; /* of the stamps */
 };
 /* Begins a span of the compute stream, for NVTX tools too (profiler/nvtx/emit.h): every mark has
  * its mp_trainer_spent unless the run fails in between, and those of a thread nest. */
@@ -106,11 +112,13 @@ void mp_trainer_spent(struct mp_trainer *trainer, struct mp_mark mark, enum mp_p
                       enum mp_direction direction, int layer, int64_t tokens, int64_t flops);
 /* Begins a span of the communication stream at start_ns, for NVTX tools now: an operation is in
  * flight until mp_trainer_arrived, unless the run fails in between. */
-struct mp_flight mp_trainer_departed(const struct mp_trainer *trainer, int64_t start_ns,
+struct mp_flight mp_trainer_departed(struct mp_trainer *trainer, int64_t start_ns,
                                      enum mp_phase phase);
 /* Records an operation that was in flight until now. */
 void mp_trainer_arrived(struct mp_trainer *trainer, struct mp_flight flight, enum mp_phase phase,
                         enum mp_direction direction, int layer, int64_t bytes);
+/* Lets the comm tell the stamps when the stream stands still. */
+void mp_trainer_observe_waits(struct mp_trainer *trainer);
 /* Loads and plan facts of an iteration (facts on rank 0). */
 void mp_trainer_record_plans(struct mp_trainer *trainer);
 
@@ -171,7 +179,7 @@ int mp_trainer_finish_reduces(struct mp_trainer *trainer, struct mp_error *error
 /* Starts putting together the parameters of `layer` that `placement` says on its holders; chunk
  * [experts] is this rank's memory for them, NULL where it holds none. */
 int mp_trainer_gather_slices_start(struct mp_trainer *trainer, const struct mp_placement *placement,
-                                   int layer, float *const chunk[], struct mp_request *request,
+                                   int layer, void *const chunk[], struct mp_request *request,
                                    struct mp_error *error);
 /* The same for all layers' homes, and waits: after a step, and before the first. */
 int mp_trainer_gather_homes(struct mp_trainer *trainer, struct mp_error *error);

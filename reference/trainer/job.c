@@ -94,6 +94,21 @@ const struct mp_option mp_job_options[] = {
 
     {"threads", MP_OPTION_INT, FIELD(threads), "threads", "1", 1, 1024, NULL,
      "threads of a rank for matrix work"},
+    {"device", MP_OPTION_CHOICE, FIELD(device), "", "cpu", 0, 0, "cpu cuda",
+     "what ranks compute on: the processor, or one NVIDIA GPU each"},
+    {"precision", MP_OPTION_CHOICE, FIELD(precision), "", "fp32", 0, 0, "fp32 bf16",
+     "of activations and of the parameters that products read; sums, updates and the parameters "
+     "themselves are fp32; bf16 needs device cuda"},
+    {"transport", MP_OPTION_CHOICE, FIELD(transport), "", "auto", 0, 0, "auto mpi nccl",
+     "between ranks: auto is mpi on processors and nccl on GPUs; mpi between GPUs goes through the "
+     "host and lets ranks share a GPU"},
+    {"gather", MP_OPTION_CHOICE, FIELD(gather), "", "trees", 0, 0, "trees broadcasts",
+     "with transport nccl: experts travel along trees of messages, or by its own broadcasts and "
+     "reductions where all ranks hold a copy"},
+    {"grouped-products", MP_OPTION_CHOICE, FIELD(grouped_products), "", "streams", 0, 0,
+     "streams library",
+     "with device cuda: the experts' products beside each other on several streams, or as one "
+     "grouped product of cuBLAS"},
     {"check-plans", MP_OPTION_BOOL, FIELD(check_plans), "", "no", 0, 0, NULL,
      "check every plan against the law before it is carried out"},
     {"record", MP_OPTION_BOOL, FIELD(record), "", "yes", 0, 0, NULL,
@@ -430,7 +445,22 @@ static int check_inject(const struct mp_job *job, struct mp_error *error) {
     return code;
 }
 
+static int check_device(const struct mp_job *job, struct mp_error *error) {
+    if (job->device == MP_DEVICE_CUDA)
+        return MP_OK;
+    if (job->precision == MP_PRECISION_BF16)
+        return mp_fail(error, MP_EINVAL,
+                       "precision: bf16 needs device cuda; the processor computes in fp32");
+    if (job->transport == MP_TRANSPORT_NCCL)
+        return mp_fail(error, MP_EINVAL,
+                       "transport: nccl needs device cuda; between processors it is mpi");
+    return MP_OK;
+}
+
 static int check_combinations(const struct mp_job *job, struct mp_error *error) {
+    int code = check_device(job, error);
+    if (code)
+        return code;
     if (job->validate_every > 0 && job->validation_share <= 0)
         return mp_fail(error, MP_EINVAL,
                        "validate-every: %d, but validation-share keeps no text for it",
@@ -448,7 +478,7 @@ static int check_combinations(const struct mp_job *job, struct mp_error *error) 
 static int check_system(const struct mp_job_file *file, struct mp_error *error) {
     const struct mp_job *job = &file->job;
     const struct mp_system *system = file->system;
-    int64_t float_bytes = (int64_t)sizeof(float);
+    int64_t element_bytes = job->precision == MP_PRECISION_BF16 ? 2 : 4;
     struct mp_setting setting = {
         .layers = job->layers,
         .experts = job->experts,
@@ -456,8 +486,8 @@ static int check_system(const struct mp_job_file *file, struct mp_error *error) 
         .topology = {job->ranks,
                      job->ranks_per_node < job->ranks ? job->ranks_per_node : job->ranks},
         .tokens_per_rank = (int64_t)(job->batch / job->ranks) * job->sequence,
-        .expert_bytes = 2 * float_bytes * job->width * job->expert_width,
-        .route_bytes = float_bytes * job->width,
+        .expert_bytes = 2 * element_bytes * job->width * job->expert_width,
+        .route_bytes = element_bytes * job->width,
         .seed = (uint64_t)job->seed,
         .bandwidth = job->bandwidth > 0 ? job->bandwidth : 1e9,
         .seconds_per_route = 1e-6,

@@ -12,6 +12,11 @@
 #include "reference/plan/system.h"
 
 enum mp_job_gate { MP_GATE_GSHARD, MP_GATE_SWITCH }; /* top-2, top-1 */
+enum mp_job_device { MP_DEVICE_CPU, MP_DEVICE_CUDA };
+enum mp_job_precision { MP_PRECISION_FP32, MP_PRECISION_BF16 };
+enum mp_job_transport { MP_TRANSPORT_AUTO, MP_TRANSPORT_MPI, MP_TRANSPORT_NCCL };
+enum mp_job_gather { MP_GATHER_TREES, MP_GATHER_BROADCASTS };
+enum mp_job_grouped { MP_GROUPED_STREAMS, MP_GROUPED_LIBRARY };
 enum mp_job_routing {
     MP_ROUTING_GATE,
     MP_ROUTING_BALANCED,
@@ -65,6 +70,11 @@ struct mp_job {
 
     /* Running. */
     int threads;               /* per rank, for matrix work */
+    int device;                /* enum mp_job_device */
+    int precision;             /* enum mp_job_precision: of what products read and activations */
+    int transport;             /* enum mp_job_transport */
+    int gather;                /* enum mp_job_gather: sparse collectives of nccl */
+    int grouped_products;      /* enum mp_job_grouped: of a device with streams */
     bool check_plans;          /* plan_check on every plan */
     bool record;               /* write spools */
     double bandwidth;          /* B/s that planners assume; 0: measured at start */

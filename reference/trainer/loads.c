@@ -9,7 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include <zlib.h>
+#include "profiler/record/check.h"
 
 static const char MAGIC[8] = "MPLOADS1";
 enum head_word { SOURCES, EXPERTS, LAYERS, TOP_K, TOKENS, ITERATIONS, DIGEST, CHECK, WORDS };
@@ -47,10 +47,10 @@ static size_t counts_of(const struct mp_loads_shape *shape) {
 /* CRC-32 of little-endian words. */
 static uint32_t check_of(uint32_t check, const uint32_t word[], size_t words) {
     if (htole32(1) == 1)
-        return (uint32_t)crc32_z(check, (const unsigned char *)word, words * sizeof *word);
+        return spool_crc32_on(check, word, words * sizeof *word);
     for (size_t i = 0; i < words; i++) {
         uint32_t little = htole32(word[i]);
-        check = (uint32_t)crc32_z(check, (const unsigned char *)&little, sizeof little);
+        check = spool_crc32_on(check, &little, sizeof little);
     }
     return check;
 }

@@ -12,9 +12,11 @@
 #include "reference/machine/machine.h"
 #include "reference/trainer/checkpoint.h"
 #include "reference/trainer/environment.h"
+#include "reference/trainer/place.h"
 #include "reference/trainer/target.h"
 #include "reference/trainer/trainer.h"
 
+enum { RATED_ITERATIONS = 1000 };
 enum { EXIT_BAD = 2, MAX_SETTINGS = 64, CLOCK_TRIPS = 200 };
 enum { HELP_COLUMN = 23, PAGE_COLUMNS = 80 };
 
@@ -22,7 +24,7 @@ struct arguments {
     const char *job;
     const char *spools;    /* folder, or NULL: nothing is recorded */
     const char *calibrate; /* cluster file to write instead of training, or NULL */
-    bool progress, quick;
+    bool progress, quick, rate;
     int threads; /* of a rank that calibrates */
     const char *setting[MAX_SETTINGS];
     int settings;
@@ -33,13 +35,15 @@ struct program {
     struct arguments arguments;
     struct mp_systems systems;
     struct mp_job_file file;
-    struct mp_comm *comm;
+    struct mp_place place;
+    struct mp_comm *comm; /* of the place */
     struct mp_text text;
     struct mp_trainer *trainer;
     struct mp_target target;
     struct mp_recorder *recorder;
     struct mp_record_thread *compute, *communication;
     struct mp_error error;
+    double *seconds; /* [RATED_ITERATIONS] of the last iterations; NULL: --rate is not asked for */
     bool interrupted;
     bool reached;      /* the target */
     bool failed_alike; /* every rank knows of this failure: one says so, none need be stopped */
@@ -84,10 +88,12 @@ static void print_option(FILE *stream, const struct mp_option *option) {
 }
 
 static void print_usage(FILE *stream) {
-    fputs("usage: moeperf-train JOB.yaml [options]\n"
+    fputs("usage: moeperf-train [JOB.yaml] [options]\n"
           "       moeperf-train --calibrate FILE [options]\n\n"
           "Trains one job: a GPT-style mixture-of-experts model under one system.  Run it\n"
-          "alone for one rank, or under mpirun with as many processes as the job has ranks.\n\n"
+          "alone for one rank, or under mpirun with as many processes as the job has ranks;\n"
+          "with device cuda also with RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT set, as\n"
+          "torchrun does.  Without a file --set gives the whole job.\n\n"
           "options:\n"
           "  --set KEY=VALUE        changes an option of the job; options.KEY=VALUE one of\n"
           "                         its system; may be repeated\n"
@@ -95,6 +101,8 @@ static void print_usage(FILE *stream) {
           "                         DIR is created\n"
           "  --progress             prints a line per iteration:\n"
           "                         progress ITERATION ITERATIONS LOSS MILLISECONDS\n"
+          "  --rate                 prints a line at the end, medians of the second half:\n"
+          "                         rate MILLISECONDS TOKENS/S MODEL-TFLOP/S of all ranks\n"
           "  --calibrate FILE       trains nothing, but measures what the ranks reach and\n"
           "                         writes it as a cluster (moeperf calibrate does this);\n"
           "                         a progress line per step has no loss: 0\n"
@@ -148,6 +156,8 @@ static int parse_arguments(struct program *program, int argc, char **argv) {
             arguments->quick = true;
         } else if (strcmp(word, "--progress") == 0) {
             arguments->progress = true;
+        } else if (strcmp(word, "--rate") == 0) {
+            arguments->rate = true;
         } else if (word[0] == '-') {
             return mp_fail(&program->error, MP_EINVAL, "unknown option %s; see --help", word);
         } else if (arguments->job) {
@@ -163,7 +173,7 @@ static int parse_arguments(struct program *program, int argc, char **argv) {
     if (!arguments->calibrate && (arguments->quick || arguments->threads))
         return mp_fail(&program->error, MP_EINVAL, "%s is for --calibrate",
                        arguments->quick ? "--quick" : "--threads");
-    if (!arguments->job && !arguments->calibrate)
+    if (!arguments->job && !arguments->calibrate && !arguments->settings)
         return mp_fail(&program->error, MP_EINVAL, "no job file given; see --help");
     return MP_OK;
 }
@@ -174,9 +184,9 @@ static int load_job(struct program *program) {
     if (!code)
         code = mp_job_file_create(&program->file, error);
     struct mp_yaml *document = NULL;
-    if (!code)
+    if (!code && program->arguments.job)
         code = mp_yaml_load(program->arguments.job, &document, error);
-    if (!code)
+    if (!code && document)
         code = mp_job_apply(&program->file, document, program->arguments.job, &program->systems,
                             error);
     mp_yaml_destroy(document);
@@ -185,30 +195,14 @@ static int load_job(struct program *program) {
     return code ? code : mp_job_check(&program->file, error);
 }
 
-/* Whether a launcher started this process as one of several. */
-static bool launched(void) {
-    static const char *const signs[] = {"OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK"};
-    for (size_t i = 0; i < sizeof signs / sizeof *signs; i++)
-        if (getenv(signs[i]))
-            return true;
-    return false;
-}
-
-static int connect_ranks(struct program *program) {
-    return launched() ? mp_comm_mpi_create(NULL, &program->comm, &program->error)
-                      : mp_comm_self_create(&program->comm, &program->error);
-}
-
 static int join(struct program *program) {
-    struct mp_error *error = &program->error;
-    int code = connect_ranks(program);
-    int ranks = program->file.job.ranks;
-    program->failed_alike = !code && program->comm->ranks != ranks;
-    if (program->failed_alike)
-        code = mp_fail(error, MP_EINVAL,
-                       "%s: the job has %d rank%s, but %d process%s started; use mpirun -n %d",
-                       program->arguments.job, ranks, ranks == 1 ? "" : "s", program->comm->ranks,
-                       program->comm->ranks == 1 ? " was" : "es were", ranks);
+    struct mp_place *place = &program->place;
+    const char *name = program->arguments.job ? program->arguments.job : "--set";
+    int code = mp_place_create(&program->file.job, name, place, &program->error);
+    program->comm = place->comm ? place->comm : place->bootstrap;
+    program->failed_alike = place->failed_alike;
+    if (!code && program->comm->rank == 0 && *mp_place_remark(place))
+        fprintf(stderr, "moeperf-train: %s\n", mp_place_remark(place));
     return code;
 }
 
@@ -316,11 +310,16 @@ static void catch_signals(struct program *program) {
 static int set_up(struct program *program, int argc, char **argv) {
     const struct mp_job *job = &program->file.job;
     int code = load_text(program);
+    if (!code && program->arguments.rate) {
+        program->seconds = calloc(RATED_ITERATIONS, sizeof *program->seconds);
+        code =
+            program->seconds ? MP_OK : mp_fail(&program->error, MP_ENOMEM, "no memory for --rate");
+    }
     if (!code && job->checkpoint[0])
         code = mp_checkpoint_check(job->checkpoint, &program->error);
     if (!code)
-        code = mp_trainer_create(&program->file, program->comm, &program->text, &program->trainer,
-                                 &program->error);
+        code = mp_trainer_create_on(&program->file, program->comm, program->place.device,
+                                    &program->text, &program->trainer, &program->error);
     if (!code)
         code = mp_target_create(job, &program->target, &program->error);
     if (!code && job->restore[0])
@@ -375,11 +374,32 @@ static void record_ready(struct program *program, int64_t start_ns, int64_t read
                      1e-9 * (double)(now - ready_ns));
 }
 
+static int compare_seconds(const void *left, const void *right) {
+    double a = *(const double *)left, b = *(const double *)right;
+    return (a > b) - (a < b);
+}
+
+/* The first half warms up: connections, clocks, libraries that choose their kernels. */
+static void print_rate(const struct program *program, int64_t trained) {
+    const struct mp_job *job = &program->file.job;
+    int64_t kept = trained < RATED_ITERATIONS ? trained : RATED_ITERATIONS;
+    int64_t first = trained < RATED_ITERATIONS ? kept / 2 : 0, count = kept - first;
+    if (count == 0)
+        return;
+    qsort(program->seconds + first, (size_t)count, sizeof *program->seconds, compare_seconds);
+    double median = program->seconds[first + count / 2];
+    int64_t tokens = (int64_t)job->batch * job->sequence;
+    const struct mp_model_shape *shape = &mp_trainer_model(program->trainer)->shape;
+    printf("rate %.3f %.1f %.4f\n", 1e3 * median, (double)tokens / median,
+           1e-12 * (double)mp_model_iteration_flops(shape, tokens) / median);
+}
+
 static int train(struct program *program) {
     const struct mp_job *job = &program->file.job;
     struct mp_trainer *trainer = program->trainer;
     mp_trainer_record(trainer, program->compute, program->communication);
     int64_t start_ns = mp_clock_ns(), ready_ns = mp_clock_thread_ready_ns();
+    int64_t first = mp_trainer_iteration(trainer);
     int code = flush(program);
     while (!code && !program->interrupted && !program->reached &&
            mp_trainer_iteration(trainer) < job->iterations) {
@@ -399,6 +419,8 @@ static int train(struct program *program) {
             code = mp_trainer_save(trainer, job->checkpoint, &program->error);
         if (code)
             break;
+        if (program->seconds)
+            program->seconds[(done - 1 - first) % RATED_ITERATIONS] = 1e-3 * ms;
         if (program->arguments.progress && program->comm->rank == 0) {
             printf("progress %lld %lld %.6f %.3f\n", (long long)done, (long long)job->iterations,
                    result.loss, ms);
@@ -407,6 +429,8 @@ static int train(struct program *program) {
         program->interrupted = result.stop;
     }
     record_ready(program, start_ns, ready_ns);
+    if (!code && program->seconds && program->comm->rank == 0)
+        print_rate(program, mp_trainer_iteration(trainer) - first);
     if (!code && job->checkpoint[0])
         code = mp_trainer_save(trainer, job->checkpoint, &program->error);
     return code;
@@ -419,6 +443,11 @@ static int finish(struct program *program, int code) {
         code = record_clock(program);
     if (!program->recorder)
         return code;
+    int64_t now = -1, most = -1;
+    if (program->place.device)
+        program->place.device->operations->memory_used(program->place.device, &now, &most);
+    if (most >= 0)
+        mp_record_number(program->compute, -1, -1, "device-memory-high-water-bytes", (double)most);
     if (getrusage(RUSAGE_SELF, &usage) == 0)
         mp_record_number(program->compute, -1, -1, "memory-high-water-bytes",
                          1024.0 * (double)usage.ru_maxrss);
@@ -440,17 +469,17 @@ static int finish(struct program *program, int code) {
 
 static void destroy(struct program *program) {
     stopping = NULL;
+    free(program->seconds);
     mp_trainer_destroy(program->trainer);
     mp_target_destroy(&program->target);
     mp_text_destroy(&program->text);
     mp_job_file_destroy(&program->file);
-    mp_comm_destroy(program->comm);
+    mp_place_destroy(&program->place);
 }
 
 /* Before the ranks know each other only one of them should speak. */
 static bool speaks_first(void) {
-    const char *rank = getenv("OMPI_COMM_WORLD_RANK");
-    return !rank || strcmp(rank, "0") == 0;
+    return mp_place_launched_rank() == 0;
 }
 
 /* A rank that fails before MPI starts makes mpirun end the others: not before the speaker spoke. */
@@ -465,6 +494,8 @@ static void report_failure(struct program *program) {
     int rank = program->comm ? program->comm->rank : 0;
     int ranks = program->comm ? program->comm->ranks : 1;
     if (ranks == 1 || (program->failed_alike && rank == 0))
+        fprintf(stderr, "moeperf-train: %s\n", program->error.text);
+    else if (!program->failed_alike && strncmp(program->error.text, "rank ", 5) == 0)
         fprintf(stderr, "moeperf-train: %s\n", program->error.text);
     else if (!program->failed_alike)
         fprintf(stderr, "moeperf-train: rank %d: %s\n", rank, program->error.text);
@@ -494,7 +525,8 @@ static int calibrate(struct program *program) {
                                                  .progress = print_step,
                                                  .context = program};
     hold_back_termination(false);
-    int code = connect_ranks(program);
+    int code = mp_place_connect(&program->place, &program->error);
+    program->comm = program->place.comm;
     if (!code)
         code = mp_machine_measure(program->comm, &settings, &machine, &program->error);
     mp_environment_processor(processor, sizeof processor);

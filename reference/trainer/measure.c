@@ -56,6 +56,16 @@ static double measure_rows(struct mp_trainer *trainer, int rows) {
     return least(seconds);
 }
 
+/* Random numbers, or an expert's, as elements of the device; `staging` is device memory for them.
+ */
+static void place(struct mp_trainer *trainer, const float *host, size_t count, float *staging,
+                  void *to) {
+    const struct mp_device_operations *operations = trainer->device->operations;
+    mp_stream stream = trainer->model.stream;
+    operations->copy_from_host(trainer->device, stream, staging, host, count * sizeof *host);
+    operations->to_elements(trainer->device, stream, count, staging, to);
+}
+
 /* The line through the times of the mean number of routes and of one route: seconds per route, and
  * what an expert costs beside its routes. */
 static int measure_expert(struct mp_trainer *trainer, double *per_route, double *per_expert,
@@ -64,32 +74,72 @@ static int measure_expert(struct mp_trainer *trainer, double *per_route, double 
     const struct mp_device_operations *operations = trainer->device->operations;
     int64_t routes = trainer->global_tokens * model->shape.top_k / model->shape.experts;
     int rows = routes < 2 ? 2 : (int)routes;
-    size_t chunk_bytes = (size_t)trainer->setting.expert_bytes;
-    size_t row_floats = (size_t)model->shape.width, floats = chunk_bytes / sizeof(float);
+    size_t row_floats = (size_t)model->shape.width;
+    size_t expert = mp_model_expert_floats(&model->shape), floats = expert;
     if ((int64_t)rows > model->rows_limit)
         rows = (int)model->rows_limit;
     if (floats < (size_t)rows * row_floats)
         floats = (size_t)rows * row_floats;
     float *host = malloc(floats * sizeof *host);
-    float *chunk = operations->allocate(trainer->device, chunk_bytes);
-    if (!host || !chunk) {
+    float *staging = operations->allocate(trainer->device, floats * sizeof *staging);
+    void *chunk = operations->allocate(trainer->device, (size_t)trainer->setting.expert_bytes);
+    if (!host || !chunk || !staging) {
         free(host);
+        operations->release(trainer->device, staging);
         operations->release(trainer->device, chunk);
         return mp_fail(error, MP_ENOMEM, "no memory to measure an expert of %zu bytes",
-                       chunk_bytes);
+                       (size_t)trainer->setting.expert_bytes);
     }
     mp_random_normal(trainer->setting.seed, 0, 1, floats, host);
-    operations->copy_from_host(trainer->device, model->stream, model->state[0].expert_in, host,
-                               (size_t)rows * row_floats * sizeof *host);
+    place(trainer, host, (size_t)rows * row_floats, staging, model->state[0].expert_in);
     mp_expert_initialise(&model->shape, trainer->setting.seed, 0, 0, host);
-    operations->copy_from_host(trainer->device, model->stream, chunk, host, chunk_bytes);
+    place(trainer, host, expert, staging, chunk);
     model->parameter[0] = chunk;
     double many = measure_rows(trainer, rows), one = measure_rows(trainer, 1);
     *per_route = rows > 1 && many > one ? (many - one) / (rows - 1) : many / rows;
     *per_expert = one > *per_route ? one - *per_route : 0;
     free(host);
+    operations->release(trainer->device, staging);
     operations->release(trainer->device, chunk);
     return MP_OK;
+}
+
+/* One expert from rank 0 to all ranks as a plan would copy it: GPUs' memory travels in no other
+ * way. */
+static int measure_gather(struct mp_trainer *trainer, double *bandwidth, struct mp_error *error) {
+    size_t bytes = (size_t)trainer->setting.expert_bytes;
+    int copies = trainer->comm->ranks - 1;
+    struct mp_transfer *item = calloc((size_t)copies, sizeof *item);
+    struct mp_request *request = NULL;
+    void *chunk = trainer->device->operations->allocate(trainer->device, bytes);
+    int code = item && chunk ? mp_request_create(trainer->comm, copies, bytes, &request, error)
+                             : mp_fail(error, MP_ENOMEM, "no memory to measure transfers");
+    for (int i = 0; !code && i < copies; i++)
+        item[i] = (struct mp_transfer){
+            .from = 0, .to = i + 1, .bytes = (int64_t)bytes, .stage = MP_STAGE_BEFORE_GATE};
+    const struct mp_transfers list = {item, copies, copies};
+    double seconds[REPETITIONS];
+    for (int i = -1; !code && i < REPETITIONS; i++) { /* the first one opens connections */
+        settle(trainer);
+        code = mp_comm_barrier(trainer->comm, error);
+        int64_t start = mp_clock_ns();
+        if (!code)
+            code = mp_sparse_all_gather_start(trainer->comm, &list, MP_STAGE_BEFORE_GATE, 1, &chunk,
+                                              bytes, trainer->model.stream, request, error);
+        if (!code)
+            code = mp_request_wait(request, error);
+        settle(trainer);
+        if (!code)
+            code = mp_comm_barrier(trainer->comm, error);
+        if (i >= 0)
+            seconds[i] = 1e-9 * (double)(mp_clock_ns() - start);
+    }
+    if (!code)
+        *bandwidth = (double)bytes / least(seconds);
+    mp_request_destroy(request);
+    trainer->device->operations->release(trainer->device, chunk);
+    free(item);
+    return code;
 }
 
 /* Broadcast of one expert to all ranks.  Every time another stretch of a large buffer travels: in a
@@ -128,7 +178,8 @@ int mp_trainer_measure(struct mp_trainer *trainer, struct mp_error *error) {
     double figures[FIGURES] = {[BANDWIDTH] = job->bandwidth, [NON_MOE] = job->non_moe_seconds};
     int code = MP_OK;
     if (!(job->bandwidth > 0) && trainer->comm->ranks > 1)
-        code = measure_bandwidth(trainer, &figures[BANDWIDTH], error);
+        code = trainer->device->deferred ? measure_gather(trainer, &figures[BANDWIDTH], error)
+                                         : measure_bandwidth(trainer, &figures[BANDWIDTH], error);
     if (job->expert_rate > 0)
         figures[PER_ROUTE] = (double)mp_model_route_flops(&trainer->model.shape) / job->expert_rate;
     else if (!code)

@@ -14,6 +14,7 @@ static int gather_loads(struct mp_trainer *trainer, int layer, struct mp_error *
     if (code)
         return code;
     double tokens = (double)trainer->global_tokens, loss = 0;
+    float *auxiliary = trainer->auxiliary + (size_t)layer * (size_t)experts;
     for (int r = 0; r < ranks; r++)
         memcpy(load->count + (size_t)r * (size_t)experts,
                trainer->all_counts + (size_t)r * 2 * (size_t)experts,
@@ -23,13 +24,13 @@ static int gather_loads(struct mp_trainer *trainer, int layer, struct mp_error *
         for (int r = 0; r < ranks; r++)
             firsts += trainer->all_counts[((size_t)r * 2 + 1) * (size_t)experts + (size_t)e];
         double slope = trainer->job.auxiliary_weight * experts * (firsts / tokens) / tokens;
-        trainer->auxiliary[e] = (float)slope;
+        auxiliary[e] = (float)slope;
         loss += slope * trainer->mass[e];
     }
     trainer->auxiliary_loss[layer] = loss;
-    trainer->device->operations->copy_from_host(
-        trainer->device, trainer->model.stream, trainer->model.state[layer].auxiliary,
-        trainer->auxiliary, (size_t)experts * sizeof(float));
+    trainer->device->operations->copy(trainer->device, trainer->model.stream,
+                                      trainer->model.state[layer].auxiliary, auxiliary,
+                                      (size_t)experts * sizeof(float));
     return MP_OK;
 }
 
@@ -104,10 +105,10 @@ static int plan_after_gate(struct mp_trainer *trainer, int layer, struct mp_erro
 }
 
 /* Rows towards the experts (or, with `back`, from them to their tokens). */
-static int exchange(struct mp_trainer *trainer, int layer, bool back, const float *from, float *to,
+static int exchange(struct mp_trainer *trainer, int layer, bool back, const void *from, void *to,
                     struct mp_error *error) {
     const struct mp_routing_step *all = trainer->model.state[layer].routing.step;
-    size_t row_bytes = (size_t)trainer->job.width * sizeof(float);
+    size_t row_bytes = (size_t)trainer->setting.route_bytes;
     int code = mp_exchange_start(trainer->comm, back ? all->receive_rows : all->send_rows,
                                  back ? all->send_rows : all->receive_rows, row_bytes, from, to,
                                  trainer->model.stream, trainer->exchange, error);

@@ -94,6 +94,10 @@ static int carry_out(struct mp_trainer *trainer, int count, int states, struct m
     for (int w = 0; !code && w < states; w++)
         code = mp_request_wait(trainer->move[w], error);
     for (int i = 0; !code && i < count; i++)
+        if (trainer->round[i].to == trainer->comm->rank)
+            mp_experts_refresh(experts, trainer->model.stream, trainer->round[i].layer,
+                               trainer->round[i].expert);
+    for (int i = 0; !code && i < count; i++)
         mp_placement_add(&trainer->home[trainer->round[i].layer], trainer->round[i].expert,
                          trainer->round[i].to);
     return code;

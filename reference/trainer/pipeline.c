@@ -34,17 +34,17 @@ static struct mp_request *request_of(const struct mp_trainer *trainer, int step,
 }
 
 /* One step towards the experts, or `back`. */
-static int start_step(struct mp_trainer *trainer, int layer, int step, bool back, const float *from,
-                      float *to, struct mp_error *error) {
+static int start_step(struct mp_trainer *trainer, int layer, int step, bool back, const void *from,
+                      void *to, struct mp_error *error) {
     const struct mp_routing_step *at = &trainer->model.state[layer].routing.step[step];
-    size_t row_bytes = (size_t)trainer->job.width * sizeof(float);
+    size_t row_bytes = (size_t)trainer->setting.route_bytes;
     return mp_exchange_start(trainer->comm, back ? at->receive_rows : at->send_rows,
                              back ? at->send_rows : at->receive_rows, row_bytes, from, to,
                              trainer->model.stream, request_of(trainer, step, back), error);
 }
 
-static float *row_of(const struct mp_trainer *trainer, float *matrix, int row) {
-    return matrix + (size_t)row * (size_t)trainer->job.width;
+static void *row_of(const struct mp_trainer *trainer, void *matrix, int row) {
+    return mp_element_at(trainer->device, matrix, (size_t)row * (size_t)trainer->job.width);
 }
 
 /* Waits for a step's rows; they are counted where they are waited for. */

@@ -6,8 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include <zlib.h>
-
+#include "profiler/record/check.h"
 #include "reference/trainer/checkpoint.h"
 
 static const char MAGIC[8] = "mpckpt01";
@@ -17,7 +16,7 @@ struct mp_shard_writer {
     FILE *file;
     char *path;
     size_t floats;
-    uLong check;
+    uint32_t check;
 };
 
 static int write_failed(const struct mp_shard_writer *writer, struct mp_error *error) {
@@ -28,7 +27,7 @@ static int write_failed(const struct mp_shard_writer *writer, struct mp_error *e
 
 static int put(struct mp_shard_writer *writer, const void *memory, size_t bytes,
                struct mp_error *error) {
-    writer->check = crc32_z(writer->check, memory, bytes);
+    writer->check = spool_crc32_on(writer->check, memory, bytes);
     if (fwrite(memory, 1, bytes, writer->file) != bytes)
         return write_failed(writer, error);
     return MP_OK;
@@ -42,7 +41,6 @@ int mp_shard_create(const char *path, int entries, const int32_t *layer_expert, 
         return mp_fail(error, MP_ENOMEM, "checkpoint %s: no memory to write it", path);
     }
     writer->floats = floats;
-    writer->check = crc32_z(0, NULL, 0);
     writer->file = fopen(path, "wb");
     int code = writer->file ? MP_OK : write_failed(writer, error);
     uint32_t sizes[2] = {(uint32_t)entries, floats};
@@ -68,7 +66,7 @@ int mp_shard_append(struct mp_shard_writer *writer, const float *buffer, struct 
 }
 
 int mp_shard_finish(struct mp_shard_writer *writer, struct mp_error *error) {
-    uint32_t check = (uint32_t)writer->check;
+    uint32_t check = writer->check;
     int code = MP_OK;
     if (fwrite(&check, sizeof check, 1, writer->file) != 1 || fflush(writer->file) ||
         fsync(fileno(writer->file)))
@@ -121,7 +119,7 @@ int mp_shard_open(const char *path, struct mp_shard *shard, struct mp_error *err
                        magic ? "it is cut off or has bytes too many" : "it is no checkpoint file");
     }
     memcpy(&check, memory + size - sizeof check, sizeof check);
-    if (check != (uint32_t)crc32_z(crc32_z(0, NULL, 0), memory, size - sizeof check)) {
+    if (check != spool_crc32(memory, size - sizeof check)) {
         free(memory);
         return mp_fail(error, MP_EFORMAT, "checkpoint %s: its checksum is wrong; it is damaged",
                        path);

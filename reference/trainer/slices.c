@@ -6,15 +6,10 @@
 #include "reference/trainer/internal.h"
 
 static void add(struct mp_trainer *trainer, int *count, int layer, int expert, int from, int to,
-                float *source, float *destination) {
+                size_t bytes, void *source, void *destination) {
     int rank = trainer->comm->rank;
     trainer->slice_list[*count] =
-        (struct mp_transfer){layer,
-                             expert,
-                             from,
-                             to,
-                             (int64_t)(trainer->model.experts.slice * sizeof(float)),
-                             MP_STAGE_AFTER_STEP};
+        (struct mp_transfer){layer, expert, from, to, (int64_t)bytes, MP_STAGE_AFTER_STEP};
     trainer->slice_from[*count] = from == rank ? source : NULL;
     trainer->slice_to[*count] = to == rank ? destination : NULL;
     ++*count;
@@ -33,17 +28,17 @@ static int check_holders(const struct mp_trainer *trainer, int layer, int holder
                    layer, holders, trainer->slots, trainer->comm->ranks);
 }
 
-static int start(struct mp_trainer *trainer, int count, struct mp_request *request,
+static int start(struct mp_trainer *trainer, int count, size_t bytes, struct mp_request *request,
                  struct mp_error *error) {
     return mp_move_start(trainer->comm, trainer->slice_list, count, trainer->slice_from,
-                         trainer->slice_to, trainer->model.experts.slice * sizeof(float),
-                         trainer->model.stream, request, error);
+                         trainer->slice_to, bytes, trainer->model.stream, request, error);
 }
 
 int mp_trainer_gather_slices_start(struct mp_trainer *trainer, const struct mp_placement *placement,
-                                   int layer, float *const chunk[], struct mp_request *request,
+                                   int layer, void *const chunk[], struct mp_request *request,
                                    struct mp_error *error) {
     const struct mp_experts *experts = &trainer->model.experts;
+    size_t bytes = experts->slice * mp_element_bytes(trainer->device);
     int count = 0, holders = 0;
     for (int e = 0; e < placement->experts; e++)
         holders += mp_placement_copies(placement, e);
@@ -51,14 +46,14 @@ int mp_trainer_gather_slices_start(struct mp_trainer *trainer, const struct mp_p
     if (code)
         return code;
     for (int e = 0; e < placement->experts; e++) {
-        float *own = mp_experts_own_slice(experts, experts->slice_parameter, layer, e);
+        void *own = mp_experts_own_elements(experts, layer, e);
         for (int holder = mp_placement_next(placement, e, 0); holder >= 0;
              holder = mp_placement_next(placement, e, holder + 1))
             for (int rank = 0; rank < placement->ranks; rank++)
-                add(trainer, &count, layer, e, rank, holder, own,
+                add(trainer, &count, layer, e, rank, holder, bytes, own,
                     chunk[e] ? mp_experts_slice_of(experts, chunk[e], rank) : NULL);
     }
-    return start(trainer, count, request, error);
+    return start(trainer, count, bytes, request, error);
 }
 
 /* One layer travels while the next one's list is made. */
@@ -89,6 +84,7 @@ int mp_trainer_send_slices_start(struct mp_trainer *trainer, struct mp_reduction
                                  struct mp_error *error) {
     const struct mp_plan *plan = &trainer->plan[reduction->layer];
     const struct mp_experts *experts = &trainer->model.experts;
+    size_t bytes = experts->slice * sizeof(float);
     int count = 0, ranks = plan->topology.ranks;
     int code = check_holders(trainer, plan->layer, plan->holder_begin[plan->experts], error);
     if (!code)
@@ -103,15 +99,16 @@ int mp_trainer_send_slices_start(struct mp_trainer *trainer, struct mp_reduction
             float *arrival =
                 reduction->arrivals ? reduction->arrivals + (size_t)at * experts->slice : NULL;
             for (int rank = 0; rank < ranks; rank++) {
-                float *slice = mine ? mp_experts_slice_of(experts, mine, rank) : NULL;
+                float *slice = mine ? mp_experts_gradient_slice_of(experts, mine, rank) : NULL;
                 if (plan->optimizer == MP_OPTIMIZER_SLICES)
-                    add(trainer, &count, plan->layer, e, plan->holder[at], rank, slice, arrival);
+                    add(trainer, &count, plan->layer, e, plan->holder[at], rank, bytes, slice,
+                        arrival);
                 else if (mp_plan_slice_source(plan, e, rank) == plan->holder[at])
-                    add(trainer, &count, plan->layer, e, plan->holder[at], rank, slice, own);
+                    add(trainer, &count, plan->layer, e, plan->holder[at], rank, bytes, slice, own);
             }
         }
     }
-    return start(trainer, count, reduction->request, error);
+    return start(trainer, count, bytes, reduction->request, error);
 }
 
 void mp_trainer_sum_slices(struct mp_trainer *trainer, const struct mp_reduction *reduction) {

@@ -9,14 +9,41 @@ int64_t mp_trainer_now(const struct mp_trainer *trainer) {
 
 struct mp_mark mp_trainer_mark(const struct mp_trainer *trainer, enum mp_phase phase) {
     mp_nvtx_push(phase);
-    return (struct mp_mark){trainer->compute ? mp_trainer_now(trainer) : 0,
-                            trainer->comm->waited_ns, trainer->comm->sent_bytes};
+    struct mp_mark mark = {trainer->compute ? mp_trainer_now(trainer) : 0, trainer->comm->waited_ns,
+                           trainer->comm->sent_bytes, -1, 0};
+    if (trainer->compute && trainer->stamps) {
+        mark.begin = mp_stamps_mark(trainer->stamps, trainer->paused_ns);
+        mark.first_wait = mp_stamps_waits(trainer->stamps);
+    }
+    return mark;
+}
+
+static void observe_wait(void *context, mp_stream stream, bool begins) {
+    struct mp_trainer *trainer = context;
+    if (!trainer->compute || stream != trainer->model.stream)
+        return;
+    int place = mp_stamps_mark(trainer->stamps, trainer->paused_ns);
+    if (begins)
+        trainer->wait_begin = place;
+    else
+        mp_stamps_waited(trainer->stamps, trainer->wait_begin, place);
+}
+
+void mp_trainer_observe_waits(struct mp_trainer *trainer) {
+    mp_comm_on_wait(trainer->comm, trainer->stamps ? observe_wait : NULL, trainer);
+}
+
+/* What has been queued is done before the clocks of this rank stop or a delay begins. */
+static void settle(const struct mp_trainer *trainer) {
+    if (trainer->device->deferred)
+        trainer->device->operations->stream_synchronize(trainer->device, trainer->model.stream);
 }
 
 int mp_trainer_pause(struct mp_trainer *trainer, const struct mp_plan *plan,
                      struct mp_error *error) {
     if (!plan->free_transfers)
         return MP_OK;
+    settle(trainer);
     int code = mp_comm_barrier(trainer->comm, error);
     trainer->pause.waited_ns = trainer->comm->waited_ns;
     trainer->pause.sent_bytes = trainer->comm->sent_bytes;
@@ -29,6 +56,7 @@ int mp_trainer_resume(struct mp_trainer *trainer, const struct mp_plan *plan,
                       struct mp_error *error) {
     if (!plan->free_transfers)
         return MP_OK;
+    settle(trainer);
     int code = mp_comm_barrier(trainer->comm, error);
     trainer->comm->waited_ns = trainer->pause.waited_ns;
     trainer->comm->sent_bytes = trainer->pause.sent_bytes;
@@ -42,12 +70,23 @@ static int64_t end_of_span(const struct mp_trainer *trainer) {
     return trainer->paused_ns ? mp_trainer_now(trainer) : 0;
 }
 
+/* Now, or with stamps once the device says when. */
+static void record(struct mp_trainer *trainer, struct mp_record_thread *thread,
+                   const struct mp_span *span, int begin, int first_wait) {
+    if (trainer->stamps &&
+        mp_stamps_keep(trainer->stamps, thread, span, begin,
+                       mp_stamps_mark(trainer->stamps, trainer->paused_ns), first_wait))
+        return;
+    mp_record_span(thread, span);
+}
+
 /* The delay that the job asks for (inject.h). */
 static void inject(struct mp_trainer *trainer, enum mp_phase phase, int layer) {
     const struct mp_inject *inject = &trainer->inject;
     if (inject->phase != (int)phase || trainer->iteration % inject->every != 0 ||
         (inject->layer != MP_ALL && inject->layer != layer))
         return;
+    settle(trainer);
     int64_t start = mp_clock_ns(), length = (int64_t)(inject->seconds * 1e9);
     while (mp_clock_ns() - start < length)
         ;
@@ -76,13 +115,16 @@ void mp_trainer_spent(struct mp_trainer *trainer, struct mp_mark mark, enum mp_p
         .phase = (uint8_t)phase,
         .direction = (uint8_t)direction & 3,
     };
-    mp_record_span(trainer->compute, &span);
+    record(trainer, trainer->compute, &span, mark.begin, mark.first_wait);
 }
 
-struct mp_flight mp_trainer_departed(const struct mp_trainer *trainer, int64_t start_ns,
+struct mp_flight mp_trainer_departed(struct mp_trainer *trainer, int64_t start_ns,
                                      enum mp_phase phase) {
     /* Validation is one span, which takes in what lies inside it, but not what lies beside. */
-    return (struct mp_flight){start_ns, trainer->validating ? 0 : mp_nvtx_depart(phase)};
+    struct mp_flight flight = {start_ns, trainer->validating ? 0 : mp_nvtx_depart(phase), -1};
+    if (trainer->communication && trainer->stamps)
+        flight.begin = mp_stamps_mark(trainer->stamps, trainer->paused_ns);
+    return flight;
 }
 
 void mp_trainer_arrived(struct mp_trainer *trainer, struct mp_flight flight, enum mp_phase phase,
@@ -103,7 +145,8 @@ void mp_trainer_arrived(struct mp_trainer *trainer, struct mp_flight flight, enu
         .phase = (uint8_t)phase,
         .direction = (uint8_t)direction & 3,
     };
-    mp_record_span(trainer->communication, &span);
+    record(trainer, trainer->communication, &span, flight.begin,
+           trainer->stamps ? mp_stamps_waits(trainer->stamps) : 0);
 }
 
 static void record_facts(struct mp_trainer *trainer, int layer) {
@@ -154,7 +197,7 @@ void mp_trainer_record_plans(struct mp_trainer *trainer) {
 /* ---- what a span costs ---- */
 
 /* Spans per loop: ranges that a tool keeps are to be few. */
-enum { MEASURED_LOOPS = 15, MEASURED_SPANS = 512, MEASURED_RANGES = 16 };
+enum { MEASURED_LOOPS = 15, MEASURED_SPANS = 512, MEASURED_RANGES = 16, MEASURED_KEPT = 32 };
 
 static int compare_times(const void *left, const void *right) {
     int64_t a = *(const int64_t *)left, b = *(const int64_t *)right;
@@ -164,6 +207,8 @@ static int compare_times(const void *left, const void *right) {
 int mp_trainer_span_cost(struct mp_trainer *trainer, double *cost_ns, struct mp_error *error) {
     struct mp_record_thread *kept = trainer->compute, *scratch = NULL;
     int spans = mp_nvtx_listening ? MEASURED_RANGES : MEASURED_SPANS;
+    if (trainer->stamps && spans > MEASURED_KEPT)
+        spans = MEASURED_KEPT;
     int64_t loop_ns[MEASURED_LOOPS];
     int code = mp_record_scratch_create(&scratch, error);
     if (code)
@@ -176,6 +221,8 @@ int mp_trainer_span_cost(struct mp_trainer *trainer, double *cost_ns, struct mp_
             mp_trainer_spent(trainer, mark, MP_PHASES, MP_NO_DIRECTION, -1, -1, -1);
         }
         loop_ns[loop] = mp_clock_ns() - start_ns;
+        if (trainer->stamps)
+            mp_stamps_clear(trainer->stamps);
         mp_record_scratch_clear(scratch);
     }
     trainer->compute = kept;

@@ -184,7 +184,10 @@ static void record_iteration(struct mp_trainer *trainer, struct mp_mark mark, in
     struct mp_span span = {
         .start_ns = mark.start_ns,
         .wait_ns = trainer->comm->waited_ns - mark.waited_ns,
-        .cpu_ns = mp_clock_thread_cpu_ns() - trainer->pause.cpu_ns - cpu_ns,
+        /* What the host's thread gets says nothing of a GPU's work. */
+        .cpu_ns = trainer->device->deferred
+                      ? -1
+                      : mp_clock_thread_cpu_ns() - trainer->pause.cpu_ns - cpu_ns,
         .end_ns = trainer->paused_ns ? mp_trainer_now(trainer) : 0,
         .tokens = trainer->model.tokens,
         .bytes = trainer->comm->sent_bytes - mark.sent_bytes,
@@ -194,6 +197,8 @@ static void record_iteration(struct mp_trainer *trainer, struct mp_mark mark, in
         .phase = MP_PHASE_ITERATION,
         .direction = MP_NO_DIRECTION,
     };
+    if (trainer->stamps)
+        mp_stamps_flush(trainer->stamps);
     mp_record_span(trainer->compute, &span);
     if (trainer->comm->rank == 0) {
         mp_record_number(trainer->compute, trainer->iteration, -1, "loss", result->loss);
@@ -284,6 +289,8 @@ int mp_trainer_validate(struct mp_trainer *trainer, double *loss, struct mp_erro
     *loss = sum / ((double)trainer->global_tokens * batches);
     mp_trainer_spent(trainer, mark, MP_PHASE_VALIDATE, MP_NO_DIRECTION, -1,
                      (int64_t)trainer->model.tokens * batches, -1);
+    if (trainer->stamps)
+        mp_stamps_flush(trainer->stamps);
     trainer->iteration++;
     return code ? code : mp_device_check(trainer->device, error);
 }

@@ -30,8 +30,9 @@ static void describe_setting(struct mp_trainer *trainer, const struct mp_model_s
         .top_k = shape->top_k,
         .topology = {ranks, job->ranks_per_node < ranks ? job->ranks_per_node : ranks},
         .tokens_per_rank = (int64_t)trainer->sequences * job->sequence,
-        .expert_bytes = (int64_t)(mp_model_expert_floats(shape) * sizeof(float)),
-        .route_bytes = (int64_t)(job->width * (int)sizeof(float)),
+        .expert_bytes =
+            (int64_t)(mp_model_expert_floats(shape) * mp_element_bytes(trainer->device)),
+        .route_bytes = (int64_t)((size_t)job->width * mp_element_bytes(trainer->device)),
         .seed = (uint64_t)job->seed,
     };
 }
@@ -58,16 +59,15 @@ static int create_tables(struct mp_trainer *trainer, struct mp_error *error) {
     trainer->counts = table(2 * experts, sizeof *trainer->counts, &failed);
     trainer->all_counts = table(2 * experts * ranks, sizeof *trainer->all_counts, &failed);
     trainer->mass = table(experts, sizeof *trainer->mass, &failed);
-    trainer->auxiliary = table(experts, sizeof *trainer->auxiliary, &failed);
     trainer->inside = table(experts, sizeof *trainer->inside, &failed);
     trainer->auxiliary_loss = table(layers, sizeof *trainer->auxiliary_loss, &failed);
     trainer->token = table(tokens, sizeof *trainer->token, &failed);
     trainer->target = table(tokens, sizeof *trainer->target, &failed);
     trainer->host_loss = table(tokens, sizeof *trainer->host_loss, &failed);
-    trainer->prefetch_chunk = table(experts, sizeof(float *), &failed);
-    trainer->prefetch_gradient = table(experts, sizeof(float *), &failed);
-    trainer->reduce_chunk = table(experts, sizeof(float *), &failed);
-    trainer->reduce_gradient = table(experts, sizeof(float *), &failed);
+    trainer->prefetch_chunk = table(experts, sizeof(void *), &failed);
+    trainer->prefetch_gradient = table(experts, sizeof(void *), &failed);
+    trainer->reduce_chunk = table(experts, sizeof(void *), &failed);
+    trainer->reduce_gradient = table(experts, sizeof(void *), &failed);
     trainer->bucket = table(layers + 1, sizeof *trainer->bucket, &failed);
     trainer->bucket_flight = table(layers + 1, sizeof *trainer->bucket_flight, &failed);
     for (int i = 0; i < MP_REDUCES_IN_FLIGHT; i++)
@@ -145,7 +145,8 @@ static int create_plans(struct mp_trainer *trainer, struct mp_error *error) {
 
 static int create_requests(struct mp_trainer *trainer, struct mp_error *error) {
     struct mp_comm *comm = trainer->comm;
-    size_t chunk = (size_t)trainer->setting.expert_bytes;
+    /* Gradients travel in fp32, whatever parameters do. */
+    size_t chunk = mp_model_expert_floats(&trainer->model.shape) * sizeof(float);
     int layers = trainer->job.layers, experts = trainer->job.experts, ranks = comm->ranks;
     int moves = trainer->slots * ranks, copies = experts * (ranks - 1), sums = copies;
     int most = trainer->law.extra_copies_limit * ranks;
@@ -360,8 +361,60 @@ static int check_batch(const struct mp_job *job, int ranks, struct mp_error *err
     return MP_OK;
 }
 
+void mp_trainer_limits(const struct mp_job *job, struct mp_device_limits *limits) {
+    int sequences = job->batch / job->ranks;
+    *limits = (struct mp_device_limits){
+        .attention = {sequences, job->sequence, job->heads, job->width / job->heads},
+        .experts = job->experts,
+        .width = job->width > job->expert_width ? job->width : job->expert_width,
+        .tokens = sequences * job->sequence * mp_job_top_k(job),
+    };
+}
+
+/* The device that was given, or one of the trainer's own, and what depends on it. */
+static int take_device(struct mp_trainer *trainer, struct mp_device *device,
+                       struct mp_error *error) {
+    struct mp_device_limits limits;
+    struct mp_job job = trainer->job;
+    job.ranks = trainer->comm->ranks;
+    mp_trainer_limits(&job, &limits);
+    int code =
+        device ? MP_OK
+               : mp_device_cpu_create(trainer->job.threads, &limits, &trainer->own_device, error);
+    trainer->device = device ? device : trainer->own_device;
+    if (code)
+        return code;
+    size_t auxiliary = (size_t)trainer->job.layers * (size_t)trainer->job.experts * sizeof(float);
+    trainer->auxiliary = trainer->device->operations->host_allocate(trainer->device, auxiliary);
+    if (!trainer->auxiliary)
+        return mp_fail(error, MP_ENOMEM, "no memory for the trainer's tables");
+    /* A layer has some 20 spans, and with a pipelined exchange 4 for each step. */
+    int spans = 64 + trainer->job.layers * (32 + 6 * trainer->comm->ranks);
+    if (trainer->device->deferred)
+        code = mp_stamps_create(trainer->device, trainer->model.stream, spans, &trainer->stamps,
+                                error);
+    mp_trainer_observe_waits(trainer);
+    return code;
+}
+
+/* What has no memory left knows how much there is; what wanted some knows what for. */
+static void explain_memory(const struct mp_device *device, struct mp_error *error) {
+    if (!error || error->code != MP_ENOMEM || !device || device->error.code != MP_ENOMEM)
+        return;
+    char what_for[sizeof error->text];
+    snprintf(what_for, sizeof what_for, "%s", error->text);
+    *error = (struct mp_error){0};
+    mp_fail(error, MP_ENOMEM, "%.500s (%.300s)", device->error.text, what_for);
+}
+
 int mp_trainer_create(const struct mp_job_file *file, struct mp_comm *comm,
                       const struct mp_text *text, struct mp_trainer **out, struct mp_error *error) {
+    return mp_trainer_create_on(file, comm, NULL, text, out, error);
+}
+
+int mp_trainer_create_on(const struct mp_job_file *file, struct mp_comm *comm,
+                         struct mp_device *device, const struct mp_text *text,
+                         struct mp_trainer **out, struct mp_error *error) {
     const struct mp_job *job = &file->job;
     int code = check_batch(job, comm->ranks, error);
     if (code)
@@ -377,20 +430,15 @@ int mp_trainer_create(const struct mp_job_file *file, struct mp_comm *comm,
     trainer->global_tokens = (int64_t)job->batch * job->sequence;
     struct mp_model_shape shape;
     shape_of(job, &shape);
-    describe_setting(trainer, &shape);
     code = mp_inject_parse(job->inject, &trainer->inject, error);
     if (trainer->inject.rank != comm->rank)
         trainer->inject.seconds = 0;
-    struct mp_device_limits limits = {
-        .attention = {trainer->sequences, job->sequence, job->heads, job->width / job->heads},
-        .experts = job->experts,
-        .width = job->width > job->expert_width ? job->width : job->expert_width,
-        .tokens = trainer->sequences * job->sequence * shape.top_k,
-    };
     if (!code)
         code = create_tables(trainer, error);
     if (!code)
-        code = mp_device_cpu_create(job->threads, &limits, &trainer->device, error);
+        code = take_device(trainer, device, error);
+    if (!code)
+        describe_setting(trainer, &shape);
     if (!code)
         code = create_model(trainer, &shape, file, error);
     if (!code)
@@ -419,6 +467,7 @@ int mp_trainer_create(const struct mp_job_file *file, struct mp_comm *comm,
         trainer->gather_stage == MP_STAGE_AFTER_STEP)
         code = mp_trainer_gather_homes(trainer, error);
     if (code) {
+        explain_memory(trainer->device, error);
         mp_trainer_destroy(trainer);
         return code;
     }
@@ -450,13 +499,18 @@ static void destroy_requests(struct mp_trainer *trainer) {
 void mp_trainer_destroy(struct mp_trainer *trainer) {
     if (!trainer)
         return;
+    if (trainer->stamps)
+        mp_comm_on_wait(trainer->comm, NULL, NULL);
     destroy_requests(trainer);
     mp_model_destroy(&trainer->model);
     if (trainer->self)
         trainer->system->destroy(trainer->self);
     for (int i = 0; trainer->device && i < MP_REDUCES_IN_FLIGHT; i++)
         trainer->device->operations->release(trainer->device, trainer->reduction[i].arrivals);
-    mp_device_destroy(trainer->device);
+    if (trainer->device)
+        trainer->device->operations->host_release(trainer->device, trainer->auxiliary);
+    mp_stamps_destroy(trainer->stamps);
+    mp_device_destroy(trainer->own_device);
     for (int l = 0; l < trainer->job.layers; l++) {
         if (trainer->plan)
             mp_plan_destroy(&trainer->plan[l]);
@@ -469,41 +523,23 @@ void mp_trainer_destroy(struct mp_trainer *trainer) {
     }
     mp_transfers_destroy(&trainer->moves);
     mp_loads_destroy(&trainer->loads);
-    void *memory[] = {trainer->facts,
-                      trainer->home,
-                      trainer->next,
-                      trainer->source,
-                      trainer->plan,
-                      trainer->load,
-                      trainer->round,
-                      trainer->round_from[0],
-                      trainer->round_from[1],
-                      trainer->round_from[2],
-                      trainer->round_to[0],
-                      trainer->round_to[1],
-                      trainer->round_to[2],
-                      trainer->moved,
-                      trainer->old_moments,
-                      trainer->free_slots,
-                      trainer->counts,
-                      trainer->all_counts,
-                      trainer->mass,
-                      trainer->inside,
-                      trainer->auxiliary,
-                      trainer->auxiliary_loss,
-                      trainer->token,
-                      trainer->target,
-                      trainer->forced,
-                      trainer->forced_count,
-                      trainer->host_loss,
-                      trainer->prefetch_chunk,
-                      trainer->prefetch_gradient,
-                      trainer->reduce_chunk,
-                      trainer->reduce_gradient,
-                      trainer->bucket,
-                      trainer->bucket_flight,
-                      trainer->slice_list,
-                      trainer->slice_from,
+    void *memory[] = {trainer->facts,          trainer->home,
+                      trainer->next,           trainer->source,
+                      trainer->plan,           trainer->load,
+                      trainer->round,          trainer->round_from[0],
+                      trainer->round_from[1],  trainer->round_from[2],
+                      trainer->round_to[0],    trainer->round_to[1],
+                      trainer->round_to[2],    trainer->moved,
+                      trainer->old_moments,    trainer->free_slots,
+                      trainer->counts,         trainer->all_counts,
+                      trainer->mass,           trainer->inside,
+                      trainer->auxiliary_loss, trainer->token,
+                      trainer->target,         trainer->forced,
+                      trainer->forced_count,   trainer->host_loss,
+                      trainer->prefetch_chunk, trainer->prefetch_gradient,
+                      trainer->reduce_chunk,   trainer->reduce_gradient,
+                      trainer->bucket,         trainer->bucket_flight,
+                      trainer->slice_list,     trainer->slice_from,
                       trainer->slice_to};
     for (size_t i = 0; i < sizeof memory / sizeof *memory; i++)
         free(memory[i]);

@@ -41,6 +41,12 @@ struct mp_trainer_totals {
 int mp_trainer_create(const struct mp_job_file *file, struct mp_comm *comm,
                       const struct mp_text *text, struct mp_trainer **trainer,
                       struct mp_error *error);
+/* The same on a device (borrowed) that is there already and was created with at least
+ * mp_trainer_limits, as the comm has to know it; mp_trainer_create makes its own on the CPU. */
+int mp_trainer_create_on(const struct mp_job_file *file, struct mp_comm *comm,
+                         struct mp_device *device, const struct mp_text *text,
+                         struct mp_trainer **trainer, struct mp_error *error);
+void mp_trainer_limits(const struct mp_job *job, struct mp_device_limits *limits);
 void mp_trainer_destroy(struct mp_trainer *trainer); /* accepts NULL */
 
 /* Spans of later iterations go to `compute` and those in flight to `communication` (borrowed;

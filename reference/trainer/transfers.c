@@ -3,6 +3,10 @@
 #include "reference/trainer/internal.h"
 
 static size_t chunk_bytes(const struct mp_trainer *trainer) {
+    return trainer->model.experts.chunk * mp_element_bytes(trainer->device);
+}
+
+static size_t gradient_bytes(const struct mp_trainer *trainer) {
     return trainer->model.experts.chunk * sizeof(float);
 }
 
@@ -69,13 +73,12 @@ static int check_layout(const struct mp_trainer *trainer, const struct mp_plan *
 
 /* Starts whatever of a layer travels in one stage. */
 static int start_fetch(struct mp_trainer *trainer, const struct mp_plan *plan, enum mp_stage stage,
-                       float *const chunk[], struct mp_request *request, struct mp_error *error) {
+                       void *const chunk[], struct mp_request *request, struct mp_error *error) {
     if (stage == MP_STAGE_BEFORE_GATE && gathers(plan))
         return mp_trainer_gather_slices_start(trainer, &plan->during, plan->layer, chunk, request,
                                               error);
-    return mp_sparse_all_gather_start(trainer->comm, &plan->fetch, stage, plan->experts,
-                                      (void *const *)chunk, chunk_bytes(trainer),
-                                      trainer->model.stream, request, error);
+    return mp_sparse_all_gather_start(trainer->comm, &plan->fetch, stage, plan->experts, chunk,
+                                      chunk_bytes(trainer), trainer->model.stream, request, error);
 }
 
 int mp_trainer_plan_before_gate(struct mp_trainer *trainer, int layer, struct mp_error *error) {
@@ -209,11 +212,12 @@ static int start_stage(struct mp_trainer *trainer, struct mp_reduction *reductio
         return code;
     if (reduction->stage == MP_REDUCE_COPIES)
         return mp_sparse_reduce_scatter_start(trainer->comm, list, plan->experts,
-                                              trainer->reduce_gradient, chunk_bytes(trainer),
+                                              trainer->reduce_gradient, gradient_bytes(trainer),
                                               trainer->model.stream, reduction->request, error);
     return mp_sparse_all_gather_start(trainer->comm, list, MP_STAGE_BACKWARD_REDUCE, plan->experts,
-                                      (void *const *)trainer->reduce_gradient, chunk_bytes(trainer),
-                                      trainer->model.stream, reduction->request, error);
+                                      (void *const *)trainer->reduce_gradient,
+                                      gradient_bytes(trainer), trainer->model.stream,
+                                      reduction->request, error);
 }
 
 /* From `stage` on, the first stage with something to do; at the end nothing is in flight. */

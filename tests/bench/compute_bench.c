@@ -30,8 +30,8 @@ static const char *const step_names[STEPS] = {
 struct network {
     int width, expert_width;
     int rows[EXPERTS]; /* routes of each expert */
-    float *in_weight[EXPERTS], *out_weight[EXPERTS];
-    float *in_gradient[EXPERTS], *out_gradient[EXPERTS];
+    void *in_weight[EXPERTS], *out_weight[EXPERTS];
+    void *in_gradient[EXPERTS], *out_gradient[EXPERTS];
     float *x, *hidden, *active, *y, *dy, *dhidden, *dx;
     double seconds[COMPUTE_MOST_REPEATS];
     double step_seconds[STEPS][COMPUTE_MOST_REPEATS];

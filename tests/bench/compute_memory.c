@@ -36,7 +36,7 @@ static void gelu_backward(struct mp_device *d, const struct buffers *b) {
 static void adamw(struct mp_device *d, const struct buffers *b) {
     const struct mp_adamw settings = {1e-3f, 0.9f, 0.999f, 1e-8f, 0.01f, 10};
     d->operations->adamw(d, NULL, ELEMENTS, &settings, b->large[3], b->large[4], b->large[5],
-                         b->large[6]);
+                         b->large[6], NULL);
 }
 
 static void accumulate(struct mp_device *d, const struct buffers *b) {

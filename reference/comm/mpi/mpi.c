@@ -1,23 +1,28 @@
 /* MPI: all ranks of MPI_COMM_WORLD, on a communicator of our own. */
 #include <mpi.h>
+#if __has_include(<mpi-ext.h>)
+#include <mpi-ext.h> /* MPIX_Query_cuda_support, where there is one */
+#endif
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "reference/comm/transport.h"
+#include "reference/comm/mpi/staging.h"
 
 struct mpi_transport {
     struct mp_transport transport; /* first */
     MPI_Comm world;
-    struct mp_device *device; /* borrowed; NULL: additions are done here */
+    struct mp_staging *staging; /* NULL: MPI takes the memory as it is */
+    mp_stream stream;           /* of additions on a deferred device */
     bool initialised_here;
 };
 
 /* What a slot holds, for messages about failures. */
 struct slot {
     const char *doing;
-    int peer; /* -1: all ranks */
+    int peer;                 /* -1: all ranks */
+    struct mp_staged *staged; /* NULL: request[] of the slot */
 };
 
 struct mp_messages {
@@ -25,6 +30,10 @@ struct mp_messages {
     MPI_Request *request; /* [capacity] */
     MPI_Status *status;   /* [capacity], working memory */
     struct slot *slot;    /* [capacity] */
+    bool host;            /* its messages are the host's memory whatever the device */
+    struct mp_staging *staging;
+    struct mp_staged *staged; /* [capacity] if there is staging */
+    struct mp_staged *free;
 };
 
 static struct mpi_transport *mpi_of(struct mp_comm *comm) {
@@ -47,7 +56,8 @@ static int fail(int rank, const struct slot *slot, int mpi_code, struct mp_error
 /* Notes what the slot holds now and translates the code of the call that started it. */
 static int started(struct mp_comm *comm, struct mp_messages *messages, int slot, const char *doing,
                    int peer, int mpi_code, struct mp_error *error) {
-    messages->slot[slot] = (struct slot){.doing = doing, .peer = peer};
+    messages->slot[slot].doing = doing;
+    messages->slot[slot].peer = peer;
     return mpi_code == MPI_SUCCESS ? MP_OK
                                    : fail(comm->rank, &messages->slot[slot], mpi_code, error);
 }
@@ -55,6 +65,9 @@ static int started(struct mp_comm *comm, struct mp_messages *messages, int slot,
 static void messages_destroy(struct mp_messages *messages) {
     if (!messages)
         return;
+    for (int i = 0; messages->slot && i < messages->capacity; i++)
+        if (messages->slot[i].staged)
+            mp_staging_cancel(messages->staging, messages->slot[i].staged);
     for (int i = 0; messages->request && i < messages->capacity; i++) {
         MPI_Request *request = &messages->request[i];
         if (*request == MPI_REQUEST_NULL || messages->slot[i].peer < 0)
@@ -65,6 +78,7 @@ static void messages_destroy(struct mp_messages *messages) {
     free(messages->request);
     free(messages->status);
     free(messages->slot);
+    free(messages->staged);
     free(messages);
 }
 
@@ -76,12 +90,21 @@ static int messages_create(struct mp_comm *comm, int capacity, struct mp_message
         messages->status = calloc((size_t)capacity, sizeof *messages->status);
         messages->slot = calloc((size_t)capacity, sizeof *messages->slot);
     }
-    if (!messages || !messages->request || !messages->status || !messages->slot) {
+    if (messages && mpi_of(comm)->staging) {
+        messages->staging = mpi_of(comm)->staging;
+        messages->staged = calloc((size_t)capacity, sizeof *messages->staged);
+    }
+    if (!messages || !messages->request || !messages->status || !messages->slot ||
+        (messages->staging && !messages->staged)) {
         messages_destroy(messages);
         return mp_fail(error, MP_ENOMEM, "rank %d: no memory for %d messages", comm->rank,
                        capacity);
     }
     messages->capacity = capacity;
+    for (int i = 0; messages->staged && i < capacity; i++) {
+        messages->staged[i].next = messages->free;
+        messages->free = &messages->staged[i];
+    }
     for (int i = 0; i < capacity; i++)
         messages->request[i] = MPI_REQUEST_NULL;
     *out = messages;
@@ -92,10 +115,47 @@ static void messages_move(struct mp_messages *messages, int from, int to) {
     messages->request[to] = messages->request[from];
     messages->slot[to] = messages->slot[from];
     messages->request[from] = MPI_REQUEST_NULL;
+    messages->slot[from].staged = NULL;
+}
+
+/* The slot's message goes through buffers. */
+static struct mp_staged *stage(struct mp_messages *messages, int slot) {
+    struct mp_staged *staged = messages->free;
+    messages->free = staged->next;
+    messages->slot[slot].staged = staged;
+    return staged;
+}
+
+/* One slot after another, since staged messages have requests of their own. */
+static int test_staged(struct mp_comm *comm, struct mp_messages *messages, int active,
+                       int finished[], int *count, struct mp_error *error) {
+    *count = 0;
+    for (int i = 0; i < active; i++) {
+        struct slot *slot = &messages->slot[i];
+        bool ended = false;
+        int there = 0, mpi_code;
+        if (slot->staged)
+            mpi_code = mp_staging_test(messages->staging, slot->staged, &ended);
+        else
+            mpi_code = MPI_Test(&messages->request[i], &there, MPI_STATUS_IGNORE);
+        if (mpi_code != MPI_SUCCESS)
+            return fail(comm->rank, slot, mpi_code, error);
+        if (!ended && !there)
+            continue;
+        finished[(*count)++] = i;
+        if (slot->staged) {
+            slot->staged->next = messages->free;
+            messages->free = slot->staged;
+            slot->staged = NULL;
+        }
+    }
+    return MP_OK;
 }
 
 static int messages_test(struct mp_comm *comm, struct mp_messages *messages, int active,
                          int finished[], int *count, struct mp_error *error) {
+    if (messages->staging)
+        return test_staged(comm, messages, active, finished, count, error);
     int mpi_code = MPI_Testsome(active, messages->request, count, finished, messages->status);
     if (mpi_code == MPI_SUCCESS) {
         if (*count == MPI_UNDEFINED)
@@ -112,6 +172,11 @@ static int messages_test(struct mp_comm *comm, struct mp_messages *messages, int
 
 static int mpi_send(struct mp_comm *comm, struct mp_messages *messages, int slot,
                     const void *memory, size_t bytes, int rank, int tag, struct mp_error *error) {
+    if (messages->staging && !messages->host)
+        return started(
+            comm, messages, slot, "sending to", rank,
+            mp_staging_send(messages->staging, stage(messages, slot), memory, bytes, rank, tag),
+            error);
     return started(comm, messages, slot, "sending to", rank,
                    MPI_Isend(memory, (int)bytes, MPI_BYTE, rank, tag, mpi_of(comm)->world,
                              &messages->request[slot]),
@@ -120,6 +185,11 @@ static int mpi_send(struct mp_comm *comm, struct mp_messages *messages, int slot
 
 static int mpi_receive(struct mp_comm *comm, struct mp_messages *messages, int slot, void *memory,
                        size_t bytes, int rank, int tag, struct mp_error *error) {
+    if (messages->staging && !messages->host)
+        return started(
+            comm, messages, slot, "receiving from", rank,
+            mp_staging_receive(messages->staging, stage(messages, slot), memory, bytes, rank, tag),
+            error);
     return started(comm, messages, slot, "receiving from", rank,
                    MPI_Irecv(memory, (int)bytes, MPI_BYTE, rank, tag, mpi_of(comm)->world,
                              &messages->request[slot]),
@@ -146,6 +216,10 @@ static int mpi_all_reduce(struct mp_comm *comm, struct mp_messages *messages, in
     if (count > INT32_MAX)
         return mp_fail(error, MP_ELIMIT, "rank %d: an all-reduce of %zu values; at most %d",
                        comm->rank, count, INT32_MAX);
+    if (messages->staging && reduction == MP_REDUCTION_FLOAT_SUM)
+        return started(comm, messages, slot, "in an all-reduce", -1,
+                       mp_staging_sum(messages->staging, stage(messages, slot), values, count),
+                       error);
     MPI_Datatype type = reduction == MP_REDUCTION_FLOAT_SUM ? MPI_FLOAT : MPI_DOUBLE;
     MPI_Op operation = reduction == MP_REDUCTION_DOUBLE_MAXIMUM ? MPI_MAX : MPI_SUM;
     return started(comm, messages, slot, "in an all-reduce", -1,
@@ -166,15 +240,18 @@ static int mpi_all_gather(struct mp_comm *comm, struct mp_messages *messages, in
 }
 
 static void mpi_settle(struct mp_comm *comm, mp_stream stream) {
-    struct mp_device *device = mpi_of(comm)->device;
+    struct mp_device *device = mp_transport_of(comm)->device;
     if (device)
         device->operations->stream_synchronize(device, stream);
 }
 
 static void mpi_add(struct mp_comm *comm, mp_stream stream, size_t count, const float *from,
                     float *to) {
-    struct mp_device *device = mpi_of(comm)->device;
+    struct mp_device *device = mp_transport_of(comm)->device;
     if (device) {
+        /* Beside the computation that the caller's stream has been given meanwhile. */
+        if (device->deferred)
+            stream = mpi_of(comm)->stream;
         device->operations->accumulate(device, stream, count, from, to);
         device->operations->stream_synchronize(device, stream);
         return;
@@ -183,9 +260,31 @@ static void mpi_add(struct mp_comm *comm, mp_stream stream, size_t count, const 
         to[i] += from[i];
 }
 
+static bool is_deferred(const struct mp_device *device) {
+    return device && device->deferred;
+}
+
+static void *mpi_ring_allocate(struct mp_comm *comm, size_t bytes) {
+    struct mp_device *device = mp_transport_of(comm)->device;
+    return is_deferred(device) ? device->operations->allocate(device, bytes)
+                               : aligned_alloc(4096, bytes);
+}
+
+static void mpi_ring_release(struct mp_comm *comm, void *memory) {
+    struct mp_device *device = mp_transport_of(comm)->device;
+    if (is_deferred(device))
+        device->operations->release(device, memory);
+    else
+        free(memory);
+}
+
 static void mpi_destroy(struct mp_comm *comm) {
     struct mpi_transport *mpi = mpi_of(comm);
+    struct mp_device *device = mpi->transport.device;
     mp_transport_close(&mpi->transport);
+    mp_staging_destroy(mpi->staging);
+    if (mpi->stream)
+        device->operations->stream_destroy(device, mpi->stream);
     if (mpi->world != MPI_COMM_NULL)
         MPI_Comm_free(&mpi->world);
     if (mpi->initialised_here)
@@ -229,6 +328,8 @@ static const struct mp_comm_operations mpi_operations = {
     .broadcast = mpi_broadcast,
     .all_reduce = mpi_all_reduce,
     .all_gather = mpi_all_gather,
+    .ring_allocate = mpi_ring_allocate,
+    .ring_release = mpi_ring_release,
     .settle = mpi_settle,
     .add = mpi_add,
 };
@@ -291,18 +392,59 @@ static int open_world(struct mpi_transport *mpi, struct mp_error *error) {
     return find_sharing(mpi, error);
 }
 
+/* Whether MPI takes the memory of GPUs, as far as this rank knows. */
+static int takes_device_memory(int rank, int *takes, struct mp_error *error) {
+    const char *given = getenv("MOEPERF_MPI_CUDA");
+    *takes = 0;
+#if defined(MPIX_CUDA_AWARE_SUPPORT) && MPIX_CUDA_AWARE_SUPPORT
+    *takes = MPIX_Query_cuda_support();
+#endif
+    if (!given || !*given)
+        return MP_OK;
+    if (strcmp(given, "0") != 0 && strcmp(given, "1") != 0)
+        return mp_fail(error, MP_EINVAL,
+                       "rank %d: MOEPERF_MPI_CUDA=%s; 1 says that MPI takes the memory of GPUs, 0 "
+                       "that it doesn't",
+                       rank, given);
+    *takes = *given == '1';
+    return MP_OK;
+}
+
+/* Staging, unless all ranks can do without. */
+static int open_device(struct mpi_transport *mpi, struct mp_error *error) {
+    struct mp_device *device = mpi->transport.device;
+    const int rank = mpi->transport.comm.rank;
+    int takes = 1;
+    if (!is_deferred(device) || mpi->transport.comm.ranks == 1)
+        return MP_OK;
+    int code = takes_device_memory(rank, &takes, error);
+    if (!code)
+        code = check(rank, "agreeing on the memory of GPUs",
+                     MPI_Allreduce(MPI_IN_PLACE, &takes, 1, MPI_INT, MPI_MIN, mpi->world), error);
+    if (!code)
+        code = device->operations->stream_create(device, &mpi->stream, error);
+    if (!code && !takes)
+        code =
+            mp_staging_create(mpi->world, mpi->transport.tag_limit, device, &mpi->staging, error);
+    return code;
+}
+
 int mp_comm_mpi_create(struct mp_device *device, struct mp_comm **comm, struct mp_error *error) {
     struct mpi_transport *mpi = calloc(1, sizeof *mpi);
     if (!mpi)
         return mp_fail(error, MP_ENOMEM, "no memory for the transport");
     mpi->transport.comm.operations = &mpi_operations;
-    mpi->device = device;
+    mpi->transport.device = device;
     mpi->world = MPI_COMM_NULL;
     int code = initialise(mpi, error);
     if (code == MP_OK)
         code = open_world(mpi, error);
     if (code == MP_OK)
+        code = open_device(mpi, error);
+    if (code == MP_OK)
         code = mp_transport_open(&mpi->transport, error);
+    if (code == MP_OK && mpi->transport.blocking->messages)
+        mpi->transport.blocking->messages->host = true;
     if (code) {
         mpi_destroy(&mpi->transport.comm);
         return code;

@@ -201,7 +201,7 @@ static bool fits(struct mp_device *device, const struct mp_attention_shape *shap
 }
 
 static void attention_forward(struct mp_device *device, mp_stream stream,
-                              const struct mp_attention_shape *shape, const float *qkv, float *out,
+                              const struct mp_attention_shape *shape, const void *qkv, void *out,
                               float *logsumexp) {
     (void)stream;
     if (!fits(device, shape))
@@ -213,9 +213,9 @@ static void attention_forward(struct mp_device *device, mp_stream stream,
 }
 
 static void attention_backward(struct mp_device *device, mp_stream stream,
-                               const struct mp_attention_shape *shape, const float *qkv,
-                               const float *out, const float *logsumexp, const float *dout,
-                               float *dqkv) {
+                               const struct mp_attention_shape *shape, const void *qkv,
+                               const void *out, const float *logsumexp, const void *dout,
+                               void *dqkv) {
     (void)stream;
     if (!fits(device, shape))
         return;

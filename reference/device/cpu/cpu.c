@@ -112,6 +112,7 @@ int mp_device_cpu_create(int threads, const struct mp_device_limits *limits,
     if (!cpu)
         return mp_fail(error, MP_ENOMEM, "cpu device: no memory");
     cpu->device.operations = &cpu->operations;
+    cpu->device.element = MP_FLOAT32;
     cpu->threads = threads;
     cpu->limits = *limits;
     cpu->operations.name = "cpu";

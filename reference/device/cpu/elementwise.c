@@ -31,7 +31,15 @@ static void accumulate(struct mp_device *device, mp_stream stream, size_t count,
     add(device, stream, count, to, from, to);
 }
 
+/* Elements are floats here. */
+static void to_elements(struct mp_device *device, mp_stream stream, size_t count, const float *from,
+                        void *to) {
+    if (to != from)
+        device->operations->copy(device, stream, to, from, count * sizeof *from);
+}
+
 void MP_CPU_NAME(install_elementwise)(struct mp_device_operations *operations) {
     operations->add = add;
     operations->accumulate = accumulate;
+    operations->to_elements = to_elements;
 }

@@ -26,7 +26,7 @@ static void forward_range(const void *argument, size_t begin, size_t end, int th
 
 static void embedding_forward(struct mp_device *device, mp_stream stream, int tokens, int sequence,
                               int width, const int32_t *token, const float *token_table,
-                              const float *position_table, float *out) {
+                              const float *position_table, void *out) {
     (void)stream;
     struct arguments arguments = {.sequence = (size_t)sequence,
                                   .width = (size_t)width,
@@ -58,7 +58,7 @@ static void backward_range(const void *argument, size_t begin, size_t end, int t
 }
 
 static void embedding_backward(struct mp_device *device, mp_stream stream, int tokens, int sequence,
-                               int width, const int32_t *token, const float *dout,
+                               int width, const int32_t *token, const void *dout,
                                float *dtoken_table, float *dposition_table) {
     (void)stream;
     struct arguments arguments = {.tokens = (size_t)tokens,

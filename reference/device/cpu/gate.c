@@ -204,7 +204,7 @@ static void backward_range(const void *argument, size_t begin, size_t end, int t
 static void gate_backward(struct mp_device *device, mp_stream stream, int tokens, int experts,
                           int top_k, bool renormalise, const float *probability,
                           const int32_t *choice, const int32_t *position, const float *weight,
-                          const float *dweight, const float *auxiliary, float *dlogits) {
+                          const float *dweight, const float *auxiliary, void *dlogits) {
     (void)stream;
     struct arguments arguments = {.experts = (size_t)experts,
                                   .top_k = top_k,

@@ -41,8 +41,8 @@ static void forward_range(const void *argument, size_t begin, size_t end, int th
     }
 }
 
-static void gelu_forward(struct mp_device *device, mp_stream stream, size_t count, const float *x,
-                         float *y) {
+static void gelu_forward(struct mp_device *device, mp_stream stream, size_t count, const void *x,
+                         void *y) {
     (void)stream;
     struct arguments arguments = {.x = x, .y = y};
     mp_cpu_parallel(mp_cpu_of(device), count, GRAIN, forward_range, &arguments);
@@ -84,8 +84,8 @@ static void backward_and_value_range(const void *argument, size_t begin, size_t 
     }
 }
 
-static void gelu_backward(struct mp_device *device, mp_stream stream, size_t count, const float *x,
-                          const float *dy, float *dx, float *y) {
+static void gelu_backward(struct mp_device *device, mp_stream stream, size_t count, const void *x,
+                          const void *dy, void *dx, void *y) {
     (void)stream;
     struct arguments arguments = {x, dy, dx, y};
     mp_cpu_parallel(mp_cpu_of(device), count, GRAIN, y ? backward_and_value_range : backward_range,

@@ -14,10 +14,9 @@ static void scale_matrix(int m, int n, float beta, float *c, int ldc) {
     }
 }
 
-static void gemm(struct mp_device *device, mp_stream stream, bool transpose_a, bool transpose_b,
-                 int m, int n, int k, float alpha, const float *a, int lda, const float *b, int ldb,
-                 float beta, float *c, int ldc) {
-    (void)stream;
+static void product(struct mp_device *device, bool transpose_a, bool transpose_b, int m, int n,
+                    int k, float alpha, const float *a, int lda, const float *b, int ldb,
+                    float beta, float *c, int ldc) {
     if (m == 0 || n == 0)
         return;
     if (k == 0) { /* an empty sum; the library would leave c alone */
@@ -40,44 +39,58 @@ static void gemm(struct mp_device *device, mp_stream stream, bool transpose_a, b
  * computes weight * transpose(out), the transpose of what is wanted, and the two small matrices
  * are turned here: 68 and 99 GFLOP/s, all included (AMD EPYC, one core, oneDNN 2.6).  Below 16
  * rows or 256 columns and above 128 rows the difference is none or the other way. */
-static void input_gradient(struct mp_device *device, mp_stream stream, int rows, int columns_in,
-                           int columns_out, float *in, const float *weight, const float *out,
-                           bool accumulate) {
+static void input_gradient(struct mp_device *device, int rows, int columns_in, int columns_out,
+                           float *in, const float *weight, const float *out, bool accumulate) {
     enum { LEAST_ROWS = 16, LEAST_COLUMNS = 256 };
     struct mp_cpu *cpu = mp_cpu_of(device);
     int width = cpu->limits.width;
     if (accumulate || rows < LEAST_ROWS || rows > MP_CPU_TURNED_ROWS ||
         columns_out < LEAST_COLUMNS || columns_in > width || columns_out > width) {
-        gemm(device, stream, false, true, rows, columns_in, columns_out, 1, out, columns_out,
-             weight, columns_out, accumulate ? 1 : 0, in, columns_in);
+        product(device, false, true, rows, columns_in, columns_out, 1, out, columns_out, weight,
+                columns_out, accumulate ? 1 : 0, in, columns_in);
         return;
     }
     float *turned_out = cpu->turned; /* [columns_out][rows] */
     float *turned_in = turned_out + (size_t)width * MP_CPU_TURNED_ROWS;
     transpose((size_t)rows, (size_t)columns_out, out, (size_t)columns_out, turned_out,
               (size_t)rows);
-    gemm(device, stream, false, false, columns_in, rows, columns_out, 1, weight, columns_out,
-         turned_out, rows, 0, turned_in, rows);
+    product(device, false, false, columns_in, rows, columns_out, 1, weight, columns_out, turned_out,
+            rows, 0, turned_in, rows);
     transpose((size_t)columns_in, (size_t)rows, turned_in, (size_t)rows, in, (size_t)columns_in);
 }
 
+static void gemm(struct mp_device *device, mp_stream stream, bool transpose_a, bool transpose_b,
+                 int m, int n, int k, float alpha, const void *a, int lda, const void *b, int ldb,
+                 float beta, void *c, int ldc) {
+    (void)stream;
+    product(device, transpose_a, transpose_b, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
+}
+
+static void gemm_float(struct mp_device *device, mp_stream stream, bool transpose_a,
+                       bool transpose_b, int m, int n, int k, float alpha, const void *a, int lda,
+                       const void *b, int ldb, float beta, float *c, int ldc) {
+    gemm(device, stream, transpose_a, transpose_b, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
+}
+
 static void grouped_gemm(struct mp_device *device, mp_stream stream, enum mp_grouped_gemm kind,
-                         int groups, const int rows[], int columns_in, int columns_out, float *in,
-                         float *const weight[], float *out, bool accumulate) {
+                         int groups, const int rows[], int columns_in, int columns_out,
+                         void *all_in, void *const weight[], void *all_out, bool accumulate) {
+    (void)stream;
+    float *in = all_in, *out = all_out;
     float beta = accumulate ? 1 : 0;
     for (int group = 0; group < groups; group++) {
         switch (kind) {
         case MP_GROUPED_FORWARD:
-            gemm(device, stream, false, false, rows[group], columns_out, columns_in, 1, in,
-                 columns_in, weight[group], columns_out, beta, out, columns_out);
+            product(device, false, false, rows[group], columns_out, columns_in, 1, in, columns_in,
+                    weight[group], columns_out, beta, out, columns_out);
             break;
         case MP_GROUPED_INPUT_GRADIENT:
-            input_gradient(device, stream, rows[group], columns_in, columns_out, in, weight[group],
-                           out, accumulate);
+            input_gradient(device, rows[group], columns_in, columns_out, in, weight[group], out,
+                           accumulate);
             break;
         case MP_GROUPED_WEIGHT_GRADIENT:
-            gemm(device, stream, true, false, columns_in, columns_out, rows[group], 1, in,
-                 columns_in, out, columns_out, beta, weight[group], columns_out);
+            product(device, true, false, columns_in, columns_out, rows[group], 1, in, columns_in,
+                    out, columns_out, beta, weight[group], columns_out);
             break;
         }
         in += (size_t)rows[group] * (size_t)columns_in;
@@ -89,5 +102,6 @@ static void grouped_gemm(struct mp_device *device, mp_stream stream, enum mp_gro
 
 void MP_CPU_NAME(install_gemm)(struct mp_device_operations *operations) {
     operations->gemm = gemm;
+    operations->gemm_float = gemm_float;
     operations->grouped_gemm = grouped_gemm;
 }

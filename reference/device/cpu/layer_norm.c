@@ -44,7 +44,7 @@ static void forward_range(const void *argument, size_t begin, size_t end, int th
 }
 
 static void layer_norm_forward(struct mp_device *device, mp_stream stream, int rows, int width,
-                               const float *x, const float *gain, const float *bias, float *y,
+                               const void *x, const float *gain, const float *bias, void *y,
                                float *mean, float *rstd) {
     (void)stream;
     struct arguments arguments = {.width = (size_t)width,
@@ -99,8 +99,8 @@ static void add_parts(const struct mp_cpu *cpu, size_t width, size_t offset, flo
 }
 
 static void layer_norm_backward(struct mp_device *device, mp_stream stream, int rows, int width,
-                                const float *x, const float *gain, const float *mean,
-                                const float *rstd, const float *dy, float *dx, float *dgain,
+                                const void *x, const float *gain, const float *mean,
+                                const float *rstd, const void *dy, void *dx, float *dgain,
                                 float *dbias) {
     (void)stream;
     struct mp_cpu *cpu = mp_cpu_of(device);

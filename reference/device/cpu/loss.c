@@ -1,4 +1,4 @@
-/* Softmax cross-entropy; the logits become their own gradient. */
+/* Softmax cross-entropy; the logits may become their own gradient. */
 #include "reference/device/cpu/cpu.h"
 #include "reference/device/cpu/vector.h"
 
@@ -8,25 +8,27 @@ enum { GRAIN_ELEMENTS = 16384 };
 
 struct arguments {
     size_t vocabulary;
-    float *logits;
+    const float *logits;
+    float *gradient;
     const int32_t *target;
     float scale;
     float *loss;
 };
 
-static float loss_of_row(size_t vocabulary, float *restrict logits, size_t target, float scale) {
+static float loss_of_row(size_t vocabulary, const float *logits, size_t target, float scale,
+                         float *gradient) {
     float target_logit = logits[target];
     float largest = vector_largest(vocabulary, logits), sum = 0;
 #pragma omp simd reduction(+ : sum)
     for (size_t i = 0; i < vocabulary; i++) {
         float exponential = vector_exp(logits[i] - largest);
-        logits[i] = exponential;
+        gradient[i] = exponential;
         sum += exponential;
     }
     float factor = scale / sum;
     for (size_t i = 0; i < vocabulary; i++)
-        logits[i] *= factor;
-    logits[target] -= scale;
+        gradient[i] *= factor;
+    gradient[target] -= scale;
     return (float)(log((double)sum) + ((double)largest - (double)target_logit));
 }
 
@@ -34,14 +36,16 @@ static void cross_entropy_range(const void *argument, size_t begin, size_t end, 
     const struct arguments *a = argument;
     (void)thread;
     for (size_t row = begin; row < end; row++)
-        a->loss[row] = loss_of_row(a->vocabulary, a->logits + row * a->vocabulary,
-                                   (size_t)a->target[row], a->scale);
+        a->loss[row] =
+            loss_of_row(a->vocabulary, a->logits + row * a->vocabulary, (size_t)a->target[row],
+                        a->scale, a->gradient + row * a->vocabulary);
 }
 
 static void cross_entropy(struct mp_device *device, mp_stream stream, int rows, int vocabulary,
-                          float *logits, const int32_t *target, float scale, float *loss) {
+                          const float *logits, const int32_t *target, float scale, float *loss,
+                          void *gradient) {
     (void)stream;
-    struct arguments arguments = {(size_t)vocabulary, logits, target, scale, loss};
+    struct arguments arguments = {(size_t)vocabulary, logits, gradient, target, scale, loss};
     mp_cpu_parallel(mp_cpu_of(device), (size_t)rows, (size_t)(GRAIN_ELEMENTS / vocabulary + 1),
                     cross_entropy_range, &arguments);
 }

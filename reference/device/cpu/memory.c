@@ -6,14 +6,16 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "profiler/record/record.h"
+
 enum { ALIGNMENT = 64, HUGE_PAGE = 2 << 20 };
 
-struct mp_stream {
+struct mp_device_stream {
     struct mp_device *device;
 };
 
-struct mp_event {
-    struct mp_device *device;
+struct mp_device_event {
+    int64_t recorded_ns; /* -1: not yet */
 };
 
 /* Large arrays ask for huge pages, which Linux gives to those who ask: measured on AMD EPYC, a copy
@@ -39,6 +41,12 @@ void mp_cpu_release(struct mp_device *device, void *memory) {
     free(memory);
 }
 
+/* Not counted: a process's memory is the operating system's to tell. */
+static void memory_used(const struct mp_device *device, int64_t *now, int64_t *most) {
+    (void)device;
+    *now = *most = -1;
+}
+
 static void copy(struct mp_device *device, mp_stream stream, void *to, const void *from,
                  size_t bytes) {
     (void)device;
@@ -55,7 +63,7 @@ static void zero(struct mp_device *device, mp_stream stream, void *memory, size_
 }
 
 static int stream_create(struct mp_device *device, mp_stream *stream, struct mp_error *error) {
-    struct mp_stream *created = malloc(sizeof *created);
+    struct mp_device_stream *created = malloc(sizeof *created);
     if (!created)
         return mp_fail(error, MP_ENOMEM, "no memory for a stream");
     created->device = device;
@@ -74,10 +82,11 @@ static void stream_synchronize(struct mp_device *device, mp_stream stream) {
 }
 
 static int event_create(struct mp_device *device, mp_event *event, struct mp_error *error) {
-    struct mp_event *created = malloc(sizeof *created);
+    (void)device;
+    struct mp_device_event *created = malloc(sizeof *created);
     if (!created)
         return mp_fail(error, MP_ENOMEM, "no memory for an event");
-    created->device = device;
+    created->recorded_ns = -1;
     *event = created;
     return MP_OK;
 }
@@ -89,8 +98,29 @@ static void event_destroy(struct mp_device *device, mp_event event) {
 
 static void event_record(struct mp_device *device, mp_event event, mp_stream stream) {
     (void)device;
-    (void)event;
     (void)stream;
+    event->recorded_ns = mp_clock_ns();
+}
+
+static void event_synchronize(struct mp_device *device, mp_event event) {
+    (void)device;
+    (void)event;
+}
+
+static bool event_done(struct mp_device *device, mp_event event) {
+    (void)device;
+    return event->recorded_ns >= 0;
+}
+
+static int64_t event_time(struct mp_device *device, mp_event event) {
+    (void)device;
+    return event->recorded_ns;
+}
+
+static void *native_stream(struct mp_device *device, mp_stream stream) {
+    (void)device;
+    (void)stream;
+    return NULL;
 }
 
 static void stream_wait(struct mp_device *device, mp_stream stream, mp_event event) {
@@ -102,6 +132,9 @@ static void stream_wait(struct mp_device *device, mp_stream stream, mp_event eve
 void mp_cpu_install_memory(struct mp_device_operations *operations) {
     operations->allocate = mp_cpu_allocate;
     operations->release = mp_cpu_release;
+    operations->host_allocate = mp_cpu_allocate;
+    operations->host_release = mp_cpu_release;
+    operations->memory_used = memory_used;
     operations->copy_to_host = copy;
     operations->copy_from_host = copy;
     operations->copy = copy;
@@ -113,4 +146,8 @@ void mp_cpu_install_memory(struct mp_device_operations *operations) {
     operations->event_destroy = event_destroy;
     operations->event_record = event_record;
     operations->stream_wait = stream_wait;
+    operations->event_synchronize = event_synchronize;
+    operations->event_done = event_done;
+    operations->event_time = event_time;
+    operations->native_stream = native_stream;
 }

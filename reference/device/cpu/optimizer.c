@@ -37,8 +37,7 @@ static void adamw_range(const void *argument, size_t begin, size_t end, int thre
 
 static void adamw(struct mp_device *device, mp_stream stream, size_t count,
                   const struct mp_adamw *settings, float *parameter, const float *gradient,
-                  float *first, float *second) {
-    (void)stream;
+                  float *first, float *second, void *working) {
     double step = (double)settings->step;
     double correction1 = 1.0 - pow(settings->beta1, step);
     double correction2 = 1.0 - pow(settings->beta2, step);
@@ -57,6 +56,8 @@ static void adamw(struct mp_device *device, mp_stream stream, size_t count,
         .second = second,
     };
     mp_cpu_parallel(mp_cpu_of(device), count, GRAIN, adamw_range, &arguments);
+    if (working)
+        device->operations->to_elements(device, stream, count, parameter, working);
 }
 
 void MP_CPU_NAME(install_optimizer)(struct mp_device_operations *operations) {

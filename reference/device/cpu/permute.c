@@ -29,7 +29,7 @@ static void gather_range(const void *argument, size_t begin, size_t end, int thr
 }
 
 static void gather_rows(struct mp_device *device, mp_stream stream, int rows, int width,
-                        const float *in, const int32_t *index, float *out) {
+                        const void *in, const int32_t *index, void *out) {
     (void)stream;
     struct copy_arguments arguments = {(size_t)width, in, index, out};
     mp_cpu_parallel(mp_cpu_of(device), (size_t)rows, grain_rows(width), gather_range, &arguments);
@@ -44,7 +44,7 @@ static void scatter_range(const void *argument, size_t begin, size_t end, int th
 }
 
 static void scatter_rows(struct mp_device *device, mp_stream stream, int rows, int width,
-                         const float *in, const int32_t *index, float *out) {
+                         const void *in, const int32_t *index, void *out) {
     (void)stream;
     struct copy_arguments arguments = {(size_t)width, in, index, out};
     mp_cpu_parallel(mp_cpu_of(device), (size_t)rows, grain_rows(width), scatter_range, &arguments);
@@ -112,8 +112,8 @@ static void combine_forward_range(const void *argument, size_t begin, size_t end
 }
 
 static void combine_forward(struct mp_device *device, mp_stream stream, int tokens, int top_k,
-                            int width, const float *in, const int32_t *position,
-                            const float *weight, const float *residual, float *out) {
+                            int width, const void *in, const int32_t *position, const float *weight,
+                            const void *residual, void *out) {
     (void)stream;
     struct combine_arguments arguments = {.top_k = (size_t)top_k,
                                           .width = (size_t)width,
@@ -154,8 +154,8 @@ static void combine_backward_range(const void *argument, size_t begin, size_t en
 }
 
 static void combine_backward(struct mp_device *device, mp_stream stream, int tokens, int top_k,
-                             int width, const float *in, const int32_t *position,
-                             const float *weight, const float *dout, float *din, float *dweight) {
+                             int width, const void *in, const int32_t *position,
+                             const float *weight, const void *dout, void *din, float *dweight) {
     (void)stream;
     struct combine_arguments arguments = {.top_k = (size_t)top_k,
                                           .width = (size_t)width,

@@ -23,8 +23,12 @@ static void every_length_and_place_is_as_with_zlib(void **state) {
         }
         size_t place = (size_t)test_random_int(&random, 0, 17);
         size_t size = (size_t)test_random_int(&random, 0, round % 2 ? 80 : 580);
-        assert_int_equal(spool_crc32(bytes + place, size),
-                         (uint32_t)crc32(0, bytes + place, (uInt)size));
+        uint32_t check = (uint32_t)crc32(0, bytes + place, (uInt)size);
+        assert_int_equal(spool_crc32(bytes + place, size), check);
+        size_t first = (size_t)test_random_int(&random, 0, (int)size);
+        assert_int_equal(
+            spool_crc32_on(spool_crc32(bytes + place, first), bytes + place + first, size - first),
+            check);
     }
 }
 

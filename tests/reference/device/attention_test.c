@@ -4,7 +4,8 @@
 struct attention {
     struct mp_attention_shape shape;
     double *qkv, *dout;
-    double *out, *logsumexp; /* where naive_attention puts them */
+    double *out, *logsumexp; /* where `loss` puts them */
+    double *weight;          /* room for one query's */
 };
 
 /* One query of one head: weights over keys 0 .. i. */
@@ -34,12 +35,10 @@ static void naive_query(const struct attention *a, int b, int h, int i, double *
 static double loss(const void *context) {
     const struct attention *a = context;
     const struct mp_attention_shape *s = &a->shape;
-    double *weight = new_doubles((size_t)s->sequence);
     for (int b = 0; b < s->batch; b++)
         for (int h = 0; h < s->heads; h++)
             for (int i = 0; i < s->sequence; i++)
-                naive_query(a, b, h, i, weight);
-    free(weight);
+                naive_query(a, b, h, i, a->weight);
     return dot_doubles(a->out, a->dout,
                        (size_t)(s->batch * s->sequence * s->heads * s->head_width));
 }
@@ -50,24 +49,21 @@ static void attention_matches(struct mp_device *device, const void *argument) {
     size_t size = rows * model, queries = rows * (size_t)s->heads;
     float *qkv = random_floats(3 * size, 2), *dout = random_floats(size, 1);
     float *out = new_floats(size), *logsumexp = new_floats(queries), *dqkv = new_floats(3 * size);
-    device->operations->attention_forward(device, NULL, s, qkv, out, logsumexp);
+    perform(device, attention_forward, s, qkv, out, logsumexp);
 
-    struct attention a = {*s, to_doubles(qkv, 3 * size), to_doubles(dout, size), new_doubles(size),
-                          new_doubles(queries)};
+    struct attention a = {*s,
+                          to_doubles(qkv, 3 * size),
+                          to_doubles(dout, size),
+                          new_doubles(size),
+                          new_doubles(queries),
+                          new_doubles((size_t)s->sequence)};
     loss(&a);
     assert_floats_close(out, a.out, size, 3e-6);
     for (size_t i = 0; i < queries; i++) /* may come close to 0 through cancellation */
         assert_close(logsumexp[i], a.logsumexp[i], 3e-6);
 
-    device->operations->attention_backward(device, NULL, s, qkv, out, logsumexp, dout, dqkv);
+    perform(device, attention_backward, s, qkv, out, logsumexp, dout, dqkv);
     assert_gradient(loss, &a, a.qkv, 3 * size, dqkv, 120, 1e-5);
-
-    float *floats[] = {qkv, dout, out, logsumexp, dqkv};
-    for (size_t i = 0; i < sizeof floats / sizeof *floats; i++)
-        free(floats[i]);
-    double *doubles[] = {a.qkv, a.dout, a.out, a.logsumexp};
-    for (size_t i = 0; i < sizeof doubles / sizeof *doubles; i++)
-        free(doubles[i]);
 }
 
 #define ATTENTION(name, ...)                                                                       \

@@ -1,12 +1,15 @@
-/* What the device's tests share: every test runs on every instruction set of this machine, with one
- * thread and with three; results are compared with naive double precision, gradients with central
- * differences of that. */
+/* What the device's tests share.  Every test runs on every back end there is a registration for
+ * (MOEPERF_TEST_DEVICE in the environment): "cpu", on every instruction set of this machine, with
+ * one thread and with three; "cuda", on the first GPU or on what stands in for one.  Results are
+ * compared with naive double precision, gradients with central differences of that. */
 #ifndef MOEPERF_TESTS_REFERENCE_DEVICE_DEVICE_SUPPORT_H
 #define MOEPERF_TESTS_REFERENCE_DEVICE_DEVICE_SUPPORT_H
 
 #include <string.h>
 
+#ifdef MOEPERF_CPU_DEVICE
 #include "reference/device/cpu/cpu.h"
+#endif
 #include "reference/device/device.h"
 #include "tests/support.h"
 
@@ -23,58 +26,67 @@ struct device_test {
 static const struct mp_device_limits test_limits = {
     .attention = {3, 200, 3, 64}, .experts = 1024, .width = 600, .tokens = 4096};
 
-struct device_run {
-    const struct device_test *test;
-    const char *instruction_set;
-    int threads;
-    char name[160];
-};
-
-static void run_on_device(void **state) {
-    const struct device_run *run = *state;
-    struct mp_error error = {0};
-    struct mp_device *device = NULL;
-    assert_int_equal(mp_device_cpu_create(run->threads, &test_limits, &device, &error), MP_OK);
-    if (!mp_cpu_use_instruction_set(device, run->instruction_set)) {
-        mp_device_destroy(device);
-        print_message("this processor has no %s\n", run->instruction_set);
-        skip();
-    }
-    run->test->run(device, run->test->c);
-    if (mp_device_check(device, &error))
-        fail_msg("%s", error.text);
-    mp_device_destroy(device);
+static inline bool on_cuda(const struct mp_device *device) {
+    return strcmp(device->operations->name, "cuda") == 0;
 }
 
-static int run_device_tests(const char *group, const struct device_test tests[], size_t count) {
-    static const char *const sets[] = {"baseline", "avx2", "avx512"};
-    static const int threads[] = {1, 3};
-    enum { SETS = 3, THREADS = 2, MOST = 240 };
-    static struct device_run runs[MOST];
-    static struct CMUnitTest unit_tests[MOST];
-    size_t n = 0;
-    random_state = test_seed();
-    for (size_t t = 0; t < count; t++) {
-        for (int i = 0; i < SETS * THREADS && n < MOST; i++, n++) {
-            struct device_run *run = &runs[n];
-            run->test = &tests[t];
-            run->instruction_set = sets[i / THREADS];
-            run->threads = threads[i % THREADS];
-            snprintf(run->name, sizeof run->name, "%s (%s, threads: %d)", tests[t].name,
-                     run->instruction_set, run->threads);
-            unit_tests[n] = (struct CMUnitTest){run->name, run_on_device, NULL, NULL, (void *)run};
+/* ---- Arrays: of a test, until it ends ---- */
+
+enum { GUARD_BYTES = 256, GUARD = 0xff }; /* NaN, and -1 */
+
+static struct test_array {
+    char *memory;
+    size_t bytes;
+    struct mp_device *device; /* whose host_release it needs; NULL: free */
+} * test_arrays;
+static size_t test_array_count;
+static struct mp_device *test_device; /* of the test that runs */
+
+static inline void *keep_array(void *memory, size_t bytes, struct mp_device *device) {
+    assert_non_null(memory);
+    void *larger = realloc(test_arrays, (test_array_count + 1) * sizeof *test_arrays);
+    assert_non_null(larger);
+    test_arrays = larger;
+    test_arrays[test_array_count++] = (struct test_array){memory, bytes, device};
+    return memory;
+}
+
+/* Memory that the test and the device can both reach.  For the cpu back end it is plain memory,
+ * exactly as long as asked for, so that the address sanitizer sees a row too far.  For others
+ * page-locked, which kernels reach at the same address; what is written behind it shows at the
+ * test's end. */
+static inline void *new_array(size_t bytes) {
+    if (!on_cuda(test_device))
+        return keep_array(malloc(bytes ? bytes : 1), bytes, NULL);
+    char *memory = test_device->operations->host_allocate(test_device, bytes + GUARD_BYTES);
+    keep_array(memory, bytes, test_device);
+    memset(memory + bytes, GUARD, GUARD_BYTES);
+    return memory;
+}
+
+/* True if nothing was written behind any. */
+static inline bool release_arrays(void) {
+    bool whole = true;
+    for (size_t i = 0; i < test_array_count; i++) {
+        struct test_array *array = &test_arrays[i];
+        if (!array->device) {
+            free(array->memory);
+            continue;
         }
+        for (size_t at = 0; at < GUARD_BYTES && whole; at++)
+            whole = (unsigned char)array->memory[array->bytes + at] == GUARD;
+        if (!whole)
+            print_error("something was written behind an array of %zu bytes\n", array->bytes);
+        array->device->operations->host_release(array->device, array->memory);
     }
-    if (n < count * SETS * THREADS)
-        return 1;
-    return _cmocka_run_group_tests(group, unit_tests, n, NULL, NULL);
+    free(test_arrays);
+    test_arrays = NULL;
+    test_array_count = 0;
+    return whole;
 }
 
-/* Arrays.  Device memory of a cpu device is plain memory, and exactly as long as asked for, so that
- * the address sanitizer sees a row too far. */
 static inline float *new_floats(size_t count) {
-    float *values = malloc(count ? count * sizeof *values : 1);
-    assert_non_null(values);
+    float *values = new_array(count * sizeof *values);
     for (size_t i = 0; i < count; i++)
         values[i] = NAN; /* an operation that reads its output shows */
     return values;
@@ -93,10 +105,30 @@ static inline float *copy_floats(const float *from, size_t count) {
     return values;
 }
 
-static inline double *new_doubles(size_t count) {
-    double *values = calloc(count ? count : 1, sizeof *values);
-    assert_non_null(values);
+static inline int32_t *new_ints(size_t count) {
+    int32_t *values = new_array(count * sizeof *values);
+    for (size_t i = 0; i < count; i++)
+        values[i] = -77;
     return values;
+}
+
+static inline int32_t *copy_ints(const int32_t *from, size_t count) {
+    int32_t *values = new_ints(count);
+    memcpy(values, from, count * sizeof *values);
+    return values;
+}
+
+static inline uint32_t *new_counts(size_t count) {
+    return (uint32_t *)new_ints(count);
+}
+
+/* The host's alone, zeroed. */
+static inline void *new_host(size_t count, size_t size) {
+    return keep_array(calloc(count ? count : 1, size), count * size, NULL);
+}
+
+static inline double *new_doubles(size_t count) {
+    return new_host(count, sizeof(double));
 }
 
 static inline double *to_doubles(const float *from, size_t count) {
@@ -106,13 +138,126 @@ static inline double *to_doubles(const float *from, size_t count) {
     return values;
 }
 
-static inline int32_t *new_ints(size_t count) {
-    int32_t *values = malloc(count ? count * sizeof *values : 1);
-    assert_non_null(values);
-    for (size_t i = 0; i < count; i++)
-        values[i] = -77;
-    return values;
+/* ---- Running ---- */
+
+/* perform(device, add, count, a, b, out): queues the operation and waits for it. */
+#define perform(device, operation, ...)                                                            \
+    do {                                                                                           \
+        (device)->operations->operation((device), NULL, __VA_ARGS__);                              \
+        (device)->operations->stream_synchronize((device), NULL);                                  \
+    } while (0)
+
+struct device_run {
+    const struct device_test *test;
+    const char *instruction_set; /* NULL on cuda */
+    int threads;
+    char name[160];
+};
+
+/* One for all tests of a program: creating one takes a GPU some tenths of a second.  The second
+ * has grouped GEMM by the library's own routine. */
+static struct mp_device *cuda_devices[2];
+
+static inline struct mp_device *cuda_device(bool grouped_library) {
+    struct mp_cuda_settings settings = {
+        .rank = -1, .element = MP_FLOAT32, .grouped_library = grouped_library};
+    struct mp_device **device = &cuda_devices[grouped_library];
+    struct mp_error error = {0};
+    if (!*device && mp_device_cuda_create(&settings, &test_limits, device, &error))
+        fail_msg("%s", error.text);
+    return *device;
 }
+
+static struct mp_device *device_of_run(const struct device_run *run) {
+    struct mp_device *device = NULL;
+    if (!run->instruction_set)
+        return cuda_device(false);
+#ifdef MOEPERF_CPU_DEVICE
+    struct mp_error error = {0};
+    assert_int_equal(mp_device_cpu_create(run->threads, &test_limits, &device, &error), MP_OK);
+    if (!mp_cpu_use_instruction_set(device, run->instruction_set)) {
+        mp_device_destroy(device);
+        print_message("this processor has no %s\n", run->instruction_set);
+        skip();
+    }
+#else
+    fail_msg("this build has no cpu back end");
+#endif
+    return device;
+}
+
+static void run_on_device(void **state) {
+    const struct device_run *run = *state;
+    test_device = device_of_run(run);
+    run->test->run(test_device, run->test->c);
+}
+
+/* A failure of the device fails the test; one of the test itself may come from it. */
+static int end_of_run(void **state) {
+    struct mp_error error = {0};
+    if (!test_device)
+        return 0;
+    struct mp_device *devices[] = {test_device, cuda_devices[1]};
+    for (int i = 0; i < 2; i++) {
+        if (!devices[i])
+            continue;
+        mp_device_check(devices[i], &error);
+        devices[i]->error = (struct mp_error){0};
+    }
+    bool failed = error.code != MP_OK;
+    if (failed)
+        print_error("%s\n", error.text);
+    failed = !release_arrays() || failed;
+    if (((const struct device_run *)*state)->instruction_set)
+        mp_device_destroy(test_device);
+    test_device = NULL;
+    return failed ? -1 : 0;
+}
+
+static int destroy_cuda_devices(void **state) {
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        mp_device_destroy(cuda_devices[i]);
+        cuda_devices[i] = NULL;
+    }
+    return 0;
+}
+
+static inline bool tests_want_cuda(void) {
+    const char *wanted = getenv("MOEPERF_TEST_DEVICE");
+    return wanted && strcmp(wanted, "cuda") == 0;
+}
+
+static int run_device_tests(const char *group, const struct device_test tests[], size_t count) {
+    static const char *const sets[] = {"baseline", "avx2", "avx512"};
+    static const int threads[] = {1, 3};
+    enum { SETS = 3, THREADS = 2, MOST = 240 };
+    static struct device_run runs[MOST];
+    static struct CMUnitTest unit_tests[MOST];
+    size_t n = 0, runs_of_test = tests_want_cuda() ? 1 : SETS * THREADS;
+    random_state = test_seed();
+    for (size_t t = 0; t < count; t++) {
+        for (size_t i = 0; i < runs_of_test && n < MOST; i++, n++) {
+            struct device_run *run = &runs[n];
+            run->test = &tests[t];
+            if (tests_want_cuda()) {
+                snprintf(run->name, sizeof run->name, "%s (cuda)", tests[t].name);
+            } else {
+                run->instruction_set = sets[i / THREADS];
+                run->threads = threads[i % THREADS];
+                snprintf(run->name, sizeof run->name, "%s (%s, threads: %d)", tests[t].name,
+                         run->instruction_set, run->threads);
+            }
+            unit_tests[n] =
+                (struct CMUnitTest){run->name, run_on_device, NULL, end_of_run, (void *)run};
+        }
+    }
+    if (n < count * runs_of_test)
+        return 1;
+    return _cmocka_run_group_tests(group, unit_tests, n, NULL, destroy_cuda_devices);
+}
+
+/* ---- Comparing ---- */
 
 /* |actual - expected| <= tolerance * the largest |expected| of the whole array. */
 #define assert_floats_close(actual, expected, count, tolerance)                                    \

@@ -1,6 +1,8 @@
 /* The device itself: creation, memory, streams, errors, threads. */
+#include "profiler/record/record.h"
 #include "tests/reference/device/device_support.h"
 
+#ifdef MOEPERF_CPU_DEVICE
 static void bad_limits_are_refused(void **state) {
     (void)state;
     struct mp_device_limits limits = test_limits;
@@ -14,14 +16,23 @@ static void bad_limits_are_refused(void **state) {
     assert_null(device);
     mp_device_destroy(NULL);
 }
+#endif
 
 static void it_describes_itself(struct mp_device *device, const void *c) {
     (void)c;
-    char text[64];
+    char text[256];
     mp_device_describe(device, text, sizeof text);
+    if (on_cuda(device)) {
+        assert_int_equal(strncmp(text, "cuBLAS ", 7), 0);
+        assert_true(device->deferred);
+        return;
+    }
+#ifdef MOEPERF_CPU_DEVICE
     assert_int_equal(strncmp(text, "oneDNN ", 7), 0);
     assert_non_null(strstr(text, ((struct mp_cpu *)device)->instruction_set));
     assert_string_equal(device->operations->name, "cpu");
+    assert_false(device->deferred);
+#endif
 }
 
 static void memory_is_aligned_and_copies(struct mp_device *device, const void *c) {
@@ -37,16 +48,36 @@ static void memory_is_aligned_and_copies(struct mp_device *device, const void *c
     operations->zero(device, NULL, memory, 50 * sizeof *memory);
     operations->copy_to_host(device, NULL, back, other, sizeof back);
     assert_memory_equal(back, host, sizeof back);
+    operations->copy_to_host(device, NULL, back, memory, sizeof back);
     for (int i = 0; i < 100; i++)
-        assert_float_equal(memory[i], i < 50 ? 0 : host[i], 0);
+        assert_float_equal(back[i], i < 50 ? 0 : host[i], 0);
     operations->release(device, memory);
     operations->release(device, other);
     operations->release(device, NULL);
+    operations->host_release(device, NULL);
     void *empty = operations->allocate(device, 0);
     assert_non_null(empty);
     operations->release(device, empty);
     assert_null(operations->allocate(device, SIZE_MAX - 8));
-    free(host);
+}
+
+/* Where the back end counts at all. */
+static void memory_is_counted(struct mp_device *device, const void *c) {
+    enum { BYTES = 1 << 20 };
+    (void)c;
+    int64_t before, now, most, after;
+    device->operations->memory_used(device, &before, &most);
+    if (before < 0) {
+        assert_false(on_cuda(device));
+        return;
+    }
+    void *memory = device->operations->allocate(device, BYTES);
+    device->operations->memory_used(device, &now, &most);
+    device->operations->release(device, memory);
+    device->operations->memory_used(device, &after, &most);
+    assert_int_equal(now, before + BYTES);
+    assert_int_equal(after, before);
+    assert_true(most >= now);
 }
 
 static void streams_and_events_exist(struct mp_device *device, const void *c) {
@@ -58,32 +89,70 @@ static void streams_and_events_exist(struct mp_device *device, const void *c) {
     assert_int_equal(operations->event_create(device, &event, NULL), MP_OK);
     assert_non_null(stream);
     assert_non_null(event);
+    assert_true(operations->event_time(device, event) == -1);
+    int64_t before = mp_clock_ns();
     operations->event_record(device, event, stream);
     operations->stream_wait(device, NULL, event);
+    operations->event_synchronize(device, event);
+    assert_true(operations->event_done(device, event));
+    /* A clock of the device's own is compared with ours to a microsecond or so. */
+    assert_in_range(operations->event_time(device, event), before - 100000, mp_clock_ns() + 100000);
     operations->stream_synchronize(device, stream);
+    assert_true((operations->native_stream(device, stream) != NULL) == on_cuda(device));
     operations->event_destroy(device, event);
     operations->stream_destroy(device, stream);
+}
+
+/* One stream doubles numbers again and again, another takes them when the first one says so. */
+static void streams_wait_for_events(struct mp_device *device, const void *c) {
+    enum { COUNT = 3000, TURNS = 10 };
+    (void)c;
+    const struct mp_device_operations *operations = device->operations;
+    float *given = random_floats(COUNT, 1), *values = copy_floats(given, COUNT);
+    float *taken[TURNS];
+    mp_stream stream[2];
+    mp_event doubled, copied;
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(operations->stream_create(device, &stream[i], NULL), MP_OK);
+    assert_int_equal(operations->event_create(device, &doubled, NULL), MP_OK);
+    assert_int_equal(operations->event_create(device, &copied, NULL), MP_OK);
+    for (int turn = 0; turn < TURNS; turn++) {
+        taken[turn] = new_floats(COUNT);
+        operations->add(device, stream[0], COUNT, values, values, values);
+        operations->event_record(device, doubled, stream[0]);
+        operations->stream_wait(device, stream[1], doubled);
+        operations->copy(device, stream[1], taken[turn], values, COUNT * sizeof *values);
+        operations->event_record(device, copied, stream[1]);
+        operations->stream_wait(device, stream[0], copied);
+    }
+    operations->event_synchronize(device, copied);
+    for (int turn = 0; turn < TURNS; turn++)
+        for (int i = 0; i < COUNT; i++)
+            assert_float_equal(taken[turn][i], ldexpf(given[i], turn + 1), 0);
+    int64_t last_doubled = operations->event_time(device, doubled);
+    assert_true(last_doubled <= operations->event_time(device, copied));
+    operations->event_destroy(device, doubled);
+    operations->event_destroy(device, copied);
+    for (int i = 0; i < 2; i++)
+        operations->stream_destroy(device, stream[i]);
 }
 
 /* Asks for more than the limits: nothing is written, and the first failure stays. */
 static void beyond_the_limits_is_an_error(struct mp_device *device, const void *c) {
     (void)c;
-    const struct mp_device_operations *operations = device->operations;
-    float one = 1;
-    int32_t index = 0;
+    float *one = random_floats(1, 1);
+    int32_t *index = new_ints(1);
     struct mp_error error = {0};
     assert_int_equal(mp_device_check(device, &error), MP_OK);
-    operations->layer_norm_backward(device, NULL, 1, 100000, &one, &one, &one, &one, &one, &one,
-                                    &one, &one);
+    perform(device, layer_norm_backward, 1, 100000, one, one, one, one, one, one, one, one);
     assert_int_equal(mp_device_check(device, &error), MP_ELIMIT);
     assert_non_null(strstr(error.text, "100000"));
 
     struct mp_attention_shape shape = {1, 100000, 1, 8};
-    operations->attention_forward(device, NULL, &shape, &one, &one, &one);
-    operations->attention_backward(device, NULL, &shape, &one, &one, &one, &one, &one);
-    operations->route_positions(device, NULL, 1, 1, 100000, &index, NULL, NULL, NULL, NULL, 1,
-                                &index, &index);
-    operations->gate_forward(device, NULL, 1, 2, 3, true, &one, NULL, &one, &index, &one);
+    perform(device, attention_forward, &shape, one, one, one);
+    perform(device, attention_backward, &shape, one, one, one, one, one);
+    perform(device, route_positions, 1, 1, 100000, index, NULL, NULL, NULL, NULL, 1, index, index);
+    perform(device, gate_forward, 1, 2, 3, true, one, NULL, one, index, one);
     error = (struct mp_error){0};
     assert_int_equal(mp_device_check(device, &error), MP_ELIMIT);
     assert_non_null(strstr(error.text, "layer norm"));
@@ -94,14 +163,13 @@ static void beyond_the_limits_is_an_error(struct mp_device *device, const void *
 static void failures_leave_usable_indices(struct mp_device *device, const void *c) {
     (void)c;
     enum { TOKENS = 5000 }; /* more than the limit */
-    const struct mp_device_operations *operations = device->operations;
     float *logits = random_floats(3 * TOKENS, 1);
     int32_t *choice = new_ints(2 * TOKENS), *order = new_ints(2 * TOKENS);
     const bool inside[] = {false, true, false}, both[] = {true, true, false};
     struct mp_error error = {0};
     for (int i = 0; i < 3; i++) {
-        operations->limit_choices(device, NULL, i == 0 ? TOKENS : 10, 3, logits,
-                                  i == 1 ? inside : both, i == 2 ? -1 : 0, choice);
+        perform(device, limit_choices, i == 0 ? TOKENS : 10, 3, logits, i == 1 ? inside : both,
+                i == 2 ? -1 : 0, choice);
         for (int t = 0; t < 10; t++) {
             assert_in_range(choice[2 * t], 0, 2);
             assert_in_range(choice[2 * t + 1], 0, 2);
@@ -109,18 +177,15 @@ static void failures_leave_usable_indices(struct mp_device *device, const void *
         assert_int_equal(mp_device_check(device, &error), i == 0 ? MP_ELIMIT : MP_EINVAL);
         device->error = error = (struct mp_error){0};
     }
-    operations->sort_routes(device, NULL, TOKENS, 2, 3, MP_SORT_BY_PROBABILITY, logits, choice, 1,
-                            order);
+    perform(device, sort_routes, TOKENS, 2, 3, MP_SORT_BY_PROBABILITY, logits, choice, 1, order);
     for (int i = 0; i < 2 * TOKENS; i++)
         assert_int_equal(order[i], i);
     assert_int_equal(mp_device_check(device, &error), MP_ELIMIT);
     assert_non_null(strstr(error.text, "sorting of 10000 routes"));
     device->error = (struct mp_error){0};
-    free(logits);
-    free(choice);
-    free(order);
 }
 
+#ifdef MOEPERF_CPU_DEVICE
 static void count_thread(const void *arguments, size_t begin, size_t end, int thread) {
     int *items = *(int *const *)arguments;
     for (size_t i = begin; i < end; i++)
@@ -131,6 +196,8 @@ static void count_thread(const void *arguments, size_t begin, size_t end, int th
  * all of them when there is enough to do. */
 static void work_is_shared_out(struct mp_device *device, const void *c) {
     (void)c;
+    if (on_cuda(device))
+        return;
     struct mp_cpu *cpu = mp_cpu_of(device);
     int items[1000] = {0}, *pointer = items;
     mp_cpu_parallel(cpu, 1000, 100, count_thread, &pointer);
@@ -144,18 +211,58 @@ static void work_is_shared_out(struct mp_device *device, const void *c) {
     for (int i = 0; i < 1000; i++)
         assert_int_equal(items[i], 1);
 }
+#endif
+
+/* There is no GPU of that number: a sentence says so. */
+static void missing_gpus_are_named(struct mp_device *device, const void *c) {
+    (void)c;
+    struct mp_cuda_settings settings = {.rank = 3, .ordinal = 1000, .element = MP_FLOAT32};
+    struct mp_device *created = NULL;
+    struct mp_error error = {0};
+    if (!on_cuda(device))
+        return;
+    assert_int_equal(mp_device_cuda_create(&settings, &test_limits, &created, &error),
+                     MP_ENOTFOUND);
+    assert_null(created);
+    assert_non_null(strstr(error.text, "1000"));
+    assert_non_null(strstr(error.text, "rank 3"));
+}
+
+static void gpus_are_listed(struct mp_device *device, const void *c) {
+    (void)c;
+    struct mp_cuda_gpu gpu = {.capability = 0};
+    struct mp_error error = {0};
+    int count = 0;
+    char text[256];
+    if (!on_cuda(device))
+        return;
+    assert_int_equal(mp_device_cuda_list(&gpu, 1, &count, &error), MP_OK);
+    assert_true(count >= 1);
+    assert_true(gpu.capability >= 50 && gpu.memory > 0 && gpu.free_memory <= gpu.memory);
+    mp_device_describe(device, text, sizeof text);
+    assert_non_null(strstr(text, gpu.name));
+}
 
 static const struct device_test tests[] = {
     {"it describes itself", it_describes_itself, NULL},
     {"memory is aligned and copies", memory_is_aligned_and_copies, NULL},
+    {"memory is counted", memory_is_counted, NULL},
     {"streams and events exist", streams_and_events_exist, NULL},
+    {"streams wait for events", streams_wait_for_events, NULL},
     {"beyond the limits is an error", beyond_the_limits_is_an_error, NULL},
     {"failures leave usable indices", failures_leave_usable_indices, NULL},
+#ifdef MOEPERF_CPU_DEVICE
     {"work is shared out", work_is_shared_out, NULL},
+#endif
+    {"missing GPUs are named", missing_gpus_are_named, NULL},
+    {"GPUs are listed", gpus_are_listed, NULL},
 };
 
 int main(void) {
+    int failed = 0;
+#ifdef MOEPERF_CPU_DEVICE
     const struct CMUnitTest plain[] = {cmocka_unit_test(bad_limits_are_refused)};
-    int failed = cmocka_run_group_tests_name("device, creation", plain, NULL, NULL);
+    failed += cmocka_run_group_tests_name("device, creation", plain, NULL, NULL);
+#endif
     return failed + run_device_tests("device", tests, sizeof tests / sizeof *tests);
 }

@@ -22,29 +22,26 @@ static void gelu_matches(struct mp_device *device, const void *argument) {
     float *y = c->in_place ? copy_floats(x, c->count) : new_floats(c->count);
     float *dx = c->in_place ? copy_floats(dy, c->count) : new_floats(c->count);
     float *value = c->wants_value ? new_floats(c->count) : NULL;
-    device->operations->gelu_forward(device, NULL, c->count, c->in_place ? y : x, y);
-    device->operations->gelu_backward(device, NULL, c->count, x, c->in_place ? dx : dy, dx, value);
+    perform(device, gelu_forward, c->count, c->in_place ? y : x, y);
+    perform(device, gelu_backward, c->count, x, c->in_place ? dx : dy, dx, value);
     for (size_t i = 0; i < c->count; i++) {
         assert_close(y[i], gelu(x[i]), 3e-6);
         assert_close(dx[i], dy[i] * gelu_derivative(x[i]), 3e-6);
         if (value)
             assert_float_equal(value[i], y[i], 0);
     }
-    free(x);
-    free(dy);
-    free(y);
-    free(dx);
-    free(value);
 }
 
 /* In the tails: no overflow, no NaN, and small results right relative to themselves. */
 static void gelu_has_its_limits(struct mp_device *device, const void *argument) {
     (void)argument;
-    float x[] = {-3.5f, -5, -1e4f, 1e4f, -1e30f, 1e30f, 0, NAN}, one[] = {1, 1, 1, 1, 1, 1, 1, 1};
-    enum { COUNT = sizeof x / sizeof *x };
-    float y[COUNT], dx[COUNT];
-    device->operations->gelu_forward(device, NULL, COUNT, x, y);
-    device->operations->gelu_backward(device, NULL, COUNT, x, one, dx, NULL);
+    const float given[] = {-3.5f, -5, -1e4f, 1e4f, -1e30f, 1e30f, 0, NAN};
+    const float ones[] = {1, 1, 1, 1, 1, 1, 1, 1};
+    enum { COUNT = sizeof given / sizeof *given };
+    float *x = copy_floats(given, COUNT), *one = copy_floats(ones, COUNT);
+    float *y = new_floats(COUNT), *dx = new_floats(COUNT);
+    perform(device, gelu_forward, COUNT, x, y);
+    perform(device, gelu_backward, COUNT, x, one, dx, NULL);
     assert_close(y[0] / gelu(-3.5), 1, 3e-6);
     assert_close(y[1] / gelu(-5), 1, 3e-6);
     const double limit[][2] = {{0, 0}, {1e4, 1}, {0, 0}, {1e30, 1}, {0, 0.5}};
@@ -59,18 +56,25 @@ static void add_matches(struct mp_device *device, const void *argument) {
     size_t count = *(const size_t *)argument;
     float *a = random_floats(count, 1), *b = random_floats(count, 1), *out = new_floats(count);
     float *sum = copy_floats(b, count);
-    device->operations->add(device, NULL, count, a, b, out);
-    device->operations->accumulate(device, NULL, count, a, sum);
-    device->operations->add(device, NULL, count, a, b, b); /* the output may be an input */
+    perform(device, add, count, a, b, out);
+    perform(device, accumulate, count, a, sum);
+    perform(device, add, count, a, b, b); /* the output may be an input */
     for (size_t i = 0; i < count; i++) {
         assert_float_equal(sum[i], out[i], 0);
         assert_float_equal(b[i], out[i], 0);
         assert_float_equal(out[i], a[i] + (sum[i] - a[i]), 1e-6);
     }
-    free(a);
-    free(b);
-    free(out);
-    free(sum);
+}
+
+/* Elements of these devices are floats: nothing is rounded. */
+static void elements_are_floats(struct mp_device *device, const void *argument) {
+    size_t count = *(const size_t *)argument;
+    float *from = random_floats(count, 1), *to = new_floats(count);
+    assert_int_equal(device->element, MP_FLOAT32);
+    perform(device, to_elements, count, from, to);
+    assert_memory_equal(to, from, count * sizeof *to);
+    perform(device, to_elements, count, to, to);
+    assert_memory_equal(to, from, count * sizeof *to);
 }
 
 #define GELU(name, ...)                                                                            \
@@ -90,6 +94,7 @@ static const struct device_test tests[] = {
     {"gelu, limits", gelu_has_its_limits, NULL},
     {"add, odd length", add_matches, &(const size_t){1013}},
     {"add, long enough for threads", add_matches, &(const size_t){70007}},
+    {"to elements", elements_are_floats, &(const size_t){1025}},
 };
 
 int main(void) {

@@ -19,10 +19,9 @@ static void embedding_matches(struct mp_device *device, const void *argument) {
 
     double *expected_token = to_doubles(dtoken, table);
     double *expected_position = to_doubles(dposition, positions);
-    device->operations->embedding_forward(device, NULL, tokens, c->sequence, width, token,
-                                          token_table, position_table, out);
-    device->operations->embedding_backward(device, NULL, tokens, c->sequence, width, token, dout,
-                                           dtoken, dposition);
+    perform(device, embedding_forward, tokens, c->sequence, width, token, token_table,
+            position_table, out);
+    perform(device, embedding_backward, tokens, c->sequence, width, token, dout, dtoken, dposition);
     for (int n = 0; n < tokens; n++) {
         for (int i = 0; i < width; i++) {
             int from = token[n] * width + i, at = n % c->sequence * width + i;
@@ -33,13 +32,6 @@ static void embedding_matches(struct mp_device *device, const void *argument) {
     }
     assert_floats_close(dtoken, expected_token, table, 3e-6);
     assert_floats_close(dposition, expected_position, positions, 3e-6);
-
-    float *floats[] = {token_table, position_table, out, dout, dtoken, dposition};
-    for (size_t i = 0; i < sizeof floats / sizeof *floats; i++)
-        free(floats[i]);
-    free(token);
-    free(expected_token);
-    free(expected_position);
 }
 
 #define EMBEDDING(name, ...)                                                                       \

@@ -81,10 +81,11 @@ static float *gate_logits(const struct gate_case *c) {
 
 static void check_statistics(struct mp_device *device, const struct gate_case *c,
                              const float *probability, const int32_t *choice) {
-    uint32_t routes[MOST_EXPERTS], firsts[MOST_EXPERTS];
-    float mass[MOST_EXPERTS];
-    device->operations->gate_statistics(device, NULL, c->tokens, c->experts, c->top_k, probability,
-                                        choice, routes, firsts, mass);
+    size_t experts = (size_t)c->experts;
+    uint32_t *routes = new_counts(experts), *firsts = new_counts(experts);
+    float *mass = new_floats(experts);
+    perform(device, gate_statistics, c->tokens, c->experts, c->top_k, probability, choice, routes,
+            firsts, mass);
     for (int e = 0; e < c->experts; e++) {
         uint32_t expected_routes = 0, expected_firsts = 0;
         double expected_mass = 0;
@@ -108,8 +109,8 @@ static void gate_matches(struct mp_device *device, const void *argument) {
     float *dlogits = new_floats(size), *dweight = random_floats(routes, 1);
     float *auxiliary = random_floats((size_t)c->experts, 0.5);
     int32_t *forced = c->forced ? random_choices(c) : NULL, *choice = new_ints(routes);
-    device->operations->gate_forward(device, NULL, c->tokens, c->experts, c->top_k, c->renormalise,
-                                     logits, forced, probability, choice, weight);
+    perform(device, gate_forward, c->tokens, c->experts, c->top_k, c->renormalise, logits, forced,
+            probability, choice, weight);
 
     struct gate g = {*c, to_doubles(logits, size), to_doubles(dweight, routes),
                      to_doubles(auxiliary, (size_t)c->experts), choice};
@@ -127,31 +128,22 @@ static void gate_matches(struct mp_device *device, const void *argument) {
     }
     check_statistics(device, c, probability, choice);
 
-    device->operations->gate_backward(device, NULL, c->tokens, c->experts, c->top_k, c->renormalise,
-                                      probability, choice, NULL, weight, dweight, auxiliary,
-                                      dlogits);
+    perform(device, gate_backward, c->tokens, c->experts, c->top_k, c->renormalise, probability,
+            choice, NULL, weight, dweight, auxiliary, dlogits);
     assert_gradient(loss, &g, g.logits, size, dlogits, 150, 1e-5);
-
-    float *floats[] = {logits, probability, weight, dlogits, dweight, auxiliary};
-    for (size_t i = 0; i < sizeof floats / sizeof *floats; i++)
-        free(floats[i]);
-    free(forced);
-    free(choice);
-    free(g.logits);
-    free(g.dweight);
-    free(g.auxiliary);
 }
 
 /* All equal: the lowest ids, in order. */
 static void equal_logits_choose_the_lowest(struct mp_device *device, const void *argument) {
     (void)argument;
     enum { EXPERTS = 21, TOP_K = 4 };
-    float logits[EXPERTS], probability[EXPERTS], weight[TOP_K];
-    int32_t choice[TOP_K];
+    float *logits = new_floats(EXPERTS), *probability = new_floats(EXPERTS);
+    float *weight = new_floats(TOP_K);
+    int32_t *choice = new_ints(TOP_K);
     for (int e = 0; e < EXPERTS; e++)
         logits[e] = -1.5f;
-    device->operations->gate_forward(device, NULL, 1, EXPERTS, TOP_K, true, logits, NULL,
-                                     probability, choice, weight);
+    perform(device, gate_forward, 1, EXPERTS, TOP_K, true, logits, NULL, probability, choice,
+            weight);
     for (int j = 0; j < TOP_K; j++) {
         assert_int_equal(choice[j], j);
         assert_close(weight[j], 0.25, 1e-6);
@@ -161,10 +153,10 @@ static void equal_logits_choose_the_lowest(struct mp_device *device, const void 
 /* A diverged model must not make the choices wild: they are used as indices. */
 static void nan_logits_choose_valid_experts(struct mp_device *device, const void *argument) {
     (void)argument;
-    float logits[] = {1, NAN, 2, 0, 3}, probability[5], weight[2];
-    int32_t choice[2];
-    device->operations->gate_forward(device, NULL, 1, 5, 2, false, logits, NULL, probability,
-                                     choice, weight);
+    float *logits = copy_floats((const float[]){1, NAN, 2, 0, 3}, 5);
+    float *probability = new_floats(5), *weight = new_floats(2);
+    int32_t *choice = new_ints(2);
+    perform(device, gate_forward, 1, 5, 2, false, logits, NULL, probability, choice, weight);
     assert_in_range(choice[0], 0, 4);
     assert_in_range(choice[1], 0, 4);
     assert_true(choice[0] != choice[1]);
@@ -183,10 +175,10 @@ struct golden_drop {
 /* Capacities under one order: who is dropped, and what the survivors weigh. */
 static void golden_drops(struct mp_device *device, const struct golden_drop *c,
                          const float *probability, const int32_t *choice, const uint32_t *routes) {
-    const struct mp_device_operations *operations = device->operations;
     int begin[GOLDEN_EXPERTS + 1], count[GOLDEN_EXPERTS], row[GOLDEN_EXPERTS], rows = 0;
-    int32_t order[GOLDEN_ROUTES], position[GOLDEN_ROUTES], row_token[GOLDEN_ROUTES];
-    float weight[GOLDEN_ROUTES];
+    int32_t *order = new_ints(GOLDEN_ROUTES), *position = new_ints(GOLDEN_ROUTES);
+    int32_t *row_token = new_ints(GOLDEN_ROUTES);
+    float *weight = new_floats(GOLDEN_ROUTES);
     for (int e = 0; e < GOLDEN_EXPERTS; e++) {
         begin[e] = e;
         count[e] = routes[e] < GOLDEN_CAPACITY ? (int)routes[e] : GOLDEN_CAPACITY;
@@ -195,13 +187,12 @@ static void golden_drops(struct mp_device *device, const struct golden_drop *c,
     }
     begin[GOLDEN_EXPERTS] = GOLDEN_EXPERTS;
     if (c->sorted)
-        operations->sort_routes(device, NULL, GOLDEN_TOKENS, 2, GOLDEN_EXPERTS, c->sort,
-                                probability, choice, 1, order);
-    operations->route_positions(device, NULL, GOLDEN_TOKENS, 2, GOLDEN_EXPERTS, choice,
-                                c->sorted ? order : NULL, begin, count, row, rows, position,
-                                row_token);
-    operations->survivor_weights(device, NULL, GOLDEN_TOKENS, GOLDEN_EXPERTS, 2, probability,
-                                 choice, position, weight);
+        perform(device, sort_routes, GOLDEN_TOKENS, 2, GOLDEN_EXPERTS, c->sort, probability, choice,
+                1, order);
+    perform(device, route_positions, GOLDEN_TOKENS, 2, GOLDEN_EXPERTS, choice,
+            c->sorted ? order : NULL, begin, count, row, rows, position, row_token);
+    perform(device, survivor_weights, GOLDEN_TOKENS, GOLDEN_EXPERTS, 2, probability, choice,
+            position, weight);
     for (int i = 0; i < GOLDEN_ROUTES; i++) {
         assert_int_equal(position[i] < 0, i == c->dropped);
         assert_close(weight[i], c->weight[i], 1e-4);
@@ -219,21 +210,21 @@ static void golden_gate(struct mp_device *device, const void *argument) {
         {true, MP_SORT_BY_CHOICE, 6, {.5714, .4286, .5333, .4667, .5714, .4286, 0, 1}},
         {true, MP_SORT_BY_PROBABILITY, 2, {.5714, .4286, 0, 1, .5714, .4286, .6667, .3333}},
     };
-    const struct mp_device_operations *operations = device->operations;
-    float logits[16], probability[16], weight[GOLDEN_ROUTES], mass[GOLDEN_EXPERTS];
-    int32_t choice[GOLDEN_ROUTES];
-    uint32_t routes[GOLDEN_EXPERTS], firsts[GOLDEN_EXPERTS];
+    float *logits = new_floats(16), *probability = new_floats(16);
+    float *weight = new_floats(GOLDEN_ROUTES), *mass = new_floats(GOLDEN_EXPERTS);
+    int32_t *choice = new_ints(GOLDEN_ROUTES);
+    uint32_t *routes = new_counts(GOLDEN_EXPERTS), *firsts = new_counts(GOLDEN_EXPERTS);
     double balance = 0;
     (void)argument;
     for (int i = 0; i < 16; i++)
         logits[i] = (float)log(share[i]);
-    operations->gate_forward(device, NULL, GOLDEN_TOKENS, GOLDEN_EXPERTS, 2, true, logits, NULL,
-                             probability, choice, weight);
+    perform(device, gate_forward, GOLDEN_TOKENS, GOLDEN_EXPERTS, 2, true, logits, NULL, probability,
+            choice, weight);
     assert_memory_equal(choice, chosen, sizeof chosen);
-    operations->gate_statistics(device, NULL, GOLDEN_TOKENS, GOLDEN_EXPERTS, 2, probability, choice,
-                                routes, firsts, mass);
-    assert_memory_equal(routes, ((const uint32_t[]){3, 2, 2, 1}), sizeof routes);
-    assert_memory_equal(firsts, ((const uint32_t[]){3, 0, 0, 1}), sizeof firsts);
+    perform(device, gate_statistics, GOLDEN_TOKENS, GOLDEN_EXPERTS, 2, probability, choice, routes,
+            firsts, mass);
+    assert_memory_equal(routes, ((const uint32_t[]){3, 2, 2, 1}), 4 * sizeof *routes);
+    assert_memory_equal(firsts, ((const uint32_t[]){3, 0, 0, 1}), 4 * sizeof *firsts);
     for (int e = 0; e < GOLDEN_EXPERTS; e++)
         balance += (double)mass[e] * firsts[e] / GOLDEN_TOKENS;
     assert_close(balance, 1.25, 1e-6);

@@ -50,8 +50,7 @@ static void layer_norm_matches(struct mp_device *device, const void *argument) {
         x[i] += (float)c->offset;
     float *gain = random_floats(width, 1), *bias = random_floats(width, 1);
     float *y = new_floats(size), *mean = new_floats(rows), *rstd = new_floats(rows);
-    device->operations->layer_norm_forward(device, NULL, c->rows, c->width, x, gain, bias, y, mean,
-                                           rstd);
+    perform(device, layer_norm_forward, c->rows, c->width, x, gain, bias, y, mean, rstd);
 
     struct norm n = {c->rows,
                      c->width,
@@ -77,22 +76,14 @@ static void layer_norm_matches(struct mp_device *device, const void *argument) {
     float *dx = random_floats(size, 0.1), *dx_before = copy_floats(dx, size);
     float *dgain = random_floats(width, 0.1), *dgain_before = copy_floats(dgain, width);
     float *dbias = random_floats(width, 0.1), *dbias_before = copy_floats(dbias, width);
-    device->operations->layer_norm_backward(device, NULL, c->rows, c->width, x, gain, mean, rstd,
-                                            dy, dx, dgain, dbias);
+    perform(device, layer_norm_backward, c->rows, c->width, x, gain, mean, rstd, dy, dx, dgain,
+            dbias);
     subtract(dx, dx_before, size);
     subtract(dgain, dgain_before, width);
     subtract(dbias, dbias_before, width);
     assert_gradient(loss, &n, n.x, size, dx, 100, 5 * tolerance);
     assert_gradient(loss, &n, n.gain, width, dgain, 50, 5 * tolerance);
     assert_gradient(loss, &n, n.bias, width, dbias, 50, 5 * tolerance);
-
-    float *floats[] = {x,  dy,        gain,  bias,         y,     mean,        rstd,
-                       dx, dx_before, dgain, dgain_before, dbias, dbias_before};
-    for (size_t i = 0; i < sizeof floats / sizeof *floats; i++)
-        free(floats[i]);
-    double *doubles[] = {n.x, n.gain, n.bias, n.dy, n.y, means, rstds};
-    for (size_t i = 0; i < sizeof doubles / sizeof *doubles; i++)
-        free(doubles[i]);
 }
 
 #define NORM(name, ...)                                                                            \

@@ -40,23 +40,28 @@ static void cross_entropy_matches(struct mp_device *device, const void *argument
     for (int row = 0; row < c->rows; row++)
         target[row] = test_random_int(&random_state, 0, c->vocabulary - 1);
     struct losses l = {c->rows, c->vocabulary, c->scale, to_doubles(logits, size), target};
-    device->operations->cross_entropy(device, NULL, c->rows, c->vocabulary, logits, target,
-                                      c->scale, loss);
+    float *gradient = new_floats(size);
+    perform(device, cross_entropy, c->rows, c->vocabulary, logits, target, c->scale, loss,
+            gradient);
+    for (size_t i = 0; i < size; i++)
+        assert_float_equal(logits[i], l.logits[i], 0);
     for (int row = 0; row < c->rows; row++)
         assert_close(loss[row], row_loss(&l, row), 1e-6);
-    assert_gradient(total, &l, l.logits, size, logits, 100, 3e-6);
-    free(logits);
-    free(loss);
-    free(target);
-    free(l.logits);
+    assert_gradient(total, &l, l.logits, size, gradient, 100, 3e-6);
+
+    float *again = new_floats((size_t)c->rows);
+    perform(device, cross_entropy, c->rows, c->vocabulary, logits, target, c->scale, again, logits);
+    assert_memory_equal(again, loss, (size_t)c->rows * sizeof *loss);
+    assert_memory_equal(logits, gradient, size * sizeof *logits);
 }
 
 /* A logit far above the others: no overflow, and the loss of a sure choice is 0. */
 static void cross_entropy_survives_large_logits(struct mp_device *device, const void *argument) {
     (void)argument;
-    float logits[] = {1e4f, 0, -1e4f, 1e4f, 0, -1e4f}, loss[2];
-    const int32_t target[] = {0, 2};
-    device->operations->cross_entropy(device, NULL, 2, 3, logits, target, 1, loss);
+    float *logits = copy_floats((const float[]){1e4f, 0, -1e4f, 1e4f, 0, -1e4f}, 6);
+    float *loss = new_floats(2);
+    int32_t *target = copy_ints((const int32_t[]){0, 2}, 2);
+    perform(device, cross_entropy, 2, 3, logits, target, 1, loss, logits);
     const double gradient[] = {0, 0, 0, 1, 0, -1};
     assert_close(loss[0], 0, 1e-6);
     assert_close(loss[1], 2e4, 1e-6);

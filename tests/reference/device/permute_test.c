@@ -5,13 +5,13 @@
  * of them empty; expert 1 has none; expert 2 has three, of which the last is not filled. */
 static void positions_by_hand(struct mp_device *device, const void *argument) {
     (void)argument;
-    const int32_t choice[] = {0, 2, 2, 0, 1, 2, 2, 1, 2, 0};
+    int32_t *choice = copy_ints((const int32_t[]){0, 2, 2, 0, 1, 2, 2, 1, 2, 0}, 10);
     const int part_begin[] = {0, 2, 2, 5};
     const int part_count[] = {2, 0, 1, 2, 5};
     const int part_row[] = {3, 9, 0, 1, 5};
-    int32_t position[10], row_token[7] = {-7, -7, -7, -7, -7, -7, -7};
-    device->operations->route_positions(device, NULL, 5, 2, 3, choice, NULL, part_begin, part_count,
-                                        part_row, 7, position, row_token);
+    int32_t *position = new_ints(10), *row_token = new_ints(7);
+    perform(device, route_positions, 5, 2, 3, choice, NULL, part_begin, part_count, part_row, 7,
+            position, row_token);
     const int32_t expected[] = {3, 0, 1, 4, -1, 2, 5, -1, 6, -1};
     const int32_t expected_token[] = {0, 1, 2, 0, 1, 3, 4};
     assert_memory_equal(position, expected, sizeof expected);
@@ -29,16 +29,16 @@ static void positions_are_a_permutation(struct mp_device *device, const void *ar
     int routes = c->tokens * c->top_k;
     int32_t *choice = new_ints((size_t)routes), *position = new_ints((size_t)routes);
     int32_t *row_token = new_ints((size_t)routes);
-    int *load = calloc((size_t)c->experts, sizeof *load);
+    int *load = new_host((size_t)c->experts, sizeof *load);
     for (int i = 0; i < routes; i++) {
         choice[i] = c->one_expert_has_all ? c->experts / 2
                                           : test_random_int(&random_state, 0, c->experts - 1);
         load[choice[i]]++;
     }
-    int *part_begin = calloc((size_t)c->experts + 1, sizeof *part_begin);
-    int *part_count = calloc((size_t)(c->experts * c->most_parts), sizeof *part_count);
-    int *part_row = calloc((size_t)(c->experts * c->most_parts), sizeof *part_row);
-    int *row_expert = calloc((size_t)routes + 1, sizeof *row_expert);
+    int *part_begin = new_host((size_t)c->experts + 1, sizeof *part_begin);
+    int *part_count = new_host((size_t)(c->experts * c->most_parts), sizeof *part_count);
+    int *part_row = new_host((size_t)(c->experts * c->most_parts), sizeof *part_row);
+    int *row_expert = new_host((size_t)routes + 1, sizeof *row_expert);
     int parts = 0, rows = 0;
     for (int e = 0; e < c->experts; e++) {
         part_begin[e] = parts;
@@ -52,12 +52,11 @@ static void positions_are_a_permutation(struct mp_device *device, const void *ar
         }
     }
     part_begin[c->experts] = parts;
-    device->operations->route_positions(device, NULL, c->tokens, c->top_k, c->experts, choice, NULL,
-                                        part_begin, part_count, part_row, routes, position,
-                                        row_token);
+    perform(device, route_positions, c->tokens, c->top_k, c->experts, choice, NULL, part_begin,
+            part_count, part_row, routes, position, row_token);
 
-    int *uses = calloc((size_t)routes + 1, sizeof *uses);
-    int *last = calloc((size_t)c->experts, sizeof *last); /* row of the expert's previous route */
+    int *uses = new_host((size_t)routes + 1, sizeof *uses);
+    int *last = new_host((size_t)c->experts, sizeof *last); /* row of the expert's previous route */
     for (int e = 0; e < c->experts; e++)
         last[e] = -1;
     for (int i = 0; i < routes; i++) {
@@ -68,10 +67,6 @@ static void positions_are_a_permutation(struct mp_device *device, const void *ar
         assert_true(position[i] > last[choice[i]]);
         last[choice[i]] = position[i];
     }
-    void *memory[] = {choice,     position, row_token,  load, part_begin,
-                      part_count, part_row, row_expert, uses, last};
-    for (size_t i = 0; i < sizeof memory / sizeof *memory; i++)
-        free(memory[i]);
 }
 
 struct rows_case {
@@ -93,16 +88,12 @@ static void scatter_undoes_gather(struct mp_device *device, const void *argument
     size_t size = (size_t)(c->rows * c->width);
     float *in = random_floats(size, 1), *gathered = new_floats(size), *back = new_floats(size);
     int32_t *index = random_permutation(c->rows);
-    device->operations->gather_rows(device, NULL, c->rows, c->width, in, index, gathered);
-    device->operations->scatter_rows(device, NULL, c->rows, c->width, gathered, index, back);
+    perform(device, gather_rows, c->rows, c->width, in, index, gathered);
+    perform(device, scatter_rows, c->rows, c->width, gathered, index, back);
     for (int row = 0; row < c->rows; row++)
         assert_memory_equal(gathered + row * c->width, in + index[row] * c->width,
                             (size_t)c->width * sizeof *in);
     assert_memory_equal(back, in, size * sizeof *in);
-    free(in);
-    free(gathered);
-    free(back);
-    free(index);
 }
 
 struct combine_case {
@@ -141,16 +132,15 @@ static void check_combine_backward(struct mp_device *device, const struct combin
     size_t rows_size = routes * (size_t)c->width;
     float *din = c->in_place ? copy_floats(in, rows_size) : new_floats(rows_size);
     float *dweight = new_floats(routes);
-    device->operations->combine_backward(device, NULL, c->tokens, c->top_k, c->width,
-                                         c->in_place ? din : in, m->position, weight, dout, din,
-                                         dweight);
+    perform(device, combine_backward, c->tokens, c->top_k, c->width, c->in_place ? din : in,
+            m->position, weight, dout, din, dweight);
     for (size_t j = 0; j < routes; j++) {
         if (m->position[j] >= 0)
             continue;
         assert_float_equal(dweight[j], 0, 0);
     }
     /* Rows that no route has are not written: their gradient is 0. */
-    bool *used = calloc(routes + 1, sizeof *used);
+    bool *used = new_host(routes + 1, sizeof *used);
     for (size_t j = 0; j < routes; j++) {
         if (m->position[j] >= 0)
             used[m->position[j]] = true;
@@ -162,9 +152,6 @@ static void check_combine_backward(struct mp_device *device, const struct combin
     assert_gradient(combine_loss, m, m->in, rows_size, din, 100, 3e-6);
     if (weight)
         assert_gradient(combine_loss, m, m->weight, routes, dweight, 60, 3e-6);
-    free(used);
-    free(din);
-    free(dweight);
 }
 
 static void combine_matches(struct mp_device *device, const void *argument) {
@@ -185,19 +172,11 @@ static void combine_matches(struct mp_device *device, const void *argument) {
                         .dout = to_doubles(dout, size),
                         .residual = residual ? to_doubles(residual, size) : NULL,
                         .out = new_doubles(size)};
-    device->operations->combine_forward(device, NULL, c->tokens, c->top_k, c->width, in, position,
-                                        weight, residual, out);
+    perform(device, combine_forward, c->tokens, c->top_k, c->width, in, position, weight, residual,
+            out);
     combine_loss(&m);
     assert_floats_close(out, m.out, size, 1e-6);
     check_combine_backward(device, &m, in, weight, dout, routes);
-
-    float *floats[] = {in, dout, weight, residual, out == residual ? NULL : out};
-    for (size_t i = 0; i < sizeof floats / sizeof *floats; i++)
-        free(floats[i]);
-    double *doubles[] = {m.in, m.weight, m.dout, m.residual, m.out};
-    for (size_t i = 0; i < sizeof doubles / sizeof *doubles; i++)
-        free(doubles[i]);
-    free(position);
 }
 
 #define ROUTES(name, ...)                                                                          \

@@ -39,11 +39,6 @@ static void random_routes(const struct routes_case *c, struct routes *routes) {
                    (uint64_t)test_random_int(&random_state, 0, 1 << 30);
 }
 
-static void destroy_routes(struct routes *routes) {
-    free(routes->probability);
-    free(routes->choice);
-}
-
 static float probability_of(const struct routes *routes, int route) {
     int token = route / routes->c.top_k;
     return routes->probability[token * routes->c.experts + routes->choice[route]];
@@ -85,10 +80,9 @@ static void routes_are_sorted(struct mp_device *device, const void *argument) {
     struct routes routes;
     random_routes(argument, &routes);
     int32_t *order = new_ints((size_t)routes.count);
-    bool *seen = calloc((size_t)routes.count + 1, sizeof *seen);
-    device->operations->sort_routes(device, NULL, routes.c.tokens, routes.c.top_k, routes.c.experts,
-                                    routes.c.sort, routes.probability, routes.choice, routes.seed,
-                                    order);
+    bool *seen = new_host((size_t)routes.count + 1, sizeof *seen);
+    perform(device, sort_routes, routes.c.tokens, routes.c.top_k, routes.c.experts, routes.c.sort,
+            routes.probability, routes.choice, routes.seed, order);
     for (int i = 0; i < routes.count; i++) {
         assert_in_range(order[i], 0, routes.count - 1);
         assert_false(seen[order[i]]);
@@ -96,9 +90,6 @@ static void routes_are_sorted(struct mp_device *device, const void *argument) {
         if (i > 0)
             assert_true(comes_before(&routes, order[i - 1], order[i]));
     }
-    free(seen);
-    free(order);
-    destroy_routes(&routes);
 }
 
 /* Of each expert `room` routes are kept, in rows with one to spare: those with fewer than `room`
@@ -119,12 +110,11 @@ static void the_last_in_order_are_dropped(struct mp_device *device, const void *
     begin[experts] = experts;
     int32_t *order = new_ints((size_t)routes.count), *position = new_ints((size_t)routes.count);
     int32_t *row_token = new_ints((size_t)rows);
-    device->operations->sort_routes(device, NULL, routes.c.tokens, top_k, experts, routes.c.sort,
-                                    routes.probability, routes.choice, routes.seed, order);
-    device->operations->route_positions(device, NULL, routes.c.tokens, top_k, experts,
-                                        routes.choice, order, begin, count, row, rows, position,
-                                        row_token);
-    bool *used = calloc((size_t)rows + 1, sizeof *used);
+    perform(device, sort_routes, routes.c.tokens, top_k, experts, routes.c.sort, routes.probability,
+            routes.choice, routes.seed, order);
+    perform(device, route_positions, routes.c.tokens, top_k, experts, routes.choice, order, begin,
+            count, row, rows, position, row_token);
+    bool *used = new_host((size_t)rows + 1, sizeof *used);
     for (int i = 0; i < routes.count; i++) {
         int before = 0;
         for (int other = 0; other < routes.count; other++)
@@ -138,26 +128,19 @@ static void the_last_in_order_are_dropped(struct mp_device *device, const void *
     }
     for (int i = 0; i < rows; i++)
         assert_true(used[i] || row_token[i] == -1);
-    free(used);
-    free(order);
-    free(position);
-    free(row_token);
-    destroy_routes(&routes);
 }
 
 static void rows_without_a_token_are_zero(struct mp_device *device, const void *argument) {
     enum { ROWS = 90, WIDTH = 37 };
     (void)argument;
     float *in = random_floats((size_t)ROWS * WIDTH, 1), *out = new_floats((size_t)ROWS * WIDTH);
-    int32_t index[ROWS];
+    int32_t *index = new_ints(ROWS);
     for (int i = 0; i < ROWS; i++)
         index[i] = i % 7 == 0 ? -1 : test_random_int(&random_state, 0, ROWS - 1);
-    device->operations->gather_rows(device, NULL, ROWS, WIDTH, in, index, out);
+    perform(device, gather_rows, ROWS, WIDTH, in, index, out);
     for (int i = 0; i < ROWS; i++)
         for (int c = 0; c < WIDTH; c++)
             assert_float_equal(out[i * WIDTH + c], index[i] < 0 ? 0 : in[index[i] * WIDTH + c], 0);
-    free(in);
-    free(out);
 }
 
 /* ---- Weights of survivors ---- */
@@ -192,21 +175,19 @@ static double survivors_loss(const void *context) {
 
 static void survivors_share_the_weight(struct mp_device *device, const void *argument) {
     const struct survivors_case *c = argument;
-    const struct mp_device_operations *operations = device->operations;
     int n = c->tokens, k = c->top_k, e = c->experts;
     size_t size = (size_t)(n * e), routes = (size_t)(n * k);
     float *logits = random_floats(size, 2), *probability = new_floats(size);
     float *weight = new_floats(routes), *dlogits = new_floats(size);
     float *dweight = random_floats(routes, 1), *auxiliary = random_floats((size_t)e, 0.5);
     int32_t *choice = new_ints(routes), *position = new_ints(routes);
-    operations->gate_forward(device, NULL, n, e, k, true, logits, NULL, probability, choice,
-                             weight);
+    perform(device, gate_forward, n, e, k, true, logits, NULL, probability, choice, weight);
     for (size_t i = 0; i < routes; i++) {
         position[i] = test_random_int(&random_state, 0, 2) ? (int32_t)i : -1;
         if (position[i] < 0)
             dweight[i] = 0; /* as combine_backward has it */
     }
-    operations->survivor_weights(device, NULL, n, e, k, probability, choice, position, weight);
+    perform(device, survivor_weights, n, e, k, probability, choice, position, weight);
     for (int t = 0; t < n; t++) {
         double kept = 0, sum = 0;
         for (int j = t * k; j < (t + 1) * k; j++)
@@ -225,29 +206,26 @@ static void survivors_share_the_weight(struct mp_device *device, const void *arg
                           choice,
                           position};
     /* `renormalise` makes no difference: weights are what they are. */
-    operations->gate_backward(device, NULL, n, e, k, test_random_int(&random_state, 0, 1),
-                              probability, choice, position, weight, dweight, auxiliary, dlogits);
+    perform(device, gate_backward, n, e, k, test_random_int(&random_state, 0, 1), probability,
+            choice, position, weight, dweight, auxiliary, dlogits);
     assert_gradient(survivors_loss, &s, s.logits, size, dlogits, 200, 1e-5);
-    void *memory[] = {logits, probability, weight,   dlogits,   dweight,    auxiliary,
-                      choice, position,    s.logits, s.dweight, s.auxiliary};
-    for (size_t i = 0; i < sizeof memory / sizeof *memory; i++)
-        free(memory[i]);
 }
 
 /* A survivor of probability 0 has weight 0, not 0 / 0, and so has its gradient. */
 static void impossible_survivors_have_no_weight(struct mp_device *device, const void *argument) {
     (void)argument;
-    const float probability[] = {1, 0, 0, 0.5f, FLT_MIN / 4, 0.5f}, dweight[] = {0, 3, 0, 2};
-    const float auxiliary[] = {0, 0, 0};
-    const int32_t choice[] = {0, 1, 0, 1}, position[] = {-1, 0, -1, 1};
-    float weight[4], dlogits[6];
-    device->operations->survivor_weights(device, NULL, 2, 3, 2, probability, choice, position,
-                                         weight);
+    float *probability = copy_floats((const float[]){1, 0, 0, 0.5f, FLT_MIN / 4, 0.5f}, 6);
+    float *dweight = copy_floats((const float[]){0, 3, 0, 2}, 4);
+    float *auxiliary = copy_floats((const float[]){0, 0, 0}, 3);
+    int32_t *choice = copy_ints((const int32_t[]){0, 1, 0, 1}, 4);
+    int32_t *position = copy_ints((const int32_t[]){-1, 0, -1, 1}, 4);
+    float *weight = new_floats(4), *dlogits = new_floats(6);
+    perform(device, survivor_weights, 2, 3, 2, probability, choice, position, weight);
     assert_float_equal(weight[0], 0, 0);
     assert_float_equal(weight[1], 0, 0);
     assert_float_equal(weight[3], 0.25, 1e-6);
-    device->operations->gate_backward(device, NULL, 2, 3, 2, true, probability, choice, position,
-                                      weight, dweight, auxiliary, dlogits);
+    perform(device, gate_backward, 2, 3, 2, true, probability, choice, position, weight, dweight,
+            auxiliary, dlogits);
     for (int i = 0; i < 6; i++)
         assert_true(isfinite(dlogits[i]));
     assert_float_equal(dlogits[1], 0, 0);
@@ -281,7 +259,7 @@ static void outgoing_tokens_are_limited(struct mp_device *device, const void *ar
     const struct limit_case *c = argument;
     float *logits = random_floats((size_t)(c->tokens * c->experts), 4);
     int32_t *choice = new_ints(2 * (size_t)c->tokens);
-    bool *inside = calloc((size_t)c->experts, sizeof *inside);
+    bool *inside = new_host((size_t)c->experts, sizeof *inside);
     int wanted = 0, outgoing = 0, firsts = 0;
     for (int i = 0; c->ties && i < c->tokens * c->experts; i++)
         logits[i] = (float)test_random_int(&random_state, -2, 2);
@@ -289,8 +267,7 @@ static void outgoing_tokens_are_limited(struct mp_device *device, const void *ar
         inside[e] = is_inside(c, e);
     for (int t = 0; t < c->tokens; t++)
         wanted += !is_inside(c, largest(c, logits + t * c->experts, false, -1));
-    device->operations->limit_choices(device, NULL, c->tokens, c->experts, logits, inside, c->limit,
-                                      choice);
+    perform(device, limit_choices, c->tokens, c->experts, logits, inside, c->limit, choice);
     for (int t = 0; t < c->tokens; t++) {
         const float *row = logits + t * c->experts;
         int best = largest(c, row, false, -1), before = 0;
@@ -316,9 +293,6 @@ static void outgoing_tokens_are_limited(struct mp_device *device, const void *ar
     } else {
         assert_int_equal(firsts, wanted);
     }
-    free(logits);
-    free(choice);
-    free(inside);
 }
 
 #define SORT(name, ...)                                                                            \

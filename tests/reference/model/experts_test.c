@@ -135,7 +135,8 @@ static void slots_are_taken_and_given_back(void **state) {
 }
 
 struct places {
-    float *parameter[EXPERTS], *gradient[EXPERTS];
+    void *parameter[EXPERTS];
+    float *gradient[EXPERTS];
 };
 
 /* Where a chunk is: a copy's place in the regions, or -1 for a slot. */
@@ -143,11 +144,12 @@ static int place_of(const struct mp_experts *experts, const float *parameter,
                     const float *gradient) {
     size_t total =
         (size_t)experts->layout.regions * (size_t)experts->layout.copies * experts->chunk;
-    if (parameter < experts->copy_parameter || parameter >= experts->copy_parameter + total) {
+    const float *copies = experts->copy_parameter;
+    if (parameter < copies || parameter >= copies + total) {
         assert_ptr_equal(gradient - experts->gradient, parameter - experts->parameter);
         return -1;
     }
-    ptrdiff_t offset = parameter - experts->copy_parameter;
+    ptrdiff_t offset = parameter - copies;
     assert_ptr_equal(gradient - experts->copy_gradient, offset);
     assert_int_equal((size_t)offset % experts->chunk, 0);
     return (int)((size_t)offset / experts->chunk);
@@ -334,7 +336,7 @@ static void slices_make_the_whole(void **state) {
                 expected[chunk + f] = expected[f] * 3 - 0.01f;
             float *first = calloc(2 * chunk, sizeof *first);
             device->operations->adamw(device, NULL, chunk, &settings, expected, expected + chunk,
-                                      first, first + chunk);
+                                      first, first + chunk, NULL);
             for (size_t f = 0; f < count; f++)
                 assert_close((double)own[f], (double)expected[begin + f], 1e-6);
             free(first);

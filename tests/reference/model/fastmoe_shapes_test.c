@@ -149,7 +149,8 @@ static void add_route(struct work *work, int route) {
     int d = work->shape->width, f = work->shape->hidden, token = route / work->shape->top_k;
     int expert = state->choice[route];
     const float *w1 = work->parameter[expert], *w2 = w1 + d * f;
-    const float *x = state->normed2 + (long)token * d, *dy = work->dy + (long)token * d;
+    const float *x = (const float *)state->normed2 + (long)token * d,
+                *dy = work->dy + (long)token * d;
     double weight = state->weight[route], *dw1 = work->dw[expert], *dw2 = dw1 + d * f;
     for (int h = 0; h < f; h++) {
         double before = 0, slope, dactive = 0;
@@ -174,7 +175,7 @@ static void sum_over_routes(struct work *work) {
     memset(work->dw, 0, sizeof work->dw);
     memset(work->dweight, 0, sizeof work->dweight);
     for (int i = 0; i < work->cells; i++)
-        work->y[i] = work->model.state[0].middle[i];
+        work->y[i] = ((const float *)work->model.state[0].middle)[i];
     for (int r = 0; r < work->shape->tokens * work->shape->top_k; r++)
         if (work->kept[r])
             add_route(work, r);
@@ -205,12 +206,13 @@ static void check(const struct work *work) {
     const struct mp_model *model = &work->model;
     const struct mp_block_state *state = &model->state[0];
     int d = work->shape->width, k = work->shape->top_k;
+    const float *sent = model->send, *x = model->state[1].x;
     for (int i = 0; i < work->cells; i++) {
         double dx = 0;
         for (int r = i / d * k; r < (i / d + 1) * k; r++)
             if (state->position[r] >= 0)
-                dx += model->send[(long)state->position[r] * d + i % d];
-        assert_close((double)model->state[1].x[i], work->y[i], 1e-4);
+                dx += sent[(long)state->position[r] * d + i % d];
+        assert_close((double)x[i], work->y[i], 1e-4);
         assert_close(dx, work->dx[i], 1e-4);
     }
     for (int r = 0; r < work->shape->tokens * k; r++) {

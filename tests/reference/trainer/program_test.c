@@ -221,7 +221,7 @@ static void help_and_version_are_printed(void **state) {
     (void)state;
     static const struct {
         const char *option, *text;
-    } cases[] = {{"--help", "usage: moeperf-train JOB.yaml"},
+    } cases[] = {{"--help", "usage: moeperf-train [JOB.yaml]"},
                  {"-h", "--spool-directory DIR"},
                  {"--version", "moeperf-train "}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {

@@ -1,0 +1,238 @@
+/* Host memory over NCCL: through page-locked memory and a copy on the device, in parts. */
+#include <string.h>
+
+#include "reference/comm/nccl/nccl.h"
+
+static const struct mp_device_operations *operations_of(const struct mp_nccl *nccl) {
+    return nccl->transport.device->operations;
+}
+
+static void stage_in(struct mp_nccl *nccl, size_t bytes) {
+    operations_of(nccl)->copy(nccl->transport.device, nccl->stream, nccl->stage, nccl->host_stage,
+                              bytes);
+}
+
+static void stage_out(struct mp_nccl *nccl, size_t bytes) {
+    operations_of(nccl)->copy(nccl->transport.device, nccl->stream, nccl->host_stage, nccl->stage,
+                              bytes);
+}
+
+static int wait_for_stage(struct mp_nccl *nccl, const char *doing, struct mp_error *error) {
+    operations_of(nccl)->event_record(nccl->transport.device, nccl->staged, nccl->stream);
+    return mp_nccl_host_wait(nccl, nccl->staged, doing, error);
+}
+
+int mp_nccl_barrier(struct mp_comm *comm, struct mp_error *error) {
+    static const char doing[] = "in a barrier";
+    struct mp_nccl *nccl = mp_nccl_of(comm);
+    int code = mp_nccl_alive(nccl, doing, error);
+    if (!code)
+        code = mp_nccl_check(nccl, doing,
+                             nccl->library.all_reduce(nccl->stage, nccl->stage, 1, MP_NCCL_UINT32,
+                                                      MP_NCCL_SUM, nccl->comm, nccl->native),
+                             error);
+    return code ? code : wait_for_stage(nccl, doing, error);
+}
+
+int mp_nccl_broadcast(struct mp_comm *comm, void *memory, size_t bytes, int root,
+                      struct mp_error *error) {
+    static const char doing[] = "in a broadcast";
+    struct mp_nccl *nccl = mp_nccl_of(comm);
+    int code = mp_nccl_alive(nccl, doing, error);
+    for (size_t begin = 0; !code && begin < bytes; begin += MP_NCCL_STAGE) {
+        size_t part = bytes - begin < MP_NCCL_STAGE ? bytes - begin : MP_NCCL_STAGE;
+        if (comm->rank == root) {
+            memcpy(nccl->host_stage, (char *)memory + begin, part);
+            stage_in(nccl, part);
+        }
+        code = mp_nccl_check(nccl, doing,
+                             nccl->library.broadcast(nccl->stage, nccl->stage, part, MP_NCCL_UINT8,
+                                                     root, nccl->comm, nccl->native),
+                             error);
+        if (!code && comm->rank != root)
+            stage_out(nccl, part);
+        if (!code)
+            code = wait_for_stage(nccl, doing, error);
+        if (!code && comm->rank != root)
+            memcpy((char *)memory + begin, nccl->host_stage, part);
+    }
+    return code;
+}
+
+int mp_nccl_reduce(struct mp_comm *comm, enum mp_reduction reduction, double *values, int count,
+                   struct mp_error *error) {
+    static const char doing[] = "in an all-reduce";
+    struct mp_nccl *nccl = mp_nccl_of(comm);
+    const int most = MP_NCCL_STAGE / (int)sizeof *values;
+    const int operation = reduction == MP_REDUCTION_DOUBLE_MAXIMUM ? MP_NCCL_MAX : MP_NCCL_SUM;
+    int code = mp_nccl_alive(nccl, doing, error);
+    for (int begin = 0; !code && begin < count; begin += most) {
+        int part = count - begin < most ? count - begin : most;
+        size_t bytes = (size_t)part * sizeof *values;
+        memcpy(nccl->host_stage, values + begin, bytes);
+        stage_in(nccl, bytes);
+        code = mp_nccl_check(nccl, doing,
+                             nccl->library.all_reduce(nccl->stage, nccl->stage, (size_t)part,
+                                                      MP_NCCL_FLOAT64, operation, nccl->comm,
+                                                      nccl->native),
+                             error);
+        if (!code) {
+            stage_out(nccl, bytes);
+            code = wait_for_stage(nccl, doing, error);
+        }
+        if (!code)
+            memcpy(values + begin, nccl->host_stage, bytes);
+    }
+    return code;
+}
+
+int mp_nccl_pass(struct mp_comm *comm, void *memory, size_t bytes, int rank, bool send,
+                 struct mp_error *error) {
+    static const char doing[] = "comparing clocks";
+    struct mp_nccl *nccl = mp_nccl_of(comm);
+    int code = mp_nccl_alive(nccl, doing, error);
+    if (code)
+        return code;
+    if (send) {
+        memcpy(nccl->host_stage, memory, bytes);
+        stage_in(nccl, bytes);
+        code =
+            nccl->library.send(nccl->stage, bytes, MP_NCCL_UINT8, rank, nccl->comm, nccl->native);
+        comm->sent_bytes += (int64_t)bytes;
+    } else
+        code = nccl->library.receive(nccl->stage, bytes, MP_NCCL_UINT8, rank, nccl->comm,
+                                     nccl->native);
+    code = mp_nccl_check(nccl, doing, code, error);
+    if (!code && !send)
+        stage_out(nccl, bytes);
+    if (!code)
+        code = wait_for_stage(nccl, doing, error);
+    if (!code && !send)
+        memcpy(memory, nccl->host_stage, bytes);
+    return code;
+}
+
+/* ---- counts ---- */
+
+static const char gathering[] = "gathering counts";
+
+/* Sends the next part of the caller's counts on its way. */
+static int send_part(struct mp_nccl *nccl, struct mp_nccl_place *place, const uint32_t *mine,
+                     struct mp_error *error) {
+    const struct mp_device_operations *operations = operations_of(nccl);
+    struct mp_device *device = nccl->transport.device;
+    const size_t bytes = (size_t)place->part * sizeof *mine;
+    memcpy(place->host_mine, mine + place->begin, bytes);
+    operations->copy(device, nccl->stream, place->mine, place->host_mine, bytes);
+    int code = mp_nccl_check(nccl, gathering,
+                             nccl->library.all_gather(place->mine, place->all, (size_t)place->part,
+                                                      MP_NCCL_UINT32, nccl->comm, nccl->native),
+                             error);
+    if (code)
+        return code;
+    operations->copy(device, nccl->stream, place->host_all, place->all,
+                     (size_t)nccl->transport.comm.ranks * bytes);
+    operations->event_record(device, place->done, nccl->stream);
+    return MP_OK;
+}
+
+static int land_part(struct mp_nccl *nccl, struct mp_nccl_place *place, struct mp_error *error) {
+    int code = mp_nccl_host_wait(nccl, place->done, gathering, error);
+    for (int r = 0; !code && r < nccl->transport.comm.ranks; r++)
+        memcpy(place->result + (size_t)r * (size_t)place->count + place->begin,
+               place->host_all + (size_t)r * (size_t)place->part,
+               (size_t)place->part * sizeof *place->result);
+    return code;
+}
+
+int mp_nccl_gather_counts(struct mp_request *request, const uint32_t *mine, int count,
+                          uint32_t *all, struct mp_error *error) {
+    struct mp_nccl *nccl = mp_nccl_of(&request->transport->comm);
+    struct mp_nccl_place *place = &nccl->place[nccl->next_place];
+    int code = mp_nccl_alive(nccl, gathering, error);
+    if (!code && place->request) /* the oldest, if there are more at a time than places */
+        code = mp_nccl_land_counts(place->request, error);
+    if (code)
+        return code;
+    nccl->next_place = (nccl->next_place + 1) % MP_NCCL_PLACES;
+    place->result = all;
+    place->count = count;
+    for (place->begin = 0;; place->begin += place->part) {
+        place->part = count - place->begin < MP_NCCL_COUNTS ? count - place->begin : MP_NCCL_COUNTS;
+        code = send_part(nccl, place, mine, error);
+        if (code)
+            return code;
+        if (place->begin + place->part == count)
+            break;
+        code = land_part(nccl, place, error);
+        if (code)
+            return code;
+    }
+    struct mp_nccl_request *own = request->queued;
+    own->doing = gathering;
+    own->for_host = true;
+    place->request = request;
+    return MP_OK;
+}
+
+int mp_nccl_land_counts(struct mp_request *request, struct mp_error *error) {
+    struct mp_nccl *nccl = mp_nccl_of(&request->transport->comm);
+    for (int i = 0; i < MP_NCCL_PLACES; i++) {
+        struct mp_nccl_place *place = &nccl->place[i];
+        if (place->request != request)
+            continue;
+        place->request = NULL;
+        return land_part(nccl, place, error);
+    }
+    return MP_OK;
+}
+
+/* ---- memory ---- */
+
+static int create_place(struct mp_nccl *nccl, struct mp_nccl_place *place, struct mp_error *error) {
+    const struct mp_device_operations *operations = operations_of(nccl);
+    struct mp_device *device = nccl->transport.device;
+    const size_t bytes = MP_NCCL_COUNTS * sizeof(uint32_t);
+    const size_t all = (size_t)nccl->transport.comm.ranks * bytes;
+    place->host_mine = operations->host_allocate(device, bytes);
+    place->host_all = operations->host_allocate(device, all);
+    place->mine = operations->allocate(device, bytes);
+    place->all = operations->allocate(device, all);
+    if (!place->host_mine || !place->host_all || !place->mine || !place->all)
+        return mp_fail(error, MP_ENOMEM, "rank %d: no memory to gather counts of %d ranks in",
+                       nccl->transport.comm.rank, nccl->transport.comm.ranks);
+    return operations->event_create(device, &place->done, error);
+}
+
+int mp_nccl_create_stage(struct mp_nccl *nccl, struct mp_error *error) {
+    const struct mp_device_operations *operations = operations_of(nccl);
+    struct mp_device *device = nccl->transport.device;
+    nccl->stage = operations->allocate(device, MP_NCCL_STAGE);
+    nccl->host_stage = operations->host_allocate(device, MP_NCCL_STAGE);
+    if (!nccl->stage || !nccl->host_stage)
+        return mp_fail(error, MP_ENOMEM, "rank %d: no memory for what the host sends and receives",
+                       nccl->transport.comm.rank);
+    operations->zero(device, nccl->stream, nccl->stage, MP_NCCL_STAGE);
+    int code = operations->event_create(device, &nccl->staged, error);
+    for (int i = 0; !code && i < MP_NCCL_PLACES; i++)
+        code = create_place(nccl, &nccl->place[i], error);
+    return code;
+}
+
+void mp_nccl_destroy_stage(struct mp_nccl *nccl) {
+    const struct mp_device_operations *operations = operations_of(nccl);
+    struct mp_device *device = nccl->transport.device;
+    for (int i = 0; i < MP_NCCL_PLACES; i++) {
+        struct mp_nccl_place *place = &nccl->place[i];
+        operations->host_release(device, place->host_mine);
+        operations->host_release(device, place->host_all);
+        operations->release(device, place->mine);
+        operations->release(device, place->all);
+        if (place->done)
+            operations->event_destroy(device, place->done);
+    }
+    operations->release(device, nccl->stage);
+    operations->host_release(device, nccl->host_stage);
+    if (nccl->staged)
+        operations->event_destroy(device, nccl->staged);
+}

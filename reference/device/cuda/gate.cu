@@ -1,0 +1,476 @@
+/* The gate: softmax over experts, the largest top_k, and their gradients.
+ *
+ * All of it is bound by memory.  The least that has to be moved, in bytes per token of E experts
+ * and K choices, s being the size of an element:
+ *   gate_forward       8 E + 8 K            logits read, probabilities written
+ *   gate_backward      (4 + s) E + 12 K     probabilities read, gradients written
+ *   survivor_weights   12 K, and a sector of 32 for every probability that is looked up
+ *   gate_statistics    4 E + 4 K            read; what is written does not grow with the tokens */
+#include "reference/device/cuda/expert_row.cuh"
+
+#include <float.h>
+#include <math.h>
+
+namespace mp {
+
+constexpr int GATE_THREADS = 128;
+
+template <class Layout> int64_t row_blocks(int tokens) {
+    constexpr int ROWS = GATE_THREADS / Layout::LANES;
+    return ((int64_t)tokens + ROWS - 1) / ROWS;
+}
+
+template <class Layout> __device__ __forceinline__ int64_t row_of_group() {
+    return (int64_t)blockIdx.x * (GATE_THREADS / Layout::LANES) + threadIdx.x / Layout::LANES;
+}
+
+/* ---- Forward ---- */
+
+struct gate_rows {
+    int tokens, experts, top_k;
+    bool renormalise;
+    const float *logits;
+    const int32_t *forced;
+    float *probability;
+    int32_t *choice;
+    float *weight;
+};
+
+/* The exponent is held above that of the smallest normal number. */
+__device__ __forceinline__ float exponential(float logit, float largest) {
+    float x = logit - largest;
+    return expf(x < -87.0f ? -87.0f : x);
+}
+
+/* Choices, dealt to the lanes in turn; `best` is the first.  They are those of the largest logits,
+ * which are the largest probabilities, too, whatever the rounding of exponentials makes equal. */
+template <class Layout>
+__device__ __forceinline__ void choose(int top_k, candidate best, uint32_t (&key)[Layout::VALUES],
+                                       int32_t (&chosen)[Layout::SLOTS]) {
+#pragma unroll
+    for (int slot = 0; slot < Layout::SLOTS; slot++) {
+#pragma unroll 1
+        for (int lane = 0; lane < Layout::LANES && slot * Layout::LANES + lane < top_k; lane++) {
+            if (slot + lane > 0) {
+                leave_out<Layout>(best.expert, key);
+                best = largest<Layout>(key);
+            }
+            if (lane == Layout::lane())
+                chosen[slot] = best.expert;
+        }
+    }
+}
+
+/* Weights of the choices that this lane was dealt. */
+template <class Layout>
+__device__ __forceinline__ void write_choices(const gate_rows &a, int64_t token, float most,
+                                              float inverse,
+                                              const int32_t (&chosen)[Layout::SLOTS]) {
+    const bool there = token < a.tokens;
+    float share[Layout::SLOTS], sum = 0;
+#pragma unroll
+    for (int slot = 0; slot < Layout::SLOTS; slot++) {
+        share[slot] = 0;
+        if (there && slot * Layout::LANES + Layout::lane() < a.top_k)
+            share[slot] = exponential(a.logits[token * a.experts + chosen[slot]], most) * inverse;
+        sum += share[slot];
+    }
+    sum = a.renormalise ? group_sum<Layout::LANES>(sum) : 1.0f;
+#pragma unroll
+    for (int slot = 0; slot < Layout::SLOTS; slot++) {
+        const int j = slot * Layout::LANES + Layout::lane();
+        if (there && j < a.top_k) {
+            a.choice[token * a.top_k + j] = chosen[slot];
+            a.weight[token * a.top_k + j] = share[slot] / sum;
+        }
+    }
+}
+
+template <class Layout>
+__global__ void __launch_bounds__(GATE_THREADS) gate_forward_kernel(const gate_rows a) {
+    const int64_t token = row_of_group<Layout>();
+    const int experts = token < a.tokens ? a.experts : 0;
+    float value[Layout::VALUES];
+    uint32_t key[Layout::VALUES];
+    load_row<Layout>(a.logits + token * a.experts, experts, -INFINITY, value);
+#pragma unroll
+    for (int i = 0; i < Layout::VALUES; i++)
+        key[i] = Layout::expert(i) < experts ? rising_key(value[i]) : 0;
+
+    const candidate best = largest<Layout>(key);
+    const float most = value_of_key(best.key);
+    float sum = 0; /* absent values add e^-87 to a sum of at least 1: nothing */
+#pragma unroll
+    for (int i = 0; i < Layout::VALUES; i++) {
+        value[i] = exponential(value[i], most);
+        sum += value[i];
+    }
+    sum = group_sum<Layout::LANES>(sum);
+    const float inverse = 1.0f / sum;
+#pragma unroll
+    for (int i = 0; i < Layout::VALUES; i++)
+        value[i] *= inverse;
+    store_row<Layout>(a.probability + token * a.experts, experts, value);
+
+    int32_t chosen[Layout::SLOTS] = {};
+    if (!a.forced)
+        choose<Layout>(a.top_k, best, key, chosen);
+#pragma unroll
+    for (int slot = 0; slot < Layout::SLOTS; slot++) {
+        const int j = slot * Layout::LANES + Layout::lane();
+        if (a.forced) {
+            if (token < a.tokens && j < a.top_k)
+                chosen[slot] = a.forced[token * a.top_k + j];
+        } else if (isnan(sum)) {
+            chosen[slot] = j; /* a row with NaN chooses experts 0, 1, ... */
+        }
+    }
+    write_choices<Layout>(a, token, most, inverse, chosen);
+}
+
+static bool can_choose(struct mp_cuda *cuda, int experts, int top_k) {
+    if (top_k < 1 || top_k > MOST_CHOICES || top_k > experts)
+        mp_cuda_invalid(cuda, "gate: top %d of %d experts (at most %d)", top_k, experts,
+                        MOST_CHOICES);
+    else if (experts > MOST_EXPERTS)
+        mp_cuda_beyond_limit(cuda, "gate: %d experts (at most %d)", experts, MOST_EXPERTS);
+    else
+        return true;
+    return false;
+}
+
+static void gate_forward(struct mp_device *device, mp_stream stream, int tokens, int experts,
+                         int top_k, bool renormalise, const float *logits, const int32_t *forced,
+                         float *probability, int32_t *choice, float *weight) {
+    struct mp_cuda *cuda = mp_cuda_of(device);
+    if (!can_choose(cuda, experts, top_k))
+        return;
+    const gate_rows a = {tokens, experts,     top_k,  renormalise, logits,
+                         forced, probability, choice, weight};
+    by_row(experts, is_aligned(logits, 16) && is_aligned(probability, 16), [&](auto layout) {
+        using Layout = decltype(layout);
+        launch(cuda, "gate", stream, row_blocks<Layout>(tokens), GATE_THREADS,
+               gate_forward_kernel<Layout>, a);
+    });
+}
+
+/* ---- Backward ---- */
+
+struct gate_gradient {
+    int tokens, experts, top_k;
+    bool renormalise;
+    const float *probability;
+    const int32_t *choice, *position;
+    const float *weight, *dweight, *auxiliary;
+    void *dlogits;
+};
+
+/* Gradients of the probabilities of the chosen experts through the weights, dealt to the lanes in
+ * turn, expert -1 where none passes.  A renormalised weight is w_j = p_j / sum, hence
+ * dp_j = (dw_j - sum_i dw_i w_i) / sum; where the survivors' sum is held at its least, weights are
+ * probabilities times a constant. */
+template <class Layout>
+__device__ __forceinline__ void route_gradients(const gate_gradient &a, int64_t token,
+                                                int32_t (&expert)[Layout::SLOTS],
+                                                float (&gradient)[Layout::SLOTS]) {
+    float sum = 0, common = 0;
+#pragma unroll
+    for (int slot = 0; slot < Layout::SLOTS; slot++) {
+        const int j = slot * Layout::LANES + Layout::lane();
+        const int64_t route = token * a.top_k + j;
+        expert[slot] = -1;
+        gradient[slot] = 0;
+        if (token < a.tokens && j < a.top_k && (!a.position || a.position[route] >= 0)) {
+            expert[slot] = a.choice[route];
+            gradient[slot] = a.dweight[route];
+            sum += a.probability[token * a.experts + expert[slot]];
+            common += gradient[slot] * a.weight[route];
+        }
+    }
+    if (!a.position && !a.renormalise)
+        return;
+    sum = group_sum<Layout::LANES>(sum);
+    common = group_sum<Layout::LANES>(common);
+    if (a.position && sum < FLT_MIN) {
+        sum = FLT_MIN;
+        common = 0;
+    }
+#pragma unroll
+    for (int slot = 0; slot < Layout::SLOTS; slot++)
+        gradient[slot] = (gradient[slot] - common) / sum;
+}
+
+/* Adds them to the row. */
+template <class Layout>
+__device__ __forceinline__ void add_route_gradients(int top_k,
+                                                    const int32_t (&expert)[Layout::SLOTS],
+                                                    const float (&gradient)[Layout::SLOTS],
+                                                    float (&row)[Layout::VALUES]) {
+#pragma unroll
+    for (int slot = 0; slot < Layout::SLOTS; slot++) {
+#pragma unroll 1
+        for (int lane = 0; lane < Layout::LANES && slot * Layout::LANES + lane < top_k; lane++) {
+            const int from = Layout::in_group(lane);
+            const int here = __shfl_sync(ALL_LANES, expert[slot], from);
+            const float added = __shfl_sync(ALL_LANES, gradient[slot], from);
+#pragma unroll
+            for (int i = 0; i < Layout::VALUES; i++)
+                if (Layout::expert(i) == here)
+                    row[i] += added;
+        }
+    }
+}
+
+template <class Layout, typename T>
+__global__ void __launch_bounds__(GATE_THREADS) gate_backward_kernel(const gate_gradient a) {
+    const int64_t token = row_of_group<Layout>();
+    const int experts = token < a.tokens ? a.experts : 0;
+    float probability[Layout::VALUES], gradient[Layout::VALUES];
+    int32_t expert[Layout::SLOTS];
+    float added[Layout::SLOTS];
+    load_row<Layout>(a.probability + token * a.experts, experts, 0, probability);
+    load_row<Layout>(a.auxiliary, experts, 0, gradient);
+    route_gradients<Layout>(a, token, expert, added);
+    add_route_gradients<Layout>(a.top_k, expert, added, gradient);
+
+    float product = 0;
+#pragma unroll
+    for (int i = 0; i < Layout::VALUES; i++)
+        product += probability[i] * gradient[i];
+    product = group_sum<Layout::LANES>(product);
+#pragma unroll
+    for (int i = 0; i < Layout::VALUES; i++)
+        gradient[i] = probability[i] * (gradient[i] - product);
+    store_row<Layout>(static_cast<T *>(a.dlogits) + token * a.experts, experts, gradient);
+}
+
+static void gate_backward(struct mp_device *device, mp_stream stream, int tokens, int experts,
+                          int top_k, bool renormalise, const float *probability,
+                          const int32_t *choice, const int32_t *position, const float *weight,
+                          const float *dweight, const float *auxiliary, void *dlogits) {
+    struct mp_cuda *cuda = mp_cuda_of(device);
+    if (!can_choose(cuda, experts, top_k))
+        return;
+    const gate_gradient a = {tokens,   experts, top_k,   renormalise, probability, choice,
+                             position, weight,  dweight, auxiliary,   dlogits};
+    const bool aligned = is_aligned(probability, 16) && is_aligned(auxiliary, 16) &&
+                         is_aligned(dlogits, 4 * mp_cuda_element_bytes(cuda));
+    by_row(experts, aligned, [&](auto layout) {
+        using Layout = decltype(layout);
+        by_element(cuda, [&](auto element) {
+            launch(cuda, "gate, backward", stream, row_blocks<Layout>(tokens), GATE_THREADS,
+                   gate_backward_kernel<Layout, decltype(element)>, a);
+        });
+    });
+}
+
+/* ---- Weights of survivors ---- */
+
+struct survivors {
+    int tokens, experts, top_k;
+    const float *probability;
+    const int32_t *choice, *position;
+    float *weight;
+};
+
+__global__ void __launch_bounds__(GATE_THREADS) survivor_weights_kernel(const survivors a) {
+    const int64_t token = (int64_t)blockIdx.x * GATE_THREADS + threadIdx.x;
+    if (token >= a.tokens)
+        return;
+    const float *probability = a.probability + token * a.experts;
+    const int64_t first = token * a.top_k;
+    float share[MOST_CHOICES], sum = 0;
+#pragma unroll
+    for (int j = 0; j < MOST_CHOICES; j++) {
+        share[j] = 0;
+        if (j < a.top_k && a.position[first + j] >= 0)
+            share[j] = probability[a.choice[first + j]];
+        sum += share[j];
+    }
+    sum = sum < FLT_MIN ? FLT_MIN : sum;
+#pragma unroll
+    for (int j = 0; j < MOST_CHOICES; j++)
+        if (j < a.top_k)
+            a.weight[first + j] = share[j] / sum;
+}
+
+static void survivor_weights(struct mp_device *device, mp_stream stream, int tokens, int experts,
+                             int top_k, const float *probability, const int32_t *choice,
+                             const int32_t *position, float *weight) {
+    struct mp_cuda *cuda = mp_cuda_of(device);
+    if (!can_choose(cuda, experts, top_k))
+        return;
+    const survivors a = {tokens, experts, top_k, probability, choice, position, weight};
+    launch(cuda, "survivors' weights", stream, ((int64_t)tokens + GATE_THREADS - 1) / GATE_THREADS,
+           GATE_THREADS, survivor_weights_kernel, a);
+}
+
+/* ---- Statistics ----
+ *
+ * Every block takes a range of tokens and leaves its sums in scratch memory; a second kernel adds
+ * them up.  Both go in an order that the shape alone decides, so that sums of floats repeat. */
+
+constexpr int STATISTICS_THREADS = 256;
+constexpr int STATISTICS_BLOCKS = 1024;
+constexpr int STATISTICS_VALUES = 1 << 18; /* most blocks times experts */
+constexpr int STATISTICS_TOKENS = 32;      /* least tokens of a block, but for the last */
+
+struct statistics {
+    int tokens, experts, top_k;
+    int blocks, block_tokens;
+    const float *probability;
+    const int32_t *choice;
+    uint32_t *block_routes, *block_firsts; /* [blocks][experts] */
+    float *block_mass;
+    uint32_t *routes, *firsts;
+    float *mass;
+};
+
+__device__ __forceinline__ void count_routes(const statistics &a, int64_t begin, int64_t end) {
+    __shared__ uint32_t routes[MOST_EXPERTS], firsts[MOST_EXPERTS];
+    for (int e = (int)threadIdx.x; e < a.experts; e += STATISTICS_THREADS)
+        routes[e] = firsts[e] = 0;
+    __syncthreads();
+    for (int64_t i = begin * a.top_k + threadIdx.x; i < end * a.top_k; i += STATISTICS_THREADS) {
+        const int32_t expert = a.choice[i];
+        atomicAdd(&routes[expert], 1u);
+        if (i % a.top_k == 0)
+            atomicAdd(&firsts[expert], 1u);
+    }
+    __syncthreads();
+    for (int e = (int)threadIdx.x; e < a.experts; e += STATISTICS_THREADS) {
+        a.block_routes[(int64_t)blockIdx.x * a.experts + e] = routes[e];
+        a.block_firsts[(int64_t)blockIdx.x * a.experts + e] = firsts[e];
+    }
+}
+
+/* Sums of columns: several rows are read at once where a row has fewer accesses than the block
+ * threads; their sums are then folded in halves. */
+template <int ACCESS>
+__device__ __forceinline__ void sum_columns(const statistics &a, int64_t begin, int64_t end) {
+    __shared__ float part[STATISTICS_THREADS][ACCESS];
+    const int accesses = a.experts / ACCESS;
+    const int columns = accesses < STATISTICS_THREADS ? accesses : STATISTICS_THREADS;
+    const int rows = STATISTICS_THREADS / columns;
+    const int column = (int)threadIdx.x % columns, row = (int)threadIdx.x / columns;
+    for (int first = 0; first < accesses; first += columns) {
+        const bool mine = row < rows && first + column < accesses;
+        const float *from = a.probability + (int64_t)(first + column) * ACCESS;
+        float sum[ACCESS] = {};
+        if (mine) {
+#pragma unroll 4
+            for (int64_t token = begin + row; token < end; token += rows) {
+                float value[ACCESS];
+                load(from + token * a.experts, value);
+#pragma unroll
+                for (int c = 0; c < ACCESS; c++)
+                    sum[c] += value[c];
+            }
+        }
+#pragma unroll
+        for (int c = 0; c < ACCESS; c++)
+            part[threadIdx.x][c] = sum[c];
+        __syncthreads();
+        for (int left = rows; left > 1; left = (left + 1) / 2) {
+            const int half = (left + 1) / 2;
+            if (row + half < left)
+#pragma unroll
+                for (int c = 0; c < ACCESS; c++)
+                    part[threadIdx.x][c] += part[threadIdx.x + half * columns][c];
+            __syncthreads();
+        }
+        if (mine && row == 0)
+            store(a.block_mass + (int64_t)blockIdx.x * a.experts + (first + column) * ACCESS,
+                  part[threadIdx.x]);
+        __syncthreads();
+    }
+}
+
+template <int ACCESS>
+__global__ void __launch_bounds__(STATISTICS_THREADS) statistics_kernel(const statistics a) {
+    const int64_t begin = (int64_t)blockIdx.x * a.block_tokens;
+    const int64_t end = begin + a.block_tokens < a.tokens ? begin + a.block_tokens : a.tokens;
+    count_routes(a, begin, end);
+    sum_columns<ACCESS>(a, begin, end);
+}
+
+/* 32 experts per block, their blocks' sums in 16 slices. */
+constexpr int TOTAL_SLICES = 16;
+
+__global__ void __launch_bounds__(WARP *TOTAL_SLICES) statistics_total_kernel(const statistics a) {
+    __shared__ uint32_t routes[TOTAL_SLICES][WARP], firsts[TOTAL_SLICES][WARP];
+    __shared__ float mass[TOTAL_SLICES][WARP];
+    const int lane = (int)threadIdx.x % WARP, slice = (int)threadIdx.x / WARP;
+    const int expert = (int)blockIdx.x * WARP + lane;
+    uint32_t all = 0, first = 0;
+    float sum = 0;
+    if (expert < a.experts) {
+#pragma unroll 4
+        for (int b = slice; b < a.blocks; b += TOTAL_SLICES) {
+            all += a.block_routes[(int64_t)b * a.experts + expert];
+            first += a.block_firsts[(int64_t)b * a.experts + expert];
+            sum += a.block_mass[(int64_t)b * a.experts + expert];
+        }
+    }
+    routes[slice][lane] = all;
+    firsts[slice][lane] = first;
+    mass[slice][lane] = sum;
+    __syncthreads();
+    if (slice > 0 || expert >= a.experts)
+        return;
+    for (int s = 1; s < TOTAL_SLICES; s++) {
+        all += routes[s][lane];
+        first += firsts[s][lane];
+        sum += mass[s][lane];
+    }
+    a.routes[expert] = all;
+    a.firsts[expert] = first;
+    a.mass[expert] = sum;
+}
+
+static void gate_statistics(struct mp_device *device, mp_stream stream, int tokens, int experts,
+                            int top_k, const float *probability, const int32_t *choice,
+                            uint32_t *routes, uint32_t *firsts, float *mass) {
+    struct mp_cuda *cuda = mp_cuda_of(device);
+    if (!can_choose(cuda, experts, top_k))
+        return;
+    int blocks = STATISTICS_VALUES / experts;
+    blocks = blocks < STATISTICS_BLOCKS ? blocks : STATISTICS_BLOCKS;
+    int block_tokens = (int)(((int64_t)tokens + blocks - 1) / blocks);
+    block_tokens = block_tokens > STATISTICS_TOKENS ? block_tokens : STATISTICS_TOKENS;
+    blocks = (int)(((int64_t)tokens + block_tokens - 1) / block_tokens);
+    uint32_t *scratch = static_cast<uint32_t *>(cuda->scratch);
+    const statistics a = {tokens,
+                          experts,
+                          top_k,
+                          blocks,
+                          block_tokens,
+                          probability,
+                          choice,
+                          scratch,
+                          scratch + STATISTICS_VALUES,
+                          reinterpret_cast<float *>(scratch + 2 * STATISTICS_VALUES),
+                          routes,
+                          firsts,
+                          mass};
+    const bool wide = experts % 4 == 0 && is_aligned(probability, 16);
+    launch(cuda, "gate statistics", stream, blocks, STATISTICS_THREADS,
+           wide ? statistics_kernel<4> : statistics_kernel<1>, a);
+    launch(cuda, "gate statistics", stream, (experts + WARP - 1) / WARP, WARP * TOTAL_SLICES,
+           statistics_total_kernel, a);
+}
+
+} // namespace mp
+
+size_t mp_cuda_scratch_gate(const struct mp_device_limits *limits, enum mp_element element) {
+    (void)limits;
+    (void)element;
+    return 3 * mp::STATISTICS_VALUES * sizeof(float);
+}
+
+void mp_cuda_install_gate(struct mp_device_operations *operations) {
+    operations->gate_forward = mp::gate_forward;
+    operations->gate_backward = mp::gate_backward;
+    operations->survivor_weights = mp::survivor_weights;
+    operations->gate_statistics = mp::gate_statistics;
+}

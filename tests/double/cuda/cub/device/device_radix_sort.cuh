@@ -1,0 +1,2 @@
+/* What CUB has its radix sorts in. */
+#include "../cub.cuh"

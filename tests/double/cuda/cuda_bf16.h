@@ -1,0 +1,107 @@
+/* Double of CUDA's bfloat16: the types and their conversions.  Arithmetic and comparison between
+ * them are left out on purpose: kernels compute in float. */
+#ifndef MOEPERF_TESTS_DOUBLE_CUDA_BF16_H
+#define MOEPERF_TESTS_DOUBLE_CUDA_BF16_H
+
+typedef struct {
+    unsigned short x;
+} __nv_bfloat16_raw;
+
+#ifdef __cplusplus
+
+#include "cuda_runtime.h"
+
+struct __nv_bfloat16 {
+    __nv_bfloat16() = default;
+    __nv_bfloat16(__nv_bfloat16_raw raw) : bits(raw.x) {}
+    __nv_bfloat16(float value) : bits(rounded(value)) {}
+    operator float() const {
+        return __uint_as_float((unsigned)bits << 16);
+    }
+    operator __nv_bfloat16_raw() const {
+        return __nv_bfloat16_raw{bits};
+    }
+
+  private:
+    /* To nearest, ties to even; any NaN becomes 0x7fff, as CUDA's does. */
+    static unsigned short rounded(float value) {
+        unsigned whole = __float_as_uint(value);
+        if (isnan(value))
+            return 0x7fff;
+        return (unsigned short)((whole + 0x7fffu + (whole >> 16 & 1u)) >> 16);
+    }
+    unsigned short bits;
+};
+
+struct __attribute__((aligned(4))) __nv_bfloat162 {
+    __nv_bfloat16 x, y;
+};
+
+typedef __nv_bfloat16 nv_bfloat16;
+typedef __nv_bfloat162 nv_bfloat162;
+
+#define CUDA_DOUBLE_NO_OPERATOR(sign)                                                              \
+    void operator sign(__nv_bfloat16, __nv_bfloat16) = delete;                                     \
+    void operator sign(__nv_bfloat16, float) = delete;                                             \
+    void operator sign(float, __nv_bfloat16) = delete;
+CUDA_DOUBLE_NO_OPERATOR(+)
+CUDA_DOUBLE_NO_OPERATOR(-)
+CUDA_DOUBLE_NO_OPERATOR(*)
+CUDA_DOUBLE_NO_OPERATOR(/)
+CUDA_DOUBLE_NO_OPERATOR(<)
+CUDA_DOUBLE_NO_OPERATOR(>)
+CUDA_DOUBLE_NO_OPERATOR(<=)
+CUDA_DOUBLE_NO_OPERATOR(>=)
+CUDA_DOUBLE_NO_OPERATOR(==)
+CUDA_DOUBLE_NO_OPERATOR(!=)
+
+inline float __bfloat162float(__nv_bfloat16 value) {
+    return (float)value;
+}
+inline __nv_bfloat16 __float2bfloat16(float value) {
+    return __nv_bfloat16(value);
+}
+inline __nv_bfloat16 __float2bfloat16_rn(float value) {
+    return __nv_bfloat16(value);
+}
+inline unsigned short __bfloat16_as_ushort(__nv_bfloat16 value) {
+    return static_cast<__nv_bfloat16_raw>(value).x;
+}
+inline __nv_bfloat16 __ushort_as_bfloat16(unsigned short bits) {
+    return __nv_bfloat16(__nv_bfloat16_raw{bits});
+}
+inline __nv_bfloat162 __halves2bfloat162(__nv_bfloat16 low, __nv_bfloat16 high) {
+    return __nv_bfloat162{low, high};
+}
+inline __nv_bfloat162 __floats2bfloat162_rn(float low, float high) {
+    return __nv_bfloat162{__nv_bfloat16(low), __nv_bfloat16(high)};
+}
+inline __nv_bfloat162 __float22bfloat162_rn(float2 pair) {
+    return __floats2bfloat162_rn(pair.x, pair.y);
+}
+inline __nv_bfloat162 __float2bfloat162_rn(float both) {
+    return __floats2bfloat162_rn(both, both);
+}
+inline float2 __bfloat1622float2(__nv_bfloat162 pair) {
+    return float2{__bfloat162float(pair.x), __bfloat162float(pair.y)};
+}
+inline __nv_bfloat16 __low2bfloat16(__nv_bfloat162 pair) {
+    return pair.x;
+}
+inline __nv_bfloat16 __high2bfloat16(__nv_bfloat162 pair) {
+    return pair.y;
+}
+inline float __low2float(__nv_bfloat162 pair) {
+    return __bfloat162float(pair.x);
+}
+inline float __high2float(__nv_bfloat162 pair) {
+    return __bfloat162float(pair.y);
+}
+
+#else
+
+typedef __nv_bfloat16_raw __nv_bfloat16;
+
+#endif
+
+#endif

@@ -1,0 +1,272 @@
+/* Devices and errors. */
+#include "internal.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static __thread cudaError_t last_error;
+static __thread int current_device;
+
+cudaError_t cuda_double_error(cudaError_t error) {
+    if (error != cudaSuccess && error != cudaErrorNotReady)
+        last_error = error;
+    return error;
+}
+
+cudaError_t double_check(void) {
+    const struct double_state *s = &double_state;
+    if (s->driver / 1000 < CUDART_VERSION / 1000)
+        return cudaErrorInsufficientDriver;
+    if (s->device_count <= 0)
+        return cudaErrorNoDevice;
+    return s->fault;
+}
+
+int double_device(void) {
+    return current_device;
+}
+
+cudaError_t cuda_double_check(void) {
+    double_enter();
+    cudaError_t error = double_check();
+    double_leave();
+    return error;
+}
+
+cudaError_t cudaPeekAtLastError(void) {
+    double_enter();
+    cudaError_t error = double_state.fault ? double_state.fault : last_error;
+    double_leave();
+    return error;
+}
+
+cudaError_t cudaGetLastError(void) {
+    cudaError_t error = cudaPeekAtLastError();
+    last_error = cudaSuccess;
+    return error;
+}
+
+static const struct {
+    cudaError_t code;
+    const char *name, *sentence;
+} errors[] = {
+    {cudaSuccess, "cudaSuccess", "no error"},
+    {cudaErrorInvalidValue, "cudaErrorInvalidValue", "invalid argument"},
+    {cudaErrorMemoryAllocation, "cudaErrorMemoryAllocation", "out of memory"},
+    {cudaErrorInitializationError, "cudaErrorInitializationError", "initialization error"},
+    {cudaErrorInvalidConfiguration, "cudaErrorInvalidConfiguration",
+     "invalid configuration argument"},
+    {cudaErrorInvalidDevicePointer, "cudaErrorInvalidDevicePointer", "invalid device pointer"},
+    {cudaErrorInvalidMemcpyDirection, "cudaErrorInvalidMemcpyDirection",
+     "invalid copy direction for memcpy"},
+    {cudaErrorInsufficientDriver, "cudaErrorInsufficientDriver",
+     "CUDA driver version is insufficient for CUDA runtime version"},
+    {cudaErrorDevicesUnavailable, "cudaErrorDevicesUnavailable",
+     "CUDA-capable device(s) is/are busy or unavailable"},
+    {cudaErrorInvalidDeviceFunction, "cudaErrorInvalidDeviceFunction", "invalid device function"},
+    {cudaErrorNoDevice, "cudaErrorNoDevice", "no CUDA-capable device is detected"},
+    {cudaErrorInvalidDevice, "cudaErrorInvalidDevice", "invalid device ordinal"},
+    {cudaErrorNoKernelImageForDevice, "cudaErrorNoKernelImageForDevice",
+     "no kernel image is available for execution on the device"},
+    {cudaErrorECCUncorrectable, "cudaErrorECCUncorrectable", "uncorrectable ECC error encountered"},
+    {cudaErrorInvalidResourceHandle, "cudaErrorInvalidResourceHandle", "invalid resource handle"},
+    {cudaErrorNotReady, "cudaErrorNotReady", "device not ready"},
+    {cudaErrorIllegalAddress, "cudaErrorIllegalAddress",
+     "an illegal memory access was encountered"},
+    {cudaErrorLaunchOutOfResources, "cudaErrorLaunchOutOfResources",
+     "too many resources requested for launch"},
+    {cudaErrorLaunchTimeout, "cudaErrorLaunchTimeout", "the launch timed out and was terminated"},
+    {cudaErrorMisalignedAddress, "cudaErrorMisalignedAddress", "misaligned address"},
+    {cudaErrorLaunchFailure, "cudaErrorLaunchFailure", "unspecified launch failure"},
+    {cudaErrorNotSupported, "cudaErrorNotSupported", "operation not supported"},
+    {cudaErrorSystemDriverMismatch, "cudaErrorSystemDriverMismatch",
+     "system has unsupported display driver / cuda driver combination"},
+    {cudaErrorUnknown, "cudaErrorUnknown", "unknown error"},
+};
+
+const char *cudaGetErrorName(cudaError_t code) {
+    for (size_t i = 0; i < sizeof errors / sizeof errors[0]; i++)
+        if (errors[i].code == code)
+            return errors[i].name;
+    return "unrecognized error code";
+}
+
+const char *cudaGetErrorString(cudaError_t code) {
+    for (size_t i = 0; i < sizeof errors / sizeof errors[0]; i++)
+        if (errors[i].code == code)
+            return errors[i].sentence;
+    return "unrecognized error code";
+}
+
+cudaError_t cudaDriverGetVersion(int *version) {
+    if (!version)
+        return cuda_double_error(cudaErrorInvalidValue);
+    double_enter();
+    *version = double_state.driver;
+    double_leave();
+    return cudaSuccess;
+}
+
+cudaError_t cudaRuntimeGetVersion(int *version) {
+    if (!version)
+        return cuda_double_error(cudaErrorInvalidValue);
+    *version = CUDART_VERSION;
+    return cudaSuccess;
+}
+
+cudaError_t cudaGetDeviceCount(int *count) {
+    if (!count)
+        return cuda_double_error(cudaErrorInvalidValue);
+    double_enter();
+    cudaError_t error = double_check();
+    *count = error == cudaErrorInsufficientDriver || error == cudaErrorNoDevice
+                 ? 0
+                 : double_state.device_count;
+    double_leave();
+    return cuda_double_error(error);
+}
+
+/* success, or what is wrong with calls about this device */
+static cudaError_t check_ordinal(int device) {
+    double_enter();
+    cudaError_t error = double_check();
+    if (!error && (device < 0 || device >= double_state.device_count))
+        error = cudaErrorInvalidDevice;
+    double_leave();
+    return error;
+}
+
+cudaError_t cudaSetDevice(int device) {
+    cudaError_t error = check_ordinal(device);
+    if (!error)
+        current_device = device;
+    return cuda_double_error(error);
+}
+
+cudaError_t cudaGetDevice(int *device) {
+    cudaError_t error = device ? cuda_double_check() : cudaErrorInvalidValue;
+    if (!error)
+        *device = current_device;
+    return cuda_double_error(error);
+}
+
+/* What all devices have in common. */
+enum {
+    WARP = 32,
+    THREADS_OF_BLOCK = 1024,
+    THREADS_OF_MULTIPROCESSOR = 2048,
+    SHARED_OF_BLOCK = 48 << 10,
+    SHARED_OF_MULTIPROCESSOR = 228 << 10,
+    L2_CACHE = 50 << 20,
+    MEMORY_BUS = 5120
+};
+
+cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *properties, int device) {
+    cudaError_t error = properties ? check_ordinal(device) : cudaErrorInvalidValue;
+    if (error)
+        return cuda_double_error(error);
+    struct cuda_double_device described;
+    cuda_double_get_device(device, &described);
+    *properties = (struct cudaDeviceProp){
+        .totalGlobalMem = described.memory,
+        .sharedMemPerBlock = SHARED_OF_BLOCK,
+        .sharedMemPerBlockOptin = SHARED_OF_MULTIPROCESSOR - 1024,
+        .sharedMemPerMultiprocessor = SHARED_OF_MULTIPROCESSOR,
+        .regsPerBlock = 65536,
+        .warpSize = WARP,
+        .maxThreadsPerBlock = THREADS_OF_BLOCK,
+        .maxThreadsDim = {THREADS_OF_BLOCK, THREADS_OF_BLOCK, 64},
+        .maxGridSize = {INT32_MAX, 65535, 65535},
+        .major = described.capability / 10,
+        .minor = described.capability % 10,
+        .multiProcessorCount = described.multiprocessors,
+        .maxThreadsPerMultiProcessor = THREADS_OF_MULTIPROCESSOR,
+        .maxBlocksPerMultiProcessor = 32,
+        .ECCEnabled = 1,
+        .unifiedAddressing = 1,
+        .pciBusID = device + 1,
+        .memoryBusWidth = MEMORY_BUS,
+        .l2CacheSize = L2_CACHE,
+        .asyncEngineCount = 3,
+    };
+    memcpy(properties->name, described.name, sizeof properties->name);
+    memcpy(properties->uuid.bytes, described.uuid, sizeof properties->uuid.bytes);
+    return cudaSuccess;
+}
+
+cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attribute, int device) {
+    struct cudaDeviceProp of;
+    cudaError_t error = value ? cudaGetDeviceProperties(&of, device) : cudaErrorInvalidValue;
+    if (error)
+        return cuda_double_error(error);
+    const struct {
+        enum cudaDeviceAttr attribute;
+        int value;
+    } values[] = {
+        {cudaDevAttrMaxThreadsPerBlock, of.maxThreadsPerBlock},
+        {cudaDevAttrMaxGridDimX, of.maxGridSize[0]},
+        {cudaDevAttrMaxGridDimY, of.maxGridSize[1]},
+        {cudaDevAttrMaxSharedMemoryPerBlock, (int)of.sharedMemPerBlock},
+        {cudaDevAttrWarpSize, of.warpSize},
+        {cudaDevAttrClockRate, 1000000},
+        {cudaDevAttrMultiProcessorCount, of.multiProcessorCount},
+        {cudaDevAttrIntegrated, of.integrated},
+        {cudaDevAttrComputeMode, 0},
+        {cudaDevAttrEccEnabled, of.ECCEnabled},
+        {cudaDevAttrPciBusId, of.pciBusID},
+        {cudaDevAttrPciDeviceId, of.pciDeviceID},
+        {cudaDevAttrMemoryClockRate, 2600000},
+        {cudaDevAttrGlobalMemoryBusWidth, of.memoryBusWidth},
+        {cudaDevAttrL2CacheSize, of.l2CacheSize},
+        {cudaDevAttrMaxThreadsPerMultiProcessor, of.maxThreadsPerMultiProcessor},
+        {cudaDevAttrUnifiedAddressing, of.unifiedAddressing},
+        {cudaDevAttrPciDomainId, of.pciDomainID},
+        {cudaDevAttrComputeCapabilityMajor, of.major},
+        {cudaDevAttrComputeCapabilityMinor, of.minor},
+        {cudaDevAttrMaxSharedMemoryPerMultiprocessor, (int)of.sharedMemPerMultiprocessor},
+        {cudaDevAttrMaxSharedMemoryPerBlockOptin, (int)of.sharedMemPerBlockOptin},
+        {cudaDevAttrMaxBlocksPerMultiprocessor, of.maxBlocksPerMultiProcessor},
+    };
+    for (size_t i = 0; i < sizeof values / sizeof values[0]; i++) {
+        if (values[i].attribute == attribute) {
+            *value = values[i].value;
+            return cudaSuccess;
+        }
+    }
+    return cuda_double_error(cudaErrorInvalidValue);
+}
+
+cudaError_t cudaDeviceGetPCIBusId(char *text, int size, int device) {
+    cudaError_t error = text && size > 12 ? check_ordinal(device) : cudaErrorInvalidValue;
+    if (!error)
+        snprintf(text, (size_t)size, "0000:%02x:00.0", (unsigned)device + 1);
+    return cuda_double_error(error);
+}
+
+cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *greatest) {
+    if (least)
+        *least = 0;
+    if (greatest)
+        *greatest = -5;
+    return cuda_double_error(cuda_double_check());
+}
+
+cudaError_t cudaFuncSetAttribute(const void *function, enum cudaFuncAttribute attribute,
+                                 int value) {
+    cudaError_t error = cuda_double_check();
+    if (!error && !function)
+        error = cudaErrorInvalidDeviceFunction;
+    /* There is no dynamic shared memory. */
+    if (!error && attribute == cudaFuncAttributeMaxDynamicSharedMemorySize && value != 0)
+        error = cudaErrorInvalidValue;
+    return cuda_double_error(error);
+}
+
+cudaError_t cudaDeviceSynchronize(void) {
+    double_enter();
+    double_state.counts.synchronisations++;
+    double_drain_all();
+    cudaError_t error = double_check();
+    double_leave();
+    return cuda_double_error(error);
+}

@@ -1,0 +1,201 @@
+/* Double of what CUDA C++ has inside kernels: qualifiers, thread numbers, barriers, shuffles,
+ * atomics, mathematics.  Barriers and what lanes exchange remember the line they are called from,
+ * by which threads that have parted ways are told. */
+#ifndef MOEPERF_TESTS_DOUBLE_CUDA_DEVICE_FUNCTIONS_H
+#define MOEPERF_TESTS_DOUBLE_CUDA_DEVICE_FUNCTIONS_H
+
+#include <math.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <type_traits>
+
+#include "exchange.h"
+#include "vector_types.h"
+
+#define __global__
+#define __device__
+#define __host__
+#define __constant__
+#define __managed__
+#define __grid_constant__
+/* One block of a stream runs at a time, on the stream's own thread. */
+#define __shared__ static thread_local
+#define __forceinline__ inline __attribute__((always_inline))
+#define __launch_bounds__(...)
+#define __align__(bytes) __attribute__((aligned(bytes)))
+
+/* Thread and block at hand: constants for the code of a kernel.  Plain __thread, and in the
+ * program's own block of it: no function is called at each use. */
+extern "C" {
+extern __thread const uint3 threadIdx __attribute__((tls_model("initial-exec")));
+extern __thread const uint3 blockIdx __attribute__((tls_model("initial-exec")));
+extern __thread const dim3 blockDim __attribute__((tls_model("initial-exec")));
+extern __thread const dim3 gridDim __attribute__((tls_model("initial-exec")));
+}
+constexpr int warpSize = 32;
+
+#define CUDA_DOUBLE_PLACE const char *file = __builtin_FILE(), int line = __builtin_LINE()
+
+inline void __syncthreads(CUDA_DOUBLE_PLACE) {
+    cuda_double_barrier(0, file, line);
+}
+inline int __syncthreads_count(int predicate, CUDA_DOUBLE_PLACE) {
+    return cuda_double_barrier(predicate != 0, file, line);
+}
+inline int __syncthreads_or(int predicate, CUDA_DOUBLE_PLACE) {
+    return cuda_double_barrier(predicate != 0, file, line) > 0;
+}
+inline int __syncthreads_and(int predicate, CUDA_DOUBLE_PLACE) {
+    return cuda_double_barrier(predicate == 0, file, line) == 0;
+}
+inline void __syncwarp(unsigned mask = 0xffffffffu, CUDA_DOUBLE_PLACE) {
+    cuda_double_exchange(CUDA_DOUBLE_SYNC_WARP, mask, 0, 0, 32, file, line);
+}
+inline void __trap(CUDA_DOUBLE_PLACE) {
+    cuda_double_trap(file, line);
+}
+
+namespace cuda_double {
+
+template <typename T>
+inline T shuffle(int kind, unsigned mask, T value, int lane, int width, const char *file,
+                 int line) {
+    static_assert(sizeof(T) <= 8 && std::is_trivially_copyable<T>::value, "up to 8 bytes");
+    uint64_t bits = 0;
+    memcpy(&bits, &value, sizeof value);
+    bits = cuda_double_exchange(kind, mask, bits, lane, width, file, line);
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+} // namespace cuda_double
+
+/* For the types that CUDA has them for; a call with another is ambiguous, as it is there. */
+#define CUDA_DOUBLE_SHUFFLES(type)                                                                 \
+    inline type __shfl_sync(unsigned mask, type value, int lane, int width = 32,                   \
+                            CUDA_DOUBLE_PLACE) {                                                   \
+        return cuda_double::shuffle(CUDA_DOUBLE_SHUFFLE, mask, value, lane, width, file, line);    \
+    }                                                                                              \
+    inline type __shfl_xor_sync(unsigned mask, type value, int lane, int width = 32,               \
+                                CUDA_DOUBLE_PLACE) {                                               \
+        return cuda_double::shuffle(CUDA_DOUBLE_SHUFFLE_XOR, mask, value, lane, width, file,       \
+                                    line);                                                         \
+    }                                                                                              \
+    inline type __shfl_up_sync(unsigned mask, type value, unsigned distance, int width = 32,       \
+                               CUDA_DOUBLE_PLACE) {                                                \
+        return cuda_double::shuffle(CUDA_DOUBLE_SHUFFLE_UP, mask, value, (int)distance, width,     \
+                                    file, line);                                                   \
+    }                                                                                              \
+    inline type __shfl_down_sync(unsigned mask, type value, unsigned distance, int width = 32,     \
+                                 CUDA_DOUBLE_PLACE) {                                              \
+        return cuda_double::shuffle(CUDA_DOUBLE_SHUFFLE_DOWN, mask, value, (int)distance, width,   \
+                                    file, line);                                                   \
+    }
+CUDA_DOUBLE_SHUFFLES(int)
+CUDA_DOUBLE_SHUFFLES(unsigned)
+CUDA_DOUBLE_SHUFFLES(long)
+CUDA_DOUBLE_SHUFFLES(unsigned long)
+CUDA_DOUBLE_SHUFFLES(long long)
+CUDA_DOUBLE_SHUFFLES(unsigned long long)
+CUDA_DOUBLE_SHUFFLES(float)
+CUDA_DOUBLE_SHUFFLES(double)
+
+inline unsigned __ballot_sync(unsigned mask, int predicate, CUDA_DOUBLE_PLACE) {
+    return (unsigned)cuda_double_exchange(CUDA_DOUBLE_BALLOT, mask, predicate != 0, 0, 32, file,
+                                          line);
+}
+inline int __any_sync(unsigned mask, int predicate, CUDA_DOUBLE_PLACE) {
+    return __ballot_sync(mask, predicate, file, line) != 0;
+}
+inline int __all_sync(unsigned mask, int predicate, CUDA_DOUBLE_PLACE) {
+    return __ballot_sync(mask, !predicate, file, line) == 0;
+}
+template <typename T> inline unsigned __match_any_sync(unsigned mask, T value, CUDA_DOUBLE_PLACE) {
+    uint64_t bits = 0;
+    static_assert(sizeof value <= sizeof bits, "up to 8 bytes");
+    memcpy(&bits, &value, sizeof value);
+    return (unsigned)cuda_double_exchange(CUDA_DOUBLE_MATCH_ANY, mask, bits, 0, 32, file, line);
+}
+
+/* Memory: fences and cached accesses. */
+inline void __threadfence() {
+    __atomic_thread_fence(__ATOMIC_SEQ_CST);
+}
+inline void __threadfence_block() {
+    __atomic_thread_fence(__ATOMIC_SEQ_CST);
+}
+inline void __threadfence_system() {
+    __atomic_thread_fence(__ATOMIC_SEQ_CST);
+}
+#define CUDA_DOUBLE_LOAD(name)                                                                     \
+    template <typename T> inline T name(const T *from) {                                           \
+        return *from;                                                                              \
+    }
+#define CUDA_DOUBLE_STORE(name)                                                                    \
+    template <typename T> inline void name(T *to, T value) {                                       \
+        *to = value;                                                                               \
+    }
+CUDA_DOUBLE_LOAD(__ldg)
+CUDA_DOUBLE_LOAD(__ldca)
+CUDA_DOUBLE_LOAD(__ldcg)
+CUDA_DOUBLE_LOAD(__ldcs)
+CUDA_DOUBLE_LOAD(__ldlu)
+CUDA_DOUBLE_LOAD(__ldcv)
+CUDA_DOUBLE_STORE(__stwb)
+CUDA_DOUBLE_STORE(__stcg)
+CUDA_DOUBLE_STORE(__stcs)
+CUDA_DOUBLE_STORE(__stwt)
+
+/* Atomics return what was there before. */
+namespace cuda_double {
+
+template <typename T, typename Change> inline T atomic(T *address, Change change) {
+    T before, after;
+    __atomic_load(address, &before, __ATOMIC_RELAXED);
+    do
+        after = change(before);
+    while (!__atomic_compare_exchange(address, &before, &after, false, __ATOMIC_SEQ_CST,
+                                      __ATOMIC_RELAXED));
+    return before;
+}
+
+} // namespace cuda_double
+
+#define CUDA_DOUBLE_ATOMIC(type, name, result)                                                     \
+    inline type name(type *address, type value) {                                                  \
+        return cuda_double::atomic(address, [value](type was) -> type {                            \
+            (void)was;                                                                             \
+            return (result);                                                                       \
+        });                                                                                        \
+    }
+#define CUDA_DOUBLE_INTEGER_ATOMICS(type)                                                          \
+    CUDA_DOUBLE_ATOMIC(type, atomicMin, value < was ? value : was)                                 \
+    CUDA_DOUBLE_ATOMIC(type, atomicMax, value > was ? value : was)                                 \
+    CUDA_DOUBLE_ATOMIC(type, atomicExch, value)                                                    \
+    CUDA_DOUBLE_ATOMIC(type, atomicAnd, was &value)                                                \
+    CUDA_DOUBLE_ATOMIC(type, atomicOr, was | value)                                                \
+    CUDA_DOUBLE_ATOMIC(type, atomicXor, was ^ value)                                               \
+    inline type atomicCAS(type *address, type expected, type value) {                              \
+        return cuda_double::atomic(                                                                \
+            address, [=](type was) -> type { return was == expected ? value : was; });             \
+    }
+CUDA_DOUBLE_ATOMIC(int, atomicAdd, (int)((unsigned)was + (unsigned)value))
+CUDA_DOUBLE_ATOMIC(unsigned, atomicAdd, was + value)
+CUDA_DOUBLE_ATOMIC(unsigned long long, atomicAdd, was + value)
+CUDA_DOUBLE_ATOMIC(float, atomicAdd, was + value)
+CUDA_DOUBLE_ATOMIC(double, atomicAdd, was + value)
+CUDA_DOUBLE_ATOMIC(int, atomicSub, (int)((unsigned)was - (unsigned)value))
+CUDA_DOUBLE_ATOMIC(unsigned, atomicSub, was - value)
+CUDA_DOUBLE_ATOMIC(float, atomicExch, value)
+CUDA_DOUBLE_ATOMIC(unsigned, atomicInc, was >= value ? 0 : was + 1)
+CUDA_DOUBLE_ATOMIC(unsigned, atomicDec, was == 0 || was > value ? value : was - 1)
+CUDA_DOUBLE_INTEGER_ATOMICS(int)
+CUDA_DOUBLE_INTEGER_ATOMICS(unsigned)
+CUDA_DOUBLE_INTEGER_ATOMICS(unsigned long long)
+CUDA_DOUBLE_ATOMIC(long long, atomicMin, value < was ? value : was)
+CUDA_DOUBLE_ATOMIC(long long, atomicMax, value > was ? value : was)
+
+#include "device_math.h"
+
+#endif

@@ -1,0 +1,331 @@
+/* Devices, memory, copies, and failures on demand. */
+#include "kernels.h"
+#include "support.h"
+
+static uint64_t random_state;
+
+static int set_up(void **state) {
+    (void)state;
+    cuda_double_reset();
+    assert_cuda(cudaSetDevice(0));
+    return 0;
+}
+
+static int tear_down(void **state) {
+    (void)state;
+    struct cuda_double_counts counts;
+    cuda_double_reset();
+    cuda_double_get_counts(&counts);
+    assert_int_equal(counts.device_live, 0);
+    assert_int_equal(counts.device_bytes, 0);
+    assert_int_equal(counts.host_live, 0);
+    return 0;
+}
+
+static void test_devices(void **state) {
+    (void)state;
+    int count, device, value;
+    struct cudaDeviceProp of[2];
+    assert_cuda(cudaGetDeviceCount(&count));
+    assert_int_equal(count, 2);
+    for (int i = 0; i < count; i++) {
+        assert_cuda(cudaSetDevice(i));
+        assert_cuda(cudaGetDevice(&device));
+        assert_int_equal(device, i);
+        assert_cuda(cudaGetDeviceProperties(&of[i], i));
+        assert_cuda(cudaDeviceGetAttribute(&value, cudaDevAttrComputeCapabilityMajor, i));
+        assert_int_equal(value, of[i].major);
+        assert_cuda(cudaDeviceGetAttribute(&value, cudaDevAttrMultiProcessorCount, i));
+        assert_int_equal(value, of[i].multiProcessorCount);
+    }
+    assert_memory_not_equal(of[0].uuid.bytes, of[1].uuid.bytes, 16);
+    assert_int_equal(cudaSetDevice(2), cudaErrorInvalidDevice);
+    assert_int_equal(cudaGetDeviceProperties(&of[0], -1), cudaErrorInvalidDevice);
+    assert_int_equal(cudaGetLastError(), cudaErrorInvalidDevice);
+    assert_cuda(cudaGetLastError());
+}
+
+static void test_queries(void **state) {
+    (void)state;
+    char bus[32], other[32];
+    int least, greatest, value;
+    assert_cuda(cudaDeviceGetPCIBusId(bus, sizeof bus, 0));
+    assert_cuda(cudaDeviceGetPCIBusId(other, sizeof other, 1));
+    assert_string_not_equal(bus, other);
+    assert_int_equal(cudaDeviceGetPCIBusId(bus, 5, 0), cudaErrorInvalidValue);
+    assert_int_equal(cudaDeviceGetPCIBusId(bus, sizeof bus, 2), cudaErrorInvalidDevice);
+    assert_cuda(cudaDeviceGetStreamPriorityRange(&least, &greatest));
+    assert_true(greatest < least);
+    assert_int_equal(cudaDeviceGetAttribute(&value, (enum cudaDeviceAttr)9999, 0),
+                     cudaErrorInvalidValue);
+    assert_int_equal(cudaDeviceGetAttribute(&value, cudaDevAttrWarpSize, 7),
+                     cudaErrorInvalidDevice);
+    const void *function = cudaFree;
+    assert_cuda(cudaFuncSetAttribute(function, cudaFuncAttributePreferredSharedMemoryCarveout, 50));
+    assert_int_equal(
+        cudaFuncSetAttribute(function, cudaFuncAttributeMaxDynamicSharedMemorySize, 100000),
+        cudaErrorInvalidValue);
+    assert_int_equal(cudaFuncSetAttribute(NULL, cudaFuncAttributePreferredSharedMemoryCarveout, 50),
+                     cudaErrorInvalidDeviceFunction);
+}
+
+static void test_null_arguments(void **state) {
+    (void)state;
+    size_t bytes;
+    void *memory = &bytes;
+    assert_int_equal(cudaGetDeviceCount(NULL), cudaErrorInvalidValue);
+    assert_int_equal(cudaDriverGetVersion(NULL), cudaErrorInvalidValue);
+    assert_int_equal(cudaRuntimeGetVersion(NULL), cudaErrorInvalidValue);
+    assert_int_equal(cudaMalloc(NULL, 1), cudaErrorInvalidValue);
+    assert_int_equal(cudaMallocHost(NULL, 1), cudaErrorInvalidValue);
+    assert_int_equal(cudaMemGetInfo(&bytes, NULL), cudaErrorInvalidValue);
+    assert_int_equal(cudaPointerGetAttributes(NULL, memory), cudaErrorInvalidValue);
+    assert_cuda(cudaMalloc(&memory, 0));
+    assert_null(memory);
+    assert_cuda(cudaMemsetAsync(NULL, 0, 0, NULL));
+}
+
+/* Streams, memory and kernels of two devices. */
+static void test_work_on_two_devices(void **state) {
+    (void)state;
+    cudaStream_t stream[2];
+    int zero = 0, result, *values[2];
+    for (int i = 0; i < 2; i++) {
+        assert_cuda(cudaSetDevice(i));
+        stream[i] = make_stream();
+        values[i] = to_device(&zero, sizeof zero);
+    }
+    assert_int_equal(launch_add(stream[0], 1, 1, values[0]), cudaErrorInvalidResourceHandle);
+    assert_cuda(launch_add(stream[1], 1, 1, values[1]));
+    from_device(&result, values[1], sizeof result);
+    assert_int_equal(result, 1);
+    struct cudaPointerAttributes attributes;
+    assert_cuda(cudaPointerGetAttributes(&attributes, values[1]));
+    assert_int_equal(attributes.type, cudaMemoryTypeDevice);
+    assert_int_equal(attributes.device, 1);
+    assert_cuda(cudaPointerGetAttributes(&attributes, &zero));
+    assert_int_equal(attributes.type, cudaMemoryTypeUnregistered);
+    for (int i = 0; i < 2; i++) {
+        assert_cuda(cudaStreamDestroy(stream[i]));
+        assert_cuda(cudaFree(values[i]));
+    }
+}
+
+static void test_environment(void **state) {
+    (void)state;
+    struct cudaDeviceProp of;
+    int version, count;
+    size_t free_bytes, total;
+    setenv("MOEPERF_DOUBLE_DEVICES", "3", 1);
+    setenv("MOEPERF_DOUBLE_NAMES", "NVIDIA H100,NVIDIA A100", 1);
+    setenv("MOEPERF_DOUBLE_CAPABILITIES", "90,80", 1);
+    setenv("MOEPERF_DOUBLE_MEMORY", "1000000,2000000,3000000", 1);
+    setenv("MOEPERF_DOUBLE_DRIVER", "13020", 1);
+    cuda_double_reset();
+    assert_cuda(cudaGetDeviceCount(&count));
+    assert_int_equal(count, 3);
+    for (int i = 0; i < 3; i++) {
+        assert_cuda(cudaSetDevice(i));
+        assert_cuda(cudaGetDeviceProperties(&of, i));
+        assert_string_equal(of.name, i == 0 ? "NVIDIA H100" : "NVIDIA A100");
+        assert_int_equal(10 * of.major + of.minor, i == 0 ? 90 : 80);
+        assert_cuda(cudaMemGetInfo(&free_bytes, &total));
+        assert_int_equal(total, 1000000 * (i + 1));
+        assert_int_equal(free_bytes, total);
+    }
+    assert_cuda(cudaDriverGetVersion(&version));
+    assert_int_equal(version, 13020);
+    unsetenv("MOEPERF_DOUBLE_DEVICES");
+    unsetenv("MOEPERF_DOUBLE_NAMES");
+    unsetenv("MOEPERF_DOUBLE_CAPABILITIES");
+    unsetenv("MOEPERF_DOUBLE_MEMORY");
+    unsetenv("MOEPERF_DOUBLE_DRIVER");
+}
+
+static void test_no_device(void **state) {
+    (void)state;
+    int count, version;
+    void *memory;
+    cuda_double_set_device_count(0);
+    assert_int_equal(cudaGetDeviceCount(&count), cudaErrorNoDevice);
+    assert_int_equal(count, 0);
+    assert_int_equal(cudaMalloc(&memory, 100), cudaErrorNoDevice);
+    cuda_double_reset();
+    cuda_double_set_driver(12080);
+    assert_int_equal(cudaGetDeviceCount(&count), cudaErrorInsufficientDriver);
+    assert_int_equal(cudaSetDevice(0), cudaErrorInsufficientDriver);
+    assert_cuda(cudaDriverGetVersion(&version));
+    assert_int_equal(version, 12080);
+    assert_cuda(cudaRuntimeGetVersion(&version));
+    assert_int_equal(version, CUDART_VERSION);
+}
+
+static void test_out_of_memory(void **state) {
+    (void)state;
+    struct cuda_double_device device;
+    size_t free_bytes, total;
+    void *first, *second;
+    cuda_double_get_device(0, &device);
+    device.memory = 100000;
+    device.others_used = 30000;
+    cuda_double_set_device(0, &device);
+    first = device_memory(40001);
+    assert_cuda(cudaMemGetInfo(&free_bytes, &total));
+    assert_int_equal(free_bytes, 29999);
+    assert_int_equal(cudaMalloc(&second, 30000), cudaErrorMemoryAllocation);
+    assert_int_equal(cudaGetLastError(), cudaErrorMemoryAllocation);
+    assert_cuda(cudaMalloc(&second, 29999));
+    assert_cuda(cudaFree(second));
+    cuda_double_fail_malloc_after(50000);
+    assert_int_equal(cudaMalloc(&second, 10000), cudaErrorMemoryAllocation);
+    assert_cuda(cudaMalloc(&second, 9999));
+    assert_cuda(cudaFree(second));
+    assert_cuda(cudaFree(first));
+    cuda_double_fail_host_after(1000);
+    assert_int_equal(cudaMallocHost(&first, 1001), cudaErrorMemoryAllocation);
+    assert_cuda(cudaMallocHost(&first, 1000));
+    assert_cuda(cudaFreeHost(first));
+}
+
+static void test_wrong_copies(void **state) {
+    (void)state;
+    char host[200] = {0}, *memory = device_memory(100), *pinned;
+    cudaStream_t stream = make_stream();
+    assert_cuda(cudaMallocHost((void **)&pinned, 100));
+    const struct {
+        void *to, *from;
+        size_t bytes;
+        enum cudaMemcpyKind kind;
+        cudaError_t error;
+    } copies[] = {
+        {memory, host, 100, cudaMemcpyHostToDevice, cudaSuccess},
+        {memory, host, 101, cudaMemcpyHostToDevice, cudaErrorInvalidValue},
+        {memory + 1, host, 100, cudaMemcpyHostToDevice, cudaErrorInvalidValue},
+        {memory + 99, host, 1, cudaMemcpyDefault, cudaSuccess},
+        {memory, host, 100, cudaMemcpyDeviceToDevice, cudaErrorInvalidValue},
+        {memory, host, 100, cudaMemcpyDeviceToHost, cudaErrorInvalidValue},
+        {host, host + 100, 100, cudaMemcpyDeviceToHost, cudaErrorInvalidValue},
+        {host, host + 100, 100, cudaMemcpyHostToHost, cudaSuccess},
+        {host, memory, 100, cudaMemcpyHostToDevice, cudaErrorInvalidValue},
+        {pinned, memory, 100, cudaMemcpyDeviceToHost, cudaSuccess},
+        {pinned + 50, memory, 51, cudaMemcpyDeviceToHost, cudaErrorInvalidValue},
+        {NULL, memory, 10, cudaMemcpyDeviceToHost, cudaErrorInvalidValue},
+        {NULL, NULL, 0, cudaMemcpyDeviceToHost, cudaSuccess},
+        {memory, memory, 10, (enum cudaMemcpyKind)7, cudaErrorInvalidMemcpyDirection},
+    };
+    for (size_t i = 0; i < sizeof copies / sizeof copies[0]; i++)
+        assert_int_equal(
+            cudaMemcpyAsync(copies[i].to, copies[i].from, copies[i].bytes, copies[i].kind, stream),
+            copies[i].error);
+    assert_int_equal(cudaMemsetAsync(host, 0, 100, stream), cudaErrorInvalidValue);
+    assert_int_equal(cudaMemsetAsync(memory, 0, 101, stream), cudaErrorInvalidValue);
+    assert_int_equal(cudaFree(host), cudaErrorInvalidValue);
+    assert_int_equal(cudaFree(memory + 1), cudaErrorInvalidValue);
+    assert_int_equal(cudaFree(pinned), cudaErrorInvalidValue);
+    assert_int_equal(cudaFreeHost(memory), cudaErrorInvalidValue);
+    assert_cuda(cudaFreeHost(pinned));
+    assert_cuda(cudaFree(memory));
+    assert_int_equal(cudaMemcpyAsync(memory, host, 1, cudaMemcpyHostToDevice, stream),
+                     cudaErrorInvalidValue);
+    assert_cuda(cudaStreamDestroy(stream));
+    assert_cuda(cudaFree(NULL));
+    assert_cuda(cudaFreeHost(NULL));
+}
+
+static void test_memory_is_garbage(void **state) {
+    (void)state;
+    int count = test_random_int(&random_state, 1, 1000);
+    float values[1000], *memory = device_memory((size_t)count * sizeof *memory);
+    from_device(values, memory, (size_t)count * sizeof *memory);
+    for (int i = 0; i < count; i++)
+        assert_true(isnan(values[i]));
+    assert_cuda(cudaFree(memory));
+}
+
+/* Failures that a launch returns pass; faults of the kernel stay. */
+static void test_launches_that_fail(void **state) {
+    (void)state;
+    int zero = 0, result, *value = to_device(&zero, sizeof zero);
+    cudaStream_t stream = make_stream();
+    int n = test_random_int(&random_state, 1, 5);
+    cuda_double_fail_launch(n, cudaErrorLaunchOutOfResources);
+    for (int i = 1; i <= 6; i++)
+        assert_int_equal(launch_add(stream, 1, 1, value),
+                         i == n ? cudaErrorLaunchOutOfResources : cudaSuccess);
+    from_device(&result, value, sizeof result);
+    assert_int_equal(result, 5);
+    setenv("MOEPERF_DOUBLE_FAIL_LAUNCH", "1:700", 1);
+    cuda_double_reset();
+    unsetenv("MOEPERF_DOUBLE_FAIL_LAUNCH");
+    struct heard heard = listen_to_errors();
+    char text[256];
+    cudaError_t launched = launch_add(stream, 1, 1, value);
+    cudaError_t synchronised = cudaStreamSynchronize(stream);
+    stop_listening(&heard, text, sizeof text);
+    assert_cuda(launched);
+    assert_int_equal(synchronised, cudaErrorIllegalAddress);
+    assert_int_equal(cudaDeviceSynchronize(), cudaErrorIllegalAddress);
+    assert_int_equal(cudaMemsetAsync(value, 0, 4, stream), cudaErrorIllegalAddress);
+    assert_int_equal(cudaFree(value), cudaErrorIllegalAddress);
+    assert_int_equal(cudaStreamDestroy(stream), cudaErrorIllegalAddress);
+}
+
+/* Pointers to the host's memory are told before a kernel follows them. */
+static void test_parameters_astray(void **state) {
+    (void)state;
+    int host = 0, result, *device = to_device(&host, sizeof host), *pinned;
+    cudaStream_t stream = make_stream();
+    assert_cuda(cudaMallocHost((void **)&pinned, sizeof *pinned));
+    *pinned = 41;
+    assert_cuda(launch_add_to(stream, 1, 1, pinned, device));
+    assert_cuda(launch_add_to(stream, 1, 0, device, device));
+    from_device(&result, device, sizeof result);
+    assert_int_equal(result, 42);
+    struct heard heard = listen_to_errors();
+    char text[512];
+    cudaError_t launched = launch_add_to(stream, 1, 1, &host, device);
+    cudaError_t synchronised = cudaStreamSynchronize(stream);
+    stop_listening(&heard, text, sizeof text);
+    assert_cuda(launched);
+    assert_int_equal(synchronised, cudaErrorIllegalAddress);
+    assert_non_null(strstr(text, "parameter 3 points"));
+    cuda_double_reset();
+    assert_cuda(cudaFreeHost(pinned));
+    assert_cuda(cudaFree(device));
+    assert_cuda(cudaStreamDestroy(stream));
+}
+
+static void test_shapes_of_launches(void **state) {
+    (void)state;
+    int value = 0;
+    cudaStream_t stream = make_stream();
+    int *values = to_device(&value, sizeof value);
+    assert_int_equal(launch_barrier_votes(stream, 0, 32, values, values),
+                     cudaErrorInvalidConfiguration);
+    assert_int_equal(launch_barrier_votes(stream, 1, 1025, values, values),
+                     cudaErrorInvalidConfiguration);
+    cudaFree(values);
+    assert_cuda(cudaStreamDestroy(stream));
+}
+
+static void test_names_of_errors(void **state) {
+    (void)state;
+    assert_string_equal(cudaGetErrorName(cudaErrorNoDevice), "cudaErrorNoDevice");
+    assert_string_equal(cudaGetErrorString(cudaErrorMemoryAllocation), "out of memory");
+    assert_string_equal(cudaGetErrorName((cudaError_t)12345), "unrecognized error code");
+}
+
+int main(void) {
+    random_state = test_seed();
+#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+    const struct CMUnitTest tests[] = {
+        TEST(test_devices),           TEST(test_queries),
+        TEST(test_null_arguments),    TEST(test_work_on_two_devices),
+        TEST(test_environment),       TEST(test_no_device),
+        TEST(test_out_of_memory),     TEST(test_wrong_copies),
+        TEST(test_memory_is_garbage), TEST(test_launches_that_fail),
+        TEST(test_parameters_astray), TEST(test_shapes_of_launches),
+        TEST(test_names_of_errors),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

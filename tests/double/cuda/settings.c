@@ -1,0 +1,169 @@
+/* Settings: of the environment, of tests; devices as they are described. */
+#include "internal.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cublas_v2.h"
+
+struct double_state double_state = {
+    .lock = PTHREAD_MUTEX_INITIALIZER,
+    .progress = PTHREAD_COND_INITIALIZER,
+};
+
+static long long number_of(const char *name, long long otherwise) {
+    const char *text = getenv(name);
+    return text && *text ? strtoll(text, NULL, 0) : otherwise;
+}
+
+/* Entry `index` of a comma-separated list, the last one if there are fewer; "" without a list. */
+static void entry_of(const char *name, int index, char *text, size_t size) {
+    const char *list = getenv(name);
+    text[0] = '\0';
+    if (!list)
+        return;
+    for (const char *comma; index > 0 && (comma = strchr(list, ',')); index--)
+        list = comma + 1;
+    snprintf(text, size, "%.*s", (int)strcspn(list, ","), list);
+}
+
+static void read_device(int ordinal, struct cuda_double_device *device) {
+    char text[256];
+    memset(device, 0, sizeof *device);
+    entry_of("MOEPERF_DOUBLE_NAMES", ordinal, text, sizeof text);
+    snprintf(device->name, sizeof device->name, "%s", *text ? text : "CUDA double");
+    entry_of("MOEPERF_DOUBLE_CAPABILITIES", ordinal, text, sizeof text);
+    device->capability = *text ? atoi(text) : 90;
+    entry_of("MOEPERF_DOUBLE_MEMORY", ordinal, text, sizeof text);
+    device->memory = *text ? strtoull(text, NULL, 0) : (size_t)8 << 30;
+    device->multiprocessors = 4;
+    /* The same device has the same one in every process, and no two the same. */
+    uint64_t random = 0x6d6f6570657266u + (uint64_t)ordinal;
+    for (int i = 0; i < 16; i++)
+        device->uuid[i] = (unsigned char)double_random(&random);
+}
+
+/* n[:error] */
+static void read_failure(const char *name, int otherwise, int *left, int *error) {
+    const char *text = getenv(name);
+    char *end = NULL;
+    *left = text ? (int)strtol(text, &end, 0) : 0;
+    *error = end && *end == ':' ? (int)strtol(end + 1, NULL, 0) : otherwise;
+}
+
+void double_read_settings(void) {
+    struct double_state *s = &double_state;
+    s->device_count = (int)number_of("MOEPERF_DOUBLE_DEVICES", 2);
+    if (s->device_count < 0 || s->device_count > CUDA_DOUBLE_DEVICES)
+        s->device_count = CUDA_DOUBLE_DEVICES;
+    for (int i = 0; i < CUDA_DOUBLE_DEVICES; i++)
+        read_device(i, &s->devices[i]);
+    s->driver = (int)number_of("MOEPERF_DOUBLE_DRIVER", CUDART_VERSION);
+    s->delay_us = (int)number_of("MOEPERF_DOUBLE_DELAY", 0);
+    s->seed = (uint64_t)number_of("MOEPERF_DOUBLE_SEED", number_of("MOEPERF_SEED", 1));
+    s->malloc_limit = number_of("MOEPERF_DOUBLE_FAIL_MALLOC_AFTER", -1);
+    s->host_limit = number_of("MOEPERF_DOUBLE_FAIL_HOST_AFTER", -1);
+    s->streams_left = number_of("MOEPERF_DOUBLE_FAIL_STREAMS", -1);
+    int error;
+    read_failure("MOEPERF_DOUBLE_FAIL_LAUNCH", cudaErrorLaunchFailure, &s->launches_left, &error);
+    s->launch_error = (cudaError_t)error;
+    read_failure("MOEPERF_DOUBLE_FAIL_PRODUCT", CUBLAS_STATUS_EXECUTION_FAILED, &s->products_left,
+                 &s->product_status);
+    s->ready = true;
+}
+
+void double_enter(void) {
+    pthread_mutex_lock(&double_state.lock);
+    if (!double_state.ready)
+        double_read_settings();
+}
+
+void double_leave(void) {
+    pthread_mutex_unlock(&double_state.lock);
+}
+
+uint64_t double_random(uint64_t *state) {
+    uint64_t z = *state += 0x9E3779B97F4A7C15u;
+    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
+    z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
+    return z ^ (z >> 31);
+}
+
+void cuda_double_reset(void) {
+    double_enter();
+    double_drain_all();
+    double_read_settings();
+    double_state.fault = cudaSuccess;
+    double_leave();
+    cudaGetLastError();
+}
+
+void cuda_double_set_device_count(int count) {
+    double_enter();
+    double_state.device_count = count < CUDA_DOUBLE_DEVICES ? count : CUDA_DOUBLE_DEVICES;
+    double_leave();
+}
+
+void cuda_double_set_device(int ordinal, const struct cuda_double_device *device) {
+    double_enter();
+    if (ordinal >= 0 && ordinal < CUDA_DOUBLE_DEVICES)
+        double_state.devices[ordinal] = *device;
+    double_leave();
+}
+
+void cuda_double_get_device(int ordinal, struct cuda_double_device *device) {
+    double_enter();
+    if (ordinal >= 0 && ordinal < CUDA_DOUBLE_DEVICES)
+        *device = double_state.devices[ordinal];
+    double_leave();
+}
+
+#define SETTER(name, type, field)                                                                  \
+    void cuda_double_##name(type value) {                                                          \
+        double_enter();                                                                            \
+        double_state.field = value;                                                                \
+        double_leave();                                                                            \
+    }
+SETTER(set_driver, int, driver)
+SETTER(set_delay, int, delay_us)
+SETTER(set_seed, uint64_t, seed)
+SETTER(fail_malloc_after, int64_t, malloc_limit)
+SETTER(fail_host_after, int64_t, host_limit)
+SETTER(fail_streams_after, int, streams_left)
+
+void cuda_double_fail_launch(int n, cudaError_t error) {
+    double_enter();
+    double_state.launches_left = n;
+    double_state.launch_error = error;
+    double_leave();
+}
+
+void cuda_double_fail_product(int n, int status) {
+    double_enter();
+    double_state.products_left = n;
+    double_state.product_status = status;
+    double_leave();
+}
+
+void cuda_double_get_counts(struct cuda_double_counts *counts) {
+    double_enter();
+    *counts = double_state.counts;
+    double_leave();
+}
+
+void cuda_double_fault(cudaError_t error, const char *sentence, ...) {
+    va_list arguments;
+    double_enter();
+    if (!double_state.fault)
+        double_state.fault = error;
+    double_leave();
+    flockfile(stderr);
+    fprintf(stderr, "CUDA double: %s: ", cudaGetErrorName(error));
+    va_start(arguments, sentence);
+    vfprintf(stderr, sentence, arguments);
+    va_end(arguments);
+    fputc('\n', stderr);
+    funlockfile(stderr);
+}

@@ -1,0 +1,315 @@
+/* Streams work at the same time, each in order; only events order them. */
+#include <pthread.h>
+
+#include "kernels.h"
+#include "support.h"
+
+enum { COUNT = 3000, DELAY_US = 3000 };
+static uint64_t random_state;
+
+static int set_up(void **state) {
+    (void)state;
+    cuda_double_reset();
+    cuda_double_set_seed(test_random(&random_state));
+    return 0;
+}
+
+/* Nothing is left of a test. */
+static int tear_down(void **state) {
+    (void)state;
+    struct cuda_double_counts counts;
+    cuda_double_reset();
+    cuda_double_get_counts(&counts);
+    assert_int_equal(counts.device_live, 0);
+    assert_int_equal(counts.host_live, 0);
+    assert_int_equal(counts.streams, 0);
+    assert_int_equal(counts.events, 0);
+    return 0;
+}
+
+/* Work that ends when the test says so. */
+struct gate {
+    pthread_mutex_t lock;
+    pthread_cond_t change;
+    bool open, reached;
+};
+
+static void pass_gate(void *context) {
+    struct gate *gate = context;
+    pthread_mutex_lock(&gate->lock);
+    gate->reached = true;
+    pthread_cond_broadcast(&gate->change);
+    while (!gate->open)
+        pthread_cond_wait(&gate->change, &gate->lock);
+    pthread_mutex_unlock(&gate->lock);
+}
+
+static void open_gate(struct gate *gate) {
+    pthread_mutex_lock(&gate->lock);
+    gate->open = true;
+    pthread_cond_broadcast(&gate->change);
+    pthread_mutex_unlock(&gate->lock);
+}
+
+static void wait_for_arrival(struct gate *gate) {
+    pthread_mutex_lock(&gate->lock);
+    while (!gate->reached)
+        pthread_cond_wait(&gate->change, &gate->lock);
+    pthread_mutex_unlock(&gate->lock);
+}
+
+#define CLOSED_GATE                                                                                \
+    { .lock = PTHREAD_MUTEX_INITIALIZER, .change = PTHREAD_COND_INITIALIZER }
+
+static void test_order_within_a_stream(void **state) {
+    (void)state;
+    int in[COUNT], out[COUNT];
+    cudaStream_t stream = make_stream();
+    fill_ints(&random_state, COUNT, -1000000, 1000000, in);
+    int *values = device_memory(sizeof in), *copy = device_memory(sizeof in);
+    cuda_double_set_delay(DELAY_US / 10);
+    assert_cuda(cudaMemcpyAsync(values, in, sizeof in, cudaMemcpyHostToDevice, stream));
+    for (int i = 0; i < 10; i++)
+        assert_cuda(launch_add(stream, COUNT, i, values));
+    assert_cuda(cudaMemcpyAsync(copy, values, sizeof in, cudaMemcpyDeviceToDevice, stream));
+    assert_cuda(cudaMemsetAsync(values, 0, sizeof in, stream));
+    assert_cuda(cudaMemcpyAsync(out, copy, sizeof out, cudaMemcpyDeviceToHost, stream));
+    for (int i = 0; i < COUNT; i++)
+        assert_int_equal(out[i], in[i] + 45);
+    assert_cuda(cudaMemcpyAsync(out, values, sizeof out, cudaMemcpyDeviceToHost, stream));
+    for (int i = 0; i < COUNT; i++)
+        assert_int_equal(out[i], 0);
+    cudaFree(values);
+    cudaFree(copy);
+    assert_cuda(cudaStreamDestroy(stream));
+}
+
+static void test_streams_run_at_the_same_time(void **state) {
+    (void)state;
+    cudaStream_t first = make_stream(), second = make_stream();
+    struct gate gates[2] = {CLOSED_GATE, CLOSED_GATE};
+    assert_cuda(cudaLaunchHostFunc(first, pass_gate, &gates[0]));
+    assert_cuda(cudaLaunchHostFunc(second, pass_gate, &gates[1]));
+    wait_for_arrival(&gates[0]);
+    wait_for_arrival(&gates[1]); /* while the first still stands at its gate */
+    assert_int_equal(cudaStreamQuery(first), cudaErrorNotReady);
+    open_gate(&gates[1]);
+    assert_cuda(cudaStreamSynchronize(second));
+    assert_cuda(cudaStreamQuery(second));
+    assert_int_equal(cudaStreamQuery(first), cudaErrorNotReady);
+    open_gate(&gates[0]);
+    assert_cuda(cudaStreamSynchronize(first));
+    assert_cuda(cudaGetLastError()); /* not ready is no error */
+    assert_cuda(cudaStreamDestroy(first));
+    assert_cuda(cudaStreamDestroy(second));
+}
+
+/* Writes on one stream, reads on another; with the event between them or without. */
+static int stale_values(bool with_event) {
+    int zeros[COUNT] = {0}, out[COUNT], stale = 0;
+    cudaStream_t writer = make_stream(), reader = make_stream();
+    cudaEvent_t event;
+    int *values = to_device(zeros, sizeof zeros), *copy = device_memory(sizeof zeros);
+    int value = test_random_int(&random_state, 1, INT32_MAX / 2);
+    assert_cuda(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
+    assert_cuda(launch_add(writer, COUNT, value, values));
+    assert_cuda(cudaEventRecord(event, writer));
+    if (with_event)
+        assert_cuda(cudaStreamWaitEvent(reader, event, 0));
+    assert_cuda(launch_add_to(reader, COUNT, 1, values, copy));
+    from_device(out, copy, sizeof out);
+    for (int i = 0; i < COUNT; i++)
+        stale += out[i] != value + 1;
+    cudaFree(values);
+    cudaFree(copy);
+    assert_cuda(cudaEventDestroy(event));
+    assert_cuda(cudaStreamDestroy(writer));
+    assert_cuda(cudaStreamDestroy(reader));
+    return stale;
+}
+
+static void test_events_order_streams(void **state) {
+    (void)state;
+    int runs_with_stale_values = 0;
+    cuda_double_set_delay(DELAY_US);
+    for (int run = 0; run < 30; run++) {
+        assert_int_equal(stale_values(true), 0);
+        runs_with_stale_values += stale_values(false) > 0;
+    }
+    print_message("%d of 30 runs without an event had stale values\n", runs_with_stale_values);
+    assert_true(runs_with_stale_values > 0);
+}
+
+/* A wait is for what was recorded when it was queued, not for a later record. */
+static void test_a_wait_keeps_its_record(void **state) {
+    (void)state;
+    cudaStream_t first = make_stream(), second = make_stream();
+    struct gate gate = CLOSED_GATE;
+    cudaEvent_t event;
+    assert_cuda(cudaEventCreate(&event));
+    assert_cuda(cudaEventQuery(event)); /* never recorded counts as passed */
+    assert_cuda(cudaEventSynchronize(event));
+    assert_cuda(cudaEventRecord(event, first));
+    assert_cuda(cudaStreamWaitEvent(second, event, 0));
+    assert_cuda(cudaLaunchHostFunc(first, pass_gate, &gate));
+    assert_cuda(cudaEventRecord(event, first));
+    assert_cuda(cudaStreamSynchronize(second)); /* although the second record has not passed */
+    assert_int_equal(cudaEventQuery(event), cudaErrorNotReady);
+    assert_cuda(cudaStreamWaitEvent(second, event, 0));
+    assert_cuda(cudaEventDestroy(event)); /* those that wait for it still do */
+    assert_int_equal(cudaStreamQuery(second), cudaErrorNotReady);
+    open_gate(&gate);
+    assert_cuda(cudaStreamSynchronize(second));
+    assert_int_equal(cudaEventQuery(event), cudaErrorInvalidResourceHandle);
+    assert_cuda(cudaStreamDestroy(first));
+    assert_cuda(cudaStreamDestroy(second));
+}
+
+static void sleep_for(void *context) {
+    struct timespec time = {0, *(int *)context * 1000000};
+    nanosleep(&time, NULL);
+}
+
+static void test_times_of_events(void **state) {
+    (void)state;
+    cudaStream_t stream = make_stream();
+    cudaEvent_t start, end, untimed;
+    struct gate gate = CLOSED_GATE;
+    float ms;
+    int slept_ms = test_random_int(&random_state, 5, 20);
+    assert_cuda(cudaEventCreate(&start));
+    assert_cuda(cudaEventCreate(&end));
+    assert_cuda(cudaEventCreateWithFlags(&untimed, cudaEventDisableTiming));
+    assert_cuda(cudaEventRecord(start, stream));
+    assert_int_equal(cudaEventElapsedTime(&ms, start, end), cudaErrorInvalidResourceHandle);
+    assert_cuda(cudaLaunchHostFunc(stream, sleep_for, &slept_ms));
+    assert_cuda(cudaLaunchHostFunc(stream, pass_gate, &gate));
+    assert_cuda(cudaEventRecord(end, stream));
+    assert_cuda(cudaEventRecord(untimed, stream));
+    assert_int_equal(cudaEventElapsedTime(&ms, start, end), cudaErrorNotReady);
+    open_gate(&gate);
+    assert_cuda(cudaEventSynchronize(end));
+    assert_cuda(cudaEventElapsedTime(&ms, start, end));
+    assert_true(ms >= (float)slept_ms);
+    assert_cuda(cudaEventElapsedTime(&ms, end, end));
+    assert_true(ms == 0);
+    assert_int_equal(cudaEventElapsedTime(&ms, start, untimed), cudaErrorInvalidResourceHandle);
+    assert_cuda(cudaEventDestroy(start));
+    assert_cuda(cudaEventDestroy(end));
+    assert_cuda(cudaEventDestroy(untimed));
+    assert_cuda(cudaStreamDestroy(stream));
+}
+
+/* The default stream is in order with blocking streams, and with no others. */
+static void test_default_stream(void **state) {
+    (void)state;
+    cudaStream_t blocking, other = make_stream();
+    struct gate gate = CLOSED_GATE;
+    int zero = 0, value, *values = to_device(&zero, sizeof zero);
+    assert_cuda(cudaStreamCreate(&blocking));
+    assert_cuda(cudaLaunchHostFunc(blocking, pass_gate, &gate));
+    assert_cuda(launch_add(NULL, 1, 2, values));
+    assert_cuda(launch_add_to(blocking, 1, 3, values, values));
+    assert_int_equal(cudaStreamQuery(NULL), cudaErrorNotReady);
+    assert_cuda(cudaMemcpyAsync(&value, values, sizeof value, cudaMemcpyDeviceToHost, other));
+    assert_int_equal(value, 0);
+    open_gate(&gate);
+    assert_cuda(cudaMemcpy(&value, values, sizeof value, cudaMemcpyDeviceToHost));
+    assert_int_equal(value, 5);
+    cudaFree(values);
+    assert_cuda(cudaStreamDestroy(blocking));
+    assert_cuda(cudaStreamDestroy(other));
+}
+
+/* Page-locked memory is read when the stream gets there, pageable memory before the call returns.
+ */
+static void test_when_host_memory_is_read(void **state) {
+    (void)state;
+    cudaStream_t stream = make_stream();
+    int *pinned, pageable = 1, *values = device_memory(2 * sizeof *values), got[2];
+    struct gate gate = CLOSED_GATE;
+    assert_cuda(cudaMallocHost((void **)&pinned, sizeof *pinned));
+    assert_int_equal(*pinned, -1); /* garbage */
+    *pinned = 1;
+    assert_cuda(cudaLaunchHostFunc(stream, pass_gate, &gate));
+    assert_cuda(cudaMemcpyAsync(values, pinned, sizeof *pinned, cudaMemcpyHostToDevice, stream));
+    assert_cuda(
+        cudaMemcpyAsync(values + 1, &pageable, sizeof pageable, cudaMemcpyHostToDevice, stream));
+    *pinned = pageable = 2;
+    open_gate(&gate);
+    from_device(got, values, sizeof got);
+    assert_int_equal(got[0], 2);
+    assert_int_equal(got[1], 1);
+    assert_cuda(cudaFreeHost(pinned));
+    cudaFree(values);
+    assert_cuda(cudaStreamDestroy(stream));
+}
+
+static void count_one(void *context) {
+    ++*(int *)context;
+}
+
+static void test_own_work(void **state) {
+    (void)state;
+    int done = 0, released = 0;
+    cudaStream_t stream = make_stream();
+    assert_true(cuda_double_enqueue(stream, count_one, NULL, &done));
+    assert_cuda(cudaStreamSynchronize(stream));
+    assert_int_equal(done, 1);
+    struct heard heard = listen_to_errors();
+    char text[256];
+    cuda_double_fault(cudaErrorIllegalAddress, "of %s", "the test");
+    stop_listening(&heard, text, sizeof text);
+    assert_string_equal(text, "CUDA double: cudaErrorIllegalAddress: of the test\n");
+    assert_true(cuda_double_enqueue(stream, count_one, count_one, &released));
+    assert_int_equal(cudaStreamSynchronize(stream), cudaErrorIllegalAddress);
+    cuda_double_reset();
+    assert_cuda(cudaStreamSynchronize(stream));
+    assert_int_equal(released, 1); /* and not run */
+    assert_cuda(cudaStreamDestroy(stream));
+    assert_false(cuda_double_enqueue(stream, count_one, NULL, &done));
+}
+
+static void test_wrong_handles(void **state) {
+    (void)state;
+    cudaStream_t stream = make_stream();
+    cudaEvent_t event;
+    int value = 0;
+    assert_cuda(cudaEventCreate(&event));
+    assert_int_equal(cudaEventCreateWithFlags(&event, 64), cudaErrorInvalidValue);
+    assert_int_equal(cudaStreamCreateWithFlags(&stream, 64), cudaErrorInvalidValue);
+    assert_int_equal(cudaStreamDestroy(NULL), cudaErrorInvalidResourceHandle);
+    assert_cuda(cudaStreamDestroy(stream));
+    assert_int_equal(cudaStreamDestroy(stream), cudaErrorInvalidResourceHandle);
+    assert_int_equal(cudaStreamSynchronize(stream), cudaErrorInvalidResourceHandle);
+    assert_int_equal(cudaStreamWaitEvent(stream, event, 0), cudaErrorInvalidResourceHandle);
+    assert_int_equal(cudaEventRecord(event, stream), cudaErrorInvalidResourceHandle);
+    assert_int_equal(cudaLaunchHostFunc(stream, count_one, &value), cudaErrorInvalidResourceHandle);
+    assert_int_equal(launch_add(stream, 1, 1, &value), cudaErrorInvalidResourceHandle);
+    assert_cuda(cudaEventDestroy(event));
+    assert_int_equal(cudaEventDestroy(event), cudaErrorInvalidResourceHandle);
+    assert_int_equal(cudaGetLastError(), cudaErrorInvalidResourceHandle);
+    assert_cuda(cudaGetLastError());
+    cuda_double_fail_streams_after(1);
+    stream = make_stream();
+    cudaStream_t another;
+    assert_int_equal(cudaStreamCreate(&another), cudaErrorMemoryAllocation);
+    assert_cuda(cudaStreamDestroy(stream));
+}
+
+int main(void) {
+    random_state = test_seed();
+#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+    const struct CMUnitTest tests[] = {
+        TEST(test_order_within_a_stream),
+        TEST(test_streams_run_at_the_same_time),
+        TEST(test_events_order_streams),
+        TEST(test_a_wait_keeps_its_record),
+        TEST(test_times_of_events),
+        TEST(test_default_stream),
+        TEST(test_when_host_memory_is_read),
+        TEST(test_own_work),
+        TEST(test_wrong_handles),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,64 @@
+/* What the tests of the double share. */
+#ifndef MOEPERF_TESTS_DOUBLE_CUDA_SUPPORT_H
+#define MOEPERF_TESTS_DOUBLE_CUDA_SUPPORT_H
+
+#include <string.h>
+#include <unistd.h>
+
+#include "double.h"
+#include "tests/support.h"
+
+#define assert_cuda(call) assert_int_equal((call), cudaSuccess)
+
+static inline cudaStream_t make_stream(void) {
+    cudaStream_t stream;
+    assert_cuda(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    return stream;
+}
+
+static inline void *device_memory(size_t bytes) {
+    void *memory;
+    assert_cuda(cudaMalloc(&memory, bytes));
+    return memory;
+}
+
+static inline void *to_device(const void *host, size_t bytes) {
+    void *memory = device_memory(bytes);
+    assert_cuda(cudaMemcpy(memory, host, bytes, cudaMemcpyHostToDevice));
+    return memory;
+}
+
+/* Waits for all streams first. */
+static inline void from_device(void *host, const void *memory, size_t bytes) {
+    assert_cuda(cudaDeviceSynchronize());
+    assert_cuda(cudaMemcpy(host, memory, bytes, cudaMemcpyDeviceToHost));
+}
+
+static inline void fill_ints(uint64_t *random, int count, int least, int most, int *values) {
+    for (int i = 0; i < count; i++)
+        values[i] = test_random_int(random, least, most);
+}
+
+/* What is written to standard error between the two goes to `text`. */
+struct heard {
+    FILE *file;
+    int kept;
+};
+
+static inline struct heard listen_to_errors(void) {
+    struct heard heard = {tmpfile(), dup(STDERR_FILENO)};
+    assert_non_null(heard.file);
+    assert_true(heard.kept >= 0);
+    assert_true(dup2(fileno(heard.file), STDERR_FILENO) >= 0);
+    return heard;
+}
+
+static inline void stop_listening(struct heard *heard, char *text, size_t size) {
+    dup2(heard->kept, STDERR_FILENO);
+    close(heard->kept);
+    rewind(heard->file);
+    text[fread(text, 1, size - 1, heard->file)] = '\0';
+    fclose(heard->file);
+}
+
+#endif

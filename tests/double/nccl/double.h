@@ -1,0 +1,36 @@
+/* NCCL without GPUs: a library with the functions of nccl.h that reference/comm/nccl uses, over
+ * processes and Unix sockets, on the streams of the CUDA double or of another device with
+ * cuda_double_enqueue and cuda_double_is_device (tests/double/cuda/double.h), which it finds among
+ * the program's symbols.
+ *
+ * It is as strict as NCCL may be: a send ends when its receive has the data; memory is read and
+ * written when the stream comes to it and not before; after a failure the stream stands still until
+ * ncclCommAbort.  It is stricter where NCCL would go wrong in silence: what meets must agree in
+ * kind, bytes, root, type and place in the order of collectives, memory must be the device's, a
+ * group has one stream and one communicator.
+ *
+ * The directory of the sockets is in the unique id and goes when all ranks are there. */
+#ifndef MOEPERF_TESTS_DOUBLE_NCCL_DOUBLE_H
+#define MOEPERF_TESTS_DOUBLE_NCCL_DOUBLE_H
+
+#include <stdint.h>
+
+/* Of this process.  Each starts from its environment variable. */
+struct nccl_double_settings {
+    int version;    /* MOEPERF_DOUBLE_NCCL_VERSION, 22809 */
+    int fail_call;  /* MOEPERF_DOUBLE_NCCL_FAIL=n: the n-th send, receive or collective from now
+                       returns ncclSystemError; 0: none */
+    int fail_group; /* MOEPERF_DOUBLE_NCCL_ASYNC=n: the n-th group from now (an operation outside
+                       of groups is one) fails on its stream with ncclRemoteError; 0: none */
+    int fail_join;  /* MOEPERF_DOUBLE_NCCL_JOIN=1: ncclCommInitRank fails */
+    int delay_us;   /* MOEPERF_DOUBLE_NCCL_DELAY: longest random pause before a group, 0 */
+    int patience_s; /* MOEPERF_DOUBLE_NCCL_PATIENCE: of ncclCommInitRank for the others, 60 */
+    /* Counted from the start: */
+    int64_t groups, sends, receives, collectives;
+    int64_t aborts, destroys;
+};
+
+/* Exported by the library; tests find it with dlsym. */
+struct nccl_double_settings *nccl_double_settings(void);
+
+#endif

@@ -1,0 +1,64 @@
+/* Inside of the NCCL double: communicators, operations, groups. */
+#ifndef MOEPERF_TESTS_DOUBLE_NCCL_INTERNAL_H
+#define MOEPERF_TESTS_DOUBLE_NCCL_INTERNAL_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "reference/comm/nccl/library.h"
+#include "tests/double/nccl/double.h"
+
+enum result {
+    SUCCESS = 0,
+    SYSTEM_ERROR = 2,
+    INVALID_ARGUMENT = 4,
+    INVALID_USAGE = 5,
+    REMOTE_ERROR = 6
+};
+
+enum kind { SEND, RECEIVE, BROADCAST, REDUCE, ALL_REDUCE, ALL_GATHER };
+
+struct peer {
+    int out, in; /* data there, acknowledgements back; and the other way round */
+};
+
+struct ncclComm {
+    int rank, ranks;
+    struct peer *peer; /* [ranks] */
+    atomic_int async, aborted, uses;
+    int64_t collectives; /* queued so far */
+    uint64_t random;
+    char text[512]; /* of the last failure */
+};
+
+struct operation {
+    enum kind kind;
+    const void *from;
+    void *to;
+    size_t count;
+    int type, reduction;
+    int rank;       /* peer or root */
+    int64_t number; /* of a collective */
+};
+
+enum { GROUP_OPERATIONS = 1 << 16 };
+
+struct group {
+    struct ncclComm *comm;
+    void *stream;
+    bool fails;
+    int pause_us;
+    int operations;
+    struct operation operation[]; /* [operations] */
+};
+
+int fail(struct ncclComm *comm, int result, const char *sentence, ...)
+    __attribute__((format(printf, 3, 4)));
+size_t bytes_of(const struct operation *operation);
+void let_go(struct ncclComm *comm); /* the last use frees it */
+void run_group(void *group);        /* on the stream's thread */
+void release_group(void *group);
+
+#endif

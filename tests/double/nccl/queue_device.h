@@ -1,0 +1,21 @@
+/* A deferred device without CUDA: streams are threads that do what is queued, in order and after
+ * random pauses, so that a missing event shows as wrong data.  It has what transports need: memory,
+ * copies, streams, events, accumulate.  It also is the device's side of the NCCL double
+ * (cuda_double_enqueue, cuda_double_is_device), for which the program shows its symbols. */
+#ifndef MOEPERF_TESTS_DOUBLE_NCCL_QUEUE_DEVICE_H
+#define MOEPERF_TESTS_DOUBLE_NCCL_QUEUE_DEVICE_H
+
+#include <stdint.h>
+
+#include "reference/device/device.h"
+
+/* pause_us: the longest random pause before something queued.  NULL if there is no memory. */
+struct mp_device *queue_device_create(uint64_t seed, int pause_us);
+/* Allocations, streams and events that are not given back yet. */
+int queue_device_live(void);
+/* Allocations of either kind so far: none may happen within a step. */
+int64_t queue_device_allocations(void);
+/* The n-th allocation from now fails; 0: none. */
+void queue_device_fail(int n);
+
+#endif

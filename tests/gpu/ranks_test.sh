@@ -1,0 +1,52 @@
+#!/usr/bin/env bash
+# Several ranks on the double of CUDA, over MPI (memory of GPUs through the host) and over the double
+# of NCCL: the losses of one rank on a CPU, for systems that copy, move and slice experts.
+# usage: ranks_test.sh SOURCE-FOLDER BIN-FOLDER NCCL-DOUBLE TRANSPORT RANKS
+set -euo pipefail
+readonly source=$1 bin=$2 nccl=$3 transport=$4 ranks=$5 iterations=6 tolerance=1e-5
+export MOEPERF_CUDA_LIBRARY=$bin/libmoeperf-cuda-double.so
+export MOEPERF_NCCL_LIBRARY=$nccl
+export MOEPERF_DOUBLE_DELAY=${MOEPERF_DOUBLE_DELAY:-200}
+# NCCL wants a GPU for each rank; the double has as many as are asked for.
+export MOEPERF_DOUBLE_DEVICES=$ranks
+cd "$source"
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+golden=tests/golden/gpu/gshard.txt
+settings=()
+while read -r setting; do settings+=(--set "$setting"); done < <(sed -n 's/^set //p' $golden)
+sed -n 's/^loss //p' $golden | head -n $iterations >"$work/expected"
+
+# check NAME OPTION...: another system with these options.
+check() {
+    local name=$1 options=() option
+    shift
+    for option in "$@"; do options+=(--set "$option"); done
+    mpirun -n "$ranks" "$bin/moeperf-train" "${settings[@]}" --set "system=$name" \
+        --set "ranks=$ranks" --set device=cuda --set "transport=$transport" \
+        --set "iterations=$iterations" --set check-plans=yes "${options[@]}" --progress \
+        >"$work/out" 2>"$work/err" || {
+        cat "$work/err" >&2
+        echo "$name: moeperf-train failed" >&2
+        exit 1
+    }
+    awk '$1 == "progress" { print $2, $4 }' "$work/out" >"$work/actual"
+    awk -v name="$name" -v tolerance=$tolerance '
+        FNR == NR { expected[$1] = $2; count++; next }
+        { difference = $2 - expected[$1]; if (difference < 0) difference = -difference
+          if (difference > largest) largest = difference; compared++ }
+        END {
+            printf "%s: %d losses, largest difference %.2g\n", name, compared, largest
+            exit compared != count || largest > tolerance
+        }' "$work/expected" "$work/actual"
+}
+
+check ep
+check fssdp
+check fastermoe
+check flexmoe options.interval=2
+check smartmoe options.interval=2
+check swiftmoe options.capacity-factor=0
+check laer
+if [ "$transport" = nccl ]; then check fssdp gather=broadcasts; fi

@@ -1,0 +1,411 @@
+/* Every operation on memory of a deferred device, one at a time. */
+#include "tests/reference/comm/deferred/deferred_case.h"
+
+static struct mp_request *request;
+
+static const size_t sizes[] = {0,         4,         8,          60,           4096,
+                               PIECE - 4, PIECE,     PIECE + 64, 3 * PIECE,    128 << 10,
+                               1 << 20,   300 << 10, 131076,     5 * PIECE + 4};
+
+static size_t any_size(void) {
+    const int known = sizeof sizes / sizeof *sizes;
+    int pick = test_random_int(&shared, 0, 2 * known - 1);
+    return pick < known ? sizes[pick] : 4 * (size_t)test_random_int(&shared, 1, 60000);
+}
+
+static mp_stream any_stream(void) {
+    return test_random_int(&shared, 0, 1) ? own_stream : NULL;
+}
+
+static void copies_are_the_owners(void **state) {
+    (void)state;
+    for (int round = 0; round < 12; round++) {
+        struct sparse_case c;
+        mp_stream stream = any_stream();
+        case_create(&c, test_random(&shared), comm->ranks, round % CASE_KINDS, any_size());
+        struct sparse_memory memory = sparse_memory_create(&c);
+        double bytes[2] = {(double)-comm->sent_bytes, case_copies(&c, comm->rank)};
+        mirror_push(&memory.mirror, stream);
+        assert_ok(mp_sparse_all_gather_start(comm, &c.fetch, MP_STAGE_BEFORE_GATE, c.experts,
+                                             (void *const *)memory.chunk, c.bytes, stream, request,
+                                             &error));
+        assert_ok(mp_request_wait(request, &error));
+        bytes[0] += (double)comm->sent_bytes;
+        mirror_pull(&memory.mirror, stream);
+        settle(stream);
+        case_check_gathered(&c, comm->rank, memory.host);
+        assert_ok(mp_comm_sum(comm, bytes, 2, &error));
+        assert_true(bytes[0] == bytes[1] * (double)c.bytes);
+        mirror_destroy(&memory.mirror);
+        case_destroy(&c);
+    }
+}
+
+static void sums_are_the_trees(void **state) {
+    (void)state;
+    for (int round = 0; round < 12; round++) {
+        struct sparse_case c;
+        mp_stream stream = any_stream();
+        case_create(&c, test_random(&shared), comm->ranks, round % CASE_KINDS, any_size());
+        struct sparse_memory memory = sparse_memory_create(&c);
+        int64_t sent = comm->sent_bytes;
+        mirror_push(&memory.mirror, stream);
+        assert_ok(mp_sparse_reduce_scatter_start(comm, &c.reduce, c.experts, memory.chunk, c.bytes,
+                                                 stream, request, &error));
+        assert_ok(mp_request_wait(request, &error));
+        mirror_pull(&memory.mirror, stream);
+        settle(stream);
+        check_reduced(&c, memory.host);
+        assert_int_equal(comm->sent_bytes - sent, (int64_t)c.bytes * case_copies(&c, comm->rank));
+        mirror_destroy(&memory.mirror);
+        case_destroy(&c);
+    }
+}
+
+/* Moves in any pattern: item i goes from one random rank to another, perhaps the same. */
+static void moves_arrive(void **state) {
+    enum { MOVES = 30 };
+    (void)state;
+    for (int round = 0; round < 4; round++) {
+        struct mp_transfer list[MOVES];
+        void *from[MOVES] = {NULL}, *to[MOVES] = {NULL};
+        mp_stream stream = any_stream();
+        size_t bytes = any_size();
+        struct sparse_case c = {.seed = test_random(&shared), .ranks = comm->ranks};
+        struct mirror memory = mirror_create(2 * MOVES * bytes);
+        int64_t outwards = -comm->sent_bytes;
+        for (int i = 0; i < MOVES; i++) {
+            list[i] = (struct mp_transfer){.expert = i,
+                                           .from = test_random_int(&shared, 0, comm->ranks - 1),
+                                           .to = test_random_int(&shared, 0, comm->ranks - 1)};
+            size_t at = (size_t)(2 * i) * bytes;
+            from[i] = list[i].from == comm->rank ? memory.device + at : NULL;
+            to[i] = list[i].to == comm->rank ? memory.device + at + bytes : NULL;
+            for (size_t k = 0; from[i] && k < bytes / sizeof(float); k++)
+                ((float *)(memory.host + at))[k] = case_value(&c, i, 0, k);
+            outwards += from[i] && !to[i] ? -(int64_t)bytes : 0;
+        }
+        mirror_push(&memory, stream);
+        assert_ok(mp_move_start(comm, list, MOVES, from, to, bytes, stream, request, &error));
+        assert_ok(mp_request_wait(request, &error));
+        assert_int_equal(outwards + comm->sent_bytes, 0);
+        mirror_pull(&memory, stream);
+        settle(stream);
+        for (int i = 0; i < MOVES; i++)
+            for (size_t k = 0; to[i] && k < bytes / sizeof(float); k++)
+                assert_true(((float *)(memory.host + (size_t)(2 * i + 1) * bytes))[k] ==
+                            case_value(&c, i, 0, k));
+        mirror_destroy(&memory);
+    }
+}
+
+/* ---- exchange ---- */
+
+static unsigned char row_byte(uint64_t seed, int source, int to, size_t i) {
+    uint64_t number = seed ^ (uint64_t)(source * 64 + to) << 40 ^ (uint64_t)i;
+    return (unsigned char)test_random(&number);
+}
+
+/* Rows from `source` to `to`: none for half of the pairs, or for all. */
+static int rows_between(uint64_t seed, int source, int to, bool nothing) {
+    uint64_t number = seed ^ (uint64_t)(source * 64 + to) << 32;
+    int rows = test_random_int(&number, -300, 300);
+    return nothing || rows < 0 ? 0 : rows;
+}
+
+static void one_exchange(bool nothing) {
+    uint64_t seed = test_random(&shared);
+    size_t row_bytes = (size_t)test_random_int(&shared, 1, 700), out = 0, in = 0, at = 0;
+    mp_stream stream = any_stream();
+    int to[CASE_RANKS], from[CASE_RANKS];
+    int64_t outwards = -comm->sent_bytes;
+    for (int r = 0; r < comm->ranks; r++) {
+        to[r] = rows_between(seed, comm->rank, r, nothing);
+        from[r] = rows_between(seed, r, comm->rank, nothing);
+        out += (size_t)to[r] * row_bytes;
+        in += (size_t)from[r] * row_bytes;
+        outwards -= r == comm->rank ? 0 : to[r] * (int64_t)row_bytes;
+    }
+    struct mirror send = mirror_create(out), receive = mirror_create(in + 1);
+    for (int r = 0; r < comm->ranks; r++)
+        for (size_t i = 0; i < (size_t)to[r] * row_bytes; i++)
+            send.host[at++] = (char)row_byte(seed, comm->rank, r, i);
+    memset(receive.host, 0xA5, in + 1);
+    mirror_push(&send, stream);
+    mirror_push(&receive, stream);
+    assert_ok(mp_exchange_start(comm, to, from, row_bytes, send.device, receive.device, stream,
+                                request, &error));
+    assert_ok(mp_request_wait(request, &error));
+    device->operations->zero(device, stream, send.device, out); /* it is the caller's again */
+    mirror_pull(&receive, stream);
+    settle(stream);
+    at = 0;
+    for (int r = 0; r < comm->ranks; r++)
+        for (size_t i = 0; i < (size_t)from[r] * row_bytes; i++)
+            if ((unsigned char)receive.host[at++] != row_byte(seed, r, comm->rank, i))
+                fail_msg("rank %d: byte %zu from rank %d is wrong", comm->rank, i, r);
+    assert_int_equal((unsigned char)receive.host[in], 0xA5);
+    assert_int_equal(outwards + comm->sent_bytes, 0);
+    mirror_destroy(&send);
+    mirror_destroy(&receive);
+}
+
+static void rows_arrive_by_source(void **state) {
+    (void)state;
+    for (int round = 0; round < 12; round++)
+        one_exchange(round == 5);
+}
+
+/* ---- dense ---- */
+
+static void all_reduce_is_equal_everywhere(void **state) {
+    static const int counts[] = {0, 1, 3, 1000, 65537, 300000};
+    (void)state;
+    for (size_t n = 0; n < sizeof counts / sizeof *counts; n++) {
+        const size_t count = (size_t)counts[n], bytes = count * sizeof(float);
+        struct mirror values = mirror_create(bytes);
+        float *host = (float *)values.host, *first = malloc(bytes + 1);
+        double *sum = calloc(count + 1, sizeof *sum);
+        uint64_t seed = test_random(&shared);
+        for (int r = 0; r < comm->ranks; r++) {
+            uint64_t random = seed + (uint64_t)r;
+            for (size_t i = 0; i < count; i++) {
+                float value = (float)test_random_double(&random) - 0.5f;
+                sum[i] += value;
+                if (r == comm->rank)
+                    host[i] = value;
+            }
+        }
+        mirror_push(&values, own_stream);
+        assert_ok(
+            mp_all_reduce_start(comm, (float *)values.device, count, own_stream, request, &error));
+        assert_ok(mp_request_wait(request, &error));
+        mirror_pull(&values, own_stream);
+        settle(own_stream);
+        for (size_t i = 0; i < count; i++)
+            assert_close(host[i], sum[i], 1e-6 * comm->ranks);
+        memcpy(first, host, bytes);
+        assert_ok(mp_comm_broadcast(world, first, bytes, 0, &error));
+        assert_memory_equal(first, host, bytes);
+        mirror_destroy(&values);
+        free(first);
+        free(sum);
+    }
+}
+
+static void counts_of_all_ranks_arrive(void **state) {
+    static const int counts[] = {0, 1, 33, 4096, 4097, 10000};
+    (void)state;
+    for (size_t c = 0; c < sizeof counts / sizeof *counts; c++) {
+        const int count = counts[c];
+        uint32_t *mine = malloc((size_t)(count + 1) * sizeof *mine);
+        uint32_t *all = malloc((size_t)(comm->ranks * count + 1) * sizeof *all);
+        for (int i = 0; i < count; i++)
+            mine[i] = (uint32_t)(comm->rank * 1000003 + i * 17 + 1);
+        assert_ok(mp_gather_counts_start(comm, mine, count, all, request, &error));
+        assert_ok(mp_request_wait(request, &error));
+        for (int r = 0; r < comm->ranks; r++)
+            for (int i = 0; i < count; i++)
+                assert_int_equal(all[r * count + i], r * 1000003 + i * 17 + 1);
+        free(mine);
+        free(all);
+    }
+}
+
+/* What the host reads: larger than what is staged at a time. */
+static void host_memory_travels(void **state) {
+    enum { BYTES = (2 << 20) + 12345, VALUES = 200001 };
+    (void)state;
+    unsigned char *memory = malloc(BYTES);
+    double *values = malloc(VALUES * sizeof *values);
+    const int n = comm->ranks, root = n - 1;
+    for (int i = 0; i < BYTES; i++)
+        memory[i] = (unsigned char)(i * 7 + comm->rank);
+    assert_ok(mp_comm_broadcast(comm, memory, BYTES, root, &error));
+    for (int i = 0; i < BYTES; i++)
+        assert_true(memory[i] == (unsigned char)(i * 7 + root));
+    for (int i = 0; i < VALUES; i++)
+        values[i] = i + 0.25 * comm->rank;
+    assert_ok(mp_comm_sum(comm, values, VALUES, &error));
+    for (int i = 0; i < VALUES; i++) /* exact in binary */
+        assert_true(values[i] == (double)i * n + 0.25 * n * (n - 1) / 2);
+    double largest[2] = {comm->rank, -comm->rank - 3.5};
+    assert_ok(mp_comm_maximum(comm, largest, 2, &error));
+    assert_true(largest[0] == n - 1 && largest[1] == -3.5);
+    free(memory);
+    free(values);
+}
+
+static void barrier_holds_until_the_last(void **state) {
+    (void)state;
+    for (int last = 0; last < comm->ranks; last++) {
+        struct timespec pause = {.tv_nsec = 2000000}, now;
+        assert_ok(mp_comm_barrier(comm, &error));
+        if (last == comm->rank)
+            nanosleep(&pause, NULL);
+        clock_gettime(CLOCK_MONOTONIC, &now); /* one host, one clock */
+        double entered = (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+        assert_ok(mp_comm_barrier(comm, &error));
+        clock_gettime(CLOCK_MONOTONIC, &now);
+        double left = (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+        assert_ok(mp_comm_maximum(comm, &entered, 1, &error));
+        assert_true(left >= entered);
+    }
+}
+
+static void offset_lies_within_its_error(void **state) {
+    (void)state;
+    int64_t offset = 1, off_by = -1;
+    assert_ok(mp_comm_clock_offset(comm, 20, &offset, &off_by, &error));
+    assert_true(comm->rank ? off_by > 0 : off_by == 0 && offset == 0);
+    assert_true(llabs(offset) <= off_by);
+}
+
+static void description_names_the_library(void **state) {
+    (void)state;
+    char text[256] = "";
+    bool share = false;
+    assert_ok(mp_comm_describe(comm, text, sizeof text, &share, &error));
+    assert_non_null(strstr(text, ", host "));
+    assert_true(strstr(text, "MPI") || strstr(text, "NCCL 2.28.9"));
+    assert_string_equal(mp_comm_nccl_remark(comm), "");
+}
+
+/* ---- what holds of all ---- */
+
+struct observed {
+    int begins, ends;
+    mp_stream stream;
+};
+
+static void observe(void *context, mp_stream stream, bool begins) {
+    struct observed *observed = context;
+    *(begins ? &observed->begins : &observed->ends) += 1;
+    observed->stream = stream;
+}
+
+/* A stream that is busy for long: start and wait return before it is done, unless the transport
+ * needs the host. */
+static void the_host_does_not_wait(void **state) {
+    (void)state;
+    struct observed observed = {0};
+    struct mirror values = mirror_create(4 << 20), out = mirror_create(64);
+    memset(values.host, 0, values.bytes);
+    for (int i = 0; i < 16; i++)
+        ((float *)out.host)[i] = (float)comm->rank;
+    assert_ok(mp_comm_barrier(world, &error));
+    for (int i = 0; i < 200; i++)
+        mirror_push(&values, own_stream);
+    mirror_push(&out, own_stream);
+    mp_event reached;
+    assert_ok(device->operations->event_create(device, &reached, &error));
+    device->operations->event_record(device, reached, own_stream);
+    mp_comm_on_wait(comm, observe, &observed);
+    int64_t allocations = queue_device_allocations(), waited = comm->waited_ns;
+    assert_ok(mp_all_reduce_start(comm, (float *)out.device, 16, own_stream, request, &error));
+    assert_ok(mp_comm_progress(comm, &error));
+    assert_ok(mp_request_wait(request, &error));
+    mp_comm_on_wait(comm, NULL, NULL);
+    assert_int_equal(queue_device_allocations(), allocations);
+    if (comm->ranks > 1 && !strcmp(transport_name, "nccl")) {
+        assert_false(device->operations->event_done(device, reached));
+        assert_int_equal(observed.begins, 1);
+        assert_int_equal(observed.ends, 1);
+        assert_ptr_equal(observed.stream, own_stream);
+        assert_int_equal(comm->waited_ns, waited);
+    }
+    mirror_pull(&out, own_stream);
+    settle(own_stream);
+    for (int i = 0; i < 16; i++)
+        assert_true(((float *)out.host)[i] == (float)(comm->ranks * (comm->ranks - 1) / 2));
+    device->operations->event_destroy(device, reached);
+    mirror_destroy(&values);
+    mirror_destroy(&out);
+}
+
+/* All ranks are told alike, so that nobody waits for another. */
+static void mpi_is_told_what_it_takes(void **state) {
+    (void)state;
+    struct mp_comm *none = NULL;
+    struct mp_error failure = {0};
+    const char *before = getenv("MOEPERF_MPI_CUDA");
+    char kept[8] = "";
+    if (before)
+        snprintf(kept, sizeof kept, "%s", before);
+    if (comm->ranks == 1)
+        return;
+    setenv("MOEPERF_MPI_CUDA", "yes", 1);
+    assert_int_equal(mp_comm_mpi_create(device, &none, &failure), MP_EINVAL);
+    assert_non_null(strstr(failure.text, "MOEPERF_MPI_CUDA=yes; 1 says"));
+    assert_null(none);
+    setenv("MOEPERF_MPI_CUDA", kept, 1);
+}
+
+static void requests_are_refused_alike(void **state) {
+    (void)state;
+    struct mirror memory = mirror_create(4096);
+    float *chunk[8] = {(float *)memory.device, NULL};
+    struct mp_transfers list = {0};
+    struct mp_error failure = {0};
+    int to[CASE_RANKS] = {0}, from[CASE_RANKS] = {0};
+    if (comm->ranks > 1) {
+        assert_ok(mp_all_reduce_start(comm, chunk[0], 1, NULL, request, &error));
+        assert_int_equal(mp_all_reduce_start(comm, chunk[0], 1, NULL, request, &failure),
+                         MP_EINVAL);
+        assert_non_null(strstr(failure.text, "still carries an operation"));
+        assert_ok(mp_request_wait(request, &error));
+        failure = (struct mp_error){0};
+        to[(comm->rank + 1) % comm->ranks] = 3;
+        assert_int_equal(mp_exchange_start(comm, to, from, (size_t)1 << 30, memory.device,
+                                           memory.device, NULL, request, &failure),
+                         MP_ELIMIT);
+        assert_non_null(strstr(failure.text, "a message of 3221225472 bytes"));
+        assert_ok(mp_transfers_add(&list,
+                                   (struct mp_transfer){.expert = 1,
+                                                        .from = comm->rank,
+                                                        .to = (comm->rank + 1) % comm->ranks,
+                                                        .stage = MP_STAGE_BEFORE_GATE},
+                                   &error));
+        failure = (struct mp_error){0};
+        assert_int_equal(mp_sparse_all_gather_start(comm, &list, MP_STAGE_BEFORE_GATE, 8,
+                                                    (void *const *)chunk, 64, NULL, request,
+                                                    &failure),
+                         MP_EINVAL);
+        assert_non_null(strstr(failure.text, "expert 1 travels over it and has no memory there"));
+    }
+    settle(NULL);
+    mp_transfers_destroy(&list);
+    mirror_destroy(&memory);
+}
+
+static int create_request(void **state) {
+    (void)state;
+    return mp_request_create(comm, CASE_EXPERTS * CASE_RANKS, 8 << 20, &request, &error);
+}
+
+static int destroy_request(void **state) {
+    (void)state;
+    mp_request_destroy(request);
+    return 0;
+}
+
+#define ONE(test) cmocka_unit_test_setup_teardown(test, create_request, destroy_request)
+
+int main(int arguments, char **argument) {
+    const struct CMUnitTest operations[] = {
+        ONE(rows_arrive_by_source),
+        ONE(copies_are_the_owners),
+        ONE(sums_are_the_trees),
+        ONE(moves_arrive),
+        ONE(all_reduce_is_equal_everywhere),
+        ONE(counts_of_all_ranks_arrive),
+        ONE(host_memory_travels),
+        ONE(barrier_holds_until_the_last),
+        ONE(offset_lies_within_its_error),
+        ONE(description_names_the_library),
+        ONE(the_host_does_not_wait),
+        ONE(requests_are_refused_alike),
+        ONE(mpi_is_told_what_it_takes),
+    };
+    return RUN_DEFERRED_TESTS(arguments, argument, operations);
+}

@@ -1,0 +1,225 @@
+/* NCCL that fails, ranks that go: everybody says so, nobody hangs, nothing is left. */
+#include "tests/reference/comm/nccl/processes.h"
+
+static char folder[] = "/tmp/nccl-failure-XXXXXX";
+
+static struct mp_request *make_request(struct rank *me) {
+    struct mp_request *request = NULL;
+    mp_request_create(me->comm, 8, 1 << 16, &request, &me->error);
+    return request;
+}
+
+/* Rows to every rank from every rank, waited for; then something that the host reads. */
+static int exchange(struct rank *me, struct mp_request *request, int rows, struct mp_error *error) {
+    int to[MOST_RANKS], from[MOST_RANKS];
+    for (int r = 0; r < me->ranks; r++)
+        to[r] = from[r] = rows;
+    if (me->rank == 0 && rows == 16)
+        to[1] = 24; /* more than rank 1 expects */
+    char *memory = me->device->operations->allocate(me->device, 65536);
+    char *received = me->device->operations->allocate(me->device, 65536);
+    int code = mp_exchange_start(me->comm, to, from, 64, memory, received, NULL, request, error);
+    if (!code)
+        code = mp_request_wait(request, error);
+    double one = 1;
+    if (!code)
+        code = mp_comm_sum(me->comm, &one, 1, error);
+    me->device->operations->stream_synchronize(me->device, NULL); /* nothing stands still */
+    me->device->operations->release(me->device, memory);
+    me->device->operations->release(me->device, received);
+    return code;
+}
+
+/* Joins, exchanges until something fails, and expects all to fail alike from then on. */
+static void go_on_until_it_fails(struct rank *me, int rows) {
+    struct mp_error second = {0};
+    if (join(me))
+        return;
+    struct mp_request *request = make_request(me);
+    for (int i = 0; !me->error.code && i < 20; i++)
+        exchange(me, request, rows, &me->error);
+    double one = 1;
+    mp_request_destroy(request);
+    request = make_request(me);
+    if (mp_comm_sum(me->comm, &one, 1, &second) != MP_ECOMM ||
+        strcmp(second.text, me->error.text) != 0)
+        mp_fail(&me->error, MP_EINVAL, "what followed was \"%s\"", second.text);
+    second = (struct mp_error){0};
+    if (mp_all_reduce_start(me->comm, (float *)me, 1, NULL, request, &second) != MP_ECOMM ||
+        mp_comm_progress(me->comm, NULL) != MP_ECOMM || mp_comm_barrier(me->comm, NULL) != MP_ECOMM)
+        mp_fail(&me->error, MP_EINVAL, "something went on");
+    mp_request_destroy(request);
+    leave(me);
+    if (double_settings()->aborts != 1)
+        me->answer.code = MP_EINVAL;
+    me->device->operations->destroy(me->device);
+    if (queue_device_live())
+        snprintf(me->error.text, sizeof me->error.text, "%d are left", queue_device_live());
+}
+
+static void have_a_failing_call(struct rank *me) {
+    if (me->rank == 1)
+        setenv("MOEPERF_DOUBLE_NCCL_FAIL", "9", 1);
+    go_on_until_it_fails(me, 8);
+}
+
+static void fail_on_the_stream(struct rank *me) {
+    if (me->rank == 1)
+        setenv("MOEPERF_DOUBLE_NCCL_ASYNC", "5", 1); /* exchange, sum, exchange, sum, exchange */
+    go_on_until_it_fails(me, 8);
+}
+
+static void expect_less(struct rank *me) {
+    go_on_until_it_fails(me, 16);
+}
+
+static void die_on_the_way(struct rank *me) {
+    if (me->rank != 2) {
+        go_on_until_it_fails(me, 8);
+        return;
+    }
+    if (!join(me))
+        exchange(me, make_request(me), 8, &me->error);
+    _exit(3);
+}
+
+static void stay_away(struct rank *me) {
+    struct timespec pause = {.tv_sec = 4};
+    if (join(me))
+        return;
+    if (me->rank == 1) {
+        nanosleep(&pause, NULL);
+        _exit(3);
+    }
+    mp_comm_abort(me->comm, 1);
+    me->error = (struct mp_error){0};
+    mp_comm_barrier(me->comm, &me->error);
+    leave(me);
+}
+
+static void lose_patience(struct rank *me) {
+    struct timespec pause = {.tv_sec = 6};
+    me->settings.patience_s = 1;
+    if (join(me))
+        return;
+    if (me->rank == 1) {
+        nanosleep(&pause, NULL);
+        _exit(3);
+    }
+    exchange(me, make_request(me), 8, &me->error);
+    leave(me);
+}
+
+/* The rank that failed says why in NCCL's words, on one line; the others that somebody is gone. */
+static void failing_calls_are_told(void **state) {
+    struct answer answer[3];
+    (void)state;
+    run_ranks(3, have_a_failing_call, answer);
+    assert_says(&answer[1], MP_ECOMM,
+                "rank 1: exchanging rows: NCCL: unhandled system error (a failure that was asked "
+                "for)");
+    for (int r = 0; r < 3; r += 2)
+        assert_says(&answer[r], MP_ECOMM, "NCCL: remote process exited");
+}
+
+static void failures_on_the_stream_are_told(void **state) {
+    struct answer answer[3];
+    (void)state;
+    run_ranks(3, fail_on_the_stream, answer);
+    for (int r = 0; r < 3; r++)
+        assert_says(&answer[r], MP_ECOMM, "NCCL: remote process exited");
+    assert_says(&answer[1], MP_ECOMM, "rank 1: ");
+}
+
+static void unequal_sizes_are_told(void **state) {
+    struct answer answer[2];
+    (void)state;
+    run_ranks(2, expect_less, answer);
+    assert_says(&answer[1], MP_ECOMM, "NCCL: invalid usage (rank 1 expects kind 0, 1024 bytes");
+    assert_int_equal(answer[0].code, MP_ECOMM);
+}
+
+static void ranks_that_die_are_told(void **state) {
+    struct answer answer[3];
+    (void)state;
+    run_ranks(3, die_on_the_way, answer);
+    for (int r = 0; r < 2; r++)
+        assert_says(&answer[r], MP_ECOMM, "NCCL: remote process exited");
+    assert_int_equal(answer[2].code, MP_EIO);
+}
+
+static void waiting_may_have_an_end(void **state) {
+    struct answer answer[2];
+    (void)state;
+    run_ranks(2, lose_patience, answer);
+    assert_says(&answer[0], MP_ECOMM, "nothing has come for 1 s; is another rank stuck");
+}
+
+static void giving_up_does_not_wait(void **state) {
+    struct answer answer[2];
+    (void)state;
+    run_ranks(2, stay_away, answer);
+    assert_says(&answer[0], MP_ECOMM, "rank 0: it was told to give up");
+}
+
+/* Memory runs out at every place of create and of a request. */
+static void run_out_of_memory(struct rank *me) {
+    me->device = queue_device_create(1, 0);
+    const int before = queue_device_live();
+    int failures = 0;
+    for (int n = 1; n < 100; n++) {
+        struct mp_error error = {0};
+        queue_device_fail(n);
+        me->error = (struct mp_error){0};
+        int code = join(me);
+        queue_device_fail(0);
+        if (!code)
+            break;
+        failures++;
+        if (code != MP_ENOMEM || !strstr(me->error.text, "rank 0: no memory"))
+            mp_fail(&error, MP_EINVAL, "%s", me->error.text);
+        if (queue_device_live() != before)
+            mp_fail(&error, MP_EINVAL, "%d are left after %d", queue_device_live() - before, n);
+        if (error.code) {
+            me->error = error;
+            return;
+        }
+    }
+    leave(me);
+    if (failures < 5 || queue_device_live() != before)
+        mp_fail(&me->error, MP_EINVAL, "%d failures, %d left", failures,
+                queue_device_live() - before);
+}
+
+static void memory_may_run_out(void **state) {
+    (void)state;
+    struct answer answer = hear(start_rank(0, 1, run_out_of_memory));
+    assert_fine(&answer);
+}
+
+static int make_folder(void **state) {
+    char place[128];
+    (void)state;
+    if (!mkdtemp(folder))
+        return -1;
+    snprintf(place, sizeof place, "file:%s/meeting", folder);
+    return setenv("MOEPERF_RENDEZVOUS", place, 1);
+}
+
+static int remove_folder(void **state) {
+    (void)state;
+    return rmdir(folder);
+}
+
+int main(void) {
+    const struct CMUnitTest failure[] = {
+        cmocka_unit_test(failing_calls_are_told),
+        cmocka_unit_test(failures_on_the_stream_are_told),
+        cmocka_unit_test(unequal_sizes_are_told),
+        cmocka_unit_test(ranks_that_die_are_told),
+        cmocka_unit_test(waiting_may_have_an_end),
+        cmocka_unit_test(giving_up_does_not_wait),
+        cmocka_unit_test(memory_may_run_out),
+    };
+    return cmocka_run_group_tests(failure, make_folder, remove_folder);
+}

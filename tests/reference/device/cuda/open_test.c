@@ -1,0 +1,317 @@
+/* Creating cuda devices: what can go wrong is one sentence that names rank, GPU and what would
+ * help, and leaves nothing behind. */
+#include "tests/reference/device/cuda/cuda_support.h"
+
+static const struct mp_cuda_settings usual = {.rank = 3, .ordinal = 1, .element = MP_BFLOAT16};
+
+static void assert_nothing_left(void) {
+    struct cuda_double_counts counts;
+    cuda_double_get_counts(&counts);
+    assert_int_equal(counts.device_live, 0);
+    assert_int_equal(counts.host_live, 0);
+    assert_int_equal(counts.streams, 0);
+    assert_int_equal(counts.events, 0);
+}
+
+/* mp_device_cuda_create fails with the code and a sentence that has all parts, NULL after the last,
+ * and no line break. */
+static void assert_refused(const struct mp_cuda_settings *settings, int code,
+                           const char *const parts[]) {
+    struct mp_error error = {0};
+    struct mp_device *device = NULL;
+    int got = mp_device_cuda_create(settings, &test_limits, &device, &error);
+    for (; *parts; parts++)
+        if (!strstr(error.text, *parts))
+            fail_msg("\"%s\" does not say \"%s\"", error.text, *parts);
+    assert_int_equal(got, code);
+    assert_int_equal(error.code, code);
+    assert_null(device);
+    assert_null(strchr(error.text, '\n'));
+    assert_nothing_left();
+    cuda_double_reset();
+}
+
+#define REFUSED(settings, code, ...)                                                               \
+    assert_refused((settings), (code), (const char *const[]){__VA_ARGS__, NULL})
+
+/* ---- which GPU ---- */
+
+static void no_driver(void **state) {
+    (void)state;
+    cuda_double_set_driver(0);
+    REFUSED(&usual, MP_ENOTFOUND, "rank 3: ", "no NVIDIA driver", "the cpu device");
+}
+
+static void old_driver(void **state) {
+    (void)state;
+    cuda_double_set_driver(12040);
+    REFUSED(&usual, MP_EVERSION, "rank 3: ", "CUDA 12.4", "CUDA 13.0", "newer driver");
+}
+
+static void no_gpu(void **state) {
+    (void)state;
+    cuda_double_set_device_count(0);
+    REFUSED(&usual, MP_ENOTFOUND, "rank 3: ", "there is no GPU on this host");
+    cuda_double_set_device_count(0);
+    setenv("CUDA_VISIBLE_DEVICES", "7", 1);
+    REFUSED(&usual, MP_ENOTFOUND, "CUDA_VISIBLE_DEVICES is \"7\"");
+    unsetenv("CUDA_VISIBLE_DEVICES");
+}
+
+static void no_such_gpu(void **state) {
+    struct mp_cuda_settings settings = usual;
+    (void)state;
+    cuda_double_set_device_count(4);
+    settings.ordinal = 4;
+    REFUSED(&settings, MP_ENOTFOUND, "rank 3, GPU 4: there is no such GPU: this host has 4");
+    settings.ordinal = -1;
+    settings.rank = -1;
+    REFUSED(&settings, MP_ENOTFOUND, "GPU -1: there is no such GPU");
+}
+
+static void too_old_for_bf16(void **state) {
+    struct cuda_double_device gpu;
+    (void)state;
+    cuda_double_get_device(1, &gpu);
+    snprintf(gpu.name, sizeof gpu.name, "Tesla T4");
+    gpu.capability = 75;
+    cuda_double_set_device(1, &gpu);
+    REFUSED(&usual, MP_EINVAL, "rank 3, GPU 1 (Tesla T4): ", "7.5", "use fp32");
+}
+
+static void negative_limits(void **state) {
+    struct mp_device_limits limits = test_limits;
+    struct mp_error error = {0};
+    struct mp_device *device;
+    (void)state;
+    limits.tokens = -1;
+    assert_int_equal(mp_device_cuda_create(&usual, &limits, &device, &error), MP_EINVAL);
+}
+
+/* ---- what it needs ---- */
+
+static void no_memory(void **state) {
+    (void)state;
+    cuda_double_fail_malloc_after(0);
+    REFUSED(&usual, MP_ENOMEM, "rank 3, GPU 1 (", "): out of memory: ", "GiB are free of",
+            "smaller batch or fewer experts per rank");
+    cuda_double_fail_malloc_after(5 << 20); /* the ring fits, the rest does not */
+    REFUSED(&usual, MP_ENOMEM, "rank 3, GPU 1 (", "working memory needs 0.1", "GiB are free of");
+    cuda_double_fail_host_after(0);
+    REFUSED(&usual, MP_ENOMEM, "rank 3, GPU 1 (", "page-locked memory of the host");
+}
+
+/* The n-th stream fails, for every n, until none does. */
+static void streams_fail_one_by_one(void **state) {
+    (void)state;
+    for (int n = 0;; n++) {
+        struct mp_error error = {0};
+        struct mp_device *device = NULL;
+        cuda_double_fail_streams_after(n);
+        int code = mp_device_cuda_create(&usual, &test_limits, &device, &error);
+        cuda_double_fail_streams_after(-1);
+        if (code == MP_OK) {
+            assert_true(n >= 5);
+            close_device(device);
+            break;
+        }
+        assert_non_null(strstr(error.text, "rank 3, GPU 1 ("));
+        assert_non_null(strstr(error.text, "stream"));
+        assert_nothing_left();
+    }
+    cuda_double_reset();
+}
+
+/* ---- a device that is there ---- */
+
+static void two_devices_describe_themselves(void **state) {
+    struct mp_cuda_settings second = usual;
+    struct mp_device *device[2] = {NULL};
+    struct mp_error error = {0};
+    struct cuda_double_device gpu;
+    char text[200], expected[400];
+    int major, minor;
+    (void)state;
+    second.ordinal = 0;
+    second.element = MP_FLOAT32;
+    assert_int_equal(mp_device_cuda_create(&usual, &test_limits, &device[0], &error), MP_OK);
+    assert_int_equal(mp_device_cuda_create(&second, &test_limits, &device[1], &error), MP_OK);
+    assert_int_equal(device[0]->element, MP_BFLOAT16);
+    assert_int_equal(device[1]->element, MP_FLOAT32);
+    assert_true(device[0]->deferred);
+    assert_string_equal(device[0]->operations->name, "cuda");
+    for (int i = 0; i < 2; i++) {
+        cuda_double_get_device(1 - i, &gpu);
+        mp_device_describe(device[i], text, sizeof text);
+        snprintf(expected, sizeof expected, ", %s, driver 13.0", gpu.name);
+        assert_int_equal(sscanf(text, "cuBLAS %d.%d.", &major, &minor), 2);
+        assert_non_null(strstr(text, expected));
+    }
+    mp_device_destroy(device[1]);
+    close_device(device[0]);
+    cuda_double_reset();
+}
+
+/* No operation is NULL: every family has been installed. */
+static void the_table_is_full(void **state) {
+    (void)state;
+    struct mp_device *device = open_device(MP_FLOAT32, false);
+    const char *bytes = (const char *)device->operations;
+    for (size_t at = 0; at + sizeof(void *) <= sizeof *device->operations; at += sizeof(void *)) {
+        void *operation;
+        memcpy(&operation, bytes + at, sizeof operation);
+        if (!operation)
+            fail_msg("operation %zu of the table is missing", at / sizeof(void *));
+    }
+    close_device(device);
+}
+
+/* A kernel that fails is known when the host next waits, by rank and GPU; the first failure stays,
+ * nothing waits for ever, and the device can still be destroyed. */
+static void a_failing_kernel_is_reported(void **state) {
+    enum { COUNT = 1000 };
+    struct mp_device *device = NULL;
+    struct mp_error error = {0}, again = {0};
+    mp_event event;
+    float host[COUNT];
+    (void)state;
+    assert_int_equal(mp_device_cuda_create(&usual, &test_limits, &device, &error), MP_OK);
+    const struct mp_device_operations *operations = device->operations;
+    float *array = operations->allocate(device, sizeof host);
+    assert_int_equal(operations->event_create(device, &event, &error), MP_OK);
+    operations->zero(device, NULL, array, sizeof host);
+    operations->stream_synchronize(device, NULL);
+    assert_int_equal(mp_device_check(device, &error), MP_OK);
+
+    cuda_double_fail_launch(1, cudaErrorIllegalAddress);
+    operations->accumulate(device, NULL, COUNT, array, array);
+    operations->event_record(device, event, NULL);
+    operations->stream_synchronize(device, NULL);
+    assert_int_equal(mp_device_check(device, &error), MP_EDEVICE);
+    assert_non_null(strstr(error.text, "rank 3, GPU 1 ("));
+    assert_non_null(strstr(error.text, "cudaErrorIllegalAddress"));
+    assert_non_null(strstr(error.text, "CUDA_LAUNCH_BLOCKING=1"));
+    operations->event_synchronize(device, event);
+    assert_true(operations->event_done(device, event));
+    assert_int_equal(operations->event_time(device, event), -1);
+    operations->copy_to_host(device, NULL, host, array, sizeof host);
+    assert_int_equal(mp_device_check(device, &again), MP_EDEVICE);
+    assert_string_equal(again.text, error.text);
+    operations->release(device, array);
+    operations->event_destroy(device, event);
+    mp_device_destroy(device);
+    cuda_double_reset();
+}
+
+/* A launch that is refused names the operation. */
+static void a_refused_launch_is_reported(void **state) {
+    struct mp_error error = {0};
+    (void)state;
+    struct mp_device *device = open_device(MP_FLOAT32, false);
+    float *array = device->operations->allocate(device, 256);
+    cuda_double_fail_launch(1, cudaErrorNoKernelImageForDevice);
+    device->operations->accumulate(device, NULL, 32, array, array + 32);
+    assert_int_equal(mp_device_check(device, &error), MP_EDEVICE);
+    assert_non_null(strstr(error.text, "rank 2, GPU 0 ("));
+    assert_non_null(strstr(error.text, "cudaErrorNoKernelImageForDevice"));
+    assert_non_null(strstr(error.text, "CMAKE_CUDA_ARCHITECTURES"));
+    device->operations->release(device, array);
+    mp_device_destroy(device);
+    cuda_double_reset();
+}
+
+/* ---- listing ---- */
+
+static void gpus_are_listed(void **state) {
+    enum { THERE = 5, ROOM = 3 };
+    struct mp_cuda_gpu gpus[ROOM + 1] = {{.capability = 0}};
+    struct mp_error error = {0};
+    struct cuda_double_device gpu;
+    int count = 0;
+    (void)state;
+    cuda_double_set_device_count(THERE);
+    for (int i = 0; i < THERE; i++) {
+        cuda_double_get_device(i, &gpu);
+        snprintf(gpu.name, sizeof gpu.name, "GPU of kind %d", i);
+        gpu.capability = 80 + 10 * i;
+        gpu.memory = (size_t)(i + 1) << 30;
+        for (int j = 0; j < 16; j++)
+            gpu.uuid[j] = (unsigned char)test_random(&random_state);
+        cuda_double_set_device(i, &gpu);
+    }
+    assert_int_equal(mp_device_cuda_list(gpus, ROOM, &count, &error), MP_OK);
+    assert_int_equal(count, THERE);
+    for (int i = 0; i < ROOM; i++) {
+        cuda_double_get_device(i, &gpu);
+        assert_string_equal(gpus[i].name, gpu.name);
+        assert_int_equal(gpus[i].capability, gpu.capability);
+        assert_int_equal(gpus[i].memory, gpu.memory);
+        assert_memory_equal(gpus[i].uuid, gpu.uuid, 16);
+        /* These GPUs are not the driver's, if there is one: it does not know them. */
+        assert_int_equal(gpus[i].free_memory, -1);
+    }
+    assert_int_equal(gpus[ROOM].capability, 0);
+    cuda_double_set_device_count(0);
+    assert_int_equal(mp_device_cuda_list(gpus, ROOM, &count, &error), MP_ENOTFOUND);
+    assert_non_null(strstr(error.text, "there is no GPU"));
+    cuda_double_reset();
+}
+
+/* ---- the library ---- */
+
+static void refused_with_library(const char *path, const char *said) {
+    char *kept = strdup(getenv("MOEPERF_CUDA_LIBRARY"));
+    assert_non_null(kept);
+    setenv("MOEPERF_CUDA_LIBRARY", path, 1);
+    REFUSED(&usual, MP_ENOTFOUND, "rank 3: ", path, said);
+    setenv("MOEPERF_CUDA_LIBRARY", kept, 1);
+    free(kept);
+}
+
+static void the_library_is_missing(void **state) {
+    (void)state;
+    refused_with_library("/nowhere/libmoeperf-cuda.so", "No such file");
+    refused_with_library("libm.so.6", "no cuda device of moeperf: it has no mp_cuda_open");
+    refused_with_library(LACKING_LIBRARY, "install the CUDA toolkit");
+}
+
+/* The real library, or the lack of it, on a machine with GPUs or without: a list or a sentence. */
+static void the_real_library_answers(void **state) {
+    struct mp_cuda_gpu gpu = {.name = ""};
+    struct mp_error error = {0};
+    int count = 0;
+    (void)state;
+    char *kept = strdup(getenv("MOEPERF_CUDA_LIBRARY"));
+    assert_non_null(kept);
+    unsetenv("MOEPERF_CUDA_LIBRARY");
+    int code = mp_device_cuda_list(&gpu, 1, &count, &error);
+    print_message("%s\n", code ? error.text : gpu.name);
+    if (code)
+        assert_true((code == MP_ENOTFOUND || code == MP_EVERSION) && error.text[0]);
+    else
+        assert_true(count >= 1 && gpu.name[0] && gpu.memory > 0);
+    setenv("MOEPERF_CUDA_LIBRARY", kept, 1);
+    free(kept);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(no_driver),
+        cmocka_unit_test(old_driver),
+        cmocka_unit_test(no_gpu),
+        cmocka_unit_test(no_such_gpu),
+        cmocka_unit_test(too_old_for_bf16),
+        cmocka_unit_test(negative_limits),
+        cmocka_unit_test(no_memory),
+        cmocka_unit_test(streams_fail_one_by_one),
+        cmocka_unit_test(two_devices_describe_themselves),
+        cmocka_unit_test(the_table_is_full),
+        cmocka_unit_test(a_failing_kernel_is_reported),
+        cmocka_unit_test(a_refused_launch_is_reported),
+        cmocka_unit_test(gpus_are_listed),
+        cmocka_unit_test(the_library_is_missing),
+        cmocka_unit_test(the_real_library_answers),
+    };
+    random_state = test_seed();
+    return cmocka_run_group_tests_name("cuda open", tests, NULL, NULL);
+}
