@@ -500,7 +500,7 @@ static void report_failure(struct program *program) {
     else if (!program->failed_alike)
         fprintf(stderr, "moeperf-train: rank %d: %s\n", rank, program->error.text);
     fflush(stderr);
-    if (program->failed_alike)
+    if (program->failed_alike && ranks > 1)
         mp_comm_barrier(program->comm, NULL); /* nobody leaves before rank 0 has spoken */
     else if (ranks > 1)
         mp_comm_abort(program->comm, EXIT_BAD); /* other ranks may be waiting for this one */

@@ -59,7 +59,7 @@ static int choose_gpu(const struct mp_job *job, int rank, struct mp_cuda_gpu *gp
     int count = 0, local = number_of(local_rank_names, rank);
     int code = mp_device_cuda_list(gpus, MOST_GPUS, &count, error);
     if (code)
-        return code;
+        return job->ranks > 1 ? mp_error_prefix(error, "rank %d", rank) : code;
     count = count < MOST_GPUS ? count : MOST_GPUS;
     if (count == 0)
         return mp_fail(error, MP_ENOTFOUND,
@@ -69,9 +69,10 @@ static int choose_gpu(const struct mp_job *job, int rank, struct mp_cuda_gpu *gp
     if (local >= count && job->ranks > 1 && job->transport != MP_TRANSPORT_MPI)
         return mp_fail(error, MP_EINVAL,
                        "rank %d is number %d on its host, which has %d GPU%s (%s); NCCL needs one "
-                       "for each rank: start at most %d ranks a host, or set transport=mpi, with "
+                       "for each rank: start at most %d rank%s a host, or set transport=mpi, with "
                        "which ranks share GPUs",
-                       rank, local, count, count == 1 ? "" : "s", gpus[0].name, count);
+                       rank, local, count, count == 1 ? "" : "s", gpus[0].name, count,
+                       count == 1 ? "" : "s");
     *ordinal = local % count;
     *gpu = gpus[*ordinal];
     return MP_OK;

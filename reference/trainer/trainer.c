@@ -397,10 +397,15 @@ static int take_device(struct mp_trainer *trainer, struct mp_device *device,
     return code;
 }
 
-/* What has no memory left knows how much there is; what wanted some knows what for. */
+/* What has no memory left knows how much there is; what wanted some knows what for.  And a device
+ * that failed before gives none. */
 static void explain_memory(const struct mp_device *device, struct mp_error *error) {
-    if (!error || error->code != MP_ENOMEM || !device || device->error.code != MP_ENOMEM)
+    if (!error || error->code != MP_ENOMEM || !device || !device->error.code)
         return;
+    if (device->error.code != MP_ENOMEM) {
+        *error = device->error;
+        return;
+    }
     char what_for[sizeof error->text];
     snprintf(what_for, sizeof what_for, "%s", error->text);
     *error = (struct mp_error){0};
