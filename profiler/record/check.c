@@ -26,10 +26,6 @@ static void fill_table(void) {
             table[k][b] = table[k - 1][b] >> 8 ^ table[0][table[k - 1][b] & 0xff];
 }
 
-uint32_t spool_crc32(const void *bytes, size_t size) {
-    return spool_crc32_on(0, bytes, size);
-}
-
 uint32_t spool_crc32_on(uint32_t before, const void *bytes, size_t size) {
     const uint8_t *at = bytes;
     uint32_t check = ~before;

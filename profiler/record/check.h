@@ -9,7 +9,9 @@
 #include <stdint.h>
 
 /* Thread-safe.  Equal to zlib's crc32(0, bytes, size), and to crc32(check, bytes, size). */
-uint32_t spool_crc32(const void *bytes, size_t size);
 uint32_t spool_crc32_on(uint32_t check, const void *bytes, size_t size);
+static inline uint32_t spool_crc32(const void *bytes, size_t size) {
+    return spool_crc32_on(0, bytes, size);
+}
 
 #endif
