@@ -13,7 +13,7 @@ cd "$source"
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-golden=tests/golden/gpu/gshard.txt
+golden=tests/golden/gpu/gate.txt
 settings=()
 while read -r setting; do settings+=(--set "$setting"); done < <(sed -n 's/^set //p' $golden)
 sed -n 's/^loss //p' $golden | head -n $iterations >"$work/expected"
