@@ -156,7 +156,7 @@ int mp_model_create(const struct mp_model_shape *shape, struct mp_device *device
 void mp_model_destroy(struct mp_model *model) {
     if (!model)
         return;
-    for (int i = 0; i < model->allocations; i++)
+    for (int i = 0; model->memory && i < model->allocations; i++)
         model->device->operations->release(model->device, model->memory[i]);
     for (int l = 0; model->state && l < model->shape.layers; l++) {
         mp_routing_destroy(&model->state[l].routing);

@@ -493,11 +493,11 @@ static void hold_back_termination(bool hold) {
 static void report_failure(struct program *program) {
     int rank = program->comm ? program->comm->rank : 0;
     int ranks = program->comm ? program->comm->ranks : 1;
-    if (ranks == 1 || (program->failed_alike && rank == 0))
+    bool alone = ranks == 1 || program->failed_alike;
+    bool names_rank = alone || strncmp(program->error.text, "rank ", 5) == 0;
+    if (names_rank && (!program->failed_alike || rank == 0))
         fprintf(stderr, "moeperf-train: %s\n", program->error.text);
-    else if (!program->failed_alike && strncmp(program->error.text, "rank ", 5) == 0)
-        fprintf(stderr, "moeperf-train: %s\n", program->error.text);
-    else if (!program->failed_alike)
+    else if (!names_rank)
         fprintf(stderr, "moeperf-train: rank %d: %s\n", rank, program->error.text);
     fflush(stderr);
     if (program->failed_alike && ranks > 1)

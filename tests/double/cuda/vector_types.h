@@ -6,13 +6,13 @@
     struct name##1 {                                                                               \
         type x;                                                                                    \
     };                                                                                             \
-    struct __attribute__((aligned(2 * bytes))) name##2 {                                           \
+    struct __attribute__((aligned(2 * (bytes)))) name##2 {                                         \
         type x, y;                                                                                 \
     };                                                                                             \
     struct name##3 {                                                                               \
         type x, y, z;                                                                              \
     };                                                                                             \
-    struct __attribute__((aligned(4 * bytes < 16 ? 4 * bytes : 16))) name##4 {                     \
+    struct __attribute__((aligned(4 * (bytes) < 16 ? 4 * (bytes) : 16))) name##4 {                 \
         type x, y, z, w;                                                                           \
     };                                                                                             \
     typedef struct name##1 name##1;                                                                \
