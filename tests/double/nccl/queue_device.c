@@ -127,6 +127,11 @@ static mp_stream stream_of(struct mp_device *device, mp_stream stream) {
     return stream ? stream : of(device)->stream;
 }
 
+void queue_device_enqueue(struct mp_device *device, mp_stream stream, void (*work)(void *),
+                          void *context) {
+    cuda_double_enqueue(stream_of(device, stream), work, NULL, context);
+}
+
 static int stream_create(struct mp_device *device, mp_stream *stream, struct mp_error *error) {
     (void)error;
     mp_stream made = calloc(1, sizeof *made);

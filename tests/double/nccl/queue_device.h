@@ -15,6 +15,9 @@ struct mp_device *queue_device_create(uint64_t seed, int pause_us);
 int queue_device_live(void);
 /* Allocations of either kind so far: none may happen within a step. */
 int64_t queue_device_allocations(void);
+/* Work of a test's own, in the stream's order. */
+void queue_device_enqueue(struct mp_device *device, mp_stream stream, void (*work)(void *context),
+                          void *context);
 /* The n-th allocation from now fails; 0: none. */
 void queue_device_fail(int n);
 

@@ -28,3 +28,8 @@ int64_t queue_device_allocations(void) {
     cuda_double_get_counts(&counts);
     return counts.allocations;
 }
+
+void queue_device_enqueue(struct mp_device *device, mp_stream stream, void (*work)(void *),
+                          void *context) {
+    cuda_double_enqueue(device->operations->native_stream(device, stream), work, NULL, context);
+}
