@@ -162,7 +162,7 @@ static void launch_softmax(const struct call *call, const row_block &rows, T *sc
     constexpr int WARPS = 4;
     launch(call->cuda, "attention: softmax", call->stream,
            ceiling((int64_t)rows.pairs * (rows.end - rows.first), WARPS), WARPS * WARP,
-           softmax_rows<T, ELEMENTS / VECTOR_OF<T>, WARPS>, rows, score, logsumexp);
+           softmax_rows<T, ELEMENTS / ACCESS_ELEMENTS<T>, WARPS>, rows, score, logsumexp);
 }
 
 /* With as many registers as the rows ask for: the most is 64 scores a lane. */
@@ -254,9 +254,9 @@ static backward_scratch divide_scratch(const struct call *call, int pairs, size_
 template <typename T>
 static void fill_deltas(const struct call *call, const round_of_pairs &round, const void *out,
                         const void *dout, float *delta) {
-    constexpr int THREADS = 256, VECTOR = VECTOR_OF<T>;
-    const bool aligned = call->shape.head_width % VECTOR == 0 && (uintptr_t)out % 16 == 0 &&
-                         (uintptr_t)dout % 16 == 0;
+    constexpr int THREADS = 256, VECTOR = ACCESS_ELEMENTS<T>;
+    const bool aligned =
+        call->shape.head_width % VECTOR == 0 && are_aligned(ACCESS_BYTES, out, dout);
     const int64_t queries = (int64_t)round.pairs * call->shape.sequence;
     launch(call->cuda, "attention: delta", call->stream, ceiling(queries, THREADS / DELTA_LANES),
            THREADS, aligned ? fill_delta<T, VECTOR, THREADS> : fill_delta<T, 1, THREADS>,

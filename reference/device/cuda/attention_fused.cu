@@ -58,7 +58,7 @@ static void backward_round(struct mp_cuda *cuda, mp_stream stream, const fused_s
     constexpr int THREADS = 256, QUERIES = THREADS / DELTA_LANES;
     const int64_t queries = (int64_t)shape.pairs * shape.sequence;
     launch(cuda, "attention: delta", stream, (queries + QUERIES - 1) / QUERIES, THREADS,
-           fill_delta<element, VECTOR_OF<element>, THREADS>, shape.first_pair, shape.pairs,
+           fill_delta<element, ACCESS_ELEMENTS<element>, THREADS>, shape.first_pair, shape.pairs,
            shape.heads, shape.sequence, WIDTH, (const element *)out, (const element *)dout, delta);
     launch(cuda, "attention: gradients of k and v", stream, (int64_t)shape.pairs * blocks,
            tiles<WIDTH>::THREADS, fused_backward_kv_kernel<WIDTH>, shape, blocks,
@@ -85,15 +85,11 @@ static void backward(struct mp_cuda *cuda, mp_stream stream, const struct mp_att
     }
 }
 
-static bool aligned(const void *matrix) {
-    return (uintptr_t)matrix % 16 == 0;
-}
-
 bool fused_can(const struct mp_cuda *cuda, const struct mp_attention_shape *shape, const void *qkv,
                const void *out, const void *dout, const void *dqkv) {
     return cuda->device.element == MP_BFLOAT16 &&
-           (shape->head_width == 64 || shape->head_width == 128) && aligned(qkv) && aligned(out) &&
-           aligned(dout) && aligned(dqkv);
+           (shape->head_width == 64 || shape->head_width == 128) &&
+           are_aligned(ACCESS_BYTES, qkv, out, dout, dqkv);
 }
 
 void fused_forward(struct mp_cuda *cuda, mp_stream stream, const struct mp_attention_shape *shape,

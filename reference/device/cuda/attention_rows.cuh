@@ -12,9 +12,6 @@
 namespace mp {
 namespace attention {
 
-/* A constant, since device code may not call elements_of_access. */
-template <typename T> constexpr int VECTOR_OF = elements_of_access<T>();
-
 /* exp(value - from).  expf takes eight instructions, which would keep a warp of bf16 scores busy
  * for as long as memory does; this takes half of that, and its error of 2^-21 or so is lost when
  * the result is rounded to bf16. */
@@ -56,7 +53,7 @@ __device__ __forceinline__ score_row row_of(const row_block &rows, unsigned inde
  * in registers, so that memory is read once. */
 template <typename T, int ACCESSES, int WARPS>
 __global__ void softmax_rows(row_block rows, T *score, float *logsumexp) {
-    constexpr int VECTOR = VECTOR_OF<T>;
+    constexpr int VECTOR = ACCESS_ELEMENTS<T>;
     const int lane = (int)threadIdx.x % WARP;
     const unsigned index = blockIdx.x * WARPS + threadIdx.x / WARP;
     if (index >= (unsigned)rows.pairs * (unsigned)(rows.end - rows.first))
@@ -122,7 +119,7 @@ template <int THREADS> __device__ __forceinline__ float block_largest(float valu
  * Gimelshein, 2018, "Online normalizer calculation for softmax"). */
 template <typename T, int THREADS>
 __global__ void softmax_long_rows(row_block rows, T *score, float *logsumexp) {
-    constexpr int VECTOR = VECTOR_OF<T>;
+    constexpr int VECTOR = ACCESS_ELEMENTS<T>;
     const score_row row = row_of(rows, blockIdx.x);
     score += row.at;
 
@@ -165,7 +162,7 @@ __global__ void softmax_long_rows(row_block rows, T *score, float *logsumexp) {
 template <typename T, int WARPS>
 __global__ void gradient_rows(row_block rows, float scale, const float *logsumexp,
                               const float *delta, T *score, T *dscore) {
-    constexpr int VECTOR = VECTOR_OF<T>;
+    constexpr int VECTOR = ACCESS_ELEMENTS<T>;
     constexpr int ACCESSES = 2; /* of each matrix in flight */
     const int lane = (int)threadIdx.x % WARP;
     const unsigned index = blockIdx.x * WARPS + threadIdx.x / WARP;

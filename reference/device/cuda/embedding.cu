@@ -21,8 +21,6 @@ constexpr int SHARE = 256;       /* sorted places of a block */
 constexpr int DEPTH = 8;         /* rows that a thread reads at once */
 constexpr int SEQUENCES = 4;     /* with a row of the position table at once */
 
-template <typename T> constexpr int ACCESS = mp::elements_of_access<T>(); /* elements of 16 bytes */
-
 /* `lanes` threads, a power of two, share the rows of one position in SEQUENCES neighbouring
  * sequences, and read the position's row once for all of them. */
 template <typename T, int COUNT>
@@ -294,10 +292,9 @@ template <typename T> struct backward {
     }
 
     void queue() const {
-        bool whole =
-            width % ACCESS<T> == 0 &&
-            ((uintptr_t)dout | (uintptr_t)dtoken_table | (uintptr_t)dposition_table) % 16 == 0;
-        whole ? queue_in<ACCESS<T>>() : queue_in<1>();
+        bool whole = width % mp::ACCESS_ELEMENTS<T> == 0 &&
+                     mp::are_aligned(mp::ACCESS_BYTES, dout, dtoken_table, dposition_table);
+        whole ? queue_in<mp::ACCESS_ELEMENTS<T>>() : queue_in<1>();
     }
 };
 
@@ -319,8 +316,8 @@ void embedding_forward(struct mp_device *device, mp_stream stream, int tokens, i
                        int width, const int32_t *token, const float *token_table,
                        const float *position_table, void *out) {
     struct mp_cuda *cuda = mp_cuda_of(device);
-    bool whole = width % 4 == 0 &&
-                 ((uintptr_t)token_table | (uintptr_t)position_table | (uintptr_t)out) % 16 == 0;
+    bool whole =
+        width % 4 == 0 && mp::are_aligned(mp::ACCESS_BYTES, token_table, position_table, out);
     mp::by_element(cuda, [&](auto element) {
         using T = decltype(element);
         (whole ? queue_forward<T, 4> : queue_forward<T, 1>)(cuda, stream, tokens, sequence, width,

@@ -63,10 +63,6 @@ template <typename Work> void by_row(int experts, bool aligned, Work work) {
         by_row_of<1>(experts, work);
 }
 
-static inline bool is_aligned(const void *memory, size_t bytes) {
-    return (uintptr_t)memory % bytes == 0;
-}
-
 template <int LANES> __device__ __forceinline__ float group_sum(float value) {
 #pragma unroll
     for (int distance = LANES / 2; distance > 0; distance /= 2)

@@ -147,7 +147,7 @@ static void gate_forward(struct mp_device *device, mp_stream stream, int tokens,
         return;
     const gate_rows a = {tokens, experts,     top_k,  renormalise, logits,
                          forced, probability, choice, weight};
-    by_row(experts, is_aligned(logits, 16) && is_aligned(probability, 16), [&](auto layout) {
+    by_row(experts, are_aligned(ACCESS_BYTES, logits, probability), [&](auto layout) {
         using Layout = decltype(layout);
         launch(cuda, "gate", stream, row_blocks<Layout>(tokens), GATE_THREADS,
                gate_forward_kernel<Layout>, a);
@@ -253,8 +253,8 @@ static void gate_backward(struct mp_device *device, mp_stream stream, int tokens
         return;
     const gate_gradient a = {tokens,   experts, top_k,   renormalise, probability, choice,
                              position, weight,  dweight, auxiliary,   dlogits};
-    const bool aligned = is_aligned(probability, 16) && is_aligned(auxiliary, 16) &&
-                         is_aligned(dlogits, 4 * mp_cuda_element_bytes(cuda));
+    const bool aligned = are_aligned(ACCESS_BYTES, probability, auxiliary) &&
+                         are_aligned(4 * mp_cuda_element_bytes(cuda), dlogits);
     by_row(experts, aligned, [&](auto layout) {
         using Layout = decltype(layout);
         by_element(cuda, [&](auto element) {
@@ -453,7 +453,7 @@ static void gate_statistics(struct mp_device *device, mp_stream stream, int toke
                           routes,
                           firsts,
                           mass};
-    const bool wide = experts % 4 == 0 && is_aligned(probability, 16);
+    const bool wide = experts % 4 == 0 && are_aligned(ACCESS_BYTES, probability);
     launch(cuda, "gate statistics", stream, blocks, STATISTICS_THREADS,
            wide ? statistics_kernel<4> : statistics_kernel<1>, a);
     launch(cuda, "gate statistics", stream, (experts + WARP - 1) / WARP, WARP * TOTAL_SLICES,

@@ -24,7 +24,7 @@ __device__ __forceinline__ float closing(float x) {
 }
 
 template <typename T> struct value_of {
-    static constexpr int COUNT = mp::elements_of_access<T>(), DEPTH = 4;
+    static constexpr int COUNT = mp::ACCESS_ELEMENTS<T>, DEPTH = 4;
     template <int C> struct values { mp::vector<T, C> x; };
     const T *x;
     T *y;
@@ -51,7 +51,7 @@ __device__ __forceinline__ float derivative(float x, float e, float s) {
 }
 
 template <typename T, bool VALUE> struct gradient_of {
-    static constexpr int COUNT = mp::elements_of_access<T>(), DEPTH = 2;
+    static constexpr int COUNT = mp::ACCESS_ELEMENTS<T>, DEPTH = 2;
     template <int C> struct values { mp::vector<T, C> x, dy; };
     const T *x, *dy;
     T *dx, *y;

@@ -57,9 +57,13 @@ __device__ __forceinline__ void store(T *to, const float (&from)[COUNT]) {
     *reinterpret_cast<vector<T, COUNT> *>(to) = elements;
 }
 
-/* Elements of one 16-byte access. */
-template <typename T> constexpr int elements_of_access() {
-    return 16 / (int)sizeof(T);
+/* The largest access of a thread, and how many elements it has. */
+constexpr size_t ACCESS_BYTES = 16;
+template <typename T> constexpr int ACCESS_ELEMENTS = (int)(ACCESS_BYTES / sizeof(T));
+
+/* Whether accesses of so many bytes may begin at all of these addresses. */
+template <typename... Pointers> bool are_aligned(size_t bytes, const Pointers *...memory) {
+    return ((uintptr_t)memory | ...) % bytes == 0;
 }
 
 /* The same sum in every lane. */

@@ -20,8 +20,6 @@ constexpr int MOST_PARTS = 640, MOST_LOOP_PARTS = 128;
 constexpr int LONGEST_BACKWARD = 8192; /* row in registers */
 constexpr int LOOP_THREADS = 256;
 
-template <typename T> constexpr int ACCESS = mp::elements_of_access<T>(); /* elements of 16 bytes */
-
 /* Sums over THREADS threads that share a row, the same in each of them. */
 template <int THREADS> __device__ __forceinline__ float row_sum(float value) {
     if constexpr (THREADS == mp::WARP)
@@ -40,7 +38,7 @@ __global__ void __launch_bounds__(FORWARD_BLOCK<THREADS>)
     forward_in_registers(int rows, int width, const T *__restrict__ x,
                          const float *__restrict__ gain, const float *__restrict__ bias,
                          T *__restrict__ y, float *__restrict__ mean, float *__restrict__ rstd) {
-    constexpr int COUNT = ACCESS<T>, ACCESSES = ELEMENTS / COUNT;
+    constexpr int COUNT = mp::ACCESS_ELEMENTS<T>, ACCESSES = ELEMENTS / COUNT;
     int lane = threadIdx.x % THREADS;
     int64_t row = (int64_t)blockIdx.x * (FORWARD_BLOCK<THREADS> / THREADS) + threadIdx.x / THREADS;
     if (row >= rows) /* whole warps */
@@ -194,7 +192,7 @@ __global__ void __launch_bounds__(BACKWARD_BLOCK<THREADS>, BACKWARD_RESIDENT<THR
                           const float *__restrict__ gain, const float *__restrict__ mean,
                           const float *__restrict__ rstd, const T *__restrict__ dy,
                           T *__restrict__ dx, float *__restrict__ part) {
-    constexpr int COUNT = ACCESS<T>;
+    constexpr int COUNT = mp::ACCESS_ELEMENTS<T>;
     constexpr int ACCESSES = BACKWARD_ELEMENTS / COUNT;
     constexpr int BLOCK = BACKWARD_BLOCK<THREADS>, GROUPS = BLOCK / THREADS;
     using access = mp::vector<T, COUNT>;
@@ -342,7 +340,7 @@ __global__ void __launch_bounds__(mp::WARP *mp::WARP)
 
 /* Whether rows can be read in accesses of 16 bytes. */
 template <typename T, typename... Pointers> bool whole_accesses(int width, Pointers... pointers) {
-    return width % ACCESS<T> == 0 && ((uintptr_t)pointers | ... | (uintptr_t)0) % 16 == 0;
+    return width % mp::ACCESS_ELEMENTS<T> == 0 && mp::are_aligned(mp::ACCESS_BYTES, pointers...);
 }
 
 template <typename T> struct forward {

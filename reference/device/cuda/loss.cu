@@ -226,7 +226,8 @@ template <typename T> struct cross_entropy_of {
     }
 
     void queue() const {
-        bool aligned = (uintptr_t)logits % 16 == 0 && (uintptr_t)gradient % (4 * sizeof(T)) == 0;
+        bool aligned =
+            mp::are_aligned(mp::ACCESS_BYTES, logits) && mp::are_aligned(4 * sizeof(T), gradient);
         bool whole = aligned && vocabulary % 4 == 0;
         if (vocabulary <= 32 * 8)
             whole ? by_warps<4, 8>() : by_warps<1, 8>();

@@ -24,7 +24,7 @@ constexpr int MAP_THREADS = 256, MAP_RESIDENT = 4;
 
 /* Whether `load` and `store` of COUNT elements may be used at the pointer; NULL is fine. */
 template <int COUNT, typename T> bool suits(const T *pointer) {
-    return (uintptr_t)pointer % alignof(vector<T, COUNT>) == 0;
+    return are_aligned(alignof(vector<T, COUNT>), pointer);
 }
 
 /* `load` in two halves: inputs that wait for their turn take as many registers as bytes. */

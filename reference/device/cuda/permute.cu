@@ -14,10 +14,6 @@ namespace mp {
 
 constexpr int PERMUTE_THREADS = 256;
 
-static bool is_multiple(const void *memory, size_t bytes) {
-    return (uintptr_t)memory % bytes == 0;
-}
-
 /* ---- Accesses of rows ----
  *
  * Accesses are dealt to threads regardless of where rows end, so that rows of any width keep all
@@ -98,9 +94,7 @@ static void copy_rows(struct mp_cuda *cuda, mp_stream stream, const char *doing,
         launch(cuda, doing, stream, (a.total + BLOCK_UNITS - 1) / BLOCK_UNITS, PERMUTE_THREADS,
                copy_rows_kernel<Unit, SCATTER>, a);
     };
-    const auto fits = [&](size_t unit) {
-        return bytes % unit == 0 && is_multiple(in, unit) && is_multiple(out, unit);
-    };
+    const auto fits = [&](size_t unit) { return bytes % unit == 0 && are_aligned(unit, in, out); };
     if (fits(16))
         with_units(vector<uint32_t, 4>());
     else if (fits(4))
@@ -265,7 +259,7 @@ template <typename Work>
 static void by_access(const struct mp_cuda *cuda, int width, int top_k, bool aligned, Work work) {
     by_element(cuda, [&](auto element) {
         using T = decltype(element);
-        constexpr int WIDE = elements_of_access<T>();
+        constexpr int WIDE = ACCESS_ELEMENTS<T>;
         const auto with_count = [&](auto count) {
             if (top_k == 1)
                 work(element, count, std::integral_constant<int, 1>());
@@ -285,7 +279,7 @@ static void combine_forward(struct mp_device *device, mp_stream stream, int toke
                             int width, const void *in, const int32_t *position, const float *weight,
                             const void *residual, void *out) {
     struct mp_cuda *cuda = mp_cuda_of(device);
-    const bool aligned = is_multiple(in, 16) && is_multiple(residual, 16) && is_multiple(out, 16);
+    const bool aligned = are_aligned(ACCESS_BYTES, in, residual, out);
     by_access(cuda, width, top_k, aligned, [&](auto element, auto count, auto routes) {
         using T = decltype(element);
         constexpr int COUNT = decltype(count)::value, ROUTES = decltype(routes)::value;
@@ -309,7 +303,7 @@ static void combine_backward(struct mp_device *device, mp_stream stream, int tok
                              int width, const void *in, const int32_t *position,
                              const float *weight, const void *dout, void *din, float *dweight) {
     struct mp_cuda *cuda = mp_cuda_of(device);
-    const bool aligned = is_multiple(in, 16) && is_multiple(dout, 16) && is_multiple(din, 16);
+    const bool aligned = are_aligned(ACCESS_BYTES, in, dout, din);
     by_access(cuda, width, top_k, aligned, [&](auto element, auto count, auto routes) {
         using T = decltype(element);
         constexpr int COUNT = decltype(count)::value, ROUTES = decltype(routes)::value;

@@ -477,7 +477,7 @@ static void limit_choices(struct mp_device *device, mp_stream stream, int tokens
     if (a.possible)
         mp_cuda_note(cuda, "limiting the choices",
                      cudaMemsetAsync(a.sorting.outgoing, 0, sizeof *a.sorting.outgoing, native));
-    by_row(experts, is_aligned(logits, 16), [&](auto layout) {
+    by_row(experts, are_aligned(ACCESS_BYTES, logits), [&](auto layout) {
         using Layout = decltype(layout);
         constexpr int ROWS = ROUTE_THREADS / Layout::LANES;
         launch(cuda, "limiting the choices", stream, ((int64_t)tokens + ROWS - 1) / ROWS,
