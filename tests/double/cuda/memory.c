@@ -9,7 +9,7 @@ enum { TAIL = 0 }; /* the sanitizer sees accesses behind the end */
 #else
 enum { TAIL = 64 }; /* bytes behind the end that stay as they are */
 #endif
-enum { ALIGNMENT = 256, GARBAGE = 0xff, TAIL_BYTE = 0xa5 };
+enum { ALIGNMENT = 256, GARBAGE = 0xff, TAIL_BYTE = 0xa5, FILLED = 4 << 20 };
 
 enum home { DEVICE, PINNED };
 
@@ -66,6 +66,17 @@ static cudaError_t enlist(void *memory, size_t bytes, enum home home) {
     return cudaSuccess;
 }
 
+/* Large memory, such as the workspace of a library, only at its ends: filling the pages of all
+ * would take longer than most tests. */
+static void fill_with_garbage(unsigned char *memory, size_t bytes) {
+    if (bytes <= 4 * (size_t)FILLED) {
+        memset(memory, GARBAGE, bytes);
+        return;
+    }
+    memset(memory, GARBAGE, FILLED);
+    memset(memory + bytes - FILLED, GARBAGE, FILLED);
+}
+
 /* Locked. */
 static cudaError_t allocate(void **memory, size_t bytes, enum home home) {
     unsigned char *made = NULL;
@@ -76,7 +87,7 @@ static cudaError_t allocate(void **memory, size_t bytes, enum home home) {
         free(made);
         return error;
     }
-    memset(made, GARBAGE, bytes);
+    fill_with_garbage(made, bytes);
     memset(made + bytes, TAIL_BYTE, TAIL);
     *memory = made;
     return cudaSuccess;
