@@ -67,6 +67,9 @@ struct mp_nccl_settings {
      * MOEPERF_RENDEZVOUS=file:/PATH is set, through files PATH* on a file system that all share.
      * Without RANK and WORLD_SIZE this is a world of one. */
     struct mp_comm *bootstrap;
+    /* Counts, which the host needs at once, then travel over the bootstrap, if there is one: over
+     * NCCL they would queue behind the experts that are being fetched.  True: over NCCL. */
+    bool counts_over_nccl;
     int ordinal;                   /* of this rank's GPU on its host */
     const struct mp_cuda_gpu *gpu; /* the same GPU, read during create; NULL: not known */
     bool refuse_mixed;             /* GPUs of different names are an error */

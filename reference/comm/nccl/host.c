@@ -145,12 +145,12 @@ static int land_part(struct mp_nccl *nccl, struct mp_nccl_place *place, struct m
     return code;
 }
 
-int mp_nccl_gather_counts(struct mp_request *request, const uint32_t *mine, int count,
-                          uint32_t *all, struct mp_error *error) {
+static int gather_over_nccl(struct mp_request *request, const uint32_t *mine, int count,
+                            uint32_t *all, struct mp_error *error) {
     struct mp_nccl *nccl = mp_nccl_of(&request->transport->comm);
     struct mp_nccl_place *place = &nccl->place[nccl->next_place];
-    int code = mp_nccl_alive(nccl, gathering, error);
-    if (!code && place->request) /* the oldest, if there are more at a time than places */
+    int code = MP_OK;
+    if (place->request) /* the oldest, if there are more at a time than places */
         code = mp_nccl_land_counts(place->request, error);
     if (code)
         return code;
@@ -168,15 +168,36 @@ int mp_nccl_gather_counts(struct mp_request *request, const uint32_t *mine, int 
         if (code)
             return code;
     }
-    struct mp_nccl_request *own = request->queued;
-    own->doing = gathering;
-    own->for_host = true;
     place->request = request;
     return MP_OK;
 }
 
+int mp_nccl_gather_counts(struct mp_request *request, const uint32_t *mine, int count,
+                          uint32_t *all, struct mp_error *error) {
+    struct mp_nccl *nccl = mp_nccl_of(&request->transport->comm);
+    struct mp_nccl_request *own = request->queued;
+    int code = mp_nccl_alive(nccl, gathering, error);
+    if (!code)
+        code = nccl->counts_host ? mp_gather_counts_start(nccl->counts_host, mine, count, all,
+                                                          own->over_host, error)
+                                 : gather_over_nccl(request, mine, count, all, error);
+    own->doing = gathering;
+    own->for_host = true;
+    return code;
+}
+
+static int land_over_host(struct mp_nccl *nccl, struct mp_nccl_request *own,
+                          struct mp_error *error) {
+    int64_t before_ns = nccl->counts_host->waited_ns;
+    int code = mp_request_wait(own->over_host, error);
+    nccl->transport.comm.waited_ns += nccl->counts_host->waited_ns - before_ns;
+    return code ? code : mp_nccl_alive(nccl, gathering, error);
+}
+
 int mp_nccl_land_counts(struct mp_request *request, struct mp_error *error) {
     struct mp_nccl *nccl = mp_nccl_of(&request->transport->comm);
+    if (nccl->counts_host)
+        return land_over_host(nccl, request->queued, error);
     for (int i = 0; i < MP_NCCL_PLACES; i++) {
         struct mp_nccl_place *place = &nccl->place[i];
         if (place->request != request)

@@ -130,7 +130,9 @@ static int wait_for(struct mp_request *request, struct mp_error *error) {
 }
 
 static int progress(struct mp_comm *comm, struct mp_error *error) {
-    return mp_nccl_alive(mp_nccl_of(comm), "looking for errors", error);
+    struct mp_nccl *nccl = mp_nccl_of(comm);
+    int code = mp_nccl_alive(nccl, "looking for errors", error);
+    return code || !nccl->counts_host ? code : mp_comm_progress(nccl->counts_host, error);
 }
 
 static void request_destroy(struct mp_request *request) {
@@ -144,6 +146,7 @@ static void request_destroy(struct mp_request *request) {
         device->operations->event_destroy(device, own->ready);
     if (own->done)
         device->operations->event_destroy(device, own->done);
+    mp_request_destroy(own->over_host);
     free(own);
     request->queued = NULL;
 }
@@ -157,6 +160,8 @@ static int request_create(struct mp_request *request, struct mp_error *error) {
     int code = device->operations->event_create(device, &own->ready, error);
     if (!code)
         code = device->operations->event_create(device, &own->done, error);
+    if (!code && nccl->counts_host)
+        code = mp_request_create(nccl->counts_host, 0, 0, &own->over_host, error);
     return code; /* the request is destroyed by its creator */
 }
 
@@ -374,6 +379,7 @@ int mp_comm_nccl_create(const struct mp_nccl_settings *settings, struct mp_devic
     nccl->transport.comm = (struct mp_comm){
         .operations = &nccl_operations, .rank = nccl->meeting.rank, .ranks = nccl->meeting.ranks};
     nccl->transport.host = settings->bootstrap;
+    nccl->counts_host = settings->counts_over_nccl ? NULL : settings->bootstrap;
     nccl->transport.tag_limit = INT32_MAX;
     nccl->gather = settings->gather;
     nccl->piece = settings->piece_bytes ? settings->piece_bytes : MP_NCCL_PIECE;

@@ -4,7 +4,8 @@
  * An operation records `ready` on its caller's stream, makes the communication stream wait for it,
  * queues its NCCL calls there and records `done`, for which wait makes the caller's stream wait.
  * The communication stream is in order, so that staging memory and the buffer of reductions need no
- * further events between operations. */
+ * further events between operations.  Counts, which the host needs at once, go over the comm that
+ * ranks met on, if there is one, past what is queued. */
 #ifndef MOEPERF_REFERENCE_COMM_NCCL_NCCL_H
 #define MOEPERF_REFERENCE_COMM_NCCL_NCCL_H
 
@@ -34,12 +35,14 @@ struct mp_nccl_request {
     mp_event ready, done;
     const char *doing; /* "exchanging rows" */
     bool for_host;     /* a gather of counts */
+    struct mp_request *over_host; /* which carries it; NULL: a place does */
 };
 
 struct mp_nccl {
     struct mp_transport transport; /* first */
     struct mp_nccl_library library;
     struct mp_meeting meeting;
+    struct mp_comm *counts_host; /* what counts travel over; NULL: NCCL */
     mp_nccl_comm comm; /* NULL: none, or given up after a failure */
     struct mp_error failure;
     enum mp_nccl_gather gather;

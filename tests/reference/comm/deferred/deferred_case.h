@@ -73,6 +73,7 @@ static inline int create_comm(const char *transport) {
     gpu.uuid[15] = 1;
     const struct mp_nccl_settings settings = {
         .bootstrap = world,
+        .counts_over_nccl = by_broadcasts,
         .ordinal = world->rank,
         .gpu = &gpu,
         .gather = by_broadcasts ? MP_NCCL_BROADCASTS : MP_NCCL_TREES,

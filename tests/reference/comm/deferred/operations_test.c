@@ -348,6 +348,36 @@ static void the_host_does_not_wait(void **state) {
     mirror_destroy(&out);
 }
 
+/* Counts that travel over the host arrive while the communication stream waits for a computation
+ * that does not end before they do. */
+static void counts_do_not_queue(void **state) {
+    (void)state;
+    struct obstacle obstacle = {.lock = PTHREAD_MUTEX_INITIALIZER,
+                                .changed = PTHREAD_COND_INITIALIZER};
+    struct mp_request *others = NULL;
+    struct mirror out = mirror_create(64);
+    uint32_t mine = (uint32_t)comm->rank * 5 + 2, all[CASE_RANKS];
+    if (!strcmp(transport_name, "nccl") && comm->ranks > 1 && !by_broadcasts)
+        queue_device_enqueue(device, own_stream, stand_in_the_way, &obstacle);
+    for (int i = 0; i < 16; i++)
+        ((float *)out.host)[i] = (float)comm->rank;
+    mirror_push(&out, own_stream);
+    assert_ok(mp_request_create(comm, 0, 0, &others, &error));
+    assert_ok(mp_all_reduce_start(comm, (float *)out.device, 16, own_stream, request, &error));
+    assert_ok(mp_gather_counts_start(comm, &mine, 1, all, others, &error));
+    assert_ok(mp_request_wait(others, &error));
+    step_aside(&obstacle);
+    for (int r = 0; r < comm->ranks; r++)
+        assert_int_equal(all[r], r * 5 + 2);
+    assert_ok(mp_request_wait(request, &error));
+    mirror_pull(&out, own_stream);
+    settle(own_stream);
+    for (int i = 0; i < 16; i++)
+        assert_true(((float *)out.host)[i] == (float)(comm->ranks * (comm->ranks - 1) / 2));
+    mp_request_destroy(others);
+    mirror_destroy(&out);
+}
+
 /* All ranks are told alike, so that nobody waits for another. */
 static void mpi_is_told_what_it_takes(void **state) {
     (void)state;
@@ -429,6 +459,7 @@ int main(int arguments, char **argument) {
         ONE(offset_lies_within_its_error),
         ONE(description_names_the_library),
         ONE(the_host_does_not_wait),
+        ONE(counts_do_not_queue),
         ONE(requests_are_refused_alike),
         ONE(mpi_is_told_what_it_takes),
     };
