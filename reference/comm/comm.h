@@ -63,7 +63,8 @@ enum mp_nccl_gather {
 struct mp_nccl_settings {
     /* Ranks and their meeting: over another comm (borrowed; it must outlive this one).  NULL: from
      * the environment, where RANK and WORLD_SIZE say who this is, and they meet at
-     * MASTER_ADDR:MASTER_PORT, which rank 0 listens on (as torchrun sets them), or, if
+     * MASTER_ADDR:MASTER_PORT, which rank 0 listens on, or at the port above if
+     * TORCHELASTIC_USE_AGENT_STORE=True says that torchrun itself listens on that one, or, if
      * MOEPERF_RENDEZVOUS=file:/PATH is set, through files PATH* on a file system that all share.
      * Without RANK and WORLD_SIZE this is a world of one. */
     struct mp_comm *bootstrap;

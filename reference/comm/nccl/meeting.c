@@ -23,6 +23,17 @@ static int read_number(const char *name, int least, int most, int *value, struct
     return MP_OK;
 }
 
+/* torchrun listens on MASTER_PORT itself, for its own store, and says so; ranks then meet one port
+ * further. */
+static int find_port(struct mp_meeting *meeting, struct mp_error *error) {
+    const char *store = variable("TORCHELASTIC_USE_AGENT_STORE");
+    bool taken = store && !strcmp(store, "True");
+    int port = 0, code = read_number("MASTER_PORT", 1, 65535 - taken, &port, error);
+    snprintf(meeting->port, sizeof meeting->port, "%d", port + taken);
+    meeting->port_name = taken ? "MASTER_PORT + 1, as torchrun has MASTER_PORT" : "MASTER_PORT";
+    return code;
+}
+
 /* Where ranks that know their numbers meet. */
 static int find_place(struct mp_meeting *meeting, struct mp_error *error) {
     static const char prefix[] = "file:";
@@ -37,9 +48,8 @@ static int find_place(struct mp_meeting *meeting, struct mp_error *error) {
         return MP_OK;
     }
     meeting->address = variable("MASTER_ADDR");
-    meeting->port = variable("MASTER_PORT");
-    if (meeting->address && meeting->port)
-        return MP_OK;
+    if (meeting->address && variable("MASTER_PORT"))
+        return find_port(meeting, error);
     return mp_fail(error, MP_EINVAL,
                    "rank %d of %d: nothing says where the ranks meet; set MASTER_ADDR and "
                    "MASTER_PORT, or MOEPERF_RENDEZVOUS=file:/PATH, or start them by mpirun",

@@ -28,7 +28,9 @@ struct mp_card {
 struct mp_meeting {
     int rank, ranks;
     struct mp_comm *comm; /* or the environment: */
-    const char *address, *port, *path;
+    const char *address, *path;
+    char port[16];         /* a number */
+    const char *port_name; /* what it is: "MASTER_PORT", or the one above it */
     int seconds;
 };
 

@@ -1,5 +1,5 @@
-/* Meeting at MASTER_ADDR:MASTER_PORT: rank 0 listens, the others come with their cards, and when
- * all are there each gets the cards of all. */
+/* Meeting at MASTER_ADDR:MASTER_PORT (or a port further, as meeting.c has it): rank 0 listens, the
+ * others come with their cards, and when all are there each gets the cards of all. */
 #include <errno.h>
 #include <netdb.h>
 #include <poll.h>
@@ -79,7 +79,7 @@ static int resolve(const struct mp_meeting *meeting, bool listens, struct addrin
     int failed = getaddrinfo(listens ? NULL : meeting->address, meeting->port, &hints, found);
     if (!failed)
         return MP_OK;
-    return mp_fail(error, MP_EINVAL, "rank %d: MASTER_ADDR=%s, MASTER_PORT=%s: %s", meeting->rank,
+    return mp_fail(error, MP_EINVAL, "rank %d: MASTER_ADDR=%s, port %s: %s", meeting->rank,
                    meeting->address, meeting->port, gai_strerror(failed));
 }
 
@@ -107,9 +107,9 @@ static int listen_everywhere(struct reception *at, struct mp_error *error) {
     freeaddrinfo(found);
     if (!code && (!at->listeners || failed == EADDRINUSE))
         code = mp_fail(error, MP_ECOMM,
-                       "rank 0: it can't listen on port %s (MASTER_PORT): %s; choose a free port, "
+                       "rank 0: it can't listen on port %s (%s): %s; choose a free port, "
                        "or meet by MOEPERF_RENDEZVOUS=file:/PATH",
-                       meeting->port, strerror(failed ? failed : errno));
+                       meeting->port, meeting->port_name, strerror(failed ? failed : errno));
     return code;
 }
 
@@ -235,10 +235,10 @@ static int reach(const struct mp_meeting *meeting, int64_t until_ns, int *socket
     while (!code && (*socket = connect_once(found)) < 0) {
         if (mp_clock_ns() > until_ns)
             code = mp_fail(error, MP_ECOMM,
-                           "rank %d: for %d s nobody answered at %s:%s (MASTER_ADDR, MASTER_PORT), "
+                           "rank %d: for %d s nobody answered at %s:%s (MASTER_ADDR, %s), "
                            "where rank 0 should listen: %s",
                            meeting->rank, meeting->seconds, meeting->address, meeting->port,
-                           strerror(errno));
+                           meeting->port_name, strerror(errno));
         else
             nanosleep(&pause, NULL);
     }
@@ -257,9 +257,9 @@ static int come(const struct mp_meeting *meeting, struct mp_card cards[], struct
     if (!put(socket, &cards[meeting->rank], sizeof *cards) ||
         !get(socket, &answer, sizeof answer) || answer.magic != MP_CARD_MAGIC)
         code = mp_fail(error, MP_ECOMM,
-                       "rank %d: who listens at %s:%s (MASTER_ADDR, MASTER_PORT) went away without "
+                       "rank %d: who listens at %s:%s (MASTER_ADDR, %s) went away without "
                        "an answer; has rank 0 ended, or does another program use that port?",
-                       meeting->rank, meeting->address, meeting->port);
+                       meeting->rank, meeting->address, meeting->port, meeting->port_name);
     else if (answer.code)
         code = mp_fail(error, answer.code, "%.767s", answer.text);
     else if (!get(socket, cards, (size_t)meeting->ranks * sizeof *cards))

@@ -33,8 +33,8 @@ struct mp_nccl_place {
 
 struct mp_nccl_request {
     mp_event ready, done;
-    const char *doing; /* "exchanging rows" */
-    bool for_host;     /* a gather of counts */
+    const char *doing;            /* "exchanging rows" */
+    bool for_host;                /* a gather of counts */
     struct mp_request *over_host; /* which carries it; NULL: a place does */
 };
 
@@ -43,7 +43,7 @@ struct mp_nccl {
     struct mp_nccl_library library;
     struct mp_meeting meeting;
     struct mp_comm *counts_host; /* what counts travel over; NULL: NCCL */
-    mp_nccl_comm comm; /* NULL: none, or given up after a failure */
+    mp_nccl_comm comm;           /* NULL: none, or given up after a failure */
     struct mp_error failure;
     enum mp_nccl_gather gather;
     size_t piece;

@@ -180,6 +180,27 @@ static void what_others_left_is_passed_over(void **state) {
     assert_int_equal(files_left(), 0);
 }
 
+/* torchrun's own store listens on MASTER_PORT. */
+static void torchrun_keeps_its_port(void **state) {
+    (void)state;
+    struct answer answer[3];
+    setenv("MASTER_ADDR", "127.0.0.1", 1);
+    unsetenv("MOEPERF_RENDEZVOUS");
+    int taken = take_port(true);
+    run_ranks(2, give_up_soon, answer);
+    assert_says(&answer[0], MP_ECOMM, "(MASTER_PORT): Address already in use");
+    setenv("TORCHELASTIC_USE_AGENT_STORE", "True", 1);
+    run_ranks(3, join_and_use, answer);
+    for (int r = 0; r < 3; r++)
+        assert_fine(&answer[r]);
+    setenv("MASTER_PORT", "65535", 1);
+    run_ranks(2, join_and_use, answer);
+    assert_says(&answer[0], MP_EINVAL,
+                "MASTER_PORT=65535 in the environment; it takes a number 1 ");
+    unsetenv("TORCHELASTIC_USE_AGENT_STORE");
+    close(taken);
+}
+
 static void who_does_not_come_is_named(void **state) {
     bool files = *state != NULL;
     either_place(files);
@@ -358,6 +379,7 @@ int main(void) {
     const struct CMUnitTest meeting[] = {
         BOTH(all_meet),
         BOTH(rank_0_may_come_last),
+        cmocka_unit_test(torchrun_keeps_its_port),
         cmocka_unit_test(what_others_left_is_passed_over),
         BOTH(who_does_not_come_is_named),
         BOTH(worlds_of_two_sizes_are_refused),
