@@ -1,20 +1,14 @@
 /* AdamW: one pass over parameter, gradient and both moments, which also writes the copy that
  * products read.  28 bytes moved per parameter, 30 with a copy in bf16. */
+#include "reference/device/adamw.h"
 #include "reference/device/cuda/map.cuh"
-
-#include <math.h>
 
 namespace {
 
 template <typename T> struct update {
     static constexpr int COUNT = 4, DEPTH = 1;
     template <int C> struct values { mp::vector<float, C> parameter, gradient, first, second; };
-    float keep;               /* 1 - learning rate * decay */
-    float beta1, fresh1;      /* and 1 - beta1 */
-    float beta2, fresh2;      /* and 1 - beta2 */
-    float step_size;          /* learning rate / (1 - beta1^step) */
-    float inverse_correction; /* 1 / sqrt(1 - beta2^step) */
-    float epsilon;
+    struct mp_adamw_factors by;
     float *parameter;
     const float *gradient;
     float *first, *second;
@@ -31,10 +25,10 @@ template <typename T> struct update {
 #pragma unroll
         for (int i = 0; i < C; i++) {
             float g = v.gradient.value[i];
-            m[i] = beta1 * v.first.value[i] + fresh1 * g;
-            u[i] = beta2 * v.second.value[i] + fresh2 * g * g;
-            float denominator = sqrtf(u[i]) * inverse_correction + epsilon;
-            p[i] = v.parameter.value[i] * keep - __fdividef(step_size * m[i], denominator);
+            m[i] = by.beta1 * v.first.value[i] + by.fresh1 * g;
+            u[i] = by.beta2 * v.second.value[i] + by.fresh2 * g * g;
+            float denominator = sqrtf(u[i]) * by.inverse_correction + by.epsilon;
+            p[i] = v.parameter.value[i] * by.keep - __fdividef(by.step_size * m[i], denominator);
         }
         mp::store(first + at, m);
         mp::store(second + at, u);
@@ -52,20 +46,10 @@ void adamw(struct mp_device *device, mp_stream stream, size_t count,
            const struct mp_adamw *settings, float *parameter, const float *gradient, float *first,
            float *second, void *working) {
     struct mp_cuda *cuda = mp_cuda_of(device);
-    double step = (double)settings->step;
-    double correction1 = 1.0 - pow((double)settings->beta1, step);
-    double correction2 = 1.0 - pow((double)settings->beta2, step);
     mp::by_element(cuda, [&](auto element) {
         using T = decltype(element);
         update<T> work = {};
-        work.keep = (float)(1.0 - (double)settings->learning_rate * settings->weight_decay);
-        work.beta1 = settings->beta1;
-        work.fresh1 = (float)(1.0 - (double)settings->beta1);
-        work.beta2 = settings->beta2;
-        work.fresh2 = (float)(1.0 - (double)settings->beta2);
-        work.step_size = (float)(settings->learning_rate / correction1);
-        work.inverse_correction = (float)(1.0 / sqrt(correction2));
-        work.epsilon = settings->epsilon;
+        work.by = mp_adamw_factors_of(settings);
         work.parameter = parameter;
         work.gradient = gradient;
         work.first = first;
