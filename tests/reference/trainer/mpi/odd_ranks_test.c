@@ -3,7 +3,7 @@
  * and planning for validation batches changes none. */
 #include "tests/reference/trainer/mpi/trainers.h"
 
-enum { ITERATIONS = 10, TEXT = 4096, MAX_DRAWS = 2000, MAX_SETTINGS = 10 };
+enum { ITERATIONS = 7, TEXT = 4096, MAX_DRAWS = 2000, MAX_SETTINGS = 10 };
 static const double TOLERANCE = 1e-5;
 
 static struct mp_comm *self;
