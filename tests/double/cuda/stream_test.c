@@ -1,8 +1,7 @@
 /* Streams work at the same time, each in order; only events order them. */
-#include <pthread.h>
-
 #include "kernels.h"
 #include "support.h"
+#include "tests/double/gate.h"
 
 enum { COUNT = 3000, DELAY_US = 3000 };
 static uint64_t random_state;
@@ -26,40 +25,6 @@ static int tear_down(void **state) {
     assert_int_equal(counts.events, 0);
     return 0;
 }
-
-/* Work that ends when the test says so. */
-struct gate {
-    pthread_mutex_t lock;
-    pthread_cond_t change;
-    bool open, reached;
-};
-
-static void pass_gate(void *context) {
-    struct gate *gate = context;
-    pthread_mutex_lock(&gate->lock);
-    gate->reached = true;
-    pthread_cond_broadcast(&gate->change);
-    while (!gate->open)
-        pthread_cond_wait(&gate->change, &gate->lock);
-    pthread_mutex_unlock(&gate->lock);
-}
-
-static void open_gate(struct gate *gate) {
-    pthread_mutex_lock(&gate->lock);
-    gate->open = true;
-    pthread_cond_broadcast(&gate->change);
-    pthread_mutex_unlock(&gate->lock);
-}
-
-static void wait_for_arrival(struct gate *gate) {
-    pthread_mutex_lock(&gate->lock);
-    while (!gate->reached)
-        pthread_cond_wait(&gate->change, &gate->lock);
-    pthread_mutex_unlock(&gate->lock);
-}
-
-#define CLOSED_GATE                                                                                \
-    { .lock = PTHREAD_MUTEX_INITIALIZER, .change = PTHREAD_COND_INITIALIZER }
 
 static void test_order_within_a_stream(void **state) {
     (void)state;

@@ -1,6 +1,5 @@
 /* Every operation on memory of a deferred device, one at a time. */
-#include <pthread.h>
-
+#include "tests/double/gate.h"
 #include "tests/reference/comm/deferred/deferred_case.h"
 
 static struct mp_request *request;
@@ -286,41 +285,18 @@ static void observe(void *context, mp_stream stream, bool begins) {
     observed->stream = stream;
 }
 
-/* What a stream waits for until the test lets it go on. */
-struct obstacle {
-    pthread_mutex_t lock;
-    pthread_cond_t changed;
-    bool gone;
-};
-
-static void stand_in_the_way(void *context) {
-    struct obstacle *obstacle = context;
-    pthread_mutex_lock(&obstacle->lock);
-    while (!obstacle->gone)
-        pthread_cond_wait(&obstacle->changed, &obstacle->lock);
-    pthread_mutex_unlock(&obstacle->lock);
-}
-
-static void step_aside(struct obstacle *obstacle) {
-    pthread_mutex_lock(&obstacle->lock);
-    obstacle->gone = true;
-    pthread_cond_signal(&obstacle->changed);
-    pthread_mutex_unlock(&obstacle->lock);
-}
-
 /* A stream that cannot go on before start and wait have returned: whoever waited for it would wait
  * for ever.  A transport that needs the host (mpi) gets a stream that can. */
 static void the_host_does_not_wait(void **state) {
     (void)state;
-    struct obstacle obstacle = {.lock = PTHREAD_MUTEX_INITIALIZER,
-                                .changed = PTHREAD_COND_INITIALIZER};
+    struct gate gate = CLOSED_GATE;
     struct observed observed = {0};
     struct mirror out = mirror_create(64);
     bool queues = comm->ranks > 1 && !strcmp(transport_name, "nccl");
     for (int i = 0; i < 16; i++)
         ((float *)out.host)[i] = (float)comm->rank;
     if (queues)
-        queue_device_enqueue(device, own_stream, stand_in_the_way, &obstacle);
+        queue_device_enqueue(device, own_stream, pass_gate, &gate);
     mirror_push(&out, own_stream);
     mp_event reached;
     assert_ok(device->operations->event_create(device, &reached, &error));
@@ -338,7 +314,7 @@ static void the_host_does_not_wait(void **state) {
         assert_int_equal(observed.ends, 1);
         assert_ptr_equal(observed.stream, own_stream);
         assert_int_equal(comm->waited_ns, waited);
-        step_aside(&obstacle);
+        open_gate(&gate);
     }
     mirror_pull(&out, own_stream);
     settle(own_stream);
@@ -352,13 +328,12 @@ static void the_host_does_not_wait(void **state) {
  * that does not end before they do. */
 static void counts_do_not_queue(void **state) {
     (void)state;
-    struct obstacle obstacle = {.lock = PTHREAD_MUTEX_INITIALIZER,
-                                .changed = PTHREAD_COND_INITIALIZER};
+    struct gate gate = CLOSED_GATE;
     struct mp_request *others = NULL;
     struct mirror out = mirror_create(64);
     uint32_t mine = (uint32_t)comm->rank * 5 + 2, all[CASE_RANKS];
     if (!strcmp(transport_name, "nccl") && comm->ranks > 1 && !by_broadcasts)
-        queue_device_enqueue(device, own_stream, stand_in_the_way, &obstacle);
+        queue_device_enqueue(device, own_stream, pass_gate, &gate);
     for (int i = 0; i < 16; i++)
         ((float *)out.host)[i] = (float)comm->rank;
     mirror_push(&out, own_stream);
@@ -366,7 +341,7 @@ static void counts_do_not_queue(void **state) {
     assert_ok(mp_all_reduce_start(comm, (float *)out.device, 16, own_stream, request, &error));
     assert_ok(mp_gather_counts_start(comm, &mine, 1, all, others, &error));
     assert_ok(mp_request_wait(others, &error));
-    step_aside(&obstacle);
+    open_gate(&gate);
     for (int r = 0; r < comm->ranks; r++)
         assert_int_equal(all[r], r * 5 + 2);
     assert_ok(mp_request_wait(request, &error));

@@ -1,39 +1,13 @@
 /* Streams keep their own order and, through events, each other's; events know when they passed. */
 #include "tests/reference/device/cuda/cuda_support.h"
 
-#include <pthread.h>
-
 #include "profiler/record/record.h"
-
-/* Work that keeps a stream busy until it is let go on. */
-struct gate {
-    pthread_mutex_t mutex;
-    pthread_cond_t changed;
-    bool is_open;
-};
-
-static void wait_at_gate(void *context) {
-    struct gate *gate = context;
-    pthread_mutex_lock(&gate->mutex);
-    while (!gate->is_open)
-        pthread_cond_wait(&gate->changed, &gate->mutex);
-    pthread_mutex_unlock(&gate->mutex);
-}
-
-static void open_gate(struct gate *gate) {
-    pthread_mutex_lock(&gate->mutex);
-    gate->is_open = true;
-    pthread_cond_signal(&gate->changed);
-    pthread_mutex_unlock(&gate->mutex);
-}
+#include "tests/double/gate.h"
 
 static void close_stream(struct mp_device *device, mp_stream stream, struct gate *gate) {
     cudaStream_t native = device->operations->native_stream(device, stream);
-    assert_true(cuda_double_enqueue(native, wait_at_gate, NULL, gate));
+    assert_true(cuda_double_enqueue(native, pass_gate, NULL, gate));
 }
-
-#define CLOSED_GATE                                                                                \
-    { PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, false }
 
 /* A ring of streams hands one array on: each waits for the one before and copies. */
 static void events_order_streams(void **state) {
