@@ -127,14 +127,20 @@ static int connect_to(const char *path, int flags, struct mp_store **store,
     return MP_OK;
 }
 
-/* Finds out the schema version, 0 for an empty database, without writing. */
+/* Finds out the schema version, 0 for an empty database, without writing.  All three answers are of
+ * one moment, since another process may be creating the schema: inside a savepoint, which is not
+ * released after an error so that SQLite's last error is the one that counts. */
 static int identify(struct mp_store *store, int *version, struct mp_error *error) {
     int64_t application, user_version, objects;
-    int code = query_integer(store, "PRAGMA application_id", &application, error);
+    int code = store_execute(store, "SAVEPOINT identify", "cannot read the database", error);
+    if (!code)
+        code = query_integer(store, "PRAGMA application_id", &application, error);
     if (!code)
         code = query_integer(store, "PRAGMA user_version", &user_version, error);
     if (!code)
         code = query_integer(store, "SELECT count(*) FROM sqlite_schema", &objects, error);
+    if (!code)
+        code = store_execute(store, "RELEASE identify", "cannot read the database", error);
     if (code)
         return code;
     if (application != MP_STORE_APPLICATION && (application || user_version || objects))
@@ -176,17 +182,28 @@ static int migrate(struct mp_store *store, struct mp_error *error) {
 }
 
 /* Settings for writing; the page size and the journal mode are kept in the file.  NORMAL: after a
- * power cut the last runs may be missing, but the database is whole. */
+ * power cut the last runs may be missing, but the database is whole.  SQLite does not wait by
+ * itself for others who are setting the journal mode of a new file. */
+static int set_up_connection(struct mp_store *store, struct mp_error *error) {
+    static const char settings[] =
+        "PRAGMA page_size = 8192; PRAGMA journal_mode = WAL; "
+        "PRAGMA synchronous = NORMAL; "
+        "PRAGMA cache_size = -65536; PRAGMA journal_size_limit = 16777216";
+    int code = SQLITE_BUSY;
+    sqlite3_busy_timeout(store->connection, 0);
+    for (int waited = 0; code == SQLITE_BUSY && waited < BUSY_MILLISECONDS;
+         waited += sqlite3_sleep(5))
+        code = sqlite3_exec(store->connection, settings, NULL, NULL, NULL) & 0xff;
+    sqlite3_busy_timeout(store->connection, BUSY_MILLISECONDS);
+    return code ? mp_store_fail(store, "cannot prepare the database for writing", error) : MP_OK;
+}
+
 static int prepare_for_writing(struct mp_store *store, struct mp_error *error) {
     int version;
     int code = identify(store, &version, error);
     if (code)
         return code;
-    code = store_execute(store,
-                         "PRAGMA page_size = 8192; PRAGMA journal_mode = WAL; "
-                         "PRAGMA synchronous = NORMAL; "
-                         "PRAGMA cache_size = -65536; PRAGMA journal_size_limit = 16777216",
-                         "cannot prepare the database for writing", error);
+    code = set_up_connection(store, error);
     if (!code && version < MP_STORE_VERSION)
         code = migrate(store, error);
     if (!code)

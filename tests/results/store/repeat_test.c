@@ -183,6 +183,39 @@ static void remove_database(const struct runs_folder *folder) {
     }
 }
 
+/* Several processes open a database that is not there yet: all of them find it theirs. */
+static void opened_by_several_at_once(void **state) {
+    struct runs_folder *folder = *state;
+    enum { PROCESSES = 4 };
+    mp_store_close(folder->store);
+    for (int round = 0; round < 30; round++) {
+        int start[2], status, failed = 0;
+        remove_database(folder);
+        assert_int_equal(pipe(start), 0);
+        fflush(stdout);
+        for (int i = 0; i < PROCESSES; i++)
+            if (fork() == 0) {
+                char byte;
+                struct mp_store *store = NULL;
+                close(start[1]);
+                if (read(start[0], &byte, 1) != 0)
+                    _exit(1);
+                int code = mp_store_open(folder->database, &store, NULL);
+                mp_store_close(store);
+                _exit(code != MP_OK);
+            }
+        close(start[0]);
+        close(start[1]);
+        for (int i = 0; i < PROCESSES; i++) {
+            assert_true(wait(&status) > 0);
+            failed += status != 0;
+        }
+        assert_int_equal(failed, 0);
+    }
+    struct mp_error error = {0};
+    runs_ok(mp_store_open(folder->database, &folder->store, &error), &error);
+}
+
 /* Adding is killed, and repeated by somebody who does not know how far it came. */
 static void killed_while_adding(void **state) {
     struct runs_folder *folder = *state;
@@ -367,9 +400,13 @@ static void what_does_not_belong_together_is_named(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        CASE(a_run_is_added_once),    CASE(a_run_without_recordings_is_added_once),
-        CASE(killed_while_adding),    CASE(killed_while_reading),
-        CASE(killed_while_recording), CASE(what_does_not_belong_together_is_named),
+        CASE(a_run_is_added_once),
+        CASE(a_run_without_recordings_is_added_once),
+        CASE(opened_by_several_at_once),
+        CASE(killed_while_adding),
+        CASE(killed_while_reading),
+        CASE(killed_while_recording),
+        CASE(what_does_not_belong_together_is_named),
     };
     return cmocka_run_group_tests_name("repeat", tests, NULL, NULL);
 }
