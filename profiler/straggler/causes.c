@@ -95,6 +95,22 @@ static const struct mp_recorded_span *span_of(const struct mp_causes *causes, in
     return &causes->graph->times.span[node];
 }
 
+static double *tokens_at(const struct mp_causes *causes, int iteration, int layer, int rank) {
+    const struct mp_graph *graph = causes->graph;
+    return &causes->layer_tokens[((size_t)iteration * (size_t)graph->layers + (size_t)layer) *
+                                     (size_t)graph->times.ranks +
+                                 (size_t)rank];
+}
+
+/* Of a rank that has none in the group. */
+static bool had_nothing(const struct mp_causes *causes, const struct mp_graph_group *group,
+                        int rank) {
+    const struct mp_graph *graph = causes->graph;
+    const struct mp_graph_kind *kind = &graph->kind[group->kind];
+    return kind->phase == MP_PHASE_EXPERT && kind->layer >= 0 &&
+           *tokens_at(causes, group->iteration, kind->layer, rank) == 0;
+}
+
 static double *slope_of(const struct mp_causes *causes, int phase, int direction) {
     int p = phase < PHASES ? phase : PHASES - 1, d = direction < DIRECTIONS ? direction : 2;
     return &causes->slope[p * DIRECTIONS + d];
@@ -109,8 +125,8 @@ static int add_pairs(const struct mp_causes *causes, struct work *work, const st
         int a = row[i - 1].node, b = row[i].node;
         double before = (double)span_of(causes, a)->tokens,
                now = (double)span_of(causes, b)->tokens;
-        if (before < 0 || now < 0 || fabs(now - before) < 0.05 * (now + before) / 2)
-            continue;
+        if (before < 0 || now < 0 || fabs(now - before) <= 0.05 * (now + before) / 2)
+            continue; /* none beside none, too, says nothing of what a token takes */
         double more = causes->graph->node[b].own - causes->graph->node[a].own;
         work->pair[count++] = (struct weighted){more / (now - before), fabs(now - before)};
     }
@@ -198,27 +214,48 @@ static double *layer_tokens_of(const struct mp_causes *causes, int node) {
     int layer = span_of(causes, node)->layer;
     if (layer < 0 || layer >= graph->layers)
         return NULL;
-    return &causes->layer_tokens[((size_t)graph->group[graph->node[node].group].iteration *
-                                      (size_t)graph->layers +
-                                  (size_t)layer) *
-                                     (size_t)graph->times.ranks +
-                                 (size_t)graph->node[node].rank];
+    return tokens_at(causes, graph->group[graph->node[node].group].iteration, layer,
+                     graph->node[node].rank);
+}
+
+/* While layer_tokens is filled: the rank has spans in the layer, but none of its experts; one of
+ * its experts that does not say how many tokens it had is NAN. */
+static const double TAKES_PART = -2;
+
+static void add_layer_tokens(const struct mp_recorded_span *span, double *tokens) {
+    if (*tokens == -1)
+        *tokens = TAKES_PART;
+    if (span->phase != MP_PHASE_EXPERT || span->direction != MP_FORWARD)
+        return;
+    if (*tokens == TAKES_PART)
+        *tokens = 0;
+    *tokens += span->tokens < 0 ? NAN : (double)span->tokens;
+}
+
+/* Who takes part in a layer whose experts others compute, and computes none, has no tokens there:
+ * that is not the same as nobody having counted them. */
+static void finish_layer_tokens(double tokens[], int ranks) {
+    bool counted = false;
+    for (int r = 0; r < ranks; r++)
+        counted = counted || tokens[r] >= 0;
+    for (int r = 0; r < ranks; r++)
+        if (!(tokens[r] >= 0))
+            tokens[r] = counted && tokens[r] == TAKES_PART ? 0 : -1;
 }
 
 static void find_layer_tokens(struct mp_causes *causes) {
     const struct mp_graph *graph = causes->graph;
-    size_t count =
-        (size_t)graph->times.iterations * (size_t)graph->layers * (size_t)graph->times.ranks;
-    for (size_t i = 0; i < count; i++)
+    size_t ranks = (size_t)graph->times.ranks;
+    size_t rows = (size_t)graph->times.iterations * (size_t)graph->layers;
+    for (size_t i = 0; i < rows * ranks; i++)
         causes->layer_tokens[i] = -1;
     for (size_t n = 0; n < graph->times.spans; n++) {
-        const struct mp_recorded_span *span = span_of(causes, (int)n);
         double *tokens = layer_tokens_of(causes, (int)n);
-        if (!tokens || span->phase != MP_PHASE_EXPERT || span->direction != MP_FORWARD ||
-            span->tokens < 0)
-            continue;
-        *tokens = (*tokens < 0 ? 0 : *tokens) + (double)span->tokens;
+        if (tokens)
+            add_layer_tokens(span_of(causes, (int)n), tokens);
     }
+    for (size_t i = 0; i < rows; i++)
+        finish_layer_tokens(causes->layer_tokens + i * ranks, graph->times.ranks);
 }
 
 static double own_layer_tokens(const struct mp_causes *causes, int node) {
@@ -226,28 +263,55 @@ static double own_layer_tokens(const struct mp_causes *causes, int node) {
     return tokens ? *tokens : -1;
 }
 
+/* Mean tokens of a group's ranks; -1 where one does not say. */
+static double mean_tokens(const struct mp_causes *causes, const struct mp_graph_group *group,
+                          int absent) {
+    double sum = 0;
+    for (int m = 0; m < group->count; m++) {
+        int64_t tokens = span_of(causes, causes->graph->member[group->first + m])->tokens;
+        if (tokens < 0)
+            return -1;
+        sum += (double)tokens;
+    }
+    return sum / (group->count + absent);
+}
+
+static int count_absent(const struct mp_causes *causes, const struct mp_graph_group *group) {
+    int absent = 0;
+    for (int r = 0; r < causes->graph->times.ranks && group->count < causes->graph->times.ranks;
+         r++)
+        absent += had_nothing(causes, group, r) && mp_graph_member(causes->graph, group, r) < 0;
+    return absent;
+}
+
 static void find_reference(struct mp_causes *causes, struct work *work, int index) {
     const struct mp_graph *graph = causes->graph;
     const struct mp_graph_group *group = &graph->group[index];
     struct mp_reference *reference = &causes->reference[index];
-    double *const median_of[] = {&reference->own,    &reference->gap,   &reference->transfer,
-                                 &reference->tokens, &reference->usual, &reference->layer_tokens};
+    double *const median_of[] = {&reference->own,    &reference->tokens, &reference->usual,
+                                 &reference->gap,    &reference->transfer,
+                                 &reference->layer_tokens};
+    int absent = count_absent(causes, group);
     for (int f = 0; f < 6; f++) {
+        int count = 0;
         for (int m = 0; m < group->count; m++) {
             int n = graph->member[group->first + m];
             const struct mp_graph_node *node = &graph->node[n];
             const double value[] = {
                 node->own,
-                node->gap,
-                node->transfer,
                 (double)span_of(causes, n)->tokens,
                 causes->usual[(size_t)group->kind * (size_t)graph->times.ranks + (size_t)node->rank]
                     .own,
+                node->gap,
+                node->transfer,
                 own_layer_tokens(causes, n)};
-            work->value[m] = value[f];
+            work->by_rank[count++] = value[f];
         }
-        *median_of[f] = mp_lower_median(work->value, group->count);
+        for (int a = 0; a < absent && f < 3; a++)
+            work->by_rank[count++] = 0;
+        *median_of[f] = mp_lower_median(work->by_rank, count);
     }
+    reference->mean_tokens = mean_tokens(causes, group, absent);
 }
 
 /* ---- life ---- */
@@ -342,14 +406,32 @@ static const struct mp_usual *usual_of(const struct mp_causes *causes, int node)
                           (size_t)graph->node[node].rank];
 }
 
-struct mp_reference mp_causes_against(const struct mp_causes *causes, int node) {
+struct mp_reference mp_causes_against(const struct mp_causes *causes, int group, int rank) {
+    const struct mp_graph *graph = causes->graph;
+    struct mp_reference reference = causes->reference[group];
+    int node = mp_graph_member(graph, &graph->group[group], rank);
+    if (node >= 0) {
+        const struct mp_graph_node *own = &graph->node[node];
+        reference.own = own->own;
+        reference.gap = own->gap;
+        reference.transfer = own->transfer;
+        reference.tokens = (double)span_of(causes, node)->tokens;
+        reference.usual = usual_of(causes, node)->own;
+        reference.layer_tokens = own_layer_tokens(causes, node);
+    } else if (had_nothing(causes, &graph->group[group], rank)) {
+        reference.own = reference.tokens = reference.usual = 0;
+    }
+    return reference;
+}
+
+double mp_causes_surplus(const struct mp_causes *causes, int node) {
+    const struct mp_recorded_span *span = span_of(causes, node);
     const struct mp_graph_node *own = &causes->graph->node[node];
-    return (struct mp_reference){own->own,
-                                 own->gap,
-                                 own->transfer,
-                                 (double)span_of(causes, node)->tokens,
-                                 usual_of(causes, node)->own,
-                                 own_layer_tokens(causes, node)};
+    double mean = causes->reference[own->group].mean_tokens;
+    if (class_of(span->phase) != MP_CAUSE_SLOW || mean < 0)
+        return 0;
+    return fmin(own->own,
+                *slope_of(causes, span->phase, span->direction) * ((double)span->tokens - mean));
 }
 
 void mp_causes_split_transfer(const struct mp_causes *causes, int node,
@@ -359,9 +441,12 @@ void mp_causes_split_transfer(const struct mp_causes *causes, int node,
     for (int c = 0; c < MP_CAUSES; c++)
         part[c] = 0;
     int phase = span_of(causes, node)->phase;
-    if ((phase == MP_PHASE_DISPATCH || phase == MP_PHASE_COMBINE) && reference->layer_tokens > 0)
+    if ((phase == MP_PHASE_DISPATCH || phase == MP_PHASE_COMBINE) && reference->layer_tokens >= 0 &&
+        tokens > reference->layer_tokens)
         part[MP_CAUSE_ROUTING] =
-            between(reference->transfer * (tokens / reference->layer_tokens - 1), 0, seconds);
+            reference->layer_tokens > 0
+                ? between(reference->transfer * (tokens / reference->layer_tokens - 1), 0, seconds)
+                : seconds;
     part[MP_CAUSE_COMMUNICATION] = seconds - part[MP_CAUSE_ROUTING];
 }
 

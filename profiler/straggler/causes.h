@@ -28,10 +28,12 @@ struct mp_usual {
     double error;    /* standard error of own */
 };
 
-/* Of the ranks of one group, the lower median: that of a healthy rank while most are. */
+/* Of the ranks of one group, the lower median: that of a healthy rank while most are.  Who takes
+ * part in a layer and has no span of its experts computed no tokens there, in no time. */
 struct mp_reference {
     double own, gap, transfer, tokens, usual;
     double layer_tokens; /* of its experts in this layer, forward; -1: not known */
+    double mean_tokens;  /* over the ranks; -1: not known */
 };
 
 struct mp_causes {
@@ -39,7 +41,7 @@ struct mp_causes {
     struct mp_usual *usual;         /* [kinds][ranks] */
     struct mp_reference *reference; /* [groups] */
     double *slope;                  /* [phase][3 directions] s per token */
-    double *layer_tokens;           /* [iterations][layers][ranks]; -1: not known */
+    double *layer_tokens;           /* [iterations][layers][ranks]; 0: it had none, -1: not known */
     bool knows_tokens;              /* every expert span says how many */
     bool knows_usual;               /* there are enough iterations */
 };
@@ -58,8 +60,11 @@ void mp_causes_split_transfer(const struct mp_causes *causes, int node,
                               const struct mp_reference *reference, double seconds,
                               double part[MP_CAUSES]);
 
-/* What a node is against another one of its group. */
-struct mp_reference mp_causes_against(const struct mp_causes *causes, int node);
+/* What the nodes of a group are against one rank's; where that has none, against the reference. */
+struct mp_reference mp_causes_against(const struct mp_causes *causes, int group, int rank);
+
+/* s that a node takes for its tokens beyond the ranks' mean; negative: it has fewer. */
+double mp_causes_surplus(const struct mp_causes *causes, int node);
 
 /* Lower median of value[count], which is sorted; NAN for none. */
 double mp_lower_median(double value[], int count);

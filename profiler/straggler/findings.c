@@ -55,9 +55,9 @@ static struct mp_reference reference_of(const struct analysis *analysis,
                                         const struct mp_charge *charge) {
     const struct mp_graph *graph = analysis->graph;
     int group = graph->node[charge->node].group;
-    int other = mp_graph_member(graph, &graph->group[group], graph->node[charge->victim].rank);
-    return charge->propagated || other < 0 ? analysis->causes.reference[group]
-                                           : mp_causes_against(&analysis->causes, other);
+    return charge->propagated ? analysis->causes.reference[group]
+                              : mp_causes_against(&analysis->causes, group,
+                                                  graph->node[charge->victim].rank);
 }
 
 /* part[MP_CAUSES] of a charge, which add up to it. */
@@ -240,7 +240,8 @@ static void add_places(struct search *search) {
 
 /* ---- ranks ---- */
 
-/* Seconds of a node beyond its group's reference, by cause. */
+/* Seconds of a node beyond its group's reference, by cause; for tokens, beyond the ranks' mean: they
+ * have to be computed somewhere. */
 static void excess_of(const struct search *search, int index, double own[MP_CAUSES],
                       double transfer[MP_CAUSES], double *gap) {
     const struct analysis *analysis = search->analysis;
@@ -249,6 +250,7 @@ static void excess_of(const struct search *search, int index, double own[MP_CAUS
     mp_causes_split(&analysis->causes, index, reference, fmax(0, node->own - reference->own), own);
     mp_causes_split_transfer(&analysis->causes, index, reference,
                              fmax(0, node->transfer - reference->transfer), transfer);
+    own[MP_CAUSE_ROUTING] = fmax(0, mp_causes_surplus(&analysis->causes, index));
     *gap = fmax(0, node->gap - reference->gap);
 }
 
@@ -455,13 +457,24 @@ static void fill_victim(const struct search *search, struct mp_straggler_finding
     finding->victim_waiting = all > 0 ? finding->caused * most / all : NAN;
 }
 
+/* Every rank at the mean tokens. */
+static void even_tokens(const struct search *search, int index) {
+    const struct mp_causes *causes = &search->analysis->causes;
+    double own[MP_CAUSES], transfer[MP_CAUSES], gap;
+    excess_of(search, index, own, transfer, &gap);
+    search->now[index].own -= mp_causes_surplus(causes, index);
+    search->now[index].transfer -= transfer[MP_CAUSE_ROUTING];
+}
+
 /* The run without what the finding says. */
 static void fill_saved(struct search *search, struct mp_straggler_finding *finding) {
     struct mp_graph *graph = search->analysis->graph;
     double own[MP_CAUSES], transfer[MP_CAUSES], gap, sum = 0;
     mp_graph_recorded(graph, search->now);
     for (size_t n = 0; n < graph->times.spans; n++) {
-        if (!is_at_fault(finding, graph->node[n].rank))
+        if (finding->cause == MP_CAUSE_ROUTING)
+            even_tokens(search, (int)n);
+        if (finding->cause == MP_CAUSE_ROUTING || !is_at_fault(finding, graph->node[n].rank))
             continue;
         excess_of(search, (int)n, own, transfer, &gap);
         int iteration = graph->group[graph->node[n].group].iteration, rank = graph->node[n].rank;

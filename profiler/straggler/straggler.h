@@ -51,8 +51,9 @@ struct mp_straggler_finding {
     double waiting;        /* the same per other rank: how long each waits for it */
     int victim;            /* who waits most for it; -1 for a changing rank */
     double victim_waiting; /* s per iteration */
-    double longer;         /* s per iteration that the rank takes longer than the others' median */
-    double saved;          /* s per iteration, replayed without it; NAN: can't be replayed */
+    double longer;         /* s per iteration that the rank takes longer than the others' median;
+                              ROUTING: than with the ranks' mean tokens */
+    double saved;          /* s per iteration, replayed without it; ROUTING: with even tokens */
     double seen;           /* share of the iterations in which it mattered */
     double last;           /* share in which this rank caused most waiting of this cause, weighted
                               exponentially: the latest count most */
@@ -71,7 +72,7 @@ struct mp_straggler_rank {
     double direct, propagated; /* s per iteration of waiting that it caused */
     double own;                /* s per iteration of own work and gaps */
     double cause[MP_CAUSES];   /* direct + propagated, by cause */
-    double longer[MP_CAUSES];  /* s per iteration longer than the others' median */
+    double longer[MP_CAUSES];  /* s per iteration longer, as in a finding */
     double most_waited_for;    /* share of iterations in which it caused most waiting */
     double tokens;             /* of its experts per iteration; NAN: not known */
     double on_core;            /* share of its time that it had a core, median; NAN: not known */

@@ -1,0 +1,146 @@
+/* Tokens are what it is about: a rank that gets all of them and a rank that gets none, whether it
+ * says so, has no span of its experts, or nobody counted. */
+#include "tests/support.h"
+
+#include <string.h>
+
+#include "profiler/record/record.h"
+#include "profiler/straggler/straggler.h"
+
+enum { ITERATIONS = 6, MOST_RANKS = 3, SPANS = 3, ABSENT = -2, UNCOUNTED = -1 };
+
+/* Ranks meet at the gate, compute 1000 tokens in 20 s, and meet in the exchange, which takes 1 s
+ * after the last has come. */
+struct made {
+    struct mp_recorded_rank rank[ITERATIONS * MOST_RANKS];
+    struct mp_recorded_span span[ITERATIONS * MOST_RANKS * SPANS];
+    size_t spans;
+};
+
+static double work_of(int64_t tokens) {
+    return tokens > 0 ? (double)tokens * 20 / 1000 : 0;
+}
+
+static void add_rank(struct made *made, struct mp_recorded_rank *rank, int64_t tokens,
+                     double last) {
+    double work = work_of(tokens);
+    const struct mp_recorded_span spans[SPANS] = {
+        {0, 1, 0.5, -1, 0, MP_PHASE_GATE, MP_FORWARD},
+        {1 + work, last + 1, last + 1 - 1 - work, -1, 0, MP_PHASE_COMBINE, MP_FORWARD},
+        {1, 1 + work, 0, tokens, 0, MP_PHASE_EXPERT, MP_FORWARD},
+    };
+    *rank = (struct mp_recorded_rank){0, last + 1, made->spans, 0, 0};
+    static const int order[SPANS] = {0, 2, 1};
+    for (int s = 0; s < SPANS; s++)
+        if (order[s] != 2 || tokens != ABSENT) {
+            made->span[made->spans++] = spans[order[s]];
+            rank->count++;
+        }
+}
+
+static struct mp_straggler analyse(const int64_t tokens[], int ranks) {
+    struct made made = {.spans = 0};
+    struct mp_straggler found;
+    struct mp_error error = {0};
+    double last = 0;
+    for (int r = 0; r < ranks; r++)
+        last = fmax(last, 1 + work_of(tokens[r]));
+    for (int i = 0; i < ITERATIONS * ranks; i++)
+        add_rank(&made, &made.rank[i], tokens[i % ranks], last);
+    const struct mp_straggler_input input = {
+        .times = {ranks, ITERATIONS, made.rank, made.span, made.spans}, .common_clock = true};
+    assert_int_equal(mp_straggler_analyse(&input, &found, &error), MP_OK);
+    return found;
+}
+
+static const struct {
+    const char *name;
+    int ranks;
+    int64_t tokens[MOST_RANKS];
+    double waiting, over_mean, longer, saved; /* s, x mean, s, s */
+} uneven[] = {
+    /* 20 s a rank; evenly 10, so that it would take 10 less. */
+    {"all and none", 2, {1000, 0}, 20, 2, 10, 10},
+    {"all and no span", 2, {1000, ABSENT}, 20, 2, 10, 10},
+    /* 999 and 1: nearly that.  2 / (1000 / 999), 19.96 s, (999 - 500) * 0.02. */
+    {"nearly all", 2, {999, 1}, 19.96, 1.998, 9.98, 9.98},
+    /* Evenly 1000 / 3 each: 20 - 6.6667. */
+    {"all and none, none", 3, {1000, 0, 0}, 20, 3, 13.3333, 13.3333},
+    {"all and no spans", 3, {1000, ABSENT, ABSENT}, 20, 3, 13.3333, 13.3333},
+    {"all, none and no span", 3, {1000, 0, ABSENT}, 20, 3, 13.3333, 13.3333},
+    /* Two share them, and rank 2 alone waits, 10 s, half of it per other rank; evenly each has a
+     * third, 3.3333 s less. */
+    {"two share them", 3, {500, 500, 0}, 5, 1.5, 3.3333, 3.3333},
+    {"two share them, one has no span", 3, {500, 500, ABSENT}, 5, 1.5, 3.3333, 3.3333},
+};
+
+static void no_tokens_at_all_are_routing(void **state) {
+    (void)state;
+    for (size_t i = 0; i < sizeof uneven / sizeof *uneven; i++) {
+        struct mp_straggler found = analyse(uneven[i].tokens, uneven[i].ranks);
+        print_message("%s\n", uneven[i].name);
+        assert_int_equal(found.findings, 1);
+        const struct mp_straggler_finding *finding = &found.finding[0];
+        assert_string_equal(mp_cause_name(finding->cause), "routing");
+        assert_int_equal(finding->rank, 0);
+        assert_int_equal(finding->phase, MP_PHASE_EXPERT);
+        assert_close(finding->waiting, uneven[i].waiting, 1e-3);
+        assert_close(finding->tokens, uneven[i].over_mean, 1e-3);
+        assert_close(finding->longer, uneven[i].longer, 1e-3);
+        assert_close(finding->saved, uneven[i].saved, 1e-3);
+        assert_close(found.rank[1].tokens, fmax(0, (double)uneven[i].tokens[1]), 0);
+        assert_int_equal(found.abstentions, MP_ABSTAINS_NO_LOADS);
+        /* The place says the same of its tokens. */
+        for (int p = 0; p < found.places; p++)
+            if (found.place[p].phase == MP_PHASE_EXPERT)
+                assert_close(found.place[p].tokens, uneven[i].over_mean, 1e-3);
+        mp_straggler_destroy(&found);
+    }
+}
+
+/* What nobody counted is not none: nothing is said of routing. */
+static void uncounted_is_not_none(void **state) {
+    static const int64_t tokens[] = {1000, UNCOUNTED};
+    (void)state;
+    struct mp_straggler found = analyse(tokens, 2);
+    assert_int_equal(found.abstentions, MP_ABSTAINS_NO_LOADS | MP_ABSTAINS_NO_TOKENS);
+    assert_int_equal(found.findings, 1);
+    assert_int_equal(found.finding[0].cause, MP_CAUSE_UNKNOWN);
+    assert_true(isnan(found.finding[0].tokens));
+    assert_true(isnan(found.rank[1].tokens));
+    mp_straggler_destroy(&found);
+}
+
+/* At the same tokens it is the rank, though none of them says what a token takes. */
+static void same_tokens_are_a_slow_rank(void **state) {
+    struct made made = {.spans = 0};
+    struct mp_straggler found;
+    struct mp_error error = {0};
+    (void)state;
+    for (int i = 0; i < ITERATIONS * 2; i++) {
+        add_rank(&made, &made.rank[i], 500, 21);
+        if (i % 2 == 0) { /* 20 s instead of 10 */
+            struct mp_recorded_span *span = &made.span[made.spans - 2];
+            span[0].end = span[1].start = 21;
+            span[1].wait = 1;
+        }
+    }
+    const struct mp_straggler_input input = {
+        .times = {2, ITERATIONS, made.rank, made.span, made.spans}, .common_clock = true};
+    assert_int_equal(mp_straggler_analyse(&input, &found, &error), MP_OK);
+    assert_int_equal(found.findings, 1);
+    assert_string_equal(mp_cause_name(found.finding[0].cause), "slow rank");
+    assert_close(found.finding[0].longer, 10, 1e-9);
+    assert_close(found.finding[0].saved, 10, 1e-9);
+    assert_close(found.finding[0].tokens, 1, 1e-9);
+    mp_straggler_destroy(&found);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(no_tokens_at_all_are_routing),
+        cmocka_unit_test(uncounted_is_not_none),
+        cmocka_unit_test(same_tokens_are_a_slow_rank),
+    };
+    return cmocka_run_group_tests_name("tokens", tests, NULL, NULL);
+}
