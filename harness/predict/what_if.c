@@ -90,7 +90,7 @@ static int member_of(const struct mp_what_if *what_if, const struct mp_graph_gro
     return what_if->graph->member[group->first + m];
 }
 
-/* Over the members of a group but those of one rank (-1: all). */
+/* Over the members of a group but those of one rank (-1: all); of own work also over the absent. */
 static struct means means_of(const struct mp_what_if *what_if, const struct mp_graph_group *group,
                              int without) {
     struct means sum = {0};
@@ -104,7 +104,9 @@ static struct means means_of(const struct mp_what_if *what_if, const struct mp_g
         sum.transfer += node->transfer;
         count++;
     }
-    return count ? (struct means){sum.own / count, sum.gap / count, sum.transfer / count} : sum;
+    int all = count + group->absent;
+    return (struct means){all ? sum.own / all : 0, count ? sum.gap / count : 0,
+                          count ? sum.transfer / count : 0};
 }
 
 static void make_ideal(struct mp_what_if *what_if, const struct mp_graph_group *group) {
@@ -130,7 +132,7 @@ static void balance(struct mp_what_if *what_if, const struct mp_graph_group *gro
 
 static void relieve(struct mp_what_if *what_if, const struct mp_graph_group *group, int rank) {
     int node = mp_graph_member(what_if->graph, group, rank);
-    if (node < 0 || group->count < 2)
+    if (node < 0 || group->count + group->absent < 2)
         return;
     struct means mean = means_of(what_if, group, rank);
     what_if->now[node].own = mean.own;

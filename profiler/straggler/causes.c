@@ -95,22 +95,6 @@ static const struct mp_recorded_span *span_of(const struct mp_causes *causes, in
     return &causes->graph->times.span[node];
 }
 
-static double *tokens_at(const struct mp_causes *causes, int iteration, int layer, int rank) {
-    const struct mp_graph *graph = causes->graph;
-    return &causes->layer_tokens[((size_t)iteration * (size_t)graph->layers + (size_t)layer) *
-                                     (size_t)graph->times.ranks +
-                                 (size_t)rank];
-}
-
-/* Of a rank that has none in the group. */
-static bool had_nothing(const struct mp_causes *causes, const struct mp_graph_group *group,
-                        int rank) {
-    const struct mp_graph *graph = causes->graph;
-    const struct mp_graph_kind *kind = &graph->kind[group->kind];
-    return kind->phase == MP_PHASE_EXPERT && kind->layer >= 0 &&
-           *tokens_at(causes, group->iteration, kind->layer, rank) == 0;
-}
-
 static double *slope_of(const struct mp_causes *causes, int phase, int direction) {
     int p = phase < PHASES ? phase : PHASES - 1, d = direction < DIRECTIONS ? direction : 2;
     return &causes->slope[p * DIRECTIONS + d];
@@ -214,8 +198,11 @@ static double *layer_tokens_of(const struct mp_causes *causes, int node) {
     int layer = span_of(causes, node)->layer;
     if (layer < 0 || layer >= graph->layers)
         return NULL;
-    return tokens_at(causes, graph->group[graph->node[node].group].iteration, layer,
-                     graph->node[node].rank);
+    return &causes->layer_tokens[((size_t)graph->group[graph->node[node].group].iteration *
+                                      (size_t)graph->layers +
+                                  (size_t)layer) *
+                                     (size_t)graph->times.ranks +
+                                 (size_t)graph->node[node].rank];
 }
 
 /* While layer_tokens is filled: the rank has spans in the layer, but none of its experts; one of
@@ -264,8 +251,7 @@ static double own_layer_tokens(const struct mp_causes *causes, int node) {
 }
 
 /* Mean tokens of a group's ranks; -1 where one does not say. */
-static double mean_tokens(const struct mp_causes *causes, const struct mp_graph_group *group,
-                          int absent) {
+static double mean_tokens(const struct mp_causes *causes, const struct mp_graph_group *group) {
     double sum = 0;
     for (int m = 0; m < group->count; m++) {
         int64_t tokens = span_of(causes, causes->graph->member[group->first + m])->tokens;
@@ -273,25 +259,15 @@ static double mean_tokens(const struct mp_causes *causes, const struct mp_graph_
             return -1;
         sum += (double)tokens;
     }
-    return sum / (group->count + absent);
-}
-
-static int count_absent(const struct mp_causes *causes, const struct mp_graph_group *group) {
-    int absent = 0;
-    for (int r = 0; r < causes->graph->times.ranks && group->count < causes->graph->times.ranks;
-         r++)
-        absent += had_nothing(causes, group, r) && mp_graph_member(causes->graph, group, r) < 0;
-    return absent;
+    return sum / (group->count + group->absent);
 }
 
 static void find_reference(struct mp_causes *causes, struct work *work, int index) {
     const struct mp_graph *graph = causes->graph;
     const struct mp_graph_group *group = &graph->group[index];
     struct mp_reference *reference = &causes->reference[index];
-    double *const median_of[] = {&reference->own,    &reference->tokens, &reference->usual,
-                                 &reference->gap,    &reference->transfer,
-                                 &reference->layer_tokens};
-    int absent = count_absent(causes, group);
+    double *const median_of[] = {&reference->own, &reference->tokens,   &reference->usual,
+                                 &reference->gap, &reference->transfer, &reference->layer_tokens};
     for (int f = 0; f < 6; f++) {
         int count = 0;
         for (int m = 0; m < group->count; m++) {
@@ -307,11 +283,11 @@ static void find_reference(struct mp_causes *causes, struct work *work, int inde
                 own_layer_tokens(causes, n)};
             work->by_rank[count++] = value[f];
         }
-        for (int a = 0; a < absent && f < 3; a++)
+        for (int a = 0; a < group->absent && f < 3; a++)
             work->by_rank[count++] = 0;
         *median_of[f] = mp_lower_median(work->by_rank, count);
     }
-    reference->mean_tokens = mean_tokens(causes, group, absent);
+    reference->mean_tokens = mean_tokens(causes, group);
 }
 
 /* ---- life ---- */
@@ -418,7 +394,7 @@ struct mp_reference mp_causes_against(const struct mp_causes *causes, int group,
         reference.tokens = (double)span_of(causes, node)->tokens;
         reference.usual = usual_of(causes, node)->own;
         reference.layer_tokens = own_layer_tokens(causes, node);
-    } else if (had_nothing(causes, &graph->group[group], rank)) {
+    } else if (mp_graph_is_absent(graph, &graph->group[group], rank)) {
         reference.own = reference.tokens = reference.usual = 0;
     }
     return reference;

@@ -55,9 +55,9 @@ static struct mp_reference reference_of(const struct analysis *analysis,
                                         const struct mp_charge *charge) {
     const struct mp_graph *graph = analysis->graph;
     int group = graph->node[charge->node].group;
-    return charge->propagated ? analysis->causes.reference[group]
-                              : mp_causes_against(&analysis->causes, group,
-                                                  graph->node[charge->victim].rank);
+    return charge->propagated
+               ? analysis->causes.reference[group]
+               : mp_causes_against(&analysis->causes, group, graph->node[charge->victim].rank);
 }
 
 /* part[MP_CAUSES] of a charge, which add up to it. */
@@ -240,8 +240,8 @@ static void add_places(struct search *search) {
 
 /* ---- ranks ---- */
 
-/* Seconds of a node beyond its group's reference, by cause; for tokens, beyond the ranks' mean: they
- * have to be computed somewhere. */
+/* Seconds of a node beyond its group's reference, by cause; for tokens, beyond the ranks' mean:
+ * they have to be computed somewhere. */
 static void excess_of(const struct search *search, int index, double own[MP_CAUSES],
                       double transfer[MP_CAUSES], double *gap) {
     const struct analysis *analysis = search->analysis;

@@ -72,6 +72,14 @@ static void make_groups(struct mp_graph *graph, struct mp_graph_stage *stage, st
     }
 }
 
+static void count_absent(struct mp_graph *graph, const struct mp_graph_stage *stage) {
+    for (int g = 0; g < stage->groups; g++) {
+        struct mp_graph_group *group = &graph->group[stage->first_group + g];
+        for (int r = 0; r < graph->times.ranks && group->count < graph->times.ranks; r++)
+            group->absent += mp_graph_is_absent(graph, group, r);
+    }
+}
+
 /* ---- kinds ---- */
 
 static int compare_kinds(const void *left, const void *right) {
@@ -234,6 +242,7 @@ static void build(struct mp_graph *graph, double tolerance, struct key key[],
         }
         stage->nodes = nodes - stage->first_node;
         make_groups(graph, stage, key);
+        count_absent(graph, stage);
         order_events(graph, stage, tolerance, moment);
         find_transfers(graph, stage);
     }
@@ -280,6 +289,19 @@ int mp_graph_member(const struct mp_graph *graph, const struct mp_graph_group *g
         if (graph->node[member[m]].rank == rank)
             return member[m];
     return -1;
+}
+
+bool mp_graph_is_absent(const struct mp_graph *graph, const struct mp_graph_group *group,
+                        int rank) {
+    const struct mp_recorded_span *there = &graph->times.span[graph->member[group->first]];
+    const struct mp_recorded_rank *own = mp_recorded_rank_at(&graph->times, group->iteration, rank);
+    if (there->phase != MP_PHASE_EXPERT || there->layer < 0 ||
+        mp_graph_member(graph, group, rank) >= 0)
+        return false;
+    for (int s = 0; s < own->count; s++)
+        if (graph->times.span[own->first + (size_t)s].layer == there->layer)
+            return true;
+    return false;
 }
 
 /* ---- replay ---- */

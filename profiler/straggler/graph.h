@@ -30,6 +30,8 @@ struct mp_graph_node {
 /* Nodes that belong together, at most one per rank and ordered by rank. */
 struct mp_graph_group {
     int first, count; /* in member */
+    int absent;       /* of a layer's experts: ranks that take part in the layer and have no node
+                         here: they computed nothing, in no time */
     int kind;         /* groups of one phase, direction, layer and ordinal, in all iterations */
     int iteration;    /* index */
     bool meets;
@@ -75,6 +77,9 @@ void mp_graph_destroy(struct mp_graph *graph); /* accepts NULL */
 
 /* The node of a rank in a group; -1: it has none. */
 int mp_graph_member(const struct mp_graph *graph, const struct mp_graph_group *group, int rank);
+
+/* Whether a rank that has no node in a group is one of its absent. */
+bool mp_graph_is_absent(const struct mp_graph *graph, const struct mp_graph_group *group, int rank);
 
 /* Recorded seconds of all nodes, now[spans]: what changes start from. */
 void mp_graph_recorded(const struct mp_graph *graph, struct mp_graph_seconds now[]);

@@ -44,7 +44,7 @@ static void make_ideal(struct replays *replays) {
         double transfer = median(replays->work, group->count);
         for (int m = 0; m < group->count; m++)
             replays->ideal[graph->member[group->first + m]] =
-                (struct mp_graph_seconds){0, own / group->count, transfer, false};
+                (struct mp_graph_seconds){0, own / (group->count + group->absent), transfer, false};
     }
 }
 

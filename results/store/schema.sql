@@ -308,15 +308,17 @@ FROM iteration_summary;
 
 -- One row per run, iteration, layer and phase (forward and backward together; the phase
 -- 'iteration' is v_iteration's).  Per rank, busy time is that of the stream compute minus waiting.
---   max_ms, mean_ms, min_ms  busy time over the ranks that recorded the phase
+--   max_ms, mean_ms, min_ms  busy time over the ranks that recorded the phase; of the phase expert
+--                            also over those that recorded others of the layer: they had no tokens,
+--                            and took no time for them
 --   wait_ms                  sum over the ranks of their waiting in this phase
 --   straggler_ms             max_ms - mean_ms
 --   lost_ms                  sum over the ranks of max_ms - own: what the others would have to wait
 --                            if they met right after this phase
 --   slowest_rank             the rank of max_ms, the lowest of equals
 --   slowest_tokens           what slowest_rank worked on (forward, or backward if only that was
---                            recorded)
---   mean_tokens              the ranks' mean
+--                            recorded); NULL: it does not say, 0: none
+--   mean_tokens              the ranks' mean; NULL: one of them does not say
 CREATE VIEW v_straggler AS
 SELECT run_id, iteration, layer, StringIds.value AS phase, max_ns / 1e6 AS max_ms,
        sum_ns / 1e6 / ranks AS mean_ms, min_ns / 1e6 AS min_ms, wait_ns / 1e6 AS wait_ms,

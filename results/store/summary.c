@@ -95,8 +95,10 @@ int summary_add_span(struct summary *summary, int rank, const struct mp_span *sp
     if (!in_flight) {
         if (!lies_beside_iterations(span->phase))
             own->phases_wait_ns += clamp(span->wait_ns, duration_of(span));
-        if (span->phase == MP_PHASE_EXPERT && span->direction == MP_FORWARD)
+        if (span->phase == MP_PHASE_EXPERT && span->direction == MP_FORWARD) {
+            own->uncounted = own->uncounted || span->tokens < 0;
             own->routes += clamp(span->tokens, LIMIT);
+        }
         summary->phase_flops[span->phase] += span->flops > 0 ? (double)span->flops : 0;
     }
     struct cell *cells =

@@ -20,6 +20,7 @@ struct rank_iteration {
     int64_t phases_wait_ns; /* as the phases inside it say */
     int64_t tokens;         /* -1: not recorded */
     int64_t routes;         /* computed: forward EXPERT spans */
+    bool uncounted;         /* one of them does not say how many */
 };
 
 struct iteration_entry {

@@ -74,7 +74,7 @@ static struct iteration_row iteration_row_of(const struct summary *summary,
         row.start_ns = !row.ranks || own->start_ns < row.start_ns ? own->start_ns : row.start_ns;
         row.tokens = row.tokens < 0 || own->tokens < 0 ? -1 : row.tokens + own->tokens;
         row.wait_ms += (double)wait / NS_PER_MS;
-        routes += (double)own->routes;
+        routes += own->uncounted ? NAN : (double)own->routes;
         most_routes = own->routes > most_routes ? own->routes : most_routes;
         row.ranks++;
     }
@@ -221,46 +221,75 @@ struct straggler_rows {
     int64_t run_id;
 };
 
+/* Whether a rank that has no span of its experts in a layer takes part in the layer: then it had no
+ * tokens there, which is more to know than nothing. */
+static bool had_no_tokens(const struct straggler_rows *rows, uint64_t key, int rank) {
+    if (keyed_phase(key) != MP_PHASE_EXPERT || keyed_layer(key) < 0)
+        return false;
+    for (int phase = 0; phase < MP_PHASES; phase++) {
+        const struct cell *cells =
+            keyed_find(&rows->summary->cells,
+                       keyed_key(keyed_iteration(key), keyed_layer(key), (enum mp_phase)phase));
+        if (cells && cells[rank].computed)
+            return true;
+    }
+    return false;
+}
+
+/* The ranks of a row put together. */
+struct straggler_sums {
+    int64_t ranks, most, least, sum, wait, tokens;
+    int slowest;
+    bool counted; /* every rank says its tokens */
+};
+
+static void add_straggler(struct straggler_sums *sums, int rank, const struct cell *own,
+                          bool forward) {
+    if (sums->slowest < 0 || own->busy_ns > sums->most) {
+        sums->most = own->busy_ns;
+        sums->slowest = rank;
+    }
+    sums->least = !sums->ranks || own->busy_ns < sums->least ? own->busy_ns : sums->least;
+    sums->sum += own->busy_ns;
+    sums->wait += own->wait_ns;
+    sums->ranks++;
+    sums->tokens += forward ? own->forward_tokens : own->backward_tokens;
+    sums->counted =
+        sums->counted &&
+        (!own->computed || (forward ? own->has_forward_tokens : own->has_backward_tokens));
+}
+
 /* false: no rank spent time of its own (operations in flight only). */
 static bool fill_straggler_row(struct straggler_rows *rows, uint64_t key, const struct cell cells[],
                                int64_t row[ROW_COLUMNS]) {
-    int64_t ranks = 0, most = 0, least = 0, sum = 0, wait = 0, tokens = 0;
-    int slowest = -1;
-    bool has_tokens = false, has_forward = false;
+    struct straggler_sums sums = {.slowest = -1, .counted = true};
+    bool computed = false, forward = false;
     for (int r = 0; r < rows->summary->ranks; r++) {
-        const struct cell *own = &cells[r];
-        if (!own->computed)
-            continue;
-        if (slowest < 0 || own->busy_ns > most) {
-            most = own->busy_ns;
-            slowest = r;
-        }
-        least = !ranks || own->busy_ns < least ? own->busy_ns : least;
-        sum += own->busy_ns;
-        wait += own->wait_ns;
-        has_forward = has_forward || own->has_forward_tokens;
-        has_tokens = has_tokens || own->has_forward_tokens || own->has_backward_tokens;
-        ranks++;
+        computed = computed || cells[r].computed;
+        forward = forward || (cells[r].computed && cells[r].has_forward_tokens);
     }
-    if (ranks == 0)
+    if (!computed)
         return false;
     for (int r = 0; r < rows->summary->ranks; r++)
-        tokens += has_forward ? cells[r].forward_tokens : cells[r].backward_tokens;
-    const struct cell *worst = &cells[slowest];
+        if (cells[r].computed || had_no_tokens(rows, key, r))
+            add_straggler(&sums, r, &cells[r], forward);
+    const struct cell *worst = &cells[sums.slowest];
+    bool says =
+        !worst->computed || (forward ? worst->has_forward_tokens : worst->has_backward_tokens);
     int64_t values[] = {rows->run_id,
                         keyed_iteration(key),
                         keyed_layer(key),
                         rows->phase_ids[keyed_phase(key)],
-                        ranks,
-                        most,
-                        sum,
-                        least,
-                        wait,
-                        slowest,
-                        !has_tokens   ? ROW_NULL
-                        : has_forward ? worst->forward_tokens
-                                      : worst->backward_tokens,
-                        has_tokens ? tokens : ROW_NULL};
+                        sums.ranks,
+                        sums.most,
+                        sums.sum,
+                        sums.least,
+                        sums.wait,
+                        sums.slowest,
+                        !says     ? ROW_NULL
+                        : forward ? worst->forward_tokens
+                                  : worst->backward_tokens,
+                        sums.counted ? sums.tokens : ROW_NULL};
     for (size_t i = 0; i < sizeof values / sizeof *values; i++)
         row[i] = values[i];
     return true;
@@ -295,14 +324,16 @@ static int write_stragglers(struct summary *summary, struct mp_store *store, int
 
 /* ---- imbalance ---- */
 
-/* Largest over mean of the routes that the recorded ranks computed in a layer; NAN without any. */
+/* Largest over mean of the routes that the recorded ranks computed in a layer; NAN without any, and
+ * where a rank that computed does not say how many. */
 static double rank_imbalance(struct summary *summary, uint64_t key) {
     const struct cell *cells = keyed_find(
         &summary->cells, keyed_key(keyed_iteration(key), keyed_layer(key), MP_PHASE_EXPERT));
     double sum = 0, most = 0;
     int ranks = 0;
     for (int r = 0; cells && r < summary->ranks; r++) {
-        double routes = (double)cells[r].forward_tokens;
+        bool uncounted = cells[r].computed && !cells[r].has_forward_tokens;
+        double routes = uncounted ? NAN : (double)cells[r].forward_tokens;
         sum += routes;
         most = routes > most ? routes : most;
         ranks += summary->recorded[r];

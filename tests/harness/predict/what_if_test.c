@@ -241,12 +241,58 @@ static void what_is_missing_is_named(void **state) {
     }
 }
 
+/* Rank 1 takes part in the layer and has no span of its experts: evenly each has half of the 10 ms
+ * of rank 0, and without rank 0 nobody computes anything. */
+static void who_has_no_span_had_nothing_to_compute(void **state) {
+    struct runs_folder *folder = *state;
+    struct runs_rank ranks[2];
+    struct mp_recorded recorded;
+    struct mp_what_if *what_if;
+    struct mp_error error = {0};
+    const struct mp_store_run description = runs_description("ep", "text");
+    for (int r = 0; r < 2; r++) {
+        runs_rank_open(folder, r, 2, &ranks[r]);
+        for (int i = 0; i < 4; i++) {
+            int64_t at = i * 20000, work = r ? 0 : 10000;
+            const struct runs_span spans[] = {
+                {MP_PHASE_ITERATION, MP_NO_DIRECTION, at, 13000, 0, -1, 100, -1, false},
+                {MP_PHASE_ATTENTION, MP_FORWARD, at, 1000, 0, 0, -1, -1, false},
+                {MP_PHASE_COMBINE, MP_FORWARD, at + 1000 + work, 12000 - work, 12000 - work, 0, -1,
+                 -1, false},
+                {MP_PHASE_EXPERT, MP_FORWARD, at + 1000, work, 0, 0, 100, -1, false},
+            };
+            for (int s = 0; s < (r ? 3 : 4); s++)
+                runs_record(&ranks[r], i, &spans[s]);
+        }
+        runs_clock_samples(&ranks[r]);
+        runs_rank_close(&ranks[r], MP_OK, "");
+    }
+    const char *paths[] = {ranks[0].path, ranks[1].path};
+    runs_ok(mp_store_ingest(folder->store, &description, paths, 2, NULL, &error), &error);
+    runs_ok(mp_recorded_read(folder->store, "d", 1, &recorded, &error), &error);
+    runs_ok(mp_what_if_create(&recorded, &what_if, &error), &error);
+    struct mp_what_if_change change = mp_what_if_nothing();
+    assert_close(median(what_if, change), 13e-3, 1e-5);
+    change.balance = true;
+    assert_close(median(what_if, change), 8e-3, 1e-5);
+    change = mp_what_if_nothing();
+    change.ideal = true;
+    assert_close(median(what_if, change), 8e-3, 1e-5);
+    change = mp_what_if_nothing();
+    change.without_rank = 0;
+    assert_close(median(what_if, change), 3e-3, 1e-5);
+    mp_what_if_destroy(what_if);
+    mp_recorded_destroy(&recorded);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(slowdowns_are_those_by_hand, runs_setup, runs_teardown),
         cmocka_unit_test_setup_teardown(who_left_before_needs_nobody_later, runs_setup,
                                         runs_teardown),
         cmocka_unit_test_setup_teardown(random_runs_give_themselves_back, runs_setup,
+                                        runs_teardown),
+        cmocka_unit_test_setup_teardown(who_has_no_span_had_nothing_to_compute, runs_setup,
                                         runs_teardown),
         cmocka_unit_test_setup_teardown(what_is_missing_is_named, runs_setup, runs_teardown),
     };

@@ -90,6 +90,7 @@ static void no_tokens_at_all_are_routing(void **state) {
         assert_close(finding->saved, uneven[i].saved, 1e-3);
         assert_close(found.rank[1].tokens, fmax(0, (double)uneven[i].tokens[1]), 0);
         assert_int_equal(found.abstentions, MP_ABSTAINS_NO_LOADS);
+        assert_close(found.slowdowns.ideal, found.slowdowns.base - uneven[i].saved, 1e-3);
         /* The place says the same of its tokens. */
         for (int p = 0; p < found.places; p++)
             if (found.place[p].phase == MP_PHASE_EXPERT)
