@@ -10,11 +10,30 @@ static int no_memory(struct mp_error *error) {
     return mp_fail(error, MP_ENOMEM, "no memory for the findings");
 }
 
-int finding_add(json_t *findings, const char *title, const char *text, const char *advice,
-                bool warning, struct mp_error *error) {
-    json_t *finding = json_pack("{so so so sb}", "title", json_text(title), "text", json_text(text),
-                                "advice", json_text(advice), "warning", warning);
+static int add(json_t *findings, const char *title, const char *text, const char *advice,
+               const char *command, bool warning, struct mp_error *error) {
+    json_t *finding =
+        json_pack("{so so so so sb}", "title", json_text(title), "text", json_text(text), "advice",
+                  json_text(advice), "command", json_text(command), "warning", warning);
     return json_array_append_new(findings, finding) ? no_memory(error) : MP_OK;
+}
+
+int finding_add(json_t *findings, const char *title, const char *text, bool warning,
+                struct mp_error *error) {
+    return add(findings, title, text, NULL, NULL, warning, error);
+}
+
+static char *capitalise(char *text) {
+    if (text[0] >= 'a' && text[0] <= 'z')
+        text[0] = (char)(text[0] - 'a' + 'A');
+    return text;
+}
+
+int findings_busy(const struct report_runs *runs, json_t *findings, struct mp_error *error) {
+    char text[REPORT_BUSY_TEXT];
+    report_busy(runs, text);
+    return *text ? finding_add(findings, "The machine was busy", capitalise(text), true, error)
+                 : MP_OK;
 }
 
 /* Text that was printed for a terminal: its lines become one. */
@@ -31,7 +50,7 @@ int findings_speed(const struct report_runs *runs, const struct speedup_row rows
                    int table, json_t *findings, struct mp_error *error) {
     char *text = NULL;
     size_t size;
-    bool shared = false, busy = speedup_was_busy(rows, count);
+    bool shared = false;
     for (int i = 0; i < count; i++)
         shared = shared || rows[i].ranks_share_cores;
     FILE *memory = open_memstream(&text, &size);
@@ -39,18 +58,10 @@ int findings_speed(const struct report_runs *runs, const struct speedup_row rows
         speedup_print_words(runs, rows, count, table, memory);
     int code = one_line(memory, &text) ? MP_OK : no_memory(error);
     if (!code && text[0])
-        code = finding_add(findings,
-                           shared ? "Ranks shared cores"
-                           : busy ? "The machine was busy"
-                                  : "Who is faster",
-                           text, NULL, shared || busy, error);
+        code = finding_add(findings, shared ? "Ranks shared cores" : "Who is faster", text, shared,
+                           error);
     free(text);
     return code;
-}
-
-static void capitalise(char *text) {
-    if (text[0] >= 'a' && text[0] <= 'z')
-        text[0] = (char)(text[0] - 'a' + 'A');
 }
 
 /* What to do, and if tokens are the cause and there is one, the system that was faster here. */
@@ -58,17 +69,18 @@ static int add_waiting(const struct straggler *straggler, int number, const char
                        const char *faster, json_t *findings, struct mp_error *error) {
     const struct mp_straggler_finding *finding = &straggler->found.finding[number];
     char title[WAITING_TEXT + 160], text[WAITING_TEXT], words[WAITING_TEXT];
-    char advice[WAITING_TEXT + 160];
+    char faster_words[160] = "";
+    struct waiting_advice advice;
     snprintf(title, sizeof title, "%.120s%s%s", label ? label : "", label ? ": " : "",
              waiting_title(&straggler->found, finding, words, sizeof words));
     waiting_text(&straggler->found, finding, text, sizeof text);
     capitalise(text);
-    waiting_advice(finding, (long long)straggler->run_id, words, sizeof words);
+    waiting_advise(finding, &straggler->context, &advice);
     if (finding->cause == MP_CAUSE_ROUTING && faster)
-        snprintf(advice, sizeof advice, "%s Fastest on this setting: %.120s.", words, faster);
-    else
-        snprintf(advice, sizeof advice, "%s", words);
-    return finding_add(findings, title, text, advice, false, error);
+        snprintf(faster_words, sizeof faster_words, "Fastest on this setting: %.120s. ", faster);
+    char to_do[sizeof faster_words + sizeof advice.words];
+    snprintf(to_do, sizeof to_do, "%s%s", faster_words, advice.words);
+    return add(findings, title, text, to_do, *advice.command ? advice.command : NULL, false, error);
 }
 
 /* A sentence that has no subject yet begins with the run's name. */
@@ -77,7 +89,7 @@ static int add_nothing(const struct straggler *straggler, const char *label, jso
     char text[WAITING_TEXT];
     waiting_nothing(&straggler->found, text, sizeof text);
     capitalise(text);
-    return finding_add(findings, label ? label : "No straggler", text, NULL, false, error);
+    return finding_add(findings, label ? label : "No straggler", text, false, error);
 }
 
 /* What the analysis can't say of this run. */
@@ -95,7 +107,7 @@ static int add_abstentions(const struct straggler *straggler, const char *label,
              label ? ": " : "");
     if (length + 1 < sizeof text)
         snprintf(text + length, sizeof text - length, ".");
-    return length == 0 ? MP_OK : finding_add(findings, title, text, NULL, true, error);
+    return length == 0 ? MP_OK : finding_add(findings, title, text, true, error);
 }
 
 int findings_stragglers(const struct straggler *straggler, const char *label, const char *faster,

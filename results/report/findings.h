@@ -8,10 +8,13 @@
 #include "results/report/stragglers.h"
 
 /* Findings are JSON: an array of {"title": a few words, "text": sentences, "advice": what to do or
- * null, "warning": whether it is one about the numbers themselves}.  Whoever knows more of a run
- * adds more of them. */
-int finding_add(json_t *findings, const char *title, const char *text, const char *advice,
-                bool warning, struct mp_error *error);
+ * null, "command": that says more or null, "warning": whether it is one about the numbers
+ * themselves}.  Whoever knows more of a run adds more of them. */
+int finding_add(json_t *findings, const char *title, const char *text, bool warning,
+                struct mp_error *error);
+
+/* That other programs had the processors, if so: what a reader must know before all else. */
+int findings_busy(const struct report_runs *runs, json_t *findings, struct mp_error *error);
 
 /* What the table's rows say of who is faster, and what forbids saying it. */
 int findings_speed(const struct report_runs *runs, const struct speedup_row rows[], int count,

@@ -45,6 +45,7 @@ static int fill_run(struct report_run *run, sqlite3_stmt *row, struct mp_error *
     run->dropped = query_double(row, column++);
     run->unattainable = sqlite3_column_int(row, column++) == 1;
     run->taken = query_double(row, column++);
+    run->foreign = sqlite3_column_int(row, column++) == 1;
     return MP_OK;
 }
 
@@ -54,10 +55,9 @@ static const char runs_sql[] =
     "v_run.run_id, v_run.round, v_run.ranks, iterations, iterations_wanted, "
     "v_run.ranks_share_cores, ms_per_iteration, tokens_per_s, speedup_vs_ep, speed_vs_balanced, "
     "loss_final, max_loss_difference, iterations_agreed, dropped_fraction, v_run.unattainable, "
-    "(SELECT max(lost.value / nullif(whole.value, 0)) FROM v_rank JOIN v_number AS lost "
-    "USING (run_id, rank) JOIN v_number AS whole USING (run_id, rank, iteration, layer) "
-    "WHERE v_rank.run_id = v_run.run_id AND iteration = -1 AND layer = -1 "
-    "AND lost.name = 'processor-wait-seconds' AND whole.name = 'training-seconds') "
+    "processor_taken, "
+    "EXISTS (SELECT 1 FROM v_number WHERE v_number.run_id = v_run.run_id AND name = "
+    "'nvtx-pair-ns') "
     "FROM v_run JOIN v_speedup USING (run_id) WHERE "
     "CASE WHEN ?1 <> 0 THEN v_run.run_id = ?1 "
     "WHEN ?2 IS NOT NULL THEN v_run.suite_run = ?2 "
@@ -209,6 +209,40 @@ const struct report_run *report_group_example(const struct report_runs *runs, in
 
 const char *report_group_label(const struct report_runs *runs, int group) {
     return report_group_first(runs, group)->label;
+}
+
+static const struct report_run *busiest(const struct report_runs *runs, int table) {
+    const struct report_run *most = NULL;
+    for (int i = 0; i < runs->count; i++) {
+        const struct report_run *run = &runs->run[i];
+        if ((table < 0 || run->table == table) && !run->ranks_share_cores && !isnan(run->taken) &&
+            (!most || run->taken > most->taken))
+            most = run;
+    }
+    return most;
+}
+
+double report_taken(const struct report_runs *runs, int table) {
+    const struct report_run *most = busiest(runs, table);
+    return most ? most->taken : NAN;
+}
+
+const char *report_busy(const struct report_runs *runs, char text[REPORT_BUSY_TEXT]) {
+    const struct report_run *most = busiest(runs, -1);
+    text[0] = '\0';
+    if (most && most->taken > REPORT_TAKEN)
+        snprintf(text, REPORT_BUSY_TEXT,
+                 "for up to %.0f %% of the time (%.100s) other programs had the processors of "
+                 "these runs. Their times and ratios say as much about those programs as about "
+                 "the systems; run them again when nothing else runs.",
+                 100 * most->taken, most->label);
+    return text;
+}
+
+void report_print_busy(const struct report_runs *runs, FILE *out) {
+    char text[REPORT_BUSY_TEXT];
+    if (*report_busy(runs, text))
+        table_paragraph(out, "The machine was busy: %s\n", text);
 }
 
 void report_print_bounds(const struct report_runs *runs, int table, FILE *out) {

@@ -10,6 +10,11 @@
 
 #define REPORT_PREDICTED " (predicted)" /* behind what stands for a run that nobody measured */
 
+/* Shares of the time for which other programs have the processors: below this they are the usual
+ * noise of a machine, beyond that times tell nothing of systems. */
+#define REPORT_TAKEN 0.05
+#define REPORT_TAKEN_MOST 0.25
+
 /* A run as v_run and v_speedup show it; NAN for NULL, "" for texts that are NULL. */
 struct report_run {
     int64_t run_id;
@@ -21,10 +26,10 @@ struct report_run {
     bool complete, ranks_share_cores;
     bool unattainable; /* a bound, no system */
     bool predicted;    /* its times are the predictor's */
+    bool foreign;      /* a recorded program, which no suite ran */
     double ms_per_iteration, tokens_per_s, speedup_vs_ep, speed_vs_balanced, loss_final,
         max_loss_difference, iterations_agreed, dropped;
-    double taken; /* share of the training's time for which other programs had the core of the rank
-                     that lost most; NAN: not recorded */
+    double taken; /* processor_taken of v_run */
     int group;    /* rounds of one job on one setting have the same, from 0 by first run */
     int table;    /* groups to be shown beside each other have the same, from 0 by first run */
 };
@@ -46,6 +51,16 @@ const struct report_run *report_group_example(const struct report_runs *runs, in
 /* What to call the group inside its table: the system, or the job where systems repeat; a bound
  * that no system attains with that word behind it. */
 const char *report_group_label(const struct report_runs *runs, int group);
+
+/* The most that other programs had the processors, over the runs of a table (-1: of all) whose
+ * ranks did not share cores on purpose; NAN: not recorded. */
+double report_taken(const struct report_runs *runs, int table);
+
+enum { REPORT_BUSY_TEXT = 512 };
+/* What to know first if that is more than usual: "for up to 62 % of the time ..."; "" if not. */
+const char *report_busy(const struct report_runs *runs, char text[REPORT_BUSY_TEXT]);
+/* Prints it before anything else that is said of the runs. */
+void report_print_busy(const struct report_runs *runs, FILE *out);
 
 /* Says under a table which of its rows are bounds. */
 void report_print_bounds(const struct report_runs *runs, int table, FILE *out);

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "results/report/findings.h"
 #include "results/report/page.h"
 #include "results/report/query.h"
 #include "results/report/vega.h"
@@ -23,18 +24,30 @@ static void write_head(const struct report_runs *runs, const char *path, FILE *o
     page_print(out, "; started %s; from %s</p>\n</header>\n", first->started_at, path);
 }
 
+/* What all the rest is read with. */
+static int write_busy(const struct report_runs *runs, FILE *out, struct mp_error *error) {
+    json_t *findings = json_array();
+    int code = findings_busy(runs, findings, error);
+    if (!code && json_array_size(findings) > 0)
+        page_findings(out, findings);
+    json_decref(findings);
+    return code;
+}
+
 static int write_body(struct mp_store *store, struct report_runs *runs, FILE *out, json_t *figures,
                       struct mp_error *error) {
     struct page page = {.store = store, .runs = runs, .out = out, .figures = figures};
     const char *path = mp_store_path(store), *name = strrchr(path, '/');
-    int code = MP_OK;
     write_head(runs, name ? name + 1 : path, out);
-    fputs("<main data-choose=\"Setting\">\n<noscript><p>The charts need JavaScript; words and "
+    fputs("<main>\n", out);
+    int code = write_busy(runs, out, error);
+    fputs("<div data-choose=\"Setting\">\n<noscript><p>The charts need JavaScript; words and "
           "tables don't.</p></noscript>\n",
           out);
     for (int t = 0; !code && t < runs->tables; t++)
         code = page_setting(&page, t, error);
-    fputs("</main>\n<footer><p>Written by moeperf. Medians are over steady iterations: those that "
+    fputs("</div>\n</main>\n<footer><p>Written by moeperf. Medians are over steady iterations: "
+          "those that "
           "every rank completed, without the first tenth. Charts: Vega. Nothing on this page is "
           "loaded from anywhere.</p></footer>\n",
           out);

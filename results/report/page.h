@@ -47,6 +47,9 @@ void page_table_open(FILE *out, const struct page_column columns[], const char *
 void page_table_cell(FILE *out, const struct page_column columns[], int column, const char *text);
 void page_table_close(FILE *out);
 
+/* Findings (findings.h) as a list, warnings last. */
+void page_findings(FILE *out, const json_t *findings);
+
 /* The page around `body`, as page/report.html has it. */
 int page_assemble(const char *title, const char *body, json_t *figures, FILE *out,
                   struct mp_error *error);

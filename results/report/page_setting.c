@@ -10,34 +10,13 @@
 
 /* ---- in words ---- */
 
-static void write_finding(const json_t *finding, FILE *out) {
-    const char *advice = json_string_value(json_object_get(finding, "advice"));
-    fputs(json_is_true(json_object_get(finding, "warning")) ? "<li class=\"warning\">" : "<li>",
-          out);
-    page_print(out, "<strong>%s</strong> %s", json_string_value(json_object_get(finding, "title")),
-               json_string_value(json_object_get(finding, "text")));
-    if (advice)
-        page_print(out, "<span class=\"advice\">%s</span>", advice);
-    fputs("</li>\n", out);
-}
-
-/* Warnings last. */
-static void write_findings(const json_t *findings, FILE *out) {
-    size_t i;
-    json_t *finding;
-    fputs("<ul class=\"findings\">\n", out);
-    for (int warnings = 0; warnings < 2; warnings++)
-        json_array_foreach(findings, i, finding) {
-            if (json_is_true(json_object_get(finding, "warning")) == warnings)
-                write_finding(finding, out);
-        }
-    fputs("</ul>\n", out);
-}
-
-/* The fastest of the table that anyone could run instead of `own`; NULL for none. */
+/* The fastest of the table that anyone could run instead of `own`; NULL for none, and where other
+ * programs had the processors for so long that times don't tell. */
 static const char *faster_than(const struct report_runs *runs, const struct speedup_row rows[],
                                int count, int own) {
     const struct speedup_row *best = NULL, *current = NULL;
+    if (report_taken(runs, report_group_first(runs, own)->table) > REPORT_TAKEN_MOST)
+        return NULL;
     for (int i = 0; i < count; i++) {
         if (rows[i].group == own)
             current = &rows[i];
@@ -63,7 +42,7 @@ static int add_incomplete(const struct report_runs *runs, int table, json_t *fin
                  (long long)run->run_id, run->job, run->round + 1, run->status,
                  (long long)run->iterations, (long long)run->iterations_wanted);
         code = finding_add(findings, title, run->reason[0] ? run->reason : "no reason was recorded",
-                           NULL, true, error);
+                           true, error);
     }
     return code;
 }
@@ -84,57 +63,89 @@ static int write_summary(struct page *page, const struct speedup_row rows[], int
             finding_add(findings, "Predicted, not measured",
                         "Every time in this setting is a model's; what it assumes is listed with "
                         "each system.",
-                        NULL, true, error);
+                        true, error);
     if (!code)
         code = add_incomplete(page->runs, table, findings, error);
     if (!code)
-        write_findings(findings, page->out);
+        page_findings(page->out, findings);
     json_decref(findings);
     return code;
 }
 
 /* ---- speed-up ---- */
 
-static const struct page_column speedup_columns[] = {
+/* The ratio stands where a telephone still shows it. */
+enum { SPEEDUP_COLUMNS = 11, SPEEDUP_CELL = 160 };
+static const struct page_column speedup_columns[SPEEDUP_COLUMNS] = {
     {"system", PAGE_WORDS},          {"median ms/iteration", PAGE_NUMBER},
-    {"range ms", PAGE_NUMBER},       {"tokens/s", PAGE_NUMBER},
     {"x EP", PAGE_NUMBER},           {"range x EP", PAGE_NUMBER},
+    {"range ms", PAGE_NUMBER},       {"tokens/s", PAGE_NUMBER},
     {"x EP, balanced", PAGE_NUMBER}, {"final loss", PAGE_NUMBER},
     {"loss differs", PAGE_NUMBER},   {"dropped %", PAGE_NUMBER},
-    {"rounds done", PAGE_NUMBER},    {0}};
+    {"rounds done", PAGE_NUMBER}};
 
-static void number_cell(FILE *out, int column, const char *format, double value) {
-    char text[48] = "";
-    if (!isnan(value))
-        snprintf(text, sizeof text, format, value);
-    page_table_cell(out, speedup_columns, column, text);
-}
-
-static void range_cell(FILE *out, int column, const char *format, double low, double high) {
-    char text[96] = "";
-    if (!isnan(low))
-        snprintf(text, sizeof text, format, low, high);
-    page_table_cell(out, speedup_columns, column, text);
-}
-
-/* One round has no range. */
-static void write_speedup_row(const struct report_runs *runs, const struct speedup_row *row,
-                              FILE *out) {
+/* The cells of one row; "" where there is nothing to say.  One round has no range. */
+static void fill_speedup(const struct report_runs *runs, const struct speedup_row *row,
+                         char cell[SPEEDUP_COLUMNS][SPEEDUP_CELL]) {
     bool has_range = row->complete > 1;
-    char rounds[32];
-    snprintf(rounds, sizeof rounds, "%d of %d", row->complete, row->rounds);
-    page_table_cell(out, speedup_columns, 0, report_group_label(runs, row->group));
-    number_cell(out, 1, row->ms_max >= 1000 ? "%.0f" : "%.2f", row->ms);
-    range_cell(out, 2, row->ms_max >= 1000 ? "%.0f – %.0f" : "%.2f – %.2f",
-               has_range ? row->ms_min : NAN, row->ms_max);
-    number_cell(out, 3, "%.0f", row->tokens_per_s);
-    number_cell(out, 4, "%.2f", row->speedup);
-    range_cell(out, 5, "%.2f – %.2f", has_range ? row->speedup_min : NAN, row->speedup_max);
-    number_cell(out, 6, "%.2f", row->vs_balanced);
-    number_cell(out, 7, "%.4f", row->loss_final);
-    number_cell(out, 8, "%.1e", row->loss_difference);
-    number_cell(out, 9, "%.2f", 100 * row->dropped);
-    page_table_cell(out, speedup_columns, 10, rounds);
+    int decimals = row->ms_max >= 1000 ? 0 : 2;
+    const struct {
+        int column, decimals;
+        double value, scale, high;
+    } numbers[] = {
+        {1, decimals, row->ms, 1, NAN},
+        {2, 2, row->speedup, 1, NAN},
+        {3, 2, has_range ? row->speedup_min : NAN, 1, row->speedup_max},
+        {4, decimals, has_range ? row->ms_min : NAN, 1, row->ms_max},
+        {5, 0, row->tokens_per_s, 1, NAN},
+        {6, 2, row->vs_balanced, 1, NAN},
+        {7, 4, row->loss_final, 1, NAN},
+        {9, 2, row->dropped, 100, NAN},
+    };
+    memset(cell, 0, SPEEDUP_COLUMNS * sizeof *cell);
+    snprintf(cell[0], SPEEDUP_CELL, "%s", report_group_label(runs, row->group));
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+        char *text = cell[numbers[i].column];
+        if (!isnan(numbers[i].value) && !isnan(numbers[i].high))
+            snprintf(text, SPEEDUP_CELL, "%.*f – %.*f", numbers[i].decimals, numbers[i].value,
+                     numbers[i].decimals, numbers[i].high);
+        else if (!isnan(numbers[i].value))
+            snprintf(text, SPEEDUP_CELL, "%.*f", numbers[i].decimals,
+                     numbers[i].scale * numbers[i].value);
+    }
+    if (!isnan(row->loss_difference))
+        snprintf(cell[8], SPEEDUP_CELL, "%.1e", row->loss_difference);
+    snprintf(cell[10], SPEEDUP_CELL, "%d of %d", row->complete, row->rounds);
+}
+
+/* Columns in which no row has anything are left out. */
+static int write_speedup_table(const struct report_runs *runs, const struct speedup_row rows[],
+                               int count, FILE *out, struct mp_error *error) {
+    char(*cell)[SPEEDUP_COLUMNS][SPEEDUP_CELL] = calloc((size_t)count + 1, sizeof *cell);
+    struct page_column shown[SPEEDUP_COLUMNS + 1] = {{0}};
+    int from[SPEEDUP_COLUMNS], columns = 0;
+    if (!cell)
+        return mp_fail(error, MP_ENOMEM, "no memory for the report");
+    for (int i = 0; i < count; i++)
+        fill_speedup(runs, &rows[i], cell[i]);
+    for (int c = 0; c < SPEEDUP_COLUMNS; c++) {
+        bool has = false;
+        for (int i = 0; i < count; i++)
+            has = has || cell[i][c][0];
+        if (has) {
+            from[columns] = c;
+            shown[columns++] = speedup_columns[c];
+        }
+    }
+    page_table_open(out, shown,
+                    "Ratios compare inside a round and are the median of the rounds' own; ranges "
+                    "are the smallest and largest round.");
+    for (int i = 0; i < count; i++)
+        for (int c = 0; c < columns; c++)
+            page_table_cell(out, shown, c, cell[i][from[c]]);
+    page_table_close(out);
+    free(cell);
+    return MP_OK;
 }
 
 static json_t *speedup_data(const struct report_runs *runs, const struct speedup_row rows[],
@@ -162,12 +173,7 @@ static int write_speedup(struct page *page, const struct speedup_row rows[], int
                  "the fastest to the slowest round, dashed bars are bounds that no system attains.";
     int code = page_figure_of(page, "speedup", "Time per iteration", caption,
                               speedup_data(page->runs, rows, count), error);
-    page_table_open(page->out, speedup_columns,
-                    "Ratios compare inside a round; ranges are the smallest and largest round.");
-    for (int i = 0; i < count; i++)
-        write_speedup_row(page->runs, &rows[i], page->out);
-    page_table_close(page->out);
-    return code;
+    return code ? code : write_speedup_table(page->runs, rows, count, page->out, error);
 }
 
 /* ---- curves and phases ---- */
@@ -343,7 +349,7 @@ static int write_run(struct page *page, const struct speedup_row rows[], int cou
         findings_stragglers(straggler, NULL, faster_than(page->runs, rows, count, rows[i].group),
                             FINDINGS_OF_RUN, findings, error);
     if (!code)
-        write_findings(findings, page->out);
+        page_findings(page->out, findings);
     json_decref(findings);
     if (!code)
         code = write_analysis(straggler, page->out, error);
@@ -353,23 +359,26 @@ static int write_run(struct page *page, const struct speedup_row rows[], int cou
     return code;
 }
 
-/* Those that were analysed. */
+/* Those that were analysed, and how to see the others. */
 static int write_runs(struct page *page, const struct speedup_row rows[], int count,
                       const struct straggler stragglers[], struct mp_error *error) {
     int code = MP_OK, left = 0;
+    char command[COMMAND_TEXT] = "";
     fputs("<h2>One system in detail</h2>\n<div data-choose=\"System\">\n", page->out);
-    for (int i = 0; !code && i < count; i++)
-        if (stragglers[i].run_id == 0)
-            left++;
-        else
+    for (int i = 0; !code && i < count; i++) {
+        long long run_id = (long long)report_group_example(page->runs, rows[i].group)->run_id;
+        if (stragglers[i].context.run_id != 0)
             code = write_run(page, rows, count, i, &stragglers[i], error);
+        else if (left++ == 0)
+            command_text(command, mp_store_path(page->store),
+                         "report --run %lld --html run-%lld.html", run_id, run_id);
+    }
     fputs("</div>\n", page->out);
     if (left > 0)
-        page_print(
-            page->out,
-            "<p class=\"muted\">%d more are left out to keep this file small; moeperf report "
-            "--run ID --html FILE shows one.</p>\n",
-            left);
+        page_print(page->out,
+                   "<p class=\"muted\">%d more are left out to keep this file small; the first of "
+                   "them is shown by:<code class=\"command\">%s</code></p>\n",
+                   left, command);
     return code;
 }
 

@@ -112,6 +112,34 @@ int page_table(struct page *page, const char *sql, int64_t run_id,
     return got;
 }
 
+/* ---- findings ---- */
+
+static void write_finding(const json_t *finding, FILE *out) {
+    const char *advice = json_string_value(json_object_get(finding, "advice"));
+    const char *command = json_string_value(json_object_get(finding, "command"));
+    fputs(json_is_true(json_object_get(finding, "warning")) ? "<li class=\"warning\">" : "<li>",
+          out);
+    page_print(out, "<strong>%s</strong> %s", json_string_value(json_object_get(finding, "title")),
+               json_string_value(json_object_get(finding, "text")));
+    if (advice)
+        page_print(out, "<span class=\"advice\">%s</span>", advice);
+    if (command)
+        page_print(out, "<code class=\"command\">%s</code>", command);
+    fputs("</li>\n", out);
+}
+
+void page_findings(FILE *out, const json_t *findings) {
+    size_t i;
+    json_t *finding;
+    fputs("<ul class=\"findings\">\n", out);
+    for (int warnings = 0; warnings < 2; warnings++)
+        json_array_foreach(findings, i, finding) {
+            if (json_is_true(json_object_get(finding, "warning")) == warnings)
+                write_finding(finding, out);
+        }
+    fputs("</ul>\n", out);
+}
+
 /* ---- the page around it ---- */
 
 /* JSON in which nothing can end a script element: '<' only stands in strings. */

@@ -237,14 +237,16 @@ static int print_pairs(struct mp_store *store, const char *title, const char *sq
     return code ? code : got;
 }
 
-static int run_text(struct mp_store *store, const struct report_run *run, FILE *out,
+static int run_text(struct mp_store *store, const struct report_runs *runs, FILE *out,
                     struct mp_error *error) {
+    const struct report_run *run = &runs->run[0];
     struct straggler found;
     struct recording_cost cost;
     char words[RECORDING_COST_TEXT];
     int code = recording_cost_read(store, run->run_id, &cost, error);
     if (code)
         return code;
+    report_print_busy(runs, out);
     print_head(run, out);
     print_line(out, "recording cost", recording_cost_words(&cost, words));
     fprintf(out, "\nPhases, mean over iterations and ranks%s\n",
@@ -290,7 +292,7 @@ int mp_report_run(struct mp_store *store, int64_t run_id, enum mp_report_format 
     if (code)
         return code;
     code = format == MP_REPORT_JSON ? run_json(store, run_id, out, error)
-                                    : run_text(store, &runs.run[0], out, error);
+                                    : run_text(store, &runs, out, error);
     report_runs_free(&runs);
     return code;
 }

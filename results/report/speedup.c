@@ -87,9 +87,6 @@ int speedup_rows(struct report_runs *runs, struct speedup_row **rows, struct mp_
 
 /* ---- text ---- */
 
-/* A share of the time below which other programs are the usual noise of a machine. */
-#define MOST_TAKEN 0.05
-
 enum {
     COLUMN_SYSTEM,
     COLUMN_MS,
@@ -118,20 +115,18 @@ static const struct table_column columns[COLUMNS] = {
     [COLUMN_DROPPED] = {"dropped\n%", TABLE_RIGHT}};
 
 /* The columns of a table with these rows: the last is only there if a run has dropped something,
- * and what says nothing gives way first. */
+ * and what says least gives way first. */
 static void begin_table(const struct speedup_row rows[], int count, struct table *table) {
-    bool has_balanced = false, has_rounds = false, all_done = true, has_dropped = false;
+    bool all_done = true, has_dropped = false;
     for (int i = 0; i < count; i++) {
-        has_balanced = has_balanced || !isnan(rows[i].vs_balanced);
-        has_rounds = has_rounds || rows[i].complete > 1;
         all_done = all_done && rows[i].complete == rows[i].rounds;
         has_dropped = has_dropped || rows[i].dropped > 0;
     }
     table_init(table, columns, has_dropped ? COLUMNS : COLUMN_DROPPED);
-    table->optional[COLUMN_BALANCED] = has_balanced ? 0 : 5;
-    table->optional[COLUMN_RANGE] = has_rounds ? 1 : 4;
+    table->optional[COLUMN_RANGE] = 1;
     table->optional[COLUMN_ROUNDS] = all_done ? 3 : 0;
     table->optional[COLUMN_TOKENS] = 2;
+    table->drops_empty = true;
 }
 
 /* As many decimals as keep 4 or 5 digits. */
@@ -147,7 +142,7 @@ static int add_row(struct table *table, struct report_runs *runs, const struct s
     table_set(table, COLUMN_SYSTEM, "%s", report_group_label(runs, row->group));
     int decimals = decimals_for(row->ms_max);
     table_set_number(table, COLUMN_MS, row->ms, decimals);
-    if (isnan(row->ms))
+    if (row->complete < 2) /* one round has no range */
         table_set(table, COLUMN_RANGE, "-");
     else
         table_set(table, COLUMN_RANGE, "%.*f..%.*f", decimals, row->ms_min, decimals, row->ms_max);
@@ -170,83 +165,108 @@ static bool is_ep(const struct report_runs *runs, int group) {
 }
 
 /* "fssdp trains 1.32 x as fast as EP and at 0.95 of EP's speed with balanced routes (median of 3
- * rounds)." */
+ * rounds' ratios, 1.20 to 1.41)." */
 static void print_speed(const struct report_runs *runs, const struct speedup_row *row,
                         const char *who, FILE *out) {
-    char balanced[96] = "";
+    char balanced[96] = "", rounds[96] = "median of 1 round";
     if (!isnan(row->vs_balanced))
         snprintf(balanced, sizeof balanced, " and at %.2f of EP's speed with balanced routes",
                  row->vs_balanced);
-    table_paragraph(out, "%s%s trains %.2f x as fast as EP%s (median of %d round%s).", who,
-                    report_group_label(runs, row->group), row->speedup, balanced, row->complete,
-                    row->complete == 1 ? "" : "s");
+    if (row->complete > 1)
+        snprintf(rounds, sizeof rounds, "median of %d rounds' ratios, %.2f to %.2f", row->complete,
+                 row->speedup_min, row->speedup_max);
+    table_paragraph(out, "%s%s trains %.2f x as fast as EP%s (%s).", who,
+                    report_group_label(runs, row->group), row->speedup, balanced, rounds);
 }
 
-bool speedup_was_busy(const struct speedup_row rows[], int count) {
+static const struct speedup_row *row_of_ep(const struct report_runs *runs,
+                                           const struct speedup_row rows[], int count) {
     for (int i = 0; i < count; i++)
-        if (rows[i].taken > MOST_TAKEN && !rows[i].ranks_share_cores)
-            return true;
-    return false;
+        if (is_ep(runs, rows[i].group) && rows[i].complete > 0)
+            return &rows[i];
+    return NULL;
 }
 
-/* Before any finding, since it is about all of them. */
-static void print_busy(const struct report_runs *runs, const struct speedup_row rows[], int count,
-                       FILE *out) {
-    int most = 0;
-    if (!speedup_was_busy(rows, count))
-        return;
-    for (int i = 1; i < count; i++)
-        if (isnan(rows[most].taken) || rows[i].taken > rows[most].taken)
-            most = i;
-    table_paragraph(out,
-                    "The machine was busy: for up to %.0f %% of the time (%s) other programs had "
-                    "the processors of these runs. Their times and ratios say as much about those "
-                    "programs as about the systems; run them again when nothing else runs.",
-                    100 * rows[most].taken, report_group_label(runs, rows[most].group));
+/* Ratios that their row seems to contradict: a median of ratios is no ratio of medians. */
+static void print_contradictions(const struct report_runs *runs, const struct speedup_row rows[],
+                                 int count, FILE *out) {
+    const struct speedup_row *ep = row_of_ep(runs, rows, count);
+    char list[1024] = "";
+    size_t length = 0;
+    for (int i = 0; i < count && ep; i++) {
+        const struct speedup_row *row = &rows[i];
+        if (isnan(row->speedup) || fabs(ep->ms / row->ms - row->speedup) < 0.01 ||
+            length + 200 > sizeof list)
+            continue;
+        length += (size_t)snprintf(list + length, sizeof list - length, "%s%.100s %.2f to %.2f",
+                                   length ? ", " : "", report_group_label(runs, row->group),
+                                   row->speedup_min, row->speedup_max);
+    }
+    if (length > 0)
+        table_paragraph(out,
+                        "Ratios are medians of the rounds' own, not ratios of the medians beside "
+                        "them; over the rounds: %s.",
+                        list);
+}
+
+/* The fastest that anyone could run and that drops nothing; NULL for none. */
+static const struct speedup_row *fastest(const struct report_runs *runs,
+                                         const struct speedup_row rows[], int count) {
+    const struct speedup_row *best = NULL;
+    for (int i = 0; i < count; i++) {
+        const struct speedup_row *row = &rows[i];
+        if (!is_ep(runs, row->group) && !isnan(row->speedup) && !row->unattainable &&
+            !(row->dropped > 0) && (!best || row->speedup > best->speedup))
+            best = row;
+    }
+    return best;
 }
 
 /* The finding: the fastest system beside EP.  Bounds don't compete, and what drops routes only
  * where nothing else is there. */
 static void print_finding(const struct report_runs *runs, const struct speedup_row rows[],
-                          int count, FILE *out) {
-    const struct speedup_row *best = NULL;
-    bool shared = false, has_ep = false, has_other = false, has_dropped = false;
+                          int count, double taken, FILE *out) {
+    const struct speedup_row *best = fastest(runs, rows, count);
+    bool shared = false, has_ep = row_of_ep(runs, rows, count), has_other = false;
+    bool has_dropped = false, foreign = true;
     for (int i = 0; i < count; i++) {
         const struct speedup_row *row = &rows[i];
+        bool other = !is_ep(runs, row->group);
         shared = shared || row->ranks_share_cores;
-        has_ep = has_ep || (is_ep(runs, row->group) && row->complete > 0);
-        has_other = has_other || !is_ep(runs, row->group);
-        if (is_ep(runs, row->group) || isnan(row->speedup) || row->unattainable)
-            continue;
-        if (row->dropped > 0)
-            has_dropped = true;
-        else if (!best || row->speedup > best->speedup)
-            best = row;
+        foreign = foreign && report_group_first(runs, row->group)->foreign;
+        has_other = has_other || other;
+        has_dropped = has_dropped ||
+                      (other && !isnan(row->speedup) && !row->unattainable && row->dropped > 0);
     }
     if (shared) {
         table_paragraph(
             out, "Ranks shared cores: these wall times are no speed-up, since processes that "
                  "take turns gain nothing from an even load. No ratios are printed.");
+    } else if ((best || has_dropped) && taken > REPORT_TAKEN_MOST) {
+        table_paragraph(out,
+                        "Which system is faster can't be told: other programs had the processors "
+                        "for up to %.0f %% of the time.",
+                        100 * taken);
     } else if (best) {
         print_speed(runs, best, has_dropped ? "Of the systems that drop nothing, " : "", out);
-    } else if (has_other && !has_ep) {
+    } else if (has_other && !has_ep && !foreign) {
         table_paragraph(out, "There is no complete run of EP on this setting to compare with.");
     } else if (!has_other && has_ep) {
         table_paragraph(out, "EP alone: the reference for other systems on this setting.");
-    } else if (!has_dropped) {
+    } else if (!has_dropped && !foreign) {
         table_paragraph(out, "No complete run to compare with EP.");
     }
 }
 
 /* Droppers: time and what survives belong together. */
 static void print_droppers(const struct report_runs *runs, const struct speedup_row rows[],
-                           int count, FILE *out) {
+                           int count, double taken, FILE *out) {
     for (int i = 0; i < count; i++) {
         const struct speedup_row *row = &rows[i];
         char speed[64] = "";
         if (!(row->dropped > 0))
             continue;
-        if (!isnan(row->speedup) && !is_ep(runs, row->group))
+        if (!isnan(row->speedup) && !is_ep(runs, row->group) && !(taken > REPORT_TAKEN_MOST))
             snprintf(speed, sizeof speed, " and trains %.2f x as fast as EP with the rest",
                      row->speedup);
         table_paragraph(out,
@@ -273,9 +293,10 @@ static void print_losses(const struct report_runs *runs, const struct speedup_ro
 
 void speedup_print_words(const struct report_runs *runs, const struct speedup_row rows[], int count,
                          int table, FILE *out) {
-    print_busy(runs, rows, count, out);
-    print_finding(runs, rows, count, out);
-    print_droppers(runs, rows, count, out);
+    double taken = report_taken(runs, table);
+    print_finding(runs, rows, count, taken, out);
+    print_contradictions(runs, rows, count, out);
+    print_droppers(runs, rows, count, taken, out);
     print_losses(runs, rows, count, out);
     report_print_bounds(runs, table, out);
 }
@@ -327,29 +348,32 @@ static void print_incomplete(const struct report_runs *runs, FILE *out) {
 
 static json_t *row_json(const struct report_runs *runs, const struct speedup_row *row) {
     const struct report_run *first = report_group_first(runs, row->group);
-    return json_pack("{so so so so so so so si si si sb sb so so so so so so so so so so so}", //
-                     "suite_run", json_text(first->suite_run),                                 //
-                     "job", json_text(first->job),                                             //
-                     "system", json_text(first->system),                                       //
-                     "workload", json_text(first->workload),                                   //
-                     "gate", json_text(first->gate),                                           //
-                     "model", json_text(first->model),                                         //
-                     "executor", json_text(first->executor),                                   //
-                     "ranks", first->ranks, "rounds", row->rounds,                             //
-                     "rounds_complete", row->complete,                                         //
-                     "ranks_share_cores", row->ranks_share_cores,                              //
-                     "unattainable", row->unattainable,                                        //
-                     "ms_per_iteration", json_number(row->ms),                                 //
-                     "ms_per_iteration_min", json_number(row->ms_min),                         //
-                     "ms_per_iteration_max", json_number(row->ms_max),                         //
-                     "tokens_per_s", json_number(row->tokens_per_s),                           //
-                     "speedup_vs_ep", json_number(row->speedup),                               //
-                     "speed_vs_balanced", json_number(row->vs_balanced),                       //
-                     "loss_final", json_number(row->loss_final),                               //
-                     "max_loss_difference", json_number(row->loss_difference),                 //
-                     "iterations_agreed", json_number(row->agreed),                            //
-                     "dropped_fraction", json_number(row->dropped),                            //
-                     "processor_taken", json_number(row->taken));
+    return json_pack(
+        "{so so so so so so so si si si sb sb so so so so so so so so so so so so so}", //
+        "suite_run", json_text(first->suite_run),                                       //
+        "job", json_text(first->job),                                                   //
+        "system", json_text(first->system),                                             //
+        "workload", json_text(first->workload),                                         //
+        "gate", json_text(first->gate),                                                 //
+        "model", json_text(first->model),                                               //
+        "executor", json_text(first->executor),                                         //
+        "ranks", first->ranks, "rounds", row->rounds,                                   //
+        "rounds_complete", row->complete,                                               //
+        "ranks_share_cores", row->ranks_share_cores,                                    //
+        "unattainable", row->unattainable,                                              //
+        "ms_per_iteration", json_number(row->ms),                                       //
+        "ms_per_iteration_min", json_number(row->ms_min),                               //
+        "ms_per_iteration_max", json_number(row->ms_max),                               //
+        "tokens_per_s", json_number(row->tokens_per_s),                                 //
+        "speedup_vs_ep", json_number(row->speedup),                                     //
+        "speedup_vs_ep_min", json_number(row->speedup_min),                             //
+        "speedup_vs_ep_max", json_number(row->speedup_max),                             //
+        "speed_vs_balanced", json_number(row->vs_balanced),                             //
+        "loss_final", json_number(row->loss_final),                                     //
+        "max_loss_difference", json_number(row->loss_difference),                       //
+        "iterations_agreed", json_number(row->agreed),                                  //
+        "dropped_fraction", json_number(row->dropped),                                  //
+        "processor_taken", json_number(row->taken));
 }
 
 static int print_json(const struct report_runs *runs, const struct speedup_row rows[], FILE *out,
@@ -382,6 +406,8 @@ int mp_report_speedup(struct mp_store *store, const struct mp_report_selection *
         return code;
     struct speedup_row *rows = NULL;
     code = speedup_rows(&runs, &rows, error);
+    if (!code && format == MP_REPORT_TEXT)
+        report_print_busy(&runs, out);
     if (!code && format == MP_REPORT_JSON)
         code = print_json(&runs, rows, out, error);
     for (int t = 0; !code && format == MP_REPORT_TEXT && t < runs.tables; t++) {

@@ -17,13 +17,10 @@ struct speedup_row {
 /* A row per group, by group; to be freed.  Errors: MP_ENOMEM. */
 int speedup_rows(struct report_runs *runs, struct speedup_row **rows, struct mp_error *error);
 
-/* What the rows of one table say: whether the machine was busy with something else, the fastest
- * system, who drops routes, where losses part, which rows are bounds.  `rows`: those of the table.
- */
+/* What the rows of one table say: the fastest system, unless other programs had the processors for
+ * so long that the times don't tell, who drops routes, where losses part, which rows are bounds.
+ * `rows`: those of the table. */
 void speedup_print_words(const struct report_runs *runs, const struct speedup_row rows[], int count,
                          int table, FILE *out);
-
-/* Whether other programs had the processors for so much of the time that times say little. */
-bool speedup_was_busy(const struct speedup_row rows[], int count);
 
 #endif

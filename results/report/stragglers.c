@@ -11,15 +11,42 @@
 #include "results/report/waiting_read.h"
 #include "results/report/waiting_words.h"
 
+/* What moeperf predict --run asks of a run (harness/predict): a clock in common to replay it, and
+ * its job and loads to plan for it. */
+static const char context_sql[] =
+    "SELECT CASE executor WHEN 'predicted' THEN nodes ELSE hosts END = 1, processor_taken, "
+    "NOT EXISTS (SELECT 1 FROM rank WHERE rank.run_id = ?1 AND "
+    "coalesce(clock, 'wall clock') = 'wall clock'), "
+    "(SELECT coalesce(job_text, '') <> '' FROM run WHERE run.run_id = ?1) AND "
+    "EXISTS (SELECT 1 FROM load WHERE load.run_id = ?1) FROM v_run WHERE run_id = ?1";
+
+static int read_context(struct mp_store *store, struct waiting_context *context,
+                        struct mp_error *error) {
+    sqlite3_stmt *row = NULL;
+    int code = query_open(store, context_sql, context->run_id, &row, error);
+    int got = code ? code : query_next(store, row, error);
+    if (got == 1) {
+        context->one_host = sqlite3_column_int(row, 0) == 1;
+        context->taken = query_double(row, 1);
+        context->can_replay = sqlite3_column_int(row, 2) == 1;
+        context->can_plan = context->can_replay && sqlite3_column_int(row, 3) == 1;
+    }
+    sqlite3_finalize(row);
+    return got < 0 ? got : MP_OK;
+}
+
 int straggler_find(struct mp_store *store, int64_t run_id, struct straggler *straggler,
                    struct mp_error *error) {
     struct waiting_recording recording;
-    *straggler = (struct straggler){.run_id = run_id};
+    *straggler = (struct straggler){
+        .context = {.database = mp_store_path(store), .run_id = run_id, .taken = NAN}};
     int code = waiting_read(store, run_id, &recording, error);
     if (!code)
         code = mp_straggler_analyse(&recording.input, &straggler->found, error);
     if (!code)
         code = recording_cost_read(store, run_id, &straggler->cost, error);
+    if (!code)
+        code = read_context(store, &straggler->context, error);
     straggler->iterations = recording.iterations;
     straggler->looked_at = recording.input.times.iterations;
     straggler->shares_cores = recording.ranks_share_cores == 1;
@@ -37,17 +64,22 @@ static bool has_analysis(const struct straggler *straggler) {
 
 void straggler_print(const struct straggler *straggler, const char *label, int most, FILE *out) {
     const struct mp_straggler *found = &straggler->found;
-    char text[WAITING_TEXT], advice[WAITING_TEXT];
+    char text[WAITING_TEXT], command[COMMAND_TEXT];
+    struct waiting_advice advice;
     if (found->findings == 0)
         table_paragraph(out, "%s: %s", label, waiting_nothing(found, text, sizeof text));
-    for (int f = 0; f < found->findings && f < most; f++)
+    for (int f = 0; f < found->findings && f < most; f++) {
+        waiting_advise(&found->finding[f], &straggler->context, &advice);
         table_paragraph(out, "%s: %s %s", label,
-                        waiting_text(found, &found->finding[f], text, sizeof text),
-                        waiting_advice(&found->finding[f], (long long)straggler->run_id, advice,
-                                       sizeof advice));
-    if (found->findings > most)
-        table_paragraph(out, "%s: %d more in moeperf report --stragglers --run %lld.", label,
-                        found->findings - most, (long long)straggler->run_id);
+                        waiting_text(found, &found->finding[f], text, sizeof text), advice.words);
+        table_command(out, advice.command);
+    }
+    if (found->findings > most) {
+        table_paragraph(out, "%s: %d more:", label, found->findings - most);
+        table_command(out, command_text(command, straggler->context.database,
+                                        "report --stragglers --run %lld",
+                                        (long long)straggler->context.run_id));
+    }
     for (unsigned bit = MP_ABSTAINS_CLOCKS; bit <= MP_ABSTAINS_CUT && has_analysis(straggler);
          bit *= 2)
         if (found->abstentions & bit)
@@ -103,8 +135,10 @@ static int add_row(struct table *table, const char *label, const struct straggle
 static int print_table(const struct report_runs *runs, const struct straggler stragglers[],
                        int table_number, FILE *out, struct mp_error *error) {
     struct table table;
+    char command[COMMAND_TEXT], invocation[COMMAND_WORD];
     int code = MP_OK;
     table_init(&table, columns, sizeof columns / sizeof *columns);
+    table.drops_empty = true;
     for (int g = 0; !code && g < runs->groups; g++)
         if (report_group_example(runs, g)->table == table_number)
             code = add_row(&table, report_group_label(runs, g), &stragglers[g], error);
@@ -115,9 +149,12 @@ static int print_table(const struct report_runs *runs, const struct straggler st
             if (report_group_example(runs, g)->table == table_number)
                 straggler_print(&stragglers[g], report_group_label(runs, g), FINDINGS_IN_WORDS,
                                 out);
-        if (table.rows > ROWS_IN_WORDS)
-            table_paragraph(out, "moeperf report --stragglers says it in words and in full; with "
-                                 "--run ID, for one run.");
+        if (table.rows > ROWS_IN_WORDS) {
+            table_paragraph(out, "In words and in full (with --run ID, for one run):");
+            table_command(out, command_text(command, stragglers[0].context.database,
+                                            "report --stragglers --suite-run %s",
+                                            command_word(invocation, runs->run[0].suite_run)));
+        }
         report_print_bounds(runs, table_number, out);
     }
     table_free(&table);
@@ -126,12 +163,12 @@ static int print_table(const struct report_runs *runs, const struct straggler st
 
 static json_t *row_json(const struct report_run *run, const struct straggler *straggler,
                         bool in_full) {
-    return json_pack("{sI so so sb so so si sb so so}", "run_id", (json_int_t)run->run_id, "job",
+    return json_pack("{sI so so sb so so si sb so so so}", "run_id", (json_int_t)run->run_id, "job",
                      json_text(run->job), "system", json_text(run->system), "unattainable",
                      run->unattainable, "workload", json_text(run->workload), "status",
                      json_text(run->status), "ranks", run->ranks, "ranks_share_cores",
-                     straggler->shares_cores, "recording_cost",
-                     recording_cost_json(&straggler->cost), "analysis",
+                     straggler->shares_cores, "processor_taken", json_number(run->taken),
+                     "recording_cost", recording_cost_json(&straggler->cost), "analysis",
                      stragglers_detail_json(straggler, in_full));
 }
 
@@ -148,6 +185,7 @@ static int print_in_full(const struct report_runs *runs, const struct straggler 
                          FILE *out, struct mp_error *error) {
     char words[RECORDING_COST_TEXT];
     int code = MP_OK;
+    report_print_busy(runs, out);
     for (int g = 0; !code && g < runs->groups; g++) {
         const struct report_run *example = report_group_example(runs, g);
         if (g > 0)

@@ -5,10 +5,11 @@
 #include "profiler/straggler/straggler.h"
 #include "results/report/recording_cost.h"
 #include "results/report/report.h"
+#include "results/report/waiting_words.h"
 
 struct straggler {
     struct mp_straggler found;
-    int64_t run_id;
+    struct waiting_context context;
     int iterations, looked_at; /* steady ones, and how many of them were analysed */
     bool shares_cores;
     struct recording_cost cost;

@@ -256,26 +256,29 @@ static json_t *rank_or_null(int rank) {
 
 static json_t *findings_json(const struct straggler *straggler) {
     const struct mp_straggler *found = &straggler->found;
-    char title[WAITING_TEXT], text[WAITING_TEXT], advice[WAITING_TEXT];
+    char title[WAITING_TEXT], text[WAITING_TEXT];
+    struct waiting_advice advice;
     json_t *all = json_array();
     for (int f = 0; f < found->findings; f++) {
         const struct mp_straggler_finding *finding = &found->finding[f];
+        waiting_advise(finding, &straggler->context, &advice);
         json_array_append_new(
             all,
-            json_pack(
-                "{ss so sb so so so so so so so so ss si so so sI so ss ss ss}", "cause",
-                mp_cause_name(finding->cause), "rank", rank_or_null(finding->rank), "chronic",
-                finding->chronic, "waiting_ms", ms(finding->waiting), "caused_ms",
-                ms(finding->caused), "longer_ms", ms(finding->longer), "would_save_ms",
-                ms(finding->saved), "share_of_iterations", json_number(finding->seen),
-                "most_waited_for", json_number(finding->last), "tokens_over_mean",
-                json_number(finding->tokens), "on_core", json_number(finding->on_core), "phase",
-                phase_name(finding->phase), "layer", finding->layer, "share_here",
-                json_number(finding->here), "victim", rank_or_null(finding->victim),
-                "worst_iteration", (json_int_t)finding->worst_iteration, "worst_ms",
-                ms(finding->worst), "title", waiting_title(found, finding, title, sizeof title),
-                "text", waiting_text(found, finding, text, sizeof text), "advice",
-                waiting_advice(finding, (long long)straggler->run_id, advice, sizeof advice)));
+            json_pack("{ss so sb so so so so so so so so ss si so so sI so ss ss so so}", "cause",
+                      mp_cause_name(finding->cause), "rank", rank_or_null(finding->rank), "chronic",
+                      finding->chronic, "waiting_ms", ms(finding->waiting), "caused_ms",
+                      ms(finding->caused), "longer_ms", ms(finding->longer), "would_save_ms",
+                      ms(finding->saved), "share_of_iterations", json_number(finding->seen),
+                      "most_waited_for", json_number(finding->last), "tokens_over_mean",
+                      json_number(finding->tokens), "on_core", json_number(finding->on_core),
+                      "phase", phase_name(finding->phase), "layer", finding->layer, "share_here",
+                      json_number(finding->here), "victim", rank_or_null(finding->victim),
+                      "worst_iteration", (json_int_t)finding->worst_iteration, "worst_ms",
+                      ms(finding->worst), "title",
+                      waiting_title(found, finding, title, sizeof title), "text",
+                      waiting_text(found, finding, text, sizeof text), "advice",
+                      json_text(advice.words), "command",
+                      json_text(*advice.command ? advice.command : NULL)));
     }
     return all;
 }

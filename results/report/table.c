@@ -5,8 +5,10 @@
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
 
-enum { GAP = 2, LEAST_WIDTH = 6, PARAGRAPH = 2048 };
+enum { GAP = 2, LEAST_WIDTH = 6, LEAST_COLUMNS = 40, PARAGRAPH = 2048 };
 
 void table_init(struct table *table, const struct table_column column[], int columns) {
     *table = (struct table){.columns = columns, .column = column};
@@ -33,6 +35,17 @@ int table_add(struct table *table, int *row, struct mp_error *error) {
     if (row)
         *row = table->rows - 1;
     return MP_OK;
+}
+
+int table_width(FILE *out) {
+    struct winsize window = {0};
+    const char *columns = getenv("COLUMNS");
+    int file = fileno(out), width = columns ? atoi(columns) : 0;
+    if (file < 0 || !isatty(file))
+        return TABLE_WIDTH;
+    if (width <= 0 && !ioctl(file, TIOCGWINSZ, &window))
+        width = window.ws_col;
+    return width <= 0 ? TABLE_WIDTH : width < LEAST_COLUMNS ? LEAST_COLUMNS : width;
 }
 
 static bool continues_character(char byte) {
@@ -127,8 +140,8 @@ static int total_width(const struct table *table, const int widths[]) {
 }
 
 /* Makes left-aligned columns narrower, down to `least`, until the table fits. */
-static void shrink(const struct table *table, int widths[], const int least[]) {
-    for (int total = total_width(table, widths); total > TABLE_WIDTH; total--) {
+static void shrink(const struct table *table, int room, int widths[], const int least[]) {
+    for (int total = total_width(table, widths); total > room; total--) {
         int widest = -1;
         for (int c = 0; c < table->columns; c++)
             if (table->column[c].align == TABLE_LEFT && widths[c] > least[c] &&
@@ -140,14 +153,25 @@ static void shrink(const struct table *table, int widths[], const int least[]) {
     }
 }
 
+static bool is_empty(const struct table *table, int column) {
+    for (int r = 0; r < table->rows; r++) {
+        const char *text = table->cell[r * table->columns + column];
+        if (*text && strcmp(text, "-") != 0)
+            return false;
+    }
+    return true;
+}
+
 /* Width of every column, -1 for one that is left out. */
-static void find_widths(const struct table *table, int widths[]) {
+static void find_widths(const struct table *table, int room, int widths[]) {
     int least[TABLE_COLUMNS], last_resort[TABLE_COLUMNS];
     for (int c = 0; c < table->columns; c++) {
         measure_column(table, c, &widths[c], &least[c]);
         last_resort[c] = LEAST_WIDTH;
+        if (c > 0 && table->drops_empty && is_empty(table, c))
+            widths[c] = least[c] = -1;
     }
-    while (total_width(table, table->lines_first ? widths : least) > TABLE_WIDTH) {
+    while (total_width(table, table->lines_first ? widths : least) > room) {
         int first = -1;
         for (int c = 0; c < table->columns; c++)
             if (table->optional[c] && least[c] >= 0 &&
@@ -157,8 +181,8 @@ static void find_widths(const struct table *table, int widths[]) {
             break;
         widths[first] = least[first] = -1;
     }
-    shrink(table, widths, least);
-    shrink(table, widths, last_resort);
+    shrink(table, room, widths, least);
+    shrink(table, room, widths, last_resort);
 }
 
 /* The bytes of the first `width` characters. */
@@ -222,7 +246,7 @@ static void print_row(const struct table *table, int row, const int widths[], FI
 
 void table_print(const struct table *table, FILE *out) {
     int widths[TABLE_COLUMNS];
-    find_widths(table, widths);
+    find_widths(table, table_width(out), widths);
     bool two_lines = false;
     for (int c = 0; c < table->columns; c++)
         two_lines = two_lines || (widths[c] >= 0 && strchr(table->column[c].header, '\n'));
@@ -253,12 +277,17 @@ void table_paragraph(FILE *out, const char *format, ...) {
     va_start(arguments, format);
     vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
+    size_t end = strlen(text);
+    bool apart = end > 0 && text[end - 1] == '\n';
+    if (apart)
+        text[end - 1] = '\0';
     table_clean(clean, sizeof clean, text);
-    int at = 0;
+    int at = 0, room = table_width(out);
+    room = room < PARAGRAPH_WIDTH ? room : PARAGRAPH_WIDTH;
     for (const char *word = clean; *word;) {
         size_t length = strcspn(word, " ");
         int width = width_of(word, length);
-        if (at > 0 && at + 1 + width > TABLE_WIDTH) {
+        if (at > 0 && at + 1 + width > room) {
             fputc('\n', out);
             at = 0;
         }
@@ -266,5 +295,10 @@ void table_paragraph(FILE *out, const char *format, ...) {
         fprintf(out, "%.*s", (int)length, word);
         word += length + (word[length] == ' ');
     }
-    fputc('\n', out);
+    fputs(apart ? "\n\n" : "\n", out);
+}
+
+void table_command(FILE *out, const char *command) {
+    if (*command)
+        fprintf(out, "    %s\n", command);
 }

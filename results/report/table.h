@@ -1,4 +1,4 @@
-/* Text tables of at most 80 columns. */
+/* Text tables, as wide as the terminal they are printed on, and of at most 80 columns elsewhere. */
 #ifndef MOEPERF_RESULTS_REPORT_TABLE_H
 #define MOEPERF_RESULTS_REPORT_TABLE_H
 
@@ -7,7 +7,7 @@
 
 #include "reference/base/error.h"
 
-enum { TABLE_WIDTH = 80, TABLE_COLUMNS = 12, TABLE_CELL = 128 };
+enum { TABLE_WIDTH = 80, PARAGRAPH_WIDTH = 100, TABLE_COLUMNS = 12, TABLE_CELL = 128 };
 
 struct table_column {
     const char *header; /* unit included; '\n' starts its second line */
@@ -22,6 +22,7 @@ struct table {
      * short, the highest first. */
     int optional[TABLE_COLUMNS];
     bool lines_first; /* columns are left out rather than cells broken into lines */
+    bool drops_empty; /* columns behind the first are left out where no row has anything to say */
 };
 
 /* `column` is borrowed. */
@@ -36,13 +37,21 @@ void table_set(struct table *table, int column, const char *format, ...)
 /* A number with that many decimals; "-" for NAN. */
 void table_set_number(struct table *table, int column, double value, int decimals);
 
-/* Where the table would be wider than TABLE_WIDTH, optional columns are left out until its longest
+/* Columns that there are for what is printed to `out`: those of the terminal (COLUMNS, where it is
+ * set, has the last word), or TABLE_WIDTH. */
+int table_width(FILE *out);
+
+/* Where the table would be wider than that, optional columns are left out until its longest
  * words fit (or whole cells: lines_first); then left-aligned columns give way, the widest first,
  * and their cells go on in further lines. */
 void table_print(const struct table *table, FILE *out);
 
-/* Prints a paragraph broken at spaces, like the sentences under a table. */
+/* Prints a paragraph broken at spaces, like the sentences under a table; lines of more than
+ * PARAGRAPH_WIDTH are hard to read.  '\n' at its end: an empty line follows. */
 void table_paragraph(FILE *out, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* Prints a command on a line of its own, however long, so that it can be copied; nothing for "". */
+void table_command(FILE *out, const char *command);
 
 /* Copies at most size - 1 bytes with control characters as '?'; never cuts inside a UTF-8
  * character.  Returns `to`. */

@@ -6,6 +6,7 @@
 #include <stdio.h>
 
 #include "profiler/record/record.h"
+#include "results/report/groups.h"
 
 #define LEAST_SAVED 0.005 /* of an iteration: less is not worth words */
 
@@ -53,9 +54,11 @@ const char *waiting_title(const struct mp_straggler *found,
     return text;
 }
 
+/* Waiting is a mean over the iterations, and so is what it is a share of: no rank waits longer than
+ * an iteration lasts, but on a busy machine its mean may exceed the median iteration. */
 static void say_who(struct words *words, const struct mp_straggler *found,
                     const struct mp_straggler_finding *finding) {
-    double ms = 1e3 * finding->waiting, whole = 1e3 * found->seconds;
+    double ms = 1e3 * finding->waiting, whole = 1e3 * found->slowdowns.base;
     if (finding->rank < 0)
         say(words,
             "ranks wait %.2f ms of each %.2f ms iteration (%.0f %%) for one another, now for this "
@@ -77,7 +80,9 @@ static void say_why(struct words *words, const struct mp_straggler_finding *find
     switch (finding->cause) {
     case MP_CAUSE_ROUTING:
         if (finding->rank >= 0 && !isnan(finding->tokens))
-            say(words, "it computes %.2f x the mean tokens%s (routing), which takes %.2f ms longer",
+            say(words,
+                "it computes %.2f x the mean tokens%s (routing), and what is beyond the mean takes "
+                "it %.2f ms",
                 finding->tokens, finding->layer >= 0 ? " there" : "", longer);
         else
             say(words, "experts get uneven tokens (routing)");
@@ -119,53 +124,85 @@ const char *waiting_text(const struct mp_straggler *found,
     say_why(&words, finding);
     say(&words, ". It matters in %.0f %% of the iterations%s", 100 * finding->seen,
         finding->chronic ? " and is chronic" : "");
-    if (finding->saved >= LEAST_SAVED * found->seconds) /* NAN: not known */
-        say(&words, "; without it an iteration would take %.2f ms less (%.0f %%)",
-            1e3 * finding->saved, 100 * finding->saved / found->seconds);
+    if (finding->saved >= LEAST_SAVED * found->slowdowns.base)
+        say(&words, "; %s an iteration would take %.2f ms less (%.0f %%)",
+            finding->cause == MP_CAUSE_ROUTING ? "with even tokens" : "without it",
+            1e3 * finding->saved, 100 * finding->saved / found->slowdowns.base);
     say(&words, ".");
     return text;
 }
 
-const char *waiting_advice(const struct mp_straggler_finding *finding, long long run_id, char *text,
-                           size_t size) {
+/* Which system spreads the tokens best can be asked where a system can plan for the run, and how
+ * much it would be worth where the run can be replayed. */
+static void advise_routing(const struct waiting_context *context, struct waiting_advice *advice) {
+    struct words words = {advice->words, 0, sizeof advice->words};
+    say(&words, "A system that spreads tokens over ranks takes this away");
+    if (context->can_plan) {
+        say(&words, ". Which, and how much of it, says:");
+        command_text(advice->command, context->database, "predict --run %lld --system all",
+                     (long long)context->run_id);
+        return;
+    }
+    say(&words, "; which can't be predicted for this run, whose job and loads were not recorded.");
+    if (!context->can_replay)
+        return;
+    say(&words, " What even tokens would be worth, says:");
+    command_text(advice->command, context->database, "predict --run %lld --without imbalance",
+                 (long long)context->run_id);
+}
+
+static void advise_transfers(const struct mp_straggler_finding *finding,
+                             const struct waiting_context *context, struct words *words) {
+    if (context->one_host)
+        say(words, "All ranks are on one host, so no network is between them: look at what moves "
+                   "their data there, and at other programs on its processors.");
+    else
+        say(words, "%s",
+            finding->rank >= 0 ? "Look at its links and at who shares them."
+                               : "Look at the network and at who shares it.");
+}
+
+static void advise_otherwise(const struct mp_straggler_finding *finding,
+                             const struct waiting_context *context, struct words *words) {
+    if (context->taken > REPORT_TAKEN)
+        say(words,
+            "Other programs had the processors for up to %.0f %% of the time, which may be all of "
+            "it: run it again when nothing else runs. ",
+            100 * context->taken);
     switch (finding->cause) {
-    case MP_CAUSE_ROUTING:
-        snprintf(text, size,
-                 "A system that spreads tokens over ranks takes this away: moeperf predict --run "
-                 "%lld --system all says which, and how much of it.",
-                 run_id);
-        break;
     case MP_CAUSE_SLOW:
-        snprintf(text, size,
-                 "No system helps a slow rank: look at its host and device (other programs on its "
-                 "cores, clock frequency, temperature), or leave it out.");
+        say(words, "No system helps a slow rank: look at its host and device (other programs on "
+                   "its cores, clock frequency, temperature), or leave it out.");
         break;
     case MP_CAUSE_ONE_OFF:
-        snprintf(text, size, "Look at what its host did in iteration %lld.",
-                 (long long)finding->worst_iteration);
+        say(words, "Look at what its host did in iteration %lld.",
+            (long long)finding->worst_iteration);
         break;
     case MP_CAUSE_COMMUNICATION:
-        snprintf(text, size, "%s",
-                 finding->rank >= 0 ? "Look at its links and at who shares them."
-                                    : "Look at the network and at who shares it.");
+        advise_transfers(finding, context, words);
         break;
     case MP_CAUSE_HOST:
-        snprintf(text, size,
-                 "Have data ready ahead of time, plan less often, and look at what else its host "
-                 "process does.");
+        say(words, "Have data ready ahead of time, plan less often, and look at what else its host "
+                   "process does.");
         break;
     case MP_CAUSE_BEFORE:
-        snprintf(text, size,
-                 "Look at what it does between iterations: checkpoints, validation, "
-                 "writing.");
+        say(words, "Look at what it does between iterations: checkpoints, validation, writing.");
         break;
     default:
-        snprintf(text, size,
-                 "It would take tokens of every expert, %d iterations or more and a common clock "
-                 "to tell.",
-                 MP_STRAGGLER_ITERATIONS);
+        say(words,
+            "It would take tokens of every expert, %d iterations or more and a common clock to "
+            "tell.",
+            MP_STRAGGLER_ITERATIONS);
     }
-    return text;
+}
+
+void waiting_advise(const struct mp_straggler_finding *finding,
+                    const struct waiting_context *context, struct waiting_advice *advice) {
+    advice->command[0] = '\0';
+    if (finding->cause == MP_CAUSE_ROUTING)
+        advise_routing(context, advice);
+    else
+        advise_otherwise(finding, context, &(struct words){advice->words, 0, sizeof advice->words});
 }
 
 const char *waiting_nothing(const struct mp_straggler *found, char *text, size_t size) {
@@ -179,7 +216,8 @@ const char *waiting_nothing(const struct mp_straggler *found, char *text, size_t
     snprintf(text, size,
              "no rank makes the others wait for %.0f %% of an iteration or more; each waits %.2f "
              "ms of %.2f ms.",
-             100 * MP_STRAGGLER_LEAST, 1e3 * found->waiting / found->ranks, 1e3 * found->seconds);
+             100 * MP_STRAGGLER_LEAST, 1e3 * found->waiting / found->ranks,
+             1e3 * found->slowdowns.base);
     return text;
 }
 

@@ -213,6 +213,9 @@ CREATE TABLE phase_summary (
 --   clock_error_us     largest error bound of any rank's clock: nothing finer can be concluded
 --   executor           measured; predicted: all its times are a model's (the same in every view)
 --   unattainable       1: its system is a bound for comparison, no system that anyone could run
+--   hosts              different ones that its ranks recorded on; NULL: not recorded
+--   processor_taken    share of the training's time for which other programs had the core of the
+--                      rank that lost most by it; NULL: not recorded
 CREATE VIEW v_run AS
 SELECT run.run_id, suite, suite_run, job, round, system, executor, workload, gate, model, ranks,
        nodes, ranks_per_node, iterations, iterations_wanted, run.status, run.reason, started_at,
@@ -222,7 +225,15 @@ SELECT run.run_id, suite, suite_run, job, round, system, executor, workload, gat
        (SELECT max(clock_error_ns) FROM rank WHERE rank.run_id = run.run_id) / 1e3
            AS clock_error_us,
        EXISTS (SELECT 1 FROM fact
-               WHERE fact.run_id = run.run_id AND fact.name = 'system.unattainable') AS unattainable
+               WHERE fact.run_id = run.run_id AND fact.name = 'system.unattainable') AS unattainable,
+       (SELECT nullif(count(DISTINCT host), 0) FROM rank WHERE rank.run_id = run.run_id) AS hosts,
+       (SELECT max(lost.value / nullif(whole.value, 0))
+        FROM rank JOIN number AS lost USING (run_id, rank)
+        JOIN number AS whole USING (run_id, rank, iteration, layer)
+        WHERE rank.run_id = run.run_id AND iteration = -1 AND layer = -1
+          AND lost.name_id = (SELECT id FROM StringIds WHERE value = 'processor-wait-seconds')
+          AND whole.name_id = (SELECT id FROM StringIds WHERE value = 'training-seconds'))
+           AS processor_taken
 FROM run JOIN run_summary USING (run_id);
 
 -- One row per run.

@@ -114,7 +114,8 @@ static void words_tables_and_data_are_there(void **state) {
     write_report(folder, NULL, path);
     char *page = text_of(path);
     assert_non_null(strstr(page, "<title>moeperf: tiny</title>"));
-    assert_non_null(strstr(page, "fssdp trains 2.00 x as fast as EP (median of 2 rounds)."));
+    assert_non_null(strstr(
+        page, "fssdp trains 2.00 x as fast as EP (median of 2 rounds&#39; ratios, 2.00 to 2.00)."));
     assert_non_null(strstr(page, "12.00 – 12.00"));
     assert_non_null(strstr(page, "run 5 (predicted)</p>"));
     assert_non_null(strstr(page, "<summary>Waiting, in full</summary>"));
