@@ -1,0 +1,146 @@
+/* Text tables: as wide as the terminal they are printed on. */
+#include "results/report/table.h"
+
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include "results/report/command.h"
+#include "tests/support.h"
+
+/* A terminal of so many columns; its other end is *read_end.  NULL: there is none to be had. */
+static FILE *open_terminal(int columns, int *read_end) {
+    const struct winsize size = {.ws_col = (unsigned short)columns, .ws_row = 24};
+    *read_end = posix_openpt(O_RDWR | O_NOCTTY);
+    if (*read_end < 0 || grantpt(*read_end) || unlockpt(*read_end))
+        return NULL;
+    int own = open(ptsname(*read_end), O_RDWR | O_NOCTTY);
+    if (own < 0 || ioctl(own, TIOCSWINSZ, &size))
+        return NULL;
+    return fdopen(own, "w");
+}
+
+static void close_terminal(FILE *terminal, int read_end) {
+    fclose(terminal);
+    close(read_end);
+}
+
+static void width_is_the_terminals(void **state) {
+    static const struct {
+        const char *set; /* COLUMNS */
+        int columns, width;
+    } cases[] = {{NULL, 120, 120},  {NULL, 80, 80},  {NULL, 20, 40},  {NULL, 0, 80},
+                 {"100", 120, 100}, {"x", 120, 120}, {"-3", 120, 120}};
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        int read_end;
+        FILE *terminal = open_terminal(cases[i].columns, &read_end);
+        if (!terminal)
+            skip();
+        if (cases[i].set)
+            setenv("COLUMNS", cases[i].set, 1);
+        else
+            unsetenv("COLUMNS");
+        assert_int_equal(table_width(terminal), cases[i].width);
+        close_terminal(terminal, read_end);
+    }
+    setenv("COLUMNS", "120", 1);
+    FILE *file = tmpfile();
+    assert_int_equal(table_width(file), TABLE_WIDTH); /* what goes on to somewhere else */
+    fclose(file);
+    unsetenv("COLUMNS");
+}
+
+static void fill(struct table *table) {
+    static const struct table_column columns[] = {
+        {"name", TABLE_LEFT}, {"nothing", TABLE_RIGHT}, {"text", TABLE_LEFT}};
+    struct mp_error error = {0};
+    table_init(table, columns, 3);
+    assert_int_equal(table_add(table, NULL, &error), MP_OK);
+    table_set(table, 0, "%s", "one two three four five six seven eight nine ten");
+    table_set_number(table, 1, NAN, 2);
+    table_set(table, 2, "%s", "eleven twelve thirteen fourteen fifteen");
+}
+
+static const char *printed(bool drops_empty, int columns) {
+    static char text[1024];
+    struct table table;
+    int read_end;
+    FILE *terminal = columns ? open_terminal(columns, &read_end) : tmpfile();
+    size_t length = 0;
+    assert_non_null(terminal);
+    fill(&table);
+    table.drops_empty = drops_empty;
+    table_print(&table, terminal);
+    fflush(terminal);
+    memset(text, 0, sizeof text);
+    if (columns) {
+        length = (size_t)read(read_end, text, sizeof text - 1);
+        close_terminal(terminal, read_end);
+    } else {
+        rewind(terminal);
+        length = fread(text, 1, sizeof text - 1, terminal);
+        fclose(terminal);
+    }
+    assert_true(length > 0 && length < sizeof text);
+    table_free(&table);
+    return text;
+}
+
+/* Terminals end lines with a carriage return, too. */
+static void cells_break_only_where_room_is_short(void **state) {
+    (void)state;
+    assert_string_equal(
+        printed(false, 0),
+        "name                                nothing  text\n"
+        "one two three four five six seven         -  eleven twelve thirteen fourteen\n"
+        "eight nine ten                               fifteen\n");
+    assert_string_equal(printed(false, 120),
+                        "name                                              nothing  text\r\n"
+                        "one two three four five six seven eight nine ten        -  eleven twelve "
+                        "thirteen fourteen "
+                        "fifteen\r\n");
+    assert_string_equal(
+        printed(true, 120),
+        "name                                              text\r\n"
+        "one two three four five six seven eight nine ten  eleven twelve thirteen fourteen "
+        "fifteen\r\n");
+}
+
+static void commands_are_quoted_for_shells(void **state) {
+    static const struct {
+        const char *database, *command;
+    } cases[] = {
+        {"out/results.db", "moeperf report --run 7 --db out/results.db"},
+        {"a b.db", "moeperf report --run 7 --db 'a b.db'"},
+        {"it's.db", "moeperf report --run 7 --db 'it'\\''s.db'"},
+        {"$HOME;`x`.db", "moeperf report --run 7 --db '$HOME;`x`.db'"},
+        {"~/x.db", "moeperf report --run 7 --db '~/x.db'"},
+        {"-x.db", "moeperf report --run 7 --db='-x.db'"},
+        {"", "moeperf report --run 7 --db ''"},
+        {"two\nlines.db", ""},
+    };
+    char text[COMMAND_TEXT], huge[5000], word[COMMAND_WORD];
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        assert_string_equal(command_text(text, cases[i].database, "report --run %d", 7),
+                            cases[i].command);
+    for (size_t length = 4000; length < sizeof huge; length += 13) {
+        memset(huge, '\'', length);
+        huge[length] = '\0';
+        assert_string_equal(command_text(text, huge, "report"), "");
+        assert_string_equal(command_word(word, huge), "''");
+    }
+    assert_string_equal(command_word(word, "x y"), "'x y'");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(width_is_the_terminals),
+        cmocka_unit_test(cells_break_only_where_room_is_short),
+        cmocka_unit_test(commands_are_quoted_for_shells),
+    };
+    return cmocka_run_group_tests_name("tables", tests, NULL, NULL);
+}
