@@ -5,8 +5,6 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "harness/cli/cli.h"
 #include "harness/cli/machine.h"
@@ -16,6 +14,7 @@
 #include "harness/suite/launch.h"
 #include "harness/suite/paths.h"
 #include "harness/suite/progress.h"
+#include "reference/base/whole_file.h"
 
 enum { TIMEOUT_SECONDS = 900, RANKS_MOST = 1024 };
 
@@ -86,7 +85,7 @@ static void watch(void *context, const struct mp_launch_progress *at) {
     mp_progress_draw(&watched->progress, &state);
 }
 
-/* Runs the ranks, which write `partial`. */
+/* Runs the ranks, which write the file. */
 static int measure(const struct calibrate_flags *flags, const struct mp_command *command,
                    int threads, struct mp_error *error) {
     struct watched watched;
@@ -138,44 +137,31 @@ static int print_summary(const struct mp_cluster *cluster, const char *path,
                           : MP_OK;
 }
 
-/* What the ranks wrote takes the file's name if it can be read. */
-static int accept(const char *partial, const char *path, struct mp_error *error) {
-    struct mp_cluster *cluster;
-    int code = mp_cluster_load(partial, &cluster, error);
-    if (code)
-        return code;
-    if (rename(partial, path))
-        code = mp_fail(error, MP_EIO, "%s: %s", path, strerror(errno));
-    if (!code)
-        code = print_summary(cluster, path, error);
-    mp_cluster_destroy(cluster);
-    return code;
-}
-
+/* The ranks write into the place of a file that is not whole yet, and what they wrote takes its
+ * name if it can be read. */
 static int calibrate_into(const struct calibrate_flags *flags, int ranks, int threads,
-                          const char *partial, struct mp_error *error) {
+                          struct mp_error *error) {
     char number[16];
+    struct mp_whole_file file;
     struct mp_command command = {0};
+    struct mp_cluster *cluster = NULL;
     snprintf(number, sizeof number, "%d", threads);
-    int code = create_command(flags, ranks, number, partial, &command, error);
+    int code = mp_whole_file_open(&file, flags->output, error);
+    if (!code && !file.partial)
+        code = mp_fail(error, MP_EINVAL, "%s is there and no file; a cluster can't take its place",
+                       flags->output);
+    if (!code)
+        code = create_command(flags, ranks, number, file.partial, &command, error);
     if (!code)
         code = measure(flags, &command, threads, error);
     if (!code)
-        code = accept(partial, flags->output, error);
-    if (code)
-        unlink(partial);
+        code = mp_cluster_load(file.partial, &cluster, error);
+    code = mp_whole_file_close(&file, code, error);
+    if (!code)
+        code = print_summary(cluster, flags->output, error);
+    mp_cluster_destroy(cluster);
     mp_command_destroy(&command);
     return code;
-}
-
-static int check_output(const char *path, struct mp_error *error) {
-    struct stat status;
-    if (!path)
-        return mp_fail(error, MP_EINVAL, "where to? -o FILE names the cluster file to write");
-    if (!stat(path, &status) && !S_ISREG(status.st_mode))
-        return mp_fail(error, MP_EINVAL, "%s is there and no file; a cluster can't take its place",
-                       path);
-    return MP_OK;
 }
 
 static int calibrate(const struct mp_systems *systems, int argc, char *argv[],
@@ -184,23 +170,19 @@ static int calibrate(const struct mp_systems *systems, int argc, char *argv[],
     struct calibrate_flags flags = {0};
     struct cli_words words;
     struct cli_machine machine;
-    char partial[MP_PATH_SIZE];
     int64_t ranks, threads = 1;
     int code = parse(&flags, argc, argv, &words, error);
     if (code)
         return code > 0 ? CLI_SUCCESS : code;
     cli_machine_read(&machine);
     ranks = machine.cores > 1 ? 2 : 1;
-    code = check_output(flags.output, error);
-    if (!code && flags.ranks)
+    if (!flags.output)
+        return mp_fail(error, MP_EINVAL, "where to? -o FILE names the cluster file to write");
+    if (flags.ranks)
         code = cli_whole("--ranks", flags.ranks, 1, RANKS_MOST, &ranks, error);
     if (!code && flags.threads)
         code = cli_whole("--threads", flags.threads, 1, RANKS_MOST, &threads, error);
-    if (code)
-        return code;
-    if (snprintf(partial, sizeof partial, "%s.partial", flags.output) >= MP_PATH_SIZE)
-        return mp_fail(error, MP_EINVAL, "-o: the name of the file is too long");
-    return calibrate_into(&flags, (int)ranks, (int)threads, partial, error);
+    return code ? code : calibrate_into(&flags, (int)ranks, (int)threads, error);
 }
 
 const struct cli_command cli_calibrate = {"calibrate", "measures this machine as a cluster",

@@ -65,12 +65,20 @@ int cli_parse(const struct cli_usage *usage, int argc, char *argv[], struct cli_
 /* The number of a run that --run was given.  MP_EINVAL says where such numbers are listed. */
 int cli_run_number(const char *text, int64_t *run_id, struct mp_error *error);
 
+/* At SIGHUP, SIGINT and SIGTERM files that are not whole yet are removed, and the program ends. */
+void cli_leave_nothing_at_signals(void);
+
 /* From here on SIGINT and SIGTERM are counted, and nothing else happens at them; calls that wait
- * are interrupted.  The count. */
+ * are interrupted.  So is SIGHUP, unless it is ignored (nohup), but only as a first one: those who
+ * close a terminal send several.  The count. */
 const volatile sig_atomic_t *cli_count_signals(void);
 
 /* Prints `value` on standard output, consumes it.  NULL is no memory.  Returns 0 or a code. */
 int cli_print_json(json_t *value, struct mp_error *error);
+
+/* Where to print what is said about an output file: standard output, but standard error where that
+ * is the file itself (-o /dev/stdout). */
+FILE *cli_beside(const char *path);
 
 enum { CLI_PAGE_COLUMNS = 80 };
 

@@ -6,6 +6,7 @@
 
 #include "harness/cli/cli.h"
 #include "harness/suite/paths.h"
+#include "reference/base/whole_file.h"
 #include "results/compare/gate.h"
 
 enum { RUNS_LIMIT = 4096 };
@@ -179,14 +180,11 @@ static int write_file(const struct mp_gate *gate, const char *path, print_gate *
                       struct mp_error *error) {
     if (!path)
         return MP_OK;
-    FILE *file = fopen(path, "we");
-    if (!file)
-        return mp_fail(error, MP_EIO, "can't write %s: %s", path, strerror(errno));
-    int code = print(gate, file, error);
-    if (fclose(file) && !code)
-        code = mp_fail(error, errno == ENOSPC ? MP_ENOSPACE : MP_EIO, "can't write %s: %s", path,
-                       strerror(errno));
-    return code;
+    struct mp_whole_file file;
+    int code = mp_whole_file_open(&file, path, error);
+    if (!code)
+        code = print(gate, file.stream, error);
+    return mp_whole_file_close(&file, code, error);
 }
 
 static int write_all(const struct compare_flags *flags, const struct mp_gate *gate,

@@ -113,7 +113,8 @@ static int write_foreign(const struct export_flags *flags, struct mp_trace_strea
         code = matrices ? mp_export_ptini(stream, &chosen, path, error)
                         : mp_export_csv(stream, &chosen, path, error);
     if (!code)
-        printf("%s: %" PRId64 " %s\n", path, chosen.blocks_done, matrices ? "matrices" : "blocks");
+        fprintf(cli_beside(path), "%s: %" PRId64 " %s\n", path, chosen.blocks_done,
+                matrices ? "matrices" : "blocks");
     mp_trace_stream_destroy(stream);
     return code;
 }

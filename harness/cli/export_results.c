@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "harness/cli/cli.h"
 #include "results/export/export.h"
 
 /* "A..B", or "A" for one. */
@@ -30,23 +31,25 @@ static int parse_iterations(const char *text, struct mp_results_selection *selec
                    text);
 }
 
-static void print_timeline(const char *path, const struct mp_results_exported *exported) {
-    printf("%s: %" PRId64 " spans, %" PRId64 " arrows between ranks", path, exported->rows,
-           exported->flows);
+static void print_timeline(FILE *out, const char *path,
+                           const struct mp_results_exported *exported) {
+    fprintf(out, "%s: %" PRId64 " spans, %" PRId64 " arrows between ranks", path, exported->rows,
+            exported->flows);
     if (exported->flows_left_out > 0)
-        printf(" (%" PRId64 " left out, where the ranks' clocks do not agree)",
-               exported->flows_left_out);
-    putchar('\n');
+        fprintf(out, " (%" PRId64 " left out, where the ranks' clocks do not agree)",
+                exported->flows_left_out);
+    fputc('\n', out);
     if (exported->ranges > 0)
-        printf("%" PRId64 " annotated ranges and marks\n", exported->ranges);
+        fprintf(out, "%" PRId64 " annotated ranges and marks\n", exported->ranges);
     if (exported->calls + exported->gpu + exported->collectives + exported->gpu_left_out == 0)
         return;
-    printf("%" PRId64 " pieces of GPU work, %" PRId64 " calls, %" PRId64 " collectives, %" PRId64
-           " arrows to what was launched\n",
-           exported->gpu, exported->calls, exported->collectives, exported->launches);
+    fprintf(out,
+            "%" PRId64 " pieces of GPU work, %" PRId64 " calls, %" PRId64 " collectives, %" PRId64
+            " arrows to what was launched\n",
+            exported->gpu, exported->calls, exported->collectives, exported->launches);
     if (exported->gpu_left_out > 0)
-        printf("%" PRId64 " left out, whose times or clock are not known\n",
-               exported->gpu_left_out);
+        fprintf(out, "%" PRId64 " left out, whose times or clock are not known\n",
+                exported->gpu_left_out);
 }
 
 int cli_write_results(const struct cli_results_export *wanted, const char *path,
@@ -67,8 +70,8 @@ int cli_write_results(const struct cli_results_export *wanted, const char *path,
         code = mp_results_csv(store, &selection, wanted->view, path, &exported, error);
     mp_store_close(store);
     if (!code && !strcmp(wanted->kind, "perfetto"))
-        print_timeline(path, &exported);
+        print_timeline(cli_beside(path), path, &exported);
     else if (!code)
-        printf("%s: %" PRId64 " rows\n", path, exported.rows);
+        fprintf(cli_beside(path), "%s: %" PRId64 " rows\n", path, exported.rows);
     return code;
 }

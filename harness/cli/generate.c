@@ -104,8 +104,8 @@ static int write_kind(const struct mp_generator *kind, const struct option_flags
         return code;
     code = write_all(stream, path, &blocks, error);
     if (!code)
-        printf("%s: %lld blocks of %d ranks and %d experts\n", path, (long long)blocks,
-               options.ranks, options.experts);
+        fprintf(cli_beside(path), "%s: %lld blocks of %d ranks and %d experts\n", path,
+                (long long)blocks, options.ranks, options.experts);
     mp_trace_stream_destroy(stream);
     return code;
 }

@@ -58,6 +58,7 @@ static int fail_unknown(const char *name) {
 static int run_command(const struct cli_command *command, int argc, char *argv[]) {
     static struct mp_systems systems;
     struct mp_error error = {0};
+    cli_leave_nothing_at_signals();
     int status = mp_systems_register_all(&systems, &error);
     if (status == MP_OK)
         status = command->run(&systems, argc, argv, &error);

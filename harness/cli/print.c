@@ -2,8 +2,17 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "harness/cli/cli.h"
+
+FILE *cli_beside(const char *path) {
+    struct stat file, output;
+    bool is_output = !stat(path, &file) && !fstat(STDOUT_FILENO, &output) &&
+                     file.st_dev == output.st_dev && file.st_ino == output.st_ino;
+    return is_output ? stderr : stdout;
+}
 
 int cli_print_json(json_t *value, struct mp_error *error) {
     if (!value)

@@ -64,29 +64,32 @@ static double summary_median(const struct summary *summary) {
     return exp2((bin + (bin > 0 ? 0.5 : 0)) / BINS_PER_DOUBLING);
 }
 
-static void print_row(const char *name, const char *text) {
+static void print_row(FILE *out, const char *name, const char *text) {
     if (*text)
-        printf("%-12s %s\n", name, text);
+        fprintf(out, "%-12s %s\n", name, text);
 }
 
-static void print_summary(const struct summary *summary, const struct mp_trace_info *info) {
+static void print_summary(FILE *out, const struct summary *summary,
+                          const struct mp_trace_info *info) {
     const struct mp_trace_shape *shape = &info->shape;
-    print_row("source", info->source ? info->source : "");
-    print_row("notes", info->notes ? info->notes : "");
-    printf("%-12s ranks %d, experts %d, layers %d, micro-batches %d, ", "shape", shape->ranks,
-           shape->experts, shape->layers, shape->micro_batches);
+    print_row(out, "source", info->source ? info->source : "");
+    print_row(out, "notes", info->notes ? info->notes : "");
+    fprintf(out, "%-12s ranks %d, experts %d, layers %d, micro-batches %d, ", "shape", shape->ranks,
+            shape->experts, shape->layers, shape->micro_batches);
     if (shape->top_k > 0)
-        printf("experts per token %d\n", shape->top_k);
+        fprintf(out, "experts per token %d\n", shape->top_k);
     else
-        printf("experts per token not known\n");
-    printf("%-12s %" PRId64 ", numbered %" PRId64 " .. %" PRId64 "\n", "iterations",
-           summary->iterations, summary->first, summary->last);
-    printf("%-12s %" PRId64 " in %" PRId64 " blocks\n", "routes", summary->routes, summary->blocks);
-    printf("%-12s fullest expert / mean of a layer: median %.2f, worst %.2f (iteration %" PRId64,
-           "imbalance", summary_median(summary), summary->worst, summary->worst_iteration);
+        fprintf(out, "experts per token not known\n");
+    fprintf(out, "%-12s %" PRId64 ", numbered %" PRId64 " .. %" PRId64 "\n", "iterations",
+            summary->iterations, summary->first, summary->last);
+    fprintf(out, "%-12s %" PRId64 " in %" PRId64 " blocks\n", "routes", summary->routes,
+            summary->blocks);
+    fprintf(out,
+            "%-12s fullest expert / mean of a layer: median %.2f, worst %.2f (iteration %" PRId64,
+            "imbalance", summary_median(summary), summary->worst, summary->worst_iteration);
     if (shape->micro_batches > 1)
-        printf(", micro-batch %d", summary->worst_micro_batch);
-    printf(", layer %d)\n", summary->worst_layer);
+        fprintf(out, ", micro-batch %d", summary->worst_micro_batch);
+    fprintf(out, ", layer %d)\n", summary->worst_layer);
 }
 
 static int copy_blocks(struct mp_trace_stream *stream, struct mp_trace_writer *writer,
@@ -118,7 +121,7 @@ int cli_write_trace(struct mp_trace_stream *stream, const char *path, struct mp_
         code = code ? code : finished;
     }
     if (!code)
-        print_summary(&summary, info);
+        print_summary(cli_beside(path), &summary, info);
     summary_free(&summary);
     mp_trace_stream_destroy(stream);
     return code;

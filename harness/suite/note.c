@@ -10,6 +10,8 @@
 #include <sys/file.h>
 #include <unistd.h>
 
+#include "reference/base/whole_file.h"
+
 #define FIELD(member) offsetof(struct mp_store_run, member)
 
 struct field {
@@ -74,19 +76,16 @@ static json_t *json_of_run(const struct mp_store_run *run) {
 }
 
 int mp_note_write(const struct mp_store_run *run, const char *path, struct mp_error *error) {
-    char fresh[PATH_MAX];
+    struct mp_whole_file file;
     json_t *json = json_of_run(run);
     if (!json)
         return mp_fail(error, MP_ENOMEM, "%s: no memory for it", path);
-    int code = MP_OK;
+    int code = mp_whole_file_open(&file, path, error);
     errno = 0;
-    if (snprintf(fresh, sizeof fresh, "%s.new", path) >= (int)sizeof fresh)
-        code = mp_fail(error, MP_ELIMIT, "%.200s...: the path is too long", path);
-    else if (json_dump_file(json, fresh, JSON_INDENT(1)) || rename(fresh, path))
-        code = mp_fail(error, errno == ENOSPC ? MP_ENOSPACE : MP_EIO, "can't write %s: %s", path,
-                       strerror(errno));
+    if (!code && json_dumpf(json, file.stream, JSON_INDENT(1)))
+        code = mp_whole_file_fail(&file, error);
     json_decref(json);
-    return code;
+    return mp_whole_file_close(&file, code, error);
 }
 
 /* ---- reading ---- */

@@ -15,6 +15,7 @@
 #include "harness/suite/paths.h"
 #include "harness/suite/predicted.h"
 #include "harness/suite/slices.h"
+#include "reference/base/whole_file.h"
 #include "results/compare/gate.h"
 
 /* Two builds in turns. */
@@ -61,14 +62,11 @@ static void copy_plain(const char *name, char *plain, size_t size) {
 }
 
 static int write_text(const char *path, const char *text, struct mp_error *error) {
-    FILE *file = fopen(path, "we");
-    bool is_written = file && fputs(text, file) >= 0;
-    if (file && fclose(file))
-        is_written = false;
-    if (!is_written)
-        return mp_fail(error, errno == ENOSPC ? MP_ENOSPACE : MP_EIO, "can't write %s: %s", path,
-                       strerror(errno));
-    return MP_OK;
+    struct mp_whole_file file;
+    int code = mp_whole_file_open(&file, path, error);
+    if (!code)
+        fputs(text, file.stream);
+    return mp_whole_file_close(&file, code, error);
 }
 
 static bool is_predicted(const struct turn *turn) {

@@ -1,53 +1,10 @@
 #include "harness/workload/export.h"
 
-#include <errno.h>
 #include <inttypes.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
+
+#include "reference/base/whole_file.h"
 
 enum { TEAM_LIMIT = 8192, INT32_BYTES = 4 };
-
-struct output {
-    FILE *file;
-    const char *path;
-    char *partial;
-};
-
-static int write_error(const struct output *output, struct mp_error *error) {
-    return mp_fail(error, errno == ENOSPC ? MP_ENOSPACE : MP_EIO, "can't write %s: %s",
-                   output->partial, strerror(errno));
-}
-
-static int open_output(struct output *output, const char *path, struct mp_error *error) {
-    struct stat status;
-    *output = (struct output){.path = path};
-    if (!stat(path, &status) && !S_ISREG(status.st_mode))
-        return mp_fail(error, MP_EINVAL, "%s is there and no file", path);
-    if (asprintf(&output->partial, "%s.partial", path) < 0) {
-        output->partial = NULL;
-        return mp_fail(error, MP_ENOMEM, "no memory for writing %s", path);
-    }
-    output->file = fopen(output->partial, "w");
-    return output->file ? MP_OK : write_error(output, error);
-}
-
-/* Gives the file its name, or removes it after an error. */
-static int close_output(struct output *output, int code, struct mp_error *error) {
-    if (output->file && output->partial) {
-        const bool written = !code && !ferror(output->file);
-        if ((fclose(output->file) || !written) && !code)
-            code = write_error(output, error);
-        if (!code && rename(output->partial, output->path))
-            code = write_error(output, error);
-        if (code)
-            unlink(output->partial);
-    }
-    free(output->partial);
-    return code;
-}
 
 static int check_choice(const struct mp_trace_shape *shape, const struct mp_export *chosen,
                         struct mp_error *error) {
@@ -83,16 +40,16 @@ static void put_csv(FILE *file, const struct mp_trace_block *block, int layer) {
 
 int mp_export_csv(struct mp_trace_stream *stream, struct mp_export *chosen, const char *path,
                   struct mp_error *error) {
-    struct output output = {0};
+    struct mp_whole_file output = {.stream = NULL};
     const struct mp_trace_block *block;
     chosen->blocks_done = 0;
     int code = check_choice(&mp_trace_stream_info(stream)->shape, chosen, error);
-    if (code || (code = open_output(&output, path, error)))
-        return close_output(&output, code, error);
-    fputs("iteration,micro_batch,layer,rank,expert,count\n", output.file);
-    while (!(code = next_chosen(stream, chosen, &block, error)) && block && !ferror(output.file))
-        put_csv(output.file, block, chosen->layer >= 0 ? 0 : block->layer);
-    return close_output(&output, code, error);
+    if (code || (code = mp_whole_file_open(&output, path, error)))
+        return mp_whole_file_close(&output, code, error);
+    fputs("iteration,micro_batch,layer,rank,expert,count\n", output.stream);
+    while (!(code = next_chosen(stream, chosen, &block, error)) && block && !ferror(output.stream))
+        put_csv(output.stream, block, chosen->layer >= 0 ? 0 : block->layer);
+    return mp_whole_file_close(&output, code, error);
 }
 
 static int check_matrix(const struct mp_trace_shape *shape, const struct mp_export *chosen,
@@ -144,17 +101,17 @@ static int put_matrix(FILE *file, const struct mp_trace_block *block, uint64_t r
 int mp_export_ptini(struct mp_trace_stream *stream, struct mp_export *chosen, const char *path,
                     struct mp_error *error) {
     const struct mp_trace_shape *shape = &mp_trace_stream_info(stream)->shape;
-    struct output output = {0};
+    struct mp_whole_file output = {.stream = NULL};
     const struct mp_trace_block *block;
     chosen->blocks_done = 0;
     int code = check_choice(shape, chosen, error);
     if (!code)
         code = check_matrix(shape, chosen, error);
-    if (code || (code = open_output(&output, path, error)))
-        return close_output(&output, code, error);
-    fputs("[format]\nversion = 1.0\n", output.file);
+    if (code || (code = mp_whole_file_open(&output, path, error)))
+        return mp_whole_file_close(&output, code, error);
+    fputs("[format]\nversion = 1.0\n", output.stream);
     while (!code && !(code = next_chosen(stream, chosen, &block, error)) && block &&
-           !ferror(output.file))
-        code = put_matrix(output.file, block, (uint64_t)chosen->row_bytes, error);
-    return close_output(&output, code, error);
+           !ferror(output.stream))
+        code = put_matrix(output.stream, block, (uint64_t)chosen->row_bytes, error);
+    return mp_whole_file_close(&output, code, error);
 }

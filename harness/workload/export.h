@@ -12,8 +12,8 @@ struct mp_export {
     int64_t blocks_done; /* out: how many blocks were written */
 };
 
-/* Both write beside `path` (PATH.partial) and rename at the end; the stream stays the caller's.
- * Errors: the stream's; MP_EINVAL (path is there and no file; no such layer), MP_ENOTFOUND (no
+/* Both write a whole file (reference/base/whole_file.h); the stream stays the caller's.
+ * Errors: the stream's; MP_EINVAL (path is a folder; no such layer), MP_ENOTFOUND (no
  * block of this iteration), MP_EIO, MP_ENOSPACE, MP_ENOMEM; see also below. */
 
 /* CSV, long: iteration,micro_batch,layer,rank,expert,count, a row for every count, zeros too.  With

@@ -1,23 +1,20 @@
 /* Writer of the native format. */
-#include <errno.h>
 #include <jansson.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <sys/stat.h>
-#include <unistd.h>
 #include <zlib.h>
 #include <zstd.h>
 
 #include "harness/workload/native.h"
 #include "harness/workload/order.h"
+#include "reference/base/whole_file.h"
 
 enum { LEVEL = 3 }; /* of zstd: its default */
 
 struct mp_trace_writer {
     struct mp_trace_shape shape;
     struct trace_order order;
-    char *path, *partial;
-    FILE *file;
+    char *path;
+    struct mp_whole_file file;
     ZSTD_CCtx *context;
     unsigned char *raw, *packed; /* of one frame; packed has room for its head */
     size_t block_bytes, frame_blocks, packed_size;
@@ -25,14 +22,11 @@ struct mp_trace_writer {
     int failed;
 };
 
-static int fail_write(const struct mp_trace_writer *writer, struct mp_error *error) {
-    return mp_fail(error, errno == ENOSPC ? MP_ENOSPACE : MP_EIO, "can't write %s: %s",
-                   writer->partial, strerror(errno));
-}
-
 static int put_bytes(struct mp_trace_writer *writer, const void *bytes, size_t count,
                      struct mp_error *error) {
-    return fwrite(bytes, 1, count, writer->file) == count ? MP_OK : fail_write(writer, error);
+    return fwrite(bytes, 1, count, writer->file.stream) == count
+               ? MP_OK
+               : mp_whole_file_fail(&writer->file, error);
 }
 
 /* JSON is UTF-8 and names of files need not be: then letters beyond ASCII become '?'. */
@@ -103,14 +97,9 @@ static int put_frame(struct mp_trace_writer *writer, struct mp_error *error) {
 }
 
 static void destroy(struct mp_trace_writer *writer) {
-    if (writer->file && writer->partial) {
-        fclose(writer->file);
-        unlink(writer->partial);
-    }
     ZSTD_freeCCtx(writer->context);
     free(writer->raw);
     free(writer->packed);
-    free(writer->partial);
     free(writer->path);
     free(writer);
 }
@@ -126,21 +115,13 @@ static int allocate(struct mp_trace_writer *writer, const char *path) {
     writer->packed = malloc(NATIVE_FRAME_HEAD + writer->packed_size);
     writer->context = ZSTD_createCCtx();
     writer->path = strdup(path);
-    if (asprintf(&writer->partial, "%s.partial", path) < 0)
-        writer->partial = NULL;
-    return writer->raw && writer->packed && writer->context && writer->path && writer->partial;
+    return writer->raw && writer->packed && writer->context && writer->path;
 }
 
 static int open_file(struct mp_trace_writer *writer, const struct mp_trace_info *info,
                      struct mp_error *error) {
-    struct stat status;
-    if (!stat(writer->path, &status) && !S_ISREG(status.st_mode))
-        return mp_fail(error, MP_EINVAL, "%s is there and no file; a trace can't take its place",
-                       writer->path);
-    writer->file = fopen(writer->partial, "wb");
-    if (!writer->file)
-        return fail_write(writer, error);
-    return put_header(writer, info, error);
+    int code = mp_whole_file_open(&writer->file, writer->path, error);
+    return code ? code : put_header(writer, info, error);
 }
 
 int mp_trace_writer_create(const char *path, const struct mp_trace_info *info,
@@ -158,6 +139,7 @@ int mp_trace_writer_create(const char *path, const struct mp_trace_info *info,
     else
         code = mp_fail(error, MP_ENOMEM, "no memory for writing %s", path);
     if (code) {
+        mp_whole_file_close(&made->file, code, error);
         destroy(made);
         return code;
     }
@@ -199,24 +181,11 @@ int mp_trace_write(struct mp_trace_writer *writer, const struct mp_trace_block *
     return writer->failed;
 }
 
-/* The last frames, and the file under its name. */
-static int commit_file(struct mp_trace_writer *writer, struct mp_error *error) {
+static int put_last_frames(struct mp_trace_writer *writer, struct mp_error *error) {
     int code = trace_order_end(&writer->order, &writer->shape, MP_EINVAL, error);
     if (!code && writer->blocks > 0)
         code = put_frame(writer, error);
-    if (!code)
-        code = put_frame(writer, error);
-    if (code)
-        return code;
-    if (fflush(writer->file) || fsync(fileno(writer->file)))
-        return fail_write(writer, error);
-    int failed = fclose(writer->file);
-    writer->file = NULL;
-    if (!failed && !rename(writer->partial, writer->path))
-        return MP_OK;
-    code = fail_write(writer, error);
-    unlink(writer->partial);
-    return code;
+    return code ? code : put_frame(writer, error);
 }
 
 int mp_trace_writer_finish(struct mp_trace_writer *writer, bool commit, struct mp_error *error) {
@@ -224,7 +193,8 @@ int mp_trace_writer_finish(struct mp_trace_writer *writer, bool commit, struct m
     if (code)
         mp_fail(error, code, "writing %s failed before", writer->path);
     else if (commit)
-        code = commit_file(writer, error);
+        code = put_last_frames(writer, error);
+    code = mp_whole_file_close(&writer->file, code || commit ? code : MP_EINTERRUPTED, error);
     destroy(writer);
     return commit ? code : MP_OK;
 }

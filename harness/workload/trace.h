@@ -80,9 +80,8 @@ void mp_trace_allow_ragged(struct mp_trace_stream *stream);
  * mp_trace_next: damaged frame, with what was read before), MP_EVERSION, MP_ENOMEM. */
 int mp_trace_open(const char *path, struct mp_trace_stream **stream, struct mp_error *error);
 
-/* Writes beside its place (PATH.partial) and renames at the end: a file of that name is whole.
- * Errors: MP_EINVAL (impossible shape, PATH is there and no file), MP_EIO, MP_ENOSPACE, MP_ENOMEM.
- */
+/* Writes a whole file (reference/base/whole_file.h).  Errors: MP_EINVAL (impossible shape, PATH is
+ * a folder), MP_EIO, MP_ENOSPACE, MP_ENOMEM. */
 struct mp_trace_writer;
 int mp_trace_writer_create(const char *path, const struct mp_trace_info *info,
                            struct mp_trace_writer **writer, struct mp_error *error);

@@ -1,10 +1,9 @@
 /* A machine as a cluster file. */
-#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
-#include <unistd.h>
 
+#include "reference/base/whole_file.h"
 #include "reference/machine/machine.h"
 
 enum { TEXT_SIZE = 512 };
@@ -99,25 +98,19 @@ static void put_levels(FILE *file, const struct mp_machine *machine, const char 
 int mp_machine_write(const struct mp_machine *machine, const char *processor, const char *path,
                      struct mp_error *error) {
     char name[256], origin[TEXT_SIZE];
-    FILE *file = fopen(path, "we");
-    if (!file)
-        return mp_fail(error, MP_EIO, "%s: %s", path, strerror(errno));
+    struct mp_whole_file file;
+    int code = mp_whole_file_open(&file, path, error);
+    if (code)
+        return code;
     clean(processor, name, sizeof name);
     write_origin(machine, name, origin);
-    fprintf(file,
+    fprintf(file.stream,
             "description: \"%.200s, as %d rank%s%s\"\n"
             "nodes: {value: 1, source: \"%s\"}\n"
             "ranks-per-node: {value: %d, source: \"%s\"}\n",
             name, machine->ranks, machine->ranks == 1 ? "" : "s",
             machine->shares_cores ? " that share cores" : "", origin, machine->ranks, origin);
-    put_device(file, machine, name, origin);
-    put_levels(file, machine, origin);
-    int failed = ferror(file) ? EIO : 0;
-    if (fclose(file))
-        failed = errno;
-    if (!failed)
-        return MP_OK;
-    unlink(path);
-    return mp_fail(error, failed == ENOSPC ? MP_ENOSPACE : MP_EIO, "can't write %s: %s", path,
-                   strerror(failed));
+    put_device(file.stream, machine, name, origin);
+    put_levels(file.stream, machine, origin);
+    return mp_whole_file_close(&file, MP_OK, error);
 }

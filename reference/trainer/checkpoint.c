@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "reference/base/whole_file.h"
 #include "reference/base/yaml.h"
 #include "reference/trainer/internal.h"
 
@@ -221,11 +222,12 @@ static int save_description(const struct mp_trainer *trainer, const char *folder
                             struct mp_error *error) {
     char path[PATH_SIZE];
     file_path(path, folder, DESCRIPTION);
-    FILE *file = fopen(path, "w");
-    if (!file)
-        return mp_fail(error, MP_EIO, "checkpoint %s: %s", path, strerror(errno));
+    struct mp_whole_file file;
+    int code = mp_whole_file_open(&file, path, error);
+    if (code)
+        return code;
     const struct mp_job *job = &trainer->job;
-    fprintf(file,
+    fprintf(file.stream,
             "format: %d\niteration: %lld\nupdates: %lld\nlayers: %d\nwidth: %d\nheads: %d\n"
             "experts: %d\nexpert-width: %d\nsequence: %d\nseed: %lld\nsystem: %s\nranks: %d\n"
             "slices: %d\noptions: ",
@@ -233,13 +235,9 @@ static int save_description(const struct mp_trainer *trainer, const char *folder
             job->width, job->heads, job->experts, job->expert_width, job->sequence,
             (long long)job->seed, trainer->system->name, trainer->comm->ranks,
             trainer->model.experts.slice ? trainer->comm->ranks : 0);
-    int code = mp_yaml_write_text(file, trainer->options, error);
-    fputc('\n', file);
-    int failed = fflush(file) || fsync(fileno(file)) || ferror(file);
-    if ((fclose(file) || failed) && !code)
-        code = mp_fail(error, errno == ENOSPC ? MP_ENOSPACE : MP_EIO, "checkpoint %s: %s", path,
-                       strerror(errno));
-    return code;
+    code = mp_yaml_write_text(file.stream, trainer->options, error);
+    fputc('\n', file.stream);
+    return mp_whole_file_close(&file, code, error);
 }
 
 /* Whether a folder is there, and has an entry of this name (NULL: of any). */

@@ -7,9 +7,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "profiler/record/check.h"
+#include "reference/base/whole_file.h"
 
 static const char MAGIC[8] = "MPLOADS1";
 enum head_word { SOURCES, EXPERTS, LAYERS, TOP_K, TOKENS, ITERATIONS, DIGEST, CHECK, WORDS };
@@ -65,17 +65,14 @@ uint32_t mp_loads_digest(uint32_t digest, const struct mp_load *load) {
 
 struct mp_loads_writer {
     struct mp_loads_shape shape;
-    FILE *file;
-    char *path;
+    struct mp_whole_file file;
     int64_t blocks;
     uint32_t check;
     int failed;
 };
 
 static int fail_write(struct mp_loads_writer *writer, struct mp_error *error) {
-    bool is_full = errno == ENOSPC || errno == EDQUOT || errno == EFBIG;
-    writer->failed = mp_fail(error, is_full ? MP_ENOSPACE : MP_EIO, "can't write %s: %s",
-                             writer->path, strerror(errno));
+    writer->failed = mp_whole_file_fail(&writer->file, error);
     return writer->failed;
 }
 
@@ -83,7 +80,7 @@ static int put_words(struct mp_loads_writer *writer, const uint32_t word[], size
                      struct mp_error *error) {
     for (size_t i = 0; i < words; i++) {
         uint32_t little = htole32(word[i]);
-        if (fwrite(&little, sizeof little, 1, writer->file) != 1)
+        if (fwrite(&little, sizeof little, 1, writer->file.stream) != 1)
             return fail_write(writer, error);
     }
     return MP_OK;
@@ -94,19 +91,17 @@ int mp_loads_writer_create(const char *path, const struct mp_loads_shape *shape,
     static const char nothing[HEAD_BYTES];
     struct mp_loads_writer *writer = calloc(1, sizeof *writer);
     *made = NULL;
-    if (!writer || !(writer->path = strdup(path))) {
-        free(writer);
+    if (!writer)
         return mp_fail(error, MP_ENOMEM, "%s: no memory to write loads", path);
-    }
     writer->shape = *shape;
-    writer->file = fopen(path, "wbe");
-    if (!writer->file || fwrite(nothing, 1, sizeof nothing, writer->file) != sizeof nothing) {
-        int code = fail_write(writer, error);
+    int code = mp_whole_file_open(&writer->file, path, error);
+    if (!code && fwrite(nothing, 1, sizeof nothing, writer->file.stream) != sizeof nothing)
+        code = fail_write(writer, error);
+    if (code)
         mp_loads_writer_finish(writer, false, 0, NULL);
-        return code;
-    }
-    *made = writer;
-    return MP_OK;
+    else
+        *made = writer;
+    return code;
 }
 
 int mp_loads_write(struct mp_loads_writer *writer, const struct mp_load *load,
@@ -122,13 +117,13 @@ int mp_loads_write(struct mp_loads_writer *writer, const struct mp_load *load,
     return put_words(writer, load->count, counts_of(shape), error);
 }
 
-/* What says that the file is whole comes last. */
+/* The head says what has been written. */
 static int put_ends(struct mp_loads_writer *writer, uint32_t digest, struct mp_error *error) {
     const struct mp_loads_shape *shape = &writer->shape;
     int64_t iterations = writer->blocks / shape->layers;
     if (iterations < 1 || writer->blocks % shape->layers || iterations > INT_MAX)
         return mp_fail(error, MP_EINVAL, "%s: %lld loads are no iterations of %d layers",
-                       writer->path, (long long)writer->blocks, shape->layers);
+                       writer->file.path, (long long)writer->blocks, shape->layers);
     uint32_t head[WORDS] = {[SOURCES] = (uint32_t)shape->sources,
                             [EXPERTS] = (uint32_t)shape->experts,
                             [LAYERS] = (uint32_t)shape->layers,
@@ -138,8 +133,8 @@ static int put_ends(struct mp_loads_writer *writer, uint32_t digest, struct mp_e
                             [DIGEST] = digest};
     head[CHECK] = check_of(0, head, CHECK);
     int code = put_words(writer, &writer->check, 1, error);
-    if (!code && (fflush(writer->file) || fseek(writer->file, 0, SEEK_SET) ||
-                  fwrite(MAGIC, 1, sizeof MAGIC, writer->file) != sizeof MAGIC))
+    if (!code && (fflush(writer->file.stream) || fseek(writer->file.stream, 0, SEEK_SET) ||
+                  fwrite(MAGIC, 1, sizeof MAGIC, writer->file.stream) != sizeof MAGIC))
         code = fail_write(writer, error);
     return code ? code : put_words(writer, head, WORDS, error);
 }
@@ -147,14 +142,9 @@ static int put_ends(struct mp_loads_writer *writer, uint32_t digest, struct mp_e
 int mp_loads_writer_finish(struct mp_loads_writer *writer, bool commit, uint32_t digest,
                            struct mp_error *error) {
     int code = writer->failed;
-    bool is_wanted = commit && !code;
-    if (is_wanted)
+    if (commit && !code)
         code = put_ends(writer, digest, error);
-    if (writer->file && fclose(writer->file) && is_wanted && !code)
-        code = fail_write(writer, error);
-    if (writer->file && (!is_wanted || code))
-        unlink(writer->path);
-    free(writer->path);
+    code = mp_whole_file_close(&writer->file, code || commit ? code : MP_EINTERRUPTED, error);
     free(writer);
     return commit ? code : MP_OK;
 }

@@ -34,7 +34,8 @@ int mp_loads_check(const struct mp_loads_shape *shape, int64_t iteration, int la
 /* Continues a digest, 0 at first, by the counts of one more layer. */
 uint32_t mp_loads_digest(uint32_t digest, const struct mp_load *load);
 
-/* Writes a file; until it is finished it is no loads file.  MP_EIO, MP_ENOSPACE, MP_ENOMEM. */
+/* Writes a whole file (reference/base/whole_file.h).  MP_EINVAL (a folder), MP_EIO, MP_ENOSPACE,
+ * MP_ENOMEM. */
 struct mp_loads_writer;
 int mp_loads_writer_create(const char *path, const struct mp_loads_shape *shape,
                            struct mp_loads_writer **writer, struct mp_error *error);

@@ -4,45 +4,35 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "profiler/record/check.h"
+#include "reference/base/whole_file.h"
 #include "reference/trainer/checkpoint.h"
 
 static const char MAGIC[8] = "mpckpt01";
 enum { HEADER_BYTES = 16 };
 
 struct mp_shard_writer {
-    FILE *file;
-    char *path;
+    struct mp_whole_file file;
     size_t floats;
     uint32_t check;
 };
 
-static int write_failed(const struct mp_shard_writer *writer, struct mp_error *error) {
-    bool full = errno == ENOSPC || errno == EDQUOT || errno == EFBIG;
-    return mp_fail(error, full ? MP_ENOSPACE : MP_EIO, "checkpoint %s: %s", writer->path,
-                   strerror(errno));
-}
-
 static int put(struct mp_shard_writer *writer, const void *memory, size_t bytes,
                struct mp_error *error) {
     writer->check = spool_crc32_on(writer->check, memory, bytes);
-    if (fwrite(memory, 1, bytes, writer->file) != bytes)
-        return write_failed(writer, error);
-    return MP_OK;
+    return fwrite(memory, 1, bytes, writer->file.stream) == bytes
+               ? MP_OK
+               : mp_whole_file_fail(&writer->file, error);
 }
 
 int mp_shard_create(const char *path, int entries, const int32_t *layer_expert, uint32_t floats,
                     struct mp_shard_writer **out, struct mp_error *error) {
     struct mp_shard_writer *writer = calloc(1, sizeof *writer);
-    if (!writer || !(writer->path = strdup(path))) {
-        free(writer);
+    if (!writer)
         return mp_fail(error, MP_ENOMEM, "checkpoint %s: no memory to write it", path);
-    }
     writer->floats = floats;
-    writer->file = fopen(path, "wb");
-    int code = writer->file ? MP_OK : write_failed(writer, error);
+    int code = mp_whole_file_open(&writer->file, path, error);
     uint32_t sizes[2] = {(uint32_t)entries, floats};
     if (!code)
         code = put(writer, MAGIC, sizeof MAGIC, error);
@@ -51,9 +41,7 @@ int mp_shard_create(const char *path, int entries, const int32_t *layer_expert, 
     if (!code)
         code = put(writer, layer_expert, (size_t)entries * 2 * sizeof *layer_expert, error);
     if (code) {
-        if (writer->file)
-            fclose(writer->file);
-        free(writer->path);
+        mp_whole_file_close(&writer->file, code, error);
         free(writer);
         return code;
     }
@@ -67,13 +55,8 @@ int mp_shard_append(struct mp_shard_writer *writer, const float *buffer, struct 
 
 int mp_shard_finish(struct mp_shard_writer *writer, struct mp_error *error) {
     uint32_t check = writer->check;
-    int code = MP_OK;
-    if (fwrite(&check, sizeof check, 1, writer->file) != 1 || fflush(writer->file) ||
-        fsync(fileno(writer->file)))
-        code = write_failed(writer, error);
-    if (fclose(writer->file) && !code)
-        code = write_failed(writer, error);
-    free(writer->path);
+    int code = put(writer, &check, sizeof check, error);
+    code = mp_whole_file_close(&writer->file, code, error);
     free(writer);
     return code;
 }

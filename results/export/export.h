@@ -2,11 +2,11 @@
  *
  * All three functions stream: memory does not grow with the number of spans (SQLite sorts beside
  * the database, in files of its own, where it must).  They read one state of the database, whoever
- * writes meanwhile, write beside `path` (PATH.partial) and rename at the end: a file of that name
- * is whole.  Texts may hold any bytes: JSON gets U+FFFD for bytes that are no UTF-8, CSV gets the
- * bytes.  Numbers that JSON can't say are null.
+ * writes meanwhile, and write the file whole or not at all (reference/base/whole_file.h).  Texts
+ * may hold any bytes: JSON gets U+FFFD for bytes that are no UTF-8, CSV gets the bytes.  Numbers
+ * that JSON can't say are null.
  *
- * Errors of all: MP_EINVAL (the path is there and no file, and see below), MP_ENOTFOUND (no such
+ * Errors of all: MP_EINVAL (the path is a folder, and see below), MP_ENOTFOUND (no such
  * run), MP_EIO, MP_ENOSPACE, MP_ENOMEM, MP_EFORMAT (a damaged database). */
 #ifndef MOEPERF_RESULTS_EXPORT_EXPORT_H
 #define MOEPERF_RESULTS_EXPORT_EXPORT_H

@@ -1,11 +1,8 @@
 #include "results/export/output.h"
 
-#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 static int no_memory(struct mp_error *error) {
     return mp_fail(error, MP_ENOMEM, "no memory for the export");
@@ -13,46 +10,20 @@ static int no_memory(struct mp_error *error) {
 
 /* ---- the file ---- */
 
-static int fail_writing(const struct output *output, struct mp_error *error) {
-    return mp_fail(error, errno == ENOSPC || errno == EDQUOT ? MP_ENOSPACE : MP_EIO,
-                   "can't write %s: %s", output->partial, strerror(errno));
-}
-
 int output_open(struct output *output, struct mp_store *store, const char *path,
                 struct mp_error *error) {
-    struct stat status;
-    *output = (struct output){.path = path, .store = store};
-    if (!stat(path, &status) && !S_ISREG(status.st_mode))
-        return mp_fail(error, MP_EINVAL, "%s is there and no file", path);
-    if (asprintf(&output->partial, "%s.partial", path) < 0) {
-        output->partial = NULL;
-        return no_memory(error);
-    }
-    output->file = fopen(output->partial, "we");
-    if (!output->file)
-        return fail_writing(output, error);
-    if (sqlite3_exec(mp_store_connection(store), "BEGIN", NULL, NULL, NULL) != SQLITE_OK)
-        return mp_store_fail(store, "cannot read the results", error);
-    return MP_OK;
+    *output = (struct output){.store = store};
+    int code = mp_whole_file_open(&output->whole, path, error);
+    output->file = output->whole.stream;
+    if (!code && sqlite3_exec(mp_store_connection(store), "BEGIN", NULL, NULL, NULL) != SQLITE_OK)
+        code = mp_store_fail(store, "cannot read the results", error);
+    return code;
 }
 
 int output_close(struct output *output, int code, struct mp_error *error) {
     if (!sqlite3_get_autocommit(mp_store_connection(output->store)))
         sqlite3_exec(mp_store_connection(output->store), "ROLLBACK", NULL, NULL, NULL);
-    if (output->file) {
-        errno = 0;
-        bool written = fflush(output->file) == 0 && !ferror(output->file);
-        if (!code && !written)
-            code = fail_writing(output, error);
-        if (fclose(output->file) != 0 && !code)
-            code = fail_writing(output, error);
-        if (!code && rename(output->partial, output->path) != 0)
-            code = fail_writing(output, error);
-        if (code)
-            unlink(output->partial);
-    }
-    free(output->partial);
-    return code;
+    return mp_whole_file_close(&output->whole, code, error);
 }
 
 /* ---- queries ---- */

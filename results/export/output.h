@@ -6,20 +6,20 @@
 #include <sqlite3.h>
 #include <stdio.h>
 
+#include "reference/base/whole_file.h"
 #include "results/export/export.h"
 
 struct output {
-    FILE *file;
-    const char *path; /* borrowed */
-    char *partial;
+    struct mp_whole_file whole;
+    FILE *file; /* of `whole` */
     struct mp_store *store;
 };
 
-/* Opens PATH.partial and begins a transaction for reading, which is rolled back at the end: what
- * was put into temporary tables meanwhile goes with it. */
+/* Opens the file and begins a transaction for reading, which is rolled back at the end: what was
+ * put into temporary tables meanwhile goes with it. */
 int output_open(struct output *output, struct mp_store *store, const char *path,
                 struct mp_error *error);
-/* Gives the file its name if `code` is MP_OK and all of it was written, else removes it. */
+/* mp_whole_file_close. */
 int output_close(struct output *output, int code, struct mp_error *error);
 
 /* Prepares a query and binds what it has of ?1 run_id, ?2 and ?3 first and last iteration (the

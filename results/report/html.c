@@ -1,10 +1,9 @@
 #include "results/report/html.h"
 
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
+#include "reference/base/whole_file.h"
 #include "results/report/findings.h"
 #include "results/report/page.h"
 #include "results/report/query.h"
@@ -81,26 +80,13 @@ static int write_report(struct mp_store *store, const struct mp_report_selection
 
 int mp_report_html(struct mp_store *store, const struct mp_report_selection *selection,
                    const char *path, struct mp_error *error) {
-    char folder[MP_VEGA_FOLDER], *beside = NULL;
+    char folder[MP_VEGA_FOLDER];
+    struct mp_whole_file file;
     int code = mp_vega_find(folder, error); /* before the work */
     if (code)
         return code;
-    if (asprintf(&beside, "%s.%ld.part", path, (long)getpid()) < 0)
-        return mp_fail(error, MP_ENOMEM, "no memory for the report");
-    FILE *out = fopen(beside, "w");
-    if (!out) {
-        code = mp_fail(error, MP_EIO, "can't write %s: %s", path, strerror(errno));
-        free(beside);
-        return code;
-    }
-    code = write_report(store, selection, out, error);
-    if (fclose(out) && !code)
-        code = mp_fail(error, errno == ENOSPC ? MP_ENOSPACE : MP_EIO, "can't write %s: %s", path,
-                       strerror(errno));
-    if (!code && rename(beside, path))
-        code = mp_fail(error, MP_EIO, "can't write %s: %s", path, strerror(errno));
-    if (code)
-        unlink(beside);
-    free(beside);
-    return code;
+    code = mp_whole_file_open(&file, path, error);
+    if (!code)
+        code = write_report(store, selection, file.stream, error);
+    return mp_whole_file_close(&file, code, error);
 }

@@ -2,6 +2,7 @@
 #ifndef MOEPERF_TESTS_HARNESS_FOLDER_H
 #define MOEPERF_TESTS_HARNESS_FOLDER_H
 
+#include <dirent.h>
 #include <ftw.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -48,6 +49,18 @@ static inline void write_script(const char *path, const char *text) {
     fputs(text, file);
     assert_int_equal(fclose(file), 0);
     assert_int_equal(chmod(path, 0755), 0);
+}
+
+/* How many entries of the folder have this text in their names: ".partial" for files that are not
+ * whole. */
+static inline int count_entries(const char *path, const char *text) {
+    DIR *folder = opendir(path);
+    int count = 0;
+    assert_non_null(folder);
+    for (struct dirent *entry; (entry = readdir(folder));)
+        count += strstr(entry->d_name, text) != NULL;
+    closedir(folder);
+    return count;
 }
 
 /* The whole text of a file; "" if it is not there.  Free it. */

@@ -220,14 +220,14 @@ static const struct refusal refusals[] = {
      {-1, -1, 0, 0},
      "gone/x",
      MP_EIO,
-     "can't write gone/x.partial: No such file"},
+     "can't write gone/x: No such file"},
     {"full disk",
      mp_export_csv,
      {6, 24, 3, 1, 0},
      {-1, -1, 0, 0},
-     "full",
+     "/dev/full",
      MP_ENOSPACE,
-     "can't write full.partial: No space left"},
+     "can't write /dev/full: No space left"},
     {"experts that do not divide",
      mp_export_ptini,
      {3, 4, 1, 1, 0},
@@ -257,10 +257,6 @@ static void wish_is_refused(void **state) {
     uint64_t random = 7;
     make_loads(&random, &loads);
     loads.shape = refusal->shape;
-    if (!strcmp(refusal->path, "full")) {
-        unlink("full.partial");
-        assert_int_equal(symlink("/dev/full", "full.partial"), 0);
-    }
     struct mp_trace_stream *stream = open_loads(&loads);
     struct mp_export chosen = refusal->chosen;
     struct mp_error error = {0};
@@ -269,8 +265,7 @@ static void wish_is_refused(void **state) {
         fail_msg("\"%s\" does not say \"%s\"", error.text, refusal->words);
     mp_trace_stream_destroy(stream);
     assert_int_equal(access("x", F_OK), -1);
-    assert_int_equal(access("x.partial", F_OK), -1);
-    assert_int_equal(access("full", F_OK), -1);
+    assert_int_equal(count_entries(".", ".partial"), 0);
 }
 
 int main(void) {

@@ -130,7 +130,7 @@ static void a_missing_shard_is_named(void **state) {
     assert_string_equal(error.text, "checkpoint nowhere: No such file or directory");
     error = (struct mp_error){0};
     assert_int_equal(write_shard("no/such/folder", &error), MP_EIO);
-    assert_string_equal(error.text, "checkpoint no/such/folder: No such file or directory");
+    assert_string_equal(error.text, "can't write no/such/folder: No such file or directory");
 }
 
 /* A size limit at every byte stands for a disk that is full there. */
@@ -147,12 +147,12 @@ static void a_full_disk_is_reported(void **state) {
         assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
         assert_int_equal(code, size < BYTES ? MP_ENOSPACE : MP_OK);
         if (code)
-            assert_string_equal(error.text, "checkpoint full: File too large");
+            assert_string_equal(error.text, "can't write full: File too large");
     }
     if (access("/dev/full", W_OK) == 0) {
         struct mp_error error = {0};
         assert_int_equal(write_shard("/dev/full", &error), MP_ENOSPACE);
-        assert_string_equal(error.text, "checkpoint /dev/full: No space left on device");
+        assert_string_equal(error.text, "can't write /dev/full: No space left on device");
     }
 }
 
