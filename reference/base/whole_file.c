@@ -6,6 +6,7 @@
 #include <inttypes.h>
 #include <libgen.h>
 #include <limits.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -115,7 +116,21 @@ static int open_directly(const char *target, bool is_descriptor) {
                : open(target, O_WRONLY | O_CLOEXEC);
 }
 
-/* Creates a file that was not there, and its name. */
+/* Creates a file that was not there.  No handler comes between that and remembering it. */
+static int create(char *path) {
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int descriptor = open(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
+    int number = errno;
+    if (descriptor >= 0)
+        change_remembered(NULL, path);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    errno = number;
+    return descriptor;
+}
+
+/* The same with a name that nobody has. */
 static int open_partial(struct mp_whole_file *file) {
     char folder[PATH_MAX], name[PATH_MAX];
     struct timespec now;
@@ -130,8 +145,7 @@ static int open_partial(struct mp_whole_file *file) {
             file->partial = NULL;
             return -1;
         }
-        int descriptor =
-            open(file->partial, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
+        int descriptor = create(file->partial);
         if (descriptor >= 0)
             return descriptor;
         if (errno != EEXIST)
@@ -162,8 +176,6 @@ static int open_target(struct mp_whole_file *file, bool is_descriptor, struct mp
     int descriptor = is_direct ? open_directly(file->target, is_descriptor) : open_partial(file);
     if (descriptor < 0)
         return mp_whole_file_fail(file, error);
-    if (file->partial)
-        change_remembered(NULL, file->partial);
     file->stream = fdopen(descriptor, "w");
     if (!file->stream)
         close(descriptor);

@@ -1,0 +1,66 @@
+/* Files that commands write: whole or not there, and /dev/stdout for those who pipe. */
+#include <signal.h>
+
+#include "tests/harness/cli/shell.h"
+
+#define GENERATE "moeperf generate zipf --ranks 2 --experts 4 --seed 1 --iterations "
+
+/* The same bytes wherever they go, and what is said of them is not among them. */
+static void traces_can_be_piped(void **state) {
+    (void)state;
+    assert_says(GENERATE "3 -o plain.mptrace", 0, "plain.mptrace: ");
+    free(shell(GENERATE "3 -o /dev/stdout 2>said | cat >piped.mptrace; "
+                        "cmp piped.mptrace plain.mptrace && grep -q /dev/stdout: said",
+               0));
+    free(shell("{ printf before; " GENERATE "3 -o /dev/stdout 2>said; printf after; } >log; "
+               "{ printf before; cat plain.mptrace; printf after; } | cmp - log",
+               0));
+    free(shell("mkfifo fifo && { cat fifo >through & " GENERATE "3 -o fifo; wait; } && "
+               "cmp through plain.mptrace",
+               0));
+    assert_says("moeperf export --as csv --trace plain.mptrace /dev/stdout 2>/dev/null", 0,
+                "iteration,micro_batch,layer,rank,expert,count\n0,0,0,0,0,");
+}
+
+static void links_that_others_planted_lead_nowhere(void **state) {
+    (void)state;
+    write_file("victim", "untouched");
+    free(shell("ln -s victim o.mptrace.partial; ln -s victim o.csv.partial", 0));
+    free(shell(GENERATE "1 -o o.mptrace && moeperf export --as csv --trace o.mptrace o.csv", 0));
+    char *text = read_file("victim");
+    assert_string_equal(text, "untouched");
+    free(text);
+}
+
+/* A trace that would take hours, asked to end as soon as a byte of it can be there. */
+static void nothing_stays_of_what_a_signal_ends(void **state) {
+    (void)state;
+    static const int signals[] = {SIGHUP, SIGINT, SIGTERM};
+    for (size_t i = 0; i < sizeof signals / sizeof *signals; i++) {
+        int status;
+        fflush(stdout);
+        pid_t child = fork();
+        if (child == 0) {
+            signal(signals[i], SIG_DFL);
+            execlp("moeperf", "moeperf", "generate", "zipf", "--iterations", "100000000", "-o",
+                   "long.mptrace", NULL);
+            _exit(127);
+        }
+        while (count_entries(".", "long.mptrace") == 0 && !waitpid(child, &status, WNOHANG))
+            usleep(1000);
+        assert_int_equal(kill(child, signals[i]), 0);
+        assert_int_equal(waitpid(child, &status, 0), child);
+        assert_true(WIFSIGNALED(status));
+        assert_int_equal(WTERMSIG(status), signals[i]);
+        assert_int_equal(count_entries(".", "long.mptrace"), 0);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(traces_can_be_piped),
+        cmocka_unit_test(links_that_others_planted_lead_nowhere),
+        cmocka_unit_test(nothing_stays_of_what_a_signal_ends),
+    };
+    return cmocka_run_group_tests_name("output", tests, enter_shell, leave_folder);
+}
