@@ -11,6 +11,7 @@
 #include <stdio.h>
 
 #include "reference/plan/system.h"
+#include "results/store/store.h"
 
 enum { CLI_SUCCESS = 0, CLI_FINDING = 1, CLI_BAD_INPUT = 2 }; /* exit statuses */
 
@@ -75,6 +76,10 @@ const volatile sig_atomic_t *cli_count_signals(void);
 
 /* Prints `value` on standard output, consumes it.  NULL is no memory.  Returns 0 or a code. */
 int cli_print_json(json_t *value, struct mp_error *error);
+
+/* While another program has the database locked, says so once on standard error and waits up to a
+ * minute, or until a counted signal comes. */
+void cli_wait_for_lock(struct mp_store *store);
 
 /* Where to print what is said about an output file: standard output, but standard error where that
  * is the file itself (-o /dev/stdout). */

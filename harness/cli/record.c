@@ -178,6 +178,10 @@ static int record_command(const struct record_flags *flags, char *command[],
     int code = mp_path_create_parent(flags->database, error);
     if (!code) /* before the program has run for hours */
         code = mp_store_open(flags->database, &store, error);
+    if (code)
+        rmdir(run->spools); /* which nothing was put into */
+    else
+        cli_wait_for_lock(store);
     if (!code)
         code = run_program(command, run, status, error);
     run->status = *status;
@@ -205,6 +209,8 @@ static int add_earlier(const struct record_flags *flags, const struct mp_rules *
     int code = mp_path_create_parent(flags->database, error);
     if (!code)
         code = mp_store_open(flags->database, &store, error);
+    if (!code)
+        cli_wait_for_lock(store);
     if (!code)
         code = mp_record_keep(store, &run, stderr, error);
     mp_store_close(store);

@@ -47,9 +47,10 @@ static int parse(struct run_flags *flags, int argc, char *argv[], struct cli_wor
         {"--keep-spools", CLI_SWITCH, &flags->keep_spools, NULL,
          "keeps the ranks' files once they are in the database"},
         {"--from", CLI_VALUE, &flags->from, "FOLDER",
-         "runs nothing: adds the jobs that a killed moeperf run left in\n"
-         "this folder (a suite run's or one job's in out/runs), as\n"
-         "interrupted; doing so again adds nothing"},
+         "runs nothing: adds the jobs that a moeperf run left in this\n"
+         "folder (a suite run's or one job's in out/runs) because it was\n"
+         "killed, its disk full or the database locked, as they ended;\n"
+         "doing so again adds nothing"},
         {"--quiet", CLI_SWITCH, &flags->quiet, NULL, "no progress"},
         {"--json", CLI_SWITCH, &flags->json, NULL, "prints the tables as one JSON object"},
         {0},
@@ -93,8 +94,9 @@ static int print_json(struct mp_store *store, const struct mp_runner_result *res
                           error);
 }
 
+/* later: the command that adds jobs which could not be added now. */
 static int print_text(struct mp_store *store, const struct mp_runner_result *result,
-                      const char *database, struct mp_error *error) {
+                      const char *database, const char *later, struct mp_error *error) {
     struct mp_report_selection selection = {.suite_run = result->suite_run};
     int code = mp_report_speedup(store, &selection, MP_REPORT_TEXT, stdout, error);
     putchar('\n');
@@ -109,7 +111,8 @@ static int print_text(struct mp_store *store, const struct mp_runner_result *res
     if (result->interrupted + result->left_out > 0)
         printf(", %d stopped and %d not started", result->interrupted, result->left_out);
     if (result->lost > 0)
-        printf(" (%d could not be added to %s)\n", result->lost, database);
+        printf("; %d could not be added to %s and %s not lost: %s\n", result->lost, database,
+               result->lost == 1 ? "is" : "are", later);
     else
         printf("; everything is in %s\n", database);
     return fflush(stdout) ? mp_fail(error, MP_EIO, "can't write the tables: %s", strerror(errno))
@@ -157,15 +160,20 @@ static int run_suite(const struct run_flags *flags, const struct mp_suite *suite
     if (code)
         return code;
     int ended = result.complete + result.failed + result.interrupted;
+    char folder[MP_PATH_SIZE];
+    snprintf(folder, sizeof folder, "%.*s/%s", MP_PATH_SIZE - 160, flags->work, result.suite_run);
+    char *later = mp_suite_killed_command(folder, flags->database);
     if (ended > 0 && result.lost == ended)
-        return mp_fail(error, MP_EIO,
-                       "%s: no job could be added to it; what they recorded stays in %s/%s",
-                       flags->database, flags->work, result.suite_run);
-    if (flags->pairs && result.complete > 0)
+        code = mp_fail(error, MP_EIO,
+                       "%s: no job could be added to it; nothing is lost, this adds them: %s",
+                       flags->database, later ? later : "moeperf run --from");
+    else if (flags->pairs && result.complete > 0)
         code = cli_compare_pairs(store, &result, flags->json, error);
     else if (ended > 0)
         code = flags->json ? print_json(store, &result, flags->database, error)
-                           : print_text(store, &result, flags->database, error);
+                           : print_text(store, &result, flags->database,
+                                        later ? later : "moeperf run --from", error);
+    free(later);
     if (code)
         return code; /* a finding, too */
     return result.failed + result.interrupted + result.left_out > 0 ? CLI_FINDING : CLI_SUCCESS;
@@ -195,6 +203,8 @@ static int add_killed(const struct run_flags *flags, struct mp_error *error) {
         code = mp_path_create_parent(flags->database, error);
     if (!code)
         code = mp_store_open(flags->database, &store, error);
+    if (!code)
+        cli_wait_for_lock(store);
     if (!code)
         code = mp_suite_keep_killed(store, flags->from, stdout, error);
     mp_store_close(store);
@@ -230,6 +240,8 @@ static int run(const struct mp_systems *systems, int argc, char *argv[], struct 
         code = mp_path_create_parent(flags.database, error);
     if (!code)
         code = mp_store_open(flags.database, &store, error);
+    if (!code)
+        cli_wait_for_lock(store);
     if (!code)
         code = run_suite(&flags, &suite, store, error);
     mp_store_close(store);

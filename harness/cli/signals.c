@@ -3,6 +3,12 @@
 
 static volatile sig_atomic_t signals;
 
+struct waiting {
+    const struct mp_store *store;
+    sig_atomic_t signals; /* that had come before */
+    bool is_said;
+};
+
 static void count_signal(int number) {
     if (number != SIGHUP || signals == 0)
         signals = signals + 1;
@@ -21,6 +27,24 @@ const volatile sig_atomic_t *cli_count_signals(void) {
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
     return &signals;
+}
+
+static bool waits(void *context, double seconds) {
+    static const double said_after = 0.3, most = 60;
+    struct waiting *waiting = context;
+    if (seconds == 0)
+        *waiting = (struct waiting){.store = waiting->store, .signals = signals};
+    if (seconds >= said_after && !waiting->is_said)
+        fprintf(stderr, "moeperf: %s: another program has it locked; waiting up to %g s\n",
+                mp_store_path(waiting->store), most);
+    waiting->is_said = seconds >= said_after;
+    return seconds < most && signals == waiting->signals;
+}
+
+void cli_wait_for_lock(struct mp_store *store) {
+    static struct waiting waiting;
+    waiting.store = store;
+    mp_store_set_patience(store, waits, &waiting);
 }
 
 /* Its action is the usual one again (SA_RESETHAND), which ends the program. */

@@ -127,7 +127,6 @@ struct texts {
     char workload[WORKLOAD_SIZE], model[MODEL_SIZE];
 };
 
-/* All but how it ended. */
 static struct mp_store_run describe(const struct mp_ended_job *ended, struct texts *texts) {
     static const char *const gates[] = {"gshard", "switch"};
     const struct mp_suite *suite = ended->suite;
@@ -154,13 +153,15 @@ static struct mp_store_run describe(const struct mp_ended_job *ended, struct tex
         .ranks_per_node = on_node,
         .iterations_wanted = job->iterations,
         .unattainable = file->system->capabilities & MP_SYSTEM_UNATTAINABLE,
+        .status = ended->result ? mp_launch_end_name(ended->result->end) : NULL,
+        .reason = ended->result && *ended->result->reason ? ended->result->reason : NULL,
         .fact = ended->fact,
         .facts = ended->facts};
 }
 
-int mp_suite_note(const struct mp_ended_job *begun, const char *path, struct mp_error *error) {
+int mp_suite_note(const struct mp_ended_job *job, const char *path, struct mp_error *error) {
     struct texts texts;
-    const struct mp_store_run run = describe(begun, &texts);
+    const struct mp_store_run run = describe(job, &texts);
     return mp_note_write(&run, path, error);
 }
 
@@ -168,8 +169,6 @@ int mp_suite_keep(struct mp_store *store, const struct mp_ended_job *ended, int6
                   struct mp_error *error) {
     struct texts texts;
     struct mp_store_run run = describe(ended, &texts);
-    run.status = mp_launch_end_name(ended->result->end);
-    run.reason = *ended->result->reason ? ended->result->reason : NULL;
     struct mp_spools spools = {NULL, 0};
     struct mp_store_slice *slice = NULL;
     int64_t kept, recordings = 0;

@@ -17,8 +17,8 @@ struct mp_ended_job {
     const char *spools;     /* folder with the ranks' recordings; NULL: none */
     const char *slices;     /* file of its slices (slices.h); NULL: it had the machine for itself */
     bool keep_spools;       /* also once they are in the database */
-    const struct mp_launch_result *result;
-    const struct mp_store_fact *fact; /* [facts], stored with the run */
+    const struct mp_launch_result *result; /* NULL: it has not ended */
+    const struct mp_store_fact *fact;      /* [facts], stored with the run */
     int facts;
 };
 
@@ -27,8 +27,9 @@ struct mp_ended_job {
 int mp_suite_keep(struct mp_store *store, const struct mp_ended_job *ended, int64_t *run_id,
                   struct mp_error *error);
 
-/* Writes a note (note.h) of a job that is about to begin; `result` is not read. */
-int mp_suite_note(const struct mp_ended_job *begun, const char *path, struct mp_error *error);
+/* Writes a note (note.h) of a job that is about to begin (`result` is NULL), or that has ended and
+ * could not be kept. */
+int mp_suite_note(const struct mp_ended_job *job, const char *path, struct mp_error *error);
 
 /* The time now in UTC, as strftime has it: "%Y-%m-%dT%H:%M:%SZ". */
 void mp_suite_format_utc(const char *format, char *text, size_t size);

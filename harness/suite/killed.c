@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "harness/suite/command.h"
 #include "harness/suite/note.h"
 #include "harness/suite/paths.h"
 #include "harness/suite/slices.h"
@@ -74,9 +75,13 @@ static int keep_job(struct mp_store *store, const char *folder, FILE *stream,
     note.run.slice = slice;
     if (!code)
         code = mp_spools_list(recordings, &spools, error);
-    note.run.status = "interrupted";
-    note.run.reason = "moeperf was killed";
-    if (!code && mp_spools_hold_anything(&spools))
+    bool has_ended = note.run.status != NULL;
+    if (!has_ended) {
+        note.run.status = "interrupted";
+        note.run.reason = "moeperf was killed";
+        note.run.unless_completed = true;
+    }
+    if (!code && (has_ended || mp_spools_hold_anything(&spools)))
         code = ingest(store, folder, &note.run, &spools, stream, error);
     else if (!code)
         fprintf(stream, "%s: job %s: nothing was recorded\n", folder, note.run.job);
@@ -150,6 +155,13 @@ int mp_suite_check_killed(const char *folder, struct mp_error *error) {
     mp_note_destroy(&note);
     jobs_destroy(&jobs);
     return code;
+}
+
+char *mp_suite_killed_command(const char *folder, const char *database) {
+    const char *const words[] = {"moeperf", "run", "--from", folder, "--db", database};
+    const struct mp_command command = {.word = (char **)(uintptr_t)words,
+                                       .count = sizeof words / sizeof *words};
+    return mp_command_text(&command);
 }
 
 int mp_suite_keep_killed(struct mp_store *store, const char *folder, FILE *stream,

@@ -1,8 +1,9 @@
-/* Note: what a job's folder says of the job while it runs, so that its recordings can still be put
- * into a database when moeperf is killed.
+/* Note: what a job's folder says of the job until it is in a database, so that its recordings can
+ * still be put into one when moeperf is killed, or when the disk is full at its end.
  *
  * A JSON object with the fields of struct mp_store_run that are known before the job ends: texts,
- * numbers, and "facts" with the facts' names and values. */
+ * numbers, and "facts" with the facts' names and values.  Where moeperf saw the job's end and could
+ * not put it into the database, "status" and "reason" are among them. */
 #ifndef MOEPERF_HARNESS_SUITE_NOTE_H
 #define MOEPERF_HARNESS_SUITE_NOTE_H
 
@@ -13,7 +14,7 @@
 #define MP_NOTE_NAME "run.json" /* in the job's folder */
 
 struct mp_note {
-    struct mp_store_run run;    /* texts are borrowed from `json`; status and reason are NULL */
+    struct mp_store_run run;    /* texts are borrowed from `json` */
     struct mp_store_fact *fact; /* owned */
     json_t *json;               /* owned */
 };

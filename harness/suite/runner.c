@@ -9,6 +9,7 @@
 
 #include "harness/suite/estimate.h"
 #include "harness/suite/keep.h"
+#include "harness/suite/killed.h"
 #include "harness/suite/launch.h"
 #include "harness/suite/loads.h"
 #include "harness/suite/note.h"
@@ -205,11 +206,13 @@ static struct mp_ended_job describe(const struct turn *turn, const struct mp_lau
                                                                  : PAIR_FACTS - 1};
 }
 
-static int write_note(const struct turn *turn, struct mp_error *error) {
+/* result: NULL before its end. */
+static int write_note(const struct turn *turn, const struct mp_launch_result *result,
+                      struct mp_error *error) {
     struct mp_store_fact facts[PAIR_FACTS];
     char *command;
-    const struct mp_ended_job begun = describe(turn, NULL, facts, &command);
-    int code = mp_suite_note(&begun, turn->note, error);
+    const struct mp_ended_job job = describe(turn, result, facts, &command);
+    int code = mp_suite_note(&job, turn->note, error);
     free(command);
     return code;
 }
@@ -221,7 +224,7 @@ static int make_ready(struct turn *turn, struct mp_error *error) {
     if (!code && !is_predicted(turn))
         code = create_command(turn, error);
     if (!code)
-        code = write_note(turn, error);
+        code = write_note(turn, NULL, error);
     return code;
 }
 
@@ -314,18 +317,30 @@ static void say_end(const struct turn *turn, const struct mp_launch_result *resu
                         result->seconds, progress->loss);
 }
 
+/* The job could not be put into the database: notes how it ended, if there is room, and says how to
+ * put it there later. */
+static void leave(const struct turn *turn, const struct mp_launch_result *result,
+                  const char *reason) {
+    struct mp_error unused = {0};
+    char *command = mp_suite_killed_command(turn->folder, mp_store_path(turn->runner->store));
+    write_note(turn, result, &unused);
+    mp_progress_say(turn->runner->progress, MP_TONE_BAD, "%s: not in the database: %s%s%s",
+                    turn->file->job.name, reason,
+                    access(turn->note, F_OK) ? "" : "; nothing is lost, this adds it: ",
+                    access(turn->note, F_OK) || !command ? "" : command);
+    free(command);
+}
+
 /* The job is over: says so, keeps and counts it, and frees what it had. */
 static void settle(struct turn *turn, const struct mp_launch_result *result,
                    struct mp_runner_result *total) {
     struct mp_error error = {0};
     say_end(turn, result);
     bool is_kept = ingest(turn, result, &error) == MP_OK;
-    if (!is_kept)
+    if (!is_kept) {
         total->lost++;
-    if (!is_kept)
-        mp_progress_say(turn->runner->progress, MP_TONE_BAD,
-                        "%s: not in the database: %s (its records stay in %s)",
-                        turn->file->job.name, error.text, turn->spools);
+        leave(turn, result, error.text);
+    }
     if (!is_kept || result->end == MP_LAUNCH_FAILED || result->end == MP_LAUNCH_TIMEOUT)
         total->failed++;
     else if (result->end == MP_LAUNCH_INTERRUPTED)

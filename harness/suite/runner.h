@@ -8,7 +8,7 @@
  *                                        log        their standard error
  *                                        run.json   what else the database is told (note.h), there
  *                                                   until it has the job: killed.h adds what a
- *                                                   killed moeperf left
+ *                                                   killed moeperf left, or a full disk
  *                                        spools/    one file per rank, removed once ingested
  *
  * With `against` the trainers of two builds are measured in turns: every round runs each job with

@@ -217,6 +217,23 @@ static int identify_run(struct ingest *ingest, const struct mp_store_run *run,
                : mp_store_add_fact(ingest->store, ingest->run_id, &fact, error);
 }
 
+/* Where nobody saw the run's end, its ranks may have. */
+static int judge_end(struct ingest *ingest, const struct mp_store_run *run,
+                     struct mp_error *error) {
+    char sql[128];
+    if (!run->unless_completed)
+        return MP_OK;
+    for (int r = 0; r < ingest->recordings.ranks; r++) {
+        const struct recording *own = &ingest->recordings.rank[r];
+        if (!own->usable || !own->ended || own->status != MP_OK)
+            return MP_OK;
+    }
+    snprintf(sql, sizeof sql,
+             "UPDATE run SET status = 'complete', reason = NULL WHERE run_id = %lld",
+             (long long)ingest->run_id);
+    return store_execute(ingest->store, sql, "cannot store the run's end", error);
+}
+
 static int ingest_recordings(struct ingest *ingest, const struct mp_store_run *run,
                              struct mp_error *error) {
     struct recordings *recordings = &ingest->recordings;
@@ -230,7 +247,9 @@ static int ingest_recordings(struct ingest *ingest, const struct mp_store_run *r
         code = identify_run(ingest, run, error);
     if (code || ingest->same_run_id)
         return code;
-    code = next_span_id(ingest->store, &span_id, error);
+    code = judge_end(ingest, run, error);
+    if (!code)
+        code = next_span_id(ingest->store, &span_id, error);
     ingest->origin_ns =
         clock_bounded(recordings_align(recordings, &ingest->summary.clocks_comparable));
     ingest->summary.origin_ns = ingest->origin_ns;

@@ -10,6 +10,8 @@
 struct mp_store {
     sqlite3 *connection;
     char *path;
+    bool (*waits)(void *context, double seconds); /* NULL: as long as usual */
+    void *waits_context;
     struct row_source *rows; /* what the virtual table moeperf_rows yields now; NULL: nothing */
 };
 

@@ -7,11 +7,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "results/store/internal.h"
 #include "results/store/views.h"
 
-enum { BUSY_MILLISECONDS = 10000 };
+enum { WAIT_MILLISECONDS = 20 };
+static const double usual_patience = 10; /* s */
 
 /* migrations[v] brings a database from version v to v + 1. */
 static const char *const migrations[MP_STORE_VERSION] = {store_schema_sql, store_tables_2_sql};
@@ -97,6 +99,22 @@ static char *immutable_uri(const char *path) {
     return uri;
 }
 
+/* SQLite's busy handler; `times`: calls before for the same lock. */
+static int wait_for_lock(void *context, int times) {
+    const struct mp_store *store = context;
+    double seconds = 1e-3 * WAIT_MILLISECONDS * times;
+    if (store->waits ? !store->waits(store->waits_context, seconds) : seconds >= usual_patience)
+        return 0;
+    usleep(WAIT_MILLISECONDS * 1000);
+    return 1;
+}
+
+void mp_store_set_patience(struct mp_store *store, bool (*waits)(void *context, double seconds),
+                           void *context) {
+    store->waits = waits;
+    store->waits_context = context;
+}
+
 /* With SQLITE_OPEN_URI the file is taken as one that nobody writes to. */
 static int connect_to(const char *path, int flags, struct mp_store **store,
                       struct mp_error *error) {
@@ -122,7 +140,7 @@ static int connect_to(const char *path, int flags, struct mp_store **store,
         return code;
     }
     sqlite3_extended_result_codes(made->connection, 1);
-    sqlite3_busy_timeout(made->connection, BUSY_MILLISECONDS);
+    sqlite3_busy_handler(made->connection, wait_for_lock, made);
     *store = made;
     return MP_OK;
 }
@@ -189,12 +207,12 @@ static int set_up_connection(struct mp_store *store, struct mp_error *error) {
         "PRAGMA page_size = 8192; PRAGMA journal_mode = WAL; "
         "PRAGMA synchronous = NORMAL; "
         "PRAGMA cache_size = -65536; PRAGMA journal_size_limit = 16777216";
-    int code = SQLITE_BUSY;
-    sqlite3_busy_timeout(store->connection, 0);
-    for (int waited = 0; code == SQLITE_BUSY && waited < BUSY_MILLISECONDS;
-         waited += sqlite3_sleep(5))
+    int code, times = 0;
+    sqlite3_busy_handler(store->connection, NULL, NULL);
+    do
         code = sqlite3_exec(store->connection, settings, NULL, NULL, NULL) & 0xff;
-    sqlite3_busy_timeout(store->connection, BUSY_MILLISECONDS);
+    while (code == SQLITE_BUSY && wait_for_lock(store, times++));
+    sqlite3_busy_handler(store->connection, wait_for_lock, store);
     return code ? mp_store_fail(store, "cannot prepare the database for writing", error) : MP_OK;
 }
 
@@ -215,6 +233,11 @@ static int prepare_for_writing(struct mp_store *store, struct mp_error *error) {
 
 int mp_store_open(const char *path, struct mp_store **store, struct mp_error *error) {
     struct mp_store *opened = NULL;
+    if (!*path || !strcmp(path, ":memory:") || !strncmp(path, "file:", 5))
+        return mp_fail(error, MP_EINVAL,
+                       "\"%s\" is no file that a database can be kept in: give a path (./%s means "
+                       "a file of that name)",
+                       path, *path ? path : "results.db");
     int code = connect_to(path, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE, &opened, error);
     if (code)
         return code;

@@ -26,6 +26,7 @@ struct mp_store;
  * older schema up to date in one transaction, and then replaces in another the views that are not
  * this build's (views gain columns without a new schema version).  The file is left as it was on
  * every error:
+ *   MP_EINVAL    no file: ":memory:", "" or a URI, whose runs would be gone with the program
  *   MP_EVERSION  written by a newer moeperf (both versions are named)
  *   MP_EFORMAT   not an SQLite database, damaged, or an SQLite database of another program
  *   MP_EIO       can't be opened, read or written; busy for more than 10 s
@@ -40,6 +41,12 @@ int mp_store_open(const char *path, struct mp_store **store, struct mp_error *er
 int mp_store_open_read_only(const char *path, struct mp_store **store, struct mp_error *error);
 
 void mp_store_close(struct mp_store *store); /* accepts NULL */
+
+/* Who decides how long to wait while another program has the database locked: `waits` is called
+ * some fifty times a second with the seconds waited so far, and false gives up (MP_EIO, "database
+ * is locked").  NULL: 10 s, as from the beginning on. */
+void mp_store_set_patience(struct mp_store *store, bool (*waits)(void *context, double seconds),
+                           void *context);
 
 /* A text about a run that is known without its recordings. */
 struct mp_store_fact {
@@ -65,6 +72,8 @@ struct mp_store_run {
                              * of the model in one line; NULL: nothing else */
     const char *status;     /* "complete", "failed", "interrupted", "timeout"; required */
     const char *reason;     /* one sentence, for all but "complete" */
+    bool unless_completed;  /* nobody saw its end: it is complete, whatever these two say, if every
+                             * rank's recording says that it completed */
     const char *started_at; /* ISO 8601, UTC: "2025-01-31T12:00:00Z"; required */
     const char *suite_text; /* the suite file as it was read */
     const char *job_text;   /* the job file as the ranks read it */

@@ -354,8 +354,9 @@ static void a_failed_job_is_status_one(void **state) {
     free(output);
 }
 
-/* A database that can be opened and takes no run. */
-static void a_database_without_room_says_where_the_records_are(void **state) {
+/* A database that can be opened and takes no run; what it did not take is added as it ended, by the
+ * command that is printed, once. */
+static void what_a_database_has_no_room_for_is_added_later(void **state) {
     (void)state;
     json_t *made = json_of("moeperf run pair.yaml --json --quiet --db full.db" TINY, 0);
     json_decref(made);
@@ -370,9 +371,47 @@ static void a_database_without_room_says_where_the_records_are(void **state) {
     char *output = shell("moeperf run pair.yaml --db full.db" TINY, 2);
     assert_non_null(strstr(output, "ep: not in the database: full.db: "));
     assert_non_null(strstr(output, "no more runs"));
-    assert_non_null(strstr(output, "moeperf run: full.db: no job could be added to it; what they "
-                                   "recorded stays in out/runs/pair-"));
+    const char *advice =
+        strstr(output, "moeperf run: full.db: no job could be added to it; nothing "
+                       "is lost, this adds them: ");
+    assert_non_null(advice);
+    char *command = strdup(strstr(advice, "moeperf run --from out/runs/pair-"));
+    command[strcspn(command, "\n")] = '\0';
     free(output);
+    assert_says(command, 2, "no more runs");
+    assert_int_equal(sqlite3_open("full.db", &database), SQLITE_OK);
+    assert_int_equal(sqlite3_exec(database, "DROP TRIGGER full", NULL, NULL, NULL), SQLITE_OK);
+    assert_int_equal(sqlite3_close(database), SQLITE_OK);
+    assert_says(command, 0, "/002-fssdp: job fssdp: added as run 4 of full.db\n");
+    assert_says(command, 0, "/001-ep: job ep: is already run 3 of full.db\n");
+    sqlite3_stmt *row = NULL;
+    assert_int_equal(sqlite3_open("full.db", &database), SQLITE_OK);
+    assert_int_equal(sqlite3_prepare_v2(database,
+                                        "SELECT count(*) FROM v_run JOIN v_speedup USING (run_id) "
+                                        "WHERE v_run.status = 'complete' AND reason IS NULL AND "
+                                        "speedup_vs_ep > 0",
+                                        -1, &row, NULL),
+                     SQLITE_OK);
+    assert_int_equal(sqlite3_step(row), SQLITE_ROW);
+    assert_int_equal(sqlite3_column_int(row, 0), 4);
+    sqlite3_finalize(row);
+    assert_int_equal(sqlite3_close(database), SQLITE_OK);
+    free(command);
+}
+
+static void what_keeps_nothing_is_refused(void **state) {
+    (void)state;
+    static const char *const names[] = {":memory:", "file:x?mode=memory", "file::memory:", "\"\""};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        char line[200];
+        snprintf(line, sizeof line, "moeperf run pair.yaml --db '%s'" TINY, names[i]);
+        assert_says(names[i][0] == '"' ? "moeperf run pair.yaml --db \"\"" TINY : line, 2,
+                    "is no file that a database can be kept in");
+        snprintf(line, sizeof line, "moeperf record -o '%s' -- true", names[i]);
+        assert_says(names[i][0] == '"' ? "moeperf record -o \"\" -- true" : line, 2,
+                    "is no file that a database can be kept in");
+    }
+    assert_int_equal(count_entries(".", "memory"), 0);
 }
 
 static int enter(void **state) {
@@ -397,7 +436,8 @@ int main(void) {
         cmocka_unit_test(quickstart_names_its_bound_and_shows_drops),
         cmocka_unit_test(a_suite_gives_rows_tables_and_adds_up),
         cmocka_unit_test(a_failed_job_is_status_one),
-        cmocka_unit_test(a_database_without_room_says_where_the_records_are),
+        cmocka_unit_test(what_a_database_has_no_room_for_is_added_later),
+        cmocka_unit_test(what_keeps_nothing_is_refused),
     };
     struct CMUnitTest inputs[CASES];
     for (int i = 0; i < CASES; i++)

@@ -1,4 +1,5 @@
 /* Running: whatever becomes of a job, it is a row in the database, and the next one runs. */
+#include "harness/suite/killed.h"
 #include "harness/suite/runner.h"
 
 #include <sqlite3.h>
@@ -66,7 +67,7 @@ struct session {
 
 /* Opens the database "results.db" and a suite whose jobs have these names. */
 static void begin(struct session *session, const char *keys, const char *names) {
-    char text[2048];
+    char text[1 << 15];
     struct mp_error error = {0};
     size_t length =
         (size_t)snprintf(text, sizeof text, "suite: trial\n%scommon: {text: words}\njobs:\n", keys);
@@ -265,6 +266,71 @@ static void jobs_that_learn_differently_are_not_compared(void **state) {
     end(&session);
 }
 
+/* ---- a database that takes nothing ---- */
+
+static bool gives_up(void *context, double seconds) {
+    int *asked = context;
+    *asked += seconds == 0;
+    return false;
+}
+
+/* The jobs of a run while the database is locked or has no room, then added from their folders. */
+static void check_kept_later(bool is_locked) {
+    struct session session;
+    struct mp_runner_result result;
+    struct mp_error error = {0};
+    sqlite3 *other;
+    char folder[256], room[64], keys[20000]; /* a comment that no page has room for */
+    int asked = 0;
+    memset(keys, '#', sizeof keys);
+    memcpy(&keys[sizeof keys - 2], "\n", 2);
+    begin(&session, keys, "fine wrong silent killed fine2");
+    sqlite3 *own = mp_store_connection(session.store);
+    assert_int_equal(sqlite3_open("results.db", &other), SQLITE_OK);
+    if (is_locked)
+        sqlite3_exec(other, "BEGIN IMMEDIATE", NULL, NULL, NULL);
+    snprintf(room, sizeof room, "PRAGMA max_page_count = %s", is_locked ? "1000000" : "1");
+    sqlite3_exec(own, room, NULL, NULL, NULL);
+    mp_store_set_patience(session.store, gives_up, &asked);
+    run(&session, &result);
+    assert_int_equal(asked, is_locked ? 5 : 0);
+    assert_int_equal(result.lost, 5);
+    assert_query(&session, "SELECT count(*) FROM run", "0");
+    rewind(session.said);
+    char said[4096] = "", advice[800];
+    said[fread(said, 1, sizeof said - 1, session.said)] = '\0';
+    snprintf(folder, sizeof folder, "work/runs/%s", result.suite_run);
+    snprintf(advice, sizeof advice,
+             "fine: not in the database: results.db: %s; nothing is lost, this adds it: "
+             "moeperf run --from %s/001-fine --db results.db\n",
+             is_locked ? "cannot write: database is locked"
+                       : "cannot store the run: database or disk is full",
+             folder);
+    if (!strstr(said, advice))
+        fail_msg("%s says not %s", said, advice);
+    sqlite3_exec(other, "ROLLBACK", NULL, NULL, NULL);
+    sqlite3_close(other);
+    sqlite3_exec(own, "PRAGMA max_page_count = 1000000", NULL, NULL, NULL);
+    for (int i = 0; i < 2; i++) { /* again adds nothing */
+        assert_int_equal(mp_suite_keep_killed(session.store, folder, session.said, &error), MP_OK);
+        assert_query(&session, "SELECT job, status, reason, iterations FROM v_run ORDER BY run_id",
+                     "fine|complete|NULL|5;wrong|failed|something is wrong|5;"
+                     "silent|complete|NULL|0;killed|failed|ended by signal 9 (Killed)|5;"
+                     "fine2|complete|NULL|5");
+    }
+    end(&session);
+}
+
+static void what_a_locked_database_does_not_take_is_not_lost(void **state) {
+    (void)state;
+    check_kept_later(true);
+}
+
+static void what_a_full_disk_does_not_take_is_not_lost(void **state) {
+    (void)state;
+    check_kept_later(false);
+}
+
 static void interrupt(int number) {
     (void)number;
     signals = signals + 1;
@@ -334,6 +400,8 @@ int main(void) {
         cmocka_unit_test(unreadable_recordings_are_not_removed),
         cmocka_unit_test(a_second_run_adds_to_the_first),
         cmocka_unit_test(jobs_that_learn_differently_are_not_compared),
+        cmocka_unit_test(what_a_locked_database_does_not_take_is_not_lost),
+        cmocka_unit_test(what_a_full_disk_does_not_take_is_not_lost),
         cmocka_unit_test(interruption_keeps_what_there_is_and_stops),
         cmocka_unit_test(missing_programs_are_named_before_anything_runs),
         cmocka_unit_test(unwritable_folders_are_errors),

@@ -353,6 +353,95 @@ static void runs_are_added_and_never_overwritten(void **state) {
     assert_int_equal(iterations, 0);
 }
 
+struct lock {
+    sqlite3 *holder;
+    double waited; /* s */
+    int calls;
+};
+
+static bool unlocks_at_once(void *context, double seconds) {
+    struct lock *lock = context;
+    lock->calls++;
+    lock->waited = seconds;
+    sqlite3_exec(lock->holder, "ROLLBACK", NULL, NULL, NULL);
+    return true;
+}
+
+static bool gives_up_soon(void *context, double seconds) {
+    struct lock *lock = context;
+    lock->calls++;
+    lock->waited = seconds;
+    return lock->calls < 3;
+}
+
+static void who_waits_for_a_lock_may_give_up(void **state) {
+    struct runs_folder *folder = *state;
+    struct mp_store_run run = runs_description("ep", "text");
+    struct lock lock = {.holder = NULL};
+    assert_int_equal(sqlite3_open(folder->database, &lock.holder), SQLITE_OK);
+    for (int unlocks = 0; unlocks < 2; unlocks++) {
+        struct mp_error error = {0};
+        lock.calls = 0;
+        sqlite3_exec(lock.holder, "BEGIN IMMEDIATE", NULL, NULL, NULL);
+        mp_store_set_patience(folder->store, unlocks ? unlocks_at_once : gives_up_soon, &lock);
+        int code = mp_store_ingest(folder->store, &run, NULL, 0, NULL, &error);
+        assert_int_equal(code, unlocks ? MP_OK : MP_EIO);
+        assert_int_equal(lock.calls, unlocks ? 1 : 3);
+        assert_close(lock.waited, unlocks ? 0 : 0.04, 1e-12);
+        if (!unlocks)
+            assert_non_null(strstr(error.text, "database is locked"));
+        assert_string_equal(runs_query(folder->store, "SELECT count(*) FROM run"),
+                            unlocks ? "1" : "0");
+    }
+    sqlite3_close(lock.holder);
+}
+
+/* Where nobody saw the end, all ranks have to say that they completed. */
+static void ranks_that_completed_complete_a_run(void **state) {
+    struct runs_folder *folder = *state;
+    static const int ends[][2] = {{MP_OK, MP_OK},
+                                  {MP_OK, MP_EINTERRUPTED},
+                                  {MP_EIO, MP_OK},
+                                  {MP_OK, 1 /* cut off */},
+                                  {1 /* none */, 1 /* none */}};
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
+        struct mp_store_run run = runs_description("ep", "text");
+        struct mp_error error = {0};
+        struct runs_rank ranks[2];
+        const char *paths[2];
+        run.status = "interrupted";
+        run.reason = "not seen";
+        run.unless_completed = true;
+        run.round = (int)i;
+        for (int r = 0; r < 2; r++) {
+            runs_rank_open(folder, r, 2, &ranks[r]);
+            runs_standard_rank(&ranks[r], &runs_ep);
+            runs_rank_close(&ranks[r], ends[i][r] > 0 ? MP_OK : ends[i][r], "");
+            paths[r] = ranks[r].path;
+            struct stat status;
+            assert_int_equal(stat(paths[r], &status), 0);
+            if (ends[i][r] > 0)
+                assert_int_equal(truncate(paths[r], status.st_size - 8), 0);
+        }
+        runs_ok(mp_store_ingest(folder->store, &run, paths, 2, NULL, &error), &error);
+    }
+    assert_string_equal(runs_query(folder->store, "SELECT status, reason FROM run ORDER BY round"),
+                        "complete|NULL\ninterrupted|not seen\ninterrupted|not seen\n"
+                        "interrupted|not seen\ninterrupted|not seen");
+}
+
+static void what_is_no_file_keeps_no_runs(void **state) {
+    (void)state;
+    static const char *const names[] = {"", ":memory:", "file:x?mode=memory", "file::memory:"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        struct mp_error error = {0};
+        struct mp_store *store = NULL;
+        assert_int_equal(mp_store_open(names[i], &store, &error), MP_EINVAL);
+        assert_null(store);
+        assert_non_null(strstr(error.text, "is no file that a database can be kept in"));
+    }
+}
+
 static void incomplete_descriptions_are_refused(void **state) {
     struct runs_folder *folder = *state;
     static const char *const says[] = {"suite_run", "status", "not 'perhaps'", "not 0"};
@@ -612,6 +701,9 @@ int main(void) {
         CASE(runs_that_only_a_log_has_are_not_left_out),
         CASE(a_full_disk_leaves_the_database_as_it_was),
         CASE(runs_are_added_and_never_overwritten),
+        CASE(who_waits_for_a_lock_may_give_up),
+        CASE(ranks_that_completed_complete_a_run),
+        CASE(what_is_no_file_keeps_no_runs),
         CASE(incomplete_descriptions_are_refused),
         CASE(a_job_without_recordings_is_a_failed_run),
         CASE(strange_recordings_are_named_and_left_out),
