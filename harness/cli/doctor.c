@@ -81,11 +81,13 @@ static void check_compute(struct finding *finding) {
         find(finding, STATE_GOOD, NULL, "cpu: %s", text);
 }
 
+static const char build_all[] = "cmake --build build/release --target programs";
+
 static void check_trainer(struct finding *finding) {
     char path[MP_PATH_SIZE], line[256];
     struct mp_error error = {0};
     if (mp_path_program("moeperf-train", path, &error))
-        find(finding, STATE_MISSING, "build the target moeperf-train", "%s", error.text);
+        find(finding, STATE_MISSING, build_all, "%s", error.text);
     else if (!capture(path, "--help", line, sizeof line))
         find(finding, STATE_MISSING, "install its libraries: ci/setup", "%.400s does not run",
              path);
@@ -160,8 +162,7 @@ static void check_nccl_transport(struct finding *finding) {
 static void check_nccl(struct finding *finding) {
     char detail[sizeof finding->detail];
     bool works = cli_doctor_nccl(detail, sizeof detail);
-    find(finding, works ? STATE_GOOD : STATE_NOTE, works ? NULL : "build the target moeperf-nccl",
-         "%s", detail);
+    find(finding, works ? STATE_GOOD : STATE_NOTE, works ? NULL : build_all, "%s", detail);
 }
 
 /* Both come from the same headers: what the trainer says of itself, and who listens. */
@@ -172,9 +173,8 @@ static void check_ranges(struct finding *finding) {
         find(finding, STATE_NOTE, "install the CUDA toolkit's NVTX headers and build again",
              "built without nvtx3/nvToolsExtPayload.h: no moeperf record, and the trainer emits no "
              "ranges");
-    else if (mp_path_program("libmoeperf-nvtx.so", path, &error) &&
-             mp_path_program("../lib/libmoeperf-nvtx.so", path, &error))
-        find(finding, STATE_NOTE, "build the target moeperf-nvtx", "%.500s", error.text);
+    else if (mp_path_library("libmoeperf-nvtx.so", path, &error))
+        find(finding, STATE_NOTE, build_all, "%.500s", error.text);
     else
         find(finding, STATE_GOOD, NULL, "NVTX %d, collector %.400s", mp_nvtx_headers(), path);
 }
@@ -192,7 +192,7 @@ static void check_suites(struct finding *finding) {
     struct mp_error error = {0};
     int count = 0;
     if (mp_path_suite_names(&names, &error)) {
-        find(finding, STATE_MISSING, "run from a source tree or install moeperf", "%.500s",
+        find(finding, STATE_MISSING, "cmake --install build/release --prefix FOLDER", "%.500s",
              error.text);
         return;
     }
@@ -206,7 +206,7 @@ static void check_text(struct finding *finding) {
     char path[MP_PATH_SIZE];
     struct mp_error error = {0};
     if (mp_path_default_text(path, &error))
-        find(finding, STATE_NOTE, "run ci/quickstart, or give --text PATH", "%.500s", error.text);
+        find(finding, STATE_NOTE, "moeperf-text prepares it here; or give --text PATH", "%.500s", error.text);
     else
         find(finding, STATE_GOOD, NULL, "%.500s", path);
 }

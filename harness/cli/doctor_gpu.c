@@ -5,7 +5,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "harness/record/devices.h"
 #include "harness/suite/paths.h"
 #include "reference/comm/nccl/library.h"
 #include "reference/device/device.h"
@@ -51,7 +50,7 @@ bool cli_doctor_cupti(char *detail, size_t size) {
         snprintf(detail, size, "no records of GPU work: %s", MOEPERF_CUPTI_OFF);
         return false;
     }
-    if (mp_devices_library("cupti", path, &error)) {
+    if (mp_path_library("libmoeperf-cupti.so", path, &error)) {
         snprintf(detail, size, "no records of GPU work: %s", error.text);
         return false;
     }
@@ -77,7 +76,7 @@ bool cli_doctor_cupti(char *detail, size_t size) {
 bool cli_doctor_nccl(char *detail, size_t size) {
     char path[MP_PATH_SIZE];
     struct mp_error error = {0};
-    bool found = !mp_devices_library("nccl", path, &error);
+    bool found = !mp_path_library("libmoeperf-nccl.so", path, &error);
     if (found)
         snprintf(detail, size, "plug-in for NCCL 2.28 and newer: %.400s", path);
     else

@@ -5,6 +5,7 @@
 #include "baselines/systems.h"
 #include "harness/cli/cli.h"
 #include "harness/suite/paths.h"
+#include "reference/trainer/version.h"
 
 static const struct cli_command *const commands[] = {
     &cli_run,     &cli_record,    &cli_list,      &cli_show,     &cli_report,
@@ -20,7 +21,7 @@ static void print_usage(FILE *stream) {
     for (int i = 0; i < COMMANDS; i++)
         fprintf(stream, "  %-9s %s\n", commands[i]->name, commands[i]->summary);
     fputs("\nmoeperf COMMAND --help tells more and ends with examples; moeperf --version says\n"
-          "which release this is (each run keeps the revision it was built from).\n",
+          "which release this is and the revision it was built from, which each run keeps.\n",
           stream);
 }
 
@@ -81,7 +82,7 @@ int main(int argc, char *argv[]) {
         return CLI_SUCCESS;
     }
     if (!strcmp(name, "--version")) {
-        printf("moeperf %s\n", MP_VERSION);
+        printf("moeperf %s\n", mp_version());
         return CLI_SUCCESS;
     }
     if (wants_help)

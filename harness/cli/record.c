@@ -11,6 +11,7 @@
 #include "harness/record/devices.h"
 #include "harness/record/run.h"
 #include "harness/suite/paths.h"
+#include "profiler/nvtx/emit.h"
 
 struct record_flags {
     const char *database, *ranks_from, *system, *workload, *keep, *from;
@@ -143,14 +144,12 @@ static int load_rules(const struct record_flags *flags, struct mp_rules *rules,
 }
 
 static int find_collector(char path[MP_PATH_SIZE], struct mp_error *error) {
-    struct mp_error unused = {0};
-    if (!mp_path_program("libmoeperf-nvtx.so", path, &unused) ||
-        !mp_path_program("../lib/libmoeperf-nvtx.so", path, &unused))
-        return MP_OK;
-    return mp_fail(
-        error, MP_ENOTFOUND,
-        "the collector libmoeperf-nvtx.so is not beside moeperf: it is built where NVTX's "
-        "headers are (moeperf doctor says whether)");
+    if (mp_nvtx_headers())
+        return mp_path_library("libmoeperf-nvtx.so", path, error);
+    return mp_fail(error, MP_ENOTFOUND,
+                   "this moeperf was built without NVTX's headers, so it has no collector: name the "
+                   "folder that has nvtx3/nvToolsExtPayload.h (of CUDA's toolkit, or of NVIDIA/NVTX) "
+                   "to cmake, -DNVTX_INCLUDE_DIR=FOLDER, and build again");
 }
 
 static int make_folder(const struct record_flags *flags, char folder[MP_PATH_SIZE],

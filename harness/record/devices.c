@@ -11,28 +11,17 @@
 #include "profiler/record/spool.h"
 
 static const struct {
-    const char *collector, *variable;
-} offers[] = {{"cupti", "CUDA_INJECTION64_PATH"}, {"nccl", "NCCL_PROFILER_PLUGIN"}};
+    const char *library, *variable;
+} offers[] = {{"libmoeperf-cupti.so", "CUDA_INJECTION64_PATH"},
+              {"libmoeperf-nccl.so", "NCCL_PROFILER_PLUGIN"}};
 enum { OFFERS = sizeof offers / sizeof *offers };
-
-int mp_devices_library(const char *collector, char *path, struct mp_error *error) {
-    static const char *const formats[] = {"libmoeperf-%s.so", "../lib/libmoeperf-%s.so"};
-    char name[64];
-    for (int i = 0; i < 2; i++) {
-        struct mp_error unused = {0};
-        snprintf(name, sizeof name, formats[i], collector);
-        if (!mp_path_program(name, path, &unused))
-            return MP_OK;
-    }
-    return mp_fail(error, MP_ENOTFOUND, "libmoeperf-%s.so is not beside moeperf", collector);
-}
 
 void mp_devices_offer(const char *folder) {
     char path[MP_PATH_SIZE];
     setenv("MOEPERF_DEVICE_SPOOLS", folder, 1);
     for (int i = 0; i < OFFERS; i++) {
         struct mp_error unused = {0};
-        if (!mp_devices_library(offers[i].collector, path, &unused))
+        if (!mp_path_library(offers[i].library, path, &unused))
             setenv(offers[i].variable, path, 0);
     }
 }

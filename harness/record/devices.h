@@ -8,10 +8,6 @@
 
 #define MP_DEVICE_ENDING ".device" /* of the collectors' spools */
 
-/* The library of a collector ("cupti", "nccl") that was built or installed with this program; its
- * path has MP_PATH_SIZE bytes.  MP_ENOTFOUND: there is none. */
-int mp_devices_library(const char *collector, char *path, struct mp_error *error);
-
 /* Sets what makes CUDA and NCCL load the collectors that there are, with their spools in `folder`.
  * CUDA_INJECTION64_PATH and NCCL_PROFILER_PLUGIN stay as they are where the user has set them: each
  * has room for one library.  For the process that becomes the program. */

@@ -19,20 +19,25 @@ static int join(char path[MP_PATH_SIZE], const char *folder, const char *name,
     return MP_OK;
 }
 
-/* The folder that the running executable lies in. */
-static int executable_folder(char folder[MP_PATH_SIZE], struct mp_error *error) {
+/* The folder that the running executable lies in, and that one's parent: what is installed is in
+ * bin, lib and share/moeperf of one folder, and a build's folder looks the same. */
+static int executable_folder(char folder[MP_PATH_SIZE], char parent[MP_PATH_SIZE],
+                             struct mp_error *error) {
     ssize_t length = readlink("/proc/self/exe", folder, MP_PATH_SIZE - 1);
     if (length < 1)
         return mp_fail(error, MP_EIO, "/proc/self/exe: %s", strerror(errno));
     folder[length] = '\0';
-    char *slash = strrchr(folder, '/');
-    *(slash == folder ? slash + 1 : slash) = '\0';
+    *strrchr(folder, '/') = '\0';
+    strcpy(parent, folder);
+    char *slash = strrchr(parent, '/');
+    if (slash)
+        *slash = '\0';
     return MP_OK;
 }
 
 int mp_path_program(const char *name, char path[MP_PATH_SIZE], struct mp_error *error) {
-    char folder[MP_PATH_SIZE];
-    int code = executable_folder(folder, error);
+    char folder[MP_PATH_SIZE], parent[MP_PATH_SIZE];
+    int code = executable_folder(folder, parent, error);
     if (!code)
         code = join(path, folder, name, error);
     if (!code && access(path, X_OK))
@@ -40,6 +45,23 @@ int mp_path_program(const char *name, char path[MP_PATH_SIZE], struct mp_error *
                        "%s: %s; %s is built together with moeperf and lies beside it", path,
                        strerror(errno), name);
     return code;
+}
+
+int mp_path_library(const char *name, char path[MP_PATH_SIZE], struct mp_error *error) {
+    char folder[MP_PATH_SIZE], parent[MP_PATH_SIZE], below[64];
+    int code = executable_folder(folder, parent, error);
+    if (!code)
+        code = join(path, folder, name, error);
+    if (code || !access(path, R_OK))
+        return code;
+    snprintf(below, sizeof below, "lib/%s", name);
+    code = join(path, parent, below, error);
+    if (code || !access(path, R_OK))
+        return code;
+    return mp_fail(error, MP_ENOTFOUND,
+                   "%s is neither in %.1000s nor in %.1000s/lib: build and install all of moeperf "
+                   "(cmake --build build/release --target programs)",
+                   name, folder, parent);
 }
 
 bool mp_path_search(const char *name, char path[MP_PATH_SIZE]) {
@@ -63,33 +85,26 @@ static bool is_folder(const char *path) {
     return !stat(path, &status) && S_ISDIR(status.st_mode);
 }
 
-/* A kind of ready-made file: where it lies and what messages call it. */
+/* What messages call a kind of ready-made file; its folder has the name of several. */
 struct ready_made {
     const char *noun, *plural;
-    const char *installed; /* from the executable's folder */
-    const char *source;
 };
-static const struct ready_made suites = {"suite", "suites", "../share/moeperf/suites",
-                                         MOEPERF_SOURCE_FOLDER "/harness/suites"};
-static const struct ready_made clusters = {"cluster", "clusters", "../share/moeperf/clusters",
-                                           MOEPERF_SOURCE_FOLDER "/harness/cluster/clusters"};
-
-static const struct ready_made rules = {"rules file", "rules", "../share/moeperf/rules",
-                                        MOEPERF_SOURCE_FOLDER "/harness/rules"};
+static const struct ready_made suites = {"suite", "suites"};
+static const struct ready_made clusters = {"cluster", "clusters"};
+static const struct ready_made rules = {"rules file", "rules"};
 
 static int find_folder(const struct ready_made *kind, char path[MP_PATH_SIZE],
                        struct mp_error *error) {
-    char folder[MP_PATH_SIZE];
-    int code = executable_folder(folder, error);
+    char folder[MP_PATH_SIZE], parent[MP_PATH_SIZE], below[64];
+    snprintf(below, sizeof below, "share/moeperf/%s", kind->plural);
+    int code = executable_folder(folder, parent, error);
     if (!code)
-        code = join(path, folder, kind->installed, error);
+        code = join(path, parent, below, error);
     if (code || is_folder(path))
         return code;
-    snprintf(path, MP_PATH_SIZE, "%s", kind->source);
-    if (is_folder(path))
-        return MP_OK;
-    return mp_fail(error, MP_ENOTFOUND, "no folder of ready-made %s: neither %s/%s nor %s exists",
-                   kind->plural, folder, kind->installed, path);
+    return mp_fail(error, MP_ENOTFOUND,
+                   "no folder of ready-made %s: %.1000s is not there; install all of moeperf",
+                   kind->plural, path);
 }
 
 static int find_names(const struct ready_made *kind, char ***names, struct mp_error *error) {
@@ -204,16 +219,19 @@ int mp_path_default_text(char path[MP_PATH_SIZE], struct mp_error *error) {
             return MP_OK;
         return mp_fail(error, MP_ENOTFOUND, "MOEPERF_TEXT=%.500s: %s", chosen, strerror(errno));
     }
-    static const char *const folders[] = {"out/text/corpus",
-                                          MOEPERF_SOURCE_FOLDER "/out/text/corpus"};
-    for (int i = 0; i < 2; i++) {
-        snprintf(path, MP_PATH_SIZE, "%s", folders[i]);
-        if (is_folder(path))
-            return MP_OK;
-    }
+    char folder[MP_PATH_SIZE], parent[MP_PATH_SIZE];
+    snprintf(path, MP_PATH_SIZE, "%s", "out/text/corpus");
+    if (is_folder(path))
+        return MP_OK;
+    int code = executable_folder(folder, parent, error);
+    if (!code)
+        code = join(path, parent, "share/moeperf/text", error);
+    if (code || is_folder(path))
+        return code;
     return mp_fail(error, MP_ENOTFOUND,
-                   "the default text is not there (out/text/corpus): ci/quickstart prepares it, "
-                   "--text PATH takes another");
+                   "the default text is not there (out/text/corpus): %.1000s/moeperf-text prepares "
+                   "it, --text PATH takes another",
+                   folder);
 }
 
 int mp_path_create_folder(const char *path, struct mp_error *error) {

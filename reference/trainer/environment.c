@@ -6,11 +6,7 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
-#include "reference/trainer/revision.h"
-
-const char *mp_environment_revision(void) {
-    return MP_REVISION;
-}
+#include "reference/trainer/version.h"
 
 /* The value of the first "model name" line of /proc/cpuinfo. */
 void mp_environment_processor(char *name, size_t size) {
@@ -53,8 +49,8 @@ void mp_environment_record(struct mp_record_thread *thread, int argc, char *cons
         mp_record_text(thread, "environment.kernel", text);
         mp_record_text(thread, "environment.host", system.nodename);
     }
-    mp_record_text(thread, "environment.compiler", MP_COMPILER);
-    mp_record_text(thread, "environment.revision", MP_REVISION);
+    mp_record_text(thread, "environment.compiler", mp_compiler());
+    mp_record_text(thread, "environment.revision", mp_revision());
     command_line(argc, argv, text, sizeof text);
     mp_record_text(thread, "environment.command", text);
 }

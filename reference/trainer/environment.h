@@ -13,7 +13,4 @@ void mp_environment_record(struct mp_record_thread *thread, int argc, char *cons
 /* The processor's name, "unknown" where the system does not tell. */
 void mp_environment_processor(char *name, size_t size);
 
-/* Revision of the source this was built from, "unknown" outside a repository. */
-const char *mp_environment_revision(void);
-
 #endif

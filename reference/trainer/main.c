@@ -15,6 +15,7 @@
 #include "reference/trainer/place.h"
 #include "reference/trainer/target.h"
 #include "reference/trainer/trainer.h"
+#include "reference/trainer/version.h"
 
 enum { RATED_ITERATIONS = 1000 };
 enum { EXIT_BAD = 2, MAX_SETTINGS = 64, CLOCK_TRIPS = 200 };
@@ -108,7 +109,7 @@ static void print_usage(FILE *stream) {
           "                         a progress line per step has no loss: 0\n"
           "  --quick                calibrates in a few seconds, less exactly\n"
           "  --threads N            of a rank that calibrates; default 1\n"
-          "  --version              the revision it was built from\n"
+          "  --version              release and revision it was built from\n"
           "  --help                 this text\n\noptions of a job:\n",
           stream);
     for (const struct mp_option *option = mp_job_options; option->name; option++)
@@ -134,7 +135,7 @@ static int parse_arguments(struct program *program, int argc, char **argv) {
             return 1;
         }
         if (strcmp(word, "--version") == 0) {
-            printf("moeperf-train %s\n", mp_environment_revision());
+            printf("moeperf-train %s\n", mp_version());
             return 1;
         }
         if (takes_value && i + 1 == argc)

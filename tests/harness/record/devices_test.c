@@ -64,7 +64,7 @@ static void what_collectors_left_is_beside_the_run(void **state) {
                                                       "FROM v_collective"),
                             "AllGather|3|120");
     }
-    bool has_cupti = !mp_devices_library("cupti", path, &error);
+    bool has_cupti = !mp_path_library("libmoeperf-cupti.so", path, &error);
     assert_int_equal(strstr(said, "cupti: ") != NULL, has_cupti);
     FILE *stream = fmemopen(said, sizeof said, "w");
     error = (struct mp_error){0};
