@@ -4,8 +4,9 @@
 #include <string.h>
 
 #include "harness/cli/cli.h"
+#include "harness/suite/suite.h"
 
-enum { FLAGS_LIMIT = 32, HELP_COLUMN = 24 };
+enum { FLAGS_LIMIT = 32, HELP_COLUMN = 24, OPTIONS_LIMIT = 128 };
 
 /* The help's further lines stand under its first. */
 static void print_flag(const struct cli_flag *flag) {
@@ -33,16 +34,44 @@ static void print_usage(const struct cli_usage *usage) {
     printf("\nexamples:\n%s", usage->examples);
 }
 
-static int fail_unknown(const struct cli_usage *usage, const char *word, struct mp_error *error) {
-    const char *known[FLAGS_LIMIT + 2];
+/* The option of a job or suite that "--NAME" may mean: exactly so, or the nearest.  NULL: none. */
+static const char *find_setting(const char *name, bool exactly) {
+    const char *known[OPTIONS_LIMIT + 1];
     int count = 0;
-    for (; usage->flags[count].name && count < FLAGS_LIMIT; count++)
+    for (const struct mp_option *option = mp_job_options; option->name; option++)
+        if (count < OPTIONS_LIMIT && strcmp(option->name, "name") != 0) /* jobs keep theirs */
+            known[count++] = option->name;
+    for (const struct mp_option *option = mp_suite_options; option->name; option++)
+        if (count < OPTIONS_LIMIT && option->type != MP_OPTION_TEXT)
+            known[count++] = option->name;
+    known[count] = NULL;
+    for (int i = 0; exactly && i < count; i++)
+        if (!strcmp(known[i], name + 2))
+            return known[i];
+    return exactly || strncmp(name, "--", 2) != 0 ? NULL : mp_nearest_word(name + 2, known);
+}
+
+/* `value` follows the word, or is NULL. */
+static int fail_unknown(const struct cli_usage *usage, const char *word, const char *value,
+                        struct mp_error *error) {
+    const char *known[FLAGS_LIMIT + 2];
+    bool takes_settings = false;
+    int count = 0;
+    for (; usage->flags[count].name && count < FLAGS_LIMIT; count++) {
         known[count] = usage->flags[count].name;
+        takes_settings |= !strcmp(known[count], "--set");
+    }
     known[count++] = "--help";
     known[count] = NULL;
     char name[64];
     snprintf(name, sizeof name, "%.*s", (int)strcspn(word, "="), word);
     const char *nearest = mp_nearest_word(name, known);
+    const char *setting = takes_settings ? find_setting(name, true) : NULL;
+    if (takes_settings && !setting && !nearest)
+        setting = find_setting(name, false);
+    if (setting)
+        return mp_fail(error, MP_EINVAL, "unknown option %s; did you mean --set %s=%.80s?", name,
+                       setting, value && *value != '-' ? value : "VALUE");
     if (nearest)
         return mp_fail(error, MP_EINVAL, "unknown option %s; did you mean %s?", name, nearest);
     return mp_fail(error, MP_EINVAL, "unknown option %s; --help lists them", name);
@@ -63,7 +92,11 @@ static int take_flag(const struct cli_usage *usage, int argc, char *argv[], int 
     const char *word = argv[*i], *equals = strchr(word, '=');
     const struct cli_flag *flag = find_flag(usage, word);
     if (!flag)
-        return fail_unknown(usage, word, error);
+        return fail_unknown(usage, word,
+                            equals          ? equals + 1
+                            : *i + 1 < argc ? argv[*i + 1]
+                                            : NULL,
+                            error);
     if (flag->kind == CLI_SWITCH) {
         if (equals)
             return mp_fail(error, MP_EINVAL, "%s takes no value", flag->name);

@@ -63,6 +63,10 @@ struct cli_usage {
 int cli_parse(const struct cli_usage *usage, int argc, char *argv[], struct cli_words *words,
               struct mp_error *error);
 
+/* Opens a database to read it.  Errors: those of mp_store_open_read_only; where there is none of
+ * this name, the sentence names those of the working folder. */
+int cli_open_database(const char *path, struct mp_store **store, struct mp_error *error);
+
 /* The number of a run that --run was given.  MP_EINVAL says where such numbers are listed. */
 int cli_run_number(const char *text, int64_t *run_id, struct mp_error *error);
 

@@ -206,7 +206,8 @@ static void check_text(struct finding *finding) {
     char path[MP_PATH_SIZE];
     struct mp_error error = {0};
     if (mp_path_default_text(path, &error))
-        find(finding, STATE_NOTE, "moeperf-text prepares it here; or give --text PATH", "%.500s", error.text);
+        find(finding, STATE_NOTE, "moeperf-text prepares it here; or give --text PATH", "%.500s",
+             error.text);
     else
         find(finding, STATE_GOOD, NULL, "%.500s", path);
 }

@@ -85,7 +85,7 @@ static int open_loads(const struct export_flags *flags, struct mp_store **store,
     const char *database = flags->database ? flags->database : CLI_DATABASE;
     int code = choose_run(flags, &run_id, error);
     if (!code)
-        code = mp_store_open_read_only(database, store, error);
+        code = cli_open_database(database, store, error);
     if (!code)
         code = mp_trace_open_run(*store, database, run_id, stream, error);
     return code;

@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <sqlite3.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,6 +32,58 @@ static int parse_iterations(const char *text, struct mp_results_selection *selec
                    text);
 }
 
+/* A row of one query with the selection's run (0: any) and iterations; false: there is none, or
+ * both columns are NULL. */
+static bool select_pair(struct mp_store *store, const char *sql,
+                        const struct mp_results_selection *selection, int64_t pair[2], int *code,
+                        struct mp_error *error) {
+    sqlite3_stmt *row = NULL;
+    bool found = false;
+    if (*code)
+        return false;
+    if (sqlite3_prepare_v2(mp_store_connection(store), sql, -1, &row, NULL) != SQLITE_OK)
+        *code = mp_store_fail(store, "cannot read the iterations", error);
+    sqlite3_bind_int64(row, 1, selection->run_id);
+    sqlite3_bind_int64(row, 2, selection->first);
+    sqlite3_bind_int64(row, 3, selection->last);
+    if (!*code && sqlite3_step(row) == SQLITE_ROW && sqlite3_column_type(row, 0) != SQLITE_NULL) {
+        pair[0] = sqlite3_column_int64(row, 0);
+        pair[1] = sqlite3_column_int64(row, 1);
+        found = true;
+    }
+    sqlite3_finalize(row);
+    return found;
+}
+
+/* Refuses iterations that are not there, before a file of nothing is written.  Spans are only asked
+ * where the short table of whole iterations has none of them. */
+static int check_iterations(struct mp_store *store, const struct mp_results_selection *selection,
+                            struct mp_error *error) {
+    int64_t pair[2];
+    int code = MP_OK;
+    if (!selection->some_iterations ||
+        select_pair(store,
+                    "SELECT 1, 1 FROM iteration_summary WHERE (?1 = 0 OR run_id = ?1) "
+                    "AND iteration BETWEEN ?2 AND ?3 LIMIT 1",
+                    selection, pair, &code, error))
+        return code;
+    bool any = select_pair(store,
+                           "SELECT min(iteration), max(iteration) FROM v_span "
+                           "WHERE (?1 = 0 OR run_id = ?1) AND iteration >= 0",
+                           selection, pair, &code, error);
+    if (code || (any && pair[0] <= selection->last && selection->first <= pair[1]))
+        return code;
+    if (!any) /* of a run that is not there the export itself says so */
+        return select_pair(store, "SELECT 1, 1 FROM run WHERE ?1 = 0 OR run_id = ?1", selection,
+                           pair, &code, error)
+                   ? mp_fail(error, MP_EINVAL, "--iterations: nothing recorded has an iteration")
+                   : code;
+    return mp_fail(error, MP_EINVAL,
+                   "--iterations %" PRId64 "..%" PRId64 ": there are the iterations %" PRId64
+                   "..%" PRId64,
+                   selection->first, selection->last, pair[0], pair[1]);
+}
+
 static void print_timeline(FILE *out, const char *path,
                            const struct mp_results_exported *exported) {
     fprintf(out, "%s: %" PRId64 " spans, %" PRId64 " arrows between ranks", path, exported->rows,
@@ -52,6 +105,16 @@ static void print_timeline(FILE *out, const char *path,
                 exported->gpu_left_out);
 }
 
+static int write_file(struct mp_store *store, const struct cli_results_export *wanted,
+                      const struct mp_results_selection *selection, const char *path,
+                      struct mp_results_exported *exported, struct mp_error *error) {
+    if (!strcmp(wanted->kind, "perfetto"))
+        return mp_results_perfetto(store, selection, path, exported, error);
+    if (!strcmp(wanted->kind, "json"))
+        return mp_results_json(store, selection, path, exported, error);
+    return mp_results_csv(store, selection, wanted->view, path, exported, error);
+}
+
 int cli_write_results(const struct cli_results_export *wanted, const char *path,
                       struct mp_error *error) {
     struct mp_results_selection selection = {.run_id = wanted->run_id};
@@ -59,15 +122,12 @@ int cli_write_results(const struct cli_results_export *wanted, const char *path,
     struct mp_store *store = NULL;
     int code = parse_iterations(wanted->iterations, &selection, error);
     if (!code)
-        code = mp_store_open_read_only(wanted->database, &store, error);
+        code = cli_open_database(wanted->database, &store, error);
     if (code)
         return code;
-    if (!strcmp(wanted->kind, "perfetto"))
-        code = mp_results_perfetto(store, &selection, path, &exported, error);
-    else if (!strcmp(wanted->kind, "json"))
-        code = mp_results_json(store, &selection, path, &exported, error);
-    else
-        code = mp_results_csv(store, &selection, wanted->view, path, &exported, error);
+    code = check_iterations(store, &selection, error);
+    if (!code)
+        code = write_file(store, wanted, &selection, path, &exported, error);
     mp_store_close(store);
     if (!code && !strcmp(wanted->kind, "perfetto"))
         print_timeline(cli_beside(path), path, &exported);

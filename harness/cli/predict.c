@@ -107,6 +107,10 @@ static int collect_settings(const struct predict_flags *flags, struct settings *
     settings->count = 0;
     if (flags->trace && flags->loads)
         return mp_fail(error, MP_EINVAL, "--trace and --loads: give one of them");
+    if (flags->trace && access(flags->trace, R_OK))
+        return mp_fail(error, errno == ENOENT ? MP_ENOTFOUND : MP_EIO,
+                       "--trace %.1000s: %s; it takes a file, --loads a generator", flags->trace,
+                       strerror(errno));
     const char *loads = flags->trace ? flags->trace : flags->loads;
     const char *const longest[] = {flags->cluster, loads, flags->iterations};
     for (size_t i = 0; i < sizeof longest / sizeof *longest; i++)

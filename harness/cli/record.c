@@ -146,10 +146,11 @@ static int load_rules(const struct record_flags *flags, struct mp_rules *rules,
 static int find_collector(char path[MP_PATH_SIZE], struct mp_error *error) {
     if (mp_nvtx_headers())
         return mp_path_library("libmoeperf-nvtx.so", path, error);
-    return mp_fail(error, MP_ENOTFOUND,
-                   "this moeperf was built without NVTX's headers, so it has no collector: name the "
-                   "folder that has nvtx3/nvToolsExtPayload.h (of CUDA's toolkit, or of NVIDIA/NVTX) "
-                   "to cmake, -DNVTX_INCLUDE_DIR=FOLDER, and build again");
+    return mp_fail(
+        error, MP_ENOTFOUND,
+        "this moeperf was built without NVTX's headers, so it has no collector: name the "
+        "folder that has nvtx3/nvToolsExtPayload.h (of CUDA's toolkit, or of NVIDIA/NVTX) "
+        "to cmake, -DNVTX_INCLUDE_DIR=FOLDER, and build again");
 }
 
 static int make_folder(const struct record_flags *flags, char folder[MP_PATH_SIZE],

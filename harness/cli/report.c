@@ -94,7 +94,7 @@ static int report(const struct mp_systems *systems, int argc, char *argv[],
     if (flags.run)
         code = cli_run_number(flags.run, &run_id, error);
     if (!code)
-        code = mp_store_open_read_only(flags.database, &store, error);
+        code = cli_open_database(flags.database, &store, error);
     const struct mp_report_selection selection = {flags.suite, flags.suite_run,
                                                   flags.html ? run_id : 0};
     enum mp_report_format format = flags.json ? MP_REPORT_JSON : MP_REPORT_TEXT;

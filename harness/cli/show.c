@@ -5,6 +5,7 @@
 #include "harness/cli/catalog.h"
 #include "harness/cli/cli.h"
 #include "harness/cli/cluster.h"
+#include "harness/record/rules.h"
 #include "harness/suite/paths.h"
 #include "harness/suite/suite.h"
 #include "harness/workload/generate.h"
@@ -164,21 +165,32 @@ static void print_generator(const json_t *object) {
     print_options(json_object_get(object, "common_options"));
 }
 
-/* A suite's file as it stands: its comments say what its options can't. */
-static json_t *pack_suite(const char *name, struct mp_error *error) {
-    char path[MP_PATH_SIZE], *text;
+/* A file as it stands: its comments say what its options can't. */
+static json_t *pack_file(const char *kind, const char *name, const char *path,
+                         struct mp_error *error) {
+    char *text;
     size_t size;
-    if (mp_path_suite(name, path, error) || mp_yaml_read_file(path, &text, &size, error))
+    if (mp_yaml_read_file(path, &text, &size, error))
         return NULL;
-    json_t *object = json_pack("{s:s, s:s, s:s, s:s}", "kind", "suite", "name", name, "path", path,
-                               "text", text);
+    json_t *object =
+        json_pack("{s:s, s:s, s:s, s:s}", "kind", kind, "name", name, "path", path, "text", text);
     free(text);
     if (!object)
         mp_fail(error, MP_EFORMAT, "%s: is not UTF-8", path);
     return object;
 }
 
-static void print_suite(const json_t *object) {
+static json_t *pack_suite(const char *name, struct mp_error *error) {
+    char path[MP_PATH_SIZE];
+    return mp_path_suite(name, path, error) ? NULL : pack_file("suite", name, path, error);
+}
+
+static json_t *pack_rules(const char *name, struct mp_error *error) {
+    char path[MP_PATH_SIZE];
+    return mp_path_rules(name, path, error) ? NULL : pack_file("rules", name, path, error);
+}
+
+static void print_file(const json_t *object) {
     printf("# %s\n%s", json_string_value(json_object_get(object, "path")),
            json_string_value(json_object_get(object, "text")));
 }
@@ -199,13 +211,30 @@ static json_t *pack_cluster(const char *name, struct mp_error *error) {
     return mp_path_cluster(name, path, error) ? NULL : cli_pack_cluster(name, path, error);
 }
 
+static void print_grammar(const json_t *object) {
+    fputs(json_string_value(json_object_get(object, "text")), stdout);
+}
+
+/* What lies in files of its own. */
+enum { SUITES, CLUSTERS, RULES, KINDS };
+static const struct {
+    const char *kind;
+    int (*names)(char ***names, struct mp_error *error);
+    json_t *(*pack)(const char *name, struct mp_error *error);
+    void (*print)(const json_t *object);
+} ready_made[KINDS] = {
+    [SUITES] = {"suite", mp_path_suite_names, pack_suite, print_file},
+    [CLUSTERS] = {"cluster", mp_path_cluster_names, pack_cluster, cli_print_cluster},
+    [RULES] = {"rules", mp_path_rules_names, pack_rules, print_file},
+};
+
 static const char job_title[] = "what a job of a suite, or a job file, may say";
 static const char predict_title[] =
     "what predict: of a predicted job may say (--set predict.KEY=VALUE); beside a job's options it "
     "has executor: predicted, cluster, change (nodes=2), loads and fit";
 static const char suite_title[] = "what a suite may say beside common: and jobs:";
 
-/* Everything but suites and clusters. */
+/* Everything but what lies in files. */
 static json_t *find_built_in(const struct mp_systems *systems, const char *name) {
     for (int i = 0; i < systems->count; i++)
         if (!strcmp(systems->item[i]->name, name))
@@ -223,11 +252,14 @@ static json_t *find_built_in(const struct mp_systems *systems, const char *name)
         return pack_table(name, job_title, mp_job_options);
     if (!strcmp(name, "predict"))
         return pack_table(name, predict_title, mp_predict_options_table);
+    if (!strcmp(name, "rules"))
+        return json_pack("{s:s, s:s, s:s}", "kind", "grammar", "name", name, "text",
+                         mp_rules_grammar);
     return strcmp(name, "suite") ? NULL : pack_table(name, suite_title, mp_suite_options);
 }
 
-static int fail_unknown(const struct mp_systems *systems, char *suites[], char *clusters[],
-                        const char *name, struct mp_error *error) {
+static int fail_unknown(const struct mp_systems *systems, char **names[KINDS], const char *name,
+                        struct mp_error *error) {
     const char *known[KNOWN_LIMIT + 1];
     int count = 0;
     for (int i = 0; i < systems->count; i++)
@@ -241,10 +273,10 @@ static int fail_unknown(const struct mp_systems *systems, char *suites[], char *
     known[count++] = "job";
     known[count++] = "predict";
     known[count++] = "suite";
-    for (char **suite = suites; *suite && count < KNOWN_LIMIT; suite++)
-        known[count++] = *suite;
-    for (char **cluster = clusters; *cluster && count < KNOWN_LIMIT; cluster++)
-        known[count++] = *cluster;
+    known[count++] = "rules";
+    for (int kind = 0; kind < KINDS; kind++)
+        for (char **file = names[kind]; file && *file && count < KNOWN_LIMIT; file++)
+            known[count++] = *file;
     known[count] = NULL;
     const char *nearest = mp_nearest_word(name, known);
     if (nearest)
@@ -252,12 +284,12 @@ static int fail_unknown(const struct mp_systems *systems, char *suites[], char *
                        name, nearest);
     return mp_fail(error, MP_ENOTFOUND,
                    "nothing is called \"%.80s\"; moeperf list systems, gates, workloads, "
-                   "generators, suites and clusters name what there is",
+                   "generators, suites, clusters and rules name what there is",
                    name);
 }
 
 static bool is_ready_made(char *names[], const char *name) {
-    for (; *names; names++)
+    for (; names && *names; names++)
         if (!strcmp(*names, name))
             return true;
     return false;
@@ -267,46 +299,40 @@ static bool is_generator(const json_t *object) {
     return !strcmp(json_string_value(json_object_get(object, "kind")), "generator");
 }
 
-/* What is built in has the name first; a generator, ready-made suite or cluster of the same name
- * comes with it. */
-static int find_among(const struct mp_systems *systems, char *suites[], char *clusters[],
-                      const char *name, json_t **object, struct mp_error *error) {
-    bool is_file = strchr(name, '/') || strstr(name, ".yaml");
-    bool suite = is_ready_made(suites, name), cluster = is_ready_made(clusters, name);
+/* What is built in has the name first; a generator or files of the same name come with it. */
+static int find_among(const struct mp_systems *systems, char **names[KINDS], const char *name,
+                      json_t **object, struct mp_error *error) {
     *object = find_built_in(systems, name);
     if (*object && !is_generator(*object) && mp_generator_find(name, NULL))
         json_object_set_new(*object, "generator", pack_generator(name));
-    if (*object && suite)
-        json_object_set_new(*object, "suite", pack_suite(name, error));
-    if (*object && cluster)
-        json_object_set_new(*object, "cluster", pack_cluster(name, error));
-    if (*object)
-        return error->code;
-    if (is_file)
+    if (!*object && (strchr(name, '/') || strstr(name, ".yaml"))) {
         *object = is_cluster(name) ? pack_cluster(name, error) : pack_suite(name, error);
-    else if (suite)
-        *object = pack_suite(name, error);
-    else if (cluster)
-        *object = pack_cluster(name, error);
-    else
-        fail_unknown(systems, suites, clusters, name, error);
-    return error->code;
+        return error->code;
+    }
+    for (int kind = 0; kind < KINDS && !error->code; kind++) {
+        if (!is_ready_made(names[kind], name))
+            continue;
+        json_t *file = ready_made[kind].pack(name, error);
+        if (*object)
+            json_object_set_new(*object, ready_made[kind].kind, file);
+        else
+            *object = file;
+    }
+    return *object || error->code ? error->code : fail_unknown(systems, names, name, error);
 }
 
 static int find(const struct mp_systems *systems, const char *name, json_t **object,
                 struct mp_error *error) {
-    static char *none[] = {NULL};
-    char **suites = NULL, **clusters = NULL;
+    char **names[KINDS] = {NULL};
     struct mp_error missing = {0}; /* without a folder the rest can still be shown */
-    mp_path_suite_names(&suites, &missing);
-    mp_path_cluster_names(&clusters, &missing);
+    for (int kind = 0; kind < KINDS; kind++)
+        ready_made[kind].names(&names[kind], &missing);
     *object = NULL;
-    int code = find_among(systems, suites ? suites : none, clusters ? clusters : none, name, object,
-                          error);
+    int code = find_among(systems, names, name, object, error);
     if (code && missing.code)
         mp_error_prefix(error, "%.300s", missing.text);
-    mp_path_names_destroy(suites);
-    mp_path_names_destroy(clusters);
+    for (int kind = 0; kind < KINDS; kind++)
+        mp_path_names_destroy(names[kind]);
     if (code) {
         json_decref(*object);
         *object = NULL;
@@ -318,27 +344,26 @@ static void print_text(const json_t *object) {
     static const struct {
         const char *kind;
         void (*print)(const json_t *object);
-    } kinds[] = {{"system", print_system},      {"gate", print_entry},
-                 {"workload", print_entry},     {"generator", print_generator},
-                 {"options", print_table},      {"suite", print_suite},
-                 {"cluster", cli_print_cluster}};
+    } kinds[] = {{"system", print_system},  {"gate", print_entry},
+                 {"workload", print_entry}, {"generator", print_generator},
+                 {"options", print_table},  {"grammar", print_grammar}};
+    const char *own = json_string_value(json_object_get(object, "kind"));
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
-        if (!strcmp(json_string_value(json_object_get(object, "kind")), kinds[i].kind))
+        if (!strcmp(own, kinds[i].kind))
             kinds[i].print(object);
     const json_t *generator = json_object_get(object, "generator");
     if (generator) {
         puts("\ngenerator of the same name");
         print_generator(generator);
     }
-    const json_t *suite = json_object_get(object, "suite");
-    if (suite) {
-        puts("\nsuite of the same name");
-        print_suite(suite);
-    }
-    const json_t *cluster = json_object_get(object, "cluster");
-    if (cluster) {
-        puts("\ncluster of the same name");
-        cli_print_cluster(cluster);
+    for (int kind = 0; kind < KINDS; kind++) {
+        const json_t *file = json_object_get(object, ready_made[kind].kind);
+        if (!strcmp(own, ready_made[kind].kind))
+            ready_made[kind].print(object);
+        if (!file)
+            continue;
+        printf("\n%s of the same name\n", ready_made[kind].kind);
+        ready_made[kind].print(file);
     }
 }
 
@@ -350,9 +375,9 @@ static int show(const struct mp_systems *systems, int argc, char *argv[], struct
                                      {0}};
     const struct cli_usage usage = {
         "moeperf show NAME [--json]",
-        "Shows a system, gate, workload, generator, suite or cluster in full: options with\n"
-        "defaults, ranges and units, source, what it models; a cluster's numbers with\n"
-        "where they come from.  `job` and `suite` show what files may say.",
+        "Shows a system, gate, workload, generator, suite, cluster or rules in full: options\n"
+        "with defaults, ranges and units, source, what it models; a cluster's numbers with\n"
+        "where they come from.  `job`, `suite` and `rules` show what files may say.",
         table,
         1,
         1,
@@ -360,7 +385,8 @@ static int show(const struct mp_systems *systems, int argc, char *argv[], struct
         "  moeperf show dynamics\n"
         "  moeperf show job\n"
         "  moeperf show quickstart\n"
-        "  moeperf show hecate-a\n"};
+        "  moeperf show hecate-a\n"
+        "  moeperf show megatron-lm\n"};
     int code = cli_parse(&usage, argc, argv, &words, error);
     if (code)
         return code > 0 ? CLI_SUCCESS : code;

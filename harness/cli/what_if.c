@@ -377,7 +377,7 @@ int cli_what_if(const struct mp_systems *systems, int argc, char *argv[], struct
         return code > 0 ? CLI_SUCCESS : code;
     code = cli_run_number(flags.run, &run_id, error);
     if (!code)
-        code = mp_store_open_read_only(flags.database, &store, error);
+        code = cli_open_database(flags.database, &store, error);
     if (!code)
         code = mp_recorded_read(store, flags.database, run_id, &answer.recorded, error);
     if (!code)

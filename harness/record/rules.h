@@ -1,37 +1,5 @@
-/* Rules: which range of an annotated program is which phase of training.
- *
- * A rules file:
- *
- *     description: one line, for `moeperf list rules`
- *     rules:
- *       - name: "layer {layer} dispatch*"   # a pattern for the range's name
- *         domain: mylib                     # a pattern for its domain; without it any domain
- *         phase: dispatch                   # of mp_phase_name
- *         stream: comm                      # an operation in flight; else compute
- *         direction: forward                # forward, backward, or payload.FIELD (0, 1)
- *         iteration: payload.step           # see below
- *         tokens: payload.routes
- *         bytes: payload.bytes
- *         waits: all                        # it blocks until other ranks have come, or
- * payload.FIELD # of it, ns: who waits for whom needs such ranges iteration-ends: # for programs
- * without a range around an iteration:
- *       - name: "*.step"                    # an iteration lasts until the end of such a range
- *       - name: "*.backward"                # or, where there is none of them, of such a one
- *
- * The first rule that matches counts.  In a pattern `*` is any run of bytes, `?` one byte, `\`
- * makes the next byte an ordinary one, {layer} and {iteration} are a run of digits, taken whole,
- * that says the value, {phase} a run of small letters that is the name of a phase (the rule has no
- * `phase` then), and all else is itself.  A pattern covers the whole name.  An empty domain is the
- * default one.
- *
- * layer, iteration, tokens and bytes are a whole number, `payload.FIELD` (FIELD may be
- * "outer.inner" or "list[2]"), `payload` (the plain value of a range), or, for layer and iteration,
- * `count`: 0 for the first range of this rule, 1 for the next; layers are counted in each iteration
- * anew.  Without `iteration`, a range belongs to the iteration that it begins in; a range of phase
- * iteration is counted.
- *
- * Of iteration-ends, the first that a process has counts there.  Several of them in a row, as of a
- * model with two optimizers, end one iteration: it needs a range of a phase of the model. */
+/* Rules: which range of an annotated program is which phase of training.  What a rules file says is
+ * in grammar.txt beside this header, which `moeperf show rules` prints. */
 #ifndef MOEPERF_HARNESS_RECORD_RULES_H
 #define MOEPERF_HARNESS_RECORD_RULES_H
 
@@ -41,6 +9,8 @@
 
 #include "profiler/record/record.h"
 #include "reference/base/error.h"
+
+extern const char mp_rules_grammar[]; /* grammar.txt */
 
 enum mp_rule_source {
     MP_RULE_UNSAID,

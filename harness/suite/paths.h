@@ -16,8 +16,8 @@ enum { MP_PATH_SIZE = 4096 };
 /* `name` beside the running executable.  MP_ENOTFOUND names the path that was tried. */
 int mp_path_program(const char *name, char path[MP_PATH_SIZE], struct mp_error *error);
 
-/* The shared object `name` beside the running executable, else in ../lib; it need not be executable.
- * MP_ENOTFOUND names both folders and how to get it. */
+/* The shared object `name` beside the running executable, else in ../lib; it need not be
+ * executable. MP_ENOTFOUND names both folders and how to get it. */
 int mp_path_library(const char *name, char path[MP_PATH_SIZE], struct mp_error *error);
 
 /* `name` in the folders of $PATH, as the shell finds it; false if it is not there. */

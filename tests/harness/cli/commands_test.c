@@ -62,6 +62,14 @@ static const struct bad_input bad_inputs[] = {
     {"misspelt option", "moeperf run ci --jsn", "unknown option --jsn; did you mean --json?"},
     {"misspelt suite key", "printf 'suite: s\\ntimout: 3\\n' > s.yaml; moeperf run s.yaml",
      "moeperf run: s.yaml:2: unknown key \"timout\" in a suite; did you mean \"timeout\"?\n"},
+    {"misspelt option of a job", "moeperf run ci --itertions 3",
+     "unknown option --itertions; did you mean --set iterations=3?\n"},
+    {"option of a job", "moeperf run ci --seed=7",
+     "unknown option --seed; did you mean --set seed=7?\n"},
+    {"option of a suite, no value", "moeperf run ci --timeout --json",
+     "unknown option --timeout; did you mean --set timeout=VALUE?\n"},
+    {"option of a job where none is set", "moeperf report --seed 7",
+     "unknown option --seed; --help lists them\n"},
     {"text that is not there", "moeperf run ci --text gone",
      "moeperf run: --text: gone: No such file or directory\n"},
     {"database that is none",
@@ -79,16 +87,42 @@ static const struct bad_input bad_inputs[] = {
      "moeperf run: launcher: \"srun\" should contain {program} and {arguments}\n"},
 };
 
+/* ci/quickstart puts its database elsewhere than moeperf report looks for one. */
+static void databases_that_are_there_are_named(void **state) {
+    (void)state;
+    static const char *const commands[] = {"report", "export --as json --run 1 x.json",
+                                           "export --run 1 x.mptrace", "predict --run 1"};
+    char line[256];
+    write_file("no.db", "no database, but long enough to be one\n");
+    free(shell("mkdir -p out/first && moeperf predict --cluster b200 --nodes 1 --loads balanced "
+               "--set layers=1 --system ep --iterations 1 --quiet --db out/first/some.db",
+               0));
+    for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
+        snprintf(line, sizeof line, "moeperf %s", commands[i]);
+        assert_says(line, 2,
+                    ": out/results.db: no such database; moeperf run --db FILE makes one; there "
+                    "is: --db out/first/some.db\n");
+    }
+    free(shell("rm -r out no.db", 0));
+}
+
 static void bad_input_is_status_two(void **state) {
     const struct bad_input *c = *state;
     assert_says(c->line, 2, c->words);
 }
 
+/* Takes the text apart. */
+static void assert_fits(char *text) {
+    for (char *line = strtok(text, "\n"); line; line = strtok(NULL, "\n"))
+        if (strlen(line) > 80)
+            fail_msg("more than 80 columns: %s", line);
+}
+
 static void lists_and_things_are_json_too(void **state) {
     (void)state;
-    static const char *const topics[] = {"systems",    "gates",  "workloads",
-                                         "generators", "suites", "clusters"};
-    for (int i = 0; i < 6; i++) {
+    static const char *const topics[] = {"systems", "gates",    "workloads", "generators",
+                                         "suites",  "clusters", "rules"};
+    for (int i = 0; i < 7; i++) {
         char line[256];
         size_t at;
         json_t *row;
@@ -108,6 +142,13 @@ static void lists_and_things_are_json_too(void **state) {
         }
         json_decref(rows);
     }
+    char *grammar = shell("moeperf show rules", 0);
+    assert_memory_equal(grammar, "A rules file says ", 18);
+    assert_fits(grammar);
+    free(grammar);
+    assert_says("moeperf show megatron-lm", 0, "\ndescription: Megatron-LM");
+    /* A system and rules for programs of the same name are both shown. */
+    assert_says("moeperf show deepspeed", 0, "\nrules of the same name\n# /");
     json_t *devices = json_of("moeperf list devices --json", 0);
     assert_string_equal(json_string_value(json_object_get(json_array_get(devices, 0), "name")),
                         "cpu");
@@ -123,13 +164,6 @@ static void lists_and_things_are_json_too(void **state) {
     json_decref(skewed);
     /* So are system and cluster. */
     assert_says("moeperf show swiftmoe", 0, "\ncluster of the same name\nswiftmoe: test bed");
-}
-
-/* Takes the text apart. */
-static void assert_fits(char *text) {
-    for (char *line = strtok(text, "\n"); line; line = strtok(NULL, "\n"))
-        if (strlen(line) > 80)
-            fail_msg("more than 80 columns: %s", line);
 }
 
 /* Every system in words: nothing that names a bit, 80 columns, what the table says of a bound. */
@@ -152,6 +186,9 @@ static void systems_are_shown_in_words(void **state) {
         for (int i = 0; i < 3; i++)
             assert_non_null(strstr(page, headings[i]));
         assert_int_equal(strstr(page, "Tables call it unattainable.") != NULL, bound);
+        char *file = strstr(page, "\nrules of the same name\n"); /* as it stands */
+        if (file)
+            *file = '\0';
         assert_fits(page);
         free(page);
     }
@@ -290,7 +327,7 @@ static int run_examples(const char *command, const char *more) {
 static void examples_work(void **state) {
     (void)state;
     assert_int_equal(run_examples("list", ""), 2);
-    assert_int_equal(run_examples("show", ""), 5);
+    assert_int_equal(run_examples("show", ""), 6);
     assert_int_equal(run_examples("doctor", ""), 2);
     free(shell("mkdir -p before/bin && ln -s $(command -v moeperf-train) before/bin/", 0));
     assert_int_equal(run_examples("run", TINY), 4);
@@ -437,6 +474,8 @@ int main(void) {
     enum { CASES = sizeof bad_inputs / sizeof *bad_inputs };
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(commands_are_listed),
+        cmocka_unit_test(both_programs_are_of_one_version),
+        cmocka_unit_test(databases_that_are_there_are_named),
         cmocka_unit_test(lists_and_things_are_json_too),
         cmocka_unit_test(systems_are_shown_in_words),
         cmocka_unit_test(generators_are_shown_with_options),

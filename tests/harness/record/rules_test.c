@@ -180,12 +180,41 @@ static void mistakes_are_named_with_their_line(void **state) {
     }
 }
 
+/* What moeperf show rules prints: the example in it is a rules file, and nothing is left out. */
+static void the_grammar_is_one_that_is_read(void **state) {
+    (void)state;
+    static const char *const words[] = {"layer", "direction", "waits", "stream", "iteration-ends"};
+    struct mp_rules rules = {0};
+    struct mp_error error = {0};
+    struct mp_rule_capture capture;
+    const char *begin = strstr(mp_rules_grammar, "    description:"),
+               *end = begin ? strstr(begin, "\n\n") : NULL;
+    assert_non_null(end);
+    int code = mp_rules_parse("grammar", begin, (size_t)(end - begin), &rules, &error);
+    if (code)
+        print_error("%s\n", error.text);
+    assert_int_equal(code, MP_OK);
+    assert_int_equal(rules.count, 2);
+    assert_int_equal(rules.ends, 2);
+    assert_ptr_equal(mp_rules_find(&rules, "layer 3 dispatch", "mylib", &capture), &rules.rule[0]);
+    assert_int_equal(capture.layer, 3);
+    assert_int_equal(rules.rule[0].waits.constant, INT64_MAX);
+    assert_true(rules.rule[0].in_flight);
+    assert_int_equal(rules.rule[1].layer.source, MP_RULE_COUNT);
+    mp_rules_destroy(&rules);
+    for (int phase = 0; phase < MP_PHASES; phase++)
+        assert_non_null(strstr(mp_rules_grammar, mp_phase_name((enum mp_phase)phase)));
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        assert_non_null(strstr(mp_rules_grammar, words[i]));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(patterns_cover_the_whole_name),
         cmocka_unit_test(random_patterns_match_as_the_plainest_matcher_says),
         cmocka_unit_test(stars_cost_no_more_than_the_product),
         cmocka_unit_test(files_say_what_they_mean),
+        cmocka_unit_test(the_grammar_is_one_that_is_read),
         cmocka_unit_test(mistakes_are_named_with_their_line),
     };
     return cmocka_run_group_tests_name("rules", tests, NULL, NULL);
