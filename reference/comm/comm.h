@@ -62,10 +62,11 @@ enum mp_nccl_gather {
 
 struct mp_nccl_settings {
     /* Ranks and their meeting: over another comm (borrowed; it must outlive this one).  NULL: from
-     * the environment, where RANK and WORLD_SIZE say who this is, and they meet at
-     * MASTER_ADDR:MASTER_PORT, which rank 0 listens on, or at the port above if
-     * TORCHELASTIC_USE_AGENT_STORE=True says that torchrun itself listens on that one, or, if
-     * MOEPERF_RENDEZVOUS=file:/PATH is set, through files PATH* on a file system that all share.
+     * the environment, where RANK and WORLD_SIZE say who this is.  Ranks that are all on one host
+     * (LOCAL_WORLD_SIZE is WORLD_SIZE) meet by files in a folder of the user's, TMPDIR/moeperf-UID,
+     * named by MASTER_PORT and TORCHELASTIC_RUN_ID; with MOEPERF_RENDEZVOUS=file:/FOLDER, which
+     * ranks on several hosts need, by files there, on a file system that all share.  Either folder
+     * is made if it isn't there; it must belong to the user, and nobody else may write to it.
      * Without RANK and WORLD_SIZE this is a world of one. */
     struct mp_comm *bootstrap;
     /* Counts, which the host needs at once, then travel over the bootstrap, if there is one: over
@@ -83,8 +84,9 @@ struct mp_nccl_settings {
 /* GPUs over NCCL (2.18 or later), which is loaded here: libnccl.so.2, or what MOEPERF_NCCL_LIBRARY
  * names.  `device`, borrowed, is a deferred one; its GPU is this thread's current one.  Everything
  * is queued on one communication stream.  Collective.
- * Errors: MP_ENOTFOUND (no NCCL), MP_EVERSION (an old one), MP_EINVAL (environment, two ranks on
- * one GPU, mixed GPUs), MP_ECOMM (nobody came, or NCCL failed), MP_ENOMEM, MP_EDEVICE. */
+ * Errors: MP_ENOTFOUND (no NCCL), MP_EVERSION (an old one), MP_EINVAL (environment, a folder or file
+ * that others may have written, two ranks on one GPU, mixed GPUs), MP_ECOMM (not all came, or NCCL
+ * failed), MP_EIO, MP_ENOMEM, MP_EDEVICE. */
 int mp_comm_nccl_create(const struct mp_nccl_settings *settings, struct mp_device *device,
                         struct mp_comm **comm, struct mp_error *error);
 /* A remark on the ranks that meet, such as GPUs of different types; "" if there is none. */

@@ -1,7 +1,7 @@
 /* Where this process runs its part of a job: its rank, its device and its transport.
  *
  * Ranks are known from who started the process: mpirun and srun (MPI), torchrun or whoever sets
- * RANK and WORLD_SIZE (NCCL's own meeting, comm.h), or nobody, which is one rank.  A GPU is the one
+ * RANK and WORLD_SIZE (a meeting by files, comm.h), or nobody, which is one rank.  A GPU is the one
  * of the process's place on its host, as the launcher numbers it. */
 #ifndef MOEPERF_REFERENCE_TRAINER_PLACE_H
 #define MOEPERF_REFERENCE_TRAINER_PLACE_H

@@ -1,9 +1,10 @@
 #include "reference/comm/nccl/meeting.h"
 
-#include <limits.h>
+#include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { DEFAULT_SECONDS = 120 };
 
@@ -23,37 +24,61 @@ static int read_number(const char *name, int least, int most, int *value, struct
     return MP_OK;
 }
 
-/* torchrun listens on MASTER_PORT itself, for its own store, and says so; ranks then meet one port
- * further. */
-static int find_port(struct mp_meeting *meeting, struct mp_error *error) {
-    const char *store = variable("TORCHELASTIC_USE_AGENT_STORE");
-    bool taken = store && !strcmp(store, "True");
-    int port = 0, code = read_number("MASTER_PORT", 1, 65535 - taken, &port, error);
-    snprintf(meeting->port, sizeof meeting->port, "%d", port + taken);
-    meeting->port_name = taken ? "MASTER_PORT + 1, as torchrun has MASTER_PORT" : "MASTER_PORT";
-    return code;
+static int set_folder(struct mp_meeting *meeting, const char *folder, const char *name,
+                      struct mp_error *error) {
+    int length = snprintf(meeting->folder, sizeof meeting->folder, "%s", folder);
+    snprintf(meeting->name, sizeof meeting->name, "%s", name);
+    if (length < (int)sizeof meeting->folder)
+        return MP_OK;
+    return mp_fail(error, MP_EINVAL,
+                   "rank %d: the folder where the ranks meet has a name of %d bytes; at most %zu "
+                   "are possible",
+                   meeting->rank, length, sizeof meeting->folder - 1);
+}
+
+/* A folder of the user's on this host.  Its files are named so that two runs at a time have names
+ * of their own: torchrun listens on its MASTER_PORT. */
+static int find_own_folder(struct mp_meeting *meeting, struct mp_error *error) {
+    const char *temporary = variable("TMPDIR"), *run = variable("TORCHELASTIC_RUN_ID");
+    char folder[sizeof meeting->folder + 64], name[sizeof meeting->name];
+    int port = 0, code = read_number("MASTER_PORT", 1, 65535, &port, error);
+    snprintf(folder, sizeof folder, "%.1023s/moeperf-%u", temporary ? temporary : "/tmp",
+             (unsigned)geteuid());
+    snprintf(name, sizeof name, "%d-%.64s", port, run ? run : "none");
+    for (char *at = name; *at; at++)
+        if (!isalnum((unsigned char)*at) && *at != '-')
+            *at = '_';
+    return code ? code : set_folder(meeting, folder, name, error);
 }
 
 /* Where ranks that know their numbers meet. */
 static int find_place(struct mp_meeting *meeting, struct mp_error *error) {
     static const char prefix[] = "file:";
-    const char *given = variable("MOEPERF_RENDEZVOUS");
-    if (given && strncmp(given, prefix, sizeof prefix - 1) != 0)
+    const char *given = variable("MOEPERF_RENDEZVOUS"), *local = variable("LOCAL_WORLD_SIZE");
+    int here = 0;
+    if (given &&
+        (strncmp(given, prefix, sizeof prefix - 1) != 0 || given[sizeof prefix - 1] != '/'))
         return mp_fail(error, MP_EINVAL,
-                       "rank %d: MOEPERF_RENDEZVOUS=%s; it takes file:/PATH on a file system that "
-                       "all ranks share",
+                       "rank %d: MOEPERF_RENDEZVOUS=%s; it takes file:/FOLDER on a file system "
+                       "that all ranks share",
                        meeting->rank, given);
-    if (given) {
-        meeting->path = given + sizeof prefix - 1;
-        return MP_OK;
-    }
-    meeting->address = variable("MASTER_ADDR");
-    if (meeting->address && variable("MASTER_PORT"))
-        return find_port(meeting, error);
-    return mp_fail(error, MP_EINVAL,
-                   "rank %d of %d: nothing says where the ranks meet; set MASTER_ADDR and "
-                   "MASTER_PORT, or MOEPERF_RENDEZVOUS=file:/PATH, or start them by mpirun",
-                   meeting->rank, meeting->ranks);
+    if (given)
+        return set_folder(meeting, given + sizeof prefix - 1, "meeting", error);
+    if (!local)
+        return mp_fail(error, MP_EINVAL,
+                       "rank %d of %d: nothing says where the ranks meet: set MASTER_PORT and "
+                       "LOCAL_WORLD_SIZE=%d if all are on this host, as torchrun does, or "
+                       "MOEPERF_RENDEZVOUS=file:/FOLDER on a file system that all share, or start "
+                       "them by mpirun",
+                       meeting->rank, meeting->ranks, meeting->ranks);
+    int code = read_number("LOCAL_WORLD_SIZE", 1, meeting->ranks, &here, error);
+    if (!code && here < meeting->ranks)
+        code = mp_fail(error, MP_EINVAL,
+                       "rank %d: %d of %d ranks are on this host (LOCAL_WORLD_SIZE); ranks on "
+                       "several hosts need MOEPERF_RENDEZVOUS=file:/FOLDER on a file system that "
+                       "all share, or mpirun to start them",
+                       meeting->rank, here, meeting->ranks);
+    return code ? code : find_own_folder(meeting, error);
 }
 
 int mp_meeting_find(const struct mp_nccl_settings *settings, struct mp_meeting *meeting,
@@ -78,37 +103,6 @@ int mp_meeting_find(const struct mp_nccl_settings *settings, struct mp_meeting *
     return code;
 }
 
-int mp_card_check(const struct mp_meeting *meeting, const struct mp_card *card, const bool came[],
-                  struct mp_error *error) {
-    if (card->magic != MP_CARD_MAGIC || card->version != MP_CARD_VERSION)
-        return mp_fail(error, MP_ECOMM, "rank %d: a rank of another version of this program came",
-                       meeting->rank);
-    if (card->ranks != meeting->ranks)
-        return mp_fail(error, MP_ECOMM,
-                       "rank %d was started as one of %d ranks (WORLD_SIZE), rank %d as one of %d",
-                       card->rank, card->ranks, meeting->rank, meeting->ranks);
-    if (card->rank < 0 || card->rank >= meeting->ranks || came[card->rank])
-        return mp_fail(error, MP_ECOMM, "rank %d was started twice (RANK), on host %.127s too",
-                       card->rank, card->host);
-    return MP_OK;
-}
-
-void mp_meeting_missing(const struct mp_meeting *meeting, const bool came[], char *text,
-                        size_t size) {
-    enum { SHOWN = 8 };
-    int missing = 0;
-    size_t at = 0;
-    *text = 0;
-    for (int r = 0; r < meeting->ranks; r++) {
-        if (came[r])
-            continue;
-        if (missing++ < SHOWN && at < size)
-            at += (size_t)snprintf(text + at, size - at, "%s%d", at ? ", " : "rank ", r);
-    }
-    if (missing > SHOWN && at < size)
-        snprintf(text + at, size - at, " and %d more", missing - SHOWN);
-}
-
 /* Over another comm every rank shows its card to all. */
 static int by_comm(const struct mp_meeting *meeting, struct mp_card cards[],
                    struct mp_error *error) {
@@ -122,8 +116,6 @@ int mp_meeting_hold(const struct mp_meeting *meeting, struct mp_card cards[],
                     struct mp_error *error) {
     if (meeting->ranks == 1)
         return MP_OK;
-    if (meeting->comm)
-        return by_comm(meeting, cards, error);
-    return meeting->path ? mp_meeting_by_files(meeting, cards, error)
-                         : mp_meeting_by_address(meeting, cards, error);
+    return meeting->comm ? by_comm(meeting, cards, error)
+                         : mp_meeting_by_files(meeting, cards, error);
 }

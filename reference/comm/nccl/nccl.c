@@ -233,9 +233,7 @@ const char *mp_comm_nccl_remark(const struct mp_comm *comm) {
 
 static void fill_card(const struct mp_nccl *nccl, const struct mp_nccl_settings *settings,
                       const struct mp_error *failure, struct mp_card *card) {
-    *card = (struct mp_card){.magic = MP_CARD_MAGIC,
-                             .version = MP_CARD_VERSION,
-                             .rank = nccl->meeting.rank,
+    *card = (struct mp_card){.rank = nccl->meeting.rank,
                              .ranks = nccl->meeting.ranks,
                              .nccl_version = nccl->library.version,
                              .ordinal = settings->ordinal};

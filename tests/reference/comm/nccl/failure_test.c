@@ -202,7 +202,7 @@ static int make_folder(void **state) {
     (void)state;
     if (!mkdtemp(folder))
         return -1;
-    snprintf(place, sizeof place, "file:%s/meeting", folder);
+    snprintf(place, sizeof place, "file:%s", folder);
     return setenv("MOEPERF_RENDEZVOUS", place, 1);
 }
 

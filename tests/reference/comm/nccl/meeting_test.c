@@ -1,55 +1,102 @@
-/* How ranks meet without MPI: at an address, by files, and what is said when they don't. */
+/* How ranks meet without MPI: by files, which nobody else can have written, and what is said when
+ * they don't. */
 #include <dirent.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
+#include <errno.h>
+#include <sys/stat.h>
+#include <time.h>
 
+#include "reference/comm/nccl/meeting.h"
 #include "tests/reference/comm/nccl/processes.h"
 
+enum { NOBODY = 65534 };
+
 static char folder[] = "/tmp/nccl-meeting-XXXXXX";
+static char place[128];  /* the folder that the ranks meet in, within that */
+static const char *name; /* what its files are called */
 
 /* ---- places ---- */
 
-/* A socket on a free port of this host, which MASTER_PORT then names. */
-static int take_port(bool listens) {
-    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_ANY)}};
-    socklen_t length = sizeof address;
-    int taken = socket(AF_INET, SOCK_STREAM, 0);
-    assert_int_equal(bind(taken, (struct sockaddr *)&address, length), 0);
-    if (listens)
-        assert_int_equal(listen(taken, 8), 0);
-    assert_int_equal(getsockname(taken, (struct sockaddr *)&address, &length), 0);
-    set_number("MASTER_PORT", ntohs(address.sin_port));
-    return taken;
-}
-
-static void meet_at_address(void) {
+/* As torchrun starts them; ranks set LOCAL_WORLD_SIZE to their WORLD_SIZE. */
+static void meet_on_one_host(void) {
     unsetenv("MOEPERF_RENDEZVOUS");
-    setenv("MASTER_ADDR", "127.0.0.1", 1);
-    close(take_port(false));
+    setenv("TMPDIR", folder, 1);
+    setenv("MASTER_PORT", "29500", 1);
+    setenv("TORCHELASTIC_RUN_ID", "run/7", 1);
+    snprintf(place, sizeof place, "%s/moeperf-%u", folder, (unsigned)geteuid());
+    name = "29500-run_7";
 }
 
-static void meet_by_files(void) {
-    char place[128];
-    unsetenv("MASTER_ADDR");
+static void meet_in_a_given_folder(void) {
+    char given[160];
     unsetenv("MASTER_PORT");
-    snprintf(place, sizeof place, "file:%s/meeting", folder);
-    setenv("MOEPERF_RENDEZVOUS", place, 1);
+    snprintf(place, sizeof place, "%s/given", folder);
+    snprintf(given, sizeof given, "file:%s", place);
+    setenv("MOEPERF_RENDEZVOUS", given, 1);
+    name = "meeting";
 }
 
+static void either_place(bool is_given) {
+    if (is_given)
+        meet_in_a_given_folder();
+    else
+        meet_on_one_host();
+}
+
+/* The folder itself stays, for the next run. */
 static int files_left(void) {
     int count = 0;
-    DIR *open = opendir(folder);
-    for (struct dirent *entry; (entry = readdir(open));)
+    DIR *open = opendir(place);
+    for (struct dirent *entry; open && (entry = readdir(open));)
         count += entry->d_name[0] != '.';
-    closedir(open);
+    if (open)
+        closedir(open);
     return count;
 }
 
-static void either_place(bool files) {
-    if (files)
-        meet_by_files();
-    else
-        meet_at_address();
+static const char *path_of(const char *part) {
+    static char path[256];
+    snprintf(path, sizeof path, "%s/%s.%s", place, name, part);
+    return path;
+}
+
+static void wait_for_file(const char *part) {
+    const struct timespec pause = {.tv_nsec = 1000000};
+    while (access(path_of(part), F_OK))
+        nanosleep(&pause, NULL);
+}
+
+/* ---- files ---- */
+
+/* As meeting_files.c has it: what every file begins with. */
+struct head {
+    uint32_t magic, version;
+    uint64_t call;
+};
+
+struct forged {
+    struct head head;
+    struct mp_card card;
+};
+
+static struct head read_call(void) {
+    struct head head;
+    wait_for_file("call");
+    FILE *file = fopen(path_of("call"), "r");
+    assert_int_equal(fread(&head, sizeof head, 1, file), 1);
+    fclose(file);
+    return head;
+}
+
+/* In one go, as ranks do, so that none of it is met half made. */
+static void put_file(const char *part, const void *memory, size_t bytes, mode_t mode, uid_t owner) {
+    char other[160];
+    snprintf(other, sizeof other, "%s/other", folder);
+    FILE *file = fopen(other, "w");
+    assert_int_equal(fwrite(memory, 1, bytes, file), bytes);
+    assert_int_equal(fclose(file), 0);
+    assert_int_equal(chmod(other, mode), 0);
+    assert_int_equal(chown(other, owner, (gid_t)-1), 0);
+    assert_int_equal(rename(other, path_of(part)), 0);
 }
 
 /* ---- bodies ---- */
@@ -108,16 +155,16 @@ static void fail_to_join(struct rank *me) {
 }
 
 static void think_of_three(struct rank *me) {
-    if (me->rank == 1)
+    if (me->rank == 1) {
         set_number("WORLD_SIZE", 3);
-    me->settings.meeting_s = 3;
+        set_number("LOCAL_WORLD_SIZE", 3);
+    }
     join_and_use(me);
 }
 
-static void both_be_one(struct rank *me) {
+static void be_the_first_again(struct rank *me) {
     if (me->rank == 2)
         set_number("RANK", 1);
-    me->settings.meeting_s = 3;
     join_and_use(me);
 }
 
@@ -138,10 +185,10 @@ static void all_meet(void **state) {
 
 /* The first to come waits for the last. */
 static void rank_0_may_come_last(void **state) {
+    const struct timespec pause = {.tv_nsec = 30000000};
     struct process process[3];
     either_place(*state != NULL);
     for (int r = 2; r >= 0; r--) {
-        struct timespec pause = {.tv_nsec = 200000000};
         process[r] = start_rank(r, 3, join_and_use);
         nanosleep(&pause, NULL);
     }
@@ -153,26 +200,29 @@ static void rank_0_may_come_last(void **state) {
 
 /* Two of three ranks were killed while they waited for the third. */
 static void what_others_left_is_passed_over(void **state) {
-    (void)state;
     struct process process[3];
     struct answer answer[3];
-    struct timespec pause = {.tv_nsec = 300000000};
     int status;
-    meet_by_files();
+    either_place(*state != NULL);
     for (int r = 0; r < 2; r++)
         process[r] = start_rank(r, 3, join_and_use);
-    nanosleep(&pause, NULL);
+    wait_for_file("call");
+    wait_for_file("1");
     for (int r = 0; r < 2; r++) {
         kill(process[r].pid, SIGKILL);
         waitpid(process[r].pid, &status, 0);
         close(process[r].pipe);
     }
-    assert_int_equal(files_left(), 2); /* the call and a card */
+    struct stat old, now;
+    assert_int_equal(stat(path_of("1"), &old), 0);
     /* Rank 1 comes first and answers the old call before rank 0 makes a new one. */
-    for (int r = 2; r >= 0; r--) {
-        process[r] = start_rank(r, 3, join_and_use);
-        nanosleep(&pause, NULL);
-    }
+    process[1] = start_rank(1, 3, join_and_use);
+    do
+        assert_int_equal(stat(path_of("1"), &now), 0);
+    while (now.st_ino == old.st_ino);
+    process[2] = start_rank(2, 3, join_and_use);
+    wait_for_file("2");
+    process[0] = start_rank(0, 3, join_and_use);
     for (int r = 0; r < 3; r++)
         answer[r] = hear(process[r]);
     for (int r = 0; r < 3; r++)
@@ -180,41 +230,32 @@ static void what_others_left_is_passed_over(void **state) {
     assert_int_equal(files_left(), 0);
 }
 
-/* torchrun's own store listens on MASTER_PORT. */
-static void torchrun_keeps_its_port(void **state) {
+/* It has called, and ends without an answer. */
+static void rank_0_that_goes_away_is_told(void **state) {
     (void)state;
-    struct answer answer[3];
-    setenv("MASTER_ADDR", "127.0.0.1", 1);
-    unsetenv("MOEPERF_RENDEZVOUS");
-    int taken = take_port(true);
-    run_ranks(2, give_up_soon, answer);
-    assert_says(&answer[0], MP_ECOMM, "(MASTER_PORT): Address already in use");
-    setenv("TORCHELASTIC_USE_AGENT_STORE", "True", 1);
-    run_ranks(3, join_and_use, answer);
-    for (int r = 0; r < 3; r++)
-        assert_fine(&answer[r]);
-    setenv("MASTER_PORT", "65535", 1);
-    run_ranks(2, join_and_use, answer);
-    assert_says(&answer[0], MP_EINVAL,
-                "MASTER_PORT=65535 in the environment; it takes a number 1 ");
-    unsetenv("TORCHELASTIC_USE_AGENT_STORE");
-    close(taken);
+    const struct head call = {MP_MEETING_MAGIC, MP_MEETING_VERSION, 77};
+    meet_in_a_given_folder();
+    put_file("call", &call, sizeof call, 0600, geteuid());
+    struct process one = start_rank(1, 2, join_and_use);
+    wait_for_file("1");
+    assert_int_equal(remove(path_of("call")), 0);
+    struct answer answer = hear(one);
+    assert_says(&answer, MP_ECOMM, "rank 1: rank 0 went away while the ranks met");
+    assert_int_equal(files_left(), 0);
 }
 
 static void who_does_not_come_is_named(void **state) {
-    bool files = *state != NULL;
-    either_place(files);
+    bool is_given = *state != NULL;
+    either_place(is_given);
     struct process zero = start_rank(0, 4, give_up_soon), two = start_rank(2, 4, give_up_soon);
     struct answer answer = hear(zero);
-    assert_says(&answer, MP_ECOMM, "of 4 ranks rank 1, 3 did not come");
-    assert_says(&answer, MP_ECOMM, files ? "MOEPERF_RENDEZVOUS" : "MASTER_PORT");
-    answer = hear(two);
-    assert_int_equal(answer.code, MP_ECOMM);
-    either_place(files);
+    assert_says(&answer, MP_ECOMM, "of 4 ranks ranks 1, 3 did not come");
+    assert_says(&answer, MP_ECOMM, is_given ? "same MOEPERF_RENDEZVOUS" : "same MASTER_PORT");
+    assert_says(&answer, MP_ECOMM, place);
+    answer = hear(two); /* has rank 0's sentence */
+    assert_says(&answer, MP_ECOMM, "of 4 ranks ranks 1, 3 did not come");
     answer = hear(start_rank(1, 2, give_up_soon));
-    assert_says(&answer, MP_ECOMM,
-                files ? "it waited for 1 s for rank 0 at file"
-                      : "for 1 s nobody answered at 127.0.0.1:");
+    assert_says(&answer, MP_ECOMM, "rank 1: it waited for 1 s for rank 0 at files ");
     assert_int_equal(files_left(), 0);
 }
 
@@ -222,27 +263,222 @@ static void worlds_of_two_sizes_are_refused(void **state) {
     struct answer answer[2];
     either_place(*state != NULL);
     run_ranks(2, think_of_three, answer);
-    assert_says(&answer[0], MP_ECOMM,
-                "rank 1 was started as one of 3 ranks (WORLD_SIZE), rank 0 as one of 2");
-    assert_int_equal(answer[1].code, MP_ECOMM);
-    if (!*state)
-        assert_string_equal(answer[1].text, answer[0].text);
+    for (int r = 0; r < 2; r++)
+        assert_says(&answer[r], MP_ECOMM,
+                    "rank 1 was started as one of 3 ranks (WORLD_SIZE), rank 0 as one of 2");
+    assert_int_equal(files_left(), 0);
 }
 
 static void two_ranks_of_one_number_are_refused(void **state) {
     (void)state;
     struct answer answer[3];
-    meet_at_address();
-    run_ranks(3, both_be_one, answer);
+    meet_on_one_host();
+    run_ranks(3, be_the_first_again, answer);
     assert_says(&answer[0], MP_ECOMM, "rank 1 was started twice (RANK)");
-    assert_says(&answer[1], MP_ECOMM, "rank 1 was started twice (RANK)");
-    assert_says(&answer[2], MP_ECOMM, "rank 1 was started twice (RANK)");
+    for (int r = 1; r < 3; r++) /* the card that both show is there once */
+        if (!strstr(answer[r].text, "rank 0 went away"))
+            assert_says(&answer[r], MP_ECOMM, "rank 1 was started twice (RANK)");
+    /* The second of two rank 0 takes the call away from the first. */
+    struct process first = start_rank(0, 2, join_and_use);
+    wait_for_file("call");
+    struct process second = start_rank(0, 2, join_and_use);
+    answer[0] = hear(first);
+    assert_says(&answer[0], MP_ECOMM, "rank 0 was started twice (RANK), or another run meets");
+    kill(second.pid, SIGKILL);
+    answer[1] = hear(second);
+    remove(path_of("call"));
 }
+
+/* ---- what nobody of this run has written ---- */
+
+static void put_card(const struct forged *forged) {
+    put_file("1", forged, sizeof *forged, 0600, geteuid());
+}
+
+static void put_shorter(const struct forged *forged) {
+    put_file("1", forged, sizeof *forged - 1, 0600, geteuid());
+}
+
+static void put_longer(const struct forged *forged) {
+    struct forged two[2] = {*forged, *forged};
+    put_file("1", two, sizeof *two + 1, 0600, geteuid());
+}
+
+static void put_writable(const struct forged *forged) {
+    put_file("1", forged, sizeof *forged, 0620, geteuid());
+}
+
+static void put_foreign(const struct forged *forged) {
+    put_file("1", forged, sizeof *forged, 0600, NOBODY);
+}
+
+static void put_link(const struct forged *forged) {
+    (void)forged;
+    assert_int_equal(symlink("/etc/passwd", path_of("1")), 0);
+}
+
+static void put_pipe(const struct forged *forged) {
+    (void)forged;
+    assert_int_equal(mkfifo(path_of("1"), 0600), 0);
+}
+
+/* Rank 0 waits until who showed a card has read why it is refused, and taken the card away. */
+static struct answer hear_refusal(struct process zero) {
+    wait_for_file("refusal");
+    assert_int_equal(remove(path_of("1")), 0);
+    return hear(zero);
+}
+
+/* A card that answers rank 0's call, damaged in one place or put there in a way that ranks don't.
+ */
+static void forged_cards_are_refused(void **state) {
+    (void)state;
+    static const struct {
+        size_t at; /* of a byte that is another; 0: none */
+        void (*put)(const struct forged *forged);
+        int code;
+        const char *sentence;
+        bool as_root;
+    } cases[] = {
+        {offsetof(struct forged, head.version), put_card, MP_ECOMM, "another version", false},
+        {offsetof(struct forged, card.rank), put_card, MP_ECOMM, "card of rank 1 is damaged",
+         false},
+        {offsetof(struct forged, card.ranks), put_card, MP_ECOMM, "(WORLD_SIZE)", false},
+        {0, put_shorter, MP_ECOMM, "1 is damaged, or", false},
+        {0, put_longer, MP_ECOMM, "1 is damaged, or", false},
+        {0, put_writable, MP_EINVAL, "others may write to", false},
+        {0, put_link, MP_EINVAL, "1, by which ranks meet: it is a symbolic link", false},
+        {0, put_pipe, MP_EINVAL, "1, by which ranks meet, is no file", false},
+        {0, put_foreign, MP_EINVAL, "belongs to user 65534, not to user 0", true},
+    };
+    meet_in_a_given_folder();
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        if (cases[i].as_root && geteuid())
+            continue;
+        struct process zero = start_rank(0, 2, join_and_use);
+        struct forged forged = {read_call(), {.rank = 1, .ranks = 2, .nonce = 5}};
+        if (cases[i].at)
+            ((unsigned char *)&forged)[cases[i].at] ^= 4;
+        cases[i].put(&forged);
+        struct answer answer = hear_refusal(zero);
+        assert_says(&answer, cases[i].code, cases[i].sentence);
+        assert_int_equal(files_left(), 0);
+    }
+}
+
+static void texts_without_an_end_are_refused(void **state) {
+    (void)state;
+    const struct {
+        size_t begin, size;
+    } texts[] = {{offsetof(struct mp_card, gpu), sizeof((struct mp_card *)0)->gpu},
+                 {offsetof(struct mp_card, host), sizeof((struct mp_card *)0)->host},
+                 {offsetof(struct mp_card, failure), sizeof((struct mp_card *)0)->failure}};
+    meet_in_a_given_folder();
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        struct process zero = start_rank(0, 2, join_and_use);
+        struct forged forged = {read_call(), {.rank = 1, .ranks = 2, .nonce = 5}};
+        memset((char *)&forged.card + texts[i].begin, 'x', texts[i].size);
+        put_card(&forged);
+        struct answer answer = hear_refusal(zero);
+        assert_says(&answer, MP_ECOMM, "card of rank 1 is damaged");
+    }
+}
+
+/* Of another run, of no program of ours, or nothing: rank 1 puts its own in their place. */
+static void strange_files_are_passed_over(void **state) {
+    static const char *const parts[] = {"1", "cards", "refusal"};
+    (void)state;
+    meet_in_a_given_folder();
+    for (int kind = 0; kind < 3; kind++) {
+        struct process zero = start_rank(0, 2, join_and_use);
+        struct forged forged = {read_call(), {.rank = 7, .ranks = 9, .nonce = 5}};
+        forged.head.call ^= kind == 0;
+        forged.head.magic ^= kind == 1;
+        for (int i = 0; i < 3; i++)
+            put_file(parts[i], &forged, kind == 2 ? 0 : sizeof forged, 0600, geteuid());
+        struct answer one = hear(start_rank(1, 2, join_and_use)), answer = hear(zero);
+        assert_fine(&one);
+        assert_fine(&answer);
+        remove(path_of("refusal"));
+        assert_int_equal(files_left(), 0);
+    }
+}
+
+/* Cards of all that answer the call, of which one is damaged or another process's. */
+static void forged_cards_of_all_are_refused(void **state) {
+    static const char *const sentences[] = {"card of rank 0 is damaged", "was started twice (RANK)",
+                                            "cards is damaged, or"};
+    (void)state;
+    meet_in_a_given_folder();
+    for (int kind = 0; kind < 3; kind++) {
+        struct {
+            struct head head;
+            struct mp_card card[2];
+        } all = {{MP_MEETING_MAGIC, MP_MEETING_VERSION, 77},
+                 {{.rank = kind == 0 ? 1 : 0, .ranks = 2, .nonce = 77},
+                  {.rank = 1, .ranks = 2, .nonce = 5}}};
+        put_file("call", &all.head, sizeof all.head, 0600, geteuid());
+        put_file("cards", &all, sizeof all - (kind == 2), 0600, geteuid());
+        struct answer answer = hear(start_rank(1, 2, join_and_use));
+        assert_says(&answer, MP_ECOMM, sentences[kind]);
+        remove(path_of("call"));
+        remove(path_of("cards"));
+    }
+}
+
+static void folders_of_others_are_refused(void **state) {
+    struct answer answer[2];
+    either_place(*state != NULL);
+    assert_true(mkdir(place, 0700) == 0 || errno == EEXIST);
+    for (int who = 0; who < 2; who++) {
+        assert_int_equal(chmod(place, who ? 0702 : 0720), 0);
+        run_ranks(2, join_and_use, answer);
+        for (int r = 0; r < 2; r++)
+            assert_says(&answer[r], MP_EINVAL, "others may write to ");
+    }
+    assert_int_equal(chmod(place, 0700), 0);
+    if (geteuid() == 0) {
+        assert_int_equal(chown(place, NOBODY, (gid_t)-1), 0);
+        run_ranks(2, join_and_use, answer);
+        for (int r = 0; r < 2; r++)
+            assert_says(&answer[r], MP_EINVAL, "belongs to user 65534, not to user 0");
+    }
+    assert_int_equal(rmdir(place), 0);
+    assert_int_equal(symlink(folder, place), 0);
+    answer[0] = hear(start_rank(0, 2, join_and_use));
+    assert_says(&answer[0], MP_EINVAL, "where ranks meet, is no folder");
+    assert_int_equal(unlink(place), 0);
+}
+
+/* What is made is the user's alone, whatever umask there is. */
+static void only_the_user_can_read_it(void **state) {
+    struct stat status;
+    mode_t before = umask(0);
+    either_place(*state != NULL);
+    rmdir(place);
+    struct process zero = start_rank(0, 2, join_and_use), one = start_rank(1, 2, join_and_use);
+    umask(before);
+    struct answer answers[2] = {hear(zero), hear(one)};
+    assert_fine(&answers[0]);
+    assert_fine(&answers[1]);
+    assert_int_equal(stat(place, &status), 0);
+    assert_int_equal(status.st_mode & 0777, 0700);
+    zero = start_rank(0, 2, join_and_use);
+    wait_for_file("call");
+    assert_int_equal(stat(path_of("call"), &status), 0);
+    assert_int_equal(status.st_mode & 0777, 0600);
+    answers[1] = hear(start_rank(1, 2, join_and_use));
+    answers[0] = hear(zero);
+    assert_fine(&answers[0]);
+    assert_fine(&answers[1]);
+}
+
+/* ---- what ranks show each other ---- */
 
 static void gpus_are_compared(void **state) {
     (void)state;
     struct answer answer[3];
-    meet_by_files();
+    meet_on_one_host();
     run_ranks(3, share_a_gpu, answer);
     for (int r = 0; r < 3; r++)
         assert_says(&answer[r], MP_EINVAL, "ranks 0 and 2 are both on GPU 0 (NVIDIA H200) of host");
@@ -277,41 +513,26 @@ static void one_without_nccl_is_known_to_all(void **state) {
     assert_says(&answer[0], MP_ECOMM, "rank 0: joining the others: NCCL: unhandled system error");
 }
 
-static void ports_that_others_use_are_told(void **state) {
-    (void)state;
-    meet_at_address();
-    int taken = take_port(true);
-    struct answer answer = hear(start_rank(0, 2, give_up_soon));
-    assert_says(&answer, MP_ECOMM, "rank 0: it can't listen on port ");
-    struct process one = start_rank(1, 2, give_up_soon);
-    close(accept(taken, NULL, NULL));
-    answer = hear(one);
-    assert_says(&answer, MP_ECOMM, "went away without an answer");
-    close(taken);
-    setenv("MASTER_ADDR", "no.such.host.invalid", 1);
-    answer = hear(start_rank(1, 2, give_up_soon));
-    assert_says(&answer, MP_EINVAL, "MASTER_ADDR=no.such.host.invalid");
-}
-
 /* ---- the environment of one process ---- */
 
 struct environment {
-    const char *rank, *ranks, *place, *sentence;
+    const char *rank, *ranks, *local, *port, *place, *sentence;
 };
 
 static const struct environment *given;
 
-static void set_or_not(const char *name, const char *value) {
+static void set_or_not(const char *variable, const char *value) {
     if (value)
-        setenv(name, value, 1);
+        setenv(variable, value, 1);
     else
-        unsetenv(name);
+        unsetenv(variable);
 }
 
 static void be_told(struct rank *me) {
-    unsetenv("MASTER_ADDR");
     set_or_not("RANK", given->rank);
     set_or_not("WORLD_SIZE", given->ranks);
+    set_or_not("LOCAL_WORLD_SIZE", given->local);
+    set_or_not("MASTER_PORT", given->port);
     set_or_not("MOEPERF_RENDEZVOUS", given->place);
     me->rank = 0;
     me->ranks = 1;
@@ -319,16 +540,28 @@ static void be_told(struct rank *me) {
 }
 
 static void environments_are_checked(void **state) {
+    static const char file[] = "file:/tmp/x";
     static const struct environment environments[] = {
-        {NULL, NULL, NULL, NULL}, /* a world of one */
-        {"0", "1", NULL, NULL},
-        {"0", NULL, NULL, "WORLD_SIZE= in the environment"},
-        {NULL, "2", "file:/tmp/x", "RANK= in the environment; it takes a number 0 .. 1"},
-        {"2", "2", "file:/tmp/x", "RANK=2 in the environment; it takes a number 0 .. 1"},
-        {"1x", "2", "file:/tmp/x", "RANK=1x in the environment"},
-        {"0", "-3", "file:/tmp/x", "WORLD_SIZE=-3 in the environment"},
-        {"0", "2", "tcp://here", "MOEPERF_RENDEZVOUS=tcp://here; it takes file:/PATH"},
-        {"0", "2", NULL, "nothing says where the ranks meet"},
+        {NULL, NULL, NULL, NULL, NULL, NULL}, /* a world of one */
+        {"0", "1", NULL, NULL, NULL, NULL},
+        {"0", NULL, NULL, NULL, NULL, "WORLD_SIZE= in the environment"},
+        {NULL, "2", NULL, NULL, file, "RANK= in the environment; it takes a number 0 .. 1"},
+        {"2", "2", NULL, NULL, file, "RANK=2 in the environment; it takes a number 0 .. 1"},
+        {"1x", "2", NULL, NULL, file, "RANK=1x in the environment"},
+        {"0", "-3", NULL, NULL, file, "WORLD_SIZE=-3 in the environment"},
+        {"0", "2", NULL, NULL, "tcp://here",
+         "MOEPERF_RENDEZVOUS=tcp://here; it takes file:/FOLDER"},
+        {"0", "2", NULL, NULL, "file:here", "MOEPERF_RENDEZVOUS=file:here; it takes file:/FOLDER"},
+        {"0", "2", NULL, "29500", NULL,
+         "nothing says where the ranks meet: set MASTER_PORT and "
+         "LOCAL_WORLD_SIZE=2 if all are on this host"},
+        {"0", "2", "2", NULL, NULL,
+         "MASTER_PORT= in the environment; it takes a number 1 .. 65535"},
+        {"0", "2", "2", "99999", NULL, "MASTER_PORT=99999 in the environment"},
+        {"0", "2", "3", "29500", NULL, "LOCAL_WORLD_SIZE=3 in the environment"},
+        {"3", "16", "8", "29500", NULL,
+         "rank 3: 8 of 16 ranks are on this host (LOCAL_WORLD_SIZE); ranks on several hosts need "
+         "MOEPERF_RENDEZVOUS=file:/FOLDER on a file system that all share, or mpirun"},
     };
     (void)state;
     for (size_t i = 0; i < sizeof environments / sizeof *environments; i++) {
@@ -346,6 +579,13 @@ static void write_nowhere(struct rank *me) {
     join_and_use(me);
 }
 
+static void name_too_much(struct rank *me) {
+    char long_place[2048] = "file:/";
+    memset(long_place + 6, 'x', sizeof long_place - 7);
+    setenv("MOEPERF_RENDEZVOUS", long_place, 1);
+    join_and_use(me);
+}
+
 static void have_no_gpu(struct rank *me) {
     me->device = queue_device_create(1, 0);
     me->device->deferred = false;
@@ -355,7 +595,9 @@ static void have_no_gpu(struct rank *me) {
 static void places_and_devices_must_exist(void **state) {
     (void)state;
     struct answer answer = hear(start_rank(0, 2, write_nowhere));
-    assert_says(&answer, MP_EIO, "/nowhere/at/all.call (MOEPERF_RENDEZVOUS): No such file");
+    assert_says(&answer, MP_EIO, "folder /nowhere/at/all, where ranks meet: No such file");
+    answer = hear(start_rank(0, 2, name_too_much));
+    assert_says(&answer, MP_EINVAL, "has a name of 2042 bytes; at most 1023 are possible");
     answer = hear(start_rank(0, 1, have_no_gpu));
     assert_says(&answer, MP_EINVAL, "transport nccl is for the memory of GPUs");
 }
@@ -367,26 +609,35 @@ static int make_folder(void **state) {
 
 static int remove_folder(void **state) {
     (void)state;
+    meet_on_one_host();
+    rmdir(place);
+    meet_in_a_given_folder();
+    rmdir(place);
     return rmdir(folder);
 }
 
 #define BOTH(test)                                                                                 \
-    {#test "_address", test, NULL, NULL, NULL}, {                                                  \
-#test "_files", test, NULL, NULL, folder                                                   \
+    {#test "_on_one_host", test, NULL, NULL, NULL}, {                                              \
+#test "_in_a_given_folder", test, NULL, NULL, folder                                       \
     }
 
 int main(void) {
     const struct CMUnitTest meeting[] = {
         BOTH(all_meet),
         BOTH(rank_0_may_come_last),
-        cmocka_unit_test(torchrun_keeps_its_port),
-        cmocka_unit_test(what_others_left_is_passed_over),
+        BOTH(what_others_left_is_passed_over),
+        cmocka_unit_test(rank_0_that_goes_away_is_told),
         BOTH(who_does_not_come_is_named),
         BOTH(worlds_of_two_sizes_are_refused),
         cmocka_unit_test(two_ranks_of_one_number_are_refused),
+        cmocka_unit_test(forged_cards_are_refused),
+        cmocka_unit_test(texts_without_an_end_are_refused),
+        cmocka_unit_test(strange_files_are_passed_over),
+        cmocka_unit_test(forged_cards_of_all_are_refused),
+        BOTH(folders_of_others_are_refused),
+        BOTH(only_the_user_can_read_it),
         cmocka_unit_test(gpus_are_compared),
         BOTH(one_without_nccl_is_known_to_all),
-        cmocka_unit_test(ports_that_others_use_are_told),
         cmocka_unit_test(environments_are_checked),
         cmocka_unit_test(places_and_devices_must_exist),
     };

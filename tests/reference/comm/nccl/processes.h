@@ -47,6 +47,7 @@ static inline struct rank rank_of(int rank, int ranks) {
     struct rank made = {.rank = rank, .ranks = ranks};
     set_number("RANK", rank);
     set_number("WORLD_SIZE", ranks);
+    set_number("LOCAL_WORLD_SIZE", ranks);
     snprintf(made.gpu.name, sizeof made.gpu.name, "NVIDIA H200");
     made.gpu.uuid[0] = (unsigned char)(rank + 1);
     made.settings = (struct mp_nccl_settings){
