@@ -203,6 +203,7 @@ static int add_earlier(const struct record_flags *flags, const struct mp_rules *
     const struct mp_record_run run = {.command = name,
                                       .spools = flags->from,
                                       .keep_spools = true,
+                                      .is_earlier = true,
                                       .system = flags->system,
                                       .workload = flags->workload,
                                       .rules = rules};

@@ -9,6 +9,7 @@
 
 #include "harness/record/devices.h"
 #include "harness/record/mapping.h"
+#include "harness/suite/processes.h"
 
 static const double shortest_seconds = 0.01; /* of ranges, for a share of the time to mean much */
 enum { PATH_SIZE = 4096, RANKS_LIMIT = 65536, COMMAND_BYTES = 8192 };
@@ -127,6 +128,22 @@ static int find_processes(const struct mp_record_run *run, struct processes *pro
     return MP_OK;
 }
 
+/* Whether one of them still records, as far as that can be seen on this host. */
+static int check_ended(const struct processes *processes, struct mp_error *error) {
+    char host[sizeof processes->item->totals->header.host] = "";
+    gethostname(host, sizeof host - 1);
+    for (int i = 0; i < processes->count; i++) {
+        const struct mp_mapping_totals *own = processes->item[i].totals;
+        if (!own->ended && !strcmp(own->header.host, host) &&
+            mp_processes_runs_since(own->header.pid, own->header.realtime_ns))
+            return mp_fail(
+                error, MP_EINVAL,
+                "%s: process %d still runs and records into it; add it when it has ended",
+                processes->item[i].path, own->header.pid);
+    }
+    return MP_OK;
+}
+
 static void free_processes(struct processes *processes) {
     for (int i = 0; i < processes->count; i++)
         mp_mapping_destroy(processes->item[i].mapping);
@@ -209,7 +226,11 @@ static int ingest(struct mp_store *store, const struct mp_record_run *run, const
     join_command(run, command);
     format_start(processes, count, started_at);
     snprintf(invocation, sizeof invocation, "%s-%d", started_at, (int)getpid());
-    snprintf(reason, sizeof reason, "the command ended with exit status %d", run->status);
+    if (run->is_earlier)
+        snprintf(reason, sizeof reason,
+                 "nobody saw its end, and not every process recorded its own");
+    else
+        snprintf(reason, sizeof reason, "the command ended with exit status %d", run->status);
     const char *program = strrchr(run->command[0], '/');
     program = program ? program + 1 : run->command[0];
     const struct mp_store_run described = {.suite = "record",
@@ -218,8 +239,11 @@ static int ingest(struct mp_store *store, const struct mp_record_run *run, const
                                            .system = run->system ? run->system : program,
                                            .executor = "measured",
                                            .workload = run->workload ? run->workload : "recorded",
-                                           .status = run->status == 0 ? "complete" : "failed",
-                                           .reason = run->status == 0 ? NULL : reason,
+                                           .status = run->is_earlier    ? "interrupted"
+                                                     : run->status == 0 ? "complete"
+                                                                        : "failed",
+                                           .reason = run->is_earlier || run->status ? reason : NULL,
+                                           .unless_completed = run->is_earlier,
                                            .started_at = started_at,
                                            .command = command,
                                            .ranks = ranks,
@@ -354,6 +378,8 @@ int mp_record_keep(struct mp_store *store, const struct mp_record_run *run, FILE
                    struct mp_error *error) {
     struct processes processes = {0};
     int code = find_processes(run, &processes, stream, error);
+    if (!code && run->is_earlier)
+        code = check_ended(&processes, error);
     if (!code)
         code = keep_groups(store, run, &processes, stream, error);
     if (!code)

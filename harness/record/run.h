@@ -2,6 +2,7 @@
 #ifndef MOEPERF_HARNESS_RECORD_RUN_H
 #define MOEPERF_HARNESS_RECORD_RUN_H
 
+#include <stdbool.h>
 #include <stdio.h>
 
 #include "harness/record/rules.h"
@@ -16,7 +17,8 @@ struct mp_record_run {
     const char *system;     /* NULL: the command's name */
     const char *workload;   /* NULL: "recorded" */
     const struct mp_rules *rules;
-    int status; /* that the command ended with */
+    bool is_earlier; /* the spools were found: nobody saw how the command ended */
+    int status;      /* else: that it ended with */
 };
 
 /* Maps every process's ranges by the rules and adds one run with those processes that have spans.
@@ -27,7 +29,10 @@ struct mp_record_run {
  * collectors of GPU work were are the run's, without spans.  Then the spools are removed, and
  * the findings are said on `stream`: what was recorded, what rules did with it, which clock, what
  * it cost.  Errors: those of mp_store_ingest, MP_ENOTFOUND (no process has annotated anything or
- * had a collector of GPU work: the sentence says why that may be); the spools stay then. */
+ * had a collector of GPU work: the sentence says why that may be), MP_EINVAL (one of an earlier
+ * recording's processes still runs, here, and records: its run would be half of one); the spools
+ * stay then.  An earlier recording is complete if all of its processes ended theirs, else
+ * interrupted. */
 int mp_record_keep(struct mp_store *store, const struct mp_record_run *run, FILE *stream,
                    struct mp_error *error);
 

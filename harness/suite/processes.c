@@ -8,17 +8,26 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { FAMILY_LIMIT = 1 << 16 };
+
+enum { CLOCK_STEP_NS = 2000000000 }; /* that a wall clock may have made */
 
 struct process {
     pid_t pid, parent;
 };
 
-/* Reads "pid (name) state parent ..."; the name may hold blanks and brackets. */
-static bool read_parent(const char *pid, pid_t *parent) {
-    char path[64], line[512];
+struct status {
+    char state;
+    pid_t parent;
+    unsigned long long began; /* clock ticks since the machine's start */
+};
+
+/* Reads "pid (name) state parent ... began ..."; the name may hold blanks and brackets. */
+static bool read_status(const char *pid, struct status *status) {
+    char path[64], line[1024];
     snprintf(path, sizeof path, "/proc/%.20s/stat", pid);
     FILE *file = fopen(path, "re");
     if (!file)
@@ -27,16 +36,19 @@ static bool read_parent(const char *pid, pid_t *parent) {
     fclose(file);
     line[length] = '\0';
     const char *bracket = strrchr(line, ')');
-    return bracket && sscanf(bracket + 1, " %*c %d", parent) == 1;
+    return bracket &&
+           sscanf(bracket + 1,
+                  " %c %d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %llu",
+                  &status->state, &status->parent, &status->began) == 3;
 }
 
 static int list_processes(struct process list[], int limit) {
     DIR *folder = opendir("/proc");
+    struct status status;
     int count = 0;
     for (struct dirent *entry; folder && count < limit && (entry = readdir(folder));)
-        if (isdigit((unsigned char)entry->d_name[0]) &&
-            read_parent(entry->d_name, &list[count].parent))
-            list[count++].pid = (pid_t)atoi(entry->d_name);
+        if (isdigit((unsigned char)entry->d_name[0]) && read_status(entry->d_name, &status))
+            list[count++] = (struct process){(pid_t)atoi(entry->d_name), status.parent};
     if (folder)
         closedir(folder);
     return count;
@@ -111,4 +123,21 @@ void mp_processes_release(struct mp_processes *processes) {
         close(processes->handle[i]);
     free(processes->handle);
     *processes = (struct mp_processes){.handle = NULL};
+}
+
+static int64_t read_clock(clockid_t clock) {
+    struct timespec now;
+    clock_gettime(clock, &now);
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+bool mp_processes_runs_since(pid_t pid, int64_t realtime_ns) {
+    char name[24];
+    struct status status;
+    snprintf(name, sizeof name, "%ld", (long)pid);
+    if (!read_status(name, &status) || status.state == 'Z')
+        return false;
+    int64_t machine_start_ns = read_clock(CLOCK_REALTIME) - read_clock(CLOCK_BOOTTIME);
+    double began_ns = 1e9 * (double)status.began / (double)sysconf(_SC_CLK_TCK);
+    return machine_start_ns + (int64_t)began_ns < realtime_ns + CLOCK_STEP_NS;
 }

@@ -3,11 +3,16 @@
 #define MOEPERF_HARNESS_SUITE_PROCESSES_H
 
 #include <stdbool.h>
+#include <stdint.h>
 #include <sys/types.h>
 
 /* Sends `signal` to all descendants of `root`, and to `root` itself if `with_root`; when root has
  * no descendants it gets the signal in any case.  Returns how many processes got it. */
 int mp_processes_signal(pid_t root, int signal, bool with_root);
+
+/* Whether a process of this number runs here that had begun when the wall clock showed
+ * `realtime_ns`: the one that wrote both down, and none that got its number later. */
+bool mp_processes_runs_since(pid_t pid, int64_t realtime_ns);
 
 /* Processes that are signalled again and again: handles, which never mean another process. */
 struct mp_processes {

@@ -1,0 +1,119 @@
+/* Spools that were found: added when everybody who records has ended, once, as they ended. */
+#include <signal.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+
+#include "harness/record/run.h"
+#include "harness/suite/processes.h"
+#include "tests/results/runs.h"
+
+enum { SPANS = 5 };
+
+/* What a process leaves: with `is_cut` it has not ended its recording. */
+static void record(const char *path, bool is_cut) {
+    struct mp_recorder *recorder = NULL;
+    struct mp_record_thread *thread = NULL;
+    struct mp_error error = {0};
+    struct stat status;
+    const struct mp_recorder_config config = {.path = path, .rank = 0, .ranks = 1};
+    runs_ok(mp_recorder_create(&config, &recorder, &error), &error);
+    runs_ok(mp_recorder_thread(recorder, "compute", &thread, &error), &error);
+    for (int i = 0; i < SPANS; i++)
+        mp_record_number(thread, i, -1, "step", i);
+    runs_ok(mp_recorder_finish(&recorder, MP_OK, "", &error), &error);
+    assert_int_equal(stat(path, &status), 0);
+    if (is_cut)
+        assert_int_equal(truncate(path, status.st_size - 8), 0);
+}
+
+static int add(struct runs_folder *folder, const char *spools, struct mp_error *error) {
+    static char name[] = "program";
+    static char *const command[] = {name, NULL};
+    const struct mp_rules rules = {0};
+    const struct mp_record_run run = {.command = command,
+                                      .spools = spools,
+                                      .keep_spools = true,
+                                      .is_earlier = true,
+                                      .rules = &rules};
+    FILE *nowhere = fopen("/dev/null", "w");
+    int code = mp_record_keep(folder->store, &run, nowhere, error);
+    fclose(nowhere);
+    return code;
+}
+
+static void a_program_that_still_records_is_refused(void **state) {
+    struct runs_folder *folder = *state;
+    struct mp_error error = {0};
+    char spools[80], path[120], words[200];
+    snprintf(spools, sizeof spools, "%s/spools", folder->path);
+    snprintf(path, sizeof path, "%s/live.spool", spools);
+    assert_int_equal(mkdir(spools, 0700), 0);
+    record(path, true); /* by this process */
+    assert_int_equal(add(folder, spools, &error), MP_EINVAL);
+    snprintf(words, sizeof words, "%s: process %d still runs", path, (int)getpid());
+    assert_int_equal(strncmp(error.text, words, strlen(words)), 0);
+    assert_string_equal(runs_query(folder->store, "SELECT count(*) FROM run"), "0");
+    assert_int_equal(access(path, F_OK), 0);
+    unlink(path);
+    record(path, false); /* it says that it has ended */
+    for (int again = 0; again < 2; again++) {
+        error = (struct mp_error){0};
+        runs_ok(add(folder, spools, &error), &error);
+        assert_string_equal(runs_query(folder->store, "SELECT status, reason FROM run"),
+                            "complete|NULL");
+    }
+}
+
+static void what_a_killed_program_left_is_no_complete_run(void **state) {
+    struct runs_folder *folder = *state;
+    struct mp_error error = {0};
+    char spools[80], path[120];
+    snprintf(spools, sizeof spools, "%s/spools", folder->path);
+    snprintf(path, sizeof path, "%s/dead.spool", spools);
+    assert_int_equal(mkdir(spools, 0700), 0);
+    pid_t child = fork();
+    if (child == 0) {
+        record(path, true);
+        _exit(0);
+    }
+    assert_int_equal(waitpid(child, NULL, 0), child);
+    for (int again = 0; again < 2; again++) {
+        runs_ok(add(folder, spools, &error), &error);
+        assert_string_equal(runs_query(folder->store, "SELECT status, reason FROM run"),
+                            "interrupted|nobody saw its end, and not every process recorded its "
+                            "own");
+    }
+}
+
+/* A number that has been given to another process since means that the first has ended. */
+static void processes_are_known_by_number_and_time(void **state) {
+    (void)state;
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    int64_t now_ns = (int64_t)now.tv_sec * 1000000000 + now.tv_nsec, day_ns = 86400000000000;
+    assert_true(mp_processes_runs_since(getpid(), now_ns));
+    assert_true(mp_processes_runs_since(getpid(), now_ns + day_ns));
+    assert_false(mp_processes_runs_since(getpid(), now_ns - day_ns));
+    pid_t child = fork();
+    if (child == 0)
+        for (;;)
+            pause();
+    assert_true(mp_processes_runs_since(child, now_ns));
+    siginfo_t ended;
+    kill(child, SIGKILL);
+    assert_int_equal(waitid(P_PID, (id_t)child, &ended, WEXITED | WNOWAIT), 0);
+    assert_false(mp_processes_runs_since(child, now_ns)); /* though nobody has asked how it ended */
+    assert_int_equal(waitpid(child, NULL, 0), child);
+    assert_false(mp_processes_runs_since(child, now_ns));
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, runs_setup, runs_teardown)
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        TEST(a_program_that_still_records_is_refused),
+        TEST(what_a_killed_program_left_is_no_complete_run),
+        cmocka_unit_test(processes_are_known_by_number_and_time),
+    };
+    return cmocka_run_group_tests_name("earlier", tests, NULL, NULL);
+}
