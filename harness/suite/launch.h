@@ -40,7 +40,7 @@ struct mp_launch {
     int ranks;          /* for mp_launch_in_slices */
     double timeout;     /* s, being stopped not counted; 0: none */
     double grace;       /* s between SIGTERM after the time-out and SIGKILL; 0: 10 */
-    const volatile sig_atomic_t *signals; /* counts the user's SIGINT and SIGTERM; NULL: none */
+    const volatile sig_atomic_t *signals; /* counts the user's signals to end; NULL: none */
     /* Called at every progress line and at least four times a second; may be NULL. */
     void (*watch)(void *context, const struct mp_launch_progress *progress);
     void *context;

@@ -39,7 +39,7 @@ struct mp_runner {
     double slice;         /* s, of pairs; 0: one run after the other */
     bool keep_spools;     /* also after they are in the database */
     struct mp_progress *progress;
-    const volatile sig_atomic_t *signals; /* counts SIGINT and SIGTERM; NULL: none */
+    const volatile sig_atomic_t *signals; /* counts the user's signals to end; NULL: none */
 };
 
 struct mp_runner_result {

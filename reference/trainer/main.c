@@ -114,7 +114,8 @@ static void print_usage(FILE *stream) {
           stream);
     for (const struct mp_option *option = mp_job_options; option->name; option++)
         print_option(stream, option);
-    fputs("\nSIGINT and SIGTERM end the run after the current iteration, everything recorded.\n\n"
+    fputs("\nSIGINT, SIGTERM and SIGHUP end the run after the current iteration, with\n"
+          "everything recorded.\n\n"
           "examples:\n"
           "  moeperf-train job.yaml --progress\n"
           "  moeperf-train job.yaml --set system=fssdp --set options.memory=2\n"
@@ -306,6 +307,9 @@ static void catch_signals(struct program *program) {
     stopping = program->trainer;
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
+    struct sigaction before;
+    if (!sigaction(SIGHUP, NULL, &before) && before.sa_handler != SIG_IGN) /* not under nohup */
+        sigaction(SIGHUP, &action, NULL);
 }
 
 static int set_up(struct program *program, int argc, char **argv) {

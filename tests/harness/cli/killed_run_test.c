@@ -125,6 +125,26 @@ static void what_a_killed_run_recorded_is_added_once(void **state) {
                      RANKS);
 }
 
+/* As from a terminal that is closed, which sends it more than once. */
+static void a_hangup_ends_a_run_cleanly(void **state) {
+    (void)state;
+    char run[PATH_SIZE];
+    int status;
+    free(shell("rm -rf out k.db*", 0));
+    pid_t child = start_training(run);
+    assert_int_equal(kill(child, SIGHUP), 0);
+    assert_int_equal(kill(child, SIGHUP), 0);
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), 1);
+    assert_int_equal(ask("SELECT count(*) FROM v_run WHERE (run_id = 1 AND status = 'complete') OR "
+                         "(run_id = 2 AND status = 'interrupted' AND "
+                         "reason LIKE 'stopped by the user after iteration %' AND iterations > 0)"),
+                     2);
+    assert_int_equal(ask("SELECT count(*) FROM rank WHERE run_id = 2 AND status = 'interrupted'"),
+                     RANKS);
+}
+
 /* ---- what is refused ---- */
 
 struct bad_input {
@@ -181,6 +201,7 @@ int main(void) {
         cmocka_unit_test(what_a_killed_run_recorded_is_added_once),
         cmocka_unit_test(other_folders_are_refused),
         cmocka_unit_test(refused_folders_make_no_database), /* those of the test before */
+        cmocka_unit_test(a_hangup_ends_a_run_cleanly),
     };
     return cmocka_run_group_tests_name("killed run", tests, enter_shell, leave_folder);
 }
