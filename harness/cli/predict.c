@@ -369,7 +369,7 @@ struct session {
     struct mp_progress progress;
     struct mp_estimate *estimate;
     int job;
-    char suite_run[64], spools[64];
+    char suite_run[64], spools[512];
 };
 
 static void show_progress(void *context, const struct mp_launch_progress *progress) {
@@ -410,15 +410,24 @@ static int keep(const struct session *session, const struct mp_launch_result *re
 
 /* A folder for recordings, which is empty again once they are kept. */
 static int create_spools(struct session *session, struct mp_error *error) {
-    strcpy(session->spools, "/tmp/moeperf-predict-XXXXXX");
-    return !session->store || mkdtemp(session->spools)
+    static const char name[] = "moeperf-predict-XXXXXX";
+    const char *chosen = getenv("TMPDIR"), *above = chosen && *chosen ? chosen : "/tmp";
+    if (!session->store)
+        return MP_OK;
+    if (snprintf(session->spools, sizeof session->spools, "%s/%s", above, name) >=
+        (int)sizeof session->spools)
+        return mp_fail(error, MP_ELIMIT, "TMPDIR: %.200s...: the path is too long", above);
+    return mkdtemp(session->spools)
                ? MP_OK
-               : mp_fail(error, MP_EIO, "can't create a folder in /tmp: %s", strerror(errno));
+               : mp_fail(error, MP_EIO,
+                         "can't create a folder in %s: %s; TMPDIR=FOLDER in the environment names "
+                         "another place",
+                         above, strerror(errno));
 }
 
 /* What is left of the recordings of a job that could not be kept. */
 static void remove_spools(const struct session *session) {
-    char path[128];
+    char path[sizeof session->spools + 32];
     for (int r = 0; session->store && r < session->suite->job[session->job].file.job.ranks; r++) {
         snprintf(path, sizeof path, "%s/rank-%04d.spool", session->spools, r);
         unlink(path);

@@ -29,6 +29,13 @@ static bool is_frame(const char *line) {
     return strlen(line) >= 40 && !line[strspn(line, "-")];
 }
 
+/* mpirun's daemons about themselves: "[node:4711] Set MCA parameter ..." */
+static bool is_of_daemon(const char *line) {
+    int end = 0;
+    sscanf(line, "[%*[^]: ]:%*d] %n", &end);
+    return end > 0;
+}
+
 /* Splits `tail` into lines in place and notes the telling ones.  mpirun's own words stand between
  * lines of dashes. */
 static struct findings search(char *tail) {
@@ -46,7 +53,7 @@ static struct findings search(char *tail) {
             note_signal(&findings, line);
         else if (is_framed && !findings.framed)
             findings.framed = line;
-        else if (!is_framed && line[strspn(line, " \t\r")])
+        else if (!is_framed && line[strspn(line, " \t\r")] && !is_of_daemon(line))
             findings.last = line;
         line = next;
     }

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "harness/suite/estimate.h"
@@ -366,6 +367,34 @@ static void run_pair(struct turn turn[2], struct mp_runner_result *total) {
     settle(&turn[1], &result[1], total);
 }
 
+/* Open MPI keeps sockets and shared memory of a run in a temporary folder, and where it can't its
+ * last words are about anything but that. */
+static int check_temporary_folder(struct mp_error *error) {
+    static const char *const variables[] = {"TMPDIR", "TEMP", "TMP"};
+    const char *folder = NULL;
+    for (int i = 0; i < 3 && !folder; i++)
+        folder = getenv(variables[i]);
+    folder = folder ? folder : "/tmp";
+    if (!access(folder, W_OK) || errno == ENOENT) /* mpirun makes it */
+        return MP_OK;
+    return mp_fail(error, MP_EIO,
+                   "mpirun keeps its files in %s, which can't be written: %s; TMPDIR=FOLDER in the "
+                   "environment names another folder",
+                   folder, strerror(errno));
+}
+
+/* A file that can be started. */
+static int check_program(const char *path, struct mp_error *error) {
+    struct stat status;
+    bool is_program = !stat(path, &status) && !access(path, X_OK);
+    if (is_program && S_ISDIR(status.st_mode)) {
+        errno = EISDIR;
+        is_program = false;
+    }
+    return is_program ? MP_OK
+                      : mp_fail(error, MP_ENOTFOUND, "can't run %s: %s", path, strerror(errno));
+}
+
 /* The launcher of a measured job; word[0] of its command is found in the path. */
 static int check_launcher(const struct mp_runner *runner, const struct mp_job *job,
                           struct mp_error *error) {
@@ -376,12 +405,14 @@ static int check_launcher(const struct mp_runner *runner, const struct mp_job *j
                                  &command, error);
     if (code)
         return code;
+    bool is_mpirun = !strcmp(command.word[0], "mpirun");
     if (!mp_path_search(command.word[0], path)) {
-        bool is_mpirun = !strcmp(command.word[0], "mpirun");
         code =
             mp_fail(error, MP_ENOTFOUND, "%s is not installed; job %.100s with %d ranks needs it%s",
                     command.word[0], job->name, job->ranks,
                     is_mpirun ? " (Debian and Ubuntu: package openmpi-bin)" : "");
+    } else if (is_mpirun) {
+        code = check_temporary_folder(error);
     }
     mp_command_destroy(&command);
     return code;
@@ -393,10 +424,9 @@ static int check_programs(const struct mp_runner *runner, struct mp_error *error
     for (int i = 0; i < runner->suite->count && !code; i++) {
         if (mp_suite_is_predicted(runner->suite, i))
             continue;
-        if (access(runner->trainer, X_OK))
-            return mp_fail(error, MP_ENOTFOUND, "can't run %s: %s", runner->trainer,
-                           strerror(errno));
-        code = check_launcher(runner, &runner->suite->job[i].file.job, error);
+        code = check_program(runner->trainer, error);
+        if (!code)
+            code = check_launcher(runner, &runner->suite->job[i].file.job, error);
     }
     return code;
 }
@@ -429,8 +459,9 @@ static int check_pairs(const struct mp_runner *runner, struct pairs *pairs,
                            "compare predictions, run the suite with both builds and compare the "
                            "databases",
                            runner->suite->job[i].file.job.name);
-    if (access(runner->against, X_OK))
-        return mp_fail(error, MP_ENOTFOUND, "can't run %s: %s", runner->against, strerror(errno));
+    int code = check_program(runner->against, error);
+    if (code)
+        return code;
     pairs->are_same = are_same_files(runner->trainer, runner->against);
     snprintf(pairs->slice, sizeof pairs->slice, "%g", runner->slice);
     return MP_OK;

@@ -53,7 +53,7 @@ struct mp_runner_result {
 
 /* Runs all jobs.  A failed job is no error.  Errors, before anything is started: MP_ENOTFOUND (a
  * trainer or mpirun), MP_EINVAL (launcher template; a predicted job in pairs), MP_EIO, MP_ENOSPACE
- * (work folder). */
+ * (work folder, mpirun's temporary folder). */
 int mp_runner_run(const struct mp_runner *runner, struct mp_runner_result *result,
                   struct mp_error *error);
 

@@ -75,6 +75,12 @@ static const struct failure_case failures[] = {
      "exit status 1; its last words: a library: gone"},
     {"nothing but mpirun's words", MPIRUN_FRAME "exit 1\n",
      "exit status 1; its last words: There are not enough slots"},
+    {"what daemons of mpirun say behind it",
+     MPIRUN_FRAME "echo '[node:4711] Set MCA parameter \"x\" to 0' >&2\n"
+                  "echo '[node:4711] [[22927,0],0] ORTE_ERROR_LOG: Error' >&2\nexit 1\n",
+     "exit status 1; its last words: There are not enough slots"},
+    {"brackets that are no daemon's", "echo '[rank 0] gone' >&2\nexit 1\n",
+     "exit status 1; its last words: [rank 0] gone"},
     {"control characters", "printf 'moeperf-train: a\\033[31mb\\tc\\n' >&2\nexit 2\n", "a?[31mb?c"},
 };
 

@@ -364,6 +364,10 @@ static void missing_programs_are_named_before_anything_runs(void **state) {
     session.runner.trainer = "./gone";
     assert_int_equal(mp_runner_run(&session.runner, &result, &error), MP_ENOTFOUND);
     assert_string_equal(error.text, "can't run ./gone: No such file or directory");
+    session.runner.trainer = ".";
+    error = (struct mp_error){0};
+    assert_int_equal(mp_runner_run(&session.runner, &result, &error), MP_ENOTFOUND);
+    assert_string_equal(error.text, "can't run .: Is a directory");
     session.runner.trainer = "./trainer";
     session.suite.job[1].file.job.ranks = 2; /* the first job would not need mpirun */
     char *path = strdup(getenv("PATH"));
