@@ -1,5 +1,6 @@
 /* moeperf-train: trains one job; one process per rank. */
 #include <errno.h>
+#include <math.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -352,6 +353,19 @@ static int validate(struct program *program, int64_t iteration) {
     return code;
 }
 
+/* What follows a loss that is no number is no training: what it costs says nothing of any system's
+ * speed.  All ranks have the same sum of losses, and see it. */
+static int check_loss(struct program *program, const struct mp_trainer_result *result) {
+    if (isfinite(result->loss))
+        return MP_OK;
+    program->failed_alike = true;
+    return mp_fail(&program->error, MP_EINVAL,
+                   "iteration %lld: the loss is %s: the training diverged; a smaller learning-rate "
+                   "than %g may help",
+                   (long long)result->iteration, isnan(result->loss) ? "not a number" : "infinite",
+                   program->file.job.learning_rate);
+}
+
 /* Whether the target is reached now: rank 0 says so, and all ranks stop after the same iteration
  * however their sums were rounded. */
 static int check_target(struct program *program, double loss) {
@@ -413,6 +427,8 @@ static int train(struct program *program) {
         code = mp_trainer_step(trainer, &result, &program->error);
         double ms = 1e-6 * (double)(mp_clock_ns() - start);
         int64_t done = mp_trainer_iteration(trainer);
+        if (!code)
+            code = check_loss(program, &result);
         if (!code && job->validate_every && done % job->validate_every == 0)
             code = validate(program, result.iteration);
         if (!code)

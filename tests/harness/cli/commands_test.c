@@ -447,6 +447,42 @@ static void what_a_database_has_no_room_for_is_added_later(void **state) {
     free(command);
 }
 
+/* The loss of one job is no number from some iteration on; the other one is alone then. */
+static void a_training_that_diverges_is_failed_and_compared_with_nothing(void **state) {
+    (void)state;
+    write_file("diverges.yaml", "suite: diverges\n"
+                                "common: {ranks: 2, text: default}\n"
+                                "jobs: [{system: ep, learning-rate: 1000}, {system: fssdp},\n"
+                                "  {name: other, system: fssdp, learning-rate: 1000}]\n");
+    json_t *report = json_of("moeperf run diverges.yaml --json --quiet --db diverges.db" TINY
+                             " --set iterations=200",
+                             1);
+    assert_int_equal(json_integer_value(json_object_get(report, "complete")), 1);
+    assert_int_equal(json_integer_value(json_object_get(report, "failed")), 2);
+    json_decref(report);
+    char *said = shell("moeperf report --db diverges.db", 0);
+    assert_non_null(strstr(said, "the training"));
+    assert_null(strstr(said, "as fast as EP"));
+    free(said);
+    sqlite3 *database = NULL;
+    sqlite3_stmt *row = NULL;
+    assert_int_equal(sqlite3_open("diverges.db", &database), SQLITE_OK);
+    assert_int_equal(sqlite3_prepare_v2(
+                         database,
+                         "SELECT count(*), sum(v_run.status = 'failed' AND reason LIKE 'iteration "
+                         "' || (iterations - 1) || ': the loss is %'), count(speedup_vs_ep), "
+                         "count(speed_vs_balanced), count(ep_run_id) FROM v_run JOIN v_speedup "
+                         "USING (run_id)",
+                         -1, &row, NULL),
+                     SQLITE_OK);
+    assert_int_equal(sqlite3_step(row), SQLITE_ROW);
+    static const int expected[] = {3, 2, 0, 0, 0};
+    for (int i = 0; i < 5; i++)
+        assert_int_equal(sqlite3_column_int(row, i), expected[i]);
+    sqlite3_finalize(row);
+    assert_int_equal(sqlite3_close(database), SQLITE_OK);
+}
+
 static void what_keeps_nothing_is_refused(void **state) {
     (void)state;
     static const char *const names[] = {":memory:", "file:x?mode=memory", "file::memory:", "\"\""};
@@ -487,6 +523,7 @@ int main(void) {
         cmocka_unit_test(a_suite_gives_rows_tables_and_adds_up),
         cmocka_unit_test(a_failed_job_is_status_one),
         cmocka_unit_test(what_a_database_has_no_room_for_is_added_later),
+        cmocka_unit_test(a_training_that_diverges_is_failed_and_compared_with_nothing),
         cmocka_unit_test(what_keeps_nothing_is_refused),
     };
     struct CMUnitTest inputs[CASES];
