@@ -5,6 +5,7 @@
 #include "baselines/systems.h"
 #include "harness/cli/cli.h"
 #include "harness/suite/paths.h"
+#include "reference/base/characters.h"
 #include "reference/trainer/version.h"
 
 static const struct cli_command *const commands[] = {
@@ -66,7 +67,8 @@ static int run_command(const struct cli_command *command, int argc, char *argv[]
     if (status >= 0)
         return status;
     fflush(stdout);
-    fprintf(stderr, "moeperf %s: %s\n", command->name, error.text);
+    fprintf(stderr, "moeperf %s: %s\n", command->name,
+            mp_clean_text(error.text, sizeof error.text, error.text));
     return CLI_BAD_INPUT;
 }
 

@@ -5,8 +5,10 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "harness/cli/cli.h"
+#include "reference/base/characters.h"
 #include "reference/base/imbalance.h"
 
 /* Imbalance of every block (systems.md 0.5: fullest expert over mean, 1 for no load).  The median
@@ -65,8 +67,10 @@ static double summary_median(const struct summary *summary) {
 }
 
 static void print_row(FILE *out, const char *name, const char *text) {
-    if (*text)
-        fprintf(out, "%-12s %s\n", name, text);
+    char *clean = strdup(text);
+    if (clean && *clean)
+        fprintf(out, "%-12s %s\n", name, mp_clean_text(clean, strlen(clean) + 1, clean));
+    free(clean);
 }
 
 static void print_summary(FILE *out, const struct summary *summary,

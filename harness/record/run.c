@@ -10,6 +10,7 @@
 #include "harness/record/devices.h"
 #include "harness/record/mapping.h"
 #include "harness/suite/processes.h"
+#include "reference/base/characters.h"
 
 static const double shortest_seconds = 0.01; /* of ranges, for a share of the time to mean much */
 enum { PATH_SIZE = 4096, RANKS_LIMIT = 65536, COMMAND_BYTES = 8192 };
@@ -302,13 +303,11 @@ static void say_no_ranges(FILE *stream) {
 static void say_hint(const struct process processes[], int count, FILE *stream) {
     for (int i = 0; i < count; i++) {
         int64_t times;
-        char text[512];
+        char text[101];
         const char *name = mp_mapping_unmatched(processes[i].mapping, &times);
         if (!name)
             continue;
-        snprintf(text, sizeof text, "%.100s", name);
-        for (char *at = text; *at; at++)
-            *at = (unsigned char)*at < 0x20 || *at == 0x7f ? '?' : *at;
+        mp_clean_text(text, sizeof text, name);
         fprintf(stream, "no rule matches \"%s\" (%lld times), the most frequent of such ranges\n",
                 text, (long long)times);
         return;

@@ -13,6 +13,7 @@
 #include "harness/suite/paths.h"
 #include "harness/suite/slices.h"
 #include "harness/suite/spools.h"
+#include "reference/base/characters.h"
 
 static int join(char path[MP_PATH_SIZE], const char *folder, const char *name,
                 struct mp_error *error) {
@@ -38,13 +39,15 @@ static int find_last_run(struct mp_store *store, int64_t *run_id, struct mp_erro
 static int ingest(struct mp_store *store, const char *folder, const struct mp_store_run *run,
                   const struct mp_spools *spools, FILE *stream, struct mp_error *error) {
     int64_t last = 0, run_id = 0;
+    char job[256];
     int code = find_last_run(store, &last, error);
     if (!code)
         code = mp_store_ingest(store, run, (const char *const *)spools->path, spools->count,
                                &run_id, error);
     if (!code)
-        fprintf(stream, "%s: job %s: %s run %lld of %s\n", folder, run->job,
-                run_id > last ? "added as" : "is already", (long long)run_id, mp_store_path(store));
+        fprintf(stream, "%s: job %s: %s run %lld of %s\n", folder,
+                mp_clean_text(job, sizeof job, run->job), run_id > last ? "added as" : "is already",
+                (long long)run_id, mp_store_path(store));
     return code;
 }
 
@@ -61,7 +64,7 @@ static int read_note(const char *folder, struct mp_note *note, struct mp_error *
 
 static int keep_job(struct mp_store *store, const char *folder, FILE *stream,
                     struct mp_error *error) {
-    char recordings[MP_PATH_SIZE], slices[MP_PATH_SIZE];
+    char recordings[MP_PATH_SIZE], slices[MP_PATH_SIZE], job[256];
     struct mp_note note = {.json = NULL};
     struct mp_spools spools = {NULL, 0};
     struct mp_store_slice *slice = NULL;
@@ -84,7 +87,8 @@ static int keep_job(struct mp_store *store, const char *folder, FILE *stream,
     if (!code && (has_ended || mp_spools_hold_anything(&spools)))
         code = ingest(store, folder, &note.run, &spools, stream, error);
     else if (!code)
-        fprintf(stream, "%s: job %s: nothing was recorded\n", folder, note.run.job);
+        fprintf(stream, "%s: job %s: nothing was recorded\n", folder,
+                mp_clean_text(job, sizeof job, note.run.job));
     mp_spools_destroy(&spools);
     mp_note_destroy(&note);
     free(slice);

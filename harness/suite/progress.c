@@ -9,8 +9,16 @@
 #include <unistd.h>
 
 #include "harness/suite/seconds.h"
+#include "reference/base/characters.h"
 
-enum { BAR_LEAST = 10, BAR_MOST = 30, NAME_COLUMNS = 24, LINE_SIZE = 512, DRAW_MS = 100 };
+enum {
+    BAR_LEAST = 10,
+    BAR_MOST = 30,
+    NAME_COLUMNS = 24,
+    LINE_SIZE = 512,
+    SAID_SIZE = 16384,
+    DRAW_MS = 100
+};
 
 void mp_progress_begin(struct mp_progress *progress, FILE *stream) {
     const char *terminal = getenv("TERM"), *no_colour = getenv("NO_COLOR");
@@ -128,9 +136,11 @@ void mp_progress_say(struct mp_progress *progress, enum mp_progress_tone tone, c
     if (is_coloured)
         fputs(colour[tone], progress->stream);
     va_list arguments;
+    char text[SAID_SIZE];
     va_start(arguments, format);
-    vfprintf(progress->stream, format, arguments);
+    vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
+    fputs(mp_clean_text(text, sizeof text, text), progress->stream);
     fputs(is_coloured ? "\x1b[0m\n" : "\n", progress->stream);
     fflush(progress->stream);
 }

@@ -29,7 +29,7 @@ void mp_progress_begin(struct mp_progress *progress, FILE *stream);
 /* Redraws the status line, at most ten times a second.  Does nothing without a terminal. */
 void mp_progress_draw(struct mp_progress *progress, const struct mp_progress_state *state);
 
-/* Replaces the status line by a line that stays. */
+/* Replaces the status line by a line that stays, clean (reference/base/characters.h). */
 enum mp_progress_tone { MP_TONE_PLAIN, MP_TONE_GOOD, MP_TONE_BAD };
 void mp_progress_say(struct mp_progress *progress, enum mp_progress_tone tone, const char *format,
                      ...) __attribute__((format(printf, 3, 4)));

@@ -7,6 +7,8 @@
 #include <string.h>
 #include <sys/wait.h>
 
+#include "reference/base/characters.h"
+
 static const char TRAINER_PREFIX[] = "moeperf-train: ";
 static const char MPIRUN_PREFIX[] = "mpirun noticed that process rank ";
 
@@ -75,7 +77,5 @@ void mp_reason_find(char *tail, int wait_status, char *reason, size_t size) {
                  findings.last ? findings.last : findings.framed);
     else
         snprintf(reason, size, "exit status %d without a word", WEXITSTATUS(wait_status));
-    for (char *letter = reason; *letter; letter++)
-        if ((unsigned char)*letter < ' ' || *letter == 0x7f)
-            *letter = '?';
+    mp_clean_text(reason, size, reason);
 }

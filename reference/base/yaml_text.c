@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "reference/base/characters.h"
 #include "reference/base/yaml.h"
 
 void mp_yaml_destroy(struct mp_yaml *document) {
@@ -79,27 +80,11 @@ int mp_yaml_load(const char *path, struct mp_yaml **document, struct mp_error *e
     return code;
 }
 
-/* Decodes one UTF-8 sequence; the bytes it takes, or 0 if it is not one. */
-static int decode_utf8(const unsigned char *bytes, uint32_t *character) {
-    int length = *bytes < 0x80 ? 1 : *bytes >> 5 == 6 ? 2 : *bytes >> 4 == 14 ? 3 : 4;
-    static const uint32_t smallest[] = {0, 0, 0x80, 0x800, 0x10000};
-    if (length == 4 && *bytes >> 3 != 30)
-        return 0;
-    *character = length == 1 ? *bytes : *bytes & (0x7fu >> length);
-    for (int i = 1; i < length; i++) {
-        if (bytes[i] >> 6 != 2)
-            return 0;
-        *character = *character << 6 | (bytes[i] & 0x3f);
-    }
-    bool surrogate = *character >= 0xd800 && *character <= 0xdfff;
-    return *character < smallest[length] || *character > 0x10ffff || surrogate ? 0 : length;
-}
-
 int mp_yaml_write_text(FILE *stream, const char *text, struct mp_error *error) {
     fputc('"', stream);
-    for (const unsigned char *at = (const unsigned char *)text; *at;) {
+    for (const char *at = text; *at;) {
         uint32_t character;
-        int length = decode_utf8(at, &character);
+        int length = mp_character_decode(at, &character);
         if (!length)
             return mp_fail(error, MP_EINVAL, "\"%.200s\" is not UTF-8, which YAML files need",
                            text);

@@ -90,15 +90,22 @@ static int open_view(struct mp_store *store, const char *name,
 
 /* ---- rows ---- */
 
+/* Whether a spreadsheet would take the text for a formula, and carry it out. */
+static bool is_formula(const char *text, size_t length) {
+    return length > 0 && text[0] && strchr("=+-@\t\r", text[0]);
+}
+
 static void write_text(FILE *file, const char *text, size_t length) {
     bool plain = length > 0 && text[0] != ' ' && text[length - 1] != ' ';
     for (size_t i = 0; plain && i < length; i++)
         plain = !strchr(",\"\r\n", text[i]); /* a zero byte is in it too */
+    const char *mark = is_formula(text, length) ? "'" : "";
     if (plain) {
+        fputs(mark, file);
         fwrite(text, 1, length, file);
         return;
     }
-    fputc('"', file);
+    fprintf(file, "\"%s", mark);
     for (size_t i = 0; i < length; i++) {
         if (text[i] == '"')
             fputc('"', file);

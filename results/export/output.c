@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "reference/base/characters.h"
+
 static int no_memory(struct mp_error *error) {
     return mp_fail(error, MP_ENOMEM, "no memory for the export");
 }
@@ -98,19 +100,6 @@ int output_choose(struct mp_store *store, const struct mp_results_selection *wan
 
 /* ---- JSON ---- */
 
-/* Bytes of the UTF-8 character at `at`, 0 if there is none that a JSON text may hold. */
-static size_t character_at(const unsigned char *at, size_t left) {
-    size_t length = *at < 0x80 ? 1 : *at < 0xc2 ? 0 : *at < 0xe0 ? 2 : *at < 0xf0 ? 3 : 4;
-    if (*at > 0xf4 || length > left)
-        return 0;
-    for (size_t i = 1; i < length; i++)
-        if ((at[i] & 0xc0) != 0x80)
-            return 0;
-    bool overlong = (*at == 0xe0 && at[1] < 0xa0) || (*at == 0xf0 && at[1] < 0x90);
-    bool surrogate = *at == 0xed && at[1] > 0x9f;
-    return overlong || surrogate || (*at == 0xf4 && at[1] > 0x8f) ? 0 : length;
-}
-
 json_t *output_text(const char *text, size_t length) {
     if (!text)
         return json_null();
@@ -120,7 +109,8 @@ json_t *output_text(const char *text, size_t length) {
         return string;
     size_t used = 0;
     for (size_t at = 0; at < length;) {
-        size_t taken = character_at((const unsigned char *)text + at, length - at);
+        uint32_t character;
+        size_t taken = (size_t)mp_character_decode(text + at, &character);
         memcpy(clean + used, taken ? text + at : "\xef\xbf\xbd", taken ? taken : 3);
         used += taken ? taken : 3;
         at += taken ? taken : 1;

@@ -4,6 +4,7 @@
 #include <stdbool.h>
 #include <string.h>
 
+#include "reference/base/characters.h"
 #include "results/report/groups.h"
 #include "results/report/query.h"
 #include "results/report/recording_cost.h"
@@ -48,7 +49,7 @@ static int add_phase(struct table *table, sqlite3_stmt *row, struct phase_totals
     if (isnan(query_double(row, 2)))
         return MP_OK;
     if (table->rows == 1) {
-        table_clean(totals->largest, sizeof totals->largest, query_text(row, 0));
+        mp_clean_text(totals->largest, sizeof totals->largest, query_text(row, 0));
         totals->largest_share = query_double(row, 2);
         totals->largest_waits = query_double(row, 3) > query_double(row, 1) / 2;
     }

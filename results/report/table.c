@@ -8,6 +8,8 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include "reference/base/characters.h"
+
 enum { GAP = 2, LEAST_WIDTH = 6, LEAST_COLUMNS = 40, PARAGRAPH = 2048 };
 
 void table_init(struct table *table, const struct table_column column[], int columns) {
@@ -52,26 +54,13 @@ static bool continues_character(char byte) {
     return ((unsigned char)byte & 0xc0) == 0x80;
 }
 
-char *table_clean(char *to, size_t size, const char *text) {
-    size_t length = 0;
-    for (; text[length] && length + 1 < size; length++) {
-        unsigned char byte = (unsigned char)text[length];
-        to[length] = byte < 0x20 || byte == 0x7f ? '?' : text[length];
-    }
-    if (text[length])
-        while (length > 0 && continues_character(text[length]))
-            length--;
-    to[length] = '\0';
-    return to;
-}
-
 void table_set(struct table *table, int column, const char *format, ...) {
     char text[4 * TABLE_CELL] = "";
     va_list arguments;
     va_start(arguments, format);
     vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
-    table_clean(table->cell[(table->rows - 1) * table->columns + column], TABLE_CELL, text);
+    mp_clean_text(table->cell[(table->rows - 1) * table->columns + column], TABLE_CELL, text);
 }
 
 void table_set_number(struct table *table, int column, double value, int decimals) {
@@ -86,7 +75,7 @@ static int width_of(const char *text, size_t length) {
     int width = 0;
     for (size_t i = 0; i < length; i++)
         width += !continues_character(text[i]); /* NOLINT(clang-analyzer-core.CallAndMessage): as
-                                                   far as table_clean has written */
+                                                   far as mp_clean_text has written */
     return width;
 }
 
@@ -281,7 +270,7 @@ void table_paragraph(FILE *out, const char *format, ...) {
     bool apart = end > 0 && text[end - 1] == '\n';
     if (apart)
         text[end - 1] = '\0';
-    table_clean(clean, sizeof clean, text);
+    mp_clean_text(clean, sizeof clean, text);
     int at = 0, room = table_width(out);
     room = room < PARAGRAPH_WIDTH ? room : PARAGRAPH_WIDTH;
     for (const char *word = clean; *word;) {

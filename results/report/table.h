@@ -31,7 +31,7 @@ void table_free(struct table *table);
 
 /* Adds a row of empty cells and makes `*row` its number.  Errors: MP_ENOMEM. */
 int table_add(struct table *table, int *row, struct mp_error *error);
-/* Fills a cell of the row added last.  Control characters become '?'. */
+/* Fills a cell of the row added last, with a clean text (reference/base/characters.h). */
 void table_set(struct table *table, int column, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 /* A number with that many decimals; "-" for NAN. */
@@ -52,9 +52,5 @@ void table_paragraph(FILE *out, const char *format, ...) __attribute__((format(p
 
 /* Prints a command on a line of its own, however long, so that it can be copied; nothing for "". */
 void table_command(FILE *out, const char *command);
-
-/* Copies at most size - 1 bytes with control characters as '?'; never cuts inside a UTF-8
- * character.  Returns `to`. */
-char *table_clean(char *to, size_t size, const char *text);
 
 #endif

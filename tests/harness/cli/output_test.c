@@ -56,9 +56,32 @@ static void nothing_stays_of_what_a_signal_ends(void **state) {
     }
 }
 
+/* What others chose: names of files, kinds and what a trace says of its source. */
+static void messages_do_not_act_on_the_terminal(void **state) {
+    (void)state;
+    static const char *const lines[] = {
+        "moeperf run \"$(printf 'a\\033[31m\\007')\".yaml",
+        "moeperf report --db \"$(printf 'a\\033[31m\\007\\342\\200\\256')\"",
+        "moeperf import \"$(printf 'a\\033[31m\\007').csv\" -o x.mptrace",
+    };
+    for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {
+        char *output = shell(lines[i], 2);
+        assert_non_null(strstr(output, "a?[31m?"));
+        assert_null(strpbrk(output, "\x1b\a"));
+        assert_null(strstr(output, "\xe2\x80\xae"));
+        free(output);
+    }
+    char *output = shell("cp plain.mptrace \"$(printf 'b\\033[1m')\" && "
+                         "moeperf reshape \"$(printf 'b\\033[1m')\" --ranks 1 -o shaped.mptrace",
+                         0);
+    assert_null(strpbrk(output, "\x1b\a"));
+    free(output);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(traces_can_be_piped),
+        cmocka_unit_test(messages_do_not_act_on_the_terminal),
         cmocka_unit_test(links_that_others_planted_lead_nowhere),
         cmocka_unit_test(nothing_stays_of_what_a_signal_ends),
     };

@@ -121,11 +121,26 @@ static void estimates_begin_unknown_and_end_whole(void **state) {
     mp_estimate_destroy(estimate);
 }
 
+static void what_is_said_does_not_act_on_the_terminal(void **state) {
+    (void)state;
+    struct mp_progress progress;
+    FILE *stream = tmpfile();
+    char said[200] = "";
+    mp_progress_begin(&progress, stream);
+    mp_progress_say(&progress, MP_TONE_BAD, "[1/2] %s: failed: %s", "a\x1b]0;b\a\xe2\x80\xae",
+                    "c\nd \xc3\xa9");
+    rewind(stream);
+    said[fread(said, 1, sizeof said - 1, stream)] = '\0';
+    fclose(stream);
+    assert_string_equal(said, "[1/2] a?]0;b??: failed: c?d \xc3\xa9\n");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(line_fits_every_width),
         cmocka_unit_test(line_says_what_is_known),
         cmocka_unit_test(files_get_plain_lines_only),
+        cmocka_unit_test(what_is_said_does_not_act_on_the_terminal),
         cmocka_unit_test(estimates_begin_unknown_and_end_whole),
     };
     return cmocka_run_group_tests_name("progress", tests, NULL, NULL);

@@ -1,0 +1,53 @@
+/* Characters: see characters.h. */
+#include "reference/base/characters.h"
+
+#include <stdbool.h>
+#include <string.h>
+
+int mp_character_decode(const char *text, uint32_t *character) {
+    const unsigned char *bytes = (const unsigned char *)text;
+    int length = *bytes < 0x80 ? 1 : *bytes >> 5 == 6 ? 2 : *bytes >> 4 == 14 ? 3 : 4;
+    static const uint32_t smallest[] = {0, 0, 0x80, 0x800, 0x10000};
+    if (length == 4 && *bytes >> 3 != 30)
+        return 0;
+    *character = length == 1 ? *bytes : *bytes & (0x7fu >> length);
+    for (int i = 1; i < length; i++) {
+        if (bytes[i] >> 6 != 2)
+            return 0;
+        *character = *character << 6 | (bytes[i] & 0x3f);
+    }
+    bool surrogate = *character >= 0xd800 && *character <= 0xdfff;
+    return *character < smallest[length] || *character > 0x10ffff || surrogate ? 0 : length;
+}
+
+/* Unicode's categories Cc, Cf, Zl and Zp, as far as terminals act on them. */
+static bool is_shown(uint32_t character) {
+    static const uint32_t hidden[][2] = {{0, 0x1f},        {0x7f, 0x9f},      {0xad, 0xad},
+                                         {0x61c, 0x61c},   {0x180e, 0x180e},  {0x200b, 0x200f},
+                                         {0x2028, 0x202e}, {0x2060, 0x206f},  {0xfeff, 0xfeff},
+                                         {0xfff9, 0xfffb}, {0xe0000, 0xe007f}};
+    for (size_t i = 0; i < sizeof hidden / sizeof *hidden; i++)
+        if (character >= hidden[i][0] && character <= hidden[i][1])
+            return false;
+    return true;
+}
+
+char *mp_clean_text(char *to, size_t size, const char *text) {
+    size_t used = 0;
+    while (*text) {
+        uint32_t character;
+        int length = mp_character_decode(text, &character);
+        bool is_good = length > 0 && is_shown(character);
+        size_t wanted = is_good ? (size_t)length : 1;
+        if (used + wanted >= size)
+            break;
+        if (is_good)
+            memmove(to + used, text, wanted);
+        else
+            to[used] = '?';
+        used += wanted;
+        text += length ? length : 1;
+    }
+    to[used] = '\0';
+    return to;
+}

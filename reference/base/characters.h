@@ -1,0 +1,21 @@
+/* Characters: text of others, as UTF-8 and as something that can be shown.
+ *
+ * Names come from files, databases and programs that others made.  What is put on a terminal, into
+ * a table or into a message passes through mp_clean_text, so that it can't move the cursor, ring,
+ * or stand in another order than its bytes. */
+#ifndef MOEPERF_REFERENCE_BASE_CHARACTERS_H
+#define MOEPERF_REFERENCE_BASE_CHARACTERS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* Decodes one UTF-8 sequence of a string; the bytes it takes, or 0 if it is not one. */
+int mp_character_decode(const char *text, uint32_t *character);
+
+/* Copies at most size - 1 bytes of whole characters.  '?' takes the place of control characters,
+ * line breaks and tabs among them, of characters that are not seen or change the direction of
+ * others (U+200B to U+200F, U+202A to U+202E and their like), and of bytes that are no UTF-8.  `to`
+ * may be `text`.  Returns `to`. */
+char *mp_clean_text(char *to, size_t size, const char *text);
+
+#endif

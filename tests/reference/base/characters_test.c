@@ -1,0 +1,74 @@
+/* What others wrote is shown without acting on the terminal. */
+#include "reference/base/characters.h"
+
+#include <stdbool.h>
+#include <string.h>
+
+#include "tests/support.h"
+
+static void what_acts_on_a_terminal_is_replaced(void **state) {
+    (void)state;
+    static const char *const pairs[][2] = {
+        {"", ""},
+        {"plain words, 100 % of them: \"'\\", "plain words, 100 % of them: \"'\\"},
+        {"caf\xc3\xa9 \xe2\x80\xa6 \xe4\xb8\xad \xf0\x9f\x90\xb8",
+         "caf\xc3\xa9 \xe2\x80\xa6 \xe4\xb8\xad \xf0\x9f\x90\xb8"},
+        {"a\x1b[31mb\a\b\tc\r\nd\x7f", "a?[31mb???c??d?"},
+        {"\xc2\x9b"
+         "31m",
+         "?31m"}, /* the same sequence in one character */
+        {"\xe2\x80\xae"
+         "txt.exe",
+         "?txt.exe"},
+        {"\xe2\x81\xa6\xe2\x80\x8b\xef\xbb\xbf\xe2\x80\xa8\xd8\x9c\xc2\xad", "??????"},
+        {"\xf3\xa0\x81\x81", "?"},
+        {"\xff\xc3(\xe2\x82", "?" "?(?" "?"},                   /* no UTF-8: other bytes stay */
+        {"\xc0\x9b\xed\xa0\x80", "?????"},                /* nor these: too long, a surrogate */
+        {"\xc2\xa0\xe2\x80\xaf", "\xc2\xa0\xe2\x80\xaf"}, /* blanks */
+    };
+    for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++) {
+        char clean[64], own[64];
+        assert_string_equal(mp_clean_text(clean, sizeof clean, pairs[i][0]), pairs[i][1]);
+        strcpy(own, pairs[i][0]);
+        assert_string_equal(mp_clean_text(own, sizeof own, own), pairs[i][1]);
+    }
+}
+
+static void characters_are_not_cut(void **state) {
+    (void)state;
+    static const char text[] = "a\xc3\xa9\xe4\xb8\xad";
+    static const size_t lengths[] = {0, 1, 1, 3, 3, 3, 6, 6};
+    for (size_t size = 1; size <= 8; size++) {
+        char clean[8];
+        mp_clean_text(clean, size, text);
+        assert_int_equal(strlen(clean), lengths[size - 1]);
+        assert_memory_equal(clean, text, lengths[size - 1]);
+    }
+}
+
+/* Every character, written by hand here. */
+static void all_characters_are_decoded(void **state) {
+    (void)state;
+    for (uint32_t character = 1; character <= 0x10ffff; character++) {
+        char text[5] = "";
+        int length = character < 0x80 ? 1 : character < 0x800 ? 2 : character < 0x10000 ? 3 : 4;
+        static const int first[] = {0, 0, 0xc0, 0xe0, 0xf0};
+        for (int i = length - 1; i > 0; i--)
+            text[i] = (char)(0x80 | (character >> 6 * (length - 1 - i) & 0x3f));
+        text[0] = (char)(first[length] | (int)(character >> 6 * (length - 1)));
+        uint32_t decoded = 0;
+        bool is_surrogate = character >= 0xd800 && character < 0xe000;
+        if (mp_character_decode(text, &decoded) != (is_surrogate ? 0 : length) ||
+            decoded != character)
+            fail_msg("U+%04X", (unsigned)character);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_acts_on_a_terminal_is_replaced),
+        cmocka_unit_test(characters_are_not_cut),
+        cmocka_unit_test(all_characters_are_decoded),
+    };
+    return cmocka_run_group_tests_name("characters", tests, NULL, NULL);
+}
