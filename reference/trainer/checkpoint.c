@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -32,7 +33,7 @@ static void shard_path(char path[PATH_SIZE], const char *folder, int rank) {
 
 /* Every rank fails if one did, so that none waits for another: its own sentence on the rank at
  * fault, a pointer to it on the others. */
-static int agree(struct mp_trainer *trainer, int code, struct mp_error *error) {
+static int agree(const struct mp_trainer *trainer, int code, struct mp_error *error) {
     double worst = -code;
     int sent = mp_comm_maximum(trainer->comm, &worst, 1, error);
     if (code || sent)
@@ -320,13 +321,36 @@ static int put_in_place(const char *partial, const char *folder, struct mp_error
     return mp_fail(error, MP_EIO, "checkpoint %s: %s", folder, strerror(errno));
 }
 
-static int begin(const char *folder, const char *partial, struct mp_error *error) {
+/* Opens and locks a folder that is written to: a descriptor; -1 where there is none.  MP_EIO: it is
+ * another run's, which holds the lock or has put its own in this one's place.  File systems without
+ * locks tell nothing. */
+static int hold_partial(const char *partial, int *held, struct mp_error *error) {
+    struct stat own, there;
+    *held = open(partial, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    bool is_other =
+        *held >= 0 && ((flock(*held, LOCK_EX | LOCK_NB) && errno == EWOULDBLOCK) ||
+                       fstat(*held, &own) || lstat(partial, &there) || own.st_ino != there.st_ino);
+    return is_other ? mp_fail(error, MP_EIO, "checkpoint %s: another run is writing it", partial)
+                    : MP_OK;
+}
+
+static void release_partial(int *held) {
+    if (*held >= 0)
+        close(*held);
+    *held = -1;
+}
+
+/* What a killed run left is removed; what another one is writing is not. */
+static int begin(const char *folder, const char *partial, int *held, struct mp_error *error) {
     int code = mp_checkpoint_check(folder, error);
     if (!code)
+        code = hold_partial(partial, held, error);
+    if (!code)
         code = remove_tree(partial, error);
+    release_partial(held);
     if (!code && mkdir(partial, 0777) != 0)
         code = mp_fail(error, MP_EIO, "checkpoint %s: %s", partial, strerror(errno));
-    return code;
+    return code ? code : hold_partial(partial, held, error);
 }
 
 /* Every rank's shard, and on rank 0 what is the same on all. */
@@ -346,14 +370,15 @@ static int save_parts(const struct mp_trainer *trainer, const char *partial,
     return code;
 }
 
-int mp_trainer_save(struct mp_trainer *trainer, const char *name, struct mp_error *error) {
+/* held: rank 0's lock of the folder while it is written. */
+static int save(const struct mp_trainer *trainer, const char *name, int *held,
+                struct mp_error *error) {
     char folder[FOLDER_SIZE], partial[FOLDER_SIZE];
-    struct mp_mark mark = mp_trainer_mark(trainer, MP_PHASE_CHECKPOINT);
     bool first = trainer->comm->rank == 0;
     int code = resolve(name, folder, error);
     snprintf(partial, sizeof partial, "%.*s.partial", MP_TEXT_SIZE, folder);
     if (!code && first)
-        code = begin(folder, partial, error);
+        code = begin(folder, partial, held, error);
     code = agree(trainer, code, error);
     if (!code)
         code = agree(trainer, save_parts(trainer, partial, error), error);
@@ -361,7 +386,16 @@ int mp_trainer_save(struct mp_trainer *trainer, const char *name, struct mp_erro
         return code;
     if (first)
         code = put_in_place(partial, folder, error);
-    code = agree(trainer, code, error);
+    return agree(trainer, code, error);
+}
+
+int mp_trainer_save(struct mp_trainer *trainer, const char *name, struct mp_error *error) {
+    struct mp_mark mark = mp_trainer_mark(trainer, MP_PHASE_CHECKPOINT);
+    int held = -1;
+    int code = save(trainer, name, &held, error);
+    release_partial(&held);
+    if (code)
+        return code;
     trainer->iteration--; /* its span is part of the iteration just done */
     mp_trainer_spent(trainer, mark, MP_PHASE_CHECKPOINT, MP_NO_DIRECTION, -1, -1, -1);
     trainer->iteration++;

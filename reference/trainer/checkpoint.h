@@ -15,7 +15,8 @@
  * the (i32 layer, i32 expert) of every entry, the floats (parameter, first, second per entry), and
  * a u32 CRC-32 of everything before it.  A checkpoint is written beside its place (FOLDER.partial)
  * and changes places with the previous one, so that a kill at any moment leaves one of them whole
- * (for a moment as FOLDER.old where the file system can't exchange two folders).  If FOLDER is a
+ * (for a moment as FOLDER.old where the file system can't exchange two folders).  While it is
+ * written FOLDER.partial is locked: a second run that would write there fails.  If FOLDER is a
  * link, all of this happens to the folder behind it and the link stays.
  *
  * Restoring under the same system, options and ranks gives every rank what it had; otherwise homes

@@ -4,6 +4,7 @@
 
 #include <signal.h>
 #include <stdatomic.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -111,6 +112,31 @@ static void a_full_disk_leaves_the_previous_checkpoint(void **state) {
     }
     small_trainer_destroy(&small);
     small_trainer_destroy(&other);
+}
+
+/* What another run is writing is its own, as long as it lives. */
+static void two_runs_do_not_write_one_checkpoint(void **state) {
+    (void)state;
+    struct small_trainer small;
+    struct mp_error error = {0};
+    create(&small);
+    step(&small);
+    assert_int_equal(mkdir("busy.partial", 0777), 0);
+    write_file("busy.partial/dense.bin", "of the other run");
+    int other = open("busy.partial", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    assert_int_equal(flock(other, LOCK_EX), 0);
+    assert_int_equal(mp_trainer_save(small.trainer, "busy", &error), MP_EIO);
+    assert_string_equal(error.text, "checkpoint busy.partial: another run is writing it");
+    char *text = read_file("busy.partial/dense.bin");
+    assert_string_equal(text, "of the other run");
+    free(text);
+    close(other); /* it was killed */
+    for (int i = 0; i < 2; i++) {
+        error = (struct mp_error){0};
+        assert_int_equal(mp_trainer_save(small.trainer, "busy", &error), MP_OK);
+        assert_int_equal(count_entries(".", "busy"), 1);
+    }
+    small_trainer_destroy(&small);
 }
 
 static void names_with_slashes_are_folders(void **state) {
@@ -271,6 +297,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_kill_leaves_a_whole_checkpoint),
         cmocka_unit_test(a_full_disk_leaves_the_previous_checkpoint),
+        cmocka_unit_test(two_runs_do_not_write_one_checkpoint),
         cmocka_unit_test(names_with_slashes_are_folders),
         cmocka_unit_test(links_to_folders_are_followed),
         cmocka_unit_test(others_folders_are_left_alone),
