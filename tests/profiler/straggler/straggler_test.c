@@ -418,6 +418,49 @@ static void bad_clocks_are_done_without(void **state) {
     }
 }
 
+/* Late transfers of a rank whose thread had a core for `on_core` of what they took longer: on its
+ * core it is the network's doing, off it the rank had no turn to look for what came. */
+static struct mp_straggler late_transfers(double on_core) {
+    struct synthetic plan = {.ranks = 4,
+                             .layers = 2,
+                             .iterations = 10,
+                             .rank = 2,
+                             .cause = MP_CAUSE_COMMUNICATION,
+                             .strength = 2e-3,
+                             .phase = -1};
+    struct synthetic_run run;
+    uint64_t random = test_seed();
+    synthetic_make(&plan, &random, &run);
+    for (int i = 0; i < plan.iterations * plan.ranks; i++) {
+        struct mp_recorded_rank *own = &run.rank[i];
+        own->cpu = own->end - own->start;
+        for (int s = 0; s < own->count; s++) /* who waits gives its core away */
+            own->cpu -= run.span[own->first + (size_t)s].wait;
+        if (i % plan.ranks == plan.rank) /* forward and backward of two layers */
+            own->cpu += on_core * 4 * plan.strength;
+    }
+    struct mp_straggler found = analysed(&run.input);
+    synthetic_destroy(&run);
+    return found;
+}
+
+static void a_rank_without_a_core_is_slow(void **state) {
+    (void)state;
+    struct mp_straggler found = late_transfers(1);
+    assert_true(found.findings >= 1);
+    assert_int_equal(found.finding[0].rank, 2);
+    assert_int_equal(found.finding[0].cause, MP_CAUSE_COMMUNICATION);
+    assert_true(isnan(found.finding[0].on_core));
+    mp_straggler_destroy(&found);
+    found = late_transfers(0);
+    assert_true(found.findings >= 1);
+    assert_int_equal(found.finding[0].rank, 2);
+    assert_int_equal(found.finding[0].cause, MP_CAUSE_SLOW);
+    assert_close(found.finding[0].on_core, found.rank[2].on_core, 0);
+    assert_true(found.finding[0].on_core > 0.5 && found.finding[0].on_core < 1);
+    mp_straggler_destroy(&found);
+}
+
 /* Of an error that hides a twentieth of an iteration, a twentieth is not concluded. */
 static void nothing_finer_than_the_clocks(void **state) {
     struct synthetic_run run = slow_run(1e-3); /* 4 ms of 40 */
@@ -448,6 +491,7 @@ int main(void) {
         cmocka_unit_test(one_rank_waits_for_nobody),
         cmocka_unit_test(bad_clocks_are_done_without),
         cmocka_unit_test(nothing_finer_than_the_clocks),
+        cmocka_unit_test(a_rank_without_a_core_is_slow),
     };
     return cmocka_run_group_tests_name("straggler", tests, NULL, NULL);
 }

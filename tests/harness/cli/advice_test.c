@@ -1,0 +1,208 @@
+/* Every command that a report prints works where it is printed: all of them are collected, from
+ * text and pages, over databases of every kind and with a name that wants quotes, and run. */
+#include <string.h>
+
+#include "tests/harness/cli/shell.h"
+#include "tests/results/runs.h"
+
+enum { KINDS = 5, COMMANDS = 64, LENGTH = 512 };
+
+/* What is advised at all; each must have been seen. */
+static const char *const kinds[KINDS] = {
+    "moeperf predict --run %d --system all ", "moeperf predict --run %d --without imbalance ",
+    "moeperf report --stragglers --run %d ",  "moeperf report --stragglers --suite-run ",
+    "moeperf report --run %d --html run-",
+};
+
+static struct {
+    char command[COMMANDS][LENGTH];
+    int count;
+    bool seen[KINDS];
+} advised;
+
+static void note_kind(const char *command) {
+    for (int k = 0; k < KINDS; k++) {
+        const char *number = strstr(kinds[k], "%d");
+        size_t before = number ? (size_t)(number - kinds[k]) : strlen(kinds[k]);
+        if (strncmp(command, kinds[k], before) != 0)
+            continue;
+        const char *rest = command + before;
+        if (number)
+            rest += strspn(rest, "0123456789");
+        if (!number || !strncmp(rest, number + 2, strlen(number + 2))) {
+            advised.seen[k] = true;
+            return;
+        }
+    }
+    fail_msg("%s: no kind of advice that this test knows", command);
+}
+
+static void add(const char *command, size_t length) {
+    assert_true(length < LENGTH && advised.count < COMMANDS);
+    char *own = advised.command[advised.count];
+    snprintf(own, LENGTH, "%.*s", (int)length, command);
+    for (int i = 0; i < advised.count; i++)
+        if (!strcmp(advised.command[i], own))
+            return;
+    advised.count++;
+    note_kind(own);
+}
+
+/* Lines that begin with a command.  Nowhere else does "moeperf " stand before a command's name. */
+static void collect_from_text(char *text) {
+    for (char *line = strtok(text, "\n"); line; line = strtok(NULL, "\n"))
+        if (!strncmp(line, "    moeperf ", 12))
+            add(line + 4, strlen(line + 4));
+        else if (strstr(line, "moeperf predict") || strstr(line, "moeperf report"))
+            fail_msg("a command that can't be copied: %s", line);
+}
+
+static void collect_from_page(const char *path) {
+    static const struct {
+        const char *entity;
+        char character;
+    } entities[] = {{"&#39;", '\''}, {"&amp;", '&'}, {"&quot;", '"'}};
+    static const char opens[] = "<code class=\"command\">";
+    char line[256], command[LENGTH];
+    snprintf(line, sizeof line, "grep -o '%s[^<]*' %s || true", opens, path);
+    char *found = shell(line, 0);
+    for (char *at = found; (at = strstr(at, opens));) {
+        size_t length = 0;
+        for (at += strlen(opens); *at && *at != '\n'; length++) {
+            size_t bytes = 1;
+            assert_true(length < sizeof command);
+            command[length] = *at;
+            for (size_t e = 0; e < sizeof entities / sizeof *entities; e++)
+                if (!strncmp(at, entities[e].entity, strlen(entities[e].entity))) {
+                    command[length] = entities[e].character;
+                    bytes = strlen(entities[e].entity);
+                }
+            at += bytes;
+        }
+        add(command, length);
+    }
+    free(found);
+}
+
+static bool has_pages(void) {
+    char *output = shell("moeperf report --db predicted.db --html first.html || true", 0);
+    bool works = !*output;
+    if (!works)
+        print_message("pages are left out: %s\n", output);
+    free(output);
+    return works;
+}
+
+static void collect(const char *database, bool pages) {
+    static const char *const ways[] = {"", "--stragglers", "--run 1"};
+    char line[512];
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+        snprintf(line, sizeof line, "moeperf report --db \"%s\" %s", database, ways[i]);
+        char *text = shell(line, 0);
+        collect_from_text(text);
+        free(text);
+    }
+    if (!pages)
+        return;
+    snprintf(line, sizeof line, "moeperf report --db \"%s\" --html page.html", database);
+    free(shell(line, 0));
+    collect_from_page("page.html");
+}
+
+/* ---- databases ---- */
+
+/* More systems than are told of in sentences, and more than a page shows. */
+static void predict(void) {
+    char suite[4096] = "suite: many of them\n"
+                       "common: {executor: predicted, cluster: hecate-a, layers: 2, width: 512,\n"
+                       "  heads: 4, experts: 32, expert-width: 1024, sequence: 512, batch: 64,\n"
+                       "  iterations: 8, loads: zipf exponent=1}\njobs:\n";
+    for (int i = 0; i < 18; i++)
+        snprintf(suite + strlen(suite), sizeof suite - strlen(suite),
+                 "  - {name: job%d, system: ep}\n", i);
+    write_file("many.yaml", suite);
+    free(shell("moeperf run many.yaml --db predicted.db --quiet", 0));
+    write_file("few.yaml", "suite: few\n"
+                           "common: {executor: predicted, cluster: hecate-a, layers: 2,\n"
+                           "  width: 512, heads: 4, experts: 32, expert-width: 1024,\n"
+                           "  sequence: 512, batch: 64, iterations: 8,\n"
+                           "  loads: zipf exponent=1}\n"
+                           "jobs: [{system: ep}, {system: fssdp}]\n");
+    free(shell("moeperf run few.yaml --db 'it'\\''s $few.db' --quiet", 0));
+}
+
+static void measure(void) {
+    write_file("measured.yaml",
+               "suite: measured\n"
+               "common: {ranks: 2, layers: 2, width: 64, heads: 4, experts: 8, sequence: 32,\n"
+               "  expert-width: 1024, batch: 8, iterations: 8, text: default}\n"
+               "jobs: [{system: ep, routing: skewed, skew-share: 0.95, skew-experts: 2}]\n");
+    free(shell("moeperf run measured.yaml --db measured.db --quiet", 0));
+}
+
+/* Eight iterations of a program that was recorded: layer 0 has uneven tokens, layer 1 a slow rank,
+ * and rank 1 reads data for long and begins late. */
+static void record_rank(struct runs_rank *own) {
+    bool first = own->rank == 0;
+    for (int i = 0; i < 8; i++) {
+        int64_t at = i * 100000, late = first ? 0 : 5000, work = first ? 20000 : 0;
+        int64_t slow = first ? 10000 : 20000, data = first ? 1000 : 9000;
+        const struct runs_span spans[] = {
+            {MP_PHASE_DATA, MP_NO_DIRECTION, at + late, data, 0, -1, -1, -1, false},
+            {MP_PHASE_GATE, MP_FORWARD, at + late + data, 15000 - late - data, 15000 - late - data,
+             0, -1, -1, false},
+            {MP_PHASE_COMBINE, MP_FORWARD, at + 15000 + work, 21000 - work, 21000 - work, 0, -1, -1,
+             false},
+            {MP_PHASE_EXPERT, MP_FORWARD, at + 36000, slow, 0, 1, 500, -1, false},
+            {MP_PHASE_COMBINE, MP_FORWARD, at + 36000 + slow, 21000 - slow, 21000 - slow, 1, -1, -1,
+             false},
+            {MP_PHASE_ITERATION, MP_NO_DIRECTION, at + late, 57000 - late, 0, -1, -1, -1, false},
+            {MP_PHASE_EXPERT, MP_FORWARD, at + 15000, work, 0, 0, 1000, -1, false},
+        };
+        for (int s = 0; s < (first ? 7 : 6); s++)
+            runs_record(own, i, &spans[s]);
+    }
+    mp_record_number(own->compute, -1, -1, "nvtx-pair-ns", 50);
+    runs_clock_samples(own);
+}
+
+static void record(void) {
+    struct runs_folder folder = {.path = "."};
+    struct mp_error error = {0};
+    struct runs_rank ranks[2];
+    struct mp_store_run program = runs_description("python3", "recorded");
+    program.gate = NULL;
+    runs_ok(mp_store_open("recorded.db", &folder.store, &error), &error);
+    for (int r = 0; r < 2; r++) {
+        runs_rank_open(&folder, r, 2, &ranks[r]);
+        record_rank(&ranks[r]);
+        runs_rank_close(&ranks[r], MP_OK, "");
+    }
+    const char *paths[] = {ranks[0].path, ranks[1].path};
+    runs_ok(mp_store_ingest(folder.store, &program, paths, 2, NULL, &error), &error);
+    mp_store_close(folder.store);
+}
+
+static void advice_works_where_it_is_printed(void **state) {
+    (void)state;
+    predict();
+    measure();
+    record();
+    bool pages = has_pages();
+    collect("predicted.db", pages);
+    free(shell("moeperf run few.yaml --db measured.db --quiet", 0)); /* two kinds in one */
+    collect("measured.db", pages);
+    collect("recorded.db", pages);
+    collect("it's \\$few.db", pages);
+    for (int k = 0; k < KINDS; k++)
+        if (!advised.seen[k] && (pages || !strstr(kinds[k], "--html")))
+            fail_msg("nothing advised \"%s\"", kinds[k]);
+    for (int i = 0; i < advised.count; i++)
+        free(shell(advised.command[i], 0));
+    print_message("%d commands\n", advised.count);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(advice_works_where_it_is_printed)};
+    return cmocka_run_group_tests_name("advice", tests, enter_shell, leave_folder);
+}
