@@ -47,6 +47,8 @@ void page_table_open(FILE *out, const struct page_column columns[], const char *
 void page_table_cell(FILE *out, const struct page_column columns[], int column, const char *text);
 void page_table_close(FILE *out);
 
+/* A command to be copied. */
+void page_command(FILE *out, const char *command);
 /* Findings (findings.h) as a list, warnings last. */
 void page_findings(FILE *out, const json_t *findings);
 

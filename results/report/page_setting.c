@@ -75,7 +75,7 @@ static int write_summary(struct page *page, const struct speedup_row rows[], int
 /* ---- speed-up ---- */
 
 /* The ratio stands where a telephone still shows it. */
-enum { SPEEDUP_COLUMNS = 11, SPEEDUP_CELL = 160 };
+enum { SPEEDUP_COLUMNS = 11, SPEEDUP_RATIO = 2, SPEEDUP_CELL = 160 };
 static const struct page_column speedup_columns[SPEEDUP_COLUMNS] = {
     {"system", PAGE_WORDS},          {"median ms/iteration", PAGE_NUMBER},
     {"x EP", PAGE_NUMBER},           {"range x EP", PAGE_NUMBER},
@@ -124,6 +124,7 @@ static int write_speedup_table(const struct report_runs *runs, const struct spee
     char(*cell)[SPEEDUP_COLUMNS][SPEEDUP_CELL] = calloc((size_t)count + 1, sizeof *cell);
     struct page_column shown[SPEEDUP_COLUMNS + 1] = {{0}};
     int from[SPEEDUP_COLUMNS], columns = 0;
+    bool has_ratios = false;
     if (!cell)
         return mp_fail(error, MP_ENOMEM, "no memory for the report");
     for (int i = 0; i < count; i++)
@@ -132,14 +133,16 @@ static int write_speedup_table(const struct report_runs *runs, const struct spee
         bool has = false;
         for (int i = 0; i < count; i++)
             has = has || cell[i][c][0];
+        has_ratios = has_ratios || (has && c == SPEEDUP_RATIO);
         if (has) {
             from[columns] = c;
             shown[columns++] = speedup_columns[c];
         }
     }
     page_table_open(out, shown,
-                    "Ratios compare inside a round and are the median of the rounds' own; ranges "
-                    "are the smallest and largest round.");
+                    has_ratios ? "Ratios compare inside a round and are the median of the rounds' "
+                                 "own; ranges are the smallest and largest round."
+                               : NULL);
     for (int i = 0; i < count; i++)
         for (int c = 0; c < columns; c++)
             page_table_cell(out, shown, c, cell[i][from[c]]);
@@ -374,11 +377,14 @@ static int write_runs(struct page *page, const struct speedup_row rows[], int co
                          "report --run %lld --html run-%lld.html", run_id, run_id);
     }
     fputs("</div>\n", page->out);
-    if (left > 0)
+    if (left > 0) {
         page_print(page->out,
                    "<p class=\"muted\">%d more are left out to keep this file small; the first of "
-                   "them is shown by:<code class=\"command\">%s</code></p>\n",
-                   left, command);
+                   "them is shown by:",
+                   left);
+        page_command(page->out, command);
+        fputs("</p>\n", page->out);
+    }
     return code;
 }
 

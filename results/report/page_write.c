@@ -114,6 +114,19 @@ int page_table(struct page *page, const char *sql, int64_t run_id,
 
 /* ---- findings ---- */
 
+/* Lines of a narrow page break between words, and not inside "--run". */
+void page_command(FILE *out, const char *command) {
+    char word[256];
+    fputs("<code class=\"command\">", out);
+    for (const char *at = command; *at;) {
+        int length = (int)(strcspn(at, " ") + strspn(at + strcspn(at, " "), " "));
+        snprintf(word, sizeof word, "%.*s", length, at);
+        page_print(out, "<span>%s</span>", word);
+        at += length < (int)sizeof word ? length : (int)sizeof word - 1;
+    }
+    fputs("</code>", out);
+}
+
 static void write_finding(const json_t *finding, FILE *out) {
     const char *advice = json_string_value(json_object_get(finding, "advice"));
     const char *command = json_string_value(json_object_get(finding, "command"));
@@ -124,7 +137,7 @@ static void write_finding(const json_t *finding, FILE *out) {
     if (advice)
         page_print(out, "<span class=\"advice\">%s</span>", advice);
     if (command)
-        page_print(out, "<code class=\"command\">%s</code>", command);
+        page_command(out, command);
     fputs("</li>\n", out);
 }
 

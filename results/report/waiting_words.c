@@ -166,8 +166,8 @@ static void advise_otherwise(const struct mp_straggler_finding *finding,
                              const struct waiting_context *context, struct words *words) {
     if (context->taken > REPORT_TAKEN)
         say(words,
-            "Other programs had the processors for up to %.0f %% of the time, which may be all of "
-            "it: run it again when nothing else runs. ",
+            "First run it again when nothing else runs: other programs had the processors for up "
+            "to %.0f %% of the time. ",
             100 * context->taken);
     switch (finding->cause) {
     case MP_CAUSE_SLOW:

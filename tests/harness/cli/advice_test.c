@@ -64,7 +64,8 @@ static void collect_from_page(const char *path) {
     } entities[] = {{"&#39;", '\''}, {"&amp;", '&'}, {"&quot;", '"'}};
     static const char opens[] = "<code class=\"command\">";
     char line[256], command[LENGTH];
-    snprintf(line, sizeof line, "grep -o '%s[^<]*' %s || true", opens, path);
+    snprintf(line, sizeof line, "sed 's/<[/]*span>//g' %s | grep -o '%s[^<]*' || true", path,
+             opens);
     char *found = shell(line, 0);
     for (char *at = found; (at = strstr(at, opens));) {
         size_t length = 0;

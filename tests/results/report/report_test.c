@@ -793,8 +793,8 @@ static void one_host_has_no_network(void **state) {
         const char *says, *says_not;
     } cases[] = {
         {"second", 0, "Look at its links", "on one host"},
-        {"first", 0, "All ranks are on one host, so no", "Other programs had"},
-        {"first", 0.4, "Other programs had the processors for up to 40 %", "links"},
+        {"first", 0, "All ranks are on one host, so no", "nothing else runs"},
+        {"first", 0.4, "other programs had the processors for up to 40 %", "links"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         const struct mp_report_selection selection = {.run_id = (int64_t)i + 1};
