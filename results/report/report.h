@@ -1,10 +1,13 @@
 /* Reports: what the views of a results database say, as text for people or JSON for programs.
  *
- * Text fits 80 columns, numbers are right-aligned, units stand in the headers, and each table is
- * followed by the finding in a sentence.  Control characters in names are printed as '?'.  JSON is
- * one object per call, {"report": name, "rows": [...], ...}, numbers unrounded, NULL as null.
- * What recording cost (recording_cost.h) is said of each measured run by the reports about phases,
- * stragglers in full and one run.  Everything is read from the views of results/store/schema.sql.
+ * Text fits the terminal, or 80 columns where `out` is none, numbers are right-aligned, units stand
+ * in the headers, and each table is followed by the finding in a sentence.  Where other programs
+ * had the processors, that comes first, and from a quarter of the time on no system is called
+ * faster. Commands that are advised stand on lines of their own and work where they are printed.
+ * Control characters in names are printed as '?'.  JSON is one object per call, {"report": name,
+ * "rows": [...], ...}, numbers unrounded, NULL as null. What recording cost (recording_cost.h) is
+ * said of each measured run by the reports about phases, stragglers in full and one run. Everything
+ * is read from the views of results/store/schema.sql.
  *
  * All functions: `out` is borrowed.  Errors: MP_EIO (reading the database, writing to out),
  * MP_ENOMEM, MP_ENOTFOUND (no run matches the selection). */
@@ -27,10 +30,10 @@ struct mp_report_selection {
 
 /* One row per (system, workload, gate, model, ranks, executor), rounds put together: iteration time
  * (median over rounds of the runs' medians, smallest and largest), tokens/s, speed-up over EP and
- * ratio to EP with balanced routes (medians of the ratios inside each round), final loss, largest
- * relative difference of its loss curve from EP's, status.  Where ranks shared cores the times are
- * no speed-up: the ratios are left out and the sentence says so.  Runs that did not complete are
- * listed below with their reason.
+ * ratio to EP with balanced routes (medians of the ratios inside each round, in words with their
+ * range), final loss, largest relative difference of its loss curve from EP's, status.  Where ranks
+ * shared cores the times are no speed-up: the ratios are left out and the sentence says so.  Runs
+ * that did not complete are listed below with their reason.
  *
  * Where a run drops routes there is a column for their share: what is dropped is not computed, so
  * time counts beside it.  A bound that no system attains has "(unattainable)" behind its name, here
