@@ -1,0 +1,247 @@
+/* Every figure of the JSON reports against what it is by hand. */
+#include <jansson.h>
+
+#include "results/report/report.h"
+#include "tests/results/runs.h"
+
+/* Ten iterations of 6.5 ms, nine of them steady, on two ranks, layer 0: attention for 2 ms, experts
+ * for 4 ms (60 tokens) on rank 0 and 2 ms (20) on rank 1, then both leave the exchange 0.5 ms after
+ * rank 0 has come.  Each rank routes 30, 0, 10 and 0 to the four experts and drops 2 of the 30. */
+static void add_run(struct runs_folder *folder) {
+    struct mp_store_run run = runs_description("ep", "text");
+    struct mp_error error = {0};
+    struct runs_rank ranks[2];
+    for (int r = 0; r < 2; r++) {
+        int64_t work = r ? 2000 : 4000, tokens = r ? 20 : 60;
+        runs_rank_open(folder, r, 2, &ranks[r]);
+        for (int i = 0; i < 10; i++) {
+            int64_t at = i * 10000;
+            const struct runs_span spans[] = {
+                {MP_PHASE_ATTENTION, MP_FORWARD, at, 2000, 0, 0, 100, -1, false},
+                {MP_PHASE_EXPERT, MP_FORWARD, at + 2000, work, 0, 0, tokens, -1, false},
+                {MP_PHASE_COMBINE, MP_FORWARD, at + 2000 + work, 4500 - work, 4500 - work, 0, 100,
+                 -1, false},
+                {MP_PHASE_ITERATION, MP_NO_DIRECTION, at, 6500, 4500 - work, -1, 100, -1, false},
+            };
+            static const uint32_t routes[] = {30, 0, 10, 0}, dropped[] = {2, 0, 0, 0};
+            for (size_t s = 0; s < sizeof spans / sizeof *spans; s++)
+                runs_record(&ranks[r], i, &spans[s]);
+            mp_record_load(ranks[r].compute, i, 0, 4, routes, dropped);
+        }
+        mp_record_number(ranks[r].compute, -1, -1, "record-span-ns", 65);
+        runs_clock_samples(&ranks[r]);
+        runs_rank_close(&ranks[r], MP_OK, "");
+    }
+    const char *paths[] = {ranks[0].path, ranks[1].path};
+    runs_ok(mp_store_ingest(folder->store, &run, paths, 2, NULL, &error), &error);
+}
+
+typedef int (*report)(struct mp_store *, const struct mp_report_selection *, enum mp_report_format,
+                      FILE *, struct mp_error *);
+
+static json_t *json_of(report print, struct mp_store *store) {
+    struct mp_error error = {0};
+    char *text = NULL;
+    size_t size;
+    FILE *out = open_memstream(&text, &size);
+    runs_ok(print(store, NULL, MP_REPORT_JSON, out, &error), &error);
+    fclose(out);
+    json_t *object = json_loads(text, 0, NULL);
+    assert_non_null(object);
+    free(text);
+    return object;
+}
+
+static json_t *parsed(const char *text) {
+    json_error_t error;
+    json_t *value = json_loads(text, 0, &error);
+    if (!value)
+        fail_msg("%d: %s", error.line, error.text);
+    return value;
+}
+
+/* Everything that is expected is there, numbers within a ten-thousandth: clocks are aligned to the
+ * nanosecond.  With `whole` nothing else is there. */
+static void compare(const json_t *is, const json_t *expected, const char *where, bool whole) {
+    char place[256];
+    const char *key;
+    json_t *value;
+    size_t i;
+    if (json_is_object(expected)) {
+        json_object_foreach((json_t *)expected, key, value) {
+            snprintf(place, sizeof place, "%s.%s", where, key);
+            if (!json_object_get(is, key))
+                fail_msg("%s is not there", place);
+            compare(json_object_get(is, key), value, place, whole);
+        }
+        if (whole && json_object_size(is) != json_object_size(expected))
+            fail_msg("%s has %zu figures, %zu expected", where, json_object_size(is),
+                     json_object_size(expected));
+    } else if (json_is_array(expected)) {
+        if (json_array_size(is) != json_array_size(expected))
+            fail_msg("%s has %zu, not %zu", where, json_array_size(is), json_array_size(expected));
+        json_array_foreach(expected, i, value) {
+            snprintf(place, sizeof place, "%s[%zu]", where, i);
+            compare(json_array_get(is, i), value, place, whole);
+        }
+    } else if (json_is_number(expected)) {
+        double wanted = json_number_value(expected), got = json_number_value(is);
+        if (!json_is_number(is) || !(fabs(got - wanted) <= 1e-4 * fmax(1, fabs(wanted))))
+            fail_msg("%s is %.9g, not %.9g", where, got, wanted);
+    } else if (!json_equal(is, expected)) {
+        char *text = json_dumps(is, JSON_ENCODE_ANY);
+        fail_msg("%s is %s", where, text);
+    }
+}
+
+/* A token takes 4 / 60 ms, the lower of 4 / 60 and 2 / 20: 20 beyond the mean of 40 take 1.3333 ms;
+ * evenly rank 0 takes 2.6667 and rank 1 3.3333 ms, which is 0.6667 less than 4. */
+static const char findings[] =
+    "[{\"cause\": \"routing\", \"rank\": 0, \"chronic\": true, \"waiting_ms\": 2, \"caused_ms\": 2,"
+    " \"longer_ms\": 1.333333, \"would_save_ms\": 0.666667, \"share_of_iterations\": 1,"
+    " \"most_waited_for\": 1, \"tokens_over_mean\": 1.5, \"on_core\": null, \"phase\": \"expert\","
+    " \"layer\": 0, \"share_here\": 1, \"victim\": 1, \"worst_ms\": 2}]";
+
+/* Ideal: 2 of attention, the mean of 3 of experts, 0.5 of exchange.  Useful are 6 and 4 ms: their
+ * mean of 5 over the most, 5 / 6; the most over 6.5; transfers in no time leave 6 of 6.5.  Of 1 ms
+ * that is lost the slower rank makes all. */
+static const char slowdowns[] =
+    "{\"slowdown\": 1.181818, \"host\": 1, \"worst_ranks\": 1, \"recorded_ms\": 6.5,"
+    " \"replayed_ms\": 6.5, \"without_delay_ms\": 6.5, \"ideal_ms\": 5.5,"
+    " \"load_balance\": 0.833333, \"communication_efficiency\": 0.923077,"
+    " \"parallel_efficiency\": 0.769231, \"transfer_efficiency\": 0.923077,"
+    " \"serialisation_efficiency\": 1}";
+
+/* Rank 1 as it was beside an ideal rank 0 waits for nobody: 1. */
+static const char ranks[] =
+    "[{\"rank\": 0, \"own_ms\": 6, \"waits_ms\": 0, \"direct_ms\": 2, \"propagated_ms\": 0,"
+    "  \"most_waited_for\": 1, \"tokens\": 60, \"on_core\": null, \"slowdown\": 1.181818,"
+    "  \"causes_ms\": {\"routing\": 2, \"slow rank\": 0, \"one-off\": 0, \"communication\": 0,"
+    "                  \"host\": 0, \"late from before\": 0, \"unknown\": 0}},"
+    " {\"rank\": 1, \"own_ms\": 4, \"waits_ms\": 2, \"direct_ms\": 0, \"propagated_ms\": 0,"
+    "  \"most_waited_for\": 0, \"tokens\": 20, \"on_core\": null, \"slowdown\": 1,"
+    "  \"causes_ms\": {\"routing\": 0, \"slow rank\": 0, \"one-off\": 0, \"communication\": 0,"
+    "                  \"host\": 0, \"late from before\": 0, \"unknown\": 0}}]";
+
+static const char places[] =
+    "[{\"layer\": 0, \"phase\": \"attention\", \"meets\": false, \"waiting_ms\": 0,"
+    "  \"caused_ms\": 0, \"arrival_skew_ms\": 0, \"transfer_ms\": 0, \"least_transfer_ms\": 0,"
+    "  \"mean_ms\": 2, \"largest_ms\": 2, \"tokens_over_mean\": null},"
+    " {\"layer\": 0, \"phase\": \"expert\", \"meets\": false, \"waiting_ms\": 0, \"caused_ms\": 2,"
+    "  \"arrival_skew_ms\": 0, \"transfer_ms\": 0, \"least_transfer_ms\": 0, \"slowest_rank\": 0,"
+    "  \"slowest_share\": 1, \"mean_ms\": 3, \"largest_ms\": 4, \"tokens_over_mean\": 1.5},"
+    " {\"layer\": 0, \"phase\": \"combine\", \"meets\": true, \"waiting_ms\": 2, \"caused_ms\": 0,"
+    "  \"arrival_skew_ms\": 2, \"transfer_ms\": 0.5, \"least_transfer_ms\": 0.5, \"mean_ms\": 0,"
+    "  \"tokens_over_mean\": null}]";
+
+/* Of 60, 0, 20 and 0 routes, mean 20: 60 / 20; exp of the entropy of 3/4 and 1/4; sqrt((1600 + 400
+ * + 0 + 400) / 4) / 20; 2 (3 x 20 + 4 x 60) / (4 x 80) - 5 / 4; two of four; 35 of 80 above 25; 4
+ * of 80 dropped; 1 / sqrt(20); 4 over 3 ms; 60 over 40 tokens. */
+static const char balance[] =
+    "{\"max_over_mean\": {\"p50\": 3, \"p90\": 3, \"p99\": 3, \"max\": 3},"
+    " \"effective_experts\": {\"p50\": 1.754765, \"p90\": 1.754765, \"p99\": 1.754765,"
+    "                         \"max\": 1.754765},"
+    " \"variation\": {\"p50\": 1.224745, \"p90\": 1.224745, \"p99\": 1.224745, \"max\": 1.224745},"
+    " \"gini\": {\"p50\": 0.625, \"p90\": 0.625, \"p99\": 0.625, \"max\": 0.625},"
+    " \"dead_fraction\": {\"p50\": 0.5, \"p90\": 0.5, \"p99\": 0.5, \"max\": 0.5},"
+    " \"overload_fraction\": {\"p50\": 0.4375, \"p90\": 0.4375, \"p99\": 0.4375, \"max\": 0.4375},"
+    " \"dropped_fraction\": {\"p50\": 0.05, \"p90\": 0.05, \"p99\": 0.05, \"max\": 0.05},"
+    " \"chance_variation\": 0.223607, \"time_imbalance\": 1.333333, \"token_imbalance\": 1.5,"
+    " \"hottest_layer\": 0, \"hottest_expert\": 0, \"hottest_share\": 0.75}";
+
+static void compare_part(const json_t *object, const char *name, const char *expected, bool whole) {
+    json_t *by_hand = parsed(expected);
+    assert_non_null(json_object_get(object, name));
+    compare(json_object_get(object, name), by_hand, name, whole);
+    json_decref(by_hand);
+}
+
+static void stragglers_by_hand(void **state) {
+    struct runs_folder *folder = *state;
+    add_run(folder);
+    json_t *object = json_of(mp_report_stragglers_in_full, folder->store);
+    const json_t *row = json_array_get(json_object_get(object, "rows"), 0);
+    /* 80 spans, 4 of a rank in an iteration, at 65 ns: 260 ns of 6.5 ms. */
+    compare_part(row, "recording_cost",
+                 "{\"spans\": 80, \"spans_per_iteration\": 4, \"span_ns\": 65, \"share\": 4e-5}",
+                 true);
+    assert_close(json_real_value(json_object_get(json_object_get(row, "recording_cost"), "share")),
+                 4e-5, 1e-9);
+    compare_part(object, "rows",
+                 "[{\"run_id\": 1, \"job\": \"ep\", \"system\": \"ep\", \"unattainable\": false,"
+                 "  \"workload\": \"text\", \"status\": \"complete\", \"ranks\": 2,"
+                 "  \"ranks_share_cores\": false, \"processor_taken\": null}]",
+                 false);
+    const json_t *analysis = json_object_get(row, "analysis");
+    compare_part(row, "analysis",
+                 "{\"iterations\": 9, \"iterations_analysed\": 9, \"ms_per_iteration\": 6.5,"
+                 " \"waiting_ms\": 2, \"most_waited_for\": 0, \"culprit_changes\": 0,"
+                 " \"clock_error_us\": 1.7, \"clocks_used\": true, \"not_said\": []}",
+                 false);
+    compare_part(analysis, "findings", findings, false);
+    compare_part(analysis, "slowdowns", slowdowns, false);
+    compare_part(json_object_get(analysis, "slowdowns"), "types",
+                 "[{\"phase\": \"expert\", \"direction\": \"forward\", \"transfers\": false,"
+                 "  \"slowdown\": 1.181818}, {\"slowdown\": 1}, {\"slowdown\": 1},"
+                 " {\"slowdown\": 1}]",
+                 false);
+    compare_part(analysis, "ranks", ranks, true);
+    compare_part(analysis, "places", places, false);
+    compare_part(analysis, "balance", balance, true);
+    json_t *layers = json_object_get(analysis, "layers");
+    assert_int_equal(json_array_size(layers), 1);
+    json_t *by_hand = parsed(balance);
+    compare(json_array_get(layers, 0), by_hand, "layers[0]", true);
+    json_decref(by_hand);
+    json_decref(object);
+}
+
+/* EP's iterations take 20 28 24 ms and the other's 10 14 12; 100 tokens each; 5 of 100 routes are
+ * dropped; losses 5 4 3 2 and 5 4.4 3 2.1. */
+static void speedups_by_hand(void **state) {
+    struct runs_folder *folder = *state;
+    struct mp_store_run ep = runs_description("ep", "text");
+    struct mp_store_run fssdp = runs_description("fssdp", "text");
+    struct runs_standard other = runs_fssdp;
+    other.taken = 0.25;
+    runs_add(folder, &ep, &runs_ep);
+    runs_add(folder, &fssdp, &other);
+    fssdp.round = 1;
+    fssdp.status = "failed";
+    fssdp.reason = "of a reason";
+    runs_add(folder, &fssdp, &other);
+    json_t *object = json_of(mp_report_speedup, folder->store);
+    compare_part(
+        object, "rows",
+        "[{\"suite_run\": \"tiny-1\", \"job\": \"ep\", \"system\": \"ep\", \"workload\": \"text\","
+        "  \"gate\": \"gshard\", \"model\": \"\", \"executor\": \"measured\", \"ranks\": 2,"
+        "  \"rounds\": 1, \"rounds_complete\": 1, \"ranks_share_cores\": false,"
+        "  \"unattainable\": false, \"ms_per_iteration\": 24, \"ms_per_iteration_min\": 24,"
+        "  \"ms_per_iteration_max\": 24, \"tokens_per_s\": 4166.6667, \"speedup_vs_ep\": 1,"
+        "  \"speedup_vs_ep_min\": 1, \"speedup_vs_ep_max\": 1, \"speed_vs_balanced\": null,"
+        "  \"loss_final\": 2, \"max_loss_difference\": 0, \"iterations_agreed\": 4,"
+        "  \"dropped_fraction\": 0.05, \"processor_taken\": null},"
+        " {\"suite_run\": \"tiny-1\", \"job\": \"fssdp\", \"system\": \"fssdp\","
+        "  \"workload\": \"text\", \"gate\": \"gshard\", \"model\": \"\","
+        "  \"executor\": \"measured\", \"ranks\": 2, \"rounds\": 2, \"rounds_complete\": 1,"
+        "  \"ranks_share_cores\": false, \"unattainable\": false, \"ms_per_iteration\": 12,"
+        "  \"ms_per_iteration_min\": 12, \"ms_per_iteration_max\": 12,"
+        "  \"tokens_per_s\": 8333.3333, \"speedup_vs_ep\": 2, \"speedup_vs_ep_min\": 2,"
+        "  \"speedup_vs_ep_max\": 2, \"speed_vs_balanced\": null, \"loss_final\": 2.1,"
+        "  \"max_loss_difference\": 0.1, \"iterations_agreed\": 1, \"dropped_fraction\": 0.05,"
+        "  \"processor_taken\": 0.25}]",
+        true);
+    compare_part(object, "incomplete",
+                 "[{\"run_id\": 3, \"job\": \"fssdp\", \"system\": \"fssdp\","
+                 "  \"unattainable\": false, \"round\": 1, \"status\": \"failed\","
+                 "  \"reason\": \"of a reason\", \"iterations\": 4, \"iterations_wanted\": 4}]",
+                 true);
+    json_decref(object);
+}
+
+#define CASE(test) cmocka_unit_test_setup_teardown(test, runs_setup, runs_teardown)
+
+int main(void) {
+    const struct CMUnitTest tests[] = {CASE(stragglers_by_hand), CASE(speedups_by_hand)};
+    return cmocka_run_group_tests_name("figures", tests, NULL, NULL);
+}
