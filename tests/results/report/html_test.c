@@ -141,6 +141,111 @@ static void words_tables_and_data_are_there(void **state) {
     free(page);
 }
 
+/* The rows of a chart are these, numbers within a ten-thousandth. */
+static void compare_rows(json_t *data, const char *chart, const char *expected) {
+    json_t *wanted = json_loads(expected, 0, NULL), *rows = rows_of(data, chart, 0), *row, *value;
+    size_t i, c;
+    assert_non_null(wanted);
+    char *is = json_dumps(rows, JSON_COMPACT);
+    if (json_array_size(rows) != json_array_size(wanted))
+        fail_msg("%s: %s", chart, is);
+    json_array_foreach(wanted, i, row) {
+        json_array_foreach(row, c, value) {
+            const json_t *own = json_array_get(json_array_get(rows, i), c);
+            bool same = json_is_number(value)
+                            ? json_is_number(own) &&
+                                  fabs(json_number_value(own) - json_number_value(value)) <= 1e-4
+                            : json_equal(own, value);
+            if (!same)
+                fail_msg("%s, row %zu, column %zu: %s", chart, i, c, is);
+        }
+    }
+    free(is);
+    json_decref(wanted);
+}
+
+/* One run of each, nothing dropped, with iterations of 40 20 28 24 and 20 10 14 12 ms. */
+static void charts_show_what_was_recorded(void **state) {
+    struct runs_folder *folder = *state;
+    struct mp_store_run ep = runs_description("ep", "text");
+    struct mp_store_run fssdp = runs_description("fssdp", "text");
+    struct runs_standard first = runs_ep, second = runs_fssdp;
+    char path[128];
+    first.drops_nothing = second.drops_nothing = true;
+    make_library(folder);
+    runs_add(folder, &ep, &first);
+    runs_add(folder, &fssdp, &second);
+    fssdp.round = 1;
+    second.ms[1] = second.ms[2] = second.ms[3] = 16;
+    runs_add(folder, &fssdp, &second);
+    write_report(folder, NULL, path);
+    char *page = text_of(path);
+    json_t *data = data_of(page);
+    compare_rows(data, "speedup",
+                 "[[\"ep\", 24, 24, 24, 1, false], [\"fssdp\", 14, 12, 16, 2, false]]");
+    compare_rows(data, "iteration-time",
+                 "[[\"ep\", 0, 40, 40, 0], [\"ep\", 1, 20, 20, 1], [\"ep\", 2, 28, 28, 1],"
+                 " [\"ep\", 3, 24, 24, 1], [\"fssdp\", 0, 20, 20, 0], [\"fssdp\", 1, 10, 10, 1],"
+                 " [\"fssdp\", 2, 14, 14, 1], [\"fssdp\", 3, 12, 12, 1]]");
+    compare_rows(
+        data, "loss",
+        "[[\"ep\", 0, 5], [\"ep\", 1, 4], [\"ep\", 2, 3], [\"ep\", 3, 2],"
+        " [\"fssdp\", 0, 5], [\"fssdp\", 1, 4.4], [\"fssdp\", 2, 3], [\"fssdp\", 3, 2.1]]");
+    /* Families: 0 experts (8 + 4) / 2, 1 attention, 3 exchange (1 + 1) / 2 without waiting, 4
+     * copies (0.25 + 0.5) / 2, 7 nothing of (39 + 19 + 27 + 23) / 4 = 27 and (19 + 9 + 13 + 11) / 4
+     * = 13 ms, 8 waiting (0.25 + 2) / 2. */
+    compare_rows(data, "phases",
+                 "[[\"ep\", 0, 6], [\"ep\", 1, 2], [\"ep\", 3, 1], [\"ep\", 4, 0.375],"
+                 " [\"ep\", 7, 16.5], [\"ep\", 8, 1.125], [\"fssdp\", 0, 6], [\"fssdp\", 1, 2],"
+                 " [\"fssdp\", 3, 1], [\"fssdp\", 4, 0.375], [\"fssdp\", 7, 2.5],"
+                 " [\"fssdp\", 8, 1.125]]");
+    /* 60 of 100 routes on one of four experts, 60 and 20 tokens; 2 ms in the exchange and 0.25 in
+     * the copies. */
+    compare_rows(data, "imbalance",
+                 "[[0, 0, 2.4, 1.5], [1, 0, 2.4, 1.5], [2, 0, 2.4, 1.5],"
+                 " [3, 0, 2.4, 1.5]]");
+    compare_rows(data, "scatter",
+                 "[[0, 0, 0, 1.5, 2.25], [0, 1, 0, 1.5, 2.25],"
+                 " [0, 2, 0, 1.5, 2.25], [0, 3, 0, 1.5, 2.25]]");
+    /* 24 / 12, and nothing to compare with in the round of 16; the ratio comes before what is wide.
+     */
+    assert_non_null(strstr(page, "<tr><th scope=\"row\" class=\"words\">fssdp</th><td>14.00</td>"
+                                 "<td>2.00</td><td>2.00 – 2.00</td><td>12.00 – 16.00</td>"
+                                 "<td>7292</td><td>2.1000</td><td>–</td><td>0.00</td>"
+                                 "<td>2 of 2</td></tr>"));
+    assert_non_null(strstr(page, "<tr><th scope=\"row\" class=\"words\">combine</th><td>2.000</td>"
+                                 "<td>7.4</td><td>1.000</td><td>0.000</td></tr>"));
+    assert_non_null(strstr(page, "<tr><th scope=\"row\" class=\"words\">layer 0 expert</th>"
+                                 "<td>4.000</td><td>2.250</td><td>0</td><td>100</td>"
+                                 "<td>1.50</td></tr>"));
+    assert_non_null(strstr(page, "<tr><th scope=\"row\">0</th><td>4</td><td>2.40</td><td>1.50</td>"
+                                 "<td>2.6</td><td>25.0</td><td>0.00</td></tr>"));
+    json_decref(data);
+    free(page);
+}
+
+/* Before everything else on the page, and nobody is called the fastest. */
+static void a_busy_machine_is_said_first(void **state) {
+    struct runs_folder *folder = *state;
+    struct mp_store_run ep = runs_description("ep", "text");
+    struct mp_store_run fssdp = runs_description("fssdp", "text");
+    struct runs_standard run = runs_fssdp;
+    char path[128];
+    run.taken = 0.3;
+    make_library(folder);
+    runs_add(folder, &ep, &runs_ep);
+    runs_add(folder, &fssdp, &run);
+    write_report(folder, NULL, path);
+    char *page = text_of(path);
+    const char *busy = strstr(page, "<strong>The machine was busy</strong> For up to 30 % of the");
+    assert_non_null(busy);
+    assert_true(busy < strstr(page, "<section"));
+    assert_non_null(strstr(page, "Which system is faster can&#39;t be told"));
+    assert_null(strstr(page, "x as fast"));
+    assert_null(strstr(page, "Fastest on this setting"));
+    free(page);
+}
+
 /* Where the run has measured it: 4 x 7 + 1 spans per rank, 1,000 ns each, of 28 ms on average. */
 static void what_recording_cost_is_said(void **state) {
     struct runs_folder *folder = *state;
@@ -413,6 +518,8 @@ static void names_stay_names_in_a_browser(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(words_tables_and_data_are_there, runs_setup, runs_teardown),
+        cmocka_unit_test_setup_teardown(charts_show_what_was_recorded, runs_setup, runs_teardown),
+        cmocka_unit_test_setup_teardown(a_busy_machine_is_said_first, runs_setup, runs_teardown),
         cmocka_unit_test_setup_teardown(what_recording_cost_is_said, runs_setup, runs_teardown),
         cmocka_unit_test_setup_teardown(nothing_is_loaded_from_anywhere, runs_setup, runs_teardown),
         cmocka_unit_test_setup_teardown(a_run_without_recordings_is_shown, runs_setup,
