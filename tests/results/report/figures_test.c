@@ -1,8 +1,5 @@
 /* Every figure of the JSON reports against what it is by hand. */
-#include <jansson.h>
-
-#include "results/report/report.h"
-#include "tests/results/runs.h"
+#include "tests/results/report/texts.h"
 
 /* Ten iterations of 6.5 ms, nine of them steady, on two ranks, layer 0: attention for 2 ms, experts
  * for 4 ms (60 tokens) on rank 0 and 2 ms (20) on rank 1, then both leave the exchange 0.5 ms after
@@ -36,16 +33,8 @@ static void add_run(struct runs_folder *folder) {
     runs_ok(mp_store_ingest(folder->store, &run, paths, 2, NULL, &error), &error);
 }
 
-typedef int (*report)(struct mp_store *, const struct mp_report_selection *, enum mp_report_format,
-                      FILE *, struct mp_error *);
-
 static json_t *json_of(report print, struct mp_store *store) {
-    struct mp_error error = {0};
-    char *text = NULL;
-    size_t size;
-    FILE *out = open_memstream(&text, &size);
-    runs_ok(print(store, NULL, MP_REPORT_JSON, out, &error), &error);
-    fclose(out);
+    char *text = text_of(print, store, NULL, MP_REPORT_JSON);
     json_t *object = json_loads(text, 0, NULL);
     assert_non_null(object);
     free(text);

@@ -1,8 +1,5 @@
 /* What the reports say about runs whose numbers are known (tests/results/runs.h). */
-#include <jansson.h>
-
-#include "results/report/report.h"
-#include "tests/results/runs.h"
+#include "tests/results/report/texts.h"
 
 /* Three rounds of EP and FSSDP on skewed routes and of EP on balanced ones.  FSSDP takes 12 and 15
  * ms in rounds 1 and 2 and fails in round 3. */
@@ -25,33 +22,6 @@ static void add_rounds(struct runs_folder *folder, bool shares_cores) {
         runs_add(folder, &fssdp, &fssdp_round);
         runs_add(folder, &balanced, &runs[2]);
     }
-}
-
-typedef int (*report)(struct mp_store *, const struct mp_report_selection *, enum mp_report_format,
-                      FILE *, struct mp_error *);
-
-/* The report as text; to be freed. */
-static char *text_of(report print, struct mp_store *store,
-                     const struct mp_report_selection *selection, enum mp_report_format format) {
-    struct mp_error error = {0};
-    char *text = NULL;
-    size_t size;
-    FILE *out = open_memstream(&text, &size);
-    runs_ok(print(store, selection, format, out, &error), &error);
-    fclose(out);
-    return text;
-}
-
-static void assert_text(report print, struct mp_store *store,
-                        const struct mp_report_selection *selection, const char *expected) {
-    char *text = text_of(print, store, selection, MP_REPORT_TEXT);
-    assert_string_equal(text, expected);
-    free(text);
-}
-
-static void assert_says(const char *text, const char *words) {
-    if (!strstr(text, words))
-        fail_msg("'%s' is not in\n%s", words, text);
 }
 
 static void speedups_are_medians_of_ratios_inside_rounds(void **state) {
@@ -280,49 +250,6 @@ static void ranks_that_share_cores_get_no_ratios(void **state) {
     assert_true(json_is_true(json_object_get(row, "ranks_share_cores")));
     json_decref(object);
     free(text);
-}
-
-static double number_at(json_t *row, const char *key) {
-    json_t *value = json_object_get(row, key);
-    assert_non_null(value);
-    return json_is_null(value) ? NAN : json_number_value(value);
-}
-
-/* EP in peace and FSSDP beside other programs: said once it is more than a machine's usual noise,
- * before who is faster, and not where ranks took turns on purpose. */
-static void a_busy_machine_is_said_first(void **state) {
-    struct runs_folder *folder = *state;
-    const struct {
-        double taken;
-        bool shares_cores, said, praised;
-    } cases[] = {
-        {0.04, false, false, true}, {0.62, false, true, false}, {0.62, true, false, false}};
-    for (int i = 0; i < 3; i++) {
-        struct mp_store_run ep = runs_description("ep", "text");
-        struct mp_store_run fssdp = runs_description("fssdp", "text");
-        char name[16];
-        snprintf(name, sizeof name, "invocation-%d", i);
-        ep.suite_run = fssdp.suite_run = name;
-        struct runs_standard run = runs_fssdp;
-        run.taken = cases[i].taken;
-        run.shares_cores = cases[i].shares_cores;
-        runs_add(folder, &ep, &runs_ep);
-        runs_add(folder, &fssdp, &run);
-        char *text = text_of(mp_report_speedup, folder->store, NULL, MP_REPORT_TEXT);
-        assert_int_equal(strstr(text, "The machine was busy: for up to 62 % of the time (fssdp)") ==
-                             text,
-                         cases[i].said);
-        if (cases[i].said)
-            assert_says(text, "runs.\n\ntiny: text");
-        assert_int_equal(strstr(text, "x as fast") != NULL, cases[i].praised);
-        free(text);
-        text = text_of(mp_report_speedup, folder->store, NULL, MP_REPORT_JSON);
-        json_t *object = json_loads(text, 0, NULL), *rows = json_object_get(object, "rows");
-        assert_true(json_is_null(json_object_get(json_array_get(rows, 0), "processor_taken")));
-        assert_close(number_at(json_array_get(rows, 1), "processor_taken"), cases[i].taken, 1e-9);
-        json_decref(object);
-        free(text);
-    }
 }
 
 static void json_has_the_numbers_unrounded(void **state) {
@@ -703,116 +630,6 @@ static void an_output_that_is_full_is_an_error(void **state) {
     }
 }
 
-/* Two rounds of EP and of another system whose ratios are 2 and 0.5: their median is 1.25, the
- * medians of the times give (20 + 40) / (10 + 80) = 0.67. */
-static void ratios_come_with_their_rounds(void **state) {
-    struct runs_folder *folder = *state;
-    static const int ms[2][2] = {{20, 40}, {10, 80}};
-    for (int round = 0; round < 2; round++)
-        for (int i = 0; i < 2; i++) {
-            struct mp_store_run run = runs_description(i ? "fssdp" : "ep", "text");
-            struct runs_standard standard = {.count = 2, .drops_nothing = true, .loss = {5, 4}};
-            run.round = round;
-            standard.ms[0] = standard.ms[1] = ms[i][round];
-            runs_add(folder, &run, &standard);
-        }
-    assert_text(mp_report_speedup, folder->store, NULL,
-                "tiny: text, gate gshard, 2 ranks, measured\n"
-                "        median      min..max  tokens    vs   final     loss  rounds\n"
-                "system   ms/it         ms/it   per s    EP    loss  differs    done\n"
-                "ep       30.00  20.00..40.00    3750  1.00  4.0000  0.0e+00  2 of 2\n"
-                "fssdp    45.00  10.00..80.00    5625  1.25  4.0000  0.0e+00  2 of 2\n"
-                "fssdp trains 1.25 x as fast as EP (median of 2 rounds' ratios, 0.50 to 2.00).\n"
-                "Ratios are medians of the rounds' own, not ratios of the medians beside them;\n"
-                "over the rounds: fssdp 0.50 to 2.00.\n");
-    char *text = text_of(mp_report_speedup, folder->store, NULL, MP_REPORT_JSON);
-    json_t *object = json_loads(text, 0, NULL);
-    json_t *row = json_array_get(json_object_get(object, "rows"), 1);
-    assert_close(number_at(row, "speedup_vs_ep"), 1.25, 1e-9);
-    assert_close(number_at(row, "speedup_vs_ep_min"), 0.5, 1e-9);
-    assert_close(number_at(row, "speedup_vs_ep_max"), 2, 1e-9);
-    json_decref(object);
-    free(text);
-}
-
-/* Ten iterations of 3 ms.  The exchange of rank 0 takes 1 ms longer than rank 1's, and 800 ms in
- * one of them. */
-static void add_exchanges(struct runs_folder *folder, const char *host, double taken) {
-    struct mp_store_run run = runs_description("ep", "text");
-    struct mp_error error = {0};
-    struct runs_rank ranks[2];
-    int64_t run_id;
-    for (int r = 0; r < 2; r++) {
-        int64_t at = 0;
-        runs_rank_open(folder, r, 2, &ranks[r]);
-        for (int i = 0; i < 10; i++) {
-            int64_t longer = i == 5 ? 800000 : 1000, wait = r ? 1000 : longer + 1000;
-            const struct runs_span spans[] = {
-                {MP_PHASE_DISPATCH, MP_FORWARD, at, wait, wait, 0, -1, -1, false},
-                {MP_PHASE_COMBINE, MP_FORWARD, at + wait, longer + 2000 - wait,
-                 longer + 2000 - wait, 0, -1, -1, false},
-                {MP_PHASE_ITERATION, MP_NO_DIRECTION, at, longer + 2000, 0, -1, 100, -1, false},
-            };
-            for (size_t s = 0; s < sizeof spans / sizeof *spans; s++)
-                runs_record(&ranks[r], i, &spans[s]);
-            at += longer + 3000;
-        }
-        if (taken > 0) {
-            mp_record_number(ranks[r].compute, -1, -1, "training-seconds", 10);
-            mp_record_number(ranks[r].compute, -1, -1, "processor-wait-seconds", 10 * taken);
-        }
-        runs_clock_samples(&ranks[r]);
-        runs_rank_close(&ranks[r], MP_OK, "");
-    }
-    const char *paths[] = {ranks[0].path, ranks[1].path};
-    runs_ok(mp_store_ingest(folder->store, &run, paths, 2, &run_id, &error), &error);
-    char sql[256];
-    snprintf(sql, sizeof sql,
-             "UPDATE rank SET host = CASE rank WHEN 0 THEN 'first' ELSE '%s' END "
-             "WHERE run_id = %lld",
-             host, (long long)run_id);
-    assert_int_equal(sqlite3_exec(mp_store_connection(folder->store), sql, NULL, NULL, NULL),
-                     SQLITE_OK);
-}
-
-/* Of nine steady iterations eight have 1 ms of waiting in 3 ms and one 800 in 802: means of 89.78
- * and 91.78 ms.  The median is 3 ms. */
-static void shares_are_of_the_mean_iteration(void **state) {
-    struct runs_folder *folder = *state;
-    add_exchanges(folder, "second", 0);
-    char *text = text_of(mp_report_stragglers, folder->store, NULL, MP_REPORT_TEXT);
-    assert_says(text, "ep: rank 1 waits 89.78 ms of each 91.78 ms iteration (98 %) for rank 0");
-    free(text);
-}
-
-static void one_host_has_no_network(void **state) {
-    struct runs_folder *folder = *state;
-    static const struct {
-        const char *host;
-        double taken;
-        const char *says, *says_not;
-    } cases[] = {
-        {"second", 0, "Look at its links", "on one host"},
-        {"first", 0, "All ranks are on one host, so no", "nothing else runs"},
-        {"first", 0.4, "other programs had the processors for up to 40 %", "links"},
-    };
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        const struct mp_report_selection selection = {.run_id = (int64_t)i + 1};
-        add_exchanges(folder, cases[i].host, cases[i].taken);
-        char *text =
-            text_of(mp_report_stragglers_in_full, folder->store, &selection, MP_REPORT_JSON);
-        json_t *object = json_loads(text, 0, NULL);
-        json_t *row = json_array_get(json_object_get(object, "rows"), 0);
-        row = json_object_get(json_object_get(row, "analysis"), "findings");
-        row = json_array_get(row, 0);
-        assert_string_equal(json_string_value(json_object_get(row, "cause")), "communication");
-        assert_says(json_string_value(json_object_get(row, "advice")), cases[i].says);
-        assert_null(strstr(json_string_value(json_object_get(row, "advice")), cases[i].says_not));
-        json_decref(object);
-        free(text);
-    }
-}
-
 #define CASE(test) cmocka_unit_test_setup_teardown(test, runs_setup, runs_teardown)
 
 int main(void) {
@@ -825,11 +642,7 @@ int main(void) {
         CASE(phases_add_up_to_the_iteration),
         CASE(a_phase_that_waits_says_so),
         CASE(ranks_that_share_cores_get_no_ratios),
-        CASE(a_busy_machine_is_said_first),
         CASE(json_has_the_numbers_unrounded),
-        CASE(ratios_come_with_their_rounds),
-        CASE(shares_are_of_the_mean_iteration),
-        CASE(one_host_has_no_network),
         CASE(one_run_is_shown_in_full),
         CASE(the_list_has_a_line_per_run),
         CASE(selections_choose_the_invocation),

@@ -1,0 +1,44 @@
+/* Reports as text and as JSON, for the tests of what they say. */
+#ifndef MOEPERF_TESTS_RESULTS_REPORT_TEXTS_H
+#define MOEPERF_TESTS_RESULTS_REPORT_TEXTS_H
+
+#include <jansson.h>
+
+#include "results/report/report.h"
+#include "tests/results/runs.h"
+
+typedef int (*report)(struct mp_store *, const struct mp_report_selection *, enum mp_report_format,
+                      FILE *, struct mp_error *);
+
+/* The report as text; to be freed. */
+static inline char *text_of(report print, struct mp_store *store,
+                            const struct mp_report_selection *selection,
+                            enum mp_report_format format) {
+    struct mp_error error = {0};
+    char *text = NULL;
+    size_t size;
+    FILE *out = open_memstream(&text, &size);
+    runs_ok(print(store, selection, format, out, &error), &error);
+    fclose(out);
+    return text;
+}
+
+static inline void assert_text(report print, struct mp_store *store,
+                               const struct mp_report_selection *selection, const char *expected) {
+    char *text = text_of(print, store, selection, MP_REPORT_TEXT);
+    assert_string_equal(text, expected);
+    free(text);
+}
+
+static inline void assert_says(const char *text, const char *words) {
+    if (!strstr(text, words))
+        fail_msg("'%s' is not in\n%s", words, text);
+}
+
+static inline double number_at(json_t *row, const char *key) {
+    json_t *value = json_object_get(row, key);
+    assert_non_null(value);
+    return json_is_null(value) ? NAN : json_number_value(value);
+}
+
+#endif
