@@ -1,0 +1,106 @@
+"""What of the pages' commands is not run as it is written: which, how, and why.
+
+Everything that is not here runs as it stands, in the order of the pages, in a folder like a checkout
+whose build/release is an installation.  A command that is listed and no longer on its page fails the
+test."""
+
+from typing import NamedTuple
+
+
+class Listed(NamedTuple):
+    reason: str = ""  # it is not run
+    more: str = ""  # words that make the same command quick
+    first: str = ""  # what its page takes for granted: files of the reader's own
+    needs_ranges: bool = False  # a program that annotates itself, or what it recorded
+
+
+TINY = "--set width=16 --set expert-width=16 --set sequence=16 --set batch=4 --set heads=2 --quiet"
+ONE = f"{TINY} --set layers=1 --set ranks=1"  # without mpirun, which takes the most of a tiny job
+FEW = f"{ONE} --set iterations=2"
+GPU = "needs a GPU"
+OWN = "is a test, or runs all of them"
+PAIRS = f"--pairs 1 --slice 0 {FEW}"  # the words again: the last count
+
+LISTED = {
+    "README.md": {
+        "ci/quickstart": Listed(more=f"{TINY} --set iterations=12"),
+        "ci/test": Listed(OWN),
+        "moeperf run all-systems": Listed(more=f"{ONE} --set experts=8 --set iterations=13"),
+        "moeperf run skewed": Listed(more=f"--set repeat=1 --set experts=16 {FEW}"),
+        "moeperf run convergence": Listed(
+            more=f"{FEW} --set target-loss=6 --set target-window=2 --set iterations=4"),
+        "ci/quickstart --text PATH": Listed(first="cp -r out/text/corpus PATH", more=FEW),
+        "moeperf run quickstart --set device=cuda --set precision=bf16": Listed(GPU),
+        "moeperf run COPY.yaml": Listed(first="cp harness/suites/ci.yaml COPY.yaml", more="--quiet"),
+        "moeperf run predicted": Listed(more="--set iterations=2 --set layers=2 --quiet"),
+        "moeperf run quickstart --set iterations=200 --set options.memory=2": Listed(more=FEW),
+        "moeperf calibrate -o here.yaml --ranks 2": Listed(more="--quick --quiet"),
+        "moeperf run quickstart --pairs 12 --against before/bin/moeperf-train": Listed(
+            first="mkdir -p before; cp -r build/release/bin before", more=PAIRS),
+        "moeperf compare before.db after.db": Listed(
+            first="cp out/quickstart/results.db before.db; cp before.db after.db"),
+        "ci/perf-gate": Listed(OWN),
+        ".ci/run": Listed(OWN),
+        "mpirun -n 2 moeperf-train JOB.yaml --progress": Listed(
+            first="cp $(grep -l '^ranks: 2' out/runs/*/*/job.yaml | head -n 1) JOB.yaml"),
+        "moeperf generate dynamics -o run.mptrace --first-iteration 500": Listed(
+            more="--iterations 10"),
+        "moeperf run --from out/runs/RUN": Listed("needs a killed run, as harness/cli/killed_run has"),
+        "moeperf record -o run.db -- torchrun train.py": Listed(needs_ranges=True),
+        "ctest --test-dir build/release -L exact": Listed(OWN),
+        "python3 tests/bench/calibrated.py --bin build/release/bin --text out/text/corpus": Listed(
+            "takes minutes, on a quiet machine"),
+        "moeperf-bench compute": Listed("takes minutes; bench/program starts it"),
+        "mpirun -n 2 … comm": Listed("stands for the command before it"),
+        "mpirun -n 8 moeperf-train job.yaml --set device=cuda --set precision=bf16 --rate": Listed(GPU),
+        "torchrun --nproc-per-node 8 --no-python moeperf-train job.yaml --set device=cuda": Listed(GPU),
+        "ci/gpu-check --double": Listed("is a test of its own, gpu/double"),
+        "moeperf import loads.csv --as csv-wide -o loads.mptrace": Listed(
+            first="printf 'iteration,rank,layer,e0,e1\\n0,0,0,3,1\\n0,1,0,2,2\\n' > loads.csv"),
+        'moeperf reproduce fastermoe --loads "zipf exponent=1 iterations=60"': Listed(
+            more="--loads 'zipf exponent=1 iterations=21'"),
+        "moeperf reproduce hecate --details": Listed("takes a minute"),
+    },
+    "baselines/README.md": {
+        "cmake --preset release && cmake --build build/release": Listed(
+            "builds everything; baselines/new_system does it"),
+        "build/release/bin/moeperf show mine": Listed("what baselines/new_system builds"),
+        "ctest --test-dir build/release -R baselines/mine": Listed("what baselines/new_system builds"),
+        "ctest --test-dir build/release -L exact": Listed(OWN),
+        "build/release/bin/moeperf-bench plan": Listed("takes minutes; bench/program starts it"),
+        "build/release/bin/moeperf run mine.yaml --db out/mine.db --set repeat=3": Listed(
+            "what baselines/new_system builds, which runs it"),
+    },
+    "results/compare/README.md": {
+        "moeperf run quickstart --pairs 12 --against ../before/bin/moeperf-train": Listed(
+            first="mkdir -p ../before; cp -r build/release/bin ../before", more=PAIRS),
+        "ci/perf-gate --accept 'predicted/fssdp/*'": Listed(OWN),
+    },
+    "harness/record/README.md": {
+        "moeperf record -o run.db -- python train.py": Listed(needs_ranges=True),
+        "moeperf report --db run.db --run 1": Listed(needs_ranges=True),
+        "pip install torch nvtx megatron-core": Listed("downloads gigabytes"),
+        """moeperf record -o run.db -- torchrun --nproc-per-node 8 pretrain_gpt.py ARGUMENTS \\
+    --profile --nvtx-ranges --record-shapes --profile-step-start 10 --profile-step-end 20 \\
+    --profile-ranks 0 1 2 3 4 5 6 7""": Listed(needs_ranges=True),
+        """sqlite3 -box run.db 'SELECT rank, function, sum(wait_ms), sum(transfer_ms)
+    FROM v_collective WHERE run_id = 1 GROUP BY rank, function'""": Listed(needs_ranges=True),
+        "moeperf record -o run.db --rules my.yaml -- torchrun --nproc-per-node 8 train.py": Listed(
+            needs_ranges=True, first="rm run.db*"),
+        "moeperf report --db run.db --run 1 --stragglers": Listed(needs_ranges=True),
+        "moeperf report --db run.db --run 1 --html run.html": Listed(needs_ranges=True),
+        "moeperf run quickstart --pairs 12 --trainer ./with-collector --against $bin/moeperf-train":
+            Listed(more=PAIRS),
+    },
+    "profiler/README.md": {
+        """MOEPERF_DEVICE_SPOOLS=$PWD/spools CUDA_INJECTION64_PATH=/path/to/libmoeperf-cupti.so \\
+NCCL_PROFILER_PLUGIN=/path/to/libmoeperf-nccl.so torchrun train.py""": Listed(needs_ranges=True),
+    },
+    "results/store/README.md": {
+        'sqlite3 results.db "SELECT system, ms_per_iteration, speedup_vs_ep FROM v_speedup"': Listed(
+            first="cp out/quickstart/results.db ."),
+    },
+}
+
+# Files that a page shows, and how each begins.
+FILES = {"harness/record/README.md": {"my.yaml": "rules:"}}
