@@ -52,6 +52,10 @@ LISTED = {
             "takes minutes, on a quiet machine"),
         "moeperf-bench compute": Listed("takes minutes; bench/program starts it"),
         "mpirun -n 2 … comm": Listed("stands for the command before it"),
+        """moeperf run quickstart --set ranks=16 --set ranks-per-node=8 \\
+    --launcher "mpirun --hostfile hosts -n {ranks} {program} {arguments}\"""": Listed(
+            first="echo localhost slots=2 > hosts",
+            more=f"{TINY} --set iterations=2 --set ranks=2 --set ranks-per-node=1"),
         "mpirun -n 8 moeperf-train job.yaml --set device=cuda --set precision=bf16 --rate": Listed(GPU),
         "torchrun --nproc-per-node 8 --no-python moeperf-train job.yaml --set device=cuda": Listed(GPU),
         "ci/gpu-check --double": Listed("is a test of its own, gpu/double"),
@@ -76,6 +80,9 @@ LISTED = {
             first="mkdir -p ../before; cp -r build/release/bin ../before", more=PAIRS),
         "ci/perf-gate --accept 'predicted/fssdp/*'": Listed(OWN),
     },
+    "CONTRIBUTING.md": {
+        "ctest --test-dir build/release -R harness/record/rules": Listed(OWN),
+    },
     "harness/record/README.md": {
         "moeperf record -o run.db -- python train.py": Listed(needs_ranges=True),
         "moeperf report --db run.db --run 1": Listed(needs_ranges=True),
@@ -89,6 +96,14 @@ LISTED = {
             needs_ranges=True, first="rm run.db*"),
         "moeperf report --db run.db --run 1 --stragglers": Listed(needs_ranges=True),
         "moeperf report --db run.db --run 1 --html run.html": Listed(needs_ranges=True),
+        """moeperf record -o half.db --rules my.yaml --keep spools-$(hostname)-N -- \\
+    torchrun --nnodes 2 --node-rank N --nproc-per-node 8 train.py""": Listed(
+            needs_ranges=True, first="""moeperf record -o other.db --rules my.yaml --keep spools-1 -- \\
+    torchrun --nnodes 2 --node-rank 1 --nproc-per-node 8 train.py"""),
+        "mkdir all && cp spools-*/* all/": Listed(needs_ranges=True),
+        "moeperf record -o run.db --rules my.yaml --from all": Listed(
+            needs_ranges=True, first="rm run.db*",
+            more='&& test "$(sqlite3 run.db "SELECT count(*) FROM v_rank")" = 4'),
         "moeperf run quickstart --pairs 12 --trainer ./with-collector --against $bin/moeperf-train":
             Listed(more=PAIRS),
     },

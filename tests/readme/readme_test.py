@@ -37,6 +37,18 @@ RANGES = """\
 """
 
 
+# Two ranks of each host.
+TORCHRUN = """\
+first=0
+case "$*" in *--node-rank\\ 1*) first=2 ;; esac
+for RANK in $first $((first + 1)); do
+    export RANK
+    TELL &
+done
+wait
+"""
+
+
 def write_script(path, text):
     path.write_text("#!/bin/sh\n" + text)
     path.chmod(0o755)
@@ -70,8 +82,7 @@ class Checkout:
         if self.annotated:
             tell = f"{self.annotated} told <{self.stand_ins}/ranges"
             write_script(self.stand_ins / "python", f"exec {tell}\n")
-            write_script(self.stand_ins / "torchrun",
-                         f"for RANK in 0 1; do export RANK; {tell} & done; wait\n")
+            write_script(self.stand_ins / "torchrun", TORCHRUN.replace("TELL", tell))
 
     def shell(self, text):
         """Exit status and everything that was said."""
@@ -134,6 +145,17 @@ class Checkout:
         if status:
             self.fail(f"{advice[1]} && moeperf run ci", said)
 
+    def check_papers(self):
+        """One version, and what strangers look for."""
+        _, said = self.shell("moeperf --version")
+        release = said.split()[1] if said.count(" ") > 1 else "none"
+        for name, words in (("CITATION.cff", f"\nversion: {release}\n"), ("CHANGELOG.md", release),
+                            ("LICENSE", "Apache License"), ("CONTRIBUTING.md", "Commits"),
+                            ("build/release/share/doc/moeperf/LICENSE", "Apache License")):
+            path = self.root / name
+            if not path.exists() or words not in path.read_text():
+                self.fail(name, f"lacks {words!r}")
+
     def check_quickstart(self):
         """README's first command builds all that its others need: the stand-in saw what was asked."""
         calls = (self.stand_ins / "cmake.log").read_text()
@@ -146,6 +168,7 @@ def main():
     with tempfile.TemporaryDirectory(prefix="moeperf-readme-") as work:
         checkout = Checkout(pathlib.Path(work), sources, build, *sys.argv[3:])
         checkout.check_installed()
+        checkout.check_papers()
         checkout.check_advice()
         seen = set()
         for page in LISTED:
