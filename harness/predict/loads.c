@@ -162,6 +162,12 @@ static const char *describe(const struct mp_trace_shape *shape, char *text, size
 static int fail_unfit(const char *loads, const struct mp_trace_shape *given,
                       const struct mp_trace_shape *wanted, struct mp_error *error) {
     char has[160], needs[160];
+    if (given->top_k > 2) /* no setting makes them fit */
+        return mp_fail(
+            error, MP_EINVAL,
+            "loads: %.200s has %d experts per token; a job's gate chooses 2 (gate=gshard) "
+            "or 1 (gate=switch), so that many can't be predicted",
+            loads, given->top_k);
     return mp_fail(error, MP_EINVAL,
                    "loads: %.200s has %s; the prediction has %s: set those to the loads', or have "
                    "the loads fitted (--fit, in a suite fit: yes)",

@@ -370,7 +370,11 @@ static void bad_wishes_leave_nothing(void **state) {
         {"moeperf predict --cluster hecate-b --loads 'zipf exponnent=1'", "\"exponent\""},
         {"moeperf predict --cluster hecate-b --loads 'zipf exponent=9'", "none can have more"},
         {"moeperf predict --cluster hecate-b --loads zipf --trace x", "give one of them"},
-        {"moeperf predict --cluster hecate-b --trace gone.mptrace", "gone.mptrace"},
+        {"moeperf predict --cluster hecate-b --trace gone.mptrace",
+         "moeperf predict: --trace gone.mptrace: No such file or directory; it takes a file"},
+        {"moeperf predict --cluster hecate-b --loads 'zipf exponent=0.6 top-k=8 experts=256' --set "
+         "experts=256",
+         "has 8 experts per token; a job's gate chooses 2 (gate=gshard) or 1 (gate=switch)"},
         {"moeperf predict --cluster hecate-b --trace damaged.mptrace", "damaged.mptrace"},
         {"moeperf predict --cluster hecate-b --trace words", "words"},
         {"moeperf predict --cluster hecate-b --loads w0 --iterations 0",
