@@ -8,7 +8,7 @@
 #include "reference/base/elementary.h"
 #include "results/compare/statistics.h"
 
-/* More pairs than this are no advice. */
+/* Pairs: more are no advice; with fewer there is no interval. */
 enum { MOST_PAIRS_ADVISED = 200, LEAST_PAIRS = 6 };
 
 const char *mp_outcome_name(enum mp_outcome outcome) {
@@ -30,16 +30,18 @@ static int check(const char *side, const double values[], int count, struct mp_e
     return MP_OK;
 }
 
-/* Standard deviation; of logarithms that is the coefficient of variation to first order. */
-static double deviation(const double values[], int count) {
+struct moments {
+    double mean, deviation; /* of logarithms that is the coefficient of variation to first order */
+};
+
+/* The deviation is NAN of fewer than 2 values. */
+static struct moments moments_of(const double values[], int count) {
     double sum = 0, squares = 0;
-    if (count < 2)
-        return NAN;
     for (int i = 0; i < count; i++)
         sum += values[i];
     for (int i = 0; i < count; i++)
         squares += (values[i] - sum / count) * (values[i] - sum / count);
-    return sqrt(squares / (count - 1));
+    return (struct moments){sum / count, count < 2 ? NAN : sqrt(squares / (count - 1))};
 }
 
 /* base, head: logarithms. */
@@ -53,10 +55,27 @@ static int weigh_pairs(double base[], const double head[], int count, struct mp_
         code = mp_shift_of_pairs(base, count, shift, error);
     if (code)
         return code;
+    struct moments ratio = moments_of(base, count);
     evidence->w = test.statistic;
     evidence->p = test.p;
-    evidence->spread = deviation(base, count) / sqrt(2); /* of one side */
+    evidence->spread = ratio.deviation / sqrt(2); /* of one side */
+    evidence->mean = ratio.mean;
+    evidence->mean_error = ratio.deviation / sqrt(count);
+    evidence->freedom = count - 1;
     return MP_OK;
+}
+
+/* base, head: logarithms.  The smaller group alone gives the degrees of freedom, which errs towards
+ * caution where the groups vary alike. */
+static int weigh_groups(const double base[], const double head[], struct mp_evidence *evidence,
+                        struct mp_shift *shift, struct mp_error *error) {
+    const int bases = evidence->samples.bases, heads = evidence->samples.heads;
+    struct moments of_base = moments_of(base, bases), of_head = moments_of(head, heads);
+    evidence->spread = of_base.deviation;
+    evidence->mean = of_head.mean - of_base.mean;
+    evidence->mean_error = hypot(of_base.deviation / sqrt(bases), of_head.deviation / sqrt(heads));
+    evidence->freedom = (bases < heads ? bases : heads) - 1;
+    return mp_shift_of_groups(base, bases, head, heads, shift, error);
 }
 
 static int weigh_logarithms(const struct mp_samples *samples, double base[], double head[],
@@ -71,11 +90,10 @@ static int weigh_logarithms(const struct mp_samples *samples, double base[], dou
         mp_mann_whitney(samples->base, samples->bases, samples->head, samples->heads, &test, error);
     evidence->u = test.statistic;
     evidence->u_p = evidence->p = test.p;
-    evidence->spread = deviation(base, samples->bases);
     if (!code && samples->paired)
         code = weigh_pairs(base, head, samples->bases, evidence, &shift, error);
     else if (!code)
-        code = mp_shift_of_groups(base, samples->bases, head, samples->heads, &shift, error);
+        code = weigh_groups(base, head, evidence, &shift, error);
     evidence->effect = fraction_of(shift.estimate);
     evidence->low = fraction_of(shift.low);
     evidence->high = fraction_of(shift.high);
@@ -109,6 +127,30 @@ double mp_evidence_half_width(const struct mp_evidence *evidence) {
     return (evidence->high - evidence->low) / 2;
 }
 
+/* The effect that is to be exceeded, as a fraction. */
+static double margin_of(double minimum_effect, double floor) {
+    return fmax(minimum_effect, floor); /* of a number and NAN the number */
+}
+
+double mp_evidence_beyond(const struct mp_evidence *evidence, double minimum_effect, double floor) {
+    double distance =
+        fabs(evidence->mean) - mp_elementary_log(1 + margin_of(minimum_effect, floor));
+    if (evidence->freedom < MP_LEAST_OF_NOISE - 1)
+        return NAN;
+    return distance > 0 ? mp_student_p(distance / evidence->mean_error, evidence->freedom) : 1;
+}
+
+/* Whether the whole interval, as far as there is one, is beyond what noise explains; 1: slower, -1:
+ * faster, 0: no. */
+static int is_beyond(const struct mp_evidence *evidence, const struct mp_decision *decision) {
+    double up = margin_of(decision->minimum_effect, decision->floor), down = -up / (1 + up);
+    if (!(decision->beyond_p <= MP_SIGNIFICANCE))
+        return 0;
+    if (evidence->effect >= up && (isinf(evidence->high) || evidence->low >= up))
+        return 1;
+    return evidence->effect <= down && (isinf(evidence->high) || evidence->high <= down) ? -1 : 0;
+}
+
 /* The smallest adjusted p that so many samples can give: pairs 2^(1 - n), groups 2 / C(n + m, n).
  */
 static double smallest_p(const struct mp_samples *samples, int metrics) {
@@ -119,6 +161,21 @@ static double smallest_p(const struct mp_samples *samples, int metrics) {
         for (int i = 1; i <= samples->bases; i++)
             p *= (double)i / (samples->heads + i);
     return fmin(1, p * metrics);
+}
+
+static void explain_beyond(const struct mp_evidence *evidence, const struct mp_decision *decision,
+                           char *reason, size_t size) {
+    const struct mp_samples *samples = &evidence->samples;
+    const char *word = evidence->effect > 0 ? "slower" : "faster";
+    char count[48];
+    if (samples->paired)
+        snprintf(count, sizeof count, "%d pairs", samples->bases);
+    else
+        snprintf(count, sizeof count, "%d and %d runs", samples->bases, samples->heads);
+    snprintf(reason, size, "%s by more than %.2f %%, which the noise of %s can't explain%s%s", word,
+             100 * margin_of(decision->minimum_effect, decision->floor), count,
+             decision->doubt ? ", whatever else is to be said of them: " : "",
+             decision->doubt ? decision->doubt : "");
 }
 
 static void explain_doubt(const struct mp_evidence *evidence, const struct mp_decision *decision,
@@ -155,6 +212,15 @@ enum mp_outcome mp_evidence_decide(const struct mp_evidence *evidence,
                                    const struct mp_decision *decision, char *reason, size_t size) {
     double up = decision->minimum_effect, down = -up / (1 + up); /* mirrored as logarithms are */
     bool is_sure = decision->adjusted_p <= MP_SIGNIFICANCE;
+    int beyond = is_beyond(evidence, decision);
+    if (beyond) {
+        explain_beyond(evidence, decision, reason, size);
+        return beyond > 0 ? MP_OUTCOME_FAIL : MP_OUTCOME_IMPROVED;
+    }
+    if (decision->doubt) {
+        snprintf(reason, size, "%s", decision->doubt);
+        return MP_OUTCOME_INCONCLUSIVE;
+    }
     if (decision->floor >= up) {
         snprintf(reason, size,
                  "this machine's noise floor is %.2f %%: it cannot see the minimum effect of "

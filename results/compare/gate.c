@@ -31,6 +31,7 @@ struct mp_gate_metric *gate_add(struct mp_gate *gate, const struct side_run *run
                                       .high = NAN,
                                       .p = NAN,
                                       .adjusted_p = NAN,
+                                      .beyond_p = NAN,
                                       .floor = NAN,
                                       .u = NAN,
                                       .u_p = NAN};

@@ -15,8 +15,9 @@
  * `moeperf run --pairs` measured in turns are compared pair by pair; of pairs that ran at once in
  * time slices all iterations count that were not interrupted.  Others are compared as
  * groups, which cannot tell a change from a machine that has drifted: `note` says so.  A job that
- * is not steady in more than a quarter of its runs, and ranks that share cores, make times
- * inconclusive. */
+ * is too short, or not steady in more than a quarter of its runs, is in doubt: it fails or has
+ * improved only if the whole interval is beyond the minimum effect by more than noise explains, and
+ * never passes.  Ranks that share cores make times inconclusive. */
 #ifndef MOEPERF_RESULTS_COMPARE_GATE_H
 #define MOEPERF_RESULTS_COMPARE_GATE_H
 
@@ -60,10 +61,11 @@ struct mp_gate_metric {
     char where[MP_GATE_TEXT]; /* phase, layer, rank of the difference; "" where it does not apply */
     double base, head;        /* medians in ms, or totals; NAN: none */
     /* Of timed ones; NAN without evidence. */
-    double effect, low, high, p, adjusted_p, floor, u, u_p;
-    double *base_samples, *head_samples; /* ms, owned */
+    double effect, low, high, p, adjusted_p, beyond_p, floor, u, u_p; /* evidence.h */
+    double *base_samples, *head_samples;                              /* ms, owned */
     int bases, heads;
     bool paired;
+    bool in_doubt;      /* too short, or not steady */
     char floor_key[20]; /* digest of key and machine */
 };
 

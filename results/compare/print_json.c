@@ -23,14 +23,15 @@ static json_t *json_metric(const struct mp_gate_metric *metric) {
                   json_number(metric->base), "head", json_number(metric->head));
     if (!object || metric->exact)
         return object;
-    json_t *times = json_pack(
-        "{s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:b, s:o, s:o}", "unit", "ms", "effect",
-        json_number(metric->effect), "low", json_number(metric->low), "high",
-        json_number(metric->high), "p", json_number(metric->p), "adjusted_p",
-        json_number(metric->adjusted_p), "noise_floor", json_number(metric->floor),
-        "mann_whitney_u", json_number(metric->u), "mann_whitney_p", json_number(metric->u_p),
-        "paired", metric->paired, "base_samples", json_samples(metric->base_samples, metric->bases),
-        "head_samples", json_samples(metric->head_samples, metric->heads));
+    json_t *times =
+        json_pack("{s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:b, s:o, s:o}", "unit", "ms",
+                  "effect", json_number(metric->effect), "low", json_number(metric->low), "high",
+                  json_number(metric->high), "p", json_number(metric->p), "adjusted_p",
+                  json_number(metric->adjusted_p), "beyond_p", json_number(metric->beyond_p),
+                  "noise_floor", json_number(metric->floor), "mann_whitney_u",
+                  json_number(metric->u), "mann_whitney_p", json_number(metric->u_p), "paired",
+                  metric->paired, "base_samples", json_samples(metric->base_samples, metric->bases),
+                  "head_samples", json_samples(metric->head_samples, metric->heads));
     json_object_update(object, times);
     json_decref(times);
     return object;

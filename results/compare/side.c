@@ -212,6 +212,16 @@ static int read_iterations(struct mp_store *store, int64_t run_id, double **valu
     return code;
 }
 
+static int count_iterations(struct mp_store *store, struct side_run *run, struct mp_error *error) {
+    sqlite3_stmt *rows = NULL;
+    int code = query_open(store, "SELECT count(*) FROM v_iteration WHERE run_id = ?1", run->run_id,
+                          &rows, error);
+    int got = code ? code : query_next(store, rows, error);
+    run->recorded = got == 1 ? sqlite3_column_int(rows, 0) : 0;
+    sqlite3_finalize(rows);
+    return got < 0 ? got : MP_OK;
+}
+
 /* The sample: the median from the first steady window on, of all where none is steady.  Pairs that
  * ran in slices count from the beginning: the same times of the machine for both. */
 static int judge_iterations(struct mp_store *store, struct side_run *run, struct mp_error *error) {
@@ -219,6 +229,8 @@ static int judge_iterations(struct mp_store *store, struct side_run *run, struct
     int count, first = 0;
     bool first_is_slow;
     int code = read_iterations(store, run->run_id, &values, &count, error);
+    if (!code)
+        code = count_iterations(store, run, error);
     run->iterations = count;
     for (int i = 0; i < count; i++)
         if (!(isfinite(values[i]) && values[i] > 0))

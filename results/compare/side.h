@@ -16,7 +16,8 @@ struct side_run {
     json_t *about;   /* pairs, pairs.side, pairs.same, environment.revision; owned */
     double ms;       /* per iteration, median over the steady ones; NAN: none */
     bool steady;     /* a window of its iterations was */
-    int iterations;  /* that could be judged */
+    int recorded;    /* complete iterations, of which .. */
+    int iterations;  /* .. could be judged */
     int outliers;    /* among them */
 };
 

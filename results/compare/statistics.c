@@ -314,6 +314,24 @@ int mp_shift_of_groups(const double base[], int bases, const double head[], int 
     return code;
 }
 
+/* ---- Student ---- */
+
+/* The finite sums of Abramowitz and Stegun, 26.7.3 and 26.7.4. */
+double mp_student_p(double t, int freedom) {
+    if (freedom < 1)
+        return NAN;
+    double angle = atan2(fabs(t), sqrt(freedom)), cosine = cos(angle), term = 1, sum = 0;
+    bool is_odd = freedom % 2;
+    if (is_odd)
+        term = cosine;
+    for (int k = is_odd ? 3 : 2; k <= freedom; k += 2) {
+        sum += term;
+        term *= cosine * cosine * (k - 1) / k;
+    }
+    double inside = is_odd ? (angle + sin(angle) * sum) * M_2_PI : sin(angle) * sum;
+    return fmax(0, 1 - inside);
+}
+
 /* ---- many tests ---- */
 
 int mp_holm(const double p[], int count, double adjusted[], struct mp_error *error) {

@@ -75,6 +75,10 @@ int mp_shift_of_pairs(const double differences[], int count, struct mp_shift *sh
 int mp_shift_of_groups(const double base[], int bases, const double head[], int heads,
                        struct mp_shift *shift, struct mp_error *error);
 
+/* Student's t with that many degrees of freedom: the two-sided p of |t|, exact.  t may be infinite.
+ * NAN for fewer than 1. */
+double mp_student_p(double t, int freedom);
+
 /* Holm's correction for many tests at once: adjusted[i] belongs to p[i].  A p that is NAN stands
  * for a test that was not made: it stays NAN and does not count. */
 int mp_holm(const double p[], int count, double adjusted[], struct mp_error *error);

@@ -11,13 +11,15 @@ enum { UNSTEADY_OF = 4 };
 
 /* Why the times of a job say nothing; counts over both sides. */
 struct doubts {
-    int runs, unsteady, too_short, shared, outliers, lost;
+    int runs, unsteady, shared, outliers, lost;
+    const struct side_run *shortest; /* has the fewest iterations that count */
 };
 
 static void look_at(const struct side_run *run, struct doubts *doubts) {
     doubts->runs++;
     doubts->unsteady += !run->steady;
-    doubts->too_short += run->iterations < MP_STEADY_WINDOW;
+    if (!doubts->shortest || run->iterations < doubts->shortest->iterations)
+        doubts->shortest = run;
     doubts->shared += run->shares_cores;
     doubts->outliers += run->outliers > 0;
 }
@@ -68,27 +70,42 @@ static void collect_group(const struct side *side, const char *job, double sampl
     }
 }
 
-/* A reason to conclude nothing from times, written into the metric; it keeps its evidence. */
-static void doubt(const struct comparison *comparison, const struct doubts *doubts,
-                  struct mp_gate_metric *metric) {
-    if (!comparison->same_machine && !comparison->options->any_machine)
-        gate_reason(metric, "the machines differ: only counts can be compared");
-    else if (doubts->shared > 0)
-        gate_reason(metric, "ranks shared cores: such times are those of processes that took "
-                            "turns; give every rank a core");
-    else if (doubts->too_short > 0)
-        gate_reason(metric,
-                    "too short to be judged steady: at least %d iterations after the first tenth "
-                    "are needed (--set iterations=N)",
-                    MP_STEADY_WINDOW);
-    else if (UNSTEADY_OF * doubts->unsteady > doubts->runs)
-        gate_reason(metric,
-                    "not steady: in %d of %d runs no %d iterations have a slope below "
-                    "%.1f %% each; take more iterations",
-                    doubts->unsteady, doubts->runs, MP_STEADY_WINDOW, MP_STEADY_SLOPE_PERCENT);
+/* So many, that with the same share of them there are enough; and some more, as shares vary. */
+static int iterations_wanted(const struct side_run *run) {
+    double share = (double)run->iterations / run->recorded;
+    return 10 * (int)ceil(1.25 * MP_STEADY_WINDOW / share / 10);
 }
 
-static int weigh(struct mp_gate_metric *metric, struct mp_error *error) {
+/* A reason to conclude nothing from times, written into the metric, which keeps its evidence; or a
+ * doubt, with which only what is beyond all noise counts. */
+static void doubt(const struct comparison *comparison, const struct doubts *doubts,
+                  struct mp_gate_metric *metric) {
+    const struct side_run *shortest = doubts->shortest;
+    metric->in_doubt = false;
+    if (!comparison->same_machine && !comparison->options->any_machine) {
+        gate_reason(metric, "the machines differ: only counts can be compared");
+    } else if (doubts->shared > 0) {
+        gate_reason(metric, "ranks shared cores: such times are those of processes that took "
+                            "turns; give every rank a core");
+    } else if (shortest->iterations < MP_STEADY_WINDOW) {
+        metric->in_doubt = true;
+        gate_reason(metric,
+                    "too short to be judged steady: of %d iterations of run %lld %d count, without "
+                    "the first tenth%s, and %d are needed (--set iterations=%d)",
+                    shortest->recorded, (long long)shortest->run_id, shortest->iterations,
+                    *side_about(shortest, MP_FACT_PAIRS_SLICE) ? " and interrupted ones" : "",
+                    MP_STEADY_WINDOW, iterations_wanted(shortest));
+    } else if (UNSTEADY_OF * doubts->unsteady > doubts->runs) {
+        metric->in_doubt = true;
+        gate_reason(metric,
+                    "not steady: in %d of %d runs no %d of the iterations that count (%d at least) "
+                    "have a slope below %.1f %% each; take more iterations",
+                    doubts->unsteady, doubts->runs, MP_STEADY_WINDOW, shortest->iterations,
+                    MP_STEADY_SLOPE_PERCENT);
+    }
+}
+
+static int weigh(struct mp_gate_metric *metric, double minimum_effect, struct mp_error *error) {
     struct mp_evidence evidence;
     const struct mp_samples samples = {metric->base_samples, metric->head_samples, metric->bases,
                                        metric->heads, metric->paired};
@@ -103,6 +120,7 @@ static int weigh(struct mp_gate_metric *metric, struct mp_error *error) {
     metric->p = evidence.p;
     metric->u = evidence.u;
     metric->u_p = evidence.u_p;
+    metric->beyond_p = mp_evidence_beyond(&evidence, minimum_effect, metric->floor);
     return MP_OK;
 }
 
@@ -140,12 +158,17 @@ int gate_weigh_time(struct comparison *comparison, const char *job, struct mp_er
     if (!code)
         code = gate_find_floor(comparison, metric->floor_key, &metric->floor, error);
     if (!code)
-        code = weigh(metric, error);
+        code = weigh(metric, comparison->gate->minimum_effect, error);
     doubt(comparison, &doubts, metric);
     return code;
 }
 
-/* Decides one metric that nothing was held against yet. */
+/* Whether a timed metric has evidence that nothing is held against. */
+static bool is_judged(const struct mp_gate_metric *metric) {
+    return !metric->exact && !*metric->reason;
+}
+
+/* Decides one metric that nothing but a doubt was held against yet. */
 static int decide(const struct comparison *comparison, struct mp_gate_metric *metric, int metrics,
                   struct mp_error *error) {
     struct mp_evidence evidence;
@@ -154,8 +177,14 @@ static int decide(const struct comparison *comparison, struct mp_gate_metric *me
     int code = mp_evidence_weigh(&samples, &evidence, error);
     if (code)
         return code;
-    const struct mp_decision decision = {comparison->gate->minimum_effect, metric->adjusted_p,
-                                         metric->floor, metrics};
+    char doubt[MP_GATE_TEXT];
+    snprintf(doubt, sizeof doubt, "%s", metric->reason);
+    const struct mp_decision decision = {.minimum_effect = comparison->gate->minimum_effect,
+                                         .adjusted_p = metric->adjusted_p,
+                                         .beyond_p = metric->beyond_p,
+                                         .floor = metric->floor,
+                                         .metrics = metrics,
+                                         .doubt = metric->in_doubt ? doubt : NULL};
     metric->outcome =
         mp_evidence_decide(&evidence, &decision, metric->reason, sizeof metric->reason);
     if (metric->outcome == MP_OUTCOME_FAIL || metric->outcome == MP_OUTCOME_IMPROVED)
@@ -163,26 +192,41 @@ static int decide(const struct comparison *comparison, struct mp_gate_metric *me
     return MP_OK;
 }
 
-int gate_decide_times(struct comparison *comparison, struct mp_error *error) {
-    struct mp_gate *gate = comparison->gate;
-    double *p = calloc(2 * (size_t)gate->metrics + 1, sizeof *p), *adjusted = p + gate->metrics;
-    int made = 0, timed = 0;
+/* Holm's corrections over all timed metrics: of the rank tests, over those without a doubt, and of
+ * what is beyond noise, over those with one, too. */
+static int adjust(struct mp_gate *gate, struct mp_error *error) {
+    const size_t metrics = (size_t)gate->metrics;
+    double *p = calloc(4 * metrics + 1, sizeof *p), *adjusted = p + metrics;
+    double *beyond = p + 2 * metrics, *adjusted_beyond = p + 3 * metrics;
     if (!p)
         return mp_fail(error, MP_ENOMEM, "no memory for the decisions");
     for (int i = 0; i < gate->metrics; i++) {
-        bool counts = !gate->metric[i].exact && !*gate->metric[i].reason;
-        p[i] = counts ? gate->metric[i].p : NAN;
-        made += counts;
-        timed += !gate->metric[i].exact;
+        const struct mp_gate_metric *metric = &gate->metric[i];
+        p[i] = is_judged(metric) ? metric->p : NAN;
+        beyond[i] = is_judged(metric) || metric->in_doubt ? metric->beyond_p : NAN;
     }
     int code = mp_holm(p, gate->metrics, adjusted, error);
+    if (!code)
+        code = mp_holm(beyond, gate->metrics, adjusted_beyond, error);
     for (int i = 0; i < gate->metrics && !code; i++) {
-        struct mp_gate_metric *metric = &gate->metric[i];
-        metric->adjusted_p = adjusted[i];
-        if (!metric->exact && !*metric->reason)
-            code = decide(comparison, metric, made, error);
+        gate->metric[i].adjusted_p = adjusted[i];
+        gate->metric[i].beyond_p = adjusted_beyond[i];
     }
     free(p);
+    return code;
+}
+
+int gate_decide_times(struct comparison *comparison, struct mp_error *error) {
+    struct mp_gate *gate = comparison->gate;
+    int made = 0, timed = 0;
+    for (int i = 0; i < gate->metrics; i++) {
+        made += is_judged(&gate->metric[i]);
+        timed += !gate->metric[i].exact;
+    }
+    int code = adjust(gate, error);
+    for (int i = 0; i < gate->metrics && !code; i++)
+        if (is_judged(&gate->metric[i]) || gate->metric[i].in_doubt)
+            code = decide(comparison, &gate->metric[i], made, error);
     if (comparison->strays > 0)
         gate_note(gate, "%d of %d runs have iterations far from their median; nothing is removed.",
                   comparison->strays, comparison->judged);

@@ -227,34 +227,86 @@ static void machines(void **state) {
     mp_gate_destroy(gate);
 }
 
-static void times_that_say_nothing(void **state) {
+/* Runs of both sides alike, but for head's expert phase; six a side. */
+static struct mp_gate *gate_of_doubtful(struct runs_folder *folder, const struct gate_run *run,
+                                        double expert_ms) {
+    static int measurements; /* of this folder and earlier ones */
+    struct mp_error error = {0};
+    struct mp_gate *gate = NULL;
+    struct gate_run base_run = *run, head_run = *run;
+    char names[2][16];
+    snprintf(names[0], sizeof names[0], "x%d", measurements);
+    snprintf(names[1], sizeof names[1], "y%d", measurements++);
+    base_run.suite_run = names[0];
+    head_run.suite_run = names[1];
+    head_run.expert_ms = expert_ms;
+    for (int k = 0; k < 6; k++) {
+        base_run.ms = 10 * gate_noise(k, 0);
+        head_run.ms = 10 * gate_noise(k, 1);
+        gate_add_run(folder, &base_run);
+        gate_add_run(folder, &head_run);
+    }
+    const struct mp_gate_side base = {folder->store, names[0], NULL, 0},
+                              head = {folder->store, names[1], NULL, 0};
+    runs_ok(mp_gate_compare(&base, &head, &(struct mp_gate_options){0}, &gate, &error), &error);
+    return gate;
+}
+
+/* Too short or not steady: no pass, and no fail of what noise may be; but what is beyond the
+ * minimum effect by more than any noise fails, with phase, layer and rank. */
+static void doubtful_times(void **state) {
     struct runs_folder *folder = *state;
     const struct {
         struct gate_run run;
         const char *reason;
-    } cases[] = {{{.shares_cores = true}, "shared cores"},
-                 {{.iterations = 12}, "too short"},
-                 {{.drift = .05}, "not steady"}};
-    for (int i = 0; i < 3; i++) {
-        struct mp_error error = {0};
-        struct mp_gate *gate = NULL;
-        struct gate_run base_run = cases[i].run, head_run = cases[i].run;
-        char names[2][8];
-        snprintf(names[0], sizeof names[0], "x%d", i);
-        snprintf(names[1], sizeof names[1], "y%d", i);
-        base_run.suite_run = names[0];
-        head_run.suite_run = names[1];
-        head_run.expert_ms = 3;
-        for (int k = 0; k < 6; k++) {
-            gate_add_run(folder, &base_run);
-            gate_add_run(folder, &head_run);
-        }
-        const struct mp_gate_side base = {folder->store, names[0], NULL, 0},
-                                  head = {folder->store, names[1], NULL, 0};
-        runs_ok(mp_gate_compare(&base, &head, &(struct mp_gate_options){0}, &gate, &error), &error);
+    } cases[] = {{{.iterations = 12},
+                  "of 12 iterations of run 1 10 count, without the first tenth, and 20 are needed "
+                  "(--set iterations=30)"},
+                 {{.drift = .05},
+                  "not steady: in 12 of 12 runs no 20 of the iterations that count "
+                  "(23 at least)"}};
+    for (int i = 0; i < 2; i++) {
+        struct mp_gate *gate = gate_of_doubtful(folder, &cases[i].run, 0);
         gate_expect(gate, TIME, MP_OUTCOME_INCONCLUSIVE, cases[i].reason);
         mp_gate_destroy(gate);
+        gate = gate_of_doubtful(folder, &cases[i].run, .25);
+        gate_expect(gate, TIME, MP_OUTCOME_INCONCLUSIVE, i ? "not steady" : "too short");
+        mp_gate_destroy(gate);
+        gate = gate_of_doubtful(folder, &cases[i].run, 14);
+        gate_expect(gate, TIME, MP_OUTCOME_FAIL,
+                    "slower by more than 2.00 %, which the noise of 6 and 6 runs can't explain, "
+                    "whatever else is to be said of them: ");
+        assert_non_null(strstr(gate_metric(gate, TIME)->reason, i ? "not steady" : "too short"));
+        assert_non_null(strstr(gate_metric(gate, TIME)->where, "phase expert, layer 1, rank 1"));
+        mp_gate_destroy(gate);
     }
+}
+
+static void shared_cores_say_nothing(void **state) {
+    struct mp_gate *gate = gate_of_doubtful(*state, &(struct gate_run){.shares_cores = true}, 14);
+    gate_expect(gate, TIME, MP_OUTCOME_INCONCLUSIVE, "shared cores");
+    mp_gate_destroy(gate);
+}
+
+/* Of too few for an interval, too, and of none of which the noise is unknown. */
+static void few_pairs_that_differ_much(void **state) {
+    struct runs_folder *folder = *state;
+    const struct gate_run slower = {.expert_ms = 14};
+    gate_add_pairs(folder, 2, &usual, &slower);
+    struct mp_gate *gate = gate_of(folder, NULL);
+    gate_expect(gate, TIME, MP_OUTCOME_INCONCLUSIVE, "2 pairs give no interval: take at least 6");
+    mp_gate_destroy(gate);
+    for (int s = 0; s < 2; s++) {
+        struct gate_run third = s ? slower : usual;
+        third.side = s ? "head" : "base";
+        third.round = 2;
+        third.ms = 10 * gate_noise(2, s);
+        gate_add_run(folder, &third);
+    }
+    gate = gate_of(folder, NULL);
+    gate_expect(gate, TIME, MP_OUTCOME_FAIL,
+                "slower by more than 2.00 %, which the noise of 3 pairs can't explain");
+    mp_gate_destroy(gate);
 }
 
 static void few_and_missing_runs(void **state) {
@@ -505,7 +557,9 @@ int main(void) {
         GATE_TEST(base_that_varies_decides_nothing),
         GATE_TEST(losses),
         GATE_TEST(machines),
-        GATE_TEST(times_that_say_nothing),
+        GATE_TEST(doubtful_times),
+        GATE_TEST(shared_cores_say_nothing),
+        GATE_TEST(few_pairs_that_differ_much),
         GATE_TEST(runs_that_both_sides_miss),
         GATE_TEST(few_and_missing_runs),
         GATE_TEST(recording_costs_are_noted),
