@@ -61,8 +61,9 @@ int mp_launch_run(const struct mp_launch *launch, struct mp_launch_result *resul
 
 /* Two jobs at once, each stopped while the other runs, in time slices of `slice` seconds, or of
  * MP_SLICE_ITERATIONS iterations where that is longer (0: one job after the other): what changes
- * slowly on a machine meets both alike.  job[0] starts first and the other one only after its first
- * iteration, so that they never run beside each other.  Once one has ended the other runs to its
+ * slowly on a machine meets both alike.  A slower one has slices that are longer by as much, for as
+ * many iterations.  job[0] starts first and the other one only after its first iteration, so that
+ * they never run beside each other.  Once one has ended the other has another slice and runs to its
  * end.
  *
  * Every slice is written into its job's file `slices` (slices.h) when it ends.  Only processes on

@@ -54,8 +54,9 @@ struct side {
     struct mp_processes ranks;
     FILE *slices;
     bool has_ended, is_stopped, has_slice;
-    double since; /* s, when it began to run or to be stopped */
-    double ran;   /* s in slices after the first, which has the start in it */
+    double since;  /* s, when it began to run or to be stopped */
+    double ran;    /* s in slices after the first, which has the start in it */
+    int64_t begun; /* iterations done in the first */
 };
 
 static bool begin(const struct mp_launch *job, struct side *side, struct mp_launch_result *result) {
@@ -106,16 +107,23 @@ static bool is_to_end(const struct side *side) {
     return side->has_ended || side->child.ending != MP_LAUNCH_COMPLETE;
 }
 
-/* Stops it; what it ran since it was started or continued was a slice. */
+/* What it ran from when it was started or continued until now was a slice. */
+static void note_slice(const struct side *side, double now) {
+    if (!side->slices)
+        return;
+    fprintf(side->slices, "%" PRId64 " %" PRId64 "\n", (int64_t)(1e9 * side->since),
+            (int64_t)(1e9 * now));
+    fflush(side->slices);
+}
+
 static void stop(struct side *side) {
     double now = mp_seconds_now();
     mp_processes_send(&side->ranks, SIGSTOP);
-    if (side->slices) {
-        fprintf(side->slices, "%" PRId64 " %" PRId64 "\n", (int64_t)(1e9 * side->since),
-                (int64_t)(1e9 * now));
-        fflush(side->slices);
-    }
-    side->ran += side->has_slice ? now - side->since : 0;
+    note_slice(side, now);
+    if (side->has_slice)
+        side->ran += now - side->since;
+    else
+        side->begun = side->child.progress.iteration;
     side->has_slice = true;
     side->is_stopped = true;
     side->since = now;
@@ -150,15 +158,22 @@ static bool run_first(struct side side[2], int on, const struct mp_launch *job) 
 /* Seconds of its own time that an iteration takes, at least; what the trainer says of iterations
  * has the times in it when it was stopped. */
 static double pace(const struct side *side) {
-    int64_t iterations = side->child.progress.iteration - 1;
+    int64_t iterations = side->child.progress.iteration - side->begun;
     return side->ran / (double)(iterations > 1 ? iterations : 1);
 }
 
-/* One slice of side[on]; false once the two are no longer to take turns. */
-static bool run_slice(struct side side[2], int on, double slice) {
-    go_on(&side[on]);
-    double until =
-        side[on].since + fmax(slice, MP_SLICE_ITERATIONS * fmax(pace(&side[0]), pace(&side[1])));
+/* Seconds of the next slice of side[on].  Both do as many iterations in theirs, so that a slower
+ * one is not alone for the rest of its time, once the other has ended. */
+static double length_of(const struct side side[2], int on, double slice) {
+    double own = pace(&side[on]), other = pace(&side[!on]), faster = fmin(own, other);
+    if (faster > 0)
+        return fmax(slice, MP_SLICE_ITERATIONS * faster) * own / faster;
+    return fmax(slice, MP_SLICE_ITERATIONS * fmax(own, other));
+}
+
+/* Lets side[on] run for a slice.  Whether neither of the two has ended or is to. */
+static bool run_for(struct side side[2], int on, double length) {
+    double until = side[on].since + length;
     while (mp_seconds_now() < until) {
         wait_for(side, until);
         attend(&side[0]);
@@ -166,8 +181,33 @@ static bool run_slice(struct side side[2], int on, double slice) {
         if (is_to_end(&side[0]) || is_to_end(&side[1]))
             return false;
     }
-    stop(&side[on]);
     return true;
+}
+
+/* One slice of side[on]; false once the two are no longer to take turns. */
+static bool run_slice(struct side side[2], int on, double slice) {
+    go_on(&side[on]);
+    bool goes_on = run_for(side, on, length_of(side, on, slice));
+    if (goes_on)
+        stop(&side[on]);
+    return goes_on;
+}
+
+/* side[on] has ended in its slice: that was one, too, and the other has its own before it is
+ * alone. */
+static void run_last_slice(struct side side[2], int on, double slice) {
+    struct side *other = &side[!on];
+    if (!side[on].has_ended || is_to_end(other))
+        return;
+    note_slice(&side[on], mp_seconds_now());
+    go_on(other);
+    double until = other->since + length_of(side, !on, slice);
+    while (!is_to_end(other) && mp_seconds_now() < until) {
+        wait_for(side, until);
+        attend(other);
+    }
+    note_slice(other, mp_seconds_now());
+    other->since = mp_seconds_now();
 }
 
 /* Lets both run to their ends. */
@@ -204,8 +244,11 @@ bool mp_launch_in_slices(const struct mp_launch job[2], double slice,
         side[1].child.signals_before = signals_before; /* one that has come meanwhile ends both */
     if (has_begun[1] && !side[0].has_ended)
         is_sliced = run_first(side, 1, &job[1]);
-    for (int on = 0; is_sliced && run_slice(side, on, slice);)
+    int on = 0;
+    while (is_sliced && run_slice(side, on, slice))
         on = !on;
+    if (is_sliced)
+        run_last_slice(side, on, slice);
     run_rest(side);
     for (int i = 0; i < 2; i++) {
         end(&side[i]);

@@ -449,9 +449,34 @@ static void median(void **state) {
     assert_true(isnan(value));
 }
 
+/* Quantiles as tables have them, and what can be worked out by hand. */
+static void student(void **state) {
+    (void)state;
+    static const struct {
+        double t;
+        int freedom;
+        double p;
+    } cases[] = {{12.7062047362, 1, .05},
+                 {4.3026527297, 2, .05},
+                 {3.1824463053, 3, .05},
+                 {2.7764451052, 4, .05},
+                 {2.2281388520, 10, .05},
+                 {1.9842169516, 99, .05},
+                 {1, 1, .5},
+                 {1, 2, .42264973081},
+                 {0, 7, 1}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        assert_close(mp_student_p(cases[i].t, cases[i].freedom), cases[i].p, 1e-9);
+        assert_close(mp_student_p(-cases[i].t, cases[i].freedom), cases[i].p, 1e-9);
+    }
+    assert_close(mp_student_p(INFINITY, 5), 0, 1e-15);
+    assert_true(isnan(mp_student_p(1, 0)));
+}
+
 int main(void) {
-    enum { OTHERS = 13 };
+    enum { OTHERS = 14 };
     struct CMUnitTest tests[CHAIN + OTHERS] = {
+        cmocka_unit_test(student),
         cmocka_unit_test(small_examples),
         cmocka_unit_test(smallest_p),
         cmocka_unit_test(interval_ranks),
