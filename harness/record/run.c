@@ -2,6 +2,7 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <sqlite3.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -326,6 +327,25 @@ static void say_clocks(const struct process processes[], int count, FILE *stream
         fprintf(stream, "clocks: all processes have this host's\n");
 }
 
+/* What the database says of single ranks: why something of theirs is missing.  Most say the same. */
+static void say_notes(struct mp_store *store, int64_t run_id, FILE *stream) {
+    sqlite3_stmt *select = NULL;
+    if (sqlite3_prepare_v2(mp_store_connection(store),
+                           "SELECT min(rank), count(*), reason FROM rank WHERE run_id = ? AND "
+                           "reason IS NOT NULL GROUP BY reason ORDER BY 1",
+                           -1, &select, NULL) != SQLITE_OK)
+        return;
+    sqlite3_bind_int64(select, 1, run_id);
+    while (sqlite3_step(select) == SQLITE_ROW) {
+        int others = sqlite3_column_int(select, 1) - 1;
+        fprintf(stream, "rank %d", sqlite3_column_int(select, 0));
+        if (others > 0)
+            fprintf(stream, " and %d more", others);
+        fprintf(stream, ": %s\n", (const char *)sqlite3_column_text(select, 2));
+    }
+    sqlite3_finalize(select);
+}
+
 /* ---- all of it ---- */
 
 static void remove_spools(const struct mp_record_run *run, const struct processes *processes) {
@@ -360,6 +380,7 @@ static int keep_groups(struct mp_store *store, const struct mp_record_run *run,
         say_totals(processes->item, first, stream);
     say_clocks(processes->item, first, stream);
     say_hint(processes->item, first, stream);
+    say_notes(store, run_id, stream);
     code = mp_devices_keep(store, run_id, run->spools, run->keep_spools, stream, error);
     if (!code && processes->without_ranges)
         say_no_ranges(stream);
@@ -370,6 +391,8 @@ static int keep_groups(struct mp_store *store, const struct mp_record_run *run,
     if (!code)
         fprintf(stream, "run %lld: %d more process%s, without a range that a rule matches\n",
                 (long long)run_id, rest, rest == 1 ? "" : "es");
+    if (!code)
+        say_notes(store, run_id, stream);
     return code;
 }
 

@@ -28,11 +28,11 @@ struct mp_record_run {
  * so that no range is lost and no rank is empty.  Where no process has made a range, those in which
  * collectors of GPU work were are the run's, without spans.  Then the spools are removed, and
  * the findings are said on `stream`: what was recorded, what rules did with it, which clock, what
- * it cost.  Errors: those of mp_store_ingest, MP_ENOTFOUND (no process has annotated anything or
- * had a collector of GPU work: the sentence says why that may be), MP_EINVAL (one of an earlier
- * recording's processes still runs, here, and records: its run would be half of one); the spools
- * stay then.  An earlier recording is complete if all of its processes ended theirs, else
- * interrupted. */
+ * it cost, and of each rank why something of it is missing.  Errors: those of mp_store_ingest,
+ * MP_ENOTFOUND (no process has annotated anything or had a collector of GPU work: the sentence says
+ * why that may be), MP_EINVAL (one of an earlier recording's processes still runs, here, and
+ * records: its run would be half of one); the spools stay then.  An earlier recording is complete if
+ * all of its processes ended theirs, else interrupted. */
 int mp_record_keep(struct mp_store *store, const struct mp_record_run *run, FILE *stream,
                    struct mp_error *error);
 

@@ -2,8 +2,6 @@
  * after what has to be done for it, and ends before: its own cost lies outside it. */
 #include "profiler/nvtx/callbacks.h"
 
-#include <stdlib.h>
-
 _Atomic(NvtxFunctionPointer) nvtx_next_core[NVTX_CBID_CORE_SIZE];
 _Atomic(NvtxFunctionPointer) nvtx_next_core2[NVTX_CBID_CORE2_SIZE];
 
@@ -20,10 +18,11 @@ _Atomic(NvtxFunctionPointer) nvtx_next_core2[NVTX_CBID_CORE2_SIZE];
 static void record_mark(struct nvtx_thread *thread, struct nvtx_open *open) {
     open->range.start_ns = open->range.end_ns = mp_clock_ns();
     nvtx_record(thread, open);
+    nvtx_leave(thread);
 }
 
 static void mark(nvtxDomainHandle_t domain, const nvtxEventAttributes_t *attributes) {
-    struct nvtx_thread *thread = nvtx_thread_self();
+    struct nvtx_thread *thread = nvtx_enter();
     struct nvtx_open open;
     if (!thread)
         return;
@@ -33,7 +32,7 @@ static void mark(nvtxDomainHandle_t domain, const nvtxEventAttributes_t *attribu
 }
 
 static void mark_named(const char *message) {
-    struct nvtx_thread *thread = nvtx_thread_self();
+    struct nvtx_thread *thread = nvtx_enter();
     struct nvtx_open open;
     if (!thread)
         return;
@@ -69,35 +68,33 @@ static void on_domain_mark_ex(nvtxDomainHandle_t domain, const nvtxEventAttribut
 /* ---- push and pop ---- */
 
 static inline int push(nvtxDomainHandle_t domain, const nvtxEventAttributes_t *attributes) {
-    struct nvtx_thread *thread = nvtx_thread_self();
-    struct nvtx_open *open = thread ? nvtx_push(thread) : NULL;
+    struct nvtx_thread *thread;
+    struct nvtx_open *open = nvtx_begin_push(&thread);
     if (!open)
         return NVTX_NO_PUSH_POP_TRACKING;
     nvtx_fill(thread, open, MP_RANGE_PUSHED, domain, attributes);
-    int level = nvtx_pushed(thread);
-    open->range.start_ns = mp_clock_ns();
-    nvtx_tell_push(open->range.start_ns);
-    return level;
+    return nvtx_end_push(thread, open);
 }
 
 static inline int push_named(const char *message) {
-    struct nvtx_thread *thread = nvtx_thread_self();
-    struct nvtx_open *open = thread ? nvtx_push(thread) : NULL;
+    struct nvtx_thread *thread;
+    struct nvtx_open *open = nvtx_begin_push(&thread);
     if (!open)
         return NVTX_NO_PUSH_POP_TRACKING;
     uint32_t name = message ? nvtx_name_of(thread, message) : 0;
     nvtx_fill_named(thread, open, MP_RANGE_PUSHED, 0, name);
-    int level = nvtx_pushed(thread);
-    open->range.start_ns = mp_clock_ns();
-    nvtx_tell_push(open->range.start_ns);
-    return level;
+    return nvtx_end_push(thread, open);
 }
 
 static inline int pop(nvtxDomainHandle_t domain) {
     int64_t end_ns = mp_clock_ns();
-    struct nvtx_thread *thread = nvtx_thread_self();
-    struct nvtx_open *open = thread ? nvtx_innermost(thread, nvtx_domain_id(domain)) : NULL;
-    return open ? nvtx_pop(thread, open, end_ns) : -1;
+    struct nvtx_thread *thread = nvtx_enter();
+    if (!thread)
+        return -1;
+    struct nvtx_open *open = nvtx_innermost(thread, nvtx_handle_id(domain));
+    int level = open ? nvtx_pop(thread, open, end_ns) : -1;
+    nvtx_leave(thread);
+    return level;
 }
 
 static int on_push_ex(const nvtxEventAttributes_t *attributes) {
@@ -145,15 +142,18 @@ static int on_domain_pop(nvtxDomainHandle_t domain) {
 static nvtxRangeId_t start(nvtxDomainHandle_t domain, const nvtxEventAttributes_t *attributes,
                            const char *message, uint64_t next_id) {
     uint64_t id = 0;
-    struct nvtx_thread *thread = nvtx_thread_self();
-    struct nvtx_open *open = thread ? nvtx_start(thread, &id) : NULL;
-    if (!open)
+    struct nvtx_thread *thread = nvtx_enter();
+    if (!thread)
         return 0;
-    nvtx_fill(thread, open, MP_RANGE_STARTED, domain, attributes);
-    if (message)
-        open->range.name = nvtx_name_of(thread, message);
-    open->range.start_ns = mp_clock_ns();
-    nvtx_started(id, next_id);
+    struct nvtx_open *open = nvtx_start(thread, &id);
+    if (open) {
+        nvtx_fill(thread, open, MP_RANGE_STARTED, domain, attributes);
+        if (message)
+            open->range.name = nvtx_name_of(thread, message);
+        open->range.start_ns = mp_clock_ns();
+        nvtx_started(id, next_id);
+    }
+    nvtx_leave(thread);
     return id;
 }
 
@@ -161,10 +161,13 @@ static nvtxRangeId_t start(nvtxDomainHandle_t domain, const nvtxEventAttributes_
 static uint64_t end(nvtxRangeId_t id) {
     int64_t end_ns = mp_clock_ns();
     uint64_t next_id = 0;
-    struct nvtx_thread *thread = nvtx_thread_self();
-    struct nvtx_open *open = thread ? nvtx_end(thread, id, &next_id) : NULL;
+    struct nvtx_thread *thread = nvtx_enter();
+    if (!thread)
+        return 0;
+    struct nvtx_open *open = nvtx_end(thread, id, &next_id);
     if (open)
         nvtx_ended(thread, id, open, end_ns);
+    nvtx_leave(thread);
     return next_id;
 }
 
@@ -243,7 +246,7 @@ static void on_name_thread_w(uint32_t thread, const wchar_t *name) {
 static void on_domain_name_category_a(nvtxDomainHandle_t domain, uint32_t category,
                                       const char *name) {
     if (name)
-        nvtx_name_find(MP_NAME_CATEGORY, nvtx_domain_id(domain), category, name);
+        nvtx_name_find(MP_NAME_CATEGORY, nvtx_handle_id(domain), category, name);
     PASS_ON(core2, NVTX_CBID_CORE2_DomainNameCategoryA, nvtxDomainNameCategoryA_impl_fntype,
             nvtx_next_handle(domain), category, name);
 }
@@ -252,26 +255,9 @@ static void on_domain_name_category_w(nvtxDomainHandle_t domain, uint32_t catego
                                       const wchar_t *name) {
     char text[NVTX_WIDE_BYTES];
     if (name)
-        nvtx_name_find(MP_NAME_CATEGORY, nvtx_domain_id(domain), category, nvtx_narrow(name, text));
+        nvtx_name_find(MP_NAME_CATEGORY, nvtx_handle_id(domain), category, nvtx_narrow(name, text));
     PASS_ON(core2, NVTX_CBID_CORE2_DomainNameCategoryW, nvtxDomainNameCategoryW_impl_fntype,
             nvtx_next_handle(domain), category, name);
-}
-
-/* A string's handle.  With a next tool, whose handle may depend on the domain, each registration
- * has its own. */
-static nvtxStringHandle_t string_handle(struct nvtx_name *name, void *next_handle) {
-    static _Atomic(struct nvtx_name *) handles; /* for good, as programs keep them */
-    if (!name || !next_handle)
-        return (void *)name;
-    struct nvtx_name *handle = malloc(sizeof *handle);
-    if (!handle)
-        return (void *)name;
-    *handle = (struct nvtx_name){.id = name->id, .kind = name->kind};
-    atomic_store(&handle->next_handle, next_handle);
-    handle->older = atomic_load(&handles);
-    while (!atomic_compare_exchange_weak(&handles, &handle->older, handle))
-        continue;
-    return (void *)handle;
 }
 
 static nvtxStringHandle_t on_register_string_a(nvtxDomainHandle_t domain, const char *string) {
@@ -280,7 +266,8 @@ static nvtxStringHandle_t on_register_string_a(nvtxDomainHandle_t domain, const 
     if (next)
         next_handle =
             ((nvtxDomainRegisterStringA_impl_fntype)next)(nvtx_next_handle(domain), string);
-    return string_handle(string ? nvtx_name_find(MP_NAME_STRING, 0, 0, string) : NULL, next_handle);
+    struct nvtx_name *name = string ? nvtx_name_find(MP_NAME_STRING, 0, 0, string) : NULL;
+    return (nvtxStringHandle_t)(uintptr_t)nvtx_name_handle(name, next_handle);
 }
 
 static nvtxStringHandle_t on_register_string_w(nvtxDomainHandle_t domain, const wchar_t *string) {
@@ -292,32 +279,27 @@ static nvtxStringHandle_t on_register_string_w(nvtxDomainHandle_t domain, const 
             ((nvtxDomainRegisterStringW_impl_fntype)next)(nvtx_next_handle(domain), string);
     if (!string)
         return NULL;
-    return string_handle(nvtx_name_find(MP_NAME_STRING, 0, 0, nvtx_narrow(string, text)),
-                         next_handle);
-}
-
-/* Two domains of one name are one domain: the next tool's handle is the first's. */
-static nvtxDomainHandle_t domain_handle(struct nvtx_name *domain, void *next_handle) {
-    void *none = NULL;
-    if (domain && next_handle)
-        atomic_compare_exchange_strong(&domain->next_handle, &none, next_handle);
-    return (void *)domain;
+    struct nvtx_name *name = nvtx_name_find(MP_NAME_STRING, 0, 0, nvtx_narrow(string, text));
+    return (nvtxStringHandle_t)(uintptr_t)nvtx_name_handle(name, next_handle);
 }
 
 static nvtxDomainHandle_t on_domain_create_a(const char *name) {
     NvtxFunctionPointer next = nvtx_next(&nvtx_next_core2[NVTX_CBID_CORE2_DomainCreateA]);
     void *next_handle = next ? ((nvtxDomainCreateA_impl_fntype)next)(name) : NULL;
-    return domain_handle(name ? nvtx_name_find(MP_NAME_DOMAIN, 0, 0, name) : NULL, next_handle);
+    nvtx_prepare();
+    struct nvtx_name *domain = name ? nvtx_name_find(MP_NAME_DOMAIN, 0, 0, name) : NULL;
+    return (nvtxDomainHandle_t)(uintptr_t)nvtx_name_handle(domain, next_handle);
 }
 
 static nvtxDomainHandle_t on_domain_create_w(const wchar_t *name) {
     char text[NVTX_WIDE_BYTES];
     NvtxFunctionPointer next = nvtx_next(&nvtx_next_core2[NVTX_CBID_CORE2_DomainCreateW]);
     void *next_handle = next ? ((nvtxDomainCreateW_impl_fntype)next)(name) : NULL;
+    nvtx_prepare();
     if (!name)
         return NULL;
-    return domain_handle(nvtx_name_find(MP_NAME_DOMAIN, 0, 0, nvtx_narrow(name, text)),
-                         next_handle);
+    struct nvtx_name *domain = nvtx_name_find(MP_NAME_DOMAIN, 0, 0, nvtx_narrow(name, text));
+    return (nvtxDomainHandle_t)(uintptr_t)nvtx_name_handle(domain, next_handle);
 }
 
 /* What has been recorded in a domain stays, and so does its handle, which others may have got. */
@@ -330,7 +312,7 @@ static void on_domain_destroy(nvtxDomainHandle_t domain) {
 static nvtxResourceHandle_t on_resource_create(nvtxDomainHandle_t domain,
                                                nvtxResourceAttributes_t *attributes) {
     NvtxFunctionPointer next = nvtx_next(&nvtx_next_core2[NVTX_CBID_CORE2_DomainResourceCreate]);
-    if (!next)
+    if (!next || !attributes)
         return NULL;
     nvtxResourceAttributes_t copy = *attributes;
     if (copy.messageType == NVTX_MESSAGE_TYPE_REGISTERED)

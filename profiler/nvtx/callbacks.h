@@ -6,8 +6,8 @@
 #include <nvtx3/nvToolsExt.h>
 #include <nvtx3/nvToolsExtPayload.h>
 
-#include "profiler/nvtx/follow.h"
-#include "profiler/nvtx/session.h"
+#include "profiler/nvtx/names.h"
+#include "profiler/nvtx/threads.h"
 
 enum { NVTX_PAYLOAD_SLOTS = NVTX3EXT_CBID_nvtxScopeRegister + 1 };
 
@@ -30,13 +30,27 @@ static inline NvtxFunctionPointer nvtx_next(_Atomic(NvtxFunctionPointer) *slot) 
     return atomic_load_explicit(slot, memory_order_relaxed);
 }
 
-/* Ids and handles of what a program got from us. */
-static inline uint32_t nvtx_domain_id(nvtxDomainHandle_t domain) {
-    return domain ? ((const struct nvtx_name *)(const void *)domain)->id : 0;
-}
+/* The next tool's handle for one of ours; NULL for any other pointer. */
 static inline void *nvtx_next_handle(const void *ours) {
-    const struct nvtx_name *name = ours;
-    return name ? atomic_load_explicit(&name->next_handle, memory_order_relaxed) : NULL;
+    uint32_t id = nvtx_handle_id(ours);
+    return id ? atomic_load_explicit(&nvtx_names_get(id)->next_handle, memory_order_relaxed) : NULL;
+}
+
+/* What every push begins and ends with.  NULL: nothing is recorded, and the thread has left. */
+static inline struct nvtx_open *nvtx_begin_push(struct nvtx_thread **thread) {
+    *thread = nvtx_enter();
+    struct nvtx_open *open = *thread ? nvtx_push(*thread) : NULL;
+    if (*thread && !open)
+        nvtx_leave(*thread);
+    return open;
+}
+
+static inline int nvtx_end_push(struct nvtx_thread *thread, struct nvtx_open *open) {
+    int level = nvtx_pushed(thread);
+    open->range.start_ns = mp_clock_ns();
+    nvtx_tell_push(open->range.start_ns);
+    nvtx_leave(thread);
+    return level;
 }
 
 /* Copies what an event says into an open range of the thread. */

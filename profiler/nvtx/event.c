@@ -32,7 +32,7 @@ static uint32_t name_of(struct nvtx_thread *thread, const nvtxEventAttributes_t 
     case NVTX_MESSAGE_TYPE_UNICODE:
         return attributes->message.unicode ? wide_name(thread, attributes->message.unicode) : 0;
     case NVTX_MESSAGE_TYPE_REGISTERED:
-        return nvtx_domain_id((nvtxDomainHandle_t)(void *)attributes->message.registered);
+        return nvtx_handle_id(attributes->message.registered);
     default:
         return 0;
     }
@@ -69,7 +69,7 @@ static void fill_payload(struct nvtx_thread *thread, struct nvtx_open *open,
 void nvtx_fill(struct nvtx_thread *thread, struct nvtx_open *open, enum mp_range_kind kind,
                nvtxDomainHandle_t domain, const nvtxEventAttributes_t *attributes) {
     nvtxEventAttributes_t whole;
-    nvtx_fill_named(thread, open, kind, nvtx_domain_id(domain), 0);
+    nvtx_fill_named(thread, open, kind, nvtx_handle_id(domain), 0);
     if (!attributes)
         return;
     if (__builtin_expect(attributes->size < sizeof whole, 0)) { /* of an older header */

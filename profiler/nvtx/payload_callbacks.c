@@ -43,15 +43,19 @@ static bool write_entry(struct writing *writing, const struct mp_schema_entry *e
 }
 
 static void record(struct writing *writing, const struct spool_schema_payload *fixed) {
-    struct nvtx_thread *thread = nvtx_thread_self();
+    struct nvtx_thread *thread = nvtx_enter();
     memcpy(writing->bytes, fixed, sizeof *fixed);
-    if (thread)
-        nvtx_record_schema(thread, writing->bytes, writing->size);
+    if (!thread)
+        return;
+    nvtx_record_schema(thread, writing->bytes, writing->size);
+    nvtx_leave(thread);
 }
 
 static uint64_t on_schema_register(nvtxDomainHandle_t domain, const nvtxPayloadSchemaAttr_t *attr) {
+    if (!attr)
+        return 0;
     const uint64_t mask = attr->fieldMask;
-    struct spool_schema_payload fixed = {.domain = nvtx_domain_id(domain)};
+    struct spool_schema_payload fixed = {.domain = nvtx_handle_id(domain)};
     struct writing writing = {.size = sizeof fixed};
     intptr_t next = next_of(NVTX3EXT_CBID_nvtxPayloadSchemaRegister);
     if (next)
@@ -84,9 +88,11 @@ static uint64_t on_schema_register(nvtxDomainHandle_t domain, const nvtxPayloadS
 }
 
 static uint64_t on_enum_register(nvtxDomainHandle_t domain, const nvtxPayloadEnumAttr_t *attr) {
+    if (!attr)
+        return 0;
     const uint64_t mask = attr->fieldMask;
     struct spool_schema_payload fixed = {
-        .domain = nvtx_domain_id(domain), .type = MP_SCHEMA_ENUM, .bytes = ANY_ENUM_BYTES};
+        .domain = nvtx_handle_id(domain), .type = MP_SCHEMA_ENUM, .bytes = ANY_ENUM_BYTES};
     struct writing writing = {.size = sizeof fixed};
     intptr_t next = next_of(NVTX3EXT_CBID_nvtxPayloadEnumRegister);
     if (next)
@@ -116,12 +122,12 @@ static uint64_t on_enum_register(nvtxDomainHandle_t domain, const nvtxPayloadEnu
 
 static void on_mark_payload(nvtxDomainHandle_t domain, const nvtxPayloadData_t *payload,
                             size_t count) {
-    struct nvtx_thread *thread = nvtx_thread_self();
     struct nvtx_open open;
     intptr_t next = next_of(NVTX3EXT_CBID_nvtxMarkPayload);
     if (next)
         ((void (*)(nvtxDomainHandle_t, const nvtxPayloadData_t *, size_t))next)(
             nvtx_next_handle(domain), payload, count);
+    struct nvtx_thread *thread = nvtx_enter();
     if (!thread)
         return;
     open.payload_bytes = 0;
@@ -129,6 +135,7 @@ static void on_mark_payload(nvtxDomainHandle_t domain, const nvtxPayloadData_t *
     nvtx_fill_payloads(thread, &open, payload, count);
     open.range.start_ns = open.range.end_ns = mp_clock_ns();
     nvtx_record(thread, &open);
+    nvtx_leave(thread);
 }
 
 static int on_push_payload(nvtxDomainHandle_t domain, const nvtxPayloadData_t *payload,
@@ -137,28 +144,27 @@ static int on_push_payload(nvtxDomainHandle_t domain, const nvtxPayloadData_t *p
     if (next)
         ((int (*)(nvtxDomainHandle_t, const nvtxPayloadData_t *, size_t))next)(
             nvtx_next_handle(domain), payload, count);
-    struct nvtx_thread *thread = nvtx_thread_self();
-    struct nvtx_open *open = thread ? nvtx_push(thread) : NULL;
+    struct nvtx_thread *thread;
+    struct nvtx_open *open = nvtx_begin_push(&thread);
     if (!open)
         return NVTX_NO_PUSH_POP_TRACKING;
     nvtx_fill(thread, open, MP_RANGE_PUSHED, domain, NULL);
     nvtx_fill_payloads(thread, open, payload, count);
-    int level = nvtx_pushed(thread);
-    open->range.start_ns = mp_clock_ns();
-    nvtx_tell_push(open->range.start_ns);
-    return level;
+    return nvtx_end_push(thread, open);
 }
 
 static int on_pop_payload(nvtxDomainHandle_t domain, const nvtxPayloadData_t *payload,
                           size_t count) {
     int64_t end_ns = mp_clock_ns();
     int level = -1;
-    struct nvtx_thread *thread = nvtx_thread_self();
-    struct nvtx_open *open = thread ? nvtx_innermost(thread, nvtx_domain_id(domain)) : NULL;
+    struct nvtx_thread *thread = nvtx_enter();
+    struct nvtx_open *open = thread ? nvtx_innermost(thread, nvtx_handle_id(domain)) : NULL;
     if (open) {
         nvtx_fill_payloads(thread, open, payload, count);
         level = nvtx_pop(thread, open, end_ns);
     }
+    if (thread)
+        nvtx_leave(thread);
     intptr_t next = next_of(NVTX3EXT_CBID_nvtxRangePopPayload);
     if (__builtin_expect(next != 0, 0))
         ((int (*)(nvtxDomainHandle_t, const nvtxPayloadData_t *, size_t))next)(
@@ -173,14 +179,16 @@ static nvtxRangeId_t on_start_payload(nvtxDomainHandle_t domain, const nvtxPaylo
     if (next)
         next_id = ((nvtxRangeId_t(*)(nvtxDomainHandle_t, const nvtxPayloadData_t *, size_t))next)(
             nvtx_next_handle(domain), payload, count);
-    struct nvtx_thread *thread = nvtx_thread_self();
+    struct nvtx_thread *thread = nvtx_enter();
     struct nvtx_open *open = thread ? nvtx_start(thread, &id) : NULL;
-    if (!open)
-        return 0;
-    nvtx_fill(thread, open, MP_RANGE_STARTED, domain, NULL);
-    nvtx_fill_payloads(thread, open, payload, count);
-    open->range.start_ns = mp_clock_ns();
-    nvtx_started(id, next_id);
+    if (open) {
+        nvtx_fill(thread, open, MP_RANGE_STARTED, domain, NULL);
+        nvtx_fill_payloads(thread, open, payload, count);
+        open->range.start_ns = mp_clock_ns();
+        nvtx_started(id, next_id);
+    }
+    if (thread)
+        nvtx_leave(thread);
     return id;
 }
 
@@ -188,12 +196,14 @@ static void on_end_payload(nvtxDomainHandle_t domain, nvtxRangeId_t id,
                            const nvtxPayloadData_t *payload, size_t count) {
     int64_t end_ns = mp_clock_ns();
     uint64_t next_id = 0;
-    struct nvtx_thread *thread = nvtx_thread_self();
+    struct nvtx_thread *thread = nvtx_enter();
     struct nvtx_open *open = thread ? nvtx_end(thread, id, &next_id) : NULL;
     if (open) {
         nvtx_fill_payloads(thread, open, payload, count);
         nvtx_ended(thread, id, open, end_ns);
     }
+    if (thread)
+        nvtx_leave(thread);
     intptr_t next = next_of(NVTX3EXT_CBID_nvtxRangeEndPayload);
     if (next)
         ((void (*)(nvtxDomainHandle_t, nvtxRangeId_t, const nvtxPayloadData_t *, size_t))next)(

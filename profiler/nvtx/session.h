@@ -11,8 +11,15 @@
  *                          no such thread, a buffer is written when it is full and at the end
  *
  * A range costs its thread two clock reads and a copy into the thread's buffer: no allocation, no
- * lock, no system call.  A thread with the lowest priority writes the buffers.  What it has written
- * survives a kill; what a thread could not buffer, it writes itself. */
+ * lock, no system call.  A thread of the collector's own writes the buffers.  What it has written
+ * survives a kill; what a thread could not buffer, it writes itself.
+ *
+ * Signal handlers may make ranges, whatever they have interrupted.  Locks are held with signals
+ * blocked, memory is the kernel's and not malloc's, and a handler that has interrupted a call of
+ * the collector in its own thread is sent away, which is counted.  Two things stay dangerous: NVTX
+ * itself waits for ever in a handler that has interrupted the program's very first call of it, which
+ * loads the collector; and where the very first range of a process comes from a handler, with no
+ * domain created before, the writing thread is started there, which takes memory of malloc's. */
 #ifndef MOEPERF_PROFILER_NVTX_SESSION_H
 #define MOEPERF_PROFILER_NVTX_SESSION_H
 
@@ -25,6 +32,7 @@
 
 enum {
     NVTX_DEPTH = 128,        /* pushed ranges of a thread; deeper ones are counted */
+    NVTX_NAMES = 100000,     /* of all kinds together; names.h has how many bytes */
     NVTX_PAYLOAD_BYTES = 192 /* of all payloads of a range, with their heads; further are counted */
 };
 
@@ -35,19 +43,36 @@ enum nvtx_count {
     NVTX_COUNT_UNMATCHED, /* pops without a push, ends without a start */
     NVTX_COUNT_OPEN,      /* neither popped nor ended when the process ended */
     NVTX_COUNT_LOST,      /* ranges nested too deep, or too many started at a time */
-    NVTX_COUNT_NAMELESS,  /* ranges whose name was one too many */
     NVTX_COUNT_PAYLOADS,  /* payloads left out: too long, or of a length nobody said */
     NVTX_COUNTS
 };
 
-/* A name, for good: its address is the handle that programs get for strings and domains. */
+/* A name, for good. */
 struct nvtx_name {
     uint32_t id; /* from 1; as in NAME records */
     uint32_t kind, domain, number, hash;
     _Atomic(void *) next_handle; /* the next tool's */
-    struct nvtx_name *older;     /* handle made before, where each registration has its own */
     char text[];
 };
+
+/* Handles of strings and domains, as programs get them: places in this array, which has nothing in
+ * it.  So any pointer tells whether it is one, and none is followed. */
+extern const char nvtx_handles[NVTX_NAMES + 1];
+extern _Atomic uint32_t nvtx_count; /* of names, so far */
+
+/* The id that the handle stands for; 0: of none, and if it is not NULL, that is counted. */
+void nvtx_unknown_handle(void);
+static inline uint32_t nvtx_handle_id(const void *handle) {
+    uintptr_t id = (uintptr_t)handle - (uintptr_t)nvtx_handles;
+    if (__builtin_expect(id - 1 < atomic_load_explicit(&nvtx_count, memory_order_acquire), 1))
+        return (uint32_t)id;
+    if (handle)
+        nvtx_unknown_handle();
+    return 0;
+}
+
+/* The handle of a name for which the next tool gave `next_handle` (NULL: there is no next tool). */
+const void *nvtx_name_handle(struct nvtx_name *name, void *next_handle);
 
 /* A range that is open.  Where it lies, its start is the latest thing to be written. */
 struct nvtx_open {
@@ -58,18 +83,23 @@ struct nvtx_open {
 
 struct nvtx_thread;
 
-/* The calling thread's state, registered at its first use; NULL: no memory. */
-struct nvtx_thread *nvtx_thread_self(void);
+/* The calling thread's state, registered at its first use, for one call of the program: until
+ * nvtx_leave (threads.h).  NULL: nothing is recorded (any more), or a signal handler has interrupted
+ * another call in the same thread, which is counted. */
+struct nvtx_thread *nvtx_enter(void);
+
+/* Starts what may allocate, before a signal handler is the first to need it. */
+void nvtx_prepare(void);
 
 /* Reads the environment once per process.  false: the collector is off. */
 bool nvtx_session_start(void);
 
-/* The name with this text; added if it is new.  NULL when there are too many.  Thread-safe.  With
- * `number` or `domain` (categories, threads) each call adds one. */
+/* The name with this text; added if it is new.  NULL when there are too many (counted).
+ * Thread-safe.  With `number` or `domain` (categories, threads) each call adds one. */
 struct nvtx_name *nvtx_name_find(enum mp_name_kind kind, uint32_t domain, uint32_t number,
                                  const char *text);
 /* The id of a message of the calling thread: nearly always without looking further than the
- * thread's own cache.  0: too many names, which is counted. */
+ * thread's own cache.  0: too many names. */
 uint32_t nvtx_name_of(struct nvtx_thread *thread, const char *text);
 
 /* The next free place on the thread's stack of pushed ranges, for the caller to fill; NULL when it

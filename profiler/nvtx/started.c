@@ -86,9 +86,10 @@ void nvtx_ended(struct nvtx_thread *thread, uint64_t id, struct nvtx_open *open,
     give_place_back(place_of(id));
 }
 
-bool started_get(int number, struct nvtx_open *open) {
+bool started_take(int number, struct nvtx_open *open) {
     struct place *place = &places[number];
-    if (!atomic_load_explicit(&place->id, memory_order_acquire))
+    uint64_t id = atomic_load_explicit(&place->id, memory_order_relaxed);
+    if (!id || !atomic_compare_exchange_strong(&place->id, &id, 0))
         return false;
     *open = place->open;
     return true;

@@ -3,13 +3,11 @@
  * the process may fork or end at any moment. */
 #include "profiler/nvtx/threads.h"
 
-#include <errno.h>
-#include <pthread.h>
 #include <semaphore.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "profiler/nvtx/names.h"
@@ -20,28 +18,35 @@ enum {
     SCHEMA_BYTES = 1 << 14, /* longest SCHEMA record */
     MEASURED_LOOPS = 63,
     MEASURED_PAIRS = 32,
-    LAST_WAIT_SECONDS = 2
+    LAST_WAIT_SECONDS = 2,
+    LAST_CALLS_MS = 100, /* that calls may take which are under way at exit */
+    NOTE_BYTES = 640
 };
 static const uint32_t closed_place = UINT32_MAX; /* as the domain of a range that was popped */
 
 static _Thread_local struct nvtx_thread *own __attribute__((tls_model("initial-exec")));
 
 static struct {
-    pthread_mutex_t lock; /* guards file, threads, names_written */
+    pthread_mutex_t lock; /* guards file, threads, names_written; only held in sections */
     struct spool_file file;
     bool open, finished;
     struct nvtx_thread *threads;
+    int thread_count, search_at; /* when so many are in use, ended threads are looked for */
     uint32_t names_written;
-    pthread_key_t key; /* whose destructor sees threads end */
     int flush_ms;
     bool writing; /* the writing thread runs */
     sem_t wake;
     _Atomic bool asked;           /* somebody has woken it */
     struct nvtx_thread *forker;   /* in a child: the thread that forked, until it records */
+    struct nvtx_section forking;  /* of the thread that forks, from before to after */
     int64_t forked_ns;            /* when this process began as a copy; 0: it did not */
     struct nvtx_thread *measured; /* by the writing thread, before it begins; then it is a spare */
     _Atomic int64_t pair_ns;      /* cost of a range, measured; 0: not */
+    _Atomic int64_t interrupting, unknown_handles; /* calls */
 } session = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+/* Nothing is recorded (any more). */
+static _Atomic bool off;
 
 static size_t round_up(size_t bytes) {
     return (bytes + SPOOL_UNIT - 1) / SPOOL_UNIT * SPOOL_UNIT;
@@ -58,28 +63,33 @@ static uint8_t *begin_record(uint8_t *record, enum mp_spool_type type, size_t pa
 
 /* ---- into the spool; the lock is held ---- */
 
-static void append(uint8_t *records, size_t size) {
-    if (size > 0)
-        spool_file_append(&session.file, records, size, NULL);
+static bool append(uint8_t *records, size_t size) {
+    return size == 0 || !spool_file_append(&session.file, records, size, NULL);
 }
 
+/* What could not be written is tried again with what comes next: ranges refer to it. */
 static void write_names(uint32_t count) {
     _Alignas(SPOOL_UNIT) static uint8_t batch[1 << 15];
     size_t filled = 0;
-    while (session.names_written < count) {
-        const struct nvtx_name *name = nvtx_names_get(++session.names_written);
+    uint32_t next = session.names_written;
+    while (next < count) {
+        const struct nvtx_name *name = nvtx_names_get(next + 1);
         const struct spool_name_payload fixed = {name->id, name->kind, name->domain, name->number};
         size_t text = strlen(name->text) + 1, payload = sizeof fixed + text;
         if (filled + payload + 2 * sizeof(struct spool_head) > sizeof batch) {
-            append(batch, filled);
+            if (!append(batch, filled))
+                return;
+            session.names_written = next;
             filled = 0;
         }
         uint8_t *at = begin_record(batch + filled, MP_SPOOL_NAME, payload);
         memcpy(at, &fixed, sizeof fixed);
         memcpy(at + sizeof fixed, name->text, text);
         filled += round_up(sizeof(struct spool_head) + payload);
+        next++;
     }
-    append(batch, filled);
+    if (append(batch, filled))
+        session.names_written = next;
 }
 
 /* Names first: those that the records up to `head` refer to are there by now. */
@@ -99,11 +109,12 @@ static void drain_all(void) {
 }
 
 static __attribute__((noinline, cold)) void drain_full(struct nvtx_thread *thread) {
-    int number = errno;
+    struct nvtx_section section;
+    section_enter(&section);
     pthread_mutex_lock(&session.lock);
     drain(thread);
     pthread_mutex_unlock(&session.lock);
-    errno = number;
+    section_leave(&section);
 }
 
 /* ---- the owner's side ---- */
@@ -231,10 +242,8 @@ uint32_t nvtx_name_of(struct nvtx_thread *thread, const char *text) {
     if (name && !strcmp(name->text, text))
         return name->id;
     name = nvtx_name_find(MP_NAME_STRING, 0, 0, text);
-    if (!name) {
-        count_one(thread, NVTX_COUNT_NAMELESS);
+    if (!name)
         return 0;
-    }
     thread->cache[slot] = name;
     return name->id;
 }
@@ -245,16 +254,15 @@ uint32_t nvtx_thread_id(const struct nvtx_thread *thread) {
 
 /* ---- the writing thread ---- */
 
+/* A signal handler may have interrupted malloc: of the kernel's memory, for good. */
 static struct nvtx_thread *create_thread(void) {
-    struct nvtx_thread *thread = aligned_alloc(64, sizeof *thread);
-    if (!thread)
+    size_t own_bytes = (sizeof(struct nvtx_thread) + 63) / 64 * 64;
+    char *mapped = mmap(NULL, own_bytes + BUFFER_BYTES, PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (mapped == MAP_FAILED)
         return NULL;
-    memset(thread, 0, sizeof *thread);
-    thread->buffer = aligned_alloc(64, BUFFER_BYTES);
-    if (!thread->buffer) {
-        free(thread);
-        return NULL;
-    }
+    struct nvtx_thread *thread = (void *)mapped;
+    thread->buffer = (uint8_t *)mapped + own_bytes;
     memset(thread->buffer, 0, BUFFER_BYTES); /* touches every page before the first range */
     return thread;
 }
@@ -290,6 +298,13 @@ static void clear_thread(struct nvtx_thread *thread) {
     memset(thread->count, 0, sizeof thread->count);
 }
 
+/* The lock is held. */
+static void add_thread(struct nvtx_thread *thread) {
+    thread->next = session.threads;
+    session.threads = thread;
+    session.thread_count++;
+}
+
 /* The thread that was measured is the first that the program's threads can have. */
 static void measure_spare(void) {
     if (!session.measured)
@@ -297,8 +312,7 @@ static void measure_spare(void) {
     measure(session.measured);
     clear_thread(session.measured);
     pthread_mutex_lock(&session.lock);
-    session.measured->next = session.threads;
-    session.threads = session.measured;
+    add_thread(session.measured);
     session.measured = NULL;
     pthread_mutex_unlock(&session.lock);
 }
@@ -319,7 +333,7 @@ static void *write_often(void *unused) {
         atomic_store(&session.asked, false);
         pthread_mutex_lock(&session.lock);
         bool finished = session.finished;
-        if (!finished)
+        if (session.open && !finished)
             drain_all();
         pthread_mutex_unlock(&session.lock);
         if (finished)
@@ -327,20 +341,17 @@ static void *write_often(void *unused) {
     }
 }
 
-/* The lock is held.  The program's signals are not for this thread. */
+/* The lock is held; the thread begins with the section's signals blocked, as the program's are not
+ * for it. */
 static void start_writing(void) {
     pthread_t writer;
-    sigset_t all, before;
-    if (session.flush_ms <= 0)
+    if (session.writing || session.flush_ms <= 0)
         return;
     if (session.measured)
         clear_thread(session.measured);
     else
         session.measured = create_thread();
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
     session.writing = !pthread_create(&writer, NULL, write_often, NULL);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (session.writing)
         pthread_detach(writer);
 }
@@ -353,6 +364,7 @@ static bool make_ready(void) {
         return session.open;
     if (!session_open_spool(&session.file)) {
         session.finished = true;
+        atomic_store(&off, true);
         return false;
     }
     session.open = true;
@@ -360,62 +372,18 @@ static bool make_ready(void) {
     return true;
 }
 
-/* The lock is held.  One whose thread has ended and whose records are written, or a new one. */
-static struct nvtx_thread *find_thread(void) {
-    for (struct nvtx_thread *thread = session.threads; thread; thread = thread->next)
-        if (!atomic_load_explicit(&thread->used, memory_order_acquire))
-            return thread;
-    struct nvtx_thread *thread = create_thread();
-    if (thread) {
-        thread->next = session.threads;
-        session.threads = thread;
-    }
-    return thread;
-}
-
-static __attribute__((noinline, cold)) struct nvtx_thread *attach(void) {
-    int number = errno;
-    struct nvtx_thread *thread = NULL;
+void nvtx_prepare(void) {
+    struct nvtx_section section;
+    section_enter(&section);
     pthread_mutex_lock(&session.lock);
-    if (make_ready())
-        thread = session.forker ? session.forker : find_thread();
-    session.forker = NULL;
-    if (thread) {
-        thread->id = (uint32_t)gettid();
-        atomic_store(&thread->used, true);
-    }
+    if (!session.finished)
+        start_writing();
     pthread_mutex_unlock(&session.lock);
-    if (thread)
-        pthread_setspecific(session.key, thread);
-    own = thread;
-    errno = number;
-    return thread;
-}
-
-struct nvtx_thread *nvtx_thread_self(void) {
-    struct nvtx_thread *thread = own;
-    return __builtin_expect(thread != NULL, 1) ? thread : attach();
+    section_leave(&section);
 }
 
 static bool is_ours(const struct nvtx_open *open) {
     return open->range.domain != closed_place && open->range.start_ns >= session.forked_ns;
-}
-
-static void thread_ends(void *ended) {
-    struct nvtx_thread *thread = ended;
-    int depth = atomic_load(&thread->depth);
-    for (int i = 0; i < depth; i++) {
-        struct nvtx_open *open = &thread->stack[i];
-        if (!is_ours(open))
-            continue;
-        open->range.end_ns = 0;
-        nvtx_record(thread, open);
-        count_one(thread, NVTX_COUNT_OPEN);
-    }
-    thread->beyond = 0;
-    atomic_store(&thread->depth, 0);
-    own = NULL;
-    atomic_store_explicit(&thread->used, false, memory_order_release);
 }
 
 static void write_open(struct nvtx_thread *thread, struct nvtx_open *open) {
@@ -426,6 +394,101 @@ static void write_open(struct nvtx_thread *thread, struct nvtx_open *open) {
     append(record, put_range(record, open));
     count_one(thread, NVTX_COUNT_OPEN);
 }
+
+/* The lock is held, and the thread records no more. */
+static void write_stack(struct nvtx_thread *thread) {
+    int depth = atomic_load_explicit(&thread->depth, memory_order_acquire);
+    for (int i = 0; i < depth; i++)
+        if (is_ours(&thread->stack[i]))
+            write_open(thread, &thread->stack[i]);
+}
+
+/* The lock is held, and the thread has ended. */
+static void end_thread(struct nvtx_thread *thread) {
+    drain(thread);
+    write_stack(thread);
+    atomic_store(&thread->depth, 0);
+    thread->beyond = 0;
+    thread->used = false;
+}
+
+/* The lock is held.  A state whose thread has ended; NULL: none has been found.  A key's destructor
+ * would tell at once, but setting a key may allocate.  The system is asked only when twice as many
+ * are in use as were left the last time. */
+static struct nvtx_thread *find_ended(uint32_t id) {
+    struct nvtx_thread *found = NULL;
+    int left = 0;
+    for (struct nvtx_thread *thread = session.threads; thread; thread = thread->next) {
+        const bool had_this_id = thread->used && thread->id == id; /* it is another thread's now */
+        if (had_this_id || (thread->used && session.thread_count >= session.search_at &&
+                            tgkill(getpid(), (pid_t)thread->id, 0) && errno == ESRCH))
+            end_thread(thread);
+        if (!thread->used)
+            found = thread;
+        left += thread->used;
+    }
+    if (session.thread_count >= session.search_at)
+        session.search_at = 2 * left + 8;
+    return found;
+}
+
+/* The lock is held. */
+static struct nvtx_thread *find_thread(uint32_t id) {
+    struct nvtx_thread *thread = find_ended(id);
+    if (thread)
+        return thread;
+    thread = create_thread();
+    if (thread)
+        add_thread(thread);
+    return thread;
+}
+
+static __attribute__((noinline, cold)) struct nvtx_thread *attach(void) {
+    struct nvtx_section section;
+    struct nvtx_thread *thread = NULL;
+    const uint32_t id = (uint32_t)gettid();
+    section_enter(&section);
+    pthread_mutex_lock(&session.lock);
+    if (make_ready())
+        thread = session.forker ? session.forker : find_thread(id);
+    session.forker = NULL;
+    if (thread) {
+        thread->id = id;
+        thread->used = true;
+        atomic_store(&thread->busy, true);
+    }
+    own = thread;
+    pthread_mutex_unlock(&session.lock);
+    section_leave(&section);
+    return thread;
+}
+
+static __attribute__((noinline, cold)) struct nvtx_thread *send_away(void) {
+    if (!atomic_load(&off))
+        atomic_fetch_add(&session.interrupting, 1);
+    return NULL;
+}
+
+struct nvtx_thread *nvtx_enter(void) {
+    struct nvtx_thread *thread = own;
+    if (__builtin_expect(!thread, 0))
+        return atomic_load_explicit(&off, memory_order_relaxed) ? NULL : attach();
+    if (__builtin_expect(atomic_load_explicit(&thread->busy, memory_order_relaxed), 0))
+        return send_away();
+    atomic_store_explicit(&thread->busy, true, memory_order_relaxed);
+    atomic_signal_fence(memory_order_seq_cst); /* finish sees to it that other threads see it */
+    if (__builtin_expect(atomic_load_explicit(&off, memory_order_relaxed), 0)) {
+        nvtx_leave(thread);
+        return NULL;
+    }
+    return thread;
+}
+
+void nvtx_unknown_handle(void) {
+    atomic_fetch_add_explicit(&session.unknown_handles, 1, memory_order_relaxed);
+}
+
+/* ---- the end ---- */
 
 static void write_number(const char *name, double value) {
     const struct spool_number_payload fixed = {.iteration = -1, .value = value, .layer = -1};
@@ -439,67 +502,131 @@ static void write_number(const char *name, double value) {
 
 static void write_counts(void) {
     static const char *const names[NVTX_COUNTS] = {
-        [NVTX_COUNT_RANGES] = "nvtx-ranges",     [NVTX_COUNT_UNMATCHED] = "nvtx-unmatched-ends",
-        [NVTX_COUNT_OPEN] = "nvtx-left-open",    [NVTX_COUNT_LOST] = "nvtx-lost",
-        [NVTX_COUNT_NAMELESS] = "nvtx-nameless", [NVTX_COUNT_PAYLOADS] = "nvtx-payloads-left-out"};
+        [NVTX_COUNT_RANGES] = "nvtx-ranges", [NVTX_COUNT_UNMATCHED] = "nvtx-unmatched-ends",
+        [NVTX_COUNT_OPEN] = "nvtx-left-open", [NVTX_COUNT_LOST] = "nvtx-lost",
+        [NVTX_COUNT_PAYLOADS] = "nvtx-payloads-left-out"};
     int64_t sum[NVTX_COUNTS] = {0};
     for (struct nvtx_thread *thread = session.threads; thread; thread = thread->next)
         for (int i = 0; i < NVTX_COUNTS; i++)
             sum[i] += atomic_load_explicit(&thread->count[i], memory_order_relaxed);
     for (int i = 0; i < NVTX_COUNTS; i++)
         write_number(names[i], (double)sum[i]);
+    write_number("nvtx-nameless", (double)nvtx_names_refused());
+    write_number("nvtx-interrupting", (double)atomic_load(&session.interrupting));
+    write_number("nvtx-unknown-handles", (double)atomic_load(&session.unknown_handles));
+    write_number("nvtx-unwritten", (double)session.file.lost);
     int64_t pair_ns = atomic_load(&session.pair_ns);
     if (pair_ns > 0)
         write_number("nvtx-pair-ns", (double)pair_ns);
 }
 
+static size_t add_note(char note[NOTE_BYTES], size_t length, int64_t count, const char *format) {
+    if (count <= 0 || length + 2 >= NOTE_BYTES)
+        return length;
+    if (length > 0)
+        length += (size_t)snprintf(note + length, NOTE_BYTES - length, "; ");
+    int added = snprintf(note + length, NOTE_BYTES - length, format, (long long)count);
+    return length + (size_t)added < NOTE_BYTES ? length + (size_t)added : NOTE_BYTES - 1;
+}
+
+/* What a reader of the run has to know besides the counts: why something is missing. */
+static void write_end(void) {
+    const struct spool_end_payload fixed = {.status = MP_OK};
+    _Alignas(SPOOL_UNIT) uint8_t record[NOTE_BYTES + 64];
+    char note[NOTE_BYTES];
+    size_t length = spool_file_note(&session.file, note, sizeof note);
+    length = add_note(note, length, nvtx_names_refused(),
+                      "%lld names were too many and were left out: a process keeps 100000 of "
+                      "together 16 MiB");
+    length = add_note(note, length, atomic_load(&session.interrupting),
+                      "%lld calls came from signal handlers that had interrupted the collector, "
+                      "and were not recorded");
+    length = add_note(note, length, atomic_load(&session.unknown_handles),
+                      "%lld calls had a handle of a domain or string that nobody had given out, "
+                      "and were recorded without it");
+    uint8_t *at = begin_record(record, MP_SPOOL_END, sizeof fixed + length + 1);
+    memcpy(at, &fixed, sizeof fixed);
+    memcpy(at + sizeof fixed, note, length + 1);
+    append(record, round_up(sizeof(struct spool_head) + sizeof fixed + length + 1));
+}
+
+/* The lock is held.  A call that never ended keeps its thread's ranges: its own, if a signal handler
+ * that it was interrupted by ends the process. */
 static void write_open_ranges(void) {
     struct nvtx_open open;
     for (struct nvtx_thread *thread = session.threads; thread; thread = thread->next) {
-        int depth = atomic_load_explicit(&thread->depth, memory_order_acquire);
-        for (int i = 0; i < depth; i++) {
-            open = thread->stack[i];
-            if (is_ours(&open))
-                write_open(thread, &open);
-        }
+        if (!atomic_load_explicit(&thread->busy, memory_order_acquire))
+            write_stack(thread);
+        else
+            for (int i = atomic_load(&thread->depth); i > 0; i--)
+                count_one(thread, NVTX_COUNT_LOST);
     }
     for (int i = 0; i < NVTX_STARTED; i++)
-        if (started_get(i, &open) && is_ours(&open))
+        if (started_take(i, &open) && is_ours(&open))
             write_open(session.threads, &open);
 }
 
-/* At exit: other threads may go on recording, into buffers that nobody writes any more. */
-__attribute__((destructor)) static void finish(void) {
-    const struct spool_end_payload fixed = {.status = MP_OK};
-    _Alignas(SPOOL_UNIT) uint8_t record[32];
+static bool lock_in_time(void) {
     struct timespec until;
     clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_sec += LAST_WAIT_SECONDS; /* a handler that ends the process may have interrupted us */
-    if (pthread_mutex_clocklock(&session.lock, CLOCK_MONOTONIC, &until))
-        return;
-    if (session.open && !session.finished) {
-        drain_all();
-        write_names(nvtx_names_count()); /* also of what nothing has referred to yet */
-        write_open_ranges();
-        write_counts();
-        uint8_t *at = begin_record(record, MP_SPOOL_END, sizeof fixed + 1);
-        memcpy(at, &fixed, sizeof fixed);
-        append(record, round_up(sizeof(struct spool_head) + sizeof fixed + 1));
-        spool_file_close(&session.file, NULL);
-        session.file.failed = true;
+    until.tv_sec += LAST_WAIT_SECONDS;
+    return !pthread_mutex_clocklock(&session.lock, CLOCK_MONOTONIC, &until);
+}
+
+/* Turns all further calls away and waits for those that are under way, so that what threads have
+ * open stands still.  A call says that it is busy, then looks whether it is wanted; a barrier in
+ * between would cost more than all else in it.  A millisecond here does as well: by then every
+ * processor has made visible what it had stored.  false: the lock is not to be had. */
+static bool quiesce(void) {
+    const struct timespec moment = {.tv_nsec = 1000000};
+    bool busy = true;
+    atomic_store(&off, true);
+    if (!lock_in_time())
+        return false;
+    for (int ms = 0; session.open && !session.finished && busy && ms < LAST_CALLS_MS; ms++) {
+        pthread_mutex_unlock(&session.lock);
+        nanosleep(&moment, NULL);
+        if (!lock_in_time())
+            return false;
+        busy = false;
+        for (struct nvtx_thread *thread = session.threads; thread; thread = thread->next)
+            busy |= thread != own && atomic_load_explicit(&thread->busy, memory_order_acquire);
     }
-    session.finished = true;
-    pthread_mutex_unlock(&session.lock);
+    return true;
+}
+
+__attribute__((destructor)) static void finish(void) {
+    struct nvtx_section section;
+    section_enter(&section);
+    if (quiesce()) {
+        if (session.open && !session.finished) {
+            drain_all();
+            write_names(nvtx_names_count()); /* also of what nothing has referred to yet */
+            write_open_ranges();
+            write_counts();
+            write_end();
+            spool_file_close(&session.file, NULL);
+            session.file.failed = true;
+        }
+        session.finished = true;
+        pthread_mutex_unlock(&session.lock);
+    }
+    section_leave(&section);
 }
 
 static void before_fork(void) {
+    struct nvtx_section section;
+    section_enter(&section);
     nvtx_names_lock();
     pthread_mutex_lock(&session.lock);
+    session.forking = section;
 }
 
 static void after_fork(void) {
+    const struct nvtx_section section = session.forking;
     pthread_mutex_unlock(&session.lock);
     nvtx_names_unlock();
+    section_leave(&section);
 }
 
 /* The child has the calling thread alone.  What is buffered is the parent's to write; the child's
@@ -514,13 +641,17 @@ static void after_fork_in_child(void) {
     session.names_written = 0;
     session.forked_ns = mp_clock_ns();
     atomic_store(&session.asked, false);
+    atomic_store(&session.interrupting, 0);
+    atomic_store(&session.unknown_handles, 0);
+    nvtx_names_count_anew();
     sem_init(&session.wake, 0, 0);
     for (struct nvtx_thread *thread = session.threads; thread; thread = thread->next) {
         atomic_store(&thread->flushed, atomic_load(&thread->head));
         memset(thread->count, 0, sizeof thread->count);
         if (thread == own)
             continue; /* what it has pushed, it may pop */
-        atomic_store(&thread->used, false);
+        thread->used = false;
+        atomic_store(&thread->busy, false);
         atomic_store(&thread->depth, 0);
     }
     session.forker = own;
@@ -531,6 +662,5 @@ static void after_fork_in_child(void) {
 void threads_start(int flush_ms) {
     session.flush_ms = flush_ms < 0 ? 0 : flush_ms;
     sem_init(&session.wake, 0, 0);
-    pthread_key_create(&session.key, thread_ends);
     pthread_atfork(before_fork, after_fork, after_fork_in_child);
 }

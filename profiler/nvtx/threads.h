@@ -2,13 +2,40 @@
 #ifndef MOEPERF_PROFILER_NVTX_THREADS_H
 #define MOEPERF_PROFILER_NVTX_THREADS_H
 
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+
 #include "profiler/nvtx/follow.h"
 #include "profiler/nvtx/session.h"
 #include "profiler/record/spool_file.h"
 
 enum { NVTX_STARTED = 4096, NVTX_CACHE = 256 };
 
+/* A stretch of code in which the thread may hold a lock: no signal handler runs in between, and the
+ * thread is not cancelled.  So no handler meets a lock that its own thread holds, and who holds a
+ * lock gives it back soon. */
+struct nvtx_section {
+    sigset_t signals;
+    int cancels, number;
+};
+static inline void section_enter(struct nvtx_section *section) {
+    sigset_t all;
+    section->number = errno;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &section->signals);
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &section->cancels);
+}
+static inline void section_leave(const struct nvtx_section *section) {
+    pthread_setcancelstate(section->cancels, NULL);
+    pthread_sigmask(SIG_SETMASK, &section->signals, NULL);
+    errno = section->number;
+}
+
 struct nvtx_thread {
+    /* In a call of the program's: set and cleared by the thread alone.  A handler that finds it set
+     * has interrupted such a call. */
+    _Atomic bool busy;
     _Atomic uint64_t head; /* see record.c: positions in the endless sequence of its bytes */
     uint64_t base;
     uint8_t *buffer;
@@ -18,7 +45,7 @@ struct nvtx_thread {
     _Atomic int64_t count[NVTX_COUNTS];
     struct nvtx_name *cache[NVTX_CACHE]; /* by the address of the message, checked by its text */
     struct nvtx_thread *next;
-    _Atomic bool used; /* false: its thread has ended, another may have it */
+    bool used; /* false: another thread may have it; guarded by the session's lock */
     _Alignas(64) _Atomic uint64_t flushed;
     struct nvtx_open stack[NVTX_DEPTH];
 };
@@ -29,8 +56,12 @@ void threads_start(int flush_ms);
 /* Creates the process's spool with its header (session.c). */
 bool session_open_spool(struct spool_file *file);
 
-/* Ranges started and not ended (started.c): how many places, and the range in one; false: free. */
-bool started_get(int place, struct nvtx_open *open);
+/* Ranges started and not ended (started.c): takes the one in a place; false: it is free. */
+bool started_take(int place, struct nvtx_open *open);
+
+static inline void nvtx_leave(struct nvtx_thread *thread) {
+    atomic_store_explicit(&thread->busy, false, memory_order_release);
+}
 
 static inline void count_one(struct nvtx_thread *thread, enum nvtx_count which) {
     int64_t count = atomic_load_explicit(&thread->count[which], memory_order_relaxed);

@@ -273,6 +273,9 @@ int mp_recorder_flush(struct mp_recorder *recorder, struct mp_error *error) {
 static void write_end(struct mp_recorder *recorder, int status, const char *reason) {
     const struct spool_end_payload fixed = {.status = status};
     _Alignas(SPOOL_UNIT) uint8_t record[2048];
+    char note[256];
+    if (!*reason && spool_file_note(&recorder->file, note, sizeof note) > 0)
+        reason = note;
     size_t length =
         cut_length(reason, sizeof record - 2 * sizeof(struct spool_head) - sizeof fixed);
     size_t payload = sizeof fixed + length + 1;

@@ -4,8 +4,10 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
-#include <stdlib.h>
+#include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "profiler/record/format.h"
@@ -21,26 +23,97 @@ static int code_of_errno(int number) {
     }
 }
 
-int spool_file_create(struct spool_file *file, const char *path, struct mp_error *error) {
-    *file = (struct spool_file){.descriptor = -1};
-    file->path = strdup(path);
-    if (!file->path)
-        return mp_fail(error, MP_ENOMEM, "%s: no memory for the spool", path);
-    do {
-        file->descriptor = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    } while (file->descriptor < 0 && errno == EINTR);
-    if (file->descriptor >= 0)
-        return MP_OK;
+/* ---- whose descriptor it is ---- */
 
-    int number = errno;
-    free(file->path);
-    file->path = NULL;
-    if (number == EEXIST)
+static bool is_file(const struct spool_file *file, const struct stat *status) {
+    return status->st_dev == file->device && status->st_ino == file->inode;
+}
+
+static bool is_ours(const struct spool_file *file, int descriptor) {
+    struct stat status;
+    return descriptor >= 0 && !fstat(descriptor, &status) && is_file(file, &status);
+}
+
+/* The same file under a high number.  Between a check and the write after it another thread of the
+ * program could close the number and get it again.  open(2) and its like hand out the lowest free
+ * number, so that a high one comes back only once all below it are taken, or on purpose (dup2): a
+ * program that closes what it does not own and opens files of its own gets low ones, and the write
+ * fails.  Nothing closer will do from within a process: a mapping of the file would not need the
+ * number, but a disk that fills up or a file that somebody truncates would end the program by a
+ * signal, and a thread with descriptors of its own would keep copies of the program's pipes. */
+static int raise_descriptor(const struct spool_file *file, int descriptor) {
+    enum { HIGHEST = 1024 }; /* higher ones would make the process's table larger */
+    struct rlimit limit;
+    rlim_t numbers = HIGHEST;
+    if (!getrlimit(RLIMIT_NOFILE, &limit) && limit.rlim_cur < numbers)
+        numbers = limit.rlim_cur;
+    int raised = fcntl(descriptor, F_DUPFD_CLOEXEC, (int)(numbers - numbers / 4));
+    if (raised < 0)
+        return descriptor;
+    if (is_ours(file, descriptor))
+        close(descriptor);
+    return raised;
+}
+
+static int open_again(const char *path, int flags) {
+    int descriptor;
+    do {
+        descriptor =
+            open(path, O_WRONLY | O_APPEND | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC | flags, 0666);
+    } while (descriptor < 0 && errno == EINTR);
+    return descriptor;
+}
+
+/* false: neither is the descriptor ours nor can the file be opened by its path; errno says why. */
+static bool have_descriptor(struct spool_file *file) {
+    struct stat status;
+    if (is_ours(file, file->descriptor))
+        return true;
+    file->descriptor = -1;
+    if (lstat(file->path, &status))
+        return false;
+    if (!is_file(file, &status)) {
+        errno = ESTALE;
+        return false;
+    }
+    int descriptor = open_again(file->path, 0);
+    if (!is_ours(file, descriptor)) { /* one that is somebody else's already is not ours to close */
+        errno = descriptor < 0 ? errno : EBADF;
+        return false;
+    }
+    file->descriptor = raise_descriptor(file, descriptor);
+    file->reopened++;
+    return is_ours(file, file->descriptor);
+}
+
+/* The program may change its folder.  false: the path is too long. */
+static bool set_path(struct spool_file *file, const char *path) {
+    char folder[PATH_MAX] = "";
+    const bool is_relative = *path != '/' && getcwd(folder, sizeof folder);
+    int length =
+        snprintf(file->path, sizeof file->path, "%s%s%s", folder, is_relative ? "/" : "", path);
+    return length < (int)sizeof file->path;
+}
+
+int spool_file_create(struct spool_file *file, const char *path, struct mp_error *error) {
+    struct stat status;
+    *file = (struct spool_file){.descriptor = -1};
+    if (!set_path(file, path))
+        return mp_fail(error, MP_EIO, "%.200s...: the spool's path is too long", path);
+    int descriptor = open_again(file->path, O_CREAT | O_EXCL);
+    if (descriptor < 0 && errno == EEXIST)
         return mp_fail(error, MP_EINVAL,
                        "%s: a file of this name exists, and a spool never overwrites one", path);
-    return mp_fail(error, code_of_errno(number), "%s: cannot create the spool: %s", path,
-                   strerror(number));
+    if (descriptor < 0 || fstat(descriptor, &status))
+        return mp_fail(error, code_of_errno(errno), "%s: cannot create the spool: %s", path,
+                       strerror(errno));
+    file->device = status.st_dev;
+    file->inode = status.st_ino;
+    file->descriptor = raise_descriptor(file, descriptor);
+    return MP_OK;
 }
+
+/* ---- records ---- */
 
 /* Writes all bytes, or as many as it can; returns how many, and the errno in `number`. */
 static size_t write_bytes(int descriptor, const uint8_t *bytes, size_t size, int *number) {
@@ -94,6 +167,31 @@ static size_t whole_records(const uint8_t *records, size_t available) {
     return end;
 }
 
+static int lose(struct spool_file *file, const uint8_t *records, size_t size,
+                struct mp_error *error) {
+    int number = errno;
+    for (size_t at = 0; at < size; file->lost++)
+        at += (size_t)((const struct spool_head *)(const void *)(records + at))->size * SPOOL_UNIT;
+    return mp_fail(error, MP_EIO,
+                   "%s: the program has closed the spool's descriptor, and it cannot be opened "
+                   "again: %s",
+                   file->path, strerror(number));
+}
+
+/* Keeps the whole ones of the records of which `written` bytes were written. */
+static int fail_writing(struct spool_file *file, const uint8_t *records, size_t written,
+                        size_t size, int number, struct mp_error *error) {
+    size_t whole = whole_records(records, written);
+    int64_t kept = atomic_load_explicit(&file->bytes, memory_order_relaxed) + (int64_t)whole;
+    const bool torn = !is_ours(file, file->descriptor) || ftruncate(file->descriptor, kept) != 0;
+    atomic_store_explicit(&file->bytes, kept, memory_order_relaxed);
+    file->failed = true;
+    return mp_fail(error, code_of_errno(number),
+                   "%s: cannot append %zu bytes of records: %s; the spool ends after %lld bytes%s",
+                   file->path, size - whole, strerror(number), (long long)kept,
+                   torn ? " and a torn record" : "");
+}
+
 int spool_file_append(struct spool_file *file, uint8_t *records, size_t size,
                       struct mp_error *error) {
     if (file->failed)
@@ -103,23 +201,35 @@ int spool_file_append(struct spool_file *file, uint8_t *records, size_t size,
         head->check = spool_check(head);
         at += (size_t)head->size * SPOOL_UNIT;
     }
-
-    int number;
-    size_t written = write_without_signal(file->descriptor, records, size, &number);
+    int number = EBADF;
+    size_t written = 0;
+    if (!have_descriptor(file))
+        return lose(file, records, size, error);
+    written = write_without_signal(file->descriptor, records, size, &number);
+    if (written == 0 && number == EBADF && have_descriptor(file)) /* closed since the check */
+        written = write_without_signal(file->descriptor, records, size, &number);
+    if (written < size)
+        return fail_writing(file, records, written, size, number, error);
     int64_t before = atomic_load_explicit(&file->bytes, memory_order_relaxed);
-    if (written == size) {
-        atomic_store_explicit(&file->bytes, before + (int64_t)size, memory_order_relaxed);
-        return MP_OK;
-    }
-    size_t whole = whole_records(records, written);
-    int64_t kept = before + (int64_t)whole;
-    int torn = ftruncate(file->descriptor, kept);
-    atomic_store_explicit(&file->bytes, kept, memory_order_relaxed);
-    file->failed = true;
-    return mp_fail(error, code_of_errno(number),
-                   "%s: cannot append %zu bytes of records: %s; the spool ends after %lld bytes%s",
-                   file->path, size - whole, strerror(number), (long long)kept,
-                   torn ? " and a torn record" : "");
+    atomic_store_explicit(&file->bytes, before + (int64_t)size, memory_order_relaxed);
+    return MP_OK;
+}
+
+size_t spool_file_note(struct spool_file *file, char *text, size_t size) {
+    int length = 0;
+    text[0] = '\0';
+    have_descriptor(file); /* so that the last time is among those that are counted */
+    if (file->lost > 0)
+        length = snprintf(text, size,
+                          "the program closed the descriptor of its recording, and the file could "
+                          "not always be opened again: %lld records are missing",
+                          (long long)file->lost);
+    else if (file->reopened > 0)
+        length = snprintf(text, size,
+                          "the program closed the descriptor of its recording (%lld times); the "
+                          "file was opened again, and nothing is missing",
+                          (long long)file->reopened);
+    return length < (int)size ? (size_t)length : size - 1;
 }
 
 int spool_file_write_header(struct spool_file *file, int rank, int ranks, int node,
@@ -146,11 +256,9 @@ int spool_file_write_header(struct spool_file *file, int rank, int ranks, int no
 int spool_file_close(struct spool_file *file, struct mp_error *error) {
     int code = MP_OK;
     /* Not repeated on EINTR: the descriptor is gone then, and may be another thread's by now. */
-    if (file->descriptor >= 0 && close(file->descriptor) != 0 && errno != EINTR)
+    if (is_ours(file, file->descriptor) && close(file->descriptor) != 0 && errno != EINTR)
         code = mp_fail(error, code_of_errno(errno), "%s: cannot close the spool: %s", file->path,
                        strerror(errno));
     file->descriptor = -1;
-    free(file->path);
-    file->path = NULL;
     return code;
 }

@@ -285,11 +285,12 @@ static int collect_rank(struct recordings *recordings, int rank, struct mp_error
         explain(own, cut.text);
     else if (!own->ended && own->unread_bytes > 0)
         snprintf(own->reason, sizeof own->reason,
-                 "its recording stops without an end, as after a kill; %lld bytes of a last record "
-                 "were left out",
+                 "its recording stops without an end, as after a kill or _exit: what was not "
+                 "written by then is missing; %lld bytes of a last record were left out",
                  (long long)own->unread_bytes);
     else if (!own->ended)
-        explain(own, "its recording stops without an end, as after a kill");
+        explain(own, "its recording stops without an end, as after a kill or _exit: what was not "
+                     "written by then is missing");
     if (own->backward_spans > 0 && !own->reason[0])
         snprintf(own->reason, sizeof own->reason,
                  "%lld of its spans end before they start, as when a clock jumps back: they are "
