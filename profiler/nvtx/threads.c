@@ -406,6 +406,7 @@ static void write_stack(struct nvtx_thread *thread) {
 /* The lock is held, and the thread has ended. */
 static void end_thread(struct nvtx_thread *thread) {
     drain(thread);
+    write_names(nvtx_names_count());
     write_stack(thread);
     atomic_store(&thread->depth, 0);
     thread->beyond = 0;
