@@ -87,6 +87,21 @@ static int find_files(const char *folder, struct files *files, FILE *stream,
     return code;
 }
 
+/* Why something of them is missing. */
+static void say_notes(struct mp_store *store, int64_t run_id, FILE *stream) {
+    sqlite3_stmt *select = NULL;
+    if (sqlite3_prepare_v2(mp_store_connection(store),
+                           "SELECT DISTINCT collector, value FROM fact JOIN device_spool USING "
+                           "(run_id, rank) WHERE run_id = ? AND name = collector || '.note'",
+                           -1, &select, NULL) != SQLITE_OK)
+        return;
+    sqlite3_bind_int64(select, 1, run_id);
+    while (sqlite3_step(select) == SQLITE_ROW)
+        fprintf(stream, "%s: %s\n", sqlite3_column_text(select, 0),
+                sqlite3_column_text(select, 1));
+    sqlite3_finalize(select);
+}
+
 /* One line per collector and what it said: ranks mostly say the same. */
 static void say(struct mp_store *store, int64_t run_id, FILE *stream) {
     sqlite3_stmt *select = NULL;
@@ -104,6 +119,7 @@ static void say(struct mp_store *store, int64_t run_id, FILE *stream) {
                 processes == 1 ? "" : "es");
     }
     sqlite3_finalize(select);
+    say_notes(store, run_id, stream);
 }
 
 int mp_devices_keep(struct mp_store *store, int64_t run_id, const char *folder, bool keep_spools,

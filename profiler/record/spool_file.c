@@ -226,9 +226,9 @@ size_t spool_file_note(struct spool_file *file, char *text, size_t size) {
                           (long long)file->lost);
     else if (file->reopened > 0)
         length = snprintf(text, size,
-                          "the program closed the descriptor of its recording (%lld times); the "
+                          "the program closed the descriptor of its recording (%lld time%s); the "
                           "file was opened again, and nothing is missing",
-                          (long long)file->reopened);
+                          (long long)file->reopened, file->reopened == 1 ? "" : "s");
     return length < (int)size ? (size_t)length : size - 1;
 }
 

@@ -118,6 +118,25 @@ static int insert_spool(struct device_spool *spool, bool *is_new, struct mp_erro
     return code;
 }
 
+/* Two collectors of one rank have a fact each. */
+static int insert_note(struct device_spool *spool, struct mp_error *error) {
+    sqlite3_stmt *insert = NULL;
+    if (!spool->note[0])
+        return MP_OK;
+    int code = store_prepare(spool->store,
+                             "INSERT OR REPLACE INTO fact VALUES (?, ?, ? || '.note', ?)", &insert,
+                             error);
+    if (code)
+        return code;
+    sqlite3_bind_int64(insert, 1, spool->run_id);
+    sqlite3_bind_int(insert, 2, spool->rank);
+    sqlite3_bind_text(insert, 3, spool->collector, -1, SQLITE_STATIC);
+    sqlite3_bind_text(insert, 4, spool->note, -1, SQLITE_STATIC);
+    code = store_run(spool->store, insert, "cannot store a note", error);
+    sqlite3_finalize(insert);
+    return code;
+}
+
 static int add_spool(struct device_spool *spool, struct mp_error *error) {
     bool is_new = false;
     int code = read_header(spool, error);
@@ -133,7 +152,9 @@ static int add_spool(struct device_spool *spool, struct mp_error *error) {
         code = insert_spool(spool, &is_new, error);
     if (code || !is_new)
         return code;
-    code = device_read_spans(spool, error);
+    code = insert_note(spool, error);
+    if (!code)
+        code = device_read_spans(spool, error);
     if (!code)
         code = device_insert(spool, error);
     return code;

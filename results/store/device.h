@@ -32,6 +32,7 @@ struct device_spool {
     struct clock_fit fit;
     const char *clock;
     char collector[48], status[512];
+    char note[256]; /* why something is missing */
     bool complete;
     int64_t unread_bytes;
     int64_t *wanted; /* when calls and collectives began, and starts that external ids name */

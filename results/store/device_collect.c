@@ -107,6 +107,7 @@ static int collect_record(struct device_spool *spool, const struct mp_spool_reco
         return add_timer(spool, &record->as.timer, error);
     case MP_SPOOL_END:
         spool->complete = true;
+        snprintf(spool->note, sizeof spool->note, "%s", record->as.end.reason);
         return MP_OK;
     default:
         return MP_OK;

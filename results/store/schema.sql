@@ -112,7 +112,8 @@ CREATE TABLE number (
 ) STRICT, WITHOUT ROWID;
 
 -- One text by name about a run: environment, digests, options.  'system.unattainable' is there if
--- the run's system is a bound and no system.
+-- the run's system is a bound and no system; 'cupti.note' and 'nccl.note' say why something is
+-- missing of what these collectors recorded.
 CREATE TABLE fact (
     run_id INTEGER NOT NULL,
     rank   INTEGER NOT NULL, -- that recorded it; -1: known without any rank
