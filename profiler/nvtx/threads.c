@@ -18,7 +18,7 @@ enum {
     SCHEMA_BYTES = 1 << 14, /* longest SCHEMA record */
     MEASURED_LOOPS = 63,
     MEASURED_PAIRS = 32,
-    LAST_WAIT_SECONDS = 2,
+    LAST_WAIT_MS = 2000,  /* for the lock, at exit */
     LAST_CALLS_MS = 100, /* that calls may take which are under way at exit */
     NOTE_BYTES = 640
 };
@@ -567,11 +567,15 @@ static void write_open_ranges(void) {
             write_open(session.threads, &open);
 }
 
+static const struct timespec millisecond = {.tv_nsec = 1000000};
+
 static bool lock_in_time(void) {
-    struct timespec until;
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_sec += LAST_WAIT_SECONDS;
-    return !pthread_mutex_clocklock(&session.lock, CLOCK_MONOTONIC, &until);
+    for (int ms = 0; pthread_mutex_trylock(&session.lock); ms++) {
+        if (ms == LAST_WAIT_MS)
+            return false;
+        nanosleep(&millisecond, NULL);
+    }
+    return true;
 }
 
 /* Turns all further calls away and waits for those that are under way, so that what threads have
@@ -579,14 +583,13 @@ static bool lock_in_time(void) {
  * between would cost more than all else in it.  A millisecond here does as well: by then every
  * processor has made visible what it had stored.  false: the lock is not to be had. */
 static bool quiesce(void) {
-    const struct timespec moment = {.tv_nsec = 1000000};
     bool busy = true;
     atomic_store(&off, true);
     if (!lock_in_time())
         return false;
     for (int ms = 0; session.open && !session.finished && busy && ms < LAST_CALLS_MS; ms++) {
         pthread_mutex_unlock(&session.lock);
-        nanosleep(&moment, NULL);
+        nanosleep(&millisecond, NULL);
         if (!lock_in_time())
             return false;
         busy = false;
