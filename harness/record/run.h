@@ -31,8 +31,8 @@ struct mp_record_run {
  * it cost, and of each rank why something of it is missing.  Errors: those of mp_store_ingest,
  * MP_ENOTFOUND (no process has annotated anything or had a collector of GPU work: the sentence says
  * why that may be), MP_EINVAL (one of an earlier recording's processes still runs, here, and
- * records: its run would be half of one); the spools stay then.  An earlier recording is complete if
- * all of its processes ended theirs, else interrupted. */
+ * records: its run would be half of one); the spools stay then.  An earlier recording is complete
+ * if all of its processes ended theirs, else interrupted. */
 int mp_record_keep(struct mp_store *store, const struct mp_record_run *run, FILE *stream,
                    struct mp_error *error);
 
