@@ -34,6 +34,11 @@ die() {
     exit 2
 }
 
+# is_available PACKAGE: whether Debian or Ubuntu has it for this machine.
+is_available() {
+    [ -n "$(apt-cache madison "$1" 2>/dev/null)" ]
+}
+
 # build PRESET TARGET...: configures and builds, everything if no target is named.
 build() {
     local preset=$1 start=$SECONDS

@@ -1,18 +1,46 @@
-/* What tests share: cmocka with what it needs, random inputs with a printed seed, comparison of
- * doubles (cmocka 1.1.5 compares float only). */
+/* What tests share: cmocka with what it needs, reasons for skipped cases, random inputs with a
+ * printed seed, comparison of floating-point numbers. */
 #ifndef MOEPERF_TESTS_SUPPORT_H
 #define MOEPERF_TESTS_SUPPORT_H
 
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
+#include <unistd.h>
 
 #include <cmocka.h> /* after the four headers that it relies on */
+
+/* skip("no %s", what): this case can't run here, and why; ci/test knows which may be skipped.  The
+ * line before cmocka's own is where it finds the reason. */
+#undef skip
+#define skip(...)                                                                                  \
+    (print_message("skipped: " __VA_ARGS__), print_message("\n"), _skip(__FILE__, __LINE__))
+
+/* Public data lies beside the sources and is not part of them. */
+static inline void need_file(const char *path) {
+    if (access(path, R_OK))
+        skip("there is no %s", path);
+}
+
+/* Comparisons of cmocka's that would cut a floating-point number down to a whole one, or let NaN
+ * pass, do not compile. */
+struct test_not_whole {
+    char unused;
+};
+#undef cast_to_largest_integral_type
+/* clang-format off */
+#define cast_to_largest_integral_type(value)                                                       \
+    ((LargestIntegralType)_Generic((value), float: (struct test_not_whole){0},                     \
+                                   double: (struct test_not_whole){0}, default: (value)))
+/* clang-format on */
+#undef assert_float_equal
+#undef assert_float_not_equal
 
 /* A fresh seed, printed; MOEPERF_SEED in the environment repeats a run. */
 static inline uint64_t test_seed(void) {
@@ -44,17 +72,22 @@ static inline double test_random_double(uint64_t *state) {
     return (double)(test_random(state) >> 11) * 0x1p-53;
 }
 
-/* |actual - expected| <= tolerance * max(1, |expected|); NaN is close to NaN only. */
-#define assert_close(actual, expected, tolerance)                                                  \
-    test_assert_close((actual), (expected), (tolerance), #actual, __FILE__, __LINE__)
+/* |actual - expected| <= relative * |expected|, so an expected 0 is met exactly or not at all. */
+#define assert_close(actual, expected, relative)                                                   \
+    test_assert_close((actual), (expected), (relative), true, #actual, __FILE__, __LINE__)
 
+/* |actual - expected| <= absolute, for what should be 0 or a difference of larger numbers. */
+#define assert_within(actual, expected, absolute)                                                  \
+    test_assert_close((actual), (expected), (absolute), false, #actual, __FILE__, __LINE__)
+
+/* NaN is close to nothing, not even to NaN; an infinity to itself. */
 static inline void test_assert_close(double actual, double expected, double tolerance,
-                                     const char *text, const char *file, int line) {
-    if (actual == expected || (isnan(actual) && isnan(expected))) /* infinities too */
+                                     bool relative, const char *text, const char *file, int line) {
+    double distance = relative ? tolerance * fabs(expected) : tolerance;
+    if (actual == expected || fabs(actual - expected) <= distance)
         return;
-    if (fabs(actual - expected) <= tolerance * fmax(1, fabs(expected)))
-        return;
-    print_error("%s is %.17g, expected %.17g within %.3g\n", text, actual, expected, tolerance);
+    print_error("%s is %.17g, expected %.17g within %.3g%s\n", text, actual, expected, tolerance,
+                relative ? " of it" : "");
     _fail(file, line);
 }
 

@@ -21,6 +21,7 @@
 #include <string.h>
 
 #include "baselines/systems.h"
+#include "harness/workload/formats.h"
 #include "reference/plan/queue.h"
 #include "tests/reference/plan/plan_support.h"
 
@@ -340,33 +341,26 @@ enum {
     TRACE_STEP = 10
 };
 
-/* Takes in a line; returns 1 if it belongs to the workload. */
-static int read_line(char *line, struct workload *workload) {
-    long head[4]; /* iteration, micro-batch, layer, rank */
-    char *at = line;
-    for (int column = 0; column < 4; column++, at++)
-        head[column] = strtol(at, &at, 10);
-    if (head[0] < TRACE_FIRST || head[0] > TRACE_LAST || head[1] != 0)
-        return 0;
-    assert_in_range(head[2], 0, TRACE_LAYERS - 1);
-    assert_in_range(head[3], 0, RANKS - 1);
-    long index = (head[0] - TRACE_FIRST) / TRACE_STEP * TRACE_LAYERS + head[2];
-    uint32_t *row = workload->load[index].count + head[3] * EXPERTS;
-    for (int expert = 0; expert < EXPERTS; expert++, at++)
-        row[expert] = (uint32_t)strtoul(at, &at, 10);
-    return 1;
-}
-
+/* How many rows of the workload the trace gave. */
 static int read_trace(const char *path, struct workload *workload) {
-    char command[1024], line[1024];
-    int lines = 0;
-    snprintf(command, sizeof command, "zstd -dcq '%s'", path);
-    FILE *pipe = popen(command, "r");
-    assert_non_null(pipe);
-    while (fgets(line, sizeof line, pipe))
-        if (line[0] >= '0' && line[0] <= '9')
-            lines += read_line(line, workload);
-    return pclose(pipe) == 0 ? lines : 0;
+    struct mp_trace_stream *stream;
+    const struct mp_trace_block *block;
+    struct mp_error error = {0};
+    int count = 0;
+    if (mp_format_open("csv", path, &stream, &error))
+        fail_msg("%s", error.text);
+    while (!mp_trace_next(stream, &block, &error) && block && block->iteration <= TRACE_LAST) {
+        if (block->iteration < TRACE_FIRST || block->micro_batch != 0)
+            continue;
+        long index = (block->iteration - TRACE_FIRST) / TRACE_STEP * TRACE_LAYERS + block->layer;
+        memcpy(workload->load[index].count, block->load.count,
+               sizeof *block->load.count * RANKS * EXPERTS);
+        count += RANKS;
+    }
+    if (error.code)
+        fail_msg("%s", error.text);
+    mp_trace_stream_destroy(stream);
+    return count;
 }
 
 static void the_trace(void **unused) {
@@ -375,16 +369,7 @@ static void the_trace(void **unused) {
     struct workload workload = {.layers = TRACE_LAYERS,
                                 .iterations = (TRACE_LAST - TRACE_FIRST) / TRACE_STEP + 1,
                                 .first = (TRACE_COUNTS - TRACE_FIRST) / TRACE_STEP};
-    FILE *file = fopen(path, "rb");
-    if (!file) {
-        print_message("  left out: there is no %s\n", path);
-        return;
-    }
-    fclose(file);
-    if (system("zstd --version > /dev/null 2>&1") != 0) {
-        print_message("  left out: the trace is packed and there is no program zstd\n");
-        return;
-    }
+    need_file(path);
     create_workload(&workload);
     assert_int_equal(read_trace(path, &workload), workload.iterations * TRACE_LAYERS * RANKS);
     judge_all(&workload, true);

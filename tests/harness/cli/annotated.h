@@ -10,29 +10,19 @@
 #include "tests/harness/cli/shell.h"
 
 static inline bool has_collector(void) {
-    if (!access(MOEPERF_FOLDER "/libmoeperf-nvtx.so", R_OK))
-        return true;
-    print_message("skipped: built without NVTX's headers, so there is no collector\n");
-    return false;
+    return !access(MOEPERF_FOLDER "/libmoeperf-nvtx.so", R_OK);
 }
 
-/* Whether programs started with PYTHONPATH=python have PyPI's nvtx; where it is not installed, pip
- * may get it into this folder. */
-static inline bool has_python_nvtx(void) {
-    if (RUNS_SANITIZED) {
-        print_message("skipped: python3 can't load what the sanitizers watch\n");
-        return false;
-    }
-    char *installed = shell("export PYTHONPATH=python; python3 -c 'import nvtx' 2>/dev/null || "
-                            "python3 -m pip install --quiet --no-deps "
-                            "--disable-pip-version-check --target python nvtx >/dev/null 2>&1; "
-                            "python3 -c 'import nvtx; print(\"works\")' || true",
-                            0);
-    const bool works = strstr(installed, "works\n") != NULL;
-    free(installed);
-    if (!works)
-        print_message("skipped: python3 has no nvtx, and pip can't get it\n");
-    return works;
+#define NO_COLLECTOR "built without NVTX's headers, so there is no collector"
+
+/* python3 with PyPI's nvtx where ci/setup puts it. */
+#define PYTHON "PYTHONPATH=" PYTHON_PACKAGES " python3"
+
+static inline void need_python_nvtx(void) {
+    if (RUNS_SANITIZED)
+        skip("python3 can't load what the sanitizers watch");
+    if (system(PYTHON " -c 'import nvtx' 2>/dev/null"))
+        skip("python3 has no nvtx; ci/setup tests installs it");
 }
 
 /* The first column of the only row, from a database in this folder.  Free it. */

@@ -83,7 +83,7 @@ static void check_facts(const char *rules) {
 static void known_names_have_their_phase(void **state) {
     (void)state;
     if (!has_collector())
-        skip();
+        skip(NO_COLLECTOR);
     check_facts("megatron-lm");
     check_facts("deepspeed");
     check_facts("nccl");
@@ -115,7 +115,7 @@ static const char zero1_step[] = "+DeepSpeed|DeepSpeedEngine.forward\n-DeepSpeed
 static void training_loops_are_counted(void **state) {
     (void)state;
     if (!has_collector())
-        skip();
+        skip(NO_COLLECTOR);
     record("", megatron_step, 3);
     assert_answer("run.db", "SELECT iterations FROM v_run", "3");
     assert_answer(
@@ -213,12 +213,13 @@ static void set_known_times(const char *database) {
  * says, and nobody leaves a meeting before the other has come. */
 static void a_late_rank_of_a_foreign_program_is_named(void **state) {
     (void)state;
-    if (!has_collector() || !has_python_nvtx())
-        skip();
+    if (!has_collector())
+        skip(NO_COLLECTOR);
+    need_python_nvtx();
     write_file("two.py", program);
     write_file("two.yaml", program_rules);
     remove("run.db");
-    free(shell("PYTHONPATH=python moeperf record -o run.db --rules two.yaml -- python3 two.py", 0));
+    free(shell("moeperf record -o run.db --rules two.yaml -- env " PYTHON " two.py", 0));
     assert_answer("run.db", "SELECT iterations || ' ' || ranks FROM v_run", "8 2");
     assert_answer("run.db",
                   "SELECT count(*) || ' ' || (min(end_ns - start_ns) >= 21000000) || ' ' || "

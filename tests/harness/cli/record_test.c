@@ -82,7 +82,7 @@ static void the_trainer_says_what_it_records(void **state) {
         "{name: swiftmoe, system: swiftmoe}", "{name: fastermoe, system: fastermoe}"};
     (void)state;
     if (!has_collector())
-        skip();
+        skip(NO_COLLECTOR);
     for (size_t i = 0; i < sizeof jobs / sizeof *jobs; i++)
         compare_recordings(jobs[i]);
     assert_answer("nvtx.db", "SELECT count(*) FROM v_nvtx WHERE domain <> 'moeperf'", "0");
@@ -96,7 +96,7 @@ static void the_trainer_says_what_it_records(void **state) {
 static void rules_make_spans_of_a_foreign_program(void **state) {
     (void)state;
     if (!has_collector())
-        skip();
+        skip(NO_COLLECTOR);
     write_file("rules.yaml", "rules:\n"
                              "  - name: iteration\n"
                              "    domain: with payloads\n"
@@ -128,7 +128,7 @@ static void rules_make_spans_of_a_foreign_program(void **state) {
 static void rules_look_into_nested_payloads(void **state) {
     (void)state;
     if (!has_collector())
-        skip();
+        skip(NO_COLLECTOR);
     write_file("nested.yaml", "rules:\n"
                               "  - name: transfer\n"
                               "    phase: fetch\n"
@@ -154,7 +154,7 @@ static void rules_look_into_nested_payloads(void **state) {
 static void iterations_may_be_known_by_their_end(void **state) {
     (void)state;
     if (!has_collector())
-        skip();
+        skip(NO_COLLECTOR);
     write_file("ends.yaml", "rules:\n"
                             "  - name: experts\n"
                             "    phase: expert\n"
@@ -172,7 +172,7 @@ static void iterations_may_be_known_by_their_end(void **state) {
 static void exit_statuses_and_signals_pass_through(void **state) {
     (void)state;
     if (!has_collector())
-        skip();
+        skip(NO_COLLECTOR);
     free(shell("moeperf record -o status.db -- " ANNOTATED " status 3", 3));
     free(shell("moeperf record -o status.db -- " ANNOTATED " killed 5", 137));
     assert_answer("status.db", "SELECT group_concat(status, ' ') FROM v_run", "failed failed");
@@ -189,7 +189,7 @@ static void exit_statuses_and_signals_pass_through(void **state) {
 static void every_process_is_kept(void **state) {
     (void)state;
     if (!has_collector())
-        skip();
+        skip(NO_COLLECTOR);
     write_file("parent.yaml", "rules:\n  - name: parent\n    phase: expert\n");
     assert_says("RANK=0 moeperf record -o forks.db --rules parent.yaml -- " ANNOTATED " forks 3", 0,
                 "3 more processes");
@@ -213,7 +213,7 @@ static void every_process_is_kept(void **state) {
 static void names_of_any_bytes_arrive(void **state) {
     (void)state;
     if (!has_collector())
-        skip();
+        skip(NO_COLLECTOR);
     free(shell("moeperf record -o bytes.db -- " ANNOTATED " bytes 3", 0));
     assert_answer("bytes.db",
                   "SELECT count(*) FROM v_nvtx WHERE name = '<script>alert(''\"'')</script>'", "1");
@@ -227,7 +227,7 @@ static void names_of_any_bytes_arrive(void **state) {
 static void mistakes_are_refused(void **state) {
     (void)state;
     if (!has_collector())
-        skip();
+        skip(NO_COLLECTOR);
     assert_says("moeperf record -o x.db", 2, "no command");
     assert_says("moeperf record -o x.db --rules nonesuch -- true", 2, "no ready-made rules file");
     assert_says("moeperf record -o x.db --rule my.yaml -- true", 2, "did you mean --rules");
@@ -236,11 +236,12 @@ static void mistakes_are_refused(void **state) {
     assert_says("moeperf list rules", 0, "megatron-lm");
 }
 
-/* A Python program with the annotations of PyPI's nvtx, unless it can't be had here. */
+/* A Python program with the annotations of PyPI's nvtx. */
 static void a_python_program_is_recorded(void **state) {
     (void)state;
-    if (!has_collector() || !has_python_nvtx())
-        skip();
+    if (!has_collector())
+        skip(NO_COLLECTOR);
+    need_python_nvtx();
     write_file("train.py", "import nvtx\n"
                            "for step in range(3):\n"
                            "    with nvtx.annotate(f'step {step}', domain='trainer'):\n"
@@ -257,9 +258,7 @@ static void a_python_program_is_recorded(void **state) {
                "  - {name: \"step {iteration}\", domain: trainer, phase: iteration}\n"
                "  - {name: \"layer {layer} experts\", phase: expert, tokens: payload}"
                "\n");
-    free(shell("PYTHONPATH=python moeperf record -o python.db --rules python.yaml -- python3 "
-               "train.py",
-               0));
+    free(shell("moeperf record -o python.db --rules python.yaml -- env " PYTHON " train.py", 0));
     assert_answer(
         "python.db",
         "SELECT group_concat(iteration || ':' || layer || ':' || tokens, ' ') FROM v_span "

@@ -107,7 +107,7 @@ static void published_ratios(void **state) {
             memory[i].parameters + memory[i].copies + memory[i].gradients + memory[i].optimizer;
     assert_close((memory[1].parameters + memory[1].copies) / memory[0].parameters, 5.73, 1e-12);
     assert_close(states[1] / states[0], 1.64, 0.01);
-    assert_close(memory[2].copies / memory[1].copies, 1 - 0.902, 0.02);
+    assert_within(memory[2].copies / memory[1].copies, 1 - 0.902, 0.02);
     assert_close(states[2] / states[0], 1.116, 0.02);
     mp_costs_destroy(costs);
     mp_cluster_destroy(cluster);

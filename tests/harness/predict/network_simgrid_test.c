@@ -210,9 +210,7 @@ static void close_to_simgrid(void **state) {
     (void)state;
     (void)SIMGRID_OPTIONS;
     (void)OPTIMIZED;
-    print_message("network against SimGrid: skipped, libsimgrid-dev was not there when this was "
-                  "built\n");
-    skip();
+    skip("libsimgrid-dev was not there when this was built");
 }
 
 #define make_folder NULL

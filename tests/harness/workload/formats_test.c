@@ -427,10 +427,8 @@ static void the_ending_suggests_a_format(void **state) {
 static const char *public_trace(const char *name) {
     static char path[512];
     snprintf(path, sizeof path, "%s/%s", MOEPERF_TRACES, name);
-    if (!access(path, R_OK))
-        return path;
-    print_message("not compared with %s: it is not there\n", path);
-    return NULL;
+    need_file(path);
+    return path;
 }
 
 static double max_over_mean(const struct mp_load *load) {
@@ -451,10 +449,8 @@ static void smartmoe_trace_has_its_known_statistics(void **state) {
         double known, within;
     } known[] = {
         {1, 1.54, 0.02}, {11, 14.0, 0.1}, {101, 12.1, 0.1}, {501, 9.1, 0.1}, {2001, 11.6, 0.1}};
-    const char *path = public_trace("smartmoe_gpt_e32_top2.csv.zst");
-    if (!path)
-        return;
-    struct mp_trace_stream *stream = open_good("csv", path);
+    struct mp_trace_stream *stream =
+        open_good("csv", public_trace("smartmoe_gpt_e32_top2.csv.zst"));
     const struct mp_trace_shape *shape = &mp_trace_stream_info(stream)->shape;
     assert_int_equal(shape->layers, 24);
     assert_int_equal(shape->experts, 32);
@@ -493,8 +489,6 @@ static void sglang_traces_have_their_known_sums(void **state) {
                   {"sglang_deepseek_decode_in2000out100.json", 23760000}};
     for (int i = 0; i < 2; i++) {
         const char *path = public_trace(traces[i].name);
-        if (!path)
-            continue;
         struct mp_trace_stream *stream = open_good(mp_format_guess(path), path);
         assert_int_equal(mp_trace_stream_info(stream)->shape.experts, 256);
         const struct mp_trace_block *block;

@@ -638,10 +638,7 @@ static struct mp_trace_stream *open_public(void) {
 
 static void public_trace_fits_another_machine(void **unused) {
     (void)unused;
-    if (access(public_trace, R_OK) != 0) {
-        print_message("%s is not here\n", public_trace);
-        skip();
-    }
+    need_file(public_trace);
     struct mp_trace_stream *source = open_public();
     struct mp_trace_shape had = mp_trace_stream_info(source)->shape;
     struct mp_trace_stream *made =

@@ -56,10 +56,8 @@ static void use_the_initialiser(void) {
 
 static void without_a_driver_the_program_runs_on(void **state) {
     (void)state;
-    if (has_driver()) {
-        print_message("skipped: this machine has a CUDA driver\n");
-        skip();
-    }
+    if (has_driver())
+        skip("this machine has a CUDA driver");
     in_a_process(use_the_initialiser);
     const struct companion_contents *contents = companion_read();
     assert_int_equal(contents->files, 1);
@@ -91,8 +89,7 @@ static void call_cuda(void) {
 static void a_cuda_program_with_the_variable_runs_on(void **state) {
     (void)state;
 #ifndef CUDART
-    print_message("skipped: libcudart.so was not found when moeperf was built\n");
-    skip();
+    skip("libcudart.so was not found when moeperf was built");
 #endif
     setenv("CUDA_INJECTION64_PATH", CUPTI_COLLECTOR, 1);
     in_a_process(call_cuda);

@@ -95,8 +95,7 @@ static void children_of_a_recorded_program_end(void **state) {
 static void nccl_itself_runs_on_with_it(void **state) {
     (void)state;
 #ifndef NCCL_LIBRARY
-    print_message("skipped: libnccl.so was not found when moeperf was built\n");
-    skip();
+    skip("libnccl.so was not found when moeperf was built");
 #else
     int status;
     pid_t child = fork();

@@ -39,10 +39,8 @@ static void a_range_costs_little_more_than_two_clock_reads(void **state) {
         empty = fmin(empty, nothing / slower);
         collector = fmin(collector, all / slower);
     }
-    if (RUNS_SANITIZED) {
-        print_message("skipped: sanitizers are slower\n");
-        skip();
-    }
+    if (RUNS_SANITIZED)
+        skip("sanitizers are slower");
     assert_true(none < 5);
     assert_true(empty < 15);
     assert_true(collector <= 100);

@@ -177,8 +177,7 @@ static struct mp_device *device_of_run(const struct device_run *run) {
     assert_int_equal(mp_device_cpu_create(run->threads, &test_limits, &device, &error), MP_OK);
     if (!mp_cpu_use_instruction_set(device, run->instruction_set)) {
         mp_device_destroy(device);
-        print_message("this processor has no %s\n", run->instruction_set);
-        skip();
+        skip("this processor has no %s", run->instruction_set);
     }
 #else
     fail_msg("this build has no cpu back end");

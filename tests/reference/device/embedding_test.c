@@ -25,7 +25,7 @@ static void embedding_matches(struct mp_device *device, const void *argument) {
     for (int n = 0; n < tokens; n++) {
         for (int i = 0; i < width; i++) {
             int from = token[n] * width + i, at = n % c->sequence * width + i;
-            assert_float_equal(out[n * width + i], token_table[from] + position_table[at], 0);
+            assert_close(out[n * width + i], token_table[from] + position_table[at], 0);
             expected_token[from] += dout[n * width + i];
             expected_position[at] += dout[n * width + i];
         }

@@ -35,15 +35,19 @@ static void gemm_matches(struct mp_device *device, const void *argument) {
                 assert_memory_equal(&out[at], &before[at], sizeof *out);
                 continue;
             }
-            double sum = 0;
-            for (int i = 0; i < c->k; i++)
-                sum += element(a, lda, c->transpose_a, row, i) *
-                       element(b, ldb, c->transpose_b, i, column);
-            sum *= c->alpha;
-            if (c->beta != 0)
+            double sum = 0, terms = 0;
+            for (int i = 0; i < c->k; i++) {
+                double term = c->alpha * element(a, lda, c->transpose_a, row, i) *
+                              element(b, ldb, c->transpose_b, i, column);
+                sum += term;
+                terms += fabs(term);
+            }
+            if (c->beta != 0) {
                 sum += (double)c->beta * before[at];
-            assert_close(out[at], sum, 1e-5);
-            assert_close(same[at], sum, 1e-5);
+                terms += fabs((double)c->beta * before[at]);
+            }
+            assert_within(out[at], sum, 1e-6 * terms);
+            assert_within(same[at], sum, 1e-6 * terms);
         }
     }
 }

@@ -140,7 +140,7 @@ static void rows_without_a_token_are_zero(struct mp_device *device, const void *
     perform(device, gather_rows, ROWS, WIDTH, in, index, out);
     for (int i = 0; i < ROWS; i++)
         for (int c = 0; c < WIDTH; c++)
-            assert_float_equal(out[i * WIDTH + c], index[i] < 0 ? 0 : in[index[i] * WIDTH + c], 0);
+            assert_close(out[i * WIDTH + c], index[i] < 0 ? 0 : in[index[i] * WIDTH + c], 0);
 }
 
 /* ---- Weights of survivors ---- */
@@ -221,16 +221,16 @@ static void impossible_survivors_have_no_weight(struct mp_device *device, const 
     int32_t *position = copy_ints((const int32_t[]){-1, 0, -1, 1}, 4);
     float *weight = new_floats(4), *dlogits = new_floats(6);
     perform(device, survivor_weights, 2, 3, 2, probability, choice, position, weight);
-    assert_float_equal(weight[0], 0, 0);
-    assert_float_equal(weight[1], 0, 0);
-    assert_float_equal(weight[3], 0.25, 1e-6);
+    assert_close(weight[0], 0, 0);
+    assert_close(weight[1], 0, 0);
+    assert_close(weight[3], 0.25, 1e-6);
     perform(device, gate_backward, 2, 3, 2, true, probability, choice, position, weight, dweight,
             auxiliary, dlogits);
     for (int i = 0; i < 6; i++)
         assert_true(isfinite(dlogits[i]));
-    assert_float_equal(dlogits[1], 0, 0);
+    assert_close(dlogits[1], 0, 0);
     /* w = p / FLT_MIN: dp = 2 / FLT_MIN, and p (dp - p dp) is 0.5. */
-    assert_float_equal(dlogits[4], 0.5, 1e-6);
+    assert_close(dlogits[4], 0.5, 1e-6);
 }
 
 /* ---- Choices under a limit ---- */

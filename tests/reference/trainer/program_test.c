@@ -785,10 +785,8 @@ static void a_full_disk_ends_the_run_with_a_message(void **state) {
     (void)state;
     for (int ranks = 0; ranks <= 2; ranks += 2) {
         clear_spools();
-        if (mount("none", "spools", "tmpfs", 0, "size=400k") != 0) {
-            print_message("no file system may be mounted here: %s\n", strerror(errno));
-            skip();
-        }
+        if (mount("none", "spools", "tmpfs", 0, "size=400k") != 0)
+            skip("no file system may be mounted here: %s", strerror(errno));
         struct run run = start_recorded(ranks, 0);
         for (int ms = 0; !has_ended(&run) && ms < PATIENCE_MS; ms += 10)
             usleep(10000);

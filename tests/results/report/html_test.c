@@ -462,27 +462,21 @@ static void check_page(const json_t *found, int width) {
     check_charts(found);
 }
 
-static bool can_draw(void) {
+static void need_browser(void) {
     char folder[MP_VEGA_FOLDER];
     struct mp_error error = {0};
     unsetenv("MOEPERF_VEGA");
-    if (mp_vega_find(folder, &error)) {
-        print_message("skipped: %s\n", error.text);
-        return false;
-    }
-    if (!browser()) {
-        print_message("skipped: no chromium is installed, which opens the page\n");
-        return false;
-    }
-    return true;
+    if (mp_vega_find(folder, &error))
+        skip("%s", error.text);
+    if (!browser())
+        skip("no chromium is installed, which opens the page");
 }
 
 static void every_chart_is_drawn(void **state) {
     static const int widths[] = {1280, 390};
     struct runs_folder *folder = *state;
     char path[128];
-    if (!can_draw())
-        skip();
+    need_browser();
     add_runs(folder, NULL, false);
     write_report(folder, NULL, path);
     for (int w = 0; w < 2; w++) {
@@ -506,8 +500,7 @@ static void every_chart_is_drawn(void **state) {
 static void names_stay_names_in_a_browser(void **state) {
     struct runs_folder *folder = *state;
     char path[128];
-    if (!can_draw())
-        skip();
+    need_browser();
     add_runs(folder, HOSTILE, false);
     write_report(folder, NULL, path);
     json_t *found = probe(folder, path, 390, false);

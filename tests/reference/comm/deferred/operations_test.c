@@ -184,7 +184,7 @@ static void all_reduce_is_equal_everywhere(void **state) {
         mirror_pull(&values, own_stream);
         settle(own_stream);
         for (size_t i = 0; i < count; i++)
-            assert_close(host[i], sum[i], 1e-6 * comm->ranks);
+            assert_within(host[i], sum[i], 1e-7 * comm->ranks);
         memcpy(first, host, bytes);
         assert_ok(mp_comm_broadcast(world, first, bytes, 0, &error));
         assert_memory_equal(first, host, bytes);
