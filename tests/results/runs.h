@@ -153,8 +153,8 @@ static inline void runs_record(struct runs_rank *own, int iteration, const struc
 /* The standard run: 2 ranks, 1 layer with routes and 1 without, 4 experts, `count` iterations. */
 struct runs_standard {
     int count;
-    int ms[8];      /* of each iteration: latest end - earliest start */
-    double loss[8]; /* NAN is recorded as it is */
+    int ms[16];      /* of each iteration: latest end - earliest start */
+    double loss[16]; /* NAN is recorded as it is */
     bool shares_cores;
     bool drops_nothing; /* else rank 1 drops 5 of its 50 routes */
     bool has_target;    /* a loss of 2.5 over 2 iterations, */

@@ -63,6 +63,25 @@ static void only_whole_iterations_count(void **state) {
     assert_string_equal(steady_with(folder, first, 0), "NULL|0|NULL");
 }
 
+/* A tenth of the iterations, rounded up, and at least the first. */
+static void a_tenth_warms_up(void **state) {
+    struct runs_folder *folder = *state;
+    static const char *const steady[] = {"1 2 3 4 5 6 7 8 9|9|25.0", "2 3 4 5 6 7 8 9 10|9|26.0"};
+    struct mp_store_run run = runs_description("ep", "text");
+    for (int i = 0; i < 2; i++) {
+        struct runs_standard more = {.count = 10 + i};
+        for (int k = 0; k < more.count; k++)
+            more.ms[k] = 20 + k;
+        runs_add(folder, &run, &more);
+        assert_string_equal(
+            runs_query(folder->store,
+                       "SELECT group_concat(iteration, ' '), max(steady_iterations), "
+                       "max(round(ms_per_iteration, 3)) FROM v_iteration JOIN v_speedup "
+                       "USING (run_id) WHERE steady AND run_id = (SELECT max(run_id) FROM run)"),
+            steady[i]);
+    }
+}
+
 static void counts_stay_as_they_were(void **state) {
     struct runs_folder *folder = *state;
     const struct mp_store_slice slice[] = {{start_of(3) - 1, end_of(3) + 1}};
@@ -102,6 +121,7 @@ static void phases_are_those_of_whole_iterations(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(only_whole_iterations_count, runs_setup, runs_teardown),
+        cmocka_unit_test_setup_teardown(a_tenth_warms_up, runs_setup, runs_teardown),
         cmocka_unit_test_setup_teardown(counts_stay_as_they_were, runs_setup, runs_teardown),
         cmocka_unit_test_setup_teardown(phases_are_those_of_whole_iterations, runs_setup,
                                         runs_teardown),

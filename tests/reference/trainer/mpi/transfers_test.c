@@ -3,7 +3,7 @@
 #include "reference/base/random.h"
 #include "tests/reference/trainer/mpi/trainers.h"
 
-enum { ITERATIONS = 12, SEQUENCE = 16, BATCH = 8 };
+enum { ITERATIONS = 12, SEQUENCE = 16, BATCH = 8, MAX_DRAWS = 500 };
 
 static struct mp_comm *self;
 
@@ -47,7 +47,9 @@ static void one_rank_curve(double loss[ITERATIONS]) {
     double margin[2][ITERATIONS]; /* nudged, and not */
     struct mp_trainer_result result;
     struct mp_error error = {0};
-    for (bool safe = false; world->rank == 0 && !safe; seed += !safe) {
+    bool safe = false;
+    for (int draw = 0; world->rank == 0 && draw < MAX_DRAWS && !safe; draw++) {
+        seed += draw > 0;
         for (int run = 0; run < 2; run++) {
             nudged = run == 0;
             struct mp_trainer *trainer = create_trainer(self, NULL, one);
@@ -62,6 +64,8 @@ static void one_rank_curve(double loss[ITERATIONS]) {
     }
     must(mp_comm_broadcast(world, &seed, sizeof seed, 0, &error), &error);
     must(mp_comm_broadcast(world, loss, ITERATIONS * sizeof *loss, 0, &error), &error);
+    must(mp_comm_broadcast(world, &safe, sizeof safe, 0, &error), &error);
+    assert_true(safe);
 }
 
 static void uneven_slices_make_whole_experts(void **state) {
@@ -75,7 +79,7 @@ static void uneven_slices_make_whole_experts(void **state) {
             assert_int_equal(trainer->model.experts.slice, 23);
         for (int i = 0; i < ITERATIONS; i++) {
             step(trainer, i, &result);
-            assert_close(result.loss, expected[i], 1e-5 * expected[i]);
+            assert_close(result.loss, expected[i], 1e-5);
         }
         mp_trainer_destroy(trainer);
     }
