@@ -1,0 +1,79 @@
+/* What calibration says of the memory and of the link between two ranks, against second ways of
+ * measuring them: memcpy, and MPI's own exchange of one message each way. */
+#include <math.h>
+#include <mpi.h>
+#include <string.h>
+#include <time.h>
+
+#include "reference/comm/comm.h"
+#include "reference/machine/machine.h"
+#include "tests/support.h"
+
+enum { TIMES = 15, COPIED = 64 << 20 };
+
+static struct mp_comm *world;
+
+static double now(void) {
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
+}
+
+/* Bytes read and written per second, the best of several. */
+static double memory_bandwidth(char *memory) {
+    double least = INFINITY;
+    memset(memory, 1, COPIED);
+    for (int i = 0; i < TIMES; i++) {
+        double start = now();
+        memcpy(memory, memory + COPIED / 2, COPIED / 2);
+        least = fmin(least, now() - start);
+    }
+    return COPIED / least;
+}
+
+/* Seconds for as many bytes each way. */
+static double exchange_seconds(char *memory, int bytes) {
+    double least = INFINITY;
+    for (int i = 0; i < TIMES; i++) {
+        MPI_Barrier(MPI_COMM_WORLD);
+        double start = now();
+        MPI_Sendrecv(memory, bytes, MPI_BYTE, 1 - world->rank, 1, memory + COPIED / 2, bytes,
+                     MPI_BYTE, 1 - world->rank, 1, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        least = fmin(least, now() - start);
+    }
+    return least;
+}
+
+static void figures_are_those_of_a_second_way(void **state) {
+    (void)state;
+    const struct mp_machine_settings settings = {.threads = 1, .quick = true};
+    struct mp_machine machine;
+    struct mp_error error = {0};
+    char *memory = malloc(COPIED);
+    assert_non_null(memory);
+    mp_machine_measure(world, &settings, &machine, &error);
+    assert_string_equal(error.text, "");
+    double copied = memory_bandwidth(memory);
+    double told = machine.latency + 1e6 / machine.bandwidth, seen = exchange_seconds(memory, 1e6);
+    free(memory);
+    if (world->rank == 0) {
+        print_message("  memory %.3g GB/s, memcpy %.3g GB/s\n", machine.memory_bandwidth / 1e9,
+                      copied / 1e9);
+        print_message("  1 MB each way %.3g us, MPI %.3g us\n", 1e6 * told, 1e6 * seen);
+    }
+    assert_true(machine.memory_bandwidth < 4 * copied && copied < 4 * machine.memory_bandwidth);
+    assert_true(told < 4 * seen && seen < 4 * told);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(figures_are_those_of_a_second_way)};
+    struct mp_error error = {0};
+    if (mp_comm_mpi_create(NULL, &world, &error)) {
+        print_error("%s\n", error.text);
+        return 1;
+    }
+    if (cmocka_run_group_tests_name("reference/machine/mpi/links", tests, NULL, NULL))
+        mp_comm_abort(world, 1);
+    mp_comm_destroy(world);
+    return 0;
+}
