@@ -38,7 +38,7 @@ static void width_is_the_terminals(void **state) {
         int read_end;
         FILE *terminal = open_terminal(cases[i].columns, &read_end);
         if (!terminal)
-            skip("this machine has no locale C.UTF-8");
+            skip("no terminal can be opened here");
         if (cases[i].set)
             setenv("COLUMNS", cases[i].set, 1);
         else
