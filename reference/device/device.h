@@ -113,8 +113,12 @@ struct mp_device_operations {
      *                            for WEIGHT_GRADIENT
      * The kind says which of the three is written; it is overwritten, or added to when
      * `accumulate`.  WEIGHT_GRADIENT with 0 rows gives zeros (or leaves the sum as it was).
-     * 2 * sum * columns_in * columns_out flop.  At most as many groups as the limits have experts.
-     */
+     * 2 * sum * columns_in * columns_out flop.  At most as many weights as the limits have experts.
+     *
+     * Groups that follow each other may have the same weight, whose gradient is then their sum.
+     * The cpu back end multiplies each of them apart and adds complete products, so that a group
+     * gives the same bits whatever it is computed with, and two groups the same sum wherever their
+     * products are added; cuda takes them together. */
     void (*grouped_gemm)(struct mp_device *, mp_stream, enum mp_grouped_gemm kind, int groups,
                          const int rows[], int columns_in, int columns_out, void *in,
                          void *const weight[], void *out, bool accumulate);

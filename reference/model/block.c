@@ -126,7 +126,7 @@ int mp_model_create(const struct mp_model_shape *shape, struct mp_device *device
         calloc((layers + 1) * (STATE_BUFFERS + 1) + WORKSPACE_BUFFERS, sizeof *model->memory);
     model->parameter = calloc(experts, sizeof *model->parameter);
     model->gradient = calloc(experts, sizeof *model->gradient);
-    model->group_weight = calloc(experts, sizeof *model->group_weight);
+    model->group_weight = calloc(experts * MP_ROUTING_SHARES, sizeof *model->group_weight);
     struct allocation allocation = {model, false};
     int code = MP_OK;
     if (!model->state || !model->memory || !model->parameter || !model->gradient ||

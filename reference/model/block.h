@@ -78,7 +78,7 @@ struct mp_model {
     void *dattended;           /* [N][D] */
     void **parameter;          /* [E] elements of the layer at hand (host array) */
     float **gradient;          /* [E] */
-    void **group_weight;       /* [E] host, working memory */
+    void **group_weight;       /* [E][shares] host, working memory */
     void **memory;             /* every device allocation above */
     int allocations;
 };

@@ -116,20 +116,28 @@ void *mp_model_receive_buffer(struct mp_model *model, int layer, int segment) {
     return row_of(model, at->in_expert_order ? state->expert_in : model->received, at->first);
 }
 
-/* Pointers to one of the two matrices of every group's expert, and to their gradients. */
+/* Groups of a grouped GEMM over a segment: each expert's rows in as many shares as it has. */
+static int products_of(const struct mp_routing *routing, const struct mp_routing_segment *segment) {
+    return routing->groups * segment->shares;
+}
+
+/* Pointers to one of the two matrices of every product's expert, and to their gradients. */
 static void *const *group_matrices(struct mp_model *model, const struct mp_routing *routing,
-                                   bool second) {
+                                   const struct mp_routing_segment *segment, bool second) {
     size_t offset = second ? mp_model_expert_floats(&model->shape) / 2 : 0;
-    for (int g = 0; g < routing->groups; g++)
-        model->group_weight[g] =
-            mp_element_at(model->device, model->parameter[routing->group_expert[g]], offset);
+    for (int i = 0; i < products_of(routing, segment); i++) {
+        int expert = routing->group_expert[i / segment->shares];
+        model->group_weight[i] = mp_element_at(model->device, model->parameter[expert], offset);
+    }
     return model->group_weight;
 }
 static void *const *group_gradients(struct mp_model *model, const struct mp_routing *routing,
-                                    bool second) {
+                                    const struct mp_routing_segment *segment, bool second) {
     size_t offset = second ? mp_model_expert_floats(&model->shape) / 2 : 0;
-    for (int g = 0; g < routing->groups; g++)
-        model->group_weight[g] = model->gradient[routing->group_expert[g]] + offset;
+    for (int i = 0; i < products_of(routing, segment); i++) {
+        int expert = routing->group_expert[i / segment->shares];
+        model->group_weight[i] = model->gradient[expert] + offset;
+    }
     return model->group_weight;
 }
 
@@ -150,7 +158,7 @@ void mp_model_experts(struct mp_model *model, int layer, int segment) {
     struct mp_block_state *state = &model->state[layer];
     const struct mp_routing *routing = &state->routing;
     const struct mp_routing_segment *at = &routing->segment[segment];
-    int d = model->shape.width, f = model->shape.expert_width;
+    int d = model->shape.width, f = model->shape.expert_width, products = products_of(routing, at);
     void *in = row_of(model, state->expert_in, at->first);
     void *hidden = hidden_row_of(model, state->hidden, at->first);
     void *out = row_of(model, model->received, at->first);
@@ -161,11 +169,11 @@ void mp_model_experts(struct mp_model *model, int layer, int segment) {
         into_expert_order(model, state, at, in);
         out = model->expert_rows;
     }
-    QUEUE(model, grouped_gemm, MP_GROUPED_FORWARD, routing->groups, at->group_rows, d, f, in,
-          group_matrices(model, routing, false), hidden, false);
+    QUEUE(model, grouped_gemm, MP_GROUPED_FORWARD, products, at->group_rows, d, f, in,
+          group_matrices(model, routing, at, false), hidden, false);
     QUEUE(model, gelu_forward, (size_t)at->rows * (size_t)f, hidden, model->activated);
-    QUEUE(model, grouped_gemm, MP_GROUPED_FORWARD, routing->groups, at->group_rows, f, d,
-          model->activated, group_matrices(model, routing, true), out, false);
+    QUEUE(model, grouped_gemm, MP_GROUPED_FORWARD, products, at->group_rows, f, d, model->activated,
+          group_matrices(model, routing, at, true), out, false);
     if (!at->in_expert_order)
         into_receive_order(model, state, at, out);
 }
@@ -192,7 +200,7 @@ void mp_model_experts_backward(struct mp_model *model, int layer, int segment, b
     const struct mp_routing *routing = &state->routing;
     const struct mp_routing_segment *at = &routing->segment[segment];
     const int *rows = at->group_rows;
-    int d = model->shape.width, f = model->shape.expert_width;
+    int d = model->shape.width, f = model->shape.expert_width, products = products_of(routing, at);
     void *in = row_of(model, state->expert_in, at->first);
     void *hidden = hidden_row_of(model, state->hidden, at->first);
     void *dout = row_of(model, model->received, at->first);
@@ -202,16 +210,16 @@ void mp_model_experts_backward(struct mp_model *model, int layer, int segment, b
         dout = model->expert_rows;
         into_expert_order(model, state, at, dout);
     }
-    QUEUE(model, grouped_gemm, MP_GROUPED_INPUT_GRADIENT, routing->groups, rows, f, d,
-          model->hidden_gradient, group_matrices(model, routing, true), dout, false);
+    QUEUE(model, grouped_gemm, MP_GROUPED_INPUT_GRADIENT, products, rows, f, d,
+          model->hidden_gradient, group_matrices(model, routing, at, true), dout, false);
     QUEUE(model, gelu_backward, (size_t)at->rows * (size_t)f, hidden, model->hidden_gradient,
           model->hidden_gradient, model->activated);
-    QUEUE(model, grouped_gemm, MP_GROUPED_WEIGHT_GRADIENT, routing->groups, rows, f, d,
-          model->activated, group_gradients(model, routing, true), dout, accumulate);
-    QUEUE(model, grouped_gemm, MP_GROUPED_WEIGHT_GRADIENT, routing->groups, rows, d, f, in,
-          group_gradients(model, routing, false), model->hidden_gradient, accumulate);
-    QUEUE(model, grouped_gemm, MP_GROUPED_INPUT_GRADIENT, routing->groups, rows, d, f, dout,
-          group_matrices(model, routing, false), model->hidden_gradient, false);
+    QUEUE(model, grouped_gemm, MP_GROUPED_WEIGHT_GRADIENT, products, rows, f, d, model->activated,
+          group_gradients(model, routing, at, true), dout, accumulate);
+    QUEUE(model, grouped_gemm, MP_GROUPED_WEIGHT_GRADIENT, products, rows, d, f, in,
+          group_gradients(model, routing, at, false), model->hidden_gradient, accumulate);
+    QUEUE(model, grouped_gemm, MP_GROUPED_INPUT_GRADIENT, products, rows, d, f, dout,
+          group_matrices(model, routing, at, false), model->hidden_gradient, false);
     if (!at->in_expert_order)
         into_receive_order(model, state, at, dout);
 }

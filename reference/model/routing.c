@@ -24,7 +24,7 @@ int mp_routing_create(int ranks, int experts, int64_t send_limit, int64_t receiv
     routing->next_row = calloc(r, sizeof(int));
     routing->step_send_rows = calloc(r * r, sizeof(int));
     routing->step_receive_rows = calloc(r * r, sizeof(int));
-    routing->segment_rows = calloc((r + 1) * e, sizeof(int));
+    routing->segment_rows = calloc((r + 1) * e * MP_ROUTING_SHARES, sizeof(int));
     routing->pair_rows = calloc(r * e, sizeof(int));
     routing->late = calloc(e, sizeof *routing->late);
     if (routing->dropped && routing->part_begin && routing->part_count && routing->part_row &&
@@ -175,10 +175,16 @@ static int rows_for(const struct mp_plan *plan, int source, int expert, int32_t 
     return (int)rows;
 }
 
+/* Rows of each group's shares in segment `segment`; the one that never travels is number `ranks`.
+ */
+static int *rows_of_segment(const struct mp_routing *routing, int segment) {
+    return routing->segment_rows + (size_t)segment * (size_t)routing->experts * MP_ROUTING_SHARES;
+}
+
 /* Groups, what each source sends to them, and the rows of the last segment. */
 static int64_t count_received(const struct mp_plan *plan, int rank, struct mp_routing *routing) {
     int ranks = routing->ranks, groups = 0;
-    int *last = routing->segment_rows + (size_t)ranks * (size_t)routing->experts;
+    int *last = rows_of_segment(routing, ranks);
     int64_t total = routing->local_rows;
     memset(routing->receive_rows, 0, (size_t)ranks * sizeof(int));
     for (int e = 0; e < routing->experts; e++) {
@@ -222,10 +228,11 @@ static void build_step(struct groups groups, int step, struct mp_routing *routin
 /* The rows that a step brings, and the permutation between the two orders. */
 static void build_segment(struct groups groups, int step, int first, struct mp_routing *routing) {
     int source = first_source(groups, step), end = source + groups.size, row = first;
-    int *group_rows = routing->segment_rows + (size_t)step * (size_t)routing->experts;
+    int *group_rows = rows_of_segment(routing, step);
     struct mp_routing_segment *out = &routing->segment[step];
+    int shares = routing->ranks == MP_ROUTING_SHARES ? groups.size : 1;
     *out = (struct mp_routing_segment){
-        .group_rows = group_rows, .first = first, .in_expert_order = true};
+        .group_rows = group_rows, .shares = shares, .first = first, .in_expert_order = true};
     for (int s = source; s < end; s++) {
         routing->next_row[s] = row;
         row += routing->receive_rows[s];
@@ -234,13 +241,15 @@ static void build_segment(struct groups groups, int step, int first, struct mp_r
     for (int g = 0; g < routing->groups; g++) {
         const int *pair = routing->pair_rows + (size_t)g * (size_t)routing->ranks;
         int begin = row;
+        memset(group_rows, 0, (size_t)shares * sizeof *group_rows);
         for (int s = source; s < end; s++) {
             if (pair[s] && routing->next_row[s] != row)
                 out->in_expert_order = false;
             for (int i = 0; i < pair[s]; i++)
                 routing->receive_index[row++] = routing->next_row[s]++;
+            group_rows[(s - source) % shares] += pair[s];
         }
-        group_rows[g] = row - begin;
+        group_rows += shares;
         if (row > begin && routing->late[routing->group_expert[g]])
             out->needs_late = true;
     }
@@ -301,12 +310,13 @@ int mp_routing_build(const struct mp_plan *plan, const uint32_t load[], int rank
         first += routing->segment[step].rows;
     }
     if (routing->local_rows > 0)
-        routing->segment[routing->segments++] = (struct mp_routing_segment){
-            .group_rows = routing->segment_rows + (size_t)routing->ranks * (size_t)routing->experts,
-            .first = first,
-            .rows = routing->local_rows,
-            .in_expert_order = true,
-            .needs_late = true};
+        routing->segment[routing->segments++] =
+            (struct mp_routing_segment){.group_rows = rows_of_segment(routing, routing->ranks),
+                                        .shares = 1,
+                                        .first = first,
+                                        .rows = routing->local_rows,
+                                        .in_expert_order = true,
+                                        .needs_late = true};
     return MP_OK;
 }
 
@@ -320,5 +330,5 @@ void mp_routing_single(struct mp_routing *routing, int rows) {
     routing->segment_rows[0] = rows;
     routing->segments = 1;
     routing->segment[0] = (struct mp_routing_segment){
-        .group_rows = routing->segment_rows, .rows = rows, .in_expert_order = true};
+        .group_rows = routing->segment_rows, .shares = 1, .rows = rows, .in_expert_order = true};
 }

@@ -17,6 +17,8 @@
 
 #include "reference/plan/plan.h"
 
+enum { MP_ROUTING_SHARES = 2 }; /* most products that a group's rows are divided into */
+
 /* Rows of a step in both directions.  Rows to (from) ranks outside the step count 0, so that one
  * mp_exchange_start carries the step out. */
 struct mp_routing_step {
@@ -27,8 +29,12 @@ struct mp_routing_step {
 };
 
 struct mp_routing_segment {
-    const int *group_rows; /* [groups] */
-    int first;             /* row in expert order; also in receive order */
+    const int *group_rows; /* [groups][shares] */
+    /* Into how many products a group is divided.  With two ranks the routes of each source have one
+     * of their own, so that rows and sums over them have the same bits whichever rank computes
+     * them; among more ranks sums depend on who adds first, and a group is one product. */
+    int shares;
+    int first; /* row in expert order; also in receive order */
     int rows;
     bool in_expert_order; /* the receive order is the expert order: no permutation needed */
     bool needs_late;      /* has routes of copies that are fetched after the gate */
@@ -68,7 +74,7 @@ struct mp_routing {
     int *next_row;       /* [ranks] */
     int *step_send_rows; /* [ranks][ranks] */
     int *step_receive_rows;
-    int *segment_rows; /* [ranks + 1][experts] */
+    int *segment_rows; /* [ranks + 1][experts][shares] */
     int *pair_rows;    /* [experts][ranks]: rows of a group from each source */
     bool *late;        /* [experts] a copy of this rank that is fetched after the gate */
 };

@@ -59,6 +59,26 @@ static void input_gradient(struct mp_device *device, int rows, int columns_in, i
     transpose((size_t)columns_in, (size_t)rows, turned_in, (size_t)rows, in, (size_t)columns_in);
 }
 
+/* weight = transpose(in) * out for one group, or `added` to what is there.  The library would add
+ * the pieces of a long sum to the weight one after another; a product that is complete before it is
+ * added has the same bits as one that is computed elsewhere and added to this one there. */
+static void weight_gradient(struct mp_device *device, int rows, int columns_in, int columns_out,
+                            const float *in, float *weight, const float *out, bool added) {
+    struct mp_cpu *cpu = mp_cpu_of(device);
+    int room = 2 * MP_CPU_TURNED_ROWS * cpu->limits.width / (columns_out ? columns_out : 1);
+    int stripe = room < 1 || room > columns_in ? columns_in : room; /* rows of the weight */
+    for (int first = 0; first < columns_in; first += stripe) {
+        int some = columns_in - first < stripe ? columns_in - first : stripe;
+        float *target = weight + (size_t)first * (size_t)columns_out;
+        bool apart = added && room >= 1;
+        product(device, true, false, some, columns_out, rows, 1, in + first, columns_in, out,
+                columns_out, added && !apart ? 1 : 0, apart ? cpu->turned : target, columns_out);
+        if (apart)
+            device->operations->accumulate(device, NULL, (size_t)some * (size_t)columns_out,
+                                           cpu->turned, target);
+    }
+}
+
 static void gemm(struct mp_device *device, mp_stream stream, bool transpose_a, bool transpose_b,
                  int m, int n, int k, float alpha, const void *a, int lda, const void *b, int ldb,
                  float beta, void *c, int ldc) {
@@ -78,6 +98,7 @@ static void grouped_gemm(struct mp_device *device, mp_stream stream, enum mp_gro
     (void)stream;
     float *in = all_in, *out = all_out;
     float beta = accumulate ? 1 : 0;
+    bool added = accumulate, last;
     for (int group = 0; group < groups; group++) {
         switch (kind) {
         case MP_GROUPED_FORWARD:
@@ -89,8 +110,11 @@ static void grouped_gemm(struct mp_device *device, mp_stream stream, enum mp_gro
                            accumulate);
             break;
         case MP_GROUPED_WEIGHT_GRADIENT:
-            product(device, true, false, columns_in, columns_out, rows[group], 1, in, columns_in,
-                    out, columns_out, beta, weight[group], columns_out);
+            last = group + 1 == groups || weight[group + 1] != weight[group];
+            if (rows[group] > 0 || (last && !added))
+                weight_gradient(device, rows[group], columns_in, columns_out, in, weight[group],
+                                out, added);
+            added = accumulate || (!last && (added || rows[group] > 0));
             break;
         }
         in += (size_t)rows[group] * (size_t)columns_in;

@@ -150,18 +150,33 @@ static struct product product_of(enum mp_grouped_gemm kind, const struct group *
     return p;
 }
 
-/* The products of the groups that have rows; returns their number.  `at` is the first group. */
+/* The first group behind `begin` whose weight is another one; *sum becomes the rows before it. */
+static int next_weight(int begin, int groups, const int rows[], void *const weight[], int *sum) {
+    int end = begin;
+    for (*sum = 0; end < groups && weight[end] == weight[begin]; end++)
+        *sum += rows[end];
+    return end;
+}
+
+static int count_weights(int groups, const int rows[], void *const weight[]) {
+    int count = 0, sum;
+    for (int g = 0; g < groups; g = next_weight(g, groups, rows, weight, &sum))
+        count++;
+    return count;
+}
+
+/* The products of the weights that have rows; returns their number.  `at` is the first group. */
 static int list_products(const struct mp_cuda *cuda, enum mp_grouped_gemm kind, int groups,
                          const int rows[], void *const weight[], struct group at) {
     size_t element_bytes = mp_cuda_element_bytes(cuda);
     int count = 0;
-    for (int g = 0; g < groups; g++) {
-        at.rows = rows[g];
+    for (int g = 0; g < groups;) {
         at.weight = weight[g];
-        if (rows[g] > 0)
+        g = next_weight(g, groups, rows, weight, &at.rows);
+        if (at.rows > 0)
             cuda->products->product[count++] = product_of(kind, &at);
-        at.in = (char *)at.in + (size_t)rows[g] * (size_t)at.columns_in * element_bytes;
-        at.out = (char *)at.out + (size_t)rows[g] * (size_t)at.columns_out * element_bytes;
+        at.in = (char *)at.in + (size_t)at.rows * (size_t)at.columns_in * element_bytes;
+        at.out = (char *)at.out + (size_t)at.rows * (size_t)at.columns_out * element_bytes;
     }
     return count;
 }
@@ -169,9 +184,12 @@ static int list_products(const struct mp_cuda *cuda, enum mp_grouped_gemm kind, 
 /* Gradients of weights that saw no row. */
 static void clear_gradients(struct mp_cuda *cuda, cudaStream_t stream, int groups, const int rows[],
                             void *const weight[], size_t bytes) {
-    for (int g = 0; g < groups; g++)
-        if (rows[g] == 0 && bytes > 0)
-            mp_cuda_note(cuda, "clearing a gradient", cudaMemsetAsync(weight[g], 0, bytes, stream));
+    for (int g = 0, sum; g < groups && bytes > 0;) {
+        void *gradient = weight[g];
+        g = next_weight(g, groups, rows, weight, &sum);
+        if (sum == 0)
+            mp_cuda_note(cuda, "clearing a gradient", cudaMemsetAsync(gradient, 0, bytes, stream));
+    }
 }
 
 /* Rows of the product's group: m, but k where a gradient of weights is summed over them.  All else
@@ -258,8 +276,9 @@ static void grouped_gemm(struct mp_device *device, mp_stream stream, enum mp_gro
     cudaStream_t queue = mp_cuda_stream(cuda, stream);
     float beta = accumulate ? 1 : 0;
     enum mp_element result = kind == MP_GROUPED_WEIGHT_GRADIENT ? MP_FLOAT32 : device->element;
-    if (groups > cuda->limits.experts) {
-        mp_cuda_beyond_limit(cuda, "grouped matrix product: %d groups, the limit is %d", groups,
+    int weights = count_weights(groups, rows, weight);
+    if (weights > cuda->limits.experts) {
+        mp_cuda_beyond_limit(cuda, "grouped matrix product: %d weights, the limit is %d", weights,
                              cuda->limits.experts);
         return;
     }
