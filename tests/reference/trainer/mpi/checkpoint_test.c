@@ -9,8 +9,9 @@
 #include "tests/harness/folder.h"
 #include "tests/reference/trainer/mpi/trainers.h"
 
-enum { ITERATIONS = 10, SAVED_AT = 5, TEXT = 4096, MAX_DRAWS = 2000 };
+enum { ITERATIONS = 10, SAVED_AT = 5, TEXT = 4096 };
 static struct mp_comm *self;
+static struct choices choices; /* of one rank's gates */
 static unsigned char byte[TEXT];
 static const struct mp_text text = {.byte = byte, .size = TEXT, .training = TEXT};
 
@@ -49,37 +50,26 @@ static void make_text(void) {
                                       : test_random_int(&state, 0, 31));
 }
 
-/* Steps until the trainer's iteration is `end`; loss[iteration], and margins if not NULL. */
-static void train(struct mp_trainer *trainer, int end, double loss[ITERATIONS], double *margin) {
+/* Steps until the trainer's iteration is `end`; loss[iteration]. */
+static void train(struct mp_trainer *trainer, int end, double loss[ITERATIONS]) {
     while (mp_trainer_iteration(trainer) < end) {
         struct mp_trainer_result result;
         struct mp_error error = {0};
         must(mp_trainer_step(trainer, &result, &error), &error);
         loss[result.iteration] = result.loss;
-        if (margin)
-            margin[result.iteration] = smallest_margin(mp_trainer_model(trainer));
     }
 }
 
-/* Draws seeds until no choice of the curve is a close call. */
-static void choose_seed(void) {
-    double margin[2][ITERATIONS], loss[ITERATIONS]; /* not nudged, and nudged */
-    bool safe = false;
-    struct mp_error error = {0};
-    for (int draw = 0; world->rank == 0 && draw < MAX_DRAWS && !safe; draw++) {
-        seed += draw > 0;
-        make_text();
-        for (int run = 0; run < 2; run++) {
-            nudged = run == 1;
-            struct mp_trainer *trainer = create_trainer(self, &text, ep);
-            train(trainer, ITERATIONS, loss, margin[run]);
-            mp_trainer_destroy(trainer);
-        }
-        nudged = false;
-        safe = choices_are_safe(margin[0], margin[1], ITERATIONS);
+static void note_choices_of_one_rank(void) {
+    double loss[ITERATIONS];
+    if (world->rank == 0) {
+        noted = &choices;
+        struct mp_trainer *trainer = create_trainer(self, &text, ep);
+        train(trainer, ITERATIONS, loss);
+        mp_trainer_destroy(trainer);
+        noted = NULL;
     }
-    must(mp_comm_broadcast(world, &seed, sizeof seed, 0, &error), &error);
-    make_text();
+    share_choices(&choices);
 }
 
 static int enter(void **state) {
@@ -87,11 +77,13 @@ static int enter(void **state) {
     int code = world->rank == 0 ? enter_folder(state) : 0;
     must(mp_comm_broadcast(world, test_folder, sizeof test_folder, 0, &error), &error);
     must(mp_comm_self_create(&self, &error), &error);
-    choose_seed();
+    make_text();
+    note_choices_of_one_rank();
     return code || chdir(test_folder);
 }
 
 static int leave(void **state) {
+    forget_choices(&choices);
     mp_comm_destroy(self);
     mp_comm_barrier(world, NULL);
     return world->rank == 0 ? leave_folder(state) : 0;
@@ -114,10 +106,10 @@ static struct planned save_and_go_on(struct mp_comm *comm, const char *const set
                                      double loss[ITERATIONS]) {
     struct mp_error error = {0};
     struct mp_trainer *trainer = create_trainer(comm, &text, settings);
-    train(trainer, SAVED_AT, loss, NULL);
+    train(trainer, SAVED_AT, loss);
     must(mp_trainer_save(trainer, "saved", &error), &error);
     struct planned before = planned_by(trainer);
-    train(trainer, ITERATIONS, loss, NULL);
+    train(trainer, ITERATIONS, loss);
     /* Homes are not the first ones; two ranks may have room for all experts and move none. */
     if (comm->ranks > 2 && settings != ep && settings != deepspeed)
         assert_true(mp_trainer_totals(trainer)->moves > 0);
@@ -134,7 +126,7 @@ static struct planned restore_and_go_on(struct mp_comm *comm, const char *const 
     struct mp_trainer *trainer = create_trainer(comm, &text, settings);
     must(mp_trainer_restore(trainer, "saved", &error), &error);
     assert_int_equal(mp_trainer_iteration(trainer), SAVED_AT);
-    train(trainer, ITERATIONS, loss, NULL);
+    train(trainer, ITERATIONS, loss);
     struct planned planned = planned_by(trainer);
     mp_trainer_destroy(trainer);
     return planned;
@@ -161,6 +153,7 @@ static void goes_on_under_others(void **state) {
     const struct change *change = *state;
     double expected[ITERATIONS], loss[ITERATIONS], worst = 0;
     struct mp_error error = {0};
+    followed = &choices;
     if (!change->from_one)
         save_and_go_on(world, change->from, expected);
     else if (world->rank == 0)
@@ -170,6 +163,7 @@ static void goes_on_under_others(void **state) {
         restore_and_go_on(world, change->to, loss);
     else if (world->rank == 0)
         restore_and_go_on(self, change->to, loss);
+    followed = NULL;
     must(mp_comm_broadcast(world, loss, sizeof loss, 0, &error), &error);
     for (int i = SAVED_AT; i < ITERATIONS; i++) {
         double difference = fabs(loss[i] / expected[i] - 1);
@@ -211,13 +205,15 @@ static void other_options_start_from_initial_homes(void **state) {
         snprintf(option[0], sizeof *option, "options.%s", cases[i].before);
         snprintf(option[1], sizeof *option, "options.%s", cases[i].always);
         snprintf(option[2], sizeof *option, "options.%s", cases[i].after);
+        followed = &choices;
         struct mp_trainer *trainer = create_trainer(world, &text, settings);
-        train(trainer, SAVED_AT, expected, NULL);
+        train(trainer, SAVED_AT, expected);
         must(mp_trainer_save(trainer, "saved", &error), &error);
-        train(trainer, ITERATIONS, expected, NULL);
+        train(trainer, ITERATIONS, expected);
         mp_trainer_destroy(trainer);
         settings[2] = option[2];
         restore_and_go_on(world, settings, loss);
+        followed = NULL;
         for (int step = SAVED_AT; step < ITERATIONS; step++)
             if (!(fabs(loss[step] / expected[step] - 1) <= 1e-5))
                 fail_msg("%s, %s to %s: iteration %d: loss %.9g, without a stop %.9g",
@@ -299,7 +295,7 @@ static void broken_checkpoints_are_refused_everywhere(void **state) {
     must(mp_comm_barrier(world, &error), &error);
     /* The same trainers take the whole checkpoint and go on. */
     must(mp_trainer_restore(trainer, "saved", &error), &error);
-    train(trainer, ITERATIONS, loss, NULL);
+    train(trainer, ITERATIONS, loss);
     assert_memory_equal(loss + SAVED_AT, expected + SAVED_AT,
                         (ITERATIONS - SAVED_AT) * sizeof *loss);
     mp_trainer_destroy(trainer);

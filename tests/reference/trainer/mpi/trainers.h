@@ -12,63 +12,6 @@ static struct mp_comm *world;
 static uint64_t seed;                          /* the same on every rank */
 static const struct mp_system *further_system; /* registered beside the others; may be NULL */
 
-/* Where two experts' probabilities are closer than this at the edge of a token's choice, or as its
- * first and second one, which the auxiliary loss tells apart, rounding may decide either way and
- * two curves part for good; a test that compares curves draws its seed again then. */
-#define LEAST_MARGIN 4e-7
-
-/* AdamW makes full steps of gradients that are nearly 0, so that in some draws what rounding
- * changes grows to several times that within a few iterations.  How much shows in a second run of
- * the same draw whose first parameters are nudged: margins that may have moved this part of the way
- * to a close call are not safe. */
-enum { MARGIN_OVER_NOISE = 8 };
-static bool nudged; /* whether trainers begin so */
-
-/* The smallest difference between neighbours among the chosen experts, and between the last chosen
- * one and the first that is not, over all layers and tokens of the last forward. */
-static inline double smallest_margin(const struct mp_model *model) {
-    double smallest = 1;
-    int experts = model->shape.experts, chosen = model->shape.top_k;
-    for (int l = 0; l < model->shape.layers; l++)
-        for (int t = 0; t < model->tokens; t++) {
-            const struct mp_block_state *state = &model->state[l];
-            const float *probability = state->probability + (size_t)t * (size_t)experts;
-            const int32_t *choice = state->choice + (size_t)t * (size_t)chosen;
-            for (int k = 1; k < chosen; k++) {
-                double margin = (double)probability[choice[k - 1]] - (double)probability[choice[k]];
-                smallest = fmin(smallest, margin);
-            }
-            for (int e = 0; e < experts; e++) {
-                bool is_chosen = false;
-                for (int k = 0; k < chosen; k++)
-                    is_chosen |= choice[k] == e;
-                double margin = (double)probability[choice[chosen - 1]] - (double)probability[e];
-                if (!is_chosen && margin < smallest)
-                    smallest = margin;
-            }
-        }
-    return smallest;
-}
-
-/* Whether no choice of a run's iterations is a matter of rounding: margins of the run, and of the
- * one that was nudged. */
-static inline bool choices_are_safe(const double margin[], const double nudged_margin[],
-                                    int iterations) {
-    double noise = 0;
-    for (int i = 0; i < iterations; i++) {
-        noise = fmax(noise, fabs(margin[i] - nudged_margin[i]));
-        if (margin[i] < fmax(LEAST_MARGIN, MARGIN_OVER_NOISE * noise))
-            return false;
-    }
-    return true;
-}
-
-/* Every second parameter to its next neighbour up or down: a rounding's worth. */
-static inline void nudge(struct mp_dense *dense) {
-    for (size_t i = 0; i < dense->count; i += 2)
-        dense->parameter[i] = nextafterf(dense->parameter[i], i % 4 ? 1e9F : -1e9F);
-}
-
 /* A failure on one rank ends all of them; the others may be waiting for it. */
 static inline void must(int code, const struct mp_error *error) {
     if (!code)
@@ -76,6 +19,86 @@ static inline void must(int code, const struct mp_error *error) {
     print_error("rank %d of %d: %s: %s\n", world->rank, world->ranks, mp_code_name(code),
                 error->text);
     mp_comm_abort(world, 1);
+}
+
+/* ---- Choices of one rank, made again on many ----
+ *
+ * Where two experts are nearly equally likely, rounding decides which of them a token takes, and
+ * two curves part there for good.  So one rank notes every choice of its gates, and those that are
+ * compared with it take the same ones, after their own have shown to be the same or a close call.
+ */
+
+struct choices {
+    int32_t *expert; /* [iterations][layers][all tokens][top_k], owned */
+    size_t count;
+};
+static const double CLOSE_CALL = 1e-4; /* between probabilities */
+
+/* What the next trainers do: note into one, follow the other, or neither. */
+static struct choices *noted;
+static const struct choices *followed;
+
+static struct {
+    struct mp_device_operations operations; /* the device's, with the gate below */
+    void (*forward)(struct mp_device *, mp_stream, int tokens, int experts, int top_k,
+                    bool renormalise, const float *logits, const int32_t *forced,
+                    float *probability, int32_t *choice, float *weight);
+    const struct mp_trainer *trainer;
+} replaced;
+
+static inline void note_choices(const int32_t *choice, size_t begin, size_t count) {
+    if (noted->count < begin + count) {
+        noted->count = begin + count;
+        noted->expert = realloc(noted->expert, noted->count * sizeof *choice);
+        assert_non_null(noted->expert);
+    }
+    memcpy(noted->expert + begin, choice, count * sizeof *choice);
+}
+
+static inline void check_choices(const int32_t *own, const int32_t *taken, int routes, int top_k,
+                                 int experts, const float *probability) {
+    for (int i = 0; i < routes; i++) {
+        const float *row = probability + (size_t)(i / top_k) * (size_t)experts;
+        if (fabs((double)row[own[i]] - (double)row[taken[i]]) <= CLOSE_CALL)
+            continue;
+        print_error("rank %d: a gate chose expert %d with %.9g, on one rank %d, which has %.9g\n",
+                    world->rank, own[i], (double)row[own[i]], taken[i], (double)row[taken[i]]);
+        mp_comm_abort(world, 1);
+    }
+}
+
+static inline void gate_of_one_rank(struct mp_device *device, mp_stream stream, int tokens,
+                                    int experts, int top_k, bool renormalise, const float *logits,
+                                    const int32_t *forced, float *probability, int32_t *choice,
+                                    float *weight) {
+    const struct mp_trainer *trainer = replaced.trainer;
+    const struct mp_model *model = &trainer->model;
+    size_t routes = (size_t)tokens * (size_t)top_k, layer = 0;
+    replaced.forward(device, stream, tokens, experts, top_k, renormalise, logits, forced,
+                     probability, choice, weight);
+    if (trainer->validating)
+        return;
+    while (model->state[layer].probability != probability)
+        layer++;
+    size_t turn = (size_t)trainer->iteration * (size_t)model->shape.layers + layer;
+    size_t begin = (turn * (size_t)trainer->comm->ranks + (size_t)trainer->comm->rank) * routes;
+    if (noted) {
+        note_choices(choice, begin, routes);
+        return;
+    }
+    const int32_t *taken = followed->expert + begin;
+    assert_true(begin + routes <= followed->count);
+    check_choices(choice, taken, (int)routes, top_k, experts, probability);
+    replaced.forward(device, stream, tokens, experts, top_k, renormalise, logits, taken,
+                     probability, choice, weight);
+}
+
+static inline void replace_gate(struct mp_trainer *trainer) {
+    replaced.operations = *trainer->device->operations;
+    replaced.forward = replaced.operations.gate_forward;
+    replaced.operations.gate_forward = gate_of_one_rank;
+    replaced.trainer = trainer;
+    trainer->device->operations = &replaced.operations;
 }
 
 /* `settings` end with NULL and win over the common ones.  comm: world, or one of a single rank. */
@@ -117,9 +140,26 @@ static inline struct mp_trainer *create_trainer(struct mp_comm *comm, const stru
         mp_trainer_create(&file, comm, text, &trainer, &error);
     must(error.code, &error);
     mp_job_file_destroy(&file);
-    if (nudged)
-        nudge(&trainer->model.dense);
+    if (noted || followed)
+        replace_gate(trainer);
     return trainer;
+}
+
+/* Gives every rank what rank 0 has noted. */
+static inline void share_choices(struct choices *choices) {
+    struct mp_error error = {0};
+    must(mp_comm_broadcast(world, &choices->count, sizeof choices->count, 0, &error), &error);
+    if (world->rank > 0)
+        choices->expert = realloc(choices->expert, choices->count * sizeof *choices->expert);
+    assert_non_null(choices->expert);
+    must(mp_comm_broadcast(world, choices->expert, choices->count * sizeof *choices->expert, 0,
+                           &error),
+         &error);
+}
+
+static inline void forget_choices(struct choices *choices) {
+    free(choices->expert);
+    *choices = (struct choices){0};
 }
 
 /* Joins the world, shares a seed, runs the tests on every rank. */
