@@ -159,6 +159,65 @@ static void grouped_gemm_matches(struct mp_device *device, const void *argument)
         }                                                                                          \
     }
 
+/* Groups of one weight: its gradient is the sum of what each of them gives alone, to the last bit
+ * where products are made apart, and so are the rows of each. */
+static void groups_of_one_weight_add_up(struct mp_device *device, const void *argument) {
+    enum { GROUPS = 6, IN = 70, OUT = 150, SIZE = IN * OUT };
+    const struct grouped_case c = {GROUPS, IN, OUT, {150, 37, 20, 0, 131, 3}, false};
+    static const int weight_of[GROUPS] = {0, 0, 1, 2, 2, 2};
+    const bool *accumulate = argument;
+    struct grouped given = random_groups(&c);
+    float *sum[3], *alone[GROUPS], *expected[3];
+    void *shared[GROUPS];
+    for (int w = 0; w < 3; w++) {
+        sum[w] = random_floats(SIZE, 1);
+        expected[w] = *accumulate ? copy_floats(sum[w], SIZE) : new_floats(SIZE);
+        memset(expected[w], 0, *accumulate ? 0 : SIZE * sizeof(float));
+    }
+    float *in = given.in, *out = given.out;
+    for (int g = 0; g < GROUPS; g++) {
+        void *weight[] = {alone[g] = new_floats(SIZE)};
+        perform(device, grouped_gemm, MP_GROUPED_WEIGHT_GRADIENT, 1, &c.rows[g], IN, OUT, in,
+                weight, out, false);
+        for (int i = 0; i < SIZE; i++)
+            expected[weight_of[g]][i] += alone[g][i];
+        shared[g] = sum[weight_of[g]];
+        in += c.rows[g] * IN;
+        out += c.rows[g] * OUT;
+    }
+    perform(device, grouped_gemm, MP_GROUPED_WEIGHT_GRADIENT, GROUPS, c.rows, IN, OUT, given.in,
+            shared, given.out, *accumulate);
+    for (int w = 0; w < 3; w++)
+        for (int i = 0; i < SIZE; i++) {
+            assert_close(sum[w][i], expected[w][i], 2e-5);
+            assert_true(on_cuda(device) || sum[w][i] == expected[w][i]);
+        }
+}
+
+static void rows_of_a_group_are_its_own(struct mp_device *device, const void *argument) {
+    const enum mp_grouped_gemm *kind = argument;
+    const struct grouped_case c = {3, 260, 262, {51, 37, 110}, false};
+    struct grouped given = random_groups(&c);
+    bool forward = *kind == MP_GROUPED_FORWARD;
+    void *weight[] = {given.weight[0], given.weight[0], given.weight[0]};
+    perform(device, grouped_gemm, *kind, 3, c.rows, 260, 262, given.in, weight, given.out, false);
+    const float *together = forward ? given.out : given.in;
+    float *in = given.in, *out = given.out;
+    for (int g = 0; g < 3; g++) {
+        size_t count = (size_t)c.rows[g] * (forward ? 262 : 260);
+        float *alone = new_floats(count);
+        perform(device, grouped_gemm, *kind, 1, &c.rows[g], 260, 262, forward ? in : alone, weight,
+                forward ? alone : out, false);
+        for (size_t i = 0; i < count; i++) {
+            assert_close(alone[i], together[i], 2e-5);
+            assert_true(on_cuda(device) || alone[i] == together[i]);
+        }
+        together += count;
+        in += c.rows[g] * 260;
+        out += c.rows[g] * 262;
+    }
+}
+
 static void count_call(void *context) {
     ++*(int *)context;
 }
@@ -191,6 +250,12 @@ static void transfers_may_move_on_between_groups(struct mp_device *device, const
 }
 
 static const struct device_test tests[] = {
+    {"groups of one weight add up", groups_of_one_weight_add_up, &(const bool){false}},
+    {"groups of one weight are added", groups_of_one_weight_add_up, &(const bool){true}},
+    {"rows of a group are its own", rows_of_a_group_are_its_own,
+     &(const enum mp_grouped_gemm){MP_GROUPED_FORWARD}},
+    {"rows of a group are its own, backwards", rows_of_a_group_are_its_own,
+     &(const enum mp_grouped_gemm){MP_GROUPED_INPUT_GRADIENT}},
     {"transfers may move on between groups", transfers_may_move_on_between_groups, NULL},
     GEMM("plain", false, false, 17, 33, 29, 1, 0, 0),
     GEMM("first transposed", true, false, 19, 31, 45, 1, 1, 3),

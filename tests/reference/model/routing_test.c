@@ -193,13 +193,20 @@ static void assert_expert_order(struct exchange *exchange, int rank) {
     assert_int_equal(held, routing->groups);
     for (int segment = 0; segment < routing->segments; segment++) {
         const struct mp_routing_segment *at = &routing->segment[segment];
-        bool identity = true, late = false;
+        bool identity = true, late = false, last = segment == routing->steps;
         assert_int_equal(at->first, row);
+        assert_int_equal(at->shares, last || exchange->ranks != 2 ? 1 : 2 / routing->steps);
         for (int group = 0; group < routing->groups; group++) {
             int expert = routing->group_expert[group];
             const struct label *before = NULL;
-            late |= at->group_rows[group] > 0 && fetched_late(exchange->plan, expert, rank);
-            for (int end = row + at->group_rows[group]; row < end; row++) {
+            const int *share = at->group_rows + (size_t)group * (size_t)at->shares;
+            int end = row;
+            for (int i = 0; i < at->shares; i++)
+                end += share[i];
+            int second =
+                row + (at->shares == 2 ? share[0] : end); /* where the other source begins */
+            late |= end > row && fetched_late(exchange->plan, expert, rank);
+            for (; row < end; row++) {
                 int32_t from = segment < routing->steps ? routing->receive_index[row] : row;
                 assert_in_range(from, at->first, at->first + at->rows - 1);
                 assert_false(seen[from]);
@@ -207,6 +214,8 @@ static void assert_expert_order(struct exchange *exchange, int rank) {
                 identity &= from == row;
                 const struct label *here = &exchange->received[from];
                 assert_int_equal(here->expert, expert);
+                if (at->shares == 2)
+                    assert_int_equal(here->source, row >= second);
                 assert_row(exchange, rank, segment, before, here);
                 before = here;
             }
@@ -381,7 +390,8 @@ static void assert_same_routing(const struct mp_routing *used, const struct mp_r
     }
     for (int s = 0; s < fresh->segments; s++) {
         const struct mp_routing_segment *a = &used->segment[s], *b = &fresh->segment[s];
-        assert_memory_equal(a->group_rows, b->group_rows, groups * sizeof(int));
+        assert_int_equal(a->shares, b->shares);
+        assert_memory_equal(a->group_rows, b->group_rows, groups * (size_t)a->shares * sizeof(int));
         assert_int_equal(a->first, b->first);
         assert_int_equal(a->rows, b->rows);
         assert_int_equal(a->in_expert_order, b->in_expert_order);
