@@ -1,0 +1,380 @@
+/* Where nothing is symmetric: products whose speed depends on their rows, spans of ranks that do
+ * different things, and a recording replayed otherwise; worked out by hand. */
+#include "harness/predict/what_if.h"
+#include "tests/harness/predict/one_device.h"
+#include "tests/harness/predict/predictor_support.h"
+
+#include "harness/predict/timeline.h"
+
+/* ---- products ---- */
+
+/* Fewer rows are far slower, so that rows can't be taken for what is summed over. */
+static struct mp_cluster *steep_device(void) {
+    static const char text[] = "description: by hand\n"
+                               "nodes: {value: 1, source: a test}\n"
+                               "ranks-per-node: {value: 2, source: a test}\n"
+                               "device:\n"
+                               "  name: D\n"
+                               "  peak:\n"
+                               "    fp32: {value: 0.5e9, source: a test}\n"
+                               "    fp16: {value: 1e9, source: a test}\n"
+                               "  memory: {value: 8e9, source: a test}\n"
+                               "  memory-bandwidth: {value: 1e12, source: a test}\n"
+                               "  launch: {value: 1e-6, source: a test}\n"
+                               "  efficiency:\n"
+                               "    tokens: [1, 100000]\n"
+                               "    width: [1, 100000]\n"
+                               "    share:\n"
+                               "      - [0.001, 0.002]\n"
+                               "      - [0.5, 0.9]\n"
+                               "    source: a test\n"
+                               "levels:\n"
+                               "  self:\n"
+                               "    bandwidth: {value: 5e8, source: a test}\n"
+                               "    latency: {value: 0, source: a test}\n"
+                               "  node:\n"
+                               "    bandwidth: {value: 2e8, source: a test}\n"
+                               "    latency: {value: 1e-6, source: a test}\n"
+                               "    ports: {value: 1, source: a test}\n"
+                               "    sharing: {value: fixed, source: a test}\n";
+    struct mp_cluster *cluster = NULL;
+    struct mp_error error = {0};
+    mp_cluster_parse("steep.yaml", text, sizeof text - 1, &cluster, &error);
+    assert_string_equal(error.text, "");
+    return cluster;
+}
+
+static double product(const struct mp_cluster *cluster, double rows, double inner, double columns) {
+    double seconds = 0;
+    assert_int_equal(
+        mp_cluster_product_seconds(cluster, MP_FP16, rows, inner, columns, &seconds, NULL), MP_OK);
+    return seconds;
+}
+
+/* y = x w: dx = dy w^T has the rows of x, dw = x^T dy those of w. */
+static double product_back(const struct mp_cluster *cluster, double rows, double inner,
+                           double columns) {
+    return product(cluster, rows, columns, inner) + product(cluster, inner, rows, columns);
+}
+
+static double moved(double bytes) {
+    return 1e-6 + bytes / 1e12;
+}
+
+static void rows_are_not_columns(void **state) {
+    struct mp_cluster *cluster = steep_device();
+    struct mp_job job = small_job();
+    struct mp_predict_options options = default_options();
+    double n = 32, d = 64, f = 128, e = 8, v = 50, k = 2;
+    (void)state;
+    options.vocabulary = 50;
+    for (int matrices = 2; matrices <= 3; matrices++) {
+        options.expert_matrices = matrices;
+        struct mp_costs *costs = create_costs(cluster, &job, &options);
+        double m = 5, hidden = 2 * m * f, into = matrices - 1;
+        assert_close(1e3 * mp_costs_expert(costs, 5, MP_FORWARD),
+                     1e3 * (into * product(cluster, m, d, f) + moved(matrices * hidden) +
+                            product(cluster, m, f, d)),
+                     1e-12);
+        assert_close(1e3 * mp_costs_expert(costs, 5, MP_BACKWARD),
+                     1e3 * (into * product_back(cluster, m, d, f) + moved((2 * into + 1) * hidden) +
+                            product_back(cluster, m, f, d)),
+                     1e-12);
+        double norm = moved(4 * n * d), norm_back = moved(8 * n * d);
+        assert_close(1e3 * mp_costs_head(costs),
+                     1e3 * (norm + product(cluster, n, d, v) + moved(8 * n * v) +
+                            product_back(cluster, n, d, v) + norm_back),
+                     1e-12);
+        double softmax = moved(4 * n * (2 * e + 2 * k));
+        assert_close(1e3 * mp_costs_gate(costs, MP_FORWARD),
+                     1e3 * (norm + product(cluster, n, d, e) + softmax + moved(12 * n * k)), 1e-12);
+        assert_close(1e3 * mp_costs_gate(costs, MP_BACKWARD),
+                     1e3 * (moved((k + 1) * 2 * n * d) + softmax + product_back(cluster, n, d, e) +
+                            norm_back),
+                     1e-12);
+        mp_costs_destroy(costs);
+    }
+    mp_cluster_destroy(cluster);
+}
+
+/* ---- spans ---- */
+
+enum { RANKS = 3, MOST_SPANS = 32 };
+
+struct kept {
+    struct mp_span span[RANKS][2][MOST_SPANS]; /* of a stream: comm or not */
+    int count[RANKS][2];
+};
+
+static void keep(void *context, int rank, enum mp_predict_stream stream,
+                 const struct mp_span *span) {
+    struct kept *kept = context;
+    int comm = stream == MP_STREAM_COMM;
+    kept->span[rank][comm][kept->count[rank][comm]++] = *span;
+}
+
+static void assert_kept(const struct kept *kept, int rank, int comm, int index,
+                        struct mp_span expected) {
+    const struct mp_span *span = &kept->span[rank][comm][index];
+    assert_true(index < kept->count[rank][comm]);
+    assert_int_equal(span->start_ns, expected.start_ns);
+    assert_int_equal(span->end_ns, expected.end_ns);
+    assert_int_equal(span->wait_ns, expected.wait_ns);
+    assert_int_equal(span->tokens, expected.tokens);
+    assert_int_equal(span->bytes, expected.bytes);
+    assert_int_equal(span->flops, expected.flops);
+    assert_int_equal(span->iteration, expected.iteration);
+    assert_int_equal(span->layer, expected.layer);
+    assert_int_equal(span->phase, expected.phase);
+    assert_int_equal(span->direction, expected.direction);
+    assert_int_equal(span->cpu_ns, -1);
+}
+
+/* Ranks work 1, 3 and 2 s in experts; then all meet for 0.5 s, which begins at 3 s; a fetch of 4 s
+ * on rank 1 alone that began at 0 goes on behind the meeting: 3 s before it, 1 s after. */
+static void spans_by_hand(void **state) {
+    struct test_machine machine = GOOD_MACHINE;
+    struct mp_error error = {0};
+    struct kept kept = {{{{{0}}}}, {{0}}};
+    struct mp_predict_sink sink = {.context = &kept, .span = keep};
+    struct mp_network *network;
+    struct mp_timeline timeline;
+    static const double work[RANKS] = {1, 3, 2}, fetch[RANKS] = {0, 4, 0}, alone[RANKS] = {0, 5, 0};
+    static const double bytes[RANKS] = {10.4, 10.6, 0}, received[RANKS] = {0, 77, 0};
+    static const int64_t tokens[RANKS] = {5, 15, 10};
+    static const struct mp_activity expert = {MP_PHASE_EXPERT, MP_FORWARD, 2};
+    static const struct mp_activity sum = {MP_PHASE_ALLREDUCE, MP_BACKWARD, -1};
+    static const struct mp_activity copy = {MP_PHASE_FETCH, MP_FORWARD, 1};
+    (void)state;
+    machine.nodes = 1;
+    machine.ranks_per_node = RANKS;
+    struct mp_cluster *cluster = test_cluster(&machine);
+    assert_ok(mp_network_create(cluster, &network, &error), &error);
+    assert_ok(mp_timeline_create(network, RANKS, 1, 3, &sink, &timeline, &error), &error);
+    mp_timeline_begin(&timeline, 6);
+    int64_t number = mp_timeline_start(&timeline, copy, fetch, alone, received);
+    mp_timeline_mark(&timeline);
+    mp_timeline_work_each(&timeline, work);
+    assert_close(mp_timeline_spent(&timeline, expert, tokens, bytes, 2), 6, 1e-12);
+    mp_timeline_mark(&timeline);
+    mp_timeline_together(&timeline, sum, 0.5);
+    assert_close(mp_timeline_spent(&timeline, sum, NULL, NULL, 9), 4.5, 1e-12);
+    assert_close(timeline.sums.late, 2 + 1, 1e-12);
+    mp_timeline_wait(&timeline, number);
+    assert_close(timeline.clock[0], 3.5, 1e-12);
+    assert_close(timeline.clock[1], 4.5, 1e-12);
+    assert_close(timeline.clock[2], 3.5, 1e-12);
+    assert_close(timeline.waited[0], 2.5, 1e-12);
+    assert_close(timeline.waited[1], 0.5 + 1, 1e-12);
+    assert_close(timeline.port[0], 0.5, 1e-12);
+    assert_close(timeline.port[1], 4 + 0.5, 1e-12);
+    assert_close(timeline.sums.spent[MP_PHASE_EXPERT], 6, 1e-12);
+    assert_close(timeline.sums.waited[MP_PHASE_EXPERT], 0, 0);
+    assert_close(timeline.sums.waited[MP_PHASE_ALLREDUCE], 4.5, 1e-12);
+    assert_close(timeline.sums.transfers, 4, 1e-12);
+    assert_close(timeline.sums.serial, 4 + 3 + 0.5, 1e-12);
+    assert_close(mp_timeline_end(&timeline, 30), 4.5, 1e-12);
+
+    const int64_t s = 1000000000;
+    for (int r = 0; r < RANKS; r++) {
+        int64_t own = (int64_t)work[r] * s;
+        assert_kept(&kept, r, 0, 0,
+                    (struct mp_span){.end_ns = own,
+                                     .tokens = tokens[r],
+                                     .bytes = r == 0   ? 10
+                                              : r == 1 ? 11
+                                                       : 0,
+                                     .flops = 2 * tokens[r],
+                                     .iteration = 6,
+                                     .layer = 2,
+                                     .phase = MP_PHASE_EXPERT,
+                                     .direction = MP_FORWARD});
+        assert_kept(&kept, r, 0, 1,
+                    (struct mp_span){.start_ns = own,
+                                     .end_ns = 7 * s / 2,
+                                     .wait_ns = 7 * s / 2 - own,
+                                     .tokens = -1,
+                                     .bytes = -1,
+                                     .flops = -1,
+                                     .iteration = 6,
+                                     .layer = -1,
+                                     .phase = MP_PHASE_ALLREDUCE,
+                                     .direction = MP_BACKWARD});
+        assert_kept(&kept, r, 0, 2,
+                    (struct mp_span){.end_ns = 9 * s / 2,
+                                     .wait_ns = r == 1 ? 3 * s / 2 : 7 * s / 2 - own,
+                                     .tokens = 30,
+                                     .bytes = -1,
+                                     .flops = -1,
+                                     .iteration = 6,
+                                     .layer = -1,
+                                     .phase = MP_PHASE_ITERATION,
+                                     .direction = MP_NO_DIRECTION & 3});
+        assert_int_equal(kept.count[r][0], 3);
+    }
+    struct mp_span part = {.end_ns = 3 * s,
+                           .tokens = -1,
+                           .flops = -1,
+                           .iteration = 6,
+                           .layer = 1,
+                           .phase = MP_PHASE_FETCH,
+                           .direction = MP_FORWARD};
+    assert_kept(&kept, 1, 1, 0, part); /* bytes count where it ends */
+    part.start_ns = 7 * s / 2;
+    part.end_ns = 9 * s / 2;
+    part.bytes = 77;
+    assert_kept(&kept, 1, 1, 2, part);
+    assert_int_equal(kept.count[0][1], 1);
+    assert_int_equal(kept.count[1][1], 3);
+    mp_timeline_begin(&timeline, 7); /* behind the first */
+    mp_timeline_mark(&timeline);
+    mp_timeline_work(&timeline, 1);
+    mp_timeline_spent(&timeline, copy, NULL, NULL, -1);
+    assert_int_equal(kept.span[0][0][3].start_ns, 9 * s / 2);
+    assert_int_equal(kept.span[0][0][3].end_ns, 11 * s / 2);
+    mp_timeline_destroy(&timeline);
+    mp_network_destroy(network);
+    mp_cluster_destroy(cluster);
+}
+
+/* ---- what if ---- */
+
+/* Two ranks and two layers: experts, then an exchange, of each.  Iteration i takes longer by i. */
+enum { PEERS = 2, ITERATIONS = 4, LAYERS = 2, EACH = 5 };
+
+struct recording {
+    struct mp_recorded run;
+    struct mp_recorded_rank rank[ITERATIONS * PEERS];
+    struct mp_recorded_span span[ITERATIONS * PEERS * EACH];
+};
+
+/* Layer 0: 2 and 6 + i, transfers 1 and 3; layer 1: 4 and 2, transfers 2 and 2.  At last 1 s of
+ * optimizer, a second after the exchange on rank 1. */
+static void make_recording(struct recording *recording) {
+    static const double transfer[LAYERS][PEERS] = {{1, 3}, {2, 2}};
+    *recording = (struct recording){.run = {.ranks = PEERS,
+                                            .iterations = ITERATIONS,
+                                            .rank = recording->rank,
+                                            .span = recording->span,
+                                            .spans = ITERATIONS * PEERS * EACH}};
+    for (int i = 0; i < ITERATIONS; i++) {
+        double now[PEERS] = {0, 0};
+        for (int l = 0; l < LAYERS; l++) {
+            double own[PEERS] = {l ? 4 : 2, l ? 2 : 6 + i}, last = 0;
+            for (int r = 0; r < PEERS; r++)
+                last = fmax(last, now[r] + own[r]);
+            for (int r = 0; r < PEERS; r++) {
+                struct mp_recorded_span *span = &recording->span[(i * PEERS + r) * EACH + 2 * l];
+                double arrived = now[r] + own[r], end = last + transfer[l][r];
+                span[0] = (struct mp_recorded_span){now[r], arrived,         0,         10,
+                                                    l,      MP_PHASE_EXPERT, MP_FORWARD};
+                span[1] = (struct mp_recorded_span){
+                    arrived, end, end - arrived, 10, l, MP_PHASE_DISPATCH, MP_FORWARD};
+                now[r] = end;
+            }
+        }
+        for (int r = 0; r < PEERS; r++) {
+            recording->span[(i * PEERS + r) * EACH + 4] = (struct mp_recorded_span){
+                now[r] + r, now[r] + r + 1, 0, -1, -1, MP_PHASE_OPTIMIZER, MP_NO_DIRECTION};
+            recording->rank[i * PEERS + r] = (struct mp_recorded_rank){
+                0, now[r] + r + 1, (size_t)((i * PEERS + r) * EACH), EACH, 0};
+        }
+    }
+}
+
+static void assert_seconds(struct mp_what_if *what_if, struct mp_what_if_change change,
+                           double first, double more) {
+    double seconds[ITERATIONS];
+    mp_what_if_run(what_if, &change, seconds);
+    for (int i = 0; i < ITERATIONS; i++)
+        assert_close(seconds[i], first + i * more, 1e-12);
+    assert_close(mp_what_if_median(what_if, &change), first + 1.5 * more, 1e-12);
+}
+
+/* As it was: both meet at 6 + i, leave at 7 + i and 9 + i, meet at 11 + i, leave at 13 + i, and
+ * rank 1 is through at 15 + i. */
+static void changes_by_hand(void **state) {
+    struct recording recording;
+    struct mp_what_if *what_if;
+    struct mp_error error = {0};
+    struct mp_what_if_change change = mp_what_if_nothing();
+    (void)state;
+    make_recording(&recording);
+    assert_ok(mp_what_if_create(&recording.run, &what_if, &error), &error);
+    assert_int_equal(mp_what_if_layers(what_if), LAYERS);
+    assert_seconds(what_if, change, 15, 1);
+    /* 4 + i/2, 2 of transfer for both; 3, 2 of transfer; 2. */
+    change.balance = true;
+    assert_seconds(what_if, change, 13, 0.5);
+    change.layer = 0; /* 4 + i/2, 2, then 4 of rank 0, 2; 2 */
+    assert_seconds(what_if, change, 14, 0.5);
+    change.layer = 1; /* 6 + i, 3 of rank 1, 3, 2, 2 */
+    assert_seconds(what_if, change, 16, 1);
+    /* Without rank 1's own work: 2, then 5 and 3, so 7 and 9; its gap goes, too. */
+    change = mp_what_if_nothing();
+    change.without_rank = 1;
+    assert_seconds(what_if, change, 12, 0);
+    change.without_rank = 0; /* 6 + i; 9 + i, 2 of both, 2; its gap is not on the way */
+    assert_seconds(what_if, change, 15, 1);
+    /* All at once: work 4 + i/2, 2; 3, 2; half a second of gap, 1. */
+    change = mp_what_if_nothing();
+    change.ideal = true;
+    assert_seconds(what_if, change, 12.5, 0.5);
+    mp_what_if_destroy(what_if);
+}
+
+/* Another system's seconds in every layer of every iteration, different for each. */
+static void another_system_by_hand(void **state) {
+    struct recording recording;
+    struct mp_what_if *what_if;
+    struct mp_error error = {0};
+    static struct mp_what_if_layer layer[ITERATIONS][LAYERS][PEERS];
+    double after[ITERATIONS];
+    struct mp_what_if_change change = mp_what_if_nothing();
+    (void)state;
+    make_recording(&recording);
+    for (int i = 0; i < ITERATIONS; i++) {
+        after[i] = 10 * i;
+        for (int l = 0; l < LAYERS; l++)
+            for (int r = 0; r < PEERS; r++)
+                layer[i][l][r] = (struct mp_what_if_layer){
+                    .expert = {1 + i + r, 500}, /* of forward, which alone was recorded */
+                    .dispatch = {l + 1, 500},
+                    .combine = {500, 500},
+                    .stall = {0.25 + (l == 0 && r == 0 ? 5 : 0), 500}};
+    }
+    change.other = &layer[0][0][0];
+    change.after_step = after;
+    assert_ok(mp_what_if_create(&recording.run, &what_if, &error), &error);
+    /* Layer 0: the later of 5.25 + 1 + i and 0.25 + 2 + i, 1; layer 1: 0.25 + 2 + i, 2; then the
+     * gap of 1 and what comes after the step on rank 1, and 1. */
+    assert_seconds(what_if, change, 6.25 + 1 + 2.25 + 2 + 1 + 1, 12);
+    mp_what_if_destroy(what_if);
+}
+
+/* A second of rank 1's gap counts as its own. */
+static void ranks_by_hand(void **state) {
+    struct recording recording;
+    struct mp_what_if *what_if;
+    struct mp_error error = {0};
+    double own, waiting;
+    (void)state;
+    make_recording(&recording);
+    assert_ok(mp_what_if_create(&recording.run, &what_if, &error), &error);
+    mp_what_if_rank(what_if, 0, &own, &waiting); /* 4 + i and 1, none and 2 */
+    assert_close(own, 2 + 4 + 1, 1e-12);
+    assert_close(waiting, 5.5 + 1 + 2, 1e-12);
+    mp_what_if_rank(what_if, 1, &own, &waiting);
+    assert_close(own, 7.5 + 2 + 2, 1e-12);
+    assert_close(waiting, 3 + 2, 1e-12);
+    mp_what_if_destroy(what_if);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(rows_are_not_columns), cmocka_unit_test(spans_by_hand),
+        cmocka_unit_test(changes_by_hand),      cmocka_unit_test(another_system_by_hand),
+        cmocka_unit_test(ranks_by_hand),
+    };
+    return cmocka_run_group_tests_name("harness/predict/uneven", tests, NULL, NULL);
+}
