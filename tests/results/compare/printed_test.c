@@ -1,0 +1,369 @@
+/* A comparison that is put together by hand, in every form that it is printed in. */
+#include "tests/support.h"
+
+#include <jansson.h>
+#include <string.h>
+
+#include "results/compare/gate.h"
+
+/* Of times: one that is slower by 5 %, in pairs, and one that nobody can tell.  Of exact measures:
+ * two that differ for one reason, one that can't be told, one that is equal. */
+static double base_samples[] = {9.9, 10, 10.1}, head_samples[] = {10.5, 10.4, 10.7};
+static double one_base[] = {1234.56}, one_head[] = {150.25};
+static struct mp_gate_metric metrics[] = {
+    {.job = "fssdp",
+     .name = "ms per iteration",
+     .system = "fssdp",
+     .ranks = 4,
+     .outcome = MP_OUTCOME_FAIL,
+     .reason = "slower by much",
+     .where = "phase expert",
+     .base = 10,
+     .head = 10.5,
+     .effect = 0.05,
+     .low = 0.04,
+     .high = 0.06,
+     .p = 0.0005,
+     .adjusted_p = 0.002,
+     .floor = 0.01,
+     .u = 3,
+     .u_p = 0.125,
+     .base_samples = base_samples,
+     .head_samples = head_samples,
+     .bases = 3,
+     .heads = 3,
+     .paired = true},
+    {.job = "e/p \xc3\xa9\xe2\x82\xac<&>\"\x7f\xc3(",
+     .name = "ms per iteration",
+     .system = "ep",
+     .ranks = 2,
+     .outcome = MP_OUTCOME_INCONCLUSIVE,
+     .reason = "too few",
+     .base = 1234.56,
+     .head = 150.25,
+     .effect = -0.5,
+     .low = -INFINITY,
+     .high = INFINITY,
+     .p = 0.25,
+     .adjusted_p = NAN,
+     .floor = NAN,
+     .u = NAN,
+     .u_p = NAN,
+     .base_samples = one_base,
+     .head_samples = one_head,
+     .bases = 1,
+     .heads = 1},
+    {.job = "fssdp",
+     .name = "copies",
+     .system = "fssdp",
+     .ranks = 4,
+     .exact = true,
+     .outcome = MP_OUTCOME_FAIL,
+     .effect = NAN,
+     .reason = "differs",
+     .base = 3,
+     .head = 5},
+    {.job = "fssdp",
+     .name = "bytes",
+     .system = "fssdp",
+     .ranks = 4,
+     .exact = true,
+     .outcome = MP_OUTCOME_FAIL,
+     .effect = NAN,
+     .reason = "differs",
+     .base = NAN,
+     .head = 0.5},
+    {.job = "fssdp",
+     .name = "loss",
+     .system = "fssdp",
+     .ranks = 4,
+     .exact = true,
+     .outcome = MP_OUTCOME_INCONCLUSIVE,
+     .effect = NAN,
+     .reason = "varies",
+     .base = NAN,
+     .head = NAN},
+    {.job = "fssdp",
+     .name = "routes",
+     .system = "fssdp",
+     .ranks = 4,
+     .exact = true,
+     .outcome = MP_OUTCOME_PASS,
+     .effect = NAN,
+     .reason = "equal",
+     .base = 7,
+     .head = 7},
+};
+static struct mp_gate gate = {
+    .base = "before 1111",
+    .head = "after 2222",
+    .metric = metrics,
+    .metrics = sizeof metrics / sizeof *metrics,
+    .outcomes = {[MP_OUTCOME_PASS] = 1, [MP_OUTCOME_INCONCLUSIVE] = 2, [MP_OUTCOME_FAIL] = 3},
+    .note = {"A first note.", "A second note."},
+    .notes = 2,
+    .minimum_effect = 0.02};
+
+typedef int print(const struct mp_gate *gate, FILE *out, struct mp_error *error);
+
+/* To be freed. */
+static char *printed(print *how) {
+    struct mp_error error = {0};
+    char *text = NULL;
+    size_t size = 0;
+    FILE *out = open_memstream(&text, &size);
+    assert_int_equal(how(&gate, out, &error), MP_OK);
+    fclose(out);
+    return text;
+}
+
+/* Blanks in a row count as one. */
+static void squeeze(char *text) {
+    char *to = text;
+    for (const char *from = text; *from; from++)
+        if (*from != ' ' || (to > text && to[-1] != ' ' && to[-1] != '\n'))
+            *to++ = *from;
+    *to = '\0';
+}
+
+static void assert_lines(const char *text, const char *const lines[], size_t count) {
+    const char *at = text;
+    for (size_t i = 0; i < count; i++) {
+        const char *found = strstr(at, lines[i]);
+        if (!found)
+            fail_msg("lacks, in this order, '%s':\n%s", lines[i], text);
+        at = found + strlen(lines[i]);
+    }
+}
+
+static void as_text(void **state) {
+    static const char *const lines[] = {
+        "base before 1111\nhead after 2222\n\nms per iteration\n",
+        "\nfssdp 10.000 10.500 +5.00 +4.00 .. +6.00 0.002 1.00 fail\n",
+        " 1234.6 150.25 -50.00 unknown 0.250 - inconclusive\n",
+        "\nfssdp copies 3 5 fail\nfssdp bytes - 0.5 fail\n\n",
+        "1 exact measure is equal, 2 are not, 1 cannot be told.\n",
+        "fail (fssdp): slower by much; phase expert.\n",
+        "fail (fssdp copies, bytes): differs.\n",
+        "inconclusive (e/p ",
+        "): too few.\n",
+        "inconclusive (fssdp loss): varies.\n",
+        "A first note.\n",
+        "A second note.\n",
+        "\nfail: 3 failed, 2 inconclusive, 0 improved, 0 accepted, 1 passed\n",
+    };
+    char *text = printed(mp_gate_print);
+    (void)state;
+    squeeze(text);
+    assert_lines(text, lines, sizeof lines / sizeof *lines);
+    assert_null(strstr(text, "routes"));
+    free(text);
+}
+
+/* Nothing but times, or nothing timed: no empty table. */
+static void as_text_of_a_kind(void **state) {
+    int all = gate.metrics;
+    (void)state;
+    gate.metrics = 1;
+    char *text = printed(mp_gate_print);
+    assert_non_null(strstr(text, "0 exact measures are equal, 0 are not, 0 cannot be told."));
+    assert_null(strstr(text, "exact measure "));
+    free(text);
+    gate.metrics = 1;
+    gate.metric = &metrics[2];
+    text = printed(mp_gate_print);
+    assert_non_null(strstr(text, "0 exact measures are equal, 1 is not, 0 cannot be told."));
+    assert_null(strstr(text, "ms per iteration"));
+    free(text);
+    gate.metric = metrics;
+    gate.metrics = all;
+}
+
+/* Of more than eight places with one reason eight are named. */
+static void many_places_are_counted(void **state) {
+    struct mp_gate_metric many[11];
+    char name[8];
+    (void)state;
+    for (int i = 0; i < 11; i++) {
+        many[i] = metrics[2];
+        snprintf(name, sizeof name, "m%d", i);
+        snprintf(many[i].name, sizeof many[i].name, "%s", name);
+        snprintf(many[i].job, sizeof many[i].job, "%s", i < 2 ? "ep" : "fssdp");
+    }
+    struct mp_gate before = gate;
+    gate.metric = many;
+    gate.metrics = 11;
+    char *text = printed(mp_gate_print);
+    for (char *at = text; *at; at++) /* paragraphs may be broken */
+        *at = *at == '\n' ? ' ' : *at;
+    squeeze(text);
+    assert_non_null(
+        strstr(text, "fail (ep m0, m1; fssdp m2, m3, m4, m5, m6, m7 and 3 more): differs."));
+    free(text);
+    gate = before;
+}
+
+static void as_junit(void **state) {
+    static const char *const lines[] = {
+        "<testsuite name=\"gate\" tests=\"6\" failures=\"3\" errors=\"0\" skipped=\"2\">\n",
+        "<testcase classname=\"gate.fssdp\" name=\"fssdp: ms per iteration ranks=4\">\n"
+        "      <failure type=\"slower\" message=\"+5.00 % (+4.00 .. +6.00), p 0.002, floor 1.00 %: "
+        "slower by much; phase expert\"/>\n    </testcase>\n",
+        /* two and three bytes of UTF-8 stay, a control character and half a character don't */
+        "<testcase classname=\"gate.ep\" name=\"e/p \xc3\xa9\xe2\x82\xac&lt;&amp;&gt;&quot;?\?(: "
+        "ms per iteration ranks=2\">\n      <skipped message=\"inconclusive: -50.00 %, p 0.25: too "
+        "few\"/>\n    </testcase>\n",
+        "<failure type=\"different\" message=\"differs\"/>",
+        "name=\"fssdp: routes ranks=4\"/>\n  </testsuite>\n</testsuites>\n",
+    };
+    char *text = printed(mp_gate_print_junit);
+    (void)state;
+    assert_lines(text, lines, sizeof lines / sizeof *lines);
+    free(text);
+}
+
+static double number(const json_t *object, const char *key) {
+    assert_true(json_is_number(json_object_get(object, key)));
+    return json_number_value(json_object_get(object, key));
+}
+
+static const char *string(const json_t *object, const char *key) {
+    assert_true(json_is_string(json_object_get(object, key)));
+    return json_string_value(json_object_get(object, key));
+}
+
+static json_t *parsed(print *how) {
+    char *text = printed(how);
+    json_t *object = json_loads(text, 0, NULL);
+    assert_non_null(object);
+    free(text);
+    return object;
+}
+
+static void assert_timed(const json_t *metric) {
+    static const struct {
+        const char *key;
+        double value;
+    } numbers[] = {{"ranks", 4},
+                   {"base", 10},
+                   {"head", 10.5},
+                   {"effect", 0.05},
+                   {"low", 0.04},
+                   {"high", 0.06},
+                   {"p", 0.0005},
+                   {"adjusted_p", 0.002},
+                   {"noise_floor", 0.01},
+                   {"mann_whitney_u", 3},
+                   {"mann_whitney_p", 0.125}};
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+        assert_close(number(metric, numbers[i].key), numbers[i].value, 1e-15);
+    assert_string_equal(string(metric, "job"), "fssdp");
+    assert_string_equal(string(metric, "system"), "fssdp");
+    assert_string_equal(string(metric, "metric"), "ms per iteration");
+    assert_string_equal(string(metric, "outcome"), "fail");
+    assert_string_equal(string(metric, "reason"), "slower by much");
+    assert_string_equal(string(metric, "where"), "phase expert");
+    assert_string_equal(string(metric, "unit"), "ms");
+    assert_true(json_is_true(json_object_get(metric, "paired")));
+    assert_true(json_is_false(json_object_get(metric, "exact")));
+    for (size_t i = 0; i < 3; i++) {
+        const json_t *base = json_object_get(metric, "base_samples");
+        const json_t *head = json_object_get(metric, "head_samples");
+        assert_close(json_number_value(json_array_get(base, i)), base_samples[i], 0);
+        assert_close(json_number_value(json_array_get(head, i)), head_samples[i], 0);
+    }
+}
+
+static void as_json(void **state) {
+    json_t *object = parsed(mp_gate_print_json);
+    (void)state;
+    assert_string_equal(string(object, "outcome"), "fail");
+    assert_string_equal(string(object, "base"), "before 1111");
+    assert_string_equal(string(object, "head"), "after 2222");
+    assert_close(number(object, "minimum_effect"), 0.02, 0);
+    assert_true(json_is_false(json_object_get(object, "same_program")));
+    const json_t *outcomes = json_object_get(object, "outcomes");
+    assert_close(number(outcomes, "fail"), 3, 0);
+    assert_close(number(outcomes, "inconclusive"), 2, 0);
+    assert_close(number(outcomes, "improved"), 0, 0);
+    assert_close(number(outcomes, "pass"), 1, 0);
+    const json_t *notes = json_object_get(object, "notes");
+    assert_int_equal(json_array_size(notes), 2);
+    assert_string_equal(json_string_value(json_array_get(notes, 1)), "A second note.");
+    const json_t *found = json_object_get(object, "metrics");
+    assert_int_equal(json_array_size(found), gate.metrics);
+    assert_timed(json_array_get(found, 0));
+    assert_true(json_is_null(json_object_get(json_array_get(found, 1), "where")));
+    assert_true(json_is_null(json_object_get(json_array_get(found, 1), "noise_floor")));
+    const json_t *exact = json_array_get(found, 2);
+    assert_true(json_is_true(json_object_get(exact, "exact")));
+    assert_close(number(exact, "base"), 3, 0);
+    assert_close(number(exact, "head"), 5, 0);
+    assert_null(json_object_get(exact, "p"));
+    json_decref(object);
+}
+
+static void as_trackers_have_it(void **state) {
+    json_t *array = parsed(mp_gate_print_action), *object = parsed(mp_gate_print_bencher);
+    (void)state;
+    assert_int_equal(json_array_size(array), 2);
+    const json_t *first = json_array_get(array, 0), *second = json_array_get(array, 1);
+    assert_string_equal(string(first, "name"), "fssdp/ranks=4");
+    assert_string_equal(string(first, "unit"), "ms/iteration");
+    assert_string_equal(string(first, "range"), "± 0.15");
+    assert_string_equal(string(first, "extra"),
+                        "3 pairs, 10.4 .. 10.7 ms, +5.00 % against base: fail");
+    assert_close(number(first, "value"), 10.5, 0);
+    assert_string_equal(string(second, "range"), "± 0");
+    assert_string_equal(string(second, "extra"),
+                        "1 runs, 150.25 .. 150.25 ms, -50.00 % against base: inconclusive");
+    assert_int_equal(json_object_size(object), 2);
+    const json_t *times = json_object_get(json_object_get(object, "fssdp/ranks=4"), "ms");
+    assert_close(number(times, "value"), 10.5, 0);
+    assert_close(number(times, "lower_value"), 10.4, 0);
+    assert_close(number(times, "upper_value"), 10.7, 0);
+    json_decref(array);
+    json_decref(object);
+}
+
+static int print_base(const struct mp_gate *of, FILE *out, struct mp_error *error) {
+    return mp_gate_print_benchstat(of, false, out, error);
+}
+
+static int print_head(const struct mp_gate *of, FILE *out, struct mp_error *error) {
+    return mp_gate_print_benchstat(of, true, out, error);
+}
+
+static void as_benchstat(void **state) {
+    (void)state;
+    char *text = printed(print_base);
+    assert_non_null(strstr(text, "side: base\nUnit ms/iteration better=lower\n"
+                                 "BenchmarkIteration/job=fssdp/system=fssdp/ranks=4 1 "
+                                 "9.9000000000000004 ms/iteration\n"));
+    assert_non_null(strstr(text, "/job=e_p_________"));
+    assert_non_null(strstr(text, "/system=ep/ranks=2 1 1234.5599999999999 ms/iteration\n"));
+    assert_null(strstr(text, "150.25"));
+    free(text);
+    text = printed(print_head);
+    assert_non_null(strstr(text, "side: head\n"));
+    assert_non_null(strstr(text, "ranks=4 1 10.5 ms/iteration\nBenchmark"));
+    assert_non_null(strstr(text, " 10.699999999999999 ms/iteration\n"));
+    int lines = 0;
+    for (const char *at = text; *at; at++)
+        lines += *at == '\n';
+    assert_int_equal(lines, 2 + 3 + 1);
+    free(text);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(as_text),
+        cmocka_unit_test(as_text_of_a_kind),
+        cmocka_unit_test(many_places_are_counted),
+        cmocka_unit_test(as_junit),
+        cmocka_unit_test(as_json),
+        cmocka_unit_test(as_trackers_have_it),
+        cmocka_unit_test(as_benchstat),
+    };
+    return cmocka_run_group_tests_name("printed", tests, NULL, NULL);
+}
