@@ -1,0 +1,82 @@
+/* FSSDP where ranks are not alike, and how much it will hold: by hand. */
+#include "tests/reference/plan/plan_support.h"
+
+#include "reference/fssdp/fssdp.h"
+
+/* Only rank 0 has tokens, 10 routes to each of 8 experts, two experts a rank: it sends 60, others
+ * receive and all compute 20.  A copy of expert 7 on rank 0 keeps 10 of them there. */
+static void one_source_sends_most(void **state) {
+    const struct mp_setting setting = {.layers = 1,
+                                       .experts = 8,
+                                       .top_k = 2,
+                                       .topology = {4, 4},
+                                       .expert_bytes = 1,
+                                       .route_bytes = 2,
+                                       .bandwidth = 4,
+                                       .seconds_per_route = 3};
+    struct mp_calibrator calibrator;
+    struct mp_placement placement;
+    struct mp_load load;
+    struct mp_error error = {0};
+    (void)state;
+    assert_ok(mp_load_create(4, 8, &load, &error), &error);
+    for (int expert = 0; expert < 8; expert++)
+        load.count[expert] = 10;
+    assert_ok(mp_placement_create(4, 8, &placement, &error), &error);
+    assert_ok(mp_calibrator_create(&setting, &calibrator, &error), &error);
+    assert_close(mp_calibrator_latency(&calibrator, &placement, &load), 3 * 20 * 3 + 4 * 60 / 2.0,
+                 0);
+    mp_placement_add(&placement, 7, 0);
+    assert_close(mp_calibrator_latency(&calibrator, &placement, &load), 3 * 30 * 3 + 4 * 50 / 2.0,
+                 0);
+    mp_calibrator_destroy(&calibrator);
+    mp_placement_destroy(&placement);
+    mp_load_destroy(&load);
+}
+
+static int limit_of(int ranks, int experts, const struct mp_fssdp_options *options) {
+    const struct mp_setting setting = {.layers = 1,
+                                       .experts = experts,
+                                       .top_k = 1,
+                                       .topology = {ranks, ranks},
+                                       .tokens_per_rank = 4,
+                                       .expert_bytes = 100,
+                                       .route_bytes = 1,
+                                       .bandwidth = 1000,
+                                       .seconds_per_route = 1,
+                                       .non_moe_seconds = 0.35};
+    struct mp_error error = {0};
+    void *self;
+    assert_ok(mp_system_fssdp.create(&setting, options, &self, &error), &error);
+    int limit = mp_system_fssdp.copies_limit(self);
+    mp_system_fssdp.destroy(self);
+    return limit;
+}
+
+/* In 0.35 s at 1000 bytes/s three experts of 100 bytes travel; calibration copies as many again. */
+static void copies_are_limited(void **state) {
+    struct mp_fssdp_options options = {.window = 5, .overlap = 2, .memory = MP_ALL};
+    (void)state;
+    assert_int_equal(limit_of(4, 16, &options), 2);
+    options.calibrate = true;
+    assert_int_equal(limit_of(4, 16, &options), 4);
+    assert_int_equal(limit_of(1, 16, &options), 0);
+    assert_int_equal(limit_of(4, 3, &options), 3);
+    options.memory = 3;
+    assert_int_equal(limit_of(4, 16, &options), 3);
+    options.memory = MP_ALL;
+    options.overlap = MP_AUTO;
+    assert_int_equal(limit_of(4, 16, &options), 6);
+    options.calibrate = false;
+    assert_int_equal(limit_of(4, 16, &options), 3);
+    options.overlap = 9;
+    assert_int_equal(limit_of(4, 4, &options), 4);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(one_source_sends_most),
+        cmocka_unit_test(copies_are_limited),
+    };
+    return cmocka_run_group_tests_name("fssdp limits", tests, NULL, NULL);
+}
