@@ -461,6 +461,7 @@ static void no_routes_have_no_balance(void **state) {
     assert_true(isnan(found.balance.hottest_share));
     assert_true(isnan(found.balance.max_over_mean.p50));
     assert_true(isnan(found.balance.dropped.largest));
+    assert_true(isnan(found.balance.chance_variation));
     mp_straggler_destroy(&found);
 }
 
