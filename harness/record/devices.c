@@ -97,8 +97,7 @@ static void say_notes(struct mp_store *store, int64_t run_id, FILE *stream) {
         return;
     sqlite3_bind_int64(select, 1, run_id);
     while (sqlite3_step(select) == SQLITE_ROW)
-        fprintf(stream, "%s: %s\n", sqlite3_column_text(select, 0),
-                sqlite3_column_text(select, 1));
+        fprintf(stream, "%s: %s\n", sqlite3_column_text(select, 0), sqlite3_column_text(select, 1));
     sqlite3_finalize(select);
 }
 

@@ -327,7 +327,8 @@ static void say_clocks(const struct process processes[], int count, FILE *stream
         fprintf(stream, "clocks: all processes have this host's\n");
 }
 
-/* What the database says of single ranks: why something of theirs is missing.  Most say the same. */
+/* What the database says of single ranks: why something of theirs is missing.  Most say the same.
+ */
 static void say_notes(struct mp_store *store, int64_t run_id, FILE *stream) {
     sqlite3_stmt *select = NULL;
     if (sqlite3_prepare_v2(mp_store_connection(store),

@@ -122,7 +122,8 @@ static struct nvtx_name *find_or_add(enum mp_name_kind kind, uint32_t domain, ui
         section_enter(&section);
         pthread_mutex_lock(&lock);
         if (shared)
-            name = search(kind, text, length, hash, &slot); /* another thread may have been faster */
+            name =
+                search(kind, text, length, hash, &slot); /* another thread may have been faster */
         if (!name) {
             name = add(kind, domain, number, text, length, hash);
             if (name && shared)

@@ -17,9 +17,9 @@
  * Signal handlers may make ranges, whatever they have interrupted.  Locks are held with signals
  * blocked, memory is the kernel's and not malloc's, and a handler that has interrupted a call of
  * the collector in its own thread is sent away, which is counted.  Two things stay dangerous: NVTX
- * itself waits for ever in a handler that has interrupted the program's very first call of it, which
- * loads the collector; and where the very first range of a process comes from a handler, with no
- * domain created before, the writing thread is started there, which takes memory of malloc's. */
+ * itself waits for ever in a handler that has interrupted the program's very first call of it,
+ * which loads the collector; and where the very first range of a process comes from a handler, with
+ * no domain created before, the writing thread is started there, which takes memory of malloc's. */
 #ifndef MOEPERF_PROFILER_NVTX_SESSION_H
 #define MOEPERF_PROFILER_NVTX_SESSION_H
 
@@ -84,8 +84,8 @@ struct nvtx_open {
 struct nvtx_thread;
 
 /* The calling thread's state, registered at its first use, for one call of the program: until
- * nvtx_leave (threads.h).  NULL: nothing is recorded (any more), or a signal handler has interrupted
- * another call in the same thread, which is counted. */
+ * nvtx_leave (threads.h).  NULL: nothing is recorded (any more), or a signal handler has
+ * interrupted another call in the same thread, which is counted. */
 struct nvtx_thread *nvtx_enter(void);
 
 /* Starts what may allocate, before a signal handler is the first to need it. */

@@ -18,7 +18,7 @@ enum {
     SCHEMA_BYTES = 1 << 14, /* longest SCHEMA record */
     MEASURED_LOOPS = 63,
     MEASURED_PAIRS = 32,
-    LAST_WAIT_MS = 2000,  /* for the lock, at exit */
+    LAST_WAIT_MS = 2000, /* for the lock, at exit */
     LAST_CALLS_MS = 100, /* that calls may take which are under way at exit */
     NOTE_BYTES = 640
 };
@@ -502,10 +502,12 @@ static void write_number(const char *name, double value) {
 }
 
 static void write_counts(void) {
-    static const char *const names[NVTX_COUNTS] = {
-        [NVTX_COUNT_RANGES] = "nvtx-ranges", [NVTX_COUNT_UNMATCHED] = "nvtx-unmatched-ends",
-        [NVTX_COUNT_OPEN] = "nvtx-left-open", [NVTX_COUNT_LOST] = "nvtx-lost",
-        [NVTX_COUNT_PAYLOADS] = "nvtx-payloads-left-out"};
+    static const char *const names[NVTX_COUNTS] = {[NVTX_COUNT_RANGES] = "nvtx-ranges",
+                                                   [NVTX_COUNT_UNMATCHED] = "nvtx-unmatched-ends",
+                                                   [NVTX_COUNT_OPEN] = "nvtx-left-open",
+                                                   [NVTX_COUNT_LOST] = "nvtx-lost",
+                                                   [NVTX_COUNT_PAYLOADS] =
+                                                       "nvtx-payloads-left-out"};
     int64_t sum[NVTX_COUNTS] = {0};
     for (struct nvtx_thread *thread = session.threads; thread; thread = thread->next)
         for (int i = 0; i < NVTX_COUNTS; i++)
@@ -551,8 +553,8 @@ static void write_end(void) {
     append(record, round_up(sizeof(struct spool_head) + sizeof fixed + length + 1));
 }
 
-/* The lock is held.  A call that never ended keeps its thread's ranges: its own, if a signal handler
- * that it was interrupted by ends the process. */
+/* The lock is held.  A call that never ended keeps its thread's ranges: its own, if a signal
+ * handler that it was interrupted by ends the process. */
 static void write_open_ranges(void) {
     struct nvtx_open open;
     for (struct nvtx_thread *thread = session.threads; thread; thread = thread->next) {
@@ -663,8 +665,15 @@ static void after_fork_in_child(void) {
     after_fork();
 }
 
+/* Under the lock, so that whoever opens the spool sees it and all that the caller has settled: NVTX
+ * lets other threads call as soon as they see a function, without a barrier. */
 void threads_start(int flush_ms) {
+    struct nvtx_section section;
+    section_enter(&section);
+    pthread_mutex_lock(&session.lock);
     session.flush_ms = flush_ms < 0 ? 0 : flush_ms;
     sem_init(&session.wake, 0, 0);
+    pthread_mutex_unlock(&session.lock);
+    section_leave(&section);
     pthread_atfork(before_fork, after_fork, after_fork_in_child);
 }

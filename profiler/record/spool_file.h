@@ -24,7 +24,7 @@ struct spool_file {
     bool failed;           /* a write failed; later records are not written */
     int64_t reopened;      /* how often somebody had closed the descriptor */
     int64_t lost;          /* records that came while the file could not be opened again */
-    char path[PATH_MAX];   /* absolute; no memory of the heap, which a signal may have interrupted */
+    char path[PATH_MAX]; /* absolute; no memory of the heap, which a signal may have interrupted */
 };
 
 /* Creates the file.  Errors: MP_EINVAL (it exists), MP_EIO, MP_ENOSPACE. */

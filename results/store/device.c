@@ -123,9 +123,8 @@ static int insert_note(struct device_spool *spool, struct mp_error *error) {
     sqlite3_stmt *insert = NULL;
     if (!spool->note[0])
         return MP_OK;
-    int code = store_prepare(spool->store,
-                             "INSERT OR REPLACE INTO fact VALUES (?, ?, ? || '.note', ?)", &insert,
-                             error);
+    int code = store_prepare(
+        spool->store, "INSERT OR REPLACE INTO fact VALUES (?, ?, ? || '.note', ?)", &insert, error);
     if (code)
         return code;
     sqlite3_bind_int64(insert, 1, spool->run_id);

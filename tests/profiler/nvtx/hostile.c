@@ -213,7 +213,11 @@ static void leaves(int number) {
 static void handles(int number) {
     nvtxDomainHandle_t domain = nvtxDomainCreateA("a real one");
     nvtxEventAttributes_t event = {.version = NVTX_VERSION, .size = NVTX_EVENT_ATTRIB_STRUCT_SIZE};
-    uintptr_t wrong[] = {0x1234, 0xdeadbeef, UINTPTR_MAX, (uintptr_t)&event, (uintptr_t)domain - 1,
+    uintptr_t wrong[] = {0x1234,
+                         0xdeadbeef,
+                         UINTPTR_MAX,
+                         (uintptr_t)&event,
+                         (uintptr_t)domain - 1,
                          (uintptr_t)domain + 1000};
     event.messageType = NVTX_MESSAGE_TYPE_REGISTERED;
     event.message.registered = nvtxDomainRegisterStringA(domain, "registered");

@@ -1,5 +1,6 @@
-/* libmoeperf-nvtx.so in programs that close its descriptor, interrupt it, cancel it, give it rubbish
- * or end while it works (hostile.c): they run as without it, and what is missing is said. */
+/* libmoeperf-nvtx.so in programs that close its descriptor, interrupt it, cancel it, give it
+ * rubbish or end while it works (hostile.c): they run as without it, and what is missing is said.
+ */
 #include <fcntl.h>
 #include <signal.h>
 
