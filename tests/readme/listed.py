@@ -1,8 +1,8 @@
 """What of the pages' commands is not run as it is written: which, how, and why.
 
-Everything that is not here runs as it stands, in the order of the pages, in a folder like a checkout
-whose build/release is an installation.  A command that is listed and no longer on its page fails the
-test."""
+Everything that is not here runs as it stands, in the order of the pages, in a folder like a
+checkout whose build/release is an installation.  A command that is listed and no longer on its page
+fails the test."""
 
 from typing import NamedTuple
 
@@ -31,7 +31,8 @@ LISTED = {
             more=f"{FEW} --set target-loss=6 --set target-window=2 --set iterations=4"),
         "ci/quickstart --text PATH": Listed(first="cp -r out/text/corpus PATH", more=FEW),
         "moeperf run quickstart --set device=cuda --set precision=bf16": Listed(GPU),
-        "moeperf run COPY.yaml": Listed(first="cp harness/suites/ci.yaml COPY.yaml", more="--quiet"),
+        "moeperf run COPY.yaml": Listed(
+            first="cp harness/suites/ci.yaml COPY.yaml", more="--quiet"),
         "moeperf run predicted": Listed(more="--set iterations=2 --set layers=2 --quiet"),
         "moeperf run quickstart --set iterations=200 --set options.memory=2": Listed(more=FEW),
         "moeperf calibrate -o here.yaml --ranks 2": Listed(more="--quick --quiet"),
@@ -45,7 +46,8 @@ LISTED = {
             first="cp $(grep -l '^ranks: 2' out/runs/*/*/job.yaml | head -n 1) JOB.yaml"),
         "moeperf generate dynamics -o run.mptrace --first-iteration 500": Listed(
             more="--iterations 10"),
-        "moeperf run --from out/runs/RUN": Listed("needs a killed run, as harness/cli/killed_run has"),
+        "moeperf run --from out/runs/RUN": Listed(
+            "needs a killed run, as harness/cli/killed_run has"),
         "moeperf record -o run.db -- torchrun train.py": Listed(needs_ranges=True),
         "ctest --test-dir build/release -L exact": Listed(OWN),
         "python3 tests/bench/calibrated.py --bin build/release/bin --text out/text/corpus": Listed(
@@ -56,8 +58,10 @@ LISTED = {
     --launcher "mpirun --hostfile hosts -n {ranks} {program} {arguments}\"""": Listed(
             first="echo localhost slots=2 > hosts",
             more=f"{TINY} --set iterations=2 --set ranks=2 --set ranks-per-node=1"),
-        "mpirun -n 8 moeperf-train job.yaml --set device=cuda --set precision=bf16 --rate": Listed(GPU),
-        "torchrun --nproc-per-node 8 --no-python moeperf-train job.yaml --set device=cuda": Listed(GPU),
+        "mpirun -n 8 moeperf-train job.yaml --set device=cuda --set precision=bf16 --rate":
+            Listed(GPU),
+        "torchrun --nproc-per-node 8 --no-python moeperf-train job.yaml --set device=cuda":
+            Listed(GPU),
         "ci/gpu-check --double": Listed("is a test of its own, gpu/double"),
         "moeperf import loads.csv --as csv-wide -o loads.mptrace": Listed(
             first="printf 'iteration,rank,layer,e0,e1\\n0,0,0,3,1\\n0,1,0,2,2\\n' > loads.csv"),
@@ -69,7 +73,8 @@ LISTED = {
         "cmake --preset release && cmake --build build/release": Listed(
             "builds everything; baselines/new_system does it"),
         "build/release/bin/moeperf show mine": Listed("what baselines/new_system builds"),
-        "ctest --test-dir build/release -R baselines/mine": Listed("what baselines/new_system builds"),
+        "ctest --test-dir build/release -R baselines/mine": Listed(
+            "what baselines/new_system builds"),
         "ctest --test-dir build/release -L exact": Listed(OWN),
         "build/release/bin/moeperf-bench plan": Listed("takes minutes; bench/program starts it"),
         "build/release/bin/moeperf run mine.yaml --db out/mine.db --set repeat=3": Listed(
@@ -98,8 +103,9 @@ LISTED = {
         "moeperf report --db run.db --run 1 --html run.html": Listed(needs_ranges=True),
         """moeperf record -o half.db --rules my.yaml --keep spools-$(hostname)-N -- \\
     torchrun --nnodes 2 --node-rank N --nproc-per-node 8 train.py""": Listed(
-            needs_ranges=True, first="""moeperf record -o other.db --rules my.yaml --keep spools-1 -- \\
-    torchrun --nnodes 2 --node-rank 1 --nproc-per-node 8 train.py"""),
+            needs_ranges=True,
+            first="moeperf record -o other.db --rules my.yaml --keep spools-1 -- "
+                  "torchrun --nnodes 2 --node-rank 1 --nproc-per-node 8 train.py"),
         "mkdir all && cp spools-*/* all/": Listed(needs_ranges=True),
         "moeperf record -o run.db --rules my.yaml --from all": Listed(
             needs_ranges=True, first="rm run.db*",
