@@ -370,9 +370,9 @@ static void run_pair(struct turn turn[2], struct mp_runner_result *total) {
 /* Open MPI keeps sockets and shared memory of a run in a temporary folder, and where it can't its
  * last words are about anything but that. */
 static int check_temporary_folder(struct mp_error *error) {
-    static const char *const variables[] = {"TMPDIR", "TEMP", "TMP"};
+    static const char *const variables[] = {"OMPI_MCA_orte_tmpdir_base", "TMPDIR", "TEMP", "TMP"};
     const char *folder = NULL;
-    for (int i = 0; i < 3 && !folder; i++)
+    for (int i = 0; i < 4 && !folder; i++)
         folder = getenv(variables[i]);
     folder = folder ? folder : "/tmp";
     if (!access(folder, W_OK) || errno == ENOENT) /* mpirun makes it */
