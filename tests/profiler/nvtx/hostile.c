@@ -26,6 +26,18 @@ static void pairs(int number, const char *name) {
 
 /* ---- descriptors ---- */
 
+/* A child has them all, whatever the collector does after a fork. */
+static int number_is_closed_in_a_child(int first, int last) {
+    int status = 0;
+    pid_t child = fork();
+    if (child == 0) {
+        for (int number = first; number <= last && !status; number++)
+            status = fcntl(number, F_GETFD) < 0;
+        _exit(status);
+    }
+    return waitpid(child, &status, 0) != child || status;
+}
+
 /* As a daemon does it: nothing inherited stays open, and the numbers are its own files' from here
  * on. */
 static void take_all_numbers(void) {
@@ -37,6 +49,8 @@ static void take_all_numbers(void) {
         exit(4);
     for (int number = FIRST; number <= LAST; number++)
         dup2(file, number);
+    if (number_is_closed_in_a_child(FIRST, LAST))
+        exit(10);
 }
 
 static void closes(int number) {
@@ -115,6 +129,7 @@ static void on_signal(int signal) {
 }
 
 static void *be_a_handled_thread(void *unused) {
+    raise(SIGUSR1); /* whose range is the thread's first */
     pairs(1, "of another thread");
     return unused;
 }
@@ -218,7 +233,8 @@ static void handles(int number) {
                          UINTPTR_MAX,
                          (uintptr_t)&event,
                          (uintptr_t)domain - 1,
-                         (uintptr_t)domain + 1000};
+                         (uintptr_t)domain + 1000,
+                         (uintptr_t)domain + 2};
     event.messageType = NVTX_MESSAGE_TYPE_REGISTERED;
     event.message.registered = nvtxDomainRegisterStringA(domain, "registered");
     for (int i = 0; i < number; i++) {
