@@ -75,9 +75,9 @@ int mp_results_perfetto(struct mp_store *store, const struct mp_results_selectio
 /* A view as CSV (RFC 4180, lines end in LF): a head with the columns' names, then a line per row.
  * NULL is nothing, an empty text is "", a real number has as many digits as it takes to read the
  * same number back.  A text that begins with = + - @, a tab or a carriage return gets an apostrophe
- * in front: spreadsheets would take it for a formula and carry it out.  `view`: its name, with or without "v_" in front, also of a user's own view.
- * Errors: MP_EINVAL (no such view: those that exist are named; a selection of runs or iterations
- * where the view has none). */
+ * in front: spreadsheets would take it for a formula and carry it out.  `view`: its name, with or
+ * without "v_" in front, also of a user's own view.  Errors: MP_EINVAL (no such view: those that
+ * exist are named; a selection of runs or iterations where the view has none). */
 int mp_results_csv(struct mp_store *store, const struct mp_results_selection *selection,
                    const char *view, const char *path, struct mp_results_exported *exported,
                    struct mp_error *error);

@@ -471,16 +471,28 @@ static void a_training_that_diverges_is_failed_and_compared_with_nothing(void **
                          database,
                          "SELECT count(*), sum(v_run.status = 'failed' AND reason LIKE 'iteration "
                          "' || (iterations - 1) || ': the loss is %'), count(speedup_vs_ep), "
-                         "count(speed_vs_balanced), count(ep_run_id) FROM v_run JOIN v_speedup "
+                         "count(speed_vs_balanced), count(ep_run_id), (SELECT count(*) FROM rank "
+                         "WHERE status = 'failed') FROM v_run JOIN v_speedup "
                          "USING (run_id)",
                          -1, &row, NULL),
                      SQLITE_OK);
     assert_int_equal(sqlite3_step(row), SQLITE_ROW);
-    static const int expected[] = {3, 2, 0, 0, 0};
-    for (int i = 0; i < 5; i++)
+    static const int expected[] = {3, 2, 0, 0, 0, 4};
+    for (int i = 0; i < 6; i++)
         assert_int_equal(sqlite3_column_int(row, i), expected[i]);
     sqlite3_finalize(row);
     assert_int_equal(sqlite3_close(database), SQLITE_OK);
+    /* Said once, and no checkpoint of it is written. */
+    said = shell("mpirun -n 2 moeperf-train --set system=ep --set ranks=2 --set text=words --set "
+                 "layers=1 --set width=16 --set heads=2 --set expert-width=16 --set sequence=16 "
+                 "--set batch=4 --set iterations=200 --set learning-rate=1000 --set "
+                 "checkpoint=diverged",
+                 2);
+    const char *first = strstr(said, "moeperf-train: iteration ");
+    assert_non_null(first);
+    assert_null(strstr(first + 1, "moeperf-train: "));
+    free(said);
+    assert_int_equal(access("diverged", F_OK), -1);
 }
 
 static void what_keeps_nothing_is_refused(void **state) {
