@@ -236,6 +236,8 @@ static int run(const struct mp_systems *systems, int argc, char *argv[], struct 
         code = mp_suite_load(path, systems, &changes, &suite, error);
     if (!code && flags.pairs)
         code = cli_parse_pairs(flags.pairs, &suite, error);
+    if (!code && flags.pairs)
+        code = cli_check_pairs(&suite, error);
     if (!code)
         code = mp_path_create_parent(flags.database, error);
     if (!code)

@@ -5,6 +5,7 @@
 
 #include "harness/cli/cli.h"
 #include "results/compare/gate.h"
+#include "results/compare/statistics.h"
 
 enum { PAIRS_MOST = 1000 };
 static const double usual_slice = 0.15, shortest_slice = 0.02, longest_slice = 3600; /* s */
@@ -16,6 +17,21 @@ int cli_parse_pairs(const char *text, struct mp_suite *suite, struct mp_error *e
         return mp_fail(error, MP_EINVAL, "--pairs %.60s: should be a number from 1 to %d", text,
                        PAIRS_MOST);
     suite->repeat = (int)pairs;
+    return MP_OK;
+}
+
+int cli_check_pairs(const struct mp_suite *suite, struct mp_error *error) {
+    for (int i = 0; i < suite->count; i++) {
+        const struct mp_job *job = &suite->job[i].file.job;
+        int64_t warm_up = (job->iterations + 9) / 10, counted = job->iterations - warm_up;
+        if (!mp_suite_is_predicted(suite, i) && counted < MP_STEADY_WINDOW)
+            return mp_fail(error, MP_EINVAL,
+                           "job %s of suite %s has %lld iterations, of which %lld count without "
+                           "the first tenth: with fewer than %d no time can be judged; add --set "
+                           "iterations=%d, or more",
+                           job->name, suite->name, (long long)job->iterations, (long long)counted,
+                           MP_STEADY_WINDOW, 2 * MP_STEADY_WINDOW);
+    }
     return MP_OK;
 }
 

@@ -14,6 +14,11 @@ int cli_compare_pairs(struct mp_store *store, const struct mp_runner_result *res
 /* --pairs N into the suite's rounds.  MP_EINVAL. */
 int cli_parse_pairs(const char *text, struct mp_suite *suite, struct mp_error *error);
 
+/* Whether every measured job is long enough to be judged: a comparison of shorter ones says nothing
+ * of their times, after all the time that it takes.  MP_EINVAL says how many iterations are right.
+ */
+int cli_check_pairs(const struct mp_suite *suite, struct mp_error *error);
+
 /* --slice SECONDS; text NULL: the usual ones.  MP_EINVAL. */
 int cli_parse_slice(const char *text, double *slice, struct mp_error *error);
 

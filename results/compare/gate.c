@@ -259,6 +259,8 @@ static int compare_all(struct comparison *comparison, struct mp_error *error) {
     if (!code)
         code = gate_decide_times(comparison, error);
     if (!code)
+        code = gate_hint_at_runs(comparison, error);
+    if (!code)
         code = gate_note_recording(comparison, error);
     if (!code)
         code = check_accepted(comparison, error);

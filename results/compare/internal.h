@@ -30,6 +30,9 @@ int gate_weigh_time(struct comparison *comparison, const char *job, struct mp_er
 /* Decides all timed metrics of the comparison together. */
 int gate_decide_times(struct comparison *comparison, struct mp_error *error);
 
+/* Where a time has too few runs for an interval, notes which others of the suite there are. */
+int gate_hint_at_runs(struct comparison *comparison, struct mp_error *error);
+
 /* Notes what recording cost both sides, if anything was measured there. */
 int gate_note_recording(struct comparison *comparison, struct mp_error *error);
 

@@ -57,6 +57,11 @@ static void counts_of_two_databases(void **state) {
     assert_says("moeperf compare base.db head.db", 0, " 0 are not, 0 cannot be told");
     assert_says("moeperf compare base.db head.db --strict", 1, "inconclusive: 0 failed");
     assert_says("moeperf compare base.db:1 head.db:1-1", 0, "not measured in turns");
+    assert_says("cp base.db six.db && for i in 1 2; do " RUN "--db six.db >/dev/null; done; "
+                "moeperf compare six.db head.db",
+                0, " six.db:1-3 and");
+    assert_says("moeperf compare six.db:1 six.db:2", 0,
+                "six.db has complete runs 1-3 of this suite");
     free(shell("cp head.db more.db", 0));
     change("more.db", "UPDATE number SET value = value + 1 WHERE iteration = 4 AND name_id = "
                       "(SELECT id FROM StringIds WHERE value = 'routes-local')");
@@ -120,6 +125,11 @@ static void refusals(void **state) {
     assert_says("moeperf compare base.db head.db --accept copeis", 2, "copeis");
     assert_says(RUN "--against ./other-trainer", 2, "--pairs");
     assert_says(RUN "--pairs 0 --db x.db", 2, "--pairs 0");
+    assert_says(
+        RUN "--pairs 12 --set iterations=22 --db y.db", 2,
+        "job ep of suite tiny has 22 iterations, of which 19 count without the first tenth");
+    free(shell("test -e y.db", 1));
+    assert_says("moeperf show ci | grep iterations", 0, "100");
     assert_says(RUN "--slice 1 --db x.db", 2, "--pairs");
     assert_says(RUN "--pairs 1 --slice 0.001 --db x.db", 2, "--slice 0.001");
     assert_says(RUN "--pairs 1 --slice no --db x.db", 2, "--slice no");
