@@ -199,6 +199,9 @@ int mp_predictor_create(const struct mp_predictor_config *config, struct mp_pred
     predictor->job = *job;
     predictor->options = *config->options;
     predictor->check_plans = config->check_plans;
+#ifndef NDEBUG
+    predictor->check_plans = true;
+#endif
     if (config->sink)
         predictor->sink = *config->sink;
     predictor->ranks = mp_cluster_ranks(config->cluster);

@@ -7,6 +7,9 @@
  * second half is predicted.  Times are published in whole ms, of 16 to 35: rounding alone is an
  * error of 1.2 %.
  *
+ * The busiest rank's routes, fitted likewise, explain these times nearly as well.  What the
+ * predictor adds, and what is judged, is the slope: it knows what a route more takes (factor 1).
+ *
  * That rows 0 to 7 of micro-batch 0 are the ranks that were timed is inferred (systems.md, 0.7);
  * other rows and micro-batches fit as well, the experts' shares hardly differ between them.  That
  * the ranks shared a node is inferred too: on two nodes of four (pinky) the network between them
@@ -119,8 +122,13 @@ static void predict_layers(struct mp_predictor *predictor) {
     mp_load_destroy(&load);
 }
 
-/* fixed and factor of least squares over the first half; mean absolute error of the second. */
-static double error_of(double x[TIMED][LAYERS], const char *name) {
+/* fixed and factor of least squares over the first half; mean absolute error of the second, in %.
+ */
+struct fit {
+    double factor, error;
+};
+
+static struct fit fit(double x[TIMED][LAYERS], const char *name) {
     double n = 0, sx = 0, sy = 0, sxx = 0, sxy = 0, sum[2] = {0};
     for (int i = 0; i < TIMED / 2; i++)
         for (int l = 0; l < LAYERS; l++) {
@@ -138,7 +146,7 @@ static double error_of(double x[TIMED][LAYERS], const char *name) {
                   "%.2f %% predicted\n",
                   name, fixed, factor, 100 * sum[0] / n, 100 * sum[1] / n);
     assert_true(fixed > 0 && factor > 0);
-    return 100 * sum[1] / n;
+    return (struct fit){factor, 100 * sum[1] / n};
 }
 
 static void layer_times_are_predicted(void **state) {
@@ -157,8 +165,10 @@ static void layer_times_are_predicted(void **state) {
     struct mp_predictor *predictor = one_layer(cluster, &job, &systems);
     read_times();
     predict_layers(predictor);
-    assert_true(error_of(busiest, "routes of the busiest rank") <= 5);
-    assert_true(error_of(predicted, "predictor, MoE layer") <= 5);
+    struct fit naive = fit(busiest, "routes of the busiest rank");
+    struct fit ours = fit(predicted, "predictor, MoE layer");
+    assert_true(ours.error <= 2.5 && ours.error < naive.error);
+    assert_true(ours.factor > 0.8 && ours.factor < 1.25);
     mp_predictor_destroy(predictor);
     mp_job_file_destroy(&job);
     mp_cluster_destroy(cluster);
