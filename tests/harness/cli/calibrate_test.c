@@ -1,4 +1,5 @@
-/* moeperf calibrate as people run it: with one rank and two, refused, stopped. */
+/* moeperf calibrate as people run it: with one rank and two, refused, stopped.  What it measures is
+ * judged in reference/machine. */
 #include <math.h>
 #include <signal.h>
 #include <string.h>
@@ -28,11 +29,6 @@ static struct mp_cluster *calibrated(const char *line, const char *path) {
     assert_string_equal(error.text, "");
     mp_cluster_each(cluster, check_quantity, &count);
     assert_true(count >= 20);
-    assert_true(cluster->peak[MP_FP32].value > 1e8 && cluster->peak[MP_FP32].value < 1e15);
-    assert_true(cluster->memory_bandwidth.value > 1e8 && cluster->memory_bandwidth.value < 1e13);
-    assert_true(mp_cluster_elementwise(cluster) > 1e8 && mp_cluster_elementwise(cluster) < 1e13);
-    assert_true(mp_cluster_update(cluster) > 1e8 && mp_cluster_update(cluster) < 1e13);
-    assert_true(mp_cluster_bandwidth(cluster, 0) > 1e8);
     return cluster;
 }
 
@@ -50,8 +46,6 @@ static void two_ranks(void **state) {
     struct mp_cluster *cluster =
         calibrated("moeperf calibrate -o two.yaml --quick --ranks=2", "two.yaml");
     assert_int_equal(mp_cluster_ranks(cluster), 2);
-    assert_true(mp_cluster_latency(cluster, 1) >= 0 && mp_cluster_latency(cluster, 1) < 0.1);
-    assert_true(mp_cluster_bandwidth(cluster, 1) > 1e7 && mp_cluster_bandwidth(cluster, 1) < 1e13);
     assert_true(mp_cluster_overlap(cluster) >= 0 && mp_cluster_overlap(cluster) <= 1);
     mp_cluster_destroy(cluster);
     /* And predictions can be made for it. */
