@@ -17,13 +17,15 @@ struct made {
     size_t spans;
 };
 
-static double work_of(int64_t tokens) {
-    return tokens > 0 ? (double)tokens * 20 / 1000 : 0;
+/* Going through without any takes a little, and now more and now less: of that nothing can be told
+ * of what a token takes. */
+static double work_of(int64_t tokens, int iteration) {
+    return tokens > 0 ? (double)tokens * 20 / 1000 : tokens == 0 ? 1e-6 * (1 + iteration % 3) : 0;
 }
 
 static void add_rank(struct made *made, struct mp_recorded_rank *rank, int64_t tokens,
-                     double last) {
-    double work = work_of(tokens);
+                     int iteration, double last) {
+    double work = work_of(tokens, iteration);
     const struct mp_recorded_span spans[SPANS] = {
         {0, 1, 0.5, -1, 0, MP_PHASE_GATE, MP_FORWARD},
         {1 + work, last + 1, last + 1 - 1 - work, -1, 0, MP_PHASE_COMBINE, MP_FORWARD},
@@ -44,9 +46,9 @@ static struct mp_straggler analyse(const int64_t tokens[], int ranks) {
     struct mp_error error = {0};
     double last = 0;
     for (int r = 0; r < ranks; r++)
-        last = fmax(last, 1 + work_of(tokens[r]));
+        last = fmax(last, 1 + work_of(tokens[r], 0));
     for (int i = 0; i < ITERATIONS * ranks; i++)
-        add_rank(&made, &made.rank[i], tokens[i % ranks], last);
+        add_rank(&made, &made.rank[i], tokens[i % ranks], i / ranks, last);
     const struct mp_straggler_input input = {
         .times = {ranks, ITERATIONS, made.rank, made.span, made.spans}, .common_clock = true};
     assert_int_equal(mp_straggler_analyse(&input, &found, &error), MP_OK);
@@ -99,6 +101,36 @@ static void no_tokens_at_all_are_routing(void **state) {
     }
 }
 
+/* Rank 1 waits 20 s for the experts of rank 0, which alone has tokens, and makes rank 2 late by as
+ * much: all 40 s began with the tokens. */
+static void late_for_tokens_is_passed_on_as_such(void **state) {
+    struct mp_recorded_rank rank[ITERATIONS * 3];
+    struct mp_recorded_span span[ITERATIONS * 5];
+    struct mp_straggler found;
+    struct mp_error error = {0};
+    const struct mp_recorded_span spans[] = {
+        {0, 20, 0, 1000, 0, MP_PHASE_EXPERT, MP_FORWARD},
+        {20, 21, 1, -1, 0, MP_PHASE_FETCH, MP_FORWARD},
+        {0, 21, 21, -1, 0, MP_PHASE_FETCH, MP_FORWARD},
+        {21, 22, 1, -1, 0, MP_PHASE_DISPATCH, MP_FORWARD},
+        {0, 22, 22, -1, 0, MP_PHASE_DISPATCH, MP_FORWARD},
+    };
+    (void)state;
+    for (int i = 0; i < ITERATIONS; i++) {
+        size_t first = 5 * (size_t)i;
+        memcpy(&span[first], spans, sizeof spans);
+        rank[3 * i] = (struct mp_recorded_rank){0, 22, first, 2, 0};
+        rank[3 * i + 1] = (struct mp_recorded_rank){0, 22, first + 2, 2, 0};
+        rank[3 * i + 2] = (struct mp_recorded_rank){0, 22, first + 4, 1, 0};
+    }
+    const struct mp_straggler_input input = {.times = {3, ITERATIONS, rank, span, ITERATIONS * 5},
+                                             .common_clock = true};
+    assert_int_equal(mp_straggler_analyse(&input, &found, &error), MP_OK);
+    assert_close(found.rank[0].propagated, 20, 1e-9);
+    assert_close(found.rank[0].cause[MP_CAUSE_ROUTING], 40, 1e-9);
+    mp_straggler_destroy(&found);
+}
+
 /* What nobody counted is not none: nothing is said of routing. */
 static void uncounted_is_not_none(void **state) {
     static const int64_t tokens[] = {1000, UNCOUNTED};
@@ -119,7 +151,7 @@ static void same_tokens_are_a_slow_rank(void **state) {
     struct mp_error error = {0};
     (void)state;
     for (int i = 0; i < ITERATIONS * 2; i++) {
-        add_rank(&made, &made.rank[i], 500, 21);
+        add_rank(&made, &made.rank[i], 500, i / 2, 21);
         if (i % 2 == 0) { /* 20 s instead of 10 */
             struct mp_recorded_span *span = &made.span[made.spans - 2];
             span[0].end = span[1].start = 21;
@@ -140,6 +172,7 @@ static void same_tokens_are_a_slow_rank(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(no_tokens_at_all_are_routing),
+        cmocka_unit_test(late_for_tokens_is_passed_on_as_such),
         cmocka_unit_test(uncounted_is_not_none),
         cmocka_unit_test(same_tokens_are_a_slow_rank),
     };
