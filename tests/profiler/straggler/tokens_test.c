@@ -7,7 +7,7 @@
 #include "profiler/record/record.h"
 #include "profiler/straggler/straggler.h"
 
-enum { ITERATIONS = 6, MOST_RANKS = 3, SPANS = 3, ABSENT = -2, UNCOUNTED = -1 };
+enum { ITERATIONS = 12, MOST_RANKS = 3, SPANS = 3, ABSENT = -2, UNCOUNTED = -1 };
 
 /* Ranks meet at the gate, compute 1000 tokens in 20 s, and meet in the exchange, which takes 1 s
  * after the last has come. */
