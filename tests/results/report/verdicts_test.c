@@ -8,10 +8,12 @@ static void a_busy_machine_is_said_first(void **state) {
     struct runs_folder *folder = *state;
     const struct {
         double taken;
-        bool shares_cores, said, praised;
-    } cases[] = {
-        {0.04, false, false, true}, {0.62, false, true, false}, {0.62, true, false, false}};
-    for (int i = 0; i < 3; i++) {
+        bool shares_cores, said, praised, drops;
+    } cases[] = {{0.04, false, false, true, false},
+                 {0.62, false, true, false, false},
+                 {0.62, false, true, false, true},
+                 {0.62, true, false, false, false}};
+    for (int i = 0; i < 4; i++) {
         struct mp_store_run ep = runs_description("ep", "text");
         struct mp_store_run fssdp = runs_description("fssdp", "text");
         char name[16];
@@ -20,6 +22,7 @@ static void a_busy_machine_is_said_first(void **state) {
         struct runs_standard quiet = runs_ep, run = runs_fssdp;
         quiet.taken = cases[i].taken / 2;
         run.taken = cases[i].taken;
+        run.drops_nothing = quiet.drops_nothing = !cases[i].drops;
         run.shares_cores = cases[i].shares_cores;
         runs_add(folder, &ep, &quiet);
         runs_add(folder, &fssdp, &run);
