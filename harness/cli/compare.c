@@ -56,7 +56,7 @@ static int parse(struct compare_flags *flags, int argc, char *argv[], struct cli
         "or without FILE: one of --db.  With no side, or one FILE, the latest measurement\n"
         "in turns in it (moeperf run SUITE --pairs 12 --against TRAINER).  Routes, bytes,\n"
         "copies, operations and predicted times must be equal; measured times fail when\n"
-        "they are slower by the minimum effect and a rank test is sure of it.  What\n"
+        "they are slower by the minimum effect and a test is sure of it.  What\n"
         "cannot be told is inconclusive and says what would decide it.  Exit status: 0\n"
         "nothing found, 1 a finding, 2 the sides cannot be compared.",
         table,
