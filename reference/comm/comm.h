@@ -84,9 +84,9 @@ struct mp_nccl_settings {
 /* GPUs over NCCL (2.18 or later), which is loaded here: libnccl.so.2, or what MOEPERF_NCCL_LIBRARY
  * names.  `device`, borrowed, is a deferred one; its GPU is this thread's current one.  Everything
  * is queued on one communication stream.  Collective.
- * Errors: MP_ENOTFOUND (no NCCL), MP_EVERSION (an old one), MP_EINVAL (environment, a folder or file
- * that others may have written, two ranks on one GPU, mixed GPUs), MP_ECOMM (not all came, or NCCL
- * failed), MP_EIO, MP_ENOMEM, MP_EDEVICE. */
+ * Errors: MP_ENOTFOUND (no NCCL), MP_EVERSION (an old one), MP_EINVAL (environment, a folder or
+ * file that others may have written, two ranks on one GPU, mixed GPUs), MP_ECOMM (not all came, or
+ * NCCL failed), MP_EIO, MP_ENOMEM, MP_EDEVICE. */
 int mp_comm_nccl_create(const struct mp_nccl_settings *settings, struct mp_device *device,
                         struct mp_comm **comm, struct mp_error *error);
 /* A remark on the ranks that meet, such as GPUs of different types; "" if there is none. */

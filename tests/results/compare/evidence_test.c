@@ -225,8 +225,7 @@ static struct tally doubtful(enum noise noise, double ratio, int pairs, int metr
         }
         assert_int_equal(mp_holm(p, metrics, adjusted, NULL), MP_OK);
         for (int k = 0; k < metrics; k++) {
-            enum mp_outcome outcome =
-                decide_all(&evidence[k], NAN, adjusted[k], NAN, "too short");
+            enum mp_outcome outcome = decide_all(&evidence[k], NAN, adjusted[k], NAN, "too short");
             worst = outcome > worst ? outcome : worst;
         }
         tally.count[worst]++;
@@ -269,8 +268,8 @@ static void doubtful_ones_are_found(void **state) {
     }
 }
 
-/* A floor that is larger than the minimum effect is what has to be exceeded, by all of the interval;
- * faster is the mirror image. */
+/* A floor that is larger than the minimum effect is what has to be exceeded, by all of the
+ * interval; faster is the mirror image. */
 static void beyond_is_beyond_the_floor(void **state) {
     (void)state;
     static const double before[] = {10, 10.1, 9.9, 10.05, 9.95, 10.02},
@@ -285,8 +284,7 @@ static void beyond_is_beyond_the_floor(void **state) {
                  {.199, MP_OUTCOME_INCONCLUSIVE, MP_OUTCOME_INCONCLUSIVE},
                  {.3, MP_OUTCOME_INCONCLUSIVE, MP_OUTCOME_INCONCLUSIVE}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        double floor = cases[i].floor,
-               p = mp_evidence_beyond(&slower, MP_MINIMUM_EFFECT, floor);
+        double floor = cases[i].floor, p = mp_evidence_beyond(&slower, MP_MINIMUM_EFFECT, floor);
         assert_close(p, mp_evidence_beyond(&faster, MP_MINIMUM_EFFECT, floor), 1e-12);
         assert_int_equal(decide_all(&slower, 1, p, floor, NULL), cases[i].slower);
         assert_int_equal(decide_all(&faster, 1, p, floor, "short"), cases[i].faster);
@@ -351,7 +349,9 @@ int main(void) {
         cmocka_unit_test(finds_five_percent),
         cmocka_unit_test(stays_quiet),
         cmocka_unit_test(doubtful_ones_stay_quiet),
-        cmocka_unit_test(doubtful_ones_are_found), cmocka_unit_test(beyond_is_beyond_the_floor), cmocka_unit_test(beyond_by_hand),
+        cmocka_unit_test(doubtful_ones_are_found),
+        cmocka_unit_test(beyond_is_beyond_the_floor),
+        cmocka_unit_test(beyond_by_hand),
         cmocka_unit_test(says_nothing),
         cmocka_unit_test(refusals),
     };
