@@ -2,7 +2,7 @@
  * of one rank within 1e-4 relative, while its mechanisms really act.
  *
  * Runs under mpirun; all ranks go through the same cases in the same order.  The reference curves
- * are computed by rank 0 alone. */
+ * are computed by rank 0 alone, whose gates' choices the others take (trainers.h). */
 #include <string.h>
 
 #include "reference/base/random.h"
