@@ -55,7 +55,8 @@ static void assert_rank(const struct mp_straggler_rank *rank, double suffered, d
     assert_close(rank->direct, caused, 1e-12);
     assert_close(rank->propagated, 0, 1e-12);
     assert_close(rank->cause[MP_CAUSE_ROUTING], caused, 1e-12);
-    assert_close(rank->longer[MP_CAUSE_ROUTING], caused / 3, 1e-12);
+    /* Three wait for what it has beyond the others; beyond the mean of four that is 3/4 of it. */
+    assert_close(rank->longer[MP_CAUSE_ROUTING], caused / 3 * 0.75, 1e-12);
     assert_close(rank->own, own, 1e-12);
     assert_close(rank->tokens, 100 * own, 1e-12);
     assert_close(rank->most_waited_for, most_waited_for, 1e-12);
@@ -88,8 +89,9 @@ static void assert_finding(const struct mp_straggler_finding *finding, int rank,
     assert_false(finding->chronic);
     assert_close(finding->waiting, waiting, 1e-12);
     assert_close(finding->caused, 3 * waiting, 1e-12);
-    assert_close(finding->longer, waiting, 1e-12);
-    assert_close(finding->saved, waiting, 1e-12); /* all that it is longer is on the way */
+    assert_close(finding->longer, 0.75 * waiting, 1e-12); /* than the mean of four */
+    /* With even tokens iterations take 13.5 five times, 14.5 and 13 four times instead of 17.6. */
+    assert_close(finding->saved, 4.2, 1e-12);
     assert_int_equal(finding->victim, 0);
     assert_close(finding->victim_waiting, waiting, 1e-12);
     assert_close(finding->seen, seen, 1e-12);

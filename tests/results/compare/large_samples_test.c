@@ -72,7 +72,7 @@ static void signs_are_near_their_distribution(void **state) {
         assert_int_equal(mp_signed_rank(differences, PAIRS, &test, NULL), MP_OK);
         assert_false(test.exact);
         assert_close(test.statistic, statistic, 1e-12);
-        assert_close(test.p, p, 4e-3);
+        assert_within(test.p, p, 4e-3);
     }
 }
 
@@ -106,7 +106,7 @@ static void groups_are_near_their_distribution(void **state) {
         assert_int_equal(mp_mann_whitney(values, BASES, values + BASES, HEADS, &test, NULL), MP_OK);
         assert_false(test.exact);
         assert_close(test.statistic, below, 1e-12);
-        assert_close(test.p, p_of_groups(values), 4e-3);
+        assert_within(test.p, p_of_groups(values), 4e-3);
     }
 }
 
