@@ -160,6 +160,9 @@ static void close_to_simgrid(void **state) {
     for (int size = 0; size < 4; size++)
         for (int kind = 0; kind < KINDS; kind++)
             for (int b = 0; b < 3; b++) {
+                /* SimGrid takes long for many ranks, which get one of the sizes each. */
+                if (sizes[size][0] * sizes[size][1] >= 32 && b != (size + kind) % 3)
+                    continue;
                 struct shape shape = {sizes[size][0],
                                       sizes[size][1],
                                       sizes[size][1] >> (size + kind + b) % 3,
