@@ -111,8 +111,8 @@ static int print_text(struct mp_store *store, const struct mp_runner_result *res
     if (result->interrupted + result->left_out > 0)
         printf(", %d stopped and %d not started", result->interrupted, result->left_out);
     if (result->lost > 0)
-        printf("; %d could not be added to %s and %s not lost: %s\n", result->lost, database,
-               result->lost == 1 ? "is" : "are", later);
+        printf("; %d of them could not be added to %s and %s not lost: %s\n", result->lost,
+               database, result->lost == 1 ? "is" : "are", later);
     else
         printf("; everything is in %s\n", database);
     return fflush(stdout) ? mp_fail(error, MP_EIO, "can't write the tables: %s", strerror(errno))
@@ -162,21 +162,22 @@ static int run_suite(const struct run_flags *flags, const struct mp_suite *suite
     int ended = result.complete + result.failed + result.interrupted;
     char folder[MP_PATH_SIZE];
     snprintf(folder, sizeof folder, "%.*s/%s", MP_PATH_SIZE - 160, flags->work, result.suite_run);
-    char *later = mp_suite_killed_command(folder, flags->database);
+    char *command = mp_suite_killed_command(folder, flags->database);
+    const char *later = command ? command : "moeperf run --from";
     if (ended > 0 && result.lost == ended)
         code = mp_fail(error, MP_EIO,
                        "%s: no job could be added to it; nothing is lost, this adds them: %s",
-                       flags->database, later ? later : "moeperf run --from");
+                       flags->database, later);
     else if (flags->pairs && result.complete > 0)
         code = cli_compare_pairs(store, &result, flags->json, error);
     else if (ended > 0)
         code = flags->json ? print_json(store, &result, flags->database, error)
-                           : print_text(store, &result, flags->database,
-                                        later ? later : "moeperf run --from", error);
-    free(later);
+                           : print_text(store, &result, flags->database, later, error);
+    free(command);
     if (code)
         return code; /* a finding, too */
-    return result.failed + result.interrupted + result.left_out > 0 ? CLI_FINDING : CLI_SUCCESS;
+    return result.failed + result.interrupted + result.left_out + result.lost > 0 ? CLI_FINDING
+                                                                                  : CLI_SUCCESS;
 }
 
 /* What a killed run left is as it was recorded: nothing of it can be chosen now. */

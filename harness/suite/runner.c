@@ -337,12 +337,11 @@ static void settle(struct turn *turn, const struct mp_launch_result *result,
                    struct mp_runner_result *total) {
     struct mp_error error = {0};
     say_end(turn, result);
-    bool is_kept = ingest(turn, result, &error) == MP_OK;
-    if (!is_kept) {
+    if (ingest(turn, result, &error)) {
         total->lost++;
         leave(turn, result, error.text);
     }
-    if (!is_kept || result->end == MP_LAUNCH_FAILED || result->end == MP_LAUNCH_TIMEOUT)
+    if (result->end == MP_LAUNCH_FAILED || result->end == MP_LAUNCH_TIMEOUT)
         total->failed++;
     else if (result->end == MP_LAUNCH_INTERRUPTED)
         total->interrupted++;

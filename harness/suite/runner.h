@@ -45,10 +45,10 @@ struct mp_runner {
 struct mp_runner_result {
     char suite_run[128];  /* this invocation's id in the database; with pairs head's */
     char base_run[128];   /* base's; "" without pairs */
-    int complete, failed; /* jobs; failed counts time-outs and jobs whose records were not kept */
-    int lost;             /* of the failed: jobs whose records could not be put into the database */
+    int complete, failed; /* jobs; failed counts time-outs */
     int interrupted;      /* jobs that the user stopped: 0 or 1 */
     int left_out;         /* jobs that were not started after that */
+    int lost;             /* of those that ended, however: not put into the database */
 };
 
 /* Runs all jobs.  A failed job is no error.  Errors, before anything is started: MP_ENOTFOUND (a

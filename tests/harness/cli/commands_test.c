@@ -402,6 +402,13 @@ static void a_failed_job_is_status_one(void **state) {
     free(output);
 }
 
+static void execute(const char *path, const char *sql) {
+    sqlite3 *database = NULL;
+    assert_int_equal(sqlite3_open(path, &database), SQLITE_OK);
+    assert_int_equal(sqlite3_exec(database, sql, NULL, NULL, NULL), SQLITE_OK);
+    assert_int_equal(sqlite3_close(database), SQLITE_OK);
+}
+
 /* A database that can be opened and takes no run; what it did not take is added as it ended, by the
  * command that is printed, once. */
 static void what_a_database_has_no_room_for_is_added_later(void **state) {
@@ -409,13 +416,8 @@ static void what_a_database_has_no_room_for_is_added_later(void **state) {
     json_t *made = json_of("moeperf run pair.yaml --json --quiet --db full.db" TINY, 0);
     json_decref(made);
     sqlite3 *database = NULL;
-    assert_int_equal(sqlite3_open("full.db", &database), SQLITE_OK);
-    assert_int_equal(sqlite3_exec(database,
-                                  "CREATE TRIGGER full BEFORE INSERT ON run BEGIN "
-                                  "SELECT RAISE(ABORT, 'no more runs'); END",
-                                  NULL, NULL, NULL),
-                     SQLITE_OK);
-    assert_int_equal(sqlite3_close(database), SQLITE_OK);
+    execute("full.db", "CREATE TRIGGER full BEFORE INSERT ON run BEGIN "
+                       "SELECT RAISE(ABORT, 'no more runs'); END");
     char *output = shell("moeperf run pair.yaml --db full.db" TINY, 2);
     assert_non_null(strstr(output, "ep: not in the database: full.db: "));
     assert_non_null(strstr(output, "no more runs"));
@@ -427,9 +429,7 @@ static void what_a_database_has_no_room_for_is_added_later(void **state) {
     command[strcspn(command, "\n")] = '\0';
     free(output);
     assert_says(command, 2, "no more runs");
-    assert_int_equal(sqlite3_open("full.db", &database), SQLITE_OK);
-    assert_int_equal(sqlite3_exec(database, "DROP TRIGGER full", NULL, NULL, NULL), SQLITE_OK);
-    assert_int_equal(sqlite3_close(database), SQLITE_OK);
+    execute("full.db", "DROP TRIGGER full");
     assert_says(command, 0, "/002-fssdp: job fssdp: added as run 4 of full.db\n");
     assert_says(command, 0, "/001-ep: job ep: is already run 3 of full.db\n");
     sqlite3_stmt *row = NULL;
@@ -445,6 +445,16 @@ static void what_a_database_has_no_room_for_is_added_later(void **state) {
     sqlite3_finalize(row);
     assert_int_equal(sqlite3_close(database), SQLITE_OK);
     free(command);
+}
+
+/* What one job needs more than there is room for is no failure of the job. */
+static void a_job_that_was_not_added_is_counted_as_it_ended(void **state) {
+    (void)state;
+    execute("full.db", "CREATE TRIGGER full BEFORE INSERT ON run WHEN NEW.job = 'fssdp' BEGIN "
+                       "SELECT RAISE(ABORT, 'no more runs'); END");
+    assert_says("moeperf run pair.yaml --db full.db" TINY, 1,
+                "\n2 jobs complete, 0 failed; 1 of them could not be added to full.db and is not "
+                "lost: moeperf run --from out/runs/pair-");
 }
 
 /* The loss of one job is no number from some iteration on; the other one is alone then. */
@@ -535,6 +545,7 @@ int main(void) {
         cmocka_unit_test(a_suite_gives_rows_tables_and_adds_up),
         cmocka_unit_test(a_failed_job_is_status_one),
         cmocka_unit_test(what_a_database_has_no_room_for_is_added_later),
+        cmocka_unit_test(a_job_that_was_not_added_is_counted_as_it_ended),
         cmocka_unit_test(a_training_that_diverges_is_failed_and_compared_with_nothing),
         cmocka_unit_test(what_keeps_nothing_is_refused),
     };

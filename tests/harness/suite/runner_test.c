@@ -295,6 +295,8 @@ static void check_kept_later(bool is_locked) {
     run(&session, &result);
     assert_int_equal(asked, is_locked ? 5 : 0);
     assert_int_equal(result.lost, 5);
+    assert_int_equal(result.complete, 3);
+    assert_int_equal(result.failed, 2);
     assert_query(&session, "SELECT count(*) FROM run", "0");
     rewind(session.said);
     char said[4096] = "", advice[800];
