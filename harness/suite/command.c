@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "reference/base/shell.h"
+
 void mp_command_destroy(struct mp_command *command) {
     if (!command)
         return;
@@ -112,29 +114,14 @@ int mp_command_create(const char *template, int ranks, const char *program,
 }
 
 char *mp_command_text(const struct mp_command *command) {
-    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
-                                "_-+=./,:@%";
-    char *text = NULL;
-    size_t size;
-    FILE *stream = open_memstream(&text, &size);
-    if (!stream)
-        return NULL;
-    for (int i = 0; i < command->count; i++) {
-        const char *word = command->word[i];
+    size_t size = 1, used = 0;
+    for (int i = 0; i < command->count; i++)
+        size += mp_shell_word(NULL, 0, command->word[i]) + 1;
+    char *text = calloc(size, 1);
+    for (int i = 0; text && i < command->count; i++) {
         if (i > 0)
-            fputc(' ', stream);
-        if (*word && !word[strspn(word, plain)]) {
-            fputs(word, stream);
-            continue;
-        }
-        fputc('\'', stream);
-        for (; *word; word++)
-            fputs(*word == '\'' ? "'\\''" : (char[]){*word, '\0'}, stream);
-        fputc('\'', stream);
-    }
-    if (fclose(stream)) {
-        free(text);
-        return NULL;
+            text[used++] = ' ';
+        used += mp_shell_word(text + used, size - used, command->word[i]);
     }
     return text;
 }

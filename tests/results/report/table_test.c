@@ -118,9 +118,10 @@ static void commands_are_quoted_for_shells(void **state) {
         {"it's.db", "moeperf report --run 7 --db 'it'\\''s.db'"},
         {"$HOME;`x`.db", "moeperf report --run 7 --db '$HOME;`x`.db'"},
         {"~/x.db", "moeperf report --run 7 --db '~/x.db'"},
-        {"-x.db", "moeperf report --run 7 --db='-x.db'"},
+        {"-x.db", "moeperf report --run 7 --db=-x.db"},
         {"", "moeperf report --run 7 --db ''"},
         {"two\nlines.db", ""},
+        {"back\xe2\x80\xaewards.db", ""},
     };
     char text[COMMAND_TEXT], huge[5000], word[COMMAND_WORD];
     (void)state;

@@ -1,0 +1,29 @@
+/* Shell: see shell.h. */
+#include "reference/base/shell.h"
+
+#include <string.h>
+
+static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+                            "_-+=./,:@%";
+
+/* Behind `used` bytes, as far as there is room; how many there would be. */
+static size_t add(char *text, size_t size, size_t used, const char *bytes, size_t count) {
+    if (used < size)
+        memcpy(text + used, bytes, count < size - used ? count : size - used);
+    return used + count;
+}
+
+size_t mp_shell_word(char *text, size_t size, const char *word) {
+    size_t used = 0, length = strspn(word, plain);
+    if (length > 0 && !word[length]) {
+        used = add(text, size, used, word, length);
+    } else {
+        used = add(text, size, used, "'", 1);
+        for (; *word; word++)
+            used = add(text, size, used, *word == '\'' ? "'\\''" : word, *word == '\'' ? 4 : 1);
+        used = add(text, size, used, "'", 1);
+    }
+    if (size > 0)
+        text[used < size ? used : size - 1] = '\0';
+    return used;
+}

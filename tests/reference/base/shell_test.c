@@ -1,0 +1,40 @@
+/* Words as shells want them, whole or cut. */
+#include "reference/base/shell.h"
+
+#include <string.h>
+
+#include "tests/support.h"
+
+static void words_are_quoted_where_that_is_needed(void **state) {
+    static const char *const pairs[][2] = {
+        {"out/a_b-1.db", "out/a_b-1.db"},
+        {"--rate", "--rate"},
+        {"a=b,c:d@e%f+g", "a=b,c:d@e%f+g"},
+        {"", "''"},
+        {"two words", "'two words'"},
+        {"~/x", "'~/x'"},
+        {"$HOME", "'$HOME'"},
+        {"it's", "'it'\\''s'"},
+        {"caf\xc3\xa9", "'caf\xc3\xa9'"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++) {
+        size_t length = strlen(pairs[i][1]);
+        assert_int_equal(mp_shell_word(NULL, 0, pairs[i][0]), length);
+        for (size_t size = 1; size < 24; size++) {
+            char text[25], expected[25];
+            memset(text, '#', sizeof text);
+            assert_int_equal(mp_shell_word(text, size, pairs[i][0]), length);
+            snprintf(expected, size, "%s", pairs[i][1]);
+            assert_string_equal(text, expected);
+            assert_int_equal(text[size], '#');
+        }
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(words_are_quoted_where_that_is_needed),
+    };
+    return cmocka_run_group_tests_name("shell", tests, NULL, NULL);
+}
