@@ -1,7 +1,6 @@
 /* Characters: see characters.h. */
 #include "reference/base/characters.h"
 
-#include <stdbool.h>
 #include <string.h>
 
 int mp_character_decode(const char *text, uint32_t *character) {
@@ -21,7 +20,7 @@ int mp_character_decode(const char *text, uint32_t *character) {
 }
 
 /* Unicode's categories Cc, Cf, Zl and Zp, as far as terminals act on them. */
-static bool is_shown(uint32_t character) {
+bool mp_character_is_shown(uint32_t character) {
     static const uint32_t hidden[][2] = {{0, 0x1f},        {0x7f, 0x9f},      {0xad, 0xad},
                                          {0x61c, 0x61c},   {0x180e, 0x180e},  {0x200b, 0x200f},
                                          {0x2028, 0x202e}, {0x2060, 0x206f},  {0xfeff, 0xfeff},
@@ -37,7 +36,7 @@ char *mp_clean_text(char *to, size_t size, const char *text) {
     while (*text) {
         uint32_t character;
         int length = mp_character_decode(text, &character);
-        bool is_good = length > 0 && is_shown(character);
+        bool is_good = length > 0 && mp_character_is_shown(character);
         size_t wanted = is_good ? (size_t)length : 1;
         if (used + wanted >= size)
             break;

@@ -6,16 +6,20 @@
 #ifndef MOEPERF_REFERENCE_BASE_CHARACTERS_H
 #define MOEPERF_REFERENCE_BASE_CHARACTERS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 /* Decodes one UTF-8 sequence of a string; the bytes it takes, or 0 if it is not one. */
 int mp_character_decode(const char *text, uint32_t *character);
 
-/* Copies at most size - 1 bytes of whole characters.  '?' takes the place of control characters,
- * line breaks and tabs among them, of characters that are not seen or change the direction of
- * others (U+200B to U+200F, U+202A to U+202E and their like), and of bytes that are no UTF-8.  `to`
- * may be `text`.  Returns `to`. */
+/* Whether it can stand in a text that is shown.  Not so control characters, line breaks and tabs
+ * among them, and characters that are not seen or change the direction of others (U+200B to U+200F,
+ * U+202A to U+202E and their like). */
+bool mp_character_is_shown(uint32_t character);
+
+/* Copies at most size - 1 bytes of whole characters.  '?' takes the place of those that can't be
+ * shown and of bytes that are no UTF-8.  `to` may be `text`.  Returns `to`. */
 char *mp_clean_text(char *to, size_t size, const char *text);
 
 #endif

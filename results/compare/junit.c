@@ -1,48 +1,9 @@
 /* What was found, as JUnit XML: what CI systems show. */
 #include <math.h>
-#include <string.h>
 
 #include "results/compare/gate.h"
+#include "results/report/markup.h"
 #include "results/report/query.h"
-
-/* Bytes that begin a valid UTF-8 character of XML here; 0: none. */
-static int character_bytes(const unsigned char *text) {
-    int bytes = text[0] < 0x80 ? 1 : text[0] >= 0xc2 && text[0] < 0xe0 ? 2 : text[0] < 0xf0 ? 3 : 4;
-    if ((text[0] < 0x20 && text[0] != '\t') || text[0] == 0x7f || text[0] > 0xf4 ||
-        (text[0] >= 0x80 && text[0] < 0xc2))
-        return 0;
-    for (int i = 1; i < bytes; i++)
-        if ((text[i] & 0xc0) != 0x80)
-            return 0;
-    return bytes;
-}
-
-/* As the value of an attribute; what XML cannot hold becomes '?'. */
-static void put(FILE *out, const char *text) {
-    while (*text) {
-        int bytes = character_bytes((const unsigned char *)text);
-        switch (*text) {
-        case '&':
-            fputs("&amp;", out);
-            break;
-        case '<':
-            fputs("&lt;", out);
-            break;
-        case '>':
-            fputs("&gt;", out);
-            break;
-        case '"':
-            fputs("&quot;", out);
-            break;
-        default:
-            if (bytes == 0)
-                fputc('?', out);
-            else
-                fwrite(text, 1, (size_t)bytes, out);
-        }
-        text += bytes ? bytes : 1;
-    }
-}
 
 /* What is known of a change: "+5.00 % (+4.00 .. +6.00), p 0.001, floor 1.00 %: ". */
 static void print_change(const struct mp_gate_metric *metric, char *text, size_t size) {
@@ -64,16 +25,16 @@ static void put_message(FILE *out, const struct mp_gate_metric *metric) {
         print_change(metric, change, sizeof change);
     snprintf(text, sizeof text, "%s%s%s%s", change, metric->reason, *metric->where ? "; " : "",
              metric->where);
-    put(out, text);
+    markup_text(out, text);
 }
 
 static void put_case(FILE *out, const struct mp_gate_metric *metric) {
     fprintf(out, "    <testcase classname=\"gate.");
-    put(out, metric->system);
+    markup_text(out, metric->system);
     fprintf(out, "\" name=\"");
-    put(out, metric->job);
+    markup_text(out, metric->job);
     fprintf(out, ": ");
-    put(out, metric->name);
+    markup_text(out, metric->name);
     fprintf(out, " ranks=%d\"", metric->ranks);
     if (metric->outcome == MP_OUTCOME_FAIL) {
         fprintf(out, ">\n      <failure type=\"%s\" message=\"",

@@ -28,10 +28,7 @@ struct page {
 
 /* ---- HTML (page_write.c) ---- */
 
-/* Text with everything escaped that means something in HTML, in elements and in quoted attributes;
- * control characters as '?', line ends as spaces, bytes that are no UTF-8 as '?'. */
-void page_text(FILE *out, const char *text);
-/* printf of HTML whose %s are escaped as by page_text; knows %s and %d alone. */
+/* printf of HTML whose %s are escaped (markup.h); knows %s and %d alone. */
 void page_print(FILE *out, const char *html, ...) __attribute__((format(printf, 2, 3)));
 
 struct page_column {
@@ -47,7 +44,7 @@ void page_table_open(FILE *out, const struct page_column columns[], const char *
 void page_table_cell(FILE *out, const struct page_column columns[], int column, const char *text);
 void page_table_close(FILE *out);
 
-/* A command to be copied. */
+/* A command to be copied, as command_text (command.h) makes it. */
 void page_command(FILE *out, const char *command);
 /* Findings (findings.h) as a list, warnings last. */
 void page_findings(FILE *out, const json_t *findings);

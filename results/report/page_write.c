@@ -2,52 +2,19 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "reference/base/characters.h"
+#include "results/report/command.h"
+#include "results/report/markup.h"
 #include "results/report/page.h"
 #include "results/report/query.h"
 #include "results/report/vega.h"
-
-/* Bytes of the UTF-8 character at `text`, 0 if there is none. */
-static int utf8_length(const unsigned char *text) {
-    int length = text[0] < 0x80                      ? 1
-                 : text[0] >= 0xc2 && text[0] < 0xe0 ? 2
-                 : text[0] >= 0xe0 && text[0] < 0xf0 ? 3
-                 : text[0] >= 0xf0 && text[0] < 0xf5 ? 4
-                                                     : 0;
-    for (int i = 1; i < length; i++)
-        if ((text[i] & 0xc0) != 0x80)
-            return 0;
-    return length;
-}
-
-void page_text(FILE *out, const char *text) {
-    for (const unsigned char *at = (const unsigned char *)text; *at;) {
-        int length = utf8_length(at);
-        if (*at == '&')
-            fputs("&amp;", out);
-        else if (*at == '<')
-            fputs("&lt;", out);
-        else if (*at == '>')
-            fputs("&gt;", out);
-        else if (*at == '"')
-            fputs("&quot;", out);
-        else if (*at == '\'')
-            fputs("&#39;", out);
-        else if (*at == '\n' || *at == '\t' || *at == '\r')
-            fputc(' ', out);
-        else if (length == 0 || *at < 0x20 || *at == 0x7f)
-            fputc('?', out);
-        else
-            fwrite(at, 1, (size_t)length, out);
-        at += length ? length : 1;
-    }
-}
 
 void page_print(FILE *out, const char *html, ...) {
     va_list arguments;
     va_start(arguments, html);
     for (const char *at = html; *at; at++) {
         if (at[0] == '%' && at[1] == 's')
-            page_text(out, va_arg(arguments, const char *));
+            markup_text(out, va_arg(arguments, const char *));
         else if (at[0] == '%' && at[1] == 'd')
             fprintf(out, "%d", va_arg(arguments, int));
         else {
@@ -78,7 +45,7 @@ void page_table_cell(FILE *out, const struct page_column columns[], int column, 
     if (column == 0)
         fputs("<tr>", out);
     fprintf(out, column ? "<td%s>" : "<th scope=\"row\"%s>", kind_class[columns[column].kind]);
-    page_text(out, text && *text ? text : "–");
+    markup_text(out, text && *text ? text : "–");
     fputs(column ? "</td>" : "</th>", out);
     if (!columns[column + 1].header)
         fputs("</tr>\n", out);
@@ -116,13 +83,13 @@ int page_table(struct page *page, const char *sql, int64_t run_id,
 
 /* Lines of a narrow page break between words, and not inside "--run". */
 void page_command(FILE *out, const char *command) {
-    char word[256];
+    char word[COMMAND_TEXT];
     fputs("<code class=\"command\">", out);
     for (const char *at = command; *at;) {
         int length = (int)(strcspn(at, " ") + strspn(at + strcspn(at, " "), " "));
         snprintf(word, sizeof word, "%.*s", length, at);
         page_print(out, "<span>%s</span>", word);
-        at += length < (int)sizeof word ? length : (int)sizeof word - 1;
+        at += length;
     }
     fputs("</code>", out);
 }
@@ -155,17 +122,24 @@ void page_findings(FILE *out, const json_t *findings) {
 
 /* ---- the page around it ---- */
 
-/* JSON in which nothing can end a script element: '<' only stands in strings. */
+/* JSON in which nothing can end a script element, since '<' only stands in strings, and with '?'
+ * for characters that can't be shown. */
 static int write_json(json_t *object, FILE *out, struct mp_error *error) {
     char *text = object ? json_dumps(object, JSON_COMPACT | JSON_REAL_PRECISION(5)) : NULL;
     json_decref(object);
     if (!text)
         return mp_fail(error, MP_ENOMEM, "no memory for the report");
-    for (const char *at = text; *at; at++)
+    for (const char *at = text; *at;) {
+        uint32_t character;
+        int length = mp_character_decode(at, &character); /* jansson writes nothing but UTF-8 */
         if (*at == '<')
             fputs("\\u003c", out);
+        else if (mp_character_is_shown(character))
+            fwrite(at, 1, (size_t)length, out);
         else
-            fputc(*at, out);
+            fputc('?', out);
+        at += length;
+    }
     free(text);
     return MP_OK;
 }
@@ -190,7 +164,7 @@ static int fill_in(const char *name, size_t length, const char *title, const cha
     char folder[MP_VEGA_FOLDER];
     int code = MP_OK;
     if (strncmp(name, "title", length) == 0)
-        page_text(out, title);
+        markup_text(out, title);
     else if (strncmp(name, "style", length) == 0)
         fputs(page_style, out);
     else if (strncmp(name, "body", length) == 0)

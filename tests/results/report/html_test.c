@@ -10,7 +10,7 @@
 /* What must stay text, in every place that a name can get to. */
 #define HOSTILE                                                                                    \
     "\"'><script id=injected>window.injected=1</script><img src=x onerror=\"injected=1\">"         \
-    "<!--{{style}}\xff\x01&lt;"
+    "<!--{{style}}\xff\x01\xe2\x80\xae&lt;"
 
 /* Two settings: EP and FSSDP measured in two rounds, EP predicted.  `name`: of everything that has
  * one; NULL: something usual. */
@@ -325,10 +325,11 @@ static void names_stay_names(void **state) {
     assert_int_equal(count_of(page, "</script"), 3);
     assert_int_equal(count_of(page, "<img"), 0);
     assert_int_equal(count_of(page, "<!--"), 0);
+    assert_int_equal(count_of(page, "\xe2\x80\xae"), 0);
     assert_int_equal(count_of(page, "</SCRIPT"), 0);
     assert_int_equal(count_of(page, "<\\/SCRIPT <\\!-- </g"), 20);
     assert_non_null(strstr(page, "&quot;&#39;&gt;&lt;script id=injected&gt;window.injected=1&lt;"));
-    assert_non_null(strstr(page, "{{style}}??&amp;lt;"));
+    assert_non_null(strstr(page, "{{style}}???&amp;lt;"));
     json_t *data = data_of(page);
     const char *label =
         json_string_value(json_array_get(json_array_get(rows_of(data, "speedup", 0), 0), 0));
