@@ -89,9 +89,12 @@ void cli_wait_for_lock(struct mp_store *store);
  * is the file itself (-o /dev/stdout). */
 FILE *cli_beside(const char *path);
 
+/* Prints `length` bytes of a text of others, clean (reference/base/characters.h). */
+void cli_print_clean(FILE *stream, const char *text, size_t length);
+
 enum { CLI_PAGE_COLUMNS = 80 };
 
-/* Prints paragraphs filled to a page's width, each line indented by `indent`. */
+/* Prints clean paragraphs filled to a page's width, each line indented by `indent`. */
 void cli_print_filled(FILE *stream, int indent, const char *text);
 
 #endif

@@ -6,6 +6,7 @@
 
 #include "harness/cli/cli.h"
 #include "harness/cluster/cluster.h"
+#include "reference/base/characters.h"
 
 enum { SHARES_IN_LINE = 6 };
 static const char share_place[] = "device.efficiency.share.";
@@ -53,7 +54,7 @@ static void format_value(const json_t *row, char *text, size_t size) {
     double number = json_number_value(value);
     int steps = 0;
     if (json_is_string(value)) {
-        snprintf(text, size, "%s", json_string_value(value));
+        mp_clean_text(text, size, json_string_value(value));
     } else if (!*unit) {
         snprintf(text, size, "%.10g", number);
     } else if (!strcmp(unit, "s")) {
@@ -155,14 +156,21 @@ static void print_shares(const json_t *object) {
     json_decref(origins);
 }
 
+static void print_member(const char *before, const json_t *object, const char *key) {
+    const json_t *member = json_object_get(object, key);
+    fputs(before, stdout);
+    cli_print_clean(stdout, json_string_value(member), json_string_length(member));
+}
+
 void cli_print_cluster(const json_t *object) {
     size_t i;
     json_t *row;
     char value[128];
     const char *part = "";
-    printf("%s: ", json_string_value(json_object_get(object, "name")));
-    printf("%s\n", json_string_value(json_object_get(object, "title")));
-    printf("\ndevice %s\n", json_string_value(json_object_get(object, "device")));
+    print_member("", object, "name");
+    print_member(": ", object, "title");
+    print_member("\n\ndevice ", object, "device");
+    putchar('\n');
     json_array_foreach(json_object_get(object, "quantities"), i, row) {
         const char *place = json_string_value(json_object_get(row, "place"));
         if (is_share(row))

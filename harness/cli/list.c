@@ -165,7 +165,10 @@ static void print_title(const char *name, int width, const char *title) {
         for (length = room; length > 0 && title[length] != ' ';)
             length--;
     length = length ? length : strlen(title); /* no blank to break at */
-    printf("%-*s  %.*s\n", width, name, (int)length, title);
+    cli_print_clean(stdout, name, strlen(name));
+    printf("%*s", width - (int)strlen(name) + 2, "");
+    cli_print_clean(stdout, title, length);
+    putchar('\n');
     cli_print_filled(stdout, width + 2, title + length);
 }
 

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "harness/cli/cli.h"
+#include "reference/base/characters.h"
 
 FILE *cli_beside(const char *path) {
     struct stat file, output;
@@ -25,6 +26,12 @@ int cli_print_json(json_t *value, struct mp_error *error) {
     return MP_OK;
 }
 
+void cli_print_clean(FILE *stream, const char *text, size_t length) {
+    char *copy = strndup(text, length);
+    fputs(copy ? mp_clean_text(copy, length + 1, copy) : "", stream);
+    free(copy);
+}
+
 void cli_print_filled(FILE *stream, int indent, const char *text) {
     int column = 0;
     for (const char *word = text; *word;) {
@@ -36,7 +43,8 @@ void cli_print_filled(FILE *stream, int indent, const char *text) {
                 starts_line = true;
             }
             column = starts_line ? indent + length : column + 1 + length;
-            fprintf(stream, "%*s%.*s", starts_line ? indent : 1, "", length, word);
+            fprintf(stream, "%*s", starts_line ? indent : 1, "");
+            cli_print_clean(stream, word, (size_t)length);
         }
         word += length;
         for (; *word == ' ' || *word == '\n'; word++) {

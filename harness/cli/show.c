@@ -191,8 +191,17 @@ static json_t *pack_rules(const char *name, struct mp_error *error) {
 }
 
 static void print_file(const json_t *object) {
-    printf("# %s\n%s", json_string_value(json_object_get(object, "path")),
-           json_string_value(json_object_get(object, "text")));
+    const char *path = json_string_value(json_object_get(object, "path"));
+    fputs("# ", stdout);
+    cli_print_clean(stdout, path, strlen(path));
+    putchar('\n');
+    for (const char *at = json_string_value(json_object_get(object, "text")); *at;) {
+        size_t length = strcspn(at, "\n\t");
+        cli_print_clean(stdout, at, length);
+        at += length;
+        if (*at)
+            putchar(*at++);
+    }
 }
 
 /* A file with a device or links is a cluster's; what can't be read as YAML is shown like a suite.

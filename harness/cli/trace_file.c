@@ -8,7 +8,6 @@
 #include <string.h>
 
 #include "harness/cli/cli.h"
-#include "reference/base/characters.h"
 #include "reference/base/imbalance.h"
 
 /* Imbalance of every block (systems.md 0.5: fullest expert over mean, 1 for no load).  The median
@@ -67,10 +66,11 @@ static double summary_median(const struct summary *summary) {
 }
 
 static void print_row(FILE *out, const char *name, const char *text) {
-    char *clean = strdup(text);
-    if (clean && *clean)
-        fprintf(out, "%-12s %s\n", name, mp_clean_text(clean, strlen(clean) + 1, clean));
-    free(clean);
+    if (!*text)
+        return;
+    fprintf(out, "%-12s ", name);
+    cli_print_clean(out, text, strlen(text));
+    fputc('\n', out);
 }
 
 static void print_summary(FILE *out, const struct summary *summary,

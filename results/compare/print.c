@@ -2,6 +2,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "reference/base/characters.h"
 #include "results/compare/gate.h"
 #include "results/report/query.h"
 #include "results/report/table.h"
@@ -162,7 +163,9 @@ static void print_reasons(const struct mp_gate *gate, FILE *out) {
 }
 
 int mp_gate_print(const struct mp_gate *gate, FILE *out, struct mp_error *error) {
-    fprintf(out, "base  %s\nhead  %s\n\n", gate->base, gate->head);
+    char base[MP_GATE_TEXT], head[MP_GATE_TEXT];
+    fprintf(out, "base  %s\nhead  %s\n\n", mp_clean_text(base, sizeof base, gate->base),
+            mp_clean_text(head, sizeof head, gate->head));
     int code = print_times(gate, out, error);
     if (!code)
         code = print_exact(gate, out, error);

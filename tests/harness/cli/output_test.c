@@ -78,10 +78,36 @@ static void messages_do_not_act_on_the_terminal(void **state) {
     free(output);
 }
 
+/* What is said, with nothing in it that acts, in the order of its bytes. */
+static void assert_clean(const char *line, const char *words) {
+    char *output = shell(line, 0);
+    if (!strstr(output, words) || strpbrk(output, "\x1b\a") || strstr(output, "\xe2\x80\xae"))
+        fail_msg("%s: says\n%s\ninstead of\n%s", line, output, words);
+    free(output);
+}
+
+static void files_of_others_are_shown_clean(void **state) {
+    (void)state;
+    write_file("suite.yaml", "# a\x1b[31m\a\tb \xe2\x80\xae"
+                             "c\nsuite: x\n");
+    assert_clean("moeperf show ./suite.yaml", "# ./suite.yaml\n# a?[31m?\tb ?c\nsuite: x\n");
+    free(
+        shell("sed 's/^description: .*/description: \"one\\\\e[1m\\\\u202e "
+              "two\"/' $(dirname $(which moeperf))/../share/moeperf/clusters/hecate-a.yaml >c.yaml",
+              0));
+    assert_clean("moeperf show ./c.yaml", "./c.yaml: one?[1m? two\n");
+    free(shell("mkdir -p bin share/moeperf/suites && cp $(which moeperf) bin && "
+               "printf 'suite: x\\ndescription: \"a\\\\e[1m b\"\\n' "
+               ">share/moeperf/suites/\"$(printf 's\\033[2m')\".yaml",
+               0));
+    assert_clean("bin/moeperf list suites", "s?[2m  a?[1m b\n");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(traces_can_be_piped),
         cmocka_unit_test(messages_do_not_act_on_the_terminal),
+        cmocka_unit_test(files_of_others_are_shown_clean),
         cmocka_unit_test(links_that_others_planted_lead_nowhere),
         cmocka_unit_test(nothing_stays_of_what_a_signal_ends),
     };
