@@ -38,6 +38,8 @@ static void print_usage(const struct cli_usage *usage) {
 static const char *find_setting(const char *name, bool exactly) {
     const char *known[OPTIONS_LIMIT + 1];
     int count = 0;
+    if (strncmp(name, "--", 2) != 0)
+        return NULL;
     for (const struct mp_option *option = mp_job_options; option->name; option++)
         if (count < OPTIONS_LIMIT && strcmp(option->name, "name") != 0) /* jobs keep theirs */
             known[count++] = option->name;
@@ -48,7 +50,7 @@ static const char *find_setting(const char *name, bool exactly) {
     for (int i = 0; exactly && i < count; i++)
         if (!strcmp(known[i], name + 2))
             return known[i];
-    return exactly || strncmp(name, "--", 2) != 0 ? NULL : mp_nearest_word(name + 2, known);
+    return exactly ? NULL : mp_nearest_word(name + 2, known);
 }
 
 /* `value` follows the word, or is NULL. */

@@ -46,7 +46,10 @@ static bool select_pair(struct mp_store *store, const char *sql,
     sqlite3_bind_int64(row, 1, selection->run_id);
     sqlite3_bind_int64(row, 2, selection->first);
     sqlite3_bind_int64(row, 3, selection->last);
-    if (!*code && sqlite3_step(row) == SQLITE_ROW && sqlite3_column_type(row, 0) != SQLITE_NULL) {
+    int step = *code ? SQLITE_DONE : sqlite3_step(row);
+    if (step != SQLITE_ROW && step != SQLITE_DONE)
+        *code = mp_store_fail(store, "cannot read the iterations", error);
+    if (step == SQLITE_ROW && sqlite3_column_type(row, 0) != SQLITE_NULL) {
         pair[0] = sqlite3_column_int64(row, 0);
         pair[1] = sqlite3_column_int64(row, 1);
         found = true;
