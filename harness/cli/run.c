@@ -126,6 +126,26 @@ static bool has_measured(const struct mp_suite *suite) {
     return false;
 }
 
+/* The command that adds the jobs which could not be added now, of both sides of pairs; free it.
+ * NULL without memory. */
+static char *create_later(const struct run_flags *flags, const struct mp_runner_result *result) {
+    const char *const runs[] = {result->base_run, result->suite_run};
+    char *all = NULL;
+    for (int i = 0; i < 2; i++) {
+        char folder[MP_PATH_SIZE], *before = all;
+        if (!*runs[i])
+            continue;
+        snprintf(folder, sizeof folder, "%.*s/%s", MP_PATH_SIZE - 160, flags->work, runs[i]);
+        char *command = mp_suite_killed_command(folder, flags->database);
+        if (!command ||
+            asprintf(&all, "%s%s%s", before ? before : "", before ? " && " : "", command) < 0)
+            all = NULL;
+        free(command);
+        free(before);
+    }
+    return all;
+}
+
 /* The suite is read; runs it and prints.  CLI_SUCCESS, CLI_FINDING or a code. */
 static int run_suite(const struct run_flags *flags, const struct mp_suite *suite,
                      struct mp_store *store, struct mp_error *error) {
@@ -160,9 +180,7 @@ static int run_suite(const struct run_flags *flags, const struct mp_suite *suite
     if (code)
         return code;
     int ended = result.complete + result.failed + result.interrupted;
-    char folder[MP_PATH_SIZE];
-    snprintf(folder, sizeof folder, "%.*s/%s", MP_PATH_SIZE - 160, flags->work, result.suite_run);
-    char *command = mp_suite_killed_command(folder, flags->database);
+    char *command = create_later(flags, &result);
     const char *later = command ? command : "moeperf run --from";
     if (ended > 0 && result.lost == ended)
         code = mp_fail(error, MP_EIO,

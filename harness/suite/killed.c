@@ -145,7 +145,7 @@ static int find_jobs(const char *folder, struct jobs *jobs, struct mp_error *err
     if (!code && jobs->count == 0)
         code = mp_fail(error, MP_ENOTFOUND,
                        "%s: no job to add: neither it nor a folder in it has a " MP_NOTE_NAME
-                       ", which moeperf run leaves where it was killed",
+                       ", which moeperf run leaves of a job that it could not add",
                        folder);
     return code;
 }

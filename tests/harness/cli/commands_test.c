@@ -429,6 +429,13 @@ static void what_a_database_has_no_room_for_is_added_later(void **state) {
     command[strcspn(command, "\n")] = '\0';
     free(output);
     assert_says(command, 2, "no more runs");
+    output = shell("moeperf run pair.yaml --pairs 1 --slice 0 --against $(which moeperf-train) "
+                   "--db full.db" TINY " --set iterations=23",
+                   2);
+    const char *base = strstr(output, "this adds them: moeperf run --from out/runs/pair-");
+    assert_non_null(base);
+    assert_non_null(strstr(base, "-base --db full.db && moeperf run --from out/runs/pair-"));
+    free(output);
     execute("full.db", "DROP TRIGGER full");
     assert_says(command, 0, "/002-fssdp: job fssdp: added as run 4 of full.db\n");
     assert_says(command, 0, "/001-ep: job ep: is already run 3 of full.db\n");
