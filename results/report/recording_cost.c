@@ -7,8 +7,9 @@
 
 /* A collector that was killed has not counted its ranges: then spans stand for them. */
 static const char cost_sql[] =
-    "WITH number AS (SELECT name, max(value) AS most, sum(value) AS all_ranks FROM v_number "
-    "WHERE run_id = ?1 AND iteration = -1 GROUP BY name) "
+    "WITH number AS (SELECT name, max(value) AS most, sum(value) AS all_ranks FROM rank "
+    "CROSS JOIN v_number USING (run_id, rank) WHERE rank.run_id = ?1 AND iteration = -1 "
+    "GROUP BY name) "
     "SELECT executor, (SELECT sum(spans) FROM v_rank WHERE run_id = ?1), ranks_recorded, "
     "iterations, (SELECT avg(ms) FROM v_iteration WHERE run_id = ?1), "
     "(SELECT most FROM number WHERE name = 'record-span-ns'), "

@@ -228,9 +228,9 @@ SELECT run.run_id, suite, suite_run, job, round, system, executor, workload, gat
        EXISTS (SELECT 1 FROM fact
                WHERE fact.run_id = run.run_id AND fact.name = 'system.unattainable') AS unattainable,
        (SELECT nullif(count(DISTINCT host), 0) FROM rank WHERE rank.run_id = run.run_id) AS hosts,
-       (SELECT max(lost.value / nullif(whole.value, 0))
-        FROM rank JOIN number AS lost USING (run_id, rank)
-        JOIN number AS whole USING (run_id, rank, iteration, layer)
+       (SELECT max(lost.value / nullif(whole.value, 0)) -- CROSS JOIN: by the key, in this order
+        FROM rank CROSS JOIN number AS lost USING (run_id, rank)
+        CROSS JOIN number AS whole USING (run_id, rank, iteration, layer)
         WHERE rank.run_id = run.run_id AND iteration = -1 AND layer = -1
           AND lost.name_id = (SELECT id FROM StringIds WHERE value = 'processor-wait-seconds')
           AND whole.name_id = (SELECT id FROM StringIds WHERE value = 'training-seconds'))

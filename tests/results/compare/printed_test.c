@@ -96,7 +96,7 @@ static struct mp_gate_metric metrics[] = {
 };
 static struct mp_gate gate = {
     .base = "before 1111",
-    .head = "after 2222",
+    .head = "after\x1b[1m 2222",
     .metric = metrics,
     .metrics = sizeof metrics / sizeof *metrics,
     .outcomes = {[MP_OUTCOME_PASS] = 1, [MP_OUTCOME_INCONCLUSIVE] = 2, [MP_OUTCOME_FAIL] = 3},
@@ -138,7 +138,7 @@ static void assert_lines(const char *text, const char *const lines[], size_t cou
 
 static void as_text(void **state) {
     static const char *const lines[] = {
-        "base before 1111\nhead after 2222\n\nms per iteration\n",
+        "base before 1111\nhead after?[1m 2222\n\nms per iteration\n",
         "\nfssdp 10.000 10.500 +5.00 +4.00 .. +6.00 0.002 1.00 fail\n",
         " 1234.6 150.25 -50.00 unknown 0.250 - inconclusive\n",
         "\nfssdp copies 3 5 fail\nfssdp bytes - 0.5 fail\n\n",
@@ -279,7 +279,7 @@ static void as_json(void **state) {
     (void)state;
     assert_string_equal(string(object, "outcome"), "fail");
     assert_string_equal(string(object, "base"), "before 1111");
-    assert_string_equal(string(object, "head"), "after 2222");
+    assert_string_equal(string(object, "head"), "after\x1b[1m 2222");
     assert_close(number(object, "minimum_effect"), 0.02, 0);
     assert_true(json_is_false(json_object_get(object, "same_program")));
     const json_t *outcomes = json_object_get(object, "outcomes");
