@@ -9,6 +9,7 @@
 
 #include "harness/suite/paths.h"
 #include "profiler/record/spool.h"
+#include "reference/base/characters.h"
 
 static const struct {
     const char *library, *variable;
@@ -87,9 +88,14 @@ static int find_files(const char *folder, struct files *files, FILE *stream,
     return code;
 }
 
+static const char *clean_column(sqlite3_stmt *row, int column, char *text, size_t size) {
+    return mp_clean_text(text, size, (const char *)sqlite3_column_text(row, column));
+}
+
 /* Why something of them is missing. */
 static void say_notes(struct mp_store *store, int64_t run_id, FILE *stream) {
     sqlite3_stmt *select = NULL;
+    char collector[64], note[512];
     if (sqlite3_prepare_v2(mp_store_connection(store),
                            "SELECT DISTINCT collector, value FROM fact JOIN device_spool USING "
                            "(run_id, rank) WHERE run_id = ? AND name = collector || '.note'",
@@ -97,13 +103,15 @@ static void say_notes(struct mp_store *store, int64_t run_id, FILE *stream) {
         return;
     sqlite3_bind_int64(select, 1, run_id);
     while (sqlite3_step(select) == SQLITE_ROW)
-        fprintf(stream, "%s: %s\n", sqlite3_column_text(select, 0), sqlite3_column_text(select, 1));
+        fprintf(stream, "%s: %s\n", clean_column(select, 0, collector, sizeof collector),
+                clean_column(select, 1, note, sizeof note));
     sqlite3_finalize(select);
 }
 
 /* One line per collector and what it said: ranks mostly say the same. */
 static void say(struct mp_store *store, int64_t run_id, FILE *stream) {
     sqlite3_stmt *select = NULL;
+    char collector[64], text[512];
     if (sqlite3_prepare_v2(mp_store_connection(store),
                            "SELECT collector, coalesce(status, 'it was killed before it said'), "
                            "count(*) FROM device_spool WHERE run_id = ? GROUP BY 1, 2 ORDER BY 1",
@@ -111,9 +119,10 @@ static void say(struct mp_store *store, int64_t run_id, FILE *stream) {
         return;
     sqlite3_bind_int64(select, 1, run_id);
     while (sqlite3_step(select) == SQLITE_ROW) {
-        const char *status = (const char *)sqlite3_column_text(select, 1);
+        const char *status = clean_column(select, 1, text, sizeof text);
         int processes = sqlite3_column_int(select, 2);
-        fprintf(stream, "%s: %s%s in %d process%s\n", sqlite3_column_text(select, 0),
+        fprintf(stream, "%s: %s%s in %d process%s\n",
+                clean_column(select, 0, collector, sizeof collector),
                 strcmp(status, "on") == 0 ? "" : "off, ", status, processes,
                 processes == 1 ? "" : "es");
     }

@@ -331,6 +331,7 @@ static void say_clocks(const struct process processes[], int count, FILE *stream
  */
 static void say_notes(struct mp_store *store, int64_t run_id, FILE *stream) {
     sqlite3_stmt *select = NULL;
+    char reason[1024];
     if (sqlite3_prepare_v2(mp_store_connection(store),
                            "SELECT min(rank), count(*), reason FROM rank WHERE run_id = ? AND "
                            "reason IS NOT NULL GROUP BY reason ORDER BY 1",
@@ -342,7 +343,8 @@ static void say_notes(struct mp_store *store, int64_t run_id, FILE *stream) {
         fprintf(stream, "rank %d", sqlite3_column_int(select, 0));
         if (others > 0)
             fprintf(stream, " and %d more", others);
-        fprintf(stream, ": %s\n", (const char *)sqlite3_column_text(select, 2));
+        fprintf(stream, ": %s\n",
+                mp_clean_text(reason, sizeof reason, (const char *)sqlite3_column_text(select, 2)));
     }
     sqlite3_finalize(select);
 }

@@ -10,9 +10,10 @@
 /* Adds the jobs whose folders (runner.h) still have a note and recordings; `folder` is one job's or
  * a suite run's.  They have the status that the note says.  Where it says none, they are complete
  * if all of their ranks say that they are, else interrupted.  Nothing in it changes.  Says one line
- * for each on `stream`; a job that the database has already stays as it is. Errors: MP_ENOTFOUND
- * (no such folder, or none of a job with a note), MP_EINVAL (a job that still runs), mp_note_read's
- * and mp_store_ingest's; what was added before stays. */
+ * for each on `stream`; a job that the database has already stays as it is.
+ *
+ * Errors: MP_ENOTFOUND (no such folder, or none of a job with a note), MP_EINVAL (a job that still
+ * runs), mp_note_read's and mp_store_ingest's; what was added before stays. */
 int mp_suite_keep_killed(struct mp_store *store, const char *folder, FILE *stream,
                          struct mp_error *error);
 

@@ -3,11 +3,13 @@
  * Text fits the terminal, or 80 columns where `out` is none, numbers are right-aligned, units stand
  * in the headers, and each table is followed by the finding in a sentence.  Where other programs
  * had the processors, that comes first, and from a quarter of the time on no system is called
- * faster. Commands that are advised stand on lines of their own and work where they are printed.
- * Control characters in names are printed as '?'.  JSON is one object per call, {"report": name,
- * "rows": [...], ...}, numbers unrounded, NULL as null. What recording cost (recording_cost.h) is
- * said of each measured run by the reports about phases, stragglers in full and one run. Everything
- * is read from the views of results/store/schema.sql.
+ * faster.  Commands that are advised stand on lines of their own and work where they are printed.
+ * Names are printed clean (reference/base/characters.h).
+ *
+ * JSON is one object per call, {"report": name, "rows": [...], ...}, numbers unrounded, NULL as
+ * null.  What recording cost (recording_cost.h) is said of each measured run by the reports about
+ * phases, stragglers in full and one run.  Everything is read from the views of
+ * results/store/schema.sql.
  *
  * All functions: `out` is borrowed.  Errors: MP_EIO (reading the database, writing to out),
  * MP_ENOMEM, MP_ENOTFOUND (no run matches the selection). */

@@ -520,8 +520,8 @@ static void what_keeps_nothing_is_refused(void **state) {
         snprintf(line, sizeof line, "moeperf run pair.yaml --db '%s'" TINY, names[i]);
         assert_says(names[i][0] == '"' ? "moeperf run pair.yaml --db \"\"" TINY : line, 2,
                     "is no file that a database can be kept in");
-        snprintf(line, sizeof line, "moeperf record -o '%s' -- true", names[i]);
-        assert_says(names[i][0] == '"' ? "moeperf record -o \"\" -- true" : line, 2,
+        snprintf(line, sizeof line, "moeperf record -o '%s' --from .", names[i]);
+        assert_says(names[i][0] == '"' ? "moeperf record -o \"\" --from ." : line, 2,
                     "is no file that a database can be kept in");
     }
     assert_int_equal(count_entries(".", "memory"), 0);
