@@ -81,20 +81,3 @@ void mp_predictor_memory(const struct mp_predictor *predictor, struct mp_memory 
     mp_costs_memory(predictor->costs, &predictor->most[fullest], memory);
     *rank = fullest;
 }
-
-void mp_predictor_mean_memory(const struct mp_predictor *predictor, struct mp_memory *memory) {
-    *memory = (struct mp_memory){0};
-    for (int r = 0; r < predictor->ranks; r++) {
-        struct mp_memory one;
-        mp_costs_memory(predictor->costs, &predictor->most[r], &one);
-        memory->dense += one.dense / predictor->ranks;
-        memory->parameters += one.parameters / predictor->ranks;
-        memory->copies += one.copies / predictor->ranks;
-        memory->gradients += one.gradients / predictor->ranks;
-        memory->optimizer += one.optimizer / predictor->ranks;
-        memory->activations += one.activations / predictor->ranks;
-        memory->buffers += one.buffers / predictor->ranks;
-        memory->total += one.total / predictor->ranks;
-        memory->limit = one.limit;
-    }
-}

@@ -96,7 +96,5 @@ int mp_predictor_step(struct mp_predictor *predictor, const struct mp_load load[
 /* What the fullest rank held at most so far, and which one: predicted memory.  More than the limit
  * is a result, not an error. */
 void mp_predictor_memory(const struct mp_predictor *predictor, struct mp_memory *memory, int *rank);
-/* The same of every rank, mean: [ranks] totals are averaged field by field. */
-void mp_predictor_mean_memory(const struct mp_predictor *predictor, struct mp_memory *memory);
 
 #endif

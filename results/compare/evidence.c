@@ -123,10 +123,6 @@ int mp_evidence_weigh(const struct mp_samples *samples, struct mp_evidence *evid
     return code;
 }
 
-double mp_evidence_half_width(const struct mp_evidence *evidence) {
-    return (evidence->high - evidence->low) / 2;
-}
-
 /* The effect that is to be exceeded, as a fraction. */
 static double margin_of(double minimum_effect, double floor) {
     return fmax(minimum_effect, floor); /* of a number and NAN the number */
@@ -183,7 +179,7 @@ static void explain_doubt(const struct mp_evidence *evidence, const struct mp_de
     const struct mp_samples *samples = &evidence->samples;
     const char *unit = samples->paired ? "pairs" : "runs a side";
     int count = samples->bases < samples->heads ? samples->bases : samples->heads;
-    double half = mp_evidence_half_width(evidence);
+    double half = (evidence->high - evidence->low) / 2;
     double distance = fabs(decision->minimum_effect - fabs(evidence->effect));
     double wanted = ceil(count * (half / distance) * (half / distance));
     if (isinf(half)) {

@@ -73,7 +73,4 @@ struct mp_decision {
 enum mp_outcome mp_evidence_decide(const struct mp_evidence *evidence,
                                    const struct mp_decision *decision, char *reason, size_t size);
 
-/* Half the interval's width, as a fraction: what an A/A comparison stores as noise floor. */
-double mp_evidence_half_width(const struct mp_evidence *evidence);
-
 #endif

@@ -61,7 +61,6 @@ json_t *page_data(void);
  * becomes the first column. */
 int page_data_add(struct page *page, json_t *data, const char *sql, int64_t run_id, int64_t second,
                   const char *label, struct mp_error *error);
-bool page_data_is_empty(const json_t *data);
 /* One choice of a figure; consumes `data` and `signals`, which may be NULL for none. */
 json_t *page_choice(const char *label, json_t *data, json_t *signals);
 /* A figure with its caption, title first.  Consumes `choices`; nothing for none.  `choose`: what is

@@ -22,7 +22,7 @@ json_t *page_data(void) {
     return json_pack("{s[] s[]}", "columns", "rows");
 }
 
-bool page_data_is_empty(const json_t *data) {
+static bool is_empty(const json_t *data) {
     return json_array_size(json_object_get(data, "rows")) == 0;
 }
 
@@ -102,7 +102,7 @@ int page_figure(struct page *page, const char *chart, const char *title, const c
 int page_figure_of(struct page *page, const char *chart, const char *title, const char *caption,
                    json_t *data, struct mp_error *error) {
     json_t *choices = json_array();
-    if (page_data_is_empty(data))
+    if (is_empty(data))
         json_decref(data);
     else if (json_array_append_new(choices, page_choice("", data, NULL)))
         return no_memory(error);

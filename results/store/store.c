@@ -341,14 +341,6 @@ int mp_store_recordings(struct mp_store *store, int64_t run_id, int64_t *recordi
     return query_integer(store, sql, recordings, error);
 }
 
-int mp_store_iterations(struct mp_store *store, int64_t run_id, int64_t *iterations,
-                        struct mp_error *error) {
-    char sql[96];
-    snprintf(sql, sizeof sql, "SELECT iterations FROM v_run WHERE run_id = %lld",
-             (long long)run_id);
-    return query_integer(store, sql, iterations, error);
-}
-
 int mp_store_add_fact(struct mp_store *store, int64_t run_id, const struct mp_store_fact *fact,
                       struct mp_error *error) {
     sqlite3_stmt *insert = NULL;

@@ -140,11 +140,6 @@ int mp_store_add_fact(struct mp_store *store, int64_t run_id, const struct mp_st
 int mp_store_recordings(struct mp_store *store, int64_t run_id, int64_t *recordings,
                         struct mp_error *error);
 
-/* Iterations that all of a run's recorded ranks completed, for progress and resuming; 0 for an
- * unknown run. */
-int mp_store_iterations(struct mp_store *store, int64_t run_id, int64_t *iterations,
-                        struct mp_error *error);
-
 /* The connection, for reading the views (results/report).  Borrowed until mp_store_close. */
 struct sqlite3 *mp_store_connection(struct mp_store *store);
 const char *mp_store_path(const struct mp_store *store);
