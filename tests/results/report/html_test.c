@@ -20,6 +20,8 @@ static void add_runs(struct runs_folder *folder, const char *name, bool shares_c
                                  runs_description("ep", name ? name : "text")};
     struct runs_standard standard[] = {runs_ep, runs_fssdp, runs_fssdp};
     run[2].executor = "predicted";
+    if (name)
+        run[1].system = "turns \xe2\x80\xae round"; /* it gets into the figures, too */
     for (int i = 0; i < 3; i++) {
         standard[i].shares_cores = shares_cores;
         standard[i].drops_nothing = true;
