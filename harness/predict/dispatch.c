@@ -45,7 +45,7 @@ bool mp_predictor_is_late(const struct mp_predictor *predictor, int expert, int 
 int mp_predictor_plan_after(struct mp_predictor *predictor, int layer, struct mp_error *error) {
     struct mp_plan *plan = &predictor->plan;
     const struct mp_load *load = &predictor->load[layer];
-    int code = predictor->system->after_gate(predictor->self, load, plan, error);
+    int code = mp_system_end_plan(predictor->system, predictor->self, load, plan, error);
     if (!code && predictor->check_plans)
         code = mp_plan_check(plan, load, &predictor->law, NULL, error);
     if (!code)

@@ -222,7 +222,8 @@ static int plan_layer(struct planning *planning, const struct mp_trace_block *bl
     int code = mp_system_begin_plan(planning->system, planning->self, block->iteration, l,
                                     &planning->home[l], &planning->plan, error);
     if (!code)
-        code = planning->system->after_gate(planning->self, &block->load, &planning->plan, error);
+        code = mp_system_end_plan(planning->system, planning->self, &block->load, &planning->plan,
+                                  error);
     if (code)
         return code;
     mp_load_copy(&planning->load[l], &block->load);

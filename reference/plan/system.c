@@ -81,6 +81,29 @@ static const char *function_fault(const struct mp_system *system) {
     return NULL;
 }
 
+/* Room, tables and tests rely on what a system says of itself. */
+static int check_declared(const struct mp_system *system, const struct mp_plan *plan,
+                          struct mp_error *error) {
+    const struct mp_placement *during = &plan->during;
+    int expert = 0, rank;
+
+    if (system->capabilities & MP_SYSTEM_REPLICATES)
+        return MP_OK;
+    while (expert < during->experts && mp_placement_copies(during, expert) <= 1)
+        expert++;
+    if (expert == during->experts)
+        return MP_OK;
+    rank = mp_placement_next(during, expert, 0);
+    if (rank == during->owner[expert])
+        rank = mp_placement_next(during, expert, rank + 1);
+    return mp_fail(error, MP_EPLAN,
+                   "system %s: iteration %lld, layer %d: expert %d is on rank %d beside its owner, "
+                   "rank %d, and the system does not declare that it copies or replicates: add "
+                   "MP_SYSTEM_REPLICATES to .capabilities of its descriptor, mp_system_%s",
+                   system->name, (long long)plan->iteration, plan->layer, expert, rank,
+                   during->owner[expert], system->name);
+}
+
 int mp_system_begin_plan(const struct mp_system *system, void *self, int64_t iteration, int layer,
                          const struct mp_placement *home, struct mp_plan *plan,
                          struct mp_error *error) {
@@ -88,7 +111,16 @@ int mp_system_begin_plan(const struct mp_system *system, void *self, int64_t ite
         system->optimizer ? system->optimizer(self) : MP_OPTIMIZER_OWNER;
     int code = mp_plan_begin(plan, iteration, layer, home, optimizer, error);
 
-    return code || !system->before_gate ? code : system->before_gate(self, plan, error);
+    if (!code && system->before_gate)
+        code = system->before_gate(self, plan, error);
+    return code ? code : check_declared(system, plan, error);
+}
+
+int mp_system_end_plan(const struct mp_system *system, void *self, const struct mp_load *load,
+                       struct mp_plan *plan, struct mp_error *error) {
+    int code = system->after_gate(self, load, plan, error);
+
+    return code ? code : check_declared(system, plan, error);
 }
 
 int mp_system_initial_homes(const struct mp_system *system, const void *self, int layers,

@@ -110,11 +110,15 @@ struct mp_system {
     int (*load)(void *self, const void *buffer, size_t size, struct mp_error *error);
 };
 
-/* What the trainer, tests and benchmarks do before a layer's gate: mp_plan_begin with the system's
- * optimizer, then before_gate if there is one. */
+/* What the trainer, the predictor, tests and benchmarks do before a layer's gate: mp_plan_begin
+ * with the system's optimizer, then before_gate if there is one.  Errors: the hook's; MP_EPLAN if
+ * an expert has a holder beside its owner and the system does not declare MP_SYSTEM_REPLICATES. */
 int mp_system_begin_plan(const struct mp_system *system, void *self, int64_t iteration, int layer,
                          const struct mp_placement *home, struct mp_plan *plan,
                          struct mp_error *error);
+/* And after it: after_gate.  The same errors. */
+int mp_system_end_plan(const struct mp_system *system, void *self, const struct mp_load *load,
+                       struct mp_plan *plan, struct mp_error *error);
 /* Homes before the first iteration: initial_owners, then initial_holders if there is one.  home is
  * [layers], created. */
 int mp_system_initial_homes(const struct mp_system *system, const void *self, int layers,

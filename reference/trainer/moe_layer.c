@@ -90,7 +90,8 @@ static int plan_after_gate(struct mp_trainer *trainer, int layer, struct mp_erro
     struct mp_mark mark = mp_trainer_mark(trainer, MP_PHASE_PLAN);
     int code = mp_trainer_pause(trainer, plan, error);
     if (!code)
-        code = trainer->system->after_gate(trainer->self, &trainer->load[layer], plan, error);
+        code =
+            mp_system_end_plan(trainer->system, trainer->self, &trainer->load[layer], plan, error);
     if (!code && trainer->check_plans)
         code = mp_plan_check(plan, &trainer->load[layer], &trainer->law, NULL, error);
     if (!code)

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # baselines/README.md, followed in a copy of the sources: the skeleton under a new name builds, is
-# listed, passes its own test, and trains as plain expert parallelism does.
+# listed, passes its own test, and trains as plain expert parallelism does.  Then it copies experts
+# and does not declare it: its tests and a run say what is missing.
 #
 #   new_system_test.sh SOURCES CMAKE ARGUMENT...    how to configure, but for folders and build type
 set -euo pipefail
@@ -48,7 +49,8 @@ build() {
     if ! {
         "${configure[@]}" -S . -B "$work/build" -DCMAKE_BUILD_TYPE=Debug &&
             "${configure[0]}" --build "$work/build" --parallel 2 \
-                --target moeperf moeperf-train "test_baselines_${name}_$name"
+                --target moeperf moeperf-train test_baselines_systems \
+                "test_baselines_${name}_$name"
     } >"$work/log" 2>&1; then
         cat "$work/log"
         die "the copy does not build"
@@ -74,14 +76,43 @@ compare() {
     [ "${loss[0]}" = "${loss[1]}" ] || die "the losses differ"
 }
 
+# refused WHAT COMMAND...: it fails, and says which system, which capability and where it goes.
+refused() {
+    local what=$1
+    shift
+    if "$@" >"$work/refused" 2>&1; then
+        die "$what takes copies that are not declared"
+    fi
+    grep "system $name: .*MP_SYSTEM_REPLICATES to .capabilities.* mp_system_$name" \
+        "$work/refused" || {
+        cat "$work/refused"
+        die "$what does not say that copies have to be declared"
+    }
+}
+
+# The hook copies expert 0, and its descriptor stays as it is.
+copy_undeclared() {
+    local call='plan->topology.ranks == 1 ? MP_OK : mp_plan_add_copy(plan, 0, plan->topology.ranks'
+    call+=' - 1, MP_STAGE_BEFORE_GATE, error)'
+    sed -i "s|return MP_OK; /\* nothing to copy \*/|return $call;|" "baselines/$name/$name.c"
+    grep -qF "return $call;" "baselines/$name/$name.c" || die "the hook is not as it was"
+    build
+    refused "its own test" "test_baselines_${name}_$name"
+    refused "the test of all systems" test_baselines_systems
+    refused "moeperf run" moeperf run "$work/suite.yaml" --db "$work/refused.db" \
+        --text "$work/text" --set check-plans=yes --set iterations=1 --set sequence=32
+}
+
 copy_sources
 block name= >"$work/commands"
 bash -eu "$work/commands"
 build
 PATH=$work/build/bin:$PATH
 "test_baselines_${name}_$name"
+test_baselines_systems
 moeperf list systems | tee "$work/list"
 grep -q "^$name " "$work/list" || die "$name is not listed"
 moeperf show $name >"$work/show"
 grep -q "^    which experts a rank owns" "$work/show" || die "moeperf show lacks the options"
 compare
+copy_undeclared

@@ -9,6 +9,7 @@
 struct rehearsal {
     const struct mp_system *system;
     struct mp_setting setting;
+    int64_t padding_limit;
     void *self;
     struct mp_plan plan;       /* of the layer planned last */
     struct mp_placement *home; /* [layers] */
@@ -32,6 +33,8 @@ static inline void rehearsal_create(struct rehearsal *rehearsal, const struct mp
                                     const struct mp_setting *setting, const void *options) {
     struct mp_error error = {0};
     *rehearsal = (struct rehearsal){.system = system, .setting = *setting};
+    if (system->padding_limit)
+        rehearsal->padding_limit = system->padding_limit(setting, options);
     assert_ok(system->create(setting, options, &rehearsal->self, &error), &error);
     assert_ok(mp_plan_create(&setting->topology, setting->experts, setting->expert_bytes,
                              &rehearsal->plan, &error),
@@ -59,12 +62,13 @@ static inline void rehearsal_plan(struct rehearsal *rehearsal, int layer,
     const struct mp_system *system = rehearsal->system;
     struct mp_plan_law law = {.drops_routes = system->capabilities & MP_SYSTEM_DROPS,
                               .extra_copies_limit =
-                                  system->copies_limit ? system->copies_limit(rehearsal->self) : 0};
+                                  system->copies_limit ? system->copies_limit(rehearsal->self) : 0,
+                              .padding_limit = rehearsal->padding_limit};
     struct mp_error error = {0};
     assert_ok(mp_system_begin_plan(system, rehearsal->self, rehearsal->iteration, layer,
                                    &rehearsal->home[layer], &rehearsal->plan, &error),
               &error);
-    assert_ok(system->after_gate(rehearsal->self, load, &rehearsal->plan, &error), &error);
+    assert_ok(mp_system_end_plan(system, rehearsal->self, load, &rehearsal->plan, &error), &error);
     assert_ok(mp_plan_check(&rehearsal->plan, load, &law, NULL, &error), &error);
 }
 
@@ -124,6 +128,17 @@ static inline void assert_equal_plans(const struct mp_plan *a, const struct mp_p
         assert_memory_equal(a->part, b->part, (size_t)a->part_begin[pairs] * sizeof *a->part);
 }
 
+/* `to` knows what `from` saves. */
+static inline void rehearsal_restart(const struct rehearsal *from, struct rehearsal *to) {
+    struct mp_error error = {0};
+    size_t size = from->system->save(from->self, NULL, 0);
+    char *state = malloc(size + 1);
+    assert_non_null(state);
+    assert_int_equal(from->system->save(from->self, state, size), size);
+    assert_ok(to->system->load(to->self, state, size, &error), &error);
+    free(state);
+}
+
 /* Plans random loads with two instances, and from the middle on with a third that was restored from
  * what the first one saved, with its homes: all plan the same.  Returns experts that moved. */
 static inline int rehearse(uint64_t *random, const struct mp_system *system,
@@ -140,12 +155,8 @@ static inline int rehearse(uint64_t *random, const struct mp_system *system,
     for (int iteration = 0; iteration < iterations; iteration++) {
         int planning = 2 * iteration < iterations ? 2 : 3;
         if (2 * iteration >= iterations && rehearsal[2].iteration == 0) {
-            size_t size = system->save(rehearsal[0].self, NULL, 0);
-            char *state = malloc(size);
-            assert_non_null(state);
-            assert_int_equal(system->save(rehearsal[0].self, state, size), size);
-            assert_ok(system->load(rehearsal[2].self, state, size, &error), &error);
-            free(state);
+            if (system->save)
+                rehearsal_restart(&rehearsal[0], &rehearsal[2]);
             for (int layer = 0; layer < setting->layers; layer++)
                 mp_placement_copy(&rehearsal[2].home[layer], &rehearsal[0].home[layer]);
             rehearsal[2].iteration = rehearsal[0].iteration;

@@ -1,5 +1,6 @@
-/* All systems of this build register and can be found by name. */
-#include "tests/support.h"
+/* All systems of this build register and can be found by name, and with their defaults every one
+ * plans within the law and what it declares. */
+#include "tests/baselines/rehearsal.h"
 
 #include <string.h>
 
@@ -38,7 +39,37 @@ static void all_systems_register_once(void **state) {
     assert_int_equal(mp_systems_register_all(&systems, NULL), MP_EINVAL);
 }
 
+static void all_systems_keep_the_law_and_what_they_declare(void **state) {
+    const struct mp_setting setting = {.layers = 2,
+                                       .experts = 8,
+                                       .top_k = 2,
+                                       .topology = {4, 2},
+                                       .tokens_per_rank = 64,
+                                       .expert_bytes = 1000,
+                                       .route_bytes = 256,
+                                       .bandwidth = 1e9,
+                                       .seconds_per_route = 1e-6,
+                                       .seconds_per_expert = 1e-6,
+                                       .non_moe_seconds = 1e-4};
+    struct mp_systems systems = {0};
+    struct mp_error error = {0};
+    assert_ok(mp_systems_register_all(&systems, &error), &error);
+    for (int index = 0; index < systems.count; index++) {
+        const struct mp_system *system = systems.item[index];
+        void *options = calloc(1, system->options_size + 1);
+        assert_non_null(options);
+        if (system->options)
+            parse_options(system, options, NULL);
+        rehearse(*state, system, &setting, options, 8);
+        free(options);
+    }
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(all_systems_register_once)};
+    uint64_t random = test_seed();
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(all_systems_register_once),
+        cmocka_unit_test_prestate(all_systems_keep_the_law_and_what_they_declare, &random),
+    };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

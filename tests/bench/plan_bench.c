@@ -150,7 +150,7 @@ static int plan_layer(struct bench *bench, int64_t iteration, const struct mp_lo
                       struct mp_error *error) {
     int code = mp_system_begin_plan(bench->system, bench->self, iteration, 0, &bench->home,
                                     &bench->plan, error);
-    return code ? code : bench->system->after_gate(bench->self, load, &bench->plan, error);
+    return code ? code : mp_system_end_plan(bench->system, bench->self, load, &bench->plan, error);
 }
 
 /* The homes that the system wants are those of the next iteration. */

@@ -224,7 +224,8 @@ static void replay(struct run *run, const struct workload *workload, bool same_l
             assert_ok(mp_system_begin_plan(run->system, run->self, iteration, layer,
                                            &run->home[layer], &run->plan, &error),
                       &error);
-            assert_ok(run->system->after_gate(run->self, &load[layer], &run->plan, &error), &error);
+            assert_ok(mp_system_end_plan(run->system, run->self, &load[layer], &run->plan, &error),
+                      &error);
             if (iteration >= workload->first)
                 add_ratio(quality, &run->plan, &load[layer], &queue);
         }

@@ -261,11 +261,72 @@ static void plans_begin_with_the_systems_homes(void **state) {
         mp_placement_destroy(&home[layer]);
 }
 
+static int copy_after_gate(void *self, const struct mp_load *load, struct mp_plan *plan,
+                           struct mp_error *error) {
+    int code = mp_plan_add_copy(plan, 1, 3, MP_STAGE_AFTER_GATE, error);
+    return code ? code : after_gate(self, load, plan, error);
+}
+
+/* Both halves of a layer's plan, with or without the capability. */
+static int plan_layer(struct mp_system system, bool declared, const struct mp_placement *home,
+                      struct mp_error *error) {
+    struct mp_topology topology = {4, 2};
+    struct mp_plan plan;
+    struct mp_load load;
+    if (!declared)
+        system.capabilities &= ~(unsigned)MP_SYSTEM_REPLICATES;
+    assert_ok(mp_plan_create(&topology, 3, 8, &plan, error), error);
+    assert_ok(mp_load_create(4, 3, &load, error), error);
+    int code = mp_system_begin_plan(&system, NULL, 6, 1, home, &plan, error);
+    if (!code)
+        code = mp_system_end_plan(&system, NULL, &load, &plan, error);
+    mp_load_destroy(&load);
+    mp_plan_destroy(&plan);
+    return code;
+}
+
+static void assert_has_to_be_declared(struct mp_system system, const struct mp_placement *home,
+                                      const char *where) {
+    struct mp_error error = {0};
+    char sentence[512];
+    snprintf(sentence, sizeof sentence,
+             "system complete: iteration 6, layer 1: expert %s, and the system does not declare "
+             "that it copies or replicates: add MP_SYSTEM_REPLICATES to .capabilities of its "
+             "descriptor, mp_system_complete",
+             where);
+    assert_int_equal(plan_layer(system, false, home, &error), MP_EPLAN);
+    assert_string_equal(error.text, sentence);
+    assert_ok(plan_layer(system, true, home, &error), &error);
+}
+
+static void copies_and_replicas_are_declared(void **state) {
+    (void)state;
+    static const int32_t owner[3] = {0, 1, 3};
+    struct mp_system copies_before = COMPLETE, copies_after, replicates;
+    struct mp_placement home;
+    struct mp_error error = {0};
+    copies_before.initial_holders = NULL;
+    copies_before.optimizer = NULL;
+    copies_after = replicates = copies_before;
+    copies_after.after_gate = copy_after_gate;
+    copies_after.before_gate = replicates.before_gate = NULL;
+    replicates.optimizer = optimizer;
+    assert_ok(mp_placement_create(4, 3, &home, &error), &error);
+    mp_placement_set_owners(&home, owner);
+    assert_ok(plan_layer(replicates, false, &home, &error), &error);
+    assert_has_to_be_declared(copies_before, &home, "2 is on rank 0 beside its owner, rank 3");
+    assert_has_to_be_declared(copies_after, &home, "1 is on rank 3 beside its owner, rank 1");
+    mp_placement_add(&home, 0, 2);
+    assert_has_to_be_declared(replicates, &home, "0 is on rank 2 beside its owner, rank 0");
+    mp_placement_destroy(&home);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(complete_and_plain_systems_register),
         cmocka_unit_test(incomplete_systems_are_refused),
         cmocka_unit_test(plans_begin_with_the_systems_homes),
+        cmocka_unit_test(copies_and_replicas_are_declared),
         cmocka_unit_test(the_registry_has_a_limit),
         cmocka_unit_test(unknown_names_get_help),
         cmocka_unit_test(every_capability_has_a_name),
