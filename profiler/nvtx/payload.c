@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "reference/base/characters.h"
+
 enum {
     FLAG_POINTER = 1 << 1,
     FLAG_OFFSETS = 3 << 2,
@@ -587,23 +589,11 @@ size_t mp_payload_json(const struct mp_schemas *schemas, const struct mp_spool_r
     return whole_length;
 }
 
-/* Bytes of the UTF-8 character at `text`; 0: none. */
-static int character_length(const unsigned char *text) {
-    int length = *text < 0x80 ? 1 : *text < 0xC2 ? 0 : *text < 0xE0 ? 2 : *text < 0xF0 ? 3 : 4;
-    if (*text > 0xF4)
-        return 0;
-    for (int i = 1; i < length; i++)
-        if ((text[i] & 0xC0) != 0x80)
-            return 0;
-    const bool overlong = (*text == 0xE0 && text[1] < 0xA0) || (*text == 0xF0 && text[1] < 0x90);
-    const bool outside = (*text == 0xED && text[1] >= 0xA0) || (*text == 0xF4 && text[1] >= 0x90);
-    return overlong || outside ? 0 : length;
-}
-
 char *mp_printable_name(const char *name, char *text) {
     char *to = text;
     while (*name) {
-        int length = character_length((const unsigned char *)name);
+        uint32_t character;
+        int length = mp_character_decode(name, &character);
         if (length == 0) {
             to += sprintf(to, "\\x%02x", (unsigned char)*name++);
             continue;
