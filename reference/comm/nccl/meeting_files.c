@@ -103,22 +103,21 @@ static int open_folder(const struct mp_meeting *meeting, struct mp_error *error)
 
 /* ---- files ---- */
 
+/* For this user alone (0600), and over whatever lies there: a link is replaced, not followed, as
+ * whole_file.h would, since it may be from a time when others could write to the folder. */
 static int write_file(const struct mp_meeting *meeting, const char *path, const void *memory,
                       size_t bytes, struct mp_error *error) {
     char other[PATH_SIZE + 8];
     snprintf(other, sizeof other, "%s.XXXXXX", path);
-    int file = mkostemp(other, O_CLOEXEC);
-    bool written = file >= 0 && write(file, memory, bytes) == (ssize_t)bytes && !fsync(file);
-    int failed = errno;
-    if (file >= 0 && close(file) && written) {
+    int file = mkostemp(other, O_CLOEXEC), failed = 0;
+    ssize_t written = file < 0 ? -1 : write(file, memory, bytes);
+    if (written != (ssize_t)bytes || fsync(file))
+        failed = written >= 0 && written < (ssize_t)bytes ? ENOSPC : errno;
+    if (file >= 0 && close(file) && !failed)
         failed = errno;
-        written = false;
-    }
-    if (written && rename(other, path)) {
+    if (!failed && rename(other, path))
         failed = errno;
-        written = false;
-    }
-    if (written)
+    if (!failed)
         return MP_OK;
     if (file >= 0)
         unlink(other);

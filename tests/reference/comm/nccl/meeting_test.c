@@ -404,6 +404,34 @@ static void strange_files_are_passed_over(void **state) {
     }
 }
 
+/* One from a time when others could write to the folder leads to a file of the user's. */
+static void links_are_replaced_and_not_followed(void **state) {
+    struct stat status;
+    struct head victim = {0};
+    int patience = 10000;
+    const struct timespec pause = {.tv_nsec = 1000000};
+    const struct head precious = {1, 2, 3};
+    (void)state;
+    meet_in_a_given_folder();
+    assert_true(mkdir(place, 0700) == 0 || errno == EEXIST);
+    put_file("victim", &precious, sizeof precious, 0600, geteuid());
+    assert_int_equal(symlink("meeting.victim", path_of("call")), 0);
+    struct process zero = start_rank(0, 2, join_and_use);
+    do {
+        nanosleep(&pause, NULL);
+        assert_int_equal(lstat(path_of("call"), &status), 0);
+    } while (S_ISLNK(status.st_mode) && --patience);
+    assert_true(S_ISREG(status.st_mode));
+    struct answer one = hear(start_rank(1, 2, join_and_use)), answer = hear(zero);
+    assert_fine(&one);
+    assert_fine(&answer);
+    FILE *file = fopen(path_of("victim"), "r");
+    assert_int_equal(fread(&victim, sizeof victim, 1, file), 1);
+    fclose(file);
+    assert_memory_equal(&victim, &precious, sizeof precious);
+    remove(path_of("victim"));
+}
+
 /* Cards of all that answer the call, of which one is damaged or another process's. */
 static void forged_cards_of_all_are_refused(void **state) {
     static const char *const sentences[] = {"card of rank 0 is damaged", "was started twice (RANK)",
@@ -633,6 +661,7 @@ int main(void) {
         cmocka_unit_test(forged_cards_are_refused),
         cmocka_unit_test(texts_without_an_end_are_refused),
         cmocka_unit_test(strange_files_are_passed_over),
+        cmocka_unit_test(links_are_replaced_and_not_followed),
         cmocka_unit_test(forged_cards_of_all_are_refused),
         BOTH(folders_of_others_are_refused),
         BOTH(only_the_user_can_read_it),
