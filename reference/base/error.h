@@ -19,8 +19,8 @@ enum mp_code {
     MP_ELIMIT = -8,       /* a stated limit (memory, ranks, slots) would be exceeded */
     MP_ECOMM = -9,        /* the transport failed; the text names the rank */
     MP_EDEVICE = -10,     /* a compute library failed; the text holds its own code */
-    MP_EPLAN = -11,       /* a plan breaks the law (plan_check.h) */
-    MP_EINTERRUPTED = -12 /* stopped by SIGINT or SIGTERM after a complete iteration */
+    MP_EPLAN = -11,       /* a plan breaks the law (plan_check.h) or is not declared (system.h) */
+    MP_EINTERRUPTED = -12 /* stopped by SIGINT, SIGTERM or SIGHUP after a complete iteration */
 };
 
 struct mp_error {
