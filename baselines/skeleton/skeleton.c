@@ -118,7 +118,8 @@ static int skeleton_copies_limit(const void *opaque) {
 
 /* Required if the system claims MP_SYSTEM_PLANS_BEFORE_GATE, refused otherwise.  Called for every
  * layer before its attention, when `plan` has its iteration, layer and owners and nothing else.
- * Copies added here (mp_plan_add_copy, MP_STAGE_BEFORE_GATE) travel under the attention.
+ * Copies added here (mp_plan_add_copy, MP_STAGE_BEFORE_GATE) travel under the attention; a system
+ * that adds any, here or below, claims MP_SYSTEM_REPLICATES, or its plans are refused.
  * plan->rematerialise is set here or never, the same for all layers.
  * The loads of this layer are not known yet; those of earlier iterations are what after_step saw.
  * Must not dispatch, and must not learn or count calls: one comes before the first iteration, to
