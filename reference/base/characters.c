@@ -19,12 +19,13 @@ int mp_character_decode(const char *text, uint32_t *character) {
     return *character < smallest[length] || *character > 0x10ffff || surrogate ? 0 : length;
 }
 
-/* Unicode's categories Cc, Cf, Zl and Zp, as far as terminals act on them. */
+/* Unicode's categories Cc, Cf, Zl and Zp, as far as terminals act on them, and what XML can't hold.
+ */
 bool mp_character_is_shown(uint32_t character) {
-    static const uint32_t hidden[][2] = {{0, 0x1f},        {0x7f, 0x9f},      {0xad, 0xad},
-                                         {0x61c, 0x61c},   {0x180e, 0x180e},  {0x200b, 0x200f},
-                                         {0x2028, 0x202e}, {0x2060, 0x206f},  {0xfeff, 0xfeff},
-                                         {0xfff9, 0xfffb}, {0xe0000, 0xe007f}};
+    static const uint32_t hidden[][2] = {{0, 0x1f},        {0x7f, 0x9f},     {0xad, 0xad},
+                                         {0x61c, 0x61c},   {0x180e, 0x180e}, {0x200b, 0x200f},
+                                         {0x2028, 0x202e}, {0x2060, 0x206f}, {0xfeff, 0xfeff},
+                                         {0xfff9, 0xfffb}, {0xfffe, 0xffff}, {0xe0000, 0xe007f}};
     for (size_t i = 0; i < sizeof hidden / sizeof *hidden; i++)
         if (character >= hidden[i][0] && character <= hidden[i][1])
             return false;
