@@ -47,7 +47,7 @@ double mp_elementary_normal(uint64_t seed, uint64_t stream, uint64_t index) {
         double x = 2 * mp_elementary_uniform(seed, own, trial) - 1;
         double y = 2 * mp_elementary_uniform(seed, own, trial + 1) - 1;
         double square = x * x + y * y;
-        if (square < 1 && square > 0)
+        if (square < 1) /* and above 0: x and y are odd multiples of 2^-52 */
             return x * sqrt(-2 * mp_elementary_log(square) / square);
     }
 }
