@@ -38,6 +38,16 @@ static void fewer_or_equal_samples_are_a_constant(void **state) {
     assert_int_equal(clock_fit_apply(&same_time, 1234), 733);
 }
 
+/* Doubles have 53 bits, such offsets more. */
+static void large_offsets_are_exact(void **state) {
+    (void)state;
+    const int64_t offset = ((int64_t)1 << 60) + 1;
+    struct clock_sample samples[] = {{offset + 1000, offset, 1}, {offset + 2000, offset + 2, 1}};
+    struct clock_fit one = clock_fit_samples(samples, 1), both = clock_fit_samples(samples, 2);
+    assert_int_equal(clock_fit_apply(&one, offset + 77), 77);
+    assert_int_equal(clock_fit_apply(&both, offset + 1536), 1535); /* 1 about the middle */
+}
+
 static void samples_that_make_no_sense_change_nothing(void **state) {
     (void)state;
     struct clock_sample samples[] = {{0, INT64_MIN, 1}, {1, INT64_MAX, 1}};
@@ -93,6 +103,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(two_samples_undo_any_steady_clock),
         cmocka_unit_test(fewer_or_equal_samples_are_a_constant),
+        cmocka_unit_test(large_offsets_are_exact),
         cmocka_unit_test(samples_that_make_no_sense_change_nothing),
         cmocka_unit_test(values_are_found_again_and_in_order),
     };
