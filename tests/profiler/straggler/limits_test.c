@@ -163,6 +163,8 @@ static void usual_is_beyond_three_errors(void **state) {
     assert_int_equal(found.findings, 2);
     assert_finding(&found, 0, 3, MP_CAUSE_SLOW, 1.45);
     assert_finding(&found, 1, 3, MP_CAUSE_ONE_OFF, 1);
+    assert_close(found.finding[0].saved, 1.45, 1e-9); /* and what is left is saved once */
+    assert_close(found.finding[1].saved, 1, 1e-9);
     mp_straggler_destroy(&found);
 }
 
@@ -177,6 +179,42 @@ static void findings_weigh_three_percent(void **state) {
         assert_int_equal(found.findings, more);
         mp_straggler_destroy(&found);
     }
+}
+
+/* Each begins 1 s late in turn: a quarter of it is too little of anybody's, but not the sum. */
+static void lateness_in_turn_is_nobodys(void **state) {
+    (void)state;
+    draw(17);
+    for (int i = 0; i < 12; i++)
+        drawn.start[i][i % RANKS] = 1;
+    struct mp_straggler found = analysed(12);
+    assert_int_equal(found.findings, 1);
+    assert_finding(&found, 0, -1, MP_CAUSE_BEFORE, 1);
+    assert_close(found.finding[0].caused, 3, 1e-9);
+    assert_close(found.finding[0].seen, 1, 1e-12);
+    assert_true(found.finding[0].chronic);
+    assert_int_equal(found.finding[0].victim, -1);
+    assert_true(isnan(found.finding[0].tokens));
+    mp_straggler_destroy(&found);
+}
+
+/* Nobody has said how many tokens the experts of a layer had that has none: not known, not 0. */
+static void tokens_are_those_of_experts(void **state) {
+    (void)state;
+    draw(10);
+    struct mp_straggler found = analysed(10);
+    assert_close(found.rank[0].tokens, 100, 1e-12);
+    mp_straggler_destroy(&found);
+    for (int s = 0; s < 2 * RANKS * 10; s += 2)
+        drawn.span[s].phase = MP_PHASE_ATTENTION;
+    struct mp_straggler_input input = {
+        .times = {RANKS, 10, drawn.rank, drawn.span, (size_t)(2 * RANKS * 10)},
+        .common_clock = true};
+    struct mp_error error = {0};
+    assert_int_equal(mp_straggler_analyse(&input, &found, &error), MP_OK);
+    for (int r = 0; r < RANKS; r++)
+        assert_true(isnan(found.rank[r].tokens));
+    mp_straggler_destroy(&found);
 }
 
 /* Forward and backward, work and transfers are types of their own, layers are not. */
@@ -219,6 +257,8 @@ int main(void) {
         cmocka_unit_test(nobody_is_slow_where_all_lack_a_core),
         cmocka_unit_test(usual_is_beyond_three_errors),
         cmocka_unit_test(findings_weigh_three_percent),
+        cmocka_unit_test(lateness_in_turn_is_nobodys),
+        cmocka_unit_test(tokens_are_those_of_experts),
         cmocka_unit_test(types_are_phases_and_directions),
     };
     return cmocka_run_group_tests_name("straggler/limits", tests, NULL, NULL);

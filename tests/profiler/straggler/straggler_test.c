@@ -117,8 +117,43 @@ static void waits_are_passed_on(void **state) {
     mp_graph_destroy(graph);
 }
 
+/* Both left the very first span together, which rank 0 had begun later: all that it is late by
+ * afterwards is its own work. */
+static void the_first_span_is_a_meeting(void **state) {
+    struct mp_recorded_rank rank[] = {{3, 11, 0, 3, 0}, {0, 11, 3, 3, 0}};
+    struct mp_recorded_span span[] = {
+        {3, 4, 1, 100, 0, MP_PHASE_GATE, 0},     {4, 9, 0, 100, 0, MP_PHASE_EXPERT, 0},
+        {9, 11, 2, 100, 0, MP_PHASE_COMBINE, 0}, {0, 4, 4, 100, 0, MP_PHASE_GATE, 0},
+        {4, 6, 0, 100, 0, MP_PHASE_EXPERT, 0},   {6, 11, 5, 100, 0, MP_PHASE_COMBINE, 0},
+    };
+    struct mp_recorded_times times = {2, 1, rank, span, 6};
+    struct mp_graph *graph;
+    struct mp_waits waits;
+    struct mp_causes causes;
+    struct mp_error error = {0};
+    (void)state;
+    ok(mp_graph_create(&times, 0, &graph, &error), &error);
+    ok(mp_waits_find(graph, &waits, &error), &error);
+    assert_close(waits.wait[3], 3, 1e-12);
+    assert_close(waits.wait[5], 3, 1e-12);
+    assert_int_equal(waits.count[5], 1);
+    const struct mp_charge *charge = &waits.charge[waits.first[5]];
+    assert_int_equal(charge->node, 1);
+    assert_int_equal(charge->kind, MP_CHARGE_WORK);
+    assert_close(charge->seconds, 3, 1e-12);
+    /* A rank that has a span is held against that, be it the first of all. */
+    ok(mp_causes_find(graph, &causes, &error), &error);
+    assert_close(mp_causes_against(&causes, graph->node[0].group, 0).transfer,
+                 graph->node[0].transfer, 0);
+    assert_close(mp_causes_against(&causes, graph->node[1].group, 0).own, 5, 1e-12);
+    assert_close(mp_causes_against(&causes, graph->node[1].group, 1).own, 2, 1e-12);
+    mp_causes_destroy(&causes);
+    mp_waits_destroy(&waits);
+    mp_graph_destroy(graph);
+}
+
 static void balance_by_hand(void **state) {
-    static const uint32_t routes[] = {60, 20, 20, 0}, none[4] = {0};
+    static const uint32_t routes[] = {60, 20, 20, 0}, upwards[] = {0, 20, 20, 60}, none[4] = {0};
     int64_t sorted[4];
     (void)state;
     struct mp_balance balance = mp_balance_of(routes, 4, sorted);
@@ -131,6 +166,7 @@ static void balance_by_hand(void **state) {
     assert_close(balance.overload_fraction, 0.2875, 1e-12);
     assert_close(balance.balancedness, 0.41667, 1e-5);
     assert_close(balance.gini, 0.45, 1e-12);
+    assert_close(mp_balance_of(upwards, 4, sorted).gini, 0.45, 1e-12);
     assert_close(balance.chance_variation, 0.2, 1e-12);
     assert_true(isnan(mp_balance_of(none, 4, sorted).imbalance.max_over_mean));
     assert_true(isnan(mp_balance_of(none, 4, sorted).gini));
@@ -482,6 +518,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_example_by_hand),
         cmocka_unit_test(waits_are_passed_on),
+        cmocka_unit_test(the_first_span_is_a_meeting),
         cmocka_unit_test(balance_by_hand),
         cmocka_unit_test(waits_equal_charges),
         cmocka_unit_test(replays_give_the_recording_back),

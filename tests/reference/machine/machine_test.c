@@ -36,10 +36,10 @@ static void one_rank_measures_a_cluster(void **state) {
         for (int j = 0; j < machine.columns; j++)
             assert_true(machine.share[i][j] > 0 && machine.share[i][j] < 1 + 1e-12);
 
-    mp_machine_write(&machine, "A \"processor\" \\ of\ttomorrow", "here.yaml", &error);
+    mp_machine_write(&machine, "A \"processor\" \\d of\ttomorrow", "here.yaml", &error);
     mp_cluster_load("here.yaml", &cluster, &error);
     assert_string_equal(error.text, "");
-    assert_string_equal(cluster->device, "A processor  oftomorrow");
+    assert_string_equal(cluster->device, "A processor d oftomorrow");
     assert_close(cluster->peak[MP_FP32].value / machine.peak, 1, 1e-5);
     assert_close(cluster->launch.value / machine.launch, 1, 1e-5);
     assert_close(cluster->efficiency.share[1][2].value / machine.share[1][2], 1, 1e-3);
@@ -80,6 +80,7 @@ static void several_ranks_have_a_level(void **state) {
     mp_cluster_load("six.yaml", &cluster, &error);
     assert_string_equal(error.text, "");
     assert_int_equal(mp_cluster_ranks(cluster), 6);
+    assert_string_equal(cluster->description, "P, as 6 ranks that share cores");
     assert_close(mp_cluster_bandwidth(cluster, 1) / machine.bandwidth, 1, 1e-5);
     assert_close(mp_cluster_latency(cluster, 1), machine.latency, 1e-5);
     assert_close(mp_cluster_overlap(cluster), machine.overlap, 1e-5);
