@@ -45,6 +45,7 @@ static void bits_are_the_same_everywhere(void **state) {
     assert_true(mp_elementary_exp(300.3) == 0x1.2e9c6cabf8f3fp+433);
     assert_true(mp_elementary_log(3) == 0x1.193ea7aad030bp+0);
     assert_true(mp_elementary_log(0.7) == -0x1.6d3c324e13f4fp-2);
+    assert_true(mp_elementary_log(0x1.6a09e667f3bcdp-1) == -0x1.62e42fefa39eep-2); /* sqrt(1/2) */
     assert_true(mp_elementary_log(1e-300) == -0x1.5963447f87fb5p+9);
     assert_true(mp_elementary_log(1e17) == 0x1.3926cd770aa67p+5);
     assert_true(mp_elementary_power(0.3, 1.7) == 0x1.08819f76d9f8dp-3);

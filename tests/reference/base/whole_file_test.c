@@ -53,6 +53,23 @@ static void it_has_its_name_at_the_end_only(void **state) {
     }
 }
 
+/* Signals are held back only while a name is made, and are as they were afterwards. */
+static void signals_are_let_through_again(void **state) {
+    (void)state;
+    struct mp_whole_file file;
+    sigset_t mine, now;
+    sigemptyset(&mine);
+    sigaddset(&mine, SIGUSR2);
+    pthread_sigmask(SIG_SETMASK, &mine, NULL);
+    assert_opens(&file, "signals");
+    pthread_sigmask(SIG_SETMASK, NULL, &now);
+    for (int signal = 1; signal < SIGSYS; signal++)
+        assert_int_equal(sigismember(&now, signal), signal == SIGUSR2);
+    sigemptyset(&mine);
+    pthread_sigmask(SIG_SETMASK, &mine, NULL);
+    assert_closes(&file);
+}
+
 /* Each byte of the result is of one writer, the last to end, and nothing else stays. */
 static void writers_of_one_file_do_not_meet(void **state) {
     (void)state;
@@ -255,6 +272,7 @@ static void what_is_open_can_be_removed_by_a_handler(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(it_has_its_name_at_the_end_only),
+        cmocka_unit_test(signals_are_let_through_again),
         cmocka_unit_test(writers_of_one_file_do_not_meet),
         cmocka_unit_test(processes_take_names_of_their_own),
         cmocka_unit_test(the_umask_says_who_may_read_it),

@@ -79,6 +79,7 @@ static const struct refused_case refused_cases[] = {
      "test.yaml:1:4: an alias refers to the value that it is part of"},
     {"key that is a list", "[a, b]: 1\n", "test.yaml:1:1: a key must be one word"},
     {"zero byte", "a: \"x\\0y\"\n", "test.yaml:1:4: a zero byte in a value"},
+    {"not UTF-8 behind an empty line", "\nb: \xff\n", "test.yaml:2:4: invalid leading UTF-8 octet"},
     {"not UTF-8", "a: 1\nb: \xff\n", "test.yaml:2:4: invalid leading UTF-8 octet"},
 };
 
