@@ -1,6 +1,7 @@
 /* Non-expert parameters: their layout, initial values and update; counts of parameters and flop. */
 #include <string.h>
 
+#include "reference/base/random.h"
 #include "reference/model/model.h"
 #include "tests/reference/plan/plan_support.h"
 
@@ -138,6 +139,13 @@ static void initial_values_are_those_of_gpt_2(void **state) {
     double half = (double)floats / 2;
     assert_true(fabs(sqrt(squares[0] / half) / 0.02 - 1) < 6 / sqrt(2 * half));
     assert_true(fabs(sqrt(squares[1] / half) / 0.005 - 1) < 6 / sqrt(2 * half));
+    /* From streams of its own, 2 i and 2 i + 1 above 2^32. */
+    mp_random_normal(seed, (UINT64_C(1) << 32) + 2 * (3 * 32 + 7), 0.02f, floats / 2,
+                     chunk + floats);
+    assert_memory_equal(chunk, chunk + floats, floats / 2 * sizeof *chunk);
+    mp_random_normal(seed, (UINT64_C(1) << 32) + 2 * (3 * 32 + 7) + 1, 0.005f, floats / 2,
+                     chunk + floats);
+    assert_memory_equal(chunk + floats / 2, chunk + floats, floats / 2 * sizeof *chunk);
     /* Every expert draws its own numbers. */
     for (int other = 0; other < 4 * 32; other++) {
         if (other == 3 * 32 + 7)

@@ -1,0 +1,272 @@
+/* One rank's whole model: its gradients against differences of its loss, tensor by tensor, and the
+ * memory that it takes and gives back. */
+#include "reference/model/block.h"
+
+#include <string.h>
+
+#include "reference/base/random.h"
+#include "tests/reference/plan/plan_support.h"
+
+enum { LAYERS = 2, D = 32, H = 2, E = 4, F = 48, S = 8, K = 2, N = 16, CHUNK = 2 * D * F };
+enum { SEND = N * K, ROWS = N * K + 8, VOCABULARY = 256 };
+static const struct mp_model_shape shape = {.layers = LAYERS,
+                                            .width = D,
+                                            .heads = H,
+                                            .experts = E,
+                                            .expert_width = F,
+                                            .sequence = S,
+                                            .top_k = K,
+                                            .renormalise = true};
+
+static uint64_t random_state;
+static struct mp_device *device;
+static struct mp_device_operations counting;
+static const struct mp_device_operations *plain;
+static int64_t given_bytes, given, host_bytes;
+
+static void *allocate(struct mp_device *on, size_t bytes) {
+    given_bytes += (int64_t)bytes;
+    given++;
+    return plain->allocate(on, bytes);
+}
+
+static void release(struct mp_device *on, void *memory) {
+    given -= memory != NULL;
+    plain->release(on, memory);
+}
+
+static void *host_allocate(struct mp_device *on, size_t bytes) {
+    host_bytes += (int64_t)bytes;
+    given++;
+    return plain->host_allocate(on, bytes);
+}
+
+static void host_release(struct mp_device *on, void *memory) {
+    given -= memory != NULL;
+    plain->host_release(on, memory);
+}
+
+static int open_device(void **state) {
+    (void)state;
+    const struct mp_device_limits limits = {
+        .attention = {N / S, S, H, D / H}, .experts = E, .width = 3 * D, .tokens = N * K};
+    if (mp_device_cpu_create(1, &limits, &device, NULL))
+        return 1;
+    plain = device->operations;
+    counting = *plain;
+    counting.allocate = allocate;
+    counting.release = release;
+    counting.host_allocate = host_allocate;
+    counting.host_release = host_release;
+    device->operations = &counting;
+    return 0;
+}
+
+static int close_device(void **state) {
+    (void)state;
+    mp_device_destroy(device);
+    return 0;
+}
+
+/* ---- memory ---- */
+
+/* Arrays as block.h lists them, fp32. */
+static void memory_is_what_its_arrays_need(void **state) {
+    const int64_t layer = 2 * N + N * D + 3 * N * D + N * D + N * H + N * D + 2 * N + N * D +
+                          N * E + 2 * N * K + N * K + ROWS * D + ROWS * F + SEND * D + E;
+    const int64_t workspace = 2 * N + 2 * N + N * D + N * VOCABULARY + N + N * E + 3 * E + N * K +
+                              SEND + SEND * D + 2 * ROWS * D + 2 * ROWS * F + N * K + 2 * N * D +
+                              3 * N * D + N * D;
+    struct mp_dense dense;
+    struct mp_model model;
+    struct mp_error error = {0};
+    (void)state;
+    given = given_bytes = host_bytes = 0;
+    assert_ok(mp_dense_create(&shape, device, 1, &dense, &error), &error);
+    int64_t of_dense = given_bytes;
+    mp_dense_destroy(&dense);
+    assert_int_equal(given, 0);
+    assert_true(of_dense > 0);
+    given_bytes = 0;
+    assert_ok(mp_model_create(&shape, device, N / S, 1, SEND, ROWS, 1, &model, &error), &error);
+    assert_int_equal(given_bytes - of_dense,
+                     4 * ((LAYERS + 1) * N * D + LAYERS * layer + workspace));
+    assert_int_equal(host_bytes, 4 * 3 * E);
+    mp_model_destroy(&model);
+    assert_int_equal(given, 0);
+}
+
+/* ---- gradients ---- */
+
+struct work {
+    struct mp_model model;
+    struct mp_plan plan;
+    struct mp_load load;
+    float parameter[LAYERS][E][CHUNK], gradient[LAYERS][E][CHUNK];
+    int32_t token[N], target[N], forced[N * K];
+};
+
+static void fill(float *value, size_t count, float middle) {
+    for (size_t i = 0; i < count; i++)
+        value[i] = middle + (float)(0.6 * test_random_double(&random_state) - 0.3);
+}
+
+static void create_work(struct work *work) {
+    const struct mp_topology one = {1, 1};
+    struct mp_error error = {0};
+    assert_ok(mp_model_create(&shape, device, N / S, 1, SEND, ROWS, 1, &work->model, &error),
+              &error);
+    assert_ok(mp_plan_create(&one, E, 8, &work->plan, &error), &error);
+    assert_ok(mp_load_create(1, E, &work->load, &error), &error);
+    struct mp_dense *dense = &work->model.dense;
+    for (int i = 0; i < dense->tensors; i++)
+        fill(dense->parameter + dense->tensor[i].offset, dense->tensor[i].count,
+             strstr(dense->tensor[i].name, "gain") ? 1 : 0);
+    for (int l = 0; l < LAYERS; l++) {
+        memset(work->model.state[l].auxiliary, 0, E * sizeof(float));
+        for (int e = 0; e < E; e++)
+            fill(work->parameter[l][e], CHUNK, 0);
+    }
+    for (int t = 0; t < N; t++) {
+        work->token[t] = test_random_int(&random_state, 0, VOCABULARY - 1);
+        work->target[t] = test_random_int(&random_state, 0, VOCABULARY - 1);
+        int first = test_random_int(&random_state, 0, E - 1);
+        work->forced[2 * t] = first;
+        work->forced[2 * t + 1] = (first + test_random_int(&random_state, 1, E - 1)) % E;
+    }
+}
+
+static void destroy_work(struct work *work) {
+    mp_model_destroy(&work->model);
+    mp_plan_destroy(&work->plan);
+    mp_load_destroy(&work->load);
+}
+
+/* All routes go to this rank, which is the only one. */
+static void route(struct work *work, int layer) {
+    uint32_t firsts[E];
+    float mass[E];
+    double all = 0;
+    struct mp_error error = {0};
+    mp_model_gate(&work->model, layer, work->forced, NULL, work->load.count, firsts, mass);
+    for (int e = 0; e < E; e++) {
+        uint32_t chosen[2] = {0};
+        for (int r = 0; r < N * K; r++)
+            chosen[r % K] += work->forced[r] == e;
+        assert_int_equal(work->load.count[e], chosen[0] + chosen[1]);
+        assert_int_equal(firsts[e], chosen[0]);
+        all += mass[e];
+    }
+    assert_close(all, N, 1e-5);
+    assert_ok(mp_plan_dispatch_begin(&work->plan, &error), &error);
+    for (int e = 0; e < E; e++) {
+        assert_ok(mp_plan_dispatch_part(&work->plan, 0, work->load.count[e], &error), &error);
+        mp_plan_dispatch_end_pair(&work->plan);
+    }
+    assert_ok(mp_routing_build(&work->plan, work->load.count, 0, &work->model.state[layer].routing,
+                               &error),
+              &error);
+}
+
+static void use_experts(struct work *work, int layer) {
+    for (int e = 0; e < E; e++) {
+        work->model.parameter[e] = work->parameter[layer][e];
+        work->model.gradient[e] = work->gradient[layer][e];
+    }
+}
+
+/* The exchange of one rank with itself. */
+static void travel(void *to, const void *from) {
+    memcpy(to, from, (size_t)N * K * D * sizeof(float));
+}
+
+/* Mean loss; with its gradients if wanted. */
+static double run(struct work *work, bool backward) {
+    struct mp_model *model = &work->model;
+    float host[N];
+    mp_model_embed(model, work->token, work->target);
+    for (int l = 0; l < LAYERS; l++) {
+        mp_model_attention(model, l);
+        route(work, l);
+        use_experts(work, l);
+        mp_model_permute(model, l, 0);
+        travel(mp_model_receive_buffer(model, l, 0), model->send);
+        mp_model_experts(model, l, 0);
+        travel(model->state[l].combine_in, model->received);
+        mp_model_combine(model, l);
+    }
+    mp_model_head(model, backward ? 1.0f / N : 0, backward);
+    double loss = mp_model_loss_sum(model, host) / N;
+    for (int l = LAYERS - 1; l >= 0 && backward; l--) {
+        use_experts(work, l);
+        mp_model_combine_backward(model, l);
+        travel(model->received, model->send);
+        mp_model_experts_backward(model, l, 0, false);
+        travel(model->send, model->received);
+        mp_model_gate_backward(model, l);
+        mp_model_attention_backward(model, l);
+    }
+    if (backward)
+        mp_model_embed_backward(model);
+    assert_int_equal(mp_device_check(device, NULL), MP_OK);
+    return loss;
+}
+
+/* Along its gradient a tensor changes the loss by the gradient's length, to second order. */
+static void assert_gradient(struct work *work, const char *name, float *parameter,
+                            const float *gradient, size_t count) {
+    double square = 0, loss[2];
+    float *before = malloc(2 * count * sizeof *before), *along = before + count;
+    for (size_t i = 0; i < count; i++)
+        square += (double)gradient[i] * gradient[i];
+    double length = sqrt(square), step = fmin(0.02, 0.01 / length);
+    assert_true(length > 1e-3);
+    memcpy(before, parameter, count * sizeof *before);
+    memcpy(along, gradient, count * sizeof *along);
+    for (int side = 0; side < 2; side++) {
+        for (size_t i = 0; i < count; i++)
+            parameter[i] = before[i] + (float)((side ? step : -step) * along[i] / length);
+        loss[side] = run(work, false);
+    }
+    memcpy(parameter, before, count * sizeof *before);
+    double slope = (loss[1] - loss[0]) / (2 * step);
+    if (fabs(slope / length - 1) > 0.02)
+        fail_msg("%s: the loss rises by %g, its gradient is %g", name, slope, length);
+    free(before);
+}
+
+static void gradients_are_slopes_of_the_loss(void **state) {
+    static struct work work;
+    (void)state;
+    create_work(&work);
+    assert_true(run(&work, true) > 0);
+    struct mp_dense *dense = &work.model.dense;
+    for (int i = 0; i < dense->tensors; i++)
+        assert_gradient(&work, dense->tensor[i].name, dense->parameter + dense->tensor[i].offset,
+                        dense->gradient + dense->tensor[i].offset, dense->tensor[i].count);
+    for (int l = 0; l < LAYERS; l++)
+        for (int e = 0; e < E; e++)
+            if (work.forced[0] == e) /* one that has routes */
+                assert_gradient(&work, "expert", work.parameter[l][e], work.gradient[l][e], CHUNK);
+    /* All characters alike: a loss of ln 256 each. */
+    memset(mp_dense_shared(dense, dense->parameter, MP_TOKEN_TABLE), 0,
+           (size_t)VOCABULARY * D * sizeof(float));
+    assert_close(run(&work, false), log(256), 1e-6);
+    destroy_work(&work);
+}
+
+/* Rank, layer, iteration and seed all matter, in this order of drawing. */
+static void seeds_of_routes_are_bits_of_bits(void **state) {
+    (void)state;
+    assert_true(mp_model_route_seed(5, 6, 7, 8) == mp_random_bits(mp_random_bits(5, 6, 7), 0, 8));
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(memory_is_what_its_arrays_need),
+        cmocka_unit_test(gradients_are_slopes_of_the_loss),
+        cmocka_unit_test(seeds_of_routes_are_bits_of_bits),
+    };
+    random_state = test_seed();
+    return cmocka_run_group_tests_name("block", tests, open_device, close_device);
+}
