@@ -252,8 +252,7 @@ static void lose_permission(struct runs_folder *folder, const char *file, bool l
         assert_int_equal(seteuid(65534), 0);
 }
 
-static void what_may_only_be_read_can_be_read(void **state) {
-    struct runs_folder *folder = *state;
+static void read_what_may_only_be_read(struct runs_folder *folder, bool has_empty_log) {
     struct mp_error error = {0}, writing = {0};
     struct mp_store_run run = runs_description("ep", "text");
     char odd[128], *spans = NULL;
@@ -262,6 +261,11 @@ static void what_may_only_be_read_can_be_read(void **state) {
     snprintf(odd, sizeof odd, "%s/100%% #1?.db", folder->path);
     assert_int_equal(rename(folder->database, odd), 0);
 
+    if (has_empty_log) {
+        char log[160];
+        snprintf(log, sizeof log, "%s-wal", odd);
+        fclose(fopen(log, "wb"));
+    }
     lose_permission(folder, odd, true);
     struct mp_store *store = NULL;
     int code = mp_store_open_read_only(odd, &store, &error);
@@ -277,6 +281,14 @@ static void what_may_only_be_read_can_be_read(void **state) {
     free(spans);
     assert_int_equal(writing_code, MP_EIO);
     assert_non_null(strstr(writing.text, "the database may not be written (permissions)"));
+}
+
+static void what_may_only_be_read_can_be_read(void **state) {
+    read_what_may_only_be_read(*state, false);
+}
+
+static void an_empty_log_is_none(void **state) {
+    read_what_may_only_be_read(*state, true);
 }
 
 static void runs_that_only_a_log_has_are_not_left_out(void **state) {
@@ -683,6 +695,28 @@ static void shared_cores_are_kept_with_the_run(void **state) {
 
 #define CASE(test) cmocka_unit_test_setup_teardown(test, runs_setup, runs_teardown)
 
+/* A file that is no recording is told of where one is missing, in turn, not where there is one. */
+static void reasons_are_where_recordings_are_missing(void **state) {
+    struct runs_folder *folder = *state;
+    struct mp_error error = {0};
+    struct mp_store_run run = runs_description("EP", "synthetic");
+    struct runs_rank own;
+    int64_t run_id = 0;
+    runs_rank_open(folder, 0, 3, &own);
+    runs_standard_rank(&own, &runs_ep);
+    runs_rank_close(&own, MP_OK, "");
+    char first[96], second[96];
+    snprintf(first, sizeof first, "%s/first", folder->path);
+    snprintf(second, sizeof second, "%s/second", folder->path);
+    const char *paths[] = {first, own.path, second};
+    run.ranks = run.ranks_per_node = 3;
+    runs_ok(mp_store_ingest(folder->store, &run, paths, 3, &run_id, &error), &error);
+    assert_string_equal(runs_query(folder->store,
+                                   "SELECT rank, reason LIKE '%/first%', reason LIKE '%/second%' "
+                                   "FROM rank ORDER BY rank"),
+                        "0|NULL|NULL\n1|1|0\n2|0|1");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         CASE(a_newer_schema_is_refused_by_name),
@@ -696,6 +730,8 @@ int main(void) {
         CASE(older_views_are_renewed_and_no_others),
         CASE(views_that_cannot_be_renewed_stay_whole),
         CASE(what_may_only_be_read_can_be_read),
+        CASE(an_empty_log_is_none),
+        CASE(reasons_are_where_recordings_are_missing),
         CASE(runs_that_only_a_log_has_are_not_left_out),
         CASE(a_full_disk_leaves_the_database_as_it_was),
         CASE(runs_are_added_and_never_overwritten),
