@@ -132,13 +132,16 @@ static void collective(struct mp_companion *companion, int rank, bool is_pair, u
     mp_record_fixed(companion->thread, MP_SPOOL_COLLECTIVE, &is, sizeof is, NULL);
 }
 
-/* Each GPU's timer began with the run, and was compared with the clock twice. */
+/* Each GPU's timer began with the run, and was compared with the clock three
+ * times; what is nearest in time comes last. */
 static void record_collectives(struct runs_folder *folder) {
     struct mp_companion companion;
     for (int r = 0; r < 2; r++) {
         open_companion(folder, "nccl", r, &companion);
         const struct mp_timer timer = {at(r, 3000), at(r, 3000) - 3000000, 2};
         const struct mp_timer far = {at(r, 900000000), 12345, 1};
+        const struct mp_timer farther = {at(r, 950000000), 54321, 1};
+        mp_record_fixed(companion.thread, MP_SPOOL_TIMER, &farther, sizeof farther, NULL);
         mp_record_fixed(companion.thread, MP_SPOOL_TIMER, &far, sizeof far, NULL);
         mp_record_fixed(companion.thread, MP_SPOOL_TIMER, &timer, sizeof timer, NULL);
         collective(&companion, r, false, 1, r ? 2200 : 1000, 3000);
