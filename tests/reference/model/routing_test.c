@@ -500,6 +500,28 @@ static void impossible_exchanges_are_refused(void **state) {
     mp_plan_destroy(&plan);
 }
 
+/* What a measurement multiplies: rows of one expert that come from nowhere. */
+static void a_single_expert_needs_no_plan(void **state) {
+    (void)state;
+    struct mp_routing routing;
+    struct mp_error error = {0};
+    assert_ok(mp_routing_create(2, 4, 20, 30, &routing, &error), &error);
+    mp_routing_single(&routing, 7);
+    assert_int_equal(routing.send_total, 0);
+    assert_int_equal(routing.receive_total, 7);
+    assert_int_equal(routing.local_rows, 0);
+    assert_int_equal(routing.steps, 0);
+    assert_int_equal(routing.padding, 0);
+    assert_int_equal(routing.groups, 1);
+    assert_int_equal(routing.group_expert[0], 0);
+    assert_int_equal(routing.segments, 1);
+    assert_int_equal(routing.segment[0].rows, 7);
+    assert_int_equal(routing.segment[0].shares, 1);
+    assert_int_equal(routing.segment[0].group_rows[0], 7);
+    assert_true(routing.segment[0].in_expert_order && !routing.segment[0].needs_late);
+    mp_routing_destroy(&routing);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rows_arrive_under_any_plan),
@@ -508,6 +530,7 @@ int main(void) {
         cmocka_unit_test(building_again_forgets_the_last_plan),
         cmocka_unit_test(too_many_rows_are_refused),
         cmocka_unit_test(impossible_exchanges_are_refused),
+        cmocka_unit_test(a_single_expert_needs_no_plan),
     };
     random_state = test_seed();
     return cmocka_run_group_tests_name("routing", tests, NULL, NULL);
