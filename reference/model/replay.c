@@ -66,8 +66,6 @@ int mp_replay_choices(int tokens, int top_k, int experts, const uint32_t count[]
                       int32_t choice[], struct mp_error *error) {
     /* A stride near the golden section spreads an expert's routes over the whole batch. */
     int stride = (int)(tokens * 0.6180339887);
-    if (stride < 1)
-        stride = 1;
     while (common_divisor(stride, tokens) != 1)
         stride++;
     int64_t position = 0;

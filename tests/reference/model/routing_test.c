@@ -492,7 +492,9 @@ static void impossible_exchanges_are_refused(void **state) {
     }
     plan.exchange = MP_EXCHANGE_FLAT;
     plan.padding = 5;
+    plan.route_order = MP_ROUTES_BY_CHOICE;
     assert_ok(mp_routing_build(&plan, NULL, 1, &routing, &error), &error);
+    assert_int_equal(routing.order, MP_ROUTES_BY_CHOICE);
     assert_int_equal(mp_routing_build(&plan, NULL, 0, &routing, &error), MP_EPLAN);
     assert_string_equal(error.text, "layer 5: rank 0 has 6 routes for an expert that takes 5 rows");
     mp_routing_destroy(&routing);
