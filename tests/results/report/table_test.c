@@ -77,8 +77,11 @@ static const char *printed(bool drops_empty, int columns) {
     fflush(terminal);
     memset(text, 0, sizeof text);
     if (columns) {
-        length = (size_t)read(read_end, text, sizeof text - 1);
-        close_terminal(terminal, read_end);
+        ssize_t got;
+        fclose(terminal); /* so that reading comes to an end */
+        while ((got = read(read_end, text + length, sizeof text - 1 - length)) > 0)
+            length += (size_t)got;
+        close(read_end);
     } else {
         rewind(terminal);
         length = fread(text, 1, sizeof text - 1, terminal);
