@@ -157,7 +157,7 @@ static int calibrate_into(const struct calibrate_flags *flags, int ranks, int th
     if (!code)
         code = mp_cluster_load(file.partial, &cluster, error);
     code = mp_whole_file_close(&file, code, error);
-    if (!code)
+    if (!code && cluster)
         code = print_summary(cluster, flags->output, error);
     mp_cluster_destroy(cluster);
     mp_command_destroy(&command);

@@ -294,6 +294,7 @@ static void find_reference(struct mp_causes *causes, struct work *work, int inde
 
 static void fill(struct mp_causes *causes, struct work *work) {
     const struct mp_graph *graph = causes->graph;
+    find_layer_tokens(causes);
     causes->knows_tokens = true;
     causes->knows_usual = graph->times.iterations >= MP_STRAGGLER_ITERATIONS;
     for (size_t n = 0; n < graph->times.spans; n++) {
@@ -306,7 +307,6 @@ static void fill(struct mp_causes *causes, struct work *work) {
     qsort(work->row, graph->times.spans, sizeof *work->row, compare_rows);
     find_slopes(causes, work);
     find_usual(causes, work);
-    find_layer_tokens(causes);
     for (int g = 0; g < graph->groups; g++)
         find_reference(causes, work, g);
 }

@@ -115,7 +115,7 @@ int mp_evidence_weigh(const struct mp_samples *samples, struct mp_evidence *evid
         code = mp_median(samples->head, samples->heads, &evidence->head, error);
     if (code)
         return code;
-    double *values = malloc(((size_t)samples->bases + (size_t)samples->heads) * sizeof *values);
+    double *values = calloc((size_t)samples->bases + (size_t)samples->heads, sizeof *values);
     if (!values)
         return mp_fail(error, MP_ENOMEM, "no memory for the evidence");
     code = weigh_logarithms(samples, values, values + samples->bases, evidence, error);

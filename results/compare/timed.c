@@ -87,7 +87,7 @@ static void doubt(const struct comparison *comparison, const struct doubts *doub
     } else if (doubts->shared > 0) {
         gate_reason(metric, "ranks shared cores: such times are those of processes that took "
                             "turns; give every rank a core");
-    } else if (shortest->iterations < MP_STEADY_WINDOW) {
+    } else if (shortest && shortest->iterations < MP_STEADY_WINDOW) {
         metric->in_doubt = true;
         gate_reason(metric,
                     "too short to be judged steady: of %d iterations of run %lld %d count, without "
