@@ -155,10 +155,6 @@ void cuda_double_get_counts(struct cuda_double_counts *counts) {
 
 void cuda_double_fault(cudaError_t error, const char *sentence, ...) {
     va_list arguments;
-    double_enter();
-    if (!double_state.fault)
-        double_state.fault = error;
-    double_leave();
     flockfile(stderr);
     fprintf(stderr, "CUDA double: %s: ", cudaGetErrorName(error));
     va_start(arguments, sentence);
@@ -166,4 +162,9 @@ void cuda_double_fault(cudaError_t error, const char *sentence, ...) {
     va_end(arguments);
     fputc('\n', stderr);
     funlockfile(stderr);
+    /* Who waits for the fault finds the whole sentence there. */
+    double_enter();
+    if (!double_state.fault)
+        double_state.fault = error;
+    double_leave();
 }
