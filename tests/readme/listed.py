@@ -42,6 +42,8 @@ LISTED = {
         "moeperf compare before.db after.db": Listed(
             first="cp out/quickstart/results.db before.db; cp before.db after.db"),
         "ci/perf-gate": Listed(OWN),
+        "ci/mutate reference/plan 100": Listed(OWN),
+        "ci/attack 30": Listed(OWN),
         ".ci/run": Listed(OWN),
         "mpirun -n 2 moeperf-train JOB.yaml --progress": Listed(
             first="cp $(grep -l '^ranks: 2' out/runs/*/*/job.yaml | head -n 1) JOB.yaml"),
