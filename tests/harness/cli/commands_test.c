@@ -499,8 +499,8 @@ static void a_training_that_diverges_is_failed_and_compared_with_nothing(void **
         assert_int_equal(sqlite3_column_int(row, i), expected[i]);
     sqlite3_finalize(row);
     assert_int_equal(sqlite3_close(database), SQLITE_OK);
-    /* Said once, and no checkpoint of it is written. */
-    /* What Open MPI has not given back when ranks end in an error is no leak of ours. */
+    /* Said once, and no checkpoint of it is written.  What Open MPI has not given back when ranks
+     * end in an error is no leak of ours. */
     said = shell("env ASAN_OPTIONS=detect_leaks=0 mpirun -n 2 moeperf-train --set system=ep "
                  "--set ranks=2 --set text=words --set "
                  "layers=1 --set width=16 --set heads=2 --set expert-width=16 --set sequence=16 "

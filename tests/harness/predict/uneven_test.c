@@ -130,6 +130,64 @@ static void assert_kept(const struct kept *kept, int rank, int comm, int index,
     assert_int_equal(span->cpu_ns, -1);
 }
 
+static const double work[RANKS] = {1, 3, 2};
+static const int64_t tokens[RANKS] = {5, 15, 10};
+
+/* What is kept of the iteration below. */
+static void assert_spans(const struct kept *kept) {
+    const int64_t s = 1000000000;
+    for (int r = 0; r < RANKS; r++) {
+        int64_t own = (int64_t)work[r] * s;
+        assert_kept(kept, r, 0, 0,
+                    (struct mp_span){.end_ns = own,
+                                     .tokens = tokens[r],
+                                     .bytes = r == 0   ? 10
+                                              : r == 1 ? 11
+                                                       : 0,
+                                     .flops = 2 * tokens[r],
+                                     .iteration = 6,
+                                     .layer = 2,
+                                     .phase = MP_PHASE_EXPERT,
+                                     .direction = MP_FORWARD});
+        assert_kept(kept, r, 0, 1,
+                    (struct mp_span){.start_ns = own,
+                                     .end_ns = 7 * s / 2,
+                                     .wait_ns = 7 * s / 2 - own,
+                                     .tokens = -1,
+                                     .bytes = -1,
+                                     .flops = -1,
+                                     .iteration = 6,
+                                     .layer = -1,
+                                     .phase = MP_PHASE_ALLREDUCE,
+                                     .direction = MP_BACKWARD});
+        assert_kept(kept, r, 0, 2,
+                    (struct mp_span){.end_ns = 9 * s / 2,
+                                     .wait_ns = r == 1 ? 3 * s / 2 : 7 * s / 2 - own,
+                                     .tokens = 30,
+                                     .bytes = -1,
+                                     .flops = -1,
+                                     .iteration = 6,
+                                     .layer = -1,
+                                     .phase = MP_PHASE_ITERATION,
+                                     .direction = MP_NO_DIRECTION & 3});
+        assert_int_equal(kept->count[r][0], 3);
+    }
+    struct mp_span part = {.end_ns = 3 * s,
+                           .tokens = -1,
+                           .flops = -1,
+                           .iteration = 6,
+                           .layer = 1,
+                           .phase = MP_PHASE_FETCH,
+                           .direction = MP_FORWARD};
+    assert_kept(kept, 1, 1, 0, part); /* bytes count where it ends */
+    part.start_ns = 7 * s / 2;
+    part.end_ns = 9 * s / 2;
+    part.bytes = 77;
+    assert_kept(kept, 1, 1, 2, part);
+    assert_int_equal(kept->count[0][1], 1);
+    assert_int_equal(kept->count[1][1], 3);
+}
+
 /* Ranks work 1, 3 and 2 s in experts; then all meet for 0.5 s, which begins at 3 s; a fetch of 4 s
  * on rank 1 alone that began at 0 goes on behind the meeting: 3 s before it, 1 s after. */
 static void spans_by_hand(void **state) {
@@ -139,9 +197,8 @@ static void spans_by_hand(void **state) {
     struct mp_predict_sink sink = {.context = &kept, .span = keep};
     struct mp_network *network;
     struct mp_timeline timeline;
-    static const double work[RANKS] = {1, 3, 2}, fetch[RANKS] = {0, 4, 0}, alone[RANKS] = {0, 5, 0};
+    static const double fetch[RANKS] = {0, 4, 0}, alone[RANKS] = {0, 5, 0};
     static const double bytes[RANKS] = {10.4, 10.6, 0}, received[RANKS] = {0, 77, 0};
-    static const int64_t tokens[RANKS] = {5, 15, 10};
     static const struct mp_activity expert = {MP_PHASE_EXPERT, MP_FORWARD, 2};
     static const struct mp_activity sum = {MP_PHASE_ALLREDUCE, MP_BACKWARD, -1};
     static const struct mp_activity copy = {MP_PHASE_FETCH, MP_FORWARD, 1};
@@ -175,61 +232,12 @@ static void spans_by_hand(void **state) {
     assert_close(timeline.sums.serial, 4 + 3 + 0.5, 1e-12);
     assert_close(mp_timeline_end(&timeline, 30), 4.5, 1e-12);
 
-    const int64_t s = 1000000000;
-    for (int r = 0; r < RANKS; r++) {
-        int64_t own = (int64_t)work[r] * s;
-        assert_kept(&kept, r, 0, 0,
-                    (struct mp_span){.end_ns = own,
-                                     .tokens = tokens[r],
-                                     .bytes = r == 0   ? 10
-                                              : r == 1 ? 11
-                                                       : 0,
-                                     .flops = 2 * tokens[r],
-                                     .iteration = 6,
-                                     .layer = 2,
-                                     .phase = MP_PHASE_EXPERT,
-                                     .direction = MP_FORWARD});
-        assert_kept(&kept, r, 0, 1,
-                    (struct mp_span){.start_ns = own,
-                                     .end_ns = 7 * s / 2,
-                                     .wait_ns = 7 * s / 2 - own,
-                                     .tokens = -1,
-                                     .bytes = -1,
-                                     .flops = -1,
-                                     .iteration = 6,
-                                     .layer = -1,
-                                     .phase = MP_PHASE_ALLREDUCE,
-                                     .direction = MP_BACKWARD});
-        assert_kept(&kept, r, 0, 2,
-                    (struct mp_span){.end_ns = 9 * s / 2,
-                                     .wait_ns = r == 1 ? 3 * s / 2 : 7 * s / 2 - own,
-                                     .tokens = 30,
-                                     .bytes = -1,
-                                     .flops = -1,
-                                     .iteration = 6,
-                                     .layer = -1,
-                                     .phase = MP_PHASE_ITERATION,
-                                     .direction = MP_NO_DIRECTION & 3});
-        assert_int_equal(kept.count[r][0], 3);
-    }
-    struct mp_span part = {.end_ns = 3 * s,
-                           .tokens = -1,
-                           .flops = -1,
-                           .iteration = 6,
-                           .layer = 1,
-                           .phase = MP_PHASE_FETCH,
-                           .direction = MP_FORWARD};
-    assert_kept(&kept, 1, 1, 0, part); /* bytes count where it ends */
-    part.start_ns = 7 * s / 2;
-    part.end_ns = 9 * s / 2;
-    part.bytes = 77;
-    assert_kept(&kept, 1, 1, 2, part);
-    assert_int_equal(kept.count[0][1], 1);
-    assert_int_equal(kept.count[1][1], 3);
+    assert_spans(&kept);
     mp_timeline_begin(&timeline, 7); /* behind the first */
     mp_timeline_mark(&timeline);
     mp_timeline_work(&timeline, 1);
     mp_timeline_spent(&timeline, copy, NULL, NULL, -1);
+    const int64_t s = 1000000000;
     assert_int_equal(kept.span[0][0][3].start_ns, 9 * s / 2);
     assert_int_equal(kept.span[0][0][3].end_ns, 11 * s / 2);
     mp_timeline_destroy(&timeline);
