@@ -57,44 +57,51 @@ int mp_predictor_plan_after(struct mp_predictor *predictor, int layer, struct mp
 
 /* ---- rows ---- */
 
-/* Rows of a source by destination, its own included, and added up by place in plan.holder.
- * Returns how many there are. */
-static int64_t spread_source(struct mp_predictor *predictor, int source) {
+/* Rows of a source by destination, its own included, and added up by place in plan.holder.  `row`
+ * is zero before; destinations are listed in `receiver`.  Returns how many they are. */
+static int spread_source(struct mp_predictor *predictor, int source) {
     const struct mp_plan *plan = &predictor->plan;
     const int64_t *begin = plan->part_begin + (int64_t)source * plan->experts;
     const struct mp_dispatch_part *part = plan->part + begin[0];
     const struct mp_dispatch_part *end = plan->part + begin[plan->experts];
-    uint32_t *row = predictor->row;
-    int64_t sum = 0;
-    memset(row, 0, (size_t)predictor->ranks * sizeof *row);
+    uint32_t *row = predictor->row, padding = (uint32_t)plan->padding;
+    int64_t *place_rows = predictor->place_rows;
+    int32_t *receiver = predictor->receiver;
+    const int32_t *holder = plan->holder;
+    int receivers = 0;
     for (; part < end; part++) {
-        uint32_t rows = plan->padding > 0 ? (uint32_t)plan->padding : part->count;
-        if (part->run == 1) { /* what most parts are */
-            sum += rows;
-            row[plan->holder[part->first]] += rows;
-            predictor->place_rows[part->first] += rows;
-            continue;
-        }
-        sum += (int64_t)rows * part->run;
-        for (int32_t at = part->first; at < part->first + part->run; at++) {
-            row[plan->holder[at]] += rows;
-            predictor->place_rows[at] += rows;
-        }
+        uint32_t rows = padding > 0 ? padding : part->count;
+        int32_t at = part->first, past = at + part->run;
+        do {
+            int rank = holder[at];
+            if (row[rank] == 0)
+                receiver[receivers++] = rank;
+            row[rank] += rows;
+            place_rows[at] += rows;
+        } while (++at < past);
     }
-    return sum;
+    return receivers;
 }
 
 /* The rows that travel, into the layer's traffic unless they do so in steps. */
 static void fill_traffic(struct mp_predictor *predictor, struct mp_predicted_layer *layer) {
     double bytes = mp_costs_row_bytes(predictor->costs);
+    const int32_t *receiver = predictor->receiver;
+    uint32_t *row = predictor->row;
+    memset(row, 0, (size_t)predictor->ranks * sizeof *row);
     if (!layer->pipelined)
         mp_traffic_clear(layer->traffic);
     for (int source = 0; source < predictor->ranks; source++) {
-        layer->sent_rows[source] = spread_source(predictor, source);
-        layer->own_rows[source] = predictor->row[source];
-        for (int to = 0; !layer->pipelined && to < predictor->ranks; to++)
-            if (predictor->row[to])
-                mp_traffic_add(layer->traffic, source, to, predictor->row[to] * bytes);
+        int receivers = spread_source(predictor, source);
+        int64_t sum = 0;
+        layer->own_rows[source] = row[source];
+        if (!layer->pipelined)
+            mp_traffic_add_rows(layer->traffic, source, receivers, receiver, row, bytes);
+        for (int i = 0; i < receivers; i++) {
+            sum += row[receiver[i]];
+            row[receiver[i]] = 0;
+        }
+        layer->sent_rows[source] = sum;
     }
 }
 
@@ -214,7 +221,7 @@ int mp_predictor_dispatch(struct mp_predictor *predictor, int number, struct mp_
         predictor->prediction->copies += plan->holder_begin[plan->experts] - plan->experts;
         record_facts(predictor, number);
     }
-    return MP_OK;
+    return mp_network_check(predictor->network, error);
 }
 
 int mp_predictor_restore(struct mp_predictor *predictor, int number, struct mp_error *error) {

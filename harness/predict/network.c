@@ -43,12 +43,38 @@ static void find_levels(struct mp_network *network) {
         level->width = network->ranks / mp_cluster_gates(cluster, l);
         level->bandwidth = mp_cluster_bandwidth(cluster, l);
         level->latency = mp_cluster_latency(cluster, l);
-        level->matrix = network->floats;
         level->lane = network->lanes;
-        network->floats += (size_t)network->ranks * (size_t)level->stride;
         network->lanes += (size_t)level->groups * (size_t)level->stride;
         near = span;
     }
+}
+
+static void destroy_memory(struct mp_port_memory *memory) {
+    if (!memory)
+        return;
+    free(memory->rows);
+    free(memory->present);
+    free(memory->count);
+    free(memory->filled);
+    free(memory);
+}
+
+static bool create_memory(struct mp_network *network) {
+    struct mp_port_memory *memory = calloc(1, sizeof *memory);
+    size_t strips = 1;
+    network->memory = memory;
+    if (!memory)
+        return false;
+    for (int l = 0; l < network->levels; l++) {
+        strips = (size_t)network->level[l].stride / MP_LANES;
+        memory->row_floats += strips * MP_TILE;
+        memory->present_words += strips / MP_PRESENT_BITS + 1;
+    }
+    memory->rows = calloc(memory->row_floats + 1, sizeof *memory->rows);
+    memory->present = calloc(memory->present_words + 1, sizeof *memory->present);
+    memory->count = calloc((size_t)network->ranks + 1, sizeof *memory->count);
+    memory->filled = calloc(strips, sizeof *memory->filled);
+    return memory->rows && memory->present && memory->count && memory->filled;
 }
 
 int mp_network_create(const struct mp_cluster *cluster, struct mp_network **network,
@@ -64,7 +90,7 @@ int mp_network_create(const struct mp_cluster *cluster, struct mp_network **netw
     new->order = calloc(3 * lanes, sizeof *new->order);
     new->ready = calloc(7 * lanes, sizeof *new->ready);
     new->finish = calloc(lanes, sizeof *new->finish);
-    if (!new->order || !new->ready || !new->finish)
+    if (!new->order || !new->ready || !new->finish || !create_memory(new))
         goto no_memory;
     new->merge = new->order + lanes;
     new->position = new->merge + lanes;
@@ -85,6 +111,7 @@ no_memory:
 void mp_network_destroy(struct mp_network *network) {
     if (!network)
         return;
+    destroy_memory(network->memory);
     free(network->order);
     free(network->ready);
     free(network->finish);
@@ -160,11 +187,58 @@ static inline float queue(float t, float here, float there, float bytes) {
     return larger(t, start) + bytes;
 }
 
-/* The end of gates that are one rank's each: those that receive, from what is sent (rows [from]
- * [to]), or those that send, from the transpose.  Taken in order of coming, the messages of a port
- * come in order of start. */
+/* One direction of a group: what each rank exchanges, by the one whose row it is. */
+struct side {
+    const struct mp_port_matrix *matrix;
+    const struct mp_port_strip *strip; /* of the group */
+    const struct mp_port_curve *curve; /* of the gates that the rows' ranks have */
+    size_t at;                         /* of the group's first rank in it */
+};
+
+static const struct mp_port_strip *strip_of(const struct side *side, int rank) {
+    return &side->strip[rank / MP_LANES];
+}
+
+static const float *row_of(const struct side *side, int rank) {
+    return mp_port_row(side->matrix, strip_of(side, rank), rank % MP_LANES);
+}
+
+/* Rows that have room for the whole group, or none at all, as whole rows; false if one has gaps.
+ * A rank below 0 has none; `nothing` holds zeros. */
+static bool whole_rows(const struct side *side, const int rank[4], int lanes, const float *nothing,
+                       const float *row[4]) {
+    for (int k = 0; k < 4; k++) {
+        int tiles = rank[k] < 0 ? 0 : strip_of(side, rank[k])->tiles;
+        if (tiles > 0 && tiles * MP_LANES < lanes)
+            return false;
+        row[k] = tiles > 0 ? row_of(side, rank[k]) : nothing;
+    }
+    return true;
+}
+
+static inline void queue_tile(float comes, const float *restrict row, const float *restrict ready,
+                              float *restrict end) {
+    for (int c = 0; c < MP_LANES; c++)
+        end[c] = queue(end[c], ready[c], comes, row[c]);
+}
+
+/* One rank's messages more, at the gates of those at their other end. */
+static void queue_row(const struct mp_network *network, const struct side *side, int rank,
+                      float *end) {
+    const struct mp_port_strip *strip = strip_of(side, rank);
+    const int32_t *other = side->matrix->other + strip->first;
+    const float *row = row_of(side, rank);
+    for (int t = 0; t < strip->tiles; t++) {
+        size_t begin = (size_t)other[t] * MP_LANES;
+        queue_tile(network->ready[rank], row + t * MP_LANES, network->ready + begin, end + begin);
+    }
+}
+
+/* The end of gates that are one rank's each: those that receive, from what is sent (rows of
+ * senders), or those that send, from the transpose.  Taken in order of coming, the messages of a
+ * port come in order of start. */
 static void end_gates(const struct mp_network *network, const struct mp_port_level *level,
-                      const float *rows, float *restrict end) {
+                      const struct side *side, float *restrict end) {
     const float *restrict ready = network->ready;
     int lanes = level->stride / MP_LANES * MP_LANES;
     memset(end, 0, (size_t)lanes * sizeof *end);
@@ -173,10 +247,15 @@ static void end_gates(const struct mp_network *network, const struct mp_port_lev
     for (int i = 0; i < level->span; i += 4) {
         const float *row[4];
         float comes[4];
+        int rank[4];
         for (int k = 0; k < 4; k++) {
-            int rank = i + k < level->span ? network->order[i + k] : -1;
-            row[k] = rank < 0 ? network->part : rows + (size_t)rank * (size_t)level->stride;
-            comes[k] = rank < 0 ? 0 : ready[rank];
+            rank[k] = i + k < level->span ? network->order[i + k] : -1;
+            comes[k] = rank[k] < 0 ? 0 : ready[rank[k]];
+        }
+        if (!whole_rows(side, rank, lanes, network->part, row)) {
+            for (int k = 0; k < 4 && rank[k] >= 0; k++)
+                queue_row(network, side, rank[k], end);
+            continue;
         }
         const float *restrict row0 = row[0], *restrict row1 = row[1], *restrict row2 = row[2],
                               *restrict row3 = row[3];
@@ -189,47 +268,59 @@ static void end_gates(const struct mp_network *network, const struct mp_port_lev
     }
 }
 
-/* bytes[c] += what rows begin .. end-1 hold for c, if c comes later than the row's rank. */
-static void add_starting(const struct mp_network *network, const struct mp_port_level *level,
-                         const float *rows, int begin, int end, float *restrict bytes) {
+/* bytes[c] += what rows begin .. end-1 hold for c, if c comes later than the row's rank.  `nothing`
+ * holds zeros. */
+static void add_starting(const struct mp_network *network, const struct side *side, int begin,
+                         int end, const float *nothing, float *restrict bytes) {
     const int *restrict position = network->position;
-    int lanes = level->stride / MP_LANES * MP_LANES;
-    for (int i = begin; i < end; i += 4) { /* four at a time, as above */
+    /* Four at a time, as above; those of a strip have the same tiles. */
+    for (int i = begin, next; i < end; i = next) {
+        const struct mp_port_strip *strip = strip_of(side, i);
+        const int32_t *other = side->matrix->other + strip->first;
         const float *row[4];
         int own[4];
+        next = i / 4 * 4 + 4;
         for (int k = 0; k < 4; k++) {
-            int rank = i + k < end ? i + k : i;
-            row[k] = rows + (size_t)rank * (size_t)level->stride;
-            own[k] = i + k < end ? position[rank] : level->span; /* nobody comes later */
+            bool any = i + k < next && i + k < end;
+            row[k] = any ? row_of(side, i + k) : nothing;
+            own[k] = any ? position[i + k] : network->ranks; /* nobody comes later */
         }
-        const float *restrict row0 = row[0], *restrict row1 = row[1], *restrict row2 = row[2],
-                              *restrict row3 = row[3];
-        for (int c = 0; c < lanes; c++) {
-            /* All are read in any case, so that there is no branch. */
-            float x0 = row0[c], x1 = row1[c], x2 = row2[c], x3 = row3[c];
-            x0 = position[c] > own[0] ? x0 : 0.0f;
-            x1 = position[c] > own[1] ? x1 : 0.0f;
-            x2 = position[c] > own[2] ? x2 : 0.0f;
-            x3 = position[c] > own[3] ? x3 : 0.0f;
-            bytes[c] += (x0 + x1) + (x2 + x3);
+        for (int t = 0; t < strip->tiles; t++) {
+            const float *restrict row0 = row[0] + t * MP_LANES,
+                                  *restrict row1 = row[1] + t * MP_LANES,
+                                  *restrict row2 = row[2] + t * MP_LANES,
+                                  *restrict row3 = row[3] + t * MP_LANES;
+            size_t first = (size_t)other[t] * MP_LANES;
+            for (size_t c = 0; c < MP_LANES; c++) {
+                /* All are read in any case, so that there is no branch. */
+                float x0 = row0[c], x1 = row1[c], x2 = row2[c], x3 = row3[c];
+                int at = position[first + c];
+                x0 = at > own[0] ? x0 : 0.0f;
+                x1 = at > own[1] ? x1 : 0.0f;
+                x2 = at > own[2] ? x2 : 0.0f;
+                x3 = at > own[3] ? x3 : 0.0f;
+                bytes[first + c] += (x0 + x1) + (x2 + x3);
+            }
         }
     }
 }
 
 /* The same of gates that several ranks share: a message's start is when the later of its two ranks
- * comes, whichever side of the gate it is on.  rows and columns as above. */
+ * comes, whichever side of the gate it is on.  `here` has rows of the gates' ranks, `there` of
+ * those at the other end. */
 static void end_shared_gates(const struct mp_network *network, const struct mp_port_level *level,
-                             const float *rows, const float *columns, float *end) {
+                             const struct side *here, const struct side *there, float *end) {
     size_t stride = (size_t)level->stride, size = stride * sizeof(float);
     /* What starts with each rank's coming: inside, at its own gate; outside, at the one at hand. */
-    float *inside = network->done, *outside = network->part;
+    float *inside = network->done, *outside = network->part, *nothing = network->own[MP_SENDING];
     memset(inside, 0, size);
-    add_starting(network, level, rows, 0, level->span, inside);
+    memset(nothing, 0, size);
+    add_starting(network, there, 0, level->span, nothing, inside);
     for (int first = 0; first < level->span; first += level->width) {
         int past = first + level->width;
         float t = 0;
         memset(outside, 0, size);
-        add_starting(network, level, columns, first, past, outside);
+        add_starting(network, here, first, past, nothing, outside);
         for (int rank = first; rank < past; rank++)
             outside[rank] += inside[rank];
         for (int i = 0; i < level->span; i++) {
@@ -243,45 +334,70 @@ static void end_shared_gates(const struct mp_network *network, const struct mp_p
 
 /* ---- messages ---- */
 
-/* When messages of a rank (the i-th row) are through its gate, as far as those care who are at
- * their other end: done[] of them. */
-static void end_messages(const struct mp_network *network, const struct mp_port_level *level,
-                         const float *restrict row, const struct mp_port_curve *curve, size_t at,
-                         int i, const float *end) {
-    const float *restrict ready = network->ready;
-    float *restrict done = network->done;
-    float comes = ready[i], last = end[i];
-    float count = curve->count[at + (size_t)i], slope = curve->slope[at + (size_t)i],
-          rest = curve->rest[at + (size_t)i];
-    int lanes = level->stride / MP_LANES * MP_LANES;
-    for (int c = 0; c < lanes; c++) {
-        float bytes = row[c], start = larger(ready[c], comes);
-        float first = count * bytes, second = rest + slope * bytes;
+/* The gate of a rank that comes at `comes`, and its last message's end. */
+struct gate {
+    float comes, last, count, slope, rest;
+};
+
+static inline void end_tile(const struct gate *gate, const float *restrict row,
+                            const float *restrict ready, float *restrict done) {
+    for (int c = 0; c < MP_LANES; c++) {
+        float bytes = row[c], start = larger(ready[c], gate->comes);
+        float first = gate->count * bytes, second = gate->rest + gate->slope * bytes;
         float through = start + (first < second ? first : second);
-        through = through < last ? through : last;
+        through = through < gate->last ? through : gate->last;
         through = bytes > 0 ? through : 0.0f;
         done[c] = larger(done[c], through);
     }
 }
 
-/* The same for the ranks whose gate it is, who share it with others: own[] of them.  The i-th row
- * holds what rank i exchanges with each of them. */
-static void end_own_messages(const struct mp_network *network, const struct mp_port_level *level,
-                             const float *restrict row, const struct mp_port_curve *curve,
-                             size_t at, int i, const float *restrict end, float *restrict own) {
+/* When messages are through the gates of the side's ranks, as far as those care who are at their
+ * other end: done[] of them. */
+static void end_messages(const struct mp_network *network, const struct mp_port_level *level,
+                         const struct side *side, const float *end) {
+    const float *ready = network->ready;
+    const struct mp_port_curve *curve = side->curve;
+    for (int first = 0; first < level->span; first += MP_LANES) {
+        const struct mp_port_strip *strip = strip_of(side, first);
+        const int32_t *other = side->matrix->other + strip->first;
+        const float *row = row_of(side, first);
+        int past = first + MP_LANES < level->span ? first + MP_LANES : level->span;
+        for (int rank = first; strip->tiles > 0 && rank < past; rank++) {
+            size_t at = side->at + (size_t)rank;
+            struct gate gate = {ready[rank], end[rank], curve->count[at], curve->slope[at],
+                                curve->rest[at]};
+            for (int t = 0; t < strip->tiles; t++, row += MP_LANES) {
+                size_t begin = (size_t)other[t] * MP_LANES;
+                end_tile(&gate, row, ready + begin, network->done + begin);
+            }
+        }
+    }
+}
+
+/* The same for the ranks whose gate it is, who share it with others: own[] of them.  The row holds
+ * what `rank` exchanges with each of them. */
+static void end_own_messages(const struct mp_network *network, const struct side *there,
+                             const struct mp_port_curve *curve, int rank, const float *restrict end,
+                             float *restrict own) {
     const float *restrict ready = network->ready;
-    const float *restrict count = curve->count + at;
-    const float *restrict slope = curve->slope + at;
-    const float *restrict rest = curve->rest + at;
-    float comes = ready[i];
-    int lanes = level->stride / MP_LANES * MP_LANES;
-    for (int c = 0; c < lanes; c++) {
-        float bytes = row[c], start = larger(ready[c], comes);
-        float first = count[c] * bytes, second = rest[c] + slope[c] * bytes;
-        float through = start + (first < second ? first : second);
-        through = through < end[c] ? through : end[c];
-        through = bytes > 0 ? through : 0.0f;
-        own[c] = larger(own[c], through);
+    const float *restrict row = row_of(there, rank);
+    const float *restrict count = curve->count + there->at;
+    const float *restrict slope = curve->slope + there->at;
+    const float *restrict rest = curve->rest + there->at;
+    const struct mp_port_strip *strip = strip_of(there, rank);
+    const int32_t *other = there->matrix->other + strip->first;
+    float comes = ready[rank];
+    for (int t = 0; t < strip->tiles; t++, row += MP_LANES) {
+        size_t begin = (size_t)other[t] * MP_LANES;
+        for (size_t i = 0; i < MP_LANES; i++) {
+            size_t c = begin + i;
+            float bytes = row[i], start = larger(ready[c], comes);
+            float first = count[c] * bytes, second = rest[c] + slope[c] * bytes;
+            float through = start + (first < second ? first : second);
+            through = through < end[c] ? through : end[c];
+            through = bytes > 0 ? through : 0.0f;
+            own[c] = larger(own[c], through);
+        }
     }
 }
 
@@ -303,45 +419,40 @@ static void end_owners(const struct mp_network *network, const struct mp_port_le
 
 /* ---- exchange ---- */
 
-/* One direction's view of a group: what each rank sends to each, and gets from each. */
-struct group {
-    const float *rows[2];                 /* MP_SENDING: [from][to]; MP_RECEIVING: [to][from] */
-    const struct mp_port_curve *curve[2]; /* of the gates that send; of those that receive */
-    size_t at;                            /* of its first rank in curves */
-};
-
 /* done[], in bytes at the level's bandwidth.  ready[] is filled; `together`: all come at once. */
 static void exchange_group(struct mp_network *network, const struct mp_port_level *level,
-                           const struct group *group, bool together) {
+                           const struct side side[2], bool together) {
     size_t size = (size_t)level->stride * sizeof(float);
     if (together) {
         for (int way = MP_SENDING; way <= MP_RECEIVING; way++)
-            memcpy(network->end[way], group->curve[way]->total + group->at, size);
+            memcpy(network->end[way], side[way].curve->total + side[way].at, size);
     } else {
         order_ranks(network, level);
-        for (int way = MP_SENDING; way <= MP_RECEIVING; way++) {
-            const float *rows = group->rows[!way], *columns = group->rows[way];
+        for (int way = MP_SENDING; way <= MP_RECEIVING; way++)
             if (level->width > 1)
-                end_shared_gates(network, level, rows, columns, network->end[way]);
+                end_shared_gates(network, level, &side[way], &side[!way], network->end[way]);
             else
-                end_gates(network, level, rows, network->end[way]);
-        }
+                end_gates(network, level, &side[!way], network->end[way]);
     }
     memset(network->done, 0, size);
     memset(network->own[MP_SENDING], 0, size);
     memset(network->own[MP_RECEIVING], 0, size);
     for (int way = MP_SENDING; way <= MP_RECEIVING; way++) {
-        const float *row = group->rows[way];
-        for (int i = 0; i < level->span; i++, row += level->stride) {
-            /* A row of what is sent goes through the sender's gate, and through those of others. */
-            end_messages(network, level, row, group->curve[way], group->at, i, network->end[way]);
-            if (level->width > 1)
-                end_own_messages(network, level, row, group->curve[!way], group->at, i,
-                                 network->end[!way], network->own[!way]);
-        }
+        /* A row of what is sent goes through the sender's gate, and through those of others. */
+        end_messages(network, level, &side[way], network->end[way]);
+        for (int rank = 0; level->width > 1 && rank < level->span; rank++)
+            end_own_messages(network, &side[way], side[!way].curve, rank, network->end[!way],
+                             network->own[!way]);
     }
     for (int way = MP_SENDING; way <= MP_RECEIVING; way++)
         end_owners(network, level, network->end[way], network->own[way]);
+}
+
+static bool has_bytes(const struct mp_port_level *level, const struct side *side) {
+    for (int s = 0; s < level->stride / MP_LANES; s++)
+        if (side->strip[s].tiles > 0)
+            return true;
+    return false;
 }
 
 /* ready[] of a group, and its origin; whether all come at once. */
@@ -374,18 +485,21 @@ void mp_network_exchange(struct mp_network *network, const struct mp_traffic *tr
     for (int l = 0; l < network->levels; l++) {
         const struct mp_port_level *level = &network->level[l];
         for (int g = 0; g < level->groups; g++) {
-            size_t square = (size_t)g * (size_t)level->span * (size_t)level->stride;
-            const float *rows = bytes->rows + level->matrix + square;
-            const float *columns = bytes->columns + level->matrix + square;
-            struct group group = {{back ? columns : rows, back ? rows : columns},
-                                  {&bytes->curve[back], &bytes->curve[!back]},
-                                  level->lane + (size_t)g * (size_t)level->stride};
+            size_t at = level->lane + (size_t)g * (size_t)level->stride;
+            struct side side[2];
+            for (int way = MP_SENDING; way <= MP_RECEIVING; way++) {
+                const struct mp_port_matrix *matrix = &bytes->matrix[way != back];
+                side[way] = (struct side){matrix, matrix->strip + at / MP_LANES,
+                                          &bytes->curve[way != back], at};
+            }
+            if (!has_bytes(level, &side[MP_SENDING]))
+                continue;
             bool together = gather_ready(network, level, ready + g * level->span, &origin);
-            exchange_group(network, level, &group, together);
+            exchange_group(network, level, side, together);
             for (int i = 0; i < level->span; i++) {
                 double end = origin + level->latency + (double)network->done[i] / level->bandwidth;
-                double *at = &finish[g * level->span + i];
-                *at = network->done[i] > 0 && end > *at ? end : *at;
+                double *last = &finish[g * level->span + i];
+                *last = network->done[i] > 0 && end > *last ? end : *last;
             }
         }
     }
@@ -413,6 +527,13 @@ void mp_network_alone(struct mp_network *network, const struct mp_traffic *traff
                 seconds[rank] = busy;
         }
     }
+}
+
+int mp_network_check(const struct mp_network *network, struct mp_error *error) {
+    return network->memory->failed
+               ? mp_fail(error, MP_ENOMEM, "network: no memory for the bytes between %d ranks",
+                         network->ranks)
+               : MP_OK;
 }
 
 /* ---- collectives ---- */

@@ -10,6 +10,8 @@
 #ifndef MOEPERF_HARNESS_PREDICT_NETWORK_H
 #define MOEPERF_HARNESS_PREDICT_NETWORK_H
 
+#include <stdint.h>
+
 #include "harness/cluster/cluster.h"
 
 struct mp_network; /* of one cluster, with working memory; one thread at a time */
@@ -29,6 +31,13 @@ void mp_traffic_destroy(struct mp_traffic *traffic); /* accepts NULL */
 void mp_traffic_clear(struct mp_traffic *traffic);
 /* Adds bytes (>= 0) from one rank to another, or to itself, which costs a copy on its device. */
 void mp_traffic_add(struct mp_traffic *traffic, int from, int to, double bytes);
+/* Adds rows[to[i]] rows of so many bytes, for i < count, to each rank to[i]. */
+void mp_traffic_add_rows(struct mp_traffic *traffic, int from, int count, const int32_t to[],
+                         const uint32_t rows[], double row_bytes);
+
+/* A traffic grows with its messages.  MP_ENOMEM if there was no memory for bytes of any traffic of
+ * this network so far, which are then missing in exchanges and sums. */
+int mp_network_check(const struct mp_network *network, struct mp_error *error);
 
 /* Carries the traffic out: ready[r] is when rank r comes to the exchange, done[r] (out) when the
  * last byte that it sends has left and the last one that it gets has arrived; at least ready[r].
@@ -41,7 +50,8 @@ void mp_traffic_add(struct mp_traffic *traffic, int from, int to, double bytes);
  * ends are estimates of fair sharing; a rank that comes late after a pause of a gate makes the
  * estimate for those who used the gate before too late, at most the end of that gate. Bytes and
  * times of one exchange are kept to about 1e-6 of themselves.  The first exchange after bytes were
- * added also sorts them by level: ranks^2 steps once. */
+ * added also sorts them by level; that, and every exchange, takes steps in proportion to ranks and
+ * messages. */
 void mp_network_exchange(struct mp_network *network, const struct mp_traffic *traffic, bool back,
                          const double ready[], double done[]);
 

@@ -3,31 +3,54 @@
  * Every level at which ranks meet falls apart into groups that have nothing to do with each other:
  * a gate belongs to one level, and the bytes of a level stay inside its groups.  So an exchange is
  * one small problem per group, with a square matrix of bytes and one gate per `width` ranks in each
- * direction.  Rows are padded with zeros to whole lanes, so that loops over them have no tails. */
+ * direction.
+ *
+ * With many ranks most of a matrix is empty, and neighbours send to much the same ranks: what there
+ * is is kept in tiles of MP_LANES ranks by MP_LANES, so that memory and time follow the messages
+ * and loops have no tails.  Groups are padded to whole strips of MP_LANES ranks. */
 #ifndef MOEPERF_HARNESS_PREDICT_PORTS_H
 #define MOEPERF_HARNESS_PREDICT_PORTS_H
 
+#include <stdint.h>
+
 #include "harness/predict/network.h"
 
-enum { MP_LANES = 8 };
+enum { MP_LANES = 8, MP_TILE = MP_LANES * MP_LANES, MP_PRESENT_BITS = 64 };
 
 /* A level of the cluster at which ranks meet. */
 struct mp_port_level {
     int level;      /* of the cluster */
     int span, near; /* ranks of a group, and of the groups of the next nearer level */
-    int stride;     /* span in whole lanes: floats of a row */
+    int stride;     /* span in whole lanes */
     int groups;
     int width; /* neighbours that share a gate; divides near */
     double bandwidth, latency;
-    size_t matrix; /* where its matrices begin, [groups][span][stride] */
-    size_t lane;   /* where its figures of ranks begin, [groups][stride] */
+    size_t lane; /* where its figures of ranks begin, [groups][stride] */
+};
+
+/* A message on its way into a traffic's matrices. */
+struct mp_port_message {
+    int32_t from, to;
+    float bytes;
+};
+
+/* Working memory for arranging a traffic. */
+struct mp_port_memory {
+    float *rows;       /* [levels][MP_LANES][stride] of the strip at hand; zero between strips */
+    uint64_t *present; /* [levels][stride / MP_LANES / MP_PRESENT_BITS + 1] which tiles have bytes;
+                          likewise */
+    size_t row_floats, present_words;
+    size_t *count; /* [ranks + 1] */
+    int *filled;   /* [strips of the largest group] */
+    bool failed;   /* there was no memory for some traffic */
 };
 
 struct mp_network {
     const struct mp_cluster *cluster;
     int ranks, levels;
     struct mp_port_level level[MP_CLUSTER_LEVELS]; /* from near to far; the last has one group */
-    size_t floats, lanes;                          /* of all matrices; of all figures of ranks */
+    size_t lanes;                                  /* of all figures of ranks */
+    struct mp_port_memory *memory;
     /* Working memory of one group. */
     int *order, *merge, *position;
     float *ready, *part, *done;
@@ -42,25 +65,45 @@ struct mp_port_curve {
     float *total, *count, *slope, *rest; /* [lanes] */
 };
 
+/* What MP_LANES neighbours exchange with others of their group. */
+struct mp_port_strip {
+    size_t first; /* tile of its matrix */
+    int tiles;
+};
+
+/* The bytes of all levels' groups by rank at one end.  A strip that has tiles with more than half
+ * of its group's strips has all of them, so that rows of it are whole rows of the group. */
+struct mp_port_matrix {
+    struct mp_port_strip *strip; /* [lanes / MP_LANES] */
+    int32_t *other;              /* [tiles] strip of the group at the other end, ascending */
+    float *bytes;                /* by strip: [MP_LANES][tiles of the strip][MP_LANES] */
+    size_t tiles, room;
+};
+
 enum { MP_SENDING, MP_RECEIVING };
 
 struct mp_port_bytes {
-    /* rows[from][to] and its transpose.  While bytes are added, the last level's rows take those of
-     * all levels; arranging moves them to their own. */
-    float *rows, *columns;
+    struct mp_port_message *message; /* added, and not arranged yet */
+    size_t messages, room;
+    bool in_order; /* of senders */
+    bool arranged;
+    struct mp_port_matrix matrix[2]; /* MP_SENDING: rows of senders; MP_RECEIVING: the transpose */
     struct mp_port_curve curve[2];
     double *self; /* [ranks] */
-    bool arranged;
 };
 
 struct mp_traffic {
     const struct mp_network *network;
-    float *all; /* [ranks][stride]: the last level's rows */
-    size_t stride;
     struct mp_port_bytes *bytes;
 };
 
 /* Sorts the bytes by level and works out curves, if that is still to be done. */
 void mp_traffic_arrange(const struct mp_traffic *traffic);
+
+/* The k-th row of a strip: [tiles][MP_LANES]. */
+static inline const float *mp_port_row(const struct mp_port_matrix *matrix,
+                                       const struct mp_port_strip *strip, int k) {
+    return matrix->bytes + strip->first * MP_TILE + (size_t)k * (size_t)strip->tiles * MP_LANES;
+}
 
 #endif

@@ -3,14 +3,28 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "reference/device/cpu/transpose.h"
+
+enum {
+    MESSAGES_AT_FIRST = 64,
+    MESSAGES_KEPT = 4096 /* a longer list is given back when its bytes are arranged */
+};
+
 /* ---- life ---- */
+
+static void destroy_matrix(struct mp_port_matrix *matrix) {
+    free(matrix->strip);
+    free(matrix->other);
+    free(matrix->bytes);
+}
 
 void mp_traffic_destroy(struct mp_traffic *traffic) {
     if (!traffic)
         return;
     if (traffic->bytes) {
-        free(traffic->bytes->rows);
-        free(traffic->bytes->columns);
+        free(traffic->bytes->message);
+        destroy_matrix(&traffic->bytes->matrix[MP_SENDING]);
+        destroy_matrix(&traffic->bytes->matrix[MP_RECEIVING]);
         free(traffic->bytes->curve[MP_SENDING].total);
         free(traffic->bytes->self);
     }
@@ -39,18 +53,18 @@ int mp_traffic_create(const struct mp_network *network, struct mp_traffic **traf
     struct mp_port_bytes *bytes = new ? calloc(1, sizeof *bytes) : NULL;
     if (!bytes)
         goto no_memory;
-    new->bytes = bytes;
-    bytes->rows = calloc(network->floats + 1, sizeof *bytes->rows);
-    bytes->columns = calloc(network->floats + 1, sizeof *bytes->columns);
-    bytes->self = calloc((size_t)network->ranks, sizeof *bytes->self);
-    if (!bytes->rows || !bytes->columns || !bytes->self || !create_curves(bytes, network->lanes))
-        goto no_memory;
     new->network = network;
-    new->all = bytes->rows;
-    if (network->levels > 0) { /* else there is one rank, and nothing but its copies */
-        new->all += network->level[network->levels - 1].matrix;
-        new->stride = (size_t)network->level[network->levels - 1].stride;
+    new->bytes = bytes;
+    bytes->in_order = true;
+    for (int way = MP_SENDING; way <= MP_RECEIVING; way++) {
+        struct mp_port_matrix *matrix = &bytes->matrix[way];
+        matrix->strip = calloc(network->lanes / MP_LANES + 1, sizeof *matrix->strip);
+        if (!matrix->strip)
+            goto no_memory;
     }
+    bytes->self = calloc((size_t)network->ranks, sizeof *bytes->self);
+    if (!bytes->self || !create_curves(bytes, network->lanes))
+        goto no_memory;
     *traffic = new;
     return MP_OK;
 
@@ -63,83 +77,376 @@ no_memory:
 /* ---- filling ---- */
 
 void mp_traffic_clear(struct mp_traffic *traffic) {
-    const struct mp_network *network = traffic->network;
-    memset(traffic->all, 0,
-           sizeof *traffic->all * (traffic->stride ? (size_t)network->ranks * traffic->stride : 1));
+    traffic->bytes->messages = 0;
+    traffic->bytes->in_order = true;
     traffic->bytes->arranged = false;
 }
 
-/* Copies the squares of a level's groups from the rows of all levels, or back there. */
-static void move_squares(const struct mp_traffic *traffic, const struct mp_port_level *level,
-                         bool back) {
-    size_t bytes = (size_t)level->span * sizeof(float);
-    for (int rank = 0; rank < traffic->network->ranks; rank++) {
-        float *square = traffic->bytes->rows + level->matrix + (size_t)rank * (size_t)level->stride;
-        float *all =
-            traffic->all + (size_t)rank * traffic->stride + rank / level->span * level->span;
-        memcpy(back ? all : square, back ? square : all, bytes);
+/* Room for so many messages more. */
+static bool __attribute__((noinline, cold)) grow(const struct mp_traffic *traffic, size_t more) {
+    struct mp_port_bytes *bytes = traffic->bytes;
+    size_t room = bytes->room ? 2 * bytes->room : MESSAGES_AT_FIRST;
+    room = room > bytes->messages + more ? room : bytes->messages + more;
+    struct mp_port_message *message = realloc(bytes->message, room * sizeof *message);
+    if (!message) {
+        traffic->network->memory->failed = true;
+        return false;
+    }
+    bytes->message = message;
+    bytes->room = room;
+    return true;
+}
+
+static inline void append(const struct mp_traffic *traffic, int from, int to, float amount) {
+    struct mp_port_bytes *bytes = traffic->bytes;
+    size_t at = bytes->messages;
+    if (at == bytes->room && !grow(traffic, 1))
+        return;
+    bytes->in_order &= at == 0 || from >= bytes->message[at - 1].from;
+    bytes->message[at] = (struct mp_port_message){from, to, amount};
+    bytes->messages = at + 1;
+}
+
+/* Turns arranged bytes into messages again.  Rare, and kept out of the way of adding. */
+static void __attribute__((noinline, cold)) gather(const struct mp_traffic *traffic) {
+    const struct mp_network *network = traffic->network;
+    const struct mp_port_matrix *matrix = &traffic->bytes->matrix[MP_SENDING];
+    mp_traffic_clear((struct mp_traffic *)traffic);
+    for (int rank = 0; rank < network->ranks; rank++) {
+        append(traffic, rank, rank, (float)traffic->bytes->self[rank]);
+        for (int l = 0; l < network->levels; l++) {
+            const struct mp_port_level *level = &network->level[l];
+            int group = rank / level->span, own = rank % level->span;
+            size_t lane = level->lane + (size_t)(group * level->stride + own);
+            const struct mp_port_strip *strip = &matrix->strip[lane / MP_LANES];
+            const float *row = mp_port_row(matrix, strip, own % MP_LANES);
+            for (int t = 0; t < strip->tiles; t++)
+                for (int c = 0; c < MP_LANES; c++)
+                    if (row[t * MP_LANES + c] > 0)
+                        append(traffic, rank,
+                               group * level->span +
+                                   matrix->other[strip->first + (size_t)t] * MP_LANES + c,
+                               row[t * MP_LANES + c]);
+        }
     }
 }
 
-/* Empties the squares of the nearer groups, whose bytes are theirs. */
-static void clear_squares(float *rows, int ranks, int span, int stride, int near) {
-    for (int rank = 0; rank < ranks; rank++)
-        memset(rows + (size_t)rank * (size_t)stride + rank % span / near * near, 0,
-               (size_t)near * sizeof *rows);
-}
-
-/* Puts every level's bytes back where they are added.  Rare, and kept out of the way of adding. */
-static void __attribute__((noinline, cold)) gather(const struct mp_traffic *traffic) {
-    const struct mp_network *network = traffic->network;
-    const struct mp_port_bytes *bytes = traffic->bytes;
-    /* From far to near: the square of a level has holes that the nearer ones fill. */
-    for (int l = network->levels - 2; l >= 0; l--)
-        move_squares(traffic, &network->level[l], true);
-    for (int rank = 0; rank < network->ranks; rank++)
-        traffic->all[(size_t)rank * (traffic->stride + 1)] = (float)bytes->self[rank];
-    traffic->bytes->arranged = false;
-}
-
 void mp_traffic_add(struct mp_traffic *traffic, int from, int to, double bytes) {
+    if (!(bytes > 0))
+        return;
     if (traffic->bytes->arranged)
         gather(traffic);
-    traffic->all[(size_t)from * traffic->stride + (size_t)to] += (float)bytes;
+    append(traffic, from, to, (float)bytes);
+}
+
+void mp_traffic_add_rows(struct mp_traffic *traffic, int from, int count, const int32_t to[],
+                         const uint32_t rows[], double row_bytes) {
+    struct mp_port_bytes *bytes = traffic->bytes;
+    if (bytes->arranged)
+        gather(traffic);
+    size_t at = bytes->messages;
+    if (at + (size_t)count > bytes->room && !grow(traffic, (size_t)count))
+        return;
+    bytes->in_order &= at == 0 || from >= bytes->message[at - 1].from;
+    for (int i = 0; i < count; i++)
+        bytes->message[at + (size_t)i] =
+            (struct mp_port_message){from, to[i], (float)(rows[to[i]] * row_bytes)};
+    bytes->messages = at + (size_t)count;
 }
 
 /* ---- arranging ---- */
 
-/* In blocks, so that both sides stay in the cache. */
-static void transpose(const float *rows, int span, int stride, float *columns) {
-    size_t row = (size_t)stride;
-    for (int top = 0; top < span; top += MP_LANES)
-        for (int left = 0; left < span; left += MP_LANES) {
-            const float *from = rows + (size_t)top * row + left;
-            float *to = columns + (size_t)left * row + top;
-            int height = span - top, width = span - left;
-            if (height >= MP_LANES && width >= MP_LANES)
-                for (int c = 0; c < MP_LANES; c++)
-                    for (int r = 0; r < MP_LANES; r++)
-                        to[(size_t)c * row + (size_t)r] = from[(size_t)r * row + (size_t)c];
-            else
-                for (int c = 0; c < MP_LANES && c < width; c++)
-                    for (int r = 0; r < MP_LANES && r < height; r++)
-                        to[(size_t)c * row + (size_t)r] = from[(size_t)r * row + (size_t)c];
+/* By sender; messages of one in the order in which they were added, as they are added up in it. */
+static bool sort_messages(const struct mp_network *network, struct mp_port_bytes *bytes) {
+    struct mp_port_message *sorted = malloc(bytes->room * sizeof *sorted);
+    size_t *count = network->memory->count;
+    if (!sorted)
+        return false;
+    memset(count, 0, ((size_t)network->ranks + 1) * sizeof *count);
+    for (size_t i = 0; i < bytes->messages; i++)
+        count[bytes->message[i].from + 1]++;
+    for (int rank = 0; rank < network->ranks; rank++)
+        count[rank + 1] += count[rank];
+    for (size_t i = 0; i < bytes->messages; i++)
+        sorted[count[bytes->message[i].from]++] = bytes->message[i];
+    free(bytes->message);
+    bytes->message = sorted;
+    bytes->in_order = true;
+    return true;
+}
+
+/* Room for so many tiles more, at the end. */
+static bool reserve_tiles(struct mp_port_matrix *matrix, size_t more) {
+    size_t needed = matrix->tiles + more;
+    if (needed <= matrix->room)
+        return true;
+    needed = needed > 2 * matrix->room ? needed : 2 * matrix->room;
+    int32_t *other = realloc(matrix->other, needed * sizeof *other);
+    matrix->other = other ? other : matrix->other;
+    float *bytes = other ? realloc(matrix->bytes, needed * MP_TILE * sizeof *bytes) : NULL;
+    matrix->bytes = bytes ? bytes : matrix->bytes;
+    matrix->room = bytes ? needed : matrix->room;
+    return bytes;
+}
+
+/* Four floats in a register. */
+typedef float four __attribute__((vector_size(16)));
+typedef int32_t four_bits __attribute__((vector_size(16)));
+enum { FOUR = 4 };
+
+static inline four get(const float *from) {
+    four x;
+    memcpy(&x, from, sizeof x);
+    return x;
+}
+
+static inline void put(four x, float *to) {
+    memcpy(to, &x, sizeof x);
+}
+
+/* Messages of a tile, whose MP_LANES rows are `step` from each other, at the gates of the ranks
+ * from lane `at` on: how many, their bytes, the sum of squares (in `slope`) and the largest (in
+ * `rest`).
+ */
+static void measure_tile(const float *rows, size_t step, const struct mp_port_curve *curve,
+                         size_t at) {
+    const four zero = {0};
+    const four_bits one = (four_bits)(zero + 1.0f);
+    for (size_t end = at + MP_LANES; at < end; at += FOUR, rows += FOUR) {
+        four total = get(curve->total + at), count = get(curve->count + at),
+             squares = get(curve->slope + at), most = get(curve->rest + at);
+        for (size_t k = 0; k < MP_LANES; k++) {
+            four x = get(rows + k * step);
+            four_bits more = x > most;
+            total += x;
+            count += (four)((x > zero) & one);
+            squares += x * x;
+            most = (four)(((four_bits)x & more) | ((four_bits)most & ~more));
+        }
+        put(total, curve->total + at);
+        put(count, curve->count + at);
+        put(squares, curve->slope + at);
+        put(most, curve->rest + at);
+    }
+}
+
+/* Copies MP_LANES rows of a tile and empties them. */
+static inline void take_tile(float *restrict rows, size_t step, float *restrict to,
+                             size_t to_step) {
+    for (int k = 0; k < MP_LANES; k++, rows += step, to += to_step)
+        for (int c = 0; c < MP_LANES; c++) {
+            to[c] = rows[c];
+            rows[c] = 0;
         }
 }
 
-/* Messages of each column: how many, their bytes, the sum of squares (in `slope`) and the largest
- * (in `rest`). */
-static void measure(const float *restrict rows, int span, int stride, float *restrict total,
-                    float *restrict count, float *restrict squares, float *restrict most) {
-    int lanes = stride / MP_LANES * MP_LANES; /* says that there is no tail */
-    for (int r = 0; r < span; r++, rows += stride)
-        for (int c = 0; c < lanes; c++) {
-            float x = rows[c];
-            total[c] += x;
-            count[c] += x > 0 ? 1.0f : 0.0f;
-            squares[c] += x * x;
-            most[c] = most[c] > x ? most[c] : x;
+/* The strip of a level that is being filled. */
+struct open_strip {
+    size_t lane;       /* its first one; with `begun` */
+    size_t group_lane; /* the group's first one */
+    bool begun;
+    int base;    /* first rank of the group */
+    float *rows; /* [MP_LANES][stride] */
+    uint64_t *present;
+};
+
+/* Lists the tiles that have bytes, all if those are more than half; returns how many. */
+static int list_tiles(uint64_t *present, int strips, int32_t *other) {
+    int words = strips / MP_PRESENT_BITS + 1, tiles = 0;
+    for (int word = 0; word < words; word++) {
+        for (uint64_t bits = present[word]; bits; bits &= bits - 1)
+            other[tiles++] = word * MP_PRESENT_BITS + __builtin_ctzll(bits);
+        present[word] = 0;
+    }
+    if (2 * tiles > strips)
+        for (tiles = 0; tiles < strips; tiles++)
+            other[tiles] = tiles;
+    return tiles;
+}
+
+/* Moves the rows of an open strip into the senders' matrix and measures what receivers get. */
+static bool close_strip(struct mp_port_bytes *bytes, const struct mp_port_level *level,
+                        struct open_strip *open) {
+    struct mp_port_matrix *matrix = &bytes->matrix[MP_SENDING];
+    int strips = level->stride / MP_LANES;
+    if (!open->begun)
+        return true;
+    if (!reserve_tiles(matrix, (size_t)strips))
+        return false;
+    int32_t *other = matrix->other + matrix->tiles;
+    int tiles = list_tiles(open->present, strips, other);
+    float *to = matrix->bytes + matrix->tiles * MP_TILE;
+    for (int t = 0; t < tiles; t++, to += MP_LANES) {
+        size_t at = open->group_lane + (size_t)other[t] * MP_LANES;
+        size_t row = (size_t)tiles * MP_LANES;
+        take_tile(open->rows + other[t] * MP_LANES, (size_t)level->stride, to, row);
+        measure_tile(to, row, &bytes->curve[MP_RECEIVING], at);
+    }
+    matrix->strip[open->lane / MP_LANES] = (struct mp_port_strip){matrix->tiles, tiles};
+    matrix->tiles += (size_t)tiles;
+    open->begun = false;
+    return true;
+}
+
+/* The open strips are those of a sender from now on. */
+static bool open_strips(const struct mp_network *network, struct mp_port_bytes *bytes,
+                        struct open_strip open[], int from) {
+    for (int l = 0; l < network->levels; l++) {
+        const struct mp_port_level *level = &network->level[l];
+        int group = from / level->span, own = from % level->span;
+        size_t first = level->lane + (size_t)group * (size_t)level->stride;
+        size_t lane = first + (size_t)(own / MP_LANES * MP_LANES);
+        if (open[l].begun && open[l].lane == lane)
+            continue;
+        if (!close_strip(bytes, level, &open[l]))
+            return false;
+        open[l].lane = lane;
+        open[l].group_lane = first;
+        open[l].base = from - own;
+        open[l].begun = true;
+    }
+    return true;
+}
+
+/* A sender's row in the open strip of a level. */
+static float *row_of(const struct mp_network *network, const struct open_strip open[], int level,
+                     int from) {
+    return open[level].rows + (from - open[level].base) % MP_LANES * network->level[level].stride;
+}
+
+/* Marks the tiles of a row that have bytes. */
+static void mark_tiles(const float *row, int stride, uint64_t *present) {
+    for (int tile = 0; tile < stride / MP_LANES; tile++, row += MP_LANES) {
+        four any = get(row) + get(row + FOUR);
+        bool some = any[0] + any[1] + any[2] + any[3] > 0;
+        present[tile / MP_PRESENT_BITS] |= (uint64_t)some << tile % MP_PRESENT_BITS;
+    }
+}
+
+/* Moves what a sender's row of the farthest level has for nearer levels into their rows. */
+static void split_row(const struct mp_network *network, const struct open_strip open[], int from,
+                      double *self) {
+    float *row = row_of(network, open, network->levels - 1, from);
+    for (int l = network->levels - 1; l > 0; l--) {
+        float *near = row_of(network, open, l - 1, from);
+        float *square = row + (open[l - 1].base - open[l].base);
+        size_t size = (size_t)network->level[l].near * sizeof *near;
+        memcpy(near, square, size);
+        memset(square, 0, size);
+        row = near;
+    }
+    *self = (double)row[from - open[0].base];
+    row[from - open[0].base] = 0;
+    for (int l = 0; l + 1 < network->levels; l++)
+        mark_tiles(row_of(network, open, l, from), network->level[l].stride, open[l].present);
+}
+
+/* A sender's messages, from `message` on: where they end. */
+static const struct mp_port_message *spread(const struct mp_network *network,
+                                            const struct open_strip open[],
+                                            const struct mp_port_message *message,
+                                            const struct mp_port_message *end, double *self) {
+    int from = message->from, last = network->levels - 1;
+    unsigned near = (unsigned)network->level[last].near, base = (unsigned)from / near * near;
+    float *row = row_of(network, open, last, from);
+    uint64_t *present = open[last].present;
+    for (; message < end && message->from == from; message++) {
+        unsigned to = (unsigned)message->to, tile = to / MP_LANES;
+        row[to] += message->bytes;
+        present[tile / MP_PRESENT_BITS] |= (uint64_t)(to - base >= near) << tile % MP_PRESENT_BITS;
+    }
+    split_row(network, open, from, self);
+    return message;
+}
+
+/* The senders' matrix. */
+static bool fill_rows(const struct mp_network *network, struct mp_port_bytes *bytes) {
+    const struct mp_port_message *message = bytes->message, *end = message + bytes->messages;
+    struct open_strip open[MP_CLUSTER_LEVELS] = {0};
+    float *rows = network->memory->rows;
+    uint64_t *present = network->memory->present;
+    for (; network->levels == 0 && message < end; message++) /* one rank, with copies alone */
+        bytes->self[0] = (double)((float)bytes->self[0] + message->bytes);
+    for (int l = 0; l < network->levels; l++) {
+        open[l].rows = rows;
+        open[l].present = present;
+        rows += MP_LANES * network->level[l].stride;
+        present += network->level[l].stride / MP_LANES / MP_PRESENT_BITS + 1;
+    }
+    while (message < end) {
+        if (!open_strips(network, bytes, open, message->from))
+            return false;
+        message = spread(network, open, message, end, &bytes->self[message->from]);
+    }
+    for (int l = 0; l < network->levels; l++)
+        if (!close_strip(bytes, &network->level[l], &open[l]))
+            return false;
+    return true;
+}
+
+/* How many tiles each strip of receivers has, where they begin, and their list where it is all. */
+static bool lay_out_columns(const struct mp_port_level *level, const struct mp_port_matrix *rows,
+                            struct mp_port_matrix *columns, size_t first) {
+    int strips = level->stride / MP_LANES;
+    for (int s = 0; s < strips; s++) {
+        const struct mp_port_strip *strip = &rows->strip[first + (size_t)s];
+        for (int t = 0; t < strip->tiles; t++)
+            columns->strip[first + (size_t)rows->other[strip->first + (size_t)t]].tiles++;
+    }
+    for (int s = 0; s < strips; s++) {
+        struct mp_port_strip *strip = &columns->strip[first + (size_t)s];
+        bool all = 2 * strip->tiles > strips;
+        strip->tiles = all ? strips : strip->tiles;
+        if (!reserve_tiles(columns, (size_t)strip->tiles))
+            return false;
+        strip->first = columns->tiles;
+        columns->tiles += (size_t)strip->tiles;
+        if (!all)
+            continue;
+        memset(columns->bytes + strip->first * MP_TILE, 0,
+               (size_t)strip->tiles * MP_TILE * sizeof(float));
+        for (int t = 0; t < strips; t++)
+            columns->other[strip->first + (size_t)t] = t;
+    }
+    return true;
+}
+
+/* One strip of senders into the receivers' matrix; measures what is sent. */
+static void transpose_strip(const struct mp_port_bytes *bytes, const struct mp_port_level *level,
+                            size_t lane, int own, int filled[]) {
+    const struct mp_port_matrix *rows = &bytes->matrix[MP_SENDING];
+    const struct mp_port_matrix *columns = &bytes->matrix[MP_RECEIVING];
+    const struct mp_port_strip *strip = &rows->strip[lane / MP_LANES + (size_t)own];
+    for (int t = 0; t < strip->tiles; t++) {
+        int other = rows->other[strip->first + (size_t)t];
+        const struct mp_port_strip *target = &columns->strip[lane / MP_LANES + (size_t)other];
+        int at = target->tiles * MP_LANES == level->stride ? own : filled[other]++;
+        float *to = columns->bytes + target->first * MP_TILE + at * MP_LANES;
+        size_t step = (size_t)target->tiles * MP_LANES;
+        columns->other[target->first + (size_t)at] = own;
+        transpose_block(mp_port_row(rows, strip, 0) + t * MP_LANES, (size_t)strip->tiles * MP_LANES,
+                        to, step);
+        measure_tile(to, step, &bytes->curve[MP_SENDING], lane + (size_t)own * MP_LANES);
+    }
+}
+
+/* The receivers' matrix. */
+static bool fill_columns(const struct mp_network *network, struct mp_port_bytes *bytes) {
+    int *filled = network->memory->filled;
+    for (int l = 0; l < network->levels; l++) {
+        const struct mp_port_level *level = &network->level[l];
+        int strips = level->stride / MP_LANES;
+        for (int g = 0; g < level->groups; g++) {
+            size_t lane = level->lane + (size_t)g * (size_t)level->stride;
+            if (!lay_out_columns(level, &bytes->matrix[MP_SENDING], &bytes->matrix[MP_RECEIVING],
+                                 lane / MP_LANES))
+                return false;
+            memset(filled, 0, (size_t)strips * sizeof *filled);
+            for (int s = 0; s < strips; s++)
+                transpose_strip(bytes, level, lane, s, filled);
         }
+    }
+    return true;
 }
 
 /* Fair sharing, all messages starting together: when one of b bytes is through, every other one has
@@ -159,9 +466,11 @@ static void draw_curve(int width, float *total, float *count, float *squares, fl
         square += squares[i];
         largest = largest > most[i] ? largest : most[i];
     }
+    if (!(messages > 0))
+        return;
     float mean = all / messages, slope = 0;
     /* Almost equal: the difference of squares would be nothing but rounding. */
-    if (messages > 0 && largest > mean * 1.001f) {
+    if (largest > mean * 1.001f) {
         float height = (square - all * mean) / (largest - mean);
         height = height > 0 ? height : 0;
         height = height < all ? height : all;
@@ -176,18 +485,37 @@ static void draw_curve(int width, float *total, float *count, float *squares, fl
     }
 }
 
-static void draw_curves(const struct mp_port_level *level, const float *rows,
-                        const struct mp_port_curve *curve, size_t at) {
-    float *total = curve->total + at, *count = curve->count + at, *squares = curve->slope + at,
-          *most = curve->rest + at;
-    size_t size = (size_t)level->stride * sizeof(float);
-    memset(total, 0, size);
-    memset(count, 0, size);
-    memset(squares, 0, size);
-    memset(most, 0, size);
-    measure(rows, level->span, level->stride, total, count, squares, most);
-    for (int rank = 0; rank < level->span; rank += level->width)
-        draw_curve(level->width, total + rank, count + rank, squares + rank, most + rank);
+static void draw_curves(const struct mp_network *network, const struct mp_port_curve *curve) {
+    for (int l = 0; l < network->levels; l++) {
+        const struct mp_port_level *level = &network->level[l];
+        for (int g = 0; g < level->groups; g++) {
+            size_t at = level->lane + (size_t)g * (size_t)level->stride;
+            for (int rank = 0; rank < level->span; rank += level->width, at += (size_t)level->width)
+                draw_curve(level->width, curve->total + at, curve->count + at, curve->slope + at,
+                           curve->rest + at);
+        }
+    }
+}
+
+/* No bytes at all. */
+static void empty(const struct mp_network *network, struct mp_port_bytes *bytes) {
+    for (int way = MP_SENDING; way <= MP_RECEIVING; way++) {
+        struct mp_port_matrix *matrix = &bytes->matrix[way];
+        memset(matrix->strip, 0, network->lanes / MP_LANES * sizeof *matrix->strip);
+        matrix->tiles = 0;
+    }
+    memset(bytes->curve[MP_SENDING].total, 0, 8 * network->lanes * sizeof(float));
+    memset(bytes->self, 0, (size_t)network->ranks * sizeof *bytes->self);
+}
+
+/* What arranging has left behind when it ran out of memory. */
+static void __attribute__((cold))
+give_up(const struct mp_network *network, struct mp_port_bytes *bytes) {
+    struct mp_port_memory *memory = network->memory;
+    memset(memory->rows, 0, memory->row_floats * sizeof *memory->rows);
+    memset(memory->present, 0, memory->present_words * sizeof *memory->present);
+    memory->failed = true;
+    empty(network, bytes);
 }
 
 void mp_traffic_arrange(const struct mp_traffic *traffic) {
@@ -195,35 +523,37 @@ void mp_traffic_arrange(const struct mp_traffic *traffic) {
     struct mp_port_bytes *bytes = traffic->bytes;
     if (bytes->arranged)
         return;
-    for (int rank = 0; rank < network->ranks; rank++)
-        bytes->self[rank] = traffic->all[(size_t)rank * (traffic->stride + 1)];
-    for (int l = 0; l + 1 < network->levels; l++)
-        move_squares(traffic, &network->level[l], false);
-    for (int l = 0; l < network->levels; l++) {
-        const struct mp_port_level *level = &network->level[l];
-        float *rows = bytes->rows + level->matrix, *columns = bytes->columns + level->matrix;
-        size_t square = (size_t)level->span * (size_t)level->stride;
-        clear_squares(rows, network->ranks, level->span, level->stride, level->near);
-        for (int g = 0; g < level->groups; g++, rows += square, columns += square) {
-            size_t at = level->lane + (size_t)g * (size_t)level->stride;
-            transpose(rows, level->span, level->stride, columns);
-            draw_curves(level, rows, &bytes->curve[MP_RECEIVING], at);
-            draw_curves(level, columns, &bytes->curve[MP_SENDING], at);
-        }
+    empty(network, bytes);
+    if ((bytes->in_order || sort_messages(network, bytes)) && fill_rows(network, bytes) &&
+        fill_columns(network, bytes)) {
+        draw_curves(network, &bytes->curve[MP_SENDING]);
+        draw_curves(network, &bytes->curve[MP_RECEIVING]);
+    } else {
+        give_up(network, bytes);
     }
     bytes->arranged = true;
+    bytes->messages = 0;
+    if (bytes->room > MESSAGES_KEPT) {
+        free(bytes->message);
+        bytes->message = NULL;
+        bytes->room = 0;
+    }
 }
 
 /* ---- asking ---- */
 
 /* Adds up rows of all levels per rank. */
-static void add_rows(const struct mp_network *network, const float *rows, double sums[]) {
+static void add_rows(const struct mp_network *network, const struct mp_port_matrix *matrix,
+                     double sums[]) {
     memset(sums, 0, (size_t)network->ranks * sizeof *sums);
     for (int l = 0; l < network->levels; l++) {
         const struct mp_port_level *level = &network->level[l];
         for (int rank = 0; rank < network->ranks; rank++) {
-            const float *row = rows + level->matrix + (size_t)rank * (size_t)level->stride;
-            for (int c = 0; c < level->span; c++)
+            int own = rank % level->span;
+            size_t lane = level->lane + (size_t)(rank / level->span * level->stride + own);
+            const struct mp_port_strip *strip = &matrix->strip[lane / MP_LANES];
+            const float *row = mp_port_row(matrix, strip, own % MP_LANES);
+            for (int c = 0; c < strip->tiles * MP_LANES; c++)
                 sums[rank] += (double)row[c];
         }
     }
@@ -232,7 +562,7 @@ static void add_rows(const struct mp_network *network, const float *rows, double
 void mp_traffic_totals(const struct mp_traffic *traffic, double sent[], double received[]) {
     mp_traffic_arrange(traffic);
     if (sent)
-        add_rows(traffic->network, traffic->bytes->rows, sent);
+        add_rows(traffic->network, &traffic->bytes->matrix[MP_SENDING], sent);
     if (received)
-        add_rows(traffic->network, traffic->bytes->columns, received);
+        add_rows(traffic->network, &traffic->bytes->matrix[MP_RECEIVING], received);
 }
