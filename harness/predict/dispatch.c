@@ -57,51 +57,56 @@ int mp_predictor_plan_after(struct mp_predictor *predictor, int layer, struct mp
 
 /* ---- rows ---- */
 
-/* Rows of a source by destination, its own included, and added up by place in plan.holder.  `row`
- * is zero before; destinations are listed in `receiver`.  Returns how many they are. */
-static int spread_source(struct mp_predictor *predictor, int source) {
-    const struct mp_plan *plan = &predictor->plan;
+/* Where a plan's rows are counted. */
+struct spread {
+    const struct mp_plan *plan;
+    struct mp_predicted_layer *layer;
+    int64_t *place_rows; /* at each place of plan.holder */
+};
+
+/* Rows of a source by destination, its own included, and added up by place; an mp_traffic_rows. */
+static int spread_source(void *context, int source, uint32_t row[], int32_t receiver[]) {
+    const struct spread *spread = context;
+    const struct mp_plan *plan = spread->plan;
     const int64_t *begin = plan->part_begin + (int64_t)source * plan->experts;
     const struct mp_dispatch_part *part = plan->part + begin[0];
     const struct mp_dispatch_part *end = plan->part + begin[plan->experts];
-    uint32_t *row = predictor->row, padding = (uint32_t)plan->padding;
-    int64_t *place_rows = predictor->place_rows;
-    int32_t *receiver = predictor->receiver;
     const int32_t *holder = plan->holder;
+    int64_t *place_rows = spread->place_rows;
+    uint32_t padding = (uint32_t)plan->padding;
     int receivers = 0;
     for (; part < end; part++) {
         uint32_t rows = padding > 0 ? padding : part->count;
-        int32_t at = part->first, past = at + part->run;
+        int64_t at = part->first, past = at + part->run;
         do {
             int rank = holder[at];
             if (row[rank] == 0)
                 receiver[receivers++] = rank;
             row[rank] += rows;
             place_rows[at] += rows;
-        } while (++at < past);
+        } while (__builtin_expect(++at < past, 0)); /* most parts are a run of 1 */
     }
+    spread->layer->own_rows[source] = row[source];
     return receivers;
 }
 
 /* The rows that travel, into the layer's traffic unless they do so in steps. */
 static void fill_traffic(struct mp_predictor *predictor, struct mp_predicted_layer *layer) {
-    double bytes = mp_costs_row_bytes(predictor->costs);
-    const int32_t *receiver = predictor->receiver;
+    struct spread spread = {&predictor->plan, layer, predictor->place_rows};
     uint32_t *row = predictor->row;
+    if (!layer->pipelined) {
+        mp_traffic_fill(layer->traffic, spread_source, &spread,
+                        mp_costs_row_bytes(predictor->costs), layer->sent_rows);
+        return;
+    }
     memset(row, 0, (size_t)predictor->ranks * sizeof *row);
-    if (!layer->pipelined)
-        mp_traffic_clear(layer->traffic);
     for (int source = 0; source < predictor->ranks; source++) {
-        int receivers = spread_source(predictor, source);
-        int64_t sum = 0;
-        layer->own_rows[source] = row[source];
-        if (!layer->pipelined)
-            mp_traffic_add_rows(layer->traffic, source, receivers, receiver, row, bytes);
+        int receivers = spread_source(&spread, source, row, predictor->receiver);
+        layer->sent_rows[source] = 0;
         for (int i = 0; i < receivers; i++) {
-            sum += row[receiver[i]];
-            row[receiver[i]] = 0;
+            layer->sent_rows[source] += row[predictor->receiver[i]];
+            row[predictor->receiver[i]] = 0;
         }
-        layer->sent_rows[source] = sum;
     }
 }
 

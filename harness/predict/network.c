@@ -56,6 +56,8 @@ static void destroy_memory(struct mp_port_memory *memory) {
     free(memory->present);
     free(memory->count);
     free(memory->filled);
+    free(memory->sent);
+    free(memory->to);
     free(memory);
 }
 
@@ -74,7 +76,10 @@ static bool create_memory(struct mp_network *network) {
     memory->present = calloc(memory->present_words + 1, sizeof *memory->present);
     memory->count = calloc((size_t)network->ranks + 1, sizeof *memory->count);
     memory->filled = calloc(strips, sizeof *memory->filled);
-    return memory->rows && memory->present && memory->count && memory->filled;
+    memory->sent = calloc((size_t)network->ranks, sizeof *memory->sent);
+    memory->to = calloc((size_t)network->ranks, sizeof *memory->to);
+    return memory->rows && memory->present && memory->count && memory->filled && memory->sent &&
+           memory->to;
 }
 
 int mp_network_create(const struct mp_cluster *cluster, struct mp_network **network,
@@ -401,15 +406,17 @@ static void end_own_messages(const struct mp_network *network, const struct side
     }
 }
 
-/* Of the ranks that share a gate, one has its last message. */
+/* A gate's last message is its rank's; of the ranks that share one, it is that of the one with the
+ * last end of its own. */
 static void end_owners(const struct mp_network *network, const struct mp_port_level *level,
-                       const float *end, const float *own) {
-    float *done = network->done;
-    for (int first = 0; first < level->span; first += level->width) {
+                       const float *restrict end, const float *restrict own) {
+    float *restrict done = network->done;
+    for (int rank = 0; level->width == 1 && rank < level->span; rank++)
+        done[rank] = larger(done[rank], end[rank]);
+    for (int first = 0; level->width > 1 && first < level->span; first += level->width) {
         int owner = first;
         for (int rank = first; rank < first + level->width; rank++) {
-            if (level->width > 1)
-                done[rank] = larger(done[rank], own[rank]);
+            done[rank] = larger(done[rank], own[rank]);
             if (own[rank] > own[owner])
                 owner = rank;
         }
@@ -435,8 +442,8 @@ static void exchange_group(struct mp_network *network, const struct mp_port_leve
                 end_gates(network, level, &side[!way], network->end[way]);
     }
     memset(network->done, 0, size);
-    memset(network->own[MP_SENDING], 0, size);
-    memset(network->own[MP_RECEIVING], 0, size);
+    for (int way = MP_SENDING; level->width > 1 && way <= MP_RECEIVING; way++)
+        memset(network->own[way], 0, size);
     for (int way = MP_SENDING; way <= MP_RECEIVING; way++) {
         /* A row of what is sent goes through the sender's gate, and through those of others. */
         end_messages(network, level, &side[way], network->end[way]);

@@ -31,9 +31,13 @@ void mp_traffic_destroy(struct mp_traffic *traffic); /* accepts NULL */
 void mp_traffic_clear(struct mp_traffic *traffic);
 /* Adds bytes (>= 0) from one rank to another, or to itself, which costs a copy on its device. */
 void mp_traffic_add(struct mp_traffic *traffic, int from, int to, double bytes);
-/* Adds rows[to[i]] rows of so many bytes, for i < count, to each rank to[i]. */
-void mp_traffic_add_rows(struct mp_traffic *traffic, int from, int count, const int32_t to[],
-                         const uint32_t rows[], double row_bytes);
+/* The rows that a rank sends: adds them to rows[] by destination, zeros at first, lists in to[] the
+ * destinations that got some, each once, and returns how many these are. */
+typedef int mp_traffic_rows(void *context, int from, uint32_t rows[], int32_t to[]);
+/* Clears the traffic and fills it with what is said of each rank in ascending order, at so many
+ * bytes per row; sums[from] (out): all rows of a sender. */
+void mp_traffic_fill(struct mp_traffic *traffic, mp_traffic_rows *rows_of, void *context,
+                     double row_bytes, int64_t sums[]);
 
 /* A traffic grows with its messages.  MP_ENOMEM if there was no memory for bytes of any traffic of
  * this network so far, which are then missing in exchanges and sums. */

@@ -40,9 +40,11 @@ struct mp_port_memory {
     uint64_t *present; /* [levels][stride / MP_LANES / MP_PRESENT_BITS + 1] which tiles have bytes;
                           likewise */
     size_t row_floats, present_words;
-    size_t *count; /* [ranks + 1] */
-    int *filled;   /* [strips of the largest group] */
-    bool failed;   /* there was no memory for some traffic */
+    size_t *count;  /* [ranks + 1] */
+    int *filled;    /* [strips of the largest group] */
+    uint32_t *sent; /* [ranks] rows of a sender, by destination; zero between senders */
+    int32_t *to;    /* [ranks] who gets some */
+    bool failed;    /* there was no memory for some traffic */
 };
 
 struct mp_network {

@@ -139,21 +139,6 @@ void mp_traffic_add(struct mp_traffic *traffic, int from, int to, double bytes) 
     append(traffic, from, to, (float)bytes);
 }
 
-void mp_traffic_add_rows(struct mp_traffic *traffic, int from, int count, const int32_t to[],
-                         const uint32_t rows[], double row_bytes) {
-    struct mp_port_bytes *bytes = traffic->bytes;
-    if (bytes->arranged)
-        gather(traffic);
-    size_t at = bytes->messages;
-    if (at + (size_t)count > bytes->room && !grow(traffic, (size_t)count))
-        return;
-    bytes->in_order &= at == 0 || from >= bytes->message[at - 1].from;
-    for (int i = 0; i < count; i++)
-        bytes->message[at + (size_t)i] =
-            (struct mp_port_message){from, to[i], (float)(rows[to[i]] * row_bytes)};
-    bytes->messages = at + (size_t)count;
-}
-
 /* ---- arranging ---- */
 
 /* By sender; messages of one in the order in which they were added, as they are added up in it. */
@@ -341,47 +326,93 @@ static void split_row(const struct mp_network *network, const struct open_strip 
         mark_tiles(row_of(network, open, l, from), network->level[l].stride, open[l].present);
 }
 
-/* A sender's messages, from `message` on: where they end. */
-static const struct mp_port_message *spread(const struct mp_network *network,
-                                            const struct open_strip open[],
-                                            const struct mp_port_message *message,
-                                            const struct mp_port_message *end, double *self) {
-    int from = message->from, last = network->levels - 1;
-    unsigned near = (unsigned)network->level[last].near, base = (unsigned)from / near * near;
-    float *row = row_of(network, open, last, from);
-    uint64_t *present = open[last].present;
-    for (; message < end && message->from == from; message++) {
-        unsigned to = (unsigned)message->to, tile = to / MP_LANES;
-        row[to] += message->bytes;
-        present[tile / MP_PRESENT_BITS] |= (uint64_t)(to - base >= near) << tile % MP_PRESENT_BITS;
-    }
-    split_row(network, open, from, self);
-    return message;
+/* Where a sender's bytes to all others are put together: its row of the farthest level. */
+struct target {
+    float *row;
+    uint64_t *present;
+    unsigned near, base; /* ranks of the sender's group of the next nearer level, and the first */
+};
+
+static struct target target_of(const struct mp_network *network, const struct open_strip open[],
+                               int from) {
+    int last = network->levels - 1, near = network->level[last].near;
+    return (struct target){row_of(network, open, last, from), open[last].present, (unsigned)near,
+                           (unsigned)(from / near * near)};
 }
 
-/* The senders' matrix. */
-static bool fill_rows(const struct mp_network *network, struct mp_port_bytes *bytes) {
-    const struct mp_port_message *message = bytes->message, *end = message + bytes->messages;
-    struct open_strip open[MP_CLUSTER_LEVELS] = {0};
+static inline void add_bytes(const struct target *target, int32_t to, float amount) {
+    unsigned column = (unsigned)to, tile = column / MP_LANES;
+    bool far = column - target->base >= target->near;
+    target->row[column] += amount;
+    target->present[tile / MP_PRESENT_BITS] |= (uint64_t)far << tile % MP_PRESENT_BITS;
+}
+
+static void begin_strips(const struct mp_network *network, struct open_strip open[]) {
     float *rows = network->memory->rows;
     uint64_t *present = network->memory->present;
-    for (; network->levels == 0 && message < end; message++) /* one rank, with copies alone */
-        bytes->self[0] = (double)((float)bytes->self[0] + message->bytes);
     for (int l = 0; l < network->levels; l++) {
-        open[l].rows = rows;
-        open[l].present = present;
+        open[l] = (struct open_strip){.rows = rows, .present = present};
         rows += MP_LANES * network->level[l].stride;
         present += network->level[l].stride / MP_LANES / MP_PRESENT_BITS + 1;
     }
-    while (message < end) {
-        if (!open_strips(network, bytes, open, message->from))
-            return false;
-        message = spread(network, open, message, end, &bytes->self[message->from]);
-    }
+}
+
+static bool close_strips(const struct mp_network *network, struct mp_port_bytes *bytes,
+                         struct open_strip open[]) {
     for (int l = 0; l < network->levels; l++)
         if (!close_strip(bytes, &network->level[l], &open[l]))
             return false;
     return true;
+}
+
+/* The senders' matrix, from messages. */
+static bool fill_rows(const struct mp_network *network, struct mp_port_bytes *bytes) {
+    const struct mp_port_message *message = bytes->message, *end = message + bytes->messages;
+    struct open_strip open[MP_CLUSTER_LEVELS];
+    for (; network->levels == 0 && message < end; message++) /* one rank, with copies alone */
+        bytes->self[0] = (double)((float)bytes->self[0] + message->bytes);
+    begin_strips(network, open);
+    while (message < end) {
+        int from = message->from;
+        if (!open_strips(network, bytes, open, from))
+            return false;
+        struct target target = target_of(network, open, from);
+        for (; message < end && message->from == from; message++)
+            add_bytes(&target, message->to, message->bytes);
+        split_row(network, open, from, &bytes->self[from]);
+    }
+    return close_strips(network, bytes, open);
+}
+
+/* The senders' matrix, as it is said row by row. */
+static bool ask_rows(const struct mp_network *network, struct mp_port_bytes *bytes,
+                     mp_traffic_rows *rows_of, void *context, double row_bytes, int64_t sums[]) {
+    struct open_strip open[MP_CLUSTER_LEVELS];
+    uint32_t *sent = network->memory->sent;
+    int32_t *to = network->memory->to;
+    begin_strips(network, open);
+    for (int from = 0; from < network->ranks; from++) {
+        int count = rows_of(context, from, sent, to);
+        int64_t sum = 0;
+        if (network->levels == 0) {
+            bytes->self[0] = (double)(float)(sent[0] * row_bytes);
+            sums[0] = sent[0];
+            sent[0] = 0;
+            continue;
+        }
+        if (!open_strips(network, bytes, open, from))
+            return false;
+        const struct target target = target_of(network, open, from);
+        for (int i = 0; i < count; i++) {
+            uint32_t *some = &sent[to[i]];
+            add_bytes(&target, to[i], (float)(*some * row_bytes));
+            sum += *some;
+            *some = 0;
+        }
+        sums[from] = sum;
+        split_row(network, open, from, &bytes->self[from]);
+    }
+    return close_strips(network, bytes, open);
 }
 
 /* How many tiles each strip of receivers has, where they begin, and their list where it is all. */
@@ -514,18 +545,14 @@ give_up(const struct mp_network *network, struct mp_port_bytes *bytes) {
     struct mp_port_memory *memory = network->memory;
     memset(memory->rows, 0, memory->row_floats * sizeof *memory->rows);
     memset(memory->present, 0, memory->present_words * sizeof *memory->present);
+    memset(memory->sent, 0, (size_t)network->ranks * sizeof *memory->sent);
     memory->failed = true;
     empty(network, bytes);
 }
 
-void mp_traffic_arrange(const struct mp_traffic *traffic) {
-    const struct mp_network *network = traffic->network;
-    struct mp_port_bytes *bytes = traffic->bytes;
-    if (bytes->arranged)
-        return;
-    empty(network, bytes);
-    if ((bytes->in_order || sort_messages(network, bytes)) && fill_rows(network, bytes) &&
-        fill_columns(network, bytes)) {
+/* The senders' matrix is there, or not. */
+static void finish(const struct mp_network *network, struct mp_port_bytes *bytes, bool filled) {
+    if (filled && fill_columns(network, bytes)) {
         draw_curves(network, &bytes->curve[MP_SENDING]);
         draw_curves(network, &bytes->curve[MP_RECEIVING]);
     } else {
@@ -538,6 +565,25 @@ void mp_traffic_arrange(const struct mp_traffic *traffic) {
         bytes->message = NULL;
         bytes->room = 0;
     }
+}
+
+void mp_traffic_arrange(const struct mp_traffic *traffic) {
+    const struct mp_network *network = traffic->network;
+    struct mp_port_bytes *bytes = traffic->bytes;
+    if (bytes->arranged)
+        return;
+    empty(network, bytes);
+    finish(network, bytes,
+           (bytes->in_order || sort_messages(network, bytes)) && fill_rows(network, bytes));
+}
+
+void mp_traffic_fill(struct mp_traffic *traffic, mp_traffic_rows *rows_of, void *context,
+                     double row_bytes, int64_t sums[]) {
+    const struct mp_network *network = traffic->network;
+    mp_traffic_clear(traffic);
+    empty(network, traffic->bytes);
+    finish(network, traffic->bytes,
+           ask_rows(network, traffic->bytes, rows_of, context, row_bytes, sums));
 }
 
 /* ---- asking ---- */

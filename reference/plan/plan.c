@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "reference/plan/split.h"
+
 enum { PARTS_AT_FIRST = 64 };
 
 const char *mp_stage_name(enum mp_stage stage) {
@@ -152,14 +154,7 @@ int mp_plan_reserve(struct mp_plan *plan, int transfers, struct mp_error *error)
         plan->part = part;
         plan->part_capacity = parts;
     }
-    if (!code && pairs > plan->holder_capacity) {
-        int32_t *holder = realloc(plan->holder, (size_t)pairs * sizeof *holder);
-        if (!holder)
-            return mp_fail(error, MP_ENOMEM, "no memory for %lld holders", (long long)pairs);
-        plan->holder = holder;
-        plan->holder_capacity = pairs;
-    }
-    return code;
+    return code ? code : mp_plan_reserve_holders(plan, pairs, error);
 }
 
 /* Gradients of everybody beside the owner into it, and their sum back. */

@@ -22,28 +22,36 @@ int mp_plan_reserve_parts(struct mp_plan *plan, int64_t needed, struct mp_error 
     return MP_OK;
 }
 
+int mp_plan_reserve_holders(struct mp_plan *plan, int64_t count, struct mp_error *error) {
+    int64_t needed = count + 64; /* ranks of a word */
+    if (needed <= plan->holder_capacity)
+        return MP_OK;
+    int64_t capacity = needed > 2 * plan->holder_capacity ? needed : 2 * plan->holder_capacity;
+    int32_t *holder = realloc(plan->holder, (size_t)capacity * sizeof *holder);
+    if (!holder)
+        return mp_fail(error, MP_ENOMEM, "no memory for lists of %lld holders", (long long)needed);
+    plan->holder = holder;
+    plan->holder_capacity = capacity;
+    return MP_OK;
+}
+
 /* The holders of every expert as a list, ascending. */
 static int list_holders(struct mp_plan *plan, struct mp_error *error) {
     const struct mp_placement *during = &plan->during;
-    int64_t needed = 0;
     int32_t end = 0;
 
-    for (int expert = 0; expert < plan->experts; expert++)
-        needed += mp_placement_copies(during, expert);
-    if (needed > plan->holder_capacity) {
-        int32_t *memory = realloc(plan->holder, 2 * (size_t)needed * sizeof *memory);
-        if (!memory)
-            return mp_fail(error, MP_ENOMEM, "no memory for lists of %lld holders",
-                           (long long)needed);
-        plan->holder = memory;
-        plan->holder_capacity = 2 * needed;
-    }
     for (int expert = 0; expert < plan->experts; expert++) {
         const uint64_t *row = during->holder + (long)expert * during->words;
         plan->holder_begin[expert] = end;
-        for (int word = 0; word < during->words; word++)
+        for (int word = 0; word < during->words; word++) {
+            if (row[word] == 0)
+                continue;
+            int code = mp_plan_reserve_holders(plan, end, error);
+            if (code)
+                return code;
             for (uint64_t bits = row[word]; bits; bits &= bits - 1)
                 plan->holder[end++] = word * 64 + __builtin_ctzll(bits);
+        }
         if (end == plan->holder_begin[expert])
             return mp_fail(error, MP_EPLAN, "iteration %lld, layer %d: no rank holds expert %d",
                            (long long)plan->iteration, plan->layer, expert);

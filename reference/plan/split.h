@@ -45,7 +45,8 @@ static inline struct mp_dispatch_part *mp_split(struct mp_dispatch_part *part, i
     return part + ((outside != 0) & (candidates != end_middle));
 }
 
-/* Room for this many parts in all.  MP_ENOMEM. */
+/* Room for this many parts in all; for so many holders and a word's behind them.  MP_ENOMEM. */
 int mp_plan_reserve_parts(struct mp_plan *plan, int64_t needed, struct mp_error *error);
+int mp_plan_reserve_holders(struct mp_plan *plan, int64_t count, struct mp_error *error);
 
 #endif
