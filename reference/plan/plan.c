@@ -45,6 +45,18 @@ int mp_transfers_add(struct mp_transfers *list, struct mp_transfer transfer,
     return MP_OK;
 }
 
+int mp_transfers_reserve(struct mp_transfers *list, int64_t count, struct mp_error *error) {
+    if (count <= list->capacity)
+        return MP_OK;
+    struct mp_transfer *item =
+        count > INT_MAX ? NULL : realloc(list->item, (size_t)count * sizeof *item);
+    if (!item)
+        return mp_fail(error, MP_ENOMEM, "no memory for %lld transfers", (long long)count);
+    list->item = item;
+    list->capacity = (int)count;
+    return MP_OK;
+}
+
 void mp_transfers_destroy(struct mp_transfers *list) {
     if (!list)
         return;
@@ -127,24 +139,13 @@ void mp_plan_destroy(struct mp_plan *plan) {
 /* Runs of a pair: a split makes three at most, and other ways of spreading routes few more. */
 enum { RUNS_OF_PAIR = 4 };
 
-static int reserve_transfers(struct mp_transfers *list, int count, struct mp_error *error) {
-    if (count <= list->capacity)
-        return MP_OK;
-    struct mp_transfer *item = realloc(list->item, (size_t)count * sizeof *item);
-    if (!item)
-        return mp_fail(error, MP_ENOMEM, "no memory for %d transfers", count);
-    list->item = item;
-    list->capacity = count;
-    return MP_OK;
-}
-
 int mp_plan_reserve(struct mp_plan *plan, int transfers, struct mp_error *error) {
     struct mp_transfers *lists[] = {&plan->fetch, &plan->reduce, &plan->share};
     int64_t pairs = (int64_t)plan->topology.ranks * plan->experts, parts = RUNS_OF_PAIR * pairs;
     int code = MP_OK;
 
     for (int list = 0; list < 3 && !code; list++)
-        code = reserve_transfers(lists[list], transfers, error);
+        code = mp_transfers_reserve(lists[list], transfers, error);
     if (!code && parts > plan->part_capacity) {
         struct mp_dispatch_part *part = realloc(plan->part, (size_t)parts * sizeof *part);
         if (!part)

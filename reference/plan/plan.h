@@ -44,6 +44,8 @@ struct mp_transfers {
 };
 int mp_transfers_add(struct mp_transfers *list, struct mp_transfer transfer,
                      struct mp_error *error); /* MP_ENOMEM */
+/* Makes room for so many transfers in all.  MP_ENOMEM. */
+int mp_transfers_reserve(struct mp_transfers *list, int64_t count, struct mp_error *error);
 void mp_transfers_destroy(struct mp_transfers *list);
 
 /* How the tokens travel. */

@@ -140,6 +140,14 @@ int mp_system_initial_homes(const struct mp_system *system, const void *self, in
     return MP_OK;
 }
 
+int64_t mp_system_padding_limit(const struct mp_system *system, const struct mp_setting *setting,
+                                const void *options) {
+    struct mp_setting sizes = *setting;
+    sizes.bandwidth = sizes.seconds_per_route = sizes.seconds_per_expert = sizes.non_moe_seconds =
+        0;
+    return system->padding_limit ? system->padding_limit(&sizes, options) : 0;
+}
+
 int mp_systems_register(struct mp_systems *systems, const struct mp_system *system,
                         struct mp_error *error) {
     char owner[96];

@@ -124,6 +124,11 @@ int mp_system_end_plan(const struct mp_system *system, void *self, const struct 
 int mp_system_initial_homes(const struct mp_system *system, const void *self, int layers,
                             struct mp_placement home[], struct mp_error *error);
 
+/* The largest plan.padding of a run: padding_limit of a setting without its measured figures, which
+ * are not known yet where buffers are made; 0 without the function. */
+int64_t mp_system_padding_limit(const struct mp_system *system, const struct mp_setting *setting,
+                                const void *options);
+
 /* The registry: fixed capacity, filled at start-up, no duplicates. */
 enum { MP_SYSTEMS_LIMIT = 64 };
 struct mp_systems {
