@@ -262,7 +262,6 @@ static void carry_slices(struct mp_predictor *predictor, struct mp_carriage *car
 void mp_predictor_carry_gradients(struct mp_predictor *predictor,
                                   struct mp_predicted_layer *layer) {
     const struct mp_plan *plan = &predictor->plan;
-    layer->reduces = plan->reduce.count > 0 || mp_optimizer_sliced(plan->optimizer);
     carry_prefetch(predictor, layer);
     carry_sums(predictor, &plan->reduce, true, &layer->gradient[MP_SUM_COPIES]);
     carry_sums(predictor, &plan->share, false, &layer->gradient[MP_SHARE_SUMS]);
@@ -282,7 +281,7 @@ static void exchange(struct mp_predictor *predictor, struct mp_activity activity
 }
 
 int mp_predictor_move(struct mp_predictor *predictor, bool leave_state, struct mp_error *error) {
-    struct mp_activity activity = {MP_PHASE_MOVE, MP_NO_DIRECTION, -1};
+    struct mp_activity activity = {MP_PHASE_MOVE, MP_NO_DIRECTION, -1, MP_ALL_STEPS};
     double bytes = mp_costs_expert_bytes(predictor->costs);
     if (!leave_state)
         bytes += mp_costs_expert_state_bytes(predictor->costs);
@@ -301,18 +300,11 @@ int mp_predictor_move(struct mp_predictor *predictor, bool leave_state, struct m
     return MP_OK;
 }
 
-void mp_predictor_gather_homes(struct mp_predictor *predictor) {
-    struct mp_activity activity = {MP_PHASE_FETCH, MP_NO_DIRECTION, 0};
+void mp_predictor_carry_homes(struct mp_predictor *predictor, int layer,
+                              struct mp_carriage *carriage) {
     double bytes = mp_costs_expert_bytes(predictor->costs);
-    double *waited = &predictor->timeline.sums.waited[MP_PHASE_FETCH], before = *waited;
-    for (int layer = 0; layer < predictor->layers; layer++) {
-        activity.layer = layer;
-        mp_timeline_mark(&predictor->timeline);
-        mp_traffic_clear(predictor->traffic);
-        predictor->prediction->bytes[MP_STAGE_AFTER_STEP] +=
-            add_slices(predictor, &predictor->home[layer], bytes);
-        exchange(predictor, activity);
-        predictor->gathering += mp_timeline_spent(&predictor->timeline, activity, NULL, NULL, -1);
-    }
-    predictor->gathering_waited = *waited - before;
+    mp_traffic_clear(predictor->traffic);
+    predictor->prediction->bytes[MP_STAGE_AFTER_STEP] +=
+        add_slices(predictor, &predictor->home[layer], bytes);
+    measure(predictor, false, carriage);
 }

@@ -23,14 +23,8 @@
 
 #include "harness/predict/network.h"
 #include "harness/predict/predictor.h"
+#include "reference/schedule/schedule.h"
 #include "reference/trainer/inject.h"
-
-/* What an operation is, in spans. */
-struct mp_activity {
-    enum mp_phase phase;
-    enum mp_direction direction;
-    int layer; /* -1: none */
-};
 
 /* A background operation on its way. */
 struct mp_background {
@@ -84,7 +78,8 @@ void mp_timeline_destroy(struct mp_timeline *timeline); /* accepts a zeroed one 
 void mp_timeline_begin(struct mp_timeline *timeline, int64_t iteration);
 
 /* A phase of the compute stream begins; and ends, as a span of every rank: `tokens` and `bytes` are
- * [ranks], flops is per token; NULL and -1: does not apply.  Returns the seconds of all ranks. */
+ * [ranks], flops is per token; NULL and -1: does not apply.  Ranks for which neither time has
+ * passed nor anything is to be told have none.  Returns the seconds of all ranks. */
 void mp_timeline_mark(struct mp_timeline *timeline);
 double mp_timeline_spent(struct mp_timeline *timeline, struct mp_activity activity,
                          const int64_t tokens[], const double bytes[], double flops);

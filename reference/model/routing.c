@@ -3,6 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "reference/schedule/schedule.h"
+
 int mp_routing_create(int ranks, int experts, int64_t send_limit, int64_t receive_limit,
                       struct mp_routing *routing, struct mp_error *error) {
     size_t r = (size_t)ranks, e = (size_t)experts;
@@ -81,11 +83,23 @@ static int first_source(struct groups groups, int step) {
     return (groups.mine + groups.count - step) % groups.count * groups.size;
 }
 
+/* Copies of this rank that are fetched late, and experts of its own whose routes all stay where
+ * their copies are: with both, the gradients of such an expert are complete on every rank before
+ * anything else is computed. */
 static void find_late_copies(const struct mp_plan *plan, int rank, struct mp_routing *routing) {
     memset(routing->late, 0, (size_t)routing->experts * sizeof *routing->late);
-    for (int i = 0; i < plan->fetch.count; i++)
-        if (plan->fetch.item[i].to == rank && plan->fetch.item[i].stage == MP_STAGE_AFTER_GATE)
-            routing->late[plan->fetch.item[i].expert] = true;
+    routing->has_late = false;
+    for (int i = 0, known = -1; i < plan->fetch.count; i++) {
+        const struct mp_transfer *fetch = &plan->fetch.item[i];
+        if (fetch->stage != MP_STAGE_AFTER_GATE)
+            continue;
+        routing->has_late = true;
+        if (fetch->to == rank)
+            routing->late[fetch->expert] = true;
+        if (fetch->from == rank && fetch->expert != known)
+            routing->late[fetch->expert] = mp_plan_stays(plan, fetch->expert);
+        known = fetch->expert;
+    }
 }
 
 /* Routes of this rank's own that stay out of the exchange. */
@@ -240,7 +254,6 @@ static void build_segment(struct groups groups, int step, int first, struct mp_r
     row = first;
     for (int g = 0; g < routing->groups; g++) {
         const int *pair = routing->pair_rows + (size_t)g * (size_t)routing->ranks;
-        int begin = row;
         memset(group_rows, 0, (size_t)shares * sizeof *group_rows);
         for (int s = source; s < end; s++) {
             if (pair[s] && routing->next_row[s] != row)
@@ -250,8 +263,6 @@ static void build_segment(struct groups groups, int step, int first, struct mp_r
             group_rows[(s - source) % shares] += pair[s];
         }
         group_rows += shares;
-        if (row > begin && routing->late[routing->group_expert[g]])
-            out->needs_late = true;
     }
     out->rows = row - first;
 }
@@ -309,14 +320,13 @@ int mp_routing_build(const struct mp_plan *plan, const uint32_t load[], int rank
         build_segment(groups, step, first, routing);
         first += routing->segment[step].rows;
     }
-    if (routing->local_rows > 0)
+    if (plan->exchange == MP_EXCHANGE_PIPELINED && routing->has_late)
         routing->segment[routing->segments++] =
             (struct mp_routing_segment){.group_rows = rows_of_segment(routing, routing->ranks),
                                         .shares = 1,
                                         .first = first,
                                         .rows = routing->local_rows,
-                                        .in_expert_order = true,
-                                        .needs_late = true};
+                                        .in_expert_order = true};
     return MP_OK;
 }
 

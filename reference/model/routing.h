@@ -1,9 +1,10 @@
 /* Routing of one layer on one rank: what a plan's dispatch means for rows in memory.
  *
  * Rows travel in steps, of which a flat exchange has one and a pipelined exchange one per group of
- * ranks.  Each step brings a segment of the rows that this rank's experts work on; routes of its
- * own whose expert is a copy fetched after the gate never travel and are a last segment if the
- * exchange is pipelined.
+ * ranks.  Each step brings a segment of the rows that this rank's experts work on.  If the exchange
+ * is pipelined and the plan fetches copies after the gate, there is a last segment, perhaps empty,
+ * whose rows never travel: a rank's routes to its own such copies, and to experts of its own all of
+ * whose routes stay with their sources (mp_plan_stays).
  *
  * Send order: rows by destination rank, within it by expert, within it as the plan hands routes
  * out; behind them those of the last segment.  Receive order: by step, within it by source rank,
@@ -37,7 +38,6 @@ struct mp_routing_segment {
     int first; /* row in expert order; also in receive order */
     int rows;
     bool in_expert_order; /* the receive order is the expert order: no permutation needed */
-    bool needs_late;      /* has routes of copies that are fetched after the gate */
 };
 
 struct mp_routing {
@@ -76,7 +76,8 @@ struct mp_routing {
     int *step_receive_rows;
     int *segment_rows; /* [ranks + 1][experts][shares] */
     int *pair_rows;    /* [experts][ranks]: rows of a group from each source */
-    bool *late;        /* [experts] a copy of this rank that is fetched after the gate */
+    bool *late;        /* [experts] this rank's own routes to it are in the last segment */
+    bool has_late;
 };
 
 /* Room for `send_limit` rows to send and `receive_limit` to work on.  MP_ENOMEM. */
