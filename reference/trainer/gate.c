@@ -110,6 +110,8 @@ static int end_plan(struct mp_trainer *trainer, int layer, struct mp_error *erro
         code = mp_routing_build(plan, own_load(trainer, layer), trainer->comm->rank,
                                 &model->state[layer].routing, error);
     if (!code)
+        code = mp_trainer_reserve_rows(trainer, layer, error);
+    if (!code)
         code = mp_experts_locate(&model->experts, plan, model->parameter, model->gradient, error);
     return code;
 }

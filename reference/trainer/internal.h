@@ -189,6 +189,11 @@ void mp_trainer_sum_slices(struct mp_trainer *trainer, int layer);
  * spare slot; with slices nothing moves but the next gathering.  Then home's holders are next's. */
 int mp_trainer_rehome(struct mp_trainer *trainer, struct mp_error *error);
 
+/* ---- trainer.c ---- */
+/* Room for the rows that a layer's plan brings, once its routing has been built; growth is counted
+ * and recorded (mp_model_reserve). */
+int mp_trainer_reserve_rows(struct mp_trainer *trainer, int layer, struct mp_error *error);
+
 /* ---- measure.c ---- */
 /* Fills the figures that planners assume and the job leaves open, measured on rank 0. */
 int mp_trainer_measure(struct mp_trainer *trainer, struct mp_error *error);

@@ -469,6 +469,8 @@ static int finish(struct program *program, int code) {
         program->place.device->operations->memory_used(program->place.device, &now, &most);
     if (most >= 0)
         mp_record_number(program->compute, -1, -1, "device-memory-high-water-bytes", (double)most);
+    mp_record_number(program->compute, -1, -1, "row-memory-bytes",
+                     (double)mp_trainer_model(program->trainer)->row_bytes);
     if (getrusage(RUSAGE_SELF, &usage) == 0)
         mp_record_number(program->compute, -1, -1, "memory-high-water-bytes",
                          1024.0 * (double)usage.ru_maxrss);

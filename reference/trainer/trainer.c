@@ -274,7 +274,7 @@ static int create_replay(struct mp_trainer *trainer, struct mp_error *error) {
     return code ? code : mp_trainer_force_choices(trainer, 0, error);
 }
 
-/* The model, with room for all rows that a rank may send or be sent. */
+/* The model, which takes in as many rows as a rank may send or be sent. */
 static int create_model(struct mp_trainer *trainer, const struct mp_model_shape *shape,
                         const struct mp_job_file *file, struct mp_error *error) {
     const struct mp_setting *setting = &trainer->setting;
@@ -360,7 +360,25 @@ static void explain_memory(const struct mp_device *device, struct mp_error *erro
     char what_for[sizeof error->text];
     snprintf(what_for, sizeof what_for, "%s", error->text);
     *error = (struct mp_error){0};
-    mp_fail(error, MP_ENOMEM, "%.500s (%.300s)", device->error.text, what_for);
+    mp_fail(error, MP_ENOMEM, "%.400s (%.360s)", device->error.text, what_for);
+}
+
+int mp_trainer_reserve_rows(struct mp_trainer *trainer, int layer, struct mp_error *error) {
+    struct mp_model *model = &trainer->model;
+    int64_t before = model->row_bytes;
+    int code = mp_model_reserve(model, layer, error);
+    if (code) {
+        mp_error_prefix(error, "iteration %lld", (long long)trainer->iteration);
+        explain_memory(trainer->device, error);
+        return code;
+    }
+    if (model->row_bytes == before)
+        return MP_OK;
+    trainer->totals.row_growths++;
+    if (trainer->compute)
+        mp_record_number(trainer->compute, trainer->iteration, layer, "row-memory-bytes",
+                         (double)model->row_bytes);
+    return MP_OK;
 }
 
 int mp_trainer_create(const struct mp_job_file *file, struct mp_comm *comm,
