@@ -97,12 +97,15 @@ void mp_costs_setting(const struct mp_costs *costs, struct mp_setting *setting);
 
 /* What a rank held at most. */
 struct mp_memory_use {
-    double experts_kept;   /* experts whose parameters stay between iterations, all layers */
-    double states_kept;    /* experts (or their slices, added up) whose optimizer state it keeps */
-    double copies;         /* copies alive at once, all layers: with re-materialisation of two */
-    double gradients;      /* experts' gradients alive at once, those of copies included */
-    double rows;           /* routes whose activations its own experts keep at once, all layers */
-    double rows_one_layer; /* the largest layer's: what recompute keeps, and exchange buffers */
+    double experts_kept; /* experts whose parameters stay between iterations, all layers */
+    double states_kept;  /* experts (or their slices, added up) whose optimizer state it keeps */
+    double copies;       /* copies alive at once, all layers: with re-materialisation of two */
+    double gradients;    /* experts' gradients alive at once, those of copies included */
+    /* Rows, padding included, dropped routes not: as many as plans bring, as in the trainer
+     * (reference/model/rows.h).  All layers' together, and the largest layer's, which is what
+     * recompute keeps and what exchange buffers hold. */
+    double rows, rows_one_layer; /* that its own experts work on */
+    double sent, sent_one_layer; /* that it sends and that return to it */
 };
 struct mp_memory {
     double dense;        /* non-expert parameters, gradients and optimizer state */

@@ -44,12 +44,15 @@ static struct mp_memory_use use_of(const struct mp_predictor *predictor, int ran
     struct mp_memory_use use = {0};
     for (int l = 0; l < predictor->layers; l++) {
         const struct mp_predicted_layer *layer = &predictor->layer[l];
-        double copies = copies_of(predictor, l, rank), rows = (double)layer->rows[rank];
+        double copies = copies_of(predictor, l, rank);
+        double rows = (double)layer->rows[rank], sent = (double)layer->sent_rows[rank];
         all += copies;
         two = copies + above > two ? copies + above : two;
         above = copies;
         use.rows += rows;
         use.rows_one_layer = rows > use.rows_one_layer ? rows : use.rows_one_layer;
+        use.sent += sent;
+        use.sent_one_layer = sent > use.sent_one_layer ? sent : use.sent_one_layer;
     }
     double slices = (double)predictor->layers * predictor->experts / predictor->ranks;
     double own = sliced ? slices : predictor->kept[rank];
