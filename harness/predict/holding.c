@@ -33,7 +33,10 @@ static double copies_of(const struct mp_predictor *predictor, int layer, int ran
     return held - predictor->kept_of_layer[(size_t)layer * (size_t)predictor->ranks + (size_t)rank];
 }
 
-/* Copies live until backward, or only in the layer at hand and the next one; their gradients until
+/* What a rank needs at once: memory for rows in the trainer, which has had the most of every layer
+ * and a quarter more (reference/model/rows.h), is larger where loads come and go.
+ *
+ * Copies live until backward, or only in the layer at hand and the next one; their gradients until
  * they are summed, which is under way for two layers at once, unless they are added up over
  * micro-batches.  With slices a rank's own share is in both. */
 static struct mp_memory_use use_of(const struct mp_predictor *predictor, int rank) {
