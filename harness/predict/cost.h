@@ -9,7 +9,7 @@
 #include "harness/cluster/cluster.h"
 #include "reference/plan/option.h"
 #include "reference/plan/system.h"
-#include "reference/trainer/job.h"
+#include "reference/trainer/sizes.h"
 
 enum mp_predict_recompute { MP_RECOMPUTE_NONE, MP_RECOMPUTE_FULL };
 enum mp_predict_attention { MP_ATTENTION_FULL, MP_ATTENTION_FLASH };
@@ -92,6 +92,8 @@ double mp_costs_route_flops(const struct mp_costs *costs); /* of one route throu
  * rank.
  */
 void mp_costs_setting(const struct mp_costs *costs, struct mp_setting *setting);
+/* Of the job with the elements of the options; lives as long as the costs. */
+const struct mp_sizes *mp_costs_sizes(const struct mp_costs *costs);
 
 /* ---- memory ---- */
 

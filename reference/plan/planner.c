@@ -20,7 +20,8 @@ static int plans_of(const struct mp_planner *planner) {
     return planner->keeps_plans ? planner->setting.layers : 1;
 }
 
-static int create_plans(struct mp_planner *planner, struct mp_error *error) {
+static int create_plans(struct mp_planner *planner, int64_t gradient_bytes,
+                        struct mp_error *error) {
     const struct mp_setting *setting = &planner->setting;
     int plans = plans_of(planner), code = MP_OK;
     planner->plan = calloc((size_t)plans, sizeof *planner->plan);
@@ -29,6 +30,8 @@ static int create_plans(struct mp_planner *planner, struct mp_error *error) {
     for (int i = 0; i < plans && !code; i++) {
         code = mp_plan_create(&setting->topology, setting->experts, setting->expert_bytes,
                               &planner->plan[i], error);
+        if (!code && gradient_bytes > 0)
+            planner->plan[i].gradient_bytes = gradient_bytes;
         if (!code && planner->keeps_plans)
             code = mp_plan_reserve(&planner->plan[i],
                                    setting->experts * (setting->topology.ranks - 1), error);
@@ -96,15 +99,16 @@ static int reserve_moves(struct mp_planner *planner, struct mp_error *error) {
     return mp_transfers_reserve(&planner->moves, most, error);
 }
 
-static int create_all(struct mp_planner *planner, const void *options, struct mp_error *error) {
+static int create_all(struct mp_planner *planner, const struct mp_planner_config *config,
+                      struct mp_error *error) {
     const struct mp_setting *setting = &planner->setting;
-    int code = create_system(planner, options, error);
+    int code = create_system(planner, config->options, error);
     if (!code)
         code = create_placements(&planner->home, setting, error);
     if (!code)
         code = create_placements(&planner->change.next, setting, error);
     if (!code)
-        code = create_plans(planner, error);
+        code = create_plans(planner, config->gradient_bytes, error);
     if (!code)
         code = mp_system_initial_homes(planner->system, planner->self, setting->layers,
                                        planner->home, error);
@@ -132,7 +136,7 @@ int mp_planner_create(const struct mp_planner_config *config, struct mp_planner 
 #ifndef NDEBUG
     planner->check_plans = true;
 #endif
-    int code = create_all(planner, config->options, error);
+    int code = create_all(planner, config, error);
     if (code)
         mp_planner_destroy(planner);
     return code;

@@ -20,6 +20,7 @@ struct mp_planner_config {
     const struct mp_system *system;
     const void *options; /* of the system, parsed; borrowed during create only */
     const struct mp_setting *setting;
+    int64_t gradient_bytes; /* of an expert; 0: as many as setting->expert_bytes */
     struct mp_move_bytes move;
     /* Every layer has a plan of its own, which lasts until the layer is planned again, and there is
      * room for all transfers and moves that may come, so that no step allocates.  Otherwise all

@@ -28,6 +28,16 @@ const char *mp_system_capability_name(unsigned bit) {
     }
 }
 
+#define FIGURE(member) offsetof(struct mp_setting, member)
+
+const struct mp_named_number mp_setting_figures[] = {
+    {"bandwidth", FIGURE(bandwidth), MP_NUMBER_DOUBLE},
+    {"seconds-per-route", FIGURE(seconds_per_route), MP_NUMBER_DOUBLE},
+    {"seconds-per-expert", FIGURE(seconds_per_expert), MP_NUMBER_DOUBLE},
+    {"non-moe-seconds", FIGURE(non_moe_seconds), MP_NUMBER_DOUBLE},
+    {0},
+};
+
 static bool is_word(const char *name) {
     if (!islower((unsigned char)name[0]))
         return false;
@@ -143,8 +153,8 @@ int mp_system_initial_homes(const struct mp_system *system, const void *self, in
 int64_t mp_system_padding_limit(const struct mp_system *system, const struct mp_setting *setting,
                                 const void *options) {
     struct mp_setting sizes = *setting;
-    sizes.bandwidth = sizes.seconds_per_route = sizes.seconds_per_expert = sizes.non_moe_seconds =
-        0;
+    for (const struct mp_named_number *figure = mp_setting_figures; figure->name; figure++)
+        *(double *)((char *)&sizes + figure->offset) = 0;
     return system->padding_limit ? system->padding_limit(&sizes, options) : 0;
 }
 

@@ -9,6 +9,7 @@
 #ifndef MOEPERF_REFERENCE_PLAN_SYSTEM_H
 #define MOEPERF_REFERENCE_PLAN_SYSTEM_H
 
+#include "reference/plan/named.h"
 #include "reference/plan/option.h"
 #include "reference/plan/plan.h"
 #include "reference/plan/rehome.h"
@@ -46,6 +47,8 @@ struct mp_setting {
     double seconds_per_expert; /* forward of an expert beside its routes: reading parameters, s */
     double non_moe_seconds;    /* forward of a block without its MoE part, s */
 };
+/* Of these the measured figures, by the names under which a run keeps them. */
+extern const struct mp_named_number mp_setting_figures[];
 
 struct mp_system {
     int abi;            /* MP_SYSTEM_ABI */

@@ -8,6 +8,7 @@
 #include "reference/schedule/schedule.h"
 #include "reference/trainer/inject.h"
 #include "reference/trainer/loads.h"
+#include "reference/trainer/sizes.h"
 #include "reference/trainer/stamps.h"
 #include "reference/trainer/trainer.h"
 
@@ -33,6 +34,7 @@ struct mp_carriage {
 struct mp_trainer {
     struct mp_job job;
     char options[1024]; /* of the system: "slots=auto interval=50", for checkpoints */
+    struct mp_sizes sizes;
     struct mp_setting setting;
     struct mp_planner planner;
     struct mp_schedule schedule;

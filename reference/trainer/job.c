@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "reference/trainer/inject.h"
+#include "reference/trainer/sizes.h"
 
 #define FIELD(member) offsetof(struct mp_job, member)
 
@@ -478,23 +479,15 @@ static int check_combinations(const struct mp_job *job, struct mp_error *error) 
 static int check_system(const struct mp_job_file *file, struct mp_error *error) {
     const struct mp_job *job = &file->job;
     const struct mp_system *system = file->system;
-    int64_t element_bytes = job->precision == MP_PRECISION_BF16 ? 2 : 4;
-    struct mp_setting setting = {
-        .layers = job->layers,
-        .experts = job->experts,
-        .top_k = mp_job_top_k(job),
-        .topology = {job->ranks,
-                     job->ranks_per_node < job->ranks ? job->ranks_per_node : job->ranks},
-        .tokens_per_rank = (int64_t)(job->batch / job->ranks) * job->sequence,
-        .expert_bytes = 2 * element_bytes * job->width * job->expert_width,
-        .route_bytes = element_bytes * job->width,
-        .seed = (uint64_t)job->seed,
-        .bandwidth = job->bandwidth > 0 ? job->bandwidth : 1e9,
-        .seconds_per_route = 1e-6,
-        .seconds_per_expert = 1e-6,
-        .non_moe_seconds = job->non_moe_seconds > 0 ? job->non_moe_seconds : 1e-3,
-    };
+    const struct mp_element_sizes elements = mp_training_elements(mp_job_element_bytes(job));
+    const struct mp_topology topology = mp_job_topology(job, job->ranks);
+    struct mp_sizes sizes;
+    struct mp_setting setting;
     void *self;
+    mp_job_sizes(job, &elements, &sizes);
+    mp_job_setting(job, &sizes, &topology, 1, &setting);
+    mp_job_given_figures(job, &sizes, &setting);
+    mp_job_usual_figures(&setting);
     int code = system->create(&setting, file->system_options, &self, error);
     if (!code)
         system->destroy(self);

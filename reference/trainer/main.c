@@ -13,6 +13,7 @@
 #include "reference/machine/machine.h"
 #include "reference/trainer/checkpoint.h"
 #include "reference/trainer/environment.h"
+#include "reference/trainer/numbers.h"
 #include "reference/trainer/place.h"
 #include "reference/trainer/target.h"
 #include "reference/trainer/trainer.h"
@@ -288,10 +289,7 @@ static int record_run(struct program *program, int argc, char **argv) {
         mp_record_number(thread, -1, -1, "target-loss", job->target_loss);
         mp_record_number(thread, -1, -1, "target-window", job->target_window);
     }
-    mp_record_number(thread, -1, -1, "bandwidth", setting->bandwidth);
-    mp_record_number(thread, -1, -1, "seconds-per-route", setting->seconds_per_route);
-    mp_record_number(thread, -1, -1, "seconds-per-expert", setting->seconds_per_expert);
-    mp_record_number(thread, -1, -1, "non-moe-seconds", setting->non_moe_seconds);
+    mp_record_named(thread, -1, -1, mp_setting_figures, setting);
     mp_record_number(thread, -1, -1, "parameters", (double)mp_model_parameters(shape));
     mp_record_number(thread, -1, -1, "parameters-active",
                      (double)mp_model_active_parameters(shape));

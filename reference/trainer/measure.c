@@ -177,25 +177,19 @@ static int measure_bandwidth(struct mp_trainer *trainer, double *bandwidth,
 }
 
 int mp_trainer_measure(struct mp_trainer *trainer, struct mp_error *error) {
-    enum { BANDWIDTH, PER_ROUTE, PER_EXPERT, NON_MOE, FIGURES };
     struct mp_setting *setting = &trainer->setting;
     const struct mp_job *job = &trainer->job;
-    double figures[FIGURES] = {[BANDWIDTH] = job->bandwidth, [NON_MOE] = job->non_moe_seconds};
     int code = MP_OK;
     if (!(job->bandwidth > 0) && trainer->comm->ranks > 1)
-        code = trainer->device->deferred ? measure_gather(trainer, &figures[BANDWIDTH], error)
-                                         : measure_bandwidth(trainer, &figures[BANDWIDTH], error);
-    if (job->expert_rate > 0)
-        figures[PER_ROUTE] = (double)mp_model_route_flops(&trainer->model.shape) / job->expert_rate;
-    else if (!code)
-        code = measure_expert(trainer, &figures[PER_ROUTE], &figures[PER_EXPERT], error);
+        code = trainer->device->deferred ? measure_gather(trainer, &setting->bandwidth, error)
+                                         : measure_bandwidth(trainer, &setting->bandwidth, error);
+    if (!code && !(job->expert_rate > 0))
+        code = measure_expert(trainer, &setting->seconds_per_route, &setting->seconds_per_expert,
+                              error);
     if (!code && !(job->non_moe_seconds > 0))
-        figures[NON_MOE] = measure_non_moe(trainer);
+        setting->non_moe_seconds = measure_non_moe(trainer);
     if (!code)
-        code = mp_comm_broadcast(trainer->comm, figures, sizeof figures, 0, error);
-    setting->bandwidth = figures[BANDWIDTH];
-    setting->seconds_per_route = figures[PER_ROUTE];
-    setting->seconds_per_expert = figures[PER_EXPERT];
-    setting->non_moe_seconds = figures[NON_MOE];
+        code = mp_comm_broadcast(trainer->comm, setting, sizeof *setting, 0, error);
+    mp_job_given_figures(job, &trainer->sizes, setting);
     return code;
 }

@@ -2,6 +2,7 @@
 
 #include "profiler/nvtx/emit.h"
 #include "reference/trainer/internal.h"
+#include "reference/trainer/numbers.h"
 
 int64_t mp_trainer_now(const struct mp_trainer *trainer) {
     return mp_clock_ns() - trainer->paused_ns;
@@ -173,29 +174,6 @@ void mp_trainer_count_plans(struct mp_trainer *trainer, bool backward) {
         count_plan(trainer, mp_planner_plan(&trainer->planner, l), backward);
 }
 
-static void record_facts(struct mp_trainer *trainer, int layer) {
-    const struct mp_plan_facts *facts = &trainer->facts[layer];
-    struct {
-        const char *name;
-        int64_t value;
-    } numbers[] = {
-        {"copies", facts->copies},
-        {"largest-rank-copies", facts->largest_rank_copies},
-        {"bytes-before-gate", facts->bytes[MP_STAGE_BEFORE_GATE]},
-        {"bytes-after-gate", facts->bytes[MP_STAGE_AFTER_GATE]},
-        {"bytes-backward-prefetch", facts->bytes[MP_STAGE_BACKWARD_PREFETCH]},
-        {"bytes-backward-reduce", facts->bytes[MP_STAGE_BACKWARD_REDUCE]},
-        {"routes-local", facts->routes_local},
-        {"routes-in-node", facts->routes_in_node},
-        {"routes-between-nodes", facts->routes_between_nodes},
-        {"routes-dropped", facts->routes_dropped},
-        {"rows-padded", facts->rows_padded},
-    };
-    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
-        mp_record_number(trainer->compute, trainer->iteration, layer, numbers[i].name,
-                         (double)numbers[i].value);
-}
-
 void mp_trainer_record_plans(struct mp_trainer *trainer) {
     if (!trainer->compute)
         return;
@@ -206,7 +184,8 @@ void mp_trainer_record_plans(struct mp_trainer *trainer) {
                        trainer->planner.law.drops_routes ? trainer->model.state[l].routing.dropped
                                                          : NULL);
         if (trainer->comm->rank == 0)
-            record_facts(trainer, l);
+            mp_record_named(trainer->compute, trainer->iteration, l, mp_plan_fact_names,
+                            &trainer->facts[l]);
     }
     if (trainer->comm->rank != 0)
         return;

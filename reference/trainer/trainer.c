@@ -21,20 +21,13 @@ static void shape_of(const struct mp_job *job, struct mp_model_shape *shape) {
     mp_model_set_gate(shape, job->gate == MP_GATE_GSHARD);
 }
 
-static void describe_setting(struct mp_trainer *trainer, const struct mp_model_shape *shape) {
+static void describe_setting(struct mp_trainer *trainer) {
     const struct mp_job *job = &trainer->job;
-    int ranks = trainer->comm->ranks;
-    trainer->setting = (struct mp_setting){
-        .layers = job->layers,
-        .experts = job->experts,
-        .top_k = shape->top_k,
-        .topology = {ranks, job->ranks_per_node < ranks ? job->ranks_per_node : ranks},
-        .tokens_per_rank = (int64_t)trainer->sequences * job->sequence,
-        .expert_bytes =
-            (int64_t)(mp_model_expert_floats(shape) * mp_element_bytes(trainer->device)),
-        .route_bytes = (int64_t)((size_t)job->width * mp_element_bytes(trainer->device)),
-        .seed = (uint64_t)job->seed,
-    };
+    const struct mp_element_sizes elements =
+        mp_training_elements(mp_element_bytes(trainer->device));
+    const struct mp_topology topology = mp_job_topology(job, trainer->comm->ranks);
+    mp_job_sizes(job, &elements, &trainer->sizes);
+    mp_job_setting(job, &trainer->sizes, &topology, 1, &trainer->setting);
 }
 
 static void *table(size_t count, size_t size, bool *failed) {
@@ -134,6 +127,7 @@ static int create_planner(struct mp_trainer *trainer, const struct mp_job_file *
         .system = file->system,
         .options = file->system_options,
         .setting = setting,
+        .gradient_bytes = (int64_t)trainer->sizes.expert_gradient,
         .move = {setting->expert_bytes, 2 * setting->expert_bytes},
         .keeps_plans = true,
         .check_plans = trainer->job.check_plans};
@@ -411,7 +405,7 @@ int mp_trainer_create_on(const struct mp_job_file *file, struct mp_comm *comm,
     if (!code)
         code = take_device(trainer, device, error);
     if (!code)
-        describe_setting(trainer, &shape);
+        describe_setting(trainer);
     if (!code)
         code = create_model(trainer, &shape, file, error);
     if (!code)

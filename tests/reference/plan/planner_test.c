@@ -5,7 +5,8 @@
 
 #include "tests/reference/plan/plan_support.h"
 
-enum { LAYERS = 2, RANKS = 4, EXPERTS = 4, EXPERT_BYTES = 100, MOVED = 200, STATE = 900 };
+enum { LAYERS = 2, RANKS = 4, EXPERTS = 4 };
+enum { EXPERT_BYTES = 100, GRADIENT_BYTES = 150, MOVED = 200, STATE = 900 };
 
 /* What the system under test is to do, and what it was asked. */
 static struct {
@@ -135,6 +136,7 @@ static void begin(struct drill *drill, const struct mp_system *system, bool keep
     struct mp_error error = {0};
     const struct mp_planner_config config = {.system = system,
                                              .setting = &SETTING,
+                                             .gradient_bytes = keeps_plans ? GRADIENT_BYTES : 0,
                                              .move = {MOVED, STATE},
                                              .keeps_plans = keeps_plans,
                                              .check_plans = true};
@@ -229,6 +231,7 @@ static void a_shared_plan_is_made_again_if_another_layer_had_it(void **state) {
     const struct mp_plan *made = mp_planner_plan(&drill.planner, 0);
     assert_int_equal(made->layer, 0);
     assert_int_equal(made->iteration, 3);
+    assert_int_equal(made->gradient_bytes, EXPERT_BYTES);
     assert_int_equal(mp_plan_routes_to(made, 2, 0, 0), 5);
     /* A plan that has begun is not complete. */
     assert_ok(mp_planner_begin_layer(&drill.planner, 3, 0, &error), &error);
@@ -248,6 +251,7 @@ static void plans_that_are_kept_stay(void **state) {
     assert_int_equal(asked.after, 2);
     for (int layer = 0; layer < LAYERS; layer++) {
         assert_int_equal(mp_planner_plan(&drill.planner, layer)->layer, layer);
+        assert_int_equal(mp_planner_plan(&drill.planner, layer)->gradient_bytes, GRADIENT_BYTES);
         assert_int_equal(mp_plan_routes_to(mp_planner_plan(&drill.planner, layer), 2, 0, 0), 5);
     }
     end(&drill);
