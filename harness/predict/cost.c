@@ -205,13 +205,17 @@ static int check(const struct mp_cluster *cluster, const struct mp_job *job,
     return MP_OK;
 }
 
+struct mp_element_sizes mp_predict_elements(const struct mp_predict_options *options) {
+    return (struct mp_element_sizes){options->expert_matrices,
+                                     mp_precision_bytes((enum mp_precision)options->precision),
+                                     options->gradient_bytes, options->optimizer_bytes};
+}
+
 static void fill_sizes(const struct mp_job *job, struct mp_costs *costs) {
     const struct mp_predict_options *options = &costs->options;
     int64_t parts = (int64_t)mp_cluster_ranks(costs->cluster) * options->micro_batches;
     int key_heads = options->key_value_heads == MP_AUTO ? job->heads : options->key_value_heads;
-    const struct mp_element_sizes elements = {
-        options->expert_matrices, mp_precision_bytes((enum mp_precision)options->precision),
-        options->gradient_bytes, options->optimizer_bytes};
+    const struct mp_element_sizes elements = mp_predict_elements(options);
     mp_job_sizes(job, &elements, &costs->sizes);
     costs->element = elements.element;
     costs->layers = job->layers;

@@ -32,6 +32,9 @@ struct mp_predict_options {
 /* Rows for the fields above, as `predict:` in suites and --set predict.NAME=VALUE. */
 extern const struct mp_option mp_predict_options_table[];
 
+/* What a prediction with these options keeps a model's numbers in. */
+struct mp_element_sizes mp_predict_elements(const struct mp_predict_options *options);
+
 struct mp_costs;
 
 /* Sizes come from the job; its ranks and ranks_per_node are not read, the cluster's count.  All are

@@ -154,7 +154,7 @@ int64_t mp_system_padding_limit(const struct mp_system *system, const struct mp_
                                 const void *options) {
     struct mp_setting sizes = *setting;
     for (const struct mp_named_number *figure = mp_setting_figures; figure->name; figure++)
-        *(double *)((char *)&sizes + figure->offset) = 0;
+        *mp_setting_figure(&sizes, figure) = 0;
     return system->padding_limit ? system->padding_limit(&sizes, options) : 0;
 }
 

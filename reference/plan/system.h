@@ -49,6 +49,10 @@ struct mp_setting {
 };
 /* Of these the measured figures, by the names under which a run keeps them. */
 extern const struct mp_named_number mp_setting_figures[];
+static inline double *mp_setting_figure(struct mp_setting *setting,
+                                        const struct mp_named_number *figure) {
+    return (double *)((char *)setting + figure->offset);
+}
 
 struct mp_system {
     int abi;            /* MP_SYSTEM_ABI */

@@ -108,32 +108,22 @@ static void move_on(void *context) {
         mp_comm_progress(trainer->comm, &trainer->progress_error);
 }
 
-/* The system's options in one line. */
-static void describe_options(struct mp_trainer *trainer, const void *options) {
-    char value[MP_TEXT_SIZE];
-    size_t at = 0, size = sizeof trainer->options;
-    const struct mp_option *option = trainer->planner.system->options;
-    for (; option && option->name && at < size; option++)
-        at +=
-            (size_t)snprintf(trainer->options + at, size - at, "%s%s=%s", at ? " " : "",
-                             option->name, mp_options_format(option, options, value, sizeof value));
-}
-
 /* The system at work, and what its plans are made of and lead through. */
 static int create_planner(struct mp_trainer *trainer, const struct mp_job_file *file,
                           struct mp_error *error) {
     const struct mp_setting *setting = &trainer->setting;
-    const struct mp_planner_config config = {
-        .system = file->system,
-        .options = file->system_options,
-        .setting = setting,
-        .gradient_bytes = (int64_t)trainer->sizes.expert_gradient,
-        .move = {setting->expert_bytes, 2 * setting->expert_bytes},
-        .keeps_plans = true,
-        .check_plans = trainer->job.check_plans};
+    const struct mp_planner_config config = {.system = file->system,
+                                             .options = file->system_options,
+                                             .setting = setting,
+                                             .gradient_bytes =
+                                                 (int64_t)trainer->sizes.expert_gradient,
+                                             .move = trainer->sizes.move,
+                                             .keeps_plans = true,
+                                             .check_plans = trainer->job.check_plans};
     int code = mp_planner_create(&config, &trainer->planner, error);
     if (!code)
-        describe_options(trainer, file->system_options);
+        mp_options_line(file->system->options, file->system_options, trainer->options,
+                        sizeof trainer->options);
     for (int l = 0; !code && l < setting->layers; l++) {
         code = mp_load_create(setting->topology.ranks, setting->experts, &trainer->load[l], error);
         if (!code)
