@@ -271,7 +271,7 @@ void mp_predictor_carry_gradients(struct mp_predictor *predictor,
 /* ---- after the step ---- */
 
 /* An exchange that all ranks wait for. */
-static void exchange(struct mp_predictor *predictor, struct mp_activity activity) {
+static void exchange(struct mp_predictor *predictor, struct mp_scheduled_phase activity) {
     struct mp_carriage *carriage = &predictor->fetch;
     mp_network_alone(predictor->network, predictor->traffic, carriage->alone);
     if (carriage->received)
@@ -281,7 +281,7 @@ static void exchange(struct mp_predictor *predictor, struct mp_activity activity
 }
 
 int mp_predictor_move(struct mp_predictor *predictor, bool leave_state, struct mp_error *error) {
-    struct mp_activity activity = {MP_PHASE_MOVE, MP_NO_DIRECTION, -1, MP_ALL_STEPS};
+    struct mp_scheduled_phase activity = {MP_PHASE_MOVE, MP_NO_DIRECTION, -1, MP_ALL_STEPS};
     double bytes = mp_costs_expert_bytes(predictor->costs);
     if (!leave_state)
         bytes += mp_costs_expert_state_bytes(predictor->costs);

@@ -63,7 +63,7 @@ static const int64_t *rows_of(const struct mp_predictor *predictor,
 
 /* ---- spans ---- */
 
-static void begin(void *self, struct mp_activity activity) {
+static void begin(void *self, struct mp_scheduled_phase activity) {
     struct mp_predictor *predictor = self;
     (void)activity;
     predictor->passes = false;
@@ -71,7 +71,7 @@ static void begin(void *self, struct mp_activity activity) {
 }
 
 /* Tokens and bytes are those of the half that sets out, or returns, as a whole. */
-static double end_exchange(struct mp_predictor *predictor, struct mp_activity activity) {
+static double end_exchange(struct mp_predictor *predictor, struct mp_scheduled_phase activity) {
     const struct mp_predicted_layer *layer = layer_of(predictor, activity.layer);
     enum mp_phase there = activity.direction == MP_FORWARD ? MP_PHASE_DISPATCH : MP_PHASE_COMBINE;
     bool is_there = activity.phase == there;
@@ -82,7 +82,7 @@ static double end_exchange(struct mp_predictor *predictor, struct mp_activity ac
     return mp_timeline_spent(&predictor->timeline, activity, tokens, whole ? bytes : NULL, -1);
 }
 
-static double end_experts(struct mp_predictor *predictor, struct mp_activity activity) {
+static double end_experts(struct mp_predictor *predictor, struct mp_scheduled_phase activity) {
     const struct mp_timeline *timeline = &predictor->timeline;
     double flops =
         mp_costs_route_flops(predictor->costs) * (activity.direction == MP_FORWARD ? 1 : 2);
@@ -93,7 +93,7 @@ static double end_experts(struct mp_predictor *predictor, struct mp_activity act
                              NULL, flops);
 }
 
-static void end(void *self, struct mp_activity activity) {
+static void end(void *self, struct mp_scheduled_phase activity) {
     struct mp_predictor *predictor = self;
     struct mp_timeline *timeline = &predictor->timeline;
     double *waited = &timeline->sums.waited[MP_PHASE_FETCH], before = *waited;
@@ -252,10 +252,10 @@ static int work(void *self, const struct mp_operation *operation, struct mp_erro
 
 /* ---- rows on their way ---- */
 
-static struct mp_activity activity_of(const struct mp_operation *operation) {
+static struct mp_scheduled_phase activity_of(const struct mp_operation *operation) {
     bool there = operation->kind == MP_TRAVEL_ROWS, forward = operation->direction == MP_FORWARD;
-    return (struct mp_activity){there == forward ? MP_PHASE_DISPATCH : MP_PHASE_COMBINE,
-                                operation->direction, operation->layer, operation->step};
+    return (struct mp_scheduled_phase){there == forward ? MP_PHASE_DISPATCH : MP_PHASE_COMBINE,
+                                       operation->direction, operation->layer, operation->step};
 }
 
 /* When the rows of a step are there: [ranks]. */
@@ -344,7 +344,7 @@ static enum mp_phase phase_of(enum mp_operation_kind kind) {
 }
 
 /* Non-expert gradients of a block, or of the tables. */
-static int64_t start_dense(struct mp_predictor *predictor, struct mp_activity activity) {
+static int64_t start_dense(struct mp_predictor *predictor, struct mp_scheduled_phase activity) {
     double seconds = predictor->reduce_seconds;
     if (activity.layer == predictor->layers) {
         activity.layer = -1;
@@ -358,8 +358,8 @@ static int64_t start_dense(struct mp_predictor *predictor, struct mp_activity ac
 }
 
 static void start_background(struct mp_predictor *predictor, const struct mp_operation *operation) {
-    struct mp_activity activity = {phase_of(operation->kind), operation->direction,
-                                   operation->layer, 0};
+    struct mp_scheduled_phase activity = {phase_of(operation->kind), operation->direction,
+                                          operation->layer, 0};
     int64_t *number = number_of(predictor, operation);
     if (operation->kind == MP_TRAVEL_SUM_DENSE) {
         *number = start_dense(predictor, activity);
@@ -395,7 +395,7 @@ static int start(void *self, const struct mp_operation *operation, struct mp_err
 static int wait(void *self, const struct mp_operation *operation, struct mp_error *error) {
     struct mp_predictor *predictor = self;
     struct mp_timeline *timeline = &predictor->timeline;
-    struct mp_activity activity = {MP_PHASE_GATE, operation->direction, operation->layer, 0};
+    struct mp_scheduled_phase activity = {MP_PHASE_GATE, operation->direction, operation->layer, 0};
     (void)error;
     predictor->passes = true;
     switch (operation->kind) {

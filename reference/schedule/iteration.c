@@ -30,11 +30,11 @@ void mp_schedule_destroy(struct mp_schedule *schedule) {
 
 /* ---- verbs ---- */
 
-static void begin(struct mp_schedule *schedule, struct mp_activity activity) {
+static void begin(struct mp_schedule *schedule, struct mp_scheduled_phase activity) {
     schedule->executor->begin(schedule->self, activity);
 }
 
-static void end(struct mp_schedule *schedule, struct mp_activity activity) {
+static void end(struct mp_schedule *schedule, struct mp_scheduled_phase activity) {
     schedule->executor->end(schedule->self, activity);
 }
 
@@ -64,14 +64,15 @@ static int start_and_wait(struct mp_schedule *schedule, struct mp_operation oper
     return code ? code : wait(schedule, operation, error);
 }
 
-static struct mp_activity phase_of(enum mp_phase phase, enum mp_direction direction, int layer) {
-    return (struct mp_activity){phase, direction, layer, MP_ALL_STEPS};
+static struct mp_scheduled_phase phase_of(enum mp_phase phase, enum mp_direction direction,
+                                          int layer) {
+    return (struct mp_scheduled_phase){phase, direction, layer, MP_ALL_STEPS};
 }
 
 /* Own work that is a phase by itself. */
 static int work_alone(struct mp_schedule *schedule, enum mp_phase phase,
                       struct mp_operation operation, struct mp_error *error) {
-    struct mp_activity activity = phase_of(phase, operation.direction, operation.layer);
+    struct mp_scheduled_phase activity = phase_of(phase, operation.direction, operation.layer);
     begin(schedule, activity);
     int code = work(schedule, operation, error);
     end(schedule, activity);
@@ -85,7 +86,7 @@ static bool travels(const struct mp_schedule *schedule, int layer, enum mp_opera
 /* A background operation's start, or its end, as a span. */
 static int start_alone(struct mp_schedule *schedule, enum mp_phase phase,
                        struct mp_operation operation, struct mp_error *error) {
-    struct mp_activity activity = phase_of(phase, operation.direction, operation.layer);
+    struct mp_scheduled_phase activity = phase_of(phase, operation.direction, operation.layer);
     begin(schedule, activity);
     int code = start(schedule, operation, error);
     end(schedule, activity);
@@ -94,7 +95,7 @@ static int start_alone(struct mp_schedule *schedule, enum mp_phase phase,
 
 static int wait_alone(struct mp_schedule *schedule, enum mp_phase phase,
                       struct mp_operation operation, struct mp_error *error) {
-    struct mp_activity activity = phase_of(phase, operation.direction, operation.layer);
+    struct mp_scheduled_phase activity = phase_of(phase, operation.direction, operation.layer);
     begin(schedule, activity);
     int code = wait(schedule, operation, error);
     end(schedule, activity);
@@ -156,7 +157,7 @@ static int advance_sums(struct mp_schedule *schedule, int place, struct mp_error
     enum mp_operation_kind stage = schedule->sums[place].stage;
     if (layer < 0)
         return MP_OK;
-    struct mp_activity activity = phase_of(MP_PHASE_REDUCE, MP_BACKWARD, layer);
+    struct mp_scheduled_phase activity = phase_of(MP_PHASE_REDUCE, MP_BACKWARD, layer);
     begin(schedule, activity);
     int code = wait(schedule, of(stage, MP_BACKWARD, layer, 0), error);
     if (!code)
@@ -181,7 +182,7 @@ static int start_sums(struct mp_schedule *schedule, int layer, struct mp_error *
     int code = advance_sums(schedule, (layer + 1) % MP_SUMS_ON_THEIR_WAY, error);
     if (code)
         return code;
-    struct mp_activity activity = phase_of(MP_PHASE_REDUCE, MP_BACKWARD, layer);
+    struct mp_scheduled_phase activity = phase_of(MP_PHASE_REDUCE, MP_BACKWARD, layer);
     begin(schedule, activity);
     code = start_sums_from(schedule, layer, MP_TRAVEL_SUM_COPIES, error);
     end(schedule, activity);
@@ -220,8 +221,9 @@ static struct passage passage_of(struct mp_schedule *schedule, int layer,
                             schedule->layer[layer].steps == 1};
 }
 
-static struct mp_activity half_of(const struct passage *passage, enum mp_phase phase, int step) {
-    return (struct mp_activity){phase, passage->direction, passage->number, step};
+static struct mp_scheduled_phase half_of(const struct passage *passage, enum mp_phase phase,
+                                         int step) {
+    return (struct mp_scheduled_phase){phase, passage->direction, passage->number, step};
 }
 
 static struct mp_operation step_of(const struct passage *passage, enum mp_operation_kind kind,
@@ -232,7 +234,7 @@ static struct mp_operation step_of(const struct passage *passage, enum mp_operat
 /* All steps set out; a flat exchange is one span, with its arrival. */
 static int send_rows(const struct passage *passage, struct mp_error *error) {
     int own = passage->flat ? MP_ALL_STEPS : passage->layer->steps;
-    struct mp_activity activity = half_of(passage, passage->there, own);
+    struct mp_scheduled_phase activity = half_of(passage, passage->there, own);
     begin(passage->schedule, activity);
     int code = work(passage->schedule, step_of(passage, MP_WORK_PERMUTE, 0), error);
     for (int s = 0; !code && s < passage->layer->steps; s++)
@@ -246,7 +248,7 @@ static int send_rows(const struct passage *passage, struct mp_error *error) {
 static int wait_rows(const struct passage *passage, int step, struct mp_error *error) {
     if (passage->flat)
         return MP_OK;
-    struct mp_activity activity = half_of(passage, passage->there, step);
+    struct mp_scheduled_phase activity = half_of(passage, passage->there, step);
     begin(passage->schedule, activity);
     int code = wait(passage->schedule, step_of(passage, MP_TRAVEL_ROWS, step), error);
     end(passage->schedule, activity);
@@ -254,7 +256,7 @@ static int wait_rows(const struct passage *passage, int step, struct mp_error *e
 }
 
 static int compute(const struct passage *passage, int step, struct mp_error *error) {
-    struct mp_activity activity = half_of(passage, MP_PHASE_EXPERT, step);
+    struct mp_scheduled_phase activity = half_of(passage, MP_PHASE_EXPERT, step);
     begin(passage->schedule, activity);
     int code = work(passage->schedule, step_of(passage, MP_WORK_EXPERTS, step), error);
     end(passage->schedule, activity);
@@ -264,7 +266,7 @@ static int compute(const struct passage *passage, int step, struct mp_error *err
 static int return_rows(const struct passage *passage, int step, struct mp_error *error) {
     if (passage->flat)
         return MP_OK;
-    struct mp_activity activity = half_of(passage, passage->back, step);
+    struct mp_scheduled_phase activity = half_of(passage, passage->back, step);
     begin(passage->schedule, activity);
     int code = start(passage->schedule, step_of(passage, MP_TRAVEL_RETURNS, step), error);
     end(passage->schedule, activity);
@@ -273,7 +275,7 @@ static int return_rows(const struct passage *passage, int step, struct mp_error 
 
 static int receive_rows(const struct passage *passage, struct mp_error *error) {
     int own = passage->flat ? MP_ALL_STEPS : passage->layer->steps, code = MP_OK;
-    struct mp_activity activity = half_of(passage, passage->back, own);
+    struct mp_scheduled_phase activity = half_of(passage, passage->back, own);
     begin(passage->schedule, activity);
     if (passage->flat)
         code = start(passage->schedule, step_of(passage, MP_TRAVEL_RETURNS, 0), error);
@@ -288,7 +290,7 @@ static int receive_rows(const struct passage *passage, struct mp_error *error) {
 /* ---- forward ---- */
 
 static int plan(struct mp_schedule *schedule, int layer, bool before_gate, struct mp_error *error) {
-    struct mp_activity activity = phase_of(MP_PHASE_PLAN, MP_FORWARD, layer);
+    struct mp_scheduled_phase activity = phase_of(MP_PHASE_PLAN, MP_FORWARD, layer);
     const struct mp_plan *of_layer = NULL;
     begin(schedule, activity);
     int code = schedule->executor->plan(schedule->self, layer, before_gate, &of_layer, error);
@@ -303,7 +305,7 @@ static int plan(struct mp_schedule *schedule, int layer, bool before_gate, struc
 }
 
 static int gate(struct mp_schedule *schedule, int layer, struct mp_error *error) {
-    struct mp_activity activity = phase_of(MP_PHASE_GATE, MP_FORWARD, layer);
+    struct mp_scheduled_phase activity = phase_of(MP_PHASE_GATE, MP_FORWARD, layer);
     begin(schedule, activity);
     int code = work(schedule, of(MP_WORK_GATE, MP_FORWARD, layer, 0), error);
     if (!code)
@@ -384,7 +386,7 @@ static int backward_experts(const struct passage *passage, struct mp_error *erro
 static int start_dense_sum(struct mp_schedule *schedule, int layer, struct mp_error *error) {
     if (schedule->micro_batch + 1 < schedule->micro_batches)
         return MP_OK;
-    struct mp_activity activity =
+    struct mp_scheduled_phase activity =
         phase_of(MP_PHASE_ALLREDUCE, MP_BACKWARD, layer < schedule->layers ? layer : -1);
     begin(schedule, activity);
     int code = start(schedule, of(MP_TRAVEL_SUM_DENSE, MP_BACKWARD, layer, 0), error);
@@ -413,7 +415,7 @@ static int backward_layer(struct mp_schedule *schedule, int layer, struct mp_err
 
 /* In the order in which they were started. */
 static int finish_dense_sums(struct mp_schedule *schedule, struct mp_error *error) {
-    struct mp_activity activity = phase_of(MP_PHASE_ALLREDUCE, MP_BACKWARD, -1);
+    struct mp_scheduled_phase activity = phase_of(MP_PHASE_ALLREDUCE, MP_BACKWARD, -1);
     int code = MP_OK;
     if (schedule->micro_batch + 1 < schedule->micro_batches)
         return MP_OK;
@@ -448,7 +450,7 @@ static int backward(struct mp_schedule *schedule, struct mp_error *error) {
 static int gather_homes(struct mp_schedule *schedule, struct mp_error *error) {
     int code = MP_OK, layers = schedule->layers;
     for (int l = 0; l < layers + MP_SUMS_ON_THEIR_WAY && !code; l++) {
-        struct mp_activity activity =
+        struct mp_scheduled_phase activity =
             phase_of(MP_PHASE_FETCH, MP_NO_DIRECTION, l < layers ? l : -1);
         begin(schedule, activity);
         if (l >= MP_SUMS_ON_THEIR_WAY)
@@ -466,7 +468,7 @@ int mp_schedule_gather_homes(struct mp_schedule *schedule, struct mp_error *erro
 }
 
 static int learn(struct mp_schedule *schedule, struct mp_error *error) {
-    struct mp_activity activity = phase_of(MP_PHASE_PLAN, MP_NO_DIRECTION, -1);
+    struct mp_scheduled_phase activity = phase_of(MP_PHASE_PLAN, MP_NO_DIRECTION, -1);
     bool moves = false;
     if (!schedule->learns)
         return MP_OK;
@@ -484,7 +486,7 @@ static int learn(struct mp_schedule *schedule, struct mp_error *error) {
 
 /* Every rank waits for all, so that iterations begin together. */
 static int agree(struct mp_schedule *schedule, struct mp_error *error) {
-    struct mp_activity activity = phase_of(MP_PHASE_WAIT, MP_NO_DIRECTION, -1);
+    struct mp_scheduled_phase activity = phase_of(MP_PHASE_WAIT, MP_NO_DIRECTION, -1);
     begin(schedule, activity);
     int code = start_and_wait(schedule, of(MP_TRAVEL_LOSS, MP_NO_DIRECTION, -1, 0), error);
     end(schedule, activity);

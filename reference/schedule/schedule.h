@@ -79,7 +79,7 @@ struct mp_operation {
 };
 
 /* What a span says. */
-struct mp_activity {
+struct mp_scheduled_phase {
     enum mp_phase phase;
     enum mp_direction direction;
     int layer; /* -1: none */
@@ -101,8 +101,8 @@ struct mp_scheduled_layer {
 /* Who carries operations out.  Errors end the iteration; nothing is called after one. */
 struct mp_executor {
     /* Spans of the compute lane; they neither nest nor overlap. */
-    void (*begin)(void *self, struct mp_activity activity);
-    void (*end)(void *self, struct mp_activity activity);
+    void (*begin)(void *self, struct mp_scheduled_phase activity);
+    void (*end)(void *self, struct mp_scheduled_phase activity);
     /* The layer's plan as far as it can be known; false: from the loads of its gate too. */
     int (*plan)(void *self, int layer, bool before_gate, const struct mp_plan **plan,
                 struct mp_error *error);

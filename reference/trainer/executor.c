@@ -3,7 +3,7 @@
 
 /* ---- spans ---- */
 
-static void begin(void *self, struct mp_activity activity) {
+static void begin(void *self, struct mp_scheduled_phase activity) {
     struct mp_trainer *trainer = self;
     trainer->span = mp_trainer_mark(trainer, activity.phase);
 }
@@ -19,7 +19,7 @@ static int64_t segment_rows(const struct mp_routing *routing, int step) {
     return step < routing->segments ? routing->segment[step].rows : 0;
 }
 
-static void end(void *self, struct mp_activity activity) {
+static void end(void *self, struct mp_scheduled_phase activity) {
     struct mp_trainer *trainer = self;
     const struct mp_model *model = &trainer->model;
     const struct mp_routing *routing =

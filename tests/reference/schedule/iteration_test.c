@@ -20,18 +20,18 @@ struct scribe {
     struct mp_schedule schedule;
     struct event event[MOST_EVENTS];
     int events, open_spans, ended_spans;
-    struct mp_activity activity; /* of the open span */
+    struct mp_scheduled_phase activity; /* of the open span */
     bool moves;
     int fail_at; /* number of the event that fails; -1: none */
 };
 
-static void begin(void *self, struct mp_activity activity) {
+static void begin(void *self, struct mp_scheduled_phase activity) {
     struct scribe *scribe = self;
     assert_int_equal(scribe->open_spans++, 0);
     scribe->activity = activity;
 }
 
-static void end(void *self, struct mp_activity activity) {
+static void end(void *self, struct mp_scheduled_phase activity) {
     struct scribe *scribe = self;
     assert_int_equal(--scribe->open_spans, 0);
     assert_memory_equal(&scribe->activity, &activity, sizeof activity);

@@ -126,7 +126,7 @@ static void assert_room_follows_rows(const struct mp_trainer *trainer) {
     int64_t even = (int64_t)model->tokens * TOP_K, spare = even / 4 + MP_ROWS_TOGETHER;
     for (int l = 0; l < LAYERS; l++) {
         assert_true(model->state[l].worked.room <= model->rows_limit + MP_ROWS_TOGETHER);
-        if (trainer->system->padding_limit) /* rows beside routes */
+        if (trainer->planner.system->padding_limit) /* rows beside routes */
             continue;
         assert_int_equal(model->state[l].sent.room, even);
         assert_true(model->state[l].worked.room <= world->ranks * even + spare);
