@@ -1,13 +1,10 @@
 /* What a plan moves beside rows, as bytes between ranks and seconds of their streams.
  *
- * An expert that several ranks are sent travels as a broadcast in pieces, which pass from rank to
- * rank: inside the owner's node from the owner on, and from the owner to the next node that needs
- * it, and so on from node to node, ascending and cyclic.  Into a node with n receivers expert e
- * comes through number e mod n of them, so that experts spread over the node's ports; from there it
- * goes on to the other receivers of the node, and to the next node.  No port carries a piece twice
- * in one direction, and the time is that of the busiest port; the pieces are taken to be small, so
- * that filling the chain costs its messages' latency alone.  Sums of gradients travel the same ways
- * backwards.  One receiver is a message from rank to rank. */
+ * Experts travel along the hops of reference/schedule/hops.h; sums of gradients travel them
+ * backwards. The time is that of the busiest port; pieces are taken to be small, so that filling a
+ * chain costs its messages' latency alone.  With `gather: broadcasts` an expert that all ranks get
+ * goes the ring of NCCL's broadcast, in the order of ranks; that of a machine may pass its nodes in
+ * another. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -54,36 +51,24 @@ static int take_receivers(struct mp_predictor *predictor, int expert, int32_t re
     return count;
 }
 
-/* From `source` through `count` receivers of a node; returns the first one. */
-static int pass_through_node(struct mp_predictor *predictor, int expert, int source,
-                             const int32_t receiver[], int count, double bytes) {
-    int first = expert % count, from = source;
-    for (int i = 0; i < count; i++) {
-        int to = receiver[first + i < count ? first + i : first + i - count];
-        mp_traffic_add(predictor->traffic, from, to, bytes);
-        from = to;
-    }
-    return receiver[first];
+/* NCCL's own broadcast of an expert to all ranks, where the job wants it. */
+static bool by_ring(const struct mp_predictor *predictor, int receivers) {
+    const struct mp_job *job = &predictor->job;
+    return job->gather == MP_GATHER_BROADCASTS && job->transport != MP_TRANSPORT_MPI &&
+           receivers + 1 == predictor->ranks;
 }
 
 static void broadcast(struct mp_predictor *predictor, int expert, double bytes) {
     const struct mp_topology *topology = &predictor->setting.topology;
-    int32_t *receiver = predictor->receiver;
-    int owner = predictor->plan.during.owner[expert], source = owner;
-    int count = take_receivers(predictor, expert, receiver), first = 0;
-    int home = mp_topology_node_begin(topology, mp_topology_node(topology, owner));
-    while (first < count && receiver[first] < home)
-        first++;
-    for (int i = 0, at = first; i < count;) {
-        at = at == count ? 0 : at;
-        int node = mp_topology_node(topology, receiver[at]), begin = at;
-        while (at < count && mp_topology_node(topology, receiver[at]) == node)
-            at++;
-        int entry =
-            pass_through_node(predictor, expert, source, receiver + begin, at - begin, bytes);
-        source = node == mp_topology_node(topology, owner) ? owner : entry;
-        i += at - begin;
-    }
+    struct mp_hop *hop = predictor->hop;
+    int owner = predictor->plan.during.owner[expert];
+    int count = take_receivers(predictor, expert, predictor->receiver);
+    if (by_ring(predictor, count))
+        mp_hops_ring(predictor->ranks, owner, hop);
+    else
+        mp_hops(topology, expert, owner, predictor->receiver, count, hop);
+    for (int i = 0; i < count; i++)
+        mp_traffic_add(predictor->traffic, hop[i].from, hop[i].to, bytes);
 }
 
 static void broadcast_all(struct mp_predictor *predictor, double bytes) {

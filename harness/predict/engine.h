@@ -6,6 +6,7 @@
 #include "harness/predict/steps.h"
 #include "harness/predict/timeline.h"
 #include "reference/plan/plan_check.h"
+#include "reference/schedule/hops.h"
 #include "reference/schedule/schedule.h"
 
 /* A background transfer of a layer: what each rank's stream is kept for. */
@@ -90,8 +91,9 @@ struct mp_predictor {
     bool *listed;      /* [experts] has bits in `wanted` */
     int32_t *touched;  /* [experts] those that have */
     int touched_count;
-    int32_t *receiver; /* [ranks] */
-    uint64_t *late;    /* [experts][words] copies of the plan that are fetched after the gate */
+    int32_t *receiver;  /* [ranks] */
+    struct mp_hop *hop; /* [ranks] */
+    uint64_t *late;     /* [experts][words] copies of the plan that are fetched after the gate */
     bool has_late;
     double *holds; /* [ranks] experts of a layer that the rank holds */
 

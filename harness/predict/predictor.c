@@ -40,6 +40,7 @@ static int create_tables(struct mp_predictor *predictor, struct mp_error *error)
     predictor->listed = table(experts, sizeof *predictor->listed, &failed);
     predictor->touched = table(experts, sizeof *predictor->touched, &failed);
     predictor->receiver = table(ranks, sizeof *predictor->receiver, &failed);
+    predictor->hop = table(ranks, sizeof *predictor->hop, &failed);
     predictor->late = table(experts * words, sizeof *predictor->late, &failed);
     predictor->holds = table(ranks, sizeof(double), &failed);
     predictor->expert_seconds = table(ranks, sizeof(double), &failed);
@@ -260,17 +261,29 @@ void mp_predictor_destroy(struct mp_predictor *predictor) {
         predictor->system->destroy(predictor->self);
     mp_network_destroy(predictor->network);
     mp_costs_destroy(predictor->costs);
-    void *memory[] = {predictor->zero,           predictor->tokens,
-                      predictor->routes,         predictor->row,
-                      predictor->place_rows,     predictor->dropped,
-                      predictor->wanted,         predictor->listed,
-                      predictor->touched,        predictor->receiver,
-                      predictor->late,           predictor->holds,
-                      predictor->expert_seconds, predictor->kept,
-                      predictor->kept_of_layer,  predictor->optimizer_seconds,
-                      predictor->most,           predictor->most_total,
-                      predictor->home,           predictor->next,
-                      predictor->layer,          predictor->sum};
+    void *memory[] = {predictor->zero,
+                      predictor->tokens,
+                      predictor->routes,
+                      predictor->row,
+                      predictor->place_rows,
+                      predictor->dropped,
+                      predictor->wanted,
+                      predictor->listed,
+                      predictor->touched,
+                      predictor->receiver,
+                      predictor->hop,
+                      predictor->late,
+                      predictor->holds,
+                      predictor->expert_seconds,
+                      predictor->kept,
+                      predictor->kept_of_layer,
+                      predictor->optimizer_seconds,
+                      predictor->most,
+                      predictor->most_total,
+                      predictor->home,
+                      predictor->next,
+                      predictor->layer,
+                      predictor->sum};
     for (size_t i = 0; i < sizeof memory / sizeof *memory; i++)
         free(memory[i]);
     free(predictor);

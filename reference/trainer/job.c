@@ -19,6 +19,10 @@ const struct mp_option mp_job_options[] = {
      "processes that train together"},
     {"ranks-per-node", MP_OPTION_COUNT, FIELD(ranks_per_node), "ranks", "all", 1, 4096, NULL,
      "ranks of one node, declared; all puts every rank on one node"},
+    {"nodes", MP_OPTION_INT, FIELD(nodes), "nodes", "0", 0, 4096, NULL,
+     "the same in other words: so many nodes, declared, that share the ranks evenly; 0 leaves it "
+     "to "
+     "ranks-per-node"},
 
     {"layers", MP_OPTION_INT, FIELD(layers), "layers", "4", 1, 1024, NULL,
      "decoder blocks, each with a mixture of experts"},
@@ -494,8 +498,26 @@ static int check_system(const struct mp_job_file *file, struct mp_error *error) 
     return code;
 }
 
+static int check_nodes(const struct mp_job *job, struct mp_error *error) {
+    if (job->nodes == 0)
+        return MP_OK;
+    if (job->ranks % job->nodes)
+        return mp_fail(error, MP_EINVAL,
+                       "nodes: %d ranks can't be divided evenly over %d nodes; take a divisor of "
+                       "ranks, or say ranks-per-node",
+                       job->ranks, job->nodes);
+    if (job->ranks_per_node != MP_ALL && job->ranks_per_node != job->ranks / job->nodes)
+        return mp_fail(error, MP_EINVAL,
+                       "nodes: %d nodes of %d ranks have %d each, ranks-per-node says %d; leave "
+                       "one of the two out",
+                       job->nodes, job->ranks, job->ranks / job->nodes, job->ranks_per_node);
+    return MP_OK;
+}
+
 static int check_sizes(const struct mp_job_file *file, struct mp_error *error) {
     int code = check_shape(file, error);
+    if (!code)
+        code = check_nodes(&file->job, error);
     if (!code && file->job.routing == MP_ROUTING_SKEWED)
         code = check_skew(&file->job, error);
     if (!code && file->job.routing == MP_ROUTING_LOAD)

@@ -224,7 +224,7 @@ static int start_recording(struct program *program) {
         return MP_OK;
     char path[4096];
     snprintf(path, sizeof path, "%s/rank-%04d.spool", program->arguments.spools, comm->rank);
-    int per_node = program->file.job.ranks_per_node;
+    int per_node = mp_job_topology(&program->file.job, comm->ranks).ranks_per_node;
     struct mp_recorder_config config = {
         .path = path, .rank = comm->rank, .ranks = comm->ranks, .node = comm->rank / per_node};
     mkdir(program->arguments.spools, 0777); /* what is wrong with it, the recorder says */

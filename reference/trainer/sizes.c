@@ -38,10 +38,6 @@ void mp_job_sizes(const struct mp_job *job, const struct mp_element_sizes *eleme
     };
 }
 
-struct mp_topology mp_job_topology(const struct mp_job *job, int ranks) {
-    return (struct mp_topology){ranks, job->ranks_per_node < ranks ? job->ranks_per_node : ranks};
-}
-
 void mp_job_setting(const struct mp_job *job, const struct mp_sizes *sizes,
                     const struct mp_topology *topology, int micro_batches,
                     struct mp_setting *setting) {

@@ -32,9 +32,6 @@ struct mp_sizes {
 void mp_job_sizes(const struct mp_job *job, const struct mp_element_sizes *elements,
                   struct mp_sizes *sizes);
 
-/* The job's so many ranks, on nodes as it declares them. */
-struct mp_topology mp_job_topology(const struct mp_job *job, int ranks);
-
 /* What planners are told of a plan for one of the batch's `micro_batches`, but for the figures,
  * which are 0: measured (or worked out) by the caller, then mp_job_given_figures. */
 void mp_job_setting(const struct mp_job *job, const struct mp_sizes *sizes,

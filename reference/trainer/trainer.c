@@ -394,8 +394,10 @@ int mp_trainer_create_on(const struct mp_job_file *file, struct mp_comm *comm,
         code = create_tables(trainer, error);
     if (!code)
         code = take_device(trainer, device, error);
-    if (!code)
+    if (!code) {
         describe_setting(trainer);
+        mp_comm_set_nodes(comm, trainer->setting.topology.ranks_per_node);
+    }
     if (!code)
         code = create_model(trainer, &shape, file, error);
     if (!code)
