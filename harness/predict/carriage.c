@@ -60,6 +60,7 @@ static bool by_ring(const struct mp_predictor *predictor, int receivers) {
 
 static void broadcast(struct mp_predictor *predictor, int expert, double bytes) {
     const struct mp_topology *topology = &predictor->setting.topology;
+    struct mp_traffic *traffic = predictor->traffic;
     struct mp_hop *hop = predictor->hop;
     int owner = predictor->plan.during.owner[expert];
     int count = take_receivers(predictor, expert, predictor->receiver);
@@ -68,21 +69,13 @@ static void broadcast(struct mp_predictor *predictor, int expert, double bytes) 
     else
         mp_hops(topology, expert, owner, predictor->receiver, count, hop);
     for (int i = 0; i < count; i++)
-        mp_traffic_add(predictor->traffic, hop[i].from, hop[i].to, bytes);
+        mp_traffic_add(traffic, hop[i].from, hop[i].to, bytes);
 }
 
 static void broadcast_all(struct mp_predictor *predictor, double bytes) {
     for (int i = 0; i < predictor->touched_count; i++)
         broadcast(predictor, predictor->touched[i], bytes);
     predictor->touched_count = 0;
-}
-
-/* A transfer between an expert's owner and another rank, or between two others. */
-static void list(struct mp_predictor *predictor, int expert, int from, int to, double bytes) {
-    if (from == predictor->plan.during.owner[expert])
-        want(predictor, expert, to);
-    else
-        mp_traffic_add(predictor->traffic, from, to, bytes);
 }
 
 /* ---- durations ---- */
@@ -163,7 +156,7 @@ void mp_predictor_carry_fetch(struct mp_predictor *predictor, enum mp_stage stag
         const struct mp_transfer *transfer = &plan->fetch.item[i];
         if (transfer->stage != stage)
             continue;
-        list(predictor, transfer->expert, transfer->from, transfer->to, bytes);
+        want(predictor, transfer->expert, transfer->to);
         sum += bytes;
     }
     broadcast_all(predictor, bytes);
@@ -218,10 +211,10 @@ static void carry_sums(struct mp_predictor *predictor, const struct mp_transfers
     mp_traffic_clear(predictor->traffic);
     for (int i = 0; i < transfers->count; i++) {
         const struct mp_transfer *transfer = &transfers->item[i];
-        int from = back ? transfer->to : transfer->from, to = back ? transfer->from : transfer->to;
-        if (!leaves_now(predictor, transfer->expert, to))
+        int copy = back ? transfer->from : transfer->to;
+        if (!leaves_now(predictor, transfer->expert, copy))
             continue;
-        list(predictor, transfer->expert, from, to, bytes);
+        want(predictor, transfer->expert, copy);
         sum += bytes;
     }
     broadcast_all(predictor, bytes);

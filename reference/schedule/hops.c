@@ -1,24 +1,38 @@
 #include "reference/schedule/hops.h"
 
-/* From where `before` ends through the receivers of one node. */
+/* How many of the receivers come before this rank. */
+static int before_rank(const int32_t receiver[], int count, int rank) {
+    int least = 0, most = count;
+    while (least < most) {
+        int middle = (least + most) / 2;
+        if (receiver[middle] < rank)
+            least = middle + 1;
+        else
+            most = middle;
+    }
+    return least;
+}
+
+/* From where `before` ends through the receivers of one node, from number e mod n on. */
 static void pass_through(int expert, const int32_t receiver[], int count, struct mp_hop before,
                          struct mp_hop hop[]) {
-    int next = expert % count;
-    for (int i = 0; i < count; i++) {
-        hop[i] = (struct mp_hop){before.to, receiver[next], before.depth + 1};
-        before = hop[i];
-        next = next + 1 < count ? next + 1 : 0;
+    const int first = expert % count;
+    int32_t from = before.to, depth = before.depth;
+    for (int i = first; i < count; i++) {
+        *hop++ = (struct mp_hop){from, receiver[i], ++depth};
+        from = receiver[i];
+    }
+    for (int i = 0; i < first; i++) {
+        *hop++ = (struct mp_hop){from, receiver[i], ++depth};
+        from = receiver[i];
     }
 }
 
 void mp_hops(const struct mp_topology *topology, int expert, int owner, const int32_t receiver[],
              int count, struct mp_hop hop[]) {
     const int home = mp_topology_node(topology, owner);
-    const int begin = mp_topology_node_begin(topology, home);
+    int at = before_rank(receiver, count, mp_topology_node_begin(topology, home));
     struct mp_hop source = {-1, owner, 0}; /* the way to where the next node gets it from */
-    int at = 0;
-    while (at < count && receiver[at] < begin)
-        at++;
     for (int made = 0; made < count;) {
         at = at < count ? at : 0;
         int node = mp_topology_node(topology, receiver[at]), past = at + 1;
