@@ -108,8 +108,8 @@ const struct mp_option mp_job_options[] = {
      "between ranks: auto is mpi on processors and nccl on GPUs; mpi between GPUs goes through the "
      "host and lets ranks share a GPU"},
     {"gather", MP_OPTION_CHOICE, FIELD(gather), "", "trees", 0, 0, "trees broadcasts",
-     "with transport nccl: experts travel along trees of messages, or by its own broadcasts and "
-     "reductions where all ranks hold a copy"},
+     "with transport nccl: experts travel along trees of messages, which know nodes, or by its own "
+     "broadcasts and reductions where all ranks hold a copy"},
     {"grouped-products", MP_OPTION_CHOICE, FIELD(grouped_products), "", "streams", 0, 0,
      "streams library",
      "with device cuda: the experts' products beside each other on several streams, or as one "
