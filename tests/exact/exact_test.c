@@ -70,6 +70,7 @@ static void run(const struct exact_case *c, struct mp_comm *comm, struct outcome
     for (int i = 0; c->settings[i]; i++)
         settings[i + 4] = c->settings[i];
     struct mp_trainer *trainer = create_trainer(comm, NULL, settings);
+    assert_int_equal(comm->ranks_per_node, comm->ranks / (c->nodes ? c->nodes : 1));
     int sequences = BATCH / comm->ranks, iterations = iterations_of(comm);
     int32_t token[BATCH * SEQUENCE], target[BATCH * SEQUENCE];
     for (int i = 0; i < iterations; i++) {
