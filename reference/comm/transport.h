@@ -12,8 +12,12 @@
 #define MOEPERF_REFERENCE_COMM_TRANSPORT_H
 
 #include "reference/comm/comm.h"
+#include "reference/schedule/hops.h"
 
 struct mp_messages; /* a back end's array of operations in flight */
+
+/* Where an operation travels; comm.h says which.  What waits for no other lane comes first. */
+enum mp_comm_lane { MP_COMM_EXCHANGE, MP_COMM_BACKGROUND, MP_COMM_LANES };
 
 enum mp_reduction { MP_REDUCTION_FLOAT_SUM, MP_REDUCTION_DOUBLE_SUM, MP_REDUCTION_DOUBLE_MAXIMUM };
 
@@ -100,11 +104,12 @@ enum { MP_MESSAGE_LIMIT = 1 << 30 };
 /* What every back end's comm begins with; a struct mp_comm pointer points to it. */
 struct mp_transport {
     struct mp_comm comm;
-    struct mp_device *device;     /* borrowed; NULL: memory is the host's */
-    struct mp_request *in_flight; /* oldest first */
-    struct mp_request *blocking;  /* serves the calls that wait themselves; NULL for one rank */
-    int next_tag;                 /* equal on all ranks */
-    int tag_limit;                /* tags are 0 .. tag_limit */
+    struct mp_device *device;                    /* borrowed; NULL: memory is the host's */
+    struct mp_request *in_flight[MP_COMM_LANES]; /* oldest first */
+    struct mp_request *blocking; /* serves the calls that wait themselves; NULL for one rank */
+    bool advancing;              /* messages are being moved on */
+    int next_tag;                /* equal on all ranks */
+    int tag_limit;               /* tags are 0 .. tag_limit */
     bool ranks_share_cores;
     struct mp_comm
         *host; /* where clocks are compared instead, and their errors are smaller; NULL */
@@ -153,19 +158,20 @@ enum {
  * received in ascending order along every edge. */
 struct mp_node {
     int expert;
-    int members;  /* ranks in the tree */
-    int place;    /* of this rank among them: 0 is the owner */
-    int tag;      /* minus the operation's first */
-    int parent;   /* rank; -1 at the root */
-    int child[2]; /* ranks; -1 if there is none, child[0] first */
-    size_t piece; /* bytes of all pieces but the last */
+    int owner;             /* rank, the root */
+    int members;           /* ranks in the tree */
+    int depth, height;     /* hops from the owner to this rank, and to the farthest one */
+    int tag;               /* minus the operation's first */
+    int parent;            /* rank; -1 at the root */
+    int child[MP_HOP_FAN]; /* ranks; -1 if there is none, child[0] first */
+    size_t piece;          /* bytes of all pieces but the last */
     int pieces;
-    char *memory;     /* the chunk */
-    int posted;       /* gather: receives started */
-    int ready;        /* pieces 0 .. ready - 1 are here (gather) or summed (reduce) */
-    uint32_t arrived; /* gather: bit i: piece ready + i is here too */
-    int sent[2];      /* per child (gather); [0] to the parent (reduce) */
-    int outstanding[2];
+    char *memory;         /* the chunk */
+    int posted;           /* gather: receives started */
+    int ready;            /* pieces 0 .. ready - 1 are here (gather) or summed (reduce) */
+    uint32_t arrived;     /* gather: bit i: piece ready + i is here too */
+    int sent[MP_HOP_FAN]; /* per child (gather); [0] to the parent (reduce) */
+    int outstanding[MP_HOP_FAN];
 };
 
 /* One piece on its way to an addition. */
@@ -178,17 +184,20 @@ struct mp_arrival {
 struct mp_flow {
     int limit;          /* of nodes and of transfers, from mp_request_create */
     size_t chunk_limit; /* bytes */
-    uint64_t *key;      /* [limit], the transfers of the stage, sorted */
-    int keys;
-    const struct mp_transfers *list; /* during start; NULL: moves */
+    uint64_t *key;      /* [limit], the transfers of the stage, sorted; working memory */
+    int32_t *receiver;  /* [ranks] of one tree; likewise */
+    struct mp_hop *hop; /* [ranks] likewise */
+    bool moves;         /* nodes are messages, each between two ranks of its own */
     struct mp_node *node;
     int nodes;
     size_t bytes;
     int first_tag;
 
     /* Reduce only.  Pieces are received and added in one global order (tree, piece, child), at most
-     * MP_RING at a time.  That order makes a bounded ring safe: of all unfinished pieces of all
-     * trees the first in the order has its receive started on every rank that waits for it. */
+     * MP_RING at a time.  That order makes a bounded ring safe, whatever the trees look like: of
+     * all unfinished (tree, piece) the first is at the head of every rank that still has to add to
+     * it, so its receives are started there; and of these ranks the deepest has children that are
+     * done with it and with all before, so that it gets what it waits for. */
     char *buffer; /* [MP_RING][MP_REDUCE_PIECE or the chunk if that is smaller] */
     size_t buffer_bytes;
     struct mp_arrival arrival[MP_RING];
@@ -200,21 +209,23 @@ struct mp_request {
     struct mp_transport *transport;
     struct mp_request *next;
     bool in_flight;
-    mp_stream stream; /* of the operation */
-    void *queued;     /* the part of a back end with operations of its own */
+    enum mp_comm_lane lane; /* of the operation, as all that follows */
+    mp_stream stream;
+    void *queued; /* the part of a back end with operations of its own */
     struct mp_messages *messages;
     int active, capacity; /* slots 0 .. active - 1 hold a message */
     int *finished;        /* [capacity] */
     struct mp_note *note; /* [capacity], of each slot */
     struct mp_note *done; /* [capacity], working memory */
-    /* Called for every message of the operation that has ended; NULL if nothing follows. */
+    /* Called for every message of the operation that has ended; NULL if nothing follows, which is
+     * so on the exchange lane. */
     int (*follow)(struct mp_request *request, const struct mp_note *note, struct mp_error *error);
     struct mp_flow flow;
 };
 
 /* Checks that the request is of this comm and free, and puts it in flight with nothing in it. */
-int mp_request_begin(struct mp_comm *comm, struct mp_request *request, mp_stream stream,
-                     struct mp_error *error);
+int mp_request_begin(struct mp_comm *comm, struct mp_request *request, enum mp_comm_lane lane,
+                     mp_stream stream, struct mp_error *error);
 /* The end of every start: if nothing had to be started, or could be, the request is free again.
  * Returns `code`. */
 int mp_request_started(struct mp_request *request, int code);

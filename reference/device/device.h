@@ -79,7 +79,10 @@ struct mp_device_operations {
     void (*zero)(struct mp_device *, mp_stream, void *memory, size_t bytes);
 
     /* Streams and events. */
-    int (*stream_create)(struct mp_device *, mp_stream *stream, struct mp_error *error);
+    /* urgency: 0 is that of the default stream; work of a more urgent one goes first where the
+     * device has a choice. */
+    int (*stream_create)(struct mp_device *, int urgency, mp_stream *stream,
+                         struct mp_error *error);
     void (*stream_destroy)(struct mp_device *, mp_stream stream);
     void (*stream_synchronize)(struct mp_device *, mp_stream stream);
     int (*event_create)(struct mp_device *, mp_event *event, struct mp_error *error);
@@ -261,9 +264,10 @@ struct mp_device {
     struct mp_error error; /* first failure of a queued operation */
     enum mp_element element;
     bool deferred; /* operations return before their work is done: only events know its time */
-    /* Called on the caller's thread between the products of a grouped GEMM by back ends that have
-     * done the work when they return, since nobody else can let transfers move on meanwhile.  NULL:
-     * not wanted.  The caller's to set. */
+    /* Called on the caller's thread in pauses of the work, every 100 us or so where it can be cut
+     * up (heads, groups, rows; not within a product that is fastest whole), by back ends that have
+     * done the work when they return, since nobody else can let transfers move on meanwhile.  It
+     * may use `accumulate` and `copy`.  NULL: not wanted.  The caller's to set. */
     void (*between)(void *context);
     void *between_context;
 };
@@ -311,6 +315,7 @@ int mp_device_cuda_create(const struct mp_cuda_settings *settings,
 struct mp_cuda_gpu {
     char name[256]; /* "NVIDIA H200" */
     int capability; /* 90: compute capability 9.0 */
+    int processors; /* multiprocessors */
     int64_t memory;
     int64_t free_memory; /* -1 where the driver's management library does not say */
     unsigned char uuid[16];
