@@ -128,17 +128,22 @@ void mp_network_destroy(struct mp_network *network) {
 enum { FEW = 64 }; /* ranks that are ordered by comparing all with all, without a branch */
 
 static void order_few(struct mp_network *network, int span, int stride) {
-    const float *restrict ready = network->ready;
-    int *restrict position = network->position;
-    int lanes = stride / MP_LANES * MP_LANES;
-    memset(position, 0, (size_t)lanes * sizeof *position);
-    for (int i = 0; i < span; i++) {
-        float comes = ready[i];
-        for (int c = 0; c < lanes; c++)
-            position[c] += (comes < ready[c]) | ((comes == ready[c]) & (i < c));
+    const float *ready = network->ready;
+    const mp_four_bits number = {0, 1, 2, 3};
+    for (int first = 0; first < stride; first += MP_FOUR) {
+        mp_four mine = mp_get_four(ready + first);
+        mp_four_bits earlier = {0}; /* a comparison that holds is -1 */
+        int i = 0;
+        for (; i < first; i++)
+            earlier -= ready[i] <= mine;
+        for (; i < first + MP_FOUR && i < span; i++)
+            earlier -= (ready[i] < mine) | ((ready[i] == mine) & (number > i - first));
+        for (; i < span; i++)
+            earlier -= ready[i] < mine;
+        memcpy(network->position + first, &earlier, sizeof earlier);
     }
     for (int i = 0; i < span; i++)
-        network->order[position[i]] = i;
+        network->order[network->position[i]] = i;
 }
 
 static void merge_runs(const float ready[], const int from[], int begin, int middle, int end,
@@ -208,23 +213,28 @@ static const float *row_of(const struct side *side, int rank) {
     return mp_port_row(side->matrix, strip_of(side, rank), rank % MP_LANES);
 }
 
-/* Rows that have room for the whole group, or none at all, as whole rows; false if one has gaps.
- * A rank below 0 has none; `nothing` holds zeros. */
-static bool whole_rows(const struct side *side, const int rank[4], int lanes, const float *nothing,
-                       const float *row[4]) {
-    for (int k = 0; k < 4; k++) {
-        int tiles = rank[k] < 0 ? 0 : strip_of(side, rank[k])->tiles;
-        if (tiles > 0 && tiles * MP_LANES < lanes)
+/* Whether all rows have room for the whole group, or none at all. */
+static bool is_whole(const struct mp_port_level *level, const struct side *side) {
+    int strips = level->stride / MP_LANES;
+    for (int s = 0; s < strips; s++)
+        if (side->strip[s].tiles > 0 && side->strip[s].tiles < strips)
             return false;
-        row[k] = tiles > 0 ? row_of(side, rank[k]) : nothing;
-    }
     return true;
+}
+
+/* Of a side that is whole: a row, or `nothing`, which holds zeros. */
+static const float *whole_row(const struct side *side, int rank, const float *nothing) {
+    return strip_of(side, rank)->tiles > 0 ? row_of(side, rank) : nothing;
 }
 
 static inline void queue_tile(float comes, const float *restrict row, const float *restrict ready,
                               float *restrict end) {
-    for (int c = 0; c < MP_LANES; c++)
-        end[c] = queue(end[c], ready[c], comes, row[c]);
+#pragma GCC unroll 1 /* vectors come after that */
+    for (int c = 0; c < MP_LANES; c++) {
+        float start = larger(ready[c], comes);
+        start = row[c] > 0 ? start : 0.0f;
+        end[c] = larger(end[c], start) + row[c];
+    }
 }
 
 /* One rank's messages more, at the gates of those at their other end. */
@@ -247,20 +257,20 @@ static void end_gates(const struct mp_network *network, const struct mp_port_lev
     const float *restrict ready = network->ready;
     int lanes = level->stride / MP_LANES * MP_LANES;
     memset(end, 0, (size_t)lanes * sizeof *end);
+    if (!is_whole(level, side)) {
+        for (int i = 0; i < level->span; i++)
+            queue_row(network, side, network->order[i], end);
+        return;
+    }
     memset(network->part, 0, (size_t)lanes * sizeof *network->part);
     /* Four rows at a time, since each waits for the one before; past the last come empty ones. */
     for (int i = 0; i < level->span; i += 4) {
         const float *row[4];
         float comes[4];
-        int rank[4];
         for (int k = 0; k < 4; k++) {
-            rank[k] = i + k < level->span ? network->order[i + k] : -1;
-            comes[k] = rank[k] < 0 ? 0 : ready[rank[k]];
-        }
-        if (!whole_rows(side, rank, lanes, network->part, row)) {
-            for (int k = 0; k < 4 && rank[k] >= 0; k++)
-                queue_row(network, side, rank[k], end);
-            continue;
+            int rank = i + k < level->span ? network->order[i + k] : -1;
+            row[k] = rank < 0 ? network->part : whole_row(side, rank, network->part);
+            comes[k] = rank < 0 ? 0 : ready[rank];
         }
         const float *restrict row0 = row[0], *restrict row1 = row[1], *restrict row2 = row[2],
                               *restrict row3 = row[3];

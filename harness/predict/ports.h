@@ -12,6 +12,7 @@
 #define MOEPERF_HARNESS_PREDICT_PORTS_H
 
 #include <stdint.h>
+#include <string.h>
 
 #include "harness/predict/network.h"
 
@@ -101,6 +102,26 @@ struct mp_traffic {
 
 /* Sorts the bytes by level and works out curves, if that is still to be done. */
 void mp_traffic_arrange(const struct mp_traffic *traffic);
+
+/* Four floats in a register, and what comparing them says. */
+typedef float mp_four __attribute__((vector_size(16)));
+typedef int32_t mp_four_bits __attribute__((vector_size(16)));
+enum { MP_FOUR = 4 };
+
+static inline mp_four mp_get_four(const float *from) {
+    mp_four x;
+    memcpy(&x, from, sizeof x);
+    return x;
+}
+
+static inline void mp_put_four(mp_four x, float *to) {
+    memcpy(to, &x, sizeof x);
+}
+
+/* x where a bit is set, y elsewhere. */
+static inline mp_four mp_choose_four(mp_four_bits bits, mp_four x, mp_four y) {
+    return (mp_four)(((mp_four_bits)x & bits) | ((mp_four_bits)y & ~bits));
+}
 
 /* The k-th row of a strip: [tiles][MP_LANES]. */
 static inline const float *mp_port_row(const struct mp_port_matrix *matrix,

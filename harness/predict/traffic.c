@@ -174,44 +174,29 @@ static bool reserve_tiles(struct mp_port_matrix *matrix, size_t more) {
     return bytes;
 }
 
-/* Four floats in a register. */
-typedef float four __attribute__((vector_size(16)));
-typedef int32_t four_bits __attribute__((vector_size(16)));
-enum { FOUR = 4 };
-
-static inline four get(const float *from) {
-    four x;
-    memcpy(&x, from, sizeof x);
-    return x;
-}
-
-static inline void put(four x, float *to) {
-    memcpy(to, &x, sizeof x);
-}
-
 /* Messages of a tile, whose MP_LANES rows are `step` from each other, at the gates of the ranks
  * from lane `at` on: how many, their bytes, the sum of squares (in `slope`) and the largest (in
  * `rest`).
  */
 static void measure_tile(const float *rows, size_t step, const struct mp_port_curve *curve,
                          size_t at) {
-    const four zero = {0};
-    const four_bits one = (four_bits)(zero + 1.0f);
-    for (size_t end = at + MP_LANES; at < end; at += FOUR, rows += FOUR) {
-        four total = get(curve->total + at), count = get(curve->count + at),
-             squares = get(curve->slope + at), most = get(curve->rest + at);
+    const mp_four zero = {0};
+    const mp_four_bits one = (mp_four_bits)(zero + 1.0f);
+    for (size_t end = at + MP_LANES; at < end; at += MP_FOUR, rows += MP_FOUR) {
+        mp_four total = mp_get_four(curve->total + at), count = mp_get_four(curve->count + at),
+                squares = mp_get_four(curve->slope + at), most = mp_get_four(curve->rest + at);
         for (size_t k = 0; k < MP_LANES; k++) {
-            four x = get(rows + k * step);
-            four_bits more = x > most;
+            mp_four x = mp_get_four(rows + k * step);
+            mp_four_bits more = x > most;
             total += x;
-            count += (four)((x > zero) & one);
+            count += (mp_four)((x > zero) & one);
             squares += x * x;
-            most = (four)(((four_bits)x & more) | ((four_bits)most & ~more));
+            most = mp_choose_four(more, x, most);
         }
-        put(total, curve->total + at);
-        put(count, curve->count + at);
-        put(squares, curve->slope + at);
-        put(most, curve->rest + at);
+        mp_put_four(total, curve->total + at);
+        mp_put_four(count, curve->count + at);
+        mp_put_four(squares, curve->slope + at);
+        mp_put_four(most, curve->rest + at);
     }
 }
 
@@ -302,7 +287,7 @@ static float *row_of(const struct mp_network *network, const struct open_strip o
 /* Marks the tiles of a row that have bytes. */
 static void mark_tiles(const float *row, int stride, uint64_t *present) {
     for (int tile = 0; tile < stride / MP_LANES; tile++, row += MP_LANES) {
-        four any = get(row) + get(row + FOUR);
+        mp_four any = mp_get_four(row) + mp_get_four(row + MP_FOUR);
         bool some = any[0] + any[1] + any[2] + any[3] > 0;
         present[tile / MP_PRESENT_BITS] |= (uint64_t)some << tile % MP_PRESENT_BITS;
     }
