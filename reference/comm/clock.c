@@ -9,7 +9,7 @@ static int pass(struct mp_comm *comm, int64_t *memory, size_t bytes, int rank, i
         return queued->pass(comm, memory, bytes, rank, send, error);
     struct mp_request *request = mp_transport_of(comm)->blocking;
     const struct mp_note note = {.child = -1};
-    int code = mp_request_begin(comm, request, NULL, error);
+    int code = mp_request_begin(comm, request, MP_COMM_EXCHANGE, NULL, error);
     if (code == MP_OK)
         code = send ? mp_request_send(request, memory, bytes, rank, tag, note, error)
                     : mp_request_receive(request, memory, bytes, rank, tag, note, error);

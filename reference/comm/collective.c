@@ -28,7 +28,7 @@ int mp_comm_barrier(struct mp_comm *comm, struct mp_error *error) {
     if (queued)
         return queued->barrier(comm, error);
     struct mp_request *request = mp_transport_of(comm)->blocking;
-    int code = mp_request_begin(comm, request, NULL, error);
+    int code = mp_request_begin(comm, request, MP_COMM_EXCHANGE, NULL, error);
     if (code == MP_OK)
         code = started(request, comm->operations->barrier(comm, request->messages, 0, error));
     return code ? code : mp_request_wait(request, error);
@@ -52,7 +52,7 @@ int mp_comm_broadcast(struct mp_comm *comm, void *memory, size_t bytes, int root
     }
     for (size_t begin = 0; code == MP_OK && begin < bytes; begin += MP_MESSAGE_LIMIT) {
         size_t part = bytes - begin < MP_MESSAGE_LIMIT ? bytes - begin : MP_MESSAGE_LIMIT;
-        code = mp_request_begin(comm, request, NULL, error);
+        code = mp_request_begin(comm, request, MP_COMM_EXCHANGE, NULL, error);
         if (code == MP_OK)
             code = started(request,
                            comm->operations->broadcast(comm, request->messages, 0,
@@ -75,7 +75,7 @@ static int reduce_doubles(struct mp_comm *comm, enum mp_reduction reduction, dou
     if (queued)
         return queued->reduce(comm, reduction, values, count, error);
     struct mp_request *request = mp_transport_of(comm)->blocking;
-    int code = mp_request_begin(comm, request, NULL, error);
+    int code = mp_request_begin(comm, request, MP_COMM_EXCHANGE, NULL, error);
     if (code == MP_OK)
         code = started(request, comm->operations->all_reduce(comm, request->messages, 0, reduction,
                                                              values, (size_t)count, error));
@@ -95,7 +95,7 @@ int mp_gather_counts_start(struct mp_comm *comm, const uint32_t *mine, int count
     if (count < 0)
         return mp_fail(error, MP_EINVAL, "rank %d: a gather of %d counts", comm->rank, count);
     const struct mp_queued_operations *queued = mp_transport_queued(comm);
-    int code = mp_request_begin(comm, request, NULL, error);
+    int code = mp_request_begin(comm, request, MP_COMM_EXCHANGE, NULL, error);
     if (code)
         return code;
     if (comm->ranks == 1)
@@ -112,7 +112,7 @@ int mp_gather_counts_start(struct mp_comm *comm, const uint32_t *mine, int count
 int mp_all_reduce_start(struct mp_comm *comm, float *values, size_t count, mp_stream stream,
                         struct mp_request *request, struct mp_error *error) {
     const struct mp_queued_operations *queued = mp_transport_queued(comm);
-    int code = mp_request_begin(comm, request, stream, error);
+    int code = mp_request_begin(comm, request, MP_COMM_BACKGROUND, stream, error);
     if (code)
         return code;
     if (comm->ranks == 1 || count == 0)

@@ -43,7 +43,7 @@ int mp_exchange_start(struct mp_comm *comm, const int *send_rows, const int *rec
     int tag = 0;
     int code = check_rows(comm, send_rows, receive_rows, error);
     if (code == MP_OK)
-        code = mp_request_begin(comm, request, stream, error);
+        code = mp_request_begin(comm, request, MP_COMM_EXCHANGE, stream, error);
     if (code)
         return code;
     const struct mp_queued_operations *queued = mp_transport_queued(comm);

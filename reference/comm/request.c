@@ -128,7 +128,7 @@ int mp_request_create(struct mp_comm *comm, int transfers, size_t chunk_bytes,
 }
 
 static void leave_flight(struct mp_request *request) {
-    struct mp_request **link = &request->transport->in_flight;
+    struct mp_request **link = &request->transport->in_flight[request->lane];
     while (*link && *link != request)
         link = &(*link)->next;
     if (*link)
@@ -153,8 +153,8 @@ void mp_request_destroy(struct mp_request *request) {
     free(request);
 }
 
-int mp_request_begin(struct mp_comm *comm, struct mp_request *request, mp_stream stream,
-                     struct mp_error *error) {
+int mp_request_begin(struct mp_comm *comm, struct mp_request *request, enum mp_comm_lane lane,
+                     mp_stream stream, struct mp_error *error) {
     if (&request->transport->comm != comm)
         return mp_fail(error, MP_EINVAL, "rank %d: the request belongs to another comm",
                        comm->rank);
@@ -162,11 +162,12 @@ int mp_request_begin(struct mp_comm *comm, struct mp_request *request, mp_stream
         return mp_fail(error, MP_EINVAL,
                        "rank %d: the request still carries an operation; wait for it first",
                        comm->rank);
-    struct mp_request **link = &request->transport->in_flight;
+    struct mp_request **link = &request->transport->in_flight[lane];
     while (*link)
         link = &(*link)->next;
     *link = request;
     request->in_flight = true;
+    request->lane = lane;
     request->stream = stream;
     request->active = 0;
     request->follow = NULL;
@@ -259,36 +260,80 @@ static int take_finished(struct mp_request *request, int count) {
     return taken;
 }
 
-/* Moves one request on until nothing more has come to its end. */
-static int advance(struct mp_request *request, bool *moved, struct mp_error *error) {
+/* The messages of a request that have ended since the last look: how many notes are in `done`. */
+static int look(struct mp_request *request, int *count, struct mp_error *error) {
     struct mp_comm *comm = &request->transport->comm;
-    while (request->active) {
-        int count = 0;
-        int code = comm->operations->messages_test(comm, request->messages, request->active,
-                                                   request->finished, &count, error);
-        if (code || !count)
+    *count = 0;
+    if (!request->active)
+        return MP_OK;
+    int code = comm->operations->messages_test(comm, request->messages, request->active,
+                                               request->finished, count, error);
+    *count = code || !*count ? 0 : take_finished(request, *count);
+    return code;
+}
+
+static int advance_exchanges(struct mp_transport *transport, bool *moved, struct mp_error *error) {
+    struct mp_request *next;
+    for (struct mp_request *request = transport->in_flight[MP_COMM_EXCHANGE]; request;
+         request = next) {
+        int code, count;
+        next = request->next;
+        do {
+            code = look(request, &count, error);
+            *moved = *moved || count;
+        } while (count);
+        if (code)
             return code;
-        *moved = true;
-        count = take_finished(request, count);
-        for (int i = 0; request->follow && i < count; i++) {
-            code = request->follow(request, &request->done[i], error);
-            if (code)
-                return code;
-        }
+        if (!request->active)
+            leave_flight(request);
     }
-    leave_flight(request);
     return MP_OK;
 }
 
-static int advance_all(struct mp_transport *transport, bool *moved, struct mp_error *error) {
-    struct mp_request *next;
-    for (struct mp_request *request = transport->in_flight; request; request = next) {
-        next = request->next;
-        int code = advance(request, moved, error);
-        if (code)
-            return code;
+/* What follows from a message may take long, an addition above all: exchanges have their turn after
+ * each. */
+static int follow(struct mp_request *request, int count, bool *moved, struct mp_error *error) {
+    int code = MP_OK;
+    for (int i = 0; code == MP_OK && request->follow && i < count; i++) {
+        code = request->follow(request, &request->done[i], error);
+        if (code == MP_OK)
+            code = advance_exchanges(request->transport, moved, error);
     }
-    return MP_OK;
+    return code;
+}
+
+/* Moves on, until nothing more has come to its end, exchanges and then, unless `until` has ended
+ * with them, the rest.  `until` may be NULL. */
+static int advance(struct mp_transport *transport, const struct mp_request *until, bool *moved,
+                   struct mp_error *error) {
+    struct mp_request *next;
+    int code = advance_exchanges(transport, moved, error);
+    for (struct mp_request *request = transport->in_flight[MP_COMM_BACKGROUND];
+         code == MP_OK && request && !(until && !until->in_flight); request = next) {
+        int count;
+        next = request->next;
+        do {
+            code = look(request, &count, error);
+            *moved = *moved || count;
+            if (code == MP_OK)
+                code = follow(request, count, moved, error);
+        } while (code == MP_OK && count && !(until && !until->in_flight));
+        if (code == MP_OK && !request->active)
+            leave_flight(request);
+    }
+    return code;
+}
+
+/* Additions give the device's work to do, and its pauses are where progress is called from: what is
+ * being moved on already is left alone. */
+static int advance_once(struct mp_transport *transport, const struct mp_request *until, bool *moved,
+                        struct mp_error *error) {
+    if (transport->advancing)
+        return MP_OK;
+    transport->advancing = true;
+    int code = advance(transport, until, moved, error);
+    transport->advancing = false;
+    return code;
 }
 
 int mp_comm_progress(struct mp_comm *comm, struct mp_error *error) {
@@ -296,7 +341,7 @@ int mp_comm_progress(struct mp_comm *comm, struct mp_error *error) {
     bool moved = false;
     if (queued)
         return queued->progress(comm, error);
-    return advance_all(mp_transport_of(comm), &moved, error);
+    return advance_once(mp_transport_of(comm), NULL, &moved, error);
 }
 
 int mp_request_wait(struct mp_request *request, struct mp_error *error) {
@@ -314,7 +359,7 @@ int mp_request_wait(struct mp_request *request, struct mp_error *error) {
     int64_t start = mp_clock_ns();
     for (;;) {
         bool moved = false;
-        code = advance_all(transport, &moved, error);
+        code = advance_once(transport, request, &moved, error);
         if (code || !request->in_flight)
             break;
         idle = moved ? 0 : idle + 1;

@@ -189,7 +189,7 @@ static int prepare(struct mp_request *request, const struct mp_transfers *list, 
 static int begin(struct mp_comm *comm, size_t bytes, mp_stream stream, struct mp_request *request,
                  struct mp_error *error) {
     struct mp_flow *flow = &request->flow;
-    int code = mp_request_begin(comm, request, stream, error);
+    int code = mp_request_begin(comm, request, MP_COMM_BACKGROUND, stream, error);
     if (code)
         return code;
     flow->nodes = 0;

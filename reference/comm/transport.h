@@ -15,6 +15,9 @@
 
 struct mp_messages; /* a back end's array of operations in flight */
 
+/* Where an operation travels; comm.h says which.  What waits for no other lane comes first. */
+enum mp_comm_lane { MP_COMM_EXCHANGE, MP_COMM_BACKGROUND, MP_COMM_LANES };
+
 enum mp_reduction { MP_REDUCTION_FLOAT_SUM, MP_REDUCTION_DOUBLE_SUM, MP_REDUCTION_DOUBLE_MAXIMUM };
 
 /* Whole operations.  What returns MP_OK is in flight until `wait`, which is called once. */
@@ -100,11 +103,12 @@ enum { MP_MESSAGE_LIMIT = 1 << 30 };
 /* What every back end's comm begins with; a struct mp_comm pointer points to it. */
 struct mp_transport {
     struct mp_comm comm;
-    struct mp_device *device;     /* borrowed; NULL: memory is the host's */
-    struct mp_request *in_flight; /* oldest first */
-    struct mp_request *blocking;  /* serves the calls that wait themselves; NULL for one rank */
-    int next_tag;                 /* equal on all ranks */
-    int tag_limit;                /* tags are 0 .. tag_limit */
+    struct mp_device *device;                    /* borrowed; NULL: memory is the host's */
+    struct mp_request *in_flight[MP_COMM_LANES]; /* oldest first */
+    struct mp_request *blocking; /* serves the calls that wait themselves; NULL for one rank */
+    bool advancing;              /* messages are being moved on */
+    int next_tag;                /* equal on all ranks */
+    int tag_limit;               /* tags are 0 .. tag_limit */
     bool ranks_share_cores;
     struct mp_comm
         *host; /* where clocks are compared instead, and their errors are smaller; NULL */
@@ -200,21 +204,23 @@ struct mp_request {
     struct mp_transport *transport;
     struct mp_request *next;
     bool in_flight;
-    mp_stream stream; /* of the operation */
-    void *queued;     /* the part of a back end with operations of its own */
+    enum mp_comm_lane lane; /* of the operation, as all that follows */
+    mp_stream stream;
+    void *queued; /* the part of a back end with operations of its own */
     struct mp_messages *messages;
     int active, capacity; /* slots 0 .. active - 1 hold a message */
     int *finished;        /* [capacity] */
     struct mp_note *note; /* [capacity], of each slot */
     struct mp_note *done; /* [capacity], working memory */
-    /* Called for every message of the operation that has ended; NULL if nothing follows. */
+    /* Called for every message of the operation that has ended; NULL if nothing follows, which is
+     * so on the exchange lane. */
     int (*follow)(struct mp_request *request, const struct mp_note *note, struct mp_error *error);
     struct mp_flow flow;
 };
 
 /* Checks that the request is of this comm and free, and puts it in flight with nothing in it. */
-int mp_request_begin(struct mp_comm *comm, struct mp_request *request, mp_stream stream,
-                     struct mp_error *error);
+int mp_request_begin(struct mp_comm *comm, struct mp_request *request, enum mp_comm_lane lane,
+                     mp_stream stream, struct mp_error *error);
 /* The end of every start: if nothing had to be started, or could be, the request is free again.
  * Returns `code`. */
 int mp_request_started(struct mp_request *request, int code);

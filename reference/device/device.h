@@ -79,7 +79,10 @@ struct mp_device_operations {
     void (*zero)(struct mp_device *, mp_stream, void *memory, size_t bytes);
 
     /* Streams and events. */
-    int (*stream_create)(struct mp_device *, mp_stream *stream, struct mp_error *error);
+    /* urgency: 0 is that of the default stream; work of a more urgent one goes first where the
+     * device has a choice. */
+    int (*stream_create)(struct mp_device *, int urgency, mp_stream *stream,
+                         struct mp_error *error);
     void (*stream_destroy)(struct mp_device *, mp_stream stream);
     void (*stream_synchronize)(struct mp_device *, mp_stream stream);
     int (*event_create)(struct mp_device *, mp_event *event, struct mp_error *error);
@@ -311,6 +314,7 @@ int mp_device_cuda_create(const struct mp_cuda_settings *settings,
 struct mp_cuda_gpu {
     char name[256]; /* "NVIDIA H200" */
     int capability; /* 90: compute capability 9.0 */
+    int processors; /* multiprocessors */
     int64_t memory;
     int64_t free_memory; /* -1 where the driver's management library does not say */
     unsigned char uuid[16];

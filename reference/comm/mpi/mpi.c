@@ -422,7 +422,7 @@ static int open_device(struct mpi_transport *mpi, struct mp_error *error) {
         code = check(rank, "agreeing on the memory of GPUs",
                      MPI_Allreduce(MPI_IN_PLACE, &takes, 1, MPI_INT, MPI_MIN, mpi->world), error);
     if (!code)
-        code = device->operations->stream_create(device, &mpi->stream, error);
+        code = device->operations->stream_create(device, 0, &mpi->stream, error);
     if (!code && !takes)
         code =
             mp_staging_create(mpi->world, mpi->transport.tag_limit, device, &mpi->staging, error);

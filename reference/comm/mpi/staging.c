@@ -41,7 +41,7 @@ int mp_staging_create(MPI_Comm world, int tag_limit, struct mp_device *device,
     if (!code)
         code = duplicate(world, &staging->sums, error);
     if (!code)
-        code = device->operations->stream_create(device, &staging->stream, error);
+        code = device->operations->stream_create(device, 0, &staging->stream, error);
     for (int i = 0; !code && i < BUFFERS; i++)
         code = device->operations->event_create(device, &staging->event[i], error);
     if (code)

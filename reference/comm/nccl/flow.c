@@ -56,8 +56,8 @@ static void send(struct group *group, const void *memory, size_t bytes, int rank
     open_group(group);
     if (group->result != MP_NCCL_SUCCESS)
         return;
-    group->result =
-        nccl->library.send(memory, bytes, MP_NCCL_UINT8, rank, nccl->comm, nccl->native);
+    group->result = nccl->library.send(memory, bytes, MP_NCCL_UINT8, rank, nccl->background.comm,
+                                       nccl->background.native);
     nccl->transport.comm.sent_bytes += (int64_t)bytes;
 }
 
@@ -65,8 +65,8 @@ static void receive(struct group *group, void *memory, size_t bytes, int rank) {
     struct mp_nccl *nccl = group->nccl;
     open_group(group);
     if (group->result == MP_NCCL_SUCCESS)
-        group->result =
-            nccl->library.receive(memory, bytes, MP_NCCL_UINT8, rank, nccl->comm, nccl->native);
+        group->result = nccl->library.receive(memory, bytes, MP_NCCL_UINT8, rank,
+                                              nccl->background.comm, nccl->background.native);
 }
 
 static int close_group(struct group *group, const char *doing, struct mp_error *error) {
@@ -144,7 +144,7 @@ static int broadcast_whole(struct mp_request *request, const char *doing, struct
         if (group.result == MP_NCCL_SUCCESS)
             group.result =
                 nccl->library.broadcast(node->memory, node->memory, flow->bytes, MP_NCCL_UINT8,
-                                        tree.owner, nccl->comm, nccl->native);
+                                        tree.owner, nccl->background.comm, nccl->background.native);
         count_ring(nccl, flow->bytes, (tree.owner + ranks - 1) % ranks);
     }
     return close_group(&group, doing, error);
@@ -214,7 +214,7 @@ static void add_up(const struct mp_nccl *nccl, const struct mp_flow *flow, int b
         for (int child = 0; child < 2; child++)
             if (node->child[child] >= 0 && within(node, piece)) {
                 device->operations->accumulate(
-                    device, nccl->stream, piece_size(flow, node, piece) / sizeof(float),
+                    device, nccl->background.stream, piece_size(flow, node, piece) / sizeof(float),
                     (const float *)buffer, (float *)piece_memory(node, piece));
                 buffer += node->piece;
             }
@@ -271,9 +271,9 @@ static int reduce_whole(struct mp_request *request, const char *doing, struct mp
             continue;
         open_group(&group);
         if (group.result == MP_NCCL_SUCCESS)
-            group.result = nccl->library.reduce(node->memory, node->memory,
-                                                flow->bytes / sizeof(float), MP_NCCL_FLOAT32,
-                                                MP_NCCL_SUM, tree.owner, nccl->comm, nccl->native);
+            group.result = nccl->library.reduce(
+                node->memory, node->memory, flow->bytes / sizeof(float), MP_NCCL_FLOAT32,
+                MP_NCCL_SUM, tree.owner, nccl->background.comm, nccl->background.native);
         count_ring(nccl, flow->bytes, tree.owner);
     }
     for (int i = 0; i < flow->nodes; i++)

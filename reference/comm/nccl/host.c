@@ -1,4 +1,5 @@
-/* Host memory over NCCL: through page-locked memory and a copy on the device, in parts. */
+/* Host memory over NCCL: through page-locked memory and a copy on the device, in parts.  The host
+ * waits for it, hence on the exchange lane. */
 #include <string.h>
 
 #include "reference/comm/nccl/nccl.h"
@@ -8,18 +9,19 @@ static const struct mp_device_operations *operations_of(const struct mp_nccl *nc
 }
 
 static void stage_in(struct mp_nccl *nccl, size_t bytes) {
-    operations_of(nccl)->copy(nccl->transport.device, nccl->stream, nccl->stage, nccl->host_stage,
-                              bytes);
+    operations_of(nccl)->copy(nccl->transport.device, nccl->exchange.stream, nccl->stage,
+                              nccl->host_stage, bytes);
 }
 
 static void stage_out(struct mp_nccl *nccl, size_t bytes) {
-    operations_of(nccl)->copy(nccl->transport.device, nccl->stream, nccl->host_stage, nccl->stage,
-                              bytes);
+    operations_of(nccl)->copy(nccl->transport.device, nccl->exchange.stream, nccl->host_stage,
+                              nccl->stage, bytes);
 }
 
 static int wait_for_stage(struct mp_nccl *nccl, const char *doing, struct mp_error *error) {
-    operations_of(nccl)->event_record(nccl->transport.device, nccl->staged, nccl->stream);
-    return mp_nccl_host_wait(nccl, nccl->staged, doing, error);
+    operations_of(nccl)->event_record(nccl->transport.device, nccl->exchange.passed,
+                                      nccl->exchange.stream);
+    return mp_nccl_host_wait(nccl, nccl->exchange.passed, doing, error);
 }
 
 int mp_nccl_barrier(struct mp_comm *comm, struct mp_error *error) {
@@ -29,7 +31,8 @@ int mp_nccl_barrier(struct mp_comm *comm, struct mp_error *error) {
     if (!code)
         code = mp_nccl_check(nccl, doing,
                              nccl->library.all_reduce(nccl->stage, nccl->stage, 1, MP_NCCL_UINT32,
-                                                      MP_NCCL_SUM, nccl->comm, nccl->native),
+                                                      MP_NCCL_SUM, nccl->exchange.comm,
+                                                      nccl->exchange.native),
                              error);
     return code ? code : wait_for_stage(nccl, doing, error);
 }
@@ -45,10 +48,11 @@ int mp_nccl_broadcast(struct mp_comm *comm, void *memory, size_t bytes, int root
             memcpy(nccl->host_stage, (char *)memory + begin, part);
             stage_in(nccl, part);
         }
-        code = mp_nccl_check(nccl, doing,
-                             nccl->library.broadcast(nccl->stage, nccl->stage, part, MP_NCCL_UINT8,
-                                                     root, nccl->comm, nccl->native),
-                             error);
+        code =
+            mp_nccl_check(nccl, doing,
+                          nccl->library.broadcast(nccl->stage, nccl->stage, part, MP_NCCL_UINT8,
+                                                  root, nccl->exchange.comm, nccl->exchange.native),
+                          error);
         if (!code && comm->rank != root)
             stage_out(nccl, part);
         if (!code)
@@ -73,8 +77,8 @@ int mp_nccl_reduce(struct mp_comm *comm, enum mp_reduction reduction, double *va
         stage_in(nccl, bytes);
         code = mp_nccl_check(nccl, doing,
                              nccl->library.all_reduce(nccl->stage, nccl->stage, (size_t)part,
-                                                      MP_NCCL_FLOAT64, operation, nccl->comm,
-                                                      nccl->native),
+                                                      MP_NCCL_FLOAT64, operation,
+                                                      nccl->exchange.comm, nccl->exchange.native),
                              error);
         if (!code) {
             stage_out(nccl, bytes);
@@ -96,12 +100,12 @@ int mp_nccl_pass(struct mp_comm *comm, void *memory, size_t bytes, int rank, boo
     if (send) {
         memcpy(nccl->host_stage, memory, bytes);
         stage_in(nccl, bytes);
-        code =
-            nccl->library.send(nccl->stage, bytes, MP_NCCL_UINT8, rank, nccl->comm, nccl->native);
+        code = nccl->library.send(nccl->stage, bytes, MP_NCCL_UINT8, rank, nccl->exchange.comm,
+                                  nccl->exchange.native);
         comm->sent_bytes += (int64_t)bytes;
     } else
-        code = nccl->library.receive(nccl->stage, bytes, MP_NCCL_UINT8, rank, nccl->comm,
-                                     nccl->native);
+        code = nccl->library.receive(nccl->stage, bytes, MP_NCCL_UINT8, rank, nccl->exchange.comm,
+                                     nccl->exchange.native);
     code = mp_nccl_check(nccl, doing, code, error);
     if (!code && !send)
         stage_out(nccl, bytes);
@@ -123,16 +127,17 @@ static int send_part(struct mp_nccl *nccl, struct mp_nccl_place *place, const ui
     struct mp_device *device = nccl->transport.device;
     const size_t bytes = (size_t)place->part * sizeof *mine;
     memcpy(place->host_mine, mine + place->begin, bytes);
-    operations->copy(device, nccl->stream, place->mine, place->host_mine, bytes);
+    operations->copy(device, nccl->exchange.stream, place->mine, place->host_mine, bytes);
     int code = mp_nccl_check(nccl, gathering,
                              nccl->library.all_gather(place->mine, place->all, (size_t)place->part,
-                                                      MP_NCCL_UINT32, nccl->comm, nccl->native),
+                                                      MP_NCCL_UINT32, nccl->exchange.comm,
+                                                      nccl->exchange.native),
                              error);
     if (code)
         return code;
-    operations->copy(device, nccl->stream, place->host_all, place->all,
+    operations->copy(device, nccl->exchange.stream, place->host_all, place->all,
                      (size_t)nccl->transport.comm.ranks * bytes);
-    operations->event_record(device, place->done, nccl->stream);
+    operations->event_record(device, place->done, nccl->exchange.stream);
     return MP_OK;
 }
 
@@ -233,8 +238,8 @@ int mp_nccl_create_stage(struct mp_nccl *nccl, struct mp_error *error) {
     if (!nccl->stage || !nccl->host_stage)
         return mp_fail(error, MP_ENOMEM, "rank %d: no memory for what the host sends and receives",
                        nccl->transport.comm.rank);
-    operations->zero(device, nccl->stream, nccl->stage, MP_NCCL_STAGE);
-    int code = operations->event_create(device, &nccl->staged, error);
+    operations->zero(device, nccl->exchange.stream, nccl->stage, MP_NCCL_STAGE);
+    int code = MP_OK;
     for (int i = 0; !code && i < MP_NCCL_PLACES; i++)
         code = create_place(nccl, &nccl->place[i], error);
     return code;
@@ -254,6 +259,4 @@ void mp_nccl_destroy_stage(struct mp_nccl *nccl) {
     }
     operations->release(device, nccl->stage);
     operations->host_release(device, nccl->host_stage);
-    if (nccl->staged)
-        operations->event_destroy(device, nccl->staged);
 }

@@ -11,7 +11,7 @@ static const struct symbol {
 } symbols[] = {
     {"ncclGetVersion", offsetof(struct mp_nccl_library, get_version)},
     {"ncclGetUniqueId", offsetof(struct mp_nccl_library, get_unique_id)},
-    {"ncclCommInitRank", offsetof(struct mp_nccl_library, comm_init_rank)},
+    {"ncclCommInitRankConfig", offsetof(struct mp_nccl_library, comm_init_rank)},
     {"ncclCommDestroy", offsetof(struct mp_nccl_library, comm_destroy)},
     {"ncclCommAbort", offsetof(struct mp_nccl_library, comm_abort)},
     {"ncclCommGetAsyncError", offsetof(struct mp_nccl_library, comm_get_async_error)},

@@ -3,17 +3,29 @@
 #ifndef MOEPERF_REFERENCE_COMM_NCCL_LIBRARY_H
 #define MOEPERF_REFERENCE_COMM_NCCL_LIBRARY_H
 
+#include <limits.h>
 #include <stddef.h>
 
 #include "reference/base/error.h"
 
-enum { MP_NCCL_ID_BYTES = 128, MP_NCCL_OLDEST = 21800 };
+enum { MP_NCCL_ID_BYTES = 128, MP_NCCL_OLDEST = 21800, MP_NCCL_UNDEFINED = INT_MIN };
+#define MP_NCCL_CONFIG_MAGIC 0xcafebeefu
 
 typedef struct {
     char internal[MP_NCCL_ID_BYTES];
 } mp_nccl_id; /* ncclUniqueId */
 
 typedef struct ncclComm *mp_nccl_comm; /* ncclComm_t */
+
+/* ncclConfig_t of the oldest version, which later ones take: theirs begins with it. */
+struct mp_nccl_config {
+    size_t size; /* of this */
+    unsigned magic, version;
+    int blocking, cluster_blocks, least_blocks;
+    int most_blocks; /* that a kernel has */
+    const char *network;
+    int split_share;
+};
 
 enum mp_nccl_result { MP_NCCL_SUCCESS = 0, MP_NCCL_REMOTE_ERROR = 6, MP_NCCL_IN_PROGRESS = 7 };
 enum mp_nccl_type {
@@ -30,7 +42,8 @@ struct mp_nccl_library {
     int version; /* 22809: 2.28.9 */
     int (*get_version)(int *version);
     int (*get_unique_id)(mp_nccl_id *id);
-    int (*comm_init_rank)(mp_nccl_comm *comm, int ranks, mp_nccl_id id, int rank);
+    int (*comm_init_rank)(mp_nccl_comm *comm, int ranks, mp_nccl_id id, int rank,
+                          struct mp_nccl_config *config);
     int (*comm_destroy)(mp_nccl_comm comm);
     int (*comm_abort)(mp_nccl_comm comm);
     int (*comm_get_async_error)(mp_nccl_comm comm, int *result);

@@ -16,20 +16,21 @@
 #include <sched.h>
 #include <stdint.h>
 
-#include "reference/comm/comm.h"
 #include "reference/comm/nccl/library.h"
+#include "reference/comm/transport.h"
 
-enum { MP_MEETING_MAGIC = 0x4d504e43, MP_MEETING_VERSION = 2 };
+enum { MP_MEETING_MAGIC = 0x4d504e43, MP_MEETING_VERSION = 3 };
 
 struct mp_card {
     int32_t rank, ranks;
     uint64_t nonce; /* of this process: tells it from ranks of other runs; never 0 */
     int32_t nccl_version, ordinal;
     unsigned char uuid[16]; /* of the GPU; zeros: not known */
+    int32_t processors;     /* multiprocessors of the GPU; 0: not known */
     char gpu[128], host[128];
     cpu_set_t cores;
-    char failure[512]; /* a sentence; "" if all is well */
-    mp_nccl_id id;     /* rank 0's */
+    char failure[512];            /* a sentence; "" if all is well */
+    mp_nccl_id id[MP_COMM_LANES]; /* rank 0's */
 };
 
 struct mp_meeting {

@@ -1,4 +1,4 @@
-/* NCCL: GPUs, everything queued on one communication stream. */
+/* NCCL: GPUs, everything queued on the streams of two lanes. */
 #include "reference/comm/nccl/nccl.h"
 
 #include <stdio.h>
@@ -15,18 +15,29 @@ enum { POLLS_BETWEEN_LOOKS = 64, POLLS_BEFORE_YIELD = 128 };
 /* ---- failures ---- */
 
 static void give_up(struct mp_nccl *nccl) {
-    if (nccl->comm)
-        nccl->library.comm_abort(nccl->comm);
-    nccl->comm = NULL;
+    for (int lane = 0; lane < MP_COMM_LANES; lane++) {
+        if (nccl->lane[lane].comm)
+            nccl->library.comm_abort(nccl->lane[lane].comm);
+        nccl->lane[lane].comm = NULL;
+    }
+}
+
+/* What NCCL says of the failure, "" if nothing. */
+static const char *last_words(const struct mp_nccl *nccl) {
+    const char *words = NULL;
+    for (int lane = 0; lane < MP_COMM_LANES && !(words && *words); lane++)
+        if (nccl->lane[lane].comm)
+            words = nccl->library.get_last_error(nccl->lane[lane].comm);
+    return words ? words : "";
 }
 
 int mp_nccl_check(struct mp_nccl *nccl, const char *doing, int result, struct mp_error *error) {
     if (result == MP_NCCL_SUCCESS)
         return MP_OK;
-    const char *last = nccl->comm ? nccl->library.get_last_error(nccl->comm) : NULL;
+    const char *last = last_words(nccl);
     mp_fail(&nccl->failure, MP_ECOMM, "rank %d: %s: NCCL: %s%s%.400s%s", nccl->transport.comm.rank,
-            doing, nccl->library.get_error_string(result), last && *last ? " (" : "",
-            last ? last : "", last && *last ? ")" : "");
+            doing, nccl->library.get_error_string(result), *last ? " (" : "", last,
+            *last ? ")" : "");
     /* Its sentence may run over lines; ours is one. */
     for (char *at = nccl->failure.text; *at; at++)
         if (*at == '\n')
@@ -36,21 +47,24 @@ int mp_nccl_check(struct mp_nccl *nccl, const char *doing, int result, struct mp
 }
 
 /* An error that comes to light by itself belongs to what has been in flight for longest. */
-static const char *oldest(const struct mp_nccl *nccl, const char *doing) {
-    const struct mp_request *first = nccl->transport.in_flight;
+static const char *oldest(const struct mp_nccl *nccl, int lane, const char *doing) {
+    const struct mp_request *first = nccl->transport.in_flight[lane];
     const struct mp_nccl_request *own = first ? first->queued : NULL;
     return own && own->doing ? own->doing : doing;
 }
 
 int mp_nccl_alive(struct mp_nccl *nccl, const char *doing, struct mp_error *error) {
-    int result = MP_NCCL_SUCCESS;
     if (nccl->failure.code)
         return mp_fail(error, nccl->failure.code, "%s", nccl->failure.text);
-    int code =
-        mp_nccl_check(nccl, doing, nccl->library.comm_get_async_error(nccl->comm, &result), error);
-    if (code || result == MP_NCCL_IN_PROGRESS)
-        return code;
-    return mp_nccl_check(nccl, oldest(nccl, doing), result, error);
+    int code = MP_OK;
+    for (int lane = 0; !code && lane < MP_COMM_LANES; lane++) {
+        int result = MP_NCCL_SUCCESS;
+        code = mp_nccl_check(
+            nccl, doing, nccl->library.comm_get_async_error(nccl->lane[lane].comm, &result), error);
+        if (!code && result != MP_NCCL_IN_PROGRESS)
+            code = mp_nccl_check(nccl, oldest(nccl, lane, doing), result, error);
+    }
+    return code;
 }
 
 static int look(struct mp_nccl *nccl, const char *doing, int64_t start_ns, struct mp_error *error) {
@@ -63,7 +77,7 @@ static int look(struct mp_nccl *nccl, const char *doing, int64_t start_ns, struc
         return code;
     mp_fail(&nccl->failure, MP_ECOMM,
             "rank %d: %s: nothing has come for %d s; is another rank stuck, or has it ended?",
-            nccl->transport.comm.rank, oldest(nccl, doing), nccl->patience_s);
+            nccl->transport.comm.rank, oldest(nccl, MP_COMM_EXCHANGE, doing), nccl->patience_s);
     give_up(nccl);
     return mp_fail(error, nccl->failure.code, "%s", nccl->failure.text);
 }
@@ -100,7 +114,7 @@ int mp_nccl_begin(struct mp_request *request, const char *doing, struct mp_error
     if (code)
         return code;
     device->operations->event_record(device, own->ready, request->stream);
-    device->operations->stream_wait(device, nccl->stream, own->ready);
+    device->operations->stream_wait(device, nccl->lane[request->lane].stream, own->ready);
     return MP_OK;
 }
 
@@ -108,7 +122,7 @@ int mp_nccl_end(struct mp_request *request) {
     struct mp_nccl *nccl = mp_nccl_of(&request->transport->comm);
     const struct mp_nccl_request *own = request->queued;
     nccl->transport.device->operations->event_record(nccl->transport.device, own->done,
-                                                     nccl->stream);
+                                                     nccl->lane[request->lane].stream);
     return MP_OK;
 }
 
@@ -167,22 +181,31 @@ static int request_create(struct mp_request *request, struct mp_error *error) {
 
 /* ---- the comm ---- */
 
+static void destroy_lane(struct mp_nccl *nccl, struct mp_nccl_lane *lane) {
+    struct mp_device *device = nccl->transport.device;
+    if (lane->comm)
+        nccl->library.comm_destroy(lane->comm);
+    if (lane->passed)
+        device->operations->event_destroy(device, lane->passed);
+    if (!lane->stream)
+        return;
+    device->operations->stream_synchronize(device, lane->stream);
+    device->operations->stream_destroy(device, lane->stream);
+}
+
 static void nccl_destroy(struct mp_comm *comm) {
     struct mp_nccl *nccl = mp_nccl_of(comm);
     struct mp_device *device = nccl->transport.device;
     /* NCCL wants nothing in flight. */
-    if (nccl->comm && nccl->staged) {
-        device->operations->event_record(device, nccl->staged, nccl->stream);
-        mp_nccl_host_wait(nccl, nccl->staged, "leaving", NULL);
-    }
-    if (nccl->comm)
-        nccl->library.comm_destroy(nccl->comm);
-    if (nccl->stream)
-        device->operations->stream_synchronize(device, nccl->stream);
+    for (int i = 0; i < MP_COMM_LANES; i++)
+        if (nccl->lane[i].comm && nccl->lane[i].passed) {
+            device->operations->event_record(device, nccl->lane[i].passed, nccl->lane[i].stream);
+            mp_nccl_host_wait(nccl, nccl->lane[i].passed, "leaving", NULL);
+        }
+    for (int i = 0; i < MP_COMM_LANES; i++)
+        destroy_lane(nccl, &nccl->lane[i]);
     mp_nccl_destroy_stage(nccl);
     device->operations->release(device, nccl->buffer);
-    if (nccl->stream)
-        device->operations->stream_destroy(device, nccl->stream);
     free(nccl);
 }
 
@@ -243,6 +266,7 @@ static void fill_card(const struct mp_nccl *nccl, const struct mp_nccl_settings 
     if (settings->gpu) {
         memcpy(card->uuid, settings->gpu->uuid, sizeof card->uuid);
         snprintf(card->gpu, sizeof card->gpu, "%.127s", settings->gpu->name);
+        card->processors = settings->gpu->processors;
     }
     snprintf(card->host, sizeof card->host, "%s", nccl->host);
     snprintf(card->failure, sizeof card->failure, "%.511s", failure->text);
@@ -303,23 +327,54 @@ static bool shares_cores(const struct mp_nccl *nccl, const struct mp_card cards[
     return here > CPU_COUNT(&cores);
 }
 
+/* A quarter of the smallest GPU's multiprocessors. */
+static int blocks_of(const struct mp_card cards[], int ranks) {
+    int blocks = MP_NCCL_MOST_BLOCKS;
+    for (int r = 0; r < ranks; r++) {
+        int own = cards[r].processors ? cards[r].processors / 4 : MP_NCCL_BLOCKS;
+        blocks = own < blocks ? own : blocks;
+    }
+    return blocks > 1 ? blocks : 1;
+}
+
+/* Both communicators, with ids of their own: neither has anything of the other's. */
+static int join_lanes(struct mp_nccl *nccl, const struct mp_card cards[], struct mp_error *error) {
+    const struct mp_comm *comm = &nccl->transport.comm;
+    int code = MP_OK;
+    for (int lane = 0; !code && lane < MP_COMM_LANES; lane++) {
+        struct mp_nccl_config config = {.size = sizeof config,
+                                        .magic = MP_NCCL_CONFIG_MAGIC,
+                                        .version = MP_NCCL_OLDEST,
+                                        .blocking = MP_NCCL_UNDEFINED,
+                                        .cluster_blocks = MP_NCCL_UNDEFINED,
+                                        .least_blocks = MP_NCCL_UNDEFINED,
+                                        .most_blocks = blocks_of(cards, comm->ranks),
+                                        .split_share = MP_NCCL_UNDEFINED};
+        code = mp_nccl_check(nccl, "joining the others",
+                             nccl->library.comm_init_rank(&nccl->lane[lane].comm, comm->ranks,
+                                                          cards[0].id[lane], comm->rank, &config),
+                             error);
+    }
+    return code;
+}
+
 /* Meets the others, even when it can't take part, so that they learn why; then joins them. */
 static int join(struct mp_nccl *nccl, const struct mp_nccl_settings *settings,
                 struct mp_error *error) {
     struct mp_comm *comm = &nccl->transport.comm;
     struct mp_error own = {0};
-    mp_nccl_id id = {{0}};
+    mp_nccl_id id[MP_COMM_LANES] = {{{0}}};
     int code = mp_nccl_load(&nccl->library, &own);
     if (code)
         mp_error_prefix(&own, "rank %d", comm->rank);
-    if (!code && comm->rank == 0)
-        code = mp_nccl_check(nccl, "making an id for its world", nccl->library.get_unique_id(&id),
-                             &own);
+    for (int lane = 0; !code && comm->rank == 0 && lane < MP_COMM_LANES; lane++)
+        code = mp_nccl_check(nccl, "making an id for its world",
+                             nccl->library.get_unique_id(&id[lane]), &own);
     struct mp_card *cards = calloc((size_t)comm->ranks, sizeof *cards);
     if (!cards)
         return mp_fail(error, MP_ENOMEM, "no memory for %d ranks to meet", comm->ranks);
     fill_card(nccl, settings, &own, &cards[comm->rank]);
-    cards[comm->rank].id = id;
+    memcpy(cards[comm->rank].id, id, sizeof id);
     int met = mp_meeting_hold(&nccl->meeting, cards, error);
     if (!code && !met)
         code = judge_cards(nccl, settings, cards, error);
@@ -327,19 +382,32 @@ static int join(struct mp_nccl *nccl, const struct mp_nccl_settings *settings,
         code = code ? mp_fail(error, code, "%s", own.text) : met;
     nccl->transport.ranks_share_cores = !code && shares_cores(nccl, cards);
     if (!code)
-        code = mp_nccl_check(
-            nccl, "joining the others",
-            nccl->library.comm_init_rank(&nccl->comm, comm->ranks, cards[0].id, comm->rank), error);
+        code = join_lanes(nccl, cards, error);
     free(cards);
     return code;
 }
 
-static int create_queue(struct mp_nccl *nccl, struct mp_error *error) {
+/* Rows are waited for at once, parameters and sums soon; computations come last, since they leave
+ * little room and the few blocks of NCCL's would wait for it. */
+static int create_lane(struct mp_nccl *nccl, enum mp_comm_lane which, struct mp_error *error) {
     struct mp_device *device = nccl->transport.device;
-    int code = device->operations->stream_create(device, &nccl->stream, error);
+    struct mp_nccl_lane *lane = &nccl->lane[which];
+    int code = device->operations->stream_create(device, which == MP_COMM_EXCHANGE ? 2 : 1,
+                                                 &lane->stream, error);
+    if (!code)
+        code = device->operations->event_create(device, &lane->passed, error);
+    if (!code)
+        lane->native = device->operations->native_stream(device, lane->stream);
+    return code;
+}
+
+static int create_queues(struct mp_nccl *nccl, struct mp_error *error) {
+    struct mp_device *device = nccl->transport.device;
+    int code = MP_OK;
+    for (int lane = 0; !code && lane < MP_COMM_LANES; lane++)
+        code = create_lane(nccl, lane, error);
     if (code)
         return code;
-    nccl->native = device->operations->native_stream(device, nccl->stream);
     nccl->buffer = device->operations->allocate(device, 2 * MP_NCCL_TREES_AT_A_TIME * nccl->piece);
     if (!nccl->buffer)
         return mp_fail(error, MP_ENOMEM, "rank %d: no memory for reductions in pieces of %zu bytes",
@@ -385,7 +453,7 @@ int mp_comm_nccl_create(const struct mp_nccl_settings *settings, struct mp_devic
     gethostname(nccl->host, sizeof nccl->host - 1);
     code = join(nccl, settings, error);
     if (!code)
-        code = create_queue(nccl, error);
+        code = create_queues(nccl, error);
     if (code) {
         nccl_destroy(&nccl->transport.comm);
         return code;

@@ -1,11 +1,29 @@
-/* Inside of the nccl back end: the comm, its one communication stream, and what it keeps for host
- * memory.
+/* Inside of the nccl back end: the comm, its two lanes, and what it keeps for host memory.
  *
- * An operation records `ready` on its caller's stream, makes the communication stream wait for it,
- * queues its NCCL calls there and records `done`, for which wait makes the caller's stream wait.
- * The communication stream is in order, so that staging memory and the buffer of reductions need no
- * further events between operations.  Counts, which the host needs at once, go over the comm that
- * ranks met on, if there is one, past what is queued. */
+ * A lane is a communicator and a stream: rows, counts and what the host waits for travel on the
+ * exchange lane, the rest on the background lane (comm.h).  An operation records `ready` on its
+ * caller's stream, makes its lane wait for it, queues its NCCL calls there and records `done`, for
+ * which wait makes the caller's stream wait.  A lane is in order, so that staging memory (exchange)
+ * and the buffer of reductions (background) need no further events between operations.  Counts,
+ * which the host needs at once, go over the comm that ranks met on, if there is one, past the
+ * exchange lane as well.
+ *
+ * Why two communicators on one GPU cannot wait for each other here.  NCCL asks that operations of
+ * all communicators come in the same order on every rank, and warns that two at a time only work if
+ * both fit the GPU and that any CUDA call may wait for all that is queued (user guide of 2.22,
+ * "Using multiple NCCL communicators concurrently").
+ *  - One thread per rank starts everything, and all ranks start the same in the same order
+ * (comm.h). Whatever waits, a kernel for its stream, an event or the same operation on another
+ * rank, a stream for another one that shares its hardware queue, the host for a connection that
+ * NCCL makes at first use or for the whole device, waits for something that comes earlier in that
+ *    order, so no wait closes a circle.
+ *  - But one: a kernel that is waited for on other ranks and finds no room because of a later one,
+ *    which waits for others in turn.  A lane is in order, so that at most one kernel of each runs
+ *    at a time; NCCL is told (maxCTAs) to take at most a quarter of the multiprocessors for one,
+ *    and all other kernels end by themselves.  So both always get their room.
+ * NCCL_LAUNCH_ORDER_IMPLICIT (2.26) would exclude that case by starting kernels in the order of
+ * calls.  It is not used: a sum over copies is many kernels, and an exchange called after it would
+ * start after the last of them.  Set by the user it does no harm but that. */
 #ifndef MOEPERF_REFERENCE_COMM_NCCL_NCCL_H
 #define MOEPERF_REFERENCE_COMM_NCCL_NCCL_H
 
@@ -14,12 +32,14 @@
 #include "reference/comm/tree.h"
 
 enum {
-    MP_NCCL_PLACES = 2,         /* gathers of counts in flight */
-    MP_NCCL_COUNTS = 4096,      /* of a rank that travel at a time */
-    MP_NCCL_STAGE = 1 << 20,    /* bytes of host memory that travel at a time */
-    MP_NCCL_PIECE = 4 << 20,    /* bytes that trees forward at a time; a 4 MiB message keeps
-                                   NVLink busy for longer than a group takes to start */
-    MP_NCCL_TREES_AT_A_TIME = 8 /* of reductions: two pieces of each have a place in the buffer */
+    MP_NCCL_PLACES = 2,          /* gathers of counts in flight */
+    MP_NCCL_COUNTS = 4096,       /* of a rank that travel at a time */
+    MP_NCCL_STAGE = 1 << 20,     /* bytes of host memory that travel at a time */
+    MP_NCCL_PIECE = 4 << 20,     /* bytes that trees forward at a time; a 4 MiB message keeps
+                                    NVLink busy for longer than a group takes to start */
+    MP_NCCL_TREES_AT_A_TIME = 8, /* of reductions: two pieces of each have a place in the buffer */
+    MP_NCCL_BLOCKS = 16,         /* of a kernel of NCCL where the GPU is not known */
+    MP_NCCL_MOST_BLOCKS = 32     /* what the oldest NCCL takes */
 };
 
 /* A gather of counts: what the host gave and is to get. */
@@ -38,21 +58,30 @@ struct mp_nccl_request {
     struct mp_request *over_host; /* which carries it; NULL: a place does */
 };
 
+struct mp_nccl_lane {
+    mp_nccl_comm comm; /* NULL: none, or given up after a failure */
+    mp_stream stream;
+    void *native;
+    mp_event passed; /* what the host waits for */
+};
+
 struct mp_nccl {
     struct mp_transport transport; /* first */
     struct mp_nccl_library library;
     struct mp_meeting meeting;
     struct mp_comm *counts_host; /* what counts travel over; NULL: NCCL */
-    mp_nccl_comm comm;           /* NULL: none, or given up after a failure */
+    union {
+        struct mp_nccl_lane lane[MP_COMM_LANES];
+        struct {
+            struct mp_nccl_lane exchange, background;
+        };
+    };
     struct mp_error failure;
     enum mp_nccl_gather gather;
     size_t piece;
     int patience_s;
-    mp_stream stream;
-    void *native;
     char *stage, *host_stage; /* [MP_NCCL_STAGE] of the device; page-locked */
-    mp_event staged;
-    char *buffer; /* [2 * MP_NCCL_TREES_AT_A_TIME][piece] */
+    char *buffer;             /* [2 * MP_NCCL_TREES_AT_A_TIME][piece] */
     struct mp_nccl_place place[MP_NCCL_PLACES];
     int next_place;
     char host[128], remark[512];
@@ -62,16 +91,16 @@ static inline struct mp_nccl *mp_nccl_of(struct mp_comm *comm) {
     return (struct mp_nccl *)comm;
 }
 
-/* Translates what a call of NCCL returned.  A failure is kept, and the communicator given up, so
+/* Translates what a call of NCCL returned.  A failure is kept, and the communicators given up, so
  * that neither the GPU nor another rank waits for it: all that follows fails with its sentence. */
 int mp_nccl_check(struct mp_nccl *nccl, const char *doing, int result, struct mp_error *error);
 /* MP_OK, or the failure kept or come to light since. */
 int mp_nccl_alive(struct mp_nccl *nccl, const char *doing, struct mp_error *error);
-/* The host waits for an event of the communication stream and keeps an eye on NCCL. */
+/* The host waits for an event of a lane and keeps an eye on NCCL. */
 int mp_nccl_host_wait(struct mp_nccl *nccl, mp_event event, const char *doing,
                       struct mp_error *error);
 
-/* The first and last step of an operation that streams wait for. */
+/* The first and last step of an operation that streams wait for, on its request's lane. */
 int mp_nccl_begin(struct mp_request *request, const char *doing, struct mp_error *error);
 int mp_nccl_end(struct mp_request *request);
 

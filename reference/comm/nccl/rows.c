@@ -10,11 +10,13 @@ static int queue_rows(struct mp_nccl *nccl, const int send_rows[], const int rec
     for (int r = 0; result == MP_NCCL_SUCCESS && r < nccl->transport.comm.ranks; r++) {
         size_t out = (size_t)send_rows[r] * row_bytes, in = (size_t)receive_rows[r] * row_bytes;
         if (out && r != rank) {
-            result = library->send(send, out, MP_NCCL_UINT8, r, nccl->comm, nccl->native);
+            result = library->send(send, out, MP_NCCL_UINT8, r, nccl->exchange.comm,
+                                   nccl->exchange.native);
             nccl->transport.comm.sent_bytes += (int64_t)out;
         }
         if (result == MP_NCCL_SUCCESS && in && r != rank)
-            result = library->receive(receive, in, MP_NCCL_UINT8, r, nccl->comm, nccl->native);
+            result = library->receive(receive, in, MP_NCCL_UINT8, r, nccl->exchange.comm,
+                                      nccl->exchange.native);
         send += out;
         receive += in;
     }
@@ -39,7 +41,7 @@ int mp_nccl_exchange(struct mp_request *request, const int send_rows[], const in
         own_from += (size_t)send_rows[r] * row_bytes;
         own_to += (size_t)receive_rows[r] * row_bytes;
     }
-    mp_transport_copy(&nccl->transport, nccl->stream, own_to, own_from,
+    mp_transport_copy(&nccl->transport, nccl->exchange.stream, own_to, own_from,
                       (size_t)send_rows[rank] * row_bytes);
     return mp_nccl_end(request);
 }
@@ -52,7 +54,8 @@ int mp_nccl_all_reduce(struct mp_request *request, float *values, size_t count,
     if (!code)
         code = mp_nccl_check(nccl, doing,
                              nccl->library.all_reduce(values, values, count, MP_NCCL_FLOAT32,
-                                                      MP_NCCL_SUM, nccl->comm, nccl->native),
+                                                      MP_NCCL_SUM, nccl->background.comm,
+                                                      nccl->background.native),
                              error);
     return code ? code : mp_nccl_end(request);
 }

@@ -62,7 +62,9 @@ static void zero(struct mp_device *device, mp_stream stream, void *memory, size_
         memset(memory, 0, bytes);
 }
 
-static int stream_create(struct mp_device *device, mp_stream *stream, struct mp_error *error) {
+static int stream_create(struct mp_device *device, int urgency, mp_stream *stream,
+                         struct mp_error *error) {
+    (void)urgency; /* work is done when it is given */
     struct mp_device_stream *created = malloc(sizeof *created);
     if (!created)
         return mp_fail(error, MP_ENOMEM, "no memory for a stream");

@@ -117,6 +117,7 @@ int mp_cuda_list(struct mp_cuda_gpu gpus[], int limit, int *count, struct mp_err
         snprintf(gpu->name, sizeof gpu->name, "%s", properties.name);
         memcpy(gpu->uuid, &properties.uuid, sizeof gpu->uuid);
         gpu->capability = 10 * properties.major + properties.minor;
+        gpu->processors = properties.multiProcessorCount;
         gpu->memory = (int64_t)properties.totalGlobalMem;
         gpu->free_memory = has_nvml ? free_memory(&nvml, gpu->uuid) : -1;
     }

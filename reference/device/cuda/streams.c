@@ -152,12 +152,18 @@ static int64_t event_time(struct mp_device *device, mp_event event) {
 
 /* ---- streams ---- */
 
-static int stream_create(struct mp_device *device, mp_stream *stream, struct mp_error *error) {
+static int stream_create(struct mp_device *device, int urgency, mp_stream *stream,
+                         struct mp_error *error) {
     struct mp_cuda *cuda = mp_cuda_of(device);
     cudaStream_t created = NULL;
+    int least = 0, greatest = 0; /* CUDA's numbers fall: 0 .. -5, say */
     cudaError_t status = cudaSetDevice(cuda->ordinal);
     if (status == cudaSuccess)
-        status = cudaStreamCreateWithFlags(&created, cudaStreamNonBlocking);
+        status = cudaDeviceGetStreamPriorityRange(&least, &greatest);
+    if (status == cudaSuccess)
+        status =
+            cudaStreamCreateWithPriority(&created, cudaStreamNonBlocking,
+                                         least - urgency > greatest ? least - urgency : greatest);
     if (status != cudaSuccess)
         return mp_cuda_fail(cuda, "creating a stream", status, error);
     *stream = (mp_stream)created;

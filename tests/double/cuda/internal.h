@@ -28,7 +28,7 @@ struct double_work {
 
 struct CUstream_st {
     struct CUstream_st *next; /* of all */
-    int references, device;
+    int references, device, priority;
     bool blocking; /* in order with the default stream */
     bool is_default, ending;
     uint64_t random;

@@ -246,7 +246,7 @@ cudaError_t cudaLaunchHostFunc(cudaStream_t handle, cudaHostFn_t function, void 
 }
 
 cudaError_t cudaStreamCreateWithPriority(cudaStream_t *stream, unsigned int flags, int priority) {
-    (void)priority; /* streams are threads of equal rank */
+    /* Streams are threads of equal rank. */
     double_enter();
     cudaError_t error = double_check();
     if (!error && (!stream || flags > cudaStreamNonBlocking))
@@ -256,10 +256,23 @@ cudaError_t cudaStreamCreateWithPriority(cudaStream_t *stream, unsigned int flag
     if (!error)
         error = start_stream(double_device(), flags == cudaStreamDefault, false, stream);
     if (!error) {
+        (*stream)->priority = priority;
         double_state.counts.streams++;
         if (double_state.streams_left > 0)
             double_state.streams_left--;
     }
+    double_leave();
+    return cuda_double_error(error);
+}
+
+cudaError_t cudaStreamGetPriority(cudaStream_t handle, int *priority) {
+    double_enter();
+    cudaError_t error = double_check();
+    const struct CUstream_st *stream = error ? NULL : double_stream(handle);
+    if (!error && !stream)
+        error = cudaErrorInvalidResourceHandle;
+    else if (!error)
+        *priority = stream->priority;
     double_leave();
     return cuda_double_error(error);
 }

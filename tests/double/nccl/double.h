@@ -6,8 +6,10 @@
  * It is as strict as NCCL may be: a send ends when its receive has the data; memory is read and
  * written when the stream comes to it and not before; after a failure the stream stands still until
  * ncclCommAbort.  It is stricter where NCCL would go wrong in silence: what meets must agree in
- * kind, bytes, root, type and place in the order of collectives, memory must be the device's, a
- * group has one stream and one communicator.
+ * kind, bytes, root, type and place in the order of collectives, or of messages between the two
+ * ranks, over all communicators of a process (which number ranks alike); memory must be the
+ * device's, a group has one stream and one communicator, and kernels of all communicators fit the
+ * GPU together.
  *
  * The directory of the sockets is in the unique id and goes when all ranks are there. */
 #ifndef MOEPERF_TESTS_DOUBLE_NCCL_DOUBLE_H
@@ -22,9 +24,13 @@ struct nccl_double_settings {
                        returns ncclSystemError; 0: none */
     int fail_group; /* MOEPERF_DOUBLE_NCCL_ASYNC=n: the n-th group from now (an operation outside
                        of groups is one) fails on its stream with ncclRemoteError; 0: none */
-    int fail_join;  /* MOEPERF_DOUBLE_NCCL_JOIN=1: ncclCommInitRank fails */
+    int fail_join;  /* MOEPERF_DOUBLE_NCCL_JOIN=1: ncclCommInitRankConfig fails */
     int delay_us;   /* MOEPERF_DOUBLE_NCCL_DELAY: longest random pause before a group, 0 */
-    int patience_s; /* MOEPERF_DOUBLE_NCCL_PATIENCE: of ncclCommInitRank for the others, 60 */
+    int patience_s; /* MOEPERF_DOUBLE_NCCL_PATIENCE: of joining for the others, 60 */
+    int processors; /* MOEPERF_DOUBLE_NCCL_PROCESSORS: multiprocessors of the GPU, 132 */
+    int in_turn;    /* MOEPERF_DOUBLE_NCCL_IN_TURN=1: groups of all communicators of the process run
+                       one at a time in the order of calls, as on streams that share a hardware
+                       queue */
     /* Counted from the start: */
     int64_t groups, sends, receives, collectives;
     int64_t aborts, destroys;

@@ -2,6 +2,7 @@
 #ifndef MOEPERF_TESTS_DOUBLE_NCCL_INTERNAL_H
 #define MOEPERF_TESTS_DOUBLE_NCCL_INTERNAL_H
 
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -28,7 +29,7 @@ struct ncclComm {
     int rank, ranks;
     struct peer *peer; /* [ranks] */
     atomic_int async, aborted, uses;
-    int64_t collectives; /* queued so far */
+    int blocks; /* of its kernels; 0: it has not joined */
     uint64_t random;
     char text[512]; /* of the last failure */
 };
@@ -40,12 +41,13 @@ struct operation {
     size_t count;
     int type, reduction;
     int rank;       /* peer or root */
-    int64_t number; /* of a collective */
+    int64_t number; /* of a collective, or of a message between two ranks */
 };
 
-enum { GROUP_OPERATIONS = 1 << 16 };
+enum { GROUP_OPERATIONS = 1 << 16, MOST_RANKS = 64, MOST_BLOCKS = 32 };
 
 struct group {
+    struct group *next; /* called after this one */
     struct ncclComm *comm;
     void *stream;
     bool fails;
@@ -53,6 +55,16 @@ struct group {
     int operations;
     struct operation operation[]; /* [operations] */
 };
+
+/* What the communicators of a process share. */
+struct process {
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    int communicators, blocks;
+    int64_t collectives, out[MOST_RANKS], in[MOST_RANKS]; /* called so far */
+    struct group *group;                                  /* in the order of calls */
+};
+extern struct process process;
 
 int fail(struct ncclComm *comm, int result, const char *sentence, ...)
     __attribute__((format(printf, 3, 4)));

@@ -30,9 +30,34 @@ int ncclGetUniqueId(mp_nccl_id *id) {
     return SUCCESS;
 }
 
+/* NCCL would start one kernel, which waits for ever while another rank runs the other one. */
+static bool take_room(int blocks) {
+    pthread_mutex_lock(&process.lock);
+    bool fits = process.blocks + blocks <= nccl_double_settings()->processors;
+    if (fits) {
+        process.communicators++;
+        process.blocks += blocks;
+    }
+    pthread_mutex_unlock(&process.lock);
+    return fits;
+}
+
+static void give_room(int blocks) {
+    pthread_mutex_lock(&process.lock);
+    process.blocks -= blocks;
+    if (--process.communicators == 0) { /* what comes now is another world */
+        process.collectives = 0;
+        memset(process.out, 0, sizeof process.out);
+        memset(process.in, 0, sizeof process.in);
+    }
+    pthread_mutex_unlock(&process.lock);
+}
+
 void let_go(struct ncclComm *comm) {
     if (atomic_fetch_sub(&comm->uses, 1) != 1)
         return;
+    if (comm->blocks)
+        give_room(comm->blocks);
     for (int r = 0; comm->peer && r < comm->ranks; r++) {
         if (comm->peer[r].out >= 0)
             close(comm->peer[r].out);
@@ -116,12 +141,31 @@ static bool connect_all(struct ncclComm *comm, const mp_nccl_id *id, int listene
     return met;
 }
 
-int ncclCommInitRank(struct ncclComm **out, int ranks, mp_nccl_id id, int rank) {
+/* Blocks of a kernel; 0 if the settings are none. */
+static int blocks_of(const struct mp_nccl_config *config) {
+    if (config->size != sizeof *config || config->magic != MP_NCCL_CONFIG_MAGIC ||
+        config->version != MP_NCCL_OLDEST)
+        return 0;
+    if (config->most_blocks == MP_NCCL_UNDEFINED)
+        return MOST_BLOCKS;
+    return config->most_blocks >= 1 && config->most_blocks <= MOST_BLOCKS ? config->most_blocks : 0;
+}
+
+int ncclCommInitRankConfig(struct ncclComm **out, int ranks, mp_nccl_id id, int rank,
+                           struct mp_nccl_config *config) {
+    const int blocks = blocks_of(config);
     if (nccl_double_settings()->fail_join)
         return fail(NULL, SYSTEM_ERROR, "a failure that was asked for");
+    if (ranks < 1 || ranks > MOST_RANKS || rank < 0 || rank >= ranks || !blocks)
+        return fail(NULL, INVALID_ARGUMENT, "rank %d of %d, or settings", rank, ranks);
     struct ncclComm *comm = calloc(1, sizeof *comm);
-    if (!comm || ranks < 1 || rank < 0 || rank >= ranks)
-        return fail(NULL, INVALID_ARGUMENT, "rank %d of %d", rank, ranks);
+    if (!comm)
+        return fail(NULL, SYSTEM_ERROR, "no memory for a communicator");
+    if (!take_room(blocks)) {
+        free(comm);
+        return fail(NULL, INVALID_USAGE, "kernels of all communicators do not fit the GPU");
+    }
+    comm->blocks = blocks;
     comm->rank = rank;
     comm->ranks = ranks;
     comm->random = (uint64_t)time(NULL) * 1000003u + (uint64_t)rank;
@@ -153,6 +197,9 @@ int ncclCommDestroy(struct ncclComm *comm) {
 int ncclCommAbort(struct ncclComm *comm) {
     nccl_double_settings()->aborts++;
     atomic_store(&comm->aborted, 1);
+    pthread_mutex_lock(&process.lock);
+    pthread_cond_broadcast(&process.changed);
+    pthread_mutex_unlock(&process.lock);
     for (int r = 0; r < comm->ranks; r++) { /* others notice */
         if (comm->peer[r].out >= 0)
             shutdown(comm->peer[r].out, SHUT_RDWR);

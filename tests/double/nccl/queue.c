@@ -10,6 +10,7 @@
 
 static struct nccl_double_settings settings;
 static char last_failure[512];
+struct process process = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
 
 static int from_environment(const char *name, int otherwise) {
     const char *text = getenv(name);
@@ -23,6 +24,8 @@ static void read_environment(void) {
     settings.fail_join = from_environment("MOEPERF_DOUBLE_NCCL_JOIN", 0);
     settings.delay_us = from_environment("MOEPERF_DOUBLE_NCCL_DELAY", 0);
     settings.patience_s = from_environment("MOEPERF_DOUBLE_NCCL_PATIENCE", 60);
+    settings.processors = from_environment("MOEPERF_DOUBLE_NCCL_PROCESSORS", 132);
+    settings.in_turn = from_environment("MOEPERF_DOUBLE_NCCL_IN_TURN", 0);
 }
 
 struct nccl_double_settings *nccl_double_settings(void) {
@@ -106,6 +109,15 @@ static uint64_t draw(struct ncclComm *comm) {
     return comm->random >> 33;
 }
 
+static void take_a_number(struct group *group) {
+    pthread_mutex_lock(&process.lock);
+    struct group **link = &process.group;
+    while (*link)
+        link = &(*link)->next;
+    *link = group;
+    pthread_mutex_unlock(&process.lock);
+}
+
 static int queue_group(void) {
     size_t bytes = (size_t)open_group.operations * sizeof(struct operation);
     struct ncclComm *comm = open_group.comm;
@@ -121,6 +133,7 @@ static int queue_group(void) {
     memcpy(group->operation, open_group.operation, bytes);
     settings.groups++;
     atomic_fetch_add(&comm->uses, 1);
+    take_a_number(group);
     if (enqueue(open_group.stream, run_group, release_group, group))
         return SUCCESS;
     release_group(group);
@@ -182,14 +195,24 @@ static int check(struct ncclComm *comm, const struct operation *o, void *stream)
     return check_memory(comm, o);
 }
 
+/* The place of what is called: in the order of collectives, or of messages with the peer. */
+static int64_t next_number(const struct operation *o) {
+    pthread_mutex_lock(&process.lock);
+    int64_t *counter = o->kind == SEND      ? &process.out[o->rank]
+                       : o->kind == RECEIVE ? &process.in[o->rank]
+                                            : &process.collectives;
+    int64_t number = (*counter)++;
+    pthread_mutex_unlock(&process.lock);
+    return number;
+}
+
 static int add(struct ncclComm *comm, struct operation operation, void *stream) {
     ncclGroupStart();
     int result = check(comm, &operation, stream);
     if (!open_group.operation)
         open_group.operation = malloc(GROUP_OPERATIONS * sizeof *open_group.operation);
     if (!result) {
-        if (operation.kind > RECEIVE)
-            operation.number = comm->collectives++;
+        operation.number = next_number(&operation);
         settings.sends += operation.kind == SEND;
         settings.receives += operation.kind == RECEIVE;
         settings.collectives += operation.kind > RECEIVE;

@@ -132,7 +132,9 @@ void queue_device_enqueue(struct mp_device *device, mp_stream stream, void (*wor
     cuda_double_enqueue(stream_of(device, stream), work, NULL, context);
 }
 
-static int stream_create(struct mp_device *device, mp_stream *stream, struct mp_error *error) {
+static int stream_create(struct mp_device *device, int urgency, mp_stream *stream,
+                         struct mp_error *error) {
+    (void)urgency; /* what goes first is left to chance */
     (void)error;
     mp_stream made = calloc(1, sizeof *made);
     pthread_mutex_init(&made->lock, NULL);
@@ -430,6 +432,6 @@ struct mp_device *queue_device_create(uint64_t seed, int pause_us) {
     };
     made->device.operations = &made->operations;
     made->device.deferred = true;
-    stream_create(&made->device, &made->stream, NULL);
+    stream_create(&made->device, 0, &made->stream, NULL);
     return &made->device;
 }

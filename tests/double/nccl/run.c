@@ -154,8 +154,8 @@ static int check_label(struct run *run, int peer, const struct part *part,
     if (memcmp(said, want, sizeof *want) == 0)
         return SUCCESS;
     return fail(run->comm, INVALID_USAGE,
-                "rank %d expects kind %d, %llu bytes, root %d, collective %lld from rank %d, which "
-                "sends kind %d, %llu bytes, root %d, collective %lld",
+                "rank %d expects kind %d, %llu bytes, root %d, number %lld from rank %d, which "
+                "sends kind %d, %llu bytes, root %d, number %lld",
                 run->comm->rank, want->kind, (unsigned long long)want->bytes, want->root,
                 (long long)want->number, peer, said->kind, (unsigned long long)said->bytes,
                 said->root, (long long)said->number);
@@ -285,11 +285,20 @@ static void stand_still(struct ncclComm *comm) {
         nanosleep(&pause, NULL);
 }
 
+static void wait_for_turn(struct group *group) {
+    pthread_mutex_lock(&process.lock);
+    while (process.group != group && !atomic_load(&group->comm->aborted))
+        pthread_cond_wait(&process.changed, &process.lock);
+    pthread_mutex_unlock(&process.lock);
+}
+
 void run_group(void *context) {
     struct group *group = context;
     struct ncclComm *comm = group->comm;
     struct run run = {.comm = comm, .group = group};
     const struct timespec pause = {.tv_nsec = (long)group->pause_us * 1000};
+    if (nccl_double_settings()->in_turn)
+        wait_for_turn(group);
     if (atomic_load(&comm->aborted))
         return;
     nanosleep(&pause, NULL);
@@ -314,6 +323,13 @@ void run_group(void *context) {
 
 void release_group(void *context) {
     struct group *group = context;
+    pthread_mutex_lock(&process.lock);
+    struct group **link = &process.group;
+    while (*link != group)
+        link = &(*link)->next;
+    *link = group->next;
+    pthread_cond_broadcast(&process.changed);
+    pthread_mutex_unlock(&process.lock);
     let_go(group->comm);
     free(group);
 }

@@ -85,7 +85,7 @@ static void streams_and_events_exist(struct mp_device *device, const void *c) {
     const struct mp_device_operations *operations = device->operations;
     mp_stream stream = NULL;
     mp_event event = NULL;
-    assert_int_equal(operations->stream_create(device, &stream, NULL), MP_OK);
+    assert_int_equal(operations->stream_create(device, 0, &stream, NULL), MP_OK);
     assert_int_equal(operations->event_create(device, &event, NULL), MP_OK);
     assert_non_null(stream);
     assert_non_null(event);
@@ -113,7 +113,7 @@ static void streams_wait_for_events(struct mp_device *device, const void *c) {
     mp_stream stream[2];
     mp_event doubled, copied;
     for (int i = 0; i < 2; i++)
-        assert_int_equal(operations->stream_create(device, &stream[i], NULL), MP_OK);
+        assert_int_equal(operations->stream_create(device, 0, &stream[i], NULL), MP_OK);
     assert_int_equal(operations->event_create(device, &doubled, NULL), MP_OK);
     assert_int_equal(operations->event_create(device, &copied, NULL), MP_OK);
     for (int turn = 0; turn < TURNS; turn++) {

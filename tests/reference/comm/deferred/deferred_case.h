@@ -95,7 +95,7 @@ static inline int run_deferred_tests(int arguments, char **argument, const char 
     setenv("CMOCKA_TEST_ABORT", "1", 1);
     device = queue_device_create(shared + (uint64_t)world->rank * 7919, PAUSE_US);
     if (!failed)
-        failed = device->operations->stream_create(device, &own_stream, &error);
+        failed = device->operations->stream_create(device, 0, &own_stream, &error);
     if (!failed)
         failed = create_comm(arguments > 1 ? argument[1] : "trees");
     if (!failed)

@@ -1,4 +1,7 @@
 /* Every operation on memory of a deferred device, one at a time. */
+#include <sched.h>
+#include <time.h>
+
 #include "tests/double/gate.h"
 #include "tests/reference/comm/deferred/deferred_case.h"
 
@@ -353,6 +356,126 @@ static void counts_do_not_queue(void **state) {
     mirror_destroy(&out);
 }
 
+/* ---- lanes ---- */
+
+/* Rows of one float each: row i for rank r is sender * 1000 + r * 10 + i. */
+enum { LANE_ROWS = 3 };
+
+static void start_lane_rows(const struct mirror *send, const struct mirror *receive,
+                            struct mp_request *others) {
+    int rows[CASE_RANKS];
+    for (int r = 0; r < comm->ranks; r++) {
+        rows[r] = LANE_ROWS;
+        for (int i = 0; i < LANE_ROWS; i++)
+            ((float *)send->host)[r * LANE_ROWS + i] = (float)(comm->rank * 1000 + r * 10 + i);
+    }
+    mirror_push(send, NULL);
+    assert_ok(mp_exchange_start(comm, rows, rows, sizeof(float), send->device, receive->device,
+                                NULL, others, &error));
+    assert_ok(mp_request_wait(others, &error));
+    mirror_pull(receive, NULL);
+}
+
+static void check_lane_rows(const struct mirror *receive) {
+    for (int r = 0; r < comm->ranks; r++)
+        for (int i = 0; i < LANE_ROWS; i++)
+            assert_true(((float *)receive->host)[r * LANE_ROWS + i] ==
+                        (float)(r * 1000 + comm->rank * 10 + i));
+}
+
+/* A failure instead of a test that hangs. */
+static void assert_comes(mp_event event) {
+    time_t until = time(NULL) + 60;
+    while (!device->operations->event_done(device, event) && time(NULL) < until)
+        sched_yield();
+    if (!device->operations->event_done(device, event))
+        fail_msg("rank %d: rows wait for what is held in the background", comm->rank);
+}
+
+enum held { HELD_REDUCE, HELD_ALL_REDUCE, HELD_GATHER, HELD_KINDS };
+
+static void start_held(enum held held, const struct sparse_case *c, struct sparse_memory *sparse,
+                       struct mirror *dense) {
+    mirror_push(held == HELD_ALL_REDUCE ? dense : &sparse->mirror, own_stream);
+    if (held == HELD_ALL_REDUCE)
+        assert_ok(
+            mp_all_reduce_start(comm, (float *)dense->device, 16, own_stream, request, &error));
+    if (held == HELD_REDUCE)
+        assert_ok(mp_sparse_reduce_scatter_start(comm, &c->reduce, c->experts, sparse->chunk,
+                                                 c->bytes, own_stream, request, &error));
+    if (held == HELD_GATHER)
+        assert_ok(mp_sparse_all_gather_start(comm, &c->fetch, MP_STAGE_BEFORE_GATE, c->experts,
+                                             (void *const *)sparse->chunk, c->bytes, own_stream,
+                                             request, &error));
+    assert_ok(mp_request_wait(request, &error));
+    mirror_pull(held == HELD_ALL_REDUCE ? dense : &sparse->mirror, own_stream);
+}
+
+static void check_held(enum held held, const struct sparse_case *c,
+                       const struct sparse_memory *sparse, const struct mirror *dense) {
+    if (held == HELD_REDUCE)
+        check_reduced(c, sparse->host);
+    if (held == HELD_GATHER)
+        case_check_gathered(c, comm->rank, sparse->host);
+    for (int i = 0; held == HELD_ALL_REDUCE && i < 16; i++)
+        assert_true(((float *)dense->host)[i] == (float)(comm->ranks * (comm->ranks - 1) / 2));
+}
+
+/* The last rank's stream does not come to an operation of the background lane, which nobody can end
+ * before.  Rows, counts and sums that are started after it come all the same; then it is let go. */
+static void rows_pass_what_is_held(void **state) {
+    (void)state;
+    struct mp_request *others = NULL;
+    struct mirror send = mirror_create(CASE_RANKS * LANE_ROWS * sizeof(float));
+    struct mirror receive = mirror_create(CASE_RANKS * LANE_ROWS * sizeof(float));
+    struct mirror dense = mirror_create(16 * sizeof(float));
+    mp_event came, held_came;
+    if (comm->ranks == 1 || strcmp(transport_name, "nccl") != 0)
+        goto end; /* over mpi, hosts wait for streams */
+    assert_ok(mp_request_create(comm, 0, 0, &others, &error));
+    assert_ok(device->operations->event_create(device, &came, &error));
+    assert_ok(device->operations->event_create(device, &held_came, &error));
+    for (enum held held = 0; held < HELD_KINDS; held++) {
+        struct gate gate = CLOSED_GATE;
+        struct sparse_case c;
+        uint32_t mine = (uint32_t)comm->rank * 5 + 2, all[CASE_RANKS];
+        double sum = 1;
+        case_create(&c, test_random(&shared), comm->ranks, CASE_ALL, 2 * PIECE + 4);
+        struct sparse_memory sparse = sparse_memory_create(&c);
+        for (int i = 0; i < 16; i++)
+            ((float *)dense.host)[i] = (float)comm->rank;
+        int64_t allocations = queue_device_allocations();
+        if (comm->rank == comm->ranks - 1)
+            queue_device_enqueue(device, own_stream, pass_gate, &gate);
+        start_held(held, &c, &sparse, &dense);
+        device->operations->event_record(device, held_came, own_stream);
+        start_lane_rows(&send, &receive, others);
+        device->operations->event_record(device, came, NULL);
+        assert_comes(came);
+        assert_ok(mp_gather_counts_start(comm, &mine, 1, all, others, &error));
+        assert_ok(mp_request_wait(others, &error));
+        assert_ok(mp_comm_sum(comm, &sum, 1, &error));
+        assert_int_equal(queue_device_allocations(), allocations);
+        if (comm->rank == comm->ranks - 1 || held == HELD_ALL_REDUCE)
+            assert_false(device->operations->event_done(device, held_came));
+        assert_ok(mp_comm_barrier(world, &error));
+        open_gate(&gate);
+        settle(own_stream);
+        check_lane_rows(&receive);
+        check_held(held, &c, &sparse, &dense);
+        assert_true(sum == comm->ranks && all[comm->ranks - 1] == (uint32_t)comm->ranks * 5 - 3);
+        mirror_destroy(&sparse.mirror);
+        case_destroy(&c);
+    }
+    device->operations->event_destroy(device, came);
+    device->operations->event_destroy(device, held_came);
+    mp_request_destroy(others);
+end:
+    mirror_destroy(&send);
+    mirror_destroy(&receive);
+    mirror_destroy(&dense);
+}
+
 /* All ranks are told alike, so that nobody waits for another. */
 static void mpi_is_told_what_it_takes(void **state) {
     (void)state;
@@ -435,6 +558,7 @@ int main(int arguments, char **argument) {
         ONE(description_names_the_library),
         ONE(the_host_does_not_wait),
         ONE(counts_do_not_queue),
+        ONE(rows_pass_what_is_held),
         ONE(requests_are_refused_alike),
         ONE(mpi_is_told_what_it_takes),
     };

@@ -25,12 +25,26 @@ static_assert(sizeof(ncclRedOp_t) == sizeof(int), "operations are passed as int"
 static_assert(sizeof(cudaStream_t) == sizeof(void *), "streams are passed as void *");
 static_assert(sizeof(ncclComm_t) == sizeof(mp_nccl_comm), "ncclComm_t");
 
+#define CONFIG(ours, theirs)                                                                       \
+    static_assert(offsetof(struct mp_nccl_config, ours) == offsetof(ncclConfig_t, theirs), #theirs)
+CONFIG(size, size);
+CONFIG(magic, magic);
+CONFIG(version, version);
+CONFIG(blocking, blocking);
+CONFIG(cluster_blocks, cgaClusterSize);
+CONFIG(least_blocks, minCTAs);
+CONFIG(most_blocks, maxCTAs);
+CONFIG(network, netName);
+CONFIG(split_share, splitShare);
+static_assert(MP_NCCL_UNDEFINED == NCCL_CONFIG_UNDEF_INT, "NCCL_CONFIG_UNDEF_INT");
+static_assert(MP_NCCL_OLDEST == NCCL_VERSION(2, 18, 0), "NCCL_VERSION");
+
 /* Each function has the parameters of its entry in the table, but for types of equal size. */
 #define SAME(function, ...)                                                                        \
     static_assert(_Generic(&function, ncclResult_t(*)(__VA_ARGS__) : 1, default : 0), #function)
 SAME(ncclGetVersion, int *);
 SAME(ncclGetUniqueId, ncclUniqueId *);
-SAME(ncclCommInitRank, ncclComm_t *, int, ncclUniqueId, int);
+SAME(ncclCommInitRankConfig, ncclComm_t *, int, ncclUniqueId, int, ncclConfig_t *);
 SAME(ncclCommDestroy, ncclComm_t);
 SAME(ncclCommAbort, ncclComm_t);
 SAME(ncclCommGetAsyncError, ncclComm_t, ncclResult_t *);
@@ -57,6 +71,9 @@ static void ids_are_bytes(void **state) {
         ours.internal[i] = (char)test_random(&random);
     memcpy(&theirs, &ours, sizeof theirs);
     assert_memory_equal(theirs.internal, ours.internal, MP_NCCL_ID_BYTES);
+    const ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    assert_int_equal(config.magic, MP_NCCL_CONFIG_MAGIC);
+    assert_null(config.netName);
 }
 
 int main(void) {

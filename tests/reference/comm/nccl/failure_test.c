@@ -50,7 +50,7 @@ static void go_on_until_it_fails(struct rank *me, int rows) {
         mp_fail(&me->error, MP_EINVAL, "something went on");
     mp_request_destroy(request);
     leave(me);
-    if (double_settings()->aborts != 1)
+    if (double_settings()->aborts != 2) /* both lanes */
         me->answer.code = MP_EINVAL;
     me->device->operations->destroy(me->device);
     if (queue_device_live())
@@ -71,6 +71,32 @@ static void fail_on_the_stream(struct rank *me) {
 
 static void expect_less(struct rank *me) {
     go_on_until_it_fails(me, 16);
+}
+
+/* Rows on the exchange lane and sums of gradients on the other, in this order on all ranks but one.
+ */
+static void start_in_another_order(struct rank *me) {
+    const int rows[2] = {8, 8};
+    const struct mp_transfer list[1] = {{.from = 0, .to = 1}};
+    if (join(me))
+        return;
+    struct mp_request *moves = make_request(me), *exchanges = make_request(me);
+    char *memory = me->device->operations->allocate(me->device, 4096);
+    void *from[1] = {me->rank == 0 ? memory : NULL}, *to[1] = {me->rank == 1 ? memory : NULL};
+    for (int turn = 0; !me->error.code && turn < 2; turn++)
+        if (turn == me->rank)
+            mp_exchange_start(me->comm, rows, rows, 64, memory, memory + 1024, NULL, exchanges,
+                              &me->error);
+        else
+            mp_move_start(me->comm, list, 1, from, to, 512, NULL, moves, &me->error);
+    double one = 1;
+    if (!me->error.code)
+        mp_comm_sum(me->comm, &one, 1, &me->error);
+    me->device->operations->stream_synchronize(me->device, NULL);
+    mp_request_destroy(moves);
+    mp_request_destroy(exchanges);
+    me->device->operations->release(me->device, memory);
+    leave(me);
 }
 
 static void die_on_the_way(struct rank *me) {
@@ -136,6 +162,15 @@ static void unequal_sizes_are_told(void **state) {
     (void)state;
     run_ranks(2, expect_less, answer);
     assert_says(&answer[1], MP_ECOMM, "NCCL: invalid usage (rank 1 expects kind 0, 1024 bytes");
+    assert_int_equal(answer[0].code, MP_ECOMM);
+}
+
+/* What NCCL leaves to chance: on one GPU a kernel waits for room that the other lane's takes. */
+static void unequal_orders_are_noticed(void **state) {
+    struct answer answer[2];
+    (void)state;
+    run_ranks(2, start_in_another_order, answer);
+    assert_says(&answer[1], MP_ECOMM, "NCCL: invalid usage (rank 1 expects kind 0, 512 bytes");
     assert_int_equal(answer[0].code, MP_ECOMM);
 }
 
@@ -216,6 +251,7 @@ int main(void) {
         cmocka_unit_test(failing_calls_are_told),
         cmocka_unit_test(failures_on_the_stream_are_told),
         cmocka_unit_test(unequal_sizes_are_told),
+        cmocka_unit_test(unequal_orders_are_noticed),
         cmocka_unit_test(ranks_that_die_are_told),
         cmocka_unit_test(waiting_may_have_an_end),
         cmocka_unit_test(giving_up_does_not_wait),

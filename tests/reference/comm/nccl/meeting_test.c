@@ -132,6 +132,13 @@ static void insist_on_equal_gpus(struct rank *me) {
     have_another_gpu(me);
 }
 
+static void have_a_small_gpu(struct rank *me) {
+    me->gpu.processors = me->rank == 1 ? 20 : 132;
+    if (me->rank == 1)
+        setenv("MOEPERF_DOUBLE_NCCL_PROCESSORS", "10", 1); /* half is left to computations */
+    join_and_use(me);
+}
+
 static void lack_nccl(struct rank *me) {
     if (me->rank == 1)
         setenv("MOEPERF_NCCL_LIBRARY", "/nowhere/libnccl.so.2", 1);
@@ -520,6 +527,9 @@ static void gpus_are_compared(void **state) {
     run_ranks(2, insist_on_equal_gpus, answer);
     for (int r = 0; r < 2; r++)
         assert_says(&answer[r], MP_EINVAL, "rank 1 has NVIDIA A100");
+    run_ranks(3, have_a_small_gpu, answer); /* NCCL's kernels of both lanes have room on it */
+    for (int r = 0; r < 3; r++)
+        assert_fine(&answer[r]);
 }
 
 /* Everybody says what is wrong with one of them. */

@@ -374,7 +374,7 @@ static void attention_matches(void **state) {
     fill_nan(device, logsumexp.start, logsumexp.bytes);
     mp_stream stream;
     struct mp_error error = {0};
-    assert_int_equal(operations->stream_create(device, &stream, &error), MP_OK);
+    assert_int_equal(operations->stream_create(device, 0, &stream, &error), MP_OK);
     struct cuda_double_counts before, counts;
     cuda_double_get_counts(&before);
     operations->attention_forward(device, stream, s, qkv.start, out.start, logsumexp.start);

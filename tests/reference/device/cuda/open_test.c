@@ -234,6 +234,7 @@ static void gpus_are_listed(void **state) {
         cuda_double_get_device(i, &gpu);
         snprintf(gpu.name, sizeof gpu.name, "GPU of kind %d", i);
         gpu.capability = 80 + 10 * i;
+        gpu.multiprocessors = 100 + 7 * i;
         gpu.memory = (size_t)(i + 1) << 30;
         for (int j = 0; j < 16; j++)
             gpu.uuid[j] = (unsigned char)test_random(&random_state);
@@ -245,6 +246,7 @@ static void gpus_are_listed(void **state) {
         cuda_double_get_device(i, &gpu);
         assert_string_equal(gpus[i].name, gpu.name);
         assert_int_equal(gpus[i].capability, gpu.capability);
+        assert_int_equal(gpus[i].processors, gpu.multiprocessors);
         assert_int_equal(gpus[i].memory, gpu.memory);
         assert_memory_equal(gpus[i].uuid, gpu.uuid, 16);
         /* These GPUs are not the driver's, if there is one: it does not know them. */

@@ -22,7 +22,7 @@ static void events_order_streams(void **state) {
     const struct mp_device_operations *operations = device->operations;
     uint8_t *array = operations->allocate(device, (size_t)(STREAMS + 1) * BYTES);
     for (int i = 0; i < STREAMS; i++) {
-        assert_int_equal(operations->stream_create(device, &stream[i], &error), MP_OK);
+        assert_int_equal(operations->stream_create(device, 0, &stream[i], &error), MP_OK);
         assert_int_equal(operations->event_create(device, &event[i], &error), MP_OK);
     }
     for (int round = 0; round < ROUNDS; round++) {
@@ -50,6 +50,26 @@ static void events_order_streams(void **state) {
     cuda_double_set_delay(0);
 }
 
+/* As CUDA numbers it: the more urgent, the smaller, down to a limit of the device's. */
+static void streams_have_urgencies(void **state) {
+    static const int urgency[] = {0, 1, 2, 99}, expected[] = {0, -1, -2, -5};
+    struct mp_error error = {0};
+    (void)state;
+    struct mp_device *device = open_device(MP_FLOAT32, false);
+    const struct mp_device_operations *operations = device->operations;
+    for (int i = 0; i < 4; i++) {
+        mp_stream stream;
+        int priority = 1;
+        assert_int_equal(operations->stream_create(device, urgency[i], &stream, &error), MP_OK);
+        assert_int_equal(
+            cudaStreamGetPriority(operations->native_stream(device, stream), &priority),
+            cudaSuccess);
+        assert_int_equal(priority, expected[i]);
+        operations->stream_destroy(device, stream);
+    }
+    close_device(device);
+}
+
 /* Neither recorded nor passed: no time.  Asking never blocks. */
 static void an_event_ahead_has_no_time(void **state) {
     struct gate gate = CLOSED_GATE;
@@ -59,7 +79,7 @@ static void an_event_ahead_has_no_time(void **state) {
     (void)state;
     struct mp_device *device = open_device(MP_FLOAT32, false);
     const struct mp_device_operations *operations = device->operations;
-    assert_int_equal(operations->stream_create(device, &stream, &error), MP_OK);
+    assert_int_equal(operations->stream_create(device, 0, &stream, &error), MP_OK);
     assert_int_equal(operations->event_create(device, &event, &error), MP_OK);
     assert_int_equal(operations->event_time(device, event), -1);
     close_stream(device, stream, &gate);
@@ -120,6 +140,7 @@ static void events_know_their_time(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(events_order_streams),
+        cmocka_unit_test(streams_have_urgencies),
         cmocka_unit_test(an_event_ahead_has_no_time),
         cmocka_unit_test(events_know_their_time),
     };
