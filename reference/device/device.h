@@ -264,9 +264,10 @@ struct mp_device {
     struct mp_error error; /* first failure of a queued operation */
     enum mp_element element;
     bool deferred; /* operations return before their work is done: only events know its time */
-    /* Called on the caller's thread between the products of a grouped GEMM by back ends that have
-     * done the work when they return, since nobody else can let transfers move on meanwhile.  NULL:
-     * not wanted.  The caller's to set. */
+    /* Called on the caller's thread in pauses of the work, every 100 us or so where it can be cut
+     * up (heads, groups, rows; not within a product that is fastest whole), by back ends that have
+     * done the work when they return, since nobody else can let transfers move on meanwhile.  It
+     * may use `accumulate` and `copy`.  NULL: not wanted.  The caller's to set. */
     void (*between)(void *context);
     void *between_context;
 };

@@ -37,6 +37,7 @@ struct mp_cpu {
     float *turned;         /* [2][MP_CPU_TURNED_ROWS * limits.width], for grouped_gemm */
     int32_t *expert_state; /* [2][limits.experts], for route_positions */
     uint64_t *keys;        /* [2][limits.tokens], for sorting routes */
+    int64_t worked;        /* since `between` was called last */
 };
 
 static inline struct mp_cpu *mp_cpu_of(struct mp_device *device) {
@@ -66,11 +67,27 @@ void mp_cpu_install_memory(struct mp_device_operations *operations);
 void *mp_cpu_allocate(struct mp_device *device, size_t bytes);
 void mp_cpu_release(struct mp_device *device, void *memory);
 
+/* Whether this thread is the one that the caller of an operation is on. */
+bool mp_cpu_is_first_thread(void);
+
 /* Works on items [begin, end) as thread number `thread`. */
 typedef void mp_cpu_range(const void *arguments, size_t begin, size_t end, int thread);
 
+/* What has been worked, in flop of products; others count as many as take as long.  Calls `between`
+ * after MP_CPU_PAUSE of it, about 100 us of a core, from the caller's thread alone. */
+enum { MP_CPU_PAUSE = 8 << 20, MP_CPU_GRAIN = 2 << 20 /* of the items that are worth a thread */ };
+void mp_cpu_pause(struct mp_cpu *cpu);
+static inline void mp_cpu_worked(struct mp_cpu *cpu, int64_t work) {
+    if (cpu->device.between && (cpu->threads == 1 || mp_cpu_is_first_thread())) {
+        cpu->worked += work;
+        if (cpu->worked >= MP_CPU_PAUSE)
+            mp_cpu_pause(cpu);
+    }
+}
+
 /* Splits `count` items into one contiguous range per thread, at most one per `grain` items, and
- * returns when all are done.  What is computed for an item must not depend on the split. */
+ * returns when all are done; where somebody wants pauses, ranges are cut up into grains.  What is
+ * computed for an item must not depend on the split. */
 void mp_cpu_parallel(struct mp_cpu *cpu, size_t count, size_t grain, mp_cpu_range *range,
                      const void *arguments);
 

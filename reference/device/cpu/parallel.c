@@ -13,10 +13,35 @@ extern int omp_get_thread_num(void);
 extern void omp_set_num_threads(int threads);
 
 struct job {
-    size_t count;
+    struct mp_cpu *cpu;
+    size_t count, grain;
     mp_cpu_range *range;
     const void *arguments;
 };
+
+bool mp_cpu_is_first_thread(void) {
+    return omp_get_thread_num() == 0;
+}
+
+void mp_cpu_pause(struct mp_cpu *cpu) {
+    cpu->worked = INT64_MIN / 2; /* no pauses in a pause */
+    cpu->device.between(cpu->device.between_context);
+    cpu->worked = 0;
+}
+
+/* All at once, or with a pause after each grain. */
+static void run_range(const struct job *job, size_t begin, size_t end, int thread) {
+    struct mp_cpu *cpu = job->cpu;
+    if (!cpu->device.between || thread != 0) {
+        job->range(job->arguments, begin, end, thread);
+        return;
+    }
+    for (size_t next; begin < end; begin = next) {
+        next = end - begin < 2 * job->grain ? end : begin + job->grain;
+        job->range(job->arguments, begin, next, thread);
+        mp_cpu_worked(cpu, (int64_t)((next - begin) * MP_CPU_GRAIN / job->grain));
+    }
+}
 
 static void run_share(void *argument) {
     const struct job *job = argument;
@@ -25,20 +50,20 @@ static void run_share(void *argument) {
     size_t begin = job->count * thread / threads;
     size_t end = job->count * (thread + 1) / threads;
     if (begin < end)
-        job->range(job->arguments, begin, end, (int)thread);
+        run_range(job, begin, end, (int)thread);
 }
 
 void mp_cpu_parallel(struct mp_cpu *cpu, size_t count, size_t grain, mp_cpu_range *range,
                      const void *arguments) {
-    size_t useful = count / (grain ? grain : 1);
+    const struct job job = {cpu, count, grain ? grain : 1, range, arguments};
+    size_t useful = count / job.grain;
     size_t threads = useful < (size_t)cpu->threads ? useful : (size_t)cpu->threads;
     if (threads <= 1) {
         if (count)
-            range(arguments, 0, count, 0);
+            run_range(&job, 0, count, 0);
         return;
     }
-    struct job job = {count, range, arguments};
-    GOMP_parallel(run_share, &job, (unsigned)threads, 0);
+    GOMP_parallel(run_share, (void *)(uintptr_t)&job, (unsigned)threads, 0);
 }
 
 void mp_cpu_use_threads(int threads) {

@@ -218,37 +218,6 @@ static void rows_of_a_group_are_its_own(struct mp_device *device, const void *ar
     }
 }
 
-static void count_call(void *context) {
-    ++*(int *)context;
-}
-
-/* Between products whoever asked for it is called, and not for groups without rows; but by nobody
- * who is done before the products are. */
-static void transfers_may_move_on_between_groups(struct mp_device *device, const void *argument) {
-    enum { GROUPS = 7, COLUMNS = 16 };
-    int rows[GROUPS], total = 0, with_rows = 0, calls = 0;
-    void *weight[GROUPS];
-    (void)argument;
-    for (int g = 0; g < GROUPS; g++) {
-        rows[g] = test_random_int(&random_state, 0, 2) * 3;
-        total += rows[g];
-        with_rows += rows[g] > 0;
-        weight[g] = random_floats(COLUMNS * COLUMNS, 1);
-    }
-    float *in = random_floats((size_t)total * COLUMNS + 1, 1);
-    float *out = new_floats((size_t)total * COLUMNS + 1);
-    int expected = device->deferred ? 0 : with_rows;
-    device->between = count_call;
-    device->between_context = &calls;
-    perform(device, grouped_gemm, MP_GROUPED_FORWARD, GROUPS, rows, COLUMNS, COLUMNS, in, weight,
-            out, false);
-    assert_int_equal(calls, expected);
-    device->between = NULL;
-    perform(device, grouped_gemm, MP_GROUPED_FORWARD, GROUPS, rows, COLUMNS, COLUMNS, in, weight,
-            out, false);
-    assert_int_equal(calls, expected);
-}
-
 static const struct device_test tests[] = {
     {"groups of one weight add up", groups_of_one_weight_add_up, &(const bool){false}},
     {"groups of one weight are added", groups_of_one_weight_add_up, &(const bool){true}},
@@ -256,7 +225,6 @@ static const struct device_test tests[] = {
      &(const enum mp_grouped_gemm){MP_GROUPED_FORWARD}},
     {"rows of a group are its own, backwards", rows_of_a_group_are_its_own,
      &(const enum mp_grouped_gemm){MP_GROUPED_INPUT_GRADIENT}},
-    {"transfers may move on between groups", transfers_may_move_on_between_groups, NULL},
     GEMM("plain", false, false, 17, 33, 29, 1, 0, 0),
     GEMM("first transposed", true, false, 19, 31, 45, 1, 1, 3),
     GEMM("second transposed", false, true, 21, 37, 50, 0.25f, 0, 5),
