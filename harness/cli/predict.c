@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "harness/cli/cli.h"
+#include "harness/cli/system_words.h"
 #include "harness/cli/what_if.h"
 #include "harness/suite/estimate.h"
 #include "harness/suite/keep.h"
@@ -181,32 +182,20 @@ static int prepare_job(const struct mp_systems *systems, const struct settings *
 /* "fssdp:frugal=yes,overlap=4" as an entry of a suite's jobs. */
 static int write_system(const struct mp_systems *systems, const char *text, FILE *stream,
                         struct mp_error *error) {
-    char name[64], words[MP_TEXT_SIZE], *rest = NULL;
-    int length = (int)strcspn(text, ":");
-    snprintf(name, sizeof name, "%.*s", length, text);
-    if (!mp_systems_find(systems, name, error))
-        return mp_error_prefix(error, "--system");
-    fputs("  - name: ", stream);
-    int code = mp_yaml_write_text(stream, text, error);
-    fprintf(stream, "\n    system: %s\n", name);
-    if (!text[length] || code)
+    struct cli_system_words words;
+    int code = cli_system_words_parse(systems, text, &words, error);
+    if (code)
         return code;
-    if (strlen(text) >= sizeof words)
-        return mp_fail(error, MP_EINVAL, "--system %.100s...: too long", text);
-    strcpy(words, text + length + 1);
-    fputs("    options:\n", stream);
-    for (char *word = strtok_r(words, ",", &rest); word && !code;
-         word = strtok_r(NULL, ",", &rest)) {
-        char *equals = strchr(word, '=');
-        if (!equals || equals == word)
-            return mp_fail(error, MP_EINVAL, "--system %.100s: \"%.100s\" should be option=value",
-                           name, word);
-        *equals = '\0';
+    fputs("  - name: ", stream);
+    code = mp_yaml_write_text(stream, text, error);
+    fprintf(stream, "\n    system: %s\n%s", words.system->name,
+            words.options ? "    options:\n" : "");
+    for (int i = 0; i < words.options && !code; i++) {
         fputs("      ", stream);
-        code = mp_yaml_write_text(stream, word, error);
+        code = mp_yaml_write_text(stream, words.option[i][0], error);
         fputs(": ", stream);
         if (!code)
-            code = mp_yaml_write_text(stream, equals + 1, error);
+            code = mp_yaml_write_text(stream, words.option[i][1], error);
         fputc('\n', stream);
     }
     return code;

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "harness/cli/cli.h"
+#include "harness/cli/system_words.h"
 #include "harness/predict/other_system.h"
 
 /* Ranks whose costs are all replayed; of more, that of the one who waited least. */
@@ -14,7 +15,7 @@ static const double MUCH = 0.1; /* share of its time that rates may miss a run b
 
 struct what_if_flags {
     const char *database, *run;
-    struct cli_words without, system;
+    struct cli_words without, system, set;
     bool json;
 };
 
@@ -22,7 +23,8 @@ struct what_if_flags {
 struct what_if_row {
     char name[NAME_SIZE];
     char reason[768]; /* of a system that can't do it; "" otherwise */
-    double seconds;   /* median of an iteration */
+    /* The median of an iteration; of a system also all options that it planned with. */
+    struct mp_other_answer other;
 };
 
 /* Everything that is asked and answered. */
@@ -50,14 +52,18 @@ static int parse(struct what_if_flags *flags, int argc, char *argv[], struct mp_
          "the ranks' mean; slowest: the costliest rank works\n"
          "like the mean of the others; stragglers: nobody is\n"
          "slower than others in anything (all three)"},
-        {"--system", CLI_REPEATED, &flags->system, "NAME",
-         "another system, planning for the recorded loads; all\n"
-         "for all of them; may be repeated"},
+        {"--system", CLI_REPEATED, &flags->system, "NAME[:OPTION=VALUE,...]",
+         "another system, planning for the recorded loads, at\n"
+         "its defaults but for these options; the run's own\n"
+         "keeps the run's; all for all of them; may be repeated"},
+        {"--set", CLI_REPEATED, &flags->set, "options.KEY=VALUE",
+         "sets an option of those systems that have it (moeperf\n"
+         "show NAME); may be repeated"},
         {"--json", CLI_SWITCH, &flags->json, NULL, "prints one JSON object"},
         {0},
     };
     const struct cli_usage usage = {
-        "moeperf predict --run ID [--db FILE] [--without WHAT] [--system NAME] [--json]",
+        "moeperf predict --run ID [--db FILE] [--without WHAT] [--system NAME[:OPTION=VALUE]]",
         "What a recorded run would have taken, had something been otherwise.  Its spans are\n"
         "replayed as the ranks waited for each other; as they were, they give the run's own\n"
         "time back.  Another system plans for the recorded loads, and what its plans ask for\n"
@@ -66,7 +72,9 @@ static int parse(struct what_if_flags *flags, int argc, char *argv[], struct mp_
         0,
         0,
         "  moeperf predict --run 1 --db out/quickstart/results.db\n"
-        "  moeperf predict --run 1 --without imbalance --system fssdp --system llep\n"};
+        "  moeperf predict --run 1 --without imbalance --system fssdp --system llep\n"
+        "  moeperf predict --run 1 --system fssdp --system fssdp:frugal=yes,overlap=4\n"
+        "  moeperf predict --run 1 --system all --set options.capacity-factor=1.25\n"};
     return cli_parse(&usage, argc, argv, &words, error);
 }
 
@@ -141,7 +149,7 @@ static void find_layer(struct answer *answer) {
 
 static struct what_if_row *add_row(struct answer *answer, double seconds) {
     struct what_if_row *row = &answer->row[answer->rows++];
-    *row = (struct what_if_row){.seconds = seconds};
+    *row = (struct what_if_row){.other = {.seconds = seconds}};
     return row;
 }
 
@@ -166,50 +174,121 @@ static int add_without(struct answer *answer, const char *what, struct mp_error 
     return MP_OK;
 }
 
+/* "fssdp:frugal=yes", as far as it fits. */
+static void name_system(const struct cli_system_words *words, char *name) {
+    size_t at = (size_t)snprintf(name, NAME_SIZE, "with %s", words->system->name);
+    for (int i = 0; i < words->options && at < NAME_SIZE; i++)
+        at += (size_t)snprintf(name + at, NAME_SIZE - at, "%c%s=%s", i ? ',' : ':',
+                               words->option[i][0], words->option[i][1]);
+}
+
 /* A system that can't do the job is a row with the reason. */
-static int add_system(struct answer *answer, const struct mp_systems *systems, const char *name,
+static int add_system(struct answer *answer, const struct cli_system_words *words,
                       struct mp_error *error) {
+    const struct mp_other_request request = {words->system->name, words->option, words->options};
     struct mp_error own = {0};
-    double seconds = 0;
-    if (!mp_systems_find(systems, name, error))
-        return MP_ENOTFOUND;
-    int code = mp_other_system_median(answer->other, name, &seconds, &own);
+    struct mp_other_answer other;
+    int code = mp_other_system_ask(answer->other, &request, &other, &own);
     if (code == MP_ENOMEM || code == MP_EIO)
         return mp_fail(error, code, "%s", own.text);
-    struct what_if_row *row = add_row(answer, seconds);
-    snprintf(row->name, NAME_SIZE, "with %.40s", name);
+    struct what_if_row *row = add_row(answer, 0);
+    row->other = other;
+    name_system(words, row->name);
     memcpy(row->reason, own.text, sizeof row->reason);
     return MP_OK;
 }
 
-static int add_systems(struct answer *answer, const struct mp_systems *systems,
-                       const struct what_if_flags *flags, struct mp_store *store,
-                       struct mp_error *error) {
-    const char *own = answer->recorded.system;
+/* The systems that are asked for, with their options. */
+struct request {
+    struct cli_system_words *words; /* [count] */
+    char (*set)[MP_TEXT_SIZE];      /* [--set], cut in two */
+    int count;
+};
+
+/* Adds one --set to the systems that have its option; `cut` is memory for it. */
+static int set_option(const struct request *request, const char *text, char *cut,
+                      struct mp_error *error) {
+    static const char prefix[] = "options.";
+    size_t length = sizeof prefix - 1;
+    bool is_known = false;
+    int code = MP_OK;
+    if (strncmp(text, prefix, length) != 0)
+        return mp_fail(error, MP_EINVAL,
+                       "--set %.100s: the run's job stays as it was; options.KEY=VALUE sets an "
+                       "option of the systems that are asked for",
+                       text);
+    if (snprintf(cut, MP_TEXT_SIZE, "%s", text + length) >= MP_TEXT_SIZE)
+        return mp_fail(error, MP_EINVAL, "--set %.100s...: too long", text);
+    char *equals = strchr(cut, '=');
+    if (!equals)
+        return mp_fail(error, MP_EINVAL, "--set %.100s: should be options.KEY=VALUE", text);
+    *equals = '\0';
+    for (int i = 0; i < request->count && !code; i++)
+        if (mp_options_find(request->words[i].system->options, cut)) {
+            code = cli_system_words_add(&request->words[i], cut, equals + 1, error);
+            is_known = true;
+        }
+    return is_known ? code
+                    : mp_fail(error, MP_EINVAL,
+                              "--set %.100s: no system that is asked for has this option", text);
+}
+
+static int create_request(const struct mp_systems *systems, const struct what_if_flags *flags,
+                          struct request *request, struct mp_error *error) {
     bool all = flags->system.count == 1 && !strcmp(flags->system.word[0], "all");
-    if (flags->system.count == 0)
-        return MP_OK;
-    int code = mp_other_system_create(answer->what_if, &answer->recorded, store, flags->database,
-                                      systems, &answer->other, error);
-    if (!code) /* how far such a prediction can be trusted */
-        code = add_system(answer, systems, own, error);
-    if (!code) {
-        struct what_if_row *row = &answer->row[answer->rows - 1];
-        snprintf(row->name, NAME_SIZE, "with %.40s, planned again", own);
-        answer->again = row->seconds;
-    }
-    int count = all ? systems->count : flags->system.count;
-    for (int i = 0; i < count && !code; i++) {
-        const char *name = all ? systems->item[i]->name : flags->system.word[i];
-        if (strcmp(name, own) != 0)
-            code = add_system(answer, systems, name, error);
+    int code = MP_OK;
+    request->count = all ? systems->count : flags->system.count;
+    request->words = calloc((size_t)request->count + 1, sizeof *request->words);
+    request->set = calloc((size_t)flags->set.count + 1, sizeof *request->set);
+    if (!request->words || !request->set)
+        return mp_fail(error, MP_ENOMEM, "no memory for %d systems", request->count);
+    for (int i = 0; i < request->count && !code; i++)
+        code = cli_system_words_parse(systems, all ? systems->item[i]->name : flags->system.word[i],
+                                      &request->words[i], error);
+    for (int i = 0; i < flags->set.count && !code; i++)
+        code = set_option(request, flags->set.word[i], request->set[i], error);
+    for (int i = 0; i < request->count && !code; i++)
+        code = cli_system_words_check(&request->words[i], error);
+    return code;
+}
+
+static void destroy_request(struct request *request) {
+    free(request->words);
+    free(request->set);
+}
+
+/* The run's own system as it was is there in any case: it says how far others can be trusted. */
+static int add_own(struct answer *answer, const struct mp_systems *systems,
+                   struct mp_error *error) {
+    const struct cli_system_words own = {
+        .system = mp_systems_find(systems, answer->recorded.system, error)};
+    int code = own.system ? add_system(answer, &own, error) : MP_ENOTFOUND;
+    if (code)
+        return code;
+    struct what_if_row *row = &answer->row[answer->rows - 1];
+    snprintf(row->name, NAME_SIZE, "with %.40s, planned again", own.system->name);
+    answer->again = row->other.seconds;
+    return MP_OK;
+}
+
+static int add_systems(struct answer *answer, const struct mp_systems *systems,
+                       const struct request *request, const char *database, struct mp_store *store,
+                       struct mp_error *error) {
+    int code = mp_other_system_create(answer->what_if, &answer->recorded, store, database, systems,
+                                      &answer->other, error);
+    if (!code)
+        code = add_own(answer, systems, error);
+    for (int i = 0; i < request->count && !code; i++) {
+        const struct cli_system_words *words = &request->words[i];
+        if (words->options || strcmp(words->system->name, answer->recorded.system) != 0)
+            code = add_system(answer, words, error);
     }
     return code;
 }
 
 static int work_out(struct answer *answer, const struct mp_systems *systems,
-                    const struct what_if_flags *flags, struct mp_store *store,
-                    struct mp_error *error) {
+                    const struct what_if_flags *flags, const struct request *request,
+                    struct mp_store *store, struct mp_error *error) {
     static const char *const usual[] = {"imbalance", "slowest", "stragglers"};
     const char *const *without = flags->without.count ? flags->without.word : usual;
     int count = flags->without.count  ? flags->without.count
@@ -226,7 +305,9 @@ static int work_out(struct answer *answer, const struct mp_systems *systems,
     find_layer(answer);
     for (int i = 0; i < count && !code; i++)
         code = add_without(answer, without[i], error);
-    return code ? code : add_systems(answer, systems, flags, store, error);
+    if (!code && request->count > 0)
+        code = add_systems(answer, systems, request, flags->database, store, error);
+    return code;
 }
 
 /* ---- printing ---- */
@@ -264,7 +345,7 @@ static void print_rates(const struct answer *answer) {
         1e3 * rates->expert[0].fixed, 1e6 * rates->expert[0].slope, 1e3 * rates->expert[1].fixed,
         1e6 * rates->expert[1].slope, 1e3 * rates->dispatch[0].fixed,
         1e6 * rates->dispatch[0].slope,
-        rates->rows_counted ? "" : "; at its bandwidth: this run had none",
+        rates->rows_counted ? "" : "; at its bandwidth: this run shows none",
         1e3 * rates->copies[0].fixed, 1e9 * rates->copies[0].slope, 1e3 * rates->copies[1].fixed,
         1e9 * rates->copies[1].slope,
         rates->copies_counted ? "as in this run" : "at its bandwidth: this run had none");
@@ -279,9 +360,18 @@ static void print_rates(const struct answer *answer) {
             100 * off);
         cli_print_filled(stdout, 0, text);
     }
-    for (int i = 0; i < answer->rows; i++)
-        if (answer->row[i].reason[0])
-            printf("%s: %s\n", answer->row[i].name, answer->row[i].reason);
+}
+
+/* Which options systems planned with, and why others could not. */
+static void print_systems(const struct answer *answer) {
+    char text[NAME_SIZE + sizeof answer->row->other.options + 16];
+    for (int i = 0; i < answer->rows; i++) {
+        const struct what_if_row *row = &answer->row[i];
+        const char *said = row->reason[0] ? row->reason : row->other.options;
+        snprintf(text, sizeof text, "%s: %s", row->name, said);
+        if (*said)
+            cli_print_filled(stdout, 0, text);
+    }
 }
 
 static void print_answer(const struct answer *answer, const char *database) {
@@ -301,10 +391,12 @@ static void print_answer(const struct answer *answer, const char *database) {
         if (answer->row[i].reason[0])
             printf("%-32s %10s %10s\n", answer->row[i].name, "-", "-");
         else
-            print_line(answer, answer->row[i].name, answer->row[i].seconds);
+            print_line(answer, answer->row[i].name, answer->row[i].other.seconds);
     print_costs(answer);
-    if (answer->other)
+    if (answer->other) {
         print_rates(answer);
+        print_systems(answer);
+    }
 }
 
 static json_t *pack_rows(const struct answer *answer) {
@@ -316,9 +408,10 @@ static json_t *pack_rows(const struct answer *answer) {
                                   json_pack("{s:s, s:n, s:n, s:s}", "what", row->name,
                                             "ms_per_iteration", "speedup", "reason", row->reason));
         else
-            json_array_append_new(rows, json_pack("{s:s, s:f, s:f}", "what", row->name,
-                                                  "ms_per_iteration", 1e3 * row->seconds, "speedup",
-                                                  answer->measured / row->seconds));
+            json_array_append_new(rows, json_pack("{s:s, s:f, s:f, s:s}", "what", row->name,
+                                                  "ms_per_iteration", 1e3 * row->other.seconds,
+                                                  "speedup", answer->measured / row->other.seconds,
+                                                  "options", row->other.options));
     }
     return rows;
 }
@@ -370,6 +463,7 @@ static json_t *pack_answer(const struct answer *answer, const char *database) {
 int cli_what_if(const struct mp_systems *systems, int argc, char *argv[], struct mp_error *error) {
     struct what_if_flags flags = {.database = CLI_DATABASE};
     struct answer answer = {.layer = -1};
+    struct request request = {0};
     struct mp_store *store = NULL;
     int64_t run_id = 0;
     int code = parse(&flags, argc, argv, error);
@@ -377,15 +471,18 @@ int cli_what_if(const struct mp_systems *systems, int argc, char *argv[], struct
         return code > 0 ? CLI_SUCCESS : code;
     code = cli_run_number(flags.run, &run_id, error);
     if (!code)
+        code = create_request(systems, &flags, &request, error);
+    if (!code)
         code = cli_open_database(flags.database, &store, error);
     if (!code)
         code = mp_recorded_read(store, flags.database, run_id, &answer.recorded, error);
     if (!code)
-        code = work_out(&answer, systems, &flags, store, error);
+        code = work_out(&answer, systems, &flags, &request, store, error);
     if (!code && flags.json)
         code = cli_print_json(pack_answer(&answer, flags.database), error);
     else if (!code)
         print_answer(&answer, flags.database);
+    destroy_request(&request);
     mp_other_system_destroy(answer.other);
     mp_what_if_destroy(answer.what_if);
     mp_recorded_destroy(&answer.recorded);

@@ -1,13 +1,10 @@
 /* What a plan moves beside rows, as bytes between ranks and seconds of their streams.
  *
- * An expert that several ranks are sent travels as a broadcast in pieces, which pass from rank to
- * rank: inside the owner's node from the owner on, and from the owner to the next node that needs
- * it, and so on from node to node, ascending and cyclic.  Into a node with n receivers expert e
- * comes through number e mod n of them, so that experts spread over the node's ports; from there it
- * goes on to the other receivers of the node, and to the next node.  No port carries a piece twice
- * in one direction, and the time is that of the busiest port; the pieces are taken to be small, so
- * that filling the chain costs its messages' latency alone.  Sums of gradients travel the same ways
- * backwards.  One receiver is a message from rank to rank. */
+ * Experts travel along the hops of reference/schedule/hops.h; sums of gradients travel them
+ * backwards. The time is that of the busiest port; pieces are taken to be small, so that filling a
+ * chain costs its messages' latency alone.  With `gather: broadcasts` an expert that all ranks get
+ * goes the ring of NCCL's broadcast, in the order of ranks; that of a machine may pass its nodes in
+ * another. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -54,50 +51,31 @@ static int take_receivers(struct mp_predictor *predictor, int expert, int32_t re
     return count;
 }
 
-/* From `source` through `count` receivers of a node; returns the first one. */
-static int pass_through_node(struct mp_predictor *predictor, int expert, int source,
-                             const int32_t receiver[], int count, double bytes) {
-    int first = expert % count, from = source;
-    for (int i = 0; i < count; i++) {
-        int to = receiver[first + i < count ? first + i : first + i - count];
-        mp_traffic_add(predictor->traffic, from, to, bytes);
-        from = to;
-    }
-    return receiver[first];
+/* NCCL's own broadcast of an expert to all ranks, where the job wants it. */
+static bool by_ring(const struct mp_predictor *predictor, int receivers) {
+    const struct mp_job *job = &predictor->job;
+    return job->gather == MP_GATHER_BROADCASTS && job->transport != MP_TRANSPORT_MPI &&
+           receivers + 1 == predictor->ranks;
 }
 
 static void broadcast(struct mp_predictor *predictor, int expert, double bytes) {
     const struct mp_topology *topology = &predictor->setting.topology;
-    int32_t *receiver = predictor->receiver;
-    int owner = predictor->plan.during.owner[expert], source = owner;
-    int count = take_receivers(predictor, expert, receiver), first = 0;
-    int home = mp_topology_node_begin(topology, mp_topology_node(topology, owner));
-    while (first < count && receiver[first] < home)
-        first++;
-    for (int i = 0, at = first; i < count;) {
-        at = at == count ? 0 : at;
-        int node = mp_topology_node(topology, receiver[at]), begin = at;
-        while (at < count && mp_topology_node(topology, receiver[at]) == node)
-            at++;
-        int entry =
-            pass_through_node(predictor, expert, source, receiver + begin, at - begin, bytes);
-        source = node == mp_topology_node(topology, owner) ? owner : entry;
-        i += at - begin;
-    }
+    struct mp_traffic *traffic = predictor->traffic;
+    struct mp_hop *hop = predictor->hop;
+    int owner = predictor->plan.during.owner[expert];
+    int count = take_receivers(predictor, expert, predictor->receiver);
+    if (by_ring(predictor, count))
+        mp_hops_ring(predictor->ranks, owner, hop);
+    else
+        mp_hops(topology, expert, owner, predictor->receiver, count, hop);
+    for (int i = 0; i < count; i++)
+        mp_traffic_add(traffic, hop[i].from, hop[i].to, bytes);
 }
 
 static void broadcast_all(struct mp_predictor *predictor, double bytes) {
     for (int i = 0; i < predictor->touched_count; i++)
         broadcast(predictor, predictor->touched[i], bytes);
     predictor->touched_count = 0;
-}
-
-/* A transfer between an expert's owner and another rank, or between two others. */
-static void list(struct mp_predictor *predictor, int expert, int from, int to, double bytes) {
-    if (from == predictor->plan.during.owner[expert])
-        want(predictor, expert, to);
-    else
-        mp_traffic_add(predictor->traffic, from, to, bytes);
 }
 
 /* ---- durations ---- */
@@ -178,7 +156,7 @@ void mp_predictor_carry_fetch(struct mp_predictor *predictor, enum mp_stage stag
         const struct mp_transfer *transfer = &plan->fetch.item[i];
         if (transfer->stage != stage)
             continue;
-        list(predictor, transfer->expert, transfer->from, transfer->to, bytes);
+        want(predictor, transfer->expert, transfer->to);
         sum += bytes;
     }
     broadcast_all(predictor, bytes);
@@ -233,10 +211,10 @@ static void carry_sums(struct mp_predictor *predictor, const struct mp_transfers
     mp_traffic_clear(predictor->traffic);
     for (int i = 0; i < transfers->count; i++) {
         const struct mp_transfer *transfer = &transfers->item[i];
-        int from = back ? transfer->to : transfer->from, to = back ? transfer->from : transfer->to;
-        if (!leaves_now(predictor, transfer->expert, to))
+        int copy = back ? transfer->from : transfer->to;
+        if (!leaves_now(predictor, transfer->expert, copy))
             continue;
-        list(predictor, transfer->expert, from, to, bytes);
+        want(predictor, transfer->expert, copy);
         sum += bytes;
     }
     broadcast_all(predictor, bytes);
@@ -262,7 +240,6 @@ static void carry_slices(struct mp_predictor *predictor, struct mp_carriage *car
 void mp_predictor_carry_gradients(struct mp_predictor *predictor,
                                   struct mp_predicted_layer *layer) {
     const struct mp_plan *plan = &predictor->plan;
-    layer->reduces = plan->reduce.count > 0 || mp_optimizer_sliced(plan->optimizer);
     carry_prefetch(predictor, layer);
     carry_sums(predictor, &plan->reduce, true, &layer->gradient[MP_SUM_COPIES]);
     carry_sums(predictor, &plan->share, false, &layer->gradient[MP_SHARE_SUMS]);
@@ -272,7 +249,7 @@ void mp_predictor_carry_gradients(struct mp_predictor *predictor,
 /* ---- after the step ---- */
 
 /* An exchange that all ranks wait for. */
-static void exchange(struct mp_predictor *predictor, struct mp_activity activity) {
+static void exchange(struct mp_predictor *predictor, struct mp_scheduled_phase activity) {
     struct mp_carriage *carriage = &predictor->fetch;
     mp_network_alone(predictor->network, predictor->traffic, carriage->alone);
     if (carriage->received)
@@ -282,7 +259,7 @@ static void exchange(struct mp_predictor *predictor, struct mp_activity activity
 }
 
 int mp_predictor_move(struct mp_predictor *predictor, bool leave_state, struct mp_error *error) {
-    struct mp_activity activity = {MP_PHASE_MOVE, MP_NO_DIRECTION, -1};
+    struct mp_scheduled_phase activity = {MP_PHASE_MOVE, MP_NO_DIRECTION, -1, MP_ALL_STEPS};
     double bytes = mp_costs_expert_bytes(predictor->costs);
     if (!leave_state)
         bytes += mp_costs_expert_state_bytes(predictor->costs);
@@ -301,18 +278,11 @@ int mp_predictor_move(struct mp_predictor *predictor, bool leave_state, struct m
     return MP_OK;
 }
 
-void mp_predictor_gather_homes(struct mp_predictor *predictor) {
-    struct mp_activity activity = {MP_PHASE_FETCH, MP_NO_DIRECTION, 0};
+void mp_predictor_carry_homes(struct mp_predictor *predictor, int layer,
+                              struct mp_carriage *carriage) {
     double bytes = mp_costs_expert_bytes(predictor->costs);
-    double *waited = &predictor->timeline.sums.waited[MP_PHASE_FETCH], before = *waited;
-    for (int layer = 0; layer < predictor->layers; layer++) {
-        activity.layer = layer;
-        mp_timeline_mark(&predictor->timeline);
-        mp_traffic_clear(predictor->traffic);
-        predictor->prediction->bytes[MP_STAGE_AFTER_STEP] +=
-            add_slices(predictor, &predictor->home[layer], bytes);
-        exchange(predictor, activity);
-        predictor->gathering += mp_timeline_spent(&predictor->timeline, activity, NULL, NULL, -1);
-    }
-    predictor->gathering_waited = *waited - before;
+    mp_traffic_clear(predictor->traffic);
+    predictor->prediction->bytes[MP_STAGE_AFTER_STEP] +=
+        add_slices(predictor, &predictor->home[layer], bytes);
+    measure(predictor, false, carriage);
 }

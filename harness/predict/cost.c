@@ -205,11 +205,19 @@ static int check(const struct mp_cluster *cluster, const struct mp_job *job,
     return MP_OK;
 }
 
+struct mp_element_sizes mp_predict_elements(const struct mp_predict_options *options) {
+    return (struct mp_element_sizes){options->expert_matrices,
+                                     mp_precision_bytes((enum mp_precision)options->precision),
+                                     options->gradient_bytes, options->optimizer_bytes};
+}
+
 static void fill_sizes(const struct mp_job *job, struct mp_costs *costs) {
     const struct mp_predict_options *options = &costs->options;
     int64_t parts = (int64_t)mp_cluster_ranks(costs->cluster) * options->micro_batches;
     int key_heads = options->key_value_heads == MP_AUTO ? job->heads : options->key_value_heads;
-    costs->element = mp_precision_bytes((enum mp_precision)options->precision);
+    const struct mp_element_sizes elements = mp_predict_elements(options);
+    mp_job_sizes(job, &elements, &costs->sizes);
+    costs->element = elements.element;
     costs->layers = job->layers;
     costs->width = job->width;
     costs->heads = job->heads;
@@ -237,16 +245,10 @@ static void fill_seconds(struct mp_costs *costs) {
 
 /* As the trainer measures an expert (reference/trainer/measure.c): the line through the times of
  * the mean number of routes and of one route. */
-static void fill_expert_figures(const struct mp_costs *costs, double rate,
-                                struct mp_setting *setting) {
+static void fill_expert_figures(const struct mp_costs *costs, struct mp_setting *setting) {
     double routes = costs->tokens * setting->topology.ranks * costs->top_k / costs->experts;
     double rows = routes < 2 ? 2 : (double)(int64_t)routes;
     double many = expert(costs, rows, MP_FORWARD), one = expert(costs, 1, MP_FORWARD);
-    if (rate > 0) {
-        setting->seconds_per_route = mp_costs_route_flops(costs) / rate;
-        setting->seconds_per_expert = 0;
-        return;
-    }
     setting->seconds_per_route = many > one ? (many - one) / (rows - 1) : many / rows;
     setting->seconds_per_expert =
         one > setting->seconds_per_route ? one - setting->seconds_per_route : 0;
@@ -261,25 +263,14 @@ static double broadcast_bandwidth(const struct mp_cluster *cluster, int level) {
 static void fill_setting(const struct mp_job *job, struct mp_costs *costs) {
     const struct mp_cluster *cluster = costs->cluster;
     struct mp_setting *setting = &costs->setting;
-    *setting = (struct mp_setting){
-        .layers = job->layers,
-        .experts = job->experts,
-        .top_k = mp_job_top_k(job),
-        .topology = mp_cluster_topology(cluster),
-        .tokens_per_rank = (int64_t)costs->tokens,
-        .expert_bytes = (int64_t)mp_costs_expert_bytes(costs),
-        .route_bytes = (int64_t)mp_costs_row_bytes(costs),
-        .seed = (uint64_t)job->seed,
-        .non_moe_seconds = job->non_moe_seconds > 0
-                               ? job->non_moe_seconds
-                               : costs->attention[MP_FORWARD] + costs->gate[MP_FORWARD],
-    };
-    if (job->bandwidth > 0)
-        setting->bandwidth = job->bandwidth;
-    else if (setting->topology.ranks > 1)
-        setting->bandwidth = broadcast_bandwidth(
-            cluster, mp_cluster_level_of(cluster, 0, setting->topology.ranks - 1));
-    fill_expert_figures(costs, job->expert_rate, setting);
+    const struct mp_topology topology = mp_cluster_topology(cluster);
+    mp_job_setting(job, &costs->sizes, &topology, costs->options.micro_batches, setting);
+    setting->non_moe_seconds = costs->attention[MP_FORWARD] + costs->gate[MP_FORWARD];
+    if (topology.ranks > 1)
+        setting->bandwidth =
+            broadcast_bandwidth(cluster, mp_cluster_level_of(cluster, 0, topology.ranks - 1));
+    fill_expert_figures(costs, setting);
+    mp_job_given_figures(job, &costs->sizes, setting);
 }
 
 int mp_costs_create(const struct mp_cluster *cluster, const struct mp_job *job,
@@ -315,11 +306,11 @@ int64_t mp_costs_tokens(const struct mp_costs *costs) {
 }
 
 double mp_costs_row_bytes(const struct mp_costs *costs) {
-    return costs->width * costs->element;
+    return costs->sizes.row;
 }
 
 double mp_costs_expert_parameters(const struct mp_costs *costs) {
-    return costs->options.expert_matrices * costs->width * costs->expert_width;
+    return costs->sizes.expert_parameters;
 }
 
 /* Two layer norms, the projections into and out of attention, the gate; no biases elsewhere. */
@@ -334,15 +325,15 @@ double mp_costs_table_parameters(const struct mp_costs *costs) {
 }
 
 double mp_costs_expert_bytes(const struct mp_costs *costs) {
-    return mp_costs_expert_parameters(costs) * costs->element;
+    return costs->sizes.expert;
 }
 
 double mp_costs_expert_gradient_bytes(const struct mp_costs *costs) {
-    return mp_costs_expert_parameters(costs) * costs->options.gradient_bytes;
+    return costs->sizes.expert_gradient;
 }
 
 double mp_costs_expert_state_bytes(const struct mp_costs *costs) {
-    return mp_costs_expert_parameters(costs) * costs->options.optimizer_bytes;
+    return costs->sizes.expert_state;
 }
 
 double mp_costs_block_gradient_bytes(const struct mp_costs *costs) {
@@ -412,9 +403,13 @@ double mp_costs_head_flops(const struct mp_costs *costs) {
 }
 
 double mp_costs_route_flops(const struct mp_costs *costs) {
-    return 2 * mp_costs_expert_parameters(costs);
+    return mp_sizes_route_flops(&costs->sizes);
 }
 
 void mp_costs_setting(const struct mp_costs *costs, struct mp_setting *setting) {
     *setting = costs->setting;
+}
+
+const struct mp_sizes *mp_costs_sizes(const struct mp_costs *costs) {
+    return &costs->sizes;
 }

@@ -9,7 +9,7 @@
 #include "harness/cluster/cluster.h"
 #include "reference/plan/option.h"
 #include "reference/plan/system.h"
-#include "reference/trainer/job.h"
+#include "reference/trainer/sizes.h"
 
 enum mp_predict_recompute { MP_RECOMPUTE_NONE, MP_RECOMPUTE_FULL };
 enum mp_predict_attention { MP_ATTENTION_FULL, MP_ATTENTION_FLASH };
@@ -31,6 +31,9 @@ struct mp_predict_options {
 };
 /* Rows for the fields above, as `predict:` in suites and --set predict.NAME=VALUE. */
 extern const struct mp_option mp_predict_options_table[];
+
+/* What a prediction with these options keeps a model's numbers in. */
+struct mp_element_sizes mp_predict_elements(const struct mp_predict_options *options);
 
 struct mp_costs;
 
@@ -92,17 +95,22 @@ double mp_costs_route_flops(const struct mp_costs *costs); /* of one route throu
  * rank.
  */
 void mp_costs_setting(const struct mp_costs *costs, struct mp_setting *setting);
+/* Of the job with the elements of the options; lives as long as the costs. */
+const struct mp_sizes *mp_costs_sizes(const struct mp_costs *costs);
 
 /* ---- memory ---- */
 
 /* What a rank held at most. */
 struct mp_memory_use {
-    double experts_kept;   /* experts whose parameters stay between iterations, all layers */
-    double states_kept;    /* experts (or their slices, added up) whose optimizer state it keeps */
-    double copies;         /* copies alive at once, all layers: with re-materialisation of two */
-    double gradients;      /* experts' gradients alive at once, those of copies included */
-    double rows;           /* routes whose activations its own experts keep at once, all layers */
-    double rows_one_layer; /* the largest layer's: what recompute keeps, and exchange buffers */
+    double experts_kept; /* experts whose parameters stay between iterations, all layers */
+    double states_kept;  /* experts (or their slices, added up) whose optimizer state it keeps */
+    double copies;       /* copies alive at once, all layers: with re-materialisation of two */
+    double gradients;    /* experts' gradients alive at once, those of copies included */
+    /* Rows, padding included, dropped routes not: as many as plans bring, as in the trainer
+     * (reference/model/rows.h).  All layers' together, and the largest layer's, which is what
+     * recompute keeps and what exchange buffers hold. */
+    double rows, rows_one_layer; /* that its own experts work on */
+    double sent, sent_one_layer; /* that it sends and that return to it */
 };
 struct mp_memory {
     double dense;        /* non-expert parameters, gradients and optimizer state */

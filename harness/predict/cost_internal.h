@@ -9,6 +9,7 @@ enum { MP_COSTS_ROWS_LIMIT = 1 << 20 }; /* larger numbers of rows are not tabula
 struct mp_costs {
     const struct mp_cluster *cluster;  /* borrowed */
     struct mp_predict_options options; /* precision, matrices, ... */
+    struct mp_sizes sizes;
     struct mp_setting setting;
     double element;                                            /* b: bytes of an element */
     double layers, width, heads, experts, expert_width, top_k; /* L D H E F K */

@@ -20,20 +20,28 @@ int mp_predictor_plan_before(struct mp_predictor *predictor, int layer, struct m
     return code;
 }
 
-/* Copies of the plan that are fetched after the gate. */
+static void add_late(struct mp_predictor *predictor, int expert, int rank) {
+    predictor->late[(long)expert * predictor->plan.during.words + rank / 64] |= UINT64_C(1)
+                                                                                << (rank & 63);
+}
+
+/* Copies of the plan that are fetched after the gate, and the owners of those none of whose routes
+ * travel (reference/model/routing.h). */
 static void mark_late(struct mp_predictor *predictor) {
     const struct mp_plan *plan = &predictor->plan;
     int words = plan->during.words;
     if (predictor->has_late)
         memset(predictor->late, 0, (size_t)plan->experts * (size_t)words * sizeof(uint64_t));
     predictor->has_late = false;
-    for (int i = 0; i < plan->fetch.count; i++) {
+    for (int i = 0, known = -1; i < plan->fetch.count; i++) {
         const struct mp_transfer *transfer = &plan->fetch.item[i];
         if (transfer->stage != MP_STAGE_AFTER_GATE)
             continue;
         predictor->has_late = true;
-        predictor->late[(long)transfer->expert * words + transfer->to / 64] |=
-            UINT64_C(1) << (transfer->to & 63);
+        add_late(predictor, transfer->expert, transfer->to);
+        if (transfer->expert != known && mp_plan_stays(plan, transfer->expert))
+            add_late(predictor, transfer->expert, transfer->from);
+        known = transfer->expert;
     }
 }
 

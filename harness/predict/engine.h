@@ -3,8 +3,11 @@
 #define MOEPERF_HARNESS_PREDICT_ENGINE_H
 
 #include "harness/predict/predictor.h"
+#include "harness/predict/steps.h"
 #include "harness/predict/timeline.h"
 #include "reference/plan/plan_check.h"
+#include "reference/schedule/hops.h"
+#include "reference/schedule/schedule.h"
 
 /* A background transfer of a layer: what each rank's stream is kept for. */
 struct mp_carriage {
@@ -30,31 +33,7 @@ struct mp_predicted_layer {
     double *copies;             /* [ranks] holders beside those of its home, or put together */
     struct mp_carriage prefetch, gradient[MP_GRADIENT_STAGES];
     bool pipelined, rematerialise;
-    bool reduces; /* the plan has gradients to sum or to send, whatever that costs */
-};
-
-/* Gradients of a layer on their way, in as many stages as the plan has. */
-struct mp_predicted_reduction {
-    int layer; /* -1: none */
-    int stage;
-    int64_t number;
-};
-
-/* The pipelined exchange of the present layer. */
-struct mp_pipeline {
-    int steps, group_size;
-    int64_t places;   /* of plan.holder */
-    bool *waits;      /* [steps] has rows of others' copies that are fetched after the gate */
-    bool late;        /* there are a rank's own rows of such copies; they never travel */
-    uint32_t *matrix; /* [ranks][ranks] rows that travel, and those of a rank's own that do not */
-    int64_t *rows;    /* [steps + 1][places] rows by step; behind them own rows of late copies */
-    double *arrived;  /* [steps][ranks] when the step's rows are here */
-    double *alone;    /* [steps][ranks] */
-    double *returned; /* [ranks] when all rows are back */
-    double *seconds, *done; /* [ranks] working memory */
-    int64_t *tokens;        /* [ranks] likewise */
-    int64_t rows_limit;     /* entries there is room for */
-    int steps_limit;
+    struct mp_steps *steps; /* of a pipelined exchange; kept, or shared by all layers */
 };
 
 struct mp_predictor {
@@ -78,18 +57,27 @@ struct mp_predictor {
     int planned;         /* which layer that is, of the present micro-batch; -1: none */
     struct mp_placement *home, *next; /* [layers] */
     struct mp_transfers moves;
-    const struct mp_load *load; /* [layers] of the present micro-batch; borrowed for a step */
-    struct mp_load *sum;        /* [layers] over micro-batches, if there are several */
+    /* Borrowed for a step: [micro_batches][layers], the present micro-batch's, and their sum. */
+    const struct mp_load *all_loads, *load, *learnt;
+    struct mp_load *sum; /* [layers] over micro-batches, if there are several */
     enum mp_stage gather_stage;
 
     struct mp_predicted_layer *layer; /* [layers] */
     struct mp_traffic *traffic;       /* of transfers; and of rows if they are not kept */
     bool keeps_traffic;
-    struct mp_predicted_reduction reduction[2];
+    struct mp_steps *steps; /* [layers], or [1] if they are not kept */
+    bool keeps_steps;
+    struct mp_steps_memory steps_memory;
+    struct mp_schedule schedule;
     struct mp_carriage fetch, late_fetch;
-    int64_t fetch_number, late_number, prefetch_number; /* -1: nothing to wait for */
-    int64_t *bucket;                                    /* [layers + 1] all-reduces */
-    struct mp_pipeline pipeline;
+    /* Numbers of background operations on their way; -1: nothing travels.  By kind, for every other
+     * layer one of its own, and [layers + 1] of non-expert gradients. */
+    int64_t number[MP_OPERATIONS][MP_SUMS_ON_THEIR_WAY], *dense_number;
+    double *arrived;  /* [steps][ranks] when the rows of a step are here */
+    double *returned; /* [steps][ranks] and back */
+    double *bytes;    /* [ranks] of an exchange, for spans */
+    int steps_limit;  /* that there is room for in both */
+    double *seconds;  /* [ranks] working memory of experts */
 
     /* Working memory. */
     double *zero;        /* [ranks] zeros */
@@ -103,13 +91,16 @@ struct mp_predictor {
     bool *listed;      /* [experts] has bits in `wanted` */
     int32_t *touched;  /* [experts] those that have */
     int touched_count;
-    int32_t *receiver; /* [ranks] */
-    uint64_t *late;    /* [experts][words] copies of the plan that are fetched after the gate */
+    int32_t *receiver;  /* [ranks] */
+    struct mp_hop *hop; /* [ranks] */
+    uint64_t *late;     /* [experts][words] copies of the plan that are fetched after the gate */
     bool has_late;
     double *holds; /* [ranks] experts of a layer that the rank holds */
 
     double reduce_seconds, table_reduce_seconds, gather_seconds, agree_seconds;
     double moe, gathering, gathering_waited; /* seconds of all ranks, of this iteration */
+    bool passes;                             /* the present span has more than starts in it */
+    bool leaves_state;                       /* of the moves that the system wants */
     double *expert_seconds;                  /* [ranks] of this iteration */
     double imbalance;                        /* sum over layers and micro-batches */
     struct mp_prediction *prediction;        /* of this iteration, while it is made */
@@ -140,33 +131,19 @@ void mp_predictor_carry_fetch(struct mp_predictor *predictor, enum mp_stage stag
                               struct mp_carriage *carriage);
 /* Gradients of the plan: summed copies, shared sums, slices. */
 void mp_predictor_carry_gradients(struct mp_predictor *predictor, struct mp_predicted_layer *layer);
-/* Carries out what AFTER_STEP moves: experts to new homes, and slices put together there. */
+/* What AFTER_STEP moves: experts to new homes, which is carried out, and slices put together at a
+ * layer's homes. */
 int mp_predictor_move(struct mp_predictor *predictor, bool leave_state, struct mp_error *error);
-void mp_predictor_gather_homes(struct mp_predictor *predictor);
+void mp_predictor_carry_homes(struct mp_predictor *predictor, int layer,
+                              struct mp_carriage *carriage);
 /* holds[r]: experts of the placement that rank r holds. */
 void mp_predictor_count_holders(const struct mp_placement *placement, double holds[]);
 
-/* ---- layer.c ---- */
-int mp_predictor_forward(struct mp_predictor *predictor, int layer, struct mp_error *error);
-int mp_predictor_backward(struct mp_predictor *predictor, int layer, struct mp_error *error);
-void mp_predictor_start_prefetch(struct mp_predictor *predictor, int layer);
-void mp_predictor_finish_reduces(struct mp_predictor *predictor);
-/* Ends a phase inside a layer's mixture of experts. */
-void mp_predictor_spent(struct mp_predictor *predictor, struct mp_activity activity,
-                        const int64_t tokens[], const double bytes[], double flops);
-/* The same of experts on so many rows, which are also added up by rank. */
-void mp_predictor_experts_spent(struct mp_predictor *predictor, struct mp_activity activity,
-                                const int64_t rows[], double flops);
-void mp_predictor_wait_fetches(struct mp_predictor *predictor, int layer, bool late);
-void mp_predictor_before_gradients(struct mp_predictor *predictor, int layer);
-void mp_predictor_start_reduce(struct mp_predictor *predictor, int layer);
-
-/* ---- pipeline.c ---- */
-void mp_pipeline_destroy(struct mp_pipeline *pipeline);
-int mp_predictor_pipeline_forward(struct mp_predictor *predictor, int layer,
-                                  struct mp_error *error);
-int mp_predictor_pipeline_backward(struct mp_predictor *predictor, int layer,
-                                   struct mp_error *error);
+/* ---- executor.c: what the schedule's verbs mean in model time ---- */
+extern const struct mp_executor mp_predictor_executor;
+/* Room for exchanges in up to as many steps as there are ranks. */
+int mp_predictor_create_executor(struct mp_predictor *predictor, struct mp_error *error);
+void mp_predictor_destroy_executor(struct mp_predictor *predictor);
 
 /* ---- holding.c: who holds what in memory ---- */
 void mp_predictor_count_homes(struct mp_predictor *predictor);

@@ -33,7 +33,10 @@ static double copies_of(const struct mp_predictor *predictor, int layer, int ran
     return held - predictor->kept_of_layer[(size_t)layer * (size_t)predictor->ranks + (size_t)rank];
 }
 
-/* Copies live until backward, or only in the layer at hand and the next one; their gradients until
+/* What a rank needs at once: memory for rows in the trainer, which has had the most of every layer
+ * and a quarter more (reference/model/rows.h), is larger where loads come and go.
+ *
+ * Copies live until backward, or only in the layer at hand and the next one; their gradients until
  * they are summed, which is under way for two layers at once, unless they are added up over
  * micro-batches.  With slices a rank's own share is in both. */
 static struct mp_memory_use use_of(const struct mp_predictor *predictor, int rank) {
@@ -44,12 +47,15 @@ static struct mp_memory_use use_of(const struct mp_predictor *predictor, int ran
     struct mp_memory_use use = {0};
     for (int l = 0; l < predictor->layers; l++) {
         const struct mp_predicted_layer *layer = &predictor->layer[l];
-        double copies = copies_of(predictor, l, rank), rows = (double)layer->rows[rank];
+        double copies = copies_of(predictor, l, rank);
+        double rows = (double)layer->rows[rank], sent = (double)layer->sent_rows[rank];
         all += copies;
         two = copies + above > two ? copies + above : two;
         above = copies;
         use.rows += rows;
         use.rows_one_layer = rows > use.rows_one_layer ? rows : use.rows_one_layer;
+        use.sent += sent;
+        use.sent_one_layer = sent > use.sent_one_layer ? sent : use.sent_one_layer;
     }
     double slices = (double)predictor->layers * predictor->experts / predictor->ranks;
     double own = sliced ? slices : predictor->kept[rank];

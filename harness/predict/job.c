@@ -225,6 +225,7 @@ int mp_predict_job_cluster(struct mp_predict_job *job, const char *folder,
     }
     job->file.job.ranks = mp_cluster_ranks(read);
     job->file.job.ranks_per_node = mp_cluster_topology(read).ranks_per_node;
+    job->file.job.nodes = 0; /* these are the nodes */
     *cluster = read;
     return MP_OK;
 }

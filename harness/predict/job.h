@@ -13,7 +13,7 @@ enum mp_executor { MP_EXECUTOR_MEASURED, MP_EXECUTOR_PREDICTED };
 
 /* In suites: `executor: predicted`, `cluster:`, `loads:` and `predict:` beside a job's options. */
 struct mp_predict_job {
-    struct mp_job_file file;    /* ranks and ranks_per_node are set from the cluster */
+    struct mp_job_file file;    /* ranks, nodes, ranks_per_node are set from the cluster */
     int executor;               /* enum mp_executor */
     char cluster[MP_TEXT_SIZE]; /* name of a shipped one, or a file */
     char change[MP_TEXT_SIZE];  /* "" or "nodes=2" (mp_cluster_set) */

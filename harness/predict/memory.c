@@ -22,11 +22,11 @@ static double attention_bytes(const struct mp_costs *costs) {
 }
 
 /* The rest of a block at the token's own rank, bytes per token: what the gate reads, its
- * probabilities, per route choice, weight and position, and the row that the expert returned (its
- * weight's gradient needs it); the mask of dropout behind the experts. */
+ * probabilities, per route choice, weight and position; the mask of dropout behind the experts.
+ * Beside it are the rows that experts return, whose weights' gradients need them. */
 static double gate_bytes(const struct mp_costs *costs) {
     double d = costs->width, b = costs->element;
-    return d * b + costs->experts * INDEX_BYTES + costs->top_k * (3 * INDEX_BYTES + d * b) + d;
+    return d * b + costs->experts * INDEX_BYTES + costs->top_k * 3 * INDEX_BYTES + d;
 }
 
 /* At the expert's rank, bytes per route: its input, hidden before and after the activation (with
@@ -45,10 +45,11 @@ static double head_bytes(const struct mp_costs *costs) {
 
 static double activation_bytes(const struct mp_costs *costs, const struct mp_memory_use *use) {
     double token = attention_bytes(costs) + gate_bytes(costs), kept = head_bytes(costs);
+    double row = mp_costs_row_bytes(costs), route = route_bytes(costs);
     if (costs->options.recompute == MP_RECOMPUTE_FULL) /* inputs of blocks, and one block's all */
         return costs->tokens * (costs->layers * costs->width * costs->element + token + kept) +
-               use->rows_one_layer * route_bytes(costs);
-    return costs->tokens * (costs->layers * token + kept) + use->rows * route_bytes(costs);
+               use->sent_one_layer * row + use->rows_one_layer * route;
+    return costs->tokens * (costs->layers * token + kept) + use->sent * row + use->rows * route;
 }
 
 void mp_costs_memory(const struct mp_costs *costs, const struct mp_memory_use *use,
@@ -56,7 +57,6 @@ void mp_costs_memory(const struct mp_costs *costs, const struct mp_memory_use *u
     double dense =
         costs->layers * mp_costs_block_parameters(costs) + mp_costs_table_parameters(costs);
     double gradient = costs->options.gradient_bytes, state = costs->options.optimizer_bytes;
-    double sent = costs->tokens * costs->top_k;
     *memory = (struct mp_memory){
         .dense = dense * (costs->element + gradient + state),
         .parameters = use->experts_kept * mp_costs_expert_bytes(costs),
@@ -64,7 +64,7 @@ void mp_costs_memory(const struct mp_costs *costs, const struct mp_memory_use *u
         .gradients = use->gradients * mp_costs_expert_gradient_bytes(costs),
         .optimizer = use->states_kept * mp_costs_expert_state_bytes(costs),
         .activations = activation_bytes(costs, use),
-        .buffers = (sent + use->rows_one_layer) * mp_costs_row_bytes(costs),
+        .buffers = (use->sent_one_layer + use->rows_one_layer) * mp_costs_row_bytes(costs),
         .limit = costs->cluster->memory.value * (1 - costs->options.reserve),
     };
     memory->total = memory->dense + memory->parameters + memory->copies + memory->gradients +

@@ -40,6 +40,7 @@ static int create_tables(struct mp_predictor *predictor, struct mp_error *error)
     predictor->listed = table(experts, sizeof *predictor->listed, &failed);
     predictor->touched = table(experts, sizeof *predictor->touched, &failed);
     predictor->receiver = table(ranks, sizeof *predictor->receiver, &failed);
+    predictor->hop = table(ranks, sizeof *predictor->hop, &failed);
     predictor->late = table(experts * words, sizeof *predictor->late, &failed);
     predictor->holds = table(ranks, sizeof(double), &failed);
     predictor->expert_seconds = table(ranks, sizeof(double), &failed);
@@ -48,7 +49,6 @@ static int create_tables(struct mp_predictor *predictor, struct mp_error *error)
     predictor->optimizer_seconds = table(ranks, sizeof(double), &failed);
     predictor->most = table(ranks, sizeof *predictor->most, &failed);
     predictor->most_total = table(ranks, sizeof(double), &failed);
-    predictor->bucket = table(layers + 1, sizeof *predictor->bucket, &failed);
     predictor->home = table(layers, sizeof *predictor->home, &failed);
     predictor->next = table(layers, sizeof *predictor->next, &failed);
     predictor->layer = table(layers, sizeof *predictor->layer, &failed);
@@ -184,10 +184,17 @@ static int create_all(struct mp_predictor *predictor, const struct mp_predictor_
                                   &predictor->timeline, error);
     if (!code)
         code = mp_inject_parse(predictor->job.inject, &predictor->timeline.inject, error);
+    if (!code)
+        code = mp_predictor_create_executor(predictor, error);
     if (code)
         return code;
     find_constants(predictor);
-    return settle(predictor, error);
+    code = settle(predictor, error);
+    predictor->schedule.learns = predictor->system->after_step;
+    predictor->schedule.micro_batches = predictor->options.micro_batches;
+    predictor->schedule.gathers_homes =
+        mp_optimizer_sliced(predictor->optimizer) && predictor->gather_stage == MP_STAGE_AFTER_STEP;
+    return code;
 }
 
 int mp_predictor_create(const struct mp_predictor_config *config, struct mp_predictor **out,
@@ -210,6 +217,8 @@ int mp_predictor_create(const struct mp_predictor_config *config, struct mp_pred
     double pairs = (double)predictor->ranks * predictor->ranks;
     predictor->keeps_traffic =
         predictor->layers * pairs * BYTES_OF_TRAFFIC_PAIR <= KEPT_TRAFFIC_BYTES;
+    predictor->keeps_steps =
+        predictor->layers * pairs * predictor->ranks * BYTES_OF_TRAFFIC_PAIR <= KEPT_TRAFFIC_BYTES;
     int code = create_all(predictor, config, error);
     if (code) {
         mp_predictor_destroy(predictor);
@@ -244,7 +253,7 @@ void mp_predictor_destroy(struct mp_predictor *predictor) {
     mp_traffic_destroy(predictor->traffic);
     mp_carriage_destroy(&predictor->fetch);
     mp_carriage_destroy(&predictor->late_fetch);
-    mp_pipeline_destroy(&predictor->pipeline);
+    mp_predictor_destroy_executor(predictor);
     mp_timeline_destroy(&predictor->timeline);
     mp_plan_destroy(&predictor->plan);
     mp_transfers_destroy(&predictor->moves);
@@ -262,6 +271,7 @@ void mp_predictor_destroy(struct mp_predictor *predictor) {
                       predictor->listed,
                       predictor->touched,
                       predictor->receiver,
+                      predictor->hop,
                       predictor->late,
                       predictor->holds,
                       predictor->expert_seconds,
@@ -270,7 +280,6 @@ void mp_predictor_destroy(struct mp_predictor *predictor) {
                       predictor->optimizer_seconds,
                       predictor->most,
                       predictor->most_total,
-                      predictor->bucket,
                       predictor->home,
                       predictor->next,
                       predictor->layer,
@@ -280,74 +289,7 @@ void mp_predictor_destroy(struct mp_predictor *predictor) {
     free(predictor);
 }
 
-/* ---- one micro-batch ---- */
-
-/* The same own work of all ranks as a phase of its own. */
-static void work(struct mp_predictor *predictor, enum mp_phase phase, enum mp_direction direction,
-                 int layer, double seconds) {
-    mp_timeline_mark(&predictor->timeline);
-    mp_timeline_work(&predictor->timeline, seconds);
-    mp_timeline_spent(&predictor->timeline, (struct mp_activity){phase, direction, layer},
-                      predictor->tokens, NULL, -1);
-}
-
-/* Sums a bucket of non-expert gradients while backward goes on; -1: there is nothing to sum. */
-static void start_bucket(struct mp_predictor *predictor, int bucket) {
-    int layer = bucket < predictor->layers ? bucket : -1;
-    double seconds = layer < 0 ? predictor->table_reduce_seconds : predictor->reduce_seconds;
-    predictor->bucket[bucket] = -1;
-    if (!(seconds > 0) || predictor->micro_batch + 1 < predictor->options.micro_batches)
-        return;
-    double *each = predictor->holds;
-    for (int r = 0; r < predictor->ranks; r++)
-        each[r] = seconds;
-    predictor->bucket[bucket] = mp_timeline_start(
-        &predictor->timeline, (struct mp_activity){MP_PHASE_ALLREDUCE, MP_BACKWARD, layer}, each,
-        each, NULL);
-}
-
-static void finish_buckets(struct mp_predictor *predictor) {
-    mp_timeline_mark(&predictor->timeline);
-    for (int bucket = 0; bucket <= predictor->layers; bucket++)
-        if (predictor->bucket[bucket] >= 0)
-            mp_timeline_wait(&predictor->timeline, predictor->bucket[bucket]);
-    mp_timeline_spent(&predictor->timeline,
-                      (struct mp_activity){MP_PHASE_ALLREDUCE, MP_BACKWARD, -1}, NULL, NULL, -1);
-}
-
-static int backward(struct mp_predictor *predictor, struct mp_error *error) {
-    const struct mp_costs *costs = predictor->costs;
-    int layers = predictor->layers, code = MP_OK;
-    mp_predictor_start_prefetch(predictor, layers - 1);
-    work(predictor, MP_PHASE_HEAD, MP_BACKWARD, -1, mp_costs_head(costs));
-    for (int l = layers - 1; !code && l >= 0; l--) {
-        code = mp_predictor_backward(predictor, l, error);
-        if (code)
-            return code;
-        if (l > 0)
-            mp_predictor_start_prefetch(predictor, l - 1);
-        work(predictor, MP_PHASE_ATTENTION, MP_BACKWARD, l, mp_costs_attention(costs, MP_BACKWARD));
-        start_bucket(predictor, l);
-    }
-    work(predictor, MP_PHASE_EMBED, MP_BACKWARD, -1, mp_costs_embed(costs, MP_BACKWARD));
-    start_bucket(predictor, layers);
-    mp_predictor_finish_reduces(predictor);
-    finish_buckets(predictor);
-    return MP_OK;
-}
-
-static int micro_batch(struct mp_predictor *predictor, struct mp_error *error) {
-    int code = MP_OK;
-    work(predictor, MP_PHASE_EMBED, MP_FORWARD, -1, mp_costs_embed(predictor->costs, MP_FORWARD));
-    for (int l = 0; !code && l < predictor->layers; l++)
-        code = mp_predictor_forward(predictor, l, error);
-    if (code)
-        return code;
-    mp_predictor_count_memory(predictor);
-    return backward(predictor, error);
-}
-
-/* ---- after the step ---- */
+/* ---- the iteration ---- */
 
 static const struct mp_load *loads_of_iteration(struct mp_predictor *predictor,
                                                 const struct mp_load load[]) {
@@ -364,44 +306,6 @@ static const struct mp_load *loads_of_iteration(struct mp_predictor *predictor,
     }
     return predictor->sum;
 }
-
-static int rehome(struct mp_predictor *predictor, const struct mp_rehome *change,
-                  struct mp_error *error) {
-    int code = MP_OK;
-    mp_timeline_mark(&predictor->timeline);
-    if (!mp_optimizer_sliced(predictor->optimizer))
-        code = mp_predictor_move(predictor, change->leave_state, error);
-    for (int l = 0; !code && l < predictor->layers; l++)
-        mp_placement_copy(&predictor->home[l], &predictor->next[l]);
-    mp_predictor_count_homes(predictor);
-    mp_timeline_spent(&predictor->timeline,
-                      (struct mp_activity){MP_PHASE_MOVE, MP_NO_DIRECTION, -1}, NULL, NULL, -1);
-    return code;
-}
-
-static int after_step(struct mp_predictor *predictor, const struct mp_load load[],
-                      struct mp_error *error) {
-    const struct mp_system *system = predictor->system;
-    struct mp_rehome change = {.next = predictor->next};
-    int code = MP_OK;
-    if (system->after_step) {
-        for (int l = 0; l < predictor->layers; l++)
-            mp_placement_copy(&predictor->next[l], &predictor->home[l]);
-        code = system->after_step(predictor->self, predictor->iteration, load, predictor->home,
-                                  &change, error);
-        if (!code && predictor->check_plans)
-            code = mp_rehome_check(predictor->home, &change, predictor->layers,
-                                   predictor->optimizer, predictor->homes_limit, error);
-    }
-    if (!code && change.changed)
-        code = rehome(predictor, &change, error);
-    if (!code && mp_optimizer_sliced(predictor->optimizer) &&
-        predictor->gather_stage == MP_STAGE_AFTER_STEP)
-        mp_predictor_gather_homes(predictor);
-    return code;
-}
-
-/* ---- the iteration ---- */
 
 static int check_loads(const struct mp_predictor *predictor, const struct mp_load load[],
                        struct mp_error *error) {
@@ -423,8 +327,6 @@ static void begin(struct mp_predictor *predictor, struct mp_prediction *predicti
     predictor->moe = predictor->gathering = predictor->gathering_waited = 0;
     predictor->imbalance = 0;
     predictor->planned = -1;
-    predictor->fetch_number = predictor->late_number = predictor->prefetch_number = -1;
-    predictor->reduction[0].layer = predictor->reduction[1].layer = -1;
     memset(predictor->expert_seconds, 0, (size_t)predictor->ranks * sizeof(double));
     if (predictor->dropped)
         memset(predictor->dropped, 0, (size_t)predictor->layers * pairs * sizeof(uint32_t));
@@ -478,22 +380,6 @@ static void record_loads(const struct mp_predictor *predictor, const struct mp_l
         }
 }
 
-static void update(struct mp_predictor *predictor) {
-    mp_timeline_mark(&predictor->timeline);
-    mp_timeline_work_each(&predictor->timeline, predictor->optimizer_seconds);
-    mp_timeline_spent(&predictor->timeline,
-                      (struct mp_activity){MP_PHASE_OPTIMIZER, MP_NO_DIRECTION, -1}, NULL, NULL,
-                      -1);
-}
-
-/* All ranks know the loss: iterations begin together. */
-static void agree(struct mp_predictor *predictor) {
-    struct mp_activity activity = {MP_PHASE_WAIT, MP_NO_DIRECTION, -1};
-    mp_timeline_mark(&predictor->timeline);
-    mp_timeline_together(&predictor->timeline, activity, predictor->agree_seconds);
-    mp_timeline_spent(&predictor->timeline, activity, NULL, NULL, -1);
-}
-
 int mp_predictor_step(struct mp_predictor *predictor, const struct mp_load load[],
                       struct mp_prediction *prediction, struct mp_error *error) {
     int micro_batches = predictor->options.micro_batches;
@@ -501,23 +387,15 @@ int mp_predictor_step(struct mp_predictor *predictor, const struct mp_load load[
     if (code)
         return code;
     begin(predictor, prediction);
-    for (int m = 0; !code && m < micro_batches; m++) {
-        predictor->micro_batch = m;
-        predictor->load = load + m * predictor->layers;
-        code = micro_batch(predictor, error);
-    }
+    predictor->all_loads = load;
+    predictor->learnt = loads_of_iteration(predictor, load);
+    code = mp_schedule_iteration(&predictor->schedule, error);
     if (code)
         return code;
-    const struct mp_load *sum = loads_of_iteration(predictor, load);
-    update(predictor);
-    code = after_step(predictor, sum, error);
-    if (code)
-        return code;
-    agree(predictor);
     prediction->seconds =
         mp_timeline_end(&predictor->timeline, micro_batches * mp_costs_tokens(predictor->costs));
     sum_up(predictor, prediction);
-    record_loads(predictor, sum);
+    record_loads(predictor, predictor->learnt);
     predictor->iteration++;
     return MP_OK;
 }

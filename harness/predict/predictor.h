@@ -1,7 +1,7 @@
 /* The predictor: carries plans out in model time (architecture.md, section 4).
  *
- * It takes the steps of reference/trainer's iteration in the same order, with the same planners, on
- * the loads that it is given; a rank has a stream for its own work ("compute") and one for what
+ * It carries out the iteration of reference/schedule with the same planners as the trainer, on the
+ * loads that it is given; a rank has a stream for its own work ("compute") and one for what
  * travels ("comm").  Rows are exchanged in the foreground: a rank goes on when its part is done.
  * Copies, gradients and all-reduces travel in the background, in the gaps that exchanges leave, and
  * a rank waits for them only where it needs them; where the processor that computes also copies

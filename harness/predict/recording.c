@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "reference/trainer/numbers.h"
+
 static const int64_t SPANS_LIMIT = 20000000;
 enum { BUFFER_SPANS = 2048, STREAMS = MP_STREAM_COMM + 1, TEXT_SIZE = 8192 };
 
@@ -60,18 +62,8 @@ static void take_facts(void *context, int64_t iteration, int layer, const struct
     (void)iteration;
     (void)plan;
     struct mp_predict_recording *recording = context;
-    struct mp_plan_facts *sum = &recording->facts[layer];
+    recording->facts[layer] = *facts;
     recording->has_facts[layer] = true;
-    sum->copies = facts->copies;
-    sum->largest_rank_copies = facts->largest_rank_copies;
-    for (int stage = 0; stage < MP_STAGES; stage++)
-        sum->bytes[stage] += facts->bytes[stage];
-    sum->routes += facts->routes;
-    sum->routes_local += facts->routes_local;
-    sum->routes_in_node += facts->routes_in_node;
-    sum->routes_between_nodes += facts->routes_between_nodes;
-    sum->routes_dropped += facts->routes_dropped;
-    sum->rows_padded += facts->rows_padded;
 }
 
 /* ---- texts that say what the run rests on ---- */
@@ -114,10 +106,7 @@ static int record_setting(const struct mp_predict_job *job, const struct mp_clus
         return code;
     mp_costs_setting(costs, &setting);
     mp_costs_destroy(costs);
-    mp_record_number(thread, -1, -1, "bandwidth", setting.bandwidth);
-    mp_record_number(thread, -1, -1, "seconds-per-route", setting.seconds_per_route);
-    mp_record_number(thread, -1, -1, "seconds-per-expert", setting.seconds_per_expert);
-    mp_record_number(thread, -1, -1, "non-moe-seconds", setting.non_moe_seconds);
+    mp_record_named(thread, -1, -1, mp_setting_figures, &setting);
     mp_record_number(thread, -1, -1, "tokens-per-iteration",
                      (double)sizes->batch * sizes->sequence);
     return MP_OK;
@@ -236,63 +225,34 @@ static void write_loads(struct mp_predict_recording *recording, int64_t iteratio
         }
 }
 
-struct named_number {
-    const char *name;
-    double value;
-};
-
-static void write_numbers(struct mp_record_thread *thread, int64_t iteration, int layer,
-                          const struct named_number numbers[], size_t count) {
-    for (size_t i = 0; i < count; i++)
-        mp_record_number(thread, iteration, layer, numbers[i].name, numbers[i].value);
-}
-
-/* The names that measured runs have (reference/trainer/spans.c). */
 static void write_facts(struct mp_predict_recording *recording, int64_t iteration) {
     struct mp_record_thread *thread = recording->rank[0].stream[MP_STREAM_COMPUTE];
     for (int l = 0; l < recording->layers; l++) {
-        struct mp_plan_facts *facts = &recording->facts[l];
-        const struct named_number numbers[] = {
-            {"copies", facts->copies},
-            {"largest-rank-copies", facts->largest_rank_copies},
-            {"bytes-before-gate", (double)facts->bytes[MP_STAGE_BEFORE_GATE]},
-            {"bytes-after-gate", (double)facts->bytes[MP_STAGE_AFTER_GATE]},
-            {"bytes-backward-prefetch", (double)facts->bytes[MP_STAGE_BACKWARD_PREFETCH]},
-            {"bytes-backward-reduce", (double)facts->bytes[MP_STAGE_BACKWARD_REDUCE]},
-            {"routes-local", (double)facts->routes_local},
-            {"routes-in-node", (double)facts->routes_in_node},
-            {"routes-between-nodes", (double)facts->routes_between_nodes},
-            {"routes-dropped", (double)facts->routes_dropped},
-            {"rows-padded", (double)facts->rows_padded},
-        };
         if (recording->has_facts[l])
-            write_numbers(thread, iteration, l, numbers, sizeof numbers / sizeof *numbers);
+            mp_record_named(thread, iteration, l, mp_plan_fact_names, &recording->facts[l]);
         recording->has_facts[l] = false;
-        *facts = (struct mp_plan_facts){0};
     }
 }
 
-static void write_prediction(struct mp_predict_recording *recording,
-                             const struct mp_prediction *prediction) {
-    const struct named_number numbers[] = {
-        {"predicted-seconds", prediction->seconds},
-        {"exposed-seconds", prediction->exposed_seconds},
-        {"late-seconds", prediction->late_seconds},
-        {"exchange-seconds", prediction->exchange_seconds},
-        {"transfer-exposed-seconds", prediction->transfer_exposed_seconds},
-        {"exchanged-bytes", prediction->exchanged_bytes},
-        {"bytes-after-step", prediction->bytes[MP_STAGE_AFTER_STEP]},
-    };
-    write_numbers(recording->rank[0].stream[MP_STREAM_COMPUTE], prediction->iteration, -1, numbers,
-                  sizeof numbers / sizeof *numbers);
-}
+#define OF_PREDICTION(member) offsetof(struct mp_prediction, member)
+static const struct mp_named_number prediction_names[] = {
+    {"predicted-seconds", OF_PREDICTION(seconds), MP_NUMBER_DOUBLE},
+    {"exposed-seconds", OF_PREDICTION(exposed_seconds), MP_NUMBER_DOUBLE},
+    {"late-seconds", OF_PREDICTION(late_seconds), MP_NUMBER_DOUBLE},
+    {"exchange-seconds", OF_PREDICTION(exchange_seconds), MP_NUMBER_DOUBLE},
+    {"transfer-exposed-seconds", OF_PREDICTION(transfer_exposed_seconds), MP_NUMBER_DOUBLE},
+    {"exchanged-bytes", OF_PREDICTION(exchanged_bytes), MP_NUMBER_DOUBLE},
+    {"bytes-after-step", OF_PREDICTION(bytes[MP_STAGE_AFTER_STEP]), MP_NUMBER_DOUBLE},
+    {0},
+};
 
 int mp_predict_recording_step(struct mp_predict_recording *recording,
                               const struct mp_prediction *prediction, struct mp_error *error) {
     int code = MP_OK;
     write_loads(recording, prediction->iteration);
     write_facts(recording, prediction->iteration);
-    write_prediction(recording, prediction);
+    mp_record_named(recording->rank[0].stream[MP_STREAM_COMPUTE], prediction->iteration, -1,
+                    prediction_names, prediction);
     for (int r = 0; r < recording->ranks && !code; r++)
         code = mp_recorder_flush(recording->rank[r].recorder, error);
     if (!code && recording->spans > SPANS_LIMIT)
@@ -303,23 +263,25 @@ int mp_predict_recording_step(struct mp_predict_recording *recording,
     return code;
 }
 
+#define OF_MEMORY(member) offsetof(struct mp_memory, member)
+static const struct mp_named_number memory_names[] = {
+    {"memory-bytes", OF_MEMORY(total), MP_NUMBER_DOUBLE},
+    {"memory-limit-bytes", OF_MEMORY(limit), MP_NUMBER_DOUBLE},
+    {"memory-dense-bytes", OF_MEMORY(dense), MP_NUMBER_DOUBLE},
+    {"memory-expert-bytes", OF_MEMORY(parameters), MP_NUMBER_DOUBLE},
+    {"memory-copy-bytes", OF_MEMORY(copies), MP_NUMBER_DOUBLE},
+    {"memory-gradient-bytes", OF_MEMORY(gradients), MP_NUMBER_DOUBLE},
+    {"memory-optimizer-bytes", OF_MEMORY(optimizer), MP_NUMBER_DOUBLE},
+    {"memory-activation-bytes", OF_MEMORY(activations), MP_NUMBER_DOUBLE},
+    {"memory-buffer-bytes", OF_MEMORY(buffers), MP_NUMBER_DOUBLE},
+    {0},
+};
+
 static void write_memory(struct mp_record_thread *thread,
                          const struct mp_prediction_summary *summary) {
-    const struct mp_memory *memory = &summary->memory;
-    const struct named_number numbers[] = {
-        {"memory-rank", summary->memory_rank},
-        {"memory-bytes", memory->total},
-        {"memory-limit-bytes", memory->limit},
-        {"memory-dense-bytes", memory->dense},
-        {"memory-expert-bytes", memory->parameters},
-        {"memory-copy-bytes", memory->copies},
-        {"memory-gradient-bytes", memory->gradients},
-        {"memory-optimizer-bytes", memory->optimizer},
-        {"memory-activation-bytes", memory->activations},
-        {"memory-buffer-bytes", memory->buffers},
-        {"out-of-memory", summary->out_of_memory},
-    };
-    write_numbers(thread, -1, -1, numbers, sizeof numbers / sizeof *numbers);
+    mp_record_number(thread, -1, -1, "memory-rank", summary->memory_rank);
+    mp_record_named(thread, -1, -1, memory_names, &summary->memory);
+    mp_record_number(thread, -1, -1, "out-of-memory", summary->out_of_memory);
 }
 
 int mp_predict_recording_finish(struct mp_predict_recording **recording, int status,

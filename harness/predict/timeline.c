@@ -70,7 +70,8 @@ static int64_t nanoseconds(double seconds) {
 }
 
 static void emit(const struct mp_timeline *timeline, int rank, enum mp_predict_stream stream,
-                 struct mp_activity activity, double start, double end, struct mp_span span) {
+                 struct mp_scheduled_phase activity, double start, double end,
+                 struct mp_span span) {
     span.start_ns = timeline->origin_ns + nanoseconds(start);
     span.end_ns = timeline->origin_ns + nanoseconds(end);
     span.cpu_ns = -1;
@@ -81,8 +82,8 @@ static void emit(const struct mp_timeline *timeline, int rank, enum mp_predict_s
     timeline->sink.span(timeline->sink.context, rank, stream, &span);
 }
 
-static void emit_comm(const struct mp_timeline *timeline, int rank, struct mp_activity activity,
-                      double start, double end, double bytes) {
+static void emit_comm(const struct mp_timeline *timeline, int rank,
+                      struct mp_scheduled_phase activity, double start, double end, double bytes) {
     if (timeline->sink.span && end > start)
         emit(timeline, rank, MP_STREAM_COMM, activity, start, end,
              (struct mp_span){.tokens = -1, .flops = -1, .bytes = (int64_t)(bytes + 0.5)});
@@ -95,7 +96,7 @@ void mp_timeline_mark(struct mp_timeline *timeline) {
 }
 
 /* The delay that the job asks for. */
-static void inject(struct mp_timeline *timeline, struct mp_activity activity) {
+static void inject(struct mp_timeline *timeline, struct mp_scheduled_phase activity) {
     const struct mp_inject *inject = &timeline->inject;
     if (!(inject->seconds > 0) || inject->phase != (int)activity.phase ||
         timeline->iteration % inject->every != 0 ||
@@ -107,7 +108,7 @@ static void inject(struct mp_timeline *timeline, struct mp_activity activity) {
     timeline->sums.serial += inject->seconds;
 }
 
-double mp_timeline_spent(struct mp_timeline *timeline, struct mp_activity activity,
+double mp_timeline_spent(struct mp_timeline *timeline, struct mp_scheduled_phase activity,
                          const int64_t tokens[], const double bytes[], double flops) {
     double spent = 0, waited = 0;
     inject(timeline, activity);
@@ -193,7 +194,7 @@ static bool is_expert_transfer(enum mp_phase phase) {
     return phase == MP_PHASE_FETCH || phase == MP_PHASE_REDUCE;
 }
 
-int64_t mp_timeline_start(struct mp_timeline *timeline, struct mp_activity activity,
+int64_t mp_timeline_start(struct mp_timeline *timeline, struct mp_scheduled_phase activity,
                           const double seconds[], const double alone[], const double received[]) {
     struct mp_background *background = operation(timeline, timeline->issued);
     double begin = 0, longest = 0, sum = 0;
@@ -317,8 +318,8 @@ static void count_exchange(struct mp_timeline *timeline, const double ready[], c
     timeline->sums.serial += longest;
 }
 
-static void occupy(struct mp_timeline *timeline, struct mp_activity activity, const double ready[],
-                   const double done[], const double received[]) {
+static void occupy(struct mp_timeline *timeline, struct mp_scheduled_phase activity,
+                   const double ready[], const double done[], const double received[]) {
     for (int r = 0; r < timeline->ranks; r++) {
         if (!(done[r] > ready[r]))
             continue;
@@ -343,7 +344,7 @@ void mp_timeline_forget_late(struct mp_timeline *timeline) {
     memset(timeline->owed, 0, (size_t)timeline->ranks * sizeof(double));
 }
 
-void mp_timeline_exchange_start(struct mp_timeline *timeline, struct mp_activity activity,
+void mp_timeline_exchange_start(struct mp_timeline *timeline, struct mp_scheduled_phase activity,
                                 const struct mp_traffic *traffic, bool back, const double alone[],
                                 const double received[], const double start[], double done[]) {
     double *ready = timeline->ready;
@@ -357,7 +358,7 @@ void mp_timeline_exchange_start(struct mp_timeline *timeline, struct mp_activity
     occupy(timeline, activity, ready, done, received);
 }
 
-void mp_timeline_exchange(struct mp_timeline *timeline, struct mp_activity activity,
+void mp_timeline_exchange(struct mp_timeline *timeline, struct mp_scheduled_phase activity,
                           const struct mp_traffic *traffic, bool back, const double alone[],
                           const double received[]) {
     double *ready = timeline->clock, *done = timeline->ready;
@@ -369,7 +370,7 @@ void mp_timeline_exchange(struct mp_timeline *timeline, struct mp_activity activ
     mp_timeline_forget_late(timeline);
 }
 
-void mp_timeline_together(struct mp_timeline *timeline, struct mp_activity activity,
+void mp_timeline_together(struct mp_timeline *timeline, struct mp_scheduled_phase activity,
                           double seconds) {
     double latest = 0, late = 0, *start = timeline->ready;
     for (int r = 0; r < timeline->ranks; r++)
@@ -395,7 +396,8 @@ double mp_timeline_end(struct mp_timeline *timeline, int64_t tokens) {
         end = larger(end, timeline->clock[r]);
     for (int r = 0; timeline->sink.span && r < timeline->ranks; r++)
         emit(timeline, r, MP_STREAM_COMPUTE,
-             (struct mp_activity){MP_PHASE_ITERATION, MP_NO_DIRECTION, -1}, 0, end,
+             (struct mp_scheduled_phase){MP_PHASE_ITERATION, MP_NO_DIRECTION, -1, MP_ALL_STEPS}, 0,
+             end,
              (struct mp_span){.wait_ns = nanoseconds(timeline->waited[r]),
                               .tokens = tokens,
                               .bytes = -1,

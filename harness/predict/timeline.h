@@ -23,18 +23,12 @@
 
 #include "harness/predict/network.h"
 #include "harness/predict/predictor.h"
+#include "reference/schedule/schedule.h"
 #include "reference/trainer/inject.h"
-
-/* What an operation is, in spans. */
-struct mp_activity {
-    enum mp_phase phase;
-    enum mp_direction direction;
-    int layer; /* -1: none */
-};
 
 /* A background operation on its way. */
 struct mp_background {
-    struct mp_activity activity;
+    struct mp_scheduled_phase activity;
     double begin;
     double *remaining; /* [ranks] seconds of the stream that it still needs */
     double *finish;   /* [ranks] when it had them; of ranks without a part: the beginning of time */
@@ -84,9 +78,10 @@ void mp_timeline_destroy(struct mp_timeline *timeline); /* accepts a zeroed one 
 void mp_timeline_begin(struct mp_timeline *timeline, int64_t iteration);
 
 /* A phase of the compute stream begins; and ends, as a span of every rank: `tokens` and `bytes` are
- * [ranks], flops is per token; NULL and -1: does not apply.  Returns the seconds of all ranks. */
+ * [ranks], flops is per token; NULL and -1: does not apply.  Ranks for which neither time has
+ * passed nor anything is to be told have none.  Returns the seconds of all ranks. */
 void mp_timeline_mark(struct mp_timeline *timeline);
-double mp_timeline_spent(struct mp_timeline *timeline, struct mp_activity activity,
+double mp_timeline_spent(struct mp_timeline *timeline, struct mp_scheduled_phase activity,
                          const int64_t tokens[], const double bytes[], double flops);
 
 /* Own work: the same on all ranks, or of each. */
@@ -95,12 +90,12 @@ void mp_timeline_work_each(struct mp_timeline *timeline, const double seconds[])
 
 /* An exchange.  `alone` is mp_network_alone's of the traffic; `received` [ranks] is for spans only
  * and may be NULL. */
-void mp_timeline_exchange(struct mp_timeline *timeline, struct mp_activity activity,
+void mp_timeline_exchange(struct mp_timeline *timeline, struct mp_scheduled_phase activity,
                           const struct mp_traffic *traffic, bool back, const double alone[],
                           const double received[]);
 /* The same without waiting: starts at `start` or when the stream is free of earlier ones, and sets
  * done[ranks].  start and done may be the same array. */
-void mp_timeline_exchange_start(struct mp_timeline *timeline, struct mp_activity activity,
+void mp_timeline_exchange_start(struct mp_timeline *timeline, struct mp_scheduled_phase activity,
                                 const struct mp_traffic *traffic, bool back, const double alone[],
                                 const double received[], const double start[], double done[]);
 /* Until then at least, waiting for exchanges on their way. */
@@ -108,12 +103,12 @@ void mp_timeline_wait_until(struct mp_timeline *timeline, const double time[]);
 /* Nothing is on its way any more: whatever took longer has passed under own work. */
 void mp_timeline_forget_late(struct mp_timeline *timeline);
 /* An operation of all ranks, which takes so long once the last one has come. */
-void mp_timeline_together(struct mp_timeline *timeline, struct mp_activity activity,
+void mp_timeline_together(struct mp_timeline *timeline, struct mp_scheduled_phase activity,
                           double seconds);
 
 /* A background operation: seconds[ranks] of each rank's stream, 0: no part in it; of this its own
  * gates are busy for alone[ranks].  Returns its number. */
-int64_t mp_timeline_start(struct mp_timeline *timeline, struct mp_activity activity,
+int64_t mp_timeline_start(struct mp_timeline *timeline, struct mp_scheduled_phase activity,
                           const double seconds[], const double alone[], const double received[]);
 /* Waits for an operation of this iteration. */
 void mp_timeline_wait(struct mp_timeline *timeline, int64_t number);

@@ -132,7 +132,7 @@ static struct mp_store_run describe(const struct mp_ended_job *ended, struct tex
     const struct mp_suite *suite = ended->suite;
     const struct mp_job_file *file = &suite->job[ended->index].file;
     const struct mp_job *job = &file->job;
-    int on_node = job->ranks_per_node < job->ranks ? job->ranks_per_node : job->ranks;
+    struct mp_topology topology = mp_job_topology(job, job->ranks);
     format_model(suite, ended->index, texts->model, sizeof texts->model);
     return (struct mp_store_run){
         .suite = suite->name,
@@ -149,8 +149,8 @@ static struct mp_store_run describe(const struct mp_ended_job *ended, struct tex
         .command = ended->command,
         .round = ended->round,
         .ranks = job->ranks,
-        .nodes = (job->ranks + on_node - 1) / on_node,
-        .ranks_per_node = on_node,
+        .nodes = mp_topology_nodes(&topology),
+        .ranks_per_node = topology.ranks_per_node,
         .iterations_wanted = job->iterations,
         .unattainable = file->system->capabilities & MP_SYSTEM_UNATTAINABLE,
         .status = ended->result ? mp_launch_end_name(ended->result->end) : NULL,

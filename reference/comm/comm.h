@@ -30,6 +30,7 @@ struct mp_request; /* of one operation in flight */
 struct mp_comm {
     const struct mp_comm_operations *operations; /* private to reference/comm */
     int rank, ranks;
+    int ranks_per_node; /* as mp_comm_set_nodes says; 0: all ranks are on one node */
     /* Cost of waiting: time the host spent blocked in waits and bytes sent to other ranks, running
      * sums that callers read before and after to fill their spans.  How long a stream stood still
      * in a wait is known only later: see mp_comm_on_wait. */
@@ -51,12 +52,17 @@ int mp_comm_self_create_on(struct mp_device *device, struct mp_comm **comm, stru
 int mp_comm_mpi_create(struct mp_device *device, struct mp_comm **comm, struct mp_error *error);
 void mp_comm_destroy(struct mp_comm *comm); /* accepts NULL */
 
+/* Says that nodes are of so many neighbouring ranks, the last perhaps of fewer: experts travel
+ * accordingly (reference/schedule/hops.h) in all operations started from now on.  The same on all
+ * ranks, between the same operations; before it there is one node. */
+void mp_comm_set_nodes(struct mp_comm *comm, int ranks_per_node);
+
 /* How nccl carries out the sparse collectives. */
 enum mp_nccl_gather {
-    /* Binary trees as with every other transport: sums have the same bits as with mpi. */
+    /* The hops of every other transport: sums have the same bits as with mpi. */
     MP_NCCL_TREES,
     /* Experts with copies on all ranks by NCCL's own broadcast and reduction, in whose order of
-     * additions sums are then formed; copies of the others come straight from the owner. */
+     * additions sums are then formed; the others along the hops. */
     MP_NCCL_BROADCASTS
 };
 
@@ -76,7 +82,7 @@ struct mp_nccl_settings {
     const struct mp_cuda_gpu *gpu; /* the same GPU, read during create; NULL: not known */
     bool refuse_mixed;             /* GPUs of different names are an error */
     enum mp_nccl_gather gather;
-    size_t piece_bytes; /* what trees forward at a time; 0: 4 MiB, a multiple of 64 */
+    size_t piece_bytes; /* what is forwarded at a time; 0: 4 MiB, a multiple of 64 */
     int meeting_s;      /* how long ranks wait for each other in create; 0: 120 */
     int patience_s;     /* longest wait of the host for the GPU before it fails; 0: for ever */
 };
@@ -139,8 +145,8 @@ int mp_all_reduce_start(struct mp_comm *comm, float *values, size_t count, mp_st
 
 /* Sparse all-gather (Hecate, section 4; systems.md 1.2 and 1.10): every transfer of one stage in
  * `list` copies an expert's chunk from its owner to a further rank.  Transfers of one expert form a
- * binary tree over (owner, destinations ascending); messages are cut into pieces so that a rank
- * forwards while it receives.
+ * tree, the hops of reference/schedule/hops.h; messages are cut into pieces so that a rank forwards
+ * while it receives.
  *   chunk [experts]  host array: this rank's memory of each expert's chunk: the source on the
  *                    owner, the destination on a receiver, NULL elsewhere
  *   bytes            of one chunk, the same for all
@@ -151,9 +157,10 @@ int mp_sparse_all_gather_start(struct mp_comm *comm, const struct mp_transfers *
                                struct mp_error *error);
 
 /* Sparse reduce-scatter: the inverse.  Every transfer (stage MP_STAGE_BACKWARD_REDUCE) adds the
- * chunk of `from` to the owner's; sums run up the same tree, in a fixed order, so equal runs give
- * equal bits.  After wait the owner's chunk is the sum over all copies including its own; the other
- * chunks are undefined (they may hold partial sums). */
+ * chunk of `from` to the owner's; sums run up the same tree: to a rank's own chunk that of the next
+ * rank of its node is added, then that of the next node, so equal runs give equal bits.  After wait
+ * the owner's chunk is the sum over all copies including its own; the other chunks are undefined
+ * (they may hold partial sums). */
 int mp_sparse_reduce_scatter_start(struct mp_comm *comm, const struct mp_transfers *list,
                                    int experts, float *const chunk[], size_t bytes,
                                    mp_stream stream, struct mp_request *request,

@@ -64,7 +64,9 @@ static int create_flow(struct mp_comm *comm, struct mp_flow *flow, int transfers
         chunk_bytes < MP_REDUCE_PIECE ? (chunk_bytes + 63) / 64 * 64 : (size_t)MP_REDUCE_PIECE;
     flow->key = calloc((size_t)transfers, sizeof *flow->key);
     flow->node = calloc((size_t)transfers, sizeof *flow->node);
-    if (!flow->key || !flow->node)
+    flow->receiver = calloc((size_t)comm->ranks, sizeof *flow->receiver);
+    flow->hop = calloc((size_t)comm->ranks, sizeof *flow->hop);
+    if (!flow->key || !flow->node || !flow->receiver || !flow->hop)
         return MP_ENOMEM;
     if (mp_transport_queued(comm))
         return MP_OK;
@@ -77,6 +79,8 @@ static int create_flow(struct mp_comm *comm, struct mp_flow *flow, int transfers
 static void destroy_flow(struct mp_comm *comm, struct mp_flow *flow) {
     free(flow->key);
     free(flow->node);
+    free(flow->receiver);
+    free(flow->hop);
     if (flow->buffer && comm->operations->ring_release)
         comm->operations->ring_release(comm, flow->buffer);
     else

@@ -5,8 +5,6 @@
  * (reduce): a rank receives its children's pieces into a ring of buffers, adds them to its own
  * chunk in a fixed order, and sends each piece up when it is complete.  Everything that can be
  * started is started at once, so an operation is finished when nothing of it is in flight. */
-#include <string.h>
-
 #include "reference/comm/tree.h"
 
 static size_t piece_size(const struct mp_flow *flow, const struct mp_node *node, int piece) {
@@ -48,7 +46,7 @@ static int gather_step(struct mp_request *request, int index, struct mp_error *e
                                node->parent, flow->first_tag + node->tag,
                                (struct mp_note){.node = index, .index = piece, .child = -1}, error);
     }
-    for (int child = 0; code == MP_OK && child < 2; child++)
+    for (int child = 0; code == MP_OK && child < MP_HOP_FAN; child++)
         if (node->child[child] >= 0)
             code = send_pieces(request, index, child, node->child[child], error);
     return code;
@@ -179,7 +177,7 @@ static int prepare(struct mp_request *request, const struct mp_transfers *list, 
         if (reduce)
             node->piece = flow->buffer_bytes;
         else
-            node->piece = node->members > 3 ? MP_GATHER_PIECE : MP_MESSAGE_LIMIT;
+            node->piece = node->height > 1 ? MP_GATHER_PIECE : MP_MESSAGE_LIMIT;
         node->pieces = (int)((bytes + node->piece - 1) / node->piece);
     }
     return code;
@@ -193,8 +191,7 @@ static int begin(struct mp_comm *comm, size_t bytes, mp_stream stream, struct mp
     if (code)
         return code;
     flow->nodes = 0;
-    flow->keys = 0;
-    flow->list = NULL;
+    flow->moves = false;
     flow->bytes = bytes;
     flow->head = flow->tail = 0;
     flow->next_node = flow->next_piece = flow->next_child = 0;
@@ -285,16 +282,16 @@ static int add_move(struct mp_request *request, const struct mp_transfer *item, 
                        "rank %d: the request was made for %d transfers and the list has more", rank,
                        flow->limit);
     struct mp_node *node = &flow->node[flow->nodes++];
-    memset(node, 0, sizeof *node);
-    node->expert = item->expert;
-    node->members = 2;
-    node->place = sends ? 0 : 1;
-    node->tag = i;
-    node->parent = sends ? -1 : item->from;
-    node->child[0] = sends ? item->to : -1;
-    node->child[1] = -1;
-    node->memory = sends ? send_chunk : receive_chunk;
-    node->piece = MP_MESSAGE_LIMIT;
+    *node = (struct mp_node){.expert = item->expert,
+                             .owner = item->from,
+                             .members = 2,
+                             .depth = !sends,
+                             .height = 1,
+                             .tag = i,
+                             .parent = sends ? -1 : item->from,
+                             .child = {sends ? item->to : -1, -1},
+                             .memory = sends ? send_chunk : receive_chunk,
+                             .piece = MP_MESSAGE_LIMIT};
     node->pieces = (int)((flow->bytes + node->piece - 1) / node->piece);
     node->ready = sends ? node->pieces : 0;
     return MP_OK;
@@ -329,6 +326,7 @@ int mp_move_start(struct mp_comm *comm, const struct mp_transfer list[], int cou
     if (code)
         return code;
     request->follow = gather_follow;
+    request->flow.moves = true;
     code = prepare_moves(request, list, count, send_chunk, receive_chunk, error);
     if (mp_transport_queued(comm))
         return queue(request, comm->operations->queued->down, code, error);

@@ -12,6 +12,7 @@
 #define MOEPERF_REFERENCE_COMM_TRANSPORT_H
 
 #include "reference/comm/comm.h"
+#include "reference/schedule/hops.h"
 
 struct mp_messages; /* a back end's array of operations in flight */
 
@@ -157,19 +158,20 @@ enum {
  * received in ascending order along every edge. */
 struct mp_node {
     int expert;
-    int members;  /* ranks in the tree */
-    int place;    /* of this rank among them: 0 is the owner */
-    int tag;      /* minus the operation's first */
-    int parent;   /* rank; -1 at the root */
-    int child[2]; /* ranks; -1 if there is none, child[0] first */
-    size_t piece; /* bytes of all pieces but the last */
+    int owner;             /* rank, the root */
+    int members;           /* ranks in the tree */
+    int depth, height;     /* hops from the owner to this rank, and to the farthest one */
+    int tag;               /* minus the operation's first */
+    int parent;            /* rank; -1 at the root */
+    int child[MP_HOP_FAN]; /* ranks; -1 if there is none, child[0] first */
+    size_t piece;          /* bytes of all pieces but the last */
     int pieces;
-    char *memory;     /* the chunk */
-    int posted;       /* gather: receives started */
-    int ready;        /* pieces 0 .. ready - 1 are here (gather) or summed (reduce) */
-    uint32_t arrived; /* gather: bit i: piece ready + i is here too */
-    int sent[2];      /* per child (gather); [0] to the parent (reduce) */
-    int outstanding[2];
+    char *memory;         /* the chunk */
+    int posted;           /* gather: receives started */
+    int ready;            /* pieces 0 .. ready - 1 are here (gather) or summed (reduce) */
+    uint32_t arrived;     /* gather: bit i: piece ready + i is here too */
+    int sent[MP_HOP_FAN]; /* per child (gather); [0] to the parent (reduce) */
+    int outstanding[MP_HOP_FAN];
 };
 
 /* One piece on its way to an addition. */
@@ -182,17 +184,20 @@ struct mp_arrival {
 struct mp_flow {
     int limit;          /* of nodes and of transfers, from mp_request_create */
     size_t chunk_limit; /* bytes */
-    uint64_t *key;      /* [limit], the transfers of the stage, sorted */
-    int keys;
-    const struct mp_transfers *list; /* during start; NULL: moves */
+    uint64_t *key;      /* [limit], the transfers of the stage, sorted; working memory */
+    int32_t *receiver;  /* [ranks] of one tree; likewise */
+    struct mp_hop *hop; /* [ranks] likewise */
+    bool moves;         /* nodes are messages, each between two ranks of its own */
     struct mp_node *node;
     int nodes;
     size_t bytes;
     int first_tag;
 
     /* Reduce only.  Pieces are received and added in one global order (tree, piece, child), at most
-     * MP_RING at a time.  That order makes a bounded ring safe: of all unfinished pieces of all
-     * trees the first in the order has its receive started on every rank that waits for it. */
+     * MP_RING at a time.  That order makes a bounded ring safe, whatever the trees look like: of
+     * all unfinished (tree, piece) the first is at the head of every rank that still has to add to
+     * it, so its receives are started there; and of these ranks the deepest has children that are
+     * done with it and with all before, so that it gets what it waits for. */
     char *buffer; /* [MP_RING][MP_REDUCE_PIECE or the chunk if that is smaller] */
     size_t buffer_bytes;
     struct mp_arrival arrival[MP_RING];

@@ -1,7 +1,5 @@
 #include "reference/comm/tree.h"
 
-#include <string.h>
-
 /* A sorting key: expert, then the rank that holds the copy, then the place in the list. */
 enum { KEY_EXPERT_SHIFT = 44, KEY_RANK_SHIFT = 24, KEY_FIELD = (1 << 20) - 1 };
 
@@ -91,60 +89,74 @@ static int collect(const struct mp_comm *comm, struct mp_flow *flow,
     return count;
 }
 
-bool mp_tree_next(const struct mp_flow *flow, bool reduce, struct mp_tree *tree) {
-    int begin = tree->key ? (int)(tree->key - flow->key) + tree->members - 1 : 0, end = begin + 1;
-    if (begin >= flow->keys)
-        return false;
-    tree->number = tree->key ? tree->number + 1 : 0;
-    tree->key = &flow->key[begin];
-    tree->expert = key_expert(tree->key[0]);
-    while (end < flow->keys && key_expert(flow->key[end]) == tree->expert)
-        end++;
-    const struct mp_transfer *first = &flow->list->item[key_index(tree->key[0])];
-    tree->owner = reduce ? first->to : first->from;
-    tree->members = end - begin + 1;
-    return true;
+/* One expert's transfers: count keys from key[0] on. */
+struct tree {
+    const uint64_t *key;
+    int count, expert, owner;
+};
+
+/* The rank at the root, as a transfer has it. */
+static int root_of(const struct mp_transfers *list, uint64_t key, bool reduce) {
+    const struct mp_transfer *transfer = &list->item[key_index(key)];
+    return reduce ? transfer->to : transfer->from;
 }
 
-int mp_tree_member(const struct mp_tree *tree, int i) {
-    if (i >= tree->members)
-        return -1;
-    return i ? key_rank(tree->key[i - 1]) : tree->owner;
+static struct tree first_tree(const struct mp_transfers *list, const uint64_t key[], int keys,
+                              bool reduce) {
+    struct tree tree = {
+        .key = key, .expert = key_expert(key[0]), .owner = root_of(list, key[0], reduce)};
+    while (tree.count < keys && key_expert(key[tree.count]) == tree.expert)
+        tree.count++;
+    return tree;
 }
 
 static int check_tree(const struct mp_comm *comm, const struct mp_transfers *list,
-                      const struct mp_tree *tree, bool reduce, struct mp_error *error) {
+                      const struct tree *tree, bool reduce, struct mp_error *error) {
     const uint64_t *key = tree->key;
-    for (int i = 0; i + 1 < tree->members; i++) {
-        const struct mp_transfer *transfer = &list->item[key_index(key[i])];
-        int other = reduce ? transfer->to : transfer->from;
+    for (int i = 0; i < tree->count; i++) {
+        int other = root_of(list, key[i], reduce);
         if (other != tree->owner)
             return mp_fail(error, MP_EINVAL,
                            "rank %d: expert %d has two owners in one list, ranks %d and %d",
-                           comm->rank, transfer->expert, tree->owner, other);
+                           comm->rank, tree->expert, tree->owner, other);
         if (i && key_rank(key[i]) == key_rank(key[i - 1]))
             return mp_fail(error, MP_EINVAL,
                            "rank %d: expert %d has two transfers for its copy on rank %d",
-                           comm->rank, transfer->expert, key_rank(key[i]));
+                           comm->rank, tree->expert, key_rank(key[i]));
     }
     return MP_OK;
 }
 
-static void add_node(const struct mp_comm *comm, struct mp_flow *flow, const struct mp_tree *tree) {
-    int place = 0;
-    while (place < tree->members && mp_tree_member(tree, place) != comm->rank)
-        place++;
-    if (place == tree->members)
+/* This rank's place on the hops of the tree, if it has one. */
+static void add_node(const struct mp_comm *comm, struct mp_flow *flow, const struct tree *tree,
+                     int number) {
+    const struct mp_topology topology = {
+        comm->ranks, comm->ranks_per_node > 0 ? comm->ranks_per_node : comm->ranks};
+    bool takes_part = tree->owner == comm->rank;
+    for (int i = 0; i < tree->count; i++) {
+        flow->receiver[i] = key_rank(tree->key[i]);
+        takes_part |= flow->receiver[i] == comm->rank;
+    }
+    if (!takes_part)
         return;
     struct mp_node *node = &flow->node[flow->nodes++];
-    memset(node, 0, sizeof *node);
-    node->expert = tree->expert;
-    node->members = tree->members;
-    node->place = place;
-    node->tag = tree->number;
-    node->parent = place ? mp_tree_member(tree, (place - 1) / 2) : -1;
-    node->child[0] = mp_tree_member(tree, 2 * place + 1);
-    node->child[1] = mp_tree_member(tree, 2 * place + 2);
+    *node = (struct mp_node){.expert = tree->expert,
+                             .owner = tree->owner,
+                             .members = tree->count + 1,
+                             .tag = number,
+                             .parent = -1,
+                             .child = {-1, -1}};
+    mp_hops(&topology, tree->expert, tree->owner, flow->receiver, tree->count, flow->hop);
+    for (int i = 0, children = 0; i < tree->count; i++) {
+        const struct mp_hop *hop = &flow->hop[i];
+        node->height = hop->depth > node->height ? hop->depth : node->height;
+        if (hop->to == comm->rank) {
+            node->parent = hop->from;
+            node->depth = hop->depth;
+        } else if (hop->from == comm->rank) {
+            node->child[children++] = hop->to;
+        }
+    }
 }
 
 int mp_trees_build(const struct mp_comm *comm, struct mp_flow *flow,
@@ -153,15 +165,19 @@ int mp_trees_build(const struct mp_comm *comm, struct mp_flow *flow,
     int count = collect(comm, flow, list, stage, experts, reduce, error);
     if (count < 0)
         return count;
-    flow->keys = count;
-    flow->list = list;
     flow->nodes = 0;
     *trees = 0;
-    for (struct mp_tree tree = {0}; mp_tree_next(flow, reduce, &tree); ++*trees) {
+    for (int begin = 0; begin < count; ++*trees) {
+        struct tree tree = first_tree(list, flow->key + begin, count - begin, reduce);
         int code = check_tree(comm, list, &tree, reduce, error);
         if (code)
             return code;
-        add_node(comm, flow, &tree);
+        add_node(comm, flow, &tree, *trees);
+        begin += tree.count;
     }
     return MP_OK;
+}
+
+void mp_comm_set_nodes(struct mp_comm *comm, int ranks_per_node) {
+    comm->ranks_per_node = ranks_per_node;
 }

@@ -59,20 +59,13 @@ static void allocate_state(struct allocation *a, struct mp_block_state *state) {
     state->choice = room(a, n * k);
     state->weight = room(a, n * k);
     state->position = room(a, n * k);
-    state->expert_in = elements(a, model->rows_limit * d);
-    state->hidden = elements(a, model->rows_limit * model->shape.expert_width);
-    state->combine_in = elements(a, model->send_limit * d);
     state->auxiliary = room(a, model->shape.experts);
-    if (model->device->deferred) {
-        state->receive_index = room(a, model->rows_limit);
-        state->receive_staging = host_room(a, model->rows_limit);
-    }
 }
 
 static void allocate_workspace(struct allocation *a) {
     struct mp_model *model = a->model;
     int64_t n = model->tokens, d = model->shape.width, k = model->shape.top_k;
-    int64_t e = model->shape.experts, f = model->shape.expert_width;
+    int64_t e = model->shape.experts;
     model->token = room(a, n);
     model->target = room(a, n);
     model->mean = room(a, n);
@@ -95,12 +88,6 @@ static void allocate_workspace(struct allocation *a) {
         model->gate_gradient = elements(a, n * e);
     }
     model->route_order = room(a, n * k);
-    model->row_token = room(a, model->send_limit);
-    model->send = elements(a, model->send_limit * d);
-    model->received = elements(a, model->rows_limit * d);
-    model->expert_rows = elements(a, model->rows_limit * d);
-    model->activated = elements(a, model->rows_limit * f);
-    model->hidden_gradient = elements(a, model->rows_limit * f);
     model->dweight = room(a, n * k);
     model->dx = elements(a, n * d);
     model->dnormed = elements(a, n * d);
@@ -108,10 +95,109 @@ static void allocate_workspace(struct allocation *a) {
     model->dattended = elements(a, n * d);
 }
 
+/* ---- rows ---- */
+
+static int64_t less(int64_t a, int64_t b) {
+    return a < b ? a : b;
+}
+
+/* What of memory for rows a layer's turn uses, and how many of them. */
+struct turn {
+    struct mp_rows *rows;
+    int64_t needed, limit;
+};
+enum { ROWS_OF_A_TURN = 5 };
+
+static void list_rows(struct mp_model *model, int layer, int64_t sent, int64_t worked,
+                      struct turn turn[ROWS_OF_A_TURN]) {
+    struct mp_block_state *state = &model->state[layer];
+    turn[0] = (struct turn){&state->sent, sent, model->send_limit};
+    turn[1] = (struct turn){&model->sent, sent, model->send_limit};
+    turn[2] = (struct turn){&state->index, worked, model->rows_limit};
+    turn[3] = (struct turn){&state->worked, worked, model->rows_limit};
+    turn[4] = (struct turn){&model->worked, worked, model->rows_limit};
+}
+
+/* Bytes of a row in each of them. */
+static void describe_rows(struct mp_model *model) {
+    size_t element = mp_element_bytes(model->device), index = sizeof(int32_t);
+    size_t row = (size_t)model->shape.width * element;
+    size_t hidden = (size_t)model->shape.expert_width * element;
+    model->sent.bytes = row + index;
+    model->worked.bytes = 2 * (row + hidden);
+    for (int l = 0; l < model->shape.layers; l++) {
+        struct mp_block_state *state = &model->state[l];
+        state->sent.bytes = row;
+        state->worked.bytes = row + hidden + (model->device->deferred ? index : 0);
+        state->index = (struct mp_rows){.bytes = index, .host = true};
+    }
+}
+
+/* Where the arrays lie: one after another in the order of block.h. */
+static void place_rows(struct mp_model *model, int layer) {
+    struct mp_block_state *state = &model->state[layer];
+    size_t d = (size_t)model->shape.width, f = (size_t)model->shape.expert_width;
+    size_t sent = (size_t)model->sent.room, worked = (size_t)model->worked.room;
+    size_t kept = (size_t)state->worked.room;
+    const struct mp_device *device = model->device;
+    state->combine_in = state->sent.memory;
+    state->expert_in = state->worked.memory;
+    state->hidden = mp_element_at(device, state->expert_in, kept * d);
+    state->receive_index =
+        device->deferred ? mp_element_at(device, state->hidden, kept * f) : state->index.memory;
+    model->send = model->sent.memory;
+    model->row_token = mp_element_at(device, model->send, sent * d);
+    model->received = model->worked.memory;
+    model->expert_rows = mp_element_at(device, model->received, worked * d);
+    model->activated = mp_element_at(device, model->expert_rows, worked * d);
+    model->hidden_gradient = mp_element_at(device, model->activated, worked * f);
+}
+
+/* What the turn's memory has, or would have with all that is needed. */
+static int64_t bytes_of(const struct turn turn[ROWS_OF_A_TURN], bool needed) {
+    int64_t bytes = 0;
+    for (int i = 0; i < ROWS_OF_A_TURN; i++)
+        bytes += mp_rows_bytes(turn[i].rows, needed ? turn[i].needed : 0);
+    return bytes;
+}
+
+/* Room for so many rows of a layer, and with `spare` for a quarter more within the limits. */
+static int reserve(struct mp_model *model, int layer, int64_t sent, int64_t worked, bool spare,
+                   struct mp_error *error) {
+    const double mebibyte = 1 << 20;
+    struct turn turn[ROWS_OF_A_TURN];
+    list_rows(model, layer, sent, worked, turn);
+    int64_t before = bytes_of(turn, false);
+    for (int i = 0; i < ROWS_OF_A_TURN; i++) {
+        int64_t wanted = turn[i].needed + (spare ? turn[i].needed / 4 : 0);
+        if (!mp_rows_reserve(model->device, model->stream, turn[i].needed,
+                             less(wanted, turn[i].limit), turn[i].rows))
+            return mp_fail(error, MP_ENOMEM,
+                           "layer %d: no memory for %lld rows to work on and %lld to send (even "
+                           "loads have %lld of each): %.2f MiB, beside %.2f MiB of other layers' "
+                           "rows; a smaller batch or a system that spreads routes takes less",
+                           layer, (long long)worked, (long long)sent,
+                           (long long)model->tokens * model->shape.top_k,
+                           (double)bytes_of(turn, true) / mebibyte,
+                           (double)(model->row_bytes - before) / mebibyte);
+    }
+    model->row_bytes += bytes_of(turn, false) - before;
+    place_rows(model, layer);
+    return MP_OK;
+}
+
+int mp_model_reserve(struct mp_model *model, int layer, struct mp_error *error) {
+    struct mp_routing *routing = &model->state[layer].routing;
+    int code = reserve(model, layer, routing->send_total, routing->receive_total, true, error);
+    if (!code)
+        mp_routing_index(routing, model->state[layer].index.memory);
+    return code;
+}
+
 int mp_model_create(const struct mp_model_shape *shape, struct mp_device *device, int sequences,
                     int ranks, int64_t send_limit, int64_t rows_limit, uint64_t seed,
                     struct mp_model *model, struct mp_error *error) {
-    enum { STATE_BUFFERS = 19, WORKSPACE_BUFFERS = 23 };
+    enum { STATE_BUFFERS = 15, WORKSPACE_BUFFERS = 17 };
     size_t experts = (size_t)shape->experts;
     *model = (struct mp_model){.shape = *shape,
                                .device = device,
@@ -143,9 +229,15 @@ int mp_model_create(const struct mp_model_shape *shape, struct mp_device *device
             code = mp_fail(error, MP_ENOMEM, "no memory for the activations of %d tokens",
                            model->tokens);
     }
-    for (size_t l = 0; !code && l < layers; l++)
+    if (!code)
+        describe_rows(model);
+    int64_t even = (int64_t)model->tokens * shape->top_k;
+    for (int l = 0; !code && l < shape->layers; l++) {
         code = mp_routing_create(ranks, shape->experts, send_limit, rows_limit,
                                  &model->state[l].routing, error);
+        if (!code)
+            code = reserve(model, l, less(even, send_limit), less(even, rows_limit), false, error);
+    }
     if (!code)
         code = mp_dense_create(shape, device, seed, &model->dense, error);
     if (code)
@@ -159,11 +251,17 @@ void mp_model_destroy(struct mp_model *model) {
     for (int i = 0; model->memory && i < model->allocations; i++)
         model->device->operations->release(model->device, model->memory[i]);
     for (int l = 0; model->state && l < model->shape.layers; l++) {
-        mp_routing_destroy(&model->state[l].routing);
-        model->device->operations->host_release(model->device, model->state[l].receive_staging);
+        struct mp_block_state *state = &model->state[l];
+        struct mp_rows *rows[] = {&state->sent, &state->worked, &state->index};
+        for (int i = 0; i < 3; i++)
+            mp_rows_release(model->device, rows[i]);
+        mp_routing_destroy(&state->routing);
     }
-    if (model->device)
+    if (model->device) {
+        mp_rows_release(model->device, &model->sent);
+        mp_rows_release(model->device, &model->worked);
         model->device->operations->host_release(model->device, model->host_statistics);
+    }
     mp_dense_destroy(&model->dense);
     mp_experts_destroy(&model->experts);
     free(model->state);

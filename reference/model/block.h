@@ -6,7 +6,8 @@
  *   per block: attention, gate | dispatch | experts | combine   and the same backwards
  *   head (loss and its gradient)
  *
- * Activations that backward needs are kept per layer; everything else lives in one workspace.
+ * Activations that backward needs are kept per layer; everything else lives in one workspace.  What
+ * has a place for every row that plans send grows with them (rows.h).
  * Matrices declared void are elements of the device's type (device.h). */
 #ifndef MOEPERF_REFERENCE_MODEL_BLOCK_H
 #define MOEPERF_REFERENCE_MODEL_BLOCK_H
@@ -14,6 +15,7 @@
 #include "reference/model/experts.h"
 #include "reference/model/model.h"
 #include "reference/model/routing.h"
+#include "reference/model/rows.h"
 
 /* Kept of one block from forward to backward. */
 struct mp_block_state {
@@ -30,14 +32,16 @@ struct mp_block_state {
     int32_t *choice;      /* [N][K] */
     float *weight;        /* [N][K] */
     int32_t *position;    /* [N * K] row of each route in send order */
-    void *expert_in;      /* [rows limit][D] expert order */
-    void *hidden;         /* [rows limit][F] before GELU */
-    void *combine_in;     /* [send limit][D] expert outputs in send order */
     float *auxiliary;     /* [E] gradient of the auxiliary loss per probability */
     struct mp_routing routing;
-    /* routing.receive_index where the device reads it: that array itself, or on a deferred device
-     * its own copy [rows limit], which comes from page-locked memory. */
-    int32_t *receive_index, *receive_staging;
+    /* As much as the layer's plans have needed so far, and what lies there. */
+    struct mp_rows sent, worked, index;
+    void *combine_in; /* [sent] [D] expert outputs in send order */
+    void *expert_in;  /* [worked] [D] expert order */
+    void *hidden;     /* [worked] [F] before GELU */
+    /* mp_routing_index of the routing [worked], where the device reads it: what `index` has, or on
+     * a deferred device a copy of its own. */
+    int32_t *receive_index;
 };
 
 struct mp_model {
@@ -46,8 +50,9 @@ struct mp_model {
     struct mp_device *device; /* borrowed */
     mp_stream stream;         /* compute */
     int tokens;               /* N */
-    int64_t send_limit;       /* most rows this rank sends, padding included */
-    int64_t rows_limit;       /* most rows this rank's experts work on, padding included */
+    int64_t send_limit;       /* most rows this rank may send, padding included */
+    int64_t rows_limit;       /* most rows its experts may work on, padding included */
+    int64_t row_bytes;        /* that memory for rows has now: host's and device's, all layers */
     struct mp_dense dense;
     struct mp_experts experts;
     struct mp_block_state *state; /* [L + 1]; the last one only has x, the decoder's output */
@@ -65,12 +70,6 @@ struct mp_model {
     float *mass;               /* [E] and then the sum of probabilities, */
     uint32_t *host_statistics; /* [3 E] which are copied here together */
     int32_t *route_order;      /* [N * K] routes as they are handed out, if sorted */
-    int32_t *row_token;        /* [send limit] token of each row in send order, or -1 */
-    void *send;                /* [send limit][D] */
-    void *received;            /* [rows limit][D] receive order */
-    void *expert_rows;         /* [rows limit][D] expert order */
-    void *activated;           /* [rows limit][F] gelu(hidden) */
-    void *hidden_gradient;     /* [rows limit][F] */
     float *dweight;            /* [N][K] */
     void *dx;                  /* [N][D] gradient of the residual stream */
     void *dnormed;             /* [N][D] */
@@ -81,16 +80,42 @@ struct mp_model {
     void **group_weight;       /* [E][shares] host, working memory */
     void **memory;             /* every device allocation above */
     int allocations;
+
+    /* Workspace for rows: as much as any layer's plan has needed so far, and what lies there. */
+    struct mp_rows sent, worked;
+    void *send;            /* [sent] [D] */
+    int32_t *row_token;    /* [sent] token of each row in send order, or -1 */
+    void *received;        /* [worked] [D] receive order */
+    void *expert_rows;     /* [worked] [D] expert order */
+    void *activated;       /* [worked] [F] gelu(hidden) */
+    void *hidden_gradient; /* [worked] [F] */
 };
 
 /* Buffers for `sequences` sequences per rank of `ranks` ranks, and non-expert parameters from the
- * seed.  `send_limit` is the most rows that a rank sends in a layer, N * K or with a padded
- * exchange more; `rows_limit` is the most that its experts work on: the routes of all ranks, or
- * with a padded exchange more.  Experts are the caller's to create in model->experts. */
+ * seed.  `send_limit` is the most rows that a rank may send in a layer, N * K or with a padded
+ * exchange more; `rows_limit` is the most that its experts may work on: the routes of all ranks, or
+ * with a padded exchange more.  There is room for even loads, N * K rows each, and where the limit
+ * lets more come for a quarter more.  Experts are the caller's to create in model->experts. */
 int mp_model_create(const struct mp_model_shape *shape, struct mp_device *device, int sequences,
                     int ranks, int64_t send_limit, int64_t rows_limit, uint64_t seed,
                     struct mp_model *model, struct mp_error *error);
 void mp_model_destroy(struct mp_model *model); /* accepts a zeroed one; experts included */
+
+/* Room for the rows that the layer's routing has been built for, and their order for the device: to
+ * be called between mp_routing_build (or _single) and whatever touches rows of this layer.
+ * Allocates nothing unless there are more rows than the layer, or any layer, has had before.
+ *
+ * Where memory grows, its contents are lost: of this layer what its last turn left (expert_in,
+ * hidden, combine_in and the index are needed from its forward to its backward), and the workspace
+ * for rows.  That is free: a layer's gate, which comes before its plan, has waited for the stream,
+ * and the layer before has combined rows that its last exchange had to bring first, in steps or
+ * at once.  An exchange that was to be under way here would have to keep its rows elsewhere.
+ * Nothing else of a device that gives memory back only when all its streams stand still can
+ * block: all ranks have gathered the layer's loads, so what is under way on one has been started
+ * on all.  The address of anything said to be [sent] or [worked] may change.
+ *
+ * MP_ENOMEM, with what is needed and what is there; the model has then no such rows. */
+int mp_model_reserve(struct mp_model *model, int layer, struct mp_error *error);
 
 /* x of block 0 from token ids (host [N]) and keeps the targets (host [N]). */
 void mp_model_embed(struct mp_model *model, const int32_t *token, const int32_t *target);

@@ -58,20 +58,12 @@ static const int32_t *order_of_routes(struct mp_model *model, int layer, uint64_
     return model->route_order;
 }
 
-/* Where the device finds the row in receive order of each row in expert order. */
-static const int32_t *receive_index(const struct mp_block_state *state) {
-    return state->receive_index ? state->receive_index : state->routing.receive_index;
-}
-
 /* Queued behind what read the index before, and from memory that stays as it is until the layer's
  * next turn, so that nobody waits for it. */
 static void upload_receive_index(struct mp_model *model, struct mp_block_state *state) {
-    const struct mp_routing *routing = &state->routing;
-    size_t bytes = (size_t)routing->receive_total * sizeof *routing->receive_index;
-    if (!state->receive_index || bytes == 0)
-        return;
-    memcpy(state->receive_staging, routing->receive_index, bytes);
-    QUEUE(model, copy, state->receive_index, state->receive_staging, bytes);
+    size_t bytes = (size_t)state->routing.receive_total * sizeof *state->receive_index;
+    if (model->device->deferred && bytes > 0)
+        QUEUE(model, copy, state->receive_index, state->index.memory, bytes);
 }
 
 void mp_model_permute(struct mp_model *model, int layer, uint64_t route_seed) {
@@ -145,13 +137,13 @@ static void *const *group_gradients(struct mp_model *model, const struct mp_rout
 static void into_expert_order(struct mp_model *model, const struct mp_block_state *state,
                               const struct mp_routing_segment *segment, void *rows) {
     QUEUE(model, gather_rows, segment->rows, model->shape.width, model->received,
-          receive_index(state) + segment->first, rows);
+          state->receive_index + segment->first, rows);
 }
 
 static void into_receive_order(struct mp_model *model, const struct mp_block_state *state,
                                const struct mp_routing_segment *segment, const void *rows) {
     QUEUE(model, scatter_rows, segment->rows, model->shape.width, rows,
-          receive_index(state) + segment->first, model->received);
+          state->receive_index + segment->first, model->received);
 }
 
 void mp_model_experts(struct mp_model *model, int layer, int segment) {

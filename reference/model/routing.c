@@ -3,62 +3,57 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "reference/schedule/schedule.h"
+
+enum { ALIGNMENT = 16 }; /* of arrays */
+
+/* The arrays, one after another from `memory` on, and the bytes that they take; without memory only
+ * those. */
+static size_t lay_out(struct mp_routing *routing, char *memory) {
+    size_t r = (size_t)routing->ranks, e = (size_t)routing->experts, at = 0;
+#define TAKE(array, count)                                                                         \
+    do {                                                                                           \
+        routing->array = memory ? (void *)(memory + at) : NULL;                                    \
+        at += ((count) * sizeof *routing->array + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;          \
+    } while (0)
+    TAKE(dropped, e);
+    TAKE(part_begin, e + 1);
+    TAKE(part_count, r * e);
+    TAKE(part_row, r * e);
+    TAKE(step, r);
+    TAKE(segment, r + 1);
+    TAKE(group_expert, e);
+    TAKE(send_rows, r);
+    TAKE(receive_rows, r);
+    TAKE(next_row, r);
+    TAKE(step_send_rows, r * r);
+    TAKE(step_receive_rows, r * r);
+    TAKE(segment_rows, (r + 1) * e * MP_ROUTING_SHARES);
+    TAKE(pair_rows, r * e);
+    TAKE(late, e);
+#undef TAKE
+    return at;
+}
+
 int mp_routing_create(int ranks, int experts, int64_t send_limit, int64_t receive_limit,
                       struct mp_routing *routing, struct mp_error *error) {
-    size_t r = (size_t)ranks, e = (size_t)experts;
     *routing = (struct mp_routing){.ranks = ranks,
                                    .experts = experts,
                                    .send_limit = send_limit,
                                    .receive_limit = receive_limit,
                                    .part_limit = ranks * experts};
-    routing->dropped = calloc(e, sizeof *routing->dropped);
-    routing->part_begin = calloc(e + 1, sizeof(int));
-    routing->part_count = calloc(r * e, sizeof(int));
-    routing->part_row = calloc(r * e, sizeof(int));
-    routing->step = calloc(r, sizeof *routing->step);
-    routing->segment = calloc(r + 1, sizeof *routing->segment);
-    routing->group_expert = calloc(e, sizeof(int));
-    routing->receive_index = malloc(((size_t)receive_limit + 1) * sizeof *routing->receive_index);
-    routing->send_rows = calloc(r, sizeof(int));
-    routing->receive_rows = calloc(r, sizeof(int));
-    routing->next_row = calloc(r, sizeof(int));
-    routing->step_send_rows = calloc(r * r, sizeof(int));
-    routing->step_receive_rows = calloc(r * r, sizeof(int));
-    routing->segment_rows = calloc((r + 1) * e * MP_ROUTING_SHARES, sizeof(int));
-    routing->pair_rows = calloc(r * e, sizeof(int));
-    routing->late = calloc(e, sizeof *routing->late);
-    if (routing->dropped && routing->part_begin && routing->part_count && routing->part_row &&
-        routing->step && routing->segment && routing->group_expert && routing->receive_index &&
-        routing->send_rows && routing->receive_rows && routing->next_row &&
-        routing->step_send_rows && routing->step_receive_rows && routing->segment_rows &&
-        routing->pair_rows && routing->late)
-        return MP_OK;
-    mp_routing_destroy(routing);
-    return mp_fail(error, MP_ENOMEM, "no memory for the routing of %lld rows",
-                   (long long)receive_limit);
+    routing->memory = calloc(1, lay_out(routing, NULL));
+    if (!routing->memory)
+        return mp_fail(error, MP_ENOMEM, "no memory for the routing of %d experts on %d ranks",
+                       experts, ranks);
+    lay_out(routing, routing->memory);
+    return MP_OK;
 }
 
 void mp_routing_destroy(struct mp_routing *routing) {
     if (!routing)
         return;
-    void *memory[] = {routing->dropped,
-                      routing->part_begin,
-                      routing->part_count,
-                      routing->part_row,
-                      routing->step,
-                      routing->segment,
-                      routing->group_expert,
-                      routing->receive_index,
-                      routing->send_rows,
-                      routing->receive_rows,
-                      routing->next_row,
-                      routing->step_send_rows,
-                      routing->step_receive_rows,
-                      routing->segment_rows,
-                      routing->pair_rows,
-                      routing->late};
-    for (size_t i = 0; i < sizeof memory / sizeof *memory; i++)
-        free(memory[i]);
+    free(routing->memory);
     *routing = (struct mp_routing){0};
 }
 
@@ -81,11 +76,23 @@ static int first_source(struct groups groups, int step) {
     return (groups.mine + groups.count - step) % groups.count * groups.size;
 }
 
+/* Copies of this rank that are fetched late, and experts of its own whose routes all stay where
+ * their copies are: with both, the gradients of such an expert are complete on every rank before
+ * anything else is computed. */
 static void find_late_copies(const struct mp_plan *plan, int rank, struct mp_routing *routing) {
     memset(routing->late, 0, (size_t)routing->experts * sizeof *routing->late);
-    for (int i = 0; i < plan->fetch.count; i++)
-        if (plan->fetch.item[i].to == rank && plan->fetch.item[i].stage == MP_STAGE_AFTER_GATE)
-            routing->late[plan->fetch.item[i].expert] = true;
+    routing->has_late = false;
+    for (int i = 0, known = -1; i < plan->fetch.count; i++) {
+        const struct mp_transfer *fetch = &plan->fetch.item[i];
+        if (fetch->stage != MP_STAGE_AFTER_GATE)
+            continue;
+        routing->has_late = true;
+        if (fetch->to == rank)
+            routing->late[fetch->expert] = true;
+        if (fetch->from == rank && fetch->expert != known)
+            routing->late[fetch->expert] = mp_plan_stays(plan, fetch->expert);
+        known = fetch->expert;
+    }
 }
 
 /* Routes of this rank's own that stay out of the exchange. */
@@ -218,42 +225,60 @@ static void build_step(struct groups groups, int step, struct mp_routing *routin
     memset(receive, 0, row_bytes);
     memcpy(send + target, routing->send_rows + target, (size_t)groups.size * sizeof(int));
     memcpy(receive + source, routing->receive_rows + source, (size_t)groups.size * sizeof(int));
-    *out = (struct mp_routing_step){.send_rows = send, .receive_rows = receive};
+    *out = (struct mp_routing_step){
+        .send_rows = send, .receive_rows = receive, .first_source = source, .sources = groups.size};
     for (int r = 0; r < target; r++)
         out->send_first += routing->send_rows[r];
     for (int r = target; r < target + groups.size; r++)
         out->send_total += routing->send_rows[r];
 }
 
-/* The rows that a step brings, and the permutation between the two orders. */
-static void build_segment(struct groups groups, int step, int first, struct mp_routing *routing) {
-    int source = first_source(groups, step), end = source + groups.size, row = first;
-    int *group_rows = rows_of_segment(routing, step);
-    struct mp_routing_segment *out = &routing->segment[step];
-    int shares = routing->ranks == MP_ROUTING_SHARES ? groups.size : 1;
-    *out = (struct mp_routing_segment){
-        .group_rows = group_rows, .shares = shares, .first = first, .in_expert_order = true};
-    for (int s = source; s < end; s++) {
+/* next_row of a step's sources: where the rows of each begin in receive order. */
+static void begin_sources(struct mp_routing *routing, int step) {
+    const struct mp_routing_step *at = &routing->step[step];
+    int row = routing->segment[step].first;
+    for (int s = at->first_source; s < at->first_source + at->sources; s++) {
         routing->next_row[s] = row;
         row += routing->receive_rows[s];
     }
-    row = first;
+}
+
+/* The rows that a step brings, and whether they lie as the experts want them. */
+static void build_segment(int step, int first, struct mp_routing *routing) {
+    int source = routing->step[step].first_source, end = source + routing->step[step].sources;
+    int *group_rows = rows_of_segment(routing, step), row = first;
+    struct mp_routing_segment *out = &routing->segment[step];
+    int shares = routing->ranks == MP_ROUTING_SHARES ? end - source : 1;
+    *out = (struct mp_routing_segment){
+        .group_rows = group_rows, .shares = shares, .first = first, .in_expert_order = true};
+    begin_sources(routing, step);
     for (int g = 0; g < routing->groups; g++) {
         const int *pair = routing->pair_rows + (size_t)g * (size_t)routing->ranks;
-        int begin = row;
         memset(group_rows, 0, (size_t)shares * sizeof *group_rows);
         for (int s = source; s < end; s++) {
             if (pair[s] && routing->next_row[s] != row)
                 out->in_expert_order = false;
-            for (int i = 0; i < pair[s]; i++)
-                routing->receive_index[row++] = routing->next_row[s]++;
+            routing->next_row[s] += pair[s];
+            row += pair[s];
             group_rows[(s - source) % shares] += pair[s];
         }
         group_rows += shares;
-        if (row > begin && routing->late[routing->group_expert[g]])
-            out->needs_late = true;
     }
     out->rows = row - first;
+}
+
+void mp_routing_index(struct mp_routing *routing, int32_t index[]) {
+    for (int step = 0; step < routing->steps; step++) {
+        int source = routing->step[step].first_source, end = source + routing->step[step].sources;
+        int row = routing->segment[step].first;
+        begin_sources(routing, step);
+        for (int g = 0; g < routing->groups; g++) {
+            const int *pair = routing->pair_rows + (size_t)g * (size_t)routing->ranks;
+            for (int s = source; s < end; s++)
+                for (int i = 0; i < pair[s]; i++)
+                    index[row++] = routing->next_row[s]++;
+        }
+    }
 }
 
 /* What would lead beyond the arrays; the rest of the law is mp_plan_check's, which may be off. */
@@ -306,17 +331,16 @@ int mp_routing_build(const struct mp_plan *plan, const uint32_t load[], int rank
     int first = 0;
     for (int step = 0; step < groups.count; step++) {
         build_step(groups, step, routing);
-        build_segment(groups, step, first, routing);
+        build_segment(step, first, routing);
         first += routing->segment[step].rows;
     }
-    if (routing->local_rows > 0)
+    if (plan->exchange == MP_EXCHANGE_PIPELINED && routing->has_late)
         routing->segment[routing->segments++] =
             (struct mp_routing_segment){.group_rows = rows_of_segment(routing, routing->ranks),
                                         .shares = 1,
                                         .first = first,
                                         .rows = routing->local_rows,
-                                        .in_expert_order = true,
-                                        .needs_late = true};
+                                        .in_expert_order = true};
     return MP_OK;
 }
 

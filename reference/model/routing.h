@@ -1,9 +1,10 @@
 /* Routing of one layer on one rank: what a plan's dispatch means for rows in memory.
  *
  * Rows travel in steps, of which a flat exchange has one and a pipelined exchange one per group of
- * ranks.  Each step brings a segment of the rows that this rank's experts work on; routes of its
- * own whose expert is a copy fetched after the gate never travel and are a last segment if the
- * exchange is pipelined.
+ * ranks.  Each step brings a segment of the rows that this rank's experts work on.  If the exchange
+ * is pipelined and the plan fetches copies after the gate, there is a last segment, perhaps empty,
+ * whose rows never travel: a rank's routes to its own such copies, and to experts of its own all of
+ * whose routes stay with their sources (mp_plan_stays).
  *
  * Send order: rows by destination rank, within it by expert, within it as the plan hands routes
  * out; behind them those of the last segment.  Receive order: by step, within it by source rank,
@@ -26,6 +27,7 @@ struct mp_routing_step {
     const int *receive_rows; /* [ranks] */
     int send_first;          /* in send order: all rows of a step lie together */
     int send_total;
+    int first_source, sources; /* ranks that it receives from */
 };
 
 struct mp_routing_segment {
@@ -37,12 +39,11 @@ struct mp_routing_segment {
     int first; /* row in expert order; also in receive order */
     int rows;
     bool in_expert_order; /* the receive order is the expert order: no permutation needed */
-    bool needs_late;      /* has routes of copies that are fetched after the gate */
 };
 
 struct mp_routing {
     int ranks, experts;
-    int64_t send_limit, receive_limit; /* rows there is room for */
+    int64_t send_limit, receive_limit; /* most rows that a plan may bring */
 
     /* What the plan says of this layer beside its dispatch. */
     enum mp_route_order order;
@@ -64,9 +65,8 @@ struct mp_routing {
     struct mp_routing_step *step; /* [steps] */
     int segments;                 /* steps, or with the last segment one more */
     struct mp_routing_segment *segment;
-    int groups;             /* experts that this rank holds, with or without rows */
-    int *group_expert;      /* [groups] */
-    int32_t *receive_index; /* [receive_limit] row in receive order of each row in expert order */
+    int groups;        /* experts that this rank holds, with or without rows */
+    int *group_expert; /* [groups] */
 
     /* Working memory, and what the above points to. */
     int *send_rows;      /* [ranks] */
@@ -76,20 +76,27 @@ struct mp_routing {
     int *step_receive_rows;
     int *segment_rows; /* [ranks + 1][experts][shares] */
     int *pair_rows;    /* [experts][ranks]: rows of a group from each source */
-    bool *late;        /* [experts] a copy of this rank that is fetched after the gate */
+    bool *late;        /* [experts] this rank's own routes to it are in the last segment */
+    bool has_late;
+    void *memory; /* of all arrays */
 };
 
-/* Room for `send_limit` rows to send and `receive_limit` to work on.  MP_ENOMEM. */
+/* For plans that bring at most `send_limit` rows to send and `receive_limit` to work on; memory
+ * does not depend on either.  MP_ENOMEM. */
 int mp_routing_create(int ranks, int experts, int64_t send_limit, int64_t receive_limit,
                       struct mp_routing *routing, struct mp_error *error);
 void mp_routing_destroy(struct mp_routing *routing); /* accepts a zeroed one */
 
 /* Derives everything above for `rank` from a plan with its dispatch.  `load` has the routes that
- * the gate chose on this rank per expert, for `dropped`; NULL: as many as were dispatched. O(ranks
- * * (ranks + experts) + M).  MP_ELIMIT if there is no room, MP_EPLAN if
- * the exchange is impossible. */
+ * the gate chose on this rank per expert, for `dropped`; NULL: as many as were dispatched.
+ * O(ranks * (ranks + experts)).  MP_ELIMIT if there are more rows than the limits, MP_EPLAN if the
+ * exchange is impossible. */
 int mp_routing_build(const struct mp_plan *plan, const uint32_t load[], int rank,
                      struct mp_routing *routing, struct mp_error *error);
+
+/* index [receive_total]: for each row in expert order its row in receive order; those of a last
+ * segment are left out.  O(M). */
+void mp_routing_index(struct mp_routing *routing, int32_t index[]);
 
 /* `rows` rows of expert 0 in one segment, with nothing to send: for measuring an expert. */
 void mp_routing_single(struct mp_routing *routing, int rows);

@@ -52,6 +52,11 @@ int mp_options_set_defaults(const struct mp_option table[], void *options, struc
 /* The row of this name, or NULL. */
 const struct mp_option *mp_options_find(const struct mp_option table[], const char *name);
 
+/* All options with their values in one line, "slots=auto interval=50", as far as it fits; "" for
+ * none.  Returns `line`. */
+const char *mp_options_line(const struct mp_option table[], const void *options, char *line,
+                            size_t size);
+
 /* Parses `text` into the field of option `name`.  `where` ("suite.yaml:14") is put into messages
  * and may be NULL.  MP_EINVAL with a sentence such as
  *   suite.yaml:14: group-size: 0 is outside 1 .. 1024 ranks

@@ -99,3 +99,15 @@ const char *mp_options_describe(const struct mp_option *option, char *buffer, si
     }
     return buffer;
 }
+
+const char *mp_options_line(const struct mp_option table[], const void *options, char *line,
+                            size_t size) {
+    char value[MP_TEXT_SIZE];
+    size_t at = 0;
+
+    line[0] = '\0';
+    for (const struct mp_option *option = table; option && option->name && at < size; option++)
+        at += (size_t)snprintf(line + at, size - at, "%s%s=%s", at ? " " : "", option->name,
+                               mp_options_format(option, options, value, sizeof value));
+    return line;
+}

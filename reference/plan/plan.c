@@ -29,6 +29,23 @@ const char *mp_route_order_name(enum mp_route_order order) {
     return (unsigned)order < MP_ROUTE_ORDERS ? name[order] : "no-order";
 }
 
+#define FACT(member) offsetof(struct mp_plan_facts, member)
+
+const struct mp_named_number mp_plan_fact_names[] = {
+    {"copies", FACT(copies), MP_NUMBER_INT},
+    {"largest-rank-copies", FACT(largest_rank_copies), MP_NUMBER_INT},
+    {"bytes-before-gate", FACT(bytes[MP_STAGE_BEFORE_GATE]), MP_NUMBER_INT64},
+    {"bytes-after-gate", FACT(bytes[MP_STAGE_AFTER_GATE]), MP_NUMBER_INT64},
+    {"bytes-backward-prefetch", FACT(bytes[MP_STAGE_BACKWARD_PREFETCH]), MP_NUMBER_INT64},
+    {"bytes-backward-reduce", FACT(bytes[MP_STAGE_BACKWARD_REDUCE]), MP_NUMBER_INT64},
+    {"routes-local", FACT(routes_local), MP_NUMBER_INT64},
+    {"routes-in-node", FACT(routes_in_node), MP_NUMBER_INT64},
+    {"routes-between-nodes", FACT(routes_between_nodes), MP_NUMBER_INT64},
+    {"routes-dropped", FACT(routes_dropped), MP_NUMBER_INT64},
+    {"rows-padded", FACT(rows_padded), MP_NUMBER_INT64},
+    {0},
+};
+
 int mp_transfers_add(struct mp_transfers *list, struct mp_transfer transfer,
                      struct mp_error *error) {
     if (list->count == list->capacity) {
@@ -42,6 +59,18 @@ int mp_transfers_add(struct mp_transfers *list, struct mp_transfer transfer,
         list->capacity = capacity;
     }
     list->item[list->count++] = transfer;
+    return MP_OK;
+}
+
+int mp_transfers_reserve(struct mp_transfers *list, int64_t count, struct mp_error *error) {
+    if (count <= list->capacity)
+        return MP_OK;
+    struct mp_transfer *item =
+        count > INT_MAX ? NULL : realloc(list->item, (size_t)count * sizeof *item);
+    if (!item)
+        return mp_fail(error, MP_ENOMEM, "no memory for %lld transfers", (long long)count);
+    list->item = item;
+    list->capacity = (int)count;
     return MP_OK;
 }
 
@@ -79,7 +108,7 @@ int mp_plan_create(const struct mp_topology *topology, int experts, int64_t expe
                        topology->ranks, topology->ranks_per_node, experts, (long long)expert_bytes);
     plan->topology = *topology;
     plan->experts = experts;
-    plan->expert_bytes = expert_bytes;
+    plan->expert_bytes = plan->gradient_bytes = expert_bytes;
     plan->part_begin =
         calloc((size_t)topology->ranks * (size_t)experts + 1, sizeof *plan->part_begin);
     plan->part_capacity = PARTS_AT_FIRST;
@@ -127,24 +156,13 @@ void mp_plan_destroy(struct mp_plan *plan) {
 /* Runs of a pair: a split makes three at most, and other ways of spreading routes few more. */
 enum { RUNS_OF_PAIR = 4 };
 
-static int reserve_transfers(struct mp_transfers *list, int count, struct mp_error *error) {
-    if (count <= list->capacity)
-        return MP_OK;
-    struct mp_transfer *item = realloc(list->item, (size_t)count * sizeof *item);
-    if (!item)
-        return mp_fail(error, MP_ENOMEM, "no memory for %d transfers", count);
-    list->item = item;
-    list->capacity = count;
-    return MP_OK;
-}
-
 int mp_plan_reserve(struct mp_plan *plan, int transfers, struct mp_error *error) {
     struct mp_transfers *lists[] = {&plan->fetch, &plan->reduce, &plan->share};
     int64_t pairs = (int64_t)plan->topology.ranks * plan->experts, parts = RUNS_OF_PAIR * pairs;
     int code = MP_OK;
 
     for (int list = 0; list < 3 && !code; list++)
-        code = reserve_transfers(lists[list], transfers, error);
+        code = mp_transfers_reserve(lists[list], transfers, error);
     if (!code && parts > plan->part_capacity) {
         struct mp_dispatch_part *part = realloc(plan->part, (size_t)parts * sizeof *part);
         if (!part)
@@ -172,7 +190,7 @@ static int tie_holders(struct mp_plan *plan, struct mp_error *error) {
         for (int rank = mp_placement_next(home, expert, 0); rank >= 0 && !code;
              rank = mp_placement_next(home, expert, rank + 1)) {
             struct mp_transfer tie = {
-                plan->layer, expert, rank, owner, plan->expert_bytes, MP_STAGE_BACKWARD_REDUCE};
+                plan->layer, expert, rank, owner, plan->gradient_bytes, MP_STAGE_BACKWARD_REDUCE};
             if (rank == owner)
                 continue;
             code = mp_transfers_add(&plan->reduce, tie, error);
@@ -220,6 +238,7 @@ int mp_plan_add_copy(struct mp_plan *plan, int expert, int rank, enum mp_stage s
         return code;
     transfer.from = rank;
     transfer.to = owner;
+    transfer.bytes = plan->gradient_bytes;
     transfer.stage = MP_STAGE_BACKWARD_REDUCE;
     code = mp_transfers_add(&plan->reduce, transfer, error);
     if (code) {
@@ -284,12 +303,11 @@ static void count_slices(const struct mp_plan *plan, struct mp_plan_facts *facts
 
     for (int expert = 0; expert < plan->experts; expert++) {
         int64_t holders = mp_placement_copies(&plan->during, expert);
-        int64_t bytes = plan->expert_bytes * (ranks - 1) / ranks;
-        foreign += holders * bytes;
+        foreign += holders * (plan->expert_bytes * (ranks - 1) / ranks);
         facts->bytes[MP_STAGE_BACKWARD_REDUCE] +=
             plan->optimizer == MP_OPTIMIZER_SLICES
-                ? holders * bytes
-                : plan->expert_bytes * (ranks - holders) / ranks; /* holders serve themselves */
+                ? holders * (plan->gradient_bytes * (ranks - 1) / ranks)
+                : plan->gradient_bytes * (ranks - holders) / ranks; /* holders serve themselves */
     }
     facts->bytes[plan->gather_stage] += foreign;
     if (plan->rematerialise && plan->gather_stage == MP_STAGE_BEFORE_GATE)

@@ -10,6 +10,7 @@
 
 #include "reference/base/error.h"
 #include "reference/plan/load.h"
+#include "reference/plan/named.h"
 #include "reference/plan/placement.h"
 #include "reference/plan/topology.h"
 
@@ -44,6 +45,8 @@ struct mp_transfers {
 };
 int mp_transfers_add(struct mp_transfers *list, struct mp_transfer transfer,
                      struct mp_error *error); /* MP_ENOMEM */
+/* Makes room for so many transfers in all.  MP_ENOMEM. */
+int mp_transfers_reserve(struct mp_transfers *list, int64_t count, struct mp_error *error);
 void mp_transfers_destroy(struct mp_transfers *list);
 
 /* How the tokens travel. */
@@ -116,7 +119,8 @@ struct mp_plan {
     int64_t iteration;
     int layer;
     int experts;
-    int64_t expert_bytes; /* parameters of one expert, bytes */
+    int64_t expert_bytes;   /* parameters of one expert, bytes */
+    int64_t gradient_bytes; /* their gradient; as many unless whoever creates the plan says more */
     struct mp_topology topology;
 
     struct mp_placement before; /* owners, and holders that persist between iterations */
@@ -255,5 +259,7 @@ struct mp_plan_facts {
 };
 void mp_plan_facts(const struct mp_plan *plan, const struct mp_load *load,
                    struct mp_plan_facts *facts);
+/* Those that are recorded of every layer and iteration. */
+extern const struct mp_named_number mp_plan_fact_names[];
 
 #endif

@@ -166,13 +166,13 @@ static void check_holders(struct check *check) {
 }
 
 /* What holds for a transfer of either direction. */
-static void check_transfer(struct check *check, const struct mp_transfer *transfer,
+static void check_transfer(struct check *check, const struct mp_transfer *transfer, int64_t bytes,
                            const char *kind) {
-    if (transfer->bytes != check->plan->expert_bytes)
+    if (transfer->bytes != bytes)
         report(check, MP_PLAN_WRONG_BYTES,
                "the %s of expert %d from rank %d to %d takes %lld bytes, an expert has %lld", kind,
                transfer->expert, transfer->from, transfer->to, (long long)transfer->bytes,
-               (long long)check->plan->expert_bytes);
+               (long long)bytes);
     if (transfer->layer != check->plan->layer || !is_expert(check, transfer->expert))
         report(check, MP_PLAN_WRONG_LAYER,
                "a %s of layer %d, expert %d in a plan of layer %d, %d experts", kind,
@@ -182,7 +182,7 @@ static void check_transfer(struct check *check, const struct mp_transfer *transf
 static void check_fetch(struct check *check, const struct mp_transfer *fetch) {
     const struct mp_plan *plan = check->plan;
 
-    check_transfer(check, fetch, "fetch");
+    check_transfer(check, fetch, plan->expert_bytes, "fetch");
     if (!is_expert(check, fetch->expert))
         return;
     if (!holds(check, &check->present, fetch->expert, fetch->from))
@@ -235,7 +235,7 @@ static void check_fetches(struct check *check) {
 static void check_reduce(struct check *check, const struct mp_transfer *reduce) {
     const struct mp_placement *during = &check->plan->during;
 
-    check_transfer(check, reduce, "reduce");
+    check_transfer(check, reduce, check->plan->gradient_bytes, "reduce");
     if (reduce->stage != MP_STAGE_BACKWARD_REDUCE)
         report(check, MP_PLAN_WRONG_STAGE,
                "the gradient of expert %d on rank %d is summed in stage %s", reduce->expert,
@@ -292,7 +292,7 @@ static void check_reduces(struct check *check) {
 static void check_share(struct check *check, const struct mp_transfer *share) {
     const struct mp_placement *before = &check->plan->before;
 
-    check_transfer(check, share, "share");
+    check_transfer(check, share, check->plan->gradient_bytes, "share");
     if (share->stage != MP_STAGE_BACKWARD_REDUCE)
         report(check, MP_PLAN_WRONG_STAGE, "the gradient sum of expert %d is shared in stage %s",
                share->expert, mp_stage_name(share->stage));

@@ -28,6 +28,16 @@ const char *mp_system_capability_name(unsigned bit) {
     }
 }
 
+#define FIGURE(member) offsetof(struct mp_setting, member)
+
+const struct mp_named_number mp_setting_figures[] = {
+    {"bandwidth", FIGURE(bandwidth), MP_NUMBER_DOUBLE},
+    {"seconds-per-route", FIGURE(seconds_per_route), MP_NUMBER_DOUBLE},
+    {"seconds-per-expert", FIGURE(seconds_per_expert), MP_NUMBER_DOUBLE},
+    {"non-moe-seconds", FIGURE(non_moe_seconds), MP_NUMBER_DOUBLE},
+    {0},
+};
+
 static bool is_word(const char *name) {
     if (!islower((unsigned char)name[0]))
         return false;
@@ -138,6 +148,14 @@ int mp_system_initial_homes(const struct mp_system *system, const void *self, in
         system->initial_holders(self, home);
     free(owner);
     return MP_OK;
+}
+
+int64_t mp_system_padding_limit(const struct mp_system *system, const struct mp_setting *setting,
+                                const void *options) {
+    struct mp_setting sizes = *setting;
+    for (const struct mp_named_number *figure = mp_setting_figures; figure->name; figure++)
+        *mp_setting_figure(&sizes, figure) = 0;
+    return system->padding_limit ? system->padding_limit(&sizes, options) : 0;
 }
 
 int mp_systems_register(struct mp_systems *systems, const struct mp_system *system,

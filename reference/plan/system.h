@@ -9,6 +9,7 @@
 #ifndef MOEPERF_REFERENCE_PLAN_SYSTEM_H
 #define MOEPERF_REFERENCE_PLAN_SYSTEM_H
 
+#include "reference/plan/named.h"
 #include "reference/plan/option.h"
 #include "reference/plan/plan.h"
 #include "reference/plan/rehome.h"
@@ -46,6 +47,12 @@ struct mp_setting {
     double seconds_per_expert; /* forward of an expert beside its routes: reading parameters, s */
     double non_moe_seconds;    /* forward of a block without its MoE part, s */
 };
+/* Of these the measured figures, by the names under which a run keeps them. */
+extern const struct mp_named_number mp_setting_figures[];
+static inline double *mp_setting_figure(struct mp_setting *setting,
+                                        const struct mp_named_number *figure) {
+    return (double *)((char *)setting + figure->offset);
+}
 
 struct mp_system {
     int abi;            /* MP_SYSTEM_ABI */
@@ -123,6 +130,11 @@ int mp_system_end_plan(const struct mp_system *system, void *self, const struct 
  * [layers], created. */
 int mp_system_initial_homes(const struct mp_system *system, const void *self, int layers,
                             struct mp_placement home[], struct mp_error *error);
+
+/* The largest plan.padding of a run: padding_limit of a setting without its measured figures, which
+ * are not known yet where buffers are made; 0 without the function. */
+int64_t mp_system_padding_limit(const struct mp_system *system, const struct mp_setting *setting,
+                                const void *options);
 
 /* The registry: fixed capacity, filled at start-up, no duplicates. */
 enum { MP_SYSTEMS_LIMIT = 64 };

@@ -86,7 +86,7 @@ static bool saved_state(const struct mp_trainer *trainer, int index, const float
         buffer[2] = mp_experts_own_slice(experts, experts->slice_second, layer, expert);
         return true;
     }
-    if (trainer->home[layer].owner[expert] != trainer->comm->rank)
+    if (trainer->planner.home[layer].owner[expert] != trainer->comm->rank)
         return false;
     size_t moments = (size_t)experts->moments[index] * experts->chunk;
     buffer[0] = experts->parameter + (size_t)experts->slot[index] * experts->chunk;
@@ -175,13 +175,13 @@ static float *bytes_memory(size_t bytes, struct mp_error *error) {
 
 static int save_system(const struct mp_trainer *trainer, const char *folder,
                        struct mp_error *error) {
-    if (!trainer->system->save)
+    if (!trainer->planner.system->save)
         return MP_OK;
-    size_t bytes = trainer->system->save(trainer->self, NULL, 0);
+    size_t bytes = trainer->planner.system->save(trainer->planner.self, NULL, 0);
     float *memory = bytes_memory(bytes, error);
     if (!memory)
         return error->code;
-    trainer->system->save(trainer->self, memory, bytes);
+    trainer->planner.system->save(trainer->planner.self, memory, bytes);
     int code = save_bytes(folder, "system.bin", memory, bytes, error);
     free(memory);
     return code;
@@ -198,7 +198,7 @@ static size_t holder_bytes(const struct mp_placement *home) {
 
 static size_t homes_bytes(const struct mp_trainer *trainer) {
     return (size_t)trainer->job.layers *
-           (owner_bytes(&trainer->home[0]) + holder_bytes(&trainer->home[0]));
+           (owner_bytes(&trainer->planner.home[0]) + holder_bytes(&trainer->planner.home[0]));
 }
 
 static int save_homes(const struct mp_trainer *trainer, const char *folder,
@@ -209,7 +209,7 @@ static int save_homes(const struct mp_trainer *trainer, const char *folder,
         return error->code;
     char *at = (char *)memory;
     for (int l = 0; l < trainer->job.layers; l++) {
-        const struct mp_placement *home = &trainer->home[l];
+        const struct mp_placement *home = &trainer->planner.home[l];
         memcpy(at, home->owner, owner_bytes(home));
         memcpy(at + owner_bytes(home), home->holder, holder_bytes(home));
         at += owner_bytes(home) + holder_bytes(home);
@@ -234,7 +234,7 @@ static int save_description(const struct mp_trainer *trainer, const char *folder
             "slices: %d\noptions: ",
             FORMAT, (long long)trainer->iteration, (long long)trainer->updates, job->layers,
             job->width, job->heads, job->experts, job->expert_width, job->sequence,
-            (long long)job->seed, trainer->system->name, trainer->comm->ranks,
+            (long long)job->seed, trainer->planner.system->name, trainer->comm->ranks,
             trainer->model.experts.slice ? trainer->comm->ranks : 0);
     code = mp_yaml_write_text(file.stream, trainer->options, error);
     fputc('\n', file.stream);
@@ -466,7 +466,7 @@ static int read_description(const struct mp_trainer *trainer, const char *folder
                   options->kind != MP_YAML_SCALAR || value < 1 || value > INT32_MAX))
         code = mp_fail(error, MP_EFORMAT, "checkpoint %s: system, options or ranks missing", path);
     if (!code)
-        description->same_system = strcmp(system->text, trainer->system->name) == 0 &&
+        description->same_system = strcmp(system->text, trainer->planner.system->name) == 0 &&
                                    strcmp(options->text, trainer->options) == 0;
     mp_yaml_destroy(document);
     return code;
@@ -491,21 +491,21 @@ static int open_bytes(const char *folder, const char *name, struct mp_shard *sha
     return MP_OK;
 }
 
-/* Slots follow the homes in trainer->next; contents come later. */
+/* Slots follow the homes in trainer->planner.change.next; contents come later. */
 static void adopt_homes(struct mp_trainer *trainer) {
     struct mp_experts *experts = &trainer->model.experts;
     int rank = trainer->comm->rank;
     for (int pass = 0; pass < 2 && !experts->slice; pass++) /* make room first */
         for (int i = 0; i < experts->layers * experts->experts; i++) {
             int layer = i / experts->experts, expert = i % experts->experts;
-            bool keeps = mp_placement_holds(&trainer->next[layer], expert, rank);
+            bool keeps = mp_placement_holds(&trainer->planner.change.next[layer], expert, rank);
             if (pass == 0 && experts->slot[i] >= 0 && !keeps)
                 mp_experts_give(experts, layer, expert);
             if (pass == 1 && experts->slot[i] < 0 && keeps)
                 mp_experts_take(experts, layer, expert);
         }
     for (int l = 0; l < experts->layers; l++)
-        mp_placement_copy(&trainer->home[l], &trainer->next[l]);
+        mp_placement_copy(&trainer->planner.home[l], &trainer->planner.change.next[l]);
 }
 
 static int restore_homes(struct mp_trainer *trainer, const char *folder, struct mp_error *error) {
@@ -517,15 +517,15 @@ static int restore_homes(struct mp_trainer *trainer, const char *folder, struct 
                        folder, bytes, homes_bytes(trainer));
     const char *at = (const char *)shard.memory;
     for (int l = 0; !code && l < trainer->job.layers; l++) {
-        struct mp_placement *next = &trainer->next[l];
+        struct mp_placement *next = &trainer->planner.change.next[l];
         memcpy(next->owner, at, owner_bytes(next));
         memcpy(next->holder, at + owner_bytes(next), holder_bytes(next));
         at += owner_bytes(next) + holder_bytes(next);
     }
-    const struct mp_rehome change = {.next = trainer->next, .changed = true};
+    const struct mp_rehome change = {.next = trainer->planner.change.next, .changed = true};
     if (!code)
-        code = mp_rehome_check(trainer->home, &change, trainer->job.layers, trainer->optimizer,
-                               trainer->slots, error);
+        code = mp_rehome_check(trainer->planner.home, &change, trainer->job.layers,
+                               trainer->planner.optimizer, trainer->planner.homes_limit, error);
     mp_shard_close(&shard);
     if (!code)
         adopt_homes(trainer);
@@ -666,13 +666,13 @@ static int restore_dense(struct mp_trainer *trainer, const char *folder, struct 
 
 static int restore_system(struct mp_trainer *trainer, const char *folder,
                           const struct description *description, struct mp_error *error) {
-    if (!trainer->system->load || !description->same_system)
+    if (!trainer->planner.system->load || !description->same_system)
         return MP_OK;
     struct mp_shard shard;
     size_t bytes = 0;
     int code = open_bytes(folder, "system.bin", &shard, &bytes, error);
     if (!code)
-        code = trainer->system->load(trainer->self, shard.memory, bytes, error);
+        code = trainer->planner.system->load(trainer->planner.self, shard.memory, bytes, error);
     mp_shard_close(&shard);
     return code;
 }
@@ -687,9 +687,8 @@ int mp_trainer_restore(struct mp_trainer *trainer, const char *folder, struct mp
     if (!code)
         code = restore_system(trainer, folder, &description, error);
     code = agree(trainer, code, error);
-    if (!code && mp_optimizer_sliced(trainer->optimizer) &&
-        trainer->gather_stage == MP_STAGE_AFTER_STEP)
-        code = mp_trainer_gather_homes(trainer, error);
+    if (!code)
+        code = mp_schedule_gather_homes(&trainer->schedule, error);
     if (code)
         return code;
     trainer->iteration = description.iteration;

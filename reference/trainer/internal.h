@@ -4,13 +4,13 @@
 
 #include <signal.h>
 
-#include "reference/plan/plan_check.h"
+#include "reference/plan/planner.h"
+#include "reference/schedule/schedule.h"
 #include "reference/trainer/inject.h"
 #include "reference/trainer/loads.h"
+#include "reference/trainer/sizes.h"
 #include "reference/trainer/stamps.h"
 #include "reference/trainer/trainer.h"
-
-enum { MP_REDUCES_IN_FLIGHT = 2 };
 
 /* An operation in flight. */
 struct mp_flight {
@@ -19,14 +19,25 @@ struct mp_flight {
     int begin;      /* of the stamps */
 };
 
+/* Where a span of the compute stream began. */
+struct mp_mark {
+    int64_t start_ns, waited_ns, sent_bytes;
+    int begin, first_wait; /* of the stamps */
+};
+
+/* Parameters or gradients of a layer's experts on their way. */
+struct mp_carriage {
+    struct mp_flight flight;
+    struct mp_request *request[2]; /* [1]: NULL but where two stages travel */
+};
+
 struct mp_trainer {
     struct mp_job job;
-    const struct mp_system *system;
-    void *self;         /* the system's state */
     char options[1024]; /* of the system: "slots=auto interval=50", for checkpoints */
+    struct mp_sizes sizes;
     struct mp_setting setting;
-    struct mp_plan_law law;
-    bool check_plans;
+    struct mp_planner planner;
+    struct mp_schedule schedule;
 
     struct mp_comm *comm;
     struct mp_device *device;
@@ -39,16 +50,9 @@ struct mp_trainer {
     int64_t iteration;
     int64_t updates; /* optimizer steps taken, for AdamW's bias correction */
 
-    enum mp_optimizer_split optimizer;
-    enum mp_stage gather_stage;  /* with slices */
-    struct mp_placement *home;   /* [L] who keeps what between iterations */
-    struct mp_placement *next;   /* [L] what a system makes of it after a step */
-    struct mp_placement *source; /* [L] who still has to send what, while experts move */
-    int slots; /* most experts that a rank keeps; with slices: that it holds of one layer */
-    struct mp_plan *plan;        /* [L] */
-    struct mp_plan_facts *facts; /* [L] of the plans once their layers have been dispatched */
-    struct mp_load *load;        /* [L] */
-    struct mp_transfers moves;
+    struct mp_placement *source;         /* [L] who still has to send what, while experts move */
+    struct mp_plan_facts *facts;         /* [L] of the last plans */
+    struct mp_load *load;                /* [L] */
     struct mp_transfer *round;           /* [moves limit] moves carried out together */
     void **round_from[3], **round_to[3]; /* [moves limit]: parameters, first, second moment */
     bool *moved;                         /* [moves limit] */
@@ -60,6 +64,7 @@ struct mp_trainer {
     float *auxiliary;                             /* [L][E] of host_allocate */
     double *auxiliary_loss;                       /* [L] this rank's part */
     int32_t *token, *target;                      /* [N] */
+    const int32_t *token_now, *target_now;        /* [N] of this iteration */
     int32_t *forced;                              /* [N][K]; NULL: the gate chooses */
     uint32_t *forced_count;                       /* [E] of this rank; NULL with a trace: */
     struct mp_loads loads;                        /* of this rank */
@@ -68,16 +73,11 @@ struct mp_trainer {
     float **prefetch_gradient, **reduce_gradient; /* [E] */
     bool *inside; /* [E] has a holder in this rank's node before the gate */
 
-    struct mp_request **step; /* [2 R] of a pipelined exchange: there, and back */
-    struct mp_request *gather, *exchange, *fetch, *late_fetch;
-    struct mp_request *prefetch[2];
-    struct mp_reduction {
-        int layer; /* -1: none in flight */
-        enum mp_reduction_stage { MP_REDUCE_COPIES, MP_REDUCE_SHARE, MP_REDUCE_SLICES } stage;
-        struct mp_flight flight;
-        struct mp_request *request;
-        float *arrivals; /* [most holders of a layer][slice] slices of holders' own gradients */
-    } reduction[MP_REDUCES_IN_FLIGHT];
+    struct mp_request **rows; /* [2 R] of an exchange's steps: there, and back */
+    struct mp_request *gather;
+    struct mp_carriage fetch, late_fetch, refetch, sums[MP_SUMS_ON_THEIR_WAY];
+    /* [most holders of a layer][slice] slices of holders' own gradients, as they arrive */
+    float *arrivals[MP_SUMS_ON_THEIR_WAY];
     /* Working memory of transfers from and to slices, [slices limit]. */
     struct mp_transfer *slice_list;
     void **slice_from, **slice_to;
@@ -85,13 +85,14 @@ struct mp_trainer {
     struct mp_request *move[3];
 
     struct mp_record_thread *compute, *communication;
-    struct mp_stamps *stamps;     /* NULL: work is done when operations return */
-    int wait_begin;               /* of the stamps: where the stream was made to wait */
-    struct mp_inject inject;      /* seconds 0: nothing on this rank */
-    bool fetching, late_fetching; /* started and not yet waited for */
+    struct mp_stamps *stamps; /* NULL: work is done when operations return */
+    int wait_begin;           /* of the stamps: where the stream was made to wait */
+    struct mp_inject inject;  /* seconds 0: nothing on this rank */
+    struct mp_mark span;      /* of the phase at hand */
     bool validating;
-    struct mp_flight fetch_flight, late_fetch_flight, *bucket_flight; /* [L + 1] */
-    int64_t paused_ns; /* what the clocks of this rank have stood still so far */
+    struct mp_flight *bucket_flight;  /* [L + 1] */
+    struct mp_trainer_result *result; /* of this iteration */
+    int64_t paused_ns;                /* what the clocks of this rank have stood still so far */
     struct {
         int64_t start_ns, start_cpu_ns, cpu_ns, waited_ns, sent_bytes;
     } pause; /* cpu_ns: of all pauses so far */
@@ -100,10 +101,6 @@ struct mp_trainer {
 };
 
 /* ---- spans (spans.c) ---- */
-struct mp_mark {
-    int64_t start_ns, waited_ns, sent_bytes;
-    int begin, first_wait; /* of the stamps */
-};
 /* Begins a span of the compute stream, for NVTX tools too (profiler/nvtx/emit.h): every mark has
  * its mp_trainer_spent unless the run fails in between, and those of a thread nest. */
 struct mp_mark mp_trainer_mark(const struct mp_trainer *trainer, enum mp_phase phase);
@@ -119,6 +116,9 @@ void mp_trainer_arrived(struct mp_trainer *trainer, struct mp_flight flight, enu
                         enum mp_direction direction, int layer, int64_t bytes);
 /* Lets the comm tell the stamps when the stream stands still. */
 void mp_trainer_observe_waits(struct mp_trainer *trainer);
+/* Facts of the plans that have been carried out, and the totals that they add to; `backward`: also
+ * what is fetched again. */
+void mp_trainer_count_plans(struct mp_trainer *trainer, bool backward);
 /* Loads and plan facts of an iteration (facts on rank 0). */
 void mp_trainer_record_plans(struct mp_trainer *trainer);
 
@@ -136,44 +136,39 @@ int mp_trainer_pause(struct mp_trainer *trainer, const struct mp_plan *plan,
 int mp_trainer_resume(struct mp_trainer *trainer, const struct mp_plan *plan,
                       struct mp_error *error);
 
-/* ---- moe_layer.c: a plan's exchange and experts ---- */
-int mp_trainer_moe_forward(struct mp_trainer *trainer, int layer, struct mp_error *error);
-int mp_trainer_moe_backward(struct mp_trainer *trainer, int layer, struct mp_error *error);
-/* Of what this rank draws for its routes of a layer in this iteration. */
-uint64_t mp_trainer_route_seed(const struct mp_trainer *trainer, int layer);
-/* Waits until parameters are here and gradients may be written; says where both are. */
-int mp_trainer_before_expert_gradients(struct mp_trainer *trainer, int layer,
-                                       struct mp_error *error);
+/* ---- executor.c: what the schedule's verbs mean here ---- */
+extern const struct mp_executor mp_trainer_executor;
 
-/* ---- pipeline.c: a pipelined exchange with the experts in between ---- */
-int mp_trainer_create_steps(struct mp_trainer *trainer, struct mp_error *error);
-void mp_trainer_destroy_steps(struct mp_trainer *trainer); /* also of a trainer without them */
-int mp_trainer_pipeline_forward(struct mp_trainer *trainer, int layer, struct mp_error *error);
-/* Up to the gradients of the tokens' rows in model->send. */
-int mp_trainer_pipeline_backward(struct mp_trainer *trainer, int layer, struct mp_error *error);
-
-/* trainer->forced for a layer of this iteration, from the job's routing (step.c). */
+/* ---- gate.c ---- */
+int mp_trainer_gate(struct mp_trainer *trainer, int layer, struct mp_error *error);
+/* The load matrix of a layer, and this rank's share of the auxiliary loss with its gradient. */
+int mp_trainer_start_counts(struct mp_trainer *trainer, struct mp_error *error);
+int mp_trainer_wait_counts(struct mp_trainer *trainer, int layer, struct mp_error *error);
+int mp_trainer_plan(struct mp_trainer *trainer, int layer, bool before_gate,
+                    struct mp_error *error);
+/* trainer->forced for a layer of this iteration, from the job's routing. */
 int mp_trainer_force_choices(struct mp_trainer *trainer, int layer, struct mp_error *error);
 
+/* ---- rows.c: tokens' rows, and the experts that work on them ---- */
+int mp_trainer_create_rows(struct mp_trainer *trainer, struct mp_error *error);
+void mp_trainer_destroy_rows(struct mp_trainer *trainer); /* also of a trainer without them */
+int mp_trainer_start_rows(struct mp_trainer *trainer, const struct mp_operation *operation,
+                          struct mp_error *error);
+int mp_trainer_wait_rows(struct mp_trainer *trainer, const struct mp_operation *operation,
+                         struct mp_error *error);
+void mp_trainer_permute(struct mp_trainer *trainer, const struct mp_operation *operation);
+int mp_trainer_experts(struct mp_trainer *trainer, const struct mp_operation *operation,
+                       struct mp_error *error);
+
 /* ---- transfers.c: parameters and gradients of experts between ranks ---- */
-/* Plans what is known before the gate and starts its fetches. */
-int mp_trainer_plan_before_gate(struct mp_trainer *trainer, int layer, struct mp_error *error);
-/* Starts the copies decided after the gate, and notes what the plan transfers. */
-int mp_trainer_fetch_late(struct mp_trainer *trainer, int layer, struct mp_error *error);
-/* Until all copies are here: those fetched before the gate, or all of them. */
-int mp_trainer_wait_fetches(struct mp_trainer *trainer, int layer, bool late,
+/* Memory was laid out as the first plan said. */
+int mp_trainer_check_layout(const struct mp_trainer *trainer, const struct mp_plan *plan,
                             struct mp_error *error);
-/* Re-materialisation: starts fetching a layer's copies again for backward; and their arrival. */
-int mp_trainer_prefetch(struct mp_trainer *trainer, int layer, struct mp_error *error);
-int mp_trainer_wait_prefetch(struct mp_trainer *trainer, int layer, struct mp_error *error);
-/* Before the gradients of a layer's experts are written: those of layer + 2, whose request and
- * regions are used again, are finished. */
-int mp_trainer_wait_reduce(struct mp_trainer *trainer, int layer, struct mp_error *error);
-/* When they have been written: sums them as the plan says, under the backward of this block's
- * attention. */
-int mp_trainer_start_reduce(struct mp_trainer *trainer, int layer, struct mp_error *error);
-/* Waits for all gradients still being reduced. */
-int mp_trainer_finish_reduces(struct mp_trainer *trainer, struct mp_error *error);
+/* What of a layer is in the background lane, but for moves, homes and non-expert gradients. */
+int mp_trainer_start_transfer(struct mp_trainer *trainer, const struct mp_operation *operation,
+                              struct mp_error *error);
+int mp_trainer_wait_transfer(struct mp_trainer *trainer, const struct mp_operation *operation,
+                             struct mp_error *error);
 
 /* ---- slices.c: experts that every rank keeps a slice of ---- */
 /* Starts putting together the parameters of `layer` that `placement` says on its holders; chunk
@@ -181,19 +176,25 @@ int mp_trainer_finish_reduces(struct mp_trainer *trainer, struct mp_error *error
 int mp_trainer_gather_slices_start(struct mp_trainer *trainer, const struct mp_placement *placement,
                                    int layer, void *const chunk[], struct mp_request *request,
                                    struct mp_error *error);
-/* The same for all layers' homes, and waits: after a step, and before the first. */
-int mp_trainer_gather_homes(struct mp_trainer *trainer, struct mp_error *error);
+/* The same for a layer's homes: after a step, and before the first. */
+int mp_trainer_start_homes(struct mp_trainer *trainer, int layer, struct mp_error *error);
+int mp_trainer_wait_homes(struct mp_trainer *trainer, int layer, struct mp_error *error);
 /* Starts sending gradients of a layer to the ranks that keep their slices; and adds them up once
  * the request is done. */
-int mp_trainer_send_slices_start(struct mp_trainer *trainer, struct mp_reduction *reduction,
+int mp_trainer_send_slices_start(struct mp_trainer *trainer, int layer, struct mp_request *request,
                                  struct mp_error *error);
-void mp_trainer_sum_slices(struct mp_trainer *trainer, const struct mp_reduction *reduction);
+void mp_trainer_sum_slices(struct mp_trainer *trainer, int layer);
 
 /* ---- moves.c ---- */
-/* Carries trainer->moves out, which lead from trainer->home to trainer->next: parameters and both
- * moments (or, with leave_state, parameters only), in rounds that never need more than the spare
- * slot.  Then home is next. */
-int mp_trainer_rehome(struct mp_trainer *trainer, bool leave_state, struct mp_error *error);
+/* Carries the planner's moves out, which lead from its homes to the next ones: parameters and both
+ * moments (or, if their state is left, parameters only), in rounds that never need more than the
+ * spare slot; with slices nothing moves but the next gathering.  Then home's holders are next's. */
+int mp_trainer_rehome(struct mp_trainer *trainer, struct mp_error *error);
+
+/* ---- trainer.c ---- */
+/* Room for the rows that a layer's plan brings, once its routing has been built; growth is counted
+ * and recorded (mp_model_reserve). */
+int mp_trainer_reserve_rows(struct mp_trainer *trainer, int layer, struct mp_error *error);
 
 /* ---- measure.c ---- */
 /* Fills the figures that planners assume and the job leaves open, measured on rank 0. */

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "reference/trainer/inject.h"
+#include "reference/trainer/sizes.h"
 
 #define FIELD(member) offsetof(struct mp_job, member)
 
@@ -18,6 +19,10 @@ const struct mp_option mp_job_options[] = {
      "processes that train together"},
     {"ranks-per-node", MP_OPTION_COUNT, FIELD(ranks_per_node), "ranks", "all", 1, 4096, NULL,
      "ranks of one node, declared; all puts every rank on one node"},
+    {"nodes", MP_OPTION_INT, FIELD(nodes), "nodes", "0", 0, 4096, NULL,
+     "the same in other words: so many nodes, declared, that share the ranks evenly; 0 leaves it "
+     "to "
+     "ranks-per-node"},
 
     {"layers", MP_OPTION_INT, FIELD(layers), "layers", "4", 1, 1024, NULL,
      "decoder blocks, each with a mixture of experts"},
@@ -103,8 +108,8 @@ const struct mp_option mp_job_options[] = {
      "between ranks: auto is mpi on processors and nccl on GPUs; mpi between GPUs goes through the "
      "host and lets ranks share a GPU"},
     {"gather", MP_OPTION_CHOICE, FIELD(gather), "", "trees", 0, 0, "trees broadcasts",
-     "with transport nccl: experts travel along trees of messages, or by its own broadcasts and "
-     "reductions where all ranks hold a copy"},
+     "with transport nccl: experts travel along trees of messages, which know nodes, or by its own "
+     "broadcasts and reductions where all ranks hold a copy"},
     {"grouped-products", MP_OPTION_CHOICE, FIELD(grouped_products), "", "streams", 0, 0,
      "streams library",
      "with device cuda: the experts' products beside each other on several streams, or as one "
@@ -478,31 +483,41 @@ static int check_combinations(const struct mp_job *job, struct mp_error *error) 
 static int check_system(const struct mp_job_file *file, struct mp_error *error) {
     const struct mp_job *job = &file->job;
     const struct mp_system *system = file->system;
-    int64_t element_bytes = job->precision == MP_PRECISION_BF16 ? 2 : 4;
-    struct mp_setting setting = {
-        .layers = job->layers,
-        .experts = job->experts,
-        .top_k = mp_job_top_k(job),
-        .topology = {job->ranks,
-                     job->ranks_per_node < job->ranks ? job->ranks_per_node : job->ranks},
-        .tokens_per_rank = (int64_t)(job->batch / job->ranks) * job->sequence,
-        .expert_bytes = 2 * element_bytes * job->width * job->expert_width,
-        .route_bytes = element_bytes * job->width,
-        .seed = (uint64_t)job->seed,
-        .bandwidth = job->bandwidth > 0 ? job->bandwidth : 1e9,
-        .seconds_per_route = 1e-6,
-        .seconds_per_expert = 1e-6,
-        .non_moe_seconds = job->non_moe_seconds > 0 ? job->non_moe_seconds : 1e-3,
-    };
+    const struct mp_element_sizes elements = mp_training_elements(mp_job_element_bytes(job));
+    const struct mp_topology topology = mp_job_topology(job, job->ranks);
+    struct mp_sizes sizes;
+    struct mp_setting setting;
     void *self;
+    mp_job_sizes(job, &elements, &sizes);
+    mp_job_setting(job, &sizes, &topology, 1, &setting);
+    mp_job_given_figures(job, &sizes, &setting);
+    mp_job_usual_figures(&setting);
     int code = system->create(&setting, file->system_options, &self, error);
     if (!code)
         system->destroy(self);
     return code;
 }
 
+static int check_nodes(const struct mp_job *job, struct mp_error *error) {
+    if (job->nodes == 0)
+        return MP_OK;
+    if (job->ranks % job->nodes)
+        return mp_fail(error, MP_EINVAL,
+                       "nodes: %d ranks can't be divided evenly over %d nodes; take a divisor of "
+                       "ranks, or say ranks-per-node",
+                       job->ranks, job->nodes);
+    if (job->ranks_per_node != MP_ALL && job->ranks_per_node != job->ranks / job->nodes)
+        return mp_fail(error, MP_EINVAL,
+                       "nodes: %d nodes of %d ranks have %d each, ranks-per-node says %d; leave "
+                       "one of the two out",
+                       job->nodes, job->ranks, job->ranks / job->nodes, job->ranks_per_node);
+    return MP_OK;
+}
+
 static int check_sizes(const struct mp_job_file *file, struct mp_error *error) {
     int code = check_shape(file, error);
+    if (!code)
+        code = check_nodes(&file->job, error);
     if (!code && file->job.routing == MP_ROUTING_SKEWED)
         code = check_skew(&file->job, error);
     if (!code && file->job.routing == MP_ROUTING_LOAD)

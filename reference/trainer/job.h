@@ -29,7 +29,8 @@ struct mp_job {
     char name[MP_TEXT_SIZE];   /* of the job, for people */
     char system[MP_TEXT_SIZE]; /* "ep", "fssdp", ... */
     int ranks;                 /* R; must equal the number of processes */
-    int ranks_per_node;        /* G, declared; MP_ALL: all ranks on one node */
+    int ranks_per_node;        /* G, declared; MP_ALL: as `nodes` says */
+    int nodes;                 /* declared; 0: as ranks_per_node says, or one */
 
     /* Model (architecture.md, section 4). */
     int layers, width, heads, experts, expert_width, sequence;
@@ -125,6 +126,12 @@ int mp_job_load(const char *path, const struct mp_systems *systems, struct mp_jo
 
 /* Writes a job file that mp_job_load reads back to the same job, every option listed. */
 int mp_job_write(const struct mp_job_file *file, FILE *stream, struct mp_error *error);
+
+/* The nodes declared, of so many ranks. */
+static inline struct mp_topology mp_job_topology(const struct mp_job *job, int ranks) {
+    int declared = job->nodes > 0 ? ranks / job->nodes : job->ranks_per_node;
+    return (struct mp_topology){ranks, declared < ranks ? declared : ranks};
+}
 
 /* Experts that one token goes to: 2 with gate gshard, 1 with switch. */
 static inline int mp_job_top_k(const struct mp_job *job) {

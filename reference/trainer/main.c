@@ -13,6 +13,7 @@
 #include "reference/machine/machine.h"
 #include "reference/trainer/checkpoint.h"
 #include "reference/trainer/environment.h"
+#include "reference/trainer/numbers.h"
 #include "reference/trainer/place.h"
 #include "reference/trainer/target.h"
 #include "reference/trainer/trainer.h"
@@ -223,7 +224,7 @@ static int start_recording(struct program *program) {
         return MP_OK;
     char path[4096];
     snprintf(path, sizeof path, "%s/rank-%04d.spool", program->arguments.spools, comm->rank);
-    int per_node = program->file.job.ranks_per_node;
+    int per_node = mp_job_topology(&program->file.job, comm->ranks).ranks_per_node;
     struct mp_recorder_config config = {
         .path = path, .rank = comm->rank, .ranks = comm->ranks, .node = comm->rank / per_node};
     mkdir(program->arguments.spools, 0777); /* what is wrong with it, the recorder says */
@@ -288,10 +289,7 @@ static int record_run(struct program *program, int argc, char **argv) {
         mp_record_number(thread, -1, -1, "target-loss", job->target_loss);
         mp_record_number(thread, -1, -1, "target-window", job->target_window);
     }
-    mp_record_number(thread, -1, -1, "bandwidth", setting->bandwidth);
-    mp_record_number(thread, -1, -1, "seconds-per-route", setting->seconds_per_route);
-    mp_record_number(thread, -1, -1, "seconds-per-expert", setting->seconds_per_expert);
-    mp_record_number(thread, -1, -1, "non-moe-seconds", setting->non_moe_seconds);
+    mp_record_named(thread, -1, -1, mp_setting_figures, setting);
     mp_record_number(thread, -1, -1, "parameters", (double)mp_model_parameters(shape));
     mp_record_number(thread, -1, -1, "parameters-active",
                      (double)mp_model_active_parameters(shape));
@@ -469,6 +467,8 @@ static int finish(struct program *program, int code) {
         program->place.device->operations->memory_used(program->place.device, &now, &most);
     if (most >= 0)
         mp_record_number(program->compute, -1, -1, "device-memory-high-water-bytes", (double)most);
+    mp_record_number(program->compute, -1, -1, "row-memory-bytes",
+                     (double)mp_trainer_model(program->trainer)->row_bytes);
     if (getrusage(RUSAGE_SELF, &usage) == 0)
         mp_record_number(program->compute, -1, -1, "memory-high-water-bytes",
                          1024.0 * (double)usage.ru_maxrss);

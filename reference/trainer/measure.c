@@ -40,7 +40,8 @@ static double measure_non_moe(struct mp_trainer *trainer) {
     return least(seconds);
 }
 
-/* Forward of `rows` routes through the one expert at model->parameter[0]. */
+/* Forward of `rows` routes, for which there is room, through the one expert at
+ * model->parameter[0]. */
 static double measure_rows(struct mp_trainer *trainer, int rows) {
     struct mp_model *model = &trainer->model;
     mp_routing_single(&model->state[0].routing, rows);
@@ -78,6 +79,10 @@ static int measure_expert(struct mp_trainer *trainer, double *per_route, double 
     size_t expert = mp_model_expert_floats(&model->shape), floats = expert;
     if ((int64_t)rows > model->rows_limit)
         rows = (int)model->rows_limit;
+    mp_routing_single(&model->state[0].routing, rows);
+    int code = mp_model_reserve(model, 0, error);
+    if (code)
+        return code;
     if (floats < (size_t)rows * row_floats)
         floats = (size_t)rows * row_floats;
     float *host = malloc(floats * sizeof *host);
@@ -146,51 +151,45 @@ static int measure_gather(struct mp_trainer *trainer, double *bandwidth, struct 
  * run, experts do not lie in the cache either. */
 static int measure_bandwidth(struct mp_trainer *trainer, double *bandwidth,
                              struct mp_error *error) {
-    struct mp_model *model = &trainer->model;
-    size_t room = (size_t)model->rows_limit * (size_t)model->shape.expert_width * sizeof(float);
+    const struct mp_device_operations *operations = trainer->device->operations;
+    enum { STRETCHES = REPETITIONS + 1 };
     size_t bytes = (size_t)trainer->setting.expert_bytes;
-    bytes = bytes < room ? bytes : room;
-    size_t stretches = room / bytes < REPETITIONS + 1 ? room / bytes : REPETITIONS + 1;
-    char *memory = (char *)model->activated;
-    trainer->device->operations->zero(trainer->device, model->stream, memory, stretches * bytes);
+    char *memory = operations->allocate(trainer->device, STRETCHES * bytes);
     double seconds[REPETITIONS];
-    for (int i = -1; i < REPETITIONS; i++) { /* the first one opens connections */
-        int code = mp_comm_barrier(trainer->comm, error);
+    int code = memory ? MP_OK : mp_fail(error, MP_ENOMEM, "no memory to measure broadcasts");
+    if (memory)
+        operations->zero(trainer->device, trainer->model.stream, memory, STRETCHES * bytes);
+    for (int i = -1; !code && i < REPETITIONS; i++) { /* the first one opens connections */
+        code = mp_comm_barrier(trainer->comm, error);
         int64_t start = mp_clock_ns();
         if (!code)
-            code = mp_comm_broadcast(trainer->comm, memory + (size_t)(i + 1) % stretches * bytes,
-                                     bytes, 0, error);
+            code =
+                mp_comm_broadcast(trainer->comm, memory + (size_t)(i + 1) * bytes, bytes, 0, error);
         if (!code)
             code = mp_comm_barrier(trainer->comm, error);
-        if (code)
-            return code;
         if (i >= 0)
             seconds[i] = 1e-9 * (double)(mp_clock_ns() - start);
     }
-    *bandwidth = (double)bytes / least(seconds);
-    return MP_OK;
+    if (!code)
+        *bandwidth = (double)bytes / least(seconds);
+    operations->release(trainer->device, memory);
+    return code;
 }
 
 int mp_trainer_measure(struct mp_trainer *trainer, struct mp_error *error) {
-    enum { BANDWIDTH, PER_ROUTE, PER_EXPERT, NON_MOE, FIGURES };
     struct mp_setting *setting = &trainer->setting;
     const struct mp_job *job = &trainer->job;
-    double figures[FIGURES] = {[BANDWIDTH] = job->bandwidth, [NON_MOE] = job->non_moe_seconds};
     int code = MP_OK;
     if (!(job->bandwidth > 0) && trainer->comm->ranks > 1)
-        code = trainer->device->deferred ? measure_gather(trainer, &figures[BANDWIDTH], error)
-                                         : measure_bandwidth(trainer, &figures[BANDWIDTH], error);
-    if (job->expert_rate > 0)
-        figures[PER_ROUTE] = (double)mp_model_route_flops(&trainer->model.shape) / job->expert_rate;
-    else if (!code)
-        code = measure_expert(trainer, &figures[PER_ROUTE], &figures[PER_EXPERT], error);
+        code = trainer->device->deferred ? measure_gather(trainer, &setting->bandwidth, error)
+                                         : measure_bandwidth(trainer, &setting->bandwidth, error);
+    if (!code && !(job->expert_rate > 0))
+        code = measure_expert(trainer, &setting->seconds_per_route, &setting->seconds_per_expert,
+                              error);
     if (!code && !(job->non_moe_seconds > 0))
-        figures[NON_MOE] = measure_non_moe(trainer);
+        setting->non_moe_seconds = measure_non_moe(trainer);
     if (!code)
-        code = mp_comm_broadcast(trainer->comm, figures, sizeof figures, 0, error);
-    setting->bandwidth = figures[BANDWIDTH];
-    setting->seconds_per_route = figures[PER_ROUTE];
-    setting->seconds_per_expert = figures[PER_EXPERT];
-    setting->non_moe_seconds = figures[NON_MOE];
+        code = mp_comm_broadcast(trainer->comm, setting, sizeof *setting, 0, error);
+    mp_job_given_figures(job, &trainer->sizes, setting);
     return code;
 }

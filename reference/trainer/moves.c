@@ -16,8 +16,8 @@ static void note_sources(struct mp_trainer *trainer) {
         memset(trainer->source[l].holder, 0,
                (size_t)trainer->source[l].experts * (size_t)trainer->source[l].words *
                    sizeof *trainer->source[l].holder);
-    for (int i = 0; i < trainer->moves.count; i++) {
-        const struct mp_transfer *move = &trainer->moves.item[i];
+    for (int i = 0; i < trainer->planner.moves.count; i++) {
+        const struct mp_transfer *move = &trainer->planner.moves.item[i];
         if (!trainer->moved[i])
             mp_placement_add(&trainer->source[move->layer], move->expert, move->from);
     }
@@ -28,13 +28,13 @@ static void let_go(struct mp_trainer *trainer) {
     int experts = trainer->job.experts;
     note_sources(trainer);
     for (int r = 0; r < trainer->comm->ranks; r++)
-        trainer->free_slots[r] = trainer->slots + 1;
+        trainer->free_slots[r] = trainer->planner.homes_limit + 1;
     for (int i = 0; i < trainer->job.layers * experts; i++) {
         int layer = i / experts, expert = i % experts;
-        struct mp_placement *home = &trainer->home[layer];
+        struct mp_placement *home = &trainer->planner.home[layer];
         for (int r = mp_placement_next(home, expert, 0); r >= 0;
              r = mp_placement_next(home, expert, r + 1)) {
-            if (mp_placement_holds(&trainer->next[layer], expert, r) ||
+            if (mp_placement_holds(&trainer->planner.change.next[layer], expert, r) ||
                 mp_placement_holds(&trainer->source[layer], expert, r)) {
                 trainer->free_slots[r]--;
                 continue;
@@ -48,8 +48,8 @@ static void let_go(struct mp_trainer *trainer) {
 
 static int choose_round(struct mp_trainer *trainer) {
     int count = 0;
-    for (int i = 0; i < trainer->moves.count; i++) {
-        const struct mp_transfer *move = &trainer->moves.item[i];
+    for (int i = 0; i < trainer->planner.moves.count; i++) {
+        const struct mp_transfer *move = &trainer->planner.moves.item[i];
         if (trainer->moved[i] || trainer->free_slots[move->to] == 0)
             continue;
         trainer->free_slots[move->to]--;
@@ -98,7 +98,7 @@ static int carry_out(struct mp_trainer *trainer, int count, int states, struct m
             mp_experts_refresh(experts, trainer->model.stream, trainer->round[i].layer,
                                trainer->round[i].expert);
     for (int i = 0; !code && i < count; i++)
-        mp_placement_add(&trainer->home[trainer->round[i].layer], trainer->round[i].expert,
+        mp_placement_add(&trainer->planner.home[trainer->round[i].layer], trainer->round[i].expert,
                          trainer->round[i].to);
     return code;
 }
@@ -130,21 +130,22 @@ static void adopt_moments(struct mp_trainer *trainer) {
             experts->used_moments[experts->moments[i]] = true;
 }
 
-int mp_trainer_rehome(struct mp_trainer *trainer, bool leave_state, struct mp_error *error) {
+static int move_experts(struct mp_trainer *trainer, struct mp_error *error) {
+    bool leave_state = trainer->planner.change.leave_state;
     const struct mp_experts *experts = &trainer->model.experts;
-    int most = trainer->slots * trainer->comm->ranks;
-    if (trainer->moves.count > most)
+    int most = trainer->planner.homes_limit * trainer->comm->ranks;
+    if (trainer->planner.moves.count > most)
         return mp_fail(error, MP_EPLAN, "%d moves need more than the %d slots of each rank",
-                       trainer->moves.count, trainer->slots);
-    memset(trainer->moved, 0, (size_t)trainer->moves.count * sizeof *trainer->moved);
+                       trainer->planner.moves.count, trainer->planner.homes_limit);
+    memset(trainer->moved, 0, (size_t)trainer->planner.moves.count * sizeof *trainer->moved);
     memcpy(trainer->old_moments, experts->moments,
            (size_t)experts->layers * (size_t)experts->experts * sizeof *trainer->old_moments);
-    for (int done = 0; done < trainer->moves.count;) {
+    for (int done = 0; done < trainer->planner.moves.count;) {
         let_go(trainer);
         int count = choose_round(trainer);
         if (count == 0)
             return mp_fail(error, MP_EPLAN, "%d moves need more than the %d slots of each rank",
-                           trainer->moves.count - done, trainer->slots);
+                           trainer->planner.moves.count - done, trainer->planner.homes_limit);
         int code = carry_out(trainer, count, leave_state ? 1 : 3, error);
         if (code)
             return code;
@@ -154,4 +155,10 @@ int mp_trainer_rehome(struct mp_trainer *trainer, bool leave_state, struct mp_er
     if (leave_state)
         adopt_moments(trainer);
     return MP_OK;
+}
+
+int mp_trainer_rehome(struct mp_trainer *trainer, struct mp_error *error) {
+    bool sliced = mp_optimizer_sliced(trainer->planner.optimizer);
+    trainer->totals.moves += trainer->planner.moves.count;
+    return sliced ? MP_OK : move_experts(trainer, error);
 }

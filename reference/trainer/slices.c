@@ -19,13 +19,13 @@ static void add(struct mp_trainer *trainer, int *count, int layer, int expert, i
  */
 static int check_holders(const struct mp_trainer *trainer, int layer, int holders,
                          struct mp_error *error) {
-    int most = trainer->slots * trainer->comm->ranks;
+    int most = trainer->planner.homes_limit * trainer->comm->ranks;
     if (holders <= most)
         return MP_OK;
     return mp_fail(error, MP_ELIMIT,
                    "layer %d: experts have %d holders in all, more than the %d of each of %d ranks "
                    "that the system announced",
-                   layer, holders, trainer->slots, trainer->comm->ranks);
+                   layer, holders, trainer->planner.homes_limit, trainer->comm->ranks);
 }
 
 static int start(struct mp_trainer *trainer, int count, size_t bytes, struct mp_request *request,
@@ -56,33 +56,30 @@ int mp_trainer_gather_slices_start(struct mp_trainer *trainer, const struct mp_p
     return start(trainer, count, bytes, request, error);
 }
 
-/* One layer travels while the next one's list is made. */
-int mp_trainer_gather_homes(struct mp_trainer *trainer, struct mp_error *error) {
-    struct mp_request *request[2] = {trainer->fetch, trainer->late_fetch};
-    int code = MP_OK;
-    for (int l = 0; l < trainer->job.layers && !code; l++) {
-        struct mp_mark mark = mp_trainer_mark(trainer, MP_PHASE_FETCH);
-        code = mp_experts_locate_held(&trainer->model.experts, l, &trainer->home[l],
-                                      trainer->prefetch_chunk, trainer->prefetch_gradient, error);
-        if (!code)
-            code = mp_request_wait(request[l % 2], error);
-        if (!code)
-            code = mp_trainer_gather_slices_start(trainer, &trainer->home[l], l,
-                                                  trainer->prefetch_chunk, request[l % 2], error);
-        mp_trainer_spent(trainer, mark, MP_PHASE_FETCH, MP_NO_DIRECTION, l, -1, -1);
-    }
-    struct mp_mark mark = mp_trainer_mark(trainer, MP_PHASE_FETCH);
-    for (int i = 0; i < 2 && !code; i++)
-        code = mp_request_wait(request[i], error);
-    mp_trainer_spent(trainer, mark, MP_PHASE_FETCH, MP_NO_DIRECTION, -1, -1, -1);
-    return code;
+/* Two layers may be on their way. */
+static struct mp_request *request_of_homes(const struct mp_trainer *trainer, int layer) {
+    return layer % 2 ? trainer->late_fetch.request[0] : trainer->fetch.request[0];
+}
+
+int mp_trainer_start_homes(struct mp_trainer *trainer, int layer, struct mp_error *error) {
+    const struct mp_placement *home = &trainer->planner.home[layer];
+    int code = mp_experts_locate_held(&trainer->model.experts, layer, home, trainer->prefetch_chunk,
+                                      trainer->prefetch_gradient, error);
+    return code ? code
+                : mp_trainer_gather_slices_start(trainer, home, layer, trainer->prefetch_chunk,
+                                                 request_of_homes(trainer, layer), error);
+}
+
+int mp_trainer_wait_homes(struct mp_trainer *trainer, int layer, struct mp_error *error) {
+    return mp_request_wait(request_of_homes(trainer, layer), error);
 }
 
 /* The slices of a sum come from one holder and go straight to their place; holders' own gradients
  * arrive beside each other and are added in the order of holders. */
-int mp_trainer_send_slices_start(struct mp_trainer *trainer, struct mp_reduction *reduction,
+int mp_trainer_send_slices_start(struct mp_trainer *trainer, int layer, struct mp_request *request,
                                  struct mp_error *error) {
-    const struct mp_plan *plan = &trainer->plan[reduction->layer];
+    const struct mp_plan *plan = mp_planner_plan(&trainer->planner, layer);
+    float *arrivals = trainer->arrivals[layer % MP_SUMS_ON_THEIR_WAY];
     const struct mp_experts *experts = &trainer->model.experts;
     size_t bytes = experts->slice * sizeof(float);
     int count = 0, ranks = plan->topology.ranks;
@@ -96,8 +93,7 @@ int mp_trainer_send_slices_start(struct mp_trainer *trainer, struct mp_reduction
         float *mine = trainer->reduce_gradient[e];
         float *own = mp_experts_own_slice(experts, experts->slice_gradient, plan->layer, e);
         for (int32_t at = plan->holder_begin[e]; at < plan->holder_begin[e + 1]; at++) {
-            float *arrival =
-                reduction->arrivals ? reduction->arrivals + (size_t)at * experts->slice : NULL;
+            float *arrival = arrivals ? arrivals + (size_t)at * experts->slice : NULL;
             for (int rank = 0; rank < ranks; rank++) {
                 float *slice = mine ? mp_experts_gradient_slice_of(experts, mine, rank) : NULL;
                 if (plan->optimizer == MP_OPTIMIZER_SLICES)
@@ -108,11 +104,12 @@ int mp_trainer_send_slices_start(struct mp_trainer *trainer, struct mp_reduction
             }
         }
     }
-    return start(trainer, count, bytes, reduction->request, error);
+    return start(trainer, count, bytes, request, error);
 }
 
-void mp_trainer_sum_slices(struct mp_trainer *trainer, const struct mp_reduction *reduction) {
-    const struct mp_plan *plan = &trainer->plan[reduction->layer];
+void mp_trainer_sum_slices(struct mp_trainer *trainer, int layer) {
+    const struct mp_plan *plan = mp_planner_plan(&trainer->planner, layer);
+    const float *arrivals = trainer->arrivals[layer % MP_SUMS_ON_THEIR_WAY];
     const struct mp_experts *experts = &trainer->model.experts;
     const struct mp_device_operations *operations = trainer->device->operations;
     if (plan->optimizer != MP_OPTIMIZER_SLICES)
@@ -120,7 +117,7 @@ void mp_trainer_sum_slices(struct mp_trainer *trainer, const struct mp_reduction
     for (int e = 0; e < plan->experts; e++) {
         float *own = mp_experts_own_slice(experts, experts->slice_gradient, plan->layer, e);
         for (int32_t at = plan->holder_begin[e]; at < plan->holder_begin[e + 1]; at++) {
-            const float *arrival = reduction->arrivals + (size_t)at * experts->slice;
+            const float *arrival = arrivals + (size_t)at * experts->slice;
             if (at == plan->holder_begin[e])
                 operations->copy(trainer->device, trainer->model.stream, own, arrival,
                                  experts->slice * sizeof(float));

@@ -2,6 +2,7 @@
 
 #include "profiler/nvtx/emit.h"
 #include "reference/trainer/internal.h"
+#include "reference/trainer/numbers.h"
 
 int64_t mp_trainer_now(const struct mp_trainer *trainer) {
     return mp_clock_ns() - trainer->paused_ns;
@@ -149,27 +150,28 @@ void mp_trainer_arrived(struct mp_trainer *trainer, struct mp_flight flight, enu
            trainer->stamps ? mp_stamps_waits(trainer->stamps) : 0);
 }
 
-static void record_facts(struct mp_trainer *trainer, int layer) {
-    const struct mp_plan_facts *facts = &trainer->facts[layer];
-    struct {
-        const char *name;
-        int64_t value;
-    } numbers[] = {
-        {"copies", facts->copies},
-        {"largest-rank-copies", facts->largest_rank_copies},
-        {"bytes-before-gate", facts->bytes[MP_STAGE_BEFORE_GATE]},
-        {"bytes-after-gate", facts->bytes[MP_STAGE_AFTER_GATE]},
-        {"bytes-backward-prefetch", facts->bytes[MP_STAGE_BACKWARD_PREFETCH]},
-        {"bytes-backward-reduce", facts->bytes[MP_STAGE_BACKWARD_REDUCE]},
-        {"routes-local", facts->routes_local},
-        {"routes-in-node", facts->routes_in_node},
-        {"routes-between-nodes", facts->routes_between_nodes},
-        {"routes-dropped", facts->routes_dropped},
-        {"rows-padded", facts->rows_padded},
-    };
-    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
-        mp_record_number(trainer->compute, trainer->iteration, layer, numbers[i].name,
-                         (double)numbers[i].value);
+static void count_plan(struct mp_trainer *trainer, const struct mp_plan *plan, bool backward) {
+    struct mp_plan_facts *facts = &trainer->facts[plan->layer];
+    struct mp_trainer_totals *totals = &trainer->totals;
+    bool sliced = mp_optimizer_sliced(plan->optimizer), gathers = mp_plan_gathers(plan);
+    mp_plan_facts(plan, &trainer->load[plan->layer], facts);
+    for (int i = 0; i < plan->fetch.count; i++)
+        totals->copies[plan->fetch.item[i].stage]++;
+    if (sliced)
+        totals->copies[plan->gather_stage] += facts->copies;
+    if (backward && plan->rematerialise)
+        totals->copies[MP_STAGE_BACKWARD_PREFETCH] += gathers ? facts->copies : plan->fetch.count;
+    for (int stage = 0; stage < MP_STAGES; stage++)
+        if (backward || stage != MP_STAGE_BACKWARD_PREFETCH)
+            totals->bytes[stage] += facts->bytes[stage];
+    totals->replicas += plan->share.count;
+    totals->routes += facts->routes;
+    totals->dropped += facts->routes_dropped;
+}
+
+void mp_trainer_count_plans(struct mp_trainer *trainer, bool backward) {
+    for (int l = 0; l < trainer->job.layers; l++)
+        count_plan(trainer, mp_planner_plan(&trainer->planner, l), backward);
 }
 
 void mp_trainer_record_plans(struct mp_trainer *trainer) {
@@ -179,18 +181,21 @@ void mp_trainer_record_plans(struct mp_trainer *trainer) {
         const struct mp_load *load = &trainer->load[l];
         mp_record_load(trainer->compute, trainer->iteration, l, load->experts,
                        load->count + (long)trainer->comm->rank * load->experts,
-                       trainer->law.drops_routes ? trainer->model.state[l].routing.dropped : NULL);
+                       trainer->planner.law.drops_routes ? trainer->model.state[l].routing.dropped
+                                                         : NULL);
         if (trainer->comm->rank == 0)
-            record_facts(trainer, l);
+            mp_record_named(trainer->compute, trainer->iteration, l, mp_plan_fact_names,
+                            &trainer->facts[l]);
     }
     if (trainer->comm->rank != 0)
         return;
     int64_t bytes = 0; /* of experts that moved, and of parameters put together for the next step */
-    for (int i = 0; i < trainer->moves.count; i++)
-        bytes += trainer->moves.item[i].bytes;
+    for (int i = 0; i < trainer->planner.moves.count; i++)
+        bytes += trainer->planner.moves.item[i].bytes;
     for (int l = 0; l < trainer->job.layers; l++)
         bytes += trainer->facts[l].bytes[MP_STAGE_AFTER_STEP];
-    mp_record_number(trainer->compute, trainer->iteration, -1, "moves", trainer->moves.count);
+    mp_record_number(trainer->compute, trainer->iteration, -1, "moves",
+                     trainer->planner.moves.count);
     mp_record_number(trainer->compute, trainer->iteration, -1, "bytes-after-step", (double)bytes);
 }
 

@@ -21,20 +21,13 @@ static void shape_of(const struct mp_job *job, struct mp_model_shape *shape) {
     mp_model_set_gate(shape, job->gate == MP_GATE_GSHARD);
 }
 
-static void describe_setting(struct mp_trainer *trainer, const struct mp_model_shape *shape) {
+static void describe_setting(struct mp_trainer *trainer) {
     const struct mp_job *job = &trainer->job;
-    int ranks = trainer->comm->ranks;
-    trainer->setting = (struct mp_setting){
-        .layers = job->layers,
-        .experts = job->experts,
-        .top_k = shape->top_k,
-        .topology = {ranks, job->ranks_per_node < ranks ? job->ranks_per_node : ranks},
-        .tokens_per_rank = (int64_t)trainer->sequences * job->sequence,
-        .expert_bytes =
-            (int64_t)(mp_model_expert_floats(shape) * mp_element_bytes(trainer->device)),
-        .route_bytes = (int64_t)((size_t)job->width * mp_element_bytes(trainer->device)),
-        .seed = (uint64_t)job->seed,
-    };
+    const struct mp_element_sizes elements =
+        mp_training_elements(mp_element_bytes(trainer->device));
+    const struct mp_topology topology = mp_job_topology(job, trainer->comm->ranks);
+    mp_job_sizes(job, &elements, &trainer->sizes);
+    mp_job_setting(job, &trainer->sizes, &topology, 1, &trainer->setting);
 }
 
 static void *table(size_t count, size_t size, bool *failed) {
@@ -49,10 +42,7 @@ static int create_tables(struct mp_trainer *trainer, struct mp_error *error) {
     size_t layers = (size_t)trainer->job.layers, experts = (size_t)trainer->job.experts;
     size_t ranks = (size_t)trainer->comm->ranks;
     size_t tokens = (size_t)trainer->sequences * (size_t)trainer->job.sequence;
-    trainer->home = table(layers, sizeof *trainer->home, &failed);
-    trainer->next = table(layers, sizeof *trainer->next, &failed);
     trainer->source = table(layers, sizeof *trainer->source, &failed);
-    trainer->plan = table(layers, sizeof *trainer->plan, &failed);
     trainer->facts = table(layers, sizeof *trainer->facts, &failed);
     trainer->load = table(layers, sizeof *trainer->load, &failed);
     trainer->free_slots = table(ranks, sizeof *trainer->free_slots, &failed);
@@ -70,8 +60,6 @@ static int create_tables(struct mp_trainer *trainer, struct mp_error *error) {
     trainer->reduce_gradient = table(experts, sizeof(void *), &failed);
     trainer->bucket = table(layers + 1, sizeof *trainer->bucket, &failed);
     trainer->bucket_flight = table(layers + 1, sizeof *trainer->bucket_flight, &failed);
-    for (int i = 0; i < MP_REDUCES_IN_FLIGHT; i++)
-        trainer->reduction[i].layer = -1;
     return failed ? mp_fail(error, MP_ENOMEM, "no memory for the trainer's tables") : MP_OK;
 }
 
@@ -79,9 +67,7 @@ static int create_tables(struct mp_trainer *trainer, struct mp_error *error) {
 static int create_moves(struct mp_trainer *trainer, struct mp_error *error) {
     bool failed = false;
     size_t all = (size_t)trainer->job.layers * (size_t)trainer->job.experts;
-    size_t most = (size_t)trainer->slots * (size_t)trainer->comm->ranks;
-    if (mp_optimizer_sliced(trainer->optimizer))
-        most *= (size_t)trainer->job.layers;
+    size_t most = (size_t)trainer->planner.moves.capacity;
     trainer->round = table(most, sizeof *trainer->round, &failed);
     for (int w = 0; w < 3; w++) {
         trainer->round_from[w] = table(most, sizeof(void *), &failed);
@@ -89,26 +75,26 @@ static int create_moves(struct mp_trainer *trainer, struct mp_error *error) {
     }
     trainer->moved = table(most, sizeof *trainer->moved, &failed);
     trainer->old_moments = table(all, sizeof *trainer->old_moments, &failed);
-    trainer->moves.item = table(most, sizeof *trainer->moves.item, &failed);
-    trainer->moves.capacity = failed ? 0 : (int)most;
     return failed ? mp_fail(error, MP_ENOMEM, "no memory for %zu moves", most) : MP_OK;
 }
 
 /* What slices need: every holder's share of every rank, twice as gradients of two layers may be on
  * their way. */
 static int create_slices(struct mp_trainer *trainer, struct mp_error *error) {
-    if (!mp_optimizer_sliced(trainer->optimizer))
+    if (!mp_optimizer_sliced(trainer->planner.optimizer))
         return MP_OK;
     bool failed = false;
-    size_t ranks = (size_t)trainer->comm->ranks, holders = (size_t)trainer->slots * ranks;
+    size_t ranks = (size_t)trainer->comm->ranks,
+           holders = (size_t)trainer->planner.homes_limit * ranks;
     size_t bytes = holders * trainer->model.experts.slice * sizeof(float);
     trainer->slice_list = table(holders * ranks, sizeof *trainer->slice_list, &failed);
     trainer->slice_from = table(holders * ranks, sizeof(void *), &failed);
     trainer->slice_to = table(holders * ranks, sizeof(void *), &failed);
-    for (int i = 0; i < MP_REDUCES_IN_FLIGHT && trainer->optimizer == MP_OPTIMIZER_SLICES; i++) {
-        trainer->reduction[i].arrivals =
+    bool own = trainer->planner.optimizer == MP_OPTIMIZER_SLICES;
+    for (int i = 0; own && i < MP_SUMS_ON_THEIR_WAY; i++) {
+        trainer->arrivals[i] =
             trainer->device->operations->allocate(trainer->device, bytes ? bytes : 64);
-        failed = failed || !trainer->reduction[i].arrivals;
+        failed = failed || !trainer->arrivals[i];
     }
     return failed ? mp_fail(error, MP_ENOMEM, "no memory for slices of %zu holders", holders)
                   : MP_OK;
@@ -122,24 +108,34 @@ static void move_on(void *context) {
         mp_comm_progress(trainer->comm, &trainer->progress_error);
 }
 
-static int create_plans(struct mp_trainer *trainer, struct mp_error *error) {
+/* The system at work, and what its plans are made of and lead through. */
+static int create_planner(struct mp_trainer *trainer, const struct mp_job_file *file,
+                          struct mp_error *error) {
     const struct mp_setting *setting = &trainer->setting;
-    int code = MP_OK;
+    const struct mp_planner_config config = {.system = file->system,
+                                             .options = file->system_options,
+                                             .setting = setting,
+                                             .gradient_bytes =
+                                                 (int64_t)trainer->sizes.expert_gradient,
+                                             .move = trainer->sizes.move,
+                                             .keeps_plans = true,
+                                             .check_plans = trainer->job.check_plans};
+    int code = mp_planner_create(&config, &trainer->planner, error);
+    if (!code)
+        mp_options_line(file->system->options, file->system_options, trainer->options,
+                        sizeof trainer->options);
     for (int l = 0; !code && l < setting->layers; l++) {
-        code = mp_plan_create(&setting->topology, setting->experts, setting->expert_bytes,
-                              &trainer->plan[l], error);
+        code = mp_load_create(setting->topology.ranks, setting->experts, &trainer->load[l], error);
         if (!code)
-            code = mp_plan_reserve(&trainer->plan[l],
-                                   setting->experts * (setting->topology.ranks - 1), error);
-        if (!code)
-            code =
-                mp_load_create(setting->topology.ranks, setting->experts, &trainer->load[l], error);
-        struct mp_placement *placements[] = {&trainer->home[l], &trainer->next[l],
-                                             &trainer->source[l]};
-        for (int i = 0; !code && i < 3; i++)
-            code = mp_placement_create(setting->topology.ranks, setting->experts, placements[i],
-                                       error);
+            code = mp_placement_create(setting->topology.ranks, setting->experts,
+                                       &trainer->source[l], error);
     }
+    if (!code)
+        code = mp_schedule_create(&mp_trainer_executor, trainer, setting->layers,
+                                  setting->topology.ranks, &trainer->schedule, error);
+    trainer->schedule.learns = file->system->after_step;
+    trainer->schedule.gathers_homes = mp_optimizer_sliced(trainer->planner.optimizer) &&
+                                      trainer->planner.gather_stage == MP_STAGE_AFTER_STEP;
     return code;
 }
 
@@ -148,13 +144,13 @@ static int create_requests(struct mp_trainer *trainer, struct mp_error *error) {
     /* Gradients travel in fp32, whatever parameters do. */
     size_t chunk = mp_model_expert_floats(&trainer->model.shape) * sizeof(float);
     int layers = trainer->job.layers, experts = trainer->job.experts, ranks = comm->ranks;
-    int moves = trainer->slots * ranks, copies = experts * (ranks - 1), sums = copies;
-    int most = trainer->law.extra_copies_limit * ranks;
-    if (mp_optimizer_sliced(trainer->optimizer)) {
+    int moves = trainer->planner.homes_limit * ranks, copies = experts * (ranks - 1), sums = copies;
+    int most = trainer->planner.law.extra_copies_limit * ranks;
+    if (mp_optimizer_sliced(trainer->planner.optimizer)) {
         copies = 2 * moves; /* this rank's slices to all holders, and all ranks' to its own */
         sums = copies > sums ? copies : sums;
         moves = 0;
-    } else if (trainer->optimizer == MP_OPTIMIZER_OWNER) {
+    } else if (trainer->planner.optimizer == MP_OPTIMIZER_OWNER) {
         copies = sums = most < copies ? most : copies;
     }
     struct {
@@ -162,13 +158,12 @@ static int create_requests(struct mp_trainer *trainer, struct mp_error *error) {
         int transfers;
     } wanted[] = {
         {&trainer->gather, 0},
-        {&trainer->exchange, 0},
-        {&trainer->fetch, copies},
-        {&trainer->late_fetch, copies},
-        {&trainer->prefetch[0], copies},
-        {&trainer->prefetch[1], copies},
-        {&trainer->reduction[0].request, sums},
-        {&trainer->reduction[1].request, sums},
+        {&trainer->fetch.request[0], copies},
+        {&trainer->late_fetch.request[0], copies},
+        {&trainer->refetch.request[0], copies},
+        {&trainer->refetch.request[1], copies},
+        {&trainer->sums[0].request[0], sums},
+        {&trainer->sums[1].request[0], sums},
         {&trainer->move[0], moves},
         {&trainer->move[1], moves},
         {&trainer->move[2], moves},
@@ -182,81 +177,22 @@ static int create_requests(struct mp_trainer *trainer, struct mp_error *error) {
     return code;
 }
 
-/* The system's options in one line. */
-static void describe_options(struct mp_trainer *trainer, const void *options) {
-    char value[MP_TEXT_SIZE];
-    size_t at = 0, size = sizeof trainer->options;
-    const struct mp_option *option = trainer->system->options;
-    for (; option && option->name && at < size; option++)
-        at +=
-            (size_t)snprintf(trainer->options + at, size - at, "%s%s=%s", at ? " " : "",
-                             option->name, mp_options_format(option, options, value, sizeof value));
-}
-
-static int create_system(struct mp_trainer *trainer, const struct mp_job_file *file,
-                         struct mp_error *error) {
-    const struct mp_system *system = trainer->system;
-    int code = system->create(&trainer->setting, file->system_options, &trainer->self, error);
-    if (code)
-        return code;
-    describe_options(trainer, file->system_options);
-    trainer->law.drops_routes = system->capabilities & MP_SYSTEM_DROPS;
-    trainer->law.extra_copies_limit =
-        system->copies_limit ? system->copies_limit(trainer->self) : 0;
-    if (system->optimizer)
-        trainer->optimizer = system->optimizer(trainer->self);
-    trainer->check_plans = trainer->job.check_plans;
-#ifndef NDEBUG
-    trainer->check_plans = true;
-#endif
-    return MP_OK;
-}
-
-/* The most that one rank keeps between iterations: what the system says, otherwise what homes need
- * at first (uneven experts per layer may add up to more on one rank) and at least an even share. */
-static int count_slots(const struct mp_trainer *trainer) {
-    int layers = trainer->job.layers, experts = trainer->job.experts, ranks = trainer->comm->ranks;
-    int slots = (layers * experts + ranks - 1) / ranks;
-    if (mp_optimizer_sliced(trainer->optimizer))
-        return trainer->law.extra_copies_limit;
-    if (trainer->system->homes_limit)
-        return trainer->system->homes_limit(trainer->self);
-    for (int r = 0; r < ranks; r++) {
-        int kept = 0;
-        for (int i = 0; i < layers * experts; i++)
-            kept += mp_placement_holds(&trainer->home[i / experts], i % experts, r);
-        slots = kept > slots ? kept : slots;
-    }
-    return slots;
-}
-
-/* Homes, shards and room for copies. */
+/* Shards and room for copies; whether those live until backward, the first plan tells. */
 static int create_experts(struct mp_trainer *trainer, struct mp_error *error) {
     struct mp_model *model = &trainer->model;
     int layers = trainer->job.layers;
-    bool sliced = mp_optimizer_sliced(trainer->optimizer);
-    struct mp_plan *plan = &trainer->plan[0];
-    int code =
-        mp_system_initial_homes(trainer->system, trainer->self, layers, trainer->home, error);
-    /* Whether copies live until backward is the plan's to say; a first plan tells. */
-    if (!code)
-        code = mp_system_begin_plan(trainer->system, trainer->self, 0, 0, &trainer->home[0], plan,
-                                    error);
-    if (code)
-        return code;
-    trainer->slots = count_slots(trainer);
-    trainer->gather_stage = plan->gather_stage;
-    bool stays = sliced && plan->gather_stage == MP_STAGE_AFTER_STEP;
+    const struct mp_planner *planner = &trainer->planner;
     struct mp_experts_layout layout = {
         .rank = trainer->comm->rank,
         .ranks = trainer->comm->ranks,
-        .optimizer = trainer->optimizer,
-        .slots = trainer->slots,
-        .regions = plan->rematerialise && layers > 2 && !stays ? 2 : layers,
-        .copies = trainer->law.extra_copies_limit,
+        .optimizer = planner->optimizer,
+        .slots = planner->homes_limit,
+        .regions =
+            planner->rematerialise && layers > 2 && !trainer->schedule.gathers_homes ? 2 : layers,
+        .copies = planner->law.extra_copies_limit,
     };
     return mp_experts_create(&model->shape, trainer->device, (uint64_t)trainer->job.seed,
-                             trainer->home, &layout, &model->experts, error);
+                             planner->home, &layout, &model->experts, error);
 }
 
 /* The row of the job's load that belongs to `rank`; mp_job_check has seen that it is there. */
@@ -322,16 +258,15 @@ static int create_replay(struct mp_trainer *trainer, struct mp_error *error) {
     return code ? code : mp_trainer_force_choices(trainer, 0, error);
 }
 
-/* The model, with room for all rows that a rank may send or be sent. */
+/* The model, which takes in as many rows as a rank may send or be sent. */
 static int create_model(struct mp_trainer *trainer, const struct mp_model_shape *shape,
                         const struct mp_job_file *file, struct mp_error *error) {
     const struct mp_setting *setting = &trainer->setting;
     int64_t ranks = setting->topology.ranks, experts = setting->experts;
     int64_t sent = setting->tokens_per_rank * setting->top_k, received = sent * ranks;
-    if (trainer->system->padding_limit) {
-        int64_t padding = trainer->system->padding_limit(setting, file->system_options);
+    int64_t padding = mp_system_padding_limit(file->system, setting, file->system_options);
+    if (padding > 0) {
         int64_t held = (experts + ranks - 1) / ranks; /* padded exchanges have one holder a pair */
-        trainer->law.padding_limit = padding;
         sent = padding * experts > sent ? padding * experts : sent;
         received = padding * held * ranks > received ? padding * held * ranks : received;
     }
@@ -409,7 +344,25 @@ static void explain_memory(const struct mp_device *device, struct mp_error *erro
     char what_for[sizeof error->text];
     snprintf(what_for, sizeof what_for, "%s", error->text);
     *error = (struct mp_error){0};
-    mp_fail(error, MP_ENOMEM, "%.500s (%.300s)", device->error.text, what_for);
+    mp_fail(error, MP_ENOMEM, "%.400s (%.360s)", device->error.text, what_for);
+}
+
+int mp_trainer_reserve_rows(struct mp_trainer *trainer, int layer, struct mp_error *error) {
+    struct mp_model *model = &trainer->model;
+    int64_t before = model->row_bytes;
+    int code = mp_model_reserve(model, layer, error);
+    if (code) {
+        mp_error_prefix(error, "iteration %lld", (long long)trainer->iteration);
+        explain_memory(trainer->device, error);
+        return code;
+    }
+    if (model->row_bytes == before)
+        return MP_OK;
+    trainer->totals.row_growths++;
+    if (trainer->compute)
+        mp_record_number(trainer->compute, trainer->iteration, layer, "row-memory-bytes",
+                         (double)model->row_bytes);
+    return MP_OK;
 }
 
 int mp_trainer_create(const struct mp_job_file *file, struct mp_comm *comm,
@@ -428,7 +381,6 @@ int mp_trainer_create_on(const struct mp_job_file *file, struct mp_comm *comm,
     if (!trainer)
         return mp_fail(error, MP_ENOMEM, "no memory for a trainer");
     trainer->job = *job;
-    trainer->system = file->system;
     trainer->comm = comm;
     trainer->text = text;
     trainer->sequences = job->batch / comm->ranks;
@@ -442,18 +394,18 @@ int mp_trainer_create_on(const struct mp_job_file *file, struct mp_comm *comm,
         code = create_tables(trainer, error);
     if (!code)
         code = take_device(trainer, device, error);
-    if (!code)
-        describe_setting(trainer, &shape);
+    if (!code) {
+        describe_setting(trainer);
+        mp_comm_set_nodes(comm, trainer->setting.topology.ranks_per_node);
+    }
     if (!code)
         code = create_model(trainer, &shape, file, error);
-    if (!code)
-        code = create_plans(trainer, error);
     if (!code)
         code = create_replay(trainer, error);
     if (!code)
         code = mp_trainer_measure(trainer, error);
     if (!code)
-        code = create_system(trainer, file, error);
+        code = create_planner(trainer, file, error);
     if (!code)
         code = create_experts(trainer, error);
     if (!code)
@@ -467,10 +419,9 @@ int mp_trainer_create_on(const struct mp_job_file *file, struct mp_comm *comm,
         trainer->device->between_context = trainer;
     }
     if (!code)
-        code = mp_trainer_create_steps(trainer, error);
-    if (!code && mp_optimizer_sliced(trainer->optimizer) &&
-        trainer->gather_stage == MP_STAGE_AFTER_STEP)
-        code = mp_trainer_gather_homes(trainer, error);
+        code = mp_trainer_create_rows(trainer, error);
+    if (!code)
+        code = mp_schedule_gather_homes(&trainer->schedule, error);
     if (code) {
         explain_memory(trainer->device, error);
         mp_trainer_destroy(trainer);
@@ -483,20 +434,19 @@ int mp_trainer_create_on(const struct mp_job_file *file, struct mp_comm *comm,
 static void destroy_requests(struct mp_trainer *trainer) {
     struct mp_request *requests[] = {
         trainer->gather,
-        trainer->exchange,
-        trainer->fetch,
-        trainer->late_fetch,
-        trainer->prefetch[0],
-        trainer->prefetch[1],
-        trainer->reduction[0].request,
-        trainer->reduction[1].request,
+        trainer->fetch.request[0],
+        trainer->late_fetch.request[0],
+        trainer->refetch.request[0],
+        trainer->refetch.request[1],
+        trainer->sums[0].request[0],
+        trainer->sums[1].request[0],
         trainer->move[0],
         trainer->move[1],
         trainer->move[2],
     };
     for (size_t i = 0; i < sizeof requests / sizeof *requests; i++)
         mp_request_destroy(requests[i]);
-    mp_trainer_destroy_steps(trainer);
+    mp_trainer_destroy_rows(trainer);
     for (int b = 0; trainer->bucket && b <= trainer->job.layers; b++)
         mp_request_destroy(trainer->bucket[b]);
 }
@@ -508,43 +458,52 @@ void mp_trainer_destroy(struct mp_trainer *trainer) {
         mp_comm_on_wait(trainer->comm, NULL, NULL);
     destroy_requests(trainer);
     mp_model_destroy(&trainer->model);
-    if (trainer->self)
-        trainer->system->destroy(trainer->self);
-    for (int i = 0; trainer->device && i < MP_REDUCES_IN_FLIGHT; i++)
-        trainer->device->operations->release(trainer->device, trainer->reduction[i].arrivals);
+    mp_planner_destroy(&trainer->planner);
+    mp_schedule_destroy(&trainer->schedule);
+    for (int i = 0; trainer->device && i < MP_SUMS_ON_THEIR_WAY; i++)
+        trainer->device->operations->release(trainer->device, trainer->arrivals[i]);
     if (trainer->device)
         trainer->device->operations->host_release(trainer->device, trainer->auxiliary);
     mp_stamps_destroy(trainer->stamps);
     mp_device_destroy(trainer->own_device);
     for (int l = 0; l < trainer->job.layers; l++) {
-        if (trainer->plan)
-            mp_plan_destroy(&trainer->plan[l]);
         if (trainer->load)
             mp_load_destroy(&trainer->load[l]);
-        struct mp_placement *placements[] = {trainer->home, trainer->next, trainer->source};
-        for (int i = 0; i < 3; i++)
-            if (placements[i])
-                mp_placement_destroy(&placements[i][l]);
+        if (trainer->source)
+            mp_placement_destroy(&trainer->source[l]);
     }
-    mp_transfers_destroy(&trainer->moves);
     mp_loads_destroy(&trainer->loads);
-    void *memory[] = {trainer->facts,          trainer->home,
-                      trainer->next,           trainer->source,
-                      trainer->plan,           trainer->load,
-                      trainer->round,          trainer->round_from[0],
-                      trainer->round_from[1],  trainer->round_from[2],
-                      trainer->round_to[0],    trainer->round_to[1],
-                      trainer->round_to[2],    trainer->moved,
-                      trainer->old_moments,    trainer->free_slots,
-                      trainer->counts,         trainer->all_counts,
-                      trainer->mass,           trainer->inside,
-                      trainer->auxiliary_loss, trainer->token,
-                      trainer->target,         trainer->forced,
-                      trainer->forced_count,   trainer->host_loss,
-                      trainer->prefetch_chunk, trainer->prefetch_gradient,
-                      trainer->reduce_chunk,   trainer->reduce_gradient,
-                      trainer->bucket,         trainer->bucket_flight,
-                      trainer->slice_list,     trainer->slice_from,
+    void *memory[] = {trainer->facts,
+                      trainer->source,
+                      trainer->load,
+                      trainer->round,
+                      trainer->round_from[0],
+                      trainer->round_from[1],
+                      trainer->round_from[2],
+                      trainer->round_to[0],
+                      trainer->round_to[1],
+                      trainer->round_to[2],
+                      trainer->moved,
+                      trainer->old_moments,
+                      trainer->free_slots,
+                      trainer->counts,
+                      trainer->all_counts,
+                      trainer->mass,
+                      trainer->inside,
+                      trainer->auxiliary_loss,
+                      trainer->token,
+                      trainer->target,
+                      trainer->forced,
+                      trainer->forced_count,
+                      trainer->host_loss,
+                      trainer->prefetch_chunk,
+                      trainer->prefetch_gradient,
+                      trainer->reduce_chunk,
+                      trainer->reduce_gradient,
+                      trainer->bucket,
+                      trainer->bucket_flight,
+                      trainer->slice_list,
+                      trainer->slice_from,
                       trainer->slice_to};
     for (size_t i = 0; i < sizeof memory / sizeof *memory; i++)
         free(memory[i]);

@@ -3,7 +3,8 @@
  * One trainer per rank.  Its system plans; the trainer moves experts and tokens as the plans say,
  * computes, sums gradients and updates.  A system that drops nothing gives the loss curve of one
  * rank, for every number of ranks.  Nothing is allocated, formatted or read from files inside an
- * iteration; spans and loads go to the recorder's buffers. */
+ * iteration, but memory for rows where a layer has more of them than it ever had (rows.h); spans
+ * and loads go to the recorder's buffers. */
 #ifndef MOEPERF_REFERENCE_TRAINER_TRAINER_H
 #define MOEPERF_REFERENCE_TRAINER_TRAINER_H
 
@@ -30,6 +31,7 @@ struct mp_trainer_totals {
     int64_t replicas;          /* tied replicas that were updated, summed over layers and steps */
     int64_t bytes[MP_STAGES];
     int64_t routes, dropped; /* of all ranks */
+    int64_t row_growths;     /* layers' turns in which this rank's memory for rows had to grow */
 };
 
 /* Creates device, model, shards and system for this rank of `comm` (borrowed; as is `text`, which
@@ -64,8 +66,8 @@ int mp_trainer_span_cost(struct mp_trainer *trainer, double *cost_ns, struct mp_
 /* One training iteration on the next batch of the text, or on given tokens and targets (host,
  * [batch / ranks * sequence] of this rank).  Collective.
  * Errors: MP_EPLAN (a plan breaks the law), MP_ELIMIT (a plan needs more memory than the system
- * announced), MP_ECOMM, MP_EDEVICE.  They may be this rank's alone, and nothing can be trained any
- * more: mp_comm_abort. */
+ * announced), MP_ENOMEM (none for the rows that a plan brings), MP_ECOMM, MP_EDEVICE.  They may be
+ * this rank's alone, and nothing can be trained any more: mp_comm_abort. */
 int mp_trainer_step(struct mp_trainer *trainer, struct mp_trainer_result *result,
                     struct mp_error *error);
 int mp_trainer_step_on(struct mp_trainer *trainer, const int32_t *token, const int32_t *target,

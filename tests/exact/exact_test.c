@@ -1,5 +1,6 @@
 /* Exactness: the loss curve of every system, number of ranks and combination of options equals that
- * of one rank within 1e-4 relative, while its mechanisms really act.
+ * of one rank within 1e-4 relative, on one declared node and on several, while its mechanisms
+ * really act.
  *
  * Runs under mpirun; all ranks go through the same cases in the same order.  The reference curves
  * are computed by rank 0 alone, whose gates' choices the others take (trainers.h). */
@@ -28,6 +29,7 @@ struct exact_case {
     enum late_copies late;
     int least_ranks; /* below which it can't act so, and is left out */
     bool wide;       /* 16 experts: 8 on as many ranks are balanced by nothing but copies */
+    int nodes;       /* declared; 0: what is its turn */
 };
 
 struct outcome {
@@ -61,11 +63,14 @@ static int iterations_of(const struct mp_comm *comm) {
 }
 
 static void run(const struct exact_case *c, struct mp_comm *comm, struct outcome *outcome) {
-    const char *settings[sizeof c->settings / sizeof *c->settings + 3] = {
-        c->gate, c->wide ? "experts=16" : "experts=8"};
+    char nodes[32];
+    const char *settings[sizeof c->settings / sizeof *c->settings + 5] = {
+        c->gate, c->wide ? "experts=16" : "experts=8", "ranks-per-node=all", nodes};
+    snprintf(nodes, sizeof nodes, "nodes=%d", c->nodes);
     for (int i = 0; c->settings[i]; i++)
-        settings[i + 2] = c->settings[i];
+        settings[i + 4] = c->settings[i];
     struct mp_trainer *trainer = create_trainer(comm, NULL, settings);
+    assert_int_equal(comm->ranks_per_node, comm->ranks / (c->nodes ? c->nodes : 1));
     int sequences = BATCH / comm->ranks, iterations = iterations_of(comm);
     int32_t token[BATCH * SEQUENCE], target[BATCH * SEQUENCE];
     for (int i = 0; i < iterations; i++) {
@@ -214,7 +219,7 @@ static const struct row rows[] = {
      {.replicas = true, .moves = true, .least_ranks = 2}},
     {"flexmoe",
      {"options.slots=6", "options.interval=5", "options.policy=laer"},
-     {.replicas = true, .moves = true, .least_ranks = 4}},
+     {.replicas = true, .moves = true, .least_ranks = 4, .nodes = 2}}, /* swaps inside a node */
     {"swiftmoe", {"options.capacity-factor=0"}, {.replicas = true, .moves = true, .gathers = true}},
     {"swiftmoe",
      {"options.capacity-factor=64", "options.slots=all"},
@@ -287,12 +292,25 @@ static int make_fssdp_cases(const char *gate, struct exact_case cases[]) {
     return count;
 }
 
+/* Cases take turns on one, two and four nodes, each gate's from another one on. */
+static void declare_nodes(struct exact_case cases[], int count, int turn) {
+    int choices = world->ranks < 4 ? world->ranks : 3;
+    for (int i = 0; i < count; i++) {
+        size_t at = strlen(cases[i].name);
+        if (!cases[i].nodes)
+            cases[i].nodes = 1 << (i + turn) % choices;
+        snprintf(cases[i].name + at, sizeof cases[i].name - at, " nodes=%d", cases[i].nodes);
+    }
+}
+
 static int make_cases(struct exact_case cases[MAX_CASES]) {
     int count = 0;
     for (int g = 0; g < 2; g++) {
         const char *gate = g ? "gate=switch" : "gate=gshard";
+        int begin = count;
         count += make_row_cases(gate, &cases[count]);
         count += make_fssdp_cases(gate, &cases[count]);
+        declare_nodes(&cases[begin], count - begin, g);
     }
     return count;
 }

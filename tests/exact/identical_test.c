@@ -85,7 +85,7 @@ static void collect(struct mp_trainer *trainer, struct outcome *outcome) {
         size_t count = experts->slice ? experts->slice : experts->chunk;
         const float *from = experts->slice_parameter + at * experts->slice;
         if (!experts->slice) {
-            if (trainer->home[layer].owner[expert] != world->rank)
+            if (trainer->planner.home[layer].owner[expert] != world->rank)
                 continue;
             from = experts->parameter + (size_t)experts->slot[at] * experts->chunk;
         }

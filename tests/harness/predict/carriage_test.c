@@ -112,6 +112,53 @@ static void no_port_carries_a_piece_twice(void **state) {
     }
 }
 
+/* How many copies of its one expert each rank sends, of one that all but `less` of the last ranks
+ * get from rank 1. */
+static void send_to_all(struct bench *bench, int less, int copies[]) {
+    struct mp_predictor *predictor = bench->predictor;
+    struct mp_error error = {0};
+    double sent[64];
+    mp_placement_set_owners(&predictor->home[0], &(int32_t){1});
+    assert_ok(
+        mp_plan_begin(&predictor->plan, 0, 0, &predictor->home[0], MP_OPTIMIZER_OWNER, &error),
+        &error);
+    for (int r = 0; r < predictor->ranks - less; r++)
+        if (r != 1)
+            assert_ok(mp_plan_add_copy(&predictor->plan, 0, r, MP_STAGE_BEFORE_GATE, &error),
+                      &error);
+    mp_predictor_carry_fetch(predictor, MP_STAGE_BEFORE_GATE, &predictor->fetch);
+    mp_traffic_totals(predictor->traffic, sent, NULL);
+    for (int r = 0; r < predictor->ranks; r++) {
+        copies[r] = (int)lround(sent[r] / bench->parameters);
+        assert_close(sent[r], copies[r] * bench->parameters, 1e-6);
+    }
+}
+
+/* NCCL's own goes on from rank to rank, past its nodes: only the one before the owner sends none.
+ * Elsewhere, and without all ranks, the owner has two to send to. */
+static void a_broadcast_of_nccl_is_a_ring(void **state) {
+    uint64_t random = test_seed();
+    struct bench bench;
+    int copies[64];
+    (void)state;
+    do {
+        create(&bench, &random, "fssdp", 1);
+        if (bench.machine.nodes > 1 && bench.machine.ranks_per_node > 2)
+            break;
+        destroy(&bench);
+    } while (true);
+    for (int i = 0; i < 4; i++) {
+        struct mp_job *job = &bench.predictor->job;
+        job->gather = i == 0 ? MP_GATHER_TREES : MP_GATHER_BROADCASTS;
+        job->transport = i == 1 ? MP_TRANSPORT_MPI : MP_TRANSPORT_AUTO;
+        send_to_all(&bench, i == 2, copies);
+        assert_int_equal(copies[1], i == 3 ? 1 : 2);
+        for (int r = 0; i == 3 && r < bench.predictor->ranks; r++)
+            assert_int_equal(copies[r], r != 0);
+    }
+    destroy(&bench);
+}
+
 /* Slices of all ranks come to every holder, and gradients go back. */
 static void slices_come_from_everybody(void **state) {
     uint64_t random = test_seed();
@@ -159,6 +206,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(copies_arrive_once),
         cmocka_unit_test(no_port_carries_a_piece_twice),
+        cmocka_unit_test(a_broadcast_of_nccl_is_a_ring),
         cmocka_unit_test(slices_come_from_everybody),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,14 +1,19 @@
-/* Memory of a rank: the published counts of activations and of copies, and their sums. */
+/* Memory of a rank: the published counts of activations and of copies, their sums, and what the
+ * trainer's model takes for the same rows. */
 #include "harness/predict/cost.h"
 
+#include "reference/model/block.h"
 #include "tests/harness/predict/one_device.h"
+#include "tests/harness/predict/predictor_support.h"
 
 static const struct mp_memory_use use = {.experts_kept = 8,
                                          .states_kept = 7,
                                          .copies = 3,
                                          .gradients = 11,
                                          .rows = 130,
-                                         .rows_one_layer = 70};
+                                         .rows_one_layer = 70,
+                                         .sent = 150,
+                                         .sent_one_layer = 90};
 
 static struct mp_memory memory_of(const struct mp_predict_options *options) {
     struct mp_cluster *cluster = one_device("");
@@ -31,7 +36,7 @@ static void states_by_hand(void **state) {
     assert_close(memory.copies, 3 * expert * 2, 0);
     assert_close(memory.gradients, 11 * expert * 2, 0);
     assert_close(memory.optimizer, 7 * expert * 12, 0);
-    assert_close(memory.buffers, (32 * 2 + 70) * 64 * 2, 0);
+    assert_close(memory.buffers, (90 + 70) * 64 * 2, 0);
     assert_close(memory.limit, 7.2e9, 1e-15);
     assert_close(memory.total,
                  memory.dense + memory.parameters + memory.copies + memory.gradients +
@@ -41,28 +46,30 @@ static void states_by_hand(void **state) {
 
 /* Korthikanti et al.: 11 + 4 + 5 a s / h bytes per element of a row for attention and layer norms.
  * Then the gate's: input and dropout's mask (3 h), probabilities, and of each of 2 routes three
- * numbers and the row that came back; and at the expert 2 (h + 2 F) and an index per route. */
+ * numbers; of each row sent the one that came back; and at the expert 2 (h + 2 F) and an index per
+ * route. */
 static void activations_by_hand(void **state) {
     (void)state;
     struct mp_predict_options options = default_options();
     double h = 64, a = 4, s = 32, f = 128, e = 8, n = 32, layers = 2;
-    double gate = 3 * h + 4 * e + 2 * (12 + 2 * h);
+    double gate = 3 * h + 4 * e + 2 * 12, sent = 150 * 2 * h, sent_once = 90 * 2 * h;
     double full = 15 * h + 5 * a * s + gate, flash = 15 * h + 4 * a + gate;
     double route = 2 * (h + 2 * f) + 4, gated = 2 * (h + 3 * f) + 4;
-    assert_close(memory_of(&options).activations, layers * n * full + 130 * route, 0);
+    assert_close(memory_of(&options).activations, layers * n * full + sent + 130 * route, 0);
 
     options.expert_matrices = 3;
-    assert_close(memory_of(&options).activations, layers * n * full + 130 * gated, 0);
+    assert_close(memory_of(&options).activations, layers * n * full + sent + 130 * gated, 0);
 
     options.attention = MP_ATTENTION_FLASH;
-    assert_close(memory_of(&options).activations, layers * n * flash + 130 * gated, 0);
+    assert_close(memory_of(&options).activations, layers * n * flash + sent + 130 * gated, 0);
 
     options.recompute = MP_RECOMPUTE_FULL;
-    assert_close(memory_of(&options).activations, n * (layers * 2 * h + flash) + 70 * gated, 0);
+    assert_close(memory_of(&options).activations,
+                 n * (layers * 2 * h + flash) + sent_once + 70 * gated, 0);
 
     options.vocabulary = 100;
     assert_close(memory_of(&options).activations,
-                 n * (layers * 2 * h + flash + 4 * h + 4 * 100) + 70 * gated, 0);
+                 n * (layers * 2 * h + flash + 4 * h + 4 * 100) + sent_once + 70 * gated, 0);
     assert_close(memory_of(&options).dense,
                  (layers * (4 * h + 4 * h * h + h * e) + (100 + s + 2) * h) * 16, 0);
 
@@ -70,12 +77,12 @@ static void activations_by_hand(void **state) {
     options.recompute = MP_RECOMPUTE_NONE;
     options.key_value_heads = 1; /* of four: keys and values have a quarter of the width */
     assert_close(memory_of(&options).activations,
-                 layers * n * (flash - 2 * 2 * h * 3 / 4) + 130 * gated, 0);
+                 layers * n * (flash - 2 * 2 * h * 3 / 4) + sent + 130 * gated, 0);
     options.precision = MP_FP32;
     options.key_value_heads = MP_AUTO;
     options.attention = MP_ATTENTION_FULL;
     assert_close(memory_of(&options).activations,
-                 layers * n * (29 * h + 9 * a * s + 5 * h + 4 * e + 2 * (12 + 4 * h)) +
+                 layers * n * (29 * h + 9 * a * s + 5 * h + 4 * e + 2 * 12) + 150 * 4 * h +
                      130 * (4 * (h + 3 * f) + 4),
                  0);
 }
@@ -113,11 +120,161 @@ static void published_ratios(void **state) {
     mp_cluster_destroy(cluster);
 }
 
+/* ---- rows ---- */
+
+static struct mp_device_operations counting;
+static const struct mp_device_operations *plain;
+static int64_t given;
+
+static void *allocate(struct mp_device *device, size_t bytes) {
+    given += (int64_t)bytes;
+    return plain->allocate(device, bytes);
+}
+
+static void *host_allocate(struct mp_device *device, size_t bytes) {
+    given += (int64_t)bytes;
+    return plain->host_allocate(device, bytes);
+}
+
+/* Bytes that a model of the job's asks for, and then for so many rows of every layer in turn. */
+static int64_t model_bytes(const struct mp_job *job, int sent, int worked) {
+    struct mp_model_shape shape = {.layers = job->layers,
+                                   .width = job->width,
+                                   .heads = job->heads,
+                                   .experts = job->experts,
+                                   .expert_width = job->expert_width,
+                                   .sequence = job->sequence};
+    mp_model_set_gate(&shape, true);
+    const struct mp_device_limits limits = {
+        .attention = {job->batch / 2, job->sequence, job->heads, job->width / job->heads},
+        .experts = job->experts,
+        .width = job->expert_width,
+        .tokens = job->sequence * 2};
+    struct mp_device *device;
+    struct mp_model model;
+    struct mp_error error = {0};
+    assert_ok(mp_device_cpu_create(1, &limits, &device, &error), &error);
+    plain = device->operations;
+    counting = *plain;
+    counting.allocate = allocate;
+    counting.host_allocate = host_allocate;
+    device->operations = &counting;
+    given = 0;
+    /* Limits as low as the rows, so that there is no spare room. */
+    assert_ok(mp_model_create(&shape, device, job->batch / 2, 2, sent, worked, 1, &model, &error),
+              &error);
+    int64_t beside_rows = given - model.row_bytes;
+    for (int l = 0; l < job->layers; l++) {
+        mp_routing_single(&model.state[l].routing, worked);
+        model.state[l].routing.send_total = sent;
+        assert_ok(mp_model_reserve(&model, l, &error), &error);
+    }
+    int64_t bytes = beside_rows + model.row_bytes;
+    mp_model_destroy(&model);
+    mp_device_destroy(device);
+    return bytes;
+}
+
+/* The trainer's model has what is predicted, but for what follows.  It takes GELU of hidden again
+ * in backward, so keeps one row of F less; it has no dropout.  Statistics of layer norms and the
+ * auxiliary loss are not predicted, nor is what only the layer at hand and the head work with. */
+static void the_model_takes_what_is_predicted(void **state) {
+    static const int rows[][2] = {{64, 64}, {64, 640}, {1024, 320}};
+    struct mp_cluster *cluster = one_device("");
+    struct mp_job job = small_job();
+    struct mp_predict_options options = default_options();
+    (void)state;
+    options.precision = MP_FP32;
+    options.attention = MP_ATTENTION_FLASH;
+    options.vocabulary = MP_VOCABULARY;
+    options.gradient_bytes = 4;
+    options.optimizer_bytes = 8;
+    struct mp_costs *costs = create_costs(cluster, &job, &options);
+    for (int i = 0; i < 3; i++) {
+        double n = 32, d = 64, f = 128, e = 8, k = 2, layers = 2, b = 4;
+        double sent = rows[i][0], worked = rows[i][1];
+        struct mp_memory memory;
+        struct mp_memory_use once = {.rows = layers * worked,
+                                     .rows_one_layer = worked,
+                                     .sent = layers * sent,
+                                     .sent_one_layer = sent};
+        mp_costs_memory(costs, &once, &memory);
+        double less = layers * (worked * f * b + n * 2 * d);
+        double statistics = layers * (n * 4 * 4 + e * 4);
+        double layer_at_hand = sent * 4 + worked * (d + 2 * f) * b + n * (6 * d * b + e * 4) +
+                               n * k * 2 * 4 + 2 * 3 * e * 4;
+        double head = n * 5 * 4;
+        assert_close((double)model_bytes(&job, rows[i][0], rows[i][1]),
+                     memory.dense + memory.activations + memory.buffers - less + statistics +
+                         layer_at_hand + head,
+                     0);
+        assert_close(memory.total, memory.dense + memory.activations + memory.buffers, 0);
+    }
+    mp_costs_destroy(costs);
+    mp_cluster_destroy(cluster);
+}
+
+/* Loads of a layer, the same from every rank: routes to expert e by weight [e] of 16. */
+static void fill(struct mp_load *load, int routes, const int weight[16]) {
+    for (int i = 0; i < load->ranks * load->experts; i++)
+        load->count[i] = (uint32_t)(routes / 16 * weight[i % load->experts]);
+}
+
+/* Predicted with the loads of one layer (of three, the others being even) as they are given. */
+static struct mp_memory predicted(const char *system, const char *option, const int weight[16],
+                                  int *rank) {
+    static const int even[16] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
+    struct test_case test;
+    struct mp_memory memory;
+    struct mp_error error = {0};
+    test_case_create(&test, &GOOD_MACHINE, system, 3, 16, 1);
+    if (option)
+        assert_ok(mp_job_set(&test.job, option, &test.systems, &error), &error);
+    for (int l = 0; l < 3; l++)
+        fill(&test.load[l], test_routes(&test), l == 1 ? weight : even);
+    struct mp_predictor *predictor = test_predictor(&test, NULL);
+    test_step(predictor, &test);
+    mp_predictor_memory(predictor, &memory, rank);
+    mp_predictor_destroy(predictor);
+    test_case_destroy(&test);
+    return memory;
+}
+
+/* Eight ranks of 512 tokens, top 2: 1024 routes each. */
+static void predictions_follow_rows(void **state) {
+    static const int even[16] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
+    static const int one[16] = {[6] = 8, [7] = 8}, half[16] = {8, 2, 2, 2, 2};
+    const double row = 256 * 2, route = (256 + 2 * 1024) * 2 + 4, routes = 1024;
+    int rank;
+    (void)state;
+    struct mp_memory usual = predicted("ep", NULL, even, &rank);
+    assert_close(usual.buffers, 2 * routes * row, 0);
+    /* Everything to rank 3 in one layer: seven ranks' routes more. */
+    struct mp_memory hot = predicted("ep", NULL, one, &rank);
+    assert_int_equal(rank, 3);
+    assert_close(hot.activations - usual.activations, 7 * routes * route, 1e-12);
+    assert_close(hot.buffers - usual.buffers, 7 * routes * row, 1e-12);
+    /* A padded exchange that drops nothing: each pair takes the largest count, half the routes, so
+     * that every rank sends and works on eight times as many in that layer. */
+    struct mp_memory padded = predicted("deepspeed", "options.drop-tokens=no", half, &rank);
+    assert_close(padded.buffers, 2 * 8 * routes * row, 0);
+    assert_close(padded.activations - usual.activations, 7 * routes * (route + row), 1e-12);
+    /* The same with the capacity of even loads: what is dropped is padded again. */
+    padded = predicted("deepspeed", NULL, half, &rank);
+    assert_close(padded.buffers, usual.buffers, 0);
+    /* And without padding, what survives: 64 routes to each of five experts, of which the fullest
+     * rank has two. */
+    struct mp_memory dropped = predicted("deepspeed", "options.padded=no", half, &rank);
+    assert_close(usual.activations - dropped.activations, (routes - 5 * 64) * row, 1e-12);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(states_by_hand),
         cmocka_unit_test(activations_by_hand),
         cmocka_unit_test(published_ratios),
+        cmocka_unit_test(the_model_takes_what_is_predicted),
+        cmocka_unit_test(predictions_follow_rows),
     };
     return cmocka_run_group_tests_name("memory", tests, NULL, NULL);
 }

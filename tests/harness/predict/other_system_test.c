@@ -137,9 +137,10 @@ static void forget(struct asked *asked) {
 
 static double median_of(struct asked *asked, const char *name) {
     struct mp_error error = {0};
-    double seconds = 0;
-    runs_ok(mp_other_system_median(asked->other, name, &seconds, &error), &error);
-    return seconds;
+    const struct mp_other_request request = {.system = name};
+    struct mp_other_answer answer;
+    runs_ok(mp_other_system_ask(asked->other, &request, &answer, &error), &error);
+    return answer.seconds;
 }
 
 static void rates_are_those_of_the_spans(void **state) {
@@ -188,7 +189,7 @@ static void what_is_missing_is_named(void **state) {
     uint64_t random = test_seed();
     struct asked asked;
     struct mp_error error = {0};
-    double seconds;
+    struct mp_other_answer answer;
     record(folder, &random, PER_ROW, false);
     assert_int_equal(ask(folder, 1, &asked, &error), MP_ENOTFOUND);
     assert_string_equal(error.text, "run 1 of d has no job file, so no sizes to plan by");
@@ -196,7 +197,9 @@ static void what_is_missing_is_named(void **state) {
     record(folder, &random, PER_ROW, true);
     error = (struct mp_error){0};
     runs_ok(ask(folder, 2, &asked, &error), &error);
-    assert_int_equal(mp_other_system_median(asked.other, "fsdp", &seconds, &error), MP_ENOTFOUND);
+    assert_int_equal(
+        mp_other_system_ask(asked.other, &(struct mp_other_request){"fsdp", NULL, 0}, &answer, &error),
+        MP_ENOTFOUND);
     assert_non_null(strstr(error.text, "\"fsdp\""));
     forget(&asked);
     error = (struct mp_error){0};

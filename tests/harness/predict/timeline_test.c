@@ -14,9 +14,9 @@ struct bench {
     int spans[RANKS];
 };
 
-static const struct mp_activity EXCHANGE = {MP_PHASE_DISPATCH, MP_FORWARD, 0};
-static const struct mp_activity FETCH = {MP_PHASE_FETCH, MP_FORWARD, 0};
-static const struct mp_activity REDUCE = {MP_PHASE_REDUCE, MP_BACKWARD, 1};
+static const struct mp_scheduled_phase EXCHANGE = {MP_PHASE_DISPATCH, MP_FORWARD, 0, 0};
+static const struct mp_scheduled_phase FETCH = {MP_PHASE_FETCH, MP_FORWARD, 0, 0};
+static const struct mp_scheduled_phase REDUCE = {MP_PHASE_REDUCE, MP_BACKWARD, 1, 0};
 static const double ONE[RANKS] = {1, 1};
 
 static void keep(void *context, int rank, enum mp_predict_stream stream,
@@ -86,8 +86,8 @@ static void an_injected_delay_is_one_rank_s(void **state) {
             mp_timeline_mark(&bench.timeline);
             mp_timeline_work(&bench.timeline, 1);
             mp_timeline_spent(&bench.timeline,
-                              (struct mp_activity){MP_PHASE_EXPERT, MP_FORWARD, layer}, NULL, NULL,
-                              -1);
+                              (struct mp_scheduled_phase){MP_PHASE_EXPERT, MP_FORWARD, layer, 0},
+                              NULL, NULL, -1);
             if (i % inject->every == 0 && (inject->layer == MP_ALL || layer == inject->layer))
                 expected += inject->seconds;
         }

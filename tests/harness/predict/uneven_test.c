@@ -199,9 +199,9 @@ static void spans_by_hand(void **state) {
     struct mp_timeline timeline;
     static const double fetch[RANKS] = {0, 4, 0}, alone[RANKS] = {0, 5, 0};
     static const double bytes[RANKS] = {10.4, 10.6, 0}, received[RANKS] = {0, 77, 0};
-    static const struct mp_activity expert = {MP_PHASE_EXPERT, MP_FORWARD, 2};
-    static const struct mp_activity sum = {MP_PHASE_ALLREDUCE, MP_BACKWARD, -1};
-    static const struct mp_activity copy = {MP_PHASE_FETCH, MP_FORWARD, 1};
+    static const struct mp_scheduled_phase expert = {MP_PHASE_EXPERT, MP_FORWARD, 2, 0};
+    static const struct mp_scheduled_phase sum = {MP_PHASE_ALLREDUCE, MP_BACKWARD, -1, 0};
+    static const struct mp_scheduled_phase copy = {MP_PHASE_FETCH, MP_FORWARD, 1, 0};
     (void)state;
     machine.nodes = 1;
     machine.ranks_per_node = RANKS;

@@ -12,7 +12,7 @@ enum { CASE_EXPERTS = 24, CASE_RANKS = 16 };
 
 struct sparse_case {
     uint64_t seed;
-    int ranks, experts;
+    int ranks, ranks_per_node, experts;
     size_t bytes;
     int owner[CASE_EXPERTS];
     bool holds[CASE_EXPERTS][CASE_RANKS];
@@ -56,6 +56,7 @@ static inline void case_create(struct sparse_case *c, uint64_t seed, int ranks, 
     uint64_t state = seed;
     int left[CASE_RANKS];
     *c = (struct sparse_case){.seed = seed, .ranks = ranks, .bytes = bytes};
+    c->ranks_per_node = test_random_int(&state, 1, ranks);
     c->experts = test_random_int(&state, 1, CASE_EXPERTS);
     for (int r = 0; r < ranks; r++)
         left[r] = kind == CASE_FEW ? 2 : CASE_EXPERTS; /* memory for copies */
@@ -95,22 +96,43 @@ static inline float *case_memory(const struct sparse_case *c, int rank, float *c
     return memory;
 }
 
-/* Sum over the subtree of member `at`: own, then the first child's sum, then the second's. */
-static inline float case_subtree(const struct sparse_case *c, int e, const int member[], int count,
-                                 int at, size_t i) {
-    float sum = case_value(c, e, member[at], i);
-    for (int child = 2 * at + 1; child <= 2 * at + 2 && child < count; child++)
-        sum += case_subtree(c, e, member, count, child, i);
-    return sum;
+/* The receivers of expert e in a node, in the order in which it passes them: ascending and cyclic
+ * from number e mod n on. */
+static inline int case_receivers(const struct sparse_case *c, int e, int node, int receiver[]) {
+    int ascending[CASE_RANKS], count = 0;
+    for (int r = 0; r < c->ranks; r++)
+        if (r / c->ranks_per_node == node && c->holds[e][r] && r != c->owner[e])
+            ascending[count++] = r;
+    for (int i = 0; i < count; i++)
+        receiver[i] = ascending[(e + i) % count];
+    return count;
 }
 
-static inline int case_members(const struct sparse_case *c, int e, int member[]) {
-    int count = 0;
-    member[count++] = c->owner[e];
-    for (int r = 0; r < c->ranks; r++)
-        if (c->holds[e][r] && r != c->owner[e])
-            member[count++] = r;
-    return count;
+/* child[r]: whom rank r sends expert e: the next rank of its node, then one of another node; -1. */
+static inline void case_children(const struct sparse_case *c, int e, int child[][2]) {
+    const int nodes = (c->ranks - 1) / c->ranks_per_node + 1;
+    const int home = c->owner[e] / c->ranks_per_node;
+    memset(child, -1, CASE_RANKS * sizeof *child);
+    int source = c->owner[e], receiver[CASE_RANKS];
+    for (int i = 0; i < nodes; i++) {
+        int count = case_receivers(c, e, (home + i) % nodes, receiver);
+        if (count)
+            child[source][i > 0] = receiver[0];
+        for (int k = 1; k < count; k++)
+            child[receiver[k - 1]][0] = receiver[k];
+        source = count && i > 0 ? receiver[0] : source;
+    }
+}
+
+/* Sum over the ranks that get their copy through rank r, and itself: own, then the sum of its next
+ * rank, then that of the next node. */
+static inline float case_subtree(const struct sparse_case *c, int e, int child[][2], int r,
+                                 size_t i) {
+    float sum = case_value(c, e, r, i);
+    for (int k = 0; k < 2; k++)
+        if (child[r][k] >= 0)
+            sum += case_subtree(c, e, child, child[r][k], i);
+    return sum;
 }
 
 static inline void case_check_gathered(const struct sparse_case *c, int rank,
@@ -133,11 +155,11 @@ static inline void case_check_reduced(const struct sparse_case *c, int rank, flo
     for (int e = 0; e < c->experts; e++) {
         if (c->owner[e] != rank)
             continue;
-        int member[CASE_RANKS];
-        int members = case_members(c, e, member);
+        int child[CASE_RANKS][2];
         size_t count = c->bytes / sizeof(float);
+        case_children(c, e, child);
         for (size_t i = 0; i < count; i++) {
-            float expected = case_subtree(c, e, member, members, 0, i);
+            float expected = case_subtree(c, e, child, rank, i);
             if (memcmp(&chunk[e][i], &expected, sizeof expected))
                 fail_msg("seed 0x%llx rank %d expert %d element %zu: %a, the sum is %a",
                          (unsigned long long)c->seed, rank, e, i, chunk[e][i], expected);

@@ -50,6 +50,7 @@ static void start_operation(struct run *run, int rank) {
     struct mp_request *request = run->request[rank][number % REQUESTS];
     struct mp_error error = {0};
     int code;
+    mp_comm_set_nodes(run->comm[rank], operation->c.ranks_per_node);
     if (operation->reduces)
         code = mp_sparse_reduce_scatter_start(run->comm[rank], &operation->c.reduce,
                                               operation->c.experts, operation->chunk[rank],

@@ -10,60 +10,78 @@ struct tree_case {
     const char *name;
     struct mp_transfer item[LIMIT + 1];
     int count;
-    /* On success, of expert 2: [rank] = {parent, child 0, child 1}; a rank outside has -2. */
-    int place[RANKS][3];
-    int trees;
+    /* On success, of expert 2: [rank] = {parent, child 0, child 1, depth}; a rank outside has -2.
+     */
+    int place[RANKS][4];
+    int trees, height;
+    int ranks_per_node;  /* 0: all are on one */
     const char *message; /* on failure: what the sentence contains */
 };
 
 #define OUTSIDE                                                                                    \
-    { -2, -2, -2 }
+    { -2, -2, -2, -2 }
 #define COPY(e, owner, copy)                                                                       \
     { .expert = e, .from = owner, .to = copy }
 
 static const struct tree_case cases[] = {
     {"no transfers",
-     {{0}},
-     0,
-     {OUTSIDE, OUTSIDE, OUTSIDE, OUTSIDE, OUTSIDE, OUTSIDE, OUTSIDE, OUTSIDE},
-     0,
-     NULL},
+     .place = {OUTSIDE, OUTSIDE, OUTSIDE, OUTSIDE, OUTSIDE, OUTSIDE, OUTSIDE, OUTSIDE}},
     {"one copy",
      {COPY(2, 5, 1)},
      1,
-     {OUTSIDE, {5, -1, -1}, OUTSIDE, OUTSIDE, OUTSIDE, {-1, 1, -1}, OUTSIDE, OUTSIDE},
-     1,
-     NULL},
+     {OUTSIDE, {5, -1, -1, 1}, OUTSIDE, OUTSIDE, OUTSIDE, {-1, 1, -1, 0}, OUTSIDE, OUTSIDE},
+     .trees = 1,
+     .height = 1},
     {"other experts make other trees",
      {COPY(2, 5, 1), COPY(0, 1, 2), COPY(3, 1, 5), COPY(0, 1, 0)},
      4,
-     {OUTSIDE, {5, -1, -1}, OUTSIDE, OUTSIDE, OUTSIDE, {-1, 1, -1}, OUTSIDE, OUTSIDE},
-     3,
-     NULL},
-    {"members are the owner, then ranks ascending", /* 3, 0, 1, 4, 6, 7 */
+     {OUTSIDE, {5, -1, -1, 1}, OUTSIDE, OUTSIDE, OUTSIDE, {-1, 1, -1, 0}, OUTSIDE, OUTSIDE},
+     .trees = 3,
+     .height = 1},
+    {"on one node", /* 3, 4, 6, 7, 0, 1 */
      {COPY(2, 3, 7), COPY(2, 3, 0), COPY(2, 3, 6), COPY(2, 3, 1), COPY(2, 3, 4)},
      5,
-     {{3, 4, 6}, {3, 7, -1}, OUTSIDE, {-1, 0, 1}, {0, -1, -1}, OUTSIDE, {0, -1, -1}, {1, -1, -1}},
-     1,
-     NULL},
-    {"two owners", {COPY(2, 3, 7), COPY(2, 4, 1)}, 2, {{0}}, 0, "expert 2 has two owners"},
+     {{7, 1, -1, 4},
+      {0, -1, -1, 5},
+      OUTSIDE,
+      {-1, 4, -1, 0},
+      {3, 6, -1, 1},
+      OUTSIDE,
+      {4, 7, -1, 2},
+      {6, 0, -1, 3}},
+     .trees = 1,
+     .height = 5},
+    {"on nodes of three", /* 3, 4; 3, 6, 7; 6, 0, 1 */
+     {COPY(2, 3, 7), COPY(2, 3, 0), COPY(2, 3, 6), COPY(2, 3, 1), COPY(2, 3, 4)},
+     5,
+     {{6, 1, -1, 2},
+      {0, -1, -1, 3},
+      OUTSIDE,
+      {-1, 4, 6, 0},
+      {3, -1, -1, 1},
+      OUTSIDE,
+      {3, 7, 0, 1},
+      {6, -1, -1, 2}},
+     .trees = 1,
+     .height = 3,
+     .ranks_per_node = 3},
+    {"two owners",
+     {COPY(2, 3, 7), COPY(2, 4, 1)},
+     2,
+     .message = "expert 2 has two owners in one list, ranks 4 and 3"},
     {"a copy twice",
      {COPY(2, 3, 7), COPY(1, 3, 7), COPY(2, 3, 7)},
      3,
-     {{0}},
-     0,
-     "two transfers for its copy on rank 7"},
-    {"to itself", {COPY(2, 3, 3)}, 1, {{0}}, 0, "two different ranks"},
-    {"no such rank", {COPY(2, 3, 8)}, 1, {{0}}, 0, "ranks of 0 .. 7"},
-    {"no such owner", {COPY(2, -1, 3)}, 1, {{0}}, 0, "ranks of 0 .. 7"},
-    {"no such expert", {COPY(4, 1, 3)}, 1, {{0}}, 0, "experts are 0 .. 3"},
+     .message = "two transfers for its copy on rank 7"},
+    {"to itself", {COPY(2, 3, 3)}, 1, .message = "two different ranks"},
+    {"no such rank", {COPY(2, 3, 8)}, 1, .message = "ranks of 0 .. 7"},
+    {"no such owner", {COPY(2, -1, 3)}, 1, .message = "ranks of 0 .. 7"},
+    {"no such expert", {COPY(4, 1, 3)}, 1, .message = "experts are 0 .. 3"},
     {"more than the request takes",
      {COPY(0, 1, 0), COPY(0, 1, 2), COPY(0, 1, 3), COPY(0, 1, 4), COPY(0, 1, 5), COPY(0, 1, 6),
       COPY(0, 1, 7), COPY(1, 1, 0), COPY(1, 1, 2)},
      9,
-     {{0}},
-     0,
-     "made for 8 transfers"},
+     .message = "made for 8 transfers"},
 };
 
 /* The list of the case for one direction, with transfers of other stages in between. */
@@ -85,7 +103,7 @@ static struct mp_transfers make_list(const struct tree_case *c, bool reduce) {
     return list;
 }
 
-static void check_place(const struct mp_flow *flow, const int place[3]) {
+static void check_place(const struct mp_flow *flow, const int place[4], int height) {
     for (int i = 0; i < flow->nodes; i++) {
         const struct mp_node *node = &flow->node[i];
         assert_true(i == 0 || node->expert > flow->node[i - 1].expert);
@@ -94,6 +112,8 @@ static void check_place(const struct mp_flow *flow, const int place[3]) {
         assert_int_equal(node->parent, place[0]);
         assert_int_equal(node->child[0], place[1]);
         assert_int_equal(node->child[1], place[2]);
+        assert_int_equal(node->depth, place[3]);
+        assert_int_equal(node->height, height);
         return;
     }
     assert_int_equal(place[0], -2);
@@ -103,13 +123,17 @@ static void tree_is(void **state) {
     const struct tree_case *c = *state;
     struct mp_node node[LIMIT];
     uint64_t key[LIMIT];
+    int32_t receiver[RANKS];
+    struct mp_hop hop[RANKS];
     for (int reduce = 0; reduce < 2; reduce++) {
         struct mp_transfers list = make_list(c, reduce);
         for (int rank = 0; rank < RANKS; rank++) {
             struct mp_comm comm = {.rank = rank, .ranks = RANKS};
-            struct mp_flow flow = {.limit = LIMIT, .key = key, .node = node};
+            struct mp_flow flow = {
+                .limit = LIMIT, .key = key, .receiver = receiver, .hop = hop, .node = node};
             struct mp_error error = {0};
             int trees = -1;
+            mp_comm_set_nodes(&comm, c->ranks_per_node);
             int code = mp_trees_build(&comm, &flow, &list,
                                       reduce ? MP_STAGE_BACKWARD_REDUCE : MP_STAGE_BEFORE_GATE,
                                       EXPERTS, reduce, &trees, &error);
@@ -121,7 +145,7 @@ static void tree_is(void **state) {
             }
             assert_int_equal(code, MP_OK);
             assert_int_equal(trees, c->trees);
-            check_place(&flow, c->place[rank]);
+            check_place(&flow, c->place[rank], c->height);
         }
         mp_transfers_destroy(&list);
     }

@@ -56,13 +56,28 @@ static bool fetched_late(const struct mp_plan *plan, int expert, int rank) {
     return false;
 }
 
+/* The rank's own expert is fetched late by somebody, and each of its routes is computed where it
+ * comes from. */
+static bool stays_everywhere(const struct exchange *exchange, int expert, int rank) {
+    const struct mp_plan *plan = exchange->plan;
+    bool is_late = false;
+    for (int r = 0; r < exchange->ranks; r++) {
+        is_late |= fetched_late(plan, expert, r);
+        for (int i = 0; i < routes_covered(plan, r, expert); i++)
+            if (holder_of(plan, r, expert, i) != r)
+                return false;
+    }
+    return is_late && plan->during.owner[expert] == rank;
+}
+
 /* The segment in which `rank` computes what `source` sends it. */
 static int segment_of(const struct exchange *exchange, int source, int expert, int rank) {
     const struct mp_plan *plan = exchange->plan;
     if (plan->exchange == MP_EXCHANGE_FLAT)
         return 0;
     int groups = exchange->ranks / plan->group_size;
-    if (source == rank && fetched_late(plan, expert, rank))
+    if (source == rank &&
+        (fetched_late(plan, expert, rank) || stays_everywhere(exchange, expert, rank)))
         return groups;
     for (int step = 0;; step++)
         if ((source / plan->group_size + step) % groups == rank / plan->group_size)
@@ -186,14 +201,16 @@ static void assert_row(struct exchange *exchange, int rank, int segment, const s
 static void assert_expert_order(struct exchange *exchange, int rank) {
     const struct mp_routing *routing = &exchange->routing[rank];
     bool *seen = calloc((size_t)routing->receive_total + 1, sizeof *seen);
+    int32_t *index = malloc(((size_t)routing->receive_total + 1) * sizeof *index);
     int row = 0, held = 0;
+    mp_routing_index(&exchange->routing[rank], index);
     for (int e = 0; e < exchange->experts; e++)
         if (mp_placement_holds(&exchange->plan->during, e, rank))
             assert_int_equal(routing->group_expert[held++], e);
     assert_int_equal(held, routing->groups);
     for (int segment = 0; segment < routing->segments; segment++) {
         const struct mp_routing_segment *at = &routing->segment[segment];
-        bool identity = true, late = false, last = segment == routing->steps;
+        bool identity = true, last = segment == routing->steps;
         assert_int_equal(at->first, row);
         assert_int_equal(at->shares, last || exchange->ranks != 2 ? 1 : 2 / routing->steps);
         for (int group = 0; group < routing->groups; group++) {
@@ -205,9 +222,8 @@ static void assert_expert_order(struct exchange *exchange, int rank) {
                 end += share[i];
             int second =
                 row + (at->shares == 2 ? share[0] : end); /* where the other source begins */
-            late |= end > row && fetched_late(exchange->plan, expert, rank);
             for (; row < end; row++) {
-                int32_t from = segment < routing->steps ? routing->receive_index[row] : row;
+                int32_t from = segment < routing->steps ? index[row] : row;
                 assert_in_range(from, at->first, at->first + at->rows - 1);
                 assert_false(seen[from]);
                 seen[from] = true;
@@ -222,9 +238,9 @@ static void assert_expert_order(struct exchange *exchange, int rank) {
         }
         assert_int_equal(row, at->first + at->rows);
         assert_int_equal(at->in_expert_order, identity);
-        assert_int_equal(at->needs_late, late);
     }
     assert_int_equal(row, routing->receive_total);
+    free(index);
     free(seen);
 }
 
@@ -356,18 +372,14 @@ static void late_copies_are_computed_last(void **state) {
         assert_int_equal(routing.segments, routing.steps + 1);
         assert_int_equal(routing.local_rows,
                          mp_load_at(&example.load, 7, 5) + mp_load_at(&example.load, 7, 2));
-        /* Ranks 4 to 6 send rank 7 their routes to expert 2. */
-        bool needed = false;
-        for (int s = 0; s < routing.steps; s++)
-            needed |= routing.segment[s].needs_late;
-        assert_true(needed);
         mp_routing_destroy(&routing);
     }
     mp_load_destroy(&example.load);
     mp_plan_destroy(&example.plan);
 }
 
-static void assert_same_routing(const struct mp_routing *used, const struct mp_routing *fresh) {
+static void assert_same_routing(struct mp_routing *used, struct mp_routing *fresh) {
+    static int32_t index[2][4000];
     size_t ranks = (size_t)fresh->ranks, experts = (size_t)fresh->experts;
     size_t parts = (size_t)fresh->part_begin[experts], groups = (size_t)fresh->groups;
     assert_int_equal(used->steps, fresh->steps);
@@ -395,9 +407,10 @@ static void assert_same_routing(const struct mp_routing *used, const struct mp_r
         assert_int_equal(a->first, b->first);
         assert_int_equal(a->rows, b->rows);
         assert_int_equal(a->in_expert_order, b->in_expert_order);
-        assert_int_equal(a->needs_late, b->needs_late);
     }
-    assert_memory_equal(used->receive_index, fresh->receive_index,
+    mp_routing_index(used, index[0]);
+    mp_routing_index(fresh, index[1]);
+    assert_memory_equal(index[0], index[1],
                         (size_t)(fresh->receive_total - fresh->local_rows) * sizeof(int32_t));
 }
 
@@ -520,7 +533,7 @@ static void a_single_expert_needs_no_plan(void **state) {
     assert_int_equal(routing.segment[0].rows, 7);
     assert_int_equal(routing.segment[0].shares, 1);
     assert_int_equal(routing.segment[0].group_rows[0], 7);
-    assert_true(routing.segment[0].in_expert_order && !routing.segment[0].needs_late);
+    assert_true(routing.segment[0].in_expert_order);
     mp_routing_destroy(&routing);
 }
 

@@ -175,9 +175,9 @@ static bool break_reduce_source(struct example *example) {
     struct mp_plan *plan = &example->plan;
     int expert = below(plan->experts), owner = plan->during.owner[expert];
     int rank = below(2) ? owner : some_rank_without(plan, expert);
-    return rank >= 0 && append(&plan->reduce,
-                               (struct mp_transfer){plan->layer, expert, rank, owner,
-                                                    plan->expert_bytes, MP_STAGE_BACKWARD_REDUCE});
+    return rank >= 0 && append(&plan->reduce, (struct mp_transfer){plan->layer, expert, rank, owner,
+                                                                   plan->gradient_bytes,
+                                                                   MP_STAGE_BACKWARD_REDUCE});
 }
 
 static bool break_share(struct example *example) {
@@ -185,7 +185,7 @@ static bool break_share(struct example *example) {
     struct mp_transfer *share = some(&plan->share);
     int expert = below(plan->experts), owner = plan->before.owner[expert];
     struct mp_transfer other = {
-        plan->layer, expert, owner, owner, plan->expert_bytes, MP_STAGE_BACKWARD_REDUCE};
+        plan->layer, expert, owner, owner, plan->gradient_bytes, MP_STAGE_BACKWARD_REDUCE};
 
     switch (below(6)) {
     case 0:
@@ -218,7 +218,7 @@ static bool break_slices(struct example *example) {
     struct mp_transfer fetch = {plan->layer,        expert, owner, rank, plan->expert_bytes,
                                 MP_STAGE_AFTER_GATE};
     struct mp_transfer reduce = {
-        plan->layer, expert, rank, owner, plan->expert_bytes, MP_STAGE_BACKWARD_REDUCE};
+        plan->layer, expert, rank, owner, plan->gradient_bytes, MP_STAGE_BACKWARD_REDUCE};
 
     if (!mp_optimizer_sliced(plan->optimizer))
         return false;

@@ -127,6 +127,7 @@ static inline void empty_example(uint64_t *random, bool drops, struct example *e
     assert_ok(mp_plan_create(&topology, experts, test_random_int(random, 1, 1 << 20),
                              &example->plan, &error),
               &error);
+    example->plan.gradient_bytes *= test_random_int(random, 1, 2);
 }
 
 /* A random legal plan of whole experts, as FSSDP makes them; destroy with destroy_example. */

@@ -129,13 +129,14 @@ static void a_copy_is_fetched_and_summed_back(void **state) {
     struct mp_error error = {0};
 
     assert_ok(mp_plan_create(&GOLDEN_TOPOLOGY, 8, 1000, &plan, &error), &error);
+    plan.gradient_bytes = 2000;
     begin_owned(&plan, 7, 2, GOLDEN_OWNER);
     assert_ok(mp_plan_add_copy(&plan, 5, 0, MP_STAGE_AFTER_GATE, &error), &error);
     struct mp_transfer fetch = plan.fetch.item[0], reduce = plan.reduce.item[0];
     assert_true(fetch.layer == 2 && fetch.expert == 5 && fetch.from == 2 && fetch.to == 0 &&
                 fetch.bytes == 1000 && fetch.stage == MP_STAGE_AFTER_GATE);
     assert_true(reduce.layer == 2 && reduce.expert == 5 && reduce.from == 0 && reduce.to == 2 &&
-                reduce.bytes == 1000 && reduce.stage == MP_STAGE_BACKWARD_REDUCE);
+                reduce.bytes == 2000 && reduce.stage == MP_STAGE_BACKWARD_REDUCE);
     assert_int_equal(mp_plan_add_copy(&plan, 5, 0, MP_STAGE_AFTER_GATE, &error), MP_EINVAL);
     assert_non_null(strstr(error.text, "rank 0 already holds expert 5"));
     assert_int_equal(plan.fetch.count, 1);
@@ -156,7 +157,7 @@ static int64_t bytes_of(const struct mp_transfers *list, enum mp_stage stage) {
 
 /* Slices that are not where they are wanted: to put experts together, and of their gradients.  The
  * slices of an expert that one rank receives from, or one holder sends to, others make
- * expert_bytes * slices / ranks. */
+ * bytes * slices / ranks. */
 static void count_slices(const struct mp_plan *plan, int64_t *gathered, int64_t *scattered) {
     int ranks = plan->topology.ranks;
 
@@ -169,10 +170,10 @@ static void count_slices(const struct mp_plan *plan, int64_t *gathered, int64_t 
                 *gathered += plan->expert_bytes * (ranks - 1) / ranks;
             if (mp_placement_holds(&plan->during, expert, rank) &&
                 plan->optimizer == MP_OPTIMIZER_SLICES)
-                *scattered += plan->expert_bytes * (ranks - 1) / ranks;
+                *scattered += plan->gradient_bytes * (ranks - 1) / ranks;
         }
         if (plan->optimizer == MP_OPTIMIZER_SLICES_OF_SUM)
-            *scattered += plan->expert_bytes * moved / ranks;
+            *scattered += plan->gradient_bytes * moved / ranks;
     }
 }
 
@@ -296,7 +297,7 @@ static void tied_holders_sum_and_share(void **state) {
                 assert_true(up->from != up->to && mp_placement_holds(&home, up->expert, up->from));
                 assert_true(down->from == up->to && down->to == up->from &&
                             down->expert == up->expert && down->layer == 2 && up->layer == 2 &&
-                            down->bytes == plan->expert_bytes);
+                            down->bytes == plan->gradient_bytes && up->bytes == down->bytes);
             }
         }
         mp_placement_destroy(&home);

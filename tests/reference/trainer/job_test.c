@@ -302,6 +302,15 @@ static const struct message_case check_cases[] = {
     {"experts not divisible", "{system: plain, text: x, ranks: 4, experts: 10}",
      "experts: 10 experts can't be divided evenly over 4 ranks, which system plain needs; take a "
      "multiple of ranks"},
+    {"nodes of unequal size", "{system: plain, text: x, ranks: 8, nodes: 3}",
+     "nodes: 8 ranks can't be divided evenly over 3 nodes; take a divisor of ranks, or say "
+     "ranks-per-node"},
+    {"more nodes than ranks", "{system: plain, text: x, ranks: 2, nodes: 4}",
+     "nodes: 2 ranks can't be divided evenly over 4 nodes; take a divisor of ranks, or say "
+     "ranks-per-node"},
+    {"nodes against ranks per node",
+     "{system: plain, text: x, ranks: 8, nodes: 2, ranks-per-node: 2}",
+     "nodes: 2 nodes of 8 ranks have 4 each, ranks-per-node says 2; leave one of the two out"},
     {"one expert for two", "{system: plain, text: x, experts: 1}",
      "experts: the gshard gate sends a token to 2 experts, there is only 1"},
     {"too much on one expert",
@@ -354,6 +363,7 @@ static void good_jobs_pass(void **state) {
     static const char *const good[] = {
         "{system: plain, text: x}",
         "{system: plain, text: x, ranks: 4, batch: 8, experts: 4, ranks-per-node: 3}",
+        "{system: plain, text: x, ranks: 4, batch: 8, experts: 4, nodes: 2, ranks-per-node: 2}",
         "{system: uneven, text: x, ranks: 3, batch: 9, experts: 10}",
         "{system: tied, text: x, ranks: 8, experts: 4}",
         "{system: tied, text: x, ranks: 4, experts: 4}",
@@ -403,6 +413,9 @@ static void systems_are_asked_about_the_job(void **state) {
     assert_int_equal(mp_job_check(&file, &error), MP_OK);
     assert_int_equal(asked.topology.ranks_per_node, 6);
     assert_true(asked.bandwidth > 0);
+    set(&file, "", "nodes", "3");
+    assert_int_equal(mp_job_check(&file, &error), MP_OK);
+    assert_int_equal(asked.topology.ranks_per_node, 2);
     mp_job_file_destroy(&file);
 }
 

@@ -1,6 +1,8 @@
-/* Memory that runs out while a trainer is made: a sentence, and nothing is left behind (the
- * sanitizers look).  The linker leads every allocation of ours through the functions below. */
+/* Memory that runs out while a trainer is made, or when more rows come than ever: a sentence, and
+ * nothing is left behind (the sanitizers look).  The linker leads every allocation of ours through
+ * the functions below. */
 #include <errno.h>
+#include <string.h>
 
 #include "baselines/systems.h"
 #include "reference/trainer/internal.h"
@@ -17,30 +19,31 @@ void *__wrap_realloc(void *memory, size_t size);
 void *__wrap_aligned_alloc(size_t alignment, size_t size);
 int __wrap_posix_memalign(void **memory, size_t alignment, size_t size);
 
-static long granted = -1; /* allocations until one is refused; -1: all are granted */
+static long granted = -1;            /* allocations until one is refused; -1: all are granted */
+static size_t largest = PTRDIFF_MAX; /* bytes that are granted at once */
 
-static bool refused(void) {
-    return granted >= 0 && granted-- == 0;
+static bool refused(size_t size) {
+    return size > largest || (granted >= 0 && granted-- == 0);
 }
 
 void *__wrap_malloc(size_t size) {
-    return refused() ? NULL : __real_malloc(size);
+    return refused(size) ? NULL : __real_malloc(size);
 }
 
 void *__wrap_calloc(size_t count, size_t size) {
-    return refused() ? NULL : __real_calloc(count, size);
+    return refused(count * size) ? NULL : __real_calloc(count, size);
 }
 
 void *__wrap_realloc(void *memory, size_t size) {
-    return refused() ? NULL : __real_realloc(memory, size);
+    return refused(size) ? NULL : __real_realloc(memory, size);
 }
 
 void *__wrap_aligned_alloc(size_t alignment, size_t size) {
-    return refused() ? NULL : __real_aligned_alloc(alignment, size);
+    return refused(size) ? NULL : __real_aligned_alloc(alignment, size);
 }
 
 int __wrap_posix_memalign(void **memory, size_t alignment, size_t size) {
-    return refused() ? ENOMEM : __real_posix_memalign(memory, alignment, size);
+    return refused(size) ? ENOMEM : __real_posix_memalign(memory, alignment, size);
 }
 
 static void set_up(struct mp_job_file *file, const char *system) {
@@ -100,7 +103,55 @@ static void no_memory_is_said_and_given_back(void **state) {
     mp_comm_destroy(comm);
 }
 
+/* One rank sends itself as many rows for each expert as the fullest has routes (a padded exchange
+ * that drops nothing): even loads, then three quarters of the tokens to the same two of four
+ * experts, which makes half as many again. */
+static void rows_without_memory_are_told(void **state) {
+    static const char *const settings[] = {"sequence=512", "routing=skewed", "skew-experts=4",
+                                           "options.drop-tokens=no"};
+    enum { TOKENS = 2 * 512, ROWS = 3 * TOKENS, SPARE = ROWS / 4, BYTES = 4 * 8 * sizeof(float) };
+    static int32_t token[TOKENS];
+    struct mp_systems systems = {0};
+    struct mp_error error = {0};
+    struct mp_comm *comm;
+    (void)state;
+    mp_systems_register_all(&systems, &error);
+    assert_int_equal(mp_comm_self_create(&comm, &error), MP_OK);
+    /* The most bytes at once, the workspace's: of what is wanted, of what is needed, of neither. */
+    const size_t grants[] = {(ROWS + SPARE) * BYTES, ROWS * BYTES, ROWS * BYTES - 1};
+    for (int i = 0; i < 3; i++) {
+        struct mp_trainer *trainer = NULL;
+        struct mp_trainer_result result;
+        struct mp_job_file file;
+        set_up(&file, "deepspeed");
+        for (size_t s = 0; s < sizeof settings / sizeof *settings; s++)
+            assert_int_equal(mp_job_set(&file, settings[s], &systems, &error), MP_OK);
+        assert_int_equal(mp_trainer_create(&file, comm, NULL, &trainer, &error), MP_OK);
+        assert_int_equal(mp_trainer_step_on(trainer, token, token, &result, &error), MP_OK);
+        assert_int_equal(mp_trainer_totals(trainer)->row_growths, 0);
+        for (int e = 0; e < 4; e++)
+            trainer->forced_count[e] = e < 2 ? TOKENS / 4 * 3 : TOKENS / 4;
+        largest = grants[i];
+        int code = mp_trainer_step_on(trainer, token, token, &result, &error);
+        largest = PTRDIFF_MAX;
+        assert_int_equal(code, i < 2 ? MP_OK : MP_ENOMEM);
+        if (i < 2) {
+            assert_int_equal(mp_trainer_totals(trainer)->row_growths, 3);
+            assert_int_equal(trainer->model.worked.room, i == 0 ? ROWS + SPARE : ROWS);
+            assert_int_equal(trainer->model.state[2].worked.room, ROWS + SPARE);
+        } else {
+            assert_non_null(strstr(error.text, "iteration 1: layer 0: no memory for 3072 rows to "
+                                               "work on and 3072 to send (even loads have 2048 of "
+                                               "each): "));
+        }
+        mp_trainer_destroy(trainer);
+        mp_job_file_destroy(&file);
+    }
+    mp_comm_destroy(comm);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(no_memory_is_said_and_given_back)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(no_memory_is_said_and_given_back),
+                                       cmocka_unit_test(rows_without_memory_are_told)};
     return cmocka_run_group_tests_name("reference/trainer/memory", tests, NULL, NULL);
 }

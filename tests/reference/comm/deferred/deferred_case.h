@@ -149,13 +149,16 @@ static inline struct sparse_memory sparse_memory_create(const struct sparse_case
 static inline void check_reduced(const struct sparse_case *c, float *const chunk[]) {
     float *kept[CASE_EXPERTS];
     for (int e = 0; e < c->experts; e++) {
-        int member[CASE_RANKS], members = case_members(c, e, member);
+        int child[CASE_RANKS][2], members = 0;
+        for (int r = 0; r < c->ranks; r++)
+            members += c->holds[e][r];
+        case_children(c, e, child);
         kept[e] = chunk[e];
         if (!by_broadcasts || members < c->ranks || members < 3 || c->owner[e] != comm->rank)
             continue;
         kept[e] = NULL;
         for (size_t i = 0; i < c->bytes / sizeof(float); i++)
-            assert_within(chunk[e][i], case_subtree(c, e, member, members, 0, i),
+            assert_within(chunk[e][i], case_subtree(c, e, child, comm->rank, i),
                           1e-6 * (double)members);
     }
     struct sparse_case rest = *c;

@@ -27,6 +27,7 @@ static void copies_are_the_owners(void **state) {
         struct sparse_case c;
         mp_stream stream = any_stream();
         case_create(&c, test_random(&shared), comm->ranks, round % CASE_KINDS, any_size());
+        mp_comm_set_nodes(comm, c.ranks_per_node);
         struct sparse_memory memory = sparse_memory_create(&c);
         double bytes[2] = {(double)-comm->sent_bytes, case_copies(&c, comm->rank)};
         mirror_push(&memory.mirror, stream);
@@ -45,12 +46,13 @@ static void copies_are_the_owners(void **state) {
     }
 }
 
-static void sums_are_the_trees(void **state) {
+static void sums_follow_the_hops(void **state) {
     (void)state;
     for (int round = 0; round < 12; round++) {
         struct sparse_case c;
         mp_stream stream = any_stream();
         case_create(&c, test_random(&shared), comm->ranks, round % CASE_KINDS, any_size());
+        mp_comm_set_nodes(comm, c.ranks_per_node);
         struct sparse_memory memory = sparse_memory_create(&c);
         int64_t sent = comm->sent_bytes;
         mirror_push(&memory.mirror, stream);
@@ -548,7 +550,7 @@ int main(int arguments, char **argument) {
     const struct CMUnitTest operations[] = {
         ONE(rows_arrive_by_source),
         ONE(copies_are_the_owners),
-        ONE(sums_are_the_trees),
+        ONE(sums_follow_the_hops),
         ONE(moves_arrive),
         ONE(all_reduce_is_equal_everywhere),
         ONE(counts_of_all_ranks_arrive),

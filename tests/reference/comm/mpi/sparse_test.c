@@ -29,6 +29,7 @@ static void copies_are_the_owners(void **state) {
         float *chunk[CASE_EXPERTS];
         int kind = round % CASE_KINDS;
         case_create(&c, test_random(&shared), comm->ranks, kind, any_size());
+        mp_comm_set_nodes(comm, c.ranks_per_node);
         float *memory = case_memory(&c, comm->rank, chunk);
         double bytes[2] = {(double)-comm->sent_bytes, case_copies(&c, comm->rank)};
         assert_ok(mp_sparse_all_gather_start(comm, &c.fetch, MP_STAGE_BEFORE_GATE, c.experts,
@@ -43,13 +44,14 @@ static void copies_are_the_owners(void **state) {
     }
 }
 
-static void sums_are_the_trees(void **state) {
+static void sums_follow_the_hops(void **state) {
     (void)state;
     for (int round = 0; round < 12; round++) {
         struct sparse_case c;
         float *chunk[CASE_EXPERTS];
         int kind = round % CASE_KINDS;
         case_create(&c, test_random(&shared), comm->ranks, kind, any_size());
+        mp_comm_set_nodes(comm, c.ranks_per_node);
         float *memory = case_memory(&c, comm->rank, chunk);
         int64_t sent = comm->sent_bytes;
         assert_ok(mp_sparse_reduce_scatter_start(comm, &c.reduce, c.experts, chunk, c.bytes, NULL,
@@ -107,7 +109,7 @@ static int destroy_request(void **state) {
 int main(void) {
     const struct CMUnitTest sparse[] = {
         cmocka_unit_test(copies_are_the_owners),
-        cmocka_unit_test(sums_are_the_trees),
+        cmocka_unit_test(sums_follow_the_hops),
         cmocka_unit_test(moves_arrive),
     };
     return RUN_MPI_TESTS(sparse, create_request, destroy_request);

@@ -26,6 +26,7 @@ static int rows_between(uint64_t seed, int source, int to) {
 static void start_sparse(struct operation *o, struct mp_request *free_request) {
     static const size_t sizes[] = {4, 2000, 300004, 1200000};
     case_create(&o->c, o->seed, comm->ranks, CASE_SOME, sizes[o->seed % 4]);
+    mp_comm_set_nodes(comm, o->c.ranks_per_node);
     o->memory = case_memory(&o->c, comm->rank, o->chunk);
     if (o->kind == GATHER)
         assert_ok(mp_sparse_all_gather_start(comm, &o->c.fetch, MP_STAGE_BEFORE_GATE, o->c.experts,

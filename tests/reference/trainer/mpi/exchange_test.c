@@ -148,7 +148,7 @@ static void keep_gradients(struct mp_trainer *trainer, struct outcome *outcome) 
     outcome->experts = all;
     outcome->expert = calloc((size_t)all, sizeof *outcome->expert);
     for (int l = 0; l < model->shape.layers; l++) {
-        const struct mp_plan *plan = &trainer->plan[l];
+        const struct mp_plan *plan = &trainer->planner.plan[l];
         must(mp_experts_locate(&model->experts, plan, model->parameter, model->gradient, &error),
              &error);
         for (int e = 0; e < experts; e++)
@@ -371,7 +371,7 @@ static void the_last_in_order_are_dropped(void **state) {
 static void check_limit(const struct mp_trainer *trainer, int layer, int limit) {
     const struct mp_model *model = &trainer->model;
     const struct mp_block_state *state = &model->state[layer];
-    const struct mp_plan *plan = &trainer->plan[layer];
+    const struct mp_plan *plan = &trainer->planner.plan[layer];
     int experts = model->shape.experts, wanted = 0, outgoing[2] = {0};
     bool inside[64];
     for (int e = 0; e < experts; e++) {

@@ -167,7 +167,7 @@ static void run(const struct shape *shape, int group_size, enum shadows shadows,
     if (shadows == SHADOWS_AT_RANDOM) {
         choose_shadows(world->ranks * shape->experts, group_size);
         own.after_gate = chosen_after_gate;
-        trainer->system = &own;
+        trainer->planner.system = &own;
     }
     double loss = step(trainer);
     take_snapshot(trainer, loss, shape->experts, snapshot);

@@ -42,7 +42,7 @@ static void copies_without_room_until_backward_are_refused(void **state) {
         must(step(trainer, &error), &error);
         int64_t copies = mp_trainer_totals(trainer)->copies[MP_STAGE_BEFORE_GATE];
         assert_int_equal(copies > 0, world->ranks > 1);
-        trainer->system = &forgetful;
+        trainer->planner.system = &forgetful;
         bool fits = world->ranks == 1 || i < 2;
         assert_int_equal(step(trainer, &error), fits ? MP_OK : MP_EPLAN);
         if (!fits)

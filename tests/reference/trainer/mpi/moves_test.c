@@ -25,7 +25,7 @@ static bool keeps(const struct mp_placement home[], int index, int rank) {
 static void fill(struct mp_trainer *trainer, int round) {
     struct mp_experts *experts = &mp_trainer_model(trainer)->experts;
     for (int i = 0; i < ALL; i++)
-        for (int w = 0; w < 3 && keeps(trainer->home, i, world->rank); w++)
+        for (int w = 0; w < 3 && keeps(trainer->planner.home, i, world->rank); w++)
             for (size_t at = 0; at < experts->chunk; at++)
                 buffer(experts, w, i)[at] = value(i, w, at, round);
 }
@@ -42,10 +42,12 @@ static void check_slots(struct mp_trainer *trainer) {
     struct mp_experts *experts = &mp_trainer_model(trainer)->experts;
     int kept = 0, used = 0, used_moments = 0;
     for (int i = 0; i < ALL; i++) {
-        kept += keeps(trainer->next, i, world->rank);
+        kept += keeps(trainer->planner.change.next, i, world->rank);
         for (int r = 0; r < world->ranks; r++)
-            assert_int_equal(keeps(trainer->home, i, r), keeps(trainer->next, i, r));
-        assert_int_equal(experts->slot[i] >= 0, keeps(trainer->next, i, world->rank));
+            assert_int_equal(keeps(trainer->planner.home, i, r),
+                             keeps(trainer->planner.change.next, i, r));
+        assert_int_equal(experts->slot[i] >= 0,
+                         keeps(trainer->planner.change.next, i, world->rank));
         for (int j = 0; j < i; j++) { /* nothing shares memory */
             assert_true(experts->slot[i] < 0 || experts->slot[i] != experts->slot[j]);
             assert_true(experts->moments[i] < 0 || experts->moments[i] != experts->moments[j]);
@@ -56,7 +58,7 @@ static void check_slots(struct mp_trainer *trainer) {
         used_moments += experts->used_moments[s];
     }
     assert_int_equal(experts->held, kept);
-    assert_true(kept <= trainer->slots);
+    assert_true(kept <= trainer->planner.homes_limit);
     assert_int_equal(used, kept);
     assert_int_equal(used_moments, kept);
 }
@@ -64,16 +66,16 @@ static void check_slots(struct mp_trainer *trainer) {
 static void check(struct mp_trainer *trainer, int round) {
     check_slots(trainer);
     for (int i = 0; i < ALL; i++)
-        for (int w = 0; w < 3 && keeps(trainer->next, i, world->rank); w++)
+        for (int w = 0; w < 3 && keeps(trainer->planner.change.next, i, world->rank); w++)
             check_buffer(&mp_trainer_model(trainer)->experts, w, i, i, round);
 }
 
 /* Makes a list of what has to move, in random order, and carries it out. */
 static int rehome(struct mp_trainer *trainer, bool leave_state, struct mp_error *error) {
-    struct mp_transfers *moves = &trainer->moves;
+    struct mp_transfers *moves = &trainer->planner.moves;
     moves->count = 0;
-    must(mp_rehome_transfers(trainer->home, trainer->next, LAYERS, &trainer->setting.topology, 1,
-                             moves, error),
+    must(mp_rehome_transfers(trainer->planner.home, trainer->planner.change.next, LAYERS,
+                             &trainer->setting.topology, 1, moves, error),
          error);
     for (int i = moves->count - 1; i > 0; i--) {
         int j = test_random_int(&random_state, 0, i);
@@ -81,7 +83,8 @@ static int rehome(struct mp_trainer *trainer, bool leave_state, struct mp_error 
         moves->item[i] = moves->item[j];
         moves->item[j] = kept;
     }
-    return mp_trainer_rehome(trainer, leave_state, error);
+    trainer->planner.change.leave_state = leave_state;
+    return mp_trainer_rehome(trainer, error);
 }
 
 static void set_owners(struct mp_placement next[], const int32_t owner[ALL]) {
@@ -102,7 +105,7 @@ static void shuffle(int32_t owner[], int count) {
 static void change_owners(struct mp_trainer *trainer, int round) {
     int32_t wanted[ALL];
     for (int i = 0; i < ALL; i++)
-        wanted[i] = trainer->home[i / EXPERTS].owner[i % EXPERTS];
+        wanted[i] = trainer->planner.home[i / EXPERTS].owner[i % EXPERTS];
     int a = test_random_int(&random_state, 0, world->ranks - 1);
     int b = test_random_int(&random_state, 0, world->ranks - 1);
     if (round % 3 == 0)
@@ -113,12 +116,12 @@ static void change_owners(struct mp_trainer *trainer, int round) {
         if (round % 3 == 2)
             wanted[i] = wanted[i] == a ? b : wanted[i] == b ? a : wanted[i];
     }
-    set_owners(trainer->next, wanted);
+    set_owners(trainer->planner.change.next, wanted);
 }
 
 static void take_over(struct mp_trainer *trainer) {
     for (int l = 0; l < LAYERS; l++)
-        mp_placement_copy(&trainer->home[l], &trainer->next[l]);
+        mp_placement_copy(&trainer->planner.home[l], &trainer->planner.change.next[l]);
 }
 
 static void experts_follow_their_owners(void **state) {
@@ -132,7 +135,7 @@ static void experts_follow_their_owners(void **state) {
         change_owners(trainer, round);
         fill(trainer, round);
         must(rehome(trainer, false, &error), &error);
-        moved += trainer->moves.count;
+        moved += trainer->planner.moves.count;
         check(trainer, round);
         take_over(trainer);
     }
@@ -147,16 +150,16 @@ static void random_holders(struct mp_trainer *trainer) {
     for (int i = 0; i < ALL; i++)
         owner[i] = i % world->ranks;
     shuffle(owner, ALL);
-    set_owners(trainer->next, owner);
+    set_owners(trainer->planner.change.next, owner);
     for (int i = 0; i < ALL; i++)
         kept[owner[i]]++;
     for (int tries = test_random_int(&random_state, 0, 4 * ALL); tries > 0; tries--) {
         int i = test_random_int(&random_state, 0, ALL - 1);
         int r = test_random_int(&random_state, 0, world->ranks - 1);
-        if (keeps(trainer->next, i, r) || kept[r] == trainer->slots)
+        if (keeps(trainer->planner.change.next, i, r) || kept[r] == trainer->planner.homes_limit)
             continue;
         kept[r]++;
-        mp_placement_add(&trainer->next[i / EXPERTS], i % EXPERTS, r);
+        mp_placement_add(&trainer->planner.change.next[i / EXPERTS], i % EXPERTS, r);
     }
 }
 
@@ -171,7 +174,7 @@ static void replicas_come_and_go(void **state) {
         random_holders(trainer);
         fill(trainer, round);
         must(rehome(trainer, false, &error), &error);
-        moved += trainer->moves.count;
+        moved += trainer->planner.moves.count;
         check(trainer, round);
         take_over(trainer);
     }
@@ -190,18 +193,18 @@ static void state_stays_behind(void **state) {
         struct mp_error error = {0};
         int32_t wanted[ALL];
         for (int i = 0; i < ALL; i++)
-            wanted[i] = trainer->home[i / EXPERTS].owner[i % EXPERTS];
+            wanted[i] = trainer->planner.home[i / EXPERTS].owner[i % EXPERTS];
         for (int l = 0; l < LAYERS; l++)
             shuffle(wanted + (size_t)l * EXPERTS, EXPERTS);
-        set_owners(trainer->next, wanted);
+        set_owners(trainer->planner.change.next, wanted);
         fill(trainer, round);
         int left[ALL], count = 0; /* this rank's, in ascending order of layer and expert */
         for (int i = 0; i < ALL; i++)
-            if (keeps(trainer->home, i, world->rank) && wanted[i] != world->rank)
+            if (keeps(trainer->planner.home, i, world->rank) && wanted[i] != world->rank)
                 left[count++] = i;
         bool stays[ALL];
         for (int i = 0; i < ALL; i++)
-            stays[i] = keeps(trainer->home, i, world->rank);
+            stays[i] = keeps(trainer->planner.home, i, world->rank);
         must(rehome(trainer, true, &error), &error);
         check_slots(trainer);
         int next = 0;
@@ -226,10 +229,10 @@ static void too_many_for_the_slots_are_refused(void **state) {
     struct mp_trainer *trainer = create_trainer(world, NULL, settings);
     struct mp_error error = {0};
     int32_t wanted[ALL] = {0};
-    set_owners(trainer->next, wanted);
+    set_owners(trainer->planner.change.next, wanted);
     int code = rehome(trainer, false, &error);
     if (world->ranks == 1) { /* all of it is rank 0's already */
-        assert_int_equal(trainer->moves.count, 0);
+        assert_int_equal(trainer->planner.moves.count, 0);
         assert_int_equal(code, MP_OK);
     } else {
         assert_int_equal(code, MP_EPLAN);

@@ -85,7 +85,7 @@ static void uneven_slices_make_whole_experts(void **state) {
 /* The owner's parameters or moments of an expert, on every rank; `own` if this rank keeps it. */
 static bool equals_owner(struct mp_trainer *trainer, int layer, int expert, const float *own) {
     size_t bytes = trainer->model.experts.chunk * sizeof(float);
-    int owner = trainer->home[layer].owner[expert];
+    int owner = trainer->planner.home[layer].owner[expert];
     float *memory = malloc(bytes);
     struct mp_error error = {0};
     if (owner == world->rank)
@@ -107,7 +107,7 @@ static void replicas_stay_equal(void **state) {
     for (int at = 0; at < experts->layers * experts->experts; at++) {
         int layer = at / experts->experts, expert = at % experts->experts;
         float *memory[] = {experts->parameter, experts->first, experts->second};
-        replicas += mp_placement_copies(&trainer->home[layer], expert) - 1;
+        replicas += mp_placement_copies(&trainer->planner.home[layer], expert) - 1;
         for (int w = 0; w < 3; w++) {
             int place = w == 0 ? experts->slot[at] : experts->moments[at];
             const float *own = place < 0 ? NULL : memory[w] + (size_t)place * experts->chunk;

@@ -1,0 +1,442 @@
+/* The schedule's verbs, in model time.
+ *
+ * The comm stream carries exchanges in the order in which they are started.  Where the processor
+ * that computes also copies, a step's experts take longer by that share of what the rank's gates
+ * are busy with the step behind and the return before it, though never more than twice as long: the
+ * rest passes while the rank waits. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "harness/predict/engine.h"
+
+int mp_predictor_create_executor(struct mp_predictor *predictor, struct mp_error *error) {
+    size_t ranks = (size_t)predictor->ranks, layers = (size_t)predictor->layers;
+    size_t steps = predictor->keeps_steps ? layers : 1;
+    predictor->steps = calloc(steps, sizeof *predictor->steps);
+    predictor->dense_number = calloc(layers + 1, sizeof *predictor->dense_number);
+    predictor->bytes = calloc(2 * ranks, sizeof *predictor->bytes);
+    if (!predictor->steps || !predictor->dense_number || !predictor->bytes)
+        return mp_fail(error, MP_ENOMEM, "no memory for the exchanges of %d ranks",
+                       predictor->ranks);
+    predictor->seconds = predictor->bytes + ranks;
+    for (size_t l = 0; l < layers; l++)
+        predictor->layer[l].steps = &predictor->steps[predictor->keeps_steps ? l : 0];
+    return mp_schedule_create(&mp_predictor_executor, predictor, predictor->layers,
+                              predictor->ranks, &predictor->schedule, error);
+}
+
+void mp_predictor_destroy_executor(struct mp_predictor *predictor) {
+    int steps = predictor->keeps_steps ? predictor->layers : 1;
+    for (int i = 0; predictor->steps && i < steps; i++)
+        mp_steps_destroy(&predictor->steps[i]);
+    mp_steps_memory_destroy(&predictor->steps_memory);
+    mp_schedule_destroy(&predictor->schedule);
+    free(predictor->steps);
+    free(predictor->dense_number);
+    free(predictor->bytes);
+    free(predictor->arrived);
+}
+
+/* ---- rows of a step ---- */
+
+static struct mp_predicted_layer *layer_of(struct mp_predictor *predictor, int layer) {
+    return &predictor->layer[layer];
+}
+
+static size_t row_of(const struct mp_predictor *predictor, int step) {
+    return (size_t)step * (size_t)predictor->ranks;
+}
+
+static struct mp_traffic *traffic_of(const struct mp_predicted_layer *layer, int step) {
+    return layer->pipelined ? layer->steps->traffic[step] : layer->traffic;
+}
+
+static const double *alone_of(const struct mp_predictor *predictor,
+                              const struct mp_predicted_layer *layer, int step) {
+    return layer->pipelined ? layer->steps->alone + row_of(predictor, step) : layer->alone;
+}
+
+static const int64_t *rows_of(const struct mp_predictor *predictor,
+                              const struct mp_predicted_layer *layer, int step) {
+    return layer->pipelined ? layer->steps->tokens + row_of(predictor, step) : layer->rows;
+}
+
+/* ---- spans ---- */
+
+static void begin(void *self, struct mp_scheduled_phase activity) {
+    struct mp_predictor *predictor = self;
+    (void)activity;
+    predictor->passes = false;
+    mp_timeline_mark(&predictor->timeline);
+}
+
+/* Tokens and bytes are those of the half that sets out, or returns, as a whole. */
+static double end_exchange(struct mp_predictor *predictor, struct mp_scheduled_phase activity) {
+    const struct mp_predicted_layer *layer = layer_of(predictor, activity.layer);
+    enum mp_phase there = activity.direction == MP_FORWARD ? MP_PHASE_DISPATCH : MP_PHASE_COMBINE;
+    bool is_there = activity.phase == there;
+    bool flat = activity.step == MP_ALL_STEPS;
+    bool whole = flat || activity.step == layer->steps->steps;
+    const int64_t *tokens = whole && (is_there || flat) ? layer->sent_rows : NULL;
+    const double *bytes = is_there ? layer->sent : layer->received;
+    return mp_timeline_spent(&predictor->timeline, activity, tokens, whole ? bytes : NULL, -1);
+}
+
+static double end_experts(struct mp_predictor *predictor, struct mp_scheduled_phase activity) {
+    const struct mp_timeline *timeline = &predictor->timeline;
+    double flops =
+        mp_costs_route_flops(predictor->costs) * (activity.direction == MP_FORWARD ? 1 : 2);
+    for (int r = 0; r < predictor->ranks; r++)
+        predictor->expert_seconds[r] += timeline->clock[r] - timeline->mark[r];
+    return mp_timeline_spent(&predictor->timeline, activity,
+                             rows_of(predictor, layer_of(predictor, activity.layer), activity.step),
+                             NULL, flops);
+}
+
+static void end(void *self, struct mp_scheduled_phase activity) {
+    struct mp_predictor *predictor = self;
+    struct mp_timeline *timeline = &predictor->timeline;
+    double *waited = &timeline->sums.waited[MP_PHASE_FETCH], before = *waited;
+    if (!predictor->passes) /* what only sets out takes no time */
+        return;
+    switch (activity.phase) {
+    case MP_PHASE_DISPATCH:
+    case MP_PHASE_COMBINE:
+        predictor->moe += end_exchange(predictor, activity);
+        break;
+    case MP_PHASE_EXPERT:
+        predictor->moe += end_experts(predictor, activity);
+        break;
+    case MP_PHASE_GATE:
+        predictor->moe += mp_timeline_spent(timeline, activity, predictor->tokens, NULL, -1);
+        break;
+    case MP_PHASE_PLAN:
+    case MP_PHASE_REDUCE:
+        predictor->moe += mp_timeline_spent(timeline, activity, NULL, NULL, -1);
+        break;
+    case MP_PHASE_FETCH:
+        if (activity.direction == MP_NO_DIRECTION) {
+            predictor->gathering += mp_timeline_spent(timeline, activity, NULL, NULL, -1);
+            predictor->gathering_waited += *waited - before;
+        } else {
+            predictor->moe += mp_timeline_spent(timeline, activity, NULL, NULL, -1);
+        }
+        break;
+    case MP_PHASE_EMBED:
+    case MP_PHASE_ATTENTION:
+    case MP_PHASE_HEAD:
+        mp_timeline_spent(timeline, activity, predictor->tokens, NULL, -1);
+        break;
+    default:
+        mp_timeline_spent(timeline, activity, NULL, NULL, -1);
+    }
+}
+
+/* ---- plans ---- */
+
+static int plan_before(struct mp_predictor *predictor, int layer, struct mp_error *error) {
+    predictor->micro_batch = predictor->schedule.micro_batch;
+    predictor->load = predictor->all_loads + predictor->micro_batch * predictor->layers;
+    int code = mp_predictor_plan_before(predictor, layer, error);
+    if (!code)
+        mp_predictor_carry_fetch(predictor, MP_STAGE_BEFORE_GATE, &predictor->fetch);
+    return code;
+}
+
+static int fill_steps(struct mp_predictor *predictor, int layer, struct mp_error *error) {
+    return mp_steps_fill(predictor->layer[layer].steps, &predictor->steps_memory,
+                         predictor->network, predictor->costs, &predictor->plan,
+                         predictor->has_late ? predictor->late : NULL, error);
+}
+
+static int plan_after(struct mp_predictor *predictor, int number, struct mp_error *error) {
+    struct mp_predicted_layer *layer = layer_of(predictor, number);
+    int code = mp_predictor_plan_after(predictor, number, error);
+    if (code)
+        return code;
+    if (!predictor->plan.free_transfers)
+        mp_timeline_work(&predictor->timeline, predictor->options.planning);
+    layer->rematerialise = predictor->plan.rematerialise;
+    mp_predictor_carry_fetch(predictor, MP_STAGE_AFTER_GATE, &predictor->late_fetch);
+    mp_predictor_carry_gradients(predictor, layer);
+    code = mp_predictor_dispatch(predictor, number, error);
+    return !code && layer->pipelined ? fill_steps(predictor, number, error) : code;
+}
+
+static int plan(void *self, int layer, bool before_gate, const struct mp_plan **of_layer,
+                struct mp_error *error) {
+    struct mp_predictor *predictor = self;
+    predictor->passes = true;
+    *of_layer = &predictor->plan;
+    return before_gate ? plan_before(predictor, layer, error) : plan_after(predictor, layer, error);
+}
+
+/* A layer's rows again, if they have not been kept. */
+static int restore(struct mp_predictor *predictor, int layer, struct mp_error *error) {
+    bool pipelined = predictor->layer[layer].pipelined, gone = predictor->planned != layer;
+    if (pipelined && predictor->keeps_steps)
+        return MP_OK;
+    int code = mp_predictor_restore(predictor, layer, error);
+    return !code && pipelined && gone ? fill_steps(predictor, layer, error) : code;
+}
+
+/* ---- own work ---- */
+
+/* What the processor also copies while a step is computed. */
+static void stretch(struct mp_predictor *predictor, const struct mp_steps *steps, int step) {
+    double share = 1 - predictor->timeline.overlap;
+    for (int r = 0; share > 0 && r < predictor->ranks; r++) {
+        double busy = 0, most = predictor->seconds[r];
+        for (int other = step - 1; other <= step + 1; other += 2)
+            if (other >= 0 && other < steps->steps)
+                busy += steps->alone[row_of(predictor, other) + (size_t)r];
+        predictor->seconds[r] += share * (busy < most ? busy : most);
+    }
+}
+
+static void compute(struct mp_predictor *predictor, const struct mp_operation *operation) {
+    const struct mp_predicted_layer *layer = layer_of(predictor, operation->layer);
+    if (!layer->pipelined) {
+        mp_timeline_work_each(&predictor->timeline, layer->expert[operation->direction]);
+        return;
+    }
+    memcpy(predictor->seconds,
+           layer->steps->expert[operation->direction] + row_of(predictor, operation->step),
+           (size_t)predictor->ranks * sizeof *predictor->seconds);
+    if (operation->step < layer->steps->steps)
+        stretch(predictor, layer->steps, operation->step);
+    mp_timeline_work_each(&predictor->timeline, predictor->seconds);
+}
+
+static int permute(struct mp_predictor *predictor, const struct mp_operation *operation,
+                   struct mp_error *error) {
+    int code = MP_OK;
+    if (operation->direction == MP_BACKWARD)
+        code = restore(predictor, operation->layer, error);
+    mp_timeline_work_each(&predictor->timeline, predictor->layer[operation->layer].permute);
+    return code;
+}
+
+static int work(void *self, const struct mp_operation *operation, struct mp_error *error) {
+    struct mp_predictor *predictor = self;
+    struct mp_timeline *timeline = &predictor->timeline;
+    const struct mp_costs *costs = predictor->costs;
+    predictor->passes = true;
+    switch (operation->kind) {
+    case MP_WORK_EMBED:
+        mp_timeline_work(timeline, mp_costs_embed(costs, operation->direction));
+        break;
+    case MP_WORK_ATTENTION:
+        mp_timeline_work(timeline, mp_costs_attention(costs, operation->direction));
+        break;
+    case MP_WORK_GATE:
+        mp_timeline_work(timeline, mp_costs_gate(costs, operation->direction));
+        break;
+    case MP_WORK_PERMUTE:
+        return permute(predictor, operation, error);
+    case MP_WORK_EXPERTS:
+        compute(predictor, operation);
+        break;
+    case MP_WORK_COMBINE:
+        mp_timeline_work_each(timeline, layer_of(predictor, operation->layer)->permute);
+        break;
+    case MP_WORK_HEAD:
+        mp_predictor_count_memory(predictor);
+        mp_timeline_work(timeline, mp_costs_head(costs));
+        break;
+    default:
+        mp_timeline_work_each(timeline, predictor->optimizer_seconds);
+    }
+    return MP_OK;
+}
+
+/* ---- rows on their way ---- */
+
+static struct mp_scheduled_phase activity_of(const struct mp_operation *operation) {
+    bool there = operation->kind == MP_TRAVEL_ROWS, forward = operation->direction == MP_FORWARD;
+    return (struct mp_scheduled_phase){there == forward ? MP_PHASE_DISPATCH : MP_PHASE_COMBINE,
+                                       operation->direction, operation->layer, operation->step};
+}
+
+/* When the rows of a step are there: [ranks]. */
+static double *arrival_of(const struct mp_predictor *predictor,
+                          const struct mp_operation *operation) {
+    const double *first =
+        operation->kind == MP_TRAVEL_ROWS ? predictor->arrived : predictor->returned;
+    return (double *)first + row_of(predictor, operation->step);
+}
+
+static int reserve_arrivals(struct mp_predictor *predictor, int steps, struct mp_error *error) {
+    size_t cells = row_of(predictor, steps);
+    if (steps <= predictor->steps_limit)
+        return MP_OK;
+    free(predictor->arrived);
+    predictor->arrived = malloc(2 * cells * sizeof *predictor->arrived);
+    predictor->returned = predictor->arrived + cells;
+    predictor->steps_limit = predictor->arrived ? steps : 0;
+    return predictor->arrived
+               ? MP_OK
+               : mp_fail(error, MP_ENOMEM, "no memory for an exchange of %d steps", steps);
+}
+
+static int start_rows(struct mp_predictor *predictor, const struct mp_operation *operation,
+                      struct mp_error *error) {
+    const struct mp_predicted_layer *layer = layer_of(predictor, operation->layer);
+    bool back = operation->kind == MP_TRAVEL_RETURNS;
+    const struct mp_traffic *traffic = traffic_of(layer, operation->step);
+    double *bytes = predictor->sink.span ? predictor->bytes : NULL;
+    int code = reserve_arrivals(predictor, layer->pipelined ? layer->steps->steps : 1, error);
+    if (code)
+        return code;
+    if (bytes)
+        mp_traffic_totals(traffic, back ? bytes : NULL, back ? NULL : bytes);
+    mp_timeline_exchange_start(&predictor->timeline, activity_of(operation), traffic, back,
+                               alone_of(predictor, layer, operation->step), bytes,
+                               predictor->timeline.clock, arrival_of(predictor, operation));
+    return MP_OK;
+}
+
+static void wait_rows(struct mp_predictor *predictor, const struct mp_operation *operation) {
+    const struct mp_predicted_layer *layer = layer_of(predictor, operation->layer);
+    mp_timeline_wait_until(&predictor->timeline, arrival_of(predictor, operation));
+    if (!layer->pipelined ||
+        (operation->kind == MP_TRAVEL_RETURNS && operation->step + 1 == layer->steps->steps))
+        mp_timeline_forget_late(&predictor->timeline);
+}
+
+/* ---- the background ---- */
+
+static struct mp_carriage *carriage_of(struct mp_predictor *predictor,
+                                       const struct mp_operation *operation) {
+    struct mp_predicted_layer *layer = layer_of(predictor, operation->layer);
+    switch (operation->kind) {
+    case MP_TRAVEL_FETCH:
+        return &predictor->fetch;
+    case MP_TRAVEL_LATE_FETCH:
+        return &predictor->late_fetch;
+    case MP_TRAVEL_REFETCH:
+        return &layer->prefetch;
+    case MP_TRAVEL_HOMES:
+        mp_predictor_carry_homes(predictor, operation->layer, &predictor->fetch);
+        return &predictor->fetch;
+    default:
+        return &layer->gradient[operation->kind - MP_TRAVEL_SUM_COPIES];
+    }
+}
+
+static int64_t *number_of(struct mp_predictor *predictor, const struct mp_operation *operation) {
+    if (operation->kind == MP_TRAVEL_SUM_DENSE)
+        return &predictor->dense_number[operation->layer];
+    return &predictor->number[operation->kind][operation->layer % MP_SUMS_ON_THEIR_WAY];
+}
+
+static enum mp_phase phase_of(enum mp_operation_kind kind) {
+    switch (kind) {
+    case MP_TRAVEL_SUM_COPIES:
+    case MP_TRAVEL_SHARE_SUMS:
+    case MP_TRAVEL_SEND_SLICES:
+        return MP_PHASE_REDUCE;
+    case MP_TRAVEL_SUM_DENSE:
+        return MP_PHASE_ALLREDUCE;
+    default:
+        return MP_PHASE_FETCH;
+    }
+}
+
+/* Non-expert gradients of a block, or of the tables. */
+static int64_t start_dense(struct mp_predictor *predictor, struct mp_scheduled_phase activity) {
+    double seconds = predictor->reduce_seconds;
+    if (activity.layer == predictor->layers) {
+        activity.layer = -1;
+        seconds = predictor->table_reduce_seconds;
+    }
+    for (int r = 0; r < predictor->ranks; r++)
+        predictor->seconds[r] = seconds;
+    return seconds > 0 ? mp_timeline_start(&predictor->timeline, activity, predictor->seconds,
+                                           predictor->seconds, NULL)
+                       : -1;
+}
+
+static void start_background(struct mp_predictor *predictor, const struct mp_operation *operation) {
+    struct mp_scheduled_phase activity = {phase_of(operation->kind), operation->direction,
+                                          operation->layer, 0};
+    int64_t *number = number_of(predictor, operation);
+    if (operation->kind == MP_TRAVEL_SUM_DENSE) {
+        *number = start_dense(predictor, activity);
+        return;
+    }
+    const struct mp_carriage *carriage = carriage_of(predictor, operation);
+    *number = carriage->any ? mp_timeline_start(&predictor->timeline, activity, carriage->seconds,
+                                                carriage->alone, carriage->received)
+                            : -1;
+}
+
+/* ---- what travels ---- */
+
+static int start(void *self, const struct mp_operation *operation, struct mp_error *error) {
+    struct mp_predictor *predictor = self;
+    switch (operation->kind) {
+    case MP_TRAVEL_COUNTS:
+    case MP_TRAVEL_LOSS:
+        return MP_OK; /* they begin when the last rank has come */
+    case MP_TRAVEL_ROWS:
+    case MP_TRAVEL_RETURNS:
+        return start_rows(predictor, operation, error);
+    case MP_TRAVEL_MOVES:
+        return mp_optimizer_sliced(predictor->optimizer)
+                   ? MP_OK
+                   : mp_predictor_move(predictor, predictor->leaves_state, error);
+    default:
+        start_background(predictor, operation);
+        return MP_OK;
+    }
+}
+
+static int wait(void *self, const struct mp_operation *operation, struct mp_error *error) {
+    struct mp_predictor *predictor = self;
+    struct mp_timeline *timeline = &predictor->timeline;
+    struct mp_scheduled_phase activity = {MP_PHASE_GATE, operation->direction, operation->layer, 0};
+    (void)error;
+    predictor->passes = true;
+    switch (operation->kind) {
+    case MP_TRAVEL_COUNTS:
+        mp_timeline_together(timeline, activity, predictor->gather_seconds);
+        return MP_OK;
+    case MP_TRAVEL_LOSS:
+        activity.phase = MP_PHASE_WAIT;
+        mp_timeline_together(timeline, activity, predictor->agree_seconds);
+        return MP_OK;
+    case MP_TRAVEL_ROWS:
+    case MP_TRAVEL_RETURNS:
+        wait_rows(predictor, operation);
+        return MP_OK;
+    case MP_TRAVEL_MOVES:
+        for (int l = 0; l < predictor->layers; l++)
+            mp_placement_copy(&predictor->home[l], &predictor->next[l]);
+        mp_predictor_count_homes(predictor);
+        return MP_OK;
+    default:
+        if (*number_of(predictor, operation) >= 0)
+            mp_timeline_wait(timeline, *number_of(predictor, operation));
+        return MP_OK;
+    }
+}
+
+static int learn(void *self, bool *moves, struct mp_error *error) {
+    struct mp_predictor *predictor = self;
+    const struct mp_system *system = predictor->system;
+    struct mp_rehome change = {.next = predictor->next};
+    predictor->passes = true;
+    for (int l = 0; l < predictor->layers; l++)
+        mp_placement_copy(&predictor->next[l], &predictor->home[l]);
+    int code = system->after_step(predictor->self, predictor->iteration, predictor->learnt,
+                                  predictor->home, &change, error);
+    if (!code && predictor->check_plans)
+        code = mp_rehome_check(predictor->home, &change, predictor->layers, predictor->optimizer,
+                               predictor->homes_limit, error);
+    *moves = change.changed;
+    predictor->leaves_state = change.leave_state;
+    return code;
+}
+
+const struct mp_executor mp_predictor_executor = {begin, end, plan, work, start, wait, learn};

@@ -1,0 +1,226 @@
+#include "reference/plan/planner.h"
+
+#include <stdlib.h>
+
+/* ---- creation ---- */
+
+static int create_placements(struct mp_placement **placement, const struct mp_setting *setting,
+                             struct mp_error *error) {
+    int code = MP_OK;
+    *placement = calloc((size_t)setting->layers, sizeof **placement);
+    if (!*placement)
+        return mp_fail(error, MP_ENOMEM, "no memory for the homes of %d layers", setting->layers);
+    for (int layer = 0; layer < setting->layers && !code; layer++)
+        code = mp_placement_create(setting->topology.ranks, setting->experts, &(*placement)[layer],
+                                   error);
+    return code;
+}
+
+static int plans_of(const struct mp_planner *planner) {
+    return planner->keeps_plans ? planner->setting.layers : 1;
+}
+
+static int create_plans(struct mp_planner *planner, int64_t gradient_bytes,
+                        struct mp_error *error) {
+    const struct mp_setting *setting = &planner->setting;
+    int plans = plans_of(planner), code = MP_OK;
+    planner->plan = calloc((size_t)plans, sizeof *planner->plan);
+    if (!planner->plan)
+        return mp_fail(error, MP_ENOMEM, "no memory for the plans of %d layers", plans);
+    for (int i = 0; i < plans && !code; i++) {
+        code = mp_plan_create(&setting->topology, setting->experts, setting->expert_bytes,
+                              &planner->plan[i], error);
+        if (!code && gradient_bytes > 0)
+            planner->plan[i].gradient_bytes = gradient_bytes;
+        if (!code && planner->keeps_plans)
+            code = mp_plan_reserve(&planner->plan[i],
+                                   setting->experts * (setting->topology.ranks - 1), error);
+    }
+    return code;
+}
+
+static int create_system(struct mp_planner *planner, const void *options, struct mp_error *error) {
+    const struct mp_system *system = planner->system;
+    int code = system->create(&planner->setting, options, &planner->self, error);
+    if (code)
+        return code;
+    planner->law = (struct mp_plan_law){
+        .drops_routes = system->capabilities & MP_SYSTEM_DROPS,
+        .extra_copies_limit = system->copies_limit ? system->copies_limit(planner->self) : 0,
+        .padding_limit = mp_system_padding_limit(system, &planner->setting, options),
+    };
+    if (system->optimizer)
+        planner->optimizer = system->optimizer(planner->self);
+    return MP_OK;
+}
+
+static int count_homes(const struct mp_planner *planner, struct mp_error *error) {
+    const struct mp_setting *setting = &planner->setting;
+    int ranks = setting->topology.ranks, most = 0;
+    int *kept = calloc((size_t)ranks, sizeof *kept);
+    if (!kept)
+        return mp_fail(error, MP_ENOMEM, "no memory to count the homes of %d ranks", ranks);
+    for (int layer = 0; layer < setting->layers; layer++) {
+        const struct mp_placement *home = &planner->home[layer];
+        for (int expert = 0; expert < setting->experts; expert++)
+            for (int rank = mp_placement_next(home, expert, 0); rank >= 0;
+                 rank = mp_placement_next(home, expert, rank + 1))
+                kept[rank]++;
+    }
+    for (int rank = 0; rank < ranks; rank++)
+        most = kept[rank] > most ? kept[rank] : most;
+    free(kept);
+    return most;
+}
+
+/* The most that one rank keeps between iterations. */
+static int find_homes_limit(struct mp_planner *planner, struct mp_error *error) {
+    const struct mp_setting *setting = &planner->setting;
+    const struct mp_system *system = planner->system;
+    int ranks = setting->topology.ranks, experts = setting->layers * setting->experts;
+    if (mp_optimizer_sliced(planner->optimizer)) {
+        planner->homes_limit = planner->law.extra_copies_limit;
+        return MP_OK;
+    }
+    if (system->homes_limit) {
+        planner->homes_limit = system->homes_limit(planner->self);
+        return MP_OK;
+    }
+    int even = (experts + ranks - 1) / ranks, first = count_homes(planner, error);
+    planner->homes_limit = first > even ? first : even;
+    return first < 0 ? first : MP_OK;
+}
+
+/* Homes change inside a step: room for all that may move, now. */
+static int reserve_moves(struct mp_planner *planner, struct mp_error *error) {
+    int64_t most = (int64_t)planner->homes_limit * planner->setting.topology.ranks;
+    if (mp_optimizer_sliced(planner->optimizer))
+        most *= planner->setting.layers;
+    return mp_transfers_reserve(&planner->moves, most, error);
+}
+
+static int create_all(struct mp_planner *planner, const struct mp_planner_config *config,
+                      struct mp_error *error) {
+    const struct mp_setting *setting = &planner->setting;
+    int code = create_system(planner, config->options, error);
+    if (!code)
+        code = create_placements(&planner->home, setting, error);
+    if (!code)
+        code = create_placements(&planner->change.next, setting, error);
+    if (!code)
+        code = create_plans(planner, config->gradient_bytes, error);
+    if (!code)
+        code = mp_system_initial_homes(planner->system, planner->self, setting->layers,
+                                       planner->home, error);
+    if (!code)
+        code = find_homes_limit(planner, error);
+    if (!code && planner->keeps_plans)
+        code = reserve_moves(planner, error);
+    if (!code)
+        code = mp_planner_begin_layer(planner, 0, 0, error);
+    if (code)
+        return code;
+    planner->gather_stage = planner->plan[0].gather_stage;
+    planner->rematerialise = planner->plan[0].rematerialise;
+    return MP_OK;
+}
+
+int mp_planner_create(const struct mp_planner_config *config, struct mp_planner *planner,
+                      struct mp_error *error) {
+    *planner = (struct mp_planner){.system = config->system,
+                                   .setting = *config->setting,
+                                   .check_plans = config->check_plans,
+                                   .move = config->move,
+                                   .keeps_plans = config->keeps_plans,
+                                   .planned = -1};
+#ifndef NDEBUG
+    planner->check_plans = true;
+#endif
+    int code = create_all(planner, config, error);
+    if (code)
+        mp_planner_destroy(planner);
+    return code;
+}
+
+void mp_planner_destroy(struct mp_planner *planner) {
+    for (int layer = 0; layer < planner->setting.layers; layer++) {
+        if (planner->home)
+            mp_placement_destroy(&planner->home[layer]);
+        if (planner->change.next)
+            mp_placement_destroy(&planner->change.next[layer]);
+    }
+    for (int i = 0; planner->plan && i < plans_of(planner); i++)
+        mp_plan_destroy(&planner->plan[i]);
+    mp_transfers_destroy(&planner->moves);
+    if (planner->self)
+        planner->system->destroy(planner->self);
+    free(planner->home);
+    free(planner->change.next);
+    free(planner->plan);
+    *planner = (struct mp_planner){0};
+}
+
+/* ---- a layer ---- */
+
+int mp_planner_begin_layer(struct mp_planner *planner, int64_t iteration, int layer,
+                           struct mp_error *error) {
+    planner->planned = -1;
+    return mp_system_begin_plan(planner->system, planner->self, iteration, layer,
+                                &planner->home[layer], mp_planner_plan(planner, layer), error);
+}
+
+int mp_planner_end_layer(struct mp_planner *planner, int layer, const struct mp_load *load,
+                         struct mp_error *error) {
+    struct mp_plan *plan = mp_planner_plan(planner, layer);
+    int code = mp_system_end_plan(planner->system, planner->self, load, plan, error);
+    if (!code && planner->check_plans)
+        code = mp_plan_check(plan, load, &planner->law, NULL, error);
+    if (!code)
+        planner->planned = layer;
+    return code;
+}
+
+int mp_planner_again(struct mp_planner *planner, int64_t iteration, int layer,
+                     const struct mp_load *load, struct mp_error *error) {
+    if (planner->keeps_plans || planner->planned == layer)
+        return MP_OK;
+    int code = mp_planner_begin_layer(planner, iteration, layer, error);
+    return code ? code : mp_planner_end_layer(planner, layer, load, error);
+}
+
+/* ---- after the step ---- */
+
+static int list_moves(struct mp_planner *planner, struct mp_error *error) {
+    int64_t bytes = planner->move.parameters;
+    if (!planner->change.leave_state)
+        bytes += planner->move.state;
+    if (mp_optimizer_sliced(planner->optimizer))
+        bytes = 0;
+    return mp_rehome_transfers(planner->home, planner->change.next, planner->setting.layers,
+                               &planner->setting.topology, bytes, &planner->moves, error);
+}
+
+int mp_planner_after_step(struct mp_planner *planner, int64_t iteration,
+                          const struct mp_load load[], struct mp_error *error) {
+    const struct mp_system *system = planner->system;
+    struct mp_rehome *change = &planner->change;
+    int layers = planner->setting.layers;
+    planner->moves.count = 0;
+    change->changed = change->leave_state = false;
+    if (!system->after_step)
+        return MP_OK;
+    for (int layer = 0; layer < layers; layer++)
+        mp_placement_copy(&change->next[layer], &planner->home[layer]);
+    int code = system->after_step(planner->self, iteration, load, planner->home, change, error);
+    if (!code && planner->check_plans)
+        code = mp_rehome_check(planner->home, change, layers, planner->optimizer,
+                               planner->homes_limit, error);
+    if (!code && change->changed)
+        code = list_moves(planner, error);
+    return code;
+}
+
+void mp_planner_adopt_homes(struct mp_planner *planner) {
+    for (int layer = 0; planner->change.changed && layer < planner->setting.layers; layer++)
+        mp_placement_copy(&planner->home[layer], &planner->change.next[layer]);
+}

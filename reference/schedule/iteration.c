@@ -1,0 +1,512 @@
+#include <stdlib.h>
+#include <string.h>
+
+#include "reference/schedule/schedule.h"
+
+int mp_schedule_create(const struct mp_executor *executor, void *self, int layers, int ranks,
+                       struct mp_schedule *schedule, struct mp_error *error) {
+    *schedule = (struct mp_schedule){
+        .executor = executor, .self = self, .layers = layers, .micro_batches = 1};
+    for (int i = 0; i < MP_SUMS_ON_THEIR_WAY; i++)
+        schedule->sums[i].layer = -1;
+    schedule->layer = calloc((size_t)layers, sizeof *schedule->layer);
+    bool *needs_late = calloc((size_t)layers * (size_t)ranks, sizeof *needs_late);
+    if (!schedule->layer || !needs_late) {
+        free(needs_late);
+        mp_schedule_destroy(schedule);
+        return mp_fail(error, MP_ENOMEM, "no memory for a schedule of %d layers", layers);
+    }
+    for (int l = 0; l < layers; l++)
+        schedule->layer[l].needs_late = needs_late + (size_t)l * (size_t)ranks;
+    return MP_OK;
+}
+
+void mp_schedule_destroy(struct mp_schedule *schedule) {
+    if (schedule->layer)
+        free(schedule->layer[0].needs_late);
+    free(schedule->layer);
+    *schedule = (struct mp_schedule){0};
+}
+
+/* ---- verbs ---- */
+
+static void begin(struct mp_schedule *schedule, struct mp_scheduled_phase activity) {
+    schedule->executor->begin(schedule->self, activity);
+}
+
+static void end(struct mp_schedule *schedule, struct mp_scheduled_phase activity) {
+    schedule->executor->end(schedule->self, activity);
+}
+
+static struct mp_operation of(enum mp_operation_kind kind, enum mp_direction direction, int layer,
+                              int step) {
+    return (struct mp_operation){kind, direction, layer, step};
+}
+
+static int work(struct mp_schedule *schedule, struct mp_operation operation,
+                struct mp_error *error) {
+    return schedule->executor->work(schedule->self, &operation, error);
+}
+
+static int start(struct mp_schedule *schedule, struct mp_operation operation,
+                 struct mp_error *error) {
+    return schedule->executor->start(schedule->self, &operation, error);
+}
+
+static int wait(struct mp_schedule *schedule, struct mp_operation operation,
+                struct mp_error *error) {
+    return schedule->executor->wait(schedule->self, &operation, error);
+}
+
+static int start_and_wait(struct mp_schedule *schedule, struct mp_operation operation,
+                          struct mp_error *error) {
+    int code = start(schedule, operation, error);
+    return code ? code : wait(schedule, operation, error);
+}
+
+static struct mp_scheduled_phase phase_of(enum mp_phase phase, enum mp_direction direction,
+                                          int layer) {
+    return (struct mp_scheduled_phase){phase, direction, layer, MP_ALL_STEPS};
+}
+
+/* Own work that is a phase by itself. */
+static int work_alone(struct mp_schedule *schedule, enum mp_phase phase,
+                      struct mp_operation operation, struct mp_error *error) {
+    struct mp_scheduled_phase activity = phase_of(phase, operation.direction, operation.layer);
+    begin(schedule, activity);
+    int code = work(schedule, operation, error);
+    end(schedule, activity);
+    return code;
+}
+
+static bool travels(const struct mp_schedule *schedule, int layer, enum mp_operation_kind kind) {
+    return schedule->layer[layer].travels >> kind & 1;
+}
+
+/* A background operation's start, or its end, as a span. */
+static int start_alone(struct mp_schedule *schedule, enum mp_phase phase,
+                       struct mp_operation operation, struct mp_error *error) {
+    struct mp_scheduled_phase activity = phase_of(phase, operation.direction, operation.layer);
+    begin(schedule, activity);
+    int code = start(schedule, operation, error);
+    end(schedule, activity);
+    return code;
+}
+
+static int wait_alone(struct mp_schedule *schedule, enum mp_phase phase,
+                      struct mp_operation operation, struct mp_error *error) {
+    struct mp_scheduled_phase activity = phase_of(phase, operation.direction, operation.layer);
+    begin(schedule, activity);
+    int code = wait(schedule, operation, error);
+    end(schedule, activity);
+    return code;
+}
+
+/* ---- copies ---- */
+
+static int start_fetch(struct mp_schedule *schedule, int layer, enum mp_operation_kind kind,
+                       bool *fetching, struct mp_error *error) {
+    *fetching = travels(schedule, layer, kind);
+    return *fetching ? start_alone(schedule, MP_PHASE_FETCH, of(kind, MP_FORWARD, layer, 0), error)
+                     : MP_OK;
+}
+
+static int wait_fetch(struct mp_schedule *schedule, int layer, enum mp_operation_kind kind,
+                      bool *fetching, struct mp_error *error) {
+    if (!*fetching)
+        return MP_OK;
+    *fetching = false;
+    return wait_alone(schedule, MP_PHASE_FETCH, of(kind, MP_FORWARD, layer, 0), error);
+}
+
+static int wait_fetches(struct mp_schedule *schedule, int layer, bool late,
+                        struct mp_error *error) {
+    int code = wait_fetch(schedule, layer, MP_TRAVEL_FETCH, &schedule->fetching, error);
+    if (!code && late)
+        code = wait_fetch(schedule, layer, MP_TRAVEL_LATE_FETCH, &schedule->late_fetching, error);
+    return code;
+}
+
+static int start_refetch(struct mp_schedule *schedule, int layer, struct mp_error *error) {
+    if (layer < 0 || !travels(schedule, layer, MP_TRAVEL_REFETCH))
+        return MP_OK;
+    return start_alone(schedule, MP_PHASE_FETCH, of(MP_TRAVEL_REFETCH, MP_BACKWARD, layer, 0),
+                       error);
+}
+
+/* ---- sums of gradients ---- */
+
+/* Starts the first stage from `stage` on that the layer has; behind the last one, nothing of it is
+ * on its way any more. */
+static int start_sums_from(struct mp_schedule *schedule, int layer, int stage,
+                           struct mp_error *error) {
+    int place = layer % MP_SUMS_ON_THEIR_WAY;
+    while (stage <= MP_TRAVEL_SEND_SLICES && !travels(schedule, layer, stage))
+        stage++;
+    schedule->sums[place].layer = stage <= MP_TRAVEL_SEND_SLICES ? layer : -1;
+    if (stage > MP_TRAVEL_SEND_SLICES)
+        return MP_OK;
+    schedule->sums[place].stage = (enum mp_operation_kind)stage;
+    return start(schedule, of((enum mp_operation_kind)stage, MP_BACKWARD, layer, 0), error);
+}
+
+/* Waits for the stage on its way and starts the next one.  Every rank does so at the same places,
+ * as operations start in the same order everywhere. */
+static int advance_sums(struct mp_schedule *schedule, int place, struct mp_error *error) {
+    int layer = schedule->sums[place].layer;
+    enum mp_operation_kind stage = schedule->sums[place].stage;
+    if (layer < 0)
+        return MP_OK;
+    struct mp_scheduled_phase activity = phase_of(MP_PHASE_REDUCE, MP_BACKWARD, layer);
+    begin(schedule, activity);
+    int code = wait(schedule, of(stage, MP_BACKWARD, layer, 0), error);
+    if (!code)
+        code = start_sums_from(schedule, layer, (int)stage + 1, error);
+    end(schedule, activity);
+    return code;
+}
+
+static int finish_sums(struct mp_schedule *schedule, int place, struct mp_error *error) {
+    int code = MP_OK;
+    while (!code && schedule->sums[place].layer >= 0)
+        code = advance_sums(schedule, place, error);
+    return code;
+}
+
+static int start_sums(struct mp_schedule *schedule, int layer, struct mp_error *error) {
+    const unsigned stages =
+        1u << MP_TRAVEL_SUM_COPIES | 1u << MP_TRAVEL_SHARE_SUMS | 1u << MP_TRAVEL_SEND_SLICES;
+    if (!(schedule->layer[layer].travels & stages))
+        return MP_OK;
+    /* The layer above has had this layer's experts to send its first stage under. */
+    int code = advance_sums(schedule, (layer + 1) % MP_SUMS_ON_THEIR_WAY, error);
+    if (code)
+        return code;
+    struct mp_scheduled_phase activity = phase_of(MP_PHASE_REDUCE, MP_BACKWARD, layer);
+    begin(schedule, activity);
+    code = start_sums_from(schedule, layer, MP_TRAVEL_SUM_COPIES, error);
+    end(schedule, activity);
+    return code;
+}
+
+/* Parameters are here, and gradients may be written: those of two layers above are done with. */
+static int prepare_gradients(struct mp_schedule *schedule, int layer, struct mp_error *error) {
+    int code = MP_OK;
+    if (travels(schedule, layer, MP_TRAVEL_REFETCH))
+        code = wait_alone(schedule, MP_PHASE_FETCH, of(MP_TRAVEL_REFETCH, MP_BACKWARD, layer, 0),
+                          error);
+    return code ? code : finish_sums(schedule, layer % MP_SUMS_ON_THEIR_WAY, error);
+}
+
+/* ---- the exchange, with the experts in between ---- */
+
+struct passage {
+    struct mp_schedule *schedule;
+    struct mp_scheduled_layer *layer;
+    int number;
+    enum mp_direction direction;
+    enum mp_phase there, back; /* what its two halves are called */
+    bool flat;
+};
+
+static struct passage passage_of(struct mp_schedule *schedule, int layer,
+                                 enum mp_direction direction) {
+    bool forward = direction == MP_FORWARD;
+    return (struct passage){schedule,
+                            &schedule->layer[layer],
+                            layer,
+                            direction,
+                            forward ? MP_PHASE_DISPATCH : MP_PHASE_COMBINE,
+                            forward ? MP_PHASE_COMBINE : MP_PHASE_DISPATCH,
+                            schedule->layer[layer].steps == 1};
+}
+
+static struct mp_scheduled_phase half_of(const struct passage *passage, enum mp_phase phase,
+                                         int step) {
+    return (struct mp_scheduled_phase){phase, passage->direction, passage->number, step};
+}
+
+static struct mp_operation step_of(const struct passage *passage, enum mp_operation_kind kind,
+                                   int step) {
+    return of(kind, passage->direction, passage->number, step);
+}
+
+/* All steps set out; a flat exchange is one span, with its arrival. */
+static int send_rows(const struct passage *passage, struct mp_error *error) {
+    int own = passage->flat ? MP_ALL_STEPS : passage->layer->steps;
+    struct mp_scheduled_phase activity = half_of(passage, passage->there, own);
+    begin(passage->schedule, activity);
+    int code = work(passage->schedule, step_of(passage, MP_WORK_PERMUTE, 0), error);
+    for (int s = 0; !code && s < passage->layer->steps; s++)
+        code = start(passage->schedule, step_of(passage, MP_TRAVEL_ROWS, s), error);
+    if (!code && passage->flat)
+        code = wait(passage->schedule, step_of(passage, MP_TRAVEL_ROWS, 0), error);
+    end(passage->schedule, activity);
+    return code;
+}
+
+static int wait_rows(const struct passage *passage, int step, struct mp_error *error) {
+    if (passage->flat)
+        return MP_OK;
+    struct mp_scheduled_phase activity = half_of(passage, passage->there, step);
+    begin(passage->schedule, activity);
+    int code = wait(passage->schedule, step_of(passage, MP_TRAVEL_ROWS, step), error);
+    end(passage->schedule, activity);
+    return code;
+}
+
+static int compute(const struct passage *passage, int step, struct mp_error *error) {
+    struct mp_scheduled_phase activity = half_of(passage, MP_PHASE_EXPERT, step);
+    begin(passage->schedule, activity);
+    int code = work(passage->schedule, step_of(passage, MP_WORK_EXPERTS, step), error);
+    end(passage->schedule, activity);
+    return code;
+}
+
+static int return_rows(const struct passage *passage, int step, struct mp_error *error) {
+    if (passage->flat)
+        return MP_OK;
+    struct mp_scheduled_phase activity = half_of(passage, passage->back, step);
+    begin(passage->schedule, activity);
+    int code = start(passage->schedule, step_of(passage, MP_TRAVEL_RETURNS, step), error);
+    end(passage->schedule, activity);
+    return code;
+}
+
+static int receive_rows(const struct passage *passage, struct mp_error *error) {
+    int own = passage->flat ? MP_ALL_STEPS : passage->layer->steps, code = MP_OK;
+    struct mp_scheduled_phase activity = half_of(passage, passage->back, own);
+    begin(passage->schedule, activity);
+    if (passage->flat)
+        code = start(passage->schedule, step_of(passage, MP_TRAVEL_RETURNS, 0), error);
+    for (int s = 0; !code && s < passage->layer->steps; s++)
+        code = wait(passage->schedule, step_of(passage, MP_TRAVEL_RETURNS, s), error);
+    if (!code)
+        code = work(passage->schedule, step_of(passage, MP_WORK_COMBINE, 0), error);
+    end(passage->schedule, activity);
+    return code;
+}
+
+/* ---- forward ---- */
+
+static int plan(struct mp_schedule *schedule, int layer, bool before_gate, struct mp_error *error) {
+    struct mp_scheduled_phase activity = phase_of(MP_PHASE_PLAN, MP_FORWARD, layer);
+    const struct mp_plan *of_layer = NULL;
+    begin(schedule, activity);
+    int code = schedule->executor->plan(schedule->self, layer, before_gate, &of_layer, error);
+    end(schedule, activity);
+    if (code)
+        return code;
+    struct mp_scheduled_layer *scheduled = &schedule->layer[layer];
+    scheduled->travels = mp_plan_travels(of_layer, schedule->micro_batch, schedule->micro_batches);
+    if (!before_gate)
+        mp_plan_schedule_exchange(of_layer, scheduled);
+    return MP_OK;
+}
+
+static int gate(struct mp_schedule *schedule, int layer, struct mp_error *error) {
+    struct mp_scheduled_phase activity = phase_of(MP_PHASE_GATE, MP_FORWARD, layer);
+    begin(schedule, activity);
+    int code = work(schedule, of(MP_WORK_GATE, MP_FORWARD, layer, 0), error);
+    if (!code)
+        code = start_and_wait(schedule, of(MP_TRAVEL_COUNTS, MP_FORWARD, layer, 0), error);
+    end(schedule, activity);
+    return code;
+}
+
+static int attend(struct mp_schedule *schedule, int layer, struct mp_error *error) {
+    int code = plan(schedule, layer, true, error);
+    if (!code)
+        code = start_fetch(schedule, layer, MP_TRAVEL_FETCH, &schedule->fetching, error);
+    if (!code)
+        code = work_alone(schedule, MP_PHASE_ATTENTION, of(MP_WORK_ATTENTION, MP_FORWARD, layer, 0),
+                          error);
+    if (!code)
+        code = gate(schedule, layer, error);
+    return code ? code : plan(schedule, layer, false, error);
+}
+
+static int forward_step(const struct passage *passage, int step, struct mp_error *error) {
+    bool late = passage->flat || passage->layer->needs_late[step];
+    int code = wait_rows(passage, step, error);
+    if (!code)
+        code = wait_fetches(passage->schedule, passage->number, late, error);
+    if (!code)
+        code = compute(passage, step, error);
+    return code ? code : return_rows(passage, step, error);
+}
+
+static int forward_layer(struct mp_schedule *schedule, int layer, struct mp_error *error) {
+    int code = attend(schedule, layer, error);
+    if (code)
+        return code;
+    struct passage passage = passage_of(schedule, layer, MP_FORWARD);
+    if (passage.flat)
+        code = start_fetch(schedule, layer, MP_TRAVEL_LATE_FETCH, &schedule->late_fetching, error);
+    if (!code)
+        code = send_rows(&passage, error);
+    if (!code && !passage.flat)
+        code = start_fetch(schedule, layer, MP_TRAVEL_LATE_FETCH, &schedule->late_fetching, error);
+    for (int s = 0; !code && s < passage.layer->steps; s++)
+        code = forward_step(&passage, s, error);
+    /* Also without rows for them: what has been fetched is used in backward. */
+    if (!code)
+        code = wait_fetches(schedule, layer, true, error);
+    if (!code && passage.layer->own)
+        code = compute(&passage, passage.layer->steps, error);
+    return code ? code : receive_rows(&passage, error);
+}
+
+int mp_schedule_forward(struct mp_schedule *schedule, struct mp_error *error) {
+    int code = work_alone(schedule, MP_PHASE_EMBED, of(MP_WORK_EMBED, MP_FORWARD, -1, 0), error);
+    for (int l = 0; !code && l < schedule->layers; l++)
+        code = forward_layer(schedule, l, error);
+    return code;
+}
+
+/* ---- backward ---- */
+
+static int backward_experts(const struct passage *passage, struct mp_error *error) {
+    const struct mp_scheduled_layer *layer = passage->layer;
+    int code = prepare_gradients(passage->schedule, passage->number, error);
+    if (!code && layer->own)
+        code = compute(passage, layer->steps, error);
+    if (!code && layer->own_first)
+        code = start_sums(passage->schedule, passage->number, error);
+    for (int s = 0; !code && s < layer->steps; s++) {
+        code = wait_rows(passage, s, error);
+        if (!code)
+            code = compute(passage, s, error);
+        if (!code)
+            code = return_rows(passage, s, error);
+    }
+    return code;
+}
+
+static int start_dense_sum(struct mp_schedule *schedule, int layer, struct mp_error *error) {
+    if (schedule->micro_batch + 1 < schedule->micro_batches)
+        return MP_OK;
+    struct mp_scheduled_phase activity =
+        phase_of(MP_PHASE_ALLREDUCE, MP_BACKWARD, layer < schedule->layers ? layer : -1);
+    begin(schedule, activity);
+    int code = start(schedule, of(MP_TRAVEL_SUM_DENSE, MP_BACKWARD, layer, 0), error);
+    end(schedule, activity);
+    return code;
+}
+
+static int backward_layer(struct mp_schedule *schedule, int layer, struct mp_error *error) {
+    struct passage passage = passage_of(schedule, layer, MP_BACKWARD);
+    int code = send_rows(&passage, error);
+    if (!code)
+        code = backward_experts(&passage, error);
+    if (!code)
+        code = receive_rows(&passage, error);
+    if (!code && !passage.layer->own_first)
+        code = start_sums(schedule, layer, error);
+    if (!code)
+        code = work_alone(schedule, MP_PHASE_GATE, of(MP_WORK_GATE, MP_BACKWARD, layer, 0), error);
+    if (!code)
+        code = start_refetch(schedule, layer - 1, error);
+    if (!code)
+        code = work_alone(schedule, MP_PHASE_ATTENTION,
+                          of(MP_WORK_ATTENTION, MP_BACKWARD, layer, 0), error);
+    return code ? code : start_dense_sum(schedule, layer, error);
+}
+
+/* In the order in which they were started. */
+static int finish_dense_sums(struct mp_schedule *schedule, struct mp_error *error) {
+    struct mp_scheduled_phase activity = phase_of(MP_PHASE_ALLREDUCE, MP_BACKWARD, -1);
+    int code = MP_OK;
+    if (schedule->micro_batch + 1 < schedule->micro_batches)
+        return MP_OK;
+    begin(schedule, activity);
+    for (int l = schedule->layers - 1; !code && l >= -1; l--)
+        code = wait(schedule, of(MP_TRAVEL_SUM_DENSE, MP_BACKWARD, l < 0 ? schedule->layers : l, 0),
+                    error);
+    end(schedule, activity);
+    return code;
+}
+
+static int backward(struct mp_schedule *schedule, struct mp_error *error) {
+    int last = schedule->layers - 1;
+    int code = start_refetch(schedule, last, error);
+    if (!code)
+        code = work_alone(schedule, MP_PHASE_HEAD, of(MP_WORK_HEAD, MP_BACKWARD, -1, 0), error);
+    for (int l = last; !code && l >= 0; l--)
+        code = backward_layer(schedule, l, error);
+    if (!code)
+        code = work_alone(schedule, MP_PHASE_EMBED, of(MP_WORK_EMBED, MP_BACKWARD, -1, 0), error);
+    if (!code)
+        code = start_dense_sum(schedule, schedule->layers, error);
+    /* Layer 1 was started before layer 0. */
+    for (int place = MP_SUMS_ON_THEIR_WAY - 1; !code && place >= 0; place--)
+        code = finish_sums(schedule, place, error);
+    return code ? code : finish_dense_sums(schedule, error);
+}
+
+/* ---- after backward ---- */
+
+/* One layer travels while the next one is made ready. */
+static int gather_homes(struct mp_schedule *schedule, struct mp_error *error) {
+    int code = MP_OK, layers = schedule->layers;
+    for (int l = 0; l < layers + MP_SUMS_ON_THEIR_WAY && !code; l++) {
+        struct mp_scheduled_phase activity =
+            phase_of(MP_PHASE_FETCH, MP_NO_DIRECTION, l < layers ? l : -1);
+        begin(schedule, activity);
+        if (l >= MP_SUMS_ON_THEIR_WAY)
+            code = wait(schedule, of(MP_TRAVEL_HOMES, MP_NO_DIRECTION, l - MP_SUMS_ON_THEIR_WAY, 0),
+                        error);
+        if (!code && l < layers)
+            code = start(schedule, of(MP_TRAVEL_HOMES, MP_NO_DIRECTION, l, 0), error);
+        end(schedule, activity);
+    }
+    return code;
+}
+
+int mp_schedule_gather_homes(struct mp_schedule *schedule, struct mp_error *error) {
+    return schedule->gathers_homes ? gather_homes(schedule, error) : MP_OK;
+}
+
+static int learn(struct mp_schedule *schedule, struct mp_error *error) {
+    struct mp_scheduled_phase activity = phase_of(MP_PHASE_PLAN, MP_NO_DIRECTION, -1);
+    bool moves = false;
+    if (!schedule->learns)
+        return MP_OK;
+    begin(schedule, activity);
+    int code = schedule->executor->learn(schedule->self, &moves, error);
+    end(schedule, activity);
+    if (code || !moves)
+        return code;
+    activity.phase = MP_PHASE_MOVE;
+    begin(schedule, activity);
+    code = start_and_wait(schedule, of(MP_TRAVEL_MOVES, MP_NO_DIRECTION, -1, 0), error);
+    end(schedule, activity);
+    return code;
+}
+
+/* Every rank waits for all, so that iterations begin together. */
+static int agree(struct mp_schedule *schedule, struct mp_error *error) {
+    struct mp_scheduled_phase activity = phase_of(MP_PHASE_WAIT, MP_NO_DIRECTION, -1);
+    begin(schedule, activity);
+    int code = start_and_wait(schedule, of(MP_TRAVEL_LOSS, MP_NO_DIRECTION, -1, 0), error);
+    end(schedule, activity);
+    return code;
+}
+
+int mp_schedule_iteration(struct mp_schedule *schedule, struct mp_error *error) {
+    int code = MP_OK;
+    for (int m = 0; !code && m < schedule->micro_batches; m++) {
+        schedule->micro_batch = m;
+        code = mp_schedule_forward(schedule, error);
+        if (!code)
+            code = backward(schedule, error);
+    }
+    if (!code)
+        code = work_alone(schedule, MP_PHASE_OPTIMIZER, of(MP_WORK_UPDATE, MP_NO_DIRECTION, -1, 0),
+                          error);
+    if (!code)
+        code = learn(schedule, error);
+    if (!code)
+        code = mp_schedule_gather_homes(schedule, error);
+    return code ? code : agree(schedule, error);
+}

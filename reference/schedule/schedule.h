@@ -1,0 +1,165 @@
+/* Schedule: one iteration of training, written once.
+ *
+ * What is done in which order, in which lane, waiting for what, is said here and nowhere else.  An
+ * executor carries it out: the trainer in real time (reference/trainer), the predictor in model
+ * time (harness/predict).  A system's plan says what travels; the schedule says when.
+ *
+ * A rank has three lanes.  In `compute` it does its own work, one piece after another, and waits.
+ * In `exchange` travel counts and rows of tokens, in the order in which they are started, never
+ * behind anything else.  In `background` travel parameters and gradients of experts, sums of other
+ * gradients and experts that move, in the order in which they are started.
+ *
+ *   forward, layer l          compute                            background
+ *     plan what the gate need not be known for
+ *                                                                FETCH (Hecate, section 4: spAG)
+ *     attention, gate         ... counts of all ranks
+ *     plan the rest                                              LATE_FETCH, if flat
+ *     rows in n steps         S_0 .. S_(n-1)                     LATE_FETCH, if pipelined
+ *     for each step           wait S_s and the fetches that it needs; C_s; R_s
+ *     own rows, if pipelined  wait for all fetches; C_own
+ *     all returned            combine
+ *
+ *   backward, layer l         S_0 .. S_(n-1)
+ *     before gradients        wait REFETCH of l and the sums of layer l + 2
+ *     own rows, if pipelined  C_own, and if these are all rows of the copies:    SUM_COPIES
+ *     for each step           wait S_s; C_s; R_s
+ *     all returned            else:                              SUM_COPIES, SHARE_SUMS,
+ * SEND_SLICES gate                                                       REFETCH of l - 1 attention
+ * SUM_DENSE of l
+ *
+ * A flat exchange has one step.  Sums of copies start behind the second exchange, so that they
+ * travel under attention (Hecate, section 4); each of their stages starts when the one before it is
+ * waited for: under the experts of the layer below, or at the end.  The order of a pipelined
+ * exchange is FasterMoE's (PPoPP 2022, section 4, and its code): broadcasts of shadowed experts
+ * after all S, their computing after all C, and in backward their sums before C_0.  */
+#ifndef MOEPERF_REFERENCE_SCHEDULE_SCHEDULE_H
+#define MOEPERF_REFERENCE_SCHEDULE_SCHEDULE_H
+
+#include "profiler/record/record.h"
+#include "reference/plan/plan.h"
+
+enum mp_lane { MP_LANE_COMPUTE, MP_LANE_EXCHANGE, MP_LANE_BACKGROUND };
+
+enum mp_operation_kind {
+    /* Own work.  EXPERTS: the rows of one step, or the own ones. */
+    MP_WORK_EMBED,
+    MP_WORK_ATTENTION,
+    MP_WORK_GATE,
+    MP_WORK_PERMUTE, /* rows into the order of their destinations: of tokens, or of gradients */
+    MP_WORK_EXPERTS,
+    MP_WORK_COMBINE, /* what has returned: sums of tokens' rows (forward) */
+    MP_WORK_HEAD,    /* with the loss; forward and backward */
+    MP_WORK_UPDATE,
+    /* The exchange lane. */
+    MP_TRAVEL_COUNTS,  /* every rank's routes to every rank */
+    MP_TRAVEL_ROWS,    /* one step towards the experts */
+    MP_TRAVEL_RETURNS, /* and back to the tokens */
+    MP_TRAVEL_LOSS,    /* agreed on by all ranks, who begin the next iteration together */
+    /* The background lane. */
+    MP_TRAVEL_FETCH,       /* MP_STAGE_BEFORE_GATE: copies, or what is put together from slices */
+    MP_TRAVEL_LATE_FETCH,  /* MP_STAGE_AFTER_GATE */
+    MP_TRAVEL_REFETCH,     /* both again, of copies that forward did not keep */
+    MP_TRAVEL_SUM_COPIES,  /* plan.reduce: spRS */
+    MP_TRAVEL_SHARE_SUMS,  /* plan.share */
+    MP_TRAVEL_SEND_SLICES, /* of gradients to those who keep them */
+    MP_TRAVEL_SUM_DENSE,   /* non-expert gradients of a block; layer `layers`: of the tables */
+    MP_TRAVEL_MOVES,       /* experts to new homes */
+    MP_TRAVEL_HOMES,       /* slices of a layer put together at their homes after the step */
+    MP_OPERATIONS
+};
+enum mp_lane mp_operation_lane(enum mp_operation_kind kind);
+const char *mp_operation_name(enum mp_operation_kind kind); /* "fetch", "sum-copies", ... */
+
+/* One operation of an iteration.  Every rank has the same sequence of them. */
+struct mp_operation {
+    enum mp_operation_kind kind;
+    enum mp_direction direction;
+    int layer; /* -1: none */
+    int step;  /* of rows, returns and experts; the layer's `steps`: its own rows */
+};
+
+/* What a span says. */
+struct mp_scheduled_phase {
+    enum mp_phase phase;
+    enum mp_direction direction;
+    int layer; /* -1: none */
+    /* Whose rows are the span's tokens, where the phase has rows: a step's, the layer's own ones
+     * (`steps`), or those of MP_ALL_STEPS. */
+    int step;
+};
+enum { MP_ALL_STEPS = -1 };
+
+/* What of a layer's plan the schedule still needs when the plan may be gone. */
+struct mp_scheduled_layer {
+    unsigned travels; /* bits 1 << kind: background operations that this micro-batch has */
+    int steps;        /* of the exchange, 1: flat */
+    bool own;         /* pipelined: rows of copies that are fetched late, and never travel */
+    bool own_first;   /* in backward these are all rows of all copies */
+    bool *needs_late; /* [steps] rows that travelled meet copies that are fetched late; owned */
+};
+
+/* Who carries operations out.  Errors end the iteration; nothing is called after one. */
+struct mp_executor {
+    /* Spans of the compute lane; they neither nest nor overlap. */
+    void (*begin)(void *self, struct mp_scheduled_phase activity);
+    void (*end)(void *self, struct mp_scheduled_phase activity);
+    /* The layer's plan as far as it can be known; false: from the loads of its gate too. */
+    int (*plan)(void *self, int layer, bool before_gate, const struct mp_plan **plan,
+                struct mp_error *error);
+    int (*work)(void *self, const struct mp_operation *operation, struct mp_error *error);
+    /* Puts an operation on its way; and what follows in the compute lane finds it done.  Every
+     * started operation is waited for once. */
+    int (*start)(void *self, const struct mp_operation *operation, struct mp_error *error);
+    int (*wait)(void *self, const struct mp_operation *operation, struct mp_error *error);
+    /* What the system makes of the loads after the update: whether experts move
+     * (MP_TRAVEL_MOVES). */
+    int (*learn)(void *self, bool *moves, struct mp_error *error);
+};
+
+enum { MP_SUMS_ON_THEIR_WAY = 2 }; /* layers */
+
+struct mp_schedule {
+    const struct mp_executor *executor;
+    void *self;
+    int layers, micro_batches;
+    bool learns;                      /* the system looks at the loads after the step */
+    bool gathers_homes;               /* slices are put together after the step */
+    int micro_batch;                  /* the present one */
+    struct mp_scheduled_layer *layer; /* [layers], owned */
+    bool fetching, late_fetching;
+    struct {
+        int layer; /* -1: none */
+        enum mp_operation_kind stage;
+    } sums[MP_SUMS_ON_THEIR_WAY];
+};
+
+/* Executor and self are borrowed.  MP_ENOMEM. */
+int mp_schedule_create(const struct mp_executor *executor, void *self, int layers, int ranks,
+                       struct mp_schedule *schedule, struct mp_error *error);
+void mp_schedule_destroy(struct mp_schedule *schedule); /* accepts a zeroed one */
+
+/* All blocks forward, without the head. */
+int mp_schedule_forward(struct mp_schedule *schedule, struct mp_error *error);
+/* Slices put together at their homes, if that is done after the step: also before the first. */
+int mp_schedule_gather_homes(struct mp_schedule *schedule, struct mp_error *error);
+/* All micro-batches forward and backward, the update, and what follows it. */
+int mp_schedule_iteration(struct mp_schedule *schedule, struct mp_error *error);
+
+/* ---- what plans mean for the schedule ---- */
+
+/* Which of a plan's background operations a micro-batch of several has.  Copies that stay until
+ * backward travel in the first one, gradients of what stays in the last; what is freed or decided
+ * anew travels in each (systems.md 1.11). */
+unsigned mp_plan_travels(const struct mp_plan *plan, int micro_batch, int micro_batches);
+/* Whether holders' parameters are put together from slices before the gate. */
+bool mp_plan_gathers(const struct mp_plan *plan);
+/* Sets steps, own, own_first and needs_late. */
+void mp_plan_schedule_exchange(const struct mp_plan *plan, struct mp_scheduled_layer *layer);
+/* Steps of the exchange, and in which of them rows from one rank to another travel. */
+int mp_plan_steps(const struct mp_plan *plan);
+int mp_plan_step(const struct mp_plan *plan, int from, int to);
+/* The expert has copies that are fetched late, and no route to it leaves its rank: with a pipelined
+ * exchange its rows are own rows on every rank. */
+bool mp_plan_stays(const struct mp_plan *plan, int expert);
+
+#endif

@@ -1,0 +1,202 @@
+/* The schedule's verbs, in real time. */
+#include "reference/trainer/internal.h"
+
+/* ---- spans ---- */
+
+static void begin(void *self, struct mp_scheduled_phase activity) {
+    struct mp_trainer *trainer = self;
+    trainer->span = mp_trainer_mark(trainer, activity.phase);
+}
+
+/* Rows that a phase of the exchange has worked on: those that this rank sends. */
+static int64_t sent_rows(const struct mp_routing *routing, int step) {
+    if (step == MP_ALL_STEPS)
+        return routing->send_total;
+    return step < routing->steps ? routing->step[step].send_total : routing->local_rows;
+}
+
+static int64_t segment_rows(const struct mp_routing *routing, int step) {
+    return step < routing->segments ? routing->segment[step].rows : 0;
+}
+
+static void end(void *self, struct mp_scheduled_phase activity) {
+    struct mp_trainer *trainer = self;
+    const struct mp_model *model = &trainer->model;
+    const struct mp_routing *routing =
+        activity.layer >= 0 ? &model->state[activity.layer].routing : NULL;
+    int64_t tokens = -1, flops = -1;
+    switch (activity.phase) {
+    case MP_PHASE_EMBED:
+    case MP_PHASE_ATTENTION:
+    case MP_PHASE_GATE:
+    case MP_PHASE_HEAD:
+        tokens = model->tokens;
+        break;
+    case MP_PHASE_DISPATCH:
+    case MP_PHASE_COMBINE:
+        tokens = sent_rows(routing, activity.step);
+        break;
+    case MP_PHASE_EXPERT:
+        tokens = segment_rows(routing, activity.step);
+        flops = tokens * mp_model_route_flops(&model->shape) *
+                (activity.direction == MP_BACKWARD ? 2 : 1);
+        break;
+    default:
+        break;
+    }
+    mp_trainer_spent(trainer, trainer->span, activity.phase, activity.direction, activity.layer,
+                     tokens, flops);
+}
+
+/* ---- own work ---- */
+
+static void update(struct mp_trainer *trainer) {
+    const struct mp_job *job = &trainer->job;
+    struct mp_adamw settings = {.learning_rate = (float)job->learning_rate,
+                                .beta1 = (float)job->beta1,
+                                .beta2 = (float)job->beta2,
+                                .epsilon = (float)job->epsilon,
+                                .weight_decay = (float)job->weight_decay,
+                                .step = ++trainer->updates};
+    mp_dense_update(&trainer->model.dense, trainer->model.stream, &settings);
+    mp_experts_update(&trainer->model.experts, trainer->model.stream, &settings);
+}
+
+static int attend(struct mp_trainer *trainer, const struct mp_operation *operation,
+                  struct mp_error *error) {
+    if (operation->direction == MP_FORWARD)
+        mp_model_attention(&trainer->model, operation->layer);
+    else
+        mp_model_attention_backward(&trainer->model, operation->layer);
+    return mp_comm_progress(trainer->comm, error);
+}
+
+static int work(void *self, const struct mp_operation *operation, struct mp_error *error) {
+    struct mp_trainer *trainer = self;
+    struct mp_model *model = &trainer->model;
+    bool forward = operation->direction == MP_FORWARD;
+    switch (operation->kind) {
+    case MP_WORK_EMBED:
+        if (forward)
+            mp_model_embed(model, trainer->token_now, trainer->target_now);
+        else
+            mp_model_embed_backward(model);
+        return MP_OK;
+    case MP_WORK_ATTENTION:
+        return attend(trainer, operation, error);
+    case MP_WORK_GATE:
+        if (forward)
+            return mp_trainer_gate(trainer, operation->layer, error);
+        mp_model_gate_backward(model, operation->layer);
+        return MP_OK;
+    case MP_WORK_PERMUTE:
+        mp_trainer_permute(trainer, operation);
+        return MP_OK;
+    case MP_WORK_EXPERTS:
+        return mp_trainer_experts(trainer, operation, error);
+    case MP_WORK_COMBINE: /* in backward the gate's part begins with it */
+        if (forward)
+            mp_model_combine(model, operation->layer);
+        return MP_OK;
+    case MP_WORK_HEAD:
+        mp_model_head(model, 1.0f / (float)trainer->global_tokens, true);
+        return MP_OK;
+    default:
+        update(trainer);
+        return MP_OK;
+    }
+}
+
+/* ---- what travels ---- */
+
+/* Sums a bucket of non-expert gradients over all ranks. */
+static int start_bucket(struct mp_trainer *trainer, int bucket, struct mp_error *error) {
+    struct mp_dense *dense = &trainer->model.dense;
+    size_t first = dense->bucket[bucket], last = dense->bucket[bucket + 1];
+    trainer->bucket_flight[bucket] =
+        mp_trainer_departed(trainer, mp_trainer_now(trainer), MP_PHASE_ALLREDUCE);
+    return mp_all_reduce_start(trainer->comm, dense->gradient + first, last - first,
+                               trainer->model.stream, trainer->bucket[bucket], error);
+}
+
+static int wait_bucket(struct mp_trainer *trainer, int bucket, struct mp_error *error) {
+    const struct mp_dense *dense = &trainer->model.dense;
+    size_t floats = dense->bucket[bucket + 1] - dense->bucket[bucket];
+    int code = mp_request_wait(trainer->bucket[bucket], error);
+    mp_trainer_arrived(trainer, trainer->bucket_flight[bucket], MP_PHASE_ALLREDUCE, MP_BACKWARD,
+                       bucket < trainer->job.layers ? bucket : -1,
+                       (int64_t)(floats * sizeof(float)));
+    return code;
+}
+
+/* Loss over all ranks. */
+static int agree(struct mp_trainer *trainer, struct mp_error *error) {
+    double sums[3] = {mp_model_loss_sum(&trainer->model, trainer->host_loss), 0, trainer->stop};
+    for (int l = 0; l < trainer->job.layers; l++)
+        sums[1] += trainer->auxiliary_loss[l];
+    int code = mp_comm_sum(trainer->comm, sums, 3, error);
+    *trainer->result = (struct mp_trainer_result){
+        trainer->iteration, sums[0] / (double)trainer->global_tokens, sums[1], sums[2] > 0};
+    return code;
+}
+
+static int start(void *self, const struct mp_operation *operation, struct mp_error *error) {
+    struct mp_trainer *trainer = self;
+    switch (operation->kind) {
+    case MP_TRAVEL_COUNTS:
+        return mp_trainer_start_counts(trainer, error);
+    case MP_TRAVEL_ROWS:
+    case MP_TRAVEL_RETURNS:
+        return mp_trainer_start_rows(trainer, operation, error);
+    case MP_TRAVEL_SUM_DENSE:
+        return start_bucket(trainer, operation->layer, error);
+    case MP_TRAVEL_MOVES:
+        return mp_trainer_rehome(trainer, error);
+    case MP_TRAVEL_HOMES:
+        return mp_trainer_start_homes(trainer, operation->layer, error);
+    case MP_TRAVEL_LOSS:
+        return agree(trainer, error);
+    default:
+        return mp_trainer_start_transfer(trainer, operation, error);
+    }
+}
+
+static int wait(void *self, const struct mp_operation *operation, struct mp_error *error) {
+    struct mp_trainer *trainer = self;
+    switch (operation->kind) {
+    case MP_TRAVEL_COUNTS:
+        return mp_trainer_wait_counts(trainer, operation->layer, error);
+    case MP_TRAVEL_ROWS:
+    case MP_TRAVEL_RETURNS:
+        return mp_trainer_wait_rows(trainer, operation, error);
+    case MP_TRAVEL_SUM_DENSE:
+        return wait_bucket(trainer, operation->layer, error);
+    case MP_TRAVEL_HOMES:
+        return mp_trainer_wait_homes(trainer, operation->layer, error);
+    case MP_TRAVEL_MOVES: /* starting it has waited for it */
+        mp_planner_adopt_homes(&trainer->planner);
+        return MP_OK;
+    case MP_TRAVEL_LOSS: /* likewise */
+        return MP_OK;
+    default:
+        return mp_trainer_wait_transfer(trainer, operation, error);
+    }
+}
+
+/* ---- plans ---- */
+
+static int plan(void *self, int layer, bool before_gate, const struct mp_plan **of_layer,
+                struct mp_error *error) {
+    struct mp_trainer *trainer = self;
+    *of_layer = mp_planner_plan(&trainer->planner, layer);
+    return mp_trainer_plan(trainer, layer, before_gate, error);
+}
+
+static int learn(void *self, bool *moves, struct mp_error *error) {
+    struct mp_trainer *trainer = self;
+    int code = mp_planner_after_step(&trainer->planner, trainer->iteration, trainer->load, error);
+    *moves = trainer->planner.change.changed;
+    return code;
+}
+
+const struct mp_executor mp_trainer_executor = {begin, end, plan, work, start, wait, learn};

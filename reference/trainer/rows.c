@@ -1,0 +1,101 @@
+/* Tokens' rows on their way to the experts and back, step by step, and the experts that work on
+ * them. */
+#include <stdlib.h>
+
+#include "reference/trainer/internal.h"
+
+int mp_trainer_create_rows(struct mp_trainer *trainer, struct mp_error *error) {
+    size_t ranks = (size_t)trainer->comm->ranks;
+    int code = MP_OK;
+    trainer->rows = calloc(2 * ranks, sizeof *trainer->rows);
+    if (!trainer->rows)
+        return mp_fail(error, MP_ENOMEM, "no memory for an exchange of %zu steps", ranks);
+    for (size_t i = 0; !code && i < 2 * ranks; i++)
+        code = mp_request_create(trainer->comm, 0, 0, &trainer->rows[i], error);
+    return code;
+}
+
+void mp_trainer_destroy_rows(struct mp_trainer *trainer) {
+    for (int i = 0; trainer->rows && i < 2 * trainer->comm->ranks; i++)
+        mp_request_destroy(trainer->rows[i]);
+    free(trainer->rows);
+    trainer->rows = NULL;
+}
+
+static struct mp_request *request_of(const struct mp_trainer *trainer,
+                                     const struct mp_operation *operation) {
+    bool back = operation->kind == MP_TRAVEL_RETURNS;
+    return trainer->rows[back ? trainer->comm->ranks + operation->step : operation->step];
+}
+
+static void *row_of(const struct mp_trainer *trainer, void *matrix, int row) {
+    return mp_element_at(trainer->device, matrix, (size_t)row * (size_t)trainer->job.width);
+}
+
+/* Rows leave from model->send and arrive where the experts want them; results return to
+ * combine_in, gradients to model->send. */
+int mp_trainer_start_rows(struct mp_trainer *trainer, const struct mp_operation *operation,
+                          struct mp_error *error) {
+    struct mp_model *model = &trainer->model;
+    struct mp_block_state *state = &model->state[operation->layer];
+    const struct mp_routing_step *at = &state->routing.step[operation->step];
+    int arrives = state->routing.segment[operation->step].first;
+    bool forward = operation->direction == MP_FORWARD;
+    bool back = operation->kind == MP_TRAVEL_RETURNS;
+    void *here = row_of(trainer, model->received, arrives);
+    void *from = back ? here : row_of(trainer, model->send, at->send_first);
+    void *to = here;
+    if (back)
+        to = row_of(trainer, forward ? state->combine_in : model->send, at->send_first);
+    else if (forward)
+        to = mp_model_receive_buffer(model, operation->layer, operation->step);
+    return mp_exchange_start(trainer->comm, back ? at->receive_rows : at->send_rows,
+                             back ? at->send_rows : at->receive_rows,
+                             (size_t)trainer->setting.route_bytes, from, to, model->stream,
+                             request_of(trainer, operation), error);
+}
+
+int mp_trainer_wait_rows(struct mp_trainer *trainer, const struct mp_operation *operation,
+                         struct mp_error *error) {
+    return mp_request_wait(request_of(trainer, operation), error);
+}
+
+/* Of what this rank draws for its routes of a layer in this iteration. */
+static uint64_t route_seed(const struct mp_trainer *trainer, int layer) {
+    return mp_model_route_seed((uint64_t)trainer->job.seed, trainer->iteration, layer,
+                               trainer->comm->rank);
+}
+
+void mp_trainer_permute(struct mp_trainer *trainer, const struct mp_operation *operation) {
+    if (operation->direction == MP_FORWARD)
+        mp_model_permute(&trainer->model, operation->layer, route_seed(trainer, operation->layer));
+    else
+        mp_model_combine_backward(&trainer->model, operation->layer);
+}
+
+/* Parameters have been located when the layer was planned (forward); copies that came again may lie
+ * elsewhere. */
+static int backward(struct mp_trainer *trainer, const struct mp_operation *operation,
+                    struct mp_error *error) {
+    struct mp_model *model = &trainer->model;
+    const struct mp_scheduled_layer *layer = &trainer->schedule.layer[operation->layer];
+    bool first = operation->step == (layer->own ? layer->steps : 0);
+    int code = MP_OK;
+    if (first)
+        code =
+            mp_experts_locate(&model->experts, mp_planner_plan(&trainer->planner, operation->layer),
+                              model->parameter, model->gradient, error);
+    if (!code)
+        mp_model_experts_backward(model, operation->layer, operation->step, !first);
+    return code;
+}
+
+int mp_trainer_experts(struct mp_trainer *trainer, const struct mp_operation *operation,
+                       struct mp_error *error) {
+    int code = MP_OK;
+    if (operation->direction == MP_FORWARD)
+        mp_model_experts(&trainer->model, operation->layer, operation->step);
+    else
+        code = backward(trainer, operation, error);
+    return code ? code : mp_comm_progress(trainer->comm, error);
+}

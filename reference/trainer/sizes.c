@@ -1,0 +1,76 @@
+#include "reference/trainer/sizes.h"
+
+static const double FP32_BYTES = 4;
+
+struct mp_element_sizes mp_training_elements(size_t element) {
+    double bytes = (double)element, moments = 2 * FP32_BYTES;
+    return (struct mp_element_sizes){
+        .expert_matrices = 2,
+        .element = bytes,
+        .gradient = FP32_BYTES,
+        .optimizer = bytes < FP32_BYTES ? FP32_BYTES + moments : moments,
+    };
+}
+
+size_t mp_job_element_bytes(const struct mp_job *job) {
+    return job->precision == MP_PRECISION_BF16 ? 2 : 4;
+}
+
+/* The optimizer's fp32 copy travels in the place of the elements, if there is one. */
+static struct mp_move_bytes move_bytes(const struct mp_element_sizes *elements, double parameters) {
+    bool has_copy = elements->element < FP32_BYTES && elements->optimizer >= FP32_BYTES;
+    double state = has_copy ? elements->optimizer - FP32_BYTES : elements->optimizer;
+    return (struct mp_move_bytes){
+        (int64_t)(parameters * (has_copy ? FP32_BYTES : elements->element)),
+        (int64_t)(parameters * state)};
+}
+
+void mp_job_sizes(const struct mp_job *job, const struct mp_element_sizes *elements,
+                  struct mp_sizes *sizes) {
+    double parameters = (double)elements->expert_matrices * job->width * job->expert_width;
+    *sizes = (struct mp_sizes){
+        .expert_parameters = parameters,
+        .row = elements->element * job->width,
+        .expert = elements->element * parameters,
+        .expert_gradient = elements->gradient * parameters,
+        .expert_state = elements->optimizer * parameters,
+        .move = move_bytes(elements, parameters),
+    };
+}
+
+void mp_job_setting(const struct mp_job *job, const struct mp_sizes *sizes,
+                    const struct mp_topology *topology, int micro_batches,
+                    struct mp_setting *setting) {
+    int64_t parts = (int64_t)topology->ranks * micro_batches;
+    *setting = (struct mp_setting){
+        .layers = job->layers,
+        .experts = job->experts,
+        .top_k = mp_job_top_k(job),
+        .topology = *topology,
+        .tokens_per_rank = job->batch / parts * job->sequence,
+        .expert_bytes = (int64_t)sizes->expert,
+        .route_bytes = (int64_t)sizes->row,
+        .seed = (uint64_t)job->seed,
+    };
+}
+
+void mp_job_given_figures(const struct mp_job *job, const struct mp_sizes *sizes,
+                          struct mp_setting *setting) {
+    if (job->bandwidth > 0)
+        setting->bandwidth = job->bandwidth;
+    if (job->non_moe_seconds > 0)
+        setting->non_moe_seconds = job->non_moe_seconds;
+    if (job->expert_rate > 0) {
+        setting->seconds_per_route = mp_sizes_route_flops(sizes) / job->expert_rate;
+        setting->seconds_per_expert = 0;
+    }
+}
+
+void mp_job_usual_figures(struct mp_setting *setting) {
+    if (!(setting->bandwidth > 0))
+        setting->bandwidth = 1e9;
+    if (!(setting->seconds_per_route > 0))
+        setting->seconds_per_route = setting->seconds_per_expert = 1e-6;
+    if (!(setting->non_moe_seconds > 0))
+        setting->non_moe_seconds = 1e-3;
+}

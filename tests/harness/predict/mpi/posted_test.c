@@ -1,0 +1,262 @@
+/* The same hops: what ranks post over MPI and what they post to NCCL (its double) is, byte for byte
+ * and pair for pair, what the network model is given.
+ *
+ * Nothing is asked of the generator of hops: bytes are counted where a transport's own send is
+ * called, and where traffic is added.  The linker puts __wrap_mp_traffic_add in the place of
+ * mp_traffic_add (CMakeLists.txt).  Runs under mpirun; all ranks make the same plans. */
+#include "reference/comm/nccl/nccl.h"
+#include "tests/double/nccl/queue_device.h"
+#include "tests/harness/predict/predictor_support.h"
+
+enum { RANKS = 16, EXPERTS = 24, ROUNDS = 6, PIECE = 64 << 10 };
+
+static struct mp_comm *world; /* over MPI, memory of the host */
+static struct mp_comm *nccl;
+static struct mp_device *device;
+static uint64_t shared; /* state of random numbers that are the same on all ranks */
+static struct mp_error error;
+
+/* Bytes from one rank to another; ranks count their own row. */
+struct bytes {
+    double of[RANKS][RANKS];
+};
+static struct bytes posted, modelled;
+
+static void must(int code) {
+    assert_ok(code, &error);
+}
+
+/* ---- recorders ---- */
+
+static const struct mp_comm_operations *mpi_operations;
+
+static int record_send(struct mp_comm *comm, struct mp_messages *messages, int slot,
+                       const void *memory, size_t bytes, int rank, int tag,
+                       struct mp_error *failure) {
+    posted.of[comm->rank][rank] += (double)bytes;
+    return mpi_operations->send(comm, messages, slot, memory, bytes, rank, tag, failure);
+}
+
+static int (*nccl_send)(const void *memory, size_t count, int type, int peer, mp_nccl_comm comm,
+                        void *stream);
+
+static int record_nccl_send(const void *memory, size_t count, int type, int peer, mp_nccl_comm comm,
+                            void *stream) {
+    assert_int_equal(type, MP_NCCL_UINT8);
+    posted.of[nccl->rank][peer] += (double)count;
+    return nccl_send(memory, count, type, peer, comm, stream);
+}
+
+void __real_mp_traffic_add(struct mp_traffic *traffic, int from, int to, double bytes);
+void __wrap_mp_traffic_add(struct mp_traffic *traffic, int from, int to, double bytes);
+
+void __wrap_mp_traffic_add(struct mp_traffic *traffic, int from, int to, double bytes) {
+    modelled.of[from][to] += bytes;
+    __real_mp_traffic_add(traffic, from, to, bytes);
+}
+
+/* ---- one plan, carried out three times ---- */
+
+struct bench {
+    struct test_case test;
+    struct test_machine machine;
+    struct mp_predictor *predictor;
+    struct mp_prediction prediction;
+    struct mp_plan *plan;
+    char *memory;
+    void *chunk[EXPERTS]; /* of this rank; NULL where it holds none */
+    struct mp_request *over_mpi, *over_nccl;
+};
+
+/* Nodes of a cluster have as many ranks each, and several. */
+static int any_nodes(int ranks) {
+    int nodes = test_random_int(&shared, 1, 4);
+    while (ranks % nodes || ranks / nodes < 2)
+        nodes--;
+    return nodes;
+}
+
+/* Owners and tied replicas, and copies of experts that have no replica, at random. */
+static void make_plan(struct bench *bench, bool replicas) {
+    struct mp_placement *home = &bench->predictor->home[0];
+    random_homes(&shared, replicas, home);
+    must(mp_plan_begin(bench->plan, 0, 0, home,
+                       replicas ? MP_OPTIMIZER_REPLICATED : MP_OPTIMIZER_OWNER, &error));
+    for (int tries = test_random_int(&shared, 0, 4 * home->ranks); tries > 0; tries--) {
+        int expert = test_random_int(&shared, 0, home->experts - 1);
+        int rank = test_random_int(&shared, 0, home->ranks - 1);
+        enum mp_stage stage =
+            test_random_int(&shared, 0, 1) ? MP_STAGE_BEFORE_GATE : MP_STAGE_AFTER_GATE;
+        if (!mp_placement_holds(&bench->plan->during, expert, rank))
+            must(mp_plan_add_copy(bench->plan, expert, rank, stage, &error));
+    }
+}
+
+static void create(struct bench *bench, bool replicas) {
+    *bench = (struct bench){.machine = GOOD_MACHINE};
+    bench->machine.nodes = any_nodes(world->ranks);
+    bench->machine.ranks_per_node = world->ranks / bench->machine.nodes;
+    test_case_create(&bench->test, &bench->machine, "fssdp", 1,
+                     test_random_int(&shared, 1, EXPERTS), 1);
+    bench->test.options.gradient_bytes = 4;
+    bench->test.job.job.expert_width = test_random_int(&shared, 0, 1) ? 16 : 600;
+    bench->predictor = test_predictor(&bench->test, NULL);
+    bench->predictor->prediction = &bench->prediction;
+    bench->plan = &bench->predictor->plan;
+    make_plan(bench, replicas);
+    size_t bytes = (size_t)mp_costs_expert_gradient_bytes(bench->predictor->costs);
+    bench->memory = device->operations->allocate(device, bytes * EXPERTS);
+    assert_non_null(bench->memory);
+    for (int e = 0; e < bench->plan->experts; e++)
+        if (mp_placement_holds(&bench->plan->during, e, world->rank))
+            bench->chunk[e] = bench->memory + (size_t)e * bytes;
+    must(mp_request_create(world, EXPERTS * RANKS, bytes, &bench->over_mpi, &error));
+    must(mp_request_create(nccl, EXPERTS * RANKS, bytes, &bench->over_nccl, &error));
+    mp_comm_set_nodes(world, bench->machine.ranks_per_node);
+    mp_comm_set_nodes(nccl, bench->machine.ranks_per_node);
+}
+
+static void destroy(struct bench *bench) {
+    mp_request_destroy(bench->over_mpi);
+    mp_request_destroy(bench->over_nccl);
+    device->operations->release(device, bench->memory);
+    mp_predictor_destroy(bench->predictor);
+    test_case_destroy(&bench->test);
+}
+
+static void start(struct bench *bench, struct mp_comm *comm, struct mp_request *request,
+                  const struct mp_transfers *list, enum mp_stage stage, bool sums) {
+    const struct mp_costs *costs = bench->predictor->costs;
+    bool parameters = stage != MP_STAGE_BACKWARD_REDUCE;
+    size_t bytes =
+        (size_t)(parameters ? mp_costs_expert_bytes(costs) : mp_costs_expert_gradient_bytes(costs));
+    memset(&posted, 0, sizeof posted);
+    if (sums)
+        must(mp_sparse_reduce_scatter_start(comm, list, bench->plan->experts,
+                                            (float *const *)bench->chunk, bytes, NULL, request,
+                                            &error));
+    else
+        must(mp_sparse_all_gather_start(comm, list, stage, bench->plan->experts, bench->chunk,
+                                        bytes, NULL, request, &error));
+    must(mp_request_wait(request, &error));
+    device->operations->stream_synchronize(device, NULL);
+    must(mp_comm_sum(world, posted.of[0], RANKS * RANKS, &error));
+}
+
+/* `back`: the model lets bytes travel the other way round. */
+static void compare(const char *transport, bool back) {
+    for (int from = 0; from < world->ranks; from++)
+        for (int to = 0; to < world->ranks; to++) {
+            double expected = back ? modelled.of[to][from] : modelled.of[from][to];
+            if (posted.of[from][to] != expected)
+                fail_msg("%s: %g bytes from rank %d to rank %d, the model has %g", transport,
+                         posted.of[from][to], from, to, expected);
+        }
+}
+
+static void compare_both(struct bench *bench, const struct mp_transfers *list, enum mp_stage stage,
+                         bool sums) {
+    start(bench, world, bench->over_mpi, list, stage, sums);
+    compare("mpi", sums);
+    start(bench, nccl, bench->over_nccl, list, stage, sums);
+    compare("nccl", sums);
+}
+
+static double all_modelled(void) {
+    double sum = 0;
+    for (int i = 0; i < RANKS * RANKS; i++)
+        sum += modelled.of[i / RANKS][i % RANKS];
+    return sum;
+}
+
+static void copies_travel_as_modelled(void **state) {
+    static const enum mp_stage stages[] = {MP_STAGE_BEFORE_GATE, MP_STAGE_AFTER_GATE};
+    double all = 0;
+    (void)state;
+    for (int round = 0; round < ROUNDS; round++) {
+        struct bench bench;
+        create(&bench, false);
+        for (int i = 0; i < 2; i++) {
+            memset(&modelled, 0, sizeof modelled);
+            mp_predictor_carry_fetch(bench.predictor, stages[i], &bench.predictor->fetch);
+            compare_both(&bench, &bench.plan->fetch, stages[i], false);
+            all += all_modelled();
+        }
+        destroy(&bench);
+    }
+    assert_true(all > 0);
+}
+
+/* Sums of copies and of replicas, which then get the sum: the model has both in one go. */
+static void sums_travel_as_modelled(void **state) {
+    double all = 0;
+    (void)state;
+    for (int round = 0; round < ROUNDS; round++) {
+        struct bench bench;
+        create(&bench, round % 2);
+        struct mp_transfers share = bench.plan->share;
+        bench.plan->share.count = 0;
+        memset(&modelled, 0, sizeof modelled);
+        mp_predictor_carry_gradients(bench.predictor, &bench.predictor->layer[0]);
+        compare_both(&bench, &bench.plan->reduce, MP_STAGE_BACKWARD_REDUCE, true);
+        all += all_modelled();
+        int reduces = bench.plan->reduce.count;
+        bench.plan->reduce.count = 0;
+        bench.plan->share = share;
+        memset(&modelled, 0, sizeof modelled);
+        mp_predictor_carry_gradients(bench.predictor, &bench.predictor->layer[0]);
+        compare_both(&bench, &bench.plan->share, MP_STAGE_BACKWARD_REDUCE, false);
+        bench.plan->reduce.count = reduces;
+        destroy(&bench);
+    }
+    assert_true(all > 0);
+}
+
+static int create_transports(void) {
+    static struct mp_comm_operations recorded;
+    struct mp_cuda_gpu gpu = {.name = "NVIDIA H200", .uuid = {1}};
+    memcpy(gpu.uuid + 1, &world->rank, sizeof world->rank);
+    device = queue_device_create(shared + (uint64_t)world->rank, 0);
+    const struct mp_nccl_settings settings = {.bootstrap = world,
+                                              .ordinal = world->rank,
+                                              .gpu = &gpu,
+                                              .piece_bytes = PIECE,
+                                              .patience_s = 300};
+    int code = mp_comm_nccl_create(&settings, device, &nccl, &error);
+    if (code)
+        return code;
+    nccl_send = mp_nccl_of(nccl)->library.send;
+    mp_nccl_of(nccl)->library.send = record_nccl_send;
+    mpi_operations = world->operations;
+    recorded = *mpi_operations;
+    recorded.send = record_send;
+    world->operations = &recorded;
+    return MP_OK;
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(copies_travel_as_modelled),
+        cmocka_unit_test(sums_travel_as_modelled),
+    };
+    if (mp_comm_mpi_create(NULL, &world, &error)) {
+        fprintf(stderr, "%s\n", error.text);
+        return 2;
+    }
+    setenv("CMOCKA_TEST_ABORT", "1",
+           1); /* who went on after a failure would keep the others waiting */
+    shared = world->rank == 0 ? test_seed() : 0;
+    int failed = mp_comm_broadcast(world, &shared, sizeof shared, 0, &error);
+    if (!failed)
+        failed = create_transports();
+    if (!failed)
+        failed = cmocka_run_group_tests(tests, NULL, NULL);
+    if (failed) {
+        fprintf(stderr, "rank %d failed. %s\n", world->rank, error.text);
+        mp_comm_abort(world, 1);
+    }
+    mp_comm_destroy(nccl);
+    device->operations->destroy(device);
+    mp_comm_destroy(world);
+    return 0;
+}

@@ -1,0 +1,208 @@
+/* Steps of a pipelined exchange: every route is in its step, by definition of the smart schedule.
+ */
+#include "harness/predict/steps.h"
+
+#include "tests/harness/predict/predictor_support.h"
+
+struct bench {
+    struct test_case test;
+    struct mp_costs *costs;
+    struct mp_network *network;
+    struct mp_traffic *expected;
+    struct example example;
+    uint64_t *late;
+    int ranks;
+};
+
+static void create(struct bench *bench, uint64_t *random) {
+    struct test_machine machine = GOOD_MACHINE;
+    struct mp_error error = {0};
+    machine.nodes = test_random_int(random, 1, 5);
+    machine.ranks_per_node = test_random_int(random, 2, 9);
+    test_case_create(&bench->test, &machine, "ep", 1, 4, 1);
+    bench->ranks = machine.nodes * machine.ranks_per_node;
+    assert_ok(mp_costs_create(bench->test.cluster, &bench->test.job.job, &bench->test.options,
+                              &bench->costs, &error),
+              &error);
+    assert_ok(mp_network_create(bench->test.cluster, &bench->network, &error), &error);
+    assert_ok(mp_traffic_create(bench->network, &bench->expected, &error), &error);
+}
+
+static void destroy(struct bench *bench) {
+    mp_traffic_destroy(bench->expected);
+    mp_network_destroy(bench->network);
+    mp_costs_destroy(bench->costs);
+    test_case_destroy(&bench->test);
+}
+
+/* A random plan in groups of random size, with copies of both stages. */
+static void draw_plan(struct bench *bench, uint64_t *random) {
+    struct example *example = &bench->example;
+    struct mp_topology topology = {bench->ranks, bench->test.job.job.ranks_per_node};
+    int experts = test_random_int(random, 1, 20);
+    struct mp_error error = {0};
+    struct mp_plan *plan = &example->plan;
+    int32_t owner[20];
+    *example = (struct example){0};
+    assert_ok(mp_load_create(topology.ranks, experts, &example->load, &error), &error);
+    random_load(random, &example->load);
+    assert_ok(mp_plan_create(&topology, experts, 1000, plan, &error), &error);
+    for (int expert = 0; expert < experts; expert++)
+        owner[expert] = test_random_int(random, 0, bench->ranks - 1);
+    begin_owned(plan, 0, 0, owner);
+    random_copies(random, plan);
+    plan->exchange = MP_EXCHANGE_PIPELINED;
+    do
+        plan->group_size = test_random_int(random, 1, bench->ranks);
+    while (bench->ranks % plan->group_size != 0);
+    random_dispatch(random, example);
+    size_t words = (size_t)plan->during.words;
+    bench->late = calloc((size_t)experts * words, sizeof *bench->late);
+    assert_non_null(bench->late);
+    for (int i = 0; i < plan->fetch.count; i++) {
+        const struct mp_transfer *fetch = &plan->fetch.item[i];
+        if (fetch->stage == MP_STAGE_AFTER_GATE)
+            bench->late[(size_t)fetch->expert * words + (size_t)fetch->to / 64] |=
+                UINT64_C(1) << fetch->to % 64;
+    }
+}
+
+static void destroy_plan(struct bench *bench) {
+    destroy_example(&bench->example);
+    free(bench->late);
+}
+
+static bool is_late(const struct bench *bench, int expert, int rank) {
+    int words = bench->example.plan.during.words;
+    return bench->late[expert * words + rank / 64] >> rank % 64 & 1;
+}
+
+/* Which step a source's routes for an expert travel in to a rank; behind the last: in none. */
+static int step_of(const struct bench *bench, int source, int expert, int rank) {
+    int size = bench->example.plan.group_size, steps = bench->ranks / size;
+    if (source == rank && is_late(bench, expert, rank))
+        return steps;
+    return (rank / size + steps - source / size) % steps;
+}
+
+/* Rows of an expert at a rank in a step; from `source`, or from all (-1). */
+static int64_t rows_in(const struct bench *bench, int step, int source, int expert, int rank) {
+    int64_t rows = 0;
+    for (int from = 0; from < bench->ranks; from++)
+        if ((source < 0 || from == source) && step_of(bench, from, expert, rank) == step)
+            rows += mp_plan_routes_to(&bench->example.plan, from, expert, rank);
+    return rows;
+}
+
+static void check_work(const struct bench *bench, const struct mp_steps *steps, int step) {
+    const struct mp_plan *plan = &bench->example.plan;
+    for (int rank = 0; rank < bench->ranks; rank++) {
+        double seconds[2] = {0};
+        int64_t tokens = 0;
+        for (int expert = 0; expert < plan->experts; expert++) {
+            int64_t rows = rows_in(bench, step, -1, expert, rank);
+            tokens += rows;
+            for (int direction = MP_FORWARD; direction <= MP_BACKWARD; direction++)
+                seconds[direction] += mp_costs_expert(bench->costs, rows, direction);
+        }
+        int at = step * bench->ranks + rank;
+        assert_int_equal(steps->tokens[at], tokens);
+        assert_close(steps->expert[MP_FORWARD][at], seconds[MP_FORWARD], 1e-12);
+        assert_close(steps->expert[MP_BACKWARD][at], seconds[MP_BACKWARD], 1e-12);
+    }
+}
+
+/* The step's traffic is told apart by what the network says of it. */
+static void check_traffic(struct bench *bench, uint64_t *random, const struct mp_steps *steps,
+                          int step) {
+    const struct mp_plan *plan = &bench->example.plan;
+    double ready[64], done[2][64], alone[64], bytes = mp_costs_row_bytes(bench->costs);
+    size_t size = (size_t)bench->ranks * sizeof(double);
+    bool waits = false;
+    mp_traffic_clear(bench->expected);
+    for (int from = 0; from < bench->ranks; from++)
+        for (int to = 0; to < bench->ranks; to++) {
+            int64_t rows = 0;
+            for (int expert = 0; expert < plan->experts; expert++) {
+                int64_t some = rows_in(bench, step, from, expert, to);
+                waits |= some > 0 && is_late(bench, expert, to);
+                rows += some;
+            }
+            mp_traffic_add(bench->expected, from, to, (double)rows * bytes);
+        }
+    assert_int_equal(steps->waits[step], waits);
+    for (int rank = 0; rank < bench->ranks; rank++)
+        ready[rank] = 1e-4 * test_random_double(random);
+    for (int back = 0; back < 2; back++) {
+        mp_network_exchange(bench->network, bench->expected, back, ready, done[0]);
+        mp_network_exchange(bench->network, steps->traffic[step], back, ready, done[1]);
+        assert_memory_equal(done[0], done[1], size);
+    }
+    mp_network_alone(bench->network, bench->expected, alone);
+    assert_memory_equal(alone, steps->alone + (size_t)step * (size_t)bench->ranks, size);
+}
+
+static void every_route_is_in_its_step(void **state) {
+    uint64_t random = test_seed();
+    (void)state;
+    for (int i = 0; i < 12; i++) {
+        struct bench bench;
+        struct mp_steps steps = {0};
+        struct mp_steps_memory memory = {0};
+        struct mp_error error = {0};
+        create(&bench, &random);
+        for (int again = 0; again < 3; again++) {
+            draw_plan(&bench, &random);
+            const struct mp_plan *plan = &bench.example.plan;
+            int64_t own = 0;
+            assert_ok(mp_steps_fill(&steps, &memory, bench.network, bench.costs, plan, bench.late,
+                                    &error),
+                      &error);
+            assert_int_equal(steps.steps, bench.ranks / plan->group_size);
+            for (int step = 0; step < steps.steps; step++) {
+                check_work(&bench, &steps, step);
+                check_traffic(&bench, &random, &steps, step);
+            }
+            check_work(&bench, &steps, steps.steps);
+            for (int rank = 0; rank < bench.ranks; rank++)
+                own += steps.tokens[steps.steps * bench.ranks + rank];
+            assert_int_equal(steps.late, own > 0);
+            destroy_plan(&bench);
+        }
+        mp_steps_destroy(&steps);
+        mp_steps_memory_destroy(&memory);
+        destroy(&bench);
+    }
+}
+
+/* Without copies that come late nothing stays behind the last step. */
+static void nothing_is_late_unless_said(void **state) {
+    uint64_t random = test_seed();
+    struct bench bench;
+    struct mp_steps steps = {0};
+    struct mp_steps_memory memory = {0};
+    struct mp_error error = {0};
+    (void)state;
+    create(&bench, &random);
+    draw_plan(&bench, &random);
+    assert_ok(mp_steps_fill(&steps, &memory, bench.network, bench.costs, &bench.example.plan, NULL,
+                            &error),
+              &error);
+    assert_false(steps.late);
+    for (int step = 0; step < steps.steps; step++)
+        assert_false(steps.waits[step]);
+    for (int rank = 0; rank < bench.ranks; rank++)
+        assert_int_equal(steps.tokens[steps.steps * bench.ranks + rank], 0);
+    mp_steps_destroy(&steps);
+    mp_steps_memory_destroy(&memory);
+    destroy_plan(&bench);
+    destroy(&bench);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_route_is_in_its_step),
+        cmocka_unit_test(nothing_is_late_unless_said),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

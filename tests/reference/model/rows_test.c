@@ -1,0 +1,295 @@
+/* Memory for rows: how it grows, what it costs beside room for everything, and what is said where
+ * there is none. */
+#include "reference/model/rows.h"
+
+#include <string.h>
+
+#include "reference/model/block.h"
+#include "tests/support.h"
+
+/* ---- a device that counts, and has so much memory ---- */
+
+static struct {
+    int64_t budget; /* bytes that it has; -1: as much as the machine */
+    int64_t given, most;
+    int arrays, waits;
+    bool waited; /* since memory was last made */
+} account;
+
+static struct mp_device *device;
+static struct mp_device_operations counting;
+static const struct mp_device_operations *plain;
+
+/* The size lies in front of what is given. */
+enum { FRONT = 64 };
+
+static void *take(struct mp_device *on, size_t bytes) {
+    (void)on;
+    if (account.budget >= 0 && account.given + (int64_t)bytes > account.budget) {
+        mp_fail(&device->error, MP_ENOMEM, "this device is full");
+        return NULL;
+    }
+    char *memory = plain->allocate(on, FRONT + bytes);
+    assert_non_null(memory);
+    memcpy(memory, &bytes, sizeof bytes);
+    account.given += (int64_t)bytes;
+    account.most = account.given > account.most ? account.given : account.most;
+    account.arrays++;
+    account.waited = false;
+    return memory + FRONT;
+}
+
+static void give(struct mp_device *on, void *memory) {
+    size_t bytes;
+    if (!memory)
+        return;
+    memcpy(&bytes, (char *)memory - FRONT, sizeof bytes);
+    account.given -= (int64_t)bytes;
+    account.arrays--;
+    plain->release(on, (char *)memory - FRONT);
+}
+
+static void wait_for_stream(struct mp_device *on, mp_stream stream) {
+    (void)on;
+    (void)stream;
+    account.waits++;
+    account.waited = true;
+}
+
+enum { LAYERS = 3, D = 8, H = 2, E = 4, F = 24, S = 4, K = 2, N = 64, RANKS = 16, EVEN = N * K };
+static const struct mp_model_shape shape = {.layers = LAYERS,
+                                            .width = D,
+                                            .heads = H,
+                                            .experts = E,
+                                            .expert_width = F,
+                                            .sequence = S,
+                                            .top_k = K,
+                                            .renormalise = true};
+
+static int open_device(void **state) {
+    (void)state;
+    const struct mp_device_limits limits = {
+        .attention = {N / S, S, H, D / H}, .experts = E, .width = F, .tokens = N * K};
+    if (mp_device_cpu_create(1, &limits, &device, NULL))
+        return 1;
+    plain = device->operations;
+    counting = *plain;
+    counting.allocate = counting.host_allocate = take;
+    counting.release = counting.host_release = give;
+    counting.stream_synchronize = wait_for_stream;
+    device->operations = &counting;
+    return 0;
+}
+
+static int close_device(void **state) {
+    (void)state;
+    mp_device_destroy(device);
+    return 0;
+}
+
+static int start(void **state) {
+    (void)state;
+    memset(&account, 0, sizeof account);
+    account.budget = -1;
+    device->error = (struct mp_error){0};
+    return 0;
+}
+
+static int nothing_is_left(void **state) {
+    (void)state;
+    assert_int_equal(account.given, 0);
+    assert_int_equal(account.arrays, 0);
+    return 0;
+}
+
+/* ---- one piece ---- */
+
+static void memory_waits_for_the_stream_and_for_more_rows(void **state) {
+    struct mp_rows rows = {.bytes = 10};
+    (void)state;
+    assert_true(mp_rows_reserve(device, NULL, 0, 0, &rows)); /* an address, even for no rows */
+    assert_non_null(rows.memory);
+    assert_int_equal(account.waits, 0); /* for what nobody can have used */
+    assert_int_equal(rows.room, MP_ROWS_TOGETHER);
+    assert_true(mp_rows_reserve(device, NULL, MP_ROWS_TOGETHER, 10 * MP_ROWS_TOGETHER, &rows));
+    assert_int_equal(rows.allocations, 1); /* it is needed that counts */
+    assert_int_equal(mp_rows_bytes(&rows, 0), 10 * MP_ROWS_TOGETHER);
+    assert_int_equal(mp_rows_bytes(&rows, MP_ROWS_TOGETHER + 1), 20 * MP_ROWS_TOGETHER);
+
+    assert_true(mp_rows_reserve(device, NULL, MP_ROWS_TOGETHER + 1, 3 * MP_ROWS_TOGETHER, &rows));
+    assert_int_equal(account.waits, 1);
+    assert_int_equal(rows.allocations, 2);
+    assert_int_equal(rows.room, 3 * MP_ROWS_TOGETHER);
+    assert_int_equal(account.given, 30 * MP_ROWS_TOGETHER); /* the old memory was given back, */
+    assert_int_equal(account.most, 30 * MP_ROWS_TOGETHER);  /* and before there was new */
+    mp_rows_release(device, &rows);
+}
+
+static void spare_room_is_taken_where_there_is_some(void **state) {
+    enum { LOT = 10 * MP_ROWS_TOGETHER };
+    struct mp_rows rows = {.bytes = 10};
+    (void)state;
+    account.budget = 3 * LOT;
+    assert_true(mp_rows_reserve(device, NULL, 2 * MP_ROWS_TOGETHER, 4 * MP_ROWS_TOGETHER, &rows));
+    assert_int_equal(rows.room, 2 * MP_ROWS_TOGETHER);
+    assert_int_equal(device->error.code, MP_OK); /* nothing that was needed is missing */
+    assert_false(mp_rows_reserve(device, NULL, 4 * MP_ROWS_TOGETHER, 5 * MP_ROWS_TOGETHER, &rows));
+    assert_int_equal(device->error.code, MP_ENOMEM);
+    assert_null(rows.memory);
+    assert_int_equal(rows.room, 0);
+    mp_rows_release(device, &rows);
+}
+
+/* ---- a model's ---- */
+
+/* Bytes of memory for rows with so much room in every layer: block.h's arrays. */
+static double row_bytes(double layers, double d, double f, double element, double sent,
+                        double worked) {
+    double kept = sent * d * element + worked * ((d + f) * element + 4);
+    double shared = sent * (d * element + 4) + worked * 2 * (d + f) * element;
+    return layers * kept + shared;
+}
+
+static void create_model(struct mp_model *model) {
+    struct mp_error error = {0};
+    if (mp_model_create(&shape, device, N / S, RANKS, EVEN, RANKS * EVEN, 1, model, &error))
+        fail_msg("%s", error.text);
+}
+
+/* Reserves for a layer that works on so many rows. */
+static int reserve(struct mp_model *model, int layer, int rows, struct mp_error *error) {
+    mp_routing_single(&model->state[layer].routing, rows);
+    return mp_model_reserve(model, layer, error);
+}
+
+static void memory_follows_rows(void **state) {
+    struct mp_model model;
+    struct mp_error error = {0};
+    (void)state;
+    create_model(&model);
+    double even = row_bytes(LAYERS, D, F, 4, EVEN, EVEN);
+    assert_true(EVEN % MP_ROWS_TOGETHER == 0);
+    assert_close((double)model.row_bytes, even, 0);
+    int64_t given = account.given;
+    for (int l = 0; l < LAYERS; l++)
+        assert_int_equal(reserve(&model, l, EVEN, &error), MP_OK);
+    assert_int_equal(account.given, given);
+    /* One layer gets everything: it and the workspace grow, up to what a plan may bring. */
+    assert_int_equal(reserve(&model, 1, RANKS * EVEN, &error), MP_OK);
+    double one = row_bytes(1, D, F, 4, EVEN, RANKS * EVEN) + row_bytes(2, D, F, 4, EVEN, EVEN) -
+                 row_bytes(0, D, F, 4, EVEN, EVEN);
+    assert_close((double)model.row_bytes, one, 0);
+    assert_close((double)(account.given - given), one - even, 0);
+    for (int l = 0; l < LAYERS; l++)
+        assert_int_equal(reserve(&model, l, RANKS * EVEN, &error), MP_OK);
+    assert_close((double)model.row_bytes, row_bytes(LAYERS, D, F, 4, EVEN, RANKS * EVEN), 0);
+    mp_model_destroy(&model);
+}
+
+/* 32 ranks of 16,384 tokens, top 2, 12 layers of experts of 768 x 1536 in bf16. */
+static void figures_of_thirty_two_ranks(void **state) {
+    const double routes = 16384 * 2, all = 32 * routes;
+    (void)state;
+    double kept = 12 * all * (768 + 1536) * 2; /* expert_in and hidden alone */
+    assert_close(kept, 58e9, 1e-3);
+    double before = row_bytes(12, 768, 1536, 2, routes, all);
+    double after = row_bytes(12, 768, 1536, 2, routes, routes);
+    double spare = row_bytes(12, 768, 1536, 2, routes, 1.25 * routes);
+    print_message(
+        "  32 ranks: %.2f GB with room for all rows, %.2f GB for even loads, %.2f GB with "
+        "a quarter spare\n",
+        1e-9 * before, 1e-9 * after, 1e-9 * spare);
+    assert_close(before, 68.35e9, 1e-3);
+    assert_close(after, 2.77e9, 1e-2);
+    assert_true(before / spare > 20);
+}
+
+/* Row for row more and more: a quarter each time, so few times. */
+static void growth_is_logarithmic(void **state) {
+    struct mp_model model;
+    struct mp_error error = {0};
+    uint64_t random = test_seed();
+    int growths = 0;
+    (void)state;
+    create_model(&model);
+    for (int rows = 1, most = 0; rows <= RANKS * EVEN; rows++) {
+        int some = test_random_int(&random, 1, rows), before = model.state[0].worked.allocations;
+        most = some > most ? some : most;
+        assert_int_equal(reserve(&model, 0, some, &error), MP_OK);
+        growths += model.state[0].worked.allocations > before;
+        assert_true(model.state[0].worked.room >= most);
+        assert_true(model.state[0].worked.room <= fmax(EVEN, 1.25 * most) + MP_ROWS_TOGETHER);
+    }
+    assert_in_range(growths, 2, (int)ceil(log(RANKS) / log(1.25)));
+    int before = model.state[0].worked.allocations, shared = model.worked.allocations;
+    for (int i = 0; i < 1000; i++) /* shrinking and growing below the most costs nothing */
+        assert_int_equal(reserve(&model, 0,
+                                 test_random_int(&random, 0, (int)model.state[0].worked.room),
+                                 &error),
+                         MP_OK);
+    assert_int_equal(model.state[0].worked.allocations, before);
+    assert_int_equal(model.worked.allocations, shared);
+    mp_model_destroy(&model);
+}
+
+/* Every array is there in full, apart from the others: each is filled with its own byte. */
+static void arrays_do_not_share_memory(void **state) {
+    static const int rows[] = {1, 3 * EVEN, 5 * EVEN + 1, 2 * EVEN};
+    struct mp_model model;
+    struct mp_error error = {0};
+    (void)state;
+    create_model(&model);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct mp_block_state *block = &model.state[i % 2];
+        assert_int_equal(reserve(&model, (int)(i % 2), rows[i], &error), MP_OK);
+        size_t here = (size_t)rows[i] * sizeof(float), sent = EVEN * sizeof(float);
+        struct {
+            void *at;
+            size_t bytes;
+        } array[] = {{block->expert_in, here * D}, {block->hidden, here * F},
+                     {block->receive_index, here}, {block->combine_in, sent * D},
+                     {model.send, sent * D},       {model.row_token, sent},
+                     {model.received, here * D},   {model.expert_rows, here * D},
+                     {model.activated, here * F},  {model.hidden_gradient, here * F}};
+        enum { ARRAYS = sizeof array / sizeof *array };
+        for (int a = 0; a < ARRAYS; a++) {
+            assert_int_equal((uintptr_t)array[a].at % 64, 0);
+            memset(array[a].at, a + 1, array[a].bytes);
+        }
+        for (int a = 0; a < ARRAYS; a++) {
+            const unsigned char *byte = array[a].at;
+            assert_int_equal(byte[0], a + 1);
+            assert_int_equal(byte[array[a].bytes - 1], a + 1);
+        }
+    }
+    mp_model_destroy(&model);
+}
+
+static void missing_memory_is_told(void **state) {
+    struct mp_model model;
+    struct mp_error error = {0};
+    (void)state;
+    create_model(&model);
+    account.budget = account.given + 4096;
+    assert_int_equal(reserve(&model, 2, EVEN, &error), MP_OK);
+    assert_int_equal(reserve(&model, 2, 2000, &error), MP_ENOMEM);
+    assert_string_equal(
+        error.text, "layer 2: no memory for 2000 rows to work on and 0 to send (even loads have "
+                    "128 of each): 0.77 MiB, beside 0.04 MiB of other layers' rows; a smaller "
+                    "batch or a system that spreads routes takes less");
+    mp_model_destroy(&model);
+}
+
+int main(void) {
+#define TEST(name) cmocka_unit_test_setup_teardown(name, start, nothing_is_left)
+    const struct CMUnitTest tests[] = {
+        TEST(memory_waits_for_the_stream_and_for_more_rows),
+        TEST(spare_room_is_taken_where_there_is_some),
+        TEST(memory_follows_rows),
+        TEST(figures_of_thirty_two_ranks),
+        TEST(growth_is_logarithmic),
+        TEST(arrays_do_not_share_memory),
+        TEST(missing_memory_is_told),
+    };
+    return cmocka_run_group_tests_name("rows", tests, open_device, close_device);
+}

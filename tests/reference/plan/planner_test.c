@@ -1,0 +1,351 @@
+/* A planner with a system that writes down what it is asked. */
+#include "reference/plan/planner.h"
+
+#include <string.h>
+
+#include "tests/reference/plan/plan_support.h"
+
+enum { LAYERS = 2, RANKS = 4, EXPERTS = 4 };
+enum { EXPERT_BYTES = 100, GRADIENT_BYTES = 150, MOVED = 200, STATE = 900 };
+
+/* What the system under test is to do, and what it was asked. */
+static struct {
+    struct mp_rehome change; /* next is not read */
+    int32_t new_owner;       /* of expert 0 of layer 1, after a step */
+    int32_t copy_on;         /* of expert 0, before the gate; -1: no copy */
+    bool rematerialise;
+    enum mp_stage gather_stage;
+    enum mp_optimizer_split optimizer;
+    int limit, before, after, destroyed;
+    double bandwidth; /* that padding_limit met */
+    int code;         /* of create */
+} asked;
+
+static int create(const struct mp_setting *setting, const void *options, void **self,
+                  struct mp_error *error) {
+    (void)setting;
+    (void)options;
+    *self = asked.code ? NULL : &asked;
+    return asked.code ? mp_fail(error, asked.code, "no such thing") : MP_OK;
+}
+
+static void destroy(void *self) {
+    asked.destroyed += self == &asked;
+}
+
+/* Rank 3 owns three of layer 0, rank 0 three of layer 1. */
+static void initial_owners(const void *self, int32_t owner[]) {
+    static const int32_t first[LAYERS * EXPERTS] = {0, 3, 3, 3, 0, 0, 0, 3};
+    (void)self;
+    memcpy(owner, first, sizeof first);
+}
+
+static enum mp_optimizer_split optimizer(const void *self) {
+    (void)self;
+    return asked.optimizer;
+}
+
+static int copies_limit(const void *self) {
+    (void)self;
+    return asked.limit;
+}
+
+static int homes_limit(const void *self) {
+    (void)self;
+    return 7;
+}
+
+static int64_t padding_limit(const struct mp_setting *setting, const void *options) {
+    (void)options;
+    asked.bandwidth += setting->bandwidth + setting->seconds_per_route +
+                       setting->seconds_per_expert + setting->non_moe_seconds;
+    return setting->tokens_per_rank;
+}
+
+static int before_gate(void *self, struct mp_plan *plan, struct mp_error *error) {
+    (void)self;
+    asked.before++;
+    plan->rematerialise = asked.rematerialise;
+    plan->gather_stage = asked.gather_stage;
+    return asked.copy_on < 0
+               ? MP_OK
+               : mp_plan_add_copy(plan, 0, asked.copy_on, MP_STAGE_BEFORE_GATE, error);
+}
+
+static int after_gate(void *self, const struct mp_load *load, struct mp_plan *plan,
+                      struct mp_error *error) {
+    (void)self;
+    asked.after++;
+    return mp_plan_dispatch_to_owner(plan, load, error);
+}
+
+static int after_step(void *self, int64_t iteration, const struct mp_load load[],
+                      const struct mp_placement home[], struct mp_rehome *change,
+                      struct mp_error *error) {
+    (void)self;
+    (void)error;
+    assert_int_equal(iteration, 3);
+    assert_int_equal(mp_load_at(&load[1], 2, 0), 5);
+    for (int layer = 0; layer < LAYERS; layer++)
+        assert_true(mp_placement_equal(&home[layer], &change->next[layer]));
+    assert_false(change->changed || change->leave_state);
+    change->changed = asked.change.changed;
+    change->leave_state = asked.change.leave_state;
+    int32_t owner[EXPERTS];
+    memcpy(owner, home[1].owner, sizeof owner);
+    owner[0] = asked.new_owner;
+    mp_placement_set_owners(&change->next[1], owner);
+    return MP_OK;
+}
+
+static const struct mp_system SYSTEM = {
+    .abi = MP_SYSTEM_ABI,
+    .name = "asked",
+    .capabilities = MP_SYSTEM_REPLICATES | MP_SYSTEM_MOVES_OWNERS | MP_SYSTEM_PLANS_BEFORE_GATE,
+    .create = create,
+    .destroy = destroy,
+    .initial_owners = initial_owners,
+    .optimizer = optimizer,
+    .copies_limit = copies_limit,
+    .padding_limit = padding_limit,
+    .before_gate = before_gate,
+    .after_gate = after_gate,
+    .after_step = after_step,
+};
+
+static const struct mp_setting SETTING = {
+    .layers = LAYERS,
+    .experts = EXPERTS,
+    .top_k = 1,
+    .topology = {RANKS, 2},
+    .tokens_per_rank = 20,
+    .expert_bytes = EXPERT_BYTES,
+    .route_bytes = 8,
+    .bandwidth = 1e9,
+    .seconds_per_route = 1,
+    .seconds_per_expert = 1,
+    .non_moe_seconds = 1,
+};
+
+struct drill {
+    struct mp_planner planner;
+    struct mp_load load[LAYERS];
+};
+
+static void begin(struct drill *drill, const struct mp_system *system, bool keeps_plans) {
+    struct mp_error error = {0};
+    const struct mp_planner_config config = {.system = system,
+                                             .setting = &SETTING,
+                                             .gradient_bytes = keeps_plans ? GRADIENT_BYTES : 0,
+                                             .move = {MOVED, STATE},
+                                             .keeps_plans = keeps_plans,
+                                             .check_plans = true};
+    assert_ok(mp_planner_create(&config, &drill->planner, &error), &error);
+    for (int layer = 0; layer < LAYERS; layer++) {
+        assert_ok(mp_load_create(RANKS, EXPERTS, &drill->load[layer], &error), &error);
+        drill->load[layer].count[2 * EXPERTS] = 5;
+    }
+}
+
+static void end(struct drill *drill) {
+    mp_planner_destroy(&drill->planner);
+    for (int layer = 0; layer < LAYERS; layer++)
+        mp_load_destroy(&drill->load[layer]);
+    assert_int_equal(asked.destroyed, 1);
+}
+
+static int reset(void **state) {
+    (void)state;
+    memset(&asked, 0, sizeof asked);
+    asked.copy_on = -1;
+    asked.limit = 1;
+    asked.new_owner = 1;
+    asked.gather_stage = MP_STAGE_AFTER_STEP;
+    return 0;
+}
+
+static int step(struct drill *drill, struct mp_error *error) {
+    return mp_planner_after_step(&drill->planner, 3, drill->load, error);
+}
+
+static void a_run_is_what_its_system_and_first_plan_say(void **state) {
+    struct drill drill;
+    struct mp_system drops = SYSTEM;
+    (void)state;
+    drops.capabilities |= MP_SYSTEM_DROPS;
+    asked.rematerialise = true;
+    asked.limit = 2;
+    begin(&drill, &drops, false);
+    assert_int_equal(asked.before, 1);
+    assert_true(drill.planner.rematerialise);
+    assert_true(drill.planner.law.drops_routes);
+    assert_int_equal(drill.planner.law.extra_copies_limit, 2);
+    assert_int_equal(drill.planner.law.padding_limit, 20);
+    assert_true(asked.bandwidth == 0);
+    assert_int_equal(drill.planner.home[0].owner[1], 3);
+    end(&drill);
+}
+
+static void ranks_have_room_for_the_homes_that_the_system_says_or_begins_with(void **state) {
+    struct drill drill;
+    struct mp_system limited = SYSTEM;
+    begin(&drill, &SYSTEM, true); /* even shares are of 2 experts */
+    assert_int_equal(drill.planner.homes_limit, 4);
+    assert_true(drill.planner.moves.capacity >= 4 * RANKS);
+    assert_true(drill.planner.plan[1].fetch.capacity >= EXPERTS * (RANKS - 1));
+    end(&drill);
+    reset(state);
+    limited.homes_limit = homes_limit;
+    begin(&drill, &limited, false);
+    assert_int_equal(drill.planner.homes_limit, 7);
+    end(&drill);
+    reset(state);
+    asked.optimizer = MP_OPTIMIZER_SLICES;
+    asked.limit = 3;
+    asked.gather_stage = MP_STAGE_BEFORE_GATE;
+    begin(&drill, &limited, true);
+    assert_int_equal(drill.planner.homes_limit, 3);
+    assert_true(drill.planner.moves.capacity >= 3 * RANKS * LAYERS);
+    assert_int_equal(drill.planner.gather_stage, MP_STAGE_BEFORE_GATE);
+    end(&drill);
+}
+
+static void plan(struct drill *drill, int layer) {
+    struct mp_error error = {0};
+    assert_ok(mp_planner_begin_layer(&drill->planner, 3, layer, &error), &error);
+    assert_ok(mp_planner_end_layer(&drill->planner, layer, &drill->load[layer], &error), &error);
+}
+
+static void a_shared_plan_is_made_again_if_another_layer_had_it(void **state) {
+    struct drill drill;
+    struct mp_error error = {0};
+    (void)state;
+    begin(&drill, &SYSTEM, false);
+    plan(&drill, 0);
+    plan(&drill, 1);
+    assert_int_equal(asked.after, 2);
+    assert_ok(mp_planner_again(&drill.planner, 3, 1, &drill.load[1], &error), &error);
+    assert_int_equal(asked.after, 2);
+    assert_ok(mp_planner_again(&drill.planner, 3, 0, &drill.load[0], &error), &error);
+    assert_int_equal(asked.after, 3);
+    const struct mp_plan *made = mp_planner_plan(&drill.planner, 0);
+    assert_int_equal(made->layer, 0);
+    assert_int_equal(made->iteration, 3);
+    assert_int_equal(made->gradient_bytes, EXPERT_BYTES);
+    assert_int_equal(mp_plan_routes_to(made, 2, 0, 0), 5);
+    /* A plan that has begun is not complete. */
+    assert_ok(mp_planner_begin_layer(&drill.planner, 3, 0, &error), &error);
+    assert_ok(mp_planner_again(&drill.planner, 3, 0, &drill.load[0], &error), &error);
+    assert_int_equal(asked.after, 4);
+    end(&drill);
+}
+
+static void plans_that_are_kept_stay(void **state) {
+    struct drill drill;
+    struct mp_error error = {0};
+    (void)state;
+    begin(&drill, &SYSTEM, true);
+    plan(&drill, 0);
+    plan(&drill, 1);
+    assert_ok(mp_planner_again(&drill.planner, 3, 0, &drill.load[0], &error), &error);
+    assert_int_equal(asked.after, 2);
+    for (int layer = 0; layer < LAYERS; layer++) {
+        assert_int_equal(mp_planner_plan(&drill.planner, layer)->layer, layer);
+        assert_int_equal(mp_planner_plan(&drill.planner, layer)->gradient_bytes, GRADIENT_BYTES);
+        assert_int_equal(mp_plan_routes_to(mp_planner_plan(&drill.planner, layer), 2, 0, 0), 5);
+    }
+    end(&drill);
+}
+
+static void what_breaks_the_law_is_refused(void **state) {
+    struct drill drill;
+    struct mp_error error = {0};
+    (void)state;
+    asked.limit = 0;
+    begin(&drill, &SYSTEM, false);
+    asked.copy_on = 1;
+    assert_ok(mp_planner_begin_layer(&drill.planner, 3, 0, &error), &error);
+    assert_int_equal(mp_planner_end_layer(&drill.planner, 0, &drill.load[0], &error), MP_EPLAN);
+    error = (struct mp_error){0};
+    asked.change.changed = false; /* and yet expert 0 gets another owner */
+    assert_int_equal(step(&drill, &error), MP_EPLAN);
+    end(&drill);
+}
+
+static void homes_change_when_they_are_adopted(void **state) {
+    struct drill drill;
+    struct mp_error error = {0};
+    (void)state;
+    begin(&drill, &SYSTEM, false);
+    asked.change.changed = true;
+    for (int i = 0; i < 2; i++) { /* asked again, nothing is left of the first answer */
+        assert_ok(step(&drill, &error), &error);
+        assert_int_equal(drill.planner.moves.count, 1);
+        const struct mp_transfer *move = drill.planner.moves.item;
+        assert_int_equal(move->layer, 1);
+        assert_int_equal(move->expert, 0);
+        assert_int_equal(move->from, 0);
+        assert_int_equal(move->to, 1);
+        assert_int_equal(move->bytes, MOVED + STATE);
+        assert_int_equal(drill.planner.home[1].owner[0], 0);
+    }
+    mp_planner_adopt_homes(&drill.planner);
+    assert_int_equal(drill.planner.home[1].owner[0], 1);
+    assert_false(mp_placement_holds(&drill.planner.home[1], 0, 0));
+    asked.change.changed = false;
+    assert_ok(step(&drill, &error), &error);
+    assert_int_equal(drill.planner.moves.count, 0);
+    assert_false(drill.planner.change.changed);
+    end(&drill);
+}
+
+/* Rank 0 gets nothing for what it gives; state stays only where experts change places. */
+static void state_that_stays_does_not_travel(void **state) {
+    struct drill drill;
+    struct mp_error error = {0};
+    (void)state;
+    begin(&drill, &SYSTEM, false);
+    asked.change = (struct mp_rehome){.changed = true, .leave_state = true};
+    assert_int_equal(step(&drill, &error), MP_EPLAN);
+    assert_non_null(strstr(error.text, "optimizer state is left behind"));
+    error = (struct mp_error){0};
+    drill.planner.check_plans = false;
+    assert_ok(step(&drill, &error), &error);
+    assert_int_equal(drill.planner.moves.item[0].bytes, MOVED);
+    end(&drill);
+    reset(state);
+    asked.optimizer = MP_OPTIMIZER_SLICES; /* everybody has a part of everything */
+    asked.limit = EXPERTS;
+    begin(&drill, &SYSTEM, false);
+    asked.change.changed = true;
+    assert_ok(step(&drill, &error), &error);
+    assert_int_equal(drill.planner.moves.item[0].bytes, 0);
+    end(&drill);
+}
+
+static void a_refusal_leaves_nothing(void **state) {
+    struct mp_planner planner;
+    struct mp_error error = {0};
+    const struct mp_planner_config config = {.system = &SYSTEM, .setting = &SETTING};
+    (void)state;
+    asked.code = MP_EINVAL;
+    assert_int_equal(mp_planner_create(&config, &planner, &error), MP_EINVAL);
+    assert_string_equal(error.text, "no such thing");
+    mp_planner_destroy(&planner);
+    assert_int_equal(asked.destroyed, 0);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup(a_run_is_what_its_system_and_first_plan_say, reset),
+        cmocka_unit_test_setup(ranks_have_room_for_the_homes_that_the_system_says_or_begins_with,
+                               reset),
+        cmocka_unit_test_setup(a_shared_plan_is_made_again_if_another_layer_had_it, reset),
+        cmocka_unit_test_setup(plans_that_are_kept_stay, reset),
+        cmocka_unit_test_setup(what_breaks_the_law_is_refused, reset),
+        cmocka_unit_test_setup(homes_change_when_they_are_adopted, reset),
+        cmocka_unit_test_setup(state_that_stays_does_not_travel, reset),
+        cmocka_unit_test_setup(a_refusal_leaves_nothing, reset),
+    };
+    return cmocka_run_group_tests_name("reference/plan/planner", tests, NULL, NULL);
+}

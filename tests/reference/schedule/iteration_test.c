@@ -1,0 +1,363 @@
+/* The order of an iteration: worked out by hand for some plans, and held against its laws for plans
+ * of any kind. */
+#include "reference/schedule/schedule.h"
+
+#include <string.h>
+
+#include "tests/reference/plan/plan_support.h"
+
+enum { MOST_LAYERS = 4, MOST_RANKS = 130, TEXT = 1 << 16, MOST_EVENTS = 1 << 15 };
+
+enum verb { WORK, START, WAIT };
+struct event {
+    enum verb verb;
+    struct mp_operation operation;
+};
+
+/* An executor that writes down what it is told. */
+struct scribe {
+    struct mp_plan *plan[MOST_LAYERS];
+    struct mp_schedule schedule;
+    struct event event[MOST_EVENTS];
+    int events, open_spans, ended_spans;
+    struct mp_scheduled_phase activity; /* of the open span */
+    bool moves;
+    int fail_at; /* number of the event that fails; -1: none */
+};
+
+static void begin(void *self, struct mp_scheduled_phase activity) {
+    struct scribe *scribe = self;
+    assert_int_equal(scribe->open_spans++, 0);
+    scribe->activity = activity;
+}
+
+static void end(void *self, struct mp_scheduled_phase activity) {
+    struct scribe *scribe = self;
+    assert_int_equal(--scribe->open_spans, 0);
+    assert_memory_equal(&scribe->activity, &activity, sizeof activity);
+    scribe->ended_spans++;
+}
+
+static int plan(void *self, int layer, bool before_gate, const struct mp_plan **of_layer,
+                struct mp_error *error) {
+    struct scribe *scribe = self;
+    (void)before_gate;
+    (void)error;
+    assert_int_equal(scribe->open_spans, 1);
+    *of_layer = scribe->plan[layer];
+    return MP_OK;
+}
+
+static int note(struct scribe *scribe, enum verb verb, const struct mp_operation *operation,
+                struct mp_error *error) {
+    assert_int_equal(scribe->open_spans, 1);
+    assert_true(scribe->events < MOST_EVENTS);
+    if (scribe->events == scribe->fail_at)
+        return mp_fail(error, MP_ECOMM, "event %d", scribe->events);
+    scribe->event[scribe->events++] = (struct event){verb, *operation};
+    return MP_OK;
+}
+
+static int work(void *self, const struct mp_operation *operation, struct mp_error *error) {
+    assert_int_equal(mp_operation_lane(operation->kind), MP_LANE_COMPUTE);
+    return note(self, WORK, operation, error);
+}
+
+static int start(void *self, const struct mp_operation *operation, struct mp_error *error) {
+    assert_int_not_equal(mp_operation_lane(operation->kind), MP_LANE_COMPUTE);
+    return note(self, START, operation, error);
+}
+
+static int wait(void *self, const struct mp_operation *operation, struct mp_error *error) {
+    return note(self, WAIT, operation, error);
+}
+
+static int learn(void *self, bool *moves, struct mp_error *error) {
+    (void)error;
+    *moves = ((struct scribe *)self)->moves;
+    return MP_OK;
+}
+
+static const struct mp_executor EXECUTOR = {begin, end, plan, work, start, wait, learn};
+
+static struct scribe *create_scribe(int layers, int ranks) {
+    struct scribe *scribe = calloc(1, sizeof *scribe);
+    struct mp_error error = {0};
+    scribe->fail_at = -1;
+    assert_ok(mp_schedule_create(&EXECUTOR, scribe, layers, ranks, &scribe->schedule, &error),
+              &error);
+    return scribe;
+}
+
+static void destroy_scribe(struct scribe *scribe) {
+    mp_schedule_destroy(&scribe->schedule);
+    free(scribe);
+}
+
+/* ---- by hand ---- */
+
+/* Events of the layers of `direction` as words: ">fetch0" starts, "<fetch0" waits, and work has its
+ * name alone; a step behind a dot where there are several. */
+static const char *told(const struct scribe *scribe, enum mp_direction direction, char text[TEXT]) {
+    static const char *const marks[] = {[WORK] = "", [START] = ">", [WAIT] = "<"};
+    size_t at = 0;
+    text[0] = '\0';
+    for (int i = 0; i < scribe->events; i++) {
+        const struct mp_operation *operation = &scribe->event[i].operation;
+        if (operation->direction != direction)
+            continue;
+        at += (size_t)snprintf(text + at, TEXT - at, "%s%s%s", at ? " " : "",
+                               marks[scribe->event[i].verb], mp_operation_name(operation->kind));
+        if (operation->layer >= 0)
+            at += (size_t)snprintf(text + at, TEXT - at, "%d", operation->layer);
+        if (operation->step > 0)
+            at += (size_t)snprintf(text + at, TEXT - at, ".%d", operation->step);
+    }
+    return text;
+}
+
+/* Four ranks on two nodes own two of eight experts each. */
+static void golden_plan(struct mp_plan *made, int layer) {
+    struct mp_error error = {0};
+    assert_ok(mp_plan_create(&GOLDEN_TOPOLOGY, 8, 100, made, &error), &error);
+    begin_owned(made, 0, layer, GOLDEN_OWNER);
+}
+
+static void dispatch(struct mp_plan *made) {
+    struct mp_load load;
+    struct mp_error error = {0};
+    golden_load(&load);
+    assert_ok(mp_plan_dispatch_nearest(made, &load, &error), &error);
+    mp_load_destroy(&load);
+}
+
+static void run(struct scribe *scribe) {
+    struct mp_error error = {0};
+    scribe->events = 0;
+    assert_ok(mp_schedule_iteration(&scribe->schedule, &error), &error);
+    assert_int_equal(scribe->open_spans, 0);
+}
+
+/* Hecate, section 4: spAG under attention, spRS behind the second exchange, each layer's stage
+ * waited for when the one below has computed its experts' gradients. */
+static void copies_travel_under_attention(void **state) {
+    struct scribe *scribe = create_scribe(2, 4);
+    struct mp_plan plans[2];
+    struct mp_error error = {0};
+    char text[TEXT];
+    (void)state;
+    for (int l = 0; l < 2; l++) {
+        golden_plan(&plans[l], l);
+        assert_ok(mp_plan_add_copy(&plans[l], 0, 3, MP_STAGE_BEFORE_GATE, &error), &error);
+        plans[l].rematerialise = true;
+        dispatch(&plans[l]);
+        scribe->plan[l] = &plans[l];
+    }
+    run(scribe);
+    assert_string_equal(told(scribe, MP_FORWARD, text),
+                        "embed "
+                        ">fetch0 attention0 gate0 >counts0 <counts0 permute0 >rows0 <rows0 "
+                        "<fetch0 experts0 >returns0 <returns0 combine0 "
+                        ">fetch1 attention1 gate1 >counts1 <counts1 permute1 >rows1 <rows1 "
+                        "<fetch1 experts1 >returns1 <returns1 combine1");
+    assert_string_equal(told(scribe, MP_BACKWARD, text),
+                        ">refetch1 head "
+                        "permute1 >rows1 <rows1 <refetch1 experts1 >returns1 <returns1 combine1 "
+                        ">sum-copies1 gate1 >refetch0 attention1 >sum-dense1 "
+                        "permute0 >rows0 <rows0 <refetch0 experts0 >returns0 <returns0 combine0 "
+                        "<sum-copies1 >sum-copies0 gate0 attention0 >sum-dense0 "
+                        "embed >sum-dense2 <sum-copies0 <sum-dense1 <sum-dense0 <sum-dense2");
+    assert_string_equal(told(scribe, MP_NO_DIRECTION, text), "update >loss <loss");
+    for (int l = 0; l < 2; l++)
+        mp_plan_destroy(&plans[l]);
+    destroy_scribe(scribe);
+}
+
+/* FasterMoE: S_0, S_1, broadcasts, C_0, R_0, C_1, R_1, the shadowed expert; backward computes it
+ * first and sums it before C_0.  With a copy that others send their routes to, sums wait. */
+static void shadows_come_last_and_first(void **state) {
+    struct mp_error error = {0};
+    char text[TEXT];
+    (void)state;
+    for (int shared = 0; shared < 2; shared++) {
+        struct scribe *scribe = create_scribe(1, 4);
+        struct mp_plan made;
+        golden_plan(&made, 0);
+        made.exchange = MP_EXCHANGE_PIPELINED;
+        made.group_size = 2;
+        for (int r = 1; r < 4; r++)
+            assert_ok(mp_plan_add_copy(&made, 0, r, MP_STAGE_AFTER_GATE, &error), &error);
+        if (shared) /* ranks 1 and 3, on nodes 0 and 1, get the routes of their node */
+            assert_ok(mp_plan_add_copy(&made, 6, 1, MP_STAGE_AFTER_GATE, &error), &error);
+        dispatch(&made);
+        scribe->plan[0] = &made;
+        run(scribe);
+        assert_string_equal(told(scribe, MP_FORWARD, text),
+                            shared ? "embed attention0 gate0 >counts0 <counts0 permute0 >rows0 "
+                                     ">rows0.1 >late-fetch0 <rows0 <late-fetch0 experts0 >returns0 "
+                                     "<rows0.1 experts0.1 >returns0.1 experts0.2 "
+                                     "<returns0 <returns0.1 combine0"
+                                   : "embed attention0 gate0 >counts0 <counts0 permute0 >rows0 "
+                                     ">rows0.1 >late-fetch0 <rows0 experts0 >returns0 "
+                                     "<rows0.1 experts0.1 >returns0.1 <late-fetch0 experts0.2 "
+                                     "<returns0 <returns0.1 combine0");
+        assert_string_equal(told(scribe, MP_BACKWARD, text),
+                            shared ? "head permute0 >rows0 >rows0.1 experts0.2 "
+                                     "<rows0 experts0 >returns0 <rows0.1 experts0.1 >returns0.1 "
+                                     "<returns0 <returns0.1 combine0 >sum-copies0 gate0 "
+                                     "attention0 >sum-dense0 embed >sum-dense1 <sum-copies0 "
+                                     "<sum-dense0 <sum-dense1"
+                                   : "head permute0 >rows0 >rows0.1 experts0.2 >sum-copies0 "
+                                     "<rows0 experts0 >returns0 <rows0.1 experts0.1 >returns0.1 "
+                                     "<returns0 <returns0.1 combine0 gate0 "
+                                     "attention0 >sum-dense0 embed >sum-dense1 <sum-copies0 "
+                                     "<sum-dense0 <sum-dense1");
+        mp_plan_destroy(&made);
+        destroy_scribe(scribe);
+    }
+}
+
+/* Slices are put together at their homes two layers at a time, and experts move before. */
+static void homes_follow_the_step(void **state) {
+    struct scribe *scribe = create_scribe(3, 4);
+    struct mp_plan made;
+    char text[TEXT];
+    (void)state;
+    golden_plan(&made, 0);
+    dispatch(&made);
+    scribe->plan[0] = scribe->plan[1] = scribe->plan[2] = &made;
+    scribe->schedule.gathers_homes = scribe->schedule.learns = scribe->moves = true;
+    run(scribe);
+    assert_string_equal(told(scribe, MP_NO_DIRECTION, text),
+                        "update >moves <moves >homes0 >homes1 <homes0 >homes2 <homes1 <homes2 "
+                        ">loss <loss");
+    scribe->moves = false;
+    run(scribe);
+    assert_null(strstr(told(scribe, MP_NO_DIRECTION, text), "moves"));
+    mp_plan_destroy(&made);
+    destroy_scribe(scribe);
+}
+
+/* ---- laws ---- */
+
+static bool same(const struct mp_operation *a, const struct mp_operation *b) {
+    return a->kind == b->kind && a->direction == b->direction && a->layer == b->layer &&
+           a->step == b->step;
+}
+
+/* Where an operation's verb is, from `from` on; -1: nowhere. */
+static int find(const struct scribe *scribe, int from, enum verb verb,
+                struct mp_operation operation) {
+    for (int i = from; i < scribe->events; i++)
+        if (scribe->event[i].verb == verb && same(&scribe->event[i].operation, &operation))
+            return i;
+    return -1;
+}
+
+/* What starts is waited for once, and not before. */
+static void assert_pairs(const struct scribe *scribe) {
+    int starts = 0, waits = 0;
+    for (int i = 0; i < scribe->events; i++) {
+        const struct event *event = &scribe->event[i];
+        starts += event->verb == START;
+        waits += event->verb == WAIT;
+        if (event->verb != START)
+            continue;
+        int wait_at = find(scribe, i + 1, WAIT, event->operation);
+        int again = find(scribe, i + 1, START, event->operation);
+        assert_true(wait_at > i);
+        assert_true(again < 0 || again > wait_at);
+    }
+    assert_int_equal(starts, waits);
+}
+
+/* The kinds that are on their way at event `at`, of a layer. */
+static bool on_its_way(const struct scribe *scribe, int at, enum mp_operation_kind kind,
+                       int layer) {
+    bool going = false;
+    for (int i = 0; i < at; i++) {
+        const struct mp_operation *operation = &scribe->event[i].operation;
+        if (operation->kind == kind && operation->layer == layer)
+            going = scribe->event[i].verb == START ? true : false;
+    }
+    return going;
+}
+
+/* Experts never compute with copies that are not there, nor write gradients that still travel. */
+static void assert_experts(const struct scribe *scribe) {
+    for (int i = 0; i < scribe->events; i++) {
+        const struct mp_operation *operation = &scribe->event[i].operation;
+        if (operation->kind != MP_WORK_EXPERTS)
+            continue;
+        const struct mp_scheduled_layer *layer = &scribe->schedule.layer[operation->layer];
+        bool own = operation->step == layer->steps;
+        if (operation->direction == MP_FORWARD) {
+            assert_false(on_its_way(scribe, i, MP_TRAVEL_FETCH, operation->layer));
+            if (own || layer->steps == 1 || layer->needs_late[operation->step])
+                assert_false(on_its_way(scribe, i, MP_TRAVEL_LATE_FETCH, operation->layer));
+            continue;
+        }
+        assert_false(on_its_way(scribe, i, MP_TRAVEL_REFETCH, operation->layer));
+        for (int kind = MP_TRAVEL_SUM_COPIES; kind <= MP_TRAVEL_SEND_SLICES; kind++) {
+            for (int above = operation->layer + 2; above < scribe->schedule.layers; above++)
+                assert_false(on_its_way(scribe, i, (enum mp_operation_kind)kind, above));
+            if (!layer->own_first)
+                assert_false(on_its_way(scribe, i, (enum mp_operation_kind)kind, operation->layer));
+        }
+    }
+}
+
+/* Background operations of a layer are those that its plan has. */
+static void assert_travels(const struct scribe *scribe, int micro_batches) {
+    for (int kind = MP_TRAVEL_FETCH; kind <= MP_TRAVEL_SEND_SLICES; kind++)
+        for (int l = 0; l < scribe->schedule.layers; l++) {
+            int expected = 0, met = 0;
+            for (int m = 0; m < micro_batches; m++)
+                expected += (int)(mp_plan_travels(scribe->plan[l], m, micro_batches) >> kind & 1);
+            for (int i = 0; i < scribe->events; i++)
+                met += scribe->event[i].verb == START &&
+                       (int)scribe->event[i].operation.kind == kind &&
+                       scribe->event[i].operation.layer == l;
+            assert_int_equal(met, expected);
+        }
+}
+
+static void any_plans_keep_the_laws(void **state) {
+    uint64_t random = test_seed();
+    struct mp_error error = {0};
+    (void)state;
+    for (int i = 0; i < 60; i++) {
+        struct example examples[MOST_LAYERS];
+        int layers = test_random_int(&random, 1, MOST_LAYERS);
+        struct scribe *scribe = create_scribe(layers, MOST_RANKS);
+        for (int l = 0; l < layers; l++) {
+            random_kind_of_example(&random, false, &examples[l]);
+            scribe->plan[l] = &examples[l].plan;
+        }
+        scribe->schedule.learns = test_random_int(&random, 0, 1);
+        scribe->moves = test_random_int(&random, 0, 1);
+        scribe->schedule.gathers_homes = test_random_int(&random, 0, 1);
+        scribe->schedule.micro_batches = test_random_int(&random, 1, 3);
+        run(scribe);
+        assert_pairs(scribe);
+        assert_experts(scribe);
+        assert_travels(scribe, scribe->schedule.micro_batches);
+        scribe->fail_at = test_random_int(&random, 0, scribe->events - 1);
+        scribe->events = 0;
+        assert_int_equal(mp_schedule_iteration(&scribe->schedule, &error), MP_ECOMM);
+        assert_int_equal(scribe->events, scribe->fail_at);
+        for (int l = 0; l < layers; l++)
+            destroy_example(&examples[l]);
+        destroy_scribe(scribe);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(copies_travel_under_attention),
+        cmocka_unit_test(shadows_come_last_and_first),
+        cmocka_unit_test(homes_follow_the_step),
+        cmocka_unit_test(any_plans_keep_the_laws),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

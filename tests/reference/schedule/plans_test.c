@@ -1,0 +1,148 @@
+/* What plans mean for the schedule, counted route by route. */
+#include "reference/schedule/schedule.h"
+
+#include <string.h>
+
+#include "tests/reference/plan/plan_support.h"
+
+enum { MOST_RANKS = 130 };
+
+static bool fetched_late(const struct mp_plan *plan, int expert, int rank) {
+    for (int i = 0; i < plan->fetch.count; i++)
+        if (plan->fetch.item[i].expert == expert && plan->fetch.item[i].to == rank)
+            return plan->fetch.item[i].stage == MP_STAGE_AFTER_GATE;
+    return false;
+}
+
+static bool any_late(const struct mp_plan *plan, int expert) {
+    for (int r = 0; r < plan->topology.ranks; r++)
+        if (fetched_late(plan, expert, r))
+            return true;
+    return false;
+}
+
+/* In which step rows go from one rank to another: groups of neighbours, i sends to i + s. */
+static int step_by_hand(const struct mp_plan *plan, int from, int to) {
+    int groups = plan->topology.ranks / plan->group_size;
+    for (int step = 0;; step++)
+        if ((from / plan->group_size + step) % groups == to / plan->group_size)
+            return step;
+}
+
+static void check_exchange(const struct mp_plan *plan) {
+    bool needs_late[MOST_RANKS], expected[MOST_RANKS] = {false};
+    struct mp_scheduled_layer layer = {.needs_late = needs_late};
+    bool pipelined = plan->exchange == MP_EXCHANGE_PIPELINED, own = false, own_first = true;
+    int ranks = plan->topology.ranks;
+    mp_plan_schedule_exchange(plan, &layer);
+    assert_int_equal(layer.steps, pipelined ? ranks / plan->group_size : 1);
+    for (int e = 0; e < plan->experts; e++) {
+        bool stays = true;
+        for (int from = 0; from < ranks; from++)
+            for (int to = 0; to < ranks; to++) {
+                if (from == to || mp_plan_routes_to(plan, from, e, to) == 0)
+                    continue;
+                stays = false;
+                if (pipelined)
+                    assert_int_equal(mp_plan_step(plan, from, to), step_by_hand(plan, from, to));
+                if (pipelined && fetched_late(plan, e, to))
+                    expected[step_by_hand(plan, from, to)] = true;
+            }
+        if (plan->padding == 0)
+            assert_int_equal(mp_plan_stays(plan, e), stays);
+        own |= any_late(plan, e);
+        for (int r = 0; r < ranks; r++) {
+            bool copy = mp_placement_holds(&plan->during, e, r) && plan->during.owner[e] != r;
+            own_first &= !copy || (stays && fetched_late(plan, e, r));
+        }
+    }
+    assert_int_equal(layer.own, pipelined && own);
+    assert_int_equal(layer.own_first,
+                     pipelined && own && own_first && plan->optimizer == MP_OPTIMIZER_OWNER);
+    assert_memory_equal(needs_late, expected, (size_t)layer.steps * sizeof *needs_late);
+}
+
+static void exchanges_are_scheduled_as_routes_go(void **state) {
+    uint64_t random = test_seed();
+    (void)state;
+    for (int i = 0; i < 150; i++) {
+        struct example example;
+        random_kind_of_example(&random, test_random_int(&random, 0, 1), &example);
+        check_exchange(&example.plan);
+        destroy_example(&example);
+    }
+}
+
+/* Shadows as FasterMoE makes them: some experts on every rank, each route with its source. */
+static void shadowed_experts_stay(void **state) {
+    uint64_t random = test_seed();
+    (void)state;
+    for (int i = 0; i < 60; i++) {
+        struct mp_topology topology = {test_random_int(&random, 2, 12), 1};
+        int experts = test_random_int(&random, 1, 12);
+        int32_t owner[12];
+        struct example example = {.law = {0}};
+        struct mp_plan *plan = &example.plan;
+        struct mp_error error = {0};
+        assert_ok(mp_load_create(topology.ranks, experts, &example.load, &error), &error);
+        random_load(&random, &example.load);
+        assert_ok(mp_plan_create(&topology, experts, 8, plan, &error), &error);
+        for (int e = 0; e < experts; e++)
+            owner[e] = test_random_int(&random, 0, topology.ranks - 1);
+        begin_owned(plan, 0, 0, owner);
+        plan->exchange = MP_EXCHANGE_PIPELINED;
+        plan->group_size = 1;
+        for (int e = 0; e < experts; e++)
+            for (int r = 0, all = test_random_int(&random, 0, 1); all && r < topology.ranks; r++)
+                if (r != owner[e])
+                    assert_ok(mp_plan_add_copy(plan, e, r, MP_STAGE_AFTER_GATE, &error), &error);
+        assert_ok(mp_plan_dispatch_nearest(plan, &example.load, &error), &error);
+        check_exchange(plan);
+        destroy_example(&example);
+    }
+}
+
+/* One expert, a copy of every kind: which of its transfers each of three micro-batches has. */
+static void micro_batches_share_what_stays(void **state) {
+    static const struct {
+        enum mp_stage stage;
+        bool again;
+        const char *expected[3];
+    } cases[] = {
+        {MP_STAGE_BEFORE_GATE, false, {"fetch", "", "sum-copies"}},
+        {MP_STAGE_BEFORE_GATE,
+         true,
+         {"fetch refetch sum-copies", "fetch refetch sum-copies", "fetch refetch sum-copies"}},
+        {MP_STAGE_AFTER_GATE,
+         false,
+         {"late-fetch sum-copies", "late-fetch sum-copies", "late-fetch sum-copies"}},
+    };
+    struct mp_error error = {0};
+    (void)state;
+    for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
+        struct mp_plan plan;
+        assert_ok(mp_plan_create(&GOLDEN_TOPOLOGY, 8, 8, &plan, &error), &error);
+        begin_owned(&plan, 0, 0, GOLDEN_OWNER);
+        assert_ok(mp_plan_add_copy(&plan, 0, 3, cases[c].stage, &error), &error);
+        plan.rematerialise = cases[c].again;
+        for (int m = 0; m < 3; m++) {
+            char text[128] = "";
+            unsigned travels = mp_plan_travels(&plan, m, 3);
+            for (int kind = 0; kind < MP_OPERATIONS; kind++)
+                if (travels >> kind & 1)
+                    snprintf(text + strlen(text), sizeof text - strlen(text), "%s%s",
+                             *text ? " " : "", mp_operation_name((enum mp_operation_kind)kind));
+            assert_string_equal(text, cases[c].expected[m]);
+        }
+        mp_plan_destroy(&plan);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(exchanges_are_scheduled_as_routes_go),
+        cmocka_unit_test(shadowed_experts_stay),
+        cmocka_unit_test(micro_batches_share_what_stays),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
