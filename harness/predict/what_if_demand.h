@@ -13,7 +13,7 @@ struct mp_demand {
     double bytes[2]; /* of copies: forward, and backward with their gradients */
     double early;    /* of forward's: asked for before the gate */
     int steps;       /* of a pipelined exchange, those in which it computes; 0: flat */
-    struct mp_steps_seconds stepped[2]; /* of a pipelined exchange, if there were rates for it */
+    struct mp_stepped_seconds stepped[2]; /* of a pipelined exchange, if there were rates for it */
 };
 
 struct mp_demands {

@@ -7,7 +7,7 @@ struct rated {
 
 static struct rated rate(const struct mp_demand *demand, const struct mp_other_rates *rates,
                          int way) {
-    const struct mp_steps_seconds *steps = &demand->stepped[way];
+    const struct mp_stepped_seconds *steps = &demand->stepped[way];
     if (demand->steps > 0) /* backward, gradients come to the experts in combine */
         return (struct rated){steps->expert, way ? steps->back : steps->there,
                               way ? steps->there : steps->back};
