@@ -70,11 +70,15 @@ void mp_what_if_steps_split(const struct mp_plan *plan, struct mp_what_if_steps 
         }
 }
 
-int mp_what_if_steps_calls(const struct mp_what_if_steps *steps, int rank) {
-    int calls = steps->own[rank] > 0;
-    for (int s = 0; s < steps->steps; s++)
-        calls += steps->step[rank * steps->steps + s].routes > 0;
-    return calls;
+void mp_what_if_steps_count(const struct mp_what_if_steps *steps, int rank, int *calls,
+                            int *exchanges) {
+    const struct mp_what_if_step *step = steps->step + (size_t)rank * (size_t)steps->steps;
+    *calls = steps->own[rank] > 0;
+    *exchanges = 0;
+    for (int s = 0; s < steps->steps; s++) {
+        *calls += step[s].routes > 0;
+        *exchanges += step[s].sent > 0 || step[s].received > 0;
+    }
 }
 
 /* ---- seconds ---- */

@@ -29,8 +29,9 @@ int mp_what_if_steps_create(int ranks, int experts, struct mp_what_if_steps *ste
 void mp_what_if_steps_destroy(struct mp_what_if_steps *steps); /* accepts a zeroed one */
 
 void mp_what_if_steps_split(const struct mp_plan *plan, struct mp_what_if_steps *steps);
-/* Calls of a rank's experts: steps with routes, and own ones. */
-int mp_what_if_steps_calls(const struct mp_what_if_steps *steps, int rank);
+/* Calls of a rank's experts (steps with routes, and own ones), and its steps with rows. */
+void mp_what_if_steps_count(const struct mp_what_if_steps *steps, int rank, int *calls,
+                            int *exchanges);
 
 struct mp_stepped_seconds {
     double there;  /* until the first step's rows have arrived */

@@ -274,6 +274,30 @@ static void steps_save_time_where_transfers_pass_beside_work(void **state) {
     }
 }
 
+/* Each rank's experts are called twice, for its own rows and for the other's, which travel in one
+ * exchange: seen where nothing hides it. */
+static void a_run_in_steps_shows_calls_and_what_is_not_hidden(void **state) {
+#define STEPS "system: fastermoe, options: {shadows: 0, group-size: 1}"
+    static const struct kind kinds[] = {
+        {PER_ROW, JOB(STEPS), NULL, false},
+        {PER_ROW, JOB(STEPS ", device: cuda"), NULL, false},
+    };
+    struct runs_folder *folder = *state;
+    uint64_t random = test_seed();
+    for (int i = 0; i < 2; i++) {
+        struct asked asked;
+        struct mp_error error = {0};
+        record_kind(folder, &random, &kinds[i]);
+        runs_ok(ask(folder, i + 1, &asked, &error), &error);
+        const struct mp_other_rates *rates = mp_other_system_rates(asked.other);
+        assert_close(rates->expert[0].fixed * 1e6, FIXED / 2., 0.15);
+        assert_close(rates->expert[0].slope * 1e6, PER_ROUTE, 0.02);
+        assert_int_equal(rates->rows_counted, i == 0);
+        assert_close(rates->dispatch[0].slope * 1e6, i == 0 ? PER_ROW : 1e-3 * 8 * 4, 0.05);
+        forget(&asked);
+    }
+}
+
 static void systems_take_options(void **state) {
     static const char *const slots[][2] = {{"slots", "3"}}, *const none[][2] = {{"slot", "3"}};
     static const char *const bad[][2] = {{"capacity-factor", "much"}};
@@ -346,6 +370,8 @@ int main(void) {
                                         runs_teardown),
         cmocka_unit_test_setup_teardown(sizes_are_those_of_who_ran_it, runs_setup, runs_teardown),
         cmocka_unit_test_setup_teardown(steps_save_time_where_transfers_pass_beside_work,
+                                        runs_setup, runs_teardown),
+        cmocka_unit_test_setup_teardown(a_run_in_steps_shows_calls_and_what_is_not_hidden,
                                         runs_setup, runs_teardown),
         cmocka_unit_test_setup_teardown(systems_take_options, runs_setup, runs_teardown),
         cmocka_unit_test_setup_teardown(what_is_missing_is_named, runs_setup, runs_teardown),
