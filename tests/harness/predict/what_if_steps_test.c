@@ -123,6 +123,10 @@ static void exchanges_hide_behind_the_experts_of_other_steps(void **state) {
     assert_seconds(&steps, MP_FORWARD, &rates, 0, 0, 330, 657 - 330);
     /* Backward: 0 .. 45, 103 .. 508, 508 .. 533, 533 .. 542; 508 + 203 = 711, + 63, + 83. */
     assert_seconds(&steps, MP_BACKWARD, &rates, 0, 0, 542, 857 - 542);
+    /* Calls of 1 s: experts wait for rows and end at 180, and all returns pass behind the rows. */
+    rates.expert[0] = line(1, 0);
+    assert_seconds(&steps, MP_FORWARD, &rates, 0, 0, 180, 179 + 203 + 63 + 83 - 180);
+    rates.expert[0] = line(5, 2);
     rates.hides = false; /* what computes also sends: one after the other */
     assert_seconds(&steps, MP_FORWARD, &rates, 0, 179, 252, 349);
     mp_what_if_steps_destroy(&steps);
