@@ -8,7 +8,7 @@
 
 enum {
     BACKGROUND_BESIDE_BUCKETS = 16, /* fetches and gradients on their way at once, with room */
-    BYTES_OF_COUNT = 4,
+    BYTES_OF_COUNTS = 8, /* of an expert: routes, and first choices among them */
     AGREED_BYTES = 24 /* three doubles: loss, auxiliary loss, whether to stop */
 };
 
@@ -159,7 +159,7 @@ static void find_constants(struct mp_predictor *predictor) {
     predictor->table_reduce_seconds =
         mp_network_all_reduce(network, mp_costs_table_gradient_bytes(predictor->costs));
     predictor->gather_seconds =
-        mp_network_all_gather(network, BYTES_OF_COUNT * (double)predictor->experts);
+        mp_network_all_gather(network, BYTES_OF_COUNTS * (double)predictor->experts);
     predictor->agree_seconds = mp_network_all_reduce(network, AGREED_BYTES);
 }
 
