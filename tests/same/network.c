@@ -12,18 +12,19 @@ LED_THROUGH(void, mp_network_exchange, struct mp_network *network, const struct 
             bool back, const double ready[], double done[]);
 LED_THROUGH(double, mp_network_all_reduce, const struct mp_network *network, double bytes);
 LED_THROUGH(double, mp_network_all_gather, const struct mp_network *network, double bytes);
-LED_THROUGH(int64_t, mp_timeline_start, struct mp_timeline *timeline, struct mp_activity activity,
-            const double seconds[], const double alone[], const double received[]);
-LED_THROUGH(void, mp_timeline_wait, struct mp_timeline *timeline, int64_t number);
-LED_THROUGH(void, mp_timeline_exchange, struct mp_timeline *timeline, struct mp_activity activity,
-            const struct mp_traffic *traffic, bool back, const double alone[],
+LED_THROUGH(int64_t, mp_timeline_start, struct mp_timeline *timeline,
+            struct mp_scheduled_phase activity, const double seconds[], const double alone[],
             const double received[]);
+LED_THROUGH(void, mp_timeline_wait, struct mp_timeline *timeline, int64_t number);
+LED_THROUGH(void, mp_timeline_exchange, struct mp_timeline *timeline,
+            struct mp_scheduled_phase activity, const struct mp_traffic *traffic, bool back,
+            const double alone[], const double received[]);
 LED_THROUGH(void, mp_timeline_exchange_start, struct mp_timeline *timeline,
-            struct mp_activity activity, const struct mp_traffic *traffic, bool back,
+            struct mp_scheduled_phase activity, const struct mp_traffic *traffic, bool back,
             const double alone[], const double received[], const double start[], double done[]);
 LED_THROUGH(void, mp_timeline_wait_until, struct mp_timeline *timeline, const double time[]);
-LED_THROUGH(void, mp_timeline_together, struct mp_timeline *timeline, struct mp_activity activity,
-            double seconds);
+LED_THROUGH(void, mp_timeline_together, struct mp_timeline *timeline,
+            struct mp_scheduled_phase activity, double seconds);
 
 LED_THROUGH(double, mp_costs_embed, const struct mp_costs *costs, int direction);
 LED_THROUGH(double, mp_costs_attention, const struct mp_costs *costs, int direction);
@@ -125,7 +126,7 @@ static uint32_t collective_of(double seconds) {
 
 /* ---- starts and waits ---- */
 
-static int start(struct mp_activity activity) {
+static int start(struct mp_scheduled_phase activity) {
     int number =
         trace_start(seen.trace, (struct trace_operation){.phase = (int32_t)activity.phase,
                                                          .direction = (int32_t)activity.direction,
@@ -147,7 +148,7 @@ static void add_stages(int number) {
     }
 }
 
-int64_t __wrap_mp_timeline_start(struct mp_timeline *timeline, struct mp_activity activity,
+int64_t __wrap_mp_timeline_start(struct mp_timeline *timeline, struct mp_scheduled_phase activity,
                                  const double seconds[], const double alone[],
                                  const double received[]) {
     int64_t issued = __real_mp_timeline_start(timeline, activity, seconds, alone, received);
@@ -167,7 +168,8 @@ void __wrap_mp_timeline_wait(struct mp_timeline *timeline, int64_t number) {
     __real_mp_timeline_wait(timeline, number);
 }
 
-void __wrap_mp_timeline_exchange_start(struct mp_timeline *timeline, struct mp_activity activity,
+void __wrap_mp_timeline_exchange_start(struct mp_timeline *timeline,
+                                       struct mp_scheduled_phase activity,
                                        const struct mp_traffic *traffic, bool back,
                                        const double alone[], const double received[],
                                        const double begin[], double done[]) {
@@ -189,7 +191,7 @@ void __wrap_mp_timeline_wait_until(struct mp_timeline *timeline, const double ti
     __real_mp_timeline_wait_until(timeline, time);
 }
 
-void __wrap_mp_timeline_exchange(struct mp_timeline *timeline, struct mp_activity activity,
+void __wrap_mp_timeline_exchange(struct mp_timeline *timeline, struct mp_scheduled_phase activity,
                                  const struct mp_traffic *traffic, bool back, const double alone[],
                                  const double received[]) {
     int number = start(activity);
@@ -198,7 +200,7 @@ void __wrap_mp_timeline_exchange(struct mp_timeline *timeline, struct mp_activit
     __real_mp_timeline_exchange(timeline, activity, traffic, back, alone, received);
 }
 
-void __wrap_mp_timeline_together(struct mp_timeline *timeline, struct mp_activity activity,
+void __wrap_mp_timeline_together(struct mp_timeline *timeline, struct mp_scheduled_phase activity,
                                  double seconds) {
     int number = start(activity);
     seen.trace->operation[number].each = collective_of(seconds);
