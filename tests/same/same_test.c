@@ -102,9 +102,10 @@ static void draw_shape(uint64_t *random, struct mp_job_file *file,
     set(file, systems, "seed=%d", test_random_int(random, 0, 1 << 20));
     set(file, systems, "layers=%d", test_random_int(random, 1, 3));
     set(file, systems, "heads=2");
-    /* Whole cache lines, to which the trainer's memory of tensors is rounded up. */
+    /* Whole cache lines, to which the trainer's tensors are rounded up, and whole slices of
+     * experts. */
     set(file, systems, "width=%d", 16 * test_random_int(random, 1, 2));
-    set(file, systems, "expert-width=%d", 8 * test_random_int(random, 1, 4));
+    set(file, systems, "expert-width=%d", 24 * test_random_int(random, 1, 2));
     set(file, systems, "experts=%d", ranks * test_random_int(random, ranks < 4 ? 2 : 1, 3));
     set(file, systems, "sequence=%d", test_random_int(random, 4, 16));
     set(file, systems, "batch=%d", ranks * test_random_int(random, 1, 2));

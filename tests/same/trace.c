@@ -24,14 +24,15 @@ void trace_work(struct trace *trace, enum mp_phase phase, enum mp_direction dire
 }
 
 void trace_describe(const struct trace *trace, int operation, char *text, size_t size) {
-    static const char *const directions[] = {"forward", "backward", "after backward"};
     const struct trace_operation *o = &trace->operation[operation];
-    snprintf(text, size, "%s%s, %s, layer %d, step %d", o->works ? "work of " : "",
-             mp_phase_name((enum mp_phase)o->phase),
-             o->direction == MP_FORWARD    ? directions[0]
-             : o->direction == MP_BACKWARD ? directions[1]
-                                           : directions[2],
-             o->layer, o->step);
+    const char *direction = o->direction == MP_FORWARD    ? "forward"
+                            : o->direction == MP_BACKWARD ? "backward"
+                                                          : "after backward";
+    const char *phase = mp_phase_name((enum mp_phase)o->phase);
+    if (o->works)
+        snprintf(text, size, "work of %s, %s", phase, direction);
+    else
+        snprintf(text, size, "%s, %s, layer %d, step %d", phase, direction, o->layer, o->step);
 }
 
 /* ---- comparison ---- */
