@@ -8,6 +8,8 @@
 
 LED_THROUGH(void, mp_traffic_clear, struct mp_traffic *traffic);
 LED_THROUGH(void, mp_traffic_add, struct mp_traffic *traffic, int from, int to, double bytes);
+LED_THROUGH(void, mp_traffic_fill, struct mp_traffic *traffic, mp_traffic_rows *rows_of,
+            void *context, double row_bytes, int64_t sums[]);
 LED_THROUGH(void, mp_network_exchange, struct mp_network *network, const struct mp_traffic *traffic,
             bool back, const double ready[], double done[]);
 LED_THROUGH(double, mp_network_all_reduce, const struct mp_network *network, double bytes);
@@ -84,6 +86,30 @@ void __wrap_mp_traffic_add(struct mp_traffic *traffic, int from, int to, double 
         bytes_of(&seen.traffic, traffic)[from][to] += (uint32_t)bytes;
     }
     __real_mp_traffic_add(traffic, from, to, bytes);
+}
+
+/* Who is asked for the rows of a traffic, and what has been said. */
+struct asked {
+    mp_traffic_rows *rows_of;
+    void *context;
+    double row_bytes;
+    trace_row *bytes;
+};
+
+static int ask_rows(void *context, int from, uint32_t rows[], int32_t to[]) {
+    const struct asked *asked = context;
+    int count = asked->rows_of(asked->context, from, rows, to);
+    for (int i = 0; i < count; i++)
+        if (to[i] != from)
+            asked->bytes[from][to[i]] = (uint32_t)(rows[to[i]] * asked->row_bytes);
+    return count;
+}
+
+void __wrap_mp_traffic_fill(struct mp_traffic *traffic, mp_traffic_rows *rows_of, void *context,
+                            double row_bytes, int64_t sums[]) {
+    struct asked asked = {rows_of, context, row_bytes, bytes_of(&seen.traffic, traffic)};
+    memset(asked.bytes, 0, sizeof(trace_matrix));
+    __real_mp_traffic_fill(traffic, ask_rows, &asked, row_bytes, sums);
 }
 
 static void copy_traffic(const struct mp_traffic *traffic, bool back, trace_matrix to) {
@@ -292,7 +318,7 @@ void network_create(const struct mp_job_file *job, const struct mp_setting *sett
     struct mp_predictor_config config = {
         .cluster = seen.cluster, .job = job, .options = &seen.options, .check_plans = true};
     assert_ok(mp_predictor_create(&config, &seen.predictor, &error), &error);
-    same_setting(&seen.predictor->setting, setting);
+    same_setting(&seen.predictor->planner.setting, setting);
 }
 
 void network_destroy(void) {
