@@ -3,112 +3,56 @@
 #ifndef MOEPERF_TESTS_BASELINES_REHEARSAL_H
 #define MOEPERF_TESTS_BASELINES_REHEARSAL_H
 
+#include "reference/plan/planner.h"
 #include "tests/reference/plan/plan_support.h"
 #include "tests/reference/plan/system_support.h"
 
 struct rehearsal {
-    const struct mp_system *system;
-    struct mp_setting setting;
-    int64_t padding_limit;
-    void *self;
-    struct mp_plan plan;       /* of the layer planned last */
-    struct mp_placement *home; /* [layers] */
-    struct mp_rehome change;   /* of the last step */
+    struct mp_planner planner; /* all layers share its plan */
     int64_t iteration;
     int changes; /* experts that gained a holder in steps so far */
 };
 
-static inline struct mp_placement *rehearsal_homes(const struct mp_setting *setting) {
-    struct mp_error error = {0};
-    struct mp_placement *home = calloc((size_t)setting->layers, sizeof *home);
-    assert_non_null(home);
-    for (int layer = 0; layer < setting->layers; layer++)
-        assert_ok(
-            mp_placement_create(setting->topology.ranks, setting->experts, &home[layer], &error),
-            &error);
-    return home;
-}
-
 static inline void rehearsal_create(struct rehearsal *rehearsal, const struct mp_system *system,
                                     const struct mp_setting *setting, const void *options) {
+    const struct mp_planner_config config = {
+        .system = system, .options = options, .setting = setting, .check_plans = true};
     struct mp_error error = {0};
-    *rehearsal = (struct rehearsal){.system = system, .setting = *setting};
-    if (system->padding_limit)
-        rehearsal->padding_limit = system->padding_limit(setting, options);
-    assert_ok(system->create(setting, options, &rehearsal->self, &error), &error);
-    assert_ok(mp_plan_create(&setting->topology, setting->experts, setting->expert_bytes,
-                             &rehearsal->plan, &error),
-              &error);
-    rehearsal->home = rehearsal_homes(setting);
-    rehearsal->change.next = rehearsal_homes(setting);
-    assert_ok(
-        mp_system_initial_homes(system, rehearsal->self, setting->layers, rehearsal->home, &error),
-        &error);
+    *rehearsal = (struct rehearsal){0};
+    assert_ok(mp_planner_create(&config, &rehearsal->planner, &error), &error);
 }
 
 static inline void rehearsal_destroy(struct rehearsal *rehearsal) {
-    for (int layer = 0; layer < rehearsal->setting.layers; layer++) {
-        mp_placement_destroy(&rehearsal->home[layer]);
-        mp_placement_destroy(&rehearsal->change.next[layer]);
-    }
-    free(rehearsal->home);
-    free(rehearsal->change.next);
-    mp_plan_destroy(&rehearsal->plan);
-    rehearsal->system->destroy(rehearsal->self);
+    mp_planner_destroy(&rehearsal->planner);
 }
 
 static inline void rehearsal_plan(struct rehearsal *rehearsal, int layer,
                                   const struct mp_load *load) {
-    const struct mp_system *system = rehearsal->system;
-    struct mp_plan_law law = {.drops_routes = system->capabilities & MP_SYSTEM_DROPS,
-                              .extra_copies_limit =
-                                  system->copies_limit ? system->copies_limit(rehearsal->self) : 0,
-                              .padding_limit = rehearsal->padding_limit};
+    struct mp_planner *planner = &rehearsal->planner;
     struct mp_error error = {0};
-    assert_ok(mp_system_begin_plan(system, rehearsal->self, rehearsal->iteration, layer,
-                                   &rehearsal->home[layer], &rehearsal->plan, &error),
-              &error);
-    assert_ok(mp_system_end_plan(system, rehearsal->self, load, &rehearsal->plan, &error), &error);
-    assert_ok(mp_plan_check(&rehearsal->plan, load, &law, NULL, &error), &error);
-}
-
-/* The most experts that a rank may keep, as rehome.h counts them. */
-static inline int rehearsal_limit(const struct rehearsal *rehearsal) {
-    const struct mp_system *system = rehearsal->system;
-    if (system->optimizer && mp_optimizer_sliced(system->optimizer(rehearsal->self)))
-        return system->copies_limit(rehearsal->self);
-    return system->homes_limit ? system->homes_limit(rehearsal->self) : INT32_MAX;
+    assert_ok(mp_planner_begin_layer(planner, rehearsal->iteration, layer, &error), &error);
+    assert_ok(mp_planner_end_layer(planner, layer, load, &error), &error);
 }
 
 /* Learns from the loads and takes over the homes that the system wants. */
 static inline void rehearsal_step(struct rehearsal *rehearsal, const struct mp_load load[]) {
-    const struct mp_system *system = rehearsal->system;
-    int layers = rehearsal->setting.layers;
+    struct mp_planner *planner = &rehearsal->planner;
     struct mp_error error = {0};
-    rehearsal->change.changed = rehearsal->change.leave_state = false;
-    for (int layer = 0; layer < layers; layer++)
-        mp_placement_copy(&rehearsal->change.next[layer], &rehearsal->home[layer]);
-    if (system->after_step)
-        assert_ok(system->after_step(rehearsal->self, rehearsal->iteration, load, rehearsal->home,
-                                     &rehearsal->change, &error),
-                  &error);
-    assert_ok(mp_rehome_check(rehearsal->home, &rehearsal->change, layers,
-                              rehearsal->plan.optimizer, rehearsal_limit(rehearsal), &error),
-              &error);
-    for (int layer = 0; layer < layers; layer++) {
-        struct mp_placement *home = &rehearsal->home[layer];
-        const struct mp_placement *next = &rehearsal->change.next[layer];
+    assert_ok(mp_planner_after_step(planner, rehearsal->iteration, load, &error), &error);
+    for (int layer = 0; planner->change.changed && layer < planner->setting.layers; layer++) {
+        const struct mp_placement *home = &planner->home[layer];
+        const struct mp_placement *next = &planner->change.next[layer];
         for (long word = 0; word < (long)home->experts * home->words; word++)
             rehearsal->changes += (next->holder[word] & ~home->holder[word]) != 0;
-        mp_placement_copy(home, next);
     }
+    mp_planner_adopt_homes(planner);
     rehearsal->iteration++;
 }
 
 /* Homes that nobody planned: about half of the holders beside owners are gone. */
 static inline void rehearsal_thin_out(uint64_t *random, struct rehearsal *rehearsal) {
-    for (int layer = 0; layer < rehearsal->setting.layers; layer++) {
-        struct mp_placement *home = &rehearsal->home[layer];
+    for (int layer = 0; layer < rehearsal->planner.setting.layers; layer++) {
+        struct mp_placement *home = &rehearsal->planner.home[layer];
         for (int expert = 0; expert < home->experts; expert++)
             for (int rank = 0; rank < home->ranks; rank++)
                 if (rank != home->owner[expert] && test_random_int(random, 0, 1))
@@ -131,11 +75,11 @@ static inline void assert_equal_plans(const struct mp_plan *a, const struct mp_p
 /* `to` knows what `from` saves. */
 static inline void rehearsal_restart(const struct rehearsal *from, struct rehearsal *to) {
     struct mp_error error = {0};
-    size_t size = from->system->save(from->self, NULL, 0);
+    size_t size = from->planner.system->save(from->planner.self, NULL, 0);
     char *state = malloc(size + 1);
     assert_non_null(state);
-    assert_int_equal(from->system->save(from->self, state, size), size);
-    assert_ok(to->system->load(to->self, state, size, &error), &error);
+    assert_int_equal(from->planner.system->save(from->planner.self, state, size), size);
+    assert_ok(to->planner.system->load(to->planner.self, state, size, &error), &error);
     free(state);
 }
 
@@ -158,14 +102,15 @@ static inline int rehearse(uint64_t *random, const struct mp_system *system,
             if (system->save)
                 rehearsal_restart(&rehearsal[0], &rehearsal[2]);
             for (int layer = 0; layer < setting->layers; layer++)
-                mp_placement_copy(&rehearsal[2].home[layer], &rehearsal[0].home[layer]);
+                mp_placement_copy(&rehearsal[2].planner.home[layer],
+                                  &rehearsal[0].planner.home[layer]);
             rehearsal[2].iteration = rehearsal[0].iteration;
         }
         for (int layer = 0; layer < setting->layers; layer++) {
             random_load(random, &load[layer]);
             for (int index = 0; index < planning; index++) {
                 rehearsal_plan(&rehearsal[index], layer, &load[layer]);
-                assert_equal_plans(&rehearsal[index].plan, &rehearsal[0].plan);
+                assert_equal_plans(rehearsal[index].planner.plan, rehearsal[0].planner.plan);
             }
         }
         for (int index = 0; index < planning; index++)

@@ -284,7 +284,7 @@ static void other_homes_are_served(void **state) {
     random_load(random, &load);
     for (int expert = 0; expert < setting.experts; expert++)
         for (int more = test_random_int(random, 0, 3); more > 0; more--)
-            mp_placement_add(rehearsal.home, expert,
+            mp_placement_add(rehearsal.planner.home, expert,
                              test_random_int(random, 0, setting.topology.ranks - 1));
     rehearsal_plan(&rehearsal, 0, &load);
     mp_load_destroy(&load);
@@ -311,18 +311,18 @@ static void a_restart_on_other_ranks_keeps_the_loads(void **state) {
         rehearsal_plan(&first, 0, &load);
         rehearsal_step(&first, &load);
     }
-    assert_foreign_bytes_are_refused(tested, first.self, 16);
-    size_t size = tested->save(first.self, state_of_first, sizeof state_of_first);
+    assert_foreign_bytes_are_refused(tested, first.planner.self, 16);
+    size_t size = tested->save(first.planner.self, state_of_first, sizeof state_of_first);
     assert_true(size <= sizeof state_of_first);
     setting.topology.ranks = 2;
     rehearsal_create(&second, tested, &setting, &options);
-    assert_ok(tested->load(second.self, state_of_first, size, &error), &error);
+    assert_ok(tested->load(second.planner.self, state_of_first, size, &error), &error);
     mp_load_destroy(&load);
     assert_ok(mp_load_create(2, 8, &load, &error), &error);
     second.iteration = 5;
     rehearsal_plan(&second, 0, &load);
     rehearsal_step(&second, &load); /* of no routes: the window's say where expert 3 is */
-    assert_int_equal(mp_placement_copies(second.home, 3), 2);
+    assert_int_equal(mp_placement_copies(second.planner.home, 3), 2);
     mp_load_destroy(&load);
     rehearsal_destroy(&first);
     rehearsal_destroy(&second);

@@ -56,11 +56,13 @@ static void the_first_layout_deals_slots_in_turn(void **state) {
         struct rehearsal rehearsal;
         parse_options(tested, &options, pair);
         rehearsal_create(&rehearsal, tested, &setting, &options);
-        assert_int_equal(tested->homes_limit(rehearsal.self), 2 * row[index].limit);
+        assert_int_equal(tested->homes_limit(rehearsal.planner.self), 2 * row[index].limit);
         for (int layer = 0; layer < 2; layer++)
             for (int expert = 0; expert < setting.experts; expert++) {
-                assert_int_equal(rehearsal.home[layer].owner[expert], row[index].owner[expert]);
-                assert_int_equal(rehearsal.home[layer].holder[expert], row[index].holder[expert]);
+                assert_int_equal(rehearsal.planner.home[layer].owner[expert],
+                                 row[index].owner[expert]);
+                assert_int_equal(rehearsal.planner.home[layer].holder[expert],
+                                 row[index].holder[expert]);
             }
         rehearsal_destroy(&rehearsal);
     }
@@ -119,8 +121,8 @@ static void slots_have_a_capacity(void **state) {
         for (int source = 0; source < 4; source++) {
             wanted += mp_load_at(&load, source, expert);
             for (int rank = 0; rank < 4; rank++)
-                if (mp_placement_holds(&rehearsal.plan.during, expert, rank))
-                    kept += mp_plan_routes_to(&rehearsal.plan, source, expert, rank);
+                if (mp_placement_holds(&rehearsal.planner.plan->during, expert, rank))
+                    kept += mp_plan_routes_to(rehearsal.planner.plan, source, expert, rank);
         }
         int64_t room = slots * (2 * 4 * 1000 / 12);
         assert_int_equal(kept, wanted < room ? wanted : room);
@@ -148,22 +150,22 @@ static void a_hot_expert_gets_slots_and_its_tokens_are_spread(void **state) {
         load.count[cell] = cell % 4 == 1 ? 701 : 100;
     for (int iteration = 0; iteration < 3; iteration++) {
         rehearsal_plan(&rehearsal, 0, &load);
-        mp_plan_rank_routes(&rehearsal.plan, before, NULL, NULL);
+        mp_plan_rank_routes(rehearsal.planner.plan, before, NULL, NULL);
         assert_int_equal(rehearsal.changes, 0); /* until after the third */
         rehearsal_step(&rehearsal, &load);
     }
-    assert_true(rehearsal.change.changed && !rehearsal.change.leave_state);
-    int copies = mp_placement_copies(&rehearsal.home[0], 1);
+    assert_true(rehearsal.planner.change.changed && !rehearsal.planner.change.leave_state);
+    int copies = mp_placement_copies(&rehearsal.planner.home[0], 1);
     assert_true(copies > 2);
     rehearsal_plan(&rehearsal, 0, &load);
-    mp_plan_rank_routes(&rehearsal.plan, after, NULL, NULL);
+    mp_plan_rank_routes(rehearsal.planner.plan, after, NULL, NULL);
     for (int rank = 0; rank < 4; rank++) {
         int64_t hot = 0;
         largest[0] = before[rank] > largest[0] ? before[rank] : largest[0];
         largest[1] = after[rank] > largest[1] ? after[rank] : largest[1];
         for (int source = 0; source < 4; source++)
-            hot += mp_plan_routes_to(&rehearsal.plan, source, 1, rank);
-        assert_int_equal(hot > 0, mp_placement_holds(&rehearsal.home[0], 1, rank));
+            hot += mp_plan_routes_to(rehearsal.planner.plan, source, 1, rank);
+        assert_int_equal(hot > 0, mp_placement_holds(&rehearsal.planner.home[0], 1, rank));
         if (hot > 0) /* give or take one */
             assert_in_range(hot, 4 * 701 / copies, 4 * 701 / copies + 1);
     }
@@ -189,7 +191,7 @@ static void routes_stay_on_their_node(void **state) {
     assert_ok(mp_load_create(8, 8, &load, &error), &error);
     for (int rank = 0; rank < 8; rank++)
         for (int expert = 0; expert < 8; expert++)
-            assert_int_equal(mp_placement_holds(&rehearsal.home[0], expert, rank),
+            assert_int_equal(mp_placement_holds(&rehearsal.planner.home[0], expert, rank),
                              expert % 2 == rank % 2);
     for (int iteration = 0; iteration < 100; iteration++) {
         for (int cell = 0; cell < 64; cell++)
@@ -199,10 +201,10 @@ static void routes_stay_on_their_node(void **state) {
             for (int expert = 0; expert < 8; expert++)
                 for (int rank = 0; rank < 8; rank++)
                     if (rank / 4 != source / 4)
-                        assert_int_equal(mp_plan_routes_to(&rehearsal.plan, source, expert, rank),
-                                         0);
+                        assert_int_equal(
+                            mp_plan_routes_to(rehearsal.planner.plan, source, expert, rank), 0);
         rehearsal_step(&rehearsal, &load);
-        changed = changed || rehearsal.change.changed;
+        changed = changed || rehearsal.planner.change.changed;
     }
     assert_true(changed);
     mp_load_destroy(&load);
@@ -224,7 +226,7 @@ static void balance_is_left_alone(void **state) {
     for (int cell = 0; cell < 16; cell++)
         load.count[cell] = cell % 4 == 1 ? 128 : 100; /* 128 of 107 on average */
     rehearsal_step(&rehearsal, &load);
-    assert_false(rehearsal.change.changed);
+    assert_false(rehearsal.planner.change.changed);
     mp_load_destroy(&load);
     rehearsal_destroy(&rehearsal);
 }
@@ -267,30 +269,30 @@ static void state_of_other_ranks_is_let_go_and_foreign_state_refused(void **stat
     char saved[1024], same[1024];
     parse_options(tested, &options, NULL);
     rehearsal_create(&rehearsal, tested, &setting, &options);
-    size_t size = tested->save(rehearsal.self, saved, sizeof saved);
+    size_t size = tested->save(rehearsal.planner.self, saved, sizeof saved);
     assert_int_equal(size, 24 + 2 * 16 * 4);
-    assert_foreign_bytes_are_refused(tested, rehearsal.self, 16);
+    assert_foreign_bytes_are_refused(tested, rehearsal.planner.self, 16);
     for (int slot = 0; slot < 32; slot++) { /* an expert that is none, and one that is missing */
         memcpy(same, saved, size);
         same[24 + 4 * slot + 3] = 0x40;
-        assert_int_equal(tested->load(rehearsal.self, same, size, NULL), MP_EFORMAT);
+        assert_int_equal(tested->load(rehearsal.planner.self, same, size, NULL), MP_EFORMAT);
         for (int at = 0; at < 16; at++)
             same[24 + 4 * (slot / 16 * 16 + at) + 3] = at == 0 ? 0 : same[24 + 4 * at + 3];
         memset(same + 24 + 64 * (slot / 16), 0, 64);
-        assert_int_equal(tested->load(rehearsal.self, same, size, NULL), MP_EFORMAT);
+        assert_int_equal(tested->load(rehearsal.planner.self, same, size, NULL), MP_EFORMAT);
     }
     setting.topology.ranks = 8;
     rehearsal_create(&other, tested, &setting, &options);
-    size_t before = tested->save(other.self, same, sizeof same);
-    assert_ok(tested->load(other.self, saved, size, &error), &error);
+    size_t before = tested->save(other.planner.self, same, sizeof same);
+    assert_ok(tested->load(other.planner.self, saved, size, &error), &error);
     char after[1024];
-    assert_int_equal(tested->save(other.self, after, sizeof after), before);
+    assert_int_equal(tested->save(other.planner.self, after, sizeof after), before);
     assert_memory_equal(same, after, before);
     rehearsal_destroy(&other);
     setting.topology.ranks = 4;
     parse_options(tested, &options, three);
     rehearsal_create(&other, tested, &setting, &options);
-    assert_int_equal(tested->load(other.self, saved, size, &error), MP_EFORMAT);
+    assert_int_equal(tested->load(other.planner.self, saved, size, &error), MP_EFORMAT);
     assert_string_equal(error.text,
                         "the saved state of flexmoe is of 4 slots per rank, the job has 3");
     rehearsal_destroy(&other);

@@ -78,18 +78,18 @@ static void the_next_iteration_has_the_cheapest_layout(void **unused) {
         int64_t computed[4];
         parse_options(tested, &options, pair);
         rehearsal_create(&rehearsal, tested, &GOLDEN_SETTING, &options);
-        assert_int_equal(tested->copies_limit(rehearsal.self), 3);
+        assert_int_equal(tested->copies_limit(rehearsal.planner.self), 3);
         assert_ok(mp_load_create(4, 4, &load, &error), &error);
         memcpy(load.count, LAER_COUNT, sizeof LAER_COUNT);
         rehearsal_plan(&rehearsal, 0, &load);
-        assert_int_equal(rehearsal.plan.optimizer, MP_OPTIMIZER_SLICES);
-        assert_int_equal(rehearsal.plan.gather_stage, MP_STAGE_BEFORE_GATE);
-        assert_true(rehearsal.plan.rematerialise);
+        assert_int_equal(rehearsal.planner.plan->optimizer, MP_OPTIMIZER_SLICES);
+        assert_int_equal(rehearsal.planner.plan->gather_stage, MP_STAGE_BEFORE_GATE);
+        assert_true(rehearsal.planner.plan->rematerialise);
         rehearsal_step(&rehearsal, &load);
         rehearsal_plan(&rehearsal, 0, &load);
         for (int expert = 0; expert < 4; expert++)
-            assert_int_equal(rehearsal.plan.during.holder[expert], row->holders[expert]);
-        mp_plan_rank_routes(&rehearsal.plan, computed, NULL, NULL);
+            assert_int_equal(rehearsal.planner.plan->during.holder[expert], row->holders[expert]);
+        mp_plan_rank_routes(rehearsal.planner.plan, computed, NULL, NULL);
         assert_memory_equal(computed, row->computed, sizeof computed);
         mp_load_destroy(&load);
         rehearsal_destroy(&rehearsal);
@@ -120,10 +120,10 @@ static void the_static_layout_stays(void **state) {
             random_load(random, &load[layer]);
             rehearsal_plan(&rehearsal, layer, &load[layer]);
             for (int expert = 0; expert < 8; expert++)
-                assert_int_equal(rehearsal.plan.during.holder[expert], UINT64_C(0x11111111)
-                                                                           << expert % 4);
-            assert_int_equal(rehearsal.plan.gather_stage, MP_STAGE_AFTER_STEP);
-            assert_false(rehearsal.plan.rematerialise);
+                assert_int_equal(rehearsal.planner.plan->during.holder[expert], UINT64_C(0x11111111)
+                                                                                    << expert % 4);
+            assert_int_equal(rehearsal.planner.plan->gather_stage, MP_STAGE_AFTER_STEP);
+            assert_false(rehearsal.planner.plan->rematerialise);
         }
         rehearsal_step(&rehearsal, load);
     }
@@ -215,20 +215,20 @@ static void a_restart_on_other_ranks_begins_anew(void **state) {
     random_load(random, &load);
     rehearsal_plan(&first, 0, &load);
     rehearsal_step(&first, &load);
-    assert_foreign_bytes_are_refused(tested, first.self, 16);
-    size_t size = tested->save(first.self, saved, sizeof saved);
+    assert_foreign_bytes_are_refused(tested, first.planner.self, 16);
+    size_t size = tested->save(first.planner.self, saved, sizeof saved);
     assert_true(size <= sizeof saved);
     mp_load_destroy(&load);
     setting.topology.ranks = 2;
     rehearsal_create(&second, tested, &setting, &options);
     rehearsal_create(&fresh, tested, &setting, &options);
-    assert_ok(tested->load(second.self, saved, size, &error), &error);
+    assert_ok(tested->load(second.planner.self, saved, size, &error), &error);
     assert_ok(mp_load_create(2, 8, &load, &error), &error);
     for (int iteration = 0; iteration < 3; iteration++) {
         random_load(random, &load);
         rehearsal_plan(&second, 0, &load);
         rehearsal_plan(&fresh, 0, &load);
-        assert_equal_plans(&second.plan, &fresh.plan);
+        assert_equal_plans(second.planner.plan, fresh.planner.plan);
         rehearsal_step(&second, &load);
         rehearsal_step(&fresh, &load);
     }
