@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "harness/predict/what_if_bytes.h"
 #include "harness/workload/run_trace.h"
 
 int mp_demands_create(int iterations, int layers, int ranks, struct mp_demands *demands,
@@ -41,26 +42,8 @@ struct planning {
     struct mp_what_if_steps steps;
     struct mp_load *load;                /* [layers] */
     int64_t *computed, *sent, *received; /* [ranks] */
-    double *in, *out;                    /* [ranks] bytes */
+    struct mp_what_if_bytes bytes;
 };
-
-static void clear_bytes(struct planning *planning) {
-    memset(planning->in, 0, 2 * (size_t)planning->demands->ranks * sizeof *planning->in);
-}
-
-/* Of the transfers in this stage, or of all for MP_STAGES. */
-static void add_bytes(struct planning *planning, const struct mp_transfers *list,
-                      enum mp_stage stage) {
-    for (int i = 0; i < list->count; i++)
-        if (stage == MP_STAGES || list->item[i].stage == stage) {
-            planning->out[list->item[i].from] += (double)list->item[i].bytes;
-            planning->in[list->item[i].to] += (double)list->item[i].bytes;
-        }
-}
-
-static double bytes_of(const struct planning *planning, int rank) {
-    return planning->in[rank] > planning->out[rank] ? planning->in[rank] : planning->out[rank];
-}
 
 static void note_rows(struct planning *planning, const struct mp_plan *plan, double padded,
                       struct mp_demand demand[]) {
@@ -86,23 +69,23 @@ static void note_slices(const struct mp_plan_facts *facts, int ranks, struct mp_
 
 static void note_copies(struct planning *planning, const struct mp_plan *plan,
                         struct mp_demand demand[]) {
+    struct mp_what_if_bytes *bytes = &planning->bytes;
     int ranks = planning->demands->ranks;
     if (plan->free_transfers)
         return;
-    clear_bytes(planning);
-    add_bytes(planning, &plan->fetch, MP_STAGE_BEFORE_GATE);
+    mp_what_if_bytes_clear(bytes);
+    mp_what_if_bytes_add(bytes, plan, &plan->fetch, MP_STAGE_BEFORE_GATE, false);
     for (int r = 0; r < ranks; r++)
-        demand[r].early = bytes_of(planning, r);
-    add_bytes(planning, &plan->fetch, MP_STAGE_AFTER_GATE);
+        demand[r].early = mp_what_if_bytes_of(bytes, r);
+    mp_what_if_bytes_add(bytes, plan, &plan->fetch, MP_STAGE_AFTER_GATE, false);
     for (int r = 0; r < ranks; r++)
-        demand[r].bytes[0] = bytes_of(planning, r);
-    clear_bytes(planning);
-    if (plan->rematerialise)
-        add_bytes(planning, &plan->fetch, MP_STAGES);
-    add_bytes(planning, &plan->reduce, MP_STAGES);
-    add_bytes(planning, &plan->share, MP_STAGES);
+        demand[r].bytes[0] = mp_what_if_bytes_of(bytes, r);
+    if (!plan->rematerialise)
+        mp_what_if_bytes_clear(bytes); /* otherwise all of that once more */
+    mp_what_if_bytes_add(bytes, plan, &plan->reduce, MP_STAGE_BACKWARD_REDUCE, true);
+    mp_what_if_bytes_add(bytes, plan, &plan->share, MP_STAGE_BACKWARD_REDUCE, false);
     for (int r = 0; r < ranks; r++)
-        demand[r].bytes[1] = bytes_of(planning, r);
+        demand[r].bytes[1] = mp_what_if_bytes_of(bytes, r);
 }
 
 static void note_steps(struct planning *planning, const struct mp_plan *plan,
@@ -149,10 +132,12 @@ static int plan_after_step(struct planning *planning, int64_t iteration, double 
     double most = 0;
     if (code)
         return code;
-    clear_bytes(planning);
-    add_bytes(planning, &planning->planner.moves, MP_STAGES);
-    for (int r = 0; r < planning->demands->ranks; r++)
-        most = bytes_of(planning, r) > most ? bytes_of(planning, r) : most;
+    mp_what_if_bytes_clear(&planning->bytes);
+    mp_what_if_bytes_add_moves(&planning->bytes, &planning->planner.moves);
+    for (int r = 0; r < planning->demands->ranks; r++) {
+        double bytes = mp_what_if_bytes_of(&planning->bytes, r);
+        most = bytes > most ? bytes : most;
+    }
     *moved += most;
     mp_planner_adopt_homes(&planning->planner);
     return MP_OK;
@@ -206,14 +191,14 @@ static int create_planning(struct planning *planning, const struct mp_planner_co
     int experts = config->setting->experts;
     planning->load = calloc((size_t)layers, sizeof *planning->load);
     planning->computed = calloc(3 * (size_t)ranks, sizeof *planning->computed);
-    planning->in = calloc(2 * (size_t)ranks, sizeof *planning->in);
-    if (!planning->load || !planning->computed || !planning->in)
+    if (!planning->load || !planning->computed)
         return mp_fail(error, MP_ENOMEM, "no memory to plan for %d ranks and %d layers", ranks,
                        layers);
     planning->sent = planning->computed + ranks;
     planning->received = planning->sent + ranks;
-    planning->out = planning->in + ranks;
     int code = mp_what_if_steps_create(ranks, experts, &planning->steps, error);
+    if (!code)
+        code = mp_what_if_bytes_create(ranks, experts, &planning->bytes, error);
     for (int l = 0; l < layers && !code; l++)
         code = mp_load_create(ranks, experts, &planning->load[l], error);
     return code ? code : mp_planner_create(config, &planning->planner, error);
@@ -224,9 +209,9 @@ static void destroy_planning(struct planning *planning) {
         mp_load_destroy(&planning->load[l]);
     mp_planner_destroy(&planning->planner);
     mp_what_if_steps_destroy(&planning->steps);
+    mp_what_if_bytes_destroy(&planning->bytes);
     free(planning->load);
     free(planning->computed);
-    free(planning->in);
 }
 
 int mp_demands_plan(struct mp_demands *demands, const struct mp_demand_run *run,
