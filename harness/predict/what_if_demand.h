@@ -13,7 +13,7 @@ struct mp_demand {
     double bytes[2]; /* of copies: forward, and backward with their gradients */
     double early;    /* of forward's: asked for before the gate */
     bool pipelined;
-    int calls, exchanges; /* of a pipelined exchange: of its experts, steps with rows */
+    int calls;                            /* of its experts, in a pipelined exchange */
     struct mp_stepped_seconds stepped[2]; /* of a pipelined exchange, if there were rates for it */
 };
 

@@ -144,19 +144,17 @@ static bool shows_exchange(const struct mp_demand *demand, bool hides) {
     return !(demand->pipelined && hides);
 }
 
-/* Steps are so many calls, each of a part. */
+/* Steps are so many calls, each of a part; and one exchange in all. */
 static void add_cell(const struct mp_demand *demand, const struct mp_what_if_layer *measured,
                      enum fitted kind, int way, bool hides, struct points *points) {
     double calls = demand->calls > 0 ? demand->calls : 1;
-    double exchanges = demand->exchanges > 0 ? demand->exchanges : 1;
     if (kind == EXPERT && demand->routes > 0)
         add_point(points, demand->routes / calls, measured->expert[way] / calls);
     else if (kind == COPIES && demand->bytes[way] > 0)
         add_point(points, demand->bytes[way], measured->stall[way]);
     else if ((kind == DISPATCH || kind == COMBINE) && shows_exchange(demand, hides))
-        add_point(points, demand->rows / exchanges,
-                  (kind == DISPATCH ? measured->dispatch[way] : measured->combine[way]) /
-                      exchanges);
+        add_point(points, demand->rows,
+                  kind == DISPATCH ? measured->dispatch[way] : measured->combine[way]);
 }
 
 static double moved_bytes(const struct mp_demands *own) {

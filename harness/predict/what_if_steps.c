@@ -47,6 +47,7 @@ static void add_routes(const struct mp_plan *plan, struct mp_what_if_steps *step
 void mp_what_if_steps_split(const struct mp_plan *plan, struct mp_what_if_steps *steps) {
     size_t ranks = (size_t)plan->topology.ranks;
     steps->steps = mp_plan_steps(plan);
+    steps->group_size = plan->group_size;
     memset(steps->step, 0, ranks * (size_t)steps->steps * sizeof *steps->step);
     memset(steps->own, 0, ranks * sizeof *steps->own);
     memset(steps->is_late, 0, ranks * (size_t)plan->experts * sizeof *steps->is_late);
@@ -70,15 +71,11 @@ void mp_what_if_steps_split(const struct mp_plan *plan, struct mp_what_if_steps 
         }
 }
 
-void mp_what_if_steps_count(const struct mp_what_if_steps *steps, int rank, int *calls,
-                            int *exchanges) {
-    const struct mp_what_if_step *step = steps->step + (size_t)rank * (size_t)steps->steps;
-    *calls = steps->own[rank] > 0;
-    *exchanges = 0;
-    for (int s = 0; s < steps->steps; s++) {
-        *calls += step[s].routes > 0;
-        *exchanges += step[s].sent > 0 || step[s].received > 0;
-    }
+int mp_what_if_steps_calls(const struct mp_what_if_steps *steps, int rank) {
+    int calls = steps->own[rank] > 0;
+    for (int s = 0; s < steps->steps; s++)
+        calls += steps->step[rank * steps->steps + s].routes > 0;
+    return calls;
 }
 
 /* ---- seconds ---- */
@@ -96,50 +93,55 @@ struct lines {
     const struct mp_fitted_line *there, *back, *expert;
 };
 
-static double rows_of(const struct mp_what_if_step *step) {
-    return later(step->sent, step->received);
+/* A step of a rank's exchange: it has no message for itself. */
+static double exchange(const struct mp_what_if_steps *steps, const struct mp_what_if_step step[],
+                       int number, const struct mp_fitted_line *line) {
+    double rows = later(step[number].sent, step[number].received);
+    double messages = number ? steps->group_size : steps->group_size - 1;
+    return rows > 0 ? mp_fitted_at(line, rows) - line->fixed * (1 - messages / (steps->ranks - 1))
+                    : 0;
 }
 
-static void follow(const struct mp_what_if_step step[], int count, double own,
-                   const struct lines *lines, struct mp_stepped_seconds *seconds) {
-    *seconds = (struct mp_stepped_seconds){.expert = at_line(lines->expert, own)};
-    for (int s = 0; s < count; s++) {
-        seconds->there += at_line(lines->there, rows_of(&step[s]));
+static void follow(const struct mp_what_if_steps *steps, int rank, const struct lines *lines,
+                   struct mp_stepped_seconds *seconds) {
+    const struct mp_what_if_step *step = steps->step + rank * steps->steps;
+    *seconds = (struct mp_stepped_seconds){.expert = at_line(lines->expert, steps->own[rank])};
+    for (int s = 0; s < steps->steps; s++) {
+        seconds->there += exchange(steps, step, s, lines->there);
         seconds->expert += at_line(lines->expert, step[s].routes);
-        seconds->back += at_line(lines->back, rows_of(&step[s]));
+        seconds->back += exchange(steps, step, s, lines->back);
     }
 }
 
-static void overlap(const struct mp_what_if_step step[], int count, double own, bool own_first,
-                    double copies, const struct lines *lines, struct mp_stepped_seconds *seconds) {
-    double first = at_line(lines->there, rows_of(&step[0])), arrived = 0, all = 0;
-    double done = own_first ? at_line(lines->expert, own) : 0, returned;
-    for (int s = 0; s < count; s++)
-        all += at_line(lines->there, rows_of(&step[s]));
-    returned = all; /* returns pass behind all that goes there */
-    for (int s = 0; s < count; s++) {
-        arrived += at_line(lines->there, rows_of(&step[s]));
+static void overlap(const struct mp_what_if_steps *steps, int rank, bool own_first, double copies,
+                    const struct lines *lines, struct mp_stepped_seconds *seconds) {
+    const struct mp_what_if_step *step = steps->step + rank * steps->steps;
+    double own = at_line(lines->expert, steps->own[rank]), done = own_first ? own : 0;
+    double first = exchange(steps, step, 0, lines->there), arrived = 0, returned = 0;
+    for (int s = 0; s < steps->steps; s++)
+        returned += exchange(steps, step, s, lines->there); /* returns pass behind all of them */
+    for (int s = 0; s < steps->steps; s++) {
+        arrived += exchange(steps, step, s, lines->there);
         done = later(done, arrived);
         if (step[s].waits)
             done = later(done, copies);
         done += at_line(lines->expert, step[s].routes);
-        returned = later(returned, done) + at_line(lines->back, rows_of(&step[s]));
+        returned = later(returned, done) + exchange(steps, step, s, lines->back);
     }
     if (own > 0 && !own_first)
-        done = later(done, copies) + at_line(lines->expert, own);
+        done = later(done, copies) + own;
     *seconds = (struct mp_stepped_seconds){first, done - first, later(returned - done, 0)};
 }
 
 void mp_what_if_steps_time(const struct mp_what_if_steps *steps, int rank, int direction,
                            const struct mp_other_rates *rates, double copies,
                            struct mp_stepped_seconds *seconds) {
-    const struct mp_what_if_step *step = steps->step + (size_t)rank * (size_t)steps->steps;
     bool backward = direction == MP_BACKWARD;
     const struct lines lines = {&(backward ? rates->combine : rates->dispatch)[direction],
                                 &(backward ? rates->dispatch : rates->combine)[direction],
                                 &rates->expert[direction]};
     if (rates->hides)
-        overlap(step, steps->steps, steps->own[rank], backward, copies, &lines, seconds);
+        overlap(steps, rank, backward, copies, &lines, seconds);
     else
-        follow(step, steps->steps, steps->own[rank], &lines, seconds);
+        follow(steps, rank, &lines, seconds);
 }

@@ -4,7 +4,8 @@
  * A rank's exchanges pass one after the other: all steps towards the experts, then every step's
  * return.  Its experts work on a step when its rows are there and the step before is done; on its
  * own rows behind the last step, in backward before the first.  Where nothing passes beside what is
- * computed, steps follow each other. */
+ * computed, steps follow each other.  A step takes the share of an exchange's fixed seconds that
+ * its messages are of all messages. */
 #ifndef MOEPERF_HARNESS_PREDICT_WHAT_IF_STEPS_H
 #define MOEPERF_HARNESS_PREDICT_WHAT_IF_STEPS_H
 
@@ -13,7 +14,7 @@
 
 /* Of the plan split last. */
 struct mp_what_if_steps {
-    int ranks, steps;
+    int ranks, steps, group_size;
     struct mp_what_if_step {
         double sent, received; /* rows */
         double routes;         /* that the rank computes in it */
@@ -29,9 +30,8 @@ int mp_what_if_steps_create(int ranks, int experts, struct mp_what_if_steps *ste
 void mp_what_if_steps_destroy(struct mp_what_if_steps *steps); /* accepts a zeroed one */
 
 void mp_what_if_steps_split(const struct mp_plan *plan, struct mp_what_if_steps *steps);
-/* Calls of a rank's experts (steps with routes, and own ones), and its steps with rows. */
-void mp_what_if_steps_count(const struct mp_what_if_steps *steps, int rank, int *calls,
-                            int *exchanges);
+/* Calls of a rank's experts: steps with routes, and own ones. */
+int mp_what_if_steps_calls(const struct mp_what_if_steps *steps, int rank);
 
 struct mp_stepped_seconds {
     double there;  /* until the first step's rows have arrived */

@@ -55,12 +55,14 @@ static void assert_step(const struct mp_what_if_steps *steps, int rank, int step
     assert_false(at->waits);
 }
 
-static void assert_counts(const struct mp_what_if_steps *steps, int rank, int calls,
-                          int exchanges) {
-    int counted, with_rows;
-    mp_what_if_steps_count(steps, rank, &counted, &with_rows);
-    assert_int_equal(counted, calls);
-    assert_int_equal(with_rows, exchanges);
+static void assert_seconds(const struct mp_what_if_steps *steps, int direction,
+                           const struct mp_other_rates *rates, double copies, double there,
+                           double expert, double back) {
+    struct mp_stepped_seconds seconds;
+    mp_what_if_steps_time(steps, 0, direction, rates, copies, &seconds);
+    assert_close(seconds.there, there, 1e-12);
+    assert_close(seconds.expert, expert, 1e-12);
+    assert_close(seconds.back, back, 1e-12);
 }
 
 static void rows_go_to_the_group_of_their_step(void **state) {
@@ -73,14 +75,16 @@ static void rows_go_to_the_group_of_their_step(void **state) {
     assert_step(&steps, 0, 1, 20, 100, 100);
     assert_step(&steps, 0, 2, 30, 5, 5);
     assert_step(&steps, 0, 3, 40, 1, 1);
-    assert_counts(&steps, 0, 4, 3);
-    assert_counts(&steps, 1, 3, 3); /* rank 3 has nothing for it, and gets something */
+    assert_int_equal(mp_what_if_steps_calls(&steps, 0), 4);
+    assert_int_equal(mp_what_if_steps_calls(&steps, 1), 3); /* rank 3 has nothing for it */
     mp_what_if_steps_destroy(&steps);
     split(2, false, &steps); /* {0, 1}, {2, 3} */
     assert_int_equal(steps.steps, 2);
     assert_step(&steps, 0, 0, 20, 1, 11);
     assert_step(&steps, 0, 1, 70, 105, 105);
     assert_step(&steps, 3, 0, 0, 8, 58);
+    struct mp_other_rates rates = {.dispatch = {line(3, 0)}};
+    assert_seconds(&steps, MP_FORWARD, &rates, 0, 1 + 2, 0, 0);
     mp_what_if_steps_destroy(&steps);
 }
 
@@ -90,25 +94,15 @@ static void rows_of_late_copies_are_a_ranks_own(void **state) {
     split(1, true, &steps);
     assert_close(steps.own[0], 40, 0);
     assert_step(&steps, 0, 3, 0, 1, 1);
-    assert_counts(&steps, 0, 5, 3);
+    assert_int_equal(mp_what_if_steps_calls(&steps, 0), 5);
     /* Others' rows to expert 3 travel to its owner, whose own go with its first step. */
     assert_close(steps.own[3], 0, 0);
     assert_step(&steps, 3, 0, 0, 0, 50);
     mp_what_if_steps_destroy(&steps);
 }
 
-static void assert_seconds(const struct mp_what_if_steps *steps, int direction,
-                           const struct mp_other_rates *rates, double copies, double there,
-                           double expert, double back) {
-    struct mp_stepped_seconds seconds;
-    mp_what_if_steps_time(steps, 0, direction, rates, copies, &seconds);
-    assert_close(seconds.there, there, 1e-12);
-    assert_close(seconds.expert, expert, 1e-12);
-    assert_close(seconds.back, back, 1e-12);
-}
-
 /* Rank 0's steps have 0, 100, 30 and 40 rows and 10, 100, 5 and 1 routes.  A row takes 1 s, and 2 s
- * back; an exchange 3 s more; a route 2 s and a call 5 s. */
+ * back; an exchange 3 s more, 1 s for each of 3 messages; a route 2 s and a call 5 s. */
 static void exchanges_hide_behind_the_experts_of_other_steps(void **state) {
     (void)state;
     struct mp_what_if_steps steps;
@@ -118,17 +112,17 @@ static void exchanges_hide_behind_the_experts_of_other_steps(void **state) {
     rates.expert[0] = line(5, 2);
     rates.expert[1] = line(5, 4);
     split(1, false, &steps);
-    /* Rows are there after 0, 103, 136 and 179 s.  Experts: 0 .. 25, 103 .. 308, 308 .. 323, 323 ..
-     * 330.  Returns behind all that goes there: 0 s at 179, 308 + 203 = 511, + 63, + 83 = 657. */
-    assert_seconds(&steps, MP_FORWARD, &rates, 0, 0, 330, 657 - 330);
-    /* Backward: 0 .. 45, 103 .. 508, 508 .. 533, 533 .. 542; 508 + 203 = 711, + 63, + 83. */
-    assert_seconds(&steps, MP_BACKWARD, &rates, 0, 0, 542, 857 - 542);
-    /* Calls of 1 s: experts wait for rows and end at 180, and all returns pass behind the rows. */
+    /* Rows are there after 0, 101, 132 and 173 s.  Experts: 0 .. 25, 101 .. 306, 306 .. 321, 321 ..
+     * 328.  Returns behind all that goes there: 306 + 201 = 507, + 61, + 81 = 649. */
+    assert_seconds(&steps, MP_FORWARD, &rates, 0, 0, 328, 649 - 328);
+    /* Backward: 0 .. 45, 101 .. 506, 506 .. 531, 531 .. 540; 506 + 201 = 707, + 61, + 81. */
+    assert_seconds(&steps, MP_BACKWARD, &rates, 0, 0, 540, 849 - 540);
+    /* Calls of 1 s: experts wait for rows and end at 174, and all returns pass behind the rows. */
     rates.expert[0] = line(1, 0);
-    assert_seconds(&steps, MP_FORWARD, &rates, 0, 0, 180, 179 + 203 + 63 + 83 - 180);
+    assert_seconds(&steps, MP_FORWARD, &rates, 0, 0, 174, 173 + 201 + 61 + 81 - 174);
     rates.expert[0] = line(5, 2);
-    rates.hides = false; /* what computes also sends: one after the other */
-    assert_seconds(&steps, MP_FORWARD, &rates, 0, 179, 252, 349);
+    rates.hides = false; /* what computes also sends: one after the other, as in one step */
+    assert_seconds(&steps, MP_FORWARD, &rates, 0, 173, 252, 343);
     mp_what_if_steps_destroy(&steps);
 }
 
@@ -141,13 +135,13 @@ static void own_rows_wait_for_their_copies(void **state) {
     rates.combine[0] = rates.dispatch[1] = line(3, 2);
     rates.expert[0] = rates.expert[1] = line(5, 2);
     split(1, true, &steps);
-    /* Its last step has 1 row now: all are there after 140 s; experts end at 330, own ones at 415;
-     * returns at 308 + 203, + 63, + 5 = 579. */
-    assert_seconds(&steps, MP_FORWARD, &rates, 0, 0, 415, 579 - 415);
-    assert_seconds(&steps, MP_FORWARD, &rates, 400, 0, 485, 579 - 485);
+    /* Its last step has 1 row now: all are there after 134 s; experts end at 328, own ones at 413;
+     * returns at 306 + 201, + 61, + 3 = 571. */
+    assert_seconds(&steps, MP_FORWARD, &rates, 0, 0, 413, 571 - 413);
+    assert_seconds(&steps, MP_FORWARD, &rates, 400, 0, 485, 571 - 485);
     assert_seconds(&steps, MP_FORWARD, &rates, 600, 0, 685, 0);
     /* Own ones until 85, the first step until 110, then as before from there. */
-    assert_seconds(&steps, MP_BACKWARD, &rates, 0, 0, 337, 586 - 337);
+    assert_seconds(&steps, MP_BACKWARD, &rates, 0, 0, 337, 315 + 201 + 61 + 3 - 337);
     mp_what_if_steps_destroy(&steps);
 }
 
