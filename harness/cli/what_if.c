@@ -339,12 +339,13 @@ static void print_rates(const struct answer *answer) {
     snprintf(
         text, sizeof text,
         "Rates of this run: an expert layer takes %.3g + %.3g ms per 1000 routes forward and "
-        "%.3g + %.3g backward; an exchange %.3g + %.3g ms per 1000 rows (dispatch, forward%s). "
+        "%.3g + %.3g backward, and %.3g and %.3g ms for every expert with routes; an exchange %.3g "
+        "+ %.3g ms per 1000 rows (dispatch, forward%s). "
         "A rank stands still for copies of a layer %.3g + %.3g ms per MB forward and %.3g + %.3g "
         "backward, %s.",
         1e3 * rates->expert[0].fixed, 1e6 * rates->expert[0].slope, 1e3 * rates->expert[1].fixed,
-        1e6 * rates->expert[1].slope, 1e3 * rates->dispatch[0].fixed,
-        1e6 * rates->dispatch[0].slope,
+        1e6 * rates->expert[1].slope, 1e3 * rates->each_expert[0], 1e3 * rates->each_expert[1],
+        1e3 * rates->dispatch[0].fixed, 1e6 * rates->dispatch[0].slope,
         rates->rows_counted ? "" : "; at its bandwidth: this run shows none",
         1e3 * rates->copies[0].fixed, 1e9 * rates->copies[0].slope, 1e3 * rates->copies[1].fixed,
         1e9 * rates->copies[1].slope,
@@ -435,8 +436,9 @@ static json_t *pack_rates(const struct answer *answer) {
     if (!answer->other)
         return json_null();
     const struct mp_other_rates *rates = mp_other_system_rates(answer->other);
-    return json_pack("{s:[oo], s:[oo], s:[oo], s:[oo], s:f, s:b, s:b}", "expert",
-                     pack_line(&rates->expert[0]), pack_line(&rates->expert[1]), "dispatch",
+    return json_pack("{s:[oo], s:[ff], s:[oo], s:[oo], s:[oo], s:f, s:b, s:b}", "expert",
+                     pack_line(&rates->expert[0]), pack_line(&rates->expert[1]), "each_expert",
+                     rates->each_expert[0], rates->each_expert[1], "dispatch",
                      pack_line(&rates->dispatch[0]), pack_line(&rates->dispatch[1]), "combine",
                      pack_line(&rates->combine[0]), pack_line(&rates->combine[1]), "copies",
                      pack_line(&rates->copies[0]), pack_line(&rates->copies[1]),

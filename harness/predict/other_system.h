@@ -5,7 +5,8 @@
  * stays as every rank did it.  The rest comes from rates fitted to the run's own spans by least
  * squares, against what the run's own system planned:
  *
- *   experts    of a layer and rank: fixed seconds, and seconds per route
+ *   experts    of a layer and rank: what the run measured of every expert beside its routes (twice
+ *              in backward), fixed seconds, and seconds per route
  *   exchanges  transfers of dispatch and combine: fixed seconds, and seconds per row that the rank
  *              sends or gets, whichever are more; without any, or where steps hide them, the run's
  *              bandwidth says

@@ -42,8 +42,22 @@ struct planning {
     struct mp_what_if_steps steps;
     struct mp_load *load;                /* [layers] */
     int64_t *computed, *sent, *received; /* [ranks] */
+    bool *busy;                          /* [experts * ranks] places of plan.holder */
     struct mp_what_if_bytes bytes;
 };
+
+/* Experts with routes: each rank has a place in plan.holder for each that it holds. */
+static void note_experts(struct planning *planning, const struct mp_plan *plan,
+                         struct mp_demand demand[]) {
+    bool *busy = planning->busy;
+    memset(busy, 0, (size_t)plan->holder_begin[plan->experts] * sizeof *busy);
+    int64_t parts = plan->part_begin[(int64_t)plan->topology.ranks * plan->experts];
+    for (int64_t i = 0; i < parts; i++)
+        for (int32_t at = plan->part[i].first; at < plan->part[i].first + plan->part[i].run; at++) {
+            demand[plan->holder[at]].experts += !busy[at] && plan->part[i].count > 0;
+            busy[at] |= plan->part[i].count > 0;
+        }
+}
 
 static void note_rows(struct planning *planning, const struct mp_plan *plan, double padded,
                       struct mp_demand demand[]) {
@@ -101,8 +115,8 @@ static void note_steps(struct planning *planning, const struct mp_plan *plan,
         double copies =
             mp_what_if_copies_pass(rates) && late > 0 ? mp_fitted_at(&rates->copies[0], late) : 0;
         for (int way = MP_FORWARD; way <= MP_BACKWARD; way++)
-            mp_what_if_steps_time(&planning->steps, r, way, rates, way ? 0 : copies,
-                                  &demand[r].stepped[way]);
+            mp_what_if_steps_time(&planning->steps, r, way, rates, demand[r].experts,
+                                  way ? 0 : copies, &demand[r].stepped[way]);
     }
 }
 
@@ -114,6 +128,7 @@ static void note_demand(struct planning *planning, const struct mp_load *load,
     struct mp_plan_facts facts;
     mp_plan_facts(plan, load, &facts);
     note_rows(planning, plan, (double)facts.rows_padded / ranks, demand);
+    note_experts(planning, plan, demand);
     if (mp_optimizer_sliced(plan->optimizer))
         note_slices(&facts, ranks, demand);
     else
@@ -191,7 +206,8 @@ static int create_planning(struct planning *planning, const struct mp_planner_co
     int experts = config->setting->experts;
     planning->load = calloc((size_t)layers, sizeof *planning->load);
     planning->computed = calloc(3 * (size_t)ranks, sizeof *planning->computed);
-    if (!planning->load || !planning->computed)
+    planning->busy = calloc((size_t)ranks * (size_t)experts, sizeof *planning->busy);
+    if (!planning->load || !planning->computed || !planning->busy)
         return mp_fail(error, MP_ENOMEM, "no memory to plan for %d ranks and %d layers", ranks,
                        layers);
     planning->sent = planning->computed + ranks;
@@ -212,6 +228,7 @@ static void destroy_planning(struct planning *planning) {
     mp_what_if_bytes_destroy(&planning->bytes);
     free(planning->load);
     free(planning->computed);
+    free(planning->busy);
 }
 
 int mp_demands_plan(struct mp_demands *demands, const struct mp_demand_run *run,

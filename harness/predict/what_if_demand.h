@@ -9,6 +9,7 @@
 /* Of a rank in a layer. */
 struct mp_demand {
     double routes;   /* computed */
+    double experts;  /* that have some of them */
     double rows;     /* sent or received, whichever are more */
     double bytes[2]; /* of copies: forward, and backward with their gradients */
     double early;    /* of forward's: asked for before the gate */

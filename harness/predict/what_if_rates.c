@@ -146,13 +146,15 @@ static bool shows_exchange(const struct mp_demand *demand, bool hides) {
 
 /* Steps are so many calls, each of a part; and one exchange in all. */
 static void add_cell(const struct mp_demand *demand, const struct mp_what_if_layer *measured,
-                     enum fitted kind, int way, bool hides, struct points *points) {
+                     enum fitted kind, int way, const struct mp_other_rates *rates,
+                     struct points *points) {
+    double experts = rates->each_expert[way] * demand->experts;
     double calls = demand->calls > 0 ? demand->calls : 1;
     if (kind == EXPERT && demand->routes > 0)
-        add_point(points, demand->routes / calls, measured->expert[way] / calls);
+        add_point(points, demand->routes / calls, measured->expert[way] / calls - experts);
     else if (kind == COPIES && demand->bytes[way] > 0)
         add_point(points, demand->bytes[way], measured->stall[way]);
-    else if ((kind == DISPATCH || kind == COMBINE) && shows_exchange(demand, hides))
+    else if ((kind == DISPATCH || kind == COMBINE) && shows_exchange(demand, rates->hides))
         add_point(points, demand->rows,
                   kind == DISPATCH ? measured->dispatch[way] : measured->combine[way]);
 }
@@ -183,6 +185,8 @@ static void fit_all(const struct mp_demands *own, const struct mp_what_if_measur
                     struct mp_other_rates *rates) {
     struct mp_fitted_line *const lines[FITTED] = {rates->expert, rates->dispatch, rates->combine,
                                                   rates->copies};
+    rates->each_expert[MP_FORWARD] = setting->seconds_per_expert;
+    rates->each_expert[MP_BACKWARD] = 2 * setting->seconds_per_expert; /* as many products */
     double byte_seconds = 1 / setting->bandwidth, moved = moved_bytes(own);
     size_t cells = mp_demands_count(own);
     for (size_t i = 0; i < cells; i++) {
@@ -194,7 +198,7 @@ static void fit_all(const struct mp_demands *own, const struct mp_what_if_measur
         for (int way = 0; way < 2; way++) {
             points->count = 0;
             for (size_t i = 0; i < cells; i++)
-                add_cell(&own->demand[i], &measured->layer[i], (enum fitted)kind, way, rates->hides,
+                add_cell(&own->demand[i], &measured->layer[i], (enum fitted)kind, way, rates,
                          points);
             struct mp_fitted_line *line = &lines[kind][way];
             *line = fit_line(points);

@@ -16,6 +16,7 @@ double mp_fitted_at(const struct mp_fitted_line *line, double x);
 /* [direction] */
 struct mp_other_rates {
     struct mp_fitted_line expert[2];   /* s, s per route; a call of its own for each step */
+    double each_expert[2];             /* s of every expert with routes, as the run measured it */
     struct mp_fitted_line dispatch[2]; /* s, s per row */
     struct mp_fitted_line combine[2];
     struct mp_fitted_line copies[2]; /* s, s per byte: with gradients in backward */
@@ -40,6 +41,14 @@ struct mp_what_if_measured {
 int mp_what_if_measure(const struct mp_what_if *what_if, const struct mp_recorded *recorded,
                        int layers, struct mp_what_if_measured *measured, struct mp_error *error);
 void mp_what_if_measured_destroy(struct mp_what_if_measured *measured); /* accepts a zeroed one */
+
+/* Of one call with so many routes, and experts that may have them. */
+static inline double mp_experts_seconds(const struct mp_other_rates *rates, int way, double routes,
+                                        double experts) {
+    double busy = experts < routes ? experts : routes;
+    return routes > 0 ? mp_fitted_at(&rates->expert[way], routes) + rates->each_expert[way] * busy
+                      : 0;
+}
 
 struct mp_demands; /* what_if_demand.h */
 

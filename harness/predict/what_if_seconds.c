@@ -11,8 +11,7 @@ static struct rated rate(const struct mp_demand *demand, const struct mp_other_r
     if (demand->pipelined) /* backward, gradients come to the experts in combine */
         return (struct rated){steps->expert, way ? steps->back : steps->there,
                               way ? steps->there : steps->back};
-    return (struct rated){demand->routes > 0 ? mp_fitted_at(&rates->expert[way], demand->routes)
-                                             : 0,
+    return (struct rated){mp_experts_seconds(rates, way, demand->routes, demand->experts),
                           mp_fitted_at(&rates->dispatch[way], demand->rows),
                           mp_fitted_at(&rates->combine[way], demand->rows)};
 }

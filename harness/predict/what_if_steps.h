@@ -22,6 +22,7 @@ struct mp_what_if_steps {
     } * step;                  /* [ranks][steps] */
     double *own;               /* [ranks] routes of copies fetched after the gate that stay, and
                                   at the owner those of experts whose routes all stay */
+    double *own_experts;       /* [ranks] that have them */
     bool *is_late;             /* [experts][ranks] */
 };
 /* Room for any plan of these sizes.  MP_ENOMEM. */
@@ -38,10 +39,10 @@ struct mp_stepped_seconds {
     double expert; /* from then until the last route is computed */
     double back;   /* from then until all rows are back */
 };
-/* `copies`: seconds from the gate until copies fetched after it are there, where they pass beside
- * the experts; else 0. */
+/* `experts` of the rank have routes.  `copies`: seconds from the gate until copies fetched after it
+ * are there, where they pass beside the experts; else 0. */
 void mp_what_if_steps_time(const struct mp_what_if_steps *steps, int rank, int direction,
-                           const struct mp_other_rates *rates, double copies,
+                           const struct mp_other_rates *rates, double experts, double copies,
                            struct mp_stepped_seconds *seconds);
 
 #endif

@@ -21,6 +21,7 @@ struct kind {
     const char *job;      /* NULL: none is recorded */
     const char *executor; /* NULL: measured */
     bool at_home;         /* all routes are computed where their tokens are */
+    double each_expert;   /* s; part of FIXED, of which a rank's two experts have it */
 };
 
 /* Counts of an iteration: rows of 2 * TOKENS routes, each expert some, none above TOKENS. */
@@ -113,8 +114,11 @@ static double record_kind(struct runs_folder *folder, uint64_t *random, const st
     }
     for (int r = 0; r < RANKS; r++) {
         mp_record_text(ranks[r].compute, "environment.host", "here");
-        if (r == 0)
+        if (r == 0) {
             mp_record_number(ranks[r].compute, -1, -1, "bandwidth", 1e9);
+            mp_record_number(ranks[r].compute, -1, -1, "seconds-per-route", 1e-6);
+            mp_record_number(ranks[r].compute, -1, -1, "seconds-per-expert", kind->each_expert);
+        }
         runs_clock_samples(&ranks[r]);
         runs_rank_close(&ranks[r], MP_OK, "");
         paths[r] = ranks[r].path;
@@ -127,7 +131,8 @@ static double record_kind(struct runs_folder *folder, uint64_t *random, const st
 }
 
 static double record(struct runs_folder *folder, uint64_t *random, int per_row, bool with_job) {
-    return record_kind(folder, random, &(struct kind){per_row, with_job ? job_text : NULL, 0, 0});
+    return record_kind(folder, random,
+                       &(struct kind){per_row, with_job ? job_text : NULL, NULL, false, 0});
 }
 
 struct asked {
@@ -215,14 +220,14 @@ static void sizes_are_those_of_who_ran_it(void **state) {
         int row, expert; /* B */
         bool hides;
     } cases[] = {
-        {{0, JOB("system: ep"), NULL, true}, 8 * 4, 2 * 64 * 4, false},
-        {{0, JOB("system: ep, precision: bf16"), NULL, true}, 8 * 2, 2 * 64 * 2, false},
-        {{0, JOB("system: ep, device: cuda, precision: bf16"), NULL, true},
+        {{0, JOB("system: ep"), NULL, true, 0}, 8 * 4, 2 * 64 * 4, false},
+        {{0, JOB("system: ep, precision: bf16"), NULL, true, 0}, 8 * 2, 2 * 64 * 2, false},
+        {{0, JOB("system: ep, device: cuda, precision: bf16"), NULL, true, 0},
          8 * 2,
          2 * 64 * 2,
          true},
         {{0, JOB("system: ep, executor: predicted, predict: {expert-matrices: 3}"), "predicted",
-          true},
+          true, 0},
          8 * 2,
          3 * 64 * 2,
          true},
@@ -250,8 +255,8 @@ static void steps_save_time_where_transfers_pass_beside_work(void **state) {
     static const char *const flat[][2] = {{"shadows", "0"}, {"smart-schedule", "no"}};
     static const char *const steps[][2] = {{"shadows", "0"}, {"group-size", "1"}};
     static const struct kind kinds[] = {
-        {SLOW_ROW, JOB("system: ep"), NULL, false},
-        {SLOW_ROW, JOB("system: ep, device: cuda"), NULL, false},
+        {SLOW_ROW, JOB("system: ep"), NULL, false, 0},
+        {SLOW_ROW, JOB("system: ep, device: cuda"), NULL, false, 0},
     };
     struct runs_folder *folder = *state;
     uint64_t random = test_seed();
@@ -274,13 +279,33 @@ static void steps_save_time_where_transfers_pass_beside_work(void **state) {
     }
 }
 
+/* Half of what a rank's experts take beside their routes is known to be that of its two experts. */
+static void experts_count(void **state) {
+    struct runs_folder *folder = *state;
+    uint64_t random = test_seed();
+    struct asked asked;
+    struct mp_error error = {0};
+    const struct kind kind = {PER_ROW, job_text, NULL, false, 1e-6 * FIXED / 4};
+    struct mp_what_if_change nothing = mp_what_if_nothing();
+    record_kind(folder, &random, &kind);
+    runs_ok(ask(folder, 1, &asked, &error), &error);
+    const struct mp_other_rates *rates = mp_other_system_rates(asked.other);
+    for (int way = 0; way < 2; way++) {
+        assert_close(rates->each_expert[way] * 1e6, (way ? BACKWARD : 1) * FIXED / 4., 1e-9);
+        assert_close(rates->expert[way].fixed * 1e6, (way ? BACKWARD : 1) * FIXED / 2., 0.05);
+        assert_close(rates->expert[way].slope * 1e6, (way ? BACKWARD : 1) * PER_ROUTE, 0.02);
+    }
+    assert_close(median_of(&asked, "ep") / mp_what_if_median(asked.what_if, &nothing), 1, 0.01);
+    forget(&asked);
+}
+
 /* Each rank's experts are called twice, for its own rows and for the other's, which travel in one
  * exchange: seen where nothing hides it. */
 static void a_run_in_steps_shows_calls_and_what_is_not_hidden(void **state) {
 #define STEPS "system: fastermoe, options: {shadows: 0, group-size: 1}"
     static const struct kind kinds[] = {
-        {PER_ROW, JOB(STEPS), NULL, false},
-        {PER_ROW, JOB(STEPS ", device: cuda"), NULL, false},
+        {PER_ROW, JOB(STEPS), NULL, false, 0},
+        {PER_ROW, JOB(STEPS ", device: cuda"), NULL, false, 0},
     };
     struct runs_folder *folder = *state;
     uint64_t random = test_seed();
@@ -322,7 +347,7 @@ static void systems_take_options(void **state) {
     struct asked asked;
     struct mp_error error = {0};
     struct mp_other_answer answer;
-    const struct kind kind = {PER_ROW, JOB("system: swiftmoe, options: {capacity-factor: 8}"), 0,
+    const struct kind kind = {PER_ROW, JOB("system: swiftmoe, options: {capacity-factor: 8}"), 0, 0,
                               0};
     record_kind(folder, &random, &kind);
     runs_ok(ask(folder, 1, &asked, &error), &error);
@@ -387,6 +412,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(sizes_are_those_of_who_ran_it, runs_setup, runs_teardown),
         cmocka_unit_test_setup_teardown(steps_save_time_where_transfers_pass_beside_work,
                                         runs_setup, runs_teardown),
+        cmocka_unit_test_setup_teardown(experts_count, runs_setup, runs_teardown),
         cmocka_unit_test_setup_teardown(a_run_in_steps_shows_calls_and_what_is_not_hidden,
                                         runs_setup, runs_teardown),
         cmocka_unit_test_setup_teardown(experts_that_moved_stay_there, runs_setup, runs_teardown),

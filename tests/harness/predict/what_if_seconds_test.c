@@ -60,6 +60,21 @@ static void rates_add_to_what_the_run_took(void **state) {
     assert_close(drill.seconds.expert[0], 0, 0);
 }
 
+/* Each of so many experts has its seconds, and none of them without a route. */
+static void experts_have_seconds_beside_their_routes(void **state) {
+    (void)state;
+    struct drill drill = make_drill();
+    drill.rates.each_expert[0] = 7;
+    drill.now.experts = 4;
+    drill.own.experts = 2;
+    take(&drill, false);
+    assert_close(drill.seconds.expert[0], 100 + 1 * 20 + 7 * 2, 1e-12);
+    assert_close(drill.seconds.expert[1], 200 + 2 * 20, 1e-12);
+    drill.now.routes = 3;
+    take(&drill, true);
+    assert_close(drill.seconds.expert[0], 10 + 1 * 3 + 7 * 3, 1e-12);
+}
+
 /* Forward, rows go there in dispatch; backward, gradients do in combine. */
 static void steps_have_their_own_seconds(void **state) {
     (void)state;
@@ -107,6 +122,7 @@ static void copies_hide_where_they_pass_beside_work(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rates_add_to_what_the_run_took),
+        cmocka_unit_test(experts_have_seconds_beside_their_routes),
         cmocka_unit_test(steps_have_their_own_seconds),
         cmocka_unit_test(copies_hide_where_they_pass_beside_work),
     };

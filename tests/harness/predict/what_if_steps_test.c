@@ -59,7 +59,7 @@ static void assert_seconds(const struct mp_what_if_steps *steps, int direction,
                            const struct mp_other_rates *rates, double copies, double there,
                            double expert, double back) {
     struct mp_stepped_seconds seconds;
-    mp_what_if_steps_time(steps, 0, direction, rates, copies, &seconds);
+    mp_what_if_steps_time(steps, 0, direction, rates, 1 + steps->own_experts[0], copies, &seconds);
     assert_close(seconds.there, there, 1e-12);
     assert_close(seconds.expert, expert, 1e-12);
     assert_close(seconds.back, back, 1e-12);
@@ -140,6 +140,10 @@ static void own_rows_wait_for_their_copies(void **state) {
     assert_seconds(&steps, MP_FORWARD, &rates, 0, 0, 413, 571 - 413);
     assert_seconds(&steps, MP_FORWARD, &rates, 400, 0, 485, 571 - 485);
     assert_seconds(&steps, MP_FORWARD, &rates, 600, 0, 685, 0);
+    /* 50 s for the expert in each of 4 calls, and for the copy in that of own rows: 101 .. 356,
+     * 421, 478, 613; returns at 356 + 201, + 61, + 3. */
+    rates.each_expert[0] = 50;
+    assert_seconds(&steps, MP_FORWARD, &rates, 0, 0, 613, 621 - 613);
     /* Own ones until 85, the first step until 110, then as before from there. */
     assert_seconds(&steps, MP_BACKWARD, &rates, 0, 0, 337, 315 + 201 + 61 + 3 - 337);
     mp_what_if_steps_destroy(&steps);
