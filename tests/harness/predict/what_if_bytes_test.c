@@ -46,6 +46,11 @@ static void copies_go_down_the_hops_and_sums_up(void **state) {
     mp_what_if_bytes_clear(&bytes);
     mp_what_if_bytes_add(&bytes, &plan, &plan.reduce, MP_STAGE_BACKWARD_REDUCE, true);
     assert_bytes(&bytes, (double[]){30, 0, 30, 30, 30, 60}, (double[]){0, 60, 30, 0, 60, 30});
+    struct mp_transfer one = {0, 1, 1, 2, GRADIENT, MP_STAGE_BACKWARD_REDUCE};
+    const struct mp_transfers share = {&one, 1, 1};
+    mp_what_if_bytes_clear(&bytes); /* nothing is left of other lists */
+    mp_what_if_bytes_add(&bytes, &plan, &share, MP_STAGE_BACKWARD_REDUCE, false);
+    assert_bytes(&bytes, (double[]){0, 30, 0, 0, 0, 0}, (double[]){0, 0, 30, 0, 0, 0});
     mp_what_if_bytes_destroy(&bytes);
     mp_plan_destroy(&plan);
 }
