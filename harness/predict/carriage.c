@@ -30,7 +30,7 @@ void mp_carriage_destroy(struct mp_carriage *carriage) {
 
 /* Notes that the owner's copy of an expert goes to a rank. */
 static void want(struct mp_predictor *predictor, int expert, int rank) {
-    int words = predictor->plan.during.words;
+    int words = predictor->planner.plan->during.words;
     predictor->wanted[(long)expert * words + rank / 64] |= UINT64_C(1) << (rank & 63);
     if (predictor->listed[expert])
         return;
@@ -40,7 +40,7 @@ static void want(struct mp_predictor *predictor, int expert, int rank) {
 
 /* Receivers of an expert, ascending, and no wants any more. */
 static int take_receivers(struct mp_predictor *predictor, int expert, int32_t receiver[]) {
-    int words = predictor->plan.during.words, count = 0;
+    int words = predictor->planner.plan->during.words, count = 0;
     uint64_t *row = predictor->wanted + (long)expert * words;
     for (int word = 0; word < words; word++) {
         for (uint64_t bits = row[word]; bits; bits &= bits - 1)
@@ -59,10 +59,10 @@ static bool by_ring(const struct mp_predictor *predictor, int receivers) {
 }
 
 static void broadcast(struct mp_predictor *predictor, int expert, double bytes) {
-    const struct mp_topology *topology = &predictor->setting.topology;
+    const struct mp_topology *topology = &predictor->planner.setting.topology;
     struct mp_traffic *traffic = predictor->traffic;
     struct mp_hop *hop = predictor->hop;
-    int owner = predictor->plan.during.owner[expert];
+    int owner = predictor->planner.plan->during.owner[expert];
     int count = take_receivers(predictor, expert, predictor->receiver);
     if (by_ring(predictor, count))
         mp_hops_ring(predictor->ranks, owner, hop);
@@ -120,7 +120,7 @@ static double add_slices(struct mp_predictor *predictor, const struct mp_placeme
 
 /* Every rank gets its slice of each sum from one of the holders.  Returns all bytes. */
 static double add_slices_of_sums(struct mp_predictor *predictor, double expert_bytes) {
-    const struct mp_plan *plan = &predictor->plan;
+    const struct mp_plan *plan = predictor->planner.plan;
     double slice = expert_bytes / predictor->ranks, sum = 0;
     for (int expert = 0; expert < plan->experts; expert++)
         for (int rank = 0; rank < predictor->ranks; rank++) {
@@ -141,7 +141,7 @@ static bool gathers(const struct mp_plan *plan) {
 
 void mp_predictor_carry_fetch(struct mp_predictor *predictor, enum mp_stage stage,
                               struct mp_carriage *carriage) {
-    const struct mp_plan *plan = &predictor->plan;
+    const struct mp_plan *plan = predictor->planner.plan;
     double bytes = mp_costs_expert_bytes(predictor->costs), sum = 0;
     bool before = stage == MP_STAGE_BEFORE_GATE;
     carriage->any = false;
@@ -192,7 +192,7 @@ static void carry_prefetch(struct mp_predictor *predictor, struct mp_predicted_l
 /* Gradients stay where they are, and are added up, until the last micro-batch; but those of copies
  * that are freed after it leave in every one. */
 static bool leaves_now(const struct mp_predictor *predictor, int expert, int rank) {
-    const struct mp_plan *plan = &predictor->plan;
+    const struct mp_plan *plan = predictor->planner.plan;
     if (predictor->micro_batch + 1 == predictor->options.micro_batches)
         return true;
     if (mp_optimizer_sliced(plan->optimizer))
@@ -219,12 +219,12 @@ static void carry_sums(struct mp_predictor *predictor, const struct mp_transfers
     }
     broadcast_all(predictor, bytes);
     predictor->prediction->bytes[MP_STAGE_BACKWARD_REDUCE] += sum;
-    if (sum > 0 && !predictor->plan.free_transfers)
+    if (sum > 0 && !predictor->planner.plan->free_transfers)
         measure(predictor, back, carriage);
 }
 
 static void carry_slices(struct mp_predictor *predictor, struct mp_carriage *carriage) {
-    const struct mp_plan *plan = &predictor->plan;
+    const struct mp_plan *plan = predictor->planner.plan;
     double bytes = mp_costs_expert_gradient_bytes(predictor->costs), sum;
     bool back = plan->optimizer == MP_OPTIMIZER_SLICES;
     carriage->any = false;
@@ -239,7 +239,7 @@ static void carry_slices(struct mp_predictor *predictor, struct mp_carriage *car
 
 void mp_predictor_carry_gradients(struct mp_predictor *predictor,
                                   struct mp_predicted_layer *layer) {
-    const struct mp_plan *plan = &predictor->plan;
+    const struct mp_plan *plan = predictor->planner.plan;
     carry_prefetch(predictor, layer);
     carry_sums(predictor, &plan->reduce, true, &layer->gradient[MP_SUM_COPIES]);
     carry_sums(predictor, &plan->share, false, &layer->gradient[MP_SHARE_SUMS]);
@@ -258,24 +258,16 @@ static void exchange(struct mp_predictor *predictor, struct mp_scheduled_phase a
                          carriage->received);
 }
 
-int mp_predictor_move(struct mp_predictor *predictor, bool leave_state, struct mp_error *error) {
+void mp_predictor_move(struct mp_predictor *predictor) {
     struct mp_scheduled_phase activity = {MP_PHASE_MOVE, MP_NO_DIRECTION, -1, MP_ALL_STEPS};
-    double bytes = mp_costs_expert_bytes(predictor->costs);
-    if (!leave_state)
-        bytes += mp_costs_expert_state_bytes(predictor->costs);
-    predictor->moves.count = 0;
-    int code =
-        mp_rehome_transfers(predictor->home, predictor->next, predictor->layers,
-                            &predictor->setting.topology, (int64_t)bytes, &predictor->moves, error);
-    if (code)
-        return code;
+    const struct mp_transfers *moves = &predictor->planner.moves;
     mp_traffic_clear(predictor->traffic);
-    for (int i = 0; i < predictor->moves.count; i++)
-        mp_traffic_add(predictor->traffic, predictor->moves.item[i].from,
-                       predictor->moves.item[i].to, bytes);
-    predictor->prediction->bytes[MP_STAGE_AFTER_STEP] += bytes * predictor->moves.count;
+    for (int i = 0; i < moves->count; i++) {
+        const struct mp_transfer *move = &moves->item[i];
+        mp_traffic_add(predictor->traffic, move->from, move->to, (double)move->bytes);
+        predictor->prediction->bytes[MP_STAGE_AFTER_STEP] += (double)move->bytes;
+    }
     exchange(predictor, activity);
-    return MP_OK;
 }
 
 void mp_predictor_carry_homes(struct mp_predictor *predictor, int layer,
@@ -283,6 +275,6 @@ void mp_predictor_carry_homes(struct mp_predictor *predictor, int layer,
     double bytes = mp_costs_expert_bytes(predictor->costs);
     mp_traffic_clear(predictor->traffic);
     predictor->prediction->bytes[MP_STAGE_AFTER_STEP] +=
-        add_slices(predictor, &predictor->home[layer], bytes);
+        add_slices(predictor, &predictor->planner.home[layer], bytes);
     measure(predictor, false, carriage);
 }

@@ -6,29 +6,31 @@
 
 /* ---- planning ---- */
 
+/* The rest of a plan is refused if loads don't say what the gate would choose. */
+static int check_gate(const struct mp_predictor *predictor, int layer, struct mp_error *error) {
+    if (predictor->planner.plan->outgoing_limit < 0)
+        return MP_OK;
+    return mp_fail(error, MP_EINVAL,
+                   "iteration %lld, layer %d: system %s limits how many tokens leave a node, "
+                   "and loads do not say what the gate would choose instead; predictions need "
+                   "that option off (fastermoe: topology-gate=no)",
+                   (long long)predictor->iteration, layer, predictor->planner.system->name);
+}
+
 int mp_predictor_plan_before(struct mp_predictor *predictor, int layer, struct mp_error *error) {
-    struct mp_plan *plan = &predictor->plan;
-    predictor->planned = -1;
-    int code = mp_system_begin_plan(predictor->system, predictor->self, predictor->iteration, layer,
-                                    &predictor->home[layer], plan, error);
-    if (!code && plan->outgoing_limit >= 0)
-        return mp_fail(error, MP_EINVAL,
-                       "iteration %lld, layer %d: system %s limits how many tokens leave a node, "
-                       "and loads do not say what the gate would choose instead; predictions need "
-                       "that option off (fastermoe: topology-gate=no)",
-                       (long long)predictor->iteration, layer, predictor->system->name);
-    return code;
+    int code = mp_planner_begin_layer(&predictor->planner, predictor->iteration, layer, error);
+    return code ? code : check_gate(predictor, layer, error);
 }
 
 static void add_late(struct mp_predictor *predictor, int expert, int rank) {
-    predictor->late[(long)expert * predictor->plan.during.words + rank / 64] |= UINT64_C(1)
-                                                                                << (rank & 63);
+    predictor->late[(long)expert * predictor->planner.plan->during.words + rank / 64] |=
+        UINT64_C(1) << (rank & 63);
 }
 
 /* Copies of the plan that are fetched after the gate, and the owners of those none of whose routes
  * travel (reference/model/routing.h). */
 static void mark_late(struct mp_predictor *predictor) {
-    const struct mp_plan *plan = &predictor->plan;
+    const struct mp_plan *plan = predictor->planner.plan;
     int words = plan->during.words;
     if (predictor->has_late)
         memset(predictor->late, 0, (size_t)plan->experts * (size_t)words * sizeof(uint64_t));
@@ -46,20 +48,14 @@ static void mark_late(struct mp_predictor *predictor) {
 }
 
 bool mp_predictor_is_late(const struct mp_predictor *predictor, int expert, int rank) {
-    const uint64_t *row = predictor->late + (long)expert * predictor->plan.during.words;
+    const uint64_t *row = predictor->late + (long)expert * predictor->planner.plan->during.words;
     return predictor->has_late && (row[rank / 64] >> (rank & 63) & 1);
 }
 
 int mp_predictor_plan_after(struct mp_predictor *predictor, int layer, struct mp_error *error) {
-    struct mp_plan *plan = &predictor->plan;
-    const struct mp_load *load = &predictor->load[layer];
-    int code = mp_system_end_plan(predictor->system, predictor->self, load, plan, error);
-    if (!code && predictor->check_plans)
-        code = mp_plan_check(plan, load, &predictor->law, NULL, error);
+    int code = mp_planner_end_layer(&predictor->planner, layer, &predictor->load[layer], error);
     if (!code)
         mark_late(predictor);
-    if (!code)
-        predictor->planned = layer;
     return code;
 }
 
@@ -100,7 +96,7 @@ static int spread_source(void *context, int source, uint32_t row[], int32_t rece
 
 /* The rows that travel, into the layer's traffic unless they do so in steps. */
 static void fill_traffic(struct mp_predictor *predictor, struct mp_predicted_layer *layer) {
-    struct spread spread = {&predictor->plan, layer, predictor->place_rows};
+    struct spread spread = {predictor->planner.plan, layer, predictor->place_rows};
     uint32_t *row = predictor->row;
     if (!layer->pipelined) {
         mp_traffic_fill(layer->traffic, spread_source, &spread,
@@ -120,7 +116,7 @@ static void fill_traffic(struct mp_predictor *predictor, struct mp_predicted_lay
 
 /* Routes of a source that are computed, by destination; of padded plans. */
 static void count_routes(struct mp_predictor *predictor) {
-    const struct mp_plan *plan = &predictor->plan;
+    const struct mp_plan *plan = predictor->planner.plan;
     for (int64_t i = 0; i < plan->part_begin[(int64_t)predictor->ranks * plan->experts]; i++) {
         const struct mp_dispatch_part *part = &plan->part[i];
         for (int32_t at = part->first; at < part->first + part->run; at++)
@@ -133,7 +129,7 @@ static void count_balance(struct mp_predictor *predictor, const struct mp_predic
                           const struct mp_load *load) {
     int64_t most = 0, sum = 0, all = 0;
     const int64_t *routes = layer->rows;
-    if (predictor->plan.padding > 0) {
+    if (predictor->planner.plan->padding > 0) {
         memset(predictor->routes, 0, (size_t)predictor->ranks * sizeof *predictor->routes);
         count_routes(predictor);
         routes = predictor->routes;
@@ -151,7 +147,7 @@ static void count_balance(struct mp_predictor *predictor, const struct mp_predic
 
 /* Room for rows at every place of plan.holder, all zero. */
 static int clear_places(struct mp_predictor *predictor, struct mp_error *error) {
-    int64_t places = predictor->plan.holder_begin[predictor->plan.experts];
+    int64_t places = predictor->planner.plan->holder_begin[predictor->planner.plan->experts];
     if (places > predictor->places_limit) {
         int64_t limit = 2 * places;
         int64_t *rows = malloc((size_t)limit * sizeof *rows);
@@ -168,7 +164,7 @@ static int clear_places(struct mp_predictor *predictor, struct mp_error *error) 
 
 /* Work of every rank in its experts, and what it holds beside its homes. */
 static void count_work(struct mp_predictor *predictor, struct mp_predicted_layer *layer) {
-    const struct mp_plan *plan = &predictor->plan;
+    const struct mp_plan *plan = predictor->planner.plan;
     size_t size = (size_t)predictor->ranks * sizeof(double);
     memset(layer->expert[MP_FORWARD], 0, size);
     memset(layer->expert[MP_BACKWARD], 0, size);
@@ -188,7 +184,7 @@ static void count_work(struct mp_predictor *predictor, struct mp_predicted_layer
 
 /* Routes that no part covers, added up over micro-batches. */
 static void count_dropped(const struct mp_predictor *predictor, int layer) {
-    const struct mp_plan *plan = &predictor->plan;
+    const struct mp_plan *plan = predictor->planner.plan;
     int64_t pairs = (int64_t)predictor->ranks * plan->experts;
     uint32_t *dropped = predictor->dropped + layer * pairs;
     for (int64_t pair = 0; pair < pairs; pair++) {
@@ -200,7 +196,7 @@ static void count_dropped(const struct mp_predictor *predictor, int layer) {
 }
 
 static void record_facts(const struct mp_predictor *predictor, int layer) {
-    const struct mp_plan *plan = &predictor->plan;
+    const struct mp_plan *plan = predictor->planner.plan;
     struct mp_plan_facts facts;
     if (!predictor->sink.facts)
         return;
@@ -210,7 +206,7 @@ static void record_facts(const struct mp_predictor *predictor, int layer) {
 
 int mp_predictor_dispatch(struct mp_predictor *predictor, int number, struct mp_error *error) {
     struct mp_predicted_layer *layer = &predictor->layer[number];
-    const struct mp_plan *plan = &predictor->plan;
+    const struct mp_plan *plan = predictor->planner.plan;
     double bytes = mp_costs_row_bytes(predictor->costs), crossing = 0;
     layer->pipelined = plan->exchange == MP_EXCHANGE_PIPELINED;
     int code = clear_places(predictor, error);
@@ -240,7 +236,7 @@ int mp_predictor_dispatch(struct mp_predictor *predictor, int number, struct mp_
 int mp_predictor_restore(struct mp_predictor *predictor, int number, struct mp_error *error) {
     struct mp_predicted_layer *layer = &predictor->layer[number];
     bool flat = !layer->pipelined;
-    if ((predictor->keeps_traffic && flat) || predictor->planned == number)
+    if ((predictor->keeps_traffic && flat) || predictor->planner.planned == number)
         return MP_OK;
     int code = mp_predictor_plan_before(predictor, number, error);
     if (!code)

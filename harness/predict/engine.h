@@ -5,7 +5,7 @@
 #include "harness/predict/predictor.h"
 #include "harness/predict/steps.h"
 #include "harness/predict/timeline.h"
-#include "reference/plan/plan_check.h"
+#include "reference/plan/planner.h"
 #include "reference/schedule/hops.h"
 #include "reference/schedule/schedule.h"
 
@@ -39,28 +39,18 @@ struct mp_predicted_layer {
 struct mp_predictor {
     struct mp_job job;
     struct mp_predict_options options;
-    const struct mp_system *system;
-    void *self;
-    struct mp_setting setting;
-    struct mp_plan_law law;
-    bool check_plans;
+    struct mp_planner planner;
     struct mp_predict_sink sink;
     struct mp_costs *costs;
     struct mp_network *network;
     struct mp_timeline timeline;
-    enum mp_optimizer_split optimizer;
-    int ranks, experts, layers, homes_limit;
+    int ranks, experts, layers;
     int64_t iteration;
     int micro_batch;
 
-    struct mp_plan plan; /* of the layer planned last */
-    int planned;         /* which layer that is, of the present micro-batch; -1: none */
-    struct mp_placement *home, *next; /* [layers] */
-    struct mp_transfers moves;
     /* Borrowed for a step: [micro_batches][layers], the present micro-batch's, and their sum. */
     const struct mp_load *all_loads, *load, *learnt;
     struct mp_load *sum; /* [layers] over micro-batches, if there are several */
-    enum mp_stage gather_stage;
 
     struct mp_predicted_layer *layer; /* [layers] */
     struct mp_traffic *traffic;       /* of transfers; and of rows if they are not kept */
@@ -100,7 +90,6 @@ struct mp_predictor {
     double reduce_seconds, table_reduce_seconds, gather_seconds, agree_seconds;
     double moe, gathering, gathering_waited; /* seconds of all ranks, of this iteration */
     bool passes;                             /* the present span has more than starts in it */
-    bool leaves_state;                       /* of the moves that the system wants */
     double *expert_seconds;                  /* [ranks] of this iteration */
     double imbalance;                        /* sum over layers and micro-batches */
     struct mp_prediction *prediction;        /* of this iteration, while it is made */
@@ -133,7 +122,7 @@ void mp_predictor_carry_fetch(struct mp_predictor *predictor, enum mp_stage stag
 void mp_predictor_carry_gradients(struct mp_predictor *predictor, struct mp_predicted_layer *layer);
 /* What AFTER_STEP moves: experts to new homes, which is carried out, and slices put together at a
  * layer's homes. */
-int mp_predictor_move(struct mp_predictor *predictor, bool leave_state, struct mp_error *error);
+void mp_predictor_move(struct mp_predictor *predictor);
 void mp_predictor_carry_homes(struct mp_predictor *predictor, int layer,
                               struct mp_carriage *carriage);
 /* holds[r]: experts of the placement that rank r holds. */

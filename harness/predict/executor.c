@@ -145,7 +145,7 @@ static int plan_before(struct mp_predictor *predictor, int layer, struct mp_erro
 
 static int fill_steps(struct mp_predictor *predictor, int layer, struct mp_error *error) {
     return mp_steps_fill(predictor->layer[layer].steps, &predictor->steps_memory,
-                         predictor->network, predictor->costs, &predictor->plan,
+                         predictor->network, predictor->costs, predictor->planner.plan,
                          predictor->has_late ? predictor->late : NULL, error);
 }
 
@@ -154,9 +154,9 @@ static int plan_after(struct mp_predictor *predictor, int number, struct mp_erro
     int code = mp_predictor_plan_after(predictor, number, error);
     if (code)
         return code;
-    if (!predictor->plan.free_transfers)
+    if (!predictor->planner.plan->free_transfers)
         mp_timeline_work(&predictor->timeline, predictor->options.planning);
-    layer->rematerialise = predictor->plan.rematerialise;
+    layer->rematerialise = predictor->planner.plan->rematerialise;
     mp_predictor_carry_fetch(predictor, MP_STAGE_AFTER_GATE, &predictor->late_fetch);
     mp_predictor_carry_gradients(predictor, layer);
     code = mp_predictor_dispatch(predictor, number, error);
@@ -167,13 +167,13 @@ static int plan(void *self, int layer, bool before_gate, const struct mp_plan **
                 struct mp_error *error) {
     struct mp_predictor *predictor = self;
     predictor->passes = true;
-    *of_layer = &predictor->plan;
+    *of_layer = predictor->planner.plan;
     return before_gate ? plan_before(predictor, layer, error) : plan_after(predictor, layer, error);
 }
 
 /* A layer's rows again, if they have not been kept. */
 static int restore(struct mp_predictor *predictor, int layer, struct mp_error *error) {
-    bool pipelined = predictor->layer[layer].pipelined, gone = predictor->planned != layer;
+    bool pipelined = predictor->layer[layer].pipelined, gone = predictor->planner.planned != layer;
     if (pipelined && predictor->keeps_steps)
         return MP_OK;
     int code = mp_predictor_restore(predictor, layer, error);
@@ -383,9 +383,9 @@ static int start(void *self, const struct mp_operation *operation, struct mp_err
     case MP_TRAVEL_RETURNS:
         return start_rows(predictor, operation, error);
     case MP_TRAVEL_MOVES:
-        return mp_optimizer_sliced(predictor->optimizer)
-                   ? MP_OK
-                   : mp_predictor_move(predictor, predictor->leaves_state, error);
+        if (!mp_optimizer_sliced(predictor->planner.optimizer))
+            mp_predictor_move(predictor);
+        return MP_OK;
     default:
         start_background(predictor, operation);
         return MP_OK;
@@ -411,8 +411,7 @@ static int wait(void *self, const struct mp_operation *operation, struct mp_erro
         wait_rows(predictor, operation);
         return MP_OK;
     case MP_TRAVEL_MOVES:
-        for (int l = 0; l < predictor->layers; l++)
-            mp_placement_copy(&predictor->home[l], &predictor->next[l]);
+        mp_planner_adopt_homes(&predictor->planner);
         mp_predictor_count_homes(predictor);
         return MP_OK;
     default:
@@ -424,18 +423,10 @@ static int wait(void *self, const struct mp_operation *operation, struct mp_erro
 
 static int learn(void *self, bool *moves, struct mp_error *error) {
     struct mp_predictor *predictor = self;
-    const struct mp_system *system = predictor->system;
-    struct mp_rehome change = {.next = predictor->next};
     predictor->passes = true;
-    for (int l = 0; l < predictor->layers; l++)
-        mp_placement_copy(&predictor->next[l], &predictor->home[l]);
-    int code = system->after_step(predictor->self, predictor->iteration, predictor->learnt,
-                                  predictor->home, &change, error);
-    if (!code && predictor->check_plans)
-        code = mp_rehome_check(predictor->home, &change, predictor->layers, predictor->optimizer,
-                               predictor->homes_limit, error);
-    *moves = change.changed;
-    predictor->leaves_state = change.leave_state;
+    int code =
+        mp_planner_after_step(&predictor->planner, predictor->iteration, predictor->learnt, error);
+    *moves = predictor->planner.change.changed;
     return code;
 }
 

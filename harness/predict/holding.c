@@ -14,12 +14,13 @@ void mp_predictor_count_homes(struct mp_predictor *predictor) {
     memset(predictor->kept, 0, (size_t)ranks * sizeof(double));
     for (int l = 0; l < predictor->layers; l++) {
         double *row = predictor->kept_of_layer + (size_t)l * (size_t)ranks;
-        mp_predictor_count_holders(&predictor->home[l], row);
+        mp_predictor_count_holders(&predictor->planner.home[l], row);
         for (int r = 0; r < ranks; r++)
             predictor->kept[r] += row[r];
     }
     for (int r = 0; r < ranks; r++) {
-        double own = mp_optimizer_sliced(predictor->optimizer) ? slices : predictor->kept[r];
+        double own =
+            mp_optimizer_sliced(predictor->planner.optimizer) ? slices : predictor->kept[r];
         predictor->optimizer_seconds[r] =
             mp_costs_optimizer(costs, dense * element) + mp_costs_optimizer(costs, own * expert);
     }
@@ -28,7 +29,7 @@ void mp_predictor_count_homes(struct mp_predictor *predictor) {
 /* What of a layer a rank has beside what stays: copies, or what is put together from slices. */
 static double copies_of(const struct mp_predictor *predictor, int layer, int rank) {
     double held = predictor->layer[layer].copies[rank];
-    if (mp_optimizer_sliced(predictor->optimizer))
+    if (mp_optimizer_sliced(predictor->planner.optimizer))
         return held;
     return held - predictor->kept_of_layer[(size_t)layer * (size_t)predictor->ranks + (size_t)rank];
 }
@@ -40,8 +41,8 @@ static double copies_of(const struct mp_predictor *predictor, int layer, int ran
  * they are summed, which is under way for two layers at once, unless they are added up over
  * micro-batches.  With slices a rank's own share is in both. */
 static struct mp_memory_use use_of(const struct mp_predictor *predictor, int rank) {
-    bool sliced = mp_optimizer_sliced(predictor->optimizer);
-    bool stays = sliced && predictor->gather_stage == MP_STAGE_AFTER_STEP;
+    bool sliced = mp_optimizer_sliced(predictor->planner.optimizer);
+    bool stays = sliced && predictor->planner.gather_stage == MP_STAGE_AFTER_STEP;
     bool frees = predictor->layer[0].rematerialise;
     double all = 0, two = 0, above = 0;
     struct mp_memory_use use = {0};

@@ -7,8 +7,8 @@
  *
  *   experts    of a layer and rank: fixed seconds, and seconds per route
  *   exchanges  transfers of dispatch and combine: fixed seconds, and seconds per row that the rank
- *              sends or gets, whichever are more; without any, or where they are hidden in steps,
- *              the run's bandwidth says
+ *              sends or gets, whichever are more; without any, or where steps hide them, the run's
+ *              bandwidth says
  *   copies     experts' parameters and gradients: fixed seconds, and seconds per byte that the rank
  *              sends or gets, as far as it stood still for them; without any, the bandwidth says
  *   moves      of experts after a step: seconds per byte; without any, the bandwidth says

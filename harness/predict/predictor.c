@@ -8,8 +8,8 @@
 
 enum {
     BACKGROUND_BESIDE_BUCKETS = 16, /* fetches and gradients on their way at once, with room */
-    BYTES_OF_COUNT = 4,
-    AGREED_BYTES = 24 /* three doubles: loss, auxiliary loss, whether to stop */
+    BYTES_OF_COUNTS = 8,            /* of an expert: routes, and first choices among them */
+    AGREED_BYTES = 24               /* three doubles: loss, auxiliary loss, whether to stop */
 };
 
 /* Traffic is kept until backward where all layers' take at most so much; otherwise backward plans a
@@ -27,7 +27,7 @@ static void *table(size_t count, size_t size, bool *failed) {
 }
 
 static int create_tables(struct mp_predictor *predictor, struct mp_error *error) {
-    bool failed = false, drops = predictor->law.drops_routes && predictor->sink.load;
+    bool failed = false, drops = predictor->planner.law.drops_routes && predictor->sink.load;
     size_t ranks = (size_t)predictor->ranks, experts = (size_t)predictor->experts;
     size_t layers = (size_t)predictor->layers, words = (ranks + 63) / 64;
     predictor->zero = table(ranks, sizeof(double), &failed);
@@ -49,8 +49,6 @@ static int create_tables(struct mp_predictor *predictor, struct mp_error *error)
     predictor->optimizer_seconds = table(ranks, sizeof(double), &failed);
     predictor->most = table(ranks, sizeof *predictor->most, &failed);
     predictor->most_total = table(ranks, sizeof(double), &failed);
-    predictor->home = table(layers, sizeof *predictor->home, &failed);
-    predictor->next = table(layers, sizeof *predictor->next, &failed);
     predictor->layer = table(layers, sizeof *predictor->layer, &failed);
     if (predictor->options.micro_batches > 1)
         predictor->sum = table(layers, sizeof *predictor->sum, &failed);
@@ -98,58 +96,34 @@ static int create_layers(struct mp_predictor *predictor, struct mp_error *error)
         code = mp_carriage_create(predictor->ranks, spans, &predictor->late_fetch, error);
     for (int l = 0; !code && l < predictor->layers; l++) {
         code = create_layer(predictor, &predictor->layer[l], error);
-        if (!code)
-            code = mp_placement_create(predictor->ranks, predictor->experts, &predictor->home[l],
-                                       error);
-        if (!code)
-            code = mp_placement_create(predictor->ranks, predictor->experts, &predictor->next[l],
-                                       error);
         if (!code && predictor->sum)
             code = mp_load_create(predictor->ranks, predictor->experts, &predictor->sum[l], error);
     }
     return code;
 }
 
-static int create_system(struct mp_predictor *predictor, const struct mp_job_file *file,
-                         struct mp_error *error) {
-    const struct mp_system *system = file->system;
-    const struct mp_setting *setting = &predictor->setting;
-    predictor->system = system;
-    predictor->law.drops_routes = system->capabilities & MP_SYSTEM_DROPS;
-    if (system->padding_limit)
-        predictor->law.padding_limit = system->padding_limit(setting, file->system_options);
-    int code = system->create(setting, file->system_options, &predictor->self, error);
-    if (code)
-        return code;
-    predictor->law.extra_copies_limit =
-        system->copies_limit ? system->copies_limit(predictor->self) : 0;
-    if (system->optimizer)
-        predictor->optimizer = system->optimizer(predictor->self);
-    return mp_plan_create(&setting->topology, setting->experts, setting->expert_bytes,
-                          &predictor->plan, error);
+static int create_planner(struct mp_predictor *predictor, const struct mp_predictor_config *config,
+                          struct mp_error *error) {
+    const struct mp_sizes *sizes = mp_costs_sizes(predictor->costs);
+    struct mp_setting setting;
+    mp_costs_setting(predictor->costs, &setting);
+    const struct mp_planner_config planner = {.system = config->job->system,
+                                              .options = config->job->system_options,
+                                              .setting = &setting,
+                                              .gradient_bytes = (int64_t)sizes->expert_gradient,
+                                              .move = sizes->move,
+                                              .check_plans = config->check_plans};
+    return mp_planner_create(&planner, &predictor->planner, error);
 }
 
-/* Homes before the first iteration, and what a first plan says of the run. */
-static int settle(struct mp_predictor *predictor, struct mp_error *error) {
-    const struct mp_system *system = predictor->system;
-    int layers = predictor->layers, experts = predictor->experts, ranks = predictor->ranks;
-    int code = mp_system_initial_homes(system, predictor->self, layers, predictor->home, error);
-    if (!code)
-        code = mp_system_begin_plan(system, predictor->self, 0, 0, &predictor->home[0],
-                                    &predictor->plan, error);
-    if (code)
-        return code;
-    predictor->gather_stage = predictor->plan.gather_stage;
-    mp_predictor_count_homes(predictor);
-    predictor->homes_limit = (layers * experts + ranks - 1) / ranks;
-    for (int r = 0; r < ranks; r++)
-        if (predictor->kept[r] > predictor->homes_limit)
-            predictor->homes_limit = (int)predictor->kept[r];
-    if (mp_optimizer_sliced(predictor->optimizer))
-        predictor->homes_limit = predictor->law.extra_copies_limit;
-    else if (system->homes_limit)
-        predictor->homes_limit = system->homes_limit(predictor->self);
-    return MP_OK;
+static int create_schedule(struct mp_predictor *predictor, struct mp_error *error) {
+    const struct mp_planner *planner = &predictor->planner;
+    int code = mp_predictor_create_executor(predictor, error);
+    predictor->schedule.learns = planner->system->after_step;
+    predictor->schedule.micro_batches = predictor->options.micro_batches;
+    predictor->schedule.gathers_homes =
+        mp_optimizer_sliced(planner->optimizer) && planner->gather_stage == MP_STAGE_AFTER_STEP;
+    return code;
 }
 
 static void find_constants(struct mp_predictor *predictor) {
@@ -159,7 +133,7 @@ static void find_constants(struct mp_predictor *predictor) {
     predictor->table_reduce_seconds =
         mp_network_all_reduce(network, mp_costs_table_gradient_bytes(predictor->costs));
     predictor->gather_seconds =
-        mp_network_all_gather(network, BYTES_OF_COUNT * (double)predictor->experts);
+        mp_network_all_gather(network, BYTES_OF_COUNTS * (double)predictor->experts);
     predictor->agree_seconds = mp_network_all_reduce(network, AGREED_BYTES);
 }
 
@@ -172,8 +146,7 @@ static int create_all(struct mp_predictor *predictor, const struct mp_predictor_
         code = mp_network_create(config->cluster, &predictor->network, error);
     if (code)
         return code;
-    mp_costs_setting(predictor->costs, &predictor->setting);
-    code = create_system(predictor, config->job, error);
+    code = create_planner(predictor, config, error);
     if (!code)
         code = create_tables(predictor, error);
     if (!code)
@@ -185,16 +158,12 @@ static int create_all(struct mp_predictor *predictor, const struct mp_predictor_
     if (!code)
         code = mp_inject_parse(predictor->job.inject, &predictor->timeline.inject, error);
     if (!code)
-        code = mp_predictor_create_executor(predictor, error);
+        code = create_schedule(predictor, error);
     if (code)
         return code;
     find_constants(predictor);
-    code = settle(predictor, error);
-    predictor->schedule.learns = predictor->system->after_step;
-    predictor->schedule.micro_batches = predictor->options.micro_batches;
-    predictor->schedule.gathers_homes =
-        mp_optimizer_sliced(predictor->optimizer) && predictor->gather_stage == MP_STAGE_AFTER_STEP;
-    return code;
+    mp_predictor_count_homes(predictor);
+    return MP_OK;
 }
 
 int mp_predictor_create(const struct mp_predictor_config *config, struct mp_predictor **out,
@@ -205,10 +174,6 @@ int mp_predictor_create(const struct mp_predictor_config *config, struct mp_pred
         return mp_fail(error, MP_ENOMEM, "no memory for a predictor");
     predictor->job = *job;
     predictor->options = *config->options;
-    predictor->check_plans = config->check_plans;
-#ifndef NDEBUG
-    predictor->check_plans = true;
-#endif
     if (config->sink)
         predictor->sink = *config->sink;
     predictor->ranks = mp_cluster_ranks(config->cluster);
@@ -237,10 +202,6 @@ static void destroy_layer(struct mp_predictor *predictor, int number) {
     mp_carriage_destroy(&layer->prefetch);
     for (int i = 0; i < MP_GRADIENT_STAGES; i++)
         mp_carriage_destroy(&layer->gradient[i]);
-    if (predictor->home)
-        mp_placement_destroy(&predictor->home[number]);
-    if (predictor->next)
-        mp_placement_destroy(&predictor->next[number]);
     if (predictor->sum)
         mp_load_destroy(&predictor->sum[number]);
 }
@@ -255,10 +216,7 @@ void mp_predictor_destroy(struct mp_predictor *predictor) {
     mp_carriage_destroy(&predictor->late_fetch);
     mp_predictor_destroy_executor(predictor);
     mp_timeline_destroy(&predictor->timeline);
-    mp_plan_destroy(&predictor->plan);
-    mp_transfers_destroy(&predictor->moves);
-    if (predictor->self)
-        predictor->system->destroy(predictor->self);
+    mp_planner_destroy(&predictor->planner);
     mp_network_destroy(predictor->network);
     mp_costs_destroy(predictor->costs);
     void *memory[] = {predictor->zero,
@@ -280,8 +238,6 @@ void mp_predictor_destroy(struct mp_predictor *predictor) {
                       predictor->optimizer_seconds,
                       predictor->most,
                       predictor->most_total,
-                      predictor->home,
-                      predictor->next,
                       predictor->layer,
                       predictor->sum};
     for (size_t i = 0; i < sizeof memory / sizeof *memory; i++)
@@ -326,7 +282,7 @@ static void begin(struct mp_predictor *predictor, struct mp_prediction *predicti
     predictor->prediction = prediction;
     predictor->moe = predictor->gathering = predictor->gathering_waited = 0;
     predictor->imbalance = 0;
-    predictor->planned = -1;
+    predictor->planner.planned = -1;
     memset(predictor->expert_seconds, 0, (size_t)predictor->ranks * sizeof(double));
     if (predictor->dropped)
         memset(predictor->dropped, 0, (size_t)predictor->layers * pairs * sizeof(uint32_t));

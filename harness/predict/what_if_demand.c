@@ -110,7 +110,8 @@ static void note_steps(struct planning *planning, const struct mp_plan *plan,
     const struct mp_other_rates *rates = planning->rates;
     mp_what_if_steps_split(plan, &planning->steps);
     for (int r = 0; r < planning->demands->ranks; r++) {
-        demand[r].steps = mp_what_if_steps_calls(&planning->steps, r);
+        demand[r].pipelined = true;
+        mp_what_if_steps_count(&planning->steps, r, &demand[r].calls, &demand[r].exchanges);
         if (!rates)
             continue;
         double late = demand[r].bytes[0] - demand[r].early;

@@ -12,8 +12,9 @@ struct mp_demand {
     double rows;     /* sent or received, whichever are more */
     double bytes[2]; /* of copies: forward, and backward with their gradients */
     double early;    /* of forward's: asked for before the gate */
-    int steps;       /* of a pipelined exchange, those in which it computes; 0: flat */
-    struct mp_steps_seconds stepped[2]; /* of a pipelined exchange, if there were rates for it */
+    bool pipelined;
+    int calls, exchanges; /* of a pipelined exchange: of its experts, steps with rows */
+    struct mp_stepped_seconds stepped[2]; /* of a pipelined exchange, if there were rates for it */
 };
 
 struct mp_demands {

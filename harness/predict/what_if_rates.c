@@ -121,7 +121,8 @@ static double middle_of(double value[], size_t count) {
 /* Twice without those that are far from the line before: beyond 4 median distances, and by more
  * than what is usual. */
 static struct mp_fitted_line fit_line(struct points *points) {
-    struct mp_fitted_line line = fit_near(points, NULL, -1);
+    struct mp_fitted_line line = {0};
+    line = fit_near(points, &line, -1);
     for (int round = 0; round < 2 && points->count > 0; round++) {
         for (size_t i = 0; i < points->count; i++)
             points->distance[i] = distance_of(&line, points->x[i], points->y[i]);
@@ -138,18 +139,24 @@ static struct mp_fitted_line fit_line(struct points *points) {
 /* One kind of what was measured over what was planned. */
 enum fitted { EXPERT, DISPATCH, COMBINE, COPIES, FITTED };
 
-/* Steps call the experts as often, and show nothing of what an exchange takes that hides behind
- * them. */
+/* What an exchange in steps takes is not seen where it hides behind the experts. */
+static bool shows_exchange(const struct mp_demand *demand, bool hides) {
+    return !(demand->pipelined && hides);
+}
+
+/* Steps are so many calls, each of a part. */
 static void add_cell(const struct mp_demand *demand, const struct mp_what_if_layer *measured,
-                     enum fitted kind, int way, struct points *points) {
-    double calls = demand->steps > 0 ? demand->steps : 1;
+                     enum fitted kind, int way, bool hides, struct points *points) {
+    double calls = demand->calls > 0 ? demand->calls : 1;
+    double exchanges = demand->exchanges > 0 ? demand->exchanges : 1;
     if (kind == EXPERT && demand->routes > 0)
         add_point(points, demand->routes / calls, measured->expert[way] / calls);
     else if (kind == COPIES && demand->bytes[way] > 0)
         add_point(points, demand->bytes[way], measured->stall[way]);
-    else if ((kind == DISPATCH || kind == COMBINE) && demand->steps == 0)
-        add_point(points, demand->rows,
-                  kind == DISPATCH ? measured->dispatch[way] : measured->combine[way]);
+    else if ((kind == DISPATCH || kind == COMBINE) && shows_exchange(demand, hides))
+        add_point(points, demand->rows / exchanges,
+                  (kind == DISPATCH ? measured->dispatch[way] : measured->combine[way]) /
+                      exchanges);
 }
 
 static double moved_bytes(const struct mp_demands *own) {
@@ -182,14 +189,15 @@ static void fit_all(const struct mp_demands *own, const struct mp_what_if_measur
     size_t cells = mp_demands_count(own);
     for (size_t i = 0; i < cells; i++) {
         const struct mp_demand *demand = &own->demand[i];
-        rates->rows_counted |= demand->rows > 0 && demand->steps == 0;
+        rates->rows_counted |= demand->rows > 0 && shows_exchange(demand, rates->hides);
         rates->copies_counted |= demand->bytes[0] + demand->bytes[1] > 0;
     }
     for (int kind = 0; kind < FITTED; kind++)
         for (int way = 0; way < 2; way++) {
             points->count = 0;
             for (size_t i = 0; i < cells; i++)
-                add_cell(&own->demand[i], &measured->layer[i], (enum fitted)kind, way, points);
+                add_cell(&own->demand[i], &measured->layer[i], (enum fitted)kind, way, rates->hides,
+                         points);
             struct mp_fitted_line *line = &lines[kind][way];
             *line = fit_line(points);
             set_end(line, points,

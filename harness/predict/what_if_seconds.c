@@ -7,8 +7,8 @@ struct rated {
 
 static struct rated rate(const struct mp_demand *demand, const struct mp_other_rates *rates,
                          int way) {
-    const struct mp_steps_seconds *steps = &demand->stepped[way];
-    if (demand->steps > 0) /* backward, gradients come to the experts in combine */
+    const struct mp_stepped_seconds *steps = &demand->stepped[way];
+    if (demand->pipelined) /* backward, gradients come to the experts in combine */
         return (struct rated){steps->expert, way ? steps->back : steps->there,
                               way ? steps->there : steps->back};
     return (struct rated){demand->routes > 0 ? mp_fitted_at(&rates->expert[way], demand->routes)
@@ -27,7 +27,7 @@ static double stall_of(const struct mp_demand *demand, const struct mp_other_rat
         return mp_fitted_at(line, demand->bytes[way]);
     double hidden = way ? demand->bytes[way] : demand->early;
     double beyond = mp_fitted_at(line, hidden) - attention;
-    double late = demand->steps > 0 ? 0 : line->beyond * (demand->bytes[way] - hidden);
+    double late = demand->pipelined ? 0 : line->beyond * (demand->bytes[way] - hidden);
     return (beyond > 0 ? beyond : 0) + late; /* steps have waited for theirs */
 }
 

@@ -3,14 +3,16 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "reference/schedule/schedule.h"
+
 int mp_what_if_steps_create(int ranks, int experts, struct mp_what_if_steps *steps,
                             struct mp_error *error) {
     size_t all = (size_t)ranks;
     *steps = (struct mp_what_if_steps){.ranks = ranks};
     steps->step = calloc(all * all, sizeof *steps->step);
-    steps->late = calloc(all, sizeof *steps->late);
+    steps->own = calloc(all, sizeof *steps->own);
     steps->is_late = calloc(all * (size_t)experts, sizeof *steps->is_late);
-    if (steps->step && steps->late && steps->is_late)
+    if (steps->step && steps->own && steps->is_late)
         return MP_OK;
     mp_what_if_steps_destroy(steps);
     return mp_fail(error, MP_ENOMEM, "no memory for exchanges in steps between %d ranks", ranks);
@@ -18,20 +20,20 @@ int mp_what_if_steps_create(int ranks, int experts, struct mp_what_if_steps *ste
 
 void mp_what_if_steps_destroy(struct mp_what_if_steps *steps) {
     free(steps->step);
-    free(steps->late);
+    free(steps->own);
     free(steps->is_late);
     *steps = (struct mp_what_if_steps){0};
 }
 
 /* ---- rows of steps ---- */
 
-static void add_routes(struct mp_what_if_steps *steps, int group_size, int source, int holder,
-                       bool late, double count) {
-    int step = (holder / group_size - source / group_size + steps->steps) % steps->steps;
-    struct mp_step *from = &steps->step[source * steps->steps + step];
-    struct mp_step *to = &steps->step[holder * steps->steps + step];
+static void add_routes(const struct mp_plan *plan, struct mp_what_if_steps *steps, int source,
+                       int holder, bool late, double count) {
+    int step = mp_plan_step(plan, source, holder);
+    struct mp_what_if_step *from = &steps->step[source * steps->steps + step];
+    struct mp_what_if_step *to = &steps->step[holder * steps->steps + step];
     if (source == holder && late) {
-        steps->late[holder] += count;
+        steps->own[holder] += count;
         return;
     }
     to->routes += count;
@@ -44,14 +46,17 @@ static void add_routes(struct mp_what_if_steps *steps, int group_size, int sourc
 
 void mp_what_if_steps_split(const struct mp_plan *plan, struct mp_what_if_steps *steps) {
     size_t ranks = (size_t)plan->topology.ranks;
-    steps->steps = plan->topology.ranks / plan->group_size;
+    steps->steps = mp_plan_steps(plan);
     memset(steps->step, 0, ranks * (size_t)steps->steps * sizeof *steps->step);
-    memset(steps->late, 0, ranks * sizeof *steps->late);
+    memset(steps->own, 0, ranks * sizeof *steps->own);
     memset(steps->is_late, 0, ranks * (size_t)plan->experts * sizeof *steps->is_late);
     for (int i = 0; i < plan->fetch.count; i++) {
         const struct mp_transfer *copy = &plan->fetch.item[i];
-        if (copy->stage == MP_STAGE_AFTER_GATE)
-            steps->is_late[(size_t)copy->expert * ranks + (size_t)copy->to] = true;
+        bool *late = steps->is_late + (size_t)copy->expert * ranks;
+        if (copy->stage != MP_STAGE_AFTER_GATE)
+            continue;
+        late[copy->to] = true;
+        late[copy->from] |= mp_plan_stays(plan, copy->expert);
     }
     for (int source = 0; source < plan->topology.ranks; source++)
         for (int expert = 0; expert < plan->experts; expert++) {
@@ -60,16 +65,20 @@ void mp_what_if_steps_split(const struct mp_plan *plan, struct mp_what_if_steps 
             const struct mp_dispatch_part *part = mp_plan_parts(plan, source, expert, &parts);
             for (int i = 0; i < parts; i++)
                 for (int32_t at = part[i].first; at < part[i].first + part[i].run; at++)
-                    add_routes(steps, plan->group_size, source, plan->holder[at],
-                               late[plan->holder[at]], part[i].count);
+                    add_routes(plan, steps, source, plan->holder[at], late[plan->holder[at]],
+                               part[i].count);
         }
 }
 
-int mp_what_if_steps_calls(const struct mp_what_if_steps *steps, int rank) {
-    int calls = steps->late[rank] > 0;
-    for (int s = 0; s < steps->steps; s++)
-        calls += steps->step[rank * steps->steps + s].routes > 0;
-    return calls;
+void mp_what_if_steps_count(const struct mp_what_if_steps *steps, int rank, int *calls,
+                            int *exchanges) {
+    const struct mp_what_if_step *step = steps->step + (size_t)rank * (size_t)steps->steps;
+    *calls = steps->own[rank] > 0;
+    *exchanges = 0;
+    for (int s = 0; s < steps->steps; s++) {
+        *calls += step[s].routes > 0;
+        *exchanges += step[s].sent > 0 || step[s].received > 0;
+    }
 }
 
 /* ---- seconds ---- */
@@ -87,13 +96,13 @@ struct lines {
     const struct mp_fitted_line *there, *back, *expert;
 };
 
-static double rows_of(const struct mp_step *step) {
+static double rows_of(const struct mp_what_if_step *step) {
     return later(step->sent, step->received);
 }
 
-static void follow(const struct mp_step step[], int count, double late, const struct lines *lines,
-                   struct mp_steps_seconds *seconds) {
-    *seconds = (struct mp_steps_seconds){.expert = at_line(lines->expert, late)};
+static void follow(const struct mp_what_if_step step[], int count, double own,
+                   const struct lines *lines, struct mp_stepped_seconds *seconds) {
+    *seconds = (struct mp_stepped_seconds){.expert = at_line(lines->expert, own)};
     for (int s = 0; s < count; s++) {
         seconds->there += at_line(lines->there, rows_of(&step[s]));
         seconds->expert += at_line(lines->expert, step[s].routes);
@@ -101,10 +110,10 @@ static void follow(const struct mp_step step[], int count, double late, const st
     }
 }
 
-static void overlap(const struct mp_step step[], int count, double late, bool late_first,
-                    double copies, const struct lines *lines, struct mp_steps_seconds *seconds) {
+static void overlap(const struct mp_what_if_step step[], int count, double own, bool own_first,
+                    double copies, const struct lines *lines, struct mp_stepped_seconds *seconds) {
     double first = at_line(lines->there, rows_of(&step[0])), arrived = 0, all = 0;
-    double done = 0, returned;
+    double done = own_first ? at_line(lines->expert, own) : 0, returned;
     for (int s = 0; s < count; s++)
         all += at_line(lines->there, rows_of(&step[s]));
     returned = all; /* returns pass behind all that goes there */
@@ -113,26 +122,24 @@ static void overlap(const struct mp_step step[], int count, double late, bool la
         done = later(done, arrived);
         if (step[s].waits)
             done = later(done, copies);
-        if (s == 0 && late_first)
-            done += at_line(lines->expert, late);
         done += at_line(lines->expert, step[s].routes);
         returned = later(returned, done) + at_line(lines->back, rows_of(&step[s]));
     }
-    if (late > 0 && !late_first)
-        done = later(done, copies) + at_line(lines->expert, late);
-    *seconds = (struct mp_steps_seconds){first, done - first, later(returned - done, 0)};
+    if (own > 0 && !own_first)
+        done = later(done, copies) + at_line(lines->expert, own);
+    *seconds = (struct mp_stepped_seconds){first, done - first, later(returned - done, 0)};
 }
 
 void mp_what_if_steps_time(const struct mp_what_if_steps *steps, int rank, int direction,
                            const struct mp_other_rates *rates, double copies,
-                           struct mp_steps_seconds *seconds) {
-    const struct mp_step *step = steps->step + (size_t)rank * (size_t)steps->steps;
+                           struct mp_stepped_seconds *seconds) {
+    const struct mp_what_if_step *step = steps->step + (size_t)rank * (size_t)steps->steps;
     bool backward = direction == MP_BACKWARD;
     const struct lines lines = {&(backward ? rates->combine : rates->dispatch)[direction],
                                 &(backward ? rates->dispatch : rates->combine)[direction],
                                 &rates->expert[direction]};
     if (rates->hides)
-        overlap(step, steps->steps, steps->late[rank], backward, copies, &lines, seconds);
+        overlap(step, steps->steps, steps->own[rank], backward, copies, &lines, seconds);
     else
-        follow(step, steps->steps, steps->late[rank], &lines, seconds);
+        follow(step, steps->steps, steps->own[rank], &lines, seconds);
 }

@@ -1,9 +1,10 @@
-/* Steps of a pipelined exchange (reference/trainer/pipeline.c), in seconds by a run's rates.
+/* Steps of a pipelined exchange in seconds by a run's rates, in the schedule's order
+ * (reference/schedule/schedule.h).
  *
  * A rank's exchanges pass one after the other: all steps towards the experts, then every step's
  * return.  Its experts work on a step when its rows are there and the step before is done; on its
- * own routes of copies fetched after the gate behind the last step, in backward before the first.
- * Where nothing passes beside what is computed, steps follow each other. */
+ * own rows behind the last step, in backward before the first.  Where nothing passes beside what is
+ * computed, steps follow each other. */
 #ifndef MOEPERF_HARNESS_PREDICT_WHAT_IF_STEPS_H
 #define MOEPERF_HARNESS_PREDICT_WHAT_IF_STEPS_H
 
@@ -13,12 +14,13 @@
 /* Of the plan split last. */
 struct mp_what_if_steps {
     int ranks, steps;
-    struct mp_step {
+    struct mp_what_if_step {
         double sent, received; /* rows */
         double routes;         /* that the rank computes in it */
         bool waits;            /* some of them with a copy fetched after the gate */
     } * step;                  /* [ranks][steps] */
-    double *late;              /* [ranks] own routes of copies fetched after the gate */
+    double *own;               /* [ranks] routes of copies fetched after the gate that stay, and
+                                  at the owner those of experts whose routes all stay */
     bool *is_late;             /* [experts][ranks] */
 };
 /* Room for any plan of these sizes.  MP_ENOMEM. */
@@ -27,10 +29,11 @@ int mp_what_if_steps_create(int ranks, int experts, struct mp_what_if_steps *ste
 void mp_what_if_steps_destroy(struct mp_what_if_steps *steps); /* accepts a zeroed one */
 
 void mp_what_if_steps_split(const struct mp_plan *plan, struct mp_what_if_steps *steps);
-/* Calls of a rank's experts: steps with routes, and own routes of late copies. */
-int mp_what_if_steps_calls(const struct mp_what_if_steps *steps, int rank);
+/* Calls of a rank's experts (steps with routes, and own ones), and its steps with rows. */
+void mp_what_if_steps_count(const struct mp_what_if_steps *steps, int rank, int *calls,
+                            int *exchanges);
 
-struct mp_steps_seconds {
+struct mp_stepped_seconds {
     double there;  /* until the first step's rows have arrived */
     double expert; /* from then until the last route is computed */
     double back;   /* from then until all rows are back */
@@ -39,6 +42,6 @@ struct mp_steps_seconds {
  * the experts; else 0. */
 void mp_what_if_steps_time(const struct mp_what_if_steps *steps, int rank, int direction,
                            const struct mp_other_rates *rates, double copies,
-                           struct mp_steps_seconds *seconds);
+                           struct mp_stepped_seconds *seconds);
 
 #endif

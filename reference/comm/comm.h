@@ -5,6 +5,15 @@
  * the core while it waits (ranks may share cores).  Requests are created once and used again, so a
  * step allocates nothing.  Every rank starts the same operations in the same order.
  *
+ * An operation travels in one of two lanes beside the rank's own computing.  In the exchange lane:
+ * rows of tokens, counts, and what the host waits for (barriers, broadcasts, sums of doubles,
+ * clocks).  In the background lane: parameters and gradients of experts, sums of dense gradients,
+ * moves.  What was started in the background lane never holds up what is in the exchange lane; each
+ * lane keeps its own order where it queues (nccl), and its operations may end in any order where
+ * they are messages (mpi), of which those of the exchange lane are looked at first and again after
+ * every addition to a sum.  On processors messages move on while somebody waits or calls
+ * mp_comm_progress: mp_device's `between` is where computing lets them.
+ *
  * Memory that an operation moves is the device's, except where "host memory" is said.  On a
  * deferred device its work begins when `stream` has come to where start was called.  With nccl,
  * wait makes that stream wait, not the host: what is queued on it afterwards finds the result, and
@@ -76,7 +85,7 @@ struct mp_nccl_settings {
      * Without RANK and WORLD_SIZE this is a world of one. */
     struct mp_comm *bootstrap;
     /* Counts, which the host needs at once, then travel over the bootstrap, if there is one: over
-     * NCCL they would queue behind the experts that are being fetched.  True: over NCCL. */
+     * NCCL they would queue behind rows that are on their way.  True: over NCCL. */
     bool counts_over_nccl;
     int ordinal;                   /* of this rank's GPU on its host */
     const struct mp_cuda_gpu *gpu; /* the same GPU, read during create; NULL: not known */
@@ -88,11 +97,11 @@ struct mp_nccl_settings {
 };
 
 /* GPUs over NCCL (2.18 or later), which is loaded here: libnccl.so.2, or what MOEPERF_NCCL_LIBRARY
- * names.  `device`, borrowed, is a deferred one; its GPU is this thread's current one.  Everything
- * is queued on one communication stream.  Collective.
- * Errors: MP_ENOTFOUND (no NCCL), MP_EVERSION (an old one), MP_EINVAL (environment, a folder or
- * file that others may have written, two ranks on one GPU, mixed GPUs), MP_ECOMM (not all came, or
- * NCCL failed), MP_EIO, MP_ENOMEM, MP_EDEVICE. */
+ * names.  `device`, borrowed, is a deferred one; its GPU is this thread's current one.  Each lane
+ * has a communicator and a stream of its own, rows the more urgent one.  Collective. Errors:
+ * MP_ENOTFOUND (no NCCL), MP_EVERSION (an old one), MP_EINVAL (environment, a folder or file that
+ * others may have written, two ranks on one GPU, mixed GPUs), MP_ECOMM (not all came, or NCCL
+ * failed), MP_EIO, MP_ENOMEM, MP_EDEVICE. */
 int mp_comm_nccl_create(const struct mp_nccl_settings *settings, struct mp_device *device,
                         struct mp_comm **comm, struct mp_error *error);
 /* A remark on the ranks that meet, such as GPUs of different types; "" if there is none. */
@@ -119,7 +128,8 @@ void mp_request_destroy(struct mp_request *request); /* accepts NULL */
 /* Waits for the started operation, or makes the stream given at its start wait (nccl); MP_OK at
  * once if none is in flight. */
 int mp_request_wait(struct mp_request *request, struct mp_error *error);
-/* Lets everything in flight move on; never blocks.  Cheap enough to call between kernels. */
+/* Lets everything in flight move on; never blocks.  Cheap enough to call between kernels, and
+ * allowed from within a device's work that a wait has asked for, where it does nothing. */
 int mp_comm_progress(struct mp_comm *comm, struct mp_error *error);
 
 int mp_comm_barrier(struct mp_comm *comm, struct mp_error *error);

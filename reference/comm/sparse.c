@@ -65,19 +65,26 @@ static int gather_follow(struct mp_request *request, const struct mp_note *note,
     return gather_step(request, note->node, error);
 }
 
-/* Up: the next receive in the order (tree, piece, child), or false at the end. */
+/* Up: the step in which this rank adds the first piece, one after those it gets it from. */
+static int first_step(const struct mp_node *node) {
+    return node->height - node->depth;
+}
+
+/* The next receive in the order (step, tree, child), or false at the end. */
 static bool next_arrival(struct mp_flow *flow, struct mp_arrival *arrival) {
-    for (; flow->next_node < flow->nodes; flow->next_node++) {
-        const struct mp_node *node = &flow->node[flow->next_node];
-        if (node->child[0] >= 0 && flow->next_piece < node->pieces) {
+    for (; flow->next_step < flow->steps; flow->next_step++, flow->next_node = 0) {
+        for (; flow->next_node < flow->nodes; flow->next_node++) {
+            const struct mp_node *node = &flow->node[flow->next_node];
+            int piece = flow->next_step - first_step(node);
+            if (node->child[0] < 0 || piece < 0 || piece >= node->pieces)
+                continue;
             *arrival = (struct mp_arrival){
-                .node = flow->next_node, .piece = flow->next_piece, .child = flow->next_child};
+                .node = flow->next_node, .piece = piece, .child = flow->next_child};
             bool last_child = flow->next_child || node->child[1] < 0;
             flow->next_child = !last_child;
-            flow->next_piece += last_child;
+            flow->next_node += last_child;
             return true;
         }
-        flow->next_piece = 0;
     }
     return false;
 }
@@ -194,7 +201,7 @@ static int begin(struct mp_comm *comm, size_t bytes, mp_stream stream, struct mp
     flow->moves = false;
     flow->bytes = bytes;
     flow->head = flow->tail = 0;
-    flow->next_node = flow->next_piece = flow->next_child = 0;
+    flow->steps = flow->next_step = flow->next_node = flow->next_child = 0;
     if (comm->ranks > 1 && !comm->operations->queued)
         comm->operations->settle(comm, stream);
     return MP_OK;
@@ -248,6 +255,8 @@ int mp_sparse_reduce_scatter_start(struct mp_comm *comm, const struct mp_transfe
         return queue(request, comm->operations->queued->up, code, error);
     for (int i = 0; code == MP_OK && i < request->flow.nodes; i++) {
         struct mp_node *node = &request->flow.node[i];
+        int steps = first_step(node) + node->pieces;
+        request->flow.steps = steps > request->flow.steps ? steps : request->flow.steps;
         if (node->child[0] >= 0)
             continue;
         node->ready = node->pieces;

@@ -193,16 +193,17 @@ struct mp_flow {
     size_t bytes;
     int first_tag;
 
-    /* Reduce only.  Pieces are received and added in one global order (tree, piece, child), at most
-     * MP_RING at a time.  That order makes a bounded ring safe, whatever the trees look like: of
-     * all unfinished (tree, piece) the first is at the head of every rank that still has to add to
-     * it, so its receives are started there; and of these ranks the deepest has children that are
-     * done with it and with all before, so that it gets what it waits for. */
+    /* Reduce only.  Pieces are received and added in the order (step, tree, child), at most MP_RING
+     * at a time.  Piece p of a tree of height H is added at depth d in step p + H - d, the order in
+     * which pieces come if all travel alike, so that none waits for one that comes later.  It makes
+     * a bounded ring safe, whatever the trees look like: what a rank adds in a step, its children
+     * have added in the one before.  So of all that is still to be added anywhere the first in the
+     * order is on its way, and its receive is started, since nothing is left before it. */
     char *buffer; /* [MP_RING][MP_REDUCE_PIECE or the chunk if that is smaller] */
     size_t buffer_bytes;
     struct mp_arrival arrival[MP_RING];
-    int64_t head, tail;                    /* arrivals head .. tail - 1 are started */
-    int next_node, next_piece, next_child; /* what is received next */
+    int64_t head, tail;                          /* arrivals head .. tail - 1 are started */
+    int steps, next_step, next_node, next_child; /* what is received next */
 };
 
 struct mp_request {

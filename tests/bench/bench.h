@@ -25,6 +25,7 @@ struct mp_bench {
 extern const struct mp_bench mp_bench_comm;
 extern const struct mp_bench mp_bench_compute;
 extern const struct mp_bench mp_bench_ingest;
+extern const struct mp_bench mp_bench_overlap;
 extern const struct mp_bench mp_bench_plan;
 extern const struct mp_bench mp_bench_predict;
 extern const struct mp_bench mp_bench_record;

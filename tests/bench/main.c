@@ -7,8 +7,8 @@
 #include "tests/bench/table.h"
 
 static const struct mp_bench *const benches[] = {
-    &mp_bench_comm,    &mp_bench_compute, &mp_bench_ingest, &mp_bench_plan,
-    &mp_bench_predict, &mp_bench_record,  &mp_bench_step,
+    &mp_bench_comm, &mp_bench_compute, &mp_bench_ingest, &mp_bench_overlap,
+    &mp_bench_plan, &mp_bench_predict, &mp_bench_record, &mp_bench_step,
 };
 enum { BENCHES = sizeof benches / sizeof *benches };
 

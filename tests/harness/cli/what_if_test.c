@@ -90,6 +90,28 @@ static void the_table_says_what_costs(void **state) {
     free(output);
 }
 
+static void systems_take_options(void **state) {
+    (void)state;
+    json_t *answer = json_of("moeperf predict --run 2 --db r.db --json --system fssdp --system "
+                             "fssdp:memory=1 --system swiftmoe --set options.slots=4",
+                             0);
+    assert_int_equal(json_array_size(json_object_get(answer, "rows")), 3);
+    static const struct {
+        const char *row, *options;
+    } rows[] = {{"with fssdp, planned again", "memory=all"},
+                {"with fssdp:memory=1", "memory=1"},
+                {"with swiftmoe:slots=4", "slots=4"}};
+    for (int i = 0; i < 3; i++) {
+        const json_t *options = json_object_get(row(answer, rows[i].row), "options");
+        assert_non_null(strstr(json_string_value(options), rows[i].options));
+    }
+    json_decref(answer);
+    char *output = shell("moeperf predict --run 1 --db r.db --system swiftmoe:slots=4", 0);
+    assert_non_null(strstr(output, "\nwith swiftmoe:slots=4   "));
+    assert_non_null(strstr(output, "\nwith swiftmoe:slots=4: slots=4 capacity-factor=1\n"));
+    free(output);
+}
+
 static void predicted_runs_are_replayed_too(void **state) {
     (void)state;
     free(shell("moeperf predict --cluster fastermoe-johnny --quiet --iterations 6 --set layers=2 "
@@ -125,6 +147,16 @@ static void what_cant_be_answered_is_said(void **state) {
          "\"imbalance\"?"},
         {"moeperf predict --run 1 --db r.db --system fsdp", "unknown system \"fsdp\""},
         {"moeperf predict --run 1 --cluster x", "--cluster"},
+        {"moeperf predict --run 1 --db r.db --system fssdp:memry=1",
+         "--system: unknown option \"memry\" for system fssdp; did you mean \"memory\"?"},
+        {"moeperf predict --run 1 --db r.db --system fssdp:memory=some", "--system: memory: "},
+        {"moeperf predict --run 1 --db r.db --system fssdp:memory", "should be option=value"},
+        {"moeperf predict --run 1 --db r.db --system llep --set options.slots=4",
+         "--set options.slots=4: no system that is asked for has this option"},
+        {"moeperf predict --run 1 --db r.db --system llep --set layers=4",
+         "--set layers=4: the run's job stays as it was"},
+        {"moeperf predict --run 1 --db r.db --system llep --set options.alpha",
+         "should be options.KEY=VALUE"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         assert_says(cases[i].line, 2, cases[i].words);
@@ -142,6 +174,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_replayed_run_takes_as_long_as_it_took),
         cmocka_unit_test(the_table_says_what_costs),
+        cmocka_unit_test(systems_take_options),
         cmocka_unit_test(predicted_runs_are_replayed_too),
         cmocka_unit_test(what_cant_be_answered_is_said),
     };

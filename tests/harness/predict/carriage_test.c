@@ -41,11 +41,12 @@ static void destroy(struct bench *bench) {
 /* A plan of random copies, in one stage; copies[r]: how many rank r gets. */
 static int random_plan(struct bench *bench, uint64_t *random, enum mp_stage stage, int copies[]) {
     struct mp_predictor *predictor = bench->predictor;
-    struct mp_plan *plan = &predictor->plan;
+    struct mp_plan *plan = predictor->planner.plan;
     struct mp_error error = {0};
     int all = 0;
     memset(copies, 0, (size_t)predictor->ranks * sizeof *copies);
-    assert_ok(mp_plan_begin(plan, 0, 0, &predictor->home[0], MP_OPTIMIZER_OWNER, &error), &error);
+    assert_ok(mp_plan_begin(plan, 0, 0, &predictor->planner.home[0], MP_OPTIMIZER_OWNER, &error),
+              &error);
     for (int tries = 0; tries < 3 * predictor->ranks; tries++) {
         int expert = test_random_int(random, 0, plan->experts - 1);
         int rank = test_random_int(random, 0, predictor->ranks - 1);
@@ -118,13 +119,13 @@ static void send_to_all(struct bench *bench, int less, int copies[]) {
     struct mp_predictor *predictor = bench->predictor;
     struct mp_error error = {0};
     double sent[64];
-    mp_placement_set_owners(&predictor->home[0], &(int32_t){1});
-    assert_ok(
-        mp_plan_begin(&predictor->plan, 0, 0, &predictor->home[0], MP_OPTIMIZER_OWNER, &error),
-        &error);
+    mp_placement_set_owners(&predictor->planner.home[0], &(int32_t){1});
+    assert_ok(mp_plan_begin(predictor->planner.plan, 0, 0, &predictor->planner.home[0],
+                            MP_OPTIMIZER_OWNER, &error),
+              &error);
     for (int r = 0; r < predictor->ranks - less; r++)
         if (r != 1)
-            assert_ok(mp_plan_add_copy(&predictor->plan, 0, r, MP_STAGE_BEFORE_GATE, &error),
+            assert_ok(mp_plan_add_copy(predictor->planner.plan, 0, r, MP_STAGE_BEFORE_GATE, &error),
                       &error);
     mp_predictor_carry_fetch(predictor, MP_STAGE_BEFORE_GATE, &predictor->fetch);
     mp_traffic_totals(predictor->traffic, sent, NULL);
@@ -168,12 +169,12 @@ static void slices_come_from_everybody(void **state) {
         struct bench bench;
         create(&bench, &random, "fssdp", test_random_int(&random, 1, 12));
         struct mp_predictor *predictor = bench.predictor;
-        struct mp_plan *plan = &predictor->plan;
+        struct mp_plan *plan = predictor->planner.plan;
         struct mp_carriage *slices = &predictor->layer[0].gradient[MP_SEND_SLICES];
         bool sums = i % 2;
         double ranks = predictor->ranks, holders = 0, missing = 0;
-        random_homes(&random, true, &predictor->home[0]);
-        assert_ok(mp_plan_begin(plan, 0, 0, &predictor->home[0],
+        random_homes(&random, true, &predictor->planner.home[0]);
+        assert_ok(mp_plan_begin(plan, 0, 0, &predictor->planner.home[0],
                                 sums ? MP_OPTIMIZER_SLICES_OF_SUM : MP_OPTIMIZER_SLICES, &error),
                   &error);
         plan->gather_stage = MP_STAGE_BEFORE_GATE;

@@ -25,6 +25,19 @@ static const struct test_machine GOOD_MACHINE = {.nodes = 2,
                                                  .latency = 5e-6,
                                                  .overlap = 1};
 
+/* A level of the cluster; those that join nothing are left out. */
+static inline void test_level(char *text, size_t size, const char *name, const char *sharing,
+                              double bandwidth, double latency) {
+    size_t at = strlen(text);
+    snprintf(text + at, size - at,
+             "  %s:\n"
+             "    bandwidth: {value: %g, assumed: test}\n"
+             "    latency: {value: %g, assumed: test}\n"
+             "    ports: {value: 1, assumed: test}\n"
+             "    sharing: {value: %s, assumed: test}\n",
+             name, bandwidth, latency, sharing);
+}
+
 static inline struct mp_cluster *test_cluster(const struct test_machine *machine) {
     char text[4096];
     struct mp_cluster *cluster = NULL;
@@ -36,6 +49,7 @@ static inline struct mp_cluster *test_cluster(const struct test_machine *machine
              "device:\n"
              "  name: D\n"
              "  peak:\n"
+             "    fp32: {value: %g, assumed: test}\n"
              "    fp16: {value: %g, assumed: test}\n"
              "  memory: {value: %g, assumed: test}\n"
              "  memory-bandwidth: {value: %g, assumed: test}\n"
@@ -51,21 +65,15 @@ static inline struct mp_cluster *test_cluster(const struct test_machine *machine
              "levels:\n"
              "  self:\n"
              "    bandwidth: {value: %g, assumed: test}\n"
-             "    latency: {value: %g, assumed: test}\n"
-             "  node:\n"
-             "    bandwidth: {value: %g, assumed: test}\n"
-             "    latency: {value: %g, assumed: test}\n"
-             "    ports: {value: 1, assumed: test}\n"
-             "    sharing: {value: fixed, assumed: test}\n"
-             "  cluster:\n"
-             "    bandwidth: {value: %g, assumed: test}\n"
-             "    latency: {value: %g, assumed: test}\n"
-             "    ports: {value: 1, assumed: test}\n"
-             "    sharing: {value: pooled, assumed: test}\n",
-             machine->nodes, machine->ranks_per_node, machine->peak, machine->memory,
-             machine->memory_bandwidth, machine->launch, machine->overlap,
-             machine->memory_bandwidth / 2, machine->launch, machine->bandwidth, machine->latency,
-             machine->far_bandwidth, 2 * machine->latency);
+             "    latency: {value: %g, assumed: test}\n",
+             machine->nodes, machine->ranks_per_node, machine->peak / 2, machine->peak,
+             machine->memory, machine->memory_bandwidth, machine->launch, machine->overlap,
+             machine->memory_bandwidth / 2, machine->launch);
+    if (machine->ranks_per_node > 1)
+        test_level(text, sizeof text, "node", "fixed", machine->bandwidth, machine->latency);
+    if (machine->nodes > 1)
+        test_level(text, sizeof text, "cluster", "pooled", machine->far_bandwidth,
+                   2 * machine->latency);
     assert_ok(mp_cluster_parse("test.yaml", text, strlen(text), &cluster, &error), &error);
     return cluster;
 }

@@ -465,18 +465,18 @@ static void too_many_rows_are_refused(void **state) {
     assert_ok(mp_routing_build(&plan, NULL, 0, &routing, &error), &error);
     assert_int_equal(mp_routing_build(&plan, NULL, 1, &routing, &error), MP_ELIMIT);
     assert_string_equal(error.text,
-                        "layer 7: rank 1 would receive 101 rows, there is room for 100");
+                        "layer 7: rank 1 would receive 101 rows, at most 100 are possible");
     mp_routing_destroy(&routing);
     error = (struct mp_error){0};
     assert_ok(mp_routing_create(2, 2, 62, 101, &routing, &error), &error);
     assert_ok(mp_routing_build(&plan, NULL, 1, &routing, &error), &error);
     assert_int_equal(mp_routing_build(&plan, NULL, 0, &routing, &error), MP_ELIMIT);
-    assert_string_equal(error.text, "layer 7: rank 0 would send 63 rows, there is room for 62");
+    assert_string_equal(error.text, "layer 7: rank 0 would send 63 rows, at most 62 are possible");
     error = (struct mp_error){0};
     plan.padding = INT64_C(1) << 31; /* an int that counts them would be 0 */
     assert_int_equal(mp_routing_build(&plan, NULL, 1, &routing, &error), MP_ELIMIT);
     assert_string_equal(error.text, "layer 7: rank 1 would send 2147483648 rows to each of 2 "
-                                    "experts, there is room for 62");
+                                    "experts, at most 62 are possible");
     mp_routing_destroy(&routing);
     mp_load_destroy(&load);
     mp_plan_destroy(&plan);

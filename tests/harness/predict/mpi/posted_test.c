@@ -78,7 +78,7 @@ static int any_nodes(int ranks) {
 
 /* Owners and tied replicas, and copies of experts that have no replica, at random. */
 static void make_plan(struct bench *bench, bool replicas) {
-    struct mp_placement *home = &bench->predictor->home[0];
+    struct mp_placement *home = &bench->predictor->planner.home[0];
     random_homes(&shared, replicas, home);
     must(mp_plan_begin(bench->plan, 0, 0, home,
                        replicas ? MP_OPTIMIZER_REPLICATED : MP_OPTIMIZER_OWNER, &error));
@@ -102,7 +102,7 @@ static void create(struct bench *bench, bool replicas) {
     bench->test.job.job.expert_width = test_random_int(&shared, 0, 1) ? 16 : 600;
     bench->predictor = test_predictor(&bench->test, NULL);
     bench->predictor->prediction = &bench->prediction;
-    bench->plan = &bench->predictor->plan;
+    bench->plan = bench->predictor->planner.plan;
     make_plan(bench, replicas);
     size_t bytes = (size_t)mp_costs_expert_gradient_bytes(bench->predictor->costs);
     bench->memory = device->operations->allocate(device, bytes * EXPERTS);

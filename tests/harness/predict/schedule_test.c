@@ -1,0 +1,279 @@
+/* The order of an iteration in model time, against times that are worked out by hand.
+ *
+ * On machines on which arithmetic is all that own work costs: a product takes its operations over
+ * the peak, everything else nothing. */
+#include <string.h>
+
+#include "tests/harness/predict/predictor_support.h"
+
+/* A token per position of a sequence, one sequence per rank; a row has 1024 bytes. */
+enum { MOST_SPANS = 4096, TOKENS = 512, WIDTH = 256, EXPERT_WIDTH = 1024 };
+
+struct plain_machine {
+    int nodes, ranks_per_node;
+    double peak;            /* operations/s */
+    double self, near, far; /* B/s */
+};
+
+struct spans {
+    struct mp_span span[MOST_SPANS]; /* of rank 0 in an iteration, by stream: */
+    enum mp_predict_stream stream[MOST_SPANS];
+    int count;
+};
+
+static void keep(void *context, int rank, enum mp_predict_stream stream,
+                 const struct mp_span *span) {
+    struct spans *spans = context;
+    if (rank != 0)
+        return;
+    assert_true(spans->count < MOST_SPANS);
+    spans->stream[spans->count] = stream;
+    spans->span[spans->count++] = *span;
+}
+
+static struct mp_cluster *plain_cluster(const struct plain_machine *machine) {
+    char text[4096];
+    struct mp_cluster *cluster = NULL;
+    struct mp_error error = {0};
+    snprintf(text, sizeof text,
+             "description: products at the peak, all else for nothing\n"
+             "nodes: {value: %d, assumed: test}\n"
+             "ranks-per-node: {value: %d, assumed: test}\n"
+             "device:\n"
+             "  name: D\n"
+             "  peak:\n"
+             "    fp32: {value: %.17g, assumed: test}\n"
+             "  memory: {value: 80e9, assumed: test}\n"
+             "  memory-bandwidth: {value: 1e15, assumed: test}\n"
+             "  launch: {value: 0, assumed: test}\n"
+             "  efficiency:\n"
+             "    tokens: [1]\n"
+             "    width: [1]\n"
+             "    share:\n"
+             "      - [1]\n"
+             "    assumed: test\n"
+             "levels:\n"
+             "  self:\n"
+             "    bandwidth: {value: %.17g, assumed: test}\n"
+             "    latency: {value: 0, assumed: test}\n",
+             machine->nodes, machine->ranks_per_node, machine->peak, machine->self);
+    test_level(text, sizeof text, "node", "fixed", machine->near, 0);
+    if (machine->nodes > 1)
+        test_level(text, sizeof text, "cluster", "pooled", machine->far, 0);
+    assert_ok(mp_cluster_parse("plain.yaml", text, strlen(text), &cluster, &error), &error);
+    return cluster;
+}
+
+static void set(struct test_case *test, const char *assignment) {
+    struct mp_error error = {0};
+    assert_ok(mp_job_set(&test->job, assignment, &test->systems, &error), &error);
+}
+
+/* Every rank's tokens go to all experts alike, one expert per rank and one per token. */
+static void create(struct test_case *test, const struct plain_machine *machine,
+                   const char *const settings[]) {
+    struct mp_error error = {0};
+    *test = (struct test_case){.cluster = plain_cluster(machine)};
+    assert_ok(mp_systems_register_all(&test->systems, &error), &error);
+    assert_ok(mp_job_file_create(&test->job, &error), &error);
+    for (int i = 0; settings[i]; i++)
+        set(test, settings[i]);
+    assert_ok(mp_options_set_defaults(mp_predict_options_table, &test->options, &error), &error);
+    test->options.precision = MP_FP32;
+    test->options.gradient_bytes = 4;
+    struct mp_job *job = &test->job.job;
+    job->ranks = job->experts = job->batch = mp_cluster_ranks(test->cluster);
+    job->ranks_per_node = machine->ranks_per_node;
+    job->gate = MP_GATE_SWITCH;
+    job->width = WIDTH;
+    job->heads = 4;
+    job->expert_width = EXPERT_WIDTH;
+    job->sequence = TOKENS;
+    test->load = calloc((size_t)job->layers, sizeof *test->load);
+    assert_non_null(test->load);
+    for (int l = 0; l < job->layers; l++) {
+        assert_ok(mp_load_create(job->ranks, job->experts, &test->load[l], &error), &error);
+        for (int i = 0; i < job->ranks * job->experts; i++)
+            test->load[l].count[i] = (uint32_t)(TOKENS / job->experts);
+    }
+}
+
+/* Rank 0's spans of the last of three iterations: planners have seen loads by then. */
+static struct mp_prediction predict(const struct test_case *test, struct spans *spans) {
+    struct mp_predict_sink sink = {.context = spans, .span = keep};
+    struct mp_predictor *predictor = test_predictor(test, &sink);
+    struct mp_prediction prediction = {0};
+    for (int i = 0; i < 3; i++) {
+        spans->count = 0;
+        prediction = test_step(predictor, test);
+    }
+    mp_predictor_destroy(predictor);
+    return prediction;
+}
+
+static bool is(const struct spans *spans, int i, enum mp_predict_stream stream, enum mp_phase phase,
+               enum mp_direction direction, int layer) {
+    const struct mp_span *span = &spans->span[i];
+    return spans->stream[i] == stream && span->phase == phase && span->direction == direction &&
+           span->layer == layer;
+}
+
+/* Seconds at which a stream has first begun a phase of a layer, and last ended it. */
+static void bounds(const struct spans *spans, enum mp_predict_stream stream, enum mp_phase phase,
+                   enum mp_direction direction, int layer, double *begin, double *end) {
+    int64_t first = INT64_MAX, last = INT64_MIN;
+    for (int i = 0; i < spans->count; i++) {
+        if (!is(spans, i, stream, phase, direction, layer))
+            continue;
+        first = spans->span[i].start_ns < first ? spans->span[i].start_ns : first;
+        last = spans->span[i].end_ns > last ? spans->span[i].end_ns : last;
+    }
+    assert_true(first < last);
+    *begin = 1e-9 * (double)first;
+    *end = 1e-9 * (double)last;
+}
+
+static double waited(const struct spans *spans, enum mp_phase phase, enum mp_direction direction,
+                     int layer) {
+    int64_t sum = 0;
+    for (int i = 0; i < spans->count; i++)
+        if (is(spans, i, MP_STREAM_COMPUTE, phase, direction, layer))
+            sum += spans->span[i].wait_ns;
+    return 1e-9 * (double)sum;
+}
+
+/* ---- FSSDP: copies under attention, sums of their gradients too ---- */
+
+/* Own work of 512 tokens, in operations over 2^26 per second; backward is twice as much:
+ *   attention   2 * 512 * 256 * (768 + 256) into and out of it, and 4 * 512 * 512 * 256 of whole
+ *               squares of scores: 2^28 + 2^28                                             8 s
+ *   gate        2 * 512 * 256 * 32 = 2^23                                              0.125 s
+ *   experts     all of the rank's own tokens: 4 * 512 * 256 * 1024 = 2^29                  8 s
+ * An exchange copies 512 rows of 1024 bytes at 2^20 B/s: 0.5 s.
+ *
+ * An expert has 2 MiB.  A node is entered by the 24 foreign experts of 32, all by its one port,
+ * which as many leave by; ports inside nodes are as good as free.  So all copies of a layer take
+ * 24 * 2 MiB over the port's bandwidth, which is chosen for that: T.  So do the sums of their
+ * gradients.
+ *
+ * Non-expert gradients of a block (two layer norms, attention's projections, the gate) have
+ * 4 * 271,360 bytes, of which each rank of a node sends a 32nd part 3 times by the node's port, and
+ * again when the sum is gathered: 2 * 3 * 33,920 * 8 over the port's bandwidth. */
+struct hand_worked {
+    double transfer; /* T */
+    double copies;   /* exposed: of a layer's copies in forward, */
+    double upper;    /* and of the sums of the upper layer, */
+    double lower;    /* and of the lower one */
+    double held;     /* seconds for which the upper layer's sums let exchanges pass */
+};
+
+/* Every expert is copied to all 32 ranks before the gate, so that no token leaves its rank. */
+static void hides_as_worked_out(const struct hand_worked *hand) {
+    const char *const settings[] = {"system=fssdp",
+                                    "layers=2",
+                                    "options.overlap=all",
+                                    "options.memory=all",
+                                    "options.calibrate=no",
+                                    "options.reshard-interval=0",
+                                    NULL};
+    struct plain_machine machine = {4, 8, 0x1p26, 0x1p20, 1e15, 24 * 0x1p21 / hand->transfer};
+    struct test_case test;
+    static struct spans spans;
+    double begin, end, other_begin, other_end;
+    create(&test, &machine, settings);
+    struct mp_prediction prediction = predict(&test, &spans);
+    assert_int_equal(prediction.copies, 2 * 32 * 31);
+    assert_within(prediction.exchanged_bytes, 0, 0);
+    for (int l = 0; l < 2; l++) {
+        assert_within(waited(&spans, MP_PHASE_FETCH, MP_FORWARD, l), hand->copies, 1e-3);
+        bounds(&spans, MP_STREAM_COMM, MP_PHASE_FETCH, MP_FORWARD, l, &begin, &end);
+        bounds(&spans, MP_STREAM_COMPUTE, MP_PHASE_ATTENTION, MP_FORWARD, l, &other_begin,
+               &other_end);
+        assert_within(begin, other_begin, 1e-6);
+    }
+    assert_within(waited(&spans, MP_PHASE_REDUCE, MP_BACKWARD, 1), hand->upper, 1e-3);
+    assert_within(waited(&spans, MP_PHASE_REDUCE, MP_BACKWARD, 0), hand->lower, 1e-3);
+    assert_within(prediction.transfer_exposed_seconds, 2 * hand->copies + hand->upper + hand->lower,
+                  1e-3);
+
+    bounds(&spans, MP_STREAM_COMM, MP_PHASE_REDUCE, MP_BACKWARD, 1, &begin, &end);
+    bounds(&spans, MP_STREAM_COMM, MP_PHASE_DISPATCH, MP_BACKWARD, 1, &other_begin, &other_end);
+    assert_within(other_end - other_begin, 0.5, 1e-3);
+    assert_within(begin, other_end, 1e-6);
+    assert_within(end - begin, hand->transfer + hand->held, 1e-3);
+    test_case_destroy(&test);
+}
+
+/* Copies set out before attention (8) and gate (0.125), behind which experts wait for them:
+ *   40 - 8.125 = 31.875
+ * The upper layer's sums set out behind its second exchange.  Over them pass its gate (0.25) and
+ * attention (16), and the experts of the layer below (16), behind whose second exchange they are
+ * waited for, because the next ones set out there; both exchanges of the layer below pass them:
+ *   40 - 32.25 = 7.75
+ * Meanwhile the block's gradients have set out, and go now: 1,628,160 / (24 * 2 MiB / 40 s) =
+ * 1.294.  The lower layer's sums come behind them and have its gate and attention alone:
+ *   1.294 + 40 - 16.25 = 25.044 */
+static void sums_of_40_seconds(void **state) {
+    static const struct hand_worked hand = {40, 31.875, 7.75, 25.044, 1};
+    (void)state;
+    hides_as_worked_out(&hand);
+}
+
+/* The same with 30 - 8.125 = 21.875; the upper layer's sums end under the experts below, when the
+ * second exchange is still to come, and the block's gradients (0.970) too: 30.97 < 32.25; so the
+ * lower layer's sums go at once: 30 - 16.25 = 13.75. */
+static void sums_of_30_seconds(void **state) {
+    static const struct hand_worked hand = {30, 21.875, 0, 13.75, 0.5};
+    (void)state;
+    hides_as_worked_out(&hand);
+}
+
+/* ---- FasterMoE's pipelined exchange ---- */
+
+/* PPoPP 2022, figure 8 in numbers: four steps, each of which takes 1 s to send, 2 s to compute and
+ * 1 s to return.  All S set out before the first R, so that R_0 waits for S_3: ends of S 1 2 3 4,
+ * of C 3 5 7 9, of R 5 6 8 10.  One after the other they would take 16.
+ *
+ * 4 ranks send each other 128 rows of 1024 bytes in each step, 2^17 bytes, which go through experts
+ * in 4 * 128 * 256 * 1024 = 2^27 operations: units of 1/16 s. */
+static void a_pipelined_exchange_ends_when_it_should(void **state) {
+    const char *const settings[] = {"system=fastermoe", "layers=1", "options.group-size=1",
+                                    "options.shadows=0", NULL};
+    static const struct {
+        enum mp_predict_stream stream;
+        enum mp_phase phase;
+        double end[4];
+    } expected[] = {{MP_STREAM_COMM, MP_PHASE_DISPATCH, {1, 2, 3, 4}},
+                    {MP_STREAM_COMPUTE, MP_PHASE_EXPERT, {3, 5, 7, 9}},
+                    {MP_STREAM_COMM, MP_PHASE_COMBINE, {5, 6, 8, 10}}};
+    const double unit = 0x1p-4;
+    struct plain_machine machine = {1, 4, 0x1p26 / unit, 0x1p17 / unit, 0x1p17 / unit, 0};
+    struct test_case test;
+    static struct spans spans;
+    double begin, end;
+    (void)state;
+    create(&test, &machine, settings);
+    predict(&test, &spans);
+    bounds(&spans, MP_STREAM_COMM, MP_PHASE_DISPATCH, MP_FORWARD, 0, &begin, &end);
+    for (size_t p = 0; p < sizeof expected / sizeof *expected; p++) {
+        int step = 0;
+        for (int i = 0; i < spans.count; i++) {
+            if (!is(&spans, i, expected[p].stream, expected[p].phase, MP_FORWARD, 0))
+                continue;
+            assert_true(step < 4);
+            assert_within((1e-9 * (double)spans.span[i].end_ns - begin) / unit,
+                          expected[p].end[step++], 1e-4);
+        }
+        assert_int_equal(step, 4);
+    }
+    test_case_destroy(&test);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(sums_of_40_seconds),
+        cmocka_unit_test(sums_of_30_seconds),
+        cmocka_unit_test(a_pipelined_exchange_ends_when_it_should),
+    };
+    return cmocka_run_group_tests_name("schedule", tests, NULL, NULL);
+}

@@ -1,0 +1,280 @@
+/* The same program: what ranks really post in an iteration, and in which order they begin and await
+ * it, is what the predictor's network is given, in the order of its timeline.
+ *
+ * Systems, options, shapes, nodes and gates are drawn at random.  The predictor gets the loads that
+ * the trainer's gates made, so that the planners of both see the same. */
+#include <string.h>
+
+#include "tests/reference/trainer/mpi/trainers.h"
+#include "tests/same/trace.h"
+
+enum { ITERATIONS = 4, TRIES = 1000 };
+
+/* What a random choice may leave out: each mechanism is met in one of these. */
+static const char *const acting[][6] = {
+    {"system=fssdp", "gate=gshard", "options.overlap=all", "options.rematerialise=yes",
+     "options.reshard-interval=2"},
+    {"system=fssdp", "gate=switch", "options.overlap=2", "options.calibrate=yes",
+     "options.reshard-interval=2"},
+    {"system=fastermoe", "gate=gshard", "options.policy=released-fixed", "options.group-size=1"},
+    {"system=fastermoe", "gate=switch", "options.policy=paper", "options.group-size=1"},
+    {"system=laer", "gate=gshard", "options.rematerialise=yes", "options.window=1"},
+    {"system=laer", "gate=gshard", "options.comm-opt=no", "options.window=1"},
+    {"system=swiftmoe", "gate=switch"},
+    {"system=flexmoe", "gate=gshard", "options.interval=1", "options.policy=laer"},
+    {"system=eplb", "gate=gshard", "options.interval=1", "options.window=1"},
+    {"system=smartmoe", "gate=gshard", "options.interval=1"},
+    {"system=deepspeed", "gate=gshard", "options.expert-parallel=1"},
+    {"system=llep", "gate=gshard", "options.smallest-gemm=1", "options.threshold=1"},
+};
+
+/* What ranks have sent in one iteration. */
+static struct trace mine, predicted;
+static trace_row sent[TRACE_OPERATIONS];
+static trace_matrix posted[TRACE_OPERATIONS], carried[TRACE_OPERATIONS];
+
+/* What has been met, over all cases. */
+static struct {
+    int transfers[MP_PHASES][4]; /* by phase and direction */
+    int cases, operations, steps;
+} met;
+
+/* ---- jobs ---- */
+
+static void set(struct mp_job_file *file, const struct mp_systems *systems, const char *format,
+                ...) {
+    char text[256];
+    struct mp_error error = {0};
+    va_list list;
+    va_start(list, format);
+    vsnprintf(text, sizeof text, format, list);
+    va_end(list);
+    must(mp_job_set(file, text, systems, &error), &error);
+}
+
+/* Some blank-separated word. */
+static void draw_word(uint64_t *random, const char *words, char *text, size_t size) {
+    int count = 1;
+    for (const char *c = words; *c; c++)
+        count += *c == ' ';
+    for (int skip = test_random_int(random, 0, count - 1); skip > 0; skip--)
+        words = strchr(words, ' ') + 1;
+    snprintf(text, size, "%.*s", (int)strcspn(words, " "), words);
+}
+
+/* A value near the lower end of what an option may be, where small runs feel it. */
+static void draw_value(uint64_t *random, const struct mp_option *option, char *text, size_t size) {
+    double least = option->minimum, most = fmin(option->maximum, fmax(least, 0) + 4);
+    if (option->type == MP_OPTION_CHOICE) {
+        draw_word(random, option->choices, text, size);
+    } else if (option->type == MP_OPTION_BOOL) {
+        draw_word(random, "yes no", text, size);
+    } else if (option->type == MP_OPTION_DOUBLE) {
+        snprintf(text, size, "%.17g", least + test_random_double(random) * (most - least));
+    } else {
+        int value = test_random_int(random, (int)least, (int)most);
+        bool all = option->type == MP_OPTION_COUNT && test_random_int(random, 0, 3) == 0;
+        snprintf(text, size, all ? "all" : value < 0 ? "auto" : "%d", value);
+    }
+}
+
+/* Seldom options that make planners do less than nothing in a few iterations. */
+static void draw_options(uint64_t *random, struct mp_job_file *file,
+                         const struct mp_systems *systems) {
+    char text[64];
+    for (const struct mp_option *o = file->system->options; o && o->name; o++) {
+        bool often = strstr(o->name, "interval") || strstr(o->name, "smallest");
+        bool changes_gate = strcmp(o->name, "topology-gate") == 0;
+        if (changes_gate || (!often && test_random_int(random, 0, 2) == 0))
+            continue;
+        draw_value(random, o, text, sizeof text);
+        set(file, systems, "options.%s=%s", o->name, text);
+    }
+}
+
+static void draw_shape(uint64_t *random, struct mp_job_file *file,
+                       const struct mp_systems *systems) {
+    int ranks = world->ranks, nodes = test_random_int(random, 1, 4);
+    while (ranks % nodes != 0)
+        nodes--;
+    set(file, systems, "ranks=%d", ranks);
+    set(file, systems, "nodes=%d", nodes);
+    set(file, systems, "seed=%d", test_random_int(random, 0, 1 << 20));
+    set(file, systems, "layers=%d", test_random_int(random, 1, 3));
+    set(file, systems, "heads=2");
+    /* Whole cache lines, to which the trainer's tensors are rounded up, and whole slices of
+     * experts. */
+    set(file, systems, "width=%d", 16 * test_random_int(random, 1, 2));
+    set(file, systems, "expert-width=%d", 24 * test_random_int(random, 1, 2));
+    set(file, systems, "experts=%d", ranks * test_random_int(random, ranks < 4 ? 2 : 1, 3));
+    set(file, systems, "sequence=%d", test_random_int(random, 4, 16));
+    set(file, systems, "batch=%d", ranks * test_random_int(random, 1, 2));
+    set(file, systems, "routing=%s", test_random_int(random, 0, 2) ? "skewed" : "gate");
+    set(file, systems, "skew-experts=%d", test_random_int(random, 1, 2));
+    set(file, systems, "skew-share=%g", 0.3 + 0.2 * test_random_double(random));
+    set(file, systems, "check-plans=yes");
+    set(file, systems, "text=-");
+    set(file, systems, "bandwidth=1e9");
+    set(file, systems, "expert-rate=2e9");
+    set(file, systems, "non-moe-seconds=1e-4");
+}
+
+/* A job that its system accepts: with all options at random, or some given. */
+static void draw_job(uint64_t *random, const char *system, const char *const given[],
+                     const struct mp_systems *systems, struct mp_job_file *file) {
+    struct mp_error error = {0};
+    for (int i = 0; i < TRIES; i++) {
+        must(mp_job_file_create(file, &error), &error);
+        set(file, systems, "system=%s", system);
+        draw_shape(random, file, systems);
+        set(file, systems, "gate=%s", test_random_int(random, 0, 1) ? "gshard" : "switch");
+        if (!given)
+            draw_options(random, file, systems);
+        for (int g = 1; given && given[g]; g++)
+            set(file, systems, "%s", given[g]);
+        if (mp_job_check_model(file, &error) == MP_OK)
+            return;
+        mp_job_file_destroy(file);
+    }
+    must(error.code, &error);
+}
+
+/* ---- traces of all ranks ---- */
+
+static void gather(const void *own, size_t bytes, void *all) {
+    struct mp_request *request = NULL;
+    struct mp_error error = {0};
+    must(mp_request_create(world, 0, 0, &request, &error), &error);
+    must(mp_gather_counts_start(world, own, (int)(bytes / sizeof(uint32_t)), all, request, &error),
+         &error);
+    must(mp_request_wait(request, &error), &error);
+    mp_request_destroy(request);
+}
+
+/* Every rank has begun and awaited the same, and what each has sent is put together in `posted`. */
+static void put_together(void) {
+    static struct trace traces[TRACE_RANKS];
+    static trace_row rows[TRACE_RANKS][TRACE_OPERATIONS];
+    size_t operations = (size_t)mine.operations;
+    gather(&mine, sizeof mine, traces);
+    for (int r = 1; r < world->ranks; r++) {
+        assert_int_equal(traces[r].operations, mine.operations);
+        assert_int_equal(traces[r].events, mine.events);
+        assert_memory_equal(traces[r].event, traces[0].event,
+                            (size_t)mine.events * sizeof *mine.event);
+        assert_memory_equal(traces[r].operation, traces[0].operation,
+                            operations * sizeof *mine.operation);
+    }
+    gather(sent, operations * sizeof *sent, rows);
+    memset(posted, 0, operations * sizeof *posted);
+    for (int r = 0; r < world->ranks; r++)
+        for (size_t o = 0; o < operations; o++)
+            memcpy(posted[o][r], ((trace_row *)rows)[(size_t)r * operations + o],
+                   sizeof(trace_row));
+}
+
+static void count_what_was_met(const struct trace *trace) {
+    met.operations += trace->operations;
+    for (int i = 0; i < trace->operations; i++) {
+        const struct trace_operation *o = &trace->operation[i];
+        met.transfers[o->phase][o->direction & 3]++;
+        met.steps = o->step > met.steps ? o->step : met.steps;
+    }
+}
+
+/* ---- cases ---- */
+
+static void make_tokens(uint64_t *random, const struct mp_trainer *trainer, int32_t token[],
+                        int32_t target[]) {
+    for (int i = 0; i < trainer->model.tokens; i++) {
+        token[i] = test_random_int(random, 0, 255);
+        target[i] = (token[i] * 5 + 7) % 256;
+    }
+}
+
+static void describe(const struct mp_job_file *file) {
+    char *text = NULL;
+    size_t size = 0;
+    FILE *stream = open_memstream(&text, &size);
+    struct mp_error error = {0};
+    assert_non_null(stream);
+    must(mp_job_write(file, stream, &error), &error);
+    fclose(stream);
+    print_error("%s\n", text);
+    free(text);
+}
+
+static void compare(const struct mp_job_file *file, int iteration) {
+    if (trace_equal(&mine, posted, &predicted, carried, world->ranks))
+        return;
+    print_error("in iteration %d of\n", iteration);
+    describe(file);
+    mp_comm_abort(world, 1);
+}
+
+static void run(const struct mp_job_file *file, uint64_t *random) {
+    struct mp_trainer *trainer = NULL;
+    struct mp_error error = {0};
+    int32_t token[512], target[512];
+    must(mp_trainer_create(file, world, NULL, &trainer, &error), &error);
+    assert_true(trainer->model.tokens <= 512);
+    if (world->rank == 0)
+        network_create(file, &trainer->setting);
+    for (int i = 0; i < ITERATIONS; i++) {
+        struct mp_trainer_result result;
+        make_tokens(random, trainer, token, target);
+        transport_watch(trainer, &mine, sent);
+        must(mp_trainer_step_on(trainer, token, target, &result, &error), &error);
+        transport_forget();
+        put_together();
+        if (world->rank > 0)
+            continue;
+        network_step(trainer->load, &predicted, carried);
+        compare(file, i);
+        count_what_was_met(&mine);
+    }
+    if (world->rank == 0)
+        network_destroy();
+    mp_trainer_destroy(trainer);
+    met.cases++;
+}
+
+/* Ranks draw the same jobs, and tokens of their own. */
+static void run_drawn(uint64_t *random, const char *system, const char *const given[],
+                      const struct mp_systems *systems) {
+    struct mp_job_file file;
+    draw_job(random, system, given, systems, &file);
+    uint64_t own = test_random(random) + (uint64_t)world->rank;
+    run(&file, &own);
+    mp_job_file_destroy(&file);
+}
+
+static void trainer_and_predictor_are_the_same_program(void **state) {
+    struct mp_systems systems = {0};
+    struct mp_error error = {0};
+    uint64_t random = seed;
+    int times = world->ranks < 6 ? 6 : world->ranks < 16 ? 2 : 0;
+    (void)state;
+    must(mp_systems_register_all(&systems, &error), &error);
+    for (size_t i = 0; i < sizeof acting / sizeof *acting; i++)
+        run_drawn(&random, acting[i][0] + strlen("system="), acting[i], &systems);
+    for (int i = 0; i < times * systems.count; i++)
+        run_drawn(&random, systems.item[i % systems.count]->name, NULL, &systems);
+    if (world->rank > 0)
+        return;
+    print_message("%d cases, %d operations, exchanges in up to %d steps\n", met.cases,
+                  met.operations, met.steps + 1);
+    assert_true(met.transfers[MP_PHASE_FETCH][MP_FORWARD] > 0);
+    assert_true(met.transfers[MP_PHASE_FETCH][MP_BACKWARD] > 0);
+    assert_true(met.transfers[MP_PHASE_FETCH][MP_NO_DIRECTION & 3] > 0);
+    assert_true(met.transfers[MP_PHASE_REDUCE][MP_BACKWARD] > 0);
+    assert_true(met.transfers[MP_PHASE_MOVE][MP_NO_DIRECTION & 3] > 0);
+    assert_int_equal(met.steps, world->ranks - 1);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(trainer_and_predictor_are_the_same_program),
+    };
+    run_on_all_ranks("same", tests, NULL, NULL);
+}

@@ -1,0 +1,354 @@
+/* What a rank posts: messages below the operations of comm.h, and who begins and awaits these. */
+#include <string.h>
+
+#include "reference/comm/transport.h"
+#include "reference/trainer/internal.h"
+#include "tests/same/trace.h"
+#include "tests/support.h"
+
+LED_THROUGH(int, mp_gather_counts_start, struct mp_comm *comm, const uint32_t *mine, int count,
+            uint32_t *all, struct mp_request *request, struct mp_error *error);
+LED_THROUGH(int, mp_exchange_start, struct mp_comm *comm, const int *send_rows,
+            const int *receive_rows, size_t row_bytes, const void *send, void *receive,
+            mp_stream stream, struct mp_request *request, struct mp_error *error);
+LED_THROUGH(int, mp_all_reduce_start, struct mp_comm *comm, float *values, size_t count,
+            mp_stream stream, struct mp_request *request, struct mp_error *error);
+LED_THROUGH(int, mp_sparse_all_gather_start, struct mp_comm *comm, const struct mp_transfers *list,
+            enum mp_stage stage, int experts, void *const chunk[], size_t bytes, mp_stream stream,
+            struct mp_request *request, struct mp_error *error);
+LED_THROUGH(int, mp_sparse_reduce_scatter_start, struct mp_comm *comm,
+            const struct mp_transfers *list, int experts, float *const chunk[], size_t bytes,
+            mp_stream stream, struct mp_request *request, struct mp_error *error);
+LED_THROUGH(int, mp_move_start, struct mp_comm *comm, const struct mp_transfer list[], int count,
+            void *const send_chunk[], void *const receive_chunk[], size_t bytes, mp_stream stream,
+            struct mp_request *request, struct mp_error *error);
+LED_THROUGH(int, mp_request_wait, struct mp_request *request, struct mp_error *error);
+LED_THROUGH(int, mp_comm_sum, struct mp_comm *comm, double *values, int count,
+            struct mp_error *error);
+
+LED_THROUGH(void, mp_model_embed, struct mp_model *model, const int32_t *token,
+            const int32_t *target);
+LED_THROUGH(void, mp_model_embed_backward, struct mp_model *model);
+LED_THROUGH(void, mp_model_attention, struct mp_model *model, int layer);
+LED_THROUGH(void, mp_model_attention_backward, struct mp_model *model, int layer);
+LED_THROUGH(void, mp_model_gate, struct mp_model *model, int layer, const int32_t *forced,
+            const struct mp_gate_limit *limit, uint32_t *routes, uint32_t *firsts, float *mass);
+LED_THROUGH(void, mp_model_gate_backward, struct mp_model *model, int layer);
+LED_THROUGH(void, mp_model_experts, struct mp_model *model, int layer, int segment);
+LED_THROUGH(void, mp_model_experts_backward, struct mp_model *model, int layer, int segment,
+            bool accumulate);
+LED_THROUGH(void, mp_model_head, struct mp_model *model, float scale, bool backward);
+LED_THROUGH(void, mp_dense_update, struct mp_dense *dense, mp_stream stream,
+            const struct mp_adamw *settings);
+
+enum { REQUESTS = 128, LAYERS = 16 };
+
+/* A request and the operation that it carries, or carried last. */
+struct carried {
+    const struct mp_request *request;
+    int operation;
+    bool awaited;
+};
+
+static struct {
+    struct mp_trainer *trainer;
+    struct trace *trace; /* NULL: nothing is noted */
+    trace_row *sent;
+    const struct mp_comm_operations *below;
+    struct mp_comm_operations own; /* the same with the sending below */
+    struct carried carried[REQUESTS];
+    int requests;
+    int gathers;        /* of counts so far: layers begun */
+    int passes[LAYERS]; /* through a layer's exchange so far: forward, then backward */
+    int64_t updates;    /* of parameters, before the iteration */
+    int moves;          /* the operation that all rounds of moves are; -1: none yet */
+} seen;
+
+/* ---- messages ---- */
+
+static int send_message(struct mp_comm *comm, struct mp_messages *messages, int slot,
+                        const void *memory, size_t bytes, int rank, int tag,
+                        struct mp_error *error) {
+    int i = 0;
+    while (seen.trace && i < seen.requests && seen.carried[i].request->messages != messages)
+        i++;
+    if (seen.trace) {
+        assert_true(i < seen.requests); /* every message belongs to an operation */
+        seen.sent[seen.carried[i].operation][rank] += (uint32_t)bytes;
+    }
+    return seen.below->send(comm, messages, slot, memory, bytes, rank, tag, error);
+}
+
+void transport_watch(struct mp_trainer *trainer, struct trace *trace, trace_row sent[]) {
+    struct mp_comm *comm = trainer->comm;
+    if (!seen.below) {
+        seen.below = comm->operations;
+        seen.own = *comm->operations;
+        seen.own.send = send_message;
+        comm->operations = &seen.own;
+    }
+    trace->operations = trace->events = 0;
+    memset(sent, 0, TRACE_OPERATIONS * sizeof *sent);
+    memset(seen.passes, 0, sizeof seen.passes);
+    seen.trainer = trainer;
+    seen.trace = trace;
+    seen.sent = sent;
+    seen.requests = seen.gathers = 0;
+    seen.updates = trainer->updates;
+    seen.moves = -1;
+}
+
+void transport_forget(void) {
+    seen.trace = NULL;
+}
+
+/* ---- starts and waits ---- */
+
+static struct carried *find(const struct mp_request *request) {
+    for (int i = 0; i < seen.requests; i++)
+        if (seen.carried[i].request == request)
+            return &seen.carried[i];
+    return NULL;
+}
+
+static void carry(const struct mp_request *request, int operation) {
+    struct carried *carried = find(request);
+    if (!carried) {
+        assert_true(seen.requests < REQUESTS);
+        carried = &seen.carried[seen.requests++];
+    }
+    *carried = (struct carried){request, operation, false};
+}
+
+static int start(const struct mp_request *request, enum mp_phase phase, enum mp_direction direction,
+                 int layer) {
+    int number = trace_start(seen.trace, (struct trace_operation){.phase = (int32_t)phase,
+                                                                  .direction = (int32_t)direction,
+                                                                  .layer = layer});
+    carry(request, number);
+    return number;
+}
+
+int __wrap_mp_request_wait(struct mp_request *request, struct mp_error *error) {
+    struct carried *carried = seen.trace ? find(request) : NULL;
+    int code = __real_mp_request_wait(request, error);
+    if (!carried || carried->awaited || carried->operation == seen.moves)
+        return code;
+    carried->awaited = true;
+    for (int i = 0; i < seen.requests; i++) /* the last of the operation's requests counts */
+        if (seen.carried[i].operation == carried->operation && !seen.carried[i].awaited)
+            return code;
+    trace_wait(seen.trace, carried->operation);
+    return code;
+}
+
+/* ---- the exchange lane ---- */
+
+int __wrap_mp_gather_counts_start(struct mp_comm *comm, const uint32_t *mine, int count,
+                                  uint32_t *all, struct mp_request *request,
+                                  struct mp_error *error) {
+    if (seen.trace) {
+        int number = start(request, MP_PHASE_GATE, MP_FORWARD, seen.gathers++);
+        seen.trace->operation[number].each = (uint32_t)count * (uint32_t)sizeof *mine;
+    }
+    return __real_mp_gather_counts_start(comm, mine, count, all, request, error);
+}
+
+/* Whose rows these are is known by the arrays that say how many. */
+static int layer_of_rows(const int *rows, int step) {
+    const struct mp_model *model = &seen.trainer->model;
+    for (int l = 0; l < model->shape.layers; l++) {
+        const struct mp_routing *routing = &model->state[l].routing;
+        if (step < routing->steps && routing->step[step].send_rows == rows)
+            return l;
+    }
+    fail_msg("rows of no layer");
+    return -1;
+}
+
+static void start_rows(const struct mp_request *request, const int *send_rows,
+                       const int *receive_rows) {
+    const struct mp_trainer *trainer = seen.trainer;
+    int ranks = trainer->comm->ranks, place = 0;
+    while (place < 2 * ranks && trainer->rows[place] != request)
+        place++;
+    assert_true(place < 2 * ranks);
+    bool back = place >= ranks;
+    int step = place % ranks, layer = layer_of_rows(back ? receive_rows : send_rows, step);
+    assert_true(layer < LAYERS);
+    seen.passes[layer] += !back && step == 0;
+    bool forward = seen.passes[layer] == 1;
+    int number = start(request, back == forward ? MP_PHASE_COMBINE : MP_PHASE_DISPATCH,
+                       forward ? MP_FORWARD : MP_BACKWARD, layer);
+    seen.trace->operation[number].step = step;
+}
+
+int __wrap_mp_exchange_start(struct mp_comm *comm, const int *send_rows, const int *receive_rows,
+                             size_t row_bytes, const void *send, void *receive, mp_stream stream,
+                             struct mp_request *request, struct mp_error *error) {
+    if (seen.trace)
+        start_rows(request, send_rows, receive_rows);
+    return __real_mp_exchange_start(comm, send_rows, receive_rows, row_bytes, send, receive, stream,
+                                    request, error);
+}
+
+int __wrap_mp_comm_sum(struct mp_comm *comm, double *values, int count, struct mp_error *error) {
+    if (!seen.trace)
+        return __real_mp_comm_sum(comm, values, count, error);
+    int number =
+        trace_start(seen.trace, (struct trace_operation){.phase = MP_PHASE_WAIT,
+                                                         .direction = MP_NO_DIRECTION,
+                                                         .layer = -1,
+                                                         .each = (uint32_t)count * sizeof *values});
+    int code = __real_mp_comm_sum(comm, values, count, error);
+    trace_wait(seen.trace, number);
+    return code;
+}
+
+/* ---- the background lane ---- */
+
+int __wrap_mp_all_reduce_start(struct mp_comm *comm, float *values, size_t count, mp_stream stream,
+                               struct mp_request *request, struct mp_error *error) {
+    if (seen.trace) {
+        int bucket = 0, layers = seen.trainer->job.layers;
+        while (bucket <= layers && seen.trainer->bucket[bucket] != request)
+            bucket++;
+        assert_true(bucket <= layers);
+        int number = start(request, MP_PHASE_ALLREDUCE, MP_BACKWARD, bucket < layers ? bucket : -1);
+        seen.trace->operation[number].each = (uint32_t)(count * sizeof *values);
+    }
+    return __real_mp_all_reduce_start(comm, values, count, stream, request, error);
+}
+
+static bool is_of(const struct mp_carriage *carriage, const struct mp_request *request) {
+    return request == carriage->request[0] || request == carriage->request[1];
+}
+
+/* Experts that come again in two stages come in one operation, of two requests. */
+static bool joins(const struct mp_request *request) {
+    const struct mp_carriage *refetch = &seen.trainer->refetch;
+    const struct carried *first = find(refetch->request[0]);
+    if (request != refetch->request[1] || !first || first->awaited)
+        return false;
+    carry(request, first->operation);
+    return true;
+}
+
+static void start_experts(const struct mp_request *request, int layer) {
+    const struct mp_trainer *trainer = seen.trainer;
+    bool fetches = is_of(&trainer->fetch, request) || is_of(&trainer->late_fetch, request);
+    bool refetches = is_of(&trainer->refetch, request);
+    if (joins(request))
+        return;
+    enum mp_direction direction = fetches ? MP_FORWARD : MP_BACKWARD;
+    if (trainer->updates > seen.updates)
+        direction = MP_NO_DIRECTION;
+    int number =
+        start(request, fetches || refetches ? MP_PHASE_FETCH : MP_PHASE_REDUCE, direction, layer);
+    seen.trace->operation[number].free =
+        mp_planner_plan(&seen.trainer->planner, layer)->free_transfers;
+}
+
+int __wrap_mp_sparse_all_gather_start(struct mp_comm *comm, const struct mp_transfers *list,
+                                      enum mp_stage stage, int experts, void *const chunk[],
+                                      size_t bytes, mp_stream stream, struct mp_request *request,
+                                      struct mp_error *error) {
+    if (seen.trace)
+        start_experts(request, list->count ? list->item[0].layer : 0);
+    return __real_mp_sparse_all_gather_start(comm, list, stage, experts, chunk, bytes, stream,
+                                             request, error);
+}
+
+int __wrap_mp_sparse_reduce_scatter_start(struct mp_comm *comm, const struct mp_transfers *list,
+                                          int experts, float *const chunk[], size_t bytes,
+                                          mp_stream stream, struct mp_request *request,
+                                          struct mp_error *error) {
+    if (seen.trace)
+        start_experts(request, list->count ? list->item[0].layer : 0);
+    return __real_mp_sparse_reduce_scatter_start(comm, list, experts, chunk, bytes, stream, request,
+                                                 error);
+}
+
+/* Rounds of moves are one operation, of which the next thing is that all have moved. */
+static void start_moves(const struct mp_request *request) {
+    if (seen.moves < 0) {
+        seen.moves = start(request, MP_PHASE_MOVE, MP_NO_DIRECTION, -1);
+        trace_wait(seen.trace, seen.moves);
+    }
+    carry(request, seen.moves);
+}
+
+int __wrap_mp_move_start(struct mp_comm *comm, const struct mp_transfer list[], int count,
+                         void *const send_chunk[], void *const receive_chunk[], size_t bytes,
+                         mp_stream stream, struct mp_request *request, struct mp_error *error) {
+    bool moves = false;
+    for (int w = 0; seen.trace && w < 3; w++)
+        moves |= request == seen.trainer->move[w];
+    if (moves)
+        start_moves(request);
+    else if (seen.trace)
+        start_experts(request, count ? list[0].layer : 0);
+    return __real_mp_move_start(comm, list, count, send_chunk, receive_chunk, bytes, stream,
+                                request, error);
+}
+
+/* ---- own work ---- */
+
+static void work(enum mp_phase phase, enum mp_direction direction) {
+    if (seen.trace)
+        trace_work(seen.trace, phase, direction);
+}
+
+void __wrap_mp_model_embed(struct mp_model *model, const int32_t *token, const int32_t *target) {
+    work(MP_PHASE_EMBED, MP_FORWARD);
+    __real_mp_model_embed(model, token, target);
+}
+
+void __wrap_mp_model_embed_backward(struct mp_model *model) {
+    work(MP_PHASE_EMBED, MP_BACKWARD);
+    __real_mp_model_embed_backward(model);
+}
+
+void __wrap_mp_model_attention(struct mp_model *model, int layer) {
+    work(MP_PHASE_ATTENTION, MP_FORWARD);
+    __real_mp_model_attention(model, layer);
+}
+
+void __wrap_mp_model_attention_backward(struct mp_model *model, int layer) {
+    work(MP_PHASE_ATTENTION, MP_BACKWARD);
+    __real_mp_model_attention_backward(model, layer);
+}
+
+void __wrap_mp_model_gate(struct mp_model *model, int layer, const int32_t *forced,
+                          const struct mp_gate_limit *limit, uint32_t *routes, uint32_t *firsts,
+                          float *mass) {
+    work(MP_PHASE_GATE, MP_FORWARD);
+    __real_mp_model_gate(model, layer, forced, limit, routes, firsts, mass);
+}
+
+void __wrap_mp_model_gate_backward(struct mp_model *model, int layer) {
+    work(MP_PHASE_GATE, MP_BACKWARD);
+    __real_mp_model_gate_backward(model, layer);
+}
+
+void __wrap_mp_model_experts(struct mp_model *model, int layer, int segment) {
+    work(MP_PHASE_EXPERT, MP_FORWARD);
+    __real_mp_model_experts(model, layer, segment);
+}
+
+void __wrap_mp_model_experts_backward(struct mp_model *model, int layer, int segment,
+                                      bool accumulate) {
+    work(MP_PHASE_EXPERT, MP_BACKWARD);
+    __real_mp_model_experts_backward(model, layer, segment, accumulate);
+}
+
+void __wrap_mp_model_head(struct mp_model *model, float scale, bool backward) {
+    work(MP_PHASE_HEAD, MP_BACKWARD);
+    __real_mp_model_head(model, scale, backward);
+}
+
+void __wrap_mp_dense_update(struct mp_dense *dense, mp_stream stream,
+                            const struct mp_adamw *settings) {
+    work(MP_PHASE_OPTIMIZER, MP_NO_DIRECTION);
+    __real_mp_dense_update(dense, stream, settings);
+}
