@@ -88,6 +88,7 @@ enum { MP_SENDING, MP_RECEIVING };
 struct mp_port_bytes {
     struct mp_port_message *message; /* added, and not arranged yet */
     size_t messages, room;
+    int last_from; /* sender of the last one */
     bool in_order; /* of senders */
     bool arranged;
     struct mp_port_matrix matrix[2]; /* MP_SENDING: rows of senders; MP_RECEIVING: the transpose */

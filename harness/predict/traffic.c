@@ -79,14 +79,13 @@ no_memory:
 void mp_traffic_clear(struct mp_traffic *traffic) {
     traffic->bytes->messages = 0;
     traffic->bytes->in_order = true;
+    traffic->bytes->last_from = 0;
     traffic->bytes->arranged = false;
 }
 
-/* Room for so many messages more. */
-static bool __attribute__((noinline, cold)) grow(const struct mp_traffic *traffic, size_t more) {
+static bool __attribute__((noinline, cold)) grow(const struct mp_traffic *traffic) {
     struct mp_port_bytes *bytes = traffic->bytes;
     size_t room = bytes->room ? 2 * bytes->room : MESSAGES_AT_FIRST;
-    room = room > bytes->messages + more ? room : bytes->messages + more;
     struct mp_port_message *message = realloc(bytes->message, room * sizeof *message);
     if (!message) {
         traffic->network->memory->failed = true;
@@ -100,9 +99,10 @@ static bool __attribute__((noinline, cold)) grow(const struct mp_traffic *traffi
 static inline void append(const struct mp_traffic *traffic, int from, int to, float amount) {
     struct mp_port_bytes *bytes = traffic->bytes;
     size_t at = bytes->messages;
-    if (at == bytes->room && !grow(traffic, 1))
+    if (at == bytes->room && !grow(traffic))
         return;
-    bytes->in_order &= at == 0 || from >= bytes->message[at - 1].from;
+    bytes->in_order &= from >= bytes->last_from;
+    bytes->last_from = from;
     bytes->message[at] = (struct mp_port_message){from, to, amount};
     bytes->messages = at + 1;
 }
@@ -218,6 +218,7 @@ struct open_strip {
     int base;    /* first rank of the group */
     float *rows; /* [MP_LANES][stride] */
     uint64_t *present;
+    float *row; /* of the sender at hand */
 };
 
 /* Lists the tiles that have bytes, all if those are more than half; returns how many. */
@@ -266,6 +267,7 @@ static bool open_strips(const struct mp_network *network, struct mp_port_bytes *
         int group = from / level->span, own = from % level->span;
         size_t first = level->lane + (size_t)group * (size_t)level->stride;
         size_t lane = first + (size_t)(own / MP_LANES * MP_LANES);
+        open[l].row = open[l].rows + own % MP_LANES * level->stride;
         if (open[l].begun && open[l].lane == lane)
             continue;
         if (!close_strip(bytes, level, &open[l]))
@@ -278,12 +280,6 @@ static bool open_strips(const struct mp_network *network, struct mp_port_bytes *
     return true;
 }
 
-/* A sender's row in the open strip of a level. */
-static float *row_of(const struct mp_network *network, const struct open_strip open[], int level,
-                     int from) {
-    return open[level].rows + (from - open[level].base) % MP_LANES * network->level[level].stride;
-}
-
 /* Marks the tiles of a row that have bytes. */
 static void mark_tiles(const float *row, int stride, uint64_t *present) {
     for (int tile = 0; tile < stride / MP_LANES; tile++, row += MP_LANES) {
@@ -293,22 +289,23 @@ static void mark_tiles(const float *row, int stride, uint64_t *present) {
     }
 }
 
+static void move_square(float *restrict from, int count, float *restrict to) {
+    for (int i = 0; i < count; i++) {
+        to[i] = from[i];
+        from[i] = 0;
+    }
+}
+
 /* Moves what a sender's row of the farthest level has for nearer levels into their rows. */
 static void split_row(const struct mp_network *network, const struct open_strip open[], int from,
                       double *self) {
-    float *row = row_of(network, open, network->levels - 1, from);
-    for (int l = network->levels - 1; l > 0; l--) {
-        float *near = row_of(network, open, l - 1, from);
-        float *square = row + (open[l - 1].base - open[l].base);
-        size_t size = (size_t)network->level[l].near * sizeof *near;
-        memcpy(near, square, size);
-        memset(square, 0, size);
-        row = near;
-    }
-    *self = (double)row[from - open[0].base];
-    row[from - open[0].base] = 0;
+    for (int l = network->levels - 1; l > 0; l--)
+        move_square(open[l].row + (open[l - 1].base - open[l].base), network->level[l].near,
+                    open[l - 1].row);
+    *self = (double)open[0].row[from - open[0].base];
+    open[0].row[from - open[0].base] = 0;
     for (int l = 0; l + 1 < network->levels; l++)
-        mark_tiles(row_of(network, open, l, from), network->level[l].stride, open[l].present);
+        mark_tiles(open[l].row, network->level[l].stride, open[l].present);
 }
 
 /* Where a sender's bytes to all others are put together: its row of the farthest level. */
@@ -321,7 +318,7 @@ struct target {
 static struct target target_of(const struct mp_network *network, const struct open_strip open[],
                                int from) {
     int last = network->levels - 1, near = network->level[last].near;
-    return (struct target){row_of(network, open, last, from), open[last].present, (unsigned)near,
+    return (struct target){open[last].row, open[last].present, (unsigned)near,
                            (unsigned)(from / near * near)};
 }
 
@@ -501,15 +498,34 @@ static void draw_curve(int width, float *total, float *count, float *squares, fl
     }
 }
 
+/* The same of four gates that are a rank's each. */
+static void draw_four(const float *total, const float *count, float *squares, float *most) {
+    const mp_four zero = {0};
+    mp_four all = mp_get_four(total), messages = mp_get_four(count);
+    mp_four square = mp_get_four(squares), largest = mp_get_four(most);
+    mp_four_bits uses = messages > zero;
+    messages = mp_choose_four(uses, messages, zero + 1.0f); /* no division by 0 */
+    mp_four mean = all / messages;
+    mp_four_bits unequal = largest > mean * 1.001f;
+    mp_four height = (square - all * mean) / mp_choose_four(unequal, largest - mean, zero + 1.0f);
+    height = mp_choose_four(height > zero, height, zero);
+    height = mp_choose_four(height < all, height, all);
+    mp_four rise = mp_choose_four(unequal, largest - (all - height) / messages, zero + 1.0f);
+    mp_four slope = mp_choose_four(unequal, height / rise, zero);
+    mp_put_four(mp_choose_four(uses, slope, zero), squares);
+    mp_put_four(mp_choose_four(uses, all - slope * largest, zero), most);
+}
+
 static void draw_curves(const struct mp_network *network, const struct mp_port_curve *curve) {
     for (int l = 0; l < network->levels; l++) {
         const struct mp_port_level *level = &network->level[l];
-        for (int g = 0; g < level->groups; g++) {
-            size_t at = level->lane + (size_t)g * (size_t)level->stride;
+        size_t at = level->lane, past = at + (size_t)(level->groups * level->stride);
+        for (; level->width == 1 && at < past; at += MP_FOUR)
+            draw_four(curve->total + at, curve->count + at, curve->slope + at, curve->rest + at);
+        for (; at < past; at += (size_t)(level->stride - level->span))
             for (int rank = 0; rank < level->span; rank += level->width, at += (size_t)level->width)
                 draw_curve(level->width, curve->total + at, curve->count + at, curve->slope + at,
                            curve->rest + at);
-        }
     }
 }
 

@@ -378,6 +378,120 @@ static void gates_are_queues(void **state) {
     }
 }
 
+/* Few of many: nodes that take part in an exchange, among others that do not, are done when they
+ * are alone.  Gates of their own: to the bit, since neither order nor sums change. */
+static void those_who_do_nothing_do_not_matter(void **state) {
+    uint64_t *seed = *state;
+    for (int i = 0; i < 60; i++) {
+        int per = 1 << test_random_int(seed, 0, 3), few = test_random_int(seed, 2, 40 / per);
+        int many = few + test_random_int(seed, 0, 200 / per), at[64];
+        int ports = per >> test_random_int(seed, 0, 3);
+        struct shape shape = {few, per, ports > 0 ? ports : 1, false, 100e9, 12.5e9, 2e-6, 5e-6};
+        struct bench alone = make_bench(&shape);
+        shape.nodes = many;
+        struct bench among = make_bench(&shape);
+        double *ready = calloc(4 * (size_t)among.ranks, sizeof *ready), *done = ready + among.ranks;
+        double *few_ready = done + among.ranks, *few_done = few_ready + among.ranks;
+        assert_non_null(ready);
+        for (int node = 0, left = few; node < many; node++) /* which nodes they are, ascending */
+            if (test_random_int(seed, 0, many - node - 1) < left)
+                at[few - left--] = node;
+        for (int r = 0; r < among.ranks; r++)
+            ready[r] = 1e-4 + 1e-4 * test_random_double(seed);
+        ready[at[0] * per] = 1e-4; /* times are counted from the first one's coming */
+        for (int r = 0; r < alone.ranks; r++)
+            few_ready[r] = ready[at[r / per] * per + r % per];
+        for (int m = 0; m < 4 * alone.ranks; m++) { /* in no order, some twice */
+            int from = test_random_int(seed, 0, alone.ranks - 1);
+            int to = test_random_int(seed, 0, alone.ranks - 1);
+            double bytes = ceil(1e6 * test_random_double(seed));
+            mp_traffic_add(alone.traffic, from, to, bytes);
+            mp_traffic_add(among.traffic, at[from / per] * per + from % per,
+                           at[to / per] * per + to % per, bytes);
+        }
+        for (int back = 0; back < 2; back++) {
+            mp_network_exchange(alone.network, alone.traffic, back, few_ready, few_done);
+            mp_network_exchange(among.network, among.traffic, back, ready, done);
+            for (int r = 0; r < alone.ranks; r++) {
+                double *other = &done[at[r / per] * per + r % per];
+                assert_within(*other, few_done[r], shape.ports == per ? 0 : 1e-8);
+                *other = ready[at[r / per] * per + r % per];
+            }
+            assert_memory_equal(done, ready, (size_t)among.ranks * sizeof *done);
+        }
+        free(ready);
+        free_bench(&alone);
+        free_bench(&among);
+    }
+}
+
+/* What was added before and after an exchange, in any order, and what was filled in row by row: the
+ * same bytes. */
+struct rows {
+    const uint32_t *matrix;
+    int ranks;
+};
+
+static int rows_of(void *context, int from, uint32_t rows[], int32_t to[]) {
+    const struct rows *given = context;
+    int count = 0;
+    for (int other = given->ranks - 1; other >= 0; other--) {
+        assert_int_equal(rows[other], 0);
+        rows[other] = given->matrix[from * given->ranks + other];
+        if (rows[other] > 0)
+            to[count++] = other;
+    }
+    return count;
+}
+
+static void order_of_adding_is_no_matter(void **state) {
+    uint64_t *seed = *state;
+    for (int i = 0; i < 60; i++) {
+        struct shape shape = random_shape(seed);
+        shape.nodes += i % 3 * 20;
+        struct bench bench = make_bench(&shape);
+        struct mp_traffic *filled;
+        struct mp_error error = {0};
+        int n = bench.ranks, some = test_random_int(seed, 1, 30);
+        size_t pairs = (size_t)n * (size_t)n, size = (size_t)n * sizeof(double);
+        uint32_t *matrix = calloc(pairs, sizeof *matrix);
+        double *ready = calloc(5 * (size_t)n, sizeof *ready);
+        int64_t *sums = calloc((size_t)n, sizeof *sums);
+        assert_true(matrix && ready && sums);
+        assert_int_equal(mp_traffic_create(bench.network, &filled, &error), MP_OK);
+        for (size_t f = 0; f < pairs; f++)
+            matrix[f] = test_random_int(seed, 0, some) ? 0 : (uint32_t)(test_random(seed) % 5000);
+        struct rows rows = {matrix, n};
+        mp_traffic_add(filled, 0, n - 1, 1e9); /* forgotten */
+        mp_traffic_fill(filled, rows_of, &rows, 512, sums);
+        for (int pass = 0; pass < 2; pass++) { /* odd ranks' first, backwards */
+            for (int from = n - 1; from >= 0; from--)
+                for (int to = 0; from % 2 != pass && to < n; to++)
+                    mp_traffic_add(bench.traffic, from, to, 512.0 * matrix[from * n + to]);
+            for (int r = 0; r < n; r++)
+                ready[r] = 1e-4 * test_random_double(seed);
+            mp_network_exchange(bench.network, bench.traffic, pass, ready, ready + n);
+        }
+        mp_network_exchange(bench.network, filled, true, ready, ready + 2 * n);
+        assert_memory_equal(ready + n, ready + 2 * n, size);
+        mp_traffic_totals(bench.traffic, ready, ready + n);
+        mp_traffic_totals(filled, ready + 2 * n, ready + 3 * n);
+        assert_memory_equal(ready, ready + 2 * n, 2 * size);
+        for (int from = 0; from < n; from++) {
+            int64_t sum = 0;
+            for (int to = 0; to < n; to++)
+                sum += matrix[from * n + to];
+            assert_int_equal(sums[from], sum);
+        }
+        assert_int_equal(mp_network_check(bench.network, &error), MP_OK);
+        mp_traffic_destroy(filled);
+        free(matrix);
+        free(ready);
+        free(sums);
+        free_bench(&bench);
+    }
+}
+
 /* ---- fair sharing ---- */
 
 struct errors {
@@ -451,6 +565,8 @@ int main(void) {
         cmocka_unit_test_prestate(more_takes_no_less, &seed),
         cmocka_unit_test_prestate(bytes_are_conserved, &seed),
         cmocka_unit_test_prestate(gates_are_queues, &seed),
+        cmocka_unit_test_prestate(those_who_do_nothing_do_not_matter, &seed),
+        cmocka_unit_test_prestate(order_of_adding_is_no_matter, &seed),
         cmocka_unit_test_prestate(together_as_with_fair_sharing, &seed),
         cmocka_unit_test_prestate(staggered_as_with_fair_sharing, &seed),
     };
