@@ -61,7 +61,7 @@ static int reserve_memory(struct mp_steps_memory *memory, int steps, int64_t pla
         memory->row = calloc((size_t)ranks, sizeof *memory->row);
     if (!memory->touched)
         memory->touched = malloc(((size_t)ranks + 1) * sizeof *memory->touched);
-    if (rows > memory->rows_limit) {
+    if (!memory->rows || rows > memory->rows_limit) {
         free(memory->rows);
         memory->rows = malloc(2 * (size_t)rows * sizeof *memory->rows);
         memory->rows_limit = memory->rows ? 2 * rows : 0;
@@ -73,7 +73,7 @@ static int reserve_memory(struct mp_steps_memory *memory, int steps, int64_t pla
         memory->late = malloc(2 * (size_t)places * sizeof *memory->late);
         memory->places_limit = memory->group && memory->late ? 2 * places : 0;
     }
-    if (!memory->row || !memory->touched || rows > memory->rows_limit ||
+    if (!memory->row || !memory->touched || !memory->rows || rows > memory->rows_limit ||
         places > memory->places_limit)
         return fail(steps, ranks, error);
     memset(memory->rows, 0, (size_t)rows * sizeof *memory->rows);
