@@ -99,22 +99,28 @@ static int spread_source(struct mp_steps *steps, const struct mp_steps_memory *m
                          const struct mp_plan *plan, int source) {
     const int64_t *begin = plan->part_begin + (int64_t)source * plan->experts;
     const struct mp_dispatch_part *end = plan->part + begin[plan->experts];
-    int group = source / plan->group_size, width = steps->steps + 1, touched = 0;
+    const int32_t *holder = plan->holder, *groups = memory->group;
+    const bool *late = memory->late;
+    int32_t *to = memory->touched;
+    uint32_t *row = memory->row;
+    int group = source / plan->group_size, count = steps->steps, touched = 0;
     for (const struct mp_dispatch_part *part = plan->part + begin[0]; part < end; part++)
-        for (int32_t at = part->first; at < part->first + part->run; at++) {
-            int rank = plan->holder[at], step = memory->group[at] - group;
-            int64_t *rows = memory->rows + at * (int64_t)width;
-            if (memory->late[at] && rank == source) {
-                rows[steps->steps] += part->count;
-                steps->late = true;
-                continue;
+        for (int64_t at = part->first, past = at + part->run; at < past; at++) {
+            int rank = holder[at], step = groups[at] - group;
+            int64_t *rows = memory->rows + at * (count + 1);
+            step += step < 0 ? count : 0;
+            if (late[at]) {
+                if (rank == source) {
+                    rows[count] += part->count;
+                    steps->late = true;
+                    continue;
+                }
+                steps->waits[step] = true;
             }
-            step += step < 0 ? steps->steps : 0;
             rows[step] += part->count;
-            steps->waits[step] |= memory->late[at];
-            memory->touched[touched] = rank;
-            touched += (memory->row[rank] == 0) & (part->count > 0);
-            memory->row[rank] += part->count;
+            to[touched] = rank;
+            touched += (row[rank] == 0) & (part->count > 0);
+            row[rank] += part->count;
         }
     return touched;
 }
