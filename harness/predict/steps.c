@@ -104,8 +104,9 @@ static int spread_source(struct mp_steps *steps, const struct mp_steps_memory *m
     int32_t *to = memory->touched;
     uint32_t *row = memory->row;
     int group = source / plan->group_size, count = steps->steps, touched = 0;
-    for (const struct mp_dispatch_part *part = plan->part + begin[0]; part < end; part++)
-        for (int64_t at = part->first, past = at + part->run; at < past; at++) {
+    for (const struct mp_dispatch_part *part = plan->part + begin[0]; part < end; part++) {
+        int64_t at = part->first, past = at + part->run;
+        do {
             int rank = holder[at], step = groups[at] - group;
             int64_t *rows = memory->rows + at * (count + 1);
             step += step < 0 ? count : 0;
@@ -117,11 +118,12 @@ static int spread_source(struct mp_steps *steps, const struct mp_steps_memory *m
                 }
                 steps->waits[step] = true;
             }
-            rows[step] += part->count;
-            to[touched] = rank;
-            touched += (row[rank] == 0) & (part->count > 0);
+            if (row[rank] == 0 && part->count > 0)
+                to[touched++] = rank;
             row[rank] += part->count;
-        }
+            rows[step] += part->count;
+        } while (__builtin_expect(++at < past, 0)); /* most parts are a run of 1 */
+    }
     return touched;
 }
 
