@@ -61,7 +61,7 @@ static int reserve_memory(struct mp_steps_memory *memory, int steps, int64_t pla
         memory->row = calloc((size_t)ranks, sizeof *memory->row);
     if (!memory->touched)
         memory->touched = malloc(((size_t)ranks + 1) * sizeof *memory->touched);
-    if (rows > memory->rows_limit) {
+    if (!memory->rows || rows > memory->rows_limit) {
         free(memory->rows);
         memory->rows = malloc(2 * (size_t)rows * sizeof *memory->rows);
         memory->rows_limit = memory->rows ? 2 * rows : 0;
@@ -73,7 +73,7 @@ static int reserve_memory(struct mp_steps_memory *memory, int steps, int64_t pla
         memory->late = malloc(2 * (size_t)places * sizeof *memory->late);
         memory->places_limit = memory->group && memory->late ? 2 * places : 0;
     }
-    if (!memory->row || !memory->touched || rows > memory->rows_limit ||
+    if (!memory->row || !memory->touched || !memory->rows || rows > memory->rows_limit ||
         places > memory->places_limit)
         return fail(steps, ranks, error);
     memset(memory->rows, 0, (size_t)rows * sizeof *memory->rows);
@@ -99,23 +99,31 @@ static int spread_source(struct mp_steps *steps, const struct mp_steps_memory *m
                          const struct mp_plan *plan, int source) {
     const int64_t *begin = plan->part_begin + (int64_t)source * plan->experts;
     const struct mp_dispatch_part *end = plan->part + begin[plan->experts];
-    int group = source / plan->group_size, width = steps->steps + 1, touched = 0;
-    for (const struct mp_dispatch_part *part = plan->part + begin[0]; part < end; part++)
-        for (int32_t at = part->first; at < part->first + part->run; at++) {
-            int rank = plan->holder[at], step = memory->group[at] - group;
-            int64_t *rows = memory->rows + at * (int64_t)width;
-            if (memory->late[at] && rank == source) {
-                rows[steps->steps] += part->count;
-                steps->late = true;
-                continue;
+    const int32_t *holder = plan->holder, *groups = memory->group;
+    const bool *late = memory->late;
+    int32_t *to = memory->touched;
+    uint32_t *row = memory->row;
+    int group = source / plan->group_size, count = steps->steps, touched = 0;
+    for (const struct mp_dispatch_part *part = plan->part + begin[0]; part < end; part++) {
+        int64_t at = part->first, past = at + part->run;
+        do {
+            int rank = holder[at], step = groups[at] - group;
+            int64_t *rows = memory->rows + at * (count + 1);
+            step += step < 0 ? count : 0;
+            if (late[at]) {
+                if (rank == source) {
+                    rows[count] += part->count;
+                    steps->late = true;
+                    continue;
+                }
+                steps->waits[step] = true;
             }
-            step += step < 0 ? steps->steps : 0;
+            if (row[rank] == 0 && part->count > 0)
+                to[touched++] = rank;
+            row[rank] += part->count;
             rows[step] += part->count;
-            steps->waits[step] |= memory->late[at];
-            memory->touched[touched] = rank;
-            touched += (memory->row[rank] == 0) & (part->count > 0);
-            memory->row[rank] += part->count;
-        }
+        } while (__builtin_expect(++at < past, 0)); /* most parts are a run of 1 */
+    }
     return touched;
 }
 

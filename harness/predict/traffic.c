@@ -143,7 +143,7 @@ void mp_traffic_add(struct mp_traffic *traffic, int from, int to, double bytes) 
 
 /* By sender; messages of one in the order in which they were added, as they are added up in it. */
 static bool sort_messages(const struct mp_network *network, struct mp_port_bytes *bytes) {
-    struct mp_port_message *sorted = malloc(bytes->room * sizeof *sorted);
+    struct mp_port_message *sorted = calloc(bytes->room, sizeof *sorted);
     size_t *count = network->memory->count;
     if (!sorted)
         return false;
@@ -350,9 +350,12 @@ static bool close_strips(const struct mp_network *network, struct mp_port_bytes 
 /* The senders' matrix, from messages. */
 static bool fill_rows(const struct mp_network *network, struct mp_port_bytes *bytes) {
     const struct mp_port_message *message = bytes->message, *end = message + bytes->messages;
-    struct open_strip open[MP_CLUSTER_LEVELS];
-    for (; network->levels == 0 && message < end; message++) /* one rank, with copies alone */
-        bytes->self[0] = (double)((float)bytes->self[0] + message->bytes);
+    struct open_strip open[MP_CLUSTER_LEVELS] = {0};
+    if (network->levels < 1) { /* one rank, with copies alone */
+        for (; message < end; message++)
+            bytes->self[0] = (double)((float)bytes->self[0] + message->bytes);
+        return true;
+    }
     begin_strips(network, open);
     while (message < end) {
         int from = message->from;
@@ -369,19 +372,20 @@ static bool fill_rows(const struct mp_network *network, struct mp_port_bytes *by
 /* The senders' matrix, as it is said row by row. */
 static bool ask_rows(const struct mp_network *network, struct mp_port_bytes *bytes,
                      mp_traffic_rows *rows_of, void *context, double row_bytes, int64_t sums[]) {
-    struct open_strip open[MP_CLUSTER_LEVELS];
+    struct open_strip open[MP_CLUSTER_LEVELS] = {0};
     uint32_t *sent = network->memory->sent;
     int32_t *to = network->memory->to;
+    if (network->levels < 1) {
+        rows_of(context, 0, sent, to);
+        bytes->self[0] = (double)(float)(sent[0] * row_bytes);
+        sums[0] = sent[0];
+        sent[0] = 0;
+        return true;
+    }
     begin_strips(network, open);
     for (int from = 0; from < network->ranks; from++) {
         int count = rows_of(context, from, sent, to);
         int64_t sum = 0;
-        if (network->levels == 0) {
-            bytes->self[0] = (double)(float)(sent[0] * row_bytes);
-            sums[0] = sent[0];
-            sent[0] = 0;
-            continue;
-        }
         if (!open_strips(network, bytes, open, from))
             return false;
         const struct target target = target_of(network, open, from);

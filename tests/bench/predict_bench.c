@@ -19,11 +19,14 @@ struct row {
     int ranks, layers, experts;
 };
 static const struct row rows[] = {
-    {"ep", 32, 12, 64},           {"fssdp", 32, 12, 64},       {"deepspeed", 32, 12, 64},
-    {"fastermoe", 32, 12, 64},    {"smartmoe", 32, 12, 64},    {"flexmoe", 32, 12, 64},
-    {"swiftmoe", 32, 12, 64},     {"laer", 32, 12, 64},        {"eplb", 32, 12, 64},
-    {"llep", 32, 12, 64},         {"ideal", 32, 12, 64},       {"fssdp", 1024, 64, 256},
-    {"deepspeed", 1024, 64, 256}, {"swiftmoe", 1024, 64, 256}, {"laer", 1024, 64, 256},
+    {"ep", 32, 12, 64},           {"fssdp", 32, 12, 64},
+    {"deepspeed", 32, 12, 64},    {"fastermoe", 32, 12, 64},
+    {"smartmoe", 32, 12, 64},     {"flexmoe", 32, 12, 64},
+    {"swiftmoe", 32, 12, 64},     {"laer", 32, 12, 64},
+    {"eplb", 32, 12, 64},         {"llep", 32, 12, 64},
+    {"ideal", 32, 12, 64},        {"fssdp", 1024, 64, 256},
+    {"deepspeed", 1024, 64, 256}, {"swiftmoe", 1024, 64, 256},
+    {"laer", 1024, 64, 256},      {"deepspeed", 16384, 64, 256},
 };
 enum { ROWS = sizeof rows / sizeof *rows };
 

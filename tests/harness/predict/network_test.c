@@ -2,6 +2,8 @@
  * makes of the same. */
 #include "harness/predict/network.h"
 
+#include <malloc.h>
+
 #include "tests/harness/predict/exchange.h"
 
 struct bench {
@@ -492,6 +494,25 @@ static void order_of_adding_is_no_matter(void **state) {
     }
 }
 
+/* Bytes are kept by message: a matrix of so many ranks would take a thousand times as much. */
+static void memory_follows_messages(void **state) {
+    (void)state;
+    enum { NODES = 2048, PER_NODE = 8, RANKS = NODES * PER_NODE, MOST = 50 << 20 };
+    static double ready[RANKS], done[RANKS];
+    struct shape shape = {NODES, PER_NODE, PER_NODE, false, 100e9, 10e9, 0, 0};
+    struct mallinfo2 before = mallinfo2();
+    struct bench bench = make_bench(&shape);
+    for (int from = 0; from < RANKS; from++)
+        for (int next = 1; next <= 2; next++)
+            mp_traffic_add(bench.traffic, from, (from + next * PER_NODE) % RANKS, 1e6);
+    mp_network_exchange(bench.network, bench.traffic, false, ready, done);
+    for (int r = 0; r < RANKS; r++)
+        assert_close(done[r], 2e-4, 1e-5);
+    struct mallinfo2 after = mallinfo2();
+    assert_true(after.uordblks + after.hblkhd - before.uordblks - before.hblkhd < MOST);
+    free_bench(&bench);
+}
+
 /* ---- fair sharing ---- */
 
 struct errors {
@@ -567,6 +588,7 @@ int main(void) {
         cmocka_unit_test_prestate(gates_are_queues, &seed),
         cmocka_unit_test_prestate(those_who_do_nothing_do_not_matter, &seed),
         cmocka_unit_test_prestate(order_of_adding_is_no_matter, &seed),
+        cmocka_unit_test(memory_follows_messages),
         cmocka_unit_test_prestate(together_as_with_fair_sharing, &seed),
         cmocka_unit_test_prestate(staggered_as_with_fair_sharing, &seed),
     };
