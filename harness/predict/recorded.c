@@ -190,13 +190,6 @@ static struct mp_recorded_span *add_span(struct mp_recorded *run) {
     return &run->span[run->spans++];
 }
 
-static int phase_of(const char *name) {
-    for (int phase = 0; phase < MP_PHASES; phase++)
-        if (!strcmp(name, mp_phase_name((enum mp_phase)phase)))
-            return phase;
-    return MP_PHASES;
-}
-
 static int direction_of(const char *name) {
     return !name ? MP_NO_DIRECTION : !strcmp(name, "forward") ? MP_FORWARD : MP_BACKWARD;
 }
@@ -204,6 +197,7 @@ static int direction_of(const char *name) {
 /* Columns: iteration, phase, direction, layer, start, end, wait, tokens. */
 static bool take_span(struct mp_recorded *run, int i, int rank, sqlite3_stmt *row) {
     struct mp_recorded_rank *own = &run->rank[(size_t)i * (size_t)run->ranks + (size_t)rank];
+    const char *phase = (const char *)sqlite3_column_text(row, 1);
     double start = (double)sqlite3_column_int64(row, 4);
     double end = (double)sqlite3_column_int64(row, 5);
     if (start < own->start || end > own->end) /* validation, checkpoints */
@@ -219,7 +213,7 @@ static bool take_span(struct mp_recorded *run, int i, int rank, sqlite3_stmt *ro
         .wait = 1e-9 * (double)sqlite3_column_int64(row, 6),
         .tokens = sqlite3_column_type(row, 7) == SQLITE_NULL ? -1 : sqlite3_column_int64(row, 7),
         .layer = sqlite3_column_int(row, 3),
-        .phase = (uint8_t)phase_of((const char *)sqlite3_column_text(row, 1)),
+        .phase = (uint8_t)mp_phase_find(phase, strlen(phase)),
         .direction = (uint8_t)direction_of((const char *)sqlite3_column_text(row, 2)),
     };
     return true;

@@ -24,14 +24,9 @@ static bool take_number(const char **text, int64_t *value) {
 
 static bool take_phase(const char **text, int *phase) {
     size_t length = strspn(*text, "abcdefghijklmnopqrstuvwxyz");
-    for (*phase = 0; *phase < MP_PHASES; ++*phase) {
-        const char *name = mp_phase_name((enum mp_phase) * phase);
-        if (strlen(name) == length && !strncmp(name, *text, length)) {
-            *text += length;
-            return true;
-        }
-    }
-    return false;
+    *phase = (int)mp_phase_find(*text, length);
+    *text += *phase < MP_PHASES ? length : 0;
+    return *phase < MP_PHASES;
 }
 
 /* Matches one element of the pattern that is not a star. */
@@ -140,11 +135,11 @@ static int read_phase(const struct reading *reading, const struct mp_yaml *value
     int code = scalar(reading, "phase", value);
     if (code)
         return code;
-    for (*phase = 0; *phase < MP_PHASES; ++*phase) {
-        names[*phase] = mp_phase_name((enum mp_phase) * phase);
-        if (!strcmp(names[*phase], value->text))
-            return MP_OK;
-    }
+    *phase = (int)mp_phase_find(value->text, strlen(value->text));
+    if (*phase < MP_PHASES)
+        return MP_OK;
+    for (int known = 0; known < MP_PHASES; known++)
+        names[known] = mp_phase_name((enum mp_phase)known);
     const char *nearest = mp_nearest_word(value->text, names);
     return mp_fail(reading->error, MP_EFORMAT, "%s:%d: phase: \"%.60s\" is no phase%s%s%s",
                    reading->path, value->line, value->text, nearest ? "; did you mean \"" : "",

@@ -60,6 +60,15 @@ const char *mp_phase_name(enum mp_phase phase) {
     return (unsigned)phase < MP_PHASES ? names[phase] : "?";
 }
 
+enum mp_phase mp_phase_find(const char *name, size_t length) {
+    for (int phase = 0; phase < MP_PHASES; phase++) {
+        const char *known = mp_phase_name((enum mp_phase)phase);
+        if (strlen(known) == length && memcmp(known, name, length) == 0)
+            return (enum mp_phase)phase;
+    }
+    return MP_PHASES;
+}
+
 /* ---- buffers ---- */
 
 /* Appends what `thread` has buffered to the spool; the lock is held.  After a failed write the

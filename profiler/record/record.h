@@ -41,6 +41,8 @@ enum mp_phase {
     MP_PHASES
 };
 const char *mp_phase_name(enum mp_phase phase); /* "expert"; "?" when out of range */
+/* The phase that the first `length` characters name; MP_PHASES if they name none. */
+enum mp_phase mp_phase_find(const char *name, size_t length);
 
 enum mp_direction { MP_FORWARD, MP_BACKWARD, MP_NO_DIRECTION };
 

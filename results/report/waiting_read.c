@@ -83,9 +83,9 @@ static int read_names(struct reader *reader, struct mp_error *error) {
         const char *name = query_text(row, 1);
         if (!strcmp(name, "compute"))
             reader->stream = sqlite3_column_int64(row, 0);
-        for (int p = 0; p < MP_PHASES; p++)
-            if (!strcmp(name, mp_phase_name((enum mp_phase)p)))
-                reader->phase_id[p] = sqlite3_column_int64(row, 0);
+        enum mp_phase phase = mp_phase_find(name, strlen(name));
+        if (phase < MP_PHASES)
+            reader->phase_id[phase] = sqlite3_column_int64(row, 0);
     }
     sqlite3_finalize(row);
     return code ? code : got;

@@ -341,6 +341,13 @@ static void phases_have_names_of_their_own(void **state) {
         for (int other = 0; other < phase; other++)
             assert_string_not_equal(mp_phase_name(phase), mp_phase_name(other));
     }
+    for (int phase = 0; phase < MP_PHASES; phase++) {
+        const char *name = mp_phase_name(phase);
+        assert_int_equal(mp_phase_find(name, strlen(name)), phase);
+        assert_int_equal(mp_phase_find(name, strlen(name) - 1), MP_PHASES);
+    }
+    assert_int_equal(mp_phase_find("moved", 4), MP_PHASE_MOVE);
+    assert_int_equal(mp_phase_find("?", 1), MP_PHASES);
     assert_string_equal(mp_phase_name(MP_PHASE_ALLREDUCE), "allreduce");
     assert_string_equal(mp_phase_name(MP_PHASES), "?");
     assert_string_equal(mp_phase_name((enum mp_phase) - 1), "?");
