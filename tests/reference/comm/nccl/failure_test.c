@@ -92,11 +92,10 @@ static void start_in_another_order(struct rank *me) {
     double one = 1;
     if (!me->error.code)
         mp_comm_sum(me->comm, &one, 1, &me->error);
-    me->device->operations->stream_synchronize(me->device, NULL);
     mp_request_destroy(moves);
     mp_request_destroy(exchanges);
+    leave(me); /* lanes are done with the memory */
     me->device->operations->release(me->device, memory);
-    leave(me);
 }
 
 static void die_on_the_way(struct rank *me) {
