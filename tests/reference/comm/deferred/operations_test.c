@@ -443,6 +443,7 @@ static void rows_pass_what_is_held(void **state) {
         uint32_t mine = (uint32_t)comm->rank * 5 + 2, all[CASE_RANKS];
         double sum = 1;
         case_create(&c, test_random(&shared), comm->ranks, CASE_ALL, 2 * PIECE + 4);
+        mp_comm_set_nodes(comm, c.ranks_per_node);
         struct sparse_memory sparse = sparse_memory_create(&c);
         for (int i = 0; i < 16; i++)
             ((float *)dense.host)[i] = (float)comm->rank;

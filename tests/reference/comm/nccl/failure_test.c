@@ -9,6 +9,14 @@ static struct mp_request *make_request(struct rank *me) {
     return request;
 }
 
+/* Of this process; lanes may still use it after a failure. */
+static char *rows_memory;
+
+static void leave_for_good(struct rank *me) {
+    leave(me);
+    me->device->operations->release(me->device, rows_memory);
+}
+
 /* Rows to every rank from every rank, waited for; then something that the host reads. */
 static int exchange(struct rank *me, struct mp_request *request, int rows, struct mp_error *error) {
     int to[MOST_RANKS], from[MOST_RANKS];
@@ -16,17 +24,16 @@ static int exchange(struct rank *me, struct mp_request *request, int rows, struc
         to[r] = from[r] = rows;
     if (me->rank == 0 && rows == 16)
         to[1] = 24; /* more than rank 1 expects */
-    char *memory = me->device->operations->allocate(me->device, 65536);
-    char *received = me->device->operations->allocate(me->device, 65536);
-    int code = mp_exchange_start(me->comm, to, from, 64, memory, received, NULL, request, error);
+    if (!rows_memory)
+        rows_memory = me->device->operations->allocate(me->device, 2 * 65536);
+    int code = mp_exchange_start(me->comm, to, from, 64, rows_memory, rows_memory + 65536, NULL,
+                                 request, error);
     if (!code)
         code = mp_request_wait(request, error);
     double one = 1;
     if (!code)
         code = mp_comm_sum(me->comm, &one, 1, error);
     me->device->operations->stream_synchronize(me->device, NULL); /* nothing stands still */
-    me->device->operations->release(me->device, memory);
-    me->device->operations->release(me->device, received);
     return code;
 }
 
@@ -49,7 +56,7 @@ static void go_on_until_it_fails(struct rank *me, int rows) {
         mp_comm_progress(me->comm, NULL) != MP_ECOMM || mp_comm_barrier(me->comm, NULL) != MP_ECOMM)
         mp_fail(&me->error, MP_EINVAL, "something went on");
     mp_request_destroy(request);
-    leave(me);
+    leave_for_good(me);
     if (double_settings()->aborts != 2) /* both lanes */
         me->answer.code = MP_EINVAL;
     me->device->operations->destroy(me->device);
@@ -92,11 +99,10 @@ static void start_in_another_order(struct rank *me) {
     double one = 1;
     if (!me->error.code)
         mp_comm_sum(me->comm, &one, 1, &me->error);
-    me->device->operations->stream_synchronize(me->device, NULL);
     mp_request_destroy(moves);
     mp_request_destroy(exchanges);
+    leave(me); /* lanes are done with the memory */
     me->device->operations->release(me->device, memory);
-    leave(me);
 }
 
 static void die_on_the_way(struct rank *me) {
@@ -133,7 +139,7 @@ static void lose_patience(struct rank *me) {
         _exit(3);
     }
     exchange(me, make_request(me), 8, &me->error);
-    leave(me);
+    leave_for_good(me);
 }
 
 /* The rank that failed says why in NCCL's words, on one line; the others that somebody is gone. */
