@@ -253,7 +253,7 @@ static void trainer_and_predictor_are_the_same_program(void **state) {
     struct mp_systems systems = {0};
     struct mp_error error = {0};
     uint64_t random = seed;
-    int times = world->ranks < 6 ? 6 : world->ranks < 16 ? 2 : 0;
+    int times = world->ranks < 6 ? 4 : world->ranks < 16 ? 2 : 0;
     (void)state;
     must(mp_systems_register_all(&systems, &error), &error);
     for (size_t i = 0; i < sizeof acting / sizeof *acting; i++)
