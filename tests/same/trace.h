@@ -2,9 +2,9 @@
  *
  * Nothing here comes from the schedule.  An operation is what was begun as one and waited for as
  * one; its name is that of its span, and its bytes are those of the messages that were really sent
- * for it, whenever that was, or that the network was given.  Own work is there too, as begun and
- * done at once, so that what it has beside it is known; but the order of rows is left out, which
- * the trainer in backward makes while it works on the gate. */
+ * for it, whenever that was (rows at once), or that the network was given.  Own work is there too,
+ * as begun and done at once, so that what it has beside it is known; but the order of rows is left
+ * out, which the trainer in backward makes while it works on the gate. */
 #ifndef MOEPERF_TESTS_SAME_TRACE_H
 #define MOEPERF_TESTS_SAME_TRACE_H
 

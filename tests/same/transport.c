@@ -61,6 +61,7 @@ static struct {
     int gathers;        /* of counts so far: layers begun */
     int passes[LAYERS]; /* through a layer's exchange so far: forward, then backward */
     int64_t updates;    /* of parameters, before the iteration */
+    int starting;       /* rows that are being posted; -1: none */
     int moves;          /* the operation that all rounds of moves are; -1: none yet */
 } seen;
 
@@ -74,7 +75,11 @@ static int send_message(struct mp_comm *comm, struct mp_messages *messages, int 
         i++;
     if (seen.trace) {
         assert_true(i < seen.requests); /* every message belongs to an operation */
-        seen.sent[seen.carried[i].operation][rank] += (uint32_t)bytes;
+        int operation = seen.carried[i].operation;
+        bool rows = seen.trace->operation[operation].phase == MP_PHASE_DISPATCH ||
+                    seen.trace->operation[operation].phase == MP_PHASE_COMBINE;
+        assert_true(!rows || operation == seen.starting); /* whatever else is on its way */
+        seen.sent[operation][rank] += (uint32_t)bytes;
     }
     return seen.below->send(comm, messages, slot, memory, bytes, rank, tag, error);
 }
@@ -95,7 +100,7 @@ void transport_watch(struct mp_trainer *trainer, struct trace *trace, trace_row 
     seen.sent = sent;
     seen.requests = seen.gathers = 0;
     seen.updates = trainer->updates;
-    seen.moves = -1;
+    seen.moves = seen.starting = -1;
 }
 
 void transport_forget(void) {
@@ -188,8 +193,11 @@ int __wrap_mp_exchange_start(struct mp_comm *comm, const int *send_rows, const i
                              struct mp_request *request, struct mp_error *error) {
     if (seen.trace)
         start_rows(request, send_rows, receive_rows);
-    return __real_mp_exchange_start(comm, send_rows, receive_rows, row_bytes, send, receive, stream,
-                                    request, error);
+    seen.starting = seen.trace ? find(request)->operation : -1;
+    int code = __real_mp_exchange_start(comm, send_rows, receive_rows, row_bytes, send, receive,
+                                        stream, request, error);
+    seen.starting = -1;
+    return code;
 }
 
 int __wrap_mp_comm_sum(struct mp_comm *comm, double *values, int count, struct mp_error *error) {
