@@ -346,6 +346,8 @@ int mp_predictor_step(struct mp_predictor *predictor, const struct mp_load load[
     predictor->all_loads = load;
     predictor->learnt = loads_of_iteration(predictor, load);
     code = mp_schedule_iteration(&predictor->schedule, error);
+    if (!code) /* what moved after the step has filled traffic, too */
+        code = mp_network_check(predictor->network, error);
     if (code)
         return code;
     prediction->seconds =

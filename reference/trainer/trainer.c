@@ -100,8 +100,8 @@ static int create_slices(struct mp_trainer *trainer, struct mp_error *error) {
                   : MP_OK;
 }
 
-/* Lets transfers move on between the products of a layer's experts; a failure is told when the
- * iteration ends, if no wait has met it before. */
+/* Lets transfers move on while this rank computes; a failure is told when the iteration ends, if no
+ * wait has met it before. */
 static void move_on(void *context) {
     struct mp_trainer *trainer = context;
     if (!trainer->progress_error.code)
