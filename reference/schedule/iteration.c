@@ -10,20 +10,18 @@ int mp_schedule_create(const struct mp_executor *executor, void *self, int layer
     for (int i = 0; i < MP_SUMS_ON_THEIR_WAY; i++)
         schedule->sums[i].layer = -1;
     schedule->layer = calloc((size_t)layers, sizeof *schedule->layer);
-    bool *needs_late = calloc((size_t)layers * (size_t)ranks, sizeof *needs_late);
-    if (!schedule->layer || !needs_late) {
-        free(needs_late);
+    schedule->needs_late = calloc((size_t)layers * (size_t)ranks, sizeof *schedule->needs_late);
+    if (!schedule->layer || !schedule->needs_late) {
         mp_schedule_destroy(schedule);
         return mp_fail(error, MP_ENOMEM, "no memory for a schedule of %d layers", layers);
     }
     for (int l = 0; l < layers; l++)
-        schedule->layer[l].needs_late = needs_late + (size_t)l * (size_t)ranks;
+        schedule->layer[l].needs_late = schedule->needs_late + (size_t)l * (size_t)ranks;
     return MP_OK;
 }
 
 void mp_schedule_destroy(struct mp_schedule *schedule) {
-    if (schedule->layer)
-        free(schedule->layer[0].needs_late);
+    free(schedule->needs_late);
     free(schedule->layer);
     *schedule = (struct mp_schedule){0};
 }

@@ -95,7 +95,7 @@ struct mp_scheduled_layer {
     int steps;        /* of the exchange, 1: flat */
     bool own;         /* pipelined: rows of copies that are fetched late, and never travel */
     bool own_first;   /* in backward these are all rows of all copies */
-    bool *needs_late; /* [steps] rows that travelled meet copies that are fetched late; owned */
+    bool *needs_late; /* [steps] rows that travelled meet copies that are fetched late */
 };
 
 /* Who carries operations out.  Errors end the iteration; nothing is called after one. */
@@ -126,6 +126,7 @@ struct mp_schedule {
     bool gathers_homes;               /* slices are put together after the step */
     int micro_batch;                  /* the present one */
     struct mp_scheduled_layer *layer; /* [layers], owned */
+    bool *needs_late;                 /* [layers][ranks], of all layers, owned */
     bool fetching, late_fetching;
     struct {
         int layer; /* -1: none */

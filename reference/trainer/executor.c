@@ -22,8 +22,9 @@ static int64_t segment_rows(const struct mp_routing *routing, int step) {
 static void end(void *self, struct mp_scheduled_phase activity) {
     struct mp_trainer *trainer = self;
     const struct mp_model *model = &trainer->model;
+    /* Phases of rows are of a layer; the others have no need of it. */
     const struct mp_routing *routing =
-        activity.layer >= 0 ? &model->state[activity.layer].routing : NULL;
+        &model->state[activity.layer < 0 ? 0 : activity.layer].routing;
     int64_t tokens = -1, flops = -1;
     switch (activity.phase) {
     case MP_PHASE_EMBED:

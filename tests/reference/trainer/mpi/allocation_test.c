@@ -250,7 +250,8 @@ static void a_step_allocates_nothing(void **state) {
         backtrace_symbols_fd(shown[i], shown_frames[i], STDERR_FILENO);
     }
     assert_int_equal(atomic_load(&ours), growth);
-    if (!trainer->planner.system->before_gate && trainer->loads.count) /* the same rows again and again */
+    if (!trainer->planner.system->before_gate &&
+        trainer->loads.count) /* the same rows again and again */
         assert_int_equal(growth, 0);
     must(mp_recorder_finish(&recording.recorder, MP_OK, NULL, &error), &error);
     unlink(recording.path);
