@@ -17,9 +17,9 @@ static void gemm_matches(struct mp_device *device, const void *argument) {
     int lda = (c->transpose_a ? c->m : c->k) + c->padding;
     int ldb = (c->transpose_b ? c->k : c->n) + c->padding;
     int ldc = c->n + c->padding;
-    float *a = random_floats((size_t)(lda * (c->transpose_a ? c->k : c->m)), 1);
+    float *a = random_floats((size_t)(lda * (c->transpose_a ? c->k : 2 * c->m)), 1);
     float *b = random_floats((size_t)(ldb * (c->transpose_b ? c->n : c->k)), 1);
-    size_t size = (size_t)(ldc * c->m);
+    size_t size = (size_t)(ldc * 2 * c->m); /* the second half is nobody's */
     float *out = c->beta == 0 ? new_floats(size) : random_floats(size, 1);
     float *before = copy_floats(out, size);
 
@@ -28,6 +28,7 @@ static void gemm_matches(struct mp_device *device, const void *argument) {
             ldb, c->beta, out, ldc);
     perform(device, gemm_float, c->transpose_a, c->transpose_b, c->m, c->n, c->k, c->alpha, a, lda,
             b, ldb, c->beta, same, ldc);
+    assert_memory_equal(out + size / 2, before + size / 2, size / 2 * sizeof *out);
     for (int row = 0; row < c->m; row++) {
         for (int column = 0; column < ldc; column++) {
             int at = row * ldc + column;
@@ -225,6 +226,7 @@ static const struct device_test tests[] = {
      &(const enum mp_grouped_gemm){MP_GROUPED_FORWARD}},
     {"rows of a group are its own, backwards", rows_of_a_group_are_its_own,
      &(const enum mp_grouped_gemm){MP_GROUPED_INPUT_GRADIENT}},
+    GEMM("so many rows that others have a turn between", false, true, 2600, 6, 5, 1, 0.5f, 1),
     GEMM("plain", false, false, 17, 33, 29, 1, 0, 0),
     GEMM("first transposed", true, false, 19, 31, 45, 1, 1, 3),
     GEMM("second transposed", false, true, 21, 37, 50, 0.25f, 0, 5),
