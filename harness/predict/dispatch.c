@@ -238,10 +238,12 @@ int mp_predictor_restore(struct mp_predictor *predictor, int number, struct mp_e
     bool flat = !layer->pipelined;
     if ((predictor->keeps_traffic && flat) || predictor->planner.planned == number)
         return MP_OK;
-    int code = mp_predictor_plan_before(predictor, number, error);
-    if (!code)
-        code = mp_predictor_plan_after(predictor, number, error);
-    if (!code && flat)
+    int code = mp_planner_again(&predictor->planner, predictor->iteration, number,
+                                &predictor->load[number], error);
+    if (code)
+        return code;
+    mark_late(predictor);
+    if (flat)
         fill_traffic(predictor, layer);
-    return code;
+    return MP_OK;
 }

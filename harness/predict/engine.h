@@ -102,7 +102,7 @@ struct mp_predictor {
 };
 
 /* ---- dispatch.c: a plan's rows ---- */
-/* Plans the layer (again, in backward, if its plan is gone). */
+/* Plans the layer. */
 int mp_predictor_plan_before(struct mp_predictor *predictor, int layer, struct mp_error *error);
 int mp_predictor_plan_after(struct mp_predictor *predictor, int layer, struct mp_error *error);
 /* Fills the layer's traffic and rows from the plan, and counts them. */

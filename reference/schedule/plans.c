@@ -3,39 +3,6 @@
 
 #include "reference/schedule/schedule.h"
 
-enum mp_lane mp_operation_lane(enum mp_operation_kind kind) {
-    return kind >= MP_TRAVEL_FETCH    ? MP_LANE_BACKGROUND
-           : kind >= MP_TRAVEL_COUNTS ? MP_LANE_EXCHANGE
-                                      : MP_LANE_COMPUTE;
-}
-
-const char *mp_operation_name(enum mp_operation_kind kind) {
-    static const char *const names[MP_OPERATIONS] = {
-        [MP_WORK_EMBED] = "embed",
-        [MP_WORK_ATTENTION] = "attention",
-        [MP_WORK_GATE] = "gate",
-        [MP_WORK_PERMUTE] = "permute",
-        [MP_WORK_EXPERTS] = "experts",
-        [MP_WORK_COMBINE] = "combine",
-        [MP_WORK_HEAD] = "head",
-        [MP_WORK_UPDATE] = "update",
-        [MP_TRAVEL_COUNTS] = "counts",
-        [MP_TRAVEL_ROWS] = "rows",
-        [MP_TRAVEL_RETURNS] = "returns",
-        [MP_TRAVEL_LOSS] = "loss",
-        [MP_TRAVEL_FETCH] = "fetch",
-        [MP_TRAVEL_LATE_FETCH] = "late-fetch",
-        [MP_TRAVEL_REFETCH] = "refetch",
-        [MP_TRAVEL_SUM_COPIES] = "sum-copies",
-        [MP_TRAVEL_SHARE_SUMS] = "share-sums",
-        [MP_TRAVEL_SEND_SLICES] = "send-slices",
-        [MP_TRAVEL_SUM_DENSE] = "sum-dense",
-        [MP_TRAVEL_MOVES] = "moves",
-        [MP_TRAVEL_HOMES] = "homes",
-    };
-    return kind < MP_OPERATIONS ? names[kind] : "?";
-}
-
 bool mp_plan_gathers(const struct mp_plan *plan) {
     return mp_optimizer_sliced(plan->optimizer) && plan->gather_stage == MP_STAGE_BEFORE_GATE;
 }

@@ -9,23 +9,28 @@
  * behind anything else.  In `background` travel parameters and gradients of experts, sums of other
  * gradients and experts that move, in the order in which they are started.
  *
- *   forward, layer l          compute                            background
- *     plan what the gate need not be known for
- *                                                                FETCH (Hecate, section 4: spAG)
- *     attention, gate         ... counts of all ranks
- *     plan the rest                                              LATE_FETCH, if flat
- *     rows in n steps         S_0 .. S_(n-1)                     LATE_FETCH, if pipelined
- *     for each step           wait S_s and the fetches that it needs; C_s; R_s
- *     own rows, if pipelined  wait for all fetches; C_own
- *     all returned            combine
+ * Forward, layer l, with what sets out in the background at its right:
  *
- *   backward, layer l         S_0 .. S_(n-1)
- *     before gradients        wait REFETCH of l and the sums of layer l + 2
- *     own rows, if pipelined  C_own, and if these are all rows of the copies:    SUM_COPIES
- *     for each step           wait S_s; C_s; R_s
- *     all returned            else:                              SUM_COPIES, SHARE_SUMS,
- * SEND_SLICES gate                                                       REFETCH of l - 1 attention
- * SUM_DENSE of l
+ *     plan what the gate need not be known for    FETCH (spAG, Hecate, section 4)
+ *     attention
+ *     gate; counts of all ranks
+ *     plan the rest                               LATE_FETCH, if flat
+ *     rows set out: S_0 .. S_(n-1)                LATE_FETCH, if pipelined
+ *     for each step s: wait for S_s and the
+ *       fetches that it needs; C_s; R_s
+ *     own rows, if pipelined: wait for all
+ *       fetches; C_own
+ *     all R are back; combine
+ *
+ * Backward, layer l:
+ *
+ *     rows set out: S_0 .. S_(n-1)
+ *     wait for REFETCH of l, sums of l + 2
+ *     own rows, if pipelined: C_own               SUM_COPIES, if those are all rows of all copies
+ *     for each step s: wait for S_s; C_s; R_s
+ *     all R are back                              otherwise SUM_COPIES, SHARE_SUMS, SEND_SLICES
+ *     gate                                        REFETCH of l - 1
+ *     attention                                   SUM_DENSE of l
  *
  * A flat exchange has one step.  Sums of copies start behind the second exchange, so that they
  * travel under attention (Hecate, section 4); each of their stages starts when the one before it is
@@ -37,8 +42,6 @@
 
 #include "profiler/record/record.h"
 #include "reference/plan/plan.h"
-
-enum mp_lane { MP_LANE_COMPUTE, MP_LANE_EXCHANGE, MP_LANE_BACKGROUND };
 
 enum mp_operation_kind {
     /* Own work.  EXPERTS: the rows of one step, or the own ones. */
@@ -67,8 +70,6 @@ enum mp_operation_kind {
     MP_TRAVEL_HOMES,       /* slices of a layer put together at their homes after the step */
     MP_OPERATIONS
 };
-enum mp_lane mp_operation_lane(enum mp_operation_kind kind);
-const char *mp_operation_name(enum mp_operation_kind kind); /* "fetch", "sum-copies", ... */
 
 /* One operation of an iteration.  Every rank has the same sequence of them. */
 struct mp_operation {

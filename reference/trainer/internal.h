@@ -26,7 +26,7 @@ struct mp_mark {
 };
 
 /* Parameters or gradients of a layer's experts on their way. */
-struct mp_carriage {
+struct mp_transfer_in_flight {
     struct mp_flight flight;
     struct mp_request *request[2]; /* [1]: NULL but where two stages travel */
 };
@@ -75,7 +75,7 @@ struct mp_trainer {
 
     struct mp_request **rows; /* [2 R] of an exchange's steps: there, and back */
     struct mp_request *gather;
-    struct mp_carriage fetch, late_fetch, refetch, sums[MP_SUMS_ON_THEIR_WAY];
+    struct mp_transfer_in_flight fetch, late_fetch, refetch, sums[MP_SUMS_ON_THEIR_WAY];
     /* [most holders of a layer][slice] slices of holders' own gradients, as they arrive */
     float *arrivals[MP_SUMS_ON_THEIR_WAY];
     /* Working memory of transfers from and to slices, [slices limit]. */

@@ -14,8 +14,8 @@ static const struct mp_plan *plan_of(const struct mp_trainer *trainer, int layer
     return mp_planner_plan(&trainer->planner, layer);
 }
 
-static struct mp_carriage *carriage_of(struct mp_trainer *trainer,
-                                       const struct mp_operation *operation) {
+static struct mp_transfer_in_flight *carriage_of(struct mp_trainer *trainer,
+                                                 const struct mp_operation *operation) {
     switch (operation->kind) {
     case MP_TRAVEL_FETCH:
         return &trainer->fetch;
@@ -75,7 +75,7 @@ static int start_stage(struct mp_trainer *trainer, const struct mp_plan *plan, e
 }
 
 static int start_fetch(struct mp_trainer *trainer, const struct mp_plan *plan, enum mp_stage stage,
-                       struct mp_carriage *carriage, struct mp_error *error) {
+                       struct mp_transfer_in_flight *carriage, struct mp_error *error) {
     struct mp_model *model = &trainer->model;
     int code = mp_experts_locate(&model->experts, plan, model->parameter, model->gradient, error);
     return code ? code
@@ -84,7 +84,7 @@ static int start_fetch(struct mp_trainer *trainer, const struct mp_plan *plan, e
 
 /* Both stages, into memory of their own while the layer above still uses its copies. */
 static int start_refetch(struct mp_trainer *trainer, const struct mp_plan *plan,
-                         struct mp_carriage *carriage, struct mp_error *error) {
+                         struct mp_transfer_in_flight *carriage, struct mp_error *error) {
     static const enum mp_stage stages[] = {MP_STAGE_BEFORE_GATE, MP_STAGE_AFTER_GATE};
     int code = mp_experts_locate(&trainer->model.experts, plan, trainer->prefetch_chunk,
                                  trainer->prefetch_gradient, error);
@@ -118,7 +118,7 @@ static int start_sums(struct mp_trainer *trainer, const struct mp_plan *plan,
 /* ---- both ---- */
 
 static int start_kind(struct mp_trainer *trainer, const struct mp_operation *operation,
-                      struct mp_carriage *carriage, struct mp_error *error) {
+                      struct mp_transfer_in_flight *carriage, struct mp_error *error) {
     const struct mp_plan *plan = plan_of(trainer, operation->layer);
     switch (operation->kind) {
     case MP_TRAVEL_FETCH:
@@ -132,7 +132,7 @@ static int start_kind(struct mp_trainer *trainer, const struct mp_operation *ope
     }
 }
 
-static int wait_requests(struct mp_carriage *carriage, struct mp_error *error) {
+static int wait_requests(struct mp_transfer_in_flight *carriage, struct mp_error *error) {
     int code = MP_OK;
     for (int i = 0; !code && i < 2 && carriage->request[i]; i++)
         code = mp_request_wait(carriage->request[i], error);
@@ -147,7 +147,7 @@ static enum mp_phase phase_of(enum mp_operation_kind kind) {
 int mp_trainer_start_transfer(struct mp_trainer *trainer, const struct mp_operation *operation,
                               struct mp_error *error) {
     const struct mp_plan *plan = plan_of(trainer, operation->layer);
-    struct mp_carriage *carriage = carriage_of(trainer, operation);
+    struct mp_transfer_in_flight *carriage = carriage_of(trainer, operation);
     carriage->flight =
         mp_trainer_departed(trainer, mp_trainer_now(trainer), phase_of(operation->kind));
     int code = mp_trainer_pause(trainer, plan, error);
@@ -173,7 +173,7 @@ static int64_t arrived_bytes(const struct mp_trainer *trainer,
 
 int mp_trainer_wait_transfer(struct mp_trainer *trainer, const struct mp_operation *operation,
                              struct mp_error *error) {
-    struct mp_carriage *carriage = carriage_of(trainer, operation);
+    struct mp_transfer_in_flight *carriage = carriage_of(trainer, operation);
     int code = wait_requests(carriage, error);
     mp_trainer_arrived(trainer, carriage->flight, phase_of(operation->kind), operation->direction,
                        operation->layer, arrived_bytes(trainer, operation));

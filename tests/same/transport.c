@@ -228,13 +228,13 @@ int __wrap_mp_all_reduce_start(struct mp_comm *comm, float *values, size_t count
     return __real_mp_all_reduce_start(comm, values, count, stream, request, error);
 }
 
-static bool is_of(const struct mp_carriage *carriage, const struct mp_request *request) {
+static bool is_of(const struct mp_transfer_in_flight *carriage, const struct mp_request *request) {
     return request == carriage->request[0] || request == carriage->request[1];
 }
 
 /* Experts that come again in two stages come in one operation, of two requests. */
 static bool joins(const struct mp_request *request) {
-    const struct mp_carriage *refetch = &seen.trainer->refetch;
+    const struct mp_transfer_in_flight *refetch = &seen.trainer->refetch;
     const struct carried *first = find(refetch->request[0]);
     if (request != refetch->request[1] || !first || first->awaited)
         return false;

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "tests/reference/plan/plan_support.h"
+#include "tests/reference/schedule/names.h"
 
 enum { MOST_LAYERS = 4, MOST_RANKS = 130, TEXT = 1 << 16, MOST_EVENTS = 1 << 15 };
 
@@ -59,12 +60,12 @@ static int note(struct scribe *scribe, enum verb verb, const struct mp_operation
 }
 
 static int work(void *self, const struct mp_operation *operation, struct mp_error *error) {
-    assert_int_equal(mp_operation_lane(operation->kind), MP_LANE_COMPUTE);
+    assert_true(operation->kind < MP_TRAVEL_COUNTS);
     return note(self, WORK, operation, error);
 }
 
 static int start(void *self, const struct mp_operation *operation, struct mp_error *error) {
-    assert_int_not_equal(mp_operation_lane(operation->kind), MP_LANE_COMPUTE);
+    assert_true(operation->kind >= MP_TRAVEL_COUNTS);
     return note(self, START, operation, error);
 }
 
@@ -107,7 +108,7 @@ static const char *told(const struct scribe *scribe, enum mp_direction direction
         if (operation->direction != direction)
             continue;
         at += (size_t)snprintf(text + at, TEXT - at, "%s%s%s", at ? " " : "",
-                               marks[scribe->event[i].verb], mp_operation_name(operation->kind));
+                               marks[scribe->event[i].verb], name_of(operation->kind));
         if (operation->layer >= 0)
             at += (size_t)snprintf(text + at, TEXT - at, "%d", operation->layer);
         if (operation->step > 0)

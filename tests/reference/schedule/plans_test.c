@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "tests/reference/plan/plan_support.h"
+#include "tests/reference/schedule/names.h"
 
 enum { MOST_RANKS = 130 };
 
@@ -131,7 +132,7 @@ static void micro_batches_share_what_stays(void **state) {
             for (int kind = 0; kind < MP_OPERATIONS; kind++)
                 if (travels >> kind & 1)
                     snprintf(text + strlen(text), sizeof text - strlen(text), "%s%s",
-                             *text ? " " : "", mp_operation_name((enum mp_operation_kind)kind));
+                             *text ? " " : "", name_of((enum mp_operation_kind)kind));
             assert_string_equal(text, cases[c].expected[m]);
         }
         mp_plan_destroy(&plan);
