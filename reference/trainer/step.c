@@ -51,7 +51,8 @@ static int iterate(struct mp_trainer *trainer, struct mp_mark mark, int64_t cpu_
     trainer->target_now = target;
     trainer->result = result;
     int code = mp_schedule_iteration(&trainer->schedule, error);
-    mp_trainer_count_plans(trainer, true);
+    if (!code) /* what failed leaves half of a plan */
+        mp_trainer_count_plans(trainer, true);
     if (!code)
         code = mp_device_check(trainer->device, error);
     if (!code && trainer->progress_error.code) {
