@@ -15,7 +15,8 @@ static void launch(const char *script, struct mp_launch *job, bool has_launcher,
     struct mp_command command;
     struct mp_error error = {0};
     write_script("trainer", script);
-    write_script("launcher", "\"$1\" & \"$1\" & wait %1 && wait %2\n");
+    /* Waits for both, whatever the first one's status is: what it left behind would be killed. */
+    write_script("launcher", "\"$1\" & \"$1\" & wait %1; first=$?; wait %2 && exit $first\n");
     assert_int_equal(mp_command_create(has_launcher ? "./launcher {program} {arguments}" : NULL, 1,
                                        "./trainer", arguments, &command, &error),
                      MP_OK);
