@@ -215,7 +215,8 @@ static const struct refused refusals[] = {
     {"no trace", "moeperf import wide.csv --as native -o x.mptrace",
      "wide.csv is no trace or its header is damaged; no block was read"},
     {"sums that differ", "moeperf import ragged.csv --as csv-wide -o x.mptrace",
-     "block 0 (iteration 5, micro-batch 0, layer 0): rank 1 has 5 routes, rank 0 in layer 0 has 4"},
+     "block 0 (iteration 5, micro-batch 0, layer 0): rank 1 has 5 routes, rank 0 in layer 0 has 4; "
+     "they may differ only in a ragged trace, as moeperf import --ragged writes it"},
     {"experts not said", "moeperf import router.jsonl -o x.mptrace",
      "moeperf import: router.jsonl: lines of a router trace do not say how many experts there are; "
      "the largest index of the first step is 2; --experts N says it\n"},
@@ -299,6 +300,17 @@ static void what_cant_be_is_said_and_nothing_is_written(void **state) {
                 "iterations   1, numbered 0 .. 0\nroutes       4 in 1 blocks\n");
     assert_says("moeperf import ragged.csv --as csv-wide --ragged -o ragged.mptrace", 0,
                 "routes       9 in 1 blocks\n");
+    /* The file says so itself to whoever reads it next. */
+    assert_says("moeperf import ragged.mptrace -o again.mptrace", 0,
+                "routes       9 in 1 blocks\n");
+    assert_says("moeperf reshape ragged.mptrace --ranks 1 -o sum.mptrace", 0,
+                "routes       9 in 1 blocks\n");
+    assert_says("moeperf export --as csv --trace ragged.mptrace same.csv && tail -n 1 same.csv", 0,
+                "5,0,0,1,3,0");
+    assert_says("moeperf generate w4 -o w4.mptrace --iterations 3 --ranks 4 --experts 8 --layers 2 "
+                "&& moeperf predict --cluster hecate-b --nodes 1 --trace w4.mptrace --fit "
+                "--set ranks=8 --system ep",
+                0, "ep");
 }
 
 static int record_runs(void **state) {
