@@ -327,7 +327,7 @@ static int run_examples(const char *command, const char *more) {
 static void examples_work(void **state) {
     (void)state;
     assert_int_equal(run_examples("list", ""), 2);
-    assert_int_equal(run_examples("show", ""), 6);
+    assert_int_equal(run_examples("show", ""), 7);
     assert_int_equal(run_examples("doctor", ""), 2);
     free(shell("mkdir -p before/bin && ln -s $(command -v moeperf-train) before/bin/", 0));
     assert_int_equal(run_examples("run", TINY), 4);
