@@ -199,6 +199,7 @@ static const struct row rows[] = {
     {"fssdp",
      {"options.frugal=yes", "options.overlap=all", "options.reshard-interval=5"},
      {.copies = true, .moves = true, .late = MAY_COPY}},
+    {"ep", {"options.expert-parallel=1"}, {.replicas = true}},
     /* Room for every route, padded and not, and replicas of all experts. */
     {"deepspeed", {"options.capacity-factor=16"}, {.padded = true}},
     {"deepspeed", {"options.drop-tokens=no"}, {.padded = true}},

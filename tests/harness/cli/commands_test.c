@@ -194,8 +194,8 @@ static void systems_are_shown_in_words(void **state) {
     }
     json_decref(rows);
     assert_non_null(strstr(list, "\nideal      Ideal (unattainable): "));
-    assert_non_null(strstr(list, "\n           copies experts, a bound, no system\n"));
-    assert_non_null(strstr(list, "\n           copies experts, drops routes\n"));
+    assert_non_null(strstr(list, "\n           replicates experts, a bound, no system\n"));
+    assert_non_null(strstr(list, "\n           replicates experts, drops routes\n"));
     assert_fits(list);
     free(list);
     list = shell("moeperf list suites", 0);
