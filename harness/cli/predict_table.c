@@ -245,7 +245,7 @@ static int print_table(const struct cli_predictions *predictions, int first, boo
     return code;
 }
 
-int cli_print_predictions(const struct cli_predictions *predictions, struct mp_error *error) {
+static int print_tables(const struct cli_predictions *predictions, struct mp_error *error) {
     bool *done = calloc((size_t)predictions->count, sizeof *done);
     int code = done ? MP_OK : mp_fail(error, MP_ENOMEM, "no memory for the tables");
     for (int i = 0; i < predictions->count && !code; i++) {
@@ -256,8 +256,19 @@ int cli_print_predictions(const struct cli_predictions *predictions, struct mp_e
         code = print_table(predictions, i, done, error);
     }
     free(done);
-    if (!code && *predictions->left_out)
-        table_paragraph(stdout, "%s", predictions->left_out);
+    return code;
+}
+
+static int print_grid(const struct cli_predictions *predictions, struct mp_error *error) {
+    print_heading(&predictions->item[0]);
+    return cli_print_grid(predictions, error);
+}
+
+int cli_print_predictions(const struct cli_predictions *predictions, struct mp_error *error) {
+    int code = predictions->points->axes.count ? print_grid(predictions, error)
+                                               : print_tables(predictions, error);
+    if (!code && *predictions->points->left_out)
+        table_paragraph(stdout, "%s", predictions->points->left_out);
     if (!code)
         code = print_assumptions(predictions, error);
     if (!code && predictions->database)
@@ -389,7 +400,7 @@ int cli_print_predictions_json(const struct cli_predictions *predictions, struct
     free_list(&list);
     json_object_set_new(object, "predicted", json_true());
     json_object_set_new(object, "systems", items);
-    json_object_set_new(object, "left_out", json_text(predictions->left_out));
+    json_object_set_new(object, "left_out", json_text(predictions->points->left_out));
     json_object_set_new(object, "assumptions", lines);
     if (predictions->database) {
         json_object_set_new(object, "database", json_text(predictions->database));
