@@ -25,7 +25,7 @@ enum { SEQUENCES = 4, SETTINGS_LIMIT = CLI_WORDS_LIMIT + 8, SETTING_SIZE = MP_TE
 static const char SUITE[] = "predict"; /* what the database calls it */
 
 struct predict_flags {
-    const char *cluster, *nodes, *trace, *loads, *suite, *iterations, *database;
+    const char *cluster, *nodes, *trace, *loads, *suite, *iterations, *database, *html;
     struct cli_words system, set, vary;
     bool fit, json, assumptions, quiet;
 };
@@ -59,6 +59,7 @@ static int parse(struct predict_flags *flags, int argc, char *argv[], struct mp_
          "every value of the other.  KEY: a job's option, loads,\n"
          "nodes, levels.NAME.bandwidth (B/s; moeperf show\n"
          "CLUSTER) or levels.NAME.latency (s)"},
+        {"--html", CLI_VALUE, &flags->html, "FILE", "draws what is varied as heat maps, too"},
         {"--suite", CLI_VALUE, &flags->suite, "SUITE",
          "predicts the jobs of a suite instead, be they\n"
          "measured or predicted in it"},
@@ -114,6 +115,8 @@ static int collect_settings(const struct predict_flags *flags, struct settings *
                             struct mp_error *error) {
     char nodes[64];
     settings->count = 0;
+    if (flags->html && (flags->vary.count == 0 || flags->json))
+        return mp_fail(error, MP_EINVAL, "--html draws what --vary varies, without --json");
     if (flags->trace && flags->loads)
         return mp_fail(error, MP_EINVAL, "--trace and --loads: give one of them");
     if (flags->trace && access(flags->trace, R_OK))
@@ -286,7 +289,6 @@ struct chosen {
 
 static void choose_systems(const struct predict_flags *flags, struct chosen *chosen) {
     bool has_ep = false;
-    chosen->count = chosen->asked = 0;
     for (int i = 0; i < flags->system.count; i++)
         has_ep |= !strcmp(flags->system.word[i], "ep");
     if (flags->system.count > 0 && !has_ep)
@@ -334,43 +336,44 @@ static void add_left_out(struct cli_points *points, const char *why) {
                  length ? "  " : "", why);
 }
 
-/* The points at which a system can do such a job; why not at the others is said.  The first error
- * if a system that was asked for can't do it at any. */
-static int add_points(const struct command_line *line, const char *system, bool asked,
-                      struct cli_points *points, struct mp_error *error) {
-    int count = cli_axes_points(line->axes), before = points->count;
-    struct mp_error first = {0};
+/* The points at which a system can do such a job; why not at the others is said, and in `first`. */
+static void add_points(const struct command_line *line, const char *system,
+                       struct cli_points *points, struct mp_error *first) {
+    int count = cli_axes_points(line->axes);
     for (int p = 0; p < count; p++) {
-        struct cli_point point = {.system = system};
+        struct cli_point *point = &points->item[points->count];
         struct mp_error own = {0};
-        cli_axes_point(line->axes, p, point.at);
-        if (try_point(line, &point, &own) == MP_OK) {
-            points->item[points->count++] = point;
+        *point = (struct cli_point){.system = system};
+        cli_axes_point(line->axes, p, point->at);
+        if (try_point(line, point, &own) == MP_OK) {
+            points->count++;
             continue;
         }
-        first = first.code ? first : own;
+        *first = first->code ? *first : own;
         add_left_out(points, own.text);
     }
-    return asked && points->count == before ? mp_fail(error, first.code, "%s", first.text) : MP_OK;
 }
 
-/* Leaves out what can't be done; the first error if nothing is left. */
+/* Leaves out what can't be done; the first error if a system that was asked for can do nothing, or
+ * nothing is left. */
 static int choose_points(const struct command_line *line, const struct predict_flags *flags,
                          struct cli_points *points, struct mp_error *error) {
-    struct chosen chosen;
-    int code = MP_OK;
+    struct chosen chosen = {0};
+    struct mp_error first = {0};
     choose_systems(flags, &chosen);
     points->item =
-        calloc((size_t)(chosen.count * cli_axes_points(line->axes)), sizeof *points->item);
+        calloc((size_t)(chosen.count * cli_axes_points(line->axes) + 1), sizeof *points->item);
     if (!points->item)
         return mp_fail(error, MP_ENOMEM, "no memory for the jobs");
-    for (int i = 0; i < chosen.count && !code; i++)
-        code = add_points(line, chosen.name[i], i >= chosen.count - chosen.asked, points, error);
-    if (!code && points->count == 0) {
-        const struct cli_point first = {.system = chosen.name[0]};
-        code = try_point(line, &first, error);
+    for (int i = 0; i < chosen.count; i++) {
+        int before = points->count;
+        struct mp_error own = {0};
+        add_points(line, chosen.name[i], points, &own);
+        first = first.code ? first : own;
+        if (points->count == before && i >= chosen.count - chosen.asked)
+            return mp_fail(error, own.code, "%s", own.text);
     }
-    return code;
+    return points->count ? MP_OK : mp_fail(error, first.code, "%s", first.text);
 }
 
 static int read_command_line(const struct mp_systems *systems, const struct predict_flags *flags,
@@ -378,10 +381,8 @@ static int read_command_line(const struct mp_systems *systems, const struct pred
                              struct mp_suite *suite, struct mp_error *error) {
     struct mp_predict_job job;
     struct settings options;
-    const struct command_line line = {systems, settings, &points->axes, &job};
+    const struct command_line line = {systems, settings, points->axes, &job};
     int code = mp_predict_job_create(&job, error);
-    for (int i = 0; i < flags->vary.count && !code; i++)
-        code = cli_axes_add(&points->axes, flags->vary.word[i], error);
     if (!code)
         code = prepare_job(systems, settings, &job, error);
     if (!code)
@@ -532,9 +533,11 @@ static int predict_all(struct session *session, struct cli_prediction items[],
 static int predict_and_print(const struct predict_flags *flags, const struct mp_suite *suite,
                              const struct cli_points *points, struct mp_error *error) {
     struct session session = {.suite = suite};
-    struct cli_prediction *items = calloc((size_t)suite->count, sizeof *items);
-    int code = items ? MP_OK : mp_fail(error, MP_ENOMEM, "no memory for the predictions");
-    if (!code && flags->database)
+    struct cli_prediction *items = calloc((size_t)suite->count + 1, sizeof *items);
+    int code = MP_OK;
+    if (!items)
+        return mp_fail(error, MP_ENOMEM, "no memory for the predictions");
+    if (flags->database)
         code = mp_path_create_parent(flags->database, error);
     if (!code && flags->database)
         code = mp_store_open(flags->database, &session.store, error);
@@ -546,6 +549,7 @@ static int predict_and_print(const struct predict_flags *flags, const struct mp_
                                                 .item = items,
                                                 .count = suite->count,
                                                 .points = points,
+                                                .html = flags->html,
                                                 .database = flags->database,
                                                 .suite_run = session.suite_run,
                                                 .all_assumptions = flags->assumptions};
@@ -560,12 +564,16 @@ static int predict(const struct mp_systems *systems, int argc, char *argv[],
                    struct mp_error *error) {
     struct predict_flags flags = {0};
     struct mp_suite suite = {0};
-    struct cli_points points = {0};
+    struct cli_axes axes = {0};
+    struct cli_points points = {.axes = &axes};
     if (cli_is_what_if(argc, argv))
         return cli_what_if(systems, argc, argv, error);
     struct settings *settings = calloc(1, sizeof *settings);
-    int code = settings ? parse(&flags, argc, argv, error)
-                        : mp_fail(error, MP_ENOMEM, "no memory for the options");
+    if (!settings)
+        return mp_fail(error, MP_ENOMEM, "no memory for the options");
+    int code = parse(&flags, argc, argv, error);
+    for (int i = 0; i < flags.vary.count && !code; i++)
+        code = cli_axes_add(&axes, flags.vary.word[i], error);
     if (!code)
         code = collect_settings(&flags, settings, error);
     if (!code)

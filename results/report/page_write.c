@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "reference/base/characters.h"
+#include "reference/base/whole_file.h"
 #include "results/report/command.h"
 #include "results/report/markup.h"
 #include "results/report/page.h"
@@ -183,8 +184,9 @@ static int fill_in(const char *name, size_t length, const char *title, const cha
     return code ? code : error->code;
 }
 
-int page_assemble(const char *title, const char *body, json_t *figures, FILE *out,
-                  struct mp_error *error) {
+/* The page around `body`, as page/report.html has it. */
+static int assemble(const char *title, const char *body, json_t *figures, FILE *out,
+                    struct mp_error *error) {
     const char *at = page_template;
     int code = MP_OK;
     while (!code) {
@@ -196,5 +198,35 @@ int page_assemble(const char *title, const char *body, json_t *figures, FILE *ou
         at = end + 2;
     }
     fputs(at, out);
+    return code ? code : check_printed(out, error);
+}
+
+static int write_page(struct page *page, page_body *body, const void *context, FILE *out,
+                      struct mp_error *error) {
+    char *text = NULL;
+    size_t size;
+    page->figures = json_array();
+    page->out = open_memstream(&text, &size);
+    int code = page->out && page->figures ? body(context, page, error)
+                                          : mp_fail(error, MP_ENOMEM, "no memory for the report");
+    if (page->out && fclose(page->out) && !code)
+        code = mp_fail(error, MP_ENOMEM, "no memory for the report");
+    if (!code)
+        code = assemble(page->title, text, page->figures, out, error);
+    free(text);
+    json_decref(page->figures);
     return code;
+}
+
+int page_file(const char *path, struct page *page, page_body *body, const void *context,
+              struct mp_error *error) {
+    char folder[MP_VEGA_FOLDER];
+    struct mp_whole_file file;
+    int code = mp_vega_find(folder, error); /* before the work */
+    if (code)
+        return code;
+    code = mp_whole_file_open(&file, path, error);
+    if (!code)
+        code = write_page(page, body, context, file.stream, error);
+    return mp_whole_file_close(&file, code, error);
 }
