@@ -16,7 +16,7 @@ const struct mp_option mp_predict_job_options[] = {
     {"cluster", MP_OPTION_TEXT, FIELD(cluster), "", "", 0, 0, NULL,
      "cluster to predict on: a ready-made one or a file; it gives the ranks"},
     {"change", MP_OPTION_TEXT, FIELD(change), "", "", 0, 0, NULL,
-     "what is different in the cluster, as in nodes=2"},
+     "what is different in the cluster, with blanks between: nodes=2 levels.node.bandwidth=50e9"},
     {"loads", MP_OPTION_TEXT, FIELD(loads), "", "", 0, 0, NULL,
      "a trace file, or a generator with options, as in \"zipf exponent=1\"; empty: as routing "
      "says"},
@@ -200,6 +200,17 @@ static int find_cluster(const char *name, const char *folder, char path[PATH_SIZ
     return code;
 }
 
+/* One word after the other. */
+static int change_cluster(struct mp_cluster *cluster, const char *change, struct mp_error *error) {
+    char words[MP_TEXT_SIZE], *rest = words, *word;
+    int code = MP_OK;
+    snprintf(words, sizeof words, "%s", change);
+    while (!code && (word = strsep(&rest, " ")))
+        if (*word)
+            code = mp_cluster_set(cluster, word, error);
+    return code;
+}
+
 int mp_predict_job_cluster(struct mp_predict_job *job, const char *folder,
                            struct mp_cluster **cluster, struct mp_error *error) {
     const char *name = job->cluster;
@@ -217,8 +228,8 @@ int mp_predict_job_cluster(struct mp_predict_job *job, const char *folder,
     struct mp_cluster *read = NULL;
     if (!code)
         code = mp_cluster_load(path, &read, error);
-    if (!code && *job->change)
-        code = mp_cluster_set(read, job->change, error);
+    if (!code)
+        code = change_cluster(read, job->change, error);
     if (code) {
         mp_cluster_destroy(read);
         return code;

@@ -83,6 +83,7 @@ static const struct row rows[] = {
     {"deepspeed", {{"drop-tokens", "no"}}, false, 2, {0, 0}, {0, 0}},
     {"swiftmoe", {{"capacity-factor", "1000"}}, false, 2, {0, 0}, {0, 0}},
     {"llep", {{"smallest-gemm", "1"}}, false, 2, {1.05, 1.05}, {1.05, 1.05}},
+    {"moonep", {{0}}, false, 2, {1.001, 1.001}, {1.001, 1.001}},
     {"ideal", {{0}}, false, 2, {1.001, 1.001}, {1.001, 1.001}},
 };
 enum { ROWS = sizeof rows / sizeof *rows };
