@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "reference/model/replay.h"
 #include "reference/trainer/inject.h"
 #include "reference/trainer/sizes.h"
 
@@ -387,9 +388,10 @@ static int check_skew(const struct mp_job *job, struct mp_error *error) {
     return MP_OK;
 }
 
-/* Reads one row "9,1,0" of the load; `*at` moves behind it and its ';'. */
-static int check_load_row(const struct mp_job *job, int row, const char **at,
-                          struct mp_error *error) {
+/* Reads one row "9,1,0" of the load; `*at` moves behind it and its ';'.  weight [experts] may be
+ * NULL. */
+static int read_load_row(const struct mp_job *job, int row, const char **at, double weight[],
+                         struct mp_error *error) {
     long long sum = 0, largest = 0;
     int columns = 0;
     for (bool is_last = false; !is_last; columns++) {
@@ -402,6 +404,8 @@ static int check_load_row(const struct mp_job *job, int row, const char **at,
                            "load: row %d, expert %d: \"%.20s\" should begin with a number of "
                            "routes 0 .. 4294967295, then ',' or ';'",
                            row, columns, *at);
+        if (weight && columns < job->experts)
+            weight[columns] = (double)routes;
         sum += routes;
         largest = routes > largest ? routes : largest;
         *at = *end ? end + 1 : end;
@@ -425,7 +429,7 @@ static int check_load(const struct mp_job *job, struct mp_error *error) {
     if (!*at)
         return mp_fail(error, MP_EINVAL, "load: not given, but routing is load");
     for (; *at; rows++) {
-        int code = check_load_row(job, rows, &at, error);
+        int code = read_load_row(job, rows, &at, NULL, error);
         if (code)
             return code;
     }
@@ -433,6 +437,25 @@ static int check_load(const struct mp_job *job, struct mp_error *error) {
         return mp_fail(error, MP_EINVAL, "load: %d rows for %d ranks; give one per source rank",
                        rows, job->ranks);
     return MP_OK;
+}
+
+int mp_job_replay(const struct mp_job *job, int rank, int64_t routes, uint32_t count[],
+                  struct mp_error *error) {
+    bool skewed = job->routing == MP_ROUTING_SKEWED, given = job->routing == MP_ROUTING_LOAD;
+    double *weight = calloc((size_t)job->experts, sizeof *weight);
+    const char *at = job->load;
+    int code =
+        weight ? MP_OK
+               : mp_fail(error, MP_ENOMEM, "no memory for the loads of %d experts", job->experts);
+    for (int r = 0; !code && given && r <= rank; r++)
+        code = read_load_row(job, r, &at, weight, error);
+    if (!code && !given)
+        mp_replay_skew(job->experts, skewed ? job->skew_experts : job->experts, job->skew_share,
+                       weight);
+    if (!code)
+        code = mp_replay_apportion(job->experts, weight, routes, count, error);
+    free(weight);
+    return code;
 }
 
 static int check_trace(const struct mp_job *job, struct mp_error *error) {

@@ -138,6 +138,12 @@ static inline int mp_job_top_k(const struct mp_job *job) {
     return job->gate == MP_GATE_GSHARD ? 2 : 1;
 }
 
+/* count [experts]: how many of a rank's `routes` go to each expert where they are replayed
+ * balanced, skewed or as the job's load says, in every layer and iteration.  MP_EINVAL (a load that
+ * is not the job's), MP_ENOMEM. */
+int mp_job_replay(const struct mp_job *job, int rank, int64_t routes, uint32_t count[],
+                  struct mp_error *error);
+
 /* What chooses experts, in a few words that differ where it does: "text", "balanced", "skewed 0.70
  * on 4", "load b683e00e" (a digest of the matrix), "trace 5d1c0b7a" (trace_digest). */
 const char *mp_job_workload(const struct mp_job *job, char *buffer, size_t size);
