@@ -110,6 +110,22 @@ int mp_job_apply(struct mp_job_file *file, const struct mp_yaml *mapping, const 
 int mp_job_set(struct mp_job_file *file, const char *assignment, const struct mp_systems *systems,
                struct mp_error *error);
 
+/* The same with options that others keep beside a job's: at the top of the mapping (key ""), or
+ * under a key of their own, "key.name=value" in assignments.  They take no lists.  A list of groups
+ * ends with a NULL table. */
+struct mp_option_group {
+    const char *key;
+    const struct mp_option *table;
+    void *values;
+    const char *owner; /* for messages, as in option.h */
+};
+int mp_job_apply_more(struct mp_job_file *file, const struct mp_option_group more[],
+                      const struct mp_yaml *mapping, const char *path,
+                      const struct mp_systems *systems, struct mp_error *error);
+int mp_job_set_more(struct mp_job_file *file, const struct mp_option_group more[],
+                    const char *assignment, const struct mp_systems *systems,
+                    struct mp_error *error);
+
 /* Constraints between options that one row can't state: batch a multiple of ranks, width of heads,
  * no more ranks than experts and experts divisible where the system needs it, routing feasible,
  * text given, and what the system's create function refuses.  Each message names the constraint and
@@ -123,6 +139,11 @@ int mp_job_check_model(const struct mp_job_file *file, struct mp_error *error);
 /* Reads a whole job file: create, apply, check. */
 int mp_job_load(const char *path, const struct mp_systems *systems, struct mp_job_file *file,
                 struct mp_error *error);
+
+/* Writes "name: value" for every row of a table, each behind `indent`.  MP_EINVAL (a text that YAML
+ * can't have), MP_EIO. */
+int mp_options_write(const struct mp_option table[], const void *options, const char *indent,
+                     FILE *stream, struct mp_error *error);
 
 /* Writes a job file that mp_job_load reads back to the same job, every option listed. */
 int mp_job_write(const struct mp_job_file *file, FILE *stream, struct mp_error *error);
