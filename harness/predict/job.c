@@ -135,13 +135,10 @@ int mp_predict_job_cluster(struct mp_predict_job *job, const char *folder,
 
 /* ---- checking ---- */
 
-/* What the trainer would delay, where a prediction has it. */
+/* What the trainer would delay has to be there in a prediction. */
 static int check_inject(const struct mp_predict_job *job, struct mp_error *error) {
     struct mp_inject inject;
-    int ranks = job->file.job.ranks, code = mp_inject_parse(job->file.job.inject, &inject, error);
-    if (!code && inject.rank >= ranks)
-        code =
-            mp_fail(error, MP_EINVAL, "inject: rank %d of a job with %d ranks", inject.rank, ranks);
+    int code = mp_inject_parse(job->file.job.inject, &inject, error);
     if (!code && inject.seconds > 0 && inject.phase == MP_PHASE_DATA)
         code = mp_fail(error, MP_EINVAL,
                        "inject: phase data is not predicted: it takes no time of a prediction; "

@@ -247,53 +247,37 @@ static int set_option(const struct setter *setter, const char *key, const char *
     return mp_options_set(mp_job_options, &setter->file->job, OWNER, name, text, where, error);
 }
 
-/* A value as one text: a scalar as it is, a list joined by ',' (folders: ':'), rows by ';'. */
-struct joined {
-    char text[MP_TEXT_SIZE];
-    size_t length;
-    bool is_cut;         /* did not fit */
-    bool has_wrong_kind; /* a mapping, or lists nested or mixed beyond rows of values */
-};
-
-static void append(struct joined *joined, const char *more) {
-    size_t size = strlen(more);
-    if (joined->length + size >= sizeof joined->text) {
-        joined->is_cut = true;
-        return;
-    }
-    memcpy(joined->text + joined->length, more, size + 1);
-    joined->length += size;
-}
-
-static void join(struct joined *joined, const struct mp_yaml *value, const char *separator,
-                 int depth) {
-    if (value->kind == MP_YAML_SCALAR) {
-        append(joined, value->text);
-        return;
-    }
-    if (value->kind == MP_YAML_MAPPING || depth == 2) {
-        joined->has_wrong_kind = true;
-        return;
-    }
-    bool has_rows = value->count > 0 && value->item[0]->kind == MP_YAML_SEQUENCE;
-    for (int i = 0; i < value->count; i++) {
+/* Writes a value as one text: a scalar as it is, a list joined by `separator`, rows by ';'.  False
+ * for a mapping, and for lists nested or mixed beyond rows of values. */
+static bool join(FILE *text, const struct mp_yaml *value, const char *separator, int depth) {
+    if (value->kind == MP_YAML_SCALAR)
+        return fputs(value->text, text) >= 0;
+    if (value->kind == MP_YAML_MAPPING || depth == 2)
+        return false;
+    bool has_rows = value->count > 0 && value->item[0]->kind == MP_YAML_SEQUENCE, joins = true;
+    for (int i = 0; joins && i < value->count; i++) {
         if (i > 0)
-            append(joined, has_rows ? ";" : separator);
-        joined->has_wrong_kind |= (value->item[i]->kind == MP_YAML_SEQUENCE) != has_rows;
-        join(joined, value->item[i], separator, depth + 1);
+            fputs(has_rows ? ";" : separator, text);
+        joins = (value->item[i]->kind == MP_YAML_SEQUENCE) == has_rows &&
+                join(text, value->item[i], separator, depth + 1);
     }
+    return joins;
 }
 
 static int join_value(const struct mp_yaml *value, const char *name, const char *where,
-                      struct joined *joined, struct mp_error *error) {
-    join(joined, value, strcmp(name, "text") ? "," : ":", 0);
-    if (joined->has_wrong_kind)
-        return mp_fail(error, MP_EINVAL, "%s: %.100s: should be one value or a list of values",
-                       where, name);
-    if (joined->is_cut)
-        return mp_fail(error, MP_EINVAL, "%s: %.100s: longer than %d characters", where, name,
-                       MP_TEXT_SIZE - 1);
-    return MP_OK;
+                      char text[MP_TEXT_SIZE], struct mp_error *error) {
+    FILE *stream = fmemopen(text, MP_TEXT_SIZE, "w");
+    if (!stream)
+        return mp_fail(error, MP_ENOMEM, "%s: no memory for a value", where);
+    bool joins = join(stream, value, strcmp(name, "text") ? "," : ":", 0);
+    bool fits = !fflush(stream) && ftell(stream) < MP_TEXT_SIZE;
+    fclose(stream);
+    if (joins && fits)
+        return MP_OK;
+    return joins ? mp_fail(error, MP_EINVAL, "%s: %.100s: longer than %d characters", where, name,
+                           MP_TEXT_SIZE - 1)
+                 : mp_fail(error, MP_EINVAL, "%s: %.100s: should be one value or a list of values",
+                           where, name);
 }
 
 /* One entry of a group's mapping.  What is unknown is so whatever its value is. */
@@ -302,8 +286,7 @@ static int apply_entry(const struct setter *setter, const char *key, const struc
     const struct mp_yaml *value = mapping->item[i];
     const struct mp_system *system = setter->file->system;
     const char *name = mapping->key[i];
-    struct joined joined = {.length = 0};
-    char where[WHERE_SIZE];
+    char where[WHERE_SIZE], text[MP_TEXT_SIZE] = "";
     snprintf(where, sizeof where, "%s:%d", path, mapping->key_line[i]);
     int code = MP_OK;
     if (find_group(setter, key, name)) { /* these take no lists */
@@ -313,8 +296,8 @@ static int apply_entry(const struct setter *setter, const char *key, const struc
     }
     if (*key ? system && mp_options_find(system->options, name)
              : mp_options_find(mp_job_options, name) != NULL)
-        code = join_value(value, name, where, &joined, error);
-    return code ? code : set_option(setter, key, name, joined.text, where, error);
+        code = join_value(value, name, where, text, error);
+    return code ? code : set_option(setter, key, name, text, where, error);
 }
 
 /* A group under a key of its own. */
@@ -532,7 +515,7 @@ static int check_combinations(const struct mp_job *job, struct mp_error *error) 
         return mp_fail(error, MP_EINVAL,
                        "checkpoint-every: %d, but checkpoint names no folder to write to",
                        job->checkpoint_every);
-    return check_inject(job, error);
+    return MP_OK;
 }
 
 /* What the system itself refuses, be it a capacity below one route: asked before any rank starts.
@@ -595,6 +578,8 @@ static int check(const struct mp_job_file *file, bool trains, struct mp_error *e
         code = check_routing(job, error);
     if (!code && trains)
         code = check_combinations(job, error);
+    if (!code)
+        code = check_inject(job, error);
     if (!code && file->system->create) /* registered systems have it */
         code = check_system(file, error);
     return code;
@@ -606,26 +591,6 @@ int mp_job_check_model(const struct mp_job_file *file, struct mp_error *error) {
 
 int mp_job_check(const struct mp_job_file *file, struct mp_error *error) {
     return check(file, true, error);
-}
-
-int mp_job_load(const char *path, const struct mp_systems *systems, struct mp_job_file *file,
-                struct mp_error *error) {
-    struct mp_yaml *document = NULL;
-    memset(file, 0, sizeof *file);
-    int code = mp_yaml_load(path, &document, error);
-    if (!code)
-        code = mp_job_file_create(file, error);
-    if (!code)
-        code = mp_job_apply(file, document, path, systems, error);
-    if (!code) {
-        code = mp_job_check(file, error);
-        if (code)
-            mp_error_prefix(error, "%s", path);
-    }
-    mp_yaml_destroy(document);
-    if (code)
-        mp_job_file_destroy(file);
-    return code;
 }
 
 int mp_options_write(const struct mp_option table[], const void *options, const char *indent,

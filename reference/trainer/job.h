@@ -136,16 +136,12 @@ int mp_job_check(const struct mp_job_file *file, struct mp_error *error);
  * the job asks for. */
 int mp_job_check_model(const struct mp_job_file *file, struct mp_error *error);
 
-/* Reads a whole job file: create, apply, check. */
-int mp_job_load(const char *path, const struct mp_systems *systems, struct mp_job_file *file,
-                struct mp_error *error);
-
 /* Writes "name: value" for every row of a table, each behind `indent`.  MP_EINVAL (a text that YAML
  * can't have), MP_EIO. */
 int mp_options_write(const struct mp_option table[], const void *options, const char *indent,
                      FILE *stream, struct mp_error *error);
 
-/* Writes a job file that mp_job_load reads back to the same job, every option listed. */
+/* Writes a job file that mp_job_apply reads back to the same job, every option listed. */
 int mp_job_write(const struct mp_job_file *file, FILE *stream, struct mp_error *error);
 
 /* The nodes declared, of so many ranks. */
