@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 
 #include "baselines/systems.h"
+#include "reference/base/median.h"
 #include "reference/machine/machine.h"
 #include "reference/trainer/checkpoint.h"
 #include "reference/trainer/environment.h"
@@ -391,11 +392,6 @@ static void record_ready(struct program *program, int64_t start_ns, int64_t read
                      1e-9 * (double)(now - ready_ns));
 }
 
-static int compare_seconds(const void *left, const void *right) {
-    double a = *(const double *)left, b = *(const double *)right;
-    return (a > b) - (a < b);
-}
-
 /* The first half warms up: connections, clocks, libraries that choose their kernels. */
 static void print_rate(const struct program *program, int64_t trained) {
     const struct mp_job *job = &program->file.job;
@@ -403,8 +399,7 @@ static void print_rate(const struct program *program, int64_t trained) {
     int64_t first = trained < RATED_ITERATIONS ? kept / 2 : 0, count = kept - first;
     if (count == 0)
         return;
-    qsort(program->seconds + first, (size_t)count, sizeof *program->seconds, compare_seconds);
-    double median = program->seconds[first + count / 2];
+    double median = mp_median_of(program->seconds + first, count);
     int64_t tokens = (int64_t)job->batch * job->sequence;
     const struct mp_model_shape *shape = &mp_trainer_model(program->trainer)->shape;
     printf("rate %.3f %.1f %.4f\n", 1e3 * median, (double)tokens / median,
