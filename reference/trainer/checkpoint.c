@@ -403,6 +403,7 @@ static int read_description(const struct mp_trainer *trainer, const char *folder
     const struct description here = describe(trainer);
     char path[PATH_SIZE];
     file_path(path, folder, DESCRIPTION);
+    *there = (struct description){0};
     struct mp_yaml *document = NULL;
     int code = mp_yaml_load(path, &document, error);
     for (int i = 0; !code && i < NUMBERS; i++) {
