@@ -214,8 +214,13 @@ static void check_bytes(const struct told *told, const struct mp_prediction *pre
         assert_within(told->received[MP_PHASE_DISPATCH][d], prediction->exchanged_bytes / 4, near);
         assert_within(told->received[MP_PHASE_COMBINE][d], prediction->exchanged_bytes / 4, near);
     }
-    if (told->free)
+    if (told->free) { /* copies and sums that are there at once */
+        assert_within(prediction->transfer_seconds, 0, 0);
+        assert_within(all_directions(told->received[MP_PHASE_FETCH]) +
+                          all_directions(told->received[MP_PHASE_REDUCE]),
+                      0, 0);
         return;
+    }
     assert_within(told->received[MP_PHASE_FETCH][MP_FORWARD],
                   bytes[MP_STAGE_BEFORE_GATE] + bytes[MP_STAGE_AFTER_GATE], near);
     assert_within(told->received[MP_PHASE_FETCH][MP_BACKWARD], bytes[MP_STAGE_BACKWARD_PREFETCH],
@@ -303,9 +308,30 @@ static void figures_are_what_spans_say(void **state) {
         }
 }
 
+/* Nobody has anything to send: nothing is uneven, and nothing is computed but what all compute. */
+static void without_routes_all_are_equal(void **state) {
+    static const char *const systems[] = {"ep", "fssdp", "fastermoe"};
+    (void)state;
+    for (int s = 0; s < 3; s++) {
+        struct test_case test;
+        test_case_create(&test, &GOOD_MACHINE, systems[s], 3, 16, 1);
+        struct mp_predictor *predictor = test_predictor(&test, NULL);
+        struct mp_prediction prediction = test_step(predictor, &test);
+        assert_close(prediction.imbalance, 1, 0);
+        assert_int_equal(prediction.routes, 0);
+        assert_int_equal(prediction.dropped, 0);
+        assert_within(prediction.expert_seconds_max, 0, 0);
+        assert_within(prediction.exchanged_bytes, 0, 0);
+        assert_within(prediction.late_seconds, 0, 1e-12);
+        mp_predictor_destroy(predictor);
+        test_case_destroy(&test);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(figures_are_what_spans_say),
+        cmocka_unit_test(without_routes_all_are_equal),
     };
     return cmocka_run_group_tests_name("harness/predict/figures", tests, NULL, NULL);
 }

@@ -31,6 +31,7 @@ static struct mp_cluster *make_job(struct mp_predict_job *job, const char *syste
                                            "expert-width=128",
                                            "sequence=64",
                                            "iterations=7",
+                                           "nodes=5",
                                            "loads=zipf exponent=0.5 seed=11"};
     struct mp_cluster *cluster;
     struct mp_error error = {0};
@@ -43,6 +44,7 @@ static struct mp_cluster *make_job(struct mp_predict_job *job, const char *syste
     if (mp_predict_job_cluster(job, CLUSTERS, &cluster, &error))
         fail_msg("%s", error.text);
     assert_int_equal(job->file.job.ranks, mp_cluster_ranks(cluster));
+    assert_int_equal(job->file.job.nodes, 0); /* the cluster's, whatever was said */
     job->file.job.batch = 2 * job->file.job.ranks;
     return cluster;
 }
@@ -306,27 +308,32 @@ static void a_load_is_replayed_by_rank(void **state) {
 }
 
 /* 16 ranks' tokens of a trace make sequences as long as the job's if that many come out even; else
- * one of each rank, unless that is too long. */
+ * one of each rank and micro-batch, unless that is too long. */
 static void tokens_of_a_trace_become_sequences(void **state) {
     (void)state;
     static const struct {
         int experts;
         uint32_t routes; /* of a source to each expert; half as many tokens */
-        int sequence, adopted, batch;
+        int micro_batches, sequence, adopted, batch;
     } cases[] = {
-        {48, 24, 96, 96, 16 * 6}, {48, 24, 128, 576, 16}, {48, 24, 100, 576, 16},
-        {32, 4096, 3, 65536, 16}, {2, 65537, 3, 3, 32},   {32, 4096, 64, 64, 16 * 1024},
+        {48, 24, 1, 96, 96, 16 * 6},   {48, 24, 1, 128, 576, 16},
+        {48, 24, 1, 100, 576, 16},     {48, 24, 2, 96, 96, 2 * 16 * 6},
+        {48, 24, 3, 100, 576, 3 * 16}, {32, 4096, 1, 3, 65536, 16},
+        {2, 65537, 1, 3, 3, 32},       {32, 4096, 1, 64, 64, 16 * 1024},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct mp_predict_job job;
         struct mp_cluster *cluster = make_job(&job, "ep");
-        write_trace("tokens.mptrace", 16, cases[i].experts, 1, cases[i].routes);
+        write_shape("tokens.mptrace",
+                    (struct mp_trace_shape){16, cases[i].experts, 1, cases[i].micro_batches, 2},
+                    cases[i].routes);
         set(&job, "loads=tokens.mptrace");
         job.file.job.sequence = cases[i].sequence;
         assert_int_equal(mp_predict_job_adopt(&job, cluster, NULL), MP_OK);
         assert_int_equal(job.file.job.sequence, cases[i].adopted);
         assert_int_equal(job.file.job.batch, cases[i].batch);
         assert_int_equal(job.file.job.layers, 1);
+        assert_int_equal(job.options.micro_batches, cases[i].micro_batches);
         end_job(&job, cluster);
     }
 }
