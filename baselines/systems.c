@@ -22,6 +22,7 @@ int mp_systems_register_all(struct mp_systems *systems, struct mp_error *error) 
         &mp_system_eplb,
         &mp_system_fastermoe,
         &mp_system_flexmoe,
+        &mp_system_frugal,
         &mp_system_fssdp,
         &mp_system_ideal,
         &mp_system_laer,

@@ -2,12 +2,12 @@
 
 #include <stdlib.h>
 
+#include "reference/plan/groups.h"
+
 #define FIELD(member) offsetof(struct mp_deepspeed_options, member)
 
 static const struct mp_option option_table[] = {
-    {"expert-parallel", MP_OPTION_COUNT, FIELD(expert_parallel), "ranks", "auto", -1, 4096, NULL,
-     "ranks that share one set of experts; auto for min(ranks, experts); fewer ranks make "
-     "replicas"},
+    MP_EXPERT_PARALLEL_OPTION(FIELD(expert_parallel)),
     {"capacity-factor", MP_OPTION_DOUBLE, FIELD(capacity_factor), "", "1.0", 0, 1024, NULL,
      "an expert's capacity for the routes of a rank, over its even share of them"},
     {"min-capacity", MP_OPTION_INT, FIELD(min_capacity), "routes", "4", 0, 1 << 24, NULL,
@@ -28,10 +28,7 @@ static const struct mp_option option_table[] = {
 
 struct deepspeed {
     struct mp_deepspeed_options options;
-    int layers, experts, ranks;
-    int group;        /* ranks of a group, P */
-    int groups;       /* R / P, holders of every expert */
-    int each;         /* experts of a rank, E / P */
+    struct mp_expert_groups groups;
     int64_t tokens;   /* of a rank */
     int64_t capacity; /* with drops */
     enum mp_route_order order;
@@ -39,16 +36,6 @@ struct deepspeed {
 };
 
 /* ---- what it is asked ---- */
-
-static int group_of(const struct mp_setting *setting, const struct mp_deepspeed_options *options) {
-    int ranks = setting->topology.ranks;
-
-    if (options->expert_parallel == MP_ALL)
-        return ranks;
-    if (options->expert_parallel != MP_AUTO)
-        return options->expert_parallel;
-    return ranks < setting->experts ? ranks : setting->experts;
-}
 
 static int64_t capacity_of(const struct mp_setting *setting,
                            const struct mp_deepspeed_options *options) {
@@ -58,36 +45,11 @@ static int64_t capacity_of(const struct mp_setting *setting,
 }
 
 static int check_sizes(const struct mp_setting *setting, struct mp_error *error) {
-    if (setting->layers >= 1 && setting->experts >= 1 && setting->topology.ranks >= 1 &&
-        setting->top_k >= 1 && setting->tokens_per_rank >= 1)
+    if (setting->top_k >= 1 && setting->tokens_per_rank >= 1)
         return MP_OK;
-    return mp_fail(
-        error, MP_EINVAL,
-        "deepspeed needs layers, experts, ranks, choices and tokens per rank of at least "
-        "1, not %d, %d, %d, %d and %lld",
-        setting->layers, setting->experts, setting->topology.ranks, setting->top_k,
-        (long long)setting->tokens_per_rank);
-}
-
-static int check_groups(const struct mp_setting *setting,
-                        const struct mp_deepspeed_options *options, struct mp_error *error) {
-    int ranks = setting->topology.ranks, experts = setting->experts;
-    int group = group_of(setting, options);
-
-    if (group < 1)
-        return mp_fail(error, MP_EINVAL, "deepspeed needs expert-parallel of at least 1, not %d",
-                       group);
-    if (ranks % group != 0)
-        return mp_fail(error, MP_EINVAL,
-                       "deepspeed needs expert-parallel to divide the ranks: %d ranks can't form "
-                       "groups of %d, which hold the %d experts once each",
-                       ranks, group, experts);
-    if (experts % group != 0)
-        return mp_fail(error, MP_EINVAL,
-                       "deepspeed needs the same number of experts on every rank: %d experts can't "
-                       "be shared by groups of %d of the %d ranks",
-                       experts, group, ranks);
-    return MP_OK;
+    return mp_fail(error, MP_EINVAL,
+                   "deepspeed needs choices and tokens per rank of at least 1, not %d and %lld",
+                   setting->top_k, (long long)setting->tokens_per_rank);
 }
 
 static int check_capacity(const struct mp_setting *setting,
@@ -122,11 +84,13 @@ static enum mp_route_order order_of(enum mp_deepspeed_policy policy, int top_k) 
 static int deepspeed_create(const struct mp_setting *setting, const void *parsed, void **created,
                             struct mp_error *error) {
     const struct mp_deepspeed_options *options = parsed;
+    struct mp_expert_groups groups;
 
     *created = NULL;
-    int code = check_sizes(setting, error);
+    int code =
+        mp_expert_groups_create("deepspeed", setting, options->expert_parallel, &groups, error);
     if (!code)
-        code = check_groups(setting, options, error);
+        code = check_sizes(setting, error);
     if (!code)
         code = check_capacity(setting, options, error);
     if (code)
@@ -134,15 +98,9 @@ static int deepspeed_create(const struct mp_setting *setting, const void *parsed
     struct deepspeed *self = malloc(sizeof *self);
     if (!self)
         return mp_fail(error, MP_ENOMEM, "no memory for the system deepspeed");
-    int group = group_of(setting, options);
     *self = (struct deepspeed){
         .options = *options,
-        .layers = setting->layers,
-        .experts = setting->experts,
-        .ranks = setting->topology.ranks,
-        .group = group,
-        .groups = setting->topology.ranks / group,
-        .each = setting->experts / group,
+        .groups = groups,
         .tokens = setting->tokens_per_rank,
         .capacity = capacity_of(setting, options),
         .order = order_of((enum mp_deepspeed_policy)options->policy, setting->top_k),
@@ -158,33 +116,19 @@ static void deepspeed_destroy(void *self) {
 
 /* ---- where experts are ---- */
 
-static int holder_of(const struct deepspeed *self, int group, int expert) {
-    return group * self->group + expert / self->each;
-}
-
-/* Owners are where sums of gradients are made: groups take turns, so that no rank sums more than
- * others do where it can be helped. */
 static void deepspeed_initial_owners(const void *opaque, int32_t owner[]) {
     const struct deepspeed *self = opaque;
-
-    for (int layer = 0; layer < self->layers; layer++)
-        for (int expert = 0; expert < self->experts; expert++)
-            *owner++ = holder_of(self, expert % self->groups, expert);
+    mp_expert_groups_owners(&self->groups, owner);
 }
 
 static void deepspeed_initial_holders(const void *opaque, struct mp_placement home[]) {
     const struct deepspeed *self = opaque;
-
-    for (int layer = 0; layer < self->layers; layer++)
-        for (int expert = 0; expert < self->experts; expert++)
-            for (int group = 0; group < self->groups; group++)
-                mp_placement_add(&home[layer], expert, holder_of(self, group, expert));
+    mp_expert_groups_holders(&self->groups, home);
 }
 
 static enum mp_optimizer_split deepspeed_optimizer(const void *opaque) {
     const struct deepspeed *self = opaque;
-
-    return self->groups > 1 ? MP_OPTIMIZER_REPLICATED : MP_OPTIMIZER_OWNER;
+    return mp_expert_groups_optimizer(&self->groups);
 }
 
 static int deepspeed_copies_limit(const void *opaque) {
@@ -213,42 +157,6 @@ static int64_t largest_count(const struct deepspeed *self, const struct mp_load 
     return largest < self->tokens ? largest : self->tokens;
 }
 
-/* Holder number g of an expert is the one in group g, as long as homes are the initial ones. */
-static int check_homes(const struct deepspeed *self, const struct mp_plan *plan,
-                       struct mp_error *error) {
-    for (int expert = 0; expert < self->experts; expert++) {
-        const int32_t *holder = plan->holder + plan->holder_begin[expert];
-        int holders = plan->holder_begin[expert + 1] - plan->holder_begin[expert];
-        for (int group = 0; group < self->groups; group++)
-            if (holders != self->groups || holder[group] != holder_of(self, group, expert))
-                return mp_fail(error, MP_EPLAN,
-                               "iteration %lld, layer %d: expert %d should be on the %d ranks that "
-                               "deepspeed put it on, among them rank %d; it is on %d ranks",
-                               (long long)plan->iteration, plan->layer, expert, self->groups,
-                               holder_of(self, group, expert), holders);
-    }
-    return MP_OK;
-}
-
-static int dispatch(const struct deepspeed *self, const struct mp_load *load, struct mp_plan *plan,
-                    struct mp_error *error) {
-    uint32_t capacity = (uint32_t)plan->source_capacity;
-
-    for (int source = 0; source < self->ranks; source++) {
-        const uint32_t *row = load->count + (size_t)source * (size_t)self->experts;
-        int group = source / self->group;
-        for (int expert = 0; expert < self->experts; expert++) {
-            uint32_t kept = row[expert] < capacity ? row[expert] : capacity;
-            int code =
-                mp_plan_dispatch_run(plan, plan->holder_begin[expert] + group, 1, kept, error);
-            if (code)
-                return code;
-            mp_plan_dispatch_end_pair(plan);
-        }
-    }
-    return MP_OK;
-}
-
 static int deepspeed_after_gate(void *opaque, const struct mp_load *load, struct mp_plan *plan,
                                 struct mp_error *error) {
     const struct deepspeed *self = opaque;
@@ -257,10 +165,7 @@ static int deepspeed_after_gate(void *opaque, const struct mp_load *load, struct
     plan->route_order = self->order;
     plan->renormalise_survivors = self->renormalise;
     plan->padding = self->options.padded ? plan->source_capacity : 0;
-    int code = mp_plan_dispatch_begin(plan, error);
-    if (!code)
-        code = check_homes(self, plan, error);
-    return code ? code : dispatch(self, load, plan, error);
+    return mp_expert_groups_dispatch(&self->groups, load, plan->source_capacity, plan, error);
 }
 
 const struct mp_system mp_system_deepspeed = {

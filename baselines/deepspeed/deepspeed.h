@@ -1,13 +1,9 @@
 /* DeepSpeed-MoE: fixed capacity, drops, padded exchange, data-parallel experts (arXiv 2201.05596;
  * DeepSpeed, deepspeed/moe/sharded_moe.py; systems.md 2.2 and 3.4).
  *
- * Placement never changes.  Neighbouring ranks form groups of `expert-parallel` ranks, and every
- * group has all experts once, contiguously: of R ranks in groups of P, rank r holds the experts e
- * with r mod P == e / (E / P).  Where there are several groups (as there must be with more ranks
- * than experts), an expert is held by one rank of each: tied replicas, whose gradients are summed
- * and which make the same update.  A source's routes go to the holder in its own group, near or
- * far. The released layer has groups of one rank unless told otherwise; here they are as large as
- * can be, min(R, E), which is what others mean by DeepSpeed as a baseline.
+ * Placement never changes: groups of `expert-parallel` ranks (reference/plan/groups.h).  The
+ * released layer has groups of one rank unless told otherwise; here they are as large as can be,
+ * min(R, E), which is what others mean by DeepSpeed as a baseline.
  *
  * Of each (source, expert) at most a capacity of routes is kept, whatever other sources send; the
  * rest is dropped.  Every pair takes as many rows in the exchange and in computing, used or not:

@@ -1,10 +1,18 @@
 /* Plain expert parallelism (FastMoE, arXiv 2103.13262; systems.md 2.1): every expert stays on its
- * rank, every token travels to its experts and back.  What all other systems are compared with. */
+ * rank, every token travels to its experts and back.  What all other systems are compared with.
+ *
+ * With more ranks than experts, or where `expert-parallel` says so, experts are replicated over
+ * groups of ranks (reference/plan/groups.h), as Megatron-LM's expert-data parallelism has it. */
 #ifndef MOEPERF_BASELINES_EP_EP_H
 #define MOEPERF_BASELINES_EP_EP_H
 
 #include "reference/plan/system.h"
 
 extern const struct mp_system mp_system_ep;
+
+/* Named in the option table of ep.c. */
+struct mp_ep_options {
+    int expert_parallel; /* ranks of a group; MP_AUTO: min(R, E); MP_ALL: R */
+};
 
 #endif

@@ -52,7 +52,7 @@ const struct cli_entry cli_workloads[] = {
 };
 
 static const struct cli_capability capabilities[] = {
-    {MP_SYSTEM_REPLICATES, "copies experts",
+    {MP_SYSTEM_REPLICATES, "replicates experts",
      "Experts may be on other ranks than their owner's too, for an iteration or for longer."},
     {MP_SYSTEM_DROPS, "drops routes",
      "Routes may be dropped: what they would have taught is not learnt, so losses differ from "

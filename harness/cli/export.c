@@ -76,12 +76,8 @@ static int open_loads(const struct export_flags *flags, struct mp_store **store,
     int64_t run_id = 0;
     if (flags->trace && (flags->runs.count > 0 || flags->database))
         return mp_fail(error, MP_EINVAL, "--trace and --run or --db: the loads are of one of them");
-    if (flags->trace) {
-        int code = mp_trace_open(flags->trace, stream, error);
-        if (!code)
-            mp_trace_allow_ragged(*stream); /* who wrote the file has decided */
-        return code;
-    }
+    if (flags->trace)
+        return mp_trace_open(flags->trace, stream, error);
     const char *database = flags->database ? flags->database : CLI_DATABASE;
     int code = choose_run(flags, &run_id, error);
     if (!code)

@@ -142,7 +142,7 @@ static const struct {
               {"rules", list_rules},         {"devices", list_devices}};
 enum { TOPICS = sizeof topics / sizeof *topics };
 
-/* Under a system's title: where it comes from, and "copies experts, drops routes". */
+/* Under a system's title: where it comes from, and "replicates experts, drops routes". */
 static void print_system_lines(const json_t *row, int indent) {
     char words[512] = "";
     const json_t *capabilities = json_object_get(row, "capabilities");

@@ -10,7 +10,7 @@
 
 struct reshape_flags {
     const char *output, *ranks, *experts, *layers, *tokens, *top_k, *tilt;
-    bool merge, ragged;
+    bool merge;
 };
 
 static int parse(struct reshape_flags *flags, int argc, char *argv[], struct cli_words *words,
@@ -35,8 +35,6 @@ static int parse(struct reshape_flags *flags, int argc, char *argv[], struct cli
          "experts per token, if the trace does not know; without --tokens\n"
          "an expert with more routes of a source than that has tokens is\n"
          "an error"},
-        {"--ragged", CLI_SWITCH, &flags->ragged, NULL,
-         "ranks and layers of IN may have different numbers of routes"},
         {0},
     };
     const struct cli_usage usage = {
@@ -101,8 +99,6 @@ static int reshape(const struct mp_systems *systems, int argc, char *argv[],
         code = mp_trace_open(words.word[0], &source, error);
     if (code)
         return code;
-    if (flags.ragged)
-        mp_trace_allow_ragged(source);
     code = mp_trace_reshape(source, &wanted, &stream, error);
     if (!code)
         code = cli_write_trace(stream, flags.output, error);

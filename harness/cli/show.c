@@ -5,6 +5,7 @@
 #include "harness/cli/catalog.h"
 #include "harness/cli/cli.h"
 #include "harness/cli/cluster.h"
+#include "harness/cli/show_trace.h"
 #include "harness/record/rules.h"
 #include "harness/suite/paths.h"
 #include "harness/suite/suite.h"
@@ -378,15 +379,20 @@ static void print_text(const json_t *object) {
 
 static int show(const struct mp_systems *systems, int argc, char *argv[], struct mp_error *error) {
     bool json = false;
+    const char *html = NULL;
     struct cli_words words;
     json_t *object;
     const struct cli_flag table[] = {{"--json", CLI_SWITCH, &json, NULL, "prints a JSON object"},
+                                     {"--html", CLI_VALUE, &html, "PAGE",
+                                      "of a trace: writes one self-contained HTML file with heat\n"
+                                      "maps instead"},
                                      {0}};
     const struct cli_usage usage = {
-        "moeperf show NAME [--json]",
+        "moeperf show NAME [options]",
         "Shows a system, gate, workload, generator, suite, cluster or rules in full: options\n"
         "with defaults, ranges and units, source, what it models; a cluster's numbers with\n"
-        "where they come from.  `job`, `suite` and `rules` show what files may say.",
+        "where they come from.  `job`, `suite` and `rules` show what files may say.  Of a\n"
+        "trace, FILE.mptrace, it shows how uneven its loads are and how fast they change.",
         table,
         1,
         1,
@@ -395,10 +401,17 @@ static int show(const struct mp_systems *systems, int argc, char *argv[], struct
         "  moeperf show job\n"
         "  moeperf show quickstart\n"
         "  moeperf show hecate-a\n"
-        "  moeperf show megatron-lm\n"};
+        "  moeperf show megatron-lm\n"
+        "  moeperf generate dynamics -o d.mptrace --iterations 30 && moeperf show d.mptrace\n"};
     int code = cli_parse(&usage, argc, argv, &words, error);
     if (code)
         return code > 0 ? CLI_SUCCESS : code;
+    if (html && json)
+        return mp_fail(error, MP_EINVAL, "--html writes a page; --json does not go with it");
+    if (cli_is_trace(words.word[0]))
+        return cli_show_trace(words.word[0], json, html, error);
+    if (html)
+        return mp_fail(error, MP_EINVAL, "--html is for traces, FILE.mptrace");
     code = find(systems, words.word[0], &object, error);
     if (code)
         return code;
@@ -410,4 +423,4 @@ static int show(const struct mp_systems *systems, int argc, char *argv[], struct
 }
 
 const struct cli_command cli_show = {
-    "show", "shows a system, workload, generator, suite, cluster and more", show};
+    "show", "shows a system, workload, generator, suite, trace and more", show};

@@ -14,7 +14,7 @@ int cli_system_words_add(struct cli_system_words *words, const char *name, const
     return MP_OK;
 }
 
-/* Cuts "frugal=yes" in two. */
+/* Cuts "window=2" in two. */
 static int add_word(struct cli_system_words *words, char *word, struct mp_error *error) {
     char *equals = strchr(word, '=');
     if (!equals || equals == word)

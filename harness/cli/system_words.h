@@ -6,7 +6,7 @@
 
 enum { CLI_SYSTEM_OPTIONS_LIMIT = 128 };
 
-/* Of "fssdp:frugal=yes,overlap=4". */
+/* Of "fssdp:window=2,overlap=4". */
 struct cli_system_words {
     char text[MP_TEXT_SIZE]; /* the words themselves */
     const struct mp_system *system;

@@ -73,7 +73,7 @@ static int parse(struct what_if_flags *flags, int argc, char *argv[], struct mp_
         0,
         "  moeperf predict --run 1 --db out/quickstart/results.db\n"
         "  moeperf predict --run 1 --without imbalance --system fssdp --system llep\n"
-        "  moeperf predict --run 1 --system fssdp --system fssdp:frugal=yes,overlap=4\n"
+        "  moeperf predict --run 1 --system fssdp --system fssdp:window=2,overlap=4\n"
         "  moeperf predict --run 1 --system all --set options.capacity-factor=1.25\n"};
     return cli_parse(&usage, argc, argv, &words, error);
 }
@@ -174,7 +174,7 @@ static int add_without(struct answer *answer, const char *what, struct mp_error 
     return MP_OK;
 }
 
-/* "fssdp:frugal=yes", as far as it fits. */
+/* "fssdp:window=2", as far as it fits. */
 static void name_system(const struct cli_system_words *words, char *name) {
     size_t at = (size_t)snprintf(name, NAME_SIZE, "with %s", words->system->name);
     for (int i = 0; i < words->options && at < NAME_SIZE; i++)

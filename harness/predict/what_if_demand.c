@@ -26,10 +26,7 @@ void mp_demands_destroy(struct mp_demands *demands) {
 
 int mp_demand_loads(const struct mp_demand_run *run, struct mp_trace_stream **stream,
                     struct mp_error *error) {
-    int code = mp_trace_open_run(run->store, run->database, run->recorded->run_id, stream, error);
-    if (!code)
-        mp_trace_allow_ragged(*stream); /* whatever was recorded */
-    return code;
+    return mp_trace_open_run(run->store, run->database, run->recorded->run_id, stream, error);
 }
 
 /* ---- what a plan asks for ---- */

@@ -259,7 +259,8 @@ int mp_generate(const struct mp_generator *kind, const struct mp_generate_option
     struct mp_trace_info info = {.shape = {options->ranks, options->experts, options->layers,
                                            options->micro_batches, options->top_k},
                                  .source = describe(kind, options),
-                                 .notes = calloc(1, 1)};
+                                 .notes = calloc(1, 1),
+                                 .ragged = kind->options == ragged_options};
     struct generated *own = calloc(1, sizeof *own);
     if (!own || !info.source || !info.notes) {
         free(own);
@@ -271,8 +272,5 @@ int mp_generate(const struct mp_generator *kind, const struct mp_generate_option
                               .shape = info.shape,
                               .iteration = options->first_iteration,
                               .end = options->first_iteration + options->iterations};
-    code = mp_trace_stream_create(&operations, own, &info, stream, error);
-    if (!code && kind->options == ragged_options)
-        mp_trace_allow_ragged(*stream);
-    return code;
+    return mp_trace_stream_create(&operations, own, &info, stream, error);
 }

@@ -78,8 +78,8 @@ void mp_generation_destroy(struct mp_generation *generation); /* accepts NULL */
 int mp_generation_load(struct mp_generation *generation, int64_t iteration, int micro_batch,
                        int layer, struct mp_load *load, struct mp_error *error);
 
-/* The blocks of all iterations as a stream whose `source` names the kind and every option.  The
- * sources of w4 are ragged; mp_trace_allow_ragged is called for it. */
+/* The blocks of all iterations as a stream whose `source` names the kind and every option.  That
+ * of w4 is ragged. */
 int mp_generate(const struct mp_generator *kind, const struct mp_generate_options *options,
                 struct mp_trace_stream **stream, struct mp_error *error);
 

@@ -172,6 +172,7 @@ static int read_info(struct reader *reader, json_t *object, struct mp_trace_info
         error->code = code = MP_EFORMAT;
         mp_error_prefix(error, "%s", reader->path);
     }
+    info->ragged = json_is_true(json_object_get(object, "ragged"));
     if (!code)
         code = read_text(reader, object, "source", &info->source, error);
     return code ? code : read_text(reader, object, "notes", &info->notes, error);

@@ -54,6 +54,10 @@ static int put_header(struct mp_trace_writer *writer, const struct mp_trace_info
                   "shape", "ranks", shape->ranks, "experts", shape->experts, "layers",
                   shape->layers, "micro_batches", shape->micro_batches, "top_k", shape->top_k,
                   "source", pack_text(info->source), "notes", pack_text(info->notes));
+    if (object && info->ragged && json_object_set_new(object, "ragged", json_true())) {
+        json_decref(object);
+        object = NULL;
+    }
     char *text = object ? json_dumps(object, JSON_COMPACT) : NULL;
     json_decref(object);
     if (!text)

@@ -271,6 +271,7 @@ static int describe(const struct reshaped *reshaped, const struct mp_reshape *wa
                     struct mp_trace_info *info, struct mp_error *error) {
     const struct mp_trace_info *have = mp_trace_stream_info(reshaped->source);
     info->shape = reshaped->to;
+    info->ragged = have->ragged || reshaped->to.ranks > reshaped->from.ranks; /* by a route */
     info->source = strdup(have->source ? have->source : "");
     info->notes = write_notes(reshaped, wanted, have->notes ? have->notes : "");
     if (info->source && info->notes)
@@ -322,8 +323,5 @@ int mp_trace_reshape(struct mp_trace_stream *source, const struct mp_reshape *wa
         reshaped_destroy(reshaped);
         return code;
     }
-    code = mp_trace_stream_create(&operations, reshaped, &info, stream, error);
-    if (!code)
-        mp_trace_allow_ragged(*stream); /* the source was checked; splits differ by a route */
-    return code;
+    return mp_trace_stream_create(&operations, reshaped, &info, stream, error);
 }

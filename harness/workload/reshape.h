@@ -39,8 +39,8 @@ struct mp_reshape {
 };
 
 /* Takes over `source`, also when it fails; memory is that of a block, or of an iteration where
- * micro-batches are added up.  A source that may be ragged is told so before.  The result may be:
- * the source's own check has been made, and a split of ranks can leave a route of difference.
+ * micro-batches are added up.  The result is ragged if the source is, or if ranks are split, which
+ * can leave a route of difference.
  *
  * MP_EINVAL with both numbers and the nearest that can be made, or what else is impossible;
  * MP_ENOMEM.  Later, from mp_trace_next: the source's errors, MP_EFORMAT (tokens for a source

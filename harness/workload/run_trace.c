@@ -246,7 +246,7 @@ static int open_run(struct run_trace *run, struct mp_trace_info *info, struct mp
 int mp_trace_open_run(struct mp_store *store, const char *database, int64_t run_id,
                       struct mp_trace_stream **stream, struct mp_error *error) {
     static const struct mp_trace_stream_operations operations = {next, destroy};
-    struct mp_trace_info info = {0};
+    struct mp_trace_info info = {.ragged = true}; /* as far as what was recorded is */
     struct mp_error own = {0};
     *stream = NULL;
     struct run_trace *run = calloc(1, sizeof *run);

@@ -12,7 +12,7 @@ struct mp_trace_stream {
     struct mp_trace_block block;
     struct trace_order order;
     uint64_t routes; /* of a rank, in this micro-batch */
-    bool ragged, ended;
+    bool ended;
     int failed; /* code of the failure that stopped it */
 };
 
@@ -60,7 +60,7 @@ const struct mp_trace_info *mp_trace_stream_info(const struct mp_trace_stream *s
 }
 
 void mp_trace_allow_ragged(struct mp_trace_stream *stream) {
-    stream->ragged = true;
+    stream->info.ragged = true;
 }
 
 /* Every rank has as many routes as the first one had in the first layer of the micro-batch. */
@@ -76,8 +76,8 @@ static int check_sums(struct mp_trace_stream *stream, struct mp_error *error) {
         if (routes != stream->routes)
             return mp_fail(error, MP_EFORMAT,
                            "block %lld (iteration %lld, micro-batch %d, layer %d): rank %d has "
-                           "%llu routes, rank 0 in layer 0 has %llu; only in a trace that is said "
-                           "to be ragged they may differ",
+                           "%llu routes, rank 0 in layer 0 has %llu; they may differ only in a "
+                           "ragged trace, as moeperf import --ragged writes it",
                            (long long)stream->order.blocks - 1, (long long)block->iteration,
                            block->micro_batch, block->layer, rank, (unsigned long long)routes,
                            (unsigned long long)stream->routes);
@@ -94,7 +94,7 @@ static int advance(struct mp_trace_stream *stream, struct mp_error *error) {
     if (stream->ended)
         return trace_order_end(&stream->order, shape, MP_EFORMAT, error);
     code = trace_order_take(&stream->order, shape, &stream->block, MP_EFORMAT, error);
-    return code || stream->ragged ? code : check_sums(stream, error);
+    return code || stream->info.ragged ? code : check_sums(stream, error);
 }
 
 int mp_trace_next(struct mp_trace_stream *stream, const struct mp_trace_block **block,

@@ -29,6 +29,7 @@ struct mp_trace_info {
     char *source; /* where the loads come from, in words: file and kind, run, generator, seed; owned
                    */
     char *notes;  /* what was done to them since (folded, split, ...), "" if nothing; owned */
+    bool ragged;  /* ranks and layers of a micro-batch may have different numbers of routes */
 };
 void mp_trace_info_destroy(struct mp_trace_info *info); /* accepts a zeroed one */
 
@@ -57,24 +58,24 @@ const struct mp_trace_info *mp_trace_stream_info(const struct mp_trace_stream *s
 
 /* The next block, valid until the next call; NULL in *block at the end.  Checks what every source
  * must keep: order, no missing layer or micro-batch, the same number of routes from every rank and
- * in every layer of a micro-batch unless `ragged` was allowed.  Errors: the source's own, and
+ * in every layer of a micro-batch unless the trace is ragged.  Errors: the source's own, and
  * MP_EFORMAT naming block, rank and numbers. */
 int mp_trace_next(struct mp_trace_stream *stream, const struct mp_trace_block **block,
                   struct mp_error *error);
-/* Lets sources have different numbers of tokens, and layers drop some.  A file does not keep this:
- * who reads it says so again. */
+/* Makes it a ragged one: sources may have different numbers of tokens, and layers drop some.  A
+ * file that is written from it keeps that. */
 void mp_trace_allow_ragged(struct mp_trace_stream *stream);
 
 /* ---- the native format (.mptrace) ----
  *
- * Little-endian.  "MPTRACE1"; u32 bytes of a JSON object with shape, source, notes and format
- * version, the object, u32 CRC-32 of it; then frames until the end of the file.  A frame: u32
- * "FRAM", u32 blocks, u32 raw bytes, u32 packed bytes, u32 CRC-32 of the packed bytes, the packed
- * bytes (zstd) of its blocks.  A raw block: i64 iteration, i32 micro-batch, i32 layer, then u32
- * [ranks][experts]; a frame has at most 16 MiB of them, or one larger one.  The last frame has no
- * block and zeros behind its magic: a file without it was cut.  A frame is whole or it is not
- * there: a file that was cut, or damaged from some place on, gives all frames before it and then
- * says how many blocks were read. */
+ * Little-endian.  "MPTRACE1"; u32 bytes of a JSON object with shape, source, notes, format version
+ * and, where it is, that it is ragged, the object, u32 CRC-32 of it; then frames until the end of
+ * the file.  A frame: u32 "FRAM", u32 blocks, u32 raw bytes, u32 packed bytes, u32 CRC-32 of the
+ * packed bytes, the packed bytes (zstd) of its blocks.  A raw block: i64 iteration, i32
+ * micro-batch, i32 layer, then u32 [ranks][experts]; a frame has at most 16 MiB of them, or one
+ * larger one.  The last frame has no block and zeros behind its magic: a file without it was cut.
+ * A frame is whole or it is not there: a file that was cut, or damaged from some place on, gives
+ * all frames before it and then says how many blocks were read. */
 
 /* Errors: MP_ENOTFOUND, MP_EIO, MP_EFORMAT (not a trace, damaged header; later, from
  * mp_trace_next: damaged frame, with what was read before), MP_EVERSION, MP_ENOMEM. */

@@ -22,14 +22,13 @@ static const struct mp_option option_table[] = {
      NULL, "iterations between changes of owners; 0: never"},
     {"rematerialise", MP_OPTION_BOOL, FIELD(rematerialise), "", "no", 0, 0, NULL,
      "free copies after forward and fetch them again for backward (Hecate-RM)"},
-    {"frugal", MP_OPTION_BOOL, FIELD(frugal), "", "no", 0, 0, NULL,
-     "of the t hottest, copy as many as pay with their travel counted in full (not in the paper)"},
     {0},
 };
 
 struct fssdp {
     struct mp_setting setting;
     struct mp_fssdp_options options; /* overlap resolved to a number */
+    bool frugal;                     /* the system frugal */
     struct mp_recent window;         /* cells [layers][experts]: F of 1.5 as sums (1.11) */
     struct mp_materializer materializer;
     struct mp_calibrator calibrator;
@@ -48,27 +47,26 @@ int mp_fssdp_overlap(const struct mp_setting *setting) {
 }
 
 static int check_setting(const struct mp_setting *setting, const struct mp_fssdp_options *options,
-                         struct mp_error *error) {
+                         bool frugal, struct mp_error *error) {
     const struct mp_topology *topology = &setting->topology;
+    const char *name = frugal ? "frugal" : "fssdp";
 
     if (setting->layers < 1 || setting->experts < 1 || topology->ranks < 1 ||
         topology->ranks_per_node < 1 || setting->expert_bytes < 1)
         return mp_fail(error, MP_EINVAL,
-                       "fssdp needs layers, experts, ranks, ranks per node and bytes per expert of "
-                       "at least 1, not %d, %d, %d, %d and %lld",
-                       setting->layers, setting->experts, topology->ranks, topology->ranks_per_node,
-                       (long long)setting->expert_bytes);
-    bool measured = options->overlap == MP_AUTO || options->calibrate || options->frugal;
+                       "%s needs layers, experts, ranks, ranks per node and bytes per expert of at "
+                       "least 1, not %d, %d, %d, %d and %lld",
+                       name, setting->layers, setting->experts, topology->ranks,
+                       topology->ranks_per_node, (long long)setting->expert_bytes);
+    bool measured = frugal || options->overlap == MP_AUTO || options->calibrate;
     if (topology->ranks > 1 && measured && !(setting->bandwidth > 0))
-        return mp_fail(
-            error, MP_EINVAL,
-            "fssdp with overlap auto, calibrate or frugal needs a bandwidth above 0, not %g B/s",
-            setting->bandwidth);
+        return mp_fail(error, MP_EINVAL, "%s needs a bandwidth above 0, not %g B/s",
+                       frugal ? name : "fssdp with overlap auto or calibrate", setting->bandwidth);
     if (!(setting->seconds_per_route >= 0) || !(setting->non_moe_seconds >= 0))
         return mp_fail(error, MP_EINVAL,
-                       "fssdp needs times of at least 0, not %g s per route and %g s outside the "
+                       "%s needs times of at least 0, not %g s per route and %g s outside the "
                        "experts",
-                       setting->seconds_per_route, setting->non_moe_seconds);
+                       name, setting->seconds_per_route, setting->non_moe_seconds);
     return MP_OK;
 }
 
@@ -104,7 +102,7 @@ static int create_parts(struct fssdp *self, struct mp_error *error) {
         code = mp_load_create(setting->topology.ranks, experts, &self->predicted, error);
     if (!code)
         code = mp_calibrator_create(setting, &self->calibrator, error);
-    if (self->options.frugal) /* parameters there, gradient back; read and written by three GEMMs */
+    if (self->frugal) /* parameters there, gradient back; read and written by three GEMMs */
         self->calibrator.seconds_per_copy =
             2 * self->calibrator.seconds_per_copy + 3 * setting->seconds_per_expert;
     if (!code)
@@ -113,16 +111,17 @@ static int create_parts(struct fssdp *self, struct mp_error *error) {
     return code;
 }
 
-static int fssdp_create(const struct mp_setting *setting, const void *options, void **created,
-                        struct mp_error *error) {
+static int create(const struct mp_setting *setting, const void *options, bool frugal,
+                  void **created, struct mp_error *error) {
     *created = NULL;
-    int code = check_setting(setting, options, error);
+    int code = check_setting(setting, options, frugal, error);
     if (code)
         return code;
     struct fssdp *self = calloc(1, sizeof *self);
     if (!self)
         return mp_fail(error, MP_ENOMEM, "no memory for the system fssdp");
     self->setting = *setting;
+    self->frugal = frugal;
     self->options = *(const struct mp_fssdp_options *)options;
     if (self->options.overlap == MP_AUTO)
         self->options.overlap = mp_fssdp_overlap(setting);
@@ -134,6 +133,16 @@ static int fssdp_create(const struct mp_setting *setting, const void *options, v
     else
         *created = self;
     return code;
+}
+
+static int fssdp_create(const struct mp_setting *setting, const void *options, void **created,
+                        struct mp_error *error) {
+    return create(setting, options, false, created, error);
+}
+
+static int frugal_create(const struct mp_setting *setting, const void *options, void **created,
+                         struct mp_error *error) {
+    return create(setting, options, true, created, error);
 }
 
 static void fssdp_initial_owners(const void *opaque, int32_t owner[]) {
@@ -183,14 +192,14 @@ static void predict(struct fssdp *self, int layer) {
 }
 
 /* The paper copies whatever hides under attention.  Where the processor that computes also copies,
- * nothing hides, and copying all t makes every rank slower; `frugal` weighs each number of copies
- * by the rule of calibration. */
+ * nothing hides, and copying all t makes every rank slower; frugal weighs each number of copies by
+ * the rule of calibration. */
 static int fssdp_before_gate(void *opaque, struct mp_plan *plan, struct mp_error *error) {
     struct fssdp *self = opaque;
     struct mp_placement *proposal = &self->calibrator.proposal;
 
     plan->rematerialise = self->options.rematerialise;
-    if (self->options.frugal) {
+    if (self->frugal) {
         predict(self, plan->layer);
         self->sharder.hot[plan->layer] =
             mp_choose_overlap(&self->calibrator, &self->materializer, &plan->during,
@@ -208,7 +217,7 @@ static int fssdp_after_gate(void *opaque, const struct mp_load *load, struct mp_
     struct fssdp *self = opaque;
 
     bool copies = false;
-    if (self->options.calibrate && self->options.frugal)
+    if (self->options.calibrate && self->frugal)
         copies = mp_choose_overlap(&self->calibrator, &self->materializer, &plan->during, load,
                                    self->options.memory) > 0;
     else if (self->options.calibrate)
@@ -293,14 +302,39 @@ const struct mp_system mp_system_fssdp = {
         "Modelled: load prediction by sliding window, sparse materialisation with overlap degree "
         "and memory limit in both branches, calibration after the gate, topology-aware dispatch, "
         "re-materialisation, heterogeneous re-sharding with optimizer state. The paper leaves the "
-        "latency model of calibration and the rounding of slots open; the rules here are our own, "
-        "and so is the option frugal. "
+        "latency model of calibration and the rounding of slots open; the rules here are our own. "
         "Not modelled: profiling of memory, the number of extra experts is an option.",
     .capabilities = MP_SYSTEM_REPLICATES | MP_SYSTEM_MOVES_OWNERS | MP_SYSTEM_PLANS_BEFORE_GATE |
                     MP_SYSTEM_UNEVEN_EXPERTS,
     .options = option_table,
     .options_size = sizeof(struct mp_fssdp_options),
     .create = fssdp_create,
+    .destroy = fssdp_destroy,
+    .initial_owners = fssdp_initial_owners,
+    .copies_limit = fssdp_copies_limit,
+    .before_gate = fssdp_before_gate,
+    .after_gate = fssdp_after_gate,
+    .after_step = fssdp_after_step,
+    .save = fssdp_save,
+    .load = fssdp_load,
+};
+
+const struct mp_system mp_system_frugal = {
+    .abi = MP_SYSTEM_ABI,
+    .name = "frugal",
+    .title = "Frugal: FSSDP that makes only the copies that pay",
+    .source = "moeperf's own, after Hecate, arXiv 2502.02581",
+    .models =
+        "As fssdp, but for how many of the hottest experts are copied: of the t that the paper "
+        "would copy, as many as save most with their travel there and back and their products "
+        "counted in full, by the rule of calibration. Where what computes also copies, nothing "
+        "hides under attention, and copying all t makes every rank slower. Not modelled: the same "
+        "as of fssdp.",
+    .capabilities = MP_SYSTEM_REPLICATES | MP_SYSTEM_MOVES_OWNERS | MP_SYSTEM_PLANS_BEFORE_GATE |
+                    MP_SYSTEM_UNEVEN_EXPERTS,
+    .options = option_table,
+    .options_size = sizeof(struct mp_fssdp_options),
+    .create = frugal_create,
     .destroy = fssdp_destroy,
     .initial_owners = fssdp_initial_owners,
     .copies_limit = fssdp_copies_limit,

@@ -23,6 +23,9 @@
 #include "reference/plan/system.h"
 
 extern const struct mp_system mp_system_fssdp;
+/* The same with a rule of our own: of the t hottest experts as many are copied as pay although
+ * nothing hides their travel (mp_choose_overlap). */
+extern const struct mp_system mp_system_frugal;
 
 /* Named in the option table of fssdp.c; the defaults are the paper's. */
 struct mp_fssdp_options {
@@ -32,7 +35,6 @@ struct mp_fssdp_options {
     bool calibrate;       /* second materialisation after the gate */
     int reshard_interval; /* iterations between re-shardings; 0: never */
     bool rematerialise;   /* Hecate-RM: copies are freed after forward and fetched again */
-    bool frugal;          /* copies that pay although nothing hides their travel, at most t */
 };
 
 /* t = floor(non-MoE seconds * bandwidth / expert bytes), at most the experts of a layer (1.5). */

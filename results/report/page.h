@@ -1,4 +1,4 @@
-/* Parts of the HTML report. */
+/* Parts of HTML pages: the report's, and those of others that show a trace, say. */
 #ifndef MOEPERF_RESULTS_REPORT_PAGE_H
 #define MOEPERF_RESULTS_REPORT_PAGE_H
 
@@ -19,8 +19,8 @@ extern const char chart_speedup[], chart_iteration_time[], chart_loss[], chart_p
 
 /* A page being written. */
 struct page {
-    struct mp_store *store;
-    struct report_runs *runs;
+    struct mp_store *store;   /* NULL: it is not of a database */
+    struct report_runs *runs; /* likewise */
     FILE *out;
     json_t *figures;  /* array, by number; see page_figure */
     int run_sections; /* so far */
@@ -49,9 +49,12 @@ void page_command(FILE *out, const char *command);
 /* Findings (findings.h) as a list, warnings last. */
 void page_findings(FILE *out, const json_t *findings);
 
-/* The page around `body`, as page/report.html has it. */
-int page_assemble(const char *title, const char *body, json_t *figures, FILE *out,
-                  struct mp_error *error);
+/* Writes a page to `path`, first beside it and then by renaming: `write` prints its body to
+ * page->out, with figures.  Errors: `write`'s, MP_ENOTFOUND (Vega is not installed), MP_EIO,
+ * MP_ENOMEM, MP_ENOSPACE. */
+typedef int page_body(struct page *page, void *context, struct mp_error *error);
+int page_write(const char *path, const char *title, page_body *write, void *context,
+               struct mp_error *error);
 
 /* ---- figures (page_figure.c) ---- */
 

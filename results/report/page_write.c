@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "reference/base/characters.h"
+#include "reference/base/whole_file.h"
 #include "results/report/command.h"
 #include "results/report/markup.h"
 #include "results/report/page.h"
@@ -183,8 +184,9 @@ static int fill_in(const char *name, size_t length, const char *title, const cha
     return code ? code : error->code;
 }
 
-int page_assemble(const char *title, const char *body, json_t *figures, FILE *out,
-                  struct mp_error *error) {
+/* The page around `body`, as page/report.html has it. */
+static int assemble(const char *title, const char *body, json_t *figures, FILE *out,
+                    struct mp_error *error) {
     const char *at = page_template;
     int code = MP_OK;
     while (!code) {
@@ -197,4 +199,33 @@ int page_assemble(const char *title, const char *body, json_t *figures, FILE *ou
     }
     fputs(at, out);
     return code;
+}
+
+static int write_page(const char *title, page_body *write, void *context, FILE *out,
+                      struct mp_error *error) {
+    char *body = NULL;
+    size_t size;
+    struct page page = {.out = open_memstream(&body, &size), .figures = json_array()};
+    int code = page.out && page.figures ? write(&page, context, error)
+                                        : mp_fail(error, MP_ENOMEM, "no memory for the report");
+    if (page.out && fclose(page.out) && !code)
+        code = mp_fail(error, MP_ENOMEM, "no memory for the report");
+    if (!code)
+        code = assemble(title, body, page.figures, out, error);
+    free(body);
+    json_decref(page.figures);
+    return code ? code : check_printed(out, error);
+}
+
+int page_write(const char *path, const char *title, page_body *write, void *context,
+               struct mp_error *error) {
+    char folder[MP_VEGA_FOLDER];
+    struct mp_whole_file file;
+    int code = mp_vega_find(folder, error); /* before the work */
+    if (code)
+        return code;
+    code = mp_whole_file_open(&file, path, error);
+    if (!code)
+        code = write_page(title, write, context, file.stream, error);
+    return mp_whole_file_close(&file, code, error);
 }

@@ -16,6 +16,7 @@ static void all_systems_register_once(void **state) {
         "eplb",
         "fastermoe",
         "flexmoe",
+        "frugal",
         "fssdp",
         "ideal",
         "laer",

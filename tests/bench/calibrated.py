@@ -39,15 +39,15 @@ common:
   skew-experts: 4
 jobs:
   - {{name: ep skewed, system: ep, routing: skewed}}
-  - name: fssdp skewed
-    system: fssdp
+  - name: frugal skewed
+    system: frugal
     routing: skewed
-    options: {{frugal: yes, reshard-interval: 2}}
+    options: {{reshard-interval: 2}}
   - {{name: ep balanced, system: ep, routing: balanced}}
-  - name: fssdp balanced
-    system: fssdp
+  - name: frugal balanced
+    system: frugal
     routing: balanced
-    options: {{frugal: yes, reshard-interval: 2}}
+    options: {{reshard-interval: 2}}
 """
 
 # What the trainer is: 32-bit floats, AdamW without a master copy, bytes as tokens, attention whose

@@ -196,9 +196,10 @@ static const struct row rows[] = {
     {"fastermoe",
      {"options.policy=released", "options.group-size=1"},
      {.late = MUST_NOT_COPY, .group_size = 1}},
-    {"fssdp",
-     {"options.frugal=yes", "options.overlap=all", "options.reshard-interval=5"},
+    {"frugal",
+     {"options.overlap=all", "options.reshard-interval=5"},
      {.copies = true, .moves = true, .late = MAY_COPY}},
+    {"ep", {"options.expert-parallel=1"}, {.replicas = true}},
     /* Room for every route, padded and not, and replicas of all experts. */
     {"deepspeed", {"options.capacity-factor=16"}, {.padded = true}},
     {"deepspeed", {"options.drop-tokens=no"}, {.padded = true}},

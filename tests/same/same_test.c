@@ -25,6 +25,7 @@ static const char *const acting[][6] = {
     {"system=eplb", "gate=gshard", "options.interval=1", "options.window=1"},
     {"system=smartmoe", "gate=gshard", "options.interval=1"},
     {"system=deepspeed", "gate=gshard", "options.expert-parallel=1"},
+    {"system=ep", "gate=switch", "options.expert-parallel=1"},
     {"system=llep", "gate=gshard", "options.smallest-gemm=1", "options.threshold=1"},
 };
 

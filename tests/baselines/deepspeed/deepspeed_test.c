@@ -278,10 +278,8 @@ struct refusal {
     int layers, experts, ranks, top_k, tokens;
 };
 static const struct refusal REFUSALS[] = {
-    {"policy", "auto",
-     "deepspeed needs layers, experts, ranks, choices and tokens per rank of at least 1, not 1, 4, "
-     "2, 2 and 0",
-     1, 4, 2, 2, 0},
+    {"policy", "auto", "deepspeed needs choices and tokens per rank of at least 1, not 2 and 0", 1,
+     4, 2, 2, 0},
     {"policy", "auto",
      "deepspeed needs the same number of experts on every rank: 6 experts can't be shared by "
      "groups "

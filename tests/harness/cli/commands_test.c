@@ -194,8 +194,8 @@ static void systems_are_shown_in_words(void **state) {
     }
     json_decref(rows);
     assert_non_null(strstr(list, "\nideal      Ideal (unattainable): "));
-    assert_non_null(strstr(list, "\n           copies experts, a bound, no system\n"));
-    assert_non_null(strstr(list, "\n           copies experts, drops routes\n"));
+    assert_non_null(strstr(list, "\n           replicates experts, a bound, no system\n"));
+    assert_non_null(strstr(list, "\n           replicates experts, drops routes\n"));
     assert_fits(list);
     free(list);
     list = shell("moeperf list suites", 0);
@@ -327,7 +327,7 @@ static int run_examples(const char *command, const char *more) {
 static void examples_work(void **state) {
     (void)state;
     assert_int_equal(run_examples("list", ""), 2);
-    assert_int_equal(run_examples("show", ""), 6);
+    assert_int_equal(run_examples("show", ""), 7);
     assert_int_equal(run_examples("doctor", ""), 2);
     free(shell("mkdir -p before/bin && ln -s $(command -v moeperf-train) before/bin/", 0));
     assert_int_equal(run_examples("run", TINY), 4);

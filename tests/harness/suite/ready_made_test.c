@@ -39,12 +39,13 @@ static void all_are_possible(void **state) {
     mp_path_names_destroy(names);
 }
 
-static void quickstart_has_its_five(void **state) {
+static void quickstart_has_its_six(void **state) {
     (void)state;
-    static const char *const expected[] = {"ep", "fastermoe", "swiftmoe", "fssdp", "ideal"};
+    static const char *const expected[] = {"ep",    "fastermoe", "swiftmoe",
+                                           "fssdp", "frugal",    "ideal"};
     struct mp_suite suite;
     load("quickstart", &suite);
-    assert_int_equal(suite.count, 5);
+    assert_int_equal(suite.count, 6);
     for (int i = 0; i < suite.count; i++)
         assert_string_equal(suite.job[i].file.job.system, expected[i]);
     mp_suite_destroy(&suite);
@@ -126,7 +127,7 @@ static int enter(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(all_are_possible),
-        cmocka_unit_test(quickstart_has_its_five),
+        cmocka_unit_test(quickstart_has_its_six),
         cmocka_unit_test(every_system_is_compared),
         cmocka_unit_test(skewed_has_rounds_and_a_balanced_job),
         cmocka_unit_test(predicted_has_every_system),

@@ -38,11 +38,10 @@ static void keep(void *self) {
 
 static struct mp_trace_stream *open_loads(struct loads *loads) {
     static const struct mp_trace_stream_operations operations = {loads_next, keep};
-    struct mp_trace_info info = {loads->shape, strdup("memory"), strdup("")};
+    struct mp_trace_info info = {loads->shape, strdup("memory"), strdup(""), true};
     struct mp_trace_stream *stream;
     loads->next = 0;
     assert_int_equal(mp_trace_stream_create(&operations, loads, &info, &stream, NULL), MP_OK);
-    mp_trace_allow_ragged(stream);
     return stream;
 }
 

@@ -97,8 +97,7 @@ static void frugal_copies_pay_both_ways(void **state) {
         int copies;
     } rows[] = {{245, 0, 3}, {255, 0, 0}, {80, 0, 4},   {90, 0, 3},
                 {50, 20, 4}, {50, 27, 3}, {50, 130, 3}, {50, 140, 0}};
-    static const char *const pair[][2] = {
-        {"overlap", "32"}, {"frugal", "yes"}, {"calibrate", "no"}, {NULL, NULL}};
+    static const char *const pair[][2] = {{"overlap", "32"}, {"calibrate", "no"}, {NULL, NULL}};
     for (size_t row = 0; row < sizeof rows / sizeof *rows; row++) {
         struct mp_setting setting = {.layers = 1,
                                      .experts = 32,
@@ -116,23 +115,24 @@ static void frugal_copies_pay_both_ways(void **state) {
         struct mp_rehome change = {.next = &next};
         struct mp_plan plan;
         void *self;
-        parse_options(&mp_system_fssdp, &options, pair);
+        parse_options(&mp_system_frugal, &options, pair);
         assert_ok(mp_load_create(2, 32, &load, &error), &error);
         for (int index = 0; index < 64; index++)
             load.count[index] = index % 32 < 4 ? 358 : 22;
-        assert_ok(mp_system_fssdp.create(&setting, &options, &self, &error), &error);
+        assert_ok(mp_system_frugal.create(&setting, &options, &self, &error), &error);
         assert_ok(mp_placement_create(2, 32, &home, &error), &error);
         assert_ok(mp_placement_create(2, 32, &next, &error), &error);
-        assert_ok(mp_system_initial_homes(&mp_system_fssdp, self, 1, &home, &error), &error);
-        assert_ok(mp_system_fssdp.after_step(self, 0, &load, &home, &change, &error), &error);
+        assert_ok(mp_system_initial_homes(&mp_system_frugal, self, 1, &home, &error), &error);
+        assert_ok(mp_system_frugal.after_step(self, 0, &load, &home, &change, &error), &error);
         assert_ok(mp_plan_create(&setting.topology, 32, 64, &plan, &error), &error);
-        assert_ok(mp_system_begin_plan(&mp_system_fssdp, self, 1, 0, &home, &plan, &error), &error);
+        assert_ok(mp_system_begin_plan(&mp_system_frugal, self, 1, 0, &home, &plan, &error),
+                  &error);
         assert_int_equal(plan.fetch.count, rows[row].copies);
         mp_plan_destroy(&plan);
         mp_placement_destroy(&home);
         mp_placement_destroy(&next);
         mp_load_destroy(&load);
-        mp_system_fssdp.destroy(self);
+        mp_system_frugal.destroy(self);
     }
 }
 

@@ -1,0 +1,424 @@
+#include "harness/cli/show_trace.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "harness/cli/cli.h"
+#include "harness/cli/trace_file.h"
+#include "results/report/page.h"
+#include "results/report/table.h"
+
+/* A heat map's cells at most, as the report has of runs. */
+enum { ITERATION_BINS = 40, EXPERT_BINS = 64, SHOWN_LAYERS = 4, CELL = 32 };
+
+/* A trace that was read. */
+struct shown {
+    const char *path;
+    const struct mp_trace_info *info;
+    const struct mp_trace_statistics *statistics;
+    struct mp_trace_summary all, *layer; /* [layers] */
+};
+
+bool cli_is_trace(const char *name) {
+    const char *ending = strrchr(name, '.');
+    return ending && !strcmp(ending, ".mptrace");
+}
+
+/* ---- numbers ---- */
+
+/* What is said of a layer. */
+enum { COLUMNS = 1 + MP_TRACE_MEASURES + MP_TRACE_LAGS };
+static const struct column {
+    const char *key, *header; /* of JSON, of tables */
+    int decimals;
+    double scale; /* in tables */
+} columns[COLUMNS] = {
+    {"layer", "layer", 0, 1},
+    {"expert_max_over_mean", "fullest\nexpert", 2, 1},
+    {"rank_max_over_mean", "fullest\nrank", 2, 1},
+    {"effective_experts", "effective\nexperts", 1, 1},
+    {"dead_fraction", "dead\n%", 1, 100},
+    {"correlation_1", "correlation\n1 later", 3, 1},
+    {"correlation_10", "\n10 later", 3, 1},
+    {"correlation_100", "\n100 later", 3, 1},
+};
+
+static void values_of(const struct mp_trace_summary *summary, int layer, double value[COLUMNS]) {
+    value[0] = layer;
+    memcpy(value + 1, summary->median, sizeof summary->median);
+    memcpy(value + 1 + MP_TRACE_MEASURES, summary->correlation, sizeof summary->correlation);
+}
+
+static const char about[] =
+    "Medians over blocks; fullest expert, and rank, over the mean, with the experts where plain "
+    "expert parallelism has them; effective experts: as many equally loaded ones would be as "
+    "uneven; dead: without routes; correlation: of a layer's routes by expert with those so many "
+    "iterations later.";
+
+static int print_layers(const struct shown *shown, struct mp_error *error) {
+    struct table_column head[COLUMNS];
+    struct table table;
+    int row, code = MP_OK;
+    for (int c = 0; c < COLUMNS; c++)
+        head[c] = (struct table_column){columns[c].header, c ? TABLE_RIGHT : TABLE_LEFT};
+    table_init(&table, head, COLUMNS);
+    for (int l = -1; l < shown->info->shape.layers && !code; l++) {
+        double value[COLUMNS];
+        values_of(l < 0 ? &shown->all : &shown->layer[l], l, value);
+        code = table_add(&table, &row, error);
+        for (int c = 0; c < COLUMNS && !code; c++)
+            if (c || l >= 0)
+                table_set_number(&table, c, value[c] * columns[c].scale, columns[c].decimals);
+            else
+                table_set(&table, c, "all");
+    }
+    if (!code) {
+        putchar('\n');
+        table_print(&table, stdout);
+        putchar('\n');
+        table_paragraph(stdout, "%s", about);
+    }
+    table_free(&table);
+    return code;
+}
+
+static json_t *number(double value) {
+    return isnan(value) ? json_null() : json_real(value);
+}
+
+static json_t *pack_layer(const struct mp_trace_summary *summary, int layer) {
+    double value[COLUMNS];
+    json_t *object = json_object();
+    values_of(summary, layer, value);
+    for (int c = 0; c < COLUMNS; c++)
+        json_object_set_new(object, columns[c].key,
+                            c           ? number(value[c])
+                            : layer < 0 ? json_null()
+                                        : json_integer(layer));
+    json_object_set_new(object, "routes", json_integer(summary->routes));
+    json_object_set_new(object, "worst_expert_max_over_mean", number(summary->worst));
+    json_object_set_new(object, "worst_iteration", json_integer(summary->worst_at.iteration));
+    return object;
+}
+
+static int print_json(const struct shown *shown, struct mp_error *error) {
+    const struct mp_trace_info *info = shown->info;
+    const struct mp_trace_shape *shape = &info->shape;
+    json_t *layers = json_array();
+    for (int l = 0; l < shape->layers; l++)
+        json_array_append_new(layers, pack_layer(&shown->layer[l], l));
+    return cli_print_json(
+        json_pack("{s:s, s:s, s:s?, s:s?, s:b, s:{s:i, s:i, s:i, s:i, s:i}, s:I, s:I, s:I, s:I, "
+                  "s:I, s:o, s:o}",
+                  "kind", "trace", "path", shown->path, "source", info->source, "notes",
+                  info->notes, "ragged", info->ragged, "shape", "ranks", shape->ranks, "experts",
+                  shape->experts, "layers", shape->layers, "micro_batches", shape->micro_batches,
+                  "top_k", shape->top_k, "iterations", (json_int_t)shown->all.iterations,
+                  "first_iteration", (json_int_t)shown->all.first, "last_iteration",
+                  (json_int_t)shown->all.last, "blocks", (json_int_t)shown->all.blocks,
+                  "blocks_without_routes", (json_int_t)shown->all.empty, "all",
+                  pack_layer(&shown->all, -1), "by_layer", layers),
+        error);
+}
+
+/* ---- the page ---- */
+
+static int no_memory(struct mp_error *error) {
+    return mp_fail(error, MP_ENOMEM, "no memory for the page");
+}
+
+static double rounded(double value) {
+    return round(100 * value) / 100;
+}
+
+/* Of the k-th iteration of the trace; bins are as even as they can be. */
+static int bin_of(const struct shown *shown, int64_t k) {
+    int64_t bins = shown->all.iterations < ITERATION_BINS ? shown->all.iterations : ITERATION_BINS;
+    return (int)(k * bins / shown->all.iterations);
+}
+
+/* A table of Vega's with these columns; `columns` ends with NULL. */
+static json_t *data_of(const char *const names[]) {
+    json_t *data = page_data();
+    for (; *names; names++)
+        json_array_append_new(json_object_get(data, "columns"), json_string(*names));
+    return data;
+}
+
+static int add_row(json_t *data, json_t *row, struct mp_error *error) {
+    return json_array_append_new(json_object_get(data, "rows"), row) ? no_memory(error) : MP_OK;
+}
+
+/* Means of a bin. */
+struct cell {
+    int64_t iteration; /* its first */
+    double sum[2];
+    int64_t count[2];
+};
+
+static double mean_of(const struct cell *cell, int measure) {
+    return cell->count[measure] ? cell->sum[measure] / (double)cell->count[measure] : NAN;
+}
+
+/* How uneven a layer was over time: into cells[ITERATION_BINS]. */
+static int64_t fill_layer(const struct shown *shown, int layer, struct cell cells[]) {
+    const struct mp_trace_shape *shape = &shown->info->shape;
+    const int64_t blocks = mp_trace_statistics_blocks(shown->statistics);
+    const int64_t stride = (int64_t)shape->layers * shape->micro_batches;
+    int last = -1;
+    for (int64_t b = layer; b < blocks; b += shape->layers) {
+        struct mp_trace_place place;
+        const double *value = mp_trace_statistics_block(shown->statistics, b, &place);
+        int bin = bin_of(shown, b / stride);
+        if (bin != last)
+            cells[bin] = (struct cell){.iteration = place.iteration};
+        last = bin;
+        for (int m = 0; m < 2; m++) {
+            double one = value[m ? MP_RANK_MAX_OVER_MEAN : MP_EXPERT_MAX_OVER_MEAN];
+            cells[bin].sum[m] += isnan(one) ? 0 : one;
+            cells[bin].count[m] += !isnan(one);
+        }
+    }
+    return last + 1;
+}
+
+static int write_imbalance(struct page *page, const struct shown *shown, struct mp_error *error) {
+    static const char *const names[] = {"iteration", "layer", "value", "ranks", NULL};
+    struct cell cells[ITERATION_BINS];
+    json_t *data = data_of(names);
+    int code = MP_OK;
+    for (int l = 0; l < shown->info->shape.layers && !code; l++) {
+        int64_t bins = fill_layer(shown, l, cells);
+        for (int64_t b = 0; b < bins && !code; b++) {
+            double value = mean_of(&cells[b], 0), ranks = mean_of(&cells[b], 1);
+            if (isnan(value))
+                continue;
+            code = add_row(data,
+                           json_pack("[I, i, f, o]", (json_int_t)cells[b].iteration, l,
+                                     rounded(value), number(rounded(ranks))),
+                           error);
+        }
+    }
+    if (code) {
+        json_decref(data);
+        return code;
+    }
+    return page_figure_of(page, "imbalance", "How uneven loads are",
+                          "Routes of the fullest expert over the mean (1: even), by layer and "
+                          "iteration; of many iterations a cell is the mean.",
+                          data, error);
+}
+
+/* Layers by how uneven they are: the most, the next, the median and the least. */
+static int choose_layers(const struct shown *shown, int chosen[SHOWN_LAYERS]) {
+    const int layers = shown->info->shape.layers;
+    const int wanted[SHOWN_LAYERS] = {0, 1, layers / 2, layers - 1};
+    int count = 0;
+    for (int w = 0; w < SHOWN_LAYERS; w++) {
+        if (w > 0 && wanted[w] <= wanted[w - 1])
+            continue;
+        for (int l = 0; l < layers; l++) {
+            int place = 0;
+            double own = shown->layer[l].median[MP_EXPERT_MAX_OVER_MEAN];
+            for (int k = 0; k < layers; k++) {
+                double other = shown->layer[k].median[MP_EXPERT_MAX_OVER_MEAN];
+                place += other > own || (!(other < own) && k < l);
+            }
+            if (place == wanted[w])
+                chosen[count++] = l;
+        }
+    }
+    return count;
+}
+
+/* Routes of chosen layers' experts, gathered in bins. */
+struct loads {
+    int layers, layer[SHOWN_LAYERS], rows, width; /* of `width` experts each */
+    int64_t iteration[ITERATION_BINS];
+    int64_t *routes; /* [layers][bins][rows] */
+    int64_t *expert; /* [experts] */
+};
+
+static int64_t *cell_of(const struct loads *loads, int layer, int bin) {
+    return loads->routes + ((size_t)layer * ITERATION_BINS + (size_t)bin) * (size_t)loads->rows;
+}
+
+static void gather_block(const struct shown *shown, const struct mp_trace_block *block, int64_t k,
+                         struct loads *loads) {
+    int bin = bin_of(shown, k);
+    for (int i = 0; i < loads->layers; i++) {
+        if (block->layer != loads->layer[i])
+            continue;
+        mp_load_expert_totals(&block->load, loads->expert);
+        for (int e = 0; e < block->load.experts; e++)
+            cell_of(loads, i, bin)[e / loads->width] += loads->expert[e];
+    }
+    if (k == 0 || bin_of(shown, k - 1) != bin)
+        loads->iteration[bin] = block->iteration;
+}
+
+/* The trace once more, as the layers are only known behind it. */
+static int gather(const struct shown *shown, struct loads *loads, struct mp_error *error) {
+    struct mp_trace_stream *stream;
+    const struct mp_trace_block *block;
+    int64_t blocks = 0,
+            stride = (int64_t)shown->info->shape.layers * shown->info->shape.micro_batches;
+    int code = mp_trace_open(shown->path, &stream, error);
+    if (code)
+        return code;
+    while (!(code = mp_trace_next(stream, &block, error)) && block)
+        gather_block(shown, block, blocks++ / stride, loads);
+    mp_trace_stream_destroy(stream);
+    return code;
+}
+
+/* The heat map of one layer. */
+static json_t *pack_experts(const struct shown *shown, const struct loads *loads, int i,
+                            struct mp_error *error) {
+    static const char *const names[] = {"iteration", "expert", "value", NULL};
+    const int layer = loads->layer[i], experts = shown->info->shape.experts;
+    char label[96];
+    json_t *data = data_of(names);
+    int bins = bin_of(shown, shown->all.iterations - 1) + 1, code = MP_OK;
+    for (int b = 0; b < bins; b++) {
+        double all = 0;
+        for (int row = 0; row < loads->rows; row++)
+            all += (double)cell_of(loads, i, b)[row];
+        for (int row = 0; row < loads->rows && all > 0 && !code; row++) {
+            int first = row * loads->width;
+            int width = experts - first < loads->width ? experts - first : loads->width;
+            double mean = (double)cell_of(loads, i, b)[row] / width / (all / experts);
+            code = add_row(
+                data, json_pack("[I, i, f]", (json_int_t)loads->iteration[b], first, rounded(mean)),
+                error);
+        }
+    }
+    snprintf(label, sizeof label, "layer %d (fullest expert %.2f x mean)", layer,
+             shown->layer[layer].median[MP_EXPERT_MAX_OVER_MEAN]);
+    return page_choice(label, data, NULL);
+}
+
+static int write_experts(struct page *page, const struct shown *shown, struct mp_error *error) {
+    const int experts = shown->info->shape.experts;
+    struct loads loads = {.width = (experts + EXPERT_BINS - 1) / EXPERT_BINS};
+    loads.layers = choose_layers(shown, loads.layer);
+    loads.rows = (experts + loads.width - 1) / loads.width;
+    loads.routes =
+        calloc((size_t)loads.layers * ITERATION_BINS * (size_t)loads.rows, sizeof *loads.routes);
+    loads.expert = calloc((size_t)experts, sizeof *loads.expert);
+    json_t *choices = json_array();
+    int code =
+        loads.routes && loads.expert && choices ? gather(shown, &loads, error) : no_memory(error);
+    for (int i = 0; i < loads.layers && !code; i++)
+        if (json_array_append_new(choices, pack_experts(shown, &loads, i, error)))
+            code = no_memory(error);
+    free(loads.routes);
+    free(loads.expert);
+    if (code) {
+        json_decref(choices);
+        return code;
+    }
+    return page_figure(page, "experts", "Routes per expert",
+                       "Routes of each expert over the mean of its layer, over iterations: blue "
+                       "has fewer, orange more, four times as many in full.  Of many iterations "
+                       "or experts a cell is the mean.",
+                       "Layer", choices, error);
+}
+
+static void write_table(FILE *out, const struct shown *shown) {
+    struct page_column head[COLUMNS + 1] = {{0}};
+    char text[COLUMNS][CELL];
+    for (int c = 0; c < COLUMNS; c++) {
+        head[c] = (struct page_column){text[c], PAGE_NUMBER};
+        snprintf(text[c], CELL, "%s", columns[c].header);
+        if (*text[c] == '\n')
+            snprintf(text[c], CELL, "correlation %s", columns[c].header + 1);
+    }
+    page_table_open(out, head, about);
+    for (int l = -1; l < shown->info->shape.layers; l++) {
+        double value[COLUMNS];
+        values_of(l < 0 ? &shown->all : &shown->layer[l], l, value);
+        for (int c = 0; c < COLUMNS; c++) {
+            char cell[CELL] = "all";
+            if (isnan(value[c]))
+                *cell = '\0';
+            else if (c || l >= 0)
+                snprintf(cell, sizeof cell, "%.*f", columns[c].decimals,
+                         value[c] * columns[c].scale);
+            page_table_cell(out, head, c, cell);
+        }
+    }
+    page_table_close(out);
+}
+
+static int write_body(struct page *page, void *context, struct mp_error *error) {
+    const struct shown *shown = context;
+    char *words = NULL;
+    size_t size;
+    FILE *memory = open_memstream(&words, &size);
+    if (!memory)
+        return no_memory(error);
+    cli_print_trace(memory, shown->info, &shown->all);
+    if (fclose(memory)) {
+        free(words);
+        return no_memory(error);
+    }
+    page_print(page->out, "<header>\n<h1>%s</h1>\n", shown->path);
+    for (char *line = words, *end; (end = strchr(line, '\n')); line = end + 1) {
+        *end = '\0';
+        page_print(page->out, "<p class=\"muted\">%s</p>\n", line);
+    }
+    fputs("</header>\n<main>\n", page->out);
+    free(words);
+    int code = write_imbalance(page, shown, error);
+    if (!code)
+        code = write_experts(page, shown, error);
+    write_table(page->out, shown);
+    fputs("</main>\n<footer><p>Written by moeperf. Charts: Vega. Nothing on this page is loaded "
+          "from anywhere.</p></footer>\n",
+          page->out);
+    return code;
+}
+
+/* ---- all of it ---- */
+
+static int summarise(struct shown *shown, struct mp_error *error) {
+    const int layers = shown->info->shape.layers;
+    int code = MP_OK;
+    shown->layer = calloc((size_t)layers, sizeof *shown->layer);
+    if (!shown->layer)
+        return mp_fail(error, MP_ENOMEM, "no memory for the statistics of %d layers", layers);
+    for (int l = 0; l < layers && !code; l++)
+        code = mp_trace_statistics_summarise(shown->statistics, l, &shown->layer[l], error);
+    return code ? code : mp_trace_statistics_summarise(shown->statistics, -1, &shown->all, error);
+}
+
+static int show(struct shown *shown, bool json, const char *html, struct mp_error *error) {
+    int code = summarise(shown, error);
+    if (code)
+        return code;
+    if (html)
+        return page_write(html, "moeperf: a trace", write_body, shown, error);
+    if (json)
+        return print_json(shown, error);
+    cli_print_trace(stdout, shown->info, &shown->all);
+    return print_layers(shown, error);
+}
+
+int cli_show_trace(const char *path, bool json, const char *html, struct mp_error *error) {
+    struct mp_trace_stream *stream;
+    struct mp_trace_statistics *statistics;
+    int code = mp_trace_open(path, &stream, error);
+    if (code)
+        return code;
+    code = cli_measure_trace(stream, &statistics, error);
+    struct shown shown = {path, mp_trace_stream_info(stream), statistics, {0}, NULL};
+    if (!code)
+        code = show(&shown, json, html, error);
+    free(shown.layer);
+    mp_trace_statistics_destroy(statistics);
+    mp_trace_stream_destroy(stream);
+    return code;
+}

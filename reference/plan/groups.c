@@ -1,0 +1,99 @@
+#include "reference/plan/groups.h"
+
+static int check_sizes(const struct mp_expert_groups *groups, struct mp_error *error) {
+    int ranks = groups->ranks, experts = groups->experts, group = groups->group;
+    if (groups->layers < 1 || experts < 1 || ranks < 1)
+        return mp_fail(error, MP_EINVAL,
+                       "%s needs layers, experts and ranks of at least 1, not %d, %d and %d",
+                       groups->system, groups->layers, experts, ranks);
+    if (group < 1)
+        return mp_fail(error, MP_EINVAL, "%s needs expert-parallel of at least 1, not %d",
+                       groups->system, group);
+    if (ranks % group != 0)
+        return mp_fail(error, MP_EINVAL,
+                       "%s needs expert-parallel to divide the ranks: %d ranks can't form groups "
+                       "of %d, which hold the %d experts once each",
+                       groups->system, ranks, group, experts);
+    if (experts % group != 0)
+        return mp_fail(error, MP_EINVAL,
+                       "%s needs the same number of experts on every rank: %d experts can't be "
+                       "shared by groups of %d of the %d ranks",
+                       groups->system, experts, group, ranks);
+    return MP_OK;
+}
+
+int mp_expert_groups_create(const char *system, const struct mp_setting *setting,
+                            int expert_parallel, struct mp_expert_groups *groups,
+                            struct mp_error *error) {
+    int ranks = setting->topology.ranks, experts = setting->experts;
+    int most = ranks < experts ? ranks : experts;
+    *groups = (struct mp_expert_groups){.system = system,
+                                        .layers = setting->layers,
+                                        .experts = experts,
+                                        .ranks = ranks,
+                                        .group = expert_parallel == MP_ALL    ? ranks
+                                                 : expert_parallel == MP_AUTO ? most
+                                                                              : expert_parallel};
+    int code = check_sizes(groups, error);
+    if (code)
+        return code;
+    groups->groups = ranks / groups->group;
+    groups->each = experts / groups->group;
+    return MP_OK;
+}
+
+static int holder_of(const struct mp_expert_groups *groups, int group, int expert) {
+    return group * groups->group + expert / groups->each;
+}
+
+void mp_expert_groups_owners(const struct mp_expert_groups *groups, int32_t owner[]) {
+    for (int layer = 0; layer < groups->layers; layer++)
+        for (int expert = 0; expert < groups->experts; expert++)
+            *owner++ = holder_of(groups, expert % groups->groups, expert);
+}
+
+void mp_expert_groups_holders(const struct mp_expert_groups *groups, struct mp_placement home[]) {
+    for (int layer = 0; layer < groups->layers; layer++)
+        for (int expert = 0; expert < groups->experts; expert++)
+            for (int group = 0; group < groups->groups; group++)
+                mp_placement_add(&home[layer], expert, holder_of(groups, group, expert));
+}
+
+enum mp_optimizer_split mp_expert_groups_optimizer(const struct mp_expert_groups *groups) {
+    return groups->groups > 1 ? MP_OPTIMIZER_REPLICATED : MP_OPTIMIZER_OWNER;
+}
+
+/* Holder number g of an expert is the one in group g, as long as homes are the initial ones. */
+static int check_homes(const struct mp_expert_groups *groups, const struct mp_plan *plan,
+                       struct mp_error *error) {
+    for (int expert = 0; expert < groups->experts; expert++) {
+        const int32_t *holder = plan->holder + plan->holder_begin[expert];
+        int holders = plan->holder_begin[expert + 1] - plan->holder_begin[expert];
+        for (int group = 0; group < groups->groups; group++)
+            if (holders != groups->groups || holder[group] != holder_of(groups, group, expert))
+                return mp_fail(error, MP_EPLAN,
+                               "iteration %lld, layer %d: expert %d should be on the %d ranks that "
+                               "%s put it on, among them rank %d; it is on %d ranks",
+                               (long long)plan->iteration, plan->layer, expert, groups->groups,
+                               groups->system, holder_of(groups, group, expert), holders);
+    }
+    return MP_OK;
+}
+
+int mp_expert_groups_dispatch(const struct mp_expert_groups *groups, const struct mp_load *load,
+                              int64_t capacity, struct mp_plan *plan, struct mp_error *error) {
+    int code = mp_plan_dispatch_begin(plan, error);
+    if (!code)
+        code = check_homes(groups, plan, error);
+    for (int source = 0; source < groups->ranks && !code; source++) {
+        const uint32_t *row = load->count + (size_t)source * (size_t)groups->experts;
+        int group = source / groups->group;
+        for (int expert = 0; expert < groups->experts && !code; expert++) {
+            uint32_t kept =
+                capacity >= 0 && row[expert] > capacity ? (uint32_t)capacity : row[expert];
+            code = mp_plan_dispatch_run(plan, plan->holder_begin[expert] + group, 1, kept, error);
+            mp_plan_dispatch_end_pair(plan);
+        }
+    }
+    return code;
+}

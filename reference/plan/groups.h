@@ -1,0 +1,46 @@
+/* Groups of expert parallelism: expert-data parallelism, as Megatron-LM and DeepSpeed have it.
+ *
+ * Neighbouring ranks form groups that have all experts once, contiguously: of R ranks in groups of
+ * P, rank r holds the experts e with r mod P == e / (E / P).  Where there are several groups, as
+ * there must be with more ranks than experts, an expert is held by one rank of each: tied replicas
+ * (MP_OPTIMIZER_REPLICATED), whose gradients are summed and which make the same update.  A source's
+ * routes go to the holder in its own group, near or far. */
+#ifndef MOEPERF_REFERENCE_PLAN_GROUPS_H
+#define MOEPERF_REFERENCE_PLAN_GROUPS_H
+
+#include "reference/plan/system.h"
+
+struct mp_expert_groups {
+    const char *system; /* whose name errors begin with; borrowed */
+    int layers, experts, ranks;
+    int group;  /* ranks of a group, P */
+    int groups; /* R / P, holders of every expert */
+    int each;   /* experts of a rank, E / P */
+};
+
+/* The row of a system's option table: P as an int at `offset` of its options. */
+#define MP_EXPERT_PARALLEL_OPTION(offset)                                                          \
+    {                                                                                              \
+        "expert-parallel", MP_OPTION_COUNT, offset, "ranks", "auto", -1, 4096, NULL,               \
+            "ranks that share one set of experts; auto for min(ranks, experts); fewer ranks make " \
+            "replicas"                                                                             \
+    }
+
+/* `expert_parallel`: P, MP_AUTO for min(R, E), MP_ALL for R.  MP_EINVAL: sizes below 1, groups that
+ * don't divide the ranks, or ranks of a group that don't divide the experts. */
+int mp_expert_groups_create(const char *system, const struct mp_setting *setting,
+                            int expert_parallel, struct mp_expert_groups *groups,
+                            struct mp_error *error);
+
+/* What a system's hooks of these names are to give.  Owners are where sums of gradients are made:
+ * groups take turns, so that no rank sums more than others do where it can be helped. */
+void mp_expert_groups_owners(const struct mp_expert_groups *groups, int32_t owner[]);
+void mp_expert_groups_holders(const struct mp_expert_groups *groups, struct mp_placement home[]);
+enum mp_optimizer_split mp_expert_groups_optimizer(const struct mp_expert_groups *groups);
+
+/* Every source's routes, at most `capacity` of each expert (-1: all), to the holder in its group.
+ * MP_EPLAN where homes are no longer the initial ones; MP_ENOMEM. */
+int mp_expert_groups_dispatch(const struct mp_expert_groups *groups, const struct mp_load *load,
+                              int64_t capacity, struct mp_plan *plan, struct mp_error *error);
+
+#endif
