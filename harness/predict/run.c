@@ -85,7 +85,6 @@ static int check_routes(const struct reader *reader, const struct mp_trace_block
 static int read_iteration(struct reader *reader, bool *end, struct mp_error *error) {
     const struct mp_trace_block *block;
     int layers = reader->wanted.shape.layers, read = reader->micro_batches * layers;
-    *end = false;
     for (int i = 0; i < read; i++) {
         int code = mp_trace_next(reader->stream, &block, error);
         *end = !code && !block; /* between iterations only: streams have whole ones */

@@ -8,11 +8,10 @@ static int pass(struct mp_comm *comm, int64_t *memory, size_t bytes, int rank, i
     if (queued)
         return queued->pass(comm, memory, bytes, rank, send, error);
     struct mp_request *request = mp_transport_of(comm)->blocking;
-    const struct mp_note note = {.child = -1};
     int code = mp_request_begin(comm, request, MP_COMM_EXCHANGE, NULL, error);
     if (code == MP_OK)
-        code = send ? mp_request_send(request, memory, bytes, rank, tag, note, error)
-                    : mp_request_receive(request, memory, bytes, rank, tag, note, error);
+        code = send ? mp_request_send(request, memory, bytes, rank, tag, mp_plain_note, error)
+                    : mp_request_receive(request, memory, bytes, rank, tag, mp_plain_note, error);
     return code ? mp_request_started(request, code) : mp_request_wait(request, error);
 }
 

@@ -16,7 +16,7 @@ void mp_comm_abort(struct mp_comm *comm, int status) {
 static int started(struct mp_request *request, int code) {
     if (code)
         return mp_request_started(request, code);
-    request->note[0] = (struct mp_note){.child = -1};
+    request->note[0] = mp_plain_note;
     request->active = 1;
     return MP_OK;
 }

@@ -28,9 +28,11 @@ static int check_messages(const struct mp_comm *comm, const int send_rows[],
                           const int receive_rows[], size_t row_bytes, struct mp_error *error) {
     int code = MP_OK;
     for (int r = 0; code == MP_OK && r < comm->ranks; r++) {
-        int rows = send_rows[r] > receive_rows[r] ? send_rows[r] : receive_rows[r];
-        if (r != comm->rank)
-            code = mp_message_check(comm, (size_t)rows * row_bytes, r, error);
+        if (r == comm->rank)
+            continue;
+        code = mp_message_check(comm, (size_t)send_rows[r] * row_bytes, r, error);
+        if (code == MP_OK)
+            code = mp_message_check(comm, (size_t)receive_rows[r] * row_bytes, r, error);
     }
     return code;
 }
@@ -39,7 +41,6 @@ int mp_exchange_start(struct mp_comm *comm, const int *send_rows, const int *rec
                       size_t row_bytes, const void *send, void *receive, mp_stream stream,
                       struct mp_request *request, struct mp_error *error) {
     const int rank = comm->rank, ranks = comm->ranks;
-    const struct mp_note note = {.child = -1};
     int tag = 0;
     int code = check_rows(comm, send_rows, receive_rows, error);
     if (code == MP_OK)
@@ -65,9 +66,9 @@ int mp_exchange_start(struct mp_comm *comm, const int *send_rows, const int *rec
         if (source == ranks - 1)
             at = rows_before(receive_rows, ranks);
         at -= (size_t)receive_rows[source];
-        code =
-            mp_request_receive(request, (char *)receive + at * row_bytes,
-                               (size_t)receive_rows[source] * row_bytes, source, tag, note, error);
+        code = mp_request_receive(request, (char *)receive + at * row_bytes,
+                                  (size_t)receive_rows[source] * row_bytes, source, tag,
+                                  mp_plain_note, error);
     }
     at = own_from + (size_t)send_rows[rank];
     for (int i = 1; code == MP_OK && i < ranks; i++) {
@@ -75,7 +76,7 @@ int mp_exchange_start(struct mp_comm *comm, const int *send_rows, const int *rec
         if (to == 0)
             at = 0;
         code = mp_request_send(request, (const char *)send + at * row_bytes,
-                               (size_t)send_rows[to] * row_bytes, to, tag, note, error);
+                               (size_t)send_rows[to] * row_bytes, to, tag, mp_plain_note, error);
         at += (size_t)send_rows[to];
     }
     if (code == MP_OK)

@@ -144,6 +144,8 @@ struct mp_note {
     int child; /* sends: which child; -1 for a receive */
     bool finished;
 };
+/* Of messages that nothing follows. */
+static const struct mp_note mp_plain_note = {.child = -1};
 
 /* Sizes that decide the speed of the sparse collectives; measured with `moeperf-bench comm`.  The
  * ring is small so that what has been received is added before it leaves the cache. */

@@ -91,6 +91,11 @@ static inline void mp_cpu_worked(struct mp_cpu *cpu, int64_t work) {
 void mp_cpu_parallel(struct mp_cpu *cpu, size_t count, size_t grain, mp_cpu_range *range,
                      const void *arguments);
 
+/* The grain of items of so many elements: those of 16384 elements are worth a thread. */
+static inline size_t mp_cpu_grain(size_t elements) {
+    return 16384 / (elements ? elements : 1) + 1;
+}
+
 /* Makes the library's next operation of this thread use the device's number of threads. */
 void mp_cpu_use_threads(int threads);
 

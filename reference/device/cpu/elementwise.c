@@ -1,8 +1,6 @@
 /* Sums of arrays. */
 #include "reference/device/cpu/cpu.h"
 
-enum { GRAIN = 16384 }; /* elements that are worth a thread */
-
 struct arguments {
     const float *a;
     const float *b;
@@ -23,7 +21,7 @@ static void add(struct mp_device *device, mp_stream stream, size_t count, const 
                 const float *b, float *out) {
     (void)stream;
     struct arguments arguments = {a, b, out};
-    mp_cpu_parallel(mp_cpu_of(device), count, GRAIN, add_range, &arguments);
+    mp_cpu_parallel(mp_cpu_of(device), count, mp_cpu_grain(1), add_range, &arguments);
 }
 
 static void accumulate(struct mp_device *device, mp_stream stream, size_t count, const float *from,

@@ -1,8 +1,6 @@
 /* Token and position embedding. */
 #include "reference/device/cpu/cpu.h"
 
-enum { GRAIN_ELEMENTS = 16384 };
-
 struct arguments {
     size_t tokens, sequence, width;
     const int32_t *token;
@@ -34,8 +32,8 @@ static void embedding_forward(struct mp_device *device, mp_stream stream, int to
                                   .token_table = token_table,
                                   .position_table = position_table,
                                   .out = out};
-    mp_cpu_parallel(mp_cpu_of(device), (size_t)tokens, (size_t)(GRAIN_ELEMENTS / width + 1),
-                    forward_range, &arguments);
+    mp_cpu_parallel(mp_cpu_of(device), (size_t)tokens, mp_cpu_grain((size_t)width), forward_range,
+                    &arguments);
 }
 
 static void accumulate_both(size_t begin, size_t end, const float *restrict gradient,

@@ -6,8 +6,6 @@
 #include <math.h>
 #include <string.h>
 
-enum { GRAIN_ELEMENTS = 8192 };
-
 struct arguments {
     size_t experts;
     int top_k;
@@ -22,10 +20,6 @@ struct arguments {
     const float *auxiliary;
     float *dlogits;
 };
-
-static size_t grain_tokens(int experts) {
-    return (size_t)(GRAIN_ELEMENTS / experts + 1);
-}
 
 static void softmax(size_t count, const float *restrict logits, float *restrict probability) {
     float largest = vector_largest(count, logits), sum = 0;
@@ -105,7 +99,7 @@ static void gate_forward(struct mp_device *device, mp_stream stream, int tokens,
                                   .probability = probability,
                                   .choice = choice,
                                   .weight = weight};
-    mp_cpu_parallel(mp_cpu_of(device), (size_t)tokens, grain_tokens(experts), forward_range,
+    mp_cpu_parallel(mp_cpu_of(device), (size_t)tokens, mp_cpu_grain((size_t)experts), forward_range,
                     &arguments);
 }
 
@@ -139,7 +133,7 @@ static void survivor_weights(struct mp_device *device, mp_stream stream, int tok
                                   .choice = (int32_t *)choice,
                                   .position = position,
                                   .weight = weight};
-    mp_cpu_parallel(mp_cpu_of(device), (size_t)tokens, grain_tokens(top_k), survivor_range,
+    mp_cpu_parallel(mp_cpu_of(device), (size_t)tokens, mp_cpu_grain((size_t)top_k), survivor_range,
                     &arguments);
 }
 
@@ -216,8 +210,8 @@ static void gate_backward(struct mp_device *device, mp_stream stream, int tokens
                                   .dweight = dweight,
                                   .auxiliary = auxiliary,
                                   .dlogits = dlogits};
-    mp_cpu_parallel(mp_cpu_of(device), (size_t)tokens, grain_tokens(experts), backward_range,
-                    &arguments);
+    mp_cpu_parallel(mp_cpu_of(device), (size_t)tokens, mp_cpu_grain((size_t)experts),
+                    backward_range, &arguments);
 }
 
 static void gate_statistics(struct mp_device *device, mp_stream stream, int tokens, int experts,

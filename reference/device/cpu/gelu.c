@@ -3,8 +3,6 @@
 #include "reference/device/cpu/cpu.h"
 #include "reference/device/cpu/vector.h"
 
-enum { GRAIN = 16384 }; /* elements that are worth a thread */
-
 /* w = SLOPE x + CUBIC x^3; the exponent of two is -w log2(e). */
 #define SLOPE 1.5957691216f
 #define CUBIC (SLOPE * 0.044715f)
@@ -45,7 +43,7 @@ static void gelu_forward(struct mp_device *device, mp_stream stream, size_t coun
                          void *y) {
     (void)stream;
     struct arguments arguments = {.x = x, .y = y};
-    mp_cpu_parallel(mp_cpu_of(device), count, GRAIN, forward_range, &arguments);
+    mp_cpu_parallel(mp_cpu_of(device), count, mp_cpu_grain(1), forward_range, &arguments);
 }
 
 /* With e = e^-w and s = 1 / (1 + e): gelu = x s, gelu' = s + x s (1 - s) w', and 1 - s = e s. */
@@ -88,8 +86,8 @@ static void gelu_backward(struct mp_device *device, mp_stream stream, size_t cou
                           const void *dy, void *dx, void *y) {
     (void)stream;
     struct arguments arguments = {x, dy, dx, y};
-    mp_cpu_parallel(mp_cpu_of(device), count, GRAIN, y ? backward_and_value_range : backward_range,
-                    &arguments);
+    mp_cpu_parallel(mp_cpu_of(device), count, mp_cpu_grain(1),
+                    y ? backward_and_value_range : backward_range, &arguments);
 }
 
 void MP_CPU_NAME(install_gelu)(struct mp_device_operations *operations) {

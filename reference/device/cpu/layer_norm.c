@@ -5,18 +5,12 @@
 #include <math.h>
 #include <string.h>
 
-enum { GRAIN_ELEMENTS = 16384 };
-
 struct arguments {
     struct mp_cpu *cpu;
     size_t width;
     const float *x, *gain, *bias, *dy;
     float *y, *mean, *rstd, *dx;
 };
-
-static size_t grain_rows(size_t width) {
-    return GRAIN_ELEMENTS / (width ? width : 1) + 1;
-}
 
 static void forward_row(size_t width, const float *restrict x, const float *restrict gain,
                         const float *restrict bias, float *restrict y, float *mean, float *rstd) {
@@ -54,7 +48,7 @@ static void layer_norm_forward(struct mp_device *device, mp_stream stream, int r
                                   .y = y,
                                   .mean = mean,
                                   .rstd = rstd};
-    mp_cpu_parallel(mp_cpu_of(device), (size_t)rows, grain_rows((size_t)width), forward_range,
+    mp_cpu_parallel(mp_cpu_of(device), (size_t)rows, mp_cpu_grain((size_t)width), forward_range,
                     &arguments);
 }
 
@@ -120,7 +114,7 @@ static void layer_norm_backward(struct mp_device *device, mp_stream stream, int 
                                   .dx = dx};
     for (int thread = 0; thread < cpu->threads; thread++)
         memset(mp_cpu_scratch(cpu, thread), 0, 2 * (size_t)width * sizeof(float));
-    mp_cpu_parallel(cpu, (size_t)rows, grain_rows((size_t)width), backward_range, &arguments);
+    mp_cpu_parallel(cpu, (size_t)rows, mp_cpu_grain((size_t)width), backward_range, &arguments);
     add_parts(cpu, (size_t)width, 0, dgain);
     add_parts(cpu, (size_t)width, (size_t)width, dbias);
 }

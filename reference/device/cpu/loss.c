@@ -4,8 +4,6 @@
 
 #include <math.h>
 
-enum { GRAIN_ELEMENTS = 16384 };
-
 struct arguments {
     size_t vocabulary;
     const float *logits;
@@ -46,7 +44,7 @@ static void cross_entropy(struct mp_device *device, mp_stream stream, int rows, 
                           void *gradient) {
     (void)stream;
     struct arguments arguments = {(size_t)vocabulary, logits, gradient, target, scale, loss};
-    mp_cpu_parallel(mp_cpu_of(device), (size_t)rows, (size_t)(GRAIN_ELEMENTS / vocabulary + 1),
+    mp_cpu_parallel(mp_cpu_of(device), (size_t)rows, mp_cpu_grain((size_t)vocabulary),
                     cross_entropy_range, &arguments);
 }
 

@@ -2,8 +2,6 @@
 #include "reference/device/adamw.h"
 #include "reference/device/cpu/cpu.h"
 
-enum { GRAIN = 16384 }; /* elements that are worth a thread */
-
 struct arguments {
     struct mp_adamw_factors by;
     float *parameter;
@@ -39,7 +37,7 @@ static void adamw(struct mp_device *device, mp_stream stream, size_t count,
         .first = first,
         .second = second,
     };
-    mp_cpu_parallel(mp_cpu_of(device), count, GRAIN, adamw_range, &arguments);
+    mp_cpu_parallel(mp_cpu_of(device), count, mp_cpu_grain(1), adamw_range, &arguments);
     if (working)
         device->operations->to_elements(device, stream, count, parameter, working);
 }

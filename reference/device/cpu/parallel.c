@@ -55,8 +55,8 @@ static void run_share(void *argument) {
 
 void mp_cpu_parallel(struct mp_cpu *cpu, size_t count, size_t grain, mp_cpu_range *range,
                      const void *arguments) {
-    const struct job job = {cpu, count, grain ? grain : 1, range, arguments};
-    size_t useful = count / job.grain;
+    const struct job job = {cpu, count, grain, range, arguments};
+    size_t useful = count / grain;
     size_t threads = useful < (size_t)cpu->threads ? useful : (size_t)cpu->threads;
     if (threads <= 1) {
         if (count)

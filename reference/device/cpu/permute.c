@@ -3,12 +3,6 @@
 
 #include <string.h>
 
-enum { GRAIN_ELEMENTS = 16384 };
-
-static size_t grain_rows(int width) {
-    return (size_t)(GRAIN_ELEMENTS / (width > 0 ? width : 1) + 1);
-}
-
 struct copy_arguments {
     size_t width;
     const float *in;
@@ -32,7 +26,8 @@ static void gather_rows(struct mp_device *device, mp_stream stream, int rows, in
                         const void *in, const int32_t *index, void *out) {
     (void)stream;
     struct copy_arguments arguments = {(size_t)width, in, index, out};
-    mp_cpu_parallel(mp_cpu_of(device), (size_t)rows, grain_rows(width), gather_range, &arguments);
+    mp_cpu_parallel(mp_cpu_of(device), (size_t)rows, mp_cpu_grain(arguments.width), gather_range,
+                    &arguments);
 }
 
 static void scatter_range(const void *argument, size_t begin, size_t end, int thread) {
@@ -47,7 +42,8 @@ static void scatter_rows(struct mp_device *device, mp_stream stream, int rows, i
                          const void *in, const int32_t *index, void *out) {
     (void)stream;
     struct copy_arguments arguments = {(size_t)width, in, index, out};
-    mp_cpu_parallel(mp_cpu_of(device), (size_t)rows, grain_rows(width), scatter_range, &arguments);
+    mp_cpu_parallel(mp_cpu_of(device), (size_t)rows, mp_cpu_grain(arguments.width), scatter_range,
+                    &arguments);
 }
 
 struct combine_arguments {
@@ -122,8 +118,9 @@ static void combine_forward(struct mp_device *device, mp_stream stream, int toke
                                           .weight = weight,
                                           .residual = residual,
                                           .out = out};
-    mp_cpu_parallel(mp_cpu_of(device), (size_t)tokens, grain_rows(width * top_k),
-                    combine_forward_range, &arguments);
+    mp_cpu_parallel(mp_cpu_of(device), (size_t)tokens,
+                    mp_cpu_grain(arguments.width * arguments.top_k), combine_forward_range,
+                    &arguments);
 }
 
 /* Reads in[i] before it writes din[i]: the two may be one array. */
@@ -165,8 +162,9 @@ static void combine_backward(struct mp_device *device, mp_stream stream, int tok
                                           .dout = dout,
                                           .out = din,
                                           .dweight = dweight};
-    mp_cpu_parallel(mp_cpu_of(device), (size_t)tokens, grain_rows(width * top_k),
-                    combine_backward_range, &arguments);
+    mp_cpu_parallel(mp_cpu_of(device), (size_t)tokens,
+                    mp_cpu_grain(arguments.width * arguments.top_k), combine_backward_range,
+                    &arguments);
 }
 
 void MP_CPU_NAME(install_permute)(struct mp_device_operations *operations) {

@@ -31,6 +31,7 @@ static struct mp_cluster *make_job(struct mp_predict_job *job, const char *syste
                                            "expert-width=128",
                                            "sequence=64",
                                            "iterations=7",
+                                           "nodes=5",
                                            "loads=zipf exponent=0.5 seed=11"};
     struct mp_cluster *cluster;
     struct mp_error error = {0};
@@ -43,6 +44,7 @@ static struct mp_cluster *make_job(struct mp_predict_job *job, const char *syste
     if (mp_predict_job_cluster(job, CLUSTERS, &cluster, &error))
         fail_msg("%s", error.text);
     assert_int_equal(job->file.job.ranks, mp_cluster_ranks(cluster));
+    assert_int_equal(job->file.job.nodes, 0); /* the cluster's, whatever was said */
     job->file.job.batch = 2 * job->file.job.ranks;
     return cluster;
 }
@@ -156,16 +158,18 @@ static void clusters_are_found_or_missed(void **state) {
 
 /* ---- loads ---- */
 
-static void write_trace(const char *path, int ranks, int experts, int layers, uint32_t routes) {
-    struct mp_trace_info info = {.shape = {ranks, experts, layers, 1, 2}};
+static void write_shape(const char *path, struct mp_trace_shape shape, uint32_t routes) {
+    struct mp_trace_info info = {.shape = shape};
+    int ranks = shape.ranks, experts = shape.experts, layers = shape.layers;
     struct mp_trace_block block = {0};
     struct mp_trace_writer *writer;
     info.source = strdup("a test");
     info.notes = strdup("");
     assert_int_equal(mp_load_create(ranks, experts, &block.load, NULL), MP_OK);
     assert_int_equal(mp_trace_writer_create(path, &info, &writer, NULL), MP_OK);
-    for (int i = 0; i < 3 * layers; i++) {
-        block.iteration = 10 * (i / layers);
+    for (int i = 0; i < 3 * layers * shape.micro_batches; i++) {
+        block.iteration = 10 * (i / layers / shape.micro_batches);
+        block.micro_batch = i / layers % shape.micro_batches;
         block.layer = i % layers;
         for (int r = 0; r < ranks; r++) /* an even load, a little of it moved by layer */
             for (int e = 0; e < experts; e++)
@@ -176,6 +180,10 @@ static void write_trace(const char *path, int ranks, int experts, int layers, ui
     assert_int_equal(mp_trace_writer_finish(writer, true, NULL), MP_OK);
     mp_load_destroy(&block.load);
     mp_trace_info_destroy(&info);
+}
+
+static void write_trace(const char *path, int ranks, int experts, int layers, uint32_t routes) {
+    write_shape(path, (struct mp_trace_shape){ranks, experts, layers, 1, 2}, routes);
 }
 
 static int predict(const struct mp_predict_job *job, const struct mp_cluster *cluster,
@@ -202,6 +210,11 @@ static void loads_fit_or_say_why_not(void **state) {
          "few.mptrace has 4 ranks, 2 layers, 8 experts, 1 micro-batch and 2 experts per token; the "
          "prediction has 16 ranks, 3 layers, 32 experts, 1 micro-batch and 2 experts per token: "
          "set those to the loads', or have the loads fitted (--fit"},
+        {"one.mptrace", false, MP_EINVAL,
+         "one.mptrace has 1 rank, 1 layer, 4 experts, 1 micro-batch and 1 expert per token; the "},
+        {"many.mptrace", false, MP_EINVAL,
+         "many.mptrace has 3 ranks, 2 layers, 4 experts, 2 micro-batches and an unknown number of "
+         "experts per token; the "},
         {"many-routes.mptrace", false, MP_EINVAL, "iteration 0 has 25600 routes"},
         {"zipf tokens=999", false, MP_EINVAL, "(16 ranks with 128 tokens to 2 experts each)"},
         {"zipf ranks=8", false, MP_EINVAL, "has 8 ranks, 3 layers"},
@@ -218,6 +231,8 @@ static void loads_fit_or_say_why_not(void **state) {
     write_trace("few.mptrace", 4, 8, 2, 50);
     write_trace("many-routes.mptrace", 16, 32, 3, 50);
     write_trace("odd.mptrace", 5, 7, 3, 8);
+    write_shape("one.mptrace", (struct mp_trace_shape){1, 4, 1, 1, 1}, 8);
+    write_shape("many.mptrace", (struct mp_trace_shape){3, 4, 2, 2, 0}, 8);
     write_file("words.mptrace", "no trace\n");
     assert_int_equal(system("head -c -10 good.mptrace > cut.mptrace"), 0);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -264,6 +279,65 @@ static void routing_is_replayed_as_in_training(void **state) {
     end_job(&job, cluster);
 }
 
+/* Numbers of a rank's routes, which are apportioned to its tokens. */
+static void a_load_is_replayed_by_rank(void **state) {
+    (void)state;
+    struct mp_predict_job job;
+    struct mp_cluster *cluster = make_job(&job, "ep");
+    struct mp_trace_stream *stream;
+    const struct mp_trace_block *block;
+    char load[MP_TEXT_SIZE] = "load=";
+    set(&job, "loads=");
+    set(&job, "change=nodes=1");
+    set(&job, "experts=8");
+    set(&job, "routing=load");
+    mp_cluster_destroy(cluster);
+    assert_int_equal(mp_predict_job_cluster(&job, CLUSTERS, &cluster, NULL), MP_OK);
+    job.file.job.batch = 2 * job.file.job.ranks;
+    for (int r = 0; r < job.file.job.ranks; r++) /* 256 routes: 16 for each of 16 parts */
+        strcat(load, r % 2 ? ";4,4,2,2,1,1,1,1" : r ? ";1,2,3,4,3,2,1,0" : "1,2,3,4,3,2,1,0");
+    set(&job, load);
+    static const uint32_t expected[2][8] = {{16, 32, 48, 64, 48, 32, 16, 0},
+                                            {64, 64, 32, 32, 16, 16, 16, 16}};
+    assert_int_equal(mp_predict_job_loads(&job, cluster, &stream, NULL), MP_OK);
+    assert_int_equal(mp_trace_next(stream, &block, NULL), MP_OK);
+    for (int r = 0; r < job.file.job.ranks; r++)
+        assert_memory_equal(block->load.count + r * 8, expected[r % 2], sizeof *expected);
+    mp_trace_stream_destroy(stream);
+    end_job(&job, cluster);
+}
+
+/* 16 ranks' tokens of a trace make sequences as long as the job's if that many come out even; else
+ * one of each rank and micro-batch, unless that is too long. */
+static void tokens_of_a_trace_become_sequences(void **state) {
+    (void)state;
+    static const struct {
+        int experts;
+        uint32_t routes; /* of a source to each expert; half as many tokens */
+        int micro_batches, sequence, adopted, batch;
+    } cases[] = {
+        {48, 24, 1, 96, 96, 16 * 6},   {48, 24, 1, 128, 576, 16},
+        {48, 24, 1, 100, 576, 16},     {48, 24, 2, 96, 96, 2 * 16 * 6},
+        {48, 24, 3, 100, 576, 3 * 16}, {32, 4096, 1, 3, 65536, 16},
+        {2, 65537, 1, 3, 3, 32},       {32, 4096, 1, 64, 64, 16 * 1024},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct mp_predict_job job;
+        struct mp_cluster *cluster = make_job(&job, "ep");
+        write_shape("tokens.mptrace",
+                    (struct mp_trace_shape){16, cases[i].experts, 1, cases[i].micro_batches, 2},
+                    cases[i].routes);
+        set(&job, "loads=tokens.mptrace");
+        job.file.job.sequence = cases[i].sequence;
+        assert_int_equal(mp_predict_job_adopt(&job, cluster, NULL), MP_OK);
+        assert_int_equal(job.file.job.sequence, cases[i].adopted);
+        assert_int_equal(job.file.job.batch, cases[i].batch);
+        assert_int_equal(job.file.job.layers, 1);
+        assert_int_equal(job.options.micro_batches, cases[i].micro_batches);
+        end_job(&job, cluster);
+    }
+}
+
 static void a_job_takes_open_sizes_from_a_trace(void **state) {
     (void)state;
     struct mp_predict_job job;
@@ -288,15 +362,50 @@ static void a_job_takes_open_sizes_from_a_trace(void **state) {
 struct seen {
     int steps, stop_after;
     double seconds[64];
-    int64_t routes;
-    uint64_t loads; /* hash of all that the sink was told */
+    struct mp_prediction sum; /* field by field */
+    uint64_t loads;           /* hash of all that the sink was told */
     int64_t load_routes, spans;
 };
+
+/* Those that are put together as means. */
+#define MEAN(name) offsetof(struct mp_prediction, name)
+static const size_t means[] = {MEAN(seconds),
+                               MEAN(compute_seconds),
+                               MEAN(exposed_seconds),
+                               MEAN(late_seconds),
+                               MEAN(exchange_seconds),
+                               MEAN(expert_seconds),
+                               MEAN(expert_seconds_max),
+                               MEAN(moe_seconds),
+                               MEAN(attention_seconds),
+                               MEAN(transfer_seconds),
+                               MEAN(transfer_exposed_seconds),
+                               MEAN(move_seconds),
+                               MEAN(all_reduce_exposed_seconds),
+                               MEAN(imbalance),
+                               MEAN(port_seconds),
+                               MEAN(serial_seconds)};
+
+static double *field(struct mp_prediction *prediction, size_t i) {
+    return (double *)((char *)prediction + means[i]);
+}
+
+static void add_doubles(struct mp_prediction *sum, const struct mp_prediction *one) {
+    struct mp_prediction copy = *one;
+    for (size_t i = 0; i < sizeof means / sizeof *means; i++)
+        *field(sum, i) += *field(&copy, i);
+}
 
 static bool see_step(void *context, const struct mp_prediction *prediction) {
     struct seen *seen = context;
     seen->seconds[seen->steps++] = prediction->seconds;
-    seen->routes += prediction->routes;
+    add_doubles(&seen->sum, prediction);
+    seen->sum.routes += prediction->routes;
+    seen->sum.dropped += prediction->dropped;
+    seen->sum.copies += prediction->copies;
+    for (int stage = 0; stage < MP_STAGES; stage++)
+        seen->sum.bytes[stage] += prediction->bytes[stage];
+    seen->sum.exchanged_bytes += prediction->exchanged_bytes;
     return seen->steps != seen->stop_after;
 }
 
@@ -356,8 +465,16 @@ static void a_summary_is_of_its_iterations(void **state) {
                             : (seen.seconds[seen.steps / 2 - 1] + seen.seconds[seen.steps / 2]) / 2;
         assert_true(summary.seconds_median == median);
         assert_true(summary.seconds_median > 0);
-        assert_int_equal(summary.mean.routes, seen.routes);
-        assert_int_equal(seen.routes, (int64_t)seen.steps * 3 * 16 * 128 * 2);
+        for (size_t i = 0; i < sizeof means / sizeof *means; i++)
+            assert_close(*field(&summary.mean, i), *field(&seen.sum, i) / seen.steps, 1e-12);
+        assert_int_equal(summary.mean.routes, seen.sum.routes);
+        assert_int_equal(summary.mean.routes, (int64_t)seen.steps * 3 * 16 * 128 * 2);
+        assert_int_equal(summary.mean.dropped, seen.sum.dropped);
+        assert_int_equal(summary.mean.copies, seen.sum.copies);
+        assert_true(seen.sum.copies > 0);
+        for (int stage = 0; stage < MP_STAGES; stage++)
+            assert_close(summary.mean.bytes[stage], seen.sum.bytes[stage], 0);
+        assert_close(summary.mean.exchanged_bytes, seen.sum.exchanged_bytes, 0);
         assert_close(summary.tokens_per_second, 16 * 128 / median, 1e-6);
     }
 }
@@ -478,7 +595,7 @@ static void a_recording_has_every_span_and_route(void **state) {
     watch_job("fssdp", 0, &seen, &summary);
     assert_int_equal(kept.spans, seen.spans);
     assert_int_equal(kept.routes, seen.load_routes);
-    assert_int_equal(kept.routes, seen.routes);
+    assert_int_equal(kept.routes, seen.sum.routes);
     assert_int_equal(kept.ended, 16);
     assert_true(kept.texts > 10); /* job, cluster, assumptions */
     struct mp_error error = {0};  /* nothing is written over */
@@ -513,6 +630,8 @@ int main(void) {
         cmocka_unit_test(clusters_are_found_or_missed),
         cmocka_unit_test(loads_fit_or_say_why_not),
         cmocka_unit_test(routing_is_replayed_as_in_training),
+        cmocka_unit_test(a_load_is_replayed_by_rank),
+        cmocka_unit_test(tokens_of_a_trace_become_sequences),
         cmocka_unit_test(a_job_takes_open_sizes_from_a_trace),
         cmocka_unit_test(a_summary_is_of_its_iterations),
         cmocka_unit_test(all_systems_meet_the_same_loads),

@@ -163,6 +163,15 @@ static void two_ranks_by_hand(void **state) {
     assert_close(prediction.late_seconds * 2,
                  is.experts[0][0] - is.experts[1][0] + is.experts[0][1] - is.experts[1][1], 1e-6);
     assert_int_equal(prediction.routes, 2048);
+    double meetings = is.gather + is.sum + is.agree;
+    assert_close(prediction.port_seconds, 4 * is.exchange + meetings, 1e-5);
+    /* Everything one after the other, exchanges with the slower rank's lead over the other. */
+    assert_close(prediction.serial_seconds,
+                 is.embed + is.hidden + is.head + is.optimizer + meetings + 4 * is.permute +
+                     4 * is.exchange + is.attention[0] + is.attention[1] + is.gate[0] + is.gate[1] +
+                     2 * (is.experts[0][0] + is.experts[0][1]) - is.experts[1][0] -
+                     is.experts[1][1],
+                 1e-5);
     mp_predictor_destroy(predictor);
     test_case_destroy(&test);
 }

@@ -13,6 +13,7 @@ struct plain_machine {
     int nodes, ranks_per_node;
     double peak;            /* operations/s */
     double self, near, far; /* B/s */
+    double copies;          /* share of the copying that the processor does itself */
 };
 
 struct spans {
@@ -46,6 +47,7 @@ static struct mp_cluster *plain_cluster(const struct plain_machine *machine) {
              "  memory: {value: 80e9, assumed: test}\n"
              "  memory-bandwidth: {value: 1e15, assumed: test}\n"
              "  launch: {value: 0, assumed: test}\n"
+             "  overlap: {value: %.17g, assumed: test}\n"
              "  efficiency:\n"
              "    tokens: [1]\n"
              "    width: [1]\n"
@@ -56,7 +58,8 @@ static struct mp_cluster *plain_cluster(const struct plain_machine *machine) {
              "  self:\n"
              "    bandwidth: {value: %.17g, assumed: test}\n"
              "    latency: {value: 0, assumed: test}\n",
-             machine->nodes, machine->ranks_per_node, machine->peak, machine->self);
+             machine->nodes, machine->ranks_per_node, machine->peak, 1 - machine->copies,
+             machine->self);
     test_level(text, sizeof text, "node", "fixed", machine->near, 0);
     if (machine->nodes > 1)
         test_level(text, sizeof text, "cluster", "pooled", machine->far, 0);
@@ -176,7 +179,7 @@ static void hides_as_worked_out(const struct hand_worked *hand) {
                                     "options.calibrate=no",
                                     "options.reshard-interval=0",
                                     NULL};
-    struct plain_machine machine = {4, 8, 0x1p26, 0x1p20, 1e15, 24 * 0x1p21 / hand->transfer};
+    struct plain_machine machine = {4, 8, 0x1p26, 0x1p20, 1e15, 24 * 0x1p21 / hand->transfer, 0};
     struct test_case test;
     static struct spans spans;
     double begin, end, other_begin, other_end;
@@ -235,38 +238,65 @@ static void sums_of_30_seconds(void **state) {
  * of C 3 5 7 9, of R 5 6 8 10.  One after the other they would take 16.
  *
  * 4 ranks send each other 128 rows of 1024 bytes in each step, 2^17 bytes, which go through experts
- * in 4 * 128 * 256 * 1024 = 2^27 operations: units of 1/16 s. */
-static void a_pipelined_exchange_ends_when_it_should(void **state) {
+ * in 4 * 128 * 256 * 1024 = 2^27 operations: units of 1/32 s. */
+enum { STEPS = 4 };
+
+struct pipelined {
+    double copies;   /* share of the copying */
+    double exchange; /* units that a step travels */
+    double sent[STEPS], computed[STEPS], returned[STEPS];
+};
+
+static void assert_ends(const struct spans *spans, enum mp_predict_stream stream,
+                        enum mp_phase phase, double begin, double unit, const double end[STEPS]) {
+    int step = 0;
+    for (int i = 0; i < spans->count; i++) {
+        if (!is(spans, i, stream, phase, MP_FORWARD, 0))
+            continue;
+        assert_true(step < STEPS);
+        assert_within((1e-9 * (double)spans->span[i].end_ns - begin) / unit, end[step++], 1e-4);
+    }
+    assert_int_equal(step, STEPS);
+}
+
+static void ends_as_worked_out(const struct pipelined *hand) {
     const char *const settings[] = {"system=fastermoe", "layers=1", "options.group-size=1",
                                     "options.shadows=0", NULL};
-    static const struct {
-        enum mp_predict_stream stream;
-        enum mp_phase phase;
-        double end[4];
-    } expected[] = {{MP_STREAM_COMM, MP_PHASE_DISPATCH, {1, 2, 3, 4}},
-                    {MP_STREAM_COMPUTE, MP_PHASE_EXPERT, {3, 5, 7, 9}},
-                    {MP_STREAM_COMM, MP_PHASE_COMBINE, {5, 6, 8, 10}}};
-    const double unit = 0x1p-4;
-    struct plain_machine machine = {1, 4, 0x1p26 / unit, 0x1p17 / unit, 0x1p17 / unit, 0};
+    const double unit = 0x1p-5, bandwidth = 0x1p17 / unit / hand->exchange;
+    struct plain_machine machine = {1, 4, 0x1p26 / unit, bandwidth, bandwidth, 0, hand->copies};
     struct test_case test;
     static struct spans spans;
     double begin, end;
-    (void)state;
     create(&test, &machine, settings);
     predict(&test, &spans);
     bounds(&spans, MP_STREAM_COMM, MP_PHASE_DISPATCH, MP_FORWARD, 0, &begin, &end);
-    for (size_t p = 0; p < sizeof expected / sizeof *expected; p++) {
-        int step = 0;
-        for (int i = 0; i < spans.count; i++) {
-            if (!is(&spans, i, expected[p].stream, expected[p].phase, MP_FORWARD, 0))
-                continue;
-            assert_true(step < 4);
-            assert_within((1e-9 * (double)spans.span[i].end_ns - begin) / unit,
-                          expected[p].end[step++], 1e-4);
-        }
-        assert_int_equal(step, 4);
-    }
+    assert_ends(&spans, MP_STREAM_COMM, MP_PHASE_DISPATCH, begin, unit, hand->sent);
+    assert_ends(&spans, MP_STREAM_COMPUTE, MP_PHASE_EXPERT, begin, unit, hand->computed);
+    assert_ends(&spans, MP_STREAM_COMM, MP_PHASE_COMBINE, begin, unit, hand->returned);
     test_case_destroy(&test);
+}
+
+static void a_pipelined_exchange_ends_when_it_should(void **state) {
+    static const struct pipelined hand = {0, 1, {1, 2, 3, 4}, {3, 5, 7, 9}, {5, 6, 8, 10}};
+    (void)state;
+    ends_as_worked_out(&hand);
+}
+
+/* The processor does half of the copying: the first and the last step have one neighbour that
+ * travels meanwhile, 2 + 1/2, the others two, 2 + 2/2. */
+static void a_pipelined_exchange_takes_from_computing(void **state) {
+    static const struct pipelined hand = {
+        0.5, 1, {1, 2, 3, 4}, {3.5, 6.5, 9.5, 12}, {5, 7.5, 10.5, 13}};
+    (void)state;
+    ends_as_worked_out(&hand);
+}
+
+/* Where three units travel in a step, no step takes more than twice as long for it: two units of
+ * which half are the processor's, 2 + 2/2 for all. */
+static void no_step_takes_twice_as_long(void **state) {
+    static const struct pipelined hand = {0.5, 3, {3, 6, 9, 12}, {6, 9, 12, 15}, {15, 18, 21, 24}};
+    (void)state;
+    ends_as_worked_out(&hand);
 }
 
 int main(void) {
@@ -274,6 +304,8 @@ int main(void) {
         cmocka_unit_test(sums_of_40_seconds),
         cmocka_unit_test(sums_of_30_seconds),
         cmocka_unit_test(a_pipelined_exchange_ends_when_it_should),
+        cmocka_unit_test(a_pipelined_exchange_takes_from_computing),
+        cmocka_unit_test(no_step_takes_twice_as_long),
     };
     return cmocka_run_group_tests_name("schedule", tests, NULL, NULL);
 }

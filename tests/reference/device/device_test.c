@@ -10,9 +10,15 @@ static void bad_limits_are_refused(void **state) {
     struct mp_error error = {0};
     assert_int_equal(mp_device_cpu_create(0, &limits, &device, &error), MP_EINVAL);
     assert_non_null(strstr(error.text, "0 threads"));
-    limits.width = -1;
-    error = (struct mp_error){0};
-    assert_int_equal(mp_device_cpu_create(1, &limits, &device, &error), MP_EINVAL);
+    int *const every[] = {&limits.experts, &limits.width, &limits.tokens,
+                          &limits.attention.sequence, &limits.attention.head_width};
+    for (size_t i = 0; i < sizeof every / sizeof *every; i++) {
+        limits = test_limits;
+        *every[i] = -1;
+        error = (struct mp_error){0};
+        assert_int_equal(mp_device_cpu_create(1, &limits, &device, &error), MP_EINVAL);
+        assert_non_null(strstr(error.text, "a limit is negative"));
+    }
     assert_null(device);
     mp_device_destroy(NULL);
 }

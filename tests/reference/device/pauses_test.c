@@ -109,6 +109,192 @@ static void work_has_pauses(struct mp_device *device, const void *argument) {
         assert_in_range(calls, c->least / 3, c->most);
 }
 
+#ifdef MOEPERF_CPU_DEVICE
+/* ---- How often ----
+ *
+ * Every operation has 12 grains of items, and a pause is due after four: three on one thread, one
+ * of the first of three threads. */
+
+static void count_pause(void *context) {
+    ++*(int *)context;
+}
+
+static int pauses_of(struct mp_device *device,
+                     void (*work)(struct mp_device *device, float *in, float *out), float *in,
+                     float *out) {
+    int calls = 0;
+    device->between = count_pause;
+    device->between_context = &calls;
+    mp_cpu_of(device)->worked = 0;
+    work(device, in, out);
+    device->between = NULL;
+    return calls;
+}
+
+/* Rows of 8000 elements: three are a grain. */
+enum { ROWS = 36, WIDE = 8000, PLAIN = 12 * 16385 };
+
+static void add_plain(struct mp_device *device, float *in, float *out) {
+    perform(device, add, PLAIN, in, in, out);
+}
+
+static void activate_plain(struct mp_device *device, float *in, float *out) {
+    perform(device, gelu_forward, PLAIN, in, out);
+}
+
+static void activate_backward(struct mp_device *device, float *in, float *out) {
+    perform(device, gelu_backward, PLAIN, in, in, out, NULL);
+}
+
+static void update(struct mp_device *device, float *in, float *out) {
+    const struct mp_adamw settings = {.step = 1, .beta1 = 0.9, .beta2 = 0.99, .epsilon = 1e-8};
+    memset(out, 0, 3 * PLAIN * sizeof *out);
+    perform(device, adamw, PLAIN, &settings, out, in, out + PLAIN, out + 2 * PLAIN, NULL);
+}
+
+static void gather(struct mp_device *device, float *in, float *out) {
+    static const int32_t index[ROWS] = {3, 1, 2, -1};
+    perform(device, gather_rows, ROWS, WIDE, in, index, out);
+}
+
+static void scatter(struct mp_device *device, float *in, float *out) {
+    static int32_t index[ROWS];
+    for (int i = 0; i < ROWS; i++)
+        index[i] = ROWS - 1 - i;
+    perform(device, scatter_rows, ROWS, WIDE, in, index, out);
+}
+
+/* Two routes of 4000 elements are as much as a row. */
+static void combine(struct mp_device *device, float *in, float *out) {
+    static const int32_t position[2 * ROWS] = {0};
+    perform(device, combine_forward, ROWS, 2, WIDE / 2, in, position, NULL, NULL, out);
+}
+
+static void combine_backwards(struct mp_device *device, float *in, float *out) {
+    static int32_t position[2 * ROWS];
+    for (int i = 0; i < 2 * ROWS; i++)
+        position[i] = i;
+    perform(device, combine_backward, ROWS, 2, WIDE / 2, in, position, NULL, in, out,
+            out + ROWS * WIDE);
+}
+
+static void embed(struct mp_device *device, float *in, float *out) {
+    static const int32_t token[ROWS] = {1, 0, 1};
+    perform(device, embedding_forward, ROWS, 3, WIDE, token, in, in, out);
+}
+
+static void embed_backward(struct mp_device *device, float *in, float *out) {
+    static const int32_t token[2] = {1, 0};
+    memset(out, 0, 4 * 384 * sizeof *out);
+    perform(device, embedding_backward, 2, 2, 12 * 32, token, in, out, out + 2 * 384);
+}
+
+static void lose(struct mp_device *device, float *in, float *out) {
+    static const int32_t target[ROWS] = {1};
+    perform(device, cross_entropy, ROWS, WIDE, in, target, 1, out, out + ROWS);
+}
+
+static void gate(struct mp_device *device, float *in, float *out) {
+    int32_t choice[ROWS];
+    perform(device, gate_forward, ROWS, WIDE, 1, false, in, NULL, out, choice, out + ROWS * WIDE);
+}
+
+static void gate_backwards(struct mp_device *device, float *in, float *out) {
+    static const int32_t choice[ROWS] = {2};
+    perform(device, gate_backward, ROWS, WIDE, 1, false, in, choice, NULL, in, in, in, out);
+}
+
+static void survive(struct mp_device *device, float *in, float *out) {
+    enum { MANY = 12 * 8193 };
+    int32_t *choice = new_ints(2 * MANY);
+    memset(choice, 0, 2 * MANY * sizeof *choice);
+    perform(device, survivor_weights, MANY, 2, 2, in, choice, choice, out);
+}
+
+static void normalise_rows(struct mp_device *device, float *in, float *out) {
+    enum { COUNT = 12 * 28, WIDTH = 600 };
+    float *mean = out + COUNT * WIDTH;
+    perform(device, layer_norm_forward, COUNT, WIDTH, in, in, in, out, mean, mean + COUNT);
+}
+
+static void normalise_backward(struct mp_device *device, float *in, float *out) {
+    enum { COUNT = 12 * 28, WIDTH = 600 };
+    float *dgain = out + COUNT * WIDTH;
+    memset(out, 0, (COUNT + 2) * WIDTH * sizeof *out);
+    perform(device, layer_norm_backward, COUNT, WIDTH, in, in, in, in, in, out, dgain,
+            dgain + WIDTH);
+}
+
+/* Heads so small that their products are nothing beside the grain that each of them is. */
+static const struct mp_attention_shape small_shape = {3, 2, 4, 2};
+
+static void attend_small(struct mp_device *device, float *in, float *out) {
+    perform(device, attention_forward, &small_shape, in, out, out + 48);
+}
+
+static void attend_small_backward(struct mp_device *device, float *in, float *out) {
+    perform(device, attention_backward, &small_shape, in, in, in, in, out);
+}
+
+static void items_make_pauses(struct mp_device *device, const void *argument) {
+    static void (*const work[])(struct mp_device *, float *, float *) = {
+        add_plain,
+        activate_plain,
+        activate_backward,
+        update,
+        gather,
+        scatter,
+        combine,
+        combine_backwards,
+        embed,
+        embed_backward,
+        lose,
+        gate,
+        gate_backwards,
+        survive,
+        normalise_rows,
+        normalise_backward,
+        attend_small,
+        attend_small_backward,
+    };
+    (void)argument;
+    if (device->deferred)
+        return;
+    float *in = random_floats(3 * PLAIN, 1), *out = new_floats(3 * PLAIN);
+    for (size_t i = 0; i < sizeof work / sizeof *work; i++) {
+        int calls = pauses_of(device, work[i], in, out);
+        if (calls != (mp_cpu_of(device)->threads == 1 ? 3 : 1))
+            fail_msg("operation %zu has %d pauses on %d threads", i, calls,
+                     mp_cpu_of(device)->threads);
+    }
+}
+
+/* 64 x 64 of 1024 rows are just a pause's work. */
+static int product_rows;
+
+static void multiply_rows(struct mp_device *device, float *in, float *out) {
+    perform(device, gemm, false, false, product_rows, 64, 64, 1, in, 64, in, 64, 0, out, 64);
+}
+
+static void multiply_rows_turned(struct mp_device *device, float *in, float *out) {
+    perform(device, gemm, true, false, product_rows, 64, 64, 1, in, product_rows, in, 64, 0, out,
+            64);
+}
+
+static void products_make_pauses(struct mp_device *device, const void *argument) {
+    static const int rows[] = {1023, 1024, 2047, 2048, 3071, 3072}, pauses[] = {0, 1, 1, 2, 2, 3};
+    (void)argument;
+    if (device->deferred)
+        return;
+    float *in = random_floats(3 * PLAIN, 1), *out = new_floats(3 * PLAIN);
+    for (int i = 0; i < 6; i++) {
+        product_rows = rows[i];
+        assert_int_equal(pauses_of(device, multiply_rows, in, out), pauses[i]);
+        assert_int_equal(pauses_of(device, multiply_rows_turned, in, out), pauses[i] > 0);
+    }
+}
+#endif
+
 static const struct device_test tests[] = {
     {"attention", work_has_pauses, &(const struct pauses_case){attend, 6, 18}},
     {"attention, backwards", work_has_pauses, &(const struct pauses_case){attend_backward, 18, 54}},
@@ -118,6 +304,10 @@ static const struct device_test tests[] = {
     {"groups of rows", work_has_pauses, &(const struct pauses_case){multiply_groups, 4, 8}},
     {"layer norm", work_has_pauses, &(const struct pauses_case){normalise, 20, 30}},
     {"GELU", work_has_pauses, &(const struct pauses_case){activate, 10, 16}},
+#ifdef MOEPERF_CPU_DEVICE
+    {"items make pauses", items_make_pauses, NULL},
+    {"products make pauses", products_make_pauses, NULL},
+#endif
 };
 
 int main(void) {

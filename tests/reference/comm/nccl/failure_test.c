@@ -149,6 +149,99 @@ static void failing_calls_are_told(void **state) {
         assert_says(&answer[r], MP_ECOMM, "NCCL: remote process exited");
 }
 
+/* One operation of each kind, at least one message of which concerns either rank; rank 1's call of
+ * this number fails. */
+static int failing_call;
+
+static void do_everything(struct rank *me) {
+    enum { FLOATS = 4096, BYTES = FLOATS * sizeof(float) }; /* four pieces */
+    const struct mp_transfer copies[2] = {
+        {.expert = 0, .from = 0, .to = 1, .stage = MP_STAGE_BEFORE_GATE},
+        {.expert = 1, .from = 1, .to = 0, .stage = MP_STAGE_BEFORE_GATE}};
+    struct mp_transfer sums[2] = {copies[0], copies[1]};
+    const struct mp_transfers fetch = {(struct mp_transfer *)copies, 2, 2}, reduce = {sums, 2, 2};
+    const int rows[2] = {2, 2};
+    uint32_t counts[4] = {1, 2};
+    sums[0].stage = sums[1].stage = MP_STAGE_BACKWARD_REDUCE;
+    if (me->rank == 1)
+        set_number("MOEPERF_DOUBLE_NCCL_FAIL", failing_call);
+    me->settings.counts_over_nccl = true;
+    if (me->answer.code || join(me))
+        return;
+    struct mp_request *request = make_request(me);
+    rows_memory = me->device->operations->allocate(me->device, 4 * BYTES);
+    float *chunk[2] = {(float *)rows_memory, (float *)rows_memory + FLOATS};
+    char *other = rows_memory + 2 * (size_t)BYTES;
+    void *from[2] = {me->rank ? NULL : other, me->rank ? other : NULL};
+    void *to[2] = {me->rank ? other + BYTES : NULL, me->rank ? NULL : other + BYTES};
+    struct mp_error *error = &me->error;
+    int code = MP_OK;
+    for (int which = 0; !code && which < 6; which++) {
+        if (which == 0)
+            code = mp_exchange_start(me->comm, rows, rows, 64, other, other + BYTES, NULL, request,
+                                     error);
+        else if (which == 1)
+            code =
+                mp_all_reduce_start(me->comm, chunk[0], 2 * (size_t)FLOATS, NULL, request, error);
+        else if (which == 2)
+            code = mp_sparse_all_gather_start(me->comm, &fetch, MP_STAGE_BEFORE_GATE, 2,
+                                              (void *const *)chunk, BYTES, NULL, request, error);
+        else if (which == 3)
+            code = mp_sparse_reduce_scatter_start(me->comm, &reduce, 2, chunk, BYTES, NULL, request,
+                                                  error);
+        else if (which == 4)
+            code = mp_move_start(me->comm, copies, 2, from, to, BYTES, NULL, request, error);
+        else
+            code = mp_gather_counts_start(me->comm, counts, 2, counts, request, error);
+        if (!code)
+            code = mp_request_wait(request, error);
+    }
+    double sum[3] = {1, 2, 3};
+    if (!code)
+        code = mp_comm_sum(me->comm, sum, 3, error);
+    if (!code)
+        code = mp_comm_broadcast(me->comm, sum, sizeof sum, 1, error);
+    if (!code)
+        mp_comm_barrier(me->comm, error);
+    mp_request_destroy(request);
+    leave_for_good(me);
+    me->device->operations->destroy(me->device);
+    if (queue_device_live())
+        snprintf(me->error.text, sizeof me->error.text, "%d are left", queue_device_live());
+}
+
+/* Whichever call of NCCL's fails, its rank says which operation that was, and the other one hears
+ * of it. */
+static void any_call_may_fail(void **state) {
+    enum { AT_ONCE = 8 };
+    const char *place = getenv("MOEPERF_RENDEZVOUS");
+    char before[128], other[AT_ONCE][160];
+    bool failed = true;
+    (void)state;
+    snprintf(before, sizeof before, "%s", place);
+    for (int first = 1; failed; first += AT_ONCE) {
+        struct process process[AT_ONCE][2];
+        for (int i = 0; i < AT_ONCE; i++) {
+            failing_call = first + i;
+            snprintf(other[i], sizeof other[i], "%s/%d", before, i);
+            setenv("MOEPERF_RENDEZVOUS", other[i], 1);
+            for (int r = 0; r < 2; r++)
+                process[i][r] = start_rank(r, 2, do_everything);
+        }
+        for (int i = 0; i < AT_ONCE; i++) {
+            struct answer zero = hear(process[i][0]), one = hear(process[i][1]);
+            assert_true(failed || one.code == MP_OK); /* there are no more calls */
+            failed = one.code != MP_OK;
+            if (failed)
+                assert_says(&one, MP_ECOMM, "a failure that was asked for");
+            assert_int_equal(zero.code, one.code);
+            assert_int_equal(rmdir(other[i] + strlen("file:")), 0);
+        }
+    }
+    setenv("MOEPERF_RENDEZVOUS", before, 1);
+    assert_true(failing_call > 20);
+}
+
 static void failures_on_the_stream_are_told(void **state) {
     struct answer answer[3];
     (void)state;
@@ -257,6 +350,7 @@ static int remove_folder(void **state) {
 int main(void) {
     const struct CMUnitTest failure[] = {
         cmocka_unit_test(failing_calls_are_told),
+        cmocka_unit_test(any_call_may_fail),
         cmocka_unit_test(failures_on_the_stream_are_told),
         cmocka_unit_test(unequal_sizes_are_told),
         cmocka_unit_test(unequal_orders_are_noticed),

@@ -2,6 +2,7 @@
  * they don't. */
 #include <dirent.h>
 #include <errno.h>
+#include <sched.h>
 #include <sys/stat.h>
 #include <time.h>
 
@@ -125,6 +126,43 @@ static void have_another_gpu(struct rank *me) {
     if (me->rank == 1)
         snprintf(me->gpu.name, sizeof me->gpu.name, "NVIDIA A100");
     join_and_use(me);
+}
+
+static void have_gpus_of_all_kinds(struct rank *me) {
+    if (me->rank > 0)
+        snprintf(me->gpu.name, sizeof me->gpu.name, me->rank == 1 ? "NVIDIA L40S" : "");
+    join_and_use(me);
+}
+
+/* Ties this process to one core that it may be tied to: the first one, or the last. */
+static void tie(bool last) {
+    cpu_set_t all, one;
+    int core = last ? CPU_SETSIZE - 1 : 0;
+    sched_getaffinity(0, sizeof all, &all);
+    while (!CPU_ISSET(core, &all))
+        core += last ? -1 : 1;
+    CPU_ZERO(&one);
+    CPU_SET(core, &one);
+    sched_setaffinity(0, sizeof one, &one);
+}
+
+static void say_whether_cores_are_shared(struct rank *me) {
+    bool shared = false;
+    char text[256];
+    if (!join(me))
+        mp_comm_describe(me->comm, text, sizeof text, &shared, &me->error);
+    snprintf(me->answer.text, sizeof me->answer.text, shared ? "shared" : "its own");
+    leave(me);
+}
+
+static void be_on_one_core(struct rank *me) {
+    tie(false);
+    say_whether_cores_are_shared(me);
+}
+
+static void be_on_two_cores(struct rank *me) {
+    tie(me->rank == 1);
+    say_whether_cores_are_shared(me);
 }
 
 static void insist_on_equal_gpus(struct rank *me) {
@@ -524,12 +562,34 @@ static void gpus_are_compared(void **state) {
                             "GPUs differ: rank 0 has NVIDIA H200, rank 1 has NVIDIA "
                             "A100; the slower ones set the pace");
     }
+    run_ranks(3, have_gpus_of_all_kinds, answer); /* the first two that differ */
+    for (int r = 0; r < 3; r++)
+        assert_string_equal(answer[r].text,
+                            "GPUs differ: rank 0 has NVIDIA H200, rank 1 has NVIDIA L40S; the "
+                            "slower ones set the pace");
     run_ranks(2, insist_on_equal_gpus, answer);
     for (int r = 0; r < 2; r++)
         assert_says(&answer[r], MP_EINVAL, "rank 1 has NVIDIA A100");
     run_ranks(3, have_a_small_gpu, answer); /* NCCL's kernels of both lanes have room on it */
     for (int r = 0; r < 3; r++)
         assert_fine(&answer[r]);
+}
+
+/* As the cores that all may use together are fewer than the ranks, or not. */
+static void shared_cores_are_known(void **state) {
+    struct answer answer[2];
+    cpu_set_t all;
+    (void)state;
+    meet_on_one_host();
+    run_ranks(2, be_on_one_core, answer);
+    for (int r = 0; r < 2; r++)
+        assert_string_equal(answer[r].text, "shared");
+    assert_int_equal(sched_getaffinity(0, sizeof all, &all), 0);
+    if (CPU_COUNT(&all) < 2)
+        skip("there is one core");
+    run_ranks(2, be_on_two_cores, answer);
+    for (int r = 0; r < 2; r++)
+        assert_string_equal(answer[r].text, "its own");
 }
 
 /* Everybody says what is wrong with one of them. */
@@ -676,6 +736,7 @@ int main(void) {
         BOTH(folders_of_others_are_refused),
         BOTH(only_the_user_can_read_it),
         cmocka_unit_test(gpus_are_compared),
+        cmocka_unit_test(shared_cores_are_known),
         BOTH(one_without_nccl_is_known_to_all),
         cmocka_unit_test(environments_are_checked),
         cmocka_unit_test(places_and_devices_must_exist),

@@ -1,0 +1,337 @@
+/* Every figure of a prediction against what its spans, loads and plans say: for every system, on
+ * random machines and loads. */
+#include "tests/harness/predict/predictor_support.h"
+
+enum { MOST_RANKS = 16, MOST_LAYERS = 4, DIRECTIONS = 3 };
+
+/* Seconds, bytes and rows of an iteration. */
+struct told {
+    double spent[MP_PHASES][DIRECTIONS], waited[MP_PHASES][DIRECTIONS];     /* of all ranks */
+    double carried[MP_PHASES][DIRECTIONS], received[MP_PHASES][DIRECTIONS]; /* in the background */
+    double experts[DIRECTIONS][MOST_LAYERS][MOST_RANKS], expert[MOST_RANKS];
+    double own_of_rows[DIRECTIONS][MOST_RANKS], optimizer[MOST_RANKS];
+    int64_t rows[DIRECTIONS][MOST_LAYERS][MOST_RANKS], flops[DIRECTIONS], tokens[DIRECTIONS];
+    double copies[DIRECTIONS][MOST_LAYERS][MOST_RANKS][2]; /* seconds and bytes of fetching */
+    int64_t first, last, spans;
+    /* What the plans ask for. */
+    struct mp_costs *costs;
+    double planned[DIRECTIONS][MOST_LAYERS][MOST_RANKS]; /* seconds of experts */
+    double permuting[MOST_RANKS], homes[MOST_RANKS];
+    int64_t extra;
+    bool flat, padded, free, sliced, owned, frees;
+};
+
+static void take_span(void *context, int rank, enum mp_predict_stream stream,
+                      const struct mp_span *span) {
+    struct told *told = context;
+    double seconds = 1e-9 * (double)(span->end_ns - span->start_ns);
+    double own = seconds - 1e-9 * (double)span->wait_ns;
+    int phase = span->phase, direction = span->direction, layer = span->layer;
+    told->spans++;
+    if (phase == MP_PHASE_ITERATION) {
+        told->first = span->start_ns;
+        told->last = span->end_ns > told->last ? span->end_ns : told->last;
+        return;
+    }
+    if (stream == MP_STREAM_COMM) {
+        told->carried[phase][direction] += seconds;
+        told->received[phase][direction] += (double)span->bytes;
+        if (phase == MP_PHASE_FETCH && layer >= 0) {
+            told->copies[direction][layer][rank][0] += seconds;
+            told->copies[direction][layer][rank][1] += (double)span->bytes;
+        }
+        return;
+    }
+    told->spent[phase][direction] += seconds;
+    told->waited[phase][direction] += 1e-9 * (double)span->wait_ns;
+    if (phase == MP_PHASE_DISPATCH || phase == MP_PHASE_COMBINE)
+        told->own_of_rows[direction][rank] += own;
+    if (phase == MP_PHASE_DISPATCH && direction == MP_FORWARD && span->tokens >= 0)
+        told->tokens[direction] += span->tokens;
+    if (phase == MP_PHASE_OPTIMIZER)
+        told->optimizer[rank] += own;
+    if (phase != MP_PHASE_EXPERT)
+        return;
+    told->experts[direction][layer][rank] += seconds;
+    told->expert[rank] += seconds;
+    told->rows[direction][layer][rank] += span->tokens;
+    told->flops[direction] += span->flops;
+}
+
+/* The experts' seconds if all rows of an expert are there at once, and homes, of the last
+ * micro-batch's plan. */
+static void take_facts(void *context, int64_t iteration, int layer, const struct mp_plan *plan,
+                       const struct mp_plan_facts *facts) {
+    struct told *told = context;
+    int64_t sent[MOST_RANKS] = {0};
+    (void)iteration;
+    (void)facts;
+    told->flat &= plan->exchange != MP_EXCHANGE_PIPELINED;
+    told->padded |= plan->padding > 0;
+    told->free |= plan->free_transfers;
+    told->sliced = mp_optimizer_sliced(plan->optimizer);
+    told->owned = plan->optimizer == MP_OPTIMIZER_OWNER;
+    told->frees |= plan->rematerialise;
+    for (int rank = 0; rank < plan->topology.ranks; rank++)
+        for (int expert = 0; expert < plan->experts; expert++) {
+            int64_t rows = 0;
+            for (int source = 0; source < plan->topology.ranks; source++) {
+                int64_t some = (int64_t)mp_plan_routes_to(plan, source, expert, rank);
+                rows += some;
+                sent[source] += some;
+            }
+            for (int d = MP_FORWARD; d <= MP_BACKWARD; d++)
+                told->planned[d][layer][rank] += mp_costs_expert(told->costs, rows, d);
+            told->homes[rank] += mp_placement_holds(&plan->before, expert, rank);
+            told->extra += mp_placement_holds(&plan->during, expert, rank);
+        }
+    told->extra -= plan->experts;
+    for (int rank = 0; rank < plan->topology.ranks; rank++)
+        told->permuting[rank] += 2 * mp_costs_permute(told->costs, sent[rank]);
+}
+
+static double all_directions(const double of[DIRECTIONS]) {
+    return of[MP_FORWARD] + of[MP_BACKWARD] + of[MP_NO_DIRECTION];
+}
+
+/* ---- seconds ---- */
+
+static void check_seconds(const struct told *told, const struct mp_prediction *prediction,
+                          double ranks) {
+    double spent[MP_PHASES], waited[MP_PHASES], most = 0, all = 0, all_waited = 0;
+    const double near = 1e-9 * (double)told->spans + 1e-9 * prediction->seconds;
+    for (int p = 0; p < MP_PHASES; p++) {
+        all += spent[p] = all_directions(told->spent[p]);
+        all_waited += waited[p] = all_directions(told->waited[p]);
+    }
+    for (int r = 0; r < (int)ranks; r++)
+        most = fmax(most, told->expert[r]);
+    double gathering = told->spent[MP_PHASE_FETCH][MP_NO_DIRECTION];
+    double gathering_waited = told->waited[MP_PHASE_FETCH][MP_NO_DIRECTION];
+    double exchange = spent[MP_PHASE_DISPATCH] + spent[MP_PHASE_COMBINE];
+    assert_within(prediction->seconds, 1e-9 * (double)(told->last - told->first), near);
+    assert_within(prediction->compute_seconds * ranks, all - all_waited, near);
+    assert_within(prediction->exposed_seconds * ranks, all_waited, near);
+    assert_within(prediction->exchange_seconds * ranks, exchange, near);
+    assert_within(prediction->expert_seconds * ranks, spent[MP_PHASE_EXPERT], near);
+    assert_within(prediction->expert_seconds_max, most, near);
+    assert_within(prediction->attention_seconds * ranks, spent[MP_PHASE_ATTENTION], near);
+    assert_within(prediction->moe_seconds * ranks,
+                  exchange + spent[MP_PHASE_GATE] + spent[MP_PHASE_PLAN] + spent[MP_PHASE_EXPERT] +
+                      spent[MP_PHASE_REDUCE] + spent[MP_PHASE_FETCH] - gathering,
+                  near);
+    assert_within(prediction->move_seconds * ranks, spent[MP_PHASE_MOVE] + gathering, near);
+    assert_within(prediction->transfer_seconds * ranks,
+                  all_directions(told->carried[MP_PHASE_FETCH]) +
+                      all_directions(told->carried[MP_PHASE_REDUCE]),
+                  near);
+    assert_within(prediction->transfer_exposed_seconds * ranks,
+                  waited[MP_PHASE_FETCH] - gathering_waited + waited[MP_PHASE_REDUCE], near);
+    assert_within(prediction->all_reduce_exposed_seconds * ranks, waited[MP_PHASE_ALLREDUCE], near);
+}
+
+/* Own work is what it costs, where the processor has nothing to copy. */
+static void check_own_work(const struct test_case *test, const struct told *told) {
+    const struct mp_job *job = &test->job.job;
+    struct mp_costs *costs = told->costs;
+    const double near = 1e-9 * (double)told->spans, micro_batches = test->options.micro_batches;
+    double times = micro_batches * job->ranks, expert = mp_costs_expert_bytes(costs);
+    double element = expert / mp_costs_expert_parameters(costs);
+    double dense =
+        job->layers * mp_costs_block_parameters(costs) + mp_costs_table_parameters(costs);
+    for (int d = MP_FORWARD; d <= MP_BACKWARD; d++) {
+        assert_within(told->spent[MP_PHASE_ATTENTION][d],
+                      times * job->layers * mp_costs_attention(costs, d), near);
+        assert_within(told->spent[MP_PHASE_GATE][d] - told->waited[MP_PHASE_GATE][d],
+                      times * job->layers * mp_costs_gate(costs, d), near);
+        assert_within(told->spent[MP_PHASE_EMBED][d], times * mp_costs_embed(costs, d), near);
+    }
+    assert_within(all_directions(told->spent[MP_PHASE_HEAD]), times * mp_costs_head(costs), near);
+    assert_within(all_directions(told->spent[MP_PHASE_PLAN]),
+                  told->free ? 0 : times * job->layers * test->options.planning, near);
+    for (int r = 0; r < job->ranks; r++) {
+        double experts =
+            told->sliced ? (double)job->layers * job->experts / job->ranks : told->homes[r];
+        assert_within(told->optimizer[r],
+                      mp_costs_optimizer(costs, dense * element) +
+                          mp_costs_optimizer(costs, experts * expert),
+                      near);
+    }
+}
+
+/* Of plans that are seen whole: one micro-batch, nothing padded. */
+static void check_experts(const struct test_case *test, const struct told *told) {
+    const double near = 1e-9 * (double)told->spans;
+    for (int d = MP_FORWARD; d <= MP_BACKWARD; d++)
+        for (int r = 0; r < test->job.job.ranks; r++) {
+            for (int l = 0; l < test->job.job.layers; l++) {
+                double given = told->experts[d][l][r], planned = told->planned[d][l][r];
+                if (told->flat && mp_costs_overlap(told->costs) >= 1)
+                    assert_within(given, planned, near);
+                else /* in steps, or beside copies: no less */
+                    assert_true(given >= planned - near);
+            }
+            if (mp_costs_overlap(told->costs) >= 1)
+                assert_within(told->own_of_rows[d][r], told->permuting[r], near);
+        }
+}
+
+/* ---- rows and bytes ---- */
+
+static void check_rows(const struct test_case *test, const struct told *told,
+                       const struct mp_prediction *prediction) {
+    double imbalance = 0, route = mp_costs_route_flops(told->costs);
+    int64_t all[2] = {0, 0}, kept = prediction->routes - prediction->dropped;
+    for (int l = 0; l < test->job.job.layers; l++) {
+        double most = 0, sum = 0;
+        for (int r = 0; r < test->job.job.ranks; r++) {
+            double rows = (double)told->rows[MP_FORWARD][l][r];
+            all[MP_FORWARD] += told->rows[MP_FORWARD][l][r];
+            all[MP_BACKWARD] += told->rows[MP_BACKWARD][l][r];
+            most = fmax(most, rows);
+            sum += rows;
+        }
+        imbalance += sum > 0 ? most * test->job.job.ranks / sum : 1;
+    }
+    assert_int_equal(all[MP_FORWARD], all[MP_BACKWARD]);
+    assert_close((double)told->flops[MP_FORWARD], (double)all[MP_FORWARD] * route, 1e-9);
+    assert_close((double)told->flops[MP_BACKWARD], (double)all[MP_BACKWARD] * 2 * route, 1e-9);
+    if (told->padded)
+        assert_true(all[MP_FORWARD] >= kept);
+    else
+        assert_int_equal(all[MP_FORWARD], kept);
+    assert_int_equal(told->tokens[MP_FORWARD], all[MP_FORWARD]);
+    if (test->options.micro_batches == 1 && !told->padded)
+        assert_close(prediction->imbalance, imbalance / test->job.job.layers, 1e-9);
+    assert_int_equal(prediction->copies, told->extra);
+}
+
+static void check_bytes(const struct told *told, const struct mp_prediction *prediction) {
+    const double near = (double)told->spans, *bytes = prediction->bytes;
+    const double expert = mp_costs_expert_bytes(told->costs);
+    const double gradient = mp_costs_expert_gradient_bytes(told->costs);
+    for (int d = MP_FORWARD; d <= MP_BACKWARD; d++) {
+        assert_within(told->received[MP_PHASE_DISPATCH][d], prediction->exchanged_bytes / 4, near);
+        assert_within(told->received[MP_PHASE_COMBINE][d], prediction->exchanged_bytes / 4, near);
+    }
+    if (told->free) { /* copies and sums that are there at once */
+        assert_within(prediction->transfer_seconds, 0, 0);
+        assert_within(all_directions(told->received[MP_PHASE_FETCH]) +
+                          all_directions(told->received[MP_PHASE_REDUCE]),
+                      0, 0);
+        return;
+    }
+    assert_within(told->received[MP_PHASE_FETCH][MP_FORWARD],
+                  bytes[MP_STAGE_BEFORE_GATE] + bytes[MP_STAGE_AFTER_GATE], near);
+    assert_within(told->received[MP_PHASE_FETCH][MP_BACKWARD], bytes[MP_STAGE_BACKWARD_PREFETCH],
+                  near);
+    assert_within(all_directions(told->received[MP_PHASE_REDUCE]), bytes[MP_STAGE_BACKWARD_REDUCE],
+                  near);
+    assert_within(all_directions(told->received[MP_PHASE_MOVE]) +
+                      told->received[MP_PHASE_FETCH][MP_NO_DIRECTION],
+                  bytes[MP_STAGE_AFTER_STEP], near);
+    if (told->owned) /* a gradient leaves as often as its copy has come */
+        assert_close(bytes[MP_STAGE_BACKWARD_REDUCE] * expert,
+                     (bytes[MP_STAGE_BEFORE_GATE] + bytes[MP_STAGE_AFTER_GATE]) * gradient, 1e-9);
+}
+
+/* What is freed comes again for backward as it came for forward. */
+static void check_fetches(const struct test_case *test, const struct told *told) {
+    for (int l = 0; l < test->job.job.layers; l++)
+        for (int r = 0; r < test->job.job.ranks; r++)
+            for (int i = 0; i < 2; i++)
+                assert_within(told->copies[MP_BACKWARD][l][r][i],
+                              told->frees ? told->copies[MP_FORWARD][l][r][i] : 0,
+                              (i ? 1 : 1e-9) * (double)told->spans);
+}
+
+/* ---- cases ---- */
+
+static void random_case(uint64_t *random, const char *system, bool frees, struct test_case *test) {
+    static const int shape[][2] = {{1, 2}, {2, 2}, {1, 4}, {2, 4}, {4, 2}, {1, 8}, {4, 4}, {1, 3}};
+    struct test_machine machine = GOOD_MACHINE;
+    struct mp_error error = {0};
+    int i = test_random_int(random, 0, sizeof shape / sizeof *shape - 1);
+    machine.nodes = shape[i][0];
+    machine.ranks_per_node = shape[i][1];
+    machine.far_bandwidth *= 0.1 + 20 * test_random_double(random);
+    machine.overlap = test_random_int(random, 1, 3) / 2.0 < 1 ? 0.5 : 1;
+    test_case_create(test, &machine, system, test_random_int(random, 1, MOST_LAYERS),
+                     machine.nodes * machine.ranks_per_node * test_random_int(random, 1, 3),
+                     test_random_int(random, 0, 2) ? 1 : 2);
+    test->options.planning = 3e-6;
+    test->options.vocabulary = 1000;
+    test->options.gradient_bytes = 4;
+    if (frees)
+        assert_ok(mp_job_set(&test->job, "options.rematerialise=yes", &test->systems, &error),
+                  &error);
+}
+
+static void check_case(uint64_t *random, const struct test_case *test) {
+    static struct told told;
+    const struct mp_predict_sink sink = {&told, take_span, NULL, take_facts};
+    struct mp_predictor *predictor = test_predictor(test, &sink);
+    struct mp_costs *costs = NULL;
+    struct mp_error error = {0};
+    assert_ok(mp_costs_create(test->cluster, &test->job.job, &test->options, &costs, &error),
+              &error);
+    for (int i = 0; i < 4; i++) {
+        told = (struct told){.costs = costs, .flat = true};
+        test_fill_loads((struct test_case *)test, random, 0.8);
+        struct mp_prediction prediction = test_step(predictor, test);
+        check_seconds(&told, &prediction, test->job.job.ranks);
+        check_rows(test, &told, &prediction);
+        check_bytes(&told, &prediction);
+        check_fetches(test, &told);
+        if (mp_costs_overlap(costs) >= 1)
+            check_own_work(test, &told);
+        if (test->options.micro_batches == 1 && !told.padded)
+            check_experts(test, &told);
+    }
+    mp_costs_destroy(costs);
+    mp_predictor_destroy(predictor);
+}
+
+static void figures_are_what_spans_say(void **state) {
+    struct mp_systems systems = {0};
+    struct mp_error error = {0};
+    uint64_t random = test_seed();
+    (void)state;
+    assert_ok(mp_systems_register_all(&systems, &error), &error);
+    for (int s = 0; s < systems.count; s++)
+        for (int i = 0; i < 6; i++) {
+            struct test_case test;
+            const char *name = systems.item[s]->name;
+            random_case(&random, name, !strcmp(name, "fssdp") && i % 2, &test);
+            check_case(&random, &test);
+            test_case_destroy(&test);
+        }
+}
+
+/* Nobody has anything to send: nothing is uneven, and nothing is computed but what all compute. */
+static void without_routes_all_are_equal(void **state) {
+    static const char *const systems[] = {"ep", "fssdp", "fastermoe"};
+    (void)state;
+    for (int s = 0; s < 3; s++) {
+        struct test_case test;
+        test_case_create(&test, &GOOD_MACHINE, systems[s], 3, 16, 1);
+        struct mp_predictor *predictor = test_predictor(&test, NULL);
+        struct mp_prediction prediction = test_step(predictor, &test);
+        assert_close(prediction.imbalance, 1, 0);
+        assert_int_equal(prediction.routes, 0);
+        assert_int_equal(prediction.dropped, 0);
+        assert_within(prediction.expert_seconds_max, 0, 0);
+        assert_within(prediction.exchanged_bytes, 0, 0);
+        assert_within(prediction.late_seconds, 0, 1e-12);
+        mp_predictor_destroy(predictor);
+        test_case_destroy(&test);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(figures_are_what_spans_say),
+        cmocka_unit_test(without_routes_all_are_equal),
+    };
+    return cmocka_run_group_tests_name("harness/predict/figures", tests, NULL, NULL);
+}

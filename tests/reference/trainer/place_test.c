@@ -1,0 +1,149 @@
+/* Where a process runs: what launchers tell it, which GPU is its own, and what is said when ranks
+ * or GPUs are too few.  GPUs are the double's. */
+#include "reference/trainer/place.h"
+
+#include <string.h>
+
+#include "baselines/systems.h"
+#include "tests/support.h"
+
+static const char *const variables[] = {"OMPI_COMM_WORLD_RANK",
+                                        "OMPI_COMM_WORLD_LOCAL_RANK",
+                                        "OMPI_COMM_WORLD_SIZE",
+                                        "PMIX_RANK",
+                                        "PMI_RANK",
+                                        "MPI_LOCALRANKID",
+                                        "SLURM_LOCALID",
+                                        "LOCAL_RANK",
+                                        "RANK",
+                                        "WORLD_SIZE"};
+
+static int be_launched_by_nobody(void **state) {
+    (void)state;
+    for (size_t i = 0; i < sizeof variables / sizeof *variables; i++)
+        unsetenv(variables[i]);
+    return 0;
+}
+
+/* The first that is set counts. */
+static void launchers_say_the_rank(void **state) {
+    static const char *const names[] = {"RANK", "PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK"};
+    (void)state;
+    assert_int_equal(mp_place_launched_rank(), 0);
+    for (int i = 0; i < 4; i++) {
+        char text[8];
+        snprintf(text, sizeof text, "%d", 3 + i);
+        setenv(names[i], text, 1);
+        assert_int_equal(mp_place_launched_rank(), 3 + i);
+    }
+}
+
+static struct mp_job_file file;
+
+static struct mp_job *job_of(const char *device, int ranks) {
+    struct mp_systems systems = {0};
+    struct mp_error error = {0};
+    char assignment[32];
+    assert_int_equal(mp_systems_register_all(&systems, &error), MP_OK);
+    mp_job_file_destroy(&file);
+    assert_int_equal(mp_job_file_create(&file, &error), MP_OK);
+    assert_int_equal(mp_job_set(&file, "system=ep", &systems, &error), MP_OK);
+    snprintf(assignment, sizeof assignment, "device=%s", device);
+    assert_int_equal(mp_job_set(&file, assignment, &systems, &error), MP_OK);
+    file.job.ranks = ranks;
+    return &file.job;
+}
+
+static void refused(const struct mp_job *job, int code, bool alike, const char *words) {
+    struct mp_place place = {0};
+    struct mp_error error = {0};
+    assert_int_equal(mp_place_create(job, "some.yaml", &place, &error), code);
+    if (!strstr(error.text, words))
+        fail_msg("\"%s\" does not say \"%s\"", error.text, words);
+    assert_int_equal(place.failed_alike, alike);
+    mp_place_destroy(&place);
+}
+
+static void a_processor_is_one_rank(void **state) {
+    struct mp_place place = {0};
+    struct mp_error error = {0};
+    (void)state;
+    assert_int_equal(mp_place_create(job_of("cpu", 1), "some.yaml", &place, &error), MP_OK);
+    assert_int_equal(place.comm->ranks, 1);
+    assert_null(place.device);
+    assert_string_equal(mp_place_remark(&place), "");
+    mp_place_destroy(&place);
+    assert_null(place.comm);
+    refused(job_of("cpu", 3), MP_EINVAL, true,
+            "some.yaml: the job has 3 ranks, but 1 process was started; use mpirun -n 3");
+}
+
+/* These tests are built without MPI, as a program may be. */
+static void launchers_by_mpi_need_mpi(void **state) {
+    static const char *const signs[] = {"OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK"};
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        be_launched_by_nobody(NULL);
+        setenv(signs[i], "1", 1);
+        refused(job_of("cpu", 1), MP_ENOTFOUND, false, "this was built without MPI");
+        refused(job_of("cuda", 1), MP_ENOTFOUND, false, "this was built without MPI");
+    }
+}
+
+static void need_gpus(void) {
+    if (!getenv("MOEPERF_CUDA_LIBRARY"))
+        skip("there is no double of CUDA");
+}
+
+/* The GPU of a process is that of its number on its host; with few of them they are shared, but
+ * not over NCCL. */
+static void gpus_are_numbered_on_a_host(void **state) {
+    struct mp_place place = {0};
+    struct mp_error error = {0};
+    (void)state;
+    need_gpus();
+    setenv("MOEPERF_DOUBLE_NAMES", "First,Second", 1);
+    for (int local = 0; local < 4; local++) {
+        char number[8], text[256];
+        snprintf(number, sizeof number, "%d", local);
+        setenv("LOCAL_RANK", number, 1);
+        if (mp_place_create(job_of("cuda", 1), "some.yaml", &place, &error))
+            fail_msg("%s", error.text);
+        mp_device_describe(place.device, text, sizeof text);
+        assert_non_null(strstr(text, local % 2 ? "Second" : "First"));
+        assert_int_equal(place.comm->ranks, 1);
+        assert_string_equal(mp_place_remark(&place), "");
+        mp_place_destroy(&place);
+    }
+    unsetenv("LOCAL_RANK");
+    refused(job_of("cuda", 4), MP_EINVAL, true,
+            "some.yaml: the job has 4 ranks, but 1 process was started; use WORLD_SIZE = 4");
+    setenv("WORLD_SIZE", "2", 1);
+    refused(job_of("cuda", 1), MP_EINVAL, true,
+            "the job has 1 rank, but 2 processes were started; use WORLD_SIZE = 1");
+    setenv("WORLD_SIZE", "4", 1);
+    setenv("RANK", "3", 1);
+    refused(job_of("cuda", 4), MP_EINVAL, false,
+            "rank 3 is number 3 on its host, which has 2 GPUs (First)");
+    refused(job_of("cuda", 4), MP_EINVAL, false, "start at most 2 ranks a host");
+    setenv("LOCAL_RANK", "2", 1);
+    refused(job_of("cuda", 4), MP_EINVAL, false, "rank 3 is number 2 on its host");
+    setenv("SLURM_LOCALID", "5", 1);
+    refused(job_of("cuda", 4), MP_EINVAL, false, "rank 3 is number 5 on its host");
+}
+
+static int clean_up(void **state) {
+    (void)state;
+    mp_job_file_destroy(&file);
+    return 0;
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup(launchers_say_the_rank, be_launched_by_nobody),
+        cmocka_unit_test_setup(a_processor_is_one_rank, be_launched_by_nobody),
+        cmocka_unit_test_setup(launchers_by_mpi_need_mpi, be_launched_by_nobody),
+        cmocka_unit_test_setup(gpus_are_numbered_on_a_host, be_launched_by_nobody),
+    };
+    return cmocka_run_group_tests_name("reference/trainer/place", tests, NULL, clean_up);
+}

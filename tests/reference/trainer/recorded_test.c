@@ -1,0 +1,430 @@
+/* What moeperf-train records and prints of a run, against what is known otherwise: the machine's
+ * own words, counts worked out by hand, sums over the records. */
+#include <sched.h>
+#include <sys/utsname.h>
+
+#include "profiler/record/spool.h"
+#include "tests/harness/folder.h"
+
+/* 64 tokens an iteration, 128 routes of each of two layers. */
+#define ITERATIONS_TEXT "5"
+enum { ITERATIONS = 5, LAYERS = 2, TOKENS = 64, ROUTES = 128, WIDTH = 16, EXPERTS = 4 };
+enum { SEQUENCE = 16, HIDDEN = 24, VOCABULARY = 256, MOST = 4096 };
+
+static const char JOB[] = "system: ep\n"
+                          "layers: 2\n"
+                          "width: 16\n"
+                          "heads: 2\n"
+                          "experts: 4\n"
+                          "expert-width: 24\n"
+                          "sequence: 16\n"
+                          "batch: 4\n"
+                          "validate-every: 2\n"
+                          "target-loss: 1e-3\n"
+                          "target-window: 4\n"
+                          "bandwidth: 1e9\n"
+                          "expert-rate: 1e9\n"
+                          "non-moe-seconds: 1e-4\n"
+                          "text: text\n";
+
+struct number {
+    char name[48];
+    int64_t iteration;
+    int layer;
+    double value;
+};
+
+static struct {
+    struct mp_span span[MOST];
+    struct number number[MOST];
+    char text[32][2][512];
+    uint32_t routes[ITERATIONS][LAYERS][EXPERTS], dropped[ITERATIONS][LAYERS][EXPERTS];
+    int spans, numbers, texts, loads, clocks, status, compute; /* the stream of own work */
+    struct mp_spool_header header;
+} is;
+
+/* ---- reading ---- */
+
+static void take(const struct mp_spool_record *record) {
+    switch (record->type) {
+    case MP_SPOOL_SPAN:
+        assert_true(is.spans < MOST);
+        is.span[is.spans++] = record->as.span;
+        break;
+    case MP_SPOOL_STREAM:
+        if (strcmp(record->as.stream.name, "compute") == 0)
+            is.compute = record->as.stream.stream;
+        break;
+    case MP_SPOOL_NUMBER:
+        assert_true(is.numbers < MOST);
+        is.number[is.numbers] = (struct number){.iteration = record->as.number.iteration,
+                                                .layer = record->as.number.layer,
+                                                .value = record->as.number.value};
+        snprintf(is.number[is.numbers++].name, 48, "%s", record->as.number.name);
+        break;
+    case MP_SPOOL_TEXT:
+        assert_true(is.texts < 32);
+        snprintf(is.text[is.texts][0], 512, "%s", record->as.text.name);
+        snprintf(is.text[is.texts++][1], 512, "%s", record->as.text.value);
+        break;
+    case MP_SPOOL_LOAD:
+        assert_in_range(record->as.load.iteration, 0, ITERATIONS - 1);
+        assert_in_range(record->as.load.layer, 0, LAYERS - 1);
+        assert_int_equal(record->as.load.experts, EXPERTS);
+        for (int e = 0; e < EXPERTS; e++) {
+            int i = (int)record->as.load.iteration, l = record->as.load.layer;
+            is.routes[i][l][e] = record->as.load.routes[e];
+            is.dropped[i][l][e] = record->as.load.dropped ? record->as.load.dropped[e] : 0;
+        }
+        is.loads++;
+        break;
+    case MP_SPOOL_CLOCK:
+        assert_int_equal(record->as.clock.offset_ns, 0);
+        assert_int_equal(record->as.clock.error_ns, 0);
+        is.clocks++;
+        break;
+    case MP_SPOOL_END:
+        is.status = record->as.end.status;
+        assert_string_equal(record->as.end.reason, "");
+        break;
+    default:
+        break;
+    }
+}
+
+static void read_records(void) {
+    struct mp_spool_reader *reader = NULL;
+    struct mp_spool_record record;
+    struct mp_error error = {0};
+    memset(&is, 0, sizeof is);
+    is.status = 1;
+    if (mp_spool_open("spools/rank-0000.spool", &reader, &error))
+        fail_msg("%s", error.text);
+    is.header = *mp_spool_header(reader);
+    while (mp_spool_next(reader, &record, &error) == 1)
+        take(&record);
+    assert_int_equal(mp_spool_unread(reader), 0);
+    mp_spool_close(reader);
+    assert_int_equal(is.status, MP_OK);
+}
+
+static const char *text_of(const char *name) {
+    for (int i = 0; i < is.texts; i++)
+        if (strcmp(is.text[i][0], name) == 0)
+            return is.text[i][1];
+    return NULL;
+}
+
+/* The value, and how often that name is there for the iteration and layer. */
+static double number_of(const char *name, int64_t iteration, int layer, int *count) {
+    double value = NAN;
+    *count = 0;
+    for (int i = 0; i < is.numbers; i++) {
+        const struct number *number = &is.number[i];
+        if (strcmp(number->name, name) || number->iteration != iteration || number->layer != layer)
+            continue;
+        value = number->value;
+        ++*count;
+    }
+    return value;
+}
+
+static double number(const char *name, int64_t iteration, int layer) {
+    int count;
+    double value = number_of(name, iteration, layer, &count);
+    if (count != 1)
+        fail_msg("%s of iteration %d, layer %d is there %d times", name, (int)iteration, layer,
+                 count);
+    return value;
+}
+
+static double run_number(const char *name) {
+    return number(name, -1, -1);
+}
+
+/* ---- running ---- */
+
+static char command[512];
+
+static void train(const char *more) {
+    char line[1024];
+    snprintf(command, sizeof command,
+             "%s job.yaml --set iterations=" ITERATIONS_TEXT
+             " --spool-directory spools --progress --rate %s",
+             MOEPERF_TRAIN, more);
+    snprintf(line, sizeof line, "rm -rf spools; %s >out 2>err", command);
+    if (system(line)) {
+        char *err = read_file("err");
+        fail_msg("%s: %s", command, err);
+    }
+    read_records();
+}
+
+static int enter(void **state) {
+    int code = enter_folder(state);
+    FILE *file = fopen("text", "w");
+    for (int i = 0; file && i < 3000; i++)
+        fprintf(file, "line %d of %d and %d; ", i, i * i, i * 7919 % 1000);
+    if (!file || fclose(file))
+        return -1;
+    write_file("job.yaml", JOB);
+    return code;
+}
+
+/* ---- the machine ---- */
+
+/* The first line that a shell's command prints. */
+static const char *said(const char *line) {
+    static char text[512];
+    *text = 0;
+    FILE *pipe = popen(line, "r");
+    assert_non_null(pipe);
+    if (!fgets(text, sizeof text, pipe))
+        *text = 0;
+    pclose(pipe);
+    text[strcspn(text, "\n")] = 0;
+    return text;
+}
+
+static void assert_text(const char *name, const char *expected) {
+    const char *value = text_of(name);
+    if (!value || strcmp(value, expected) != 0)
+        fail_msg("%s is \"%s\", not \"%s\"", name, value ? value : "not there", expected);
+}
+
+static void the_machine_is_named(void **state) {
+    char host[256] = "", text[300];
+    (void)state;
+    train("");
+    assert_int_equal(gethostname(host, sizeof host - 1), 0);
+    if (access("/proc/cpuinfo", R_OK) == 0 && *said("grep -m 1 '^model name' /proc/cpuinfo"))
+        assert_text("environment.cpu",
+                    said("sed -n '/^model name/{s/^[^:]*:[ \t]*//p;q}' /proc/cpuinfo"));
+    assert_text("environment.cores", said("nproc"));
+    assert_text("environment.kernel", said("uname -sr"));
+    assert_text("environment.host", host);
+    snprintf(text, sizeof text, "%lld",
+             (long long)sysconf(_SC_PHYS_PAGES) * (long long)sysconf(_SC_PAGESIZE));
+    assert_text("environment.memory-bytes", text);
+    assert_non_null(strstr(text_of("environment.device"), "oneDNN"));
+    snprintf(text, sizeof text, "one process, host %s", host);
+    assert_text("environment.mpi", text);
+    assert_non_null(text_of("environment.compiler"));
+    assert_non_null(text_of("environment.revision"));
+    command[strlen(command) - 1] = 0; /* the blank before nothing more */
+    assert_text("environment.command", command);
+    assert_text("text.bytes", said("wc -c <text"));
+    assert_true(*text_of("text.digest"));
+    assert_non_null(strstr(text_of("job"), "expert-width: 24"));
+    assert_string_equal(is.header.host, host);
+    assert_int_equal(is.header.rank, 0);
+    assert_int_equal(is.header.ranks, 1);
+    assert_int_equal(is.header.node, 0);
+    assert_int_equal(is.clocks, 2); /* before and behind */
+}
+
+/* ---- counts ---- */
+
+static void sizes_are_as_worked_out(void **state) {
+    (void)state;
+    train("");
+    double all = run_number("parameters"), active = run_number("parameters-active");
+    /* Of each layer two of four experts are idle: two matrices, and perhaps biases. */
+    double expert = (all - active) / (LAYERS * 2);
+    assert_in_range((int)expert, 2 * WIDTH * HIDDEN, 2 * WIDTH * HIDDEN + WIDTH + HIDDEN);
+    double met = LAYERS * (4 * WIDTH * WIDTH + WIDTH * EXPERTS + 2 * expert) + VOCABULARY * WIDTH;
+    assert_close(run_number("model-flops-per-iteration"),
+                 TOKENS * (6 * met + LAYERS * 6 * SEQUENCE * WIDTH), 0);
+    assert_close(run_number("tokens-per-iteration"), TOKENS, 0);
+    assert_close(run_number("target-loss"), 1e-3, 0);
+    assert_close(run_number("target-window"), 4, 0);
+    assert_close(run_number("bandwidth"), 1e9, 0);
+    assert_close(run_number("non-moe-seconds"), 1e-4, 0);
+    assert_close(run_number("ranks-share-cores"), 0, 0);
+    assert_close(run_number("record-spans"), is.spans, 0);
+    assert_true(run_number("record-bytes") >= 64.0 * is.spans);
+    assert_true(run_number("record-span-ns") >= 1);
+    assert_true(run_number("row-memory-bytes") > 0);
+    assert_true(run_number("memory-high-water-bytes") > run_number("row-memory-bytes"));
+    assert_true(fmod(run_number("memory-high-water-bytes"), 1024) == 0);
+    int count;
+    number_of("device-memory-high-water-bytes", -1, -1, &count);
+    assert_int_equal(count, 0); /* nobody counts it on a processor */
+    number_of("iterations-to-target", -1, -1, &count);
+    assert_int_equal(count, 0);
+}
+
+/* Losses follow each other as the trainer prints them; validation comes after every second. */
+static void losses_are_recorded(void **state) {
+    char line[256];
+    int done = 0, of = 0, printed = 0, count;
+    double loss, ms[ITERATIONS] = {0}, rate[3] = {0}, all = 0;
+    (void)state;
+    train("");
+    FILE *out = fopen("out", "r");
+    assert_non_null(out);
+    while (fgets(line, sizeof line, out)) {
+        if (sscanf(line, "progress %d %d %lf %lf", &done, &of, &loss, &ms[printed % ITERATIONS]) ==
+            4) {
+            assert_int_equal(done, ++printed);
+            assert_int_equal(of, ITERATIONS);
+            assert_within(number("loss", done - 1, -1), loss, 1e-6);
+            assert_in_range((int)(100 * loss), 1, 1000);
+            all += 1e-3 * ms[printed - 1];
+        } else {
+            assert_int_equal(sscanf(line, "rate %lf %lf %lf", &rate[0], &rate[1], &rate[2]), 3);
+            assert_int_equal(printed, ITERATIONS); /* at the end */
+        }
+    }
+    fclose(out);
+    assert_int_equal(printed, ITERATIONS);
+    /* The median of the last three of five. */
+    double low = fmin(ms[2], fmin(ms[3], ms[4])), high = fmax(ms[2], fmax(ms[3], ms[4]));
+    double median = ms[2] + ms[3] + ms[4] - low - high;
+    assert_within(rate[0], median, 0.0021);
+    assert_close(rate[1], 1e3 * TOKENS / rate[0], 0.01);
+    assert_within(rate[2], 1e-9 * run_number("model-flops-per-iteration") / rate[0], 1e-3);
+    assert_true(run_number("training-seconds") >= all);
+    for (int i = 0; i < ITERATIONS; i++) {
+        double validation = number_of("validation-loss", i, -1, &count);
+        assert_int_equal(count, i % 2);
+        if (i % 2)
+            assert_within(validation, number("loss", i, -1), 1);
+    }
+}
+
+/* Four iterations have a second half of two, whose median is the longer one; one has itself. */
+static void rates_of_few_iterations(void **state) {
+    static const char *const more[] = {"--set iterations=4", "--set iterations=1"};
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        train(more[i]);
+        double ms[4] = {0}, rate;
+        int printed = 0;
+        char line[256];
+        FILE *out = fopen("out", "r");
+        while (fgets(line, sizeof line, out))
+            if (sscanf(line, "progress %*d %*d %*f %lf", &ms[printed % 4]) == 1)
+                printed++;
+            else
+                assert_int_equal(sscanf(line, "rate %lf", &rate), 1);
+        fclose(out);
+        assert_int_equal(printed, i ? 1 : 4);
+        assert_within(rate, i ? ms[0] : fmax(ms[2], ms[3]), 0.0021);
+    }
+}
+
+/* ---- spans ---- */
+
+struct seen {
+    int count[MP_PHASES][3];
+    int64_t tokens[MP_PHASES][3], flops[MP_PHASES][3];
+    int64_t begin, end, own; /* of the iteration; of its spans */
+};
+
+static void see(int iteration, struct seen *seen) {
+    *seen = (struct seen){.begin = 0};
+    int64_t last = 0;
+    for (int i = 0; i < is.spans; i++) {
+        const struct mp_span *span = &is.span[i];
+        if (span->iteration != iteration || span->phase == MP_PHASE_VALIDATE ||
+            span->stream != is.compute)
+            continue;
+        int p = span->phase, d = span->direction;
+        assert_in_range(p, 0, MP_PHASES - 1);
+        assert_true(span->end_ns >= span->start_ns && span->wait_ns >= 0);
+        assert_int_equal(span->bytes, 0); /* there is nobody to send to */
+        seen->count[p][d]++;
+        seen->tokens[p][d] += span->tokens;
+        seen->flops[p][d] += span->flops;
+        if (p == MP_PHASE_ITERATION) {
+            seen->begin = span->start_ns;
+            seen->end = span->end_ns;
+            continue;
+        }
+        assert_true(span->start_ns >= last); /* one after the other */
+        last = span->end_ns;
+        seen->own += span->end_ns - span->start_ns;
+    }
+    assert_true(seen->begin > 0 && last <= seen->end);
+    assert_true(seen->own <= seen->end - seen->begin);
+}
+
+static void check_iteration(int iteration, bool drops) {
+    static const enum mp_phase of_layers[] = {MP_PHASE_ATTENTION, MP_PHASE_GATE, MP_PHASE_DISPATCH,
+                                              MP_PHASE_EXPERT, MP_PHASE_COMBINE};
+    struct seen seen;
+    int64_t kept = 0;
+    see(iteration, &seen);
+    for (int l = 0; l < LAYERS; l++) {
+        int64_t routes = 0, dropped = 0;
+        for (int e = 0; e < EXPERTS; e++) {
+            routes += is.routes[iteration][l][e];
+            dropped += is.dropped[iteration][l][e];
+        }
+        assert_int_equal(routes, ROUTES);
+        assert_true(drops || dropped == 0);
+        assert_close(number("routes-dropped", iteration, l), (double)dropped, 0);
+        assert_close(number("routes-local", iteration, l), (double)(routes - dropped), 0);
+        assert_close(number("routes-in-node", iteration, l), 0, 0);
+        assert_close(number("copies", iteration, l), 0, 0);
+        kept += routes - dropped;
+    }
+    assert_close(number("moves", iteration, -1), 0, 0);
+    assert_int_equal(seen.count[MP_PHASE_ITERATION][MP_NO_DIRECTION], 1);
+    assert_int_equal(seen.tokens[MP_PHASE_ITERATION][MP_NO_DIRECTION], TOKENS);
+    assert_int_equal(seen.tokens[MP_PHASE_DATA][MP_NO_DIRECTION], TOKENS);
+    assert_int_equal(seen.count[MP_PHASE_OPTIMIZER][MP_NO_DIRECTION], 1);
+    for (int d = MP_FORWARD; d <= MP_BACKWARD; d++) {
+        for (size_t i = 0; i < sizeof of_layers / sizeof *of_layers; i++)
+            assert_int_equal(seen.count[of_layers[i]][d], LAYERS);
+        assert_int_equal(seen.tokens[MP_PHASE_ATTENTION][d], LAYERS * TOKENS);
+        assert_int_equal(seen.tokens[MP_PHASE_GATE][d], LAYERS * TOKENS);
+        assert_int_equal(seen.tokens[MP_PHASE_EMBED][d], TOKENS);
+        int64_t rows = seen.tokens[MP_PHASE_EXPERT][d];
+        assert_true(drops ? rows >= kept : rows == kept);
+        assert_int_equal(seen.tokens[MP_PHASE_DISPATCH][d], rows);
+        assert_int_equal(seen.tokens[MP_PHASE_COMBINE][d], rows);
+        /* Two matrices, a multiply and an add each; backward twice. */
+        assert_int_equal(seen.flops[MP_PHASE_EXPERT][d], rows * 4 * WIDTH * HIDDEN * (d + 1));
+    }
+    const struct mp_span *whole = NULL;
+    for (int i = 0; i < is.spans; i++)
+        if (is.span[i].iteration == iteration && is.span[i].phase == MP_PHASE_ITERATION)
+            whole = &is.span[i];
+    assert_true(whole->cpu_ns > 0);
+    assert_int_equal(whole->layer, -1);
+}
+
+static void spans_add_up(void **state) {
+    static const char *const systems[] = {"ep", "fssdp", "swiftmoe", "deepspeed", "smartmoe"};
+    (void)state;
+    for (size_t s = 0; s < sizeof systems / sizeof *systems; s++) {
+        char more[64];
+        snprintf(more, sizeof more, "--set system=%s", systems[s]);
+        bool drops = !strcmp(systems[s], "swiftmoe") || !strcmp(systems[s], "deepspeed");
+        train(more);
+        assert_int_equal(is.loads, ITERATIONS * LAYERS);
+        for (int i = 0; i < ITERATIONS; i++)
+            check_iteration(i, drops);
+        int validations = 0;
+        for (int i = 0; i < is.spans; i++) {
+            if (is.span[i].phase != MP_PHASE_VALIDATE)
+                continue;
+            validations++;
+            assert_int_equal(is.span[i].tokens % TOKENS, 0);
+            assert_true(is.span[i].tokens > 0);
+            assert_int_equal(is.span[i].direction, MP_NO_DIRECTION);
+        }
+        assert_int_equal(validations, ITERATIONS / 2);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_machine_is_named), cmocka_unit_test(sizes_are_as_worked_out),
+        cmocka_unit_test(losses_are_recorded),  cmocka_unit_test(rates_of_few_iterations),
+        cmocka_unit_test(spans_add_up),
+    };
+    return cmocka_run_group_tests_name("moeperf-train, records", tests, enter, leave_folder);
+}
