@@ -5,6 +5,7 @@
 
 #include "harness/cli/predict.h"
 #include "results/report/grid.h"
+#include "results/report/groups.h"
 #include "results/report/table.h"
 
 /* With one axis a single grid, its columns the systems; with two a grid of each system. */
@@ -12,7 +13,9 @@ struct grids {
     const struct cli_predictions *predictions;
     struct mp_grid *grid; /* [count], owned */
     int count;
+    const char *key[CLI_AXES];
     char label[CLI_AXES][CLI_AXIS_VALUES][CLI_AXIS_TEXT];
+    char (*name)[CLI_AXIS_TEXT]; /* of each system as every table has it; owned */
 };
 
 /* The prediction of a system at values of the axes; NULL: left out. */
@@ -43,37 +46,51 @@ static double ratio(const struct cli_predictions *predictions, const char *syste
 /* Values as they are shown: batches with the tokens that a rank has of them. */
 static void make_labels(struct grids *grids) {
     const struct cli_axes *axes = grids->predictions->points->axes;
-    for (int a = 0; a < axes->count; a++)
+    for (int a = 0; a < axes->count; a++) {
+        bool is_batch = !strcmp(axes->axis[a].key, "batch");
+        grids->key[a] = is_batch ? "batch (tokens)" : axes->axis[a].key;
         for (int v = 0; v < axes->axis[a].count; v++) {
             int at[CLI_AXES] = {0};
             at[a] = v;
             const struct cli_prediction *ep = find(grids->predictions, "ep", at);
             char *text = grids->label[a][v];
             int length = snprintf(text, CLI_AXIS_TEXT, "%s", axes->axis[a].value[v]);
-            if (!strcmp(axes->axis[a].key, "batch") && ep) {
+            if (is_batch && ep) {
                 const struct mp_job *job = &ep->job->file.job;
-                snprintf(text + length, CLI_AXIS_TEXT - (size_t)length, " (%lld tokens)",
+                snprintf(text + length, CLI_AXIS_TEXT - (size_t)length, " (%lld)",
                          (long long)job->batch * job->sequence / job->ranks);
             }
         }
+    }
 }
 
-static void fill_grid(const struct grids *grids, const char *const system[], int count,
+static void name_system(const struct cli_predictions *predictions, const char *system,
+                        char name[CLI_AXIS_TEXT]) {
+    bool is_bound = false;
+    for (int i = 0; i < predictions->count; i++)
+        is_bound = is_bound ||
+                   (!strcmp(predictions->points->item[i].system, system) &&
+                    predictions->item[i].job->file.system->capabilities & MP_SYSTEM_UNATTAINABLE);
+    snprintf(name, CLI_AXIS_TEXT, "%.900s%s", system, is_bound ? REPORT_UNATTAINABLE : "");
+}
+
+/* Of the system number `first`, or with one axis of all `count`. */
+static void fill_grid(const struct grids *grids, const char *const system[], int first, int count,
                       struct mp_grid *grid) {
     const struct cli_axis *axis = grids->predictions->points->axes->axis;
     bool by_system = grids->predictions->points->axes->count == 1;
-    *grid = (struct mp_grid){.name = by_system ? "all systems" : system[0],
-                             .row = axis[0].key,
-                             .column = by_system ? "system" : axis[1].key,
+    *grid = (struct mp_grid){.name = by_system ? "all systems" : grids->name[first],
+                             .row = grids->key[0],
+                             .column = by_system ? "system" : grids->key[1],
                              .rows = axis[0].count,
                              .columns = by_system ? count : axis[1].count};
     for (int r = 0; r < grid->rows; r++)
         grid->row_label[r] = grids->label[0][r];
     for (int c = 0; c < grid->columns; c++) {
-        grid->column_label[c] = by_system ? system[c] : grids->label[1][c];
+        grid->column_label[c] = by_system ? grids->name[c] : grids->label[1][c];
         for (int r = 0; r < grid->rows; r++)
             grid->ratio[r][c] = by_system ? ratio(grids->predictions, system[c], r, 0)
-                                          : ratio(grids->predictions, system[0], r, c);
+                                          : ratio(grids->predictions, system[first], r, c);
     }
 }
 
@@ -93,14 +110,17 @@ static int make_grids(struct grids *grids, struct mp_error *error) {
     int count = system ? list_systems(points, system) : 0, code = MP_OK;
     grids->count = points->axes->count == 1 ? count > 0 : count;
     grids->grid = calloc((size_t)grids->count + 1, sizeof *grids->grid);
-    if (!system || !grids->grid)
+    grids->name = calloc((size_t)count + 1, sizeof *grids->name);
+    if (!system || !grids->grid || !grids->name)
         code = mp_fail(error, MP_ENOMEM, "no memory for the tables");
     if (!code && points->axes->count == 1 && count > MP_GRID_COLUMNS)
         code = mp_fail(error, MP_EINVAL, "--vary: room for at most %d systems beside ep, not %d",
                        MP_GRID_COLUMNS, count);
     make_labels(grids);
+    for (int i = 0; i < count && !code; i++)
+        name_system(grids->predictions, system[i], grids->name[i]);
     for (int i = 0; i < grids->count && !code; i++)
-        fill_grid(grids, &system[i], count, &grids->grid[i]);
+        fill_grid(grids, system, i, count, &grids->grid[i]);
     free(system);
     return code;
 }
@@ -187,6 +207,7 @@ int cli_print_grids(const struct cli_predictions *predictions, struct mp_error *
     for (int i = 0; i < grids->count && !code; i++)
         code = print_grid(&grids->grid[i], predictions->points->axes->count == 1, error);
     free(grids->grid);
+    free(grids->name);
     free(grids);
     return code;
 }

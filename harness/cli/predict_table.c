@@ -183,11 +183,10 @@ static void print_heading(const struct cli_prediction *item, FILE *out) {
 
 void cli_print_prediction_heading(const struct cli_predictions *predictions, FILE *out) {
     const struct cli_axes *axes = predictions->points->axes;
-    char first[MP_TEXT_SIZE];
     print_heading(&predictions->item[0], out);
     if (axes->count > 0)
-        table_paragraph(out, "varied, what stands above being the first values:%s",
-                        cli_axes_name(axes, (const int[CLI_AXES]){0}, first, sizeof first));
+        table_paragraph(out, "Varied, and above with the first value: %s%s%s.", axes->axis[0].key,
+                        axes->count > 1 ? " and " : "", axes->count > 1 ? axes->axis[1].key : "");
 }
 
 /* The bound is one for balance alone. */
