@@ -94,19 +94,12 @@ static int open_replay(const struct mp_job *job, const struct mp_trace_wanted *w
 
 /* ---- named loads ---- */
 
-static bool is_generator(const char *word, size_t length) {
-    for (const struct mp_generator *kind = mp_generators; kind->name; kind++)
-        if (strlen(kind->name) == length && !strncmp(kind->name, word, length))
-            return true;
-    return false;
-}
-
 static int open_named(const char *text, const struct mp_trace_wanted *wanted,
                       struct mp_trace_stream **stream, struct mp_error *error) {
     size_t length = strcspn(text, " \t");
-    if (is_generator(text, length))
+    const char *format = mp_trace_names_generator(text) ? NULL : mp_format_guess(text);
+    if (mp_trace_names_generator(text))
         return mp_trace_open_named(text, wanted, stream, error);
-    const char *format = mp_format_guess(text);
     if (format)
         return mp_format_open(format, text, stream, error);
     if (strcspn(text, "./") >= length && access(text, F_OK)) { /* a word, and no file's name */
@@ -117,25 +110,6 @@ static int open_named(const char *text, const struct mp_trace_wanted *wanted,
         return MP_ENOTFOUND;
     }
     return mp_trace_open_named(text, wanted, stream, error);
-}
-
-static bool fits(const struct mp_trace_shape *given, const struct mp_trace_shape *wanted) {
-    return given->ranks == wanted->ranks && given->experts == wanted->experts &&
-           given->layers == wanted->layers && given->micro_batches == wanted->micro_batches &&
-           (given->top_k == 0 || given->top_k == wanted->top_k);
-}
-
-/* "16 ranks, 12 layers, 64 experts, 1 micro-batch and 2 experts per token" */
-static const char *describe(const struct mp_trace_shape *shape, char *text, size_t size) {
-    char chosen[32] = "an unknown number of";
-    if (shape->top_k > 0)
-        snprintf(chosen, sizeof chosen, "%d", shape->top_k);
-    snprintf(text, size,
-             "%d rank%s, %d layer%s, %d experts, %d micro-batch%s and %s expert%s per token",
-             shape->ranks, shape->ranks == 1 ? "" : "s", shape->layers,
-             shape->layers == 1 ? "" : "s", shape->experts, shape->micro_batches,
-             shape->micro_batches == 1 ? "" : "es", chosen, shape->top_k == 1 ? "" : "s");
-    return text;
 }
 
 static int fail_unfit(const char *loads, const struct mp_trace_shape *given,
@@ -150,7 +124,8 @@ static int fail_unfit(const char *loads, const struct mp_trace_shape *given,
     return mp_fail(error, MP_EINVAL,
                    "loads: %.200s has %s; the prediction has %s: set those to the loads', or have "
                    "the loads fitted (--fit, in a suite fit: yes)",
-                   loads, describe(given, has, sizeof has), describe(wanted, needs, sizeof needs));
+                   loads, mp_trace_shape_describe(given, has, sizeof has),
+                   mp_trace_shape_describe(wanted, needs, sizeof needs));
 }
 
 static int fit(const struct mp_trace_wanted *wanted, struct mp_trace_stream **stream,
@@ -186,7 +161,7 @@ int mp_predict_job_loads(const struct mp_predict_job *job, const struct mp_clust
     int code = open_named(loads, &wanted, stream, error);
     if (!code && job->fit)
         code = fit(&wanted, stream, error);
-    else if (!code && !fits(&mp_trace_stream_info(*stream)->shape, &wanted.shape))
+    else if (!code && !mp_trace_shape_fits(&mp_trace_stream_info(*stream)->shape, &wanted.shape))
         code = fail_unfit(loads, &mp_trace_stream_info(*stream)->shape, &wanted.shape, error);
     if (code) {
         mp_trace_stream_destroy(*stream);
@@ -216,7 +191,7 @@ int mp_predict_job_adopt(struct mp_predict_job *job, const struct mp_cluster *cl
     const struct mp_trace_block *block = NULL;
     struct mp_trace_stream *stream = NULL;
     struct mp_job *sizes = &job->file.job;
-    if (!*job->loads || is_generator(job->loads, strcspn(job->loads, " \t")))
+    if (!*job->loads || mp_trace_names_generator(job->loads))
         return MP_OK;
     int code = open_named(job->loads, &wanted, &stream, error);
     if (code)

@@ -17,25 +17,6 @@ static struct mp_loads_shape shape_of(const struct mp_job *job) {
     };
 }
 
-static int check_shape(const struct mp_job *job, const struct mp_trace_shape *shape,
-                       struct mp_error *error) {
-    int top_k = mp_job_top_k(job);
-    if (shape->ranks == job->ranks && shape->experts == job->experts &&
-        shape->layers == job->layers && shape->micro_batches == 1 &&
-        (shape->top_k == 0 || shape->top_k == top_k))
-        return MP_OK;
-    char chosen[32] = "an unknown number";
-    if (shape->top_k > 0)
-        snprintf(chosen, sizeof chosen, "%d", shape->top_k);
-    return mp_fail(error, MP_EINVAL,
-                   "trace: %.300s has %d ranks, %d experts, %d layers, %d micro-batch%s and %s "
-                   "experts per token; the job has %d, %d, %d, 1 and %d.  moeperf reshape makes a "
-                   "trace of another shape",
-                   job->trace, shape->ranks, shape->experts, shape->layers, shape->micro_batches,
-                   shape->micro_batches == 1 ? "" : "es", chosen, job->ranks, job->experts,
-                   job->layers, top_k);
-}
-
 static int open_loads(const struct mp_job *job, struct mp_trace_stream **stream,
                       struct mp_error *error) {
     const struct mp_loads_shape shape = shape_of(job);
@@ -48,9 +29,15 @@ static int open_loads(const struct mp_job *job, struct mp_trace_stream **stream,
         .tokens = shape.tokens,
         .iterations = job->iterations,
     };
+    char has[160], needs[160];
     int code = mp_trace_open_named(job->trace, &wanted, stream, error);
-    if (!code)
-        code = check_shape(job, &mp_trace_stream_info(*stream)->shape, error);
+    const struct mp_trace_shape *given = code ? NULL : &mp_trace_stream_info(*stream)->shape;
+    if (!code && !mp_trace_shape_fits(given, &wanted.shape))
+        code = mp_fail(error, MP_EINVAL,
+                       "trace: %.300s has %s; the job has %s.  moeperf reshape makes a trace of "
+                       "another shape",
+                       job->trace, mp_trace_shape_describe(given, has, sizeof has),
+                       mp_trace_shape_describe(&wanted.shape, needs, sizeof needs));
     if (code) {
         mp_trace_stream_destroy(*stream);
         *stream = NULL;

@@ -63,3 +63,7 @@ int mp_trace_open_named(const char *text, const struct mp_trace_wanted *wanted,
                        text, text, format);
     return mp_trace_open(text, stream, error);
 }
+
+bool mp_trace_names_generator(const char *text) {
+    return kind_of(text) != NULL;
+}

@@ -18,4 +18,7 @@ struct mp_trace_wanted {
 int mp_trace_open_named(const char *text, const struct mp_trace_wanted *wanted,
                         struct mp_trace_stream **stream, struct mp_error *error);
 
+/* Whether it begins with a generator's name. */
+bool mp_trace_names_generator(const char *text);
+
 #endif

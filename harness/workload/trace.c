@@ -1,6 +1,7 @@
 /* Streams of blocks: what all sources share.  See trace.h. */
 #include "harness/workload/trace.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "harness/workload/order.h"
@@ -109,4 +110,22 @@ int mp_trace_next(struct mp_trace_stream *stream, const struct mp_trace_block **
     if (!stream->failed && !stream->ended)
         *block = &stream->block;
     return stream->failed;
+}
+
+bool mp_trace_shape_fits(const struct mp_trace_shape *given, const struct mp_trace_shape *wanted) {
+    return given->ranks == wanted->ranks && given->experts == wanted->experts &&
+           given->layers == wanted->layers && given->micro_batches == wanted->micro_batches &&
+           (given->top_k == 0 || given->top_k == wanted->top_k);
+}
+
+const char *mp_trace_shape_describe(const struct mp_trace_shape *shape, char *text, size_t size) {
+    char chosen[32] = "an unknown number of";
+    if (shape->top_k > 0)
+        snprintf(chosen, sizeof chosen, "%d", shape->top_k);
+    snprintf(text, size,
+             "%d rank%s, %d layer%s, %d experts, %d micro-batch%s and %s expert%s per token",
+             shape->ranks, shape->ranks == 1 ? "" : "s", shape->layers,
+             shape->layers == 1 ? "" : "s", shape->experts, shape->micro_batches,
+             shape->micro_batches == 1 ? "" : "es", chosen, shape->top_k == 1 ? "" : "s");
+    return text;
 }

@@ -11,6 +11,7 @@
 #define MOEPERF_HARNESS_WORKLOAD_TRACE_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "reference/plan/load.h"
@@ -22,6 +23,12 @@ struct mp_trace_shape {
     int micro_batches; /* per iteration */
     int top_k;         /* experts per token; 0: not known */
 };
+
+/* Whether loads of the one shape are of the other, too; an unknown number of experts per token is
+ * any. */
+bool mp_trace_shape_fits(const struct mp_trace_shape *given, const struct mp_trace_shape *wanted);
+/* "16 ranks, 12 layers, 64 experts, 1 micro-batch and 2 experts per token"; returns `text`. */
+const char *mp_trace_shape_describe(const struct mp_trace_shape *shape, char *text, size_t size);
 
 /* What a trace says of itself beside its loads. */
 struct mp_trace_info {

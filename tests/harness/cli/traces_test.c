@@ -276,9 +276,9 @@ static const struct refused refusals[] = {
     {"trace of another shape",
      "moeperf export --run 1 --db l.db s.mptrace && printf 'suite: s\\njobs: [{system: ep, text: "
      "default, routing: trace, trace: s.mptrace}]\\n' > s.yaml && moeperf run s.yaml --db s.db",
-     "moeperf run: s.yaml:2: job ep: trace: s.mptrace has 2 ranks, 8 experts, 3 layers, 1 "
-     "micro-batch and 2 experts per token; the job has 1, 16, 4, 1 and 2.  moeperf reshape makes a "
-     "trace of another shape"},
+     "moeperf run: s.yaml:2: job ep: trace: s.mptrace has 2 ranks, 3 layers, 8 experts, 1 "
+     "micro-batch and 2 experts per token; the job has 1 rank, 4 layers, 16 experts, 1 "
+     "micro-batch and 2 experts per token.  moeperf reshape makes a trace of another shape"},
     {"folder in the way", "mkdir -p f; moeperf export --run 1 --db l.db f",
      "f is there and no file"},
 };

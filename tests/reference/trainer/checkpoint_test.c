@@ -293,6 +293,56 @@ static void damaged_descriptions_are_refused(void **state) {
     small_trainer_destroy(&small);
 }
 
+/* Homes that other versions wrote are read: per layer four owners, then four words of holders. */
+static void homes_lie_as_they_are_documented(void **state) {
+    (void)state;
+    struct small_trainer small;
+    struct mp_shard shard;
+    struct mp_error error = {0};
+    create(&small);
+    assert_int_equal(mp_trainer_save(small.trainer, "homes", &error), MP_OK);
+    assert_int_equal(mp_shard_open("homes/homes.bin", &shard, &error), MP_OK);
+    assert_int_equal(shard.layer_expert[0], 2 * 4 * (sizeof(int32_t) + sizeof(uint64_t)));
+    const char *at = (const char *)shard.memory;
+    for (int l = 0; l < 2; l++) {
+        const int32_t owner[4] = {0};
+        const uint64_t holders[4] = {1, 1, 1, 1}; /* rank 0 */
+        assert_memory_equal(at, owner, sizeof owner);
+        assert_memory_equal(at + sizeof owner, holders, sizeof holders);
+        at += sizeof owner + sizeof holders;
+    }
+    mp_shard_close(&shard);
+    small_trainer_destroy(&small);
+}
+
+/* The lines of a description may be in any order, as in files of before. */
+static void descriptions_are_read_in_any_order(void **state) {
+    (void)state;
+    struct small_trainer small;
+    struct mp_error error = {0};
+    char turned[2000] = "";
+    create(&small);
+    step(&small);
+    assert_int_equal(mp_trainer_save(small.trainer, "turned", &error), MP_OK);
+    char *text = read_file("turned/checkpoint.yaml");
+    for (char *end = text + strlen(text) - 1, *line; end > text; end = line - 1) {
+        *end = '\0';
+        line = strrchr(text, '\n') ? strrchr(text, '\n') + 1 : text;
+        strcat(strcat(turned, line), "\n");
+        if (line == text)
+            break;
+    }
+    free(text);
+    assert_int_equal(strncmp(turned, "options: ", 9), 0);
+    write_file("turned/checkpoint.yaml", turned);
+    step(&small);
+    if (mp_trainer_restore(small.trainer, "turned", &error))
+        fail_msg("%s", error.text);
+    assert_int_equal(mp_trainer_iteration(small.trainer), 1);
+    assert_int_equal(small.trainer->updates, 1);
+    small_trainer_destroy(&small);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_kill_leaves_a_whole_checkpoint),
@@ -303,6 +353,8 @@ int main(void) {
         cmocka_unit_test(others_folders_are_left_alone),
         cmocka_unit_test(shards_that_do_not_belong_are_refused),
         cmocka_unit_test(damaged_descriptions_are_refused),
+        cmocka_unit_test(homes_lie_as_they_are_documented),
+        cmocka_unit_test(descriptions_are_read_in_any_order),
     };
     random_state = test_seed();
     return cmocka_run_group_tests_name("checkpoint", tests, enter_folder, leave_folder);

@@ -458,6 +458,32 @@ static void too_long_values_are_refused(void **state) {
     mp_job_file_destroy(&file);
 }
 
+/* Each rank has its own row of a load; what is skewed or balanced is so on every rank. */
+static void replayed_routes_are_apportioned(void **state) {
+    (void)state;
+    static const struct {
+        int routing, rank;
+        uint32_t count[3];
+    } cases[] = {{MP_ROUTING_LOAD, 0, {60, 30, 10}},
+                 {MP_ROUTING_LOAD, 1, {20, 40, 40}},
+                 {MP_ROUTING_SKEWED, 1, {50, 25, 25}},
+                 {MP_ROUTING_BALANCED, 0, {34, 33, 33}}};
+    struct mp_job job = {.experts = 3,
+                         .skew_experts = 1,
+                         .skew_share = 0.5,
+                         .gate = MP_GATE_SWITCH,
+                         .load = "6,3,1;1,2,2"};
+    struct mp_error error = {0};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        uint32_t count[3];
+        job.routing = cases[i].routing;
+        assert_int_equal(mp_job_replay(&job, cases[i].rank, 100, count, &error), MP_OK);
+        assert_memory_equal(count, cases[i].count, sizeof count);
+    }
+    job.routing = MP_ROUTING_LOAD; /* there is no third row */
+    assert_int_equal(mp_job_replay(&job, 2, 100, (uint32_t[3]){0}, &error), MP_EINVAL);
+}
+
 static void workloads_have_names(void **state) {
     (void)state;
     char name[64];
@@ -501,6 +527,7 @@ int main(void) {
         cmocka_unit_test(systems_are_asked_about_the_job),
         cmocka_unit_test(wrong_assignments_are_refused),
         cmocka_unit_test(too_long_values_are_refused),
+        cmocka_unit_test(replayed_routes_are_apportioned),
         cmocka_unit_test(workloads_have_names),
     };
     return cmocka_run_group_tests_name("job", tests, NULL, NULL) +
