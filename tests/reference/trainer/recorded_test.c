@@ -1,7 +1,6 @@
 /* What moeperf-train records and prints of a run, against what is known otherwise: the machine's
  * own words, counts worked out by hand, sums over the records. */
 #include <sched.h>
-#include <sys/utsname.h>
 
 #include "profiler/record/spool.h"
 #include "tests/harness/folder.h"
@@ -194,13 +193,16 @@ static void assert_text(const char *name, const char *expected) {
 
 static void the_machine_is_named(void **state) {
     char host[256] = "", text[300];
+    cpu_set_t cores;
     (void)state;
     train("");
     assert_int_equal(gethostname(host, sizeof host - 1), 0);
     if (access("/proc/cpuinfo", R_OK) == 0 && *said("grep -m 1 '^model name' /proc/cpuinfo"))
         assert_text("environment.cpu",
                     said("sed -n '/^model name/{s/^[^:]*:[ \t]*//p;q}' /proc/cpuinfo"));
-    assert_text("environment.cores", said("nproc"));
+    assert_int_equal(sched_getaffinity(0, sizeof cores, &cores), 0);
+    snprintf(text, sizeof text, "%d", CPU_COUNT(&cores));
+    assert_text("environment.cores", text);
     assert_text("environment.kernel", said("uname -sr"));
     assert_text("environment.host", host);
     snprintf(text, sizeof text, "%lld",
