@@ -1,6 +1,7 @@
 /* What moeperf-train records and prints of a run, against what is known otherwise: the machine's
  * own words, counts worked out by hand, sums over the records. */
 #include <sched.h>
+#include <sys/wait.h>
 
 #include "profiler/record/spool.h"
 #include "tests/harness/folder.h"
@@ -168,6 +169,47 @@ static int enter(void **state) {
         return -1;
     write_file("job.yaml", JOB);
     return code;
+}
+
+/* ---- words of the command line ---- */
+
+static void refused(const char *words, const char *message) {
+    char line[2048];
+    snprintf(line, sizeof line, "%s %s >out 2>err", MOEPERF_TRAIN, words);
+    int status = system(line);
+    char *err = read_file("err"), *out_text = read_file("out");
+    if (!WIFEXITED(status) || WEXITSTATUS(status) != 2 || !strstr(err, message) || *out_text)
+        fail_msg("%s: status %d: %s", words, status, err);
+    free(err);
+    free(out_text);
+}
+
+static void words_that_do_not_go_together_are_refused(void **state) {
+    static const struct {
+        const char *words, *message;
+    } cases[] = {
+        {"--calibrate", "--calibrate needs a value"},
+        {"--threads", "--threads needs a value"},
+        {"--threads 0 --calibrate c.yaml", "--threads: 0 is not a number of threads from 1 to"},
+        {"--threads 1025 --calibrate c.yaml", "--threads: 1025 is not a number of threads"},
+        {"job.yaml --threads 1024", "--threads is for --calibrate"},
+        {"job.yaml --threads 1", "--threads is for --calibrate"},
+        {"job.yaml --quick", "--quick is for --calibrate"},
+        {"job.yaml --calibrate c.yaml", "--calibrate measures and does not train job.yaml"},
+        {"--progress --rate", "no job file given; see --help"},
+        {"-x job.yaml", "unknown option -x; see --help"},
+        {"job.yaml --set learning-rate=1000 --set iterations=500", "the training diverged; a "},
+    };
+    char many[1400] = "job.yaml";
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        refused(cases[i].words, cases[i].message);
+    for (int i = 0; i < 65; i++)
+        strcat(many, " --set heads=3");
+    refused(many, "more than 64 --set");
+    many[strlen(many) - strlen(" --set heads=3")] = 0;
+    refused(many, "width: 16 can't be divided evenly over 3 heads");
+    refused("--set system=ep", "text: not given"); /* needs no file */
 }
 
 /* ---- the machine ---- */
@@ -424,8 +466,11 @@ static void spans_add_up(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_machine_is_named), cmocka_unit_test(sizes_are_as_worked_out),
-        cmocka_unit_test(losses_are_recorded),  cmocka_unit_test(rates_of_few_iterations),
+        cmocka_unit_test(words_that_do_not_go_together_are_refused),
+        cmocka_unit_test(the_machine_is_named),
+        cmocka_unit_test(sizes_are_as_worked_out),
+        cmocka_unit_test(losses_are_recorded),
+        cmocka_unit_test(rates_of_few_iterations),
         cmocka_unit_test(spans_add_up),
     };
     return cmocka_run_group_tests_name("moeperf-train, records", tests, enter, leave_folder);
