@@ -8,6 +8,7 @@
 #include "baselines/ideal/ideal.h"
 #include "baselines/laer/laer.h"
 #include "baselines/llep/llep.h"
+#include "baselines/moonep/moonep.h"
 #include "baselines/skeleton/skeleton.h"
 #include "baselines/smartmoe/smartmoe.h"
 #include "baselines/swiftmoe/swiftmoe.h"
@@ -27,6 +28,7 @@ int mp_systems_register_all(struct mp_systems *systems, struct mp_error *error) 
         &mp_system_ideal,
         &mp_system_laer,
         &mp_system_llep,
+        &mp_system_moonep,
         &mp_system_skeleton,
         &mp_system_smartmoe,
         &mp_system_swiftmoe,

@@ -329,8 +329,10 @@ const struct mp_system mp_system_flexmoe = {
               "code (Hetu-Galvatron, branch laer-moe)",
     .models =
         "Modelled: slots for experts (vExperts) on every rank, tokens of an expert spread evenly "
-        "over its slots, tied replicas with all-reduced gradients, Expand, Shrink and Migrate by a "
-        "cost model of computing, exchange and synchronisation when ranks are out of balance, "
+        "over its slots, tied replicas with all-reduced gradients, a search over Expands, "
+        "Shrinks and Migrates by a cost model of computing, exchange and synchronisation when "
+        "ranks "
+        "are out of balance, "
         "optimizer state that moves with replicas after the step; a capacity of slots with "
         "drops, if asked for; and the variant that LAER-MoE's "
         "authors published. "

@@ -26,17 +26,25 @@
  *       T_Sync = sum over experts of 2 (g - 1) expert_bytes / bandwidth / ranks
  *   for g ranks with the expert: an all-reduce among g sends 2 (g - 1) times its bytes.  It is a
  * mean over ranks, since experts without a common rank synchronise at the same time.
- * - A round is one Expand with one Shrink, at the place where T becomes least, if it falls; then
- * all Migrates, in order of experts and slots, that let T_Sync and T fall.  A round without either
- * is the last.  A rank may have several slots of an expert.
+ * - A round takes steps, at most one per slot of each kind:
+ *   1. relief of the busiest rank, the one with the most T_C + T_A2A of its own, by an Expand with
+ *      the Shrink of the expert whose slot it takes, or by a Migrate that gives a smaller share for
+ *      a larger one.  Tried are all slots for the experts of the busiest rank, all experts for its
+ *      slots, and all slots elsewhere in exchange for its own.  Taken is the step after which the
+ *      busiest of the ranks concerned, with what T_Sync gains, has least to do, and less than the
+ *      busiest had;
+ *   2. the pair that others describe: Expand of the expert with the largest share, Shrink of the
+ * one with the least, on the rank that then has least to do, while that evens shares out;
+ *   3. relief by Migrates alone, which leaves slots per expert as they are.
+ *   A step need not let T fall: another rank may be as busy, a slot more may pay only after the
+ * next Migrate.  The round goes back to where T was least.  Then come all Migrates, in order of
+ * experts and slots, that let T_Sync and T fall.  A round that leaves T where it was is the last.
+ * A rank may have several slots of an expert.
  * - What the move itself costs is not in T.
  * - Nothing is dropped; with a capacity factor a slot takes so much of its even share of all
  * routes, as in the version that SYMI was measured against.
- * - The expert that Expand serves is the one with the largest share, as described.  Where it is not
- * on the most loaded rank, T can't fall by it, and the layer stays out of balance: with two slots
- * per expert this happens soon (64 experts on 32 ranks, Zipf 0.8: largest over mean load goes
- * from 3.1 to 2.2 and no further).  LAER-MoE's variant acts only where experts have more slots than
- * there are nodes. Planning counts in 1 / 65536 routes, in integers: shares are rounded down. */
+ * - LAER-MoE's variant acts only where experts have more slots than there are nodes.
+ * - Planning counts in 1 / 65536 routes, in integers: shares are rounded down. */
 #ifndef MOEPERF_BASELINES_FLEXMOE_FLEXMOE_H
 #define MOEPERF_BASELINES_FLEXMOE_FLEXMOE_H
 
@@ -74,19 +82,22 @@ struct mp_flex {
     const struct mp_load *source; /* borrowed, as given to mp_flex_begin */
     int32_t *expert;              /* [ranks][per_rank], -1: empty */
     int32_t *slots;               /* [experts], slots of an expert */
+    int32_t *here;                /* [ranks][experts], of them on a rank */
     int32_t *holders;             /* [experts], ranks with one */
     int64_t *routes;              /* [experts], over all sources */
     int64_t *sent;                /* [ranks], all routes of a source, in units */
     int64_t *share;               /* [experts], units that each slot of an expert gets */
+    double *inverse;              /* [ranks * per_rank + 2], of a number of slots; of 0: 0 */
     int64_t replicas;             /* sum over experts of holders - 1 */
     /* What mp_flex_measure makes of it, in units. */
     int64_t *load;  /* [ranks], computed */
     int64_t *local; /* [ranks], of it the rank's own */
     /* What mp_flex_index makes of it: slots by expert, ascending; the last list has the empty ones.
      */
-    int32_t *begin;   /* [experts + 2] */
-    int32_t *listed;  /* [ranks * per_rank] */
-    int32_t *working; /* [max(ranks * per_rank, experts + 2)] */
+    int32_t *begin;  /* [experts + 2] */
+    int32_t *listed; /* [ranks * per_rank] */
+    int32_t *next;   /* [experts + 1] working memory */
+    int32_t *kept;   /* [ranks * per_rank], slots to go back to */
 };
 int mp_flex_create(int ranks, int experts, int per_rank, struct mp_flex *flex,
                    struct mp_error *error); /* MP_ENOMEM */
@@ -101,7 +112,9 @@ void mp_flex_expand(struct mp_flex *flex, int expert, int slot); /* of an empty 
 void mp_flex_shrink(struct mp_flex *flex, int slot);             /* empties it */
 void mp_flex_migrate(struct mp_flex *flex, int one, int other);  /* exchanges what they have */
 
-bool mp_flex_holds(const struct mp_flex *flex, int rank, int expert);
+static inline int mp_flex_here(const struct mp_flex *flex, int rank, int expert) {
+    return flex->here[(int64_t)rank * flex->experts + expert];
+}
 void mp_flex_measure(struct mp_flex *flex);
 void mp_flex_index(struct mp_flex *flex);
 /* Units of a rank's own routes in one slot of an expert on it. */
@@ -115,10 +128,10 @@ static inline int64_t mp_flex_traffic(const struct mp_flex *flex, int rank, int6
     return (load > flex->sent[rank] ? load : flex->sent[rank]) - local;
 }
 /* T for the largest load and traffic of a rank, in units, and so many replicas. */
-static inline double mp_flex_time(const struct mp_flex_costs *costs, int64_t load, int64_t traffic,
+static inline double mp_flex_time(const struct mp_flex_costs *costs, double load, double traffic,
                                   int64_t replicas) {
     const double unit = 1.0 / (1 << MP_FLEX_UNIT_BITS);
-    return costs->route * unit * (double)load + costs->row * unit * (double)traffic +
+    return costs->route * unit * load + costs->row * unit * traffic +
            costs->replica * (double)replicas;
 }
 /* T of the loads last measured. */
@@ -128,7 +141,11 @@ static inline bool mp_flex_falls(double now, double before) {
     return now < before * (1 - 1e-12);
 }
 
-/* One round; whether anything changed.  Measured before and after.  */
+/* The slots as they are now to `kept`; and back, measured. */
+void mp_flex_keep(struct mp_flex *flex);
+void mp_flex_go_back(struct mp_flex *flex);
+
+/* One round; whether T fell.  Measured before and after. */
 bool mp_flex_cost_round(struct mp_flex *flex, const struct mp_flex_costs *costs);
 /* Rounds while the largest load of a rank is above threshold times the mean.  Returns the rounds
  * that changed something. */

@@ -1,6 +1,4 @@
 /* FLEX, the variant of LAER-MoE's authors. */
-#include <string.h>
-
 #include "baselines/flexmoe/flexmoe.h"
 
 struct extremes {
@@ -50,9 +48,7 @@ static int least_loaded_slot(const struct mp_flex *flex, int expert, int first, 
 /* First of these ranks that has `high` and room for one more of it, or -1. */
 static int rank_with(const struct mp_flex *flex, int high, int first, int end) {
     for (int rank = first; rank < end; rank++) {
-        int count = 0;
-        for (int slot = rank * flex->per_rank; slot < (rank + 1) * flex->per_rank; slot++)
-            count += flex->expert[slot] == high;
+        int count = mp_flex_here(flex, rank, high);
         if (count > 0 && count < flex->per_rank)
             return rank;
     }
@@ -103,7 +99,6 @@ static void change_node(struct mp_flex *flex, const struct round *round, int fir
 static bool laer_round(struct mp_flex *flex, int ranks_per_node) {
     const struct mp_topology topology = {flex->ranks, ranks_per_node};
     struct extremes before = extremes_of(flex);
-    size_t all = (size_t)flex->ranks * (size_t)flex->per_rank;
     int nodes = mp_topology_nodes(&topology);
     struct round round;
 
@@ -111,14 +106,14 @@ static bool laer_round(struct mp_flex *flex, int ranks_per_node) {
     if (round.low < 0 || round.low == round.high)
         return false;
     round.low_share = flex->share[round.low];
-    memcpy(flex->working, flex->expert, all * sizeof *flex->working);
+    mp_flex_keep(flex);
     for (int node = 0; node < nodes; node++)
         change_node(flex, &round, mp_topology_node_begin(&topology, node),
                     mp_topology_node_end(&topology, node));
     mp_flex_measure(flex);
     if (improves(extremes_of(flex), before))
         return true;
-    mp_flex_begin(flex, flex->working, flex->source);
+    mp_flex_go_back(flex);
     return false;
 }
 

@@ -19,18 +19,25 @@ int mp_flex_create(int ranks, int experts, int per_rank, struct mp_flex *flex,
     *flex = (struct mp_flex){.ranks = ranks, .experts = experts, .per_rank = per_rank};
     flex->expert = malloc(all * sizeof *flex->expert);
     flex->slots = malloc(e * sizeof *flex->slots);
+    flex->here = malloc(r * e * sizeof *flex->here);
     flex->holders = malloc(e * sizeof *flex->holders);
     flex->routes = malloc(e * sizeof *flex->routes);
     flex->sent = malloc(r * sizeof *flex->sent);
     flex->share = malloc(e * sizeof *flex->share);
+    flex->inverse = malloc((all + 2) * sizeof *flex->inverse);
     flex->load = malloc(r * sizeof *flex->load);
     flex->local = malloc(r * sizeof *flex->local);
     flex->begin = malloc((e + 2) * sizeof *flex->begin);
     flex->listed = malloc(all * sizeof *flex->listed);
-    flex->working = malloc((all > e + 2 ? all : e + 2) * sizeof *flex->working);
-    if (flex->expert && flex->slots && flex->holders && flex->routes && flex->sent && flex->share &&
-        flex->load && flex->local && flex->begin && flex->listed && flex->working)
+    flex->next = malloc((e + 1) * sizeof *flex->next);
+    flex->kept = malloc(all * sizeof *flex->kept);
+    if (flex->expert && flex->slots && flex->here && flex->holders && flex->routes && flex->sent &&
+        flex->share && flex->inverse && flex->load && flex->local && flex->begin && flex->listed &&
+        flex->next && flex->kept) {
+        for (size_t slots = 0; slots < all + 2; slots++)
+            flex->inverse[slots] = slots > 0 ? 1.0 / (double)slots : 0;
         return MP_OK;
+    }
     mp_flex_destroy(flex);
     return mp_fail(error, MP_ENOMEM, "flexmoe has no memory to plan %zu slots", all);
 }
@@ -40,23 +47,19 @@ void mp_flex_destroy(struct mp_flex *flex) {
         return;
     free(flex->expert);
     free(flex->slots);
+    free(flex->here);
     free(flex->holders);
     free(flex->routes);
     free(flex->sent);
     free(flex->share);
+    free(flex->inverse);
     free(flex->load);
     free(flex->local);
     free(flex->begin);
     free(flex->listed);
-    free(flex->working);
+    free(flex->next);
+    free(flex->kept);
     *flex = (struct mp_flex){0};
-}
-
-bool mp_flex_holds(const struct mp_flex *flex, int rank, int expert) {
-    for (int slot = rank * flex->per_rank; slot < (rank + 1) * flex->per_rank; slot++)
-        if (flex->expert[slot] == expert)
-            return true;
-    return false;
 }
 
 static void share_routes(struct mp_flex *flex, int expert) {
@@ -65,8 +68,12 @@ static void share_routes(struct mp_flex *flex, int expert) {
                               : 0;
 }
 
+static int32_t *here(struct mp_flex *flex, int slot, int expert) {
+    return &flex->here[(int64_t)(slot / flex->per_rank) * flex->experts + expert];
+}
+
 void mp_flex_expand(struct mp_flex *flex, int expert, int slot) {
-    if (!mp_flex_holds(flex, slot / flex->per_rank, expert)) {
+    if ((*here(flex, slot, expert))++ == 0) {
         flex->replicas += flex->holders[expert] > 0;
         flex->holders[expert]++;
     }
@@ -82,7 +89,7 @@ void mp_flex_shrink(struct mp_flex *flex, int slot) {
         return;
     flex->expert[slot] = -1;
     flex->slots[expert]--;
-    if (!mp_flex_holds(flex, slot / flex->per_rank, expert)) {
+    if (--*here(flex, slot, expert) == 0) {
         flex->holders[expert]--;
         flex->replicas -= flex->holders[expert] > 0;
     }
@@ -102,11 +109,25 @@ void mp_flex_migrate(struct mp_flex *flex, int one, int other) {
         mp_flex_expand(flex, first, other);
 }
 
-void mp_flex_begin(struct mp_flex *flex, const int32_t expert[], const struct mp_load *load) {
+static void fill_slots(struct mp_flex *flex, const int32_t expert[]) {
     int all = flex->ranks * flex->per_rank;
 
-    flex->source = load;
     flex->replicas = 0;
+    memset(flex->slots, 0, (size_t)flex->experts * sizeof *flex->slots);
+    memset(flex->here, 0, (size_t)flex->ranks * (size_t)flex->experts * sizeof *flex->here);
+    memset(flex->holders, 0, (size_t)flex->experts * sizeof *flex->holders);
+    memset(flex->share, 0, (size_t)flex->experts * sizeof *flex->share);
+    for (int slot = 0; slot < all; slot++) {
+        int32_t filled = expert[slot]; /* of flex->expert itself, perhaps */
+        flex->expert[slot] = -1;
+        if (filled >= 0)
+            mp_flex_expand(flex, filled, slot);
+    }
+    mp_flex_measure(flex);
+}
+
+void mp_flex_begin(struct mp_flex *flex, const int32_t expert[], const struct mp_load *load) {
+    flex->source = load;
     mp_load_expert_totals(load, flex->routes);
     for (int source = 0; source < flex->ranks; source++) {
         int64_t sum = 0;
@@ -114,15 +135,16 @@ void mp_flex_begin(struct mp_flex *flex, const int32_t expert[], const struct mp
             sum += mp_load_at(load, source, column);
         flex->sent[source] = sum << MP_FLEX_UNIT_BITS;
     }
-    memset(flex->slots, 0, (size_t)flex->experts * sizeof *flex->slots);
-    memset(flex->holders, 0, (size_t)flex->experts * sizeof *flex->holders);
-    memset(flex->share, 0, (size_t)flex->experts * sizeof *flex->share);
-    for (int slot = 0; slot < all; slot++)
-        flex->expert[slot] = -1;
-    for (int slot = 0; slot < all; slot++)
-        if (expert[slot] >= 0)
-            mp_flex_expand(flex, expert[slot], slot);
-    mp_flex_measure(flex);
+    fill_slots(flex, expert);
+}
+
+void mp_flex_keep(struct mp_flex *flex) {
+    memcpy(flex->kept, flex->expert,
+           (size_t)flex->ranks * (size_t)flex->per_rank * sizeof *flex->kept);
+}
+
+void mp_flex_go_back(struct mp_flex *flex) {
+    fill_slots(flex, flex->kept);
 }
 
 void mp_flex_measure(struct mp_flex *flex) {
@@ -148,12 +170,12 @@ double mp_flex_cost(const struct mp_flex *flex, const struct mp_flex_costs *cost
         if (crossing > traffic)
             traffic = crossing;
     }
-    return mp_flex_time(costs, load, traffic, flex->replicas);
+    return mp_flex_time(costs, (double)load, (double)traffic, flex->replicas);
 }
 
 void mp_flex_index(struct mp_flex *flex) {
     int all = flex->ranks * flex->per_rank, empty = flex->experts;
-    int32_t *next = flex->working;
+    int32_t *next = flex->next;
 
     flex->begin[0] = 0;
     for (int expert = 0; expert < flex->experts; expert++)

@@ -10,6 +10,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 
+#include "reference/plan/arguments.h"
 #include "reference/plan/system.h"
 #include "results/store/store.h"
 
@@ -30,36 +31,8 @@ extern const struct cli_command cli_compare, cli_reproduce;
 extern const struct cli_command cli_record;
 extern const struct cli_command cli_generate, cli_reshape, cli_predict;
 
-/* A command's flags. */
-enum cli_flag_kind {
-    CLI_SWITCH,  /* target: bool */
-    CLI_VALUE,   /* target: const char * */
-    CLI_REPEATED /* target: struct cli_words, one word per use */
-};
-enum { CLI_WORDS_LIMIT = 128 };
-struct cli_words {
-    const char *word[CLI_WORDS_LIMIT];
-    int count;
-};
-struct cli_flag {
-    const char *name; /* "--db"; a table ends with NULL */
-    enum cli_flag_kind kind;
-    void *target;
-    const char *value; /* what --help calls its value */
-    const char *help;
-};
-
-struct cli_usage {
-    const char *synopsis; /* "moeperf run SUITE [options]" */
-    const char *about;    /* some lines */
-    const struct cli_flag *flags;
-    int words_least, words_most; /* arguments that are no flags */
-    const char *examples;        /* whole lines */
-};
-
-/* Parses argv[1..]; words that are no flags go to `words`.  "--flag value" and "--flag=value" mean
- * the same.  Returns 0 to go on, 1 when --help was asked for and has been printed, MP_EINVAL with
- * the nearest flag for unknown ones. */
+/* cli_parse_arguments; for unknown flags of commands with --set also the settings of jobs and
+ * suites. */
 int cli_parse(const struct cli_usage *usage, int argc, char *argv[], struct cli_words *words,
               struct mp_error *error);
 

@@ -25,8 +25,8 @@ enum { SEQUENCES = 4, SETTINGS_LIMIT = CLI_WORDS_LIMIT + 8, SETTING_SIZE = MP_TE
 static const char SUITE[] = "predict"; /* what the database calls it */
 
 struct predict_flags {
-    const char *cluster, *nodes, *trace, *loads, *suite, *iterations, *database;
-    struct cli_words system, set;
+    const char *cluster, *nodes, *trace, *loads, *suite, *iterations, *database, *html;
+    struct cli_words system, set, vary;
     bool fit, json, assumptions, quiet;
 };
 
@@ -53,6 +53,13 @@ static int parse(struct predict_flags *flags, int argc, char *argv[], struct mp_
          "predict.KEY=VALUE one of predictions (moeperf show\n"
          "predict), as options.KEY=VALUE one of the systems that\n"
          "have it; may be repeated"},
+        {"--vary", CLI_REPEATED, &flags->vary, "KEY=VALUE,VALUE...",
+         "predicts every value of the key, and prints how many\n"
+         "times as fast as ep each system is; of two keys, with\n"
+         "every value of the other.  KEY: a job's option, loads,\n"
+         "nodes, levels.NAME.bandwidth (B/s; moeperf show\n"
+         "CLUSTER) or levels.NAME.latency (s)"},
+        {"--html", CLI_VALUE, &flags->html, "FILE", "draws what is varied as heat maps, too"},
         {"--suite", CLI_VALUE, &flags->suite, "SUITE",
          "predicts the jobs of a suite instead, be they\n"
          "measured or predicted in it"},
@@ -79,6 +86,8 @@ static int parse(struct predict_flags *flags, int argc, char *argv[], struct mp_
         "  moeperf predict --cluster hecate-b --loads \"zipf exponent=0.6\"\n"
         "  moeperf predict --cluster hecate-a --nodes 2 --loads \"w1 heat=0.4\" --system fssdp \\\n"
         "    --system frugal --set experts=32\n"
+        "  moeperf predict --cluster h100 --nodes 1 --loads \"zipf exponent=0.6\" \\\n"
+        "    --system moonep --vary batch=8,32,128 --vary levels.node.bandwidth=25e9,400e9\n"
         "  moeperf predict --cluster hecate-b --nodes 2 --suite quickstart --set batch=32 \\\n"
         "    --loads \"zipf exponent=0.5\" --json\n"
         "  moeperf predict --run 1 --help    what a recorded run would have taken\n"};
@@ -106,6 +115,8 @@ static int collect_settings(const struct predict_flags *flags, struct settings *
                             struct mp_error *error) {
     char nodes[64];
     settings->count = 0;
+    if (flags->html && (flags->vary.count == 0 || flags->json))
+        return mp_fail(error, MP_EINVAL, "--html draws what --vary varies, without --json");
     if (flags->trace && flags->loads)
         return mp_fail(error, MP_EINVAL, "--trace and --loads: give one of them");
     if (flags->trace && access(flags->trace, R_OK))
@@ -179,16 +190,30 @@ static int prepare_job(const struct mp_systems *systems, const struct settings *
     return code;
 }
 
-/* "fssdp:window=2,overlap=4" as an entry of a suite's jobs. */
-static int write_system(const struct mp_systems *systems, const char *text, FILE *stream,
-                        struct mp_error *error) {
+/* What a command line without a suite says. */
+struct command_line {
+    const struct mp_systems *systems;
+    const struct settings *settings;
+    const struct cli_axes *axes;
+    const struct mp_predict_job *job; /* what all its jobs have in common */
+};
+
+/* "fssdp:window=2,overlap=4" with values of its point as an entry of a suite's jobs. */
+static int write_point(const struct command_line *line, const struct cli_point *point, FILE *stream,
+                       struct mp_error *error) {
     struct cli_system_words words;
-    int code = cli_system_words_parse(systems, text, &words, error);
+    char name[MP_TEXT_SIZE], values[MP_TEXT_SIZE];
+    int code = cli_system_words_parse(line->systems, point->system, &words, error);
     if (code)
         return code;
+    snprintf(name, sizeof name, "%.2000s%.2000s", point->system,
+             cli_axes_name(line->axes, point->at, values, sizeof values));
     fputs("  - name: ", stream);
-    code = mp_yaml_write_text(stream, text, error);
-    fprintf(stream, "\n    system: %s\n%s", words.system->name,
+    code = mp_yaml_write_text(stream, name, error);
+    fputc('\n', stream);
+    if (!code)
+        code = cli_axes_write(line->axes, point->at, line->job->change, stream, error);
+    fprintf(stream, "    system: %s\n%s", words.system->name,
             words.options ? "    options:\n" : "");
     for (int i = 0; i < words.options && !code; i++) {
         fputs("      ", stream);
@@ -218,35 +243,35 @@ static int write_common(const struct mp_predict_job *job, FILE *stream, struct m
     return code;
 }
 
-/* The suite of these systems as text; free it. */
-static int write_suite(const struct mp_systems *systems, const struct mp_predict_job *job,
-                       const char *const names[], int count, char **text, struct mp_error *error) {
+/* The suite of these points as text; free it. */
+static int write_suite(const struct command_line *line, const struct cli_point points[], int count,
+                       char **text, struct mp_error *error) {
     size_t size = 0;
     *text = NULL;
     FILE *stream = open_memstream(text, &size);
     if (!stream)
         return mp_fail(error, MP_ENOMEM, "no memory for a suite");
     fprintf(stream, "suite: %s\ncommon:\n", SUITE);
-    int code = write_common(job, stream, error);
+    int code = write_common(line->job, stream, error);
     fputs("jobs:\n", stream);
     for (int i = 0; i < count && !code; i++)
-        code = write_system(systems, names[i], stream, error);
+        code = write_point(line, &points[i], stream, error);
     if (fclose(stream) && !code)
         code = mp_fail(error, MP_ENOMEM, "no memory for a suite");
     return code;
 }
 
-/* Reads the suite of these systems, with its errors in the words of the command line. */
-static int read_systems(const struct mp_systems *systems, const struct mp_predict_job *job,
-                        const struct settings *settings, const char *const names[], int count,
-                        struct mp_suite *suite, struct mp_error *error) {
+/* Reads the suite of these points, with its errors in the words of the command line. */
+static int read_points(const struct command_line *line, const struct settings *settings,
+                       const struct cli_point points[], int count, struct mp_suite *suite,
+                       struct mp_error *error) {
     static const char name[] = "command line";
     const struct mp_suite_changes changes = {settings->item, settings->count, NULL, true};
     struct mp_error first = {0};
     char *text = NULL;
-    int code = write_suite(systems, job, names, count, &text, error);
+    int code = write_suite(line, points, count, &text, error);
     if (!code)
-        code = mp_suite_parse(name, text, systems, &changes, suite, &first);
+        code = mp_suite_parse(name, text, line->systems, &changes, suite, &first);
     free(text);
     if (first.code) { /* without the place in a file that nobody has written */
         const char *place =
@@ -264,7 +289,6 @@ struct chosen {
 
 static void choose_systems(const struct predict_flags *flags, struct chosen *chosen) {
     bool has_ep = false;
-    chosen->count = chosen->asked = 0;
     for (int i = 0; i < flags->system.count; i++)
         has_ep |= !strcmp(flags->system.word[i], "ep");
     if (flags->system.count > 0 && !has_ep)
@@ -276,63 +300,96 @@ static void choose_systems(const struct predict_flags *flags, struct chosen *cho
         chosen->name[chosen->count++] = usual_systems[i];
 }
 
-/* The settings without options that this system has not: another one may have them. */
-static void select_settings(const struct mp_systems *systems, const char *name,
-                            const struct settings *settings, struct settings *own) {
-    const struct mp_system *system = mp_systems_find(systems, name, NULL);
+/* The options of --set; of those of a system only what it has: another one may have the others.
+ * All else that is set is in the job. */
+static void select_options(const struct mp_systems *systems, const char *name,
+                           const struct settings *settings, struct settings *own) {
+    const struct mp_system *system = name ? mp_systems_find(systems, name, NULL) : NULL;
     own->count = 0;
     for (int i = 0; i < settings->count; i++) {
         const char *item = settings->item[i], *dot = item + 8;
         char key[128];
+        if (strncmp(item, "options.", 8) != 0)
+            continue;
         snprintf(key, sizeof key, "%.*s", (int)strcspn(dot, "="), dot);
-        if (strncmp(item, "options.", 8) != 0 ||
-            (system && system->options && mp_options_find(system->options, key)))
+        if (!name || (system && system->options && mp_options_find(system->options, key)))
             own->item[own->count++] = item;
     }
 }
 
-/* Leaves out what nobody asked for and can't do such a job, with its reason in `left_out`; the
- * first error is that of the first one if none is left. */
-static int leave_out(const struct mp_systems *systems, const struct mp_predict_job *job,
-                     const struct settings *settings, struct chosen *chosen, char *left_out,
-                     size_t size, struct mp_error *error) {
-    int kept = 0, optional = chosen->count - chosen->asked;
-    struct mp_error first = {0};
-    size_t length = 0;
-    *left_out = '\0';
-    for (int i = 0; i < chosen->count; i++) {
-        struct mp_suite suite = {0};
+/* Whether this point alone can be predicted. */
+static int try_point(const struct command_line *line, const struct cli_point *point,
+                     struct mp_error *error) {
+    struct mp_suite suite = {0};
+    struct settings options;
+    select_options(line->systems, point->system, line->settings, &options);
+    int code = read_points(line, &options, point, 1, &suite, error);
+    mp_suite_destroy(&suite);
+    return code;
+}
+
+/* A sentence that is not there yet. */
+static void add_left_out(struct cli_points *points, const char *why) {
+    size_t length = strlen(points->left_out);
+    if (!strstr(points->left_out, why))
+        snprintf(points->left_out + length, sizeof points->left_out - length, "%sLeft out: %s.",
+                 length ? "  " : "", why);
+}
+
+/* The points at which a system can do such a job; why not at the others is said, and in `first`. */
+static void add_points(const struct command_line *line, const char *system,
+                       struct cli_points *points, struct mp_error *first) {
+    int count = cli_axes_points(line->axes);
+    for (int p = 0; p < count; p++) {
+        struct cli_point *point = &points->item[points->count];
         struct mp_error own = {0};
-        struct settings selected;
-        select_settings(systems, chosen->name[i], settings, &selected);
-        if (i >= optional ||
-            !read_systems(systems, job, &selected, &chosen->name[i], 1, &suite, &own)) {
-            chosen->name[kept++] = chosen->name[i];
-            mp_suite_destroy(&suite);
+        *point = (struct cli_point){.system = system};
+        cli_axes_point(line->axes, p, point->at);
+        if (try_point(line, point, &own) == MP_OK) {
+            points->count++;
             continue;
         }
-        first = first.code ? first : own;
-        if (length < size)
-            length += (size_t)snprintf(left_out + length, size - length, "%sLeft out: %s.",
-                                       length ? "  " : "", own.text);
+        *first = first->code ? *first : own;
+        add_left_out(points, own.text);
     }
-    chosen->count = kept;
-    return kept > 0 ? MP_OK : mp_fail(error, first.code, "%s", first.text);
+}
+
+/* Leaves out what can't be done; the first error if a system that was asked for can do nothing, or
+ * nothing is left. */
+static int choose_points(const struct command_line *line, const struct predict_flags *flags,
+                         struct cli_points *points, struct mp_error *error) {
+    struct chosen chosen = {0};
+    struct mp_error first = {0};
+    choose_systems(flags, &chosen);
+    points->item =
+        calloc((size_t)(chosen.count * cli_axes_points(line->axes) + 1), sizeof *points->item);
+    if (!points->item)
+        return mp_fail(error, MP_ENOMEM, "no memory for the jobs");
+    for (int i = 0; i < chosen.count; i++) {
+        int before = points->count;
+        struct mp_error own = {0};
+        add_points(line, chosen.name[i], points, &own);
+        first = first.code ? first : own;
+        if (points->count == before && i >= chosen.count - chosen.asked)
+            return mp_fail(error, own.code, "%s", own.text);
+    }
+    return points->count ? MP_OK : mp_fail(error, first.code, "%s", first.text);
 }
 
 static int read_command_line(const struct mp_systems *systems, const struct predict_flags *flags,
-                             const struct settings *settings, struct mp_suite *suite,
-                             char *left_out, size_t size, struct mp_error *error) {
-    struct chosen chosen;
+                             const struct settings *settings, struct cli_points *points,
+                             struct mp_suite *suite, struct mp_error *error) {
     struct mp_predict_job job;
-    choose_systems(flags, &chosen);
+    struct settings options;
+    const struct command_line line = {systems, settings, points->axes, &job};
     int code = mp_predict_job_create(&job, error);
     if (!code)
         code = prepare_job(systems, settings, &job, error);
     if (!code)
-        code = leave_out(systems, &job, settings, &chosen, left_out, size, error);
+        code = choose_points(&line, flags, points, error);
+    select_options(systems, NULL, settings, &options);
     if (!code)
-        code = read_systems(systems, &job, settings, chosen.name, chosen.count, suite, error);
+        code = read_points(&line, &options, points->item, points->count, suite, error);
     mp_predict_job_destroy(&job);
     return code;
 }
@@ -342,9 +399,10 @@ static int read_suite(const struct mp_systems *systems, const struct predict_fla
                       struct mp_error *error) {
     char path[MP_PATH_SIZE];
     const struct mp_suite_changes changes = {settings->item, settings->count, NULL, true};
-    if (flags->system.count > 0)
-        return mp_fail(error, MP_EINVAL,
-                       "--system and --suite: a suite says itself which systems its jobs have");
+    if (flags->system.count > 0 || flags->vary.count > 0)
+        return mp_fail(error, MP_EINVAL, "%s and --suite: a suite says itself which %s",
+                       flags->vary.count > 0 ? "--vary" : "--system",
+                       flags->vary.count > 0 ? "jobs it has" : "systems its jobs have");
     int code = mp_path_suite(flags->suite, path, error);
     return code ? code : mp_suite_load(path, systems, &changes, suite, error);
 }
@@ -473,11 +531,13 @@ static int predict_all(struct session *session, struct cli_prediction items[],
 }
 
 static int predict_and_print(const struct predict_flags *flags, const struct mp_suite *suite,
-                             const char *left_out, struct mp_error *error) {
+                             const struct cli_points *points, struct mp_error *error) {
     struct session session = {.suite = suite};
-    struct cli_prediction *items = calloc((size_t)suite->count, sizeof *items);
-    int code = items ? MP_OK : mp_fail(error, MP_ENOMEM, "no memory for the predictions");
-    if (!code && flags->database)
+    struct cli_prediction *items = calloc((size_t)suite->count + 1, sizeof *items);
+    int code = MP_OK;
+    if (!items)
+        return mp_fail(error, MP_ENOMEM, "no memory for the predictions");
+    if (flags->database)
         code = mp_path_create_parent(flags->database, error);
     if (!code && flags->database)
         code = mp_store_open(flags->database, &session.store, error);
@@ -488,7 +548,8 @@ static int predict_and_print(const struct predict_flags *flags, const struct mp_
     const struct cli_predictions predictions = {.suite = suite,
                                                 .item = items,
                                                 .count = suite->count,
-                                                .left_out = left_out,
+                                                .points = points,
+                                                .html = flags->html,
                                                 .database = flags->database,
                                                 .suite_run = session.suite_run,
                                                 .all_assumptions = flags->assumptions};
@@ -503,21 +564,25 @@ static int predict(const struct mp_systems *systems, int argc, char *argv[],
                    struct mp_error *error) {
     struct predict_flags flags = {0};
     struct mp_suite suite = {0};
-    char left_out[2048] = "";
+    struct cli_axes axes = {0};
+    struct cli_points points = {.axes = &axes};
     if (cli_is_what_if(argc, argv))
         return cli_what_if(systems, argc, argv, error);
     struct settings *settings = calloc(1, sizeof *settings);
-    int code = settings ? parse(&flags, argc, argv, error)
-                        : mp_fail(error, MP_ENOMEM, "no memory for the options");
+    if (!settings)
+        return mp_fail(error, MP_ENOMEM, "no memory for the options");
+    int code = parse(&flags, argc, argv, error);
+    for (int i = 0; i < flags.vary.count && !code; i++)
+        code = cli_axes_add(&axes, flags.vary.word[i], error);
     if (!code)
         code = collect_settings(&flags, settings, error);
     if (!code)
         code = flags.suite ? read_suite(systems, &flags, settings, &suite, error)
-                           : read_command_line(systems, &flags, settings, &suite, left_out,
-                                               sizeof left_out, error);
+                           : read_command_line(systems, &flags, settings, &points, &suite, error);
     if (!code)
-        code = predict_and_print(&flags, &suite, left_out, error);
+        code = predict_and_print(&flags, &suite, &points, error);
     mp_suite_destroy(&suite);
+    free(points.item);
     free(settings);
     return code > 0 ? CLI_SUCCESS : code;
 }

@@ -4,6 +4,7 @@
 
 #include <jansson.h>
 
+#include "harness/cli/predict_axes.h"
 #include "harness/suite/suite.h"
 
 /* A job that was predicted, or left out with the reason. */
@@ -13,16 +14,31 @@ struct cli_prediction {
     struct mp_prediction_summary summary;
 };
 
+/* The jobs of a command without a suite, in its order. */
+struct cli_points {
+    const struct cli_axes *axes; /* borrowed */
+    struct cli_point *item;      /* [count], owned; NULL of a suite */
+    int count;
+    char left_out[2048]; /* sentences on systems that can't do such a job, "" for none */
+};
+
 /* Everything that is printed. */
 struct cli_predictions {
     const struct mp_suite *suite; /* borrowed */
     struct cli_prediction *item;  /* [count], in the suite's order */
     int count;                    /* predicted before the user stopped */
-    const char *left_out;         /* sentences on systems that can't do such a job, "" for none */
-    const char *database;         /* NULL: nothing was kept */
-    const char *suite_run;        /* there */
-    bool all_assumptions;         /* listed, not only the first few */
+    const struct cli_points *points;
+    const char *html;      /* where to draw what is varied; NULL: nowhere */
+    const char *database;  /* NULL: nothing was kept */
+    const char *suite_run; /* there */
+    bool all_assumptions;  /* listed, not only the first few */
 };
+
+/* What was predicted, paragraph by paragraph. */
+void cli_print_prediction_heading(const struct cli_predictions *predictions, FILE *out);
+/* How many times as fast as ep each system is at each point, on standard output and as the page
+ * `html`.  Errors: mp_grid_html's; MP_EINVAL, MP_ENOMEM. */
+int cli_print_grids(const struct cli_predictions *predictions, struct mp_error *error);
 
 /* Both print on standard output and return a code. */
 int cli_print_predictions(const struct cli_predictions *predictions, struct mp_error *error);

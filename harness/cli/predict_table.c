@@ -162,23 +162,32 @@ static int add_row(const struct cli_predictions *predictions, const struct cli_p
     return MP_OK;
 }
 
-static void print_heading(const struct cli_prediction *item) {
+static void print_heading(const struct cli_prediction *item, FILE *out) {
     const struct mp_predict_job *job = item->job;
     const struct mp_job *sizes = &job->file.job;
     char loads[MP_TEXT_SIZE + 16];
     struct mp_topology topology = mp_cluster_topology(item->cluster);
-    table_paragraph(stdout, "Predicted, not measured: %s, %d ranks on %d nodes, %s", job->cluster,
+    table_paragraph(out, "Predicted, not measured: %s, %d ranks on %d nodes, %s", job->cluster,
                     topology.ranks, mp_topology_nodes(&topology),
                     item->cluster->device ? item->cluster->device : "");
-    table_paragraph(stdout,
+    table_paragraph(out,
                     "model: layers %d, width %d, heads %d, experts %d x %d, sequence %d, batch %d, "
                     "gate %s",
                     sizes->layers, sizes->width, sizes->heads, sizes->experts, sizes->expert_width,
                     sizes->sequence, sizes->batch,
                     sizes->gate == MP_GATE_GSHARD ? "gshard" : "switch");
-    table_paragraph(stdout, "loads: %s; %lld iteration%s",
+    table_paragraph(out, "loads: %s; %lld iteration%s",
                     mp_predict_job_workload(job, loads, sizeof loads),
                     (long long)item->summary.iterations, item->summary.iterations == 1 ? "" : "s");
+}
+
+void cli_print_prediction_heading(const struct cli_predictions *predictions, FILE *out) {
+    const struct cli_axes *axes = predictions->points->axes;
+    char first[MP_TEXT_SIZE];
+    print_heading(&predictions->item[0], out);
+    if (axes->count > 0)
+        table_paragraph(out, "varied, what stands above being the first values:%s",
+                        cli_axes_name(axes, (const int[CLI_AXES]){0}, first, sizeof first));
 }
 
 /* The bound is one for balance alone. */
@@ -236,7 +245,7 @@ static int print_table(const struct cli_predictions *predictions, int first, boo
     }
     if (!code) {
         table.optional[DROPPED] = has_dropped ? 0 : 1;
-        print_heading(&predictions->item[first]);
+        print_heading(&predictions->item[first], stdout);
         table_print(&table, stdout);
         print_notes(predictions, shown);
     }
@@ -245,7 +254,7 @@ static int print_table(const struct cli_predictions *predictions, int first, boo
     return code;
 }
 
-int cli_print_predictions(const struct cli_predictions *predictions, struct mp_error *error) {
+static int print_tables(const struct cli_predictions *predictions, struct mp_error *error) {
     bool *done = calloc((size_t)predictions->count, sizeof *done);
     int code = done ? MP_OK : mp_fail(error, MP_ENOMEM, "no memory for the tables");
     for (int i = 0; i < predictions->count && !code; i++) {
@@ -256,8 +265,19 @@ int cli_print_predictions(const struct cli_predictions *predictions, struct mp_e
         code = print_table(predictions, i, done, error);
     }
     free(done);
-    if (!code && *predictions->left_out)
-        table_paragraph(stdout, "%s", predictions->left_out);
+    return code;
+}
+
+int cli_print_predictions(const struct cli_predictions *predictions, struct mp_error *error) {
+    int code = MP_OK;
+    if (predictions->points->axes->count > 0) {
+        cli_print_prediction_heading(predictions, stdout);
+        code = cli_print_grids(predictions, error);
+    } else {
+        code = print_tables(predictions, error);
+    }
+    if (!code && *predictions->points->left_out)
+        table_paragraph(stdout, "%s", predictions->points->left_out);
     if (!code)
         code = print_assumptions(predictions, error);
     if (!code && predictions->database)
@@ -389,7 +409,7 @@ int cli_print_predictions_json(const struct cli_predictions *predictions, struct
     free_list(&list);
     json_object_set_new(object, "predicted", json_true());
     json_object_set_new(object, "systems", items);
-    json_object_set_new(object, "left_out", json_text(predictions->left_out));
+    json_object_set_new(object, "left_out", json_text(predictions->points->left_out));
     json_object_set_new(object, "assumptions", lines);
     if (predictions->database) {
         json_object_set_new(object, "database", json_text(predictions->database));

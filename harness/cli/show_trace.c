@@ -353,7 +353,7 @@ static void write_table(FILE *out, const struct shown *shown) {
     page_table_close(out);
 }
 
-static int write_body(struct page *page, void *context, struct mp_error *error) {
+static int write_body(const void *context, struct page *page, struct mp_error *error) {
     const struct shown *shown = context;
     char *words = NULL;
     size_t size;
@@ -399,8 +399,9 @@ static int show(struct shown *shown, bool json, const char *html, struct mp_erro
     int code = summarise(shown, error);
     if (code)
         return code;
+    struct page page = {.title = "moeperf: a trace"};
     if (html)
-        return page_write(html, "moeperf: a trace", write_body, shown, error);
+        return page_file(html, &page, write_body, shown, error);
     if (json)
         return print_json(shown, error);
     cli_print_trace(stdout, shown->info, &shown->all);

@@ -10,7 +10,7 @@
 bool cli_is_trace(const char *name);
 
 /* Prints its statistics (harness/workload/statistics.h), as JSON if wanted, or writes a page to
- * `html` if that is not NULL.  Errors: the trace's, and those of page_write. */
+ * `html` if that is not NULL.  Errors: the trace's, and those of page_file. */
 int cli_show_trace(const char *path, bool json, const char *html, struct mp_error *error);
 
 #endif

@@ -9,28 +9,73 @@
 #include "reference/base/elementary.h"
 #include "reference/plan/option.h"
 
-int mp_cluster_set(struct mp_cluster *cluster, const char *assignment, struct mp_error *error) {
+static int change(struct mp_cluster *cluster, struct mp_quantity *quantity, double value,
+                  struct mp_error *error) {
+    if (!cluster->set)
+        cluster->set = strdup("chosen with --set");
+    if (!cluster->set)
+        return mp_fail(error, MP_ENOMEM, "no memory for the cluster");
+    *quantity = (struct mp_quantity){.value = value, .assumed = true, .origin = cluster->set};
+    return MP_OK;
+}
+
+static int set_nodes(struct mp_cluster *cluster, const char *key, const char *text,
+                     struct mp_error *error) {
     static const struct mp_option nodes[] = {
         {"nodes", MP_OPTION_INT, 0, "", NULL, 1, MP_CLUSTER_NODES, NULL, "number of nodes"}, {0}};
-    char key[128];
-    int count = 0;
-    const char *equals = strchr(assignment, '=');
-    if (!equals)
-        return mp_fail(error, MP_EINVAL, "--set: \"%.80s\" should be nodes=NUMBER", assignment);
-    snprintf(key, sizeof key, "%.*s", (int)(equals - assignment), assignment);
-    int code = mp_options_set(nodes, &count, "a cluster", key, equals + 1, "--set", error);
+    int count = 0, code = mp_options_set(nodes, &count, "a cluster", key, text, "--set", error);
     if (code)
         return code;
     if (count > 1 && cluster->level[cluster->levels - 1].span != 0)
         return mp_fail(error, MP_EINVAL,
                        "--set: nodes: %s has no level cluster, which would join several nodes",
                        cluster->file);
-    if (!cluster->set)
-        cluster->set = strdup("chosen with --set");
-    if (!cluster->set)
-        return mp_fail(error, MP_ENOMEM, "no memory for the cluster");
-    cluster->nodes = (struct mp_quantity){.value = count, .assumed = true, .origin = cluster->set};
-    return MP_OK;
+    return change(cluster, &cluster->nodes, count, error);
+}
+
+/* The level of "levels.NAME.quantity", whose last dot is `dot`. */
+static struct mp_cluster_level *find_level(struct mp_cluster *cluster, const char *name,
+                                           const char *dot) {
+    for (int l = 0; l < cluster->levels; l++) {
+        struct mp_cluster_level *level = &cluster->level[l];
+        if (strlen(level->name) == (size_t)(dot - name) &&
+            !strncmp(level->name, name, (size_t)(dot - name)))
+            return level;
+    }
+    return NULL;
+}
+
+static int set_level(struct mp_cluster *cluster, const char *key, const char *name,
+                     const char *text, struct mp_error *error) {
+    const char *dot = strrchr(name, '.');
+    struct mp_cluster_level *level = dot ? find_level(cluster, name, dot) : NULL;
+    for (const struct mp_cluster_field *field = mp_cluster_level_fields; level && field->name;
+         field++) {
+        if (strcmp(field->name, dot + 1) != 0 || field->whole || field->choices)
+            continue;
+        const struct mp_option number[] = {{key, MP_OPTION_DOUBLE, 0, field->unit, NULL,
+                                            field->minimum, field->maximum, NULL, field->unit},
+                                           {0}};
+        double value = 0;
+        int code = mp_options_set(number, &value, "a cluster", key, text, "--set", error);
+        return code ? code : change(cluster, mp_cluster_field_of(level, field), value, error);
+    }
+    return mp_fail(error, MP_EINVAL,
+                   "--set: %.80s: should be levels.NAME.bandwidth or levels.NAME.latency with the "
+                   "name of a level of %s",
+                   key, cluster->file);
+}
+
+int mp_cluster_set(struct mp_cluster *cluster, const char *assignment, struct mp_error *error) {
+    static const char levels[] = "levels.";
+    char key[128];
+    const char *equals = strchr(assignment, '=');
+    if (!equals)
+        return mp_fail(error, MP_EINVAL, "--set: \"%.80s\" should be nodes=NUMBER", assignment);
+    snprintf(key, sizeof key, "%.*s", (int)(equals - assignment), assignment);
+    return strncmp(key, levels, sizeof levels - 1) == 0
+               ? set_level(cluster, key, key + sizeof levels - 1, equals + 1, error)
+               : set_nodes(cluster, key, equals + 1, error);
 }
 
 int mp_cluster_ranks(const struct mp_cluster *cluster) {

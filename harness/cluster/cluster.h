@@ -89,7 +89,7 @@ struct mp_cluster {
     int levels;
     struct mp_cluster_level level[MP_CLUSTER_LEVELS];
     struct mp_yaml *document; /* owns all text but `file` and `set` */
-    char *set;                /* origin of a number of nodes set by mp_cluster_set */
+    char *set;                /* origin of numbers set by mp_cluster_set */
 };
 
 /* Reads a cluster.  Errors: those of mp_yaml_load; MP_EINVAL with "path:line: ..." for unknown keys
@@ -101,9 +101,9 @@ int mp_cluster_parse(const char *name, const char *text, size_t size, struct mp_
                      struct mp_error *error);
 void mp_cluster_destroy(struct mp_cluster *cluster); /* accepts NULL */
 
-/* "nodes=8": the same cluster with another number of nodes, which then counts as assumed.
- * MP_EINVAL: another key, a number outside 1 .. MP_CLUSTER_NODES, or several nodes without a
- * level `cluster`; the cluster is as before then. */
+/* "nodes=8", "levels.node.bandwidth=50e9" or "levels.node.latency=1e-5": the same cluster with
+ * another number, which then counts as assumed.  MP_EINVAL: another key or level, a number outside
+ * its range, or several nodes without a level `cluster`; the cluster is as before then. */
 int mp_cluster_set(struct mp_cluster *cluster, const char *assignment, struct mp_error *error);
 
 int mp_cluster_ranks(const struct mp_cluster *cluster);

@@ -16,7 +16,7 @@ struct mp_predict_job {
     struct mp_job_file file;    /* ranks, nodes, ranks_per_node are set from the cluster */
     int executor;               /* enum mp_executor */
     char cluster[MP_TEXT_SIZE]; /* name of a shipped one, or a file */
-    char change[MP_TEXT_SIZE];  /* "" or "nodes=2" (mp_cluster_set) */
+    char change[MP_TEXT_SIZE];  /* "" or words of mp_cluster_set: "nodes=2" */
     char loads[MP_TEXT_SIZE];   /* a trace file, of a format that its name's ending suggests; or a
                                    generator and its options in one line: "dynamics seed=3"; what
                                    the job and cluster know (layers, experts, ranks, tokens, top-k)

@@ -9,7 +9,6 @@
 #include "harness/workload/generate.h"
 #include "harness/workload/named.h"
 #include "harness/workload/reshape.h"
-#include "reference/model/replay.h"
 
 struct mp_trace_wanted predict_loads_wanted(const struct mp_predict_job *job,
                                             const struct mp_cluster *cluster) {
@@ -57,37 +56,17 @@ static void replay_destroy(void *self) {
     free(replay);
 }
 
-/* Weights of a rank's experts; *at is the rank's row of the job's load and moves to the next. */
-static void weigh(const struct mp_job *job, const char **at, double weight[]) {
-    if (job->routing != MP_ROUTING_LOAD) {
-        mp_replay_skew(job->experts,
-                       job->routing == MP_ROUTING_SKEWED ? job->skew_experts : job->experts,
-                       job->skew_share, weight);
-        return;
-    }
-    for (int e = 0; e < job->experts; e++) {
-        char *end;
-        weight[e] = (double)strtoll(*at, &end, 10);
-        *at = *end ? end + 1 : end;
-    }
-}
-
 static int fill_replay(const struct mp_job *job, const struct mp_trace_wanted *wanted,
                        struct replay *replay, struct mp_error *error) {
     size_t experts = (size_t)job->experts;
-    double *weight = calloc(experts, sizeof *weight);
     replay->count = calloc((size_t)wanted->shape.ranks * experts, sizeof *replay->count);
-    int code = weight && replay->count
+    int code = replay->count
                    ? MP_OK
                    : mp_fail(error, MP_ENOMEM, "no memory for the loads of %d ranks and %d experts",
                              wanted->shape.ranks, job->experts);
-    const char *at = job->load;
-    for (int r = 0; r < wanted->shape.ranks && !code; r++) {
-        weigh(job, &at, weight);
-        code = mp_replay_apportion(job->experts, weight, wanted->tokens * wanted->shape.top_k,
-                                   replay->count + (size_t)r * experts, error);
-    }
-    free(weight);
+    for (int r = 0; r < wanted->shape.ranks && !code; r++)
+        code = mp_job_replay(job, r, wanted->tokens * wanted->shape.top_k,
+                             replay->count + (size_t)r * experts, error);
     return code;
 }
 

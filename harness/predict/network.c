@@ -55,7 +55,6 @@ static void destroy_memory(struct mp_port_memory *memory) {
     free(memory->rows);
     free(memory->present);
     free(memory->count);
-    free(memory->filled);
     free(memory->sent);
     free(memory->to);
     free(memory);
@@ -63,23 +62,20 @@ static void destroy_memory(struct mp_port_memory *memory) {
 
 static bool create_memory(struct mp_network *network) {
     struct mp_port_memory *memory = calloc(1, sizeof *memory);
-    size_t strips = 1;
     network->memory = memory;
     if (!memory)
         return false;
     for (int l = 0; l < network->levels; l++) {
-        strips = (size_t)network->level[l].stride / MP_LANES;
+        size_t strips = (size_t)network->level[l].stride / MP_LANES;
         memory->row_floats += strips * MP_TILE;
         memory->present_words += strips / MP_PRESENT_BITS + 1;
     }
     memory->rows = calloc(memory->row_floats + 1, sizeof *memory->rows);
     memory->present = calloc(memory->present_words + 1, sizeof *memory->present);
     memory->count = calloc((size_t)network->ranks + 1, sizeof *memory->count);
-    memory->filled = calloc(strips, sizeof *memory->filled);
     memory->sent = calloc((size_t)network->ranks, sizeof *memory->sent);
     memory->to = calloc((size_t)network->ranks, sizeof *memory->to);
-    return memory->rows && memory->present && memory->count && memory->filled && memory->sent &&
-           memory->to;
+    return memory->rows && memory->present && memory->count && memory->sent && memory->to;
 }
 
 int mp_network_create(const struct mp_cluster *cluster, struct mp_network **network,
@@ -92,13 +88,14 @@ int mp_network_create(const struct mp_cluster *cluster, struct mp_network **netw
     new->cluster = cluster;
     new->ranks = ranks;
     find_levels(new);
-    new->order = calloc(3 * lanes, sizeof *new->order);
+    new->orders = calloc(3 * lanes, sizeof *new->orders);
     new->ready = calloc(7 * lanes, sizeof *new->ready);
     new->finish = calloc(lanes, sizeof *new->finish);
-    if (!new->order || !new->ready || !new->finish || !create_memory(new))
+    if (!new->orders || !new->ready || !new->finish || !create_memory(new))
         goto no_memory;
-    new->merge = new->order + lanes;
-    new->position = new->merge + lanes;
+    new->order = new->orders;
+    new->merge = new->orders + lanes;
+    new->position = new->orders + 2 * lanes;
     new->part = new->ready + lanes;
     new->done = new->part + lanes;
     for (int way = MP_SENDING; way <= MP_RECEIVING; way++) {
@@ -117,7 +114,7 @@ void mp_network_destroy(struct mp_network *network) {
     if (!network)
         return;
     destroy_memory(network->memory);
-    free(network->order);
+    free(network->orders);
     free(network->ready);
     free(network->finish);
     free(network);
@@ -125,25 +122,14 @@ void mp_network_destroy(struct mp_network *network) {
 
 /* ---- order of coming ---- */
 
-enum { FEW = 64 }; /* ranks that are ordered by comparing all with all, without a branch */
-
-static void order_few(struct mp_network *network, int span, int stride) {
-    const float *ready = network->ready;
-    const mp_four_bits number = {0, 1, 2, 3};
-    for (int first = 0; first < stride; first += MP_FOUR) {
-        mp_four mine = mp_get_four(ready + first);
-        mp_four_bits earlier = {0}; /* a comparison that holds is -1 */
-        int i = 0;
-        for (; i < first; i++)
-            earlier -= ready[i] <= mine;
-        for (; i < first + MP_FOUR && i < span; i++)
-            earlier -= (ready[i] < mine) | ((ready[i] == mine) & (number > i - first));
-        for (; i < span; i++)
-            earlier -= ready[i] < mine;
-        memcpy(network->position + first, &earlier, sizeof earlier);
+/* The ranks of a strip, one by one. */
+static void order_strip(const float ready[], int first, int past, int order[]) {
+    for (int rank = first; rank < past; rank++) {
+        int at = rank;
+        for (; at > first && ready[order[at - 1]] > ready[rank]; at--)
+            order[at] = order[at - 1];
+        order[at] = rank;
     }
-    for (int i = 0; i < span; i++)
-        network->order[network->position[i]] = i;
 }
 
 static void merge_runs(const float ready[], const int from[], int begin, int middle, int end,
@@ -156,11 +142,13 @@ static void merge_runs(const float ready[], const int from[], int begin, int mid
     }
 }
 
-static void order_many(struct mp_network *network, int span) {
+/* order[] by time of coming, of equal ones by number: inside each strip, or `all` together. */
+static void order_ranks(struct mp_network *network, int span, bool all) {
     int *order = network->order, *merge = network->merge;
-    for (int i = 0; i < span; i++)
-        order[i] = i;
-    for (int run = 1; run < span; run *= 2) {
+    for (int first = 0; first < span; first += MP_LANES)
+        order_strip(network->ready, first, first + MP_LANES < span ? first + MP_LANES : span,
+                    order);
+    for (int run = MP_LANES; all && run < span; run *= 2) {
         for (int begin = 0; begin < span; begin += 2 * run) {
             int middle = begin + run < span ? begin + run : span;
             int end = begin + 2 * run < span ? begin + 2 * run : span;
@@ -170,31 +158,14 @@ static void order_many(struct mp_network *network, int span) {
         merge = order;
         order = sorted;
     }
-    for (int i = 0; i < span; i++)
-        network->position[order[i]] = i;
-    if (order != network->order)
-        memcpy(network->order, order, (size_t)span * sizeof *order);
-}
-
-/* order[] by time of coming, of equal ones by number, and everybody's position in it. */
-static void order_ranks(struct mp_network *network, const struct mp_port_level *level) {
-    if (level->span <= FEW)
-        order_few(network, level->span, level->stride);
-    else
-        order_many(network, level->span);
+    network->order = order;
+    network->merge = merge;
 }
 
 /* ---- gates ---- */
 
 static inline float larger(float a, float b) {
     return a > b ? a : b;
-}
-
-/* The end of a gate that ended at t, with a message between two ranks more. */
-static inline float queue(float t, float here, float there, float bytes) {
-    float start = larger(here, there);
-    start = bytes > 0 ? start : 0.0f;
-    return larger(t, start) + bytes;
 }
 
 /* One direction of a group: what each rank exchanges, by the one whose row it is. */
@@ -205,47 +176,18 @@ struct side {
     size_t at;                         /* of the group's first rank in it */
 };
 
-static const struct mp_port_strip *strip_of(const struct side *side, int rank) {
-    return &side->strip[rank / MP_LANES];
-}
-
-static const float *row_of(const struct side *side, int rank) {
-    return mp_port_row(side->matrix, strip_of(side, rank), rank % MP_LANES);
-}
-
-/* Whether all rows have room for the whole group, or none at all. */
-static bool is_whole(const struct mp_port_level *level, const struct side *side) {
-    int strips = level->stride / MP_LANES;
-    for (int s = 0; s < strips; s++)
-        if (side->strip[s].tiles > 0 && side->strip[s].tiles < strips)
-            return false;
-    return true;
-}
-
-/* Of a side that is whole: a row, or `nothing`, which holds zeros. */
-static const float *whole_row(const struct side *side, int rank, const float *nothing) {
-    return strip_of(side, rank)->tiles > 0 ? row_of(side, rank) : nothing;
-}
-
-static inline void queue_tile(float comes, const float *restrict row, const float *restrict ready,
-                              float *restrict end) {
-#pragma GCC unroll 1 /* vectors come after that */
-    for (int c = 0; c < MP_LANES; c++) {
-        float start = larger(ready[c], comes);
-        start = row[c] > 0 ? start : 0.0f;
-        end[c] = larger(end[c], start) + row[c];
-    }
-}
-
 /* One rank's messages more, at the gates of those at their other end. */
-static void queue_row(const struct mp_network *network, const struct side *side, int rank,
-                      float *end) {
-    const struct mp_port_strip *strip = strip_of(side, rank);
+static void queue_row(const float ready[], const struct side *side, int rank, float end[]) {
+    const struct mp_port_strip *strip = &side->strip[rank / MP_LANES];
     const int32_t *other = side->matrix->other + strip->first;
-    const float *row = row_of(side, rank);
-    for (int t = 0; t < strip->tiles; t++) {
-        size_t begin = (size_t)other[t] * MP_LANES;
-        queue_tile(network->ready[rank], row + t * MP_LANES, network->ready + begin, end + begin);
+    const float *row = mp_port_row(side->matrix, strip, rank % MP_LANES);
+    const mp_four comes = mp_spread_four(ready[rank]), zero = {0};
+    for (int t = 0; t < strip->tiles; t++, row += MP_TILE) {
+        size_t at = (size_t)other[t] * MP_LANES;
+        mp_four bytes = mp_get_four(row);
+        mp_four start = mp_larger_four(mp_get_four(ready + at), comes);
+        start = mp_choose_four(bytes > zero, start, zero);
+        mp_put_four(mp_larger_four(mp_get_four(end + at), start) + bytes, end + at);
     }
 }
 
@@ -253,69 +195,35 @@ static void queue_row(const struct mp_network *network, const struct side *side,
  * senders), or those that send, from the transpose.  Taken in order of coming, the messages of a
  * port come in order of start. */
 static void end_gates(const struct mp_network *network, const struct mp_port_level *level,
-                      const struct side *side, float *restrict end) {
-    const float *restrict ready = network->ready;
-    int lanes = level->stride / MP_LANES * MP_LANES;
-    memset(end, 0, (size_t)lanes * sizeof *end);
-    if (!is_whole(level, side)) {
-        for (int i = 0; i < level->span; i++)
-            queue_row(network, side, network->order[i], end);
-        return;
-    }
-    memset(network->part, 0, (size_t)lanes * sizeof *network->part);
-    /* Four rows at a time, since each waits for the one before; past the last come empty ones. */
-    for (int i = 0; i < level->span; i += 4) {
-        const float *row[4];
-        float comes[4];
-        for (int k = 0; k < 4; k++) {
-            int rank = i + k < level->span ? network->order[i + k] : -1;
-            row[k] = rank < 0 ? network->part : whole_row(side, rank, network->part);
-            comes[k] = rank < 0 ? 0 : ready[rank];
-        }
-        const float *restrict row0 = row[0], *restrict row1 = row[1], *restrict row2 = row[2],
-                              *restrict row3 = row[3];
-        for (int c = 0; c < lanes; c++) {
-            float t = queue(end[c], ready[c], comes[0], row0[c]);
-            t = queue(t, ready[c], comes[1], row1[c]);
-            t = queue(t, ready[c], comes[2], row2[c]);
-            end[c] = queue(t, ready[c], comes[3], row3[c]);
-        }
-    }
+                      const struct side *side, float end[]) {
+    memset(end, 0, (size_t)level->stride * sizeof *end);
+    for (int i = 0; i < level->span; i++)
+        queue_row(network->ready, side, network->order[i], end);
 }
 
-/* bytes[c] += what rows begin .. end-1 hold for c, if c comes later than the row's rank.  `nothing`
- * holds zeros. */
+/* bytes[c] += what rows begin .. end-1 hold for c, if c comes later than the row's rank. */
 static void add_starting(const struct mp_network *network, const struct side *side, int begin,
-                         int end, const float *nothing, float *restrict bytes) {
-    const int *restrict position = network->position;
-    /* Four at a time, as above; those of a strip have the same tiles. */
-    for (int i = begin, next; i < end; i = next) {
-        const struct mp_port_strip *strip = strip_of(side, i);
+                         int end, float bytes[]) {
+    const mp_four zero = {0};
+    for (int first = begin / MP_LANES * MP_LANES; first < end; first += MP_LANES) {
+        const struct mp_port_strip *strip = &side->strip[first / MP_LANES];
         const int32_t *other = side->matrix->other + strip->first;
-        const float *row[4];
-        int own[4];
-        next = i / 4 * 4 + 4;
-        for (int k = 0; k < 4; k++) {
-            bool any = i + k < next && i + k < end;
-            row[k] = any ? row_of(side, i + k) : nothing;
-            own[k] = any ? position[i + k] : network->ranks; /* nobody comes later */
+        const float *tile = mp_port_row(side->matrix, strip, 0);
+        mp_four_bits own[MP_LANES];
+        for (int k = 0; k < MP_LANES; k++) {
+            bool any = first + k >= begin && first + k < end;
+            int at = any ? network->position[first + k] : network->ranks; /* nobody comes later */
+            own[k] = (mp_four_bits){at, at, at, at};
         }
-        for (int t = 0; t < strip->tiles; t++) {
-            const float *restrict row0 = row[0] + t * MP_LANES,
-                                  *restrict row1 = row[1] + t * MP_LANES,
-                                  *restrict row2 = row[2] + t * MP_LANES,
-                                  *restrict row3 = row[3] + t * MP_LANES;
-            size_t first = (size_t)other[t] * MP_LANES;
-            for (size_t c = 0; c < MP_LANES; c++) {
-                /* All are read in any case, so that there is no branch. */
-                float x0 = row0[c], x1 = row1[c], x2 = row2[c], x3 = row3[c];
-                int at = position[first + c];
-                x0 = at > own[0] ? x0 : 0.0f;
-                x1 = at > own[1] ? x1 : 0.0f;
-                x2 = at > own[2] ? x2 : 0.0f;
-                x3 = at > own[3] ? x3 : 0.0f;
-                bytes[first + c] += (x0 + x1) + (x2 + x3);
-            }
+        for (int t = 0; t < strip->tiles; t++, tile += MP_TILE) {
+            size_t to = (size_t)other[t] * MP_LANES;
+            mp_four_bits at;
+            mp_four some[MP_LANES];
+            memcpy(&at, network->position + to, sizeof at);
+            for (int k = 0; k < MP_LANES; k++)
+                some[k] = mp_choose_four(at > own[k], mp_get_four(tile + k * MP_LANES), zero);
+            mp_put_four(mp_get_four(bytes + to) + ((some[0] + some[1]) + (some[2] + some[3])),
+                        bytes + to);
         }
     }
 }
@@ -325,22 +233,23 @@ static void add_starting(const struct mp_network *network, const struct side *si
  * those at the other end. */
 static void end_shared_gates(const struct mp_network *network, const struct mp_port_level *level,
                              const struct side *here, const struct side *there, float *end) {
-    size_t stride = (size_t)level->stride, size = stride * sizeof(float);
+    size_t size = (size_t)level->stride * sizeof(float);
     /* What starts with each rank's coming: inside, at its own gate; outside, at the one at hand. */
-    float *inside = network->done, *outside = network->part, *nothing = network->own[MP_SENDING];
+    float *inside = network->done, *outside = network->part;
+    for (int i = 0; i < level->span; i++)
+        network->position[network->order[i]] = i;
     memset(inside, 0, size);
-    memset(nothing, 0, size);
-    add_starting(network, there, 0, level->span, nothing, inside);
+    add_starting(network, there, 0, level->span, inside);
     for (int first = 0; first < level->span; first += level->width) {
         int past = first + level->width;
         float t = 0;
         memset(outside, 0, size);
-        add_starting(network, here, first, past, nothing, outside);
+        add_starting(network, here, first, past, outside);
         for (int rank = first; rank < past; rank++)
             outside[rank] += inside[rank];
         for (int i = 0; i < level->span; i++) {
             int rank = network->order[i];
-            t = queue(t, network->ready[rank], 0, outside[rank]);
+            t = outside[rank] > 0 ? larger(t, network->ready[rank]) + outside[rank] : t;
         }
         for (int rank = first; rank < past; rank++)
             end[rank] = t;
@@ -349,21 +258,17 @@ static void end_shared_gates(const struct mp_network *network, const struct mp_p
 
 /* ---- messages ---- */
 
-/* The gate of a rank that comes at `comes`, and its last message's end. */
-struct gate {
-    float comes, last, count, slope, rest;
+/* Four ranks' gates, or four times one: when the rank comes, the last message's end, the curve. */
+struct gates {
+    mp_four comes, last, count, slope, rest;
 };
 
-static inline void end_tile(const struct gate *gate, const float *restrict row,
-                            const float *restrict ready, float *restrict done) {
-    for (int c = 0; c < MP_LANES; c++) {
-        float bytes = row[c], start = larger(ready[c], gate->comes);
-        float first = gate->count * bytes, second = gate->rest + gate->slope * bytes;
-        float through = start + (first < second ? first : second);
-        through = through < gate->last ? through : gate->last;
-        through = bytes > 0 ? through : 0.0f;
-        done[c] = larger(done[c], through);
-    }
+/* When messages with ranks that come at `ready` are through; 0 without bytes. */
+static inline mp_four through(const struct gates *gates, mp_four bytes, mp_four ready) {
+    const mp_four zero = {0};
+    mp_four time = mp_smaller_four(gates->count * bytes, gates->rest + gates->slope * bytes);
+    time = mp_smaller_four(mp_larger_four(ready, gates->comes) + time, gates->last);
+    return mp_choose_four(bytes > zero, time, zero);
 }
 
 /* When messages are through the gates of the side's ranks, as far as those care who are at their
@@ -372,46 +277,49 @@ static void end_messages(const struct mp_network *network, const struct mp_port_
                          const struct side *side, const float *end) {
     const float *ready = network->ready;
     const struct mp_port_curve *curve = side->curve;
-    for (int first = 0; first < level->span; first += MP_LANES) {
-        const struct mp_port_strip *strip = strip_of(side, first);
+    for (int first = 0; first < level->stride; first += MP_LANES) {
+        const struct mp_port_strip *strip = &side->strip[first / MP_LANES];
         const int32_t *other = side->matrix->other + strip->first;
-        const float *row = row_of(side, first);
-        int past = first + MP_LANES < level->span ? first + MP_LANES : level->span;
-        for (int rank = first; strip->tiles > 0 && rank < past; rank++) {
-            size_t at = side->at + (size_t)rank;
-            struct gate gate = {ready[rank], end[rank], curve->count[at], curve->slope[at],
-                                curve->rest[at]};
-            for (int t = 0; t < strip->tiles; t++, row += MP_LANES) {
-                size_t begin = (size_t)other[t] * MP_LANES;
-                end_tile(&gate, row, ready + begin, network->done + begin);
-            }
+        const float *tile = mp_port_row(side->matrix, strip, 0);
+        struct gates gate[MP_LANES];
+        for (int k = 0; strip->tiles > 0 && k < MP_LANES; k++) {
+            size_t at = side->at + (size_t)(first + k);
+            gate[k] =
+                (struct gates){mp_spread_four(ready[first + k]), mp_spread_four(end[first + k]),
+                               mp_spread_four(curve->count[at]), mp_spread_four(curve->slope[at]),
+                               mp_spread_four(curve->rest[at])};
+        }
+        for (int t = 0; t < strip->tiles; t++, tile += MP_TILE) {
+            size_t to = (size_t)other[t] * MP_LANES;
+            mp_four comes = mp_get_four(ready + to), done = mp_get_four(network->done + to);
+            for (int k = 0; k < MP_LANES; k++)
+                done = mp_larger_four(done,
+                                      through(&gate[k], mp_get_four(tile + k * MP_LANES), comes));
+            mp_put_four(done, network->done + to);
         }
     }
 }
 
-/* The same for the ranks whose gate it is, who share it with others: own[] of them.  The row holds
- * what `rank` exchanges with each of them. */
-static void end_own_messages(const struct mp_network *network, const struct side *there,
-                             const struct mp_port_curve *curve, int rank, const float *restrict end,
-                             float *restrict own) {
-    const float *restrict ready = network->ready;
-    const float *restrict row = row_of(there, rank);
-    const float *restrict count = curve->count + there->at;
-    const float *restrict slope = curve->slope + there->at;
-    const float *restrict rest = curve->rest + there->at;
-    const struct mp_port_strip *strip = strip_of(there, rank);
-    const int32_t *other = there->matrix->other + strip->first;
-    float comes = ready[rank];
-    for (int t = 0; t < strip->tiles; t++, row += MP_LANES) {
-        size_t begin = (size_t)other[t] * MP_LANES;
-        for (size_t i = 0; i < MP_LANES; i++) {
-            size_t c = begin + i;
-            float bytes = row[i], start = larger(ready[c], comes);
-            float first = count[c] * bytes, second = rest[c] + slope[c] * bytes;
-            float through = start + (first < second ? first : second);
-            through = through < end[c] ? through : end[c];
-            through = bytes > 0 ? through : 0.0f;
-            own[c] = larger(own[c], through);
+/* The same for the ranks whose gates they are, who share them with others: own[] of them.  Rows of
+ * `there` hold what those at the other end exchange with each of them. */
+static void end_own_messages(const struct mp_network *network, const struct mp_port_level *level,
+                             const struct side *there, const struct mp_port_curve *curve,
+                             const float *end, float *own) {
+    const float *ready = network->ready;
+    for (int first = 0; first < level->stride; first += MP_LANES) {
+        const struct mp_port_strip *strip = &there->strip[first / MP_LANES];
+        const int32_t *other = there->matrix->other + strip->first;
+        const float *tile = mp_port_row(there->matrix, strip, 0);
+        for (int t = 0; t < strip->tiles; t++, tile += MP_TILE) {
+            size_t to = (size_t)other[t] * MP_LANES, at = there->at + to;
+            struct gates gates = {mp_get_four(ready + to), mp_get_four(end + to),
+                                  mp_get_four(curve->count + at), mp_get_four(curve->slope + at),
+                                  mp_get_four(curve->rest + at)};
+            mp_four last = mp_get_four(own + to);
+            for (int k = 0; k < MP_LANES; k++)
+                last = mp_larger_four(last, through(&gates, mp_get_four(tile + k * MP_LANES),
+                                                    mp_spread_four(ready[first + k])));
+            mp_put_four(last, own + to);
         }
     }
 }
@@ -436,6 +344,14 @@ static void end_owners(const struct mp_network *network, const struct mp_port_le
 
 /* ---- exchange ---- */
 
+/* Tiles of the strip that has most. */
+static int most_tiles(const struct mp_port_level *level, const struct side *side) {
+    int most = 0;
+    for (int s = 0; s < level->stride / MP_LANES; s++)
+        most = side->strip[s].tiles > most ? side->strip[s].tiles : most;
+    return most;
+}
+
 /* done[], in bytes at the level's bandwidth.  ready[] is filled; `together`: all come at once. */
 static void exchange_group(struct mp_network *network, const struct mp_port_level *level,
                            const struct side side[2], bool together) {
@@ -444,7 +360,10 @@ static void exchange_group(struct mp_network *network, const struct mp_port_leve
         for (int way = MP_SENDING; way <= MP_RECEIVING; way++)
             memcpy(network->end[way], side[way].curve->total + side[way].at, size);
     } else {
-        order_ranks(network, level);
+        /* Who meets the ranks of one strip alone does not care when those of others come. */
+        order_ranks(network, level->span,
+                    level->width > 1 || most_tiles(level, &side[MP_SENDING]) > 1 ||
+                        most_tiles(level, &side[MP_RECEIVING]) > 1);
         for (int way = MP_SENDING; way <= MP_RECEIVING; way++)
             if (level->width > 1)
                 end_shared_gates(network, level, &side[way], &side[!way], network->end[way]);
@@ -457,19 +376,12 @@ static void exchange_group(struct mp_network *network, const struct mp_port_leve
     for (int way = MP_SENDING; way <= MP_RECEIVING; way++) {
         /* A row of what is sent goes through the sender's gate, and through those of others. */
         end_messages(network, level, &side[way], network->end[way]);
-        for (int rank = 0; level->width > 1 && rank < level->span; rank++)
-            end_own_messages(network, &side[way], side[!way].curve, rank, network->end[!way],
+        if (level->width > 1)
+            end_own_messages(network, level, &side[way], side[!way].curve, network->end[!way],
                              network->own[!way]);
     }
     for (int way = MP_SENDING; way <= MP_RECEIVING; way++)
         end_owners(network, level, network->end[way], network->own[way]);
-}
-
-static bool has_bytes(const struct mp_port_level *level, const struct side *side) {
-    for (int s = 0; s < level->stride / MP_LANES; s++)
-        if (side->strip[s].tiles > 0)
-            return true;
-    return false;
 }
 
 /* ready[] of a group, and its origin; whether all come at once. */
@@ -509,14 +421,15 @@ void mp_network_exchange(struct mp_network *network, const struct mp_traffic *tr
                 side[way] = (struct side){matrix, matrix->strip + at / MP_LANES,
                                           &bytes->curve[way != back], at};
             }
-            if (!has_bytes(level, &side[MP_SENDING]))
+            if (most_tiles(level, &side[MP_SENDING]) == 0)
                 continue;
             bool together = gather_ready(network, level, ready + g * level->span, &origin);
             exchange_group(network, level, side, together);
             for (int i = 0; i < level->span; i++) {
                 double end = origin + level->latency + (double)network->done[i] / level->bandwidth;
                 double *last = &finish[g * level->span + i];
-                *last = network->done[i] > 0 && end > *last ? end : *last;
+                end = network->done[i] > 0 ? end : *last;
+                *last = end > *last ? end : *last;
             }
         }
     }
@@ -535,8 +448,7 @@ void mp_network_alone(struct mp_network *network, const struct mp_traffic *traff
     for (int l = 0; l < network->levels; l++) {
         const struct mp_port_level *level = &network->level[l];
         for (int rank = 0; rank < network->ranks; rank++) {
-            size_t at = level->lane + (size_t)(rank / level->span) * (size_t)level->stride +
-                        (size_t)(rank % level->span);
+            size_t at = mp_port_lane(level, rank);
             float total =
                 larger(bytes->curve[MP_SENDING].total[at], bytes->curve[MP_RECEIVING].total[at]);
             double busy = level->latency + (double)total / level->bandwidth;

@@ -16,7 +16,7 @@
 
 #include "harness/predict/network.h"
 
-enum { MP_LANES = 8, MP_TILE = MP_LANES * MP_LANES, MP_PRESENT_BITS = 64 };
+enum { MP_LANES = 4, MP_TILE = MP_LANES * MP_LANES, MP_PRESENT_BITS = 64 };
 
 /* A level of the cluster at which ranks meet. */
 struct mp_port_level {
@@ -28,6 +28,11 @@ struct mp_port_level {
     double bandwidth, latency;
     size_t lane; /* where its figures of ranks begin, [groups][stride] */
 };
+
+/* Where a rank's figures at a level are. */
+static inline size_t mp_port_lane(const struct mp_port_level *level, int rank) {
+    return level->lane + (size_t)(rank / level->span * level->stride + rank % level->span);
+}
 
 /* A message on its way into a traffic's matrices. */
 struct mp_port_message {
@@ -42,7 +47,6 @@ struct mp_port_memory {
                           likewise */
     size_t row_floats, present_words;
     size_t *count;  /* [ranks + 1] */
-    int *filled;    /* [strips of the largest group] */
     uint32_t *sent; /* [ranks] rows of a sender, by destination; zero between senders */
     int32_t *to;    /* [ranks] who gets some */
     bool failed;    /* there was no memory for some traffic */
@@ -54,6 +58,7 @@ struct mp_network {
     struct mp_port_level level[MP_CLUSTER_LEVELS]; /* from near to far; the last has one group */
     size_t lanes;                                  /* of all figures of ranks */
     struct mp_port_memory *memory;
+    int *orders; /* of the next three */
     /* Working memory of one group. */
     int *order, *merge, *position;
     float *ready, *part, *done;
@@ -74,12 +79,11 @@ struct mp_port_strip {
     int tiles;
 };
 
-/* The bytes of all levels' groups by rank at one end.  A strip that has tiles with more than half
- * of its group's strips has all of them, so that rows of it are whole rows of the group. */
+/* The bytes of all levels' groups by rank at one end. */
 struct mp_port_matrix {
     struct mp_port_strip *strip; /* [lanes / MP_LANES] */
     int32_t *other;              /* [tiles] strip of the group at the other end, ascending */
-    float *bytes;                /* by strip: [MP_LANES][tiles of the strip][MP_LANES] */
+    float *bytes;                /* [tiles][MP_LANES][MP_LANES] */
     size_t tiles, room;
 };
 
@@ -104,10 +108,9 @@ struct mp_traffic {
 /* Sorts the bytes by level and works out curves, if that is still to be done. */
 void mp_traffic_arrange(const struct mp_traffic *traffic);
 
-/* Four floats in a register, and what comparing them says. */
+/* A tile's row in a register, and what comparing it says. */
 typedef float mp_four __attribute__((vector_size(16)));
 typedef int32_t mp_four_bits __attribute__((vector_size(16)));
-enum { MP_FOUR = 4 };
 
 static inline mp_four mp_get_four(const float *from) {
     mp_four x;
@@ -119,15 +122,35 @@ static inline void mp_put_four(mp_four x, float *to) {
     memcpy(to, &x, sizeof x);
 }
 
+static inline mp_four mp_spread_four(float x) {
+    return (mp_four){x, x, x, x};
+}
+
 /* x where a bit is set, y elsewhere. */
 static inline mp_four mp_choose_four(mp_four_bits bits, mp_four x, mp_four y) {
     return (mp_four)(((mp_four_bits)x & bits) | ((mp_four_bits)y & ~bits));
 }
 
-/* The k-th row of a strip: [tiles][MP_LANES]. */
+static inline mp_four mp_larger_four(mp_four x, mp_four y) {
+#ifdef __SSE__
+    return __builtin_ia32_maxps(x, y); /* which compilers don't find */
+#else
+    return mp_choose_four(x > y, x, y);
+#endif
+}
+
+static inline mp_four mp_smaller_four(mp_four x, mp_four y) {
+#ifdef __SSE__
+    return __builtin_ia32_minps(x, y);
+#else
+    return mp_choose_four(x < y, x, y);
+#endif
+}
+
+/* The k-th row of a strip's first tile; that of the next one is MP_TILE behind it. */
 static inline const float *mp_port_row(const struct mp_port_matrix *matrix,
                                        const struct mp_port_strip *strip, int k) {
-    return matrix->bytes + strip->first * MP_TILE + (size_t)k * (size_t)strip->tiles * MP_LANES;
+    return matrix->bytes + strip->first * MP_TILE + k * MP_LANES;
 }
 
 #endif

@@ -3,8 +3,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "reference/device/cpu/transpose.h"
-
 enum {
     MESSAGES_AT_FIRST = 64,
     MESSAGES_KEPT = 4096 /* a longer list is given back when its bytes are arranged */
@@ -116,17 +114,16 @@ static void __attribute__((noinline, cold)) gather(const struct mp_traffic *traf
         append(traffic, rank, rank, (float)traffic->bytes->self[rank]);
         for (int l = 0; l < network->levels; l++) {
             const struct mp_port_level *level = &network->level[l];
-            int group = rank / level->span, own = rank % level->span;
-            size_t lane = level->lane + (size_t)(group * level->stride + own);
+            size_t lane = mp_port_lane(level, rank);
+            int base = rank / level->span * level->span;
             const struct mp_port_strip *strip = &matrix->strip[lane / MP_LANES];
-            const float *row = mp_port_row(matrix, strip, own % MP_LANES);
-            for (int t = 0; t < strip->tiles; t++)
+            const float *row = mp_port_row(matrix, strip, (int)(lane % MP_LANES));
+            for (int t = 0; t < strip->tiles; t++, row += MP_TILE)
                 for (int c = 0; c < MP_LANES; c++)
-                    if (row[t * MP_LANES + c] > 0)
+                    if (row[c] > 0)
                         append(traffic, rank,
-                               group * level->span +
-                                   matrix->other[strip->first + (size_t)t] * MP_LANES + c,
-                               row[t * MP_LANES + c]);
+                               base + matrix->other[strip->first + (size_t)t] * MP_LANES + c,
+                               row[c]);
         }
     }
 }
@@ -174,40 +171,47 @@ static bool reserve_tiles(struct mp_port_matrix *matrix, size_t more) {
     return bytes;
 }
 
-/* Messages of a tile, whose MP_LANES rows are `step` from each other, at the gates of the ranks
- * from lane `at` on: how many, their bytes, the sum of squares (in `slope`) and the largest (in
- * `rest`).
- */
-static void measure_tile(const float *rows, size_t step, const struct mp_port_curve *curve,
-                         size_t at) {
+/* Messages of a tile at the gates of the ranks from lane `at` on: how many, their bytes, the sum of
+ * squares (in `slope`) and the largest (in `rest`). */
+static void measure_tile(const float *tile, const struct mp_port_curve *curve, size_t at) {
     const mp_four zero = {0};
     const mp_four_bits one = (mp_four_bits)(zero + 1.0f);
-    for (size_t end = at + MP_LANES; at < end; at += MP_FOUR, rows += MP_FOUR) {
-        mp_four total = mp_get_four(curve->total + at), count = mp_get_four(curve->count + at),
-                squares = mp_get_four(curve->slope + at), most = mp_get_four(curve->rest + at);
-        for (size_t k = 0; k < MP_LANES; k++) {
-            mp_four x = mp_get_four(rows + k * step);
-            mp_four_bits more = x > most;
-            total += x;
-            count += (mp_four)((x > zero) & one);
-            squares += x * x;
-            most = mp_choose_four(more, x, most);
-        }
-        mp_put_four(total, curve->total + at);
-        mp_put_four(count, curve->count + at);
-        mp_put_four(squares, curve->slope + at);
-        mp_put_four(most, curve->rest + at);
+    mp_four total = mp_get_four(curve->total + at), count = mp_get_four(curve->count + at),
+            squares = mp_get_four(curve->slope + at), most = mp_get_four(curve->rest + at);
+    for (int k = 0; k < MP_LANES; k++) {
+        mp_four x = mp_get_four(tile + k * MP_LANES);
+        total += x;
+        count += (mp_four)((x > zero) & one);
+        squares += x * x;
+        most = mp_larger_four(x, most);
+    }
+    mp_put_four(total, curve->total + at);
+    mp_put_four(count, curve->count + at);
+    mp_put_four(squares, curve->slope + at);
+    mp_put_four(most, curve->rest + at);
+}
+
+/* Copies the rows of a tile, which are `step` from each other, and empties them. */
+static inline void take_tile(float *rows, size_t step, float *to) {
+    const mp_four zero = {0};
+    for (int k = 0; k < MP_LANES; k++, rows += step, to += MP_LANES) {
+        mp_put_four(mp_get_four(rows), to);
+        mp_put_four(zero, rows);
     }
 }
 
-/* Copies MP_LANES rows of a tile and empties them. */
-static inline void take_tile(float *restrict rows, size_t step, float *restrict to,
-                             size_t to_step) {
-    for (int k = 0; k < MP_LANES; k++, rows += step, to += to_step)
-        for (int c = 0; c < MP_LANES; c++) {
-            to[c] = rows[c];
-            rows[c] = 0;
-        }
+static inline void transpose_tile(const float *from, float *to) {
+    mp_four row[MP_LANES], low[2], high[2];
+    for (int k = 0; k < MP_LANES; k++)
+        row[k] = mp_get_four(from + k * MP_LANES);
+    for (int k = 0; k < 2; k++) {
+        low[k] = __builtin_shufflevector(row[2 * k], row[2 * k + 1], 0, 4, 1, 5);
+        high[k] = __builtin_shufflevector(row[2 * k], row[2 * k + 1], 2, 6, 3, 7);
+    }
+    mp_put_four(__builtin_shufflevector(low[0], low[1], 0, 1, 4, 5), to);
+    mp_put_four(__builtin_shufflevector(low[0], low[1], 2, 3, 6, 7), to + MP_LANES);
+    mp_put_four(__builtin_shufflevector(high[0], high[1], 0, 1, 4, 5), to + 2 * MP_LANES);
+    mp_put_four(__builtin_shufflevector(high[0], high[1], 2, 3, 6, 7), to + 3 * MP_LANES);
 }
 
 /* The strip of a level that is being filled. */
@@ -221,40 +225,29 @@ struct open_strip {
     float *row; /* of the sender at hand */
 };
 
-/* Lists the tiles that have bytes, all if those are more than half; returns how many. */
-static int list_tiles(uint64_t *present, int strips, int32_t *other) {
-    int words = strips / MP_PRESENT_BITS + 1, tiles = 0;
-    for (int word = 0; word < words; word++) {
-        for (uint64_t bits = present[word]; bits; bits &= bits - 1)
-            other[tiles++] = word * MP_PRESENT_BITS + __builtin_ctzll(bits);
-        present[word] = 0;
-    }
-    if (2 * tiles > strips)
-        for (tiles = 0; tiles < strips; tiles++)
-            other[tiles] = tiles;
-    return tiles;
-}
-
 /* Moves the rows of an open strip into the senders' matrix and measures what receivers get. */
 static bool close_strip(struct mp_port_bytes *bytes, const struct mp_port_level *level,
                         struct open_strip *open) {
     struct mp_port_matrix *matrix = &bytes->matrix[MP_SENDING];
-    int strips = level->stride / MP_LANES;
+    int words = level->stride / MP_LANES / MP_PRESENT_BITS + 1;
+    size_t first = matrix->tiles;
     if (!open->begun)
         return true;
-    if (!reserve_tiles(matrix, (size_t)strips))
+    if (!reserve_tiles(matrix, (size_t)level->stride / MP_LANES))
         return false;
-    int32_t *other = matrix->other + matrix->tiles;
-    int tiles = list_tiles(open->present, strips, other);
-    float *to = matrix->bytes + matrix->tiles * MP_TILE;
-    for (int t = 0; t < tiles; t++, to += MP_LANES) {
-        size_t at = open->group_lane + (size_t)other[t] * MP_LANES;
-        size_t row = (size_t)tiles * MP_LANES;
-        take_tile(open->rows + other[t] * MP_LANES, (size_t)level->stride, to, row);
-        measure_tile(to, row, &bytes->curve[MP_RECEIVING], at);
+    for (int word = 0; word < words; word++) {
+        for (uint64_t bits = open->present[word]; bits; bits &= bits - 1) {
+            int other = word * MP_PRESENT_BITS + __builtin_ctzll(bits);
+            float *tile = matrix->bytes + matrix->tiles * MP_TILE;
+            matrix->other[matrix->tiles++] = other;
+            take_tile(open->rows + other * MP_LANES, (size_t)level->stride, tile);
+            measure_tile(tile, &bytes->curve[MP_RECEIVING],
+                         open->group_lane + (size_t)other * MP_LANES);
+        }
+        open->present[word] = 0;
     }
-    matrix->strip[open->lane / MP_LANES] = (struct mp_port_strip){matrix->tiles, tiles};
-    matrix->tiles += (size_t)tiles;
+    matrix->strip[open->lane / MP_LANES] =
+        (struct mp_port_strip){first, (int)(matrix->tiles - first)};
     open->begun = false;
     return true;
 }
@@ -283,8 +276,7 @@ static bool open_strips(const struct mp_network *network, struct mp_port_bytes *
 /* Marks the tiles of a row that have bytes. */
 static void mark_tiles(const float *row, int stride, uint64_t *present) {
     for (int tile = 0; tile < stride / MP_LANES; tile++, row += MP_LANES) {
-        mp_four any = mp_get_four(row) + mp_get_four(row + MP_FOUR);
-        bool some = any[0] + any[1] + any[2] + any[3] > 0;
+        bool some = row[0] + row[1] + row[2] + row[3] > 0;
         present[tile / MP_PRESENT_BITS] |= (uint64_t)some << tile % MP_PRESENT_BITS;
     }
 }
@@ -401,66 +393,52 @@ static bool ask_rows(const struct mp_network *network, struct mp_port_bytes *byt
     return close_strips(network, bytes, open);
 }
 
-/* How many tiles each strip of receivers has, where they begin, and their list where it is all. */
+/* How many tiles each strip of receivers has, and where they begin. */
 static bool lay_out_columns(const struct mp_port_level *level, const struct mp_port_matrix *rows,
                             struct mp_port_matrix *columns, size_t first) {
+    const struct mp_port_strip *from = rows->strip + first;
+    struct mp_port_strip *to = columns->strip + first;
     int strips = level->stride / MP_LANES;
+    for (int s = 0; s < strips; s++)
+        for (int t = 0; t < from[s].tiles; t++)
+            to[rows->other[from[s].first + (size_t)t]].tiles++;
     for (int s = 0; s < strips; s++) {
-        const struct mp_port_strip *strip = &rows->strip[first + (size_t)s];
-        for (int t = 0; t < strip->tiles; t++)
-            columns->strip[first + (size_t)rows->other[strip->first + (size_t)t]].tiles++;
-    }
-    for (int s = 0; s < strips; s++) {
-        struct mp_port_strip *strip = &columns->strip[first + (size_t)s];
-        bool all = 2 * strip->tiles > strips;
-        strip->tiles = all ? strips : strip->tiles;
-        if (!reserve_tiles(columns, (size_t)strip->tiles))
+        if (!reserve_tiles(columns, (size_t)to[s].tiles))
             return false;
-        strip->first = columns->tiles;
-        columns->tiles += (size_t)strip->tiles;
-        if (!all)
-            continue;
-        memset(columns->bytes + strip->first * MP_TILE, 0,
-               (size_t)strip->tiles * MP_TILE * sizeof(float));
-        for (int t = 0; t < strips; t++)
-            columns->other[strip->first + (size_t)t] = t;
+        to[s].first = columns->tiles;
+        columns->tiles += (size_t)to[s].tiles;
+        to[s].tiles = 0; /* so far */
     }
     return true;
 }
 
 /* One strip of senders into the receivers' matrix; measures what is sent. */
-static void transpose_strip(const struct mp_port_bytes *bytes, const struct mp_port_level *level,
-                            size_t lane, int own, int filled[]) {
+static void transpose_strip(const struct mp_port_bytes *bytes, size_t group_lane, int own) {
     const struct mp_port_matrix *rows = &bytes->matrix[MP_SENDING];
     const struct mp_port_matrix *columns = &bytes->matrix[MP_RECEIVING];
-    const struct mp_port_strip *strip = &rows->strip[lane / MP_LANES + (size_t)own];
-    for (int t = 0; t < strip->tiles; t++) {
-        int other = rows->other[strip->first + (size_t)t];
-        const struct mp_port_strip *target = &columns->strip[lane / MP_LANES + (size_t)other];
-        int at = target->tiles * MP_LANES == level->stride ? own : filled[other]++;
-        float *to = columns->bytes + target->first * MP_TILE + at * MP_LANES;
-        size_t step = (size_t)target->tiles * MP_LANES;
-        columns->other[target->first + (size_t)at] = own;
-        transpose_block(mp_port_row(rows, strip, 0) + t * MP_LANES, (size_t)strip->tiles * MP_LANES,
-                        to, step);
-        measure_tile(to, step, &bytes->curve[MP_SENDING], lane + (size_t)own * MP_LANES);
+    const struct mp_port_strip *strip = &rows->strip[group_lane / MP_LANES + (size_t)own];
+    for (size_t t = strip->first; t < strip->first + (size_t)strip->tiles; t++) {
+        struct mp_port_strip *target =
+            &columns->strip[group_lane / MP_LANES + (size_t)rows->other[t]];
+        size_t at = target->first + (size_t)target->tiles++;
+        columns->other[at] = own;
+        transpose_tile(rows->bytes + t * MP_TILE, columns->bytes + at * MP_TILE);
+        measure_tile(columns->bytes + at * MP_TILE, &bytes->curve[MP_SENDING],
+                     group_lane + (size_t)own * MP_LANES);
     }
 }
 
 /* The receivers' matrix. */
 static bool fill_columns(const struct mp_network *network, struct mp_port_bytes *bytes) {
-    int *filled = network->memory->filled;
     for (int l = 0; l < network->levels; l++) {
         const struct mp_port_level *level = &network->level[l];
-        int strips = level->stride / MP_LANES;
         for (int g = 0; g < level->groups; g++) {
             size_t lane = level->lane + (size_t)g * (size_t)level->stride;
             if (!lay_out_columns(level, &bytes->matrix[MP_SENDING], &bytes->matrix[MP_RECEIVING],
                                  lane / MP_LANES))
                 return false;
-            memset(filled, 0, (size_t)strips * sizeof *filled);
-            for (int s = 0; s < strips; s++)
-                transpose_strip(bytes, level, lane, s, filled);
+            for (int s = 0; s < level->stride / MP_LANES; s++)
+                transpose_strip(bytes, lane, s);
         }
     }
     return true;
@@ -524,7 +502,7 @@ static void draw_curves(const struct mp_network *network, const struct mp_port_c
     for (int l = 0; l < network->levels; l++) {
         const struct mp_port_level *level = &network->level[l];
         size_t at = level->lane, past = at + (size_t)(level->groups * level->stride);
-        for (; level->width == 1 && at < past; at += MP_FOUR)
+        for (; level->width == 1 && at < past; at += MP_LANES)
             draw_four(curve->total + at, curve->count + at, curve->slope + at, curve->rest + at);
         for (; at < past; at += (size_t)(level->stride - level->span))
             for (int rank = 0; rank < level->span; rank += level->width, at += (size_t)level->width)
@@ -600,12 +578,12 @@ static void add_rows(const struct mp_network *network, const struct mp_port_matr
     for (int l = 0; l < network->levels; l++) {
         const struct mp_port_level *level = &network->level[l];
         for (int rank = 0; rank < network->ranks; rank++) {
-            int own = rank % level->span;
-            size_t lane = level->lane + (size_t)(rank / level->span * level->stride + own);
+            size_t lane = mp_port_lane(level, rank);
             const struct mp_port_strip *strip = &matrix->strip[lane / MP_LANES];
-            const float *row = mp_port_row(matrix, strip, own % MP_LANES);
-            for (int c = 0; c < strip->tiles * MP_LANES; c++)
-                sums[rank] += (double)row[c];
+            const float *row = mp_port_row(matrix, strip, (int)(lane % MP_LANES));
+            for (int t = 0; t < strip->tiles; t++, row += MP_TILE)
+                for (int c = 0; c < MP_LANES; c++)
+                    sums[rank] += (double)row[c];
         }
     }
 }

@@ -1,5 +1,6 @@
 /* Measures of balance: see balance.h. */
 #include "profiler/straggler/balance.h"
+#include "reference/base/median.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -39,11 +40,6 @@ struct mp_balance mp_balance_of(const uint32_t routes[], int experts, int64_t so
     };
 }
 
-static int compare_doubles(const void *left, const void *right) {
-    double a = *(const double *)left, b = *(const double *)right;
-    return (a > b) - (a < b);
-}
-
 static double nearest_rank(const double value[], int count, int percent) {
     int64_t place = ((int64_t)count * percent + 99) / 100;
     return value[place > 0 ? place - 1 : 0];
@@ -56,7 +52,7 @@ struct mp_percentiles mp_percentiles_of(double value[], int count) {
             value[kept++] = value[i];
     if (kept == 0)
         return (struct mp_percentiles){NAN, NAN, NAN, NAN};
-    qsort(value, (size_t)kept, sizeof *value, compare_doubles);
+    mp_sort_numbers(value, kept);
     return (struct mp_percentiles){nearest_rank(value, kept, 50), nearest_rank(value, kept, 90),
                                    nearest_rank(value, kept, 99), value[kept - 1]};
 }

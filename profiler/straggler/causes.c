@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "profiler/record/record.h"
+#include "reference/base/median.h"
 
 enum {
     DIRECTIONS = 3,
@@ -20,21 +21,11 @@ const char *mp_cause_name(enum mp_cause cause) {
 
 /* ---- medians ---- */
 
-static int compare_doubles(const void *left, const void *right) {
-    double a = *(const double *)left, b = *(const double *)right;
-    return (a > b) - (a < b);
-}
-
 double mp_lower_median(double value[], int count) {
     if (count == 0)
         return NAN;
-    qsort(value, (size_t)count, sizeof *value, compare_doubles);
+    mp_sort_numbers(value, count);
     return value[(count - 1) / 2];
-}
-
-static double median(double value[], int count) {
-    double lower = mp_lower_median(value, count);
-    return count % 2 || count == 0 ? lower : 0.5 * (lower + value[count / 2]);
 }
 
 struct weighted {
@@ -134,7 +125,7 @@ static double rank_slope(const struct mp_causes *causes, struct work *work, int 
                 work->value[values++] = causes->graph->node[work->row[i].node].own / (double)tokens;
         }
     }
-    double proportional = median(work->value, values);
+    double proportional = mp_median_of(work->value, values);
     double slope = pairs >= PAIRS ? weighted_median(work->pair, pairs) : proportional;
     return slope < 0 ? 0 : slope > proportional ? proportional : slope;
 }
@@ -180,15 +171,15 @@ static void find_usual(struct mp_causes *causes, struct work *work) {
                            (size_t)work->row[from].rank];
         for (int i = 0; i < count; i++)
             work->value[i] = graph->node[work->row[from + i].node].transfer;
-        usual->transfer = median(work->value, count);
+        usual->transfer = mp_median_of(work->value, count);
         for (int i = 0; i < count; i++)
             work->value[i] = without_tokens(causes, work->row[from + i].node);
-        usual->own = median(work->value, count);
+        usual->own = mp_median_of(work->value, count);
         for (int i = 0; i < count; i++)
             work->value[i] = fabs(work->value[i] - usual->own);
         /* 1.4826 median deviations are a standard deviation; a median's error is 1.2533 of a
          * mean's. */
-        usual->error = 1.4826 * 1.2533 * median(work->value, count) / sqrt(count);
+        usual->error = 1.4826 * 1.2533 * mp_median_of(work->value, count) / sqrt(count);
     }
 }
 

@@ -1,5 +1,6 @@
 /* Slowdowns: see slowdown.h. */
 #include "profiler/straggler/slowdown.h"
+#include "reference/base/median.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -11,16 +12,6 @@ struct replays {
     double *work;                                    /* [ranks] */
     int *worst;                                      /* [ranks] */
 };
-
-static int compare_doubles(const void *left, const void *right) {
-    double a = *(const double *)left, b = *(const double *)right;
-    return (a > b) - (a < b);
-}
-
-static double median(double value[], int count) {
-    qsort(value, (size_t)count, sizeof *value, compare_doubles);
-    return count % 2 ? value[count / 2] : 0.5 * (value[count / 2 - 1] + value[count / 2]);
-}
 
 /* Mean over the iterations. */
 static double replay(struct replays *replays, const struct mp_graph_seconds now[], bool together) {
@@ -41,7 +32,7 @@ static void make_ideal(struct replays *replays) {
             own += node->own;
             replays->work[m] = node->transfer;
         }
-        double transfer = median(replays->work, group->count);
+        double transfer = mp_median_of(replays->work, group->count);
         for (int m = 0; m < group->count; m++)
             replays->ideal[graph->member[group->first + m]] =
                 (struct mp_graph_seconds){0, own / (group->count + group->absent), transfer, false};

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "profiler/record/record.h"
+#include "reference/base/median.h"
 #include "reference/machine/bench.h"
 
 enum {
@@ -15,14 +16,9 @@ enum {
 };
 static const double ENOUGH_SECONDS = 0.03; /* for a figure, beyond the least number of turns */
 
-static int compare(const void *a, const void *b) {
-    double left = *(const double *)a, right = *(const double *)b;
-    return (left > right) - (left < right);
-}
-
 /* The median; of the wall's time the lower quartile, since other work only ever adds to it. */
 static double typical(double turn[], int count, bool is_wall) {
-    qsort(turn, (size_t)count, sizeof *turn, compare);
+    mp_sort_numbers(turn, count);
     return turn[is_wall ? count / 4 : count / 2];
 }
 

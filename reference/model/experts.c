@@ -217,6 +217,19 @@ int mp_experts_locate(const struct mp_experts *experts, const struct mp_plan *pl
     return code;
 }
 
+bool mp_experts_state(const struct mp_experts *experts, int layer, int expert, float *state[3]) {
+    int at = layer * experts->experts + expert;
+    float *const whole[] = {experts->parameter, experts->first, experts->second};
+    float *const slices[] = {experts->slice_parameter, experts->slice_first, experts->slice_second};
+    const int32_t place[] = {experts->slot[at], experts->moments[at], experts->moments[at]};
+    if (!experts->slice && experts->slot[at] < 0)
+        return false;
+    for (int i = 0; i < 3; i++)
+        state[i] = experts->slice ? mp_experts_own_slice(experts, slices[i], layer, expert)
+                                  : whole[i] + (size_t)place[i] * experts->chunk;
+    return true;
+}
+
 void mp_experts_refresh(struct mp_experts *experts, mp_stream stream, int layer, int expert) {
     int32_t slot = experts->slot[layer * experts->experts + expert];
     if (slot < 0 || experts->working == experts->parameter)

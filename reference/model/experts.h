@@ -97,6 +97,10 @@ static inline void *mp_experts_own_elements(const struct mp_experts *experts, in
                              experts->slice);
 }
 
+/* Parameters, first and second moment of what this rank keeps of an expert, whole or its slice of
+ * it: false if nothing. */
+bool mp_experts_state(const struct mp_experts *experts, int layer, int expert, float *state[3]);
+
 /* Makes the working elements of an expert that this rank keeps those of its parameters, after these
  * were written by others than mp_experts_update; nothing where it keeps none.  The same for
  * everything kept. */

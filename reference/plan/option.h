@@ -57,6 +57,13 @@ const struct mp_option *mp_options_find(const struct mp_option table[], const ch
 const char *mp_options_line(const struct mp_option table[], const void *options, char *line,
                             size_t size);
 
+/* Hands every option of such a line to `set` until that fails; `owner` is put before messages.
+ * MP_EINVAL for a word without '=', MP_ENOMEM, and what `set` returns. */
+typedef int mp_option_setter(void *context, const char *name, const char *value,
+                             struct mp_error *error);
+int mp_options_read_line(const char *line, const char *owner, mp_option_setter *set, void *context,
+                         struct mp_error *error);
+
 /* Parses `text` into the field of option `name`.  `where` ("suite.yaml:14") is put into messages
  * and may be NULL.  MP_EINVAL with a sentence such as
  *   suite.yaml:14: group-size: 0 is outside 1 .. 1024 ranks

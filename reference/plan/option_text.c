@@ -111,3 +111,22 @@ const char *mp_options_line(const struct mp_option table[], const void *options,
                                mp_options_format(option, options, value, sizeof value));
     return line;
 }
+
+int mp_options_read_line(const char *line, const char *owner, mp_option_setter *set, void *context,
+                         struct mp_error *error) {
+    static const char blanks[] = " \t\r\n";
+    char *words = strdup(line), *rest = NULL;
+    int code = words ? MP_OK : mp_fail(error, MP_ENOMEM, "%s: no memory for its options", owner);
+    for (char *word = words ? strtok_r(words, blanks, &rest) : NULL; word && !code;
+         word = strtok_r(NULL, blanks, &rest)) {
+        char *equals = strchr(word, '=');
+        if (!equals || equals == word) {
+            code = mp_fail(error, MP_EINVAL, "%s: \"%.100s\" should be option=value", owner, word);
+            break;
+        }
+        *equals = '\0';
+        code = set(context, word, equals + 1, error);
+    }
+    free(words);
+    return code;
+}

@@ -43,16 +43,11 @@ static int agree(const struct mp_trainer *trainer, int code, struct mp_error *er
 
 static int remove_tree(const char *folder, struct mp_error *error) {
     char *paths[] = {(char *)folder, NULL};
-    struct stat status;
-    if (stat(folder, &status) != 0)
-        return MP_OK;
     FTS *tree = fts_open(paths, FTS_PHYSICAL | FTS_NOCHDIR, NULL);
     int code = tree ? MP_OK : mp_fail(error, MP_EIO, "%s: %s", folder, strerror(errno));
     FTSENT *entry;
     while (!code && (entry = fts_read(tree))) {
-        if (entry->fts_info == FTS_D)
-            continue;
-        if (remove(entry->fts_accpath) != 0)
+        if (entry->fts_info != FTS_D && remove(entry->fts_accpath) != 0 && errno != ENOENT)
             code = mp_fail(error, MP_EIO, "%s: %s", entry->fts_path, strerror(errno));
     }
     if (tree)
@@ -62,180 +57,165 @@ static int remove_tree(const char *folder, struct mp_error *error) {
 
 /* ---- writing ---- */
 
-/* Appends device buffers of the writer's size by way of `host`. */
-static int append_buffers(const struct mp_trainer *trainer, struct mp_shard_writer *writer,
-                          const float *const buffer[3], size_t floats, float *host,
-                          struct mp_error *error) {
-    int code = MP_OK;
-    for (int b = 0; !code && b < 3; b++) {
-        trainer->device->operations->copy_to_host(trainer->device, trainer->model.stream, host,
-                                                  buffer[b], floats * sizeof *host);
-        code = mp_shard_append(writer, host, error);
-    }
-    return code;
-}
-
-/* What this rank writes of an expert: parameters and both moments, whole if it is the owner, or its
- * slices.  NULL: nothing. */
-static bool saved_state(const struct mp_trainer *trainer, int index, const float *buffer[3]) {
-    const struct mp_experts *experts = &trainer->model.experts;
-    int layer = index / experts->experts, expert = index % experts->experts;
-    if (experts->slice) {
-        buffer[0] = mp_experts_own_slice(experts, experts->slice_parameter, layer, expert);
-        buffer[1] = mp_experts_own_slice(experts, experts->slice_first, layer, expert);
-        buffer[2] = mp_experts_own_slice(experts, experts->slice_second, layer, expert);
-        return true;
-    }
-    if (trainer->planner.home[layer].owner[expert] != trainer->comm->rank)
-        return false;
-    size_t moments = (size_t)experts->moments[index] * experts->chunk;
-    buffer[0] = experts->parameter + (size_t)experts->slot[index] * experts->chunk;
-    buffer[1] = experts->first + moments;
-    buffer[2] = experts->second + moments;
-    return true;
-}
-
-static int save_experts(const struct mp_trainer *trainer, const char *folder,
-                        struct mp_error *error) {
-    const struct mp_experts *experts = &trainer->model.experts;
-    int all = experts->layers * experts->experts, saved = 0;
-    size_t floats = experts->slice ? experts->slice : experts->chunk;
-    const float *buffer[3];
-    int32_t *index = malloc((size_t)all * 2 * sizeof *index);
-    float *host = malloc(floats * sizeof *host);
-    if (!index || !host) {
-        free(index);
-        free(host);
-        return mp_fail(error, MP_ENOMEM, "checkpoint: no memory for %d experts", all);
-    }
-    for (int i = 0; i < all; i++) {
-        if (!saved_state(trainer, i, buffer))
-            continue;
-        index[2 * saved] = i / experts->experts;
-        index[2 * saved++ + 1] = i % experts->experts;
-    }
-    char path[PATH_SIZE];
-    shard_path(path, folder, trainer->comm->rank);
+/* Writes a file: `floats` of each buffer [entries][3], which the device has, or the host. */
+static int save_shard(const struct mp_trainer *trainer, const char *path, int entries,
+                      const int32_t index[], size_t floats, float *const buffer[], bool on_device,
+                      struct mp_error *error) {
     struct mp_shard_writer *writer = NULL;
-    int code = mp_shard_create(path, saved, index, (uint32_t)floats, &writer, error);
-    free(index);
-    for (int i = 0; !code && i < all; i++)
-        if (saved_state(trainer, i, buffer))
-            code = append_buffers(trainer, writer, buffer, floats, host, error);
+    float *host = malloc(floats * sizeof *host);
+    if (!host)
+        return mp_fail(error, MP_ENOMEM, "checkpoint %s: no memory for %zu numbers", path, floats);
+    int code = mp_shard_create(path, entries, index, (uint32_t)floats, &writer, error);
+    for (int b = 0; !code && b < 3 * entries; b++) {
+        if (on_device)
+            trainer->device->operations->copy_to_host(trainer->device, trainer->model.stream, host,
+                                                      buffer[b], floats * sizeof *host);
+        code = mp_shard_append(writer, on_device ? host : buffer[b], error);
+    }
     free(host);
     int finished = writer ? mp_shard_finish(writer, error) : MP_OK;
     return code ? code : finished;
+}
+
+/* What this rank owns of the experts, or its slices of all. */
+static int save_experts(const struct mp_trainer *trainer, const char *folder,
+                        struct mp_error *error) {
+    const struct mp_experts *experts = &trainer->model.experts;
+    int all = experts->layers * experts->experts, saved = 0, code;
+    int32_t *index = malloc((size_t)all * 2 * sizeof *index);
+    float **buffer = malloc((size_t)all * 3 * sizeof *buffer);
+    char path[PATH_SIZE];
+    shard_path(path, folder, trainer->comm->rank);
+    for (int i = 0; index && buffer && i < all; i++) {
+        int layer = i / experts->experts, expert = i % experts->experts;
+        if (!experts->slice && trainer->planner.home[layer].owner[expert] != trainer->comm->rank)
+            continue;
+        mp_experts_state(experts, layer, expert, &buffer[3 * saved]);
+        index[2 * saved] = layer;
+        index[2 * saved++ + 1] = expert;
+    }
+    if (index && buffer)
+        code = save_shard(trainer, path, saved, index,
+                          experts->slice ? experts->slice : experts->chunk, buffer, true, error);
+    else
+        code = mp_fail(error, MP_ENOMEM, "checkpoint: no memory for %d experts", all);
+    free(index);
+    free(buffer);
+    return code;
 }
 
 static int save_dense(const struct mp_trainer *trainer, const char *folder,
                       struct mp_error *error) {
     const struct mp_dense *dense = &trainer->model.dense;
     const int32_t index[2] = {-1, -1};
-    const float *const buffer[] = {dense->parameter, dense->first, dense->second};
-    float *host = malloc(dense->count * sizeof *host);
-    if (!host)
-        return mp_fail(error, MP_ENOMEM, "checkpoint: no memory for %zu parameters", dense->count);
+    float *const buffer[] = {dense->parameter, dense->first, dense->second};
     char path[PATH_SIZE];
     file_path(path, folder, "dense.bin");
-    struct mp_shard_writer *writer = NULL;
-    int code = mp_shard_create(path, 1, index, (uint32_t)dense->count, &writer, error);
-    if (!code)
-        code = append_buffers(trainer, writer, buffer, dense->count, host, error);
-    free(host);
-    int finished = writer ? mp_shard_finish(writer, error) : MP_OK;
-    return code ? code : finished;
+    return save_shard(trainer, path, 1, index, dense->count, buffer, true, error);
 }
 
-/* A file of one entry with bytes in it; `memory` has room for whole floats. */
-static int save_bytes(const char *folder, const char *name, const float *memory, size_t bytes,
-                      struct mp_error *error) {
+/* Copies a state into `memory` of `size` bytes, if that is enough; the bytes that it takes. */
+typedef size_t copy_state(const struct mp_trainer *trainer, void *memory, size_t size);
+
+/* A file of one entry with the bytes of a state in it. */
+static int save_bytes(const struct mp_trainer *trainer, const char *folder, const char *name,
+                      copy_state *copy, struct mp_error *error) {
+    size_t bytes = copy(trainer, NULL, 0), floats = bytes / sizeof(float) + 1;
+    float *memory = bytes > INT32_MAX ? NULL : calloc(floats, sizeof *memory);
+    if (!memory)
+        return mp_fail(error, bytes > INT32_MAX ? MP_ELIMIT : MP_ENOMEM,
+                       "checkpoint: no room for %zu bytes of state, at most %d are possible", bytes,
+                       INT32_MAX);
+    copy(trainer, memory, bytes);
     const int32_t index[2] = {(int32_t)bytes, -1};
+    float *const buffer[] = {memory, memory, memory};
     char path[PATH_SIZE];
     file_path(path, folder, name);
-    struct mp_shard_writer *writer = NULL;
-    int code =
-        mp_shard_create(path, 1, index, (uint32_t)(bytes / sizeof(float) + 1), &writer, error);
-    if (code)
-        return code;
-    for (int b = 0; !code && b < 3; b++)
-        code = mp_shard_append(writer, memory, error);
-    int finished = mp_shard_finish(writer, error);
-    return code ? code : finished;
-}
-
-/* Room for `bytes` bytes of such a file, NULL with an error. */
-static float *bytes_memory(size_t bytes, struct mp_error *error) {
-    float *memory = bytes > INT32_MAX ? NULL : calloc(bytes / sizeof(float) + 1, sizeof *memory);
-    if (!memory)
-        mp_fail(error, bytes > INT32_MAX ? MP_ELIMIT : MP_ENOMEM,
-                "checkpoint: no room for %zu bytes of state, at most %d are possible", bytes,
-                INT32_MAX);
-    return memory;
-}
-
-static int save_system(const struct mp_trainer *trainer, const char *folder,
-                       struct mp_error *error) {
-    if (!trainer->planner.system->save)
-        return MP_OK;
-    size_t bytes = trainer->planner.system->save(trainer->planner.self, NULL, 0);
-    float *memory = bytes_memory(bytes, error);
-    if (!memory)
-        return error->code;
-    trainer->planner.system->save(trainer->planner.self, memory, bytes);
-    int code = save_bytes(folder, "system.bin", memory, bytes, error);
+    int code = save_shard(trainer, path, 1, index, floats, buffer, false, error);
     free(memory);
     return code;
 }
 
-/* Bytes of one layer's owners, and of its holders. */
-static size_t owner_bytes(const struct mp_placement *home) {
-    return (size_t)home->experts * sizeof *home->owner;
+static size_t copy_system(const struct mp_trainer *trainer, void *memory, size_t size) {
+    return trainer->planner.system->save(trainer->planner.self, memory, size);
 }
 
-static size_t holder_bytes(const struct mp_placement *home) {
-    return (size_t)home->experts * (size_t)home->words * sizeof *home->holder;
-}
-
-static size_t homes_bytes(const struct mp_trainer *trainer) {
-    return (size_t)trainer->job.layers *
-           (owner_bytes(&trainer->planner.home[0]) + holder_bytes(&trainer->planner.home[0]));
-}
-
-static int save_homes(const struct mp_trainer *trainer, const char *folder,
-                      struct mp_error *error) {
-    size_t bytes = homes_bytes(trainer);
-    float *memory = bytes_memory(bytes, error);
-    if (!memory)
-        return error->code;
-    char *at = (char *)memory;
-    for (int l = 0; l < trainer->job.layers; l++) {
-        const struct mp_placement *home = &trainer->planner.home[l];
-        memcpy(at, home->owner, owner_bytes(home));
-        memcpy(at + owner_bytes(home), home->holder, holder_bytes(home));
-        at += owner_bytes(home) + holder_bytes(home);
+/* Homes as bytes: per layer the owners, then the words of holders.  Copies them to `bytes`, or from
+ * there, if it is not NULL; their number. */
+static size_t carry_homes(struct mp_placement home[], int layers, char *bytes, bool from_there) {
+    size_t at = 0;
+    for (int l = 0; l < layers; l++) {
+        size_t experts = (size_t)home[l].experts, words = experts * (size_t)home[l].words;
+        void *const part[] = {home[l].owner, home[l].holder};
+        const size_t size[] = {experts * sizeof *home[l].owner, words * sizeof *home[l].holder};
+        for (int i = 0; i < 2; at += size[i++])
+            if (bytes)
+                memcpy(from_there ? part[i] : bytes + at, from_there ? bytes + at : part[i],
+                       size[i]);
     }
-    int code = save_bytes(folder, "homes.bin", memory, bytes, error);
-    free(memory);
-    return code;
+    return at;
+}
+
+static size_t copy_homes(const struct mp_trainer *trainer, void *memory, size_t size) {
+    (void)size;
+    return carry_homes(trainer->planner.home, trainer->job.layers, memory, false);
+}
+
+/* The numbers of the description; the first ones, SAME of them, are to be what they are here. */
+enum {
+    VERSION,
+    LAYERS,
+    WIDTH,
+    HEADS,
+    EXPERTS,
+    EXPERT_WIDTH,
+    SEQUENCE,
+    SAME,
+    ITERATION = SAME,
+    UPDATES,
+    SEED,
+    RANKS,
+    SLICES,
+    NUMBERS
+};
+static const char *const keys[NUMBERS] = {"format",  "layers",       "width",    "heads",
+                                          "experts", "expert-width", "sequence", "iteration",
+                                          "updates", "seed",         "ranks",    "slices"};
+
+struct description {
+    int64_t number[NUMBERS]; /* SLICES: that an expert is kept in; 0: whole */
+    bool same_system;        /* with the same options */
+};
+
+static struct description describe(const struct mp_trainer *trainer) {
+    const struct mp_job *job = &trainer->job;
+    int ranks = trainer->comm->ranks;
+    return (struct description){.number = {[VERSION] = FORMAT,
+                                           [LAYERS] = job->layers,
+                                           [WIDTH] = job->width,
+                                           [HEADS] = job->heads,
+                                           [EXPERTS] = job->experts,
+                                           [EXPERT_WIDTH] = job->expert_width,
+                                           [SEQUENCE] = job->sequence,
+                                           [ITERATION] = trainer->iteration,
+                                           [UPDATES] = trainer->updates,
+                                           [SEED] = job->seed,
+                                           [RANKS] = ranks,
+                                           [SLICES] = trainer->model.experts.slice ? ranks : 0}};
 }
 
 static int save_description(const struct mp_trainer *trainer, const char *folder,
                             struct mp_error *error) {
+    const struct description here = describe(trainer);
     char path[PATH_SIZE];
-    file_path(path, folder, DESCRIPTION);
     struct mp_whole_file file;
+    file_path(path, folder, DESCRIPTION);
     int code = mp_whole_file_open(&file, path, error);
     if (code)
         return code;
-    const struct mp_job *job = &trainer->job;
-    fprintf(file.stream,
-            "format: %d\niteration: %lld\nupdates: %lld\nlayers: %d\nwidth: %d\nheads: %d\n"
-            "experts: %d\nexpert-width: %d\nsequence: %d\nseed: %lld\nsystem: %s\nranks: %d\n"
-            "slices: %d\noptions: ",
-            FORMAT, (long long)trainer->iteration, (long long)trainer->updates, job->layers,
-            job->width, job->heads, job->experts, job->expert_width, job->sequence,
-            (long long)job->seed, trainer->planner.system->name, trainer->comm->ranks,
-            trainer->model.experts.slice ? trainer->comm->ranks : 0);
+    for (int i = 0; i < NUMBERS; i++)
+        fprintf(file.stream, "%s: %lld\n", keys[i], (long long)here.number[i]);
+    fprintf(file.stream, "system: %s\noptions: ", trainer->planner.system->name);
     code = mp_yaml_write_text(file.stream, trainer->options, error);
     fputc('\n', file.stream);
     return mp_whole_file_close(&file, code, error);
@@ -362,9 +342,9 @@ static int save_parts(const struct mp_trainer *trainer, const char *partial,
     if (!code)
         code = save_dense(trainer, partial, error);
     if (!code)
-        code = save_homes(trainer, partial, error);
-    if (!code)
-        code = save_system(trainer, partial, error);
+        code = save_bytes(trainer, partial, "homes.bin", copy_homes, error);
+    if (!code && trainer->planner.system->save)
+        code = save_bytes(trainer, partial, "system.bin", copy_system, error);
     if (!code)
         code = save_description(trainer, partial, error);
     return code;
@@ -404,13 +384,6 @@ int mp_trainer_save(struct mp_trainer *trainer, const char *name, struct mp_erro
 
 /* ---- reading ---- */
 
-struct description {
-    int64_t iteration, updates;
-    bool same_system; /* with the same options */
-    int ranks;
-    int slices; /* that an expert was kept in; 0: whole */
-};
-
 static int number(const struct mp_yaml *document, const char *path, const char *key, int64_t *value,
                   struct mp_error *error) {
     const struct mp_yaml *node = mp_yaml_get(document, key);
@@ -426,48 +399,32 @@ static int number(const struct mp_yaml *document, const char *path, const char *
 
 /* Reads the description and compares the model's shape with the job's. */
 static int read_description(const struct mp_trainer *trainer, const char *folder,
-                            struct description *description, struct mp_error *error) {
-    const struct mp_job *job = &trainer->job;
-    const struct {
-        const char *key;
-        int64_t wanted;
-    } shape[] = {{"format", FORMAT},         {"layers", job->layers},
-                 {"width", job->width},      {"heads", job->heads},
-                 {"experts", job->experts},  {"expert-width", job->expert_width},
-                 {"sequence", job->sequence}};
+                            struct description *there, struct mp_error *error) {
+    const struct description here = describe(trainer);
     char path[PATH_SIZE];
     file_path(path, folder, DESCRIPTION);
+    *there = (struct description){0};
     struct mp_yaml *document = NULL;
-    int64_t value = 0;
     int code = mp_yaml_load(path, &document, error);
-    for (size_t i = 0; !code && i < sizeof shape / sizeof *shape; i++) {
-        code = number(document, path, shape[i].key, &value, error);
-        if (!code && value != shape[i].wanted)
-            code = mp_fail(error, i == 0 ? MP_EVERSION : MP_EINVAL,
-                           "checkpoint %s: %s is %lld there and %lld here", path, shape[i].key,
-                           (long long)value, (long long)shape[i].wanted);
+    for (int i = 0; !code && i < NUMBERS; i++) {
+        code = number(document, path, keys[i], &there->number[i], error);
+        if (!code && i < SAME && there->number[i] != here.number[i])
+            code = mp_fail(error, i == VERSION ? MP_EVERSION : MP_EINVAL,
+                           "checkpoint %s: %s is %lld there and %lld here", path, keys[i],
+                           (long long)there->number[i], (long long)here.number[i]);
     }
-    if (!code)
-        code = number(document, path, "iteration", &description->iteration, error);
-    if (!code)
-        code = number(document, path, "updates", &description->updates, error);
-    if (!code)
-        code = number(document, path, "slices", &value, error);
-    description->slices = (int)value;
-    if (!code)
-        code = number(document, path, "ranks", &value, error);
-    description->ranks = (int)value;
-    if (!code && description->slices != 0 && description->slices != value)
-        code = mp_fail(error, MP_EFORMAT, "checkpoint %s: %d slices by %lld ranks", path,
-                       description->slices, (long long)value);
+    int64_t ranks = there->number[RANKS], slices = there->number[SLICES];
+    if (!code && slices != 0 && slices != ranks)
+        code = mp_fail(error, MP_EFORMAT, "checkpoint %s: %lld slices by %lld ranks", path,
+                       (long long)slices, (long long)ranks);
     const struct mp_yaml *system = code ? NULL : mp_yaml_get(document, "system");
     const struct mp_yaml *options = code ? NULL : mp_yaml_get(document, "options");
     if (!code && (!system || system->kind != MP_YAML_SCALAR || !options ||
-                  options->kind != MP_YAML_SCALAR || value < 1 || value > INT32_MAX))
+                  options->kind != MP_YAML_SCALAR || ranks < 1 || ranks > INT32_MAX))
         code = mp_fail(error, MP_EFORMAT, "checkpoint %s: system, options or ranks missing", path);
     if (!code)
-        description->same_system = strcmp(system->text, trainer->planner.system->name) == 0 &&
-                                   strcmp(options->text, trainer->options) == 0;
+        there->same_system = strcmp(system->text, trainer->planner.system->name) == 0 &&
+                             strcmp(options->text, trainer->options) == 0;
     mp_yaml_destroy(document);
     return code;
 }
@@ -512,16 +469,12 @@ static int restore_homes(struct mp_trainer *trainer, const char *folder, struct 
     struct mp_shard shard;
     size_t bytes = 0;
     int code = open_bytes(folder, "homes.bin", &shard, &bytes, error);
-    if (!code && bytes != homes_bytes(trainer))
+    size_t wanted = copy_homes(trainer, NULL, 0);
+    if (!code && bytes != wanted)
         code = mp_fail(error, MP_EFORMAT, "checkpoint %s: homes.bin has %zu bytes, %zu are right",
-                       folder, bytes, homes_bytes(trainer));
-    const char *at = (const char *)shard.memory;
-    for (int l = 0; !code && l < trainer->job.layers; l++) {
-        struct mp_placement *next = &trainer->planner.change.next[l];
-        memcpy(next->owner, at, owner_bytes(next));
-        memcpy(next->holder, at + owner_bytes(next), holder_bytes(next));
-        at += owner_bytes(next) + holder_bytes(next);
-    }
+                       folder, bytes, wanted);
+    if (!code)
+        carry_homes(trainer->planner.change.next, trainer->job.layers, (char *)shard.memory, true);
     const struct mp_rehome change = {.next = trainer->planner.change.next, .changed = true};
     if (!code)
         code = mp_rehome_check(trainer->planner.home, &change, trainer->job.layers,
@@ -537,7 +490,7 @@ static int count_entries(const struct mp_trainer *trainer, const char *path,
                          const struct mp_shard *shard, const struct description *description,
                          int times[], struct mp_error *error) {
     const struct mp_experts *experts = &trainer->model.experts;
-    size_t slices = (size_t)description->slices;
+    size_t slices = (size_t)description->number[SLICES];
     size_t floats = slices ? (experts->chunk + slices - 1) / slices : experts->chunk;
     for (int i = 0; i < shard->entries; i++) {
         int layer = shard->layer_expert[2 * i], expert = shard->layer_expert[2 * i + 1];
@@ -550,23 +503,58 @@ static int count_entries(const struct mp_trainer *trainer, const char *path,
     return MP_OK;
 }
 
-/* Whether all shards are there and together have every expert once, or every slice of it. */
-static int check_shards(const struct mp_trainer *trainer, const char *folder,
-                        const struct description *description, struct mp_error *error) {
-    int experts = trainer->job.experts, all = trainer->job.layers * experts, code = MP_OK;
-    int wanted = description->slices ? description->slices : 1;
-    int *times = calloc((size_t)all, sizeof *times);
+/* Takes what this rank keeps out of the shard of rank `r`. */
+static void take_experts(struct mp_trainer *trainer, const struct mp_shard *shard, int r,
+                         const struct description *description) {
+    struct mp_experts *experts = &trainer->model.experts;
+    /* Stretches of an expert's floats: this rank's, the shard's, and what they share. */
+    size_t own = (size_t)trainer->comm->rank * experts->slice;
+    size_t own_end = own + (experts->slice ? experts->slice : experts->chunk);
+    size_t first = description->number[SLICES] ? (size_t)r * shard->floats : 0;
+    size_t first_end = first + shard->floats;
+    size_t begin = own > first ? own : first, end = own_end < first_end ? own_end : first_end;
+    end = end < experts->chunk ? end : experts->chunk; /* the last slice is filled up */
+    for (int i = 0; begin < end && i < shard->entries; i++) {
+        const float *from = shard->memory + (size_t)i * 3 * shard->floats;
+        float *to[3];
+        if (!mp_experts_state(experts, shard->layer_expert[2 * i], shard->layer_expert[2 * i + 1],
+                              to))
+            continue;
+        for (size_t b = 0; b < 3; b++)
+            trainer->device->operations->copy_from_host(
+                trainer->device, NULL, to[b] + (begin - own),
+                from + b * shard->floats + (begin - first), (end - begin) * sizeof *from);
+    }
+}
+
+/* Reads all shards, to count what they have (times [layers][experts]), or if that is NULL to take
+ * it. */
+static int read_shards(struct mp_trainer *trainer, const char *folder,
+                       const struct description *description, int *times, struct mp_error *error) {
     char path[PATH_SIZE];
-    if (!times)
-        return mp_fail(error, MP_ENOMEM, "checkpoint: no memory for %d experts", all);
-    for (int r = 0; !code && r < description->ranks; r++) {
+    int code = MP_OK;
+    for (int r = 0; !code && r < description->number[RANKS]; r++) {
         struct mp_shard shard;
         shard_path(path, folder, r);
         code = mp_shard_open(path, &shard, error);
-        if (!code)
+        if (!code && times)
             code = count_entries(trainer, path, &shard, description, times, error);
+        else if (!code)
+            take_experts(trainer, &shard, r, description);
         mp_shard_close(&shard);
     }
+    return code;
+}
+
+/* Whether all shards are there and together have every expert once, or every slice of it. */
+static int check_shards(struct mp_trainer *trainer, const char *folder,
+                        const struct description *description, struct mp_error *error) {
+    int experts = trainer->job.experts, all = trainer->job.layers * experts;
+    int wanted = description->number[SLICES] ? (int)description->number[SLICES] : 1;
+    int *times = calloc((size_t)all, sizeof *times);
+    if (!times)
+        return mp_fail(error, MP_ENOMEM, "checkpoint: no memory for %d experts", all);
+    int code = read_shards(trainer, folder, description, times, error);
     for (int i = 0; !code && i < all; i++)
         if (times[i] != wanted)
             code = mp_fail(error, MP_EFORMAT,
@@ -576,66 +564,14 @@ static int check_shards(const struct mp_trainer *trainer, const char *folder,
     return code;
 }
 
-/* A stretch of an expert's floats. */
-struct stretch {
-    size_t begin, end;
-};
-
-/* Copies what two stretches share. */
-static void copy_shared(struct mp_trainer *trainer, float *to, struct stretch there,
-                        const float *host, struct stretch here) {
-    size_t begin = there.begin > here.begin ? there.begin : here.begin;
-    size_t end = there.end < here.end ? there.end : here.end;
-    if (begin < end)
-        trainer->device->operations->copy_from_host(
-            trainer->device, NULL, to + (begin - there.begin), host + (begin - here.begin),
-            (end - begin) * sizeof *host);
-}
-
-/* Takes what this rank keeps out of the shard of rank `r`. */
-static void take_experts(struct mp_trainer *trainer, const struct mp_shard *shard, int r,
-                         const struct description *description) {
-    struct mp_experts *experts = &trainer->model.experts;
-    size_t own = (size_t)trainer->comm->rank * experts->slice;
-    struct stretch kept = {own, experts->slice ? own + experts->slice : experts->chunk};
-    struct stretch given = {0, experts->chunk};
-    if (description->slices) {
-        given.begin = (size_t)r * shard->floats;
-        given.end = given.begin + shard->floats < experts->chunk ? given.begin + shard->floats
-                                                                 : experts->chunk;
-    }
-    for (int i = 0; i < shard->entries; i++) {
-        int layer = shard->layer_expert[2 * i], expert = shard->layer_expert[2 * i + 1];
-        int at = layer * experts->experts + expert;
-        float *to[3] = {experts->slice_parameter, experts->slice_first, experts->slice_second};
-        if (!experts->slice && experts->slot[at] < 0)
-            continue;
-        for (int b = 0; b < 3; b++) {
-            float *memory[3] = {experts->parameter, experts->first, experts->second};
-            int place = b == 0 ? experts->slot[at] : experts->moments[at];
-            to[b] = experts->slice ? mp_experts_own_slice(experts, to[b], layer, expert)
-                                   : memory[b] + (size_t)place * experts->chunk;
-            copy_shared(trainer, to[b], kept,
-                        shard->memory + ((size_t)i * 3 + (size_t)b) * shard->floats, given);
-        }
-    }
-}
-
 /* All shards are read twice: nothing of the model changes before they are known to be whole. */
 static int restore_experts(struct mp_trainer *trainer, const char *folder,
                            const struct description *description, struct mp_error *error) {
     int code = check_shards(trainer, folder, description, error);
-    if (!code && description->ranks == trainer->comm->ranks && description->same_system)
+    if (!code && description->number[RANKS] == trainer->comm->ranks && description->same_system)
         code = restore_homes(trainer, folder, error);
-    char path[PATH_SIZE];
-    for (int r = 0; !code && r < description->ranks; r++) {
-        struct mp_shard shard;
-        shard_path(path, folder, r);
-        code = mp_shard_open(path, &shard, error);
-        if (!code)
-            take_experts(trainer, &shard, r, description);
-        mp_shard_close(&shard);
-    }
+    if (!code)
+        code = read_shards(trainer, folder, description, NULL, error);
     if (!code)
         mp_experts_refresh_all(&trainer->model.experts, NULL);
     return code;
@@ -691,7 +627,7 @@ int mp_trainer_restore(struct mp_trainer *trainer, const char *folder, struct mp
         code = mp_schedule_gather_homes(&trainer->schedule, error);
     if (code)
         return code;
-    trainer->iteration = description.iteration;
-    trainer->updates = description.updates;
+    trainer->iteration = description.number[ITERATION];
+    trainer->updates = description.number[UPDATES];
     return MP_OK;
 }

@@ -8,9 +8,6 @@ int mp_trainer_force_choices(struct mp_trainer *trainer, int layer, struct mp_er
     const struct mp_loads *loads = &trainer->loads;
     uint64_t turn = (uint64_t)trainer->iteration * 131 + (uint64_t)layer * 17;
     int top_k = trainer->model.shape.top_k, experts = trainer->job.experts;
-    if (trainer->forced_count)
-        return mp_replay_choices(trainer->model.tokens, top_k, experts, trainer->forced_count, turn,
-                                 trainer->forced, error);
     int tokens = trainer->model.tokens / loads->sources, code = MP_OK;
     for (int s = 0; s < loads->sources && !code; s++)
         code = mp_replay_choices(

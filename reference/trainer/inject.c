@@ -1,7 +1,6 @@
 /* Injected delays: see inject.h. */
 #include "reference/trainer/inject.h"
 
-#include <stdio.h>
 #include <string.h>
 
 #include "profiler/record/record.h"
@@ -24,41 +23,24 @@ static const struct mp_option table[] = {
     {0},
 };
 
-static int set_word(const char *word, size_t length, struct mp_inject *inject, bool given[3],
-                    struct mp_error *error) {
-    char name[64], value[64];
-    const char *equals = memchr(word, '=', length);
-    size_t before = equals ? (size_t)(equals - word) : 0;
-    if (!equals || before >= sizeof name || length - before > sizeof value)
-        return mp_fail(error, MP_EINVAL,
-                       "inject: \"%.*s\" should be NAME=VALUE, as in \"rank=1 phase=expert "
-                       "seconds=0.01\"",
-                       (int)(length < 200 ? length : 200), word);
-    snprintf(name, sizeof name, "%.*s", (int)before, word);
-    snprintf(value, sizeof value, "%.*s", (int)(length - before - 1), equals + 1);
-    for (int i = 0; i < 3; i++)
-        given[i] = given[i] || !strcmp(name, table[i].name);
+static int set_option(void *inject, const char *name, const char *value, struct mp_error *error) {
     return mp_options_set(table, inject, "inject", name, value, "inject", error);
 }
 
 int mp_inject_parse(const char *text, struct mp_inject *inject, struct mp_error *error) {
-    static const char blanks[] = " \t\r\n";
-    bool given[3] = {false};
     *inject = (struct mp_inject){0};
-    const char *word = text + strspn(text, blanks);
-    if (!*word)
+    if (!text[strspn(text, " \t\r\n")])
         return MP_OK;
     int code = mp_options_set_defaults(table, inject, error);
-    while (*word && !code) {
-        size_t length = strcspn(word, blanks);
-        code = set_word(word, length, inject, given, error);
-        word += length;
-        word += strspn(word, blanks);
-    }
-    for (int i = 0; i < 3 && !code; i++)
-        if (!given[i])
-            code = mp_fail(error, MP_EINVAL, "inject: \"%.200s\" does not say %s", text,
-                           table[i].name);
+    inject->rank = inject->phase = -1;
+    if (!code)
+        code = mp_options_read_line(text, "inject", set_option, inject, error);
+    const char *missing = inject->rank < 0         ? "rank"
+                          : inject->phase < 0      ? "phase"
+                          : !(inject->seconds > 0) ? "seconds"
+                                                   : NULL;
+    if (!code && missing)
+        code = mp_fail(error, MP_EINVAL, "inject: \"%.200s\" does not say %s", text, missing);
     inject->phase += MP_PHASE_DATA;
     if (code)
         *inject = (struct mp_inject){0};

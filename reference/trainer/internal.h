@@ -12,6 +12,8 @@
 #include "reference/trainer/stamps.h"
 #include "reference/trainer/trainer.h"
 
+enum { MP_TRAINER_TABLES = 48 };
+
 /* An operation in flight. */
 struct mp_flight {
     int64_t start_ns;
@@ -66,13 +68,14 @@ struct mp_trainer {
     int32_t *token, *target;                      /* [N] */
     const int32_t *token_now, *target_now;        /* [N] of this iteration */
     int32_t *forced;                              /* [N][K]; NULL: the gate chooses */
-    uint32_t *forced_count;                       /* [E] of this rank; NULL with a trace: */
-    struct mp_loads loads;                        /* of this rank */
+    struct mp_loads loads;                        /* of this rank, replayed */
     float *host_loss;                             /* [N] */
     void **prefetch_chunk, **reduce_chunk;        /* [E] */
     float **prefetch_gradient, **reduce_gradient; /* [E] */
     bool *inside; /* [E] has a holder in this rank's node before the gate */
 
+    struct mp_request **request; /* [requests] all of those below */
+    int requests;
     struct mp_request **rows; /* [2 R] of an exchange's steps: there, and back */
     struct mp_request *gather;
     struct mp_transfer_in_flight fetch, late_fetch, refetch, sums[MP_SUMS_ON_THEIR_WAY];
@@ -98,6 +101,10 @@ struct mp_trainer {
     } pause; /* cpu_ns: of all pauses so far */
     volatile sig_atomic_t stop;
     struct mp_trainer_totals totals;
+
+    void *table[MP_TRAINER_TABLES]; /* host memory of all of the above */
+    int tables;
+    bool starved; /* of it */
 };
 
 /* ---- spans (spans.c) ---- */
@@ -150,8 +157,6 @@ int mp_trainer_plan(struct mp_trainer *trainer, int layer, bool before_gate,
 int mp_trainer_force_choices(struct mp_trainer *trainer, int layer, struct mp_error *error);
 
 /* ---- rows.c: tokens' rows, and the experts that work on them ---- */
-int mp_trainer_create_rows(struct mp_trainer *trainer, struct mp_error *error);
-void mp_trainer_destroy_rows(struct mp_trainer *trainer); /* also of a trainer without them */
 int mp_trainer_start_rows(struct mp_trainer *trainer, const struct mp_operation *operation,
                           struct mp_error *error);
 int mp_trainer_wait_rows(struct mp_trainer *trainer, const struct mp_operation *operation,

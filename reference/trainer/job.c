@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "reference/model/replay.h"
 #include "reference/trainer/inject.h"
 #include "reference/trainer/sizes.h"
 
@@ -131,7 +132,8 @@ const struct mp_option mp_job_options[] = {
 };
 
 static const char OWNER[] = "a job";
-static const char SYSTEM_PREFIX[] = "options."; /* of system options in mp_job_set */
+static const char SYSTEM_GROUP[] = "options"; /* of the system */
+enum { WHERE_SIZE = 512 };
 
 int mp_job_file_create(struct mp_job_file *file, struct mp_error *error) {
     memset(file, 0, sizeof *file);
@@ -187,158 +189,181 @@ static int set_system_option(struct mp_job_file *file, const char *name, const c
                           error);
 }
 
-/* One job option; the system takes its own way. */
-static int set_job_option(struct mp_job_file *file, const char *name, const char *text,
-                          const char *where, const struct mp_systems *systems,
-                          struct mp_error *error) {
-    if (!strcmp(name, "system"))
-        return set_system(file, text, where, systems, error);
-    const char *const mapping[] = {"options", NULL}; /* the one key that is no row of the table */
-    if (!mp_options_find(mp_job_options, name) && mp_nearest_word(name, mapping))
-        return mp_fail(error, MP_EINVAL,
-                       "%s: unknown option \"%.80s\" for %s; did you mean \"options\"?", where,
-                       name, OWNER);
-    return mp_options_set(mp_job_options, &file->job, OWNER, name, text, where, error);
-}
-
-/* A value as one text: a scalar as it is, a list joined by ',' (folders: ':'), rows by ';'. */
-struct joined {
-    char text[MP_TEXT_SIZE];
-    size_t length;
-    bool is_cut;         /* did not fit */
-    bool has_wrong_kind; /* a mapping, or lists nested or mixed beyond rows of values */
+/* What options are set in: a job, and groups that others keep beside its own. */
+struct setter {
+    struct mp_job_file *file;
+    const struct mp_option_group *more; /* NULL: none */
+    const struct mp_systems *systems;
 };
 
-static void append(struct joined *joined, const char *more) {
-    size_t size = strlen(more);
-    if (joined->length + size >= sizeof joined->text) {
-        joined->is_cut = true;
-        return;
-    }
-    memcpy(joined->text + joined->length, more, size + 1);
-    joined->length += size;
+/* The group of that key, at the top ("") the one that has the option; NULL: none of those that
+ * others keep. */
+static const struct mp_option_group *find_group(const struct setter *setter, const char *key,
+                                                const char *name) {
+    for (const struct mp_option_group *group = setter->more; group && group->table; group++)
+        if (!strcmp(group->key, key) && (*key || mp_options_find(group->table, name)))
+            return group;
+    return NULL;
 }
 
-static void join(struct joined *joined, const struct mp_yaml *value, const char *separator,
-                 int depth) {
-    if (value->kind == MP_YAML_SCALAR) {
-        append(joined, value->text);
-        return;
+static bool is_group(const struct setter *setter, const char *key) {
+    return *key && (!strcmp(key, SYSTEM_GROUP) || find_group(setter, key, NULL));
+}
+
+/* Keys that are no rows of the job's table may be meant, too. */
+static int fail_unknown(const struct setter *setter, const char *name, const char *where,
+                        struct mp_error *error) {
+    enum { MOST = 32 };
+    const char *owner = OWNER, *known[MOST + 1] = {SYSTEM_GROUP};
+    int count = 1;
+    for (const struct mp_option_group *group = setter->more; group && group->table; group++) {
+        if (*group->key && count < MOST)
+            known[count++] = group->key;
+        if (*group->key)
+            continue;
+        owner = group->owner;
+        for (const struct mp_option *option = group->table; option->name && count < MOST; option++)
+            known[count++] = option->name;
     }
-    if (value->kind == MP_YAML_MAPPING || depth == 2) {
-        joined->has_wrong_kind = true;
-        return;
-    }
-    bool has_rows = value->count > 0 && value->item[0]->kind == MP_YAML_SEQUENCE;
-    for (int i = 0; i < value->count; i++) {
+    const char *nearest = mp_nearest_word(name, known);
+    if (!nearest)
+        return mp_options_set(mp_job_options, &setter->file->job, OWNER, name, "", where, error);
+    return mp_fail(error, MP_EINVAL, "%s: unknown option \"%.80s\" for %s; did you mean \"%s\"?",
+                   where, name, owner, nearest);
+}
+
+/* One option of a group, at the top of the job's; the system takes its own way. */
+static int set_option(const struct setter *setter, const char *key, const char *name,
+                      const char *text, const char *where, struct mp_error *error) {
+    const struct mp_option_group *group = find_group(setter, key, name);
+    if (group)
+        return mp_options_set(group->table, group->values, group->owner, name, text, where, error);
+    if (!strcmp(key, SYSTEM_GROUP))
+        return set_system_option(setter->file, name, text, where, error);
+    if (!strcmp(name, "system"))
+        return set_system(setter->file, text, where, setter->systems, error);
+    if (!mp_options_find(mp_job_options, name))
+        return fail_unknown(setter, name, where, error);
+    return mp_options_set(mp_job_options, &setter->file->job, OWNER, name, text, where, error);
+}
+
+/* Writes a value as one text: a scalar as it is, a list joined by `separator`, rows by ';'.  False
+ * for a mapping, and for lists nested or mixed beyond rows of values. */
+static bool join(FILE *text, const struct mp_yaml *value, const char *separator, int depth) {
+    if (value->kind == MP_YAML_SCALAR)
+        return fputs(value->text, text) >= 0;
+    if (value->kind == MP_YAML_MAPPING || depth == 2)
+        return false;
+    bool has_rows = value->count > 0 && value->item[0]->kind == MP_YAML_SEQUENCE, joins = true;
+    for (int i = 0; joins && i < value->count; i++) {
         if (i > 0)
-            append(joined, has_rows ? ";" : separator);
-        joined->has_wrong_kind |= (value->item[i]->kind == MP_YAML_SEQUENCE) != has_rows;
-        join(joined, value->item[i], separator, depth + 1);
+            fputs(has_rows ? ";" : separator, text);
+        joins = (value->item[i]->kind == MP_YAML_SEQUENCE) == has_rows &&
+                join(text, value->item[i], separator, depth + 1);
     }
+    return joins;
 }
 
 static int join_value(const struct mp_yaml *value, const char *name, const char *where,
-                      struct joined *joined, struct mp_error *error) {
-    *joined = (struct joined){.length = 0};
-    join(joined, value, strcmp(name, "text") ? "," : ":", 0);
-    if (joined->has_wrong_kind)
-        return mp_fail(error, MP_EINVAL, "%s: %.100s: should be one value or a list of values",
-                       where, name);
-    if (joined->is_cut)
-        return mp_fail(error, MP_EINVAL, "%s: %.100s: longer than %d characters", where, name,
-                       MP_TEXT_SIZE - 1);
-    return MP_OK;
+                      char text[MP_TEXT_SIZE], struct mp_error *error) {
+    FILE *stream = fmemopen(text, MP_TEXT_SIZE, "w");
+    if (!stream)
+        return mp_fail(error, MP_ENOMEM, "%s: no memory for a value", where);
+    bool joins = join(stream, value, strcmp(name, "text") ? "," : ":", 0);
+    bool fits = !fflush(stream) && ftell(stream) < MP_TEXT_SIZE;
+    fclose(stream);
+    if (joins && fits)
+        return MP_OK;
+    return joins ? mp_fail(error, MP_EINVAL, "%s: %.100s: longer than %d characters", where, name,
+                           MP_TEXT_SIZE - 1)
+                 : mp_fail(error, MP_EINVAL, "%s: %.100s: should be one value or a list of values",
+                           where, name);
 }
 
-static void format_where(char where[], size_t size, const char *path, int line) {
-    snprintf(where, size, "%s:%d", path, line);
-}
-enum { WHERE_SIZE = 512 };
-
-static int apply_system_options(struct mp_job_file *file, const struct mp_yaml *options,
-                                const char *path, struct mp_error *error) {
-    char where[WHERE_SIZE];
-    struct joined joined;
-    format_where(where, sizeof where, path, options->line);
-    if (options->kind == MP_YAML_SCALAR && !*options->text)
-        return MP_OK; /* "options:" with nothing under it */
-    if (options->kind != MP_YAML_MAPPING)
-        return mp_fail(error, MP_EINVAL, "%s: options: should be a mapping of system options",
-                       where);
-    for (int i = 0; i < options->count; i++) {
-        format_where(where, sizeof where, path, options->key_line[i]);
-        bool is_known = file->system && mp_options_find(file->system->options, options->key[i]);
-        if (!is_known) /* whatever its value is */
-            return set_system_option(file, options->key[i], "", where, error);
-        int code = join_value(options->item[i], options->key[i], where, &joined, error);
-        if (!code)
-            code = set_system_option(file, options->key[i], joined.text, where, error);
-        if (code)
-            return code;
+/* One entry of a group's mapping.  What is unknown is so whatever its value is. */
+static int apply_entry(const struct setter *setter, const char *key, const struct mp_yaml *mapping,
+                       int i, const char *path, struct mp_error *error) {
+    const struct mp_yaml *value = mapping->item[i];
+    const struct mp_system *system = setter->file->system;
+    const char *name = mapping->key[i];
+    char where[WHERE_SIZE], text[MP_TEXT_SIZE] = "";
+    snprintf(where, sizeof where, "%s:%d", path, mapping->key_line[i]);
+    int code = MP_OK;
+    if (find_group(setter, key, name)) { /* these take no lists */
+        if (value->kind == MP_YAML_SCALAR)
+            return set_option(setter, key, name, value->text, where, error);
+        return mp_fail(error, MP_EINVAL, "%s: %.100s: should be one value", where, name);
     }
-    return MP_OK;
+    if (*key ? system && mp_options_find(system->options, name)
+             : mp_options_find(mp_job_options, name) != NULL)
+        code = join_value(value, name, where, text, error);
+    return code ? code : set_option(setter, key, name, text, where, error);
 }
 
-/* One entry of a job's mapping except `system`, which the caller has applied before all others. */
-static int apply_entry(struct mp_job_file *file, const struct mp_yaml *mapping, int i,
-                       const char *path, const struct mp_systems *systems, struct mp_error *error) {
-    char where[WHERE_SIZE];
-    struct joined joined;
-    if (!strcmp(mapping->key[i], "options"))
-        return apply_system_options(file, mapping->item[i], path, error);
-    format_where(where, sizeof where, path, mapping->key_line[i]);
-    if (!mp_options_find(mp_job_options, mapping->key[i])) /* whatever its value is */
-        return set_job_option(file, mapping->key[i], "", where, systems, error);
-    int code = join_value(mapping->item[i], mapping->key[i], where, &joined, error);
-    return code ? code : set_job_option(file, mapping->key[i], joined.text, where, systems, error);
+/* A group under a key of its own. */
+static int apply_group(const struct setter *setter, const char *key, const struct mp_yaml *mapping,
+                       const char *path, struct mp_error *error) {
+    int code = MP_OK;
+    if (mapping->kind == MP_YAML_SCALAR && !*mapping->text)
+        return MP_OK; /* "options:" with nothing under it */
+    if (mapping->kind != MP_YAML_MAPPING)
+        return mp_fail(error, MP_EINVAL, "%s:%d: %s: should be a mapping of %soptions", path,
+                       mapping->line, key, strcmp(key, SYSTEM_GROUP) ? "" : "system ");
+    for (int i = 0; i < mapping->count && !code; i++)
+        code = apply_entry(setter, key, mapping, i, path, error);
+    return code;
+}
+
+int mp_job_apply_more(struct mp_job_file *file, const struct mp_option_group more[],
+                      const struct mp_yaml *mapping, const char *path,
+                      const struct mp_systems *systems, struct mp_error *error) {
+    const struct setter setter = {file, more, systems};
+    int code = MP_OK;
+    if (mapping->kind != MP_YAML_MAPPING)
+        return mp_fail(error, MP_EINVAL, "%s:%d: should be a mapping of job options, key: value",
+                       path, mapping->line);
+    for (int pass = 0; pass < 2; pass++) /* the system first */
+        for (int i = 0; i < mapping->count && !code; i++) {
+            const char *key = mapping->key[i];
+            if (!strcmp(key, "system") != (pass == 0))
+                continue;
+            code = is_group(&setter, key) ? apply_group(&setter, key, mapping->item[i], path, error)
+                                          : apply_entry(&setter, "", mapping, i, path, error);
+        }
+    return code;
 }
 
 int mp_job_apply(struct mp_job_file *file, const struct mp_yaml *mapping, const char *path,
                  const struct mp_systems *systems, struct mp_error *error) {
-    if (mapping->kind != MP_YAML_MAPPING)
-        return mp_fail(error, MP_EINVAL, "%s:%d: should be a mapping of job options, key: value",
-                       path, mapping->line);
-    for (int pass = 0; pass < 2; pass++)
-        for (int i = 0; i < mapping->count; i++) {
-            bool is_system = !strcmp(mapping->key[i], "system");
-            if (is_system != (pass == 0))
-                continue;
-            int code = apply_entry(file, mapping, i, path, systems, error);
-            if (code)
-                return code;
-        }
-    return MP_OK;
+    return mp_job_apply_more(file, NULL, mapping, path, systems, error);
+}
+
+int mp_job_set_more(struct mp_job_file *file, const struct mp_option_group more[],
+                    const char *assignment, const struct mp_systems *systems,
+                    struct mp_error *error) {
+    const struct setter setter = {file, more, systems};
+    size_t length = strcspn(assignment, "=");
+    char name[128];
+    if (!assignment[length] || length == 0)
+        return mp_fail(error, MP_EINVAL, "--set %.200s: should be key=value", assignment);
+    if (length >= sizeof name)
+        return mp_fail(error, MP_EINVAL, "--set: no option is called \"%.*s\"", (int)length,
+                       assignment);
+    snprintf(name, sizeof name, "%.*s", (int)length, assignment);
+    const char *text = assignment + length + 1;
+    char *dot = strchr(name, '.');
+    if (dot)
+        *dot = '\0';
+    if (dot && is_group(&setter, name))
+        return set_option(&setter, name, dot + 1, text, "--set", error);
+    if (dot)
+        *dot = '.';
+    return set_option(&setter, "", name, text, "--set", error);
 }
 
 int mp_job_set(struct mp_job_file *file, const char *assignment, const struct mp_systems *systems,
                struct mp_error *error) {
-    const char *equals = strchr(assignment, '=');
-    if (!equals || equals == assignment)
-        return mp_fail(error, MP_EINVAL, "--set %.200s: should be key=value", assignment);
-    char name[128];
-    int length = (int)(equals - assignment);
-    if ((size_t)length >= sizeof name)
-        return mp_fail(error, MP_EINVAL, "--set: no option is called \"%.*s\"", length, assignment);
-    memcpy(name, assignment, (size_t)length);
-    name[length] = '\0';
-    size_t prefix = sizeof SYSTEM_PREFIX - 1;
-    if (!strncmp(name, SYSTEM_PREFIX, prefix))
-        return set_system_option(file, name + prefix, equals + 1, "--set", error);
-    return set_job_option(file, name, equals + 1, "--set", systems, error);
-}
-
-static int check_given(const struct mp_job_file *file, struct mp_error *error) {
-    if (!file->system)
-        return mp_fail(error, MP_EINVAL, "system: not given; a job needs the name of a system");
-    return MP_OK;
-}
-
-static int check_text_given(const struct mp_job_file *file, struct mp_error *error) {
-    if (!*file->job.text)
-        return mp_fail(error, MP_EINVAL,
-                       "text: not given; a job needs files or folders of text to train on");
-    return MP_OK;
+    return mp_job_set_more(file, NULL, assignment, systems, error);
 }
 
 static int check_shape(const struct mp_job_file *file, struct mp_error *error) {
@@ -387,9 +412,10 @@ static int check_skew(const struct mp_job *job, struct mp_error *error) {
     return MP_OK;
 }
 
-/* Reads one row "9,1,0" of the load; `*at` moves behind it and its ';'. */
-static int check_load_row(const struct mp_job *job, int row, const char **at,
-                          struct mp_error *error) {
+/* Reads one row "9,1,0" of the load; `*at` moves behind it and its ';'.  weight [experts] may be
+ * NULL. */
+static int read_load_row(const struct mp_job *job, int row, const char **at, double weight[],
+                         struct mp_error *error) {
     long long sum = 0, largest = 0;
     int columns = 0;
     for (bool is_last = false; !is_last; columns++) {
@@ -402,6 +428,8 @@ static int check_load_row(const struct mp_job *job, int row, const char **at,
                            "load: row %d, expert %d: \"%.20s\" should begin with a number of "
                            "routes 0 .. 4294967295, then ',' or ';'",
                            row, columns, *at);
+        if (weight && columns < job->experts)
+            weight[columns] = (double)routes;
         sum += routes;
         largest = routes > largest ? routes : largest;
         *at = *end ? end + 1 : end;
@@ -425,7 +453,7 @@ static int check_load(const struct mp_job *job, struct mp_error *error) {
     if (!*at)
         return mp_fail(error, MP_EINVAL, "load: not given, but routing is load");
     for (; *at; rows++) {
-        int code = check_load_row(job, rows, &at, error);
+        int code = read_load_row(job, rows, &at, NULL, error);
         if (code)
             return code;
     }
@@ -435,10 +463,23 @@ static int check_load(const struct mp_job *job, struct mp_error *error) {
     return MP_OK;
 }
 
-static int check_trace(const struct mp_job *job, struct mp_error *error) {
-    if (!*job->trace && !*job->trace_loads)
-        return mp_fail(error, MP_EINVAL, "trace: not given, but routing is trace");
-    return MP_OK;
+int mp_job_replay(const struct mp_job *job, int rank, int64_t routes, uint32_t count[],
+                  struct mp_error *error) {
+    bool skewed = job->routing == MP_ROUTING_SKEWED, given = job->routing == MP_ROUTING_LOAD;
+    double *weight = calloc((size_t)job->experts, sizeof *weight);
+    const char *at = job->load;
+    int code =
+        weight ? MP_OK
+               : mp_fail(error, MP_ENOMEM, "no memory for the loads of %d experts", job->experts);
+    for (int r = 0; !code && given && r <= rank; r++)
+        code = read_load_row(job, r, &at, weight, error);
+    if (!code && !given)
+        mp_replay_skew(job->experts, skewed ? job->skew_experts : job->experts, job->skew_share,
+                       weight);
+    if (!code)
+        code = mp_replay_apportion(job->experts, weight, routes, count, error);
+    free(weight);
+    return code;
 }
 
 static int check_inject(const struct mp_job *job, struct mp_error *error) {
@@ -474,7 +515,7 @@ static int check_combinations(const struct mp_job *job, struct mp_error *error) 
         return mp_fail(error, MP_EINVAL,
                        "checkpoint-every: %d, but checkpoint names no folder to write to",
                        job->checkpoint_every);
-    return check_inject(job, error);
+    return MP_OK;
 }
 
 /* What the system itself refuses, be it a capacity below one route: asked before any rank starts.
@@ -514,89 +555,65 @@ static int check_nodes(const struct mp_job *job, struct mp_error *error) {
     return MP_OK;
 }
 
-static int check_sizes(const struct mp_job_file *file, struct mp_error *error) {
-    int code = check_shape(file, error);
-    if (!code)
-        code = check_nodes(&file->job, error);
-    if (!code && file->job.routing == MP_ROUTING_SKEWED)
-        code = check_skew(&file->job, error);
-    if (!code && file->job.routing == MP_ROUTING_LOAD)
-        code = check_load(&file->job, error);
-    if (!code && file->job.routing == MP_ROUTING_TRACE)
-        code = check_trace(&file->job, error);
-    return code;
+static int check_routing(const struct mp_job *job, struct mp_error *error) {
+    if (job->routing == MP_ROUTING_TRACE && !*job->trace && !*job->trace_loads)
+        return mp_fail(error, MP_EINVAL, "trace: not given, but routing is trace");
+    if (job->routing == MP_ROUTING_SKEWED)
+        return check_skew(job, error);
+    return job->routing == MP_ROUTING_LOAD ? check_load(job, error) : MP_OK;
 }
 
-int mp_job_check_model(const struct mp_job_file *file, struct mp_error *error) {
-    int code = check_given(file, error);
+/* What the system itself refuses comes last, in words about its own options. */
+static int check(const struct mp_job_file *file, bool trains, struct mp_error *error) {
+    const struct mp_job *job = &file->job;
+    if (!file->system)
+        return mp_fail(error, MP_EINVAL, "system: not given; a job needs the name of a system");
+    if (trains && !*job->text)
+        return mp_fail(error, MP_EINVAL,
+                       "text: not given; a job needs files or folders of text to train on");
+    int code = check_shape(file, error);
     if (!code)
-        code = check_sizes(file, error);
+        code = check_nodes(job, error);
+    if (!code)
+        code = check_routing(job, error);
+    if (!code && trains)
+        code = check_combinations(job, error);
+    if (!code)
+        code = check_inject(job, error);
     if (!code && file->system->create) /* registered systems have it */
         code = check_system(file, error);
     return code;
 }
 
+int mp_job_check_model(const struct mp_job_file *file, struct mp_error *error) {
+    return check(file, false, error);
+}
+
 int mp_job_check(const struct mp_job_file *file, struct mp_error *error) {
-    int code = check_given(file, error);
-    if (!code)
-        code = check_text_given(file, error);
-    if (!code)
-        code = check_sizes(file, error);
-    if (!code && file->job.routing == MP_ROUTING_TRACE)
-        code = check_trace(&file->job, error);
-    if (!code)
-        code = check_combinations(&file->job, error);
-    if (!code && file->system->create)
-        code = check_system(file, error);
-    return code;
+    return check(file, true, error);
 }
 
-int mp_job_load(const char *path, const struct mp_systems *systems, struct mp_job_file *file,
-                struct mp_error *error) {
-    struct mp_yaml *document = NULL;
-    memset(file, 0, sizeof *file);
-    int code = mp_yaml_load(path, &document, error);
-    if (!code)
-        code = mp_job_file_create(file, error);
-    if (!code)
-        code = mp_job_apply(file, document, path, systems, error);
-    if (!code) {
-        code = mp_job_check(file, error);
-        if (code)
-            mp_error_prefix(error, "%s", path);
-    }
-    mp_yaml_destroy(document);
-    if (code)
-        mp_job_file_destroy(file);
-    return code;
-}
-
-/* "indent" + "name: value" for every row of a table. */
-static int write_options(const struct mp_option table[], const void *options, const char *indent,
-                         FILE *stream, struct mp_error *error) {
+int mp_options_write(const struct mp_option table[], const void *options, const char *indent,
+                     FILE *stream, struct mp_error *error) {
     char value[MP_TEXT_SIZE];
-    for (const struct mp_option *option = table; option->name; option++) {
+    int code = MP_OK;
+    for (const struct mp_option *option = table; !code && option && option->name; option++) {
         fprintf(stream, "%s%s: ", indent, option->name);
         mp_options_format(option, options, value, sizeof value);
-        if (option->type == MP_OPTION_TEXT) {
-            int code = mp_yaml_write_text(stream, value, error);
-            if (code) {
-                mp_error_prefix(error, "%s", option->name);
-                return code;
-            }
-        } else {
+        if (option->type != MP_OPTION_TEXT)
             fputs(value, stream);
-        }
+        else if ((code = mp_yaml_write_text(stream, value, error)))
+            mp_error_prefix(error, "%s", option->name);
         fputc('\n', stream);
     }
-    return MP_OK;
+    return code;
 }
 
 int mp_job_write(const struct mp_job_file *file, FILE *stream, struct mp_error *error) {
-    int code = write_options(mp_job_options, &file->job, "", stream, error);
+    int code = mp_options_write(mp_job_options, &file->job, "", stream, error);
     if (!code && file->system && file->system->options) {
-        fputs("options:\n", stream);
-        code = write_options(file->system->options, file->system_options, "  ", stream, error);
+        fprintf(stream, "%s:\n", SYSTEM_GROUP);
+        code = mp_options_write(file->system->options, file->system_options, "  ", stream, error);
     }
     if (!code && ferror(stream))
         code = mp_fail(error, MP_EIO, "can't write the job: %s", strerror(errno));

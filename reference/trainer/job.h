@@ -110,6 +110,22 @@ int mp_job_apply(struct mp_job_file *file, const struct mp_yaml *mapping, const 
 int mp_job_set(struct mp_job_file *file, const char *assignment, const struct mp_systems *systems,
                struct mp_error *error);
 
+/* The same with options that others keep beside a job's: at the top of the mapping (key ""), or
+ * under a key of their own, "key.name=value" in assignments.  They take no lists.  A list of groups
+ * ends with a NULL table. */
+struct mp_option_group {
+    const char *key;
+    const struct mp_option *table;
+    void *values;
+    const char *owner; /* for messages, as in option.h */
+};
+int mp_job_apply_more(struct mp_job_file *file, const struct mp_option_group more[],
+                      const struct mp_yaml *mapping, const char *path,
+                      const struct mp_systems *systems, struct mp_error *error);
+int mp_job_set_more(struct mp_job_file *file, const struct mp_option_group more[],
+                    const char *assignment, const struct mp_systems *systems,
+                    struct mp_error *error);
+
 /* Constraints between options that one row can't state: batch a multiple of ranks, width of heads,
  * no more ranks than experts and experts divisible where the system needs it, routing feasible,
  * text given, and what the system's create function refuses.  Each message names the constraint and
@@ -120,11 +136,12 @@ int mp_job_check(const struct mp_job_file *file, struct mp_error *error);
  * the job asks for. */
 int mp_job_check_model(const struct mp_job_file *file, struct mp_error *error);
 
-/* Reads a whole job file: create, apply, check. */
-int mp_job_load(const char *path, const struct mp_systems *systems, struct mp_job_file *file,
-                struct mp_error *error);
+/* Writes "name: value" for every row of a table, each behind `indent`.  MP_EINVAL (a text that YAML
+ * can't have), MP_EIO. */
+int mp_options_write(const struct mp_option table[], const void *options, const char *indent,
+                     FILE *stream, struct mp_error *error);
 
-/* Writes a job file that mp_job_load reads back to the same job, every option listed. */
+/* Writes a job file that mp_job_apply reads back to the same job, every option listed. */
 int mp_job_write(const struct mp_job_file *file, FILE *stream, struct mp_error *error);
 
 /* The nodes declared, of so many ranks. */
@@ -137,6 +154,12 @@ static inline struct mp_topology mp_job_topology(const struct mp_job *job, int r
 static inline int mp_job_top_k(const struct mp_job *job) {
     return job->gate == MP_GATE_GSHARD ? 2 : 1;
 }
+
+/* count [experts]: how many of a rank's `routes` go to each expert where they are replayed
+ * balanced, skewed or as the job's load says, in every layer and iteration.  MP_EINVAL (a load that
+ * is not the job's), MP_ENOMEM. */
+int mp_job_replay(const struct mp_job *job, int rank, int64_t routes, uint32_t count[],
+                  struct mp_error *error);
 
 /* What chooses experts, in a few words that differ where it does: "text", "balanced", "skewed 0.70
  * on 4", "load b683e00e" (a digest of the matrix), "trace 5d1c0b7a" (trace_digest). */

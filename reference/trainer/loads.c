@@ -3,7 +3,6 @@
 
 #include <endian.h>
 #include <errno.h>
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,9 +10,9 @@
 #include "profiler/record/check.h"
 #include "reference/base/whole_file.h"
 
-static const char MAGIC[8] = "MPLOADS1";
-enum head_word { SOURCES, EXPERTS, LAYERS, TOP_K, TOKENS, ITERATIONS, DIGEST, CHECK, WORDS };
-enum { HEAD_BYTES = sizeof MAGIC + 4 * WORDS };
+static const char MAGIC[8] = "MPLOADS2";
+enum head_word { SOURCES, EXPERTS, LAYERS, TOP_K, TOKENS, WORDS };
+enum { HEAD_BYTES = sizeof MAGIC + 4 * WORDS, END_BYTES = 8 };
 
 int mp_loads_check(const struct mp_loads_shape *shape, int64_t iteration, int layer,
                    const uint32_t count[], struct mp_error *error) {
@@ -71,32 +70,35 @@ struct mp_loads_writer {
     int failed;
 };
 
-static int fail_write(struct mp_loads_writer *writer, struct mp_error *error) {
-    writer->failed = mp_whole_file_fail(&writer->file, error);
-    return writer->failed;
-}
-
 static int put_words(struct mp_loads_writer *writer, const uint32_t word[], size_t words,
                      struct mp_error *error) {
-    for (size_t i = 0; i < words; i++) {
+    writer->check = check_of(writer->check, word, words);
+    for (size_t i = 0; i < words && !writer->failed; i++) {
         uint32_t little = htole32(word[i]);
         if (fwrite(&little, sizeof little, 1, writer->file.stream) != 1)
-            return fail_write(writer, error);
+            writer->failed = mp_whole_file_fail(&writer->file, error);
     }
-    return MP_OK;
+    return writer->failed;
 }
 
 int mp_loads_writer_create(const char *path, const struct mp_loads_shape *shape,
                            struct mp_loads_writer **made, struct mp_error *error) {
-    static const char nothing[HEAD_BYTES];
+    const uint32_t head[WORDS] = {[SOURCES] = (uint32_t)shape->sources,
+                                  [EXPERTS] = (uint32_t)shape->experts,
+                                  [LAYERS] = (uint32_t)shape->layers,
+                                  [TOP_K] = (uint32_t)shape->top_k,
+                                  [TOKENS] = (uint32_t)shape->tokens};
     struct mp_loads_writer *writer = calloc(1, sizeof *writer);
     *made = NULL;
     if (!writer)
         return mp_fail(error, MP_ENOMEM, "%s: no memory to write loads", path);
     writer->shape = *shape;
+    writer->check = spool_crc32(MAGIC, sizeof MAGIC);
     int code = mp_whole_file_open(&writer->file, path, error);
-    if (!code && fwrite(nothing, 1, sizeof nothing, writer->file.stream) != sizeof nothing)
-        code = fail_write(writer, error);
+    if (!code && fwrite(MAGIC, 1, sizeof MAGIC, writer->file.stream) != sizeof MAGIC)
+        code = mp_whole_file_fail(&writer->file, error);
+    if (!code)
+        code = put_words(writer, head, WORDS, error);
     if (code)
         mp_loads_writer_finish(writer, false, 0, NULL);
     else
@@ -108,42 +110,23 @@ int mp_loads_write(struct mp_loads_writer *writer, const struct mp_load *load,
                    struct mp_error *error) {
     const struct mp_loads_shape *shape = &writer->shape;
     int64_t iteration = writer->blocks / shape->layers;
-    int layer = (int)(writer->blocks % shape->layers);
+    int layer = (int)(writer->blocks++ % shape->layers);
     writer->failed = mp_loads_check(shape, iteration, layer, load->count, error);
-    if (writer->failed)
-        return writer->failed;
-    writer->check = check_of(writer->check, load->count, counts_of(shape));
-    writer->blocks++;
-    return put_words(writer, load->count, counts_of(shape), error);
-}
-
-/* The head says what has been written. */
-static int put_ends(struct mp_loads_writer *writer, uint32_t digest, struct mp_error *error) {
-    const struct mp_loads_shape *shape = &writer->shape;
-    int64_t iterations = writer->blocks / shape->layers;
-    if (iterations < 1 || writer->blocks % shape->layers || iterations > INT_MAX)
-        return mp_fail(error, MP_EINVAL, "%s: %lld loads are no iterations of %d layers",
-                       writer->file.path, (long long)writer->blocks, shape->layers);
-    uint32_t head[WORDS] = {[SOURCES] = (uint32_t)shape->sources,
-                            [EXPERTS] = (uint32_t)shape->experts,
-                            [LAYERS] = (uint32_t)shape->layers,
-                            [TOP_K] = (uint32_t)shape->top_k,
-                            [TOKENS] = (uint32_t)shape->tokens,
-                            [ITERATIONS] = (uint32_t)iterations,
-                            [DIGEST] = digest};
-    head[CHECK] = check_of(0, head, CHECK);
-    int code = put_words(writer, &writer->check, 1, error);
-    if (!code && (fflush(writer->file.stream) || fseek(writer->file.stream, 0, SEEK_SET) ||
-                  fwrite(MAGIC, 1, sizeof MAGIC, writer->file.stream) != sizeof MAGIC))
-        code = fail_write(writer, error);
-    return code ? code : put_words(writer, head, WORDS, error);
+    return writer->failed ? writer->failed
+                          : put_words(writer, load->count, counts_of(shape), error);
 }
 
 int mp_loads_writer_finish(struct mp_loads_writer *writer, bool commit, uint32_t digest,
                            struct mp_error *error) {
     int code = writer->failed;
+    if (commit && !code && (writer->blocks < 1 || writer->blocks % writer->shape.layers))
+        code = mp_fail(error, MP_EINVAL, "%s: %lld loads are no iterations of %d layers",
+                       writer->file.path, (long long)writer->blocks, writer->shape.layers);
     if (commit && !code)
-        code = put_ends(writer, digest, error);
+        code = put_words(writer, &digest, 1, error);
+    uint32_t check = writer->check;
+    if (commit && !code)
+        code = put_words(writer, &check, 1, error);
     code = mp_whole_file_close(&writer->file, code || commit ? code : MP_EINTERRUPTED, error);
     free(writer);
     return commit ? code : MP_OK;
@@ -151,145 +134,110 @@ int mp_loads_writer_finish(struct mp_loads_writer *writer, bool commit, uint32_t
 
 /* ---- reading ---- */
 
-/* An open file and what its head says. */
-struct source {
-    const char *path;
-    FILE *file;
-    struct mp_loads_shape shape;
-    int64_t iterations;
-    uint32_t digest;
-};
+/* The CRC-32 of anything with its own CRC-32 (little-endian) behind it. */
+static const uint32_t CHECK_OF_WHOLE = 0x2144df1c;
 
-static int fail_read(const struct source *source, const char *where, struct mp_error *error) {
-    if (ferror(source->file))
-        return mp_fail(error, MP_EIO, "can't read %s: %s", source->path, strerror(errno));
-    return mp_fail(error, MP_EFORMAT, "%s: ends in %s; it is no whole loads file", source->path,
-                   where);
+/* The whole file, before anything in it is believed; its size.  What follows is the head. */
+static int verify(FILE *file, const char *path, int64_t *size, struct mp_error *error) {
+    unsigned char part[1 << 16];
+    uint32_t check = 0;
+    bool is_loads = false;
+    *size = 0;
+    for (size_t got; (got = fread(part, 1, sizeof part, file)) > 0; *size += (int64_t)got) {
+        is_loads |= *size == 0 && got >= sizeof MAGIC && !memcmp(part, MAGIC, sizeof MAGIC);
+        check = spool_crc32_on(check, part, got);
+    }
+    if (ferror(file))
+        return mp_fail(error, MP_EIO, "can't read %s: %s", path, strerror(errno));
+    if (!is_loads)
+        return mp_fail(error, MP_EFORMAT,
+                       "%s: is no loads file; moeperf run makes one from a suite's trace", path);
+    if (check != CHECK_OF_WHOLE || *size < HEAD_BYTES + END_BYTES)
+        return mp_fail(error, MP_EFORMAT, "%s: is cut off or damaged; its checksum is wrong", path);
+    return fseek(file, sizeof MAGIC, SEEK_SET)
+               ? mp_fail(error, MP_EIO, "can't read %s: %s", path, strerror(errno))
+               : MP_OK;
 }
 
-static int get_words(const struct source *source, uint32_t word[], size_t words, const char *where,
+static int get_words(FILE *file, const char *path, uint32_t word[], size_t words,
                      struct mp_error *error) {
-    if (fread(word, sizeof *word, words, source->file) != words)
-        return fail_read(source, where, error);
+    if (fread(word, sizeof *word, words, file) != words)
+        return mp_fail(error, MP_EIO, "can't read %s: it has changed meanwhile", path);
     for (size_t i = 0; i < words; i++)
         word[i] = le32toh(word[i]);
     return MP_OK;
 }
 
-static int read_head(struct source *source, struct mp_error *error) {
-    char magic[sizeof MAGIC];
-    uint32_t head[WORDS];
-    if (fread(magic, 1, sizeof magic, source->file) != sizeof magic)
-        return fail_read(source, "its head", error);
-    if (memcmp(magic, MAGIC, sizeof magic) != 0)
-        return mp_fail(error, MP_EFORMAT,
-                       "%s: is no loads file; moeperf run makes one from a suite's trace",
-                       source->path);
-    int code = get_words(source, head, WORDS, "its head", error);
-    if (code)
-        return code;
-    if (head[CHECK] != check_of(0, head, CHECK))
-        return mp_fail(error, MP_EFORMAT, "%s: its head is damaged", source->path);
-    for (int i = 0; i < DIGEST; i++)
-        if (head[i] < 1 || head[i] > INT_MAX)
-            return mp_fail(error, MP_EFORMAT,
-                           "%s: its head has a %u, which is no number of "
-                           "anything",
-                           source->path, head[i]);
-    source->shape = (struct mp_loads_shape){.sources = (int)head[SOURCES],
-                                            .experts = (int)head[EXPERTS],
-                                            .layers = (int)head[LAYERS],
-                                            .top_k = (int)head[TOP_K],
-                                            .tokens = head[TOKENS]};
-    source->iterations = head[ITERATIONS];
-    source->digest = head[DIGEST];
-    return MP_OK;
-}
-
-static int check_shape(const struct source *source, const struct mp_loads_shape *job,
-                       struct mp_error *error) {
-    const struct mp_loads_shape *own = &source->shape;
-    int parts = own->sources / job->sources;
+static int check_shape(const char *path, const struct mp_loads_shape *own,
+                       const struct mp_loads_shape *job, struct mp_error *error) {
+    int64_t parts = own->sources / job->sources;
     if (own->experts == job->experts && own->layers == job->layers && own->top_k == job->top_k &&
         own->sources % job->sources == 0 && own->tokens * parts == job->tokens)
         return MP_OK;
     return mp_fail(error, MP_EINVAL,
                    "%s: has loads of %d sources with %lld tokens to %d of %d experts in %d layers; "
                    "the job has %d ranks with %lld tokens to %d of %d experts in %d layers",
-                   source->path, own->sources, (long long)own->tokens, own->top_k, own->experts,
+                   path, own->sources, (long long)own->tokens, own->top_k, own->experts,
                    own->layers, job->sources, (long long)job->tokens, job->top_k, job->experts,
                    job->layers);
 }
 
 /* All counts through `block` [sources][experts]; the rank's rows are kept. */
-static int read_counts(const struct source *source, int rank, uint32_t *block,
-                       struct mp_loads *loads, struct mp_error *error) {
-    const struct mp_loads_shape *shape = &source->shape;
-    size_t words = counts_of(shape), own = (size_t)loads->sources * (size_t)loads->experts;
-    uint32_t check = 0, expected;
-    for (int64_t i = 0; i < source->iterations * shape->layers; i++) {
-        int code = get_words(source, block, words, "its counts", error);
+static int read_counts(FILE *file, const char *path, const struct mp_loads_shape *shape, int rank,
+                       uint32_t *block, struct mp_loads *loads, struct mp_error *error) {
+    size_t own = (size_t)loads->sources * (size_t)loads->experts;
+    int code = MP_OK;
+    for (int64_t i = 0; !code && i < loads->iterations * shape->layers; i++) {
+        code = get_words(file, path, block, counts_of(shape), error);
         if (!code)
             code = mp_loads_check(shape, i / shape->layers, (int)(i % shape->layers), block, error);
-        if (code)
-            return code;
-        check = check_of(check, block, words);
         memcpy(loads->count + (size_t)i * own, block + (size_t)rank * own, own * sizeof *block);
     }
-    int code = get_words(source, &expected, 1, "its counts", error);
-    if (!code && check != expected)
-        code = mp_fail(error, MP_EFORMAT, "%s: its counts are damaged", source->path);
-    return code;
+    return code ? code : get_words(file, path, &loads->digest, 1, error);
 }
 
-/* No more is asked for than a file of this size can have. */
-static int check_size(const struct source *source, struct mp_error *error) {
-    size_t words = counts_of(&source->shape), blocks;
-    if (fseek(source->file, 0, SEEK_END))
-        return fail_read(source, "its counts", error);
-    long size = ftell(source->file);
-    if (__builtin_mul_overflow((size_t)source->iterations, (size_t)source->shape.layers, &blocks) ||
-        __builtin_mul_overflow(blocks, words * sizeof(uint32_t), &words) || size < 0 ||
-        (size_t)size < words || fseek(source->file, HEAD_BYTES, SEEK_SET))
-        return fail_read(source, "its counts", error);
-    return MP_OK;
-}
-
-static int read_all(struct source *source, const struct mp_loads_shape *job, int rank,
+static int read_all(FILE *file, const char *path, const struct mp_loads_shape *job, int rank,
                     struct mp_loads *loads, struct mp_error *error) {
-    int code = read_head(source, error);
+    uint32_t head[WORDS];
+    int64_t size;
+    int code = verify(file, path, &size, error);
     if (!code)
-        code = check_shape(source, job, error);
-    if (!code)
-        code = check_size(source, error);
+        code = get_words(file, path, head, WORDS, error);
     if (code)
         return code;
-    const struct mp_loads_shape *shape = &source->shape;
-    *loads = (struct mp_loads){.sources = shape->sources / job->sources,
-                               .experts = shape->experts,
-                               .layers = shape->layers,
-                               .iterations = source->iterations,
-                               .digest = source->digest};
-    size_t rows = (size_t)(source->iterations * shape->layers * loads->sources);
-    loads->count = calloc(rows, (size_t)shape->experts * sizeof *loads->count);
-    uint32_t *block = calloc(counts_of(shape), sizeof *block);
+    const struct mp_loads_shape shape = {(int)head[SOURCES], (int)head[EXPERTS], (int)head[LAYERS],
+                                         (int)head[TOP_K], head[TOKENS]};
+    code = check_shape(path, &shape, job, error);
+    if (code)
+        return code;
+    int64_t iteration = (int64_t)(counts_of(&shape) * sizeof(uint32_t)) * shape.layers;
+    *loads = (struct mp_loads){.sources = shape.sources / job->sources,
+                               .experts = shape.experts,
+                               .layers = shape.layers,
+                               .iterations = (size - HEAD_BYTES - END_BYTES) / iteration};
+    if (loads->iterations < 1 || (size - HEAD_BYTES - END_BYTES) % iteration)
+        return mp_fail(error, MP_EFORMAT, "%s: ends inside an iteration; it is no whole loads file",
+                       path);
+    size_t rows = (size_t)(loads->iterations * shape.layers * loads->sources);
+    loads->count = calloc(rows, (size_t)shape.experts * sizeof *loads->count);
+    uint32_t *block = calloc(counts_of(&shape), sizeof *block);
     code = loads->count && block
-               ? read_counts(source, rank, block, loads, error)
-               : mp_fail(error, MP_ENOMEM, "%s: no memory for its %lld iterations", source->path,
-                         (long long)source->iterations);
+               ? read_counts(file, path, &shape, rank, block, loads, error)
+               : mp_fail(error, MP_ENOMEM, "%s: no memory for its %lld iterations", path,
+                         (long long)loads->iterations);
     free(block);
     return code;
 }
 
 int mp_loads_read(const char *path, const struct mp_loads_shape *job, int rank,
                   struct mp_loads *loads, struct mp_error *error) {
-    struct source source = {.path = path, .file = fopen(path, "rbe")};
+    FILE *file = fopen(path, "rbe");
     *loads = (struct mp_loads){0};
-    if (!source.file)
+    if (!file)
         return mp_fail(error, errno == ENOENT ? MP_ENOTFOUND : MP_EIO, "can't read %s: %s", path,
                        strerror(errno));
-    int code = read_all(&source, job, rank, loads, error);
-    fclose(source.file);
+    int code = read_all(file, path, job, rank, loads, error);
+    fclose(file);
     if (code)
         mp_loads_destroy(loads);
     return code;

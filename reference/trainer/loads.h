@@ -3,9 +3,9 @@
  *
  * A trace (harness/workload) is made for keeping; this is made of it for one job, to be read at
  * once by every rank and needs no library but a checksum.  Little-endian:
- *   char[8] "MPLOADS1"; u32 sources, experts, layers, top-k, tokens of a source and iteration,
- *   iterations, digest (a name of the trace: reports tell workloads apart by it), CRC-32 of all
- *   before it; u32 counts [iterations][layers][sources][experts]; u32 CRC-32 of the counts.
+ *   char[8] "MPLOADS2"; u32 sources, experts, layers, top-k, tokens of a source and iteration; u32
+ *   counts [iterations][layers][sources][experts], of as many iterations as there are; u32 digest
+ *   (a name of the trace: reports tell workloads apart by it); u32 CRC-32 of all before it.
  *
  * A row of counts sums to tokens * top_k, and no count is above `tokens`: a token chooses an expert
  * at most once.
@@ -57,10 +57,10 @@ struct mp_loads {
     uint32_t *count; /* [iterations][layers][sources][experts], owned */
 };
 
-/* Reads the whole file once and keeps what belongs to `rank` of `ranks`.  A file may have a
- * multiple of the job's ranks as sources: then rank r has the sources from r * q to r * q + q - 1,
- * each for one of q equal parts of its tokens, so that a token chooses the same experts on any
- * number of ranks.  `job` has the job's shape with the sources of all ranks being `ranks`.
+/* Checks the whole file, then reads it and keeps what belongs to `rank` of `ranks`.  A file may
+ * have a multiple of the job's ranks as sources: then rank r has the sources from r * q to r * q +
+ * q - 1, each for one of q equal parts of its tokens, so that a token chooses the same experts on
+ * any number of ranks.  `job` has the job's shape with the sources of all ranks being `ranks`.
  * Errors: MP_ENOTFOUND, MP_EIO, MP_EFORMAT (no loads file, cut or damaged), MP_EINVAL (made for
  * another shape, both are named), MP_ENOMEM. */
 int mp_loads_read(const char *path, const struct mp_loads_shape *job, int rank,

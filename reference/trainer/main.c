@@ -10,7 +10,9 @@
 #include <sys/stat.h>
 
 #include "baselines/systems.h"
+#include "reference/base/median.h"
 #include "reference/machine/machine.h"
+#include "reference/plan/arguments.h"
 #include "reference/trainer/checkpoint.h"
 #include "reference/trainer/environment.h"
 #include "reference/trainer/numbers.h"
@@ -20,7 +22,7 @@
 #include "reference/trainer/version.h"
 
 enum { RATED_ITERATIONS = 1000 };
-enum { EXIT_BAD = 2, MAX_SETTINGS = 64, CLOCK_TRIPS = 200 };
+enum { EXIT_BAD = 2, THREADS_MOST = 1024, CLOCK_TRIPS = 200 };
 enum { HELP_COLUMN = 23, PAGE_COLUMNS = 80 };
 
 struct arguments {
@@ -29,8 +31,7 @@ struct arguments {
     const char *calibrate; /* cluster file to write instead of training, or NULL */
     bool progress, quick, rate;
     int threads; /* of a rank that calibrates */
-    const char *setting[MAX_SETTINGS];
-    int settings;
+    struct cli_words settings;
 };
 
 /* Everything of one process, so that leaving is one function. */
@@ -62,122 +63,113 @@ static void on_signal(int number) {
 
 /* Prints words from column HELP_COLUMN on, filled to a page's width; the first line stands behind
  * what is already there. */
-static void print_filled(FILE *stream, const char *text) {
+static void print_filled(const char *text) {
     int column = HELP_COLUMN;
     while (*text) {
         int length = (int)strcspn(text, " ");
         if (column > HELP_COLUMN && column + 1 + length > PAGE_COLUMNS) {
-            fprintf(stream, "\n%*s", HELP_COLUMN, "");
+            printf("\n%*s", HELP_COLUMN, "");
             column = HELP_COLUMN;
         }
-        column += fprintf(stream, "%s%.*s", column > HELP_COLUMN ? " " : "", length, text);
+        column += printf("%s%.*s", column > HELP_COLUMN ? " " : "", length, text);
         text += length + (text[length] == ' ');
     }
-    fputc('\n', stream);
+    putchar('\n');
 }
 
-static void print_option(FILE *stream, const struct mp_option *option) {
+static void print_job_options(void) {
     char accepts[256], what[512];
-    const char *value = option->default_value;
-    mp_options_describe(option, accepts, sizeof accepts);
-    snprintf(what, sizeof what, "%s; %s%s", accepts, value ? "default " : "must be given",
-             !value   ? ""
-             : *value ? value
-                      : "empty");
-    fprintf(stream, "  %-*s", HELP_COLUMN - 2, option->name);
-    print_filled(stream, option->help);
-    fprintf(stream, "%*s", HELP_COLUMN, "");
-    print_filled(stream, what);
+    printf("\noptions of a job:\n");
+    for (const struct mp_option *option = mp_job_options; option->name; option++) {
+        const char *value = option->default_value;
+        mp_options_describe(option, accepts, sizeof accepts);
+        snprintf(what, sizeof what, "%s; %s%s", accepts, value ? "default " : "must be given",
+                 !value   ? ""
+                 : *value ? value
+                          : "empty");
+        printf("  %-*s", HELP_COLUMN - 2, option->name);
+        print_filled(option->help);
+        printf("%*s", HELP_COLUMN, "");
+        print_filled(what);
+    }
 }
 
-static void print_usage(FILE *stream) {
-    fputs("usage: moeperf-train [JOB.yaml] [options]\n"
-          "       moeperf-train --calibrate FILE [options]\n\n"
-          "Trains one job: a GPT-style mixture-of-experts model under one system.  Run it\n"
-          "alone for one rank, or under mpirun with as many processes as the job has ranks;\n"
-          "with device cuda also by torchrun on one host, or with RANK, WORLD_SIZE and\n"
-          "MOEPERF_RENDEZVOUS=file:/FOLDER set.  Without a file --set gives the whole job.\n\n"
-          "options:\n"
-          "  --set KEY=VALUE        changes an option of the job; options.KEY=VALUE one of\n"
-          "                         its system; may be repeated\n"
-          "  --spool-directory DIR  records every iteration into DIR/rank-NNNN.spool,\n"
-          "                         DIR is created\n"
-          "  --progress             prints a line per iteration:\n"
-          "                         progress ITERATION ITERATIONS LOSS MILLISECONDS\n"
-          "  --rate                 prints a line at the end, medians of the second half:\n"
-          "                         rate MILLISECONDS TOKENS/S MODEL-TFLOP/S of all ranks\n"
-          "  --calibrate FILE       trains nothing, but measures what the ranks reach and\n"
-          "                         writes it as a cluster (moeperf calibrate does this);\n"
-          "                         a progress line per step has no loss: 0\n"
-          "  --quick                calibrates in a few seconds, less exactly\n"
-          "  --threads N            of a rank that calibrates; default 1\n"
-          "  --version              release and revision it was built from\n"
-          "  --help                 this text\n\noptions of a job:\n",
-          stream);
-    for (const struct mp_option *option = mp_job_options; option->name; option++)
-        print_option(stream, option);
-    fputs("\nSIGINT, SIGTERM and SIGHUP end the run after the current iteration, with\n"
-          "everything recorded.\n\n"
-          "examples:\n"
-          "  moeperf-train job.yaml --progress\n"
-          "  moeperf-train job.yaml --set system=fssdp --set options.memory=2\n"
-          "  mpirun -n 2 moeperf-train job.yaml --spool-directory spools\n"
-          "  mpirun -n 2 moeperf-train --calibrate machine.yaml\n",
-          stream);
+/* 0: go on; 1: help has been printed; negative: bad usage, in program->error. */
+static int read_flags(struct program *program, int argc, char **argv, const char **threads,
+                      bool *version) {
+    struct arguments *arguments = &program->arguments;
+    struct cli_words words;
+    const struct cli_flag flags[] = {
+        {"--set", CLI_REPEATED, &arguments->settings, "KEY=VALUE",
+         "changes an option of the job; options.KEY=VALUE one of\n"
+         "its system; may be repeated"},
+        {"--spool-directory", CLI_VALUE, &arguments->spools, "DIR",
+         "records every iteration into DIR/rank-NNNN.spool, DIR\n"
+         "is created"},
+        {"--progress", CLI_SWITCH, &arguments->progress, NULL,
+         "prints a line per iteration:\n"
+         "progress ITERATION ITERATIONS LOSS MILLISECONDS"},
+        {"--rate", CLI_SWITCH, &arguments->rate, NULL,
+         "prints a line at the end, medians of the second half:\n"
+         "rate MILLISECONDS TOKENS/S MODEL-TFLOP/S of all ranks"},
+        {"--calibrate", CLI_VALUE, &arguments->calibrate, "FILE",
+         "trains nothing, but measures what the ranks reach and\n"
+         "writes it as a cluster (moeperf calibrate does this);\n"
+         "a progress line per step has no loss: 0"},
+        {"--quick", CLI_SWITCH, &arguments->quick, NULL,
+         "calibrates in a few seconds, less exactly"},
+        {"--threads", CLI_VALUE, threads, "N", "of a rank that calibrates; default 1"},
+        {"--version", CLI_SWITCH, version, NULL, "release and revision it was built from"},
+        {0},
+    };
+    const struct cli_usage usage = {
+        "moeperf-train [JOB.yaml] [options]\n"
+        "       moeperf-train --calibrate FILE [options]",
+        "Trains one job: a GPT-style mixture-of-experts model under one system.  Run it\n"
+        "alone for one rank, or under mpirun with as many processes as the job has ranks;\n"
+        "with device cuda also by torchrun on one host, or with RANK, WORLD_SIZE and\n"
+        "MOEPERF_RENDEZVOUS=file:/FOLDER set.  Without a file --set gives the whole job.\n\n"
+        "SIGINT, SIGTERM and SIGHUP end the run after the current iteration, with\n"
+        "everything recorded.",
+        flags,
+        0,
+        2,
+        "  moeperf-train job.yaml --progress\n"
+        "  moeperf-train job.yaml --set system=fssdp --set options.memory=2\n"
+        "  mpirun -n 2 moeperf-train job.yaml --spool-directory spools\n"
+        "  mpirun -n 2 moeperf-train --calibrate machine.yaml\n"};
+    int code = cli_parse_arguments(&usage, NULL, argc, argv, &words, &program->error);
+    if (!code && words.count == 2)
+        return mp_fail(&program->error, MP_EINVAL, "one job file only: %s or %s?", words.word[0],
+                       words.word[1]);
+    arguments->job = !code && words.count ? words.word[0] : NULL;
+    return code;
 }
 
 /* 0: go on; 1: done (help, version); negative: bad usage, in program->error. */
 static int parse_arguments(struct program *program, int argc, char **argv) {
     struct arguments *arguments = &program->arguments;
-    for (int i = 1; i < argc; i++) {
-        const char *word = argv[i];
-        bool takes_value = strcmp(word, "--set") == 0 || strcmp(word, "--spool-directory") == 0 ||
-                           strcmp(word, "--calibrate") == 0 || strcmp(word, "--threads") == 0;
-        if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0) {
-            print_usage(stdout);
-            return 1;
-        }
-        if (strcmp(word, "--version") == 0) {
-            printf("moeperf-train %s\n", mp_version());
-            return 1;
-        }
-        if (takes_value && i + 1 == argc)
-            return mp_fail(&program->error, MP_EINVAL, "%s needs a value", word);
-        if (strcmp(word, "--set") == 0) {
-            if (arguments->settings == MAX_SETTINGS)
-                return mp_fail(&program->error, MP_EINVAL, "more than %d --set", MAX_SETTINGS);
-            arguments->setting[arguments->settings++] = argv[++i];
-        } else if (strcmp(word, "--spool-directory") == 0) {
-            arguments->spools = argv[++i];
-        } else if (strcmp(word, "--calibrate") == 0) {
-            arguments->calibrate = argv[++i];
-        } else if (strcmp(word, "--threads") == 0) {
-            arguments->threads = atoi(argv[++i]);
-            if (arguments->threads < 1 || arguments->threads > 1024)
-                return mp_fail(&program->error, MP_EINVAL,
-                               "--threads: %s is not a number of threads from 1 to 1024", argv[i]);
-        } else if (strcmp(word, "--quick") == 0) {
-            arguments->quick = true;
-        } else if (strcmp(word, "--progress") == 0) {
-            arguments->progress = true;
-        } else if (strcmp(word, "--rate") == 0) {
-            arguments->rate = true;
-        } else if (word[0] == '-') {
-            return mp_fail(&program->error, MP_EINVAL, "unknown option %s; see --help", word);
-        } else if (arguments->job) {
-            return mp_fail(&program->error, MP_EINVAL, "one job file only: %s or %s?",
-                           arguments->job, word);
-        } else {
-            arguments->job = word;
-        }
-    }
+    const char *threads = NULL;
+    bool version = false;
+    int code = read_flags(program, argc, argv, &threads, &version);
+    if (code == 1)
+        print_job_options();
+    if (!code && version)
+        printf("moeperf-train %s\n", mp_version());
+    if (code || version)
+        return code ? code : 1;
+    arguments->threads = threads ? atoi(threads) : 1;
+    if (arguments->threads < 1 || arguments->threads > THREADS_MOST)
+        return mp_fail(&program->error, MP_EINVAL,
+                       "--threads: %s is not a number of threads from 1 to %d", threads,
+                       THREADS_MOST);
     if (arguments->calibrate && arguments->job)
         return mp_fail(&program->error, MP_EINVAL,
                        "--calibrate measures and does not train %s; leave one out", arguments->job);
-    if (!arguments->calibrate && (arguments->quick || arguments->threads))
+    if (!arguments->calibrate && (arguments->quick || threads))
         return mp_fail(&program->error, MP_EINVAL, "%s is for --calibrate",
                        arguments->quick ? "--quick" : "--threads");
-    if (!arguments->job && !arguments->calibrate && !arguments->settings)
+    if (!arguments->job && !arguments->calibrate && !arguments->settings.count)
         return mp_fail(&program->error, MP_EINVAL, "no job file given; see --help");
     return MP_OK;
 }
@@ -194,8 +186,9 @@ static int load_job(struct program *program) {
         code = mp_job_apply(&program->file, document, program->arguments.job, &program->systems,
                             error);
     mp_yaml_destroy(document);
-    for (int i = 0; !code && i < program->arguments.settings; i++)
-        code = mp_job_set(&program->file, program->arguments.setting[i], &program->systems, error);
+    for (int i = 0; !code && i < program->arguments.settings.count; i++)
+        code = mp_job_set(&program->file, program->arguments.settings.word[i], &program->systems,
+                          error);
     return code ? code : mp_job_check(&program->file, error);
 }
 
@@ -391,11 +384,6 @@ static void record_ready(struct program *program, int64_t start_ns, int64_t read
                      1e-9 * (double)(now - ready_ns));
 }
 
-static int compare_seconds(const void *left, const void *right) {
-    double a = *(const double *)left, b = *(const double *)right;
-    return (a > b) - (a < b);
-}
-
 /* The first half warms up: connections, clocks, libraries that choose their kernels. */
 static void print_rate(const struct program *program, int64_t trained) {
     const struct mp_job *job = &program->file.job;
@@ -403,8 +391,7 @@ static void print_rate(const struct program *program, int64_t trained) {
     int64_t first = trained < RATED_ITERATIONS ? kept / 2 : 0, count = kept - first;
     if (count == 0)
         return;
-    qsort(program->seconds + first, (size_t)count, sizeof *program->seconds, compare_seconds);
-    double median = program->seconds[first + count / 2];
+    double median = mp_median_of(program->seconds + first, count);
     int64_t tokens = (int64_t)job->batch * job->sequence;
     const struct mp_model_shape *shape = &mp_trainer_model(program->trainer)->shape;
     printf("rate %.3f %.1f %.4f\n", 1e3 * median, (double)tokens / median,
@@ -540,8 +527,7 @@ static int calibrate(struct program *program) {
     const struct arguments *arguments = &program->arguments;
     struct mp_machine machine;
     char processor[256];
-    const struct mp_machine_settings settings = {.threads =
-                                                     arguments->threads ? arguments->threads : 1,
+    const struct mp_machine_settings settings = {.threads = arguments->threads,
                                                  .quick = arguments->quick,
                                                  .progress = print_step,
                                                  .context = program};

@@ -109,22 +109,28 @@ static int measure_expert(struct mp_trainer *trainer, double *per_route, double 
     return MP_OK;
 }
 
-/* One expert from rank 0 to all ranks as a plan would copy it: GPUs' memory travels in no other
- * way. */
-static int measure_gather(struct mp_trainer *trainer, double *bandwidth, struct mp_error *error) {
+/* One expert from rank 0 to all ranks, as a plan would copy it.  Every time it lies in another
+ * stretch of a large buffer: in a run, experts do not lie in the cache either. */
+static int measure_bandwidth(struct mp_trainer *trainer, double *bandwidth,
+                             struct mp_error *error) {
+    enum { STRETCHES = REPETITIONS + 1 };
+    const struct mp_device_operations *operations = trainer->device->operations;
     size_t bytes = (size_t)trainer->setting.expert_bytes;
     int copies = trainer->comm->ranks - 1;
     struct mp_transfer *item = calloc((size_t)copies, sizeof *item);
     struct mp_request *request = NULL;
-    void *chunk = trainer->device->operations->allocate(trainer->device, bytes);
-    int code = item && chunk ? mp_request_create(trainer->comm, copies, bytes, &request, error)
-                             : mp_fail(error, MP_ENOMEM, "no memory to measure transfers");
+    char *memory = operations->allocate(trainer->device, STRETCHES * bytes);
+    int code = item && memory ? mp_request_create(trainer->comm, copies, bytes, &request, error)
+                              : mp_fail(error, MP_ENOMEM, "no memory to measure transfers");
+    if (memory)
+        operations->zero(trainer->device, trainer->model.stream, memory, STRETCHES * bytes);
     for (int i = 0; !code && i < copies; i++)
         item[i] = (struct mp_transfer){
             .from = 0, .to = i + 1, .bytes = (int64_t)bytes, .stage = MP_STAGE_BEFORE_GATE};
     const struct mp_transfers list = {item, copies, copies};
     double seconds[REPETITIONS];
     for (int i = -1; !code && i < REPETITIONS; i++) { /* the first one opens connections */
+        void *chunk = memory + (size_t)(i + 1) * bytes;
         settle(trainer);
         code = mp_comm_barrier(trainer->comm, error);
         int64_t start = mp_clock_ns();
@@ -142,37 +148,8 @@ static int measure_gather(struct mp_trainer *trainer, double *bandwidth, struct 
     if (!code)
         *bandwidth = (double)bytes / least(seconds);
     mp_request_destroy(request);
-    trainer->device->operations->release(trainer->device, chunk);
-    free(item);
-    return code;
-}
-
-/* Broadcast of one expert to all ranks.  Every time another stretch of a large buffer travels: in a
- * run, experts do not lie in the cache either. */
-static int measure_bandwidth(struct mp_trainer *trainer, double *bandwidth,
-                             struct mp_error *error) {
-    const struct mp_device_operations *operations = trainer->device->operations;
-    enum { STRETCHES = REPETITIONS + 1 };
-    size_t bytes = (size_t)trainer->setting.expert_bytes;
-    char *memory = operations->allocate(trainer->device, STRETCHES * bytes);
-    double seconds[REPETITIONS];
-    int code = memory ? MP_OK : mp_fail(error, MP_ENOMEM, "no memory to measure broadcasts");
-    if (memory)
-        operations->zero(trainer->device, trainer->model.stream, memory, STRETCHES * bytes);
-    for (int i = -1; !code && i < REPETITIONS; i++) { /* the first one opens connections */
-        code = mp_comm_barrier(trainer->comm, error);
-        int64_t start = mp_clock_ns();
-        if (!code)
-            code =
-                mp_comm_broadcast(trainer->comm, memory + (size_t)(i + 1) * bytes, bytes, 0, error);
-        if (!code)
-            code = mp_comm_barrier(trainer->comm, error);
-        if (i >= 0)
-            seconds[i] = 1e-9 * (double)(mp_clock_ns() - start);
-    }
-    if (!code)
-        *bandwidth = (double)bytes / least(seconds);
     operations->release(trainer->device, memory);
+    free(item);
     return code;
 }
 
@@ -181,8 +158,7 @@ int mp_trainer_measure(struct mp_trainer *trainer, struct mp_error *error) {
     const struct mp_job *job = &trainer->job;
     int code = MP_OK;
     if (!(job->bandwidth > 0) && trainer->comm->ranks > 1)
-        code = trainer->device->deferred ? measure_gather(trainer, &setting->bandwidth, error)
-                                         : measure_bandwidth(trainer, &setting->bandwidth, error);
+        code = measure_bandwidth(trainer, &setting->bandwidth, error);
     if (!code && !(job->expert_rate > 0))
         code = measure_expert(trainer, &setting->seconds_per_route, &setting->seconds_per_expert,
                               error);

@@ -59,14 +59,6 @@ static int choose_round(struct mp_trainer *trainer) {
     return count;
 }
 
-/* Parameters, first or second moment of an expert that this rank keeps. */
-static void *state_of(struct mp_experts *experts, int which, const struct mp_transfer *move) {
-    int at = move->layer * experts->experts + move->expert;
-    float *memory[] = {experts->parameter, experts->first, experts->second};
-    int place = which == 0 ? experts->slot[at] : experts->moments[at];
-    return memory[which] + (size_t)place * experts->chunk;
-}
-
 static int locate_round(struct mp_trainer *trainer, int count, struct mp_error *error) {
     struct mp_experts *experts = &trainer->model.experts;
     int rank = trainer->comm->rank;
@@ -76,9 +68,11 @@ static int locate_round(struct mp_trainer *trainer, int count, struct mp_error *
             return mp_fail(error, MP_ELIMIT,
                            "rank %d has no slot for expert %d of layer %d, which moves to it", rank,
                            move->expert, move->layer);
+        float *state[3] = {NULL};
+        mp_experts_state(experts, move->layer, move->expert, state);
         for (int w = 0; w < 3; w++) {
-            trainer->round_from[w][i] = move->from == rank ? state_of(experts, w, move) : NULL;
-            trainer->round_to[w][i] = move->to == rank ? state_of(experts, w, move) : NULL;
+            trainer->round_from[w][i] = move->from == rank ? state[w] : NULL;
+            trainer->round_to[w][i] = move->to == rank ? state[w] : NULL;
         }
     }
     return MP_OK;

@@ -1,26 +1,6 @@
 /* Tokens' rows on their way to the experts and back, step by step, and the experts that work on
  * them. */
-#include <stdlib.h>
-
 #include "reference/trainer/internal.h"
-
-int mp_trainer_create_rows(struct mp_trainer *trainer, struct mp_error *error) {
-    size_t ranks = (size_t)trainer->comm->ranks;
-    int code = MP_OK;
-    trainer->rows = calloc(2 * ranks, sizeof *trainer->rows);
-    if (!trainer->rows)
-        return mp_fail(error, MP_ENOMEM, "no memory for an exchange of %zu steps", ranks);
-    for (size_t i = 0; !code && i < 2 * ranks; i++)
-        code = mp_request_create(trainer->comm, 0, 0, &trainer->rows[i], error);
-    return code;
-}
-
-void mp_trainer_destroy_rows(struct mp_trainer *trainer) {
-    for (int i = 0; trainer->rows && i < 2 * trainer->comm->ranks; i++)
-        mp_request_destroy(trainer->rows[i]);
-    free(trainer->rows);
-    trainer->rows = NULL;
-}
 
 static struct mp_request *request_of(const struct mp_trainer *trainer,
                                      const struct mp_operation *operation) {

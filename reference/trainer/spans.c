@@ -1,6 +1,5 @@
-#include <stdlib.h>
-
 #include "profiler/nvtx/emit.h"
+#include "reference/base/median.h"
 #include "reference/trainer/internal.h"
 #include "reference/trainer/numbers.h"
 
@@ -216,17 +215,12 @@ void mp_trainer_record_plans(struct mp_trainer *trainer) {
 /* Spans per loop: ranges that a tool keeps are to be few. */
 enum { MEASURED_LOOPS = 15, MEASURED_SPANS = 512, MEASURED_RANGES = 16, MEASURED_KEPT = 32 };
 
-static int compare_times(const void *left, const void *right) {
-    int64_t a = *(const int64_t *)left, b = *(const int64_t *)right;
-    return (a > b) - (a < b);
-}
-
 int mp_trainer_span_cost(struct mp_trainer *trainer, double *cost_ns, struct mp_error *error) {
     struct mp_record_thread *kept = trainer->compute, *scratch = NULL;
     int spans = mp_nvtx_listening ? MEASURED_RANGES : MEASURED_SPANS;
     if (trainer->stamps && spans > MEASURED_KEPT)
         spans = MEASURED_KEPT;
-    int64_t loop_ns[MEASURED_LOOPS];
+    double loop_ns[MEASURED_LOOPS];
     int code = mp_record_scratch_create(&scratch, error);
     if (code)
         return code;
@@ -237,14 +231,13 @@ int mp_trainer_span_cost(struct mp_trainer *trainer, double *cost_ns, struct mp_
             struct mp_mark mark = mp_trainer_mark(trainer, MP_PHASES);
             mp_trainer_spent(trainer, mark, MP_PHASES, MP_NO_DIRECTION, -1, -1, -1);
         }
-        loop_ns[loop] = mp_clock_ns() - start_ns;
+        loop_ns[loop] = (double)(mp_clock_ns() - start_ns);
         if (trainer->stamps)
             mp_stamps_clear(trainer->stamps);
         mp_record_scratch_clear(scratch);
     }
     trainer->compute = kept;
     mp_record_scratch_destroy(scratch);
-    qsort(loop_ns, MEASURED_LOOPS, sizeof *loop_ns, compare_times);
-    *cost_ns = (double)loop_ns[MEASURED_LOOPS / 2] / spans;
+    *cost_ns = mp_median_of(loop_ns, MEASURED_LOOPS) / spans;
     return MP_OK;
 }

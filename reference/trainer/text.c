@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fts.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,48 +14,19 @@
 
 enum { BATCH_STREAM = 1 }; /* random stream of batch positions; tensors have their own seeds */
 
-struct collection {
-    struct mp_text *text;
-    size_t capacity;
-};
-
-static int reserve(struct collection *collection, size_t more, struct mp_error *error) {
-    struct mp_text *text = collection->text;
-    if (text->size + more <= collection->capacity)
-        return MP_OK;
-    size_t capacity = collection->capacity ? collection->capacity : 1 << 20;
-    while (capacity < text->size + more)
-        capacity *= 2;
-    unsigned char *grown = realloc(text->byte, capacity);
-    if (!grown)
-        return mp_fail(error, MP_ENOMEM, "no memory for %zu bytes of text", capacity);
-    text->byte = grown;
-    collection->capacity = capacity;
-    return MP_OK;
-}
-
-static int append_file(struct collection *collection, const char *path, struct mp_error *error) {
+/* Puts a file behind what is there. */
+static int append_file(struct mp_text *text, FILE *all, const char *path, struct mp_error *error) {
+    char part[1 << 16];
+    size_t got, size = 0;
     FILE *file = fopen(path, "rb");
     if (!file)
         return mp_fail(error, errno == ENOENT ? MP_ENOTFOUND : MP_EIO, "text %s: %s", path,
                        strerror(errno));
-    struct mp_text *text = collection->text;
-    size_t before = text->size;
-    int code = MP_OK;
-    for (;;) {
-        code = reserve(collection, 1 << 16, error);
-        if (code)
-            break;
-        size_t got = fread(text->byte + text->size, 1, 1 << 16, file);
-        text->size += got;
-        if (got == 0)
-            break;
-    }
-    if (!code && ferror(file))
-        code = mp_fail(error, MP_EIO, "text %s: %s", path, strerror(errno));
+    while ((got = fread(part, 1, sizeof part, file)) > 0 && fwrite(part, 1, got, all) == got)
+        size += got;
+    int code = ferror(file) ? mp_fail(error, MP_EIO, "text %s: %s", path, strerror(errno)) : MP_OK;
     fclose(file);
-    if (!code && text->size > before)
-        text->files++;
+    text->files += size > 0;
     return code;
 }
 
@@ -73,7 +45,7 @@ static int by_path(const FTSENT **a, const FTSENT **b) {
     return path_byte(*a, at) - path_byte(*b, at);
 }
 
-static int append_tree(struct collection *collection, char *path, struct mp_error *error) {
+static int append_tree(struct mp_text *text, FILE *all, char *path, struct mp_error *error) {
     char *paths[] = {path, NULL};
     FTS *tree = fts_open(paths, FTS_LOGICAL | FTS_NOCHDIR, by_path);
     if (!tree)
@@ -83,7 +55,7 @@ static int append_tree(struct collection *collection, char *path, struct mp_erro
     errno = 0;
     while (!code && (entry = fts_read(tree))) {
         if (entry->fts_info == FTS_F)
-            code = append_file(collection, entry->fts_path, error);
+            code = append_file(text, all, entry->fts_path, error);
         else if (entry->fts_info == FTS_NS || entry->fts_info == FTS_ERR ||
                  entry->fts_info == FTS_DNR)
             code = mp_fail(error, entry->fts_errno == ENOENT ? MP_ENOTFOUND : MP_EIO, "text %s: %s",
@@ -122,15 +94,15 @@ static int split(struct mp_text *text, const char *paths, double validation_shar
 int mp_text_load(const char *paths, double validation_share, size_t least_training,
                  size_t least_validation, struct mp_text *text, struct mp_error *error) {
     *text = (struct mp_text){0};
-    struct collection collection = {text, 0};
-    char *list = strdup(paths);
-    if (!list)
-        return mp_fail(error, MP_ENOMEM, "no memory for the list of texts");
-    int code = MP_OK;
-    char *rest = list, *path;
+    char *list = strdup(paths), *rest = list, *path;
+    FILE *all = list ? open_memstream((char **)&text->byte, &text->size) : NULL;
+    int code = all ? MP_OK : mp_fail(error, MP_ENOMEM, "no memory for the list of texts");
     while (!code && (path = strsep(&rest, ":")))
         if (*path)
-            code = append_tree(&collection, path, error);
+            code = append_tree(text, all, path, error);
+    bool is_full = all && ferror(all);
+    if (all && (fclose(all) || is_full) && !code)
+        code = mp_fail(error, MP_ENOMEM, "no memory for the text behind %zu bytes", text->size);
     free(list);
     if (!code)
         code = split(text, paths, validation_share, least_training, least_validation, error);

@@ -7,7 +7,6 @@
 #include <string.h>
 
 #include "profiler/nvtx/emit.h"
-#include "reference/model/replay.h"
 #include "reference/trainer/internal.h"
 
 static void shape_of(const struct mp_job *job, struct mp_model_shape *shape) {
@@ -30,52 +29,53 @@ static void describe_setting(struct mp_trainer *trainer) {
     mp_job_setting(job, &trainer->sizes, &topology, 1, &trainer->setting);
 }
 
-static void *table(size_t count, size_t size, bool *failed) {
-    void *memory = calloc(count ? count : 1, size);
-    if (!memory)
-        *failed = true;
+/* Zeroed memory that lives as long as the trainer; without it trainer->starved. */
+static void *table(struct mp_trainer *trainer, size_t count, size_t size) {
+    void *memory = trainer->tables < MP_TRAINER_TABLES ? calloc(count ? count : 1, size) : NULL;
+    if (memory)
+        trainer->table[trainer->tables++] = memory;
+    else
+        trainer->starved = true;
     return memory;
 }
 
 static int create_tables(struct mp_trainer *trainer, struct mp_error *error) {
-    bool failed = false;
     size_t layers = (size_t)trainer->job.layers, experts = (size_t)trainer->job.experts;
     size_t ranks = (size_t)trainer->comm->ranks;
     size_t tokens = (size_t)trainer->sequences * (size_t)trainer->job.sequence;
-    trainer->source = table(layers, sizeof *trainer->source, &failed);
-    trainer->facts = table(layers, sizeof *trainer->facts, &failed);
-    trainer->load = table(layers, sizeof *trainer->load, &failed);
-    trainer->free_slots = table(ranks, sizeof *trainer->free_slots, &failed);
-    trainer->counts = table(2 * experts, sizeof *trainer->counts, &failed);
-    trainer->all_counts = table(2 * experts * ranks, sizeof *trainer->all_counts, &failed);
-    trainer->mass = table(experts, sizeof *trainer->mass, &failed);
-    trainer->inside = table(experts, sizeof *trainer->inside, &failed);
-    trainer->auxiliary_loss = table(layers, sizeof *trainer->auxiliary_loss, &failed);
-    trainer->token = table(tokens, sizeof *trainer->token, &failed);
-    trainer->target = table(tokens, sizeof *trainer->target, &failed);
-    trainer->host_loss = table(tokens, sizeof *trainer->host_loss, &failed);
-    trainer->prefetch_chunk = table(experts, sizeof(void *), &failed);
-    trainer->prefetch_gradient = table(experts, sizeof(void *), &failed);
-    trainer->reduce_chunk = table(experts, sizeof(void *), &failed);
-    trainer->reduce_gradient = table(experts, sizeof(void *), &failed);
-    trainer->bucket = table(layers + 1, sizeof *trainer->bucket, &failed);
-    trainer->bucket_flight = table(layers + 1, sizeof *trainer->bucket_flight, &failed);
-    return failed ? mp_fail(error, MP_ENOMEM, "no memory for the trainer's tables") : MP_OK;
+    trainer->source = table(trainer, layers, sizeof *trainer->source);
+    trainer->facts = table(trainer, layers, sizeof *trainer->facts);
+    trainer->load = table(trainer, layers, sizeof *trainer->load);
+    trainer->free_slots = table(trainer, ranks, sizeof *trainer->free_slots);
+    trainer->counts = table(trainer, 2 * experts, sizeof *trainer->counts);
+    trainer->all_counts = table(trainer, 2 * experts * ranks, sizeof *trainer->all_counts);
+    trainer->mass = table(trainer, experts, sizeof *trainer->mass);
+    trainer->inside = table(trainer, experts, sizeof *trainer->inside);
+    trainer->auxiliary_loss = table(trainer, layers, sizeof *trainer->auxiliary_loss);
+    trainer->token = table(trainer, tokens, sizeof *trainer->token);
+    trainer->target = table(trainer, tokens, sizeof *trainer->target);
+    trainer->host_loss = table(trainer, tokens, sizeof *trainer->host_loss);
+    trainer->prefetch_chunk = table(trainer, experts, sizeof(void *));
+    trainer->prefetch_gradient = table(trainer, experts, sizeof(void *));
+    trainer->reduce_chunk = table(trainer, experts, sizeof(void *));
+    trainer->reduce_gradient = table(trainer, experts, sizeof(void *));
+    trainer->bucket_flight = table(trainer, layers + 1, sizeof *trainer->bucket_flight);
+    return trainer->starved ? mp_fail(error, MP_ENOMEM, "no memory for the trainer's tables")
+                            : MP_OK;
 }
 
 /* Homes change inside a step: room for all that may move, now. */
 static int create_moves(struct mp_trainer *trainer, struct mp_error *error) {
-    bool failed = false;
     size_t all = (size_t)trainer->job.layers * (size_t)trainer->job.experts;
     size_t most = (size_t)trainer->planner.moves.capacity;
-    trainer->round = table(most, sizeof *trainer->round, &failed);
+    trainer->round = table(trainer, most, sizeof *trainer->round);
     for (int w = 0; w < 3; w++) {
-        trainer->round_from[w] = table(most, sizeof(void *), &failed);
-        trainer->round_to[w] = table(most, sizeof(void *), &failed);
+        trainer->round_from[w] = table(trainer, most, sizeof(void *));
+        trainer->round_to[w] = table(trainer, most, sizeof(void *));
     }
-    trainer->moved = table(most, sizeof *trainer->moved, &failed);
-    trainer->old_moments = table(all, sizeof *trainer->old_moments, &failed);
-    return failed ? mp_fail(error, MP_ENOMEM, "no memory for %zu moves", most) : MP_OK;
+    trainer->moved = table(trainer, most, sizeof *trainer->moved);
+    trainer->old_moments = table(trainer, all, sizeof *trainer->old_moments);
+    return trainer->starved ? mp_fail(error, MP_ENOMEM, "no memory for %zu moves", most) : MP_OK;
 }
 
 /* What slices need: every holder's share of every rank, twice as gradients of two layers may be on
@@ -83,21 +83,21 @@ static int create_moves(struct mp_trainer *trainer, struct mp_error *error) {
 static int create_slices(struct mp_trainer *trainer, struct mp_error *error) {
     if (!mp_optimizer_sliced(trainer->planner.optimizer))
         return MP_OK;
-    bool failed = false;
     size_t ranks = (size_t)trainer->comm->ranks,
            holders = (size_t)trainer->planner.homes_limit * ranks;
     size_t bytes = holders * trainer->model.experts.slice * sizeof(float);
-    trainer->slice_list = table(holders * ranks, sizeof *trainer->slice_list, &failed);
-    trainer->slice_from = table(holders * ranks, sizeof(void *), &failed);
-    trainer->slice_to = table(holders * ranks, sizeof(void *), &failed);
+    trainer->slice_list = table(trainer, holders * ranks, sizeof *trainer->slice_list);
+    trainer->slice_from = table(trainer, holders * ranks, sizeof(void *));
+    trainer->slice_to = table(trainer, holders * ranks, sizeof(void *));
     bool own = trainer->planner.optimizer == MP_OPTIMIZER_SLICES;
     for (int i = 0; own && i < MP_SUMS_ON_THEIR_WAY; i++) {
         trainer->arrivals[i] =
             trainer->device->operations->allocate(trainer->device, bytes ? bytes : 64);
-        failed = failed || !trainer->arrivals[i];
+        trainer->starved |= !trainer->arrivals[i];
     }
-    return failed ? mp_fail(error, MP_ENOMEM, "no memory for slices of %zu holders", holders)
-                  : MP_OK;
+    return trainer->starved
+               ? mp_fail(error, MP_ENOMEM, "no memory for slices of %zu holders", holders)
+               : MP_OK;
 }
 
 /* Lets transfers move on while this rank computes; a failure is told when the iteration ends, if no
@@ -153,7 +153,7 @@ static int create_requests(struct mp_trainer *trainer, struct mp_error *error) {
     } else if (trainer->planner.optimizer == MP_OPTIMIZER_OWNER) {
         copies = sums = most < copies ? most : copies;
     }
-    struct {
+    const struct {
         struct mp_request **request;
         int transfers;
     } wanted[] = {
@@ -168,12 +168,20 @@ static int create_requests(struct mp_trainer *trainer, struct mp_error *error) {
         {&trainer->move[1], moves},
         {&trainer->move[2], moves},
     };
-    int code = MP_OK;
-    for (size_t i = 0; !code && i < sizeof wanted / sizeof *wanted; i++)
-        code = mp_request_create(comm, wanted[i].transfers, wanted[i].transfers ? chunk : 0,
-                                 wanted[i].request, error);
-    for (int b = 0; !code && b <= layers; b++)
-        code = mp_request_create(comm, 0, 0, &trainer->bucket[b], error);
+    int single = sizeof wanted / sizeof *wanted, code = MP_OK;
+    trainer->requests = single + layers + 1 + 2 * ranks;
+    trainer->request = table(trainer, (size_t)trainer->requests, sizeof *trainer->request);
+    if (!trainer->request)
+        return mp_fail(error, MP_ENOMEM, "no memory for %d requests", trainer->requests);
+    trainer->bucket = trainer->request + single;
+    trainer->rows = trainer->bucket + layers + 1;
+    for (int i = 0; !code && i < trainer->requests; i++) {
+        int transfers = i < single ? wanted[i].transfers : 0;
+        code =
+            mp_request_create(comm, transfers, transfers ? chunk : 0, &trainer->request[i], error);
+        if (i < single)
+            *wanted[i].request = trainer->request[i];
+    }
     return code;
 }
 
@@ -193,18 +201,6 @@ static int create_experts(struct mp_trainer *trainer, struct mp_error *error) {
     };
     return mp_experts_create(&model->shape, trainer->device, (uint64_t)trainer->job.seed,
                              planner->home, &layout, &model->experts, error);
-}
-
-/* The row of the job's load that belongs to `rank`; mp_job_check has seen that it is there. */
-static void load_row(const struct mp_job *job, int rank, double weight[]) {
-    const char *at = job->load;
-    for (int r = 0; r < rank && at; r++)
-        at = strchr(at, ';') ? strchr(at, ';') + 1 : NULL;
-    for (int e = 0; at && e < job->experts; e++) {
-        char *end;
-        weight[e] = (double)strtoll(at, &end, 10);
-        at = *end ? end + 1 : end;
-    }
 }
 
 /* This rank's part of the trace. */
@@ -227,34 +223,33 @@ static int read_trace(struct mp_trainer *trainer, struct mp_error *error) {
     return code;
 }
 
+/* The same loads in all layers and iterations. */
+static int repeat_loads(struct mp_trainer *trainer, struct mp_error *error) {
+    struct mp_loads *loads = &trainer->loads;
+    const struct mp_job *job = &trainer->job;
+    int64_t routes = (int64_t)trainer->model.tokens * trainer->model.shape.top_k;
+    size_t experts = (size_t)job->experts;
+    *loads = (struct mp_loads){1, job->experts, job->layers, 1, 0, NULL};
+    loads->count = calloc((size_t)job->layers * experts, sizeof *loads->count);
+    int code = loads->count ? MP_OK
+                            : mp_fail(error, MP_ENOMEM, "no memory for %lld replayed routes",
+                                      (long long)routes);
+    for (int l = 0; !code && l < job->layers; l++)
+        code = mp_job_replay(job, trainer->comm->rank, routes, loads->count + (size_t)l * experts,
+                             error);
+    return code;
+}
+
 /* The loads that replayed gating reproduces on this rank. */
 static int create_replay(struct mp_trainer *trainer, struct mp_error *error) {
-    const struct mp_job *job = &trainer->job;
-    if (job->routing == MP_ROUTING_GATE)
+    if (trainer->job.routing == MP_ROUTING_GATE)
         return MP_OK;
-    bool failed = false;
-    size_t experts = (size_t)job->experts;
-    int64_t routes = (int64_t)trainer->model.tokens * trainer->model.shape.top_k;
-    double *weight = NULL;
-    trainer->forced = table((size_t)routes, sizeof *trainer->forced, &failed);
-    if (job->routing == MP_ROUTING_TRACE && !failed) {
-        int code = read_trace(trainer, error);
-        return code ? code : mp_trainer_force_choices(trainer, 0, error);
-    }
-    weight = table(experts, sizeof *weight, &failed);
-    trainer->forced_count = table(experts, sizeof *trainer->forced_count, &failed);
-    if (failed) {
-        free(weight);
-        return mp_fail(error, MP_ENOMEM, "no memory for %lld replayed routes", (long long)routes);
-    }
-    if (job->routing == MP_ROUTING_LOAD)
-        load_row(job, trainer->comm->rank, weight);
-    else
-        mp_replay_skew(job->experts,
-                       job->routing == MP_ROUTING_SKEWED ? job->skew_experts : job->experts,
-                       job->skew_share, weight);
-    int code = mp_replay_apportion(job->experts, weight, routes, trainer->forced_count, error);
-    free(weight);
+    size_t routes = (size_t)trainer->model.tokens * (size_t)trainer->model.shape.top_k;
+    trainer->forced = table(trainer, routes, sizeof *trainer->forced);
+    if (!trainer->forced)
+        return mp_fail(error, MP_ENOMEM, "no memory for %zu replayed routes", routes);
+    int code = trainer->job.routing == MP_ROUTING_TRACE ? read_trace(trainer, error)
+                                                        : repeat_loads(trainer, error);
     return code ? code : mp_trainer_force_choices(trainer, 0, error);
 }
 
@@ -418,8 +413,6 @@ int mp_trainer_create_on(const struct mp_job_file *file, struct mp_comm *comm,
         trainer->device->between_context = trainer;
     }
     if (!code)
-        code = mp_trainer_create_rows(trainer, error);
-    if (!code)
         code = mp_schedule_gather_homes(&trainer->schedule, error);
     if (code) {
         explain_memory(trainer->device, error);
@@ -430,32 +423,13 @@ int mp_trainer_create_on(const struct mp_job_file *file, struct mp_comm *comm,
     return MP_OK;
 }
 
-static void destroy_requests(struct mp_trainer *trainer) {
-    struct mp_request *requests[] = {
-        trainer->gather,
-        trainer->fetch.request[0],
-        trainer->late_fetch.request[0],
-        trainer->refetch.request[0],
-        trainer->refetch.request[1],
-        trainer->sums[0].request[0],
-        trainer->sums[1].request[0],
-        trainer->move[0],
-        trainer->move[1],
-        trainer->move[2],
-    };
-    for (size_t i = 0; i < sizeof requests / sizeof *requests; i++)
-        mp_request_destroy(requests[i]);
-    mp_trainer_destroy_rows(trainer);
-    for (int b = 0; trainer->bucket && b <= trainer->job.layers; b++)
-        mp_request_destroy(trainer->bucket[b]);
-}
-
 void mp_trainer_destroy(struct mp_trainer *trainer) {
     if (!trainer)
         return;
     if (trainer->stamps)
         mp_comm_on_wait(trainer->comm, NULL, NULL);
-    destroy_requests(trainer);
+    for (int i = 0; trainer->request && i < trainer->requests; i++)
+        mp_request_destroy(trainer->request[i]);
     mp_model_destroy(&trainer->model);
     mp_planner_destroy(&trainer->planner);
     mp_schedule_destroy(&trainer->schedule);
@@ -472,40 +446,8 @@ void mp_trainer_destroy(struct mp_trainer *trainer) {
             mp_placement_destroy(&trainer->source[l]);
     }
     mp_loads_destroy(&trainer->loads);
-    void *memory[] = {trainer->facts,
-                      trainer->source,
-                      trainer->load,
-                      trainer->round,
-                      trainer->round_from[0],
-                      trainer->round_from[1],
-                      trainer->round_from[2],
-                      trainer->round_to[0],
-                      trainer->round_to[1],
-                      trainer->round_to[2],
-                      trainer->moved,
-                      trainer->old_moments,
-                      trainer->free_slots,
-                      trainer->counts,
-                      trainer->all_counts,
-                      trainer->mass,
-                      trainer->inside,
-                      trainer->auxiliary_loss,
-                      trainer->token,
-                      trainer->target,
-                      trainer->forced,
-                      trainer->forced_count,
-                      trainer->host_loss,
-                      trainer->prefetch_chunk,
-                      trainer->prefetch_gradient,
-                      trainer->reduce_chunk,
-                      trainer->reduce_gradient,
-                      trainer->bucket,
-                      trainer->bucket_flight,
-                      trainer->slice_list,
-                      trainer->slice_from,
-                      trainer->slice_to};
-    for (size_t i = 0; i < sizeof memory / sizeof *memory; i++)
-        free(memory[i]);
+    for (int i = 0; i < trainer->tables; i++)
+        free(trainer->table[i]);
     free(trainer);
 }
 

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "reference/base/median.h"
 #include "results/compare/null.h"
 
 #define TIE_TOLERANCE 1e-12   /* relative, between sizes of differences of logarithms */
@@ -30,15 +31,6 @@ static int check(const char *what, const double values[], int count, int least,
     return MP_OK;
 }
 
-static int compare_doubles(const void *left, const void *right) {
-    double a = *(const double *)left, b = *(const double *)right;
-    return (a > b) - (a < b);
-}
-
-static void sort(double values[], size_t count) {
-    qsort(values, count, sizeof *values, compare_doubles);
-}
-
 static double middle(const double sorted[], size_t count) {
     return count % 2 ? sorted[count / 2] : sorted[count / 2 - 1] / 2 + sorted[count / 2] / 2;
 }
@@ -60,7 +52,7 @@ int mp_median(const double values[], int count, double *median, struct mp_error 
     double *sorted = copy_of(values, count);
     if (!sorted)
         return no_memory(error);
-    sort(sorted, (size_t)count);
+    mp_sort_numbers(sorted, count);
     *median = middle(sorted, (size_t)count);
     free(sorted);
     return MP_OK;
@@ -259,7 +251,7 @@ static int normal_quantile(double mean, double variance) {
 
 /* `low_rank`: of both ends in the sorted averages, from 1; 0: no end. */
 static void shift_from(double averages[], size_t count, int end, struct mp_shift *shift) {
-    sort(averages, count);
+    mp_sort_numbers(averages, count);
     *shift = (struct mp_shift){middle(averages, count), -INFINITY, INFINITY};
     if (end < 1 || (size_t)end > count)
         return;
@@ -344,7 +336,7 @@ int mp_holm(const double p[], int count, double adjusted[], struct mp_error *err
         if (!isnan(p[i]))
             sorted[made++] = p[i];
     }
-    sort(sorted, (size_t)made);
+    mp_sort_numbers(sorted, made);
     for (int i = 0; i < made; i++) {
         largest = fmax(largest, fmin(1, (made - i) * sorted[i]));
         for (int k = 0; k < count; k++)

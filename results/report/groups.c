@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "reference/base/median.h"
 #include "results/report/query.h"
 #include "results/report/table.h"
 
@@ -266,14 +267,6 @@ void report_table_heading(const struct report_runs *runs, int table, FILE *out) 
                     run->ranks, run->ranks == 1 ? "" : "s", run->executor);
 }
 
-static int compare_doubles(const void *left, const void *right) {
-    double a = *(const double *)left, b = *(const double *)right;
-    return (a > b) - (a < b);
-}
-
 double report_median(double values[], int count) {
-    if (count == 0)
-        return NAN;
-    qsort(values, (size_t)count, sizeof *values, compare_doubles);
-    return count % 2 ? values[count / 2] : (values[count / 2 - 1] + values[count / 2]) / 2;
+    return mp_median_of(values, count);
 }

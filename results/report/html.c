@@ -4,6 +4,7 @@
 
 #include "results/report/findings.h"
 #include "results/report/page.h"
+#include "results/report/query.h"
 
 static void write_head(const struct report_runs *runs, const char *path, FILE *out) {
     const struct report_run *first = runs->run;
@@ -29,24 +30,17 @@ static int write_busy(const struct report_runs *runs, FILE *out, struct mp_error
     return code;
 }
 
-struct report {
-    struct mp_store *store;
-    struct report_runs runs;
-};
-
-static int write_body(struct page *page, void *context, struct mp_error *error) {
-    struct report *report = context;
-    const char *path = mp_store_path(report->store), *name = strrchr(path, '/');
+static int write_main(struct page *page, struct mp_error *error) {
+    struct report_runs *runs = page->runs;
     FILE *out = page->out;
-    page->store = report->store;
-    page->runs = &report->runs;
-    write_head(page->runs, name ? name + 1 : path, out);
+    const char *path = mp_store_path(page->store), *name = strrchr(path, '/');
+    write_head(runs, name ? name + 1 : path, out);
     fputs("<main>\n", out);
     int code = write_busy(page->runs, out, error);
     fputs("<div data-choose=\"Setting\">\n<noscript><p>The charts need JavaScript; words and "
           "tables don't.</p></noscript>\n",
           out);
-    for (int t = 0; !code && t < page->runs->tables; t++)
+    for (int t = 0; !code && t < runs->tables; t++)
         code = page_setting(page, t, error);
     fputs("</div>\n</main>\n<footer><p>Written by moeperf. Medians are over steady iterations: "
           "those that "
@@ -56,15 +50,20 @@ static int write_body(struct page *page, void *context, struct mp_error *error) 
     return code;
 }
 
-int mp_report_html(struct mp_store *store, const struct mp_report_selection *selection,
-                   const char *path, struct mp_error *error) {
-    struct report report = {.store = store};
-    char title[200];
-    int code = report_runs_load(store, selection, &report.runs, error);
+static int write_body(const void *context, struct page *page, struct mp_error *error) {
+    struct report_runs runs = {0};
+    int code = report_runs_load(page->store, context, &runs, error);
     if (code)
         return code;
-    snprintf(title, sizeof title, "moeperf: %.160s", report.runs.run[0].suite);
-    code = page_write(path, title, write_body, &report, error);
-    report_runs_free(&report.runs);
+    page->runs = &runs;
+    snprintf(page->title, sizeof page->title, "moeperf: %.160s", runs.run[0].suite);
+    code = write_main(page, error);
+    report_runs_free(&runs);
     return code;
+}
+
+int mp_report_html(struct mp_store *store, const struct mp_report_selection *selection,
+                   const char *path, struct mp_error *error) {
+    struct page page = {.store = store};
+    return page_file(path, &page, write_body, selection, error);
 }

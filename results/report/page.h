@@ -15,7 +15,8 @@ struct page_chart {
 };
 extern const struct page_chart page_charts[];
 extern const char chart_speedup[], chart_iteration_time[], chart_loss[], chart_phases[],
-    chart_timeline[], chart_imbalance[], chart_experts[], chart_scatter[], chart_predicted[];
+    chart_timeline[], chart_imbalance[], chart_experts[], chart_scatter[], chart_predicted[],
+    chart_grid[];
 
 /* A page being written. */
 struct page {
@@ -24,6 +25,7 @@ struct page {
     FILE *out;
     json_t *figures;  /* array, by number; see page_figure */
     int run_sections; /* so far */
+    char title[200];
 };
 
 /* ---- HTML (page_write.c) ---- */
@@ -49,12 +51,12 @@ void page_command(FILE *out, const char *command);
 /* Findings (findings.h) as a list, warnings last. */
 void page_findings(FILE *out, const json_t *findings);
 
-/* Writes a page to `path`, first beside it and then by renaming: `write` prints its body to
- * page->out, with figures.  Errors: `write`'s, MP_ENOTFOUND (Vega is not installed), MP_EIO,
- * MP_ENOMEM, MP_ENOSPACE. */
-typedef int page_body(struct page *page, void *context, struct mp_error *error);
-int page_write(const char *path, const char *title, page_body *write, void *context,
-               struct mp_error *error);
+/* Writes a page to `path`, first beside it and then by renaming: what `body` makes of `context`,
+ * title included, inside of page/report.html.  Errors: its own, mp_vega_find's, MP_EIO, MP_ENOMEM,
+ * MP_ENOSPACE. */
+typedef int page_body(const void *context, struct page *page, struct mp_error *error);
+int page_file(const char *path, struct page *page, page_body *body, const void *context,
+              struct mp_error *error);
 
 /* ---- figures (page_figure.c) ---- */
 

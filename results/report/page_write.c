@@ -198,27 +198,28 @@ static int assemble(const char *title, const char *body, json_t *figures, FILE *
         at = end + 2;
     }
     fputs(at, out);
-    return code;
-}
-
-static int write_page(const char *title, page_body *write, void *context, FILE *out,
-                      struct mp_error *error) {
-    char *body = NULL;
-    size_t size;
-    struct page page = {.out = open_memstream(&body, &size), .figures = json_array()};
-    int code = page.out && page.figures ? write(&page, context, error)
-                                        : mp_fail(error, MP_ENOMEM, "no memory for the report");
-    if (page.out && fclose(page.out) && !code)
-        code = mp_fail(error, MP_ENOMEM, "no memory for the report");
-    if (!code)
-        code = assemble(title, body, page.figures, out, error);
-    free(body);
-    json_decref(page.figures);
     return code ? code : check_printed(out, error);
 }
 
-int page_write(const char *path, const char *title, page_body *write, void *context,
-               struct mp_error *error) {
+static int write_page(struct page *page, page_body *body, const void *context, FILE *out,
+                      struct mp_error *error) {
+    char *text = NULL;
+    size_t size;
+    page->figures = json_array();
+    page->out = open_memstream(&text, &size);
+    int code = page->out && page->figures ? body(context, page, error)
+                                          : mp_fail(error, MP_ENOMEM, "no memory for the report");
+    if (page->out && fclose(page->out) && !code)
+        code = mp_fail(error, MP_ENOMEM, "no memory for the report");
+    if (!code)
+        code = assemble(page->title, text, page->figures, out, error);
+    free(text);
+    json_decref(page->figures);
+    return code;
+}
+
+int page_file(const char *path, struct page *page, page_body *body, const void *context,
+              struct mp_error *error) {
     char folder[MP_VEGA_FOLDER];
     struct mp_whole_file file;
     int code = mp_vega_find(folder, error); /* before the work */
@@ -226,6 +227,6 @@ int page_write(const char *path, const char *title, page_body *write, void *cont
         return code;
     code = mp_whole_file_open(&file, path, error);
     if (!code)
-        code = write_page(title, write, context, file.stream, error);
+        code = write_page(page, body, context, file.stream, error);
     return mp_whole_file_close(&file, code, error);
 }

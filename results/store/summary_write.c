@@ -2,6 +2,7 @@
 #include <stdlib.h>
 
 #include "reference/base/imbalance.h"
+#include "reference/base/median.h"
 #include "results/store/internal.h"
 #include "results/store/summary.h"
 #include "results/store/summary_entries.h"
@@ -89,19 +90,6 @@ static struct iteration_row iteration_row_of(const struct summary *summary,
     return row;
 }
 
-static int compare_doubles(const void *left, const void *right) {
-    double a = *(const double *)left, b = *(const double *)right;
-    return (a > b) - (a < b);
-}
-
-static double median_of(double values[], int64_t count) {
-    if (count == 0)
-        return NAN;
-    qsort(values, (size_t)count, sizeof *values, compare_doubles);
-    int64_t half = count / 2;
-    return count % 2 ? values[half] : (values[half - 1] + values[half]) / 2;
-}
-
 /* Complete iterations that don't count as steady: a tenth, rounded up, and at least the first. */
 static int64_t warm_up_of(int64_t complete) {
     int64_t tenth = (complete + 9) / 10;
@@ -130,7 +118,7 @@ static struct steady_state steady_state_of(struct summary *summary, const uint32
         ms[state.steady++] = row.ms;
         tokens += row.tokens < 0 ? NAN : (double)row.tokens;
     }
-    state.ms_per_iteration = median_of(ms, state.steady);
+    state.ms_per_iteration = mp_median_of(ms, state.steady);
     state.tokens_per_s = tokens / (double)state.steady / (state.ms_per_iteration / 1e3);
     if (!isfinite(state.tokens_per_s) || tokens <= 0)
         state.tokens_per_s = NAN;

@@ -21,6 +21,7 @@ static void all_systems_register_once(void **state) {
         "ideal",
         "laer",
         "llep",
+        "moonep",
         "skeleton",
         "smartmoe",
         "swiftmoe",

@@ -236,6 +236,7 @@ static const struct row rows[] = {
      {"options.interval=5", "options.dispatch=nearest", "options.replicas=all"},
      {.replicas = true, .moves = true}},
     {"llep", {"options.smallest-gemm=1", "options.threshold=1"}, {.late = MUST_COPY}},
+    {.system = "moonep", .acts = {.late = MUST_COPY}},
     {.system = "ideal", .acts = {.late = MUST_COPY}},
 };
 

@@ -74,6 +74,9 @@ static const struct row rows[] = {
      {1.15, 1.16},
      {1.25, 1.25}},
     {"eplb", {{"replicas", "64"}}, false, 2, {1.15, 1.16}, {0, 0}},
+    {"flexmoe", {{"interval", "1"}, {"threshold", "1"}}, true, 2, {1.06, 1.07}, {1.10, 1.10}},
+    {"flexmoe", {{"interval", "1"}, {"threshold", "1"}}, false, 2, {1.11, 1.12}, {1.15, 1.15}},
+    {"flexmoe", {{"interval", "10"}}, false, 2, {0, 0}, {0, 0}},
     {"laer", {{"slots", "4"}, {"window", "1"}}, true, 1, {1.10, 1.11}, {1.15, 1.15}},
     {"laer", {{"slots", "4"}}, false, 1, {1.15, 1.16}, {1.25, 1.25}},
     {"laer", {{"slots", "8"}}, false, 1, {1.07, 1.08}, {0, 0}},
@@ -83,15 +86,23 @@ static const struct row rows[] = {
     {"deepspeed", {{"drop-tokens", "no"}}, false, 2, {0, 0}, {0, 0}},
     {"swiftmoe", {{"capacity-factor", "1000"}}, false, 2, {0, 0}, {0, 0}},
     {"llep", {{"smallest-gemm", "1"}}, false, 2, {1.05, 1.05}, {1.05, 1.05}},
+    {"moonep", {{0}}, false, 2, {1.001, 1.001}, {1.001, 1.001}},
     {"ideal", {{0}}, false, 2, {1.001, 1.001}, {1.001, 1.001}},
 };
 enum { ROWS = sizeof rows / sizeof *rows };
+
+/* With the same slots on the trace, the median of the largest over the mean is at most the rival's.
+ */
+static const struct {
+    const struct row *row, *rival;
+} rivals[] = {{&rows[3], &rows[0]}, {&rows[4], &rows[1]}};
 
 struct quality {
     double *ratio; /* [plans] */
     int plans;
     double mean, median, worst;
-    double over_mean; /* mean of the ratios to the mean alone */
+    double *to_mean; /* [plans], ratios to the mean alone */
+    double over_mean, median_over_mean;
 };
 
 static int compare_doubles(const void *a, const void *b) {
@@ -129,6 +140,7 @@ static void add_ratio(struct quality *quality, const struct mp_plan *plan,
     double mean = (double)mp_load_total(load) / RANKS;
     double piece = largest_piece(total, copies, queue);
     double ratio = (double)most / (piece > mean ? piece : mean);
+    quality->to_mean[quality->plans] = (double)most / mean;
     quality->ratio[quality->plans++] = ratio;
     quality->mean += ratio;
     quality->over_mean += (double)most / mean;
@@ -136,7 +148,9 @@ static void add_ratio(struct quality *quality, const struct mp_plan *plan,
 
 static void summarise(struct quality *quality) {
     qsort(quality->ratio, (size_t)quality->plans, sizeof *quality->ratio, compare_doubles);
+    qsort(quality->to_mean, (size_t)quality->plans, sizeof *quality->to_mean, compare_doubles);
     quality->median = quality->ratio[quality->plans / 2];
+    quality->median_over_mean = quality->to_mean[quality->plans / 2];
     quality->worst = quality->ratio[quality->plans - 1];
     quality->mean /= quality->plans;
     quality->over_mean /= quality->plans;
@@ -248,16 +262,29 @@ static void print_row(const struct mp_system *system, const struct row *row,
                   system->capabilities & MP_SYSTEM_UNATTAINABLE ? "  unattainable" : "");
 }
 
-static void judge(const struct mp_system *system, const struct row *row, bool trace,
-                  const struct workload *workload) {
+static struct quality measure(const struct mp_system *system, const struct row *row,
+                              const struct workload *workload) {
     size_t plans = (size_t)(workload->iterations - workload->first) * (size_t)workload->layers;
-    struct quality quality = {.ratio = malloc(plans * sizeof *quality.ratio)};
-    struct limits limits = trace ? row->trace : row->zipf;
+    struct quality quality = {.ratio = malloc(plans * sizeof *quality.ratio),
+                              .to_mean = malloc(plans * sizeof *quality.to_mean)};
     struct run run;
-    assert_non_null(quality.ratio);
+    assert_true(quality.ratio && quality.to_mean);
     create_run(&run, system, row, workload->layers);
     replay(&run, workload, row->same_loads, &quality);
+    destroy_run(&run, workload->layers);
     summarise(&quality);
+    return quality;
+}
+
+static void destroy_quality(struct quality *quality) {
+    free(quality->ratio);
+    free(quality->to_mean);
+}
+
+static void judge(const struct mp_systems *systems, const struct mp_system *system,
+                  const struct row *row, bool trace, const struct workload *workload) {
+    struct quality quality = measure(system, row, workload);
+    struct limits limits = trace ? row->trace : row->zipf;
     print_row(system, row, &quality);
     /* Nothing is dropped under these options, so nobody is below the mean. */
     if (limits.mean > 0 && (quality.mean > limits.mean || quality.median > limits.median ||
@@ -266,8 +293,19 @@ static void judge(const struct mp_system *system, const struct row *row, bool tr
                  "the least, %.4f, 1",
                  system->name, quality.median, quality.mean, limits.median, limits.mean,
                  quality.ratio[0]);
-    destroy_run(&run, workload->layers);
-    free(quality.ratio);
+    for (size_t index = 0; index < sizeof rivals / sizeof *rivals; index++) {
+        if (!trace || rivals[index].row != row)
+            continue;
+        const struct row *against = rivals[index].rival;
+        const struct mp_system *other = mp_systems_find(systems, against->system, NULL);
+        struct quality rival = measure(other, against, workload);
+        if (quality.median_over_mean > rival.median_over_mean)
+            fail_msg("%s: the median of the largest over the mean, %.4f, should be at most that of "
+                     "%s, %.4f",
+                     system->name, quality.median_over_mean, other->name, rival.median_over_mean);
+        destroy_quality(&rival);
+    }
+    destroy_quality(&quality);
 }
 
 /* All rows, then every other system of this build with its defaults. */
@@ -280,11 +318,11 @@ static void judge_all(const struct workload *workload, bool trace) {
         bool listed = false;
         for (int row = 0; row < ROWS; row++)
             if (strcmp(rows[row].system, systems.item[index]->name) == 0) {
-                judge(systems.item[index], &rows[row], trace, workload);
+                judge(&systems, systems.item[index], &rows[row], trace, workload);
                 listed = true;
             }
         if (!listed)
-            judge(systems.item[index], &(struct row){.nodes = 2}, trace, workload);
+            judge(&systems, systems.item[index], &(struct row){.nodes = 2}, trace, workload);
     }
 }
 

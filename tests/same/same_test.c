@@ -27,6 +27,7 @@ static const char *const acting[][6] = {
     {"system=deepspeed", "gate=gshard", "options.expert-parallel=1"},
     {"system=ep", "gate=switch", "options.expert-parallel=1"},
     {"system=llep", "gate=gshard", "options.smallest-gemm=1", "options.threshold=1"},
+    {"system=moonep", "gate=gshard", "options.tolerance=0"},
 };
 
 /* What ranks have sent in one iteration. */

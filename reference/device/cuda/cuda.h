@@ -102,6 +102,14 @@ int mp_cuda_fail_memory(const struct mp_cuda *cuda, const char *what, size_t byt
  * that is more than a quarter of the ring.  16-byte aligned. */
 void *mp_cuda_upload(struct mp_cuda *cuda, cudaStream_t stream, const void *host, size_t bytes);
 
+/* Sorts `count` keys in ascending order, stably, and an item with each of them.  The memory, of
+ * mp_cuda_sorting_bytes(count) or more, is the sort's until it is done; no array may overlap
+ * another.  False if a failure was kept. */
+bool mp_cuda_sort(struct mp_cuda *cuda, const char *doing, mp_stream stream, int count,
+                  const uint32_t *key, uint32_t *sorted_key, const int32_t *item,
+                  int32_t *sorted_item, void *memory, size_t bytes);
+size_t mp_cuda_sorting_bytes(int count);
+
 /* MP_CUDA_FAMILIES(one) applies one(family) to every family of kernels. */
 #define MP_CUDA_FAMILIES(one)                                                                      \
     one(attention) one(elementwise) one(embedding) one(gate) one(gelu) one(gemm) one(layer_norm)   \

@@ -11,8 +11,6 @@
  * two elements read per element, one for each table, and little else beside the tables. */
 #include "reference/device/cuda/kernel.cuh"
 
-#include <cub/cub.cuh>
-
 namespace {
 
 constexpr int ROW_THREADS = 256; /* of a block whose threads share out whole rows */
@@ -252,11 +250,10 @@ bool sort_tokens(struct mp_cuda *cuda, mp_stream stream, int tokens, const int32
                  const struct scratch *scratch) {
     mp::launch(cuda, "sorting tokens", stream, ((int64_t)tokens + ROW_THREADS - 1) / ROW_THREADS,
                ROW_THREADS, count_up, tokens, scratch->places);
-    size_t bytes = scratch->sorting_bytes;
-    return mp_cuda_note(cuda, "sorting tokens",
-                        cub::DeviceRadixSort::SortPairs(
-                            scratch->sorting, bytes, token, scratch->sorted, scratch->places,
-                            scratch->place, tokens, 0, 32, mp_cuda_stream(cuda, stream)));
+    return mp_cuda_sort(cuda, "sorting tokens", stream, tokens,
+                        reinterpret_cast<const uint32_t *>(token), /* none is negative */
+                        reinterpret_cast<uint32_t *>(scratch->sorted), scratch->places,
+                        scratch->place, scratch->sorting, scratch->sorting_bytes);
 }
 
 /* Threads that share a row of so many accesses: a power of two. */
@@ -362,12 +359,7 @@ void mp_cuda_install_embedding(struct mp_device_operations *operations) {
 }
 
 size_t mp_cuda_scratch_embedding(const struct mp_device_limits *limits, enum mp_element element) {
-    size_t sorting = 0;
-    const int32_t *keys = NULL;
-    int32_t *numbers = NULL;
     (void)element;
-    /* Only asks for the size; should that fail, sorting will say so. */
-    (void)cub::DeviceRadixSort::SortPairs(NULL, sorting, keys, numbers, numbers, numbers,
-                                          limits->tokens, 0, 32);
-    return lay_out((size_t)limits->tokens, (size_t)limits->width).sorting + sorting;
+    return lay_out((size_t)limits->tokens, (size_t)limits->width).sorting +
+           mp_cuda_sorting_bytes(limits->tokens);
 }

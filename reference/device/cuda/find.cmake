@@ -34,8 +34,13 @@ else()
   set(cuda_off "it was built with -DMOEPERF_CUDA=OFF")
 endif()
 
-# Volta, Ampere, Hopper and Blackwell, as far as this toolkit knows them.  Code of one generation
-# runs on its later members; what is newer than all is compiled for when it is first used.
+# Volta, Ampere, Hopper and Blackwell, as far as this toolkit knows them, unless CMake's variable or
+# CUDAARCHS in the environment says what else.  Code of one generation runs on its later members;
+# what is newer than all is compiled for when it is first used.
+if(NOT cuda_off AND NOT DEFINED CMAKE_CUDA_ARCHITECTURES AND NOT "$ENV{CUDAARCHS}" STREQUAL "")
+  set(CMAKE_CUDA_ARCHITECTURES "$ENV{CUDAARCHS}" CACHE STRING
+      "compute capabilities that GPU code is compiled for, 90 for 9.0")
+endif()
 if(NOT cuda_off AND NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
   execute_process(COMMAND ${cuda_compiler} --list-gpu-arch OUTPUT_VARIABLE cuda_known ERROR_QUIET)
   set(cuda_architectures "")

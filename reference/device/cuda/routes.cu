@@ -8,8 +8,6 @@
  * what is sorted is read and written once per digit. */
 #include "reference/device/cuda/expert_row.cuh"
 
-#include <cub/cub.cuh>
-
 namespace mp {
 
 constexpr int ROUTE_THREADS = 256;
@@ -63,11 +61,8 @@ static struct sorting sorting_of(const struct mp_cuda *cuda) {
 static void sort_items(struct mp_cuda *cuda, mp_stream stream, const char *doing, int count,
                        struct sorting *sorting, int32_t *sorted) {
     if (count > 0)
-        mp_cuda_note(cuda, doing,
-                     cub::DeviceRadixSort::SortPairs(sorting->temporary, sorting->temporary_bytes,
-                                                     sorting->key, sorting->sorted_key,
-                                                     sorting->item, sorted, count, 0, 32,
-                                                     mp_cuda_stream(cuda, stream)));
+        mp_cuda_sort(cuda, doing, stream, count, sorting->key, sorting->sorted_key, sorting->item,
+                     sorted, sorting->temporary, sorting->temporary_bytes);
 }
 
 /* Unsigned keys in the falling order of floats. */
@@ -499,13 +494,8 @@ static size_t larger(size_t a, size_t b) {
 size_t mp_cuda_scratch_routes(const struct mp_device_limits *limits, enum mp_element element) {
     (void)element;
     const size_t blocks = ((size_t)limits->tokens + mp::BLOCK_ROUTES - 1) / mp::BLOCK_ROUTES;
-    size_t sorting = 0;
-    /* Without memory the library only says how much it wants; a failure comes to light when it
-     * sorts. */
-    (void)cub::DeviceRadixSort::SortPairs(nullptr, sorting, (const uint32_t *)nullptr,
-                                          (uint32_t *)nullptr, (const int32_t *)nullptr,
-                                          (int32_t *)nullptr, limits->tokens, 0, 32, nullptr);
-    return mp::larger(mp::SORT_PIECES * mp::sorting_piece(limits) + mp::aligned_bytes(sorting),
+    const size_t sorting = mp::aligned_bytes(mp_cuda_sorting_bytes(limits->tokens));
+    return mp::larger(mp::SORT_PIECES * mp::sorting_piece(limits) + sorting,
                       blocks * (size_t)limits->experts * sizeof(int32_t));
 }
 

@@ -109,6 +109,72 @@ static void systems_take_options_and_ep_is_there(void **state) {
     json_decref(object);
 }
 
+/* What a command of its own says of ep over fssdp at a point. */
+static double alone(const char *settings) {
+    char line[512];
+    snprintf(line, sizeof line, "moeperf predict --json " SMALL LOADS "--system fssdp %s",
+             settings);
+    json_t *object = json_of(line, 0);
+    double ratio = number(json_array_get(json_object_get(object, "systems"), 1), "speedup_vs_ep");
+    json_decref(object);
+    return ratio;
+}
+
+static void a_grid_is_what_its_points_are_alone(void **state) {
+    (void)state;
+    static const char *const points[2][2] = {
+        {"--set batch=32 --set 'change=nodes=1 levels.node.bandwidth=5e9'",
+         "--set batch=32 --set 'change=nodes=1 levels.node.bandwidth=20e9'"},
+        {"--set batch=64 --set 'change=nodes=1 levels.node.bandwidth=5e9'",
+         "--set batch=64 --set 'change=nodes=1 levels.node.bandwidth=20e9'"}};
+    char row[2][64];
+    char *output = shell("moeperf predict " SMALL LOADS "--nodes 1 --system fssdp --vary "
+                         "batch=32,64 --vary levels.node.bandwidth=5e9,20e9",
+                         0);
+    assert_true(fabs(alone(points[0][0]) - alone(points[1][1])) > 0.02);
+    for (int r = 0; r < 2; r++) {
+        snprintf(row[r], sizeof row[r], "\n%s  %.2f  %.2f\n",
+                 r ? "64 (512 tokens)" : "32 (256 tokens)", alone(points[r][0]),
+                 alone(points[r][1]));
+        if (!strstr(output, row[r]))
+            fail_msg("no \"%s\" in\n%s", row[r], output);
+    }
+    assert_non_null(strstr(output, "\nfssdp, times as fast as ep, by levels.node.bandwidth:\n"));
+    assert_non_null(strstr(output, "Faster than ep at "));
+    free(output);
+}
+
+/* One key: systems side by side; what one can't do is a gap with its reason, and what does not fit
+ * into memory is said. */
+static void systems_stand_side_by_side_in_a_grid(void **state) {
+    (void)state;
+    char *output = shell("moeperf predict " SMALL LOADS "--system fastermoe --system moonep --vary "
+                         "experts=32,33",
+                         0);
+    assert_non_null(strstr(output, "\nall systems, times as fast as ep:\n"));
+    assert_non_null(strstr(output, "\n33               -       -\n"));
+    assert_non_null(strstr(output, "Left out: "));
+    assert_non_null(strstr(output, "33 experts can't be divided evenly over 16"));
+    free(output);
+    output =
+        shell("moeperf predict " SMALL LOADS "--system llep --vary batch=64,400000,4000000", 0);
+    assert_non_null(strstr(output, "\n400000 (1600000 tokens)    ep: memory\n"));
+    assert_non_null(strstr(output, "\n4000000 (16000000 tokens)      memory\n"));
+    free(output);
+    json_t *object = json_of("moeperf predict --json " SMALL LOADS
+                             "--system skeleton --vary 'loads=w0,zipf exponent=1'",
+                             0);
+    const json_t *systems = json_object_get(object, "systems");
+    assert_int_equal(json_array_size(systems), 4);
+    for (size_t i = 2; i < 4; i++) { /* the same loads, the same time */
+        const json_t *skeleton = json_array_get(systems, i);
+        assert_string_equal(json_string_value(json_object_get(skeleton, "loads")),
+                            i == 2 ? "w0" : "zipf exponent=1");
+        assert_close(number(skeleton, "speedup_vs_ep"), 1, 0);
+    }
+    json_decref(object);
+}
+
 static void out_of_memory_is_a_result(void **state) {
     (void)state;
     assert_says("moeperf predict " SMALL LOADS "--system ep --set batch=400000", 0,
@@ -169,7 +235,7 @@ static void examples_work(void **state) {
             free(shell(line, 0));
             count++;
         }
-    assert_int_equal(count, 4);
+    assert_int_equal(count, 5);
     free(help);
 }
 
@@ -395,6 +461,25 @@ static void bad_wishes_leave_nothing(void **state) {
         {"moeperf predict --cluster hecate-b --loads w0 --set heads=7", "heads"},
         {"moeperf predict --cluster hecate-b --suite skewd", "did you mean \"skewed\"?"},
         {"moeperf predict --cluster hecate-b --suite skewed --system ep", "--system and --suite"},
+        {"moeperf predict --cluster hecate-b --loads w0 --vary batch", "should be KEY=VALUE"},
+        {"moeperf predict --cluster hecate-b --loads w0 --vary batch=32,,64", "a value is missing"},
+        {"moeperf predict --cluster hecate-b --loads w0 --vary batch=32,64,32",
+         "the same value twice"},
+        {"moeperf predict --cluster hecate-b --loads w0 --vary batch=32 --vary batch=64",
+         "--vary batch: given twice"},
+        {"moeperf predict --cluster hecate-b --loads w0 --vary batch=1,2,3,4,5,6,7,8,9,10,11,12",
+         "more than 11 values"},
+        {"moeperf predict --cluster hecate-b --loads w0 --vary batch=1 --vary layers=1 "
+         "--vary width=1",
+         "at most 2 keys"},
+        {"moeperf predict --cluster hecate-b --loads w0 --vary options.memory=1,2",
+         "--system NAME:OPTION=VALUE"},
+        {"moeperf predict --cluster hecate-b --loads w0 --vary layer=1,2",
+         "did you mean \"layers\"?"},
+        {"moeperf predict --cluster hecate-b --loads w0 --vary levels.nod.bandwidth=1e9",
+         "the name of a level of"},
+        {"moeperf predict --cluster hecate-b --suite skewed --vary batch=1", "--vary and --suite"},
+        {"moeperf predict --cluster hecate-b --loads w0 --html x.html", "--html draws what --vary"},
         {"moeperf predict --cluster hecate-b --loads w0 --db", "--db needs a value"},
         {"moeperf predict --cluster hecate-b --loads w0 --jsn", "did you mean --json?"},
         {"moeperf predict --cluster h100 --nodes 200 --loads w0 --set experts=512 "
@@ -427,6 +512,8 @@ int main(void) {
         cmocka_unit_test(the_table_says_that_nothing_was_measured),
         cmocka_unit_test(the_object_is_the_same_twice_and_adds_up),
         cmocka_unit_test(systems_take_options_and_ep_is_there),
+        cmocka_unit_test(a_grid_is_what_its_points_are_alone),
+        cmocka_unit_test(systems_stand_side_by_side_in_a_grid),
         cmocka_unit_test(out_of_memory_is_a_result),
         cmocka_unit_test(systems_that_can_not_are_left_out),
         cmocka_unit_test(a_trace_gives_its_shape),

@@ -149,6 +149,34 @@ static void nodes_can_be_set(void **state) {
     mp_cluster_destroy(cluster);
 }
 
+static void links_can_be_set(void **state) {
+    (void)state;
+    struct mp_cluster *cluster = parse_good("", "");
+    struct mp_error error = {0};
+    assert_int_equal(mp_cluster_set(cluster, "levels.pair.bandwidth=25e9", &error), MP_OK);
+    assert_int_equal(mp_cluster_set(cluster, "levels.node.latency=0", &error), MP_OK);
+    assert_close(mp_cluster_bandwidth(cluster, 1), 25e9, 0);
+    assert_close(mp_cluster_latency(cluster, 2), 0, 0);
+    assert_true(cluster->level[1].bandwidth.assumed && cluster->level[2].latency.assumed);
+    assert_false(cluster->level[2].bandwidth.assumed);
+    static const struct {
+        const char *assignment, *message;
+    } bad[] = {{"levels.pair.bandwidth=12.5", "levels.pair.bandwidth: 12.5 is outside"},
+               {"levels.pair.latency=-1", "levels.pair.latency: -1 is outside"},
+               {"levels.pairs.bandwidth=1e9", "with the name of a level of c.yaml"},
+               {"levels.pai.bandwidth=1e9", "with the name of a level of c.yaml"},
+               {"levels.pair.ports=2", "levels.NAME.bandwidth or levels.NAME.latency"},
+               {"levels.pair=2", "levels.NAME.bandwidth or levels.NAME.latency"}};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        struct mp_error fault = {0};
+        assert_int_equal(mp_cluster_set(cluster, bad[i].assignment, &fault), MP_EINVAL);
+        if (!strstr(fault.text, bad[i].message))
+            fail_msg("%s: \"%s\"", bad[i].assignment, fault.text);
+        assert_close(mp_cluster_bandwidth(cluster, 1), 25e9, 0); /* as before */
+    }
+    mp_cluster_destroy(cluster);
+}
+
 static void one_node_needs_no_cluster_level(void **state) {
     (void)state;
     char text[sizeof good];
@@ -495,6 +523,7 @@ int main(void) {
         cmocka_unit_test(ranks_meet_at_the_nearest_level),
         cmocka_unit_test(ranks_share_ports),
         cmocka_unit_test(nodes_can_be_set),
+        cmocka_unit_test(links_can_be_set),
         cmocka_unit_test(one_node_needs_no_cluster_level),
         cmocka_unit_test(shares_are_exact_at_points),
         cmocka_unit_test(shares_are_monotone_between_points),

@@ -54,7 +54,7 @@ static void what_cannot_be_is_refused(void **state) {
         {"rank=1 phase=expert", "does not say seconds"},
         {"seconds=1 phase=expert", "does not say rank"},
         {"seconds=1 rank=0", "does not say phase"},
-        {"rank", "should be NAME=VALUE"},
+        {"rank", "inject: \"rank\" should be option=value"},
         {"rank=1 phase=lunch seconds=1", "lunch"},
         {"rank=1 phase=iteration seconds=1", "iteration"},
         {"rank=1 phase=expert seconds=-1", "-1"},

@@ -1,7 +1,6 @@
 /* Jobs: every option from every side, files that come back, sentences for what is wrong. */
 #include <math.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "reference/trainer/job.h"
 #include "tests/support.h"
@@ -459,29 +458,6 @@ static void too_long_values_are_refused(void **state) {
     mp_job_file_destroy(&file);
 }
 
-static void job_files_are_loaded_and_checked(void **state) {
-    (void)state;
-    char path[] = "/tmp/moeperf-job-XXXXXX", message[256];
-    struct mp_job_file file;
-    struct mp_error error = {0};
-    FILE *stream = fdopen(mkstemp(path), "w");
-    fputs("system: plain\ntext: somewhere\nbatch: 15\nranks: 5\nexperts: 20\n", stream);
-    fclose(stream);
-    assert_int_equal(mp_job_load(path, &systems, &file, &error), MP_OK);
-    assert_int_equal(file.job.batch, 15);
-    mp_job_file_destroy(&file);
-    stream = fopen(path, "a");
-    fputs("heads: 7\n", stream);
-    fclose(stream);
-    assert_int_equal(mp_job_load(path, &systems, &file, &error), MP_EINVAL);
-    snprintf(message, sizeof message,
-             "%s: width: 128 can't be divided evenly over 7 heads; take a multiple of heads", path);
-    assert_string_equal(error.text, message);
-    unlink(path);
-    error = (struct mp_error){0};
-    assert_int_equal(mp_job_load(path, &systems, &file, &error), MP_ENOTFOUND);
-}
-
 static void workloads_have_names(void **state) {
     (void)state;
     char name[64];
@@ -525,7 +501,6 @@ int main(void) {
         cmocka_unit_test(systems_are_asked_about_the_job),
         cmocka_unit_test(wrong_assignments_are_refused),
         cmocka_unit_test(too_long_values_are_refused),
-        cmocka_unit_test(job_files_are_loaded_and_checked),
         cmocka_unit_test(workloads_have_names),
     };
     return cmocka_run_group_tests_name("job", tests, NULL, NULL) +

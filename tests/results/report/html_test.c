@@ -3,6 +3,7 @@
 #include <jansson.h>
 #include <sys/stat.h>
 
+#include "results/report/grid.h"
 #include "results/report/html.h"
 #include "results/report/vega.h"
 #include "tests/results/runs.h"
@@ -428,9 +429,8 @@ static const struct {
              {"speedup", "intervals"}, {"predicted", "gaps"}};
 enum { DRAWN = sizeof drawn / sizeof *drawn };
 
-/* Every chart, each time that it was shown. */
-static void check_charts(const json_t *found) {
-    int seen[DRAWN] = {0};
+/* Each chart, each time that it was shown. */
+static void check_places(const json_t *found) {
     size_t i;
     json_t *chart;
     json_array_foreach(json_object_get(found, "charts"), i, chart) {
@@ -441,6 +441,16 @@ static void check_charts(const json_t *found) {
             fail_msg("%s: labels of an axis lie on each other", name);
         if (json_integer_value(json_object_get(chart, "cut")) != 0)
             fail_msg("%s: texts are cut off", name);
+    }
+}
+
+/* All charts of a report are there. */
+static void check_charts(const json_t *found) {
+    int seen[DRAWN] = {0};
+    size_t i;
+    json_t *chart;
+    json_array_foreach(json_object_get(found, "charts"), i, chart) {
+        const char *name = json_string_value(json_object_get(chart, "chart"));
         for (int d = 0; d < DRAWN; d++) {
             json_t *marks = json_object_get(chart, "marks");
             if (strcmp(drawn[d].chart, name) != 0)
@@ -462,7 +472,7 @@ static void check_page(const json_t *found, int width) {
     assert_int_equal(json_integer_value(json_object_get(found, "scripts")), 3);
     assert_int_equal(json_integer_value(json_object_get(found, "images")), 0);
     assert_true(json_is_false(json_object_get(found, "injected")));
-    check_charts(found);
+    check_places(found);
 }
 
 static void need_browser(void) {
@@ -487,6 +497,8 @@ static void every_chart_is_drawn(void **state) {
         json_t *dark = probe(folder, path, widths[w], true);
         check_page(light, widths[w]);
         check_page(dark, widths[w]);
+        check_charts(light);
+        check_charts(dark);
         assert_string_equal(json_string_value(json_object_get(light, "background")),
                             "rgb(255, 255, 255)");
         assert_string_equal(json_string_value(json_object_get(dark, "background")),
@@ -508,6 +520,70 @@ static void names_stay_names_in_a_browser(void **state) {
     write_report(folder, NULL, path);
     json_t *found = probe(folder, path, 390, false);
     check_page(found, 390);
+    check_charts(found);
+    json_decref(found);
+}
+
+/* ---- grids ---- */
+
+/* Two systems at two times three points, one of which nobody can do and one not without memory. */
+static const char *write_grids(const struct runs_folder *folder, char path[128]) {
+    const struct mp_grid grid[] = {{"first",
+                                    "batch",
+                                    HOSTILE,
+                                    2,
+                                    3,
+                                    {"8", "16"},
+                                    {"1e9", "2e9", "3e9"},
+                                    {{0.5, 1, 1.25}, {NAN, 0, 4}}},
+                                   {HOSTILE,
+                                    "batch",
+                                    "bandwidth",
+                                    2,
+                                    3,
+                                    {HOSTILE, "16"},
+                                    {"1e9", "2e9", "3e9"},
+                                    {{2, 2, 2}, {2, 2, 2}}}};
+    struct mp_error error = {0};
+    snprintf(path, 128, "%s/grid.html", folder->path);
+    runs_ok(mp_grid_html(grid, 2, "When it pays", "model: " HOSTILE "\nloads\n", path, &error),
+            &error);
+    return path;
+}
+
+static void a_grid_has_all_its_points(void **state) {
+    struct runs_folder *folder = *state;
+    char path[128];
+    make_library(folder);
+    char *page = text_of(write_grids(folder, path));
+    assert_non_null(strstr(page, "<title>moeperf: When it pays</title>"));
+    assert_int_equal(count_of(page, "<script"), 3);
+    json_t *data = data_of(page);
+    json_t *expected = json_loads("[[\"8\", \"1e9\", 0.5], [\"8\", \"2e9\", 1.0], "
+                                  "[\"8\", \"3e9\", 1.25], [\"16\", \"1e9\", null], "
+                                  "[\"16\", \"2e9\", 0.0], [\"16\", \"3e9\", 4.0]]",
+                                  0, NULL);
+    assert_true(json_equal(rows_of(data, "grid", 0), expected));
+    json_decref(expected);
+    json_decref(data);
+    free(page);
+}
+
+static void a_grid_is_drawn(void **state) {
+    struct runs_folder *folder = *state;
+    char path[128];
+    size_t i, points = 0;
+    json_t *chart;
+    need_browser();
+    json_t *found = probe(folder, write_grids(folder, path), 390, true);
+    check_page(found, 390);
+    json_array_foreach(json_object_get(found, "charts"), i, chart) {
+        const json_t *marks = json_object_get(chart, "marks");
+        size_t cells = (size_t)json_integer_value(json_object_get(marks, "cells"));
+        assert_int_equal(json_integer_value(json_object_get(marks, "numbers")), cells);
+        points |= cells == 5 ? 1 : cells == 6 ? 2 : 4;
+    }
+    assert_int_equal(points, 1 | 2); /* of the first and of the second system */
     json_decref(found);
 }
 
@@ -527,6 +603,8 @@ int main(void) {
                                         runs_teardown),
         cmocka_unit_test_setup_teardown(every_chart_is_drawn, runs_setup, runs_teardown),
         cmocka_unit_test_setup_teardown(names_stay_names_in_a_browser, runs_setup, runs_teardown),
+        cmocka_unit_test_setup_teardown(a_grid_has_all_its_points, runs_setup, runs_teardown),
+        cmocka_unit_test_setup_teardown(a_grid_is_drawn, runs_setup, runs_teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -115,14 +115,12 @@ static void die_on_the_way(struct rank *me) {
     _exit(3);
 }
 
+/* Rank 1 does, until it is killed. */
 static void stay_away(struct rank *me) {
-    struct timespec pause = {.tv_sec = 4};
     if (join(me))
         return;
-    if (me->rank == 1) {
-        nanosleep(&pause, NULL);
-        _exit(3);
-    }
+    if (me->rank == 1)
+        pause();
     mp_comm_abort(me->comm, 1);
     me->error = (struct mp_error){0};
     mp_comm_barrier(me->comm, &me->error);
@@ -130,14 +128,11 @@ static void stay_away(struct rank *me) {
 }
 
 static void lose_patience(struct rank *me) {
-    struct timespec pause = {.tv_sec = 6};
     me->settings.patience_s = 1;
     if (join(me))
         return;
-    if (me->rank == 1) {
-        nanosleep(&pause, NULL);
-        _exit(3);
-    }
+    if (me->rank == 1)
+        pause();
     exchange(me, make_request(me), 8, &me->error);
     leave_for_good(me);
 }
@@ -282,18 +277,25 @@ static void ranks_that_die_are_told(void **state) {
     assert_int_equal(answer[2].code, MP_EIO);
 }
 
+/* What rank 0 says while rank 1 stays away. */
+static struct answer hear_of_the_first(void (*body)(struct rank *me)) {
+    struct process zero = start_rank(0, 2, body), one = start_rank(1, 2, body);
+    struct answer answer = hear(zero);
+    kill(one.pid, SIGKILL);
+    hear(one);
+    return answer;
+}
+
 static void waiting_may_have_an_end(void **state) {
-    struct answer answer[2];
     (void)state;
-    run_ranks(2, lose_patience, answer);
-    assert_says(&answer[0], MP_ECOMM, "nothing has come for 1 s; is another rank stuck");
+    struct answer answer = hear_of_the_first(lose_patience);
+    assert_says(&answer, MP_ECOMM, "nothing has come for 1 s; is another rank stuck");
 }
 
 static void giving_up_does_not_wait(void **state) {
-    struct answer answer[2];
     (void)state;
-    run_ranks(2, stay_away, answer);
-    assert_says(&answer[0], MP_ECOMM, "rank 0: it was told to give up");
+    struct answer answer = hear_of_the_first(stay_away);
+    assert_says(&answer, MP_ECOMM, "rank 0: it was told to give up");
 }
 
 /* Memory runs out at every place of create and of a request. */

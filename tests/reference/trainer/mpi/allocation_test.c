@@ -302,6 +302,7 @@ int main(void) {
         {"system=laer", "options.rematerialise=yes"},
         {"system=eplb", "options.interval=2"},
         {"system=llep", "options.smallest-gemm=1", "options.threshold=1"},
+        {"system=moonep"},
         {"system=ideal"},
     };
     enum { PUBLISHED = sizeof published / sizeof *published };

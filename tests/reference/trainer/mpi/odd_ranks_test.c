@@ -84,6 +84,7 @@ static const struct row rows[] = {
     {{"system=laer", "options.rematerialise=no"}, 0},
     {{"system=eplb", "options.interval=3", "ranks-per-node=1"}, 0},
     {{"system=llep", "options.smallest-gemm=1", "options.threshold=1"}, 0},
+    {{"system=moonep"}, 0},
     {{"system=ideal"}, 0},
 };
 
@@ -153,6 +154,7 @@ static const char *const planners[][5] = {
     {"system=eplb", "options.interval=2", "ranks-per-node=1"},
     {"system=smartmoe", "options.interval=2"},
     {"system=llep", "options.smallest-gemm=1", "options.threshold=1"},
+    {"system=moonep"},
     {"system=ideal"},
 };
 

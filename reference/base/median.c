@@ -1,0 +1,21 @@
+#include "reference/base/median.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+static int compare(const void *left, const void *right) {
+    double a = *(const double *)left, b = *(const double *)right;
+    return (a > b) - (a < b);
+}
+
+void mp_sort_numbers(double value[], int64_t count) {
+    qsort(value, (size_t)count, sizeof *value, compare);
+}
+
+double mp_median_of(double value[], int64_t count) {
+    int64_t half = count / 2;
+    if (count == 0)
+        return NAN;
+    mp_sort_numbers(value, count);
+    return count % 2 ? value[half] : (value[half - 1] + value[half]) / 2;
+}

@@ -1,0 +1,12 @@
+/* Numbers in ascending order, and their median. */
+#ifndef MOEPERF_REFERENCE_BASE_MEDIAN_H
+#define MOEPERF_REFERENCE_BASE_MEDIAN_H
+
+#include <stdint.h>
+
+void mp_sort_numbers(double value[], int64_t count);
+
+/* Sorts them; of an even count the mean of the two in the middle, of none NAN. */
+double mp_median_of(double value[], int64_t count);
+
+#endif

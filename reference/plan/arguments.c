@@ -1,0 +1,128 @@
+/* Arguments: see arguments.h. */
+#include "reference/plan/arguments.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "reference/plan/option.h"
+
+enum { FLAGS_LIMIT = 32, HELP_COLUMN = 24 };
+
+/* The help's further lines stand under its first. */
+static void print_flag(const struct cli_flag *flag) {
+    char name[64];
+    int length = snprintf(name, sizeof name, "%s%s%s", flag->name, flag->value ? " " : "",
+                          flag->value ? flag->value : "");
+    bool fits = length <= HELP_COLUMN - 4;
+    if (fits)
+        printf("  %-*s", HELP_COLUMN - 2, name);
+    else
+        printf("  %s\n%*s", name, HELP_COLUMN, "");
+    for (const char *letter = flag->help; *letter; letter++) {
+        putchar(*letter);
+        if (*letter == '\n')
+            printf("%*s", HELP_COLUMN, "");
+    }
+    putchar('\n');
+}
+
+static void print_usage(const struct cli_usage *usage) {
+    printf("usage: %s\n\n%s\n\noptions:\n", usage->synopsis, usage->about);
+    for (const struct cli_flag *flag = usage->flags; flag->name; flag++)
+        print_flag(flag);
+    print_flag(&(struct cli_flag){"--help", CLI_SWITCH, NULL, NULL, "this text"});
+    printf("\nexamples:\n%s", usage->examples);
+}
+
+/* `value` follows the word, or is NULL. */
+static int fail_unknown(const struct cli_usage *usage, cli_find_setting *find, const char *word,
+                        const char *value, struct mp_error *error) {
+    const char *known[FLAGS_LIMIT + 2];
+    bool takes_settings = false;
+    int count = 0;
+    for (; usage->flags[count].name && count < FLAGS_LIMIT; count++) {
+        known[count] = usage->flags[count].name;
+        takes_settings |= find && !strcmp(known[count], "--set");
+    }
+    known[count++] = "--help";
+    known[count] = NULL;
+    char name[64];
+    snprintf(name, sizeof name, "%.*s", (int)strcspn(word, "="), word);
+    const char *nearest = mp_nearest_word(name, known);
+    const char *setting = takes_settings ? find(name, true) : NULL;
+    if (takes_settings && !setting && !nearest)
+        setting = find(name, false);
+    if (setting)
+        return mp_fail(error, MP_EINVAL, "unknown option %s; did you mean --set %s=%.80s?", name,
+                       setting, value && *value != '-' ? value : "VALUE");
+    if (nearest)
+        return mp_fail(error, MP_EINVAL, "unknown option %s; did you mean %s?", name, nearest);
+    return mp_fail(error, MP_EINVAL, "unknown option %s; --help lists them", name);
+}
+
+/* The flag that `word` names, alone or in "--flag=value"; NULL if none. */
+static const struct cli_flag *find_flag(const struct cli_usage *usage, const char *word) {
+    size_t length = strcspn(word, "=");
+    for (const struct cli_flag *flag = usage->flags; flag->name; flag++)
+        if (strlen(flag->name) == length && !strncmp(flag->name, word, length))
+            return flag;
+    return NULL;
+}
+
+/* Takes argv[*i] as a flag, and the word after it if that is its value. */
+static int take_flag(const struct cli_usage *usage, cli_find_setting *setting, int argc,
+                     char *argv[], int *i, struct mp_error *error) {
+    const char *word = argv[*i], *equals = strchr(word, '=');
+    const struct cli_flag *flag = find_flag(usage, word);
+    if (!flag)
+        return fail_unknown(usage, setting, word,
+                            equals          ? equals + 1
+                            : *i + 1 < argc ? argv[*i + 1]
+                                            : NULL,
+                            error);
+    if (flag->kind == CLI_SWITCH) {
+        if (equals)
+            return mp_fail(error, MP_EINVAL, "%s takes no value", flag->name);
+        *(bool *)flag->target = true;
+        return MP_OK;
+    }
+    if (!equals && *i + 1 >= argc)
+        return mp_fail(error, MP_EINVAL, "%s needs a value: %s %s", flag->name, flag->name,
+                       flag->value);
+    const char *value = equals ? equals + 1 : argv[++*i];
+    if (flag->kind == CLI_VALUE) {
+        *(const char **)flag->target = value;
+        return MP_OK;
+    }
+    struct cli_words *words = flag->target;
+    if (words->count == CLI_WORDS_LIMIT)
+        return mp_fail(error, MP_EINVAL, "%s is given more than %d times", flag->name,
+                       CLI_WORDS_LIMIT);
+    words->word[words->count++] = value;
+    return MP_OK;
+}
+
+int cli_parse_arguments(const struct cli_usage *usage, cli_find_setting *setting, int argc,
+                        char *argv[], struct cli_words *words, struct mp_error *error) {
+    words->count = 0;
+    for (int i = 1; i < argc; i++)
+        if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h")) {
+            print_usage(usage);
+            return 1;
+        }
+    for (int i = 1; i < argc; i++) {
+        if (argv[i][0] == '-' && argv[i][1]) {
+            int code = take_flag(usage, setting, argc, argv, &i, error);
+            if (code)
+                return code;
+            continue;
+        }
+        if (words->count >= usage->words_most)
+            return mp_fail(error, MP_EINVAL, "\"%.200s\" is one argument too many; usage: %s",
+                           argv[i], usage->synopsis);
+        words->word[words->count++] = argv[i];
+    }
+    if (words->count < usage->words_least)
+        return mp_fail(error, MP_EINVAL, "an argument is missing; usage: %s", usage->synopsis);
+    return 0;
+}

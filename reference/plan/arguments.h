@@ -1,0 +1,46 @@
+/* Arguments: flags and words of a program or subcommand, and its help. */
+#ifndef MOEPERF_REFERENCE_PLAN_ARGUMENTS_H
+#define MOEPERF_REFERENCE_PLAN_ARGUMENTS_H
+
+#include <stdbool.h>
+
+#include "reference/base/error.h"
+
+/* A program's flags. */
+enum cli_flag_kind {
+    CLI_SWITCH,  /* target: bool */
+    CLI_VALUE,   /* target: const char * */
+    CLI_REPEATED /* target: struct cli_words, one word per use */
+};
+enum { CLI_WORDS_LIMIT = 128 };
+struct cli_words {
+    const char *word[CLI_WORDS_LIMIT];
+    int count;
+};
+struct cli_flag {
+    const char *name; /* "--db"; a table ends with NULL */
+    enum cli_flag_kind kind;
+    void *target;
+    const char *value; /* what --help calls its value */
+    const char *help;
+};
+
+struct cli_usage {
+    const char *synopsis; /* "moeperf run SUITE [options]" */
+    const char *about;    /* some lines */
+    const struct cli_flag *flags;
+    int words_least, words_most; /* arguments that are no flags */
+    const char *examples;        /* whole lines */
+};
+
+/* What "--NAME" may mean in a program with --set: the setting of exactly that name, or else the
+ * nearest one; NULL: none. */
+typedef const char *cli_find_setting(const char *name, bool exactly);
+
+/* Parses argv[1..]; words that are no flags go to `words`.  "--flag value" and "--flag=value" mean
+ * the same.  Returns 0 to go on, 1 when --help was asked for and has been printed, MP_EINVAL with
+ * the nearest flag for unknown ones (or setting, unless `setting` is NULL). */
+int cli_parse_arguments(const struct cli_usage *usage, cli_find_setting *setting, int argc,
+                        char *argv[], struct cli_words *words, struct mp_error *error);
+
+#endif
