@@ -204,7 +204,7 @@ static void words_that_do_not_go_together_are_refused(void **state) {
         {"job.yaml --quick", "--quick is for --calibrate"},
         {"job.yaml --calibrate c.yaml", "--calibrate measures and does not train job.yaml"},
         {"--progress --rate", "no job file given; see --help"},
-        {"-x job.yaml", "unknown option -x; see --help"},
+        {"-x job.yaml", "unknown option -x"},
         {"job.yaml --set 'inject=rank=1 phase=expert seconds=1'", "rank 1 of a job with 1"},
         {"job.yaml --set learning-rate=1000 --set iterations=500", "the training diverged; a "},
     };
@@ -345,7 +345,7 @@ static void losses_are_recorded(void **state) {
     }
 }
 
-/* Four iterations have a second half of two, whose median is the longer one; one has itself. */
+/* Four iterations have a second half of two, whose median lies between them; one has itself. */
 static void rates_of_few_iterations(void **state) {
     static const char *const more[] = {"--set iterations=4", "--set iterations=1"};
     (void)state;
@@ -362,7 +362,7 @@ static void rates_of_few_iterations(void **state) {
                 assert_int_equal(sscanf(line, "rate %lf", &rate), 1);
         fclose(out);
         assert_int_equal(printed, i ? 1 : 4);
-        assert_within(rate, i ? ms[0] : fmax(ms[2], ms[3]), 0.0021);
+        assert_within(rate, i ? ms[0] : (ms[2] + ms[3]) / 2, 0.0021);
     }
 }
 
