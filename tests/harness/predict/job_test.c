@@ -156,6 +156,27 @@ static void clusters_are_found_or_missed(void **state) {
     }
 }
 
+/* A name with a '/' or one that ends in ".yaml" is a file's, wherever it lies. */
+static void clusters_are_files_by_their_names(void **state) {
+    static const char *const names[] = {"own.yaml", "./own",
+                                        MOEPERF_SOURCE "/harness/cluster/clusters/hecate-b.yaml"};
+    (void)state;
+    assert_int_equal(system("cp " MOEPERF_SOURCE "/harness/cluster/clusters/hecate-b.yaml own.yaml"
+                            " && cp own.yaml own"),
+                     0);
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        struct mp_predict_job job;
+        struct mp_cluster *cluster = NULL;
+        struct mp_error error = {0};
+        assert_int_equal(mp_predict_job_create(&job, NULL), MP_OK);
+        strcpy(job.cluster, names[i]);
+        if (mp_predict_job_cluster(&job, "/nowhere", &cluster, &error))
+            fail_msg("%s: %s", names[i], error.text);
+        assert_int_equal(job.file.job.ranks, mp_cluster_ranks(cluster));
+        end_job(&job, cluster);
+    }
+}
+
 /* ---- loads ---- */
 
 static void write_shape(const char *path, struct mp_trace_shape shape, uint32_t routes) {
@@ -336,6 +357,26 @@ static void tokens_of_a_trace_become_sequences(void **state) {
         assert_int_equal(job.options.micro_batches, cases[i].micro_batches);
         end_job(&job, cluster);
     }
+}
+
+/* A job that replays a trace is predicted on it; what else a trace is said to be is not read. */
+static void a_replayed_trace_is_predicted(void **state) {
+    (void)state;
+    struct mp_predict_job job;
+    struct mp_cluster *cluster = make_job(&job, "ep");
+    struct mp_prediction_summary summary;
+    struct mp_error error = {0};
+    write_trace("replayed.mptrace", 16, 32, 3, 8);
+    set(&job, "loads=");
+    set(&job, "trace=replayed.mptrace");
+    set(&job, "routing=balanced");
+    assert_int_equal(predict(&job, cluster, &summary, &error), MP_OK);
+    assert_int_equal(summary.iterations, 7);
+    set(&job, "routing=trace");
+    if (predict(&job, cluster, &summary, &error))
+        fail_msg("%s", error.text);
+    assert_int_equal(summary.iterations, 3);
+    end_job(&job, cluster);
 }
 
 static void a_job_takes_open_sizes_from_a_trace(void **state) {
@@ -710,10 +751,12 @@ int main(void) {
         cmocka_unit_test(what_is_written_reads_back),
         cmocka_unit_test(bad_words_are_named),
         cmocka_unit_test(clusters_are_found_or_missed),
+        cmocka_unit_test(clusters_are_files_by_their_names),
         cmocka_unit_test(loads_fit_or_say_why_not),
         cmocka_unit_test(routing_is_replayed_as_in_training),
         cmocka_unit_test(a_load_is_replayed_by_rank),
         cmocka_unit_test(tokens_of_a_trace_become_sequences),
+        cmocka_unit_test(a_replayed_trace_is_predicted),
         cmocka_unit_test(a_job_takes_open_sizes_from_a_trace),
         cmocka_unit_test(a_summary_is_of_its_iterations),
         cmocka_unit_test(all_systems_meet_the_same_loads),
