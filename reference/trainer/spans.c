@@ -173,6 +173,22 @@ void mp_trainer_count_plans(struct mp_trainer *trainer, bool backward) {
         count_plan(trainer, mp_planner_plan(&trainer->planner, l), backward);
 }
 
+/* Bytes of experts that moved, and of parameters put together for the next step: at their homes as
+ * they are by now. */
+static int64_t bytes_after_step(const struct mp_trainer *trainer) {
+    const struct mp_planner *planner = &trainer->planner;
+    int64_t ranks = trainer->comm->ranks, bytes = 0;
+    for (int i = 0; i < planner->moves.count; i++)
+        bytes += planner->moves.item[i].bytes;
+    if (!mp_optimizer_sliced(planner->optimizer) || planner->gather_stage != MP_STAGE_AFTER_STEP)
+        return bytes;
+    for (int l = 0; l < trainer->job.layers; l++)
+        for (int e = 0; e < trainer->job.experts; e++)
+            bytes += mp_placement_copies(&planner->home[l], e) *
+                     (trainer->setting.expert_bytes * (ranks - 1) / ranks);
+    return bytes;
+}
+
 void mp_trainer_record_plans(struct mp_trainer *trainer) {
     if (!trainer->compute)
         return;
@@ -188,14 +204,10 @@ void mp_trainer_record_plans(struct mp_trainer *trainer) {
     }
     if (trainer->comm->rank != 0)
         return;
-    int64_t bytes = 0; /* of experts that moved, and of parameters put together for the next step */
-    for (int i = 0; i < trainer->planner.moves.count; i++)
-        bytes += trainer->planner.moves.item[i].bytes;
-    for (int l = 0; l < trainer->job.layers; l++)
-        bytes += trainer->facts[l].bytes[MP_STAGE_AFTER_STEP];
     mp_record_number(trainer->compute, trainer->iteration, -1, "moves",
                      trainer->planner.moves.count);
-    mp_record_number(trainer->compute, trainer->iteration, -1, "bytes-after-step", (double)bytes);
+    mp_record_number(trainer->compute, trainer->iteration, -1, "bytes-after-step",
+                     (double)bytes_after_step(trainer));
 }
 
 /* ---- what a span costs ---- */

@@ -17,6 +17,7 @@ struct told {
     struct mp_costs *costs;
     double planned[DIRECTIONS][MOST_LAYERS][MOST_RANKS]; /* seconds of experts */
     double permuting[MOST_RANKS], homes[MOST_RANKS];
+    double held[MOST_LAYERS][MOST_RANKS]; /* copies beside them */
     int64_t extra;
     bool flat, padded, free, sliced, owned, frees;
 };
@@ -84,6 +85,8 @@ static void take_facts(void *context, int64_t iteration, int layer, const struct
                 told->planned[d][layer][rank] += mp_costs_expert(told->costs, rows, d);
             told->homes[rank] += mp_placement_holds(&plan->before, expert, rank);
             told->extra += mp_placement_holds(&plan->during, expert, rank);
+            told->held[layer][rank] += mp_placement_holds(&plan->during, expert, rank) -
+                                       mp_placement_holds(&plan->before, expert, rank);
         }
     told->extra -= plan->experts;
     for (int rank = 0; rank < plan->topology.ranks; rank++)
@@ -308,6 +311,52 @@ static void figures_are_what_spans_say(void **state) {
         }
 }
 
+/* Copies and their gradients in memory, by whether copies are freed after each forward, and of one
+ * micro-batch or two that are alike.  Gradients are added up over micro-batches, so those of all
+ * layers stay; of one, they are summed while the next layer's are made. */
+static void memory_is_of_what_is_held(void **state) {
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        static struct told told;
+        const struct mp_predict_sink sink = {&told, NULL, NULL, take_facts};
+        bool frees = i % 2;
+        int micro_batches = 1 + i / 2, rank;
+        uint64_t random = 3;
+        struct test_case test;
+        struct mp_memory memory;
+        struct mp_error error = {0};
+        test_case_create(&test, &GOOD_MACHINE, "fssdp", MOST_LAYERS, 16, micro_batches);
+        test.options.gradient_bytes = 4;
+        assert_ok(mp_job_set(&test.job, "options.overlap=3", &test.systems, &error), &error);
+        if (frees)
+            assert_ok(mp_job_set(&test.job, "options.rematerialise=yes", &test.systems, &error),
+                      &error);
+        test_fill_loads(&test, &random, 0.9);
+        for (int l = 0; l < MOST_LAYERS && micro_batches > 1; l++)
+            mp_load_copy(&test.load[MOST_LAYERS + l], &test.load[l]);
+        struct mp_predictor *predictor = test_predictor(&test, &sink);
+        told = (struct told){.costs = predictor->costs, .flat = true};
+        test_step(predictor, &test);
+        mp_predictor_memory(predictor, &memory, &rank);
+        double all = 0, two = 0, kept = told.homes[rank];
+        for (int l = 0; l < MOST_LAYERS; l++) {
+            all += told.held[l][rank];
+            two = fmax(two, told.held[l][rank] + (l ? told.held[l - 1][rank] : 0));
+        }
+        assert_true(two > 0 && two < all);
+        double expert = mp_costs_expert_bytes(predictor->costs);
+        assert_close(memory.parameters, kept * expert, 1e-12);
+        assert_close(memory.copies, (frees ? two : all) * expert, 1e-12);
+        assert_close(memory.gradients,
+                     (kept + (micro_batches > 1 && !frees ? all : two)) *
+                         mp_costs_expert_gradient_bytes(predictor->costs),
+                     1e-12);
+        assert_close(memory.optimizer, kept * mp_costs_expert_state_bytes(predictor->costs), 1e-12);
+        mp_predictor_destroy(predictor);
+        test_case_destroy(&test);
+    }
+}
+
 /* Nobody has anything to send: nothing is uneven, and nothing is computed but what all compute. */
 static void without_routes_all_are_equal(void **state) {
     static const char *const systems[] = {"ep", "fssdp", "fastermoe"};
@@ -331,6 +380,7 @@ static void without_routes_all_are_equal(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(figures_are_what_spans_say),
+        cmocka_unit_test(memory_is_of_what_is_held),
         cmocka_unit_test(without_routes_all_are_equal),
     };
     return cmocka_run_group_tests_name("harness/predict/figures", tests, NULL, NULL);

@@ -34,6 +34,19 @@ static void what_is_asked_for_is_read(void **state) {
     }
 }
 
+static void some_phases_are_of_communication(void **state) {
+    static const enum mp_phase transfers[] = {MP_PHASE_FETCH,  MP_PHASE_DISPATCH,  MP_PHASE_COMBINE,
+                                              MP_PHASE_REDUCE, MP_PHASE_ALLREDUCE, MP_PHASE_MOVE,
+                                              MP_PHASE_WAIT};
+    (void)state;
+    for (int phase = 0; phase < MP_PHASES; phase++) {
+        bool is_one = false;
+        for (size_t i = 0; i < sizeof transfers / sizeof *transfers; i++)
+            is_one |= (int)transfers[i] == phase;
+        assert_int_equal(mp_inject_delays_transfers(phase), is_one);
+    }
+}
+
 static void what_cannot_be_is_refused(void **state) {
     static const struct {
         const char *text, *says;
@@ -63,6 +76,7 @@ static void what_cannot_be_is_refused(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_asked_for_is_read),
+        cmocka_unit_test(some_phases_are_of_communication),
         cmocka_unit_test(what_cannot_be_is_refused),
     };
     return cmocka_run_group_tests_name("inject", tests, NULL, NULL);
