@@ -23,9 +23,6 @@ static const struct mp_option option_table[] = {
     {"capacity-factor", MP_OPTION_DOUBLE, FIELD(capacity_factor), "", "0", 0, 1e6, NULL,
      "a slot takes this times its even share of all routes, what is more is dropped (1 in SYMI's "
      "comparison); 0: nothing is dropped"},
-    {"dispatch", MP_OPTION_CHOICE, FIELD(dispatch), "", "even", 0, 0, "even node",
-     "an expert's routes go to all its slots evenly; or, as in LAER-MoE's comparison, to those of "
-     "the source's node if it has any, and slots start alike on all ranks of a kind"},
     {0},
 };
 
@@ -39,11 +36,6 @@ struct flexmoe {
     int32_t *first; /* [ranks][per_rank], working memory, owned */
     struct mp_flex flex;
 };
-
-/* For mp_slots_index: nodes matter to dispatch only. */
-static int node_ranks(const struct flexmoe *self) {
-    return self->options.dispatch == MP_FLEXMOE_NODE ? self->topology.ranks_per_node : 0;
-}
 
 static size_t slots_of(const struct flexmoe *self) {
     return (size_t)self->topology.ranks * (size_t)self->per_rank;
@@ -101,18 +93,6 @@ static int check_setting(const struct mp_setting *setting, const struct mp_flexm
                        "tokens on each of %d ranks to %d experts each, over %lld slots",
                        options->capacity_factor, (long long)setting->tokens_per_rank, ranks,
                        setting->top_k, (long long)per_rank * ranks);
-    if (options->dispatch == MP_FLEXMOE_NODE && options->capacity_factor > 0)
-        return mp_fail(error, MP_EINVAL,
-                       "flexmoe with dispatch node drops nothing: capacity-factor should be 0, not "
-                       "%g",
-                       options->capacity_factor);
-    if (options->dispatch == MP_FLEXMOE_NODE &&
-        (setting->experts % per_rank || ranks % (setting->experts / per_rank)))
-        return mp_fail(
-            error, MP_EINVAL,
-            "flexmoe with dispatch node needs slots (%lld on a rank) that divide experts "
-            "(%d), and the quotient has to divide ranks (%d)",
-            (long long)per_rank, setting->experts, ranks);
     if (options->policy == MP_FLEXMOE_COST_MODEL && ranks > 1 &&
         (!(setting->bandwidth > 0) || !(setting->seconds_per_route >= 0)))
         return mp_fail(
@@ -124,20 +104,7 @@ static int check_setting(const struct mp_setting *setting, const struct mp_flexm
 }
 
 static int32_t owner_of(const struct flexmoe *self, int expert) {
-    if (self->options.dispatch == MP_FLEXMOE_NODE)
-        return expert % self->topology.ranks;
     return mp_contiguous_owner(expert, self->experts, self->topology.ranks);
-}
-
-/* The layout that LAER-MoE's comparison starts from: FSDP with expert parallelism.  With as many
- * slots on a node as experts, every node has all of them, and routes stay there. */
-static void even_layout(const struct flexmoe *self, struct mp_slots *slots) {
-    int step = self->experts / self->per_rank;
-
-    for (int rank = 0; rank < self->topology.ranks; rank++)
-        for (int slot = 0; slot < self->per_rank; slot++)
-            slots->expert[rank * self->per_rank + slot] = slot * step + rank % step;
-    mp_slots_index(slots, node_ranks(self));
 }
 
 /* The layout before the first iteration: a rank has the experts that it owns and those that follow;
@@ -153,7 +120,7 @@ static void first_layout(const struct flexmoe *self, struct mp_slots *slots) {
         for (int next = owns ? expert : expert - 1, end = next + self->per_rank; next < end; next++)
             *slot++ = next % self->experts;
     }
-    mp_slots_index(slots, node_ranks(self));
+    mp_slots_index(slots, 0);
 }
 
 static int create_layouts(struct flexmoe *self, struct mp_error *error) {
@@ -161,12 +128,9 @@ static int create_layouts(struct flexmoe *self, struct mp_error *error) {
     if (!self->first)
         return mp_fail(error, MP_ENOMEM, "no memory for the layouts of flexmoe");
     int code = mp_layouts_create(self->layers, self->topology.ranks, self->experts, self->per_rank,
-                                 node_ranks(self), &self->layouts, error);
+                                 0, &self->layouts, error);
     for (int layer = 0; layer < self->layers && !code; layer++)
-        if (self->options.dispatch == MP_FLEXMOE_NODE)
-            even_layout(self, &self->layouts.slots[layer]);
-        else
-            first_layout(self, &self->layouts.slots[layer]);
+        first_layout(self, &self->layouts.slots[layer]);
     return code;
 }
 
@@ -252,8 +216,6 @@ static int flexmoe_after_gate(void *opaque, const struct mp_load *load, struct m
     struct flexmoe *self = opaque;
     struct mp_slots *slots = mp_layouts_for_home(&self->layouts, plan->layer, &plan->before);
 
-    if (self->options.dispatch == MP_FLEXMOE_NODE)
-        return mp_plan_dispatch_slots(plan, load, slots, MP_SPREAD_NODE, error);
     mp_plan_slot_capacities(plan, slots, self->slot_capacity);
     return mp_plan_dispatch_slots(plan, load, slots, MP_SPREAD_TURN, error);
 }
@@ -276,7 +238,7 @@ static int plan_layer(struct flexmoe *self, int layer, const struct mp_load *loa
     if (rounds == 0)
         return MP_OK;
     memcpy(kept->expert, flex->expert, slots_of(self) * sizeof *kept->expert);
-    mp_slots_index(kept, node_ranks(self));
+    mp_slots_index(kept, 0);
     change->changed = true;
     return mp_slots_homes(kept, &change->next[layer], error);
 }

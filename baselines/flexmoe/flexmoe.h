@@ -53,7 +53,6 @@
 extern const struct mp_system mp_system_flexmoe;
 
 enum mp_flexmoe_policy { MP_FLEXMOE_COST_MODEL, MP_FLEXMOE_LAER };
-enum mp_flexmoe_dispatch { MP_FLEXMOE_EVEN, MP_FLEXMOE_NODE };
 
 /* Named in the option table of flexmoe.c. */
 struct mp_flexmoe_options {
@@ -62,7 +61,6 @@ struct mp_flexmoe_options {
     int interval, rounds;
     double threshold;
     double capacity_factor; /* 0: nothing is dropped */
-    int dispatch;           /* enum mp_flexmoe_dispatch */
 };
 
 /* Factors of T. */

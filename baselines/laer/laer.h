@@ -24,8 +24,13 @@
  *               of a rank.  The source has 4 instead of 3 when it recomputes activations, which no
  *               run here does; 216.269e9 B/s in a node, 88.9539e9 between and 1e18 on a device
  *               (here: free), 2 bytes per element (here: the run's), and 1.484375e-6 s per route.
- *               They are options; by default all is measured, with one bandwidth for both.  Of
- *               equal costs the first candidate wins: even, heap, perturbations.
+ *               They are options; by default all is measured.  A run measures one bandwidth,
+ * between nodes if there are several; inside a node it is then taken to be as many times as fast as
+ * in the source (2.43), so that of two layouts the one that keeps routes on their node is cheaper.
+ * Of equal costs the first candidate wins: even, heap, perturbations. flex        FLEX, with which
+ * the source compares, is the same execution with another planner: parameters are in slices and put
+ * together, and the layout is changed from one iteration to the next by FlexMoE's primitives
+ * (mp_flex_laer_policy, at most 10 rounds), beginning with the layout of the paper's baseline.
  *   perturbations
  *               Off, as released (seed 2333).  How the source draws them is not taken over: each
  *               one moves a slot from an expert with several to another, drawn from the seed, the
@@ -52,7 +57,7 @@
 
 extern const struct mp_system mp_system_laer;
 
-enum mp_laer_layout { MP_LAER_PLANNED, MP_LAER_STATIC };
+enum mp_laer_layout { MP_LAER_PLANNED, MP_LAER_STATIC, MP_LAER_FLEX };
 
 /* Named in the option table of laer.c. */
 struct mp_laer_options {
@@ -130,6 +135,8 @@ struct mp_laer_evaluator {
 int mp_laer_evaluator_create(const struct mp_topology *topology, int experts, int per_rank,
                              struct mp_laer_evaluator *state, struct mp_error *error);
 void mp_laer_evaluator_destroy(struct mp_laer_evaluator *state); /* accepts a zeroed one */
+struct mp_laer_costs mp_laer_costs(const struct mp_setting *setting,
+                                   const struct mp_laer_options *options);
 /* Seconds of an iteration: 4 (in_node + between_nodes) + 3 max computed, for count[ranks][experts]
  * routes routed over `slots` (indexed) as mp_plan_dispatch_slots does with MP_SPREAD_NODE.  Exact
  * to the route: sources are added up by node, and with them what remainders add to first slots. */

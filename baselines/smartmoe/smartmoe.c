@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "baselines/fastermoe/fastermoe.h"
 #include "reference/plan/recent.h"
 
 #define FIELD(member) offsetof(struct mp_smartmoe_options, member)
@@ -26,6 +27,14 @@ static const struct mp_option option_table[] = {
     {"state", MP_OPTION_CHOICE, FIELD(state), "", "moves", 0, 0, "moves stays",
      "whether optimizer state moves with parameters; in the released code it stays, and experts "
      "go on with the moments of others"},
+    {"smart-schedule", MP_OPTION_BOOL, FIELD(smart_schedule), "", "yes", 0, 0, NULL,
+     "whether tokens travel as in FasterMoE, in steps between groups of ranks, under computing; "
+     "otherwise all at once"},
+    {"group-size", MP_OPTION_COUNT, FIELD(group_size), "ranks", "0", -1, 65536, NULL,
+     "of the smart schedule, as fastermoe has it"},
+    {"shadows", MP_OPTION_COUNT, FIELD(shadows), "experts", "all", 0, 65536, NULL,
+     "most experts of a layer that are shadowed at once, by the rule of FasterMoE's paper; 0: "
+     "none"},
     {0},
 };
 
@@ -35,6 +44,7 @@ struct smartmoe {
     struct mp_permutation permutation;
     struct mp_recent history; /* cells [layers][experts] */
     int32_t *owner;           /* [experts], working memory, owned */
+    void *exchange;           /* of mp_system_fastermoe, or NULL: tokens go to owners at once */
 };
 
 static void smartmoe_destroy(void *opaque) {
@@ -45,7 +55,27 @@ static void smartmoe_destroy(void *opaque) {
     mp_permutation_destroy(&self->permutation);
     mp_recent_destroy(&self->history);
     free(self->owner);
+    mp_system_fastermoe.destroy(self->exchange);
     free(self);
+}
+
+/* What plans between two searches. */
+static int create_exchange(struct smartmoe *self, const struct mp_setting *setting,
+                           struct mp_error *error) {
+    struct mp_fastermoe_options options;
+    struct mp_error why = {0};
+
+    if (!self->options.smart_schedule && self->options.shadows == 0)
+        return MP_OK;
+    int code = mp_options_set_defaults(mp_system_fastermoe.options, &options, &why);
+    options.smart_schedule = self->options.smart_schedule;
+    options.group_size = self->options.group_size;
+    options.shadows = self->options.shadows;
+    if (!code)
+        code = mp_system_fastermoe.create(setting, &options, &self->exchange, &why);
+    if (code)
+        mp_fail(error, code, "smartmoe runs on FasterMoE's exchange, and %s", why.text);
+    return code;
 }
 
 static int smartmoe_create(const struct mp_setting *setting, const void *options, void **created,
@@ -71,6 +101,8 @@ static int smartmoe_create(const struct mp_setting *setting, const void *options
     self->owner = malloc((size_t)self->experts * sizeof *self->owner);
     if (!code && !self->owner)
         code = mp_fail(error, MP_ENOMEM, "no memory for the system smartmoe");
+    if (!code)
+        code = create_exchange(self, setting, error);
     if (code)
         smartmoe_destroy(self);
     else
@@ -84,9 +116,17 @@ static void smartmoe_initial_owners(const void *opaque, int32_t owner[]) {
     mp_contiguous_owners(self->layers, self->experts, self->ranks, owner);
 }
 
+static int smartmoe_copies_limit(const void *opaque) {
+    const struct smartmoe *self = opaque;
+    return self->exchange ? mp_system_fastermoe.copies_limit(self->exchange) : 0;
+}
+
 static int smartmoe_after_gate(void *opaque, const struct mp_load *load, struct mp_plan *plan,
                                struct mp_error *error) {
-    (void)opaque;
+    struct smartmoe *self = opaque;
+
+    if (self->exchange)
+        return mp_system_fastermoe.after_gate(self->exchange, load, plan, error);
     return mp_plan_dispatch_to_owner(plan, load, error);
 }
 
@@ -146,14 +186,16 @@ const struct mp_system mp_system_smartmoe = {
         "interval from the average of recent loads by the released code's greedy rule, by dynamic "
         "programming or by both, and taken if the largest load of a rank falls enough; parameters "
         "and optimizer state move after the step, or parameters alone as in the released code. "
+        "FasterMoE's smart schedule and shadows, on the present placement. "
         "Not modelled: the offline choice of a pool of data, tensor and pipeline parallelism, and "
-        "the shadows of the released code.",
-    .capabilities = MP_SYSTEM_MOVES_OWNERS,
+        "the rule for shadows of the released code, in whose place is that of FasterMoE's paper.",
+    .capabilities = MP_SYSTEM_MOVES_OWNERS | MP_SYSTEM_REPLICATES,
     .options = option_table,
     .options_size = sizeof(struct mp_smartmoe_options),
     .create = smartmoe_create,
     .destroy = smartmoe_destroy,
     .initial_owners = smartmoe_initial_owners,
+    .copies_limit = smartmoe_copies_limit,
     .after_gate = smartmoe_after_gate,
     .after_step = smartmoe_after_step,
     .save = smartmoe_save,

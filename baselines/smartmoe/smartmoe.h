@@ -2,10 +2,10 @@
  *
  * Every rank owns equally many experts of a layer and none has a replica, so a placement is a
  * permutation.  Every `interval` iterations one is sought that lowers the largest load of a rank
- * under the recent loads of the experts; if it gains enough, experts change owners.  Tokens go to
- * owners, as in plain expert parallelism.
- *   permutation.c  the three solvers
- *   smartmoe.c     history, options and the descriptor
+ * under the recent loads of the experts; if it gains enough, experts change owners.  Between two
+ * searches it is FasterMoE (baselines/fastermoe), on which the released code is built: tokens
+ * travel to the present owners by the smart schedule, and what the placement leaves uneven is
+ * shadowed. permutation.c  the three solvers smartmoe.c     history, options and the descriptor
  *
  * Decisions where the sources leave room:
  * - The released code averages the first micro-batch of the last 2 iterations; here an iteration
@@ -19,7 +19,10 @@
  *   programming).  mp_permutation_hybrid does both, and its `groups` bound what it costs.
  * - The released code leaves optimizer state where it was, so that an expert goes on with the
  *   moments of another; here it moves, unless `state` is "stays".
- * The released code's search for shadows is FasterMoE's idea (baselines/fastermoe) and not here. */
+ * - Shadows are chosen by the rule of FasterMoE's paper for the present owners.  The artifact's own
+ *   rule has factors of no known meaning (systems.md 2.4).  `shadows` 0 has none, and without
+ *   `smart-schedule` tokens travel all at once: both together are placement on plain expert
+ *   parallelism. */
 #ifndef MOEPERF_BASELINES_SMARTMOE_SMARTMOE_H
 #define MOEPERF_BASELINES_SMARTMOE_SMARTMOE_H
 
@@ -41,6 +44,8 @@ struct mp_smartmoe_options {
     int interval, history; /* iterations */
     double threshold;
     int state; /* enum mp_smartmoe_state */
+    bool smart_schedule;
+    int group_size, shadows; /* as in mp_fastermoe_options */
 };
 
 /* Items that dynamic programming is let loose on.  As published it costs O(R * 4^E); here subsets

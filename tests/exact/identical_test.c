@@ -40,7 +40,14 @@ static const struct identical_case cases[] = {
      .copies = true,
      .moves = true},
     {"laer, slices", {"system=laer", "options.rematerialise=no"}, .copies = true},
-    {"smartmoe", {"system=smartmoe", "options.interval=3"}, .moves = true, .in_one_place = true},
+    {"smartmoe",
+     {"system=smartmoe", "options.interval=3", "options.shadows=0"},
+     .moves = true,
+     .in_one_place = true},
+    {"smartmoe with shadows",
+     {"system=smartmoe", "options.interval=3", "options.smart-schedule=no"},
+     .copies = true,
+     .moves = true},
     {"skeleton", {"system=skeleton", "options.owners=cyclic"}, .in_one_place = true},
 };
 

@@ -174,43 +174,6 @@ static void a_hot_expert_gets_slots_and_its_tokens_are_spread(void **state) {
     rehearsal_destroy(&rehearsal);
 }
 
-/* LAER-MoE's comparison: 8 experts in 4 slots on each of 4 ranks of 2 nodes start with all experts
- * on both nodes, and no route leaves its node, before and after slots change. */
-static void routes_stay_on_their_node(void **state) {
-    uint64_t *random = *state;
-    const char *const pair[][2] = {
-        {"policy", "laer"}, {"slots", "4"}, {"interval", "1"}, {"dispatch", "node"}, {0}};
-    struct mp_setting setting = setting_of(1, 8, (struct mp_topology){8, 4});
-    struct mp_flexmoe_options options;
-    struct mp_error error = {0};
-    struct rehearsal rehearsal;
-    struct mp_load load;
-    bool changed = false;
-    parse_options(tested, &options, pair);
-    rehearsal_create(&rehearsal, tested, &setting, &options);
-    assert_ok(mp_load_create(8, 8, &load, &error), &error);
-    for (int rank = 0; rank < 8; rank++)
-        for (int expert = 0; expert < 8; expert++)
-            assert_int_equal(mp_placement_holds(&rehearsal.planner.home[0], expert, rank),
-                             expert % 2 == rank % 2);
-    for (int iteration = 0; iteration < 100; iteration++) {
-        for (int cell = 0; cell < 64; cell++)
-            load.count[cell] = (uint32_t)test_random_int(random, 10, cell % 8 == 1 ? 900 : 100);
-        rehearsal_plan(&rehearsal, 0, &load);
-        for (int source = 0; source < 8; source++)
-            for (int expert = 0; expert < 8; expert++)
-                for (int rank = 0; rank < 8; rank++)
-                    if (rank / 4 != source / 4)
-                        assert_int_equal(
-                            mp_plan_routes_to(rehearsal.planner.plan, source, expert, rank), 0);
-        rehearsal_step(&rehearsal, &load);
-        changed = changed || rehearsal.planner.change.changed;
-    }
-    assert_true(changed);
-    mp_load_destroy(&load);
-    rehearsal_destroy(&rehearsal);
-}
-
 /* Below the threshold nothing changes. */
 static void balance_is_left_alone(void **state) {
     (void)state;
@@ -323,18 +286,6 @@ static void what_it_can_not_do_is_refused(void **state) {
     }
 }
 
-static void slots_that_do_not_fit_nodes_are_refused(void **state) {
-    (void)state;
-    const char *const drops[][2] = {{"dispatch", "node"}, {"capacity-factor", "1"}, {0}};
-    const char *const three[][2] = {{"dispatch", "node"}, {"slots", "3"}, {0}};
-    struct mp_setting setting = setting_of(1, 8, (struct mp_topology){8, 4});
-    struct mp_flexmoe_options options;
-    parse_options(tested, &options, drops);
-    assert_refused(tested, &setting, &options, "capacity-factor should be 0, not 1");
-    parse_options(tested, &options, three);
-    assert_refused(tested, &setting, &options, "slots (3 on a rank) that divide experts (8)");
-}
-
 int main(void) {
     uint64_t random = test_seed();
     const struct CMUnitTest tests[] = {
@@ -343,12 +294,10 @@ int main(void) {
         cmocka_unit_test_prestate(every_plan_and_change_is_legal_and_repeatable, &random),
         cmocka_unit_test_prestate(slots_have_a_capacity, &random),
         cmocka_unit_test(a_hot_expert_gets_slots_and_its_tokens_are_spread),
-        cmocka_unit_test_prestate(routes_stay_on_their_node, &random),
         cmocka_unit_test(balance_is_left_alone),
         cmocka_unit_test_prestate(other_homes_than_those_remembered_are_planned_from, &random),
         cmocka_unit_test(state_of_other_ranks_is_let_go_and_foreign_state_refused),
         cmocka_unit_test(what_it_can_not_do_is_refused),
-        cmocka_unit_test(slots_that_do_not_fit_nodes_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,6 +2,7 @@
  * paper's layouts under every ablation; and what it refuses. */
 #include "tests/baselines/rehearsal.h"
 
+#include "baselines/flexmoe/flexmoe.h"
 #include "baselines/laer/laer.h"
 
 static const struct mp_system *const tested = &mp_system_laer;
@@ -133,6 +134,90 @@ static void the_static_layout_stays(void **state) {
     rehearsal_destroy(&rehearsal);
 }
 
+/* FLEX: 8 experts in 4 slots on each of 8 ranks of 2 nodes start with all experts on both nodes, as
+ * the static layout, and go from layout to layout as the policy says; no route leaves its node,
+ * and parameters are put together as LAER's are. */
+static void flex_changes_the_static_layout(void **state) {
+    uint64_t *random = *state;
+    const char *const pair[][2] = {{"layout", "flex"}, {"slots", "4"}, {"window", "1"}, {0}};
+    struct mp_setting setting = {.layers = 1,
+                                 .experts = 8,
+                                 .top_k = 2,
+                                 .topology = {8, 4},
+                                 .expert_bytes = 8,
+                                 .route_bytes = 8,
+                                 .bandwidth = 1};
+    struct mp_laer_options options;
+    struct mp_error error = {0};
+    struct rehearsal rehearsal;
+    struct mp_flex flex;
+    struct mp_load load;
+    int32_t slot[32];
+    int rounds = 0;
+    parse_options(tested, &options, pair);
+    rehearsal_create(&rehearsal, tested, &setting, &options);
+    assert_ok(mp_load_create(8, 8, &load, &error), &error);
+    assert_ok(mp_flex_create(8, 8, 4, &flex, &error), &error);
+    for (int at = 0; at < 32; at++)
+        slot[at] = at % 4 * 2 + at / 4 % 2;
+    for (int iteration = 0; iteration < 50; iteration++) {
+        for (int cell = 0; cell < 64; cell++)
+            load.count[cell] = (uint32_t)test_random_int(random, 10, cell % 8 == 1 ? 900 : 100);
+        rehearsal_plan(&rehearsal, 0, &load);
+        assert_int_equal(rehearsal.planner.plan->optimizer, MP_OPTIMIZER_SLICES);
+        assert_int_equal(rehearsal.planner.plan->gather_stage, MP_STAGE_BEFORE_GATE);
+        for (int expert = 0; expert < 8; expert++) {
+            uint64_t holders = 0;
+            for (int at = 0; at < 32; at++)
+                holders |= (uint64_t)(slot[at] == expert) << at / 4;
+            assert_int_equal(rehearsal.planner.plan->during.holder[expert], holders);
+            for (int pair_of = 0; pair_of < 64; pair_of++)
+                if (pair_of / 8 / 4 != pair_of % 8 / 4)
+                    assert_int_equal(
+                        mp_plan_routes_to(rehearsal.planner.plan, pair_of / 8, expert, pair_of % 8),
+                        0);
+        }
+        rehearsal_step(&rehearsal, &load);
+        mp_flex_begin(&flex, slot, &load);
+        rounds += mp_flex_laer_policy(&flex, 4, 10);
+        memcpy(slot, flex.expert, sizeof slot);
+    }
+    assert_true(rounds > 0);
+    mp_flex_destroy(&flex);
+    mp_load_destroy(&load);
+    rehearsal_destroy(&rehearsal);
+}
+
+/* Seconds of a route: measured between nodes, and in a node as much faster as in the source. */
+static void routes_cost_less_within_a_node(void **unused) {
+    (void)unused;
+    static const struct {
+        int ranks_per_node;
+        double in_node, between; /* 0: the option's default */
+        double costs[2];
+    } rows[] = {
+        {4, 0, 0, {1, 1}},                   /* one node */
+        {2, 0, 0, {88.9539 / 216.269, 1}},   /* two */
+        {2, 4, 0, {0.25, 1}},                /* given */
+        {2, 0, 0.5, {88.9539 / 216.269, 2}}, /* the ratio is of what is measured */
+        {2, 216.269, 88.9539, {1 / 216.269, 1 / 88.9539}},
+    };
+    for (size_t index = 0; index < sizeof rows / sizeof *rows; index++) {
+        struct mp_setting setting = {.topology = {4, rows[index].ranks_per_node},
+                                     .route_bytes = 8,
+                                     .bandwidth = 8,
+                                     .seconds_per_route = 3};
+        struct mp_laer_options options;
+        parse_options(tested, &options, NULL);
+        options.bandwidth_in_node = 8 * rows[index].in_node;
+        options.bandwidth_between_nodes = 8 * rows[index].between;
+        struct mp_laer_costs costs = mp_laer_costs(&setting, &options);
+        assert_close(costs.in_node, rows[index].costs[0], 1e-12);
+        assert_close(costs.between_nodes, rows[index].costs[1], 1e-12);
+        assert_close(costs.compute, 3, 0);
+    }
+}
+
 static struct mp_setting random_setting(uint64_t *random) {
     struct mp_setting setting = {.layers = test_random_int(random, 1, 3),
                                  .experts = test_random_int(random, 1, 40),
@@ -159,6 +244,10 @@ static struct mp_laer_options random_options(uint64_t *random, const struct mp_s
     int all = mp_laer_slots(setting, &options) * setting->topology.ranks;
     if (options.even && all % setting->experts == 0)
         options.priority_queue = test_random_int(random, 0, 1);
+    int slots = mp_laer_slots(setting, &options);
+    if (setting->experts % slots == 0 && setting->topology.ranks >= setting->experts / slots &&
+        test_random_int(random, 0, 1))
+        options.layout = MP_LAER_FLEX;
     options.rematerialise = test_random_int(random, 0, 1);
     options.comm_opt = test_random_int(random, 0, 1);
     return options;
@@ -249,6 +338,7 @@ static const struct refusal REFUSALS[] = {
     {8, 2, 1, 0, {{"slots", "3"}}, "3 slots on each of 2 ranks can't hold 8 experts"},
     {8, 2, 1, 0, {{"slots", "0"}}, "0 slots on each of 2 ranks can't hold 8 experts"},
     {8, 4, 1, 0, {{"slots", "3"}, {"layout", "static"}}, "8 experts with 3 slots on 4 ranks can't"},
+    {8, 4, 1, 0, {{"slots", "3"}, {"layout", "flex"}}, "8 experts with 3 slots on 4 ranks can't"},
     {8, 4, 1, 0, {{"slots", "3"}, {"priority-queue", "no"}}, "12 slots for 8 experts"},
     {8, 4, 1, 0, {{"even", "no"}, {"priority-queue", "no"}}, "needs option even"},
     {8, 4, 0, 0, {{0}}, "the measured one (0 B/s)"},
@@ -281,6 +371,8 @@ int main(void) {
         cmocka_unit_test(slots_are_the_papers_where_it_says),
         cmocka_unit_test(the_next_iteration_has_the_cheapest_layout),
         cmocka_unit_test_prestate(the_static_layout_stays, &random),
+        cmocka_unit_test_prestate(flex_changes_the_static_layout, &random),
+        cmocka_unit_test(routes_cost_less_within_a_node),
         cmocka_unit_test_prestate(random_plans_are_legal_and_the_same_everywhere, &random),
         cmocka_unit_test_prestate(other_homes_are_served, &random),
         cmocka_unit_test_prestate(a_restart_on_other_ranks_begins_anew, &random),

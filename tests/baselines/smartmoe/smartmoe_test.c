@@ -1,7 +1,8 @@
 /* SmartMoE as a system: when it looks for a placement and when it takes one, what moves, what it
  * remembers and what it refuses. */
-#include "tests/reference/plan/system_support.h"
+#include "tests/baselines/rehearsal.h"
 
+#include "baselines/fastermoe/fastermoe.h"
 #include "baselines/smartmoe/smartmoe.h"
 
 static const struct mp_system *const tested = &mp_system_smartmoe;
@@ -16,6 +17,8 @@ static void defaults_are_the_released_codes(void **state) {
     assert_int_equal(options.history, 2);
     assert_true(options.threshold == 1);
     assert_int_equal(options.state, MP_SMARTMOE_STATE_MOVES);
+    assert_true(options.smart_schedule);
+    assert_int_equal(options.shadows, MP_ALL);
 }
 
 /* A run of a system: loads and homes of all layers. */
@@ -32,7 +35,15 @@ static void begin_run(struct run *run, int experts, struct mp_topology topology,
                       const char *const pair[][2]) {
     struct mp_smartmoe_options options;
     struct mp_error error = {0};
-    *run = (struct run){.setting = {.layers = LAYERS, .experts = experts, .topology = topology}};
+    *run = (struct run){.setting = {.layers = LAYERS,
+                                    .experts = experts,
+                                    .top_k = 2,
+                                    .topology = topology,
+                                    .tokens_per_rank = 64,
+                                    .expert_bytes = 1 << 12,
+                                    .route_bytes = 256,
+                                    .bandwidth = 1e9,
+                                    .seconds_per_route = 1e-6}};
     parse_options(tested, &options, pair);
     assert_ok(tested->create(&run->setting, &options, &run->self, &error), &error);
     for (int layer = 0; layer < LAYERS; layer++) {
@@ -157,7 +168,7 @@ static void changes_pay_and_a_restored_run_makes_the_same(void **state) {
         assert_ok(mp_plan_create(&topology, run.setting.experts, 8, &plan, &error), &error);
         for (int iteration = 0; iteration < 6; iteration++) {
             for (int layer = 0; layer < LAYERS; layer++) {
-                struct mp_plan_law law = {.extra_copies_limit = 0};
+                struct mp_plan_law law = {.extra_copies_limit = tested->copies_limit(run.self)};
                 random_load(random, &run.load[layer]);
                 mp_load_copy(&late.load[layer], &run.load[layer]);
                 assert_ok(mp_system_begin_plan(tested, run.self, iteration, layer, &run.home[layer],
@@ -198,6 +209,65 @@ static void changes_pay_and_a_restored_run_makes_the_same(void **state) {
     tested->destroy(NULL);
 }
 
+/* Plans are FasterMoE's on the present owners, whatever these are; without schedule and shadows
+ * those of plain expert parallelism. */
+static void plans_are_those_of_fastermoe(void **state) {
+    uint64_t *random = *state;
+    static const char *const on[][2] = {{"shadows", "3"}, {"interval", "1"}, {0}};
+    static const char *const off[][2] = {
+        {"shadows", "0"}, {"smart-schedule", "no"}, {"interval", "1"}, {0}};
+    static const char *const theirs[][2] = {{"shadows", "3"}, {0}};
+    int copies = 0, moved = 0;
+    for (int round = 0; round < 20; round++) {
+        struct mp_topology topology = random_topology(random, 12);
+        int experts = topology.ranks * test_random_int(random, 1, 4);
+        struct mp_fastermoe_options options;
+        struct mp_error error = {0};
+        struct run run[2];
+        struct mp_plan plan, expected;
+        void *fastermoe;
+        begin_run(&run[0], experts, topology, on);
+        begin_run(&run[1], experts, topology, off);
+        assert_int_equal(tested->copies_limit(run[1].self), 0);
+        parse_options(&mp_system_fastermoe, &options, theirs);
+        assert_ok(mp_system_fastermoe.create(&run[0].setting, &options, &fastermoe, &error),
+                  &error);
+        assert_int_equal(tested->copies_limit(run[0].self),
+                         mp_system_fastermoe.copies_limit(fastermoe));
+        assert_ok(mp_plan_create(&topology, experts, 8, &plan, &error), &error);
+        assert_ok(mp_plan_create(&topology, experts, 8, &expected, &error), &error);
+        for (int iteration = 0; iteration < 3; iteration++)
+            for (int side = 0; side < 2; side++) {
+                const struct mp_placement *home = &run[side].home[0];
+                struct mp_load *load = run[side].load;
+                for (int layer = 0; layer < LAYERS; layer++)
+                    random_load(random, &load[layer]);
+                mp_plan_begin(&expected, iteration, 0, home, MP_OPTIMIZER_OWNER, &error);
+                mp_plan_begin(&plan, iteration, 0, home, MP_OPTIMIZER_OWNER, &error);
+                assert_ok(tested->after_gate(run[side].self, load, &plan, &error), &error);
+                if (side == 0)
+                    mp_system_fastermoe.after_gate(fastermoe, load, &expected, &error);
+                else
+                    mp_plan_dispatch_to_owner(&expected, load, &error);
+                assert_ok(error.code, &error);
+                assert_equal_plans(&plan, &expected);
+                assert_int_equal(plan.exchange, expected.exchange);
+                assert_int_equal(plan.exchange == MP_EXCHANGE_PIPELINED,
+                                 side == 0 && topology.ranks > 1);
+                copies += plan.fetch.count;
+                step(&run[side], iteration);
+                moved += run[side].change.changed;
+                move_home(&run[side]);
+            }
+        mp_plan_destroy(&plan);
+        mp_plan_destroy(&expected);
+        mp_system_fastermoe.destroy(fastermoe);
+        end_run(&run[0]);
+        end_run(&run[1]);
+    }
+    assert_true(copies > 0 && moved > 0);
+}
+
 static void what_it_can_not_do_is_refused(void **state) {
     (void)state;
     static const struct {
@@ -218,6 +288,11 @@ static void what_it_can_not_do_is_refused(void **state) {
         parse_options(tested, &options, pair);
         assert_refused(tested, &setting, &options, row[index].words);
     }
+    struct mp_setting dark = {.layers = 1, .experts = 8, .topology = {4, 2}, .expert_bytes = 8};
+    struct mp_smartmoe_options options;
+    parse_options(tested, &options, NULL);
+    assert_refused(tested, &dark, &options,
+                   "smartmoe runs on FasterMoE's exchange, and fastermoe needs layers");
 }
 
 int main(void) {
@@ -227,6 +302,7 @@ int main(void) {
         cmocka_unit_test(owners_change_as_published),
         cmocka_unit_test(history_is_the_last_iterations),
         cmocka_unit_test_prestate(changes_pay_and_a_restored_run_makes_the_same, &random),
+        cmocka_unit_test_prestate(plans_are_those_of_fastermoe, &random),
         cmocka_unit_test(what_it_can_not_do_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
