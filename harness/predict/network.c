@@ -176,29 +176,28 @@ struct side {
     size_t at;                         /* of the group's first rank in it */
 };
 
-/* One rank's messages more, at the gates of those at their other end. */
-static void queue_row(const float ready[], const struct side *side, int rank, float end[]) {
-    const struct mp_port_strip *strip = &side->strip[rank / MP_LANES];
-    const int32_t *other = side->matrix->other + strip->first;
-    const float *row = mp_port_row(side->matrix, strip, rank % MP_LANES);
-    const mp_four comes = mp_spread_four(ready[rank]), zero = {0};
-    for (int t = 0; t < strip->tiles; t++, row += MP_TILE) {
-        size_t at = (size_t)other[t] * MP_LANES;
-        mp_four bytes = mp_get_four(row);
-        mp_four start = mp_larger_four(mp_get_four(ready + at), comes);
-        start = mp_choose_four(bytes > zero, start, zero);
-        mp_put_four(mp_larger_four(mp_get_four(end + at), start) + bytes, end + at);
-    }
-}
-
 /* The end of gates that are one rank's each: those that receive, from what is sent (rows of
  * senders), or those that send, from the transpose.  Taken in order of coming, the messages of a
  * port come in order of start. */
 static void end_gates(const struct mp_network *network, const struct mp_port_level *level,
                       const struct side *side, float end[]) {
+    const float *ready = network->ready;
+    const mp_four zero = {0};
     memset(end, 0, (size_t)level->stride * sizeof *end);
-    for (int i = 0; i < level->span; i++)
-        queue_row(network->ready, side, network->order[i], end);
+    for (int i = 0; i < level->span; i++) {
+        unsigned rank = (unsigned)network->order[i];
+        const struct mp_port_strip *strip = &side->strip[rank / MP_LANES];
+        const int32_t *other = side->matrix->other + strip->first, *past = other + strip->tiles;
+        const float *row = mp_port_row(side->matrix, strip, rank % MP_LANES);
+        const mp_four comes = mp_spread_four(ready[rank]);
+        for (; other < past; other++, row += MP_TILE) {
+            size_t at = (size_t)*other * MP_LANES;
+            mp_four bytes = mp_get_four(row);
+            mp_four start = mp_larger_four(mp_get_four(ready + at), comes);
+            start = mp_choose_four(bytes > zero, start, zero);
+            mp_put_four(mp_larger_four(mp_get_four(end + at), start) + bytes, end + at);
+        }
+    }
 }
 
 /* bytes[c] += what rows begin .. end-1 hold for c, if c comes later than the row's rank. */
@@ -352,18 +351,16 @@ static int most_tiles(const struct mp_port_level *level, const struct side *side
     return most;
 }
 
-/* done[], in bytes at the level's bandwidth.  ready[] is filled; `together`: all come at once. */
+/* done[], in bytes at the level's bandwidth.  ready[] is filled; `together`: all come at once;
+ * `all`: they are put in order all together. */
 static void exchange_group(struct mp_network *network, const struct mp_port_level *level,
-                           const struct side side[2], bool together) {
+                           const struct side side[2], bool together, bool all) {
     size_t size = (size_t)level->stride * sizeof(float);
     if (together) {
         for (int way = MP_SENDING; way <= MP_RECEIVING; way++)
             memcpy(network->end[way], side[way].curve->total + side[way].at, size);
     } else {
-        /* Who meets the ranks of one strip alone does not care when those of others come. */
-        order_ranks(network, level->span,
-                    level->width > 1 || most_tiles(level, &side[MP_SENDING]) > 1 ||
-                        most_tiles(level, &side[MP_RECEIVING]) > 1);
+        order_ranks(network, level->span, all);
         for (int way = MP_SENDING; way <= MP_RECEIVING; way++)
             if (level->width > 1)
                 end_shared_gates(network, level, &side[way], &side[!way], network->end[way]);
@@ -421,10 +418,13 @@ void mp_network_exchange(struct mp_network *network, const struct mp_traffic *tr
                 side[way] = (struct side){matrix, matrix->strip + at / MP_LANES,
                                           &bytes->curve[way != back], at};
             }
-            if (most_tiles(level, &side[MP_SENDING]) == 0)
+            int tiles = most_tiles(level, &side[MP_SENDING]);
+            if (tiles == 0)
                 continue;
+            /* Who meets the ranks of one strip alone does not care when those of others come. */
+            bool all = level->width > 1 || tiles > 1 || most_tiles(level, &side[MP_RECEIVING]) > 1;
             bool together = gather_ready(network, level, ready + g * level->span, &origin);
-            exchange_group(network, level, side, together);
+            exchange_group(network, level, side, together, all);
             for (int i = 0; i < level->span; i++) {
                 double end = origin + level->latency + (double)network->done[i] / level->bandwidth;
                 double *last = &finish[g * level->span + i];

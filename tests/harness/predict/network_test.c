@@ -458,14 +458,13 @@ static void order_of_adding_is_no_matter(void **state) {
         size_t pairs = (size_t)n * (size_t)n, size = (size_t)n * sizeof(double);
         uint32_t *matrix = calloc(pairs, sizeof *matrix);
         double *ready = calloc(5 * (size_t)n, sizeof *ready);
-        int64_t *sums = calloc((size_t)n, sizeof *sums);
-        assert_true(matrix && ready && sums);
+        assert_true(matrix && ready);
         assert_int_equal(mp_traffic_create(bench.network, &filled, &error), MP_OK);
         for (size_t f = 0; f < pairs; f++)
             matrix[f] = test_random_int(seed, 0, some) ? 0 : (uint32_t)(test_random(seed) % 5000);
         struct rows rows = {matrix, n};
         mp_traffic_add(filled, 0, n - 1, 1e9); /* forgotten */
-        mp_traffic_fill(filled, rows_of, &rows, 512, sums);
+        mp_traffic_fill(filled, rows_of, &rows, 512);
         for (int pass = 0; pass < 2; pass++) { /* odd ranks' first, backwards */
             for (int from = n - 1; from >= 0; from--)
                 for (int to = 0; from % 2 != pass && to < n; to++)
@@ -479,17 +478,10 @@ static void order_of_adding_is_no_matter(void **state) {
         mp_traffic_totals(bench.traffic, ready, ready + n);
         mp_traffic_totals(filled, ready + 2 * n, ready + 3 * n);
         assert_memory_equal(ready, ready + 2 * n, 2 * size);
-        for (int from = 0; from < n; from++) {
-            int64_t sum = 0;
-            for (int to = 0; to < n; to++)
-                sum += matrix[from * n + to];
-            assert_int_equal(sums[from], sum);
-        }
         assert_int_equal(mp_network_check(bench.network, &error), MP_OK);
         mp_traffic_destroy(filled);
         free(matrix);
         free(ready);
-        free(sums);
         free_bench(&bench);
     }
 }
