@@ -20,6 +20,7 @@
  * keep an exchange's time to about 1e-6 of it. */
 #include "harness/predict/network.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -122,14 +123,17 @@ void mp_network_destroy(struct mp_network *network) {
 
 /* ---- order of coming ---- */
 
-/* The ranks of a strip, one by one. */
-static void order_strip(const float ready[], int first, int past, int order[]) {
-    for (int rank = first; rank < past; rank++) {
-        int at = rank;
-        for (; at > first && ready[order[at - 1]] > ready[rank]; at--)
-            order[at] = order[at - 1];
-        order[at] = rank;
+/* The ranks of a strip, each compared with all others without a branch. */
+static void order_strip(const float ready[], int first, int order[]) {
+    const mp_four mine = mp_get_four(ready + first);
+    const mp_four_bits number = {0, 1, 2, 3};
+    mp_four_bits earlier = {0}; /* a comparison that holds is -1 */
+    for (int k = 0; k < MP_LANES; k++) {
+        mp_four other = mp_spread_four(ready[first + k]);
+        earlier -= (other < mine) | ((other == mine) & (number > k));
     }
+    for (int k = 0; k < MP_LANES; k++)
+        order[first + earlier[k]] = first + k;
 }
 
 static void merge_runs(const float ready[], const int from[], int begin, int middle, int end,
@@ -146,8 +150,7 @@ static void merge_runs(const float ready[], const int from[], int begin, int mid
 static void order_ranks(struct mp_network *network, int span, bool all) {
     int *order = network->order, *merge = network->merge;
     for (int first = 0; first < span; first += MP_LANES)
-        order_strip(network->ready, first, first + MP_LANES < span ? first + MP_LANES : span,
-                    order);
+        order_strip(network->ready, first, order);
     for (int run = MP_LANES; all && run < span; run *= 2) {
         for (int begin = 0; begin < span; begin += 2 * run) {
             int middle = begin + run < span ? begin + run : span;
@@ -381,20 +384,32 @@ static void exchange_group(struct mp_network *network, const struct mp_port_leve
         end_owners(network, level, network->end[way], network->own[way]);
 }
 
-/* ready[] of a group, and its origin; whether all come at once. */
+/* ready[] of a group, and its origin; whether all come at once.  What fills the last strip comes
+ * last. */
 static bool gather_ready(struct mp_network *network, const struct mp_port_level *level,
                          const double ready[], double *origin) {
-    double least = ready[0], most = ready[0];
+    double least = ready[0], most = ready[0], bandwidth = level->bandwidth;
     for (int i = 1; i < level->span; i++) {
         least = ready[i] < least ? ready[i] : least;
         most = ready[i] > most ? ready[i] : most;
     }
     for (int i = 0; i < level->span; i++)
-        network->ready[i] = (float)((ready[i] - least) * level->bandwidth);
+        network->ready[i] = (float)((ready[i] - least) * bandwidth);
     for (int i = level->span; i < level->stride; i++)
-        network->ready[i] = 0;
+        network->ready[i] = INFINITY;
     *origin = least;
     return most == least;
+}
+
+/* Ends of a group's ranks, of which finish[] are the latest so far. */
+static void raise_ends(const struct mp_port_level *level, double origin, const float done[],
+                       double finish[]) {
+    double latency = level->latency, bandwidth = level->bandwidth;
+    for (int i = 0; i < level->span; i++) {
+        double end = origin + latency + (double)done[i] / bandwidth;
+        end = done[i] > 0 ? end : finish[i];
+        finish[i] = end > finish[i] ? end : finish[i];
+    }
 }
 
 void mp_network_exchange(struct mp_network *network, const struct mp_traffic *traffic, bool back,
@@ -425,12 +440,7 @@ void mp_network_exchange(struct mp_network *network, const struct mp_traffic *tr
             bool all = level->width > 1 || tiles > 1 || most_tiles(level, &side[MP_RECEIVING]) > 1;
             bool together = gather_ready(network, level, ready + g * level->span, &origin);
             exchange_group(network, level, side, together, all);
-            for (int i = 0; i < level->span; i++) {
-                double end = origin + level->latency + (double)network->done[i] / level->bandwidth;
-                double *last = &finish[g * level->span + i];
-                end = network->done[i] > 0 ? end : *last;
-                *last = end > *last ? end : *last;
-            }
+            raise_ends(level, origin, network->done, finish + g * level->span);
         }
     }
     memcpy(done, finish, (size_t)network->ranks * sizeof *done);

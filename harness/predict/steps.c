@@ -19,7 +19,7 @@ void mp_steps_destroy(struct mp_steps *steps) {
 
 void mp_steps_memory_destroy(struct mp_steps_memory *memory) {
     free(memory->rows);
-    free(memory->group);
+    free(memory->late);
     free(memory->row);
     free(memory->receiver);
     *memory = (struct mp_steps_memory){0};
@@ -64,14 +64,13 @@ static int reserve_memory(struct mp_steps_memory *memory, int steps, int64_t pla
         memory->rows_limit = memory->rows ? 2 * rows : 0;
     }
     if (places > memory->places_limit) {
-        free(memory->group);
-        memory->group = malloc(2 * (size_t)places * sizeof *memory->group);
-        memory->places_limit = memory->group ? 2 * places : 0;
+        free(memory->late);
+        memory->late = malloc(2 * (size_t)places * sizeof *memory->late);
+        memory->places_limit = memory->late ? 2 * places : 0;
     }
     if (!memory->row || !memory->receiver || rows > memory->rows_limit ||
         places > memory->places_limit)
         return fail(steps, (int)ranks, error);
-    memory->late_rows = memory->rows + steps * places;
     memset(memory->rows, 0, (size_t)rows * sizeof *memory->rows);
     return MP_OK;
 }
@@ -84,61 +83,50 @@ struct pass {
     const uint64_t *late;
     struct mp_steps *steps;
     const struct mp_steps_memory *memory;
+    struct mp_costs *costs;
     int group_size;
+    int64_t places; /* of plan.holder */
 };
 
-/* Where the holders are, and whose copies are late. */
-static void find_groups(const struct pass *pass) {
+/* Which places are those of late copies. */
+static void find_late(const struct pass *pass) {
     const struct mp_plan *plan = pass->plan;
     const uint64_t *late = pass->late;
-    for (int expert = 0; expert < plan->experts; expert++) {
-        for (int32_t at = plan->holder_begin[expert]; at < plan->holder_begin[expert + 1]; at++) {
-            int rank = plan->holder[at], group = rank / pass->group_size;
-            bool is_late = late && (late[rank / 64] >> (rank & 63) & 1);
-            pass->memory->group[at] = is_late ? ~group : group;
-        }
-        late = late ? late + plan->during.words : NULL;
-    }
-}
-
-/* Steps that a group's rows are on their way. */
-static inline int step_of(const struct pass *pass, int from, int to) {
-    return to - from + (to < from ? pass->steps->steps : 0);
+    for (int expert = 0; expert < plan->experts; expert++, late += plan->during.words)
+        for (int32_t at = plan->holder_begin[expert]; at < plan->holder_begin[expert + 1]; at++)
+            pass->memory->late[at] = late[plan->holder[at] / 64] >> (plan->holder[at] & 63) & 1;
 }
 
 /* Rows of a source by destination, its own included but for those of a late copy, and added up by
- * place and step. */
+ * place and the source's group. */
 static inline __attribute__((always_inline)) int spread(const struct pass *pass, int source,
                                                         uint32_t row[], int32_t receiver[],
-                                                        bool in_steps) {
+                                                        bool has_late) {
     const struct mp_plan *plan = pass->plan;
     const int64_t *begin = plan->part_begin + (int64_t)source * plan->experts;
     const struct mp_dispatch_part *part = plan->part + begin[0];
     const struct mp_dispatch_part *end = plan->part + begin[plan->experts];
     const int32_t *holder = plan->holder;
-    int64_t *counted = pass->memory->rows, *late = pass->memory->late_rows, own = 0, sent = 0;
-    int64_t places = plan->holder_begin[plan->experts];
+    const bool *late = pass->memory->late;
+    int64_t *counted_late = pass->memory->rows + pass->steps->steps * pass->places;
+    int64_t *counted = pass->memory->rows + source / pass->group_size * pass->places;
+    int64_t own = 0, sent = 0;
     uint32_t padding = (uint32_t)plan->padding;
-    int receivers = 0, home = in_steps ? source / pass->group_size : 0;
+    int receivers = 0;
     for (; part < end; part++) {
         uint32_t rows = padding > 0 ? padding : part->count;
         int64_t at = part->first, past = at + part->run;
         do {
             int rank = holder[at];
-            int64_t cell = at;
-            if (in_steps) {
-                int group = pass->memory->group[at];
-                if (group < 0 && rank == source) {
-                    late[at] += rows;
-                    own += rows;
-                    continue;
-                }
-                cell += places * step_of(pass, home, group < 0 ? ~group : group);
+            if (has_late && late[at] && rank == source) {
+                counted_late[at] += rows;
+                own += rows;
+                continue;
             }
             if (row[rank] == 0)
                 receiver[receivers++] = rank;
             row[rank] += rows;
-            counted[cell] += rows;
+            counted[at] += rows;
         } while (__builtin_expect(++at < past, 0)); /* most parts are a run of 1 */
     }
     for (int i = 0; i < receivers; i++)
@@ -148,58 +136,67 @@ static inline __attribute__((always_inline)) int spread(const struct pass *pass,
     return receivers;
 }
 
-static int spread_flat(void *context, int source, uint32_t row[], int32_t receiver[]) {
+static int spread_source(void *context, int source, uint32_t row[], int32_t receiver[]) {
     return spread(context, source, row, receiver, false);
 }
 
-static int spread_in_steps(void *context, int source, uint32_t row[], int32_t receiver[]) {
+static int spread_with_late(void *context, int source, uint32_t row[], int32_t receiver[]) {
     return spread(context, source, row, receiver, true);
+}
+
+/* Of so many steps, the one in which rows of one group go to another. */
+static inline int step_of(int steps, int from, int to) {
+    return to - from + (to < from ? steps : 0);
 }
 
 static void fill_traffic(struct pass *pass, double row_bytes) {
     struct mp_steps *steps = pass->steps;
     uint32_t *row = pass->memory->row;
-    find_groups(pass);
+    mp_traffic_rows *rows_of = pass->late ? spread_with_late : spread_source;
     if (steps->steps == 1) {
-        mp_traffic_fill(steps->traffic[0], pass->late ? spread_in_steps : spread_flat, pass,
-                        row_bytes);
+        mp_traffic_fill(steps->traffic[0], rows_of, pass, row_bytes);
         return;
     }
     for (int step = 0; step < steps->steps; step++)
         mp_traffic_clear(steps->traffic[step]);
     for (int source = 0; source < pass->plan->topology.ranks; source++) {
-        int receivers = spread_in_steps(pass, source, row, pass->memory->receiver);
+        int receivers = rows_of(pass, source, row, pass->memory->receiver);
         int group = source / pass->group_size;
         for (int i = 0; i < receivers; i++) {
             int rank = pass->memory->receiver[i];
-            mp_traffic_add(steps->traffic[step_of(pass, group, rank / pass->group_size)], source,
-                           rank, row[rank] * row_bytes);
+            int step = step_of(steps->steps, group, rank / pass->group_size);
+            mp_traffic_add(steps->traffic[step], source, rank, row[rank] * row_bytes);
             row[rank] = 0;
         }
     }
 }
 
-/* Work in experts by step and rank, added up by place. */
-static void count_work(const struct pass *pass, struct mp_costs *costs) {
-    const struct mp_plan *plan = pass->plan;
+/* Rows that a place has in a step. */
+static inline void add_work(const struct pass *pass, int step, int rank, int64_t rows) {
+    struct mp_steps *steps = pass->steps;
+    size_t cell = (size_t)step * (size_t)pass->plan->topology.ranks + (size_t)rank;
+    steps->rows[cell] += rows;
+    for (int direction = MP_FORWARD; direction <= MP_BACKWARD; direction++)
+        steps->expert[direction][cell] += mp_costs_expert(pass->costs, rows, direction);
+}
+
+/* Work in experts by step and rank. */
+static void count_work(const struct pass *pass) {
     const struct mp_steps *steps = pass->steps;
-    size_t ranks = (size_t)plan->topology.ranks, cells = ((size_t)steps->steps + 1) * ranks;
-    int64_t places = plan->holder_begin[plan->experts];
+    const int32_t *holder = pass->plan->holder;
+    const int64_t *counted = pass->memory->rows;
+    size_t cells = ((size_t)steps->steps + 1) * (size_t)pass->plan->topology.ranks;
     memset(steps->expert[MP_FORWARD], 0, cells * sizeof(double));
     memset(steps->expert[MP_BACKWARD], 0, cells * sizeof(double));
     memset(steps->rows, 0, cells * sizeof *steps->rows);
-    for (int step = 0; step < steps->steps + (pass->late != NULL); step++) {
-        const int64_t *counted = pass->memory->rows + step * places;
-        size_t first = (size_t)step * ranks;
-        for (int64_t at = 0; at < places; at++) {
-            size_t cell = first + (size_t)plan->holder[at];
-            if (counted[at] == 0)
-                continue;
-            steps->rows[cell] += counted[at];
-            for (int direction = MP_FORWARD; direction <= MP_BACKWARD; direction++)
-                steps->expert[direction][cell] += mp_costs_expert(costs, counted[at], direction);
-        }
-    }
+    for (int group = 0; group < steps->steps; group++)
+        for (int64_t at = 0; at < pass->places; at++, counted++)
+            if (*counted > 0)
+                add_work(pass, step_of(steps->steps, group, holder[at] / pass->group_size),
+                         holder[at], *counted);
+    for (int64_t at = 0; pass->late && at < pass->places; at++)
+        if (counted[at] > 0)
+            add_work(pass, steps->steps, holder[at], counted[at]);
 }
 
 static void count_bytes(struct mp_steps *steps, size_t ranks) {
@@ -215,15 +212,18 @@ int mp_steps_fill(struct mp_steps *steps, struct mp_steps_memory *memory,
                   const uint64_t *late, struct mp_error *error) {
     int count = mp_plan_steps(plan);
     size_t ranks = (size_t)plan->topology.ranks;
-    struct pass pass = {plan, late, steps, memory, (int)ranks / count};
+    int64_t places = plan->holder_begin[plan->experts];
+    struct pass pass = {plan, late, steps, memory, costs, (int)ranks / count, places};
     int code = reserve_steps(steps, network, count, ranks, error);
     if (!code)
-        code = reserve_memory(memory, count, plan->holder_begin[plan->experts], ranks, error);
+        code = reserve_memory(memory, count, places, ranks, error);
     if (code)
         return code;
     steps->steps = count;
+    if (late)
+        find_late(&pass);
     fill_traffic(&pass, mp_costs_row_bytes(costs));
-    count_work(&pass, costs);
+    count_work(&pass);
     for (int step = 0; step < count; step++)
         mp_network_alone(network, steps->traffic[step], steps->alone + (size_t)step * ranks);
     count_bytes(steps, ranks);

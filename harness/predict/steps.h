@@ -26,9 +26,9 @@ struct mp_steps {
 
 /* Working memory, zeroed before first use; one serves any number of steps. */
 struct mp_steps_memory {
-    int64_t *rows;      /* [steps][places of plan.holder] */
-    int64_t *late_rows; /* [places] behind them: own rows of late copies */
-    int32_t *group;     /* [places] of the holder; ~ of it: with a late copy */
+    int64_t *rows; /* [groups + 1][places of plan.holder], of sources in each group of ranks; behind
+                      them own rows of late copies */
+    bool *late;    /* [places] */
     int64_t rows_limit, places_limit;
     uint32_t *row;     /* [ranks] rows of a source by destination; zero between sources */
     int32_t *receiver; /* [ranks] those that have some */

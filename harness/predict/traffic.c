@@ -487,6 +487,8 @@ static void draw_four(const float *total, const float *count, float *squares, fl
     const mp_four zero = {0};
     mp_four all = mp_get_four(total), messages = mp_get_four(count);
     mp_four square = mp_get_four(squares), largest = mp_get_four(most);
+    if (!(all[0] + all[1] + all[2] + all[3] > 0))
+        return;
     mp_four_bits uses = messages > zero;
     messages = mp_choose_four(uses, messages, zero + 1.0f); /* no division by 0 */
     mp_four mean = all / messages;
