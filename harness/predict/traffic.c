@@ -81,24 +81,29 @@ void mp_traffic_clear(struct mp_traffic *traffic) {
     traffic->bytes->arranged = false;
 }
 
-static bool __attribute__((noinline, cold)) grow(const struct mp_traffic *traffic) {
+static void append(const struct mp_traffic *traffic, int from, int to, float amount);
+
+static void __attribute__((noinline, cold))
+append_growing(const struct mp_traffic *traffic, int from, int to, float amount) {
     struct mp_port_bytes *bytes = traffic->bytes;
     size_t room = bytes->room ? 2 * bytes->room : MESSAGES_AT_FIRST;
     struct mp_port_message *message = realloc(bytes->message, room * sizeof *message);
     if (!message) {
         traffic->network->memory->failed = true;
-        return false;
+        return;
     }
     bytes->message = message;
     bytes->room = room;
-    return true;
+    append(traffic, from, to, amount);
 }
 
 static inline void append(const struct mp_traffic *traffic, int from, int to, float amount) {
     struct mp_port_bytes *bytes = traffic->bytes;
     size_t at = bytes->messages;
-    if (at == bytes->room && !grow(traffic))
+    if (at == bytes->room) {
+        append_growing(traffic, from, to, amount);
         return;
+    }
     bytes->in_order &= from >= bytes->last_from;
     bytes->last_from = from;
     bytes->message[at] = (struct mp_port_message){from, to, amount};
@@ -128,12 +133,19 @@ static void __attribute__((noinline, cold)) gather(const struct mp_traffic *traf
     }
 }
 
+static void __attribute__((noinline, cold))
+add_after_arranging(const struct mp_traffic *traffic, int from, int to, float bytes) {
+    gather(traffic);
+    append(traffic, from, to, bytes);
+}
+
 void mp_traffic_add(struct mp_traffic *traffic, int from, int to, double bytes) {
     if (!(bytes > 0))
         return;
     if (traffic->bytes->arranged)
-        gather(traffic);
-    append(traffic, from, to, (float)bytes);
+        add_after_arranging(traffic, from, to, (float)bytes);
+    else
+        append(traffic, from, to, (float)bytes);
 }
 
 /* ---- arranging ---- */

@@ -18,9 +18,6 @@ LED_THROUGH(int64_t, mp_timeline_start, struct mp_timeline *timeline,
             struct mp_scheduled_phase activity, const double seconds[], const double alone[],
             const double received[]);
 LED_THROUGH(void, mp_timeline_wait, struct mp_timeline *timeline, int64_t number);
-LED_THROUGH(void, mp_timeline_exchange, struct mp_timeline *timeline,
-            struct mp_scheduled_phase activity, const struct mp_traffic *traffic, bool back,
-            const double alone[], const double received[]);
 LED_THROUGH(void, mp_timeline_exchange_start, struct mp_timeline *timeline,
             struct mp_scheduled_phase activity, const struct mp_traffic *traffic, bool back,
             const double alone[], const double received[], const double start[], double done[]);
@@ -215,15 +212,6 @@ void __wrap_mp_timeline_wait_until(struct mp_timeline *timeline, const double ti
     seen.done[number] = NULL;
     trace_wait(seen.trace, number);
     __real_mp_timeline_wait_until(timeline, time);
-}
-
-void __wrap_mp_timeline_exchange(struct mp_timeline *timeline, struct mp_scheduled_phase activity,
-                                 const struct mp_traffic *traffic, bool back, const double alone[],
-                                 const double received[]) {
-    int number = start(activity);
-    copy_traffic(traffic, back, seen.bytes[number]);
-    trace_wait(seen.trace, number);
-    __real_mp_timeline_exchange(timeline, activity, traffic, back, alone, received);
 }
 
 void __wrap_mp_timeline_together(struct mp_timeline *timeline, struct mp_scheduled_phase activity,
