@@ -58,7 +58,7 @@ static int reserve_memory(struct mp_steps_memory *memory, int steps, int64_t pla
         memory->row = calloc(ranks, sizeof *memory->row);
     if (!memory->receiver)
         memory->receiver = malloc(ranks * sizeof *memory->receiver);
-    if (rows > memory->rows_limit) {
+    if (!memory->rows || rows > memory->rows_limit) {
         free(memory->rows);
         memory->rows = malloc(2 * (size_t)rows * sizeof *memory->rows);
         memory->rows_limit = memory->rows ? 2 * rows : 0;
@@ -68,8 +68,7 @@ static int reserve_memory(struct mp_steps_memory *memory, int steps, int64_t pla
         memory->late = malloc(2 * (size_t)places * sizeof *memory->late);
         memory->places_limit = memory->late ? 2 * places : 0;
     }
-    if (!memory->row || !memory->receiver || rows > memory->rows_limit ||
-        places > memory->places_limit)
+    if (!memory->row || !memory->receiver || !memory->rows || places > memory->places_limit)
         return fail(steps, (int)ranks, error);
     memset(memory->rows, 0, (size_t)rows * sizeof *memory->rows);
     return MP_OK;

@@ -319,22 +319,22 @@ struct target {
     float *row;
     uint64_t *present;
     unsigned near, base; /* ranks of the sender's group of the next nearer level, and the first */
-    bool has_near;       /* some are for these */
 };
 
 static struct target target_of(const struct mp_network *network, const struct open_strip open[],
                                unsigned from) {
     int last = network->levels - 1;
     unsigned near = (unsigned)network->level[last].near;
-    return (struct target){open[last].row, open[last].present, near, from / near * near, false};
+    return (struct target){open[last].row, open[last].present, near, from / near * near};
 }
 
-static inline void add_bytes(struct target *target, int32_t to, float amount) {
+/* Whether they are for the nearer group. */
+static inline bool add_bytes(const struct target *target, int32_t to, float amount) {
     unsigned column = (unsigned)to, tile = column / MP_LANES;
     bool near = column - target->base < target->near;
     target->row[column] += amount;
-    target->has_near |= near;
     target->present[tile / MP_PRESENT_BITS] |= (uint64_t)!near << tile % MP_PRESENT_BITS;
+    return near;
 }
 
 static void begin_strips(const struct mp_network *network, struct open_strip open[]) {
@@ -369,10 +369,11 @@ static bool fill_rows(const struct mp_network *network, struct mp_port_bytes *by
         int from = message->from;
         if (!open_strips(network, bytes, open, (unsigned)from))
             return false;
-        struct target target = target_of(network, open, (unsigned)from);
+        const struct target target = target_of(network, open, (unsigned)from);
+        bool near = false;
         for (; message < end && message->from == from; message++)
-            add_bytes(&target, message->to, message->bytes);
-        if (target.has_near)
+            near |= add_bytes(&target, message->to, message->bytes);
+        if (near)
             split_row(network, open, (unsigned)from, &bytes->self[from]);
     }
     return close_strips(network, bytes, open);
@@ -395,13 +396,14 @@ static bool ask_rows(const struct mp_network *network, struct mp_port_bytes *byt
         int count = rows_of(context, from, sent, to);
         if (!open_strips(network, bytes, open, (unsigned)from))
             return false;
-        struct target target = target_of(network, open, (unsigned)from);
+        const struct target target = target_of(network, open, (unsigned)from);
+        bool near = false;
         for (int i = 0; i < count; i++) {
             uint32_t *some = &sent[to[i]];
-            add_bytes(&target, to[i], (float)(*some * row_bytes));
+            near |= add_bytes(&target, to[i], (float)(*some * row_bytes));
             *some = 0;
         }
-        if (target.has_near)
+        if (near)
             split_row(network, open, (unsigned)from, &bytes->self[from]);
     }
     return close_strips(network, bytes, open);
