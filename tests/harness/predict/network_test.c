@@ -352,21 +352,34 @@ static double last_gate(const struct mp_cluster *cluster, const double matrix[],
     return last;
 }
 
-/* More ranks than are ordered by comparing all with all, and a number that fills no lanes. */
+/* Who sends to whom: everybody to everybody; few neighbours to all; all to them; groups of
+ * neighbours to the next group. */
+enum { PATTERNS = 4, NEIGHBOURS = 4 };
+
+static bool sends(size_t pattern, int from, int to, int ranks) {
+    int groups = (ranks + NEIGHBOURS - 1) / NEIGHBOURS;
+    const bool any[PATTERNS] = {true, from < NEIGHBOURS, to < NEIGHBOURS,
+                                (from / NEIGHBOURS + 1) % groups == to / NEIGHBOURS};
+    return any[pattern];
+}
+
+/* Many ranks and few, and a number that fills no lanes. */
 static void gates_are_queues(void **state) {
     uint64_t *seed = *state;
     static const int shapes[][3] = {{18, 6, 6}, {18, 6, 3}, {18, 6, 1}, {5, 3, 3}, {3, 5, 1}};
-    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
-        struct shape shape = {shapes[i][0], shapes[i][1], shapes[i][2], i == 2,
-                              100e9,        12.5e9,       2e-6,         5e-6};
+    for (size_t i = 0; i < PATTERNS * sizeof shapes / sizeof *shapes; i++) {
+        const int *of = shapes[i / PATTERNS];
+        struct shape shape = {of[0], of[1], of[2], i / PATTERNS == 2, 100e9, 12.5e9, 2e-6, 5e-6};
         struct bench bench = make_bench(&shape);
         int n = bench.ranks;
+        double most = i % 3 ? 1e4 : 1e6; /* bytes: gates pause, or do not */
         double *matrix = calloc((size_t)n * (size_t)n, sizeof *matrix);
         double *ready = calloc(2 * (size_t)n, sizeof *ready), *done = ready + n;
         assert_non_null(matrix);
         assert_non_null(ready);
         for (int f = 0; f < n * n; f++)
-            matrix[f] = test_random(seed) % 3 ? ceil(1e6 * test_random_double(seed)) : 0;
+            if (sends(i % PATTERNS, f / n, f % n, n))
+                matrix[f] = test_random(seed) % 3 ? ceil(most * test_random_double(seed)) : 0;
         /* Some come together, some hardly after them, one when all is over. */
         for (int r = 0; r < n; r++)
             ready[r] = 1e-4 * test_random_int(seed, 0, 9) + 1e-9 * test_random_int(seed, 0, 9);
