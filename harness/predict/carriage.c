@@ -249,25 +249,24 @@ void mp_predictor_carry_gradients(struct mp_predictor *predictor,
 /* ---- after the step ---- */
 
 /* An exchange that all ranks wait for. */
-static void exchange(struct mp_predictor *predictor, struct mp_scheduled_phase activity) {
-    struct mp_carriage *carriage = &predictor->fetch;
-    mp_network_alone(predictor->network, predictor->traffic, carriage->alone);
-    if (carriage->received)
-        mp_traffic_totals(predictor->traffic, NULL, carriage->received);
-    mp_timeline_exchange(&predictor->timeline, activity, predictor->traffic, false, carriage->alone,
-                         carriage->received);
-}
-
 void mp_predictor_move(struct mp_predictor *predictor) {
-    struct mp_scheduled_phase activity = {MP_PHASE_MOVE, MP_NO_DIRECTION, -1, MP_ALL_STEPS};
+    struct mp_scheduled_phase activity = {MP_PHASE_MOVE, MP_NO_DIRECTION, -1, 0};
     const struct mp_transfers *moves = &predictor->planner.moves;
+    struct mp_timeline *timeline = &predictor->timeline;
+    struct mp_carriage *carriage = &predictor->fetch;
     mp_traffic_clear(predictor->traffic);
     for (int i = 0; i < moves->count; i++) {
         const struct mp_transfer *move = &moves->item[i];
         mp_traffic_add(predictor->traffic, move->from, move->to, (double)move->bytes);
         predictor->prediction->bytes[MP_STAGE_AFTER_STEP] += (double)move->bytes;
     }
-    exchange(predictor, activity);
+    mp_network_alone(predictor->network, predictor->traffic, carriage->alone);
+    if (carriage->received)
+        mp_traffic_totals(predictor->traffic, NULL, carriage->received);
+    mp_timeline_exchange_start(timeline, activity, predictor->traffic, false, carriage->alone,
+                               carriage->received, timeline->clock, carriage->seconds);
+    mp_timeline_wait_until(timeline, carriage->seconds);
+    mp_timeline_forget_late(timeline);
 }
 
 void mp_predictor_carry_homes(struct mp_predictor *predictor, int layer,

@@ -148,7 +148,7 @@ static double expert(const struct mp_costs *costs, double rows, int direction) {
 }
 
 /* Room for `rows`, by doubling; without memory for it nothing is tabulated. */
-static bool grow(struct mp_costs *costs, int64_t rows) {
+static bool __attribute__((noinline, cold)) grow(struct mp_costs *costs, int64_t rows) {
     int64_t known = costs->known ? costs->known : 4096;
     while (known <= rows)
         known *= 2;

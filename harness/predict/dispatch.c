@@ -22,28 +22,15 @@ int mp_predictor_plan_before(struct mp_predictor *predictor, int layer, struct m
     return code ? code : check_gate(predictor, layer, error);
 }
 
-static void add_late(struct mp_predictor *predictor, int expert, int rank) {
-    predictor->late[(long)expert * predictor->planner.plan->during.words + rank / 64] |=
-        UINT64_C(1) << (rank & 63);
-}
-
-/* Copies of the plan that are fetched after the gate, and the owners of those none of whose routes
- * travel (reference/model/routing.h). */
 static void mark_late(struct mp_predictor *predictor) {
     const struct mp_plan *plan = predictor->planner.plan;
-    int words = plan->during.words;
+    int64_t words = plan->during.words;
     if (predictor->has_late)
         memset(predictor->late, 0, (size_t)plan->experts * (size_t)words * sizeof(uint64_t));
     predictor->has_late = false;
-    for (int i = 0, known = -1; i < plan->fetch.count; i++) {
-        const struct mp_transfer *transfer = &plan->fetch.item[i];
-        if (transfer->stage != MP_STAGE_AFTER_GATE)
-            continue;
+    for (struct mp_late_copy copy = {.expert = -1}; mp_plan_next_late(plan, &copy);) {
         predictor->has_late = true;
-        add_late(predictor, transfer->expert, transfer->to);
-        if (transfer->expert != known && mp_plan_stays(plan, transfer->expert))
-            add_late(predictor, transfer->expert, transfer->from);
-        known = transfer->expert;
+        predictor->late[copy.expert * words + copy.rank / 64] |= UINT64_C(1) << (copy.rank & 63);
     }
 }
 
@@ -61,57 +48,24 @@ int mp_predictor_plan_after(struct mp_predictor *predictor, int layer, struct mp
 
 /* ---- rows ---- */
 
-/* Where a plan's rows are counted. */
-struct spread {
-    const struct mp_plan *plan;
-    struct mp_predicted_layer *layer;
-    int64_t *place_rows; /* at each place of plan.holder */
-};
-
-/* Rows of a source by destination, its own included, and added up by place; an mp_traffic_rows. */
-static int spread_source(void *context, int source, uint32_t row[], int32_t receiver[]) {
-    const struct spread *spread = context;
-    const struct mp_plan *plan = spread->plan;
-    const int64_t *begin = plan->part_begin + (int64_t)source * plan->experts;
-    const struct mp_dispatch_part *part = plan->part + begin[0];
-    const struct mp_dispatch_part *end = plan->part + begin[plan->experts];
-    const int32_t *holder = plan->holder;
-    int64_t *place_rows = spread->place_rows;
-    uint32_t padding = (uint32_t)plan->padding;
-    int receivers = 0;
-    for (; part < end; part++) {
-        uint32_t rows = padding > 0 ? padding : part->count;
-        int64_t at = part->first, past = at + part->run;
-        do {
-            int rank = holder[at];
-            if (row[rank] == 0)
-                receiver[receivers++] = rank;
-            row[rank] += rows;
-            place_rows[at] += rows;
-        } while (__builtin_expect(++at < past, 0)); /* most parts are a run of 1 */
-    }
-    spread->layer->own_rows[source] = row[source];
-    return receivers;
+static int fill_steps(struct mp_predictor *predictor, struct mp_error *error) {
+    const struct mp_plan *plan = predictor->planner.plan;
+    bool late = predictor->has_late && plan->exchange == MP_EXCHANGE_PIPELINED;
+    return mp_steps_fill(&predictor->steps, &predictor->steps_memory, predictor->network,
+                         predictor->costs, plan, late ? predictor->late : NULL, error);
 }
 
-/* The rows that travel, into the layer's traffic unless they do so in steps. */
-static void fill_traffic(struct mp_predictor *predictor, struct mp_predicted_layer *layer) {
-    struct spread spread = {predictor->planner.plan, layer, predictor->place_rows};
-    uint32_t *row = predictor->row;
-    if (!layer->pipelined) {
-        mp_traffic_fill(layer->traffic, spread_source, &spread,
-                        mp_costs_row_bytes(predictor->costs), layer->sent_rows);
+/* The layer's rows are those that have just been filled, which the layer keeps until
+ * backward if there is room; otherwise backward plans it again, which gives the same plan. */
+static void take_steps(struct mp_predictor *predictor, struct mp_predicted_layer *layer) {
+    const struct mp_steps filled = predictor->steps;
+    layer->steps = &predictor->steps;
+    if (predictor->kept_bytes - layer->kept.bytes + filled.bytes > predictor->kept_limit)
         return;
-    }
-    memset(row, 0, (size_t)predictor->ranks * sizeof *row);
-    for (int source = 0; source < predictor->ranks; source++) {
-        int receivers = spread_source(&spread, source, row, predictor->receiver);
-        layer->sent_rows[source] = 0;
-        for (int i = 0; i < receivers; i++) {
-            layer->sent_rows[source] += row[predictor->receiver[i]];
-            row[predictor->receiver[i]] = 0;
-        }
-    }
+    predictor->kept_bytes += filled.bytes - layer->kept.bytes;
+    predictor->steps = layer->kept;
+    layer->kept = filled;
+    layer->steps = &layer->kept;
 }
 
 /* Routes of a source that are computed, by destination; of padded plans. */
@@ -145,43 +99,6 @@ static void count_balance(struct mp_predictor *predictor, const struct mp_predic
     predictor->prediction->dropped += all - sum;
 }
 
-/* Room for rows at every place of plan.holder, all zero. */
-static int clear_places(struct mp_predictor *predictor, struct mp_error *error) {
-    int64_t places = predictor->planner.plan->holder_begin[predictor->planner.plan->experts];
-    if (places > predictor->places_limit) {
-        int64_t limit = 2 * places;
-        int64_t *rows = malloc((size_t)limit * sizeof *rows);
-        if (!rows)
-            return mp_fail(error, MP_ENOMEM, "no memory for rows of %lld holders",
-                           (long long)places);
-        free(predictor->place_rows);
-        predictor->place_rows = rows;
-        predictor->places_limit = limit;
-    }
-    memset(predictor->place_rows, 0, (size_t)places * sizeof(int64_t));
-    return MP_OK;
-}
-
-/* Work of every rank in its experts, and what it holds beside its homes. */
-static void count_work(struct mp_predictor *predictor, struct mp_predicted_layer *layer) {
-    const struct mp_plan *plan = predictor->planner.plan;
-    size_t size = (size_t)predictor->ranks * sizeof(double);
-    memset(layer->expert[MP_FORWARD], 0, size);
-    memset(layer->expert[MP_BACKWARD], 0, size);
-    memset(layer->copies, 0, size);
-    memset(layer->rows, 0, (size_t)predictor->ranks * sizeof *layer->rows);
-    for (int32_t at = 0; at < plan->holder_begin[plan->experts]; at++) {
-        int rank = plan->holder[at];
-        int64_t rows = predictor->place_rows[at];
-        layer->copies[rank]++;
-        if (rows == 0)
-            continue;
-        layer->rows[rank] += rows;
-        for (int direction = MP_FORWARD; direction <= MP_BACKWARD; direction++)
-            layer->expert[direction][rank] += mp_costs_expert(predictor->costs, rows, direction);
-    }
-}
-
 /* Routes that no part covers, added up over micro-batches. */
 static void count_dropped(const struct mp_predictor *predictor, int layer) {
     const struct mp_plan *plan = predictor->planner.plan;
@@ -204,25 +121,35 @@ static void record_facts(const struct mp_predictor *predictor, int layer) {
     predictor->sink.facts(predictor->sink.context, predictor->iteration, layer, plan, &facts);
 }
 
-int mp_predictor_dispatch(struct mp_predictor *predictor, int number, struct mp_error *error) {
-    struct mp_predicted_layer *layer = &predictor->layer[number];
-    const struct mp_plan *plan = predictor->planner.plan;
+/* What the rows of a layer come to, rank by rank. */
+static void count_rows(struct mp_predictor *predictor, struct mp_predicted_layer *layer) {
+    const struct mp_steps *steps = layer->steps;
     double bytes = mp_costs_row_bytes(predictor->costs), crossing = 0;
-    layer->pipelined = plan->exchange == MP_EXCHANGE_PIPELINED;
-    int code = clear_places(predictor, error);
-    if (code)
-        return code;
-    fill_traffic(predictor, layer);
-    count_work(predictor, layer);
-    if (!layer->pipelined)
-        mp_network_alone(predictor->network, layer->traffic, layer->alone);
-    for (int r = 0; r < predictor->ranks; r++) {
-        layer->permute[r] = mp_costs_permute(predictor->costs, layer->sent_rows[r]);
-        layer->sent[r] = (double)(layer->sent_rows[r] - layer->own_rows[r]) * bytes;
-        layer->received[r] = (double)(layer->rows[r] - layer->own_rows[r]) * bytes;
+    size_t ranks = (size_t)predictor->ranks;
+    memcpy(layer->sent_rows, steps->sent, ranks * sizeof *steps->sent);
+    memcpy(layer->rows, steps->rows, ranks * sizeof *steps->rows);
+    for (size_t cell = ranks, r = 0; cell < ((size_t)steps->steps + 1) * ranks; cell++) {
+        layer->rows[r] += steps->rows[cell];
+        r = r + 1 < ranks ? r + 1 : 0;
+    }
+    for (size_t r = 0; r < ranks; r++) {
+        layer->permute[r] = mp_costs_permute(predictor->costs, steps->sent[r]);
+        layer->sent[r] = (double)(steps->sent[r] - steps->own[r]) * bytes;
+        layer->received[r] = (double)(layer->rows[r] - steps->own[r]) * bytes;
         crossing += layer->sent[r];
     }
     predictor->prediction->exchanged_bytes += 4 * crossing;
+}
+
+int mp_predictor_dispatch(struct mp_predictor *predictor, int number, struct mp_error *error) {
+    struct mp_predicted_layer *layer = &predictor->layer[number];
+    const struct mp_plan *plan = predictor->planner.plan;
+    int code = fill_steps(predictor, error);
+    if (code)
+        return code;
+    take_steps(predictor, layer);
+    count_rows(predictor, layer);
+    mp_predictor_count_holders(&plan->during, layer->copies);
     count_balance(predictor, layer, &predictor->load[number]);
     if (predictor->dropped)
         count_dropped(predictor, number);
@@ -234,16 +161,12 @@ int mp_predictor_dispatch(struct mp_predictor *predictor, int number, struct mp_
 }
 
 int mp_predictor_restore(struct mp_predictor *predictor, int number, struct mp_error *error) {
-    struct mp_predicted_layer *layer = &predictor->layer[number];
-    bool flat = !layer->pipelined;
-    if ((predictor->keeps_traffic && flat) || predictor->planner.planned == number)
+    if (predictor->layer[number].steps != &predictor->steps || predictor->planner.planned == number)
         return MP_OK;
     int code = mp_planner_again(&predictor->planner, predictor->iteration, number,
                                 &predictor->load[number], error);
     if (code)
         return code;
     mark_late(predictor);
-    if (flat)
-        fill_traffic(predictor, layer);
-    return MP_OK;
+    return fill_steps(predictor, error);
 }

@@ -22,18 +22,15 @@ enum { MP_SUM_COPIES, MP_SHARE_SUMS, MP_SEND_SLICES, MP_GRADIENT_STAGES };
 
 /* What of a layer's plan is still needed when the plan is gone. */
 struct mp_predicted_layer {
-    struct mp_traffic *traffic; /* of its rows; kept until backward, or shared by all layers */
-    double *alone;              /* [ranks] of that traffic */
-    double *sent, *received;    /* [ranks] bytes of rows across the rank's border */
-    double *permute;            /* [ranks] seconds of putting sent rows in order */
-    double *expert[2];          /* [ranks] seconds by direction */
-    int64_t *sent_rows;         /* [ranks] */
-    int64_t *own_rows;          /* [ranks] of these: that stay */
-    int64_t *rows;              /* [ranks] worked on */
-    double *copies;             /* [ranks] holders beside those of its home, or put together */
+    struct mp_steps *steps;  /* its rows: kept, or the predictor's, which all layers share */
+    struct mp_steps kept;    /* until backward */
+    double *sent, *received; /* [ranks] bytes of rows across the rank's border */
+    double *permute;         /* [ranks] seconds of putting sent rows in order */
+    int64_t *sent_rows;      /* [ranks] */
+    int64_t *rows;           /* [ranks] worked on */
+    double *copies;          /* [ranks] holders beside those of its home, or put together */
     struct mp_carriage prefetch, gradient[MP_GRADIENT_STAGES];
-    bool pipelined, rematerialise;
-    struct mp_steps *steps; /* of a pipelined exchange; kept, or shared by all layers */
+    bool rematerialise;
 };
 
 struct mp_predictor {
@@ -53,11 +50,10 @@ struct mp_predictor {
     struct mp_load *sum; /* [layers] over micro-batches, if there are several */
 
     struct mp_predicted_layer *layer; /* [layers] */
-    struct mp_traffic *traffic;       /* of transfers; and of rows if they are not kept */
-    bool keeps_traffic;
-    struct mp_steps *steps; /* [layers], or [1] if they are not kept */
-    bool keeps_steps;
+    struct mp_traffic *traffic;       /* of transfers */
+    struct mp_steps steps;            /* filled last, and not kept by a layer */
     struct mp_steps_memory steps_memory;
+    size_t kept_bytes, kept_limit; /* of all layers' steps; and what they may come to */
     struct mp_schedule schedule;
     struct mp_carriage fetch, late_fetch;
     /* Numbers of background operations on their way; -1: nothing travels.  By kind, for every other
@@ -70,12 +66,9 @@ struct mp_predictor {
     double *seconds;  /* [ranks] working memory of experts */
 
     /* Working memory. */
-    double *zero;        /* [ranks] zeros */
-    int64_t *tokens;     /* [ranks] of a micro-batch, for spans */
-    int64_t *routes;     /* [ranks] computed, without padding */
-    uint32_t *row;       /* [ranks] rows of a source by destination */
-    int64_t *place_rows; /* [holders] rows at each place of plan.holder; grows */
-    int64_t places_limit;
+    double *zero;      /* [ranks] zeros */
+    int64_t *tokens;   /* [ranks] of a micro-batch, for spans */
+    int64_t *routes;   /* [ranks] computed, without padding */
     uint32_t *dropped; /* [layers][ranks][experts] of this iteration; NULL if nobody asks */
     uint64_t *wanted;  /* [experts][words] ranks that a transfer list sends an expert to */
     bool *listed;      /* [experts] has bits in `wanted` */
@@ -83,7 +76,7 @@ struct mp_predictor {
     int touched_count;
     int32_t *receiver;  /* [ranks] */
     struct mp_hop *hop; /* [ranks] */
-    uint64_t *late;     /* [experts][words] copies of the plan that are fetched after the gate */
+    uint64_t *late;     /* [experts][words] the plan's late copies (mp_plan_next_late) */
     bool has_late;
     double *holds; /* [ranks] experts of a layer that the rank holds */
 
@@ -105,9 +98,9 @@ struct mp_predictor {
 /* Plans the layer. */
 int mp_predictor_plan_before(struct mp_predictor *predictor, int layer, struct mp_error *error);
 int mp_predictor_plan_after(struct mp_predictor *predictor, int layer, struct mp_error *error);
-/* Fills the layer's traffic and rows from the plan, and counts them. */
+/* Fills the layer's rows from the plan, and counts them. */
 int mp_predictor_dispatch(struct mp_predictor *predictor, int layer, struct mp_error *error);
-/* The layer's traffic and plan again, for backward. */
+/* The layer's rows again for backward, if they have not been kept. */
 int mp_predictor_restore(struct mp_predictor *predictor, int layer, struct mp_error *error);
 /* Whether a rank's copy of an expert is fetched after the gate. */
 bool mp_predictor_is_late(const struct mp_predictor *predictor, int expert, int rank);

@@ -11,27 +11,20 @@
 
 int mp_predictor_create_executor(struct mp_predictor *predictor, struct mp_error *error) {
     size_t ranks = (size_t)predictor->ranks, layers = (size_t)predictor->layers;
-    size_t steps = predictor->keeps_steps ? layers : 1;
-    predictor->steps = calloc(steps, sizeof *predictor->steps);
     predictor->dense_number = calloc(layers + 1, sizeof *predictor->dense_number);
     predictor->bytes = calloc(2 * ranks, sizeof *predictor->bytes);
-    if (!predictor->steps || !predictor->dense_number || !predictor->bytes)
+    if (!predictor->dense_number || !predictor->bytes)
         return mp_fail(error, MP_ENOMEM, "no memory for the exchanges of %d ranks",
                        predictor->ranks);
     predictor->seconds = predictor->bytes + ranks;
-    for (size_t l = 0; l < layers; l++)
-        predictor->layer[l].steps = &predictor->steps[predictor->keeps_steps ? l : 0];
     return mp_schedule_create(&mp_predictor_executor, predictor, predictor->layers,
                               predictor->ranks, &predictor->schedule, error);
 }
 
 void mp_predictor_destroy_executor(struct mp_predictor *predictor) {
-    int steps = predictor->keeps_steps ? predictor->layers : 1;
-    for (int i = 0; predictor->steps && i < steps; i++)
-        mp_steps_destroy(&predictor->steps[i]);
+    mp_steps_destroy(&predictor->steps);
     mp_steps_memory_destroy(&predictor->steps_memory);
     mp_schedule_destroy(&predictor->schedule);
-    free(predictor->steps);
     free(predictor->dense_number);
     free(predictor->bytes);
     free(predictor->arrived);
@@ -45,20 +38,6 @@ static struct mp_predicted_layer *layer_of(struct mp_predictor *predictor, int l
 
 static size_t row_of(const struct mp_predictor *predictor, int step) {
     return (size_t)step * (size_t)predictor->ranks;
-}
-
-static struct mp_traffic *traffic_of(const struct mp_predicted_layer *layer, int step) {
-    return layer->pipelined ? layer->steps->traffic[step] : layer->traffic;
-}
-
-static const double *alone_of(const struct mp_predictor *predictor,
-                              const struct mp_predicted_layer *layer, int step) {
-    return layer->pipelined ? layer->steps->alone + row_of(predictor, step) : layer->alone;
-}
-
-static const int64_t *rows_of(const struct mp_predictor *predictor,
-                              const struct mp_predicted_layer *layer, int step) {
-    return layer->pipelined ? layer->steps->tokens + row_of(predictor, step) : layer->rows;
 }
 
 /* ---- spans ---- */
@@ -88,9 +67,9 @@ static double end_experts(struct mp_predictor *predictor, struct mp_scheduled_ph
         mp_costs_route_flops(predictor->costs) * (activity.direction == MP_FORWARD ? 1 : 2);
     for (int r = 0; r < predictor->ranks; r++)
         predictor->expert_seconds[r] += timeline->clock[r] - timeline->mark[r];
+    const int64_t *rows = layer_of(predictor, activity.layer)->steps->rows;
     return mp_timeline_spent(&predictor->timeline, activity,
-                             rows_of(predictor, layer_of(predictor, activity.layer), activity.step),
-                             NULL, flops);
+                             rows + row_of(predictor, activity.step), NULL, flops);
 }
 
 static void end(void *self, struct mp_scheduled_phase activity) {
@@ -143,12 +122,6 @@ static int plan_before(struct mp_predictor *predictor, int layer, struct mp_erro
     return code;
 }
 
-static int fill_steps(struct mp_predictor *predictor, int layer, struct mp_error *error) {
-    return mp_steps_fill(predictor->layer[layer].steps, &predictor->steps_memory,
-                         predictor->network, predictor->costs, predictor->planner.plan,
-                         predictor->has_late ? predictor->late : NULL, error);
-}
-
 static int plan_after(struct mp_predictor *predictor, int number, struct mp_error *error) {
     struct mp_predicted_layer *layer = layer_of(predictor, number);
     int code = mp_predictor_plan_after(predictor, number, error);
@@ -159,8 +132,7 @@ static int plan_after(struct mp_predictor *predictor, int number, struct mp_erro
     layer->rematerialise = predictor->planner.plan->rematerialise;
     mp_predictor_carry_fetch(predictor, MP_STAGE_AFTER_GATE, &predictor->late_fetch);
     mp_predictor_carry_gradients(predictor, layer);
-    code = mp_predictor_dispatch(predictor, number, error);
-    return !code && layer->pipelined ? fill_steps(predictor, number, error) : code;
+    return mp_predictor_dispatch(predictor, number, error);
 }
 
 static int plan(void *self, int layer, bool before_gate, const struct mp_plan **of_layer,
@@ -169,15 +141,6 @@ static int plan(void *self, int layer, bool before_gate, const struct mp_plan **
     predictor->passes = true;
     *of_layer = predictor->planner.plan;
     return before_gate ? plan_before(predictor, layer, error) : plan_after(predictor, layer, error);
-}
-
-/* A layer's rows again, if they have not been kept. */
-static int restore(struct mp_predictor *predictor, int layer, struct mp_error *error) {
-    bool pipelined = predictor->layer[layer].pipelined, gone = predictor->planner.planned != layer;
-    if (pipelined && predictor->keeps_steps)
-        return MP_OK;
-    int code = mp_predictor_restore(predictor, layer, error);
-    return !code && pipelined && gone ? fill_steps(predictor, layer, error) : code;
 }
 
 /* ---- own work ---- */
@@ -196,10 +159,6 @@ static void stretch(struct mp_predictor *predictor, const struct mp_steps *steps
 
 static void compute(struct mp_predictor *predictor, const struct mp_operation *operation) {
     const struct mp_predicted_layer *layer = layer_of(predictor, operation->layer);
-    if (!layer->pipelined) {
-        mp_timeline_work_each(&predictor->timeline, layer->expert[operation->direction]);
-        return;
-    }
     memcpy(predictor->seconds,
            layer->steps->expert[operation->direction] + row_of(predictor, operation->step),
            (size_t)predictor->ranks * sizeof *predictor->seconds);
@@ -212,7 +171,7 @@ static int permute(struct mp_predictor *predictor, const struct mp_operation *op
                    struct mp_error *error) {
     int code = MP_OK;
     if (operation->direction == MP_BACKWARD)
-        code = restore(predictor, operation->layer, error);
+        code = mp_predictor_restore(predictor, operation->layer, error);
     mp_timeline_work_each(&predictor->timeline, predictor->layer[operation->layer].permute);
     return code;
 }
@@ -283,24 +242,23 @@ static int start_rows(struct mp_predictor *predictor, const struct mp_operation 
                       struct mp_error *error) {
     const struct mp_predicted_layer *layer = layer_of(predictor, operation->layer);
     bool back = operation->kind == MP_TRAVEL_RETURNS;
-    const struct mp_traffic *traffic = traffic_of(layer, operation->step);
+    const struct mp_traffic *traffic = layer->steps->traffic[operation->step];
     double *bytes = predictor->sink.span ? predictor->bytes : NULL;
-    int code = reserve_arrivals(predictor, layer->pipelined ? layer->steps->steps : 1, error);
+    int code = reserve_arrivals(predictor, layer->steps->steps, error);
     if (code)
         return code;
     if (bytes)
         mp_traffic_totals(traffic, back ? bytes : NULL, back ? NULL : bytes);
     mp_timeline_exchange_start(&predictor->timeline, activity_of(operation), traffic, back,
-                               alone_of(predictor, layer, operation->step), bytes,
+                               layer->steps->alone + row_of(predictor, operation->step), bytes,
                                predictor->timeline.clock, arrival_of(predictor, operation));
     return MP_OK;
 }
 
 static void wait_rows(struct mp_predictor *predictor, const struct mp_operation *operation) {
-    const struct mp_predicted_layer *layer = layer_of(predictor, operation->layer);
+    int steps = layer_of(predictor, operation->layer)->steps->steps;
     mp_timeline_wait_until(&predictor->timeline, arrival_of(predictor, operation));
-    if (!layer->pipelined ||
-        (operation->kind == MP_TRAVEL_RETURNS && operation->step + 1 == layer->steps->steps))
+    if (steps == 1 || (operation->kind == MP_TRAVEL_RETURNS && operation->step + 1 == steps))
         mp_timeline_forget_late(&predictor->timeline);
 }
 

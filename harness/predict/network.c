@@ -20,6 +20,7 @@
  * keep an exchange's time to about 1e-6 of it. */
 #include "harness/predict/network.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -122,14 +123,17 @@ void mp_network_destroy(struct mp_network *network) {
 
 /* ---- order of coming ---- */
 
-/* The ranks of a strip, one by one. */
-static void order_strip(const float ready[], int first, int past, int order[]) {
-    for (int rank = first; rank < past; rank++) {
-        int at = rank;
-        for (; at > first && ready[order[at - 1]] > ready[rank]; at--)
-            order[at] = order[at - 1];
-        order[at] = rank;
+/* The ranks of a strip, each compared with all others without a branch. */
+static void order_strip(const float ready[], int first, int order[]) {
+    const mp_four mine = mp_get_four(ready + first);
+    const mp_four_bits number = {0, 1, 2, 3};
+    mp_four_bits earlier = {0}; /* a comparison that holds is -1 */
+    for (int k = 0; k < MP_LANES; k++) {
+        mp_four other = mp_spread_four(ready[first + k]);
+        earlier -= (other < mine) | ((other == mine) & (number > k));
     }
+    for (int k = 0; k < MP_LANES; k++)
+        order[first + earlier[k]] = first + k;
 }
 
 static void merge_runs(const float ready[], const int from[], int begin, int middle, int end,
@@ -146,8 +150,7 @@ static void merge_runs(const float ready[], const int from[], int begin, int mid
 static void order_ranks(struct mp_network *network, int span, bool all) {
     int *order = network->order, *merge = network->merge;
     for (int first = 0; first < span; first += MP_LANES)
-        order_strip(network->ready, first, first + MP_LANES < span ? first + MP_LANES : span,
-                    order);
+        order_strip(network->ready, first, order);
     for (int run = MP_LANES; all && run < span; run *= 2) {
         for (int begin = 0; begin < span; begin += 2 * run) {
             int middle = begin + run < span ? begin + run : span;
@@ -176,29 +179,28 @@ struct side {
     size_t at;                         /* of the group's first rank in it */
 };
 
-/* One rank's messages more, at the gates of those at their other end. */
-static void queue_row(const float ready[], const struct side *side, int rank, float end[]) {
-    const struct mp_port_strip *strip = &side->strip[rank / MP_LANES];
-    const int32_t *other = side->matrix->other + strip->first;
-    const float *row = mp_port_row(side->matrix, strip, rank % MP_LANES);
-    const mp_four comes = mp_spread_four(ready[rank]), zero = {0};
-    for (int t = 0; t < strip->tiles; t++, row += MP_TILE) {
-        size_t at = (size_t)other[t] * MP_LANES;
-        mp_four bytes = mp_get_four(row);
-        mp_four start = mp_larger_four(mp_get_four(ready + at), comes);
-        start = mp_choose_four(bytes > zero, start, zero);
-        mp_put_four(mp_larger_four(mp_get_four(end + at), start) + bytes, end + at);
-    }
-}
-
 /* The end of gates that are one rank's each: those that receive, from what is sent (rows of
  * senders), or those that send, from the transpose.  Taken in order of coming, the messages of a
  * port come in order of start. */
 static void end_gates(const struct mp_network *network, const struct mp_port_level *level,
                       const struct side *side, float end[]) {
+    const float *ready = network->ready;
+    const mp_four zero = {0};
     memset(end, 0, (size_t)level->stride * sizeof *end);
-    for (int i = 0; i < level->span; i++)
-        queue_row(network->ready, side, network->order[i], end);
+    for (int i = 0; i < level->span; i++) {
+        unsigned rank = (unsigned)network->order[i];
+        const struct mp_port_strip *strip = &side->strip[rank / MP_LANES];
+        const int32_t *other = side->matrix->other + strip->first, *past = other + strip->tiles;
+        const float *row = mp_port_row(side->matrix, strip, rank % MP_LANES);
+        const mp_four comes = mp_spread_four(ready[rank]);
+        for (; other < past; other++, row += MP_TILE) {
+            size_t at = (size_t)*other * MP_LANES;
+            mp_four bytes = mp_get_four(row);
+            mp_four start = mp_larger_four(mp_get_four(ready + at), comes);
+            start = mp_choose_four(bytes > zero, start, zero);
+            mp_put_four(mp_larger_four(mp_get_four(end + at), start) + bytes, end + at);
+        }
+    }
 }
 
 /* bytes[c] += what rows begin .. end-1 hold for c, if c comes later than the row's rank. */
@@ -352,18 +354,16 @@ static int most_tiles(const struct mp_port_level *level, const struct side *side
     return most;
 }
 
-/* done[], in bytes at the level's bandwidth.  ready[] is filled; `together`: all come at once. */
+/* done[], in bytes at the level's bandwidth.  ready[] is filled; `together`: all come at once;
+ * `all`: they are put in order all together. */
 static void exchange_group(struct mp_network *network, const struct mp_port_level *level,
-                           const struct side side[2], bool together) {
+                           const struct side side[2], bool together, bool all) {
     size_t size = (size_t)level->stride * sizeof(float);
     if (together) {
         for (int way = MP_SENDING; way <= MP_RECEIVING; way++)
             memcpy(network->end[way], side[way].curve->total + side[way].at, size);
     } else {
-        /* Who meets the ranks of one strip alone does not care when those of others come. */
-        order_ranks(network, level->span,
-                    level->width > 1 || most_tiles(level, &side[MP_SENDING]) > 1 ||
-                        most_tiles(level, &side[MP_RECEIVING]) > 1);
+        order_ranks(network, level->span, all);
         for (int way = MP_SENDING; way <= MP_RECEIVING; way++)
             if (level->width > 1)
                 end_shared_gates(network, level, &side[way], &side[!way], network->end[way]);
@@ -384,20 +384,32 @@ static void exchange_group(struct mp_network *network, const struct mp_port_leve
         end_owners(network, level, network->end[way], network->own[way]);
 }
 
-/* ready[] of a group, and its origin; whether all come at once. */
+/* ready[] of a group, and its origin; whether all come at once.  What fills the last strip comes
+ * last. */
 static bool gather_ready(struct mp_network *network, const struct mp_port_level *level,
                          const double ready[], double *origin) {
-    double least = ready[0], most = ready[0];
+    double least = ready[0], most = ready[0], bandwidth = level->bandwidth;
     for (int i = 1; i < level->span; i++) {
         least = ready[i] < least ? ready[i] : least;
         most = ready[i] > most ? ready[i] : most;
     }
     for (int i = 0; i < level->span; i++)
-        network->ready[i] = (float)((ready[i] - least) * level->bandwidth);
+        network->ready[i] = (float)((ready[i] - least) * bandwidth);
     for (int i = level->span; i < level->stride; i++)
-        network->ready[i] = 0;
+        network->ready[i] = INFINITY;
     *origin = least;
     return most == least;
+}
+
+/* Ends of a group's ranks, of which finish[] are the latest so far. */
+static void raise_ends(const struct mp_port_level *level, double origin, const float done[],
+                       double finish[]) {
+    double latency = level->latency, bandwidth = level->bandwidth;
+    for (int i = 0; i < level->span; i++) {
+        double end = origin + latency + (double)done[i] / bandwidth;
+        end = done[i] > 0 ? end : finish[i];
+        finish[i] = end > finish[i] ? end : finish[i];
+    }
 }
 
 void mp_network_exchange(struct mp_network *network, const struct mp_traffic *traffic, bool back,
@@ -421,16 +433,14 @@ void mp_network_exchange(struct mp_network *network, const struct mp_traffic *tr
                 side[way] = (struct side){matrix, matrix->strip + at / MP_LANES,
                                           &bytes->curve[way != back], at};
             }
-            if (most_tiles(level, &side[MP_SENDING]) == 0)
+            int tiles = most_tiles(level, &side[MP_SENDING]);
+            if (tiles == 0)
                 continue;
+            /* Who meets the ranks of one strip alone does not care when those of others come. */
+            bool all = level->width > 1 || tiles > 1 || most_tiles(level, &side[MP_RECEIVING]) > 1;
             bool together = gather_ready(network, level, ready + g * level->span, &origin);
-            exchange_group(network, level, side, together);
-            for (int i = 0; i < level->span; i++) {
-                double end = origin + level->latency + (double)network->done[i] / level->bandwidth;
-                double *last = &finish[g * level->span + i];
-                end = network->done[i] > 0 ? end : *last;
-                *last = end > *last ? end : *last;
-            }
+            exchange_group(network, level, side, together, all);
+            raise_ends(level, origin, network->done, finish + g * level->span);
         }
     }
     memcpy(done, finish, (size_t)network->ranks * sizeof *done);

@@ -35,9 +35,11 @@ void mp_traffic_add(struct mp_traffic *traffic, int from, int to, double bytes);
  * destinations that got some, each once, and returns how many these are. */
 typedef int mp_traffic_rows(void *context, int from, uint32_t rows[], int32_t to[]);
 /* Clears the traffic and fills it with what is said of each rank in ascending order, at so many
- * bytes per row; sums[from] (out): all rows of a sender. */
+ * bytes per row. */
 void mp_traffic_fill(struct mp_traffic *traffic, mp_traffic_rows *rows_of, void *context,
-                     double row_bytes, int64_t sums[]);
+                     double row_bytes);
+/* Bytes of memory that a traffic has. */
+size_t mp_traffic_bytes(const struct mp_traffic *traffic);
 
 /* A traffic grows with its messages.  MP_ENOMEM if there was no memory for bytes of any traffic of
  * this network so far, which are then missing in exchanges and sums. */

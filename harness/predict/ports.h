@@ -149,7 +149,7 @@ static inline mp_four mp_smaller_four(mp_four x, mp_four y) {
 
 /* The k-th row of a strip's first tile; that of the next one is MP_TILE behind it. */
 static inline const float *mp_port_row(const struct mp_port_matrix *matrix,
-                                       const struct mp_port_strip *strip, int k) {
+                                       const struct mp_port_strip *strip, size_t k) {
     return matrix->bytes + strip->first * MP_TILE + k * MP_LANES;
 }
 

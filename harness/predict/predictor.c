@@ -9,13 +9,9 @@
 enum {
     BACKGROUND_BESIDE_BUCKETS = 16, /* fetches and gradients on their way at once, with room */
     BYTES_OF_COUNTS = 8,            /* of an expert: routes, and first choices among them */
-    AGREED_BYTES = 24               /* three doubles: loss, auxiliary loss, whether to stop */
+    AGREED_BYTES = 24,              /* three doubles: loss, auxiliary loss, whether to stop */
+    KEPT_BYTES = 1 << 30            /* of rows that are kept until backward, at most */
 };
-
-/* Traffic is kept until backward where all layers' take at most so much; otherwise backward plans a
- * layer again, which gives the same plan. */
-static const double KEPT_TRAFFIC_BYTES = 1 << 30;
-static const double BYTES_OF_TRAFFIC_PAIR = 8;
 
 /* ---- creation ---- */
 
@@ -33,7 +29,6 @@ static int create_tables(struct mp_predictor *predictor, struct mp_error *error)
     predictor->zero = table(ranks, sizeof(double), &failed);
     predictor->tokens = table(ranks, sizeof *predictor->tokens, &failed);
     predictor->routes = table(ranks, sizeof *predictor->routes, &failed);
-    predictor->row = table(ranks, sizeof *predictor->row, &failed);
     if (drops)
         predictor->dropped = table(layers * ranks * experts, sizeof(uint32_t), &failed);
     predictor->wanted = table(experts * words, sizeof *predictor->wanted, &failed);
@@ -64,26 +59,17 @@ static int create_layer(struct mp_predictor *predictor, struct mp_predicted_laye
                         struct mp_error *error) {
     size_t ranks = (size_t)predictor->ranks;
     bool spans = predictor->sink.span, failed = false;
-    double *doubles = table(7 * ranks, sizeof *doubles, &failed);
-    int64_t *integers = table(3 * ranks, sizeof *integers, &failed);
-    layer->alone = doubles;
-    layer->sent_rows = integers;
+    layer->sent = table(4 * ranks, sizeof *layer->sent, &failed);
+    layer->rows = table(2 * ranks, sizeof *layer->rows, &failed);
     if (failed)
         return mp_fail(error, MP_ENOMEM, "no memory for layers of %d ranks", predictor->ranks);
-    layer->sent = doubles + ranks;
-    layer->received = doubles + 2 * ranks;
-    layer->permute = doubles + 3 * ranks;
-    layer->expert[MP_FORWARD] = doubles + 4 * ranks;
-    layer->expert[MP_BACKWARD] = doubles + 5 * ranks;
-    layer->copies = doubles + 6 * ranks;
-    layer->own_rows = integers + ranks;
-    layer->rows = integers + 2 * ranks;
+    layer->received = layer->sent + ranks;
+    layer->permute = layer->received + ranks;
+    layer->copies = layer->permute + ranks;
+    layer->sent_rows = layer->rows + ranks;
     int code = mp_carriage_create(predictor->ranks, spans, &layer->prefetch, error);
     for (int i = 0; !code && i < MP_GRADIENT_STAGES; i++)
         code = mp_carriage_create(predictor->ranks, spans, &layer->gradient[i], error);
-    layer->traffic = predictor->traffic;
-    if (!code && predictor->keeps_traffic)
-        code = mp_traffic_create(predictor->network, &layer->traffic, error);
     return code;
 }
 
@@ -179,11 +165,7 @@ int mp_predictor_create(const struct mp_predictor_config *config, struct mp_pred
     predictor->ranks = mp_cluster_ranks(config->cluster);
     predictor->experts = job->experts;
     predictor->layers = job->layers;
-    double pairs = (double)predictor->ranks * predictor->ranks;
-    predictor->keeps_traffic =
-        predictor->layers * pairs * BYTES_OF_TRAFFIC_PAIR <= KEPT_TRAFFIC_BYTES;
-    predictor->keeps_steps =
-        predictor->layers * pairs * predictor->ranks * BYTES_OF_TRAFFIC_PAIR <= KEPT_TRAFFIC_BYTES;
+    predictor->kept_limit = KEPT_BYTES;
     int code = create_all(predictor, config, error);
     if (code) {
         mp_predictor_destroy(predictor);
@@ -195,10 +177,9 @@ int mp_predictor_create(const struct mp_predictor_config *config, struct mp_pred
 
 static void destroy_layer(struct mp_predictor *predictor, int number) {
     struct mp_predicted_layer *layer = &predictor->layer[number];
-    if (layer->traffic != predictor->traffic)
-        mp_traffic_destroy(layer->traffic);
-    free(layer->alone);
-    free(layer->sent_rows);
+    mp_steps_destroy(&layer->kept);
+    free(layer->sent);
+    free(layer->rows);
     mp_carriage_destroy(&layer->prefetch);
     for (int i = 0; i < MP_GRADIENT_STAGES; i++)
         mp_carriage_destroy(&layer->gradient[i]);
@@ -219,26 +200,12 @@ void mp_predictor_destroy(struct mp_predictor *predictor) {
     mp_planner_destroy(&predictor->planner);
     mp_network_destroy(predictor->network);
     mp_costs_destroy(predictor->costs);
-    void *memory[] = {predictor->zero,
-                      predictor->tokens,
-                      predictor->routes,
-                      predictor->row,
-                      predictor->place_rows,
-                      predictor->dropped,
-                      predictor->wanted,
-                      predictor->listed,
-                      predictor->touched,
-                      predictor->receiver,
-                      predictor->hop,
-                      predictor->late,
-                      predictor->holds,
-                      predictor->expert_seconds,
-                      predictor->kept,
-                      predictor->kept_of_layer,
-                      predictor->optimizer_seconds,
-                      predictor->most,
-                      predictor->most_total,
-                      predictor->layer,
+    void *memory[] = {predictor->zero,    predictor->tokens,        predictor->routes,
+                      predictor->dropped, predictor->wanted,        predictor->listed,
+                      predictor->touched, predictor->receiver,      predictor->hop,
+                      predictor->late,    predictor->holds,         predictor->expert_seconds,
+                      predictor->kept,    predictor->kept_of_layer, predictor->optimizer_seconds,
+                      predictor->most,    predictor->most_total,    predictor->layer,
                       predictor->sum};
     for (size_t i = 0; i < sizeof memory / sizeof *memory; i++)
         free(memory[i]);

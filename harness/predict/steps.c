@@ -4,27 +4,24 @@
 #include <string.h>
 
 #include "profiler/record/record.h"
+#include "reference/schedule/schedule.h"
 
 /* ---- memory ---- */
 
 void mp_steps_destroy(struct mp_steps *steps) {
     for (int s = 0; steps->traffic && s < steps->steps_limit; s++)
         mp_traffic_destroy(steps->traffic[s]);
-    free(steps->waits);
     free(steps->traffic);
     free(steps->alone);
-    free(steps->expert[MP_FORWARD]);
-    free(steps->expert[MP_BACKWARD]);
-    free(steps->tokens);
+    free(steps->rows);
     *steps = (struct mp_steps){0};
 }
 
 void mp_steps_memory_destroy(struct mp_steps_memory *memory) {
     free(memory->rows);
-    free(memory->group);
     free(memory->late);
     free(memory->row);
-    free(memory->touched);
+    free(memory->receiver);
     *memory = (struct mp_steps_memory){0};
 }
 
@@ -34,152 +31,200 @@ static int fail(int steps, int ranks, struct mp_error *error) {
 }
 
 static int reserve_steps(struct mp_steps *steps, const struct mp_network *network, int count,
-                         int ranks, struct mp_error *error) {
-    size_t width = (size_t)ranks, most = (size_t)count + 1;
+                         size_t ranks, struct mp_error *error) {
+    size_t width = ((size_t)count + 1) * ranks;
     if (count <= steps->steps_limit)
         return MP_OK;
     mp_steps_destroy(steps);
-    steps->waits = calloc(most, sizeof *steps->waits);
-    steps->traffic = calloc(most, sizeof *steps->traffic);
-    steps->alone = malloc(most * width * sizeof *steps->alone);
-    steps->expert[MP_FORWARD] = malloc(most * width * sizeof(double));
-    steps->expert[MP_BACKWARD] = malloc(most * width * sizeof(double));
-    steps->tokens = malloc(most * width * sizeof *steps->tokens);
-    if (!steps->waits || !steps->traffic || !steps->alone || !steps->expert[MP_FORWARD] ||
-        !steps->expert[MP_BACKWARD] || !steps->tokens)
-        return fail(count, ranks, error);
+    steps->traffic = calloc((size_t)count, sizeof(struct mp_traffic *));
+    steps->alone = malloc(3 * width * sizeof *steps->alone);
+    steps->rows = malloc((width + 2 * ranks) * sizeof *steps->rows);
+    if (!steps->traffic || !steps->alone || !steps->rows)
+        return fail(count, (int)ranks, error);
+    steps->expert[MP_FORWARD] = steps->alone + width;
+    steps->expert[MP_BACKWARD] = steps->alone + 2 * width;
+    steps->sent = steps->rows + width;
+    steps->own = steps->sent + ranks;
     for (int code; steps->steps_limit < count; steps->steps_limit++)
         if ((code = mp_traffic_create(network, &steps->traffic[steps->steps_limit], error)))
             return code;
     return MP_OK;
 }
 
-static int reserve_memory(struct mp_steps_memory *memory, int steps, int64_t places, int ranks,
+static int reserve_memory(struct mp_steps_memory *memory, int steps, int64_t places, size_t ranks,
                           struct mp_error *error) {
     int64_t rows = (steps + 1) * places;
     if (!memory->row)
-        memory->row = calloc((size_t)ranks, sizeof *memory->row);
-    if (!memory->touched)
-        memory->touched = malloc(((size_t)ranks + 1) * sizeof *memory->touched);
+        memory->row = calloc(ranks, sizeof *memory->row);
+    if (!memory->receiver)
+        memory->receiver = malloc(ranks * sizeof *memory->receiver);
     if (!memory->rows || rows > memory->rows_limit) {
         free(memory->rows);
         memory->rows = malloc(2 * (size_t)rows * sizeof *memory->rows);
         memory->rows_limit = memory->rows ? 2 * rows : 0;
     }
     if (places > memory->places_limit) {
-        free(memory->group);
         free(memory->late);
-        memory->group = malloc(2 * (size_t)places * sizeof *memory->group);
         memory->late = malloc(2 * (size_t)places * sizeof *memory->late);
-        memory->places_limit = memory->group && memory->late ? 2 * places : 0;
+        memory->places_limit = memory->late ? 2 * places : 0;
     }
-    if (!memory->row || !memory->touched || !memory->rows || rows > memory->rows_limit ||
-        places > memory->places_limit)
-        return fail(steps, ranks, error);
+    if (!memory->row || !memory->receiver || !memory->rows || places > memory->places_limit)
+        return fail(steps, (int)ranks, error);
     memset(memory->rows, 0, (size_t)rows * sizeof *memory->rows);
     return MP_OK;
 }
 
 /* ---- rows ---- */
 
-/* Where the holders are, and whose copies come late. */
-static void mark_places(struct mp_steps_memory *memory, const struct mp_plan *plan,
-                        const uint64_t *late) {
-    int words = plan->during.words;
-    for (int expert = 0; expert < plan->experts; expert++)
-        for (int32_t at = plan->holder_begin[expert]; at < plan->holder_begin[expert + 1]; at++) {
-            int rank = plan->holder[at];
-            memory->group[at] = rank / plan->group_size;
-            memory->late[at] = late && (late[(long)expert * words + rank / 64] >> (rank & 63) & 1);
-        }
+/* Where a plan's rows are counted. */
+struct pass {
+    const struct mp_plan *plan;
+    const uint64_t *late;
+    struct mp_steps *steps;
+    const struct mp_steps_memory *memory;
+    struct mp_costs *costs;
+    int group_size;
+    int64_t places; /* of plan.holder */
+};
+
+/* Which places are those of late copies. */
+static void find_late(const struct pass *pass) {
+    const struct mp_plan *plan = pass->plan;
+    const uint64_t *late = pass->late;
+    for (int expert = 0; expert < plan->experts; expert++, late += plan->during.words)
+        for (int32_t at = plan->holder_begin[expert]; at < plan->holder_begin[expert + 1]; at++)
+            pass->memory->late[at] = late[plan->holder[at] / 64] >> (plan->holder[at] & 63) & 1;
 }
 
-/* A source's rows at every place and step, and to every rank; how many ranks get some. */
-static int spread_source(struct mp_steps *steps, const struct mp_steps_memory *memory,
-                         const struct mp_plan *plan, int source) {
+/* Rows of a source by destination, its own included but for those of a late copy, and added up by
+ * place and the source's group. */
+static inline __attribute__((always_inline)) int spread(const struct pass *pass, int source,
+                                                        uint32_t row[], int32_t receiver[],
+                                                        bool has_late) {
+    const struct mp_plan *plan = pass->plan;
     const int64_t *begin = plan->part_begin + (int64_t)source * plan->experts;
+    const struct mp_dispatch_part *part = plan->part + begin[0];
     const struct mp_dispatch_part *end = plan->part + begin[plan->experts];
-    const int32_t *holder = plan->holder, *groups = memory->group;
-    const bool *late = memory->late;
-    int32_t *to = memory->touched;
-    uint32_t *row = memory->row;
-    int group = source / plan->group_size, count = steps->steps, touched = 0;
-    for (const struct mp_dispatch_part *part = plan->part + begin[0]; part < end; part++) {
+    const int32_t *holder = plan->holder;
+    const bool *late = pass->memory->late;
+    int64_t *counted_late = pass->memory->rows + pass->steps->steps * pass->places;
+    int64_t *counted = pass->memory->rows + source / pass->group_size * pass->places;
+    int64_t own = 0, sent = 0;
+    uint32_t padding = (uint32_t)plan->padding;
+    int receivers = 0;
+    for (; part < end; part++) {
+        uint32_t rows = padding > 0 ? padding : part->count;
         int64_t at = part->first, past = at + part->run;
         do {
-            int rank = holder[at], step = groups[at] - group;
-            int64_t *rows = memory->rows + at * (count + 1);
-            step += step < 0 ? count : 0;
-            if (late[at]) {
-                if (rank == source) {
-                    rows[count] += part->count;
-                    steps->late = true;
-                    continue;
-                }
-                steps->waits[step] = true;
+            int rank = holder[at];
+            if (has_late && late[at] && rank == source) {
+                counted_late[at] += rows;
+                own += rows;
+                continue;
             }
-            if (row[rank] == 0 && part->count > 0)
-                to[touched++] = rank;
-            row[rank] += part->count;
-            rows[step] += part->count;
+            if (row[rank] == 0)
+                receiver[receivers++] = rank;
+            row[rank] += rows;
+            counted[at] += rows;
         } while (__builtin_expect(++at < past, 0)); /* most parts are a run of 1 */
     }
-    return touched;
+    for (int i = 0; i < receivers; i++)
+        sent += row[receiver[i]];
+    pass->steps->own[source] = own + row[source];
+    pass->steps->sent[source] = own + sent;
+    return receivers;
 }
 
-static void fill_traffic(struct mp_steps *steps, const struct mp_steps_memory *memory,
-                         const struct mp_plan *plan, double row_bytes) {
-    for (int source = 0; source < plan->topology.ranks; source++) {
-        int touched = spread_source(steps, memory, plan, source);
-        int group = source / plan->group_size;
-        for (int i = 0; i < touched; i++) {
-            int rank = memory->touched[i], step = rank / plan->group_size - group;
-            step += step < 0 ? steps->steps : 0;
-            mp_traffic_add(steps->traffic[step], source, rank, memory->row[rank] * row_bytes);
-            memory->row[rank] = 0;
+static int spread_source(void *context, int source, uint32_t row[], int32_t receiver[]) {
+    return spread(context, source, row, receiver, false);
+}
+
+static int spread_with_late(void *context, int source, uint32_t row[], int32_t receiver[]) {
+    return spread(context, source, row, receiver, true);
+}
+
+/* Of so many steps, the one in which rows of one group go to another. */
+static inline int step_of(int steps, int from, int to) {
+    return to - from + (to < from ? steps : 0);
+}
+
+static void fill_traffic(struct pass *pass, double row_bytes) {
+    struct mp_steps *steps = pass->steps;
+    uint32_t *row = pass->memory->row;
+    mp_traffic_rows *rows_of = pass->late ? spread_with_late : spread_source;
+    if (steps->steps == 1) {
+        mp_traffic_fill(steps->traffic[0], rows_of, pass, row_bytes);
+        return;
+    }
+    for (int step = 0; step < steps->steps; step++)
+        mp_traffic_clear(steps->traffic[step]);
+    for (int source = 0; source < pass->plan->topology.ranks; source++) {
+        int receivers = rows_of(pass, source, row, pass->memory->receiver);
+        int group = source / pass->group_size;
+        for (int i = 0; i < receivers; i++) {
+            int rank = pass->memory->receiver[i];
+            int step = step_of(steps->steps, group, rank / pass->group_size);
+            mp_traffic_add(steps->traffic[step], source, rank, row[rank] * row_bytes);
+            row[rank] = 0;
         }
     }
 }
 
-/* Work in experts by step and rank, added up by place. */
-static void count_work(struct mp_steps *steps, const struct mp_steps_memory *memory,
-                       struct mp_costs *costs, const struct mp_plan *plan) {
-    size_t ranks = (size_t)plan->topology.ranks, width = (size_t)steps->steps + 1;
-    memset(steps->expert[MP_FORWARD], 0, width * ranks * sizeof(double));
-    memset(steps->expert[MP_BACKWARD], 0, width * ranks * sizeof(double));
-    memset(steps->tokens, 0, width * ranks * sizeof *steps->tokens);
-    for (int32_t at = 0; at < plan->holder_begin[plan->experts]; at++) {
-        const int64_t *rows = memory->rows + (size_t)at * width;
-        for (size_t step = 0; step < width; step++) {
-            size_t cell = step * ranks + (size_t)plan->holder[at];
-            if (rows[step] == 0)
-                continue;
-            steps->tokens[cell] += rows[step];
-            for (int direction = MP_FORWARD; direction <= MP_BACKWARD; direction++)
-                steps->expert[direction][cell] += mp_costs_expert(costs, rows[step], direction);
-        }
-    }
+/* Rows that a place has in a step. */
+static inline void add_work(const struct pass *pass, int step, int rank, int64_t rows) {
+    struct mp_steps *steps = pass->steps;
+    size_t cell = (size_t)step * (size_t)pass->plan->topology.ranks + (size_t)rank;
+    steps->rows[cell] += rows;
+    for (int direction = MP_FORWARD; direction <= MP_BACKWARD; direction++)
+        steps->expert[direction][cell] += mp_costs_expert(pass->costs, rows, direction);
+}
+
+/* Work in experts by step and rank. */
+static void count_work(const struct pass *pass) {
+    const struct mp_steps *steps = pass->steps;
+    const int32_t *holder = pass->plan->holder;
+    const int64_t *counted = pass->memory->rows;
+    size_t cells = ((size_t)steps->steps + 1) * (size_t)pass->plan->topology.ranks;
+    memset(steps->expert[MP_FORWARD], 0, cells * sizeof(double));
+    memset(steps->expert[MP_BACKWARD], 0, cells * sizeof(double));
+    memset(steps->rows, 0, cells * sizeof *steps->rows);
+    for (int group = 0; group < steps->steps; group++)
+        for (int64_t at = 0; at < pass->places; at++, counted++)
+            if (*counted > 0)
+                add_work(pass, step_of(steps->steps, group, holder[at] / pass->group_size),
+                         holder[at], *counted);
+    for (int64_t at = 0; pass->late && at < pass->places; at++)
+        if (counted[at] > 0)
+            add_work(pass, steps->steps, holder[at], counted[at]);
+}
+
+static void count_bytes(struct mp_steps *steps, size_t ranks) {
+    size_t limit = (size_t)steps->steps_limit, cells = (limit + 1) * ranks;
+    steps->bytes = limit * sizeof(struct mp_traffic *) + 3 * cells * sizeof *steps->alone +
+                   (cells + 2 * ranks) * sizeof *steps->rows;
+    for (size_t step = 0; step < limit; step++)
+        steps->bytes += mp_traffic_bytes(steps->traffic[step]);
 }
 
 int mp_steps_fill(struct mp_steps *steps, struct mp_steps_memory *memory,
                   struct mp_network *network, struct mp_costs *costs, const struct mp_plan *plan,
                   const uint64_t *late, struct mp_error *error) {
-    int ranks = plan->topology.ranks, count = ranks / plan->group_size;
+    int count = mp_plan_steps(plan);
+    size_t ranks = (size_t)plan->topology.ranks;
+    int64_t places = plan->holder_begin[plan->experts];
+    struct pass pass = {plan, late, steps, memory, costs, (int)ranks / count, places};
     int code = reserve_steps(steps, network, count, ranks, error);
     if (!code)
-        code = reserve_memory(memory, count, plan->holder_begin[plan->experts], ranks, error);
+        code = reserve_memory(memory, count, places, ranks, error);
     if (code)
         return code;
     steps->steps = count;
-    steps->late = false;
-    memset(steps->waits, 0, (size_t)count * sizeof *steps->waits);
+    if (late)
+        find_late(&pass);
+    fill_traffic(&pass, mp_costs_row_bytes(costs));
+    count_work(&pass);
     for (int step = 0; step < count; step++)
-        mp_traffic_clear(steps->traffic[step]);
-    mark_places(memory, plan, late);
-    fill_traffic(steps, memory, plan, mp_costs_row_bytes(costs));
-    count_work(steps, memory, costs, plan);
-    for (int step = 0; step < count; step++)
-        mp_network_alone(network, steps->traffic[step],
-                         steps->alone + (size_t)step * (size_t)ranks);
+        mp_network_alone(network, steps->traffic[step], steps->alone + (size_t)step * ranks);
+    count_bytes(steps, ranks);
     return MP_OK;
 }

@@ -1,4 +1,5 @@
-/* Steps: the rows of a pipelined exchange (plan.h), step by step, from one pass over a plan.
+/* Steps: the rows of a layer's exchange, step by step, from one pass over a plan.  A flat exchange
+ * is one step.
  *
  * Both directions and both ways of a layer take the same steps: what is worked out here in forward
  * serves until backward is through. */
@@ -10,34 +11,35 @@
 
 /* Zeroed before first use; grows to what the largest plan needs, and never shrinks. */
 struct mp_steps {
-    int steps;                   /* ranks / group_size of the plan */
-    bool late;                   /* a rank has own rows of copies that are fetched after the gate */
-    bool *waits;                 /* [steps] has others' rows of such copies */
+    int steps;                   /* mp_plan_steps of the plan */
     struct mp_traffic **traffic; /* [steps] towards the experts */
     double *alone;               /* [steps][ranks] mp_network_alone of the step's traffic */
     /* Behind the last step are own rows of late copies, which never travel and are computed when
-     * the copies are there.  [steps + 1][ranks] each. */
+     * the copies are there.  [steps + 1][ranks] each, padding included: */
     double *expert[2]; /* seconds in experts by direction */
-    int64_t *tokens;   /* rows */
-    int steps_limit;   /* there is room for */
+    int64_t *rows;
+    int64_t *sent;   /* [ranks] rows of a source, */
+    int64_t *own;    /* and of these that stay */
+    int steps_limit; /* there is room for */
+    size_t bytes;    /* of memory, all in all */
 };
 
 /* Working memory, zeroed before first use; one serves any number of steps. */
 struct mp_steps_memory {
-    int64_t *rows;  /* [places of plan.holder][steps + 1] */
-    int32_t *group; /* [places] of the holder */
-    bool *late;     /* [places] fetched after the gate */
+    int64_t *rows; /* [groups + 1][places of plan.holder], of sources in each group of ranks; behind
+                      them own rows of late copies */
+    bool *late;    /* [places] */
     int64_t rows_limit, places_limit;
-    uint32_t *row;    /* [ranks] rows of a source by destination; zero between sources */
-    int32_t *touched; /* [ranks + 1] those that have some */
+    uint32_t *row;     /* [ranks] rows of a source by destination; zero between sources */
+    int32_t *receiver; /* [ranks] those that have some */
 };
 
 void mp_steps_destroy(struct mp_steps *steps); /* accepts a zeroed one */
 void mp_steps_memory_destroy(struct mp_steps_memory *memory);
 
-/* Fills steps from a plan with the exchange MP_EXCHANGE_PIPELINED, whose dispatch is written.
- * late: [experts][plan.during.words] bits of ranks whose copy is fetched after the gate; NULL: none
- * is.  MP_ENOMEM; then steps may only be filled again or destroyed. */
+/* Fills steps from a plan whose dispatch is written.  late: [experts][plan.during.words] bits of
+ * ranks with a late copy (mp_plan_next_late); NULL: there are none.  MP_ENOMEM; then steps may only
+ * be filled again or destroyed. */
 int mp_steps_fill(struct mp_steps *steps, struct mp_steps_memory *memory,
                   struct mp_network *network, struct mp_costs *costs, const struct mp_plan *plan,
                   const uint64_t *late, struct mp_error *error);

@@ -295,36 +295,34 @@ void mp_timeline_work_each(struct mp_timeline *timeline, const double seconds[])
 
 /* ---- exchanges ---- */
 
-/* The stream is an exchange's from `ready` on; background operations have had it until then. */
-static void take_streams(struct mp_timeline *timeline, const double ready[]) {
-    for (int r = 0; r < timeline->ranks; r++)
+/* The stream is an exchange's from `start` on, and background operations have had it until then;
+ * ready[]: or once it is free of earlier ones. */
+static void take_streams(struct mp_timeline *timeline, const double start[], double ready[]) {
+    for (int r = 0; r < timeline->ranks; r++) {
         if (timeline->next[r] < timeline->issued)
-            move_on(timeline, r, ready[r]);
+            move_on(timeline, r, start[r]);
+        ready[r] = larger(start[r], timeline->comm[r]);
+    }
 }
 
-/* How much longer each rank's part takes because others come late: as far as its own gates are not
- * busy, and until the last one has come.  Added to what it is owed. */
-static void count_exchange(struct mp_timeline *timeline, const double ready[], const double done[],
-                           const double alone[]) {
+/* What an exchange means for streams and gates.  How much longer each rank's part takes because
+ * others come late is added to what it is owed: as far as its own gates are not busy, and until the
+ * last one has come. */
+static void count_exchange(struct mp_timeline *timeline, const double *restrict ready,
+                           const double *restrict done, const double *restrict alone) {
+    double *restrict owed = timeline->owed, *restrict port = timeline->port,
+                     *restrict comm = timeline->comm;
     double latest = 0, longest = 0;
-    for (int r = 0; r < timeline->ranks; r++)
-        latest = larger(latest, ready[r]);
     for (int r = 0; r < timeline->ranks; r++) {
-        double taken = done[r] - ready[r];
-        timeline->owed[r] += larger(0, smaller(taken - alone[r], latest - ready[r]));
-        longest = larger(longest, taken);
-        timeline->port[r] += smaller(alone[r], taken);
+        latest = larger(latest, ready[r]);
+        longest = larger(longest, done[r] - ready[r]);
     }
     timeline->sums.serial += longest;
-}
-
-static void occupy(struct mp_timeline *timeline, struct mp_scheduled_phase activity,
-                   const double ready[], const double done[], const double received[]) {
     for (int r = 0; r < timeline->ranks; r++) {
-        if (!(done[r] > ready[r]))
-            continue;
-        timeline->comm[r] = done[r];
-        emit_comm(timeline, r, activity, ready[r], done[r], received ? received[r] : 0);
+        double taken = done[r] - ready[r];
+        owed[r] += larger(0, smaller(taken - alone[r], latest - ready[r]));
+        port[r] += smaller(alone[r], taken);
+        comm[r] = done[r] > ready[r] ? done[r] : comm[r];
     }
 }
 
@@ -348,26 +346,11 @@ void mp_timeline_exchange_start(struct mp_timeline *timeline, struct mp_schedule
                                 const struct mp_traffic *traffic, bool back, const double alone[],
                                 const double received[], const double start[], double done[]) {
     double *ready = timeline->ready;
-    for (int r = 0; r < timeline->ranks; r++)
-        ready[r] = start[r];
-    take_streams(timeline, ready);
-    for (int r = 0; r < timeline->ranks; r++)
-        ready[r] = larger(ready[r], timeline->comm[r]);
+    take_streams(timeline, start, ready);
     mp_network_exchange(timeline->network, traffic, back, ready, done);
     count_exchange(timeline, ready, done, alone);
-    occupy(timeline, activity, ready, done, received);
-}
-
-void mp_timeline_exchange(struct mp_timeline *timeline, struct mp_scheduled_phase activity,
-                          const struct mp_traffic *traffic, bool back, const double alone[],
-                          const double received[]) {
-    double *ready = timeline->clock, *done = timeline->ready;
-    take_streams(timeline, ready);
-    mp_network_exchange(timeline->network, traffic, back, ready, done);
-    count_exchange(timeline, ready, done, alone);
-    occupy(timeline, activity, ready, done, received);
-    mp_timeline_wait_until(timeline, done);
-    mp_timeline_forget_late(timeline);
+    for (int r = 0; timeline->sink.span && r < timeline->ranks; r++)
+        emit_comm(timeline, r, activity, ready[r], done[r], received ? received[r] : 0);
 }
 
 void mp_timeline_together(struct mp_timeline *timeline, struct mp_scheduled_phase activity,
@@ -379,7 +362,7 @@ void mp_timeline_together(struct mp_timeline *timeline, struct mp_scheduled_phas
         late += latest - timeline->clock[r];
         start[r] = latest;
     }
-    take_streams(timeline, start);
+    take_streams(timeline, start, start);
     for (int r = 0; r < timeline->ranks; r++) {
         emit_comm(timeline, r, activity, latest, latest + seconds, 0);
         timeline->comm[r] = start[r] = latest + seconds;

@@ -88,13 +88,9 @@ double mp_timeline_spent(struct mp_timeline *timeline, struct mp_scheduled_phase
 void mp_timeline_work(struct mp_timeline *timeline, double seconds);
 void mp_timeline_work_each(struct mp_timeline *timeline, const double seconds[]);
 
-/* An exchange.  `alone` is mp_network_alone's of the traffic; `received` [ranks] is for spans only
- * and may be NULL. */
-void mp_timeline_exchange(struct mp_timeline *timeline, struct mp_scheduled_phase activity,
-                          const struct mp_traffic *traffic, bool back, const double alone[],
-                          const double received[]);
-/* The same without waiting: starts at `start` or when the stream is free of earlier ones, and sets
- * done[ranks].  start and done may be the same array. */
+/* An exchange, without waiting: starts at `start` or when the stream is free of earlier ones, and
+ * sets done[ranks].  `alone` is mp_network_alone's of the traffic; `received` [ranks] is for spans
+ * only and may be NULL.  start and done may be the same array. */
 void mp_timeline_exchange_start(struct mp_timeline *timeline, struct mp_scheduled_phase activity,
                                 const struct mp_traffic *traffic, bool back, const double alone[],
                                 const double received[], const double start[], double done[]);

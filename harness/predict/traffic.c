@@ -81,24 +81,29 @@ void mp_traffic_clear(struct mp_traffic *traffic) {
     traffic->bytes->arranged = false;
 }
 
-static bool __attribute__((noinline, cold)) grow(const struct mp_traffic *traffic) {
+static void append(const struct mp_traffic *traffic, int from, int to, float amount);
+
+static void __attribute__((noinline, cold))
+append_growing(const struct mp_traffic *traffic, int from, int to, float amount) {
     struct mp_port_bytes *bytes = traffic->bytes;
     size_t room = bytes->room ? 2 * bytes->room : MESSAGES_AT_FIRST;
     struct mp_port_message *message = realloc(bytes->message, room * sizeof *message);
     if (!message) {
         traffic->network->memory->failed = true;
-        return false;
+        return;
     }
     bytes->message = message;
     bytes->room = room;
-    return true;
+    append(traffic, from, to, amount);
 }
 
 static inline void append(const struct mp_traffic *traffic, int from, int to, float amount) {
     struct mp_port_bytes *bytes = traffic->bytes;
     size_t at = bytes->messages;
-    if (at == bytes->room && !grow(traffic))
+    if (at == bytes->room) {
+        append_growing(traffic, from, to, amount);
         return;
+    }
     bytes->in_order &= from >= bytes->last_from;
     bytes->last_from = from;
     bytes->message[at] = (struct mp_port_message){from, to, amount};
@@ -117,7 +122,7 @@ static void __attribute__((noinline, cold)) gather(const struct mp_traffic *traf
             size_t lane = mp_port_lane(level, rank);
             int base = rank / level->span * level->span;
             const struct mp_port_strip *strip = &matrix->strip[lane / MP_LANES];
-            const float *row = mp_port_row(matrix, strip, (int)(lane % MP_LANES));
+            const float *row = mp_port_row(matrix, strip, lane % MP_LANES);
             for (int t = 0; t < strip->tiles; t++, row += MP_TILE)
                 for (int c = 0; c < MP_LANES; c++)
                     if (row[c] > 0)
@@ -128,12 +133,19 @@ static void __attribute__((noinline, cold)) gather(const struct mp_traffic *traf
     }
 }
 
+static void __attribute__((noinline, cold))
+add_after_arranging(const struct mp_traffic *traffic, int from, int to, float bytes) {
+    gather(traffic);
+    append(traffic, from, to, bytes);
+}
+
 void mp_traffic_add(struct mp_traffic *traffic, int from, int to, double bytes) {
     if (!(bytes > 0))
         return;
     if (traffic->bytes->arranged)
-        gather(traffic);
-    append(traffic, from, to, (float)bytes);
+        add_after_arranging(traffic, from, to, (float)bytes);
+    else
+        append(traffic, from, to, (float)bytes);
 }
 
 /* ---- arranging ---- */
@@ -216,11 +228,10 @@ static inline void transpose_tile(const float *from, float *to) {
 
 /* The strip of a level that is being filled. */
 struct open_strip {
-    size_t lane;       /* its first one; with `begun` */
-    size_t group_lane; /* the group's first one */
-    bool begun;
-    int base;    /* first rank of the group */
-    float *rows; /* [MP_LANES][stride] */
+    unsigned first, ranks; /* its own; none: it is closed */
+    unsigned base;         /* first rank of the group */
+    size_t lane;           /* of that one */
+    float *rows;           /* [MP_LANES][stride] */
     uint64_t *present;
     float *row; /* of the sender at hand */
 };
@@ -231,7 +242,7 @@ static bool close_strip(struct mp_port_bytes *bytes, const struct mp_port_level 
     struct mp_port_matrix *matrix = &bytes->matrix[MP_SENDING];
     int words = level->stride / MP_LANES / MP_PRESENT_BITS + 1;
     size_t first = matrix->tiles;
-    if (!open->begun)
+    if (open->ranks == 0)
         return true;
     if (!reserve_tiles(matrix, (size_t)level->stride / MP_LANES))
         return false;
@@ -241,34 +252,37 @@ static bool close_strip(struct mp_port_bytes *bytes, const struct mp_port_level 
             float *tile = matrix->bytes + matrix->tiles * MP_TILE;
             matrix->other[matrix->tiles++] = other;
             take_tile(open->rows + other * MP_LANES, (size_t)level->stride, tile);
-            measure_tile(tile, &bytes->curve[MP_RECEIVING],
-                         open->group_lane + (size_t)other * MP_LANES);
+            measure_tile(tile, &bytes->curve[MP_RECEIVING], open->lane + (size_t)other * MP_LANES);
         }
         open->present[word] = 0;
     }
-    matrix->strip[open->lane / MP_LANES] =
+    matrix->strip[(open->lane + open->first - open->base) / MP_LANES] =
         (struct mp_port_strip){first, (int)(matrix->tiles - first)};
-    open->begun = false;
+    open->ranks = 0;
     return true;
 }
 
-/* The open strips are those of a sender from now on. */
+/* The strip of a level is a sender's from now on. */
+static bool open_strip(struct mp_port_bytes *bytes, const struct mp_port_level *level,
+                       struct open_strip *open, unsigned from) {
+    unsigned group = from / (unsigned)level->span, own = from % (unsigned)level->span;
+    if (!close_strip(bytes, level, open))
+        return false;
+    open->base = from - own;
+    open->first = from - own % MP_LANES;
+    open->ranks = open->base + (unsigned)level->span - open->first;
+    open->ranks = open->ranks < MP_LANES ? open->ranks : MP_LANES;
+    open->lane = level->lane + (size_t)group * (size_t)level->stride;
+    return true;
+}
+
 static bool open_strips(const struct mp_network *network, struct mp_port_bytes *bytes,
-                        struct open_strip open[], int from) {
+                        struct open_strip open[], unsigned from) {
     for (int l = 0; l < network->levels; l++) {
         const struct mp_port_level *level = &network->level[l];
-        int group = from / level->span, own = from % level->span;
-        size_t first = level->lane + (size_t)group * (size_t)level->stride;
-        size_t lane = first + (size_t)(own / MP_LANES * MP_LANES);
-        open[l].row = open[l].rows + own % MP_LANES * level->stride;
-        if (open[l].begun && open[l].lane == lane)
-            continue;
-        if (!close_strip(bytes, level, &open[l]))
+        if (from - open[l].first >= open[l].ranks && !open_strip(bytes, level, &open[l], from))
             return false;
-        open[l].lane = lane;
-        open[l].group_lane = first;
-        open[l].base = from - own;
-        open[l].begun = true;
+        open[l].row = open[l].rows + (size_t)(from - open[l].first) * (size_t)level->stride;
     }
     return true;
 }
@@ -289,8 +303,8 @@ static void move_square(float *restrict from, int count, float *restrict to) {
 }
 
 /* Moves what a sender's row of the farthest level has for nearer levels into their rows. */
-static void split_row(const struct mp_network *network, const struct open_strip open[], int from,
-                      double *self) {
+static void split_row(const struct mp_network *network, const struct open_strip open[],
+                      unsigned from, double *self) {
     for (int l = network->levels - 1; l > 0; l--)
         move_square(open[l].row + (open[l - 1].base - open[l].base), network->level[l].near,
                     open[l - 1].row);
@@ -308,17 +322,19 @@ struct target {
 };
 
 static struct target target_of(const struct mp_network *network, const struct open_strip open[],
-                               int from) {
-    int last = network->levels - 1, near = network->level[last].near;
-    return (struct target){open[last].row, open[last].present, (unsigned)near,
-                           (unsigned)(from / near * near)};
+                               unsigned from) {
+    int last = network->levels - 1;
+    unsigned near = (unsigned)network->level[last].near;
+    return (struct target){open[last].row, open[last].present, near, from / near * near};
 }
 
-static inline void add_bytes(const struct target *target, int32_t to, float amount) {
+/* Whether they are for the nearer group. */
+static inline bool add_bytes(const struct target *target, int32_t to, float amount) {
     unsigned column = (unsigned)to, tile = column / MP_LANES;
-    bool far = column - target->base >= target->near;
+    bool near = column - target->base < target->near;
     target->row[column] += amount;
-    target->present[tile / MP_PRESENT_BITS] |= (uint64_t)far << tile % MP_PRESENT_BITS;
+    target->present[tile / MP_PRESENT_BITS] |= (uint64_t)!near << tile % MP_PRESENT_BITS;
+    return near;
 }
 
 static void begin_strips(const struct mp_network *network, struct open_strip open[]) {
@@ -351,44 +367,44 @@ static bool fill_rows(const struct mp_network *network, struct mp_port_bytes *by
     begin_strips(network, open);
     while (message < end) {
         int from = message->from;
-        if (!open_strips(network, bytes, open, from))
+        if (!open_strips(network, bytes, open, (unsigned)from))
             return false;
-        struct target target = target_of(network, open, from);
+        const struct target target = target_of(network, open, (unsigned)from);
+        bool near = false;
         for (; message < end && message->from == from; message++)
-            add_bytes(&target, message->to, message->bytes);
-        split_row(network, open, from, &bytes->self[from]);
+            near |= add_bytes(&target, message->to, message->bytes);
+        if (near)
+            split_row(network, open, (unsigned)from, &bytes->self[from]);
     }
     return close_strips(network, bytes, open);
 }
 
 /* The senders' matrix, as it is said row by row. */
 static bool ask_rows(const struct mp_network *network, struct mp_port_bytes *bytes,
-                     mp_traffic_rows *rows_of, void *context, double row_bytes, int64_t sums[]) {
+                     mp_traffic_rows *rows_of, void *context, double row_bytes) {
     struct open_strip open[MP_CLUSTER_LEVELS] = {0};
     uint32_t *sent = network->memory->sent;
     int32_t *to = network->memory->to;
     if (network->levels < 1) {
         rows_of(context, 0, sent, to);
         bytes->self[0] = (double)(float)(sent[0] * row_bytes);
-        sums[0] = sent[0];
         sent[0] = 0;
         return true;
     }
     begin_strips(network, open);
     for (int from = 0; from < network->ranks; from++) {
         int count = rows_of(context, from, sent, to);
-        int64_t sum = 0;
-        if (!open_strips(network, bytes, open, from))
+        if (!open_strips(network, bytes, open, (unsigned)from))
             return false;
-        const struct target target = target_of(network, open, from);
+        const struct target target = target_of(network, open, (unsigned)from);
+        bool near = false;
         for (int i = 0; i < count; i++) {
             uint32_t *some = &sent[to[i]];
-            add_bytes(&target, to[i], (float)(*some * row_bytes));
-            sum += *some;
+            near |= add_bytes(&target, to[i], (float)(*some * row_bytes));
             *some = 0;
         }
-        sums[from] = sum;
-        split_row(network, open, from, &bytes->self[from]);
+        if (near)
+            split_row(network, open, (unsigned)from, &bytes->self[from]);
     }
     return close_strips(network, bytes, open);
 }
@@ -485,6 +501,8 @@ static void draw_four(const float *total, const float *count, float *squares, fl
     const mp_four zero = {0};
     mp_four all = mp_get_four(total), messages = mp_get_four(count);
     mp_four square = mp_get_four(squares), largest = mp_get_four(most);
+    if (!(all[0] + all[1] + all[2] + all[3] > 0))
+        return;
     mp_four_bits uses = messages > zero;
     messages = mp_choose_four(uses, messages, zero + 1.0f); /* no division by 0 */
     mp_four mean = all / messages;
@@ -561,15 +579,26 @@ void mp_traffic_arrange(const struct mp_traffic *traffic) {
 }
 
 void mp_traffic_fill(struct mp_traffic *traffic, mp_traffic_rows *rows_of, void *context,
-                     double row_bytes, int64_t sums[]) {
+                     double row_bytes) {
     const struct mp_network *network = traffic->network;
     mp_traffic_clear(traffic);
     empty(network, traffic->bytes);
-    finish(network, traffic->bytes,
-           ask_rows(network, traffic->bytes, rows_of, context, row_bytes, sums));
+    finish(network, traffic->bytes, ask_rows(network, traffic->bytes, rows_of, context, row_bytes));
 }
 
 /* ---- asking ---- */
+
+size_t mp_traffic_bytes(const struct mp_traffic *traffic) {
+    const struct mp_port_bytes *bytes = traffic->bytes;
+    size_t lanes = traffic->network->lanes, size = bytes->room * sizeof *bytes->message;
+    size += 8 * lanes * sizeof(float) + (size_t)traffic->network->ranks * sizeof *bytes->self;
+    for (int way = MP_SENDING; way <= MP_RECEIVING; way++) {
+        const struct mp_port_matrix *matrix = &bytes->matrix[way];
+        size += lanes / MP_LANES * sizeof *matrix->strip +
+                matrix->room * (sizeof *matrix->other + MP_TILE * sizeof *matrix->bytes);
+    }
+    return size;
+}
 
 /* Adds up rows of all levels per rank. */
 static void add_rows(const struct mp_network *network, const struct mp_port_matrix *matrix,
@@ -580,7 +609,7 @@ static void add_rows(const struct mp_network *network, const struct mp_port_matr
         for (int rank = 0; rank < network->ranks; rank++) {
             size_t lane = mp_port_lane(level, rank);
             const struct mp_port_strip *strip = &matrix->strip[lane / MP_LANES];
-            const float *row = mp_port_row(matrix, strip, (int)(lane % MP_LANES));
+            const float *row = mp_port_row(matrix, strip, lane % MP_LANES);
             for (int t = 0; t < strip->tiles; t++, row += MP_TILE)
                 for (int c = 0; c < MP_LANES; c++)
                     sums[rank] += (double)row[c];

@@ -60,15 +60,9 @@ void mp_what_if_steps_split(const struct mp_plan *plan, struct mp_what_if_steps 
     memset(steps->own, 0, ranks * sizeof *steps->own);
     memset(steps->own_experts, 0, ranks * sizeof *steps->own_experts);
     memset(steps->is_late, 0, ranks * (size_t)plan->experts * sizeof *steps->is_late);
-    for (int i = 0; i < plan->fetch.count; i++) {
-        const struct mp_transfer *copy = &plan->fetch.item[i];
-        bool *late = steps->is_late + (size_t)copy->expert * ranks;
-        if (copy->stage != MP_STAGE_AFTER_GATE)
-            continue;
-        mark_late(plan, copy->expert, copy->to, late, steps);
-        if (!late[copy->from] && mp_plan_stays(plan, copy->expert))
-            mark_late(plan, copy->expert, copy->from, late, steps);
-    }
+    for (struct mp_late_copy copy = {.expert = -1}; mp_plan_next_late(plan, &copy);)
+        mark_late(plan, copy.expert, copy.rank, steps->is_late + (size_t)copy.expert * ranks,
+                  steps);
     for (int source = 0; source < plan->topology.ranks; source++)
         for (int expert = 0; expert < plan->experts; expert++) {
             int parts;

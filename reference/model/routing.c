@@ -76,22 +76,15 @@ static int first_source(struct groups groups, int step) {
     return (groups.mine + groups.count - step) % groups.count * groups.size;
 }
 
-/* Copies of this rank that are fetched late, and experts of its own whose routes all stay where
- * their copies are: with both, the gradients of such an expert are complete on every rank before
- * anything else is computed. */
+/* Late copies of this rank: what they get from elsewhere, and what stays, is complete on every rank
+ * before anything else is computed. */
 static void find_late_copies(const struct mp_plan *plan, int rank, struct mp_routing *routing) {
     memset(routing->late, 0, (size_t)routing->experts * sizeof *routing->late);
     routing->has_late = false;
-    for (int i = 0, known = -1; i < plan->fetch.count; i++) {
-        const struct mp_transfer *fetch = &plan->fetch.item[i];
-        if (fetch->stage != MP_STAGE_AFTER_GATE)
-            continue;
+    for (struct mp_late_copy copy = {.expert = -1}; mp_plan_next_late(plan, &copy);) {
         routing->has_late = true;
-        if (fetch->to == rank)
-            routing->late[fetch->expert] = true;
-        if (fetch->from == rank && fetch->expert != known)
-            routing->late[fetch->expert] = mp_plan_stays(plan, fetch->expert);
-        known = fetch->expert;
+        if (copy.rank == rank)
+            routing->late[copy.expert] = true;
     }
 }
 

@@ -4,7 +4,7 @@
  * ranks.  Each step brings a segment of the rows that this rank's experts work on.  If the exchange
  * is pipelined and the plan fetches copies after the gate, there is a last segment, perhaps empty,
  * whose rows never travel: a rank's routes to its own such copies, and to experts of its own all of
- * whose routes stay with their sources (mp_plan_stays).
+ * whose routes stay with their sources (mp_plan_next_late).
  *
  * Send order: rows by destination rank, within it by expert, within it as the plan hands routes
  * out; behind them those of the last segment.  Receive order: by step, within it by source rank,

@@ -55,7 +55,8 @@ int mp_plan_step(const struct mp_plan *plan, int from, int to) {
     return steps == 1 ? 0 : (to / plan->group_size - from / plan->group_size + steps) % steps;
 }
 
-bool mp_plan_stays(const struct mp_plan *plan, int expert) {
+/* No route to the expert leaves its rank. */
+static bool stays(const struct mp_plan *plan, int expert) {
     for (int source = 0; source < plan->topology.ranks; source++) {
         int parts;
         const struct mp_dispatch_part *part = mp_plan_parts(plan, source, expert, &parts);
@@ -66,35 +67,46 @@ bool mp_plan_stays(const struct mp_plan *plan, int expert) {
     return true;
 }
 
+bool mp_plan_next_late(const struct mp_plan *plan, struct mp_late_copy *copy) {
+    for (; copy->fetch < plan->fetch.count; copy->fetch++) {
+        const struct mp_transfer *fetch = &plan->fetch.item[copy->fetch];
+        if (fetch->stage != MP_STAGE_AFTER_GATE)
+            continue;
+        if (fetch->expert != copy->expert) {
+            copy->expert = fetch->expert;
+            copy->stays = stays(plan, fetch->expert);
+            copy->rank = fetch->from;
+            if (copy->stays)
+                return true;
+        }
+        copy->rank = fetch->to;
+        copy->fetch++;
+        return true;
+    }
+    return false;
+}
+
 /* The steps in which routes reach a rank's late copy from elsewhere. */
-static void mark_steps(const struct mp_plan *plan, int expert, int holder, bool needs_late[]) {
+static void mark_steps(const struct mp_plan *plan, const struct mp_late_copy *copy,
+                       bool needs_late[]) {
     for (int source = 0; source < plan->topology.ranks; source++)
-        if (source != holder && mp_plan_routes_to(plan, source, expert, holder) > 0)
-            needs_late[mp_plan_step(plan, source, holder)] = true;
+        if (source != copy->rank && mp_plan_routes_to(plan, source, copy->expert, copy->rank) > 0)
+            needs_late[mp_plan_step(plan, source, copy->rank)] = true;
 }
 
 void mp_plan_schedule_exchange(const struct mp_plan *plan, struct mp_scheduled_layer *layer) {
-    int known = -1;
-    bool stays = true, all_stay = true;
+    bool all_stay = true;
     layer->steps = mp_plan_steps(plan);
     layer->own = layer->own_first = false;
     memset(layer->needs_late, 0, (size_t)layer->steps * sizeof *layer->needs_late);
     if (plan->exchange != MP_EXCHANGE_PIPELINED)
         return;
-    for (int i = 0; i < plan->fetch.count; i++) {
-        const struct mp_transfer *fetch = &plan->fetch.item[i];
-        if (fetch->stage != MP_STAGE_AFTER_GATE) {
-            all_stay = false;
-            continue;
-        }
+    for (struct mp_late_copy copy = {.expert = -1}; mp_plan_next_late(plan, &copy);) {
         layer->own = true;
-        if (fetch->expert != known)
-            stays = mp_plan_stays(plan, fetch->expert);
-        known = fetch->expert;
-        if (stays)
-            continue;
-        all_stay = false;
-        mark_steps(plan, fetch->expert, fetch->to, layer->needs_late);
+        all_stay &= copy.stays;
+        if (!copy.stays)
+            mark_steps(plan, &copy, layer->needs_late);
     }
-    layer->own_first = layer->own && all_stay && plan->optimizer == MP_OPTIMIZER_OWNER;
+    layer->own_first = layer->own && all_stay && !fetches_in(plan, MP_STAGE_BEFORE_GATE) &&
+                       plan->optimizer == MP_OPTIMIZER_OWNER;
 }

@@ -160,8 +160,18 @@ void mp_plan_schedule_exchange(const struct mp_plan *plan, struct mp_scheduled_l
 /* Steps of the exchange, and in which of them rows from one rank to another travel. */
 int mp_plan_steps(const struct mp_plan *plan);
 int mp_plan_step(const struct mp_plan *plan, int from, int to);
-/* The expert has copies that are fetched late, and no route to it leaves its rank: with a pipelined
- * exchange its rows are own rows on every rank. */
-bool mp_plan_stays(const struct mp_plan *plan, int expert);
+
+/* A copy that is fetched after the gate; or the owner's, where such copies leave no route to
+ * travel: the expert stays.  With a pipelined exchange the routes of its own rank to it are own
+ * rows: they never travel, and are computed when copies are there. */
+struct mp_late_copy {
+    int expert; /* -1: before the first one */
+    int rank;
+    bool stays;
+    int fetch; /* place in plan.fetch */
+};
+/* Goes on to the next one; false: there is none.  Begins with {.expert = -1}, in a plan whose
+ * dispatch is written.  An owner may be told of more than once. */
+bool mp_plan_next_late(const struct mp_plan *plan, struct mp_late_copy *copy);
 
 #endif

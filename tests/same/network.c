@@ -9,7 +9,7 @@
 LED_THROUGH(void, mp_traffic_clear, struct mp_traffic *traffic);
 LED_THROUGH(void, mp_traffic_add, struct mp_traffic *traffic, int from, int to, double bytes);
 LED_THROUGH(void, mp_traffic_fill, struct mp_traffic *traffic, mp_traffic_rows *rows_of,
-            void *context, double row_bytes, int64_t sums[]);
+            void *context, double row_bytes);
 LED_THROUGH(void, mp_network_exchange, struct mp_network *network, const struct mp_traffic *traffic,
             bool back, const double ready[], double done[]);
 LED_THROUGH(double, mp_network_all_reduce, const struct mp_network *network, double bytes);
@@ -18,9 +18,6 @@ LED_THROUGH(int64_t, mp_timeline_start, struct mp_timeline *timeline,
             struct mp_scheduled_phase activity, const double seconds[], const double alone[],
             const double received[]);
 LED_THROUGH(void, mp_timeline_wait, struct mp_timeline *timeline, int64_t number);
-LED_THROUGH(void, mp_timeline_exchange, struct mp_timeline *timeline,
-            struct mp_scheduled_phase activity, const struct mp_traffic *traffic, bool back,
-            const double alone[], const double received[]);
 LED_THROUGH(void, mp_timeline_exchange_start, struct mp_timeline *timeline,
             struct mp_scheduled_phase activity, const struct mp_traffic *traffic, bool back,
             const double alone[], const double received[], const double start[], double done[]);
@@ -106,10 +103,10 @@ static int ask_rows(void *context, int from, uint32_t rows[], int32_t to[]) {
 }
 
 void __wrap_mp_traffic_fill(struct mp_traffic *traffic, mp_traffic_rows *rows_of, void *context,
-                            double row_bytes, int64_t sums[]) {
+                            double row_bytes) {
     struct asked asked = {rows_of, context, row_bytes, bytes_of(&seen.traffic, traffic)};
     memset(asked.bytes, 0, sizeof(trace_matrix));
-    __real_mp_traffic_fill(traffic, ask_rows, &asked, row_bytes, sums);
+    __real_mp_traffic_fill(traffic, ask_rows, &asked, row_bytes);
 }
 
 static void copy_traffic(const struct mp_traffic *traffic, bool back, trace_matrix to) {
@@ -215,15 +212,6 @@ void __wrap_mp_timeline_wait_until(struct mp_timeline *timeline, const double ti
     seen.done[number] = NULL;
     trace_wait(seen.trace, number);
     __real_mp_timeline_wait_until(timeline, time);
-}
-
-void __wrap_mp_timeline_exchange(struct mp_timeline *timeline, struct mp_scheduled_phase activity,
-                                 const struct mp_traffic *traffic, bool back, const double alone[],
-                                 const double received[]) {
-    int number = start(activity);
-    copy_traffic(traffic, back, seen.bytes[number]);
-    trace_wait(seen.trace, number);
-    __real_mp_timeline_exchange(timeline, activity, traffic, back, alone, received);
 }
 
 void __wrap_mp_timeline_together(struct mp_timeline *timeline, struct mp_scheduled_phase activity,

@@ -352,21 +352,34 @@ static double last_gate(const struct mp_cluster *cluster, const double matrix[],
     return last;
 }
 
-/* More ranks than are ordered by comparing all with all, and a number that fills no lanes. */
+/* Who sends to whom: everybody to everybody; few neighbours to all; all to them; groups of
+ * neighbours to the next group. */
+enum { PATTERNS = 4, NEIGHBOURS = 4 };
+
+static bool sends(size_t pattern, int from, int to, int ranks) {
+    int groups = (ranks + NEIGHBOURS - 1) / NEIGHBOURS;
+    const bool any[PATTERNS] = {true, from < NEIGHBOURS, to < NEIGHBOURS,
+                                (from / NEIGHBOURS + 1) % groups == to / NEIGHBOURS};
+    return any[pattern];
+}
+
+/* Many ranks and few, and a number that fills no lanes. */
 static void gates_are_queues(void **state) {
     uint64_t *seed = *state;
     static const int shapes[][3] = {{18, 6, 6}, {18, 6, 3}, {18, 6, 1}, {5, 3, 3}, {3, 5, 1}};
-    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
-        struct shape shape = {shapes[i][0], shapes[i][1], shapes[i][2], i == 2,
-                              100e9,        12.5e9,       2e-6,         5e-6};
+    for (size_t i = 0; i < PATTERNS * sizeof shapes / sizeof *shapes; i++) {
+        const int *of = shapes[i / PATTERNS];
+        struct shape shape = {of[0], of[1], of[2], i / PATTERNS == 2, 100e9, 12.5e9, 2e-6, 5e-6};
         struct bench bench = make_bench(&shape);
         int n = bench.ranks;
+        double most = i % 3 ? 1e4 : 1e6; /* bytes: gates pause, or do not */
         double *matrix = calloc((size_t)n * (size_t)n, sizeof *matrix);
         double *ready = calloc(2 * (size_t)n, sizeof *ready), *done = ready + n;
         assert_non_null(matrix);
         assert_non_null(ready);
         for (int f = 0; f < n * n; f++)
-            matrix[f] = test_random(seed) % 3 ? ceil(1e6 * test_random_double(seed)) : 0;
+            if (sends(i % PATTERNS, f / n, f % n, n))
+                matrix[f] = test_random(seed) % 3 ? ceil(most * test_random_double(seed)) : 0;
         /* Some come together, some hardly after them, one when all is over. */
         for (int r = 0; r < n; r++)
             ready[r] = 1e-4 * test_random_int(seed, 0, 9) + 1e-9 * test_random_int(seed, 0, 9);
@@ -458,14 +471,13 @@ static void order_of_adding_is_no_matter(void **state) {
         size_t pairs = (size_t)n * (size_t)n, size = (size_t)n * sizeof(double);
         uint32_t *matrix = calloc(pairs, sizeof *matrix);
         double *ready = calloc(5 * (size_t)n, sizeof *ready);
-        int64_t *sums = calloc((size_t)n, sizeof *sums);
-        assert_true(matrix && ready && sums);
+        assert_true(matrix && ready);
         assert_int_equal(mp_traffic_create(bench.network, &filled, &error), MP_OK);
         for (size_t f = 0; f < pairs; f++)
             matrix[f] = test_random_int(seed, 0, some) ? 0 : (uint32_t)(test_random(seed) % 5000);
         struct rows rows = {matrix, n};
         mp_traffic_add(filled, 0, n - 1, 1e9); /* forgotten */
-        mp_traffic_fill(filled, rows_of, &rows, 512, sums);
+        mp_traffic_fill(filled, rows_of, &rows, 512);
         for (int pass = 0; pass < 2; pass++) { /* odd ranks' first, backwards */
             for (int from = n - 1; from >= 0; from--)
                 for (int to = 0; from % 2 != pass && to < n; to++)
@@ -479,17 +491,10 @@ static void order_of_adding_is_no_matter(void **state) {
         mp_traffic_totals(bench.traffic, ready, ready + n);
         mp_traffic_totals(filled, ready + 2 * n, ready + 3 * n);
         assert_memory_equal(ready, ready + 2 * n, 2 * size);
-        for (int from = 0; from < n; from++) {
-            int64_t sum = 0;
-            for (int to = 0; to < n; to++)
-                sum += matrix[from * n + to];
-            assert_int_equal(sums[from], sum);
-        }
         assert_int_equal(mp_network_check(bench.network, &error), MP_OK);
         mp_traffic_destroy(filled);
         free(matrix);
         free(ready);
-        free(sums);
         free_bench(&bench);
     }
 }

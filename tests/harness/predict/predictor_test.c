@@ -205,22 +205,19 @@ static void every_system_keeps_the_laws(void **state) {
         }
 }
 
-/* Everything that three iterations say; without spans if `sink` is off. */
-static uint64_t hash_of(struct test_case *test, uint64_t seed, bool with_sink, bool replans,
+/* Everything that three iterations say; without spans if `sink` is off.  Rows are kept until
+ * backward up to so many bytes. */
+static uint64_t hash_of(struct test_case *test, uint64_t seed, bool with_sink, size_t kept,
                         struct mp_prediction prediction[3]) {
     struct watcher watcher;
     struct mp_predict_sink sink = sink_of(&watcher);
     struct mp_predictor *predictor = test_predictor(test, with_sink ? &sink : NULL);
-    if (replans && predictor->keeps_traffic) {
-        predictor->keeps_traffic = false;
-        for (int l = 0; l < predictor->layers; l++) {
-            mp_traffic_destroy(predictor->layer[l].traffic);
-            predictor->layer[l].traffic = predictor->traffic;
-        }
-    }
+    predictor->kept_limit = kept;
     for (int i = 0; i < 3; i++) {
         test_fill_loads(test, &seed, 0.9);
         prediction[i] = test_step(predictor, test);
+        assert_true(predictor->kept_bytes <= kept &&
+                    (predictor->kept_bytes > 0 || kept < SIZE_MAX));
     }
     mp_predictor_destroy(predictor);
     return watcher.hash;
@@ -237,14 +234,16 @@ static void same_inputs_same_bytes(void **state) {
         struct mp_prediction first[3], again[3];
         uint64_t seed = test_random(&random);
         random_case(&random, systems.item[s]->name, &test);
-        uint64_t hash = hash_of(&test, seed, true, false, first);
-        assert_true(hash == hash_of(&test, seed, true, false, again));
+        uint64_t hash = hash_of(&test, seed, true, SIZE_MAX, first);
+        assert_true(hash == hash_of(&test, seed, true, SIZE_MAX, again));
         assert_memory_equal(first, again, sizeof first);
         /* Whether anybody listens, and whether backward plans again, makes no difference. */
-        hash_of(&test, seed, false, false, again);
+        hash_of(&test, seed, false, SIZE_MAX, again);
         assert_memory_equal(first, again, sizeof first);
-        assert_true(hash == hash_of(&test, seed, true, true, again));
-        assert_memory_equal(first, again, sizeof first);
+        for (size_t kept = 0; kept <= 100000; kept += 50000) { /* none, and some of the layers */
+            assert_true(hash == hash_of(&test, seed, true, kept, again));
+            assert_memory_equal(first, again, sizeof first);
+        }
         test_case_destroy(&test);
     }
 }

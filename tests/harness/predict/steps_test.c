@@ -1,5 +1,5 @@
-/* Steps of a pipelined exchange: every route is in its step, by definition of the smart schedule.
- */
+/* Steps of an exchange: every route is in its step, by definition of the smart schedule; a flat
+ * exchange has one. */
 #include "harness/predict/steps.h"
 
 #include "tests/harness/predict/predictor_support.h"
@@ -51,7 +51,7 @@ static void draw_plan(struct bench *bench, uint64_t *random) {
         owner[expert] = test_random_int(random, 0, bench->ranks - 1);
     begin_owned(plan, 0, 0, owner);
     random_copies(random, plan);
-    plan->exchange = MP_EXCHANGE_PIPELINED;
+    plan->exchange = test_random_int(random, 0, 3) ? MP_EXCHANGE_PIPELINED : MP_EXCHANGE_FLAT;
     do
         plan->group_size = test_random_int(random, 1, bench->ranks);
     while (bench->ranks % plan->group_size != 0);
@@ -72,6 +72,10 @@ static void destroy_plan(struct bench *bench) {
     free(bench->late);
 }
 
+static const uint64_t *late_of(const struct bench *bench) {
+    return bench->example.plan.exchange == MP_EXCHANGE_PIPELINED ? bench->late : NULL;
+}
+
 static bool is_late(const struct bench *bench, int expert, int rank) {
     int words = bench->example.plan.during.words;
     return bench->late[expert * words + rank / 64] >> rank % 64 & 1;
@@ -79,7 +83,10 @@ static bool is_late(const struct bench *bench, int expert, int rank) {
 
 /* Which step a source's routes for an expert travel in to a rank; behind the last: in none. */
 static int step_of(const struct bench *bench, int source, int expert, int rank) {
+    bool flat = bench->example.plan.exchange == MP_EXCHANGE_FLAT;
     int size = bench->example.plan.group_size, steps = bench->ranks / size;
+    if (flat)
+        return 0;
     if (source == rank && is_late(bench, expert, rank))
         return steps;
     return (rank / size + steps - source / size) % steps;
@@ -106,7 +113,7 @@ static void check_work(const struct bench *bench, const struct mp_steps *steps, 
                 seconds[direction] += mp_costs_expert(bench->costs, rows, direction);
         }
         int at = step * bench->ranks + rank;
-        assert_int_equal(steps->tokens[at], tokens);
+        assert_int_equal(steps->rows[at], tokens);
         assert_close(steps->expert[MP_FORWARD][at], seconds[MP_FORWARD], 1e-12);
         assert_close(steps->expert[MP_BACKWARD][at], seconds[MP_BACKWARD], 1e-12);
     }
@@ -118,19 +125,14 @@ static void check_traffic(struct bench *bench, uint64_t *random, const struct mp
     const struct mp_plan *plan = &bench->example.plan;
     double ready[64], done[2][64], alone[64], bytes = mp_costs_row_bytes(bench->costs);
     size_t size = (size_t)bench->ranks * sizeof(double);
-    bool waits = false;
     mp_traffic_clear(bench->expected);
     for (int from = 0; from < bench->ranks; from++)
         for (int to = 0; to < bench->ranks; to++) {
             int64_t rows = 0;
-            for (int expert = 0; expert < plan->experts; expert++) {
-                int64_t some = rows_in(bench, step, from, expert, to);
-                waits |= some > 0 && is_late(bench, expert, to);
-                rows += some;
-            }
+            for (int expert = 0; expert < plan->experts; expert++)
+                rows += rows_in(bench, step, from, expert, to);
             mp_traffic_add(bench->expected, from, to, (double)rows * bytes);
         }
-    assert_int_equal(steps->waits[step], waits);
     for (int rank = 0; rank < bench->ranks; rank++)
         ready[rank] = 1e-4 * test_random_double(random);
     for (int back = 0; back < 2; back++) {
@@ -140,6 +142,21 @@ static void check_traffic(struct bench *bench, uint64_t *random, const struct mp
     }
     mp_network_alone(bench->network, bench->expected, alone);
     assert_memory_equal(alone, steps->alone + (size_t)step * (size_t)bench->ranks, size);
+}
+
+/* All rows of a source, and those that it keeps. */
+static void check_sources(const struct bench *bench, const struct mp_steps *steps) {
+    const struct mp_plan *plan = &bench->example.plan;
+    for (int source = 0; source < bench->ranks; source++) {
+        int64_t sent = 0, own = 0;
+        for (int expert = 0; expert < plan->experts; expert++) {
+            own += mp_plan_routes_to(plan, source, expert, source);
+            for (int rank = 0; rank < bench->ranks; rank++)
+                sent += mp_plan_routes_to(plan, source, expert, rank);
+        }
+        assert_int_equal(steps->sent[source], sent);
+        assert_int_equal(steps->own[source], own);
+    }
 }
 
 static void every_route_is_in_its_step(void **state) {
@@ -154,19 +171,17 @@ static void every_route_is_in_its_step(void **state) {
         for (int again = 0; again < 3; again++) {
             draw_plan(&bench, &random);
             const struct mp_plan *plan = &bench.example.plan;
-            int64_t own = 0;
-            assert_ok(mp_steps_fill(&steps, &memory, bench.network, bench.costs, plan, bench.late,
-                                    &error),
+            bool flat = plan->exchange == MP_EXCHANGE_FLAT;
+            assert_ok(mp_steps_fill(&steps, &memory, bench.network, bench.costs, plan,
+                                    late_of(&bench), &error),
                       &error);
-            assert_int_equal(steps.steps, bench.ranks / plan->group_size);
+            assert_int_equal(steps.steps, flat ? 1 : bench.ranks / plan->group_size);
             for (int step = 0; step < steps.steps; step++) {
                 check_work(&bench, &steps, step);
                 check_traffic(&bench, &random, &steps, step);
             }
             check_work(&bench, &steps, steps.steps);
-            for (int rank = 0; rank < bench.ranks; rank++)
-                own += steps.tokens[steps.steps * bench.ranks + rank];
-            assert_int_equal(steps.late, own > 0);
+            check_sources(&bench, &steps);
             destroy_plan(&bench);
         }
         mp_steps_destroy(&steps);
@@ -188,11 +203,8 @@ static void nothing_is_late_unless_said(void **state) {
     assert_ok(mp_steps_fill(&steps, &memory, bench.network, bench.costs, &bench.example.plan, NULL,
                             &error),
               &error);
-    assert_false(steps.late);
-    for (int step = 0; step < steps.steps; step++)
-        assert_false(steps.waits[step]);
     for (int rank = 0; rank < bench.ranks; rank++)
-        assert_int_equal(steps.tokens[steps.steps * bench.ranks + rank], 0);
+        assert_int_equal(steps.rows[steps.steps * bench.ranks + rank], 0);
     mp_steps_destroy(&steps);
     mp_steps_memory_destroy(&memory);
     destroy_plan(&bench);

@@ -54,7 +54,12 @@ static void destroy(struct bench *bench) {
 }
 
 static void exchange(struct bench *bench) {
-    mp_timeline_exchange(&bench->timeline, EXCHANGE, bench->traffic, false, ONE, NULL);
+    struct mp_timeline *timeline = &bench->timeline;
+    double done[sizeof ONE / sizeof *ONE];
+    mp_timeline_exchange_start(timeline, EXCHANGE, bench->traffic, false, ONE, NULL,
+                               timeline->clock, done);
+    mp_timeline_wait_until(timeline, done);
+    mp_timeline_forget_late(timeline);
 }
 
 static void assert_span(const struct bench *bench, int rank, int index, enum mp_phase phase,
