@@ -40,6 +40,8 @@
  * next Migrate.  The round goes back to where T was least.  Then come all Migrates, in order of
  * experts and slots, that let T_Sync and T fall.  A round that leaves T where it was is the last.
  * A rank may have several slots of an expert.
+ * - A layer of 64 experts on 32 ranks whose loads are all others is planned in about 10 million
+ *   instructions (2 ms), at most once per interval.
  * - What the move itself costs is not in T.
  * - Nothing is dropped; with a capacity factor a slot takes so much of its even share of all
  * routes, as in the version that SYMI was measured against.

@@ -213,10 +213,13 @@ static void changes_pay_and_a_restored_run_makes_the_same(void **state) {
  * those of plain expert parallelism. */
 static void plans_are_those_of_fastermoe(void **state) {
     uint64_t *random = *state;
-    static const char *const on[][2] = {{"shadows", "3"}, {"interval", "1"}, {0}};
+    static const char *const on[3][4][2] = {
+        {{"interval", "1"}, {"shadows", "3"}},
+        {{"interval", "1"}, {"shadows", "3"}, {"group-size", "1"}},
+        {{"interval", "1"}, {"shadows", "3"}, {"smart-schedule", "no"}},
+    };
     static const char *const off[][2] = {
         {"shadows", "0"}, {"smart-schedule", "no"}, {"interval", "1"}, {0}};
-    static const char *const theirs[][2] = {{"shadows", "3"}, {0}};
     int copies = 0, moved = 0;
     for (int round = 0; round < 20; round++) {
         struct mp_topology topology = random_topology(random, 12);
@@ -226,10 +229,10 @@ static void plans_are_those_of_fastermoe(void **state) {
         struct run run[2];
         struct mp_plan plan, expected;
         void *fastermoe;
-        begin_run(&run[0], experts, topology, on);
+        begin_run(&run[0], experts, topology, on[round % 3]);
         begin_run(&run[1], experts, topology, off);
         assert_int_equal(tested->copies_limit(run[1].self), 0);
-        parse_options(&mp_system_fastermoe, &options, theirs);
+        parse_options(&mp_system_fastermoe, &options, &on[round % 3][1]);
         assert_ok(mp_system_fastermoe.create(&run[0].setting, &options, &fastermoe, &error),
                   &error);
         assert_int_equal(tested->copies_limit(run[0].self),
@@ -252,8 +255,9 @@ static void plans_are_those_of_fastermoe(void **state) {
                 assert_ok(error.code, &error);
                 assert_equal_plans(&plan, &expected);
                 assert_int_equal(plan.exchange, expected.exchange);
+                assert_int_equal(plan.group_size, expected.group_size);
                 assert_int_equal(plan.exchange == MP_EXCHANGE_PIPELINED,
-                                 side == 0 && topology.ranks > 1);
+                                 side == 0 && round % 3 < 2 && topology.ranks > 1);
                 copies += plan.fetch.count;
                 step(&run[side], iteration);
                 moved += run[side].change.changed;
