@@ -7,6 +7,7 @@
 
 #include "harness/cli/cli.h"
 #include "harness/cli/system_words.h"
+#include "harness/predict/least_squares.h"
 #include "harness/predict/other_system.h"
 
 /* Ranks whose costs are all replayed; of more, that of the one who waited least. */
@@ -87,11 +88,6 @@ bool cli_is_what_if(int argc, char *const argv[]) {
 
 /* ---- answering ---- */
 
-static int compare_doubles(const void *left, const void *right) {
-    double a = *(const double *)left, b = *(const double *)right;
-    return (a > b) - (a < b);
-}
-
 static int find_measured(struct answer *answer, struct mp_error *error) {
     const struct mp_recorded *run = &answer->recorded;
     size_t count = (size_t)run->iterations;
@@ -99,8 +95,7 @@ static int find_measured(struct answer *answer, struct mp_error *error) {
     if (!seconds)
         return mp_fail(error, MP_ENOMEM, "no memory for %zu iterations", count);
     memcpy(seconds, run->seconds, count * sizeof *seconds);
-    qsort(seconds, count, sizeof *seconds, compare_doubles);
-    answer->measured = 0.5 * (seconds[(count - 1) / 2] + seconds[count / 2]);
+    answer->measured = mp_middle(seconds, count);
     free(seconds);
     return MP_OK;
 }
