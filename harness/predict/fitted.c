@@ -210,9 +210,10 @@ static double expert_seconds(const struct mp_fitted *fitted, size_t cell, int wa
                   (int)(row % layers))[cell % (size_t)fitted->ranks];
 }
 
-/* How much longer each rank takes than all do, in the middle of its cells. */
+/* How much longer each rank takes than all do, in the middle of its cells; on average no longer. */
 static void find_speed(struct mp_fitted *fitted, int way, double value[]) {
     const double *weight = fitted->experts[way].weight;
+    double *speed = fitted->speed + way * fitted->ranks, sum = 0;
     for (int r = 0; r < fitted->ranks; r++) {
         size_t count = 0;
         for (size_t i = (size_t)r; i < cells_of(fitted); i += (size_t)fitted->ranks) {
@@ -222,8 +223,11 @@ static void find_speed(struct mp_fitted *fitted, int way, double value[]) {
             if (seconds > 0)
                 value[count++] = expert_seconds(fitted, i, way) / seconds;
         }
-        fitted->speed[way * fitted->ranks + r] = count ? mp_middle(value, count) : 1;
+        speed[r] = count ? mp_middle(value, count) : 1;
+        sum += speed[r] / fitted->ranks;
     }
+    for (int r = 0; r < fitted->ranks; r++)
+        speed[r] = sum > 0 && speed[r] > 0 ? speed[r] / sum : 1;
 }
 
 /* With ranks as slow as they are known to be.  Where a run can't tell experts from their rows, they
