@@ -26,6 +26,8 @@ struct kind {
     bool at_home;         /* all routes are computed where their tokens are */
     double each_expert;   /* s; part of FIXED, of which a rank's two experts have it */
     int slow;             /* rank 1 takes that many times as long for its experts; 0: 1 */
+    int grows;            /* microseconds that attention takes longer in every iteration */
+    int gathers;          /* microseconds of every gate's counts */
 };
 
 /* Counts of an iteration: rows of 2 * TOKENS routes, each expert some, none above TOKENS. */
@@ -97,7 +99,10 @@ static double record_kind(struct runs_folder *folder, uint64_t *random, const st
                 layer_of(count[l], routes, &rows);
                 int64_t transfer = per_row ? ROW_FIXED + per_row * rows : 0;
                 for (int r = 0; r < RANKS; r++)
-                    spend(ranks, &clocks, r, i, MP_PHASE_ATTENTION, direction, l, ATTENTION, 0);
+                    spend(ranks, &clocks, r, i, MP_PHASE_ATTENTION, direction, l,
+                          ATTENTION + i * kind->grows, 0);
+                if (kind->gathers && !way)
+                    meet(ranks, &clocks, i, MP_PHASE_GATE, direction, l, kind->gathers);
                 meet(ranks, &clocks, i, way ? MP_PHASE_COMBINE : MP_PHASE_DISPATCH, direction, l,
                      transfer);
                 for (int r = 0; r < RANKS; r++)
@@ -250,6 +255,34 @@ static void a_balanced_system_takes_what_is_left(void **state) {
     double cut = LAYERS * (1 + BACKWARD) * 0.5e-6 * FIXED;
     runs_ok(ask(folder, 1, &asked, &error), &error);
     assert_close(median_of(&asked, "ideal"), balanced + cut, 0.01);
+    forget(&asked);
+}
+
+/* Iterations that are longer are so with any system. */
+static void own_work_is_that_of_the_iteration(void **state) {
+    struct runs_folder *folder = *state;
+    uint64_t random = test_seed();
+    struct asked asked;
+    struct mp_error error = {0};
+    const struct kind kind = {.job = job_text, .grows = 4 * ATTENTION};
+    record_kind(folder, &random, &kind);
+    runs_ok(ask(folder, 1, &asked, &error), &error);
+    assert_close(median_of(&asked, "ep") / measured_of(&asked), 1, 0.01);
+    forget(&asked);
+}
+
+/* Messages between ranks that are all at home take no time that the model could know of. */
+static void what_the_model_lacks_stays(void **state) {
+    struct runs_folder *folder = *state;
+    uint64_t random = test_seed();
+    struct asked asked;
+    struct mp_error error = {0};
+    const struct kind kind = {.job = job_text, .gathers = 2 * ATTENTION};
+    double balanced = record_kind(folder, &random, &kind);
+    double lacks = 1e-6 * LAYERS * kind.gathers, cut = LAYERS * (1 + BACKWARD) * 0.5e-6 * FIXED;
+    runs_ok(ask(folder, 1, &asked, &error), &error);
+    assert_close(median_of(&asked, "ep") + lacks, measured_of(&asked), 0.01);
+    assert_close(median_of(&asked, "ideal"), balanced + cut + lacks, 0.01);
     forget(&asked);
 }
 
@@ -580,6 +613,9 @@ int main(void) {
         cmocka_unit_test_setup_teardown(a_slow_rank_stays_slow, runs_setup, runs_teardown),
         cmocka_unit_test_setup_teardown(a_balanced_system_takes_what_is_left, runs_setup,
                                         runs_teardown),
+        cmocka_unit_test_setup_teardown(own_work_is_that_of_the_iteration, runs_setup,
+                                        runs_teardown),
+        cmocka_unit_test_setup_teardown(what_the_model_lacks_stays, runs_setup, runs_teardown),
         cmocka_unit_test_setup_teardown(sizes_are_those_of_who_ran_it, runs_setup, runs_teardown),
         cmocka_unit_test_setup_teardown(steps_save_time_where_transfers_pass_beside_work,
                                         runs_setup, runs_teardown),
