@@ -28,6 +28,7 @@ struct kind {
     int slow;             /* rank 1 takes that many times as long for its experts; 0: 1 */
     int grows;            /* microseconds that attention takes longer in every iteration */
     int gathers;          /* microseconds of every gate's counts */
+    int fetches;          /* microseconds that ranks stand still for each layer's copies */
 };
 
 /* Counts of an iteration: rows of 2 * TOKENS routes, each expert some, none above TOKENS. */
@@ -103,6 +104,8 @@ static double record_kind(struct runs_folder *folder, uint64_t *random, const st
                           ATTENTION + i * kind->grows, 0);
                 if (kind->gathers && !way)
                     meet(ranks, &clocks, i, MP_PHASE_GATE, direction, l, kind->gathers);
+                if (kind->fetches && !way)
+                    meet(ranks, &clocks, i, MP_PHASE_FETCH, direction, l, kind->fetches);
                 meet(ranks, &clocks, i, way ? MP_PHASE_COMBINE : MP_PHASE_DISPATCH, direction, l,
                      transfer);
                 for (int r = 0; r < RANKS; r++)
@@ -284,6 +287,24 @@ static void what_the_model_lacks_stays(void **state) {
     assert_close(median_of(&asked, "ep") + lacks, measured_of(&asked), 0.01);
     assert_close(median_of(&asked, "ideal"), balanced + cut + lacks, 0.01);
     forget(&asked);
+}
+
+/* Where nothing hides them, copies take as long as ranks stood still for them. */
+static void copies_take_what_ranks_stood_still(void **state) {
+    struct runs_folder *folder = *state;
+    uint64_t random = test_seed();
+    double byte[2];
+    for (int i = 0; i < 2; i++) {
+        struct asked asked;
+        struct mp_error error = {0};
+        const struct kind kind = {.job = JOB("system: laer"), .fetches = 500 * (i + 1)};
+        record_kind(folder, &random, &kind);
+        runs_ok(ask(folder, i + 1, &asked, &error), &error);
+        assert_true(mp_other_system_fitted(asked.other)->copies_counted);
+        byte[i] = mp_fitted_byte(mp_other_system_fitted(asked.other));
+        forget(&asked);
+    }
+    assert_close(byte[1] / byte[0], 2, 0.2); /* loads, and with them layouts, differ */
 }
 
 /* Without rows to take it from, the bandwidth (1e9 B/s) says what a row takes. */
@@ -616,6 +637,8 @@ int main(void) {
         cmocka_unit_test_setup_teardown(own_work_is_that_of_the_iteration, runs_setup,
                                         runs_teardown),
         cmocka_unit_test_setup_teardown(what_the_model_lacks_stays, runs_setup, runs_teardown),
+        cmocka_unit_test_setup_teardown(copies_take_what_ranks_stood_still, runs_setup,
+                                        runs_teardown),
         cmocka_unit_test_setup_teardown(sizes_are_those_of_who_ran_it, runs_setup, runs_teardown),
         cmocka_unit_test_setup_teardown(steps_save_time_where_transfers_pass_beside_work,
                                         runs_setup, runs_teardown),
