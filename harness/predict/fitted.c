@@ -13,10 +13,7 @@ static const double bend[] = {16, 64, 256, 1024}; /* rows */
 static const double EXPERT_UNIT = 1e-9, ROW_UNIT = 1e-3, NO_TIME = 1e-18;
 static const double APART = 0.05;  /* share of all rows that are beyond a bend */
 static const double SEEN = 1 / 4.; /* of the rows that could pass a link, mean */
-enum {
-    FEW = 20,  /* one in so many */
-    ROUNDS = 8 /* in which experts and slow ranks are told apart */
-};
+enum { ROUNDS = 8 };               /* in which experts and slow ranks are told apart */
 
 /* Of an iteration, layer and rank: a micro-batch. */
 struct mp_fitted_cell {
@@ -345,21 +342,6 @@ static int fit_link(struct links *links, int number, struct mp_error *error) {
     return code;
 }
 
-/* Where most rows leave the node, what they take hides what the others do: these travel no slower
- * than almost all exchanges allow. */
-static void bound_near(struct links *links, const struct mp_fitted_link *far) {
-    size_t count = 0;
-    for (size_t i = 0; i < links->count; i++) {
-        const struct busiest *most = &links->list[i];
-        double rest = most->seconds - far->exchange * most->waits[links->fitted->far];
-        if (most->rows[MP_LINK_NODE] > 0 && rest > 0)
-            links->value[count++] = rest / most->rows[MP_LINK_NODE];
-    }
-    mp_middle(links->value, count); /* puts them in order */
-    double least = count > 0 ? links->value[count / FEW] : far->row;
-    links->fitted->link[MP_LINK_NODE].row = least < far->row ? least : far->row;
-}
-
 /* Agreeing on the loss takes a ring of all nodes, and one in each, there and back: nothing but
  * messages (network.h).  Those of one link, if others take so much. */
 static double message_of(const struct mp_fitted *fitted, int messages, double others) {
@@ -381,7 +363,7 @@ static int fit_links(struct links *links, struct mp_error *error) {
     struct mp_fitted_link *near = &fitted->link[MP_LINK_NODE], *far = &fitted->link[fitted->far];
     if (far->row > 0) {
         near->exchange = message_of(fitted, inside, outside * far->exchange);
-        bound_near(links, far);
+        near->row = far->row; /* what leaves nodes hides it */
     }
     return MP_OK;
 }

@@ -7,7 +7,8 @@
  *              slower than others
  *   links      seconds of an exchange, and per row that the busiest rank sends or gets: inside a
  *              node, and between nodes, where a node's ranks share a link if that explains the run
- *              better.  Where few rows travel, the run's bandwidth says
+ *              better.  What leaves nodes hides what passes inside, whose rows are taken to be as
+ *              slow.  Where few rows travel, the run's bandwidth says
  *   copies     experts that travel, and gradients: on the same links, and faster or slower per byte
  *              as ranks stood still for them; without any, the run's bandwidth says
  *   sums       of other gradients, as ranks stood still for them
