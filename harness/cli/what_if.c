@@ -7,6 +7,7 @@
 
 #include "harness/cli/cli.h"
 #include "harness/cli/system_words.h"
+#include "harness/predict/least_squares.h"
 #include "harness/predict/other_system.h"
 
 /* Ranks whose costs are all replayed; of more, that of the one who waited least. */
@@ -66,8 +67,8 @@ static int parse(struct what_if_flags *flags, int argc, char *argv[], struct mp_
         "moeperf predict --run ID [--db FILE] [--without WHAT] [--system NAME[:OPTION=VALUE]]",
         "What a recorded run would have taken, had something been otherwise.  Its spans are\n"
         "replayed as the ranks waited for each other; as they were, they give the run's own\n"
-        "time back.  Another system plans for the recorded loads, and what its plans ask for\n"
-        "takes as long as it took in the run (fitted by least squares).",
+        "time back.  Another system plans for the recorded loads; the predictor carries its\n"
+        "plans out with costs fitted to the run, and the run's own for comparison.",
         table,
         0,
         0,
@@ -87,11 +88,6 @@ bool cli_is_what_if(int argc, char *const argv[]) {
 
 /* ---- answering ---- */
 
-static int compare_doubles(const void *left, const void *right) {
-    double a = *(const double *)left, b = *(const double *)right;
-    return (a > b) - (a < b);
-}
-
 static int find_measured(struct answer *answer, struct mp_error *error) {
     const struct mp_recorded *run = &answer->recorded;
     size_t count = (size_t)run->iterations;
@@ -99,8 +95,7 @@ static int find_measured(struct answer *answer, struct mp_error *error) {
     if (!seconds)
         return mp_fail(error, MP_ENOMEM, "no memory for %zu iterations", count);
     memcpy(seconds, run->seconds, count * sizeof *seconds);
-    qsort(seconds, count, sizeof *seconds, compare_doubles);
-    answer->measured = 0.5 * (seconds[(count - 1) / 2] + seconds[count / 2]);
+    answer->measured = mp_middle(seconds, count);
     free(seconds);
     return MP_OK;
 }
@@ -334,31 +329,29 @@ static void print_costs(const struct answer *answer) {
 }
 
 static void print_rates(const struct answer *answer) {
-    const struct mp_other_rates *rates = mp_other_system_rates(answer->other);
+    const struct mp_fitted *fitted = mp_other_system_fitted(answer->other);
+    const struct mp_fitted_experts *experts = fitted->experts;
     char text[1024];
-    snprintf(
-        text, sizeof text,
-        "Rates of this run: an expert layer takes %.3g + %.3g ms per 1000 routes forward and "
-        "%.3g + %.3g backward, and %.3g and %.3g ms for every expert with routes; an exchange %.3g "
-        "+ %.3g ms per 1000 rows (dispatch, forward%s). "
-        "A rank stands still for copies of a layer %.3g + %.3g ms per MB forward and %.3g + %.3g "
-        "backward, %s.",
-        1e3 * rates->expert[0].fixed, 1e6 * rates->expert[0].slope, 1e3 * rates->expert[1].fixed,
-        1e6 * rates->expert[1].slope, 1e3 * rates->each_expert[0], 1e3 * rates->each_expert[1],
-        1e3 * rates->dispatch[0].fixed, 1e6 * rates->dispatch[0].slope,
-        rates->rows_counted ? "" : "; at its bandwidth: this run shows none",
-        1e3 * rates->copies[0].fixed, 1e9 * rates->copies[0].slope, 1e3 * rates->copies[1].fixed,
-        1e9 * rates->copies[1].slope,
-        rates->copies_counted ? "as in this run" : "at its bandwidth: this run had none");
+    snprintf(text, sizeof text,
+             "Costs fitted to this run: an expert takes %.3g ms with 100 routes and %.3g with 1000 "
+             "(backward %.3g and %.3g); an exchange %.3g + %.3g ms "
+             "per 1000 rows%s; copies %.3g ms per MB, %s.",
+             1e3 * mp_fitted_expert(&experts[0], 100), 1e3 * mp_fitted_expert(&experts[0], 1000),
+             1e3 * mp_fitted_expert(&experts[1], 100), 1e3 * mp_fitted_expert(&experts[1], 1000),
+             1e3 * mp_fitted_farthest(fitted)->exchange, 1e6 * mp_fitted_farthest(fitted)->row,
+             fitted->rows_counted ? "" : " (by its bandwidth: this run shows none)",
+             1e9 * mp_fitted_byte(fitted),
+             fitted->copies_counted ? "as in this run"
+             : fitted->hides        ? "by its links: this run shows none"
+                                    : "by its bandwidth: this run shows none");
     putchar('\n');
     cli_print_filled(stdout, 0, text);
     double off = answer->again / answer->replayed - 1;
     if (answer->again > 0 && (off > MUCH || off < -MUCH)) {
-        snprintf(
-            text, sizeof text,
-            "These rates alone miss the run's own time by %.0f %%: something else decided it, as "
-            "on a busy machine. Take other systems' times as rough.",
-            100 * off);
+        snprintf(text, sizeof text,
+                 "These costs alone miss the run's own time by %.0f %%: something else decided it, "
+                 "as on a busy machine. Take other systems' times as rough.",
+                 100 * off);
         cli_print_filled(stdout, 0, text);
     }
 }
@@ -428,22 +421,26 @@ static json_t *pack_ranks(const struct answer *answer) {
     return ranks;
 }
 
-static json_t *pack_line(const struct mp_fitted_line *line) {
-    return json_pack("{s:f, s:f}", "fixed", line->fixed, "slope", line->slope);
+static json_t *pack_experts(const struct mp_fitted_experts *experts) {
+    return json_pack("{s:f, s:f, s:f}", "with_1_route", mp_fitted_expert(experts, 1),
+                     "with_100_routes", mp_fitted_expert(experts, 100), "with_1000_routes",
+                     mp_fitted_expert(experts, 1000));
+}
+
+static json_t *pack_link(const struct mp_fitted_link *link) {
+    return json_pack("{s:f, s:f}", "fixed", link->exchange, "slope", link->row);
 }
 
 static json_t *pack_rates(const struct answer *answer) {
     if (!answer->other)
         return json_null();
-    const struct mp_other_rates *rates = mp_other_system_rates(answer->other);
-    return json_pack("{s:[oo], s:[ff], s:[oo], s:[oo], s:[oo], s:f, s:b, s:b}", "expert",
-                     pack_line(&rates->expert[0]), pack_line(&rates->expert[1]), "each_expert",
-                     rates->each_expert[0], rates->each_expert[1], "dispatch",
-                     pack_line(&rates->dispatch[0]), pack_line(&rates->dispatch[1]), "combine",
-                     pack_line(&rates->combine[0]), pack_line(&rates->combine[1]), "copies",
-                     pack_line(&rates->copies[0]), pack_line(&rates->copies[1]),
-                     "move_seconds_per_byte", rates->move, "copies_counted", rates->copies_counted,
-                     "rows_counted", rates->rows_counted);
+    const struct mp_fitted *fitted = mp_other_system_fitted(answer->other);
+    return json_pack("{s:[oo], s:o, s:o, s:f, s:b, s:b}", "expert",
+                     pack_experts(&fitted->experts[0]), pack_experts(&fitted->experts[1]),
+                     "exchange", pack_link(mp_fitted_farthest(fitted)), "exchange_in_node",
+                     pack_link(&fitted->link[MP_LINK_NODE]), "copies_seconds_per_byte",
+                     mp_fitted_byte(fitted), "copies_counted", fitted->copies_counted,
+                     "rows_counted", fitted->rows_counted);
 }
 
 static json_t *pack_answer(const struct answer *answer, const char *database) {

@@ -173,6 +173,8 @@ static bool __attribute__((noinline, cold)) grow(struct mp_costs *costs, int64_t
 double mp_costs_expert(struct mp_costs *costs, int64_t rows, int direction) {
     if (rows <= 0)
         return 0;
+    if (costs->fitted)
+        return mp_fitted_expert(&costs->fitted->experts[direction], (double)rows);
     if (rows >= costs->known && (rows >= MP_COSTS_ROWS_LIMIT || !grow(costs, rows)))
         return expert(costs, (double)rows, direction);
     double *seconds = &costs->expert[direction][rows];
@@ -291,12 +293,53 @@ int mp_costs_create(const struct mp_cluster *cluster, const struct mp_job *job,
     return MP_OK;
 }
 
+int mp_costs_create_fitted(const struct mp_fitted *fitted, const struct mp_cluster *cluster,
+                           const struct mp_job *job, const struct mp_predict_options *options,
+                           const struct mp_setting *setting, struct mp_costs **costs,
+                           struct mp_error *error) {
+    struct mp_costs *new = calloc(1, sizeof *new);
+    if (!new)
+        return mp_fail(error, MP_ENOMEM, "no memory for a job's costs");
+    new->cluster = cluster;
+    new->options = *options;
+    new->fitted = fitted;
+    fill_sizes(job, new);
+    new->sizes.row *= fitted->copies;
+    new->setting = *setting;
+    *costs = new;
+    return MP_OK;
+}
+
 void mp_costs_destroy(struct mp_costs *costs) {
     if (!costs)
         return;
     free(costs->expert[0]);
     free(costs->expert[1]);
     free(costs);
+}
+
+/* ---- fitted ones ---- */
+
+bool mp_costs_are_fitted(const struct mp_costs *costs) {
+    return costs->fitted;
+}
+
+void mp_costs_at(struct mp_costs *costs, int iteration) {
+    costs->iteration = iteration;
+}
+
+const double *mp_costs_recorded(const struct mp_costs *costs, enum mp_phase phase, int direction,
+                                int layer) {
+    return costs->fitted ? mp_fitted_own(costs->fitted, costs->iteration, phase, direction, layer)
+                         : NULL;
+}
+
+const double *mp_costs_speed(const struct mp_costs *costs, int direction) {
+    return costs->fitted ? costs->fitted->speed + direction * costs->fitted->ranks : NULL;
+}
+
+double mp_costs_sums(const struct mp_costs *costs) {
+    return costs->fitted ? costs->fitted->sums : 1;
 }
 
 /* ---- sizes ---- */
@@ -374,6 +417,8 @@ double mp_costs_optimizer(const struct mp_costs *costs, double parameters) {
     const struct mp_predict_options *options = &costs->options;
     if (!(parameters > 0))
         return 0;
+    if (costs->fitted)
+        return costs->fitted->update * parameters;
     double bytes = parameters / costs->element *
                    (2 * costs->element + options->gradient_bytes + 2 * options->optimizer_bytes);
     return costs->cluster->launch.value + bytes / mp_cluster_update(costs->cluster);

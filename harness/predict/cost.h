@@ -1,12 +1,13 @@
-/* Costs: seconds of a rank's own work, and bytes of its memory, by formula from a cluster's device.
+/* Costs: seconds of a rank's own work, and bytes of its memory, by formula from a cluster's device;
+ * or seconds as a recorded run took them.
  *
- * Every formula says where its count of operations and bytes comes from.  Nothing is fitted; what a
- * cluster file does not say is an assumption in struct mp_predict_options, listed in every table.
- */
+ * Every formula says where its count of operations and bytes comes from.  Nothing in it is fitted;
+ * what a cluster file does not say is an assumption in struct mp_predict_options, listed in every
+ * table. */
 #ifndef MOEPERF_HARNESS_PREDICT_COST_H
 #define MOEPERF_HARNESS_PREDICT_COST_H
 
-#include "harness/cluster/cluster.h"
+#include "harness/predict/fitted.h"
 #include "reference/plan/option.h"
 #include "reference/plan/system.h"
 #include "reference/trainer/sizes.h"
@@ -44,7 +45,22 @@ struct mp_costs;
 int mp_costs_create(const struct mp_cluster *cluster, const struct mp_job *job,
                     const struct mp_predict_options *options, struct mp_costs **costs,
                     struct mp_error *error);
+/* The same with what a run took in the place of formulas, on the cluster of its links.  `setting`
+ * is what the run's planners were told.  fitted and cluster are borrowed until destroy.  MP_ENOMEM.
+ */
+int mp_costs_create_fitted(const struct mp_fitted *fitted, const struct mp_cluster *cluster,
+                           const struct mp_job *job, const struct mp_predict_options *options,
+                           const struct mp_setting *setting, struct mp_costs **costs,
+                           struct mp_error *error);
 void mp_costs_destroy(struct mp_costs *costs); /* accepts NULL */
+
+/* Whether they are fitted; and then which of the run's iterations (index) is at hand. */
+bool mp_costs_are_fitted(const struct mp_costs *costs);
+void mp_costs_at(struct mp_costs *costs, int iteration);
+/* Seconds of own work in a phase of every rank, [ranks], as they were recorded; NULL: by formula.
+ */
+const double *mp_costs_recorded(const struct mp_costs *costs, enum mp_phase phase, int direction,
+                                int layer);
 
 /* Tokens of a rank in a micro-batch; bytes of a row, of an expert's parameters and of its gradient,
  * of the non-expert parameters of a block, and of embedding and head, each of one rank. */
@@ -70,13 +86,17 @@ double mp_costs_permute(const struct mp_costs *costs, int64_t rows);
 /* `rows` routes through one expert; 0 rows take no time.  Looked up: a table grows with the largest
  * number seen (never in the steady state). */
 double mp_costs_expert(struct mp_costs *costs, int64_t rows, int direction);
+/* How much longer than that each rank's experts take, [ranks] factors; NULL: no longer. */
+const double *mp_costs_speed(const struct mp_costs *costs, int direction);
 /* Optimizer step over so many bytes of parameters (at the precision's bytes each): all in one go.
  */
 double mp_costs_optimizer(const struct mp_costs *costs, double parameters);
 double mp_costs_block_parameters(const struct mp_costs *costs); /* numbers of parameters: */
 double mp_costs_table_parameters(const struct mp_costs *costs);
 double mp_costs_expert_parameters(const struct mp_costs *costs);
-double mp_costs_launch(const struct mp_costs *costs);  /* seconds of starting a kernel */
+double mp_costs_launch(const struct mp_costs *costs); /* seconds of starting a kernel */
+/* What sums of non-expert gradients take, times what the network says. */
+double mp_costs_sums(const struct mp_costs *costs);
 double mp_costs_overlap(const struct mp_costs *costs); /* mp_cluster_overlap */
 
 /* Forward operations of a model of these sizes, a multiply and an add being two; backward has twice

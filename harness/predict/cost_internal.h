@@ -19,6 +19,8 @@ struct mp_costs {
     double attention[2], gate[2], embed[2], head;              /* seconds by direction */
     double *expert[2];                                         /* [known] by rows; 0: not yet */
     int64_t known;                                             /* 0 or a power of two */
+    const struct mp_fitted *fitted;                            /* borrowed; NULL: by formula */
+    int iteration;                                             /* of the run that it is fitted to */
 };
 
 #endif

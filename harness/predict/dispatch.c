@@ -6,9 +6,9 @@
 
 /* ---- planning ---- */
 
-/* The rest of a plan is refused if loads don't say what the gate would choose. */
+/* The rest of a plan is refused if loads don't say what the gate would choose; a run's do. */
 static int check_gate(const struct mp_predictor *predictor, int layer, struct mp_error *error) {
-    if (predictor->planner.plan->outgoing_limit < 0)
+    if (predictor->planner.plan->outgoing_limit < 0 || mp_costs_are_fitted(predictor->costs))
         return MP_OK;
     return mp_fail(error, MP_EINVAL,
                    "iteration %lld, layer %d: system %s limits how many tokens leave a node, "

@@ -38,7 +38,7 @@ struct mp_predictor {
     struct mp_predict_options options;
     struct mp_planner planner;
     struct mp_predict_sink sink;
-    struct mp_costs *costs;
+    struct mp_costs *costs, *own_costs; /* own: NULL if they are borrowed */
     struct mp_network *network;
     struct mp_timeline timeline;
     int ranks, experts, layers;

@@ -113,6 +113,17 @@ static void end(void *self, struct mp_scheduled_phase activity) {
 
 /* ---- plans ---- */
 
+/* Own work of a phase: as recorded, or what it takes each rank, or (NULL) all of them. */
+static void work_in(struct mp_predictor *predictor, enum mp_phase phase,
+                    const struct mp_operation *operation, const double each[], double all) {
+    const double *recorded =
+        mp_costs_recorded(predictor->costs, phase, (int)operation->direction, operation->layer);
+    if (recorded || each)
+        mp_timeline_work_each(&predictor->timeline, recorded ? recorded : each);
+    else
+        mp_timeline_work(&predictor->timeline, all);
+}
+
 static int plan_before(struct mp_predictor *predictor, int layer, struct mp_error *error) {
     predictor->micro_batch = predictor->schedule.micro_batch;
     predictor->load = predictor->all_loads + predictor->micro_batch * predictor->layers;
@@ -128,7 +139,8 @@ static int plan_after(struct mp_predictor *predictor, int number, struct mp_erro
     if (code)
         return code;
     if (!predictor->planner.plan->free_transfers)
-        mp_timeline_work(&predictor->timeline, predictor->options.planning);
+        work_in(predictor, MP_PHASE_PLAN, &(struct mp_operation){.layer = number}, NULL,
+                predictor->options.planning);
     layer->rematerialise = predictor->planner.plan->rematerialise;
     mp_predictor_carry_fetch(predictor, MP_STAGE_AFTER_GATE, &predictor->late_fetch);
     mp_predictor_carry_gradients(predictor, layer);
@@ -159,54 +171,59 @@ static void stretch(struct mp_predictor *predictor, const struct mp_steps *steps
 
 static void compute(struct mp_predictor *predictor, const struct mp_operation *operation) {
     const struct mp_predicted_layer *layer = layer_of(predictor, operation->layer);
-    memcpy(predictor->seconds,
-           layer->steps->expert[operation->direction] + row_of(predictor, operation->step),
+    int direction = operation->direction;
+    const double *speed = mp_costs_speed(predictor->costs, direction);
+    memcpy(predictor->seconds, layer->steps->expert[direction] + row_of(predictor, operation->step),
            (size_t)predictor->ranks * sizeof *predictor->seconds);
+    for (int r = 0; speed && r < predictor->ranks; r++)
+        predictor->seconds[r] *= speed[r];
     if (operation->step < layer->steps->steps)
         stretch(predictor, layer->steps, operation->step);
     mp_timeline_work_each(&predictor->timeline, predictor->seconds);
 }
 
-static int permute(struct mp_predictor *predictor, const struct mp_operation *operation,
-                   struct mp_error *error) {
-    int code = MP_OK;
-    if (operation->direction == MP_BACKWARD)
-        code = mp_predictor_restore(predictor, operation->layer, error);
-    mp_timeline_work_each(&predictor->timeline, predictor->layer[operation->layer].permute);
-    return code;
+/* Rows in order at one end of an exchange. */
+static void permute(struct mp_predictor *predictor, const struct mp_operation *operation,
+                    bool there) {
+    bool forward = operation->direction == MP_FORWARD;
+    work_in(predictor, there == forward ? MP_PHASE_DISPATCH : MP_PHASE_COMBINE, operation,
+            predictor->layer[operation->layer].permute, 0);
 }
 
 static int work(void *self, const struct mp_operation *operation, struct mp_error *error) {
     struct mp_predictor *predictor = self;
-    struct mp_timeline *timeline = &predictor->timeline;
     const struct mp_costs *costs = predictor->costs;
+    int way = operation->direction, code = MP_OK;
     predictor->passes = true;
     switch (operation->kind) {
     case MP_WORK_EMBED:
-        mp_timeline_work(timeline, mp_costs_embed(costs, operation->direction));
+        work_in(predictor, MP_PHASE_EMBED, operation, NULL, mp_costs_embed(costs, way));
         break;
     case MP_WORK_ATTENTION:
-        mp_timeline_work(timeline, mp_costs_attention(costs, operation->direction));
+        work_in(predictor, MP_PHASE_ATTENTION, operation, NULL, mp_costs_attention(costs, way));
         break;
     case MP_WORK_GATE:
-        mp_timeline_work(timeline, mp_costs_gate(costs, operation->direction));
+        work_in(predictor, MP_PHASE_GATE, operation, NULL, mp_costs_gate(costs, way));
         break;
     case MP_WORK_PERMUTE:
-        return permute(predictor, operation, error);
+        if (way == MP_BACKWARD)
+            code = mp_predictor_restore(predictor, operation->layer, error);
+        permute(predictor, operation, true);
+        break;
     case MP_WORK_EXPERTS:
         compute(predictor, operation);
         break;
     case MP_WORK_COMBINE:
-        mp_timeline_work_each(timeline, layer_of(predictor, operation->layer)->permute);
+        permute(predictor, operation, false);
         break;
     case MP_WORK_HEAD:
         mp_predictor_count_memory(predictor);
-        mp_timeline_work(timeline, mp_costs_head(costs));
+        work_in(predictor, MP_PHASE_HEAD, operation, NULL, mp_costs_head(costs));
         break;
     default:
-        mp_timeline_work_each(timeline, predictor->optimizer_seconds);
+        mp_timeline_work_each(&predictor->timeline, predictor->optimizer_seconds);
     }
-    return MP_OK;
+    return code;
 }
 
 /* ---- rows on their way ---- */

@@ -9,12 +9,12 @@
 #include "harness/workload/trace.h"
 
 /* Who carries a job of a suite out; here it is the predictor in any case. */
-enum mp_executor { MP_EXECUTOR_MEASURED, MP_EXECUTOR_PREDICTED };
+enum mp_job_executor { MP_EXECUTOR_MEASURED, MP_EXECUTOR_PREDICTED };
 
 /* In suites: `executor: predicted`, `cluster:`, `loads:` and `predict:` beside a job's options. */
 struct mp_predict_job {
     struct mp_job_file file;    /* ranks, nodes, ranks_per_node are set from the cluster */
-    int executor;               /* enum mp_executor */
+    int executor;               /* enum mp_job_executor */
     char cluster[MP_TEXT_SIZE]; /* name of a shipped one, or a file */
     char change[MP_TEXT_SIZE];  /* "" or words of mp_cluster_set: "nodes=2" */
     char loads[MP_TEXT_SIZE];   /* a trace file, of a format that its name's ending suggests; or a

@@ -5,34 +5,36 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "harness/predict/engine.h"
 #include "harness/predict/job.h"
-#include "harness/predict/what_if_seconds.h"
+#include "harness/predict/least_squares.h"
+#include "harness/workload/run_trace.h"
 
 struct mp_other_system {
-    struct mp_what_if *what_if;
-    struct mp_demand_run run;
+    const struct mp_what_if *what_if;
+    const struct mp_recorded *run;
+    struct mp_store *store;
+    const char *database; /* for messages */
     const struct mp_systems *systems;
     struct mp_predict_job job;
-    struct mp_sizes sizes;
     struct mp_setting setting;
-    struct mp_demands now, own; /* of the last plans, and of the run's own system */
-    struct mp_what_if_measured measured;
-    struct mp_what_if_layer *seconds; /* [iterations][layers][ranks] of the last plans */
-    double *after_step;               /* [iterations] */
-    struct mp_other_rates rates;
+    struct mp_fitted *fitted;
+    struct mp_load *load;      /* [micro-batches][layers] of the iteration at hand */
+    double *seconds;           /* [iterations] */
+    double measured, replayed; /* medians, s: of the run; of its own system as it is carried out */
 };
 
 /* ---- the run ---- */
 
 /* A number that the run recorded of itself; 0 if it did not. */
-static double number_of(const struct mp_demand_run *run, const char *name) {
+static double number_of(const struct mp_other_system *other, const char *name) {
     sqlite3_stmt *row = NULL;
     double value = 0;
-    if (sqlite3_prepare_v2(mp_store_connection(run->store),
+    if (sqlite3_prepare_v2(mp_store_connection(other->store),
                            "SELECT value FROM v_number WHERE run_id = ?1 AND name = ?2 AND "
                            "iteration = -1",
                            -1, &row, NULL) == SQLITE_OK &&
-        sqlite3_bind_int64(row, 1, run->recorded->run_id) == SQLITE_OK &&
+        sqlite3_bind_int64(row, 1, other->run->run_id) == SQLITE_OK &&
         sqlite3_bind_text(row, 2, name, -1, SQLITE_STATIC) == SQLITE_OK &&
         sqlite3_step(row) == SQLITE_ROW)
         value = sqlite3_column_double(row, 0);
@@ -41,14 +43,14 @@ static double number_of(const struct mp_demand_run *run, const char *name) {
 }
 
 static int read_job(struct mp_other_system *other, struct mp_error *error) {
-    const struct mp_recorded *run = other->run.recorded;
+    const struct mp_recorded *run = other->run;
     struct mp_yaml *document = NULL;
     char name[64];
     snprintf(name, sizeof name, "job of run %lld", (long long)run->run_id);
     if (!*run->job_text)
         return mp_fail(error, MP_ENOTFOUND,
                        "run %lld of %s has no job file, so no sizes to plan by",
-                       (long long)run->run_id, other->run.database);
+                       (long long)run->run_id, other->database);
     int code = mp_predict_job_create(&other->job, error);
     if (!code)
         code = mp_yaml_parse(name, run->job_text, strlen(run->job_text), &document, error);
@@ -63,89 +65,259 @@ static int read_job(struct mp_other_system *other, struct mp_error *error) {
     return code;
 }
 
+static int open_loads(const struct mp_other_system *other, struct mp_trace_stream **stream,
+                      struct mp_error *error) {
+    int code = mp_trace_open_run(other->store, other->database, other->run->run_id, stream, error);
+    if (!code)
+        mp_trace_allow_ragged(*stream); /* whatever was recorded */
+    return code;
+}
+
 /* Loads and spans are those of the job. */
 static int check_shape(const struct mp_other_system *other, struct mp_error *error) {
-    const struct mp_recorded *run = other->run.recorded;
+    const struct mp_recorded *run = other->run;
     int layers = mp_what_if_layers(other->what_if);
     struct mp_trace_stream *stream;
-    int code = mp_demand_loads(&other->run, &stream, error);
+    int code = open_loads(other, &stream, error);
     if (code)
         return code;
     const struct mp_trace_shape *shape = &mp_trace_stream_info(stream)->shape;
     if (layers != shape->layers)
         code =
             mp_fail(error, MP_ENOTFOUND, "run %lld of %s has experts in %d layers and loads in %d",
-                    (long long)run->run_id, other->run.database, layers, shape->layers);
+                    (long long)run->run_id, other->database, layers, shape->layers);
     else if (shape->layers != other->setting.layers || shape->experts != other->setting.experts)
         code = mp_fail(error, MP_ENOTFOUND,
                        "run %lld of %s has loads of %d layers and %d experts, its job has %d and "
                        "%d",
-                       (long long)run->run_id, other->run.database, shape->layers, shape->experts,
+                       (long long)run->run_id, other->database, shape->layers, shape->experts,
                        other->setting.layers, other->setting.experts);
     mp_trace_stream_destroy(stream);
     return code;
 }
 
+static bool is_predicted(const struct mp_other_system *other) {
+    return !strcmp(other->run->executor, "predicted");
+}
+
+/* What the trainer keeps numbers in, as a prediction's options say it. */
+static void describe_training(const struct mp_job *job, struct mp_predict_options *options) {
+    const struct mp_element_sizes elements = mp_training_elements(mp_job_element_bytes(job));
+    options->precision = job->precision == MP_PRECISION_BF16 ? MP_BF16 : MP_FP32;
+    options->expert_matrices = elements.expert_matrices;
+    options->gradient_bytes = elements.gradient;
+    options->optimizer_bytes = elements.optimizer;
+}
+
 /* Sizes of who carried the run out, and the figures that it recorded. */
 static void describe_setting(struct mp_other_system *other) {
     const struct mp_job *job = &other->job.file.job;
-    const struct mp_topology topology = mp_job_topology(job, other->run.recorded->ranks);
-    bool predicted = !strcmp(other->run.recorded->executor, "predicted");
-    const struct mp_element_sizes elements = predicted
-                                                 ? mp_predict_elements(&other->job.options)
-                                                 : mp_training_elements(mp_job_element_bytes(job));
-    mp_job_sizes(job, &elements, &other->sizes);
-    mp_job_setting(job, &other->sizes, &topology, 1, &other->setting);
+    const struct mp_topology topology = mp_job_topology(job, other->run->ranks);
+    struct mp_sizes sizes;
+    if (!is_predicted(other))
+        describe_training(job, &other->job.options);
+    const struct mp_element_sizes elements = mp_predict_elements(&other->job.options);
+    mp_job_sizes(job, &elements, &sizes);
+    mp_job_setting(job, &sizes, &topology, other->job.options.micro_batches, &other->setting);
     for (const struct mp_named_number *figure = mp_setting_figures; figure->name; figure++)
-        *mp_setting_figure(&other->setting, figure) = number_of(&other->run, figure->name);
-    mp_job_given_figures(job, &other->sizes, &other->setting);
+        *mp_setting_figure(&other->setting, figure) = number_of(other, figure->name);
+    mp_job_given_figures(job, &sizes, &other->setting);
     mp_job_usual_figures(&other->setting);
-    other->rates.hides = predicted || job->device == MP_DEVICE_CUDA;
+}
+
+/* ---- a system at work on the run's loads ---- */
+
+/* What a rank has to do that is not fitted to, mean, as the costs at hand say it. */
+struct asked {
+    double travel; /* s: experts and their gradients */
+    double sums;   /* s: other gradients; and of it not hidden */
+    double bare_sums;
+    double update; /* s */
+};
+
+struct carrying {
+    struct mp_other_system *other;
+    struct mp_predictor *predictor;
+    int at;             /* index of the iteration at hand, or of the next that counts */
+    bool counts;        /* it is at hand */
+    int met;            /* iterations that count */
+    struct asked asked; /* means of them */
+    int code;           /* of what is noted */
+    struct mp_error *error;
+};
+
+static void take_span(void *context, int rank, enum mp_predict_stream stream,
+                      const struct mp_span *span) {
+    const struct carrying *carrying = context;
+    if (carrying->counts && stream == MP_STREAM_COMPUTE)
+        mp_fitted_take(carrying->other->fitted, carrying->at, rank, span);
+}
+
+/* The block's share in each micro-batch. */
+static void take_block(const struct mp_other_system *other, const struct mp_trace_block *block) {
+    uint64_t parts = (uint64_t)other->job.options.micro_batches;
+    int64_t pairs = (int64_t)block->load.ranks * block->load.experts;
+    for (uint64_t m = 0; m < parts; m++) {
+        uint32_t *count = other->load[(int)m * other->setting.layers + block->layer].count;
+        for (int64_t i = 0; i < pairs; i++) {
+            uint64_t all = block->load.count[i];
+            count[i] = (uint32_t)(all * (m + 1) / parts - all * m / parts);
+        }
+    }
+}
+
+static int step(struct carrying *carrying, int64_t iteration) {
+    struct mp_other_system *other = carrying->other;
+    const struct mp_recorded *run = other->run;
+    struct mp_predictor *predictor = carrying->predictor;
+    struct mp_prediction prediction;
+    while (carrying->at + 1 < run->iterations && run->number[carrying->at] < iteration)
+        carrying->at++;
+    carrying->counts = run->number[carrying->at] == iteration;
+    mp_costs_at(predictor->costs, carrying->at);
+    predictor->iteration = iteration; /* as the run counted them */
+    int code = mp_predictor_step(predictor, other->load, &prediction, carrying->error);
+    if (code || !carrying->counts)
+        return code;
+    other->seconds[carrying->at] = prediction.seconds;
+    carrying->asked.travel +=
+        (prediction.transfer_seconds + prediction.move_seconds) / run->iterations;
+    carrying->asked.bare_sums += prediction.all_reduce_exposed_seconds / run->iterations;
+    carrying->met++;
+    return MP_OK;
+}
+
+static void ask_the_rest(struct carrying *carrying) {
+    const struct mp_predictor *predictor = carrying->predictor;
+    carrying->asked.sums =
+        predictor->layers * predictor->reduce_seconds + predictor->table_reduce_seconds;
+    for (int r = 0; r < predictor->ranks; r++)
+        carrying->asked.update += predictor->optimizer_seconds[r] / predictor->ranks;
+}
+
+static int carry_blocks(struct carrying *carrying, struct mp_trace_stream *stream) {
+    const struct mp_other_system *other = carrying->other;
+    const struct mp_recorded *run = other->run;
+    const struct mp_trace_block *block;
+    int code;
+    while (!(code = mp_trace_next(stream, &block, carrying->error)) && block) {
+        take_block(other, block);
+        if (block->layer == other->setting.layers - 1)
+            code = step(carrying, block->iteration);
+        if (code)
+            return code;
+    }
+    if (!code && carrying->met != run->iterations)
+        code = mp_fail(carrying->error, MP_ENOTFOUND,
+                       "run %lld of %s lacks the loads of %d iterations", (long long)run->run_id,
+                       other->database, run->iterations - carrying->met);
+    return code;
+}
+
+/* The seconds of all iterations; and what is asked for, unless that is NULL. */
+static int carry_out(struct mp_other_system *other, const struct mp_job_file *file,
+                     struct asked *asked, struct mp_error *error) {
+    struct carrying carrying = {.other = other, .error = error};
+    const struct mp_predict_sink sink = {.context = &carrying, .span = take_span};
+    struct mp_cluster cluster;
+    struct mp_costs *costs = NULL;
+    struct mp_trace_stream *stream = NULL;
+    mp_fitted_cluster(other->fitted, &cluster);
+    int code = mp_costs_create_fitted(other->fitted, &cluster, &file->job, &other->job.options,
+                                      &other->setting, &costs, error);
+    const struct mp_predictor_config config = {.cluster = &cluster,
+                                               .job = file,
+                                               .options = &other->job.options,
+                                               .costs = costs,
+                                               .sink = other->fitted->probe < 0 ? NULL : &sink};
+    if (!code)
+        code = mp_predictor_create(&config, &carrying.predictor, error);
+    if (!code)
+        code = open_loads(other, &stream, error);
+    if (!code)
+        code = carry_blocks(&carrying, stream);
+    if (!code && asked) {
+        ask_the_rest(&carrying);
+        *asked = carrying.asked;
+    }
+    mp_trace_stream_destroy(stream);
+    mp_predictor_destroy(carrying.predictor);
+    mp_costs_destroy(costs);
+    return code;
+}
+
+static double median_of(const struct mp_other_system *other) {
+    return mp_middle(other->seconds, (size_t)other->run->iterations);
 }
 
 /* ---- life ---- */
 
 static int allocate(struct mp_other_system *other, struct mp_error *error) {
-    const struct mp_recorded *run = other->run.recorded;
-    int layers = other->setting.layers;
-    int code = mp_demands_create(run->iterations, layers, run->ranks, &other->now, error);
+    const struct mp_recorded *run = other->run;
+    int count = other->setting.layers * other->job.options.micro_batches, code = MP_OK;
+    other->load = calloc((size_t)count, sizeof *other->load);
+    other->seconds = calloc((size_t)run->iterations, sizeof *other->seconds);
+    if (!other->load || !other->seconds)
+        return mp_fail(error, MP_ENOMEM, "no memory to plan run %lld again",
+                       (long long)run->run_id);
+    for (int i = 0; i < count && !code; i++)
+        code = mp_load_create(run->ranks, other->setting.experts, &other->load[i], error);
+    return code;
+}
+
+/* What is asked for takes as long as it took. */
+static void take_rates(struct mp_fitted *fitted, const struct asked *asked) {
+    if (asked->update > 0)
+        fitted->update *= fitted->updating / asked->update;
+    fitted->copies_counted = asked->travel > 0 && fitted->stalled > 0;
+    double bare = fitted->hides ? asked->bare_sums : asked->sums;
+    double sums = asked->sums - bare + fitted->summing;
+    if (asked->sums > 0)
+        fitted->sums *= sums / asked->sums;
+    if (fitted->copies_counted && !fitted->hides)
+        fitted->copies *= asked->travel / fitted->stalled;
+}
+
+/* What can be told apart is fitted to probes of the run's own plans; the rest is what these lack
+ * then. */
+static int find_costs(struct mp_other_system *other, struct mp_error *error) {
+    const struct mp_job_file *file = &other->job.file;
+    struct asked asked;
+    int code = MP_OK;
+    for (int probe = 0; probe < MP_FITTED_PROBES && !code; probe++) {
+        mp_fitted_probe(other->fitted, probe);
+        code = carry_out(other, file, NULL, error);
+    }
     if (!code)
-        code = mp_demands_create(run->iterations, layers, run->ranks, &other->own, error);
+        code = mp_fitted_fit(other->fitted, error);
+    if (!code)
+        code = carry_out(other, file, &asked, error);
     if (code)
         return code;
-    other->seconds = calloc(mp_demands_count(&other->now), sizeof *other->seconds);
-    other->after_step = calloc((size_t)run->iterations, sizeof *other->after_step);
-    return other->seconds && other->after_step
-               ? MP_OK
-               : mp_fail(error, MP_ENOMEM, "no memory to plan run %lld again",
-                         (long long)run->run_id);
+    take_rates(other->fitted, &asked);
+    code = carry_out(other, file, NULL, error);
+    if (code)
+        return code;
+    other->replayed = median_of(other);
+    memcpy(other->seconds, other->run->seconds,
+           (size_t)other->run->iterations * sizeof *other->seconds);
+    other->measured = median_of(other);
+    return MP_OK;
 }
 
-static int plan(struct mp_other_system *other, const struct mp_job_file *file,
-                const struct mp_other_rates *rates, struct mp_demands *demands,
-                struct mp_error *error) {
-    const struct mp_planner_config config = {.system = file->system,
-                                             .options = file->system_options,
-                                             .setting = &other->setting,
-                                             .gradient_bytes =
-                                                 (int64_t)other->sizes.expert_gradient,
-                                             .move = other->sizes.move};
-    return mp_demands_plan(demands, &other->run, &config, rates, error);
-}
-
-/* From the run's own plans; once there are rates, its steps have seconds too. */
-static int find_rates(struct mp_other_system *other, struct mp_error *error) {
-    const struct mp_job_file *file = &other->job.file;
-    int code = plan(other, file, NULL, &other->own, error);
+static int create(struct mp_other_system *other, struct mp_error *error) {
+    const struct mp_predict_job *job = &other->job;
+    bool hides = is_predicted(other) || job->file.job.device == MP_DEVICE_CUDA;
+    int code = check_shape(other, error);
     if (!code)
-        code = mp_what_if_measure(other->what_if, other->run.recorded, other->setting.layers,
-                                  &other->measured, error);
+        code = allocate(other, error);
     if (!code)
-        code = mp_what_if_fit(&other->own, &other->measured, &other->setting, &other->rates, error);
-    return code ? code : plan(other, file, &other->rates, &other->own, error);
+        code = mp_fitted_create(other->what_if, other->run, &other->setting,
+                                job->options.micro_batches, hides, &other->fitted, error);
+    return code ? code : find_costs(other, error);
 }
 
-int mp_other_system_create(struct mp_what_if *what_if, const struct mp_recorded *recorded,
+int mp_other_system_create(const struct mp_what_if *what_if, const struct mp_recorded *recorded,
                            struct mp_store *store, const char *database,
                            const struct mp_systems *systems, struct mp_other_system **made,
                            struct mp_error *error) {
@@ -154,20 +326,19 @@ int mp_other_system_create(struct mp_what_if *what_if, const struct mp_recorded 
     if (!other)
         return mp_fail(error, MP_ENOMEM, "no memory to plan run %lld again",
                        (long long)recorded->run_id);
-    *other = (struct mp_other_system){
-        .what_if = what_if, .run = {recorded, store, database}, .systems = systems};
+    *other = (struct mp_other_system){.what_if = what_if,
+                                      .run = recorded,
+                                      .store = store,
+                                      .database = database,
+                                      .systems = systems};
     int code = read_job(other, error);
     if (!code && mp_what_if_layers(what_if) == 0)
         code = mp_fail(error, MP_ENOTFOUND, "run %lld of %s has no spans of experts",
                        (long long)recorded->run_id, database);
     if (!code) {
         describe_setting(other);
-        code = check_shape(other, error);
+        code = create(other, error);
     }
-    if (!code)
-        code = allocate(other, error);
-    if (!code)
-        code = find_rates(other, error);
     if (code)
         mp_other_system_destroy(other);
     else
@@ -178,17 +349,18 @@ int mp_other_system_create(struct mp_what_if *what_if, const struct mp_recorded 
 void mp_other_system_destroy(struct mp_other_system *other) {
     if (!other)
         return;
+    int count = other->setting.layers * other->job.options.micro_batches;
+    for (int i = 0; other->load && i < count; i++)
+        mp_load_destroy(&other->load[i]);
     mp_predict_job_destroy(&other->job);
-    mp_demands_destroy(&other->now);
-    mp_demands_destroy(&other->own);
-    mp_what_if_measured_destroy(&other->measured);
+    mp_fitted_destroy(other->fitted);
+    free(other->load);
     free(other->seconds);
-    free(other->after_step);
     free(other);
 }
 
-const struct mp_other_rates *mp_other_system_rates(const struct mp_other_system *other) {
-    return &other->rates;
+const struct mp_fitted *mp_other_system_fitted(const struct mp_other_system *other) {
+    return other->fitted;
 }
 
 const struct mp_setting *mp_other_system_setting(const struct mp_other_system *other) {
@@ -217,13 +389,10 @@ static int choose_system(const struct mp_other_system *other,
     return code;
 }
 
-static double replay(struct mp_other_system *other, bool rates_alone) {
-    struct mp_what_if_change change = mp_what_if_nothing();
-    mp_what_if_seconds(&other->now, &other->own, &other->measured, &other->rates, rates_alone,
-                       other->seconds, other->after_step);
-    change.other = other->seconds;
-    change.after_step = other->after_step;
-    return mp_what_if_median(other->what_if, &change);
+/* What the model lacks of the run is added, what it has too much is taken off in proportion. */
+static double answer_of(const struct mp_other_system *other, double predicted) {
+    double lacks = other->measured - other->replayed;
+    return lacks > 0 ? predicted + lacks : predicted * other->measured / other->replayed;
 }
 
 int mp_other_system_ask(struct mp_other_system *other, const struct mp_other_request *request,
@@ -235,11 +404,12 @@ int mp_other_system_ask(struct mp_other_system *other, const struct mp_other_req
     if (!code)
         code = mp_job_check_model(&file, error);
     if (!code)
-        code = plan(other, &file, &other->rates, &other->now, error);
+        code = carry_out(other, &file, NULL, error);
     if (!code) {
         mp_options_line(file.system->options, file.system_options, answer->options,
                         sizeof answer->options);
-        answer->seconds = replay(other, as_it_was);
+        double predicted = median_of(other);
+        answer->seconds = as_it_was ? predicted : answer_of(other, predicted);
     }
     mp_job_file_destroy(&file);
     return code;

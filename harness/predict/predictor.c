@@ -114,10 +114,11 @@ static int create_schedule(struct mp_predictor *predictor, struct mp_error *erro
 
 static void find_constants(struct mp_predictor *predictor) {
     const struct mp_network *network = predictor->network;
+    const struct mp_costs *costs = predictor->costs;
     predictor->reduce_seconds =
-        mp_network_all_reduce(network, mp_costs_block_gradient_bytes(predictor->costs));
+        mp_costs_sums(costs) * mp_network_all_reduce(network, mp_costs_block_gradient_bytes(costs));
     predictor->table_reduce_seconds =
-        mp_network_all_reduce(network, mp_costs_table_gradient_bytes(predictor->costs));
+        mp_costs_sums(costs) * mp_network_all_reduce(network, mp_costs_table_gradient_bytes(costs));
     predictor->gather_seconds =
         mp_network_all_gather(network, BYTES_OF_COUNTS * (double)predictor->experts);
     predictor->agree_seconds = mp_network_all_reduce(network, AGREED_BYTES);
@@ -125,9 +126,11 @@ static void find_constants(struct mp_predictor *predictor) {
 
 static int create_all(struct mp_predictor *predictor, const struct mp_predictor_config *config,
                       struct mp_error *error) {
-    int ranks = predictor->ranks;
-    int code = mp_costs_create(config->cluster, &predictor->job, &predictor->options,
-                               &predictor->costs, error);
+    int ranks = predictor->ranks, code = MP_OK;
+    if (!config->costs)
+        code = mp_costs_create(config->cluster, &predictor->job, &predictor->options,
+                               &predictor->own_costs, error);
+    predictor->costs = config->costs ? config->costs : predictor->own_costs;
     if (!code)
         code = mp_network_create(config->cluster, &predictor->network, error);
     if (code)
@@ -199,7 +202,7 @@ void mp_predictor_destroy(struct mp_predictor *predictor) {
     mp_timeline_destroy(&predictor->timeline);
     mp_planner_destroy(&predictor->planner);
     mp_network_destroy(predictor->network);
-    mp_costs_destroy(predictor->costs);
+    mp_costs_destroy(predictor->own_costs);
     void *memory[] = {predictor->zero,    predictor->tokens,        predictor->routes,
                       predictor->dropped, predictor->wanted,        predictor->listed,
                       predictor->touched, predictor->receiver,      predictor->hop,

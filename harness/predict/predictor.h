@@ -50,6 +50,7 @@ struct mp_predictor_config {
     const struct mp_cluster *cluster;         /* borrowed until destroy */
     const struct mp_job_file *job;            /* sizes, system, options; borrowed until destroy */
     const struct mp_predict_options *options; /* copied */
+    struct mp_costs *costs;                   /* borrowed until destroy; NULL: by formula */
     bool check_plans;                         /* plan_check on every plan; without NDEBUG always */
     const struct mp_predict_sink *sink;       /* copied; NULL: none */
 };

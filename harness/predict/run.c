@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "harness/predict/least_squares.h"
 #include "harness/predict/loads.h"
 
 /* Fields of struct mp_prediction that are put together as means; the others are sums. */
@@ -119,18 +120,6 @@ static int add_time(struct times *times, double seconds, struct mp_error *error)
     return MP_OK;
 }
 
-static int compare_doubles(const void *left, const void *right) {
-    double a = *(const double *)left, b = *(const double *)right;
-    return (a > b) - (a < b);
-}
-
-static double median_of(struct times *times) {
-    int64_t half = times->count / 2;
-    qsort(times->seconds, (size_t)times->count, sizeof *times->seconds, compare_doubles);
-    return times->count % 2 ? times->seconds[half]
-                            : (times->seconds[half - 1] + times->seconds[half]) / 2;
-}
-
 static void add_prediction(struct mp_prediction *sum, const struct mp_prediction *one) {
     struct mp_prediction copy = *one;
     for (int i = 0; i < MEANS; i++)
@@ -149,7 +138,7 @@ static void finish_summary(const struct mp_predict_job *job, const struct mp_pre
     for (int i = 0; i < MEANS; i++)
         *field(&summary->mean, means[i]) /= (double)times->count;
     summary->seconds_mean = summary->mean.seconds;
-    summary->seconds_median = median_of(times);
+    summary->seconds_median = mp_middle(times->seconds, (size_t)times->count);
     double tokens = (double)job->file.job.batch * job->file.job.sequence;
     summary->tokens_per_second = summary->seconds_median > 0 ? tokens / summary->seconds_median : 0;
     mp_predictor_memory(predictor, &summary->memory, &summary->memory_rank);

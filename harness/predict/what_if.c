@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 
+#include "harness/predict/least_squares.h"
 #include "profiler/straggler/graph.h"
 
 struct mp_what_if {
@@ -71,16 +72,6 @@ static bool is_exchange(int phase) {
     return phase == MP_PHASE_DISPATCH || phase == MP_PHASE_COMBINE;
 }
 
-static int compare_doubles(const void *left, const void *right) {
-    double a = *(const double *)left, b = *(const double *)right;
-    return (a > b) - (a < b);
-}
-
-static double median_of(double value[], int count) {
-    qsort(value, (size_t)count, sizeof *value, compare_doubles);
-    return count % 2 ? value[count / 2] : 0.5 * (value[count / 2 - 1] + value[count / 2]);
-}
-
 struct means {
     double own, gap, transfer;
 };
@@ -113,10 +104,10 @@ static void make_ideal(struct mp_what_if *what_if, const struct mp_graph_group *
     struct means mean = means_of(what_if, group, -1);
     for (int m = 0; m < group->count; m++)
         what_if->work[m] = what_if->graph->node[member_of(what_if, group, m)].transfer;
-    double transfer = median_of(what_if->work, group->count);
+    double transfer = mp_middle(what_if->work, (size_t)group->count);
     for (int m = 0; m < group->count; m++)
         what_if->now[member_of(what_if, group, m)] =
-            (struct mp_graph_seconds){mean.gap, mean.own, transfer, false};
+            (struct mp_graph_seconds){mean.gap, mean.own, transfer};
 }
 
 static void balance(struct mp_what_if *what_if, const struct mp_graph_group *group, int phase) {
@@ -139,43 +130,10 @@ static void relieve(struct mp_what_if *what_if, const struct mp_graph_group *gro
     what_if->now[node].gap = mean.gap;
 }
 
-/* Another system's seconds; what it does at once stands in the place of what was done in parts:
- * the experts where the first part was, an exchange where its last part was waited for.  Ranks wait
- * for nobody in what it does not do. */
-static void substitute(struct mp_what_if *what_if, const struct mp_what_if_change *change,
-                       int iteration, int index) {
-    const struct mp_graph_node *node = &what_if->graph->node[index];
-    struct mp_graph_seconds *now = &what_if->now[index];
-    const struct mp_recorded_span *span = span_of(what_if, index);
-    int ranks = what_if->recorded->ranks, way = span->direction == MP_BACKWARD;
-    bool first = node->ordinal == 0;
-    if (span->phase == MP_PHASE_FETCH || span->phase == MP_PHASE_REDUCE ||
-        span->phase == MP_PHASE_MOVE)
-        *now = (struct mp_graph_seconds){.alone = true};
-    if (span->phase == MP_PHASE_OPTIMIZER && first)
-        now->gap += change->after_step[iteration];
-    if (span->layer < 0 || span->layer >= what_if->layers)
-        return;
-    const struct mp_what_if_layer *layer =
-        &change->other[((size_t)iteration * (size_t)what_if->layers + (size_t)span->layer) *
-                           (size_t)ranks +
-                       (size_t)node->rank];
-    if (span->phase == MP_PHASE_EXPERT) {
-        now->own = first ? layer->expert[way] : 0;
-        now->gap += first ? layer->stall[way] : 0;
-    } else if (is_exchange(span->phase)) {
-        const double *transfer =
-            span->phase == MP_PHASE_DISPATCH ? layer->dispatch : layer->combine;
-        now->transfer = node->is_last ? transfer[way] : 0;
-    }
-}
-
 static void apply(struct mp_what_if *what_if, const struct mp_what_if_change *change,
                   int iteration) {
     const struct mp_graph *graph = what_if->graph;
     const struct mp_graph_stage *stage = &graph->stage[iteration];
-    for (int i = 0; i < stage->nodes && change->other; i++)
-        substitute(what_if, change, iteration, graph->order[stage->first_node + i]);
     for (int g = 0; g < stage->groups; g++) {
         const struct mp_graph_group *group = &graph->group[stage->first_group + g];
         const struct mp_recorded_span *span = span_of(what_if, member_of(what_if, group, 0));
@@ -200,7 +158,7 @@ void mp_what_if_run(struct mp_what_if *what_if, const struct mp_what_if_change *
 
 double mp_what_if_median(struct mp_what_if *what_if, const struct mp_what_if_change *change) {
     mp_what_if_run(what_if, change, what_if->seconds);
-    return median_of(what_if->seconds, what_if->recorded->iterations);
+    return mp_middle(what_if->seconds, (size_t)what_if->recorded->iterations);
 }
 
 void mp_what_if_rank(const struct mp_what_if *what_if, int rank, double *own, double *waiting) {
@@ -223,10 +181,8 @@ void mp_what_if_each(const struct mp_what_if *what_if, mp_what_if_visit *visit, 
             const struct mp_graph_node *node = &what_if->graph->node[index];
             const struct mp_what_if_span span = {.iteration = i,
                                                  .rank = node->rank,
-                                                 .ordinal = node->ordinal,
                                                  .recorded = span_of(what_if, index),
-                                                 .meets = what_if->graph->group[node->group].meets,
-                                                 .own = node->own,
+                                                 .own = node->gap + node->own,
                                                  .transfer = node->transfer};
             visit(context, &span);
         }

@@ -13,24 +13,11 @@
 #include "harness/predict/recorded.h"
 #include "profiler/record/record.h"
 
-/* One layer of one iteration on one rank, under another system (other_system.h): seconds that take
- * the place of the recorded ones. */
-struct mp_what_if_layer {
-    double expert[2];   /* forward, backward */
-    double dispatch[2]; /* transfers */
-    double combine[2];
-    double stall[2]; /* before its experts: copies and gradients that are not there yet */
-};
-
 struct mp_what_if_change {
     bool balance;     /* experts' work and the exchanges' transfers are the mean over ranks */
     int layer;        /* balance: of this layer only; -1: all */
     int without_rank; /* its own work is the mean of the others'; -1: none */
     bool ideal;       /* nobody is slower than others in anything */
-    /* [iterations][layers][ranks] instead of experts, exchanges, copies, reductions and moves; and
-     * [iterations] seconds after the step; NULL: as recorded. */
-    const struct mp_what_if_layer *other;
-    const double *after_step;
 };
 /* The run as it was. */
 static inline struct mp_what_if_change mp_what_if_nothing(void) {
@@ -58,10 +45,8 @@ void mp_what_if_rank(const struct mp_what_if *what_if, int rank, double *own, do
 /* Every span as it is seen here. */
 struct mp_what_if_span {
     int iteration, rank; /* iteration: index */
-    int ordinal;         /* among those of its phase, direction and layer on this rank */
     const struct mp_recorded_span *recorded;
-    bool meets;      /* somebody waited in it */
-    double own;      /* s, without the gap before it */
+    double own;      /* s, with the gap before it */
     double transfer; /* s; 0 where nobody waited */
 };
 typedef void mp_what_if_visit(void *context, const struct mp_what_if_span *span);

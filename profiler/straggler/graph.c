@@ -45,9 +45,6 @@ static void sort_keys(struct mp_graph *graph, const struct mp_graph_stage *stage
     for (int i = 0; i < stage->nodes; i++) {
         bool goes_on = i > 0 && same_kind(&key[i], &key[i - 1]) && key[i].rank == key[i - 1].rank;
         key[i].ordinal = goes_on ? key[i - 1].ordinal + 1 : 0;
-        if (goes_on)
-            graph->node[key[i - 1].node].is_last = false;
-        graph->node[key[i].node].is_last = true;
     }
     qsort(key, (size_t)stage->nodes, sizeof *key, compare_keys);
 }
@@ -309,7 +306,7 @@ bool mp_graph_is_absent(const struct mp_graph *graph, const struct mp_graph_grou
 void mp_graph_recorded(const struct mp_graph *graph, struct mp_graph_seconds now[]) {
     for (size_t n = 0; n < graph->times.spans; n++) {
         const struct mp_graph_node *node = &graph->node[n];
-        now[n] = (struct mp_graph_seconds){node->gap, node->own, node->transfer, false};
+        now[n] = (struct mp_graph_seconds){node->gap, node->own, node->transfer};
     }
 }
 
@@ -356,7 +353,7 @@ double mp_graph_replay(struct mp_graph *graph, int iteration, const struct mp_gr
             *latest = arrived > *latest ? arrived : *latest;
             continue;
         }
-        if (graph->group[node->group].meets && !now[index].alone)
+        if (graph->group[node->group].meets)
             graph->ended[index] = *latest + now[index].transfer;
         graph->ended[index] += node->own_after ? now[index].own : 0;
     }

@@ -24,7 +24,6 @@ struct mp_graph_node {
                        itself if that did, -1 where nobody waits */
     int ordinal;    /* among those of its phase, direction and layer on its rank */
     bool own_after; /* waiting comes first */
-    bool is_last;   /* of its phase, direction and layer on its rank */
 };
 
 /* Nodes that belong together, at most one per rank and ordered by rank. */
@@ -66,7 +65,6 @@ struct mp_graph {
 /* What takes the place of a node's recorded seconds. */
 struct mp_graph_seconds {
     double gap, own, transfer;
-    bool alone; /* waits for nobody and nobody for it */
 };
 
 /* `tolerance`, s: how far clocks may be apart; who left at most that much before another came is

@@ -35,7 +35,7 @@ static void make_ideal(struct replays *replays) {
         double transfer = mp_median_of(replays->work, group->count);
         for (int m = 0; m < group->count; m++)
             replays->ideal[graph->member[group->first + m]] =
-                (struct mp_graph_seconds){0, own / (group->count + group->absent), transfer, false};
+                (struct mp_graph_seconds){0, own / (group->count + group->absent), transfer};
     }
 }
 
@@ -170,12 +170,10 @@ static void find_all(struct replays *replays, struct mp_slowdowns *slowdowns) {
     slowdowns->base = recorded_seconds(graph);
     slowdowns->replayed = replay(replays, replays->recorded, false);
     for (size_t n = 0; n < graph->times.spans; n++)
-        replays->now[n] =
-            (struct mp_graph_seconds){graph->node[n].gap, graph->node[n].own, 0, false};
+        replays->now[n] = (struct mp_graph_seconds){graph->node[n].gap, graph->node[n].own, 0};
     slowdowns->ideal_network = replay(replays, replays->now, false);
     for (size_t n = 0; n < graph->times.spans; n++)
-        replays->now[n] =
-            (struct mp_graph_seconds){0, graph->node[n].own, graph->node[n].transfer, false};
+        replays->now[n] = (struct mp_graph_seconds){0, graph->node[n].own, graph->node[n].transfer};
     slowdowns->without_delay = replay(replays, replays->now, true);
     slowdowns->ideal = replay(replays, replays->ideal, true);
     slowdowns->slowdown = slowdowns->without_delay / slowdowns->ideal;

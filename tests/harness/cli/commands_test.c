@@ -358,7 +358,7 @@ static void quickstart_names_its_bound_and_shows_drops(void **state) {
     json_t *object = json_of("moeperf report --suite quickstart --json", 0), *row;
     json_t *rows = json_object_get(json_object_get(object, "speedup"), "rows");
     size_t at;
-    assert_int_equal(json_array_size(rows), 5);
+    assert_int_equal(json_array_size(rows), 6);
     json_array_foreach(rows, at, row) {
         const char *system = json_string_value(json_object_get(row, "system"));
         double dropped = json_number_value(json_object_get(row, "dropped_fraction"));

@@ -86,7 +86,7 @@ static void the_table_says_what_costs(void **state) {
     assert_null(strstr(output, "without"));
     assert_non_null(strstr(output, "\nwith ep, planned again   "));
     assert_non_null(strstr(output, "\nwith fssdp   "));
-    assert_non_null(strstr(output, "\nRates of this run: "));
+    assert_non_null(strstr(output, "\nCosts fitted to this run: "));
     free(output);
 }
 

@@ -331,35 +331,6 @@ static void changes_by_hand(void **state) {
     mp_what_if_destroy(what_if);
 }
 
-/* Another system's seconds in every layer of every iteration, different for each. */
-static void another_system_by_hand(void **state) {
-    struct recording recording;
-    struct mp_what_if *what_if;
-    struct mp_error error = {0};
-    static struct mp_what_if_layer layer[ITERATIONS][LAYERS][PEERS];
-    double after[ITERATIONS];
-    struct mp_what_if_change change = mp_what_if_nothing();
-    (void)state;
-    make_recording(&recording);
-    for (int i = 0; i < ITERATIONS; i++) {
-        after[i] = 10 * i;
-        for (int l = 0; l < LAYERS; l++)
-            for (int r = 0; r < PEERS; r++)
-                layer[i][l][r] = (struct mp_what_if_layer){
-                    .expert = {1 + i + r, 500}, /* of forward, which alone was recorded */
-                    .dispatch = {l + 1, 500},
-                    .combine = {500, 500},
-                    .stall = {0.25 + (l == 0 && r == 0 ? 5 : 0), 500}};
-    }
-    change.other = &layer[0][0][0];
-    change.after_step = after;
-    assert_ok(mp_what_if_create(&recording.run, &what_if, &error), &error);
-    /* Layer 0: the later of 5.25 + 1 + i and 0.25 + 2 + i, 1; layer 1: 0.25 + 2 + i, 2; then the
-     * gap of 1 and what comes after the step on rank 1, and 1. */
-    assert_seconds(what_if, change, 6.25 + 1 + 2.25 + 2 + 1 + 1, 12);
-    mp_what_if_destroy(what_if);
-}
-
 /* A second of rank 1's gap counts as its own. */
 static void ranks_by_hand(void **state) {
     struct recording recording;
@@ -380,8 +351,9 @@ static void ranks_by_hand(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(rows_are_not_columns), cmocka_unit_test(spans_by_hand),
-        cmocka_unit_test(changes_by_hand),      cmocka_unit_test(another_system_by_hand),
+        cmocka_unit_test(rows_are_not_columns),
+        cmocka_unit_test(spans_by_hand),
+        cmocka_unit_test(changes_by_hand),
         cmocka_unit_test(ranks_by_hand),
     };
     return cmocka_run_group_tests_name("harness/predict/uneven", tests, NULL, NULL);

@@ -1,0 +1,445 @@
+/* Costs of a recorded run: see fitted.h. */
+#include "harness/predict/fitted.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "harness/predict/least_squares.h"
+
+static const double bend[] = {16, 64, 256, 1024}; /* rows */
+
+/* Units of probes: 1 ns of experts is little beside 1 ms of rows. */
+static const double EXPERT_UNIT = 1e-9, ROW_UNIT = 1e-3, NO_TIME = 1e-18;
+static const double APART = 0.05;  /* share of all rows that are beyond a bend */
+static const double SEEN = 1 / 4.; /* of the rows that could pass a link, mean */
+enum { ROUNDS = 8 };               /* in which experts and slow ranks are told apart */
+
+/* Of an iteration, layer and rank: a micro-batch. */
+struct mp_fitted_cell {
+    double there[2];             /* s of the exchanges that bring rows to their experts */
+    double x[MP_EXPERT_COLUMNS]; /* a probe fills two: forward and backward */
+    double rows[MP_LINKS];       /* that hold up the forward exchange, by probe */
+    double waits[MP_LINKS];      /* its steps that have some */
+    double spans;                /* of the forward exchange, in all probes */
+};
+
+static double larger(double a, double b) {
+    return a > b ? a : b;
+}
+
+/* ---- what the run took ---- */
+
+static struct mp_fitted_cell *cell_of(const struct mp_fitted *fitted, int iteration, int layer,
+                                      int rank) {
+    size_t row = (size_t)iteration * (size_t)fitted->layers + (size_t)layer;
+    return &fitted->cell[row * (size_t)fitted->ranks + (size_t)rank];
+}
+
+static size_t cells_of(const struct mp_fitted *fitted) {
+    return (size_t)fitted->iterations * (size_t)fitted->layers * (size_t)fitted->ranks;
+}
+
+static double *own_of(const struct mp_fitted *fitted, int iteration, int phase, int direction,
+                      int layer) {
+    size_t row = (size_t)iteration * (size_t)(fitted->layers + 1) + (size_t)(layer + 1);
+    size_t slot = (row * MP_PHASES + (size_t)phase) * 2 + (direction == MP_BACKWARD);
+    return fitted->own + slot * (size_t)fitted->ranks;
+}
+
+const double *mp_fitted_own(const struct mp_fitted *fitted, int iteration, enum mp_phase phase,
+                            int direction, int layer) {
+    return fitted->probe >= 0 ? fitted->none
+                              : own_of(fitted, iteration, (int)phase, direction, layer);
+}
+
+/* Work that belongs nowhere goes to the embedding, which begins the iteration. */
+static void take_own(struct mp_fitted *fitted, const struct mp_what_if_span *span) {
+    const struct mp_recorded_span *recorded = span->recorded;
+    int phase = recorded->phase, direction = recorded->direction, layer = recorded->layer;
+    bool is_layer = phase == MP_PHASE_ATTENTION || phase == MP_PHASE_GATE ||
+                    phase == MP_PHASE_PLAN || phase == MP_PHASE_DISPATCH ||
+                    phase == MP_PHASE_EXPERT || phase == MP_PHASE_COMBINE;
+    if (is_layer ? layer < 0 || layer >= fitted->layers
+                 : phase != MP_PHASE_HEAD && phase != MP_PHASE_EMBED) {
+        phase = MP_PHASE_EMBED;
+        direction = MP_FORWARD;
+    }
+    own_of(fitted, span->iteration, phase, direction, is_layer ? layer : -1)[span->rank] +=
+        span->own / fitted->micro_batches;
+}
+
+static bool is_there(int phase, int direction) {
+    return phase == (direction == MP_BACKWARD ? MP_PHASE_COMBINE : MP_PHASE_DISPATCH);
+}
+
+static void take_span(void *context, const struct mp_what_if_span *span) {
+    struct mp_fitted *fitted = context;
+    const struct mp_recorded_span *recorded = span->recorded;
+    double part = 1. / ((double)fitted->ranks * fitted->iterations);
+    switch (recorded->phase) {
+    case MP_PHASE_FETCH:
+    case MP_PHASE_REDUCE:
+    case MP_PHASE_MOVE:
+        fitted->stalled += part * (span->own + span->transfer);
+        return;
+    case MP_PHASE_ALLREDUCE:
+        fitted->summing += part * (span->own + span->transfer);
+        return;
+    case MP_PHASE_WAIT:
+        fitted->agreeing += part * (span->own + span->transfer);
+        return;
+    case MP_PHASE_OPTIMIZER:
+        fitted->updating += part * span->own;
+        return;
+    default:
+        take_own(fitted, span);
+    }
+    if (is_there(recorded->phase, recorded->direction) && recorded->layer >= 0 &&
+        recorded->layer < fitted->layers)
+        cell_of(fitted, span->iteration, recorded->layer, span->rank)
+            ->there[recorded->direction == MP_BACKWARD] += span->transfer / fitted->micro_batches;
+}
+
+/* ---- life ---- */
+
+int mp_fitted_create(const struct mp_what_if *what_if, const struct mp_recorded *recorded,
+                     const struct mp_setting *setting, int micro_batches, bool hides,
+                     struct mp_fitted **made, struct mp_error *error) {
+    struct mp_fitted *fitted = *made = calloc(1, sizeof *fitted);
+    int near = recorded->ranks_per_node, ranks = recorded->ranks;
+    if (!fitted)
+        return mp_fail(error, MP_ENOMEM, "no memory for what a run took");
+    *fitted = (struct mp_fitted){.setting = setting,
+                                 .iterations = recorded->iterations,
+                                 .layers = setting->layers,
+                                 .ranks = ranks,
+                                 .ranks_per_node = near > 0 && ranks % near == 0 ? near : ranks,
+                                 .micro_batches = micro_batches,
+                                 .hides = hides,
+                                 .far = MP_LINK_FAR,
+                                 .copies = 1,
+                                 .sums = 1,
+                                 .update = 1};
+    size_t cells = cells_of(fitted), width = (size_t)ranks, layers = (size_t)fitted->layers + 1;
+    fitted->own =
+        calloc((size_t)fitted->iterations * layers * MP_PHASES * 2 * width, sizeof *fitted->own);
+    fitted->none = calloc(width, sizeof *fitted->none);
+    fitted->speed = calloc(2 * width, sizeof *fitted->speed);
+    fitted->cell = calloc(cells, sizeof *fitted->cell);
+    if (!fitted->own || !fitted->none || !fitted->speed || !fitted->cell) {
+        mp_fitted_destroy(fitted);
+        *made = NULL;
+        return mp_fail(error, MP_ENOMEM, "no memory for what %zu layers of ranks took", cells);
+    }
+    mp_what_if_each(what_if, take_span, fitted);
+    return MP_OK;
+}
+
+void mp_fitted_destroy(struct mp_fitted *fitted) {
+    if (!fitted)
+        return;
+    free(fitted->own);
+    free(fitted->none);
+    free(fitted->speed);
+    free(fitted->cell);
+    free(fitted);
+}
+
+/* ---- probes ---- */
+
+double mp_fitted_expert(const struct mp_fitted_experts *experts, double rows) {
+    double seconds = experts->weight[MP_EXPERT_EACH] + experts->weight[MP_EXPERT_ROW] * rows;
+    for (int b = 0; MP_EXPERT_BEND + b < MP_EXPERT_EACH; b++)
+        seconds += experts->weight[MP_EXPERT_BEND + b] * (rows < bend[b] ? rows : bend[b]);
+    return seconds;
+}
+
+void mp_fitted_probe(struct mp_fitted *fitted, int probe) {
+    fitted->probe = probe;
+    for (int way = 0; way < 2; way++) {
+        fitted->experts[way] = (struct mp_fitted_experts){{0}};
+        fitted->experts[way].weight[2 * probe + way] = EXPERT_UNIT;
+    }
+    for (int r = 0; r < 2 * fitted->ranks; r++)
+        fitted->speed[r] = 1;
+    for (int i = 0; i < MP_LINKS; i++)
+        fitted->link[i] = (struct mp_fitted_link){0, i == probe ? ROW_UNIT : NO_TIME};
+    fitted->far = probe == MP_LINK_SHARED ? MP_LINK_SHARED : MP_LINK_FAR;
+}
+
+void mp_fitted_take(struct mp_fitted *fitted, int iteration, int rank, const struct mp_span *span) {
+    int way = span->direction == MP_BACKWARD;
+    double part = 1. / fitted->micro_batches;
+    if (span->layer < 0)
+        return;
+    struct mp_fitted_cell *cell = cell_of(fitted, iteration, span->layer, rank);
+    if (span->phase == MP_PHASE_EXPERT) {
+        cell->x[2 * fitted->probe + way] += part * (double)(span->end_ns - span->start_ns);
+    } else if (span->phase == MP_PHASE_DISPATCH && !way) {
+        cell->rows[fitted->probe] += part * 1e-9 * (double)span->wait_ns / ROW_UNIT;
+        cell->waits[fitted->probe] += span->wait_ns > 0 ? part : 0;
+        cell->spans += part;
+    }
+}
+
+/* ---- experts ---- */
+
+/* Points to fit to. */
+struct points {
+    double *x, *y;
+    size_t count;
+};
+
+static void add_point(struct points *points, int columns, const double x[], double y) {
+    memcpy(points->x + points->count * (size_t)columns, x, (size_t)columns * sizeof *x);
+    points->y[points->count++] = y;
+}
+
+static int fit(const struct points *points, int columns, double weight[], struct mp_error *error) {
+    const struct mp_fit_points all = {columns, points->count, points->x, points->y};
+    return mp_fit(&all, weight, error);
+}
+
+static double expert_seconds(const struct mp_fitted *fitted, size_t cell, int way) {
+    size_t row = cell / (size_t)fitted->ranks, layers = (size_t)fitted->layers;
+    return own_of(fitted, (int)(row / layers), MP_PHASE_EXPERT, way ? MP_BACKWARD : MP_FORWARD,
+                  (int)(row % layers))[cell % (size_t)fitted->ranks];
+}
+
+/* How much longer each rank takes than all do, in the middle of its cells; on average no longer. */
+static void find_speed(struct mp_fitted *fitted, int way, double value[]) {
+    const double *weight = fitted->experts[way].weight;
+    double *speed = fitted->speed + way * fitted->ranks, sum = 0;
+    for (int r = 0; r < fitted->ranks; r++) {
+        size_t count = 0;
+        for (size_t i = (size_t)r; i < cells_of(fitted); i += (size_t)fitted->ranks) {
+            double seconds = 0;
+            for (int c = 0; c < MP_EXPERT_COLUMNS; c++)
+                seconds += weight[c] * fitted->cell[i].x[c];
+            if (seconds > 0)
+                value[count++] = expert_seconds(fitted, i, way) / seconds;
+        }
+        speed[r] = count ? mp_middle(value, count) : 1;
+        sum += speed[r] / fitted->ranks;
+    }
+    for (int r = 0; r < fitted->ranks; r++)
+        speed[r] = sum > 0 && speed[r] > 0 ? speed[r] / sum : 1;
+}
+
+/* With ranks as slow as they are known to be.  Where a run can't tell experts from their rows, they
+ * take what it measured of one. */
+static int fit_expert(struct mp_fitted *fitted, int way, struct points *points,
+                      struct mp_error *error) {
+    double *weight = fitted->experts[way].weight;
+    memset(weight, 0, sizeof fitted->experts[way].weight);
+    /* Backward has twice as many products. */
+    weight[MP_EXPERT_EACH] = (way ? 2 : 1) * fitted->setting->seconds_per_expert;
+    points->count = 0;
+    for (size_t i = 0; i < cells_of(fitted); i++) {
+        double speed = fitted->speed[(size_t)(way * fitted->ranks) + i % (size_t)fitted->ranks];
+        if (fitted->cell[i].x[MP_EXPERT_ROW] > 0)
+            add_point(points, MP_EXPERT_COLUMNS, fitted->cell[i].x,
+                      expert_seconds(fitted, i, way) / speed);
+    }
+    return fit(points, MP_EXPERT_COLUMNS, weight, error);
+}
+
+/* Bends count that some rows are beyond. */
+static int fit_experts(struct mp_fitted *fitted, struct points *points, struct mp_error *error) {
+    double sum[MP_EXPERT_COLUMNS] = {0};
+    for (size_t i = 0; i < cells_of(fitted); i++)
+        for (int c = 0; c < MP_EXPERT_COLUMNS; c++)
+            sum[c] += fitted->cell[i].x[c];
+    for (size_t i = 0; i < cells_of(fitted); i++)
+        for (int c = MP_EXPERT_BEND; c < MP_EXPERT_EACH; c++)
+            if (sum[MP_EXPERT_ROW] - sum[c] < APART * sum[MP_EXPERT_ROW])
+                fitted->cell[i].x[c] = 0;
+    for (int way = 0; way < 2; way++)
+        for (int round = 0; round < ROUNDS; round++) {
+            int code = fit_expert(fitted, way, points, error);
+            if (code)
+                return code;
+            find_speed(fitted, way, points->y);
+        }
+    return MP_OK;
+}
+
+/* ---- links ---- */
+
+/* An exchange as a whole: the last rank is done when the busiest gate is. */
+struct busiest {
+    double rows[MP_LINKS], waits[MP_LINKS], seconds;
+};
+
+/* All exchanges that are seen: not in steps that pass beside experts. */
+static size_t list_exchanges(const struct mp_fitted *fitted, struct busiest list[]) {
+    size_t count = 0;
+    for (size_t i = 0; i < cells_of(fitted); i += (size_t)fitted->ranks)
+        for (int way = 0; way < 2; way++) {
+            const struct mp_fitted_cell *cell = &fitted->cell[i];
+            struct busiest most = {{0}, {0}, 0};
+            if (fitted->hides && cell->spans > MP_FITTED_PROBES)
+                continue;
+            for (int r = 0; r < fitted->ranks; r++, cell++) {
+                for (int l = 0; l < MP_LINKS; l++) {
+                    most.rows[l] = larger(most.rows[l], cell->rows[l]);
+                    most.waits[l] = larger(most.waits[l], cell->waits[l]);
+                }
+                most.seconds = larger(most.seconds, cell->there[way]);
+            }
+            list[count++] = most;
+        }
+    return count;
+}
+
+struct links {
+    struct mp_fitted *fitted;
+    struct busiest *list;
+    size_t count;
+    struct points points;
+    double *value;        /* [count] */
+    double usual;         /* s of an exchange, if rows can't tell */
+    double off[MP_LINKS]; /* s from the link to the exchange in the middle */
+};
+
+/* Of points with so few rows that they can't tell what many take: exchanges alone. */
+static double middle_exchange(struct links *links, double row) {
+    const struct points *points = &links->points;
+    for (size_t i = 0; i < points->count; i++) {
+        const double *x = points->x + 2 * i;
+        links->value[i] = larger(points->y[i] - row * x[0], 0) / x[1];
+    }
+    return points->count ? mp_middle(links->value, points->count) : links->usual;
+}
+
+/* Sets a link; its rows take no time if they are not seen. */
+static int fit_link(struct links *links, int number, struct mp_error *error) {
+    const struct mp_setting *setting = links->fitted->setting;
+    double weight[] = {0, links->usual}, sum = 0;
+    double full = (double)setting->tokens_per_rank * setting->top_k *
+                  (number == MP_LINK_SHARED ? links->fitted->ranks_per_node : 1);
+    struct points *points = &links->points;
+    points->count = 0;
+    for (size_t i = 0; i < links->count; i++) {
+        const struct busiest *most = &links->list[i];
+        sum += most->rows[number];
+        if (most->waits[number] > 0)
+            add_point(points, 2, (const double[]){most->rows[number], most->waits[number]},
+                      most->seconds);
+    }
+    if (sum <= SEEN * full * (double)links->count) {
+        double row = (double)setting->route_bytes / setting->bandwidth;
+        links->fitted->link[number] = (struct mp_fitted_link){middle_exchange(links, row), 0};
+        return MP_OK;
+    }
+    int code = fit(points, 2, weight, error);
+    const struct mp_fit_points all = {2, points->count, points->x, points->y};
+    for (size_t i = 0; i < points->count; i++)
+        links->value[i] = fabs(points->y[i] - mp_fit_at(&all, i, weight));
+    links->off[number] = mp_middle(links->value, points->count);
+    links->fitted->link[number] = (struct mp_fitted_link){weight[1], weight[0]};
+    return code;
+}
+
+/* Agreeing on the loss takes a ring of all nodes, and one in each, there and back: nothing but
+ * messages (network.h).  Those of one link, if others take so much. */
+static double message_of(const struct mp_fitted *fitted, int messages, double others) {
+    return messages > 0 ? larger(fitted->agreeing / 2 - others, 0) / messages : 0;
+}
+
+static int fit_links(struct links *links, struct mp_error *error) {
+    struct mp_fitted *fitted = links->fitted;
+    int inside = fitted->ranks_per_node - 1, outside = fitted->ranks / fitted->ranks_per_node - 1;
+    links->usual = message_of(fitted, inside + outside, 0);
+    links->count = list_exchanges(fitted, links->list);
+    for (int l = 0; l < MP_LINKS; l++) {
+        int code = fit_link(links, l, error);
+        if (code)
+            return code;
+    }
+    fitted->far =
+        links->off[MP_LINK_SHARED] <= links->off[MP_LINK_FAR] ? MP_LINK_SHARED : MP_LINK_FAR;
+    struct mp_fitted_link *near = &fitted->link[MP_LINK_NODE], *far = &fitted->link[fitted->far];
+    if (far->row > 0) {
+        near->exchange = message_of(fitted, inside, outside * far->exchange);
+        near->row = far->row; /* what leaves nodes hides it */
+    }
+    return MP_OK;
+}
+
+/* Links that were not seen have the bandwidth that the run measured; and, where nothing passes
+ * beside work, copies have it, too. */
+static void fill_links(struct mp_fitted *fitted) {
+    double row = (double)fitted->setting->route_bytes / fitted->setting->bandwidth;
+    fitted->rows_counted = mp_fitted_farthest(fitted)->row > 0;
+    for (int l = 0; l < MP_LINKS; l++)
+        if (!(fitted->link[l].row > 0))
+            fitted->link[l].row = row;
+    fitted->copies = fitted->hides ? 1 : mp_fitted_farthest(fitted)->row / row;
+}
+
+int mp_fitted_fit(struct mp_fitted *fitted, struct mp_error *error) {
+    size_t count = 2 * cells_of(fitted);
+    struct links links = {.fitted = fitted,
+                          .list = malloc(count * sizeof *links.list),
+                          .points = {.x = malloc(count * MP_EXPERT_COLUMNS * sizeof(double)),
+                                     .y = malloc(count * sizeof(double))},
+                          .value = malloc(count * sizeof *links.value)};
+    int code = links.list && links.points.x && links.points.y && links.value
+                   ? fit_experts(fitted, &links.points, error)
+                   : mp_fail(error, MP_ENOMEM, "no memory to fit %zu times", count);
+    if (!code)
+        code = fit_links(&links, error);
+    if (!code)
+        fill_links(fitted);
+    fitted->probe = -1;
+    free(links.list);
+    free(links.points.x);
+    free(links.points.y);
+    free(links.value);
+    return code;
+}
+
+/* ---- links as a cluster ---- */
+
+const struct mp_fitted_link *mp_fitted_farthest(const struct mp_fitted *fitted) {
+    return &fitted->link[fitted->ranks > fitted->ranks_per_node ? fitted->far : MP_LINK_NODE];
+}
+
+double mp_fitted_byte(const struct mp_fitted *fitted) {
+    return mp_fitted_farthest(fitted)->row / (double)fitted->setting->route_bytes / fitted->copies;
+}
+
+static struct mp_quantity quantity(double value) {
+    return (struct mp_quantity){.value = value, .origin = "fitted to a run"};
+}
+
+/* Gates of ranks, or one that those of a node share. */
+static void add_level(const struct mp_fitted *fitted, const char *name, int link, int span,
+                      struct mp_cluster *cluster) {
+    double bytes = (double)fitted->setting->route_bytes * fitted->copies;
+    bool fixed = link == MP_LINK_FAR;
+    cluster->level[cluster->levels++] = (struct mp_cluster_level){
+        .name = name,
+        .span = span,
+        .bandwidth = quantity(bytes / fitted->link[link].row),
+        .latency = quantity(fitted->link[link].exchange),
+        .ports = quantity(fixed ? fitted->ranks_per_node : 1),
+        .sharing = {.choice = fixed ? MP_SHARING_FIXED : MP_SHARING_POOLED}};
+}
+
+void mp_fitted_cluster(const struct mp_fitted *fitted, struct mp_cluster *cluster) {
+    int nodes = fitted->ranks / fitted->ranks_per_node;
+    bool hides = fitted->hides || fitted->probe >= 0;
+    *cluster = (struct mp_cluster){.nodes = quantity(nodes),
+                                   .ranks_per_node = quantity(fitted->ranks_per_node),
+                                   .memory_bandwidth = quantity(INFINITY),
+                                   .overlap = quantity(hides ? 1 : 0)};
+    cluster->level[cluster->levels++] = (struct mp_cluster_level){
+        .name = "self", .span = 1, .bandwidth = quantity(INFINITY), .ports = quantity(1)};
+    if (fitted->ranks_per_node > 1)
+        add_level(fitted, "node", MP_LINK_NODE, fitted->ranks_per_node, cluster);
+    if (nodes > 1)
+        add_level(fitted, "cluster", fitted->far, 0, cluster);
+}

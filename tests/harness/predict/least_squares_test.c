@@ -1,0 +1,75 @@
+/* Fits that are known beforehand. */
+#include "harness/predict/least_squares.h"
+
+#include "tests/support.h"
+
+enum { POINTS = 40 };
+
+static void fit(int columns, const double x[], const double y[], double weight[]) {
+    const struct mp_fit_points points = {columns, POINTS, x, y};
+    assert_int_equal(mp_fit(&points, weight, NULL), MP_OK);
+}
+
+/* A rank that lost its processor once does not bend the line. */
+static void what_is_far_is_left_out(void **state) {
+    double x[POINTS][2], y[POINTS], weight[2] = {0};
+    (void)state;
+    for (int i = 0; i < POINTS; i++) {
+        x[i][0] = i;
+        x[i][1] = 1;
+        y[i] = 3 * i + 50 + (i % 2 ? 0.5 : -0.5);
+    }
+    y[7] = 1e6;
+    y[30] = 1e5;
+    fit(2, &x[0][0], y, weight);
+    assert_close(weight[0], 3, 0.01);
+    assert_close(weight[1], 50, 0.02);
+    const struct mp_fit_points points = {2, POINTS, &x[0][0], y};
+    assert_close(mp_fit_at(&points, 7, weight), 3 * 7 + 50, 0.01);
+}
+
+static void nothing_costs_less_than_nothing(void **state) {
+    double x[POINTS][2], y[POINTS], weight[2] = {0};
+    (void)state;
+    for (int i = 0; i < POINTS; i++) {
+        x[i][0] = i;
+        x[i][1] = 1;
+        y[i] = 100 - i;
+    }
+    fit(2, &x[0][0], y, weight);
+    assert_close(weight[0], 0, 0);
+    assert_close(weight[1], 100 - 0.5 * (POINTS - 1), 1e-9);
+}
+
+/* The second column is twice the first one: what it begins with stays, the first gets the rest. */
+static void what_is_alike_goes_to_the_first(void **state) {
+    double x[POINTS][2], y[POINTS], weight[2] = {0, 1};
+    (void)state;
+    for (int i = 0; i < POINTS; i++) {
+        x[i][0] = 5;
+        x[i][1] = 10;
+        y[i] = 40;
+    }
+    fit(2, &x[0][0], y, weight);
+    assert_close(weight[0], 6, 1e-9);
+    assert_close(weight[1], 1, 1e-9);
+}
+
+static void the_middle_of_values(void **state) {
+    double odd[] = {9, 1, 4}, even[] = {8, 1, 2, 4};
+    (void)state;
+    assert_close(mp_middle(odd, 3), 4, 0);
+    assert_close(mp_middle(even, 4), 3, 0);
+    assert_close(even[3], 8, 0);
+    assert_close(mp_middle(even, 0), 0, 0);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_is_far_is_left_out),
+        cmocka_unit_test(nothing_costs_less_than_nothing),
+        cmocka_unit_test(what_is_alike_goes_to_the_first),
+        cmocka_unit_test(the_middle_of_values),
+    };
+    return cmocka_run_group_tests_name("harness/predict/least_squares", tests, NULL, NULL);
+}
