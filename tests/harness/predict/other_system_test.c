@@ -444,7 +444,7 @@ static void systems_take_options(void **state) {
                               .job = JOB("system: swiftmoe, options: {capacity-factor: 8}")};
     record_kind(folder, &random, &kind);
     runs_ok(ask(folder, 1, &asked, &error), &error);
-    assert_string_equal(answer_of(&asked, "ep", NULL, 0).options, "");
+    assert_string_equal(answer_of(&asked, "ep", NULL, 0).options, "expert-parallel=auto");
     /* The run's own keeps the run's, others have their defaults. */
     assert_string_equal(answer_of(&asked, "swiftmoe", NULL, 0).options,
                         "slots=auto capacity-factor=8");
