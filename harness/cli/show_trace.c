@@ -186,7 +186,7 @@ static int64_t fill_layer(const struct shown *shown, int layer, struct cell cell
 
 static int write_imbalance(struct page *page, const struct shown *shown, struct mp_error *error) {
     static const char *const names[] = {"iteration", "layer", "value", "ranks", NULL};
-    struct cell cells[ITERATION_BINS];
+    struct cell cells[ITERATION_BINS] = {{0}};
     json_t *data = data_of(names);
     int code = MP_OK;
     for (int l = 0; l < shown->info->shape.layers && !code; l++) {

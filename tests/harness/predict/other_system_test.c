@@ -463,7 +463,7 @@ static void systems_take_options(void **state) {
                                          &error),
                      MP_EINVAL);
     error = (struct mp_error){0};
-    assert_int_equal(mp_other_system_ask(asked.other, &(struct mp_other_request){"ep", slots, 1},
+    assert_int_equal(mp_other_system_ask(asked.other, &(struct mp_other_request){"ideal", slots, 1},
                                          &answer, &error),
                      MP_EINVAL);
     assert_non_null(strstr(error.text, "has no options"));
