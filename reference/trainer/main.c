@@ -449,7 +449,7 @@ static int finish(struct program *program, int code) {
         code = record_clock(program);
     if (!program->recorder)
         return code;
-    int64_t now = -1, most = -1;
+    int64_t now, most = -1;
     if (program->place.device)
         program->place.device->operations->memory_used(program->place.device, &now, &most);
     if (most >= 0)

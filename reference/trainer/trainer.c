@@ -260,11 +260,9 @@ static int create_model(struct mp_trainer *trainer, const struct mp_model_shape 
     int64_t ranks = setting->topology.ranks, experts = setting->experts;
     int64_t sent = setting->tokens_per_rank * setting->top_k, received = sent * ranks;
     int64_t padding = mp_system_padding_limit(file->system, setting, file->system_options);
-    if (padding > 0) {
-        int64_t held = (experts + ranks - 1) / ranks; /* padded exchanges have one holder a pair */
-        sent = padding * experts > sent ? padding * experts : sent;
-        received = padding * held * ranks > received ? padding * held * ranks : received;
-    }
+    int64_t held = (experts + ranks - 1) / ranks; /* padded exchanges have one holder a pair */
+    sent = padding * experts > sent ? padding * experts : sent;
+    received = padding * held * ranks > received ? padding * held * ranks : received;
     /* Rows are counted in int; a plan that brings more is refused when it is there. */
     sent = sent < INT_MAX ? sent : INT_MAX;
     received = received < INT_MAX ? received : INT_MAX;
