@@ -56,16 +56,6 @@ static int64_t list_owned(struct mp_ideal *state, const int32_t owner[]) {
     return routes;
 }
 
-static void share_out(struct mp_ideal *state, int64_t routes) {
-    int remainder = (int)(routes % state->ranks);
-
-    for (int rank = 0; rank < state->ranks; rank++)
-        state->lack[rank] = routes / state->ranks - state->load[rank];
-    mp_load_hottest(state->load, state->ranks, remainder, state->order);
-    for (int index = 0; index < remainder; index++)
-        state->lack[state->order[index]]++;
-}
-
 /* The expert of a rank with the most routes left, ties to the lower id. */
 static int32_t hottest_of(const struct mp_ideal *state, int rank) {
     int32_t at = state->owned_begin[rank], found = state->owned[at];
@@ -99,7 +89,7 @@ static int give_up(struct mp_ideal *state, int rank, int *helper, struct mp_erro
 int mp_ideal_decide(struct mp_ideal *state, const int32_t owner[], struct mp_error *error) {
     int helper = 0, code = MP_OK;
 
-    share_out(state, list_owned(state, owner));
+    mp_load_lacks(state->load, state->ranks, list_owned(state, owner), state->order, state->lack);
     mp_pieces_clear(&state->pieces);
     for (int rank = 0; rank < state->ranks && !code; rank++)
         code = give_up(state, rank, &helper, error);

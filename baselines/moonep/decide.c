@@ -85,16 +85,6 @@ static int64_t list_groups(struct mp_moonep *state, const int32_t owner[]) {
     return routes;
 }
 
-static void share_out(struct mp_moonep *state, int64_t routes) {
-    int remainder = (int)(routes % state->ranks);
-
-    for (int rank = 0; rank < state->ranks; rank++)
-        state->lack[rank] = routes / state->ranks - state->load[rank];
-    mp_load_hottest(state->load, state->ranks, remainder, state->order);
-    for (int index = 0; index < remainder; index++)
-        state->lack[state->order[index]]++;
-}
-
 /* A queue's first one has so many routes less, and leaves if that is all. */
 static void lessen_first(struct mp_queue *queue, int64_t routes) {
     double left = queue->item[0].key - (double)routes;
@@ -165,7 +155,7 @@ int mp_moonep_decide(struct mp_moonep *state, const struct mp_moonep_options *op
     int64_t routes = list_groups(state, owner);
     int code = MP_OK;
 
-    share_out(state, routes);
+    mp_load_lacks(state->load, state->ranks, routes, state->order, state->lack);
     pair_groups(state, options->tolerance * (double)routes / state->ranks);
     for (int rank = 0; rank < state->ranks; rank++)
         cut_experts(state, rank);

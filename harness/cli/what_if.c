@@ -7,8 +7,8 @@
 
 #include "harness/cli/cli.h"
 #include "harness/cli/system_words.h"
-#include "harness/predict/least_squares.h"
 #include "harness/predict/other_system.h"
+#include "reference/base/median.h"
 
 /* Ranks whose costs are all replayed; of more, that of the one who waited least. */
 enum { RANKS_REPLAYED = 64, ROWS_LIMIT = 2 * CLI_WORDS_LIMIT + 8, NAME_SIZE = 80 };
@@ -95,7 +95,7 @@ static int find_measured(struct answer *answer, struct mp_error *error) {
     if (!seconds)
         return mp_fail(error, MP_ENOMEM, "no memory for %zu iterations", count);
     memcpy(seconds, run->seconds, count * sizeof *seconds);
-    answer->measured = mp_middle(seconds, count);
+    answer->measured = mp_median_of(seconds, (int64_t)count);
     free(seconds);
     return MP_OK;
 }

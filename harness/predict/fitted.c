@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "harness/predict/least_squares.h"
+#include "reference/base/median.h"
 
 static const double bend[] = {16, 64, 256, 1024}; /* rows */
 
@@ -220,7 +221,7 @@ static void find_speed(struct mp_fitted *fitted, int way, double value[]) {
             if (seconds > 0)
                 value[count++] = expert_seconds(fitted, i, way) / seconds;
         }
-        speed[r] = count ? mp_middle(value, count) : 1;
+        speed[r] = count ? mp_median_of(value, (int64_t)count) : 1;
         sum += speed[r] / fitted->ranks;
     }
     for (int r = 0; r < fitted->ranks; r++)
@@ -310,7 +311,7 @@ static double middle_exchange(struct links *links, double row) {
         const double *x = points->x + 2 * i;
         links->value[i] = larger(points->y[i] - row * x[0], 0) / x[1];
     }
-    return points->count ? mp_middle(links->value, points->count) : links->usual;
+    return points->count ? mp_median_of(links->value, (int64_t)points->count) : links->usual;
 }
 
 /* Sets a link; its rows take no time if they are not seen. */
@@ -337,7 +338,7 @@ static int fit_link(struct links *links, int number, struct mp_error *error) {
     const struct mp_fit_points all = {2, points->count, points->x, points->y};
     for (size_t i = 0; i < points->count; i++)
         links->value[i] = fabs(points->y[i] - mp_fit_at(&all, i, weight));
-    links->off[number] = mp_middle(links->value, points->count);
+    links->off[number] = mp_median_of(links->value, (int64_t)points->count);
     links->fitted->link[number] = (struct mp_fitted_link){weight[1], weight[0]};
     return code;
 }

@@ -1,5 +1,6 @@
 /* Coordinate descent on the normal equations: few columns, so that many sweeps cost nothing. */
 #include "harness/predict/least_squares.h"
+#include "reference/base/median.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -11,18 +12,6 @@ static const double FAR = 4; /* median distances */
 struct equations {
     double a[MP_FIT_COLUMNS][MP_FIT_COLUMNS], b[MP_FIT_COLUMNS];
 };
-
-static int compare_doubles(const void *left, const void *right) {
-    double a = *(const double *)left, b = *(const double *)right;
-    return (a > b) - (a < b);
-}
-
-double mp_middle(double value[], size_t count) {
-    if (count == 0)
-        return 0;
-    qsort(value, count, sizeof *value, compare_doubles);
-    return 0.5 * (value[(count - 1) / 2] + value[count / 2]);
-}
 
 double mp_fit_at(const struct mp_fit_points *points, size_t point, const double weight[]) {
     const double *x = points->x + point * (size_t)points->columns;
@@ -71,12 +60,12 @@ int mp_fit(const struct mp_fit_points *points, double weight[], struct mp_error 
     if (!value)
         return mp_fail(error, MP_ENOMEM, "no memory to fit %zu times", points->count);
     memcpy(value, points->y, points->count * sizeof *value);
-    double usual = mp_middle(value, points->count);
+    double usual = mp_median_of(value, (int64_t)points->count);
     fit_near(points, -1, weight);
     for (int round = 0; round < ROUNDS; round++) {
         for (size_t i = 0; i < points->count; i++)
             value[i] = distance_of(points, i, weight);
-        double limit = FAR * mp_middle(value, points->count);
+        double limit = FAR * mp_median_of(value, (int64_t)points->count);
         fit_near(points, limit > usual ? limit : usual, weight);
     }
     free(value);

@@ -27,7 +27,4 @@ int mp_fit(const struct mp_fit_points *points, double weight[], struct mp_error 
 /* Seconds of one point. */
 double mp_fit_at(const struct mp_fit_points *points, size_t point, const double weight[]);
 
-/* Of values that are put in order; 0 of none.  Of an even number the mean of both in the middle. */
-double mp_middle(double value[], size_t count);
-
 #endif

@@ -7,8 +7,8 @@
 
 #include "harness/predict/engine.h"
 #include "harness/predict/job.h"
-#include "harness/predict/least_squares.h"
 #include "harness/workload/run_trace.h"
+#include "reference/base/median.h"
 
 struct mp_other_system {
     const struct mp_what_if *what_if;
@@ -247,7 +247,7 @@ static int carry_out(struct mp_other_system *other, const struct mp_job_file *fi
 }
 
 static double median_of(const struct mp_other_system *other) {
-    return mp_middle(other->seconds, (size_t)other->run->iterations);
+    return mp_median_of(other->seconds, other->run->iterations);
 }
 
 /* ---- life ---- */

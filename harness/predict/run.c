@@ -2,8 +2,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "harness/predict/least_squares.h"
 #include "harness/predict/loads.h"
+#include "reference/base/median.h"
 
 /* Fields of struct mp_prediction that are put together as means; the others are sums. */
 #define MEAN(member) offsetof(struct mp_prediction, member)
@@ -138,7 +138,7 @@ static void finish_summary(const struct mp_predict_job *job, const struct mp_pre
     for (int i = 0; i < MEANS; i++)
         *field(&summary->mean, means[i]) /= (double)times->count;
     summary->seconds_mean = summary->mean.seconds;
-    summary->seconds_median = mp_middle(times->seconds, (size_t)times->count);
+    summary->seconds_median = mp_median_of(times->seconds, times->count);
     double tokens = (double)job->file.job.batch * job->file.job.sequence;
     summary->tokens_per_second = summary->seconds_median > 0 ? tokens / summary->seconds_median : 0;
     mp_predictor_memory(predictor, &summary->memory, &summary->memory_rank);

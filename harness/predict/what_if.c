@@ -3,8 +3,8 @@
 
 #include <stdlib.h>
 
-#include "harness/predict/least_squares.h"
 #include "profiler/straggler/graph.h"
+#include "reference/base/median.h"
 
 struct mp_what_if {
     const struct mp_recorded *recorded;
@@ -104,7 +104,7 @@ static void make_ideal(struct mp_what_if *what_if, const struct mp_graph_group *
     struct means mean = means_of(what_if, group, -1);
     for (int m = 0; m < group->count; m++)
         what_if->work[m] = what_if->graph->node[member_of(what_if, group, m)].transfer;
-    double transfer = mp_middle(what_if->work, (size_t)group->count);
+    double transfer = mp_median_of(what_if->work, group->count);
     for (int m = 0; m < group->count; m++)
         what_if->now[member_of(what_if, group, m)] =
             (struct mp_graph_seconds){mean.gap, mean.own, transfer};
@@ -158,7 +158,7 @@ void mp_what_if_run(struct mp_what_if *what_if, const struct mp_what_if_change *
 
 double mp_what_if_median(struct mp_what_if *what_if, const struct mp_what_if_change *change) {
     mp_what_if_run(what_if, change, what_if->seconds);
-    return mp_middle(what_if->seconds, (size_t)what_if->recorded->iterations);
+    return mp_median_of(what_if->seconds, what_if->recorded->iterations);
 }
 
 void mp_what_if_rank(const struct mp_what_if *what_if, int rank, double *own, double *waiting) {

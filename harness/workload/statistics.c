@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "reference/base/imbalance.h"
+#include "reference/base/median.h"
 
 const int mp_trace_lags[MP_TRACE_LAGS] = {1, 10, 100};
 
@@ -177,18 +178,6 @@ int mp_trace_statistics_add(struct mp_trace_statistics *statistics,
 
 /* ---- all blocks ---- */
 
-static int ascending(const void *a, const void *b) {
-    double one = *(const double *)a, other = *(const double *)b;
-    return (one > other) - (one < other);
-}
-
-static double median(double value[], int64_t count) {
-    if (count == 0)
-        return NAN;
-    qsort(value, (size_t)count, sizeof *value, ascending);
-    return count % 2 ? value[count / 2] : 0.5 * (value[count / 2 - 1] + value[count / 2]);
-}
-
 /* Counts blocks and finds the worst. */
 static void count_blocks(const struct mp_trace_statistics *statistics, int layer,
                          struct mp_trace_summary *summary) {
@@ -216,7 +205,7 @@ static void find_medians(const struct mp_trace_statistics *statistics, int layer
         for (int64_t b = layer < 0 ? 0 : layer; b < statistics->blocks; b += layer < 0 ? 1 : layers)
             if (!isnan(statistics->block[b].value[m]))
                 value[count++] = statistics->block[b].value[m];
-        summary->median[m] = median(value, count);
+        summary->median[m] = mp_median_of(value, count);
     }
 }
 

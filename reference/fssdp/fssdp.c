@@ -293,8 +293,18 @@ static int fssdp_load(void *opaque, const void *buffer, size_t size, struct mp_e
                                size - sizeof head, error);
 }
 
+/* What both systems have. */
+#define SHARED                                                                                     \
+    .abi = MP_SYSTEM_ABI,                                                                          \
+    .capabilities = MP_SYSTEM_REPLICATES | MP_SYSTEM_MOVES_OWNERS | MP_SYSTEM_PLANS_BEFORE_GATE |  \
+                    MP_SYSTEM_UNEVEN_EXPERTS,                                                      \
+    .options = option_table, .options_size = sizeof(struct mp_fssdp_options),                      \
+    .destroy = fssdp_destroy, .initial_owners = fssdp_initial_owners,                              \
+    .copies_limit = fssdp_copies_limit, .before_gate = fssdp_before_gate,                          \
+    .after_gate = fssdp_after_gate, .after_step = fssdp_after_step, .save = fssdp_save,            \
+    .load = fssdp_load
+
 const struct mp_system mp_system_fssdp = {
-    .abi = MP_SYSTEM_ABI,
     .name = "fssdp",
     .title = "FSSDP: fully sharded sparse data parallelism (Hecate)",
     .source = "Hecate, arXiv 2502.02581, sections 3 and 4, algorithms 1 and 2",
@@ -304,23 +314,11 @@ const struct mp_system mp_system_fssdp = {
         "re-materialisation, heterogeneous re-sharding with optimizer state. The paper leaves the "
         "latency model of calibration and the rounding of slots open; the rules here are our own. "
         "Not modelled: profiling of memory, the number of extra experts is an option.",
-    .capabilities = MP_SYSTEM_REPLICATES | MP_SYSTEM_MOVES_OWNERS | MP_SYSTEM_PLANS_BEFORE_GATE |
-                    MP_SYSTEM_UNEVEN_EXPERTS,
-    .options = option_table,
-    .options_size = sizeof(struct mp_fssdp_options),
+    SHARED,
     .create = fssdp_create,
-    .destroy = fssdp_destroy,
-    .initial_owners = fssdp_initial_owners,
-    .copies_limit = fssdp_copies_limit,
-    .before_gate = fssdp_before_gate,
-    .after_gate = fssdp_after_gate,
-    .after_step = fssdp_after_step,
-    .save = fssdp_save,
-    .load = fssdp_load,
 };
 
 const struct mp_system mp_system_frugal = {
-    .abi = MP_SYSTEM_ABI,
     .name = "frugal",
     .title = "Frugal: FSSDP that makes only the copies that pay",
     .source = "moeperf's own, after Hecate, arXiv 2502.02581",
@@ -330,17 +328,6 @@ const struct mp_system mp_system_frugal = {
         "counted in full, by the rule of calibration. Where what computes also copies, nothing "
         "hides under attention, and copying all t makes every rank slower. Not modelled: the same "
         "as of fssdp.",
-    .capabilities = MP_SYSTEM_REPLICATES | MP_SYSTEM_MOVES_OWNERS | MP_SYSTEM_PLANS_BEFORE_GATE |
-                    MP_SYSTEM_UNEVEN_EXPERTS,
-    .options = option_table,
-    .options_size = sizeof(struct mp_fssdp_options),
+    SHARED,
     .create = frugal_create,
-    .destroy = fssdp_destroy,
-    .initial_owners = fssdp_initial_owners,
-    .copies_limit = fssdp_copies_limit,
-    .before_gate = fssdp_before_gate,
-    .after_gate = fssdp_after_gate,
-    .after_step = fssdp_after_step,
-    .save = fssdp_save,
-    .load = fssdp_load,
 };

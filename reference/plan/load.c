@@ -85,3 +85,14 @@ void mp_load_hottest(const int64_t total[], int experts, int wanted, int32_t ord
         sift_down(total, order, 0, size);
     }
 }
+
+void mp_load_lacks(const int64_t load[], int ranks, int64_t routes, int32_t order[],
+                   int64_t lack[]) {
+    int remainder = (int)(routes % ranks);
+
+    for (int rank = 0; rank < ranks; rank++)
+        lack[rank] = routes / ranks - load[rank];
+    mp_load_hottest(load, ranks, remainder, order);
+    for (int index = 0; index < remainder; index++)
+        lack[order[index]]++;
+}

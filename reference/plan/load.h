@@ -32,6 +32,12 @@ int64_t mp_load_total(const struct mp_load *load);
  * by lower id: the order that all planners share (systems.md 0.6).  Allocates nothing. */
 void mp_load_hottest(const int64_t total[], int experts, int wanted, int32_t order[]);
 
+/* lack[r] = what rank r has too few of (or too many: negative), of `routes` in all, for shares that
+ * are as even as can be: the fullest ranks, ties to the lower one, have one more where they don't
+ * divide.  load is [ranks], routes; order is [ranks], working memory.  Allocates nothing. */
+void mp_load_lacks(const int64_t load[], int ranks, int64_t routes, int32_t order[],
+                   int64_t lack[]);
+
 /* Copies the counts; both must have the same shape. */
 void mp_load_copy(struct mp_load *to, const struct mp_load *from);
 

@@ -55,21 +55,11 @@ static void what_is_alike_goes_to_the_first(void **state) {
     assert_close(weight[1], 1, 1e-9);
 }
 
-static void the_middle_of_values(void **state) {
-    double odd[] = {9, 1, 4}, even[] = {8, 1, 2, 4};
-    (void)state;
-    assert_close(mp_middle(odd, 3), 4, 0);
-    assert_close(mp_middle(even, 4), 3, 0);
-    assert_close(even[3], 8, 0);
-    assert_close(mp_middle(even, 0), 0, 0);
-}
-
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_far_is_left_out),
         cmocka_unit_test(nothing_costs_less_than_nothing),
         cmocka_unit_test(what_is_alike_goes_to_the_first),
-        cmocka_unit_test(the_middle_of_values),
     };
     return cmocka_run_group_tests_name("harness/predict/least_squares", tests, NULL, NULL);
 }
