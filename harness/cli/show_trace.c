@@ -366,10 +366,7 @@ static int write_body(const void *context, struct page *page, struct mp_error *e
         return no_memory(error);
     }
     page_print(page->out, "<header>\n<h1>%s</h1>\n", shown->path);
-    for (char *line = words, *end; (end = strchr(line, '\n')); line = end + 1) {
-        *end = '\0';
-        page_print(page->out, "<p class=\"muted\">%s</p>\n", line);
-    }
+    page_lines(page->out, words);
     fputs("</header>\n<main>\n", page->out);
     free(words);
     int code = write_imbalance(page, shown, error);

@@ -36,10 +36,12 @@ static json_t *choices(const struct grids *grids) {
 static int write_body(const void *context, struct page *page, struct mp_error *error) {
     const struct grids *grids = context;
     snprintf(page->title, sizeof page->title, "moeperf: %.160s", grids->title);
-    page_print(page->out,
-               "<header>\n<h1>%s</h1>\n<pre class=\"muted\">%s</pre>\n</header>\n<main>\n"
-               "<noscript><p>The chart needs JavaScript.</p></noscript>\n",
-               grids->title, grids->about);
+    page_print(page->out, "<header>\n<h1>%s</h1>\n", grids->title);
+    if (grids->count == 1)
+        page_print(page->out, "<p>%s</p>\n", grids->grid->name);
+    page_lines(page->out, grids->about);
+    fputs("</header>\n<main>\n<noscript><p>The chart needs JavaScript.</p></noscript>\n",
+          page->out);
     int code =
         page_figure(page, "grid", "Times as fast as plain expert parallelism",
                     "Median time of an iteration under EP over that under the system. "

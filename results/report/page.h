@@ -33,6 +33,9 @@ struct page {
 /* printf of HTML whose %s are escaped (markup.h); knows %s and %d alone. */
 void page_print(FILE *out, const char *html, ...) __attribute__((format(printf, 2, 3)));
 
+/* Every line of a text as a paragraph. */
+void page_lines(FILE *out, const char *text);
+
 struct page_column {
     const char *header;
     enum { PAGE_NUMBER, PAGE_WORDS, PAGE_LONG } kind;

@@ -27,6 +27,16 @@ void page_print(FILE *out, const char *html, ...) {
     va_end(arguments);
 }
 
+void page_lines(FILE *out, const char *text) {
+    for (const char *line = text; *line;) {
+        size_t length = strcspn(line, "\n");
+        char *words = strndup(line, length);
+        page_print(out, "<p class=\"muted\">%s</p>\n", words ? words : "");
+        free(words);
+        line += length + (line[length] == '\n');
+    }
+}
+
 static const char *const kind_class[] = {"", " class=\"words\"", " class=\"words long\""};
 
 void page_table_open(FILE *out, const struct page_column columns[], const char *caption) {

@@ -414,11 +414,36 @@ static void what_is_reserved_does_not_grow(void **state) {
     mp_load_destroy(&load);
 }
 
+/* What is lacking makes all shares as even as can be, and the fullest have what is left over. */
+static void lacks_even_shares_out(void **state) {
+    uint64_t *random = &random_state;
+    (void)state;
+    for (int round = 0; round < 100; round++) {
+        int64_t load[20], lack[20], routes = 0;
+        int32_t order[20];
+        int ranks = test_random_int(random, 1, 20);
+        for (int r = 0; r < ranks; r++)
+            routes += load[r] = test_random_int(random, 0, 9);
+        mp_load_lacks(load, ranks, routes, order, lack);
+        int64_t least = routes / ranks, more = 0;
+        for (int r = 0; r < ranks; r++) {
+            int64_t share = load[r] + lack[r];
+            assert_true(share == least || share == least + 1);
+            more += share - least;
+            for (int other = 0; other < ranks; other++)
+                if (share > load[other] + lack[other])
+                    assert_true(load[r] > load[other] || (load[r] == load[other] && r < other));
+        }
+        assert_int_equal(more, routes % ranks);
+    }
+}
+
 int main(void) {
     random_state = test_seed();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(load_sums_agree_with_a_plain_count),
         cmocka_unit_test(hottest_is_ordered_by_load_then_id),
+        cmocka_unit_test(lacks_even_shares_out),
         cmocka_unit_test(a_new_placement_is_contiguous_and_even),
         cmocka_unit_test(holders_are_a_set),
         cmocka_unit_test(a_copy_is_fetched_and_summed_back),

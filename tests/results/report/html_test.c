@@ -558,6 +558,7 @@ static void a_grid_has_all_its_points(void **state) {
     char *page = text_of(write_grids(folder, path));
     assert_non_null(strstr(page, "<title>moeperf: When it pays</title>"));
     assert_int_equal(count_of(page, "<script"), 3);
+    assert_non_null(strstr(page, "<p class=\"muted\">loads</p>")); /* a line of its own */
     json_t *data = data_of(page);
     json_t *expected = json_loads("[[\"8\", \"1e9\", 0.5], [\"8\", \"2e9\", 1.0], "
                                   "[\"8\", \"3e9\", 1.25], [\"16\", \"1e9\", null], "
