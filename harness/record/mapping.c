@@ -204,13 +204,13 @@ static int keep_range(struct mp_mapping *mapping, const struct mp_spool_record *
         code = add_end(mapping, name->end, range->end_ns, error);
     if (!rule && name->end < 0 && !name->measures && range->kind != MP_RANGE_MARK)
         name->unmatched++;
+    int64_t duration = 0;
     if (code || !rule || range->kind == MP_RANGE_MARK || range->end_ns == 0 ||
-        range->end_ns < range->start_ns)
+        __builtin_sub_overflow(range->end_ns, range->start_ns, &duration) || duration < 0)
         return code;
     code = reserve_match(mapping, error);
     if (code)
         return code;
-    const int64_t duration = range->end_ns - range->start_ns;
     int64_t wait_ns = value_of(mapping, record, &rule->waits, -1);
     int64_t direction = value_of(mapping, record, &rule->direction, -1);
     int64_t iteration = value_of(mapping, record, &rule->iteration, name->capture.iteration);

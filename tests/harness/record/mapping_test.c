@@ -77,6 +77,18 @@ static void a_clock_may_jump_anywhere(void **state) {
     assert_close(totals->seconds, 18446744073.709551, 1e-9);
 }
 
+/* More than 64 bits of nanoseconds lie between its ends: its clock was not right. */
+static void a_range_longer_than_time_is_no_span(void **state) {
+    struct fixture *fixture = *state;
+    range(fixture, WORK, INT64_MIN, 1);
+    range(fixture, STEP, -2, INT64_MAX);
+    range(fixture, WORK, -1, INT64_MAX - 1);
+    const struct mp_mapping_totals *totals = map(fixture, "");
+    assert_int_equal(totals->ranges, 3);
+    assert_int_equal(totals->spans, 1);
+    assert_int_equal(totals->iterations, 0);
+}
+
 static void an_open_range_is_no_span_whenever_it_began(void **state) {
     struct fixture *fixture = *state;
     range(fixture, WORK, -500, 0);
@@ -116,6 +128,7 @@ static void the_reason_for_its_end_is_written_whole_and_last(void **state) {
 int main(void) {
     static const struct CMUnitTest tests[] = {
         TEST(a_clock_may_jump_anywhere),
+        TEST(a_range_longer_than_time_is_no_span),
         TEST(an_open_range_is_no_span_whenever_it_began),
         TEST(the_reason_for_its_end_is_written_whole_and_last),
     };
