@@ -67,9 +67,9 @@ static const struct cli_capability capabilities[] = {
      "It decides something before a layer's loads are known, as what is copied during attention."},
     {MP_SYSTEM_UNEVEN_EXPERTS, NULL, "Works when experts can't be divided evenly over ranks."},
     {MP_SYSTEM_MORE_RANKS, NULL, "Works with more ranks than experts."},
-    {MP_SYSTEM_UNATTAINABLE, "a bound, no system",
-     "A bound for comparison: what it does at no cost takes time on every machine. Tables call it "
-     "unattainable."},
+    {MP_SYSTEM_UNATTAINABLE, "a yardstick, no system",
+     "For comparison. Tables call it unattainable. What it does at no cost takes time on every "
+     "machine."},
 };
 enum { CAPABILITIES = sizeof capabilities / sizeof *capabilities };
 

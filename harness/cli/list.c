@@ -22,13 +22,13 @@ static int list_systems(const struct mp_systems *systems, json_t *rows, struct m
     int code = MP_OK;
     for (int i = 0; i < systems->count && !code; i++) {
         const struct mp_system *system = systems->item[i];
-        bool bound = system->capabilities & MP_SYSTEM_UNATTAINABLE;
-        code =
-            add_row(rows,
-                    json_pack("{s:s, s:s, s:s, s:o, s:b}", "name", system->name, "title",
-                              system->title, "source", system->source, "capabilities",
-                              cli_pack_capabilities(system->capabilities), "unattainable", bound),
-                    error);
+        bool yardstick = system->capabilities & MP_SYSTEM_UNATTAINABLE;
+        code = add_row(rows,
+                       json_pack("{s:s, s:s, s:s, s:o, s:b}", "name", system->name, "title",
+                                 system->title, "source", system->source, "capabilities",
+                                 cli_pack_capabilities(system->capabilities), "unattainable",
+                                 yardstick),
+                       error);
     }
     return code;
 }

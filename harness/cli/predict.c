@@ -18,7 +18,7 @@
 /* Those that people compare first: the reference, one that copies after the gate, one that moves,
  * one that does so on past loads and drops, FSSDP by the paper's rule and by our own, the bound. */
 static const char *const usual_systems[] = {"ep",   "fastermoe", "smartmoe", "swiftmoe",
-                                            "llep", "fssdp",     "frugal",   "ideal"};
+                                            "llep", "fssdp",     "frugal",   "free-balance"};
 enum { USUAL = sizeof usual_systems / sizeof *usual_systems };
 enum { SEQUENCES = 4, SETTINGS_LIMIT = CLI_WORDS_LIMIT + 8, SETTING_SIZE = MP_TEXT_SIZE + 32 };
 
@@ -77,7 +77,8 @@ static int parse(struct predict_flags *flags, int argc, char *argv[], struct mp_
         "moeperf predict --cluster NAME (--trace FILE | --loads TEXT) [options]",
         "Predicts, without the machines, how long an iteration takes under each system on a\n"
         "cluster: the same planners as in training, carried out in model time.  Systems are\n"
-        "ep, fastermoe, smartmoe, swiftmoe, llep, fssdp and ideal unless named.  The model is\n"
+        "ep, fastermoe, smartmoe, swiftmoe, llep, fssdp and free-balance unless named.  The model "
+        "is\n"
         "GPT-MoE-S of Hecate's paper with 4 sequences per rank unless the trace or --set\n"
         "says otherwise.  Needing more memory than there is, is a result.",
         table,

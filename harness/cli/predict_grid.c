@@ -66,12 +66,12 @@ static void make_labels(struct grids *grids) {
 
 static void name_system(const struct cli_predictions *predictions, const char *system,
                         char name[CLI_AXIS_TEXT]) {
-    bool is_bound = false;
+    bool is_yardstick = false;
     for (int i = 0; i < predictions->count; i++)
-        is_bound = is_bound ||
-                   (!strcmp(predictions->points->item[i].system, system) &&
-                    predictions->item[i].job->file.system->capabilities & MP_SYSTEM_UNATTAINABLE);
-    snprintf(name, CLI_AXIS_TEXT, "%.900s%s", system, is_bound ? REPORT_UNATTAINABLE : "");
+        is_yardstick = is_yardstick || (!strcmp(predictions->points->item[i].system, system) &&
+                                        predictions->item[i].job->file.system->capabilities &
+                                            MP_SYSTEM_UNATTAINABLE);
+    snprintf(name, CLI_AXIS_TEXT, "%.900s%s", system, is_yardstick ? REPORT_UNATTAINABLE : "");
 }
 
 /* Of the system number `first`, or with one axis of all `count`. */

@@ -14,7 +14,7 @@
 enum { FEW_ASSUMPTIONS = 3, LINE_SIZE = 512 };
 static const double GIB = 1024.0 * 1024 * 1024;
 
-static bool is_bound(const struct cli_prediction *item) {
+static bool is_yardstick(const struct cli_prediction *item) {
     return item->job->file.system->capabilities & MP_SYSTEM_UNATTAINABLE;
 }
 
@@ -149,7 +149,7 @@ static int add_row(const struct cli_predictions *predictions, const struct cli_p
     if (code)
         return code;
     table_set(table, SYSTEM, "%s%s", item->job->file.job.name,
-              is_bound(item) ? REPORT_UNATTAINABLE : "");
+              is_yardstick(item) ? REPORT_UNATTAINABLE : "");
     table_set_number(table, MS, ms, ms >= 1000 ? 0 : ms >= 100 ? 1 : 2);
     table_set_number(table, SPEEDUP, speedup_of(predictions, item), 2);
     table_set_number(table, EXPOSED,
@@ -189,20 +189,20 @@ void cli_print_prediction_heading(const struct cli_predictions *predictions, FIL
                         axes->count > 1 ? " and " : "", axes->count > 1 ? axes->axis[1].key : "");
 }
 
-/* The bound is one for balance alone. */
-static void note_bound(const struct cli_predictions *predictions, const bool shown[],
-                       const struct cli_prediction *bound) {
-    const char *name = bound->job->file.job.name;
+/* It is one for balance alone. */
+static void note_yardstick(const struct cli_predictions *predictions, const bool shown[],
+                           const struct cli_prediction *yardstick) {
+    const char *name = yardstick->job->file.job.name;
     const struct cli_prediction *fastest = NULL;
     for (int i = 0; i < predictions->count; i++) {
         const struct cli_prediction *item = &predictions->item[i];
-        double least = (fastest ? fastest : bound)->summary.seconds_median;
-        if (shown[i] && !is_bound(item) && item->summary.seconds_median < least)
+        double least = (fastest ? fastest : yardstick)->summary.seconds_median;
+        if (shown[i] && !is_yardstick(item) && item->summary.seconds_median < least)
             fastest = item;
     }
     table_paragraph(stdout,
-                    "%s is a bound for comparison and no system: what it does at no cost takes "
-                    "time on every machine.",
+                    "%s is a yardstick and no system: what it does at no cost takes time on every "
+                    "machine.",
                     name);
     if (fastest)
         table_paragraph(stdout,
@@ -222,8 +222,8 @@ static void print_notes(const struct cli_predictions *predictions, const bool sh
         if (item->summary.out_of_memory)
             table_paragraph(stdout, "%s: out of memory: %s, so it could not run.", name,
                             mp_predicted_memory_text(&item->summary, memory, sizeof memory));
-        if (is_bound(item))
-            note_bound(predictions, shown, item);
+        if (is_yardstick(item))
+            note_yardstick(predictions, shown, item);
     }
 }
 
@@ -374,7 +374,7 @@ static json_t *pack_item(const struct cli_predictions *predictions,
     json_object_set_new(object, "options",
                         pack_options(job->file.system->options, job->file.system_options));
     json_object_set_new(object, "executor", json_string("predicted"));
-    json_object_set_new(object, "unattainable", json_boolean(is_bound(item)));
+    json_object_set_new(object, "unattainable", json_boolean(is_yardstick(item)));
     json_object_set_new(object, "cluster", json_text(job->cluster));
     json_object_set_new(object, "change", json_text(job->change));
     json_object_set_new(object, "model", pack_model(&job->file.job));

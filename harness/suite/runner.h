@@ -15,7 +15,7 @@
  * both, base first in even rounds and head first in odd ones.  With `slice` both run at once, in
  * time slices (launch.h): a machine whose speed changes within seconds meets them alike, and only
  * iterations count that were not interrupted.  Without, and where ranks are on other hosts or the
- * system is a bound (whose clocks stand still at times), the second runs after the first.  The
+ * system is a yardstick (whose clocks stand still at times), the second runs after the first.  The
  * sides become suite runs of their own, marked by the facts of results/compare/gate.h.
  *
  * A job that fails, hangs or is killed becomes a run with its status and reason and everything its

@@ -1,7 +1,7 @@
 /* Pieces: each expert's routes cut by number, so many for this rank and so many for that one.
  *
- * What planners that balance by counting arrive at (least-loaded expert parallelism, the ideal
- * bound): not which source's routes a rank computes, only how many. */
+ * What planners that balance by counting arrive at (least-loaded expert parallelism, perfect
+ * balance): not which source's routes a rank computes, only how many. */
 #ifndef MOEPERF_REFERENCE_PLAN_PIECES_H
 #define MOEPERF_REFERENCE_PLAN_PIECES_H
 

@@ -136,7 +136,7 @@ struct mp_plan {
      * MP_STAGE_BEFORE_GATE likewise what was put together from slices.  The same in all plans. */
     bool rematerialise;
     /* What `fetch`, `reduce`, `share` and planning cost is not counted: clocks stand still.  For
-     * upper bounds only (MP_SYSTEM_UNATTAINABLE). */
+     * yardsticks only (MP_SYSTEM_UNATTAINABLE). */
     bool free_transfers;
 
     /* The gate, if the system changes it: at most this many tokens of a source have their first

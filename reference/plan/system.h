@@ -25,7 +25,7 @@ enum mp_system_capability {
     MP_SYSTEM_PLANS_BEFORE_GATE = 1 << 4, /* needs before_gate */
     MP_SYSTEM_UNEVEN_EXPERTS = 1 << 5,    /* works when experts % ranks != 0 */
     MP_SYSTEM_MORE_RANKS = 1 << 6,        /* works with more ranks than experts */
-    MP_SYSTEM_UNATTAINABLE = 1 << 7,      /* a bound, not a system: marked so in every table */
+    MP_SYSTEM_UNATTAINABLE = 1 << 7,      /* a yardstick, no system: marked so in every table */
     MP_SYSTEM_CAPABILITIES = (1 << 8) - 1
 };
 /* Name of one capability bit: "replicates", ...; NULL for an unknown bit. */

@@ -247,14 +247,15 @@ void report_print_busy(const struct report_runs *runs, FILE *out) {
         table_paragraph(out, "The machine was busy: %s\n", text);
 }
 
-void report_print_bounds(const struct report_runs *runs, int table, FILE *out) {
+void report_print_yardsticks(const struct report_runs *runs, int table, FILE *out) {
     for (int group = 0; group < runs->groups; group++) {
         const struct report_run *run = report_group_first(runs, group);
         if (run->unattainable && run->table == table)
-            table_paragraph(out,
-                            "%s is a bound for comparison and no system: what it does at no cost "
-                            "takes time on every machine.",
-                            run->label);
+            table_paragraph(
+                out,
+                "%s is a yardstick and no system: what it does at no cost takes time on every "
+                "machine.",
+                run->label);
     }
 }
 

@@ -6,7 +6,7 @@
 
 #include "results/report/report.h"
 
-#define REPORT_UNATTAINABLE " (unattainable)" /* behind the name of a bound, in every table */
+#define REPORT_UNATTAINABLE " (unattainable)" /* behind a yardstick's name, in every table */
 
 #define REPORT_PREDICTED " (predicted)" /* behind what stands for a run that nobody measured */
 
@@ -24,7 +24,7 @@ struct report_run {
     int round, ranks;
     int64_t iterations, iterations_wanted;
     bool complete, ranks_share_cores;
-    bool unattainable; /* a bound, no system */
+    bool unattainable; /* a yardstick, no system */
     bool predicted;    /* its times are the predictor's */
     bool foreign;      /* a recorded program, which no suite ran */
     double ms_per_iteration, tokens_per_s, speedup_vs_ep, speed_vs_balanced, loss_final,
@@ -48,7 +48,7 @@ void report_runs_free(struct report_runs *runs); /* accepts a zeroed one */
 const struct report_run *report_group_first(const struct report_runs *runs, int group);
 /* The complete run of median time, or the last one if none is complete: the group's example. */
 const struct report_run *report_group_example(const struct report_runs *runs, int group);
-/* What to call the group inside its table: the system, or the job where systems repeat; a bound
+/* What to call the group inside its table: the system, or the job where systems repeat; a yardstick
  * that no system attains with that word behind it. */
 const char *report_group_label(const struct report_runs *runs, int group);
 
@@ -62,8 +62,8 @@ const char *report_busy(const struct report_runs *runs, char text[REPORT_BUSY_TE
 /* Prints it before anything else that is said of the runs. */
 void report_print_busy(const struct report_runs *runs, FILE *out);
 
-/* Says under a table which of its rows are bounds. */
-void report_print_bounds(const struct report_runs *runs, int table, FILE *out);
+/* Says under a table which of its rows are yardsticks. */
+void report_print_yardsticks(const struct report_runs *runs, int table, FILE *out);
 
 /* "skewed 0.70 on 4, gate gshard, 2 ranks, measured": what a table's runs have in common. */
 void report_table_heading(const struct report_runs *runs, int table, FILE *out);

@@ -173,7 +173,7 @@ static int write_speedup(struct page *page, const struct speedup_row rows[], int
         shared ? "Median over rounds of each run's median steady iteration (ms). Ranks shared "
                  "cores: these wall times are no speed-up."
                : "Median over rounds of each run's median steady iteration (ms); lines reach from "
-                 "the fastest to the slowest round, dashed bars are bounds that no system attains.";
+                 "the fastest to the slowest round, dashed bars are what no system attains.";
     int code = page_figure_of(page, "speedup", "Time per iteration", caption,
                               speedup_data(page->runs, rows, count), error);
     return code ? code : write_speedup_table(page->runs, rows, count, page->out, error);

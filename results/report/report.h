@@ -38,9 +38,9 @@ struct mp_report_selection {
  * that did not complete are listed below with their reason.
  *
  * Where a run drops routes there is a column for their share: what is dropped is not computed, so
- * time counts beside it.  A bound that no system attains has "(unattainable)" behind its name, here
- * and in every other report, and true under "unattainable" in JSON.  The finding is the fastest
- * system that is no bound and drops nothing. */
+ * time counts beside it.  A yardstick that no system attains has "(unattainable)" behind its name,
+ * here and in every other report, and true under "unattainable" in JSON.  The finding is the
+ * fastest system that is no yardstick and drops nothing. */
 int mp_report_speedup(struct mp_store *store, const struct mp_report_selection *selection,
                       enum mp_report_format format, FILE *out, struct mp_error *error);
 

@@ -298,7 +298,7 @@ void speedup_print_words(const struct report_runs *runs, const struct speedup_ro
     print_contradictions(runs, rows, count, out);
     print_droppers(runs, rows, count, taken, out);
     print_losses(runs, rows, count, out);
-    report_print_bounds(runs, table, out);
+    report_print_yardsticks(runs, table, out);
 }
 
 static int print_table(struct report_runs *runs, const struct speedup_row all[], int table_number,

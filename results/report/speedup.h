@@ -18,8 +18,8 @@ struct speedup_row {
 int speedup_rows(struct report_runs *runs, struct speedup_row **rows, struct mp_error *error);
 
 /* What the rows of one table say: the fastest system, unless other programs had the processors for
- * so long that the times don't tell, who drops routes, where losses part, which rows are bounds.
- * `rows`: those of the table. */
+ * so long that the times don't tell, who drops routes, where losses part, which rows are
+ * yardsticks. `rows`: those of the table. */
 void speedup_print_words(const struct report_runs *runs, const struct speedup_row rows[], int count,
                          int table, FILE *out);
 

@@ -155,7 +155,7 @@ static int print_table(const struct report_runs *runs, const struct straggler st
                                             "report --stragglers --suite-run %s",
                                             command_word(invocation, runs->run[0].suite_run)));
         }
-        report_print_bounds(runs, table_number, out);
+        report_print_yardsticks(runs, table_number, out);
     }
     table_free(&table);
     return code;

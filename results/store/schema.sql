@@ -112,7 +112,7 @@ CREATE TABLE number (
 ) STRICT, WITHOUT ROWID;
 
 -- One text by name about a run: environment, digests, options.  'system.unattainable' is there if
--- the run's system is a bound and no system; 'cupti.note' and 'nccl.note' say why something is
+-- the run's system is a yardstick and no system; 'cupti.note' and 'nccl.note' say why something is
 -- missing of what these collectors recorded.
 CREATE TABLE fact (
     run_id INTEGER NOT NULL,
@@ -213,7 +213,7 @@ CREATE TABLE phase_summary (
 --                      what the system would do on cores of its own
 --   clock_error_us     largest error bound of any rank's clock: nothing finer can be concluded
 --   executor           measured; predicted: all its times are a model's (the same in every view)
---   unattainable       1: its system is a bound for comparison, no system that anyone could run
+--   unattainable       1: its system is a yardstick, no system that anyone could run
 --   hosts              different ones that its ranks recorded on; NULL: not recorded
 --   processor_taken    share of the training's time for which other programs had the core of the
 --                      rank that lost most by it; NULL: not recorded

@@ -81,7 +81,7 @@ struct mp_store_run {
     int round;              /* repetition of the suite, from 0; ratios are taken inside one */
     int ranks, nodes, ranks_per_node;
     int64_t iterations_wanted;
-    bool unattainable; /* the system is a bound that none attains: every report says so */
+    bool unattainable; /* the system is a yardstick that none attains: every report says so */
     const struct mp_store_fact *fact; /* [facts], put into table fact with rank -1 */
     int facts;
     /* [slices], one after another: when the job had the machine for itself.  Iterations that don't

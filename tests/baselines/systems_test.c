@@ -18,7 +18,7 @@ static void all_systems_register_once(void **state) {
         "flexmoe",
         "frugal",
         "fssdp",
-        "ideal",
+        "free-balance",
         "laer",
         "llep",
         "moonep",

@@ -24,7 +24,7 @@ static const struct row rows[] = {
     {"smartmoe", 32, 12, 64},     {"flexmoe", 32, 12, 64},
     {"swiftmoe", 32, 12, 64},     {"laer", 32, 12, 64},
     {"eplb", 32, 12, 64},         {"llep", 32, 12, 64},
-    {"ideal", 32, 12, 64},        {"fssdp", 1024, 64, 256},
+    {"free-balance", 32, 12, 64}, {"fssdp", 1024, 64, 256},
     {"deepspeed", 1024, 64, 256}, {"swiftmoe", 1024, 64, 256},
     {"laer", 1024, 64, 256},      {"deepspeed", 16384, 64, 256},
 };

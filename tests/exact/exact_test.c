@@ -242,7 +242,7 @@ static const struct row rows[] = {
      {.replicas = true, .moves = true}},
     {"llep", {"options.smallest-gemm=1", "options.threshold=1"}, {.late = MUST_COPY}},
     {.system = "moonep", .acts = {.late = MUST_COPY}},
-    {.system = "ideal", .acts = {.late = MUST_COPY}},
+    {.system = "free-balance", .acts = {.late = MUST_COPY}},
 };
 
 static void name_case(struct exact_case *c, const char *system, const char *const options[]) {

@@ -87,7 +87,7 @@ static const struct row rows[] = {
     {"swiftmoe", {{"capacity-factor", "1000"}}, false, 2, {0, 0}, {0, 0}},
     {"llep", {{"smallest-gemm", "1"}}, false, 2, {1.05, 1.05}, {1.05, 1.05}},
     {"moonep", {{0}}, false, 2, {1.001, 1.001}, {1.001, 1.001}},
-    {"ideal", {{0}}, false, 2, {1.001, 1.001}, {1.001, 1.001}},
+    {"free-balance", {{0}}, false, 2, {1.001, 1.001}, {1.001, 1.001}},
 };
 enum { ROWS = sizeof rows / sizeof *rows };
 

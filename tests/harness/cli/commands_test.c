@@ -166,7 +166,8 @@ static void lists_and_things_are_json_too(void **state) {
     assert_says("moeperf show swiftmoe", 0, "\ncluster of the same name\nswiftmoe: test bed");
 }
 
-/* Every system in words: nothing that names a bit, 80 columns, what the table says of a bound. */
+/* Every system in words: nothing that names a bit, 80 columns, what the table says of a yardstick.
+ */
 static void systems_are_shown_in_words(void **state) {
     (void)state;
     json_t *rows = json_of("moeperf list systems --json", 0), *row;
@@ -175,17 +176,17 @@ static void systems_are_shown_in_words(void **state) {
     assert_true(json_array_size(rows) >= 12);
     json_array_foreach(rows, at, row) {
         const char *name = json_string_value(json_object_get(row, "name"));
-        bool bound = json_is_true(json_object_get(row, "unattainable"));
+        bool yardstick = json_is_true(json_object_get(row, "unattainable"));
         assert_non_null(json_string_value(json_object_get(row, "source")));
         assert_true(json_is_array(json_object_get(row, "capabilities")));
-        assert_int_equal(bound, !strcmp(name, "ideal"));
+        assert_int_equal(yardstick, !strcmp(name, "free-balance"));
         snprintf(line, sizeof line, "moeperf show %s", name);
         char *page = shell(line, 0);
         static const char *const headings[] = {"\nsource\n  ", "\nmodels\n  ",
                                                "\ncapabilities\n  "};
         for (int i = 0; i < 3; i++)
             assert_non_null(strstr(page, headings[i]));
-        assert_int_equal(strstr(page, "Tables call it unattainable.") != NULL, bound);
+        assert_int_equal(strstr(page, "Tables call it unattainable.") != NULL, yardstick);
         char *file = strstr(page, "\nrules of the same name\n"); /* as it stands */
         if (file)
             *file = '\0';
@@ -193,9 +194,9 @@ static void systems_are_shown_in_words(void **state) {
         free(page);
     }
     json_decref(rows);
-    assert_non_null(strstr(list, "\nideal      Ideal (unattainable): "));
-    assert_non_null(strstr(list, "\n           replicates experts, a bound, no system\n"));
-    assert_non_null(strstr(list, "\n           replicates experts, drops routes\n"));
+    assert_non_null(strstr(list, "\nfree-balance  Perfect balance, "));
+    assert_non_null(strstr(list, "\n              replicates experts, a yardstick, no system\n"));
+    assert_non_null(strstr(list, "\n              replicates experts, drops routes\n"));
     assert_fits(list);
     free(list);
     list = shell("moeperf list suites", 0);
@@ -349,12 +350,12 @@ static void a_page_says_what_it_lacks(void **state) {
 }
 
 /* What `moeperf run quickstart` has left: after examples_work. */
-static void quickstart_names_its_bound_and_shows_drops(void **state) {
+static void quickstart_names_its_yardstick_and_shows_drops(void **state) {
     (void)state;
-    assert_says("moeperf report --suite quickstart", 0, "\nideal (unattainable)  ");
+    assert_says("moeperf report --suite quickstart", 0, "\n(unattainable)\n");
     assert_says("moeperf report --suite quickstart", 0, "  dropped\n");
     assert_says("moeperf report --suite quickstart", 0,
-                "\nideal (unattainable) is a bound for comparison and no system: ");
+                "\nfree-balance (unattainable) is a yardstick and no system: ");
     json_t *object = json_of("moeperf report --suite quickstart --json", 0), *row;
     json_t *rows = json_object_get(json_object_get(object, "speedup"), "rows");
     size_t at;
@@ -363,7 +364,7 @@ static void quickstart_names_its_bound_and_shows_drops(void **state) {
         const char *system = json_string_value(json_object_get(row, "system"));
         double dropped = json_number_value(json_object_get(row, "dropped_fraction"));
         assert_int_equal(json_is_true(json_object_get(row, "unattainable")),
-                         !strcmp(system, "ideal"));
+                         !strcmp(system, "free-balance"));
         assert_int_equal(dropped > 0, !strcmp(system, "swiftmoe"));
         if (strcmp(system, "swiftmoe") != 0) /* nothing else changes what is learnt */
             assert_true(json_number_value(json_object_get(row, "max_loss_difference")) < 1e-4);
@@ -550,7 +551,7 @@ int main(void) {
         cmocka_unit_test(doctor_knows_whether_things_work),
         cmocka_unit_test(examples_work),
         cmocka_unit_test(a_page_says_what_it_lacks),
-        cmocka_unit_test(quickstart_names_its_bound_and_shows_drops),
+        cmocka_unit_test(quickstart_names_its_yardstick_and_shows_drops),
         cmocka_unit_test(a_suite_gives_rows_tables_and_adds_up),
         cmocka_unit_test(a_failed_job_is_status_one),
         cmocka_unit_test(what_a_database_has_no_room_for_is_added_later),

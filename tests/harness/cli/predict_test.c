@@ -49,7 +49,7 @@ static void the_table_says_that_nothing_was_measured(void **state) {
         "\nep ",
         "\nfastermoe ",
         "\nfssdp ",
-        "\nideal (unattainable) ",
+        "\nfree-balance (unattainable) ",
         "It rests on ",
         "--assumptions lists them all"};
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
@@ -155,7 +155,8 @@ static void systems_stand_side_by_side_in_a_grid(void **state) {
     assert_non_null(strstr(output, "Left out: "));
     assert_non_null(strstr(output, "33 experts can't be divided evenly over 16"));
     free(output);
-    assert_says("moeperf predict " SMALL LOADS "--vary batch=32", 0, "  ideal (unattainable)\n");
+    assert_says("moeperf predict " SMALL LOADS "--vary batch=32", 0,
+                "  free-balance (unattainable)\n");
     output =
         shell("moeperf predict " SMALL LOADS "--system llep --vary batch=64,400000,4000000", 0);
     assert_non_null(strstr(output, "\n400000 (1600000)    ep: memory\n"));
@@ -276,7 +277,8 @@ static void every_view_knows_predictions(void **state) {
         {"SELECT count(*) > 10 FROM v_fact WHERE run_id = 1 AND name LIKE 'assumption.%'", "1"},
         {"SELECT count(DISTINCT status) || min(status) FROM v_rank", "1complete"},
     };
-    free(shell("moeperf predict " SMALL LOADS "--db kept.db --system fssdp --system ideal", 0));
+    free(shell("moeperf predict " SMALL LOADS "--db kept.db --system fssdp --system free-balance",
+               0));
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         assert_query("kept.db", cases[i].sql, cases[i].expected);
     assert_says("moeperf report --db kept.db", 0, "16 ranks, predicted");

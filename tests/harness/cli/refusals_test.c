@@ -87,7 +87,7 @@ static void refused_before_anything_starts(void **state) {
              "jobs:\n"
              "  - {name: first, system: llep}\n"
              "  - {name: bad, system: %s}\n"
-             "  - {name: last, system: ideal}\n",
+             "  - {name: last, system: free-balance}\n",
              c->system);
     write_file("bad.yaml", text);
     snprintf(line, sizeof line, "moeperf run bad.yaml --db kept.db %s", c->settings);

@@ -36,7 +36,7 @@ static void a_replayed_run_takes_as_long_as_it_took(void **state) {
         char line[160];
         snprintf(line, sizeof line,
                  "moeperf predict --run %d --db r.db --json --without imbalance --without "
-                 "slowest --without stragglers --system ep --system ideal",
+                 "slowest --without stragglers --system ep --system free-balance",
                  run);
         json_t *answer = json_of(line, 0);
         double replayed = number(answer, "replayed_ms"), measured = number(answer, "measured_ms");

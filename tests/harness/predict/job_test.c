@@ -529,7 +529,7 @@ static void all_systems_meet_the_same_loads(void **state) {
     struct mp_prediction_summary summary;
     watch_job("ep", 0, &first, &summary);
     assert_true(first.loads != 0);
-    static const char *const others[] = {"fssdp", "fastermoe", "ideal"};
+    static const char *const others[] = {"fssdp", "fastermoe", "free-balance"};
     for (int i = 0; i < 3; i++) {
         watch_job(others[i], 0, &seen, &summary);
         assert_true(seen.loads == first.loads);

@@ -225,7 +225,7 @@ static void costs_are_those_of_the_spans(void **state) {
     double measured = measured_of(&asked);
     for (int i = 0; i < 2; i++) {
         assert_close(median_of(&asked, "ep") / measured, 1, 0.01);
-        assert_true(median_of(&asked, "ideal") < measured);
+        assert_true(median_of(&asked, "free-balance") < measured);
     }
     forget(&asked);
 }
@@ -244,7 +244,7 @@ static void a_slow_rank_stays_slow(void **state) {
         assert_close(fitted->speed[2 * way + 1] / fitted->speed[2 * way], 3, 0.1);
     assert_close(median_of(&asked, "ep") / measured_of(&asked), 1, 0.02);
     double attention = 1e-6 * LAYERS * 2 * ATTENTION; /* of an even share on the slow rank */
-    assert_close(median_of(&asked, "ideal"), attention + 3 * (balanced - attention), 0.05);
+    assert_close(median_of(&asked, "free-balance"), attention + 3 * (balanced - attention), 0.05);
     forget(&asked);
 }
 
@@ -257,7 +257,7 @@ static void a_balanced_system_takes_what_is_left(void **state) {
     double balanced = record(folder, &random, 0, true);
     double cut = LAYERS * (1 + BACKWARD) * 0.5e-6 * FIXED;
     runs_ok(ask(folder, 1, &asked, &error), &error);
-    assert_close(median_of(&asked, "ideal"), balanced + cut, 0.01);
+    assert_close(median_of(&asked, "free-balance"), balanced + cut, 0.01);
     forget(&asked);
 }
 
@@ -285,7 +285,7 @@ static void what_the_model_lacks_stays(void **state) {
     double lacks = 1e-6 * LAYERS * kind.gathers, cut = LAYERS * (1 + BACKWARD) * 0.5e-6 * FIXED;
     runs_ok(ask(folder, 1, &asked, &error), &error);
     assert_close(median_of(&asked, "ep") + lacks, measured_of(&asked), 0.01);
-    assert_close(median_of(&asked, "ideal"), balanced + cut + lacks, 0.01);
+    assert_close(median_of(&asked, "free-balance"), balanced + cut + lacks, 0.01);
     forget(&asked);
 }
 
@@ -428,7 +428,7 @@ static void experts_that_moved_stay_there(void **state) {
     runs_ok(ask(folder, 1, &asked, &error), &error);
     double stays = median_of(&asked, "ep");
     double moves = answer_of(&asked, "smartmoe", often, 2).seconds;
-    assert_true(moves < 0.99 * stays && moves > median_of(&asked, "ideal"));
+    assert_true(moves < 0.99 * stays && moves > median_of(&asked, "free-balance"));
     forget(&asked);
 }
 
@@ -463,7 +463,8 @@ static void systems_take_options(void **state) {
                                          &error),
                      MP_EINVAL);
     error = (struct mp_error){0};
-    assert_int_equal(mp_other_system_ask(asked.other, &(struct mp_other_request){"ideal", slots, 1},
+    assert_int_equal(mp_other_system_ask(asked.other,
+                                         &(struct mp_other_request){"free-balance", slots, 1},
                                          &answer, &error),
                      MP_EINVAL);
     assert_non_null(strstr(error.text, "has no options"));

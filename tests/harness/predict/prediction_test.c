@@ -314,7 +314,7 @@ static struct mp_prediction predict(const struct test_machine *machine, const ch
 
 static void balanced_loads_are_balanced(void **state) {
     (void)state;
-    static const char *const systems[] = {"ep", "ideal", "smartmoe", "llep"};
+    static const char *const systems[] = {"ep", "free-balance", "smartmoe", "llep"};
     for (int i = 0; i < 4; i++)
         assert_close(predict(&GOOD_MACHINE, systems[i], 0).imbalance, 1, 1e-12);
 }
@@ -332,7 +332,7 @@ static void copies_pay_on_fast_links(void **state) {
         const struct test_machine *machine = i ? &slow : &fast;
         struct mp_prediction owners = predict(machine, "ep", 0.9);
         struct mp_prediction copies = predict(machine, "fssdp", 0.9);
-        struct mp_prediction bound = predict(machine, "ideal", 0.9);
+        struct mp_prediction bound = predict(machine, "free-balance", 0.9);
         assert_true(owners.imbalance >= copies.imbalance);
         assert_true(bound.imbalance < 1.01);
         assert_true(bound.seconds < owners.seconds);

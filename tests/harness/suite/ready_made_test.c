@@ -42,7 +42,7 @@ static void all_are_possible(void **state) {
 static void quickstart_has_its_six(void **state) {
     (void)state;
     static const char *const expected[] = {"ep",    "fastermoe", "swiftmoe",
-                                           "fssdp", "frugal",    "ideal"};
+                                           "fssdp", "frugal",    "free-balance"};
     struct mp_suite suite;
     load("quickstart", &suite);
     assert_int_equal(suite.count, 6);

@@ -439,17 +439,18 @@ static void a_failed_job_has_no_numbers_and_a_reason(void **state) {
     fclose(out);
 }
 
-static void a_bound_that_failed_is_a_bound(void **state) {
+static void a_yardstick_that_failed_is_one(void **state) {
     struct runs_folder *folder = *state;
     struct mp_error error = {0};
-    struct mp_store_run run = runs_description("ideal", "text");
+    struct mp_store_run run = runs_description("free-balance", "text");
     run.status = "failed";
     run.reason = "it was not to be";
     run.unattainable = true;
     runs_ok(mp_store_ingest(folder->store, &run, NULL, 0, NULL, &error), &error);
     char *text = text_of(mp_report_speedup, folder->store, NULL, MP_REPORT_TEXT);
-    assert_says(text, "\nideal (unattainable)  0 of 1\n");
-    assert_says(text, "\nRun 1 (ideal (unattainable), round 1) failed after 0 of 4 iterations: ");
+    assert_says(text, "\nfree-balance (unattainable)  0 of 1\n");
+    assert_says(text,
+                "\nRun 1 (free-balance (unattainable), round 1) failed after 0 of 4 iterations: ");
     free(text);
 }
 
@@ -467,14 +468,14 @@ static void systems_that_repeat_go_by_their_jobs(void **state) {
 }
 
 /* Two rounds of EP, of a system that drops 5 % of the routes, of one that drops none and of a
- * bound, which is the fastest of all. */
+ * yardstick, which is the fastest of all. */
 static void add_field(struct runs_folder *folder, bool shares_cores) {
     struct mp_store_run ep = runs_description("ep", "skewed 0.70 on 4");
     struct mp_store_run swiftmoe = runs_description("swiftmoe", "skewed 0.70 on 4");
     struct mp_store_run fssdp = runs_description("fssdp", "skewed 0.70 on 4");
-    struct mp_store_run ideal = runs_description("ideal", "skewed 0.70 on 4");
+    struct mp_store_run yardstick = runs_description("free-balance", "skewed 0.70 on 4");
     struct mp_store_run balanced = runs_description("ep", "balanced");
-    struct mp_store_run *const runs[] = {&ep, &swiftmoe, &fssdp, &ideal, &balanced};
+    struct mp_store_run *const runs[] = {&ep, &swiftmoe, &fssdp, &yardstick, &balanced};
     struct runs_standard as[] = {runs_ep, runs_fssdp, runs_fssdp, runs_balanced, runs_balanced};
     static const struct runs_standard drops = {
         .count = 4, .ms = {20, 10, 11, 12}, .loss = {5, 4.4, 3, 2.1}};
@@ -482,7 +483,7 @@ static void add_field(struct runs_folder *folder, bool shares_cores) {
     as[2].loss[1] = 4, as[2].loss[3] = 2; /* EP's curve */
     for (int i = 0; i < 5; i++)
         as[i].drops_nothing = i != 1, as[i].shares_cores = shares_cores;
-    ideal.unattainable = true;
+    yardstick.unattainable = true;
     for (int round = 0; round < 2; round++)
         for (int i = 0; i < 5; i++) {
             runs[i]->round = round;
@@ -490,8 +491,8 @@ static void add_field(struct runs_folder *folder, bool shares_cores) {
         }
 }
 
-/* Where room is short, what says least is left out; the bound's name never is. */
-static void bounds_are_named_and_droppers_show_what_survives(void **state) {
+/* Where room is short, what says least is left out; the yardstick's name never is. */
+static void yardsticks_are_named_and_droppers_show_what_survives(void **state) {
     struct runs_folder *folder = *state;
     add_field(folder, false);
     char *text = text_of(mp_report_speedup, folder->store, NULL, MP_REPORT_TEXT);
@@ -502,16 +503,16 @@ static void bounds_are_named_and_droppers_show_what_survives(void **state) {
         "ep                  24.00  24.00..24.00  1.00     0.38  2.0000  0.0e+00     0.00\n"
         "swiftmoe            11.00  11.00..11.00  2.18     0.82  2.1000  1.0e-01     5.00\n"
         "fssdp               12.00  12.00..12.00  2.00     0.75  2.0000  0.0e+00     0.00\n"
-        "ideal                9.00    9.00..9.00  2.67     1.00  2.5000  2.5e-01     0.00\n"
+        "free-balance         9.00    9.00..9.00  2.67     1.00  2.5000  2.5e-01     0.00\n"
         "(unattainable)\n"
         "Of the systems that drop nothing, fssdp trains 2.00 x as fast as EP and at 0.75\n"
         "of EP's speed with balanced routes (median of 2 rounds' ratios, 2.00 to 2.00).\n"
         "swiftmoe drops 5.00 % of the routes and trains 2.18 x as fast as EP with the\n"
         "rest; what is dropped is not learnt from, so its loss is its own.\n"
-        "ideal (unattainable): its loss is EP's within 1e-4 for the first 3 of 4\n"
+        "free-balance (unattainable): its loss is EP's within 1e-4 for the first 3 of 4\n"
         "iterations. Where rounding decides a near tie of the gate differently, two exact\n"
         "runs part; options that change what is computed part them at once.\n"
-        "ideal (unattainable) is a bound for comparison and no system: what it does at no\n"
+        "free-balance (unattainable) is a yardstick and no system: what it does at no\n"
         "cost takes time on every machine.\n";
     text[sizeof expected - 1] = '\0';
     assert_string_equal(text, expected);
@@ -524,9 +525,9 @@ static void every_table_says_unattainable(void **state) {
     add_field(folder, false);
     static const report all[] = {mp_report_speedup, mp_report_stragglers, mp_report_phases,
                                  mp_report_runs};
-    static const char *const says[] = {
-        "\n(unattainable)\n", "\nideal (unattainable)  ",
-        "\nideal (unattainable), skewed 0.70 on 4, run 4:", "  ideal (unattainable)  "};
+    static const char *const says[] = {"\n(unattainable)\n", "\nfree-balance (unattainable)  ",
+                                       "\nfree-balance (unattainable), skewed 0.70 on 4, run 4:",
+                                       "\n                              (unattainable)\n"};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         char *text = text_of(all[i], folder->store, NULL, MP_REPORT_TEXT);
         assert_says(text, says[i]);
@@ -535,10 +536,11 @@ static void every_table_says_unattainable(void **state) {
         json_t *object = json_loads(text, 0, NULL), *row;
         size_t at;
         json_array_foreach(json_object_get(object, "rows"), at, row) {
-            bool ideal = !strcmp(json_string_value(json_object_get(row, "system")), "ideal");
+            bool yardstick =
+                !strcmp(json_string_value(json_object_get(row, "system")), "free-balance");
             const json_t *marked = json_object_get(row, "unattainable");
             assert_non_null(marked);
-            assert_int_equal(json_is_true(marked) || json_integer_value(marked) == 1, ideal);
+            assert_int_equal(json_is_true(marked) || json_integer_value(marked) == 1, yardstick);
         }
         json_decref(object);
         free(text);
@@ -548,9 +550,9 @@ static void every_table_says_unattainable(void **state) {
     FILE *out = open_memstream(&text, &size);
     runs_ok(mp_report_run(folder->store, 4, MP_REPORT_TEXT, out, &error), &error);
     fclose(out);
-    assert_says(text, "system              ideal (unattainable)\n");
-    assert_says(text, "\nideal (unattainable): expert takes ");
-    assert_says(text, "\nideal (unattainable): no rank makes the others ");
+    assert_says(text, "system              free-balance (unattainable)\n");
+    assert_says(text, "\nfree-balance (unattainable): expert takes ");
+    assert_says(text, "\nfree-balance (unattainable): no rank makes the others ");
     free(text);
 }
 
@@ -648,9 +650,9 @@ int main(void) {
         CASE(selections_choose_the_invocation),
         CASE(nothing_selected_is_said),
         CASE(a_failed_job_has_no_numbers_and_a_reason),
-        CASE(a_bound_that_failed_is_a_bound),
+        CASE(a_yardstick_that_failed_is_one),
         CASE(systems_that_repeat_go_by_their_jobs),
-        CASE(bounds_are_named_and_droppers_show_what_survives),
+        CASE(yardsticks_are_named_and_droppers_show_what_survives),
         CASE(every_table_says_unattainable),
         CASE(droppers_among_ranks_that_share_cores),
         CASE(long_tables_go_without_sentences),

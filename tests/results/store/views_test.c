@@ -4,8 +4,8 @@
 
 static struct runs_folder folder;
 
-/* Runs 1, 2, 3: the same routes under EP and FSSDP, and EP with balanced routes.  Run 4: a bound
- * that failed before any rank recorded. */
+/* Runs 1, 2, 3: the same routes under EP and FSSDP, and EP with balanced routes.  Run 4: a
+ * yardstick that failed before any rank recorded. */
 static int add_runs(void **state) {
     (void)state;
     runs_create(&folder);
@@ -16,10 +16,10 @@ static int add_runs(void **state) {
     runs_add(&folder, &fssdp, &runs_fssdp);
     runs_add(&folder, &balanced, &runs_balanced);
     struct mp_error error = {0};
-    struct mp_store_run bound = runs_description("ideal", "text");
-    bound.status = "failed";
-    bound.unattainable = true;
-    runs_ok(mp_store_ingest(folder.store, &bound, NULL, 0, NULL, &error), &error);
+    struct mp_store_run yardstick = runs_description("free-balance", "text");
+    yardstick.status = "failed";
+    yardstick.unattainable = true;
+    runs_ok(mp_store_ingest(folder.store, &yardstick, NULL, 0, NULL, &error), &error);
     return 0;
 }
 
@@ -51,8 +51,9 @@ static const struct {
     {"v_speedup: what survives, and whether anybody could",
      "SELECT run_id, round(dropped_fraction, 9), unattainable FROM v_speedup",
      "1|0.05|0\n2|0.05|0\n3|0.05|0\n4|NULL|1"},
-    {"v_run: bounds", "SELECT run_id, unattainable FROM v_run", "1|0\n2|0\n3|0\n4|1"},
-    {"v_fact: bounds", "SELECT run_id, name, value, rank FROM v_fact WHERE name LIKE 'system.%'",
+    {"v_run: yardsticks", "SELECT run_id, unattainable FROM v_run", "1|0\n2|0\n3|0\n4|1"},
+    {"v_fact: yardsticks",
+     "SELECT run_id, name, value, rank FROM v_fact WHERE name LIKE 'system.%'",
      "4|system.unattainable|yes|-1"},
     /* Busy: rank 0 duration - 0.25, rank 1 duration - 2. */
     {"v_iteration",

@@ -303,7 +303,7 @@ int main(void) {
         {"system=eplb", "options.interval=2"},
         {"system=llep", "options.smallest-gemm=1", "options.threshold=1"},
         {"system=moonep"},
-        {"system=ideal"},
+        {"system=free-balance"},
     };
     enum { PUBLISHED = sizeof published / sizeof *published };
     enum { OWN = 8 };

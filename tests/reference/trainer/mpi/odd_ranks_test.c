@@ -85,7 +85,7 @@ static const struct row rows[] = {
     {{"system=eplb", "options.interval=3", "ranks-per-node=1"}, 0},
     {{"system=llep", "options.smallest-gemm=1", "options.threshold=1"}, 0},
     {{"system=moonep"}, 0},
-    {{"system=ideal"}, 0},
+    {{"system=free-balance"}, 0},
 };
 
 static void equal_one_rank(const struct shape *shape) {
@@ -155,7 +155,7 @@ static const char *const planners[][5] = {
     {"system=smartmoe", "options.interval=2"},
     {"system=llep", "options.smallest-gemm=1", "options.threshold=1"},
     {"system=moonep"},
-    {"system=ideal"},
+    {"system=free-balance"},
 };
 
 static void validation_leaves_training_alone(void **state) {

@@ -121,7 +121,7 @@ static void replicas_stay_equal(void **state) {
 /* A bound's copies are made, and neither their bytes nor their time are counted. */
 static void free_transfers_are_not_counted(void **state) {
     (void)state;
-    static const char *const settings[] = {"system=ideal", "expert-width=1024", NULL};
+    static const char *const settings[] = {"system=free-balance", "expert-width=1024", NULL};
     struct mp_trainer *trainer = create_trainer(world, NULL, settings);
     struct mp_trainer_result result;
     int64_t sent = trainer->comm->sent_bytes, started = mp_clock_ns();

@@ -1,12 +1,12 @@
-/* Ideal: what perfect balance would be worth.  An upper bound that no system attains.
+/* Free balance: what perfect balance would be worth.  No system attains it.
  *
  * Every rank computes as many routes as every other, give or take one.  To get there experts are
  * copied with the actual loads known, and all of that is for nothing: planning, copying parameters
  * and summing the copies' gradients take no time, as clocks stand still meanwhile
  * (plan.free_transfers).  Tokens travel and are computed like everybody's.
  *
- * It is a bound for balance, not for locality: where routes between nodes are what takes time, a
- * system that keeps them at home can be faster.  Which routes go where is only kept sensible:
+ * It is no bound for what systems can do: where routes between nodes are what takes time, one that
+ * keeps them at home can be faster.  Which routes go where is only kept sensible:
  *   shares  total / ranks routes each; the remainder goes one by one to the ranks whose own experts
  *           have the most routes, ties to the lower id
  *   copies  a rank over its share gives up its hottest experts' routes, those of the one with most
@@ -15,16 +15,16 @@
  *           copies and one more for every expert that its owner gives up to the last route
  *   routes  a rank that computes a part of an expert first computes its own tokens' routes
  */
-#ifndef MOEPERF_BASELINES_IDEAL_IDEAL_H
-#define MOEPERF_BASELINES_IDEAL_IDEAL_H
+#ifndef MOEPERF_BASELINES_FREE_BALANCE_FREE_BALANCE_H
+#define MOEPERF_BASELINES_FREE_BALANCE_FREE_BALANCE_H
 
 #include "reference/plan/pieces.h"
 #include "reference/plan/system.h"
 
-extern const struct mp_system mp_system_ideal;
+extern const struct mp_system mp_system_free_balance;
 
 /* A decision for one layer, and what it is made with.  Nothing allocates after create. */
-struct mp_ideal {
+struct mp_free_balance {
     int ranks, experts;
     struct mp_pieces pieces; /* who computes how many routes of which expert */
     int64_t *total;          /* [experts], their routes, less those given up */
@@ -34,13 +34,14 @@ struct mp_ideal {
     int32_t *owned_begin;    /* [ranks + 1], where a rank's experts begin in owned */
     int32_t *owned;          /* [experts] */
 };
-int mp_ideal_create(int ranks, int experts, struct mp_ideal *state,
-                    struct mp_error *error); /* MP_EINVAL, MP_ENOMEM */
-void mp_ideal_destroy(struct mp_ideal *state);
+int mp_free_balance_create(int ranks, int experts, struct mp_free_balance *state,
+                           struct mp_error *error); /* MP_EINVAL, MP_ENOMEM */
+void mp_free_balance_destroy(struct mp_free_balance *state);
 
 /* Decides on state->total, the routes of every expert over all sources, which the caller has filled
  * in; owner is [experts].  Takes O(experts + ranks log ranks) and for every copy the number of
  * experts of its owner. */
-int mp_ideal_decide(struct mp_ideal *state, const int32_t owner[], struct mp_error *error);
+int mp_free_balance_decide(struct mp_free_balance *state, const int32_t owner[],
+                           struct mp_error *error);
 
 #endif

@@ -2,10 +2,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "baselines/ideal/ideal.h"
+#include "baselines/free_balance/free_balance.h"
 
-int mp_ideal_create(int ranks, int experts, struct mp_ideal *state, struct mp_error *error) {
-    *state = (struct mp_ideal){.ranks = ranks, .experts = experts};
+int mp_free_balance_create(int ranks, int experts, struct mp_free_balance *state,
+                           struct mp_error *error) {
+    *state = (struct mp_free_balance){.ranks = ranks, .experts = experts};
     if (ranks < 1 || experts < 1)
         return mp_fail(error, MP_EINVAL, "no balance of %d experts on %d ranks", experts, ranks);
     /* Every piece is an owner's, or uses up an expert or the surplus or lack of a rank. */
@@ -21,11 +22,11 @@ int mp_ideal_create(int ranks, int experts, struct mp_ideal *state, struct mp_er
         code = mp_fail(error, MP_ENOMEM, "no memory to balance %d experts on %d ranks", experts,
                        ranks);
     if (code)
-        mp_ideal_destroy(state);
+        mp_free_balance_destroy(state);
     return code;
 }
 
-void mp_ideal_destroy(struct mp_ideal *state) {
+void mp_free_balance_destroy(struct mp_free_balance *state) {
     mp_pieces_destroy(&state->pieces);
     free(state->total);
     free(state->load);
@@ -33,11 +34,11 @@ void mp_ideal_destroy(struct mp_ideal *state) {
     free(state->order);
     free(state->owned_begin);
     free(state->owned);
-    *state = (struct mp_ideal){0};
+    *state = (struct mp_free_balance){0};
 }
 
 /* The experts of every rank, ascending, and what they add up to.  Returns all routes. */
-static int64_t list_owned(struct mp_ideal *state, const int32_t owner[]) {
+static int64_t list_owned(struct mp_free_balance *state, const int32_t owner[]) {
     int32_t *begin = state->owned_begin;
     int64_t routes = 0;
 
@@ -57,7 +58,7 @@ static int64_t list_owned(struct mp_ideal *state, const int32_t owner[]) {
 }
 
 /* The expert of a rank with the most routes left, ties to the lower id. */
-static int32_t hottest_of(const struct mp_ideal *state, int rank) {
+static int32_t hottest_of(const struct mp_free_balance *state, int rank) {
     int32_t at = state->owned_begin[rank], found = state->owned[at];
 
     while (++at < state->owned_begin[rank + 1])
@@ -67,7 +68,7 @@ static int32_t hottest_of(const struct mp_ideal *state, int rank) {
 }
 
 /* Gives up a rank's surplus to the ranks that lack routes, from *helper on. */
-static int give_up(struct mp_ideal *state, int rank, int *helper, struct mp_error *error) {
+static int give_up(struct mp_free_balance *state, int rank, int *helper, struct mp_error *error) {
     int64_t surplus = -state->lack[rank];
     int code = MP_OK;
 
@@ -86,7 +87,8 @@ static int give_up(struct mp_ideal *state, int rank, int *helper, struct mp_erro
     return code;
 }
 
-int mp_ideal_decide(struct mp_ideal *state, const int32_t owner[], struct mp_error *error) {
+int mp_free_balance_decide(struct mp_free_balance *state, const int32_t owner[],
+                           struct mp_error *error) {
     int helper = 0, code = MP_OK;
 
     mp_load_lacks(state->load, state->ranks, list_owned(state, owner), state->order, state->lack);

@@ -1,9 +1,10 @@
-/* The ideal bound: perfect balance on any load, few copies, own tokens first, legal plans. */
+/* The system free-balance: perfect balance on any load, few copies, own tokens first, legal plans.
+ */
 #include "tests/reference/plan/plan_support.h"
 
 #include <string.h>
 
-#include "baselines/ideal/ideal.h"
+#include "baselines/free_balance/free_balance.h"
 
 enum { MOST_RANKS = 70, MOST_EXPERTS = 60 };
 
@@ -11,10 +12,10 @@ static void it_says_what_it_is(void **state) {
     (void)state;
     struct mp_systems systems = {0};
     struct mp_error error = {0};
-    assert_ok(mp_systems_register(&systems, &mp_system_ideal, &error), &error);
-    assert_true(mp_system_ideal.capabilities & MP_SYSTEM_UNATTAINABLE);
-    assert_non_null(strstr(mp_system_ideal.title, "unattainable"));
-    assert_non_null(strstr(mp_system_ideal.models, "no system attains"));
+    assert_ok(mp_systems_register(&systems, &mp_system_free_balance, &error), &error);
+    assert_true(mp_system_free_balance.capabilities & MP_SYSTEM_UNATTAINABLE);
+    assert_non_null(strstr(mp_system_free_balance.title, "unattainable"));
+    assert_non_null(strstr(mp_system_free_balance.models, "no system attains"));
 }
 
 /* Routes of four experts on three ranks that own 0 and 1, 2, 3, and what becomes of them. */
@@ -45,16 +46,16 @@ static void known_loads_are_cut_as_documented(void **unused) {
         const struct known_case *row = &KNOWN[index];
         int64_t piece[4][3] = {{0}};
         struct mp_error error = {0};
-        struct mp_ideal state;
+        struct mp_free_balance state;
         print_message("  %s\n", row->name);
-        assert_ok(mp_ideal_create(3, 4, &state, &error), &error);
+        assert_ok(mp_free_balance_create(3, 4, &state, &error), &error);
         memcpy(state.total, row->total, sizeof row->total);
-        assert_ok(mp_ideal_decide(&state, OWNER, &error), &error);
+        assert_ok(mp_free_balance_decide(&state, OWNER, &error), &error);
         for (int expert = 0; expert < 4; expert++)
             for (int32_t at = state.pieces.first[expert]; at >= 0; at = state.pieces.item[at].next)
                 piece[expert][state.pieces.item[at].rank] += state.pieces.item[at].routes;
         assert_memory_equal(piece, row->piece, sizeof piece);
-        mp_ideal_destroy(&state);
+        mp_free_balance_destroy(&state);
     }
 }
 
@@ -80,17 +81,18 @@ static void create_job(uint64_t *random, struct job *job) {
     random_load(random, &job->load);
     assert_ok(mp_placement_create(ranks, experts, &job->home, &error), &error);
     for (int index = 0; index < 2; index++) {
-        assert_ok(mp_system_ideal.create(&job->setting, NULL, &job->self[index], &error), &error);
+        assert_ok(mp_system_free_balance.create(&job->setting, NULL, &job->self[index], &error),
+                  &error);
         assert_ok(mp_plan_create(&job->setting.topology, experts, 64, &job->plan[index], &error),
                   &error);
     }
-    assert_ok(mp_system_initial_homes(&mp_system_ideal, job->self[0], 1, &job->home, &error),
+    assert_ok(mp_system_initial_homes(&mp_system_free_balance, job->self[0], 1, &job->home, &error),
               &error);
 }
 
 static void destroy_job(struct job *job) {
     for (int index = 0; index < 2; index++) {
-        mp_system_ideal.destroy(job->self[index]);
+        mp_system_free_balance.destroy(job->self[index]);
         mp_plan_destroy(&job->plan[index]);
     }
     mp_placement_destroy(&job->home);
@@ -98,16 +100,18 @@ static void destroy_job(struct job *job) {
 }
 
 static void plan_twice(struct job *job) {
-    struct mp_plan_law law = {.extra_copies_limit = mp_system_ideal.copies_limit(job->self[0])};
+    struct mp_plan_law law = {.extra_copies_limit =
+                                  mp_system_free_balance.copies_limit(job->self[0])};
     struct mp_error error = {0};
     int64_t pairs = (int64_t)job->load.ranks * job->load.experts;
     for (int index = 0; index < 2; index++) {
         struct mp_plan *plan = &job->plan[index];
-        assert_ok(mp_system_begin_plan(&mp_system_ideal, job->self[index], 0, 0, &job->home, plan,
-                                       &error),
+        assert_ok(mp_system_begin_plan(&mp_system_free_balance, job->self[index], 0, 0, &job->home,
+                                       plan, &error),
                   &error);
         assert_true(plan->free_transfers);
-        assert_ok(mp_system_ideal.after_gate(job->self[index], &job->load, plan, &error), &error);
+        assert_ok(mp_system_free_balance.after_gate(job->self[index], &job->load, plan, &error),
+                  &error);
         assert_ok(mp_plan_check(plan, &job->load, &law, NULL, &error), &error);
         assert_true(plan->free_transfers);
     }
@@ -116,7 +120,8 @@ static void plan_twice(struct job *job) {
                         (size_t)(pairs + 1) * sizeof *job->plan[0].part_begin);
 }
 
-/* Copies against the bound in ideal.h: cuts between ranks, and experts that left their owner. */
+/* Copies against what free_balance.h says: cuts between ranks, and experts that left their owner.
+ */
 static void check_copies(const struct mp_plan *plan, const int64_t total[]) {
     int left = 0;
     for (int expert = 0; expert < plan->experts; expert++) {
@@ -167,14 +172,14 @@ static void what_cannot_be_is_refused(void **unused) {
     (void)unused;
     struct mp_setting setting = {.layers = 1, .experts = 0, .topology = {4, 2}};
     struct mp_error error = {0};
-    struct mp_ideal state;
+    struct mp_free_balance state;
     void *self = &state;
-    assert_int_equal(mp_system_ideal.create(&setting, NULL, &self, &error), MP_EINVAL);
-    assert_string_equal(error.text,
-                        "ideal needs layers, experts and ranks of at least 1, not 1, 0 and 4");
+    assert_int_equal(mp_system_free_balance.create(&setting, NULL, &self, &error), MP_EINVAL);
+    assert_string_equal(
+        error.text, "free-balance needs layers, experts and ranks of at least 1, not 1, 0 and 4");
     assert_null(self);
-    assert_int_equal(mp_ideal_create(0, 4, &state, NULL), MP_EINVAL);
-    mp_system_ideal.destroy(NULL);
+    assert_int_equal(mp_free_balance_create(0, 4, &state, NULL), MP_EINVAL);
+    mp_system_free_balance.destroy(NULL);
 }
 
 int main(void) {

@@ -1,0 +1,99 @@
+/* Perfect balance as a system. */
+#include "baselines/free_balance/free_balance.h"
+
+#include <stdlib.h>
+
+struct free_balance {
+    int layers, experts, ranks;
+    struct mp_free_balance state;
+};
+
+static void free_balance_destroy(void *opaque) {
+    struct free_balance *self = opaque;
+    if (!self)
+        return;
+    mp_free_balance_destroy(&self->state);
+    free(self);
+}
+
+static int free_balance_create(const struct mp_setting *setting, const void *options,
+                               void **created, struct mp_error *error) {
+    int ranks = setting->topology.ranks;
+
+    (void)options;
+    *created = NULL;
+    if (setting->layers < 1 || setting->experts < 1 || ranks < 1)
+        return mp_fail(
+            error, MP_EINVAL,
+            "free-balance needs layers, experts and ranks of at least 1, not %d, %d and %d",
+            setting->layers, setting->experts, ranks);
+    struct free_balance *self = calloc(1, sizeof *self);
+    if (!self)
+        return mp_fail(error, MP_ENOMEM, "no memory for the system free-balance");
+    self->layers = setting->layers;
+    self->experts = setting->experts;
+    self->ranks = ranks;
+    int code = mp_free_balance_create(ranks, setting->experts, &self->state, error);
+    if (code)
+        free_balance_destroy(self);
+    else
+        *created = self;
+    return code;
+}
+
+static void free_balance_initial_owners(const void *opaque, int32_t owner[]) {
+    const struct free_balance *self = opaque;
+
+    mp_contiguous_owners(self->layers, self->experts, self->ranks, owner);
+}
+
+/* A rank may get a piece of everything that it does not own. */
+static int free_balance_copies_limit(const void *opaque) {
+    const struct free_balance *self = opaque;
+    return self->experts - self->experts / self->ranks;
+}
+
+static int free_balance_before_gate(void *opaque, struct mp_plan *plan, struct mp_error *error) {
+    (void)opaque;
+    (void)error;
+    plan->free_transfers = true;
+    return MP_OK;
+}
+
+static int free_balance_after_gate(void *opaque, const struct mp_load *load, struct mp_plan *plan,
+                                   struct mp_error *error) {
+    struct free_balance *self = opaque;
+
+    mp_load_expert_totals(load, self->state.total);
+    int code = mp_free_balance_decide(&self->state, plan->during.owner, error);
+    if (!code)
+        code = mp_plan_copy_pieces(plan, &self->state.pieces, error);
+    if (!code)
+        code = mp_plan_dispatch_pieces(plan, load, &self->state.pieces, MP_CUT_LOCAL_FIRST, error);
+    return code;
+}
+
+const struct mp_system mp_system_free_balance = {
+    .abi = MP_SYSTEM_ABI,
+    .name = "free-balance",
+    .title = "Perfect balance, planned and copied in no time (unattainable)",
+    .source = "none; what balance alone would be worth",
+    .models =
+        "What no system attains, for comparison only, and no bound: a system under which less has "
+        "to "
+        "travel can be faster. Every rank computes as many "
+        "routes as every other, give or take one; for that experts are copied after the gate, and "
+        "planning, copying and summing the copies' gradients take no time: clocks stand still "
+        "meanwhile. Modelled like everybody's: the exchange of tokens and their computing, and "
+        "what an expert costs beside its routes. Not modelled: anything that would make it "
+        "attainable, and no attempt at the least exchange of tokens beyond computing a rank's own "
+        "first.",
+    .capabilities = MP_SYSTEM_REPLICATES | MP_SYSTEM_UNATTAINABLE | MP_SYSTEM_UNEVEN_EXPERTS |
+                    MP_SYSTEM_MORE_RANKS | MP_SYSTEM_PLANS_BEFORE_GATE,
+    .create = free_balance_create,
+    .destroy = free_balance_destroy,
+    .initial_owners = free_balance_initial_owners,
+    .copies_limit = free_balance_copies_limit,
+    .before_gate = free_balance_before_gate,
+    .after_gate = free_balance_after_gate,
+};
