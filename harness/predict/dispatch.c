@@ -118,7 +118,7 @@ static void record_facts(const struct mp_predictor *predictor, int layer) {
     if (!predictor->sink.facts)
         return;
     mp_plan_facts(plan, &predictor->load[layer], &facts);
-    predictor->sink.facts(predictor->sink.context, predictor->iteration, layer, plan, &facts);
+    predictor->sink.facts(predictor->sink.context, predictor->called, layer, plan, &facts);
 }
 
 /* What the rows of a layer come to, rank by rank. */

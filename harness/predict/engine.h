@@ -42,7 +42,7 @@ struct mp_predictor {
     struct mp_network *network;
     struct mp_timeline timeline;
     int ranks, experts, layers;
-    int64_t iteration;
+    int64_t iteration, called; /* counted from 0, as planners see it; and as it is recorded */
     int micro_batch;
 
     /* Borrowed for a step: [micro_batches][layers], the present micro-batch's, and their sum. */

@@ -89,7 +89,8 @@ struct mp_predict_watch {
 };
 
 /* Predicts every iteration of the loads, at most file.job.iterations of them.  sink and watch may
- * be NULL.  Memory for loads is that of one iteration.  Errors: those of the loads and of
+ * be NULL.  Iterations are called what the loads call them.  Memory for loads is that of one
+ * iteration.  Errors: those of the loads and of
  * predictor.h; MP_EINVAL for loads with other numbers of routes than the job's tokens (by more than
  * a hundredth), MP_EFORMAT for a trace without any. */
 int mp_predict_job_run(const struct mp_predict_job *job, const struct mp_cluster *cluster,

@@ -175,7 +175,8 @@ static int step(struct carrying *carrying, int64_t iteration) {
         carrying->at++;
     carrying->counts = run->number[carrying->at] == iteration;
     mp_costs_at(predictor->costs, carrying->at);
-    predictor->iteration = iteration; /* as the run counted them */
+    if (!is_predicted(other)) /* a training begins where it does; predictors count from 0 */
+        predictor->iteration = iteration;
     int code = mp_predictor_step(predictor, other->load, &prediction, carrying->error);
     if (code || !carrying->counts)
         return code;

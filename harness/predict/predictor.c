@@ -240,7 +240,7 @@ static int check_loads(const struct mp_predictor *predictor, const struct mp_loa
             return mp_fail(error, MP_EINVAL,
                            "iteration %lld, micro-batch %d, layer %d: loads of %d ranks and %d "
                            "experts, the job has %d and %d",
-                           (long long)predictor->iteration, i / predictor->layers,
+                           (long long)predictor->called, i / predictor->layers,
                            i % predictor->layers, load[i].ranks, load[i].experts, predictor->ranks,
                            predictor->experts);
     return MP_OK;
@@ -248,7 +248,7 @@ static int check_loads(const struct mp_predictor *predictor, const struct mp_loa
 
 static void begin(struct mp_predictor *predictor, struct mp_prediction *prediction) {
     size_t pairs = (size_t)predictor->ranks * (size_t)predictor->experts;
-    *prediction = (struct mp_prediction){.iteration = predictor->iteration};
+    *prediction = (struct mp_prediction){.iteration = predictor->called};
     predictor->prediction = prediction;
     predictor->moe = predictor->gathering = predictor->gathering_waited = 0;
     predictor->imbalance = 0;
@@ -256,7 +256,7 @@ static void begin(struct mp_predictor *predictor, struct mp_prediction *predicti
     memset(predictor->expert_seconds, 0, (size_t)predictor->ranks * sizeof(double));
     if (predictor->dropped)
         memset(predictor->dropped, 0, (size_t)predictor->layers * pairs * sizeof(uint32_t));
-    mp_timeline_begin(&predictor->timeline, predictor->iteration);
+    mp_timeline_begin(&predictor->timeline, predictor->iteration, predictor->called);
 }
 
 static void sum_up(struct mp_predictor *predictor, struct mp_prediction *prediction) {
@@ -299,7 +299,7 @@ static void record_loads(const struct mp_predictor *predictor, const struct mp_l
     for (int l = 0; l < predictor->layers; l++)
         for (int r = 0; r < predictor->ranks; r++) {
             size_t at = (size_t)r * experts;
-            predictor->sink.load(predictor->sink.context, r, predictor->iteration, l,
+            predictor->sink.load(predictor->sink.context, r, predictor->called, l,
                                  predictor->experts, load[l].count + at,
                                  predictor->dropped ? predictor->dropped + (size_t)l * pairs + at
                                                     : NULL);
@@ -325,5 +325,10 @@ int mp_predictor_step(struct mp_predictor *predictor, const struct mp_load load[
     sum_up(predictor, prediction);
     record_loads(predictor, predictor->learnt);
     predictor->iteration++;
+    predictor->called++;
     return MP_OK;
+}
+
+void mp_predictor_call(struct mp_predictor *predictor, int64_t number) {
+    predictor->called = number;
 }

@@ -89,6 +89,11 @@ struct mp_prediction {
                                 as long as at its slowest rank */
 };
 
+/* What the next iteration is called in spans, loads, facts and messages, at most INT32_MAX; without
+ * this, one more than the one before, from 0.  Planners count from 0 whatever it is called, as
+ * their intervals are of iterations that happen. */
+void mp_predictor_call(struct mp_predictor *predictor, int64_t number);
+
 /* Predicts the next iteration.  load is [micro_batches][layers], each [ranks][experts].  Errors:
  * the planner's, MP_EPLAN from plan_check, MP_EINVAL for loads of another shape. */
 int mp_predictor_step(struct mp_predictor *predictor, const struct mp_load load[],

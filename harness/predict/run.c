@@ -82,7 +82,9 @@ static int check_routes(const struct reader *reader, const struct mp_trace_block
                    (long long)reader->wanted.tokens, shape->top_k);
 }
 
-static int read_iteration(struct reader *reader, bool *end, struct mp_error *error) {
+/* `number` becomes what the loads call the iteration. */
+static int read_iteration(struct reader *reader, int64_t *number, bool *end,
+                          struct mp_error *error) {
     const struct mp_trace_block *block;
     int layers = reader->wanted.shape.layers, read = reader->micro_batches * layers;
     for (int i = 0; i < read; i++) {
@@ -92,8 +94,13 @@ static int read_iteration(struct reader *reader, bool *end, struct mp_error *err
             return code;
         if (block->layer == 0 && (code = check_routes(reader, block, error)))
             return code;
+        *number = block->iteration;
         mp_load_copy(&reader->load[i], &block->load);
     }
+    if (*number > INT32_MAX)
+        return mp_fail(error, MP_ELIMIT,
+                       "loads: iteration %lld: what is recorded has numbers up to %d",
+                       (long long)*number, INT32_MAX);
     for (int i = read; i < reader->blocks; i++)
         mp_load_copy(&reader->load[i], &reader->load[i - layers]);
     return MP_OK;
@@ -152,12 +159,14 @@ static int run_iterations(const struct mp_predict_job *job, struct reader *reade
                           struct times *times, struct mp_prediction_summary *summary,
                           struct mp_error *error) {
     bool end = false, go_on = true;
+    int64_t number = 0;
     int code = MP_OK;
     while (!code && go_on && times->count < job->file.job.iterations) {
         struct mp_prediction prediction;
-        code = read_iteration(reader, &end, error);
+        code = read_iteration(reader, &number, &end, error);
         if (code || end)
             break;
+        mp_predictor_call(predictor, number);
         code = mp_predictor_step(predictor, reader->load, &prediction, error);
         if (!code)
             code = add_time(times, prediction.seconds, error);

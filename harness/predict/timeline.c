@@ -50,9 +50,10 @@ void mp_timeline_destroy(struct mp_timeline *timeline) {
     *timeline = (struct mp_timeline){0};
 }
 
-void mp_timeline_begin(struct mp_timeline *timeline, int64_t iteration) {
+void mp_timeline_begin(struct mp_timeline *timeline, int64_t iteration, int64_t number) {
     size_t size = (size_t)timeline->ranks * sizeof(double);
     timeline->iteration = iteration;
+    timeline->number = number;
     timeline->issued = 0;
     timeline->sums = (struct mp_time_sums){0};
     memset(timeline->clock, 0, size);
@@ -75,7 +76,7 @@ static void emit(const struct mp_timeline *timeline, int rank, enum mp_predict_s
     span.start_ns = timeline->origin_ns + nanoseconds(start);
     span.end_ns = timeline->origin_ns + nanoseconds(end);
     span.cpu_ns = -1;
-    span.iteration = (int32_t)timeline->iteration;
+    span.iteration = (int32_t)timeline->number;
     span.layer = (int16_t)activity.layer;
     span.phase = (uint8_t)activity.phase;
     span.direction = (uint8_t)activity.direction & 3;

@@ -50,7 +50,8 @@ struct mp_timeline {
     struct mp_inject inject; /* as a job asks for it; seconds 0, as at first: nothing */
     int ranks;
     double overlap;
-    int64_t iteration;
+    int64_t iteration; /* counted from the first one */
+    int64_t number;    /* what spans call it */
     int64_t origin_ns; /* of the iteration, from the run's beginning */
     double *clock;     /* [ranks] */
     double *waited;    /* [ranks] of the clock: waiting, so far */
@@ -75,7 +76,7 @@ int mp_timeline_create(struct mp_network *network, int ranks, double overlap, in
                        struct mp_error *error);
 void mp_timeline_destroy(struct mp_timeline *timeline); /* accepts a zeroed one */
 /* All clocks at zero, nothing on its way. */
-void mp_timeline_begin(struct mp_timeline *timeline, int64_t iteration);
+void mp_timeline_begin(struct mp_timeline *timeline, int64_t iteration, int64_t number);
 
 /* A phase of the compute stream begins; and ends, as a span of every rank: `tokens` and `bytes` are
  * [ranks], flops is per token; NULL and -1: does not apply.  Ranks for which neither time has

@@ -379,6 +379,57 @@ static void a_replayed_trace_is_predicted(void **state) {
     end_job(&job, cluster);
 }
 
+/* Iterations that were seen last, and how often another one came: by span, loads and step. */
+struct numbers {
+    int64_t last[3];
+    int changes[3];
+};
+
+static void see_number(struct numbers *numbers, int who, int64_t number) {
+    numbers->changes[who] += number != numbers->last[who];
+    numbers->last[who] = number;
+}
+
+static void number_span(void *context, int rank, enum mp_predict_stream stream,
+                        const struct mp_span *span) {
+    (void)rank, (void)stream;
+    see_number(context, 0, span->iteration);
+}
+
+static void number_load(void *context, int rank, int64_t iteration, int layer, int experts,
+                        const uint32_t routes[], const uint32_t dropped[]) {
+    (void)rank, (void)layer, (void)experts, (void)routes, (void)dropped;
+    see_number(context, 1, iteration);
+}
+
+static bool number_step(void *context, const struct mp_prediction *prediction) {
+    see_number(context, 2, prediction->iteration);
+    return true;
+}
+
+/* write_shape's are 0, 10 and 20. */
+static void iterations_are_called_what_the_trace_calls_them(void **state) {
+    (void)state;
+    struct mp_predict_job job;
+    struct mp_cluster *cluster = make_job(&job, "ep");
+    struct numbers numbers = {.last = {-1, -1, -1}};
+    const struct mp_predict_sink sink = {&numbers, number_span, number_load, NULL};
+    const struct mp_predict_watch watch = {&numbers, number_step};
+    struct mp_prediction_summary summary;
+    struct mp_error error = {0};
+    write_trace("gaps.mptrace", 16, 32, 3, 8);
+    set(&job, "loads=gaps.mptrace");
+    assert_int_equal(mp_predict_job_run(&job, cluster, &sink, &watch, &summary, &error), MP_OK);
+    for (int who = 0; who < 3; who++) {
+        assert_int_equal(numbers.last[who], 20);
+        assert_int_equal(numbers.changes[who], 3);
+    }
+    set(&job, "loads=w6 first-iteration=2147483646");
+    assert_int_equal(mp_predict_job_run(&job, cluster, NULL, NULL, &summary, &error), MP_ELIMIT);
+    assert_non_null(strstr(error.text, "loads: iteration 2147483648: "));
+    end_job(&job, cluster);
+}
+
 static void a_job_takes_open_sizes_from_a_trace(void **state) {
     (void)state;
     struct mp_predict_job job;
@@ -757,6 +808,7 @@ int main(void) {
         cmocka_unit_test(a_load_is_replayed_by_rank),
         cmocka_unit_test(tokens_of_a_trace_become_sequences),
         cmocka_unit_test(a_replayed_trace_is_predicted),
+        cmocka_unit_test(iterations_are_called_what_the_trace_calls_them),
         cmocka_unit_test(a_job_takes_open_sizes_from_a_trace),
         cmocka_unit_test(a_summary_is_of_its_iterations),
         cmocka_unit_test(all_systems_meet_the_same_loads),
