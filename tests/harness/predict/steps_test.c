@@ -2,6 +2,8 @@
  * exchange has one. */
 #include "harness/predict/steps.h"
 
+#include <malloc.h>
+
 #include "tests/harness/predict/predictor_support.h"
 
 struct bench {
@@ -211,10 +213,45 @@ static void nothing_is_late_unless_said(void **state) {
     destroy(&bench);
 }
 
+static double allocated(void) {
+    struct mallinfo2 now = mallinfo2();
+    return (double)now.uordblks + (double)now.hblkhd;
+}
+
+/* What predictors keep of layers has a limit: it is what was really allocated. */
+static void bytes_are_those_that_were_allocated(void **state) {
+    uint64_t random = test_seed();
+    (void)state;
+    for (int i = 0; i < 12; i++) {
+        struct bench bench;
+        struct mp_steps steps[2] = {{0}, {0}};
+        struct mp_steps_memory memory = {0};
+        struct mp_error error = {0};
+        create(&bench, &random);
+        draw_plan(&bench, &random);
+        double before = 0;
+        for (int turn = 0; turn < 2; turn++) { /* working memory is there the second time */
+            before = allocated();
+            assert_ok(mp_steps_fill(&steps[turn], &memory, bench.network, bench.costs,
+                                    &bench.example.plan, late_of(&bench), &error),
+                      &error);
+        }
+        double grown = allocated() - before;
+        if (grown > 0) /* sanitizers' allocators do not say */
+            assert_within((double)steps[1].bytes / grown, 1, 0.4);
+        mp_steps_destroy(&steps[0]);
+        mp_steps_destroy(&steps[1]);
+        mp_steps_memory_destroy(&memory);
+        destroy_plan(&bench);
+        destroy(&bench);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_route_is_in_its_step),
         cmocka_unit_test(nothing_is_late_unless_said),
+        cmocka_unit_test(bytes_are_those_that_were_allocated),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -135,6 +135,43 @@ static void who_left_before_needs_nobody_later(void **state) {
     mp_recorded_destroy(&recorded);
 }
 
+/* Whatever begins before its iteration or ends after it is none of its work. */
+static void spans_across_an_iterations_ends_are_left_out(void **state) {
+    struct runs_folder *folder = *state;
+    struct runs_rank rank;
+    struct mp_recorded recorded;
+    struct mp_error error = {0};
+    const char *path = rank.path;
+    struct mp_store_run description = runs_description("ep", "text");
+    description.ranks = description.ranks_per_node = 1;
+    runs_rank_open(folder, 0, 1, &rank);
+    for (int i = 0; i < 3; i++) {
+        int64_t at = i * 10000;
+        const struct runs_span spans[] = {
+            {MP_PHASE_CHECKPOINT, MP_NO_DIRECTION, at + 900, 200, 0, -1, -1, -1, false},
+            {MP_PHASE_ITERATION, MP_NO_DIRECTION, at + 1000, 5000, 0, -1, 10, -1, false},
+            {MP_PHASE_ATTENTION, MP_FORWARD, at + 1000, 700, 0, 0, -1, -1, false},
+            {MP_PHASE_EXPERT, MP_BACKWARD, at + 5000, 1000, 0, 0, 10, -1, false},
+            {MP_PHASE_VALIDATE, MP_NO_DIRECTION, at + 5900, 200, 0, -1, -1, -1, false},
+        };
+        for (size_t s = 0; s < sizeof spans / sizeof *spans; s++)
+            runs_record(&rank, i, &spans[s]);
+    }
+    runs_clock_samples(&rank);
+    runs_rank_close(&rank, MP_OK, "");
+    runs_ok(mp_store_ingest(folder->store, &description, &path, 1, NULL, &error), &error);
+    runs_ok(mp_recorded_read(folder->store, "d", 0, &recorded, &error), &error);
+    assert_true(recorded.iterations >= 1);
+    assert_int_equal(recorded.spans, 2 * recorded.iterations);
+    for (size_t s = 0; s < recorded.spans; s++) {
+        const struct mp_recorded_span *span = &recorded.span[s];
+        assert_int_equal(span->phase, s % 2 ? MP_PHASE_EXPERT : MP_PHASE_ATTENTION);
+        assert_close(span->start, s % 2 ? 4e-3 : 0, 1e-9);
+        assert_close(span->end, s % 2 ? 5e-3 : 0.7e-3, 1e-9);
+    }
+    mp_recorded_destroy(&recorded);
+}
+
 /* Random runs of ranks that meet again and again give their own times back. */
 static void random_runs_give_themselves_back(void **state) {
     struct runs_folder *folder = *state;
@@ -289,6 +326,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(slowdowns_are_those_by_hand, runs_setup, runs_teardown),
         cmocka_unit_test_setup_teardown(who_left_before_needs_nobody_later, runs_setup,
+                                        runs_teardown),
+        cmocka_unit_test_setup_teardown(spans_across_an_iterations_ends_are_left_out, runs_setup,
                                         runs_teardown),
         cmocka_unit_test_setup_teardown(random_runs_give_themselves_back, runs_setup,
                                         runs_teardown),
