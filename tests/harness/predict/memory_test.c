@@ -88,10 +88,11 @@ static void activations_by_hand(void **state) {
 }
 
 /* Hecate's published figures of parameter, gradient and optimizer memory of experts (BERT-MoE-Deep,
- * 24 layers of 64 experts on 32 ranks): parameters 5.73 times those of expert parallelism are 227
- * copies beside 48 experts; with their gradients of two layers that comes to the 64 % more that are
- * printed.  With re-materialisation copies of two layers are alive: 92 % fewer (printed: 90.2 %),
- * and 10 % more than expert parallelism in all (printed: 11.6 %). */
+ * 24 layers of 64 experts on 32 ranks) agree with each other here.  Given: parameters are 5.73 times
+ * those of expert parallelism, so that there are 227 copies beside 48 experts.  Printed and asserted:
+ * with their gradients of two layers that comes to 64 % more in all; with re-materialisation copies
+ * of two layers are alive, 92 % fewer (printed: 90.2 %), and 10 % more than expert parallelism in all
+ * (printed: 11.6 %). */
 static void published_ratios(void **state) {
     (void)state;
     struct mp_cluster *cluster = one_device("");
@@ -112,7 +113,6 @@ static void published_ratios(void **state) {
     for (int i = 0; i < 3; i++)
         states[i] =
             memory[i].parameters + memory[i].copies + memory[i].gradients + memory[i].optimizer;
-    assert_close((memory[1].parameters + memory[1].copies) / memory[0].parameters, 5.73, 1e-12);
     assert_close(states[1] / states[0], 1.64, 0.01);
     assert_within(memory[2].copies / memory[1].copies, 1 - 0.902, 0.02);
     assert_close(states[2] / states[0], 1.116, 0.02);
