@@ -88,11 +88,11 @@ static void activations_by_hand(void **state) {
 }
 
 /* Hecate's published figures of parameter, gradient and optimizer memory of experts (BERT-MoE-Deep,
- * 24 layers of 64 experts on 32 ranks) agree with each other here.  Given: parameters are 5.73 times
- * those of expert parallelism, so that there are 227 copies beside 48 experts.  Printed and asserted:
- * with their gradients of two layers that comes to 64 % more in all; with re-materialisation copies
- * of two layers are alive, 92 % fewer (printed: 90.2 %), and 10 % more than expert parallelism in all
- * (printed: 11.6 %). */
+ * 24 layers of 64 experts on 32 ranks) agree with each other here.  Given: parameters are 5.73
+ * times those of expert parallelism, so that there are 227 copies beside 48 experts.  Printed and
+ * asserted: with their gradients of two layers that comes to 64 % more in all; with
+ * re-materialisation copies of two layers are alive, 92 % fewer (printed: 90.2 %), and 10 % more
+ * than expert parallelism in all (printed: 11.6 %). */
 static void published_ratios(void **state) {
     (void)state;
     struct mp_cluster *cluster = one_device("");
