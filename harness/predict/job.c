@@ -125,7 +125,7 @@ int mp_predict_job_cluster(struct mp_predict_job *job, const char *folder,
                        "cluster: not given; a prediction needs the name of one (moeperf list "
                        "clusters) or a file");
     if (strchr(name, '/') || (length > 5 && !strcmp(name + length - 5, ".yaml")))
-        memcpy(path, name, length + 1); /* both hold MP_TEXT_SIZE */
+        strcpy(path, name); /* both hold MP_TEXT_SIZE */
     else
         code = find_cluster(name, folder, path, error);
     struct mp_cluster *read = NULL;

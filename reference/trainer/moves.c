@@ -114,9 +114,6 @@ static void adopt_moments(struct mp_trainer *trainer) {
             if (left < experts->experts)
                 now[e] = old[left++];
         }
-        for (int e = 0; e < experts->experts; e++)
-            if (slot[e] >= 0 && old[e] >= 0)
-                now[e] = old[e];
     }
     memset(experts->used_moments, 0, (size_t)experts->slots * sizeof *experts->used_moments);
     for (int i = 0; i < all; i++)

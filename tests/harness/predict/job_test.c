@@ -359,6 +359,26 @@ static void tokens_of_a_trace_become_sequences(void **state) {
     }
 }
 
+/* 32768 ranks and 65536 micro-batches of one token each: no job has 2^31 sequences. */
+static void sequences_beyond_counting_are_not_adopted(void **state) {
+    (void)state;
+    struct mp_predict_job job;
+    struct mp_cluster *cluster = make_job(&job, "ep");
+    mp_cluster_destroy(cluster);
+    set(&job, "change=nodes=4096");
+    assert_int_equal(mp_predict_job_cluster(&job, CLUSTERS, &cluster, NULL), MP_OK);
+    assert_int_equal(mp_cluster_ranks(cluster), 32768);
+    write_shape("beyond.mptrace", (struct mp_trace_shape){1, 2, 1, 65536, 2}, 32768);
+    set(&job, "loads=beyond.mptrace");
+    job.file.job.sequence = 3;
+    job.file.job.batch = 5;
+    assert_int_equal(mp_predict_job_adopt(&job, cluster, NULL), MP_OK);
+    assert_int_equal(job.file.job.sequence, 3);
+    assert_int_equal(job.file.job.batch, 5);
+    assert_int_equal(job.options.micro_batches, 65536);
+    end_job(&job, cluster);
+}
+
 /* A job that replays a trace is predicted on it; what else a trace is said to be is not read. */
 static void a_replayed_trace_is_predicted(void **state) {
     (void)state;
@@ -807,6 +827,7 @@ int main(void) {
         cmocka_unit_test(routing_is_replayed_as_in_training),
         cmocka_unit_test(a_load_is_replayed_by_rank),
         cmocka_unit_test(tokens_of_a_trace_become_sequences),
+        cmocka_unit_test(sequences_beyond_counting_are_not_adopted),
         cmocka_unit_test(a_replayed_trace_is_predicted),
         cmocka_unit_test(iterations_are_called_what_the_trace_calls_them),
         cmocka_unit_test(a_job_takes_open_sizes_from_a_trace),

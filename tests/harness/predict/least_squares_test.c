@@ -55,11 +55,26 @@ static void what_is_alike_goes_to_the_first(void **state) {
     assert_close(weight[1], 1, 1e-9);
 }
 
+/* Large values are not far from anything before a first line through all of them is there. */
+static void what_is_large_is_not_far(void **state) {
+    double x[POINTS][2], y[POINTS], weight[2] = {0};
+    (void)state;
+    for (int i = 0; i < POINTS; i++) {
+        x[i][0] = i % 4 ? 1 : 100;
+        x[i][1] = 1;
+        y[i] = x[i][0] + 9;
+    }
+    fit(2, &x[0][0], y, weight);
+    assert_close(weight[0], 1, 1e-9);
+    assert_close(weight[1], 9, 1e-9);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_far_is_left_out),
         cmocka_unit_test(nothing_costs_less_than_nothing),
         cmocka_unit_test(what_is_alike_goes_to_the_first),
+        cmocka_unit_test(what_is_large_is_not_far),
     };
     return cmocka_run_group_tests_name("harness/predict/least_squares", tests, NULL, NULL);
 }

@@ -43,7 +43,7 @@ static void create(struct bench *bench, double overlap) {
     assert_ok(
         mp_timeline_create(bench->network, RANKS, overlap, 3, &sink, &bench->timeline, &error),
         &error);
-    mp_timeline_begin(&bench->timeline, 0);
+    mp_timeline_begin(&bench->timeline, 0, 0);
 }
 
 static void destroy(struct bench *bench) {
@@ -86,7 +86,7 @@ static void an_injected_delay_is_one_rank_s(void **state) {
                                  .layer = test_random_int(&random, 0, 1) ? MP_ALL : 1};
     for (int i = 0; i < 6; i++) {
         double expected = 2;
-        mp_timeline_begin(&bench.timeline, i);
+        mp_timeline_begin(&bench.timeline, i, 100 + i);
         for (int layer = 0; layer < 2; layer++) {
             mp_timeline_mark(&bench.timeline);
             mp_timeline_work(&bench.timeline, 1);
@@ -102,7 +102,7 @@ static void an_injected_delay_is_one_rank_s(void **state) {
         }
     }
     *inject = (struct mp_inject){1, MP_PHASE_DISPATCH, 0.5, 1, MP_ALL};
-    mp_timeline_begin(&bench.timeline, 0);
+    mp_timeline_begin(&bench.timeline, 0, 0);
     mp_timeline_mark(&bench.timeline);
     exchange(&bench);
     mp_timeline_spent(&bench.timeline, EXCHANGE, NULL, NULL, -1);

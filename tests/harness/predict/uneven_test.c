@@ -208,7 +208,7 @@ static void spans_by_hand(void **state) {
     struct mp_cluster *cluster = test_cluster(&machine);
     assert_ok(mp_network_create(cluster, &network, &error), &error);
     assert_ok(mp_timeline_create(network, RANKS, 1, 3, &sink, &timeline, &error), &error);
-    mp_timeline_begin(&timeline, 6);
+    mp_timeline_begin(&timeline, 3, 6);
     int64_t number = mp_timeline_start(&timeline, copy, fetch, alone, received);
     mp_timeline_mark(&timeline);
     mp_timeline_work_each(&timeline, work);
@@ -233,7 +233,7 @@ static void spans_by_hand(void **state) {
     assert_close(mp_timeline_end(&timeline, 30), 4.5, 1e-12);
 
     assert_spans(&kept);
-    mp_timeline_begin(&timeline, 7); /* behind the first */
+    mp_timeline_begin(&timeline, 4, 7); /* behind the first */
     mp_timeline_mark(&timeline);
     mp_timeline_work(&timeline, 1);
     mp_timeline_spent(&timeline, copy, NULL, NULL, -1);

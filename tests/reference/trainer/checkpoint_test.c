@@ -15,11 +15,15 @@
 enum { SEQUENCES = 2, SEQUENCE = 8, TOKENS = SEQUENCES * SEQUENCE };
 static uint64_t random_state;
 
-static void create(struct small_trainer *small) {
-    static const char *const settings[] = {
-        "layers=2", "width=16",     "heads=2",         "experts=4",      "sequence=8",
-        "batch=2",  "system=fssdp", "expert-width=24", "check-plans=no", NULL};
+static void create_under(struct small_trainer *small, const char *system) {
+    const char *const settings[] = {"layers=2",       "width=16", "heads=2", "experts=4",
+                                    "sequence=8",     "batch=2",  system,    "expert-width=24",
+                                    "check-plans=no", NULL};
     small_trainer_create(small, settings);
+}
+
+static void create(struct small_trainer *small) {
+    create_under(small, "system=fssdp");
 }
 
 static double step(struct small_trainer *small) {
@@ -162,11 +166,13 @@ static void links_to_folders_are_followed(void **state) {
     struct small_trainer small;
     struct mp_error error = {0};
     struct stat status;
-    static const char *const names[] = {"link", "link/", "behind/."};
+    static const char *const names[] = {"link", "link/", "behind/.", "behind/below/.."};
     create(&small);
     assert_int_equal(mkdir("behind", 0777) | symlink("behind", "link"), 0);
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 4; i++) {
         step(&small);
+        if (i == 3)
+            assert_int_equal(mkdir("behind/below", 0777), 0);
         if (mp_trainer_save(small.trainer, names[i], &error))
             fail_msg("%s", error.text);
         assert_int_equal(lstat("link", &status), 0);
@@ -253,6 +259,64 @@ static void shards_that_do_not_belong_are_refused(void **state) {
     small_trainer_destroy(&small);
 }
 
+/* Puts `to` in place of `from` in the description of a checkpoint. */
+static void redescribe(const char *path, const char *from, const char *to) {
+    char *text = read_file(path), changed[2000];
+    char *at = strstr(text, from);
+    assert_non_null(at);
+    snprintf(changed, sizeof changed, "%.*s%s%s", (int)(at - text), text, to, at + strlen(from));
+    write_file(path, changed);
+    free(text);
+}
+
+/* What is at `at` of a buffer (0 .. 2) of an expert, counted over layers. */
+static float value(int expert, int buffer, size_t at) {
+    return (float)((expert * 3 + buffer) * 10000 + (int)at);
+}
+
+/* Slices of ranks by which experts don't divide: the last one is filled up, with what is nobody's.
+ * One rank puts them together, be it that it keeps experts whole or as its only slice. */
+static void slices_of_other_ranks_are_put_together(void **state) {
+    (void)state;
+    enum { OTHERS = 5, ALL = 2 * 4 };
+    static const char *const systems[] = {"system=fssdp", "system=swiftmoe"};
+    static const int32_t index[] = {0, 0, 0, 1, 0, 2, 0, 3, 1, 0, 1, 1, 1, 2, 1, 3};
+    for (int s = 0; s < 2; s++) {
+        struct small_trainer small;
+        struct mp_error error = {0};
+        create_under(&small, systems[s]);
+        const struct mp_experts *experts = &mp_trainer_model(small.trainer)->experts;
+        size_t floats = experts->chunk / OTHERS + 1;
+        float *slice = malloc(floats * sizeof *slice);
+        assert_int_equal(mp_trainer_save(small.trainer, "slices", &error), MP_OK);
+        redescribe("slices/checkpoint.yaml", "ranks: 1", "ranks: 5");
+        redescribe("slices/checkpoint.yaml", s ? "slices: 1" : "slices: 0", "slices: 5");
+        for (size_t r = 0; r < OTHERS; r++) {
+            struct mp_shard_writer *writer;
+            char path[64];
+            snprintf(path, sizeof path, "slices/experts-%04zu.bin", r);
+            assert_int_equal(mp_shard_create(path, ALL, index, (uint32_t)floats, &writer, &error),
+                             MP_OK);
+            for (int b = 0; b < 3 * ALL; b++) {
+                for (size_t i = 0; i < floats; i++)
+                    slice[i] = value(b / 3, b % 3, r * floats + i);
+                assert_int_equal(mp_shard_append(writer, slice, &error), MP_OK);
+            }
+            assert_int_equal(mp_shard_finish(writer, &error), MP_OK);
+        }
+        if (mp_trainer_restore(small.trainer, "slices", &error))
+            fail_msg("%s: %s", systems[s], error.text);
+        for (int b = 0; b < 3 * ALL; b++) {
+            float *buffer[3];
+            assert_true(mp_experts_state(experts, b / 3 / 4, b / 3 % 4, buffer));
+            for (size_t i = 0; i < experts->chunk; i++)
+                assert_true(buffer[b % 3][i] == value(b / 3, b % 3, i));
+        }
+        free(slice);
+        small_trainer_destroy(&small);
+    }
+}
+
 static void damaged_descriptions_are_refused(void **state) {
     (void)state;
     struct small_trainer small;
@@ -279,16 +343,10 @@ static void damaged_descriptions_are_refused(void **state) {
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct mp_error error = {0};
         assert_int_equal(mp_trainer_save(small.trainer, "described", &error), MP_OK);
-        char *text = read_file("described/checkpoint.yaml"), changed[2000];
-        char *at = strstr(text, cases[i].from);
-        assert_non_null(at);
-        snprintf(changed, sizeof changed, "%.*s%s%s", (int)(at - text), text, cases[i].to,
-                 at + strlen(cases[i].from));
-        write_file("described/checkpoint.yaml", changed);
+        redescribe("described/checkpoint.yaml", cases[i].from, cases[i].to);
         int code = mp_trainer_restore(small.trainer, "described", &error);
         if (code != cases[i].code || !strstr(error.text, cases[i].message))
             fail_msg("case %zu: %s: %s", i, mp_code_name(code), error.text);
-        free(text);
     }
     small_trainer_destroy(&small);
 }
@@ -352,6 +410,7 @@ int main(void) {
         cmocka_unit_test(links_to_folders_are_followed),
         cmocka_unit_test(others_folders_are_left_alone),
         cmocka_unit_test(shards_that_do_not_belong_are_refused),
+        cmocka_unit_test(slices_of_other_ranks_are_put_together),
         cmocka_unit_test(damaged_descriptions_are_refused),
         cmocka_unit_test(homes_lie_as_they_are_documented),
         cmocka_unit_test(descriptions_are_read_in_any_order),

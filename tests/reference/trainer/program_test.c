@@ -8,6 +8,7 @@
 #include <sys/wait.h>
 
 #include "profiler/record/spool.h"
+#include "reference/trainer/job.h"
 #include "tests/harness/folder.h"
 
 enum { MAX_WORDS = 32, PATIENCE_MS = 250000 };
@@ -234,6 +235,24 @@ static void help_and_version_are_printed(void **state) {
         free(out);
         free(err);
     }
+}
+
+/* Every option of a job has a line in the help, with the first word of what it does. */
+static void help_names_the_options_of_a_job(void **state) {
+    (void)state;
+    struct run run = start_trainer(0, 0, (const char *[]){"--help", NULL});
+    wait_for_end(&run);
+    char *out = read_file("out");
+    for (const struct mp_option *option = mp_job_options; option->name; option++) {
+        char begin[64];
+        snprintf(begin, sizeof begin, "\n  %s ", option->name);
+        const char *line = strstr(out, begin);
+        if (!line)
+            fail_msg("--help does not name %s", option->name);
+        line += strlen(begin) + strspn(line + strlen(begin), " ");
+        assert_int_equal(strncmp(line, option->help, strcspn(option->help, " ")), 0);
+    }
+    free(out);
 }
 
 static void bad_input_gets_one_line(void **state) {
@@ -763,6 +782,7 @@ static void a_full_disk_ends_the_run_with_a_message(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(help_and_version_are_printed, end_run),
+        cmocka_unit_test_teardown(help_names_the_options_of_a_job, end_run),
         cmocka_unit_test_teardown(bad_input_gets_one_line, end_run),
         cmocka_unit_test_teardown(wrong_numbers_of_processes_are_refused, end_run),
         cmocka_unit_test_teardown(a_bad_job_under_mpirun_is_said_once, end_run),
