@@ -125,7 +125,7 @@ static double add_replica_slices(struct mp_predictor *predictor,
 /* Every keeper sends every holder its slice of each expert there.  Returns all bytes. */
 static double add_slices(struct mp_predictor *predictor, const struct mp_placement *placement,
                          double expert_bytes) {
-    if (mp_optimizer_of_replicas(predictor->planner.optimizer))
+    if (mp_optimizer_of_replicas(predictor->planner.plan->optimizer))
         return add_replica_slices(predictor, placement, expert_bytes);
     double slice = expert_bytes / predictor->ranks, sum = 0;
     mp_predictor_count_holders(placement, predictor->holds);
