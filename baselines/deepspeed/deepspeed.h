@@ -10,6 +10,12 @@
  * imbalance shows as drops and not as time.  With `drop-tokens` off the capacity is the largest
  * count of the layer, so that one hot expert sets the rows of all.
  *
+ * ZeRO-1 (`zero: 1`) cuts an expert's optimizer state into as many slices as it has replicas.
+ * DeepSpeed's configuration promises a reduce-scatter of gradients (reduce_scatter), and carries it
+ * out as an all-reduce of which every rank uses its part, unless use_multi_rank_bucket_allreduce is
+ * off; it is on by default (deepspeed/runtime/zero/config.py, stage_1_and_2.py).  Both are here.
+ * offload_optimizer moves state and update to the host, which it allows from stage 1 on.
+ *
  * Which gate of the source a plan stands for follows from top-k and `policy`:
  *   top-1  auto         random token selection, weights are probabilities as they are
  *          position     the same without random token selection.  That is a top-k over a column of
@@ -66,6 +72,9 @@ struct mp_deepspeed_options {
     int policy;  /* enum mp_deepspeed_policy */
     int formula; /* enum mp_deepspeed_formula */
     bool padded; /* false: the exchange carries what survives and nothing else (our own) */
+    int zero;    /* stage: 0, 1 */
+    bool all_reduce;
+    bool offload;
 };
 
 /* Most routes of one (source, expert), T tokens of a source, E experts, k choices of a token,

@@ -15,12 +15,15 @@ static const struct mp_option option_table[] = {
     {"capacity-factor", MP_OPTION_DOUBLE, FIELD(capacity_factor), "", "1", 0, 1e6, NULL,
      "a slot takes this times its even share of all routes, what is more is dropped; 0: nothing "
      "is dropped"},
+    {"offload-optimizer", MP_OPTION_BOOL, FIELD(offload), "", "no", 0, 0, NULL,
+     "optimizer state in host memory, where it is updated, as in the paper's measurements"},
     {0},
 };
 
 struct swiftmoe {
     int layers, experts, ranks;
-    int64_t slot_capacity;            /* routes, -1: no limit */
+    int64_t slot_capacity; /* routes, -1: no limit */
+    bool offload;
     struct mp_layouts layouts;        /* what the homes should be now */
     struct mp_slots initial;          /* before any load was seen, of every layer */
     struct mp_placement initial_home; /* the same as ranks that hold experts */
@@ -137,6 +140,7 @@ static int swiftmoe_create(const struct mp_setting *setting, const void *options
     self->experts = setting->experts;
     self->ranks = setting->topology.ranks;
     self->slot_capacity = mp_swiftmoe_slot_capacity(setting, options);
+    self->offload = ((const struct mp_swiftmoe_options *)options)->offload;
     code = allocate(self, mp_swiftmoe_slots(setting, options), error);
     if (!code)
         code = lay_out_all(self, error); /* nothing popular yet: equal goals */
@@ -169,6 +173,11 @@ static void swiftmoe_initial_holders(const void *opaque, struct mp_placement hom
 static enum mp_optimizer_split swiftmoe_optimizer(const void *opaque) {
     (void)opaque;
     return MP_OPTIMIZER_SLICES_OF_SUM;
+}
+
+static bool swiftmoe_offload(const void *opaque) {
+    const struct swiftmoe *self = opaque;
+    return self->offload;
 }
 
 static int swiftmoe_copies_limit(const void *opaque) {
@@ -293,9 +302,10 @@ const struct mp_system mp_system_swiftmoe = {
         "the routes of the previous iteration with the published rounding, replicas on "
         "neighbouring ranks, gradients summed over replicas and sent to the slices by the "
         "published source rule, weights put together on the new slots after every step, capacity "
-        "per slot and drops; routes of an expert in turn over its slots. "
-        "Not modelled: the optimizer in host memory (slices lie where ranks compute), and weights "
-        "that are sent asynchronously after the step (the next iteration waits for them).",
+        "per slot and drops; routes of an expert in turn over its slots; the optimizer in host "
+        "memory, if asked for. "
+        "Not modelled: weights that are sent asynchronously after the step (the next iteration "
+        "waits for them).",
     .capabilities = MP_SYSTEM_REPLICATES | MP_SYSTEM_DROPS | MP_SYSTEM_MOVES_OWNERS |
                     MP_SYSTEM_UNEVEN_EXPERTS | MP_SYSTEM_MORE_RANKS,
     .options = option_table,
@@ -305,6 +315,7 @@ const struct mp_system mp_system_swiftmoe = {
     .initial_owners = swiftmoe_initial_owners,
     .initial_holders = swiftmoe_initial_holders,
     .optimizer = swiftmoe_optimizer,
+    .offload = swiftmoe_offload,
     .copies_limit = swiftmoe_copies_limit,
     .after_gate = swiftmoe_after_gate,
     .after_step = swiftmoe_after_step,

@@ -79,7 +79,9 @@ struct mp_cluster {
     struct mp_quantity memory;              /* bytes of a device */
     struct mp_quantity memory_bandwidth;    /* bytes/s */
     struct mp_quantity launch;              /* seconds, fixed cost of a kernel */
-    struct mp_quantity host_bandwidth;      /* bytes/s to host memory; not always given */
+    /* Not always given, and needed where optimizer state lies in host memory. */
+    struct mp_quantity host_bandwidth; /* bytes/s of a device's link to it in each direction */
+    struct mp_quantity host_update; /* bytes/s of its step there, read and written, of one rank */
     /* Not always given, as measured by calibration; accessors below say what stands for them. */
     struct mp_quantity elementwise; /* bytes/s of operations that are no products and no copies */
     struct mp_quantity update;      /* bytes/s of the optimizer's step, read and written */

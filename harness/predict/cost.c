@@ -413,15 +413,39 @@ double mp_costs_permute(const struct mp_costs *costs, int64_t rows) {
 }
 
 /* The parameter and the optimizer's state are read and written, the gradient is read. */
-double mp_costs_optimizer(const struct mp_costs *costs, double parameters) {
+static double update_bytes(const struct mp_costs *costs, double parameters) {
     const struct mp_predict_options *options = &costs->options;
+    return parameters / costs->element *
+           (2 * costs->element + options->gradient_bytes + 2 * options->optimizer_bytes);
+}
+
+double mp_costs_optimizer(const struct mp_costs *costs, double parameters) {
     if (!(parameters > 0))
         return 0;
     if (costs->fitted)
         return costs->fitted->update * parameters;
-    double bytes = parameters / costs->element *
-                   (2 * costs->element + options->gradient_bytes + 2 * options->optimizer_bytes);
-    return costs->cluster->launch.value + bytes / mp_cluster_update(costs->cluster);
+    return costs->cluster->launch.value +
+           update_bytes(costs, parameters) / mp_cluster_update(costs->cluster);
+}
+
+double mp_costs_offloaded(const struct mp_costs *costs, double parameters) {
+    const struct mp_cluster *cluster = costs->cluster;
+    double gradients = parameters / costs->element * costs->options.gradient_bytes;
+    if (!(parameters > 0) || costs->fitted)
+        return mp_costs_optimizer(costs, parameters);
+    return 2 * cluster->launch.value + (gradients + parameters) / cluster->host_bandwidth.value +
+           update_bytes(costs, parameters) / cluster->host_update.value;
+}
+
+int mp_costs_check_offload(const struct mp_costs *costs, struct mp_error *error) {
+    const struct mp_cluster *cluster = costs->cluster;
+    const char *missing = !cluster->host_bandwidth.origin ? "host-bandwidth" : "host-update";
+    if (costs->fitted || (cluster->host_bandwidth.origin && cluster->host_update.origin))
+        return MP_OK;
+    return mp_fail(error, MP_EINVAL,
+                   "%s gives no device.%s, which a system with its optimizer state in host memory "
+                   "needs (offload-optimizer=no keeps it on the devices)",
+                   cluster->file, missing);
 }
 
 double mp_costs_launch(const struct mp_costs *costs) {

@@ -91,6 +91,11 @@ const double *mp_costs_speed(const struct mp_costs *costs, int direction);
 /* Optimizer step over so many bytes of parameters (at the precision's bytes each): all in one go.
  */
 double mp_costs_optimizer(const struct mp_costs *costs, double parameters);
+/* The same in host memory: gradients go down, the host updates, parameters come up, one after the
+ * other.  What was fitted to a recorded run is taken for the sum of them. */
+double mp_costs_offloaded(const struct mp_costs *costs, double parameters);
+/* MP_EINVAL with what the cluster's file must give for that. */
+int mp_costs_check_offload(const struct mp_costs *costs, struct mp_error *error);
 double mp_costs_block_parameters(const struct mp_costs *costs); /* numbers of parameters: */
 double mp_costs_table_parameters(const struct mp_costs *costs);
 double mp_costs_expert_parameters(const struct mp_costs *costs);
@@ -123,7 +128,8 @@ const struct mp_sizes *mp_costs_sizes(const struct mp_costs *costs);
 /* What a rank held at most. */
 struct mp_memory_use {
     double experts_kept; /* experts whose parameters stay between iterations, all layers */
-    double states_kept;  /* experts (or their slices, added up) whose optimizer state it keeps */
+    double states_kept;  /* experts (or their slices, added up) whose optimizer state it keeps on
+                            its device */
     double copies;       /* copies alive at once, all layers: with re-materialisation of two */
     double gradients;    /* experts' gradients alive at once, those of copies included */
     /* Rows, padding included, dropped routes not: as many as plans bring, as in the trainer

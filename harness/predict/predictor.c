@@ -136,6 +136,8 @@ static int create_all(struct mp_predictor *predictor, const struct mp_predictor_
     if (code)
         return code;
     code = create_planner(predictor, config, error);
+    if (!code && predictor->planner.offload)
+        code = mp_costs_check_offload(predictor->costs, error);
     if (!code)
         code = create_tables(predictor, error);
     if (!code)

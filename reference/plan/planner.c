@@ -122,6 +122,7 @@ static int create_all(struct mp_planner *planner, const struct mp_planner_config
         return code;
     planner->gather_stage = planner->plan[0].gather_stage;
     planner->rematerialise = planner->plan[0].rematerialise;
+    planner->offload = planner->plan[0].offload;
     return MP_OK;
 }
 

@@ -81,6 +81,11 @@ static int check_layer(struct check *check, int layer, struct mp_error *error) {
                        "after the step layer %d has other homes, and the change is not said to be "
                        "one",
                        layer);
+    if (mp_optimizer_of_replicas(check->optimizer) && !mp_placement_equal(next, home))
+        return mp_fail(error, MP_EPLAN,
+                       "after the step layer %d has other homes, and its optimizer's slices stay "
+                       "with the holders that they were made for",
+                       layer);
     for (int rank = 0; rank < next->ranks; rank++) {
         check->delta[rank] = 0;
         if (mp_optimizer_sliced(check->optimizer))

@@ -28,9 +28,10 @@ int mp_rehome_transfers(const struct mp_placement home[], const struct mp_placem
 
 /* The law for homes.  MP_EPLAN with a sentence that names layer, expert, ranks and counts if next
  * is not home although `changed` is false, an owner is no rank or does not hold its expert, a
- * holder is no rank, owners have company although the optimizer is theirs alone, a rank keeps more
- * than `limit` experts over all layers (of one layer with a sliced optimizer), or leave_state is
- * set and a rank's experts of a layer change in number. */
+ * holder is no rank, owners have company although the optimizer is theirs alone, homes change
+ * although slices lie with the expert's holders, a rank keeps more than `limit` experts over all
+ * layers (of one layer with a sliced optimizer), or leave_state is set and a rank's experts of a
+ * layer change in number. */
 int mp_rehome_check(const struct mp_placement home[], const struct mp_rehome *change, int layers,
                     enum mp_optimizer_split optimizer, int limit, struct mp_error *error);
 

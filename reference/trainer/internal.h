@@ -44,6 +44,7 @@ struct mp_trainer {
     struct mp_comm *comm;
     struct mp_device *device;
     struct mp_device *own_device;   /* the same if the trainer made it; NULL: borrowed */
+    struct mp_device *host;         /* beside a GPU, for state that is offloaded; otherwise NULL */
     struct mp_error progress_error; /* of transfers moved on while experts compute */
     const struct mp_text *text;
     struct mp_model model;
@@ -79,7 +80,8 @@ struct mp_trainer {
     struct mp_request **rows; /* [2 R] of an exchange's steps: there, and back */
     struct mp_request *gather;
     struct mp_transfer_in_flight fetch, late_fetch, refetch, sums[MP_SUMS_ON_THEIR_WAY];
-    /* [most holders of a layer][slice] slices of holders' own gradients, as they arrive */
+    /* [most that a rank holds of a layer][keepers][slice] slices of holders' own gradients, as they
+     * arrive */
     float *arrivals[MP_SUMS_ON_THEIR_WAY];
     /* Working memory of transfers from and to slices, [slices limit]. */
     struct mp_transfer *slice_list;
@@ -175,7 +177,7 @@ int mp_trainer_start_transfer(struct mp_trainer *trainer, const struct mp_operat
 int mp_trainer_wait_transfer(struct mp_trainer *trainer, const struct mp_operation *operation,
                              struct mp_error *error);
 
-/* ---- slices.c: experts that every rank keeps a slice of ---- */
+/* ---- slices.c: experts that are kept in slices ---- */
 /* Starts putting together the parameters of `layer` that `placement` says on its holders; chunk
  * [experts] is this rank's memory for them, NULL where it holds none. */
 int mp_trainer_gather_slices_start(struct mp_trainer *trainer, const struct mp_placement *placement,

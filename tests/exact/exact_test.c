@@ -24,6 +24,7 @@ struct exact_case {
     bool refetches; /* copies must have been fetched again for backward */
     bool replicas;  /* tied replicas must have been updated, or sums shared between holders */
     bool gathers;   /* experts must have been put together from slices after steps */
+    bool offloads;  /* updates must have been made in host memory */
     bool padded;    /* rows without a token must have travelled */
     int group_size; /* of the pipelined exchange that must have been used; 0: flat */
     enum late_copies late;
@@ -37,6 +38,7 @@ struct outcome {
     struct mp_trainer_totals totals;
     int steps;       /* of the last exchange */
     int64_t padding; /* rows of a pair in it */
+    int64_t host_bytes;
 };
 
 /* Text whose domains change over the iterations, so that experts specialise and loads move. */
@@ -84,6 +86,7 @@ static void run(const struct exact_case *c, struct mp_comm *comm, struct outcome
     outcome->totals = *mp_trainer_totals(trainer);
     outcome->steps = mp_trainer_model(trainer)->state[0].routing.steps;
     outcome->padding = mp_trainer_model(trainer)->state[0].routing.padding;
+    outcome->host_bytes = mp_trainer_model(trainer)->experts.host_bytes;
     mp_trainer_destroy(trainer);
 }
 
@@ -128,6 +131,7 @@ static void mechanism_has_acted(const struct exact_case *c, const struct outcome
     assert_int_equal(totals->moves > 0, c->moves);
     assert_int_equal(totals->replicas > 0, c->replicas);
     assert_int_equal(outcome->padding > 0, c->padded);
+    assert_int_equal(outcome->host_bytes > 0, c->offloads);
     assert_int_equal(outcome->steps, c->group_size ? world->ranks / c->group_size : 1);
     if (c->late != MAY_COPY)
         assert_int_equal(totals->copies[MP_STAGE_AFTER_GATE] > 0, c->late == MUST_COPY);
@@ -210,6 +214,21 @@ static const struct row rows[] = {
     {"deepspeed",
      {"options.drop-tokens=no", "options.padded=no", "options.expert-parallel=2"},
      {.replicas = true, .least_ranks = 4}},
+    /* ZeRO-1 over all replicas, over two of each, and of experts that have none. */
+    {"deepspeed",
+     {"options.drop-tokens=no", "options.zero=1", "options.expert-parallel=1"},
+     {.padded = true, .replicas = true, .gathers = true, .least_ranks = 2}},
+    {"deepspeed",
+     {"options.drop-tokens=no", "options.zero=1", "options.expert-parallel=1",
+      "options.multi-rank-bucket-allreduce=no", "options.offload-optimizer=yes"},
+     {.padded = true, .gathers = true, .offloads = true, .least_ranks = 2}},
+    {"deepspeed",
+     {"options.drop-tokens=no", "options.zero=1", "options.expert-parallel=2", "options.padded=no",
+      "options.multi-rank-bucket-allreduce=no"},
+     {.gathers = true, .least_ranks = 4}},
+    {"deepspeed",
+     {"options.drop-tokens=no", "options.zero=1", "options.offload-optimizer=yes"},
+     {.padded = true, .offloads = true}},
     {"smartmoe",
      {"options.interval=5", "options.group-size=1"},
      {.moves = true, .late = MUST_COPY, .group_size = 1, .wide = true}},
@@ -230,6 +249,9 @@ static const struct row rows[] = {
     {"swiftmoe",
      {"options.capacity-factor=64", "options.slots=all"},
      {.replicas = true, .moves = true, .gathers = true}},
+    {"swiftmoe",
+     {"options.capacity-factor=0", "options.offload-optimizer=yes"},
+     {.replicas = true, .moves = true, .gathers = true, .offloads = true}},
     {"laer",
      {"options.slots=5", "options.rematerialise=no"},
      {.copies = true, .moves = true, .least_ranks = 2}},

@@ -14,6 +14,7 @@ static void defaults_are_the_released_ones(void **state) {
     assert_true(options.drop_tokens && options.padded);
     assert_int_equal(options.policy, MP_DEEPSPEED_AUTO);
     assert_int_equal(options.formula, MP_CAPACITY_DEEPSPEED);
+    assert_true(options.zero == 0 && options.all_reduce && !options.offload);
 }
 
 static struct mp_setting setting_of(int layers, int experts, int ranks, int top_k, int tokens) {
