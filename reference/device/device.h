@@ -30,6 +30,8 @@ typedef struct mp_device_event *mp_event;
 
 enum mp_element { MP_FLOAT32, MP_BFLOAT16 };
 
+enum { MP_CHOICES_LIMIT = 16 }; /* of a token */
+
 enum mp_grouped_gemm {
     MP_GROUPED_FORWARD,        /* out[g]    = in[g] * weight[g]              (rows x columns_out) */
     MP_GROUPED_INPUT_GRADIENT, /* in[g]     = out[g] * transpose(weight[g])  (rows x columns_in)  */
@@ -165,7 +167,7 @@ struct mp_device_operations {
      * lower id, in descending order, unless `forced` ([N][K], device) gives them; weight = their
      * probabilities, divided by their sum when `renormalise`.
      *   logits, probability [N][E]; choice [N][K] int32; weight [N][K].
-     * E up to 1024, K up to 16. */
+     * E up to 1024, K up to MP_CHOICES_LIMIT. */
     void (*gate_forward)(struct mp_device *, mp_stream, int tokens, int experts, int top_k,
                          bool renormalise, const float *logits, const int32_t *forced,
                          float *probability, int32_t *choice, float *weight);

@@ -16,8 +16,9 @@ static void shape_of(const struct mp_job *job, struct mp_model_shape *shape) {
                                      .experts = job->experts,
                                      .expert_width = job->expert_width,
                                      .sequence = job->sequence,
+                                     .top_k = mp_job_top_k(job),
+                                     .renormalise = mp_job_renormalises(job),
                                      .auxiliary_weight = job->auxiliary_weight};
-    mp_model_set_gate(shape, job->gate == MP_GATE_GSHARD);
 }
 
 static void describe_setting(struct mp_trainer *trainer) {

@@ -126,7 +126,9 @@ static struct mp_job random_job(uint64_t *random) {
     job.experts = test_random_int(random, 2, 64);
     job.expert_width = test_random_int(random, 1, 512);
     job.sequence = test_random_int(random, 2, 256);
-    job.gate = test_random_int(random, 0, 1);
+    job.gate = test_random_int(random, MP_GATE_GSHARD, MP_GATE_SOFTMAX);
+    if (job.gate == MP_GATE_SOFTMAX)
+        job.top_k = test_random_int(random, 1, job.experts < 8 ? job.experts : 8);
     job.batch = 2 * test_random_int(random, 1, 6);
     return job;
 }
@@ -145,8 +147,8 @@ static void counts_are_the_models(void **state) {
                                        .heads = job.heads,
                                        .experts = job.experts,
                                        .expert_width = job.expert_width,
-                                       .sequence = job.sequence};
-        mp_model_set_gate(&shape, job.gate == MP_GATE_GSHARD);
+                                       .sequence = job.sequence,
+                                       .top_k = mp_job_top_k(&job)};
         options.attention = test_random_int(&random, 0, 1);
         struct mp_costs *costs = create_costs(cluster, &job, &options);
         int64_t tokens = mp_costs_tokens(costs);

@@ -14,6 +14,7 @@ static struct mp_job small_job(void) {
                          .batch = 12,
                          .ranks_per_node = 2,
                          .gate = MP_GATE_GSHARD,
+                         .top_k = MP_AUTO,
                          .seed = 9};
     return job;
 }

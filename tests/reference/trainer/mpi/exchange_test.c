@@ -345,25 +345,58 @@ static int check_drops(const struct mp_trainer *trainer, int layer) {
     return dropped;
 }
 
+static void step_and_check_drops(const char *const settings[]) {
+    struct mp_trainer_result result;
+    struct mp_trainer *trainer = create_trainer(world, NULL, settings);
+    int dropped = 0;
+    step(trainer, &result);
+    for (int l = 0; l < 2; l++)
+        dropped += check_drops(trainer, l);
+    assert_true(dropped > 0);
+    mp_trainer_destroy(trainer);
+}
+
 static void the_last_in_order_are_dropped(void **state) {
     (void)state;
     const char *const settings[] = {"system=drill", "gate=gshard", NULL};
     for (int i = 0; i < 2 * MP_ROUTE_ORDERS; i++) {
-        struct mp_trainer_result result;
         drill = nothing;
         drill.source_capacity = BATCH * SEQUENCE * 2 / world->ranks / 16;
         drill.order = (enum mp_route_order)(i / 2);
         drill.renormalise = i % 2;
         drill.group_size = i % 3 == 0 ? 1 : 0;
         drill.copies = i % 3 == 0;
-        struct mp_trainer *trainer = create_trainer(world, NULL, settings);
-        step(trainer, &result);
-        int dropped = 0;
-        for (int l = 0; l < 2; l++)
-            dropped += check_drops(trainer, l);
-        assert_true(dropped > 0);
-        mp_trainer_destroy(trainer);
+        step_and_check_drops(settings);
     }
+}
+
+/* DeepSpeed's own rules for more than two experts per token: the highest probabilities stay unless
+ * told otherwise, and survivors are renormalised, whatever the gate does before drops. */
+static void deepspeed_drops_by_probability_for_many_choices(void **state) {
+    (void)state;
+    static const struct {
+        const char *policy, *renormalise;
+        enum mp_route_order order;
+    } cases[] = {{"options.policy=auto", "renormalise=auto", MP_ROUTES_BY_PROBABILITY},
+                 {"options.policy=auto", "renormalise=no", MP_ROUTES_BY_PROBABILITY},
+                 {"options.policy=position", "renormalise=auto", MP_ROUTES_BY_TOKEN}};
+    static const char *const top_k[] = {"top-k=4", "top-k=6"};
+    for (int k = 0; k < 2; k++)
+        for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+            const char *const settings[] = {"system=deepspeed",
+                                            "gate=softmax",
+                                            top_k[k],
+                                            "options.capacity-factor=0.5",
+                                            "options.min-capacity=1",
+                                            cases[i].policy,
+                                            cases[i].renormalise,
+                                            NULL};
+            drill = nothing;
+            drill.source_capacity = BATCH * SEQUENCE * (k ? 6 : 4) / world->ranks / 16;
+            drill.order = cases[i].order;
+            drill.renormalise = true;
+            step_and_check_drops(settings);
+        }
 }
 
 /* Tokens with a choice outside their node: in the second place only, and as many as allowed, where
@@ -467,34 +500,46 @@ static void check_gate_gradient(struct mp_trainer *trainer, const int32_t *token
 
 static void gradients_flow_through_survivors(void **state) {
     (void)state;
-    const char *const settings[] = {
-        "system=drill",   "gate=gshard",     "routing=skewed",     "skew-experts=2",
-        "skew-share=0.5", "learning-rate=0", "auxiliary-weight=0", NULL};
+    static const char *const gates[][3] = {
+        {"gate=gshard", "top-k=auto", "renormalise=auto"},
+        {"gate=softmax", "top-k=4", "renormalise=no"},
+    };
     int32_t token[BATCH * SEQUENCE], target[BATCH * SEQUENCE];
     struct mp_trainer_result result;
     struct mp_comm *self;
     struct mp_error error = {0};
     must(mp_comm_self_create(&self, &error), &error);
-    for (int renormalise = 0; renormalise < 2; renormalise++) {
+    for (int i = 0; i < 4; i++) {
+        const char *const *gate = gates[i / 2];
+        const char *const settings[] = {"system=drill",
+                                        gate[0],
+                                        gate[1],
+                                        gate[2],
+                                        "routing=skewed",
+                                        "skew-experts=2",
+                                        "skew-share=0.5",
+                                        "learning-rate=0",
+                                        "auxiliary-weight=0",
+                                        NULL};
         drill = nothing;
         drill.source_capacity = 28;
-        drill.renormalise = renormalise;
+        drill.renormalise = i % 2;
         struct mp_trainer *trainer = create_trainer(self, NULL, settings);
         struct mp_model *model = mp_trainer_model(trainer);
         /* Larger parameters than a fresh model's: every path carries a visible gradient. */
         mp_random_normal(seed, 5, 0.4f, model->dense.count, model->dense.parameter);
         mp_random_normal(seed, 6, 0.4f, model->experts.chunk * (size_t)model->experts.slots,
                          model->experts.parameter);
-        for (int i = 0; i < BATCH * SEQUENCE; i++) {
-            token[i] = (int32_t)mp_random_below(seed, 3, (uint64_t)i, 16);
-            target[i] = (int32_t)mp_random_below(seed, 4, (uint64_t)i, 16);
+        for (int t = 0; t < BATCH * SEQUENCE; t++) {
+            token[t] = (int32_t)mp_random_below(seed, 3, (uint64_t)t, 16);
+            target[t] = (int32_t)mp_random_below(seed, 4, (uint64_t)t, 16);
         }
         must(mp_trainer_step_on(trainer, token, target, &result, &error), &error);
         trainer->iteration = 0; /* the same replayed choices again */
         int dropped = 0;
         for (int e = 0; e < model->shape.experts; e++)
             dropped += (int)model->state[0].routing.dropped[e];
-        assert_true(dropped > 0 && dropped < 2 * BATCH * SEQUENCE);
+        assert_true(dropped > 0 && dropped < BATCH * SEQUENCE * model->shape.top_k);
         check_gate_gradient(trainer, token, target);
         mp_trainer_destroy(trainer);
     }
@@ -507,6 +552,7 @@ int main(void) {
         cmocka_unit_test(padded_exchanges_change_nothing),
         cmocka_unit_test(exchanges_drop_the_same_routes),
         cmocka_unit_test(the_last_in_order_are_dropped),
+        cmocka_unit_test(deepspeed_drops_by_probability_for_many_choices),
         cmocka_unit_test(the_gate_stays_within_its_limit),
         cmocka_unit_test(a_limited_top_1_gate_is_refused),
         cmocka_unit_test(gradients_flow_through_survivors),
