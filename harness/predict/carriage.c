@@ -272,18 +272,22 @@ void mp_predictor_carry_gradients(struct mp_predictor *predictor,
 
 /* ---- after the step ---- */
 
-/* An exchange that all ranks wait for. */
-void mp_predictor_move(struct mp_predictor *predictor) {
-    struct mp_scheduled_phase activity = {MP_PHASE_MOVE, MP_NO_DIRECTION, -1, 0};
+static void add_moves(struct mp_predictor *predictor) {
     const struct mp_transfers *moves = &predictor->planner.moves;
-    struct mp_timeline *timeline = &predictor->timeline;
-    struct mp_carriage *carriage = &predictor->fetch;
     mp_traffic_clear(predictor->traffic);
     for (int i = 0; i < moves->count; i++) {
         const struct mp_transfer *move = &moves->item[i];
         mp_traffic_add(predictor->traffic, move->from, move->to, (double)move->bytes);
         predictor->prediction->bytes[MP_STAGE_AFTER_STEP] += (double)move->bytes;
     }
+}
+
+/* An exchange that all ranks wait for. */
+void mp_predictor_move(struct mp_predictor *predictor) {
+    struct mp_scheduled_phase activity = {MP_PHASE_MOVE, MP_NO_DIRECTION, -1, 0};
+    struct mp_timeline *timeline = &predictor->timeline;
+    struct mp_carriage *carriage = &predictor->fetch;
+    add_moves(predictor);
     mp_network_alone(predictor->network, predictor->traffic, carriage->alone);
     if (carriage->received)
         mp_traffic_totals(predictor->traffic, NULL, carriage->received);
@@ -291,6 +295,15 @@ void mp_predictor_move(struct mp_predictor *predictor) {
                                carriage->received, timeline->clock, carriage->seconds);
     mp_timeline_wait_until(timeline, carriage->seconds);
     mp_timeline_forget_late(timeline);
+}
+
+/* What arrives takes room beside what is in use until then. */
+void mp_predictor_carry_moves(struct mp_predictor *predictor, struct mp_carriage *carriage) {
+    const struct mp_transfers *moves = &predictor->planner.moves;
+    for (int i = 0; i < moves->count; i++)
+        predictor->kept[moves->item[i].to]++;
+    add_moves(predictor);
+    measure(predictor, false, carriage);
 }
 
 void mp_predictor_carry_homes(struct mp_predictor *predictor, int layer,

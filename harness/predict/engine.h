@@ -113,9 +113,10 @@ void mp_predictor_carry_fetch(struct mp_predictor *predictor, enum mp_stage stag
                               struct mp_carriage *carriage);
 /* Gradients of the plan: summed copies, shared sums, slices. */
 void mp_predictor_carry_gradients(struct mp_predictor *predictor, struct mp_predicted_layer *layer);
-/* What AFTER_STEP moves: experts to new homes, which is carried out, and slices put together at a
- * layer's homes. */
+/* What AFTER_STEP moves: experts to new homes, which is carried out, or travels in the background,
+ * and slices put together at a layer's homes. */
 void mp_predictor_move(struct mp_predictor *predictor);
+void mp_predictor_carry_moves(struct mp_predictor *predictor, struct mp_carriage *carriage);
 void mp_predictor_carry_homes(struct mp_predictor *predictor, int layer,
                               struct mp_carriage *carriage);
 /* holds[r]: experts of the placement that rank r holds. */

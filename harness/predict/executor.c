@@ -283,25 +283,30 @@ static void wait_rows(struct mp_predictor *predictor, const struct mp_operation 
 
 static struct mp_carriage *carriage_of(struct mp_predictor *predictor,
                                        const struct mp_operation *operation) {
-    struct mp_predicted_layer *layer = layer_of(predictor, operation->layer);
     switch (operation->kind) {
     case MP_TRAVEL_FETCH:
         return &predictor->fetch;
     case MP_TRAVEL_LATE_FETCH:
         return &predictor->late_fetch;
     case MP_TRAVEL_REFETCH:
-        return &layer->prefetch;
+        return &layer_of(predictor, operation->layer)->prefetch;
     case MP_TRAVEL_HOMES:
         mp_predictor_carry_homes(predictor, operation->layer, &predictor->fetch);
         return &predictor->fetch;
+    case MP_TRAVEL_MOVES:
+        mp_predictor_carry_moves(predictor, &predictor->fetch);
+        return &predictor->fetch;
     default:
-        return &layer->gradient[operation->kind - MP_TRAVEL_SUM_COPIES];
+        return &layer_of(predictor, operation->layer)
+                    ->gradient[operation->kind - MP_TRAVEL_SUM_COPIES];
     }
 }
 
 static int64_t *number_of(struct mp_predictor *predictor, const struct mp_operation *operation) {
     if (operation->kind == MP_TRAVEL_SUM_DENSE)
         return &predictor->dense_number[operation->layer];
+    if (operation->kind == MP_TRAVEL_MOVES)
+        return predictor->number[operation->kind];
     return &predictor->number[operation->kind][operation->layer % MP_SUMS_ON_THEIR_WAY];
 }
 
@@ -313,6 +318,8 @@ static enum mp_phase phase_of(enum mp_operation_kind kind) {
         return MP_PHASE_REDUCE;
     case MP_TRAVEL_SUM_DENSE:
         return MP_PHASE_ALLREDUCE;
+    case MP_TRAVEL_MOVES:
+        return MP_PHASE_MOVE;
     default:
         return MP_PHASE_FETCH;
     }
@@ -346,6 +353,12 @@ static void start_background(struct mp_predictor *predictor, const struct mp_ope
                             : -1;
 }
 
+static void wait_background(struct mp_predictor *predictor, const struct mp_operation *operation) {
+    int64_t number = *number_of(predictor, operation);
+    if (number >= 0)
+        mp_timeline_wait(&predictor->timeline, number);
+}
+
 /* ---- what travels ---- */
 
 static int start(void *self, const struct mp_operation *operation, struct mp_error *error) {
@@ -358,7 +371,10 @@ static int start(void *self, const struct mp_operation *operation, struct mp_err
     case MP_TRAVEL_RETURNS:
         return start_rows(predictor, operation, error);
     case MP_TRAVEL_MOVES:
-        if (!mp_optimizer_sliced(predictor->planner.optimizer))
+        *number_of(predictor, operation) = -1;
+        if (predictor->planner.change.asynchronous)
+            start_background(predictor, operation);
+        else if (!mp_optimizer_sliced(predictor->planner.optimizer))
             mp_predictor_move(predictor);
         return MP_OK;
     default:
@@ -386,23 +402,22 @@ static int wait(void *self, const struct mp_operation *operation, struct mp_erro
         wait_rows(predictor, operation);
         return MP_OK;
     case MP_TRAVEL_MOVES:
+        wait_background(predictor, operation);
         mp_planner_adopt_homes(&predictor->planner);
         mp_predictor_count_homes(predictor);
         return MP_OK;
     default:
-        if (*number_of(predictor, operation) >= 0)
-            mp_timeline_wait(timeline, *number_of(predictor, operation));
+        wait_background(predictor, operation);
         return MP_OK;
     }
 }
 
-static int learn(void *self, bool *moves, struct mp_error *error) {
+static int learn(void *self, const struct mp_rehome **change, struct mp_error *error) {
     struct mp_predictor *predictor = self;
     predictor->passes = true;
-    int code =
-        mp_planner_after_step(&predictor->planner, predictor->iteration, predictor->learnt, error);
-    *moves = predictor->planner.change.changed;
-    return code;
+    *change = &predictor->planner.change;
+    return mp_planner_after_step(&predictor->planner, predictor->iteration, predictor->learnt,
+                                 error);
 }
 
 const struct mp_executor mp_predictor_executor = {begin, end, plan, work, start, wait, learn};

@@ -87,6 +87,7 @@ void mp_transfers_destroy(struct mp_transfers *list) {
 
 static void set_defaults(struct mp_plan *plan) {
     plan->fetch.count = plan->reduce.count = plan->share.count = 0;
+    plan->coming = NULL;
     plan->gather_stage = MP_STAGE_AFTER_STEP;
     plan->offload = false;
     plan->rematerialise = false;

@@ -157,6 +157,9 @@ struct mp_plan {
     struct mp_transfers fetch;  /* spAG: owner -> extra holder, parameters */
     struct mp_transfers reduce; /* spRS: extra holder -> owner, gradients */
     struct mp_transfers share;  /* owner -> tied replica, summed gradients, after reduce */
+    /* Homes that tied replicas are on their way to (rehome.h: asynchronous), whose ranks share the
+     * sums, too.  NULL: none; borrowed. */
+    const struct mp_placement *coming;
     enum mp_optimizer_split optimizer;
     /* Sliced optimizers only: parameters are put together MP_STAGE_AFTER_STEP (of the step before,
      * and stay where they are until then) or MP_STAGE_BEFORE_GATE.  The same in all plans. */

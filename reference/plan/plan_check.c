@@ -310,6 +310,12 @@ static void check_reduces(struct check *check) {
         }
 }
 
+/* Whether a rank keeps an expert, or is about to. */
+static bool keeps(const struct check *check, int expert, int rank) {
+    return holds(check, &check->plan->before, expert, rank) ||
+           (check->plan->coming && holds(check, check->plan->coming, expert, rank));
+}
+
 static void check_share(struct check *check, const struct mp_transfer *share) {
     const struct mp_placement *before = &check->plan->before;
 
@@ -320,7 +326,7 @@ static void check_share(struct check *check, const struct mp_transfer *share) {
     if (!is_expert(check, share->expert))
         return;
     if (share->from != before->owner[share->expert] || share->to == share->from ||
-        !holds(check, before, share->expert, share->to) ||
+        !keeps(check, share->expert, share->to) ||
         mp_placement_holds(&check->shared, share->expert, share->to)) {
         report(check, MP_PLAN_SHARE_WRONG,
                "the gradient sum of expert %d goes from rank %d to rank %d; it goes from the owner "
@@ -342,9 +348,9 @@ static void check_shares(struct check *check) {
         report(check, MP_PLAN_SHARE_WRONG, "%d gradient sums are shared with an optimizer %s",
                check->plan->share.count, mp_optimizer_name(check->plan->optimizer));
     for (int expert = 0; expert < check->experts && wanted; expert++)
-        for (int rank = mp_placement_next(before, expert, 0); is_rank(check, rank);
-             rank = mp_placement_next(before, expert, rank + 1))
-            if (rank != before->owner[expert] && !mp_placement_holds(&check->shared, expert, rank))
+        for (int rank = 0; rank < check->ranks; rank++)
+            if (rank != before->owner[expert] && keeps(check, expert, rank) &&
+                !mp_placement_holds(&check->shared, expert, rank))
                 report(check, MP_PLAN_SHARE_WRONG,
                        "the replica of expert %d on rank %d does not get the gradient sum", expert,
                        rank);

@@ -371,13 +371,18 @@ static int save(const struct mp_trainer *trainer, const char *name, int *held,
 }
 
 int mp_trainer_save(struct mp_trainer *trainer, const char *name, struct mp_error *error) {
-    struct mp_mark mark = mp_trainer_mark(trainer, MP_PHASE_CHECKPOINT);
     int held = -1;
-    int code = save(trainer, name, &held, error);
+    trainer->iteration--; /* its spans are part of the iteration just done */
+    int code = mp_schedule_settle_moves(&trainer->schedule, error);
+    trainer->iteration++;
+    if (code)
+        return code;
+    struct mp_mark mark = mp_trainer_mark(trainer, MP_PHASE_CHECKPOINT);
+    code = save(trainer, name, &held, error);
     release_partial(&held);
     if (code)
         return code;
-    trainer->iteration--; /* its span is part of the iteration just done */
+    trainer->iteration--;
     mp_trainer_spent(trainer, mark, MP_PHASE_CHECKPOINT, MP_NO_DIRECTION, -1, -1, -1);
     trainer->iteration++;
     return code;

@@ -88,6 +88,7 @@ struct mp_trainer {
     void **slice_from, **slice_to;
     struct mp_request **bucket; /* [L + 1] */
     struct mp_request *move[3];
+    struct mp_flight moves_flight;
 
     struct mp_record_thread *compute, *communication;
     struct mp_stamps *stamps; /* NULL: work is done when operations return */
@@ -193,10 +194,14 @@ int mp_trainer_send_slices_start(struct mp_trainer *trainer, int layer, struct m
 void mp_trainer_sum_slices(struct mp_trainer *trainer, int layer);
 
 /* ---- moves.c ---- */
-/* Carries the planner's moves out, which lead from its homes to the next ones: parameters and both
- * moments (or, if their state is left, parameters only), in rounds that never need more than the
- * spare slot; with slices nothing moves but the next gathering.  Then home's holders are next's. */
-int mp_trainer_rehome(struct mp_trainer *trainer, struct mp_error *error);
+/* The planner's moves, which lead from its homes to the next ones: parameters and both moments (or,
+ * if their state is left, parameters only); with slices nothing moves but the next gathering.
+ * Asynchronous ones set out all at once, into slots that the system has left room for, and are
+ * waited for with the state of nobody's experts touched in between.  The others are carried out
+ * when they start, in rounds that never need more than the spare slot.  After the wait homes are
+ * the next ones. */
+int mp_trainer_start_moves(struct mp_trainer *trainer, struct mp_error *error);
+int mp_trainer_wait_moves(struct mp_trainer *trainer, struct mp_error *error);
 
 /* ---- trainer.c ---- */
 /* Room for the rows that a layer's plan brings, once its routing has been built; growth is counted

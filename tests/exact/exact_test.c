@@ -255,6 +255,9 @@ static const struct row rows[] = {
     {"flexmoe",
      {"options.slots=6", "options.interval=5", "options.policy=laer"},
      {.replicas = true, .moves = true, .least_ranks = 4, .nodes = 2}}, /* swaps inside a node */
+    {"flexmoe",
+     {"options.slots=5", "options.interval=5", "options.moves=exposed"},
+     {.replicas = true, .moves = true, .least_ranks = 2}},
     {"swiftmoe", {"options.capacity-factor=0"}, {.replicas = true, .moves = true, .gathers = true}},
     {"swiftmoe",
      {"options.capacity-factor=64", "options.slots=all"},

@@ -22,6 +22,7 @@ static const char *const acting[][6] = {
     {"system=laer", "gate=gshard", "options.comm-opt=no", "options.window=1"},
     {"system=swiftmoe", "gate=switch"},
     {"system=flexmoe", "gate=gshard", "options.interval=1", "options.policy=laer"},
+    {"system=flexmoe", "gate=gshard", "options.interval=1", "options.moves=exposed"},
     {"system=eplb", "gate=gshard", "options.interval=1", "options.window=1"},
     {"system=smartmoe", "gate=gshard", "options.interval=1"},
     {"system=deepspeed", "gate=gshard", "options.expert-parallel=1"},
