@@ -35,8 +35,8 @@ int mp_rehome_transfers(const struct mp_placement home[], const struct mp_placem
  * holder is no rank, owners have company although the optimizer is theirs alone, homes change
  * although slices lie with the expert's holders, a rank keeps more than `limit` experts over all
  * layers (of one layer with a sliced optimizer; those that asynchronous moves take away count until
- * they have arrived elsewhere), leave_state is set and a rank's experts of a layer change in number,
- * or moves are asynchronous that can't be. */
+ * they have arrived elsewhere), leave_state is set and a rank's experts of a layer change in
+ * number, or moves are asynchronous that can't be. */
 int mp_rehome_check(const struct mp_placement home[], const struct mp_rehome *change, int layers,
                     enum mp_optimizer_split optimizer, int limit, struct mp_error *error);
 
