@@ -237,8 +237,8 @@ static void bytes_are_those_that_were_allocated(void **state) {
                       &error);
         }
         double grown = allocated() - before;
-        if (grown > 0) /* sanitizers' allocators do not say */
-            assert_within((double)steps[1].bytes / grown, 1, 0.4);
+        if (grown > 0) /* sanitizers do not say; what was freed just before is missing */
+            assert_within((double)steps[1].bytes, grown, 0.4 * grown + 6000);
         mp_steps_destroy(&steps[0]);
         mp_steps_destroy(&steps[1]);
         mp_steps_memory_destroy(&memory);
