@@ -77,6 +77,17 @@ static int check(const struct mp_setting *setting, const struct mp_swiftmoe_opti
     return MP_OK;
 }
 
+/* Ranks with a slot of an expert are its homes, and the lowest of them makes the sum of their
+ * gradients: where an expert ends and the next one begins, a rank sends one sum on and receives the
+ * other one, and never two.  Nothing lies with an owner for which it had to stay. */
+static int find_homes(const struct mp_slots *slots, struct mp_placement *home,
+                      struct mp_error *error) {
+    int code = mp_slots_homes(slots, home, error);
+    for (int expert = 0; expert < slots->experts && !code; expert++)
+        home->owner[expert] = mp_placement_next(home, expert, 0);
+    return code;
+}
+
 /* The layout that follows from a layer's popularity. */
 static int lay_out(struct swiftmoe *self, const int64_t popularity[], struct mp_slots *slots,
                    struct mp_error *error) {
@@ -147,7 +158,7 @@ static int swiftmoe_create(const struct mp_setting *setting, const void *options
     if (!code)
         code = lay_out(self, self->popularity, &self->initial, error);
     if (!code)
-        code = mp_slots_homes(&self->initial, &self->initial_home, error);
+        code = find_homes(&self->initial, &self->initial_home, error);
     if (code)
         swiftmoe_destroy(self);
     else
@@ -223,8 +234,8 @@ static int swiftmoe_after_step(void *opaque, int64_t iteration, const struct mp_
         struct mp_slots *slots = &self->layouts.slots[layer];
         mp_load_expert_totals(&load[layer], popularity);
         int code = lay_out(self, popularity, slots, error);
-        if (!code) /* owners that still hold their expert stay */
-            code = mp_slots_homes(slots, &change->next[layer], error);
+        if (!code)
+            code = find_homes(slots, &change->next[layer], error);
         if (code)
             return code;
         change->changed |= !mp_placement_equal(&change->next[layer], &home[layer]);

@@ -12,9 +12,9 @@
  *
  * No code of the authors is known.  Decided here where the text is silent: ties go to the lower
  * expert; differences are exact; without any route all goals are equal; a slot's capacity is
- * rounded down; an expert's routes are counted over all sources in ascending order, route j goes to
- * slot j mod n, and the first ones are kept.  The paper's gate is top-1: with more experts per
- * token its tokens are our routes. */
+ * rounded down; the lowest rank with an expert sums its gradients; an expert's routes are counted
+ * over all sources in ascending order, route j goes to slot j mod n, and the first ones are kept.
+ * The paper's gate is top-1: with more experts per token its tokens are our routes. */
 #ifndef MOEPERF_BASELINES_SWIFTMOE_SWIFTMOE_H
 #define MOEPERF_BASELINES_SWIFTMOE_SWIFTMOE_H
 

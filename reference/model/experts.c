@@ -108,7 +108,9 @@ static int allocate(struct mp_experts *experts, struct mp_error *error) {
     float **state[] = {&experts->parameter, &experts->first, &experts->second,
                        &experts->host_gradient};
     int states = layout->host ? 4 : 3;
-    bool failed = !allocate_tables(experts);
+    bool failed = false;
+    if (!allocate_tables(experts))
+        return mp_fail(error, MP_ENOMEM, "no memory for the places of %d experts", experts->slots);
     for (int i = 0; i < states; i++) {
         *state[i] = zeroed_state(experts, slots);
         failed = failed || !*state[i];

@@ -115,8 +115,8 @@ bool mp_experts_state(const struct mp_experts *experts, int layer, int expert, f
 void mp_experts_write(const struct mp_experts *experts, float *to, const float *from, size_t count);
 
 /* Makes the working elements of an expert that this rank keeps those of its parameters, after these
- * were written by others than mp_experts_update; nothing where it keeps none.  The same for
- * everything kept. */
+ * were written by others than mp_experts_update; nothing where it keeps none.  Not with slices.
+ * The same for everything kept, with slices too. */
 void mp_experts_refresh(struct mp_experts *experts, mp_stream stream, int layer, int expert);
 void mp_experts_refresh_all(struct mp_experts *experts, mp_stream stream);
 

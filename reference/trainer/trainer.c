@@ -195,6 +195,8 @@ static int take_host(struct mp_trainer *trainer, struct mp_device **host, struct
     if (strcmp(trainer->device->operations->name, "cpu") == 0)
         return MP_OK;
     int code = mp_device_cpu_create(trainer->job.threads, &least, &trainer->host, error);
+    if (code)
+        mp_error_prefix(error, "optimizer state in host memory");
     *host = trainer->host;
     return code;
 }

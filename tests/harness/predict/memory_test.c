@@ -44,6 +44,65 @@ static void states_by_hand(void **state) {
                  0);
 }
 
+/* The fullest rank's memory under a system with this option. */
+static struct mp_memory memory_under(const char *system, const char *option) {
+    struct mp_error error = {0};
+    struct mp_predict_sink sink = {0};
+    struct test_case test;
+    struct mp_memory memory;
+    int rank;
+    test_case_create(&test, &GOOD_MACHINE, system, 2, 8, 1);
+    test_fill_loads(&test, &(uint64_t){1}, 0);
+    assert_ok(mp_job_set(&test.job, "options.capacity-factor=8", &test.systems, &error), &error);
+    if (strcmp(system, "deepspeed") == 0)
+        assert_ok(mp_job_set(&test.job, "options.zero=1", &test.systems, &error), &error);
+    assert_ok(mp_job_set(&test.job, option, &test.systems, &error), &error);
+    struct mp_predictor *predictor = test_predictor(&test, &sink);
+    test_step(predictor, &test);
+    mp_predictor_memory(predictor, &memory, &rank);
+    mp_predictor_destroy(predictor);
+    test_case_destroy(&test);
+    return memory;
+}
+
+/* State in host memory leaves the device, and nothing else does. */
+static void offloaded_state_is_not_there(void **state) {
+    (void)state;
+    static const char *const systems[] = {"swiftmoe", "deepspeed"};
+    for (int i = 0; i < 2; i++) {
+        struct mp_memory there = memory_under(systems[i], "options.offload-optimizer=no");
+        struct mp_memory gone = memory_under(systems[i], "options.offload-optimizer=yes");
+        /* 8 ranks share 2 * 8 experts of 2 * 256 * 1024 parameters with 12 bytes of state. */
+        assert_close(there.optimizer, 2 * 2 * 256 * 1024 * 12.0, 0);
+        assert_close(gone.optimizer, 0, 0);
+        assert_close(there.total - gone.total, there.optimizer, 1e-12);
+    }
+}
+
+/* A cluster that says nothing of its hosts is asked to only where state lies there. */
+static void hosts_must_be_known(void **state) {
+    (void)state;
+    for (int missing = 0; missing < 2; missing++) {
+        struct test_machine machine = GOOD_MACHINE;
+        struct mp_error error = {0};
+        struct test_case test;
+        struct mp_predictor *predictor = NULL;
+        *(missing ? &machine.host_update : &machine.host_bandwidth) = 0;
+        test_case_create(&test, &machine, "swiftmoe", 2, 8, 1);
+        struct mp_predictor_config config = {
+            .cluster = test.cluster, .job = &test.job, .options = &test.options};
+        assert_ok(mp_predictor_create(&config, &predictor, &error), &error);
+        mp_predictor_destroy(predictor);
+        assert_ok(mp_job_set(&test.job, "options.offload-optimizer=yes", &test.systems, &error),
+                  &error);
+        assert_int_equal(mp_predictor_create(&config, &predictor, &error), MP_EINVAL);
+        if (!strstr(error.text, missing ? "gives no device.host-update,"
+                                        : "test.yaml gives no device.host-bandwidth,"))
+            fail_msg("%s", error.text);
+        test_case_destroy(&test);
+    }
+}
+
 /* Korthikanti et al.: 11 + 4 + 5 a s / h bytes per element of a row for attention and layer norms.
  * Then the gate's: input and dropout's mask (3 h), probabilities, and of each of 2 routes three
  * numbers; of each row sent the one that came back; and at the expert 2 (h + 2 F) and an index per
@@ -272,6 +331,8 @@ static void predictions_follow_rows(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(states_by_hand),
+        cmocka_unit_test(offloaded_state_is_not_there),
+        cmocka_unit_test(hosts_must_be_known),
         cmocka_unit_test(activations_by_hand),
         cmocka_unit_test(published_ratios),
         cmocka_unit_test(the_model_takes_what_is_predicted),

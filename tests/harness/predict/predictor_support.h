@@ -82,8 +82,7 @@ static inline struct mp_cluster *test_cluster(const struct test_machine *machine
              "    latency: {value: %g, assumed: test}\n",
              machine->nodes, machine->ranks_per_node, machine->peak / 2, machine->peak,
              machine->memory, machine->memory_bandwidth, machine->launch, machine->overlap,
-             host_bandwidth, host_update,
-             machine->memory_bandwidth / 2, machine->launch);
+             host_bandwidth, host_update, machine->memory_bandwidth / 2, machine->launch);
     if (machine->ranks_per_node > 1)
         test_level(text, sizeof text, "node", "fixed", machine->bandwidth, machine->latency);
     if (machine->nodes > 1)

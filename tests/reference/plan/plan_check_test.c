@@ -213,8 +213,8 @@ static bool break_share(struct example *example) {
 /* One replica more than the other experts have, with whatever a replica needs. */
 static bool add_replica(struct mp_plan *plan, int expert, int rank) {
     int owner = plan->during.owner[expert];
-    struct mp_transfer transfer = {plan->layer,          expert, rank, owner, plan->gradient_bytes,
-                                   MP_STAGE_BACKWARD_REDUCE};
+    struct mp_transfer transfer = {
+        plan->layer, expert, rank, owner, plan->gradient_bytes, MP_STAGE_BACKWARD_REDUCE};
 
     if (plan->optimizer < MP_OPTIMIZER_REPLICA_SLICES || plan->experts < 2 || rank < 0)
         return false;

@@ -46,9 +46,10 @@ static const char *const deepspeed[] = {"system=deepspeed", "options.expert-para
 static const char *const zero[] = {"system=deepspeed", "options.expert-parallel=1",
                                    "options.drop-tokens=no", "options.zero=1", NULL};
 static const char *const zero_offload[] = {"system=deepspeed",
-                                           "options.expert-parallel=2",
+                                           "options.expert-parallel=1",
                                            "options.drop-tokens=no",
                                            "options.zero=1",
+                                           "options.multi-rank-bucket-allreduce=no",
                                            "options.offload-optimizer=yes",
                                            NULL};
 static const char *const swiftmoe_offload[] = {"system=swiftmoe", "options.capacity-factor=0",
