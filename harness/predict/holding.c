@@ -57,6 +57,7 @@ static struct mp_memory_use use_of(const struct mp_predictor *predictor, int ran
         use.rows_one_layer = rows > use.rows_one_layer ? rows : use.rows_one_layer;
         use.sent += sent;
         use.sent_one_layer = sent > use.sent_one_layer ? sent : use.sent_one_layer;
+        use.one_hot |= layer->one_hot > 0;
     }
     double slices = (double)predictor->layers * predictor->experts / predictor->ranks;
     double own = sliced ? slices : predictor->kept[rank];
