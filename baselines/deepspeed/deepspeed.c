@@ -23,6 +23,8 @@ static const struct mp_option option_table[] = {
      "whose formula gives the capacity; they round differently"},
     {"padded", MP_OPTION_BOOL, FIELD(padded), "", "yes", 0, 0, NULL,
      "every rank sends a capacity of rows to every expert; no: only routes that survive"},
+    {"dispatch", MP_OPTION_CHOICE, FIELD(dispatch), "", "sparse", 0, 0, "sparse one-hot",
+     "how rows get into that order and back: copied, or by products with one-hot matrices"},
     {"zero", MP_OPTION_INT, FIELD(zero), "", "0", 0, 1, NULL,
      "stage of ZeRO for experts: 0 updates every replica whole; 1 keeps a slice of the optimizer's "
      "state on each of them and puts parameters together after the step"},
@@ -64,6 +66,10 @@ static int check_capacity(const struct mp_setting *setting,
                           const struct mp_deepspeed_options *options, struct mp_error *error) {
     int64_t capacity = capacity_of(setting, options);
 
+    if (options->dispatch == MP_DEEPSPEED_ONE_HOT && !options->padded)
+        return mp_fail(error, MP_EINVAL,
+                       "deepspeed's one-hot dispatch makes a capacity of rows for every expert: it "
+                       "takes padded=yes");
     if (!options->drop_tokens || (capacity >= 1 && capacity <= INT32_MAX))
         return MP_OK;
     return mp_fail(
@@ -193,6 +199,7 @@ static int deepspeed_after_gate(void *opaque, const struct mp_load *load, struct
     plan->route_order = self->order;
     plan->renormalise_survivors = self->renormalise;
     plan->padding = self->options.padded ? plan->source_capacity : 0;
+    plan->one_hot = self->options.dispatch == MP_DEEPSPEED_ONE_HOT && plan->padding > 0;
     return mp_expert_groups_dispatch(&self->groups, load, plan->source_capacity, plan, error);
 }
 
@@ -207,14 +214,15 @@ const struct mp_system mp_system_deepspeed = {
         "expert in the released code's arithmetic, random token selection, drops by position and "
         "by probability, weights divided by the sum over survivors for two and more choices, "
         "padded exchange of equal size, capacity from the largest count when nothing may be "
-        "dropped, and for experts ZeRO-1, sums of gradients as the released code makes them, and "
-        "offload of optimizer state, updated by the host, which takes its turn after backward. "
-        "Exchange of survivors alone and other frameworks' formulas are our own options. "
+        "dropped, dispatch by products with one-hot matrices as an option, and for experts ZeRO-1, "
+        "sums of gradients as the released code makes them, and offload of optimizer state, "
+        "updated "
+        "by the host, which takes its turn after backward. Exchange of survivors alone and other "
+        "frameworks' formulas are our own options. "
         "Not modelled: what changes the gate's choices, that is sampling of the second expert by "
         "Gumbel noise (on by default there) and the noisy gates RSample and Jitter; a capacity "
         "factor of its own for evaluation; ZeRO of non-expert parameters and beyond stage 1; "
-        "tensor "
-        "parallelism; and the hierarchical exchange of its inference side.",
+        "tensor parallelism; and the hierarchical exchange of its inference side.",
     .capabilities = MP_SYSTEM_REPLICATES | MP_SYSTEM_DROPS | MP_SYSTEM_MORE_RANKS,
     .options = option_table,
     .options_size = sizeof(struct mp_deepspeed_options),

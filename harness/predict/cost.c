@@ -412,6 +412,19 @@ double mp_costs_permute(const struct mp_costs *costs, int64_t rows) {
     return costs->cluster->launch.value + bytes / costs->cluster->memory_bandwidth.value;
 }
 
+double mp_costs_one_hot(const struct mp_costs *costs, int64_t rows, enum mp_phase phase,
+                        int direction) {
+    double r = (double)rows, n = costs->tokens, d = costs->width;
+    double cells = r * n, b = costs->element, mask = 1;
+    if (direction == MP_FORWARD && phase == MP_PHASE_DISPATCH)
+        return elementwise(costs, cells * (3 * INDEX_BYTES + 2 * mask + 2 * b)) +
+               product(costs, r, n, d);
+    if (phase == MP_PHASE_COMBINE && direction == MP_BACKWARD)
+        return product(costs, r, n, d) + product(costs, r, d, n) +
+               elementwise(costs, cells * (b + 2 * INDEX_BYTES));
+    return product(costs, n, r, d);
+}
+
 /* The parameter and the optimizer's state are read and written, the gradient is read. */
 static double update_bytes(const struct mp_costs *costs, double parameters) {
     const struct mp_predict_options *options = &costs->options;

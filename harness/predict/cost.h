@@ -83,6 +83,15 @@ double mp_costs_embed(const struct mp_costs *costs, int direction);
 double mp_costs_head(const struct mp_costs *costs); /* forward and backward */
 /* Rows put in order of experts and back: `rows` of them read and written. */
 double mp_costs_permute(const struct mp_costs *costs, int64_t rows);
+/* The same by products with one-hot matrices (plan.one_hot) of `rows` rows and N cells in each.
+ *   DISPATCH, forward    what making them moves (DeepSpeed, deepspeed/moe/sharded_moe.py): weights
+ *                        in 32 bits are written and read twice, a mask of one byte is written and
+ *                        read, elements of both are written; and a product
+ *   COMBINE, forward; DISPATCH, backward      a product each
+ *   COMBINE, backward    that of rows, that of weights, whose gradient is turned into 32 bits of
+ *                        which those of routes are picked */
+double mp_costs_one_hot(const struct mp_costs *costs, int64_t rows, enum mp_phase phase,
+                        int direction);
 /* `rows` routes through one expert; 0 rows take no time.  Looked up: a table grows with the largest
  * number seen (never in the steady state). */
 double mp_costs_expert(struct mp_costs *costs, int64_t rows, int direction);
@@ -137,6 +146,7 @@ struct mp_memory_use {
      * recompute keeps and what exchange buffers hold. */
     double rows, rows_one_layer; /* that its own experts work on */
     double sent, sent_one_layer; /* that it sends and that return to it */
+    bool one_hot;                /* sent rows are those of one-hot matrices, too (plan.one_hot) */
 };
 struct mp_memory {
     double dense;        /* non-expert parameters, gradients and optimizer state */

@@ -124,6 +124,7 @@ static void record_facts(const struct mp_predictor *predictor, int layer) {
 /* What the rows of a layer come to, rank by rank. */
 static void count_rows(struct mp_predictor *predictor, struct mp_predicted_layer *layer) {
     const struct mp_steps *steps = layer->steps;
+    const struct mp_plan *plan = predictor->planner.plan;
     double bytes = mp_costs_row_bytes(predictor->costs), crossing = 0;
     size_t ranks = (size_t)predictor->ranks;
     memcpy(layer->sent_rows, steps->sent, ranks * sizeof *steps->sent);
@@ -139,6 +140,7 @@ static void count_rows(struct mp_predictor *predictor, struct mp_predicted_layer
         crossing += layer->sent[r];
     }
     predictor->prediction->exchanged_bytes += 4 * crossing;
+    layer->one_hot = plan->one_hot ? plan->padding * plan->experts : 0;
 }
 
 int mp_predictor_dispatch(struct mp_predictor *predictor, int number, struct mp_error *error) {

@@ -26,6 +26,7 @@ struct mp_predicted_layer {
     struct mp_steps kept;    /* until backward */
     double *sent, *received; /* [ranks] bytes of rows across the rank's border */
     double *permute;         /* [ranks] seconds of putting sent rows in order */
+    int64_t one_hot;         /* rows of the matrices that they are put in order with; 0: copied */
     int64_t *sent_rows;      /* [ranks] */
     int64_t *rows;           /* [ranks] worked on */
     double *copies;          /* [ranks] holders beside those of its home, or put together */

@@ -185,9 +185,14 @@ static void compute(struct mp_predictor *predictor, const struct mp_operation *o
 /* Rows in order at one end of an exchange. */
 static void permute(struct mp_predictor *predictor, const struct mp_operation *operation,
                     bool there) {
+    const struct mp_predicted_layer *layer = layer_of(predictor, operation->layer);
     bool forward = operation->direction == MP_FORWARD;
-    work_in(predictor, there == forward ? MP_PHASE_DISPATCH : MP_PHASE_COMBINE, operation,
-            predictor->layer[operation->layer].permute, 0);
+    enum mp_phase phase = there == forward ? MP_PHASE_DISPATCH : MP_PHASE_COMBINE;
+    if (layer->one_hot > 0)
+        work_in(predictor, phase, operation, NULL,
+                mp_costs_one_hot(predictor->costs, layer->one_hot, phase, operation->direction));
+    else
+        work_in(predictor, phase, operation, layer->permute, 0);
 }
 
 static int work(void *self, const struct mp_operation *operation, struct mp_error *error) {

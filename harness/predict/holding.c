@@ -67,6 +67,7 @@ static struct mp_memory_use use_of(const struct mp_predictor *predictor, int ran
         use.rows_one_layer = rows > use.rows_one_layer ? rows : use.rows_one_layer;
         use.sent += sent;
         use.sent_one_layer = sent > use.sent_one_layer ? sent : use.sent_one_layer;
+        use.one_hot |= layer->one_hot > 0;
     }
     double own = states_of(predictor, rank);
     use.experts_kept = stays ? predictor->kept[rank] : own;

@@ -235,6 +235,15 @@ struct mp_device_operations {
                              const void *in, const int32_t *position, const float *weight,
                              const void *dout, void *din, float *dweight);
 
+    /* The same moves as products (gemm) with a matrix [rows][N], elements, in which a row has a
+     * one, or a weight, where it is a token's: matrix[position[i]][i / K] = weight[i] of route i,
+     * or 1 if weight is NULL; position -1 sets nothing.  The matrix has been zeroed. */
+    void (*one_hot)(struct mp_device *, mp_stream, int tokens, int top_k, const int32_t *position,
+                    const float *weight, void *matrix);
+    /* dweight[i] = dmatrix[position[i]][i / K], fp32; 0 for position -1. */
+    void (*one_hot_gradient)(struct mp_device *, mp_stream, int tokens, int top_k,
+                             const int32_t *position, const float *dmatrix, float *dweight);
+
     /* out[n] = token_table[token[n]] + position_table[n % sequence], rows of `width`. */
     void (*embedding_forward)(struct mp_device *, mp_stream, int tokens, int sequence, int width,
                               const int32_t *token, const float *token_table,

@@ -100,6 +100,7 @@ static void set_defaults(struct mp_plan *plan) {
     plan->route_order = MP_ROUTES_BY_TOKEN;
     plan->renormalise_survivors = false;
     plan->padding = 0;
+    plan->one_hot = false;
     plan->exchange = MP_EXCHANGE_FLAT;
     plan->group_size = 0;
 }

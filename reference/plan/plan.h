@@ -207,6 +207,10 @@ struct mp_plan {
      * the rows without a token are zeros.  0: exact.  Then every pair has one part with one holder,
      * which may have count 0. */
     int64_t padding;
+    /* Rows get into the order of their destinations, and back to their tokens, by products with the
+     * matrix [rows sent][tokens] that has a one, or the weight, where a row is a token's (GShard's
+     * and DeepSpeed's einsum dispatch), not by copying.  Takes padding. */
+    bool one_hot;
     enum mp_exchange_kind exchange;
     int group_size; /* of MP_EXCHANGE_PIPELINED: divides the ranks */
 };

@@ -472,6 +472,8 @@ static void check_exchange(struct check *check, const struct mp_plan_law *law) {
     if (pipelined && plan->padding > 0)
         report(check, MP_PLAN_EXCHANGE, "an exchange of %lld padded rows is not pipelined",
                (long long)plan->padding);
+    if (plan->one_hot && plan->padding == 0)
+        report(check, MP_PLAN_PADDING, "a one-hot matrix takes padded rows, and none are padded");
     if (plan->padding > law->padding_limit)
         report(check, MP_PLAN_PADDING, "%lld rows of a pair are padded to, the limit is %lld",
                (long long)plan->padding, (long long)law->padding_limit);

@@ -217,6 +217,9 @@ static const struct row rows[] = {
     /* Room for every route, padded and not, and replicas of all experts. */
     {"deepspeed", {"options.capacity-factor=16"}, {.padded = true}},
     {"deepspeed", {"options.drop-tokens=no"}, {.padded = true}},
+    {"deepspeed",
+     {"options.drop-tokens=no", "options.dispatch=one-hot", "options.expert-parallel=1"},
+     {.padded = true, .replicas = true}},
     {.system = "deepspeed", .options = {"options.capacity-factor=16", "options.padded=no"}},
     {"deepspeed",
      {"options.capacity-factor=16", "options.expert-parallel=1"},

@@ -105,9 +105,9 @@ static int open_comparison(void **state) {
     count(c, "choices", "top-k", text[12]);
     char epsilon[64];
     number(c, "epsilon", "epsilon", epsilon);
-    const char *settings[] = {text[0],  text[1],  text[2], text[3], text[4],
-                              text[5],  text[6],  text[7], text[8], text[9],
-                              text[10], text[11], text[12], epsilon, c->gate, NULL};
+    const char *settings[] = {text[0],  text[1], text[2], text[3], text[4],  text[5],
+                              text[6],  text[7], text[8], text[9], text[10], text[11],
+                              text[12], epsilon, c->gate, NULL};
     small_trainer_create(&c->small, settings);
     c->layers = setting(c, "layers");
     c->experts = setting(c, "experts");

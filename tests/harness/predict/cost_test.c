@@ -102,6 +102,17 @@ static void everything_else_by_hand(void **state) {
                  1e-15);
     assert_close(mp_costs_permute(costs, 10), 1e-6 + 10 * 2 * 2 * d / 1e9, 1e-15);
     assert_true(mp_costs_permute(costs, 0) == 0);
+    /* With one-hot matrices of 40 rows: weights in 32 bits written and read twice, a mask written
+     * and read, both written as elements; one product forward each, and three backward. */
+    double r = 40, made = 1e-6 + r * n * (3 * 4 + 2 + 2 * 2) / 2e9;
+    assert_close(mp_costs_one_hot(costs, 40, MP_PHASE_DISPATCH, MP_FORWARD),
+                 made + product(r, n, d), 1e-15);
+    assert_close(mp_costs_one_hot(costs, 40, MP_PHASE_COMBINE, MP_FORWARD), product(n, r, d),
+                 1e-15);
+    assert_close(mp_costs_one_hot(costs, 40, MP_PHASE_COMBINE, MP_BACKWARD),
+                 product(r, n, d) + product(r, d, n) + 1e-6 + r * n * (2 + 8) / 2e9, 1e-15);
+    assert_close(mp_costs_one_hot(costs, 40, MP_PHASE_DISPATCH, MP_BACKWARD), product(n, r, d),
+                 1e-15);
     /* 2 bytes read and written, 2 of gradient, 12 of state read and written. */
     assert_close(mp_costs_optimizer(costs, 2e6), 1e-6 + 1e6 * (4 + 2 + 24) / 4e9, 1e-12);
     assert_true(mp_costs_optimizer(costs, 0) == 0);

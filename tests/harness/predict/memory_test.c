@@ -146,6 +146,30 @@ static void activations_by_hand(void **state) {
                  0);
 }
 
+/* Cells of 32 tokens for every row that is sent, as elements for dispatch and for combining in all
+ * layers; in 32 bits and as a mask in one. */
+static void one_hot_matrices_by_hand(void **state) {
+    (void)state;
+    struct mp_cluster *cluster = one_device("");
+    struct mp_job job = small_job();
+    struct mp_predict_options options = default_options();
+    struct mp_memory memory[2];
+    for (int once = 0; once < 2; once++) {
+        options.recompute = once ? MP_RECOMPUTE_FULL : MP_RECOMPUTE_NONE;
+        struct mp_costs *costs = create_costs(cluster, &job, &options);
+        for (int i = 0; i < 2; i++) {
+            struct mp_memory_use with = use;
+            with.one_hot = i;
+            mp_costs_memory(costs, &with, &memory[i]);
+        }
+        assert_close(memory[1].activations - memory[0].activations, (once ? 90 : 150) * 32 * 2 * 2,
+                     1e-12);
+        assert_close(memory[1].buffers - memory[0].buffers, 90 * 32 * 5, 1e-12);
+        mp_costs_destroy(costs);
+    }
+    mp_cluster_destroy(cluster);
+}
+
 /* Hecate's published figures of parameter, gradient and optimizer memory of experts (BERT-MoE-Deep,
  * 24 layers of 64 experts on 32 ranks) agree with each other here.  Given: parameters are 5.73
  * times those of expert parallelism, so that there are 227 copies beside 48 experts.  Printed and
@@ -334,6 +358,7 @@ int main(void) {
         cmocka_unit_test(offloaded_state_is_not_there),
         cmocka_unit_test(hosts_must_be_known),
         cmocka_unit_test(activations_by_hand),
+        cmocka_unit_test(one_hot_matrices_by_hand),
         cmocka_unit_test(published_ratios),
         cmocka_unit_test(the_model_takes_what_is_predicted),
         cmocka_unit_test(predictions_follow_rows),

@@ -323,13 +323,14 @@ static void a_plan_starts_anew(void **state) {
     random_kind_of_example(&random_state, true, &example);
     struct mp_plan *plan = &example.plan;
     plan->outgoing_limit = 7;
-    plan->free_transfers = plan->renormalise_survivors = true;
+    plan->free_transfers = plan->renormalise_survivors = plan->one_hot = true;
     plan->route_order = MP_ROUTES_AT_RANDOM;
     int32_t *owner = calloc((size_t)plan->experts, sizeof *owner);
     begin_owned(plan, 11, 3, owner);
     assert_true(plan->iteration == 11 && plan->layer == 3);
     assert_true(plan->optimizer == MP_OPTIMIZER_OWNER && plan->gather_stage == MP_STAGE_AFTER_STEP);
     assert_false(plan->rematerialise || plan->free_transfers || plan->renormalise_survivors);
+    assert_false(plan->one_hot);
     assert_int_equal(plan->outgoing_limit, -1);
     assert_int_equal(plan->source_capacity, -1);
     for (int expert = 0; expert < plan->experts; expert++)

@@ -294,6 +294,7 @@ int main(void) {
         {"system=fastermoe"},
         {"system=fastermoe", "options.group-size=1"},
         {"system=deepspeed"},
+        {"system=deepspeed", "options.dispatch=one-hot"},
         {"system=deepspeed", "options.expert-parallel=1", "options.policy=probability"},
         {"system=smartmoe", "options.interval=2"},
         {"system=flexmoe", "options.interval=2"},

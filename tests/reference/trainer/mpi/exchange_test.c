@@ -1,6 +1,7 @@
-/* What a plan says about the exchange is carried out: pipelined and padded exchanges give the loss
- * and gradients of one rank; those that are dropped are the last in the plan's order, route by
- * route; the gate stays within its limit.  The plans are those of a system that exists for it. */
+/* What a plan says about the exchange is carried out: pipelined and padded exchanges, and dispatch
+ * by one-hot matrices, give the loss and gradients of one rank; those that are dropped are the last
+ * in the plan's order, route by route; the gate stays within its limit.  The plans are those of a
+ * system that exists for it. */
 #include "reference/base/random.h"
 #include "tests/reference/trainer/mpi/trainers.h"
 
@@ -13,7 +14,7 @@ static struct drill {
     int group_size; /* of a pipelined exchange; 0: flat */
     int64_t padding, source_capacity, outgoing_limit;
     enum mp_route_order order;
-    bool renormalise;
+    bool renormalise, one_hot;
     bool copies; /* of experts 0, 3, 6 .. on odd ranks before, of 1, 4, 7 .. after the gate */
     bool rematerialise;
 } drill;
@@ -70,6 +71,7 @@ static int drill_after_gate(void *self, const struct mp_load *load, struct mp_pl
         plan->group_size = drill.group_size;
     }
     plan->padding = drill.padding;
+    plan->one_hot = drill.one_hot;
     plan->source_capacity = drill.source_capacity;
     plan->route_order = drill.order;
     plan->renormalise_survivors = drill.renormalise;
@@ -254,10 +256,11 @@ static void pipelined_exchanges_change_nothing(void **state) {
 static void padded_exchanges_change_nothing(void **state) {
     (void)state;
     static const char *const gates[] = {"gate=gshard", "gate=switch"};
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < 4; i++) {
         drill = nothing;
+        drill.one_hot = i / 2;
         drill.padding = BATCH * SEQUENCE / world->ranks; /* all tokens of a rank fit every expert */
-        equals_one_rank(gates[i]);
+        equals_one_rank(gates[i % 2]);
     }
 }
 
@@ -266,7 +269,7 @@ static void exchanges_drop_the_same_routes(void **state) {
     (void)state;
     const char *const settings[] = {"system=drill", "layers=1", "gate=gshard", NULL};
     for (int i = 0; i < 2 * MP_ROUTE_ORDERS; i++) {
-        struct outcome flat, padded, pipelined;
+        struct outcome flat, padded, one_hot, pipelined;
         struct drill wanted = nothing;
         wanted.source_capacity = BATCH * SEQUENCE * 2 / world->ranks / 16;
         wanted.order = (enum mp_route_order)(i / 2);
@@ -276,6 +279,9 @@ static void exchanges_drop_the_same_routes(void **state) {
         drill.padding = wanted.source_capacity;
         run(world, settings, 1, &padded);
         assert_same(&padded, &flat, 1);
+        drill.one_hot = true;
+        run(world, settings, 1, &one_hot);
+        assert_same(&one_hot, &flat, 1);
         drill = wanted;
         drill.group_size = 1;
         drill.copies = true;
@@ -283,6 +289,7 @@ static void exchanges_drop_the_same_routes(void **state) {
         assert_same(&pipelined, &flat, 1);
         release(&flat);
         release(&padded);
+        release(&one_hot);
         release(&pipelined);
     }
 }
