@@ -69,12 +69,27 @@ static void what_is_large_is_not_far(void **state) {
     assert_close(weight[1], 9, 1e-9);
 }
 
+/* Every column there is room for gets its own weight. */
+static void as_many_columns_as_there_may_be(void **state) {
+    double x[POINTS][MP_FIT_COLUMNS], y[POINTS] = {0}, weight[MP_FIT_COLUMNS] = {0};
+    (void)state;
+    for (int i = 0; i < POINTS; i++)
+        for (int c = 0; c < MP_FIT_COLUMNS; c++) {
+            x[i][c] = c == i % MP_FIT_COLUMNS ? 20 : 1;
+            y[i] += x[i][c] * (c + 1);
+        }
+    fit(MP_FIT_COLUMNS, &x[0][0], y, weight);
+    for (int c = 0; c < MP_FIT_COLUMNS; c++)
+        assert_close(weight[c], c + 1, 1e-9);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_far_is_left_out),
         cmocka_unit_test(nothing_costs_less_than_nothing),
         cmocka_unit_test(what_is_alike_goes_to_the_first),
         cmocka_unit_test(what_is_large_is_not_far),
+        cmocka_unit_test(as_many_columns_as_there_may_be),
     };
     return cmocka_run_group_tests_name("harness/predict/least_squares", tests, NULL, NULL);
 }

@@ -55,6 +55,8 @@ static const struct {
     {"pooled would be the same", 2, 2, 1, {{0, 3, 5}, {1, 2, 5}}, {0}, {11, 11, 11, 11}},
     {"hot receiver", 2, 2, 2, {{0, 2, 6}, {1, 2, 6}}, {0}, {13, 13, 13, 0}},
     {"levels do not meet", 2, 2, 2, {{0, 1, 100}, {0, 2, 3}}, {0}, {10.25, 10.25, 4, 0}},
+    /* Shared fairly 6, 8 and 9 have passed; two lines in place of that curve have 7.8 at 3. */
+    {"three of unequal size", 4, 1, 1, {{0, 1, 2}, {0, 2, 3}, {0, 3, 4}}, {0}, {10, 7, 8.8, 10}},
     /* Rank 3 still computes until 20; the others do not wait for it. */
     {"staggered hot sender", 2, 2, 2, {{2, 0, 6}, {3, 1, 6}}, {0, 0, 0, 20}, {7, 27, 7, 27}},
     /* The card carries 2's 6 bytes until 6, 3's from 4 on: 6 + 4 = 10. */

@@ -29,6 +29,8 @@ struct kind {
     int grows;            /* microseconds that attention takes longer in every iteration */
     int gathers;          /* microseconds of every gate's counts */
     int fetches;          /* microseconds that ranks stand still for each layer's copies */
+    int around;           /* microseconds of reading text; twice that for the head, three times for
+                             the embedding's backward */
 };
 
 /* Counts of an iteration: rows of 2 * TOKENS routes, each expert some, none above TOKENS. */
@@ -94,6 +96,8 @@ static double record_kind(struct runs_folder *folder, uint64_t *random, const st
         int64_t routes[RANKS], rows, begin = clocks.at[0];
         make_load(random, kind->at_home, count);
         int64_t even = LAYERS * 2 * ATTENTION;
+        for (int r = 0; r < RANKS && kind->around; r++)
+            spend(ranks, &clocks, r, i, MP_PHASE_DATA, MP_NO_DIRECTION, -1, kind->around, 0);
         for (int way = 0; way < 2; way++)
             for (int l = 0; l < LAYERS; l++) {
                 enum mp_direction direction = way ? MP_BACKWARD : MP_FORWARD;
@@ -117,6 +121,10 @@ static double record_kind(struct runs_folder *folder, uint64_t *random, const st
                      transfer);
                 even += (way ? BACKWARD : 1) * (FIXED + PER_ROUTE * 2 * TOKENS);
             }
+        for (int r = 0; r < RANKS && kind->around; r++) {
+            spend(ranks, &clocks, r, i, MP_PHASE_HEAD, MP_BACKWARD, -1, 2 * kind->around, 0);
+            spend(ranks, &clocks, r, i, MP_PHASE_EMBED, MP_BACKWARD, -1, 3 * kind->around, 0);
+        }
         balanced = 1e-6 * (double)even;
         for (int r = 0; r < RANKS; r++) {
             runs_record(&ranks[r], i,
@@ -270,6 +278,26 @@ static void own_work_is_that_of_the_iteration(void **state) {
     const struct kind kind = {.job = job_text, .grows = 4 * ATTENTION};
     record_kind(folder, &random, &kind);
     runs_ok(ask(folder, 1, &asked, &error), &error);
+    assert_close(median_of(&asked, "ep") / measured_of(&asked), 1, 0.01);
+    forget(&asked);
+}
+
+/* What has no place in a layer, nor at an iteration's end, is where the iteration begins. */
+static void own_work_beside_layers_has_its_place(void **state) {
+    struct runs_folder *folder = *state;
+    uint64_t random = test_seed();
+    struct asked asked;
+    struct mp_error error = {0};
+    const struct kind kind = {.job = job_text, .around = 1000};
+    record_kind(folder, &random, &kind);
+    runs_ok(ask(folder, 1, &asked, &error), &error);
+    const struct mp_fitted *fitted = mp_other_system_fitted(asked.other);
+    for (int r = 0; r < RANKS; r++) {
+        assert_close(mp_fitted_own(fitted, 0, MP_PHASE_EMBED, MP_FORWARD, -1)[r] * 1e6, 1000, 1e-3);
+        assert_close(mp_fitted_own(fitted, 0, MP_PHASE_HEAD, MP_BACKWARD, -1)[r] * 1e6, 2000, 1e-3);
+        assert_close(mp_fitted_own(fitted, 0, MP_PHASE_EMBED, MP_BACKWARD, -1)[r] * 1e6, 3000,
+                     1e-3);
+    }
     assert_close(median_of(&asked, "ep") / measured_of(&asked), 1, 0.01);
     forget(&asked);
 }
@@ -641,6 +669,8 @@ int main(void) {
         cmocka_unit_test_setup_teardown(a_balanced_system_takes_what_is_left, runs_setup,
                                         runs_teardown),
         cmocka_unit_test_setup_teardown(own_work_is_that_of_the_iteration, runs_setup,
+                                        runs_teardown),
+        cmocka_unit_test_setup_teardown(own_work_beside_layers_has_its_place, runs_setup,
                                         runs_teardown),
         cmocka_unit_test_setup_teardown(what_the_model_lacks_stays, runs_setup, runs_teardown),
         cmocka_unit_test_setup_teardown(copies_take_what_ranks_stood_still, runs_setup,

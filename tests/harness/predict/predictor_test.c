@@ -347,6 +347,26 @@ static void out_of_memory_is_a_result(void **state) {
     test_case_destroy(&test);
 }
 
+/* Copies of ranks and experts in any word of the bits; none, if the plan has none. */
+static void late_copies_are_told_apart(void **state) {
+    enum { EXPERTS = 3, WORDS = 2, RANKS = 64 * WORDS };
+    struct mp_plan plan = {.during.words = WORDS};
+    (void)state;
+    for (int expert = 0; expert < EXPERTS; expert++)
+        for (int rank = 0; rank < RANKS; rank++) {
+            uint64_t late[EXPERTS * WORDS] = {0};
+            struct mp_predictor predictor = {.late = late, .planner.plan = &plan};
+            late[expert * WORDS + rank / 64] = UINT64_C(1) << rank % 64;
+            for (int i = 0; i < EXPERTS * RANKS; i++) {
+                predictor.has_late = true;
+                assert_int_equal(mp_predictor_is_late(&predictor, i / RANKS, i % RANKS),
+                                 i == expert * RANKS + rank);
+                predictor.has_late = false;
+                assert_false(mp_predictor_is_late(&predictor, i / RANKS, i % RANKS));
+            }
+        }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_system_keeps_the_laws),
@@ -355,6 +375,7 @@ int main(void) {
         cmocka_unit_test(a_changed_gate_is_refused_by_name),
         cmocka_unit_test(one_hot_dispatch_costs_its_products),
         cmocka_unit_test(out_of_memory_is_a_result),
+        cmocka_unit_test(late_copies_are_told_apart),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -168,6 +168,9 @@ static void spans_across_an_iterations_ends_are_left_out(void **state) {
         assert_int_equal(span->phase, s % 2 ? MP_PHASE_EXPERT : MP_PHASE_ATTENTION);
         assert_close(span->start, s % 2 ? 4e-3 : 0, 1e-9);
         assert_close(span->end, s % 2 ? 5e-3 : 0.7e-3, 1e-9);
+        assert_int_equal(span->direction, s % 2 ? MP_BACKWARD : MP_FORWARD);
+        assert_int_equal(span->layer, 0);
+        assert_int_equal(span->tokens, s % 2 ? 10 : -1);
     }
     mp_recorded_destroy(&recorded);
 }

@@ -2,8 +2,10 @@
  * be replayed; what is cut, damaged or of another job is refused. */
 #include "reference/trainer/loads.h"
 
+#include <endian.h>
 #include <unistd.h>
 
+#include "profiler/record/check.h"
 #include "reference/model/replay.h"
 #include "tests/harness/folder.h"
 #include "tests/reference/trainer/random_loads.h"
@@ -153,6 +155,40 @@ static void damage_is_seen(void **state) {
     }
 }
 
+/* A file whose checksum is right may still end inside an iteration, or have none. */
+static void parts_of_iterations_are_refused(void **state) {
+    (void)state;
+    enum { HEAD = 8 + 5 * 4, ITERATION = 2 * 2 * 4 * 4, WORDS = 2 * ITERATION / 4 };
+    const struct mp_loads_shape shape = {2, 4, 2, 1, 6};
+    uint32_t *count = random_loads(&random_state, &shape, 2);
+    unsigned char bytes[HEAD + 2 * ITERATION + 8];
+    write_loads("whole", &shape, 2, count, 9);
+    free(count);
+    FILE *file = fopen("whole", "rb");
+    assert_int_equal(fread(bytes, 1, sizeof bytes, file), sizeof bytes);
+    fclose(file);
+    for (size_t words = 0; words <= WORDS; words++) {
+        size_t size = HEAD + 4 * words;
+        uint32_t check = htole32(spool_crc32_on(spool_crc32(bytes, size), "9876", 4));
+        struct mp_loads loads;
+        struct mp_error error = {0};
+        file = fopen("other", "wb");
+        fwrite(bytes, 1, size, file);
+        fwrite("9876", 1, 4, file); /* a digest */
+        fwrite(&check, sizeof check, 1, file);
+        fclose(file);
+        int code = mp_loads_read("other", &shape, 1, &loads, &error);
+        bool whole = words > 0 && 4 * words % ITERATION == 0;
+        assert_int_equal(code, whole ? MP_OK : MP_EFORMAT);
+        if (!whole)
+            assert_string_equal(error.text,
+                                "other: ends inside an iteration; it is no whole loads file");
+        if (whole)
+            assert_int_equal(loads.iterations, 4 * words / ITERATION);
+        mp_loads_destroy(&loads);
+    }
+}
+
 static void others_loads_are_refused(void **state) {
     (void)state;
     const struct mp_loads_shape shape = {4, 8, 2, 2, 16};
@@ -187,6 +223,7 @@ int main(void) {
         cmocka_unit_test(impossible_loads_are_refused),
         cmocka_unit_test(nothing_half_written_is_read),
         cmocka_unit_test(damage_is_seen),
+        cmocka_unit_test(parts_of_iterations_are_refused),
         cmocka_unit_test(others_loads_are_refused),
     };
     random_state = test_seed();

@@ -471,6 +471,7 @@ static void spans_add_up(void **state) {
 /* Bytes of the spans of both ranks, and what plans say, of an iteration. */
 struct sent {
     double bytes[MP_PHASES][3], before, after, reduce, step, crossing, in_flight;
+    int buckets[LAYERS + 1]; /* sums of gradients: of no layer, of each layer */
 };
 
 static void read_sent(struct sent sent[ITERATIONS]) {
@@ -488,8 +489,11 @@ static void read_sent(struct sent sent[ITERATIONS]) {
             if (span->stream == is.compute)
                 continue;
             assert_true(span->tokens == -1 && span->flops == -1 && span->cpu_ns == -1);
-            if (span->phase == MP_PHASE_ALLREDUCE)
+            if (span->phase == MP_PHASE_ALLREDUCE) {
                 of->in_flight += (double)span->bytes;
+                assert_in_range(span->layer + 1, 0, LAYERS);
+                of->buckets[span->layer + 1]++;
+            }
         }
     }
     for (int i = 0; i < ITERATIONS; i++) {
@@ -540,6 +544,8 @@ static void plans_are_what_travels(void **state) {
                          of->step, 0);
             assert_close(of->bytes[MP_PHASE_ALLREDUCE][MP_BACKWARD], dense, 0);
             assert_close(of->in_flight, dense, 0);
+            for (int bucket = 0; bucket <= LAYERS; bucket++)
+                assert_int_equal(of->buckets[bucket], 2); /* of both ranks */
             parts += of->step;
             all += of->before;
         }
