@@ -83,6 +83,7 @@ struct mp_predictor {
 
     double reduce_seconds, table_reduce_seconds, gather_seconds, agree_seconds;
     double moe, gathering, gathering_waited; /* seconds of all ranks, of this iteration */
+    double *layer_moe;                       /* [layers] of moe, means over ranks */
     bool passes;                             /* the present span has more than starts in it */
     double *expert_seconds;                  /* [ranks] of this iteration */
     double imbalance;                        /* sum over layers and micro-batches */

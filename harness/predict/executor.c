@@ -72,6 +72,12 @@ static double end_experts(struct mp_predictor *predictor, struct mp_scheduled_ph
                              rows + row_of(predictor, activity.step), NULL, flops);
 }
 
+static void add_moe(struct mp_predictor *predictor, int layer, double seconds) {
+    predictor->moe += seconds;
+    if (layer >= 0)
+        predictor->layer_moe[layer] += seconds / predictor->ranks;
+}
+
 static void end(void *self, struct mp_scheduled_phase activity) {
     struct mp_predictor *predictor = self;
     struct mp_timeline *timeline = &predictor->timeline;
@@ -81,24 +87,26 @@ static void end(void *self, struct mp_scheduled_phase activity) {
     switch (activity.phase) {
     case MP_PHASE_DISPATCH:
     case MP_PHASE_COMBINE:
-        predictor->moe += end_exchange(predictor, activity);
+        add_moe(predictor, activity.layer, end_exchange(predictor, activity));
         break;
     case MP_PHASE_EXPERT:
-        predictor->moe += end_experts(predictor, activity);
+        add_moe(predictor, activity.layer, end_experts(predictor, activity));
         break;
     case MP_PHASE_GATE:
-        predictor->moe += mp_timeline_spent(timeline, activity, predictor->tokens, NULL, -1);
+        add_moe(predictor, activity.layer,
+                mp_timeline_spent(timeline, activity, predictor->tokens, NULL, -1));
         break;
     case MP_PHASE_PLAN:
     case MP_PHASE_REDUCE:
-        predictor->moe += mp_timeline_spent(timeline, activity, NULL, NULL, -1);
+        add_moe(predictor, activity.layer, mp_timeline_spent(timeline, activity, NULL, NULL, -1));
         break;
     case MP_PHASE_FETCH:
         if (activity.direction == MP_NO_DIRECTION) {
             predictor->gathering += mp_timeline_spent(timeline, activity, NULL, NULL, -1);
             predictor->gathering_waited += *waited - before;
         } else {
-            predictor->moe += mp_timeline_spent(timeline, activity, NULL, NULL, -1);
+            add_moe(predictor, activity.layer,
+                    mp_timeline_spent(timeline, activity, NULL, NULL, -1));
         }
         break;
     case MP_PHASE_EMBED:

@@ -24,6 +24,8 @@ struct mp_predict_job {
     bool fit;                   /* a trace of another shape is folded or split to the job's
                                    (harness/workload/reshape.h); otherwise, and with other experts
                                    per token in any case, that is an error */
+    int64_t first_iteration;    /* number of the first, as planners count: those that look every
+                                   hundredth do so where it is full */
     struct mp_predict_options options;
 };
 
