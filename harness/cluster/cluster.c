@@ -154,6 +154,12 @@ double mp_cluster_bandwidth(const struct mp_cluster *cluster, int level) {
     return at->bandwidth.value * at->ports.value / group_gates(cluster, level);
 }
 
+double mp_cluster_rank_bandwidth(const struct mp_cluster *cluster, int level) {
+    const struct mp_quantity *limit = &cluster->level[level].rank_bandwidth;
+    double gate = mp_cluster_bandwidth(cluster, level);
+    return limit->origin && limit->value < gate ? limit->value : gate;
+}
+
 int mp_cluster_gates(const struct mp_cluster *cluster, int level) {
     return mp_cluster_ranks(cluster) / group_ranks(cluster, level) * group_gates(cluster, level);
 }

@@ -19,7 +19,9 @@
  *   fixed    rank i of n uses its own i-th part of the ports: ports divides n or n divides ports
  *   pooled   every rank may use all ports together
  * Ports that always carry the same ranks' bytes are one *gate*: with `fixed` there are
- * min(ports, n) gates, with `pooled` there is one. */
+ * min(ports, n) gates, with `pooled` there is one.  Of a gate that ranks share one of them gets
+ * `rank-bandwidth` at most, where that is given: its own way to the ports, or what the library
+ * gets through them for one device. */
 #ifndef MOEPERF_HARNESS_CLUSTER_CLUSTER_H
 #define MOEPERF_HARNESS_CLUSTER_CLUSTER_H
 
@@ -59,6 +61,7 @@ struct mp_cluster_level {
     struct mp_quantity latency;   /* seconds of a message of no bytes */
     struct mp_quantity ports;     /* per group of the nearer level; of self: always 1 */
     struct mp_quantity sharing;   /* enum mp_sharing; of self: not given */
+    struct mp_quantity rank_bandwidth; /* bytes/s of a rank in each direction; not always given */
 };
 
 /* Share of the peak that a matrix product reaches: share[i][j] at tokens[i] rows (of one expert)
@@ -122,8 +125,9 @@ struct mp_topology mp_cluster_topology(const struct mp_cluster *cluster);
 int mp_cluster_level_of(const struct mp_cluster *cluster, int rank, int other);
 /* Seconds of a message of no bytes at a level. */
 double mp_cluster_latency(const struct mp_cluster *cluster, int level);
-/* Bytes/s that a rank alone gets at a level in each direction: that of its gate. */
+/* Bytes/s of a gate in each direction; and those that a rank alone gets of it. */
 double mp_cluster_bandwidth(const struct mp_cluster *cluster, int level);
+double mp_cluster_rank_bandwidth(const struct mp_cluster *cluster, int level);
 /* All gates of a level, and the one that a rank's bytes to and from this level go through: ranks
  * with the same gate share mp_cluster_bandwidth. */
 int mp_cluster_gates(const struct mp_cluster *cluster, int level);

@@ -291,7 +291,7 @@ void mp_predictor_move(struct mp_predictor *predictor) {
     mp_network_alone(predictor->network, predictor->traffic, carriage->alone);
     if (carriage->received)
         mp_traffic_totals(predictor->traffic, NULL, carriage->received);
-    mp_timeline_exchange_start(timeline, activity, predictor->traffic, false, carriage->alone,
+    mp_timeline_exchange_start(timeline, activity, &predictor->traffic, 1, false, carriage->alone,
                                carriage->received, timeline->clock, carriage->seconds);
     mp_timeline_wait_until(timeline, carriage->seconds);
     mp_timeline_forget_late(timeline);

@@ -14,6 +14,7 @@
 
 enum mp_predict_recompute { MP_RECOMPUTE_NONE, MP_RECOMPUTE_FULL };
 enum mp_predict_attention { MP_ATTENTION_FULL, MP_ATTENTION_FLASH };
+enum mp_predict_exchange { MP_ROWS_WHOLE, MP_ROWS_BY_EXPERT };
 
 /* What a job does not say and a prediction needs. */
 struct mp_predict_options {
@@ -24,6 +25,8 @@ struct mp_predict_options {
     int key_value_heads; /* MP_AUTO: as many as heads; fewer: grouped-query attention */
     int attention;       /* enum mp_predict_attention: scores in memory, or not */
     int recompute;       /* enum mp_predict_recompute: blocks' forward again in backward */
+    int exchange;        /* enum mp_predict_exchange: rows for all of a rank's experts in one go, or
+                            for one after the other (steps.h) */
     double gradient_bytes;  /* of a parameter's gradient */
     double optimizer_bytes; /* per parameter: master copy and moments */
     double reserve;         /* share of a device's memory that is not the job's: framework, library

@@ -52,7 +52,8 @@ static int fill_steps(struct mp_predictor *predictor, struct mp_error *error) {
     const struct mp_plan *plan = predictor->planner.plan;
     bool late = predictor->has_late && plan->exchange == MP_EXCHANGE_PIPELINED;
     return mp_steps_fill(&predictor->steps, &predictor->steps_memory, predictor->network,
-                         predictor->costs, plan, late ? predictor->late : NULL, error);
+                         predictor->costs, plan, late ? predictor->late : NULL,
+                         predictor->options.exchange == MP_ROWS_BY_EXPERT, error);
 }
 
 /* The layer's rows are those that have just been filled, which the layer keeps until

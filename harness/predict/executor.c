@@ -268,19 +268,31 @@ static int reserve_arrivals(struct mp_predictor *predictor, int steps, struct mp
                : mp_fail(error, MP_ENOMEM, "no memory for an exchange of %d steps", steps);
 }
 
+/* Bytes that each rank gets in all rounds of a step: [ranks]. */
+static double *received_in(struct mp_predictor *predictor, struct mp_traffic *const traffic[],
+                           int rounds, bool back) {
+    double *bytes = predictor->bytes, *part = predictor->seconds;
+    mp_traffic_totals(traffic[0], back ? bytes : NULL, back ? NULL : bytes);
+    for (int round = 1; round < rounds; round++) {
+        mp_traffic_totals(traffic[round], back ? part : NULL, back ? NULL : part);
+        for (int r = 0; r < predictor->ranks; r++)
+            bytes[r] += part[r];
+    }
+    return bytes;
+}
+
 static int start_rows(struct mp_predictor *predictor, const struct mp_operation *operation,
                       struct mp_error *error) {
-    const struct mp_predicted_layer *layer = layer_of(predictor, operation->layer);
+    const struct mp_steps *steps = layer_of(predictor, operation->layer)->steps;
     bool back = operation->kind == MP_TRAVEL_RETURNS;
-    const struct mp_traffic *traffic = layer->steps->traffic[operation->step];
-    double *bytes = predictor->sink.span ? predictor->bytes : NULL;
-    int code = reserve_arrivals(predictor, layer->steps->steps, error);
+    struct mp_traffic *const *traffic = steps->traffic + operation->step * steps->rounds;
+    int code = reserve_arrivals(predictor, steps->steps, error);
     if (code)
         return code;
-    if (bytes)
-        mp_traffic_totals(traffic, back ? bytes : NULL, back ? NULL : bytes);
-    mp_timeline_exchange_start(&predictor->timeline, activity_of(operation), traffic, back,
-                               layer->steps->alone + row_of(predictor, operation->step), bytes,
+    const double *bytes =
+        predictor->sink.span ? received_in(predictor, traffic, steps->rounds, back) : NULL;
+    mp_timeline_exchange_start(&predictor->timeline, activity_of(operation), traffic, steps->rounds,
+                               back, steps->alone + row_of(predictor, operation->step), bytes,
                                predictor->timeline.clock, arrival_of(predictor, operation));
     return MP_OK;
 }

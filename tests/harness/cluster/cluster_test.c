@@ -370,7 +370,7 @@ static const struct {
     {"node with ranks", "  node:\n", "  node:\n    ranks: {value: 8, source: a}\n",
      "c.yaml:30: ranks: level node has those that its name says; leave it out"},
     {"self with ports", "  self:\n", "  self:\n    ports: {value: 8, source: a}\n",
-     "c.yaml:21: level self: has no ports and no sharing; leave them out"},
+     "c.yaml:21: level self: has no ports, no sharing and no rank-bandwidth; leave them out"},
     {"not all joined", "  cluster:\n", "  rack:\n    ranks: {value: 16, source: a}\n",
      "c.yaml:34: level rack: should go from near to far"},
     {"no mapping", "description: two nodes\n", "- ", "c.yaml:"},
