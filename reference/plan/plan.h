@@ -84,6 +84,8 @@ static inline bool mp_optimizer_sliced(enum mp_optimizer_split split) {
     return split >= MP_OPTIMIZER_SLICES;
 }
 
+enum { MP_MOST_AHEAD = 3 }; /* layers, of plan.gather_ahead */
+
 /* In which order a source's routes to one expert are handed to the parts of its dispatch; those
  * that no part is left for are dropped, so that this says who loses (systems.md 3.4). */
 enum mp_route_order {
@@ -135,6 +137,9 @@ struct mp_plan {
     /* Sliced optimizers only: parameters are put together MP_STAGE_AFTER_STEP (of the step before,
      * and stay where they are until then) or MP_STAGE_BEFORE_GATE.  The same in all plans. */
     enum mp_stage gather_stage;
+    /* With gather_stage MP_STAGE_BEFORE_GATE: how many layers ahead they set out, 0 ..
+     * MP_MOST_AHEAD; 0: under the attention of their own layer.  The same in all plans. */
+    int gather_ahead;
     /* Copies are freed after forward and fetched again for backward; with gather_stage
      * MP_STAGE_BEFORE_GATE likewise what was put together from slices.  The same in all plans. */
     bool rematerialise;
@@ -187,8 +192,8 @@ int mp_plan_reserve(struct mp_plan *plan, int transfers, struct mp_error *error)
 
 /* Starts the plan of a layer and iteration: before = during = `home`, no fetches, no parts, no
  * capacity, gate unchanged, routes by token, no re-materialisation, flat exact exchange,
- * gather_stage MP_STAGE_AFTER_STEP.  With tied replicas, or slices of a sum, reduce and share get
- * every holder beside the owner.  MP_ENOMEM. */
+ * gather_stage MP_STAGE_AFTER_STEP, none ahead.  With tied replicas, or slices of a sum, reduce and
+ * share get every holder beside the owner.  MP_ENOMEM. */
 int mp_plan_begin(struct mp_plan *plan, int64_t iteration, int layer,
                   const struct mp_placement *home, enum mp_optimizer_split optimizer,
                   struct mp_error *error);

@@ -234,7 +234,7 @@ static const struct row rows[] = {
      {"options.capacity-factor=64", "options.slots=all"},
      {.replicas = true, .moves = true, .gathers = true}},
     {"laer",
-     {"options.slots=5", "options.rematerialise=no"},
+     {"options.slots=5", "options.rematerialise=no", "options.prefetch=2"},
      {.copies = true, .moves = true, .least_ranks = 2}},
     {"laer",
      {"options.slots=5", "options.rematerialise=yes"},
