@@ -23,6 +23,16 @@ static const struct mp_option option_table[] = {
      "whose formula gives the capacity; they round differently"},
     {"padded", MP_OPTION_BOOL, FIELD(padded), "", "yes", 0, 0, NULL,
      "every rank sends a capacity of rows to every expert; no: only routes that survive"},
+    {"dispatch", MP_OPTION_CHOICE, FIELD(dispatch), "", "sparse", 0, 0, "sparse one-hot",
+     "how rows get into that order and back: copied, or by products with one-hot matrices"},
+    {"zero", MP_OPTION_INT, FIELD(zero), "", "0", 0, 1, NULL,
+     "stage of ZeRO for experts: 0 updates every replica whole; 1 keeps a slice of the optimizer's "
+     "state on each of them and puts parameters together after the step"},
+    {"multi-rank-bucket-allreduce", MP_OPTION_BOOL, FIELD(all_reduce), "", "yes", 0, 0, NULL,
+     "with ZeRO every replica gets the whole sum of gradients, as the released code does it unless "
+     "told otherwise; no: its slice alone"},
+    {"offload-optimizer", MP_OPTION_BOOL, FIELD(offload), "", "no", 0, 0, NULL,
+     "optimizer state of experts in host memory, where it is updated; needs zero 1"},
     {0},
 };
 
@@ -56,6 +66,10 @@ static int check_capacity(const struct mp_setting *setting,
                           const struct mp_deepspeed_options *options, struct mp_error *error) {
     int64_t capacity = capacity_of(setting, options);
 
+    if (options->dispatch == MP_DEEPSPEED_ONE_HOT && !options->padded)
+        return mp_fail(error, MP_EINVAL,
+                       "deepspeed's one-hot dispatch makes a capacity of rows for every expert: it "
+                       "takes padded=yes");
     if (!options->drop_tokens || (capacity >= 1 && capacity <= INT32_MAX))
         return MP_OK;
     return mp_fail(
@@ -64,6 +78,15 @@ static int check_capacity(const struct mp_setting *setting,
         "%lld tokens, top-%d, %d experts, capacity factor %g",
         INT32_MAX, (long long)capacity, (long long)setting->tokens_per_rank, setting->top_k,
         setting->experts, options->capacity_factor);
+}
+
+static int check_zero(const struct mp_deepspeed_options *options, struct mp_error *error) {
+    if (options->zero >= 1 || !options->offload)
+        return MP_OK;
+    return mp_fail(error, MP_EINVAL,
+                   "deepspeed needs zero 1 for offload-optimizer, not %d: what is offloaded is a "
+                   "replica's slice",
+                   options->zero);
 }
 
 static enum mp_route_order order_of(enum mp_deepspeed_policy policy, int top_k) {
@@ -93,6 +116,8 @@ static int deepspeed_create(const struct mp_setting *setting, const void *parsed
         code = check_sizes(setting, error);
     if (!code)
         code = check_capacity(setting, options, error);
+    if (!code)
+        code = check_zero(options, error);
     if (code)
         return code;
     struct deepspeed *self = malloc(sizeof *self);
@@ -128,12 +153,21 @@ static void deepspeed_initial_holders(const void *opaque, struct mp_placement ho
 
 static enum mp_optimizer_split deepspeed_optimizer(const void *opaque) {
     const struct deepspeed *self = opaque;
-    return mp_expert_groups_optimizer(&self->groups);
+    if (self->options.zero < 1)
+        return mp_expert_groups_optimizer(&self->groups);
+    return self->options.all_reduce ? MP_OPTIMIZER_REPLICA_SLICES_OF_SUM
+                                    : MP_OPTIMIZER_REPLICA_SLICES;
+}
+
+static bool deepspeed_offload(const void *opaque) {
+    const struct deepspeed *self = opaque;
+    return self->options.offload;
 }
 
 static int deepspeed_copies_limit(const void *opaque) {
-    (void)opaque;
-    return 0; /* replicas persist; no plan adds any */
+    const struct deepspeed *self = opaque;
+    /* Replicas persist and no plan adds any; with slices all that is held is put together. */
+    return self->options.zero < 1 ? 0 : self->groups.each;
 }
 
 static int64_t deepspeed_padding_limit(const struct mp_setting *setting, const void *parsed) {
@@ -165,6 +199,7 @@ static int deepspeed_after_gate(void *opaque, const struct mp_load *load, struct
     plan->route_order = self->order;
     plan->renormalise_survivors = self->renormalise;
     plan->padding = self->options.padded ? plan->source_capacity : 0;
+    plan->one_hot = self->options.dispatch == MP_DEEPSPEED_ONE_HOT && plan->padding > 0;
     return mp_expert_groups_dispatch(&self->groups, load, plan->source_capacity, plan, error);
 }
 
@@ -179,10 +214,14 @@ const struct mp_system mp_system_deepspeed = {
         "expert in the released code's arithmetic, random token selection, drops by position and "
         "by probability, weights divided by the sum over survivors for two and more choices, "
         "padded exchange of equal size, capacity from the largest count when nothing may be "
-        "dropped. Exchange of survivors alone and other frameworks' formulas are our own options. "
+        "dropped, dispatch by products with one-hot matrices as an option, and for experts ZeRO-1, "
+        "sums of gradients as the released code makes them, and offload of optimizer state, "
+        "updated "
+        "by the host, which takes its turn after backward. Exchange of survivors alone and other "
+        "frameworks' formulas are our own options. "
         "Not modelled: what changes the gate's choices, that is sampling of the second expert by "
         "Gumbel noise (on by default there) and the noisy gates RSample and Jitter; a capacity "
-        "factor of its own for evaluation; ZeRO's partitioning and offload of optimizer state; "
+        "factor of its own for evaluation; ZeRO of non-expert parameters and beyond stage 1; "
         "tensor parallelism; and the hierarchical exchange of its inference side.",
     .capabilities = MP_SYSTEM_REPLICATES | MP_SYSTEM_DROPS | MP_SYSTEM_MORE_RANKS,
     .options = option_table,
@@ -192,6 +231,7 @@ const struct mp_system mp_system_deepspeed = {
     .initial_owners = deepspeed_initial_owners,
     .initial_holders = deepspeed_initial_holders,
     .optimizer = deepspeed_optimizer,
+    .offload = deepspeed_offload,
     .copies_limit = deepspeed_copies_limit,
     .padding_limit = deepspeed_padding_limit,
     .after_gate = deepspeed_after_gate,

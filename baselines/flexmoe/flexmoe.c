@@ -23,11 +23,15 @@ static const struct mp_option option_table[] = {
     {"capacity-factor", MP_OPTION_DOUBLE, FIELD(capacity_factor), "", "0", 0, 1e6, NULL,
      "a slot takes this times its even share of all routes, what is more is dropped (1 in SYMI's "
      "comparison); 0: nothing is dropped"},
+    {"moves", MP_OPTION_CHOICE, FIELD(moves), "", "asynchronous", 0, 0, "asynchronous exposed",
+     "experts move under the next iteration, a layer at a time, or after the step while ranks "
+     "wait"},
     {0},
 };
 
 struct flexmoe {
     int layers, experts, per_rank;
+    int at_once;           /* layers that change after one step, at most */
     int64_t slot_capacity; /* routes, -1: no limit */
     struct mp_topology topology;
     struct mp_flexmoe_options options;
@@ -123,6 +127,10 @@ static void first_layout(const struct flexmoe *self, struct mp_slots *slots) {
     mp_slots_index(slots, 0);
 }
 
+static bool asynchronous(const struct flexmoe *self) {
+    return self->options.moves == MP_FLEXMOE_ASYNCHRONOUS;
+}
+
 static int create_layouts(struct flexmoe *self, struct mp_error *error) {
     self->first = malloc(slots_of(self) * sizeof *self->first);
     if (!self->first)
@@ -131,6 +139,8 @@ static int create_layouts(struct flexmoe *self, struct mp_error *error) {
                                  0, &self->layouts, error);
     for (int layer = 0; layer < self->layers && !code; layer++)
         first_layout(self, &self->layouts.slots[layer]);
+    if (!code && asynchronous(self))
+        code = mp_layouts_keep_earlier(&self->layouts, error);
     return code;
 }
 
@@ -148,6 +158,9 @@ static int flexmoe_create(const struct mp_setting *setting, const void *options,
     self->topology = setting->topology;
     self->options = *(const struct mp_flexmoe_options *)options;
     self->per_rank = slots_per_rank(setting, options);
+    self->at_once = asynchronous(self)
+                        ? (self->layers + self->options.interval - 1) / self->options.interval
+                        : self->layers;
     self->slot_capacity = slot_capacity(setting, options);
     if (self->options.policy == MP_FLEXMOE_COST_MODEL && self->topology.ranks > 1)
         self->costs = mp_flex_costs(setting);
@@ -180,9 +193,11 @@ static enum mp_optimizer_split flexmoe_optimizer(const void *opaque) {
     return MP_OPTIMIZER_REPLICATED;
 }
 
+/* What arrives in the background is there beside what is in use. */
 static int flexmoe_homes_limit(const void *opaque) {
     const struct flexmoe *self = opaque;
-    return mp_layouts_limit(&self->layouts);
+    int limit = mp_layouts_limit(&self->layouts);
+    return asynchronous(self) ? limit + limit / self->layers * self->at_once : limit;
 }
 
 /* The experts of a layer's slots to self->first.  A restored run may have begun with homes that are
@@ -223,7 +238,6 @@ static int flexmoe_after_gate(void *opaque, const struct mp_load *load, struct m
 static int plan_layer(struct flexmoe *self, int layer, const struct mp_load *load,
                       const struct mp_placement *home, struct mp_rehome *change,
                       struct mp_error *error) {
-    struct mp_slots *kept = &self->layouts.slots[layer];
     struct mp_flex *flex = &self->flex;
     int code = start_from_home(self, layer, home, error);
 
@@ -237,10 +251,16 @@ static int plan_layer(struct flexmoe *self, int layer, const struct mp_load *loa
                                   self->options.rounds);
     if (rounds == 0)
         return MP_OK;
-    memcpy(kept->expert, flex->expert, slots_of(self) * sizeof *kept->expert);
-    mp_slots_index(kept, 0);
+    mp_layouts_change(&self->layouts, layer, flex->expert);
     change->changed = true;
-    return mp_slots_homes(kept, &change->next[layer], error);
+    change->asynchronous = asynchronous(self);
+    return mp_slots_homes(&self->layouts.slots[layer], &change->next[layer], error);
+}
+
+/* Whether it is the layer's turn: those of an interval's end come one after another. */
+static bool is_due(const struct flexmoe *self, int64_t iteration, int layer) {
+    int last = (self->layers - 1) / self->at_once; /* turn */
+    return (iteration + 1 + last - layer / self->at_once) % self->options.interval == 0;
 }
 
 static int flexmoe_after_step(void *opaque, int64_t iteration, const struct mp_load load[],
@@ -249,10 +269,11 @@ static int flexmoe_after_step(void *opaque, int64_t iteration, const struct mp_l
     struct flexmoe *self = opaque;
     int code = MP_OK;
 
-    if (self->topology.ranks == 1 || (iteration + 1) % self->options.interval != 0)
+    if (self->topology.ranks == 1)
         return MP_OK;
     for (int layer = 0; layer < self->layers && !code; layer++)
-        code = plan_layer(self, layer, &load[layer], &home[layer], change, error);
+        if (is_due(self, iteration, layer))
+            code = plan_layer(self, layer, &load[layer], &home[layer], change, error);
     return code;
 }
 
@@ -295,11 +316,12 @@ const struct mp_system mp_system_flexmoe = {
         "Shrinks and Migrates by a cost model of computing, exchange and synchronisation when "
         "ranks "
         "are out of balance, "
-        "optimizer state that moves with replicas after the step; a capacity of slots with "
+        "optimizer state that moves with replicas in the background of one iteration, layer after "
+        "layer; a capacity of slots with "
         "drops, if asked for; and the variant that LAER-MoE's "
         "authors published. "
-        "Not modelled: changes in the background, which here are exposed, and what a change itself "
-        "costs in the decision for it.",
+        "Not modelled: moves that take several iterations, which here are waited for at the end of "
+        "one, and what a change itself costs in the decision for it.",
     .capabilities = MP_SYSTEM_REPLICATES | MP_SYSTEM_DROPS | MP_SYSTEM_MOVES_OWNERS |
                     MP_SYSTEM_UNEVEN_EXPERTS | MP_SYSTEM_MORE_RANKS,
     .options = option_table,

@@ -43,6 +43,11 @@
  * - A layer of 64 experts on 32 ranks whose loads are all others is planned in about 10 million
  *   instructions (2 ms), at most once per interval.
  * - What the move itself costs is not in T.
+ * - Moves are asynchronous (rehome.h) and do what they can in one iteration: it runs on the old
+ *   layout, and waits before its update for what has not arrived by then.  So that this is little,
+ *   and since what arrives needs room beside what is in use, layers take turns: one after each of
+ *   an interval's last iterations, or several where an interval has fewer iterations.  With
+ *   `moves: exposed` all layers change after an interval's last step, and ranks wait.
  * - Nothing is dropped; with a capacity factor a slot takes so much of its even share of all
  * routes, as in the version that SYMI was measured against.
  * - LAER-MoE's variant acts only where experts have more slots than there are nodes.
@@ -55,6 +60,7 @@
 extern const struct mp_system mp_system_flexmoe;
 
 enum mp_flexmoe_policy { MP_FLEXMOE_COST_MODEL, MP_FLEXMOE_LAER };
+enum mp_flexmoe_moves { MP_FLEXMOE_ASYNCHRONOUS, MP_FLEXMOE_EXPOSED };
 
 /* Named in the option table of flexmoe.c. */
 struct mp_flexmoe_options {
@@ -63,6 +69,7 @@ struct mp_flexmoe_options {
     int interval, rounds;
     double threshold;
     double capacity_factor; /* 0: nothing is dropped */
+    int moves;              /* enum mp_flexmoe_moves */
 };
 
 /* Factors of T. */

@@ -15,12 +15,15 @@ static const struct mp_option option_table[] = {
     {"capacity-factor", MP_OPTION_DOUBLE, FIELD(capacity_factor), "", "1", 0, 1e6, NULL,
      "a slot takes this times its even share of all routes, what is more is dropped; 0: nothing "
      "is dropped"},
+    {"offload-optimizer", MP_OPTION_BOOL, FIELD(offload), "", "no", 0, 0, NULL,
+     "optimizer state in host memory, where it is updated, as in the paper's measurements"},
     {0},
 };
 
 struct swiftmoe {
     int layers, experts, ranks;
-    int64_t slot_capacity;            /* routes, -1: no limit */
+    int64_t slot_capacity; /* routes, -1: no limit */
+    bool offload;
     struct mp_layouts layouts;        /* what the homes should be now */
     struct mp_slots initial;          /* before any load was seen, of every layer */
     struct mp_placement initial_home; /* the same as ranks that hold experts */
@@ -72,6 +75,17 @@ static int check(const struct mp_setting *setting, const struct mp_swiftmoe_opti
                        options->capacity_factor, (long long)setting->tokens_per_rank, ranks,
                        setting->top_k, (long long)slots * ranks);
     return MP_OK;
+}
+
+/* Ranks with a slot of an expert are its homes, and the lowest of them makes the sum of their
+ * gradients: where an expert ends and the next one begins, a rank sends one sum on and receives the
+ * other one, and never two.  Nothing lies with an owner for which it had to stay. */
+static int find_homes(const struct mp_slots *slots, struct mp_placement *home,
+                      struct mp_error *error) {
+    int code = mp_slots_homes(slots, home, error);
+    for (int expert = 0; expert < slots->experts && !code; expert++)
+        home->owner[expert] = mp_placement_next(home, expert, 0);
+    return code;
 }
 
 /* The layout that follows from a layer's popularity. */
@@ -137,13 +151,14 @@ static int swiftmoe_create(const struct mp_setting *setting, const void *options
     self->experts = setting->experts;
     self->ranks = setting->topology.ranks;
     self->slot_capacity = mp_swiftmoe_slot_capacity(setting, options);
+    self->offload = ((const struct mp_swiftmoe_options *)options)->offload;
     code = allocate(self, mp_swiftmoe_slots(setting, options), error);
     if (!code)
         code = lay_out_all(self, error); /* nothing popular yet: equal goals */
     if (!code)
         code = lay_out(self, self->popularity, &self->initial, error);
     if (!code)
-        code = mp_slots_homes(&self->initial, &self->initial_home, error);
+        code = find_homes(&self->initial, &self->initial_home, error);
     if (code)
         swiftmoe_destroy(self);
     else
@@ -169,6 +184,11 @@ static void swiftmoe_initial_holders(const void *opaque, struct mp_placement hom
 static enum mp_optimizer_split swiftmoe_optimizer(const void *opaque) {
     (void)opaque;
     return MP_OPTIMIZER_SLICES_OF_SUM;
+}
+
+static bool swiftmoe_offload(const void *opaque) {
+    const struct swiftmoe *self = opaque;
+    return self->offload;
 }
 
 static int swiftmoe_copies_limit(const void *opaque) {
@@ -214,8 +234,8 @@ static int swiftmoe_after_step(void *opaque, int64_t iteration, const struct mp_
         struct mp_slots *slots = &self->layouts.slots[layer];
         mp_load_expert_totals(&load[layer], popularity);
         int code = lay_out(self, popularity, slots, error);
-        if (!code) /* owners that still hold their expert stay */
-            code = mp_slots_homes(slots, &change->next[layer], error);
+        if (!code)
+            code = find_homes(slots, &change->next[layer], error);
         if (code)
             return code;
         change->changed |= !mp_placement_equal(&change->next[layer], &home[layer]);
@@ -293,9 +313,10 @@ const struct mp_system mp_system_swiftmoe = {
         "the routes of the previous iteration with the published rounding, replicas on "
         "neighbouring ranks, gradients summed over replicas and sent to the slices by the "
         "published source rule, weights put together on the new slots after every step, capacity "
-        "per slot and drops; routes of an expert in turn over its slots. "
-        "Not modelled: the optimizer in host memory (slices lie where ranks compute), and weights "
-        "that are sent asynchronously after the step (the next iteration waits for them).",
+        "per slot and drops; routes of an expert in turn over its slots; the optimizer in host "
+        "memory, if asked for. "
+        "Not modelled: weights that are sent asynchronously after the step (the next iteration "
+        "waits for them).",
     .capabilities = MP_SYSTEM_REPLICATES | MP_SYSTEM_DROPS | MP_SYSTEM_MOVES_OWNERS |
                     MP_SYSTEM_UNEVEN_EXPERTS | MP_SYSTEM_MORE_RANKS,
     .options = option_table,
@@ -305,6 +326,7 @@ const struct mp_system mp_system_swiftmoe = {
     .initial_owners = swiftmoe_initial_owners,
     .initial_holders = swiftmoe_initial_holders,
     .optimizer = swiftmoe_optimizer,
+    .offload = swiftmoe_offload,
     .copies_limit = swiftmoe_copies_limit,
     .after_gate = swiftmoe_after_gate,
     .after_step = swiftmoe_after_step,

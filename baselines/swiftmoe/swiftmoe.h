@@ -5,14 +5,16 @@
  * extra.  Every iteration therefore begins with a placement of its own: an expert gets slots in
  * proportion to its routes in the iteration before, and a capacity in proportion to its slots.
  *   placement.c  slots per expert from its popularity          (systems.md 2.6.2)
- *   costs.c      what the paper says the two phases cost       (systems.md 2.6.4)
  *   swiftmoe.c   options, layouts, plans and the descriptor that joins them
+ *
+ * The paper's optimizer lies in host memory.  Here it does so if asked to: who compares systems on
+ * a cluster of his own wants all of them to keep their state in the same place.
  *
  * No code of the authors is known.  Decided here where the text is silent: ties go to the lower
  * expert; differences are exact; without any route all goals are equal; a slot's capacity is
- * rounded down; an expert's routes are counted over all sources in ascending order, route j goes to
- * slot j mod n, and the first ones are kept.  The paper's gate is top-1: with more experts per
- * token its tokens are our routes. */
+ * rounded down; the lowest rank with an expert sums its gradients; an expert's routes are counted
+ * over all sources in ascending order, route j goes to slot j mod n, and the first ones are kept.
+ * The paper's gate is top-1: with more experts per token its tokens are our routes. */
 #ifndef MOEPERF_BASELINES_SWIFTMOE_SWIFTMOE_H
 #define MOEPERF_BASELINES_SWIFTMOE_SWIFTMOE_H
 
@@ -28,6 +30,7 @@ extern const struct mp_system mp_system_swiftmoe;
 struct mp_swiftmoe_options {
     int slots;              /* per rank and layer, or MP_AUTO: 2 ceil(E / R) */
     double capacity_factor; /* 0: nothing is dropped */
+    bool offload;
 };
 
 /* Slots per rank under these options.  The paper has 4 for 16 experts on 16 ranks, four times what
@@ -52,33 +55,5 @@ int mp_swiftmoe_counts(const int64_t popularity[], int experts, int slots, int64
 /* Fills the slots expert by expert, rank by rank: expert 0 count[0] times, expert 1 ...  Replicas
  * lie on neighbouring ranks.  Indexed on return. */
 void mp_swiftmoe_place(const int32_t count[], struct mp_slots *slots);
-
-/* The paper's cost model.  "Static" is expert parallelism with equally many replicas of every
- * expert and their optimizer split over the ranks that hold it. */
-struct mp_swiftmoe_cluster {
-    double experts;         /* E, classes */
-    double nodes;           /* N, of one GPU each */
-    double slots;           /* s, per node */
-    double local_bandwidth; /* between host and GPU (PCIe), B/s */
-    double bandwidth;       /* of a node's network link, B/s */
-};
-/* Seconds of one phase on a rank: gradients to the optimizer, or weights back; `bytes` are those of
- * one instance's gradient or weights. */
-double mp_swiftmoe_static_seconds(const struct mp_swiftmoe_cluster *cluster, double bytes);
-double mp_swiftmoe_seconds(const struct mp_swiftmoe_cluster *cluster, double bytes);
-/* How much longer its phases are than the static ones, as a share of those; without `offload` the
- * optimizer lies on the GPU and what is local costs nothing. */
-double mp_swiftmoe_relative_extra(const struct mp_swiftmoe_cluster *cluster, bool offload);
-/* Seconds that the network needs if the optimizer were split over `groups` groups of nodes instead
- * of all, on the rank of the hottest group at worst: why there is one group. */
-double mp_swiftmoe_network_seconds(const struct mp_swiftmoe_cluster *cluster, double bytes,
-                                   int groups);
-/* Bytes that a phase moves over all ranks, and bytes of optimizer state: the same as static. */
-double mp_swiftmoe_phase_bytes(const struct mp_swiftmoe_cluster *cluster, double bytes);
-double mp_swiftmoe_state_bytes(const struct mp_swiftmoe_cluster *cluster,
-                               double state_bytes_of_one);
-/* Seconds to move one expert with its optimizer, as systems do that tie them (FlexMoE). */
-double mp_swiftmoe_move_seconds(const struct mp_swiftmoe_cluster *cluster, double weight_bytes,
-                                double state_bytes);
 
 #endif

@@ -20,6 +20,14 @@ const struct cli_entry cli_gates[] = {
      "The auxiliary loss is the experts' share of tokens times their mean probability. Nothing is "
      "dropped.",
      "gate: switch"},
+    {"softmax", "softmax top-k: any number of experts per token",
+     "Jiang et al., Mixtral of Experts, arXiv 2401.04088, section 2.1; Shoeybi et al., Megatron-LM "
+     "core, router with softmax scores; DeepSpeed, deepspeed/moe/sharded_moe.py, topkgating",
+     "Softmax over all experts, the top-k largest win (1 to 16, or all), ties to the lower expert. "
+     "Weights are divided by their sum (renormalise: auto, from two choices on), which is the "
+     "softmax over the winners alone, or stay probabilities (renormalise: no). The auxiliary loss "
+     "is the experts' share of all choices times their mean probability. Nothing is dropped.",
+     "gate: softmax, top-k: 8"},
     {0},
 };
 
@@ -39,8 +47,8 @@ const struct cli_entry cli_workloads[] = {
      "routing: skewed, skew-share: 0.7, skew-experts: 4"},
     {"load", "a given load matrix", "",
      "Replays a row of routes per source rank and a column per expert, scaled to the routes of an "
-     "iteration. No expert can get more than every token, with gate gshard half of a row. Every "
-     "system meets exactly these loads.",
+     "iteration. No expert can get more than every token, with k experts per token a kth of a "
+     "row. Every system meets exactly these loads.",
      "routing: load, load: [[5, 1, 1, 3], [2, 4, 3, 1]]"},
     {"trace", "the loads of a recorded or generated trace", "",
      "Replays every count of a trace, iteration by iteration, layer by layer and rank by rank; "

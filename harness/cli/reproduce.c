@@ -1,10 +1,12 @@
 /* moeperf reproduce: a paper's tables, predicted on the paper's machines. */
+#include <errno.h>
 #include <math.h>
 #include <signal.h>
 #include <sqlite3.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "harness/cli/cli.h"
 #include "harness/cli/reproduce.h"
@@ -15,8 +17,8 @@
 enum { MEASUREMENTS = 64 };
 
 struct reproduce_flags {
-    bool json, details, strict, list;
-    const char *loads, *database, *measured;
+    bool json, details, strict, list, infer, write;
+    const char *loads, *measured, *budget, *seed, *html;
     struct cli_words set, iterations;
 };
 
@@ -44,7 +46,20 @@ static int parse(struct reproduce_flags *flags, int argc, char *argv[], struct c
         {"--db-measured", CLI_VALUE, &flags->measured, "F",
          "the same from a database: medians by job name, as\n"
          "`moeperf run convergence --db F` keeps them"},
-        {"--strict", CLI_SWITCH, &flags->strict, NULL, "exit status 1 if a row is outside"},
+        {"--infer", CLI_SWITCH, &flags->infer, NULL,
+         "seek values of what the paper does not say under which its\n"
+         "figures hold, on all cores; minutes"},
+        {"--budget", CLI_VALUE, &flags->budget, "N",
+         "predictions that --infer makes; default: the paper file's"},
+        {"--seed", CLI_VALUE, &flags->seed, "N",
+         "of what --infer draws; default 1: the same every time"},
+        {"--write", CLI_SWITCH, &flags->write, NULL,
+         "put the best set and this command into the paper's file,\n"
+         "which later commands then use"},
+        {"--html", CLI_VALUE, &flags->html, "FILE", "draw what --infer found as a page"},
+        {"--strict", CLI_SWITCH, &flags->strict, NULL,
+         "exit status 1 if a row is outside that is inside by the\n"
+         "paper's file (of a file that says of none: any row)"},
         {"--json", CLI_SWITCH, &flags->json, NULL, "one JSON object instead of tables"},
         {0},
     };
@@ -54,13 +69,19 @@ static int parse(struct reproduce_flags *flags, int argc, char *argv[], struct c
         "its published figures beside ours, the ratio, and every assumption.  One cluster file\n"
         "per machine and one set of assumptions per paper; nothing is tuned by row.  PAPER is\n"
         "hecate, swiftmoe, fastermoe, smartmoe, flexmoe or laer, or a file like theirs.\n"
-        "A number outside the published range is a finding, not a failure.",
+        "A number outside the published range is a finding, not a failure.\n"
+        "What a paper does not say is an unknown of its file, with a range and the value that\n"
+        "--infer found.  --infer draws sets of values, fits half of the rows, counts what\n"
+        "of the other half is inside, prints the interval of every unknown over all sets nearly\n"
+        "as good as the best one, and which rows hold together under no set.",
         table,
         1,
         1,
         "  moeperf reproduce hecate --list\n"
         "  moeperf reproduce hecate --details\n"
         "  moeperf reproduce fastermoe --loads \"zipf exponent=1 iterations=60\"\n"
+        "  moeperf reproduce laer --infer --html laer.html\n"
+        "  moeperf reproduce laer --infer --budget 5000 --write\n"
         "  moeperf reproduce swiftmoe --iterations swiftmoe=1191 --iterations deepspeed=1516\n"};
     return cli_parse(&usage, argc, argv, words, error);
 }
@@ -221,16 +242,26 @@ static int run_all(struct mp_reproduction *reproduction, struct mp_reproduce_set
     return code;
 }
 
-static void note_outside(void *context, const struct mp_reproduced *line) {
-    bool *is_outside = context;
-    *is_outside = *is_outside || (!isnan(line->value) && !line->is_inside);
+struct losing {
+    const struct mp_reproduction *reproduction;
+    bool is_lost;
+};
+
+static void note_lost(void *context, const struct mp_reproduced *line) {
+    struct losing *losing = context;
+    if (!mp_reproduced_is_lost(losing->reproduction, line))
+        return;
+    losing->is_lost = true;
+    char name[2 * MP_REPRODUCE_LABEL];
+    mp_reproduced_name(line, name);
+    fprintf(stderr, "%s is outside with %.4g\n", name, line->value);
 }
 
 static int run_and_print(struct mp_reproduction *reproduction, const struct mp_systems *systems,
                          const struct reproduce_flags *flags, struct mp_error *error) {
     char clusters[MP_PATH_SIZE];
     struct measurements measured = {.count = 0};
-    bool is_outside = false;
+    struct losing losing = {reproduction, false};
     int code = mp_path_clusters(clusters, error);
     if (!code)
         code = collect_measurements(&measured, flags, reproduction, error);
@@ -246,10 +277,92 @@ static int run_and_print(struct mp_reproduction *reproduction, const struct mp_s
     if (!code)
         code = flags->json ? cli_print_reproduction_json(reproduction, &settings, error)
                            : cli_print_reproduction(reproduction, &settings, flags->details, error);
-    mp_reproduction_lines(reproduction, note_outside, &is_outside);
+    if (!code && flags->strict)
+        mp_reproduction_lines(reproduction, note_lost, &losing);
     if (code)
         return code;
-    return interrupted || (flags->strict && is_outside) ? CLI_FINDING : CLI_SUCCESS;
+    return interrupted || losing.is_lost ? CLI_FINDING : CLI_SUCCESS;
+}
+
+/* ---- inferring ---- */
+
+/* A whole number above 0. */
+static int read_number(const char *flag, const char *text, int64_t *number,
+                       struct mp_error *error) {
+    char *end;
+    errno = 0;
+    *number = strtoll(text, &end, 10);
+    if (end != text && !*end && !errno && *number > 0)
+        return MP_OK;
+    return mp_fail(error, MP_EINVAL, "%s %.80s: should be a whole number above 0", flag, text);
+}
+
+static bool draw_sets(void *context, int done, int all) {
+    return draw(context, done, all, "sets of unknowns");
+}
+
+static int infer(struct mp_reproduction *reproduction, struct mp_infer_settings *settings,
+                 struct mp_inference **inference, struct mp_error *error) {
+    struct watch watch = {.started = now()};
+    struct sigaction action = {.sa_handler = interrupt, .sa_flags = (int)SA_RESETHAND}, before;
+    settings->context = &watch;
+    settings->progress = draw_sets;
+    mp_progress_begin(&watch.progress, stderr);
+    sigaction(SIGINT, &action, &before);
+    int code = mp_infer(reproduction, settings, inference, error);
+    sigaction(SIGINT, &before, NULL);
+    mp_progress_end(&watch.progress);
+    return code;
+}
+
+static int keep_inference(const struct mp_inference *inference, int64_t seed,
+                          const struct reproduce_flags *flags, struct mp_error *error) {
+    char command[MP_PATH_SIZE];
+    int code = MP_OK;
+    if (flags->html)
+        code = cli_draw_inference(inference, flags->html, error);
+    snprintf(command, sizeof command,
+             "moeperf reproduce %s --infer --budget %lld --seed %lld --write",
+             inference->reproduction->name, (long long)inference->predictions, (long long)seed);
+    return code || !flags->write ? code : mp_infer_write(inference, command, error);
+}
+
+static int infer_and_print(struct mp_reproduction *reproduction, const struct mp_systems *systems,
+                           const struct reproduce_flags *flags, struct mp_error *error) {
+    char clusters[MP_PATH_SIZE];
+    struct measurements measured = {.count = 0};
+    struct mp_inference *inference = NULL;
+    int64_t budget = 0, seed = 1;
+    int code = mp_path_clusters(clusters, error);
+    if (!code && flags->write && flags->set.count)
+        code =
+            mp_fail(error, MP_EINVAL, "--write goes without --set: the file has its own options");
+    if (!code && flags->loads)
+        code = mp_fail(error, MP_EINVAL, "--infer goes without --loads: loads are an unknown");
+    if (!code && flags->budget)
+        code = read_number("--budget", flags->budget, &budget, error);
+    if (!code && flags->seed)
+        code = read_number("--seed", flags->seed, &seed, error);
+    if (!code)
+        code = collect_measurements(&measured, flags, reproduction, error);
+    struct mp_infer_settings settings = {.reproduce = {.systems = systems,
+                                                       .clusters = clusters,
+                                                       .set = flags->set.word,
+                                                       .sets = flags->set.count,
+                                                       .measured = measured.item,
+                                                       .measurements = measured.count},
+                                         .budget = budget,
+                                         .seed = (uint64_t)seed,
+                                         .processes = (int)sysconf(_SC_NPROCESSORS_ONLN)};
+    if (!code)
+        code = infer(reproduction, &settings, &inference, error);
+    if (!code)
+        code = flags->json ? cli_print_inference_json(inference, error)
+                           : cli_print_inference(inference, error);
+    if (!code)
+        code = keep_inference(inference, seed, flags, error);
+    mp_inference_destroy(inference);
+    return code ? code : CLI_SUCCESS;
 }
 
 static int reproduce(const struct mp_systems *systems, int argc, char *argv[],
@@ -264,9 +377,13 @@ static int reproduce(const struct mp_systems *systems, int argc, char *argv[],
     code = find_file(words.word[0], path, error);
     if (!code)
         code = mp_reproduction_load(path, systems, &reproduction, error);
-    if (!code)
-        code = flags.list ? cli_print_published(reproduction, error)
-                          : run_and_print(reproduction, systems, &flags, error);
+    if (!code && !flags.infer && (flags.budget || flags.seed || flags.html || flags.write))
+        code = mp_fail(error, MP_EINVAL, "--budget, --seed, --html and --write go with --infer");
+    if (!code && flags.list)
+        code = cli_print_published(reproduction, error);
+    else if (!code)
+        code = flags.infer ? infer_and_print(reproduction, systems, &flags, error)
+                           : run_and_print(reproduction, systems, &flags, error);
     mp_reproduction_destroy(reproduction);
     return code;
 }

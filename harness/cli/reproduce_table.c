@@ -10,7 +10,7 @@
 /* Beside a published number: how we know it; stated ones have no mark. */
 static const char *const certainty_mark[MP_PAPER_CERTAINTIES] = {"", "c", "d", "2", "m"};
 
-static void format_number(enum mp_paper_unit unit, double value, char text[32]) {
+void cli_format_figure(enum mp_paper_unit unit, double value, char text[32]) {
     if (isnan(value))
         snprintf(text, 32, "-");
     else if (unit == MP_PAPER_CHANGE)
@@ -27,11 +27,11 @@ static void format_number(enum mp_paper_unit unit, double value, char text[32]) 
         snprintf(text, 32, "%.4g %s", value, mp_paper_unit_name(unit));
 }
 
-static void format_published(const struct mp_paper_row *row, char text[80]) {
+void cli_format_published(const struct mp_paper_row *row, char text[80]) {
     char low[32], high[32];
     const char *mark = certainty_mark[row->certainty];
-    format_number(row->unit, row->low, low);
-    format_number(row->unit, row->high, high);
+    cli_format_figure(row->unit, row->low, low);
+    cli_format_figure(row->unit, row->high, high);
     if (isinf(row->low))
         snprintf(text, 80, "up to %s", high);
     else if (row->low < row->high)
@@ -43,15 +43,15 @@ static void format_published(const struct mp_paper_row *row, char text[80]) {
 }
 
 /* Ours over the published number, as factors also where both are changes; the nearer end of a
- * range, 1 inside it. */
+ * range, 1 inside it; of "up to" its one end. */
 static double relation(const struct mp_reproduced *line) {
     const struct mp_paper_row *row = &line->row->published;
     double offset = row->unit == MP_PAPER_CHANGE ? 1 : 0;
     double value = line->value + offset, low = row->low + offset, high = row->high + offset;
-    if (isnan(line->value) ||
-        (row->low < row->high && line->value >= row->low && line->value <= row->high))
+    if (isnan(line->value) || (isfinite(row->low) && row->low < row->high &&
+                               line->value >= row->low && line->value <= row->high))
         return isnan(line->value) ? NAN : 1;
-    return value > high ? value / high : value / low;
+    return value > high || isinf(low) ? value / high : value / low;
 }
 
 static const char *verdict(const struct mp_reproduced *line) {
@@ -88,9 +88,9 @@ static void add_line(void *context, const struct mp_reproduced *line) {
         table_set(&page->table, 0, "%s", row->id);
     page->last = line->row;
     table_set(&page->table, 1, "%s", line->label);
-    format_published(row, text);
+    cli_format_published(row, text);
     table_set(&page->table, 2, "%s", text);
-    format_number(row->unit, line->value, text);
+    cli_format_figure(row->unit, line->value, text);
     table_set(&page->table, 3, "%s%s", text, line->out_of_memory ? " *" : "");
     table_set_number(&page->table, 4, relation(line), 2);
     table_set(&page->table, 5, "%s", verdict(line));
@@ -142,21 +142,6 @@ static void explain_missing(void *context, const struct mp_reproduced *line) {
                         line->label, line->missing);
 }
 
-/* What the file says of a row, once, if one of its numbers is outside. */
-static void explain_outside(void *context, const struct mp_reproduced *line) {
-    struct page *page = context;
-    const struct mp_yaml *findings = page->all->findings;
-    if (isnan(line->value) || line->is_inside || page->last == line->row)
-        return;
-    page->last = line->row;
-    for (int i = 0; findings && i < findings->count; i++) {
-        const struct mp_yaml *finding = findings->item[i];
-        if (!strcmp(mp_yaml_get(finding, "row")->text, line->row->published.id))
-            table_paragraph(stdout, "%s is outside: %s.", line->row->published.id,
-                            mp_yaml_get(finding, "because")->text);
-    }
-}
-
 static void print_assumption(void *context, const char *text) {
     (void)context;
     table_paragraph(stdout, "- %s", text);
@@ -170,16 +155,12 @@ static int print_machine_assumptions(const struct mp_reproduction *all,
     for (int machine = 0; !code && machine < all->machines.count; machine++) {
         struct mp_predict_job job;
         struct mp_cluster *cluster = NULL;
-        code = mp_reproduction_job(all, settings, machine, 0, 0, &job, error);
+        const int place[3] = {machine, 0, 0};
+        code = mp_reproduction_job(all, settings, place, &job, &cluster, error);
         if (code)
             return code;
-        snprintf(job.loads, sizeof job.loads, "%s",
-                 settings->loads ? settings->loads : all->window[0].loads);
-        code = mp_predict_job_cluster(&job, settings->clusters, &cluster, error);
-        if (!code) {
-            printf("\non %s\n", all->machines.part[machine].name);
-            code = mp_predict_job_assumptions(&job, cluster, print_assumption, NULL, error);
-        }
+        printf("\non %s\n", all->machines.part[machine].name);
+        code = mp_predict_job_assumptions(&job, cluster, print_assumption, NULL, error);
         mp_cluster_destroy(cluster);
         mp_predict_job_destroy(&job);
     }
@@ -200,12 +181,30 @@ static const char *text_of(const struct mp_yaml *mapping, const char *key) {
     return mp_yaml_get(mapping, key)->text;
 }
 
+/* What is inferred, and by which command; without one it stands in the middle of its range. */
+static void print_values(const struct mp_reproduction *all) {
+    if (!all->unknowns)
+        return;
+    table_paragraph(stdout, "\n%s:",
+                    all->inferred_by ? "inferred, the same for every row"
+                                     : "not inferred yet, in the middle of its range");
+    for (int u = 0; u < all->unknowns; u++)
+        table_paragraph(stdout, "- %s: %s (%s)", all->unknown[u].key, all->unknown[u].value,
+                        all->unknown[u].why);
+    table_paragraph(stdout, "%s does that again, and says which rows hold together under no set:",
+                    all->inferred_by ? "This" : "Inferring");
+    char command[MP_REPRODUCE_LABEL * 2];
+    snprintf(command, sizeof command, "moeperf reproduce %.40s --infer", all->name);
+    table_command(stdout, all->inferred_by ? all->inferred_by : command);
+}
+
 static void print_assumptions(const struct mp_reproduction *all) {
     puts("\nassumed, the same for every row:");
     for (int i = 0; all->assumptions && i < all->assumptions->count; i++)
         table_paragraph(stdout, "- %s (%s)", text_of(all->assumptions->item[i], "what"),
                         text_of(all->assumptions->item[i], "because"));
     print_batches(all);
+    print_values(all);
     puts("\nnot reproduced:");
     for (int i = 0; all->left_out && i < all->left_out->count; i++)
         table_paragraph(stdout, "- %s: %s", text_of(all->left_out->item[i], "row"),
@@ -283,8 +282,6 @@ int cli_print_reproduction(const struct mp_reproduction *all,
         table_print(&page.table, stdout);
         explain_marks(&page);
         mp_reproduction_lines(all, explain_missing, NULL);
-        page.last = NULL;
-        mp_reproduction_lines(all, explain_outside, &page);
         explain_rows(&page);
         print_assumptions(all);
         if (details)
@@ -323,7 +320,7 @@ int cli_print_published(const struct mp_reproduction *all, struct mp_error *erro
         bool is_reproduced = false;
         for (int j = 0; j < all->rows; j++)
             is_reproduced = is_reproduced || !strcmp(all->row[j].published.id, row.id);
-        format_published(&row, text);
+        cli_format_published(&row, text);
         table_set(&table, 0, "%s", row.id);
         table_set(&table, 1, "%s", row.what);
         table_set(&table, 2, "%s", row.setting);
@@ -382,6 +379,13 @@ static json_t *pack_pairs(const struct mp_yaml *list, const char *first) {
     return pairs;
 }
 
+static json_t *pack_values(const struct mp_reproduction *all) {
+    json_t *values = json_object();
+    for (int u = 0; u < all->unknowns; u++)
+        json_object_set_new(values, all->unknown[u].key, json_string(all->unknown[u].value));
+    return values;
+}
+
 int cli_print_reproduction_json(const struct mp_reproduction *all,
                                 const struct mp_reproduce_settings *settings,
                                 struct mp_error *error) {
@@ -395,7 +399,6 @@ int cli_print_reproduction_json(const struct mp_reproduction *all,
     return cli_print_json(json_pack("{ss so so so so so so}", "paper", all->name, "lines", lines,
                                     "jobs", pack_cells(all), "loads", loads, "assumptions",
                                     pack_pairs(all->assumptions, "what"), "left_out",
-                                    pack_pairs(all->left_out, "row"), "findings",
-                                    pack_pairs(all->findings, "row")),
+                                    pack_pairs(all->left_out, "row"), "unknowns", pack_values(all)),
                           error);
 }

@@ -1,6 +1,7 @@
 /* Clusters: what a predictor asks of one.  Reading is in read.c. */
 #include "harness/cluster/cluster.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -78,6 +79,44 @@ int mp_cluster_set(struct mp_cluster *cluster, const char *assignment, struct mp
                : set_nodes(cluster, key, equals + 1, error);
 }
 
+static int scale_level(struct mp_cluster *cluster, const char *key, double factor,
+                       struct mp_error *error) {
+    const char *name = key + strlen("levels."), *dot = strrchr(name, '.');
+    struct mp_cluster_level *level = dot ? find_level(cluster, name, dot) : NULL;
+    struct mp_quantity *quantity = NULL;
+    if (dot && !strcmp(dot, ".bandwidth"))
+        quantity = level ? &level->bandwidth : NULL;
+    else if (dot && !strcmp(dot, ".latency"))
+        quantity = level ? &level->latency : NULL;
+    else
+        return mp_fail(error, MP_EINVAL,
+                       "%.80s: should be levels.NAME.bandwidth or levels.NAME.latency", key);
+    return quantity ? change(cluster, quantity, factor * quantity->value, error) : MP_OK;
+}
+
+int mp_cluster_scale(struct mp_cluster *cluster, const char *key, double factor,
+                     struct mp_error *error) {
+    int code = MP_OK;
+    if (!(factor > 0) || !isfinite(factor))
+        return mp_fail(error, MP_EINVAL, "%.80s: %g is no factor above 0", key, factor);
+    if (!strncmp(key, "levels.", strlen("levels.")))
+        return scale_level(cluster, key, factor, error);
+    if (!strcmp(key, "launch"))
+        return change(cluster, &cluster->launch, factor * cluster->launch.value, error);
+    if (!strcmp(key, "elementwise"))
+        return change(cluster, &cluster->elementwise, factor * mp_cluster_elementwise(cluster),
+                      error);
+    if (strcmp(key, "peak") != 0)
+        return mp_fail(error, MP_EINVAL,
+                       "%.80s: should be launch, elementwise, peak, levels.NAME.bandwidth or "
+                       "levels.NAME.latency",
+                       key);
+    for (int i = 0; i < MP_PRECISIONS && !code; i++)
+        if (cluster->peak[i].origin)
+            code = change(cluster, &cluster->peak[i], factor * cluster->peak[i].value, error);
+    return code;
+}
+
 int mp_cluster_ranks(const struct mp_cluster *cluster) {
     return (int)(cluster->nodes.value * cluster->ranks_per_node.value);
 }
@@ -113,6 +152,12 @@ static int group_gates(const struct mp_cluster *cluster, int level) {
 double mp_cluster_bandwidth(const struct mp_cluster *cluster, int level) {
     const struct mp_cluster_level *at = &cluster->level[level];
     return at->bandwidth.value * at->ports.value / group_gates(cluster, level);
+}
+
+double mp_cluster_rank_bandwidth(const struct mp_cluster *cluster, int level) {
+    const struct mp_quantity *limit = &cluster->level[level].rank_bandwidth;
+    double gate = mp_cluster_bandwidth(cluster, level);
+    return limit->origin && limit->value < gate ? limit->value : gate;
 }
 
 int mp_cluster_gates(const struct mp_cluster *cluster, int level) {

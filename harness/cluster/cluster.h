@@ -19,7 +19,9 @@
  *   fixed    rank i of n uses its own i-th part of the ports: ports divides n or n divides ports
  *   pooled   every rank may use all ports together
  * Ports that always carry the same ranks' bytes are one *gate*: with `fixed` there are
- * min(ports, n) gates, with `pooled` there is one. */
+ * min(ports, n) gates, with `pooled` there is one.  Of a gate that ranks share one of them gets
+ * `rank-bandwidth` at most, where that is given: its own way to the ports, or what the library
+ * gets through them for one device. */
 #ifndef MOEPERF_HARNESS_CLUSTER_CLUSTER_H
 #define MOEPERF_HARNESS_CLUSTER_CLUSTER_H
 
@@ -59,6 +61,7 @@ struct mp_cluster_level {
     struct mp_quantity latency;   /* seconds of a message of no bytes */
     struct mp_quantity ports;     /* per group of the nearer level; of self: always 1 */
     struct mp_quantity sharing;   /* enum mp_sharing; of self: not given */
+    struct mp_quantity rank_bandwidth; /* bytes/s of a rank in each direction; not always given */
 };
 
 /* Share of the peak that a matrix product reaches: share[i][j] at tokens[i] rows (of one expert)
@@ -79,7 +82,9 @@ struct mp_cluster {
     struct mp_quantity memory;              /* bytes of a device */
     struct mp_quantity memory_bandwidth;    /* bytes/s */
     struct mp_quantity launch;              /* seconds, fixed cost of a kernel */
-    struct mp_quantity host_bandwidth;      /* bytes/s to host memory; not always given */
+    /* Not always given, and needed where optimizer state lies in host memory. */
+    struct mp_quantity host_bandwidth; /* bytes/s of a device's link to it in each direction */
+    struct mp_quantity host_update; /* bytes/s of its step there, read and written, of one rank */
     /* Not always given, as measured by calibration; accessors below say what stands for them. */
     struct mp_quantity elementwise; /* bytes/s of operations that are no products and no copies */
     struct mp_quantity update;      /* bytes/s of the optimizer's step, read and written */
@@ -106,6 +111,13 @@ void mp_cluster_destroy(struct mp_cluster *cluster); /* accepts NULL */
  * its range, or several nodes without a level `cluster`; the cluster is as before then. */
 int mp_cluster_set(struct mp_cluster *cluster, const char *assignment, struct mp_error *error);
 
+/* The same cluster with a number `factor` times as large, which then counts as assumed: "launch",
+ * "elementwise", "peak" (of every precision), or "levels.NAME.bandwidth" and
+ * "levels.NAME.latency", which clusters without that level pass over.  MP_EINVAL: another key, or
+ * a factor not above 0. */
+int mp_cluster_scale(struct mp_cluster *cluster, const char *key, double factor,
+                     struct mp_error *error);
+
 int mp_cluster_ranks(const struct mp_cluster *cluster);
 struct mp_topology mp_cluster_topology(const struct mp_cluster *cluster);
 
@@ -113,8 +125,9 @@ struct mp_topology mp_cluster_topology(const struct mp_cluster *cluster);
 int mp_cluster_level_of(const struct mp_cluster *cluster, int rank, int other);
 /* Seconds of a message of no bytes at a level. */
 double mp_cluster_latency(const struct mp_cluster *cluster, int level);
-/* Bytes/s that a rank alone gets at a level in each direction: that of its gate. */
+/* Bytes/s of a gate in each direction; and those that a rank alone gets of it. */
 double mp_cluster_bandwidth(const struct mp_cluster *cluster, int level);
+double mp_cluster_rank_bandwidth(const struct mp_cluster *cluster, int level);
 /* All gates of a level, and the one that a rank's bytes to and from this level go through: ranks
  * with the same gate share mp_cluster_bandwidth. */
 int mp_cluster_gates(const struct mp_cluster *cluster, int level);

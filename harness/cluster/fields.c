@@ -15,6 +15,7 @@ const struct mp_cluster_field mp_cluster_device_fields[] = {
     {"memory-bandwidth", "B/s", OF_CLUSTER(memory_bandwidth), 1e6, 1e15, false, NULL, false},
     {"launch", "s", OF_CLUSTER(launch), 0, 1, false, NULL, false},
     {"host-bandwidth", "B/s", OF_CLUSTER(host_bandwidth), 1e6, 1e15, false, NULL, true},
+    {"host-update", "B/s", OF_CLUSTER(host_update), 1e6, 1e15, false, NULL, true},
     {"elementwise", "B/s", OF_CLUSTER(elementwise), 1e6, 1e15, false, NULL, true},
     {"update", "B/s", OF_CLUSTER(update), 1e6, 1e15, false, NULL, true},
     {"attention", "", OF_CLUSTER(attention), 1e-9, 1, false, NULL, true},
@@ -39,6 +40,7 @@ const struct mp_cluster_field mp_cluster_level_fields[] = {
     {"latency", "s", OF_LEVEL(latency), 0, 1, false, NULL, false},
     {"ports", "", OF_LEVEL(ports), 1, 4096, true, NULL, true},
     {"sharing", "", OF_LEVEL(sharing), 0, 0, false, "fixed pooled", true},
+    {"rank-bandwidth", "B/s", OF_LEVEL(rank_bandwidth), 1e6, 1e15, false, NULL, true},
     {0},
 };
 

@@ -281,9 +281,11 @@ static int check_level_keys(const struct mp_cluster *cluster, const struct mp_ya
     for (int i = 0; i < (is_self ? 2 : 4); i++)
         if (find_key(cluster, value, level->name, needed[i], &found, error))
             return MP_EINVAL;
-    if (is_self && (mp_yaml_get(value, "ports") || mp_yaml_get(value, "sharing")))
+    if (is_self && (mp_yaml_get(value, "ports") || mp_yaml_get(value, "sharing") ||
+                    mp_yaml_get(value, "rank-bandwidth")))
         return mp_fail(error, MP_EINVAL,
-                       "%s:%d: level self: has no ports and no sharing; leave them out",
+                       "%s:%d: level self: has no ports, no sharing and no rank-bandwidth; leave "
+                       "them out",
                        cluster->file, value->line);
     return MP_OK;
 }

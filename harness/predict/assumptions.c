@@ -19,6 +19,12 @@ static void tell_loads(const struct mp_predict_job *job, const struct mp_trace_i
     snprintf(line, sizeof line, "loads: %.2000s%s%.2000s", info->source ? info->source : "",
              info->notes && *info->notes ? "; " : "", info->notes ? info->notes : "");
     teller->each(teller->context, line);
+    if (info->shape.top_k == 0) {
+        snprintf(line, sizeof line,
+                 "loads: they don't say how many experts a token takes; %d, as the job's gate",
+                 mp_job_top_k(&job->file.job));
+        teller->each(teller->context, line);
+    }
     if (info->shape.micro_batches == 1 && job->options.micro_batches > 1) {
         snprintf(line, sizeof line,
                  "loads: those of an iteration stand for each of its %d micro-batches",

@@ -103,9 +103,30 @@ void mp_predictor_count_holders(const struct mp_placement *placement, double hol
     }
 }
 
-/* Every rank sends every holder its slice of each expert there.  Returns all bytes. */
+/* Every holder sends every other one its slice.  Returns all bytes. */
+static double add_replica_slices(struct mp_predictor *predictor,
+                                 const struct mp_placement *placement, double expert_bytes) {
+    double sum = 0;
+    for (int expert = 0; expert < placement->experts; expert++) {
+        double slice = expert_bytes / mp_placement_copies(placement, expert);
+        for (int from = mp_placement_next(placement, expert, 0); from >= 0;
+             from = mp_placement_next(placement, expert, from + 1))
+            for (int to = mp_placement_next(placement, expert, 0); to >= 0;
+                 to = mp_placement_next(placement, expert, to + 1)) {
+                if (from == to)
+                    continue;
+                mp_traffic_add(predictor->traffic, from, to, slice);
+                sum += slice;
+            }
+    }
+    return sum;
+}
+
+/* Every keeper sends every holder its slice of each expert there.  Returns all bytes. */
 static double add_slices(struct mp_predictor *predictor, const struct mp_placement *placement,
                          double expert_bytes) {
+    if (mp_optimizer_of_replicas(predictor->planner.plan->optimizer))
+        return add_replica_slices(predictor, placement, expert_bytes);
     double slice = expert_bytes / predictor->ranks, sum = 0;
     mp_predictor_count_holders(placement, predictor->holds);
     for (int from = 0; from < predictor->ranks; from++)
@@ -118,10 +139,13 @@ static double add_slices(struct mp_predictor *predictor, const struct mp_placeme
     return sum;
 }
 
-/* Every rank gets its slice of each sum from one of the holders.  Returns all bytes. */
+/* Every keeper gets its slice of each sum from one of the holders, which replicas are themselves.
+ * Returns all bytes. */
 static double add_slices_of_sums(struct mp_predictor *predictor, double expert_bytes) {
     const struct mp_plan *plan = predictor->planner.plan;
     double slice = expert_bytes / predictor->ranks, sum = 0;
+    if (mp_optimizer_of_replicas(plan->optimizer))
+        return 0;
     for (int expert = 0; expert < plan->experts; expert++)
         for (int rank = 0; rank < predictor->ranks; rank++) {
             int source = mp_plan_slice_source(plan, expert, rank);
@@ -226,7 +250,7 @@ static void carry_sums(struct mp_predictor *predictor, const struct mp_transfers
 static void carry_slices(struct mp_predictor *predictor, struct mp_carriage *carriage) {
     const struct mp_plan *plan = predictor->planner.plan;
     double bytes = mp_costs_expert_gradient_bytes(predictor->costs), sum;
-    bool back = plan->optimizer == MP_OPTIMIZER_SLICES;
+    bool back = !mp_optimizer_sums(plan->optimizer);
     carriage->any = false;
     if (!mp_optimizer_sliced(plan->optimizer) || !leaves_now(predictor, 0, 0))
         return;
@@ -248,25 +272,38 @@ void mp_predictor_carry_gradients(struct mp_predictor *predictor,
 
 /* ---- after the step ---- */
 
-/* An exchange that all ranks wait for. */
-void mp_predictor_move(struct mp_predictor *predictor) {
-    struct mp_scheduled_phase activity = {MP_PHASE_MOVE, MP_NO_DIRECTION, -1, 0};
+static void add_moves(struct mp_predictor *predictor) {
     const struct mp_transfers *moves = &predictor->planner.moves;
-    struct mp_timeline *timeline = &predictor->timeline;
-    struct mp_carriage *carriage = &predictor->fetch;
     mp_traffic_clear(predictor->traffic);
     for (int i = 0; i < moves->count; i++) {
         const struct mp_transfer *move = &moves->item[i];
         mp_traffic_add(predictor->traffic, move->from, move->to, (double)move->bytes);
         predictor->prediction->bytes[MP_STAGE_AFTER_STEP] += (double)move->bytes;
     }
+}
+
+/* An exchange that all ranks wait for. */
+void mp_predictor_move(struct mp_predictor *predictor) {
+    struct mp_scheduled_phase activity = {MP_PHASE_MOVE, MP_NO_DIRECTION, -1, 0};
+    struct mp_timeline *timeline = &predictor->timeline;
+    struct mp_carriage *carriage = &predictor->fetch;
+    add_moves(predictor);
     mp_network_alone(predictor->network, predictor->traffic, carriage->alone);
     if (carriage->received)
         mp_traffic_totals(predictor->traffic, NULL, carriage->received);
-    mp_timeline_exchange_start(timeline, activity, predictor->traffic, false, carriage->alone,
+    mp_timeline_exchange_start(timeline, activity, &predictor->traffic, 1, false, carriage->alone,
                                carriage->received, timeline->clock, carriage->seconds);
     mp_timeline_wait_until(timeline, carriage->seconds);
     mp_timeline_forget_late(timeline);
+}
+
+/* What arrives takes room beside what is in use until then. */
+void mp_predictor_carry_moves(struct mp_predictor *predictor, struct mp_carriage *carriage) {
+    const struct mp_transfers *moves = &predictor->planner.moves;
+    for (int i = 0; i < moves->count; i++)
+        predictor->kept[moves->item[i].to]++;
+    add_moves(predictor);
+    measure(predictor, false, carriage);
 }
 
 void mp_predictor_carry_homes(struct mp_predictor *predictor, int layer,

@@ -412,16 +412,53 @@ double mp_costs_permute(const struct mp_costs *costs, int64_t rows) {
     return costs->cluster->launch.value + bytes / costs->cluster->memory_bandwidth.value;
 }
 
+double mp_costs_one_hot(const struct mp_costs *costs, int64_t rows, enum mp_phase phase,
+                        int direction) {
+    double r = (double)rows, n = costs->tokens, d = costs->width;
+    double cells = r * n, b = costs->element, mask = 1;
+    if (direction == MP_FORWARD && phase == MP_PHASE_DISPATCH)
+        return elementwise(costs, cells * (3 * INDEX_BYTES + 2 * mask + 2 * b)) +
+               product(costs, r, n, d);
+    if (phase == MP_PHASE_COMBINE && direction == MP_BACKWARD)
+        return product(costs, r, n, d) + product(costs, r, d, n) +
+               elementwise(costs, cells * (b + 2 * INDEX_BYTES));
+    return product(costs, n, r, d);
+}
+
 /* The parameter and the optimizer's state are read and written, the gradient is read. */
-double mp_costs_optimizer(const struct mp_costs *costs, double parameters) {
+static double update_bytes(const struct mp_costs *costs, double parameters) {
     const struct mp_predict_options *options = &costs->options;
+    return parameters / costs->element *
+           (2 * costs->element + options->gradient_bytes + 2 * options->optimizer_bytes);
+}
+
+double mp_costs_optimizer(const struct mp_costs *costs, double parameters) {
     if (!(parameters > 0))
         return 0;
     if (costs->fitted)
         return costs->fitted->update * parameters;
-    double bytes = parameters / costs->element *
-                   (2 * costs->element + options->gradient_bytes + 2 * options->optimizer_bytes);
-    return costs->cluster->launch.value + bytes / mp_cluster_update(costs->cluster);
+    return costs->cluster->launch.value +
+           update_bytes(costs, parameters) / mp_cluster_update(costs->cluster);
+}
+
+double mp_costs_offloaded(const struct mp_costs *costs, double parameters) {
+    const struct mp_cluster *cluster = costs->cluster;
+    double gradients = parameters / costs->element * costs->options.gradient_bytes;
+    if (!(parameters > 0) || costs->fitted)
+        return mp_costs_optimizer(costs, parameters);
+    return 2 * cluster->launch.value + (gradients + parameters) / cluster->host_bandwidth.value +
+           update_bytes(costs, parameters) / cluster->host_update.value;
+}
+
+int mp_costs_check_offload(const struct mp_costs *costs, struct mp_error *error) {
+    const struct mp_cluster *cluster = costs->cluster;
+    const char *missing = !cluster->host_bandwidth.origin ? "host-bandwidth" : "host-update";
+    if (costs->fitted || (cluster->host_bandwidth.origin && cluster->host_update.origin))
+        return MP_OK;
+    return mp_fail(error, MP_EINVAL,
+                   "%s gives no device.%s, which a system with its optimizer state in host memory "
+                   "needs (offload-optimizer=no keeps it on the devices)",
+                   cluster->file, missing);
 }
 
 double mp_costs_launch(const struct mp_costs *costs) {

@@ -14,6 +14,7 @@
 
 enum mp_predict_recompute { MP_RECOMPUTE_NONE, MP_RECOMPUTE_FULL };
 enum mp_predict_attention { MP_ATTENTION_FULL, MP_ATTENTION_FLASH };
+enum mp_predict_exchange { MP_ROWS_WHOLE, MP_ROWS_BY_EXPERT };
 
 /* What a job does not say and a prediction needs. */
 struct mp_predict_options {
@@ -24,6 +25,8 @@ struct mp_predict_options {
     int key_value_heads; /* MP_AUTO: as many as heads; fewer: grouped-query attention */
     int attention;       /* enum mp_predict_attention: scores in memory, or not */
     int recompute;       /* enum mp_predict_recompute: blocks' forward again in backward */
+    int exchange;        /* enum mp_predict_exchange: rows for all of a rank's experts in one go, or
+                            for one after the other (steps.h) */
     double gradient_bytes;  /* of a parameter's gradient */
     double optimizer_bytes; /* per parameter: master copy and moments */
     double reserve;         /* share of a device's memory that is not the job's: framework, library
@@ -83,6 +86,15 @@ double mp_costs_embed(const struct mp_costs *costs, int direction);
 double mp_costs_head(const struct mp_costs *costs); /* forward and backward */
 /* Rows put in order of experts and back: `rows` of them read and written. */
 double mp_costs_permute(const struct mp_costs *costs, int64_t rows);
+/* The same by products with one-hot matrices (plan.one_hot) of `rows` rows and N cells in each.
+ *   DISPATCH, forward    what making them moves (DeepSpeed, deepspeed/moe/sharded_moe.py): weights
+ *                        in 32 bits are written and read twice, a mask of one byte is written and
+ *                        read, elements of both are written; and a product
+ *   COMBINE, forward; DISPATCH, backward      a product each
+ *   COMBINE, backward    that of rows, that of weights, whose gradient is turned into 32 bits of
+ *                        which those of routes are picked */
+double mp_costs_one_hot(const struct mp_costs *costs, int64_t rows, enum mp_phase phase,
+                        int direction);
 /* `rows` routes through one expert; 0 rows take no time.  Looked up: a table grows with the largest
  * number seen (never in the steady state). */
 double mp_costs_expert(struct mp_costs *costs, int64_t rows, int direction);
@@ -91,6 +103,11 @@ const double *mp_costs_speed(const struct mp_costs *costs, int direction);
 /* Optimizer step over so many bytes of parameters (at the precision's bytes each): all in one go.
  */
 double mp_costs_optimizer(const struct mp_costs *costs, double parameters);
+/* The same in host memory: gradients go down, the host updates, parameters come up, one after the
+ * other.  What was fitted to a recorded run is taken for the sum of them. */
+double mp_costs_offloaded(const struct mp_costs *costs, double parameters);
+/* MP_EINVAL with what the cluster's file must give for that. */
+int mp_costs_check_offload(const struct mp_costs *costs, struct mp_error *error);
 double mp_costs_block_parameters(const struct mp_costs *costs); /* numbers of parameters: */
 double mp_costs_table_parameters(const struct mp_costs *costs);
 double mp_costs_expert_parameters(const struct mp_costs *costs);
@@ -123,7 +140,8 @@ const struct mp_sizes *mp_costs_sizes(const struct mp_costs *costs);
 /* What a rank held at most. */
 struct mp_memory_use {
     double experts_kept; /* experts whose parameters stay between iterations, all layers */
-    double states_kept;  /* experts (or their slices, added up) whose optimizer state it keeps */
+    double states_kept;  /* experts (or their slices, added up) whose optimizer state it keeps on
+                            its device */
     double copies;       /* copies alive at once, all layers: with re-materialisation of two */
     double gradients;    /* experts' gradients alive at once, those of copies included */
     /* Rows, padding included, dropped routes not: as many as plans bring, as in the trainer
@@ -131,6 +149,7 @@ struct mp_memory_use {
      * recompute keeps and what exchange buffers hold. */
     double rows, rows_one_layer; /* that its own experts work on */
     double sent, sent_one_layer; /* that it sends and that return to it */
+    bool one_hot;                /* sent rows are those of one-hot matrices, too (plan.one_hot) */
 };
 struct mp_memory {
     double dense;        /* non-expert parameters, gradients and optimizer state */

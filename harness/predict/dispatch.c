@@ -52,7 +52,8 @@ static int fill_steps(struct mp_predictor *predictor, struct mp_error *error) {
     const struct mp_plan *plan = predictor->planner.plan;
     bool late = predictor->has_late && plan->exchange == MP_EXCHANGE_PIPELINED;
     return mp_steps_fill(&predictor->steps, &predictor->steps_memory, predictor->network,
-                         predictor->costs, plan, late ? predictor->late : NULL, error);
+                         predictor->costs, plan, late ? predictor->late : NULL,
+                         predictor->options.exchange == MP_ROWS_BY_EXPERT, error);
 }
 
 /* The layer's rows are those that have just been filled, which the layer keeps until
@@ -124,6 +125,7 @@ static void record_facts(const struct mp_predictor *predictor, int layer) {
 /* What the rows of a layer come to, rank by rank. */
 static void count_rows(struct mp_predictor *predictor, struct mp_predicted_layer *layer) {
     const struct mp_steps *steps = layer->steps;
+    const struct mp_plan *plan = predictor->planner.plan;
     double bytes = mp_costs_row_bytes(predictor->costs), crossing = 0;
     size_t ranks = (size_t)predictor->ranks;
     memcpy(layer->sent_rows, steps->sent, ranks * sizeof *steps->sent);
@@ -139,6 +141,7 @@ static void count_rows(struct mp_predictor *predictor, struct mp_predicted_layer
         crossing += layer->sent[r];
     }
     predictor->prediction->exchanged_bytes += 4 * crossing;
+    layer->one_hot = plan->one_hot ? plan->padding * plan->experts : 0;
 }
 
 int mp_predictor_dispatch(struct mp_predictor *predictor, int number, struct mp_error *error) {

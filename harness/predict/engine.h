@@ -26,6 +26,7 @@ struct mp_predicted_layer {
     struct mp_steps kept;    /* until backward */
     double *sent, *received; /* [ranks] bytes of rows across the rank's border */
     double *permute;         /* [ranks] seconds of putting sent rows in order */
+    int64_t one_hot;         /* rows of the matrices that they are put in order with; 0: copied */
     int64_t *sent_rows;      /* [ranks] */
     int64_t *rows;           /* [ranks] worked on */
     double *copies;          /* [ranks] holders beside those of its home, or put together */
@@ -82,6 +83,7 @@ struct mp_predictor {
 
     double reduce_seconds, table_reduce_seconds, gather_seconds, agree_seconds;
     double moe, gathering, gathering_waited; /* seconds of all ranks, of this iteration */
+    double *layer_moe;                       /* [layers] of moe, means over ranks */
     bool passes;                             /* the present span has more than starts in it */
     double *expert_seconds;                  /* [ranks] of this iteration */
     double imbalance;                        /* sum over layers and micro-batches */
@@ -113,9 +115,10 @@ void mp_predictor_carry_fetch(struct mp_predictor *predictor, enum mp_stage stag
                               struct mp_carriage *carriage);
 /* Gradients of the plan: summed copies, shared sums, slices. */
 void mp_predictor_carry_gradients(struct mp_predictor *predictor, struct mp_predicted_layer *layer);
-/* What AFTER_STEP moves: experts to new homes, which is carried out, and slices put together at a
- * layer's homes. */
+/* What AFTER_STEP moves: experts to new homes, which is carried out, or travels in the background,
+ * and slices put together at a layer's homes. */
 void mp_predictor_move(struct mp_predictor *predictor);
+void mp_predictor_carry_moves(struct mp_predictor *predictor, struct mp_carriage *carriage);
 void mp_predictor_carry_homes(struct mp_predictor *predictor, int layer,
                               struct mp_carriage *carriage);
 /* holds[r]: experts of the placement that rank r holds. */

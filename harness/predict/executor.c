@@ -72,6 +72,12 @@ static double end_experts(struct mp_predictor *predictor, struct mp_scheduled_ph
                              rows + row_of(predictor, activity.step), NULL, flops);
 }
 
+static void add_moe(struct mp_predictor *predictor, int layer, double seconds) {
+    predictor->moe += seconds;
+    if (layer >= 0)
+        predictor->layer_moe[layer] += seconds / predictor->ranks;
+}
+
 static void end(void *self, struct mp_scheduled_phase activity) {
     struct mp_predictor *predictor = self;
     struct mp_timeline *timeline = &predictor->timeline;
@@ -81,24 +87,26 @@ static void end(void *self, struct mp_scheduled_phase activity) {
     switch (activity.phase) {
     case MP_PHASE_DISPATCH:
     case MP_PHASE_COMBINE:
-        predictor->moe += end_exchange(predictor, activity);
+        add_moe(predictor, activity.layer, end_exchange(predictor, activity));
         break;
     case MP_PHASE_EXPERT:
-        predictor->moe += end_experts(predictor, activity);
+        add_moe(predictor, activity.layer, end_experts(predictor, activity));
         break;
     case MP_PHASE_GATE:
-        predictor->moe += mp_timeline_spent(timeline, activity, predictor->tokens, NULL, -1);
+        add_moe(predictor, activity.layer,
+                mp_timeline_spent(timeline, activity, predictor->tokens, NULL, -1));
         break;
     case MP_PHASE_PLAN:
     case MP_PHASE_REDUCE:
-        predictor->moe += mp_timeline_spent(timeline, activity, NULL, NULL, -1);
+        add_moe(predictor, activity.layer, mp_timeline_spent(timeline, activity, NULL, NULL, -1));
         break;
     case MP_PHASE_FETCH:
         if (activity.direction == MP_NO_DIRECTION) {
             predictor->gathering += mp_timeline_spent(timeline, activity, NULL, NULL, -1);
             predictor->gathering_waited += *waited - before;
         } else {
-            predictor->moe += mp_timeline_spent(timeline, activity, NULL, NULL, -1);
+            add_moe(predictor, activity.layer,
+                    mp_timeline_spent(timeline, activity, NULL, NULL, -1));
         }
         break;
     case MP_PHASE_EMBED:
@@ -185,9 +193,14 @@ static void compute(struct mp_predictor *predictor, const struct mp_operation *o
 /* Rows in order at one end of an exchange. */
 static void permute(struct mp_predictor *predictor, const struct mp_operation *operation,
                     bool there) {
+    const struct mp_predicted_layer *layer = layer_of(predictor, operation->layer);
     bool forward = operation->direction == MP_FORWARD;
-    work_in(predictor, there == forward ? MP_PHASE_DISPATCH : MP_PHASE_COMBINE, operation,
-            predictor->layer[operation->layer].permute, 0);
+    enum mp_phase phase = there == forward ? MP_PHASE_DISPATCH : MP_PHASE_COMBINE;
+    if (layer->one_hot > 0)
+        work_in(predictor, phase, operation, NULL,
+                mp_costs_one_hot(predictor->costs, layer->one_hot, phase, operation->direction));
+    else
+        work_in(predictor, phase, operation, layer->permute, 0);
 }
 
 static int work(void *self, const struct mp_operation *operation, struct mp_error *error) {
@@ -255,19 +268,31 @@ static int reserve_arrivals(struct mp_predictor *predictor, int steps, struct mp
                : mp_fail(error, MP_ENOMEM, "no memory for an exchange of %d steps", steps);
 }
 
+/* Bytes that each rank gets in all rounds of a step: [ranks]. */
+static double *received_in(struct mp_predictor *predictor, struct mp_traffic *const traffic[],
+                           int rounds, bool back) {
+    double *bytes = predictor->bytes, *part = predictor->seconds;
+    mp_traffic_totals(traffic[0], back ? bytes : NULL, back ? NULL : bytes);
+    for (int round = 1; round < rounds; round++) {
+        mp_traffic_totals(traffic[round], back ? part : NULL, back ? NULL : part);
+        for (int r = 0; r < predictor->ranks; r++)
+            bytes[r] += part[r];
+    }
+    return bytes;
+}
+
 static int start_rows(struct mp_predictor *predictor, const struct mp_operation *operation,
                       struct mp_error *error) {
-    const struct mp_predicted_layer *layer = layer_of(predictor, operation->layer);
+    const struct mp_steps *steps = layer_of(predictor, operation->layer)->steps;
     bool back = operation->kind == MP_TRAVEL_RETURNS;
-    const struct mp_traffic *traffic = layer->steps->traffic[operation->step];
-    double *bytes = predictor->sink.span ? predictor->bytes : NULL;
-    int code = reserve_arrivals(predictor, layer->steps->steps, error);
+    struct mp_traffic *const *traffic = steps->traffic + operation->step * steps->rounds;
+    int code = reserve_arrivals(predictor, steps->steps, error);
     if (code)
         return code;
-    if (bytes)
-        mp_traffic_totals(traffic, back ? bytes : NULL, back ? NULL : bytes);
-    mp_timeline_exchange_start(&predictor->timeline, activity_of(operation), traffic, back,
-                               layer->steps->alone + row_of(predictor, operation->step), bytes,
+    const double *bytes =
+        predictor->sink.span ? received_in(predictor, traffic, steps->rounds, back) : NULL;
+    mp_timeline_exchange_start(&predictor->timeline, activity_of(operation), traffic, steps->rounds,
+                               back, steps->alone + row_of(predictor, operation->step), bytes,
                                predictor->timeline.clock, arrival_of(predictor, operation));
     return MP_OK;
 }
@@ -283,25 +308,30 @@ static void wait_rows(struct mp_predictor *predictor, const struct mp_operation 
 
 static struct mp_carriage *carriage_of(struct mp_predictor *predictor,
                                        const struct mp_operation *operation) {
-    struct mp_predicted_layer *layer = layer_of(predictor, operation->layer);
     switch (operation->kind) {
     case MP_TRAVEL_FETCH:
         return &predictor->fetch;
     case MP_TRAVEL_LATE_FETCH:
         return &predictor->late_fetch;
     case MP_TRAVEL_REFETCH:
-        return &layer->prefetch;
+        return &layer_of(predictor, operation->layer)->prefetch;
     case MP_TRAVEL_HOMES:
         mp_predictor_carry_homes(predictor, operation->layer, &predictor->fetch);
         return &predictor->fetch;
+    case MP_TRAVEL_MOVES:
+        mp_predictor_carry_moves(predictor, &predictor->fetch);
+        return &predictor->fetch;
     default:
-        return &layer->gradient[operation->kind - MP_TRAVEL_SUM_COPIES];
+        return &layer_of(predictor, operation->layer)
+                    ->gradient[operation->kind - MP_TRAVEL_SUM_COPIES];
     }
 }
 
 static int64_t *number_of(struct mp_predictor *predictor, const struct mp_operation *operation) {
     if (operation->kind == MP_TRAVEL_SUM_DENSE)
         return &predictor->dense_number[operation->layer];
+    if (operation->kind == MP_TRAVEL_MOVES)
+        return predictor->number[operation->kind];
     return &predictor->number[operation->kind][operation->layer % MP_SUMS_ON_THEIR_WAY];
 }
 
@@ -313,6 +343,8 @@ static enum mp_phase phase_of(enum mp_operation_kind kind) {
         return MP_PHASE_REDUCE;
     case MP_TRAVEL_SUM_DENSE:
         return MP_PHASE_ALLREDUCE;
+    case MP_TRAVEL_MOVES:
+        return MP_PHASE_MOVE;
     default:
         return MP_PHASE_FETCH;
     }
@@ -346,6 +378,12 @@ static void start_background(struct mp_predictor *predictor, const struct mp_ope
                             : -1;
 }
 
+static void wait_background(struct mp_predictor *predictor, const struct mp_operation *operation) {
+    int64_t number = *number_of(predictor, operation);
+    if (number >= 0)
+        mp_timeline_wait(&predictor->timeline, number);
+}
+
 /* ---- what travels ---- */
 
 static int start(void *self, const struct mp_operation *operation, struct mp_error *error) {
@@ -358,7 +396,10 @@ static int start(void *self, const struct mp_operation *operation, struct mp_err
     case MP_TRAVEL_RETURNS:
         return start_rows(predictor, operation, error);
     case MP_TRAVEL_MOVES:
-        if (!mp_optimizer_sliced(predictor->planner.optimizer))
+        *number_of(predictor, operation) = -1;
+        if (predictor->planner.change.asynchronous)
+            start_background(predictor, operation);
+        else if (!mp_optimizer_sliced(predictor->planner.optimizer))
             mp_predictor_move(predictor);
         return MP_OK;
     default:
@@ -386,23 +427,22 @@ static int wait(void *self, const struct mp_operation *operation, struct mp_erro
         wait_rows(predictor, operation);
         return MP_OK;
     case MP_TRAVEL_MOVES:
+        wait_background(predictor, operation);
         mp_planner_adopt_homes(&predictor->planner);
         mp_predictor_count_homes(predictor);
         return MP_OK;
     default:
-        if (*number_of(predictor, operation) >= 0)
-            mp_timeline_wait(timeline, *number_of(predictor, operation));
+        wait_background(predictor, operation);
         return MP_OK;
     }
 }
 
-static int learn(void *self, bool *moves, struct mp_error *error) {
+static int learn(void *self, const struct mp_rehome **change, struct mp_error *error) {
     struct mp_predictor *predictor = self;
     predictor->passes = true;
-    int code =
-        mp_planner_after_step(&predictor->planner, predictor->iteration, predictor->learnt, error);
-    *moves = predictor->planner.change.changed;
-    return code;
+    *change = &predictor->planner.change;
+    return mp_planner_after_step(&predictor->planner, predictor->iteration, predictor->learnt,
+                                 error);
 }
 
 const struct mp_executor mp_predictor_executor = {begin, end, plan, work, start, wait, learn};

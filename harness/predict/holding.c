@@ -3,12 +3,21 @@
 
 #include "harness/predict/engine.h"
 
+/* Experts, or their slices added up, whose optimizer state a rank keeps. */
+static double states_of(const struct mp_predictor *predictor, int rank) {
+    enum mp_optimizer_split split = predictor->planner.optimizer;
+    if (!mp_optimizer_sliced(split))
+        return predictor->kept[rank];
+    if (mp_optimizer_of_replicas(split))
+        return predictor->kept[rank] / mp_keepers(split, &predictor->planner.home[0], 0);
+    return (double)predictor->layers * predictor->experts / predictor->ranks;
+}
+
 void mp_predictor_count_homes(struct mp_predictor *predictor) {
     int ranks = predictor->ranks;
     const struct mp_costs *costs = predictor->costs;
     double expert = mp_costs_expert_bytes(costs);
     double element = expert / mp_costs_expert_parameters(costs);
-    double slices = (double)predictor->layers * predictor->experts / ranks;
     double dense =
         predictor->layers * mp_costs_block_parameters(costs) + mp_costs_table_parameters(costs);
     memset(predictor->kept, 0, (size_t)ranks * sizeof(double));
@@ -19,10 +28,11 @@ void mp_predictor_count_homes(struct mp_predictor *predictor) {
             predictor->kept[r] += row[r];
     }
     for (int r = 0; r < ranks; r++) {
-        double own =
-            mp_optimizer_sliced(predictor->planner.optimizer) ? slices : predictor->kept[r];
+        double own = states_of(predictor, r) * expert;
         predictor->optimizer_seconds[r] =
-            mp_costs_optimizer(costs, dense * element) + mp_costs_optimizer(costs, own * expert);
+            mp_costs_optimizer(costs, dense * element) + (predictor->planner.offload
+                                                              ? mp_costs_offloaded(costs, own)
+                                                              : mp_costs_optimizer(costs, own));
     }
 }
 
@@ -57,11 +67,11 @@ static struct mp_memory_use use_of(const struct mp_predictor *predictor, int ran
         use.rows_one_layer = rows > use.rows_one_layer ? rows : use.rows_one_layer;
         use.sent += sent;
         use.sent_one_layer = sent > use.sent_one_layer ? sent : use.sent_one_layer;
+        use.one_hot |= layer->one_hot > 0;
     }
-    double slices = (double)predictor->layers * predictor->experts / predictor->ranks;
-    double own = sliced ? slices : predictor->kept[rank];
+    double own = states_of(predictor, rank);
     use.experts_kept = stays ? predictor->kept[rank] : own;
-    use.states_kept = own;
+    use.states_kept = predictor->planner.offload ? 0 : own;
     use.copies = stays ? 0 : frees ? two : all;
     use.gradients = own + (predictor->options.micro_batches > 1 && !frees ? all : two);
     return use;

@@ -22,7 +22,10 @@ struct mp_predict_job {
                                    the job and cluster know (layers, experts, ranks, tokens, top-k)
                                    need not be said; "": what the job's `routing` replays */
     bool fit;                   /* a trace of another shape is folded or split to the job's
-                                   (harness/workload/reshape.h); otherwise that is an error */
+                                   (harness/workload/reshape.h); otherwise, and with other experts
+                                   per token in any case, that is an error */
+    int64_t first_iteration;    /* number of the first, as planners count: those that look every
+                                   hundredth do so where it is full */
     struct mp_predict_options options;
 };
 
@@ -57,10 +60,10 @@ int mp_predict_job_set(struct mp_predict_job *job, const char *assignment,
 int mp_predict_job_cluster(struct mp_predict_job *job, const char *folder,
                            struct mp_cluster **cluster, struct mp_error *error);
 
-/* Takes what the job leaves open from loads that are in a file: layers, experts, gate (by experts
- * per token), micro-batches; and unless they are to be fitted, sequence and batch for as many
- * tokens, where ranks and micro-batches divide them.  Does nothing for generators.  Errors: those
- * of reading the first block. */
+/* Takes what the job leaves open from loads that are in a file: layers, experts, gate and top-k (by
+ * experts per token, if they say), micro-batches; and unless they are to be fitted, sequence and
+ * batch for as many tokens, where ranks and micro-batches divide them.  Does nothing for
+ * generators.  Errors: those of reading the first block. */
 int mp_predict_job_adopt(struct mp_predict_job *job, const struct mp_cluster *cluster,
                          struct mp_error *error);
 

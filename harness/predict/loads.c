@@ -112,20 +112,22 @@ static int open_named(const char *text, const struct mp_trace_wanted *wanted,
     return mp_trace_open_named(text, wanted, stream, error);
 }
 
+/* Nothing makes loads of so many experts per token of others. */
+static bool differs_in_choices(const struct mp_trace_shape *given,
+                               const struct mp_trace_shape *wanted) {
+    return given->top_k > 0 && given->top_k != wanted->top_k;
+}
+
 static int fail_unfit(const char *loads, const struct mp_trace_shape *given,
                       const struct mp_trace_shape *wanted, struct mp_error *error) {
-    char has[160], needs[160];
-    if (given->top_k > 2) /* no setting makes them fit */
-        return mp_fail(
-            error, MP_EINVAL,
-            "loads: %.200s has %d experts per token; a job's gate chooses 2 (gate=gshard) "
-            "or 1 (gate=switch), so that many can't be predicted",
-            loads, given->top_k);
+    char has[160], needs[160], way[96] = ", or have the loads fitted (--fit, in a suite fit: yes)";
+    if (differs_in_choices(given, wanted))
+        snprintf(way, sizeof way, " (gate=softmax top-k=%d); experts per token are never fitted",
+                 given->top_k);
     return mp_fail(error, MP_EINVAL,
-                   "loads: %.200s has %s; the prediction has %s: set those to the loads', or have "
-                   "the loads fitted (--fit, in a suite fit: yes)",
-                   loads, mp_trace_shape_describe(given, has, sizeof has),
-                   mp_trace_shape_describe(wanted, needs, sizeof needs));
+                   "loads: %.200s has %s; the prediction has %s: set those to the loads'%s", loads,
+                   mp_trace_shape_describe(given, has, sizeof has),
+                   mp_trace_shape_describe(wanted, needs, sizeof needs), way);
 }
 
 static int fit(const struct mp_trace_wanted *wanted, struct mp_trace_stream **stream,
@@ -159,10 +161,12 @@ int mp_predict_job_loads(const struct mp_predict_job *job, const struct mp_clust
     if (!*loads)
         return open_replay(sizes, &wanted, stream, error);
     int code = open_named(loads, &wanted, stream, error);
+    const struct mp_trace_shape *given = code ? NULL : &mp_trace_stream_info(*stream)->shape;
+    if (!code && (job->fit ? differs_in_choices(given, &wanted.shape)
+                           : !mp_trace_shape_fits(given, &wanted.shape)))
+        code = fail_unfit(loads, given, &wanted.shape, error);
     if (!code && job->fit)
         code = fit(&wanted, stream, error);
-    else if (!code && !mp_trace_shape_fits(&mp_trace_stream_info(*stream)->shape, &wanted.shape))
-        code = fail_unfit(loads, &mp_trace_stream_info(*stream)->shape, &wanted.shape, error);
     if (code) {
         mp_trace_stream_destroy(*stream);
         *stream = NULL;
@@ -200,7 +204,12 @@ int mp_predict_job_adopt(struct mp_predict_job *job, const struct mp_cluster *cl
     code = mp_trace_next(stream, &block, error);
     sizes->layers = shape.layers;
     sizes->experts = shape.experts;
-    sizes->gate = shape.top_k == 1 ? MP_GATE_SWITCH : MP_GATE_GSHARD;
+    if (shape.top_k > 0) {
+        sizes->gate = shape.top_k == 1   ? MP_GATE_SWITCH
+                      : shape.top_k == 2 ? MP_GATE_GSHARD
+                                         : MP_GATE_SOFTMAX;
+        sizes->top_k = shape.top_k;
+    }
     job->options.micro_batches = shape.micro_batches;
     if (!code && block && !job->fit)
         adopt_tokens(sizes, mp_load_total(&block->load) / mp_job_top_k(sizes) * shape.micro_batches,

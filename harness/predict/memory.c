@@ -36,6 +36,19 @@ static double route_bytes(const struct mp_costs *costs) {
            INDEX_BYTES;
 }
 
+/* Of one-hot matrices, bytes per row that is sent, with so many in a cell. */
+static double one_hot_bytes(const struct mp_costs *costs, const struct mp_memory_use *use,
+                            double cell) {
+    return use->one_hot ? costs->tokens * cell : 0;
+}
+
+/* At the token's rank, bytes per row that returns: the row, and one-hot matrices as the products of
+ * dispatch and of combining read them.  While they are made there are weights in 32 bits and a
+ * mask of one byte, too, which count as buffers. */
+static double sent_bytes(const struct mp_costs *costs, const struct mp_memory_use *use) {
+    return mp_costs_row_bytes(costs) + one_hot_bytes(costs, use, 2 * costs->element);
+}
+
 /* Behind the last block, bytes per token: inputs of layer norm and head, 32-bit logits. */
 static double head_bytes(const struct mp_costs *costs) {
     return costs->vocabulary > 0
@@ -45,7 +58,7 @@ static double head_bytes(const struct mp_costs *costs) {
 
 static double activation_bytes(const struct mp_costs *costs, const struct mp_memory_use *use) {
     double token = attention_bytes(costs) + gate_bytes(costs), kept = head_bytes(costs);
-    double row = mp_costs_row_bytes(costs), route = route_bytes(costs);
+    double row = sent_bytes(costs, use), route = route_bytes(costs);
     if (costs->options.recompute == MP_RECOMPUTE_FULL) /* inputs of blocks, and one block's all */
         return costs->tokens * (costs->layers * costs->width * costs->element + token + kept) +
                use->sent_one_layer * row + use->rows_one_layer * route;
@@ -64,7 +77,8 @@ void mp_costs_memory(const struct mp_costs *costs, const struct mp_memory_use *u
         .gradients = use->gradients * mp_costs_expert_gradient_bytes(costs),
         .optimizer = use->states_kept * mp_costs_expert_state_bytes(costs),
         .activations = activation_bytes(costs, use),
-        .buffers = (use->sent_one_layer + use->rows_one_layer) * mp_costs_row_bytes(costs),
+        .buffers = (use->sent_one_layer + use->rows_one_layer) * mp_costs_row_bytes(costs) +
+                   use->sent_one_layer * one_hot_bytes(costs, use, INDEX_BYTES + 1),
         .limit = costs->cluster->memory.value * (1 - costs->options.reserve),
     };
     memory->total = memory->dense + memory->parameters + memory->copies + memory->gradients +

@@ -11,6 +11,11 @@
  * shorter than others there.  It takes as long as the slower of its two gates would need with all
  * messages starting together (the curve of traffic.c), and at most until that gate has ended.
  *
+ * A rank's limit is a gate of its own behind the one that it shares: an exchange is worked out with
+ * the one and with the other, and a rank is done when it is with both.  That may be up to a fifth
+ * too early where both take about as long: fair sharing lets a rank have less than its limit while
+ * others are busy, and it gets no more than that when they are through.
+ *
  * Latency delays a message's first byte and occupies nothing, since messages of a rank are under
  * way at the same time (as in SimGrid, and where a library posts all of them before it waits);
  * what a library's processor spends per message belongs to the rank's own work.  All messages of a
@@ -44,6 +49,10 @@ static void find_levels(struct mp_network *network) {
         level->width = network->ranks / mp_cluster_gates(cluster, l);
         level->bandwidth = mp_cluster_bandwidth(cluster, l);
         level->latency = mp_cluster_latency(cluster, l);
+        level->rank_bandwidth = mp_cluster_rank_bandwidth(cluster, l);
+        if (level->width == 1)
+            level->bandwidth = level->rank_bandwidth;
+        network->limited |= mp_port_limited(level);
         level->lane = network->lanes;
         network->lanes += (size_t)level->groups * (size_t)level->stride;
         near = span;
@@ -412,10 +421,39 @@ static void raise_ends(const struct mp_port_level *level, double origin, const f
     }
 }
 
+/* finish[] of a group of a level, whose gates have these curves. */
+static void carry_group(struct mp_network *network, const struct mp_port_level *level, int group,
+                        const struct mp_port_bytes *bytes, const struct mp_port_curve curve[2],
+                        bool back, const double ready[]) {
+    size_t at = level->lane + (size_t)group * (size_t)level->stride;
+    struct side side[2];
+    double origin;
+    for (int way = MP_SENDING; way <= MP_RECEIVING; way++) {
+        const struct mp_port_matrix *matrix = &bytes->matrix[way != back];
+        side[way] = (struct side){matrix, matrix->strip + at / MP_LANES, &curve[way != back], at};
+    }
+    int tiles = most_tiles(level, &side[MP_SENDING]);
+    if (tiles == 0)
+        return;
+    /* Who meets the ranks of one strip alone does not care when those of others come. */
+    bool all = level->width > 1 || tiles > 1 || most_tiles(level, &side[MP_RECEIVING]) > 1;
+    bool together = gather_ready(network, level, ready + group * level->span, &origin);
+    exchange_group(network, level, side, together, all);
+    raise_ends(level, origin, network->done, network->finish + group * level->span);
+}
+
+/* The same gates as if each rank had one to itself, as wide as its limit. */
+static struct mp_port_level own_gates(const struct mp_port_level *level) {
+    struct mp_port_level own = *level;
+    own.width = 1;
+    own.bandwidth = level->rank_bandwidth;
+    return own;
+}
+
 void mp_network_exchange(struct mp_network *network, const struct mp_traffic *traffic, bool back,
                          const double ready[], double done[]) {
     const struct mp_port_bytes *bytes = traffic->bytes;
-    double *finish = network->finish, origin;
+    double *finish = network->finish;
     double copies = mp_cluster_bandwidth(network->cluster, 0);
     double copy_latency = mp_cluster_latency(network->cluster, 0);
     mp_traffic_arrange(traffic);
@@ -425,25 +463,19 @@ void mp_network_exchange(struct mp_network *network, const struct mp_traffic *tr
                            : ready[rank];
     for (int l = 0; l < network->levels; l++) {
         const struct mp_port_level *level = &network->level[l];
+        const struct mp_port_level own = own_gates(level);
         for (int g = 0; g < level->groups; g++) {
-            size_t at = level->lane + (size_t)g * (size_t)level->stride;
-            struct side side[2];
-            for (int way = MP_SENDING; way <= MP_RECEIVING; way++) {
-                const struct mp_port_matrix *matrix = &bytes->matrix[way != back];
-                side[way] = (struct side){matrix, matrix->strip + at / MP_LANES,
-                                          &bytes->curve[way != back], at};
-            }
-            int tiles = most_tiles(level, &side[MP_SENDING]);
-            if (tiles == 0)
-                continue;
-            /* Who meets the ranks of one strip alone does not care when those of others come. */
-            bool all = level->width > 1 || tiles > 1 || most_tiles(level, &side[MP_RECEIVING]) > 1;
-            bool together = gather_ready(network, level, ready + g * level->span, &origin);
-            exchange_group(network, level, side, together, all);
-            raise_ends(level, origin, network->done, finish + g * level->span);
+            carry_group(network, level, g, bytes, bytes->curve, back, ready);
+            if (mp_port_limited(level))
+                carry_group(network, &own, g, bytes, bytes->own, back, ready);
         }
     }
     memcpy(done, finish, (size_t)network->ranks * sizeof *done);
+}
+
+/* The larger direction of a lane. */
+static double busiest(const struct mp_port_curve curve[2], size_t at) {
+    return (double)larger(curve[MP_SENDING].total[at], curve[MP_RECEIVING].total[at]);
 }
 
 void mp_network_alone(struct mp_network *network, const struct mp_traffic *traffic,
@@ -459,9 +491,10 @@ void mp_network_alone(struct mp_network *network, const struct mp_traffic *traff
         const struct mp_port_level *level = &network->level[l];
         for (int rank = 0; rank < network->ranks; rank++) {
             size_t at = mp_port_lane(level, rank);
-            float total =
-                larger(bytes->curve[MP_SENDING].total[at], bytes->curve[MP_RECEIVING].total[at]);
-            double busy = level->latency + (double)total / level->bandwidth;
+            double total = busiest(bytes->curve, at), busy = total / level->bandwidth;
+            double own =
+                mp_port_limited(level) ? busiest(bytes->own, at) / level->rank_bandwidth : 0;
+            busy = level->latency + (own > busy ? own : busy);
             if (total > 0 && busy > seconds[rank])
                 seconds[rank] = busy;
         }
@@ -485,8 +518,10 @@ double mp_network_all_gather(const struct mp_network *network, double bytes) {
     for (int l = network->levels - 1; l >= 0; l--) {
         const struct mp_port_level *level = &network->level[l];
         int ring = level->span / level->near;
-        double step = bytes * level->width / level->bandwidth + level->latency;
-        seconds += bytes > 0 ? (ring - 1) * step : 0;
+        double step = bytes * level->width / level->bandwidth;
+        if (bytes / level->rank_bandwidth > step)
+            step = bytes / level->rank_bandwidth;
+        seconds += bytes > 0 ? (ring - 1) * (step + level->latency) : 0;
         bytes *= ring;
     }
     return seconds;

@@ -2,8 +2,9 @@
  *
  * The ranks of a cluster (harness/cluster) reach each other at levels; at each level a rank's bytes
  * leave and arrive through its gate, which has a bandwidth in each direction and may be shared with
- * neighbours.  A message between two ranks uses the two gates of the nearest level at which they
- * reach each other, and starts when both ranks are there.
+ * neighbours, of whom each may have a limit of its own (rank-bandwidth).  A message between two
+ * ranks uses the two gates of the nearest level at which they reach each other, and starts when
+ * both ranks are there.
  *
  * Times are seconds from any origin, computed with IEEE operations in a fixed order: the same bits
  * on every machine. */
@@ -62,9 +63,9 @@ void mp_network_exchange(struct mp_network *network, const struct mp_traffic *tr
                          const double ready[], double done[]);
 
 /* Of the same traffic: how long the gates that rank r uses are busy with the bytes of all who share
- * them, the longest of them and of the two directions, with the messages' latency: what it would
- * take if nobody at other gates were in the way and all were there; 0 without bytes.  [ranks].
- * No exchange takes less than the largest of them. */
+ * them, or its own limit lets its bytes take, the longest of them and of the two directions, with
+ * the messages' latency: what it would take if nobody at other gates were in the way and all were
+ * there; 0 without bytes.  [ranks]. No exchange takes less than the largest of them. */
 void mp_network_alone(struct mp_network *network, const struct mp_traffic *traffic,
                       double seconds[]);
 
@@ -76,8 +77,8 @@ void mp_traffic_totals(const struct mp_traffic *traffic, double sent[], double r
  * `bytes` per rank at every rank.  A level that joins n groups takes n-1 steps in a ring; of the
  * gather, from far to near, a step carries what the rank has so far:
  *   sum over levels, far to near, (n - 1) * (bytes * sharers / bandwidth + latency), bytes *= n
- * with as many sharers as ranks have one gate.  The sum is two gathers of bytes / ranks.
- * Source: Patarasuk and Yuan, JPDC 2009 (rings). */
+ * with as many sharers as ranks have one gate, and bytes / rank-bandwidth where that is longer. The
+ * sum is two gathers of bytes / ranks. Source: Patarasuk and Yuan, JPDC 2009 (rings). */
 double mp_network_all_reduce(const struct mp_network *network, double bytes);
 double mp_network_all_gather(const struct mp_network *network, double bytes);
 

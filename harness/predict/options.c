@@ -18,6 +18,8 @@ const struct mp_option mp_predict_options_table[] = {
      "full: scores go through memory and are kept for backward; flash: neither"},
     {"recompute", MP_OPTION_CHOICE, FIELD(recompute), "", "none", 0, 0, "none full",
      "full: a block keeps its input only and runs forward again before backward"},
+    {"exchange", MP_OPTION_CHOICE, FIELD(exchange), "", "whole", 0, 0, "whole by-expert",
+     "of rows: for all experts of a rank at once, or for one after the other (FastMoE)"},
     {"gradient-bytes", MP_OPTION_DOUBLE, FIELD(gradient_bytes), "B", "2", 0, 16, NULL,
      "of a parameter's gradient"},
     {"optimizer-bytes", MP_OPTION_DOUBLE, FIELD(optimizer_bytes), "B", "12", 0, 64, NULL,

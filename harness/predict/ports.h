@@ -26,8 +26,14 @@ struct mp_port_level {
     int groups;
     int width; /* neighbours that share a gate; divides near */
     double bandwidth, latency;
-    size_t lane; /* where its figures of ranks begin, [groups][stride] */
+    double rank_bandwidth; /* of one rank of a gate; as much as bandwidth: no limit of its own */
+    size_t lane;           /* where its figures of ranks begin, [groups][stride] */
 };
+
+/* Whether one rank of a gate gets less than the gate carries. */
+static inline bool mp_port_limited(const struct mp_port_level *level) {
+    return level->rank_bandwidth < level->bandwidth;
+}
 
 /* Where a rank's figures at a level are. */
 static inline size_t mp_port_lane(const struct mp_port_level *level, int rank) {
@@ -55,6 +61,7 @@ struct mp_port_memory {
 struct mp_network {
     const struct mp_cluster *cluster;
     int ranks, levels;
+    bool limited; /* some level has a limit for one rank of a gate */
     struct mp_port_level level[MP_CLUSTER_LEVELS]; /* from near to far; the last has one group */
     size_t lanes;                                  /* of all figures of ranks */
     struct mp_port_memory *memory;
@@ -97,7 +104,8 @@ struct mp_port_bytes {
     bool arranged;
     struct mp_port_matrix matrix[2]; /* MP_SENDING: rows of senders; MP_RECEIVING: the transpose */
     struct mp_port_curve curve[2];
-    double *self; /* [ranks] */
+    struct mp_port_curve own[2]; /* the same as if each rank had a gate; of limited networks */
+    double *self;                /* [ranks] */
 };
 
 struct mp_traffic {

@@ -44,6 +44,7 @@ static int create_tables(struct mp_predictor *predictor, struct mp_error *error)
     predictor->optimizer_seconds = table(ranks, sizeof(double), &failed);
     predictor->most = table(ranks, sizeof *predictor->most, &failed);
     predictor->most_total = table(ranks, sizeof(double), &failed);
+    predictor->layer_moe = table(layers, sizeof(double), &failed);
     predictor->layer = table(layers, sizeof *predictor->layer, &failed);
     if (predictor->options.micro_batches > 1)
         predictor->sum = table(layers, sizeof *predictor->sum, &failed);
@@ -136,6 +137,8 @@ static int create_all(struct mp_predictor *predictor, const struct mp_predictor_
     if (code)
         return code;
     code = create_planner(predictor, config, error);
+    if (!code && predictor->planner.offload)
+        code = mp_costs_check_offload(predictor->costs, error);
     if (!code)
         code = create_tables(predictor, error);
     if (!code)
@@ -169,6 +172,7 @@ int mp_predictor_create(const struct mp_predictor_config *config, struct mp_pred
     predictor->experts = job->experts;
     predictor->layers = job->layers;
     predictor->kept_limit = KEPT_BYTES;
+    predictor->iteration = config->first_iteration;
     int code = create_all(predictor, config, error);
     if (code) {
         mp_predictor_destroy(predictor);
@@ -209,7 +213,7 @@ void mp_predictor_destroy(struct mp_predictor *predictor) {
                       predictor->late,    predictor->holds,         predictor->expert_seconds,
                       predictor->kept,    predictor->kept_of_layer, predictor->optimizer_seconds,
                       predictor->most,    predictor->most_total,    predictor->layer,
-                      predictor->sum};
+                      predictor->sum,     predictor->layer_moe};
     for (size_t i = 0; i < sizeof memory / sizeof *memory; i++)
         free(memory[i]);
     free(predictor);
@@ -254,6 +258,7 @@ static void begin(struct mp_predictor *predictor, struct mp_prediction *predicti
     predictor->imbalance = 0;
     predictor->planner.planned = -1;
     memset(predictor->expert_seconds, 0, (size_t)predictor->ranks * sizeof(double));
+    memset(predictor->layer_moe, 0, (size_t)predictor->layers * sizeof(double));
     if (predictor->dropped)
         memset(predictor->dropped, 0, (size_t)predictor->layers * pairs * sizeof(uint32_t));
     mp_timeline_begin(&predictor->timeline, predictor->iteration, predictor->called);
@@ -273,6 +278,7 @@ static void sum_up(struct mp_predictor *predictor, struct mp_prediction *predict
         (sums->spent[MP_PHASE_DISPATCH] + sums->spent[MP_PHASE_COMBINE]) / ranks;
     prediction->expert_seconds = sums->spent[MP_PHASE_EXPERT] / ranks;
     prediction->moe_seconds = predictor->moe / ranks;
+    prediction->layer_seconds = predictor->layer_moe;
     prediction->attention_seconds = sums->spent[MP_PHASE_ATTENTION] / ranks;
     prediction->transfer_seconds = sums->transfers / ranks;
     prediction->transfer_exposed_seconds =

@@ -52,6 +52,7 @@ struct mp_predictor_config {
     const struct mp_predict_options *options; /* copied */
     struct mp_costs *costs;                   /* borrowed until destroy; NULL: by formula */
     bool check_plans;                         /* plan_check on every plan; without NDEBUG always */
+    int64_t first_iteration;                  /* number of the first, as planners count */
     const struct mp_predict_sink *sink;       /* copied; NULL: none */
 };
 
@@ -87,6 +88,8 @@ struct mp_prediction {
                                 exchanges and background transfers, how long they are */
     double serial_seconds;   /* upper bound: all operations of both streams laid end to end, each
                                 as long as at its slowest rank */
+    /* moe_seconds of each layer, [layers]; until the next one is predicted. */
+    const double *layer_seconds;
 };
 
 /* What the next iteration is called in spans, loads, facts and messages, at most INT32_MAX; without

@@ -191,6 +191,7 @@ int mp_predict_job_run(const struct mp_predict_job *job, const struct mp_cluster
                                                .job = &job->file,
                                                .options = &job->options,
                                                .check_plans = job->file.job.check_plans,
+                                               .first_iteration = job->first_iteration,
                                                .sink = sink};
     memset(summary, 0, sizeof *summary);
     int code = open_reader(job, cluster, &reader, error);

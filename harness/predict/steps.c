@@ -9,8 +9,8 @@
 /* ---- memory ---- */
 
 void mp_steps_destroy(struct mp_steps *steps) {
-    for (int s = 0; steps->traffic && s < steps->steps_limit; s++)
-        mp_traffic_destroy(steps->traffic[s]);
+    for (int t = 0; steps->traffic && t < steps->traffic_limit; t++)
+        mp_traffic_destroy(steps->traffic[t]);
     free(steps->traffic);
     free(steps->alone);
     free(steps->rows);
@@ -20,6 +20,7 @@ void mp_steps_destroy(struct mp_steps *steps) {
 void mp_steps_memory_destroy(struct mp_steps_memory *memory) {
     free(memory->rows);
     free(memory->late);
+    free(memory->round);
     free(memory->row);
     free(memory->receiver);
     *memory = (struct mp_steps_memory){0};
@@ -31,12 +32,12 @@ static int fail(int steps, int ranks, struct mp_error *error) {
 }
 
 static int reserve_steps(struct mp_steps *steps, const struct mp_network *network, int count,
-                         size_t ranks, struct mp_error *error) {
+                         int traffics, size_t ranks, struct mp_error *error) {
     size_t width = ((size_t)count + 1) * ranks;
-    if (count <= steps->steps_limit)
+    if (count <= steps->steps_limit && traffics <= steps->traffic_limit)
         return MP_OK;
     mp_steps_destroy(steps);
-    steps->traffic = calloc((size_t)count, sizeof(struct mp_traffic *));
+    steps->traffic = calloc((size_t)traffics, sizeof(struct mp_traffic *));
     steps->alone = malloc(3 * width * sizeof *steps->alone);
     steps->rows = malloc((width + 2 * ranks) * sizeof *steps->rows);
     if (!steps->traffic || !steps->alone || !steps->rows)
@@ -45,9 +46,10 @@ static int reserve_steps(struct mp_steps *steps, const struct mp_network *networ
     steps->expert[MP_BACKWARD] = steps->alone + 2 * width;
     steps->sent = steps->rows + width;
     steps->own = steps->sent + ranks;
-    for (int code; steps->steps_limit < count; steps->steps_limit++)
-        if ((code = mp_traffic_create(network, &steps->traffic[steps->steps_limit], error)))
+    for (int code; steps->traffic_limit < traffics; steps->traffic_limit++)
+        if ((code = mp_traffic_create(network, &steps->traffic[steps->traffic_limit], error)))
             return code;
+    steps->steps_limit = count;
     return MP_OK;
 }
 
@@ -65,8 +67,10 @@ static int reserve_memory(struct mp_steps_memory *memory, int steps, int64_t pla
     }
     if (places > memory->places_limit) {
         free(memory->late);
+        free(memory->round);
         memory->late = malloc(2 * (size_t)places * sizeof *memory->late);
-        memory->places_limit = memory->late ? 2 * places : 0;
+        memory->round = malloc(2 * (size_t)places * sizeof *memory->round);
+        memory->places_limit = memory->late && memory->round ? 2 * places : 0;
     }
     if (!memory->row || !memory->receiver || !memory->rows || places > memory->places_limit)
         return fail(steps, (int)ranks, error);
@@ -85,6 +89,7 @@ struct pass {
     struct mp_costs *costs;
     int group_size;
     int64_t places; /* of plan.holder */
+    int round;      /* whose rows are counted now */
 };
 
 /* Which places are those of late copies. */
@@ -96,11 +101,22 @@ static void find_late(const struct pass *pass) {
             pass->memory->late[at] = late[plan->holder[at] / 64] >> (plan->holder[at] & 63) & 1;
 }
 
+/* In which round the rows of each place travel; how many rounds there are. */
+static int find_rounds(const struct mp_plan *plan, const struct mp_steps_memory *memory) {
+    int32_t *held = memory->receiver, rounds = 1;
+    memset(held, 0, (size_t)plan->topology.ranks * sizeof *held);
+    for (int32_t at = 0; at < plan->holder_begin[plan->experts]; at++) {
+        memory->round[at] = held[plan->holder[at]]++;
+        rounds = memory->round[at] < rounds ? rounds : memory->round[at] + 1;
+    }
+    return rounds;
+}
+
 /* Rows of a source by destination, its own included but for those of a late copy, and added up by
- * place and the source's group. */
+ * place and the source's group; those of one round or (round NULL) all. */
 static inline __attribute__((always_inline)) int spread(const struct pass *pass, int source,
                                                         uint32_t row[], int32_t receiver[],
-                                                        bool has_late) {
+                                                        bool has_late, const int32_t *round) {
     const struct mp_plan *plan = pass->plan;
     const int64_t *begin = plan->part_begin + (int64_t)source * plan->experts;
     const struct mp_dispatch_part *part = plan->part + begin[0];
@@ -117,6 +133,8 @@ static inline __attribute__((always_inline)) int spread(const struct pass *pass,
         int64_t at = part->first, past = at + part->run;
         do {
             int rank = holder[at];
+            if (round && round[at] != pass->round)
+                continue;
             if (has_late && late[at] && rank == source) {
                 counted_late[at] += rows;
                 own += rows;
@@ -130,17 +148,22 @@ static inline __attribute__((always_inline)) int spread(const struct pass *pass,
     }
     for (int i = 0; i < receivers; i++)
         sent += row[receiver[i]];
-    pass->steps->own[source] = own + row[source];
-    pass->steps->sent[source] = own + sent;
+    pass->steps->own[source] += own + row[source];
+    pass->steps->sent[source] += own + sent;
     return receivers;
 }
 
 static int spread_source(void *context, int source, uint32_t row[], int32_t receiver[]) {
-    return spread(context, source, row, receiver, false);
+    return spread(context, source, row, receiver, false, NULL);
 }
 
 static int spread_with_late(void *context, int source, uint32_t row[], int32_t receiver[]) {
-    return spread(context, source, row, receiver, true);
+    return spread(context, source, row, receiver, true, NULL);
+}
+
+static int spread_round(void *context, int source, uint32_t row[], int32_t receiver[]) {
+    const struct pass *pass = context;
+    return spread(pass, source, row, receiver, pass->late, pass->memory->round);
 }
 
 /* Of so many steps, the one in which rows of one group go to another. */
@@ -148,24 +171,51 @@ static inline int step_of(int steps, int from, int to) {
     return to - from + (to < from ? steps : 0);
 }
 
-static void fill_traffic(struct pass *pass, double row_bytes) {
+/* The traffic of a round, in all steps. */
+static void fill_round(struct pass *pass, mp_traffic_rows *rows_of, double row_bytes) {
     struct mp_steps *steps = pass->steps;
+    struct mp_traffic **traffic = steps->traffic + pass->round;
     uint32_t *row = pass->memory->row;
-    mp_traffic_rows *rows_of = pass->late ? spread_with_late : spread_source;
     if (steps->steps == 1) {
-        mp_traffic_fill(steps->traffic[0], rows_of, pass, row_bytes);
+        mp_traffic_fill(*traffic, rows_of, pass, row_bytes);
         return;
     }
     for (int step = 0; step < steps->steps; step++)
-        mp_traffic_clear(steps->traffic[step]);
+        mp_traffic_clear(traffic[step * steps->rounds]);
     for (int source = 0; source < pass->plan->topology.ranks; source++) {
         int receivers = rows_of(pass, source, row, pass->memory->receiver);
         int group = source / pass->group_size;
         for (int i = 0; i < receivers; i++) {
             int rank = pass->memory->receiver[i];
             int step = step_of(steps->steps, group, rank / pass->group_size);
-            mp_traffic_add(steps->traffic[step], source, rank, row[rank] * row_bytes);
+            mp_traffic_add(traffic[step * steps->rounds], source, rank, row[rank] * row_bytes);
             row[rank] = 0;
+        }
+    }
+}
+
+static void fill_traffic(struct pass *pass, double row_bytes) {
+    struct mp_steps *steps = pass->steps;
+    mp_traffic_rows *rows_of = pass->late ? spread_with_late : spread_source;
+    if (steps->rounds > 1)
+        rows_of = spread_round;
+    memset(steps->sent, 0, 2 * (size_t)pass->plan->topology.ranks * sizeof *steps->sent);
+    for (pass->round = 0; pass->round < steps->rounds; pass->round++)
+        fill_round(pass, rows_of, row_bytes);
+}
+
+/* How long each rank's gates are busy: rounds added up, with the row behind the last step's as
+ * working memory. */
+static void find_alone(struct mp_network *network, struct mp_steps *steps, size_t ranks) {
+    double *part = steps->alone + (size_t)steps->steps * ranks;
+    for (int step = 0; step < steps->steps; step++) {
+        struct mp_traffic **traffic = steps->traffic + (size_t)step * (size_t)steps->rounds;
+        double *alone = steps->alone + (size_t)step * ranks;
+        mp_network_alone(network, traffic[0], alone);
+        for (int round = 1; round < steps->rounds; round++) {
+            mp_network_alone(network, traffic[round], part);
+            for (size_t r = 0; r < ranks; r++)
+                alone[r] += part[r];
         }
     }
 }
@@ -199,32 +249,34 @@ static void count_work(const struct pass *pass) {
 }
 
 static void count_bytes(struct mp_steps *steps, size_t ranks) {
-    size_t limit = (size_t)steps->steps_limit, cells = (limit + 1) * ranks;
+    size_t limit = (size_t)steps->traffic_limit;
+    size_t cells = ((size_t)steps->steps_limit + 1) * ranks;
     steps->bytes = limit * sizeof(struct mp_traffic *) + 3 * cells * sizeof *steps->alone +
                    (cells + 2 * ranks) * sizeof *steps->rows;
-    for (size_t step = 0; step < limit; step++)
-        steps->bytes += mp_traffic_bytes(steps->traffic[step]);
+    for (size_t t = 0; t < limit; t++)
+        steps->bytes += mp_traffic_bytes(steps->traffic[t]);
 }
 
 int mp_steps_fill(struct mp_steps *steps, struct mp_steps_memory *memory,
                   struct mp_network *network, struct mp_costs *costs, const struct mp_plan *plan,
-                  const uint64_t *late, struct mp_error *error) {
+                  const uint64_t *late, bool by_expert, struct mp_error *error) {
     int count = mp_plan_steps(plan);
     size_t ranks = (size_t)plan->topology.ranks;
     int64_t places = plan->holder_begin[plan->experts];
-    struct pass pass = {plan, late, steps, memory, costs, (int)ranks / count, places};
-    int code = reserve_steps(steps, network, count, ranks, error);
+    struct pass pass = {plan, late, steps, memory, costs, (int)ranks / count, places, 0};
+    int code = reserve_memory(memory, count, places, ranks, error);
+    int rounds = !code && by_expert ? find_rounds(plan, memory) : 1;
     if (!code)
-        code = reserve_memory(memory, count, places, ranks, error);
+        code = reserve_steps(steps, network, count, count * rounds, ranks, error);
     if (code)
         return code;
     steps->steps = count;
+    steps->rounds = rounds;
     if (late)
         find_late(&pass);
     fill_traffic(&pass, mp_costs_row_bytes(costs));
     count_work(&pass);
-    for (int step = 0; step < count; step++)
-        mp_network_alone(network, steps->traffic[step], steps->alone + (size_t)step * ranks);
+    find_alone(network, steps, ranks);
     count_bytes(steps, ranks);
     return MP_OK;
 }

@@ -1,6 +1,11 @@
 /* Steps: the rows of a layer's exchange, step by step, from one pass over a plan.  A flat exchange
  * is one step.
  *
+ * The rows of a step travel in one go, or in rounds: in round i those for the i-th of each rank's
+ * experts, by number.  A rank begins a round when its part of the one before is over, so that ranks
+ * that are hot in different rounds hold all others up one after the other.  Source: FastMoE and
+ * FasterMoE, whose exchanges are one group of sends and receives per local expert.
+ *
  * Both directions and both ways of a layer take the same steps: what is worked out here in forward
  * serves until backward is through. */
 #ifndef MOEPERF_HARNESS_PREDICT_STEPS_H
@@ -12,16 +17,17 @@
 /* Zeroed before first use; grows to what the largest plan needs, and never shrinks. */
 struct mp_steps {
     int steps;                   /* mp_plan_steps of the plan */
-    struct mp_traffic **traffic; /* [steps] towards the experts */
-    double *alone;               /* [steps][ranks] mp_network_alone of the step's traffic */
+    int rounds;                  /* of each; 1: in one go */
+    struct mp_traffic **traffic; /* [steps][rounds] towards the experts */
+    double *alone; /* [steps][ranks] mp_network_alone of the step's traffic, all rounds together */
     /* Behind the last step are own rows of late copies, which never travel and are computed when
      * the copies are there.  [steps + 1][ranks] each, padding included: */
     double *expert[2]; /* seconds in experts by direction */
     int64_t *rows;
-    int64_t *sent;   /* [ranks] rows of a source, */
-    int64_t *own;    /* and of these that stay */
-    int steps_limit; /* there is room for */
-    size_t bytes;    /* of memory, all in all */
+    int64_t *sent;                  /* [ranks] rows of a source, */
+    int64_t *own;                   /* and of these that stay */
+    int steps_limit, traffic_limit; /* there is room for */
+    size_t bytes;                   /* of memory, all in all */
 };
 
 /* Working memory, zeroed before first use; one serves any number of steps. */
@@ -29,6 +35,7 @@ struct mp_steps_memory {
     int64_t *rows; /* [groups + 1][places of plan.holder], of sources in each group of ranks; behind
                       them own rows of late copies */
     bool *late;    /* [places] */
+    int32_t *round; /* [places] in which its rows travel, if there are several */
     int64_t rows_limit, places_limit;
     uint32_t *row;     /* [ranks] rows of a source by destination; zero between sources */
     int32_t *receiver; /* [ranks] those that have some */
@@ -38,10 +45,10 @@ void mp_steps_destroy(struct mp_steps *steps); /* accepts a zeroed one */
 void mp_steps_memory_destroy(struct mp_steps_memory *memory);
 
 /* Fills steps from a plan whose dispatch is written.  late: [experts][plan.during.words] bits of
- * ranks with a late copy (mp_plan_next_late); NULL: there are none.  MP_ENOMEM; then steps may only
- * be filled again or destroyed. */
+ * ranks with a late copy (mp_plan_next_late); NULL: there are none.  by_expert: in rounds.
+ * MP_ENOMEM; then steps may only be filled again or destroyed. */
 int mp_steps_fill(struct mp_steps *steps, struct mp_steps_memory *memory,
                   struct mp_network *network, struct mp_costs *costs, const struct mp_plan *plan,
-                  const uint64_t *late, struct mp_error *error);
+                  const uint64_t *late, bool by_expert, struct mp_error *error);
 
 #endif

@@ -344,11 +344,13 @@ void mp_timeline_forget_late(struct mp_timeline *timeline) {
 }
 
 void mp_timeline_exchange_start(struct mp_timeline *timeline, struct mp_scheduled_phase activity,
-                                const struct mp_traffic *traffic, bool back, const double alone[],
-                                const double received[], const double start[], double done[]) {
+                                struct mp_traffic *const traffic[], int rounds, bool back,
+                                const double alone[], const double received[], const double start[],
+                                double done[]) {
     double *ready = timeline->ready;
     take_streams(timeline, start, ready);
-    mp_network_exchange(timeline->network, traffic, back, ready, done);
+    for (int round = 0; round < rounds; round++)
+        mp_network_exchange(timeline->network, traffic[round], back, round ? done : ready, done);
     count_exchange(timeline, ready, done, alone);
     for (int r = 0; timeline->sink.span && r < timeline->ranks; r++)
         emit_comm(timeline, r, activity, ready[r], done[r], received ? received[r] : 0);

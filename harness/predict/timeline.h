@@ -90,11 +90,13 @@ void mp_timeline_work(struct mp_timeline *timeline, double seconds);
 void mp_timeline_work_each(struct mp_timeline *timeline, const double seconds[]);
 
 /* An exchange, without waiting: starts at `start` or when the stream is free of earlier ones, and
- * sets done[ranks].  `alone` is mp_network_alone's of the traffic; `received` [ranks] is for spans
- * only and may be NULL.  start and done may be the same array. */
+ * sets done[ranks].  Its traffic goes in rounds: a rank comes to the next one when its part of the
+ * one before is done.  `alone` is mp_network_alone's of the traffic, of all rounds together;
+ * `received` [ranks] is for spans only and may be NULL.  start and done may be the same array. */
 void mp_timeline_exchange_start(struct mp_timeline *timeline, struct mp_scheduled_phase activity,
-                                const struct mp_traffic *traffic, bool back, const double alone[],
-                                const double received[], const double start[], double done[]);
+                                struct mp_traffic *const traffic[], int rounds, bool back,
+                                const double alone[], const double received[], const double start[],
+                                double done[]);
 /* Until then at least, waiting for exchanges on their way. */
 void mp_timeline_wait_until(struct mp_timeline *timeline, const double time[]);
 /* Nothing is on its way any more: whatever took longer has passed under own work. */

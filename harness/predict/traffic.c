@@ -24,6 +24,7 @@ void mp_traffic_destroy(struct mp_traffic *traffic) {
         destroy_matrix(&traffic->bytes->matrix[MP_SENDING]);
         destroy_matrix(&traffic->bytes->matrix[MP_RECEIVING]);
         free(traffic->bytes->curve[MP_SENDING].total);
+        free(traffic->bytes->own[MP_SENDING].total);
         free(traffic->bytes->self);
     }
     free(traffic->bytes);
@@ -31,12 +32,12 @@ void mp_traffic_destroy(struct mp_traffic *traffic) {
 }
 
 /* Eight figures per lane in one piece. */
-static bool create_curves(struct mp_port_bytes *bytes, size_t lanes) {
+static bool create_curves(struct mp_port_curve curves[2], size_t lanes) {
     float *memory = calloc(8 * lanes + 1, sizeof *memory);
     if (!memory)
         return false;
     for (int way = MP_SENDING; way <= MP_RECEIVING; way++) {
-        struct mp_port_curve *curve = &bytes->curve[way];
+        struct mp_port_curve *curve = &curves[way];
         curve->total = memory + (size_t)way * 4 * lanes;
         curve->count = curve->total + lanes;
         curve->slope = curve->count + lanes;
@@ -61,7 +62,8 @@ int mp_traffic_create(const struct mp_network *network, struct mp_traffic **traf
             goto no_memory;
     }
     bytes->self = calloc((size_t)network->ranks, sizeof *bytes->self);
-    if (!bytes->self || !create_curves(bytes, network->lanes))
+    if (!bytes->self || !create_curves(bytes->curve, network->lanes) ||
+        (network->limited && !create_curves(bytes->own, network->lanes)))
         goto no_memory;
     *traffic = new;
     return MP_OK;
@@ -516,11 +518,12 @@ static void draw_four(const float *total, const float *count, float *squares, fl
     mp_put_four(mp_choose_four(uses, all - slope * largest, zero), most);
 }
 
-static void draw_curves(const struct mp_network *network, const struct mp_port_curve *curve) {
+static void draw_curves(const struct mp_network *network, const struct mp_port_curve *curve,
+                        bool own) {
     for (int l = 0; l < network->levels; l++) {
         const struct mp_port_level *level = &network->level[l];
         size_t at = level->lane, past = at + (size_t)(level->groups * level->stride);
-        for (; level->width == 1 && at < past; at += MP_LANES)
+        for (; (own || level->width == 1) && at < past; at += MP_LANES)
             draw_four(curve->total + at, curve->count + at, curve->slope + at, curve->rest + at);
         for (; at < past; at += (size_t)(level->stride - level->span))
             for (int rank = 0; rank < level->span; rank += level->width, at += (size_t)level->width)
@@ -537,6 +540,8 @@ static void empty(const struct mp_network *network, struct mp_port_bytes *bytes)
         matrix->tiles = 0;
     }
     memset(bytes->curve[MP_SENDING].total, 0, 8 * network->lanes * sizeof(float));
+    if (network->limited)
+        memset(bytes->own[MP_SENDING].total, 0, 8 * network->lanes * sizeof(float));
     memset(bytes->self, 0, (size_t)network->ranks * sizeof *bytes->self);
 }
 
@@ -554,8 +559,14 @@ give_up(const struct mp_network *network, struct mp_port_bytes *bytes) {
 /* The senders' matrix is there, or not. */
 static void finish(const struct mp_network *network, struct mp_port_bytes *bytes, bool filled) {
     if (filled && fill_columns(network, bytes)) {
-        draw_curves(network, &bytes->curve[MP_SENDING]);
-        draw_curves(network, &bytes->curve[MP_RECEIVING]);
+        if (network->limited)
+            memcpy(bytes->own[MP_SENDING].total, bytes->curve[MP_SENDING].total,
+                   8 * network->lanes * sizeof(float));
+        for (int way = MP_SENDING; way <= MP_RECEIVING; way++) {
+            draw_curves(network, &bytes->curve[way], false);
+            if (network->limited)
+                draw_curves(network, &bytes->own[way], true);
+        }
     } else {
         give_up(network, bytes);
     }
@@ -591,7 +602,8 @@ void mp_traffic_fill(struct mp_traffic *traffic, mp_traffic_rows *rows_of, void 
 size_t mp_traffic_bytes(const struct mp_traffic *traffic) {
     const struct mp_port_bytes *bytes = traffic->bytes;
     size_t lanes = traffic->network->lanes, size = bytes->room * sizeof *bytes->message;
-    size += 8 * lanes * sizeof(float) + (size_t)traffic->network->ranks * sizeof *bytes->self;
+    size += (traffic->network->limited ? 16 : 8) * lanes * sizeof(float) +
+            (size_t)traffic->network->ranks * sizeof *bytes->self;
     for (int way = MP_SENDING; way <= MP_RECEIVING; way++) {
         const struct mp_port_matrix *matrix = &bytes->matrix[way];
         size += lanes / MP_LANES * sizeof *matrix->strip +

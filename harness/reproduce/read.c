@@ -1,45 +1,34 @@
 /* Papers' files: see reproduce.h. */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "harness/reproduce/reproduce.h"
 
-static const char *const top_keys[] = {"paper",   "description",   "assumptions", "common",
-                                       "windows", "largest-batch", "machines",    "models",
-                                       "jobs",    "rows",          "left-out",    "findings",
-                                       NULL};
-static const char *const row_keys[] = {"row",      "figure", "of",      "over",
-                                       "machines", "models", "combine", NULL};
+static const char *const top_keys[] = {"paper",         "description", "assumptions", "common",
+                                       "unknowns",      "budget",      "inferred",    "windows",
+                                       "largest-batch", "machines",    "models",      "jobs",
+                                       "rows",          "left-out",    "findings",    NULL};
+static const char *const row_keys[] = {"row",    "figure",  "of",     "over", "machines",
+                                       "models", "combine", "single", "use",  NULL};
+static const char *const unknown_keys[] = {"key", "from", "to", "choices", "of", "why", NULL};
+static const char *const inferred_keys[] = {"command", "values", "inside", NULL};
+static const char *const single_words[] = {"none", "iteration", "layer", NULL};
+static const char *const use_words[] = {"fit", "score", "input", NULL};
 static const char *const combine_words[] = {"each",  "mean", "geometric-mean",
                                             "least", "most", NULL};
-static const char *const figure_words[MP_FIGURES + 1] = {"seconds",
-                                                         "moe",
-                                                         "exchange",
-                                                         "expert",
-                                                         "expert-max",
-                                                         "attention",
-                                                         "exposed",
-                                                         "late",
-                                                         "transfer",
-                                                         "transfer-exposed",
-                                                         "move",
-                                                         "imbalance",
-                                                         "copied",
-                                                         "dropped",
-                                                         "survival",
-                                                         "memory",
-                                                         "memory-state",
-                                                         "memory-parameters",
-                                                         "memory-copies",
-                                                         "batch",
-                                                         "iterations",
-                                                         "to-loss",
-                                                         NULL};
+static const char *const figure_words[MP_FIGURES + 1] = {
+    "seconds",       "moe",     "exchange", "expert",           "expert-max",   "attention",
+    "exposed",       "late",    "transfer", "transfer-exposed", "move",         "imbalance",
+    "copied",        "dropped", "survival", "memory",           "memory-state", "memory-parameters",
+    "memory-copies", "slowest", "batch",    "iterations",       "to-loss",      NULL};
 
 #define FIELD(member) offsetof(struct mp_reproduce_window, member)
 static const struct mp_option window_options[] = {
     {"loads", MP_OPTION_TEXT, FIELD(loads), "", NULL, 0, 0, NULL,
      "a trace, or a generator with its options"},
+    {"planners-from", MP_OPTION_INT, FIELD(planners_from), "iterations", "0", 0, 1e6, NULL,
+     "number of the first iteration, as planners count"},
     {"warm-up", MP_OPTION_INT, FIELD(warm_up), "iterations", "0", 0, 1e6, NULL,
      "iterations before those that are counted"},
     {"iterations", MP_OPTION_INT, FIELD(iterations), "iterations", "40", 1, 1e6, NULL,
@@ -197,7 +186,7 @@ static int find_published(const struct mp_reproduction *all, const struct mp_yam
 static int read_row(struct mp_reproduction *all, const struct mp_yaml *entry,
                     struct mp_error *error) {
     struct mp_reproduce_row *row = &all->row[all->rows];
-    int figure = 0, combine = 0;
+    int figure = 0, combine = 0, single = 0, use = 0;
     int code = check_keys(all, entry, "row's key", row_keys, error);
     if (!code)
         code = find_published(all, entry, &row->published, error);
@@ -208,6 +197,16 @@ static int read_row(struct mp_reproduction *all, const struct mp_yaml *entry,
     if (!code)
         code = read_set(all, mp_yaml_get(entry, "machines"), &all->machines, "machine",
                         UINT32_MAX >> (32 - all->machines.count), &row->machines, error);
+    if (!code)
+        code = read_choice(all, entry, "single", single_words, MP_SINGLE_NONE, &single, error);
+    if (!code)
+        code = read_choice(all, entry, "use", use_words, MP_USE_SCORE, &use, error);
+    if (!code && single &&
+        (combine == MP_COMBINE_EACH ||
+         figure != (single == MP_SINGLE_LAYER ? MP_FIGURE_MOE : MP_FIGURE_SECONDS)))
+        code = mp_fail(error, MP_EINVAL,
+                       "%s:%d: single: goes with figure %s and another combine than each",
+                       all->path, entry->line, single == MP_SINGLE_LAYER ? "moe" : "seconds");
     if (!code)
         code = read_set(all, mp_yaml_get(entry, "models"), &all->models, "model",
                         UINT32_MAX >> (32 - all->models.count), &row->models, error);
@@ -220,6 +219,8 @@ static int read_row(struct mp_reproduction *all, const struct mp_yaml *entry,
                        entry->line);
     row->figure = (enum mp_reproduce_figure)figure;
     row->combine = (enum mp_reproduce_combine)combine;
+    row->single = (enum mp_reproduce_single)single;
+    row->use = (enum mp_reproduce_use)use;
     all->rows++;
     return code;
 }
@@ -245,8 +246,6 @@ static int read_rows(struct mp_reproduction *all, struct mp_error *error) {
         code = read_row(all, list->item[i], error);
     if (!code)
         code = read_reasons(all, "left-out", &all->left_out, error);
-    if (!code)
-        code = read_reasons(all, "findings", &all->findings, error);
     return code;
 }
 
@@ -283,6 +282,116 @@ static int read_assumptions(struct mp_reproduction *all, struct mp_error *error)
     return code;
 }
 
+/* ---- unknowns ---- */
+
+static int read_number(const struct mp_reproduction *all, const struct mp_yaml *entry,
+                       const char *key, double *number, struct mp_error *error) {
+    const char *text;
+    char *end;
+    int code = get_text(all, entry, key, &text, error);
+    if (code)
+        return code;
+    *number = strtod(text, &end);
+    if (*end || !isfinite(*number))
+        return mp_fail(error, MP_EINVAL, "%s:%d: %s: \"%.80s\" is no number", all->path,
+                       mp_yaml_get(entry, key)->line, key, text);
+    return MP_OK;
+}
+
+static int read_range(const struct mp_reproduction *all, const struct mp_yaml *entry,
+                      struct mp_reproduce_unknown *unknown, struct mp_error *error) {
+    int code = read_number(all, entry, "from", &unknown->from, error);
+    if (!code)
+        code = read_number(all, entry, "to", &unknown->to, error);
+    if (!code && !(unknown->from < unknown->to))
+        code = mp_fail(error, MP_EINVAL, "%s:%d: from %g to %g is no range", all->path, entry->line,
+                       unknown->from, unknown->to);
+    return code;
+}
+
+static int read_choices(const struct mp_reproduction *all, const struct mp_yaml *list,
+                        struct mp_reproduce_unknown *unknown, struct mp_error *error) {
+    if (list->kind != MP_YAML_SEQUENCE || list->count < 2 || list->count > MP_REPRODUCE_CHOICES)
+        return mp_fail(error, MP_EINVAL, "%s:%d: choices: should be 2 to %d words", all->path,
+                       list->line, MP_REPRODUCE_CHOICES);
+    for (int i = 0; i < list->count; i++) {
+        const char *word = list->item[i]->text;
+        if (!word || !*word || strlen(word) >= MP_REPRODUCE_VALUE)
+            return mp_fail(error, MP_EINVAL, "%s:%d: choices: should be short words", all->path,
+                           list->item[i]->line);
+        unknown->choice[unknown->choices++] = word;
+    }
+    return MP_OK;
+}
+
+static int read_unknown(struct mp_reproduction *all, const struct mp_yaml *entry,
+                        struct mp_error *error) {
+    struct mp_reproduce_unknown *unknown = &all->unknown[all->unknowns++];
+    int code = check_keys(all, entry, "unknown's key", unknown_keys, error);
+    if (!code)
+        code = get_text(all, entry, "key", &unknown->key, error);
+    if (!code)
+        code = get_text(all, entry, "why", &unknown->why, error);
+    if (code)
+        return code;
+    const struct mp_yaml *choices = mp_yaml_get(entry, "choices");
+    code = choices ? read_choices(all, choices, unknown, error)
+                   : read_range(all, entry, unknown, error);
+    if (!code)
+        code = read_set(all, mp_yaml_get(entry, "of"), &all->jobs, "job",
+                        UINT32_MAX >> (32 - all->jobs.count), &unknown->jobs, error);
+    mp_reproduction_value(unknown, 0.5, unknown->value);
+    return code;
+}
+
+/* What was inferred, of unknowns that there are. */
+static int read_inferred(struct mp_reproduction *all, struct mp_error *error) {
+    const struct mp_yaml *inferred = mp_yaml_get(all->document, "inferred");
+    const char *known[MP_REPRODUCE_UNKNOWNS + 1] = {NULL};
+    if (!inferred)
+        return MP_OK;
+    int code = check_keys(all, inferred, "key", inferred_keys, error);
+    if (!code)
+        code = get_text(all, inferred, "command", &all->inferred_by, error);
+    const struct mp_yaml *values = code ? NULL : mp_yaml_get(inferred, "values");
+    if (!code && (!values || values->kind != MP_YAML_MAPPING))
+        code = mp_fail(error, MP_EINVAL, "%s:%d: inferred: values: should be a mapping", all->path,
+                       inferred->line);
+    all->inside = code ? NULL : mp_yaml_get(inferred, "inside");
+    if (!code && all->inside && all->inside->kind != MP_YAML_SEQUENCE)
+        code = mp_fail(error, MP_EINVAL, "%s:%d: inferred: inside: should be a list of rows",
+                       all->path, all->inside->line);
+    for (int i = 0; !code && all->inside && i < all->inside->count; i++)
+        if (!all->inside->item[i]->text)
+            code = mp_fail(error, MP_EINVAL, "%s:%d: inside: should be the names of rows",
+                           all->path, all->inside->item[i]->line);
+    for (int i = 0; i < all->unknowns; i++)
+        known[i] = all->unknown[i].key;
+    for (int i = 0; !code && i < values->count; i++) {
+        int found = word_index(known, values->key[i]);
+        const char *text = values->item[i]->text;
+        if (found < 0)
+            return fail_unknown(all, values->key_line[i], "unknown", values->key[i], known, error);
+        if (!text || !*text || strlen(text) >= MP_REPRODUCE_VALUE)
+            return mp_fail(error, MP_EINVAL, "%s:%d: %s: should be a number or a word", all->path,
+                           values->key_line[i], values->key[i]);
+        snprintf(all->unknown[found].value, MP_REPRODUCE_VALUE, "%s", text);
+    }
+    return code;
+}
+
+static int read_unknowns(struct mp_reproduction *all, struct mp_error *error) {
+    const struct mp_yaml *list;
+    double budget = 0;
+    int code = get_list(all, "unknowns", 0, MP_REPRODUCE_UNKNOWNS, &list, error);
+    for (int i = 0; !code && list && i < list->count; i++)
+        code = read_unknown(all, list->item[i], error);
+    if (!code && mp_yaml_get(all->document, "budget"))
+        code = read_number(all, all->document, "budget", &budget, error);
+    all->budget = (int64_t)budget;
+    return code ? code : read_inferred(all, error);
+}
+
 static int read_head(struct mp_reproduction *all, struct mp_error *error) {
     int code = check_keys(all, all->document, "key", top_keys, error);
     if (!code)
@@ -310,7 +419,9 @@ static int check_jobs(const struct mp_reproduction *all, const struct mp_systems
     for (int machine = 0; machine < all->machines.count; machine++)
         for (int model = 0; model < all->models.count; model++)
             for (int i = 0; i < all->jobs.count; i++) {
-                int code = mp_reproduction_job(all, &settings, machine, model, i, &job, error);
+                const int place[3] = {machine, model, i};
+                struct mp_cluster *cluster;
+                int code = mp_reproduction_job(all, &settings, place, &job, &cluster, error);
                 if (code)
                     return code;
                 mp_predict_job_destroy(&job);
@@ -334,6 +445,8 @@ static int read_all(struct mp_reproduction *all, const struct mp_systems *system
     if (!code)
         code = read_set(all, mp_yaml_get(all->document, "largest-batch"), &all->jobs, "job", 0,
                         &all->largest_batch, error);
+    if (!code)
+        code = read_unknowns(all, error);
     if (!code)
         code = read_rows(all, error);
     if (!code)
@@ -374,6 +487,8 @@ int mp_reproduction_load(const char *path, const struct mp_systems *systems,
 void mp_reproduction_destroy(struct mp_reproduction *all) {
     if (!all)
         return;
+    if (all->cell && all->batch)
+        mp_reproduction_forget(all);
     free(all->cell);
     free(all->batch);
     json_decref(all->published);

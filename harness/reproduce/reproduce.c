@@ -2,11 +2,14 @@
 #include "harness/reproduce/reproduce.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "reference/base/elementary.h"
 
-enum { TRIAL_ITERATIONS = 12 }; /* of a batch that is tried: planners have seen loads by then */
+static const double widest_even_step = 3; /* factor from which a range is even in its logarithm */
+
+enum { TRIAL_ITERATIONS = 3 }; /* of a batch that is tried: planners have seen loads by then */
 
 struct mp_reproduce_cell *mp_reproduction_cell(const struct mp_reproduction *all, int machine,
                                                int model, int job) {
@@ -19,41 +22,136 @@ static bool has(uint32_t set, int part) {
 
 /* ---- jobs ---- */
 
-static int set_options(const struct mp_reproduce_settings *settings, struct mp_predict_job *job,
-                       struct mp_error *error) {
+void mp_reproduction_value(const struct mp_reproduce_unknown *unknown, double place,
+                           char value[MP_REPRODUCE_VALUE]) {
+    if (unknown->choices) {
+        int choice = (int)(place * unknown->choices);
+        snprintf(value, MP_REPRODUCE_VALUE, "%s",
+                 unknown->choice[choice < unknown->choices ? choice : unknown->choices - 1]);
+        return;
+    }
+    double from = unknown->from, to = unknown->to;
+    double number = from > 0 && to / from > widest_even_step
+                        ? from * mp_elementary_power(to / from, place)
+                        : from + place * (to - from);
+    snprintf(value, MP_REPRODUCE_VALUE, "%.3g", number);
+}
+
+/* Systems without an option keep theirs. */
+static int set_option(struct mp_predict_job *job, const char *assignment,
+                      const struct mp_systems *systems, struct mp_error *error) {
+    const char *name = !strncmp(assignment, "options.", 8) ? assignment + 8 : NULL;
+    char key[MP_REPRODUCE_LABEL];
+    if (name) {
+        snprintf(key, sizeof key, "%.*s", (int)strcspn(name, "="), name);
+        if (!job->file.system->options || !mp_options_find(job->file.system->options, key))
+            return MP_OK;
+    }
+    return mp_predict_job_set(job, assignment, systems, error);
+}
+
+static const char *value_of(const struct mp_reproduction *all,
+                            const struct mp_reproduce_settings *settings, int unknown) {
+    return settings->value ? settings->value[unknown] : all->unknown[unknown].value;
+}
+
+static bool is_of(const struct mp_reproduce_unknown *unknown, const char *kind) {
+    return !strncmp(unknown->key, kind, strlen(kind));
+}
+
+/* The unknowns that are keys of jobs; what the job itself says of its system's options stays. */
+static int set_unknowns(const struct mp_reproduction *all,
+                        const struct mp_reproduce_settings *settings, int job,
+                        struct mp_predict_job *predict, struct mp_error *error) {
+    const struct mp_yaml *own = mp_yaml_get(all->jobs.part[job].mapping, "options");
     int code = MP_OK;
-    for (int i = 0; !code && i < settings->sets; i++) {
-        const char *assignment = settings->set[i];
-        const char *name = !strncmp(assignment, "options.", 8) ? assignment + 8 : NULL;
-        char key[MP_REPRODUCE_LABEL];
-        if (name) { /* systems without this option keep theirs */
-            snprintf(key, sizeof key, "%.*s", (int)strcspn(name, "="), name);
-            if (!job->file.system->options || !mp_options_find(job->file.system->options, key))
-                continue;
-        }
-        code = mp_predict_job_set(job, assignment, settings->systems, error);
+    for (int i = 0; i < all->unknowns && !code; i++) {
+        const struct mp_reproduce_unknown *unknown = &all->unknown[i];
+        const char *value = value_of(all, settings, i);
+        char assignment[2 * MP_REPRODUCE_LABEL];
+        if (!has(unknown->jobs, job) || is_of(unknown, "loads.") || is_of(unknown, "times.") ||
+            is_of(unknown, "tokens-per-rank") ||
+            (own && is_of(unknown, "options.") && mp_yaml_get(own, unknown->key + 8)))
+            continue;
+        snprintf(assignment, sizeof assignment, "%.100s=%s", unknown->key, value);
+        code = set_option(predict, assignment, settings->systems, error);
     }
     return code;
 }
 
-int mp_reproduction_job(const struct mp_reproduction *all,
-                        const struct mp_reproduce_settings *settings, int machine, int model,
-                        int job, struct mp_predict_job *predict, struct mp_error *error) {
-    const struct mp_yaml *const layers[] = {all->common, all->models.part[model].mapping,
-                                            all->machines.part[machine].mapping,
-                                            all->jobs.part[job].mapping};
-    memset(predict, 0, sizeof *predict);
-    int code = mp_predict_job_create(predict, error);
+static int apply_options(const struct mp_reproduction *all,
+                         const struct mp_reproduce_settings *settings, const int place[3],
+                         struct mp_predict_job *predict, struct mp_error *error) {
+    const struct mp_yaml *const layers[] = {all->common, all->models.part[place[1]].mapping,
+                                            all->machines.part[place[0]].mapping,
+                                            all->jobs.part[place[2]].mapping};
+    int code = MP_OK;
     for (int i = 0; !code && i < 4; i++)
         if (layers[i])
             code = mp_predict_job_apply(predict, layers[i], all->path, settings->systems, error);
     if (!code && !predict->file.system)
         code = mp_fail(error, MP_EINVAL, "%s:%d: job %s has no system", all->path,
-                       all->jobs.part[job].mapping->line, all->jobs.part[job].name);
+                       all->jobs.part[place[2]].mapping->line, all->jobs.part[place[2]].name);
     if (!code)
-        code = set_options(settings, predict, error);
-    if (code)
+        code = set_unknowns(all, settings, place[2], predict, error);
+    for (int i = 0; !code && i < settings->sets; i++)
+        code = set_option(predict, settings->set[i], settings->systems, error);
+    return code;
+}
+
+/* The window's loads, with what is unknown of them. */
+static void name_loads(const struct mp_reproduction *all,
+                       const struct mp_reproduce_settings *settings, int window,
+                       char text[MP_TEXT_SIZE]) {
+    size_t length = (size_t)snprintf(text, MP_TEXT_SIZE, "%s",
+                                     settings->loads ? settings->loads : all->window[window].loads);
+    for (int i = 0; i < all->unknowns && !settings->loads; i++) {
+        const char *value = value_of(all, settings, i);
+        if (is_of(&all->unknown[i], "loads.") && length < MP_TEXT_SIZE)
+            length += (size_t)snprintf(text + length, MP_TEXT_SIZE - length, " %s=%s",
+                                       all->unknown[i].key + strlen("loads."), value);
+    }
+}
+
+/* The unknowns that need the cluster: its own numbers, and the batch. */
+static int finish_job(const struct mp_reproduction *all,
+                      const struct mp_reproduce_settings *settings, struct mp_predict_job *job,
+                      struct mp_cluster *cluster, struct mp_error *error) {
+    int code = MP_OK;
+    for (int i = 0; i < all->unknowns && !code; i++) {
+        const char *value = value_of(all, settings, i);
+        if (is_of(&all->unknown[i], "times."))
+            code = mp_cluster_scale(cluster, all->unknown[i].key + strlen("times."),
+                                    strtod(value, NULL), error);
+        if (!is_of(&all->unknown[i], "tokens-per-rank"))
+            continue;
+        int least = job->options.micro_batches;
+        int sequences = (int)(strtod(value, NULL) / job->file.job.sequence);
+        sequences -= sequences % least;
+        job->file.job.batch = (sequences > least ? sequences : least) * job->file.job.ranks;
+    }
+    return code;
+}
+
+int mp_reproduction_job(const struct mp_reproduction *all,
+                        const struct mp_reproduce_settings *settings, const int place[3],
+                        struct mp_predict_job *predict, struct mp_cluster **cluster,
+                        struct mp_error *error) {
+    memset(predict, 0, sizeof *predict);
+    *cluster = NULL;
+    int code = mp_predict_job_create(predict, error);
+    if (!code)
+        code = apply_options(all, settings, place, predict, error);
+    if (!code && settings->clusters)
+        code = mp_predict_job_cluster(predict, settings->clusters, cluster, error);
+    if (!code && *cluster)
+        code = finish_job(all, settings, predict, *cluster, error);
+    if (!code)
+        name_loads(all, settings, 0, predict->loads);
+    if (code) {
+        mp_cluster_destroy(*cluster);
         mp_predict_job_destroy(predict);
+    }
     return code;
 }
 
@@ -70,6 +168,8 @@ struct counting {
     int64_t seen, warm_up, most;
     double figure[MP_FIGURES];
     double routes, dropped;
+    double *iteration, *layer; /* of the cell; NULL: nobody asks */
+    int layers;
 };
 
 static void count(double figure[MP_FIGURES], const struct mp_prediction *one) {
@@ -94,28 +194,53 @@ static bool count_step(void *context, const struct mp_prediction *prediction) {
         count(counting->figure, prediction);
         counting->routes += (double)prediction->routes;
         counting->dropped += (double)prediction->dropped;
+        if (counting->iteration)
+            *counting->iteration++ = prediction->seconds;
+        for (int layer = 0; counting->layer && layer < counting->layers; layer++)
+            counting->layer[layer] += prediction->layer_seconds[layer];
     }
     return counting->seen < counting->most;
 }
 
-/* Predicts a cell's job over one window with `batch` sequences per rank (0: the job's own). */
+/* Room for what is kept of single iterations and layers. */
+static int keep_singles(struct mp_reproduce_cell *cell, int iterations, int layers,
+                        struct counting *counting, struct mp_error *error) {
+    cell->iteration =
+        realloc(cell->iteration, (size_t)(cell->iterations + iterations) * sizeof(double));
+    if (!cell->layer)
+        cell->layer = calloc((size_t)layers, sizeof(double));
+    if (!cell->iteration || !cell->layer)
+        return mp_fail(error, MP_ENOMEM, "no memory for %d iterations", iterations);
+    counting->iteration = cell->iteration + cell->iterations;
+    counting->layer = cell->layer;
+    cell->layers = counting->layers = layers;
+    return MP_OK;
+}
+
+/* Predicts a cell's job over one window with `batch` sequences per rank (0: the job's own); keeps
+ * single iterations in `cell`, unless it is NULL. */
 static int predict(const struct mp_reproduction *all, const struct mp_reproduce_settings *settings,
-                   const int place[3], int batch, const char *loads, struct counting *counting,
-                   struct mp_prediction_summary *summary, struct mp_error *error) {
+                   const int place[3], int batch, int window, struct mp_reproduce_cell *cell,
+                   struct counting *counting, struct mp_prediction_summary *summary,
+                   struct mp_error *error) {
     const struct mp_predict_watch watch = {counting, count_step};
     struct mp_predict_job job;
     struct mp_cluster *cluster = NULL;
-    int code = mp_reproduction_job(all, settings, place[0], place[1], place[2], &job, error);
+    int code = mp_reproduction_job(all, settings, place, &job, &cluster, error);
     if (code)
         return code;
-    code = mp_predict_job_cluster(&job, settings->clusters, &cluster, error);
-    if (!code) {
-        snprintf(job.loads, sizeof job.loads, "%s", loads);
-        job.file.job.iterations = counting->most;
-        if (batch)
-            job.file.job.batch = batch * job.file.job.ranks;
+    name_loads(all, settings, window, job.loads);
+    job.file.job.iterations = counting->most;
+    job.first_iteration = all->window[window].planners_from;
+    if (batch)
+        job.file.job.batch = batch * job.file.job.ranks;
+    if (cell)
+        code = keep_singles(cell, (int)(counting->most - counting->warm_up), job.file.job.layers,
+                            counting, error);
+    if (!code)
         code = mp_predict_job_run(&job, cluster, NULL, &watch, summary, error);
-    }
+    if (cell && counting->iteration)
+        cell->iterations = (int)(counting->iteration - cell->iteration);
     double others = (double)job.file.job.layers * job.file.job.experts * (job.file.job.ranks - 1);
     counting->figure[MP_FIGURE_COPIED] /= others > 0 ? others : 1;
     counting->figure[MP_FIGURE_BATCH] =
@@ -125,16 +250,26 @@ static int predict(const struct mp_reproduction *all, const struct mp_reproduce_
     return code;
 }
 
-static const char *loads_of(const struct mp_reproduction *all,
-                            const struct mp_reproduce_settings *settings, int window) {
-    return settings->loads ? settings->loads : all->window[window].loads;
-}
-
 static double measured_iterations(const struct mp_reproduce_settings *settings, const char *job) {
     for (int i = 0; i < settings->measurements; i++)
         if (!strcmp(settings->measured[i].job, job))
             return settings->measured[i].iterations;
     return NAN;
+}
+
+/* Of a cell's iterations the slowest, over the lower median. */
+static double slowest(const struct mp_reproduce_cell *cell) {
+    double most = 0, median = 0;
+    for (int i = 0; i < cell->iterations; i++) {
+        int below = 0;
+        for (int j = 0; j < cell->iterations; j++)
+            below += cell->iteration[j] < cell->iteration[i] ||
+                     (cell->iteration[j] == cell->iteration[i] && j < i);
+        if (below == (cell->iterations - 1) / 2)
+            median = cell->iteration[i];
+        most = cell->iteration[i] > most ? cell->iteration[i] : most;
+    }
+    return median > 0 ? most / median : NAN;
 }
 
 /* What is not a mean over iterations. */
@@ -151,6 +286,7 @@ static void finish_cell(const struct mp_reproduction *all,
         memory->dense + experts + memory->gradients + memory->optimizer;
     figure[MP_FIGURE_MEMORY_PARAMETERS] = experts;
     figure[MP_FIGURE_MEMORY_COPIES] = memory->copies;
+    figure[MP_FIGURE_SLOWEST] = slowest(cell);
     figure[MP_FIGURE_BATCH] = counting->figure[MP_FIGURE_BATCH];
     figure[MP_FIGURE_ITERATIONS] = measured_iterations(settings, all->jobs.part[job].name);
     figure[MP_FIGURE_TO_LOSS] = figure[MP_FIGURE_ITERATIONS] * figure[MP_FIGURE_SECONDS];
@@ -168,14 +304,14 @@ static int predict_cell(struct mp_reproduction *all, const struct mp_reproduce_s
         const struct mp_reproduce_window *window = &all->window[i];
         struct counting one = {.warm_up = window->warm_up,
                                .most = (int64_t)window->warm_up + window->iterations};
-        int code =
-            predict(all, settings, place, batch, loads_of(all, settings, i), &one, &summary, error);
+        int code = predict(all, settings, place, batch, i, cell, &one, &summary, error);
         if (code)
             return code;
         if (one.seen <= one.warm_up)
             return mp_fail(error, MP_EINVAL,
                            "loads \"%.200s\" end after %lld iterations, within the %d of warm-up",
-                           loads_of(all, settings, i), (long long)one.seen, window->warm_up);
+                           settings->loads ? settings->loads : window->loads, (long long)one.seen,
+                           window->warm_up);
         double counted = (double)(one.seen - one.warm_up) * windows;
         for (int figure = 0; figure <= MP_FIGURE_COPIED; figure++)
             cell->figure[figure] += one.figure[figure] / counted;
@@ -192,46 +328,52 @@ static int predict_cell(struct mp_reproduction *all, const struct mp_reproduce_s
 
 /* ---- the batch ---- */
 
-/* Whether all jobs that are compared fit. */
+/* Whether all jobs that are compared fit; `*tight`, the one that did not fit last, is tried first.
+ */
 static int try_batch(const struct mp_reproduction *all,
-                     const struct mp_reproduce_settings *settings, int machine, int model,
-                     int batch, bool *fits, struct mp_error *error) {
+                     const struct mp_reproduce_settings *settings, const int pair[2], int batch,
+                     int *tight, bool *fits, struct mp_error *error) {
     struct mp_prediction_summary summary;
     *fits = true;
-    for (int job = 0; *fits && job < all->jobs.count; job++) {
+    for (int i = 0, first = *tight; *fits && i < all->jobs.count; i++) {
         struct counting counting = {.most = TRIAL_ITERATIONS};
-        const int place[3] = {machine, model, job};
-        if (!has(all->largest_batch, job))
+        const int place[3] = {pair[0], pair[1], (first + i) % all->jobs.count};
+        if (!has(all->largest_batch, place[2]))
             continue;
-        int code = predict(all, settings, place, batch, loads_of(all, settings, 0), &counting,
-                           &summary, error);
+        int code = predict(all, settings, place, batch, 0, NULL, &counting, &summary, error);
         if (code)
             return code;
         *fits = !summary.out_of_memory;
+        *tight = *fits ? *tight : place[2];
     }
     return MP_OK;
 }
 
-/* The largest batch with which nothing that is compared runs out of memory; at least 1. */
+/* The largest batch with which nothing that is compared runs out of memory; at least 1.  More
+ * sequences need more memory, so it is sought by doubling and then by halves. */
 static int find_batch(struct mp_reproduction *all, const struct mp_reproduce_settings *settings,
                       int machine, int model, struct mp_error *error) {
     int *batch = &all->batch[machine * all->models.count + model];
-    bool fits = true;
+    int fitting = 1, beyond = MP_REPRODUCE_BATCH + 1, tight = 0;
+    const int pair[2] = {machine, model};
     if (!all->largest_batch || *batch)
         return MP_OK;
-    for (*batch = 1; *batch < MP_REPRODUCE_BATCH; ++*batch) {
-        int code = try_batch(all, settings, machine, model, *batch + 1, &fits, error);
+    while (fitting + 1 < beyond) {
+        bool fits = true;
+        bool is_bounded = beyond <= MP_REPRODUCE_BATCH || 2 * fitting >= beyond;
+        int next = is_bounded ? (fitting + beyond) / 2 : 2 * fitting;
+        int code = try_batch(all, settings, pair, next, &tight, &fits, error);
         if (code)
             return code;
-        if (!fits)
-            break;
+        *(fits ? &fitting : &beyond) = next;
     }
+    *batch = fitting;
     return MP_OK;
 }
 
 /* ---- all ---- */
 
-static int mark_needed(struct mp_reproduction *all) {
+int mp_reproduction_needed(struct mp_reproduction *all) {
     int needed = 0;
     for (int i = 0; i < all->rows; i++)
         for (int machine = 0; machine < all->machines.count; machine++)
@@ -291,19 +433,34 @@ static bool is_too_large(const struct mp_reproduction *all, int machine, int mod
     return false;
 }
 
+static void forget_cell(struct mp_reproduce_cell *cell) {
+    free(cell->iteration);
+    free(cell->layer);
+    *cell = (struct mp_reproduce_cell){.is_needed = cell->is_needed};
+}
+
+void mp_reproduction_forget(struct mp_reproduction *all) {
+    int pairs = all->machines.count * all->models.count;
+    for (int i = 0; i < pairs * all->jobs.count; i++)
+        forget_cell(&all->cell[i]);
+    for (int i = 0; i < pairs; i++)
+        all->batch[i] = 0;
+}
+
 static void take_smaller_batch(struct running *running, int machine, int model) {
     struct mp_reproduction *all = running->all;
     all->batch[machine * all->models.count + model]--;
     for (int job = 0; job < all->jobs.count; job++) {
         struct mp_reproduce_cell *cell = mp_reproduction_cell(all, machine, model, job);
         running->done -= cell->is_done;
-        *cell = (struct mp_reproduce_cell){.is_needed = cell->is_needed};
+        forget_cell(cell);
     }
 }
 
 int mp_reproduction_run(struct mp_reproduction *all, const struct mp_reproduce_settings *settings,
                         struct mp_error *error) {
-    struct running running = {.all = all, .settings = settings, .needed = mark_needed(all)};
+    struct running running = {
+        .all = all, .settings = settings, .needed = mp_reproduction_needed(all)};
     int pairs = all->machines.count * all->models.count;
     for (int i = 0; i < pairs && !running.is_stopped; i++) {
         int machine = i / all->models.count, model = i % all->models.count;
@@ -345,9 +502,25 @@ static void finish_line(struct mp_reproduced *line, mp_reproduce_line *each, voi
     each(context, line);
 }
 
+/* A cell's figure, or that of one of its iterations or layers. */
+static double figure_of(const struct mp_reproduce_row *row, const struct mp_reproduce_cell *cell,
+                        int single) {
+    if (row->single == MP_SINGLE_ITERATION)
+        return cell->iteration[single];
+    return row->single == MP_SINGLE_LAYER ? cell->layer[single] : cell->figure[row->figure];
+}
+
+/* How many numbers a row has of a cell. */
+static int singles_of(const struct mp_reproduce_row *row, const struct mp_reproduce_cell *cell) {
+    if (!cell->is_done || row->single == MP_SINGLE_NONE)
+        return 1;
+    return row->single == MP_SINGLE_ITERATION ? cell->iterations : cell->layers;
+}
+
 /* The number of one combination; over < 0: of one job alone. */
 static void one_number(const struct mp_reproduction *all, const struct mp_reproduce_row *row,
-                       int machine, int model, int of, int over, struct mp_reproduced *line) {
+                       int machine, int model, int of, int over, int single,
+                       struct mp_reproduced *line) {
     const struct mp_reproduce_cell *above = mp_reproduction_cell(all, machine, model, of);
     const struct mp_reproduce_cell *below =
         over < 0 ? NULL : mp_reproduction_cell(all, machine, model, over);
@@ -357,9 +530,9 @@ static void one_number(const struct mp_reproduction *all, const struct mp_reprod
         snprintf(line->missing, sizeof line->missing, "not predicted: it was stopped");
         return;
     }
-    double value = above->figure[row->figure];
+    double value = figure_of(row, above, single);
     if (below)
-        value /= below->figure[row->figure];
+        value /= figure_of(row, below, single);
     line->out_of_memory = above->out_of_memory || (below && below->out_of_memory);
     line->value = isfinite(value) ? in_unit(row, value) : NAN;
     if (isfinite(value))
@@ -431,15 +604,18 @@ static void row_lines(const struct mp_reproduction *all, const struct mp_reprodu
         if (!is_there || !has(row->machines, machine) || !has(row->models, model) ||
             !has(row->of, of))
             continue;
-        one_number(all, row, machine, model, of, over, &line);
-        if (row->combine == MP_COMBINE_EACH) {
-            label_line(all, row, machine, model, of, over, &line);
-            finish_line(&line, each, context);
-            continue;
+        int singles = singles_of(row, mp_reproduction_cell(all, machine, model, of));
+        for (int single = 0; single < singles; single++) {
+            one_number(all, row, machine, model, of, over, single, &line);
+            if (row->combine == MP_COMBINE_EACH) {
+                label_line(all, row, machine, model, of, over, &line);
+                finish_line(&line, each, context);
+                continue;
+            }
+            add_number(&sums, &line);
+            if (isnan(line.value))
+                last = line;
         }
-        add_number(&sums, &line);
-        if (isnan(line.value))
-            last = line;
     }
     if (row->combine == MP_COMBINE_EACH)
         return;
@@ -452,4 +628,20 @@ void mp_reproduction_lines(const struct mp_reproduction *all, mp_reproduce_line 
                            void *context) {
     for (int i = 0; i < all->rows; i++)
         row_lines(all, &all->row[i], each, context);
+}
+
+void mp_reproduced_name(const struct mp_reproduced *line, char name[2 * MP_REPRODUCE_LABEL]) {
+    snprintf(name, 2 * MP_REPRODUCE_LABEL, "%s%s%s", line->row->published.id,
+             *line->label ? ", " : "", line->label);
+}
+
+bool mp_reproduced_is_lost(const struct mp_reproduction *all, const struct mp_reproduced *line) {
+    char name[2 * MP_REPRODUCE_LABEL];
+    if (isnan(line->value) || line->is_inside)
+        return false;
+    mp_reproduced_name(line, name);
+    for (int i = 0; all->inside && i < all->inside->count; i++)
+        if (!strcmp(all->inside->item[i]->text, name))
+            return true;
+    return !all->inside;
 }

@@ -7,8 +7,17 @@
  *   description: one line
  *   assumptions:                    what the paper does not say: {what, because}
  *   common: {...}                   options of every predicted job (harness/predict/job.h)
+ *   unknowns:                       what the paper does not say and moeperf infers (infer.h): a
+ *     - {key: loads.spread, from: 0.1, to: 1, why: "loads are not published"}          range,
+ *     - {key: predict.attention, choices: [full, flash], of: [jobs], why: "..."}   or words
+ *   budget: 3000                    predictions that inferring takes, if nobody says otherwise
+ *   inferred:                       optional: the best set, as --infer --write has left it; an
+ *     command: "..."                unknown that is not there stands in the middle of its range
+ *     values: {loads.spread: 0.4}
+ *     inside: [row, "row, label"]   lines that are inside with it, and are to stay so
  *   windows:                        iterations that are looked at; times are means over all of
- *     - {loads: "dynamics first-iteration=900", warm-up: 100, iterations: 40}      them
+ *     - {loads: "dynamics first-iteration=990", planners-from: 90,              them
+ *        warm-up: 15, iterations: 10}
  *   largest-batch: [ep, ...]        optional: sequences per rank are the most that none of these
  *                                   jobs runs out of memory with; otherwise `batch` is a job's
  *   machines: [{name, ...}]         options on top of common, and then models', machines', jobs'
@@ -16,13 +25,23 @@
  *   jobs: [{name, ...}]
  *   rows:                           how a published row is computed, one or more entries each
  *     - {row: id, figure: seconds, of: [jobs], over: [jobs], machines: [...], models: [...],
- *        combine: each}
+ *        single: layer, combine: each, use: score}
  *   left-out: [{row: id, because}]  every published row is here or in rows
- *   findings: [{row: id, because}]  optional: what stands behind numbers that are outside
  *
  * A row's number is its figure for `of` over that for `over` (or alone); changes are less 1, times
  * in the row's unit.  `combine` puts the combinations of machines, models and jobs together: each
- * (a line for every one), mean, geometric-mean, least, most. */
+ * (a line for every one), mean, geometric-mean, least, most.  `single: iteration` compares the
+ * counted iterations one by one, `single: layer` the layers, and combines those, too.
+ *
+ * `use` says what inferring does with a row: fit (the unknowns are chosen by it), score (held out),
+ * or input (something in the file was taken from it, so that it is neither).  Rows that are no
+ * inputs alternate by name between fit and score.
+ *
+ * An unknown's key is one of
+ *   loads.NAME        an option of the windows' generator
+ *   tokens-per-rank   the batch
+ *   times.NAME        a factor to the clusters' numbers (mp_cluster_scale)
+ *   others            a key of jobs (predict.attention, options.slots); a job's own option stays */
 #ifndef MOEPERF_HARNESS_REPRODUCE_REPRODUCE_H
 #define MOEPERF_HARNESS_REPRODUCE_REPRODUCE_H
 
@@ -34,7 +53,10 @@ enum {
     MP_REPRODUCE_WINDOWS = 8,
     MP_REPRODUCE_ROWS = 128,
     MP_REPRODUCE_BATCH = 64, /* most sequences per rank that largest-batch tries */
-    MP_REPRODUCE_LABEL = 128
+    MP_REPRODUCE_LABEL = 128,
+    MP_REPRODUCE_UNKNOWNS = 16,
+    MP_REPRODUCE_CHOICES = 8,
+    MP_REPRODUCE_VALUE = 24 /* of an unknown, as text */
 };
 
 /* What a row can be about: of an iteration, means over the counted ones. */
@@ -58,6 +80,7 @@ enum mp_reproduce_figure {
     MP_FIGURE_MEMORY_STATE,      /* parameters, gradients and optimizer state */
     MP_FIGURE_MEMORY_PARAMETERS, /* of experts and copies */
     MP_FIGURE_MEMORY_COPIES,
+    MP_FIGURE_SLOWEST,    /* the slowest iteration over the median one */
     MP_FIGURE_BATCH,      /* sequences per rank */
     MP_FIGURE_ITERATIONS, /* to a loss, measured by training: not predicted */
     MP_FIGURE_TO_LOSS,    /* seconds to it: those iterations, each as long as predicted */
@@ -77,7 +100,20 @@ struct mp_reproduce_parts {
 
 struct mp_reproduce_window {
     char loads[MP_TEXT_SIZE];
+    int planners_from;       /* number of the first iteration as planners count, so that one that
+                                looks every hundredth need not be watched for a hundred */
     int warm_up, iterations; /* not counted, counted */
+};
+
+/* An unknown: a range, in steps that are even in the logarithm where it spans more than a factor of
+ * 3; or words. */
+struct mp_reproduce_unknown {
+    const char *key, *why;
+    double from, to;
+    const char *choice[MP_REPRODUCE_CHOICES];
+    int choices;                    /* 0: a range */
+    uint32_t jobs;                  /* whose it is */
+    char value[MP_REPRODUCE_VALUE]; /* inferred; where nothing is, the middle */
 };
 
 enum mp_reproduce_combine {
@@ -88,8 +124,13 @@ enum mp_reproduce_combine {
     MP_COMBINE_MOST
 };
 
+enum mp_reproduce_single { MP_SINGLE_NONE, MP_SINGLE_ITERATION, MP_SINGLE_LAYER };
+enum mp_reproduce_use { MP_USE_FIT, MP_USE_SCORE, MP_USE_INPUT };
+
 struct mp_reproduce_row {
     struct mp_paper_row published;
+    enum mp_reproduce_single single;
+    enum mp_reproduce_use use;
     enum mp_reproduce_figure figure;
     enum mp_reproduce_combine combine;
     uint32_t machines, models, of, over; /* sets of parts; over 0: none */
@@ -101,6 +142,9 @@ struct mp_reproduce_cell {
     bool out_of_memory;
     double figure[MP_FIGURES];
     struct mp_memory memory;
+    double *iteration,
+        *layer; /* seconds of each counted iteration, and MoE seconds of each layer */
+    int iterations, layers;
 };
 
 struct mp_reproduction {
@@ -108,7 +152,12 @@ struct mp_reproduction {
     struct mp_yaml *document;
     const struct mp_paper *paper;
     json_t *published;
-    const struct mp_yaml *common, *assumptions, *left_out, *findings; /* NULL: it has none */
+    const struct mp_yaml *common, *assumptions, *left_out; /* NULL: it has none */
+    struct mp_reproduce_unknown unknown[MP_REPRODUCE_UNKNOWNS];
+    int unknowns;
+    int64_t budget;               /* predictions to infer them with */
+    const struct mp_yaml *inside; /* NULL: not said */
+    const char *inferred_by;      /* the command; NULL: nothing is inferred */
     struct mp_reproduce_window window[MP_REPRODUCE_WINDOWS];
     int windows;
     struct mp_reproduce_parts machines, models, jobs;
@@ -138,6 +187,7 @@ struct mp_reproduce_settings {
     const char *const *set; /* [sets] "key=value" over every job */
     int sets;
     const char *loads;                            /* instead of the windows'; NULL: theirs */
+    const char (*value)[MP_REPRODUCE_VALUE];      /* [unknowns]; NULL: the inferred ones */
     const struct mp_reproduce_measured *measured; /* [measurements] */
     int measurements;
     void *context;
@@ -150,6 +200,15 @@ struct mp_reproduce_settings {
 int mp_reproduction_run(struct mp_reproduction *reproduction,
                         const struct mp_reproduce_settings *settings, struct mp_error *error);
 
+/* The value at a place 0 .. 1 of an unknown's range. */
+void mp_reproduction_value(const struct mp_reproduce_unknown *unknown, double place,
+                           char value[MP_REPRODUCE_VALUE]);
+
+/* Forgets all predictions, and batches that were found. */
+void mp_reproduction_forget(struct mp_reproduction *reproduction);
+/* How many cells rows need. */
+int mp_reproduction_needed(struct mp_reproduction *reproduction);
+
 /* One line of the result. */
 struct mp_reproduced {
     const struct mp_reproduce_row *row;
@@ -159,6 +218,12 @@ struct mp_reproduced {
     bool is_inside;
     bool out_of_memory; /* one of its jobs does not fit */
 };
+/* "row", or "row, label" where there is one. */
+void mp_reproduced_name(const struct mp_reproduced *line, char name[2 * MP_REPRODUCE_LABEL]);
+/* Whether it is outside, though the paper's file says that it is inside; of files that say nothing
+ * of it, whether it is outside. */
+bool mp_reproduced_is_lost(const struct mp_reproduction *reproduction,
+                           const struct mp_reproduced *line);
 typedef void mp_reproduce_line(void *context, const struct mp_reproduced *line);
 void mp_reproduction_lines(const struct mp_reproduction *reproduction, mp_reproduce_line *each,
                            void *context);
@@ -166,11 +231,12 @@ void mp_reproduction_lines(const struct mp_reproduction *reproduction, mp_reprod
 struct mp_reproduce_cell *mp_reproduction_cell(const struct mp_reproduction *reproduction,
                                                int machine, int model, int job);
 
-/* A cell's job with every option applied, `batch` sequences per rank where that is to be found (0:
- * the found one) and no loads yet; mp_predict_job_destroy.  The errors are mp_predict_job_apply's.
- */
+/* A cell's job with every option applied and the loads of the first window, on its cluster;
+ * mp_predict_job_destroy, mp_cluster_destroy.  The errors are mp_predict_job_apply's,
+ * mp_predict_job_cluster's and mp_cluster_scale's. */
 int mp_reproduction_job(const struct mp_reproduction *reproduction,
-                        const struct mp_reproduce_settings *settings, int machine, int model,
-                        int job, struct mp_predict_job *predict, struct mp_error *error);
+                        const struct mp_reproduce_settings *settings, const int place[3],
+                        struct mp_predict_job *predict, struct mp_cluster **cluster,
+                        struct mp_error *error);
 
 #endif

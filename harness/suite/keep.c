@@ -124,11 +124,10 @@ static const char *format_workload(const struct mp_suite *suite, int index, char
 
 /* The texts that a description borrows. */
 struct texts {
-    char workload[WORKLOAD_SIZE], model[MODEL_SIZE];
+    char workload[WORKLOAD_SIZE], model[MODEL_SIZE], gate[MP_GATE_WORDS];
 };
 
 static struct mp_store_run describe(const struct mp_ended_job *ended, struct texts *texts) {
-    static const char *const gates[] = {"gshard", "switch"};
     const struct mp_suite *suite = ended->suite;
     const struct mp_job_file *file = &suite->job[ended->index].file;
     const struct mp_job *job = &file->job;
@@ -141,7 +140,7 @@ static struct mp_store_run describe(const struct mp_ended_job *ended, struct tex
         .system = job->system,
         .executor = mp_suite_is_predicted(suite, ended->index) ? "predicted" : "measured",
         .workload = format_workload(suite, ended->index, texts->workload, sizeof texts->workload),
-        .gate = gates[job->gate],
+        .gate = mp_job_gate(job, texts->gate),
         .model = texts->model,
         .started_at = ended->started_at,
         .suite_text = suite->text,

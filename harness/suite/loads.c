@@ -35,7 +35,7 @@ static int open_loads(const struct mp_job *job, struct mp_trace_stream **stream,
     if (!code && !mp_trace_shape_fits(given, &wanted.shape))
         code = mp_fail(error, MP_EINVAL,
                        "trace: %.300s has %s; the job has %s.  moeperf reshape makes a trace of "
-                       "another shape",
+                       "another shape, but for experts per token, which top-k says",
                        job->trace, mp_trace_shape_describe(given, has, sizeof has),
                        mp_trace_shape_describe(&wanted.shape, needs, sizeof needs));
     if (code) {

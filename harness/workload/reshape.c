@@ -258,7 +258,7 @@ static char *write_notes(const struct reshaped *reshaped, const struct mp_reshap
     if (reshaped->tokens > 0)
         fprintf(text, "%sscaled every source to %lld tokens of top %d", ftell(text) ? "; " : "",
                 (long long)reshaped->tokens, to->top_k);
-    else if (wanted->top_k > 0 && from->top_k == 0)
+    if (wanted->top_k > 0 && from->top_k == 0)
         fprintf(text, "%stop %d as it was given", ftell(text) ? "; " : "", to->top_k);
     if (fclose(text)) {
         free(notes);

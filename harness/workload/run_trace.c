@@ -139,8 +139,9 @@ static int find_only_run(struct run_trace *run, struct mp_error *error) {
 static int describe_run(struct run_trace *run, struct mp_trace_info *info, struct mp_error *error) {
     sqlite3_stmt *row = NULL;
     int code = prepare(run,
-                       "SELECT ranks, CASE gate WHEN 'gshard' THEN 2 WHEN 'switch' THEN 1 ELSE 0 "
-                       "END, suite, job, system, workload, started_at FROM run WHERE run_id = ?1",
+                       "SELECT ranks, CASE WHEN gate = 'gshard' THEN 2 WHEN gate = 'switch' THEN 1 "
+                       "WHEN gate LIKE 'softmax top-%' THEN CAST(substr(gate, 13) AS INTEGER) ELSE "
+                       "0 END, suite, job, system, workload, started_at FROM run WHERE run_id = ?1",
                        &run->run_id, 1, &row, error);
     if (!code) {
         code = step(run, row, error);

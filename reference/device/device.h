@@ -30,6 +30,8 @@ typedef struct mp_device_event *mp_event;
 
 enum mp_element { MP_FLOAT32, MP_BFLOAT16 };
 
+enum { MP_CHOICES_LIMIT = 16 }; /* of a token */
+
 enum mp_grouped_gemm {
     MP_GROUPED_FORWARD,        /* out[g]    = in[g] * weight[g]              (rows x columns_out) */
     MP_GROUPED_INPUT_GRADIENT, /* in[g]     = out[g] * transpose(weight[g])  (rows x columns_in)  */
@@ -165,7 +167,7 @@ struct mp_device_operations {
      * lower id, in descending order, unless `forced` ([N][K], device) gives them; weight = their
      * probabilities, divided by their sum when `renormalise`.
      *   logits, probability [N][E]; choice [N][K] int32; weight [N][K].
-     * E up to 1024, K up to 16. */
+     * E up to 1024, K up to MP_CHOICES_LIMIT. */
     void (*gate_forward)(struct mp_device *, mp_stream, int tokens, int experts, int top_k,
                          bool renormalise, const float *logits, const int32_t *forced,
                          float *probability, int32_t *choice, float *weight);
@@ -232,6 +234,15 @@ struct mp_device_operations {
     void (*combine_backward)(struct mp_device *, mp_stream, int tokens, int top_k, int width,
                              const void *in, const int32_t *position, const float *weight,
                              const void *dout, void *din, float *dweight);
+
+    /* The same moves as products (gemm) with a matrix [rows][N], elements, in which a row has a
+     * one, or a weight, where it is a token's: matrix[position[i]][i / K] = weight[i] of route i,
+     * or 1 if weight is NULL; position -1 sets nothing.  The matrix has been zeroed. */
+    void (*one_hot)(struct mp_device *, mp_stream, int tokens, int top_k, const int32_t *position,
+                    const float *weight, void *matrix);
+    /* dweight[i] = dmatrix[position[i]][i / K], fp32; 0 for position -1. */
+    void (*one_hot_gradient)(struct mp_device *, mp_stream, int tokens, int top_k,
+                             const int32_t *position, const float *dmatrix, float *dweight);
 
     /* out[n] = token_table[token[n]] + position_table[n % sequence], rows of `width`. */
     void (*embedding_forward)(struct mp_device *, mp_stream, int tokens, int sequence, int width,

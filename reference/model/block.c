@@ -106,16 +106,19 @@ struct turn {
     struct mp_rows *rows;
     int64_t needed, limit;
 };
-enum { ROWS_OF_A_TURN = 5 };
+enum { ROWS_OF_A_TURN = 6 };
 
-static void list_rows(struct mp_model *model, int layer, int64_t sent, int64_t worked,
-                      struct turn turn[ROWS_OF_A_TURN]) {
+/* How many there are. */
+static int list_rows(struct mp_model *model, int layer, int64_t sent, int64_t worked,
+                     struct turn turn[ROWS_OF_A_TURN]) {
     struct mp_block_state *state = &model->state[layer];
     turn[0] = (struct turn){&state->sent, sent, model->send_limit};
     turn[1] = (struct turn){&model->sent, sent, model->send_limit};
     turn[2] = (struct turn){&state->index, worked, model->rows_limit};
     turn[3] = (struct turn){&state->worked, worked, model->rows_limit};
     turn[4] = (struct turn){&model->worked, worked, model->rows_limit};
+    turn[5] = (struct turn){&model->one_hot, sent, model->send_limit};
+    return state->routing.one_hot ? ROWS_OF_A_TURN : ROWS_OF_A_TURN - 1;
 }
 
 /* Bytes of a row in each of them. */
@@ -125,6 +128,7 @@ static void describe_rows(struct mp_model *model) {
     size_t hidden = (size_t)model->shape.expert_width * element;
     model->sent.bytes = row + index;
     model->worked.bytes = 2 * (row + hidden);
+    model->one_hot.bytes = (size_t)model->tokens * sizeof(float);
     for (int l = 0; l < model->shape.layers; l++) {
         struct mp_block_state *state = &model->state[l];
         state->sent.bytes = row;
@@ -154,9 +158,9 @@ static void place_rows(struct mp_model *model, int layer) {
 }
 
 /* What the turn's memory has, or would have with all that is needed. */
-static int64_t bytes_of(const struct turn turn[ROWS_OF_A_TURN], bool needed) {
+static int64_t bytes_of(const struct turn turn[], int count, bool needed) {
     int64_t bytes = 0;
-    for (int i = 0; i < ROWS_OF_A_TURN; i++)
+    for (int i = 0; i < count; i++)
         bytes += mp_rows_bytes(turn[i].rows, needed ? turn[i].needed : 0);
     return bytes;
 }
@@ -166,9 +170,9 @@ static int reserve(struct mp_model *model, int layer, int64_t sent, int64_t work
                    struct mp_error *error) {
     const double mebibyte = 1 << 20;
     struct turn turn[ROWS_OF_A_TURN];
-    list_rows(model, layer, sent, worked, turn);
-    int64_t before = bytes_of(turn, false);
-    for (int i = 0; i < ROWS_OF_A_TURN; i++) {
+    int count = list_rows(model, layer, sent, worked, turn);
+    int64_t before = bytes_of(turn, count, false);
+    for (int i = 0; i < count; i++) {
         int64_t wanted = turn[i].needed + (spare ? turn[i].needed / 4 : 0);
         if (!mp_rows_reserve(model->device, model->stream, turn[i].needed,
                              less(wanted, turn[i].limit), turn[i].rows))
@@ -178,10 +182,10 @@ static int reserve(struct mp_model *model, int layer, int64_t sent, int64_t work
                            "rows; a smaller batch or a system that spreads routes takes less",
                            layer, (long long)worked, (long long)sent,
                            (long long)model->tokens * model->shape.top_k,
-                           (double)bytes_of(turn, true) / mebibyte,
+                           (double)bytes_of(turn, count, true) / mebibyte,
                            (double)(model->row_bytes - before) / mebibyte);
     }
-    model->row_bytes += bytes_of(turn, false) - before;
+    model->row_bytes += bytes_of(turn, count, false) - before;
     place_rows(model, layer);
     return MP_OK;
 }
@@ -260,6 +264,7 @@ void mp_model_destroy(struct mp_model *model) {
     if (model->device) {
         mp_rows_release(model->device, &model->sent);
         mp_rows_release(model->device, &model->worked);
+        mp_rows_release(model->device, &model->one_hot);
         model->device->operations->host_release(model->device, model->host_statistics);
     }
     mp_dense_destroy(&model->dense);

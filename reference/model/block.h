@@ -83,12 +83,13 @@ struct mp_model {
 
     /* Workspace for rows: as much as any layer's plan has needed so far, and what lies there. */
     struct mp_rows sent, worked;
-    void *send;            /* [sent] [D] */
-    int32_t *row_token;    /* [sent] token of each row in send order, or -1 */
-    void *received;        /* [worked] [D] receive order */
-    void *expert_rows;     /* [worked] [D] expert order */
-    void *activated;       /* [worked] [F] gelu(hidden) */
-    void *hidden_gradient; /* [worked] [F] */
+    struct mp_rows one_hot; /* [sent] [N] elements, or floats; no memory before plans ask for it */
+    void *send;             /* [sent] [D] */
+    int32_t *row_token;     /* [sent] token of each row in send order, or -1 */
+    void *received;         /* [worked] [D] receive order */
+    void *expert_rows;      /* [worked] [D] expert order */
+    void *activated;        /* [worked] [F] gelu(hidden) */
+    void *hidden_gradient;  /* [worked] [F] */
 };
 
 /* Buffers for `sequences` sequences per rank of `ranks` ranks, and non-expert parameters from the

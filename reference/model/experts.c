@@ -13,26 +13,57 @@ static void *zeroed(struct mp_experts *experts, size_t count, size_t size) {
     return memory;
 }
 
-/* An expert's first parameters into its slot, or this rank's slice of them into its own. */
-static int place(struct mp_experts *experts, const struct mp_placement home[], int layer,
-                 int expert, const float *host, struct mp_error *error) {
-    const struct mp_device_operations *operations = experts->device->operations;
-    float *to = NULL;
-    size_t begin = 0, count = experts->chunk;
-    if (experts->slice) {
-        begin = (size_t)experts->layout.rank * experts->slice;
-        count = begin < experts->chunk ? experts->chunk - begin : 0;
-        count = count < experts->slice ? count : experts->slice;
-        to = mp_experts_own_slice(experts, experts->slice_parameter, layer, expert);
-    } else if (mp_placement_holds(&home[layer], expert, experts->layout.rank)) {
-        int slot = mp_experts_take(experts, layer, expert);
-        if (slot < 0)
-            return mp_fail(error, MP_ELIMIT, "rank %d keeps more than %d experts",
-                           experts->layout.rank, experts->slots);
-        to = experts->parameter + (size_t)slot * experts->chunk;
+/* The same of what is offloaded with the state. */
+static void *zeroed_state(struct mp_experts *experts, size_t count) {
+    size_t bytes = count ? count * sizeof(float) : 64;
+    if (!experts->layout.host)
+        return zeroed(experts, count, sizeof(float));
+    void *memory = experts->device->operations->host_allocate(experts->device, bytes);
+    if (memory)
+        memset(memory, 0, bytes);
+    return memory;
+}
+
+void mp_experts_write(const struct mp_experts *experts, float *to, const float *from,
+                      size_t count) {
+    if (experts->layout.host)
+        memcpy(to, from, count * sizeof *to);
+    else
+        experts->device->operations->copy_from_host(experts->device, NULL, to, from,
+                                                    count * sizeof *to);
+}
+
+/* Whether this rank keeps anything of an expert; and if so, which slice. */
+static bool keeps(const struct mp_experts *experts, const struct mp_placement *home, int expert,
+                  int *piece) {
+    const struct mp_experts_layout *layout = &experts->layout;
+    *piece = 0;
+    if (!experts->slice)
+        return mp_placement_holds(home, expert, layout->rank);
+    if (!mp_optimizer_of_replicas(layout->optimizer)) {
+        *piece = layout->rank;
+        return true;
     }
-    if (to && count)
-        operations->copy_from_host(experts->device, NULL, to, host + begin, count * sizeof *host);
+    for (int rank = mp_placement_next(home, expert, 0); rank >= 0 && rank < layout->rank;
+         rank = mp_placement_next(home, expert, rank + 1))
+        ++*piece;
+    return mp_placement_holds(home, expert, layout->rank);
+}
+
+/* An expert's first parameters, or the slice of them, into a slot. */
+static int place(struct mp_experts *experts, int layer, int expert, int piece, const float *host,
+                 struct mp_error *error) {
+    size_t begin = (size_t)piece * experts->slice, count = experts->kept;
+    int slot = mp_experts_take(experts, layer, expert);
+    if (slot < 0)
+        return mp_fail(error, MP_ELIMIT, "rank %d keeps more than %d experts", experts->layout.rank,
+                       experts->slots);
+    experts->piece[layer * experts->experts + expert] = piece;
+    if (begin >= experts->chunk)
+        return MP_OK;
+    count = count < experts->chunk - begin ? count : experts->chunk - begin;
+    mp_experts_write(experts, experts->parameter + (size_t)slot * experts->kept, host + begin,
+                     count);
     return MP_OK;
 }
 
@@ -40,56 +71,82 @@ static int fill(struct mp_experts *experts, const struct mp_model_shape *shape, 
                 const struct mp_placement home[], struct mp_error *error) {
     size_t bytes = experts->chunk * sizeof(float);
     float *host = malloc(bytes);
-    int code = MP_OK;
+    int code = MP_OK, piece = 0;
     if (!host)
         return mp_fail(error, MP_ENOMEM, "no memory to initialise an expert of %zu bytes", bytes);
     for (int i = 0; i < experts->layers * experts->experts && !code; i++) {
         int layer = i / experts->experts, expert = i % experts->experts;
-        if (!experts->slice && !mp_placement_holds(&home[layer], expert, experts->layout.rank))
+        if (!keeps(experts, &home[layer], expert, &piece))
             continue;
         mp_expert_initialise(shape, seed, layer, expert, host);
-        code = place(experts, home, layer, expert, host, error);
+        code = place(experts, layer, expert, piece, host, error);
     }
     free(host);
     return code;
 }
 
-static int allocate(struct mp_experts *experts, struct mp_error *error) {
-    const struct mp_experts_layout *layout = &experts->layout;
+static bool allocate_tables(struct mp_experts *experts) {
     size_t all = (size_t)experts->layers * (size_t)experts->experts;
-    size_t slots = (size_t)experts->slots * experts->chunk, slices = all * experts->slice;
-    size_t copies = (size_t)layout->regions * (size_t)layout->copies * experts->copy_stride;
-    size_t element = mp_element_bytes(experts->device);
-    struct {
-        float **memory;
-        size_t count;
-    } wanted[] = {{&experts->parameter, slots},       {&experts->gradient, slots},
-                  {&experts->first, slots},           {&experts->second, slots},
-                  {&experts->copy_gradient, copies},  {&experts->slice_parameter, slices},
-                  {&experts->slice_gradient, slices}, {&experts->slice_first, slices},
-                  {&experts->slice_second, slices}};
-    bool failed = false;
     experts->slot = malloc(all * sizeof *experts->slot);
     experts->moments = malloc(all * sizeof *experts->moments);
+    experts->piece = calloc(all, sizeof *experts->piece);
     experts->used = calloc((size_t)experts->slots + 1, sizeof *experts->used);
     experts->used_moments = calloc((size_t)experts->slots + 1, sizeof *experts->used_moments);
-    for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++) {
-        *wanted[i].memory = zeroed(experts, wanted[i].count, sizeof(float));
-        failed = failed || !*wanted[i].memory;
-    }
-    experts->copy_parameter = zeroed(experts, copies, element);
-    bool apart = experts->device->element != MP_FLOAT32;
-    experts->working = apart ? zeroed(experts, slots, element) : experts->parameter;
-    experts->slice_working = apart ? zeroed(experts, slices, element) : experts->slice_parameter;
-    failed = failed || !experts->copy_parameter || !experts->working || !experts->slice_working;
-    if (failed || !experts->slot || !experts->moments || !experts->used || !experts->used_moments)
-        return mp_fail(error, MP_ENOMEM,
-                       "no memory for %d experts, %d x %d copies and %zu slices of experts of %zu "
-                       "bytes each",
-                       experts->slots, layout->regions, layout->copies, experts->slice ? all : 0,
-                       experts->chunk * sizeof(float));
+    if (!experts->slot || !experts->moments || !experts->piece || !experts->used ||
+        !experts->used_moments)
+        return false;
     for (size_t i = 0; i < all; i++)
         experts->slot[i] = experts->moments[i] = -1;
+    return true;
+}
+
+static int allocate(struct mp_experts *experts, struct mp_error *error) {
+    const struct mp_experts_layout *layout = &experts->layout;
+    size_t slots = (size_t)experts->slots * experts->kept;
+    size_t copies = (size_t)layout->regions * (size_t)layout->copies * experts->copy_stride;
+    size_t element = mp_element_bytes(experts->device);
+    float **state[] = {&experts->parameter, &experts->first, &experts->second,
+                       &experts->host_gradient};
+    int states = layout->host ? 4 : 3;
+    bool failed = false;
+    if (!allocate_tables(experts))
+        return mp_fail(error, MP_ENOMEM, "no memory for the places of %d experts", experts->slots);
+    for (int i = 0; i < states; i++) {
+        *state[i] = zeroed_state(experts, slots);
+        failed = failed || !*state[i];
+    }
+    experts->gradient = zeroed(experts, slots, sizeof(float));
+    experts->copy_gradient = zeroed(experts, copies, sizeof(float));
+    experts->copy_parameter = zeroed(experts, copies, element);
+    bool apart = experts->device->element != MP_FLOAT32 || layout->host;
+    experts->working = apart ? zeroed(experts, slots, element) : experts->parameter;
+    if (failed || !experts->gradient || !experts->copy_gradient || !experts->copy_parameter ||
+        !experts->working)
+        return mp_fail(error, MP_ENOMEM,
+                       "no memory for %d experts, or slices of them, of %zu bytes each, and %d x "
+                       "%d copies of %zu bytes",
+                       experts->slots, experts->kept * sizeof(float), layout->regions,
+                       layout->copies, experts->chunk * sizeof(float));
+    return MP_OK;
+}
+
+/* Slices, and slots for what this rank keeps of them. */
+static int cut(struct mp_experts *experts, const struct mp_placement home[],
+               struct mp_error *error) {
+    enum mp_optimizer_split split = experts->layout.optimizer;
+    bool of_replicas = mp_optimizer_of_replicas(split);
+    experts->keepers = of_replicas ? mp_keepers(split, &home[0], 0) : experts->layout.ranks;
+    experts->slice = (experts->chunk + (size_t)experts->keepers - 1) / (size_t)experts->keepers;
+    experts->slots = 0;
+    for (int i = 0; i < experts->layers * experts->experts; i++) {
+        int layer = i / experts->experts, expert = i % experts->experts, piece;
+        if (of_replicas && mp_keepers(split, &home[layer], expert) != experts->keepers)
+            return mp_fail(error, MP_EPLAN,
+                           "layer %d: expert %d has %d replicas to keep its slices, others have %d",
+                           layer, expert, mp_keepers(split, &home[layer], expert),
+                           experts->keepers);
+        experts->slots += keeps(experts, &home[layer], expert, &piece);
+    }
     return MP_OK;
 }
 
@@ -97,16 +154,18 @@ int mp_experts_create(const struct mp_model_shape *shape, struct mp_device *devi
                       const struct mp_placement home[], const struct mp_experts_layout *layout,
                       struct mp_experts *experts, struct mp_error *error) {
     bool sliced = mp_optimizer_sliced(layout->optimizer);
-    size_t ranks = (size_t)layout->ranks;
     *experts = (struct mp_experts){.device = device,
                                    .layout = *layout,
                                    .layers = shape->layers,
                                    .experts = shape->experts,
                                    .chunk = mp_model_expert_floats(shape),
-                                   .slots = sliced ? 0 : layout->slots + 1};
-    experts->slice = sliced ? (experts->chunk + ranks - 1) / ranks : 0;
-    experts->copy_stride = sliced ? ranks * experts->slice : experts->chunk;
-    int code = allocate(experts, error);
+                                   .keepers = 1,
+                                   .slots = layout->slots + 1};
+    int code = sliced ? cut(experts, home, error) : MP_OK;
+    experts->kept = sliced ? experts->slice : experts->chunk;
+    experts->copy_stride = sliced ? (size_t)experts->keepers * experts->slice : experts->chunk;
+    if (!code)
+        code = allocate(experts, error);
     if (!code)
         code = fill(experts, shape, seed, home, error);
     if (!code)
@@ -119,23 +178,18 @@ int mp_experts_create(const struct mp_model_shape *shape, struct mp_device *devi
 void mp_experts_destroy(struct mp_experts *experts) {
     if (!experts || !experts->device)
         return;
-    void *memory[] = {experts->parameter,
-                      experts->gradient,
-                      experts->first,
-                      experts->second,
-                      experts->copy_parameter,
-                      experts->copy_gradient,
-                      experts->slice_parameter,
-                      experts->slice_gradient,
-                      experts->slice_first,
-                      experts->slice_second,
-                      experts->working != experts->parameter ? experts->working : NULL,
-                      experts->slice_working != experts->slice_parameter ? experts->slice_working
-                                                                         : NULL};
+    const struct mp_device_operations *operations = experts->device->operations;
+    void *state[] = {experts->parameter, experts->first, experts->second, experts->host_gradient};
+    void *memory[] = {experts->gradient, experts->copy_parameter, experts->copy_gradient,
+                      experts->working != experts->parameter ? experts->working : NULL};
     for (size_t i = 0; i < sizeof memory / sizeof *memory; i++)
-        experts->device->operations->release(experts->device, memory[i]);
+        operations->release(experts->device, memory[i]);
+    for (size_t i = 0; i < sizeof state / sizeof *state; i++)
+        (experts->layout.host ? operations->host_release : operations->release)(experts->device,
+                                                                                state[i]);
     free(experts->slot);
     free(experts->moments);
+    free(experts->piece);
     free(experts->used);
     free(experts->used_moments);
     *experts = (struct mp_experts){0};
@@ -202,11 +256,8 @@ int mp_experts_locate(const struct mp_experts *experts, const struct mp_plan *pl
         return mp_experts_locate_held(experts, plan->layer, &plan->during, parameter, gradient,
                                       error);
     for (int e = 0; e < experts->experts; e++) {
-        int32_t slot = experts->slot[plan->layer * experts->experts + e];
-        parameter[e] = slot < 0 ? NULL
-                                : mp_element_at(experts->device, experts->working,
-                                                (size_t)slot * experts->chunk);
-        gradient[e] = slot < 0 ? NULL : experts->gradient + (size_t)slot * experts->chunk;
+        parameter[e] = mp_experts_own_elements(experts, plan->layer, e);
+        gradient[e] = mp_experts_own_gradient(experts, plan->layer, e);
     }
     for (int i = 0; i < plan->fetch.count && !code; i++) {
         const struct mp_transfer *transfer = &plan->fetch.item[i];
@@ -219,40 +270,79 @@ int mp_experts_locate(const struct mp_experts *experts, const struct mp_plan *pl
 
 bool mp_experts_state(const struct mp_experts *experts, int layer, int expert, float *state[3]) {
     int at = layer * experts->experts + expert;
-    float *const whole[] = {experts->parameter, experts->first, experts->second};
-    float *const slices[] = {experts->slice_parameter, experts->slice_first, experts->slice_second};
+    float *const what[] = {experts->parameter, experts->first, experts->second};
     const int32_t place[] = {experts->slot[at], experts->moments[at], experts->moments[at]};
-    if (!experts->slice && experts->slot[at] < 0)
+    if (experts->slot[at] < 0)
         return false;
     for (int i = 0; i < 3; i++)
-        state[i] = experts->slice ? mp_experts_own_slice(experts, slices[i], layer, expert)
-                                  : whole[i] + (size_t)place[i] * experts->chunk;
+        state[i] = what[i] + (size_t)place[i] * experts->kept;
     return true;
+}
+
+/* All that is kept in slices lies together, as it has no spare slot. */
+static size_t all_slices(const struct mp_experts *experts) {
+    return (size_t)experts->slots * experts->kept;
+}
+
+/* Parameters from the host become elements; gradients have been used, so that they make room. */
+static void bring_up(struct mp_experts *experts, mp_stream stream) {
+    const struct mp_device_operations *operations = experts->device->operations;
+    bool rounded = experts->device->element != MP_FLOAT32;
+    size_t count = all_slices(experts);
+    operations->copy_from_host(experts->device, stream,
+                               rounded ? experts->gradient : experts->working, experts->parameter,
+                               count * sizeof(float));
+    if (rounded)
+        operations->to_elements(experts->device, stream, count, experts->gradient,
+                                experts->working);
 }
 
 void mp_experts_refresh(struct mp_experts *experts, mp_stream stream, int layer, int expert) {
     int32_t slot = experts->slot[layer * experts->experts + expert];
     if (slot < 0 || experts->working == experts->parameter)
         return;
-    size_t at = (size_t)slot * experts->chunk;
-    experts->device->operations->to_elements(experts->device, stream, experts->chunk,
+    size_t at = (size_t)slot * experts->kept;
+    experts->device->operations->to_elements(experts->device, stream, experts->kept,
                                              experts->parameter + at,
                                              mp_element_at(experts->device, experts->working, at));
 }
 
 void mp_experts_refresh_all(struct mp_experts *experts, mp_stream stream) {
-    size_t all = (size_t)experts->layers * (size_t)experts->experts;
-    for (int i = 0; i < (int)all; i++)
+    if (experts->layout.host) {
+        bring_up(experts, stream);
+        return;
+    }
+    for (int i = 0; i < experts->layers * experts->experts; i++)
         mp_experts_refresh(experts, stream, i / experts->experts, i % experts->experts);
-    if (experts->slice_working != experts->slice_parameter)
-        experts->device->operations->to_elements(experts->device, stream, all * experts->slice,
-                                                 experts->slice_parameter, experts->slice_working);
+}
+
+/* Where the state is, between the two ways over the host's link. */
+static void update_on_host(struct mp_experts *experts, mp_stream stream,
+                           const struct mp_adamw *settings) {
+    struct mp_device *host = experts->layout.host;
+    size_t count = all_slices(experts), bytes = count * sizeof(float);
+    experts->device->operations->copy_to_host(experts->device, stream, experts->host_gradient,
+                                              experts->gradient, bytes);
+    host->operations->adamw(host, NULL, count, settings, experts->parameter, experts->host_gradient,
+                            experts->first, experts->second, NULL);
+    bring_up(experts, stream);
+    experts->host_bytes += 2 * (int64_t)bytes;
 }
 
 void mp_experts_update(struct mp_experts *experts, mp_stream stream,
                        const struct mp_adamw *settings) {
     const struct mp_device_operations *operations = experts->device->operations;
     int all = experts->layers * experts->experts;
+    if (experts->layout.host) {
+        update_on_host(experts, stream, settings);
+        return;
+    }
+    if (experts->slice) {
+        operations->adamw(experts->device, stream, all_slices(experts), settings,
+                          experts->parameter, experts->gradient, experts->first, experts->second,
+                          experts->working);
+        return;
+    }
     for (int i = 0; i < all; i++) {
         if (experts->slot[i] < 0)
             continue;
@@ -263,8 +353,4 @@ void mp_experts_update(struct mp_experts *experts, mp_stream stream,
                           experts->second + moments,
                           mp_element_at(experts->device, experts->working, at));
     }
-    if (experts->slice)
-        operations->adamw(experts->device, stream, (size_t)all * experts->slice, settings,
-                          experts->slice_parameter, experts->slice_gradient, experts->slice_first,
-                          experts->slice_second, experts->slice_working);
 }

@@ -3,12 +3,16 @@
  * An expert that is kept (owned, or a tied replica) has a slot: parameters and gradient sum, and a
  * place for both moments of AdamW.  Slots belong to no layer, so that a rank may keep 0 .. E
  * experts of a layer while their total is limited (Hecate, systems.md 1.8); one slot more than that
- * limit lets homes change one expert at a time.  With a sliced optimizer nothing is kept whole:
- * every rank has slice r of R of every expert's parameters, gradient sum and moments.
+ * limit lets homes change one expert at a time.  With a sliced optimizer nothing is kept whole: a
+ * slot is for one slice of an expert's parameters, gradient sum and moments, and there are as many
+ * as the rank keeps.
  *
  * Products read working elements: parameters rounded to the device's element type, or the
- * parameters themselves where that is fp32.  Elements are what travels between ranks as well, but
- * for homes that change: those take parameters and moments along.
+ * parameters themselves where that is fp32 and on the device.  Elements are what travels between
+ * ranks as well, but for homes that change: those take parameters and moments along.
+ *
+ * State that is offloaded lies in page-locked memory of the host, whose processors update it: once
+ * per step gradients go down and parameters come up, in fp32, and become elements on the device.
  *
  * Copies have elements and a gradient only, in regions: one region per layer when copies live
  * until backward (or, put together after a step from slices, until the next step), two in turn when
@@ -23,8 +27,10 @@
 struct mp_experts_layout {
     int rank, ranks;
     enum mp_optimizer_split optimizer;
-    int slots;           /* most experts over all layers that any rank keeps; 0 with slices */
-    int regions, copies; /* regions, and copies in each */
+    struct mp_device *host; /* updates what is offloaded, a device of fp32 in host memory; NULL:
+                               nothing is.  Slices only.  Borrowed */
+    int slots;              /* most experts over all layers that any rank keeps; 0 with slices */
+    int regions, copies;    /* regions, and copies in each */
 };
 
 struct mp_experts {
@@ -33,25 +39,29 @@ struct mp_experts {
     int layers, experts;
     size_t chunk; /* floats of one expert */
 
+    int keepers;  /* slices of an expert; 1 unless sliced */
+    size_t slice; /* floats of one slice, ceil(chunk / keepers); 0 unless sliced */
+    size_t kept;  /* floats of a slot: slice, or chunk */
+
     int slots;                   /* with the spare one */
     int held;                    /* slots in use */
     int32_t *slot;               /* [layers][experts]: slot, -1: not kept */
     int32_t *moments;            /* [layers][experts]: place of the moments, -1: none */
+    int32_t *piece;              /* [layers][experts]: which slice is kept; 0 unless sliced */
     bool *used, *used_moments;   /* [slots] */
-    float *parameter, *gradient; /* [slots][chunk] */
-    float *first, *second;       /* [slots][chunk], at `moments` */
-    void *working;               /* [slots][chunk] elements; `parameter` where these are fp32 */
+    float *parameter, *gradient; /* [slots][kept] */
+    float *first, *second;       /* [slots][kept], at `moments` */
+    float *host_gradient;        /* [slots][kept] what has come down; NULL unless offloaded */
+    void *working;               /* [slots][kept] elements; may be `parameter` */
     size_t copy_stride;          /* floats from one copy to the next: chunk, or all slices */
     void *copy_parameter;        /* [regions][copies][copy_stride] elements */
     float *copy_gradient;        /* [regions][copies][copy_stride] */
-
-    size_t slice; /* floats of one slice, ceil(chunk / ranks); 0 unless sliced */
-    float *slice_parameter, *slice_gradient, *slice_first, *slice_second; /* [L][E][slice] */
-    void *slice_working; /* [L][E][slice] elements; slice_parameter where these are fp32 */
+    int64_t host_bytes;          /* that updates have moved to and from the host so far */
 };
 
-/* Keeps what home [layers] gives to layout->rank (or its slice of everything), initialised from the
- * seed, moments zero.  Errors: MP_ENOMEM, MP_ELIMIT (homes that need more than layout->slots). */
+/* Keeps what home [layers] gives to layout->rank (or its slices), initialised from the seed,
+ * moments zero.  Errors: MP_ENOMEM, MP_EPLAN (homes with unequally many replicas, which can't be
+ * slices of one length), MP_ELIMIT (homes that need more than layout->slots). */
 int mp_experts_create(const struct mp_model_shape *shape, struct mp_device *device, uint64_t seed,
                       const struct mp_placement home[], const struct mp_experts_layout *layout,
                       struct mp_experts *experts, struct mp_error *error);
@@ -76,38 +86,42 @@ int mp_experts_locate_held(const struct mp_experts *experts, int layer,
                            const struct mp_placement *placement, void *parameter[],
                            float *gradient[], struct mp_error *error);
 
-/* Slice `rank` of an expert's elements inside a copy, or of the copy's gradient; and this rank's
- * own slice of `what` (slice_parameter, ...) or of slice_working. */
-static inline void *mp_experts_slice_of(const struct mp_experts *experts, void *copy, int rank) {
-    return mp_element_at(experts->device, copy, (size_t)rank * experts->slice);
+/* Slice number `piece` of an expert's elements inside a copy, or of the copy's gradient. */
+static inline void *mp_experts_slice_of(const struct mp_experts *experts, void *copy, int piece) {
+    return mp_element_at(experts->device, copy, (size_t)piece * experts->slice);
 }
 static inline float *mp_experts_gradient_slice_of(const struct mp_experts *experts, float *copy,
-                                                  int rank) {
-    return copy + (size_t)rank * experts->slice;
+                                                  int piece) {
+    return copy + (size_t)piece * experts->slice;
 }
-static inline float *mp_experts_own_slice(const struct mp_experts *experts, float *what, int layer,
-                                          int expert) {
-    return what + ((size_t)layer * (size_t)experts->experts + (size_t)expert) * experts->slice;
+/* What this rank keeps of an expert, whole or its slice: gradient, or elements; NULL if nothing. */
+static inline float *mp_experts_own_gradient(const struct mp_experts *experts, int layer,
+                                             int expert) {
+    int32_t slot = experts->slot[layer * experts->experts + expert];
+    return slot < 0 ? NULL : experts->gradient + (size_t)slot * experts->kept;
 }
-
 static inline void *mp_experts_own_elements(const struct mp_experts *experts, int layer,
                                             int expert) {
-    return mp_element_at(experts->device, experts->slice_working,
-                         ((size_t)layer * (size_t)experts->experts + (size_t)expert) *
-                             experts->slice);
+    int32_t slot = experts->slot[layer * experts->experts + expert];
+    return slot < 0
+               ? NULL
+               : mp_element_at(experts->device, experts->working, (size_t)slot * experts->kept);
 }
 
 /* Parameters, first and second moment of what this rank keeps of an expert, whole or its slice of
- * it: false if nothing. */
+ * it: false if nothing.  In host memory if they are offloaded. */
 bool mp_experts_state(const struct mp_experts *experts, int layer, int expert, float *state[3]);
+/* Writes into such state from memory of the host. */
+void mp_experts_write(const struct mp_experts *experts, float *to, const float *from, size_t count);
 
 /* Makes the working elements of an expert that this rank keeps those of its parameters, after these
- * were written by others than mp_experts_update; nothing where it keeps none.  The same for
- * everything kept. */
+ * were written by others than mp_experts_update; nothing where it keeps none.  Not with slices.
+ * The same for everything kept, with slices too. */
 void mp_experts_refresh(struct mp_experts *experts, mp_stream stream, int layer, int expert);
 void mp_experts_refresh_all(struct mp_experts *experts, mp_stream stream);
 
-/* AdamW over everything kept. */
+/* AdamW over everything kept; where it is offloaded, with gradients' way down and parameters' way
+ * up, after which gradients are undefined. */
 void mp_experts_update(struct mp_experts *experts, mp_stream stream,
                        const struct mp_adamw *settings);
 

@@ -25,16 +25,9 @@ enum { MP_VOCABULARY = 256 }; /* bytes */
 struct mp_model_shape {
     int layers, width, heads, experts, expert_width, sequence;
     int top_k;               /* K */
-    bool renormalise;        /* weights divided by their sum (GShard), or not (Switch) */
-    double auxiliary_weight; /* of E * sum over experts of mean probability * share of firsts */
+    bool renormalise;        /* a token's weights are divided by their sum, or probabilities */
+    double auxiliary_weight; /* of E * sum over experts of mean probability * share of choices */
 };
-
-/* Gates (systems.md 3.2, 3.3), both dropless here: GShard top-2 renormalised over the two, Switch
- * top-1 with the full softmax probability. */
-static inline void mp_model_set_gate(struct mp_model_shape *shape, bool gshard) {
-    shape->top_k = gshard ? 2 : 1;
-    shape->renormalise = gshard;
-}
 
 /* Floats of one expert: w1 [D][F], then w2 [F][D].  An expert travels as one chunk. */
 static inline size_t mp_model_expert_floats(const struct mp_model_shape *shape) {

@@ -66,6 +66,32 @@ static void upload_receive_index(struct mp_model *model, struct mp_block_state *
         QUEUE(model, copy, state->receive_index, state->index.memory, bytes);
 }
 
+/* The matrix that plan.one_hot is about, with these weights. */
+static void *one_hot(struct mp_model *model, const struct mp_block_state *state,
+                     const float *weight) {
+    size_t cells = (size_t)state->routing.send_total * (size_t)model->tokens;
+    QUEUE(model, zero, model->one_hot.memory, cells * mp_element_bytes(model->device));
+    QUEUE(model, one_hot, model->tokens, model->shape.top_k, state->position, weight,
+          model->one_hot.memory);
+    return model->one_hot.memory;
+}
+
+/* rows [sent][D] = matrix * tokens' [N][D]. */
+static void tokens_into_rows(struct mp_model *model, const struct mp_block_state *state,
+                             const float *weight, const void *tokens, void *rows) {
+    int n = model->tokens, d = model->shape.width;
+    QUEUE(model, gemm, false, false, state->routing.send_total, d, n, 1,
+          one_hot(model, state, weight), n, tokens, d, 0, rows, d);
+}
+
+/* tokens' [N][D] = transpose(matrix) * rows [sent][D], or that is added to them. */
+static void rows_into_tokens(struct mp_model *model, const struct mp_block_state *state,
+                             const float *weight, const void *rows, bool add, void *tokens) {
+    int n = model->tokens, d = model->shape.width;
+    QUEUE(model, gemm, true, false, n, d, state->routing.send_total, 1,
+          one_hot(model, state, weight), n, rows, d, (float)add, tokens, d);
+}
+
 void mp_model_permute(struct mp_model *model, int layer, uint64_t route_seed) {
     struct mp_block_state *state = &model->state[layer];
     const struct mp_routing *routing = &state->routing;
@@ -77,8 +103,11 @@ void mp_model_permute(struct mp_model *model, int layer, uint64_t route_seed) {
     if (routing->renormalise_survivors)
         QUEUE(model, survivor_weights, model->tokens, model->shape.experts, model->shape.top_k,
               state->probability, state->choice, state->position, state->weight);
-    QUEUE(model, gather_rows, routing->send_total, model->shape.width, state->normed2,
-          model->row_token, model->send);
+    if (routing->one_hot)
+        tokens_into_rows(model, state, NULL, state->normed2, model->send);
+    else
+        QUEUE(model, gather_rows, routing->send_total, model->shape.width, state->normed2,
+              model->row_token, model->send);
 }
 
 /* Row `row` of a matrix with rows of the model's width, or of the experts'. */
@@ -172,14 +201,33 @@ void mp_model_experts(struct mp_model *model, int layer, int segment) {
 
 void mp_model_combine(struct mp_model *model, int layer) {
     struct mp_block_state *state = &model->state[layer];
+    void *out = model->state[layer + 1].x;
+    if (state->routing.one_hot) {
+        QUEUE(model, copy, out, state->middle, rows_bytes(model, model->tokens));
+        rows_into_tokens(model, state, state->weight, state->combine_in, true, out);
+        return;
+    }
     QUEUE(model, combine_forward, model->tokens, model->shape.top_k, model->shape.width,
-          state->combine_in, state->position, state->weight, state->middle,
-          model->state[layer + 1].x);
+          state->combine_in, state->position, state->weight, state->middle, out);
+}
+
+/* The weights' gradient is picked from that of the whole matrix, which takes its place. */
+static void combine_one_hot_backward(struct mp_model *model, const struct mp_block_state *state) {
+    int n = model->tokens, d = model->shape.width;
+    float *dmatrix = model->one_hot.memory;
+    tokens_into_rows(model, state, state->weight, model->dx, model->send);
+    QUEUE(model, gemm_float, false, true, state->routing.send_total, n, d, 1, state->combine_in, d,
+          model->dx, d, 0, dmatrix, n);
+    QUEUE(model, one_hot_gradient, n, model->shape.top_k, state->position, dmatrix, model->dweight);
 }
 
 void mp_model_combine_backward(struct mp_model *model, int layer) {
     struct mp_block_state *state = &model->state[layer];
     const struct mp_routing *routing = &state->routing;
+    if (routing->one_hot) {
+        combine_one_hot_backward(model, state);
+        return;
+    }
     if (routing->padding > 0) /* rows without a token have no gradient */
         QUEUE(model, zero, model->send, rows_bytes(model, routing->send_total));
     QUEUE(model, combine_backward, model->tokens, model->shape.top_k, model->shape.width,
@@ -222,8 +270,11 @@ void mp_model_gate_backward(struct mp_model *model, int layer) {
     struct mp_block_tensors g = mp_dense_block(&model->dense, model->dense.gradient, layer);
     const struct mp_model_shape *shape = &model->shape;
     int n = model->tokens, d = shape->width, e = shape->experts, k = shape->top_k;
-    QUEUE(model, combine_forward, n, k, d, model->send, state->position, NULL, NULL,
-          model->dnormed);
+    if (state->routing.one_hot)
+        rows_into_tokens(model, state, NULL, model->send, false, model->dnormed);
+    else
+        QUEUE(model, combine_forward, n, k, d, model->send, state->position, NULL, NULL,
+              model->dnormed);
     QUEUE(model, gate_backward, n, e, k, shape->renormalise, state->probability, state->choice,
           state->routing.renormalise_survivors ? state->position : NULL, state->weight,
           model->dweight, state->auxiliary, model->gate_gradient);

@@ -308,6 +308,7 @@ int mp_routing_build(const struct mp_plan *plan, const uint32_t load[], int rank
     routing->order = plan->route_order;
     routing->renormalise_survivors = plan->renormalise_survivors;
     routing->padding = plan->padding;
+    routing->one_hot = plan->one_hot;
     find_late_copies(plan, rank, routing);
     code = list_parts(plan, load, rank, routing, error);
     if (!code)
@@ -339,6 +340,7 @@ int mp_routing_build(const struct mp_plan *plan, const uint32_t load[], int rank
 
 void mp_routing_single(struct mp_routing *routing, int rows) {
     routing->padding = 0;
+    routing->one_hot = false;
     routing->send_total = routing->local_rows = 0;
     routing->receive_total = rows;
     routing->steps = 0;

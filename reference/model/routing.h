@@ -49,6 +49,7 @@ struct mp_routing {
     enum mp_route_order order;
     bool renormalise_survivors;
     int64_t padding;
+    bool one_hot;
     uint32_t *dropped; /* [experts] routes of this rank that no part covers */
 
     int send_total;    /* rows in send order, the last segment's included */

@@ -32,10 +32,41 @@ void mp_layouts_destroy(struct mp_layouts *layouts) {
         return;
     for (int layer = 0; layouts->slots && layer < layouts->layers; layer++)
         mp_slots_destroy(&layouts->slots[layer]);
+    for (int layer = 0; layouts->earlier && layer < layouts->layers; layer++)
+        mp_slots_destroy(&layouts->earlier[layer]);
     free(layouts->slots);
+    free(layouts->earlier);
     mp_slots_destroy(&layouts->derived);
     free(layouts->seen);
     *layouts = (struct mp_layouts){0};
+}
+
+static void set(struct mp_slots *slots, const int32_t expert[], int ranks_per_node) {
+    memcpy(slots->expert, expert,
+           (size_t)slots->ranks * (size_t)slots->per_rank * sizeof *slots->expert);
+    mp_slots_index(slots, ranks_per_node);
+}
+
+int mp_layouts_keep_earlier(struct mp_layouts *layouts, struct mp_error *error) {
+    int code = MP_OK;
+    layouts->earlier = calloc((size_t)layouts->layers, sizeof *layouts->earlier);
+    if (!layouts->earlier)
+        code =
+            mp_fail(error, MP_ENOMEM, "no memory for earlier slots of %d layers", layouts->layers);
+    for (int layer = 0; layer < layouts->layers && !code; layer++) {
+        code = mp_slots_create(layouts->ranks, layouts->experts, layouts->per_rank,
+                               &layouts->earlier[layer], error);
+        if (!code)
+            set(&layouts->earlier[layer], layouts->slots[layer].expert, layouts->ranks_per_node);
+    }
+    return code;
+}
+
+void mp_layouts_change(struct mp_layouts *layouts, int layer, const int32_t expert[]) {
+    struct mp_slots *slots = &layouts->slots[layer];
+    if (layouts->earlier)
+        set(&layouts->earlier[layer], slots->expert, layouts->ranks_per_node);
+    set(slots, expert, layouts->ranks_per_node);
 }
 
 void mp_layouts_owners(const struct mp_layouts *layouts, int32_t owner[]) {
@@ -55,7 +86,8 @@ int mp_layouts_limit(const struct mp_layouts *layouts) {
     return layouts->layers * each;
 }
 
-static bool agree(const struct mp_slots *slots, const struct mp_placement *home, int expert) {
+static bool holders_agree(const struct mp_slots *slots, const struct mp_placement *home,
+                          int expert) {
     int ranks = 0;
 
     for (int32_t slot = slots->begin[expert]; slot < slots->begin[expert + 1]; slot++) {
@@ -66,18 +98,24 @@ static bool agree(const struct mp_slots *slots, const struct mp_placement *home,
     return ranks == mp_placement_copies(home, expert);
 }
 
+static bool agree(const struct mp_slots *slots, const struct mp_placement *home) {
+    for (int expert = 0; expert < slots->experts; expert++)
+        if (!holders_agree(slots, home, expert))
+            return false;
+    return true;
+}
+
 struct mp_slots *mp_layouts_for_home(struct mp_layouts *layouts, int layer,
                                      const struct mp_placement *home) {
     struct mp_slots *slots = &layouts->slots[layer], *derived = &layouts->derived;
-    int expert = 0;
 
-    while (expert < slots->experts && agree(slots, home, expert))
-        expert++;
-    if (expert == slots->experts)
+    if (agree(slots, home))
         return slots;
+    if (layouts->earlier && agree(&layouts->earlier[layer], home))
+        return &layouts->earlier[layer];
     for (int rank = 0; rank < derived->ranks; rank++) {
         int32_t *slot = derived->expert + (long)rank * derived->per_rank;
-        for (expert = 0; expert < derived->experts; expert++)
+        for (int expert = 0; expert < derived->experts; expert++)
             slot[expert] = mp_placement_holds(home, expert, rank) ? expert : -1;
     }
     mp_slots_index(derived, layouts->ranks_per_node);

@@ -12,10 +12,11 @@
 
 struct mp_layouts {
     int layers, ranks, experts, per_rank;
-    int ranks_per_node;      /* as mp_slots_index takes it */
-    struct mp_slots *slots;  /* [layers], owned, for the planner to fill and to index */
-    struct mp_slots derived; /* one slot per holder, for homes that are not those of `slots` */
-    int32_t *seen;           /* [experts] working memory, owned */
+    int ranks_per_node;       /* as mp_slots_index takes it */
+    struct mp_slots *slots;   /* [layers], owned, for the planner to fill and to index */
+    struct mp_slots *earlier; /* [layers], owned: those before the last change; NULL: not kept */
+    struct mp_slots derived;  /* one slot per holder, for homes that are not those of `slots` */
+    int32_t *seen;            /* [experts] working memory, owned */
 };
 
 /* All slots empty; every expert must get one before anything below is called.  `ranks_per_node` is
@@ -23,6 +24,12 @@ struct mp_layouts {
 int mp_layouts_create(int layers, int ranks, int experts, int per_rank, int ranks_per_node,
                       struct mp_layouts *layouts, struct mp_error *error);
 void mp_layouts_destroy(struct mp_layouts *layouts); /* accepts NULL and a zeroed one */
+
+/* From now on also the slots that a layer had before it last changed: moves in the background leave
+ * them in use for a while.  MP_ENOMEM. */
+int mp_layouts_keep_earlier(struct mp_layouts *layouts, struct mp_error *error);
+/* A layer's slots become these, [ranks][per_rank]. */
+void mp_layouts_change(struct mp_layouts *layouts, int layer, const int32_t expert[]);
 
 /* For initial_owners: the lowest rank with a slot; owner is [layers][experts]. */
 void mp_layouts_owners(const struct mp_layouts *layouts, int32_t owner[]);
@@ -32,8 +39,8 @@ void mp_layouts_holders(const struct mp_layouts *layouts, struct mp_placement ho
 int mp_layouts_limit(const struct mp_layouts *layouts);
 
 /* The slots that a layer's homes stand for: the planner's own if holders and ranks with a slot are
- * the same, and otherwise one slot for every holder.  Homes are others than those remembered when a
- * run goes on from a checkpoint of other ranks or of another system. */
+ * the same, or the earlier ones, and otherwise one slot for every holder.  Homes are others than
+ * those remembered when a run goes on from a checkpoint of other ranks or of another system. */
 struct mp_slots *mp_layouts_for_home(struct mp_layouts *layouts, int layer,
                                      const struct mp_placement *home);
 

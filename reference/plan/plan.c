@@ -20,8 +20,9 @@ const char *mp_exchange_name(enum mp_exchange_kind exchange) {
 }
 
 const char *mp_optimizer_name(enum mp_optimizer_split split) {
-    static const char *const name[MP_OPTIMIZER_SPLITS] = {"owner", "replicated", "slices",
-                                                          "slices-of-sum"};
+    static const char *const name[MP_OPTIMIZER_SPLITS] = {
+        "owner",         "replicated",     "slices",
+        "slices-of-sum", "replica-slices", "replica-slices-of-sum"};
     return (unsigned)split < MP_OPTIMIZER_SPLITS ? name[split] : "no-split";
 }
 
@@ -40,6 +41,7 @@ const struct mp_named_number mp_plan_fact_names[] = {
     {"bytes-after-gate", FACT(bytes[MP_STAGE_AFTER_GATE]), MP_NUMBER_INT64},
     {"bytes-backward-prefetch", FACT(bytes[MP_STAGE_BACKWARD_PREFETCH]), MP_NUMBER_INT64},
     {"bytes-backward-reduce", FACT(bytes[MP_STAGE_BACKWARD_REDUCE]), MP_NUMBER_INT64},
+    {"bytes-host", FACT(bytes_host), MP_NUMBER_INT64},
     {"routes-local", FACT(routes_local), MP_NUMBER_INT64},
     {"routes-in-node", FACT(routes_in_node), MP_NUMBER_INT64},
     {"routes-between-nodes", FACT(routes_between_nodes), MP_NUMBER_INT64},
@@ -85,7 +87,9 @@ void mp_transfers_destroy(struct mp_transfers *list) {
 
 static void set_defaults(struct mp_plan *plan) {
     plan->fetch.count = plan->reduce.count = plan->share.count = 0;
+    plan->coming = NULL;
     plan->gather_stage = MP_STAGE_AFTER_STEP;
+    plan->offload = false;
     plan->rematerialise = false;
     plan->free_transfers = false;
     plan->outgoing_limit = -1;
@@ -96,6 +100,7 @@ static void set_defaults(struct mp_plan *plan) {
     plan->route_order = MP_ROUTES_BY_TOKEN;
     plan->renormalise_survivors = false;
     plan->padding = 0;
+    plan->one_hot = false;
     plan->exchange = MP_EXCHANGE_FLAT;
     plan->group_size = 0;
 }
@@ -210,9 +215,7 @@ int mp_plan_begin(struct mp_plan *plan, int64_t iteration, int layer,
     mp_placement_copy(&plan->during, home);
     set_defaults(plan);
     memset(plan->part_begin, 0, (pairs + 1) * sizeof *plan->part_begin);
-    if (optimizer == MP_OPTIMIZER_REPLICATED || optimizer == MP_OPTIMIZER_SLICES_OF_SUM)
-        return tie_holders(plan, error);
-    return MP_OK;
+    return mp_optimizer_sums(optimizer) ? tie_holders(plan, error) : MP_OK;
 }
 
 int mp_plan_add_copy(struct mp_plan *plan, int expert, int rank, enum mp_stage stage,
@@ -294,16 +297,19 @@ static void count_copies(const struct mp_placement *during, struct mp_plan_facts
 
 /* Parameters put together from slices, and gradients taken apart. */
 static void count_slices(const struct mp_plan *plan, struct mp_plan_facts *facts) {
-    int64_t ranks = plan->topology.ranks, foreign = 0;
+    int64_t foreign = 0;
 
     for (int expert = 0; expert < plan->experts; expert++) {
         int64_t holders = mp_placement_copies(&plan->during, expert);
-        foreign += holders * (plan->expert_bytes * (ranks - 1) / ranks);
+        int64_t keepers = mp_keepers(plan->optimizer, &plan->before, expert);
+        foreign += holders * (plan->expert_bytes * (keepers - 1) / keepers);
         facts->bytes[MP_STAGE_BACKWARD_REDUCE] +=
-            plan->optimizer == MP_OPTIMIZER_SLICES
-                ? holders * (plan->gradient_bytes * (ranks - 1) / ranks)
-                : plan->gradient_bytes * (ranks - holders) / ranks; /* holders serve themselves */
+            mp_optimizer_sums(plan->optimizer) /* holders serve themselves */
+                ? plan->gradient_bytes * (keepers - holders) / keepers
+                : holders * (plan->gradient_bytes * (keepers - 1) / keepers);
     }
+    if (plan->offload)
+        facts->bytes_host = plan->experts * (plan->gradient_bytes + plan->expert_bytes);
     facts->bytes[plan->gather_stage] += foreign;
     if (plan->rematerialise && plan->gather_stage == MP_STAGE_BEFORE_GATE)
         facts->bytes[MP_STAGE_BACKWARD_PREFETCH] += foreign;

@@ -77,11 +77,40 @@ enum mp_optimizer_split {
     /* The same, but holders first sum their gradients as replicas do (reduce, share), and one of
      * them sends each rank its slice: mp_plan_slice_source (SYMI, section 4). */
     MP_OPTIMIZER_SLICES_OF_SUM,
+    /* Holders of `before` keep a uniform slice of the expert each, nobody else any: ZeRO-1 over the
+     * expert's replicas (ZeRO, arXiv 1910.02054).  Holders' parameters are put together from each
+     * other's slices; every holder sends each other one its slice of its own gradient (a
+     * reduce-scatter).  Every expert has as many holders, and homes never change. */
+    MP_OPTIMIZER_REPLICA_SLICES,
+    /* The same, but holders first sum their gradients as replicas do (reduce, share), and each of
+     * them uses its slice of the sum (an all-reduce). */
+    MP_OPTIMIZER_REPLICA_SLICES_OF_SUM,
     MP_OPTIMIZER_SPLITS
 };
 const char *mp_optimizer_name(enum mp_optimizer_split split); /* "owner", ... */
 static inline bool mp_optimizer_sliced(enum mp_optimizer_split split) {
     return split >= MP_OPTIMIZER_SLICES;
+}
+/* Slices are kept by the expert's holders, not by all ranks. */
+static inline bool mp_optimizer_of_replicas(enum mp_optimizer_split split) {
+    return split >= MP_OPTIMIZER_REPLICA_SLICES;
+}
+/* Every holder gets the sum of all holders' gradients. */
+static inline bool mp_optimizer_sums(enum mp_optimizer_split split) {
+    return split == MP_OPTIMIZER_REPLICATED || split == MP_OPTIMIZER_SLICES_OF_SUM ||
+           split == MP_OPTIMIZER_REPLICA_SLICES_OF_SUM;
+}
+/* Keepers of an expert's slices where `home` says who holds it between iterations, ascending:
+ * number i keeps slice i.  The first one from `rank` on, or -1; and how many there are. */
+static inline int mp_keeper_next(enum mp_optimizer_split split, const struct mp_placement *home,
+                                 int expert, int rank) {
+    if (mp_optimizer_of_replicas(split))
+        return mp_placement_next(home, expert, rank);
+    return rank < home->ranks ? rank : -1;
+}
+static inline int mp_keepers(enum mp_optimizer_split split, const struct mp_placement *home,
+                             int expert) {
+    return mp_optimizer_of_replicas(split) ? mp_placement_copies(home, expert) : home->ranks;
 }
 
 /* In which order a source's routes to one expert are handed to the parts of its dispatch; those
@@ -128,10 +157,18 @@ struct mp_plan {
     struct mp_transfers fetch;  /* spAG: owner -> extra holder, parameters */
     struct mp_transfers reduce; /* spRS: extra holder -> owner, gradients */
     struct mp_transfers share;  /* owner -> tied replica, summed gradients, after reduce */
+    /* Homes that tied replicas are on their way to (rehome.h: asynchronous), whose ranks share the
+     * sums, too.  NULL: none; borrowed. */
+    const struct mp_placement *coming;
     enum mp_optimizer_split optimizer;
     /* Sliced optimizers only: parameters are put together MP_STAGE_AFTER_STEP (of the step before,
      * and stay where they are until then) or MP_STAGE_BEFORE_GATE.  The same in all plans. */
     enum mp_stage gather_stage;
+    /* Sliced optimizers only: parameters and state lie in host memory, and the update is made
+     * there.  Gradients of slices go down to it and new parameters come up, once per step; ranks
+     * compute on elements of the device (ZeRO-Offload, arXiv 2101.06840).  The same in all plans.
+     */
+    bool offload;
     /* Copies are freed after forward and fetched again for backward; with gather_stage
      * MP_STAGE_BEFORE_GATE likewise what was put together from slices.  The same in all plans. */
     bool rematerialise;
@@ -170,6 +207,10 @@ struct mp_plan {
      * the rows without a token are zeros.  0: exact.  Then every pair has one part with one holder,
      * which may have count 0. */
     int64_t padding;
+    /* Rows get into the order of their destinations, and back to their tokens, by products with the
+     * matrix [rows sent][tokens] that has a one, or the weight, where a row is a token's (GShard's
+     * and DeepSpeed's einsum dispatch), not by copying.  Takes padding. */
+    bool one_hot;
     enum mp_exchange_kind exchange;
     int group_size; /* of MP_EXCHANGE_PIPELINED: divides the ranks */
 };
@@ -183,9 +224,9 @@ void mp_plan_destroy(struct mp_plan *plan); /* accepts NULL and a zeroed plan */
 int mp_plan_reserve(struct mp_plan *plan, int transfers, struct mp_error *error);
 
 /* Starts the plan of a layer and iteration: before = during = `home`, no fetches, no parts, no
- * capacity, gate unchanged, routes by token, no re-materialisation, flat exact exchange,
- * gather_stage MP_STAGE_AFTER_STEP.  With tied replicas, or slices of a sum, reduce and share get
- * every holder beside the owner.  MP_ENOMEM. */
+ * capacity, gate unchanged, routes by token, no re-materialisation, no offload, flat exact
+ * exchange, gather_stage MP_STAGE_AFTER_STEP.  With tied replicas, or slices of a sum, reduce and
+ * share get every holder beside the owner.  MP_ENOMEM. */
 int mp_plan_begin(struct mp_plan *plan, int64_t iteration, int layer,
                   const struct mp_placement *home, enum mp_optimizer_split optimizer,
                   struct mp_error *error);
@@ -254,6 +295,7 @@ struct mp_plan_facts {
     int copies;              /* holders in `during` beside the owner */
     int largest_rank_copies; /* the most of them on one rank */
     int64_t bytes[MP_STAGES];
+    int64_t bytes_host; /* over ranks' links to their hosts, with `offload` */
     int64_t routes, routes_local, routes_in_node, routes_between_nodes, routes_dropped;
     int64_t rows_padded; /* rows without a token that are sent and computed */
 };

@@ -201,6 +201,25 @@ static void check_fetch(struct check *check, const struct mp_transfer *fetch) {
     mp_placement_add(&check->present, fetch->expert, fetch->to);
 }
 
+/* Who keeps slices, and where. */
+static void check_slices(struct check *check) {
+    const struct mp_plan *plan = check->plan;
+
+    if (plan->offload && !mp_optimizer_sliced(plan->optimizer))
+        report(check, MP_PLAN_SLICES,
+               "optimizer state lies in host memory; it does in slices only, not with an optimizer "
+               "%s",
+               mp_optimizer_name(plan->optimizer));
+    int first = mp_keepers(plan->optimizer, &plan->before, 0);
+    for (int expert = 1; expert < check->experts; expert++) {
+        int keepers = mp_keepers(plan->optimizer, &plan->before, expert);
+        if (keepers != first)
+            report(check, MP_PLAN_SLICES,
+                   "expert %d is kept in %d slices and expert 0 in %d: slices are equally long",
+                   expert, keepers, first);
+    }
+}
+
 /* In the order of time: what comes before the gate can feed what comes after it. */
 static void check_fetches(struct check *check) {
     const struct mp_transfers *list = &check->plan->fetch;
@@ -224,6 +243,7 @@ static void check_fetches(struct check *check) {
                "experts are kept in slices; there are %d fetches beside them, and they are put "
                "together in stage %s",
                list->count, mp_stage_name(plan->gather_stage));
+    check_slices(check);
     for (int expert = 0; expert < check->experts && !sliced; expert++)
         for (int rank = mp_placement_next(&check->plan->during, expert, 0); is_rank(check, rank);
              rank = mp_placement_next(&check->plan->during, expert, rank + 1))
@@ -268,7 +288,8 @@ static bool is_extra(const struct check *check, int expert, int rank) {
 
 static void check_reduces(struct check *check) {
     const struct mp_placement *during = &check->plan->during;
-    bool summed = check->plan->optimizer != MP_OPTIMIZER_SLICES;
+    enum mp_optimizer_split optimizer = check->plan->optimizer;
+    bool summed = !mp_optimizer_sliced(optimizer) || mp_optimizer_sums(optimizer);
 
     for (int index = 0; index < check->plan->reduce.count; index++)
         check_reduce(check, &check->plan->reduce.item[index]);
@@ -289,6 +310,12 @@ static void check_reduces(struct check *check) {
         }
 }
 
+/* Whether a rank keeps an expert, or is about to. */
+static bool keeps(const struct check *check, int expert, int rank) {
+    return holds(check, &check->plan->before, expert, rank) ||
+           (check->plan->coming && holds(check, check->plan->coming, expert, rank));
+}
+
 static void check_share(struct check *check, const struct mp_transfer *share) {
     const struct mp_placement *before = &check->plan->before;
 
@@ -299,7 +326,7 @@ static void check_share(struct check *check, const struct mp_transfer *share) {
     if (!is_expert(check, share->expert))
         return;
     if (share->from != before->owner[share->expert] || share->to == share->from ||
-        !holds(check, before, share->expert, share->to) ||
+        !keeps(check, share->expert, share->to) ||
         mp_placement_holds(&check->shared, share->expert, share->to)) {
         report(check, MP_PLAN_SHARE_WRONG,
                "the gradient sum of expert %d goes from rank %d to rank %d; it goes from the owner "
@@ -313,8 +340,7 @@ static void check_share(struct check *check, const struct mp_transfer *share) {
 /* Replicas that update, or that pass slices of the sum on, get it; nobody else does. */
 static void check_shares(struct check *check) {
     const struct mp_placement *before = &check->plan->before;
-    bool wanted = check->plan->optimizer == MP_OPTIMIZER_REPLICATED ||
-                  check->plan->optimizer == MP_OPTIMIZER_SLICES_OF_SUM;
+    bool wanted = mp_optimizer_sums(check->plan->optimizer);
 
     for (int index = 0; index < check->plan->share.count; index++)
         check_share(check, &check->plan->share.item[index]);
@@ -322,9 +348,9 @@ static void check_shares(struct check *check) {
         report(check, MP_PLAN_SHARE_WRONG, "%d gradient sums are shared with an optimizer %s",
                check->plan->share.count, mp_optimizer_name(check->plan->optimizer));
     for (int expert = 0; expert < check->experts && wanted; expert++)
-        for (int rank = mp_placement_next(before, expert, 0); is_rank(check, rank);
-             rank = mp_placement_next(before, expert, rank + 1))
-            if (rank != before->owner[expert] && !mp_placement_holds(&check->shared, expert, rank))
+        for (int rank = 0; rank < check->ranks; rank++)
+            if (rank != before->owner[expert] && keeps(check, expert, rank) &&
+                !mp_placement_holds(&check->shared, expert, rank))
                 report(check, MP_PLAN_SHARE_WRONG,
                        "the replica of expert %d on rank %d does not get the gradient sum", expert,
                        rank);
@@ -446,6 +472,8 @@ static void check_exchange(struct check *check, const struct mp_plan_law *law) {
     if (pipelined && plan->padding > 0)
         report(check, MP_PLAN_EXCHANGE, "an exchange of %lld padded rows is not pipelined",
                (long long)plan->padding);
+    if (plan->one_hot && plan->padding == 0)
+        report(check, MP_PLAN_PADDING, "a one-hot matrix takes padded rows, and none are padded");
     if (plan->padding > law->padding_limit)
         report(check, MP_PLAN_PADDING, "%lld rows of a pair are padded to, the limit is %lld",
                (long long)plan->padding, (long long)law->padding_limit);

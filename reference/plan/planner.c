@@ -122,6 +122,7 @@ static int create_all(struct mp_planner *planner, const struct mp_planner_config
         return code;
     planner->gather_stage = planner->plan[0].gather_stage;
     planner->rematerialise = planner->plan[0].rematerialise;
+    planner->offload = planner->plan[0].offload;
     return MP_OK;
 }
 
@@ -162,11 +163,33 @@ void mp_planner_destroy(struct mp_planner *planner) {
 
 /* ---- a layer ---- */
 
+/* Ranks to come get the sums of gradients, so that they can make the next update themselves. */
+static int share_with_coming(const struct mp_planner *planner, struct mp_plan *plan,
+                             struct mp_error *error) {
+    const struct mp_placement *next = &planner->change.next[plan->layer];
+    int code = MP_OK;
+    plan->coming = next;
+    for (int expert = 0; !code && expert < plan->experts; expert++)
+        for (int rank = mp_placement_next(next, expert, 0); !code && rank >= 0;
+             rank = mp_placement_next(next, expert, rank + 1)) {
+            if (mp_placement_holds(&plan->before, expert, rank))
+                continue;
+            code = mp_transfers_add(
+                &plan->share,
+                (struct mp_transfer){plan->layer, expert, plan->before.owner[expert], rank,
+                                     plan->gradient_bytes, MP_STAGE_BACKWARD_REDUCE},
+                error);
+        }
+    return code;
+}
+
 int mp_planner_begin_layer(struct mp_planner *planner, int64_t iteration, int layer,
                            struct mp_error *error) {
+    struct mp_plan *plan = mp_planner_plan(planner, layer);
     planner->planned = -1;
-    return mp_system_begin_plan(planner->system, planner->self, iteration, layer,
-                                &planner->home[layer], mp_planner_plan(planner, layer), error);
+    int code = mp_system_begin_plan(planner->system, planner->self, iteration, layer,
+                                    &planner->home[layer], plan, error);
+    return !code && planner->change.asynchronous ? share_with_coming(planner, plan, error) : code;
 }
 
 int mp_planner_end_layer(struct mp_planner *planner, int layer, const struct mp_load *load,
@@ -206,7 +229,7 @@ int mp_planner_after_step(struct mp_planner *planner, int64_t iteration,
     struct mp_rehome *change = &planner->change;
     int layers = planner->setting.layers;
     planner->moves.count = 0;
-    change->changed = change->leave_state = false;
+    change->changed = change->leave_state = change->asynchronous = false;
     if (!system->after_step)
         return MP_OK;
     for (int layer = 0; layer < layers; layer++)

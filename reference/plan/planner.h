@@ -39,7 +39,7 @@ struct mp_planner {
     enum mp_optimizer_split optimizer;
     /* Of the first plan, and the same in all others. */
     enum mp_stage gather_stage;
-    bool rematerialise;
+    bool rematerialise, offload;
     /* Most experts over all layers that a rank keeps between iterations, replicas included: what
      * the system says, otherwise the larger of an even share and what the first homes need.  With a
      * sliced optimizer: most holders of one layer on a rank. */
@@ -76,8 +76,9 @@ int mp_planner_again(struct mp_planner *planner, int64_t iteration, int layer,
 
 /* Has the system learn from the loads of all layers, and notes in `change` and `moves` which homes
  * it wants and what has to move for them (with a sliced optimizer moves have no bytes).  Homes are
- * the old ones until mp_planner_adopt_homes.  MP_EPLAN if the new ones break the law, where that is
- * looked at. */
+ * the old ones until mp_planner_adopt_homes, which comes before the next after_step; plans that are
+ * begun in between share sums of gradients with the ranks to come, if moves are asynchronous.
+ * MP_EPLAN if the new homes break the law, where that is looked at. */
 int mp_planner_after_step(struct mp_planner *planner, int64_t iteration,
                           const struct mp_load load[], struct mp_error *error);
 /* Home is what the last change says. */

@@ -81,6 +81,11 @@ static int check_layer(struct check *check, int layer, struct mp_error *error) {
                        "after the step layer %d has other homes, and the change is not said to be "
                        "one",
                        layer);
+    if (mp_optimizer_of_replicas(check->optimizer) && !mp_placement_equal(next, home))
+        return mp_fail(error, MP_EPLAN,
+                       "after the step layer %d has other homes, and its optimizer's slices stay "
+                       "with the holders that they were made for",
+                       layer);
     for (int rank = 0; rank < next->ranks; rank++) {
         check->delta[rank] = 0;
         if (mp_optimizer_sliced(check->optimizer))
@@ -92,8 +97,9 @@ static int check_layer(struct check *check, int layer, struct mp_error *error) {
             return code;
         for (int rank = 0; rank < next->ranks; rank++) {
             int held = mp_placement_holds(next, expert, rank);
-            check->kept[rank] += held;
-            check->delta[rank] += held - (int)mp_placement_holds(home, expert, rank);
+            int before = mp_placement_holds(home, expert, rank);
+            check->kept[rank] += check->change->asynchronous ? held | before : held;
+            check->delta[rank] += held - before;
         }
     }
     for (int rank = 0; rank < next->ranks; rank++) {
@@ -118,6 +124,12 @@ int mp_rehome_check(const struct mp_placement home[], const struct mp_rehome *ch
     size_t ranks = (size_t)home[0].ranks;
     int code = MP_OK;
 
+    if (change->asynchronous && (optimizer != MP_OPTIMIZER_REPLICATED || change->leave_state))
+        return mp_fail(error, MP_EPLAN,
+                       "experts move while they are trained, with an optimizer %s%s; that needs "
+                       "tied replicas, and state that moves along",
+                       mp_optimizer_name(optimizer),
+                       change->leave_state ? " whose state is left behind" : "");
     check.kept = calloc(ranks, sizeof *check.kept);
     check.delta = calloc(ranks, sizeof *check.delta);
     if (!check.kept || !check.delta)

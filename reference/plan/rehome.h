@@ -16,6 +16,10 @@ struct mp_rehome {
      * released code does (systems.md 2.4).  Every rank must receive as many experts of a layer as
      * it loses.  false on arrival. */
     bool leave_state;
+    /* Moves travel while the next iteration runs on the present homes, as its first operation in
+     * the background; homes change before its update, for which the ranks to come get the sums of
+     * gradients too.  For tied replicas alone, whose state does not stay.  false on arrival. */
+    bool asynchronous;
 };
 
 /* Adds what has to move: every holder in next that is none in home receives the expert from a
@@ -28,9 +32,11 @@ int mp_rehome_transfers(const struct mp_placement home[], const struct mp_placem
 
 /* The law for homes.  MP_EPLAN with a sentence that names layer, expert, ranks and counts if next
  * is not home although `changed` is false, an owner is no rank or does not hold its expert, a
- * holder is no rank, owners have company although the optimizer is theirs alone, a rank keeps more
- * than `limit` experts over all layers (of one layer with a sliced optimizer), or leave_state is
- * set and a rank's experts of a layer change in number. */
+ * holder is no rank, owners have company although the optimizer is theirs alone, homes change
+ * although slices lie with the expert's holders, a rank keeps more than `limit` experts over all
+ * layers (of one layer with a sliced optimizer; those that asynchronous moves take away count until
+ * they have arrived elsewhere), leave_state is set and a rank's experts of a layer change in
+ * number, or moves are asynchronous that can't be. */
 int mp_rehome_check(const struct mp_placement home[], const struct mp_rehome *change, int layers,
                     enum mp_optimizer_split optimizer, int limit, struct mp_error *error);
 

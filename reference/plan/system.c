@@ -121,6 +121,7 @@ int mp_system_begin_plan(const struct mp_system *system, void *self, int64_t ite
         system->optimizer ? system->optimizer(self) : MP_OPTIMIZER_OWNER;
     int code = mp_plan_begin(plan, iteration, layer, home, optimizer, error);
 
+    plan->offload = system->offload && system->offload(self);
     if (!code && system->before_gate)
         code = system->before_gate(self, plan, error);
     return code ? code : check_declared(system, plan, error);

@@ -78,6 +78,9 @@ struct mp_system {
 
     /* Optional; MP_OPTIMIZER_OWNER without it.  The same for the whole run. */
     enum mp_optimizer_split (*optimizer)(const void *self);
+    /* Optional, false without it: the plans' `offload`.  The same for the whole run; a sliced
+     * optimizer only. */
+    bool (*offload)(const void *self);
 
     /* Required if MP_SYSTEM_REPLICATES, unless the optimizer is replicated and no plan adds copies.
      * The most extra copies that one rank will hold of one layer, 0 .. experts: memory for them is
@@ -118,8 +121,9 @@ struct mp_system {
 };
 
 /* What the trainer, the predictor, tests and benchmarks do before a layer's gate: mp_plan_begin
- * with the system's optimizer, then before_gate if there is one.  Errors: the hook's; MP_EPLAN if
- * an expert has a holder beside its owner and the system does not declare MP_SYSTEM_REPLICATES. */
+ * with the system's optimizer and offload, then before_gate if there is one.  Errors: the hook's;
+ * MP_EPLAN if an expert has a holder beside its owner and the system does not declare
+ * MP_SYSTEM_REPLICATES. */
 int mp_system_begin_plan(const struct mp_system *system, void *self, int64_t iteration, int layer,
                          const struct mp_placement *home, struct mp_plan *plan,
                          struct mp_error *error);

@@ -465,21 +465,44 @@ int mp_schedule_gather_homes(struct mp_schedule *schedule, struct mp_error *erro
     return schedule->gathers_homes ? gather_homes(schedule, error) : MP_OK;
 }
 
+static const struct mp_operation MOVES = {MP_TRAVEL_MOVES, MP_NO_DIRECTION, -1, 0};
+
+static int move(struct mp_schedule *schedule, struct mp_error *error) {
+    struct mp_scheduled_phase activity = phase_of(MP_PHASE_MOVE, MP_NO_DIRECTION, -1);
+    begin(schedule, activity);
+    int code = start_and_wait(schedule, MOVES, error);
+    end(schedule, activity);
+    return code;
+}
+
 static int learn(struct mp_schedule *schedule, struct mp_error *error) {
     struct mp_scheduled_phase activity = phase_of(MP_PHASE_PLAN, MP_NO_DIRECTION, -1);
-    bool moves = false;
+    const struct mp_rehome *change = NULL;
     if (!schedule->learns)
         return MP_OK;
     begin(schedule, activity);
-    int code = schedule->executor->learn(schedule->self, &moves, error);
+    int code = schedule->executor->learn(schedule->self, &change, error);
     end(schedule, activity);
-    if (code || !moves)
+    if (code || !change->changed)
         return code;
-    activity.phase = MP_PHASE_MOVE;
-    begin(schedule, activity);
-    code = start_and_wait(schedule, of(MP_TRAVEL_MOVES, MP_NO_DIRECTION, -1, 0), error);
-    end(schedule, activity);
-    return code;
+    schedule->moving = change->asynchronous;
+    return schedule->moving ? MP_OK : move(schedule, error);
+}
+
+int mp_schedule_settle_moves(struct mp_schedule *schedule, struct mp_error *error) {
+    bool moving = schedule->moving;
+    schedule->moving = false;
+    return moving ? move(schedule, error) : MP_OK;
+}
+
+static int start_moves(struct mp_schedule *schedule, struct mp_error *error) {
+    return schedule->moving ? start_alone(schedule, MP_PHASE_MOVE, MOVES, error) : MP_OK;
+}
+
+static int finish_moves(struct mp_schedule *schedule, struct mp_error *error) {
+    bool moving = schedule->moving;
+    schedule->moving = false;
+    return moving ? wait_alone(schedule, MP_PHASE_MOVE, MOVES, error) : MP_OK;
 }
 
 /* Every rank waits for all, so that iterations begin together. */
@@ -492,13 +515,15 @@ static int agree(struct mp_schedule *schedule, struct mp_error *error) {
 }
 
 int mp_schedule_iteration(struct mp_schedule *schedule, struct mp_error *error) {
-    int code = MP_OK;
+    int code = start_moves(schedule, error);
     for (int m = 0; !code && m < schedule->micro_batches; m++) {
         schedule->micro_batch = m;
         code = mp_schedule_forward(schedule, error);
         if (!code)
             code = backward(schedule, error);
     }
+    if (!code)
+        code = finish_moves(schedule, error);
     if (!code)
         code = work_alone(schedule, MP_PHASE_OPTIMIZER, of(MP_WORK_UPDATE, MP_NO_DIRECTION, -1, 0),
                           error);

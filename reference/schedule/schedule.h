@@ -36,12 +36,18 @@
  * travel under attention (Hecate, section 4); each of their stages starts when the one before it is
  * waited for: under the experts of the layer below, or at the end.  The order of a pipelined
  * exchange is FasterMoE's (PPoPP 2022, section 4, and its code): broadcasts of shadowed experts
- * after all S, their computing after all C, and in backward their sums before C_0.  */
+ * after all S, their computing after all C, and in backward their sums before C_0.
+ *
+ * After backward the update, and what the system makes of the loads.  Experts that get new homes
+ * move then, and all ranks wait for it; or, if the system says that its moves are asynchronous,
+ * they set out in the background as the next iteration's first operation and are waited for before
+ * its update, behind which the new homes are in force (best effort, systems.md 2.5: the old
+ * placement serves one iteration more, whatever the network is like, so that all ranks agree).  */
 #ifndef MOEPERF_REFERENCE_SCHEDULE_SCHEDULE_H
 #define MOEPERF_REFERENCE_SCHEDULE_SCHEDULE_H
 
 #include "profiler/record/record.h"
-#include "reference/plan/plan.h"
+#include "reference/plan/rehome.h"
 
 enum mp_operation_kind {
     /* Own work.  EXPERTS: the rows of one step, or the own ones. */
@@ -113,8 +119,8 @@ struct mp_executor {
     int (*start)(void *self, const struct mp_operation *operation, struct mp_error *error);
     int (*wait)(void *self, const struct mp_operation *operation, struct mp_error *error);
     /* What the system makes of the loads after the update: whether experts move
-     * (MP_TRAVEL_MOVES). */
-    int (*learn)(void *self, bool *moves, struct mp_error *error);
+     * (MP_TRAVEL_MOVES), and when; borrowed until the next call. */
+    int (*learn)(void *self, const struct mp_rehome **change, struct mp_error *error);
 };
 
 enum { MP_SUMS_ON_THEIR_WAY = 2 }; /* layers */
@@ -129,6 +135,7 @@ struct mp_schedule {
     struct mp_scheduled_layer *layer; /* [layers], owned */
     bool *needs_late;                 /* [layers][ranks], of all layers, owned */
     bool fetching, late_fetching;
+    bool moving; /* asynchronous moves are to set out, or are on their way */
     struct {
         int layer; /* -1: none */
         enum mp_operation_kind stage;
@@ -146,6 +153,8 @@ int mp_schedule_forward(struct mp_schedule *schedule, struct mp_error *error);
 int mp_schedule_gather_homes(struct mp_schedule *schedule, struct mp_error *error);
 /* All micro-batches forward and backward, the update, and what follows it. */
 int mp_schedule_iteration(struct mp_schedule *schedule, struct mp_error *error);
+/* Between two iterations: asynchronous moves that wait for the next one, at once. */
+int mp_schedule_settle_moves(struct mp_schedule *schedule, struct mp_error *error);
 
 /* ---- what plans mean for the schedule ---- */
 

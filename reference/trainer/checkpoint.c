@@ -77,7 +77,7 @@ static int save_shard(const struct mp_trainer *trainer, const char *path, int en
     return code ? code : finished;
 }
 
-/* What this rank owns of the experts, or its slices of all. */
+/* What this rank owns of the experts, or its slices of them. */
 static int save_experts(const struct mp_trainer *trainer, const char *folder,
                         struct mp_error *error) {
     const struct mp_experts *experts = &trainer->model.experts;
@@ -90,13 +90,14 @@ static int save_experts(const struct mp_trainer *trainer, const char *folder,
         int layer = i / experts->experts, expert = i % experts->experts;
         if (!experts->slice && trainer->planner.home[layer].owner[expert] != trainer->comm->rank)
             continue;
-        mp_experts_state(experts, layer, expert, &buffer[3 * saved]);
+        if (!mp_experts_state(experts, layer, expert, &buffer[3 * saved]))
+            continue;
         index[2 * saved] = layer;
         index[2 * saved++ + 1] = expert;
     }
     if (index && buffer)
-        code = save_shard(trainer, path, saved, index,
-                          experts->slice ? experts->slice : experts->chunk, buffer, true, error);
+        code = save_shard(trainer, path, saved, index, experts->kept, buffer, !experts->layout.host,
+                          error);
     else
         code = mp_fail(error, MP_ENOMEM, "checkpoint: no memory for %d experts", all);
     free(index);
@@ -189,7 +190,7 @@ struct description {
 
 static struct description describe(const struct mp_trainer *trainer) {
     const struct mp_job *job = &trainer->job;
-    int ranks = trainer->comm->ranks;
+    const struct mp_experts *experts = &trainer->model.experts;
     return (struct description){.number = {[VERSION] = FORMAT,
                                            [LAYERS] = job->layers,
                                            [WIDTH] = job->width,
@@ -200,8 +201,8 @@ static struct description describe(const struct mp_trainer *trainer) {
                                            [ITERATION] = trainer->iteration,
                                            [UPDATES] = trainer->updates,
                                            [SEED] = job->seed,
-                                           [RANKS] = ranks,
-                                           [SLICES] = trainer->model.experts.slice ? ranks : 0}};
+                                           [RANKS] = trainer->comm->ranks,
+                                           [SLICES] = experts->slice ? experts->keepers : 0}};
 }
 
 static int save_description(const struct mp_trainer *trainer, const char *folder,
@@ -370,13 +371,18 @@ static int save(const struct mp_trainer *trainer, const char *name, int *held,
 }
 
 int mp_trainer_save(struct mp_trainer *trainer, const char *name, struct mp_error *error) {
-    struct mp_mark mark = mp_trainer_mark(trainer, MP_PHASE_CHECKPOINT);
     int held = -1;
-    int code = save(trainer, name, &held, error);
+    trainer->iteration--; /* its spans are part of the iteration just done */
+    int code = mp_schedule_settle_moves(&trainer->schedule, error);
+    trainer->iteration++;
+    if (code)
+        return code;
+    struct mp_mark mark = mp_trainer_mark(trainer, MP_PHASE_CHECKPOINT);
+    code = save(trainer, name, &held, error);
     release_partial(&held);
     if (code)
         return code;
-    trainer->iteration--; /* its span is part of the iteration just done */
+    trainer->iteration--;
     mp_trainer_spent(trainer, mark, MP_PHASE_CHECKPOINT, MP_NO_DIRECTION, -1, -1, -1);
     trainer->iteration++;
     return code;
@@ -414,7 +420,7 @@ static int read_description(const struct mp_trainer *trainer, const char *folder
                            (long long)there->number[i], (long long)here.number[i]);
     }
     int64_t ranks = there->number[RANKS], slices = there->number[SLICES];
-    if (!code && slices != 0 && slices != ranks)
+    if (!code && (slices < 0 || slices > ranks))
         code = mp_fail(error, MP_EFORMAT, "checkpoint %s: %lld slices by %lld ranks", path,
                        (long long)slices, (long long)ranks);
     const struct mp_yaml *system = code ? NULL : mp_yaml_get(document, "system");
@@ -503,44 +509,52 @@ static int count_entries(const struct mp_trainer *trainer, const char *path,
     return MP_OK;
 }
 
-/* Takes what this rank keeps out of the shard of rank `r`. */
-static void take_experts(struct mp_trainer *trainer, const struct mp_shard *shard, int r,
-                         const struct description *description) {
+/* Takes what this rank keeps of an expert out of slice `piece` of it (0: or all of it): three times
+ * `floats`. */
+static void take_slice(struct mp_trainer *trainer, int layer, int expert, int piece,
+                       const float *from, size_t floats) {
     struct mp_experts *experts = &trainer->model.experts;
-    /* Stretches of an expert's floats: this rank's, the shard's, and what they share. */
-    size_t own = (size_t)trainer->comm->rank * experts->slice;
-    size_t own_end = own + (experts->slice ? experts->slice : experts->chunk);
-    size_t first = description->number[SLICES] ? (size_t)r * shard->floats : 0;
-    size_t first_end = first + shard->floats;
+    float *to[3];
+    if (!mp_experts_state(experts, layer, expert, to))
+        return;
+    /* Stretches of an expert's floats: this rank's, those there, and what they share. */
+    size_t own = (size_t)experts->piece[layer * experts->experts + expert] * experts->kept;
+    size_t own_end = own + experts->kept, first = (size_t)piece * floats;
+    size_t first_end = first + floats;
     size_t begin = own > first ? own : first, end = own_end < first_end ? own_end : first_end;
     end = end < experts->chunk ? end : experts->chunk; /* the last slice is filled up */
-    for (int i = 0; begin < end && i < shard->entries; i++) {
-        const float *from = shard->memory + (size_t)i * 3 * shard->floats;
-        float *to[3];
-        if (!mp_experts_state(experts, shard->layer_expert[2 * i], shard->layer_expert[2 * i + 1],
-                              to))
-            continue;
-        for (size_t b = 0; b < 3; b++)
-            trainer->device->operations->copy_from_host(
-                trainer->device, NULL, to[b] + (begin - own),
-                from + b * shard->floats + (begin - first), (end - begin) * sizeof *from);
+    for (size_t b = 0; begin < end && b < 3; b++)
+        mp_experts_write(experts, to[b] + (begin - own), from + b * floats + (begin - first),
+                         end - begin);
+}
+
+/* Slices of an expert lie in ascending order of ranks: `times` says how many came before. */
+static void take_experts(struct mp_trainer *trainer, const struct mp_shard *shard,
+                         const int times[]) {
+    int experts = trainer->model.experts.experts;
+    for (int i = 0; i < shard->entries; i++) {
+        int layer = shard->layer_expert[2 * i], expert = shard->layer_expert[2 * i + 1];
+        take_slice(trainer, layer, expert, times[layer * experts + expert],
+                   shard->memory + (size_t)i * 3 * shard->floats, shard->floats);
     }
 }
 
-/* Reads all shards, to count what they have (times [layers][experts]), or if that is NULL to take
- * it. */
+/* Reads all shards and counts what they have, times [layers][experts], or also takes it. */
 static int read_shards(struct mp_trainer *trainer, const char *folder,
-                       const struct description *description, int *times, struct mp_error *error) {
+                       const struct description *description, bool take, int *times,
+                       struct mp_error *error) {
+    size_t all = (size_t)trainer->job.layers * (size_t)trainer->job.experts;
     char path[PATH_SIZE];
     int code = MP_OK;
+    memset(times, 0, all * sizeof *times);
     for (int r = 0; !code && r < description->number[RANKS]; r++) {
         struct mp_shard shard;
         shard_path(path, folder, r);
         code = mp_shard_open(path, &shard, error);
-        if (!code && times)
+        if (!code && take)
+            take_experts(trainer, &shard, times);
+        if (!code)
             code = count_entries(trainer, path, &shard, description, times, error);
-        else if (!code)
-            take_experts(trainer, &shard, r, description);
         mp_shard_close(&shard);
     }
     return code;
@@ -548,32 +562,33 @@ static int read_shards(struct mp_trainer *trainer, const char *folder,
 
 /* Whether all shards are there and together have every expert once, or every slice of it. */
 static int check_shards(struct mp_trainer *trainer, const char *folder,
-                        const struct description *description, struct mp_error *error) {
+                        const struct description *description, int *times, struct mp_error *error) {
     int experts = trainer->job.experts, all = trainer->job.layers * experts;
     int wanted = description->number[SLICES] ? (int)description->number[SLICES] : 1;
-    int *times = calloc((size_t)all, sizeof *times);
-    if (!times)
-        return mp_fail(error, MP_ENOMEM, "checkpoint: no memory for %d experts", all);
-    int code = read_shards(trainer, folder, description, times, error);
+    int code = read_shards(trainer, folder, description, false, times, error);
     for (int i = 0; !code && i < all; i++)
         if (times[i] != wanted)
             code = mp_fail(error, MP_EFORMAT,
                            "checkpoint %s: expert %d of layer %d is there %d times, not %d", folder,
                            i % experts, i / experts, times[i], wanted);
-    free(times);
     return code;
 }
 
 /* All shards are read twice: nothing of the model changes before they are known to be whole. */
 static int restore_experts(struct mp_trainer *trainer, const char *folder,
                            const struct description *description, struct mp_error *error) {
-    int code = check_shards(trainer, folder, description, error);
+    int all = trainer->job.layers * trainer->job.experts;
+    int *times = calloc((size_t)all, sizeof *times);
+    if (!times)
+        return mp_fail(error, MP_ENOMEM, "checkpoint: no memory for %d experts", all);
+    int code = check_shards(trainer, folder, description, times, error);
     if (!code && description->number[RANKS] == trainer->comm->ranks && description->same_system)
         code = restore_homes(trainer, folder, error);
     if (!code)
-        code = read_shards(trainer, folder, description, NULL, error);
+        code = read_shards(trainer, folder, description, true, times, error);
     if (!code)
         mp_experts_refresh_all(&trainer->model.experts, NULL);
+    free(times);
     return code;
 }
 

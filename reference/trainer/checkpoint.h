@@ -5,7 +5,8 @@
  *   dense.bin          non-expert parameters and both moments, written by rank 0
  *   experts-RRRR.bin   the shard of rank R: which (layer, expert) it owns, then for each of them
  *                      parameters, first and second moment; with a sliced optimizer the rank's
- *                      slices of all experts, of equal length, the last one filled up with zeros
+ *                      slices, of equal length, an expert's in ascending order of ranks, the last
+ *                      one filled up with zeros
  *   homes.bin          who keeps what: per layer the owners, then 64-bit words of holders
  *   system.bin         the system's own state (windows), if it has any
  *

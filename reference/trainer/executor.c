@@ -152,7 +152,7 @@ static int start(void *self, const struct mp_operation *operation, struct mp_err
     case MP_TRAVEL_SUM_DENSE:
         return start_bucket(trainer, operation->layer, error);
     case MP_TRAVEL_MOVES:
-        return mp_trainer_rehome(trainer, error);
+        return mp_trainer_start_moves(trainer, error);
     case MP_TRAVEL_HOMES:
         return mp_trainer_start_homes(trainer, operation->layer, error);
     case MP_TRAVEL_LOSS:
@@ -174,10 +174,9 @@ static int wait(void *self, const struct mp_operation *operation, struct mp_erro
         return wait_bucket(trainer, operation->layer, error);
     case MP_TRAVEL_HOMES:
         return mp_trainer_wait_homes(trainer, operation->layer, error);
-    case MP_TRAVEL_MOVES: /* starting it has waited for it */
-        mp_planner_adopt_homes(&trainer->planner);
-        return MP_OK;
-    case MP_TRAVEL_LOSS: /* likewise */
+    case MP_TRAVEL_MOVES:
+        return mp_trainer_wait_moves(trainer, error);
+    case MP_TRAVEL_LOSS: /* starting it has waited for it */
         return MP_OK;
     default:
         return mp_trainer_wait_transfer(trainer, operation, error);
@@ -193,11 +192,10 @@ static int plan(void *self, int layer, bool before_gate, const struct mp_plan **
     return mp_trainer_plan(trainer, layer, before_gate, error);
 }
 
-static int learn(void *self, bool *moves, struct mp_error *error) {
+static int learn(void *self, const struct mp_rehome **change, struct mp_error *error) {
     struct mp_trainer *trainer = self;
-    int code = mp_planner_after_step(&trainer->planner, trainer->iteration, trainer->load, error);
-    *moves = trainer->planner.change.changed;
-    return code;
+    *change = &trainer->planner.change;
+    return mp_planner_after_step(&trainer->planner, trainer->iteration, trainer->load, error);
 }
 
 const struct mp_executor mp_trainer_executor = {begin, end, plan, work, start, wait, learn};

@@ -27,17 +27,19 @@ int mp_trainer_wait_counts(struct mp_trainer *trainer, int layer, struct mp_erro
     int code = mp_request_wait(trainer->gather, error);
     if (code)
         return code;
+    bool of_all = trainer->job.gate == MP_GATE_SOFTMAX;
     double tokens = (double)trainer->global_tokens, loss = 0;
+    double counted = of_all ? tokens * trainer->model.shape.top_k : tokens;
     float *auxiliary = trainer->auxiliary + (size_t)layer * (size_t)experts;
     for (int r = 0; r < ranks; r++)
         memcpy(load->count + (size_t)r * (size_t)experts,
                trainer->all_counts + (size_t)r * 2 * (size_t)experts,
                (size_t)experts * sizeof *load->count);
     for (int e = 0; e < experts; e++) {
-        double firsts = 0;
+        double chosen = 0; /* of all its choices, or of first choices */
         for (int r = 0; r < ranks; r++)
-            firsts += trainer->all_counts[((size_t)r * 2 + 1) * (size_t)experts + (size_t)e];
-        double slope = trainer->job.auxiliary_weight * experts * (firsts / tokens) / tokens;
+            chosen += trainer->all_counts[((size_t)r * 2 + !of_all) * (size_t)experts + (size_t)e];
+        double slope = trainer->job.auxiliary_weight * experts * (chosen / counted) / tokens;
         auxiliary[e] = (float)slope;
         loss += slope * trainer->mass[e];
     }

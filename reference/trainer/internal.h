@@ -44,6 +44,7 @@ struct mp_trainer {
     struct mp_comm *comm;
     struct mp_device *device;
     struct mp_device *own_device;   /* the same if the trainer made it; NULL: borrowed */
+    struct mp_device *host;         /* beside a GPU, for state that is offloaded; otherwise NULL */
     struct mp_error progress_error; /* of transfers moved on while experts compute */
     const struct mp_text *text;
     struct mp_model model;
@@ -79,13 +80,15 @@ struct mp_trainer {
     struct mp_request **rows; /* [2 R] of an exchange's steps: there, and back */
     struct mp_request *gather;
     struct mp_transfer_in_flight fetch, late_fetch, refetch, sums[MP_SUMS_ON_THEIR_WAY];
-    /* [most holders of a layer][slice] slices of holders' own gradients, as they arrive */
+    /* [most that a rank holds of a layer][keepers][slice] slices of holders' own gradients, as they
+     * arrive */
     float *arrivals[MP_SUMS_ON_THEIR_WAY];
     /* Working memory of transfers from and to slices, [slices limit]. */
     struct mp_transfer *slice_list;
     void **slice_from, **slice_to;
     struct mp_request **bucket; /* [L + 1] */
     struct mp_request *move[3];
+    struct mp_flight moves_flight;
 
     struct mp_record_thread *compute, *communication;
     struct mp_stamps *stamps; /* NULL: work is done when operations return */
@@ -175,7 +178,7 @@ int mp_trainer_start_transfer(struct mp_trainer *trainer, const struct mp_operat
 int mp_trainer_wait_transfer(struct mp_trainer *trainer, const struct mp_operation *operation,
                              struct mp_error *error);
 
-/* ---- slices.c: experts that every rank keeps a slice of ---- */
+/* ---- slices.c: experts that are kept in slices ---- */
 /* Starts putting together the parameters of `layer` that `placement` says on its holders; chunk
  * [experts] is this rank's memory for them, NULL where it holds none. */
 int mp_trainer_gather_slices_start(struct mp_trainer *trainer, const struct mp_placement *placement,
@@ -191,10 +194,14 @@ int mp_trainer_send_slices_start(struct mp_trainer *trainer, int layer, struct m
 void mp_trainer_sum_slices(struct mp_trainer *trainer, int layer);
 
 /* ---- moves.c ---- */
-/* Carries the planner's moves out, which lead from its homes to the next ones: parameters and both
- * moments (or, if their state is left, parameters only), in rounds that never need more than the
- * spare slot; with slices nothing moves but the next gathering.  Then home's holders are next's. */
-int mp_trainer_rehome(struct mp_trainer *trainer, struct mp_error *error);
+/* The planner's moves, which lead from its homes to the next ones: parameters and both moments (or,
+ * if their state is left, parameters only); with slices nothing moves but the next gathering.
+ * Asynchronous ones set out all at once, into slots that the system has left room for, and are
+ * waited for with the state of nobody's experts touched in between.  The others are carried out
+ * when they start, in rounds that never need more than the spare slot.  After the wait homes are
+ * the next ones. */
+int mp_trainer_start_moves(struct mp_trainer *trainer, struct mp_error *error);
+int mp_trainer_wait_moves(struct mp_trainer *trainer, struct mp_error *error);
 
 /* ---- trainer.c ---- */
 /* Room for the rows that a layer's plan brings, once its routing has been built; growth is counted

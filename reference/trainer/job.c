@@ -6,11 +6,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "reference/device/device.h"
 #include "reference/model/replay.h"
 #include "reference/trainer/inject.h"
 #include "reference/trainer/sizes.h"
 
 #define FIELD(member) offsetof(struct mp_job, member)
+
+static const char *const gate_name[] = {"gshard", "switch", "softmax"};
 
 const struct mp_option mp_job_options[] = {
     {"name", MP_OPTION_TEXT, FIELD(name), "", "job", 0, 0, NULL, "name of the job, for people"},
@@ -37,8 +40,13 @@ const struct mp_option mp_job_options[] = {
      "hidden elements of one expert"},
     {"sequence", MP_OPTION_INT, FIELD(sequence), "tokens", "128", 1, 65536, NULL,
      "tokens of a sequence"},
-    {"gate", MP_OPTION_CHOICE, FIELD(gate), "", "gshard", 0, 0, "gshard switch",
-     "gate: gshard sends a token to two experts, switch to one"},
+    {"gate", MP_OPTION_CHOICE, FIELD(gate), "", "gshard", 0, 0, "gshard switch softmax",
+     "gate: gshard sends a token to two experts, switch to one, softmax to top-k"},
+    {"top-k", MP_OPTION_COUNT, FIELD(top_k), "experts", "auto", -1, MP_CHOICES_LIMIT, NULL,
+     "experts of a token, 1 to 16, with gate softmax; auto is the gate's own number (softmax: 2)"},
+    {"renormalise", MP_OPTION_CHOICE, FIELD(renormalise), "", "auto", 0, 0, "auto no yes",
+     "weights of a token's experts are divided by their sum, with gate softmax; auto: if there are "
+     "several"},
     {"auxiliary-weight", MP_OPTION_DOUBLE, FIELD(auxiliary_weight), "", "0.01", 0, 1e3, NULL,
      "weight of the gate's balancing loss"},
 
@@ -366,6 +374,29 @@ int mp_job_set(struct mp_job_file *file, const char *assignment, const struct mp
     return mp_job_set_more(file, NULL, assignment, systems, error);
 }
 
+static int check_gate(const struct mp_job *job, struct mp_error *error) {
+    const char *name = gate_name[job->gate];
+    int top_k = mp_job_top_k(job), own = job->gate == MP_GATE_SWITCH ? 1 : 2;
+    bool is_fixed = job->gate != MP_GATE_SOFTMAX;
+    if (is_fixed && top_k != own)
+        return mp_fail(error, MP_EINVAL,
+                       "top-k: gate %s sends a token to %d expert%s, not to %d; gate softmax takes "
+                       "1 to %d",
+                       name, own, own == 1 ? "" : "s", top_k, MP_CHOICES_LIMIT);
+    if (is_fixed && mp_job_renormalises(job) != (own > 1))
+        return mp_fail(error, MP_EINVAL,
+                       "renormalise: gate %s has it %s; gate softmax with top-k %d takes either",
+                       name, own > 1 ? "on" : "off", own);
+    if (top_k < 1 || top_k > MP_CHOICES_LIMIT)
+        return mp_fail(error, MP_EINVAL, "top-k: %d experts of a token; 1 to %d can be chosen",
+                       top_k, MP_CHOICES_LIMIT);
+    if (job->experts < top_k)
+        return mp_fail(error, MP_EINVAL,
+                       "experts: the %s gate sends a token to %d experts, there %s only %d", name,
+                       top_k, job->experts == 1 ? "is" : "are", job->experts);
+    return MP_OK;
+}
+
 static int check_shape(const struct mp_job_file *file, struct mp_error *error) {
     const struct mp_job *job = &file->job;
     if (job->batch % job->ranks)
@@ -389,11 +420,7 @@ static int check_shape(const struct mp_job_file *file, struct mp_error *error) {
                        "experts: %d experts can't be divided evenly over %d ranks, which system %s "
                        "needs; take a multiple of ranks",
                        job->experts, job->ranks, job->system);
-    if (job->experts < mp_job_top_k(job))
-        return mp_fail(error, MP_EINVAL,
-                       "experts: the gshard gate sends a token to 2 experts, there is only %d",
-                       job->experts);
-    return MP_OK;
+    return check_gate(job, error);
 }
 
 /* A token goes to top-k different experts, so one expert takes at most one route of each token. */
@@ -618,6 +645,15 @@ int mp_job_write(const struct mp_job_file *file, FILE *stream, struct mp_error *
     if (!code && ferror(stream))
         code = mp_fail(error, MP_EIO, "can't write the job: %s", strerror(errno));
     return code;
+}
+
+const char *mp_job_gate(const struct mp_job *job, char buffer[MP_GATE_WORDS]) {
+    if (job->gate == MP_GATE_SOFTMAX)
+        snprintf(buffer, MP_GATE_WORDS, "softmax top-%d%s", mp_job_top_k(job),
+                 mp_job_renormalises(job) ? "" : " not renormalised");
+    else
+        snprintf(buffer, MP_GATE_WORDS, "%s", gate_name[job->gate]);
+    return buffer;
 }
 
 /* Tells load matrices apart: FNV-1a over what is written, blanks left out. */

@@ -5,10 +5,15 @@
  * theirs any more and nobody waits for.  A move joins a round when its receiver has a free slot
  * left.  A round is never empty: were every receiver full, with one expert more than it may keep at
  * the end, each would still have to send more than it is to receive, and there would be more
- * senders than moves. */
+ * senders than moves.
+ *
+ * Asynchronous moves are one round: the system has left room for all that arrives beside all that
+ * is still in use. */
 #include <string.h>
 
 #include "reference/trainer/internal.h"
+
+enum { STATES = 3 }; /* parameters, first and second moments */
 
 /* Who still has to send what. */
 static void note_sources(struct mp_trainer *trainer) {
@@ -78,13 +83,18 @@ static int locate_round(struct mp_trainer *trainer, int count, struct mp_error *
     return MP_OK;
 }
 
-static int carry_out(struct mp_trainer *trainer, int count, int states, struct mp_error *error) {
-    struct mp_experts *experts = &trainer->model.experts;
+static int start_round(struct mp_trainer *trainer, int count, int states, struct mp_error *error) {
     int code = locate_round(trainer, count, error);
     for (int w = 0; !code && w < states; w++)
         code = mp_move_start(trainer->comm, trainer->round, count, trainer->round_from[w],
-                             trainer->round_to[w], experts->chunk * sizeof(float),
+                             trainer->round_to[w], trainer->model.experts.chunk * sizeof(float),
                              trainer->model.stream, trainer->move[w], error);
+    return code;
+}
+
+static int wait_round(struct mp_trainer *trainer, int count, int states, struct mp_error *error) {
+    struct mp_experts *experts = &trainer->model.experts;
+    int code = MP_OK;
     for (int w = 0; !code && w < states; w++)
         code = mp_request_wait(trainer->move[w], error);
     for (int i = 0; !code && i < count; i++)
@@ -137,7 +147,10 @@ static int move_experts(struct mp_trainer *trainer, struct mp_error *error) {
         if (count == 0)
             return mp_fail(error, MP_EPLAN, "%d moves need more than the %d slots of each rank",
                            trainer->planner.moves.count - done, trainer->planner.homes_limit);
-        int code = carry_out(trainer, count, leave_state ? 1 : 3, error);
+        int states = leave_state ? 1 : STATES;
+        int code = start_round(trainer, count, states, error);
+        if (!code)
+            code = wait_round(trainer, count, states, error);
         if (code)
             return code;
         done += count;
@@ -148,8 +161,44 @@ static int move_experts(struct mp_trainer *trainer, struct mp_error *error) {
     return MP_OK;
 }
 
-int mp_trainer_rehome(struct mp_trainer *trainer, struct mp_error *error) {
-    bool sliced = mp_optimizer_sliced(trainer->planner.optimizer);
+/* All of them in one round: what leaves is still in use. */
+static int start_all(struct mp_trainer *trainer, struct mp_error *error) {
+    const struct mp_transfers *moves = &trainer->planner.moves;
+    trainer->moves_flight = mp_trainer_departed(trainer, mp_trainer_now(trainer), MP_PHASE_MOVE);
+    memcpy(trainer->round, moves->item, (size_t)moves->count * sizeof *moves->item);
+    return start_round(trainer, moves->count, STATES, error);
+}
+
+static int64_t arrived_bytes(const struct mp_trainer *trainer) {
+    int64_t bytes = 0;
+    for (int i = 0; i < trainer->planner.moves.count; i++)
+        if (trainer->planner.moves.item[i].to == trainer->comm->rank)
+            bytes += trainer->planner.moves.item[i].bytes;
+    return bytes;
+}
+
+static int wait_all(struct mp_trainer *trainer, struct mp_error *error) {
+    int count = trainer->planner.moves.count;
+    int code = wait_round(trainer, count, STATES, error);
+    mp_trainer_arrived(trainer, trainer->moves_flight, MP_PHASE_MOVE, MP_NO_DIRECTION, -1,
+                       arrived_bytes(trainer));
+    memset(trainer->moved, true, (size_t)count * sizeof *trainer->moved);
+    if (!code)
+        let_go(trainer);
+    return code;
+}
+
+int mp_trainer_start_moves(struct mp_trainer *trainer, struct mp_error *error) {
     trainer->totals.moves += trainer->planner.moves.count;
-    return sliced ? MP_OK : move_experts(trainer, error);
+    if (mp_optimizer_sliced(trainer->planner.optimizer))
+        return MP_OK;
+    return trainer->planner.change.asynchronous ? start_all(trainer, error)
+                                                : move_experts(trainer, error);
+}
+
+int mp_trainer_wait_moves(struct mp_trainer *trainer, struct mp_error *error) {
+    int code = trainer->planner.change.asynchronous ? wait_all(trainer, error) : MP_OK;
+    if (!code)
+        mp_planner_adopt_homes(&trainer->planner);
+    return code;
 }

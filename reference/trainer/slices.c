@@ -1,5 +1,5 @@
-/* Experts that every rank keeps a slice of: parameters are put together on their holders, gradients
- * taken apart again (SYMI, section 4; FSEP, LAER-MoE).
+/* Experts that are kept in slices, by all ranks or by their holders: parameters are put together on
+ * holders, gradients taken apart again (SYMI, section 4; FSEP, LAER-MoE; ZeRO-1).
  *
  * Every rank makes the same list of transfers, so that messages find their way without further
  * words. */
@@ -28,6 +28,10 @@ static int check_holders(const struct mp_trainer *trainer, int layer, int holder
                    layer, holders, trainer->planner.homes_limit, trainer->comm->ranks);
 }
 
+static int next_keeper(const struct mp_trainer *trainer, int layer, int expert, int rank) {
+    return mp_keeper_next(trainer->planner.optimizer, &trainer->planner.home[layer], expert, rank);
+}
+
 static int start(struct mp_trainer *trainer, int count, size_t bytes, struct mp_request *request,
                  struct mp_error *error) {
     return mp_move_start(trainer->comm, trainer->slice_list, count, trainer->slice_from,
@@ -49,9 +53,10 @@ int mp_trainer_gather_slices_start(struct mp_trainer *trainer, const struct mp_p
         void *own = mp_experts_own_elements(experts, layer, e);
         for (int holder = mp_placement_next(placement, e, 0); holder >= 0;
              holder = mp_placement_next(placement, e, holder + 1))
-            for (int rank = 0; rank < placement->ranks; rank++)
-                add(trainer, &count, layer, e, rank, holder, bytes, own,
-                    chunk[e] ? mp_experts_slice_of(experts, chunk[e], rank) : NULL);
+            for (int keeper = next_keeper(trainer, layer, e, 0), piece = 0; keeper >= 0;
+                 keeper = next_keeper(trainer, layer, e, keeper + 1), piece++)
+                add(trainer, &count, layer, e, keeper, holder, bytes, own,
+                    chunk[e] ? mp_experts_slice_of(experts, chunk[e], piece) : NULL);
     }
     return start(trainer, count, bytes, request, error);
 }
@@ -74,15 +79,40 @@ int mp_trainer_wait_homes(struct mp_trainer *trainer, int layer, struct mp_error
     return mp_request_wait(request_of_homes(trainer, layer), error);
 }
 
-/* The slices of a sum come from one holder and go straight to their place; holders' own gradients
- * arrive beside each other and are added in the order of holders. */
+/* Holders' own gradients arrive beside each other and are added in the order of holders: room for
+ * those of the next expert that this rank keeps a slice of. */
+static float *room_for_arrivals(const struct mp_experts *experts, const struct mp_plan *plan,
+                                int expert, float **next) {
+    float *room = *next;
+    if (!room || !mp_experts_own_gradient(experts, plan->layer, expert))
+        return NULL;
+    int holders = plan->holder_begin[expert + 1] - plan->holder_begin[expert];
+    *next += (size_t)holders * experts->slice;
+    return room;
+}
+
+/* A holder's gradient, or the sum that it has, to those who keep slices.  The slices of a sum come
+ * from one holder and go straight to their place. */
+static void add_gradient(struct mp_trainer *trainer, const struct mp_plan *plan, int expert,
+                         int holder, float *arrival, int *count) {
+    const struct mp_experts *experts = &trainer->model.experts;
+    size_t bytes = experts->slice * sizeof(float);
+    bool sum = mp_optimizer_sums(plan->optimizer);
+    float *mine = trainer->reduce_gradient[expert];
+    float *to = sum ? mp_experts_own_gradient(experts, plan->layer, expert) : arrival;
+    for (int keeper = next_keeper(trainer, plan->layer, expert, 0), piece = 0; keeper >= 0;
+         keeper = next_keeper(trainer, plan->layer, expert, keeper + 1), piece++)
+        if (!sum || mp_plan_slice_source(plan, expert, keeper) == holder)
+            add(trainer, count, plan->layer, expert, holder, keeper, bytes,
+                mine ? mp_experts_gradient_slice_of(experts, mine, piece) : NULL, to);
+}
+
 int mp_trainer_send_slices_start(struct mp_trainer *trainer, int layer, struct mp_request *request,
                                  struct mp_error *error) {
     const struct mp_plan *plan = mp_planner_plan(&trainer->planner, layer);
     float *arrivals = trainer->arrivals[layer % MP_SUMS_ON_THEIR_WAY];
     const struct mp_experts *experts = &trainer->model.experts;
-    size_t bytes = experts->slice * sizeof(float);
-    int count = 0, ranks = plan->topology.ranks;
+    int count = 0;
     int code = check_holders(trainer, plan->layer, plan->holder_begin[plan->experts], error);
     if (!code)
         code = mp_experts_locate(experts, plan, trainer->reduce_chunk, trainer->reduce_gradient,
@@ -90,34 +120,25 @@ int mp_trainer_send_slices_start(struct mp_trainer *trainer, int layer, struct m
     if (code)
         return code;
     for (int e = 0; e < plan->experts; e++) {
-        float *mine = trainer->reduce_gradient[e];
-        float *own = mp_experts_own_slice(experts, experts->slice_gradient, plan->layer, e);
+        float *arrival = room_for_arrivals(experts, plan, e, &arrivals);
         for (int32_t at = plan->holder_begin[e]; at < plan->holder_begin[e + 1]; at++) {
-            float *arrival = arrivals ? arrivals + (size_t)at * experts->slice : NULL;
-            for (int rank = 0; rank < ranks; rank++) {
-                float *slice = mine ? mp_experts_gradient_slice_of(experts, mine, rank) : NULL;
-                if (plan->optimizer == MP_OPTIMIZER_SLICES)
-                    add(trainer, &count, plan->layer, e, plan->holder[at], rank, bytes, slice,
-                        arrival);
-                else if (mp_plan_slice_source(plan, e, rank) == plan->holder[at])
-                    add(trainer, &count, plan->layer, e, plan->holder[at], rank, bytes, slice, own);
-            }
+            add_gradient(trainer, plan, e, plan->holder[at], arrival, &count);
+            arrival += arrival ? experts->slice : 0;
         }
     }
-    return start(trainer, count, bytes, request, error);
+    return start(trainer, count, experts->slice * sizeof(float), request, error);
 }
 
 void mp_trainer_sum_slices(struct mp_trainer *trainer, int layer) {
     const struct mp_plan *plan = mp_planner_plan(&trainer->planner, layer);
-    const float *arrivals = trainer->arrivals[layer % MP_SUMS_ON_THEIR_WAY];
+    float *arrivals = trainer->arrivals[layer % MP_SUMS_ON_THEIR_WAY];
     const struct mp_experts *experts = &trainer->model.experts;
     const struct mp_device_operations *operations = trainer->device->operations;
-    if (plan->optimizer != MP_OPTIMIZER_SLICES)
-        return;
     for (int e = 0; e < plan->experts; e++) {
-        float *own = mp_experts_own_slice(experts, experts->slice_gradient, plan->layer, e);
-        for (int32_t at = plan->holder_begin[e]; at < plan->holder_begin[e + 1]; at++) {
-            const float *arrival = arrivals + (size_t)at * experts->slice;
+        float *own = mp_experts_own_gradient(experts, plan->layer, e);
+        const float *arrival = room_for_arrivals(experts, plan, e, &arrivals);
+        for (int32_t at = plan->holder_begin[e]; arrival && at < plan->holder_begin[e + 1];
+             at++, arrival += experts->slice) {
             if (at == plan->holder_begin[e])
                 operations->copy(trainer->device, trainer->model.stream, own, arrival,
                                  experts->slice * sizeof(float));

@@ -177,7 +177,7 @@ void mp_trainer_count_plans(struct mp_trainer *trainer, bool backward) {
  * they are by now. */
 static int64_t bytes_after_step(const struct mp_trainer *trainer) {
     const struct mp_planner *planner = &trainer->planner;
-    int64_t ranks = trainer->comm->ranks, bytes = 0;
+    int64_t keepers = trainer->model.experts.keepers, bytes = 0;
     for (int i = 0; i < planner->moves.count; i++)
         bytes += planner->moves.item[i].bytes;
     if (!mp_optimizer_sliced(planner->optimizer) || planner->gather_stage != MP_STAGE_AFTER_STEP)
@@ -185,7 +185,7 @@ static int64_t bytes_after_step(const struct mp_trainer *trainer) {
     for (int l = 0; l < trainer->job.layers; l++)
         for (int e = 0; e < trainer->job.experts; e++)
             bytes += mp_placement_copies(&planner->home[l], e) *
-                     (trainer->setting.expert_bytes * (ranks - 1) / ranks);
+                     (trainer->setting.expert_bytes * (keepers - 1) / keepers);
     return bytes;
 }
 

@@ -16,8 +16,9 @@ static void shape_of(const struct mp_job *job, struct mp_model_shape *shape) {
                                      .experts = job->experts,
                                      .expert_width = job->expert_width,
                                      .sequence = job->sequence,
+                                     .top_k = mp_job_top_k(job),
+                                     .renormalise = mp_job_renormalises(job),
                                      .auxiliary_weight = job->auxiliary_weight};
-    mp_model_set_gate(shape, job->gate == MP_GATE_GSHARD);
 }
 
 static void describe_setting(struct mp_trainer *trainer) {
@@ -78,18 +79,19 @@ static int create_moves(struct mp_trainer *trainer, struct mp_error *error) {
     return trainer->starved ? mp_fail(error, MP_ENOMEM, "no memory for %zu moves", most) : MP_OK;
 }
 
-/* What slices need: every holder's share of every rank, twice as gradients of two layers may be on
- * their way. */
+/* What slices need: every holder's share of every keeper, twice as gradients of two layers may be
+ * on their way. */
 static int create_slices(struct mp_trainer *trainer, struct mp_error *error) {
     if (!mp_optimizer_sliced(trainer->planner.optimizer))
         return MP_OK;
-    size_t ranks = (size_t)trainer->comm->ranks,
-           holders = (size_t)trainer->planner.homes_limit * ranks;
-    size_t bytes = holders * trainer->model.experts.slice * sizeof(float);
-    trainer->slice_list = table(trainer, holders * ranks, sizeof *trainer->slice_list);
-    trainer->slice_from = table(trainer, holders * ranks, sizeof(void *));
-    trainer->slice_to = table(trainer, holders * ranks, sizeof(void *));
-    bool own = trainer->planner.optimizer == MP_OPTIMIZER_SLICES;
+    const struct mp_experts *experts = &trainer->model.experts;
+    size_t limit = (size_t)trainer->planner.homes_limit, keepers = (size_t)experts->keepers;
+    size_t holders = limit * (size_t)trainer->comm->ranks;
+    size_t bytes = limit * keepers * experts->slice * sizeof(float);
+    trainer->slice_list = table(trainer, holders * keepers, sizeof *trainer->slice_list);
+    trainer->slice_from = table(trainer, holders * keepers, sizeof(void *));
+    trainer->slice_to = table(trainer, holders * keepers, sizeof(void *));
+    bool own = !mp_optimizer_sums(trainer->planner.optimizer);
     for (int i = 0; own && i < MP_SUMS_ON_THEIR_WAY; i++) {
         trainer->arrivals[i] =
             trainer->device->operations->allocate(trainer->device, bytes ? bytes : 64);
@@ -147,7 +149,8 @@ static int create_requests(struct mp_trainer *trainer, struct mp_error *error) {
     int moves = trainer->planner.homes_limit * ranks, copies = experts * (ranks - 1), sums = copies;
     int most = trainer->planner.law.extra_copies_limit * ranks;
     if (mp_optimizer_sliced(trainer->planner.optimizer)) {
-        copies = 2 * moves; /* this rank's slices to all holders, and all ranks' to its own */
+        /* This rank's slices to all holders, and all keepers' to its own. */
+        copies = 2 * trainer->planner.homes_limit * trainer->model.experts.keepers;
         sums = copies > sums ? copies : sums;
         moves = 0;
     } else if (trainer->planner.optimizer == MP_OPTIMIZER_OWNER) {
@@ -185,15 +188,33 @@ static int create_requests(struct mp_trainer *trainer, struct mp_error *error) {
     return code;
 }
 
+/* Who updates what is offloaded: the device itself where that is a processor of the host. */
+static int take_host(struct mp_trainer *trainer, struct mp_device **host, struct mp_error *error) {
+    const struct mp_device_limits least = {.attention = {1, 1, 1, 1}, 1, 1, 1};
+    *host = trainer->device;
+    if (strcmp(trainer->device->operations->name, "cpu") == 0)
+        return MP_OK;
+    int code = mp_device_cpu_create(trainer->job.threads, &least, &trainer->host, error);
+    if (code)
+        mp_error_prefix(error, "optimizer state in host memory");
+    *host = trainer->host;
+    return code;
+}
+
 /* Shards and room for copies; whether those live until backward, the first plan tells. */
 static int create_experts(struct mp_trainer *trainer, struct mp_error *error) {
     struct mp_model *model = &trainer->model;
     int layers = trainer->job.layers;
     const struct mp_planner *planner = &trainer->planner;
+    struct mp_device *host = NULL;
+    int code = planner->offload ? take_host(trainer, &host, error) : MP_OK;
+    if (code)
+        return code;
     struct mp_experts_layout layout = {
         .rank = trainer->comm->rank,
         .ranks = trainer->comm->ranks,
         .optimizer = planner->optimizer,
+        .host = host,
         .slots = planner->homes_limit,
         .regions =
             planner->rematerialise && layers > 2 && !trainer->schedule.gathers_homes ? 2 : layers,
@@ -437,6 +458,7 @@ void mp_trainer_destroy(struct mp_trainer *trainer) {
         trainer->device->operations->host_release(trainer->device, trainer->auxiliary);
     mp_stamps_destroy(trainer->stamps);
     mp_device_destroy(trainer->own_device);
+    mp_device_destroy(trainer->host);
     for (int l = 0; l < trainer->job.layers; l++) {
         if (trainer->load)
             mp_load_destroy(&trainer->load[l]);

@@ -91,7 +91,8 @@ struct mp_model *mp_trainer_model(struct mp_trainer *trainer);
 void mp_trainer_describe(const struct mp_trainer *trainer, char *text, size_t size);
 
 /* Checkpoint into / from a folder (checkpoint.h has the format and the errors).  Collective; if one
- * rank fails all do, and after a failed restore the trainer can only be destroyed. */
+ * rank fails all do, and after a failed restore the trainer can only be destroyed.  Experts that
+ * are to move with the next iteration move before they are saved. */
 int mp_trainer_save(struct mp_trainer *trainer, const char *folder, struct mp_error *error);
 int mp_trainer_restore(struct mp_trainer *trainer, const char *folder, struct mp_error *error);
 

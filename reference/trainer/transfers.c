@@ -53,14 +53,14 @@ int mp_trainer_check_layout(const struct mp_trainer *trainer, const struct mp_pl
 
 static int64_t bytes_to_me(const struct mp_trainer *trainer, const struct mp_plan *plan,
                            enum mp_stage stage) {
-    int64_t bytes = 0, ranks = trainer->comm->ranks;
+    int64_t bytes = 0, keepers = trainer->model.experts.keepers;
     bool gathers = stage == MP_STAGE_BEFORE_GATE && mp_plan_gathers(plan);
     for (int i = 0; i < plan->fetch.count; i++)
         if (plan->fetch.item[i].stage == stage && plan->fetch.item[i].to == trainer->comm->rank)
             bytes += plan->fetch.item[i].bytes;
     for (int e = 0; gathers && e < plan->experts; e++)
         if (mp_placement_holds(&plan->during, e, trainer->comm->rank))
-            bytes += plan->expert_bytes * (ranks - 1) / ranks;
+            bytes += plan->expert_bytes * (keepers - 1) / keepers;
     return bytes;
 }
 

@@ -132,11 +132,17 @@ int mp_paper_row_read(const char *name, const json_t *entry, struct mp_paper_row
     return read_numbers(name, entry, row, error);
 }
 
-bool mp_paper_inside(const struct mp_paper_row *row, double value) {
+void mp_paper_range(const struct mp_paper_row *row, double *low, double *high) {
     static const double relative = 0.10, absolute = 0.05;
     bool is_fraction = row->unit == MP_PAPER_CHANGE || row->unit == MP_PAPER_SHARE;
-    double tolerance = is_fraction ? absolute : relative * fabs(row->high);
-    if (row->low < row->high)
-        tolerance = 0;
-    return value >= row->low - tolerance && value <= row->high + tolerance;
+    bool is_range = isfinite(row->low) && row->low < row->high;
+    double tolerance = is_range ? 0 : is_fraction ? absolute : relative * fabs(row->high);
+    *low = (isfinite(row->low) ? row->low : row->high) - tolerance;
+    *high = row->high + tolerance;
+}
+
+bool mp_paper_inside(const struct mp_paper_row *row, double value) {
+    double low, high;
+    mp_paper_range(row, &low, &high);
+    return value >= low && value <= high;
 }

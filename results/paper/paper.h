@@ -61,7 +61,10 @@ int mp_paper_row_read(const char *name, const json_t *entry, struct mp_paper_row
                       struct mp_error *error);
 
 /* What of a figure's number two people would call equal: a single value is met within 10 %, a
- * change or a share within 0.05; a range when the number lies in it. */
+ * change or a share within 0.05; a range when the number lies in it; "at most" as the single value
+ * that somebody has come to. */
 bool mp_paper_inside(const struct mp_paper_row *row, double value);
+/* The least and the most that is inside. */
+void mp_paper_range(const struct mp_paper_row *row, double *low, double *high);
 
 #endif

@@ -13,6 +13,7 @@ const struct page_chart page_charts[] = {{"speedup", chart_speedup},
                                          {"scatter", chart_scatter},
                                          {"predicted", chart_predicted},
                                          {"grid", chart_grid},
+                                         {"intervals", chart_intervals},
                                          {0}};
 
 const char *const page_families[PAGE_FAMILIES] = {

@@ -67,7 +67,7 @@ struct mp_store_run {
     const char *system;     /* "ep", "fssdp", ...; required */
     const char *executor;   /* "measured" or "predicted"; required */
     const char *workload;   /* "text", "balanced", "skewed 0.70 on 4", ...; required */
-    const char *gate;       /* "gshard", "switch" */
+    const char *gate;       /* "gshard", "switch", "softmax top-6" */
     const char *model;      /* what else must be equal for two runs to be compared, e.g. the sizes
                              * of the model in one line; NULL: nothing else */
     const char *status;     /* "complete", "failed", "interrupted", "timeout"; required */

@@ -34,10 +34,18 @@ static inline void rehearsal_plan(struct rehearsal *rehearsal, int layer,
     assert_ok(mp_planner_end_layer(planner, layer, load, &error), &error);
 }
 
-/* Learns from the loads and takes over the homes that the system wants. */
+/* What moves in the background has arrived. */
+static inline void rehearsal_settle(struct rehearsal *rehearsal) {
+    if (rehearsal->planner.change.asynchronous)
+        mp_planner_adopt_homes(&rehearsal->planner);
+}
+
+/* Learns from the loads and takes over the homes that the system wants: now, or if its moves are
+ * asynchronous at the next step. */
 static inline void rehearsal_step(struct rehearsal *rehearsal, const struct mp_load load[]) {
     struct mp_planner *planner = &rehearsal->planner;
     struct mp_error error = {0};
+    rehearsal_settle(rehearsal);
     assert_ok(mp_planner_after_step(planner, rehearsal->iteration, load, &error), &error);
     for (int layer = 0; planner->change.changed && layer < planner->setting.layers; layer++) {
         const struct mp_placement *home = &planner->home[layer];
@@ -45,7 +53,8 @@ static inline void rehearsal_step(struct rehearsal *rehearsal, const struct mp_l
         for (long word = 0; word < (long)home->experts * home->words; word++)
             rehearsal->changes += (next->holder[word] & ~home->holder[word]) != 0;
     }
-    mp_planner_adopt_homes(planner);
+    if (!planner->change.asynchronous)
+        mp_planner_adopt_homes(planner);
     rehearsal->iteration++;
 }
 
@@ -99,6 +108,8 @@ static inline int rehearse(uint64_t *random, const struct mp_system *system,
     for (int iteration = 0; iteration < iterations; iteration++) {
         int planning = 2 * iteration < iterations ? 2 : 3;
         if (2 * iteration >= iterations && rehearsal[2].iteration == 0) {
+            for (int index = 0; index < 2; index++) /* as before a checkpoint */
+                rehearsal_settle(&rehearsal[index]);
             if (system->save)
                 rehearsal_restart(&rehearsal[0], &rehearsal[2]);
             for (int layer = 0; layer < setting->layers; layer++)

@@ -85,16 +85,14 @@ static void collect(struct mp_trainer *trainer, struct outcome *outcome) {
     for (size_t at = 0; at < all; at++) {
         int layer = (int)at / experts->experts, expert = (int)at % experts->experts;
         double *chunk = to + dense->count + at * experts->chunk;
-        size_t begin = experts->slice * (size_t)world->rank;
-        size_t count = experts->slice ? experts->slice : experts->chunk;
-        const float *from = experts->slice_parameter + at * experts->slice;
-        if (!experts->slice) {
-            if (trainer->planner.home[layer].owner[expert] != world->rank)
-                continue;
-            from = experts->parameter + (size_t)experts->slot[at] * experts->chunk;
-        }
-        for (size_t i = begin; i < begin + count && i < experts->chunk; i++)
-            chunk[i] = (double)from[i - begin];
+        size_t begin = (size_t)experts->piece[at] * experts->slice;
+        float *state[3];
+        if (!experts->slice && trainer->planner.home[layer].owner[expert] != world->rank)
+            continue;
+        if (!mp_experts_state(experts, layer, expert, state))
+            continue;
+        for (size_t i = begin; i < begin + experts->kept && i < experts->chunk; i++)
+            chunk[i] = (double)state[0][i - begin];
     }
     must(mp_comm_sum(world, to + dense->count, (int)(all * experts->chunk), NULL),
          &(struct mp_error){0});

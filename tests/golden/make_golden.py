@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes gshard.bin and switch.bin: what PyTorch makes of the model, for the C tests to agree with.
+"""Writes one file per gate: what PyTorch makes of the model, for the C tests to agree with.
 
     pip install torch numpy
     python tests/golden/make_golden.py
@@ -29,7 +29,7 @@ STEPS = 10
 LEARNING_RATE, BETA1, BETA2, EPSILON, WEIGHT_DECAY = 1e-3, 0.9, 0.95, 1e-8, 0.1
 AUXILIARY_WEIGHT = 0.01
 LAYER_NORM_EPSILON = 1e-5
-CHOICES = {"gshard": 2, "switch": 1}
+CHOICES = {"gshard": 2, "switch": 1, "softmax": 4}
 MARGIN = 5e-4
 ROUNDING_LIMIT = 2e-5  # largest part of a result that float32 rounding may move
 
@@ -96,7 +96,7 @@ def moe(h, parameters, name, choices):
     probabilities = torch.softmax(h @ parameters[name + "gate"], dim=-1)
     ordered, order = torch.sort(probabilities, dim=-1, descending=True)
     chosen, weights = order[:, :choices], ordered[:, :choices]
-    if choices == 2:
+    if choices > 1:
         weights = weights / weights.sum(dim=-1, keepdim=True)
     margin = (ordered[:, :choices] - ordered[:, 1 : choices + 1]).amin(dim=-1)
 
@@ -107,8 +107,9 @@ def moe(h, parameters, name, choices):
         y = functional.gelu(h[token] @ w1, approximate="tanh") @ w2
         mixed = mixed.index_add(0, token, weights[token, choice, None] * y)
 
-    first_share = torch.bincount(chosen[:, 0], minlength=EXPERTS).to(h.dtype) / h.shape[0]
-    auxiliary = EXPERTS * (probabilities.mean(dim=0) * first_share).sum()
+    counted = chosen if choices > 2 else chosen[:, :1]  # GShard and Switch look at firsts
+    share = torch.bincount(counted.reshape(-1), minlength=EXPERTS).to(h.dtype) / counted.numel()
+    auxiliary = EXPERTS * (probabilities.mean(dim=0) * share).sum()
     return mixed, auxiliary, chosen, margin.detach()
 
 
@@ -246,9 +247,10 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seed", type=int, default=20250)
     parser.add_argument("--folder", type=pathlib.Path, default=pathlib.Path(__file__).parent)
+    parser.add_argument("--gate", choices=CHOICES, action="append", help="default: all")
     arguments = parser.parse_args()
     torch.set_num_threads(1)  # one order of summation, the same file everywhere
-    for gate in CHOICES:
+    for gate in arguments.gate or CHOICES:
         make(gate, arguments.seed, arguments.folder)
 
 

@@ -86,7 +86,7 @@ static void compare(const char *name, float *ours, const float *theirs, size_t e
 static int open_comparison(void **state) {
     struct comparison *c = *state;
     struct mp_error error = {0};
-    char path[512], text[12][64];
+    char path[512], text[13][64];
     snprintf(path, sizeof path, "%s/%s", MOEPERF_GOLDEN_FOLDER, c->file);
     if (mp_golden_open(path, &c->golden, &error))
         fail_msg("%s", error.text);
@@ -102,11 +102,12 @@ static int open_comparison(void **state) {
     number(c, "beta2", "beta2", text[9]);
     number(c, "weight_decay", "weight-decay", text[10]);
     number(c, "auxiliary_weight", "auxiliary-weight", text[11]);
+    count(c, "choices", "top-k", text[12]);
     char epsilon[64];
     number(c, "epsilon", "epsilon", epsilon);
-    const char *settings[] = {text[0],  text[1],  text[2], text[3], text[4],
-                              text[5],  text[6],  text[7], text[8], text[9],
-                              text[10], text[11], epsilon, c->gate, NULL};
+    const char *settings[] = {text[0],  text[1], text[2], text[3], text[4],  text[5],
+                              text[6],  text[7], text[8], text[9], text[10], text[11],
+                              text[12], epsilon, c->gate, NULL};
     small_trainer_create(&c->small, settings);
     c->layers = setting(c, "layers");
     c->experts = setting(c, "experts");
@@ -172,11 +173,14 @@ static void ten_steps_agree(void **state) {
 int main(void) {
     struct comparison gshard = {.file = "gshard.bin", .gate = "gate=gshard"};
     struct comparison one = {.file = "switch.bin", .gate = "gate=switch"};
+    struct comparison several = {.file = "softmax.bin", .gate = "gate=softmax"};
     const struct CMUnitTest tests[] = {
         {"GShard top-2 agrees with PyTorch", ten_steps_agree, open_comparison, close_comparison,
          &gshard},
         {"Switch top-1 agrees with PyTorch", ten_steps_agree, open_comparison, close_comparison,
          &one},
+        {"softmax top-4 agrees with PyTorch", ten_steps_agree, open_comparison, close_comparison,
+         &several},
     };
     return cmocka_run_group_tests_name("pytorch", tests, NULL, NULL);
 }

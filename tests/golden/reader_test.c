@@ -21,6 +21,7 @@ static const struct {
 } files[] = {
     {MOEPERF_GOLDEN_FOLDER "/gshard.bin", 2},
     {MOEPERF_GOLDEN_FOLDER "/switch.bin", 1},
+    {MOEPERF_GOLDEN_FOLDER "/softmax.bin", 4},
 };
 enum { FILE_COUNT = sizeof(files) / sizeof(files[0]) };
 

@@ -49,5 +49,7 @@ check ep
 check fastermoe
 check smartmoe options.interval=2
 check swiftmoe options.capacity-factor=0
+check deepspeed options.drop-tokens=no options.zero=1 options.expert-parallel=1 \
+    options.offload-optimizer=yes
 check laer
 if [ "$transport" = nccl ]; then check fssdp gather=broadcasts; fi

@@ -22,12 +22,17 @@ static const char *const acting[][6] = {
     {"system=laer", "gate=gshard", "options.comm-opt=no", "options.window=1"},
     {"system=swiftmoe", "gate=switch"},
     {"system=flexmoe", "gate=gshard", "options.interval=1", "options.policy=laer"},
+    {"system=flexmoe", "gate=gshard", "options.interval=1", "options.moves=exposed"},
     {"system=eplb", "gate=gshard", "options.interval=1", "options.window=1"},
     {"system=smartmoe", "gate=gshard", "options.interval=1"},
     {"system=deepspeed", "gate=gshard", "options.expert-parallel=1"},
+    {"system=deepspeed", "gate=switch", "options.expert-parallel=1", "options.zero=1",
+     "options.multi-rank-bucket-allreduce=no"},
+    {"system=deepspeed", "gate=gshard", "options.expert-parallel=2", "options.zero=1",
+     "options.offload-optimizer=yes"},
     {"system=ep", "gate=switch", "options.expert-parallel=1"},
     {"system=llep", "gate=gshard", "options.smallest-gemm=1", "options.threshold=1"},
-    {"system=moonep", "gate=gshard", "options.tolerance=0"},
+    {"system=moonep", "gate=softmax", "top-k=4", "options.tolerance=0"},
 };
 
 /* What ranks have sent in one iteration. */
@@ -121,6 +126,15 @@ static void draw_shape(uint64_t *random, struct mp_job_file *file,
     set(file, systems, "non-moe-seconds=1e-4");
 }
 
+static void draw_gate(uint64_t *random, struct mp_job_file *file,
+                      const struct mp_systems *systems) {
+    static const char *const gates[] = {"gshard", "switch", "softmax", "softmax"};
+    int gate = test_random_int(random, 0, 3);
+    set(file, systems, "gate=%s", gates[gate]);
+    if (gate > 1)
+        set(file, systems, "top-k=%d", test_random_int(random, 1, 4));
+}
+
 /* A job that its system accepts: with all options at random, or some given. */
 static void draw_job(uint64_t *random, const char *system, const char *const given[],
                      const struct mp_systems *systems, struct mp_job_file *file) {
@@ -129,9 +143,10 @@ static void draw_job(uint64_t *random, const char *system, const char *const giv
         must(mp_job_file_create(file, &error), &error);
         set(file, systems, "system=%s", system);
         draw_shape(random, file, systems);
-        set(file, systems, "gate=%s", test_random_int(random, 0, 1) ? "gshard" : "switch");
-        if (!given)
+        if (!given) {
+            draw_gate(random, file, systems);
             draw_options(random, file, systems);
+        }
         for (int g = 1; given && given[g]; g++)
             set(file, systems, "%s", given[g]);
         if (mp_job_check_model(file, &error) == MP_OK)

@@ -134,10 +134,15 @@ static int start(const struct mp_request *request, enum mp_phase phase, enum mp_
     return number;
 }
 
+/* Rounds of moves are one operation, of which the next thing is that all have moved. */
+static bool moves_in_rounds(void) {
+    return !seen.trainer->planner.change.asynchronous;
+}
+
 int __wrap_mp_request_wait(struct mp_request *request, struct mp_error *error) {
     struct carried *carried = seen.trace ? find(request) : NULL;
     int code = __real_mp_request_wait(request, error);
-    if (!carried || carried->awaited || carried->operation == seen.moves)
+    if (!carried || carried->awaited || (carried->operation == seen.moves && moves_in_rounds()))
         return code;
     carried->awaited = true;
     for (int i = 0; i < seen.requests; i++) /* the last of the operation's requests counts */
@@ -277,11 +282,11 @@ int __wrap_mp_sparse_reduce_scatter_start(struct mp_comm *comm, const struct mp_
                                                  error);
 }
 
-/* Rounds of moves are one operation, of which the next thing is that all have moved. */
 static void start_moves(const struct mp_request *request) {
     if (seen.moves < 0) {
         seen.moves = start(request, MP_PHASE_MOVE, MP_NO_DIRECTION, -1);
-        trace_wait(seen.trace, seen.moves);
+        if (moves_in_rounds())
+            trace_wait(seen.trace, seen.moves);
     }
     carry(request, seen.moves);
 }

@@ -37,14 +37,15 @@ static void softmax(size_t count, const float *restrict logits, float *restrict 
 /* Keeps the best so far in descending order.  An expert enters only above a strictly smaller one,
  * so that of equal ones the lower id stays ahead.  Rows of NaN choose experts 0, 1, ... */
 static void choose(size_t experts, int top_k, const float *probability, int32_t *choice) {
-    float best[16];
+    float best[MP_CHOICES_LIMIT];
     for (int j = 0; j < top_k; j++) {
         best[j] = -INFINITY;
         choice[j] = j;
     }
     for (size_t e = 0; e < experts; e++) {
         float p = probability[e];
-        /* top_k is 1 .. 16, as gate_forward has checked.  NOLINTNEXTLINE(clang-analyzer-core.*) */
+        /* top_k is 1 .. MP_CHOICES_LIMIT, as gate_forward has checked.
+         * NOLINTNEXTLINE(clang-analyzer-core.*) */
         if (!(p > best[top_k - 1]))
             continue;
         int place = top_k - 1;
@@ -86,9 +87,9 @@ static void gate_forward(struct mp_device *device, mp_stream stream, int tokens,
                          int top_k, bool renormalise, const float *logits, const int32_t *forced,
                          float *probability, int32_t *choice, float *weight) {
     (void)stream;
-    if (top_k < 1 || top_k > 16 || top_k > experts) {
-        mp_fail(&device->error, MP_EINVAL, "gate: top %d of %d experts (at most 16)", top_k,
-                experts);
+    if (top_k < 1 || top_k > MP_CHOICES_LIMIT || top_k > experts) {
+        mp_fail(&device->error, MP_EINVAL, "gate: top %d of %d experts (at most %d)", top_k,
+                experts, MP_CHOICES_LIMIT);
         return;
     }
     struct arguments arguments = {.experts = (size_t)experts,

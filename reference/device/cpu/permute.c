@@ -167,9 +167,61 @@ static void combine_backward(struct mp_device *device, mp_stream stream, int tok
                     &arguments);
 }
 
+struct one_hot_arguments {
+    size_t tokens, top_k;
+    const int32_t *position;
+    const float *weight;
+    const float *dmatrix;
+    float *out; /* the matrix, or dweight */
+};
+
+static void one_hot_range(const void *argument, size_t begin, size_t end, int thread) {
+    const struct one_hot_arguments *a = argument;
+    (void)thread;
+    for (size_t route = begin; route < end; route++)
+        if (a->position[route] >= 0)
+            a->out[(size_t)a->position[route] * a->tokens + route / a->top_k] =
+                a->weight ? a->weight[route] : 1;
+}
+
+static void one_hot(struct mp_device *device, mp_stream stream, int tokens, int top_k,
+                    const int32_t *position, const float *weight, void *matrix) {
+    (void)stream;
+    struct one_hot_arguments arguments = {.tokens = (size_t)tokens,
+                                          .top_k = (size_t)top_k,
+                                          .position = position,
+                                          .weight = weight,
+                                          .out = matrix};
+    mp_cpu_parallel(mp_cpu_of(device), arguments.tokens * arguments.top_k, mp_cpu_grain(1),
+                    one_hot_range, &arguments);
+}
+
+static void one_hot_gradient_range(const void *argument, size_t begin, size_t end, int thread) {
+    const struct one_hot_arguments *a = argument;
+    (void)thread;
+    for (size_t route = begin; route < end; route++)
+        a->out[route] = a->position[route] < 0
+                            ? 0
+                            : a->dmatrix[(size_t)a->position[route] * a->tokens + route / a->top_k];
+}
+
+static void one_hot_gradient(struct mp_device *device, mp_stream stream, int tokens, int top_k,
+                             const int32_t *position, const float *dmatrix, float *dweight) {
+    (void)stream;
+    struct one_hot_arguments arguments = {.tokens = (size_t)tokens,
+                                          .top_k = (size_t)top_k,
+                                          .position = position,
+                                          .dmatrix = dmatrix,
+                                          .out = dweight};
+    mp_cpu_parallel(mp_cpu_of(device), arguments.tokens * arguments.top_k, mp_cpu_grain(1),
+                    one_hot_gradient_range, &arguments);
+}
+
 void MP_CPU_NAME(install_permute)(struct mp_device_operations *operations) {
     operations->gather_rows = gather_rows;
     operations->scatter_rows = scatter_rows;
     operations->combine_forward = combine_forward;
     operations->combine_backward = combine_backward;
+    operations->one_hot = one_hot;
+    operations->one_hot_gradient = one_hot_gradient;
 }

@@ -14,7 +14,7 @@
 namespace mp {
 
 constexpr int MOST_EXPERTS = 1024;
-constexpr int MOST_CHOICES = 16;
+constexpr int MOST_CHOICES = MP_CHOICES_LIMIT;
 
 /* LANES lanes hold VALUES values each of a row, in accesses of ACCESS neighbours. */
 template <int LANES_, int VALUES_, int ACCESS_> struct row_layout {

@@ -5,6 +5,7 @@
  *   gather_rows, scatter_rows   2 s D + 4           per row
  *   combine_forward             (K + 2) s D + 8 K   per token; one s D less without a residual
  *   combine_backward            (2 K + 1) s D + 12 K
+ *   one_hot, one_hot_gradient   8 K, and a sector of 32 for every route
  * Rows are read and written in accesses of 16 bytes wherever width and addresses allow it. */
 #include "reference/device/cuda/kernel.cuh"
 
@@ -326,6 +327,45 @@ static void combine_backward(struct mp_device *device, mp_stream stream, int tok
     });
 }
 
+/* ---- One-hot matrices ---- */
+
+template <typename T>
+__global__ void __launch_bounds__(PERMUTE_THREADS)
+    one_hot_kernel(int64_t routes, int tokens, int top_k, const int32_t *position,
+                   const float *weight, T *matrix) {
+    const int64_t i = (int64_t)blockIdx.x * PERMUTE_THREADS + threadIdx.x;
+    if (i < routes && position[i] >= 0)
+        matrix[(int64_t)position[i] * tokens + i / top_k] = from_float<T>(weight ? weight[i] : 1);
+}
+
+__global__ void __launch_bounds__(PERMUTE_THREADS)
+    one_hot_gradient_kernel(int64_t routes, int tokens, int top_k, const int32_t *position,
+                            const float *dmatrix, float *dweight) {
+    const int64_t i = (int64_t)blockIdx.x * PERMUTE_THREADS + threadIdx.x;
+    if (i < routes)
+        dweight[i] = position[i] < 0 ? 0 : dmatrix[(int64_t)position[i] * tokens + i / top_k];
+}
+
+static void one_hot(struct mp_device *device, mp_stream stream, int tokens, int top_k,
+                    const int32_t *position, const float *weight, void *matrix) {
+    struct mp_cuda *cuda = mp_cuda_of(device);
+    const int64_t routes = (int64_t)tokens * top_k;
+    by_element(cuda, [&](auto element) {
+        using T = decltype(element);
+        launch(cuda, "a one-hot matrix", stream, (routes + PERMUTE_THREADS - 1) / PERMUTE_THREADS,
+               PERMUTE_THREADS, one_hot_kernel<T>, routes, tokens, top_k, position, weight,
+               static_cast<T *>(matrix));
+    });
+}
+
+static void one_hot_gradient(struct mp_device *device, mp_stream stream, int tokens, int top_k,
+                             const int32_t *position, const float *dmatrix, float *dweight) {
+    const int64_t routes = (int64_t)tokens * top_k;
+    launch(mp_cuda_of(device), "a one-hot matrix, backward", stream,
+           (routes + PERMUTE_THREADS - 1) / PERMUTE_THREADS, PERMUTE_THREADS,
+           one_hot_gradient_kernel, routes, tokens, top_k, position, dmatrix, dweight);
+}
+
 } // namespace mp
 
 size_t mp_cuda_scratch_permute(const struct mp_device_limits *limits, enum mp_element element) {
@@ -339,4 +379,6 @@ void mp_cuda_install_permute(struct mp_device_operations *operations) {
     operations->scatter_rows = mp::scatter_rows;
     operations->combine_forward = mp::combine_forward;
     operations->combine_backward = mp::combine_backward;
+    operations->one_hot = mp::one_hot;
+    operations->one_hot_gradient = mp::one_hot_gradient;
 }

@@ -14,6 +14,7 @@ static void defaults_are_the_released_ones(void **state) {
     assert_true(options.drop_tokens && options.padded);
     assert_int_equal(options.policy, MP_DEEPSPEED_AUTO);
     assert_int_equal(options.formula, MP_CAPACITY_DEEPSPEED);
+    assert_true(options.zero == 0 && options.all_reduce && !options.offload);
 }
 
 static struct mp_setting setting_of(int layers, int experts, int ranks, int top_k, int tokens) {
@@ -103,6 +104,8 @@ static void create_job(uint64_t *random, struct job *job) {
     job->options.policy = test_random_int(random, MP_DEEPSPEED_AUTO, MP_DEEPSPEED_RANDOM);
     job->options.drop_tokens = test_random_int(random, 0, 2) > 0;
     job->options.padded = test_random_int(random, 0, 2) > 0;
+    if (job->options.padded)
+        job->options.dispatch = test_random_int(random, MP_DEEPSPEED_SPARSE, MP_DEEPSPEED_ONE_HOT);
     if (job->setting.top_k == 2)
         job->options.formula = test_random_int(random, MP_CAPACITY_DEEPSPEED, MP_CAPACITY_FASTMOE);
     assert_ok(mp_load_create(ranks, experts, &job->load, &error), &error);
@@ -138,6 +141,8 @@ static void plan_job(struct job *job, int64_t iteration) {
                   &error);
         assert_ok(mp_system_deepspeed.after_gate(job->self[index], &job->load, plan, &error),
                   &error);
+        assert_int_equal(plan->one_hot,
+                         job->options.dispatch == MP_DEEPSPEED_ONE_HOT && plan->padding > 0);
         assert_ok(mp_plan_check(plan, &job->load, &law, NULL, &error), &error);
     }
 }
@@ -300,6 +305,9 @@ static const struct refusal REFUSALS[] = {
      1, 4, 8, 2, 10},
     {"expert-parallel", "0", "deepspeed needs expert-parallel of at least 1, not 0", 1, 4, 8, 2,
      10},
+    {"dispatch", "one-hot",
+     "deepspeed's one-hot dispatch makes a capacity of rows for every expert: it takes padded=yes",
+     1, 4, 4, 1, 3},
     {"formula", "tutel",
      "deepspeed needs a capacity of 1 to 2147483647 routes of a rank for an expert, not 0: 3 "
      "tokens, top-1, 8 experts, capacity factor 0.5",
@@ -310,8 +318,10 @@ static void what_cannot_be_is_refused(void **state) {
     (void)state;
     for (size_t index = 0; index < sizeof REFUSALS / sizeof *REFUSALS; index++) {
         const struct refusal *row = &REFUSALS[index];
-        const char *const pair[][2] = {
-            {"capacity-factor", "0.5"}, {row->option, row->value}, {NULL, NULL}};
+        const char *const pair[][2] = {{"capacity-factor", "0.5"},
+                                       {row->option, row->value},
+                                       {"padded", strcmp(row->option, "dispatch") ? "yes" : "no"},
+                                       {NULL, NULL}};
         struct mp_setting setting =
             setting_of(row->layers, row->experts, row->ranks, row->top_k, row->tokens);
         struct mp_deepspeed_options options;

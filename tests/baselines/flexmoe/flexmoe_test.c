@@ -28,6 +28,7 @@ static void defaults_are_as_documented(void **state) {
     assert_int_equal(options.rounds, 10);
     assert_true(options.threshold == 1.2);
     assert_true(options.capacity_factor == 0);
+    assert_int_equal(options.moves, MP_FLEXMOE_ASYNCHRONOUS);
 }
 
 /* Homes before the first iteration, a bit per rank. */
@@ -56,7 +57,7 @@ static void the_first_layout_deals_slots_in_turn(void **state) {
         struct rehearsal rehearsal;
         parse_options(tested, &options, pair);
         rehearsal_create(&rehearsal, tested, &setting, &options);
-        assert_int_equal(tested->homes_limit(rehearsal.planner.self), 2 * row[index].limit);
+        assert_int_equal(tested->homes_limit(rehearsal.planner.self), 3 * row[index].limit);
         for (int layer = 0; layer < 2; layer++)
             for (int expert = 0; expert < setting.experts; expert++) {
                 assert_int_equal(rehearsal.planner.home[layer].owner[expert],
@@ -70,12 +71,14 @@ static void the_first_layout_deals_slots_in_turn(void **state) {
 
 static void random_job(uint64_t *random, int policy, const char *slots, const char *capacity,
                        struct mp_setting *setting, struct mp_flexmoe_options *options) {
-    const char *const pair[][2] = {{"policy", policy ? "laer" : "cost-model"},
-                                   {"capacity-factor", capacity},
-                                   {"interval", "2"},
-                                   {"threshold", "1.05"},
-                                   {"slots", slots},
-                                   {0}};
+    const char *const pair[][2] = {
+        {"policy", policy ? "laer" : "cost-model"},
+        {"capacity-factor", capacity},
+        {"interval", "2"},
+        {"threshold", "1.05"},
+        {"slots", slots},
+        {"moves", test_random_int(random, 0, 1) ? "exposed" : "asynchronous"},
+        {0}};
     *setting = setting_of(2, test_random_int(random, 1, 12), random_topology(random, 9));
     parse_options(tested, options, pair);
 }
@@ -155,6 +158,11 @@ static void a_hot_expert_gets_slots_and_its_tokens_are_spread(void **state) {
         rehearsal_step(&rehearsal, &load);
     }
     assert_true(rehearsal.planner.change.changed && !rehearsal.planner.change.leave_state);
+    assert_true(rehearsal.planner.change.asynchronous);
+    rehearsal_plan(&rehearsal, 0, &load); /* on the old slots, while experts travel */
+    mp_plan_rank_routes(rehearsal.planner.plan, after, NULL, NULL);
+    assert_memory_equal(after, before, sizeof before);
+    rehearsal_settle(&rehearsal);
     int copies = mp_placement_copies(&rehearsal.planner.home[0], 1);
     assert_true(copies > 2);
     rehearsal_plan(&rehearsal, 0, &load);
@@ -172,6 +180,45 @@ static void a_hot_expert_gets_slots_and_its_tokens_are_spread(void **state) {
     assert_true(largest[1] < largest[0]);
     mp_load_destroy(&load);
     rehearsal_destroy(&rehearsal);
+}
+
+/* Five layers and an interval of two: layers 0 to 2 after the first step, 3 and 4 after the second,
+ * with room for what three layers get; exposed moves: all of them after the second, and room for
+ * nothing more. */
+static void layers_move_in_turn(void **state) {
+    (void)state;
+    for (int exposed = 0; exposed < 2; exposed++) {
+        const char *const pair[][2] = {
+            {"interval", "2"}, {"moves", exposed ? "exposed" : "asynchronous"}, {0}};
+        struct mp_setting setting = setting_of(5, 4, (struct mp_topology){4, 4});
+        struct mp_flexmoe_options options;
+        struct mp_error error = {0};
+        struct rehearsal rehearsal;
+        struct mp_load load[5];
+        parse_options(tested, &options, pair);
+        rehearsal_create(&rehearsal, tested, &setting, &options);
+        assert_int_equal(rehearsal.planner.homes_limit, exposed ? 10 : 16);
+        for (int layer = 0; layer < 5; layer++) {
+            assert_ok(mp_load_create(4, 4, &load[layer], &error), &error);
+            for (int cell = 0; cell < 16; cell++)
+                load[layer].count[cell] = cell % 4 == 1 ? 701 : 100;
+        }
+        for (int iteration = 0; iteration < 4; iteration++) {
+            rehearsal_step(&rehearsal, load);
+            int from = iteration == 1 && !exposed ? 3 : 0, to = iteration == 1 ? 5 : 3;
+            bool due = iteration == 1 || (iteration == 0 && !exposed);
+            assert_int_equal(rehearsal.planner.change.changed, due);
+            assert_int_equal(rehearsal.planner.change.asynchronous, due && !exposed);
+            for (int move = 0; due && move < rehearsal.planner.moves.count; move++)
+                assert_in_range(rehearsal.planner.moves.item[move].layer, from, to - 1);
+            assert_int_equal(rehearsal.planner.moves.count > 0, due);
+        }
+        for (int layer = 0; layer < 5; layer++) {
+            assert_true(mp_placement_copies(&rehearsal.planner.home[layer], 1) > 2);
+            mp_load_destroy(&load[layer]);
+        }
+        rehearsal_destroy(&rehearsal);
+    }
 }
 
 /* Below the threshold nothing changes. */
@@ -294,6 +341,7 @@ int main(void) {
         cmocka_unit_test_prestate(every_plan_and_change_is_legal_and_repeatable, &random),
         cmocka_unit_test_prestate(slots_have_a_capacity, &random),
         cmocka_unit_test(a_hot_expert_gets_slots_and_its_tokens_are_spread),
+        cmocka_unit_test(layers_move_in_turn),
         cmocka_unit_test(balance_is_left_alone),
         cmocka_unit_test_prestate(other_homes_than_those_remembered_are_planned_from, &random),
         cmocka_unit_test(state_of_other_ranks_is_let_go_and_foreign_state_refused),

@@ -76,6 +76,10 @@ static bool learn(struct run *run, int64_t iteration) {
                               tested->copies_limit(run->self), &error),
               &error);
     assert_false(change.leave_state);
+    for (int layer = 0; layer < LAYERS; layer++) /* sums all go the same way */
+        for (int expert = 0; expert < run->next[layer].experts; expert++)
+            assert_int_equal(run->next[layer].owner[expert],
+                             mp_placement_next(&run->next[layer], expert, 0));
     for (int layer = 0; change.changed && layer < LAYERS; layer++)
         mp_placement_copy(&run->home[layer], &run->next[layer]);
     return change.changed;

@@ -39,6 +39,10 @@ static const struct drops_case cases[] = {
     {"{name: g, system: swiftmoe, routing: skewed, skew-share: 0.9, skew-experts: 2, "
      "options: {capacity-factor: 0.7}}",
      2, 0.7, 8, 0},
+    {"{name: h, system: deepspeed, gate: softmax, top-k: 4}", 4, 1.0, 0, 4},
+    {"{name: i, system: swiftmoe, gate: softmax, top-k: 6, routing: skewed, skew-share: 0.3, "
+     "skew-experts: 2}",
+     6, 1.0, 8, 0},
 };
 enum { CASES = sizeof cases / sizeof *cases };
 

@@ -442,7 +442,8 @@ static void bad_wishes_leave_nothing(void **state) {
          "moeperf predict: --trace gone.mptrace: No such file or directory; it takes a file"},
         {"moeperf predict --cluster hecate-b --loads 'zipf exponent=0.6 top-k=8 experts=256' --set "
          "experts=256",
-         "has 8 experts per token; a job's gate chooses 2 (gate=gshard) or 1 (gate=switch)"},
+         "1 micro-batch and 2 experts per token: set those to the loads' (gate=softmax top-k=8); "
+         "experts per token are never fitted"},
         {"moeperf predict --cluster hecate-b --trace damaged.mptrace", "damaged.mptrace"},
         {"moeperf predict --cluster hecate-b --trace words", "words"},
         {"moeperf predict --cluster hecate-b --loads w0 --iterations 0",

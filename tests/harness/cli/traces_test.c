@@ -202,6 +202,63 @@ static void a_replayed_trace_is_recorded_as_it_was(void **state) {
     json_decref(runs);
 }
 
+/* Four, six and all experts per token: replayed, recorded, exported and predicted as they are. */
+static void many_experts_per_token_stay_as_many(void **state) {
+    (void)state;
+    static const char common[] =
+        "suite: many\n"
+        "common: {ranks: 2, layers: 3, width: 16, heads: 2, experts: 8, expert-width: 16,\n"
+        "  sequence: 16, batch: 4, iterations: 2, text: default, routing: trace, gate: softmax}\n"
+        "jobs:\n";
+    char text[1024], line[256];
+    size_t at = (size_t)snprintf(text, sizeof text, "%s", common);
+    for (int k = 4; k <= 8; k += 2) {
+        snprintf(line, sizeof line,
+                 "moeperf generate zipf -o k%d.mptrace --ranks 2 --layers 3 --experts 8 "
+                 "--tokens 32 --iterations 2 --exponent %g --top-k %d",
+                 k, k < EXPERTS ? 0.1 : 0, k);
+        free(shell(line, 0));
+        at += (size_t)snprintf(
+            text + at, sizeof text - at,
+            "  - {name: top-%d, system: moonep, top-k: %d, trace: k%d.mptrace}\n", k, k, k);
+    }
+    write_file("many.yaml", text);
+    free(shell("moeperf run many.yaml --quiet --db many.db", 0));
+    for (int k = 4; k <= 8; k += 2) {
+        const struct mp_trace_block *block, *other;
+        int blocks = 0;
+        snprintf(line, sizeof line, "moeperf export --run %d --db many.db again.mptrace",
+                 k / 2 - 1);
+        assert_says(line, 0, "workload trace ");
+        snprintf(line, sizeof line, "k%d.mptrace", k);
+        struct mp_trace_stream *again = open_trace("again.mptrace"), *made = open_trace(line);
+        const struct mp_trace_shape shape = {RANKS, EXPERTS, LAYERS, 1, k};
+        assert_memory_equal(&mp_trace_stream_info(again)->shape, &shape, sizeof shape);
+        for (; mp_trace_next(made, &block, NULL) == MP_OK && block; blocks++) {
+            assert_int_equal(mp_trace_next(again, &other, NULL), MP_OK);
+            assert_memory_equal(other->load.count, block->load.count,
+                                RANKS * EXPERTS * sizeof *block->load.count);
+        }
+        assert_int_equal(blocks, 2 * LAYERS);
+        mp_trace_stream_destroy(again);
+        mp_trace_stream_destroy(made);
+        snprintf(line, sizeof line,
+                 "moeperf predict --cluster h100 --nodes 1 --set sequence=16 --system moonep "
+                 "--quiet --fit --trace k%d.mptrace",
+                 k);
+        snprintf(text, sizeof text, "gate softmax top-%d\n", k);
+        assert_says(line, 0, text);
+    }
+    assert_says("moeperf predict --cluster h100 --nodes 1 --fit --set gate=gshard --set top-k=auto "
+                "--trace k6.mptrace",
+                2, "(gate=softmax top-k=6); experts per token are never fitted");
+    write_file("wide.csv", csv);
+    assert_says(
+        "moeperf import wide.csv --as csv-wide -o wide.mptrace && "
+        "moeperf predict --system ep --cluster h100 --nodes 1 --fit --quiet --trace wide.mptrace",
+        0, "top 2 as it was given");
+}
+
 struct refused {
     const char *name, *line, *words;
 };
@@ -373,6 +430,7 @@ int main(void) {
         cmocka_unit_test(others_get_times_and_views),
         cmocka_unit_test(unfinished_iterations_are_left_out),
         cmocka_unit_test(a_replayed_trace_is_recorded_as_it_was),
+        cmocka_unit_test(many_experts_per_token_stay_as_many),
         cmocka_unit_test(an_imported_file_is_what_it_says),
         cmocka_unit_test(what_cant_be_is_said_and_nothing_is_written),
         cmocka_unit_test(a_trace_is_shown),

@@ -177,6 +177,42 @@ static void links_can_be_set(void **state) {
     mp_cluster_destroy(cluster);
 }
 
+static void numbers_can_be_scaled(void **state) {
+    (void)state;
+    struct mp_cluster *cluster = parse_good("", "");
+    struct mp_error error = {0};
+    double launch = cluster->launch.value, bytes = mp_cluster_elementwise(cluster);
+    double bandwidth = mp_cluster_bandwidth(cluster, 1), latency = mp_cluster_latency(cluster, 2);
+    double peak = cluster->peak[MP_FP32].value;
+    assert_int_equal(mp_cluster_scale(cluster, "launch", 3, &error), MP_OK);
+    assert_int_equal(mp_cluster_scale(cluster, "elementwise", 0.5, &error), MP_OK);
+    assert_int_equal(mp_cluster_scale(cluster, "elementwise", 0.5, &error), MP_OK);
+    assert_int_equal(mp_cluster_scale(cluster, "peak", 0.25, &error), MP_OK);
+    assert_int_equal(mp_cluster_scale(cluster, "levels.pair.bandwidth", 0.5, &error), MP_OK);
+    assert_int_equal(mp_cluster_scale(cluster, "levels.node.latency", 2, &error), MP_OK);
+    assert_int_equal(mp_cluster_scale(cluster, "levels.rack.latency", 2, &error), MP_OK);
+    assert_close(cluster->launch.value, 3 * launch, 0);
+    assert_close(mp_cluster_elementwise(cluster), bytes / 4, 0);
+    assert_close(cluster->peak[MP_FP32].value, peak / 4, 0);
+    assert_close(mp_cluster_bandwidth(cluster, 1), bandwidth / 2, 0);
+    assert_close(mp_cluster_latency(cluster, 2), 2 * latency, 0);
+    assert_true(cluster->launch.assumed && cluster->elementwise.assumed);
+    assert_null(cluster->peak[MP_FP8].origin); /* what is not there stays so */
+    static const struct {
+        const char *key, *message;
+        double factor;
+    } bad[] = {{"launch", "launch: 0 is no factor above 0", 0},
+               {"lunch", "lunch: should be launch, elementwise, peak", 2},
+               {"levels.node.ports", "levels.NAME.bandwidth or levels.NAME.latency", 2}};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        struct mp_error fault = {0};
+        assert_int_equal(mp_cluster_scale(cluster, bad[i].key, bad[i].factor, &fault), MP_EINVAL);
+        if (!strstr(fault.text, bad[i].message))
+            fail_msg("%s: \"%s\"", bad[i].key, fault.text);
+    }
+    mp_cluster_destroy(cluster);
+}
+
 static void one_node_needs_no_cluster_level(void **state) {
     (void)state;
     char text[sizeof good];
@@ -334,7 +370,7 @@ static const struct {
     {"node with ranks", "  node:\n", "  node:\n    ranks: {value: 8, source: a}\n",
      "c.yaml:30: ranks: level node has those that its name says; leave it out"},
     {"self with ports", "  self:\n", "  self:\n    ports: {value: 8, source: a}\n",
-     "c.yaml:21: level self: has no ports and no sharing; leave them out"},
+     "c.yaml:21: level self: has no ports, no sharing and no rank-bandwidth; leave them out"},
     {"not all joined", "  cluster:\n", "  rack:\n    ranks: {value: 16, source: a}\n",
      "c.yaml:34: level rack: should go from near to far"},
     {"no mapping", "description: two nodes\n", "- ", "c.yaml:"},
@@ -524,6 +560,7 @@ int main(void) {
         cmocka_unit_test(ranks_share_ports),
         cmocka_unit_test(nodes_can_be_set),
         cmocka_unit_test(links_can_be_set),
+        cmocka_unit_test(numbers_can_be_scaled),
         cmocka_unit_test(one_node_needs_no_cluster_level),
         cmocka_unit_test(shares_are_exact_at_points),
         cmocka_unit_test(shares_are_monotone_between_points),

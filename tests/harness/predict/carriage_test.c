@@ -160,6 +160,148 @@ static void a_broadcast_of_nccl_is_a_ring(void **state) {
     destroy(&bench);
 }
 
+/* Bytes that a carriage brings to all ranks. */
+static double all_received(const struct mp_predictor *predictor,
+                           const struct mp_carriage *carriage) {
+    double received = 0;
+    for (int r = 0; carriage->any && r < predictor->ranks; r++)
+        received += carriage->received[r];
+    return received;
+}
+
+/* Slices of replicas come from each other, gradients go back the same ways or as sums. */
+static void slices_of_replicas_stay_among_them(void **state) {
+    uint64_t random = test_seed();
+    struct mp_error error = {0};
+    (void)state;
+    for (int i = 0; i < 20; i++) {
+        struct bench bench;
+        create(&bench, &random, "fssdp", test_random_int(&random, 1, 12));
+        struct mp_predictor *predictor = bench.predictor;
+        struct mp_plan *plan = predictor->planner.plan;
+        struct mp_predicted_layer *layer = &predictor->layer[0];
+        bool sums = i % 2;
+        random_even_homes(&random, &predictor->planner.home[0]);
+        assert_ok(
+            mp_plan_begin(plan, 0, 0, &predictor->planner.home[0],
+                          sums ? MP_OPTIMIZER_REPLICA_SLICES_OF_SUM : MP_OPTIMIZER_REPLICA_SLICES,
+                          &error),
+            &error);
+        assert_ok(mp_plan_dispatch_begin(plan, &error), &error);
+        double replicas = mp_placement_copies(&plan->during, 0);
+        double foreign = plan->experts * (replicas - 1); /* experts, all slices added up */
+        double expected[64] = {0}, sent[64], received[64];
+        for (int e = 0; e < plan->experts; e++)
+            for (int r = 0; r < predictor->ranks; r++)
+                if (mp_placement_holds(&plan->during, e, r))
+                    expected[r] += bench.parameters * (replicas - 1) / replicas;
+        mp_predictor_carry_homes(predictor, 0, &predictor->fetch);
+        mp_traffic_totals(predictor->traffic, sent, received);
+        for (int r = 0; r < predictor->ranks; r++) {
+            assert_close(received[r], expected[r], 1e-6);
+            assert_close(sent[r], expected[r], 1e-6);
+        }
+        assert_close(bench.prediction.bytes[MP_STAGE_AFTER_STEP], foreign * bench.parameters, 1e-6);
+        mp_predictor_carry_gradients(predictor, layer);
+        assert_close(all_received(predictor, &layer->gradient[MP_SEND_SLICES]),
+                     sums ? 0 : foreign * bench.gradient, 1e-6);
+        assert_close(all_received(predictor, &layer->gradient[MP_SUM_COPIES]),
+                     sums ? foreign * bench.gradient : 0, 1e-6);
+        assert_close(all_received(predictor, &layer->gradient[MP_SHARE_SUMS]),
+                     sums ? foreign * bench.gradient : 0, 1e-6);
+        destroy(&bench);
+    }
+}
+
+/* V-SYMI-7 (systems.md 5.2), an expert of GPT-3 175B: what a phase takes on the network with every
+ * rank's slots full of different experts, and with the host's link. */
+struct symi {
+    struct test_case test;
+    struct mp_predictor *predictor;
+    struct mp_prediction prediction;
+    double host_seconds; /* of both phases, the update itself taking next to none */
+};
+
+enum { SYMI_RANKS = 2048, SYMI_EXPERTS = 64, SYMI_SLOTS = 2 };
+
+static void create_symi(struct symi *symi) {
+    const struct test_machine machine = {.nodes = SYMI_RANKS,
+                                         .ranks_per_node = 1,
+                                         .peak = 1e15,
+                                         .memory = 1e15,
+                                         .memory_bandwidth = 1e15,
+                                         .far_bandwidth = 50e9,
+                                         .overlap = 1,
+                                         .host_bandwidth = 64e9,
+                                         .host_update = 1e15};
+    struct mp_predict_sink sink = {0};
+    test_case_create(&symi->test, &machine, "ep", 1, SYMI_EXPERTS, 1);
+    struct mp_job *job = &symi->test.job.job;
+    job->width = 27000; /* with the next number 3.375e9 bytes of an expert in 16 bits */
+    job->expert_width = 31250;
+    job->heads = 1;
+    symi->test.options.gradient_bytes = 2;
+    symi->predictor = test_predictor(&symi->test, &sink);
+    symi->predictor->prediction = &symi->prediction;
+    const struct mp_costs *costs = symi->predictor->costs;
+    double slices = mp_costs_expert_bytes(costs) * SYMI_EXPERTS / SYMI_RANKS;
+    assert_close(mp_costs_expert_bytes(costs), 3.375e9, 0);
+    symi->host_seconds = mp_costs_offloaded(costs, slices);
+    struct mp_placement *home = &symi->predictor->planner.home[0];
+    int32_t owner[SYMI_EXPERTS];
+    for (int e = 0; e < SYMI_EXPERTS; e++)
+        owner[e] = e / SYMI_SLOTS;
+    mp_placement_set_owners(home, owner);
+    for (int slot = 0; slot < SYMI_RANKS * SYMI_SLOTS; slot++)
+        mp_placement_add(home, slot % SYMI_EXPERTS, slot / SYMI_SLOTS);
+}
+
+static void destroy_symi(struct symi *symi) {
+    mp_predictor_destroy(symi->predictor);
+    test_case_destroy(&symi->test);
+}
+
+/* Seconds of the slowest rank. */
+static double slowest(const struct mp_carriage *carriage) {
+    double most = 0;
+    for (int r = 0; r < SYMI_RANKS; r++)
+        most = fmax(most, carriage->seconds[r]);
+    return most;
+}
+
+/* Both phases under an optimizer: parameters put together, and gradients to who keeps slices. */
+static void run_symi(struct symi *symi, enum mp_optimizer_split split, double phase[2]) {
+    struct mp_predictor *predictor = symi->predictor;
+    struct mp_carriage *gradients = &predictor->layer[0].gradient[MP_SEND_SLICES];
+    struct mp_plan *plan = predictor->planner.plan;
+    struct mp_error error = {0};
+    assert_ok(mp_plan_begin(plan, 0, 0, &predictor->planner.home[0], split, &error), &error);
+    assert_ok(mp_plan_dispatch_begin(plan, &error), &error);
+    mp_predictor_carry_homes(predictor, 0, &predictor->fetch);
+    phase[0] = slowest(&predictor->fetch);
+    mp_predictor_carry_gradients(predictor, &predictor->layer[0]);
+    phase[1] = slowest(gradients);
+}
+
+static void phases_take_what_symi_says(void **state) {
+    struct symi symi = {.prediction = {0}};
+    double still[2], moving[2];
+    (void)state;
+    create_symi(&symi);
+    run_symi(&symi, MP_OPTIMIZER_REPLICA_SLICES, still);
+    double local = symi.host_seconds / 2;
+    assert_within(still[0] + local, 0.134539, 1e-6);
+    assert_within(still[1] + local, 0.134539, 1e-6);
+    assert_within(still[0] + still[1] + symi.host_seconds, 0.269, 5e-4); /* printed */
+    run_symi(&symi, MP_OPTIMIZER_SLICES, moving);
+    assert_within(moving[0] + local, 0.136582, 1e-6);
+    assert_within(moving[1] + local, 0.136582, 1e-6);
+    assert_within(moving[0] + moving[1] + symi.host_seconds, 0.273, 5e-4); /* printed */
+    assert_within((moving[0] + local) / (still[0] + local) - 1, 0.0151886, 2e-5);
+    assert_within(moving[0] / still[0] - 1, 0.0153770, 2e-5); /* without offload */
+    destroy_symi(&symi);
+}
+
 /* Slices of all ranks come to every holder, and gradients go back. */
 static void slices_come_from_everybody(void **state) {
     uint64_t random = test_seed();
@@ -209,6 +351,8 @@ int main(void) {
         cmocka_unit_test(no_port_carries_a_piece_twice),
         cmocka_unit_test(a_broadcast_of_nccl_is_a_ring),
         cmocka_unit_test(slices_come_from_everybody),
+        cmocka_unit_test(slices_of_replicas_stay_among_them),
+        cmocka_unit_test(phases_take_what_symi_says),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

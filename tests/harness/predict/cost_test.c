@@ -102,6 +102,17 @@ static void everything_else_by_hand(void **state) {
                  1e-15);
     assert_close(mp_costs_permute(costs, 10), 1e-6 + 10 * 2 * 2 * d / 1e9, 1e-15);
     assert_true(mp_costs_permute(costs, 0) == 0);
+    /* With one-hot matrices of 40 rows: weights in 32 bits written and read twice, a mask written
+     * and read, both written as elements; one product forward each, and three backward. */
+    double r = 40, made = 1e-6 + r * n * (3 * 4 + 2 + 2 * 2) / 2e9;
+    assert_close(mp_costs_one_hot(costs, 40, MP_PHASE_DISPATCH, MP_FORWARD),
+                 made + product(r, n, d), 1e-15);
+    assert_close(mp_costs_one_hot(costs, 40, MP_PHASE_COMBINE, MP_FORWARD), product(n, r, d),
+                 1e-15);
+    assert_close(mp_costs_one_hot(costs, 40, MP_PHASE_COMBINE, MP_BACKWARD),
+                 product(r, n, d) + product(r, d, n) + 1e-6 + r * n * (2 + 8) / 2e9, 1e-15);
+    assert_close(mp_costs_one_hot(costs, 40, MP_PHASE_DISPATCH, MP_BACKWARD), product(n, r, d),
+                 1e-15);
     /* 2 bytes read and written, 2 of gradient, 12 of state read and written. */
     assert_close(mp_costs_optimizer(costs, 2e6), 1e-6 + 1e6 * (4 + 2 + 24) / 4e9, 1e-12);
     assert_true(mp_costs_optimizer(costs, 0) == 0);
@@ -126,7 +137,9 @@ static struct mp_job random_job(uint64_t *random) {
     job.experts = test_random_int(random, 2, 64);
     job.expert_width = test_random_int(random, 1, 512);
     job.sequence = test_random_int(random, 2, 256);
-    job.gate = test_random_int(random, 0, 1);
+    job.gate = test_random_int(random, MP_GATE_GSHARD, MP_GATE_SOFTMAX);
+    if (job.gate == MP_GATE_SOFTMAX)
+        job.top_k = test_random_int(random, 1, job.experts < 8 ? job.experts : 8);
     job.batch = 2 * test_random_int(random, 1, 6);
     return job;
 }
@@ -145,8 +158,8 @@ static void counts_are_the_models(void **state) {
                                        .heads = job.heads,
                                        .experts = job.experts,
                                        .expert_width = job.expert_width,
-                                       .sequence = job.sequence};
-        mp_model_set_gate(&shape, job.gate == MP_GATE_GSHARD);
+                                       .sequence = job.sequence,
+                                       .top_k = mp_job_top_k(&job)};
         options.attention = test_random_int(&random, 0, 1);
         struct mp_costs *costs = create_costs(cluster, &job, &options);
         int64_t tokens = mp_costs_tokens(costs);

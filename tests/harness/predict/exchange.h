@@ -10,11 +10,12 @@
 
 enum { MOST_RANKS = 64 };
 
-/* Nodes of `ranks`, with so many cards that they share (pooled: all together). */
+/* Nodes of `ranks`, with so many cards that they share (pooled: all together), of which a rank gets
+ * `limit` bytes/s at most (0: as many as its card carries). */
 struct shape {
     int nodes, ranks, ports;
     bool pooled;
-    double near, far, near_latency, far_latency;
+    double near, far, near_latency, far_latency, limit;
 };
 
 static inline struct mp_cluster *shape_cluster(const struct shape *shape) {
@@ -32,6 +33,9 @@ static inline struct mp_cluster *shape_cluster(const struct shape *shape) {
     if (shape->nodes > 1)
         snprintf(level[1], sizeof level[1], level_text, "cluster", shape->far, shape->far_latency,
                  shape->ports, shape->pooled ? "pooled" : "fixed");
+    if (shape->nodes > 1 && shape->limit > 0)
+        snprintf(level[1] + strlen(level[1]), 80, "    rank-bandwidth: {value: %.17g, source: t}\n",
+                 shape->limit);
     snprintf(
         text, sizeof text,
         "description: test\n"

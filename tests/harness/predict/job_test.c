@@ -233,6 +233,11 @@ static void loads_fit_or_say_why_not(void **state) {
          "set those to the loads', or have the loads fitted (--fit"},
         {"one.mptrace", false, MP_EINVAL,
          "one.mptrace has 1 rank, 1 layer, 4 experts, 1 micro-batch and 1 expert per token; the "},
+        {"six.mptrace", false, MP_EINVAL,
+         "16 ranks, 3 layers, 32 experts, 1 micro-batch and 2 experts per token: set those to the "
+         "loads' (gate=softmax top-k=6); experts per token are never fitted"},
+        {"six.mptrace", true, MP_EINVAL, "(gate=softmax top-k=6); experts per token are never"},
+        {"zipf top-k=4", true, MP_EINVAL, "(gate=softmax top-k=4); experts per token are never"},
         {"many.mptrace", false, MP_EINVAL,
          "many.mptrace has 3 ranks, 2 layers, 4 experts, 2 micro-batches and an unknown number of "
          "experts per token; the "},
@@ -252,6 +257,7 @@ static void loads_fit_or_say_why_not(void **state) {
     write_trace("few.mptrace", 4, 8, 2, 50);
     write_trace("many-routes.mptrace", 16, 32, 3, 50);
     write_trace("odd.mptrace", 5, 7, 3, 8);
+    write_shape("six.mptrace", (struct mp_trace_shape){16, 32, 3, 1, 6}, 24);
     write_shape("one.mptrace", (struct mp_trace_shape){1, 4, 1, 1, 1}, 8);
     write_shape("many.mptrace", (struct mp_trace_shape){3, 4, 2, 2, 0}, 8);
     write_file("words.mptrace", "no trace\n");

@@ -44,6 +44,65 @@ static void states_by_hand(void **state) {
                  0);
 }
 
+/* The fullest rank's memory under a system with this option. */
+static struct mp_memory memory_under(const char *system, const char *option) {
+    struct mp_error error = {0};
+    struct mp_predict_sink sink = {0};
+    struct test_case test;
+    struct mp_memory memory;
+    int rank;
+    test_case_create(&test, &GOOD_MACHINE, system, 2, 8, 1);
+    test_fill_loads(&test, &(uint64_t){1}, 0);
+    assert_ok(mp_job_set(&test.job, "options.capacity-factor=8", &test.systems, &error), &error);
+    if (strcmp(system, "deepspeed") == 0)
+        assert_ok(mp_job_set(&test.job, "options.zero=1", &test.systems, &error), &error);
+    assert_ok(mp_job_set(&test.job, option, &test.systems, &error), &error);
+    struct mp_predictor *predictor = test_predictor(&test, &sink);
+    test_step(predictor, &test);
+    mp_predictor_memory(predictor, &memory, &rank);
+    mp_predictor_destroy(predictor);
+    test_case_destroy(&test);
+    return memory;
+}
+
+/* State in host memory leaves the device, and nothing else does. */
+static void offloaded_state_is_not_there(void **state) {
+    (void)state;
+    static const char *const systems[] = {"swiftmoe", "deepspeed"};
+    for (int i = 0; i < 2; i++) {
+        struct mp_memory there = memory_under(systems[i], "options.offload-optimizer=no");
+        struct mp_memory gone = memory_under(systems[i], "options.offload-optimizer=yes");
+        /* 8 ranks share 2 * 8 experts of 2 * 256 * 1024 parameters with 12 bytes of state. */
+        assert_close(there.optimizer, 2 * 2 * 256 * 1024 * 12.0, 0);
+        assert_close(gone.optimizer, 0, 0);
+        assert_close(there.total - gone.total, there.optimizer, 1e-12);
+    }
+}
+
+/* A cluster that says nothing of its hosts is asked to only where state lies there. */
+static void hosts_must_be_known(void **state) {
+    (void)state;
+    for (int missing = 0; missing < 2; missing++) {
+        struct test_machine machine = GOOD_MACHINE;
+        struct mp_error error = {0};
+        struct test_case test;
+        struct mp_predictor *predictor = NULL;
+        *(missing ? &machine.host_update : &machine.host_bandwidth) = 0;
+        test_case_create(&test, &machine, "swiftmoe", 2, 8, 1);
+        struct mp_predictor_config config = {
+            .cluster = test.cluster, .job = &test.job, .options = &test.options};
+        assert_ok(mp_predictor_create(&config, &predictor, &error), &error);
+        mp_predictor_destroy(predictor);
+        assert_ok(mp_job_set(&test.job, "options.offload-optimizer=yes", &test.systems, &error),
+                  &error);
+        assert_int_equal(mp_predictor_create(&config, &predictor, &error), MP_EINVAL);
+        if (!strstr(error.text, missing ? "gives no device.host-update,"
+                                        : "test.yaml gives no device.host-bandwidth,"))
+            fail_msg("%s", error.text);
+        test_case_destroy(&test);
+    }
+}
+
 /* Korthikanti et al.: 11 + 4 + 5 a s / h bytes per element of a row for attention and layer norms.
  * Then the gate's: input and dropout's mask (3 h), probabilities, and of each of 2 routes three
  * numbers; of each row sent the one that came back; and at the expert 2 (h + 2 F) and an index per
@@ -85,6 +144,30 @@ static void activations_by_hand(void **state) {
                  layers * n * (29 * h + 9 * a * s + 5 * h + 4 * e + 2 * 12) + 150 * 4 * h +
                      130 * (4 * (h + 3 * f) + 4),
                  0);
+}
+
+/* Cells of 32 tokens for every row that is sent, as elements for dispatch and for combining in all
+ * layers; in 32 bits and as a mask in one. */
+static void one_hot_matrices_by_hand(void **state) {
+    (void)state;
+    struct mp_cluster *cluster = one_device("");
+    struct mp_job job = small_job();
+    struct mp_predict_options options = default_options();
+    struct mp_memory memory[2];
+    for (int once = 0; once < 2; once++) {
+        options.recompute = once ? MP_RECOMPUTE_FULL : MP_RECOMPUTE_NONE;
+        struct mp_costs *costs = create_costs(cluster, &job, &options);
+        for (int i = 0; i < 2; i++) {
+            struct mp_memory_use with = use;
+            with.one_hot = i;
+            mp_costs_memory(costs, &with, &memory[i]);
+        }
+        assert_close(memory[1].activations - memory[0].activations, (once ? 90 : 150) * 32 * 2 * 2,
+                     1e-12);
+        assert_close(memory[1].buffers - memory[0].buffers, 90 * 32 * 5, 1e-12);
+        mp_costs_destroy(costs);
+    }
+    mp_cluster_destroy(cluster);
 }
 
 /* Hecate's published figures of parameter, gradient and optimizer memory of experts (BERT-MoE-Deep,
@@ -143,8 +226,9 @@ static int64_t model_bytes(const struct mp_job *job, int sent, int worked) {
                                    .heads = job->heads,
                                    .experts = job->experts,
                                    .expert_width = job->expert_width,
-                                   .sequence = job->sequence};
-    mp_model_set_gate(&shape, true);
+                                   .sequence = job->sequence,
+                                   .top_k = mp_job_top_k(job),
+                                   .renormalise = true};
     const struct mp_device_limits limits = {
         .attention = {job->batch / 2, job->sequence, job->heads, job->width / job->heads},
         .experts = job->experts,
@@ -271,7 +355,10 @@ static void predictions_follow_rows(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(states_by_hand),
+        cmocka_unit_test(offloaded_state_is_not_there),
+        cmocka_unit_test(hosts_must_be_known),
         cmocka_unit_test(activations_by_hand),
+        cmocka_unit_test(one_hot_matrices_by_hand),
         cmocka_unit_test(published_ratios),
         cmocka_unit_test(the_model_takes_what_is_predicted),
         cmocka_unit_test(predictions_follow_rows),

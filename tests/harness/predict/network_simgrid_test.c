@@ -4,7 +4,8 @@
  * know of TCP is turned off (a window's limit, factors on bandwidth and latency, weights of round
  * trips, acknowledgements), since the links here are those of InfiniBand and NVLink and physics are
  * to be compared; clocks are resolved to 1e-12 s, for messages of some hundred bytes.  Every gate
- * is a link per direction, every pair of ranks has a route over the sender's and the receiver's. */
+ * is a link per direction, and so is what a rank gets of one at most; every pair of ranks has a
+ * route over the sender's and the receiver's. */
 #include "harness/predict/network.h"
 
 #include <unistd.h>
@@ -42,14 +43,20 @@ static void write_platform(const struct mp_cluster *cluster) {
                 fprintf(file, "<link id=\"%d-%d-%d\" bandwidth=\"%.17gBps\" latency=\"%.17gs\"/>\n",
                         level, gate, way, mp_cluster_bandwidth(cluster, level),
                         way == 0 ? mp_cluster_latency(cluster, level) : 0);
+    for (int level = 1; level < cluster->levels; level++)
+        for (int r = 0; r < n; r++)
+            for (int way = 0; way < 2; way++)
+                fprintf(file, "<link id=\"own-%d-%d-%d\" bandwidth=\"%.17gBps\" latency=\"0s\"/>\n",
+                        level, r, way, mp_cluster_rank_bandwidth(cluster, level));
     for (int i = 0; i < n; i++)
         for (int j = 0; j < n; j++) {
             int level = mp_cluster_level_of(cluster, i, j);
             if (i != j)
                 fprintf(file,
                         "<route src=\"%d\" dst=\"%d\" symmetrical=\"NO\"><link_ctn "
-                        "id=\"%d-%d-0\"/><link_ctn id=\"%d-%d-1\"/></route>\n",
-                        i, j, level, mp_cluster_gate(cluster, level, i), level,
+                        "id=\"%d-%d-0\"/><link_ctn id=\"own-%d-%d-0\"/><link_ctn "
+                        "id=\"own-%d-%d-1\"/><link_ctn id=\"%d-%d-1\"/></route>\n",
+                        i, j, level, mp_cluster_gate(cluster, level, i), level, i, level, j, level,
                         mp_cluster_gate(cluster, level, j));
         }
     fprintf(file, "</zone>\n</platform>\n");
@@ -126,6 +133,7 @@ enum { ROWS = 4 * KINDS * 3 };
 static struct {
     int count, ranks, speeds;
     double makespan[ROWS], rank[ROWS * MOST_RANKS], speed[ROWS];
+    double worst[2]; /* without and with limits of ranks */
 } errors;
 
 static void compare(uint64_t *seed, const struct shape *shape, enum kind kind, double bytes) {
@@ -142,7 +150,9 @@ static void compare(uint64_t *seed, const struct shape *shape, enum kind kind, d
         errors.rank[errors.ranks++] = error;
         worst = fmax(worst, error);
     }
-    errors.makespan[errors.count++] = fabs(makespan / expected - 1);
+    double off = fabs(makespan / expected - 1);
+    errors.makespan[errors.count++] = off;
+    errors.worst[shape->limit > 0] = fmax(errors.worst[shape->limit > 0], off);
     print_message("%5d  %5d  %-14s  %9.0f  %11.4g  %11.4g  %+7.3f  %7.3f  %9.0f\n", n, shape->ports,
                   kind_names[kind], bytes, expected, makespan, makespan / expected - 1, worst,
                   their_seconds / our_seconds);
@@ -163,28 +173,26 @@ static void close_to_simgrid(void **state) {
                 /* SimGrid takes long for many ranks, which get one of the sizes each. */
                 if (sizes[size][0] * sizes[size][1] >= 32 && b != (size + kind) % 3)
                     continue;
-                struct shape shape = {sizes[size][0],
-                                      sizes[size][1],
-                                      sizes[size][1] >> (size + kind + b) % 3,
-                                      false,
-                                      150e9,
-                                      12.5e9,
-                                      2e-6,
-                                      5e-6};
+                struct shape shape = {
+                    sizes[size][0], sizes[size][1], sizes[size][1] >> (size + kind + b) % 3,
+                    false,          150e9,          12.5e9,
+                    2e-6,           5e-6,           (size + kind + b) % 2 ? 5e9 : 0};
                 compare(*state, &shape, (enum kind)kind, bytes[b]);
             }
     qsort(errors.makespan, (size_t)errors.count, sizeof(double), compare_doubles);
     qsort(errors.rank, (size_t)errors.ranks, sizeof(double), compare_doubles);
-    double median = errors.makespan[errors.count / 2], worst = errors.makespan[errors.count - 1];
-    print_message("makespan: median error %.4f, worst %.4f; ranks, of the makespan: median %.4f, "
-                  "9 in 10 %.4f, worst %.4f\n",
-                  median, worst, errors.rank[errors.ranks / 2], errors.rank[errors.ranks * 9 / 10],
-                  errors.rank[errors.ranks - 1]);
+    double median = errors.makespan[errors.count / 2];
+    print_message(
+        "makespan: median error %.4f, worst %.4f, with limits of ranks %.4f; ranks, of the "
+        "makespan: median %.4f, 9 in 10 %.4f, worst %.4f\n",
+        median, errors.worst[false], errors.worst[true], errors.rank[errors.ranks / 2],
+        errors.rank[errors.ranks * 9 / 10], errors.rank[errors.ranks - 1]);
     qsort(errors.speed, (size_t)errors.speeds, sizeof(double), compare_doubles);
     print_message("times faster, 32 ranks and more, all to all: median %.0f, least %.0f\n",
                   errors.speed[errors.speeds / 2], errors.speed[0]);
     assert_true(median <= 0.05);
-    assert_true(worst <= 0.15);
+    assert_true(errors.worst[false] <= 0.15);
+    assert_true(errors.worst[true] <= 0.25);
     /* Of the median row: a row's time is a few milliseconds of a machine that others use, and the
      * rows that SimGrid is quickest with are near the limit (620 and 950 times were seen). */
     assert_true(!OPTIMIZED || errors.speed[errors.speeds / 2] >= 1000);

@@ -35,44 +35,69 @@ struct message {
     double bytes;
 };
 
-/* Bandwidths of 10 MB/s inside a node and 1 MB/s between, bytes in millions, latencies 0.5 s and 2
- * s, so that times can be worked out in the head.  The copy's bandwidth is 500e9 B/s and of no
- * account. */
+/* Bandwidths of 100 MB/s inside a node and 10 MB/s between, bytes in ten millions, latencies 0.5 s
+ * and 2 s, so that times can be worked out in the head.  The copy's bandwidth is 500e9 B/s and of
+ * no account. */
 static const struct {
     const char *name;
     int nodes, ranks, ports;
+    double limit; /* of a rank between nodes, in 10 MB/s */
     struct message messages[8];
     double ready[4], done[4];
 } cases[] = {
-    {"one message inside", 2, 2, 2, {{0, 1, 20}}, {0}, {2.25, 2.25, 0, 0}},
-    {"one message between", 2, 2, 2, {{1, 2, 5}}, {0}, {0, 6, 6, 0}},
-    {"nothing", 2, 2, 2, {{0, 0, 0}}, {1, 2, 3, 4}, {1, 2, 3, 4}},
-    {"both directions at once", 2, 2, 2, {{0, 2, 4}, {2, 0, 6}}, {0}, {7, 0, 7, 0}},
-    {"the later end decides", 2, 2, 2, {{0, 2, 4}}, {3, 0, 10, 0}, {15, 0, 15, 0}},
-    {"two senders, own cards, own receivers", 2, 2, 2, {{0, 2, 4}, {1, 3, 6}}, {0}, {5, 7, 5, 7}},
+    {"one message inside", 2, 2, 2, 0, {{0, 1, 20}}, {0}, {2.25, 2.25, 0, 0}},
+    {"one message between", 2, 2, 2, 0, {{1, 2, 5}}, {0}, {0, 6, 6, 0}},
+    {"nothing", 2, 2, 2, 0, {{0, 0, 0}}, {1, 2, 3, 4}, {1, 2, 3, 4}},
+    {"both directions at once", 2, 2, 2, 0, {{0, 2, 4}, {2, 0, 6}}, {0}, {7, 0, 7, 0}},
+    {"the later end decides", 2, 2, 2, 0, {{0, 2, 4}}, {3, 0, 10, 0}, {15, 0, 15, 0}},
+    {"two senders, own cards, own receivers",
+     2,
+     2,
+     2,
+     0,
+     {{0, 2, 4}, {1, 3, 6}},
+     {0},
+     {5, 7, 5, 7}},
     /* At 1/2 B/s each 4 bytes pass until 8, then 2 alone until 10. */
-    {"two senders share a card", 2, 2, 1, {{0, 2, 4}, {1, 3, 6}}, {0}, {9, 11, 9, 11}},
-    {"pooled would be the same", 2, 2, 1, {{0, 3, 5}, {1, 2, 5}}, {0}, {11, 11, 11, 11}},
-    {"hot receiver", 2, 2, 2, {{0, 2, 6}, {1, 2, 6}}, {0}, {13, 13, 13, 0}},
-    {"levels do not meet", 2, 2, 2, {{0, 1, 100}, {0, 2, 3}}, {0}, {10.25, 10.25, 4, 0}},
+    {"two senders share a card", 2, 2, 1, 0, {{0, 2, 4}, {1, 3, 6}}, {0}, {9, 11, 9, 11}},
+    {"pooled would be the same", 2, 2, 1, 0, {{0, 3, 5}, {1, 2, 5}}, {0}, {11, 11, 11, 11}},
+    {"hot receiver", 2, 2, 2, 0, {{0, 2, 6}, {1, 2, 6}}, {0}, {13, 13, 13, 0}},
+    {"levels do not meet", 2, 2, 2, 0, {{0, 1, 100}, {0, 2, 3}}, {0}, {10.25, 10.25, 4, 0}},
     /* Shared fairly 6, 8 and 9 have passed; two lines in place of that curve have 7.8 at 3. */
-    {"three of unequal size", 4, 1, 1, {{0, 1, 2}, {0, 2, 3}, {0, 3, 4}}, {0}, {10, 7, 8.8, 10}},
+    {"three of unequal size", 4, 1, 1, 0, {{0, 1, 2}, {0, 2, 3}, {0, 3, 4}}, {0}, {10, 7, 8.8, 10}},
     /* Rank 3 still computes until 20; the others do not wait for it. */
-    {"staggered hot sender", 2, 2, 2, {{2, 0, 6}, {3, 1, 6}}, {0, 0, 0, 20}, {7, 27, 7, 27}},
+    {"staggered hot sender", 2, 2, 2, 0, {{2, 0, 6}, {3, 1, 6}}, {0, 0, 0, 20}, {7, 27, 7, 27}},
     /* The card carries 2's 6 bytes until 6, 3's from 4 on: 6 + 4 = 10. */
-    {"a card that is never idle", 2, 2, 1, {{2, 0, 6}, {3, 1, 4}}, {0, 0, 0, 4}, {11, 11, 11, 11}},
+    {"a card that is never idle",
+     2,
+     2,
+     1,
+     0,
+     {{2, 0, 6}, {3, 1, 4}},
+     {0, 0, 0, 4},
+     {11, 11, 11, 11}},
+    {"a rank's limit", 2, 2, 1, 0.5, {{0, 2, 4}}, {0}, {9, 0, 9, 0}},
+    {"a limit on a card of its own", 2, 2, 2, 0.5, {{0, 2, 4}, {1, 3, 3}}, {0}, {9, 7, 9, 7}},
+    {"no limit inside a node", 2, 2, 1, 0.5, {{0, 1, 20}}, {0}, {2.25, 2.25, 0, 0}},
+    /* 8 through a card of 1 take longer than 4 at 0.8. */
+    {"a card fills first", 2, 2, 1, 0.8, {{0, 2, 4}, {1, 3, 4}}, {0}, {9, 9, 9, 9}},
+    /* 6 for one rank at 0.5 take longer than 6 through a card of 1. */
+    {"a hot receiver's limit", 2, 2, 1, 0.5, {{0, 2, 3}, {1, 2, 3}}, {0}, {13, 13, 13, 0}},
+    {"a limit and a late rank", 2, 2, 1, 0.5, {{0, 2, 4}, {1, 3, 3}}, {0, 10}, {9, 17, 9, 17}},
+    {"as wide as the card", 2, 2, 1, 1, {{0, 2, 4}, {1, 3, 6}}, {0}, {9, 11, 9, 11}},
 };
 
 static void hand_worked_cases(void **state) {
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct shape shape = {
-            cases[i].nodes, cases[i].ranks, cases[i].ports, false, 10e6, 1e6, 0.25, 1};
+            cases[i].nodes,      cases[i].ranks, cases[i].ports, false, 100e6, 10e6, 0.25, 1,
+            1e7 * cases[i].limit};
         struct bench bench = make_bench(&shape);
         double done[4];
         for (int m = 0; m < 8; m++)
             mp_traffic_add(bench.traffic, cases[i].messages[m].from, cases[i].messages[m].to,
-                           1e6 * cases[i].messages[m].bytes);
+                           1e7 * cases[i].messages[m].bytes);
         mp_network_exchange(bench.network, bench.traffic, false, cases[i].ready, done);
         print_message("%s: %g %g %g %g\n", cases[i].name, done[0], done[1], done[2], done[3]);
         for (int r = 0; r < 4; r++)
@@ -83,7 +108,7 @@ static void hand_worked_cases(void **state) {
 
 static void copies_stay_at_home(void **state) {
     (void)state;
-    struct shape shape = {1, 1, 1, false, 10e6, 1e6, 0.25, 1};
+    struct shape shape = {1, 1, 1, false, 10e6, 1e6, 0.25, 1, 0};
     struct bench bench = make_bench(&shape);
     double done, seconds, sent, received, ready = 3;
     mp_traffic_add(bench.traffic, 0, 0, 1e12);
@@ -99,16 +124,25 @@ static void copies_stay_at_home(void **state) {
 
 static void collectives_follow_their_formulas(void **state) {
     (void)state;
-    /* Two nodes of four, two cards: all-gather of 3 MB each: 1 step between, two ranks on a
-     * card: 3*2/1 + 1; then 3 steps of 6 MB inside: 6/10 + 0.25. */
-    struct shape shape = {2, 4, 2, false, 10e6, 1e6, 0.25, 1};
+    /* Two nodes of four, two cards: all-gather of 30 MB each: 1 step between, two ranks on a
+     * card: 3*2/1 + 1; then 3 steps of 60 MB inside: 6/10 + 0.25. */
+    struct shape shape = {2, 4, 2, false, 100e6, 10e6, 0.25, 1, 0};
     struct bench bench = make_bench(&shape);
-    assert_close(mp_network_all_gather(bench.network, 3e6), 7 + 3 * 0.85, 1e-12);
-    assert_close(mp_network_all_reduce(bench.network, 24e6), 2 * (7 + 3 * 0.85), 1e-12);
+    assert_close(mp_network_all_gather(bench.network, 3e7), 7 + 3 * 0.85, 1e-12);
+    assert_close(mp_network_all_reduce(bench.network, 24e7), 2 * (7 + 3 * 0.85), 1e-12);
     assert_true(mp_network_all_gather(bench.network, 0) == 0);
     free_bench(&bench);
+    /* The same, of which a rank gets a quarter at most: 3/0.25 + 1; 0.6 would not matter. */
+    shape.limit = 2.5e6;
+    bench = make_bench(&shape);
+    assert_close(mp_network_all_gather(bench.network, 3e7), 13 + 3 * 0.85, 1e-12);
+    free_bench(&bench);
+    shape.limit = 6e6;
+    bench = make_bench(&shape);
+    assert_close(mp_network_all_gather(bench.network, 3e7), 7 + 3 * 0.85, 1e-12);
+    free_bench(&bench);
     /* One node of 4: the usual ring, 2*(n-1)/n bytes and 2*(n-1) latencies. */
-    struct shape node = {1, 4, 1, false, 10e6, 1e6, 0.25, 1};
+    struct shape node = {1, 4, 1, false, 10e6, 1e6, 0.25, 1, 0};
     bench = make_bench(&node);
     assert_close(mp_network_all_reduce(bench.network, 40e6), 2 * 3 * (1 + 0.25), 1e-12);
     free_bench(&bench);
@@ -125,9 +159,12 @@ static struct shape random_shape(uint64_t *seed) {
                           100e9,
                           12.5e9,
                           2e-6,
-                          5e-6};
+                          5e-6,
+                          0};
     while (shape.ranks % (2 * shape.ports) == 0 && test_random(seed) % 2)
         shape.ports *= 2;
+    if (test_random(seed) % 2)
+        shape.limit = 12.5e9 * (0.1 + test_random_double(seed));
     return shape;
 }
 
@@ -160,6 +197,7 @@ static void check_bounds(const struct draw *draw) {
     int n = draw->bench.ranks;
     double first = INFINITY, last = largest(draw->ready, n), serial = 0;
     double port[MP_CLUSTER_LEVELS][2][MOST_RANKS] = {0}, alone[MOST_RANKS];
+    double own[MP_CLUSTER_LEVELS][2][MOST_RANKS] = {0};
     for (int i = 0; i < n; i++) {
         first = fmin(first, draw->ready[i]);
         assert_true(draw->done[i] >= draw->ready[i]);
@@ -169,9 +207,12 @@ static void check_bounds(const struct draw *draw) {
         for (int j = 0; j < n; j++) {
             int level = mp_cluster_level_of(cluster, i, j);
             double seconds = draw->matrix[i * n + j] / mp_cluster_bandwidth(cluster, level);
+            double limited = draw->matrix[i * n + j] / mp_cluster_rank_bandwidth(cluster, level);
             port[level][0][mp_cluster_gate(cluster, level, i)] += seconds;
             port[level][1][mp_cluster_gate(cluster, level, j)] += seconds;
-            serial += seconds + mp_cluster_latency(cluster, level);
+            own[level][0][i] += limited;
+            own[level][1][j] += limited;
+            serial += limited + mp_cluster_latency(cluster, level);
         }
     assert_true(makespan <= last + serial * (1 + 1e-5));
     mp_network_alone(draw->bench.network, draw->bench.traffic, (double *)alone);
@@ -179,9 +220,9 @@ static void check_bounds(const struct draw *draw) {
     for (int level = 0; level < cluster->levels; level++)
         for (int gate = 0; gate < n; gate++)
             for (int way = 0; way < 2; way++)
-                if (port[level][way][gate] > 0)
-                    busiest =
-                        fmax(busiest, port[level][way][gate] + mp_cluster_latency(cluster, level));
+                if (port[level][way][gate] > 0 || own[level][way][gate] > 0)
+                    busiest = fmax(busiest, fmax(port[level][way][gate], own[level][way][gate]) +
+                                                mp_cluster_latency(cluster, level));
     assert_true((makespan - first) * (1 + 1e-5) >= busiest);
     assert_true(fabs(largest(alone, n) - busiest) <= 1e-5 * busiest);
     /* All there at once: exactly the busiest gate. */
@@ -371,7 +412,7 @@ static void gates_are_queues(void **state) {
     static const int shapes[][3] = {{18, 6, 6}, {18, 6, 3}, {18, 6, 1}, {5, 3, 3}, {3, 5, 1}};
     for (size_t i = 0; i < PATTERNS * sizeof shapes / sizeof *shapes; i++) {
         const int *of = shapes[i / PATTERNS];
-        struct shape shape = {of[0], of[1], of[2], i / PATTERNS == 2, 100e9, 12.5e9, 2e-6, 5e-6};
+        struct shape shape = {of[0], of[1], of[2], i / PATTERNS == 2, 100e9, 12.5e9, 2e-6, 5e-6, 0};
         struct bench bench = make_bench(&shape);
         int n = bench.ranks;
         double most = i % 3 ? 1e4 : 1e6; /* bytes: gates pause, or do not */
@@ -403,7 +444,7 @@ static void those_who_do_nothing_do_not_matter(void **state) {
         int per = 1 << test_random_int(seed, 0, 3), few = test_random_int(seed, 2, 40 / per);
         int many = few + test_random_int(seed, 0, 200 / per), at[64];
         int ports = per >> test_random_int(seed, 0, 3);
-        struct shape shape = {few, per, ports > 0 ? ports : 1, false, 100e9, 12.5e9, 2e-6, 5e-6};
+        struct shape shape = {few, per, ports > 0 ? ports : 1, false, 100e9, 12.5e9, 2e-6, 5e-6, 0};
         struct bench alone = make_bench(&shape);
         shape.nodes = many;
         struct bench among = make_bench(&shape);
@@ -506,7 +547,7 @@ static void memory_follows_messages(void **state) {
     (void)state;
     enum { NODES = 2048, PER_NODE = 8, RANKS = NODES * PER_NODE, MOST = 50 << 20 };
     static double ready[RANKS], done[RANKS];
-    struct shape shape = {NODES, PER_NODE, PER_NODE, false, 100e9, 10e9, 0, 0};
+    struct shape shape = {NODES, PER_NODE, PER_NODE, false, 100e9, 10e9, 0, 0, 0};
     struct mallinfo2 before = mallinfo2();
     struct bench bench = make_bench(&shape);
     for (int from = 0; from < RANKS; from++)
@@ -533,7 +574,7 @@ static void compare_with_reference(uint64_t *seed, enum kind kind, bool staggere
     static const int sizes[][2] = {{2, 4}, {4, 4}, {4, 8}, {2, 8}};
     for (int i = 0; i < 12; i++) {
         const int *size = sizes[i % 4];
-        struct shape shape = {size[0], size[1], size[1] >> i / 4, false, 150e9, 12.5e9, 0, 0};
+        struct shape shape = {size[0], size[1], size[1] >> i / 4, false, 150e9, 12.5e9, 0, 0, 0};
         struct bench bench = make_bench(&shape);
         double ready[MOST_RANKS], done[MOST_RANKS], expected[MOST_RANKS];
         fill_matrix(seed, kind, &shape, 1e6, matrix);

@@ -57,6 +57,7 @@ static inline struct mp_job small_job(void) {
                            .expert_width = 128,
                            .sequence = 32,
                            .gate = MP_GATE_GSHARD,
+                           .top_k = MP_AUTO,
                            .batch = 2,
                            .seed = 7};
 }

@@ -475,9 +475,9 @@ static void systems_take_options(void **state) {
     assert_string_equal(answer_of(&asked, "ep", NULL, 0).options, "expert-parallel=auto");
     /* The run's own keeps the run's, others have their defaults. */
     assert_string_equal(answer_of(&asked, "swiftmoe", NULL, 0).options,
-                        "slots=auto capacity-factor=8");
+                        "slots=auto capacity-factor=8 offload-optimizer=no");
     assert_string_equal(answer_of(&asked, "swiftmoe", slots, 1).options,
-                        "slots=3 capacity-factor=8");
+                        "slots=3 capacity-factor=8 offload-optimizer=no");
     assert_non_null(strstr(answer_of(&asked, "deepspeed", NULL, 0).options, "capacity-factor=1"));
     assert_int_equal(mp_other_system_ask(asked.other,
                                          &(struct mp_other_request){"swiftmoe", none, 1}, &answer,

@@ -12,6 +12,7 @@
 struct test_machine {
     int nodes, ranks_per_node;
     double peak, memory, memory_bandwidth, launch, bandwidth, far_bandwidth, latency, overlap;
+    double host_bandwidth, host_update; /* 0: not given */
 };
 
 static const struct test_machine GOOD_MACHINE = {.nodes = 2,
@@ -23,7 +24,9 @@ static const struct test_machine GOOD_MACHINE = {.nodes = 2,
                                                  .bandwidth = 1e11,
                                                  .far_bandwidth = 1e10,
                                                  .latency = 5e-6,
-                                                 .overlap = 1};
+                                                 .overlap = 1,
+                                                 .host_bandwidth = 16e9,
+                                                 .host_update = 5e10};
 
 /* A level of the cluster; those that join nothing are left out. */
 static inline void test_level(char *text, size_t size, const char *name, const char *sharing,
@@ -38,10 +41,20 @@ static inline void test_level(char *text, size_t size, const char *name, const c
              name, bandwidth, latency, sharing);
 }
 
+/* A line of the device that a cluster may leave out. */
+static inline void test_device_line(char *line, size_t size, const char *key, double value) {
+    *line = '\0';
+    if (value > 0)
+        snprintf(line, size, "  %s: {value: %g, assumed: test}\n", key, value);
+}
+
 static inline struct mp_cluster *test_cluster(const struct test_machine *machine) {
-    char text[4096];
+    char text[4096], host_bandwidth[80], host_update[80];
     struct mp_cluster *cluster = NULL;
     struct mp_error error = {0};
+    test_device_line(host_bandwidth, sizeof host_bandwidth, "host-bandwidth",
+                     machine->host_bandwidth);
+    test_device_line(host_update, sizeof host_update, "host-update", machine->host_update);
     snprintf(text, sizeof text,
              "description: a test's\n"
              "nodes: {value: %d, assumed: test}\n"
@@ -55,6 +68,7 @@ static inline struct mp_cluster *test_cluster(const struct test_machine *machine
              "  memory-bandwidth: {value: %g, assumed: test}\n"
              "  launch: {value: %g, assumed: test}\n"
              "  overlap: {value: %g, assumed: test}\n"
+             "%s%s"
              "  efficiency:\n"
              "    tokens: [4, 1024]\n"
              "    width: [64, 1024]\n"
@@ -68,7 +82,7 @@ static inline struct mp_cluster *test_cluster(const struct test_machine *machine
              "    latency: {value: %g, assumed: test}\n",
              machine->nodes, machine->ranks_per_node, machine->peak / 2, machine->peak,
              machine->memory, machine->memory_bandwidth, machine->launch, machine->overlap,
-             machine->memory_bandwidth / 2, machine->launch);
+             host_bandwidth, host_update, machine->memory_bandwidth / 2, machine->launch);
     if (machine->ranks_per_node > 1)
         test_level(text, sizeof text, "node", "fixed", machine->bandwidth, machine->latency);
     if (machine->nodes > 1)

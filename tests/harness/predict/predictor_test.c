@@ -280,6 +280,49 @@ static void a_changed_gate_is_refused_by_name(void **state) {
     test_case_destroy(&test);
 }
 
+static const struct {
+    enum mp_phase phase;
+    int direction;
+} products[] = {{MP_PHASE_DISPATCH, MP_FORWARD},
+                {MP_PHASE_COMBINE, MP_FORWARD},
+                {MP_PHASE_COMBINE, MP_BACKWARD},
+                {MP_PHASE_DISPATCH, MP_BACKWARD}};
+
+/* The rank's own work is longer by all products with the matrices, shorter by rows copied. */
+static void one_hot_dispatch_costs_its_products(void **state) {
+    (void)state;
+    struct mp_prediction prediction[2];
+    struct mp_memory memory[2];
+    double products_seconds = 0;
+    uint64_t random = test_seed();
+    int rank;
+    for (int one_hot = 0; one_hot < 2; one_hot++) {
+        struct test_case test;
+        struct mp_error error = {0};
+        test_case_create(&test, &GOOD_MACHINE, "deepspeed", 3, 16, 1);
+        assert_ok(mp_job_set(&test.job,
+                             one_hot ? "options.dispatch=one-hot" : "options.dispatch=sparse",
+                             &test.systems, &error),
+                  &error);
+        test_fill_loads(&test, &random, 0.3);
+        struct mp_predictor *predictor = test_predictor(&test, NULL);
+        const struct mp_costs *costs = predictor->costs;
+        assert_ok(mp_predictor_step(predictor, test.load, &prediction[one_hot], &error), &error);
+        mp_predictor_memory(predictor, &memory[one_hot], &rank);
+        int64_t rows = 16 * 64; /* 512 tokens to 2 of 16 experts */
+        for (size_t i = 0; one_hot && i < sizeof products / sizeof *products; i++)
+            products_seconds +=
+                3 * mp_costs_one_hot(costs, rows, products[i].phase, products[i].direction);
+        products_seconds -= one_hot ? 3 * 4 * mp_costs_permute(costs, rows) : 0;
+        mp_predictor_destroy(predictor);
+        test_case_destroy(&test);
+    }
+    assert_close(prediction[1].compute_seconds - prediction[0].compute_seconds, products_seconds,
+                 1e-6);
+    assert_true(products_seconds > 0);
+    assert_close(memory[1].total - memory[0].total, 16 * 64 * 512 * (3 * 4 + 5), 1e-9);
+}
+
 /* More memory than there is: a result, of the fullest rank. */
 static void out_of_memory_is_a_result(void **state) {
     struct test_machine machine = GOOD_MACHINE;
@@ -330,6 +373,7 @@ int main(void) {
         cmocka_unit_test(same_inputs_same_bytes),
         cmocka_unit_test(loads_of_another_shape_are_refused),
         cmocka_unit_test(a_changed_gate_is_refused_by_name),
+        cmocka_unit_test(one_hot_dispatch_costs_its_products),
         cmocka_unit_test(out_of_memory_is_a_result),
         cmocka_unit_test(late_copies_are_told_apart),
     };

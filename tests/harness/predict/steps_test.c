@@ -1,5 +1,5 @@
 /* Steps of an exchange: every route is in its step, by definition of the smart schedule; a flat
- * exchange has one. */
+ * exchange has one.  By expert, every route is in its expert's round. */
 #include "harness/predict/steps.h"
 
 #include <malloc.h>
@@ -94,6 +94,14 @@ static int step_of(const struct bench *bench, int source, int expert, int rank) 
     return (rank / size + steps - source / size) % steps;
 }
 
+/* How many experts before this one the rank holds. */
+static int round_of(const struct mp_plan *plan, int expert, int rank) {
+    int before = 0;
+    for (int32_t at = 0; at < plan->holder_begin[expert]; at++)
+        before += plan->holder[at] == rank;
+    return before;
+}
+
 /* Rows of an expert at a rank in a step; from `source`, or from all (-1). */
 static int64_t rows_in(const struct bench *bench, int step, int source, int expert, int rank) {
     int64_t rows = 0;
@@ -121,29 +129,53 @@ static void check_work(const struct bench *bench, const struct mp_steps *steps, 
     }
 }
 
-/* The step's traffic is told apart by what the network says of it. */
+/* The traffic of a step and round is told apart by what the network says of it; adds to alone. */
 static void check_traffic(struct bench *bench, uint64_t *random, const struct mp_steps *steps,
-                          int step) {
+                          int step, int round, double alone[]) {
     const struct mp_plan *plan = &bench->example.plan;
-    double ready[64], done[2][64], alone[64], bytes = mp_costs_row_bytes(bench->costs);
+    const struct mp_traffic *traffic = steps->traffic[step * steps->rounds + round];
+    double ready[64], done[2][64], part[64], bytes = mp_costs_row_bytes(bench->costs);
     size_t size = (size_t)bench->ranks * sizeof(double);
     mp_traffic_clear(bench->expected);
     for (int from = 0; from < bench->ranks; from++)
         for (int to = 0; to < bench->ranks; to++) {
             int64_t rows = 0;
             for (int expert = 0; expert < plan->experts; expert++)
-                rows += rows_in(bench, step, from, expert, to);
+                if (steps->rounds == 1 || round_of(plan, expert, to) == round)
+                    rows += rows_in(bench, step, from, expert, to);
             mp_traffic_add(bench->expected, from, to, (double)rows * bytes);
         }
     for (int rank = 0; rank < bench->ranks; rank++)
         ready[rank] = 1e-4 * test_random_double(random);
     for (int back = 0; back < 2; back++) {
         mp_network_exchange(bench->network, bench->expected, back, ready, done[0]);
-        mp_network_exchange(bench->network, steps->traffic[step], back, ready, done[1]);
+        mp_network_exchange(bench->network, traffic, back, ready, done[1]);
         assert_memory_equal(done[0], done[1], size);
     }
-    mp_network_alone(bench->network, bench->expected, alone);
-    assert_memory_equal(alone, steps->alone + (size_t)step * (size_t)bench->ranks, size);
+    mp_network_alone(bench->network, bench->expected, part);
+    for (int rank = 0; rank < bench->ranks; rank++)
+        alone[rank] += part[rank];
+}
+
+static void check_step(struct bench *bench, uint64_t *random, const struct mp_steps *steps,
+                       int step) {
+    double alone[64] = {0};
+    check_work(bench, steps, step);
+    for (int round = 0; round < steps->rounds; round++)
+        check_traffic(bench, random, steps, step, round, alone);
+    assert_memory_equal(alone, steps->alone + (size_t)step * (size_t)bench->ranks,
+                        (size_t)bench->ranks * sizeof(double));
+}
+
+/* As many rounds as the rank with most experts has. */
+static int rounds_of(const struct bench *bench, bool by_expert) {
+    const struct mp_plan *plan = &bench->example.plan;
+    int rounds = 1;
+    for (int rank = 0; by_expert && rank < bench->ranks; rank++) {
+        int held = round_of(plan, plan->experts, rank);
+        rounds = held > rounds ? held : rounds;
+    }
+    return rounds;
 }
 
 /* All rows of a source, and those that it keeps. */
@@ -174,14 +206,14 @@ static void every_route_is_in_its_step(void **state) {
             draw_plan(&bench, &random);
             const struct mp_plan *plan = &bench.example.plan;
             bool flat = plan->exchange == MP_EXCHANGE_FLAT;
+            bool by_expert = test_random_int(&random, 0, 1);
             assert_ok(mp_steps_fill(&steps, &memory, bench.network, bench.costs, plan,
-                                    late_of(&bench), &error),
+                                    late_of(&bench), by_expert, &error),
                       &error);
             assert_int_equal(steps.steps, flat ? 1 : bench.ranks / plan->group_size);
-            for (int step = 0; step < steps.steps; step++) {
-                check_work(&bench, &steps, step);
-                check_traffic(&bench, &random, &steps, step);
-            }
+            assert_int_equal(steps.rounds, rounds_of(&bench, by_expert));
+            for (int step = 0; step < steps.steps; step++)
+                check_step(&bench, &random, &steps, step);
             check_work(&bench, &steps, steps.steps);
             check_sources(&bench, &steps);
             destroy_plan(&bench);
@@ -203,7 +235,7 @@ static void nothing_is_late_unless_said(void **state) {
     create(&bench, &random);
     draw_plan(&bench, &random);
     assert_ok(mp_steps_fill(&steps, &memory, bench.network, bench.costs, &bench.example.plan, NULL,
-                            &error),
+                            false, &error),
               &error);
     for (int rank = 0; rank < bench.ranks; rank++)
         assert_int_equal(steps.rows[steps.steps * bench.ranks + rank], 0);
@@ -237,8 +269,8 @@ static void bytes_are_those_that_were_allocated(void **state) {
                       &error);
         }
         double grown = allocated() - before;
-        if (grown > 0) /* sanitizers' allocators do not say */
-            assert_within((double)steps[1].bytes / grown, 1, 0.4);
+        if (grown > 0) /* sanitizers do not say; what was freed just before is missing */
+            assert_within((double)steps[1].bytes, grown, 0.4 * grown + 6000);
         mp_steps_destroy(&steps[0]);
         mp_steps_destroy(&steps[1]);
         mp_steps_memory_destroy(&memory);

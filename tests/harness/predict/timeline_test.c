@@ -56,7 +56,7 @@ static void destroy(struct bench *bench) {
 static void exchange(struct bench *bench) {
     struct mp_timeline *timeline = &bench->timeline;
     double done[sizeof ONE / sizeof *ONE];
-    mp_timeline_exchange_start(timeline, EXCHANGE, bench->traffic, false, ONE, NULL,
+    mp_timeline_exchange_start(timeline, EXCHANGE, &bench->traffic, 1, false, ONE, NULL,
                                timeline->clock, done);
     mp_timeline_wait_until(timeline, done);
     mp_timeline_forget_late(timeline);
@@ -69,6 +69,32 @@ static void assert_span(const struct bench *bench, int rank, int index, enum mp_
     assert_int_equal(span->phase, phase);
     assert_close((double)span->start_ns / 1e9, start, 1e-6);
     assert_close((double)span->end_ns / 1e9, end, 1e-6);
+}
+
+/* 3 s one way, then 2 s the other way; at once they would take 3 s.  The gates are busy for all of
+ * it; a rank that is 1 s late delays both rounds. */
+static void rounds_come_one_after_the_other(void **state) {
+    struct bench bench;
+    struct mp_error error = {0};
+    struct mp_traffic *round[2];
+    static const double alone[RANKS] = {5, 5}, start[RANKS] = {0, 1};
+    double done[RANKS];
+    (void)state;
+    create(&bench, 1);
+    for (int i = 0; i < 2; i++) {
+        assert_ok(mp_traffic_create(bench.network, &round[i], &error), &error);
+        mp_traffic_clear(round[i]);
+        mp_traffic_add(round[i], i, 1 - i, i == 0 ? 3e9 : 2e9);
+    }
+    mp_timeline_exchange_start(&bench.timeline, EXCHANGE, round, 2, false, alone, NULL, start,
+                               done);
+    for (int r = 0; r < RANKS; r++) {
+        assert_close(done[r], 6, 1e-6);
+        assert_close(bench.timeline.port[r], 5, 1e-6);
+        assert_span(&bench, r, 0, MP_PHASE_DISPATCH, start[r], 6);
+        mp_traffic_destroy(round[r]);
+    }
+    destroy(&bench);
 }
 
 /* One rank's span of one phase is longer at its end, in every n-th iteration; in a phase of
@@ -210,6 +236,7 @@ static void late_ranks_are_counted(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(rounds_come_one_after_the_other),
         cmocka_unit_test(an_injected_delay_is_one_rank_s),
         cmocka_unit_test(background_takes_the_gaps),
         cmocka_unit_test(background_takes_turns),

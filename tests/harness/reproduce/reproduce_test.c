@@ -3,6 +3,7 @@
 #include "harness/reproduce/reproduce.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "baselines/systems.h"
@@ -28,6 +29,40 @@ static void every_paper_has_a_file(void **state) {
         assert_string_equal(all->name, paper->name);
         assert_true(all->rows > 0);
         assert_non_null(all->assumptions);
+        mp_reproduction_destroy(all);
+    }
+}
+
+/* Rows of a paper's file alternate by name between fitted and held out, so that nobody chooses
+ * which is which. */
+static void rows_alternate_by_name(void **state) {
+    (void)state;
+    for (const struct mp_paper *paper = mp_papers; paper->name; paper++) {
+        struct mp_reproduction *all = NULL;
+        struct mp_error error = {0};
+        char path[4096];
+        const struct mp_reproduce_row *last = NULL;
+        snprintf(path, sizeof path, "%s/harness/suites/paper/%s.yaml", MOEPERF_SOURCE, paper->name);
+        if (mp_reproduction_load(path, &systems, &all, &error))
+            fail_msg("%s", error.text);
+        assert_true(all->unknowns > 0 && all->budget > 0);
+        for (int count = 0;; count++) { /* the next name that is no input */
+            const struct mp_reproduce_row *next = NULL;
+            for (int i = 0; i < all->rows; i++) {
+                const struct mp_reproduce_row *row = &all->row[i];
+                const char *id = row->published.id;
+                if (row->use != MP_USE_INPUT && (!last || strcmp(id, last->published.id) > 0) &&
+                    (!next || strcmp(id, next->published.id) < 0))
+                    next = row;
+            }
+            if (!next)
+                break;
+            for (int i = 0; i < all->rows; i++)
+                if (!strcmp(all->row[i].published.id, next->published.id) &&
+                    all->row[i].use != (count % 2 ? MP_USE_SCORE : MP_USE_FIT))
+                    fail_msg("%s: %s", path, next->published.id);
+            last = next;
+        }
         mp_reproduction_destroy(all);
     }
 }
@@ -90,6 +125,22 @@ static void slips_are_named(void **state) {
         {head, windows, parts, "rows: [{row: deepspeed-mean, over: ep}]\n", left, "of: not given"},
         {head, windows, parts, "rows: [{row: deepspeed-mean, of: ep, figure: second}]\n", left,
          "did you mean \"seconds\"?"},
+        {head, windows, parts,
+         "rows: [{row: deepspeed-mean, of: ep, figure: moe, single: layer}]\n", left,
+         "another combine than each"},
+        {head, windows, parts,
+         "rows: [{row: deepspeed-mean, of: ep, single: iterations, combine: most}]\n", left,
+         "did you mean \"iteration\"?"},
+        {head, windows, parts, "unknowns: [{key: batch, from: 3, to: 1, why: w}]\n", left,
+         "from 3 to 1 is no range"},
+        {head, windows, parts, "unknowns: [{key: batch, choices: [8]}]\n", left,
+         "why: should be some text"},
+        {head, windows, parts, "unknowns: [{key: batch, choices: [8], why: w}]\n", left,
+         "choices: should be 2 to"},
+        {head, windows, parts,
+         "unknowns: [{key: batch, choices: [8, 16], why: w}]\n"
+         "inferred: {command: c, values: {batches: 8}}\n",
+         left, "did you mean \"batch\"?"},
         {head, windows, parts, rows, "", "\"fastermoe-most\" is neither in rows nor in left-out"},
         {head, windows, parts, rows,
          "left-out: [{row: fastermoe-most, because: b}, {row: deepspeed-mean, because: b}]\n",
@@ -147,6 +198,36 @@ static void numbers_are_put_together(void **state) {
     mp_reproduction_destroy(all);
 }
 
+/* Single iterations and layers are compared with each other, not their means. */
+static void singles_are_compared_one_by_one(void **state) {
+    (void)state;
+    struct mp_reproduction *all = load_small("");
+    struct lines lines = {0};
+    static const double ep[] = {3, 8, 4}, flex[] = {2, 4, 4};
+    for (int job = 0; job < 2; job++) {
+        struct mp_reproduce_cell *cell = mp_reproduction_cell(all, 0, 0, job);
+        cell->iteration = malloc(sizeof ep);
+        memcpy(cell->iteration, job ? flex : ep, sizeof ep);
+        cell->layer = malloc(2 * sizeof *ep);
+        memcpy(cell->layer, job ? flex : ep, 2 * sizeof *ep);
+        cell->iterations = 3;
+        cell->layers = 2;
+        cell->is_done = true;
+    }
+    all->rows = 3;
+    for (int i = 0; i < 3; i++) {
+        all->row[i].models = 1;
+        all->row[i].single = i < 2 ? MP_SINGLE_ITERATION : MP_SINGLE_LAYER;
+        all->row[i].combine = i == 1 ? MP_COMBINE_LEAST : MP_COMBINE_MOST;
+    }
+    all->row[2].combine = MP_COMBINE_MEAN;
+    mp_reproduction_lines(all, keep_line, &lines);
+    assert_int_equal(lines.count, 3);
+    assert_true(lines.line[0].value == 2 && lines.line[1].value == 1);
+    assert_true(lines.line[2].value == 1.75);
+    mp_reproduction_destroy(all);
+}
+
 static struct mp_reproduce_settings settings_of(char clusters[4096]) {
     snprintf(clusters, 4096, "%s/harness/cluster/clusters", MOEPERF_SOURCE);
     return (struct mp_reproduce_settings){.systems = &systems, .clusters = clusters};
@@ -171,10 +252,39 @@ static void cells_are_means_of_counted_iterations(void **state) {
         assert_true(cell->figure[MP_FIGURE_MOE] < cell->figure[MP_FIGURE_SECONDS]);
         assert_true(isnan(cell->figure[MP_FIGURE_TO_LOSS]));
     }
+    const struct mp_reproduce_cell *cell = mp_reproduction_cell(all, 0, 0, 0);
+    assert_true(cell->iterations == 3 && cell->layers == 2);
+    double moe = cell->layer[0] + cell->layer[1], seconds = 0; /* sums over three iterations */
+    for (int i = 0; i < 3; i++)
+        seconds += cell->iteration[i];
+    assert_true(fabs(moe / 3 - cell->figure[MP_FIGURE_MOE]) < 1e-12 * moe);
+    assert_true(fabs(seconds / 3 - cell->figure[MP_FIGURE_SECONDS]) < 1e-12 * seconds);
+    assert_true(cell->figure[MP_FIGURE_SLOWEST] >= 1);
     /* Zipf loads do not change: four layers take twice as long as two in experts. */
     double two = mp_reproduction_cell(all, 0, 0, 0)->figure[MP_FIGURE_EXPERT];
     double four = mp_reproduction_cell(all, 0, 1, 0)->figure[MP_FIGURE_EXPERT];
     assert_true(four > 1.8 * two && four < 2.2 * two);
+    mp_reproduction_destroy(all);
+}
+
+/* Planners count on from where the window says: one that looks every fifth does in the first. */
+static void planners_count_from_the_windows_number(void **state) {
+    (void)state;
+    struct mp_reproduction *all = load_small("");
+    char clusters[4096];
+    const char *const set[] = {"batch=16", "options.interval=50"};
+    struct mp_reproduce_settings settings = settings_of(clusters);
+    struct mp_error error = {0};
+    double moved[2];
+    settings.set = set;
+    settings.sets = 2;
+    for (int i = 0; i < 2; i++) {
+        all->window[0].planners_from = i ? 47 : 0;
+        mp_reproduction_forget(all);
+        assert_int_equal(mp_reproduction_run(all, &settings, &error), 0);
+        moved[i] = mp_reproduction_cell(all, 0, 0, 1)->figure[MP_FIGURE_IMBALANCE];
+    }
+    assert_true(moved[1] < 0.99 * moved[0]); /* replicas are there from the 50th on */
     mp_reproduction_destroy(all);
 }
 
@@ -213,8 +323,11 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_paper_has_a_file),
         cmocka_unit_test(slips_are_named),
+        cmocka_unit_test(rows_alternate_by_name),
         cmocka_unit_test(numbers_are_put_together),
+        cmocka_unit_test(singles_are_compared_one_by_one),
         cmocka_unit_test(cells_are_means_of_counted_iterations),
+        cmocka_unit_test(planners_count_from_the_windows_number),
         cmocka_unit_test(largest_batch_is_the_last_that_fits),
     };
     return cmocka_run_group_tests_name("reproduce", tests, enter, leave_folder);

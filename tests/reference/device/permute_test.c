@@ -179,6 +179,29 @@ static void combine_matches(struct mp_device *device, const void *argument) {
     check_combine_backward(device, &m, in, weight, dout, routes);
 }
 
+/* By the definition: ones or weights in the place of each route, zeros elsewhere; and the gradients
+ * of those that have a row. */
+static void one_hot_is_set_and_picked(struct mp_device *device, const void *argument) {
+    const struct combine_case *c = argument;
+    size_t tokens = (size_t)c->tokens, top_k = (size_t)c->top_k, routes = tokens * top_k;
+    int32_t *position = random_permutation((int)routes);
+    float *weight = c->weighted ? random_floats(routes, 1) : NULL, *dweight = new_floats(routes);
+    float *matrix = new_floats(routes * tokens), *dmatrix = random_floats(routes * tokens, 1);
+    float *expected = new_host(routes * tokens + 1, sizeof *expected);
+    for (size_t j = 0; c->dropped && j < routes; j += (size_t)c->dropped)
+        position[j] = -1;
+    memset(matrix, 0, routes * tokens * sizeof *matrix);
+    perform(device, one_hot, c->tokens, c->top_k, position, weight, matrix);
+    perform(device, one_hot_gradient, c->tokens, c->top_k, position, dmatrix, dweight);
+    for (size_t j = 0; j < routes; j++) {
+        size_t at = (size_t)position[j] * tokens + j / top_k;
+        if (position[j] >= 0)
+            expected[at] = weight ? weight[j] : 1;
+        assert_true(dweight[j] == (position[j] < 0 ? 0 : dmatrix[at]));
+    }
+    assert_memory_equal(matrix, expected, routes * tokens * sizeof *matrix);
+}
+
 #define ROUTES(name, ...)                                                                          \
     {                                                                                              \
         "positions, " name, positions_are_a_permutation, &(const struct route_case) {              \
@@ -219,6 +242,12 @@ static const struct device_test tests[] = {
     COMBINE("everything dropped, no residual", 6, 2, 9, 1, false, false, false),
     COMBINE("tokens for every thread", 260, 2, 300, 7, true, true, false),
     COMBINE("no tokens", 0, 2, 9, 0, true, true, false),
+    {"one-hot, top 1", one_hot_is_set_and_picked,
+     &(const struct combine_case){.tokens = 33, .top_k = 1}},
+    {"one-hot, top 4, routes dropped", one_hot_is_set_and_picked,
+     &(const struct combine_case){.tokens = 70, .top_k = 4, .dropped = 3, .weighted = true}},
+    {"one-hot, no tokens", one_hot_is_set_and_picked,
+     &(const struct combine_case){.tokens = 0, .top_k = 2}},
 };
 
 int main(void) {

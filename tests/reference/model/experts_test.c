@@ -296,54 +296,124 @@ static void replicas_start_equal(void **state) {
     free(expected);
 }
 
-/* The slices of all ranks are the whole, and an update of slices is that of the whole. */
+/* Every expert is kept by its owner and another rank. */
+static void create_pairs(struct mp_placement home[LAYERS]) {
+    struct mp_error error = {0};
+    for (int l = 0; l < LAYERS; l++) {
+        assert_ok(mp_placement_create(RANKS, EXPERTS, &home[l], &error), &error);
+        for (int e = 0; e < EXPERTS; e++)
+            while (mp_placement_copies(&home[l], e) < 2)
+                mp_placement_add(&home[l], e, test_random_int(&random_state, 0, RANKS - 1));
+    }
+}
+
+/* What one update makes of an expert's `chunk` floats, all of them at once, with gradients
+ * gradient_of(parameter). */
+static float gradient_of(float parameter) {
+    return parameter * 3 - 0.01f;
+}
+
+static void update_whole(float expected[], size_t chunk, const struct mp_adamw *settings) {
+    float *gradient = malloc(chunk * sizeof *gradient), *moments = calloc(2 * chunk, sizeof(float));
+    for (size_t f = 0; f < chunk; f++)
+        gradient[f] = gradient_of(expected[f]);
+    device->operations->adamw(device, NULL, chunk, settings, expected, gradient, moments,
+                              moments + chunk, NULL);
+    free(gradient);
+    free(moments);
+}
+
+/* A rank's slices hold `expected` of each expert, and zeros behind its end. */
+static void assert_slices(const struct mp_experts *experts, const struct mp_adamw *settings) {
+    size_t chunk = experts->chunk;
+    float *expected = malloc(chunk * sizeof *expected);
+    for (int i = 0; i < ALL; i++) {
+        float *state[3];
+        if (!mp_experts_state(experts, i / EXPERTS, i % EXPERTS, state))
+            continue;
+        const float *elements = mp_experts_own_elements(experts, i / EXPERTS, i % EXPERTS);
+        size_t begin = (size_t)experts->piece[i] * experts->slice;
+        mp_expert_initialise(&shape, seed, i / EXPERTS, i % EXPERTS, expected);
+        if (settings)
+            update_whole(expected, chunk, settings);
+        for (size_t f = 0; f < experts->slice; f++) {
+            float right = begin + f < chunk ? expected[begin + f] : 0;
+            assert_close((double)state[0][f], (double)right, settings ? 1e-6 : 0);
+            assert_true(elements[f] == state[0][f]); /* what products read is what was updated */
+        }
+    }
+    free(expected);
+}
+
+/* Creates a rank's slices, updates them, and holds them against whole experts.  Returns a bit for
+ * each of the first expert's slices that it keeps. */
+static unsigned try_slices(const struct mp_experts_layout *layout,
+                           const struct mp_placement home[LAYERS], int keepers) {
+    const struct mp_adamw settings = {0.25f, 0.9f, 0.95f, 1e-8f, 0.1f, 1};
+    size_t chunk = mp_model_expert_floats(&shape);
+    struct mp_error error = {0};
+    struct mp_experts experts;
+    assert_ok(mp_experts_create(&shape, device, seed, home, layout, &experts, &error), &error);
+    assert_int_equal(experts.keepers, keepers);
+    assert_int_equal(experts.slice, (chunk + (size_t)keepers - 1) / (size_t)keepers);
+    assert_int_equal(experts.copy_stride, (size_t)keepers * experts.slice);
+    assert_int_equal(experts.held, experts.slots); /* no room that nothing needs */
+    assert_slices(&experts, NULL);
+    for (size_t i = 0; i < (size_t)experts.slots * experts.slice; i++)
+        experts.gradient[i] = experts.parameter[i] == 0 ? 0 : gradient_of(experts.parameter[i]);
+    mp_experts_update(&experts, NULL, &settings);
+    assert_slices(&experts, &settings);
+    assert_int_equal(experts.host_bytes,
+                     layout->host ? 2 * sizeof(float) * (size_t)experts.slots * experts.slice : 0);
+    unsigned pieces = experts.slot[0] >= 0 ? 1u << experts.piece[0] : 0;
+    mp_experts_destroy(&experts);
+    return pieces;
+}
+
+/* The slices of all ranks are the whole, and an update of slices is that of the whole, wherever
+ * they lie. */
 static void slices_make_the_whole(void **state) {
     (void)state;
     enum { UNEVEN = 5 }; /* ranks, which do not divide an expert's floats */
-    struct mp_placement home[LAYERS] = {{0}};
-    struct mp_error error = {0};
-    size_t chunk = mp_model_expert_floats(&shape);
-    float *expected = malloc(3 * chunk * sizeof *expected);
-    const struct mp_adamw settings = {0.25f, 0.9f, 0.95f, 1e-8f, 0.1f, 1};
-    assert_true(chunk % UNEVEN != 0);
-    for (int rank = 0; rank < UNEVEN; rank++) {
-        const struct mp_experts_layout layout = {.rank = rank,
-                                                 .ranks = UNEVEN,
-                                                 .optimizer = MP_OPTIMIZER_SLICES,
-                                                 .regions = 2,
-                                                 .copies = 3};
-        struct mp_experts experts;
-        assert_ok(mp_experts_create(&shape, device, seed, home, &layout, &experts, &error), &error);
-        assert_int_equal(experts.slice, (chunk + UNEVEN - 1) / UNEVEN);
-        size_t begin = (size_t)rank * experts.slice;
-        size_t count = chunk - begin < experts.slice ? chunk - begin : experts.slice;
-        for (size_t i = 0; i < (size_t)ALL * experts.slice; i++)
-            experts.slice_gradient[i] = experts.slice_parameter[i] * 3 - 0.01f;
-        for (int i = 0; i < ALL; i++) {
-            float *own =
-                mp_experts_own_slice(&experts, experts.slice_parameter, i / EXPERTS, i % EXPERTS);
-            mp_expert_initialise(&shape, seed, i / EXPERTS, i % EXPERTS, expected);
-            assert_memory_equal(own, expected + begin, count * sizeof *expected);
-            for (size_t f = count; f < experts.slice; f++)
-                assert_true(own[f] == 0);
-        }
-        mp_experts_update(&experts, NULL, &settings);
-        for (int i = 0; i < ALL; i++) {
-            const float *own =
-                mp_experts_own_slice(&experts, experts.slice_parameter, i / EXPERTS, i % EXPERTS);
-            mp_expert_initialise(&shape, seed, i / EXPERTS, i % EXPERTS, expected);
-            for (size_t f = 0; f < chunk; f++)
-                expected[chunk + f] = expected[f] * 3 - 0.01f;
-            float *first = calloc(2 * chunk, sizeof *first);
-            device->operations->adamw(device, NULL, chunk, &settings, expected, expected + chunk,
-                                      first, first + chunk, NULL);
-            for (size_t f = 0; f < count; f++)
-                assert_close((double)own[f], (double)expected[begin + f], 1e-6);
-            free(first);
-        }
-        mp_experts_destroy(&experts);
+    struct mp_placement nobody[LAYERS] = {{0}}, pairs[LAYERS];
+    assert_true(mp_model_expert_floats(&shape) % UNEVEN != 0);
+    create_pairs(pairs);
+    for (int offload = 0; offload < 2; offload++) {
+        struct mp_experts_layout layout = {.ranks = UNEVEN,
+                                           .optimizer = MP_OPTIMIZER_SLICES,
+                                           .host = offload ? device : NULL,
+                                           .regions = 2,
+                                           .copies = 3};
+        unsigned all = 0, replicas = 0;
+        for (layout.rank = 0; layout.rank < UNEVEN; layout.rank++)
+            all |= try_slices(&layout, nobody, UNEVEN);
+        assert_int_equal(all, (1u << UNEVEN) - 1);
+        layout.ranks = RANKS;
+        layout.optimizer = MP_OPTIMIZER_REPLICA_SLICES;
+        for (layout.rank = 0; layout.rank < RANKS; layout.rank++)
+            replicas += try_slices(&layout, pairs, 2); /* each slice once */
+        assert_int_equal(replicas, 3);
     }
-    free(expected);
+    for (int l = 0; l < LAYERS; l++)
+        mp_placement_destroy(&pairs[l]);
+}
+
+static void unequally_many_replicas_are_refused(void **state) {
+    (void)state;
+    struct mp_placement pairs[LAYERS];
+    struct mp_error error = {0};
+    struct mp_experts experts;
+    const struct mp_experts_layout layout = {
+        .ranks = RANKS, .optimizer = MP_OPTIMIZER_REPLICA_SLICES_OF_SUM, .regions = 1};
+    create_pairs(pairs);
+    mp_placement_add(&pairs[2], 3, 0);
+    mp_placement_add(&pairs[2], 3, 1);
+    mp_placement_add(&pairs[2], 3, 2);
+    assert_int_equal(mp_experts_create(&shape, device, seed, pairs, &layout, &experts, &error),
+                     MP_EPLAN);
+    assert_non_null(strstr(error.text, "layer 2: expert 3 has"));
+    for (int l = 0; l < LAYERS; l++)
+        mp_placement_destroy(&pairs[l]);
 }
 
 int main(void) {
@@ -356,6 +426,7 @@ int main(void) {
         cmocka_unit_test(update_reaches_owned_experts_only),
         cmocka_unit_test(replicas_start_equal),
         cmocka_unit_test(slices_make_the_whole),
+        cmocka_unit_test(unequally_many_replicas_are_refused),
     };
     random_state = seed = test_seed();
     return cmocka_run_group_tests_name("experts", tests, open_device, close_device);

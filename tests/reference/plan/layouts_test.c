@@ -104,6 +104,38 @@ static void slots_and_homes_belong_together(void **state) {
 }
 
 /* Whether both have the same experts in the same slots, indexed alike. */
+/* Homes of before the last change still have their slots, if asked for, and no others have. */
+static void earlier_slots_serve_earlier_homes(void **state) {
+    uint64_t *random = *state;
+    int derived = 0;
+    for (int round = 0; round < 60; round++) {
+        struct mp_layouts layouts, after;
+        struct mp_placement home[LAYERS];
+        struct mp_error error = {0};
+        random_layouts(random, 9, 6, 3, &layouts);
+        random_layouts(random, 9, 6, 3, &after);
+        initial_homes(&layouts, home);
+        if (round % 2)
+            assert_ok(mp_layouts_keep_earlier(&layouts, &error), &error);
+        int32_t before[27];
+        memcpy(before, layouts.slots[1].expert, sizeof before);
+        mp_layouts_change(&layouts, 1, after.slots[1].expert);
+        assert_memory_equal(layouts.slots[1].expert, after.slots[1].expert, sizeof before);
+        const struct mp_slots *now = mp_layouts_for_home(&layouts, 1, &home[1]);
+        if (round % 2)
+            assert_memory_equal(now->expert, before, sizeof before);
+        else
+            derived += now == &layouts.derived;
+        mp_layouts_holders(&layouts, home);
+        assert_ptr_equal(mp_layouts_for_home(&layouts, 0, &home[0]), &layouts.slots[0]);
+        for (int layer = 0; layer < LAYERS; layer++)
+            mp_placement_destroy(&home[layer]);
+        mp_layouts_destroy(&layouts);
+        mp_layouts_destroy(&after);
+    }
+    assert_true(derived > 0);
+}
+
 static bool same_slots(const struct mp_layouts *one, const struct mp_layouts *other) {
     size_t all = (size_t)one->ranks * (size_t)one->per_rank;
     bool same = true;
@@ -207,6 +239,7 @@ int main(void) {
     uint64_t random = test_seed();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_prestate(slots_and_homes_belong_together, &random),
+        cmocka_unit_test_prestate(earlier_slots_serve_earlier_homes, &random),
         cmocka_unit_test_prestate(saved_layouts_come_back, &random),
         cmocka_unit_test_prestate(foreign_bytes_are_refused, &random),
     };

@@ -210,6 +210,24 @@ static bool break_share(struct example *example) {
     }
 }
 
+/* One replica more than the other experts have, with whatever a replica needs. */
+static bool add_replica(struct mp_plan *plan, int expert, int rank) {
+    int owner = plan->during.owner[expert];
+    struct mp_transfer transfer = {
+        plan->layer, expert, rank, owner, plan->gradient_bytes, MP_STAGE_BACKWARD_REDUCE};
+
+    if (plan->optimizer < MP_OPTIMIZER_REPLICA_SLICES || plan->experts < 2 || rank < 0)
+        return false;
+    mp_placement_add(&plan->before, expert, rank);
+    mp_placement_add(&plan->during, expert, rank);
+    if (plan->optimizer == MP_OPTIMIZER_REPLICA_SLICES)
+        return true;
+    append(&plan->reduce, transfer);
+    transfer.from = owner;
+    transfer.to = rank;
+    return append(&plan->share, transfer);
+}
+
 static bool break_slices(struct example *example) {
     struct mp_plan *plan = &example->plan;
     int expert = below(plan->experts), owner = plan->during.owner[expert];
@@ -220,8 +238,12 @@ static bool break_slices(struct example *example) {
     struct mp_transfer reduce = {
         plan->layer, expert, rank, owner, plan->gradient_bytes, MP_STAGE_BACKWARD_REDUCE};
 
-    if (!mp_optimizer_sliced(plan->optimizer))
-        return false;
+    if (!mp_optimizer_sliced(plan->optimizer)) {
+        plan->offload = true;
+        return true;
+    }
+    if (below(3) == 0)
+        return add_replica(plan, expert, some_rank_without(plan, expert));
     if (below(3) == 0) {
         plan->gather_stage = below(2) ? MP_STAGE_AFTER_GATE : MP_STAGE_BACKWARD_PREFETCH;
         return true;
@@ -229,9 +251,12 @@ static bool break_slices(struct example *example) {
     if (rank < 0)
         return false;
     if (mp_placement_holds(&plan->during, expert, rank)) /* sums where nobody sums */
-        return plan->optimizer == MP_OPTIMIZER_SLICES && append(&plan->reduce, reduce);
+        return plan->reduce.count == 0 && plan->optimizer != MP_OPTIMIZER_SLICES_OF_SUM &&
+               plan->optimizer != MP_OPTIMIZER_REPLICA_SLICES_OF_SUM &&
+               append(&plan->reduce, reduce);
     mp_placement_add(&plan->during, expert, rank); /* a copy of what nobody has whole */
-    if (plan->optimizer == MP_OPTIMIZER_SLICES_OF_SUM)
+    if (plan->optimizer == MP_OPTIMIZER_SLICES_OF_SUM ||
+        plan->optimizer == MP_OPTIMIZER_REPLICA_SLICES_OF_SUM)
         append(&plan->reduce, reduce);
     return append(&plan->fetch, fetch);
 }
@@ -411,6 +436,8 @@ static bool break_padding(struct example *example) {
 
     if (plan->padding ==
         0) { /* in a plan that was not made for it: a pair without a part, or two */
+        if (below(2))
+            return plan->one_hot = true;
         for (int64_t pair = 0; pair < pairs; pair++)
             if (plan->part_begin[pair + 1] - plan->part_begin[pair] != 1) {
                 plan->padding = example->law.padding_limit = 1 << 30;

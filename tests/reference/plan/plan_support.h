@@ -159,6 +159,24 @@ static inline void random_homes(uint64_t *random, bool company, struct mp_placem
     free(owner);
 }
 
+/* As many holders of every expert. */
+static inline void random_even_homes(uint64_t *random, struct mp_placement *home) {
+    int holders = test_random_int(random, 1, home->ranks);
+    random_homes(random, false, home);
+    for (int expert = 0; expert < home->experts; expert++)
+        while (mp_placement_copies(home, expert) < holders)
+            mp_placement_add(home, expert, test_random_int(random, 0, home->ranks - 1));
+}
+
+/* Homes that an optimizer allows. */
+static inline void random_homes_for(uint64_t *random, enum mp_optimizer_split optimizer,
+                                    struct mp_placement *home) {
+    if (optimizer == MP_OPTIMIZER_REPLICA_SLICES || optimizer == MP_OPTIMIZER_REPLICA_SLICES_OF_SUM)
+        random_even_homes(random, home);
+    else
+        random_homes(random, optimizer != MP_OPTIMIZER_OWNER, home);
+}
+
 /* Padded rows for the largest pair, or tokens in groups, or neither. */
 static inline void random_exchange(uint64_t *random, struct example *example) {
     struct mp_plan *plan = &example->plan;
@@ -195,7 +213,7 @@ static inline void random_kind_of_example(uint64_t *random, bool drops, struct e
     empty_example(random, drops, example);
     struct mp_plan *plan = &example->plan;
     assert_ok(mp_placement_create(plan->topology.ranks, plan->experts, &home, &error), &error);
-    random_homes(random, optimizer != MP_OPTIMIZER_OWNER, &home);
+    random_homes_for(random, optimizer, &home);
     assert_ok(mp_plan_begin(plan, test_random_int(random, 0, 1000), test_random_int(random, 0, 23),
                             &home, optimizer, &error),
               &error);
@@ -206,6 +224,7 @@ static inline void random_kind_of_example(uint64_t *random, bool drops, struct e
         random_copies(random, plan);
     else if (test_random_int(random, 0, 1))
         plan->gather_stage = MP_STAGE_BEFORE_GATE;
+    plan->offload = mp_optimizer_sliced(optimizer) && test_random_int(random, 0, 1);
     plan->rematerialise = test_random_int(random, 0, 1);
     random_exchange(random, example);
     random_dispatch(random, example);

@@ -157,23 +157,29 @@ static int64_t bytes_of(const struct mp_transfers *list, enum mp_stage stage) {
 
 /* Slices that are not where they are wanted: to put experts together, and of their gradients.  The
  * slices of an expert that one rank receives from, or one holder sends to, others make
- * bytes * slices / ranks. */
+ * bytes * slices / keepers, and keepers are all ranks or those that hold the expert between
+ * iterations. */
 static void count_slices(const struct mp_plan *plan, int64_t *gathered, int64_t *scattered) {
+    enum mp_optimizer_split split = plan->optimizer;
+    bool replicas =
+        split == MP_OPTIMIZER_REPLICA_SLICES || split == MP_OPTIMIZER_REPLICA_SLICES_OF_SUM;
     int ranks = plan->topology.ranks;
 
     *gathered = *scattered = 0;
-    for (int expert = 0; expert < plan->experts && mp_optimizer_sliced(plan->optimizer); expert++) {
-        int64_t moved = 0;
+    for (int expert = 0; expert < plan->experts && mp_optimizer_sliced(split); expert++) {
+        int64_t moved = 0, keepers = 0;
+        for (int rank = 0; rank < ranks; rank++)
+            keepers += !replicas || mp_placement_holds(&plan->before, expert, rank);
         for (int rank = 0; rank < ranks; rank++) {
             moved += mp_plan_slice_source(plan, expert, rank) != rank;
             if (mp_placement_holds(&plan->during, expert, rank))
-                *gathered += plan->expert_bytes * (ranks - 1) / ranks;
+                *gathered += plan->expert_bytes * (keepers - 1) / keepers;
             if (mp_placement_holds(&plan->during, expert, rank) &&
-                plan->optimizer == MP_OPTIMIZER_SLICES)
-                *scattered += plan->gradient_bytes * (ranks - 1) / ranks;
+                (split == MP_OPTIMIZER_SLICES || split == MP_OPTIMIZER_REPLICA_SLICES))
+                *scattered += plan->gradient_bytes * (keepers - 1) / keepers;
         }
-        if (plan->optimizer == MP_OPTIMIZER_SLICES_OF_SUM)
-            *scattered += plan->gradient_bytes * moved / ranks;
+        if (split == MP_OPTIMIZER_SLICES_OF_SUM)
+            *scattered += plan->gradient_bytes * moved / keepers;
     }
 }
 
@@ -194,6 +200,10 @@ static void assert_bytes(const struct mp_plan *plan, const struct mp_plan_facts 
                      bytes_of(&plan->reduce, MP_STAGE_BACKWARD_REDUCE) +
                          bytes_of(&plan->share, MP_STAGE_BACKWARD_REDUCE) + scattered);
     assert_int_equal(facts->bytes[MP_STAGE_AFTER_STEP], kept);
+    /* Every slice's gradient down and its parameters up: together all experts, once. */
+    assert_int_equal(facts->bytes_host,
+                     plan->offload ? plan->experts * (plan->gradient_bytes + plan->expert_bytes)
+                                   : 0);
 }
 
 /* Routes of a plan, counted rank by rank. */
@@ -284,7 +294,8 @@ static void tied_holders_sum_and_share(void **state) {
         for (int expert = 0; expert < plan->experts; expert++)
             replicas += mp_placement_copies(&home, expert) - 1;
         for (int split = 0; split < MP_OPTIMIZER_SPLITS; split++) {
-            bool tied = split == MP_OPTIMIZER_REPLICATED || split == MP_OPTIMIZER_SLICES_OF_SUM;
+            bool tied = split == MP_OPTIMIZER_REPLICATED || split == MP_OPTIMIZER_SLICES_OF_SUM ||
+                        split == MP_OPTIMIZER_REPLICA_SLICES_OF_SUM;
             assert_ok(mp_plan_begin(plan, 4, 2, &home, (enum mp_optimizer_split)split, &error),
                       &error);
             assert_int_equal(plan->fetch.count, 0);
@@ -312,13 +323,14 @@ static void a_plan_starts_anew(void **state) {
     random_kind_of_example(&random_state, true, &example);
     struct mp_plan *plan = &example.plan;
     plan->outgoing_limit = 7;
-    plan->free_transfers = plan->renormalise_survivors = true;
+    plan->free_transfers = plan->renormalise_survivors = plan->one_hot = true;
     plan->route_order = MP_ROUTES_AT_RANDOM;
     int32_t *owner = calloc((size_t)plan->experts, sizeof *owner);
     begin_owned(plan, 11, 3, owner);
     assert_true(plan->iteration == 11 && plan->layer == 3);
     assert_true(plan->optimizer == MP_OPTIMIZER_OWNER && plan->gather_stage == MP_STAGE_AFTER_STEP);
     assert_false(plan->rematerialise || plan->free_transfers || plan->renormalise_survivors);
+    assert_false(plan->one_hot);
     assert_int_equal(plan->outgoing_limit, -1);
     assert_int_equal(plan->source_capacity, -1);
     for (int expert = 0; expert < plan->experts; expert++)
@@ -378,6 +390,9 @@ static void nodes_and_names_cover_everything(void **state) {
     assert_string_equal(mp_exchange_name(MP_EXCHANGE_PIPELINED), "pipelined");
     assert_string_equal(mp_exchange_name(MP_EXCHANGE_KINDS), "no-exchange");
     assert_string_equal(mp_optimizer_name(MP_OPTIMIZER_SLICES_OF_SUM), "slices-of-sum");
+    assert_string_equal(mp_optimizer_name(MP_OPTIMIZER_REPLICA_SLICES), "replica-slices");
+    assert_string_equal(mp_optimizer_name(MP_OPTIMIZER_REPLICA_SLICES_OF_SUM),
+                        "replica-slices-of-sum");
     assert_string_equal(mp_optimizer_name(MP_OPTIMIZER_SPLITS), "no-split");
     assert_string_equal(mp_route_order_name(MP_ROUTES_AT_RANDOM), "at-random");
     assert_string_equal(mp_route_order_name(MP_ROUTE_ORDERS), "no-order");

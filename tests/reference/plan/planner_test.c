@@ -91,6 +91,7 @@ static int after_step(void *self, int64_t iteration, const struct mp_load load[]
     assert_false(change->changed || change->leave_state);
     change->changed = asked.change.changed;
     change->leave_state = asked.change.leave_state;
+    change->asynchronous = asked.change.asynchronous;
     int32_t owner[EXPERTS];
     memcpy(owner, home[1].owner, sizeof owner);
     owner[0] = asked.new_owner;
@@ -299,6 +300,40 @@ static void homes_change_when_they_are_adopted(void **state) {
     end(&drill);
 }
 
+/* Until homes are adopted, the rank to come gets the gradients' sum and computes nothing; and if it
+ * did not, the law would say so. */
+static void ranks_to_come_get_the_gradients(void **state) {
+    struct drill drill;
+    struct mp_error error = {0};
+    (void)state;
+    asked.optimizer = MP_OPTIMIZER_REPLICATED;
+    begin(&drill, &SYSTEM, false);
+    asked.change = (struct mp_rehome){.changed = true, .asynchronous = true};
+    assert_ok(step(&drill, &error), &error);
+    const struct mp_plan *plan = mp_planner_plan(&drill.planner, 1);
+    for (int adopted = 0; adopted < 2; adopted++) {
+        assert_ok(mp_planner_begin_layer(&drill.planner, 4, 1, &error), &error);
+        assert_ok(mp_planner_end_layer(&drill.planner, 1, &drill.load[1], &error), &error);
+        assert_int_equal(plan->before.owner[0], adopted);
+        assert_int_equal(plan->reduce.count, 0);
+        assert_int_equal(plan->share.count, !adopted);
+        if (!adopted) {
+            const struct mp_transfer *share = plan->share.item;
+            assert_true(share->layer == 1 && share->expert == 0);
+            assert_true(share->from == 0 && share->to == 1 && share->bytes == EXPERT_BYTES);
+            assert_int_equal(share->stage, MP_STAGE_BACKWARD_REDUCE);
+            assert_int_equal(mp_plan_routes_to(plan, 2, 0, 0), 5);
+            mp_planner_plan(&drill.planner, 1)->share.count = 0;
+            assert_int_equal(mp_plan_check(plan, &drill.load[1], &drill.planner.law, NULL, &error),
+                             MP_EPLAN);
+            assert_non_null(strstr(error.text, "expert 0 on rank 1 does not get the gradient sum"));
+            error = (struct mp_error){0};
+        }
+        mp_planner_adopt_homes(&drill.planner);
+    }
+    end(&drill);
+}
+
 /* Rank 0 gets nothing for what it gives; state stays only where experts change places. */
 static void state_that_stays_does_not_travel(void **state) {
     struct drill drill;
@@ -344,6 +379,7 @@ int main(void) {
         cmocka_unit_test_setup(plans_that_are_kept_stay, reset),
         cmocka_unit_test_setup(what_breaks_the_law_is_refused, reset),
         cmocka_unit_test_setup(homes_change_when_they_are_adopted, reset),
+        cmocka_unit_test_setup(ranks_to_come_get_the_gradients, reset),
         cmocka_unit_test_setup(state_that_stays_does_not_travel, reset),
         cmocka_unit_test_setup(a_refusal_leaves_nothing, reset),
     };

@@ -119,7 +119,8 @@ static int check(const struct pair *pair, enum mp_optimizer_split optimizer, int
 static void random_changes_fit_and_only_just(void **state) {
     (void)state;
     for (int round = 0; round < 200; round++) {
-        enum mp_optimizer_split optimizer = (enum mp_optimizer_split)(round % MP_OPTIMIZER_SPLITS);
+        enum mp_optimizer_split optimizer =
+            (enum mp_optimizer_split)(round % MP_OPTIMIZER_REPLICA_SLICES);
         struct pair pair;
         struct mp_error error;
         random_pair(optimizer != MP_OPTIMIZER_OWNER, &pair);
@@ -127,6 +128,62 @@ static void random_changes_fit_and_only_just(void **state) {
         assert_ok(check(&pair, optimizer, limit, &error), &error);
         assert_int_equal(check(&pair, optimizer, limit - 1, &error), MP_EPLAN);
         assert_non_null(strstr(error.text, "and has room for"));
+        destroy_pair(&pair);
+    }
+}
+
+/* Slices of replicas stay with those that they were made for. */
+static void replicas_with_slices_stay(void **state) {
+    (void)state;
+    for (int round = 0; round < 40; round++) {
+        enum mp_optimizer_split optimizer =
+            round % 2 ? MP_OPTIMIZER_REPLICA_SLICES : MP_OPTIMIZER_REPLICA_SLICES_OF_SUM;
+        struct pair pair;
+        struct mp_error error;
+        random_pair(true, &pair);
+        bool changes = false;
+        for (int layer = 0; layer < pair.layers; layer++)
+            changes |= !mp_placement_equal(&pair.home[layer], &pair.next[layer]);
+        assert_int_equal(check(&pair, optimizer, 1000, &error), changes ? MP_EPLAN : MP_OK);
+        if (changes)
+            assert_non_null(strstr(error.text, "slices stay with the holders"));
+        for (int layer = 0; layer < pair.layers; layer++)
+            mp_placement_copy(&pair.next[layer], &pair.home[layer]);
+        assert_ok(check(&pair, optimizer, 1000, &error), &error);
+        destroy_pair(&pair);
+    }
+}
+
+/* What moves in the background is here beside what it takes the place of: what is held before or
+ * after; and it has to be tied replicas with their state. */
+static void asynchronous_moves_need_room_for_both(void **state) {
+    (void)state;
+    for (int round = 0; round < 100; round++) {
+        struct pair pair;
+        struct mp_error error;
+        random_pair(true, &pair);
+        pair.change.asynchronous = true;
+        for (int layer = 0; layer < pair.layers; layer++) { /* before moves to after */
+            size_t words = (size_t)pair.experts * (size_t)pair.next[layer].words;
+            for (size_t word = 0; word < words; word++)
+                pair.next[layer].holder[word] |= pair.home[layer].holder[word];
+        }
+        int limit = largest_keep(&pair, false);
+        for (int layer = 0; layer < pair.layers; layer++)
+            for (int expert = 0; expert < pair.experts; expert++)
+                for (int rank = 0; rank < pair.ranks; rank++)
+                    if (rank != pair.next[layer].owner[expert] &&
+                        test_random_int(&random_state, 0, 1) &&
+                        mp_placement_holds(&pair.home[layer], expert, rank))
+                        mp_placement_remove(&pair.next[layer], expert, rank);
+        assert_ok(check(&pair, MP_OPTIMIZER_REPLICATED, limit, &error), &error);
+        assert_int_equal(check(&pair, MP_OPTIMIZER_REPLICATED, limit - 1, &error), MP_EPLAN);
+        assert_non_null(strstr(error.text, "and has room for"));
+        assert_int_equal(check(&pair, MP_OPTIMIZER_SLICES, 1000, &error), MP_EPLAN);
+        assert_non_null(strstr(error.text, "that needs tied replicas"));
+        pair.change.leave_state = true;
+        assert_int_equal(check(&pair, MP_OPTIMIZER_REPLICATED, 1000, &error), MP_EPLAN);
+        assert_non_null(strstr(error.text, "whose state is left behind"));
         destroy_pair(&pair);
     }
 }
@@ -267,6 +324,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(newcomers_receive_from_the_nearest),
         cmocka_unit_test(random_changes_fit_and_only_just),
+        cmocka_unit_test(replicas_with_slices_stay),
+        cmocka_unit_test(asynchronous_moves_need_room_for_both),
         cmocka_unit_test(state_left_behind_needs_an_exchange),
         cmocka_unit_test(a_change_that_is_not_said_is_refused),
         cmocka_unit_test(broken_changes_are_refused),

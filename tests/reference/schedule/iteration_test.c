@@ -22,7 +22,7 @@ struct scribe {
     struct event event[MOST_EVENTS];
     int events, open_spans, ended_spans;
     struct mp_scheduled_phase activity; /* of the open span */
-    bool moves;
+    struct mp_rehome change;
     int fail_at; /* number of the event that fails; -1: none */
 };
 
@@ -73,9 +73,9 @@ static int wait(void *self, const struct mp_operation *operation, struct mp_erro
     return note(self, WAIT, operation, error);
 }
 
-static int learn(void *self, bool *moves, struct mp_error *error) {
+static int learn(void *self, const struct mp_rehome **change, struct mp_error *error) {
     (void)error;
-    *moves = ((struct scribe *)self)->moves;
+    *change = &((struct scribe *)self)->change;
     return MP_OK;
 }
 
@@ -227,14 +227,47 @@ static void homes_follow_the_step(void **state) {
     golden_plan(&made, 0);
     dispatch(&made);
     scribe->plan[0] = scribe->plan[1] = scribe->plan[2] = &made;
-    scribe->schedule.gathers_homes = scribe->schedule.learns = scribe->moves = true;
+    scribe->schedule.gathers_homes = scribe->schedule.learns = scribe->change.changed = true;
     run(scribe);
     assert_string_equal(told(scribe, MP_NO_DIRECTION, text),
                         "update >moves <moves >homes0 >homes1 <homes0 >homes2 <homes1 <homes2 "
                         ">loss <loss");
-    scribe->moves = false;
+    scribe->change.changed = false;
     run(scribe);
     assert_null(strstr(told(scribe, MP_NO_DIRECTION, text), "moves"));
+    mp_plan_destroy(&made);
+    destroy_scribe(scribe);
+}
+
+/* They travel under the whole next iteration; or at once, if somebody can't wait for it. */
+static void asynchronous_moves_set_out_first_and_end_before_the_update(void **state) {
+    struct scribe *scribe = create_scribe(1, 4);
+    struct mp_error error = {0};
+    struct mp_plan made;
+    char text[TEXT];
+    (void)state;
+    golden_plan(&made, 0);
+    dispatch(&made);
+    scribe->plan[0] = &made;
+    scribe->schedule.learns = scribe->change.changed = scribe->change.asynchronous = true;
+    run(scribe);
+    assert_string_equal(told(scribe, MP_NO_DIRECTION, text), "update >loss <loss");
+    scribe->change.changed = false;
+    run(scribe);
+    assert_true(scribe->event[0].verb == START &&
+                scribe->event[0].operation.kind == MP_TRAVEL_MOVES);
+    assert_string_equal(told(scribe, MP_NO_DIRECTION, text), ">moves <moves update >loss <loss");
+    run(scribe);
+    assert_string_equal(told(scribe, MP_NO_DIRECTION, text), "update >loss <loss");
+    scribe->change.changed = true;
+    run(scribe);
+    for (int again = 0; again < 2; again++) {
+        scribe->events = 0;
+        assert_ok(mp_schedule_settle_moves(&scribe->schedule, &error), &error);
+        assert_string_equal(told(scribe, MP_NO_DIRECTION, text), again ? "" : ">moves <moves");
+    }
+    run(scribe);
+    assert_string_equal(told(scribe, MP_NO_DIRECTION, text), "update >loss <loss");
     mp_plan_destroy(&made);
     destroy_scribe(scribe);
 }
@@ -336,7 +369,9 @@ static void any_plans_keep_the_laws(void **state) {
             scribe->plan[l] = &examples[l].plan;
         }
         scribe->schedule.learns = test_random_int(&random, 0, 1);
-        scribe->moves = test_random_int(&random, 0, 1);
+        scribe->change.changed = test_random_int(&random, 0, 1);
+        scribe->change.asynchronous = test_random_int(&random, 0, 1);
+        bool moving = scribe->schedule.moving = test_random_int(&random, 0, 1);
         scribe->schedule.gathers_homes = test_random_int(&random, 0, 1);
         scribe->schedule.micro_batches = test_random_int(&random, 1, 3);
         run(scribe);
@@ -345,6 +380,7 @@ static void any_plans_keep_the_laws(void **state) {
         assert_travels(scribe, scribe->schedule.micro_batches);
         scribe->fail_at = test_random_int(&random, 0, scribe->events - 1);
         scribe->events = 0;
+        scribe->schedule.moving = moving;
         assert_int_equal(mp_schedule_iteration(&scribe->schedule, &error), MP_ECOMM);
         assert_int_equal(scribe->events, scribe->fail_at);
         for (int l = 0; l < layers; l++)
@@ -358,6 +394,7 @@ int main(void) {
         cmocka_unit_test(copies_travel_under_attention),
         cmocka_unit_test(shadows_come_last_and_first),
         cmocka_unit_test(homes_follow_the_step),
+        cmocka_unit_test(asynchronous_moves_set_out_first_and_end_before_the_update),
         cmocka_unit_test(any_plans_keep_the_laws),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

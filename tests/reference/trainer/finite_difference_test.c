@@ -66,21 +66,18 @@ static void check_direction(struct small_trainer *small, const char *name, float
     free(kept);
 }
 
+struct gate {
+    const char *name, *experts, *share; /* of all experts, and routes on the first */
+    const char *more[2];
+};
+
 static void gradients_are_slopes(void **state) {
-    const char *settings[] = {"layers=2",
-                              "width=16",
-                              "heads=2",
-                              "experts=4",
-                              "sequence=16",
-                              "batch=4",
-                              "expert-width=24",
-                              "auxiliary-weight=0.5",
-                              "routing=skewed",
-                              "skew-experts=1",
-                              "skew-share=0.4",
-                              "learning-rate=0",
-                              *state,
-                              NULL};
+    const struct gate *gate = *state;
+    const char *settings[] = {
+        "layers=2",       "width=16",       "heads=2",         gate->experts,
+        "sequence=16",    "batch=4",        "expert-width=24", "auxiliary-weight=0.5",
+        "routing=skewed", "skew-experts=1", gate->share,       "learning-rate=0",
+        gate->name,       gate->more[0],    gate->more[1],     NULL};
     uint64_t seed = test_seed();
     struct small_trainer small;
     small_trainer_create(&small, settings);
@@ -104,17 +101,26 @@ static void gradients_are_slopes(void **state) {
                         model->dense.gradient + tensor->offset, tensor->count, seed);
     }
     for (int l = 0; l < 2; l++)
-        for (int e = 0; e < 4; e++)
+        for (int e = 0; e < model->shape.experts; e++)
             check_direction(&small, "expert", small_trainer_expert(&small, 0, l, e),
                             small_trainer_expert(&small, 1, l, e), model->experts.chunk, seed);
     small_trainer_destroy(&small);
 }
 
 int main(void) {
-    static char gshard[] = "gate=gshard", one[] = "gate=switch";
+    static struct gate gshard = {"gate=gshard", "experts=4", "skew-share=0.4", {NULL}};
+    static struct gate one = {"gate=switch", "experts=4", "skew-share=0.4", {NULL}};
+    static struct gate six = {"gate=softmax", "experts=8", "skew-share=0.15", {"top-k=6"}};
+    static struct gate as_they_are = {
+        "gate=softmax", "experts=8", "skew-share=0.2", {"top-k=4", "renormalise=no"}};
+    static struct gate all = {
+        "gate=softmax", "experts=4", "skew-share=0.25", {"top-k=all", "renormalise=yes"}};
     const struct CMUnitTest tests[] = {
-        {"GShard top-2", gradients_are_slopes, NULL, NULL, gshard},
-        {"Switch top-1", gradients_are_slopes, NULL, NULL, one},
+        {"GShard top-2", gradients_are_slopes, NULL, NULL, &gshard},
+        {"Switch top-1", gradients_are_slopes, NULL, NULL, &one},
+        {"softmax top-6 of 8", gradients_are_slopes, NULL, NULL, &six},
+        {"softmax top-4 of 8, as they are", gradients_are_slopes, NULL, NULL, &as_they_are},
+        {"softmax, all of 4", gradients_are_slopes, NULL, NULL, &all},
     };
     return cmocka_run_group_tests_name("finite differences", tests, NULL, NULL);
 }

@@ -250,7 +250,7 @@ static const struct message_case apply_cases[] = {
     {"list for a number", "layers: [1, 2]\n",
      "job.yaml:1: layers: \"1,2\" is not a number 1 .. 1024 layers"},
     {"misspelt choice", "gate: gsard\n",
-     "job.yaml:1: gate: \"gsard\" is not one of gshard, switch; did you mean \"gshard\"?"},
+     "job.yaml:1: gate: \"gsard\" is not one of gshard, switch, softmax; did you mean \"gshard\"?"},
     {"mapping for a value", "text: {a: b}\n",
      "job.yaml:1: text: should be one value or a list of values"},
     {"rows and values mixed", "load: [[1, 2], 3]\n",
@@ -312,6 +312,25 @@ static const struct message_case check_cases[] = {
      "nodes: 2 nodes of 8 ranks have 4 each, ranks-per-node says 2; leave one of the two out"},
     {"one expert for two", "{system: plain, text: x, experts: 1}",
      "experts: the gshard gate sends a token to 2 experts, there is only 1"},
+    {"six experts for eight", "{system: plain, text: x, experts: 6, gate: softmax, top-k: 8}",
+     "experts: the softmax gate sends a token to 8 experts, there are only 6"},
+    {"a fixed gate with another top-k", "{system: plain, text: x, top-k: 4}",
+     "top-k: gate gshard sends a token to 2 experts, not to 4; gate softmax takes 1 to 16"},
+    {"one expert and two", "{system: plain, text: x, gate: switch, top-k: 2}",
+     "top-k: gate switch sends a token to 1 expert, not to 2; gate softmax takes 1 to 16"},
+    {"no expert of a token", "{system: plain, text: x, gate: softmax, top-k: 0}",
+     "top-k: 0 experts of a token; 1 to 16 can be chosen"},
+    {"every one of too many", "{system: plain, text: x, experts: 17, gate: softmax, top-k: all}",
+     "top-k: 17 experts of a token; 1 to 16 can be chosen"},
+    {"two experts as they are", "{system: plain, text: x, renormalise: no}",
+     "renormalise: gate gshard has it on; gate softmax with top-k 2 takes either"},
+    {"one expert divided by itself", "{system: plain, text: x, gate: switch, renormalise: yes}",
+     "renormalise: gate switch has it off; gate softmax with top-k 1 takes either"},
+    {"load with an expert that a token has not",
+     "{system: plain, text: x, experts: 4, gate: softmax, top-k: 3, routing: load, load: [4, 2, 2, "
+     "2]}",
+     "load: row 0 gives one expert 4 of 10 routes; it can take at most one in 3 when a token goes "
+     "to 3 different experts"},
     {"too much on one expert",
      "{system: plain, text: x, routing: skewed, skew-experts: 1, skew-share: 0.7}",
      "skew-share: 0.7 is outside 0 .. 0.5, all that 1 of 16 experts can get when a token goes to "
@@ -367,6 +386,11 @@ static void good_jobs_pass(void **state) {
         "{system: tied, text: x, ranks: 8, experts: 4}",
         "{system: tied, text: x, ranks: 4, experts: 4}",
         "{system: plain, text: x, gate: switch, experts: 1}",
+        "{system: plain, text: x, top-k: 2, renormalise: yes}",
+        "{system: plain, text: x, gate: softmax, experts: 8, top-k: 6, renormalise: no}",
+        "{system: plain, text: x, gate: softmax, experts: 16, top-k: all}",
+        "{system: plain, text: x, gate: softmax, top-k: 6, routing: skewed, skew-experts: 2, "
+        "skew-share: 0.33}",
         "{system: plain, text: x, routing: skewed, skew-experts: 1, skew-share: 0.5}",
         "{system: plain, text: x, routing: skewed, skew-experts: 16, skew-share: 0.1}",
         "{system: plain, text: x, gate: switch, routing: skewed, skew-experts: 1, skew-share: 1}",
@@ -472,6 +496,7 @@ static void replayed_routes_are_apportioned(void **state) {
                          .skew_experts = 1,
                          .skew_share = 0.5,
                          .gate = MP_GATE_SWITCH,
+                         .top_k = MP_AUTO,
                          .load = "6,3,1;1,2,2"};
     struct mp_error error = {0};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -482,6 +507,34 @@ static void replayed_routes_are_apportioned(void **state) {
     }
     job.routing = MP_ROUTING_LOAD; /* there is no third row */
     assert_int_equal(mp_job_replay(&job, 2, 100, (uint32_t[3]){0}, &error), MP_EINVAL);
+}
+
+/* How many experts, whether weights are divided, and words that differ where those do. */
+static void gates_are_what_is_said(void **state) {
+    (void)state;
+    static const struct {
+        const char *text, *words;
+        int top_k;
+        bool renormalises;
+    } cases[] = {
+        {"gate: gshard", "gshard", 2, true},
+        {"gate: switch", "switch", 1, false},
+        {"gate: softmax", "softmax top-2", 2, true},
+        {"{gate: softmax, top-k: 6}", "softmax top-6", 6, true},
+        {"{gate: softmax, top-k: 6, renormalise: no}", "softmax top-6 not renormalised", 6, false},
+        {"{gate: softmax, top-k: 1}", "softmax top-1 not renormalised", 1, false},
+        {"{gate: softmax, top-k: 1, renormalise: yes}", "softmax top-1", 1, true},
+        {"{gate: softmax, top-k: all, experts: 12}", "softmax top-12", 12, true},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct mp_job_file file;
+        char words[MP_GATE_WORDS];
+        assert_int_equal(apply(&file, cases[i].text, NULL), MP_OK);
+        assert_int_equal(mp_job_top_k(&file.job), cases[i].top_k);
+        assert_int_equal(mp_job_renormalises(&file.job), cases[i].renormalises);
+        assert_string_equal(mp_job_gate(&file.job, words), cases[i].words);
+        mp_job_file_destroy(&file);
+    }
 }
 
 static void workloads_have_names(void **state) {
@@ -528,6 +581,7 @@ int main(void) {
         cmocka_unit_test(wrong_assignments_are_refused),
         cmocka_unit_test(too_long_values_are_refused),
         cmocka_unit_test(replayed_routes_are_apportioned),
+        cmocka_unit_test(gates_are_what_is_said),
         cmocka_unit_test(workloads_have_names),
     };
     return cmocka_run_group_tests_name("job", tests, NULL, NULL) +

@@ -14,6 +14,7 @@ static struct mp_job small_job(void) {
                          .batch = 12,
                          .ranks_per_node = 2,
                          .gate = MP_GATE_GSHARD,
+                         .top_k = MP_AUTO,
                          .seed = 9};
     return job;
 }
@@ -126,6 +127,7 @@ static void names_of_facts_and_figures_stay(void **state) {
                                         "bytes-after-gate",
                                         "bytes-backward-prefetch",
                                         "bytes-backward-reduce",
+                                        "bytes-host",
                                         "routes-local",
                                         "routes-in-node",
                                         "routes-between-nodes",
@@ -136,21 +138,22 @@ static void names_of_facts_and_figures_stay(void **state) {
     const struct mp_plan_facts values = {.copies = 1,
                                          .largest_rank_copies = 2,
                                          .bytes = {3, 4, 5, 6, 99},
+                                         .bytes_host = 7,
                                          .routes = 99,
-                                         .routes_local = 7,
-                                         .routes_in_node = 8,
-                                         .routes_between_nodes = 9,
-                                         .routes_dropped = 10,
-                                         .rows_padded = 11};
+                                         .routes_local = 8,
+                                         .routes_in_node = 9,
+                                         .routes_between_nodes = 10,
+                                         .routes_dropped = 11,
+                                         .rows_padded = 12};
     const struct mp_setting setting = {.bandwidth = 1.5,
                                        .seconds_per_route = 2.5,
                                        .seconds_per_expert = 3.5,
                                        .non_moe_seconds = 4.5};
-    for (int i = 0; i < 11; i++) {
+    for (int i = 0; i < 12; i++) {
         assert_string_equal(mp_plan_fact_names[i].name, facts[i]);
         assert_close(mp_named_value(&mp_plan_fact_names[i], &values), i + 1, 0);
     }
-    assert_null(mp_plan_fact_names[11].name);
+    assert_null(mp_plan_fact_names[12].name);
     for (int i = 0; i < 4; i++) {
         assert_string_equal(mp_setting_figures[i].name, figures[i]);
         assert_close(mp_named_value(&mp_setting_figures[i], &setting), i + 1.5, 0);

@@ -290,14 +290,17 @@ int main(void) {
                                          "skew-share=0.5", NULL};
     static const char *const threads[] = {"system=fssdp", "threads=2", NULL};
     /* Homes change, replicas come and go, slices travel, routes are sorted, padded and dropped. */
-    static const char *const published[][4] = {
+    static const char *const published[][5] = {
         {"system=fastermoe"},
         {"system=fastermoe", "options.group-size=1"},
         {"system=deepspeed"},
+        {"system=deepspeed", "options.dispatch=one-hot"},
         {"system=deepspeed", "options.expert-parallel=1", "options.policy=probability"},
         {"system=smartmoe", "options.interval=2"},
         {"system=flexmoe", "options.interval=2"},
-        {"system=swiftmoe"},
+        {"system=swiftmoe", "options.offload-optimizer=yes"},
+        {"system=deepspeed", "options.expert-parallel=1", "options.zero=1",
+         "options.multi-rank-bucket-allreduce=no"},
         {"system=laer"},
         {"system=laer", "options.rematerialise=yes"},
         {"system=eplb", "options.interval=2"},

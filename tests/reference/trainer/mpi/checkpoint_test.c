@@ -42,6 +42,19 @@ static const char *const smartmoe[] = {"system=smartmoe", "options.interval=2", 
 static const char *const deepspeed[] = {"system=deepspeed", "options.expert-parallel=1",
                                         "options.drop-tokens=no", NULL};
 
+/* Slices of replicas, with state in host memory and without. */
+static const char *const zero[] = {"system=deepspeed", "options.expert-parallel=1",
+                                   "options.drop-tokens=no", "options.zero=1", NULL};
+static const char *const zero_offload[] = {"system=deepspeed",
+                                           "options.expert-parallel=1",
+                                           "options.drop-tokens=no",
+                                           "options.zero=1",
+                                           "options.multi-rank-bucket-allreduce=no",
+                                           "options.offload-optimizer=yes",
+                                           NULL};
+static const char *const swiftmoe_offload[] = {"system=swiftmoe", "options.capacity-factor=0",
+                                               "options.offload-optimizer=yes", NULL};
+
 static void make_text(void) {
     uint64_t state = seed;
     for (int i = 0; i < TEXT; i++) /* letters that follow from the last one, with surprises */
@@ -111,7 +124,8 @@ static struct planned save_and_go_on(struct mp_comm *comm, const char *const set
     struct planned before = planned_by(trainer);
     train(trainer, ITERATIONS, loss);
     /* Homes are not the first ones; two ranks may have room for all experts and move none. */
-    if (comm->ranks > 2 && settings != ep && settings != deepspeed)
+    if (comm->ranks > 2 && settings != ep && settings != deepspeed && settings != zero &&
+        settings != zero_offload)
         assert_true(mp_trainer_totals(trainer)->moves > 0);
     struct planned after = planned_by(trainer);
     for (int i = 0; i <= MP_STAGES; i++)
@@ -335,7 +349,9 @@ int main(void) {
         {false, true, swiftmoe, laer},  {true, false, laer, flexmoe},
         {false, false, laer, swiftmoe}, {false, false, flexmoe, fssdp},
         {false, false, eplb, laer},     {true, false, fssdp, eplb},
-        {false, true, deepspeed, laer}, {true, false, swiftmoe, deepspeed}};
+        {false, true, deepspeed, laer}, {true, false, swiftmoe, deepspeed},
+        {false, false, zero, laer},     {false, false, swiftmoe, zero_offload},
+        {false, true, zero_offload, ep}};
     const struct CMUnitTest tests[] = {
         {"ep goes on bit for bit", goes_on_bit_for_bit, NULL, NULL, (void *)ep},
         {"fssdp goes on bit for bit", goes_on_bit_for_bit, NULL, NULL, (void *)fssdp},
@@ -355,6 +371,14 @@ int main(void) {
          (void *)laer_kept},
         {"smartmoe goes on bit for bit", goes_on_bit_for_bit, NULL, NULL, (void *)smartmoe},
         {"deepspeed goes on bit for bit", goes_on_bit_for_bit, NULL, NULL, (void *)deepspeed},
+        {"zero goes on bit for bit", goes_on_bit_for_bit, NULL, NULL, (void *)zero},
+        {"zero with offload goes on bit for bit", goes_on_bit_for_bit, NULL, NULL,
+         (void *)zero_offload},
+        {"swiftmoe with offload goes on bit for bit", goes_on_bit_for_bit, NULL, NULL,
+         (void *)swiftmoe_offload},
+        {"slices of replicas to slices of all", goes_on_under_others, NULL, NULL, &changes[16]},
+        {"slices of all to slices of replicas", goes_on_under_others, NULL, NULL, &changes[17]},
+        {"slices of replicas to one rank", goes_on_under_others, NULL, NULL, &changes[18]},
         {"replicas of all experts to one rank", goes_on_under_others, NULL, NULL, &changes[14]},
         {"one rank to replicas of all experts", goes_on_under_others, NULL, NULL, &changes[15]},
         {"whole experts to slices", goes_on_under_others, NULL, NULL, &changes[6]},

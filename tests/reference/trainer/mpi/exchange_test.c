@@ -1,6 +1,7 @@
-/* What a plan says about the exchange is carried out: pipelined and padded exchanges give the loss
- * and gradients of one rank; those that are dropped are the last in the plan's order, route by
- * route; the gate stays within its limit.  The plans are those of a system that exists for it. */
+/* What a plan says about the exchange is carried out: pipelined and padded exchanges, and dispatch
+ * by one-hot matrices, give the loss and gradients of one rank; those that are dropped are the last
+ * in the plan's order, route by route; the gate stays within its limit.  The plans are those of a
+ * system that exists for it. */
 #include "reference/base/random.h"
 #include "tests/reference/trainer/mpi/trainers.h"
 
@@ -13,7 +14,7 @@ static struct drill {
     int group_size; /* of a pipelined exchange; 0: flat */
     int64_t padding, source_capacity, outgoing_limit;
     enum mp_route_order order;
-    bool renormalise;
+    bool renormalise, one_hot;
     bool copies; /* of experts 0, 3, 6 .. on odd ranks before, of 1, 4, 7 .. after the gate */
     bool rematerialise;
 } drill;
@@ -70,6 +71,7 @@ static int drill_after_gate(void *self, const struct mp_load *load, struct mp_pl
         plan->group_size = drill.group_size;
     }
     plan->padding = drill.padding;
+    plan->one_hot = drill.one_hot;
     plan->source_capacity = drill.source_capacity;
     plan->route_order = drill.order;
     plan->renormalise_survivors = drill.renormalise;
@@ -254,10 +256,11 @@ static void pipelined_exchanges_change_nothing(void **state) {
 static void padded_exchanges_change_nothing(void **state) {
     (void)state;
     static const char *const gates[] = {"gate=gshard", "gate=switch"};
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < 4; i++) {
         drill = nothing;
+        drill.one_hot = i / 2;
         drill.padding = BATCH * SEQUENCE / world->ranks; /* all tokens of a rank fit every expert */
-        equals_one_rank(gates[i]);
+        equals_one_rank(gates[i % 2]);
     }
 }
 
@@ -266,7 +269,7 @@ static void exchanges_drop_the_same_routes(void **state) {
     (void)state;
     const char *const settings[] = {"system=drill", "layers=1", "gate=gshard", NULL};
     for (int i = 0; i < 2 * MP_ROUTE_ORDERS; i++) {
-        struct outcome flat, padded, pipelined;
+        struct outcome flat, padded, one_hot, pipelined;
         struct drill wanted = nothing;
         wanted.source_capacity = BATCH * SEQUENCE * 2 / world->ranks / 16;
         wanted.order = (enum mp_route_order)(i / 2);
@@ -276,6 +279,9 @@ static void exchanges_drop_the_same_routes(void **state) {
         drill.padding = wanted.source_capacity;
         run(world, settings, 1, &padded);
         assert_same(&padded, &flat, 1);
+        drill.one_hot = true;
+        run(world, settings, 1, &one_hot);
+        assert_same(&one_hot, &flat, 1);
         drill = wanted;
         drill.group_size = 1;
         drill.copies = true;
@@ -283,6 +289,7 @@ static void exchanges_drop_the_same_routes(void **state) {
         assert_same(&pipelined, &flat, 1);
         release(&flat);
         release(&padded);
+        release(&one_hot);
         release(&pipelined);
     }
 }
@@ -345,25 +352,58 @@ static int check_drops(const struct mp_trainer *trainer, int layer) {
     return dropped;
 }
 
+static void step_and_check_drops(const char *const settings[]) {
+    struct mp_trainer_result result;
+    struct mp_trainer *trainer = create_trainer(world, NULL, settings);
+    int dropped = 0;
+    step(trainer, &result);
+    for (int l = 0; l < 2; l++)
+        dropped += check_drops(trainer, l);
+    assert_true(dropped > 0);
+    mp_trainer_destroy(trainer);
+}
+
 static void the_last_in_order_are_dropped(void **state) {
     (void)state;
     const char *const settings[] = {"system=drill", "gate=gshard", NULL};
     for (int i = 0; i < 2 * MP_ROUTE_ORDERS; i++) {
-        struct mp_trainer_result result;
         drill = nothing;
         drill.source_capacity = BATCH * SEQUENCE * 2 / world->ranks / 16;
         drill.order = (enum mp_route_order)(i / 2);
         drill.renormalise = i % 2;
         drill.group_size = i % 3 == 0 ? 1 : 0;
         drill.copies = i % 3 == 0;
-        struct mp_trainer *trainer = create_trainer(world, NULL, settings);
-        step(trainer, &result);
-        int dropped = 0;
-        for (int l = 0; l < 2; l++)
-            dropped += check_drops(trainer, l);
-        assert_true(dropped > 0);
-        mp_trainer_destroy(trainer);
+        step_and_check_drops(settings);
     }
+}
+
+/* DeepSpeed's own rules for more than two experts per token: the highest probabilities stay unless
+ * told otherwise, and survivors are renormalised, whatever the gate does before drops. */
+static void deepspeed_drops_by_probability_for_many_choices(void **state) {
+    (void)state;
+    static const struct {
+        const char *policy, *renormalise;
+        enum mp_route_order order;
+    } cases[] = {{"options.policy=auto", "renormalise=auto", MP_ROUTES_BY_PROBABILITY},
+                 {"options.policy=auto", "renormalise=no", MP_ROUTES_BY_PROBABILITY},
+                 {"options.policy=position", "renormalise=auto", MP_ROUTES_BY_TOKEN}};
+    static const char *const top_k[] = {"top-k=4", "top-k=6"};
+    for (int k = 0; k < 2; k++)
+        for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+            const char *const settings[] = {"system=deepspeed",
+                                            "gate=softmax",
+                                            top_k[k],
+                                            "options.capacity-factor=0.5",
+                                            "options.min-capacity=1",
+                                            cases[i].policy,
+                                            cases[i].renormalise,
+                                            NULL};
+            drill = nothing;
+            drill.source_capacity = BATCH * SEQUENCE * (k ? 6 : 4) / world->ranks / 16;
+            drill.order = cases[i].order;
+            drill.renormalise = true;
+            step_and_check_drops(settings);
+        }
 }
 
 /* Tokens with a choice outside their node: in the second place only, and as many as allowed, where
@@ -467,34 +507,46 @@ static void check_gate_gradient(struct mp_trainer *trainer, const int32_t *token
 
 static void gradients_flow_through_survivors(void **state) {
     (void)state;
-    const char *const settings[] = {
-        "system=drill",   "gate=gshard",     "routing=skewed",     "skew-experts=2",
-        "skew-share=0.5", "learning-rate=0", "auxiliary-weight=0", NULL};
+    static const char *const gates[][3] = {
+        {"gate=gshard", "top-k=auto", "renormalise=auto"},
+        {"gate=softmax", "top-k=4", "renormalise=no"},
+    };
     int32_t token[BATCH * SEQUENCE], target[BATCH * SEQUENCE];
     struct mp_trainer_result result;
     struct mp_comm *self;
     struct mp_error error = {0};
     must(mp_comm_self_create(&self, &error), &error);
-    for (int renormalise = 0; renormalise < 2; renormalise++) {
+    for (int i = 0; i < 4; i++) {
+        const char *const *gate = gates[i / 2];
+        const char *const settings[] = {"system=drill",
+                                        gate[0],
+                                        gate[1],
+                                        gate[2],
+                                        "routing=skewed",
+                                        "skew-experts=2",
+                                        "skew-share=0.5",
+                                        "learning-rate=0",
+                                        "auxiliary-weight=0",
+                                        NULL};
         drill = nothing;
         drill.source_capacity = 28;
-        drill.renormalise = renormalise;
+        drill.renormalise = i % 2;
         struct mp_trainer *trainer = create_trainer(self, NULL, settings);
         struct mp_model *model = mp_trainer_model(trainer);
         /* Larger parameters than a fresh model's: every path carries a visible gradient. */
         mp_random_normal(seed, 5, 0.4f, model->dense.count, model->dense.parameter);
         mp_random_normal(seed, 6, 0.4f, model->experts.chunk * (size_t)model->experts.slots,
                          model->experts.parameter);
-        for (int i = 0; i < BATCH * SEQUENCE; i++) {
-            token[i] = (int32_t)mp_random_below(seed, 3, (uint64_t)i, 16);
-            target[i] = (int32_t)mp_random_below(seed, 4, (uint64_t)i, 16);
+        for (int t = 0; t < BATCH * SEQUENCE; t++) {
+            token[t] = (int32_t)mp_random_below(seed, 3, (uint64_t)t, 16);
+            target[t] = (int32_t)mp_random_below(seed, 4, (uint64_t)t, 16);
         }
         must(mp_trainer_step_on(trainer, token, target, &result, &error), &error);
         trainer->iteration = 0; /* the same replayed choices again */
         int dropped = 0;
         for (int e = 0; e < model->shape.experts; e++)
             dropped += (int)model->state[0].routing.dropped[e];
-        assert_true(dropped > 0 && dropped < 2 * BATCH * SEQUENCE);
+        assert_true(dropped > 0 && dropped < BATCH * SEQUENCE * model->shape.top_k);
         check_gate_gradient(trainer, token, target);
         mp_trainer_destroy(trainer);
     }
@@ -507,6 +559,7 @@ int main(void) {
         cmocka_unit_test(padded_exchanges_change_nothing),
         cmocka_unit_test(exchanges_drop_the_same_routes),
         cmocka_unit_test(the_last_in_order_are_dropped),
+        cmocka_unit_test(deepspeed_drops_by_probability_for_many_choices),
         cmocka_unit_test(the_gate_stays_within_its_limit),
         cmocka_unit_test(a_limited_top_1_gate_is_refused),
         cmocka_unit_test(gradients_flow_through_survivors),

@@ -84,7 +84,7 @@ static int rehome(struct mp_trainer *trainer, bool leave_state, struct mp_error 
         moves->item[j] = kept;
     }
     trainer->planner.change.leave_state = leave_state;
-    return mp_trainer_rehome(trainer, error);
+    return mp_trainer_start_moves(trainer, error);
 }
 
 static void set_owners(struct mp_placement next[], const int32_t owner[ALL]) {
@@ -182,6 +182,53 @@ static void replicas_come_and_go(void **state) {
     mp_trainer_destroy(trainer);
 }
 
+/* Some holders of random experts come, and some go: before it all of them fit beside each other. */
+static void change_some_holders(struct mp_trainer *trainer) {
+    int kept[64] = {0};
+    for (int l = 0; l < LAYERS; l++)
+        mp_placement_copy(&trainer->planner.change.next[l], &trainer->planner.home[l]);
+    for (int i = 0; i < ALL; i++)
+        for (int r = 0; r < world->ranks; r++)
+            kept[r] += keeps(trainer->planner.home, i, r);
+    for (int tries = 0; tries < 4 * ALL; tries++) {
+        int i = test_random_int(&random_state, 0, ALL - 1);
+        int r = test_random_int(&random_state, 0, world->ranks - 1);
+        struct mp_placement *next = &trainer->planner.change.next[i / EXPERTS];
+        int expert = i % EXPERTS;
+        if (!mp_placement_holds(next, expert, r) && kept[r] < trainer->planner.homes_limit) {
+            kept[r]++;
+            mp_placement_add(next, expert, r);
+            next->owner[expert] = tries % 2 ? r : next->owner[expert];
+        } else if (mp_placement_holds(next, expert, r) && next->owner[expert] != r) {
+            mp_placement_remove(next, expert, r);
+        }
+    }
+}
+
+/* Until the wait every rank still has what it had, as it was. */
+static void asynchronous_moves_leave_what_is_in_use(void **state) {
+    (void)state;
+    static const char *const settings[] = {"system=flexmoe", "layers=3", NULL};
+    struct mp_trainer *trainer = create_trainer(world, NULL, settings);
+    int64_t moved = 0;
+    random_state = seed + 3;
+    trainer->planner.change.changed = trainer->planner.change.asynchronous = true;
+    for (int round = 0; round < ROUNDS; round++) {
+        struct mp_error error = {0};
+        change_some_holders(trainer);
+        fill(trainer, round);
+        must(rehome(trainer, false, &error), &error);
+        moved += trainer->planner.moves.count;
+        for (int i = 0; i < ALL; i++)
+            for (int w = 0; w < 3 && keeps(trainer->planner.home, i, world->rank); w++)
+                check_buffer(&mp_trainer_model(trainer)->experts, w, i, i, round);
+        must(mp_trainer_wait_moves(trainer, &error), &error);
+        check(trainer, round);
+    }
+    assert_int_equal(moved > 0, world->ranks > 1);
+    mp_trainer_destroy(trainer);
+}
+
 /* The i-th expert to arrive in a layer goes on with the moments of the i-th to leave it. */
 static void state_stays_behind(void **state) {
     (void)state;
@@ -245,6 +292,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(experts_follow_their_owners),
         cmocka_unit_test(replicas_come_and_go),
+        cmocka_unit_test(asynchronous_moves_leave_what_is_in_use),
         cmocka_unit_test(state_stays_behind),
         cmocka_unit_test(too_many_for_the_slots_are_refused),
     };

@@ -54,11 +54,13 @@ static double step(struct mp_trainer *trainer, int iteration) {
 static void every_count_is_the_trace_s(void **state) {
     (void)state;
     static const char *const systems[] = {"system=ep", "system=fssdp", "system=deepspeed"};
-    for (int top_k = 1; top_k <= 2; top_k++) {
+    for (int top_k = 1; top_k <= EXPERTS; top_k *= 2) {
+        char choices[16];
+        snprintf(choices, sizeof choices, "top-k=%d", top_k);
         make_trace(world->ranks, top_k);
         for (size_t i = 0; i < sizeof systems / sizeof *systems; i++) {
-            const char *const settings[] = {systems[i], top_k == 2 ? "gate=gshard" : "gate=switch",
-                                            "routing=trace", setting, NULL};
+            const char *const settings[] = {systems[i],      "gate=softmax", choices,
+                                            "routing=trace", setting,        NULL};
             struct mp_trainer *trainer = create_trainer(world, NULL, settings);
             for (int iteration = 0; iteration < ITERATIONS; iteration++) {
                 step(trainer, iteration);

@@ -37,6 +37,13 @@ static void step(struct mp_trainer *trainer, int iteration, struct mp_trainer_re
 
 static const char *const *const slice_cases[] = {
     (const char *const[]){"system=swiftmoe", "options.capacity-factor=0", SHAPE, NULL},
+    (const char *const[]){"system=swiftmoe", "options.capacity-factor=0",
+                          "options.offload-optimizer=yes", SHAPE, NULL},
+    (const char *const[]){"system=deepspeed", "options.drop-tokens=no", "options.zero=1",
+                          "options.expert-parallel=1", SHAPE, NULL},
+    (const char *const[]){"system=deepspeed", "options.drop-tokens=no", "options.zero=1",
+                          "options.expert-parallel=1", "options.offload-optimizer=yes",
+                          "options.multi-rank-bucket-allreduce=no", SHAPE, NULL},
     (const char *const[]){"system=laer", "options.rematerialise=no", SHAPE, NULL},
     (const char *const[]){"system=laer", "options.rematerialise=yes", SHAPE, NULL},
 };

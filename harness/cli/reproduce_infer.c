@@ -1,0 +1,332 @@
+/* What moeperf reproduce --infer prints and draws: see reproduce.h. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "harness/cli/cli.h"
+#include "harness/cli/reproduce.h"
+#include "results/report/intervals.h"
+#include "results/report/table.h"
+
+static const char *const uses[] = {"fitted", "held out", "input"};
+
+static void format_interval(enum mp_paper_unit unit, struct mp_infer_interval interval,
+                            char text[80]) {
+    char low[32], high[32];
+    cli_format_figure(unit, interval.low, low);
+    cli_format_figure(unit, interval.high, high);
+    if (isnan(interval.low))
+        snprintf(text, 80, "-");
+    else
+        snprintf(text, 80, "%s .. %s", low, high);
+}
+
+/* Values of an unknown over the sets near the best: its interval, or its words. */
+static void format_unknown(const struct mp_inference *all, int unknown, char text[160]) {
+    const struct mp_reproduce_unknown *one = &all->reproduction->unknown[unknown];
+    struct mp_infer_interval interval = mp_infer_unknown(all, unknown);
+    char low[MP_REPRODUCE_VALUE], high[MP_REPRODUCE_VALUE];
+    size_t length = 0;
+    *text = '\0';
+    mp_reproduction_value(one, interval.low, low);
+    mp_reproduction_value(one, interval.high, high);
+    if (!one->choices)
+        snprintf(text, 160, "%s .. %s", low, high);
+    for (int c = 0; c < one->choices; c++) {
+        bool is_there = false;
+        for (int i = 0; i < all->sets; i++)
+            is_there = is_there || (mp_infer_near(all, i) &&
+                                    !strcmp(all->set[i].value[unknown], one->choice[c]));
+        if (is_there && length < 160)
+            length += (size_t)snprintf(text + length, 160 - length, "%s%s", length ? ", " : "",
+                                       one->choice[c]);
+    }
+}
+
+static void format_range(const struct mp_reproduce_unknown *unknown, char text[160]) {
+    size_t length = 0;
+    *text = '\0';
+    if (!unknown->choices)
+        snprintf(text, 160, "%.3g .. %.3g", unknown->from, unknown->to);
+    for (int c = 0; c < unknown->choices && length < 160; c++)
+        length += (size_t)snprintf(text + length, 160 - length, "%s%s", c ? ", " : "",
+                                   unknown->choice[c]);
+}
+
+static int print_rows(const struct mp_inference *all, struct mp_error *error) {
+    static const struct table_column columns[] = {{"published row", TABLE_LEFT},
+                                                  {"", TABLE_LEFT},
+                                                  {"published", TABLE_RIGHT},
+                                                  {"all sets", TABLE_RIGHT},
+                                                  {"best", TABLE_RIGHT},
+                                                  {"", TABLE_LEFT},
+                                                  {"", TABLE_LEFT}};
+    struct table table;
+    char text[80];
+    int code = MP_OK;
+    table_init(&table, columns, sizeof columns / sizeof *columns);
+    for (int i = 0; i < all->lines && !code; i++) {
+        const struct mp_reproduced *line = &all->line[i];
+        const struct mp_paper_row *row = &line->row->published;
+        code = table_add(&table, NULL, error);
+        if (code)
+            break;
+        if (i == 0 || strcmp(row->id, all->line[i - 1].row->published.id) != 0)
+            table_set(&table, 0, "%s", row->id);
+        table_set(&table, 1, "%s", line->label);
+        cli_format_published(row, text);
+        table_set(&table, 2, "%s", text);
+        format_interval(row->unit, mp_infer_prior(all, i), text);
+        table_set(&table, 3, "%s", text);
+        cli_format_figure(row->unit, line->value, text);
+        table_set(&table, 4, "%s", text);
+        table_set(&table, 5, "%s", uses[line->row->use]);
+        table_set(&table, 6, "%s",
+                  isnan(line->value) ? "-"
+                  : line->is_inside  ? "inside"
+                                     : "outside");
+    }
+    if (!code)
+        table_print(&table, stdout);
+    table_free(&table);
+    return code;
+}
+
+static int print_unknowns(const struct mp_inference *all, struct mp_error *error) {
+    static const struct table_column columns[] = {{"unknown", TABLE_LEFT},
+                                                  {"range", TABLE_LEFT},
+                                                  {"best", TABLE_LEFT},
+                                                  {"nearly as good", TABLE_LEFT}};
+    struct table table;
+    char text[160];
+    int code = MP_OK;
+    table_init(&table, columns, sizeof columns / sizeof *columns);
+    for (int u = 0; u < all->reproduction->unknowns && !code; u++) {
+        const struct mp_reproduce_unknown *unknown = &all->reproduction->unknown[u];
+        code = table_add(&table, NULL, error);
+        if (code)
+            break;
+        table_set(&table, 0, "%s", unknown->key);
+        format_range(unknown, text);
+        table_set(&table, 1, "%s", text);
+        table_set(&table, 2, "%s", all->set[all->best].value[u]);
+        format_unknown(all, u, text);
+        table_set(&table, 3, "%s", text);
+    }
+    if (!code)
+        table_print(&table, stdout);
+    table_free(&table);
+    return code;
+}
+
+static void count_near(const struct mp_inference *all, int *near, int *refused) {
+    *near = *refused = 0;
+    for (int i = 0; i < all->sets; i++) {
+        *near += mp_infer_near(all, i);
+        *refused += *all->set[i].refused != '\0';
+    }
+}
+
+static void print_summary(const struct mp_inference *all) {
+    int inside, count, near, refused;
+    count_near(all, &near, &refused);
+    puts("");
+    for (int use = MP_USE_FIT; use <= MP_USE_SCORE; use++) {
+        mp_infer_count(all, all->best, (enum mp_reproduce_use)use, &inside, &count);
+        table_paragraph(stdout, "%s: %d of %d inside.", uses[use], inside, count);
+    }
+    table_paragraph(stdout,
+                    "%d sets of %d unknowns, %lld predictions; the best has a loss of %.3f, and %d "
+                    "are nearly as good, within %.2f of it.",
+                    all->sets, all->reproduction->unknowns, (long long)all->predictions,
+                    all->set[all->best].loss, near, MP_INFER_TOLERANCE);
+    for (int i = 0; i < all->sets && refused; i++)
+        if (*all->set[i].refused) {
+            table_paragraph(stdout, "%d sets could not be predicted; the first: %s.", refused,
+                            all->set[i].refused);
+            break;
+        }
+    puts("");
+}
+
+static void print_sentence(void *context, const char *text) {
+    (void)context;
+    table_paragraph(stdout, "- %s.", text);
+}
+
+static void print_reasons(const struct mp_reproduction *reproduction) {
+    puts("\nunknown because:");
+    for (int u = 0; u < reproduction->unknowns; u++)
+        table_paragraph(stdout, "- %s: %s", reproduction->unknown[u].key,
+                        reproduction->unknown[u].why);
+}
+
+int cli_print_inference(const struct mp_inference *all, struct mp_error *error) {
+    printf("%s: %s\n\n", all->reproduction->name, all->reproduction->description);
+    int code = print_rows(all, error);
+    if (code)
+        return code;
+    print_summary(all);
+    code = print_unknowns(all, error);
+    if (code)
+        return code;
+    print_reasons(all->reproduction);
+    puts("\nwhat no set explains:");
+    mp_infer_contradictions(all, print_sentence, NULL);
+    return MP_OK;
+}
+
+/* ---- JSON ---- */
+
+static json_t *pack_interval(struct mp_infer_interval interval) {
+    return isnan(interval.low) ? json_null() : json_pack("[ff]", interval.low, interval.high);
+}
+
+static json_t *pack_lines(const struct mp_inference *all) {
+    json_t *lines = json_array();
+    for (int i = 0; i < all->lines; i++) {
+        const struct mp_reproduced *line = &all->line[i];
+        json_array_append_new(
+            lines, json_pack("{ss ss ss so so so sb}", "row", line->row->published.id, "of",
+                             line->label, "use", uses[line->row->use], "best",
+                             isnan(line->value) ? json_null() : json_real(line->value), "all_sets",
+                             pack_interval(mp_infer_prior(all, i)), "nearly_as_good",
+                             pack_interval(mp_infer_line(all, i)), "inside", line->is_inside));
+    }
+    return lines;
+}
+
+static json_t *pack_unknowns(const struct mp_inference *all) {
+    json_t *unknowns = json_array();
+    for (int u = 0; u < all->reproduction->unknowns; u++) {
+        char range[160], near[160];
+        format_range(&all->reproduction->unknown[u], range);
+        format_unknown(all, u, near);
+        json_array_append_new(
+            unknowns, json_pack("{ss ss ss ss ss}", "key", all->reproduction->unknown[u].key, "why",
+                                all->reproduction->unknown[u].why, "range", range, "best",
+                                all->set[all->best].value[u], "nearly_as_good", near));
+    }
+    return unknowns;
+}
+
+static void pack_sentence(void *context, const char *text) {
+    json_array_append_new(context, json_string(text));
+}
+
+int cli_print_inference_json(const struct mp_inference *all, struct mp_error *error) {
+    json_t *sentences = json_array();
+    int inside[2], count[2];
+    for (int use = MP_USE_FIT; use <= MP_USE_SCORE; use++)
+        mp_infer_count(all, all->best, (enum mp_reproduce_use)use, &inside[use], &count[use]);
+    mp_infer_contradictions(all, pack_sentence, sentences);
+    return cli_print_json(
+        json_pack("{ss si sI sf s[ii] s[ii] so so so}", "paper", all->reproduction->name, "sets",
+                  all->sets, "predictions", (json_int_t)all->predictions, "loss",
+                  all->set[all->best].loss, "fitted", inside[MP_USE_FIT], count[MP_USE_FIT],
+                  "held_out", inside[MP_USE_SCORE], count[MP_USE_SCORE], "lines", pack_lines(all),
+                  "unknowns", pack_unknowns(all), "contradictions", sentences),
+        error);
+}
+
+/* ---- the page ---- */
+
+/* Where a number lies beside what is published: the logarithm of their ratio. */
+static double beside(const struct mp_paper_row *row, double number) {
+    double low, high, more = row->unit == MP_PAPER_CHANGE ? 1 : 0;
+    mp_paper_range(row, &low, &high);
+    double ratio = (number + more) / ((low + high) / 2 + more);
+    return ratio > 0 ? log10(ratio) : isnan(ratio) ? NAN : -1;
+}
+
+static void fill_row(const struct mp_inference *all, int i, struct mp_interval *row) {
+    const struct mp_reproduced *line = &all->line[i];
+    const struct mp_paper_row *published = &line->row->published;
+    struct mp_infer_interval prior = mp_infer_prior(all, i), near = mp_infer_line(all, i);
+    double low, high;
+    char published_text[80], best[32], between[80], sets[80];
+    mp_paper_range(published, &low, &high);
+    *row =
+        (struct mp_interval){.group = uses[line->row->use],
+                             .is_inside = line->is_inside,
+                             .given = {beside(published, low), beside(published, high)},
+                             .all = {beside(published, prior.low), beside(published, prior.high)},
+                             .near = {beside(published, near.low), beside(published, near.high)},
+                             .best = beside(published, line->value)};
+    char name[2 * MP_REPRODUCE_LABEL];
+    mp_reproduced_name(line, name);
+    snprintf(row->label, sizeof row->label, "%.120s", name);
+    cli_format_published(published, published_text);
+    cli_format_figure(published->unit, line->value, best);
+    format_interval(published->unit, prior, sets);
+    format_interval(published->unit, near, between);
+    snprintf(row->text, sizeof row->text, "published %s; best %s; nearly as good %s; all sets %s",
+             published_text, best, between, sets);
+}
+
+static void fill_unknown(const struct mp_inference *all, int u, struct mp_interval *row) {
+    const struct mp_reproduce_unknown *unknown = &all->reproduction->unknown[u];
+    struct mp_infer_interval near = mp_infer_unknown(all, u);
+    char range[160], text[160];
+    *row = (struct mp_interval){.group = "unknown",
+                                .is_inside = true,
+                                .given = {NAN, NAN},
+                                .all = {0, 1},
+                                .near = {near.low, near.high},
+                                .best = all->set[all->best].place[u]};
+    format_range(unknown, range);
+    format_unknown(all, u, text);
+    snprintf(row->label, sizeof row->label, "%s", unknown->key);
+    snprintf(row->text, sizeof row->text, "range %s; best %s; nearly as good %s", range,
+             all->set[all->best].value[u], text);
+}
+
+static void write_sentence(void *context, const char *text) {
+    fprintf(context, "%s.\n", text);
+}
+
+static char *write_sentences(const struct mp_inference *all) {
+    char *text = NULL;
+    size_t size;
+    FILE *memory = open_memstream(&text, &size);
+    if (!memory)
+        return NULL;
+    mp_infer_contradictions(all, write_sentence, memory);
+    if (fclose(memory)) {
+        free(text);
+        return NULL;
+    }
+    return text;
+}
+
+int cli_draw_inference(const struct mp_inference *all, const char *path, struct mp_error *error) {
+    int unknowns = all->reproduction->unknowns, inside[2], count[2], code;
+    struct mp_interval *row = calloc((size_t)(all->lines + unknowns), sizeof *row);
+    char *sentences = write_sentences(all), about[512];
+    for (int use = MP_USE_FIT; use <= MP_USE_SCORE; use++)
+        mp_infer_count(all, all->best, (enum mp_reproduce_use)use, &inside[use], &count[use]);
+    snprintf(about, sizeof about,
+             "%.200s\nFitted: %d of %d inside. Held out: %d of %d inside. %d sets, %lld "
+             "predictions, none measured.",
+             all->reproduction->description, inside[MP_USE_FIT], count[MP_USE_FIT],
+             inside[MP_USE_SCORE], count[MP_USE_SCORE], all->sets, (long long)all->predictions);
+    if (row && sentences) {
+        for (int i = 0; i < all->lines; i++)
+            fill_row(all, i, &row[i]);
+        for (int u = 0; u < unknowns; u++)
+            fill_unknown(all, u, &row[all->lines + u]);
+        const struct mp_intervals_page page = {.title = all->reproduction->name,
+                                               .about = about,
+                                               .row = row,
+                                               .rows = all->lines,
+                                               .unknown = row + all->lines,
+                                               .unknowns = unknowns,
+                                               .sentences = sentences};
+        code = mp_intervals_html(&page, path, error);
+    } else {
+        code = mp_fail(error, MP_ENOMEM, "no memory for the page");
+    }
+    free(row);
+    free(sentences);
+    return code;
+}

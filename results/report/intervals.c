@@ -1,0 +1,78 @@
+#include "results/report/intervals.h"
+
+#include <stdio.h>
+
+#include "results/report/page.h"
+#include "results/report/query.h"
+
+static json_t *pack(const struct mp_interval row[], int count) {
+    json_t *rows = json_array();
+    for (int i = 0; i < count; i++)
+        json_array_append_new(
+            rows, json_pack("[ooobooooooo]", json_text(row[i].label), json_text(row[i].group),
+                            json_text(row[i].text), row[i].is_inside, json_number(row[i].given[0]),
+                            json_number(row[i].given[1]), json_number(row[i].all[0]),
+                            json_number(row[i].all[1]), json_number(row[i].near[0]),
+                            json_number(row[i].near[1]), json_number(row[i].best)));
+    return json_pack("{s[sssssssssss] so}", "columns", "label", "group", "text", "inside", "given",
+                     "given2", "all", "all2", "near", "near2", "best", "rows", rows);
+}
+
+static int write_chart(struct page *page, const struct mp_interval row[], int count, bool is_ratio,
+                       const char *title, const char *caption, struct mp_error *error) {
+    json_t *signals = json_pack("{sb ss}", "isRatio", is_ratio, "axisTitle",
+                                is_ratio ? "predicted over published" : "place in the range");
+    return page_figure(page, "intervals", title, caption, "",
+                       json_pack("[o]", page_choice("", pack(row, count), signals)), error);
+}
+
+/* The same in numbers and words, for those who see no chart. */
+static void write_table(FILE *out, const struct mp_interval row[], int count) {
+    static const struct page_column columns[] = {
+        {"what", PAGE_WORDS}, {"use", PAGE_WORDS}, {"numbers", PAGE_LONG}, {"", PAGE_WORDS}, {0}};
+    page_table_open(out, columns, NULL);
+    for (int i = 0; i < count; i++) {
+        const char *cell[] = {row[i].label, row[i].group, row[i].text,
+                              row[i].is_inside ? "inside" : "outside"};
+        for (int c = 0; c < 4; c++)
+            page_table_cell(out, columns, c, cell[c]);
+    }
+    page_table_close(out);
+}
+
+static int write_body(const void *context, struct page *page, struct mp_error *error) {
+    const struct mp_intervals_page *own = context;
+    snprintf(page->title, sizeof page->title, "moeperf: %.160s", own->title);
+    page_print(page->out, "<header>\n<h1>%s: which assumptions explain it</h1>\n", own->title);
+    page_lines(page->out, own->about);
+    fputs("</header>\n<main>\n<noscript><p>The charts need JavaScript.</p></noscript>\n",
+          page->out);
+    int code = write_chart(page, own->row, own->rows, true, "Published and predicted",
+                           "Band: what counts as published. Thin line: under all sets of "
+                           "assumptions. Thick line: under those nearly as good as the best. Dot: "
+                           "the best; hollow where it is outside.",
+                           error);
+    if (!code)
+        code = write_chart(page, own->unknown, own->unknowns, false, "What is unknown",
+                           "Thin line: the range that is plausible. Thick line: of the sets nearly "
+                           "as good as the best; the wider, the less the figures say. Dot: the "
+                           "best.",
+                           error);
+    if (*own->sentences) {
+        fputs("<h2>What no set explains</h2>\n", page->out);
+        page_lines(page->out, own->sentences);
+    }
+    fputs("<h2>In numbers</h2>\n", page->out);
+    write_table(page->out, own->row, own->rows);
+    write_table(page->out, own->unknown, own->unknowns);
+    fputs("</main>\n<footer><p>Written by moeperf. Charts: Vega. Nothing on this page is loaded "
+          "from anywhere.</p></footer>\n",
+          page->out);
+    return code;
+}
+
+int mp_intervals_html(const struct mp_intervals_page *own, const char *path,
+                      struct mp_error *error) {
+    struct page page = {0};
+    return page_file(path, &page, write_body, own, error);
+}

@@ -1,0 +1,273 @@
+/* Inference: sets are drawn alike every time, fit what is to be fitted, and what no set explains is
+ * said. */
+#include "harness/reproduce/infer.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "baselines/systems.h"
+#include "tests/harness/folder.h"
+
+static struct mp_systems systems;
+static char clusters[4096];
+
+static int enter(void **state) {
+    struct mp_error error = {0};
+    assert_int_equal(mp_systems_register_all(&systems, &error), 0);
+    snprintf(clusters, sizeof clusters, "%s/harness/cluster/clusters", MOEPERF_SOURCE);
+    return enter_folder(state);
+}
+
+/* With loads that do not change, EP's time grows with the exponent, and nothing else matters. */
+static const char paper[] =
+    "# a remark that stays\n"
+    "paper: flexmoe\n"
+    "description: small\n"
+    "common: {layers: 2, width: 64, heads: 2, expert-width: 128, sequence: 64, experts: 16,\n"
+    "         batch: 16}\n"
+    "unknowns:\n"
+    "  - {key: loads.exponent, from: 0.1, to: 1.5, why: loads are not published}\n"
+    "  - {key: predict.attention, choices: [full, flash], why: it is not said}\n"
+    "budget: 160\n"
+    "windows: [{loads: zipf, warm-up: 1, iterations: 2}]\n"
+    "machines: [{name: m, cluster: hecate-a, change: nodes=1}]\n"
+    "models: [{name: one}]\n"
+    "jobs: [{name: ep, system: ep}, {name: ideal, system: ideal}]\n"
+    "rows: # another one\n"
+    "  - {row: deepspeed-mean, figure: imbalance, of: ep, over: ideal, use: fit}\n"
+    "  - {row: deepspeed-most, figure: imbalance, of: ep, over: ideal, use: score}\n"
+    "  - {row: fastermoe-mean, figure: imbalance, of: ep, use: score}\n"
+    "  - {row: fastermoe-most, of: ep, over: ep, use: input}\n";
+
+static struct mp_reproduction *load(const char *text) {
+    struct mp_reproduction *all = NULL;
+    struct mp_error error = {0};
+    write_file("paper.yaml", text);
+    if (mp_reproduction_load("paper.yaml", &systems, &all, &error))
+        fail_msg("%s", error.text);
+    return all;
+}
+
+static struct mp_inference *infer(struct mp_reproduction *all, int processes) {
+    const struct mp_infer_settings settings = {
+        .reproduce = {.systems = &systems, .clusters = clusters},
+        .seed = 1,
+        .processes = processes};
+    struct mp_inference *inference = NULL;
+    struct mp_error error = {0};
+    if (mp_infer(all, &settings, &inference, &error))
+        fail_msg("%s", error.text);
+    return inference;
+}
+
+static void the_best_set_fits(void **state) {
+    (void)state;
+    struct mp_reproduction *all = load(paper);
+    struct mp_inference *inference = infer(all, 2);
+    int inside, count;
+    assert_int_equal(inference->sets, 80); /* of two cells */
+    assert_int_equal(inference->sampled, 48);
+    assert_int_equal(inference->lines, 4);
+    const struct mp_infer_set *best = &inference->set[inference->best];
+    assert_true(best->loss == 0);
+    assert_true(best->number[0] >= 1.53 && best->number[0] <= 1.87); /* 1.70, 10 % */
+    assert_true(inference->line[0].is_inside && !inference->line[3].is_inside);
+    mp_infer_count(inference, inference->best, MP_USE_FIT, &inside, &count);
+    assert_true(inside == 1 && count == 1);
+    mp_infer_count(inference, inference->best, MP_USE_SCORE, &inside, &count);
+    assert_int_equal(count, 2); /* the input counts nowhere */
+    /* Loads are what the row is about, attention is not. */
+    struct mp_infer_interval loads = mp_infer_unknown(inference, 0),
+                             attention = mp_infer_unknown(inference, 1);
+    assert_true(loads.high - loads.low < 0.8 && loads.low < loads.high);
+    assert_true(attention.low < 0.5 && attention.high >= 0.5);
+    struct mp_infer_interval prior = mp_infer_prior(inference, 0),
+                             near = mp_infer_line(inference, 0);
+    assert_true(prior.low < near.low && near.low <= best->number[0] &&
+                best->number[0] <= near.high && near.high < prior.high);
+    mp_inference_destroy(inference);
+    mp_reproduction_destroy(all);
+}
+
+/* Every part of a range is met once by the hypercube, and words about equally often. */
+static void the_hypercube_covers_ranges(void **state) {
+    (void)state;
+    struct mp_reproduction *all = load(paper);
+    struct mp_inference *inference = infer(all, 1);
+    int met[48] = {0}, full = 0;
+    for (int i = 0; i < inference->sampled; i++) {
+        met[(int)(inference->set[i].place[0] * 48)]++;
+        full += !strcmp(inference->set[i].value[1], "full");
+    }
+    for (int i = 0; i < 48; i++)
+        assert_int_equal(met[i], 1);
+    assert_int_equal(full, 24);
+    for (int i = 0; i < inference->sampled + 16; i++) /* first steps lead to new sets */
+        for (int j = inference->sampled; j < i; j++)
+            assert_true(memcmp(inference->set[i].value, inference->set[j].value,
+                               sizeof inference->set[i].value) != 0);
+    mp_inference_destroy(inference);
+    mp_reproduction_destroy(all);
+}
+
+static void processes_do_not_matter(void **state) {
+    (void)state;
+    struct mp_reproduction *all = load(paper);
+    struct mp_inference *one = infer(all, 1), *three = infer(all, 3);
+    assert_int_equal(one->best, three->best);
+    for (int i = 0; i < one->sets; i++) {
+        assert_memory_equal(one->set[i].value, three->set[i].value, sizeof one->set[i].value);
+        assert_memory_equal(one->set[i].number, three->set[i].number, sizeof one->set[i].number);
+        assert_true(one->set[i].loss == three->set[i].loss);
+    }
+    mp_inference_destroy(one);
+    mp_inference_destroy(three);
+    mp_reproduction_destroy(all);
+}
+
+struct said {
+    int count;
+    char text[16][1024];
+};
+
+static void keep(void *context, const char *text) {
+    struct said *said = context;
+    if (said->count < 16)
+        snprintf(said->text[said->count++], 1024, "%s", text);
+}
+
+/* ep's imbalance is at most 1.43 or at least 1.53 x ideal's 1, never both. */
+static void contradictions_are_told(void **state) {
+    (void)state;
+    struct mp_reproduction *all = load(paper);
+    struct mp_inference *inference = infer(all, 2);
+    struct said said = {0};
+    bool is_pair = false, is_never = false;
+    mp_infer_contradictions(inference, keep, &said);
+    for (int i = 0; i < said.count; i++) {
+        is_pair = is_pair || (strstr(said.text[i], "deepspeed-mean and fastermoe-mean are never "
+                                                   "inside together") != NULL &&
+                              strstr(said.text[i], "the first only where") != NULL &&
+                              strstr(said.text[i], "at least") != NULL);
+        is_never = is_never || strstr(said.text[i], "fastermoe-most is inside under no set: "
+                                                    "published 1.45, predicted 1 to 1") != NULL;
+    }
+    assert_true(is_pair && is_never);
+    mp_inference_destroy(inference);
+    mp_reproduction_destroy(all);
+}
+
+/* A layer 11.87 and an iteration 1.70 times as fast: 45 % of the iteration is layers. */
+static void layers_bound_iterations(void **state) {
+    (void)state;
+    struct mp_reproduction *all = load(paper);
+    struct mp_inference *inference = infer(all, 2);
+    struct mp_reproduce_row *layer = &all->row[0], *iteration = &all->row[3];
+    struct said said = {0};
+    layer->figure = MP_FIGURE_MOE;
+    layer->published.low = layer->published.high = 11.87;
+    iteration->over = layer->over;
+    iteration->published.low = iteration->published.high = 1.70;
+    mp_infer_contradictions(inference, keep, &said);
+    assert_true(said.count > 0);
+    assert_non_null(
+        strstr(said.text[0], "hold together only where at most 45 % of ep's iteration"));
+    mp_inference_destroy(inference);
+    mp_reproduction_destroy(all);
+}
+
+static void written_sets_are_read_and_the_rest_stays(void **state) {
+    (void)state;
+    struct mp_error error = {0};
+    char *first = NULL, *second = NULL;
+    size_t size;
+    struct mp_reproduction *all = load(paper);
+    assert_string_equal(all->unknown[0].value, "0.387"); /* the middle of its logarithm */
+    struct mp_inference *inference = infer(all, 2);
+    assert_int_equal(mp_infer_write(inference, "a \"command\"", &error), 0);
+    assert_int_equal(mp_yaml_read_file("paper.yaml", &first, &size, &error), 0);
+    assert_int_equal(mp_infer_write(inference, "a \"command\"", &error), 0);
+    assert_int_equal(mp_yaml_read_file("paper.yaml", &second, &size, &error), 0);
+    assert_string_equal(first, second); /* the old one is replaced */
+    assert_non_null(strstr(first, "# a remark that stays\n"));
+    assert_non_null(strstr(first, "rows: # another one\n"));
+    assert_non_null(strstr(first, "    - \"deepspeed-mean\"\n"));
+    struct mp_reproduction *again = NULL;
+    if (mp_reproduction_load("paper.yaml", &systems, &again, &error))
+        fail_msg("%s", error.text);
+    assert_string_equal(again->inferred_by, "a \"command\"");
+    for (int u = 0; u < 2; u++)
+        assert_string_equal(again->unknown[u].value, inference->set[inference->best].value[u]);
+    /* And the set that was written gives the numbers that were told. */
+    const struct mp_reproduce_settings settings = {.systems = &systems, .clusters = clusters};
+    assert_int_equal(mp_reproduction_run(again, &settings, &error), 0);
+    assert_true(mp_reproduction_cell(again, 0, 0, 0)->figure[MP_FIGURE_IMBALANCE] ==
+                inference->set[inference->best].number[2]);
+    free(first);
+    free(second);
+    mp_reproduction_destroy(again);
+    mp_inference_destroy(inference);
+    mp_reproduction_destroy(all);
+}
+
+static void what_can_not_be_inferred_is_said(void **state) {
+    (void)state;
+    const struct {
+        const char *from, *to, *says;
+    } cases[] = {
+        {"budget: 160", "budget: 7", "a budget of 7 predictions is not 4 to 1000000 sets of 2"},
+        {"use: fit", "use: input", "no row is to be fitted"},
+        {"{key: loads.exponent, from: 0.1", "{key: times.peek, from: 0.1", "peek: should be"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char text[sizeof paper + 64];
+        const char *at = strstr(paper, cases[i].from);
+        snprintf(text, sizeof text, "%.*s%s%s", (int)(at - paper), paper, cases[i].to,
+                 at + strlen(cases[i].from));
+        struct mp_reproduction *all = load(text);
+        const struct mp_infer_settings settings = {
+            .reproduce = {.systems = &systems, .clusters = clusters}, .seed = 1, .processes = 2};
+        struct mp_inference *inference = NULL;
+        struct mp_error error = {0};
+        assert_int_equal(mp_infer(all, &settings, &inference, &error), MP_EINVAL);
+        if (!strstr(error.text, cases[i].says))
+            fail_msg("\"%s\" does not say \"%s\"", error.text, cases[i].says);
+        mp_reproduction_destroy(all);
+    }
+}
+
+static bool stop(void *context, int done, int all) {
+    *(int *)context += done <= all;
+    return false;
+}
+
+static void stopping_leaves_nothing(void **state) {
+    (void)state;
+    struct mp_reproduction *all = load(paper);
+    int told = 0;
+    const struct mp_infer_settings settings = {
+        .reproduce = {.systems = &systems, .clusters = clusters},
+        .seed = 1,
+        .processes = 2,
+        .context = &told,
+        .progress = stop};
+    struct mp_inference *inference = NULL;
+    struct mp_error error = {0};
+    assert_int_equal(mp_infer(all, &settings, &inference, &error), MP_EINTERRUPTED);
+    assert_true(told > 0 && !inference);
+    mp_reproduction_destroy(all);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_best_set_fits),
+        cmocka_unit_test(the_hypercube_covers_ranges),
+        cmocka_unit_test(processes_do_not_matter),
+        cmocka_unit_test(contradictions_are_told),
+        cmocka_unit_test(layers_bound_iterations),
+        cmocka_unit_test(written_sets_are_read_and_the_rest_stays),
+        cmocka_unit_test(what_can_not_be_inferred_is_said),
+        cmocka_unit_test(stopping_leaves_nothing),
+    };
+    return cmocka_run_group_tests_name("infer", tests, enter, leave_folder);
+}
