@@ -381,6 +381,25 @@ static void generated_loads_leave_a_job_as_it_is(void **state) {
     }
 }
 
+/* A trace that was ended before its first iteration has a shape, and no tokens to count. */
+static void an_empty_trace_says_no_tokens(void **state) {
+    (void)state;
+    struct mp_predict_job job;
+    struct mp_cluster *cluster = make_job(&job, "ep");
+    char words[] = "a test";
+    struct mp_trace_info info = {.shape = {16, 48, 5, 1, 1}, .source = words, .notes = words};
+    struct mp_trace_writer *writer;
+    assert_int_equal(mp_trace_writer_create("empty.mptrace", &info, &writer, NULL), MP_OK);
+    assert_int_equal(mp_trace_writer_finish(writer, true, NULL), MP_OK);
+    set(&job, "loads=empty.mptrace");
+    assert_int_equal(mp_predict_job_adopt(&job, cluster, NULL), MP_OK);
+    assert_int_equal(job.file.job.layers, 5);
+    assert_int_equal(job.file.job.experts, 48);
+    assert_int_equal(job.file.job.sequence, 64);
+    assert_int_equal(job.file.job.batch, 2 * 16);
+    end_job(&job, cluster);
+}
+
 /* 32768 ranks and 65536 micro-batches of one token each: no job has 2^31 sequences. */
 static void sequences_beyond_counting_are_not_adopted(void **state) {
     (void)state;
@@ -883,6 +902,7 @@ int main(void) {
         cmocka_unit_test(a_load_is_replayed_by_rank),
         cmocka_unit_test(tokens_of_a_trace_become_sequences),
         cmocka_unit_test(generated_loads_leave_a_job_as_it_is),
+        cmocka_unit_test(an_empty_trace_says_no_tokens),
         cmocka_unit_test(sequences_beyond_counting_are_not_adopted),
         cmocka_unit_test(a_replayed_trace_is_predicted),
         cmocka_unit_test(iterations_are_called_what_the_trace_calls_them),
