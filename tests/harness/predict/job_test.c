@@ -365,6 +365,41 @@ static void tokens_of_a_trace_become_sequences(void **state) {
     }
 }
 
+/* Without a file there is nothing to take sizes from. */
+static void generated_loads_leave_a_job_as_it_is(void **state) {
+    (void)state;
+    static const char *const loads[] = {"loads=", "loads=w6 period=2"};
+    for (int i = 0; i < 2; i++) {
+        struct mp_predict_job job;
+        struct mp_cluster *cluster = make_job(&job, "ep");
+        set(&job, loads[i]);
+        assert_int_equal(mp_predict_job_adopt(&job, cluster, NULL), MP_OK);
+        assert_int_equal(job.file.job.layers, 3);
+        assert_int_equal(job.file.job.experts, 32);
+        assert_int_equal(job.file.job.sequence, 64);
+        end_job(&job, cluster);
+    }
+}
+
+/* A trace that was ended before its first iteration has a shape, and no tokens to count. */
+static void an_empty_trace_says_no_tokens(void **state) {
+    (void)state;
+    struct mp_predict_job job;
+    struct mp_cluster *cluster = make_job(&job, "ep");
+    char words[] = "a test";
+    struct mp_trace_info info = {.shape = {16, 48, 5, 1, 1}, .source = words, .notes = words};
+    struct mp_trace_writer *writer;
+    assert_int_equal(mp_trace_writer_create("empty.mptrace", &info, &writer, NULL), MP_OK);
+    assert_int_equal(mp_trace_writer_finish(writer, true, NULL), MP_OK);
+    set(&job, "loads=empty.mptrace");
+    assert_int_equal(mp_predict_job_adopt(&job, cluster, NULL), MP_OK);
+    assert_int_equal(job.file.job.layers, 5);
+    assert_int_equal(job.file.job.experts, 48);
+    assert_int_equal(job.file.job.sequence, 64);
+    assert_int_equal(job.file.job.batch, 2 * 16);
+    end_job(&job, cluster);
+}
+
 /* 32768 ranks and 65536 micro-batches of one token each: no job has 2^31 sequences. */
 static void sequences_beyond_counting_are_not_adopted(void **state) {
     (void)state;
@@ -665,8 +700,8 @@ static void assumptions_are_what_nobody_said(void **state) {
 enum { MOST_NUMBERS = 4096 };
 
 struct kept {
-    int64_t spans, routes;
-    int ended, texts, numbers;
+    int64_t spans, routes, dropped;
+    int ended, texts, numbers, loads;
     struct {
         char name[32];
         int64_t iteration;
@@ -758,8 +793,11 @@ static void read_spool(const char *path, int rank, struct kept *kept) {
         }
         if (record.type == MP_SPOOL_SPAN) /* model time, not the clock's */
             assert_in_range(record.as.span.end_ns, record.as.span.start_ns, 3600000000000);
-        for (int e = 0; record.type == MP_SPOOL_LOAD && e < record.as.load.experts; e++)
+        kept->loads += record.type == MP_SPOOL_LOAD;
+        for (int e = 0; record.type == MP_SPOOL_LOAD && e < record.as.load.experts; e++) {
             kept->routes += record.as.load.routes[e];
+            kept->dropped += record.as.load.dropped ? record.as.load.dropped[e] : 0;
+        }
     }
     assert_int_equal(mp_spool_unread(reader), 0);
     mp_spool_close(reader);
@@ -805,6 +843,36 @@ static void a_recording_has_every_span_and_route(void **state) {
     end_job(&job, cluster);
 }
 
+/* Two micro-batches of one layer are added up; the next iteration has what is told of it alone. */
+static void what_is_not_told_is_not_recorded(void **state) {
+    (void)state;
+    struct mp_predict_job job;
+    struct mp_cluster *cluster = make_job(&job, "ep");
+    struct mp_predict_recording *recording;
+    const struct mp_plan_facts facts = {.copies = 5};
+    struct mp_prediction prediction = {.iteration = 0};
+    uint32_t routes[32] = {[3] = 7}, dropped[32] = {[3] = 2};
+    static struct kept kept;
+    assert_int_equal(mkdir("told", 0777), 0);
+    assert_int_equal(mp_predict_recording_create("told", &job, cluster, &recording, NULL), MP_OK);
+    const struct mp_predict_sink *sink = mp_predict_recording_sink(recording);
+    for (int i = 0; i < 2; i++)
+        sink->load(sink->context, 0, 0, 1, 32, routes, dropped);
+    sink->facts(sink->context, 0, 0, NULL, &facts);
+    for (int i = 0; i < 3; i++, prediction.iteration++) {
+        if (i == 2)
+            sink->load(sink->context, 0, i, 2, 32, routes, dropped);
+        assert_int_equal(mp_predict_recording_step(recording, &prediction, NULL), MP_OK);
+    }
+    assert_int_equal(mp_predict_recording_finish(&recording, MP_OK, "", NULL, NULL), MP_OK);
+    read_spool("told/rank-0000.spool", 0, &kept);
+    assert_int_equal(kept.loads, 2);
+    assert_int_equal(kept.routes, 3 * 7);
+    assert_int_equal(kept.dropped, 3 * 2);
+    assert_close(sum_of(&kept, "copies", 0, 1, 1), 5, 0);
+    end_job(&job, cluster);
+}
+
 static void too_many_ranks_are_not_recorded(void **state) {
     (void)state;
     struct mp_predict_job job;
@@ -833,6 +901,8 @@ int main(void) {
         cmocka_unit_test(routing_is_replayed_as_in_training),
         cmocka_unit_test(a_load_is_replayed_by_rank),
         cmocka_unit_test(tokens_of_a_trace_become_sequences),
+        cmocka_unit_test(generated_loads_leave_a_job_as_it_is),
+        cmocka_unit_test(an_empty_trace_says_no_tokens),
         cmocka_unit_test(sequences_beyond_counting_are_not_adopted),
         cmocka_unit_test(a_replayed_trace_is_predicted),
         cmocka_unit_test(iterations_are_called_what_the_trace_calls_them),
@@ -842,6 +912,7 @@ int main(void) {
         cmocka_unit_test(the_same_job_gives_the_same_bits),
         cmocka_unit_test(assumptions_are_what_nobody_said),
         cmocka_unit_test(a_recording_has_every_span_and_route),
+        cmocka_unit_test(what_is_not_told_is_not_recorded),
         cmocka_unit_test(too_many_ranks_are_not_recorded),
     };
     return cmocka_run_group_tests_name("predicted jobs", tests, enter, leave_folder);

@@ -524,6 +524,14 @@ static void what_is_missing_is_named(void **state) {
     assert_int_equal(ask(folder, 2, &asked, &error), MP_ENOTFOUND);
     assert_string_equal(error.text, "run 2 of d recorded no loads");
     forget(&asked);
+    record_kind(folder, &random,
+                &(struct kind){.job = "{system: ep, ranks: 2, layers: 3, experts: 4, width: 8, "
+                                      "heads: 2, expert-width: 8, sequence: 32, batch: 4}"});
+    error = (struct mp_error){0};
+    assert_int_equal(ask(folder, 3, &asked, &error), MP_ENOTFOUND);
+    assert_string_equal(error.text,
+                        "run 3 of d has loads of 2 layers and 4 experts, its job has 3 and 4");
+    forget(&asked);
 }
 
 /* ---- predicted runs ---- */

@@ -103,6 +103,10 @@ static void parameters_move_as_adamw_says(void **state) {
         for (int i = 0; i < count; i++)
             check_step(&followed[i], step);
     }
+    const struct mp_trainer_totals *totals = mp_trainer_totals(small.trainer);
+    assert_int_equal(totals->routes, STEPS * LAYERS * TOKENS * 2);
+    assert_int_equal(totals->dropped, 0);
+    assert_int_equal(totals->moves, 0);
     while (count > 0)
         free(followed[--count].expected);
     small_trainer_destroy(&small);

@@ -22,7 +22,7 @@ static void make_trace(void) {
     uint64_t state = seed++;
     struct mp_error error = {0};
     size_t row = (size_t)EXPERTS, rows = (size_t)LAYERS * (size_t)world->ranks;
-    snprintf(path, sizeof path, "/tmp/moeperf-rows-%llu", (unsigned long long)state);
+    name_file(path, "rows");
     snprintf(setting, sizeof setting, "trace-loads=%s", path);
     uint32_t *count = random_loads(&state, &shape, ITERATIONS);
     for (size_t r = 0; r < rows; r++) {

@@ -20,7 +20,7 @@ static void make_trace(int sources, int top_k) {
     const struct mp_loads_shape shape = shape_of(sources, top_k);
     uint64_t state = seed++;
     struct mp_error error = {0};
-    snprintf(path, sizeof path, "/tmp/moeperf-trace-%llu", (unsigned long long)state);
+    name_file(path, "trace");
     snprintf(setting, sizeof setting, "trace-loads=%s", path);
     count = random_loads(&state, &shape, TRACE);
     if (world->rank == 0)

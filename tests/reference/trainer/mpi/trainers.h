@@ -3,6 +3,7 @@
 #define MOEPERF_TESTS_REFERENCE_TRAINER_MPI_TRAINERS_H
 
 #include <string.h>
+#include <unistd.h>
 
 #include "baselines/systems.h"
 #include "reference/trainer/internal.h"
@@ -99,6 +100,14 @@ static inline void replace_gate(struct mp_trainer *trainer) {
     replaced.operations.gate_forward = gate_of_one_rank;
     replaced.trainer = trainer;
     trainer->device->operations = &replaced.operations;
+}
+
+/* A file that all ranks of this run know, and no other run, whatever its seed. */
+static inline void name_file(char path[64], const char *name) {
+    struct mp_error error = {0};
+    int process = (int)getpid();
+    must(mp_comm_broadcast(world, &process, sizeof process, 0, &error), &error);
+    snprintf(path, 64, "/tmp/moeperf-%s-%d", name, process);
 }
 
 /* `settings` end with NULL and win over the common ones.  comm: world, or one of a single rank. */
