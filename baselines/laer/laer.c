@@ -28,9 +28,7 @@ static const struct mp_option option_table[] = {
     {"perturbations", MP_OPTION_INT, FIELD(perturbations), "layouts", "0", 0, 1000, NULL,
      "further tries, each with a slot moved from one expert to another at random"},
     {"bandwidth-in-node", MP_OPTION_DOUBLE, FIELD(bandwidth_in_node), "B/s", "0", 0, 1e18, NULL,
-     "of routes that stay in a node, for the cost (the paper's 2.16269e11); 0: measured, on "
-     "several "
-     "nodes 2.43 times what is measured between them"},
+     "of routes that stay in a node, for the cost (the paper's 2.16269e11); 0: measured"},
     {"bandwidth-between-nodes", MP_OPTION_DOUBLE, FIELD(bandwidth_between_nodes), "B/s", "0", 0,
      1e18, NULL, "of routes that leave it, for the cost (the paper's 8.89539e10); 0: measured"},
     {"seconds-per-route", MP_OPTION_DOUBLE, FIELD(seconds_per_route), "s", "0", 0, 1e6, NULL,
@@ -38,15 +36,13 @@ static const struct mp_option option_table[] = {
      "measured"},
     {"rematerialise", MP_OPTION_BOOL, FIELD(rematerialise), "", "yes", 0, 0, NULL,
      "free experts after forward and put them together again for backward, as FSDP does"},
-    {"comm-opt", MP_OPTION_BOOL, FIELD(comm_opt), "", "yes", 0, 0, NULL,
-     "put experts together under the attention before them; no: all after the optimizer, where "
-     "nothing hides it (in kind the ablation no_comm_opt)"},
+    {"prefetch", MP_OPTION_INT, FIELD(prefetch), "layers", "1", 0, MP_MOST_AHEAD + 1, NULL,
+     "experts are put together so many layers ahead: 1 under the attention before them, 2 from the "
+     "attention of the layer above on; 0: all after the optimizer, where nothing hides it"},
     {0},
 };
 
 enum { PERTURBATION_SEED = 2333, FLEX_ROUNDS = 10 };
-/* In a node over between nodes, from the released constants. */
-static const double FASTER_IN_NODE = 216.269 / 88.9539;
 
 struct laer {
     struct mp_setting setting;
@@ -112,18 +108,21 @@ static bool compares(const struct mp_setting *setting, const struct mp_laer_opti
            even + options->priority_queue + options->perturbations > 1;
 }
 
+static double otherwise(double option, double measured) {
+    return option > 0 ? option : measured;
+}
+
 static int check_figures(const struct mp_setting *setting, const struct mp_laer_options *options,
                          struct mp_error *error) {
-    bool bandwidths = options->bandwidth_in_node > 0 && options->bandwidth_between_nodes > 0;
-
     if (!compares(setting, options))
         return MP_OK;
-    if (!bandwidths && !(setting->bandwidth > 0))
+    if (!(otherwise(options->bandwidth_in_node, setting->bandwidth_in_node) > 0) ||
+        !(otherwise(options->bandwidth_between_nodes, setting->bandwidth) > 0))
         return mp_fail(error, MP_EINVAL,
-                       "laer needs bandwidths above 0, and neither its options (%g and %g B/s) nor "
-                       "the measured one (%g B/s) are",
+                       "laer needs bandwidths above 0, in nodes and between them; its options are "
+                       "%g and %g B/s, and measured were %g and %g B/s",
                        options->bandwidth_in_node, options->bandwidth_between_nodes,
-                       setting->bandwidth);
+                       setting->bandwidth_in_node, setting->bandwidth);
     if (!(options->seconds_per_route > 0) && !(setting->seconds_per_route >= 0))
         return mp_fail(error, MP_EINVAL, "laer needs a time per route of at least 0, not %g s",
                        setting->seconds_per_route);
@@ -165,18 +164,12 @@ static void laer_destroy(void *opaque) {
     free(self);
 }
 
-static double otherwise(double option, double measured) {
-    return option > 0 ? option : measured;
-}
-
 struct mp_laer_costs mp_laer_costs(const struct mp_setting *setting,
                                    const struct mp_laer_options *options) {
-    double bytes = (double)setting->route_bytes, in_node = setting->bandwidth;
+    double bytes = (double)setting->route_bytes;
 
-    if (mp_topology_nodes(&setting->topology) > 1)
-        in_node *= FASTER_IN_NODE;
     return (struct mp_laer_costs){
-        .in_node = bytes / otherwise(options->bandwidth_in_node, in_node),
+        .in_node = bytes / otherwise(options->bandwidth_in_node, setting->bandwidth_in_node),
         .between_nodes = bytes / otherwise(options->bandwidth_between_nodes, setting->bandwidth),
         .compute = otherwise(options->seconds_per_route, setting->seconds_per_route),
     };
@@ -300,8 +293,11 @@ static int laer_before_gate(void *opaque, struct mp_plan *plan, struct mp_error 
     const struct laer *self = opaque;
 
     (void)error;
-    plan->gather_stage = self->options.comm_opt ? MP_STAGE_BEFORE_GATE : MP_STAGE_AFTER_STEP;
-    plan->rematerialise = self->options.comm_opt && self->options.rematerialise;
+    if (self->options.prefetch == 0)
+        return MP_OK;
+    plan->gather_stage = MP_STAGE_BEFORE_GATE;
+    plan->gather_ahead = self->options.prefetch - 1;
+    plan->rematerialise = self->options.rematerialise;
     return MP_OK;
 }
 
@@ -462,7 +458,8 @@ const struct mp_system mp_system_laer = {
     .source = "LAER-MoE, arXiv 2602.11686; Hetu-Galvatron, branch laer-moe",
     .models =
         "Modelled: experts sharded over all ranks and put together in C slots per rank under the "
-        "attention before them, again for backward; gradients sent apart into slices; layouts "
+        "attention before them or some layers ahead, again for backward; gradients sent apart into "
+        "slices; layouts "
         "planned from the last iterations' loads, even and by priority queue, placed and compared "
         "by "
         "the released planner's rules and cost, used one iteration later; lite routing; the "
@@ -471,7 +468,7 @@ const struct mp_system mp_system_laer = {
         "8 "
         "devices. The released over-count of remainders is not reproduced. "
         "Not modelled: planning in another process while the iteration runs (it is counted, after "
-        "the step), recomputation of activations, and the depth of prefetching.",
+        "the step), and recomputation of activations.",
     .capabilities = MP_SYSTEM_REPLICATES | MP_SYSTEM_MOVES_OWNERS | MP_SYSTEM_PLANS_BEFORE_GATE |
                     MP_SYSTEM_UNEVEN_EXPERTS | MP_SYSTEM_MORE_RANKS,
     .options = option_table,

@@ -8,6 +8,8 @@
 #include "results/report/intervals.h"
 #include "results/report/table.h"
 
+/* As in files; in words. */
+static const char *const use_names[] = {"fit", "score", "input"};
 static const char *const uses[] = {"fitted", "held out", "input"};
 
 static void format_interval(enum mp_paper_unit unit, struct mp_infer_interval interval,
@@ -17,8 +19,8 @@ static void format_interval(enum mp_paper_unit unit, struct mp_infer_interval in
     cli_format_figure(unit, interval.high, high);
     if (isnan(interval.low))
         snprintf(text, 80, "-");
-    else
-        snprintf(text, 80, "%s .. %s", low, high);
+    else /* the unit once */
+        snprintf(text, 80, "%.*s .. %s", (int)strcspn(low, " "), low, high);
 }
 
 /* Values of an unknown over the sets near the best: its interval, or its words. */
@@ -57,7 +59,7 @@ static int print_rows(const struct mp_inference *all, struct mp_error *error) {
     static const struct table_column columns[] = {{"published row", TABLE_LEFT},
                                                   {"", TABLE_LEFT},
                                                   {"published", TABLE_RIGHT},
-                                                  {"all sets", TABLE_RIGHT},
+                                                  {"prior", TABLE_RIGHT},
                                                   {"best", TABLE_RIGHT},
                                                   {"", TABLE_LEFT},
                                                   {"", TABLE_LEFT}};
@@ -80,7 +82,7 @@ static int print_rows(const struct mp_inference *all, struct mp_error *error) {
         table_set(&table, 3, "%s", text);
         cli_format_figure(row->unit, line->value, text);
         table_set(&table, 4, "%s", text);
-        table_set(&table, 5, "%s", uses[line->row->use]);
+        table_set(&table, 5, "%s", use_names[line->row->use]);
         table_set(&table, 6, "%s",
                   isnan(line->value) ? "-"
                   : line->is_inside  ? "inside"
@@ -260,8 +262,12 @@ static void fill_row(const struct mp_inference *all, int i, struct mp_interval *
     cli_format_figure(published->unit, line->value, best);
     format_interval(published->unit, prior, sets);
     format_interval(published->unit, near, between);
-    snprintf(row->text, sizeof row->text, "published %s; best %s; nearly as good %s; all sets %s",
-             published_text, best, between, sets);
+    snprintf(row->text, sizeof row->text, "published %s; best %s, %s; nearly as good %s; prior %s",
+             published_text, best,
+             isnan(line->value) ? "not predicted"
+             : line->is_inside  ? "inside"
+                                : "outside",
+             between, sets);
 }
 
 static void fill_unknown(const struct mp_inference *all, int u, struct mp_interval *row) {

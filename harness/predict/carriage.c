@@ -297,6 +297,13 @@ void mp_predictor_move(struct mp_predictor *predictor) {
     mp_timeline_forget_late(timeline);
 }
 
+void mp_predictor_carry_ahead(struct mp_predictor *predictor, int layer,
+                              struct mp_carriage *carriage) {
+    mp_traffic_clear(predictor->traffic);
+    add_slices(predictor, &predictor->planner.home[layer], mp_costs_expert_bytes(predictor->costs));
+    measure(predictor, false, carriage);
+}
+
 /* What arrives takes room beside what is in use until then. */
 void mp_predictor_carry_moves(struct mp_predictor *predictor, struct mp_carriage *carriage) {
     const struct mp_transfers *moves = &predictor->planner.moves;

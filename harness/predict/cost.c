@@ -271,6 +271,10 @@ static void fill_setting(const struct mp_job *job, struct mp_costs *costs) {
     if (topology.ranks > 1)
         setting->bandwidth =
             broadcast_bandwidth(cluster, mp_cluster_level_of(cluster, 0, topology.ranks - 1));
+    int near = mp_topology_node_end(&topology, 0) - 1;
+    setting->bandwidth_in_node =
+        near > 0 ? broadcast_bandwidth(cluster, mp_cluster_level_of(cluster, 0, near))
+                 : setting->bandwidth;
     fill_expert_figures(costs, setting);
     mp_job_given_figures(job, &costs->sizes, setting);
 }

@@ -57,9 +57,10 @@ struct mp_predictor {
     size_t kept_bytes, kept_limit; /* of all layers' steps; and what they may come to */
     struct mp_schedule schedule;
     struct mp_carriage fetch, late_fetch;
-    /* Numbers of background operations on their way; -1: nothing travels.  By kind, for every other
-     * layer one of its own, and [layers + 1] of non-expert gradients. */
-    int64_t number[MP_OPERATIONS][MP_SUMS_ON_THEIR_WAY], *dense_number;
+    struct mp_carriage ahead; /* what sets out before its layer is planned */
+    /* Numbers of background operations on their way; -1: nothing travels.  By kind, for as many
+     * layers as may be on their way together, and [layers + 1] of non-expert gradients. */
+    int64_t number[MP_OPERATIONS][MP_MOST_AHEAD + 1], *dense_number;
     double *arrived;  /* [steps][ranks] when the rows of a step are here */
     double *returned; /* [steps][ranks] and back */
     double *bytes;    /* [ranks] of an exchange, for spans */
@@ -120,6 +121,9 @@ void mp_predictor_carry_gradients(struct mp_predictor *predictor, struct mp_pred
 void mp_predictor_move(struct mp_predictor *predictor);
 void mp_predictor_carry_moves(struct mp_predictor *predictor, struct mp_carriage *carriage);
 void mp_predictor_carry_homes(struct mp_predictor *predictor, int layer,
+                              struct mp_carriage *carriage);
+/* The same of a layer that is not planned yet, whose bytes count when it is. */
+void mp_predictor_carry_ahead(struct mp_predictor *predictor, int layer,
                               struct mp_carriage *carriage);
 /* holds[r]: experts of the placement that rank r holds. */
 void mp_predictor_count_holders(const struct mp_placement *placement, double holds[]);

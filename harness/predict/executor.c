@@ -310,7 +310,10 @@ static struct mp_carriage *carriage_of(struct mp_predictor *predictor,
                                        const struct mp_operation *operation) {
     switch (operation->kind) {
     case MP_TRAVEL_FETCH:
-        return &predictor->fetch;
+        if (predictor->schedule.ahead == 0)
+            return &predictor->fetch;
+        mp_predictor_carry_ahead(predictor, operation->layer, &predictor->ahead);
+        return &predictor->ahead;
     case MP_TRAVEL_LATE_FETCH:
         return &predictor->late_fetch;
     case MP_TRAVEL_REFETCH:
@@ -332,7 +335,7 @@ static int64_t *number_of(struct mp_predictor *predictor, const struct mp_operat
         return &predictor->dense_number[operation->layer];
     if (operation->kind == MP_TRAVEL_MOVES)
         return predictor->number[operation->kind];
-    return &predictor->number[operation->kind][operation->layer % MP_SUMS_ON_THEIR_WAY];
+    return &predictor->number[operation->kind][operation->layer % (MP_MOST_AHEAD + 1)];
 }
 
 static enum mp_phase phase_of(enum mp_operation_kind kind) {

@@ -47,14 +47,15 @@ static double copies_of(const struct mp_predictor *predictor, int layer, int ran
 /* What a rank needs at once: memory for rows in the trainer, which has had the most of every layer
  * and a quarter more (reference/model/rows.h), is larger where loads come and go.
  *
- * Copies live until backward, or only in the layer at hand and the next one; their gradients until
- * they are summed, which is under way for two layers at once, unless they are added up over
+ * Copies live until backward, or only in the layer at hand and those that follow; their gradients
+ * until they are summed, which is under way for two layers at once, unless they are added up over
  * micro-batches.  With slices a rank's own share is in both. */
 static struct mp_memory_use use_of(const struct mp_predictor *predictor, int rank) {
     bool sliced = mp_optimizer_sliced(predictor->planner.optimizer);
     bool stays = sliced && predictor->planner.gather_stage == MP_STAGE_AFTER_STEP;
     bool frees = predictor->layer[0].rematerialise;
-    double all = 0, two = 0, above = 0;
+    double all = 0, two = 0, above = 0, several = 0, ahead = 0;
+    int window = predictor->schedule.ahead + 1;
     struct mp_memory_use use = {0};
     for (int l = 0; l < predictor->layers; l++) {
         const struct mp_predicted_layer *layer = &predictor->layer[l];
@@ -63,6 +64,8 @@ static struct mp_memory_use use_of(const struct mp_predictor *predictor, int ran
         all += copies;
         two = copies + above > two ? copies + above : two;
         above = copies;
+        ahead += copies - (l >= window ? copies_of(predictor, l - window, rank) : 0);
+        several = ahead > several ? ahead : several;
         use.rows += rows;
         use.rows_one_layer = rows > use.rows_one_layer ? rows : use.rows_one_layer;
         use.sent += sent;
@@ -72,7 +75,7 @@ static struct mp_memory_use use_of(const struct mp_predictor *predictor, int ran
     double own = states_of(predictor, rank);
     use.experts_kept = stays ? predictor->kept[rank] : own;
     use.states_kept = predictor->planner.offload ? 0 : own;
-    use.copies = stays ? 0 : frees ? two : all;
+    use.copies = stays ? 0 : !frees ? all : several > two ? several : two;
     use.gradients = own + (predictor->options.micro_batches > 1 && !frees ? all : two);
     return use;
 }

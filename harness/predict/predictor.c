@@ -81,6 +81,8 @@ static int create_layers(struct mp_predictor *predictor, struct mp_error *error)
         code = mp_carriage_create(predictor->ranks, spans, &predictor->fetch, error);
     if (!code)
         code = mp_carriage_create(predictor->ranks, spans, &predictor->late_fetch, error);
+    if (!code)
+        code = mp_carriage_create(predictor->ranks, spans, &predictor->ahead, error);
     for (int l = 0; !code && l < predictor->layers; l++) {
         code = create_layer(predictor, &predictor->layer[l], error);
         if (!code && predictor->sum)
@@ -110,6 +112,7 @@ static int create_schedule(struct mp_predictor *predictor, struct mp_error *erro
     predictor->schedule.micro_batches = predictor->options.micro_batches;
     predictor->schedule.gathers_homes =
         mp_optimizer_sliced(planner->optimizer) && planner->gather_stage == MP_STAGE_AFTER_STEP;
+    predictor->schedule.ahead = planner->gather_ahead;
     return code;
 }
 
@@ -202,6 +205,7 @@ void mp_predictor_destroy(struct mp_predictor *predictor) {
     mp_traffic_destroy(predictor->traffic);
     mp_carriage_destroy(&predictor->fetch);
     mp_carriage_destroy(&predictor->late_fetch);
+    mp_carriage_destroy(&predictor->ahead);
     mp_predictor_destroy_executor(predictor);
     mp_timeline_destroy(&predictor->timeline);
     mp_planner_destroy(&predictor->planner);

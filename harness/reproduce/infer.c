@@ -145,12 +145,30 @@ static double loss_of(const struct mp_inference *all, const struct mp_infer_set 
 /* ---- predicting sets ---- */
 
 struct filling {
-    double *number;
+    const struct mp_reproduction *reproduction;
+    double *number, *share;
     int lines;
 };
 
+/* Share of the iteration in layers with experts, mean over a row's cells of its first job. */
+static double share_of(const struct mp_reproduction *all, const struct mp_reproduce_row *row) {
+    int cells = 0, job = __builtin_ctz(row->of);
+    double sum = 0;
+    for (int machine = 0; machine < all->machines.count; machine++)
+        for (int model = 0; model < all->models.count; model++) {
+            const struct mp_reproduce_cell *cell =
+                &all->cell[(machine * all->models.count + model) * all->jobs.count + job];
+            if (!(row->machines >> machine & 1) || !(row->models >> model & 1) || !cell->is_done)
+                continue;
+            sum += cell->figure[MP_FIGURE_MOE] / cell->figure[MP_FIGURE_SECONDS];
+            cells++;
+        }
+    return cells ? sum / cells : NAN;
+}
+
 static void fill_line(void *context, const struct mp_reproduced *line) {
     struct filling *filling = context;
+    filling->share[filling->lines] = share_of(filling->reproduction, line->row);
     filling->number[filling->lines++] = line->value;
 }
 
@@ -178,7 +196,7 @@ static void fill_quantities(const struct mp_reproduction *all, struct mp_infer_s
 static void predict_set(struct mp_inference *all, struct mp_reproduction *reproduction,
                         const struct mp_infer_settings *settings, struct mp_infer_set *set) {
     struct mp_reproduce_settings reproduce = settings->reproduce;
-    struct filling filling = {set->number, 0};
+    struct filling filling = {reproduction, set->number, set->share, 0};
     struct mp_error error = {0};
     reproduce.value = (const char(*)[MP_REPRODUCE_VALUE])set->value;
     reproduce.progress = NULL;

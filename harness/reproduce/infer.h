@@ -35,8 +35,9 @@ struct mp_infer_set {
     char value[MP_REPRODUCE_UNKNOWNS][MP_REPRODUCE_VALUE];
     double number[MP_INFER_LINES];
     double quantity[MP_REPRODUCE_PARTS][MP_INFER_QUANTITIES];
-    double loss;       /* INFINITY: it could not be predicted, */
-    char refused[256]; /* and why */
+    double share[MP_INFER_LINES]; /* MP_INFER_MOE of the row's first job, in the row's cells */
+    double loss;                  /* INFINITY: it could not be predicted, */
+    char refused[256];            /* and why */
 };
 
 struct mp_inference {
@@ -87,8 +88,8 @@ struct mp_infer_interval mp_infer_line(const struct mp_inference *inference, int
 struct mp_infer_interval mp_infer_unknown(const struct mp_inference *inference, int unknown);
 
 /* Sentences on what holds under no set: lines that are never inside, with the nearest; layers and
- * iterations whose speed-ups bound the share of layers between them (Amdahl), where that share lies
- * outside in all sets; and pairs of lines that are each inside under some sets and together under
+ * iterations whose speed-ups bound the share of layers in the iteration (Amdahl), with that share
+ * under the sets; and pairs of lines that are each inside under some sets and together under
  * none, though three such sets would be expected if the two had nothing to do with each other; with
  * the quantity or unknown that keeps them apart, if one does. */
 typedef void mp_infer_sentence(void *context, const char *text);

@@ -75,23 +75,23 @@ static void tell_shares(const struct telling *telling, int layers, int iteration
     if (!is_speed_up(layer, MP_FIGURE_MOE) || !is_speed_up(iteration, MP_FIGURE_SECONDS) ||
         layer->of != iteration->of || layer->over != iteration->over ||
         !(layer->machines & iteration->machines) || !(layer->models & iteration->models) ||
-        layer->single || iteration->single || of_layer->low != of_layer->high ||
+        (iterations > 0 && all->line[iterations - 1].row == iteration) || layer->single ||
+        iteration->single || of_layer->low != of_layer->high ||
         of_iteration->high >= of_layer->high)
         return;
     double most = share_of(of_iteration->high, of_layer->high), least = INFINITY, highest = 0;
     for (int i = 0; i < all->sets; i++) {
-        double share = all->set[i].quantity[job_of(layer->of)][MP_INFER_MOE];
+        double share = all->set[i].share[layers];
         if (!isfinite(all->set[i].loss) || isnan(share))
             continue;
         least = share < least ? share : least;
         highest = share > highest ? share : highest;
     }
-    char text[MP_INFER_SENTENCE], name[MP_REPRODUCE_LABEL * 2];
-    mp_reproduced_name(&all->line[iterations], name);
+    char text[MP_INFER_SENTENCE];
     snprintf(text, sizeof text,
              "%s (%.4g) and %s (at most %.4g) hold together only where at most %.0f %% of %s's "
              "iteration is layers with experts; under the sets it is %.0f to %.0f %%",
-             of_layer->id, of_layer->high, name, of_iteration->high, 100 * most,
+             of_layer->id, of_layer->high, of_iteration->id, of_iteration->high, 100 * most,
              all->reproduction->jobs.part[job_of(layer->of)].name, 100 * least, 100 * highest);
     telling->each(telling->context, text);
 }

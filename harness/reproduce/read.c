@@ -5,10 +5,10 @@
 
 #include "harness/reproduce/reproduce.h"
 
-static const char *const top_keys[] = {"paper",         "description", "assumptions", "common",
-                                       "unknowns",      "budget",      "inferred",    "windows",
-                                       "largest-batch", "machines",    "models",      "jobs",
-                                       "rows",          "left-out",    "findings",    NULL};
+static const char *const top_keys[] = {"paper",    "description",   "assumptions", "common",
+                                       "unknowns", "budget",        "inferred",    "windows",
+                                       "machines", "largest-batch", "models",      "jobs",
+                                       "rows",     "left-out",      NULL};
 static const char *const row_keys[] = {"row",    "figure",  "of",     "over", "machines",
                                        "models", "combine", "single", "use",  NULL};
 static const char *const unknown_keys[] = {"key", "from", "to", "choices", "of", "why", NULL};

@@ -87,8 +87,8 @@ static int fill(struct mp_experts *experts, const struct mp_model_shape *shape, 
 
 static bool allocate_tables(struct mp_experts *experts) {
     size_t all = (size_t)experts->layers * (size_t)experts->experts;
-    experts->slot = malloc(all * sizeof *experts->slot);
-    experts->moments = malloc(all * sizeof *experts->moments);
+    experts->slot = calloc(all, sizeof *experts->slot);
+    experts->moments = calloc(all, sizeof *experts->moments);
     experts->piece = calloc(all, sizeof *experts->piece);
     experts->used = calloc((size_t)experts->slots + 1, sizeof *experts->used);
     experts->used_moments = calloc((size_t)experts->slots + 1, sizeof *experts->used_moments);

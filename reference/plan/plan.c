@@ -89,6 +89,7 @@ static void set_defaults(struct mp_plan *plan) {
     plan->fetch.count = plan->reduce.count = plan->share.count = 0;
     plan->coming = NULL;
     plan->gather_stage = MP_STAGE_AFTER_STEP;
+    plan->gather_ahead = 0;
     plan->offload = false;
     plan->rematerialise = false;
     plan->free_transfers = false;

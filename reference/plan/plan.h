@@ -113,6 +113,8 @@ static inline int mp_keepers(enum mp_optimizer_split split, const struct mp_plac
     return mp_optimizer_of_replicas(split) ? mp_placement_copies(home, expert) : home->ranks;
 }
 
+enum { MP_MOST_AHEAD = 3 }; /* layers, of plan.gather_ahead */
+
 /* In which order a source's routes to one expert are handed to the parts of its dispatch; those
  * that no part is left for are dropped, so that this says who loses (systems.md 3.4). */
 enum mp_route_order {
@@ -164,6 +166,9 @@ struct mp_plan {
     /* Sliced optimizers only: parameters are put together MP_STAGE_AFTER_STEP (of the step before,
      * and stay where they are until then) or MP_STAGE_BEFORE_GATE.  The same in all plans. */
     enum mp_stage gather_stage;
+    /* With gather_stage MP_STAGE_BEFORE_GATE: how many layers ahead they set out, 0 ..
+     * MP_MOST_AHEAD; 0: under the attention of their own layer.  The same in all plans. */
+    int gather_ahead;
     /* Sliced optimizers only: parameters and state lie in host memory, and the update is made
      * there.  Gradients of slices go down to it and new parameters come up, once per step; ranks
      * compute on elements of the device (ZeRO-Offload, arXiv 2101.06840).  The same in all plans.
@@ -225,8 +230,8 @@ int mp_plan_reserve(struct mp_plan *plan, int transfers, struct mp_error *error)
 
 /* Starts the plan of a layer and iteration: before = during = `home`, no fetches, no parts, no
  * capacity, gate unchanged, routes by token, no re-materialisation, no offload, flat exact
- * exchange, gather_stage MP_STAGE_AFTER_STEP.  With tied replicas, or slices of a sum, reduce and
- * share get every holder beside the owner.  MP_ENOMEM. */
+ * exchange, gather_stage MP_STAGE_AFTER_STEP, none ahead.  With tied replicas, or slices of a sum,
+ * reduce and share get every holder beside the owner.  MP_ENOMEM. */
 int mp_plan_begin(struct mp_plan *plan, int64_t iteration, int layer,
                   const struct mp_placement *home, enum mp_optimizer_split optimizer,
                   struct mp_error *error);

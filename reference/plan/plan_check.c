@@ -237,6 +237,12 @@ static void check_fetches(struct check *check) {
     }
     const struct mp_plan *plan = check->plan;
     bool sliced = mp_optimizer_sliced(plan->optimizer);
+    if (plan->gather_ahead < 0 || plan->gather_ahead > MP_MOST_AHEAD ||
+        (plan->gather_ahead > 0 && (!sliced || plan->gather_stage != MP_STAGE_BEFORE_GATE)))
+        report(check, MP_PLAN_SLICES,
+               "experts are to be put together %d layers ahead, in stage %s, with an optimizer %s",
+               plan->gather_ahead, mp_stage_name(plan->gather_stage),
+               mp_optimizer_name(plan->optimizer));
     if (sliced && (list->count > 0 || (plan->gather_stage != MP_STAGE_BEFORE_GATE &&
                                        plan->gather_stage != MP_STAGE_AFTER_STEP)))
         report(check, MP_PLAN_SLICES,

@@ -121,6 +121,7 @@ static int create_all(struct mp_planner *planner, const struct mp_planner_config
     if (code)
         return code;
     planner->gather_stage = planner->plan[0].gather_stage;
+    planner->gather_ahead = planner->plan[0].gather_ahead;
     planner->rematerialise = planner->plan[0].rematerialise;
     planner->offload = planner->plan[0].offload;
     return MP_OK;

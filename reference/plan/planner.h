@@ -39,6 +39,7 @@ struct mp_planner {
     enum mp_optimizer_split optimizer;
     /* Of the first plan, and the same in all others. */
     enum mp_stage gather_stage;
+    int gather_ahead;
     bool rematerialise, offload;
     /* Most experts over all layers that a rank keeps between iterations, replicas included: what
      * the system says, otherwise the larger of an even share and what the first homes need.  With a

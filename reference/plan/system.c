@@ -32,6 +32,7 @@ const char *mp_system_capability_name(unsigned bit) {
 
 const struct mp_named_number mp_setting_figures[] = {
     {"bandwidth", FIGURE(bandwidth), MP_NUMBER_DOUBLE},
+    {"bandwidth-in-node", FIGURE(bandwidth_in_node), MP_NUMBER_DOUBLE},
     {"seconds-per-route", FIGURE(seconds_per_route), MP_NUMBER_DOUBLE},
     {"seconds-per-expert", FIGURE(seconds_per_expert), MP_NUMBER_DOUBLE},
     {"non-moe-seconds", FIGURE(non_moe_seconds), MP_NUMBER_DOUBLE},

@@ -43,6 +43,7 @@ struct mp_setting {
     int64_t route_bytes;         /* one token row, one direction, B */
     uint64_t seed;
     double bandwidth;          /* of a broadcast between nodes (or ranks, if one node), B/s */
+    double bandwidth_in_node;  /* of one to the ranks of a node; of one rank each: as above, B/s */
     double seconds_per_route;  /* forward of one route through one expert on one rank, s */
     double seconds_per_expert; /* forward of an expert beside its routes: reading parameters, s */
     double non_moe_seconds;    /* forward of a block without its MoE part, s */
@@ -97,7 +98,8 @@ struct mp_system {
 
     /* Required if MP_SYSTEM_PLANS_BEFORE_GATE.  Called per layer before its attention, after
      * mp_plan_begin: adds copies with stage MP_STAGE_BEFORE_GATE, and sets gather_stage,
-     * rematerialise, free_transfers and outgoing_limit, where they differ from the plan's start. */
+     * gather_ahead, rematerialise, free_transfers and outgoing_limit, where they differ from the
+     * plan's start. */
     int (*before_gate)(void *self, struct mp_plan *plan, struct mp_error *error);
 
     /* Required.  Called per layer when its loads are known and nothing has been dispatched: may add

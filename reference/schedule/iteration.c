@@ -102,6 +102,18 @@ static int wait_alone(struct mp_schedule *schedule, enum mp_phase phase,
 
 /* ---- copies ---- */
 
+/* What is put together from slices, of this layer and of those that are due to set out with it:
+ * every layer's do, as plans are alike in that. */
+static int start_gathers(struct mp_schedule *schedule, int layer, struct mp_error *error) {
+    int last = layer + schedule->ahead, code = MP_OK;
+    schedule->fetching = travels(schedule, layer, MP_TRAVEL_FETCH);
+    for (int l = layer > 0 ? last : 0; schedule->fetching && !code && l <= last; l++)
+        if (l < schedule->layers)
+            code =
+                start_alone(schedule, MP_PHASE_FETCH, of(MP_TRAVEL_FETCH, MP_FORWARD, l, 0), error);
+    return code;
+}
+
 static int start_fetch(struct mp_schedule *schedule, int layer, enum mp_operation_kind kind,
                        bool *fetching, struct mp_error *error) {
     *fetching = travels(schedule, layer, kind);
@@ -315,7 +327,7 @@ static int gate(struct mp_schedule *schedule, int layer, struct mp_error *error)
 static int attend(struct mp_schedule *schedule, int layer, struct mp_error *error) {
     int code = plan(schedule, layer, true, error);
     if (!code)
-        code = start_fetch(schedule, layer, MP_TRAVEL_FETCH, &schedule->fetching, error);
+        code = start_gathers(schedule, layer, error);
     if (!code)
         code = work_alone(schedule, MP_PHASE_ATTENTION, of(MP_WORK_ATTENTION, MP_FORWARD, layer, 0),
                           error);
@@ -404,7 +416,7 @@ static int backward_layer(struct mp_schedule *schedule, int layer, struct mp_err
     if (!code)
         code = work_alone(schedule, MP_PHASE_GATE, of(MP_WORK_GATE, MP_BACKWARD, layer, 0), error);
     if (!code)
-        code = start_refetch(schedule, layer - 1, error);
+        code = start_refetch(schedule, layer - 1 - schedule->ahead, error);
     if (!code)
         code = work_alone(schedule, MP_PHASE_ATTENTION,
                           of(MP_WORK_ATTENTION, MP_BACKWARD, layer, 0), error);
@@ -427,7 +439,9 @@ static int finish_dense_sums(struct mp_schedule *schedule, struct mp_error *erro
 
 static int backward(struct mp_schedule *schedule, struct mp_error *error) {
     int last = schedule->layers - 1;
-    int code = start_refetch(schedule, last, error);
+    int code = MP_OK;
+    for (int l = last; !code && l >= last - schedule->ahead; l--)
+        code = start_refetch(schedule, l, error);
     if (!code)
         code = work_alone(schedule, MP_PHASE_HEAD, of(MP_WORK_HEAD, MP_BACKWARD, -1, 0), error);
     for (int l = last; !code && l >= 0; l--)

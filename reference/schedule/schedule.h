@@ -22,6 +22,9 @@
  *       fetches; C_own
  *     all R are back; combine
  *
+ * Where experts are put together from slices some layers ahead, FETCH of the layer so far on sets
+ * out in l's place (and those before it with layer 0), and in backward REFETCH likewise.
+ *
  * Backward, layer l:
  *
  *     rows set out: S_0 .. S_(n-1)
@@ -131,6 +134,7 @@ struct mp_schedule {
     int layers, micro_batches;
     bool learns;                      /* the system looks at the loads after the step */
     bool gathers_homes;               /* slices are put together after the step */
+    int ahead;                        /* layers that they set out ahead, if before the gate */
     int micro_batch;                  /* the present one */
     struct mp_scheduled_layer *layer; /* [layers], owned */
     bool *needs_late;                 /* [layers][ranks], of all layers, owned */

@@ -79,7 +79,9 @@ struct mp_trainer {
     int requests;
     struct mp_request **rows; /* [2 R] of an exchange's steps: there, and back */
     struct mp_request *gather;
-    struct mp_transfer_in_flight fetch, late_fetch, refetch, sums[MP_SUMS_ON_THEIR_WAY];
+    /* One for each layer that they may be ahead, and that layer itself. */
+    struct mp_transfer_in_flight fetch[MP_MOST_AHEAD + 1], refetch[MP_MOST_AHEAD + 1];
+    struct mp_transfer_in_flight late_fetch, sums[MP_SUMS_ON_THEIR_WAY];
     /* [most that a rank holds of a layer][keepers][slice] slices of holders' own gradients, as they
      * arrive */
     float *arrivals[MP_SUMS_ON_THEIR_WAY];

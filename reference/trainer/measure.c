@@ -109,14 +109,14 @@ static int measure_expert(struct mp_trainer *trainer, double *per_route, double 
     return MP_OK;
 }
 
-/* One expert from rank 0 to all ranks, as a plan would copy it.  Every time it lies in another
- * stretch of a large buffer: in a run, experts do not lie in the cache either. */
-static int measure_bandwidth(struct mp_trainer *trainer, double *bandwidth,
+/* One expert from rank 0 to the first `ranks`, as a plan would copy it.  Every time it lies in
+ * another stretch of a large buffer: in a run, experts do not lie in the cache either. */
+static int measure_bandwidth(struct mp_trainer *trainer, int ranks, double *bandwidth,
                              struct mp_error *error) {
     enum { STRETCHES = REPETITIONS + 1 };
     const struct mp_device_operations *operations = trainer->device->operations;
     size_t bytes = (size_t)trainer->setting.expert_bytes;
-    int copies = trainer->comm->ranks - 1;
+    int copies = ranks - 1;
     struct mp_transfer *item = calloc((size_t)copies, sizeof *item);
     struct mp_request *request = NULL;
     char *memory = operations->allocate(trainer->device, STRETCHES * bytes);
@@ -153,12 +153,23 @@ static int measure_bandwidth(struct mp_trainer *trainer, double *bandwidth,
     return code;
 }
 
+/* Between nodes and in one of them, which is the same where there is but one. */
+static int measure_bandwidths(struct mp_trainer *trainer, struct mp_error *error) {
+    struct mp_setting *setting = &trainer->setting;
+    int ranks = trainer->comm->ranks, near = mp_topology_node_end(&setting->topology, 0);
+    int code = ranks > 1 ? measure_bandwidth(trainer, ranks, &setting->bandwidth, error) : MP_OK;
+    setting->bandwidth_in_node = setting->bandwidth;
+    if (!code && near > 1 && near < ranks && !(trainer->job.bandwidth_in_node > 0))
+        code = measure_bandwidth(trainer, near, &setting->bandwidth_in_node, error);
+    return code;
+}
+
 int mp_trainer_measure(struct mp_trainer *trainer, struct mp_error *error) {
     struct mp_setting *setting = &trainer->setting;
     const struct mp_job *job = &trainer->job;
     int code = MP_OK;
-    if (!(job->bandwidth > 0) && trainer->comm->ranks > 1)
-        code = measure_bandwidth(trainer, &setting->bandwidth, error);
+    if (!(job->bandwidth > 0))
+        code = measure_bandwidths(trainer, error);
     if (!code && !(job->expert_rate > 0))
         code = measure_expert(trainer, &setting->seconds_per_route, &setting->seconds_per_expert,
                               error);

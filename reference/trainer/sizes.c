@@ -57,7 +57,9 @@ void mp_job_setting(const struct mp_job *job, const struct mp_sizes *sizes,
 void mp_job_given_figures(const struct mp_job *job, const struct mp_sizes *sizes,
                           struct mp_setting *setting) {
     if (job->bandwidth > 0)
-        setting->bandwidth = job->bandwidth;
+        setting->bandwidth = setting->bandwidth_in_node = job->bandwidth;
+    if (job->bandwidth_in_node > 0)
+        setting->bandwidth_in_node = job->bandwidth_in_node;
     if (job->non_moe_seconds > 0)
         setting->non_moe_seconds = job->non_moe_seconds;
     if (job->expert_rate > 0) {
@@ -69,6 +71,8 @@ void mp_job_given_figures(const struct mp_job *job, const struct mp_sizes *sizes
 void mp_job_usual_figures(struct mp_setting *setting) {
     if (!(setting->bandwidth > 0))
         setting->bandwidth = 1e9;
+    if (!(setting->bandwidth_in_node > 0))
+        setting->bandwidth_in_node = setting->bandwidth;
     if (!(setting->seconds_per_route > 0))
         setting->seconds_per_route = setting->seconds_per_expert = 1e-6;
     if (!(setting->non_moe_seconds > 0))

@@ -63,7 +63,7 @@ int mp_trainer_gather_slices_start(struct mp_trainer *trainer, const struct mp_p
 
 /* Two layers may be on their way. */
 static struct mp_request *request_of_homes(const struct mp_trainer *trainer, int layer) {
-    return layer % 2 ? trainer->late_fetch.request[0] : trainer->fetch.request[0];
+    return layer % 2 ? trainer->late_fetch.request[0] : trainer->fetch[0].request[0];
 }
 
 int mp_trainer_start_homes(struct mp_trainer *trainer, int layer, struct mp_error *error) {

@@ -138,6 +138,7 @@ static int create_planner(struct mp_trainer *trainer, const struct mp_job_file *
     trainer->schedule.learns = file->system->after_step;
     trainer->schedule.gathers_homes = mp_optimizer_sliced(trainer->planner.optimizer) &&
                                       trainer->planner.gather_stage == MP_STAGE_AFTER_STEP;
+    trainer->schedule.ahead = trainer->planner.gather_ahead;
     return code;
 }
 
@@ -161,10 +162,8 @@ static int create_requests(struct mp_trainer *trainer, struct mp_error *error) {
         int transfers;
     } wanted[] = {
         {&trainer->gather, 0},
-        {&trainer->fetch.request[0], copies},
         {&trainer->late_fetch.request[0], copies},
-        {&trainer->refetch.request[0], copies},
-        {&trainer->refetch.request[1], copies},
+        {&trainer->refetch[0].request[1], copies}, /* of late copies, which are of no slices */
         {&trainer->sums[0].request[0], sums},
         {&trainer->sums[1].request[0], sums},
         {&trainer->move[0], moves},
@@ -172,18 +171,23 @@ static int create_requests(struct mp_trainer *trainer, struct mp_error *error) {
         {&trainer->move[2], moves},
     };
     int single = sizeof wanted / sizeof *wanted, code = MP_OK;
-    trainer->requests = single + layers + 1 + 2 * ranks;
+    int fetches = 2 * (trainer->schedule.ahead + 1);
+    trainer->requests = single + fetches + layers + 1 + 2 * ranks;
     trainer->request = table(trainer, (size_t)trainer->requests, sizeof *trainer->request);
     if (!trainer->request)
         return mp_fail(error, MP_ENOMEM, "no memory for %d requests", trainer->requests);
-    trainer->bucket = trainer->request + single;
+    trainer->bucket = trainer->request + single + fetches;
     trainer->rows = trainer->bucket + layers + 1;
     for (int i = 0; !code && i < trainer->requests; i++) {
-        int transfers = i < single ? wanted[i].transfers : 0;
+        int transfers = i < single ? wanted[i].transfers : i < single + fetches ? copies : 0;
         code =
             mp_request_create(comm, transfers, transfers ? chunk : 0, &trainer->request[i], error);
         if (i < single)
             *wanted[i].request = trainer->request[i];
+    }
+    for (int i = 0; i < fetches / 2; i++) {
+        trainer->fetch[i].request[0] = trainer->request[single + 2 * i];
+        trainer->refetch[i].request[0] = trainer->request[single + 2 * i + 1];
     }
     return code;
 }
@@ -206,6 +210,7 @@ static int create_experts(struct mp_trainer *trainer, struct mp_error *error) {
     struct mp_model *model = &trainer->model;
     int layers = trainer->job.layers;
     const struct mp_planner *planner = &trainer->planner;
+    int in_turn = trainer->schedule.ahead > 1 ? trainer->schedule.ahead + 1 : 2;
     struct mp_device *host = NULL;
     int code = planner->offload ? take_host(trainer, &host, error) : MP_OK;
     if (code)
@@ -216,8 +221,9 @@ static int create_experts(struct mp_trainer *trainer, struct mp_error *error) {
         .optimizer = planner->optimizer,
         .host = host,
         .slots = planner->homes_limit,
-        .regions =
-            planner->rematerialise && layers > 2 && !trainer->schedule.gathers_homes ? 2 : layers,
+        .regions = planner->rematerialise && layers > in_turn && !trainer->schedule.gathers_homes
+                       ? in_turn
+                       : layers,
         .copies = planner->law.extra_copies_limit,
     };
     return mp_experts_create(&model->shape, trainer->device, (uint64_t)trainer->job.seed,

@@ -16,13 +16,14 @@ static const struct mp_plan *plan_of(const struct mp_trainer *trainer, int layer
 
 static struct mp_transfer_in_flight *carriage_of(struct mp_trainer *trainer,
                                                  const struct mp_operation *operation) {
+    int ahead = operation->layer % (trainer->schedule.ahead + 1);
     switch (operation->kind) {
     case MP_TRAVEL_FETCH:
-        return &trainer->fetch;
+        return &trainer->fetch[ahead];
     case MP_TRAVEL_LATE_FETCH:
         return &trainer->late_fetch;
     case MP_TRAVEL_REFETCH:
-        return &trainer->refetch;
+        return &trainer->refetch[ahead];
     default:
         return &trainer->sums[operation->layer % MP_SUMS_ON_THEIR_WAY];
     }
@@ -33,12 +34,14 @@ static struct mp_transfer_in_flight *carriage_of(struct mp_trainer *trainer,
 int mp_trainer_check_layout(const struct mp_trainer *trainer, const struct mp_plan *plan,
                             struct mp_error *error) {
     bool sliced = mp_optimizer_sliced(plan->optimizer);
-    if (sliced && plan->gather_stage != trainer->planner.gather_stage)
+    const struct mp_planner *first = &trainer->planner;
+    if (sliced &&
+        (plan->gather_stage != first->gather_stage || plan->gather_ahead != first->gather_ahead))
         return mp_fail(error, MP_EPLAN,
-                       "iteration %lld, layer %d: experts are put together in stage %s, in the "
-                       "first plan of the run it was %s",
+                       "iteration %lld, layer %d: experts are put together in stage %s, %d layers "
+                       "ahead; in the first plan of the run it was %s, %d layers",
                        (long long)plan->iteration, plan->layer, mp_stage_name(plan->gather_stage),
-                       mp_stage_name(trainer->planner.gather_stage));
+                       plan->gather_ahead, mp_stage_name(first->gather_stage), first->gather_ahead);
     if ((plan->rematerialise && (!sliced || mp_plan_gathers(plan))) ||
         (plan->fetch.count == 0 && !sliced) ||
         trainer->model.experts.layout.regions == trainer->job.layers)
@@ -74,6 +77,18 @@ static int start_stage(struct mp_trainer *trainer, const struct mp_plan *plan, e
                                       chunk_bytes(trainer), trainer->model.stream, request, error);
 }
 
+/* From slices, at homes, which is all that a plan of the layer may add to: it need not be there
+ * yet.  The layers before it still use their memory. */
+static int start_gathers(struct mp_trainer *trainer, int layer,
+                         struct mp_transfer_in_flight *carriage, struct mp_error *error) {
+    const struct mp_placement *home = &trainer->planner.home[layer];
+    int code = mp_experts_locate_held(&trainer->model.experts, layer, home, trainer->prefetch_chunk,
+                                      trainer->prefetch_gradient, error);
+    return code ? code
+                : mp_trainer_gather_slices_start(trainer, home, layer, trainer->prefetch_chunk,
+                                                 carriage->request[0], error);
+}
+
 static int start_fetch(struct mp_trainer *trainer, const struct mp_plan *plan, enum mp_stage stage,
                        struct mp_transfer_in_flight *carriage, struct mp_error *error) {
     struct mp_model *model = &trainer->model;
@@ -82,13 +97,14 @@ static int start_fetch(struct mp_trainer *trainer, const struct mp_plan *plan, e
                 : start_stage(trainer, plan, stage, model->parameter, carriage->request[0], error);
 }
 
-/* Both stages, into memory of their own while the layer above still uses its copies. */
+/* Both stages (but where layers set out ahead, which have one), into memory of their own while the
+ * layer above still uses its copies. */
 static int start_refetch(struct mp_trainer *trainer, const struct mp_plan *plan,
                          struct mp_transfer_in_flight *carriage, struct mp_error *error) {
     static const enum mp_stage stages[] = {MP_STAGE_BEFORE_GATE, MP_STAGE_AFTER_GATE};
     int code = mp_experts_locate(&trainer->model.experts, plan, trainer->prefetch_chunk,
                                  trainer->prefetch_gradient, error);
-    for (int i = 0; !code && i < 2; i++)
+    for (int i = 0; !code && i < 2 && carriage->request[i]; i++)
         code = start_stage(trainer, plan, stages[i], trainer->prefetch_chunk, carriage->request[i],
                            error);
     return code;
@@ -122,7 +138,9 @@ static int start_kind(struct mp_trainer *trainer, const struct mp_operation *ope
     const struct mp_plan *plan = plan_of(trainer, operation->layer);
     switch (operation->kind) {
     case MP_TRAVEL_FETCH:
-        return start_fetch(trainer, plan, MP_STAGE_BEFORE_GATE, carriage, error);
+        return trainer->schedule.ahead > 0
+                   ? start_gathers(trainer, operation->layer, carriage, error)
+                   : start_fetch(trainer, plan, MP_STAGE_BEFORE_GATE, carriage, error);
     case MP_TRAVEL_LATE_FETCH:
         return start_fetch(trainer, plan, MP_STAGE_AFTER_GATE, carriage, error);
     case MP_TRAVEL_REFETCH:

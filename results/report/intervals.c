@@ -29,12 +29,11 @@ static int write_chart(struct page *page, const struct mp_interval row[], int co
 /* The same in numbers and words, for those who see no chart. */
 static void write_table(FILE *out, const struct mp_interval row[], int count) {
     static const struct page_column columns[] = {
-        {"what", PAGE_WORDS}, {"use", PAGE_WORDS}, {"numbers", PAGE_LONG}, {"", PAGE_WORDS}, {0}};
+        {"what", PAGE_WORDS}, {"use", PAGE_WORDS}, {"numbers", PAGE_LONG}, {0}};
     page_table_open(out, columns, NULL);
     for (int i = 0; i < count; i++) {
-        const char *cell[] = {row[i].label, row[i].group, row[i].text,
-                              row[i].is_inside ? "inside" : "outside"};
-        for (int c = 0; c < 4; c++)
+        const char *cell[] = {row[i].label, row[i].group, row[i].text};
+        for (int c = 0; c < 3; c++)
             page_table_cell(out, columns, c, cell[c]);
     }
     page_table_close(out);
@@ -48,9 +47,10 @@ static int write_body(const void *context, struct page *page, struct mp_error *e
     fputs("</header>\n<main>\n<noscript><p>The charts need JavaScript.</p></noscript>\n",
           page->out);
     int code = write_chart(page, own->row, own->rows, true, "Published and predicted",
-                           "Band: what counts as published. Thin line: under all sets of "
-                           "assumptions. Thick line: under those nearly as good as the best. Dot: "
-                           "the best; hollow where it is outside.",
+                           "Band: what counts as published. Thin line: prior, under all sets of "
+                           "assumptions that were drawn before any search. Thick line: under "
+                           "those nearly as good as the best. Dot: the best; hollow where it is "
+                           "outside.",
                            error);
     if (!code)
         code = write_chart(page, own->unknown, own->unknowns, false, "What is unknown",

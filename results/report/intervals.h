@@ -12,7 +12,7 @@ struct mp_interval {
     const char *group;          /* borrowed */
     bool is_inside;
     double given[2]; /* what is published */
-    double all[2];   /* under all sets; under those nearly as good as the best: */
+    double all[2];   /* prior; under sets nearly as good as the best: */
     double near[2], best;
 };
 

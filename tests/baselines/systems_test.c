@@ -50,6 +50,7 @@ static void all_systems_keep_the_law_and_what_they_declare(void **state) {
                                        .expert_bytes = 1000,
                                        .route_bytes = 256,
                                        .bandwidth = 1e9,
+                                       .bandwidth_in_node = 1e9,
                                        .seconds_per_route = 1e-6,
                                        .seconds_per_expert = 1e-6,
                                        .non_moe_seconds = 1e-4};

@@ -114,6 +114,7 @@ static int prepare(struct bench *bench, const struct mp_systems *systems, struct
                                          .expert_bytes = 8 << 20,
                                          .route_bytes = 2048,
                                          .bandwidth = 50e9,
+                                         .bandwidth_in_node = 50e9,
                                          .seconds_per_route = 1e-7,
                                          .non_moe_seconds = 4e-3};
     bench->system = mp_systems_find(systems, bench->row->system, error);

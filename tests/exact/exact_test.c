@@ -269,7 +269,7 @@ static const struct row rows[] = {
      {"options.capacity-factor=0", "options.offload-optimizer=yes"},
      {.replicas = true, .moves = true, .gathers = true, .offloads = true}},
     {"laer",
-     {"options.slots=5", "options.rematerialise=no"},
+     {"options.slots=5", "options.rematerialise=no", "options.prefetch=2"},
      {.copies = true, .moves = true, .least_ranks = 2}},
     {"laer",
      {"options.slots=5", "options.rematerialise=yes"},

@@ -176,6 +176,7 @@ static void create_run(struct run *run, const struct mp_system *system, const st
                                        .expert_bytes = INT64_C(2) * 3 * 4096 * 14336,
                                        .route_bytes = 2 * 4096,
                                        .bandwidth = 88.9539e9,
+                                       .bandwidth_in_node = 216.269e9,
                                        .seconds_per_route = 1.64e-6,
                                        .non_moe_seconds = 4e-3};
     struct mp_error error = {0};

@@ -69,8 +69,10 @@ LISTED = {
         "moeperf import loads.csv --as csv-wide -o loads.mptrace": Listed(
             first="printf 'iteration,rank,layer,e0,e1\\n0,0,0,3,1\\n0,1,0,2,2\\n' > loads.csv"),
         'moeperf reproduce fastermoe --loads "zipf exponent=1 iterations=60"': Listed(
-            more="--loads 'zipf exponent=1 iterations=21'"),
+            more="--loads 'zipf exponent=1 iterations=6'"),
         "moeperf reproduce hecate --details": Listed("takes a minute"),
+        "moeperf reproduce laer --infer": Listed(more="--budget 20"),
+        "moeperf reproduce laer --infer --html laer.html": Listed(more="--budget 20"),
     },
     "baselines/README.md": {
         "cmake --preset release && cmake --build build/release": Listed(

@@ -14,8 +14,8 @@ static void defaults_are_the_papers(void **unused) {
     assert_int_equal(options.window, 5);
     assert_int_equal(options.layout, MP_LAER_PLANNED);
     assert_int_equal(options.perturbations, 0);
-    assert_true(options.even && options.priority_queue && options.rematerialise &&
-                options.comm_opt);
+    assert_true(options.even && options.priority_queue && options.rematerialise);
+    assert_int_equal(options.prefetch, 1);
 }
 
 static void slots_are_the_papers_where_it_says(void **unused) {
@@ -106,8 +106,9 @@ static void the_static_layout_stays(void **state) {
                                  .topology = {32, 8},
                                  .expert_bytes = 8,
                                  .route_bytes = 8,
-                                 .bandwidth = 1};
-    const char *const pair[][2] = {{"layout", "static"}, {"comm-opt", "no"}, {NULL, NULL}};
+                                 .bandwidth = 1,
+                                 .bandwidth_in_node = 1};
+    const char *const pair[][2] = {{"layout", "static"}, {"prefetch", "0"}, {NULL, NULL}};
     struct mp_laer_options options;
     struct rehearsal rehearsal;
     struct mp_error error = {0};
@@ -146,7 +147,8 @@ static void flex_changes_the_static_layout(void **state) {
                                  .topology = {8, 4},
                                  .expert_bytes = 8,
                                  .route_bytes = 8,
-                                 .bandwidth = 1};
+                                 .bandwidth = 1,
+                                 .bandwidth_in_node = 1};
     struct mp_laer_options options;
     struct mp_error error = {0};
     struct rehearsal rehearsal;
@@ -188,7 +190,7 @@ static void flex_changes_the_static_layout(void **state) {
     rehearsal_destroy(&rehearsal);
 }
 
-/* Seconds of a route: measured between nodes, and in a node as much faster as in the source. */
+/* Seconds of a route: as measured between nodes and in them, or as given. */
 static void routes_cost_less_within_a_node(void **unused) {
     (void)unused;
     static const struct {
@@ -196,16 +198,16 @@ static void routes_cost_less_within_a_node(void **unused) {
         double in_node, between; /* 0: the option's default */
         double costs[2];
     } rows[] = {
-        {4, 0, 0, {1, 1}},                   /* one node */
-        {2, 0, 0, {88.9539 / 216.269, 1}},   /* two */
-        {2, 4, 0, {0.25, 1}},                /* given */
-        {2, 0, 0.5, {88.9539 / 216.269, 2}}, /* the ratio is of what is measured */
+        {2, 0, 0, {0.2, 1}},
+        {2, 4, 0, {0.25, 1}},
+        {2, 0, 0.5, {0.2, 2}},
         {2, 216.269, 88.9539, {1 / 216.269, 1 / 88.9539}},
     };
     for (size_t index = 0; index < sizeof rows / sizeof *rows; index++) {
         struct mp_setting setting = {.topology = {4, rows[index].ranks_per_node},
                                      .route_bytes = 8,
                                      .bandwidth = 8,
+                                     .bandwidth_in_node = 40,
                                      .seconds_per_route = 3};
         struct mp_laer_options options;
         parse_options(tested, &options, NULL);
@@ -227,6 +229,7 @@ static struct mp_setting random_setting(uint64_t *random) {
                                  .expert_bytes = test_random_int(random, 1, 100000),
                                  .route_bytes = 256,
                                  .bandwidth = 1e9,
+                                 .bandwidth_in_node = 1e9,
                                  .seconds_per_route = 1e-6 * test_random_double(random)};
     return setting;
 }
@@ -249,7 +252,7 @@ static struct mp_laer_options random_options(uint64_t *random, const struct mp_s
         test_random_int(random, 0, 1))
         options.layout = MP_LAER_FLEX;
     options.rematerialise = test_random_int(random, 0, 1);
-    options.comm_opt = test_random_int(random, 0, 1);
+    options.prefetch = test_random_int(random, 0, 4);
     return options;
 }
 
@@ -292,7 +295,8 @@ static void a_restart_on_other_ranks_begins_anew(void **state) {
                                  .topology = {4, 2},
                                  .expert_bytes = 8,
                                  .route_bytes = 8,
-                                 .bandwidth = 1};
+                                 .bandwidth = 1,
+                                 .bandwidth_in_node = 1};
     struct mp_laer_options options;
     struct mp_error error = {0};
     struct rehearsal first, second, fresh;
@@ -341,7 +345,7 @@ static const struct refusal REFUSALS[] = {
     {8, 4, 1, 0, {{"slots", "3"}, {"layout", "flex"}}, "8 experts with 3 slots on 4 ranks can't"},
     {8, 4, 1, 0, {{"slots", "3"}, {"priority-queue", "no"}}, "12 slots for 8 experts"},
     {8, 4, 1, 0, {{"even", "no"}, {"priority-queue", "no"}}, "needs option even"},
-    {8, 4, 0, 0, {{0}}, "the measured one (0 B/s)"},
+    {8, 4, 0, 0, {{0}}, "and measured were 0 and 0 B/s"},
     {8, 4, 1, -1, {{0}}, "not -1 s"},
 };
 
@@ -356,6 +360,7 @@ static void what_it_can_not_do_is_refused(void **unused) {
                                      .expert_bytes = 8,
                                      .route_bytes = 8,
                                      .bandwidth = row->bandwidth,
+                                     .bandwidth_in_node = row->bandwidth,
                                      .seconds_per_route = row->seconds_per_route};
         struct mp_laer_options options;
         parse_options(tested, &options, row->option);

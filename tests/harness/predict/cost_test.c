@@ -298,6 +298,7 @@ static void planners_are_told(void **state) {
     assert_int_equal(setting.route_bytes, 128);
     assert_int_equal(setting.seed, 7);
     assert_close(setting.bandwidth, 2e8, 0);
+    assert_close(setting.bandwidth_in_node, 2e8, 0);
     assert_close(setting.non_moe_seconds,
                  mp_costs_attention(costs, MP_FORWARD) + mp_costs_gate(costs, MP_FORWARD), 0);
     /* The line goes through one route and the mean number, 32 * 2 * 2 / 8. */
@@ -313,6 +314,7 @@ static void planners_are_told(void **state) {
     costs = create_costs(cluster, &job, &options);
     mp_costs_setting(costs, &setting);
     assert_true(setting.bandwidth == 3e9 && setting.non_moe_seconds == 0.5);
+    assert_true(setting.bandwidth_in_node == 3e9);
     assert_close(setting.seconds_per_route, 4 * 64 * 128 / 2e12, 1e-15);
     assert_true(setting.seconds_per_expert == 0);
     mp_costs_destroy(costs);

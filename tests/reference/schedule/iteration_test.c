@@ -174,6 +174,51 @@ static void copies_travel_under_attention(void **state) {
     destroy_scribe(scribe);
 }
 
+/* What slices are put together of may set out under the layers above; then all that is behind it in
+ * the background is, too. */
+static void slices_set_out_ahead(void **state) {
+    (void)state;
+    struct scribe *scribe = create_scribe(4, 4);
+    struct mp_plan made;
+    char text[TEXT];
+    golden_plan(&made, 0);
+    made.optimizer = MP_OPTIMIZER_SLICES;
+    made.gather_stage = MP_STAGE_BEFORE_GATE;
+    made.rematerialise = true;
+    dispatch(&made);
+    for (int l = 0; l < 4; l++)
+        scribe->plan[l] = &made;
+    scribe->schedule.ahead = 2;
+    run(scribe);
+    const char *order[] = {">fetch0 >fetch1 >fetch2 attention0",
+                           "<fetch0 experts0",
+                           "combine0 >fetch3 attention1",
+                           "<fetch1 experts1",
+                           "combine1 attention2",
+                           "<fetch2 experts2",
+                           "combine2 attention3",
+                           "<fetch3 experts3"};
+    const char *at = told(scribe, MP_FORWARD, text);
+    for (size_t i = 0; i < sizeof order / sizeof *order; i++) {
+        at = strstr(at, order[i]);
+        assert_non_null(at);
+    }
+    const char *back[] = {">refetch3 >refetch2 >refetch1 head",
+                          "<refetch3 experts3",
+                          "gate3 >refetch0 attention3",
+                          "<refetch2 experts2",
+                          "gate2 attention2",
+                          "<refetch1",
+                          "<refetch0"};
+    at = told(scribe, MP_BACKWARD, text);
+    for (size_t i = 0; i < sizeof back / sizeof *back; i++) {
+        at = strstr(at, back[i]);
+        assert_non_null(at);
+    }
+    mp_plan_destroy(&made);
+    destroy_scribe(scribe);
+}
+
 /* FasterMoE: S_0, S_1, broadcasts, C_0, R_0, C_1, R_1, the shadowed expert; backward computes it
  * first and sums it before C_0.  With a copy that others send their routes to, sums wait. */
 static void shadows_come_last_and_first(void **state) {
@@ -393,6 +438,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(copies_travel_under_attention),
         cmocka_unit_test(shadows_come_last_and_first),
+        cmocka_unit_test(slices_set_out_ahead),
         cmocka_unit_test(homes_follow_the_step),
         cmocka_unit_test(asynchronous_moves_set_out_first_and_end_before_the_update),
         cmocka_unit_test(any_plans_keep_the_laws),

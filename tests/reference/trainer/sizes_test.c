@@ -91,13 +91,17 @@ static void given_figures_go_before_measured_ones(void **state) {
     (void)state;
     struct mp_job job = small_job();
     struct mp_element_sizes elements = mp_training_elements(4);
-    struct mp_setting setting = {
-        .bandwidth = 5, .seconds_per_route = 6, .seconds_per_expert = 7, .non_moe_seconds = 8};
+    struct mp_setting setting = {.bandwidth = 5,
+                                 .bandwidth_in_node = 15,
+                                 .seconds_per_route = 6,
+                                 .seconds_per_expert = 7,
+                                 .non_moe_seconds = 8};
     struct mp_sizes sizes;
     mp_job_sizes(&job, &elements, &sizes);
     mp_job_given_figures(&job, &sizes, &setting);
     mp_job_usual_figures(&setting);
     assert_close(setting.bandwidth, 5, 0);
+    assert_close(setting.bandwidth_in_node, 15, 0);
     assert_close(setting.seconds_per_route, 6, 0);
     assert_close(setting.seconds_per_expert, 7, 0);
     assert_close(setting.non_moe_seconds, 8, 0);
@@ -106,13 +110,19 @@ static void given_figures_go_before_measured_ones(void **state) {
     job.non_moe_seconds = 80;
     mp_job_given_figures(&job, &sizes, &setting);
     assert_close(setting.bandwidth, 50, 0);
+    assert_close(setting.bandwidth_in_node, 50, 0); /* unless it is given, too */
+    job.bandwidth_in_node = 150;
+    mp_job_given_figures(&job, &sizes, &setting);
+    assert_close(setting.bandwidth_in_node, 150, 0);
+    assert_close(setting.bandwidth, 50, 0);
     assert_close(setting.seconds_per_route, 0.5, 0); /* 2 * 2 * 8 * 16 operations */
     assert_close(setting.seconds_per_expert, 0, 0);
     assert_close(setting.non_moe_seconds, 80, 0);
     setting = (struct mp_setting){0};
     mp_job_usual_figures(&setting);
-    assert_true(setting.bandwidth > 0 && setting.seconds_per_route > 0 &&
-                setting.seconds_per_expert > 0 && setting.non_moe_seconds > 0);
+    assert_true(setting.bandwidth > 0 && setting.bandwidth_in_node == setting.bandwidth &&
+                setting.seconds_per_route > 0 && setting.seconds_per_expert > 0 &&
+                setting.non_moe_seconds > 0);
     setting.seconds_per_expert = 0; /* as measured */
     mp_job_usual_figures(&setting);
     assert_close(setting.seconds_per_expert, 0, 0);
@@ -133,8 +143,8 @@ static void names_of_facts_and_figures_stay(void **state) {
                                         "routes-between-nodes",
                                         "routes-dropped",
                                         "rows-padded"};
-    static const char *const figures[] = {"bandwidth", "seconds-per-route", "seconds-per-expert",
-                                          "non-moe-seconds"};
+    static const char *const figures[] = {"bandwidth", "bandwidth-in-node", "seconds-per-route",
+                                          "seconds-per-expert", "non-moe-seconds"};
     const struct mp_plan_facts values = {.copies = 1,
                                          .largest_rank_copies = 2,
                                          .bytes = {3, 4, 5, 6, 99},
@@ -146,19 +156,20 @@ static void names_of_facts_and_figures_stay(void **state) {
                                          .routes_dropped = 11,
                                          .rows_padded = 12};
     const struct mp_setting setting = {.bandwidth = 1.5,
-                                       .seconds_per_route = 2.5,
-                                       .seconds_per_expert = 3.5,
-                                       .non_moe_seconds = 4.5};
+                                       .bandwidth_in_node = 2.5,
+                                       .seconds_per_route = 3.5,
+                                       .seconds_per_expert = 4.5,
+                                       .non_moe_seconds = 5.5};
     for (int i = 0; i < 12; i++) {
         assert_string_equal(mp_plan_fact_names[i].name, facts[i]);
         assert_close(mp_named_value(&mp_plan_fact_names[i], &values), i + 1, 0);
     }
     assert_null(mp_plan_fact_names[12].name);
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < 5; i++) {
         assert_string_equal(mp_setting_figures[i].name, figures[i]);
         assert_close(mp_named_value(&mp_setting_figures[i], &setting), i + 1.5, 0);
     }
-    assert_null(mp_setting_figures[4].name);
+    assert_null(mp_setting_figures[5].name);
 }
 
 int main(void) {

@@ -5,6 +5,7 @@
 
 #include "results/report/grid.h"
 #include "results/report/html.h"
+#include "results/report/intervals.h"
 #include "results/report/vega.h"
 #include "tests/results/runs.h"
 
@@ -588,6 +589,69 @@ static void a_grid_is_drawn(void **state) {
     json_decref(found);
 }
 
+/* ---- intervals ---- */
+
+/* A row inside, one outside with hostile words, one without a number; and an unknown. */
+static const char *write_intervals(const struct runs_folder *folder, char path[128]) {
+    const struct mp_interval row[] = {
+        {"first", "published 2", "fitted", true, {-0.05, 0.05}, {-0.5, 0.5}, {-0.1, 0.1}, 0},
+        {HOSTILE, HOSTILE, HOSTILE, false, {-0.05, 0.05}, {0.2, 0.5}, {0.3, 0.4}, 0.3},
+        {"third", "none", "held out", false, {-0.05, 0.05}, {NAN, NAN}, {NAN, NAN}, NAN}};
+    const struct mp_interval unknown[] = {
+        {"loads.spread", "0.4", "unknown", true, {NAN, NAN}, {0, 1}, {0.2, 0.6}, 0.4}};
+    const struct mp_intervals_page page = {.title = "paper " HOSTILE,
+                                           .about = "one\ntwo " HOSTILE,
+                                           .row = row,
+                                           .rows = 3,
+                                           .unknown = unknown,
+                                           .unknowns = 1,
+                                           .sentences = "never together " HOSTILE "\n"};
+    struct mp_error error = {0};
+    snprintf(path, 128, "%s/intervals.html", folder->path);
+    runs_ok(mp_intervals_html(&page, path, &error), &error);
+    return path;
+}
+
+static void intervals_have_all_their_numbers(void **state) {
+    struct runs_folder *folder = *state;
+    char path[128];
+    make_library(folder);
+    char *page = text_of(write_intervals(folder, path));
+    assert_int_equal(count_of(page, "<script"), 3);
+    assert_non_null(strstr(page, "<h2>What no set explains</h2>"));
+    assert_non_null(strstr(page, "published 2"));
+    json_t *data = data_of(page);
+    const json_t *rows = rows_of(data, "intervals", 0);
+    json_t *expected = json_loads("[\"first\", \"fitted\", \"published 2\", true, -0.05, 0.05, "
+                                  "-0.5, 0.5, -0.1, 0.1, 0.0]",
+                                  0, NULL);
+    assert_int_equal(json_array_size(rows), 3);
+    assert_true(json_equal(json_array_get(rows, 0), expected));
+    assert_true(json_is_null(json_array_get(json_array_get(rows, 2), 10)));
+    json_decref(expected);
+    json_decref(data);
+    free(page);
+}
+
+static void intervals_are_drawn(void **state) {
+    struct runs_folder *folder = *state;
+    char path[128];
+    size_t i, charts = 0;
+    json_t *chart;
+    need_browser();
+    json_t *found = probe(folder, write_intervals(folder, path), 390, true);
+    check_page(found, 390);
+    json_array_foreach(json_object_get(found, "charts"), i, chart) {
+        const json_t *marks = json_object_get(chart, "marks");
+        size_t best = (size_t)json_integer_value(json_object_get(marks, "best"));
+        assert_int_equal(json_integer_value(json_object_get(marks, "near")), best);
+        assert_int_equal(json_integer_value(json_object_get(marks, "all")), best);
+        charts |= best;
+    }
+    assert_int_equal(charts, 1 | 2);
+    json_decref(found);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(words_tables_and_data_are_there, runs_setup, runs_teardown),
@@ -606,6 +670,9 @@ int main(void) {
         cmocka_unit_test_setup_teardown(names_stay_names_in_a_browser, runs_setup, runs_teardown),
         cmocka_unit_test_setup_teardown(a_grid_has_all_its_points, runs_setup, runs_teardown),
         cmocka_unit_test_setup_teardown(a_grid_is_drawn, runs_setup, runs_teardown),
+        cmocka_unit_test_setup_teardown(intervals_have_all_their_numbers, runs_setup,
+                                        runs_teardown),
+        cmocka_unit_test_setup_teardown(intervals_are_drawn, runs_setup, runs_teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -46,6 +46,7 @@ static const char *const *const slice_cases[] = {
                           "options.multi-rank-bucket-allreduce=no", SHAPE, NULL},
     (const char *const[]){"system=laer", "options.rematerialise=no", SHAPE, NULL},
     (const char *const[]){"system=laer", "options.rematerialise=yes", SHAPE, NULL},
+    (const char *const[]){"system=laer", "options.prefetch=3", "options.window=1", SHAPE, NULL},
 };
 
 /* The curve of one rank and its choices; the same on every rank. */
