@@ -522,7 +522,6 @@ static void take_slice(struct mp_trainer *trainer, int layer, int expert, int pi
     size_t own_end = own + experts->kept, first = (size_t)piece * floats;
     size_t first_end = first + floats;
     size_t begin = own > first ? own : first, end = own_end < first_end ? own_end : first_end;
-    end = end < experts->chunk ? end : experts->chunk; /* the last slice is filled up */
     for (size_t b = 0; begin < end && b < 3; b++)
         mp_experts_write(experts, to[b] + (begin - own), from + b * floats + (begin - first),
                          end - begin);
