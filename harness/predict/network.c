@@ -12,9 +12,9 @@
  * messages starting together (the curve of traffic.c), and at most until that gate has ended.
  *
  * A rank's limit is a gate of its own behind the one that it shares: an exchange is worked out with
- * the one and with the other, and a rank is done when it is with both.  That may be up to a fifth
- * too early where both take about as long: fair sharing lets a rank have less than its limit while
- * others are busy, and it gets no more than that when they are through.
+ * the one and with the other, and a rank is done when it is with both.  That may be up to a
+ * quarter too early where both take about as long: fair sharing lets a rank have less than its
+ * limit while others are busy, and it gets no more than that when they are through.
  *
  * Latency delays a message's first byte and occupies nothing, since messages of a rank are under
  * way at the same time (as in SimGrid, and where a library posts all of them before it waits);

@@ -13,8 +13,8 @@
  * The shape of the line (its slope above and below the bend), how far Q has wandered, how much is
  * settled and the noise are read from a table over the iteration, straight lines over log t.  Its
  * numbers were fitted to statistics of iterations up to 2001 of a published trace
- * (thu-pacman/SmartMoE-AE: GPT, 24 layers, 32 experts, top-2); dynamics_test.c compares them, and
- * iterations up to 3001, which the table's last row stands for.
+ * (thu-pacman/SmartMoE-AE: GPT, 24 layers, 32 experts, top-2); dynamics_test.c compares them.  Its
+ * last row stands for what comes after, and was chosen with an eye on iterations up to 3001.
  *
  * Q needs no history: it is a sum of noises, each interpolated between independent values on a
  * grid, the grids twice as fine from one to the next and the variances half as large, which gives
