@@ -4,6 +4,8 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "reference/plan/groups.h"
+
 #define FIELD(member) offsetof(struct mp_fastermoe_options, member)
 
 static const struct mp_option option_table[] = {
@@ -48,9 +50,11 @@ struct fastermoe {
     struct mp_setting setting;
     struct mp_fastermoe_options options;
     struct mp_shadow_costs costs;
-    struct mp_shadows shadows;
-    int limit;      /* shadows of a layer at most */
-    int group_size; /* of the smart schedule; 0: everything at once */
+    struct mp_expert_groups groups; /* more than one with more ranks than experts only */
+    struct mp_shadows shadows;      /* of one of them */
+    int32_t *owner;                 /* [experts], ranks of the group at hand; working memory */
+    int limit;                      /* shadows of a layer at most */
+    int group_size;                 /* of the smart schedule; 0: everything at once */
 };
 
 struct mp_shadow_costs mp_fastermoe_costs(const struct mp_setting *setting,
@@ -101,6 +105,13 @@ void mp_shadows_destroy(struct mp_shadows *state) {
     *state = (struct mp_shadows){0};
 }
 
+/* Ranks that have all experts once: as many as there are experts, where there are several times as
+ * many ranks. */
+static int group_of(const struct mp_setting *setting) {
+    int ranks = setting->topology.ranks, experts = setting->experts;
+    return ranks > experts && ranks % experts == 0 ? experts : ranks;
+}
+
 static int check_shape(const struct mp_setting *setting, const struct mp_fastermoe_options *options,
                        struct mp_error *error) {
     const struct mp_topology *topology = &setting->topology;
@@ -112,7 +123,7 @@ static int check_shape(const struct mp_setting *setting, const struct mp_fasterm
                        "route of at least 1, not %d, %d, %d, %lld and %lld",
                        setting->layers, setting->experts, topology->ranks,
                        (long long)setting->expert_bytes, (long long)setting->route_bytes);
-    if (options->policy == MP_FASTERMOE_RELEASED && setting->experts < topology->ranks)
+    if (options->policy == MP_FASTERMOE_RELEASED && setting->experts < group_of(setting))
         return mp_fail(error, MP_EINVAL,
                        "fastermoe with policy released takes ranks for experts and needs at least "
                        "as many experts as ranks, not %d experts on %d ranks",
@@ -148,16 +159,18 @@ static int check_schedule(const struct mp_setting *setting,
                    size, ranks);
 }
 
-/* The fewest experts that a node owns; see fastermoe_initial_owners. */
+/* The fewest experts that a node owns; see fastermoe_initial_owners.  With groups neighbours have
+ * one each, in turn. */
 static int64_t fewest_in_node(const struct mp_setting *setting) {
     const struct mp_topology *topology = &setting->topology;
-    int64_t experts = setting->experts, ranks = topology->ranks, fewest = experts;
+    int64_t experts = setting->experts, fewest = experts;
+    int64_t group = group_of(setting);
 
     for (int node = 0; node < mp_topology_nodes(topology); node++) {
-        int64_t first = mp_topology_node_begin(topology, node) * experts + ranks - 1;
-        int64_t end = mp_topology_node_end(topology, node) * experts + ranks - 1;
-        if (end / ranks - first / ranks < fewest)
-            fewest = end / ranks - first / ranks;
+        int64_t first = mp_topology_node_begin(topology, node) * experts + group - 1;
+        int64_t end = mp_topology_node_end(topology, node) * experts + group - 1;
+        if (end / group - first / group < fewest)
+            fewest = end / group - first / group;
     }
     return fewest;
 }
@@ -204,6 +217,7 @@ static void fastermoe_destroy(void *opaque) {
     if (!self)
         return;
     mp_shadows_destroy(&self->shadows);
+    free(self->owner);
     free(self);
 }
 
@@ -211,7 +225,7 @@ static void fastermoe_destroy(void *opaque) {
  */
 static int shadows_limit(const struct mp_setting *setting,
                          const struct mp_fastermoe_options *options) {
-    int ranks = setting->topology.ranks, limit = setting->experts;
+    int ranks = group_of(setting), limit = setting->experts;
 
     if (ranks == 1)
         return 0;
@@ -236,8 +250,21 @@ static int choose_groups(struct fastermoe *self, struct mp_error *error) {
     if (self->group_size == MP_ALL)
         self->group_size = ranks;
     if (self->group_size == 0)
-        self->group_size = mp_smart_released_size(ranks);
+        self->group_size = mp_smart_released_size(self->groups.group);
     return MP_OK;
+}
+
+static int create_groups(struct fastermoe *self, struct mp_error *error) {
+    const struct mp_setting *setting = &self->setting;
+    int group = group_of(setting);
+
+    self->groups = (struct mp_expert_groups){.group = group, .groups = 1};
+    self->owner = malloc((size_t)setting->experts * sizeof *self->owner);
+    if (!self->owner)
+        return mp_fail(error, MP_ENOMEM, "no memory for the system fastermoe");
+    return group < setting->topology.ranks
+               ? mp_expert_groups_create("fastermoe", setting, MP_AUTO, &self->groups, error)
+               : MP_OK;
 }
 
 static int fastermoe_create(const struct mp_setting *setting, const void *options, void **created,
@@ -260,7 +287,9 @@ static int fastermoe_create(const struct mp_setting *setting, const void *option
     self->limit = shadows_limit(setting, options);
     if (self->limit > 0)
         self->costs = mp_fastermoe_costs(setting, options);
-    code = mp_shadows_create(setting->topology.ranks, setting->experts, &self->shadows, error);
+    code = create_groups(self, error);
+    if (!code)
+        code = mp_shadows_create(self->groups.group, setting->experts, &self->shadows, error);
     if (!code)
         code = choose_groups(self, error);
     if (code)
@@ -273,27 +302,62 @@ static int fastermoe_create(const struct mp_setting *setting, const void *option
 static void fastermoe_initial_owners(const void *opaque, int32_t owner[]) {
     const struct fastermoe *self = opaque;
 
-    mp_contiguous_owners(self->setting.layers, self->setting.experts, self->setting.topology.ranks,
-                         owner);
+    if (self->groups.groups > 1)
+        mp_expert_groups_owners(&self->groups, owner);
+    else
+        mp_contiguous_owners(self->setting.layers, self->setting.experts,
+                             self->setting.topology.ranks, owner);
+}
+
+static void fastermoe_initial_holders(const void *opaque, struct mp_placement home[]) {
+    const struct fastermoe *self = opaque;
+
+    if (self->groups.groups > 1)
+        mp_expert_groups_holders(&self->groups, home);
+}
+
+static enum mp_optimizer_split fastermoe_optimizer(const void *opaque) {
+    const struct fastermoe *self = opaque;
+    return mp_expert_groups_optimizer(&self->groups);
 }
 
 static int fastermoe_copies_limit(const void *opaque) {
     const struct fastermoe *self = opaque;
-    int others = self->setting.experts - self->setting.experts / self->setting.topology.ranks;
+    int others = self->setting.experts - self->setting.experts / self->groups.group;
 
     return self->limit < others ? self->limit : others;
 }
 
-static void select_shadows(struct fastermoe *self, const struct mp_load *load,
-                           const struct mp_plan *plan) {
+static void select_shadows(struct fastermoe *self, const struct mp_load *load) {
     enum mp_fastermoe_policy policy = (enum mp_fastermoe_policy)self->options.policy;
 
     if (policy == MP_FASTERMOE_PAPER || policy == MP_FASTERMOE_PAPER_PRINTED)
-        mp_shadow_paper(&self->shadows, &self->costs, load, plan->during.owner,
+        mp_shadow_paper(&self->shadows, &self->costs, load, self->owner,
                         policy == MP_FASTERMOE_PAPER_PRINTED, self->limit);
     else
         mp_shadow_released(&self->shadows, &self->costs, load,
                            policy == MP_FASTERMOE_RELEASED_FIXED, self->limit);
+}
+
+/* A group's tokens, and what its ranks keep, make its shadows. */
+static int add_shadows(struct fastermoe *self, int group, const struct mp_load *load,
+                       struct mp_plan *plan, struct mp_error *error) {
+    int first = group * self->groups.group, experts = plan->experts, code = MP_OK;
+    const struct mp_load own = {.ranks = self->groups.group,
+                                .experts = experts,
+                                .count = load->count + (size_t)first * (size_t)experts};
+
+    for (int expert = 0; expert < experts; expert++)
+        self->owner[expert] =
+            mp_expert_groups_holder(&self->groups, &plan->before, group, expert) - first;
+    select_shadows(self, &own);
+    for (int index = 0; index < self->shadows.count && !code; index++) {
+        int32_t expert = self->shadows.expert[index];
+        for (int rank = 0; rank < self->groups.group && !code; rank++)
+            if (rank != self->owner[expert])
+                code = mp_plan_add_copy(plan, expert, first + rank, MP_STAGE_AFTER_GATE, error);
+    }
+    return code;
 }
 
 static int fastermoe_before_gate(void *opaque, struct mp_plan *plan, struct mp_error *error) {
@@ -313,20 +377,15 @@ static int fastermoe_after_gate(void *opaque, const struct mp_load *load, struct
         plan->exchange = MP_EXCHANGE_PIPELINED;
         plan->group_size = self->group_size;
     }
-    if (self->limit > 0)
-        select_shadows(self, load, plan);
-    for (int index = 0; index < self->shadows.count; index++) {
-        int32_t expert = self->shadows.expert[index];
-        for (int rank = 0; rank < plan->topology.ranks; rank++) {
-            if (rank == plan->during.owner[expert])
-                continue;
-            int code = mp_plan_add_copy(plan, expert, rank, MP_STAGE_AFTER_GATE, error);
-            if (code)
-                return code;
-        }
-    }
+    int code = MP_OK;
+    for (int group = 0; self->limit > 0 && group < self->groups.groups && !code; group++)
+        code = add_shadows(self, group, load, plan, error);
+    if (code)
+        return code;
     /* Every rank holds a shadow, so its tokens stay home; all others go to the only holder. */
-    return mp_plan_dispatch_nearest(plan, load, error);
+    return self->groups.groups > 1
+               ? mp_expert_groups_dispatch_near(&self->groups, load, plan, error)
+               : mp_plan_dispatch_nearest(plan, load, error);
 }
 
 const struct mp_system mp_system_fastermoe = {
@@ -344,17 +403,21 @@ const struct mp_system mp_system_fastermoe = {
         "tokens whose first choice leaves the node and so changes what is learnt; without it the "
         "gate's choices stand and losses are those of plain expert parallelism. "
         "Experts need not divide ranks, a limit of shadows can be set, and so can groups by "
-        "predicted time; these are our own. "
+        "predicted time; these are our own. With a multiple of the experts as ranks they form "
+        "groups that "
+        "have all experts once, tied replicas of each other's; each has its own shadows. "
         "Not modelled: that the topology-aware gate takes shadows for local, as they are chosen "
         "after it here.",
     /* Of the gate: with topology-gate=yes. */
     .capabilities = MP_SYSTEM_REPLICATES | MP_SYSTEM_UNEVEN_EXPERTS | MP_SYSTEM_CHANGES_GATE |
-                    MP_SYSTEM_PLANS_BEFORE_GATE,
+                    MP_SYSTEM_PLANS_BEFORE_GATE | MP_SYSTEM_MORE_RANKS,
     .options = option_table,
     .options_size = sizeof(struct mp_fastermoe_options),
     .create = fastermoe_create,
     .destroy = fastermoe_destroy,
     .initial_owners = fastermoe_initial_owners,
+    .initial_holders = fastermoe_initial_holders,
+    .optimizer = fastermoe_optimizer,
     .copies_limit = fastermoe_copies_limit,
     .before_gate = fastermoe_before_gate,
     .after_gate = fastermoe_after_gate,

@@ -59,13 +59,19 @@ static void smartmoe_destroy(void *opaque) {
     free(self);
 }
 
+/* With a multiple of the experts as ranks: groups of as many ranks as there are experts, with one
+ * each, which leaves nothing to place. */
+static bool replicates(const struct smartmoe *self) {
+    return self->ranks > self->experts && self->ranks % self->experts == 0;
+}
+
 /* What plans between two searches. */
 static int create_exchange(struct smartmoe *self, const struct mp_setting *setting,
                            struct mp_error *error) {
     struct mp_fastermoe_options options;
     struct mp_error why = {0};
 
-    if (!self->options.smart_schedule && self->options.shadows == 0)
+    if (!self->options.smart_schedule && self->options.shadows == 0 && !replicates(self))
         return MP_OK;
     int code = mp_options_set_defaults(mp_system_fastermoe.options, &options, &why);
     options.smart_schedule = self->options.smart_schedule;
@@ -92,7 +98,7 @@ static int smartmoe_create(const struct mp_setting *setting, const void *options
     self->experts = setting->experts;
     self->ranks = setting->topology.ranks;
     self->options = *(const struct mp_smartmoe_options *)options;
-    int code = mp_permutation_create(self->experts, self->ranks,
+    int code = mp_permutation_create(self->experts, replicates(self) ? self->experts : self->ranks,
                                      (enum mp_smartmoe_solver)self->options.solver,
                                      self->options.groups, &self->permutation, error);
     if (!code)
@@ -113,7 +119,22 @@ static int smartmoe_create(const struct mp_setting *setting, const void *options
 static void smartmoe_initial_owners(const void *opaque, int32_t owner[]) {
     const struct smartmoe *self = opaque;
 
-    mp_contiguous_owners(self->layers, self->experts, self->ranks, owner);
+    if (replicates(self))
+        mp_system_fastermoe.initial_owners(self->exchange, owner);
+    else
+        mp_contiguous_owners(self->layers, self->experts, self->ranks, owner);
+}
+
+static void smartmoe_initial_holders(const void *opaque, struct mp_placement home[]) {
+    const struct smartmoe *self = opaque;
+
+    if (replicates(self))
+        mp_system_fastermoe.initial_holders(self->exchange, home);
+}
+
+static enum mp_optimizer_split smartmoe_optimizer(const void *opaque) {
+    const struct smartmoe *self = opaque;
+    return replicates(self) ? mp_system_fastermoe.optimizer(self->exchange) : MP_OPTIMIZER_OWNER;
 }
 
 static int smartmoe_copies_limit(const void *opaque) {
@@ -150,7 +171,7 @@ static int smartmoe_after_step(void *opaque, int64_t iteration, const struct mp_
 
     (void)error;
     mp_recent_push_totals(&self->history, load, self->layers);
-    if (self->ranks == 1 || (iteration + 1) % self->options.interval != 0)
+    if (self->ranks == 1 || replicates(self) || (iteration + 1) % self->options.interval != 0)
         return MP_OK;
     for (int layer = 0; layer < self->layers; layer++) {
         const int64_t *sum = self->history.sum + (size_t)layer * (size_t)self->experts;
@@ -186,15 +207,18 @@ const struct mp_system mp_system_smartmoe = {
         "interval from the average of recent loads by the released code's greedy rule, by dynamic "
         "programming or by both, and taken if the largest load of a rank falls enough; parameters "
         "and optimizer state move after the step, or parameters alone as in the released code. "
-        "FasterMoE's smart schedule and shadows, on the present placement. "
+        "FasterMoE's smart schedule and shadows, on the present placement. With more ranks than "
+        "experts ranks have one each in groups, and there is nothing to place. "
         "Not modelled: the offline choice of a pool of data, tensor and pipeline parallelism, and "
         "the rule for shadows of the released code, in whose place is that of FasterMoE's paper.",
-    .capabilities = MP_SYSTEM_MOVES_OWNERS | MP_SYSTEM_REPLICATES,
+    .capabilities = MP_SYSTEM_MOVES_OWNERS | MP_SYSTEM_REPLICATES | MP_SYSTEM_MORE_RANKS,
     .options = option_table,
     .options_size = sizeof(struct mp_smartmoe_options),
     .create = smartmoe_create,
     .destroy = smartmoe_destroy,
     .initial_owners = smartmoe_initial_owners,
+    .initial_holders = smartmoe_initial_holders,
+    .optimizer = smartmoe_optimizer,
     .copies_limit = smartmoe_copies_limit,
     .after_gate = smartmoe_after_gate,
     .after_step = smartmoe_after_step,

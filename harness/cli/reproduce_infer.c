@@ -67,6 +67,7 @@ static int print_rows(const struct mp_inference *all, struct mp_error *error) {
     char text[80];
     int code = MP_OK;
     table_init(&table, columns, sizeof columns / sizeof *columns);
+    table.optional[3] = 1; /* the prior is on the page, too */
     for (int i = 0; i < all->lines && !code; i++) {
         const struct mp_reproduced *line = &all->line[i];
         const struct mp_paper_row *row = &line->row->published;

@@ -262,6 +262,24 @@ static double broadcast_bandwidth(const struct mp_cluster *cluster, int level) {
     return cluster->level[level].bandwidth.value * cluster->level[level].ports.value;
 }
 
+/* What a device has left for copies: its memory without what the job needs anyway, with an even
+ * share of experts and of routes on every rank. */
+static double copies_memory(const struct mp_costs *costs, int ranks) {
+    double own = (double)costs->layers * costs->experts / ranks;
+    double routes = costs->tokens * costs->top_k;
+    const struct mp_memory_use use = {.experts_kept = own,
+                                      .states_kept = own,
+                                      .gradients = own,
+                                      .rows = costs->layers * routes,
+                                      .rows_one_layer = routes,
+                                      .sent = costs->layers * routes,
+                                      .sent_one_layer = routes};
+    struct mp_memory memory;
+    mp_costs_memory(costs, &use, &memory);
+    double left = memory.limit - memory.total;
+    return left > 1 ? left : 1; /* 0 is unknown */
+}
+
 static void fill_setting(const struct mp_job *job, struct mp_costs *costs) {
     const struct mp_cluster *cluster = costs->cluster;
     struct mp_setting *setting = &costs->setting;
@@ -275,6 +293,7 @@ static void fill_setting(const struct mp_job *job, struct mp_costs *costs) {
     setting->bandwidth_in_node =
         near > 0 ? broadcast_bandwidth(cluster, mp_cluster_level_of(cluster, 0, near))
                  : setting->bandwidth;
+    setting->copies_memory = copies_memory(costs, topology.ranks);
     fill_expert_figures(costs, setting);
     mp_job_given_figures(job, &costs->sizes, setting);
 }

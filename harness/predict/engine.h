@@ -25,7 +25,8 @@ struct mp_predicted_layer {
     struct mp_steps *steps;  /* its rows: kept, or the predictor's, which all layers share */
     struct mp_steps kept;    /* until backward */
     double *sent, *received; /* [ranks] bytes of rows across the rank's border */
-    double *permute;         /* [ranks] seconds of putting sent rows in order */
+    double *permute;         /* [ranks] seconds of putting sent rows in order, with one_hot what
+                                the last product with its matrices took */
     int64_t one_hot;         /* rows of the matrices that they are put in order with; 0: copied */
     int64_t *sent_rows;      /* [ranks] */
     int64_t *rows;           /* [ranks] worked on */

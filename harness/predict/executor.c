@@ -196,11 +196,11 @@ static void permute(struct mp_predictor *predictor, const struct mp_operation *o
     const struct mp_predicted_layer *layer = layer_of(predictor, operation->layer);
     bool forward = operation->direction == MP_FORWARD;
     enum mp_phase phase = there == forward ? MP_PHASE_DISPATCH : MP_PHASE_COMBINE;
-    if (layer->one_hot > 0)
-        work_in(predictor, phase, operation, NULL,
-                mp_costs_one_hot(predictor->costs, layer->one_hot, phase, operation->direction));
-    else
-        work_in(predictor, phase, operation, layer->permute, 0);
+    /* Padded: as many rows on every rank. */
+    for (int r = 0; layer->one_hot > 0 && r < predictor->ranks; r++)
+        layer->permute[r] =
+            mp_costs_one_hot(predictor->costs, layer->one_hot, phase, operation->direction);
+    work_in(predictor, phase, operation, layer->permute, 0);
 }
 
 static int work(void *self, const struct mp_operation *operation, struct mp_error *error) {

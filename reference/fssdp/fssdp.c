@@ -14,8 +14,9 @@ static const struct mp_option option_table[] = {
      "iterations whose loads predict the next (w)"},
     {"overlap", MP_OPTION_COUNT, FIELD(overlap), "experts", "auto", -1, 65536, NULL,
      "hottest experts of a layer that are copied (t); auto: as many as travel during attention"},
-    {"memory", MP_OPTION_COUNT, FIELD(memory), "experts", "all", 0, 65536, NULL,
-     "most extra experts of a layer on one rank (m)"},
+    {"memory", MP_OPTION_COUNT, FIELD(memory), "experts", "auto", -1, 65536, NULL,
+     "most extra experts of a layer on one rank (m); auto: as many as fit into the memory that is "
+     "left (the job's copies-memory)"},
     {"calibrate", MP_OPTION_BOOL, FIELD(calibrate), "", "yes", 0, 0, NULL,
      "copy further experts after the gate where that pays"},
     {"reshard-interval", MP_OPTION_INT, FIELD(reshard_interval), "iterations", "100", 0, 1000000,
@@ -44,6 +45,14 @@ int mp_fssdp_overlap(const struct mp_setting *setting) {
     if (!(experts > 0))
         return 0;
     return experts < setting->experts ? (int)experts : setting->experts;
+}
+
+int mp_fssdp_memory(const struct mp_setting *setting, bool rematerialise) {
+    int regions = rematerialise && setting->layers > 2 ? 2 : setting->layers;
+    double each = (double)setting->expert_bytes + (double)setting->gradient_bytes;
+    double experts = floor(setting->copies_memory / (regions * each));
+    return setting->copies_memory > 0 && experts < setting->experts ? (int)experts
+                                                                    : setting->experts;
 }
 
 static int check_setting(const struct mp_setting *setting, const struct mp_fssdp_options *options,
@@ -127,6 +136,8 @@ static int create(const struct mp_setting *setting, const void *options, bool fr
         self->options.overlap = mp_fssdp_overlap(setting);
     if (self->options.overlap > setting->experts)
         self->options.overlap = setting->experts;
+    if (self->options.memory == MP_AUTO)
+        self->options.memory = mp_fssdp_memory(setting, self->options.rematerialise);
     code = create_parts(self, error);
     if (code)
         fssdp_destroy(self);
@@ -297,7 +308,7 @@ static int fssdp_load(void *opaque, const void *buffer, size_t size, struct mp_e
 #define SHARED                                                                                     \
     .abi = MP_SYSTEM_ABI,                                                                          \
     .capabilities = MP_SYSTEM_REPLICATES | MP_SYSTEM_MOVES_OWNERS | MP_SYSTEM_PLANS_BEFORE_GATE |  \
-                    MP_SYSTEM_UNEVEN_EXPERTS,                                                      \
+                    MP_SYSTEM_UNEVEN_EXPERTS | MP_SYSTEM_MORE_RANKS,                               \
     .options = option_table, .options_size = sizeof(struct mp_fssdp_options),                      \
     .destroy = fssdp_destroy, .initial_owners = fssdp_initial_owners,                              \
     .copies_limit = fssdp_copies_limit, .before_gate = fssdp_before_gate,                          \
@@ -311,9 +322,12 @@ const struct mp_system mp_system_fssdp = {
     .models =
         "Modelled: load prediction by sliding window, sparse materialisation with overlap degree "
         "and memory limit in both branches, calibration after the gate, topology-aware dispatch, "
-        "re-materialisation, heterogeneous re-sharding with optimizer state. The paper leaves the "
+        "re-materialisation, heterogeneous re-sharding with optimizer state. Every expert has one "
+        "owner in the whole job, with more ranks than experts, too. The paper leaves the "
         "latency model of calibration and the rounding of slots open; the rules here are our own. "
-        "Not modelled: profiling of memory, the number of extra experts is an option.",
+        "The number of extra experts is what the memory that is left has room for: what a "
+        "predicted device has left with an even share of experts and routes, or what the job says "
+        "(copies-memory). Not modelled: profiling of memory while ranks train.",
     SHARED,
     .create = fssdp_create,
 };

@@ -31,7 +31,7 @@ extern const struct mp_system mp_system_frugal;
 struct mp_fssdp_options {
     int window;           /* w, iterations */
     int overlap;          /* t, experts, or MP_AUTO: what hides under attention; MP_ALL */
-    int memory;           /* m, extra experts per rank and layer, or MP_ALL */
+    int memory;           /* m, extra experts per rank and layer, or MP_AUTO: what fits; MP_ALL */
     bool calibrate;       /* second materialisation after the gate */
     int reshard_interval; /* iterations between re-shardings; 0: never */
     bool rematerialise;   /* Hecate-RM: copies are freed after forward and fetched again */
@@ -39,6 +39,9 @@ struct mp_fssdp_options {
 
 /* t = floor(non-MoE seconds * bandwidth / expert bytes), at most the experts of a layer (1.5). */
 int mp_fssdp_overlap(const struct mp_setting *setting);
+/* m: how many experts, with their gradients, fit into setting->copies_memory, in every layer, or
+ * re-materialised in two of them; all where nothing is known of it (1.11). */
+int mp_fssdp_memory(const struct mp_setting *setting, bool rematerialise);
 
 /* --- Algorithm 1: sparse materialisation --------------------------------------------------------
  */

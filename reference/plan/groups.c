@@ -97,3 +97,19 @@ int mp_expert_groups_dispatch(const struct mp_expert_groups *groups, const struc
     }
     return code;
 }
+
+int mp_expert_groups_dispatch_near(const struct mp_expert_groups *groups,
+                                   const struct mp_load *load, struct mp_plan *plan,
+                                   struct mp_error *error) {
+    int code = mp_plan_dispatch_begin(plan, error);
+    for (int source = 0; source < groups->ranks && !code; source++)
+        for (int expert = 0; expert < groups->experts && !code; expert++) {
+            int rank = source;
+            if (!mp_placement_holds(&plan->during, expert, source))
+                rank =
+                    mp_expert_groups_holder(groups, &plan->before, source / groups->group, expert);
+            code = mp_plan_dispatch_part(plan, rank, mp_load_at(load, source, expert), error);
+            mp_plan_dispatch_end_pair(plan);
+        }
+    return code;
+}

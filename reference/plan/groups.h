@@ -38,6 +38,17 @@ void mp_expert_groups_owners(const struct mp_expert_groups *groups, int32_t owne
 void mp_expert_groups_holders(const struct mp_expert_groups *groups, struct mp_placement home[]);
 enum mp_optimizer_split mp_expert_groups_optimizer(const struct mp_expert_groups *groups);
 
+/* The rank of a group that keeps an expert under these homes. */
+static inline int mp_expert_groups_holder(const struct mp_expert_groups *groups,
+                                          const struct mp_placement *home, int group, int expert) {
+    return mp_placement_next(home, expert, group * groups->group);
+}
+
+/* Every source's routes to its own copy of an expert, or to the holder in its group. */
+int mp_expert_groups_dispatch_near(const struct mp_expert_groups *groups,
+                                   const struct mp_load *load, struct mp_plan *plan,
+                                   struct mp_error *error);
+
 /* Every source's routes, at most `capacity` of each expert (-1: all), to the holder in its group.
  * MP_EPLAN where homes are no longer the initial ones; MP_ENOMEM. */
 int mp_expert_groups_dispatch(const struct mp_expert_groups *groups, const struct mp_load *load,

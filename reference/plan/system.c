@@ -36,6 +36,7 @@ const struct mp_named_number mp_setting_figures[] = {
     {"seconds-per-route", FIGURE(seconds_per_route), MP_NUMBER_DOUBLE},
     {"seconds-per-expert", FIGURE(seconds_per_expert), MP_NUMBER_DOUBLE},
     {"non-moe-seconds", FIGURE(non_moe_seconds), MP_NUMBER_DOUBLE},
+    {"copies-memory", FIGURE(copies_memory), MP_NUMBER_DOUBLE},
     {0},
 };
 

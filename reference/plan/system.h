@@ -40,6 +40,7 @@ struct mp_setting {
     struct mp_topology topology; /* R and G */
     int64_t tokens_per_rank;     /* per iteration */
     int64_t expert_bytes;        /* parameters of one expert, B */
+    int64_t gradient_bytes;      /* their gradient, B */
     int64_t route_bytes;         /* one token row, one direction, B */
     uint64_t seed;
     double bandwidth;          /* of a broadcast between nodes (or ranks, if one node), B/s */
@@ -47,6 +48,7 @@ struct mp_setting {
     double seconds_per_route;  /* forward of one route through one expert on one rank, s */
     double seconds_per_expert; /* forward of an expert beside its routes: reading parameters, s */
     double non_moe_seconds;    /* forward of a block without its MoE part, s */
+    double copies_memory;      /* that a rank has left for copies, B; 0: not known, no limit */
 };
 /* Of these the measured figures, by the names under which a run keeps them. */
 extern const struct mp_named_number mp_setting_figures[];

@@ -129,6 +129,10 @@ const struct mp_option mp_job_options[] = {
      "record every iteration of every rank"},
     {"bandwidth", MP_OPTION_DOUBLE, FIELD(bandwidth), "B/s", "0", 0, 1e15, NULL,
      "bandwidth between ranks that planners assume; 0 to measure it at the start"},
+    {"copies-memory", MP_OPTION_DOUBLE, FIELD(copies_memory), "B", "0", 0, 1e15, NULL,
+     "of a rank, which planners may fill with copies of experts; 0: in predictions what a device "
+     "has "
+     "left, and as much as there is when ranks train"},
     {"bandwidth-in-node", MP_OPTION_DOUBLE, FIELD(bandwidth_in_node), "B/s", "0", 0, 1e15, NULL,
      "the same between ranks of a node; 0: bandwidth, if that is given, and otherwise measured"},
     {"expert-rate", MP_OPTION_DOUBLE, FIELD(expert_rate), "flop/s", "0", 0, 1e18, NULL,

@@ -92,6 +92,7 @@ struct mp_job {
     bool record;               /* write spools */
     double bandwidth;          /* B/s that planners assume; 0: measured at start */
     double bandwidth_in_node;  /* likewise, between ranks of a node; 0: see the option */
+    double copies_memory;      /* B that a rank has for copies; 0: see the option */
     double expert_rate;        /* flop/s of expert GEMMs that planners assume; 0: measured */
     double non_moe_seconds;    /* forward of a block without its experts; 0: measured */
     char inject[MP_TEXT_SIZE]; /* a delay put in on purpose (inject.h); "": none */

@@ -49,6 +49,7 @@ void mp_job_setting(const struct mp_job *job, const struct mp_sizes *sizes,
         .topology = *topology,
         .tokens_per_rank = job->batch / parts * job->sequence,
         .expert_bytes = (int64_t)sizes->expert,
+        .gradient_bytes = (int64_t)sizes->expert_gradient,
         .route_bytes = (int64_t)sizes->row,
         .seed = (uint64_t)job->seed,
     };
@@ -62,6 +63,8 @@ void mp_job_given_figures(const struct mp_job *job, const struct mp_sizes *sizes
         setting->bandwidth_in_node = job->bandwidth_in_node;
     if (job->non_moe_seconds > 0)
         setting->non_moe_seconds = job->non_moe_seconds;
+    if (job->copies_memory > 0)
+        setting->copies_memory = job->copies_memory;
     if (job->expert_rate > 0) {
         setting->seconds_per_route = mp_sizes_route_flops(sizes) / job->expert_rate;
         setting->seconds_per_expert = 0;

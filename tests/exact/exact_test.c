@@ -30,6 +30,7 @@ struct exact_case {
     enum late_copies late;
     int least_ranks; /* below which it can't act so, and is left out */
     bool wide;       /* 16 experts: 8 on as many ranks are balanced by nothing but copies */
+    bool narrow;     /* 2 experts, on more ranks */
     int nodes;       /* declared; 0: what is its turn */
 };
 
@@ -79,7 +80,10 @@ static void run(const struct exact_case *c, struct mp_comm *comm, struct outcome
     char nodes[32];
     const char *settings[sizeof c->settings / sizeof *c->settings + 6] = {
         c->gate, place_of(c->gate) == SOFTMAX ? "top-k=4" : "top-k=auto",
-        c->wide ? "experts=16" : "experts=8", "ranks-per-node=all", nodes};
+        c->narrow ? "experts=2"
+        : c->wide ? "experts=16"
+                  : "experts=8",
+        "ranks-per-node=all", nodes};
     snprintf(nodes, sizeof nodes, "nodes=%d", c->nodes);
     for (int i = 0; c->settings[i]; i++)
         settings[i + 5] = c->settings[i];
@@ -109,11 +113,14 @@ struct curve {
     bool known;
 };
 
-static const struct curve *reference(const char *gate, bool wide) {
-    static struct curve curves[GATES][2];
-    struct curve *curve = &curves[place_of(gate)][wide];
-    struct exact_case c = {
-        .name = "reference", .gate = gate, .settings = {"system=ep"}, .wide = wide};
+static const struct curve *reference(const char *gate, bool wide, bool narrow) {
+    static struct curve curves[GATES][3];
+    struct curve *curve = &curves[place_of(gate)][narrow ? 2 : wide];
+    struct exact_case c = {.name = "reference",
+                           .gate = gate,
+                           .settings = {"system=ep"},
+                           .wide = wide,
+                           .narrow = narrow};
     if (curve->known)
         return curve;
     if (world->rank == 0) {
@@ -157,7 +164,7 @@ static double lowest(const double loss[ITERATIONS]) {
 
 static void curve_equals_one_rank(void **state) {
     const struct exact_case *c = *state;
-    const struct curve *curve = reference(c->gate, c->wide);
+    const struct curve *curve = reference(c->gate, c->wide, c->narrow);
     const double *expected = curve->loss;
     struct outcome outcome = {0};
     followed = &curve->choices;
@@ -210,6 +217,13 @@ static const struct row rows[] = {
     {"fastermoe",
      {"options.policy=released", "options.group-size=1"},
      {.late = MUST_NOT_COPY, .group_size = 1}},
+    /* Groups of two ranks, which are replicas of each other's experts and shadow by themselves. */
+    {"fastermoe",
+     {"options.group-size=1"},
+     {.replicas = true, .late = MAY_COPY, .group_size = 1, .least_ranks = 4, .narrow = true}},
+    {"smartmoe",
+     {"options.smart-schedule=no", "options.shadows=0", "options.interval=5"},
+     {.replicas = true, .least_ranks = 4, .narrow = true}},
     {"frugal",
      {"options.overlap=all", "options.reshard-interval=5"},
      {.copies = true, .moves = true, .late = MAY_COPY}},

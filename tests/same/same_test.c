@@ -123,6 +123,7 @@ static void draw_shape(uint64_t *random, struct mp_job_file *file,
     set(file, systems, "check-plans=yes");
     set(file, systems, "text=-");
     set(file, systems, "bandwidth=1e9");
+    set(file, systems, "copies-memory=%d", 10000 * test_random_int(random, 1, 20));
     set(file, systems, "expert-rate=2e9");
     set(file, systems, "non-moe-seconds=1e-4");
 }

@@ -3,6 +3,7 @@
 #include "tests/reference/plan/system_support.h"
 
 #include "baselines/fastermoe/fastermoe.h"
+#include "reference/plan/planner.h"
 
 static void defaults_are_the_papers(void **state) {
     (void)state;
@@ -107,6 +108,9 @@ static struct mp_setting random_setting(uint64_t *random) {
                                  .route_bytes = 256,
                                  .bandwidth = 1e9,
                                  .seconds_per_route = 1e-6 * test_random_double(random)};
+    int ranks = setting.topology.ranks;
+    while (ranks > setting.experts && ranks % setting.experts == 0)
+        setting.experts = test_random_int(random, 1, MOST_EXPERTS); /* no groups, tested below */
     return setting;
 }
 
@@ -189,6 +193,60 @@ static void random_plans_are_legal_and_the_same_everywhere(void **state) {
     }
     print_message("  %lld copies\n", (long long)copies);
     assert_true(copies > 0);
+}
+
+/* Six ranks in three groups of the two experts.  All tokens of group 1 want expert 1, which its
+ * rank 2 shadows; those of the others are spread evenly, and nobody there has a copy.  Routes stay
+ * in their group. */
+static void groups_shadow_by_themselves(void **state) {
+    (void)state;
+    struct mp_setting setting = {.layers = 1,
+                                 .experts = 2,
+                                 .top_k = 1,
+                                 .topology = {6, 3},
+                                 .tokens_per_rank = 100,
+                                 .expert_bytes = 64,
+                                 .route_bytes = 8,
+                                 .bandwidth = 1e9,
+                                 .seconds_per_route = 1e-6};
+    const char *const pair[][2] = {{"group-size", "1"}, {0}};
+    struct mp_fastermoe_options options;
+    struct mp_error error = {0};
+    struct mp_planner planner;
+    struct mp_load load;
+    int64_t computed[6];
+    parse_options(&mp_system_fastermoe, &options, pair);
+    const struct mp_planner_config config = {.system = &mp_system_fastermoe,
+                                             .options = &options,
+                                             .setting = &setting,
+                                             .check_plans = true};
+    assert_ok(mp_planner_create(&config, &planner, &error), &error);
+    assert_ok(mp_load_create(6, 2, &load, &error), &error);
+    for (int rank = 0; rank < 6; rank++) {
+        load.count[2 * rank] = rank / 2 == 1 ? 0 : 50;
+        load.count[2 * rank + 1] = rank / 2 == 1 ? 100 : 50;
+    }
+    assert_ok(mp_planner_begin_layer(&planner, 0, 0, &error), &error);
+    assert_ok(mp_planner_end_layer(&planner, 0, &load, &error), &error);
+    const struct mp_plan *plan = planner.plan;
+    assert_int_equal(plan->optimizer, MP_OPTIMIZER_REPLICATED);
+    for (int rank = 0; rank < 6; rank++) {
+        assert_int_equal(mp_placement_holds(&plan->before, 0, rank), rank % 2 == 0);
+        assert_int_equal(mp_placement_holds(&plan->before, 1, rank), rank % 2 == 1);
+        assert_int_equal(mp_placement_holds(&plan->during, 0, rank), rank % 2 == 0);
+        assert_int_equal(mp_placement_holds(&plan->during, 1, rank), rank % 2 == 1 || rank == 2);
+    }
+    assert_int_equal(plan->fetch.count, 1);
+    mp_plan_rank_routes(plan, computed, NULL, NULL);
+    for (int rank = 0; rank < 6; rank++) {
+        assert_int_equal(computed[rank], 100);
+        for (int expert = 0; expert < 2; expert++)
+            for (int to = 0; to < 6; to++)
+                if (to / 2 != rank / 2)
+                    assert_int_equal(mp_plan_routes_to(plan, rank, expert, to), 0);
+    }
+    mp_load_destroy(&load);
+    mp_planner_destroy(&planner);
 }
 
 /* 100 tokens per rank, top-2; what an option makes of a plan. */
@@ -403,6 +461,7 @@ int main(void) {
         cmocka_unit_test(shadows_are_everywhere_and_their_tokens_stay_home),
         cmocka_unit_test_prestate(random_plans_are_legal_and_the_same_everywhere, &random),
         cmocka_unit_test(options_become_plans),
+        cmocka_unit_test(groups_shadow_by_themselves),
         cmocka_unit_test(what_cannot_be_is_refused),
         cmocka_unit_test(gates_that_cannot_be_limited_are_refused),
         cmocka_unit_test(one_rank_needs_no_figures),

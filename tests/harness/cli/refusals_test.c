@@ -20,14 +20,13 @@ static const struct refusal cases[] = {
      "experts: 9 experts can't be divided evenly over 2 ranks, which system smartmoe needs"},
     {"the same of skeleton", "skeleton", "--set experts=9",
      "experts: 9 experts can't be divided evenly over 2 ranks, which system skeleton needs"},
-    {"more ranks than experts", "fssdp", "--set ranks=4 --set experts=2",
-     "ranks: 4 ranks are more than the 2 experts of a layer; with system fssdp every rank needs "
-     "one "
-     "at least"},
-    {"the same of fastermoe", "fastermoe", "--set ranks=4 --set experts=2",
-     "ranks: 4 ranks are more than the 2 experts of a layer; with system fastermoe every rank "
-     "needs "
+    {"more ranks than experts", "skeleton", "--set ranks=4 --set experts=2",
+     "ranks: 4 ranks are more than the 2 experts of a layer; with system skeleton every rank needs "
      "one at least"},
+    {"the same of smartmoe, no whole groups", "smartmoe",
+     "--set ranks=6 --set batch=12 --set experts=4",
+     "smartmoe needs the same number of experts on every rank: 4 experts can't be shared by 6 "
+     "ranks"},
     {"capacity below one route", "deepspeed",
      "--set options.capacity-factor=0 --set options.min-capacity=0",
      "deepspeed needs a capacity of 1 to 2147483647 routes of a rank for an expert, not 0: 64 "

@@ -115,6 +115,10 @@ static void measured_iterations_give_times_to_a_loss(void **state) {
     assert_non_null(strstr(
         json_string_value(json_object_get(line_of(result, "minutes"), "missing")), "swiftmoe"));
     double time = ours(result, "time-s");
+    /* Its sign and size, which both systems' costs of weights and gradients are needed for. */
+    assert_true(json_is_true(json_object_get(line_of(result, "time-s"), "inside")));
+    assert_true(json_is_true(json_object_get(line_of(result, "time-m"), "inside")));
+    assert_true(time < 0 && ours(result, "time-m") < 0 && ours(result, "time-l") < time);
     json_decref(result);
     result = json_of("moeperf reproduce swiftmoe --json --iterations swiftmoe=800 "
                      "--iterations deepspeed=1000",

@@ -299,6 +299,12 @@ static void planners_are_told(void **state) {
     assert_int_equal(setting.seed, 7);
     assert_close(setting.bandwidth, 2e8, 0);
     assert_close(setting.bandwidth_in_node, 2e8, 0);
+    /* Half of the experts, and 32 tokens with 2 routes, on each of two ranks. */
+    const struct mp_memory_use even = {8, 8, 0, 8, 128, 64, 128, 64};
+    struct mp_memory memory;
+    mp_costs_memory(costs, &even, &memory);
+    assert_true(memory.limit > memory.total);
+    assert_close(setting.copies_memory, memory.limit - memory.total, 0);
     assert_close(setting.non_moe_seconds,
                  mp_costs_attention(costs, MP_FORWARD) + mp_costs_gate(costs, MP_FORWARD), 0);
     /* The line goes through one route and the mean number, 32 * 2 * 2 / 8. */
@@ -309,12 +315,13 @@ static void planners_are_told(void **state) {
     mp_costs_destroy(costs);
 
     job.bandwidth = 3e9;
+    job.copies_memory = 12;
     job.expert_rate = 2e12;
     job.non_moe_seconds = 0.5;
     costs = create_costs(cluster, &job, &options);
     mp_costs_setting(costs, &setting);
     assert_true(setting.bandwidth == 3e9 && setting.non_moe_seconds == 0.5);
-    assert_true(setting.bandwidth_in_node == 3e9);
+    assert_true(setting.bandwidth_in_node == 3e9 && setting.copies_memory == 12);
     assert_close(setting.seconds_per_route, 4 * 64 * 128 / 2e12, 1e-15);
     assert_true(setting.seconds_per_expert == 0);
     mp_costs_destroy(costs);

@@ -67,6 +67,11 @@ static void assert_same_learning(const struct mp_suite *suite) {
     }
 }
 
+/* FSSDP has a second job, with little memory, where loads move or are skewed. */
+static int jobs_wanted(const char *suite, const char *system) {
+    return strcmp(system, "fssdp") == 0 && strcmp(suite, "all-systems") != 0 ? 2 : 1;
+}
+
 static void every_system_is_compared(void **state) {
     (void)state;
     static const char *const complete[] = {"all-systems", "skewed"};
@@ -74,10 +79,11 @@ static void every_system_is_compared(void **state) {
         struct mp_suite suite;
         load(complete[s], &suite);
         for (int i = 0; i < systems.count; i++)
-            if (jobs_of(&suite, systems.item[i]->name) != 1)
+            if (jobs_of(&suite, systems.item[i]->name) !=
+                jobs_wanted(complete[s], systems.item[i]->name))
                 fail_msg("%s has %d jobs of system %s", complete[s],
                          jobs_of(&suite, systems.item[i]->name), systems.item[i]->name);
-        assert_int_equal(suite.count, systems.count + s); /* and EP with balanced routes */
+        assert_int_equal(suite.count, systems.count + 2 * s); /* and EP with balanced routes */
         assert_same_learning(&suite);
         mp_suite_destroy(&suite);
     }
@@ -102,7 +108,8 @@ static void predicted_has_every_system(void **state) {
     struct mp_suite suite;
     load("predicted", &suite);
     for (int i = 0; i < systems.count; i++)
-        assert_int_equal(jobs_of(&suite, systems.item[i]->name), 1);
+        assert_int_equal(jobs_of(&suite, systems.item[i]->name),
+                         jobs_wanted("predicted", systems.item[i]->name));
     for (int i = 0; i < suite.count; i++) {
         const struct mp_predict_job *job = &suite.job[i], *first = &suite.job[0];
         assert_true(mp_suite_is_predicted(&suite, i));

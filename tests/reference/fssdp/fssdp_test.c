@@ -11,7 +11,7 @@ static void defaults_are_the_papers(void **state) {
     register_and_parse_defaults(&mp_system_fssdp, &options);
     assert_int_equal(options.window, 5);
     assert_int_equal(options.overlap, MP_AUTO);
-    assert_int_equal(options.memory, MP_ALL);
+    assert_int_equal(options.memory, MP_AUTO);
     assert_true(options.calibrate);
     assert_int_equal(options.reshard_interval, 100);
     assert_false(options.rematerialise);
@@ -38,6 +38,43 @@ static void overlap_is_what_attention_hides(void **state) {
                                      .bandwidth = OVERLAP[index].bandwidth,
                                      .non_moe_seconds = OVERLAP[index].seconds};
         assert_int_equal(mp_fssdp_overlap(&setting), OVERLAP[index].overlap);
+    }
+}
+
+/* m experts in every one of 12 layers, or of two that are there at once, with their gradients; less
+ * than one more fits, whatever overlaps.  Where nothing is known of memory it is no limit. */
+static void memory_is_what_is_left(void **state) {
+    (void)state;
+    static const struct {
+        int layers;
+        bool rematerialise;
+        double left; /* of an expert and its gradient */
+        int memory;
+    } cases[] = {{12, false, 36, 3},   {12, false, 35.9, 2}, {12, false, 11.9, 0},
+                 {12, true, 36, 18},   {12, true, 1.9, 0},   {1, true, 5, 5},
+                 {12, false, 1e9, 64}, {12, false, 0, 64}};
+    for (size_t index = 0; index < sizeof cases / sizeof cases[0]; index++) {
+        const char *const pair[][2] = {
+            {"overlap", "all"}, {"rematerialise", cases[index].rematerialise ? "yes" : "no"}, {0}};
+        struct mp_setting setting = {.layers = cases[index].layers,
+                                     .experts = 64,
+                                     .top_k = 1,
+                                     .topology = {4, 2},
+                                     .tokens_per_rank = 8,
+                                     .expert_bytes = 1000,
+                                     .gradient_bytes = 2000,
+                                     .route_bytes = 8,
+                                     .bandwidth = 1e9,
+                                     .copies_memory = 3000 * cases[index].left};
+        struct mp_fssdp_options options;
+        struct mp_error error = {0};
+        void *self;
+        parse_options(&mp_system_fssdp, &options, pair);
+        assert_int_equal(mp_fssdp_memory(&setting, cases[index].rematerialise),
+                         cases[index].memory);
+        assert_ok(mp_system_fssdp.create(&setting, &options, &self, &error), &error);
+        assert_int_equal(mp_system_fssdp.copies_limit(self), cases[index].memory);
+        mp_system_fssdp.destroy(self);
     }
 }
 
@@ -359,8 +396,12 @@ struct refused_case {
     struct mp_setting setting;
     const char *sentence;
 };
-#define SETTING(ranks, bytes, bandwidth, route, other)                                             \
-    { 1, 8, 2, {ranks, 1}, 4, bytes, 4, 1, bandwidth, route, 0, other }
+#define SETTING(ranks, bytes, bandwidth_, route, other)                                            \
+    {                                                                                              \
+        .layers = 1, .experts = 8, .top_k = 2, .topology = {(ranks), 1}, .tokens_per_rank = 4,     \
+        .expert_bytes = (bytes), .route_bytes = 4, .seed = 1, .bandwidth = (bandwidth_),           \
+        .seconds_per_route = (route), .non_moe_seconds = (other)                                   \
+    }
 static const struct refused_case REFUSED[] = {
     {SETTING(4, 64, 0, 1, 1), "needs a bandwidth above 0, not 0 B/s"},
     {SETTING(4, 64, -1, 1, 1), "needs a bandwidth above 0, not -1 B/s"},
@@ -415,6 +456,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(defaults_are_the_papers),
         cmocka_unit_test(overlap_is_what_attention_hides),
+        cmocka_unit_test(memory_is_what_is_left),
         cmocka_unit_test(golden_transfers),
         cmocka_unit_test(frugal_copies_pay_both_ways),
         cmocka_unit_test(random_runs_obey_the_law),

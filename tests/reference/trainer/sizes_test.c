@@ -106,6 +106,8 @@ static void given_figures_go_before_measured_ones(void **state) {
     assert_close(setting.seconds_per_expert, 7, 0);
     assert_close(setting.non_moe_seconds, 8, 0);
     job.bandwidth = 50;
+    assert_close(setting.copies_memory, 0, 0); /* not known */
+    job.copies_memory = 500;
     job.expert_rate = 1024;
     job.non_moe_seconds = 80;
     mp_job_given_figures(&job, &sizes, &setting);
@@ -118,6 +120,7 @@ static void given_figures_go_before_measured_ones(void **state) {
     assert_close(setting.seconds_per_route, 0.5, 0); /* 2 * 2 * 8 * 16 operations */
     assert_close(setting.seconds_per_expert, 0, 0);
     assert_close(setting.non_moe_seconds, 80, 0);
+    assert_close(setting.copies_memory, 500, 0);
     setting = (struct mp_setting){0};
     mp_job_usual_figures(&setting);
     assert_true(setting.bandwidth > 0 && setting.bandwidth_in_node == setting.bandwidth &&
@@ -143,8 +146,9 @@ static void names_of_facts_and_figures_stay(void **state) {
                                         "routes-between-nodes",
                                         "routes-dropped",
                                         "rows-padded"};
-    static const char *const figures[] = {"bandwidth", "bandwidth-in-node", "seconds-per-route",
-                                          "seconds-per-expert", "non-moe-seconds"};
+    static const char *const figures[] = {"bandwidth",         "bandwidth-in-node",
+                                          "seconds-per-route", "seconds-per-expert",
+                                          "non-moe-seconds",   "copies-memory"};
     const struct mp_plan_facts values = {.copies = 1,
                                          .largest_rank_copies = 2,
                                          .bytes = {3, 4, 5, 6, 99},
@@ -159,17 +163,18 @@ static void names_of_facts_and_figures_stay(void **state) {
                                        .bandwidth_in_node = 2.5,
                                        .seconds_per_route = 3.5,
                                        .seconds_per_expert = 4.5,
-                                       .non_moe_seconds = 5.5};
+                                       .non_moe_seconds = 5.5,
+                                       .copies_memory = 6.5};
     for (int i = 0; i < 12; i++) {
         assert_string_equal(mp_plan_fact_names[i].name, facts[i]);
         assert_close(mp_named_value(&mp_plan_fact_names[i], &values), i + 1, 0);
     }
     assert_null(mp_plan_fact_names[12].name);
-    for (int i = 0; i < 5; i++) {
+    for (int i = 0; i < 6; i++) {
         assert_string_equal(mp_setting_figures[i].name, figures[i]);
         assert_close(mp_named_value(&mp_setting_figures[i], &setting), i + 1.5, 0);
     }
-    assert_null(mp_setting_figures[5].name);
+    assert_null(mp_setting_figures[6].name);
 }
 
 int main(void) {

@@ -72,7 +72,7 @@ static const struct row rows[] = {
     {{"system=fastermoe", "options.group-size=1"}, AS_MANY},
     {{"system=fssdp", "options.overlap=2", "options.reshard-interval=3",
       "options.rematerialise=yes"},
-     AS_MANY},
+     0},
     {{"system=deepspeed", "options.drop-tokens=no"}, EVEN},
     {{"system=deepspeed", "options.drop-tokens=no", "options.expert-parallel=1",
       "options.padded=no"},
