@@ -102,12 +102,13 @@ static inline void replace_gate(struct mp_trainer *trainer) {
     trainer->device->operations = &replaced.operations;
 }
 
-/* A file that all ranks of this run know, and no other run, whatever its seed. */
+/* A new file that all ranks of this run know, and no other run, whatever its seed. */
 static inline void name_file(char path[64], const char *name) {
+    static int files;
     struct mp_error error = {0};
     int process = (int)getpid();
     must(mp_comm_broadcast(world, &process, sizeof process, 0, &error), &error);
-    snprintf(path, 64, "/tmp/moeperf-%s-%d", name, process);
+    snprintf(path, 64, "/tmp/moeperf-%s-%d-%d", name, process, files++);
 }
 
 /* `settings` end with NULL and win over the common ones.  comm: world, or one of a single rank. */
