@@ -308,10 +308,9 @@ static void largest_batch_is_the_last_that_fits(void **state) {
     assert_true(all->batch[0] > all->batch[1]); /* four layers need more than two */
     /* With nothing compared a batch that was set stays, and is too large. */
     int batch = all->batch[1] + 1;
+    mp_reproduction_forget(all);
     all->largest_batch = 0;
     all->batch[1] = batch;
-    for (int i = 0; i < 4; i++)
-        all->cell[i] = (struct mp_reproduce_cell){0};
     assert_int_equal(mp_reproduction_run(all, &settings, &error), 0);
     assert_int_equal(all->batch[1], batch);
     assert_true(mp_reproduction_cell(all, 0, 1, 0)->out_of_memory ||
