@@ -436,7 +436,7 @@ static const struct golden goldens[] = {
      {.tokens = 10, .top_k = 2},
      4,
      {4, 10, 3, 3},
-     "scaled every source to 10 tokens of top 2"},
+     "scaled every source to 10 tokens of top 2; top 2 as it was given"},
 };
 
 struct held_source {
