@@ -94,7 +94,7 @@ static void step_from(const struct mp_inference *all, const struct mp_infer_set 
 static void draw_steps(struct mp_inference *all, int first, int count, int number) {
     int parent[PARENTS], turns = 2 * all->reproduction->unknowns;
     int parents = find_parents(all, first, parent);
-    for (int i = 0; i < count; i++) {
+    for (int i = 0; i < count && parents > 0; i++) {
         double step = first_step / (1 << (number / 2 < 6 ? number / 2 : 6));
         for (int try = 0; try < LENGTHS * turns; try++) {
             int turn = number * count + i + try;

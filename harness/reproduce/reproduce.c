@@ -434,9 +434,11 @@ static bool is_too_large(const struct mp_reproduction *all, int machine, int mod
 }
 
 static void forget_cell(struct mp_reproduce_cell *cell) {
+    bool is_needed = cell->is_needed;
     free(cell->iteration);
     free(cell->layer);
-    *cell = (struct mp_reproduce_cell){.is_needed = cell->is_needed};
+    memset(cell, 0, sizeof *cell);
+    cell->is_needed = is_needed;
 }
 
 void mp_reproduction_forget(struct mp_reproduction *all) {

@@ -6,31 +6,24 @@
 #include "tests/harness/predict/predictor_support.h"
 #include "tests/same/trace.h"
 
-LED_THROUGH(void, mp_traffic_clear, struct mp_traffic *traffic);
-LED_THROUGH(void, mp_traffic_add, struct mp_traffic *traffic, int from, int to, double bytes);
-LED_THROUGH(void, mp_traffic_fill, struct mp_traffic *traffic, mp_traffic_rows *rows_of,
-            void *context, double row_bytes);
-LED_THROUGH(void, mp_network_exchange, struct mp_network *network, const struct mp_traffic *traffic,
-            bool back, const double ready[], double done[]);
-LED_THROUGH(double, mp_network_all_reduce, const struct mp_network *network, double bytes);
-LED_THROUGH(double, mp_network_all_gather, const struct mp_network *network, double bytes);
-LED_THROUGH(int64_t, mp_timeline_start, struct mp_timeline *timeline,
-            struct mp_scheduled_phase activity, const double seconds[], const double alone[],
-            const double received[]);
-LED_THROUGH(void, mp_timeline_wait, struct mp_timeline *timeline, int64_t number);
-LED_THROUGH(void, mp_timeline_exchange_start, struct mp_timeline *timeline,
-            struct mp_scheduled_phase activity, const struct mp_traffic *traffic, bool back,
-            const double alone[], const double received[], const double start[], double done[]);
-LED_THROUGH(void, mp_timeline_wait_until, struct mp_timeline *timeline, const double time[]);
-LED_THROUGH(void, mp_timeline_together, struct mp_timeline *timeline,
-            struct mp_scheduled_phase activity, double seconds);
+LED_THROUGH(mp_traffic_clear);
+LED_THROUGH(mp_traffic_add);
+LED_THROUGH(mp_traffic_fill);
+LED_THROUGH(mp_network_exchange);
+LED_THROUGH(mp_network_all_reduce);
+LED_THROUGH(mp_network_all_gather);
+LED_THROUGH(mp_timeline_start);
+LED_THROUGH(mp_timeline_wait);
+LED_THROUGH(mp_timeline_exchange_start);
+LED_THROUGH(mp_timeline_wait_until);
+LED_THROUGH(mp_timeline_together);
 
-LED_THROUGH(double, mp_costs_embed, const struct mp_costs *costs, int direction);
-LED_THROUGH(double, mp_costs_attention, const struct mp_costs *costs, int direction);
-LED_THROUGH(double, mp_costs_gate, const struct mp_costs *costs, int direction);
-LED_THROUGH(double, mp_costs_head, const struct mp_costs *costs);
-LED_THROUGH(void, mp_timeline_work, struct mp_timeline *timeline, double seconds);
-LED_THROUGH(void, mp_timeline_work_each, struct mp_timeline *timeline, const double seconds[]);
+LED_THROUGH(mp_costs_embed);
+LED_THROUGH(mp_costs_attention);
+LED_THROUGH(mp_costs_gate);
+LED_THROUGH(mp_costs_head);
+LED_THROUGH(mp_timeline_work);
+LED_THROUGH(mp_timeline_work_each);
 
 enum { TABLE = 512 };
 
@@ -109,16 +102,18 @@ void __wrap_mp_traffic_fill(struct mp_traffic *traffic, mp_traffic_rows *rows_of
     __real_mp_traffic_fill(traffic, ask_rows, &asked, row_bytes);
 }
 
-static void copy_traffic(const struct mp_traffic *traffic, bool back, trace_matrix to) {
+static void add_traffic(const struct mp_traffic *traffic, bool back, trace_matrix to) {
     const trace_row *bytes = bytes_of(&seen.traffic, traffic);
     for (int a = 0; a < TRACE_RANKS; a++)
         for (int b = 0; b < TRACE_RANKS; b++)
-            to[a][b] = back ? bytes[b][a] : bytes[a][b];
+            to[a][b] += back ? bytes[b][a] : bytes[a][b];
 }
 
 void __wrap_mp_network_exchange(struct mp_network *network, const struct mp_traffic *traffic,
                                 bool back, const double ready[], double done[]) {
-    copy_traffic(traffic, back, bytes_of(&seen.carried, done));
+    trace_row *bytes = bytes_of(&seen.carried, done);
+    memset(bytes, 0, sizeof(trace_matrix));
+    add_traffic(traffic, back, bytes);
     __real_mp_network_exchange(network, traffic, back, ready, done);
 }
 
@@ -193,15 +188,16 @@ void __wrap_mp_timeline_wait(struct mp_timeline *timeline, int64_t number) {
 
 void __wrap_mp_timeline_exchange_start(struct mp_timeline *timeline,
                                        struct mp_scheduled_phase activity,
-                                       const struct mp_traffic *traffic, bool back,
+                                       struct mp_traffic *const traffic[], int rounds, bool back,
                                        const double alone[], const double received[],
                                        const double begin[], double done[]) {
     int number = start(activity);
     seen.trace->operation[number].step = activity.step;
-    copy_traffic(traffic, back, seen.bytes[number]);
+    for (int round = 0; round < rounds; round++)
+        add_traffic(traffic[round], back, seen.bytes[number]);
     seen.done[number] = done;
-    __real_mp_timeline_exchange_start(timeline, activity, traffic, back, alone, received, begin,
-                                      done);
+    __real_mp_timeline_exchange_start(timeline, activity, traffic, rounds, back, alone, received,
+                                      begin, done);
 }
 
 void __wrap_mp_timeline_wait_until(struct mp_timeline *timeline, const double time[]) {

@@ -15,9 +15,9 @@
 #include "reference/plan/load.h"
 
 /* A function whose calls are led through the test's own one (the linker's --wrap). */
-#define LED_THROUGH(type, name, ...)                                                               \
-    type __real_##name(__VA_ARGS__);                                                               \
-    type __wrap_##name(__VA_ARGS__)
+#define LED_THROUGH(name)                                                                          \
+    __typeof__(name) __real_##name;                                                                \
+    __typeof__(name) __wrap_##name
 
 enum { TRACE_RANKS = 16, TRACE_OPERATIONS = 1024 };
 

@@ -6,40 +6,25 @@
 #include "tests/same/trace.h"
 #include "tests/support.h"
 
-LED_THROUGH(int, mp_gather_counts_start, struct mp_comm *comm, const uint32_t *mine, int count,
-            uint32_t *all, struct mp_request *request, struct mp_error *error);
-LED_THROUGH(int, mp_exchange_start, struct mp_comm *comm, const int *send_rows,
-            const int *receive_rows, size_t row_bytes, const void *send, void *receive,
-            mp_stream stream, struct mp_request *request, struct mp_error *error);
-LED_THROUGH(int, mp_all_reduce_start, struct mp_comm *comm, float *values, size_t count,
-            mp_stream stream, struct mp_request *request, struct mp_error *error);
-LED_THROUGH(int, mp_sparse_all_gather_start, struct mp_comm *comm, const struct mp_transfers *list,
-            enum mp_stage stage, int experts, void *const chunk[], size_t bytes, mp_stream stream,
-            struct mp_request *request, struct mp_error *error);
-LED_THROUGH(int, mp_sparse_reduce_scatter_start, struct mp_comm *comm,
-            const struct mp_transfers *list, int experts, float *const chunk[], size_t bytes,
-            mp_stream stream, struct mp_request *request, struct mp_error *error);
-LED_THROUGH(int, mp_move_start, struct mp_comm *comm, const struct mp_transfer list[], int count,
-            void *const send_chunk[], void *const receive_chunk[], size_t bytes, mp_stream stream,
-            struct mp_request *request, struct mp_error *error);
-LED_THROUGH(int, mp_request_wait, struct mp_request *request, struct mp_error *error);
-LED_THROUGH(int, mp_comm_sum, struct mp_comm *comm, double *values, int count,
-            struct mp_error *error);
+LED_THROUGH(mp_gather_counts_start);
+LED_THROUGH(mp_exchange_start);
+LED_THROUGH(mp_all_reduce_start);
+LED_THROUGH(mp_sparse_all_gather_start);
+LED_THROUGH(mp_sparse_reduce_scatter_start);
+LED_THROUGH(mp_move_start);
+LED_THROUGH(mp_request_wait);
+LED_THROUGH(mp_comm_sum);
 
-LED_THROUGH(void, mp_model_embed, struct mp_model *model, const int32_t *token,
-            const int32_t *target);
-LED_THROUGH(void, mp_model_embed_backward, struct mp_model *model);
-LED_THROUGH(void, mp_model_attention, struct mp_model *model, int layer);
-LED_THROUGH(void, mp_model_attention_backward, struct mp_model *model, int layer);
-LED_THROUGH(void, mp_model_gate, struct mp_model *model, int layer, const int32_t *forced,
-            const struct mp_gate_limit *limit, uint32_t *routes, uint32_t *firsts, float *mass);
-LED_THROUGH(void, mp_model_gate_backward, struct mp_model *model, int layer);
-LED_THROUGH(void, mp_model_experts, struct mp_model *model, int layer, int segment);
-LED_THROUGH(void, mp_model_experts_backward, struct mp_model *model, int layer, int segment,
-            bool accumulate);
-LED_THROUGH(void, mp_model_head, struct mp_model *model, float scale, bool backward);
-LED_THROUGH(void, mp_dense_update, struct mp_dense *dense, mp_stream stream,
-            const struct mp_adamw *settings);
+LED_THROUGH(mp_model_embed);
+LED_THROUGH(mp_model_embed_backward);
+LED_THROUGH(mp_model_attention);
+LED_THROUGH(mp_model_attention_backward);
+LED_THROUGH(mp_model_gate);
+LED_THROUGH(mp_model_gate_backward);
+LED_THROUGH(mp_model_experts);
+LED_THROUGH(mp_model_experts_backward);
+LED_THROUGH(mp_model_head);
+LED_THROUGH(mp_dense_update);
 
 enum { REQUESTS = 128, LAYERS = 16 };
 

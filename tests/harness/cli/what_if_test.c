@@ -98,7 +98,7 @@ static void systems_take_options(void **state) {
     assert_int_equal(json_array_size(json_object_get(answer, "rows")), 3);
     static const struct {
         const char *row, *options;
-    } rows[] = {{"with fssdp, planned again", "memory=all"},
+    } rows[] = {{"with fssdp, planned again", "memory=auto"},
                 {"with fssdp:memory=1", "memory=1"},
                 {"with swiftmoe:slots=4", "slots=4"}};
     for (int i = 0; i < 3; i++) {
@@ -108,7 +108,8 @@ static void systems_take_options(void **state) {
     json_decref(answer);
     char *output = shell("moeperf predict --run 1 --db r.db --system swiftmoe:slots=4", 0);
     assert_non_null(strstr(output, "\nwith swiftmoe:slots=4   "));
-    assert_non_null(strstr(output, "\nwith swiftmoe:slots=4: slots=4 capacity-factor=1\n"));
+    assert_non_null(strstr(
+        output, "\nwith swiftmoe:slots=4: slots=4 capacity-factor=1 offload-optimizer=no\n"));
     free(output);
 }
 

@@ -32,10 +32,10 @@ static const char paper[] =
     "windows: [{loads: zipf, warm-up: 1, iterations: 2}]\n"
     "machines: [{name: m, cluster: hecate-a, change: nodes=1}]\n"
     "models: [{name: one}]\n"
-    "jobs: [{name: ep, system: ep}, {name: ideal, system: ideal}]\n"
+    "jobs: [{name: ep, system: ep}, {name: balanced, system: free-balance}]\n"
     "rows: # another one\n"
-    "  - {row: deepspeed-mean, figure: imbalance, of: ep, over: ideal, use: fit}\n"
-    "  - {row: deepspeed-most, figure: imbalance, of: ep, over: ideal, use: score}\n"
+    "  - {row: deepspeed-mean, figure: imbalance, of: ep, over: balanced, use: fit}\n"
+    "  - {row: deepspeed-most, figure: imbalance, of: ep, over: balanced, use: score}\n"
     "  - {row: fastermoe-mean, figure: imbalance, of: ep, use: score}\n"
     "  - {row: fastermoe-most, of: ep, over: ep, use: input}\n";
 
@@ -136,7 +136,7 @@ static void keep(void *context, const char *text) {
         snprintf(said->text[said->count++], 1024, "%s", text);
 }
 
-/* ep's imbalance is at most 1.43 or at least 1.53 x ideal's 1, never both. */
+/* ep's imbalance is at most 1.43 or at least 1.53 x free-balance's 1, never both. */
 static void contradictions_are_told(void **state) {
     (void)state;
     struct mp_reproduction *all = load(paper);

@@ -224,7 +224,7 @@ static const struct wrong_case wrong_cases[] = {
      "suite.yaml:4: job bare: trace: zipf ranks=4 layers=3 micro-batches=2 has 4 ranks, 3 "
      "layers, 16 experts, 2 micro-batches and 2 experts per token; the job has 2 ranks, 4 layers, "
      "16 experts, 1 micro-batch and 2 experts per token.  moeperf reshape makes a trace of another "
-     "shape"},
+     "shape, but for experts per token, which top-k says"},
     {"trace of other tokens",
      "suite: s\ncommon: {text: words, routing: trace, batch: 4, ranks: 2, sequence: 8}\njobs:\n"
      "  - {system: bare, trace: balanced tokens=15}\n",

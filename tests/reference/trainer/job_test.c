@@ -389,8 +389,8 @@ static void good_jobs_pass(void **state) {
         "{system: plain, text: x, top-k: 2, renormalise: yes}",
         "{system: plain, text: x, gate: softmax, experts: 8, top-k: 6, renormalise: no}",
         "{system: plain, text: x, gate: softmax, experts: 16, top-k: all}",
-        "{system: plain, text: x, gate: softmax, top-k: 6, routing: skewed, skew-experts: 2, "
-        "skew-share: 0.33}",
+        ("{system: plain, text: x, gate: softmax, top-k: 6, routing: skewed, skew-experts: 2, "
+         "skew-share: 0.33}"),
         "{system: plain, text: x, routing: skewed, skew-experts: 1, skew-share: 0.5}",
         "{system: plain, text: x, routing: skewed, skew-experts: 16, skew-share: 0.1}",
         "{system: plain, text: x, gate: switch, routing: skewed, skew-experts: 1, skew-share: 1}",

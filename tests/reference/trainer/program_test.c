@@ -581,10 +581,12 @@ static struct run start_recorded(int ranks, rlim_t file_limit) {
                                           "--spool-directory", "spools", "--progress", NULL});
 }
 
-/* Ended by a signal: all that was done is recorded, and says so. */
-static void assert_interrupted(int ranks, int at_least) {
+/* Ends by a signal: all that was done is recorded, and says so. */
+static void assert_interrupted(struct run *run, int ranks, int at_least) {
+    wait_for_end(run);
     int done = progress();
     char line[64];
+    assert_int_equal(run->status, 0);
     snprintf(line, sizeof line, "stopped by a signal after iteration %d", done);
     assert_true(done >= at_least);
     assert_int_equal(own_lines(line), 1);
@@ -605,9 +607,7 @@ static void signals_end_a_run_after_its_iteration(void **state) {
         struct run run = start_recorded(0, 0);
         wait_for_progress(&run, 3);
         kill(run.pid, stopping[i]);
-        wait_for_end(&run);
-        assert_int_equal(run.status, 0);
-        assert_interrupted(1, 3);
+        assert_interrupted(&run, 1, 3);
     }
 }
 
@@ -618,9 +618,7 @@ static void a_signal_to_one_rank_ends_all(void **state) {
         struct run run = start_recorded(2, 0);
         wait_for_progress(&run, 3);
         kill(read_spool(i ? "spools/rank-0000.spool" : "spools/rank-0001.spool").pid, stopping[i]);
-        wait_for_end(&run);
-        assert_int_equal(run.status, 0);
-        assert_interrupted(2, 3);
+        assert_interrupted(&run, 2, 3);
     }
 }
 
@@ -642,8 +640,7 @@ static void a_signal_to_mpirun_ends_all(void **state) {
             continue;
         }
         assert_int_equal(first.iterations, second.iterations);
-        assert_int_equal(first.status, MP_EINTERRUPTED);
-        assert_int_equal(second.status, MP_EINTERRUPTED);
+        assert_true(first.status == MP_EINTERRUPTED && second.status == MP_EINTERRUPTED);
     }
 }
 

@@ -1,0 +1,139 @@
+/* Predicted jobs for tests: small ones on two nodes of a ready-made cluster, in a folder of their
+ * own. */
+#ifndef MOEPERF_TESTS_HARNESS_PREDICT_JOB_SUPPORT_H
+#define MOEPERF_TESTS_HARNESS_PREDICT_JOB_SUPPORT_H
+
+#include "baselines/systems.h"
+#include "harness/predict/job.h"
+#include "tests/harness/folder.h"
+
+static const char CLUSTERS[] = MOEPERF_SOURCE "/harness/cluster/clusters";
+static struct mp_systems systems;
+
+static inline void set(struct mp_predict_job *job, const char *assignment) {
+    struct mp_error error = {0};
+    if (mp_predict_job_set(job, assignment, &systems, &error))
+        fail_msg("%s: %s", assignment, error.text);
+}
+
+static inline struct mp_cluster *make_job(struct mp_predict_job *job, const char *system) {
+    static const char *const settings[] = {"cluster=fastermoe-johnny",
+                                           "change=nodes=2",
+                                           "layers=3",
+                                           "width=64",
+                                           "heads=4",
+                                           "experts=32",
+                                           "expert-width=128",
+                                           "sequence=64",
+                                           "iterations=7",
+                                           "nodes=5",
+                                           "loads=zipf exponent=0.5 seed=11"};
+    struct mp_cluster *cluster;
+    struct mp_error error = {0};
+    char text[64];
+    assert_int_equal(mp_predict_job_create(job, NULL), MP_OK);
+    snprintf(text, sizeof text, "system=%s", system);
+    set(job, text);
+    for (size_t i = 0; i < sizeof settings / sizeof *settings; i++)
+        set(job, settings[i]);
+    if (mp_predict_job_cluster(job, CLUSTERS, &cluster, &error))
+        fail_msg("%s", error.text);
+    assert_int_equal(job->file.job.ranks, mp_cluster_ranks(cluster));
+    assert_int_equal(job->file.job.nodes, 0); /* the cluster's, whatever was said */
+    job->file.job.batch = 2 * job->file.job.ranks;
+    return cluster;
+}
+
+static inline void end_job(struct mp_predict_job *job, struct mp_cluster *cluster) {
+    mp_predict_job_destroy(job);
+    mp_cluster_destroy(cluster);
+}
+
+static inline int enter(void **state) {
+    return enter_folder(state) || mp_systems_register_all(&systems, NULL);
+}
+
+struct seen {
+    int steps, stop_after;
+    double seconds[64];
+    struct mp_prediction sum; /* field by field */
+    uint64_t loads;           /* hash of all that the sink was told */
+    int64_t load_routes, spans;
+};
+
+/* Those that are put together as means. */
+#define MEAN(name) offsetof(struct mp_prediction, name)
+static const size_t means[] = {MEAN(seconds),
+                               MEAN(compute_seconds),
+                               MEAN(exposed_seconds),
+                               MEAN(late_seconds),
+                               MEAN(exchange_seconds),
+                               MEAN(expert_seconds),
+                               MEAN(expert_seconds_max),
+                               MEAN(moe_seconds),
+                               MEAN(attention_seconds),
+                               MEAN(transfer_seconds),
+                               MEAN(transfer_exposed_seconds),
+                               MEAN(move_seconds),
+                               MEAN(all_reduce_exposed_seconds),
+                               MEAN(imbalance),
+                               MEAN(port_seconds),
+                               MEAN(serial_seconds)};
+
+static inline double *field(struct mp_prediction *prediction, size_t i) {
+    return (double *)((char *)prediction + means[i]);
+}
+
+static inline void add_doubles(struct mp_prediction *sum, const struct mp_prediction *one) {
+    struct mp_prediction copy = *one;
+    for (size_t i = 0; i < sizeof means / sizeof *means; i++)
+        *field(sum, i) += *field(&copy, i);
+}
+
+static inline bool see_step(void *context, const struct mp_prediction *prediction) {
+    struct seen *seen = context;
+    seen->seconds[seen->steps++] = prediction->seconds;
+    add_doubles(&seen->sum, prediction);
+    seen->sum.routes += prediction->routes;
+    seen->sum.dropped += prediction->dropped;
+    seen->sum.copies += prediction->copies;
+    for (int stage = 0; stage < MP_STAGES; stage++)
+        seen->sum.bytes[stage] += prediction->bytes[stage];
+    seen->sum.exchanged_bytes += prediction->exchanged_bytes;
+    return seen->steps != seen->stop_after;
+}
+
+static inline void see_load(void *context, int rank, int64_t iteration, int layer, int experts,
+                            const uint32_t routes[], const uint32_t dropped[]) {
+    (void)dropped;
+    struct seen *seen = context;
+    uint64_t place = (uint64_t)rank * 31 + (uint64_t)iteration * 1009 + (uint64_t)layer * 65537;
+    for (int e = 0; e < experts; e++) {
+        seen->loads += (place * 64 + (uint64_t)e + 1) * 0x9e3779b97f4a7c15u * (routes[e] + 1);
+        seen->load_routes += routes[e];
+    }
+}
+
+static inline void see_span(void *context, int rank, enum mp_predict_stream stream,
+                            const struct mp_span *span) {
+    (void)rank;
+    (void)stream;
+    (void)span;
+    ((struct seen *)context)->spans++;
+}
+
+static inline void watch_job(const char *system, int stop_after, struct seen *seen,
+                             struct mp_prediction_summary *summary) {
+    struct mp_predict_job job;
+    struct mp_cluster *cluster = make_job(&job, system);
+    struct mp_error error = {0};
+    *seen = (struct seen){.stop_after = stop_after};
+    const struct mp_predict_sink sink = {.context = seen, .span = see_span, .load = see_load};
+    const struct mp_predict_watch watch = {seen, see_step};
+    set(&job, "loads=w6 period=2 heat=0.4 seed=5");
+    if (mp_predict_job_run(&job, cluster, &sink, &watch, summary, &error))
+        fail_msg("%s: %s", system, error.text);
+    end_job(&job, cluster);
+}
+
+#endif
