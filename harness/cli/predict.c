@@ -16,7 +16,7 @@
 #include "harness/suite/progress.h"
 
 /* Those that people compare first: the reference, one that copies after the gate, one that moves,
- * one that does so on past loads and drops, FSSDP by the paper's rule and by our own, free balance. */
+ * one that does so on past loads and drops, FSSDP by the paper's rule and by ours, free balance. */
 static const char *const usual_systems[] = {"ep",   "fastermoe", "smartmoe", "swiftmoe",
                                             "llep", "fssdp",     "frugal",   "free-balance"};
 enum { USUAL = sizeof usual_systems / sizeof *usual_systems };
