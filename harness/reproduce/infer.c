@@ -276,7 +276,7 @@ static int predict_sets(struct running *running, int first, int end, struct mp_e
         if (pid[started] < 0)
             break;
         if (pid[started] == 0) {
-            signal(SIGINT, SIG_IGN); /* whoever started this one says when to stop, */
+            signal(SIGINT, SIG_IGN);          /* whoever started this one says when to stop, */
             prctl(PR_SET_PDEATHSIG, SIGKILL); /* or has been killed */
             work(running, end);
             _exit(0);
