@@ -527,6 +527,29 @@ static void the_same_job_gives_the_same_bits(void **state) {
     assert_memory_equal(&one, &two, sizeof one);
 }
 
+/* FlexMoE's experts move after every other iteration: in the open, or under the next one, where the
+ * same bytes take their time of the background. */
+static void moves_hide_under_the_next_iteration(void **state) {
+    (void)state;
+    static const char *const ways[] = {"options.moves=exposed", "options.moves=asynchronous"};
+    struct mp_prediction_summary summary[2];
+    for (int way = 0; way < 2; way++) {
+        struct mp_predict_job job;
+        struct mp_cluster *cluster = make_job(&job, "flexmoe");
+        struct mp_error error = {0};
+        set(&job, "loads=w6 period=2 heat=0.4 seed=5");
+        set(&job, "options.interval=2");
+        set(&job, ways[way]);
+        if (predict(&job, cluster, &summary[way], &error))
+            fail_msg("%s: %s", ways[way], error.text);
+        end_job(&job, cluster);
+        assert_true(summary[way].mean.bytes[MP_STAGE_AFTER_STEP] > 0);
+    }
+    assert_true(summary[0].mean.move_seconds > 0);
+    assert_close(summary[1].mean.move_seconds, 0, 0);
+    assert_true(summary[1].mean.transfer_seconds > summary[0].mean.transfer_seconds);
+}
+
 /* ---- assumptions ---- */
 
 struct lines {
@@ -584,6 +607,7 @@ int main(void) {
         cmocka_unit_test(a_summary_is_of_its_iterations),
         cmocka_unit_test(all_systems_meet_the_same_loads),
         cmocka_unit_test(the_same_job_gives_the_same_bits),
+        cmocka_unit_test(moves_hide_under_the_next_iteration),
         cmocka_unit_test(assumptions_are_what_nobody_said),
     };
     return cmocka_run_group_tests_name("predicted jobs", tests, enter, leave_folder);
