@@ -404,8 +404,8 @@ const struct mp_system mp_system_fastermoe = {
         "gate's choices stand and losses are those of plain expert parallelism. "
         "Experts need not divide ranks, a limit of shadows can be set, and so can groups by "
         "predicted time; these are our own. With a multiple of the experts as ranks they form "
-        "groups that "
-        "have all experts once, tied replicas of each other's; each has its own shadows. "
+        "groups that have all experts once, tied replicas of each other's; each has its own "
+        "shadows. "
         "Not modelled: that the topology-aware gate takes shadows for local, as they are chosen "
         "after it here.",
     /* Of the gate: with topology-gate=yes. */

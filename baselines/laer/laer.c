@@ -459,8 +459,8 @@ const struct mp_system mp_system_laer = {
     .models =
         "Modelled: experts sharded over all ranks and put together in C slots per rank under the "
         "attention before them or some layers ahead, again for backward; gradients sent apart into "
-        "slices; layouts "
-        "planned from the last iterations' loads, even and by priority queue, placed and compared "
+        "slices; layouts planned from the last iterations' loads, even and by priority queue, "
+        "placed and compared "
         "by "
         "the released planner's rules and cost, used one iteration later; lite routing; the "
         "ablations, and the static layout of the paper's baseline and its FLEX. "

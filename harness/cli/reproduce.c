@@ -1,15 +1,15 @@
 /* moeperf reproduce: a paper's tables, predicted on the paper's machines. */
-#include <errno.h>
 #include <math.h>
 #include <signal.h>
 #include <sqlite3.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "harness/cli/cli.h"
+#include "harness/cli/machine.h"
 #include "harness/cli/reproduce.h"
+#include "harness/cli/trace_file.h"
 #include "harness/suite/paths.h"
 #include "harness/suite/progress.h"
 #include "results/store/store.h"
@@ -286,17 +286,6 @@ static int run_and_print(struct mp_reproduction *reproduction, const struct mp_s
 
 /* ---- inferring ---- */
 
-/* A whole number above 0. */
-static int read_number(const char *flag, const char *text, int64_t *number,
-                       struct mp_error *error) {
-    char *end;
-    errno = 0;
-    *number = strtoll(text, &end, 10);
-    if (end != text && !*end && !errno && *number > 0)
-        return MP_OK;
-    return mp_fail(error, MP_EINVAL, "%s %.80s: should be a whole number above 0", flag, text);
-}
-
 static bool draw_sets(void *context, int done, int all) {
     return draw(context, done, all, "sets of unknowns");
 }
@@ -332,7 +321,9 @@ static int infer_and_print(struct mp_reproduction *reproduction, const struct mp
     char clusters[MP_PATH_SIZE];
     struct measurements measured = {.count = 0};
     struct mp_inference *inference = NULL;
+    struct cli_machine machine;
     int64_t budget = 0, seed = 1;
+    cli_machine_read(&machine);
     int code = mp_path_clusters(clusters, error);
     if (!code && flags->write && flags->set.count)
         code =
@@ -340,9 +331,9 @@ static int infer_and_print(struct mp_reproduction *reproduction, const struct mp
     if (!code && flags->loads)
         code = mp_fail(error, MP_EINVAL, "--infer goes without --loads: loads are an unknown");
     if (!code && flags->budget)
-        code = read_number("--budget", flags->budget, &budget, error);
+        code = cli_whole("--budget", flags->budget, 1, INT64_MAX, &budget, error);
     if (!code && flags->seed)
-        code = read_number("--seed", flags->seed, &seed, error);
+        code = cli_whole("--seed", flags->seed, 1, INT64_MAX, &seed, error);
     if (!code)
         code = collect_measurements(&measured, flags, reproduction, error);
     struct mp_infer_settings settings = {.reproduce = {.systems = systems,
@@ -353,7 +344,7 @@ static int infer_and_print(struct mp_reproduction *reproduction, const struct mp
                                                        .measurements = measured.count},
                                          .budget = budget,
                                          .seed = (uint64_t)seed,
-                                         .processes = (int)sysconf(_SC_NPROCESSORS_ONLN)};
+                                         .processes = machine.cores};
     if (!code)
         code = infer(reproduction, &settings, &inference, error);
     if (!code)

@@ -297,13 +297,6 @@ void mp_predictor_move(struct mp_predictor *predictor) {
     mp_timeline_forget_late(timeline);
 }
 
-void mp_predictor_carry_ahead(struct mp_predictor *predictor, int layer,
-                              struct mp_carriage *carriage) {
-    mp_traffic_clear(predictor->traffic);
-    add_slices(predictor, &predictor->planner.home[layer], mp_costs_expert_bytes(predictor->costs));
-    measure(predictor, false, carriage);
-}
-
 /* What arrives takes room beside what is in use until then. */
 void mp_predictor_carry_moves(struct mp_predictor *predictor, struct mp_carriage *carriage) {
     const struct mp_transfers *moves = &predictor->planner.moves;
@@ -313,11 +306,11 @@ void mp_predictor_carry_moves(struct mp_predictor *predictor, struct mp_carriage
     measure(predictor, false, carriage);
 }
 
-void mp_predictor_carry_homes(struct mp_predictor *predictor, int layer,
-                              struct mp_carriage *carriage) {
-    double bytes = mp_costs_expert_bytes(predictor->costs);
+double mp_predictor_carry_homes(struct mp_predictor *predictor, int layer,
+                                struct mp_carriage *carriage) {
     mp_traffic_clear(predictor->traffic);
-    predictor->prediction->bytes[MP_STAGE_AFTER_STEP] +=
-        add_slices(predictor, &predictor->planner.home[layer], bytes);
+    double bytes = add_slices(predictor, &predictor->planner.home[layer],
+                              mp_costs_expert_bytes(predictor->costs));
     measure(predictor, false, carriage);
+    return bytes;
 }

@@ -117,15 +117,12 @@ void mp_predictor_carry_fetch(struct mp_predictor *predictor, enum mp_stage stag
                               struct mp_carriage *carriage);
 /* Gradients of the plan: summed copies, shared sums, slices. */
 void mp_predictor_carry_gradients(struct mp_predictor *predictor, struct mp_predicted_layer *layer);
-/* What AFTER_STEP moves: experts to new homes, which is carried out, or travels in the background,
- * and slices put together at a layer's homes. */
+/* Experts to new homes: carried out, or for the background. */
 void mp_predictor_move(struct mp_predictor *predictor);
 void mp_predictor_carry_moves(struct mp_predictor *predictor, struct mp_carriage *carriage);
-void mp_predictor_carry_homes(struct mp_predictor *predictor, int layer,
-                              struct mp_carriage *carriage);
-/* The same of a layer that is not planned yet, whose bytes count when it is. */
-void mp_predictor_carry_ahead(struct mp_predictor *predictor, int layer,
-                              struct mp_carriage *carriage);
+/* Slices put together at a layer's homes, planned or not yet.  Returns all bytes. */
+double mp_predictor_carry_homes(struct mp_predictor *predictor, int layer,
+                                struct mp_carriage *carriage);
 /* holds[r]: experts of the placement that rank r holds. */
 void mp_predictor_count_holders(const struct mp_placement *placement, double holds[]);
 

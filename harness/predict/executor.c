@@ -312,14 +312,16 @@ static struct mp_carriage *carriage_of(struct mp_predictor *predictor,
     case MP_TRAVEL_FETCH:
         if (predictor->schedule.ahead == 0)
             return &predictor->fetch;
-        mp_predictor_carry_ahead(predictor, operation->layer, &predictor->ahead);
+        /* Its bytes count when the layer is planned. */
+        mp_predictor_carry_homes(predictor, operation->layer, &predictor->ahead);
         return &predictor->ahead;
     case MP_TRAVEL_LATE_FETCH:
         return &predictor->late_fetch;
     case MP_TRAVEL_REFETCH:
         return &layer_of(predictor, operation->layer)->prefetch;
     case MP_TRAVEL_HOMES:
-        mp_predictor_carry_homes(predictor, operation->layer, &predictor->fetch);
+        predictor->prediction->bytes[MP_STAGE_AFTER_STEP] +=
+            mp_predictor_carry_homes(predictor, operation->layer, &predictor->fetch);
         return &predictor->fetch;
     case MP_TRAVEL_MOVES:
         mp_predictor_carry_moves(predictor, &predictor->fetch);
