@@ -3,9 +3,11 @@
  * SimGrid's model is CM02: max-min fair sharing of links by all flows at once.  What its models
  * know of TCP is turned off (a window's limit, factors on bandwidth and latency, weights of round
  * trips, acknowledgements), since the links here are those of InfiniBand and NVLink and physics are
- * to be compared; clocks are resolved to 1e-12 s, for messages of some hundred bytes.  Every gate
- * is a link per direction, and so is what a rank gets of one at most; every pair of ranks has a
- * route over the sender's and the receiver's. */
+ * to be compared; clocks are resolved to 1e-12 s, for messages of some hundred bytes; at every
+ * event the shares of all links are worked out anew, since on routes over four links SimGrid 3.32's
+ * lazy updates let flows have more than a link carries (by 42 %, as seen).  Every gate is a link
+ * per direction, and so is what a rank gets of one at most; every pair of ranks has a route over
+ * the sender's and the receiver's. */
 #include "harness/predict/network.h"
 
 #include <unistd.h>
@@ -15,8 +17,8 @@
 #define SIMGRID_OPTIONS                                                                            \
     "--cfg=network/model:CM02 --cfg=network/TCP-gamma:0 --cfg=network/bandwidth-factor:1 "         \
     "--cfg=network/latency-factor:1 --cfg=network/weight-S:0 --cfg=network/crosstraffic:0 "        \
-    "--cfg=surf/precision:1e-12 --cfg=maxmin/precision:1e-9 --cfg=contexts/stack-size:128 "        \
-    "--log=root.threshold:error"
+    "--cfg=network/optim:Full --cfg=surf/precision:1e-12 --cfg=maxmin/precision:1e-9 "             \
+    "--cfg=contexts/stack-size:128 --log=root.threshold:error"
 
 #if defined(__OPTIMIZE__) && !defined(__SANITIZE_ADDRESS__)
 enum { OPTIMIZED = true }; /* so that speed means something */
@@ -134,6 +136,7 @@ static struct {
     int count, ranks, speeds;
     double makespan[ROWS], rank[ROWS * MOST_RANKS], speed[ROWS];
     double worst[2]; /* without and with limits of ranks */
+    double late;     /* how much later than SimGrid, at most */
 } errors;
 
 static void compare(uint64_t *seed, const struct shape *shape, enum kind kind, double bytes) {
@@ -153,6 +156,7 @@ static void compare(uint64_t *seed, const struct shape *shape, enum kind kind, d
     double off = fabs(makespan / expected - 1);
     errors.makespan[errors.count++] = off;
     errors.worst[shape->limit > 0] = fmax(errors.worst[shape->limit > 0], off);
+    errors.late = fmax(errors.late, makespan / expected - 1);
     print_message("%5d  %5d  %-14s  %9.0f  %11.4g  %11.4g  %+7.3f  %7.3f  %9.0f\n", n, shape->ports,
                   kind_names[kind], bytes, expected, makespan, makespan / expected - 1, worst,
                   their_seconds / our_seconds);
@@ -192,7 +196,11 @@ static void close_to_simgrid(void **state) {
                   errors.speed[errors.speeds / 2], errors.speed[0]);
     assert_true(median <= 0.05);
     assert_true(errors.worst[false] <= 0.15);
-    assert_true(errors.worst[true] <= 0.25);
+    /* A rank that is alone at a gate for four in the end, with 0.4 of it: 0.23 by hand; 0.22 seen.
+     */
+    assert_true(errors.worst[true] <= 0.3);
+    /* All come together, so the busiest gate's bytes are the least that any sharing takes. */
+    assert_true(errors.late <= 0.001);
     /* Of the median row: a row's time is a few milliseconds of a machine that others use, and the
      * rows that SimGrid is quickest with are near the limit (620 and 950 times were seen). */
     assert_true(!OPTIMIZED || errors.speed[errors.speeds / 2] >= 1000);
