@@ -484,27 +484,8 @@ int mp_costs_check_offload(const struct mp_costs *costs, struct mp_error *error)
                    cluster->file, missing);
 }
 
-double mp_costs_launch(const struct mp_costs *costs) {
-    return costs->cluster->launch.value;
-}
-
 double mp_costs_overlap(const struct mp_costs *costs) {
     return mp_cluster_overlap(costs->cluster);
-}
-
-/* ---- operations, as models are said to have them ---- */
-
-double mp_costs_attention_flops(const struct mp_costs *costs) {
-    double d = costs->width;
-    return costs->tokens * (2 * d * (2 * d + 2 * costs->keys) + 2 * costs->sequence * d);
-}
-
-double mp_costs_gate_flops(const struct mp_costs *costs) {
-    return 2 * costs->tokens * costs->width * costs->experts;
-}
-
-double mp_costs_head_flops(const struct mp_costs *costs) {
-    return 2 * costs->tokens * costs->width * costs->vocabulary;
 }
 
 double mp_costs_route_flops(const struct mp_costs *costs) {

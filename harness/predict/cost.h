@@ -111,18 +111,13 @@ int mp_costs_check_offload(const struct mp_costs *costs, struct mp_error *error)
 double mp_costs_block_parameters(const struct mp_costs *costs); /* numbers of parameters: */
 double mp_costs_table_parameters(const struct mp_costs *costs);
 double mp_costs_expert_parameters(const struct mp_costs *costs);
-double mp_costs_launch(const struct mp_costs *costs); /* seconds of starting a kernel */
 /* What sums of non-expert gradients take, times what the network says. */
 double mp_costs_sums(const struct mp_costs *costs);
 double mp_costs_overlap(const struct mp_costs *costs); /* mp_cluster_overlap */
 
-/* Forward operations of a model of these sizes, a multiply and an add being two; backward has twice
- * as many.  Recomputation and what a mask hides do not count, so their sum is
- * mp_model_iteration_flops (reference/model/model.h).  Of all tokens of a micro-batch: */
-double mp_costs_attention_flops(const struct mp_costs *costs);
-double mp_costs_gate_flops(const struct mp_costs *costs);
-double mp_costs_head_flops(const struct mp_costs *costs);
-double mp_costs_route_flops(const struct mp_costs *costs); /* of one route through its expert */
+/* Operations of one route through its expert forward, a multiply and an add being two; backward has
+ * twice as many. */
+double mp_costs_route_flops(const struct mp_costs *costs);
 
 /* What planners are told (reference/plan/system.h), all of it: sizes from job and cluster, figures
  * from the same formulas as the trainer measures them, unless the job sets them (bandwidth,
