@@ -6,51 +6,26 @@
 
 #include "reference/plan/system.h"
 
-const struct cli_entry cli_gates[] = {
-    {"gshard", "GShard: two experts per token",
-     "Lepikhin et al., GShard, ICLR 2021, section 2.2 and algorithm 1",
-     "Softmax over all experts, the two largest win, their probabilities are divided by their sum. "
-     "The auxiliary loss is the experts' share of first choices times their mean probability. "
-     "Nothing is dropped: experts have no capacity, so that the loss does not depend on the "
-     "system.",
-     "gate: gshard"},
-    {"switch", "Switch: one expert per token",
-     "Fedus et al., Switch Transformers, JMLR 2022, section 2.1 and equations 4 to 6",
-     "Softmax over all experts, the largest wins and its probability scales the expert's output. "
-     "The auxiliary loss is the experts' share of tokens times their mean probability. Nothing is "
-     "dropped.",
-     "gate: switch"},
-    {"softmax", "softmax top-k: any number of experts per token",
-     "Jiang et al., Mixtral of Experts, arXiv 2401.04088, section 2.1; Shoeybi et al., Megatron-LM "
-     "core, router with softmax scores; DeepSpeed, deepspeed/moe/sharded_moe.py, topkgating",
-     "Softmax over all experts, the top-k largest win (1 to 16, or all), ties to the lower expert. "
-     "Weights are divided by their sum (renormalise: auto, from two choices on), which is the "
-     "softmax over the winners alone, or stay probabilities (renormalise: no). The auxiliary loss "
-     "is the experts' share of all choices times their mean probability. Nothing is dropped.",
-     "gate: softmax, top-k: 8"},
-    {0},
-};
-
 const struct cli_entry cli_workloads[] = {
-    {"text", "the gate routes real text", "",
+    {"text", "the gate routes real text",
      "The gate chooses, so loads are those of the model as it learns: they move from iteration to "
      "iteration and differ between layers and ranks.",
      "routing: gate"},
-    {"balanced", "every expert gets the same number of routes", "",
+    {"balanced", "every expert gets the same number of routes",
      "Replays equal loads in every layer and iteration. The gate still gives the weights, so "
      "gradients stay real. What is left of a system's time when nobody has to wait for a hot "
      "expert.",
      "routing: balanced"},
-    {"skewed", "the first few experts get a fixed share of all routes", "",
+    {"skewed", "the first few experts get a fixed share of all routes",
      "Replays constant skew: skew-share of the routes spread evenly over the first skew-experts "
      "experts, the rest over the others. Every system meets exactly these loads.",
      "routing: skewed, skew-share: 0.7, skew-experts: 4"},
-    {"load", "a given load matrix", "",
+    {"load", "a given load matrix",
      "Replays a row of routes per source rank and a column per expert, scaled to the routes of an "
      "iteration. No expert can get more than every token, with k experts per token a kth of a "
      "row. Every system meets exactly these loads.",
      "routing: load, load: [[5, 1, 1, 3], [2, 4, 3, 1]]"},
-    {"trace", "the loads of a recorded or generated trace", "",
+    {"trace", "the loads of a recorded or generated trace",
      "Replays every count of a trace, iteration by iteration, layer by layer and rank by rank; "
      "after its last iteration it begins again. The trace has the job's shape: its layers, experts "
      "and ranks, one micro-batch, and top-k routes of every token. Which token goes where is "
@@ -97,8 +72,8 @@ json_t *cli_pack_capabilities(unsigned set) {
     return names;
 }
 
-const struct cli_entry *cli_entry_find(const struct cli_entry table[], const char *name) {
-    for (const struct cli_entry *entry = table; entry->name; entry++)
+const struct cli_entry *cli_workload_find(const char *name) {
+    for (const struct cli_entry *entry = cli_workloads; entry->name; entry++)
         if (!strcmp(entry->name, name))
             return entry;
     return NULL;

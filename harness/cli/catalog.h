@@ -1,4 +1,4 @@
-/* Catalog: gates, workloads and capabilities of systems in words, for list and show.  Systems
+/* Catalog: workloads, and capabilities of systems, in words, for list and show.  Systems and gates
  * describe themselves otherwise. */
 #ifndef MOEPERF_HARNESS_CLI_CATALOG_H
 #define MOEPERF_HARNESS_CLI_CATALOG_H
@@ -8,15 +8,13 @@
 struct cli_entry {
     const char *name;
     const char *title;  /* one line */
-    const char *source; /* paper and section; "" if there is none */
     const char *models; /* some sentences */
     const char *use;    /* what to write into a job */
 };
 
-/* Tables end with a row whose name is NULL. */
-extern const struct cli_entry cli_gates[], cli_workloads[];
+extern const struct cli_entry cli_workloads[]; /* ends with a row whose name is NULL */
 
-const struct cli_entry *cli_entry_find(const struct cli_entry table[], const char *name);
+const struct cli_entry *cli_workload_find(const char *name);
 
 /* What a capability of enum mp_system_capability means to somebody who reads a result. */
 struct cli_capability {

@@ -33,22 +33,24 @@ static int list_systems(const struct mp_systems *systems, json_t *rows, struct m
     return code;
 }
 
-static int list_entries(const struct cli_entry table[], json_t *rows, struct mp_error *error) {
-    int code = MP_OK;
-    for (const struct cli_entry *entry = table; entry->name && !code; entry++)
-        code = add_row(rows, json_pack("{s:s, s:s}", "name", entry->name, "title", entry->title),
-                       error);
-    return code;
-}
-
 static int list_gates(const struct mp_systems *systems, json_t *rows, struct mp_error *error) {
     (void)systems;
-    return list_entries(cli_gates, rows, error);
+    int code = MP_OK;
+    for (int i = 0; mp_gate_kinds[i] && !code; i++) {
+        const struct mp_gate_kind *gate = mp_gate_kinds[i];
+        code =
+            add_row(rows, json_pack("{s:s, s:s}", "name", gate->name, "title", gate->title), error);
+    }
+    return code;
 }
 
 static int list_workloads(const struct mp_systems *systems, json_t *rows, struct mp_error *error) {
     (void)systems;
-    return list_entries(cli_workloads, rows, error);
+    int code = MP_OK;
+    for (const struct cli_entry *entry = cli_workloads; entry->name && !code; entry++)
+        code = add_row(rows, json_pack("{s:s, s:s}", "name", entry->name, "title", entry->title),
+                       error);
+    return code;
 }
 
 static int list_generators(const struct mp_systems *systems, json_t *rows, struct mp_error *error) {

@@ -117,10 +117,19 @@ static void print_system(const json_t *object) {
     print_options(options);
 }
 
-static json_t *pack_entry(const char *kind, const struct cli_entry *entry) {
-    return json_pack("{s:s, s:s, s:s, s:s, s:s, s:s}", "kind", kind, "name", entry->name, "title",
-                     entry->title, "source", entry->source, "models", entry->models, "use",
+static json_t *pack_workload(const struct cli_entry *entry) {
+    return json_pack("{s:s, s:s, s:s, s:s, s:s, s:s}", "kind", "workload", "name", entry->name,
+                     "title", entry->title, "source", "", "models", entry->models, "use",
                      entry->use);
+}
+
+static json_t *pack_gate(const struct mp_gate_kind *gate) {
+    char use[128];
+    int at = snprintf(use, sizeof use, "gate: %s", gate->name);
+    if (gate->least < gate->most)
+        snprintf(use + at, sizeof use - (size_t)at, ", top-k: %d", gate->usual);
+    return json_pack("{s:s, s:s, s:s, s:s, s:s, s:s}", "kind", "gate", "name", gate->name, "title",
+                     gate->title, "source", gate->source, "models", gate->models, "use", use);
 }
 
 static void print_entry(const json_t *object) {
@@ -249,12 +258,12 @@ static json_t *find_built_in(const struct mp_systems *systems, const char *name)
     for (int i = 0; i < systems->count; i++)
         if (!strcmp(systems->item[i]->name, name))
             return pack_system(systems->item[i]);
-    const struct cli_entry *entry = cli_entry_find(cli_gates, name);
-    if (entry)
-        return pack_entry("gate", entry);
-    entry = cli_entry_find(cli_workloads, name);
-    if (entry)
-        return pack_entry("workload", entry);
+    int gate = mp_gate_find(name);
+    if (gate >= 0)
+        return pack_gate(mp_gate_kinds[gate]);
+    const struct cli_entry *workload = cli_workload_find(name);
+    if (workload)
+        return pack_workload(workload);
     json_t *generator = pack_generator(name);
     if (generator)
         return generator;
@@ -274,8 +283,8 @@ static int fail_unknown(const struct mp_systems *systems, char **names[KINDS], c
     int count = 0;
     for (int i = 0; i < systems->count; i++)
         known[count++] = systems->item[i]->name;
-    for (const struct cli_entry *entry = cli_gates; entry->name; entry++)
-        known[count++] = entry->name;
+    for (int i = 0; mp_gate_kinds[i]; i++)
+        known[count++] = mp_gate_kinds[i]->name;
     for (const struct cli_entry *entry = cli_workloads; entry->name; entry++)
         known[count++] = entry->name;
     for (const struct mp_generator *kind = mp_generators; kind->name; kind++)

@@ -205,9 +205,7 @@ int mp_predict_job_adopt(struct mp_predict_job *job, const struct mp_cluster *cl
     sizes->layers = shape.layers;
     sizes->experts = shape.experts;
     if (shape.top_k > 0) {
-        sizes->gate = shape.top_k == 1   ? MP_GATE_SWITCH
-                      : shape.top_k == 2 ? MP_GATE_GSHARD
-                                         : MP_GATE_SOFTMAX;
+        sizes->gate = mp_gate_of_choices(shape.top_k);
         sizes->top_k = shape.top_k;
     }
     job->options.micro_batches = shape.micro_batches;

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "reference/gate/gate.h"
+
 struct run_trace {
     struct mp_store *store;
     char *database;
@@ -139,9 +141,8 @@ static int find_only_run(struct run_trace *run, struct mp_error *error) {
 static int describe_run(struct run_trace *run, struct mp_trace_info *info, struct mp_error *error) {
     sqlite3_stmt *row = NULL;
     int code = prepare(run,
-                       "SELECT ranks, CASE WHEN gate = 'gshard' THEN 2 WHEN gate = 'switch' THEN 1 "
-                       "WHEN gate LIKE 'softmax top-%' THEN CAST(substr(gate, 13) AS INTEGER) ELSE "
-                       "0 END, suite, job, system, workload, started_at FROM run WHERE run_id = ?1",
+                       "SELECT ranks, ifnull(gate, ''), suite, job, system, workload, started_at "
+                       "FROM run WHERE run_id = ?1",
                        &run->run_id, 1, &row, error);
     if (!code) {
         code = step(run, row, error);
@@ -157,7 +158,7 @@ static int describe_run(struct run_trace *run, struct mp_trace_info *info, struc
             text[i] = text[i] ? text[i] : "";
         }
         info->shape.ranks = sqlite3_column_int(row, 0);
-        info->shape.top_k = sqlite3_column_int(row, 1);
+        info->shape.top_k = mp_gate_words_top_k((const char *)sqlite3_column_text(row, 1));
         info->shape.micro_batches = 1;
         code = MP_OK;
         if (asprintf(&info->source, "run %lld of %s: suite %s, job %s, system %s, workload %s, %s",

@@ -27,9 +27,10 @@ int mp_trainer_wait_counts(struct mp_trainer *trainer, int layer, struct mp_erro
     int code = mp_request_wait(trainer->gather, error);
     if (code)
         return code;
-    bool of_all = trainer->job.gate == MP_GATE_SOFTMAX;
+    const struct mp_gate_rule *rule = &trainer->gate_rule;
+    bool of_all = rule->loss_counts == MP_COUNT_ALL;
     double tokens = (double)trainer->global_tokens, loss = 0;
-    double counted = of_all ? tokens * trainer->model.shape.top_k : tokens;
+    double counted = tokens * rule->loss_divisor;
     float *auxiliary = trainer->auxiliary + (size_t)layer * (size_t)experts;
     for (int r = 0; r < ranks; r++)
         memcpy(load->count + (size_t)r * (size_t)experts,

@@ -35,6 +35,7 @@ struct mp_transfer_in_flight {
 
 struct mp_trainer {
     struct mp_job job;
+    struct mp_gate_rule gate_rule;
     char options[1024]; /* of the system: "slots=auto interval=50", for checkpoints */
     struct mp_sizes sizes;
     struct mp_setting setting;

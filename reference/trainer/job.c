@@ -13,8 +13,6 @@
 
 #define FIELD(member) offsetof(struct mp_job, member)
 
-static const char *const gate_name[] = {"gshard", "switch", "softmax"};
-
 const struct mp_option mp_job_options[] = {
     {"name", MP_OPTION_TEXT, FIELD(name), "", "job", 0, 0, NULL, "name of the job, for people"},
     {"system", MP_OPTION_TEXT, FIELD(system), "", NULL, 0, 0, NULL,
@@ -40,13 +38,13 @@ const struct mp_option mp_job_options[] = {
      "hidden elements of one expert"},
     {"sequence", MP_OPTION_INT, FIELD(sequence), "tokens", "128", 1, 65536, NULL,
      "tokens of a sequence"},
-    {"gate", MP_OPTION_CHOICE, FIELD(gate), "", "gshard", 0, 0, "gshard switch softmax",
-     "gate: gshard sends a token to two experts, switch to one, softmax to top-k"},
+    {"gate", MP_OPTION_CHOICE, FIELD(gate), "", "gshard", 0, 0, mp_gate_names,
+     "what chooses the experts of a token; moeperf list gates says how"},
     {"top-k", MP_OPTION_COUNT, FIELD(top_k), "experts", "auto", -1, MP_CHOICES_LIMIT, NULL,
-     "experts of a token, 1 to 16, with gate softmax; auto is the gate's own number (softmax: 2)"},
+     "experts of a token, with a gate that takes several numbers; auto is the gate's usual one"},
     {"renormalise", MP_OPTION_CHOICE, FIELD(renormalise), "", "auto", 0, 0, "auto no yes",
-     "weights of a token's experts are divided by their sum, with gate softmax; auto: if there are "
-     "several"},
+     "weights of a token's experts are divided by their sum, with a gate that leaves it open; "
+     "auto: if there are several"},
     {"auxiliary-weight", MP_OPTION_DOUBLE, FIELD(auxiliary_weight), "", "0.01", 0, 1e3, NULL,
      "weight of the gate's balancing loss"},
 
@@ -380,26 +378,49 @@ int mp_job_set(struct mp_job_file *file, const char *assignment, const struct mp
     return mp_job_set_more(file, NULL, assignment, systems, error);
 }
 
-static int check_gate(const struct mp_job *job, struct mp_error *error) {
-    const char *name = gate_name[job->gate];
-    int top_k = mp_job_top_k(job), own = job->gate == MP_GATE_SWITCH ? 1 : 2;
-    bool is_fixed = job->gate != MP_GATE_SOFTMAX;
-    if (is_fixed && top_k != own)
-        return mp_fail(error, MP_EINVAL,
-                       "top-k: gate %s sends a token to %d expert%s, not to %d; gate softmax takes "
-                       "1 to %d",
-                       name, own, own == 1 ? "" : "s", top_k, MP_CHOICES_LIMIT);
-    if (is_fixed && mp_job_renormalises(job) != (own > 1))
-        return mp_fail(error, MP_EINVAL,
-                       "renormalise: gate %s has it %s; gate softmax with top-k %d takes either",
-                       name, own > 1 ? "on" : "off", own);
+/* A gate that takes any of several numbers of experts, this one among them, and leaves weights open
+ * if that is wanted; NULL: none does. */
+static const struct mp_gate_kind *flexible_gate(int top_k, bool open_weights) {
+    for (int i = 0; mp_gate_kinds[i]; i++) {
+        const struct mp_gate_kind *kind = mp_gate_kinds[i];
+        if (kind->least < kind->most && kind->least <= top_k && top_k <= kind->most &&
+            (!open_weights || kind->weights == MP_WEIGHTS_EITHER))
+            return kind;
+    }
+    return NULL;
+}
+
+static int check_choices(const struct mp_job *job, struct mp_error *error) {
+    const struct mp_gate_kind *gate = mp_gate_kinds[job->gate];
+    int top_k = mp_job_top_k(job);
     if (top_k < 1 || top_k > MP_CHOICES_LIMIT)
         return mp_fail(error, MP_EINVAL, "top-k: %d experts of a token; 1 to %d can be chosen",
                        top_k, MP_CHOICES_LIMIT);
+    if (top_k >= gate->least && top_k <= gate->most)
+        return MP_OK;
+    const struct mp_gate_kind *other = flexible_gate(top_k, false);
+    return mp_fail(error, MP_EINVAL,
+                   "top-k: gate %s sends a token to %d expert%s, not to %d; gate %s takes %d to %d",
+                   gate->name, gate->usual, gate->usual == 1 ? "" : "s", top_k, other->name,
+                   other->least, other->most);
+}
+
+static int check_gate(const struct mp_job *job, struct mp_error *error) {
+    const struct mp_gate_kind *gate = mp_gate_kinds[job->gate];
+    int code = check_choices(job, error), top_k = mp_job_top_k(job);
+    if (code)
+        return code;
+    struct mp_gate_rule rule;
+    mp_job_gate_rule(job, &rule);
+    bool wanted = job->renormalise == MP_RENORMALISE_YES;
+    if (job->renormalise != MP_RENORMALISE_AUTO && rule.renormalise != wanted)
+        return mp_fail(error, MP_EINVAL,
+                       "renormalise: gate %s has it %s; gate %s with top-k %d takes either",
+                       gate->name, wanted ? "off" : "on", flexible_gate(top_k, true)->name, top_k);
     if (job->experts < top_k)
         return mp_fail(error, MP_EINVAL,
-                       "experts: the %s gate sends a token to %d experts, there %s only %d", name,
-                       top_k, job->experts == 1 ? "is" : "are", job->experts);
+                       "experts: the %s gate sends a token to %d experts, there %s only %d",
+                       gate->name, top_k, job->experts == 1 ? "is" : "are", job->experts);
     return MP_OK;
 }
 
@@ -653,13 +674,18 @@ int mp_job_write(const struct mp_job_file *file, FILE *stream, struct mp_error *
     return code;
 }
 
+void mp_job_gate_rule(const struct mp_job *job, struct mp_gate_rule *rule) {
+    int top_k = mp_job_top_k(job);
+    bool renormalise = job->renormalise == MP_RENORMALISE_AUTO
+                           ? top_k > 1
+                           : job->renormalise == MP_RENORMALISE_YES;
+    mp_gate_rule(mp_gate_kinds[job->gate], top_k, renormalise, rule);
+}
+
 const char *mp_job_gate(const struct mp_job *job, char buffer[MP_GATE_WORDS]) {
-    if (job->gate == MP_GATE_SOFTMAX)
-        snprintf(buffer, MP_GATE_WORDS, "softmax top-%d%s", mp_job_top_k(job),
-                 mp_job_renormalises(job) ? "" : " not renormalised");
-    else
-        snprintf(buffer, MP_GATE_WORDS, "%s", gate_name[job->gate]);
-    return buffer;
+    struct mp_gate_rule rule;
+    mp_job_gate_rule(job, &rule);
+    return mp_gate_words(mp_gate_kinds[job->gate], &rule, buffer);
 }
 
 /* Tells load matrices apart: FNV-1a over what is written, blanks left out. */

@@ -9,15 +9,9 @@
 #include <stdio.h>
 
 #include "reference/base/yaml.h"
+#include "reference/gate/gate.h"
 #include "reference/plan/system.h"
 
-/* All choose by softmax over all experts; nothing is dropped (systems.md 3.2, 3.3).
- *   gshard   two experts, weights divided by their sum, loss of first choices
- *   switch   one expert, its probability as it is, loss of first choices
- *   softmax  `top_k` experts, weights as `renormalise` says, loss of all choices: E / k times the
- *            sum over experts of routes per token and mean probability, as in Megatron-LM,
- *            DeepSpeed's top-k and MegaBlocks; 1 when balanced, as the others' */
-enum mp_job_gate { MP_GATE_GSHARD, MP_GATE_SWITCH, MP_GATE_SOFTMAX };
 enum mp_job_renormalise { MP_RENORMALISE_AUTO, MP_RENORMALISE_NO, MP_RENORMALISE_YES };
 enum mp_job_device { MP_DEVICE_CPU, MP_DEVICE_CUDA };
 enum mp_job_precision { MP_PRECISION_FP32, MP_PRECISION_BF16 };
@@ -41,12 +35,13 @@ struct mp_job {
 
     /* Model (architecture.md, section 4). */
     int layers, width, heads, experts, expert_width, sequence;
-    int gate;        /* enum mp_job_gate */
+    int gate;        /* of mp_gate_kinds */
     int top_k;       /* experts of a token, 1 .. MP_CHOICES_LIMIT; MP_ALL: every one; MP_AUTO: the
-                        gate's own number, 2 with softmax */
-    int renormalise; /* enum mp_job_renormalise: whether softmax's weights are divided by their sum.
-                        AUTO: from two choices on, as Mixtral, Qwen3-MoE, Megatron-LM (softmax after
-                        selection) and Tutel have it; DeepSeek-V2, Qwen2-MoE and OLMoE don't */
+                        gate's usual number */
+    int renormalise; /* enum mp_job_renormalise: whether weights are divided by their sum, with a
+                        gate that leaves it open.  AUTO: from two choices on, as Mixtral, Qwen3-MoE,
+                        Megatron-LM (softmax after selection) and Tutel have it; DeepSeek-V2,
+                        Qwen2-MoE and OLMoE don't */
     double auxiliary_weight; /* of the gate's loss */
 
     /* Data. */
@@ -167,19 +162,12 @@ static inline struct mp_topology mp_job_topology(const struct mp_job *job, int r
 /* Experts that one token goes to. */
 static inline int mp_job_top_k(const struct mp_job *job) {
     if (job->top_k == MP_AUTO)
-        return job->gate == MP_GATE_SWITCH ? 1 : 2;
+        return mp_gate_kinds[job->gate]->usual;
     return job->top_k == MP_ALL ? job->experts : job->top_k;
 }
-/* Whether the gate divides a token's weights by their sum. */
-static inline bool mp_job_renormalises(const struct mp_job *job) {
-    return job->renormalise == MP_RENORMALISE_AUTO ? mp_job_top_k(job) > 1
-                                                   : job->renormalise == MP_RENORMALISE_YES;
-}
-
-/* The gate in words that differ where its choices or weights do: "gshard", "switch", "softmax
- * top-6", "softmax top-6 not renormalised".  Runs with other words are not compared, and the
- * traces of runs (harness/workload/run_trace.c) read top-k from them. */
-enum { MP_GATE_WORDS = 48 };
+/* The job's gate in numbers. */
+void mp_job_gate_rule(const struct mp_job *job, struct mp_gate_rule *rule);
+/* And in words (mp_gate_words).  Runs with other words are not compared. */
 const char *mp_job_gate(const struct mp_job *job, char buffer[MP_GATE_WORDS]);
 
 /* count [experts]: how many of a rank's `routes` go to each expert where they are replayed

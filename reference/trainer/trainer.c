@@ -9,15 +9,16 @@
 #include "profiler/nvtx/emit.h"
 #include "reference/trainer/internal.h"
 
-static void shape_of(const struct mp_job *job, struct mp_model_shape *shape) {
+static void shape_of(const struct mp_job *job, const struct mp_gate_rule *rule,
+                     struct mp_model_shape *shape) {
     *shape = (struct mp_model_shape){.layers = job->layers,
                                      .width = job->width,
                                      .heads = job->heads,
                                      .experts = job->experts,
                                      .expert_width = job->expert_width,
                                      .sequence = job->sequence,
-                                     .top_k = mp_job_top_k(job),
-                                     .renormalise = mp_job_renormalises(job),
+                                     .top_k = rule->top_k,
+                                     .renormalise = rule->renormalise,
                                      .auxiliary_weight = job->auxiliary_weight};
 }
 
@@ -400,12 +401,13 @@ int mp_trainer_create_on(const struct mp_job_file *file, struct mp_comm *comm,
     if (!trainer)
         return mp_fail(error, MP_ENOMEM, "no memory for a trainer");
     trainer->job = *job;
+    mp_job_gate_rule(job, &trainer->gate_rule);
     trainer->comm = comm;
     trainer->text = text;
     trainer->sequences = job->batch / comm->ranks;
     trainer->global_tokens = (int64_t)job->batch * job->sequence;
     struct mp_model_shape shape;
-    shape_of(job, &shape);
+    shape_of(job, &trainer->gate_rule, &shape);
     code = mp_inject_parse(job->inject, &trainer->inject, error);
     if (trainer->inject.rank != comm->rank)
         trainer->inject.seconds = 0;

@@ -56,7 +56,7 @@ static inline struct mp_job small_job(void) {
                            .experts = 8,
                            .expert_width = 128,
                            .sequence = 32,
-                           .gate = MP_GATE_GSHARD,
+                           .gate = mp_gate_find("gshard"),
                            .top_k = MP_AUTO,
                            .batch = 2,
                            .seed = 7};

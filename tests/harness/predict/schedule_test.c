@@ -87,7 +87,7 @@ static void create(struct test_case *test, const struct plain_machine *machine,
     struct mp_job *job = &test->job.job;
     job->ranks = job->experts = job->batch = mp_cluster_ranks(test->cluster);
     job->ranks_per_node = machine->ranks_per_node;
-    job->gate = MP_GATE_SWITCH;
+    job->gate = mp_gate_find("switch");
     job->width = WIDTH;
     job->heads = 4;
     job->expert_width = EXPERT_WIDTH;

@@ -88,7 +88,7 @@ static void defaults_are_a_small_model(void **state) {
     assert_int_equal(job->ranks_per_node, MP_ALL);
     assert_int_equal(job->layers, 4);
     assert_int_equal(job->experts, 16);
-    assert_int_equal(job->gate, MP_GATE_GSHARD);
+    assert_int_equal(job->gate, mp_gate_find("gshard"));
     assert_int_equal(mp_job_top_k(job), 2);
     assert_int_equal(job->routing, MP_ROUTING_GATE);
     assert_int_equal(job->iterations, 100);
@@ -495,7 +495,7 @@ static void replayed_routes_are_apportioned(void **state) {
     struct mp_job job = {.experts = 3,
                          .skew_experts = 1,
                          .skew_share = 0.5,
-                         .gate = MP_GATE_SWITCH,
+                         .gate = mp_gate_find("switch"),
                          .top_k = MP_AUTO,
                          .load = "6,3,1;1,2,2"};
     struct mp_error error = {0};
@@ -531,7 +531,10 @@ static void gates_are_what_is_said(void **state) {
         char words[MP_GATE_WORDS];
         assert_int_equal(apply(&file, cases[i].text, NULL), MP_OK);
         assert_int_equal(mp_job_top_k(&file.job), cases[i].top_k);
-        assert_int_equal(mp_job_renormalises(&file.job), cases[i].renormalises);
+        struct mp_gate_rule rule;
+        mp_job_gate_rule(&file.job, &rule);
+        assert_int_equal(rule.renormalise, cases[i].renormalises);
+        assert_int_equal(mp_gate_words_top_k(cases[i].words), cases[i].top_k);
         assert_string_equal(mp_job_gate(&file.job, words), cases[i].words);
         mp_job_file_destroy(&file);
     }

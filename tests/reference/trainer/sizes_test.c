@@ -13,7 +13,7 @@ static struct mp_job small_job(void) {
                          .sequence = 10,
                          .batch = 12,
                          .ranks_per_node = 2,
-                         .gate = MP_GATE_GSHARD,
+                         .gate = mp_gate_find("gshard"),
                          .top_k = MP_AUTO,
                          .seed = 9};
     return job;

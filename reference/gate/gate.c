@@ -1,0 +1,59 @@
+/* What is asked of any gate: see gate.h. */
+#include "reference/gate/gate.h"
+
+#include <stdio.h>
+#include <string.h>
+
+int mp_gate_find(const char *name) {
+    for (int i = 0; mp_gate_kinds[i]; i++)
+        if (!strcmp(mp_gate_kinds[i]->name, name))
+            return i;
+    return -1;
+}
+
+int mp_gate_of_choices(int top_k) {
+    int found = 0;
+    for (int i = 0; mp_gate_kinds[i]; i++) {
+        const struct mp_gate_kind *kind = mp_gate_kinds[i];
+        if (kind->usual == top_k)
+            return i;
+        if (!found && kind->least <= top_k && top_k <= kind->most)
+            found = i;
+    }
+    return found;
+}
+
+void mp_gate_rule(const struct mp_gate_kind *kind, int top_k, bool renormalise,
+                  struct mp_gate_rule *rule) {
+    *rule = (struct mp_gate_rule){
+        .top_k = top_k,
+        .renormalise =
+            kind->weights == MP_WEIGHTS_EITHER ? renormalise : kind->weights == MP_WEIGHTS_DIVIDED,
+        .loss_counts = kind->loss_counts,
+        .loss_divisor = kind->loss_counts == MP_COUNT_ALL ? top_k : 1,
+    };
+}
+
+/* Whether words have to say how many experts a token takes. */
+static bool takes_several(const struct mp_gate_kind *kind) {
+    return kind->least < kind->most;
+}
+
+const char *mp_gate_words(const struct mp_gate_kind *kind, const struct mp_gate_rule *rule,
+                          char buffer[MP_GATE_WORDS]) {
+    int at = snprintf(buffer, MP_GATE_WORDS, "%s", kind->name);
+    if (takes_several(kind))
+        at += snprintf(buffer + at, (size_t)(MP_GATE_WORDS - at), " top-%d", rule->top_k);
+    if (kind->weights == MP_WEIGHTS_EITHER && !rule->renormalise)
+        snprintf(buffer + at, (size_t)(MP_GATE_WORDS - at), " not renormalised");
+    return buffer;
+}
+
+int mp_gate_words_top_k(const char *words) {
+    char name[MP_GATE_WORDS];
+    int top_k = 0;
+    if (sscanf(words, "%47s top-%d", name, &top_k) < 1)
+        return 0;
+    int found = mp_gate_find(name);
+    return found < 0 || takes_several(mp_gate_kinds[found]) ? top_k : mp_gate_kinds[found]->usual;
+}
