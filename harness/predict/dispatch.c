@@ -50,7 +50,7 @@ int mp_predictor_plan_after(struct mp_predictor *predictor, int layer, struct mp
 
 static int fill_steps(struct mp_predictor *predictor, struct mp_error *error) {
     const struct mp_plan *plan = predictor->planner.plan;
-    bool late = predictor->has_late && plan->exchange == MP_EXCHANGE_PIPELINED;
+    bool late = predictor->has_late && mp_exchange_of(plan->exchange)->keeps_late_rows;
     return mp_steps_fill(&predictor->steps, &predictor->steps_memory, predictor->network,
                          predictor->costs, plan, late ? predictor->late : NULL,
                          predictor->options.exchange == MP_ROWS_BY_EXPERT, error);
@@ -122,6 +122,20 @@ static void record_facts(const struct mp_predictor *predictor, int layer) {
     predictor->sink.facts(predictor->sink.context, predictor->called, layer, plan, &facts);
 }
 
+/* Bytes across ranks' borders where rows are passed on. */
+static void count_hops(const struct mp_predictor *predictor, struct mp_predicted_layer *layer) {
+    double *sent = predictor->bytes, *received = predictor->seconds;
+    memset(layer->sent, 0, (size_t)predictor->ranks * sizeof *layer->sent);
+    memset(layer->received, 0, (size_t)predictor->ranks * sizeof *layer->received);
+    for (int t = 0; t < layer->steps->steps * layer->steps->rounds; t++) {
+        mp_traffic_totals(layer->steps->traffic[t], sent, received);
+        for (int r = 0; r < predictor->ranks; r++) {
+            layer->sent[r] += sent[r];
+            layer->received[r] += received[r];
+        }
+    }
+}
+
 /* What the rows of a layer come to, rank by rank. */
 static void count_rows(struct mp_predictor *predictor, struct mp_predicted_layer *layer) {
     const struct mp_steps *steps = layer->steps;
@@ -138,8 +152,11 @@ static void count_rows(struct mp_predictor *predictor, struct mp_predicted_layer
         layer->permute[r] = mp_costs_permute(predictor->costs, steps->sent[r]);
         layer->sent[r] = (double)(steps->sent[r] - steps->own[r]) * bytes;
         layer->received[r] = (double)(layer->rows[r] - steps->own[r]) * bytes;
-        crossing += layer->sent[r];
     }
+    if (steps->hops > 1)
+        count_hops(predictor, layer);
+    for (size_t r = 0; r < ranks; r++)
+        crossing += layer->sent[r];
     predictor->prediction->exchanged_bytes += 4 * crossing;
     layer->one_hot = plan->one_hot ? plan->padding * plan->experts : 0;
 }

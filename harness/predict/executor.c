@@ -289,8 +289,13 @@ static int start_rows(struct mp_predictor *predictor, const struct mp_operation 
     int code = reserve_arrivals(predictor, steps->steps, error);
     if (code)
         return code;
+    struct mp_traffic *backwards[2 * MP_EXCHANGE_ROUNDS];
     const double *bytes =
         predictor->sink.span ? received_in(predictor, traffic, steps->rounds, back) : NULL;
+    for (int hop = 0; back && hop < steps->hops; hop++)
+        backwards[hop] = traffic[steps->hops - 1 - hop];
+    if (back && steps->hops > 1)
+        traffic = backwards;
     mp_timeline_exchange_start(&predictor->timeline, activity_of(operation), traffic, steps->rounds,
                                back, steps->alone + row_of(predictor, operation->step), bytes,
                                predictor->timeline.clock, arrival_of(predictor, operation));

@@ -83,6 +83,7 @@ static int reserve_memory(struct mp_steps_memory *memory, int steps, int64_t pla
 /* Where a plan's rows are counted. */
 struct pass {
     const struct mp_plan *plan;
+    const struct mp_exchange *exchange;
     const uint64_t *late;
     struct mp_steps *steps;
     const struct mp_steps_memory *memory;
@@ -171,24 +172,44 @@ static inline int step_of(int steps, int from, int to) {
     return to - from + (to < from ? steps : 0);
 }
 
-/* The traffic of a round, in all steps. */
+/* The bytes of a block on its way, round by round; what has to be put in order before one is copied
+ * by the rank that has it. */
+static void __attribute__((noinline))
+add_block(const struct pass *pass, struct mp_traffic *const traffic[], int source, int rank,
+          double bytes) {
+    const struct mp_exchange *exchange = pass->exchange;
+    int at = source;
+    for (int round = 0; round < exchange->rounds; round++) {
+        int next = mp_exchange_stop(exchange, &pass->plan->topology, source, rank, round);
+        if (exchange->reorders >> round & 1)
+            mp_traffic_add(*traffic++, at, at, bytes);
+        mp_traffic_add(*traffic++, at, next, bytes);
+        at = next;
+    }
+}
+
+/* The traffic of a round, or of several if blocks have several, in all steps. */
 static void fill_round(struct pass *pass, mp_traffic_rows *rows_of, double row_bytes) {
-    struct mp_steps *steps = pass->steps;
-    struct mp_traffic **traffic = steps->traffic + pass->round;
+    const int steps = pass->steps->steps, rounds = pass->steps->rounds, hops = pass->steps->hops;
+    struct mp_traffic **traffic = pass->steps->traffic + pass->round;
     uint32_t *row = pass->memory->row;
-    if (steps->steps == 1) {
+    if (steps * hops == 1) {
         mp_traffic_fill(*traffic, rows_of, pass, row_bytes);
         return;
     }
-    for (int step = 0; step < steps->steps; step++)
-        mp_traffic_clear(traffic[step * steps->rounds]);
+    for (int step = 0; step < steps; step++)
+        for (int hop = 0; hop < hops; hop++)
+            mp_traffic_clear(traffic[step * rounds + hop]);
     for (int source = 0; source < pass->plan->topology.ranks; source++) {
         int receivers = rows_of(pass, source, row, pass->memory->receiver);
         int group = source / pass->group_size;
         for (int i = 0; i < receivers; i++) {
             int rank = pass->memory->receiver[i];
-            int step = step_of(steps->steps, group, rank / pass->group_size);
-            mp_traffic_add(traffic[step * steps->rounds], source, rank, row[rank] * row_bytes);
+            int step = step_of(steps, group, rank / pass->group_size);
+            if (hops == 1)
+                mp_traffic_add(traffic[step * rounds], source, rank, row[rank] * row_bytes);
+            else
+                add_block(pass, traffic + step * rounds, source, rank, row[rank] * row_bytes);
             row[rank] = 0;
         }
     }
@@ -197,10 +218,10 @@ static void fill_round(struct pass *pass, mp_traffic_rows *rows_of, double row_b
 static void fill_traffic(struct pass *pass, double row_bytes) {
     struct mp_steps *steps = pass->steps;
     mp_traffic_rows *rows_of = pass->late ? spread_with_late : spread_source;
-    if (steps->rounds > 1)
+    if (steps->rounds > steps->hops)
         rows_of = spread_round;
     memset(steps->sent, 0, 2 * (size_t)pass->plan->topology.ranks * sizeof *steps->sent);
-    for (pass->round = 0; pass->round < steps->rounds; pass->round++)
+    for (pass->round = 0; pass->round < steps->rounds; pass->round += steps->hops)
         fill_round(pass, rows_of, row_bytes);
 }
 
@@ -263,15 +284,18 @@ int mp_steps_fill(struct mp_steps *steps, struct mp_steps_memory *memory,
     int count = mp_plan_steps(plan);
     size_t ranks = (size_t)plan->topology.ranks;
     int64_t places = plan->holder_begin[plan->experts];
-    struct pass pass = {plan, late, steps, memory, costs, (int)ranks / count, places, 0};
+    const struct mp_exchange *exchange = mp_exchange_of(plan->exchange);
+    struct pass pass = {plan, exchange, late, steps, memory, costs, (int)ranks / count, places, 0};
+    int hops = exchange->rounds + __builtin_popcount(exchange->reorders);
     int code = reserve_memory(memory, count, places, ranks, error);
-    int rounds = !code && by_expert ? find_rounds(plan, memory) : 1;
+    int rounds = !code && by_expert ? find_rounds(plan, memory) : hops;
     if (!code)
         code = reserve_steps(steps, network, count, count * rounds, ranks, error);
     if (code)
         return code;
     steps->steps = count;
     steps->rounds = rounds;
+    steps->hops = hops;
     if (late)
         find_late(&pass);
     fill_traffic(&pass, mp_costs_row_bytes(costs));

@@ -1,10 +1,13 @@
 /* Steps: the rows of a layer's exchange, step by step, from one pass over a plan.  A flat exchange
  * is one step.
  *
- * The rows of a step travel in one go, or in rounds: in round i those for the i-th of each rank's
- * experts, by number.  A rank begins a round when its part of the one before is over, so that ranks
- * that are hot in different rounds hold all others up one after the other.  Source: FastMoE and
- * FasterMoE, whose exchanges are one group of sends and receives per local expert.
+ * The rows of a step travel in one go, or in rounds.  A rank begins a round when its part of the
+ * one before is over, so that ranks that are hot in different rounds hold all others up one after
+ * the other.  Either the exchange has rounds, of which each that needs rows in another order has
+ * one before it, in which ranks copy what they have; on the way back all of them come the other way
+ * round.  Or in round i travel rows for the i-th of each rank's experts, by number.  Source of the
+ * latter: FastMoE and FasterMoE, whose exchanges are one group of sends and receives per local
+ * expert.
  *
  * Both directions and both ways of a layer take the same steps: what is worked out here in forward
  * serves until backward is through. */
@@ -18,6 +21,7 @@
 struct mp_steps {
     int steps;                   /* mp_plan_steps of the plan */
     int rounds;                  /* of each; 1: in one go */
+    int hops;                    /* those that a block takes: one, or all of them */
     struct mp_traffic **traffic; /* [steps][rounds] towards the experts */
     double *alone; /* [steps][ranks] mp_network_alone of the step's traffic, all rounds together */
     /* Behind the last step are own rows of late copies, which never travel and are computed when

@@ -33,6 +33,7 @@
 #include "reference/base/error.h"
 #include "reference/device/device.h"
 #include "reference/plan/plan.h"
+#include "reference/schedule/exchange/exchange.h"
 
 struct mp_request; /* of one operation in flight */
 
@@ -148,6 +149,14 @@ int mp_gather_counts_start(struct mp_comm *comm, const uint32_t *mine, int count
 int mp_exchange_start(struct mp_comm *comm, const int *send_rows, const int *receive_rows,
                       size_t row_bytes, const void *send, void *receive, mp_stream stream,
                       struct mp_request *request, struct mp_error *error);
+
+/* The same along a path: from `here` to `there`, or on the way back from where its rows come out to
+ * where they are from.  With several rounds the path is read until wait, and `transit` is two
+ * arrays with room for path->transit_rows each, which nobody else uses until then; otherwise it may
+ * be NULL. */
+int mp_exchange_path_start(struct mp_comm *comm, const struct mp_exchange_path *path, bool back,
+                           size_t row_bytes, const void *here, void *there, void *const transit[2],
+                           mp_stream stream, struct mp_request *request, struct mp_error *error);
 
 /* In-place sum of floats over all ranks (non-expert gradients). */
 int mp_all_reduce_start(struct mp_comm *comm, float *values, size_t count, mp_stream stream,

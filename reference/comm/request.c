@@ -175,6 +175,7 @@ int mp_request_begin(struct mp_comm *comm, struct mp_request *request, enum mp_c
     request->stream = stream;
     request->active = 0;
     request->follow = NULL;
+    request->go_on = NULL;
     return MP_OK;
 }
 
@@ -285,7 +286,9 @@ static int advance_exchanges(struct mp_transport *transport, bool *moved, struct
         do {
             code = look(request, &count, error);
             *moved = *moved || count;
-        } while (count);
+            if (code == MP_OK && !request->active && request->go_on)
+                code = request->go_on(request, error);
+        } while (code == MP_OK && count);
         if (code)
             return code;
         if (!request->active)

@@ -40,8 +40,7 @@ struct mp_queued_operations {
 
     int (*gather_counts)(struct mp_request *request, const uint32_t *mine, int count, uint32_t *all,
                          struct mp_error *error);
-    int (*exchange)(struct mp_request *request, const int send_rows[], const int receive_rows[],
-                    size_t row_bytes, const void *send, void *receive, struct mp_error *error);
+    int (*exchange)(struct mp_request *request, struct mp_error *error); /* request->rows */
     int (*all_reduce)(struct mp_request *request, float *values, size_t count,
                       struct mp_error *error);
     /* The nodes of request->flow, with their memory: copies down the trees (gather, move), sums up
@@ -208,6 +207,21 @@ struct mp_flow {
     int steps, next_step, next_node, next_child; /* what is received next */
 };
 
+/* Rows on their way. */
+struct mp_exchange_rows {
+    struct mp_exchange_walk walk;
+    char *memory[MP_ROWS_PLACES];
+    size_t row_bytes;
+    int tag; /* of the messages of all rounds: a rank's come one round after the other */
+};
+
+/* One round of it: rows to and from each rank, one rank's behind the other's. */
+struct mp_exchange_hop {
+    const int *send_rows, *receive_rows; /* [ranks] */
+    const char *from;
+    char *to;
+};
+
 struct mp_request {
     struct mp_transport *transport;
     struct mp_request *next;
@@ -224,6 +238,9 @@ struct mp_request {
      * so on the exchange lane. */
     int (*follow)(struct mp_request *request, const struct mp_note *note, struct mp_error *error);
     struct mp_flow flow;
+    struct mp_exchange_rows rows;
+    /* Called on the exchange lane when all messages have ended; NULL: that is all. */
+    int (*go_on)(struct mp_request *request, struct mp_error *error);
 };
 
 /* Checks that the request is of this comm and free, and puts it in flight with nothing in it. */
@@ -236,6 +253,13 @@ int mp_request_started(struct mp_request *request, int code);
 int mp_request_queued(struct mp_request *request, int code);
 /* MP_ELIMIT for a message that no transport carries. */
 int mp_message_check(const struct mp_comm *comm, size_t bytes, int rank, struct mp_error *error);
+/* Goes on to the next round of request->rows, with what is to be put in order before it queued on
+ * the stream, or done; false: that, too, is done, and there is no round any more. */
+bool mp_exchange_next_hop(struct mp_request *request, mp_stream stream,
+                          struct mp_exchange_hop *hop);
+/* What of it stays at this rank. */
+void mp_exchange_copy_own(struct mp_request *request, const struct mp_exchange_hop *hop,
+                          mp_stream stream);
 /* Starts one message in the next slot.  `bytes` 0 is nothing. */
 int mp_request_send(struct mp_request *request, const void *memory, size_t bytes, int rank, int tag,
                     struct mp_note note, struct mp_error *error);

@@ -63,9 +63,8 @@ struct groups {
 };
 
 static struct groups groups_of(const struct mp_plan *plan, int rank) {
-    int ranks = plan->topology.ranks;
-    int size = plan->exchange == MP_EXCHANGE_PIPELINED ? plan->group_size : ranks;
-    return (struct groups){size, ranks / size, rank / size};
+    int count = mp_plan_steps(plan), size = plan->topology.ranks / count;
+    return (struct groups){size, count, rank / size};
 }
 
 /* The first rank of the group that step `step` sends to, or receives from. */
@@ -81,6 +80,8 @@ static int first_source(struct groups groups, int step) {
 static void find_late_copies(const struct mp_plan *plan, int rank, struct mp_routing *routing) {
     memset(routing->late, 0, (size_t)routing->experts * sizeof *routing->late);
     routing->has_late = false;
+    if (!mp_exchange_of(plan->exchange)->keeps_late_rows)
+        return;
     for (struct mp_late_copy copy = {.expert = -1}; mp_plan_next_late(plan, &copy);) {
         routing->has_late = true;
         if (copy.rank == rank)
@@ -89,10 +90,9 @@ static void find_late_copies(const struct mp_plan *plan, int rank, struct mp_rou
 }
 
 /* Routes of this rank's own that stay out of the exchange. */
-static bool in_last_segment(const struct mp_plan *plan, const struct mp_routing *routing, int rank,
-                            int source, int holder, int expert) {
-    return plan->exchange == MP_EXCHANGE_PIPELINED && source == rank && holder == rank &&
-           routing->late[expert];
+static bool in_last_segment(const struct mp_routing *routing, int rank, int source, int holder,
+                            int expert) {
+    return routing->late[expert] && source == rank && holder == rank;
 }
 
 /* ---- Send side ---- */
@@ -116,7 +116,7 @@ static int list_parts(const struct mp_plan *plan, const uint32_t load[], int ran
                     return mp_fail(error, MP_EPLAN,
                                    "layer %d: rank %d sends an expert's routes to one rank twice",
                                    plan->layer, rank);
-                if (in_last_segment(plan, routing, rank, rank, holder, e))
+                if (in_last_segment(routing, rank, rank, holder, e))
                     routing->local_rows += rows;
                 else
                     routing->send_rows[holder] += rows;
@@ -152,7 +152,7 @@ static int place_parts(const struct mp_plan *plan, int rank, struct mp_routing *
         for (int p = 0; p < parts; p++) {
             for (int i = 0; i < part[p].run; i++, at++) {
                 int holder = plan->holder[part[p].first + i];
-                bool last = in_last_segment(plan, routing, rank, rank, holder, e);
+                bool last = in_last_segment(routing, rank, rank, holder, e);
                 int *next = last ? &local : &routing->next_row[holder];
                 routing->part_row[at] = *next;
                 *next += (int)(plan->padding > 0 ? plan->padding : part[p].count);
@@ -195,7 +195,7 @@ static int64_t count_received(const struct mp_plan *plan, int rank, struct mp_ro
         last[groups] = 0;
         for (int s = 0; s < ranks; s++) {
             pair[s] = rows_for(plan, s, e, index);
-            if (in_last_segment(plan, routing, rank, s, rank, e)) {
+            if (in_last_segment(routing, rank, s, rank, e)) {
                 last[groups] = pair[s];
                 pair[s] = 0;
             }
@@ -285,8 +285,7 @@ static int check_exchange(const struct mp_plan *plan, int rank, const struct mp_
             "possible",
             plan->layer, rank, (long long)plan->padding, plan->experts,
             (long long)routing->send_limit);
-    if (plan->exchange == MP_EXCHANGE_PIPELINED &&
-        (plan->group_size < 1 || ranks % plan->group_size != 0))
+    if (mp_plan_steps(plan) < 1)
         return mp_fail(error, MP_EPLAN, "layer %d: groups of %d do not divide %d ranks",
                        plan->layer, plan->group_size, ranks);
     int64_t first = (int64_t)rank * plan->experts;
@@ -328,7 +327,7 @@ int mp_routing_build(const struct mp_plan *plan, const uint32_t load[], int rank
         build_segment(step, first, routing);
         first += routing->segment[step].rows;
     }
-    if (plan->exchange == MP_EXCHANGE_PIPELINED && routing->has_late)
+    if (routing->has_late)
         routing->segment[routing->segments++] =
             (struct mp_routing_segment){.group_rows = rows_of_segment(routing, routing->ranks),
                                         .shares = 1,

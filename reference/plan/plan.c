@@ -14,11 +14,6 @@ const char *mp_stage_name(enum mp_stage stage) {
     return (unsigned)stage < MP_STAGES ? name[stage] : "no-stage";
 }
 
-const char *mp_exchange_name(enum mp_exchange_kind exchange) {
-    static const char *const name[MP_EXCHANGE_KINDS] = {"flat", "pipelined"};
-    return (unsigned)exchange < MP_EXCHANGE_KINDS ? name[exchange] : "no-exchange";
-}
-
 const char *mp_optimizer_name(enum mp_optimizer_split split) {
     static const char *const name[MP_OPTIMIZER_SPLITS] = {
         "owner",         "replicated",     "slices",

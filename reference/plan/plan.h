@@ -13,6 +13,7 @@
 #include "reference/plan/named.h"
 #include "reference/plan/placement.h"
 #include "reference/plan/topology.h"
+#include "reference/schedule/exchange/exchange.h"
 
 /* When a transfer happens, that is, what it may overlap with. */
 enum mp_stage {
@@ -48,18 +49,6 @@ int mp_transfers_add(struct mp_transfers *list, struct mp_transfer transfer,
 /* Makes room for so many transfers in all.  MP_ENOMEM. */
 int mp_transfers_reserve(struct mp_transfers *list, int64_t count, struct mp_error *error);
 void mp_transfers_destroy(struct mp_transfers *list);
-
-/* How the tokens travel. */
-enum mp_exchange_kind {
-    MP_EXCHANGE_FLAT, /* one all-to-all-v: exact, or padded if plan.padding > 0 */
-    /* In R / group_size steps between groups of neighbouring ranks (FasterMoE's smart schedule,
-     * systems.md 2.3.5): in step s the ranks of group i send to group i + s and receive from group
-     * i - s, compute what has arrived, and return it, while later steps are on their way.  Routes
-     * of copies fetched after the gate are computed last. */
-    MP_EXCHANGE_PIPELINED,
-    MP_EXCHANGE_KINDS
-};
-const char *mp_exchange_name(enum mp_exchange_kind exchange); /* "flat", ... */
 
 /* Where parameters and optimizer state live between iterations, and how gradients get there.  The
  * same in all plans of a run, since memory is laid out for it. */
@@ -216,8 +205,8 @@ struct mp_plan {
      * matrix [rows sent][tokens] that has a one, or the weight, where a row is a token's (GShard's
      * and DeepSpeed's einsum dispatch), not by copying.  Takes padding. */
     bool one_hot;
-    enum mp_exchange_kind exchange;
-    int group_size; /* of MP_EXCHANGE_PIPELINED: divides the ranks */
+    enum mp_exchange_kind exchange; /* how rows travel; padded if padding > 0 */
+    int group_size;                 /* of an exchange in steps: divides the ranks */
 };
 
 /* An empty plan: before = during = mp_placement_create's, nothing moves, nothing dispatched. */

@@ -470,14 +470,16 @@ static void check_capacity(struct check *check, int expert, bool drops) {
 
 static void check_exchange(struct check *check, const struct mp_plan_law *law) {
     const struct mp_plan *plan = check->plan;
-    bool pipelined = plan->exchange == MP_EXCHANGE_PIPELINED;
+    const struct mp_exchange *exchange = mp_exchange_of(plan->exchange);
 
-    if (pipelined && (plan->group_size < 1 || check->ranks % plan->group_size != 0))
+    if (!exchange)
+        report(check, MP_PLAN_EXCHANGE, "there is no exchange number %d", (int)plan->exchange);
+    if (exchange && exchange->steps && exchange->steps(check->ranks, plan->group_size) < 1)
         report(check, MP_PLAN_EXCHANGE, "groups of %d do not divide %d ranks", plan->group_size,
                check->ranks);
-    if (pipelined && plan->padding > 0)
-        report(check, MP_PLAN_EXCHANGE, "an exchange of %lld padded rows is not pipelined",
-               (long long)plan->padding);
+    if (exchange && !exchange->takes_padding && plan->padding > 0)
+        report(check, MP_PLAN_EXCHANGE, "an exchange of %lld padded rows is not %s",
+               (long long)plan->padding, exchange->name);
     if (plan->one_hot && plan->padding == 0)
         report(check, MP_PLAN_PADDING, "a one-hot matrix takes padded rows, and none are padded");
     if (plan->padding > law->padding_limit)

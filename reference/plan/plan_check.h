@@ -37,7 +37,7 @@ enum mp_plan_violation {
     MP_PLAN_DROP_BELOW_CAPACITY, /* routes dropped that capacities left room for */
     MP_PLAN_OVER_CAPACITY,       /* more routes kept than a capacity */
     MP_PLAN_PADDING,             /* a padded pair with more routes than rows, or not one holder */
-    MP_PLAN_EXCHANGE,            /* groups that do not divide the ranks, or padded and pipelined */
+    MP_PLAN_EXCHANGE,            /* none, of groups that do not divide the ranks, or not padded */
     MP_PLAN_MEMORY,              /* more extra copies on a rank than the limit */
     MP_PLAN_VIOLATIONS
 };

@@ -47,7 +47,8 @@ unsigned mp_plan_travels(const struct mp_plan *plan, int micro_batch, int micro_
 }
 
 int mp_plan_steps(const struct mp_plan *plan) {
-    return plan->exchange == MP_EXCHANGE_PIPELINED ? plan->topology.ranks / plan->group_size : 1;
+    const struct mp_exchange *exchange = mp_exchange_of(plan->exchange);
+    return exchange->steps ? exchange->steps(plan->topology.ranks, plan->group_size) : 1;
 }
 
 int mp_plan_step(const struct mp_plan *plan, int from, int to) {
@@ -99,7 +100,7 @@ void mp_plan_schedule_exchange(const struct mp_plan *plan, struct mp_scheduled_l
     layer->steps = mp_plan_steps(plan);
     layer->own = layer->own_first = false;
     memset(layer->needs_late, 0, (size_t)layer->steps * sizeof *layer->needs_late);
-    if (plan->exchange != MP_EXCHANGE_PIPELINED)
+    if (!mp_exchange_of(plan->exchange)->keeps_late_rows)
         return;
     for (struct mp_late_copy copy = {.expert = -1}; mp_plan_next_late(plan, &copy);) {
         layer->own = true;

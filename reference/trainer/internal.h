@@ -80,6 +80,10 @@ struct mp_trainer {
     int requests;
     struct mp_request **rows; /* [2 R] of an exchange's steps: there, and back */
     struct mp_request *gather;
+    const struct mp_exchange *path_exchange; /* in several rounds; NULL: rows are not passed on */
+    struct mp_exchange_path *path;           /* [L] */
+    int *path_rows;                          /* [R][R] working memory */
+    struct mp_rows transit[2];               /* rows on their way through this rank */
     /* One for each layer that they may be ahead, and that layer itself. */
     struct mp_transfer_in_flight fetch[MP_MOST_AHEAD + 1], refetch[MP_MOST_AHEAD + 1];
     struct mp_transfer_in_flight late_fetch, sums[MP_SUMS_ON_THEIR_WAY];
@@ -170,6 +174,18 @@ int mp_trainer_wait_rows(struct mp_trainer *trainer, const struct mp_operation *
 void mp_trainer_permute(struct mp_trainer *trainer, const struct mp_operation *operation);
 int mp_trainer_experts(struct mp_trainer *trainer, const struct mp_operation *operation,
                        struct mp_error *error);
+
+/* ---- path.c: the ways that they take ---- */
+/* As the first plan says. */
+int mp_trainer_create_paths(struct mp_trainer *trainer, struct mp_error *error);
+void mp_trainer_destroy_paths(struct mp_trainer *trainer);
+/* For a layer's plan, with room for what this rank passes on.  MP_EPLAN (rows are passed on, and
+ * not as in the first plan), MP_ELIMIT, MP_ENOMEM. */
+int mp_trainer_build_path(struct mp_trainer *trainer, int layer, struct mp_error *error);
+/* The path of a step: one that has been built, or `direct` (out). */
+const struct mp_exchange_path *mp_trainer_path(const struct mp_trainer *trainer,
+                                               const struct mp_operation *operation,
+                                               struct mp_exchange_path *direct);
 
 /* ---- transfers.c: parameters and gradients of experts between ranks ---- */
 /* Memory was laid out as the first plan said. */

@@ -29,10 +29,12 @@ int mp_trainer_start_rows(struct mp_trainer *trainer, const struct mp_operation 
         to = row_of(trainer, forward ? state->combine_in : model->send, at->send_first);
     else if (forward)
         to = mp_model_receive_buffer(model, operation->layer, operation->step);
-    return mp_exchange_start(trainer->comm, back ? at->receive_rows : at->send_rows,
-                             back ? at->send_rows : at->receive_rows,
-                             (size_t)trainer->setting.route_bytes, from, to, model->stream,
-                             request_of(trainer, operation), error);
+    struct mp_exchange_path direct;
+    return mp_exchange_path_start(
+        trainer->comm, mp_trainer_path(trainer, operation, &direct), back,
+        (size_t)trainer->setting.route_bytes, from, to,
+        (void *[]){trainer->transit[0].memory, trainer->transit[1].memory}, model->stream,
+        request_of(trainer, operation), error);
 }
 
 int mp_trainer_wait_rows(struct mp_trainer *trainer, const struct mp_operation *operation,

@@ -371,6 +371,8 @@ int mp_trainer_reserve_rows(struct mp_trainer *trainer, int layer, struct mp_err
     struct mp_model *model = &trainer->model;
     int64_t before = model->row_bytes;
     int code = mp_model_reserve(model, layer, error);
+    if (!code)
+        code = mp_trainer_build_path(trainer, layer, error);
     if (code) {
         mp_error_prefix(error, "iteration %lld", (long long)trainer->iteration);
         explain_memory(trainer->device, error);
@@ -428,6 +430,8 @@ int mp_trainer_create_on(const struct mp_job_file *file, struct mp_comm *comm,
     if (!code)
         code = create_planner(trainer, file, error);
     if (!code)
+        code = mp_trainer_create_paths(trainer, error);
+    if (!code)
         code = create_experts(trainer, error);
     if (!code)
         code = create_moves(trainer, error);
@@ -457,6 +461,7 @@ void mp_trainer_destroy(struct mp_trainer *trainer) {
         mp_comm_on_wait(trainer->comm, NULL, NULL);
     for (int i = 0; trainer->request && i < trainer->requests; i++)
         mp_request_destroy(trainer->request[i]);
+    mp_trainer_destroy_paths(trainer);
     mp_model_destroy(&trainer->model);
     mp_planner_destroy(&trainer->planner);
     mp_schedule_destroy(&trainer->schedule);

@@ -7,7 +7,7 @@
 #include "tests/support.h"
 
 LED_THROUGH(mp_gather_counts_start);
-LED_THROUGH(mp_exchange_start);
+LED_THROUGH(mp_exchange_path_start);
 LED_THROUGH(mp_all_reduce_start);
 LED_THROUGH(mp_sparse_all_gather_start);
 LED_THROUGH(mp_sparse_reduce_scatter_start);
@@ -63,7 +63,9 @@ static int send_message(struct mp_comm *comm, struct mp_messages *messages, int 
         int operation = seen.carried[i].operation;
         bool rows = seen.trace->operation[operation].phase == MP_PHASE_DISPATCH ||
                     seen.trace->operation[operation].phase == MP_PHASE_COMBINE;
-        assert_true(!rows || operation == seen.starting); /* whatever else is on its way */
+        /* Whatever else is on its way, the first round has begun when they set out. */
+        assert_true(!rows || operation == seen.starting ||
+                    (seen.starting < 0 && seen.carried[i].request->go_on));
         seen.sent[operation][rank] += (uint32_t)bytes;
     }
     return seen.below->send(comm, messages, slot, memory, bytes, rank, tag, error);
@@ -149,27 +151,29 @@ int __wrap_mp_gather_counts_start(struct mp_comm *comm, const uint32_t *mine, in
     return __real_mp_gather_counts_start(comm, mine, count, all, request, error);
 }
 
-/* Whose rows these are is known by the arrays that say how many. */
-static int layer_of_rows(const int *rows, int step) {
+/* Whose rows these are is known by the arrays that say how many, or by their path. */
+static int layer_of_rows(const struct mp_exchange_path *path, int step) {
     const struct mp_model *model = &seen.trainer->model;
     for (int l = 0; l < model->shape.layers; l++) {
         const struct mp_routing *routing = &model->state[l].routing;
-        if (step < routing->steps && routing->step[step].send_rows == rows)
+        if (path->rounds > 1 ? path == &seen.trainer->path[l]
+                             : step < routing->steps &&
+                                   routing->step[step].send_rows == path->round[0].send_rows)
             return l;
     }
     fail_msg("rows of no layer");
     return -1;
 }
 
-static void start_rows(const struct mp_request *request, const int *send_rows,
-                       const int *receive_rows) {
+static void start_rows(const struct mp_request *request, const struct mp_exchange_path *path,
+                       bool back) {
     const struct mp_trainer *trainer = seen.trainer;
     int ranks = trainer->comm->ranks, place = 0;
     while (place < 2 * ranks && trainer->rows[place] != request)
         place++;
     assert_true(place < 2 * ranks);
-    bool back = place >= ranks;
-    int step = place % ranks, layer = layer_of_rows(back ? receive_rows : send_rows, step);
+    assert_int_equal(back, place >= ranks);
+    int step = place % ranks, layer = layer_of_rows(path, step);
     assert_true(layer < LAYERS);
     seen.passes[layer] += !back && step == 0;
     bool forward = seen.passes[layer] == 1;
@@ -178,14 +182,15 @@ static void start_rows(const struct mp_request *request, const int *send_rows,
     seen.trace->operation[number].step = step;
 }
 
-int __wrap_mp_exchange_start(struct mp_comm *comm, const int *send_rows, const int *receive_rows,
-                             size_t row_bytes, const void *send, void *receive, mp_stream stream,
-                             struct mp_request *request, struct mp_error *error) {
+int __wrap_mp_exchange_path_start(struct mp_comm *comm, const struct mp_exchange_path *path,
+                                  bool back, size_t row_bytes, const void *here, void *there,
+                                  void *const transit[2], mp_stream stream,
+                                  struct mp_request *request, struct mp_error *error) {
     if (seen.trace)
-        start_rows(request, send_rows, receive_rows);
+        start_rows(request, path, back);
     seen.starting = seen.trace ? find(request)->operation : -1;
-    int code = __real_mp_exchange_start(comm, send_rows, receive_rows, row_bytes, send, receive,
-                                        stream, request, error);
+    int code = __real_mp_exchange_path_start(comm, path, back, row_bytes, here, there, transit,
+                                             stream, request, error);
     seen.starting = -1;
     return code;
 }

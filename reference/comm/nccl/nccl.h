@@ -120,8 +120,7 @@ int mp_nccl_create_stage(struct mp_nccl *nccl, struct mp_error *error);
 void mp_nccl_destroy_stage(struct mp_nccl *nccl);
 
 /* rows.c */
-int mp_nccl_exchange(struct mp_request *request, const int send_rows[], const int receive_rows[],
-                     size_t row_bytes, const void *send, void *receive, struct mp_error *error);
+int mp_nccl_exchange(struct mp_request *request, struct mp_error *error);
 int mp_nccl_all_reduce(struct mp_request *request, float *values, size_t count,
                        struct mp_error *error);
 

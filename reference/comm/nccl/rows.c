@@ -2,13 +2,15 @@
 #include "reference/comm/nccl/nccl.h"
 
 /* One group of sends and receives, exact: ranks without rows for each other are left out. */
-static int queue_rows(struct mp_nccl *nccl, const int send_rows[], const int receive_rows[],
-                      size_t row_bytes, const char *send, char *receive) {
+static int queue_rows(struct mp_nccl *nccl, const struct mp_exchange_hop *hop, size_t row_bytes) {
     const struct mp_nccl_library *library = &nccl->library;
     const int rank = nccl->transport.comm.rank;
+    const char *send = hop->from;
+    char *receive = hop->to;
     int result = library->group_start();
     for (int r = 0; result == MP_NCCL_SUCCESS && r < nccl->transport.comm.ranks; r++) {
-        size_t out = (size_t)send_rows[r] * row_bytes, in = (size_t)receive_rows[r] * row_bytes;
+        size_t out = (size_t)hop->send_rows[r] * row_bytes;
+        size_t in = (size_t)hop->receive_rows[r] * row_bytes;
         if (out && r != rank) {
             result = library->send(send, out, MP_NCCL_UINT8, r, nccl->exchange.comm,
                                    nccl->exchange.native);
@@ -24,26 +26,17 @@ static int queue_rows(struct mp_nccl *nccl, const int send_rows[], const int rec
     return result == MP_NCCL_SUCCESS ? ended : result;
 }
 
-int mp_nccl_exchange(struct mp_request *request, const int send_rows[], const int receive_rows[],
-                     size_t row_bytes, const void *send, void *receive, struct mp_error *error) {
+int mp_nccl_exchange(struct mp_request *request, struct mp_error *error) {
     struct mp_nccl *nccl = mp_nccl_of(&request->transport->comm);
-    const int rank = nccl->transport.comm.rank;
-    const char *own_from = send;
-    char *own_to = receive;
-    int code = mp_nccl_begin(request, "exchanging rows", error);
-    if (!code)
-        code = mp_nccl_check(nccl, "exchanging rows",
-                             queue_rows(nccl, send_rows, receive_rows, row_bytes, send, receive),
-                             error);
-    if (code)
-        return code;
-    for (int r = 0; r < rank; r++) {
-        own_from += (size_t)send_rows[r] * row_bytes;
-        own_to += (size_t)receive_rows[r] * row_bytes;
+    static const char doing[] = "exchanging rows";
+    struct mp_exchange_hop hop;
+    int code = mp_nccl_begin(request, doing, error);
+    while (!code && mp_exchange_next_hop(request, nccl->exchange.stream, &hop)) {
+        code = mp_nccl_check(nccl, doing, queue_rows(nccl, &hop, request->rows.row_bytes), error);
+        if (!code)
+            mp_exchange_copy_own(request, &hop, nccl->exchange.stream);
     }
-    mp_transport_copy(&nccl->transport, nccl->exchange.stream, own_to, own_from,
-                      (size_t)send_rows[rank] * row_bytes);
-    return mp_nccl_end(request);
+    return code ? code : mp_nccl_end(request);
 }
 
 int mp_nccl_all_reduce(struct mp_request *request, float *values, size_t count,

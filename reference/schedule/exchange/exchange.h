@@ -1,0 +1,142 @@
+/* Exchanges: the ways that rows of tokens travel to their experts and back.
+ *
+ * An exchange is a descriptor, one file each in this folder.  It says in how many rounds a block,
+ * all rows from one rank to another, gets where it has to, and at which rank it is after each.  All
+ * else follows: who sends what to whom in a round, and how blocks are put in order in between.  The
+ * trainer's transports and the predictor's network carry out the same rounds and know no exchange
+ * by name.
+ *
+ * A rank has a round's blocks in order of their next ranks, within it of their destinations, within
+ * it of their sources.  They arrive by the rank that they come from.  So after the last round rows
+ * lie in order of their sources, as if each had come in one go: what is built on them is the same
+ * whatever the exchange, to the last bit.
+ *
+ *     2 nodes of 2 ranks, rank 0, two-level, "s>d": from s to d
+ *         its rows          0>0 0>1 0>2 0>3
+ *         put in order      0>0 0>2 | 0>1 0>3        to rank 0, to rank 1
+ *         after the round   0>0 0>2 | 1>0 1>2        from rank 0, from rank 1
+ *         put in order      0>0 1>0 | 0>2 1>2        to rank 0, to rank 2
+ *         after the round   0>0 1>0 | 2>0 3>0        from rank 0, from rank 2
+ *
+ * Rows return the way they came, round by round and backwards. */
+#ifndef MOEPERF_REFERENCE_SCHEDULE_EXCHANGE_EXCHANGE_H
+#define MOEPERF_REFERENCE_SCHEDULE_EXCHANGE_EXCHANGE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "reference/base/error.h"
+#include "reference/plan/topology.h"
+
+/* All of them, MP_EXCHANGE_NAME and mp_exchange_name; first those that a job may ask for. */
+#define MP_EXCHANGES(EXCHANGE)                                                                     \
+    EXCHANGE(FLAT, flat)                                                                           \
+    EXCHANGE(PIPELINED, pipelined)
+
+enum mp_exchange_kind {
+#define MP_EXCHANGE_KIND(kind, descriptor) MP_EXCHANGE_##kind,
+    MP_EXCHANGES(MP_EXCHANGE_KIND)
+#undef MP_EXCHANGE_KIND
+        MP_EXCHANGE_KINDS
+};
+
+enum { MP_EXCHANGE_ROUNDS = 3 }; /* at most */
+
+struct mp_exchange {
+    const char *name;   /* lower case, one word */
+    const char *title;  /* one line */
+    const char *source; /* paper and section, or code */
+    const char *models; /* some sentences */
+    const char *use;    /* how a job gets it */
+
+    /* Steps: one after the other, with the experts' work on what has arrived between them (see
+     * schedule.h).  How many there are of so many ranks in groups of that size, 0: impossible.
+     * NULL: one. */
+    int (*steps)(int ranks, int group_size);
+    bool takes_padding;
+    /* What ranks send themselves for copies that are fetched after the gate stays out of the
+     * exchange and is worked on last. */
+    bool keeps_late_rows;
+
+    /* Rounds of a step: the next one begins when a rank's part of the one before is over. */
+    int rounds;
+    /* The rank at which a block is after round 0 .. rounds - 1; after the last one that is `to`.
+     * NULL: there is one round. */
+    int (*stop)(const struct mp_topology *topology, int from, int to, int round);
+    /* Bits 1 << round: rounds before which ranks have to put their blocks in order. */
+    unsigned reorders;
+};
+
+/* The descriptor, or NULL if there is none. */
+const struct mp_exchange *mp_exchange_of(enum mp_exchange_kind kind);
+const char *mp_exchange_name(enum mp_exchange_kind kind); /* "flat", ...; "no-exchange" */
+/* Names that a job may ask for, "flat ...", numbered as the kinds are. */
+extern const char mp_exchange_choices[];
+
+/* Rank at which a block is after a round; before the first one (-1) that is `from`. */
+static inline int mp_exchange_stop(const struct mp_exchange *exchange,
+                                   const struct mp_topology *topology, int from, int to,
+                                   int round) {
+    if (round < 0)
+        return from;
+    return round + 1 < exchange->rounds ? exchange->stop(topology, from, to, round) : to;
+}
+
+/* ---- one rank's part ---- */
+
+/* Neighbouring rows that are copied together. */
+struct mp_exchange_block {
+    int from, to, rows; /* rows */
+};
+
+struct mp_exchange_round {
+    /* Before it: rows are put in order for it.  None: they are. */
+    struct mp_exchange_block *block;
+    int blocks;
+    const int *send_rows, *receive_rows; /* [ranks], to and from each, itself included */
+};
+
+/* What a rank does so that its rows get to all others, and theirs to it. */
+struct mp_exchange_path {
+    int ranks, rounds;
+    struct mp_exchange_round round[MP_EXCHANGE_ROUNDS];
+    int64_t transit_rows; /* the most that are here between two of these things */
+    int block_limit;
+    void *memory; /* of all arrays */
+};
+
+/* Room for the path of a rank.  MP_ENOMEM. */
+int mp_exchange_path_create(const struct mp_exchange *exchange, const struct mp_topology *topology,
+                            int rank, struct mp_exchange_path *path, struct mp_error *error);
+void mp_exchange_path_destroy(struct mp_exchange_path *path); /* accepts a zeroed one */
+/* rows [ranks][ranks]: of the block from one rank to another.  O(ranks^2).  MP_ELIMIT if more rows
+ * than an int counts would be at this rank. */
+int mp_exchange_path_build(const struct mp_exchange *exchange, const struct mp_topology *topology,
+                           int rank, const int rows[], struct mp_exchange_path *path,
+                           struct mp_error *error);
+
+/* What is to be done one after the other.  Memory is given by number: where rows are at the
+ * beginning, two places for transit, where they are wanted. */
+enum mp_exchange_memory {
+    MP_ROWS_HERE,
+    MP_ROWS_IN_TRANSIT,
+    MP_ROWS_IN_TRANSIT_2,
+    MP_ROWS_THERE,
+    MP_ROWS_PLACES
+};
+
+struct mp_exchange_walk {
+    const struct mp_exchange_path *path;
+    bool back;
+    int next; /* thing to do: 2 * round blocks are put in order, 2 * round + 1 rows travel */
+    /* The thing at hand. */
+    const struct mp_exchange_round *round;
+    bool travels; /* otherwise blocks are put in order, from `to` to `from` on the way back */
+    enum mp_exchange_memory from, to;
+};
+
+struct mp_exchange_walk mp_exchange_walk_begin(const struct mp_exchange_path *path, bool back);
+/* Goes on to the next thing; false: all is done. */
+bool mp_exchange_walk_next(struct mp_exchange_walk *walk);
+
+#endif

@@ -1,0 +1,234 @@
+/* Exchanges, all ranks in one process: what a path says is done with rows that know where they are
+ * from and where they go. */
+#include <string.h>
+
+#include "reference/schedule/exchange/exchange.h"
+#include "tests/support.h"
+
+enum { MOST_RANKS = 12, MOST_ROWS = 1400, PLACES = MP_ROWS_PLACES };
+
+/* Row `number` of the block from one rank to another. */
+struct row {
+    int from, to, number;
+};
+
+/* An exchange between so many ranks. */
+struct world {
+    const struct mp_exchange *exchange;
+    struct mp_topology topology;
+    int rows[MOST_RANKS][MOST_RANKS];
+    struct mp_exchange_path path[MOST_RANKS];
+    struct mp_exchange_walk walk[MOST_RANKS];
+    struct row memory[MOST_RANKS][PLACES][MOST_ROWS];
+    int64_t messages[MOST_RANKS][MOST_RANKS]; /* rows */
+};
+static struct world world;
+
+static struct mp_error error;
+
+static void must(int code) {
+    if (code)
+        fail_msg("%s", error.text);
+}
+
+static void create(const struct mp_exchange *exchange, struct mp_topology topology) {
+    world.exchange = exchange;
+    world.topology = topology;
+    for (int r = 0; r < topology.ranks; r++)
+        must(mp_exchange_path_create(exchange, &topology, r, &world.path[r], &error));
+}
+
+static void destroy(void) {
+    for (int r = 0; r < world.topology.ranks; r++)
+        mp_exchange_path_destroy(&world.path[r]);
+}
+
+static void build(void) {
+    int rows[MOST_RANKS * MOST_RANKS], ranks = world.topology.ranks;
+    for (int i = 0; i < ranks * ranks; i++)
+        rows[i] = world.rows[i / ranks][i % ranks];
+    for (int r = 0; r < ranks; r++)
+        must(mp_exchange_path_build(world.exchange, &world.topology, r, rows, &world.path[r],
+                                    &error));
+}
+
+/* A rank's rows by destination, or those for it by source. */
+static int list_rows(int rank, bool arrived, struct row list[]) {
+    int count = 0;
+    for (int other = 0; other < world.topology.ranks; other++) {
+        int from = arrived ? other : rank, to = arrived ? rank : other;
+        for (int n = 0; n < world.rows[from][to]; n++)
+            list[count++] = (struct row){from, to, n};
+    }
+    assert_true(count <= MOST_ROWS);
+    return count;
+}
+
+static void reorder(int rank) {
+    const struct mp_exchange_walk *walk = &world.walk[rank];
+    const struct row *from = world.memory[rank][walk->from];
+    struct row *to = world.memory[rank][walk->to];
+    for (int b = 0; b < walk->round->blocks; b++) {
+        const struct mp_exchange_block *block = &walk->round->block[b];
+        memcpy(to + (walk->back ? block->from : block->to),
+               from + (walk->back ? block->to : block->from), (size_t)block->rows * sizeof *to);
+    }
+}
+
+static int begin(const int rows[], int rank) {
+    int sum = 0;
+    for (int r = 0; r < rank; r++)
+        sum += rows[r];
+    return sum;
+}
+
+/* All ranks' messages of a round, and what stays. */
+static void travel(void) {
+    int ranks = world.topology.ranks;
+    for (int a = 0; a < ranks; a++) {
+        for (int b = 0; b < ranks; b++) {
+            const struct mp_exchange_walk *sends = &world.walk[a], *receives = &world.walk[b];
+            const int *out = sends->back ? sends->round->receive_rows : sends->round->send_rows;
+            const int *in =
+                receives->back ? receives->round->send_rows : receives->round->receive_rows;
+            assert_int_equal(out[b], in[a]);
+            world.messages[a][b] += out[b];
+            memcpy(world.memory[b][receives->to] + begin(in, a),
+                   world.memory[a][sends->from] + begin(out, b),
+                   (size_t)out[b] * sizeof(struct row));
+        }
+    }
+}
+
+/* To the next round in which rows travel, or the end. */
+static bool advance(int rank) {
+    struct mp_exchange_walk *walk = &world.walk[rank];
+    while (walk->to != MP_ROWS_THERE && mp_exchange_walk_next(walk)) {
+        if (walk->travels)
+            return true;
+        reorder(rank);
+    }
+    return false;
+}
+
+/* Rows end where they have to be, in order of their sources, and back again. */
+static void carry(bool back) {
+    static struct row expected[MOST_ROWS];
+    int ranks = world.topology.ranks;
+    memset(world.memory, 0xA5, sizeof world.memory);
+    memset(world.messages, 0, sizeof world.messages);
+    for (int r = 0; r < ranks; r++) {
+        list_rows(r, back, world.memory[r][MP_ROWS_HERE]);
+        world.walk[r] = mp_exchange_walk_begin(&world.path[r], back);
+    }
+    for (int round = 0; round < world.exchange->rounds; round++) {
+        for (int r = 0; r < ranks; r++)
+            assert_true(advance(r));
+        travel();
+    }
+    for (int r = 0; r < ranks; r++) {
+        assert_false(advance(r));
+        assert_int_equal(world.walk[r].to, MP_ROWS_THERE);
+        int count = list_rows(r, !back, expected);
+        assert_memory_equal(world.memory[r][MP_ROWS_THERE], expected,
+                            (size_t)count * sizeof *expected);
+    }
+}
+
+enum pattern { FULL, SPARSE, ZERO_ROW, HOT_COLUMN, ONLY_SELF, NOTHING, PATTERNS };
+
+static void draw_rows(uint64_t *random, enum pattern pattern) {
+    int ranks = world.topology.ranks, special = test_random_int(random, 0, ranks - 1);
+    for (int a = 0; a < ranks; a++)
+        for (int b = 0; b < ranks; b++) {
+            int rows = test_random_int(random, 0, 9);
+            bool empty = pattern == NOTHING || (pattern == SPARSE && rows % 3) ||
+                         (pattern == ZERO_ROW && a == special) ||
+                         (pattern == HOT_COLUMN && b != special) ||
+                         (pattern == ONLY_SELF && a != b);
+            world.rows[a][b] = empty ? 0 : rows;
+        }
+}
+
+/* What is put in order is what the descriptor says, and what is passed on has room. */
+static void check_paths(void) {
+    for (int r = 0; r < world.topology.ranks; r++)
+        for (int i = 0; i < world.exchange->rounds; i++) {
+            const struct mp_exchange_round *round = &world.path[r].round[i];
+            int64_t in = begin(round->receive_rows, world.topology.ranks);
+            int64_t out = begin(round->send_rows, world.topology.ranks);
+            assert_true(round->blocks == 0 || world.exchange->reorders >> i & 1);
+            assert_true(in <= world.path[r].transit_rows && out <= world.path[r].transit_rows);
+        }
+}
+
+static void rows_arrive_by_source_and_return(void **state) {
+    uint64_t random = test_seed();
+    int reordered[MP_EXCHANGE_KINDS][MP_EXCHANGE_ROUNDS] = {{0}};
+    (void)state;
+    for (int i = 0; i < 40 * MP_EXCHANGE_KINDS; i++) {
+        int kind = i % MP_EXCHANGE_KINDS, ranks = test_random_int(&random, 1, MOST_RANKS);
+        create(mp_exchange_of((enum mp_exchange_kind)kind),
+               (struct mp_topology){ranks, test_random_int(&random, 1, ranks)});
+        for (enum pattern pattern = FULL; pattern < PATTERNS; pattern++) {
+            draw_rows(&random, pattern);
+            build();
+            check_paths();
+            carry(false);
+            carry(true);
+            for (int round = 0; round < world.exchange->rounds; round++)
+                reordered[kind][round] += world.path[ranks - 1].round[round].blocks > 0 ||
+                                          world.path[0].round[round].blocks > 0;
+        }
+        destroy();
+    }
+    for (int kind = 0; kind < MP_EXCHANGE_KINDS; kind++)
+        for (int round = 0; round < MP_EXCHANGE_ROUNDS; round++)
+            assert_int_equal(reordered[kind][round] > 0,
+                             mp_exchange_of((enum mp_exchange_kind)kind)->reorders >> round & 1);
+}
+
+static void descriptors_are_whole(void **state) {
+    char choices[256] = "";
+    (void)state;
+    for (int kind = 0; kind < MP_EXCHANGE_KINDS; kind++) {
+        const struct mp_exchange *exchange = mp_exchange_of((enum mp_exchange_kind)kind);
+        assert_string_equal(exchange->name, mp_exchange_name((enum mp_exchange_kind)kind));
+        assert_true(*exchange->title && *exchange->source && *exchange->models && *exchange->use);
+        assert_in_range(exchange->rounds, 1, MP_EXCHANGE_ROUNDS);
+        assert_int_equal(exchange->stop != NULL, exchange->rounds > 1);
+        assert_int_equal(exchange->reorders >> exchange->rounds, 0);
+        /* Rows of a step that are passed on share memory with no other step's. */
+        assert_true(!exchange->steps || exchange->rounds == 1);
+        if (strstr(exchange->use, "exchange: ")) /* a job may ask for it */
+            snprintf(choices + strlen(choices), sizeof choices - strlen(choices), "%s%s",
+                     *choices ? " " : "", exchange->name);
+        else
+            assert_string_equal(mp_exchange_choices, choices); /* those come first */
+    }
+    assert_null(mp_exchange_of(MP_EXCHANGE_KINDS));
+    assert_string_equal(mp_exchange_name(MP_EXCHANGE_KINDS), "no-exchange");
+}
+
+static void too_many_rows_are_refused(void **state) {
+    struct mp_topology topology = {2, 2};
+    int rows[4] = {INT32_MAX, 1, 0, 0};
+    struct mp_exchange_path path;
+    (void)state;
+    const struct mp_exchange *exchange = mp_exchange_of(MP_EXCHANGE_FLAT);
+    must(mp_exchange_path_create(exchange, &topology, 0, &path, &error));
+    assert_int_equal(mp_exchange_path_build(exchange, &topology, 0, rows, &path, &error),
+                     MP_ELIMIT);
+    assert_string_equal(error.text, "rank 0 would pass on more than 2147483647 rows of an exchange "
+                                    "that is flat");
+    mp_exchange_path_destroy(&path);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(rows_arrive_by_source_and_return),
+        cmocka_unit_test(descriptors_are_whole),
+        cmocka_unit_test(too_many_rows_are_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
