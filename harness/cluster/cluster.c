@@ -106,10 +106,12 @@ int mp_cluster_scale(struct mp_cluster *cluster, const char *key, double factor,
     if (!strcmp(key, "elementwise"))
         return change(cluster, &cluster->elementwise, factor * mp_cluster_elementwise(cluster),
                       error);
+    if (!strcmp(key, "overlap"))
+        return change(cluster, &cluster->overlap, factor * mp_cluster_overlap(cluster), error);
     if (strcmp(key, "peak") != 0)
         return mp_fail(error, MP_EINVAL,
-                       "%.80s: should be launch, elementwise, peak, levels.NAME.bandwidth or "
-                       "levels.NAME.latency",
+                       "%.80s: should be launch, elementwise, overlap, peak, "
+                       "levels.NAME.bandwidth or levels.NAME.latency",
                        key);
     for (int i = 0; i < MP_PRECISIONS && !code; i++)
         if (cluster->peak[i].origin)

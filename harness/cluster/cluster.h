@@ -112,7 +112,7 @@ void mp_cluster_destroy(struct mp_cluster *cluster); /* accepts NULL */
 int mp_cluster_set(struct mp_cluster *cluster, const char *assignment, struct mp_error *error);
 
 /* The same cluster with a number `factor` times as large, which then counts as assumed: "launch",
- * "elementwise", "peak" (of every precision), or "levels.NAME.bandwidth" and
+ * "elementwise", "overlap", "peak" (of every precision), or "levels.NAME.bandwidth" and
  * "levels.NAME.latency", which clusters without that level pass over.  MP_EINVAL: another key, or
  * a factor not above 0. */
 int mp_cluster_scale(struct mp_cluster *cluster, const char *key, double factor,

@@ -20,7 +20,7 @@ static const char *const combine_words[] = {"each",  "mean", "geometric-mean",
 static const char *const figure_words[MP_FIGURES + 1] = {
     "seconds",       "moe",     "exchange", "expert",           "expert-max",   "attention",
     "exposed",       "late",    "transfer", "transfer-exposed", "move",         "imbalance",
-    "copied",        "dropped", "survival", "memory",           "memory-state", "memory-parameters",
+    "copied",        "dropped", "survival", "memory",           "memory-experts", "memory-parameters",
     "memory-copies", "slowest", "batch",    "iterations",       "to-loss",      NULL};
 
 #define FIELD(member) offsetof(struct mp_reproduce_window, member)

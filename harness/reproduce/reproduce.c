@@ -282,8 +282,7 @@ static void finish_cell(const struct mp_reproduction *all,
     figure[MP_FIGURE_DROPPED] = counting->routes > 0 ? counting->dropped / counting->routes : 0;
     figure[MP_FIGURE_SURVIVAL] = 1 - figure[MP_FIGURE_DROPPED];
     figure[MP_FIGURE_MEMORY] = memory->total;
-    figure[MP_FIGURE_MEMORY_STATE] =
-        memory->dense + experts + memory->gradients + memory->optimizer;
+    figure[MP_FIGURE_MEMORY_EXPERTS] = experts + memory->gradients + memory->optimizer;
     figure[MP_FIGURE_MEMORY_PARAMETERS] = experts;
     figure[MP_FIGURE_MEMORY_COPIES] = memory->copies;
     figure[MP_FIGURE_SLOWEST] = slowest(cell);

@@ -77,7 +77,7 @@ enum mp_reproduce_figure {
     MP_FIGURE_DROPPED,           /* share of the routes */
     MP_FIGURE_SURVIVAL,          /* 1 - that */
     MP_FIGURE_MEMORY,            /* bytes of the fullest rank: all */
-    MP_FIGURE_MEMORY_STATE,      /* parameters, gradients and optimizer state */
+    MP_FIGURE_MEMORY_EXPERTS,    /* parameters, gradients, optimizer state of experts and copies */
     MP_FIGURE_MEMORY_PARAMETERS, /* of experts and copies */
     MP_FIGURE_MEMORY_COPIES,
     MP_FIGURE_SLOWEST,    /* the slowest iteration over the median one */

@@ -83,12 +83,13 @@ static const struct mp_option dynamics_options[] = {
      "how many times as long everything takes as in the trace"},
     {"spread", MP_OPTION_DOUBLE, FIELD(spread), "", "1", 0, 4, NULL,
      "factor to the spread of log shares: 0 all equal, 1 as in the trace"},
-    {"sampling", MP_OPTION_CHOICE, FIELD(sampling), "", "random", 0, 0, "exact random",
+    {"sampling", MP_OPTION_CHOICE, FIELD(sampling), "", "random", 0, 0,
+     "exact random topics",
      "random: ranks and micro-batches differ as in the trace; exact: they have equal shares, and "
-     "generating is many times faster"},
+     "generating is many times faster; topics: as fast, and they differ by topics alone"},
     {"dispersion", MP_OPTION_DOUBLE, FIELD(dispersion), "", "1.3", 1, 100, NULL,
-     "with random sampling, standard deviation of a micro-batch's counts over that of independent "
-     "tokens: half of them follow topics of their rank"},
+     "unless sampling is exact, standard deviation of a micro-batch's counts over that of "
+     "independent tokens: half of them follow topics of their rank"},
     {0}};
 static const struct mp_option burst_options[] = {
     HEAT,

@@ -12,7 +12,8 @@
  * twice, and an expert is taken with exactly its share (unlike noise on the logits, which flattens
  * shares).  With `sampling: exact` the tokens' u are evenly spaced and shared out to the ranks in
  * turn, so an expert's total is within one route of its share; with `random` they are independent,
- * or with a `dispersion` above 1 some of them go the way of others of their rank.
+ * or with a `dispersion` above 1 some of them go the way of others of their rank.  With `topics` the
+ * former are evenly spaced and every topic has as many tokens: no token is gone through.
  */
 #ifndef MOEPERF_HARNESS_WORKLOAD_GENERATE_H
 #define MOEPERF_HARNESS_WORKLOAD_GENERATE_H
@@ -20,12 +21,14 @@
 #include "harness/workload/trace.h"
 #include "reference/plan/option.h"
 
+enum mp_sampling { MP_SAMPLING_EXACT, MP_SAMPLING_RANDOM, MP_SAMPLING_TOPICS };
+
 /* What all kinds ask (mp_generate_options) and what some do (mp_generator.options). */
 struct mp_generate_options {
     int64_t seed;
     int64_t iterations, first_iteration;
     int layers, experts, ranks, micro_batches, tokens, top_k;
-    int sampling;       /* 0 exact, 1 random */
+    int sampling;       /* enum mp_sampling */
     double exponent;    /* zipf, power */
     double violation;   /* lognormal: max / mean - 1 of the experts' totals */
     double heat;        /* w1, w2, w3, w6, w7: share of the routes on the hot set */
@@ -36,7 +39,7 @@ struct mp_generate_options {
     int empty_what;     /* w5: 0 experts, 1 ranks */
     double pace;        /* dynamics: iterations per one of the trace it was fitted to */
     double spread;      /* dynamics: factor to the spread of log shares */
-    double dispersion;  /* dynamics, with random sampling: sd over that of independent tokens */
+    double dispersion;  /* dynamics, unless exact: sd over that of independent tokens */
 };
 extern const struct mp_option mp_generate_options[];
 

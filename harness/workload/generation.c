@@ -56,9 +56,9 @@ static int settle(struct mp_generation *own, int64_t iteration, int layer, struc
     return MP_OK;
 }
 
-/* Adds the routes of a token to its rank's row. */
+/* Adds the routes of `tokens` that have the same u to their rank's row. */
 static void choose(const struct mp_generation *own, const int64_t end[], int64_t u,
-                   uint32_t row[]) {
+                   uint32_t tokens, uint32_t row[]) {
     int low = 0;
     for (int k = 0; k < own->options.top_k; k++) {
         int64_t place_on_line = u + k * unit;
@@ -70,29 +70,28 @@ static void choose(const struct mp_generation *own, const int64_t end[], int64_t
             else
                 low = middle + 1;
         }
-        row[low]++;
+        row[low] += tokens;
     }
 }
 
 /* When tokens are evenly spaced and ranks have as many each, rank's token t has
  * u = ((t * ranks + rank) * unit + phase) / (ranks * tokens), rounded down: how many of them are
  * below y <= unit. */
-static int64_t count_below(const struct mp_generate_options *options, int64_t phase, int rank,
-                           int64_t y) {
-    int64_t room = y * options->tokens * options->ranks - phase - rank * unit;
+static int64_t count_below(int64_t tokens, int64_t ranks, int64_t phase, int rank, int64_t y) {
+    int64_t room = y * tokens * ranks - phase - rank * unit;
     if (room <= 0)
         return 0;
-    int64_t count = (room - 1) / (options->ranks * unit) + 1;
-    return count < options->tokens ? count : options->tokens;
+    int64_t count = (room - 1) / (ranks * unit) + 1;
+    return count < tokens ? count : tokens;
 }
 
 /* The row that choose() would give for those tokens, without going through them. */
-static void count_row(const struct mp_generate_options *options, const int64_t end[], int64_t phase,
-                      int rank, uint32_t row[]) {
+static void count_row(const struct mp_generate_options *options, int64_t tokens,
+                      const int64_t end[], int64_t phase, int rank, uint32_t row[]) {
     int64_t before = 0;
     for (int e = 0; e < options->experts; e++) {
-        int64_t below =
-            end[e] / unit * options->tokens + count_below(options, phase, rank, end[e] % unit);
+        int64_t below = end[e] / unit * tokens +
+                        count_below(tokens, options->ranks, phase, rank, end[e] % unit);
         row[e] = (uint32_t)(below - before);
         before = below;
     }
@@ -103,7 +102,16 @@ struct streams {
     uint64_t token, micro_batch, iteration;
 };
 
-/* A random token's u: one of its own, or that of one of its rank's topics (topics_of). */
+/* The u of a rank's topic (topics_of), the first half of whom are the micro-batch's. */
+static int64_t draw_topic(const struct mp_generation *own, const struct streams *streams, int rank,
+                          uint64_t topic) {
+    const uint64_t topics = (uint64_t)own->topics;
+    uint64_t stream = topic < topics ? streams->micro_batch : streams->iteration;
+    uint64_t number = (uint64_t)rank * 2 * topics + topic;
+    return (int64_t)(mp_random_bits((uint64_t)own->options.seed, stream, number) >> 32);
+}
+
+/* A random token's u: one of its own, or that of one of its rank's topics. */
 static int64_t draw(const struct mp_generation *own, const struct streams *streams, int rank,
                     int64_t number) {
     const uint64_t seed = (uint64_t)own->options.seed, half = UINT64_C(1) << 31;
@@ -111,9 +119,21 @@ static int64_t draw(const struct mp_generation *own, const struct streams *strea
     const uint64_t chance = bits & 0xFFFFFFFFu, topics = (uint64_t)own->topics;
     if (topics == 0 || chance >= half)
         return (int64_t)(bits >> 32);
-    uint64_t topic = chance * 2 * topics / half;
-    uint64_t stream = topic < topics ? streams->micro_batch : streams->iteration;
-    return (int64_t)(mp_random_bits(seed, stream, (uint64_t)rank * 2 * topics + topic) >> 32);
+    return draw_topic(own, streams, rank, chance * 2 * topics / half);
+}
+
+/* Half of a rank's tokens evenly spaced, the others shared out to its topics. */
+static void choose_by_topic(const struct mp_generation *own, const int64_t end[], int64_t phase,
+                            const struct streams *streams, struct mp_load *load) {
+    const struct mp_generate_options *options = &own->options;
+    const int64_t topics = 2 * own->topics, followers = topics ? options->tokens / 2 : 0;
+    for (int rank = 0; rank < options->ranks; rank++) {
+        uint32_t *row = load->count + (int64_t)rank * options->experts;
+        count_row(options, options->tokens - followers, end, phase, rank, row);
+        for (int64_t topic = 0; topic < topics; topic++)
+            choose(own, end, draw_topic(own, streams, rank, (uint64_t)topic),
+                   (uint32_t)(followers * (topic + 1) / topics - followers * topic / topics), row);
+    }
 }
 
 /* Token by token, the ranks in turn. */
@@ -129,9 +149,9 @@ static void choose_all(const struct mp_generation *own, const int64_t end[], int
             if (token >= own->tokens[rank])
                 continue;
             int64_t u = (number * unit + phase) / all;
-            if (options->sampling)
+            if (options->sampling == MP_SAMPLING_RANDOM)
                 u = draw(own, streams, rank, number);
-            choose(own, end, u, load->count + (int64_t)rank * options->experts);
+            choose(own, end, u, 1, load->count + (int64_t)rank * options->experts);
             number++;
         }
 }
@@ -155,11 +175,14 @@ int mp_generation_load(struct mp_generation *generation, int64_t iteration, int 
     int64_t phase =
         unit / 4 + (int64_t)mp_random_below(seed, mp_share_stream_of(MP_STREAM_PHASE, layer),
                                             moment, (uint64_t)unit / 2);
-    if (options->sampling || generation->longest != options->tokens)
+    if (options->sampling == MP_SAMPLING_TOPICS)
+        choose_by_topic(generation, end, phase, &streams, load);
+    else if (options->sampling == MP_SAMPLING_RANDOM || generation->longest != options->tokens)
         choose_all(generation, end, phase, &streams, load);
     else
         for (int rank = 0; rank < options->ranks; rank++)
-            count_row(options, end, phase, rank, load->count + (int64_t)rank * options->experts);
+            count_row(options, options->tokens, end, phase, rank,
+                      load->count + (int64_t)rank * options->experts);
     return MP_OK;
 }
 
