@@ -124,12 +124,18 @@ static json_t *pack_workload(const struct cli_entry *entry) {
 }
 
 static json_t *pack_gate(const struct mp_gate_kind *gate) {
-    char use[128];
+    char use[128], choices[64];
+    if (gate->least == gate->most)
+        snprintf(choices, sizeof choices, "%d", gate->most);
+    else
+        snprintf(choices, sizeof choices, "%d to %d, usually %d", gate->least, gate->most,
+                 gate->usual);
     int at = snprintf(use, sizeof use, "gate: %s", gate->name);
     if (gate->least < gate->most)
         snprintf(use + at, sizeof use - (size_t)at, ", top-k: %d", gate->usual);
-    return json_pack("{s:s, s:s, s:s, s:s, s:s, s:s}", "kind", "gate", "name", gate->name, "title",
-                     gate->title, "source", gate->source, "models", gate->models, "use", use);
+    return json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:o}", "kind", "gate", "name", gate->name,
+                     "title", gate->title, "source", gate->source, "models", gate->models, "top_k",
+                     choices, "use", use, "options", pack_options(gate->options));
 }
 
 static void print_entry(const json_t *object) {
@@ -137,6 +143,19 @@ static void print_entry(const json_t *object) {
     printf("%s: %s\n", json_string_value(json_object_get(object, "name")),
            json_string_value(json_object_get(object, "title")));
     print_members(object, members);
+}
+
+static void print_gate(const json_t *object) {
+    const json_t *options = json_object_get(object, "options");
+    print_entry(object);
+    printf("\nexperts of a token: %s\n", json_string_value(json_object_get(object, "top_k")));
+    if (json_array_size(options) == 0) {
+        puts("\nno options");
+        return;
+    }
+    puts("\noptions (in a job: gate-options: {key: value}; for a suite: --set "
+         "gate-options.key=value)");
+    print_options(options);
 }
 
 static json_t *pack_table(const char *name, const char *title, const struct mp_option table[]) {
@@ -363,7 +382,7 @@ static void print_text(const json_t *object) {
     static const struct {
         const char *kind;
         void (*print)(const json_t *object);
-    } kinds[] = {{"system", print_system},  {"gate", print_entry},
+    } kinds[] = {{"system", print_system},  {"gate", print_gate},
                  {"workload", print_entry}, {"generator", print_generator},
                  {"options", print_table},  {"grammar", print_grammar}};
     const char *own = json_string_value(json_object_get(object, "kind"));

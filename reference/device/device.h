@@ -59,6 +59,46 @@ enum mp_route_sort {
     MP_SORT_AT_RANDOM       /* the smallest of 32-bit numbers drawn for the routes */
 };
 
+/* What a gate makes of a row of logits: its scores, called probabilities. */
+enum mp_gate_scores {
+    MP_SCORES_SOFTMAX, /* softmax, of all experts or of each prototype's */
+    MP_SCORES_SIGMOID, /* sigmoids, divided by their sum over all experts */
+    MP_SCORES_FORCED   /* 1 for the forced choice, 0 for all others: no gradient, top 1 */
+};
+/* What a gate's balancing loss counts of the choices. */
+enum mp_gate_counts { MP_COUNT_FIRSTS, MP_COUNT_ALL, MP_COUNT_NONE };
+/* A gate in numbers.  For kernels zeroes are a softmax whose weights are probabilities. */
+struct mp_gate_rule {
+    enum mp_gate_scores scores;
+    bool renormalise; /* a token's weights are divided by their sum */
+    float scale;      /* and then times this; 0: 1 */
+    /* Consecutive experts in so many prototypes, equal in size: the scores are those of each, and a
+     * token chooses one in each, so that there are K of them; 0: no prototypes. */
+    int prototypes;
+    /* Consecutive experts in so many groups, equal in size, 0 for none: a token chooses among the
+     * `groups_kept` best, a group being as good as its `group_best` largest keys, summed.  Keys are
+     * what largest ones are chosen of: scores, sigmoids plus bias. */
+    int groups, groups_kept, group_best;
+    /* Losses of a token beside those linear in probabilities, each times a factor that is its
+     * weight over the number of tokens of all ranks: the squared logarithm of the sum of
+     * exponentials (ST-MoE's router z-loss; softmax without prototypes); and by how much
+     * probabilities outside of the first choice's group exceed that of the last choice, summed
+     * (HetuMoE's alignment loss).  One of them at most. */
+    float z_slope, alignment_slope;
+
+    /* What is made of statistics.  The balancing loss is E / loss_divisor times the sum over
+     * experts of choices per token times mean probability; after an iteration a bias changes by
+     * bias_rate towards those that had fewer routes than the mean (0: there is none). */
+    enum mp_gate_counts loss_counts;
+    int loss_divisor;
+    float bias_rate;
+};
+/* Whether a gate keeps a number per token from forward to backward: the logarithm of the sum of
+ * exponentials, the alignment loss, or the sum of sigmoids. */
+static inline bool mp_gate_keeps(const struct mp_gate_rule *rule) {
+    return rule->scores == MP_SCORES_SIGMOID || rule->z_slope > 0 || rule->alignment_slope > 0;
+}
+
 struct mp_device_operations {
     const char *name; /* "cpu", "cuda" */
     void (*destroy)(struct mp_device *device);
@@ -163,27 +203,33 @@ struct mp_device_operations {
                           const float *logits, const int32_t *target, float scale, float *loss,
                           void *gradient);
 
-    /* Gate: probability = softmax(logits) over all experts; choice = the top_k largest, ties to the
-     * lower id, in descending order, unless `forced` ([N][K], device) gives them; weight = their
-     * probabilities, divided by their sum when `renormalise`.
-     *   logits, probability [N][E]; choice [N][K] int32; weight [N][K].
+    /* Gate, as its rule says: probability = softmax(logits) over all experts; choice = the top_k
+     * largest, ties to the lower id, in descending order, unless `forced` ([N][K], device) gives
+     * them; weight = their probabilities, divided by their sum when the rule renormalises.
+     *   logits, probability [N][E]; choice [N][K] int32; weight [N][K];
+     *   bias [E] is added to sigmoids where they choose, NULL: none;
+     *   kept [N] as mp_gate_keeps has it, otherwise NULL.
      * E up to 1024, K up to MP_CHOICES_LIMIT. */
     void (*gate_forward)(struct mp_device *, mp_stream, int tokens, int experts, int top_k,
-                         bool renormalise, const float *logits, const int32_t *forced,
-                         float *probability, int32_t *choice, float *weight);
+                         const struct mp_gate_rule *rule, const float *logits, const float *bias,
+                         const int32_t *forced, float *probability, float *kept, int32_t *choice,
+                         float *weight);
     /* dlogits [N][E] = gradient through the weights plus that of an auxiliary loss linear in the
      * probabilities: d aux / d probability[t][e] = auxiliary[e] for every token (device [E]).
-     * With `position` [N * K] the weights are those of survivor_weights, whatever `renormalise`
-     * says: only routes whose position is not -1 pass a gradient on. */
+     * With `position` [N * K] the weights are those of survivor_weights, whether the rule
+     * renormalises or not: only routes whose position is not -1 pass a gradient on.  Gates without
+     * prototypes only. */
     void (*gate_backward)(struct mp_device *, mp_stream, int tokens, int experts, int top_k,
-                          bool renormalise, const float *probability, const int32_t *choice,
-                          const int32_t *position, const float *weight, const float *dweight,
-                          const float *auxiliary, void *dlogits);
+                          const struct mp_gate_rule *rule, const float *probability,
+                          const float *kept, const int32_t *choice, const int32_t *position,
+                          const float *weight, const float *dweight, const float *auxiliary,
+                          void *dlogits);
     /* weight[i] = probability of route i over the sum of those of its token's routes whose position
-     * is not -1, that sum being at least the smallest normal float; 0 where the position is -1. */
+     * is not -1, that sum being at least the smallest normal float, times the rule's scale; 0 where
+     * the position is -1. */
     void (*survivor_weights)(struct mp_device *, mp_stream, int tokens, int experts, int top_k,
-                             const float *probability, const int32_t *choice,
-                             const int32_t *position, float *weight);
+                             const struct mp_gate_rule *rule, const float *probability,
+                             const int32_t *choice, const int32_t *position, float *weight);
     /* Choices of a gate that limits how many tokens go outside (FasterMoE's topology-aware gate, as
      * its code has it; systems.md 2.3.6).  choice [N][2] = the two largest logits, ties to the
      * lower id, if the first of them is outside for at most `limit` tokens.  Otherwise the two

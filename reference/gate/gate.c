@@ -23,15 +23,16 @@ int mp_gate_of_choices(int top_k) {
     return found;
 }
 
-void mp_gate_rule(const struct mp_gate_kind *kind, int top_k, bool renormalise,
-                  struct mp_gate_rule *rule) {
+int mp_gate_rule(const struct mp_gate_kind *kind, const struct mp_gate_sizes *sizes,
+                 bool renormalise, const struct mp_gate_values *options, struct mp_gate_rule *rule,
+                 struct mp_error *error) {
     *rule = (struct mp_gate_rule){
-        .top_k = top_k,
         .renormalise =
             kind->weights == MP_WEIGHTS_EITHER ? renormalise : kind->weights == MP_WEIGHTS_DIVIDED,
         .loss_counts = kind->loss_counts,
-        .loss_divisor = kind->loss_counts == MP_COUNT_ALL ? top_k : 1,
+        .loss_divisor = kind->loss_counts == MP_COUNT_ALL ? sizes->top_k : 1,
     };
+    return kind->complete ? kind->complete(sizes, options->bytes, rule, error) : MP_OK;
 }
 
 /* Whether words have to say how many experts a token takes. */
@@ -39,20 +40,33 @@ static bool takes_several(const struct mp_gate_kind *kind) {
     return kind->least < kind->most;
 }
 
-const char *mp_gate_words(const struct mp_gate_kind *kind, const struct mp_gate_rule *rule,
-                          char buffer[MP_GATE_WORDS]) {
+/* Adds " name=value" for options that are not at their default. */
+static void add_options(const struct mp_gate_kind *kind, const struct mp_gate_values *options,
+                        char *words, size_t size) {
+    char value[MP_TEXT_SIZE];
+    for (const struct mp_option *option = kind->options; option && option->name; option++) {
+        size_t at = strlen(words);
+        mp_options_format(option, options->bytes, value, sizeof value);
+        if (strcmp(value, option->default_value) != 0)
+            snprintf(words + at, size - at, " %s=%s", option->name, value);
+    }
+}
+
+const char *mp_gate_words(const struct mp_gate_kind *kind, int top_k, bool renormalise,
+                          const struct mp_gate_values *options, char buffer[MP_GATE_WORDS]) {
     int at = snprintf(buffer, MP_GATE_WORDS, "%s", kind->name);
     if (takes_several(kind))
-        at += snprintf(buffer + at, (size_t)(MP_GATE_WORDS - at), " top-%d", rule->top_k);
-    if (kind->weights == MP_WEIGHTS_EITHER && !rule->renormalise)
+        at += snprintf(buffer + at, (size_t)(MP_GATE_WORDS - at), " top-%d", top_k);
+    if (kind->weights == MP_WEIGHTS_EITHER && !renormalise)
         snprintf(buffer + at, (size_t)(MP_GATE_WORDS - at), " not renormalised");
+    add_options(kind, options, buffer, MP_GATE_WORDS);
     return buffer;
 }
 
 int mp_gate_words_top_k(const char *words) {
-    char name[MP_GATE_WORDS];
+    char name[64];
     int top_k = 0;
-    if (sscanf(words, "%47s top-%d", name, &top_k) < 1)
+    if (sscanf(words, "%63s top-%d", name, &top_k) < 1)
         return 0;
     int found = mp_gate_find(name);
     return found < 0 || takes_several(mp_gate_kinds[found]) ? top_k : mp_gate_kinds[found]->usual;

@@ -7,22 +7,13 @@
 #ifndef MOEPERF_REFERENCE_GATE_GATE_H
 #define MOEPERF_REFERENCE_GATE_GATE_H
 
-#include <stdbool.h>
+#include "reference/device/device.h"
+#include "reference/plan/option.h"
 
-#include "reference/base/error.h"
-
-/* What a gate's loss counts of the choices. */
-enum mp_gate_counts { MP_COUNT_FIRSTS, MP_COUNT_ALL };
-
-/* A gate in numbers. */
-struct mp_gate_rule {
-    int top_k;        /* experts of a token, K */
-    bool renormalise; /* its weights are divided by their sum */
-
-    /* The auxiliary loss is E / loss_divisor times the sum over experts of choices per token times
-     * mean probability. */
-    enum mp_gate_counts loss_counts;
-    int loss_divisor;
+/* What a gate may know of a job.  The same on every rank. */
+struct mp_gate_sizes {
+    int experts, top_k;
+    int64_t tokens; /* of all ranks, per iteration */
 };
 
 /* Whether a token's weights are divided by their sum. */
@@ -37,6 +28,23 @@ struct mp_gate_kind {
     int usual;          /* unless the job says otherwise */
     enum mp_gate_weights weights; /* EITHER: as the job says */
     enum mp_gate_counts loss_counts;
+    const struct mp_option *options; /* table, or NULL for none */
+    size_t options_size;             /* bytes of the options struct, at most MP_GATE_OPTIONS_SIZE */
+
+    /* Optional.  Completes a rule that has what the fields above say; loss_divisor is K where all
+     * choices are counted, and 1.  MP_EINVAL with the option, the constraint and the numbers. */
+    int (*complete)(const struct mp_gate_sizes *sizes, const void *options,
+                    struct mp_gate_rule *rule, struct mp_error *error);
+    /* Required of MP_SCORES_FORCED, and of no other: the expert of every token (a byte of text) in
+     * a layer, choice [tokens]. */
+    void (*choose)(const struct mp_gate_sizes *sizes, const void *options, int layer, int tokens,
+                   const int32_t *token, int32_t *choice);
+};
+
+/* Parsed options of any gate. */
+enum { MP_GATE_OPTIONS_SIZE = 64 };
+struct mp_gate_values {
+    _Alignas(8) unsigned char bytes[MP_GATE_OPTIONS_SIZE];
 };
 
 /* All of them, ended by NULL, and their names as an option's choices: "gshard switch ...". */
@@ -49,15 +57,18 @@ int mp_gate_find(const char *name);
  * it is, otherwise the first that takes it; the first of all if none does. */
 int mp_gate_of_choices(int top_k);
 
-/* The rule of a gate that sends a token to top_k experts, with weights divided or not. */
-void mp_gate_rule(const struct mp_gate_kind *kind, int top_k, bool renormalise,
-                  struct mp_gate_rule *rule);
+/* A gate's rule for a job, with weights divided or not where it leaves that open.  MP_EINVAL as
+ * `complete`. */
+int mp_gate_rule(const struct mp_gate_kind *kind, const struct mp_gate_sizes *sizes,
+                 bool renormalise, const struct mp_gate_values *options, struct mp_gate_rule *rule,
+                 struct mp_error *error);
 
-/* A gate in words that differ where its choices or weights do: "gshard", "switch", "softmax top-6",
- * "softmax top-6 not renormalised".  Returns `buffer`. */
-enum { MP_GATE_WORDS = 48 };
-const char *mp_gate_words(const struct mp_gate_kind *kind, const struct mp_gate_rule *rule,
-                          char buffer[MP_GATE_WORDS]);
+/* A gate in words that differ where its choices, weights or losses do: "gshard", "softmax top-6",
+ * "softmax top-6 not renormalised", "hash seed=3" (options that are not at their default).  Returns
+ * `buffer`. */
+enum { MP_GATE_WORDS = 192 };
+const char *mp_gate_words(const struct mp_gate_kind *kind, int top_k, bool renormalise,
+                          const struct mp_gate_values *options, char buffer[MP_GATE_WORDS]);
 /* Experts of a token, read from such words; 0 where they are of no gate that is known. */
 int mp_gate_words_top_k(const char *words);
 

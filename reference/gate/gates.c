@@ -8,7 +8,11 @@
 #define GATES(FIRST, GATE)                                                                         \
     FIRST(gshard)                                                                                  \
     GATE(switch)                                                                                   \
-    GATE(softmax)
+    GATE(softmax)                                                                                  \
+    GATE(hash)                                                                                     \
+    GATE(ktop1)                                                                                    \
+    GATE(sam)                                                                                      \
+    GATE(sigmoid)
 
 #define DECLARE(name) extern const struct mp_gate_kind mp_gate_##name;
 GATES(DECLARE, DECLARE)

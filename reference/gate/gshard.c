@@ -1,4 +1,4 @@
-#include "reference/gate/gate.h"
+#include "reference/gate/z_loss.h"
 
 const struct mp_gate_kind mp_gate_gshard = {
     .name = "gshard",
@@ -14,4 +14,7 @@ const struct mp_gate_kind mp_gate_gshard = {
     .usual = 2,
     .weights = MP_WEIGHTS_DIVIDED,
     .loss_counts = MP_COUNT_FIRSTS,
+    .options = mp_gate_z_loss_options,
+    .options_size = sizeof(struct mp_gate_z_loss),
+    .complete = mp_gate_z_loss_complete,
 };

@@ -1,5 +1,4 @@
-#include "reference/device/device.h"
-#include "reference/gate/gate.h"
+#include "reference/gate/z_loss.h"
 
 const struct mp_gate_kind mp_gate_softmax = {
     .name = "softmax",
@@ -19,4 +18,7 @@ const struct mp_gate_kind mp_gate_softmax = {
     .usual = 2,
     .weights = MP_WEIGHTS_EITHER,
     .loss_counts = MP_COUNT_ALL,
+    .options = mp_gate_z_loss_options,
+    .options_size = sizeof(struct mp_gate_z_loss),
+    .complete = mp_gate_z_loss_complete,
 };

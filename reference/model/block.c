@@ -58,6 +58,8 @@ static void allocate_state(struct allocation *a, struct mp_block_state *state) {
     state->probability = room(a, n * model->shape.experts);
     state->choice = room(a, n * k);
     state->weight = room(a, n * k);
+    if (mp_gate_keeps(&model->shape.gate))
+        state->kept = room(a, n);
     state->position = room(a, n * k);
     state->auxiliary = room(a, model->shape.experts);
 }
@@ -80,6 +82,8 @@ static void allocate_workspace(struct allocation *a) {
         model->mass = (float *)(model->firsts + e);
     }
     model->host_statistics = host_room(a, 3 * e);
+    if (model->shape.gate.z_slope > 0 || model->shape.gate.alignment_slope > 0)
+        model->host_kept = host_room(a, n);
     if (model->device->element == MP_FLOAT32) {
         model->logits_gradient = model->logits;
         model->gate_gradient = model->gate_logits;
@@ -201,7 +205,7 @@ int mp_model_reserve(struct mp_model *model, int layer, struct mp_error *error) 
 int mp_model_create(const struct mp_model_shape *shape, struct mp_device *device, int sequences,
                     int ranks, int64_t send_limit, int64_t rows_limit, uint64_t seed,
                     struct mp_model *model, struct mp_error *error) {
-    enum { STATE_BUFFERS = 15, WORKSPACE_BUFFERS = 17 };
+    enum { STATE_BUFFERS = 16, WORKSPACE_BUFFERS = 17 };
     size_t experts = (size_t)shape->experts;
     *model = (struct mp_model){.shape = *shape,
                                .device = device,
@@ -266,6 +270,7 @@ void mp_model_destroy(struct mp_model *model) {
         mp_rows_release(model->device, &model->worked);
         mp_rows_release(model->device, &model->one_hot);
         model->device->operations->host_release(model->device, model->host_statistics);
+        model->device->operations->host_release(model->device, model->host_kept);
     }
     mp_dense_destroy(&model->dense);
     mp_experts_destroy(&model->experts);

@@ -30,6 +30,7 @@ struct mp_block_state {
     void *normed2;        /* [N][D] what experts see */
     float *probability;   /* [N][E] */
     int32_t *choice;      /* [N][K] */
+    float *kept;          /* [N] as mp_gate_keeps has it, or NULL */
     float *weight;        /* [N][K] */
     int32_t *position;    /* [N * K] row of each route in send order */
     float *auxiliary;     /* [E] gradient of the auxiliary loss per probability */
@@ -69,6 +70,7 @@ struct mp_model {
     uint32_t *routes, *firsts; /* [E] one after the other, */
     float *mass;               /* [E] and then the sum of probabilities, */
     uint32_t *host_statistics; /* [3 E] which are copied here together */
+    float *host_kept;          /* [N] of the last gate, NULL without losses made of it */
     int32_t *route_order;      /* [N * K] routes as they are handed out, if sorted */
     float *dweight;            /* [N][K] */
     void *dx;                  /* [N][D] gradient of the residual stream */
@@ -127,7 +129,8 @@ void mp_model_attention(struct mp_model *model, int layer);
 /* dx: gradient of middle on entry, of x on return. */
 void mp_model_attention_backward(struct mp_model *model, int layer);
 
-/* A gate that sends few tokens outside; see limit_choices in device.h.  Top-2 gates only. */
+/* A gate that sends few tokens outside; see limit_choices in device.h.  Top-2 gates only that
+ * choose the largest of all logits. */
 struct mp_gate_limit {
     int tokens;         /* of this rank, that may choose an expert outside first */
     const bool *inside; /* host [E], at least two of them */
@@ -138,6 +141,9 @@ struct mp_gate_limit {
 void mp_model_gate(struct mp_model *model, int layer, const int32_t *forced,
                    const struct mp_gate_limit *limit, uint32_t *routes, uint32_t *firsts,
                    float *mass);
+/* This rank's part of the last gate's losses beside that which counts choices, weighted; 0 where
+ * the gate has none. */
+double mp_model_gate_loss(const struct mp_model *model);
 /* Seed of what a rank draws for its routes of a layer and iteration, under MP_ROUTES_AT_RANDOM:
  * random.h's bits of (bits of (seed, iteration, layer), 0, rank). */
 uint64_t mp_model_route_seed(uint64_t seed, int64_t iteration, int layer, int rank);

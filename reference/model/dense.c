@@ -7,7 +7,7 @@
 #include "reference/base/random.h"
 #include "reference/model/model.h"
 
-enum { TENSORS_PER_BLOCK = 7 };
+enum { TENSORS_PER_BLOCK = 7 }; /* and a gate's bias, if it has one */
 static const float INITIAL_DEVIATION = 0.02f;
 
 int64_t mp_model_parameters(const struct mp_model_shape *shape) {
@@ -64,6 +64,8 @@ static void place_all(const struct mp_model_shape *shape, struct mp_dense *dense
         place(&layout, prefix, "ln2_gain", d, 0, false);
         place(&layout, prefix, "ln2_bias", d, 0, false);
         place(&layout, prefix, "gate", d * (size_t)shape->experts, INITIAL_DEVIATION, true);
+        if (dense->per_block > TENSORS_PER_BLOCK)
+            place(&layout, prefix, "gate_bias", (size_t)shape->experts, 0, false);
     }
     dense->bucket[shape->layers] = layout.offset;
     place(&layout, "", "final_gain", d, 0, false);
@@ -91,9 +93,10 @@ static void initialise(struct mp_dense *dense, uint64_t seed, float *host) {
 int mp_dense_create(const struct mp_model_shape *shape, struct mp_device *device, uint64_t seed,
                     struct mp_dense *dense, struct mp_error *error) {
     const struct mp_device_operations *operations = device->operations;
-    int tensors = shape->layers * TENSORS_PER_BLOCK + MP_SHARED_TENSORS;
+    int per_block = TENSORS_PER_BLOCK + (shape->gate.bias_rate > 0);
+    int tensors = shape->layers * per_block + MP_SHARED_TENSORS;
     float *host = NULL;
-    *dense = (struct mp_dense){.device = device};
+    *dense = (struct mp_dense){.device = device, .per_block = per_block};
     dense->tensor = calloc((size_t)tensors, sizeof *dense->tensor);
     dense->bucket = calloc((size_t)shape->layers + 2, sizeof *dense->bucket);
     if (!dense->tensor || !dense->bucket)
@@ -147,7 +150,7 @@ void mp_dense_destroy(struct mp_dense *dense) {
 }
 
 struct mp_block_tensors mp_dense_block(const struct mp_dense *dense, float *buffer, int layer) {
-    const struct mp_tensor *tensor = &dense->tensor[layer * TENSORS_PER_BLOCK];
+    const struct mp_tensor *tensor = &dense->tensor[layer * dense->per_block];
     return (struct mp_block_tensors){
         .norm1_gain = buffer + tensor[0].offset,
         .norm1_bias = buffer + tensor[1].offset,
@@ -156,11 +159,12 @@ struct mp_block_tensors mp_dense_block(const struct mp_dense *dense, float *buff
         .norm2_gain = buffer + tensor[4].offset,
         .norm2_bias = buffer + tensor[5].offset,
         .gate = buffer + tensor[6].offset,
+        .gate_bias = dense->per_block > TENSORS_PER_BLOCK ? buffer + tensor[7].offset : NULL,
     };
 }
 
 struct mp_block_matrices mp_dense_matrices(const struct mp_dense *dense, int layer) {
-    const struct mp_tensor *tensor = &dense->tensor[layer * TENSORS_PER_BLOCK];
+    const struct mp_tensor *tensor = &dense->tensor[layer * dense->per_block];
     return (struct mp_block_matrices){
         .qkv = mp_element_at(dense->device, dense->working, tensor[2].offset),
         .out = mp_element_at(dense->device, dense->working, tensor[3].offset),

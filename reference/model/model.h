@@ -24,8 +24,8 @@ enum { MP_VOCABULARY = 256 }; /* bytes */
 
 struct mp_model_shape {
     int layers, width, heads, experts, expert_width, sequence;
-    int top_k;               /* K */
-    bool renormalise;        /* a token's weights are divided by their sum, or probabilities */
+    int top_k; /* K */
+    struct mp_gate_rule gate;
     double auxiliary_weight; /* of E * sum over experts of mean probability * share of choices */
 };
 
@@ -49,7 +49,7 @@ int64_t mp_model_active_parameters(const struct mp_model_shape *shape);
 /* ---- Non-expert parameters: the same on every rank, gradients summed over ranks ---- */
 
 struct mp_tensor {
-    char name[32]; /* "token_table", "layer.0.qkv", ... */
+    char name[40]; /* "token_table", "layer.0.qkv", ... */
     size_t offset; /* floats from the start of the buffers below */
     size_t count;
     float deviation; /* of the normal initial values; gains start at 1, biases at 0 */
@@ -63,13 +63,14 @@ struct mp_block_tensors {
     float *out;                     /* [D][D] */
     float *norm2_gain, *norm2_bias; /* [D] */
     float *gate;                    /* [D][E] */
+    float *gate_bias;               /* [E], not trained by gradient; NULL: the gate has none */
 };
 
 /* Flat buffers, one after another: block 0, block 1, ..., then what all blocks share.  A block is
  * one bucket of the gradient all-reduce, the rest the last bucket. */
 struct mp_dense {
     struct mp_tensor *tensor; /* [tensors], owned */
-    int tensors;
+    int tensors, per_block;
     size_t count;                                 /* floats of each buffer */
     size_t *bucket;                               /* [layers + 2] first float of each bucket, end */
     float *parameter, *gradient, *first, *second; /* [count] device memory, owned */

@@ -26,16 +26,28 @@ void mp_model_gate(struct mp_model *model, int layer, const int32_t *forced,
     else if (limit)
         QUEUE(model, limit_choices, n, e, model->gate_logits, limit->inside, limit->tokens,
               state->position);
-    QUEUE(model, gate_forward, n, e, k, shape->renormalise, model->gate_logits,
-          forced || limit ? state->position : NULL, state->probability, state->choice,
+    QUEUE(model, gate_forward, n, e, k, &shape->gate, model->gate_logits, p.gate_bias,
+          forced || limit ? state->position : NULL, state->probability, state->kept, state->choice,
           state->weight);
     QUEUE(model, gate_statistics, n, e, k, state->probability, state->choice, model->routes,
           model->firsts, model->mass);
+    if (model->host_kept)
+        QUEUE(model, copy_to_host, model->host_kept, state->kept, (size_t)n * sizeof(float));
     size_t bytes = (size_t)e * sizeof *routes;
     QUEUE(model, copy_to_host, model->host_statistics, model->routes, 3 * bytes);
     memcpy(routes, model->host_statistics, bytes);
     memcpy(firsts, model->host_statistics + e, bytes);
     memcpy(mass, model->host_statistics + 2 * (size_t)e, bytes);
+}
+
+double mp_model_gate_loss(const struct mp_model *model) {
+    const struct mp_gate_rule *rule = &model->shape.gate;
+    double sum = 0;
+    for (int t = 0; model->host_kept && t < model->tokens; t++) {
+        double kept = model->host_kept[t];
+        sum += rule->z_slope > 0 ? rule->z_slope * kept * kept : rule->alignment_slope * kept;
+    }
+    return sum;
 }
 
 uint64_t mp_model_route_seed(uint64_t seed, int64_t iteration, int layer, int rank) {
@@ -92,6 +104,12 @@ static void rows_into_tokens(struct mp_model *model, const struct mp_block_state
           one_hot(model, state, weight), n, rows, d, (float)add, tokens, d);
 }
 
+/* Whether survivors share the weight of the dropped.  Choices of prototypes stand alone, as a
+ * single choice does, which nobody divides by itself. */
+static bool shares_survivors(const struct mp_model *model, const struct mp_routing *routing) {
+    return routing->renormalise_survivors && model->shape.gate.prototypes == 0;
+}
+
 void mp_model_permute(struct mp_model *model, int layer, uint64_t route_seed) {
     struct mp_block_state *state = &model->state[layer];
     const struct mp_routing *routing = &state->routing;
@@ -100,9 +118,10 @@ void mp_model_permute(struct mp_model *model, int layer, uint64_t route_seed) {
     QUEUE(model, route_positions, model->tokens, model->shape.top_k, model->shape.experts,
           state->choice, order, routing->part_begin, routing->part_count, routing->part_row,
           routing->send_total, state->position, model->row_token);
-    if (routing->renormalise_survivors)
+    if (shares_survivors(model, routing))
         QUEUE(model, survivor_weights, model->tokens, model->shape.experts, model->shape.top_k,
-              state->probability, state->choice, state->position, state->weight);
+              &model->shape.gate, state->probability, state->choice, state->position,
+              state->weight);
     if (routing->one_hot)
         tokens_into_rows(model, state, NULL, state->normed2, model->send);
     else
@@ -275,9 +294,9 @@ void mp_model_gate_backward(struct mp_model *model, int layer) {
     else
         QUEUE(model, combine_forward, n, k, d, model->send, state->position, NULL, NULL,
               model->dnormed);
-    QUEUE(model, gate_backward, n, e, k, shape->renormalise, state->probability, state->choice,
-          state->routing.renormalise_survivors ? state->position : NULL, state->weight,
-          model->dweight, state->auxiliary, model->gate_gradient);
+    QUEUE(model, gate_backward, n, e, k, &shape->gate, state->probability, state->kept,
+          state->choice, shares_survivors(model, &state->routing) ? state->position : NULL,
+          state->weight, model->dweight, state->auxiliary, model->gate_gradient);
     QUEUE(model, gemm_float, true, false, d, e, n, 1, state->normed2, d, model->gate_gradient, e, 0,
           g.gate, e);
     QUEUE(model, gemm, false, true, n, d, e, 1, model->gate_gradient, e,

@@ -61,6 +61,7 @@ static void update(struct mp_trainer *trainer) {
                                 .step = ++trainer->updates};
     mp_dense_update(&trainer->model.dense, trainer->model.stream, &settings);
     mp_experts_update(&trainer->model.experts, trainer->model.stream, &settings);
+    mp_trainer_move_biases(trainer);
 }
 
 static int attend(struct mp_trainer *trainer, const struct mp_operation *operation,

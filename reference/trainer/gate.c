@@ -8,7 +8,14 @@ int mp_trainer_force_choices(struct mp_trainer *trainer, int layer, struct mp_er
     const struct mp_loads *loads = &trainer->loads;
     uint64_t turn = (uint64_t)trainer->iteration * 131 + (uint64_t)layer * 17;
     int top_k = trainer->model.shape.top_k, experts = trainer->job.experts;
-    int tokens = trainer->model.tokens / loads->sources, code = MP_OK;
+    int tokens = trainer->model.tokens, code = MP_OK;
+    if (trainer->job.routing == MP_ROUTING_GATE) {
+        const struct mp_gate_sizes sizes = mp_job_gate_sizes(&trainer->job);
+        mp_gate_kinds[trainer->job.gate]->choose(&sizes, trainer->job.gate_options.bytes, layer,
+                                                 tokens, trainer->token_now, trainer->forced);
+        return MP_OK;
+    }
+    tokens /= loads->sources;
     for (int s = 0; s < loads->sources && !code; s++)
         code = mp_replay_choices(
             tokens, top_k, experts, mp_loads_row(loads, trainer->iteration, layer, s), turn,
@@ -27,10 +34,11 @@ int mp_trainer_wait_counts(struct mp_trainer *trainer, int layer, struct mp_erro
     int code = mp_request_wait(trainer->gather, error);
     if (code)
         return code;
-    const struct mp_gate_rule *rule = &trainer->gate_rule;
+    const struct mp_gate_rule *rule = &trainer->model.shape.gate;
     bool of_all = rule->loss_counts == MP_COUNT_ALL;
-    double tokens = (double)trainer->global_tokens, loss = 0;
+    double tokens = (double)trainer->global_tokens, loss = mp_model_gate_loss(&trainer->model);
     double counted = tokens * rule->loss_divisor;
+    double weight = rule->loss_counts == MP_COUNT_NONE ? 0 : trainer->job.auxiliary_weight;
     float *auxiliary = trainer->auxiliary + (size_t)layer * (size_t)experts;
     for (int r = 0; r < ranks; r++)
         memcpy(load->count + (size_t)r * (size_t)experts,
@@ -40,7 +48,7 @@ int mp_trainer_wait_counts(struct mp_trainer *trainer, int layer, struct mp_erro
         double chosen = 0; /* of all its choices, or of first choices */
         for (int r = 0; r < ranks; r++)
             chosen += trainer->all_counts[((size_t)r * 2 + !of_all) * (size_t)experts + (size_t)e];
-        double slope = trainer->job.auxiliary_weight * experts * (chosen / counted) / tokens;
+        double slope = weight * experts * (chosen / counted) / tokens;
         auxiliary[e] = (float)slope;
         loss += slope * trainer->mass[e];
     }
@@ -49,6 +57,32 @@ int mp_trainer_wait_counts(struct mp_trainer *trainer, int layer, struct mp_erro
                                       trainer->model.state[layer].auxiliary, auxiliary,
                                       (size_t)experts * sizeof(float));
     return MP_OK;
+}
+
+/* Experts with fewer routes than the mean become a little likelier, those with more less likely. */
+static void move_bias(struct mp_trainer *trainer, int layer) {
+    struct mp_model *model = &trainer->model;
+    const struct mp_load *load = &trainer->load[layer];
+    size_t experts = (size_t)load->experts;
+    float *step = trainer->bias_step + (size_t)layer * experts;
+    float rate = model->shape.gate.bias_rate;
+    int64_t all = mp_load_total(load);
+    for (int e = 0; e < load->experts; e++) {
+        int64_t own = 0;
+        for (int r = 0; r < load->ranks; r++)
+            own += (int64_t)load->experts * mp_load_at(load, r, e);
+        step[e] = own < all ? rate : own > all ? -rate : 0;
+    }
+    const struct mp_device_operations *operations = trainer->device->operations;
+    operations->copy(trainer->device, model->stream, model->state[layer].auxiliary, step,
+                     experts * sizeof *step);
+    operations->accumulate(trainer->device, model->stream, experts, model->state[layer].auxiliary,
+                           mp_dense_block(&model->dense, model->dense.parameter, layer).gate_bias);
+}
+
+void mp_trainer_move_biases(struct mp_trainer *trainer) {
+    for (int l = 0; l < trainer->job.layers && trainer->model.shape.gate.bias_rate > 0; l++)
+        move_bias(trainer, l);
 }
 
 /* How many of this rank's tokens may leave its node, and which experts are in the node: those with

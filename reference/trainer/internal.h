@@ -35,7 +35,6 @@ struct mp_transfer_in_flight {
 
 struct mp_trainer {
     struct mp_job job;
-    struct mp_gate_rule gate_rule;
     char options[1024]; /* of the system: "slots=auto interval=50", for checkpoints */
     struct mp_sizes sizes;
     struct mp_setting setting;
@@ -65,11 +64,11 @@ struct mp_trainer {
 
     uint32_t *counts, *all_counts;                /* [2 E] and [R][2 E]: routes, then firsts */
     float *mass;                                  /* [E] */
-    float *auxiliary;                             /* [L][E] of host_allocate */
+    float *auxiliary, *bias_step;                 /* [L][E] each, of one host_allocate */
     double *auxiliary_loss;                       /* [L] this rank's part */
     int32_t *token, *target;                      /* [N] */
     const int32_t *token_now, *target_now;        /* [N] of this iteration */
-    int32_t *forced;                              /* [N][K]; NULL: the gate chooses */
+    int32_t *forced;                              /* [N][K]; NULL: the logits choose */
     struct mp_loads loads;                        /* of this rank, replayed */
     float *host_loss;                             /* [N] */
     void **prefetch_chunk, **reduce_chunk;        /* [E] */
@@ -163,7 +162,9 @@ int mp_trainer_start_counts(struct mp_trainer *trainer, struct mp_error *error);
 int mp_trainer_wait_counts(struct mp_trainer *trainer, int layer, struct mp_error *error);
 int mp_trainer_plan(struct mp_trainer *trainer, int layer, bool before_gate,
                     struct mp_error *error);
-/* trainer->forced for a layer of this iteration, from the job's routing. */
+/* After an update: biases of gates that have one move towards even loads. */
+void mp_trainer_move_biases(struct mp_trainer *trainer);
+/* trainer->forced for a layer of this iteration, from the job's routing or the gate. */
 int mp_trainer_force_choices(struct mp_trainer *trainer, int layer, struct mp_error *error);
 
 /* ---- rows.c: tokens' rows, and the experts that work on them ---- */

@@ -145,11 +145,22 @@ const struct mp_option mp_job_options[] = {
 
 static const char OWNER[] = "a job";
 static const char SYSTEM_GROUP[] = "options"; /* of the system */
+static const char GATE_GROUP[] = "gate-options";
 enum { WHERE_SIZE = 512 };
+
+static const struct mp_gate_kind *gate_of(const struct mp_job *job) {
+    return mp_gate_kinds[job->gate];
+}
+
+static int set_gate_defaults(struct mp_job *job, struct mp_error *error) {
+    memset(&job->gate_options, 0, sizeof job->gate_options);
+    return mp_options_set_defaults(gate_of(job)->options, job->gate_options.bytes, error);
+}
 
 int mp_job_file_create(struct mp_job_file *file, struct mp_error *error) {
     memset(file, 0, sizeof *file);
-    return mp_options_set_defaults(mp_job_options, &file->job, error);
+    int code = mp_options_set_defaults(mp_job_options, &file->job, error);
+    return code ? code : set_gate_defaults(&file->job, error);
 }
 
 void mp_job_file_destroy(struct mp_job_file *file) {
@@ -201,6 +212,22 @@ static int set_system_option(struct mp_job_file *file, const char *name, const c
                           error);
 }
 
+/* Another gate gets default options. */
+static int set_gate(struct mp_job *job, const char *name, const char *where,
+                    struct mp_error *error) {
+    int before = job->gate;
+    int code = mp_options_set(mp_job_options, job, OWNER, "gate", name, where, error);
+    return code || job->gate == before ? code : set_gate_defaults(job, error);
+}
+
+static int set_gate_option(struct mp_job *job, const char *name, const char *text,
+                           const char *where, struct mp_error *error) {
+    char owner[96];
+    snprintf(owner, sizeof owner, "gate %s", gate_of(job)->name);
+    return mp_options_set(gate_of(job)->options, job->gate_options.bytes, owner, name, text, where,
+                          error);
+}
+
 /* What options are set in: a job, and groups that others keep beside its own. */
 struct setter {
     struct mp_job_file *file;
@@ -219,15 +246,16 @@ static const struct mp_option_group *find_group(const struct setter *setter, con
 }
 
 static bool is_group(const struct setter *setter, const char *key) {
-    return *key && (!strcmp(key, SYSTEM_GROUP) || find_group(setter, key, NULL));
+    return *key && (!strcmp(key, SYSTEM_GROUP) || !strcmp(key, GATE_GROUP) ||
+                    find_group(setter, key, NULL));
 }
 
 /* Keys that are no rows of the job's table may be meant, too. */
 static int fail_unknown(const struct setter *setter, const char *name, const char *where,
                         struct mp_error *error) {
     enum { MOST = 32 };
-    const char *owner = OWNER, *known[MOST + 1] = {SYSTEM_GROUP};
-    int count = 1;
+    const char *owner = OWNER, *known[MOST + 1] = {SYSTEM_GROUP, GATE_GROUP};
+    int count = 2;
     for (const struct mp_option_group *group = setter->more; group && group->table; group++) {
         if (*group->key && count < MOST)
             known[count++] = group->key;
@@ -244,7 +272,7 @@ static int fail_unknown(const struct setter *setter, const char *name, const cha
                    where, name, owner, nearest);
 }
 
-/* One option of a group, at the top of the job's; the system takes its own way. */
+/* One option of a group, at the top of the job's; system and gate take their own ways. */
 static int set_option(const struct setter *setter, const char *key, const char *name,
                       const char *text, const char *where, struct mp_error *error) {
     const struct mp_option_group *group = find_group(setter, key, name);
@@ -252,8 +280,12 @@ static int set_option(const struct setter *setter, const char *key, const char *
         return mp_options_set(group->table, group->values, group->owner, name, text, where, error);
     if (!strcmp(key, SYSTEM_GROUP))
         return set_system_option(setter->file, name, text, where, error);
+    if (!strcmp(key, GATE_GROUP))
+        return set_gate_option(&setter->file->job, name, text, where, error);
     if (!strcmp(name, "system"))
         return set_system(setter->file, text, where, setter->systems, error);
+    if (!strcmp(name, "gate"))
+        return set_gate(&setter->file->job, text, where, error);
     if (!mp_options_find(mp_job_options, name))
         return fail_unknown(setter, name, where, error);
     return mp_options_set(mp_job_options, &setter->file->job, OWNER, name, text, where, error);
@@ -292,11 +324,21 @@ static int join_value(const struct mp_yaml *value, const char *name, const char 
                            where, name);
 }
 
+/* The options that the job itself has under a key; NULL: none, or none yet. */
+static const struct mp_option *table_of(const struct setter *setter, const char *key) {
+    const struct mp_system *system = setter->file->system;
+    if (!*key)
+        return mp_job_options;
+    if (!strcmp(key, GATE_GROUP))
+        return gate_of(&setter->file->job)->options;
+    return system ? system->options : NULL;
+}
+
 /* One entry of a group's mapping.  What is unknown is so whatever its value is. */
 static int apply_entry(const struct setter *setter, const char *key, const struct mp_yaml *mapping,
                        int i, const char *path, struct mp_error *error) {
     const struct mp_yaml *value = mapping->item[i];
-    const struct mp_system *system = setter->file->system;
+    const struct mp_option *table = table_of(setter, key);
     const char *name = mapping->key[i];
     char where[WHERE_SIZE], text[MP_TEXT_SIZE] = "";
     snprintf(where, sizeof where, "%s:%d", path, mapping->key_line[i]);
@@ -306,8 +348,7 @@ static int apply_entry(const struct setter *setter, const char *key, const struc
             return set_option(setter, key, name, value->text, where, error);
         return mp_fail(error, MP_EINVAL, "%s: %.100s: should be one value", where, name);
     }
-    if (*key ? system && mp_options_find(system->options, name)
-             : mp_options_find(mp_job_options, name) != NULL)
+    if (mp_options_find(table, name))
         code = join_value(value, name, where, text, error);
     return code ? code : set_option(setter, key, name, text, where, error);
 }
@@ -320,7 +361,10 @@ static int apply_group(const struct setter *setter, const char *key, const struc
         return MP_OK; /* "options:" with nothing under it */
     if (mapping->kind != MP_YAML_MAPPING)
         return mp_fail(error, MP_EINVAL, "%s:%d: %s: should be a mapping of %soptions", path,
-                       mapping->line, key, strcmp(key, SYSTEM_GROUP) ? "" : "system ");
+                       mapping->line, key,
+                       !strcmp(key, SYSTEM_GROUP) ? "system "
+                       : !strcmp(key, GATE_GROUP) ? "gate "
+                                                  : "");
     for (int i = 0; i < mapping->count && !code; i++)
         code = apply_entry(setter, key, mapping, i, path, error);
     return code;
@@ -334,10 +378,10 @@ int mp_job_apply_more(struct mp_job_file *file, const struct mp_option_group mor
     if (mapping->kind != MP_YAML_MAPPING)
         return mp_fail(error, MP_EINVAL, "%s:%d: should be a mapping of job options, key: value",
                        path, mapping->line);
-    for (int pass = 0; pass < 2; pass++) /* the system first */
+    for (int pass = 0; pass < 2; pass++) /* system and gate first */
         for (int i = 0; i < mapping->count && !code; i++) {
             const char *key = mapping->key[i];
-            if (!strcmp(key, "system") != (pass == 0))
+            if ((!strcmp(key, "system") || !strcmp(key, "gate")) != (pass == 0))
                 continue;
             code = is_group(&setter, key) ? apply_group(&setter, key, mapping->item[i], path, error)
                                           : apply_entry(&setter, "", mapping, i, path, error);
@@ -391,7 +435,7 @@ static const struct mp_gate_kind *flexible_gate(int top_k, bool open_weights) {
 }
 
 static int check_choices(const struct mp_job *job, struct mp_error *error) {
-    const struct mp_gate_kind *gate = mp_gate_kinds[job->gate];
+    const struct mp_gate_kind *gate = gate_of(job);
     int top_k = mp_job_top_k(job);
     if (top_k < 1 || top_k > MP_CHOICES_LIMIT)
         return mp_fail(error, MP_EINVAL, "top-k: %d experts of a token; 1 to %d can be chosen",
@@ -406,21 +450,23 @@ static int check_choices(const struct mp_job *job, struct mp_error *error) {
 }
 
 static int check_gate(const struct mp_job *job, struct mp_error *error) {
-    const struct mp_gate_kind *gate = mp_gate_kinds[job->gate];
+    const struct mp_gate_kind *gate = gate_of(job);
     int code = check_choices(job, error), top_k = mp_job_top_k(job);
+    if (!code && job->experts < top_k)
+        code = mp_fail(error, MP_EINVAL,
+                       "experts: the %s gate sends a token to %d experts, there %s only %d",
+                       gate->name, top_k, job->experts == 1 ? "is" : "are", job->experts);
     if (code)
         return code;
     struct mp_gate_rule rule;
-    mp_job_gate_rule(job, &rule);
+    code = mp_job_gate_rule(job, &rule, error);
+    if (code)
+        return code;
     bool wanted = job->renormalise == MP_RENORMALISE_YES;
     if (job->renormalise != MP_RENORMALISE_AUTO && rule.renormalise != wanted)
         return mp_fail(error, MP_EINVAL,
                        "renormalise: gate %s has it %s; gate %s with top-k %d takes either",
                        gate->name, wanted ? "off" : "on", flexible_gate(top_k, true)->name, top_k);
-    if (job->experts < top_k)
-        return mp_fail(error, MP_EINVAL,
-                       "experts: the %s gate sends a token to %d experts, there %s only %d",
-                       gate->name, top_k, job->experts == 1 ? "is" : "are", job->experts);
     return MP_OK;
 }
 
@@ -669,23 +715,29 @@ int mp_job_write(const struct mp_job_file *file, FILE *stream, struct mp_error *
         fprintf(stream, "%s:\n", SYSTEM_GROUP);
         code = mp_options_write(file->system->options, file->system_options, "  ", stream, error);
     }
+    if (!code && gate_of(&file->job)->options) {
+        fprintf(stream, "%s:\n", GATE_GROUP);
+        code = mp_options_write(gate_of(&file->job)->options, file->job.gate_options.bytes, "  ",
+                                stream, error);
+    }
     if (!code && ferror(stream))
         code = mp_fail(error, MP_EIO, "can't write the job: %s", strerror(errno));
     return code;
 }
 
-void mp_job_gate_rule(const struct mp_job *job, struct mp_gate_rule *rule) {
-    int top_k = mp_job_top_k(job);
-    bool renormalise = job->renormalise == MP_RENORMALISE_AUTO
-                           ? top_k > 1
-                           : job->renormalise == MP_RENORMALISE_YES;
-    mp_gate_rule(mp_gate_kinds[job->gate], top_k, renormalise, rule);
+static bool renormalises(const struct mp_job *job) {
+    return job->renormalise == MP_RENORMALISE_AUTO ? mp_job_top_k(job) > 1
+                                                   : job->renormalise == MP_RENORMALISE_YES;
+}
+
+int mp_job_gate_rule(const struct mp_job *job, struct mp_gate_rule *rule, struct mp_error *error) {
+    const struct mp_gate_sizes sizes = mp_job_gate_sizes(job);
+    return mp_gate_rule(gate_of(job), &sizes, renormalises(job), &job->gate_options, rule, error);
 }
 
 const char *mp_job_gate(const struct mp_job *job, char buffer[MP_GATE_WORDS]) {
-    struct mp_gate_rule rule;
-    mp_job_gate_rule(job, &rule);
-    return mp_gate_words(mp_gate_kinds[job->gate], &rule, buffer);
+    return mp_gate_words(gate_of(job), mp_job_top_k(job), renormalises(job), &job->gate_options,
+                         buffer);
 }
 
 /* Tells load matrices apart: FNV-1a over what is written, blanks left out. */

@@ -1,8 +1,8 @@
 /* Job: everything one training run depends on, one file.
  *
  * A job file is a YAML mapping from the names of mp_job_options to values, plus `options:`, a
- * mapping of the system's own options.  The same table gives --help, --set, suite files and the
- * fingerprint kept with the run. */
+ * mapping of the system's own options, and `gate-options:`, those of the gate.  The same table
+ * gives --help, --set, suite files and the fingerprint kept with the run. */
 #ifndef MOEPERF_REFERENCE_TRAINER_JOB_H
 #define MOEPERF_REFERENCE_TRAINER_JOB_H
 
@@ -42,7 +42,8 @@ struct mp_job {
                         gate that leaves it open.  AUTO: from two choices on, as Mixtral, Qwen3-MoE,
                         Megatron-LM (softmax after selection) and Tutel have it; DeepSeek-V2,
                         Qwen2-MoE and OLMoE don't */
-    double auxiliary_weight; /* of the gate's loss */
+    struct mp_gate_values gate_options; /* parsed, of that gate */
+    double auxiliary_weight;             /* of the gate's balancing loss */
 
     /* Data. */
     int batch;               /* sequences per iteration over all ranks; a multiple of ranks */
@@ -93,7 +94,7 @@ struct mp_job {
     char inject[MP_TEXT_SIZE]; /* a delay put in on purpose (inject.h); "": none */
 };
 
-extern const struct mp_option mp_job_options[]; /* one row per field above */
+extern const struct mp_option mp_job_options[]; /* one row per field above, but gate_options */
 
 /* A job and its system with parsed options. */
 struct mp_job_file {
@@ -106,16 +107,18 @@ struct mp_job_file {
 int mp_job_file_create(struct mp_job_file *file, struct mp_error *error);
 void mp_job_file_destroy(struct mp_job_file *file); /* accepts a zeroed one */
 
-/* Applies a mapping of job options (keys of mp_job_options, and `options:`) to a job; `path` goes
- * into messages.  Sequences become "a,b;c,d" text.  `system` may appear anywhere in the mapping:
- * it is applied first; setting another system resets its options to defaults.  Can be called
+/* Applies a mapping of job options (keys of mp_job_options, `options:` and `gate-options:`) to a
+ * job; `path` goes into messages.  Sequences become "a,b;c,d" text.  `system` and `gate` may appear
+ * anywhere in the mapping: they are applied first; setting another one resets its options to
+ * defaults.  Can be called
  * several times: defaults, then a suite's common part, then the job's own.
  * Errors: MP_EINVAL "path:line: ..." for unknown keys (with the nearest known), wrong types and
  * ranges; MP_ENOTFOUND for unknown systems. */
 int mp_job_apply(struct mp_job_file *file, const struct mp_yaml *mapping, const char *path,
                  const struct mp_systems *systems, struct mp_error *error);
 
-/* One "key=value" from --set; system options are "options.key=value". */
+/* One "key=value" from --set; system options are "options.key=value", a gate's
+ * "gate-options.key=value". */
 int mp_job_set(struct mp_job_file *file, const char *assignment, const struct mp_systems *systems,
                struct mp_error *error);
 
@@ -165,8 +168,12 @@ static inline int mp_job_top_k(const struct mp_job *job) {
         return mp_gate_kinds[job->gate]->usual;
     return job->top_k == MP_ALL ? job->experts : job->top_k;
 }
-/* The job's gate in numbers. */
-void mp_job_gate_rule(const struct mp_job *job, struct mp_gate_rule *rule);
+static inline struct mp_gate_sizes mp_job_gate_sizes(const struct mp_job *job) {
+    return (struct mp_gate_sizes){job->experts, mp_job_top_k(job),
+                                  (int64_t)job->batch * job->sequence};
+}
+/* The job's gate in numbers.  MP_EINVAL as mp_gate_rule. */
+int mp_job_gate_rule(const struct mp_job *job, struct mp_gate_rule *rule, struct mp_error *error);
 /* And in words (mp_gate_words).  Runs with other words are not compared. */
 const char *mp_job_gate(const struct mp_job *job, char buffer[MP_GATE_WORDS]);
 

@@ -102,7 +102,8 @@ static int read_flags(struct program *program, int argc, char **argv, const char
     const struct cli_flag flags[] = {
         {"--set", CLI_REPEATED, &arguments->settings, "KEY=VALUE",
          "changes an option of the job; options.KEY=VALUE one of\n"
-         "its system; may be repeated"},
+         "its system, gate-options.KEY=VALUE of its gate; may be\n"
+         "repeated"},
         {"--spool-directory", CLI_VALUE, &arguments->spools, "DIR",
          "records every iteration into DIR/rank-NNNN.spool, DIR\n"
          "is created"},

@@ -26,14 +26,16 @@ static double measure_non_moe(struct mp_trainer *trainer) {
     double seconds[REPETITIONS];
     for (int i = 0; i < model->tokens; i++)
         trainer->token[i] = trainer->target[i] = i % MP_VOCABULARY;
+    bool needs_choices = model->shape.gate.scores == MP_SCORES_FORCED;
+    const int32_t *forced = needs_choices ? trainer->forced : NULL; /* any */
     mp_model_embed(model, trainer->token, trainer->target);
     mp_model_attention(model, 0);
     for (int i = 0; i < REPETITIONS; i++) {
         settle(trainer);
         int64_t start = mp_clock_ns();
         mp_model_attention(model, 0);
-        mp_model_gate(model, 0, NULL, NULL, trainer->counts, trainer->counts + trainer->job.experts,
-                      trainer->mass);
+        mp_model_gate(model, 0, forced, NULL, trainer->counts,
+                      trainer->counts + trainer->job.experts, trainer->mass);
         settle(trainer);
         seconds[i] = 1e-9 * (double)(mp_clock_ns() - start);
     }

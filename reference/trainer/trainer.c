@@ -17,8 +17,8 @@ static void shape_of(const struct mp_job *job, const struct mp_gate_rule *rule,
                                      .experts = job->experts,
                                      .expert_width = job->expert_width,
                                      .sequence = job->sequence,
-                                     .top_k = rule->top_k,
-                                     .renormalise = rule->renormalise,
+                                     .top_k = mp_job_top_k(job),
+                                     .gate = *rule,
                                      .auxiliary_weight = job->auxiliary_weight};
 }
 
@@ -268,14 +268,18 @@ static int repeat_loads(struct mp_trainer *trainer, struct mp_error *error) {
     return code;
 }
 
-/* The loads that replayed gating reproduces on this rank. */
+/* The loads that replayed gating reproduces on this rank, and room for choices that no logits make.
+ */
 static int create_replay(struct mp_trainer *trainer, struct mp_error *error) {
-    if (trainer->job.routing == MP_ROUTING_GATE)
+    bool replayed = trainer->job.routing != MP_ROUTING_GATE;
+    if (!replayed && trainer->model.shape.gate.scores != MP_SCORES_FORCED)
         return MP_OK;
     size_t routes = (size_t)trainer->model.tokens * (size_t)trainer->model.shape.top_k;
     trainer->forced = table(trainer, routes, sizeof *trainer->forced);
     if (!trainer->forced)
-        return mp_fail(error, MP_ENOMEM, "no memory for %zu replayed routes", routes);
+        return mp_fail(error, MP_ENOMEM, "no memory for the experts of %zu routes", routes);
+    if (!replayed)
+        return MP_OK;
     int code = trainer->job.routing == MP_ROUTING_TRACE ? read_trace(trainer, error)
                                                         : repeat_loads(trainer, error);
     return code ? code : mp_trainer_force_choices(trainer, 0, error);
@@ -339,10 +343,12 @@ static int take_device(struct mp_trainer *trainer, struct mp_device *device,
     trainer->device = device ? device : trainer->own_device;
     if (code)
         return code;
-    size_t auxiliary = (size_t)trainer->job.layers * (size_t)trainer->job.experts * sizeof(float);
+    size_t auxiliary =
+        2 * (size_t)trainer->job.layers * (size_t)trainer->job.experts * sizeof(float);
     trainer->auxiliary = trainer->device->operations->host_allocate(trainer->device, auxiliary);
     if (!trainer->auxiliary)
         return mp_fail(error, MP_ENOMEM, "no memory for the trainer's tables");
+    trainer->bias_step = trainer->auxiliary + auxiliary / sizeof(float) / 2;
     /* A layer has some 20 spans, and with a pipelined exchange 4 for each step. */
     int spans = 64 + trainer->job.layers * (32 + 6 * trainer->comm->ranks);
     if (trainer->device->deferred)
@@ -396,20 +402,22 @@ int mp_trainer_create_on(const struct mp_job_file *file, struct mp_comm *comm,
                          struct mp_device *device, const struct mp_text *text,
                          struct mp_trainer **out, struct mp_error *error) {
     const struct mp_job *job = &file->job;
+    struct mp_gate_rule rule;
     int code = check_batch(job, comm->ranks, error);
+    if (!code)
+        code = mp_job_gate_rule(job, &rule, error);
     if (code)
         return code;
     struct mp_trainer *trainer = calloc(1, sizeof *trainer);
     if (!trainer)
         return mp_fail(error, MP_ENOMEM, "no memory for a trainer");
     trainer->job = *job;
-    mp_job_gate_rule(job, &trainer->gate_rule);
     trainer->comm = comm;
     trainer->text = text;
     trainer->sequences = job->batch / comm->ranks;
     trainer->global_tokens = (int64_t)job->batch * job->sequence;
     struct mp_model_shape shape;
-    shape_of(job, &trainer->gate_rule, &shape);
+    shape_of(job, &rule, &shape);
     code = mp_inject_parse(job->inject, &trainer->inject, error);
     if (trainer->inject.rank != comm->rank)
         trainer->inject.seconds = 0;

@@ -1,4 +1,4 @@
-/* The gate: softmax over experts, the largest top_k, and their gradients. */
+/* The gate: scores of experts, the largest top_k, and their gradients. */
 #include "reference/device/cpu/cpu.h"
 #include "reference/device/cpu/vector.h"
 
@@ -6,13 +6,18 @@
 #include <math.h>
 #include <string.h>
 
+enum { MOST_EXPERTS = 1024 };
+
+/* With prototypes a row is one of a token's, of as many experts as it has, and chooses one. */
 struct arguments {
-    size_t experts;
-    int top_k;
-    bool renormalise;
-    const float *logits;
+    size_t experts; /* of a row */
+    int top_k;      /* of a row */
+    int parts;      /* rows of a token */
+    const struct mp_gate_rule *rule;
+    float scale;
+    const float *logits, *bias;
     const int32_t *forced;
-    float *probability;
+    float *probability, *kept;
     int32_t *choice;
     const int32_t *position;
     float *weight;
@@ -21,7 +26,22 @@ struct arguments {
     float *dlogits;
 };
 
-static void softmax(size_t count, const float *restrict logits, float *restrict probability) {
+static struct arguments arguments_of(int experts, int top_k, const struct mp_gate_rule *rule) {
+    int parts = rule->prototypes ? rule->prototypes : 1;
+    return (struct arguments){.experts = (size_t)(experts / parts),
+                              .top_k = rule->prototypes ? 1 : top_k,
+                              .parts = parts,
+                              .rule = rule,
+                              .scale = rule->scale != 0 ? rule->scale : 1};
+}
+
+/* The first expert of a row. */
+static size_t first_expert(const struct arguments *a, size_t row) {
+    return row % (size_t)a->parts * a->experts;
+}
+
+/* Returns the logarithm of the sum of exponentials. */
+static float softmax(size_t count, const float *restrict logits, float *restrict probability) {
     float largest = vector_largest(count, logits), sum = 0;
 #pragma omp simd reduction(+ : sum)
     for (size_t e = 0; e < count; e++) {
@@ -32,6 +52,18 @@ static void softmax(size_t count, const float *restrict logits, float *restrict 
     float inverse = 1.0f / sum;
     for (size_t e = 0; e < count; e++)
         probability[e] *= inverse;
+    return largest + logf(sum);
+}
+
+/* Returns the sum of the sigmoids, which are not yet divided by it. */
+static float sigmoids(size_t count, const float *restrict logits, float *restrict score) {
+    float sum = 0;
+#pragma omp simd reduction(+ : sum)
+    for (size_t e = 0; e < count; e++) {
+        score[e] = 1.0f / (1.0f + vector_exp(-logits[e]));
+        sum += score[e];
+    }
+    return sum;
 }
 
 /* Keeps the best so far in descending order.  An expert enters only above a strictly smaller one,
@@ -59,49 +91,144 @@ static void choose(size_t experts, int top_k, const float *probability, int32_t 
     }
 }
 
+/* The sum of a group's largest keys. */
+static float group_score(size_t count, int best, const float *key) {
+    float sum = 0;
+    int32_t place[MP_CHOICES_LIMIT];
+    if ((size_t)best >= count) {
+        for (size_t e = 0; e < count; e++)
+            sum += key[e];
+        return sum;
+    }
+    choose(count, best, key, place);
+    for (int j = 0; j < best; j++)
+        sum += key[place[j]];
+    return sum;
+}
+
+/* The largest keys of the best groups; those of others are lowered below all. */
+static void choose_in_groups(const struct arguments *a, float *key, int32_t *choice) {
+    const struct mp_gate_rule *rule = a->rule;
+    size_t size = a->experts / (size_t)rule->groups;
+    float score[MOST_EXPERTS];
+    for (int g = 0; g < rule->groups; g++)
+        score[g] = group_score(size, rule->group_best, key + (size_t)g * size);
+    for (int closed = rule->groups_kept; closed < rule->groups; closed++) {
+        int worst = 0; /* of equal ones the later group goes */
+        for (int g = 1; g < rule->groups; g++)
+            worst = score[g] <= score[worst] ? g : worst;
+        score[worst] = INFINITY;
+        for (size_t e = 0; e < size; e++)
+            key[(size_t)worst * size + e] = -INFINITY;
+    }
+    choose(a->experts, a->top_k, key, choice);
+}
+
+/* Scores that are not yet divided by their sum, with bias and in groups. */
+static void choose_by_key(const struct arguments *a, const float *score, int32_t *choice) {
+    float key[MOST_EXPERTS];
+    for (size_t e = 0; e < a->experts; e++)
+        key[e] = a->bias ? score[e] + a->bias[e] : score[e];
+    if (a->rule->groups)
+        choose_in_groups(a, key, choice);
+    else
+        choose(a->experts, a->top_k, key, choice);
+}
+
+/* Choices, numbered within the row. */
+static void take_choices(const struct arguments *a, size_t row, const float *score,
+                         int32_t *choice) {
+    size_t top_k = (size_t)a->top_k;
+    if (a->forced)
+        for (size_t j = 0; j < top_k; j++)
+            choice[j] = a->forced[row * top_k + j] - (int32_t)first_expert(a, row);
+    else if (a->bias || a->rule->groups)
+        choose_by_key(a, score, choice);
+    else
+        choose(a->experts, a->top_k, score, choice);
+}
+
+/* Whether an expert's probability is above that of the token's last choice and its group is not
+ * that of the first. */
+static bool is_outside(const struct arguments *a, size_t e, const float *probability,
+                       const int32_t *choice) {
+    size_t size = a->experts / (size_t)a->rule->groups;
+    return e / size != (size_t)choice[0] / size &&
+           probability[e] > probability[choice[a->top_k - 1]];
+}
+
+static float alignment_loss(const struct arguments *a, const float *probability,
+                            const int32_t *choice) {
+    float sum = 0;
+    for (size_t e = 0; e < a->experts; e++)
+        if (is_outside(a, e, probability, choice))
+            sum += probability[e] - probability[choice[a->top_k - 1]];
+    return sum;
+}
+
+/* Probabilities and choices; returns what is kept of the row. */
+static float score_row(const struct arguments *a, size_t row, float *probability, int32_t *choice) {
+    const float *logits = a->logits + row * a->experts;
+    if (a->rule->scores == MP_SCORES_FORCED) {
+        memset(probability, 0, a->experts * sizeof *probability);
+        take_choices(a, row, probability, choice);
+        probability[choice[0]] = 1;
+        return 0;
+    }
+    if (a->rule->scores == MP_SCORES_SOFTMAX) {
+        float logarithm = softmax(a->experts, logits, probability);
+        take_choices(a, row, probability, choice);
+        return a->rule->alignment_slope > 0 ? alignment_loss(a, probability, choice) : logarithm;
+    }
+    float sum = sigmoids(a->experts, logits, probability);
+    take_choices(a, row, probability, choice);
+    for (size_t e = 0; e < a->experts; e++)
+        probability[e] /= sum;
+    return sum;
+}
+
 static void forward_range(const void *argument, size_t begin, size_t end, int thread) {
     const struct arguments *a = argument;
     size_t top_k = (size_t)a->top_k;
     (void)thread;
-    for (size_t token = begin; token < end; token++) {
-        float *probability = a->probability + token * a->experts;
-        int32_t *choice = a->choice + token * top_k;
-        float *weight = a->weight + token * top_k;
-        softmax(a->experts, a->logits + token * a->experts, probability);
-        if (a->forced)
-            memcpy(choice, a->forced + token * top_k, top_k * sizeof *choice);
-        else
-            choose(a->experts, a->top_k, probability, choice);
-
-        float sum = 0;
+    for (size_t row = begin; row < end; row++) {
+        float *probability = a->probability + row * a->experts;
+        int32_t *choice = a->choice + row * top_k;
+        float *weight = a->weight + row * top_k;
+        float kept = score_row(a, row, probability, choice), sum = 0;
+        if (a->kept)
+            a->kept[row] = kept;
         for (size_t j = 0; j < top_k; j++) {
             weight[j] = probability[choice[j]];
             sum += weight[j];
         }
-        for (size_t j = 0; a->renormalise && j < top_k; j++)
-            weight[j] /= sum;
+        for (size_t j = 0; a->rule->renormalise && j < top_k; j++)
+            weight[j] = a->scale * weight[j] / sum;
+        for (size_t j = 0; a->parts > 1 && j < top_k; j++)
+            choice[j] += (int32_t)first_expert(a, row);
     }
 }
 
 static void gate_forward(struct mp_device *device, mp_stream stream, int tokens, int experts,
-                         int top_k, bool renormalise, const float *logits, const int32_t *forced,
-                         float *probability, int32_t *choice, float *weight) {
+                         int top_k, const struct mp_gate_rule *rule, const float *logits,
+                         const float *bias, const int32_t *forced, float *probability, float *kept,
+                         int32_t *choice, float *weight) {
     (void)stream;
-    if (top_k < 1 || top_k > MP_CHOICES_LIMIT || top_k > experts) {
+    if (top_k < 1 || top_k > MP_CHOICES_LIMIT || top_k > experts || experts > MOST_EXPERTS) {
         mp_fail(&device->error, MP_EINVAL, "gate: top %d of %d experts (at most %d)", top_k,
                 experts, MP_CHOICES_LIMIT);
         return;
     }
-    struct arguments arguments = {.experts = (size_t)experts,
-                                  .top_k = top_k,
-                                  .renormalise = renormalise,
-                                  .logits = logits,
-                                  .forced = forced,
-                                  .probability = probability,
-                                  .choice = choice,
-                                  .weight = weight};
-    mp_cpu_parallel(mp_cpu_of(device), (size_t)tokens, mp_cpu_grain((size_t)experts), forward_range,
-                    &arguments);
+    struct arguments arguments = arguments_of(experts, top_k, rule);
+    arguments.logits = logits;
+    arguments.bias = bias;
+    arguments.forced = forced;
+    arguments.probability = probability;
+    arguments.kept = kept;
+    arguments.choice = choice;
+    arguments.weight = weight;
+    mp_cpu_parallel(mp_cpu_of(device), (size_t)tokens * (size_t)arguments.parts,
+                    mp_cpu_grain(arguments.experts), forward_range, &arguments);
 }
 
 /* Sum of a token's probabilities over the routes that were not dropped. */
@@ -120,20 +247,19 @@ static void survivor_range(const void *argument, size_t begin, size_t end, int t
         const float *probability = a->probability + token * a->experts;
         float sum = fmaxf(surviving_sum(a, token), FLT_MIN);
         for (size_t j = token * (size_t)a->top_k; j < (token + 1) * (size_t)a->top_k; j++)
-            a->weight[j] = a->position[j] < 0 ? 0 : probability[a->choice[j]] / sum;
+            a->weight[j] = a->position[j] < 0 ? 0 : a->scale * probability[a->choice[j]] / sum;
     }
 }
 
 static void survivor_weights(struct mp_device *device, mp_stream stream, int tokens, int experts,
-                             int top_k, const float *probability, const int32_t *choice,
-                             const int32_t *position, float *weight) {
+                             int top_k, const struct mp_gate_rule *rule, const float *probability,
+                             const int32_t *choice, const int32_t *position, float *weight) {
     (void)stream;
-    struct arguments arguments = {.experts = (size_t)experts,
-                                  .top_k = top_k,
-                                  .probability = (float *)probability,
-                                  .choice = (int32_t *)choice,
-                                  .position = position,
-                                  .weight = weight};
+    struct arguments arguments = arguments_of(experts, top_k, rule);
+    arguments.probability = (float *)probability;
+    arguments.choice = (int32_t *)choice;
+    arguments.position = position;
+    arguments.weight = weight;
     mp_cpu_parallel(mp_cpu_of(device), (size_t)tokens, mp_cpu_grain((size_t)top_k), survivor_range,
                     &arguments);
 }
@@ -151,21 +277,33 @@ static void survivor_gradient(const struct arguments *a, size_t token, float *dp
     }
     for (size_t j = first; j < end; j++)
         if (a->position[j] >= 0)
-            dprobability[a->choice[j]] += (a->dweight[j] - common) / sum;
+            dprobability[a->choice[j]] += (a->scale * a->dweight[j] - common) / sum;
 }
 
-/* Into dlogits: the gradient of the probabilities.  A renormalised weight is w_j = p_j / sum,
- * hence dp_j = (dw_j - sum_i dw_i w_i) / sum. */
-static void probability_gradient(const struct arguments *a, size_t token, float *dprobability) {
-    size_t first = token * (size_t)a->top_k;
-    const float *probability = a->probability + token * a->experts;
-    memcpy(dprobability, a->auxiliary, a->experts * sizeof *dprobability);
+static void alignment_gradient(const struct arguments *a, const float *probability,
+                               const int32_t *choice, float *dprobability) {
+    float slope = a->rule->alignment_slope;
+    for (size_t e = 0; e < a->experts; e++)
+        if (is_outside(a, e, probability, choice)) {
+            dprobability[e] += slope;
+            dprobability[choice[a->top_k - 1]] -= slope;
+        }
+}
+
+/* Into dlogits: the gradient of the probabilities.  A renormalised weight is w_j = s p_j / sum,
+ * s being the scale, hence dp_j = (s dw_j - sum_i dw_i w_i) / sum. */
+static void probability_gradient(const struct arguments *a, size_t row, float *dprobability) {
+    size_t first = row * (size_t)a->top_k, offset = first_expert(a, row);
+    const float *probability = a->probability + row * a->experts;
+    memcpy(dprobability, a->auxiliary + offset, a->experts * sizeof *dprobability);
+    if (a->rule->alignment_slope > 0)
+        alignment_gradient(a, probability, a->choice + first, dprobability);
     if (a->position) {
-        survivor_gradient(a, token, dprobability);
+        survivor_gradient(a, row, dprobability);
         return;
     }
     float sum = 1, common = 0;
-    if (a->renormalise) {
+    if (a->rule->renormalise) {
         sum = 0;
         for (size_t j = first; j < first + (size_t)a->top_k; j++) {
             sum += probability[a->choice[j]];
@@ -173,46 +311,65 @@ static void probability_gradient(const struct arguments *a, size_t token, float 
         }
     }
     for (size_t j = first; j < first + (size_t)a->top_k; j++)
-        dprobability[a->choice[j]] += (a->dweight[j] - common) / sum;
+        dprobability[(size_t)a->choice[j] - offset] += (a->scale * a->dweight[j] - common) / sum;
 }
 
-static void softmax_gradient(size_t count, const float *restrict probability,
+/* `shift` is a loss's gradient by the logarithm of the sum of exponentials. */
+static void softmax_gradient(size_t count, const float *restrict probability, float shift,
                              float *restrict gradient) {
     float product = 0;
 #pragma omp simd reduction(+ : product)
     for (size_t e = 0; e < count; e++)
         product += probability[e] * gradient[e];
+    product -= shift;
     for (size_t e = 0; e < count; e++)
         gradient[e] = probability[e] * (gradient[e] - product);
+}
+
+/* Of p = s / sum(s), s being sigmoids: dlogit = s (1 - s) / sum(s) times (dp - sum of dp p). */
+static void sigmoid_gradient(size_t count, const float *restrict probability, float sum,
+                             float *restrict gradient) {
+    softmax_gradient(count, probability, 0, gradient);
+    for (size_t e = 0; e < count; e++)
+        gradient[e] *= 1 - probability[e] * sum;
 }
 
 static void backward_range(const void *argument, size_t begin, size_t end, int thread) {
     const struct arguments *a = argument;
     (void)thread;
-    for (size_t token = begin; token < end; token++) {
-        float *gradient = a->dlogits + token * a->experts;
-        probability_gradient(a, token, gradient);
-        softmax_gradient(a->experts, a->probability + token * a->experts, gradient);
+    for (size_t row = begin; row < end; row++) {
+        float *gradient = a->dlogits + row * a->experts;
+        const float *probability = a->probability + row * a->experts;
+        float shift = a->rule->z_slope > 0 ? 2 * a->rule->z_slope * a->kept[row] : 0;
+        if (a->rule->scores == MP_SCORES_FORCED) {
+            memset(gradient, 0, a->experts * sizeof *gradient);
+            continue;
+        }
+        probability_gradient(a, row, gradient);
+        if (a->rule->scores == MP_SCORES_SIGMOID)
+            sigmoid_gradient(a->experts, probability, a->kept[row], gradient);
+        else
+            softmax_gradient(a->experts, probability, shift, gradient);
     }
 }
 
 static void gate_backward(struct mp_device *device, mp_stream stream, int tokens, int experts,
-                          int top_k, bool renormalise, const float *probability,
-                          const int32_t *choice, const int32_t *position, const float *weight,
-                          const float *dweight, const float *auxiliary, void *dlogits) {
+                          int top_k, const struct mp_gate_rule *rule, const float *probability,
+                          const float *kept, const int32_t *choice, const int32_t *position,
+                          const float *weight, const float *dweight, const float *auxiliary,
+                          void *dlogits) {
     (void)stream;
-    struct arguments arguments = {.experts = (size_t)experts,
-                                  .top_k = top_k,
-                                  .renormalise = renormalise,
-                                  .probability = (float *)probability,
-                                  .choice = (int32_t *)choice,
-                                  .position = position,
-                                  .weight = (float *)weight,
-                                  .dweight = dweight,
-                                  .auxiliary = auxiliary,
-                                  .dlogits = dlogits};
-    mp_cpu_parallel(mp_cpu_of(device), (size_t)tokens, mp_cpu_grain((size_t)experts),
-                    backward_range, &arguments);
+    struct arguments arguments = arguments_of(experts, top_k, rule);
+    arguments.probability = (float *)probability;
+    arguments.kept = (float *)kept;
+    arguments.choice = (int32_t *)choice;
+    arguments.position = position;
+    arguments.weight = (float *)weight;
+    arguments.dweight = dweight;
+    arguments.auxiliary = auxiliary;
+    arguments.dlogits = dlogits;
+    mp_cpu_parallel(mp_cpu_of(device), (size_t)tokens * (size_t)arguments.parts,
+                    mp_cpu_grain(arguments.experts), backward_range, &arguments);
 }
 
 static void gate_statistics(struct mp_device *device, mp_stream stream, int tokens, int experts,

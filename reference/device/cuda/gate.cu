@@ -1,9 +1,10 @@
-/* The gate: softmax over experts, the largest top_k, and their gradients.
+/* The gate: scores of experts, the largest top_k, and their gradients.
  *
  * All of it is bound by memory.  The least that has to be moved, in bytes per token of E experts
  * and K choices, s being the size of an element:
  *   gate_forward       8 E + 8 K            logits read, probabilities written
  *   gate_backward      (4 + s) E + 12 K     probabilities read, gradients written
+ *   choices in groups  4 E + 4 K            logits read, before gate_forward
  *   survivor_weights   12 K, and a sector of 32 for every probability that is looked up
  *   gate_statistics    4 E + 4 K            read; what is written does not grow with the tokens */
 #include "reference/device/cuda/expert_row.cuh"
@@ -15,9 +16,17 @@ namespace mp {
 
 constexpr int GATE_THREADS = 128;
 
-template <class Layout> int64_t row_blocks(int tokens) {
+template <class Layout> int64_t row_blocks(int64_t rows) {
     constexpr int ROWS = GATE_THREADS / Layout::LANES;
-    return ((int64_t)tokens + ROWS - 1) / ROWS;
+    return (rows + ROWS - 1) / ROWS;
+}
+
+static int parts_of(const struct mp_gate_rule *rule) {
+    return rule->prototypes > 0 ? rule->prototypes : 1;
+}
+
+static float scale_of(const struct mp_gate_rule *rule) {
+    return rule->scale != 0.0f ? rule->scale : 1.0f;
 }
 
 template <class Layout> __device__ __forceinline__ int64_t row_of_group() {
@@ -26,20 +35,38 @@ template <class Layout> __device__ __forceinline__ int64_t row_of_group() {
 
 /* ---- Forward ---- */
 
+/* With prototypes a row is one of a token's, of as many experts as it has, and chooses one. */
 struct gate_rows {
-    int tokens, experts, top_k;
-    bool renormalise;
+    int64_t rows;
+    int experts, top_k, parts;
+    struct mp_gate_rule rule;
+    float scale;
     const float *logits;
     const int32_t *forced;
-    float *probability;
+    float *probability, *kept;
     int32_t *choice;
     float *weight;
 };
+
+/* The first expert of a row. */
+template <typename Arguments>
+__device__ __forceinline__ int32_t first_expert(const Arguments &a, int64_t row) {
+    return a.parts > 1 ? (int32_t)(row % a.parts) * a.experts : 0;
+}
 
 /* The exponent is held above that of the smallest normal number. */
 __device__ __forceinline__ float exponential(float logit, float largest) {
     float x = logit - largest;
     return expf(x < -87.0f ? -87.0f : x);
+}
+
+__device__ __forceinline__ float sigmoid(float logit) {
+    return 1.0f / (1.0f + expf(-logit));
+}
+
+/* A score that is not yet divided by the sum of all. */
+__device__ __forceinline__ float score(enum mp_gate_scores scores, float logit, float largest) {
+    return scores == MP_SCORES_SIGMOID ? sigmoid(logit) : exponential(logit, largest);
 }
 
 /* Choices, dealt to the lanes in turn; `best` is the first.  They are those of the largest logits,
@@ -63,36 +90,76 @@ __device__ __forceinline__ void choose(int top_k, candidate best, uint32_t (&key
 
 /* Weights of the choices that this lane was dealt. */
 template <class Layout>
-__device__ __forceinline__ void write_choices(const gate_rows &a, int64_t token, float most,
+__device__ __forceinline__ void write_choices(const gate_rows &a, int64_t row, float most,
                                               float inverse,
                                               const int32_t (&chosen)[Layout::SLOTS]) {
-    const bool there = token < a.tokens;
+    const bool there = row < a.rows;
     float share[Layout::SLOTS], sum = 0;
 #pragma unroll
     for (int slot = 0; slot < Layout::SLOTS; slot++) {
         share[slot] = 0;
         if (there && slot * Layout::LANES + Layout::lane() < a.top_k)
-            share[slot] = exponential(a.logits[token * a.experts + chosen[slot]], most) * inverse;
+            share[slot] =
+                score(a.rule.scores, a.logits[row * a.experts + chosen[slot]], most) * inverse;
         sum += share[slot];
     }
-    sum = a.renormalise ? group_sum<Layout::LANES>(sum) : 1.0f;
+    sum = a.rule.renormalise ? group_sum<Layout::LANES>(sum) : 1.0f;
 #pragma unroll
     for (int slot = 0; slot < Layout::SLOTS; slot++) {
         const int j = slot * Layout::LANES + Layout::lane();
         if (there && j < a.top_k) {
-            a.choice[token * a.top_k + j] = chosen[slot];
-            a.weight[token * a.top_k + j] = share[slot] / sum;
+            a.choice[row * a.top_k + j] = chosen[slot] + first_expert(a, row);
+            a.weight[row * a.top_k + j] = a.scale * share[slot] / sum;
         }
     }
 }
 
+/* The first and the last choice of a row that has forced ones, and its groups' size. */
+struct group_choices {
+    int first, last, size;
+};
+
+__device__ __forceinline__ group_choices choices_of(const int32_t *choice, int top_k, int experts,
+                                                    int groups) {
+    return {choice[0], choice[top_k - 1], experts / groups};
+}
+
+/* By how much it exceeds the last choice's, if it is of another group than the first. */
+__device__ __forceinline__ float excess(const group_choices &c, int expert, float probability,
+                                        float last) {
+    return expert / c.size != c.first / c.size && probability > last ? probability - last : 0.0f;
+}
+
+/* What backward needs of the row: see mp_gate_keeps. */
+template <class Layout>
+__device__ __forceinline__ void keep(const gate_rows &a, int64_t row, float most, float sum,
+                                     const float (&probability)[Layout::VALUES]) {
+    float kept = a.rule.scores == MP_SCORES_SIGMOID ? sum : most + logf(sum);
+    if (a.rule.alignment_slope > 0) {
+        const bool there = row < a.rows;
+        const int64_t at = there ? row : 0;
+        const group_choices c =
+            choices_of(a.forced + at * a.top_k, a.top_k, a.experts, a.rule.groups);
+        const float last = exponential(a.logits[at * a.experts + c.last], most) / sum;
+        kept = 0;
+#pragma unroll
+        for (int i = 0; i < Layout::VALUES; i++)
+            if (there && Layout::expert(i) < a.experts)
+                kept += excess(c, Layout::expert(i), probability[i], last);
+        kept = group_sum<Layout::LANES>(kept);
+    }
+    if (row < a.rows && Layout::lane() == 0)
+        a.kept[row] = kept;
+}
+
 template <class Layout>
 __global__ void __launch_bounds__(GATE_THREADS) gate_forward_kernel(const gate_rows a) {
-    const int64_t token = row_of_group<Layout>();
-    const int experts = token < a.tokens ? a.experts : 0;
+    const int64_t row = row_of_group<Layout>();
+    const int experts = row < a.rows ? a.experts : 0;
+    const bool sigmoids = a.rule.scores == MP_SCORES_SIGMOID;
     float value[Layout::VALUES];
     uint32_t key[Layout::VALUES];
-    load_row<Layout>(a.logits + token * a.experts, experts, -INFINITY, value);
+    load_row<Layout>(a.logits + row * a.experts, experts, -INFINITY, value);
 #pragma unroll
     for (int i = 0; i < Layout::VALUES; i++)
         key[i] = Layout::expert(i) < experts ? rising_key(value[i]) : 0;
@@ -102,7 +169,7 @@ __global__ void __launch_bounds__(GATE_THREADS) gate_forward_kernel(const gate_r
     float sum = 0; /* absent values add e^-87 to a sum of at least 1: nothing */
 #pragma unroll
     for (int i = 0; i < Layout::VALUES; i++) {
-        value[i] = exponential(value[i], most);
+        value[i] = sigmoids ? sigmoid(value[i]) : exponential(value[i], most);
         sum += value[i];
     }
     sum = group_sum<Layout::LANES>(sum);
@@ -110,7 +177,9 @@ __global__ void __launch_bounds__(GATE_THREADS) gate_forward_kernel(const gate_r
 #pragma unroll
     for (int i = 0; i < Layout::VALUES; i++)
         value[i] *= inverse;
-    store_row<Layout>(a.probability + token * a.experts, experts, value);
+    store_row<Layout>(a.probability + row * a.experts, experts, value);
+    if (a.kept)
+        keep<Layout>(a, row, most, sum, value);
 
     int32_t chosen[Layout::SLOTS] = {};
     if (!a.forced)
@@ -119,13 +188,129 @@ __global__ void __launch_bounds__(GATE_THREADS) gate_forward_kernel(const gate_r
     for (int slot = 0; slot < Layout::SLOTS; slot++) {
         const int j = slot * Layout::LANES + Layout::lane();
         if (a.forced) {
-            if (token < a.tokens && j < a.top_k)
-                chosen[slot] = a.forced[token * a.top_k + j];
+            if (row < a.rows && j < a.top_k)
+                chosen[slot] = a.forced[row * a.top_k + j] - first_expert(a, row);
         } else if (isnan(sum)) {
             chosen[slot] = j; /* a row with NaN chooses experts 0, 1, ... */
         }
     }
-    write_choices<Layout>(a, token, most, inverse, chosen);
+    write_choices<Layout>(a, row, most, inverse, chosen);
+}
+
+/* ---- Choices in groups, with bias ----
+ *
+ * A warp per token, with its keys in shared memory. */
+
+constexpr int GROUP_WARPS = GATE_THREADS / WARP;
+
+struct grouped_rows {
+    int tokens, experts, top_k;
+    struct mp_gate_rule rule;
+    const float *logits, *bias;
+    int32_t *choice;
+};
+
+/* The largest of `count` values, the lowest index of equal ones, the same in every lane; -1 where
+ * all are -INFINITY or no numbers. */
+__device__ __forceinline__ int largest_of(const float *value, int count) {
+    float best = -INFINITY;
+    int at = -1;
+    for (int i = (int)threadIdx.x % WARP; i < count; i += WARP)
+        if (value[i] > best) {
+            best = value[i];
+            at = i;
+        }
+#pragma unroll
+    for (int distance = WARP / 2; distance > 0; distance /= 2) {
+        const float other = __shfl_xor_sync(ALL_LANES, best, distance);
+        const int place = __shfl_xor_sync(ALL_LANES, at, distance);
+        if (place >= 0 && (at < 0 || other > best || (other == best && place < at))) {
+            best = other;
+            at = place;
+        }
+    }
+    return at;
+}
+
+/* The sum of a group's `best` largest keys; one lane. */
+__device__ __forceinline__ float score_of_group(const float *key, int size, int best) {
+    float held[MOST_CHOICES], sum = 0;
+    int count = 0;
+    for (int e = 0; e < size; e++) {
+        if (best >= size) {
+            sum += key[e];
+            continue;
+        }
+        if (count == best && !(key[e] > held[count - 1]))
+            continue;
+        count = count < best ? count + 1 : count;
+        int place = count - 1;
+        for (; place > 0 && key[e] > held[place - 1]; place--)
+            held[place] = held[place - 1];
+        held[place] = key[e];
+    }
+    for (int j = 0; j < count; j++)
+        sum += held[j];
+    return sum;
+}
+
+/* Lowers the keys of groups that are not among the best. */
+__device__ __forceinline__ void close_groups(const struct mp_gate_rule &rule, int experts,
+                                             float *key, float *score) {
+    const int lane = (int)threadIdx.x % WARP, size = experts / rule.groups;
+    for (int g = lane; g < rule.groups; g += WARP)
+        score[g] = score_of_group(key + g * size, size, rule.group_best);
+    __syncwarp();
+    for (int kept = 0; kept < rule.groups_kept; kept++) {
+        const int best = largest_of(score, rule.groups);
+        __syncwarp();
+        if (lane == 0 && best >= 0)
+            score[best] = NAN; /* is kept */
+        __syncwarp();
+    }
+    for (int e = lane; e < experts; e += WARP)
+        if (!isnan(score[e / size]))
+            key[e] = -INFINITY;
+    __syncwarp();
+}
+
+__global__ void __launch_bounds__(GATE_THREADS) choose_in_groups_kernel(const grouped_rows a) {
+    __shared__ float keys[GROUP_WARPS][MOST_EXPERTS], scores[GROUP_WARPS][MOST_EXPERTS];
+    const int lane = (int)threadIdx.x % WARP, warp = (int)threadIdx.x / WARP;
+    const int64_t token = (int64_t)blockIdx.x * GROUP_WARPS + warp;
+    float *key = keys[warp], *score_of = scores[warp];
+    if (token >= a.tokens)
+        return;
+    const float *logits = a.logits + token * a.experts;
+    const int best = largest_of(logits, a.experts);
+    const float most = best < 0 ? 0.0f : logits[best];
+    for (int e = lane; e < a.experts; e += WARP)
+        key[e] = score(a.rule.scores, logits[e], most) + (a.bias ? a.bias[e] : 0.0f);
+    __syncwarp();
+    if (a.rule.groups > 0)
+        close_groups(a.rule, a.experts, key, score_of);
+    for (int j = 0; j < a.top_k; j++) {
+        const int chosen = largest_of(key, a.experts);
+        __syncwarp();
+        if (lane == 0) {
+            a.choice[token * a.top_k + j] = chosen < 0 ? j : chosen;
+            if (chosen >= 0)
+                key[chosen] = -INFINITY;
+        }
+        __syncwarp();
+    }
+}
+
+/* ---- Choices that no logits make ---- */
+
+__global__ void __launch_bounds__(GATE_THREADS) forced_kernel(const gate_rows a) {
+    const int64_t token = (int64_t)blockIdx.x * GATE_THREADS + threadIdx.x;
+    if (token >= a.rows)
+        return;
+    const int32_t expert = a.forced[token];
+    a.probability[token * a.experts + expert] = 1.0f;
+    a.choice[token] = expert;
+    a.weight[token] = 1.0f;
 }
 
 static bool can_choose(struct mp_cuda *cuda, int experts, int top_k) {
@@ -139,17 +324,48 @@ static bool can_choose(struct mp_cuda *cuda, int experts, int top_k) {
     return false;
 }
 
+static void forced_forward(struct mp_cuda *cuda, mp_stream stream, const gate_rows &a) {
+    mp_cuda_note(cuda, "gate",
+                 cudaMemsetAsync(a.probability, 0,
+                                 (size_t)a.rows * (size_t)a.experts * sizeof(float),
+                                 mp_cuda_stream(cuda, stream)));
+    launch(cuda, "gate", stream, (a.rows + GATE_THREADS - 1) / GATE_THREADS, GATE_THREADS,
+           forced_kernel, a);
+}
+
 static void gate_forward(struct mp_device *device, mp_stream stream, int tokens, int experts,
-                         int top_k, bool renormalise, const float *logits, const int32_t *forced,
-                         float *probability, int32_t *choice, float *weight) {
+                         int top_k, const struct mp_gate_rule *rule, const float *logits,
+                         const float *bias, const int32_t *forced, float *probability, float *kept,
+                         int32_t *choice, float *weight) {
     struct mp_cuda *cuda = mp_cuda_of(device);
+    const int parts = parts_of(rule);
     if (!can_choose(cuda, experts, top_k))
         return;
-    const gate_rows a = {tokens, experts,     top_k,  renormalise, logits,
-                         forced, probability, choice, weight};
-    by_row(experts, are_aligned(ACCESS_BYTES, logits, probability), [&](auto layout) {
+    if (!forced && (bias || rule->groups > 0)) {
+        const grouped_rows grouped = {tokens, experts, top_k, *rule, logits, bias, choice};
+        launch(cuda, "gate, groups", stream, ((int64_t)tokens + GROUP_WARPS - 1) / GROUP_WARPS,
+               GATE_THREADS, choose_in_groups_kernel, grouped);
+        forced = choice;
+    }
+    const gate_rows a = {(int64_t)tokens * parts,
+                         experts / parts,
+                         parts > 1 ? 1 : top_k,
+                         parts,
+                         *rule,
+                         scale_of(rule),
+                         logits,
+                         forced,
+                         probability,
+                         kept,
+                         choice,
+                         weight};
+    if (rule->scores == MP_SCORES_FORCED) {
+        forced_forward(cuda, stream, a);
+        return;
+    }
+    by_row(a.experts, are_aligned(ACCESS_BYTES, logits, probability), [&](auto layout) {
         using Layout = decltype(layout);
-        launch(cuda, "gate", stream, row_blocks<Layout>(tokens), GATE_THREADS,
+        launch(cuda, "gate", stream, row_blocks<Layout>(a.rows), GATE_THREADS,
                gate_forward_kernel<Layout>, a);
     });
 }
@@ -157,37 +373,39 @@ static void gate_forward(struct mp_device *device, mp_stream stream, int tokens,
 /* ---- Backward ---- */
 
 struct gate_gradient {
-    int tokens, experts, top_k;
-    bool renormalise;
-    const float *probability;
+    int64_t rows;
+    int experts, top_k, parts;
+    struct mp_gate_rule rule;
+    float scale;
+    const float *probability, *kept;
     const int32_t *choice, *position;
     const float *weight, *dweight, *auxiliary;
     void *dlogits;
 };
 
 /* Gradients of the probabilities of the chosen experts through the weights, dealt to the lanes in
- * turn, expert -1 where none passes.  A renormalised weight is w_j = p_j / sum, hence
- * dp_j = (dw_j - sum_i dw_i w_i) / sum; where the survivors' sum is held at its least, weights are
- * probabilities times a constant. */
+ * turn, expert -1 where none passes.  A renormalised weight is w_j = s p_j / sum, s being the
+ * scale, hence dp_j = (s dw_j - sum_i dw_i w_i) / sum; where the survivors' sum is held at its
+ * least, weights are probabilities times a constant. */
 template <class Layout>
-__device__ __forceinline__ void route_gradients(const gate_gradient &a, int64_t token,
+__device__ __forceinline__ void route_gradients(const gate_gradient &a, int64_t row,
                                                 int32_t (&expert)[Layout::SLOTS],
                                                 float (&gradient)[Layout::SLOTS]) {
     float sum = 0, common = 0;
 #pragma unroll
     for (int slot = 0; slot < Layout::SLOTS; slot++) {
         const int j = slot * Layout::LANES + Layout::lane();
-        const int64_t route = token * a.top_k + j;
+        const int64_t route = row * a.top_k + j;
         expert[slot] = -1;
         gradient[slot] = 0;
-        if (token < a.tokens && j < a.top_k && (!a.position || a.position[route] >= 0)) {
-            expert[slot] = a.choice[route];
-            gradient[slot] = a.dweight[route];
-            sum += a.probability[token * a.experts + expert[slot]];
-            common += gradient[slot] * a.weight[route];
+        if (row < a.rows && j < a.top_k && (!a.position || a.position[route] >= 0)) {
+            expert[slot] = a.choice[route] - first_expert(a, row);
+            gradient[slot] = a.scale * a.dweight[route];
+            sum += a.probability[row * a.experts + expert[slot]];
+            common += a.dweight[route] * a.weight[route];
         }
     }
-    if (!a.position && !a.renormalise)
+    if (!a.position && !a.rule.renormalise)
         return;
     sum = group_sum<Layout::LANES>(sum);
     common = group_sum<Layout::LANES>(common);
@@ -198,6 +416,29 @@ __device__ __forceinline__ void route_gradients(const gate_gradient &a, int64_t 
 #pragma unroll
     for (int slot = 0; slot < Layout::SLOTS; slot++)
         gradient[slot] = (gradient[slot] - common) / sum;
+}
+
+/* Adds that of the alignment loss to the row. */
+template <class Layout>
+__device__ __forceinline__ void add_alignment(const gate_gradient &a, int64_t row,
+                                              const float (&probability)[Layout::VALUES],
+                                              float (&gradient)[Layout::VALUES]) {
+    const int64_t at = row < a.rows ? row : 0;
+    const group_choices c = choices_of(a.choice + at * a.top_k, a.top_k, a.experts, a.rule.groups);
+    const float last = a.probability[at * a.experts + c.last];
+    float outside = 0;
+#pragma unroll
+    for (int i = 0; i < Layout::VALUES; i++)
+        if (Layout::expert(i) < a.experts &&
+            excess(c, Layout::expert(i), probability[i], last) > 0) {
+            gradient[i] += a.rule.alignment_slope;
+            outside += 1;
+        }
+    outside = group_sum<Layout::LANES>(outside);
+#pragma unroll
+    for (int i = 0; i < Layout::VALUES; i++)
+        if (Layout::expert(i) == c.last)
+            gradient[i] -= a.rule.alignment_slope * outside;
 }
 
 /* Adds them to the row. */
@@ -223,14 +464,16 @@ __device__ __forceinline__ void add_route_gradients(int top_k,
 
 template <class Layout, typename T>
 __global__ void __launch_bounds__(GATE_THREADS) gate_backward_kernel(const gate_gradient a) {
-    const int64_t token = row_of_group<Layout>();
-    const int experts = token < a.tokens ? a.experts : 0;
+    const int64_t row = row_of_group<Layout>();
+    const int experts = row < a.rows ? a.experts : 0;
     float probability[Layout::VALUES], gradient[Layout::VALUES];
     int32_t expert[Layout::SLOTS];
     float added[Layout::SLOTS];
-    load_row<Layout>(a.probability + token * a.experts, experts, 0, probability);
-    load_row<Layout>(a.auxiliary, experts, 0, gradient);
-    route_gradients<Layout>(a, token, expert, added);
+    load_row<Layout>(a.probability + row * a.experts, experts, 0, probability);
+    load_row<Layout>(a.auxiliary + first_expert(a, row), experts, 0, gradient);
+    if (a.rule.alignment_slope > 0)
+        add_alignment<Layout>(a, row, probability, gradient);
+    route_gradients<Layout>(a, row, expert, added);
     add_route_gradients<Layout>(a.top_k, expert, added, gradient);
 
     float product = 0;
@@ -238,27 +481,51 @@ __global__ void __launch_bounds__(GATE_THREADS) gate_backward_kernel(const gate_
     for (int i = 0; i < Layout::VALUES; i++)
         product += probability[i] * gradient[i];
     product = group_sum<Layout::LANES>(product);
+    const float kept = a.kept && row < a.rows ? a.kept[row] : 0.0f;
+    product -= 2.0f * a.rule.z_slope * kept; /* of the logarithm of the sum of exponentials */
+    const float sum = a.rule.scores == MP_SCORES_SIGMOID ? kept : 0.0f;
 #pragma unroll
     for (int i = 0; i < Layout::VALUES; i++)
-        gradient[i] = probability[i] * (gradient[i] - product);
-    store_row<Layout>(static_cast<T *>(a.dlogits) + token * a.experts, experts, gradient);
+        gradient[i] = probability[i] * (gradient[i] - product) * (1.0f - probability[i] * sum);
+    store_row<Layout>(static_cast<T *>(a.dlogits) + row * a.experts, experts, gradient);
 }
 
 static void gate_backward(struct mp_device *device, mp_stream stream, int tokens, int experts,
-                          int top_k, bool renormalise, const float *probability,
-                          const int32_t *choice, const int32_t *position, const float *weight,
-                          const float *dweight, const float *auxiliary, void *dlogits) {
+                          int top_k, const struct mp_gate_rule *rule, const float *probability,
+                          const float *kept, const int32_t *choice, const int32_t *position,
+                          const float *weight, const float *dweight, const float *auxiliary,
+                          void *dlogits) {
     struct mp_cuda *cuda = mp_cuda_of(device);
+    const int parts = parts_of(rule);
     if (!can_choose(cuda, experts, top_k))
         return;
-    const gate_gradient a = {tokens,   experts, top_k,   renormalise, probability, choice,
-                             position, weight,  dweight, auxiliary,   dlogits};
+    const size_t element_bytes = mp_cuda_element_bytes(cuda);
+    if (rule->scores == MP_SCORES_FORCED) {
+        mp_cuda_note(cuda, "gate, backward",
+                     cudaMemsetAsync(dlogits, 0, (size_t)tokens * (size_t)experts * element_bytes,
+                                     mp_cuda_stream(cuda, stream)));
+        return;
+    }
+    const gate_gradient a = {(int64_t)tokens * parts,
+                             experts / parts,
+                             parts > 1 ? 1 : top_k,
+                             parts,
+                             *rule,
+                             scale_of(rule),
+                             probability,
+                             kept,
+                             choice,
+                             position,
+                             weight,
+                             dweight,
+                             auxiliary,
+                             dlogits};
     const bool aligned = are_aligned(ACCESS_BYTES, probability, auxiliary) &&
-                         are_aligned(4 * mp_cuda_element_bytes(cuda), dlogits);
-    by_row(experts, aligned, [&](auto layout) {
+                         are_aligned(4 * element_bytes, dlogits);
+    by_row(a.experts, aligned, [&](auto layout) {
         using Layout = decltype(layout);
         by_element(cuda, [&](auto element) {
-            launch(cuda, "gate, backward", stream, row_blocks<Layout>(tokens), GATE_THREADS,
+            launch(cuda, "gate, backward", stream, row_blocks<Layout>(a.rows), GATE_THREADS,
                    gate_backward_kernel<Layout, decltype(element)>, a);
         });
     });
@@ -268,6 +535,7 @@ static void gate_backward(struct mp_device *device, mp_stream stream, int tokens
 
 struct survivors {
     int tokens, experts, top_k;
+    float scale;
     const float *probability;
     const int32_t *choice, *position;
     float *weight;
@@ -291,16 +559,17 @@ __global__ void __launch_bounds__(GATE_THREADS) survivor_weights_kernel(const su
 #pragma unroll
     for (int j = 0; j < MOST_CHOICES; j++)
         if (j < a.top_k)
-            a.weight[first + j] = share[j] / sum;
+            a.weight[first + j] = a.scale * share[j] / sum;
 }
 
 static void survivor_weights(struct mp_device *device, mp_stream stream, int tokens, int experts,
-                             int top_k, const float *probability, const int32_t *choice,
-                             const int32_t *position, float *weight) {
+                             int top_k, const struct mp_gate_rule *rule, const float *probability,
+                             const int32_t *choice, const int32_t *position, float *weight) {
     struct mp_cuda *cuda = mp_cuda_of(device);
     if (!can_choose(cuda, experts, top_k))
         return;
-    const survivors a = {tokens, experts, top_k, probability, choice, position, weight};
+    const survivors a = {tokens,      experts, top_k,    scale_of(rule),
+                         probability, choice,  position, weight};
     launch(cuda, "survivors' weights", stream, ((int64_t)tokens + GATE_THREADS - 1) / GATE_THREADS,
            GATE_THREADS, survivor_weights_kernel, a);
 }

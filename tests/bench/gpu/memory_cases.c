@@ -97,9 +97,10 @@ static void prepare_gate(struct gpu_bench *bench, struct gpu_bench_work *work) {
 }
 
 static void run_gate(struct mp_device *device, struct gpu_bench_work *work) {
-    device->operations->gate_forward(device, NULL, work->rows, work->experts, work->top_k, true,
-                                     work->array[A], NULL, work->array[B], work->array[C],
-                                     work->array[D]);
+    const struct mp_gate_rule rule = {.renormalise = true};
+    device->operations->gate_forward(device, NULL, work->rows, work->experts, work->top_k, &rule,
+                                     work->array[A], NULL, NULL, work->array[B], NULL,
+                                     work->array[C], work->array[D]);
 }
 
 /* ---- Layer norm: x, gain, bias, y, mean, rstd, dx and, for backward, dgain ---- */

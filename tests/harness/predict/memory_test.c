@@ -228,7 +228,7 @@ static int64_t model_bytes(const struct mp_job *job, int sent, int worked) {
                                    .expert_width = job->expert_width,
                                    .sequence = job->sequence,
                                    .top_k = mp_job_top_k(job),
-                                   .renormalise = true};
+                                   .gate = {.renormalise = true}};
     const struct mp_device_limits limits = {
         .attention = {job->batch / 2, job->sequence, job->heads, job->width / job->heads},
         .experts = job->experts,

@@ -1,6 +1,7 @@
 /* The device itself: creation, memory, streams, errors, threads. */
 #include "profiler/record/record.h"
 #include "tests/reference/device/device_support.h"
+#include "tests/reference/device/rules.h"
 
 #ifdef MOEPERF_CPU_DEVICE
 static void bad_limits_are_refused(void **state) {
@@ -158,7 +159,7 @@ static void beyond_the_limits_is_an_error(struct mp_device *device, const void *
     perform(device, attention_forward, &shape, one, one, one);
     perform(device, attention_backward, &shape, one, one, one, one, one);
     perform(device, route_positions, 1, 1, 100000, index, NULL, NULL, NULL, NULL, 1, index, index);
-    perform(device, gate_forward, 1, 2, 3, true, one, NULL, one, index, one);
+    perform(device, gate_forward, 1, 2, 3, SOFTMAX(true), one, NULL, NULL, one, NULL, index, one);
     error = (struct mp_error){0};
     assert_int_equal(mp_device_check(device, &error), MP_ELIMIT);
     assert_non_null(strstr(error.text, "layer norm"));

@@ -1,6 +1,7 @@
 /* The gate: probabilities and weights against double precision, choices against a plain selection,
  * gradients against central differences. */
 #include "tests/reference/device/device_support.h"
+#include "tests/reference/device/rules.h"
 
 enum { MOST_EXPERTS = 1024 };
 
@@ -109,8 +110,8 @@ static void gate_matches(struct mp_device *device, const void *argument) {
     float *dlogits = new_floats(size), *dweight = random_floats(routes, 1);
     float *auxiliary = random_floats((size_t)c->experts, 0.5);
     int32_t *forced = c->forced ? random_choices(c) : NULL, *choice = new_ints(routes);
-    perform(device, gate_forward, c->tokens, c->experts, c->top_k, c->renormalise, logits, forced,
-            probability, choice, weight);
+    perform(device, gate_forward, c->tokens, c->experts, c->top_k, SOFTMAX(c->renormalise), logits,
+            NULL, forced, probability, NULL, choice, weight);
 
     struct gate g = {*c, to_doubles(logits, size), to_doubles(dweight, routes),
                      to_doubles(auxiliary, (size_t)c->experts), choice};
@@ -128,8 +129,8 @@ static void gate_matches(struct mp_device *device, const void *argument) {
     }
     check_statistics(device, c, probability, choice);
 
-    perform(device, gate_backward, c->tokens, c->experts, c->top_k, c->renormalise, probability,
-            choice, NULL, weight, dweight, auxiliary, dlogits);
+    perform(device, gate_backward, c->tokens, c->experts, c->top_k, SOFTMAX(c->renormalise),
+            probability, NULL, choice, NULL, weight, dweight, auxiliary, dlogits);
     assert_gradient(loss, &g, g.logits, size, dlogits, 150, 1e-5);
 }
 
@@ -142,8 +143,8 @@ static void equal_logits_choose_the_lowest(struct mp_device *device, const void 
     int32_t *choice = new_ints(TOP_K);
     for (int e = 0; e < EXPERTS; e++)
         logits[e] = -1.5f;
-    perform(device, gate_forward, 1, EXPERTS, TOP_K, true, logits, NULL, probability, choice,
-            weight);
+    perform(device, gate_forward, 1, EXPERTS, TOP_K, SOFTMAX(true), logits, NULL, NULL, probability,
+            NULL, choice, weight);
     for (int j = 0; j < TOP_K; j++) {
         assert_int_equal(choice[j], j);
         assert_close(weight[j], 0.25, 1e-6);
@@ -156,7 +157,8 @@ static void nan_logits_choose_valid_experts(struct mp_device *device, const void
     float *logits = copy_floats((const float[]){1, NAN, 2, 0, 3}, 5);
     float *probability = new_floats(5), *weight = new_floats(2);
     int32_t *choice = new_ints(2);
-    perform(device, gate_forward, 1, 5, 2, false, logits, NULL, probability, choice, weight);
+    perform(device, gate_forward, 1, 5, 2, SOFTMAX(false), logits, NULL, NULL, probability, NULL,
+            choice, weight);
     assert_in_range(choice[0], 0, 4);
     assert_in_range(choice[1], 0, 4);
     assert_true(choice[0] != choice[1]);
@@ -191,8 +193,8 @@ static void golden_drops(struct mp_device *device, const struct golden_drop *c,
                 1, order);
     perform(device, route_positions, GOLDEN_TOKENS, 2, GOLDEN_EXPERTS, choice,
             c->sorted ? order : NULL, begin, count, row, rows, position, row_token);
-    perform(device, survivor_weights, GOLDEN_TOKENS, GOLDEN_EXPERTS, 2, probability, choice,
-            position, weight);
+    perform(device, survivor_weights, GOLDEN_TOKENS, GOLDEN_EXPERTS, 2, SOFTMAX(true), probability,
+            choice, position, weight);
     for (int i = 0; i < GOLDEN_ROUTES; i++) {
         assert_int_equal(position[i] < 0, i == c->dropped);
         assert_within(weight[i], c->weight[i], 5e-5); /* as they are printed */
@@ -218,8 +220,8 @@ static void golden_gate(struct mp_device *device, const void *argument) {
     (void)argument;
     for (int i = 0; i < 16; i++)
         logits[i] = (float)log(share[i]);
-    perform(device, gate_forward, GOLDEN_TOKENS, GOLDEN_EXPERTS, 2, true, logits, NULL, probability,
-            choice, weight);
+    perform(device, gate_forward, GOLDEN_TOKENS, GOLDEN_EXPERTS, 2, SOFTMAX(true), logits, NULL,
+            NULL, probability, NULL, choice, weight);
     assert_memory_equal(choice, chosen, sizeof chosen);
     perform(device, gate_statistics, GOLDEN_TOKENS, GOLDEN_EXPERTS, 2, probability, choice, routes,
             firsts, mass);

@@ -3,6 +3,7 @@
 #include <pthread.h>
 
 #include "tests/reference/device/device_support.h"
+#include "tests/reference/device/rules.h"
 
 enum { SUM = 40000 };
 
@@ -196,19 +197,21 @@ static void lose(struct mp_device *device, float *in, float *out) {
 
 static void gate(struct mp_device *device, float *in, float *out) {
     int32_t choice[ROWS];
-    perform(device, gate_forward, ROWS, WIDE, 1, false, in, NULL, out, choice, out + ROWS * WIDE);
+    perform(device, gate_forward, ROWS, WIDE, 1, SOFTMAX(false), in, NULL, NULL, out, NULL, choice,
+            out + ROWS * WIDE);
 }
 
 static void gate_backwards(struct mp_device *device, float *in, float *out) {
     static const int32_t choice[ROWS] = {2};
-    perform(device, gate_backward, ROWS, WIDE, 1, false, in, choice, NULL, in, in, in, out);
+    perform(device, gate_backward, ROWS, WIDE, 1, SOFTMAX(false), in, NULL, choice, NULL, in, in,
+            in, out);
 }
 
 static void survive(struct mp_device *device, float *in, float *out) {
     enum { MANY = 12 * 8193 };
     int32_t *choice = new_ints(2 * MANY);
     memset(choice, 0, 2 * MANY * sizeof *choice);
-    perform(device, survivor_weights, MANY, 2, 2, in, choice, choice, out);
+    perform(device, survivor_weights, MANY, 2, 2, SOFTMAX(true), in, choice, choice, out);
 }
 
 static void normalise_rows(struct mp_device *device, float *in, float *out) {

@@ -3,6 +3,7 @@
 #include <float.h>
 
 #include "tests/reference/device/device_support.h"
+#include "tests/reference/device/rules.h"
 
 struct routes_case {
     int tokens, experts, top_k;
@@ -181,13 +182,15 @@ static void survivors_share_the_weight(struct mp_device *device, const void *arg
     float *weight = new_floats(routes), *dlogits = new_floats(size);
     float *dweight = random_floats(routes, 1), *auxiliary = random_floats((size_t)e, 0.5);
     int32_t *choice = new_ints(routes), *position = new_ints(routes);
-    perform(device, gate_forward, n, e, k, true, logits, NULL, probability, choice, weight);
+    perform(device, gate_forward, n, e, k, SOFTMAX(true), logits, NULL, NULL, probability, NULL,
+            choice, weight);
     for (size_t i = 0; i < routes; i++) {
         position[i] = test_random_int(&random_state, 0, 2) ? (int32_t)i : -1;
         if (position[i] < 0)
             dweight[i] = 0; /* as combine_backward has it */
     }
-    perform(device, survivor_weights, n, e, k, probability, choice, position, weight);
+    perform(device, survivor_weights, n, e, k, SOFTMAX(true), probability, choice, position,
+            weight);
     for (int t = 0; t < n; t++) {
         double kept = 0, sum = 0;
         for (int j = t * k; j < (t + 1) * k; j++)
@@ -206,8 +209,8 @@ static void survivors_share_the_weight(struct mp_device *device, const void *arg
                           choice,
                           position};
     /* `renormalise` makes no difference: weights are what they are. */
-    perform(device, gate_backward, n, e, k, test_random_int(&random_state, 0, 1), probability,
-            choice, position, weight, dweight, auxiliary, dlogits);
+    perform(device, gate_backward, n, e, k, SOFTMAX(test_random_int(&random_state, 0, 1)),
+            probability, NULL, choice, position, weight, dweight, auxiliary, dlogits);
     assert_gradient(survivors_loss, &s, s.logits, size, dlogits, 200, 1e-5);
 }
 
@@ -220,12 +223,13 @@ static void impossible_survivors_have_no_weight(struct mp_device *device, const 
     int32_t *choice = copy_ints((const int32_t[]){0, 1, 0, 1}, 4);
     int32_t *position = copy_ints((const int32_t[]){-1, 0, -1, 1}, 4);
     float *weight = new_floats(4), *dlogits = new_floats(6);
-    perform(device, survivor_weights, 2, 3, 2, probability, choice, position, weight);
+    perform(device, survivor_weights, 2, 3, 2, SOFTMAX(true), probability, choice, position,
+            weight);
     assert_close(weight[0], 0, 0);
     assert_close(weight[1], 0, 0);
     assert_close(weight[3], 0.25, 1e-6);
-    perform(device, gate_backward, 2, 3, 2, true, probability, choice, position, weight, dweight,
-            auxiliary, dlogits);
+    perform(device, gate_backward, 2, 3, 2, SOFTMAX(true), probability, NULL, choice, position,
+            weight, dweight, auxiliary, dlogits);
     for (int i = 0; i < 6; i++)
         assert_true(isfinite(dlogits[i]));
     assert_close(dlogits[1], 0, 0);

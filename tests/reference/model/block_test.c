@@ -16,7 +16,7 @@ static const struct mp_model_shape shape = {.layers = LAYERS,
                                             .expert_width = F,
                                             .sequence = S,
                                             .top_k = K,
-                                            .renormalise = true};
+                                            .gate = {.renormalise = true}};
 
 static uint64_t random_state;
 static struct mp_device *device;

@@ -64,7 +64,7 @@ static const struct mp_model_shape shape = {.layers = LAYERS,
                                             .expert_width = F,
                                             .sequence = S,
                                             .top_k = K,
-                                            .renormalise = true};
+                                            .gate = {.renormalise = true}};
 
 static int open_device(void **state) {
     (void)state;

@@ -250,7 +250,8 @@ static const struct message_case apply_cases[] = {
     {"list for a number", "layers: [1, 2]\n",
      "job.yaml:1: layers: \"1,2\" is not a number 1 .. 1024 layers"},
     {"misspelt choice", "gate: gsard\n",
-     "job.yaml:1: gate: \"gsard\" is not one of gshard, switch, softmax; did you mean \"gshard\"?"},
+     "job.yaml:1: gate: \"gsard\" is not one of gshard, switch, softmax, "
+     "hash, ktop1, sam, sigmoid; did you mean \"gshard\"?"},
     {"mapping for a value", "text: {a: b}\n",
      "job.yaml:1: text: should be one value or a list of values"},
     {"rows and values mixed", "load: [[1, 2], 3]\n",
@@ -532,7 +533,7 @@ static void gates_are_what_is_said(void **state) {
         assert_int_equal(apply(&file, cases[i].text, NULL), MP_OK);
         assert_int_equal(mp_job_top_k(&file.job), cases[i].top_k);
         struct mp_gate_rule rule;
-        mp_job_gate_rule(&file.job, &rule);
+        assert_int_equal(mp_job_gate_rule(&file.job, &rule, NULL), MP_OK);
         assert_int_equal(rule.renormalise, cases[i].renormalises);
         assert_int_equal(mp_gate_words_top_k(cases[i].words), cases[i].top_k);
         assert_string_equal(mp_job_gate(&file.job, words), cases[i].words);

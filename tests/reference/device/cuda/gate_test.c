@@ -1,6 +1,7 @@
 /* The gate of the cuda back end, on the double of CUDA: choices are those of a plain search in the
  * logits to the last one, all else is compared with double precision over the same inputs. */
 #include "tests/reference/device/cuda/routes_support.h"
+#include "tests/reference/device/rules.h"
 
 static float *gate_logits(const struct test_case *c) {
     size_t count = (size_t)c->tokens * (size_t)c->experts;
@@ -56,9 +57,10 @@ static void gate_chooses(struct mp_device *device, const struct test_case *c) {
     struct placed given = send(device, forced, 4 * n * k, 0);
     struct placed out = place(device, 4 * n * e, 4 * (size_t)c->shift);
     struct placed chosen = place(device, 4 * n * k, 0), shares = place(device, 4 * n * k, 0);
-    device->operations->gate_forward(device, NULL, c->tokens, c->experts, c->top_k, renormalise,
-                                     (float *)in.at, c->kind == FORCED ? (int32_t *)given.at : NULL,
-                                     (float *)out.at, (int32_t *)chosen.at, (float *)shares.at);
+    device->operations->gate_forward(
+        device, NULL, c->tokens, c->experts, c->top_k, SOFTMAX(renormalise), (float *)in.at, NULL,
+        c->kind == FORCED ? (int32_t *)given.at : NULL, (float *)out.at, NULL, (int32_t *)chosen.at,
+        (float *)shares.at);
     float *probability = take(device, &out), *weight = take(device, &shares);
     int32_t *choice = take(device, &chosen);
     for (size_t t = 0; t < n; t++) {
@@ -139,10 +141,10 @@ static void gate_passes_gradients(struct mp_device *device, const struct test_ca
     struct placed at = send(device, position, 4 * n * k, 0);
     size_t element = bytes_of(type, 1);
     struct placed out = place(device, element * n * e, element * (size_t)c->shift);
-    device->operations->gate_backward(device, NULL, c->tokens, c->experts, c->top_k, renormalise,
-                                      (float *)p.at, (int32_t *)chosen.at,
-                                      c->kind == SURVIVORS ? (int32_t *)at.at : NULL, (float *)w.at,
-                                      (float *)dw.at, (float *)a.at, out.at);
+    device->operations->gate_backward(
+        device, NULL, c->tokens, c->experts, c->top_k, SOFTMAX(renormalise), (float *)p.at, NULL,
+        (int32_t *)chosen.at, c->kind == SURVIVORS ? (int32_t *)at.at : NULL, (float *)w.at,
+        (float *)dw.at, (float *)a.at, out.at);
     float *dlogits = take_elements(device, type, &out);
     for (size_t t = 0; t < n; t++) {
         double gradient[1024], terms[1024];
@@ -171,8 +173,8 @@ static void survivors_share_the_weight(struct mp_device *device, const struct te
     struct placed chosen = send(device, choice, 4 * n * k, 0);
     struct placed at = send(device, position, 4 * n * k, 0), out = place(device, 4 * n * k, 0);
     device->operations->survivor_weights(device, NULL, c->tokens, c->experts, c->top_k,
-                                         (float *)p.at, (int32_t *)chosen.at, (int32_t *)at.at,
-                                         (float *)out.at);
+                                         SOFTMAX(true), (float *)p.at, (int32_t *)chosen.at,
+                                         (int32_t *)at.at, (float *)out.at);
     float *weight = take(device, &out);
     for (size_t t = 0; t < n; t++) {
         double sum = 0;
@@ -242,14 +244,14 @@ static void too_much_is_refused(struct mp_device *device, const struct test_case
     int32_t choice[1] = {0};
     uint32_t count[1];
     int code = c->experts > 1024 ? MP_ELIMIT : MP_EINVAL;
-    operations->gate_forward(device, NULL, 1, c->experts, c->top_k, true, value, NULL, value,
-                             choice, value);
+    operations->gate_forward(device, NULL, 1, c->experts, c->top_k, SOFTMAX(true), value, NULL,
+                             NULL, value, NULL, choice, value);
     assert_failed(device, code);
-    operations->gate_backward(device, NULL, 1, c->experts, c->top_k, true, value, choice, NULL,
-                              value, value, value, value);
+    operations->gate_backward(device, NULL, 1, c->experts, c->top_k, SOFTMAX(true), value, NULL,
+                              choice, NULL, value, value, value, value);
     assert_failed(device, code);
-    operations->survivor_weights(device, NULL, 1, c->experts, c->top_k, value, choice, choice,
-                                 value);
+    operations->survivor_weights(device, NULL, 1, c->experts, c->top_k, SOFTMAX(true), value,
+                                 choice, choice, value);
     assert_failed(device, code);
     operations->gate_statistics(device, NULL, 1, c->experts, c->top_k, value, choice, count, count,
                                 value);

@@ -42,8 +42,9 @@ static const struct choices *followed;
 static struct {
     struct mp_device_operations operations; /* the device's, with the gate below */
     void (*forward)(struct mp_device *, mp_stream, int tokens, int experts, int top_k,
-                    bool renormalise, const float *logits, const int32_t *forced,
-                    float *probability, int32_t *choice, float *weight);
+                    const struct mp_gate_rule *rule, const float *logits, const float *bias,
+                    const int32_t *forced, float *probability, float *kept, int32_t *choice,
+                    float *weight);
     const struct mp_trainer *trainer;
 } replaced;
 
@@ -56,27 +57,67 @@ static inline void note_choices(const int32_t *choice, size_t begin, size_t coun
     memcpy(noted->expert + begin, choice, count * sizeof *choice);
 }
 
+/* What experts of a token are chosen by: probabilities, or sigmoids with bias. */
+struct keys {
+    const struct mp_gate_rule *rule;
+    const float *probability, *kept, *bias;
+    int experts;
+};
+
+static inline double key_of(const struct keys *keys, int token, int expert) {
+    double key = (double)keys->probability[(size_t)token * (size_t)keys->experts + (size_t)expert];
+    if (keys->rule->scores == MP_SCORES_SIGMOID)
+        key *= (double)keys->kept[token];
+    return keys->bias ? key + (double)keys->bias[expert] : key;
+}
+
+static inline double key_of_group(const struct keys *keys, int token, int group) {
+    int size = keys->experts / keys->rule->groups;
+    double sum = 0, last = INFINITY;
+    for (int i = 0; i < keys->rule->group_best && i < size; i++) {
+        double best = -INFINITY;
+        for (int e = group * size; e < (group + 1) * size; e++)
+            if (key_of(keys, token, e) < last)
+                best = fmax(best, key_of(keys, token, e));
+        sum += last = best;
+    }
+    return sum;
+}
+
+/* The same, or so nearly equal that rounding decides: experts, or their groups. */
+static inline bool is_close_call(const struct keys *keys, int token, int own, int taken) {
+    if (fabs(key_of(keys, token, own) - key_of(keys, token, taken)) <= CLOSE_CALL)
+        return true;
+    if (!keys->rule->groups)
+        return false;
+    int size = keys->experts / keys->rule->groups;
+    double apart = key_of_group(keys, token, own / size) - key_of_group(keys, token, taken / size);
+    return own / size != taken / size && fabs(apart) <= CLOSE_CALL;
+}
+
 static inline void check_choices(const int32_t *own, const int32_t *taken, int routes, int top_k,
-                                 int experts, const float *probability) {
+                                 const struct keys *keys) {
     for (int i = 0; i < routes; i++) {
-        const float *row = probability + (size_t)(i / top_k) * (size_t)experts;
-        if (fabs((double)row[own[i]] - (double)row[taken[i]]) <= CLOSE_CALL)
+        int token = i / top_k;
+        if (is_close_call(keys, token, own[i], taken[i]))
             continue;
         print_error("rank %d: a gate chose expert %d with %.9g, on one rank %d, which has %.9g\n",
-                    world->rank, own[i], (double)row[own[i]], taken[i], (double)row[taken[i]]);
+                    world->rank, own[i], key_of(keys, token, own[i]), taken[i],
+                    key_of(keys, token, taken[i]));
         mp_comm_abort(world, 1);
     }
 }
 
 static inline void gate_of_one_rank(struct mp_device *device, mp_stream stream, int tokens,
-                                    int experts, int top_k, bool renormalise, const float *logits,
-                                    const int32_t *forced, float *probability, int32_t *choice,
+                                    int experts, int top_k, const struct mp_gate_rule *rule,
+                                    const float *logits, const float *bias, const int32_t *forced,
+                                    float *probability, float *kept, int32_t *choice,
                                     float *weight) {
     const struct mp_trainer *trainer = replaced.trainer;
     const struct mp_model *model = &trainer->model;
     size_t routes = (size_t)tokens * (size_t)top_k, layer = 0;
-    replaced.forward(device, stream, tokens, experts, top_k, renormalise, logits, forced,
-                     probability, choice, weight);
+    replaced.forward(device, stream, tokens, experts, top_k, rule, logits, bias, forced,
+                     probability, kept, choice, weight);
     if (trainer->validating)
         return;
     while (model->state[layer].probability != probability)
@@ -88,10 +129,11 @@ static inline void gate_of_one_rank(struct mp_device *device, mp_stream stream, 
         return;
     }
     const int32_t *taken = followed->expert + begin;
+    const struct keys keys = {rule, probability, kept, bias, experts};
     assert_true(begin + routes <= followed->count);
-    check_choices(choice, taken, (int)routes, top_k, experts, probability);
-    replaced.forward(device, stream, tokens, experts, top_k, renormalise, logits, taken,
-                     probability, choice, weight);
+    check_choices(choice, taken, (int)routes, top_k, &keys);
+    replaced.forward(device, stream, tokens, experts, top_k, rule, logits, bias, taken, probability,
+                     kept, choice, weight);
 }
 
 static inline void replace_gate(struct mp_trainer *trainer) {

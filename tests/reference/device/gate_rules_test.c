@@ -1,0 +1,255 @@
+/* Gates by their rules: what they choose, weigh and keep against double precision, and gradients
+ * against central differences with the choices held still. */
+#include "tests/reference/device/device_support.h"
+
+enum { MOST_EXPERTS = 64, MOST_CHOICES = 16 };
+
+struct rules_case {
+    int tokens, experts, top_k;
+    struct mp_gate_rule rule;
+    bool biased, forced;
+};
+
+struct gate {
+    struct rules_case c;
+    double *logits, *dweight, *auxiliary;
+    const float *bias, *probability; /* as the device has them */
+    const int32_t *choice;
+};
+
+static int parts_of(const struct rules_case *c) {
+    return c->rule.prototypes ? c->rule.prototypes : 1;
+}
+
+/* Scores as they choose, and their sum in the expert's part. */
+static void naive_scores(const struct rules_case *c, const double *logits, double *score,
+                         double *sum) {
+    int size = c->experts / parts_of(c);
+    for (int e = 0; e < c->experts; e++) {
+        score[e] = c->rule.scores == MP_SCORES_SIGMOID ? 1 / (1 + exp(-logits[e])) : exp(logits[e]);
+        sum[e / size] = (e % size ? sum[e / size] : 0) + score[e];
+    }
+}
+
+static void naive_probabilities(const struct rules_case *c, const double *logits,
+                                double *probability, double sum[MOST_CHOICES]) {
+    int size = c->experts / parts_of(c);
+    naive_scores(c, logits, probability, sum);
+    for (int e = 0; e < c->experts; e++)
+        probability[e] /= sum[e / size];
+}
+
+static void naive_weights(const struct rules_case *c, const double *probability,
+                          const int32_t *choice, double *weight) {
+    double sum = 0;
+    for (int j = 0; j < c->top_k; j++)
+        sum += weight[j] = probability[choice[j]];
+    for (int j = 0; j < c->top_k && c->rule.renormalise; j++)
+        weight[j] *= (c->rule.scale != 0 ? (double)c->rule.scale : 1) / sum;
+}
+
+/* Who is above the last choice is said by `above`, which may be held still. */
+static double naive_alignment(const struct rules_case *c, const float *above,
+                              const double *probability, const int32_t *choice) {
+    int size = c->experts / c->rule.groups, last = choice[c->top_k - 1];
+    double sum = 0;
+    for (int e = 0; e < c->experts; e++)
+        if (e / size != choice[0] / size && above[e] > above[last])
+            sum += probability[e] - probability[last];
+    return sum;
+}
+
+static double loss(const void *context) {
+    const struct gate *g = context;
+    const struct rules_case *c = &g->c;
+    double total = 0, probability[MOST_EXPERTS], weight[MOST_CHOICES], sum[MOST_CHOICES];
+    for (int t = 0; t < c->tokens; t++) {
+        const int32_t *choice = g->choice + t * c->top_k;
+        naive_probabilities(c, g->logits + t * c->experts, probability, sum);
+        naive_weights(c, probability, choice, weight);
+        total += dot_doubles(weight, g->dweight + t * c->top_k, (size_t)c->top_k);
+        total += dot_doubles(probability, g->auxiliary, (size_t)c->experts);
+        total += (double)c->rule.z_slope * log(sum[0]) * log(sum[0]);
+        if (c->rule.alignment_slope > 0)
+            total += (double)c->rule.alignment_slope *
+                     naive_alignment(c, g->probability + t * c->experts, probability, choice);
+    }
+    return total;
+}
+
+/* The best of [begin, end) that is not taken, the first of equal ones. */
+static int best_of(const double *key, const bool *taken, int begin, int end) {
+    int best = -1;
+    for (int i = begin; i < end; i++)
+        if (!taken[i] && (best < 0 || key[i] > key[best]))
+            best = i;
+    return best;
+}
+
+/* The sum of the largest keys of each group, of which all but the best are closed. */
+static void close_groups(const struct rules_case *c, const double *key, bool *closed) {
+    int size = c->experts / c->rule.groups;
+    double score[MOST_EXPERTS] = {0};
+    bool taken[MOST_EXPERTS] = {false}, kept[MOST_EXPERTS] = {false};
+    for (int g = 0; g < c->rule.groups; g++)
+        for (int i = 0; i < c->rule.group_best && i < size; i++) {
+            int best = best_of(key, taken, g * size, (g + 1) * size);
+            taken[best] = true;
+            score[g] += key[best];
+        }
+    for (int i = 0; i < c->rule.groups_kept; i++)
+        kept[best_of(score, kept, 0, c->rule.groups)] = true;
+    for (int e = 0; e < c->experts; e++)
+        closed[e] = !kept[e / size];
+}
+
+static void naive_choices(const struct gate *g, const double *logits, int32_t *choice) {
+    const struct rules_case *c = &g->c;
+    double key[MOST_EXPERTS], sum[MOST_CHOICES];
+    bool taken[MOST_EXPERTS] = {false};
+    int parts = parts_of(c), size = c->experts / parts;
+    naive_probabilities(c, logits, key, sum);
+    for (int e = 0; e < c->experts && c->rule.scores == MP_SCORES_SIGMOID; e++)
+        key[e] = key[e] * sum[0] + (g->bias ? (double)g->bias[e] : 0);
+    if (c->rule.groups)
+        close_groups(c, key, taken);
+    for (int j = 0; j < c->top_k; j++) {
+        int part = parts > 1 ? j : 0;
+        choice[j] = best_of(key, taken, part * size, (part + 1) * size);
+        taken[choice[j]] = true;
+    }
+}
+
+static int32_t *random_choices(const struct rules_case *c) {
+    int32_t *forced = new_ints((size_t)(c->tokens * c->top_k));
+    int parts = parts_of(c), size = c->experts / parts;
+    for (int t = 0; t < c->tokens; t++) {
+        int first = test_random_int(&random_state, 0, size - 1);
+        for (int j = 0; j < c->top_k; j++)
+            forced[t * c->top_k + j] =
+                parts > 1 ? j * size + (first + j) % size : (first + j) % c->experts;
+    }
+    return forced;
+}
+
+static void check_token(const struct gate *g, int token, const float *probability, float kept,
+                        const float *weight) {
+    const struct rules_case *c = &g->c;
+    const int32_t *choice = g->choice + token * c->top_k;
+    double expected[MOST_EXPERTS], sum[MOST_CHOICES], expected_weight[MOST_CHOICES];
+    naive_probabilities(c, g->logits + token * c->experts, expected, sum);
+    assert_floats_close(probability, expected, (size_t)c->experts, 3e-6);
+    naive_weights(c, expected, choice, expected_weight);
+    assert_floats_close(weight, expected_weight, (size_t)c->top_k, 3e-6);
+    if (c->rule.alignment_slope > 0)
+        assert_within(kept, naive_alignment(c, probability, expected, choice), 3e-6);
+    else if (mp_gate_keeps(&c->rule))
+        assert_close(kept, c->rule.scores == MP_SCORES_SIGMOID ? sum[0] : log(sum[0]), 3e-6);
+}
+
+static void gate_follows_its_rule(struct mp_device *device, const void *argument) {
+    const struct rules_case *c = argument;
+    size_t size = (size_t)(c->tokens * c->experts), routes = (size_t)(c->tokens * c->top_k);
+    float *logits = random_floats(size, 3), *probability = new_floats(size);
+    float *weight = new_floats(routes), *kept = new_floats((size_t)c->tokens);
+    float *bias = c->biased ? random_floats((size_t)c->experts, 0.3) : NULL;
+    float *dlogits = new_floats(size), *dweight = random_floats(routes, 1);
+    float *auxiliary = random_floats((size_t)c->experts, 0.5);
+    int32_t *forced = c->forced ? random_choices(c) : NULL, *choice = new_ints(routes);
+    bool keeps = mp_gate_keeps(&c->rule);
+    perform(device, gate_forward, c->tokens, c->experts, c->top_k, &c->rule, logits, bias, forced,
+            probability, keeps ? kept : NULL, choice, weight);
+    struct gate g = {*c,
+                     to_doubles(logits, size),
+                     to_doubles(dweight, routes),
+                     to_doubles(auxiliary, (size_t)c->experts),
+                     bias,
+                     probability,
+                     choice};
+    for (int t = 0; t < c->tokens; t++) {
+        int32_t expected[MOST_CHOICES];
+        naive_choices(&g, g.logits + t * c->experts, expected);
+        assert_memory_equal(choice + t * c->top_k, forced ? forced + t * c->top_k : expected,
+                            (size_t)c->top_k * sizeof *choice);
+        check_token(&g, t, probability + t * c->experts, kept[t], weight + t * c->top_k);
+    }
+    perform(device, gate_backward, c->tokens, c->experts, c->top_k, &c->rule, probability,
+            keeps ? kept : NULL, choice, NULL, weight, dweight, auxiliary, dlogits);
+    assert_gradient(loss, &g, g.logits, size, dlogits, 150, 1e-5);
+}
+
+/* V-GATE-2: the probabilities of V-GATE-1 in two groups, of which one is kept. */
+static void golden_groups(struct mp_device *device, const void *argument) {
+    static const double share[] = {.40, .30, .20, .10, .40, .35, .05, .20,
+                                   .10, .20, .30, .40, .50, .15, .25, .10};
+    static const int32_t chosen[] = {0, 1, 0, 1, 3, 2, 0, 1};
+    const struct mp_gate_rule rule = {.groups = 2, .groups_kept = 1, .group_best = 2};
+    float *logits = new_floats(16), *probability = new_floats(16), *weight = new_floats(8);
+    int32_t *choice = new_ints(8);
+    (void)argument;
+    for (int i = 0; i < 16; i++)
+        logits[i] = (float)log(share[i]);
+    perform(device, gate_forward, 4, 4, 2, &rule, logits, NULL, NULL, probability, NULL, choice,
+            weight);
+    assert_memory_equal(choice, chosen, sizeof chosen);
+}
+
+/* A forced choice has all the weight, and nothing passes a gradient on. */
+static void forced_scores_learn_nothing(struct mp_device *device, const void *argument) {
+    enum { TOKENS = 9, EXPERTS = 5 };
+    const struct mp_gate_rule rule = {.scores = MP_SCORES_FORCED};
+    float *probability = random_floats(TOKENS * EXPERTS, 1), *weight = new_floats(TOKENS);
+    float *dlogits = random_floats(TOKENS * EXPERTS, 1), *slope = random_floats(TOKENS, 1);
+    int32_t *forced = new_ints(TOKENS), *choice = new_ints(TOKENS);
+    (void)argument;
+    for (int t = 0; t < TOKENS; t++)
+        forced[t] = test_random_int(&random_state, 0, EXPERTS - 1);
+    perform(device, gate_forward, TOKENS, EXPERTS, 1, &rule, dlogits, NULL, forced, probability,
+            NULL, choice, weight);
+    perform(device, gate_backward, TOKENS, EXPERTS, 1, &rule, probability, NULL, choice, NULL,
+            weight, slope, slope, dlogits);
+    assert_memory_equal(choice, forced, TOKENS * sizeof *choice);
+    for (int i = 0; i < TOKENS * EXPERTS; i++) {
+        assert_true(probability[i] == (float)(forced[i / EXPERTS] == i % EXPERTS));
+        assert_true(dlogits[i] == 0 && weight[i / EXPERTS] == 1);
+    }
+}
+
+#define RULE(name, tokens, experts, top_k, biased, forced, ...)                                    \
+    {                                                                                              \
+        name, gate_follows_its_rule, &(const struct rules_case) {                                  \
+            tokens, experts, top_k, {__VA_ARGS__}, biased, forced                                  \
+        }                                                                                          \
+    }
+#define SIGMOID .scores = MP_SCORES_SIGMOID, .renormalise = true
+
+static const struct device_test tests[] = {
+    RULE("2 prototypes of 4", 20, 8, 2, false, false, .prototypes = 2),
+    RULE("3 prototypes of 7", 20, 21, 3, false, false, .prototypes = 3),
+    RULE("4 prototypes of 4, forced", 20, 16, 4, false, true, .prototypes = 4),
+    RULE("8 prototypes of one", 5, 8, 8, false, false, .prototypes = 8),
+    RULE("router z-loss", 20, 12, 2, false, false, .renormalise = true, .z_slope = 0.2f),
+    RULE("router z-loss, forced", 20, 12, 1, false, true, .z_slope = 0.05f),
+    RULE("2 of one of 4 groups", 20, 16, 2, false, false, .groups = 4, .groups_kept = 1,
+         .group_best = 4, .alignment_slope = 0.3f),
+    RULE("3 of one of 3 groups, forced", 20, 15, 3, false, true, .groups = 3, .groups_kept = 1,
+         .group_best = 15, .alignment_slope = 0.3f),
+    RULE("1 of one of 2 groups", 20, 6, 1, false, false, .groups = 2, .groups_kept = 1,
+         .group_best = 3, .alignment_slope = 0.3f),
+    RULE("sigmoid, 2 of 8", 20, 8, 2, false, false, SIGMOID),
+    RULE("sigmoid, 1 of 8, scaled", 20, 8, 1, true, false, SIGMOID, .scale = 2.5f),
+    RULE("sigmoid, 5 of 13, bias", 30, 13, 5, true, false, SIGMOID, .scale = 0.5f),
+    RULE("sigmoid, 8 of 4 of 8 groups, bias", 30, 64, 8, true, false, SIGMOID, .scale = 2.5f,
+         .groups = 8, .groups_kept = 4, .group_best = 2),
+    RULE("sigmoid, 2 of 2 of 4 groups", 30, 20, 2, false, false, SIGMOID, .groups = 4,
+         .groups_kept = 2, .group_best = 1),
+    RULE("sigmoid, 3 of 9, forced", 30, 9, 3, true, true, SIGMOID, .scale = 2.5f),
+    RULE("no tokens", 0, 8, 2, true, false, SIGMOID, .groups = 2, .groups_kept = 1,
+         .group_best = 2),
+    {"V-GATE-2", golden_groups, NULL},
+    {"forced scores learn nothing", forced_scores_learn_nothing, NULL},
+};
+
+int main(void) {
+    return run_device_tests("gates by rules", tests, sizeof tests / sizeof *tests);
+}
