@@ -80,7 +80,8 @@ static int parse(struct predict_flags *flags, int argc, char *argv[], struct mp_
         "ep, fastermoe, smartmoe, swiftmoe, llep, fssdp and free-balance unless named.  The model "
         "is\n"
         "GPT-MoE-S of Hecate's paper with 4 sequences per rank unless the trace or --set\n"
-        "says otherwise.  Needing more memory than there is, is a result.",
+        "says otherwise.  Needing more memory than there is, is a result; so is a system that\n"
+        "refuses such a job, unless none that was named can do it.",
         table,
         0,
         0,
@@ -318,7 +319,7 @@ static void select_options(const struct mp_systems *systems, const char *name,
     }
 }
 
-/* Whether this point alone can be predicted. */
+/* Whether this point alone can be predicted; MP_EREFUSED: not by its system. */
 static int try_point(const struct command_line *line, const struct cli_point *point,
                      struct mp_error *error) {
     struct mp_suite suite = {0};
@@ -337,44 +338,53 @@ static void add_left_out(struct cli_points *points, const char *why) {
                  length ? "  " : "", why);
 }
 
-/* The points at which a system can do such a job; why not at the others is said, and in `first`. */
+/* What became of the points of one system or more. */
+struct tried {
+    int possible, refused;
+    struct mp_error why; /* the first that is not possible */
+};
+
+/* The points of a system: those that it refuses are there with the others; where the job itself is
+ * wrong, the point is left out. */
 static void add_points(const struct command_line *line, const char *system,
-                       struct cli_points *points, struct mp_error *first) {
+                       struct cli_points *points, struct tried *tried) {
     int count = cli_axes_points(line->axes);
     for (int p = 0; p < count; p++) {
         struct cli_point *point = &points->item[points->count];
         struct mp_error own = {0};
         *point = (struct cli_point){.system = system};
         cli_axes_point(line->axes, p, point->at);
-        if (try_point(line, point, &own) == MP_OK) {
-            points->count++;
-            continue;
-        }
-        *first = first->code ? *first : own;
-        add_left_out(points, own.text);
+        int code = try_point(line, point, &own);
+        tried->possible += code == MP_OK;
+        tried->refused += code == MP_EREFUSED;
+        points->count += code == MP_OK || code == MP_EREFUSED;
+        tried->why = tried->why.code ? tried->why : own;
+        if (code && code != MP_EREFUSED)
+            add_left_out(points, own.text);
     }
 }
 
-/* Leaves out what can't be done; the first error if a system that was asked for can do nothing, or
- * nothing is left. */
+/* The error of a system that was asked for where its words are wrong; the first of all where
+ * nothing can be predicted of what was asked for. */
 static int choose_points(const struct command_line *line, const struct predict_flags *flags,
                          struct cli_points *points, struct mp_error *error) {
     struct chosen chosen = {0};
-    struct mp_error first = {0};
+    struct tried wanted = {0};
     choose_systems(flags, &chosen);
     points->item =
         calloc((size_t)(chosen.count * cli_axes_points(line->axes) + 1), sizeof *points->item);
     if (!points->item)
         return mp_fail(error, MP_ENOMEM, "no memory for the jobs");
     for (int i = 0; i < chosen.count; i++) {
-        int before = points->count;
-        struct mp_error own = {0};
+        struct tried own = {0};
+        bool is_wanted = !chosen.asked || i >= chosen.count - chosen.asked;
         add_points(line, chosen.name[i], points, &own);
-        first = first.code ? first : own;
-        if (points->count == before && i >= chosen.count - chosen.asked)
-            return mp_fail(error, own.code, "%s", own.text);
+        if (chosen.asked && is_wanted && !own.possible && !own.refused)
+            return mp_fail(error, own.why.code, "%s", own.why.text);
+        wanted.possible += is_wanted ? own.possible : 0;
+        wanted.why = is_wanted && !wanted.why.code ? own.why : wanted.why;
     }
-    return points->count ? MP_OK : mp_fail(error, first.code, "%s", first.text);
+    return wanted.possible ? MP_OK : mp_fail(error, wanted.why.code, "%s", wanted.why.text);
 }
 
 static int read_command_line(const struct mp_systems *systems, const struct predict_flags *flags,
@@ -416,7 +426,7 @@ struct session {
     struct mp_store *store; /* NULL: nothing is kept */
     struct mp_progress progress;
     struct mp_estimate *estimate;
-    int job;
+    int job, kept; /* the one at hand; refused ones before `kept` are in the store */
     char suite_run[64], spools[512];
 };
 
@@ -433,26 +443,44 @@ static void show_progress(void *context, const struct mp_launch_progress *progre
     mp_progress_draw(&session->progress, &state);
 }
 
-static int keep(const struct session *session, const struct mp_launch_result *result,
-                const char *started_at, struct mp_error *error) {
+/* spools: folder of its recording; NULL: none. */
+static int keep_job(const struct session *session, int job, const struct mp_launch_result *result,
+                    const char *started_at, const char *spools, struct mp_error *error) {
     char *text = NULL;
     size_t size = 0;
     FILE *stream = open_memstream(&text, &size);
     if (!stream)
         return mp_fail(error, MP_ENOMEM, "no memory for the job's text");
-    int code = mp_predict_job_write(&session->suite->job[session->job], stream, error);
+    int code = mp_predict_job_write(&session->suite->job[job], stream, error);
     if (fclose(stream) && !code)
         code = mp_fail(error, MP_ENOMEM, "no memory for the job's text");
     const struct mp_ended_job ended = {.suite = session->suite,
-                                       .index = session->job,
+                                       .index = job,
                                        .suite_run = session->suite_run,
                                        .started_at = started_at,
                                        .job_text = text,
-                                       .spools = session->spools,
+                                       .spools = spools,
                                        .result = result};
     if (!code)
         code = mp_suite_keep(session->store, &ended, NULL, error);
     free(text);
+    return code;
+}
+
+/* Refused jobs before this one that are not there yet: they are kept with what was predicted, in
+ * the suite's order, and never alone. */
+static int keep_refusals(struct session *session, int end, struct mp_error *error) {
+    int code = MP_OK;
+    for (; session->store && session->kept < end && !code; session->kept++) {
+        const char *refusal = session->suite->refusal[session->kept];
+        struct mp_launch_result result = {.end = MP_LAUNCH_REFUSED};
+        char now[32];
+        if (!refusal)
+            continue;
+        snprintf(result.reason, sizeof result.reason, "%s", refusal);
+        mp_suite_format_utc("%Y-%m-%dT%H:%M:%SZ", now, sizeof now);
+        code = keep_job(session, session->kept, &result, now, NULL, error);
+    }
     return code;
 }
 
@@ -507,8 +535,10 @@ static int predict_job(struct session *session, struct mp_prediction_summary *su
     else if (result.end == MP_LAUNCH_INTERRUPTED)
         code = mp_fail(error, MP_EINTERRUPTED, "%s: %s; it is left out of everything",
                        suite->job[session->job].file.job.name, result.reason);
+    if (!code)
+        code = keep_refusals(session, session->job, error);
     if (!code && session->store)
-        code = keep(session, &result, started_at, error);
+        code = keep_job(session, session->job, &result, started_at, session->spools, error);
     remove_spools(session);
     return code;
 }
@@ -520,12 +550,19 @@ static int predict_all(struct session *session, struct cli_prediction items[],
     mp_suite_format_utc("%Y%m%dT%H%M%SZ", now, sizeof now);
     snprintf(session->suite_run, sizeof session->suite_run, "%s-%s-%d", SUITE, now, (int)getpid());
     int code = mp_estimate_create(suite->count, 1, &session->estimate, error);
+    for (int i = 0; i < suite->count && !code; i++)
+        if (suite->refusal[i])
+            mp_estimate_leave_out(session->estimate, i);
     for (int i = 0; i < suite->count && !code; i++) {
         session->job = i;
         items[i].job = &suite->job[i];
         items[i].cluster = suite->cluster[i];
-        code = predict_job(session, &items[i].summary, error);
+        items[i].refusal = suite->refusal[i];
+        if (!items[i].refusal)
+            code = predict_job(session, &items[i].summary, error);
     }
+    if (!code)
+        code = keep_refusals(session, suite->count, error);
     mp_progress_end(&session->progress);
     mp_estimate_destroy(session->estimate);
     return code;

@@ -7,10 +7,11 @@
 #include "harness/cli/predict_axes.h"
 #include "harness/suite/suite.h"
 
-/* A job that was predicted, or left out with the reason. */
+/* A job that was predicted, or refused with the reason. */
 struct cli_prediction {
     const struct mp_predict_job *job; /* borrowed */
     const struct mp_cluster *cluster; /* borrowed */
+    const char *refusal;              /* borrowed; NULL: it was predicted, and has a summary */
     struct mp_prediction_summary summary;
 };
 
@@ -19,7 +20,7 @@ struct cli_points {
     const struct cli_axes *axes; /* borrowed */
     struct cli_point *item;      /* [count], owned; NULL of a suite */
     int count;
-    char left_out[2048]; /* sentences on systems that can't do such a job, "" for none */
+    char left_out[2048]; /* sentences on values of axes that no job can have, "" for none */
 };
 
 /* Everything that is printed. */
@@ -37,7 +38,8 @@ struct cli_predictions {
 /* What was predicted, paragraph by paragraph. */
 void cli_print_prediction_heading(const struct cli_predictions *predictions, FILE *out);
 /* How many times as fast as ep each system is at each point, on standard output and as the page
- * `html`.  Errors: mp_grid_html's; MP_EINVAL, MP_ENOMEM. */
+ * `html`; a refused point is a gap, and why follows the grids.  Errors: mp_grid_html's; MP_EINVAL,
+ * MP_ENOMEM. */
 int cli_print_grids(const struct cli_predictions *predictions, struct mp_error *error);
 
 /* Both print on standard output and return a code. */

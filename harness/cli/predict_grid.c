@@ -35,7 +35,7 @@ static double ratio(const struct cli_predictions *predictions, const char *syste
     const int at[CLI_AXES] = {row, column};
     const struct cli_prediction *own = find(predictions, system, at);
     const struct cli_prediction *ep = find(predictions, "ep", at);
-    if (!own || !ep)
+    if (!own || !ep || own->refusal || ep->refusal)
         return NAN;
     if (own->summary.out_of_memory)
         return 0;
@@ -196,6 +196,19 @@ static int write_html(const struct grids *grids, const char *path, struct mp_err
     return code;
 }
 
+/* Each reason once, with the first job that has it. */
+static void print_refusals(const struct cli_predictions *predictions) {
+    for (int i = 0; i < predictions->count; i++) {
+        const struct cli_prediction *item = &predictions->item[i];
+        bool is_new = item->refusal;
+        for (int j = 0; j < i && is_new; j++)
+            is_new = !predictions->item[j].refusal ||
+                     strcmp(item->refusal, predictions->item[j].refusal) != 0;
+        if (is_new)
+            table_paragraph(stdout, "%s: refused: %s", item->job->file.job.name, item->refusal);
+    }
+}
+
 int cli_print_grids(const struct cli_predictions *predictions, struct mp_error *error) {
     struct grids *grids = calloc(1, sizeof *grids);
     if (!grids)
@@ -206,6 +219,8 @@ int cli_print_grids(const struct cli_predictions *predictions, struct mp_error *
         code = write_html(grids, predictions->html, error);
     for (int i = 0; i < grids->count && !code; i++)
         code = print_grid(&grids->grid[i], predictions->points->axes->count == 1, error);
+    if (!code)
+        print_refusals(predictions);
     free(grids->grid);
     free(grids->name);
     free(grids);

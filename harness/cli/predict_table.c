@@ -46,7 +46,7 @@ static const struct cli_prediction *reference_of(const struct cli_predictions *p
                                                  const struct cli_prediction *own) {
     for (int i = 0; i < predictions->count; i++) {
         const struct cli_prediction *item = &predictions->item[i];
-        if (!strcmp(item->job->file.job.system, "ep") && is_comparable(item, own))
+        if (!item->refusal && !strcmp(item->job->file.job.system, "ep") && is_comparable(item, own))
             return item;
     }
     return NULL;
@@ -100,9 +100,9 @@ static int list_assumptions(const struct cli_predictions *predictions, struct li
     *list = (struct list){0};
     for (int i = 0; i < predictions->count && !code; i++) {
         const struct cli_prediction *item = &predictions->item[i];
-        bool is_new = true; /* the same conditions rest on the same */
-        for (int j = 0; j < i; j++)
-            is_new = is_new && !is_comparable(item, &predictions->item[j]);
+        bool is_new = !item->refusal; /* the same conditions rest on the same */
+        for (int j = 0; j < i && is_new; j++)
+            is_new = predictions->item[j].refusal || !is_comparable(item, &predictions->item[j]);
         if (is_new)
             code = mp_predict_job_assumptions(item->job, item->cluster, add_line, list, error);
     }
@@ -151,6 +151,11 @@ static int add_row(const struct cli_predictions *predictions, const struct cli_p
         return code;
     table_set(table, SYSTEM, "%s%s", item->job->file.job.name,
               is_yardstick(item) ? REPORT_UNATTAINABLE : "");
+    if (item->refusal) {
+        char refusal[REPORT_REFUSAL];
+        snprintf(refusal, sizeof refusal, "refused: %s", item->refusal);
+        return table_remark(table, refusal, error);
+    }
     table_set_number(table, MS, ms, ms >= 1000 ? 0 : ms >= 100 ? 1 : 2);
     table_set_number(table, SPEEDUP, speedup_of(predictions, item), 2);
     table_set_number(table, EXPOSED,
@@ -161,6 +166,16 @@ static int add_row(const struct cli_predictions *predictions, const struct cli_p
     table_set(table, MEMORY, "%.1f%s", summary->memory.total / GIB,
               summary->out_of_memory ? " (too much)" : "");
     return MP_OK;
+}
+
+/* Of jobs under the same conditions as item[first]: one that was predicted, if there is one. */
+static const struct cli_prediction *predicted_like(const struct cli_predictions *predictions,
+                                                   int first) {
+    for (int i = first; i < predictions->count; i++)
+        if (!predictions->item[i].refusal &&
+            is_comparable(&predictions->item[first], &predictions->item[i]))
+            return &predictions->item[i];
+    return &predictions->item[first];
 }
 
 static void print_heading(const struct cli_prediction *item, FILE *out) {
@@ -183,7 +198,7 @@ static void print_heading(const struct cli_prediction *item, FILE *out) {
 
 void cli_print_prediction_heading(const struct cli_predictions *predictions, FILE *out) {
     const struct cli_axes *axes = predictions->points->axes;
-    print_heading(&predictions->item[0], out);
+    print_heading(predicted_like(predictions, 0), out);
     if (axes->count > 0)
         table_paragraph(out, "Varied, and above with the first value: %s%s%s.", axes->axis[0].key,
                         axes->count > 1 ? " and " : "", axes->count > 1 ? axes->axis[1].key : "");
@@ -197,7 +212,8 @@ static void note_yardstick(const struct cli_predictions *predictions, const bool
     for (int i = 0; i < predictions->count; i++) {
         const struct cli_prediction *item = &predictions->item[i];
         double least = (fastest ? fastest : yardstick)->summary.seconds_median;
-        if (shown[i] && !is_yardstick(item) && item->summary.seconds_median < least)
+        if (shown[i] && !item->refusal && !is_yardstick(item) &&
+            item->summary.seconds_median < least)
             fastest = item;
     }
     table_paragraph(stdout,
@@ -217,7 +233,7 @@ static void print_notes(const struct cli_predictions *predictions, const bool sh
     for (int i = 0; i < predictions->count; i++) {
         const struct cli_prediction *item = &predictions->item[i];
         const char *name = item->job->file.job.name;
-        if (!shown[i])
+        if (!shown[i] || item->refusal)
             continue;
         if (item->summary.out_of_memory)
             table_paragraph(stdout, "%s: out of memory: %s, so it could not run.", name,
@@ -244,7 +260,7 @@ static int print_table(const struct cli_predictions *predictions, int first, boo
     }
     if (!code) {
         table.optional[DROPPED] = has_dropped ? 0 : 1;
-        print_heading(&predictions->item[first], stdout);
+        print_heading(predicted_like(predictions, first), stdout);
         table_print(&table, stdout);
         print_notes(predictions, shown);
     }
@@ -382,6 +398,9 @@ static json_t *pack_item(const struct cli_predictions *predictions,
     json_object_set_new(object, "loads",
                         json_text(mp_predict_job_workload(job, loads, sizeof loads)));
     json_object_set_new(object, "predict", pack_options(mp_predict_options_table, &job->options));
+    json_object_set_new(object, "refused", item->refusal ? json_text(item->refusal) : json_null());
+    if (item->refusal)
+        return object;
     json_object_set_new(object, "iterations", json_integer(summary->iterations));
     json_object_set_new(object, "ms_per_iteration", json_number(1e3 * summary->seconds_median));
     json_object_set_new(object, "ms_mean", json_number(1e3 * summary->seconds_mean));

@@ -58,8 +58,9 @@ static int parse(struct reproduce_flags *flags, int argc, char *argv[], struct c
          "which later commands then use"},
         {"--html", CLI_VALUE, &flags->html, "FILE", "draw what --infer found as a page"},
         {"--strict", CLI_SWITCH, &flags->strict, NULL,
-         "exit status 1 if a row is outside that is inside by the\n"
-         "paper's file (of a file that says of none: any row)"},
+         "exit status 1 if a row is outside or refused that is\n"
+         "inside by the paper's file (of a file that says of none:\n"
+         "any row)"},
         {"--json", CLI_SWITCH, &flags->json, NULL, "one JSON object instead of tables"},
         {0},
     };
@@ -69,7 +70,8 @@ static int parse(struct reproduce_flags *flags, int argc, char *argv[], struct c
         "its published figures beside ours, the ratio, and every assumption.  One cluster file\n"
         "per machine and one set of assumptions per paper; nothing is tuned by row.  PAPER is\n"
         "hecate, swiftmoe, fastermoe, smartmoe, flexmoe or laer, or a file like theirs.\n"
-        "A number outside the published range is a finding, not a failure.\n"
+        "A number outside the published range is a finding, not a failure; where a system\n"
+        "refuses a job, its rows say so and why, and the others have their numbers.\n"
         "What a paper does not say is an unknown of its file, with a range and the value that\n"
         "--infer found.  --infer draws sets of values, fits half of the rows, counts what\n"
         "of the other half is inside, prints the interval of every unknown over all sets nearly\n"
@@ -254,7 +256,10 @@ static void note_lost(void *context, const struct mp_reproduced *line) {
     losing->is_lost = true;
     char name[2 * MP_REPRODUCE_LABEL];
     mp_reproduced_name(line, name);
-    fprintf(stderr, "%s is outside with %.4g\n", name, line->value);
+    if (line->is_refused)
+        fprintf(stderr, "%s has no number: %s\n", name, line->missing);
+    else
+        fprintf(stderr, "%s is outside with %.4g\n", name, line->value);
 }
 
 static int run_and_print(struct mp_reproduction *reproduction, const struct mp_systems *systems,

@@ -56,7 +56,7 @@ static double relation(const struct mp_reproduced *line) {
 
 static const char *verdict(const struct mp_reproduced *line) {
     if (isnan(line->value))
-        return "-";
+        return line->is_refused ? "refused" : "-";
     return line->is_inside ? "inside" : "outside";
 }
 
@@ -185,7 +185,8 @@ static const char *text_of(const struct mp_yaml *mapping, const char *key) {
 static void print_values(const struct mp_reproduction *all) {
     if (!all->unknowns)
         return;
-    table_paragraph(stdout, "\n%s:",
+    puts("");
+    table_paragraph(stdout, "%s:",
                     all->inferred_by ? "inferred, the same for every row"
                                      : "not inferred yet, in the middle of its range");
     for (int u = 0; u < all->unknowns; u++)
@@ -232,7 +233,7 @@ static int add_details(const struct mp_reproduction *all, int i, struct table *t
                        struct mp_error *error) {
     const struct mp_reproduce_cell *cell = &all->cell[i];
     int pairs = all->models.count * all->jobs.count;
-    if (!cell->is_done)
+    if (!cell->is_done && !cell->refusal)
         return MP_OK;
     int code = table_add(table, NULL, error);
     if (code)
@@ -240,6 +241,11 @@ static int add_details(const struct mp_reproduction *all, int i, struct table *t
     table_set(table, 0, "%s, %s, %s", all->machines.part[i / pairs].name,
               all->models.part[i % pairs / all->jobs.count].name,
               all->jobs.part[i % all->jobs.count].name);
+    if (cell->refusal) {
+        char refusal[MP_REPRODUCE_REASON];
+        snprintf(refusal, sizeof refusal, "refused: %.480s", cell->refusal);
+        return table_remark(table, refusal, error);
+    }
     for (int j = 0; j < DETAILS; j++)
         table_set_number(table, j + 1, detail[j].scale * cell->figure[detail[j].figure],
                          detail[j].scale > 1 ? 1 : 2);
@@ -356,17 +362,18 @@ static json_t *pack_cells(const struct mp_reproduction *all) {
     int pairs = all->models.count * all->jobs.count;
     for (int i = 0; i < all->machines.count * pairs; i++) {
         const struct mp_reproduce_cell *cell = &all->cell[i];
-        if (!cell->is_done)
+        if (!cell->is_done && !cell->refusal)
             continue;
         json_t *figures = json_object();
-        for (int j = 0; j < MP_FIGURES; j++)
+        for (int j = 0; j < MP_FIGURES && cell->is_done; j++)
             json_object_set_new(figures, mp_reproduce_figure_name((enum mp_reproduce_figure)j),
                                 pack_number(cell->figure[j]));
         json_array_append_new(
-            cells, json_pack("{ss ss ss sb so}", "machine", all->machines.part[i / pairs].name,
+            cells, json_pack("{ss ss ss so sb so}", "machine", all->machines.part[i / pairs].name,
                              "model", all->models.part[i % pairs / all->jobs.count].name, "job",
-                             all->jobs.part[i % all->jobs.count].name, "out_of_memory",
-                             cell->out_of_memory, "figures", figures));
+                             all->jobs.part[i % all->jobs.count].name, "refused",
+                             cell->refusal ? json_string(cell->refusal) : json_null(),
+                             "out_of_memory", cell->out_of_memory, "figures", figures));
     }
     return cells;
 }

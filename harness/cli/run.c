@@ -61,7 +61,10 @@ static int parse(struct run_flags *flags, int argc, char *argv[], struct cli_wor
         "Runs every job of a suite, records every iteration of every rank in SQLite, and\n"
         "prints the speed-up and straggler tables.  SUITE is a YAML file or the name of a\n"
         "ready-made suite (moeperf list suites).  A job that fails is recorded with its\n"
-        "reason and the others still run; the exit status is then 1.  Ctrl-C ends the\n"
+        "reason and the others still run; the exit status is then 1.  One that its system\n"
+        "refuses (by ranks, experts, slots ...) is a row with the reason, and no failure:\n"
+        "the others run, and decide the exit status.  With every job refused, or anything\n"
+        "else wrong with one, nothing runs and the exit status is 2.  Ctrl-C ends the\n"
         "running job after its iteration and keeps what was recorded.",
         table,
         0,
@@ -85,12 +88,12 @@ static int print_json(struct mp_store *store, const struct mp_runner_result *res
         json_decref(stragglers);
         return error->code;
     }
-    return cli_print_json(json_pack("{s:s, s:s, s:i, s:i, s:i, s:i, s:i, s:o, s:o, s:o}",
+    return cli_print_json(json_pack("{s:s, s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:o, s:o, s:o}",
                                     "suite_run", result->suite_run, "database", database,
-                                    "complete", result->complete, "failed", result->failed, "lost",
-                                    result->lost, "interrupted", result->interrupted, "left_out",
-                                    result->left_out, "speedup", speedup, "convergence",
-                                    convergence, "stragglers", stragglers),
+                                    "complete", result->complete, "failed", result->failed,
+                                    "refused", result->refused, "lost", result->lost, "interrupted",
+                                    result->interrupted, "left_out", result->left_out, "speedup",
+                                    speedup, "convergence", convergence, "stragglers", stragglers),
                           error);
 }
 
@@ -108,6 +111,8 @@ static int print_text(struct mp_store *store, const struct mp_runner_result *res
         return code;
     printf("\n%d %s complete, %d failed", result->complete, result->complete == 1 ? "job" : "jobs",
            result->failed);
+    if (result->refused > 0)
+        printf(", %d refused", result->refused);
     if (result->interrupted + result->left_out > 0)
         printf(", %d stopped and %d not started", result->interrupted, result->left_out);
     if (result->lost > 0)
@@ -119,9 +124,9 @@ static int print_text(struct mp_store *store, const struct mp_runner_result *res
                           : MP_OK;
 }
 
-static bool has_measured(const struct mp_suite *suite) {
+static bool needs_trainer(const struct mp_suite *suite) {
     for (int i = 0; i < suite->count; i++)
-        if (!mp_suite_is_predicted(suite, i))
+        if (!mp_suite_is_predicted(suite, i) && !suite->refusal[i])
             return true;
     return false;
 }
@@ -158,7 +163,7 @@ static int run_suite(const struct run_flags *flags, const struct mp_suite *suite
         return code;
     if (flags->trainer)
         snprintf(trainer, sizeof trainer, "%s", flags->trainer);
-    else if (has_measured(suite))
+    else if (needs_trainer(suite))
         code = mp_path_program("moeperf-train", trainer, error);
     if (code)
         return code;
@@ -179,7 +184,7 @@ static int run_suite(const struct run_flags *flags, const struct mp_suite *suite
     code = mp_runner_run(&runner, &result, error);
     if (code)
         return code;
-    int ended = result.complete + result.failed + result.interrupted;
+    int ended = result.complete + result.failed + result.interrupted + result.refused;
     char *command = create_later(flags, &result);
     const char *later = command ? command : "moeperf run --from";
     if (ended > 0 && result.lost == ended)

@@ -161,16 +161,19 @@ int mp_predict_job_check(const struct mp_predict_job *job, const struct mp_clust
                          struct mp_error *error) {
     struct mp_costs *costs = NULL;
     struct mp_trace_stream *stream = NULL;
-    int code = mp_job_check_model(&job->file, error);
-    if (!code)
-        code = check_inject(job, error);
+    struct mp_error model = {0};
+    int checked = mp_job_check_model(&job->file, &model);
+    int code = checked == MP_EREFUSED ? MP_OK : checked;
+    if (code)
+        return mp_fail(error, code, "%s", model.text);
+    code = check_inject(job, error);
     if (!code)
         code = mp_costs_create(cluster, &job->file.job, &job->options, &costs, error);
     mp_costs_destroy(costs);
     if (!code)
         code = mp_predict_job_loads(job, cluster, &stream, error);
     mp_trace_stream_destroy(stream);
-    return code;
+    return code || !checked ? code : mp_fail(error, checked, "%s", model.text);
 }
 
 const char *mp_predict_job_workload(const struct mp_predict_job *job, char *buffer, size_t size) {

@@ -56,7 +56,7 @@ struct mp_predictor_config {
     const struct mp_predict_sink *sink;       /* copied; NULL: none */
 };
 
-/* MP_EINVAL with the sentence of the system's create, or of mp_costs_create; MP_ENOMEM. */
+/* Errors: those of mp_system_create and mp_costs_create; MP_ENOMEM. */
 int mp_predictor_create(const struct mp_predictor_config *config, struct mp_predictor **predictor,
                         struct mp_error *error);
 void mp_predictor_destroy(struct mp_predictor *predictor); /* accepts NULL */

@@ -193,6 +193,14 @@ static void fill_quantities(const struct mp_reproduction *all, struct mp_infer_s
     }
 }
 
+/* Why one of its jobs is refused; NULL: none is. */
+static const char *refusal_of(const struct mp_reproduction *all) {
+    for (int i = 0; i < all->machines.count * all->models.count * all->jobs.count; i++)
+        if (all->cell[i].refusal)
+            return all->cell[i].refusal;
+    return NULL;
+}
+
 /* A set that can't be predicted says why. */
 static void predict_set(struct mp_inference *all, struct mp_reproduction *reproduction,
                         const struct mp_infer_settings *settings, struct mp_infer_set *set) {
@@ -202,8 +210,10 @@ static void predict_set(struct mp_inference *all, struct mp_reproduction *reprod
     reproduce.value = (const char(*)[MP_REPRODUCE_VALUE])set->value;
     reproduce.progress = NULL;
     mp_reproduction_forget(reproduction);
-    if (mp_reproduction_run(reproduction, &reproduce, &error)) {
-        snprintf(set->refused, sizeof set->refused, "%.250s", error.text);
+    int code = mp_reproduction_run(reproduction, &reproduce, &error);
+    const char *refusal = code ? error.text : refusal_of(reproduction);
+    if (refusal) {
+        snprintf(set->refused, sizeof set->refused, "%.250s", refusal);
         set->loss = INFINITY;
         return;
     }

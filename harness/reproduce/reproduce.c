@@ -234,7 +234,8 @@ static int predict(const struct mp_reproduction *all, const struct mp_reproduce_
     job.first_iteration = all->window[window].planners_from;
     if (batch)
         job.file.job.batch = batch * job.file.job.ranks;
-    if (cell)
+    code = mp_job_check_model(&job.file, error);
+    if (!code && cell)
         code = keep_singles(cell, (int)(counting->most - counting->warm_up), job.file.job.layers,
                             counting, error);
     if (!code)
@@ -339,9 +340,12 @@ static int try_batch(const struct mp_reproduction *all,
         const int place[3] = {pair[0], pair[1], (first + i) % all->jobs.count};
         if (!has(all->largest_batch, place[2]))
             continue;
-        int code = predict(all, settings, place, batch, 0, NULL, &counting, &summary, error);
+        struct mp_error own = {0};
+        int code = predict(all, settings, place, batch, 0, NULL, &counting, &summary, &own);
+        if (code == MP_EREFUSED)
+            continue; /* it needs no memory at all */
         if (code)
-            return code;
+            return mp_fail(error, code, "%s", own.text);
         *fits = !summary.out_of_memory;
         *tight = *fits ? *tight : place[2];
     }
@@ -396,6 +400,20 @@ struct running {
     bool is_stopped;
 };
 
+/* Predicts a cell, or keeps why its system won't have it. */
+static int try_cell(struct mp_reproduction *all, const struct mp_reproduce_settings *settings,
+                    const int place[3], struct mp_error *error) {
+    struct mp_reproduce_cell *cell = mp_reproduction_cell(all, place[0], place[1], place[2]);
+    struct mp_error own = {0};
+    int code = find_batch(all, settings, place[0], place[1], &own);
+    if (!code)
+        code = predict_cell(all, settings, place, &own);
+    if (code != MP_EREFUSED)
+        return code ? mp_fail(error, code, "%s", own.text) : MP_OK;
+    cell->refusal = strdup(own.text);
+    return cell->refusal ? MP_OK : mp_fail(error, MP_ENOMEM, "no memory for a refusal");
+}
+
 /* Predicts the cells of a pair that are needed and not done. */
 static int predict_pair(struct running *running, int machine, int model, struct mp_error *error) {
     struct mp_reproduction *all = running->all;
@@ -403,7 +421,7 @@ static int predict_pair(struct running *running, int machine, int model, struct 
         struct mp_reproduce_cell *cell = mp_reproduction_cell(all, machine, model, job);
         const int place[3] = {machine, model, job};
         char label[MP_REPRODUCE_LABEL];
-        if (!cell->is_needed || cell->is_done)
+        if (!cell->is_needed || cell->is_done || cell->refusal)
             continue;
         name_cell(all, machine, model, job, label);
         running->is_stopped = running->settings->progress &&
@@ -411,9 +429,7 @@ static int predict_pair(struct running *running, int machine, int model, struct 
                                                            running->done, running->needed, label);
         if (running->is_stopped)
             return MP_OK;
-        int code = find_batch(all, running->settings, machine, model, error);
-        if (!code)
-            code = predict_cell(all, running->settings, place, error);
+        int code = try_cell(all, running->settings, place, error);
         if (code) {
             mp_error_prefix(error, "%s", label);
             return code;
@@ -436,6 +452,7 @@ static void forget_cell(struct mp_reproduce_cell *cell) {
     bool is_needed = cell->is_needed;
     free(cell->iteration);
     free(cell->layer);
+    free(cell->refusal);
     memset(cell, 0, sizeof *cell);
     cell->is_needed = is_needed;
 }
@@ -453,9 +470,23 @@ static void take_smaller_batch(struct running *running, int machine, int model) 
     all->batch[machine * all->models.count + model]--;
     for (int job = 0; job < all->jobs.count; job++) {
         struct mp_reproduce_cell *cell = mp_reproduction_cell(all, machine, model, job);
-        running->done -= cell->is_done;
+        running->done -= cell->is_done || cell->refusal;
         forget_cell(cell);
     }
+}
+
+/* With every cell refused there is nothing to show. */
+static int check_refusals(const struct mp_reproduction *all, struct mp_error *error) {
+    const char *first = NULL;
+    for (int i = 0; i < all->machines.count * all->models.count * all->jobs.count; i++) {
+        const struct mp_reproduce_cell *cell = &all->cell[i];
+        if (cell->is_needed && !cell->refusal)
+            return MP_OK;
+        first = first ? first : cell->refusal;
+    }
+    return first ? mp_fail(error, MP_EREFUSED, "%s: every job is refused; the first: %s", all->path,
+                           first)
+                 : MP_OK;
 }
 
 int mp_reproduction_run(struct mp_reproduction *all, const struct mp_reproduce_settings *settings,
@@ -473,7 +504,7 @@ int mp_reproduction_run(struct mp_reproduction *all, const struct mp_reproduce_s
         if (code)
             return code;
     }
-    return MP_OK;
+    return check_refusals(all, error);
 }
 
 /* ---- lines ---- */
@@ -527,6 +558,13 @@ static void one_number(const struct mp_reproduction *all, const struct mp_reprod
         over < 0 ? NULL : mp_reproduction_cell(all, machine, model, over);
     bool is_measured = row->figure == MP_FIGURE_ITERATIONS || row->figure == MP_FIGURE_TO_LOSS;
     *line = (struct mp_reproduced){.row = row, .value = NAN};
+    if (above->refusal || (below && below->refusal)) {
+        snprintf(line->missing, sizeof line->missing, "%.30s is refused: %.400s",
+                 all->jobs.part[above->refusal ? of : over].name,
+                 above->refusal ? above->refusal : below->refusal);
+        line->is_refused = true;
+        return;
+    }
     if (!above->is_done || (below && !below->is_done)) {
         snprintf(line->missing, sizeof line->missing, "not predicted: it was stopped");
         return;
@@ -638,7 +676,7 @@ void mp_reproduced_name(const struct mp_reproduced *line, char name[2 * MP_REPRO
 
 bool mp_reproduced_is_lost(const struct mp_reproduction *all, const struct mp_reproduced *line) {
     char name[2 * MP_REPRODUCE_LABEL];
-    if (isnan(line->value) || line->is_inside)
+    if (!line->is_refused && (isnan(line->value) || line->is_inside))
         return false;
     mp_reproduced_name(line, name);
     for (int i = 0; all->inside && i < all->inside->count; i++)

@@ -54,6 +54,7 @@ enum {
     MP_REPRODUCE_ROWS = 128,
     MP_REPRODUCE_BATCH = 64, /* most sequences per rank that largest-batch tries */
     MP_REPRODUCE_LABEL = 128,
+    MP_REPRODUCE_REASON = 512,
     MP_REPRODUCE_UNKNOWNS = 16,
     MP_REPRODUCE_CHOICES = 8,
     MP_REPRODUCE_VALUE = 24 /* of an unknown, as text */
@@ -139,6 +140,7 @@ struct mp_reproduce_row {
 /* One job of one model on one machine. */
 struct mp_reproduce_cell {
     bool is_needed, is_done;
+    char *refusal; /* why its system can't do the job, owned; NULL: it can */
     bool out_of_memory;
     double figure[MP_FIGURES];
     struct mp_memory memory;
@@ -195,8 +197,10 @@ struct mp_reproduce_settings {
     bool (*progress)(void *context, int done, int all, const char *label);
 };
 
-/* Predicts every cell that rows need.  Errors: those of mp_predict_job_run, with the cell's name in
- * front; MP_EINTERRUPTED is not one of them: a stop leaves cells that are not done. */
+/* Predicts every cell that rows need.  One that its system refuses stays without figures, and says
+ * why.  Errors: those of mp_job_check_model and mp_predict_job_run, with the cell's name in front;
+ * MP_EREFUSED only if every cell is refused.  MP_EINTERRUPTED is not one of them: a stop leaves
+ * cells that are not done. */
 int mp_reproduction_run(struct mp_reproduction *reproduction,
                         const struct mp_reproduce_settings *settings, struct mp_error *error);
 
@@ -214,14 +218,15 @@ struct mp_reproduced {
     const struct mp_reproduce_row *row;
     char label[MP_REPRODUCE_LABEL]; /* which combination; "" if all are put together */
     double value;                   /* NAN: `missing` says why */
-    char missing[MP_REPRODUCE_LABEL];
+    char missing[MP_REPRODUCE_REASON];
     bool is_inside;
+    bool is_refused;    /* there is no value because a system refuses one of its jobs */
     bool out_of_memory; /* one of its jobs does not fit */
 };
 /* "row", or "row, label" where there is one. */
 void mp_reproduced_name(const struct mp_reproduced *line, char name[2 * MP_REPRODUCE_LABEL]);
-/* Whether it is outside, though the paper's file says that it is inside; of files that say nothing
- * of it, whether it is outside. */
+/* Whether it is outside or refused, though the paper's file says that it is inside; of files that
+ * say nothing of it, whether it is outside or refused. */
 bool mp_reproduced_is_lost(const struct mp_reproduction *reproduction,
                            const struct mp_reproduced *line);
 typedef void mp_reproduce_line(void *context, const struct mp_reproduced *line);

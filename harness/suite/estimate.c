@@ -5,12 +5,14 @@
 
 #include "harness/suite/seconds.h"
 
+static const double LEFT_OUT = -1;
+
 struct mp_estimate {
     int jobs, rounds;
     int turn, index;  /* of the running job: over all rounds, and in the round */
     double begin;     /* of the running job, s; 0: none runs */
     double done;      /* seconds of all jobs that have ended */
-    double *duration; /* [jobs] in the last round, s; 0: not known */
+    double *duration; /* [jobs] in the last round, s; 0: not known; LEFT_OUT: none */
     int64_t first_iteration, iteration, iterations;
     double first_at, last_at; /* when the first and the last line came, s; 0: not yet */
 };
@@ -37,7 +39,19 @@ void mp_estimate_destroy(struct mp_estimate *estimate) {
     free(estimate);
 }
 
+void mp_estimate_leave_out(struct mp_estimate *estimate, int index) {
+    estimate->duration[index] = LEFT_OUT;
+}
+
+/* Turns of jobs that are left out are over by themselves. */
+static void pass_left_out(struct mp_estimate *estimate) {
+    int turns = estimate->jobs * estimate->rounds;
+    while (estimate->turn < turns && estimate->duration[estimate->turn % estimate->jobs] < 0)
+        estimate->turn++;
+}
+
 void mp_estimate_begin_job(struct mp_estimate *estimate, int index) {
+    pass_left_out(estimate);
     estimate->index = index;
     estimate->begin = mp_seconds_now();
     estimate->iteration = estimate->iterations = 0;
@@ -50,6 +64,7 @@ void mp_estimate_end_job(struct mp_estimate *estimate) {
     estimate->done += seconds;
     estimate->begin = 0;
     estimate->turn++;
+    pass_left_out(estimate);
 }
 
 void mp_estimate_update(struct mp_estimate *estimate, int64_t iteration, int64_t iterations) {
@@ -88,13 +103,13 @@ void mp_estimate_read(const struct mp_estimate *estimate, double *share, double 
     if (left < 0)
         return;
     for (int i = 0; i < estimate->jobs; i++) {
-        sum += estimate->duration[i];
+        sum += estimate->duration[i] > 0 ? estimate->duration[i] : 0;
         known += estimate->duration[i] > 0;
     }
     double mean = known > 0 ? sum / known : elapsed + left;
     for (int turn = estimate->turn + (estimate->begin > 0); turn < turns; turn++) {
         double duration = estimate->duration[turn % estimate->jobs];
-        left += duration > 0 ? duration : mean;
+        left += duration > 0 ? duration : duration < 0 ? 0 : mean;
     }
     double spent = estimate->done + elapsed;
     *seconds_left = left;

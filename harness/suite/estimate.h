@@ -14,7 +14,10 @@ struct mp_estimate;
 int mp_estimate_create(int jobs, int rounds, struct mp_estimate **estimate, struct mp_error *error);
 void mp_estimate_destroy(struct mp_estimate *estimate); /* accepts NULL */
 
-/* Jobs run in turn, `index` from 0 to jobs - 1 in every round. */
+/* The job takes no turn in any round; said before the first one begins. */
+void mp_estimate_leave_out(struct mp_estimate *estimate, int index);
+
+/* Jobs run in turn, `index` from 0 to jobs - 1 in every round, but for those left out. */
 void mp_estimate_begin_job(struct mp_estimate *estimate, int index);
 void mp_estimate_end_job(struct mp_estimate *estimate);
 

@@ -4,7 +4,7 @@
 #include "harness/suite/child.h"
 
 const char *mp_launch_end_name(enum mp_launch_end end) {
-    static const char *const names[] = {"complete", "failed", "interrupted", "timeout"};
+    static const char *const names[] = {"complete", "failed", "interrupted", "timeout", "refused"};
     return names[end];
 }
 

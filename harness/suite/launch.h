@@ -21,10 +21,11 @@ enum mp_launch_end {
     MP_LAUNCH_COMPLETE,
     MP_LAUNCH_FAILED,
     MP_LAUNCH_INTERRUPTED,
-    MP_LAUNCH_TIMEOUT
+    MP_LAUNCH_TIMEOUT,
+    MP_LAUNCH_REFUSED /* never launched: its system can't do such a job (mp_suite.refusal) */
 };
 
-/* "complete", "failed", "interrupted", "timeout": as the database has them. */
+/* "complete", "failed", "interrupted", "timeout", "refused": as the database has them. */
 const char *mp_launch_end_name(enum mp_launch_end end);
 
 struct mp_launch_progress {

@@ -75,6 +75,11 @@ static bool is_predicted(const struct turn *turn) {
     return mp_suite_is_predicted(turn->runner->suite, turn->index);
 }
 
+/* NULL: its system can do it. */
+static const char *refusal_of(const struct turn *turn) {
+    return turn->runner->suite->refusal[turn->index];
+}
+
 static int format_job(const struct turn *turn, char **text, struct mp_error *error) {
     size_t size;
     FILE *stream = open_memstream(text, &size);
@@ -87,9 +92,17 @@ static int format_job(const struct turn *turn, char **text, struct mp_error *err
     return code;
 }
 
+/* Whether a job has a turn in this round: one that is refused only has one to say so. */
+static bool has_turn(const struct mp_runner *runner, int index, int round) {
+    return round == 0 || !runner->suite->refusal[index];
+}
+
 /* Jobs over all rounds and sides. */
 static int count_turns(const struct mp_runner *runner) {
-    return runner->suite->repeat * runner->suite->count * (runner->against ? 2 : 1);
+    int turns = 0;
+    for (int i = 0; i < runner->suite->count; i++)
+        turns += runner->suite->refusal[i] ? 1 : runner->suite->repeat;
+    return turns * (runner->against ? 2 : 1);
 }
 
 static const char *trainer_of(const struct turn *turn) {
@@ -112,7 +125,7 @@ static int prepare(struct turn *turn, struct mp_error *error) {
     snprintf(turn->slices, sizeof turn->slices, "%s/" MP_SLICES_NAME, turn->folder);
     int code = mp_path_create_folder(turn->spools, error);
     turn->held = mp_note_hold(turn->folder);
-    if (!code && !is_predicted(turn))
+    if (!code && !is_predicted(turn) && !refusal_of(turn))
         code = mp_suite_write_loads(&turn->file->job, turn->loads, error);
     if (!code)
         code = format_job(turn, &turn->job_text, error);
@@ -222,16 +235,25 @@ static int write_note(const struct turn *turn, const struct mp_launch_result *re
 static int make_ready(struct turn *turn, struct mp_error *error) {
     int code = prepare(turn, error);
     mp_suite_format_utc("%Y-%m-%dT%H:%M:%SZ", turn->started_at, sizeof turn->started_at);
-    if (!code && !is_predicted(turn))
+    if (!code && !is_predicted(turn) && !refusal_of(turn))
         code = create_command(turn, error);
     if (!code)
         code = write_note(turn, NULL, error);
     return code;
 }
 
-static void fail_with(struct mp_launch_result *result, const char *reason) {
-    *result = (struct mp_launch_result){.end = MP_LAUNCH_FAILED};
+static void end_with(struct mp_launch_result *result, enum mp_launch_end end, const char *reason) {
+    *result = (struct mp_launch_result){.end = end};
     snprintf(result->reason, sizeof result->reason, "%s", reason);
+}
+
+/* Instead of carrying it out: what is kept of it is what was asked for, and why not. */
+static void refuse(struct turn *turn, struct mp_launch_result *result) {
+    struct mp_error error = {0};
+    if (make_ready(turn, &error))
+        end_with(result, MP_LAUNCH_FAILED, error.text);
+    else
+        end_with(result, MP_LAUNCH_REFUSED, refusal_of(turn));
 }
 
 /* Carries the job out; what goes wrong becomes the result's reason. */
@@ -243,7 +265,7 @@ static void carry_out(struct turn *turn, struct mp_launch_result *result) {
         code = is_predicted(turn) ? predict(turn, result, &error) : launch(turn, result, &error);
     mp_estimate_end_job(turn->estimate);
     if (code)
-        fail_with(result, error.text);
+        end_with(result, MP_LAUNCH_FAILED, error.text);
 }
 
 /* Both sides run at once.  The clocks of bounds stand still at times, so that slices would not fit
@@ -264,7 +286,7 @@ static void carry_out_pair(struct turn turn[2], struct mp_launch_result result[2
     }
     if (error[0].code || error[1].code) { /* neither says anything without the other */
         for (int i = 0; i < 2; i++)
-            fail_with(&result[i], error[error[i].code ? i : !i].text);
+            end_with(&result[i], MP_LAUNCH_FAILED, error[error[i].code ? i : !i].text);
     } else {
         const struct mp_launch job[] = {launch_of(&turn[0]), launch_of(&turn[1])};
         double slice = turn->is_sliced ? turn->runner->slice : 0;
@@ -295,17 +317,17 @@ static void say_end(const struct turn *turn, const struct mp_launch_result *resu
     const struct mp_launch_progress *progress = &result->progress;
     char round[64] = "";
     int turns = count_turns(turn->runner);
+    bool has_log = !is_predicted(turn) && result->end != MP_LAUNCH_REFUSED;
     if (turn->runner->against)
         snprintf(round, sizeof round, ", pair %d of %d, %s", turn->round + 1, suite->repeat,
                  turn->is_base ? "base" : "head");
-    else if (suite->repeat > 1)
+    else if (suite->repeat > 1 && result->end != MP_LAUNCH_REFUSED)
         snprintf(round, sizeof round, ", round %d of %d", turn->round + 1, suite->repeat);
     if (result->end != MP_LAUNCH_COMPLETE)
         mp_progress_say(turn->runner->progress, MP_TONE_BAD, "[%d/%d] %s%s: %s: %s%s%s%s",
                         turn->number, turns, turn->file->job.name, round,
-                        mp_launch_end_name(result->end), result->reason,
-                        is_predicted(turn) ? "" : " (log: ", is_predicted(turn) ? "" : turn->log,
-                        is_predicted(turn) ? "" : ")");
+                        mp_launch_end_name(result->end), result->reason, has_log ? " (log: " : "",
+                        has_log ? turn->log : "", has_log ? ")" : "");
     else if (is_predicted(turn))
         mp_progress_say(turn->runner->progress, MP_TONE_GOOD,
                         "[%d/%d] %s%s: %lld iterations predicted in %.1f s", turn->number, turns,
@@ -345,6 +367,8 @@ static void settle(struct turn *turn, const struct mp_launch_result *result,
         total->failed++;
     else if (result->end == MP_LAUNCH_INTERRUPTED)
         total->interrupted++;
+    else if (result->end == MP_LAUNCH_REFUSED)
+        total->refused++;
     else
         total->complete++;
     mp_command_destroy(&turn->command);
@@ -355,12 +379,20 @@ static void settle(struct turn *turn, const struct mp_launch_result *result,
 
 static void run_turn(struct turn *turn, struct mp_runner_result *total) {
     struct mp_launch_result result = {0};
-    carry_out(turn, &result);
+    if (refusal_of(turn))
+        refuse(turn, &result);
+    else
+        carry_out(turn, &result);
     settle(turn, &result, total);
 }
 
 static void run_pair(struct turn turn[2], struct mp_runner_result *total) {
     struct mp_launch_result result[2] = {{0}, {0}};
+    if (refusal_of(turn)) {
+        run_turn(&turn[0], total);
+        run_turn(&turn[1], total);
+        return;
+    }
     carry_out_pair(turn, result);
     settle(&turn[0], &result[0], total);
     settle(&turn[1], &result[1], total);
@@ -421,7 +453,7 @@ static int check_launcher(const struct mp_runner *runner, const struct mp_job *j
 static int check_programs(const struct mp_runner *runner, struct mp_error *error) {
     int code = MP_OK;
     for (int i = 0; i < runner->suite->count && !code; i++) {
-        if (mp_suite_is_predicted(runner->suite, i))
+        if (mp_suite_is_predicted(runner->suite, i) || runner->suite->refusal[i])
             continue;
         code = check_program(runner->trainer, error);
         if (!code)
@@ -478,43 +510,53 @@ static void name_runs(const struct mp_runner *runner, struct pairs *pairs,
         snprintf(result->base_run, sizeof result->base_run, "%.120s-base", pairs->id);
 }
 
-/* Which job runs when: base and head of a job follow each other, in turns first. */
+/* The job of a side of a pair, or for want of pairs the only side, in this round. */
 static struct turn turn_at(const struct mp_runner *runner, const struct pairs *pairs,
-                           const struct mp_runner_result *result, int number) {
-    int sides = runner->against ? 2 : 1, in_round = runner->suite->count * sides;
-    int round = number / in_round, index = number % in_round / sides;
-    bool is_base = runner->against && number % 2 == round % 2;
+                           const struct mp_runner_result *result, int round, int index, int side) {
+    bool is_base = runner->against && side == round % 2; /* base and head in turns first */
     struct mp_predict_job *job = &runner->suite->job[index];
     return (struct turn){.runner = runner,
                          .work = job,
                          .file = &job->file,
                          .round = round,
                          .index = index,
-                         .number = number + 1,
                          .pairs = pairs,
                          .is_base = is_base,
                          .held = -1,
                          .suite_run = is_base ? result->base_run : result->suite_run};
 }
 
+/* One job of a round, or the pair of its sides; `*number` goes on. */
+static void run_job(const struct mp_runner *runner, const struct pairs *pairs,
+                    struct mp_estimate *estimate, int round, int index, int *number,
+                    struct mp_runner_result *result) {
+    int sides = runner->against ? 2 : 1;
+    struct turn turn[2];
+    if (runner->signals && *runner->signals) {
+        result->left_out += sides;
+        return;
+    }
+    for (int i = 0; i < sides; i++) {
+        turn[i] = turn_at(runner, pairs, result, round, index, i);
+        turn[i].number = ++*number;
+        turn[i].estimate = estimate;
+    }
+    if (sides == 2)
+        run_pair(turn, result);
+    else
+        run_turn(turn, result);
+}
+
 static void run_all(const struct mp_runner *runner, const struct pairs *pairs,
                     struct mp_estimate *estimate, struct mp_runner_result *result) {
-    int turns = count_turns(runner), sides = runner->against ? 2 : 1;
-    for (int number = 0; number < turns; number += sides) {
-        struct turn turn[2];
-        if (runner->signals && *runner->signals) {
-            result->left_out = turns - number;
-            return;
-        }
-        for (int i = 0; i < sides; i++) {
-            turn[i] = turn_at(runner, pairs, result, number + i);
-            turn[i].estimate = estimate;
-        }
-        if (sides == 2)
-            run_pair(turn, result);
-        else
-            run_turn(turn, result);
-    }
+    int jobs = runner->suite->count, number = 0;
+    for (int i = 0; i < jobs; i++)
+        if (runner->suite->refusal[i])
+            mp_estimate_leave_out(estimate, i);
+    for (int round = 0; round < runner->suite->repeat; round++)
+        for (int i = 0; i < jobs; i++)
+            if (has_turn(runner, i, round))
+                run_job(runner, pairs, estimate, round, i, &number, result);
 }
 
 int mp_runner_run(const struct mp_runner *runner, struct mp_runner_result *result,

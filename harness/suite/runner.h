@@ -19,7 +19,8 @@
  * sides become suite runs of their own, marked by the facts of results/compare/gate.h.
  *
  * A job that fails, hangs or is killed becomes a run with its status and reason and everything its
- * ranks had recorded; then the next job starts. */
+ * ranks had recorded; then the next job starts.  One that its system refuses becomes a run of the
+ * first round, with its reason, and is never started. */
 #ifndef MOEPERF_HARNESS_SUITE_RUNNER_H
 #define MOEPERF_HARNESS_SUITE_RUNNER_H
 
@@ -46,9 +47,10 @@ struct mp_runner_result {
     char suite_run[128];  /* this invocation's id in the database; with pairs head's */
     char base_run[128];   /* base's; "" without pairs */
     int complete, failed; /* jobs; failed counts time-outs */
+    int refused;          /* jobs, of each side of pairs one */
     int interrupted;      /* jobs that the user stopped: 0 or 1 */
     int left_out;         /* jobs that were not started after that */
-    int lost;             /* of those that ended, however: not put into the database */
+    int lost;             /* of those that ended or were refused: not put into the database */
 };
 
 /* Runs all jobs.  A failed job is no error.  Errors, before anything is started: MP_ENOTFOUND (a

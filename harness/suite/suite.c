@@ -34,9 +34,12 @@ void mp_suite_destroy(struct mp_suite *suite) {
         mp_predict_job_destroy(&suite->job[i]);
     for (int i = 0; suite->cluster && i < suite->count; i++)
         mp_cluster_destroy(suite->cluster[i]);
+    for (int i = 0; suite->refusal && i < suite->count; i++)
+        free(suite->refusal[i]);
     free(suite->job);
     free(suite->cluster);
     free(suite->line);
+    free(suite->refusal);
     free(suite->path);
     free(suite->text);
     memset(suite, 0, sizeof *suite);
@@ -118,7 +121,8 @@ static int read_jobs(struct mp_suite *suite, const struct mp_yaml *document,
     suite->job = calloc((size_t)jobs->count, sizeof *suite->job);
     suite->cluster = calloc((size_t)jobs->count, sizeof *suite->cluster);
     suite->line = calloc((size_t)jobs->count, sizeof *suite->line);
-    if (!suite->job || !suite->cluster || !suite->line)
+    suite->refusal = calloc((size_t)jobs->count, sizeof *suite->refusal);
+    if (!suite->job || !suite->cluster || !suite->line || !suite->refusal)
         return mp_fail(error, MP_ENOMEM, "%s: no memory for %d jobs", suite->path, jobs->count);
     for (int i = 0; i < jobs->count; i++) {
         suite->count++;
@@ -198,37 +202,65 @@ static int resolve_text(struct mp_job *job, const char *replacement, struct mp_e
     return MP_OK;
 }
 
+/* Of a job that its system refuses the rest is checked, too: MP_EREFUSED comes last. */
 static int finish_measured(struct mp_job_file *file, const struct mp_suite_changes *changes,
                            struct mp_error *error) {
+    struct mp_error own = {0};
     int code = resolve_text(&file->job, changes->text, error);
-    if (!code)
-        code = mp_job_check(file, error);
-    if (!code && !changes->text)
+    if (code)
+        return code;
+    int checked = mp_job_check(file, &own);
+    if (checked && checked != MP_EREFUSED)
+        return mp_fail(error, checked, "%s", own.text);
+    if (!changes->text)
         code = check_text("text", &file->job, error);
-    return code ? code : mp_suite_check_loads(&file->job, error);
+    if (!code)
+        code = mp_suite_check_loads(&file->job, error);
+    return code || !checked ? code : mp_fail(error, checked, "%s", own.text);
 }
 
 static int finish_predicted(struct mp_predict_job *job, struct mp_cluster **cluster,
                             struct mp_error *error) {
     char folder[MP_PATH_SIZE];
+    struct mp_error own = {0};
     int code = mp_path_clusters(folder, error);
     if (!code)
         code = mp_predict_job_cluster(job, folder, cluster, error);
-    if (!code)
-        code = mp_predict_job_check(job, *cluster, error);
+    if (code)
+        return code;
+    int checked = mp_predict_job_check(job, *cluster, &own);
+    if (checked && checked != MP_EREFUSED)
+        return mp_fail(error, checked, "%s", own.text);
     /* Without loads of its own it meets those of the measured job, under the same name. */
-    return code || *job->loads || job->fit ? code : mp_suite_check_loads(&job->file.job, error);
+    if (!*job->loads && !job->fit)
+        code = mp_suite_check_loads(&job->file.job, error);
+    return code || !checked ? code : mp_fail(error, checked, "%s", own.text);
 }
 
 static int finish_job(struct mp_suite *suite, int i, const struct mp_suite_changes *changes,
                       struct mp_error *error) {
+    struct mp_error own = {0};
     int code = mp_suite_is_predicted(suite, i)
-                   ? finish_predicted(&suite->job[i], &suite->cluster[i], error)
-                   : finish_measured(&suite->job[i].file, changes, error);
-    if (code)
-        mp_error_prefix(error, "%s:%d: job %.100s", suite->path, suite->line[i],
-                        suite->job[i].file.job.name);
-    return code;
+                   ? finish_predicted(&suite->job[i], &suite->cluster[i], &own)
+                   : finish_measured(&suite->job[i].file, changes, &own);
+    if (code == MP_EREFUSED && !(suite->refusal[i] = strdup(own.text)))
+        return mp_fail(error, MP_ENOMEM, "%s: no memory for a refusal", suite->path);
+    return !code || code == MP_EREFUSED
+               ? MP_OK
+               : mp_fail(error, code, "%s:%d: job %.100s: %s", suite->path, suite->line[i],
+                         suite->job[i].file.job.name, own.text);
+}
+
+/* With every job refused there is nothing to run. */
+static int check_refusals(const struct mp_suite *suite, struct mp_error *error) {
+    char others[64] = "";
+    for (int i = 0; i < suite->count; i++)
+        if (!suite->refusal[i])
+            return MP_OK;
+    if (suite->count > 1)
+        snprintf(others, sizeof others, "; the other jobs (%d) are refused, too", suite->count - 1);
+    return mp_fail(error, MP_EREFUSED, "%s:%d: job %.100s: %s%s", suite->path, suite->line[0],
+                   suite->job[0].file.job.name, suite->refusal[0], others);
 }
 
 /* A cluster in a suite without predicted jobs means that `executor` was forgotten. */
@@ -257,7 +289,7 @@ static int finish_jobs(struct mp_suite *suite, const struct mp_suite_changes *ch
     }
     if (!code && changes->text && measured >= 0) /* the same for all jobs */
         code = check_text("--text", &suite->job[measured].file.job, error);
-    return code;
+    return code ? code : check_refusals(suite, error);
 }
 
 static int build(struct mp_suite *suite, const struct mp_yaml *document,

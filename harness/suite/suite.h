@@ -31,6 +31,7 @@ struct mp_suite {
     struct mp_predict_job *job;  /* [count], owned; of measured ones only `file` counts */
     struct mp_cluster **cluster; /* [count], owned; of predicted jobs, NULL of measured ones */
     int *line;                   /* [count], where each job begins, owned */
+    char **refusal;              /* [count], why its system can't do the job, owned; NULL: it can */
 };
 
 /* The keys of a suite that hold one value each; `repeat` and `timeout` can be set like a job's. */
@@ -44,9 +45,10 @@ struct mp_suite_changes {
     bool predicted;   /* all jobs are predicted, whatever the suite says */
 };
 
-/* Reads and checks a whole suite; nothing of it has to be checked later.  Errors name path, line,
+/* Reads and checks a whole suite; nothing of it has to be checked later.  A job that its system
+ * can't do is no error while there are others: it stays, with its refusal.  Errors name path, line,
  * key and what would be right: MP_EINVAL, MP_EFORMAT, MP_ENOTFOUND (the file, a system, a text or
- * a trace that does not exist), MP_EIO, MP_ENOMEM. */
+ * a trace that does not exist), MP_EREFUSED (every job), MP_EIO, MP_ENOMEM. */
 int mp_suite_load(const char *path, const struct mp_systems *systems,
                   const struct mp_suite_changes *changes, struct mp_suite *suite,
                   struct mp_error *error);

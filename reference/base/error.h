@@ -9,18 +9,19 @@
 
 enum mp_code {
     MP_OK = 0,
-    MP_EINVAL = -1,       /* a value that the caller or the user got wrong */
-    MP_EIO = -2,          /* reading or writing failed */
-    MP_ENOMEM = -3,       /* out of memory */
-    MP_EFORMAT = -4,      /* a file is not what it should be */
-    MP_EVERSION = -5,     /* a file of a version that this build does not know */
-    MP_ENOSPACE = -6,     /* a disk is full */
-    MP_ENOTFOUND = -7,    /* a name, file or program does not exist */
-    MP_ELIMIT = -8,       /* a stated limit (memory, ranks, slots) would be exceeded */
-    MP_ECOMM = -9,        /* the transport failed; the text names the rank */
-    MP_EDEVICE = -10,     /* a compute library failed; the text holds its own code */
-    MP_EPLAN = -11,       /* a plan breaks the law (plan_check.h) or is not declared (system.h) */
-    MP_EINTERRUPTED = -12 /* stopped by SIGINT, SIGTERM or SIGHUP after a complete iteration */
+    MP_EINVAL = -1,        /* a value that the caller or the user got wrong */
+    MP_EIO = -2,           /* reading or writing failed */
+    MP_ENOMEM = -3,        /* out of memory */
+    MP_EFORMAT = -4,       /* a file is not what it should be */
+    MP_EVERSION = -5,      /* a file of a version that this build does not know */
+    MP_ENOSPACE = -6,      /* a disk is full */
+    MP_ENOTFOUND = -7,     /* a name, file or program does not exist */
+    MP_ELIMIT = -8,        /* a stated limit (memory, ranks, slots) would be exceeded */
+    MP_ECOMM = -9,         /* the transport failed; the text names the rank */
+    MP_EDEVICE = -10,      /* a compute library failed; the text holds its own code */
+    MP_EPLAN = -11,        /* a plan breaks the law (plan_check.h) or is not declared (system.h) */
+    MP_EINTERRUPTED = -12, /* stopped by SIGINT, SIGTERM or SIGHUP after a complete iteration */
+    MP_EREFUSED = -13      /* a system can't do such a job; another one may */
 };
 
 struct mp_error {

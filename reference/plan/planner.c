@@ -41,7 +41,7 @@ static int create_plans(struct mp_planner *planner, int64_t gradient_bytes,
 
 static int create_system(struct mp_planner *planner, const void *options, struct mp_error *error) {
     const struct mp_system *system = planner->system;
-    int code = system->create(&planner->setting, options, &planner->self, error);
+    int code = mp_system_create(system, &planner->setting, options, &planner->self, error);
     if (code)
         return code;
     planner->law = (struct mp_plan_law){

@@ -116,6 +116,15 @@ static int check_declared(const struct mp_system *system, const struct mp_plan *
                    during->owner[expert], system->name);
 }
 
+int mp_system_create(const struct mp_system *system, const struct mp_setting *setting,
+                     const void *options, void **self, struct mp_error *error) {
+    struct mp_error own = {0};
+    int code = system->create(setting, options, self, &own);
+    if (!code)
+        return MP_OK;
+    return mp_fail(error, code == MP_EINVAL ? MP_EREFUSED : code, "%s", own.text);
+}
+
 int mp_system_begin_plan(const struct mp_system *system, void *self, int64_t iteration, int layer,
                          const struct mp_placement *home, struct mp_plan *plan,
                          struct mp_error *error) {

@@ -124,6 +124,10 @@ struct mp_system {
     int (*load)(void *self, const void *buffer, size_t size, struct mp_error *error);
 };
 
+/* The system for such a job; its `destroy` takes it back.  Errors: MP_EREFUSED with the sentence of
+ * its create where that says MP_EINVAL; else create's own. */
+int mp_system_create(const struct mp_system *system, const struct mp_setting *setting,
+                     const void *options, void **self, struct mp_error *error);
 /* What the trainer, the predictor, tests and benchmarks do before a layer's gate: mp_plan_begin
  * with the system's optimizer and offload, then before_gate if there is one.  Errors: the hook's;
  * MP_EPLAN if an expert has a holder beside its owner and the system does not declare

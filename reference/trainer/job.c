@@ -481,18 +481,6 @@ static int check_shape(const struct mp_job_file *file, struct mp_error *error) {
         return mp_fail(error, MP_EINVAL,
                        "width: %d can't be divided evenly over %d heads; take a multiple of heads",
                        job->width, job->heads);
-    bool more_ranks = job->ranks > job->experts;
-    if (more_ranks && !(file->system->capabilities & MP_SYSTEM_MORE_RANKS))
-        return mp_fail(error, MP_EINVAL,
-                       "ranks: %d ranks are more than the %d experts of a layer; with system %s "
-                       "every rank needs one at least",
-                       job->ranks, job->experts, job->system);
-    if (!more_ranks && job->experts % job->ranks &&
-        !(file->system->capabilities & MP_SYSTEM_UNEVEN_EXPERTS))
-        return mp_fail(error, MP_EINVAL,
-                       "experts: %d experts can't be divided evenly over %d ranks, which system %s "
-                       "needs; take a multiple of ranks",
-                       job->experts, job->ranks, job->system);
     return check_gate(job, error);
 }
 
@@ -618,6 +606,24 @@ static int check_combinations(const struct mp_job *job, struct mp_error *error) 
     return MP_OK;
 }
 
+/* Experts that its ranks can't have in such numbers. */
+static int check_experts(const struct mp_job_file *file, struct mp_error *error) {
+    const struct mp_job *job = &file->job;
+    bool more_ranks = job->ranks > job->experts;
+    if (more_ranks && !(file->system->capabilities & MP_SYSTEM_MORE_RANKS))
+        return mp_fail(error, MP_EREFUSED,
+                       "ranks: %d ranks are more than the %d experts of a layer; with system %s "
+                       "every rank needs one at least",
+                       job->ranks, job->experts, job->system);
+    if (!more_ranks && job->experts % job->ranks &&
+        !(file->system->capabilities & MP_SYSTEM_UNEVEN_EXPERTS))
+        return mp_fail(error, MP_EREFUSED,
+                       "experts: %d experts can't be divided evenly over %d ranks, which system %s "
+                       "needs; take a multiple of ranks",
+                       job->experts, job->ranks, job->system);
+    return MP_OK;
+}
+
 /* What the system itself refuses, be it a capacity below one route: asked before any rank starts.
  * Figures that are measured then are such as any machine may have, since no system is to refuse a
  * job for them. */
@@ -633,7 +639,7 @@ static int check_system(const struct mp_job_file *file, struct mp_error *error) 
     mp_job_setting(job, &sizes, &topology, 1, &setting);
     mp_job_given_figures(job, &sizes, &setting);
     mp_job_usual_figures(&setting);
-    int code = system->create(&setting, file->system_options, &self, error);
+    int code = mp_system_create(system, &setting, file->system_options, &self, error);
     if (!code)
         system->destroy(self);
     return code;
@@ -663,7 +669,7 @@ static int check_routing(const struct mp_job *job, struct mp_error *error) {
     return job->routing == MP_ROUTING_LOAD ? check_load(job, error) : MP_OK;
 }
 
-/* What the system itself refuses comes last, in words about its own options. */
+/* What the system refuses comes last: only a job that is none of anybody's is wrong. */
 static int check(const struct mp_job_file *file, bool trains, struct mp_error *error) {
     const struct mp_job *job = &file->job;
     if (!file->system)
@@ -680,6 +686,8 @@ static int check(const struct mp_job_file *file, bool trains, struct mp_error *e
         code = check_combinations(job, error);
     if (!code)
         code = check_inject(job, error);
+    if (!code)
+        code = check_experts(file, error);
     if (!code && file->system->create) /* registered systems have it */
         code = check_system(file, error);
     return code;

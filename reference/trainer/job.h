@@ -139,9 +139,9 @@ int mp_job_set_more(struct mp_job_file *file, const struct mp_option_group more[
                     struct mp_error *error);
 
 /* Constraints between options that one row can't state: batch a multiple of ranks, width of heads,
- * no more ranks than experts and experts divisible where the system needs it, routing feasible,
- * text given, and what the system's create function refuses.  Each message names the constraint and
- * the numbers.  Touches no file. */
+ * routing feasible, text given; and last, as MP_EREFUSED, what its system can't do: more ranks than
+ * experts or experts that ranks don't divide, where it needs that, and what its create function
+ * refuses.  Each message names the constraint and the numbers.  Touches no file. */
 int mp_job_check(const struct mp_job_file *file, struct mp_error *error);
 
 /* The same but for what only training needs (a text, validation, checkpoints): what a prediction of

@@ -37,7 +37,7 @@ struct mp_trainer_totals {
 /* Creates device, model, shards and system for this rank of `comm` (borrowed; as is `text`, which
  * may be NULL when only mp_trainer_step_on is used).  `file` is borrowed during the call.
  * Collective.  Measures what planners assume unless the job gives it.
- * Errors: MP_EINVAL (the batch does not divide over the ranks, or the system refuses the job),
+ * Errors: MP_EINVAL (the batch does not divide over the ranks), MP_EREFUSED (by the system),
  * MP_ELIMIT (more routes than an int counts), MP_ENOMEM, MP_ECOMM.  After an error on one rank
  * others may be waiting for it: mp_comm_abort. */
 int mp_trainer_create(const struct mp_job_file *file, struct mp_comm *comm,

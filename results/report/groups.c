@@ -29,6 +29,7 @@ static int fill_run(struct report_run *run, sqlite3_stmt *row, struct mp_error *
             return no_memory(error);
     }
     run->complete = strcmp(run->status, "complete") == 0;
+    run->refused = strcmp(run->status, "refused") == 0;
     run->predicted = strcmp(run->executor, "predicted") == 0;
     run->run_id = sqlite3_column_int64(row, column++);
     run->round = sqlite3_column_int(row, column++);
@@ -222,6 +223,14 @@ static const struct report_run *busiest(const struct report_runs *runs, int tabl
             most = run;
     }
     return most;
+}
+
+const char *report_refusal(const struct report_runs *runs, int group, char text[REPORT_REFUSAL]) {
+    const struct report_run *first = report_group_first(runs, group);
+    if (!first->refused)
+        return NULL;
+    snprintf(text, REPORT_REFUSAL, "refused: %s", first->reason);
+    return text;
 }
 
 double report_taken(const struct report_runs *runs, int table) {

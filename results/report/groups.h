@@ -24,6 +24,7 @@ struct report_run {
     int round, ranks;
     int64_t iterations, iterations_wanted;
     bool complete, ranks_share_cores;
+    bool refused;      /* its system can't do such a job: never started, `reason` says why */
     bool unattainable; /* a yardstick, no system */
     bool predicted;    /* its times are the predictor's */
     bool foreign;      /* a recorded program, which no suite ran */
@@ -51,6 +52,10 @@ const struct report_run *report_group_example(const struct report_runs *runs, in
 /* What to call the group inside its table: the system, or the job where systems repeat; a yardstick
  * that no system attains with that word behind it. */
 const char *report_group_label(const struct report_runs *runs, int group);
+
+enum { REPORT_REFUSAL = 800 };
+/* "refused: " and why, where the group's system can't do its job; NULL where it can. */
+const char *report_refusal(const struct report_runs *runs, int group, char text[REPORT_REFUSAL]);
 
 /* The most that other programs had the processors, over the runs of a table (-1: of all) whose
  * ranks did not share cores on purpose; NAN: not recorded. */

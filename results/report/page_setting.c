@@ -36,11 +36,14 @@ static int add_incomplete(const struct report_runs *runs, int table, json_t *fin
         char title[160];
         if (run->complete || run->table != table)
             continue;
-        snprintf(title, sizeof title,
-                 "Run %lld of %.60s, round %d: %.20s after %lld of %lld "
-                 "iterations",
-                 (long long)run->run_id, run->job, run->round + 1, run->status,
-                 (long long)run->iterations, (long long)run->iterations_wanted);
+        if (run->refused)
+            snprintf(title, sizeof title, "%.60s: refused, so it was never started", run->job);
+        else
+            snprintf(title, sizeof title,
+                     "Run %lld of %.60s, round %d: %.20s after %lld of %lld "
+                     "iterations",
+                     (long long)run->run_id, run->job, run->round + 1, run->status,
+                     (long long)run->iterations, (long long)run->iterations_wanted);
         code = finding_add(findings, title, run->reason[0] ? run->reason : "no reason was recorded",
                            true, error);
     }
@@ -115,7 +118,10 @@ static void fill_speedup(const struct report_runs *runs, const struct speedup_ro
     }
     if (!isnan(row->loss_difference))
         snprintf(cell[8], SPEEDUP_CELL, "%.1e", row->loss_difference);
-    snprintf(cell[10], SPEEDUP_CELL, "%d of %d", row->complete, row->rounds);
+    if (report_group_first(runs, row->group)->refused)
+        snprintf(cell[10], SPEEDUP_CELL, "refused");
+    else
+        snprintf(cell[10], SPEEDUP_CELL, "%d of %d", row->complete, row->rounds);
 }
 
 /* Columns in which no row has anything are left out. */

@@ -121,10 +121,14 @@ static int print_text(struct mp_store *store, const struct report_runs *runs, FI
     struct recording_cost cost;
     char words[RECORDING_COST_TEXT];
     int code = MP_OK;
+    bool is_first = true;
     for (int g = 0; !code && g < runs->groups; g++) {
         const struct report_run *example = report_group_example(runs, g);
-        if (g > 0)
+        if (example->refused) /* nothing was started */
+            continue;
+        if (!is_first)
             fputc('\n', out);
+        is_first = false;
         table_paragraph(out, "%s, %s, run %lld%s: mean over its iterations and %d rank%s",
                         report_group_label(runs, g), example->workload, (long long)example->run_id,
                         example->predicted ? REPORT_PREDICTED : "", example->ranks,

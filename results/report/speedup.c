@@ -116,10 +116,12 @@ static const struct table_column columns[COLUMNS] = {
 
 /* The columns of a table with these rows: the last is only there if a run has dropped something,
  * and what says least gives way first. */
-static void begin_table(const struct speedup_row rows[], int count, struct table *table) {
+static void begin_table(const struct report_runs *runs, const struct speedup_row rows[], int count,
+                        struct table *table) {
     bool all_done = true, has_dropped = false;
     for (int i = 0; i < count; i++) {
-        all_done = all_done && rows[i].complete == rows[i].rounds;
+        bool refused = report_group_first(runs, rows[i].group)->refused;
+        all_done = all_done && (refused || rows[i].complete == rows[i].rounds);
         has_dropped = has_dropped || rows[i].dropped > 0;
     }
     table_init(table, columns, has_dropped ? COLUMNS : COLUMN_DROPPED);
@@ -136,10 +138,13 @@ static int decimals_for(double ms) {
 
 static int add_row(struct table *table, struct report_runs *runs, const struct speedup_row *row,
                    struct mp_error *error) {
+    char refusal[REPORT_REFUSAL];
     int code = table_add(table, NULL, error);
     if (code)
         return code;
     table_set(table, COLUMN_SYSTEM, "%s", report_group_label(runs, row->group));
+    if (report_refusal(runs, row->group, refusal))
+        return table_remark(table, refusal, error);
     int decimals = decimals_for(row->ms_max);
     table_set_number(table, COLUMN_MS, row->ms, decimals);
     if (row->complete < 2) /* one round has no range */
@@ -309,7 +314,7 @@ static int print_table(struct report_runs *runs, const struct speedup_row all[],
     for (int g = 0; !code && g < runs->groups; g++)
         if (report_group_first(runs, g)->table == table_number)
             rows[count++] = all[g];
-    begin_table(rows, count, &table);
+    begin_table(runs, rows, count, &table);
     for (int i = 0; !code && i < count; i++)
         code = add_row(&table, runs, &rows[i], error);
     if (!code) {
@@ -326,7 +331,7 @@ static void print_incomplete(const struct report_runs *runs, FILE *out) {
     bool first = true;
     for (int i = 0; i < runs->count; i++) {
         const struct report_run *run = &runs->run[i];
-        if (run->complete)
+        if (run->complete || run->refused)
             continue;
         if (first)
             fputc('\n', out);
@@ -349,30 +354,31 @@ static void print_incomplete(const struct report_runs *runs, FILE *out) {
 static json_t *row_json(const struct report_runs *runs, const struct speedup_row *row) {
     const struct report_run *first = report_group_first(runs, row->group);
     return json_pack(
-        "{so so so so so so so si si si sb sb so so so so so so so so so so so so so}", //
-        "suite_run", json_text(first->suite_run),                                       //
-        "job", json_text(first->job),                                                   //
-        "system", json_text(first->system),                                             //
-        "workload", json_text(first->workload),                                         //
-        "gate", json_text(first->gate),                                                 //
-        "model", json_text(first->model),                                               //
-        "executor", json_text(first->executor),                                         //
-        "ranks", first->ranks, "rounds", row->rounds,                                   //
-        "rounds_complete", row->complete,                                               //
-        "ranks_share_cores", row->ranks_share_cores,                                    //
-        "unattainable", row->unattainable,                                              //
-        "ms_per_iteration", json_number(row->ms),                                       //
-        "ms_per_iteration_min", json_number(row->ms_min),                               //
-        "ms_per_iteration_max", json_number(row->ms_max),                               //
-        "tokens_per_s", json_number(row->tokens_per_s),                                 //
-        "speedup_vs_ep", json_number(row->speedup),                                     //
-        "speedup_vs_ep_min", json_number(row->speedup_min),                             //
-        "speedup_vs_ep_max", json_number(row->speedup_max),                             //
-        "speed_vs_balanced", json_number(row->vs_balanced),                             //
-        "loss_final", json_number(row->loss_final),                                     //
-        "max_loss_difference", json_number(row->loss_difference),                       //
-        "iterations_agreed", json_number(row->agreed),                                  //
-        "dropped_fraction", json_number(row->dropped),                                  //
+        "{so so so so so so so so si si si sb sb so so so so so so so so so so so so so}", //
+        "suite_run", json_text(first->suite_run),                                          //
+        "job", json_text(first->job),                                                      //
+        "system", json_text(first->system),                                                //
+        "workload", json_text(first->workload),                                            //
+        "gate", json_text(first->gate),                                                    //
+        "model", json_text(first->model),                                                  //
+        "executor", json_text(first->executor),                                            //
+        "refused", first->refused ? json_text(first->reason) : json_null(),                //
+        "ranks", first->ranks, "rounds", row->rounds,                                      //
+        "rounds_complete", row->complete,                                                  //
+        "ranks_share_cores", row->ranks_share_cores,                                       //
+        "unattainable", row->unattainable,                                                 //
+        "ms_per_iteration", json_number(row->ms),                                          //
+        "ms_per_iteration_min", json_number(row->ms_min),                                  //
+        "ms_per_iteration_max", json_number(row->ms_max),                                  //
+        "tokens_per_s", json_number(row->tokens_per_s),                                    //
+        "speedup_vs_ep", json_number(row->speedup),                                        //
+        "speedup_vs_ep_min", json_number(row->speedup_min),                                //
+        "speedup_vs_ep_max", json_number(row->speedup_max),                                //
+        "speed_vs_balanced", json_number(row->vs_balanced),                                //
+        "loss_final", json_number(row->loss_final),                                        //
+        "max_loss_difference", json_number(row->loss_difference),                          //
+        "iterations_agreed", json_number(row->agreed),                                     //
+        "dropped_fraction", json_number(row->dropped),                                     //
         "processor_taken", json_number(row->taken));
 }
 

@@ -132,6 +132,12 @@ static int add_row(struct table *table, const char *label, const struct straggle
     return MP_OK;
 }
 
+/* Where nothing was started nobody waits. */
+static bool is_in_table(const struct report_runs *runs, int group, int table) {
+    const struct report_run *example = report_group_example(runs, group);
+    return example->table == table && !example->refused;
+}
+
 static int print_table(const struct report_runs *runs, const struct straggler stragglers[],
                        int table_number, FILE *out, struct mp_error *error) {
     struct table table;
@@ -140,13 +146,13 @@ static int print_table(const struct report_runs *runs, const struct straggler st
     table_init(&table, columns, sizeof columns / sizeof *columns);
     table.drops_empty = true;
     for (int g = 0; !code && g < runs->groups; g++)
-        if (report_group_example(runs, g)->table == table_number)
+        if (is_in_table(runs, g, table_number))
             code = add_row(&table, report_group_label(runs, g), &stragglers[g], error);
-    if (!code) {
+    if (!code && table.rows > 0) {
         report_table_heading(runs, table_number, out);
         table_print(&table, out);
         for (int g = 0; g < runs->groups && table.rows <= ROWS_IN_WORDS; g++)
-            if (report_group_example(runs, g)->table == table_number)
+            if (is_in_table(runs, g, table_number))
                 straggler_print(&stragglers[g], report_group_label(runs, g), FINDINGS_IN_WORDS,
                                 out);
         if (table.rows > ROWS_IN_WORDS) {

@@ -17,6 +17,9 @@ void table_init(struct table *table, const struct table_column column[], int col
 }
 
 void table_free(struct table *table) {
+    for (int r = 0; r < table->rows; r++)
+        free(table->remark[r]);
+    free(table->remark);
     free(table->cell);
     *table = (struct table){0};
 }
@@ -26,13 +29,16 @@ int table_add(struct table *table, int *row, struct mp_error *error) {
         int capacity = table->capacity ? table->capacity * 2 : 16;
         size_t size = (size_t)capacity * (size_t)table->columns * sizeof *table->cell;
         void *cell = realloc(table->cell, size);
-        if (!cell)
+        table->cell = cell ? cell : table->cell;
+        char **remark = realloc(table->remark, (size_t)capacity * sizeof *remark);
+        table->remark = remark ? remark : table->remark;
+        if (!cell || !remark)
             return mp_fail(error, MP_ENOMEM, "no memory for a table");
-        table->cell = cell;
         table->capacity = capacity;
     }
     for (int c = 0; c < table->columns; c++)
         table->cell[table->rows * table->columns + c][0] = '\0';
+    table->remark[table->rows] = NULL;
     table->rows++;
     if (row)
         *row = table->rows - 1;
@@ -68,6 +74,17 @@ void table_set_number(struct table *table, int column, double value, int decimal
         table_set(table, column, "-");
     else
         table_set(table, column, "%.*f", decimals, value);
+}
+
+int table_remark(struct table *table, const char *text, struct mp_error *error) {
+    size_t size = strlen(text) + 1;
+    char **remark = &table->remark[table->rows - 1];
+    free(*remark);
+    *remark = malloc(size);
+    if (!*remark)
+        return mp_fail(error, MP_ENOMEM, "no memory for a table");
+    mp_clean_text(*remark, size, text);
+    return MP_OK;
 }
 
 /* Characters, taken as one column each. */
@@ -211,16 +228,15 @@ static void print_cell(FILE *out, const char *text, size_t length, int width, bo
     *blanks += (right ? 0 : width - shown) + GAP;
 }
 
-static void print_row(const struct table *table, int row, const int widths[], FILE *out) {
-    const char *rest[TABLE_COLUMNS];
+/* Cells beside each other, in as many lines as they take; a negative width leaves one out. */
+static void print_cells(const char *rest[], const struct table_column column[], const int widths[],
+                        int cells, FILE *out) {
     bool goes_on = true;
-    for (int c = 0; c < table->columns; c++)
-        rest[c] = table->cell[row * table->columns + c];
     while (goes_on) {
         int blanks = 0;
         goes_on = false;
-        for (int c = 0; c < table->columns; c++) {
-            bool right = table->column[c].align == TABLE_RIGHT;
+        for (int c = 0; c < cells; c++) {
+            bool right = column[c].align == TABLE_RIGHT;
             if (widths[c] < 0)
                 continue;
             size_t length = right ? strlen(rest[c]) : line_bytes(rest[c], widths[c]);
@@ -231,6 +247,23 @@ static void print_row(const struct table *table, int row, const int widths[], FI
         }
         fputc('\n', out);
     }
+}
+
+/* A remark has all the room behind the first column, as a paragraph has it. */
+static void print_row(const struct table *table, int row, const int widths[], FILE *out) {
+    static const struct table_column both[2] = {{"", TABLE_LEFT}, {"", TABLE_LEFT}};
+    const char *rest[TABLE_COLUMNS];
+    for (int c = 0; c < table->columns; c++)
+        rest[c] = table->cell[row * table->columns + c];
+    if (!table->remark[row]) {
+        print_cells(rest, table->column, widths, table->columns, out);
+        return;
+    }
+    int room = table_width(out);
+    room = (room < PARAGRAPH_WIDTH ? room : PARAGRAPH_WIDTH) - widths[0] - GAP;
+    const int split[2] = {widths[0], room > LEAST_WIDTH ? room : LEAST_WIDTH};
+    rest[1] = table->remark[row];
+    print_cells(rest, both, split, 2, out);
 }
 
 void table_print(const struct table *table, FILE *out) {

@@ -18,6 +18,7 @@ struct table {
     int columns, rows, capacity;
     const struct table_column *column;
     char (*cell)[TABLE_CELL]; /* [rows][columns] */
+    char **remark; /* [rows], what stands instead of a row's cells behind the first; NULL */
     /* 0, as table_init leaves it: the column is always shown; else it is left out where room is
      * short, the highest first. */
     int optional[TABLE_COLUMNS];
@@ -36,6 +37,10 @@ void table_set(struct table *table, int column, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 /* A number with that many decimals; "-" for NAN. */
 void table_set_number(struct table *table, int column, double value, int decimals);
+
+/* Says why the row added last has nothing in the columns behind the first, over all of them and as
+ * many lines as it takes; clean as cells are.  Errors: MP_ENOMEM. */
+int table_remark(struct table *table, const char *text, struct mp_error *error);
 
 /* Columns that there are for what is printed to `out`: those of the terminal (COLUMNS, where it is
  * set, has the last word), or TABLE_WIDTH. */

@@ -38,14 +38,17 @@ static int check_run(const struct mp_store *store, const struct mp_store_run *ru
     for (size_t i = 0; i < sizeof required / sizeof *required; i++)
         if (!required[i].value)
             return mp_fail(error, MP_EINVAL, "%s: a run needs a %s", store->path, required[i].name);
-    static const char *const statuses[] = {"complete", "failed", "interrupted", "timeout"};
-    size_t known = 0;
-    while (known < 4 && strcmp(statuses[known], run->status) != 0)
+    static const char *const statuses[] = {"complete", "failed", "interrupted", "timeout",
+                                           "refused"};
+    enum { STATUSES = sizeof statuses / sizeof *statuses };
+    int known = 0;
+    while (known < STATUSES && strcmp(statuses[known], run->status) != 0)
         known++;
-    if (known == 4)
-        return mp_fail(error, MP_EINVAL,
-                       "%s: a run's status is complete, failed, interrupted or timeout, not '%s'",
-                       store->path, run->status);
+    if (known == STATUSES)
+        return mp_fail(
+            error, MP_EINVAL,
+            "%s: a run's status is complete, failed, interrupted, timeout or refused, not '%s'",
+            store->path, run->status);
     if (run->ranks < 1)
         return mp_fail(error, MP_EINVAL, "%s: a run has at least 1 rank, not %d", store->path,
                        run->ranks);

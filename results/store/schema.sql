@@ -1,5 +1,5 @@
 -- The results database of moeperf: the tables of schema version 1, and all views.  Tables of later
--- versions are in tables_2.sql.
+-- versions are in tables_2.sql; tables_3.sql lets a run's status be refused.
 --
 -- Conventions.  Times in tables are integer nanoseconds (_ns) on rank 0's clock, counted from the
 -- run's first span; views give milliseconds (_ms, ms).  layer -1: no layer; iteration -1: the run

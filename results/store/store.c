@@ -12,11 +12,14 @@
 #include "results/store/internal.h"
 #include "results/store/views.h"
 
+/* The first version whose tables have all columns of today's: it is read as it is. */
+enum { READABLE_VERSION = 2 };
 enum { WAIT_MILLISECONDS = 20 };
 static const double usual_patience = 10; /* s */
 
 /* migrations[v] brings a database from version v to v + 1. */
-static const char *const migrations[MP_STORE_VERSION] = {store_schema_sql, store_tables_2_sql};
+static const char *const migrations[MP_STORE_VERSION] = {store_schema_sql, store_tables_2_sql,
+                                                         store_tables_3_sql};
 
 /* ---- statements ---- */
 
@@ -303,11 +306,12 @@ int mp_store_open_read_only(const char *path, struct mp_store **store, struct mp
     if (!code && version == 0)
         code =
             mp_fail(error, MP_EFORMAT, "%s: an empty database, without results of moeperf", path);
-    if (!code && version < MP_STORE_VERSION)
+    if (!code && version < READABLE_VERSION)
         code = mp_fail(error, MP_EVERSION,
-                       "%s: the database has schema version %d, this moeperf reads version %d: "
-                       "bring it up to date with any command that writes to it, e.g. moeperf run",
-                       path, version, MP_STORE_VERSION);
+                       "%s: the database has schema version %d, this moeperf reads versions %d to "
+                       "%d: bring it up to date with any command that writes to it, e.g. moeperf "
+                       "run",
+                       path, version, READABLE_VERSION, MP_STORE_VERSION);
     if (!code)
         code = store_hide_old_views(opened, error);
     if (code)

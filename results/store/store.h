@@ -3,7 +3,8 @@
  * The database is an interface: users query it with any SQLite shell.  Its tables and the promised
  * views (v_run, v_speedup, v_iteration, v_straggler, v_imbalance, v_phase, and v_span, v_load,
  * v_number, v_rank, v_fact beside them) are defined and documented column by column in schema.sql
- * and, for what later versions added, in tables_2.sql, which are compiled into the program.
+ * and, for what later versions added or changed, in tables_2.sql and tables_3.sql, which are
+ * compiled into the program.
  * README.md in this folder is the guide for people who query.
  *
  * A database carries `PRAGMA application_id` MP_STORE_APPLICATION ("MoEp") and `PRAGMA
@@ -18,7 +19,7 @@
 
 struct sqlite3;
 
-enum { MP_STORE_APPLICATION = 0x4d6f4570, MP_STORE_VERSION = 2 };
+enum { MP_STORE_APPLICATION = 0x4d6f4570, MP_STORE_VERSION = 3 };
 
 struct mp_store;
 
@@ -33,11 +34,12 @@ struct mp_store;
  *   MP_ENOSPACE  the disk is full */
 int mp_store_open(const char *path, struct mp_store **store, struct mp_error *error);
 
-/* The same without ever writing.  The file must exist (MP_ENOTFOUND) and have this build's schema
- * version; an older one is MP_EVERSION with the advice to open it once for writing.  Temporary
- * views hide those in the file that are not this build's, so that queries on this connection see
- * every column.  A file where nothing may be written (SQLite would want to) is read as one that
- * nobody writes to, unless a log beside it has runs that are not in it yet: MP_EIO. */
+/* The same without ever writing.  The file must exist (MP_ENOTFOUND) and have schema version 2,
+ * whose tables have the same columns, or this build's; an older one is MP_EVERSION with the advice
+ * to open it once for writing.  Temporary views hide those in the file that are not this build's,
+ * so that queries on this connection see every column.  A file where nothing may be written (SQLite
+ * would want to) is read as one that nobody writes to, unless a log beside it has runs that are not
+ * in it yet: MP_EIO. */
 int mp_store_open_read_only(const char *path, struct mp_store **store, struct mp_error *error);
 
 void mp_store_close(struct mp_store *store); /* accepts NULL */
@@ -61,17 +63,18 @@ struct mp_store_slice {
 /* One job of one suite invocation, as the harness knows it.  Texts are borrowed during the call;
  * NULL is stored as NULL where the comment does not say otherwise. */
 struct mp_store_run {
-    const char *suite;      /* name of the suite; required */
-    const char *job;        /* name of the job in it; required */
-    const char *suite_run;  /* id of one invocation; runs are only compared inside one; required */
-    const char *system;     /* "ep", "fssdp", ...; required */
-    const char *executor;   /* "measured" or "predicted"; required */
-    const char *workload;   /* "text", "balanced", "skewed 0.70 on 4", ...; required */
-    const char *gate;       /* "gshard", "switch", "softmax top-6" */
-    const char *model;      /* what else must be equal for two runs to be compared, e.g. the sizes
-                             * of the model in one line; NULL: nothing else */
-    const char *status;     /* "complete", "failed", "interrupted", "timeout"; required */
-    const char *reason;     /* one sentence, for all but "complete" */
+    const char *suite;     /* name of the suite; required */
+    const char *job;       /* name of the job in it; required */
+    const char *suite_run; /* id of one invocation; runs are only compared inside one; required */
+    const char *system;    /* "ep", "fssdp", ...; required */
+    const char *executor;  /* "measured" or "predicted"; required */
+    const char *workload;  /* "text", "balanced", "skewed 0.70 on 4", ...; required */
+    const char *gate;      /* "gshard", "switch", "softmax top-6" */
+    const char *model;     /* what else must be equal for two runs to be compared, e.g. the sizes
+                            * of the model in one line; NULL: nothing else */
+    const char *status; /* "complete", "failed", "interrupted", "timeout", or "refused": its system
+                         * can't do such a job, and nothing was started; required */
+    const char *reason; /* one sentence, for all but "complete" */
     bool unless_completed;  /* nobody saw its end: it is complete, whatever these two say, if every
                              * rank's recording says that it completed */
     const char *started_at; /* ISO 8601, UTC: "2025-01-31T12:00:00Z"; required */

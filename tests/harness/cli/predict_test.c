@@ -152,8 +152,12 @@ static void systems_stand_side_by_side_in_a_grid(void **state) {
                          0);
     assert_non_null(strstr(output, "\nall systems, times as fast as ep:\n"));
     assert_non_null(strstr(output, "\n33               -       -\n"));
-    assert_non_null(strstr(output, "Left out: "));
-    assert_non_null(strstr(output, "33 experts can't be divided evenly over 16"));
+    assert_non_null(strstr(output, "\nep experts=33: refused: experts: 33 experts can't"));
+    assert_null(strstr(output, "Left out: "));
+    free(output);
+    output = shell("moeperf predict " SMALL LOADS "--system moonep --vary batch=32,33", 0);
+    assert_non_null(strstr(output, "\n33                   -\n")); /* no job of anybody's */
+    assert_non_null(strstr(output, "Left out: job ep batch=33: batch: 33 sequences"));
     free(output);
     assert_says("moeperf predict " SMALL LOADS "--vary batch=32", 0,
                 "  free-balance (unattainable)\n");
@@ -194,13 +198,51 @@ static void out_of_memory_is_a_result(void **state) {
     assert_says("moeperf report --db full.db", 0, "(ep (predicted), round 1) failed after 6 of 6");
 }
 
-static void systems_that_can_not_are_left_out(void **state) {
+/* A system that can't do such a job is a row with its reason, in the order of the command line, and
+ * in the database; only where nothing is left of what was asked for it is an error. */
+static void a_refusal_is_a_row(void **state) {
     (void)state;
-    /* Nobody asked for ep. */
-    assert_says("moeperf predict " SMALL LOADS "--set experts=40 --system fssdp", 0,
-                "Left out: job ep: experts: 40 experts can't be divided evenly over 16 ranks");
+    char *output = shell("moeperf predict " SMALL LOADS "--set experts=40 --db refused.db", 0);
+    static const char *const words[] = {
+        "\nep                           refused: experts: 40 experts can't be divided\n",
+        "\nfastermoe  ",
+        "\nsmartmoe                     refused: experts: 40 experts can't be divided\n",
+        "\nfree-balance (unattainable) "};
+    const char *at = output;
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+        at = strstr(at, words[i]);
+        if (!at)
+            fail_msg("no \"%s\" in\n%s", words[i], output);
+    }
+    assert_null(strstr(output, "faster still")); /* a refused one takes no time at all */
+    free(output);
+    assert_query("refused.db",
+                 "SELECT group_concat(job || ' ' || status, ', ') FROM "
+                 "(SELECT * FROM v_run ORDER BY run_id LIMIT 4)",
+                 "ep refused, fastermoe complete, smartmoe refused, swiftmoe complete");
+    assert_says("moeperf report --db refused.db", 0,
+                "\nsmartmoe                     refused: experts: 40 experts can't be divided\n");
+    free(shell("moeperf report --db refused.db --html refused.html", 0));
+    assert_says("grep -o '[a-z]*: refused, so it[a-z ]*' refused.html", 0,
+                "smartmoe: refused, so it was never started");
+    json_t *object = json_of("moeperf predict --json " SMALL LOADS
+                             "--set experts=40 --system llep --system smartmoe",
+                             0);
+    const json_t *systems = json_object_get(object, "systems"), *llep = json_array_get(systems, 1);
+    assert_int_equal(json_array_size(systems), 3);
+    assert_string_equal(
+        json_string_value(json_object_get(json_array_get(systems, 2), "refused")),
+        "experts: 40 experts can't be divided evenly over 16 ranks, which system smartmoe needs; "
+        "take a multiple of ranks");
+    assert_null(json_object_get(json_array_get(systems, 0), "ms_per_iteration"));
+    assert_true(json_is_null(json_object_get(llep, "refused")));
+    assert_true(json_is_null(json_object_get(llep, "speedup_vs_ep"))); /* ep is refused */
+    json_decref(object);
     assert_says("moeperf predict " SMALL LOADS "--set experts=40 --system ep", 2,
                 "moeperf predict: job ep: experts: 40 experts can't be divided evenly");
+    assert_says("moeperf predict " SMALL LOADS
+                "--set experts=40 --system skeleton --system smartmoe",
+                2, "moeperf predict: job skeleton: experts: 40 experts can't be divided evenly");
 }
 
 /* A trace says the sizes that are not set; one of another shape is fitted when asked. */
@@ -518,7 +560,7 @@ int main(void) {
         cmocka_unit_test(a_grid_is_what_its_points_are_alone),
         cmocka_unit_test(systems_stand_side_by_side_in_a_grid),
         cmocka_unit_test(out_of_memory_is_a_result),
-        cmocka_unit_test(systems_that_can_not_are_left_out),
+        cmocka_unit_test(a_refusal_is_a_row),
         cmocka_unit_test(a_trace_gives_its_shape),
         cmocka_unit_test(examples_work),
         cmocka_unit_test(every_view_knows_predictions),

@@ -1,7 +1,6 @@
 /* What a system can't do is said before any rank starts: which system and constraint, with the
- * numbers; exit status 2, nothing started, the database as it was. */
-#include <sqlite3.h>
-
+ * numbers.  Alone it is exit status 2, nothing started, the database as it was; among others it is
+ * a row. */
 #include "tests/harness/cli/shell.h"
 
 struct refusal {
@@ -75,27 +74,108 @@ static const struct refusal cases[] = {
      "smartmoe places at most 16 experts of a layer by dynamic programming"},
 };
 
-/* The second of three jobs is the one that can't be: neither the first nor the third starts. */
-static void refused_before_anything_starts(void **state) {
-    const struct refusal *c = *state;
-    char text[1024], line[1024], words[512];
-    snprintf(text, sizeof text,
-             "suite: bad\n"
-             "common: {ranks: 2, layers: 2, width: 32, heads: 2, experts: 8, expert-width: 64,\n"
-             "  sequence: 32, batch: 4, iterations: 2, text: default}\n"
-             "jobs:\n"
-             "  - {name: first, system: llep}\n"
-             "  - {name: bad, system: %s}\n"
-             "  - {name: last, system: free-balance}\n",
-             c->system);
+static const char head[] =
+    "suite: bad\n"
+    "common: {ranks: 2, layers: 2, width: 32, heads: 2, experts: 8, expert-width: 64,\n"
+    "  sequence: 32, batch: 4, iterations: 2, text: default}\n"
+    "jobs:\n";
+
+static void write_suite(const char *jobs) {
+    char text[2048];
+    snprintf(text, sizeof text, "%s%s", head, jobs);
     write_file("bad.yaml", text);
-    snprintf(line, sizeof line, "moeperf run bad.yaml --db kept.db %s", c->settings);
-    snprintf(words, sizeof words, "moeperf run: bad.yaml:6: job bad: %s", c->words);
-    assert_says(line, 2, words);
+}
+
+static void assert_nothing_was_done(void) {
     assert_int_equal(access("out", F_OK), -1); /* no job's folder: no rank */
     assert_says("moeperf report --db kept.db --runs", 0, "  1  ");
     assert_says("moeperf report --db kept.db --run 2", 2, "no run 2");
     free(shell("cmp kept.db before.db", 0));
+}
+
+static void refused_alone(void **state) {
+    const struct refusal *c = *state;
+    char text[256], line[1024], words[512];
+    snprintf(text, sizeof text, "  - {name: bad, system: %s}\n", c->system);
+    write_suite(text);
+    snprintf(line, sizeof line, "moeperf run bad.yaml --db kept.db %s", c->settings);
+    snprintf(words, sizeof words, "moeperf run: bad.yaml:5: job bad: %s", c->words);
+    assert_says(line, 2, words);
+    assert_nothing_was_done();
+}
+
+static void every_job_is_refused(void **state) {
+    (void)state;
+    write_suite("  - {name: one, system: ep}\n  - {name: two, system: smartmoe}\n");
+    assert_says("moeperf run bad.yaml --db kept.db --set experts=9", 2,
+                "moeperf run: bad.yaml:5: job one: experts: 9 experts can't be divided evenly over "
+                "2 ranks, which system ep needs; take a multiple of ranks; the other jobs (1) are "
+                "refused, too");
+    assert_nothing_was_done();
+}
+
+/* What is wrong by itself is no refusal, whatever stands beside it or in the same job. */
+static void mistakes_beside_a_refusal_are_errors(void **state) {
+    (void)state;
+    static const struct {
+        const char *job, *says;
+    } slips[] = {
+        {"{system: lleep}", "did you mean \"llep\"?"},
+        {"{system: fssdp, options: {widow: 3}}", "did you mean \"window\"?"},
+        {"{system: llep, batch: 5}", "job llep: batch: 5 sequences can't be divided evenly"},
+        {"{system: skeleton, experts: 9, text: gone}", "job skeleton: text: gone: No such file"},
+        {"{system: skeleton, experts: 9, routing: trace, trace: gone.mptrace}",
+         "job skeleton: can't open gone.mptrace: No such file"},
+        {"{system: skeleton, experts: 9, routing: load}", "job skeleton: load: not given"},
+        {"{system: skeleton, executor: predicted, cluster: h100, loads: zpif, experts: 9, batch: "
+         "32}",
+         "did you mean \"zipf\"?"},
+    };
+    for (size_t i = 0; i < sizeof slips / sizeof *slips; i++) {
+        char jobs[256];
+        snprintf(jobs, sizeof jobs, "  - {system: ep, experts: 9}\n  - %s\n", slips[i].job);
+        write_suite(jobs);
+        assert_says("moeperf run bad.yaml --db kept.db", 2, slips[i].says);
+        assert_nothing_was_done();
+    }
+}
+
+/* Others run, in all rounds; the refused one is there once, and decides nothing. */
+static void among_others_it_is_a_row(void **state) {
+    (void)state;
+    write_suite("  - {name: first, system: llep}\n"
+                "  - {name: bad, system: ep}\n"
+                "  - {name: last, system: fssdp, executor: predicted, cluster: h100, change: "
+                "nodes=1,\n"
+                "     loads: zipf, batch: 16}\n");
+    char *output = shell("moeperf run bad.yaml --db others.db --set experts=9 --set repeat=2", 0);
+    static const char *const words[] = {
+        "[2/5] bad: refused: experts: 9 experts can't be divided evenly over 2 ranks, which system "
+        "ep needs; take a multiple of ranks\n",
+        "[4/5] first, round 2 of 2: 2 iterations",
+        "[5/5] last, round 2 of 2: 2 iterations predicted",
+        "\nep      refused: experts: 9 experts can't be divided evenly over 2 ranks, which\n"
+        "        system ep needs; take a multiple of ranks\n",
+        "\n4 jobs complete, 0 failed, 1 refused; everything is in others.db\n"};
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        if (!strstr(output, words[i]))
+            fail_msg("no \"%s\" in\n%s", words[i], output);
+    assert_null(strstr(output, "2 of 2  ep")); /* nor anything that it did */
+    free(output);
+    json_t *object =
+        json_of("moeperf run bad.yaml --db others.db --set experts=9 --quiet --json", 0);
+    const json_t *speedup = json_object_get(object, "speedup"),
+                 *row = json_array_get(json_object_get(speedup, "rows"), 1),
+                 *incomplete = json_array_get(json_object_get(speedup, "incomplete"), 0);
+    assert_int_equal(json_integer_value(json_object_get(object, "refused")), 1);
+    assert_int_equal(json_integer_value(json_object_get(object, "failed")), 0);
+    const char *why = json_string_value(json_object_get(row, "refused"));
+    assert_non_null(strstr(why, "experts: 9 experts can't be divided evenly over 2 ranks"));
+    assert_string_equal(json_string_value(json_object_get(incomplete, "status")), "refused");
+    json_decref(object);
+    free(shell("moeperf report --db others.db --html others.html", 0));
+    assert_says("grep -o '[a-z]*: refused, so it[a-z ]*' others.html", 0,
+                "bad: refused, so it was never started");
 }
 
 /* A database with one run, to be lost. */
@@ -114,7 +194,13 @@ int main(void) {
     enum { CASES = sizeof cases / sizeof *cases };
     struct CMUnitTest tests[CASES];
     for (int i = 0; i < CASES; i++)
-        tests[i] = (struct CMUnitTest){cases[i].name, refused_before_anything_starts, NULL, NULL,
+        tests[i] = (struct CMUnitTest){cases[i].name, refused_alone, NULL, NULL,
                                        (void *)(uintptr_t)&cases[i]};
-    return cmocka_run_group_tests_name("refusals", tests, enter, leave_folder);
+    const struct CMUnitTest others[] = {
+        cmocka_unit_test(every_job_is_refused),
+        cmocka_unit_test(mistakes_beside_a_refusal_are_errors),
+        cmocka_unit_test(among_others_it_is_a_row), /* leaves a folder out */
+    };
+    return cmocka_run_group_tests_name("refusals", tests, enter, leave_folder) +
+           cmocka_run_group_tests_name("refusals among others", others, enter, leave_folder);
 }

@@ -233,6 +233,52 @@ static struct mp_reproduce_settings settings_of(char clusters[4096]) {
     return (struct mp_reproduce_settings){.systems = &systems, .clusters = clusters};
 }
 
+/* A job that its system refuses has no figures and says why; the others have theirs, and the
+ * largest batch is that of those that run. */
+static void refused_cells_say_why(void **state) {
+    (void)state;
+    struct mp_reproduction *all = load_small("largest-batch: [ep, flex]\n");
+    struct lines lines = {0};
+    char clusters[4096];
+    const char *const set[] = {"experts=12", "width=2048", "heads=32", "sequence=2048",
+                               "expert-width=8192"};
+    struct mp_reproduce_settings settings = settings_of(clusters);
+    struct mp_error error = {0};
+    settings.set = set;
+    settings.sets = 5;
+    if (mp_reproduction_run(all, &settings, &error))
+        fail_msg("%s", error.text);
+    for (int model = 0; model < 2; model++) {
+        assert_string_equal(mp_reproduction_cell(all, 0, model, 0)->refusal,
+                            "experts: 12 experts can't be divided evenly over 8 ranks, which "
+                            "system ep needs; take a multiple of ranks");
+        assert_false(mp_reproduction_cell(all, 0, model, 0)->is_done);
+        const struct mp_reproduce_cell *flex = mp_reproduction_cell(all, 0, model, 1);
+        assert_true(!flex->refusal && flex->is_done && flex->figure[MP_FIGURE_SECONDS] > 0);
+        assert_true(!flex->out_of_memory && all->batch[model] > 1 &&
+                    all->batch[model] < MP_REPRODUCE_BATCH);
+    }
+    all->row[0].over = 0;
+    all->row[0].of = 2; /* flex alone */
+    mp_reproduction_lines(all, keep_line, &lines);
+    assert_int_equal(lines.count, 4);
+    for (int i = 0; i < 4; i++) {
+        const struct mp_reproduced *line = &lines.line[i];
+        assert_int_equal(line->is_refused, i >= 2);
+        assert_int_equal(isnan(line->value), i >= 2);
+        assert_true(i < 2 || !strncmp(line->missing, "ep is refused: experts: 12", 26));
+        assert_true(i < 2 || mp_reproduced_is_lost(all, line)); /* the file says of none */
+    }
+    all->row[0].of = 1;
+    all->rows = 1;
+    for (int i = 0; i < 4; i++)
+        all->cell[i].is_needed = false;
+    mp_reproduction_forget(all);
+    assert_int_equal(mp_reproduction_run(all, &settings, &error), MP_EREFUSED);
+    assert_non_null(strstr(error.text, "paper.yaml: every job is refused; the first: experts: 12"));
+    mp_reproduction_destroy(all);
+}
+
 static void cells_are_means_of_counted_iterations(void **state) {
     (void)state;
     struct mp_reproduction *all = load_small("");
@@ -325,6 +371,7 @@ int main(void) {
         cmocka_unit_test(rows_alternate_by_name),
         cmocka_unit_test(numbers_are_put_together),
         cmocka_unit_test(singles_are_compared_one_by_one),
+        cmocka_unit_test(refused_cells_say_why),
         cmocka_unit_test(cells_are_means_of_counted_iterations),
         cmocka_unit_test(planners_count_from_the_windows_number),
         cmocka_unit_test(largest_batch_is_the_last_that_fits),

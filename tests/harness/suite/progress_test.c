@@ -121,6 +121,25 @@ static void estimates_begin_unknown_and_end_whole(void **state) {
     mp_estimate_destroy(estimate);
 }
 
+/* Jobs that are left out take no time in any round. */
+static void estimates_pass_what_is_left_out(void **state) {
+    (void)state;
+    struct mp_estimate *estimate;
+    double share, left;
+    assert_int_equal(mp_estimate_create(4, 2, &estimate, NULL), MP_OK);
+    mp_estimate_leave_out(estimate, 0);
+    mp_estimate_leave_out(estimate, 2);
+    for (int turn = 0; turn < 4; turn++) {
+        mp_estimate_begin_job(estimate, turn % 2 * 2 + 1);
+        nanosleep(&(struct timespec){0, 5000000}, NULL);
+        mp_estimate_end_job(estimate);
+        mp_estimate_read(estimate, &share, &left);
+        assert_close(share, (turn + 1) / 4.0, turn < 3 ? 0.2 : 0);
+        assert_true(turn < 3 ? left > 0 : left <= 0);
+    }
+    mp_estimate_destroy(estimate);
+}
+
 static void what_is_said_does_not_act_on_the_terminal(void **state) {
     (void)state;
     struct mp_progress progress;
@@ -142,6 +161,7 @@ int main(void) {
         cmocka_unit_test(files_get_plain_lines_only),
         cmocka_unit_test(what_is_said_does_not_act_on_the_terminal),
         cmocka_unit_test(estimates_begin_unknown_and_end_whole),
+        cmocka_unit_test(estimates_pass_what_is_left_out),
     };
     return cmocka_run_group_tests_name("progress", tests, NULL, NULL);
 }

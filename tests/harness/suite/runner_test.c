@@ -242,6 +242,73 @@ static void a_second_run_adds_to_the_first(void **state) {
     end(&session);
 }
 
+static bool gives_up(void *context, double seconds) {
+    int *asked = context;
+    *asked += seconds == 0;
+    return false;
+}
+
+static void refuse_job(struct session *session, int job, const char *why) {
+    session->suite.refusal[job] = strdup(why);
+    session->suite.job[job].file.job.ranks = 2; /* which would need mpirun */
+}
+
+/* What a system refuses is there once, in its place, whether the database takes it at once or
+ * later; of a job that is never started nothing is needed. */
+static void a_refused_job_is_a_run_of_the_first_round(void **state) {
+    (void)state;
+    struct session session;
+    struct mp_runner_result result;
+    struct mp_error error = {0};
+    sqlite3 *other;
+    char path[512];
+    int asked = 0;
+    static const char all_sql[] =
+        "SELECT job, round, status, reason, command IS NULL FROM v_run ORDER BY run_id";
+    begin(&session, "repeat: 2\n", "fine other fine2");
+    refuse_job(&session, 1, "it can't");
+    run(&session, &result);
+    assert_int_equal(result.complete, 4);
+    assert_int_equal(result.failed, 0);
+    assert_int_equal(result.refused, 1);
+    assert_query(&session, all_sql,
+                 "fine|0|complete|NULL|0;other|0|refused|it can't|1;fine2|0|complete|NULL|0;"
+                 "fine|1|complete|NULL|0;fine2|1|complete|NULL|0");
+    snprintf(path, sizeof path, "work/runs/%s/002-other/log", result.suite_run);
+    assert_int_equal(access(path, F_OK), -1);
+    end(&session);
+    begin(&session, "", "other fine");
+    refuse_job(&session, 0, "it can't");
+    assert_int_equal(sqlite3_open("results.db", &other), SQLITE_OK);
+    sqlite3_exec(other, "BEGIN IMMEDIATE", NULL, NULL, NULL);
+    mp_store_set_patience(session.store, gives_up, &asked);
+    run(&session, &result);
+    assert_int_equal(result.lost, 2);
+    sqlite3_close(other);
+    snprintf(path, sizeof path, "work/runs/%s", result.suite_run);
+    assert_int_equal(mp_suite_keep_killed(session.store, path, session.said, &error), MP_OK);
+    assert_query(&session, all_sql, "other|0|refused|it can't|1;fine|0|complete|NULL|0");
+    end(&session);
+}
+
+/* Of pairs each side has it, so that they are compared like with like. */
+static void both_sides_of_pairs_have_a_refusal(void **state) {
+    (void)state;
+    struct session session;
+    struct mp_runner_result result;
+    begin(&session, "repeat: 2\n", "other fine");
+    refuse_job(&session, 0, "it can't");
+    session.runner.against = "./trainer";
+    run(&session, &result);
+    assert_int_equal(result.complete, 4);
+    assert_int_equal(result.refused, 2);
+    assert_query(&session,
+                 "SELECT job, round, status, substr(suite_run, -4) FROM v_run ORDER BY run_id",
+                 "other|0|refused|base;other|0|refused|head;fine|0|complete|base;"
+                 "fine|0|complete|head;fine|1|complete|head;fine|1|complete|base");
+    end(&session);
+}
+
 /* What makes two jobs of a suite incomparable stands in the model; what all share does not. */
 static void jobs_that_learn_differently_are_not_compared(void **state) {
     (void)state;
@@ -267,12 +334,6 @@ static void jobs_that_learn_differently_are_not_compared(void **state) {
 }
 
 /* ---- a database that takes nothing ---- */
-
-static bool gives_up(void *context, double seconds) {
-    int *asked = context;
-    *asked += seconds == 0;
-    return false;
-}
 
 /* The jobs of a run while the database is locked or has no room, then added from their folders. */
 static void check_kept_later(bool is_locked) {
@@ -342,7 +403,8 @@ static void interruption_keeps_what_there_is_and_stops(void **state) {
     (void)state;
     struct session session;
     struct mp_runner_result result;
-    begin(&session, "", "fine stopped fine2");
+    begin(&session, "repeat: 2\n", "fine stopped fine2 other");
+    refuse_job(&session, 3, "it can't"); /* one turn */
     /* The alarm comes from the second job; like SIGINT it interrupts poll. */
     struct sigaction action = {.sa_handler = interrupt};
     sigaction(SIGALRM, &action, NULL);
@@ -350,7 +412,7 @@ static void interruption_keeps_what_there_is_and_stops(void **state) {
     assert_int_equal(result.complete, 1);
     assert_int_equal(result.failed, 0);
     assert_int_equal(result.interrupted, 1);
-    assert_int_equal(result.left_out, 1);
+    assert_int_equal(result.left_out, 2 + 3);
     assert_query(&session, "SELECT job, status, reason, iterations FROM v_run ORDER BY run_id",
                  "fine|complete|NULL|5;"
                  "stopped|interrupted|stopped by the user after iteration 5 of 9|5");
@@ -405,6 +467,8 @@ int main(void) {
         cmocka_unit_test(rounds_are_interleaved_and_files_are_kept),
         cmocka_unit_test(unreadable_recordings_are_not_removed),
         cmocka_unit_test(a_second_run_adds_to_the_first),
+        cmocka_unit_test(a_refused_job_is_a_run_of_the_first_round),
+        cmocka_unit_test(both_sides_of_pairs_have_a_refusal),
         cmocka_unit_test(jobs_that_learn_differently_are_not_compared),
         cmocka_unit_test(what_a_locked_database_does_not_take_is_not_lost),
         cmocka_unit_test(what_a_full_disk_does_not_take_is_not_lost),

@@ -279,6 +279,37 @@ static void wrong_sets_are_refused(void **state) {
     assert_string_equal(error.text, c->message);
 }
 
+/* Beside jobs that can be done, a refused one stays, with the reason and where it stands;
+ * everything else of it is checked all the same (cli/refusals). */
+static void refusals_stay_beside_other_jobs(void **state) {
+    (void)state;
+    struct mp_suite suite;
+    struct mp_error error = {0};
+    static const char text[] = "suite: s\ncommon: {text: words, ranks: 2, batch: 4}\njobs:\n"
+                               "  - {system: bare, experts: 9}\n"
+                               "  - {system: plain}\n"
+                               "  - {name: few, system: bare, experts: 1, gate: switch}\n";
+    int code = load(text, NULL, &suite, &error);
+    assert_string_equal(error.text, "");
+    assert_int_equal(code, MP_OK);
+    assert_int_equal(suite.count, 3);
+    assert_string_equal(suite.refusal[0],
+                        "experts: 9 experts can't be divided evenly over 2 ranks, which system "
+                        "bare needs; take a multiple of ranks");
+    assert_null(suite.refusal[1]);
+    assert_string_equal(suite.refusal[2],
+                        "ranks: 2 ranks are more than the 1 experts of a layer; with system bare "
+                        "every rank needs one at least");
+    mp_suite_destroy(&suite);
+    const char *const experts = "experts=9";
+    const struct mp_suite_changes changes = {.set = &experts, .set_count = 1};
+    assert_int_equal(load(text, &changes, &suite, &error), MP_EREFUSED);
+    assert_string_equal(error.text,
+                        "suite.yaml:4: job bare: experts: 9 experts can't be divided evenly over 2 "
+                        "ranks, which system bare needs; take a multiple of ranks; the other jobs "
+                        "(2) are refused, too");
+}
+
 static int enter(void **state) {
     int failed = enter_folder(state);
     unsetenv("MOEPERF_TEXT");
@@ -301,6 +332,7 @@ int main(void) {
         cmocka_unit_test(the_command_line_has_the_last_word),
         cmocka_unit_test(traces_are_read_with_their_suite),
         cmocka_unit_test(the_default_text_is_found),
+        cmocka_unit_test(refusals_stay_beside_other_jobs),
     };
     return cmocka_run_group_tests_name("suite", tests, enter, leave_folder) +
            run_cases("wrong suites", wrong_cases, sizeof wrong_cases / sizeof *wrong_cases,

@@ -49,7 +49,8 @@ static void every_code_has_a_name(void **state) {
     assert_string_equal(mp_code_name(MP_ELIMIT), "MP_ELIMIT");
     assert_string_equal(mp_code_name(MP_EPLAN), "MP_EPLAN");
     assert_string_equal(mp_code_name(MP_EINTERRUPTED), "MP_EINTERRUPTED");
-    assert_string_equal(mp_code_name(MP_EINTERRUPTED - 1), "MP_E?");
+    assert_string_equal(mp_code_name(MP_EREFUSED), "MP_EREFUSED");
+    assert_string_equal(mp_code_name(MP_EREFUSED - 1), "MP_E?");
     assert_string_equal(mp_code_name(1), "MP_E?");
 }
 

@@ -364,7 +364,7 @@ static void a_refusal_leaves_nothing(void **state) {
     const struct mp_planner_config config = {.system = &SYSTEM, .setting = &SETTING};
     (void)state;
     asked.code = MP_EINVAL;
-    assert_int_equal(mp_planner_create(&config, &planner, &error), MP_EINVAL);
+    assert_int_equal(mp_planner_create(&config, &planner, &error), MP_EREFUSED);
     assert_string_equal(error.text, "no such thing");
     mp_planner_destroy(&planner);
     assert_int_equal(asked.destroyed, 0);

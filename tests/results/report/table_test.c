@@ -64,6 +64,42 @@ static void fill(struct table *table) {
     table_set(table, 2, "%s", "eleven twelve thirteen fourteen fifteen");
 }
 
+/* What a row says instead of numbers, over all columns behind the first and as many lines. */
+static void a_remark_takes_the_rest_of_the_row(void **state) {
+    static const struct table_column columns[] = {
+        {"name", TABLE_LEFT}, {"one", TABLE_RIGHT}, {"two", TABLE_RIGHT}};
+    static const char expected[] =
+        "name   one  two\n"
+        "first  1.5    -\n"
+        "next   refused: there is more to be said of it than a column of numbers has room\n"
+        "       for, so that it goes on?below\n"
+        "last   2.5    -\n";
+    struct mp_error error = {0};
+    struct table table;
+    char text[512] = "";
+    FILE *file = tmpfile();
+    (void)state;
+    table_init(&table, columns, 3);
+    for (int r = 0; r < 3; r++) {
+        assert_int_equal(table_add(&table, NULL, &error), MP_OK);
+        table_set(&table, 0, "%s", (const char *[]){"first", "next", "last"}[r]);
+        table_set_number(&table, 1, r + 1.5 - (r == 2), 1);
+        table_set_number(&table, 2, NAN, 1);
+        if (r == 1)
+            assert_int_equal(table_remark(&table,
+                                          "refused: there is more to be said of it than a column "
+                                          "of numbers has room for, so that it goes on\nbelow",
+                                          &error),
+                             MP_OK);
+    }
+    table_print(&table, file);
+    rewind(file);
+    text[fread(text, 1, sizeof text - 1, file)] = '\0';
+    assert_string_equal(text, expected);
+    fclose(file);
+    table_free(&table);
+}
+
 static const char *printed(bool drops_empty, int columns) {
     static char text[1024];
     struct table table;
@@ -142,6 +178,7 @@ static void commands_are_quoted_for_shells(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_remark_takes_the_rest_of_the_row),
         cmocka_unit_test(width_is_the_terminals),
         cmocka_unit_test(cells_break_only_where_room_is_short),
         cmocka_unit_test(commands_are_quoted_for_shells),

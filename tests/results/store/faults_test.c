@@ -62,7 +62,52 @@ static void a_newer_schema_is_refused_by_name(void **state) {
     struct runs_folder *folder = *state;
     runs_query(folder->store, "PRAGMA user_version = 77");
     close_store(folder);
-    assert_refused(folder, MP_EVERSION, "version 77", "up to 2");
+    assert_refused(folder, MP_EVERSION, "version 77", "up to 3");
+}
+
+/* As versions before the third have it; the database is closed. */
+static void allow_no_refusals(struct runs_folder *folder, int version) {
+    char sql[64];
+    runs_query(folder->store, "PRAGMA writable_schema = ON");
+    runs_query(folder->store, "UPDATE sqlite_schema SET sql = replace(sql, ', ''refused'')', ')') "
+                              "WHERE type = 'table' AND name = 'run'");
+    runs_query(folder->store, "PRAGMA writable_schema = RESET");
+    snprintf(sql, sizeof sql, "PRAGMA user_version = %d", version);
+    runs_query(folder->store, sql);
+    close_store(folder);
+}
+
+/* Version 2 is read as it is; written to, it takes refusals and keeps every run as it was. */
+static void runs_of_version_2_stay(void **state) {
+    struct runs_folder *folder = *state;
+    struct mp_error error = {0};
+    struct mp_store_run run = runs_description("ep", "text");
+    static const char all_sql[] = "SELECT run.*, (SELECT count(*) FROM v_span) FROM run";
+    runs_add(folder, &run, &runs_ep);
+    char *before = strdup(runs_query(folder->store, all_sql));
+    allow_no_refusals(folder, 2);
+    runs_ok(mp_store_open_read_only(folder->database, &folder->store, &error), &error);
+    assert_string_equal(runs_query(folder->store, all_sql), before);
+    assert_string_equal(runs_query(folder->store, "SELECT system FROM v_speedup"), "ep");
+    close_store(folder);
+    runs_ok(mp_store_open(folder->database, &folder->store, &error), &error);
+    assert_string_equal(runs_query(folder->store, all_sql), before);
+    assert_string_equal(runs_query(folder->store, "PRAGMA user_version"), "3");
+    assert_string_equal(runs_query(folder->store, "SELECT name FROM sqlite_schema WHERE type = "
+                                                  "'index' AND tbl_name = 'run'"),
+                        "run_by_suite_run");
+    assert_string_equal(runs_query(folder->store, "PRAGMA integrity_check"), "ok");
+    run.job = "other";
+    run.status = "refused";
+    run.reason = "it can't";
+    runs_ok(mp_store_ingest(folder->store, &run, NULL, 0, NULL, &error), &error);
+    assert_string_equal(
+        runs_query(folder->store, "SELECT status, reason FROM v_run ORDER BY run_id DESC LIMIT 1"),
+        "refused|it can't");
+    run.status = "reused";
+    assert_int_equal(mp_store_ingest(folder->store, &run, NULL, 0, NULL, &error), MP_EINVAL);
+    assert_non_null(strstr(error.text, "complete, failed, interrupted, timeout or refused, not"));
+    free(before);
 }
 
 static void an_older_schema_is_brought_up_to_date(void **state) {
@@ -83,12 +128,11 @@ static void an_older_schema_is_brought_up_to_date(void **state) {
         snprintf(sql, sizeof sql, "DROP TABLE %s", of_version_2[i]);
         runs_query(folder->store, sql);
     }
-    runs_query(folder->store, "PRAGMA user_version = 1");
-    close_store(folder);
+    allow_no_refusals(folder, 1);
     assert_int_equal(mp_store_open_read_only(folder->database, &store, &error), MP_EVERSION);
     error = (struct mp_error){0};
     runs_ok(mp_store_open(folder->database, &folder->store, &error), &error);
-    assert_string_equal(runs_query(folder->store, "PRAGMA user_version"), "2");
+    assert_string_equal(runs_query(folder->store, "PRAGMA user_version"), "3");
     assert_string_equal(runs_query(folder->store, "SELECT count(*) FROM v_nvtx"), "0");
     assert_string_equal(runs_query(folder->store, "SELECT count(*) FROM v_gpu"), "0");
     assert_string_equal(runs_query(folder->store, "SELECT count(*) FROM v_collective"), "0");
@@ -134,7 +178,7 @@ static void an_empty_file_becomes_a_database(void **state) {
     error = (struct mp_error){0};
     runs_ok(mp_store_open(folder->database, &folder->store, &error), &error);
     assert_string_equal(runs_query(folder->store, "PRAGMA journal_mode"), "wal");
-    assert_string_equal(runs_query(folder->store, "PRAGMA user_version"), "2");
+    assert_string_equal(runs_query(folder->store, "PRAGMA user_version"), "3");
 }
 
 static void reading_needs_a_file_and_never_writes(void **state) {
@@ -720,6 +764,7 @@ static void reasons_are_where_recordings_are_missing(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         CASE(a_newer_schema_is_refused_by_name),
+        CASE(runs_of_version_2_stay),
         CASE(an_older_schema_is_brought_up_to_date),
         CASE(a_file_that_is_no_database_is_refused),
         CASE(a_database_of_another_program_is_refused),
