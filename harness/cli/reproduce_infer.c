@@ -176,6 +176,8 @@ int cli_print_inference(const struct mp_inference *all, struct mp_error *error) 
     print_reasons(all->reproduction);
     puts("\nwhat no set explains:");
     mp_infer_contradictions(all, print_sentence, NULL);
+    puts("\nwhy each row outside is so:");
+    mp_infer_outside(all, print_sentence, NULL);
     return MP_OK;
 }
 
@@ -218,17 +220,18 @@ static void pack_sentence(void *context, const char *text) {
 }
 
 int cli_print_inference_json(const struct mp_inference *all, struct mp_error *error) {
-    json_t *sentences = json_array();
+    json_t *sentences = json_array(), *outside = json_array();
     int inside[2], count[2];
     for (int use = MP_USE_FIT; use <= MP_USE_SCORE; use++)
         mp_infer_count(all, all->best, (enum mp_reproduce_use)use, &inside[use], &count[use]);
     mp_infer_contradictions(all, pack_sentence, sentences);
+    mp_infer_outside(all, pack_sentence, outside);
     return cli_print_json(
-        json_pack("{ss si sI sf s[ii] s[ii] so so so}", "paper", all->reproduction->name, "sets",
+        json_pack("{ss si sI sf s[ii] s[ii] so so so so}", "paper", all->reproduction->name, "sets",
                   all->sets, "predictions", (json_int_t)all->predictions, "loss",
                   all->set[all->best].loss, "fitted", inside[MP_USE_FIT], count[MP_USE_FIT],
                   "held_out", inside[MP_USE_SCORE], count[MP_USE_SCORE], "lines", pack_lines(all),
-                  "unknowns", pack_unknowns(all), "contradictions", sentences),
+                  "unknowns", pack_unknowns(all), "contradictions", sentences, "outside", outside),
         error);
 }
 
@@ -299,6 +302,7 @@ static char *write_sentences(const struct mp_inference *all) {
     if (!memory)
         return NULL;
     mp_infer_contradictions(all, write_sentence, memory);
+    mp_infer_outside(all, write_sentence, memory);
     if (fclose(memory)) {
         free(text);
         return NULL;

@@ -111,13 +111,17 @@ static void draw_steps(struct mp_inference *all, int first, int count, int numbe
 
 /* ---- loss ---- */
 
-/* How much a number counts that is outside, 0 .. 1. */
-static double miss(const struct mp_paper_row *row, double number) {
+double mp_infer_ratio(const struct mp_paper_row *row, double number) {
     double low, high, more = row->unit == MP_PAPER_CHANGE ? 1 : 0;
     mp_paper_range(row, &low, &high);
     if (number >= low && number <= high)
-        return 0;
-    double end = number > high ? high + more : low + more, ratio = (number + more) / end;
+        return 1;
+    return (number + more) / (number > high ? high + more : low + more);
+}
+
+/* How much a number counts that is outside, 0 .. 1. */
+static double miss(const struct mp_paper_row *row, double number) {
+    double ratio = mp_infer_ratio(row, number);
     double distance = ratio > 0 ? fabs(mp_elementary_log(ratio)) : INFINITY;
     return isfinite(distance) ? distance / (distance + half_counted) : 1;
 }

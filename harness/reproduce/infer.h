@@ -69,6 +69,8 @@ int mp_infer(struct mp_reproduction *reproduction, const struct mp_infer_setting
              struct mp_inference **inference, struct mp_error *error);
 void mp_inference_destroy(struct mp_inference *inference); /* accepts NULL */
 
+/* A number over the nearer end of what is inside, of changes 1 more; 1 if it is inside. */
+double mp_infer_ratio(const struct mp_paper_row *row, double number);
 /* A line's number under a set, inside or not. */
 bool mp_infer_inside(const struct mp_inference *inference, int set, int line);
 /* Lines of a use that have a number under a set, and of them those inside. */
@@ -87,14 +89,21 @@ struct mp_infer_interval mp_infer_prior(const struct mp_inference *inference, in
 struct mp_infer_interval mp_infer_line(const struct mp_inference *inference, int line);
 struct mp_infer_interval mp_infer_unknown(const struct mp_inference *inference, int unknown);
 
-/* Sentences on what holds under no set: lines that are never inside, with the nearest; layers and
- * iterations whose speed-ups bound the share of layers in the iteration (Amdahl), with that share
- * under the sets; and pairs of lines that are each inside under some sets and together under
- * none, though three such sets would be expected if the two had nothing to do with each other; with
- * the quantity or unknown that keeps them apart, if one does. */
+/* Sentences on what holds under no set: layers and iterations whose speed-ups bound the share of
+ * layers in the iteration (Amdahl), with that share under the sets; and pairs of lines that are
+ * each inside under some sets and together under none, though three such sets would be expected if
+ * the two had nothing to do with each other; with the quantity or unknown that keeps them apart, if
+ * one does. */
 typedef void mp_infer_sentence(void *context, const char *text);
 void mp_infer_contradictions(const struct mp_inference *inference, mp_infer_sentence *each,
                              void *context);
+
+/* One sentence for every line that is outside with the best set, in the order of lines, so that
+ * none is left unexplained.  Inside under no set: the nearest number and the set it is of.
+ * Otherwise what it costs to have it inside: of the sets where it is, the one with the least loss,
+ * and which lines are inside with the best set and outside with that one; or that fitted rows leave
+ * it open, where such a set is nearly as good. */
+void mp_infer_outside(const struct mp_inference *inference, mp_infer_sentence *each, void *context);
 
 /* Puts the best set and `command` into the paper's file in the place of the one there; all else of
  * the file stays as it is.  Errors: those of mp_yaml_read_file and mp_whole_file_open. */

@@ -5,7 +5,11 @@
 #include "harness/reproduce/infer.h"
 
 static const double expected_together = 3; /* sets, for a pair to be remarked on */
-enum { PAIRS = 12 };                       /* most that are told */
+enum {
+    PAIRS = 12,    /* most that are told */
+    NAMED = 6,     /* rows of a sentence */
+    SETTING = 1024 /* characters of a set's values, or of such rows */
+};
 
 struct telling {
     const struct mp_inference *all;
@@ -23,31 +27,94 @@ static void name_number(const struct mp_paper_row *row, double number, char text
         snprintf(text, 32, "%.4g", number);
 }
 
-/* ---- lines that are never inside ---- */
+/* ---- lines that are outside ---- */
 
-static void tell_never(const struct telling *telling, int line) {
+/* The values of a set, "loads.spread 0.4, ...". */
+static void name_set(const struct mp_inference *all, int set, char text[SETTING]) {
+    size_t length = 0;
+    *text = '\0';
+    for (int u = 0; u < all->reproduction->unknowns && length < SETTING; u++)
+        length += (size_t)snprintf(text + length, SETTING - length, "%s%s %s", u ? ", " : "",
+                                   all->reproduction->unknown[u].key, all->set[set].value[u]);
+}
+
+/* How far a line is from inside under a set, as a factor of at least 1. */
+static double distance(const struct mp_inference *all, int set, int line) {
+    double number = all->set[set].number[line];
+    if (!isfinite(all->set[set].loss) || isnan(number))
+        return INFINITY;
+    double ratio = mp_infer_ratio(&all->line[line].row->published, number);
+    return ratio > 0 ? (ratio > 1 ? ratio : 1 / ratio) : INFINITY;
+}
+
+static void tell_never(const struct telling *telling, int line, const char *name) {
     const struct mp_inference *all = telling->all;
     const struct mp_paper_row *row = &all->line[line].row->published;
-    char name[MP_REPRODUCE_LABEL * 2], low[32], high[32], from[32], to[32];
-    char text[MP_INFER_SENTENCE];
+    char low[32], high[32], from[32], to[32], near[32], setting[SETTING], text[2 * SETTING];
     struct mp_infer_interval range = {NAN, NAN};
+    int nearest = all->best;
     for (int i = 0; i < all->sets; i++) {
         double number = all->set[i].number[line];
         if (!isfinite(all->set[i].loss) || isnan(number))
             continue;
         range.low = isnan(range.low) || number < range.low ? number : range.low;
         range.high = isnan(range.high) || number > range.high ? number : range.high;
+        nearest = distance(all, i, line) < distance(all, nearest, line) ? i : nearest;
     }
-    if (isnan(range.low))
-        return;
-    mp_reproduced_name(&all->line[line], name);
+    double number = all->set[nearest].number[line];
     name_number(row, isfinite(row->low) ? row->low : row->high, low);
     name_number(row, row->high, high);
     name_number(row, range.low, from);
     name_number(row, range.high, to);
+    name_number(row, number, near);
+    name_set(all, nearest, setting);
     bool is_range = isfinite(row->low) && row->low < row->high;
-    snprintf(text, sizeof text, "%s is inside under no set: published %s%s%s, predicted %s to %s",
-             name, is_range ? low : high, is_range ? " to " : "", is_range ? high : "", from, to);
+    snprintf(text, sizeof text,
+             "%s is inside under no set: published %s%s%s, predicted %s to %s; nearest %s, %.2f "
+             "times what would be inside, under %s",
+             name, is_range ? low : high, is_range ? " to " : "", is_range ? high : "", from, to,
+             near, mp_infer_ratio(row, number), setting);
+    telling->each(telling->context, text);
+}
+
+/* Lines that are inside with the best set and outside with another, "a; b and 3 more". */
+static void name_lost(const struct mp_inference *all, int set, char text[SETTING]) {
+    int lost = 0;
+    size_t length = 0;
+    char name[MP_REPRODUCE_LABEL * 2];
+    *text = '\0';
+    for (int i = 0; i < all->lines; i++) {
+        if (!mp_infer_inside(all, all->best, i) || mp_infer_inside(all, set, i) || ++lost > NAMED)
+            continue;
+        mp_reproduced_name(&all->line[i], name);
+        length +=
+            (size_t)snprintf(text + length, SETTING - length, "%s%.100s", length ? "; " : "", name);
+    }
+    if (lost > NAMED)
+        snprintf(text + length, SETTING - length, " and %d more", lost - NAMED);
+    if (!lost)
+        snprintf(text, SETTING, "none, but rows that are outside lie further off");
+}
+
+static void tell_cost(const struct telling *telling, int line, const char *name) {
+    const struct mp_inference *all = telling->all;
+    char lost[SETTING], text[2 * SETTING];
+    int cheapest = -1, near = 0;
+    for (int i = 0; i < all->sets; i++) {
+        if (!mp_infer_inside(all, i, line))
+            continue;
+        near += mp_infer_near(all, i);
+        cheapest = cheapest < 0 || all->set[i].loss < all->set[cheapest].loss ? i : cheapest;
+    }
+    name_lost(all, cheapest, lost);
+    int length = snprintf(text, sizeof text,
+                          "%s is inside under %d of %d sets, at best with a loss of %.3f instead "
+                          "of %.3f; what is outside there, and inside now: %s",
+                          name, telling->inside[line], all->sets, all->set[cheapest].loss,
+                          all->set[all->best].loss, lost);
+    if (near)
+        snprintf(text + length, sizeof text - (size_t)length,
+                 "; %d of these sets are nearly as good: fitted rows leave it open", near);
     telling->each(telling->context, text);
 }
 
@@ -223,17 +290,32 @@ static void tell_pairs(const struct telling *telling) {
     }
 }
 
-void mp_infer_contradictions(const struct mp_inference *all, mp_infer_sentence *each,
-                             void *context) {
+static struct telling begin(const struct mp_inference *all, mp_infer_sentence *each,
+                            void *context) {
     struct telling telling = {.all = all, .each = each, .context = context};
     for (int line = 0; line < all->lines; line++)
         for (int i = 0; i < all->sets; i++)
             telling.inside[line] += mp_infer_inside(all, i, line);
+    return telling;
+}
+
+void mp_infer_contradictions(const struct mp_inference *all, mp_infer_sentence *each,
+                             void *context) {
+    struct telling telling = begin(all, each, context);
     for (int a = 0; a < all->lines; a++)
         for (int b = 0; b < all->lines; b++)
             tell_shares(&telling, a, b);
     tell_pairs(&telling);
-    for (int line = 0; line < all->lines; line++)
-        if (!telling.inside[line])
-            tell_never(&telling, line);
+}
+
+void mp_infer_outside(const struct mp_inference *all, mp_infer_sentence *each, void *context) {
+    struct telling telling = begin(all, each, context);
+    for (int line = 0; line < all->lines; line++) {
+        const struct mp_reproduced *one = &all->line[line];
+        char name[MP_REPRODUCE_LABEL * 2];
+        if (isnan(one->value) || one->is_inside)
+            continue;
+        mp_reproduced_name(one, name);
+        (telling.inside[line] ? tell_cost : tell_never)(&telling, line, name);
+    }
 }

@@ -83,8 +83,7 @@ static const struct mp_option dynamics_options[] = {
      "how many times as long everything takes as in the trace"},
     {"spread", MP_OPTION_DOUBLE, FIELD(spread), "", "1", 0, 4, NULL,
      "factor to the spread of log shares: 0 all equal, 1 as in the trace"},
-    {"sampling", MP_OPTION_CHOICE, FIELD(sampling), "", "random", 0, 0,
-     "exact random topics",
+    {"sampling", MP_OPTION_CHOICE, FIELD(sampling), "", "random", 0, 0, "exact random topics",
      "random: ranks and micro-batches differ as in the trace; exact: they have equal shares, and "
      "generating is many times faster; topics: as fast, and they differ by topics alone"},
     {"dispersion", MP_OPTION_DOUBLE, FIELD(dispersion), "", "1.3", 1, 100, NULL,

@@ -12,8 +12,8 @@
  * twice, and an expert is taken with exactly its share (unlike noise on the logits, which flattens
  * shares).  With `sampling: exact` the tokens' u are evenly spaced and shared out to the ranks in
  * turn, so an expert's total is within one route of its share; with `random` they are independent,
- * or with a `dispersion` above 1 some of them go the way of others of their rank.  With `topics` the
- * former are evenly spaced and every topic has as many tokens: no token is gone through.
+ * or with a `dispersion` above 1 some of them go the way of others of their rank.  With `topics`
+ * the former are evenly spaced and every topic has as many tokens: no token is gone through.
  */
 #ifndef MOEPERF_HARNESS_WORKLOAD_GENERATE_H
 #define MOEPERF_HARNESS_WORKLOAD_GENERATE_H

@@ -57,8 +57,8 @@ static int settle(struct mp_generation *own, int64_t iteration, int layer, struc
 }
 
 /* Adds the routes of `tokens` that have the same u to their rank's row. */
-static void choose(const struct mp_generation *own, const int64_t end[], int64_t u,
-                   uint32_t tokens, uint32_t row[]) {
+static void choose(const struct mp_generation *own, const int64_t end[], int64_t u, uint32_t tokens,
+                   uint32_t row[]) {
     int low = 0;
     for (int k = 0; k < own->options.top_k; k++) {
         int64_t place_on_line = u + k * unit;

@@ -187,12 +187,14 @@ static void numbers_can_be_scaled(void **state) {
     assert_int_equal(mp_cluster_scale(cluster, "launch", 3, &error), MP_OK);
     assert_int_equal(mp_cluster_scale(cluster, "elementwise", 0.5, &error), MP_OK);
     assert_int_equal(mp_cluster_scale(cluster, "elementwise", 0.5, &error), MP_OK);
+    assert_int_equal(mp_cluster_scale(cluster, "overlap", 0.75, &error), MP_OK);
     assert_int_equal(mp_cluster_scale(cluster, "peak", 0.25, &error), MP_OK);
     assert_int_equal(mp_cluster_scale(cluster, "levels.pair.bandwidth", 0.5, &error), MP_OK);
     assert_int_equal(mp_cluster_scale(cluster, "levels.node.latency", 2, &error), MP_OK);
     assert_int_equal(mp_cluster_scale(cluster, "levels.rack.latency", 2, &error), MP_OK);
     assert_close(cluster->launch.value, 3 * launch, 0);
     assert_close(mp_cluster_elementwise(cluster), bytes / 4, 0);
+    assert_close(mp_cluster_overlap(cluster), 0.75, 0); /* of 1, which need not be given */
     assert_close(cluster->peak[MP_FP32].value, peak / 4, 0);
     assert_close(mp_cluster_bandwidth(cluster, 1), bandwidth / 2, 0);
     assert_close(mp_cluster_latency(cluster, 2), 2 * latency, 0);
@@ -202,7 +204,7 @@ static void numbers_can_be_scaled(void **state) {
         const char *key, *message;
         double factor;
     } bad[] = {{"launch", "launch: 0 is no factor above 0", 0},
-               {"lunch", "lunch: should be launch, elementwise, peak", 2},
+               {"lunch", "lunch: should be launch, elementwise, overlap, peak", 2},
                {"levels.node.ports", "levels.NAME.bandwidth or levels.NAME.latency", 2}};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         struct mp_error fault = {0};

@@ -659,6 +659,7 @@ static void test_the_bits_are_the_same_on_every_machine(void **state) {
     } cases[] = {
         {"seed=7 tokens=512", 0x06768795},
         {"seed=7 tokens=512 sampling=exact pace=3 spread=0.8", 0xd2929310},
+        {"seed=7 tokens=512 sampling=topics dispersion=20", 0x36335af9},
         {"seed=8 tokens=100 layers=2 experts=256 top-k=8 ranks=4", 0xc7850b03},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -679,6 +680,8 @@ static void test_other_shapes_are_feasible(void **state) {
         "experts=8 top-k=1 ranks=8 tokens=64 layers=4 pace=0.001",
         "experts=256 top-k=8 ranks=2 tokens=128 layers=3 sampling=exact",
         "experts=1000 top-k=6 ranks=2 tokens=50 layers=2 pace=1000 dispersion=100",
+        "experts=1000 top-k=6 ranks=2 tokens=51 layers=2 dispersion=100 sampling=topics",
+        "experts=8 top-k=2 ranks=3 tokens=333 layers=2 dispersion=1 sampling=topics",
     };
     uint64_t seed = test_seed();
     for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++)
@@ -703,6 +706,51 @@ static void test_other_shapes_are_feasible(void **state) {
             mp_generation_destroy(generation);
             mp_load_destroy(&load);
         }
+}
+
+/* Standard deviation between ranks of their routes to an expert, over what independent tokens would
+ * have: means over experts and layers of squares. */
+static double dispersion_of(const char *words) {
+    struct mp_generate_options options;
+    struct mp_load load;
+    struct mp_error error = {0};
+    double squares = 0, independent = 0;
+    struct mp_generation *generation = start_words(words, &options, &load);
+    for (int layer = 0; layer < options.layers; layer++) {
+        assert_int_equal(mp_generation_load(generation, 900, 0, layer, &load, &error), 0);
+        for (int e = 0; e < options.experts; e++) {
+            double sum = 0, square = 0;
+            for (int rank = 0; rank < options.ranks; rank++) {
+                double count = mp_load_at(&load, rank, e);
+                sum += count;
+                square += count * count;
+            }
+            double mean = sum / options.ranks;
+            squares += (square / options.ranks - mean * mean) * options.ranks / (options.ranks - 1);
+            independent += mean * (1 - mean / options.tokens);
+        }
+    }
+    mp_generation_destroy(generation);
+    mp_load_destroy(&load);
+    return sqrt(squares / independent);
+}
+
+/* Ranks are as far apart whether all tokens are drawn or topics alone, which leave out what
+ * independent tokens differ by.  A micro-batch's topics and its iteration's both tell ranks apart:
+ * the square is twice what is asked for, of whole numbers of topics a bit less. */
+static void test_topics_disperse_ranks(void **state) {
+    (void)state;
+#define MANY "spread=0.3 ranks=64 experts=8 layers=12 tokens=4096 dispersion="
+    double drawn = dispersion_of(MANY "16 sampling=random");
+    double topics = dispersion_of(MANY "16 sampling=topics");
+    double fewer = dispersion_of(MANY "4 sampling=topics");
+    print_message("ranks apart: %.2f drawn, %.2f and %.2f by topics\n", drawn, topics, fewer);
+    assert_true(drawn > 14 && drawn < 18);
+    assert_true(topics > 14 && topics < 18);
+    assert_true(fewer > 4.8 && fewer < 5.8);
+    assert_true(dispersion_of(MANY "1 sampling=topics") < 0.1);
+    assert_true(dispersion_of(MANY "16 sampling=exact") < 0.1);
+#undef MANY
 }
 
 /* Hottest expert's load over the mean, mean over the layers. */
@@ -771,6 +819,7 @@ int main(void) {
         cmocka_unit_test(test_loads_come_in_any_order),
         cmocka_unit_test(test_the_bits_are_the_same_on_every_machine),
         cmocka_unit_test(test_other_shapes_are_feasible),
+        cmocka_unit_test(test_topics_disperse_ranks),
         cmocka_unit_test(test_options_stretch_time_and_spread),
         cmocka_unit_test(test_bad_options_are_refused),
     };
