@@ -183,6 +183,11 @@ static int check_gate(const struct mp_setting *setting, const struct mp_fastermo
         return mp_fail(error, MP_EINVAL,
                        "fastermoe with topology-gate needs 2 experts per token, not %d",
                        setting->top_k);
+    if (setting->fixed_choices)
+        return mp_fail(error, MP_EINVAL,
+                       "fastermoe with topology-gate limits the choices of a gate that takes its "
+                       "largest scores; this one has a rule of its own (hash, prototypes, groups "
+                       "or bias)");
     if (fewest_in_node(setting) < 2)
         return mp_fail(
             error, MP_EINVAL,

@@ -93,6 +93,11 @@ struct mp_gate_rule {
     int loss_divisor;
     float bias_rate;
 };
+/* Whether a gate chooses otherwise than by its largest scores. */
+static inline bool mp_gate_has_own_choices(const struct mp_gate_rule *rule) {
+    return rule->scores == MP_SCORES_FORCED || rule->prototypes > 0 || rule->groups > 0 ||
+           rule->bias_rate > 0;
+}
 /* Whether a gate keeps a number per token from forward to backward: the logarithm of the sum of
  * exponentials, the alignment loss, or the sum of sigmoids. */
 static inline bool mp_gate_keeps(const struct mp_gate_rule *rule) {

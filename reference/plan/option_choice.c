@@ -28,11 +28,11 @@ int mp_choice_index(const char *choices, const char *word) {
 }
 
 bool mp_choice_nearest(const char *choices, const char *word, char nearest[MP_CHOICE_SIZE]) {
-    char known[MP_CHOICES_LIMIT][MP_CHOICE_SIZE];
-    const char *list[MP_CHOICES_LIMIT + 1];
+    char known[MP_CHOICE_WORDS][MP_CHOICE_SIZE];
+    const char *list[MP_CHOICE_WORDS + 1];
     int count = 0;
 
-    while (count < MP_CHOICES_LIMIT && mp_choice_word(choices, count, known[count])) {
+    while (count < MP_CHOICE_WORDS && mp_choice_word(choices, count, known[count])) {
         list[count] = known[count];
         count++;
     }
@@ -51,7 +51,7 @@ const char *mp_choice_fault(const char *choices) {
     for (int index = 0; mp_choice_word(choices, index, word); index++) {
         if (!word[0])
             return "the choices are parted by more than one blank";
-        if (strlen(word) == MP_CHOICE_SIZE - 1 || index == MP_CHOICES_LIMIT)
+        if (strlen(word) == MP_CHOICE_SIZE - 1 || index == MP_CHOICE_WORDS)
             return "the choices are too long or too many";
         if (mp_choice_index(choices, word) != index)
             return "a choice is there twice";

@@ -5,7 +5,7 @@
 
 #include <stdbool.h>
 
-enum { MP_CHOICE_SIZE = 64, MP_CHOICES_LIMIT = 32 }; /* bytes of a word; words of a list */
+enum { MP_CHOICE_SIZE = 64, MP_CHOICE_WORDS = 32 }; /* bytes of a word; words of a list */
 
 /* Copies the word of this index and returns true, or returns false if there are fewer. */
 bool mp_choice_word(const char *choices, int index, char word[MP_CHOICE_SIZE]);

@@ -37,6 +37,7 @@ struct mp_setting {
     int layers;                  /* MoE layers, L */
     int experts;                 /* per layer, E */
     int top_k;                   /* routes per token */
+    bool fixed_choices;          /* the gate has a rule of its own: no plan may limit its choices */
     struct mp_topology topology; /* R and G */
     int64_t tokens_per_rank;     /* per iteration */
     int64_t expert_bytes;        /* parameters of one expert, B */

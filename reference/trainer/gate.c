@@ -98,11 +98,14 @@ static int limit_gate(struct mp_trainer *trainer, int layer, struct mp_gate_limi
         trainer->inside[e] = holder >= 0 && holder < end;
         insiders += trainer->inside[e];
     }
-    if (trainer->model.shape.top_k != 2 || insiders < 2)
+    const struct mp_gate_rule *rule = &trainer->model.shape.gate;
+    if (trainer->model.shape.top_k != 2 || insiders < 2 || mp_gate_has_own_choices(rule))
         return mp_fail(error, MP_EPLAN,
-                       "iteration %lld, layer %d: the plan limits outgoing tokens of a top-%d gate "
-                       "with %d experts in the node; it takes a top-2 gate and 2 experts",
-                       (long long)plan->iteration, layer, trainer->model.shape.top_k, insiders);
+                       "iteration %lld, layer %d: the plan limits outgoing tokens of gate %s, "
+                       "top-%d, with %d experts in the node; it takes a top-2 gate that chooses by "
+                       "scores alone, and 2 experts",
+                       (long long)plan->iteration, layer, mp_gate_kinds[trainer->job.gate]->name,
+                       trainer->model.shape.top_k, insiders);
     int64_t most = trainer->model.tokens;
     *limit = (struct mp_gate_limit){
         (int)(plan->outgoing_limit < most ? plan->outgoing_limit : most), trainer->inside};

@@ -662,6 +662,15 @@ static int check_nodes(const struct mp_job *job, struct mp_error *error) {
 }
 
 static int check_routing(const struct mp_job *job, struct mp_error *error) {
+    struct mp_gate_rule rule;
+    int code = mp_job_gate_rule(job, &rule, error);
+    if (code)
+        return code;
+    if (rule.prototypes && job->routing != MP_ROUTING_GATE)
+        return mp_fail(error, MP_EINVAL,
+                       "routing: gate %s takes one expert of each prototype, and replayed loads "
+                       "don't say which experts go together; take routing gate, or gate softmax",
+                       gate_of(job)->name);
     if (job->routing == MP_ROUTING_TRACE && !*job->trace && !*job->trace_loads)
         return mp_fail(error, MP_EINVAL, "trace: not given, but routing is trace");
     if (job->routing == MP_ROUTING_SKEWED)

@@ -42,10 +42,13 @@ void mp_job_setting(const struct mp_job *job, const struct mp_sizes *sizes,
                     const struct mp_topology *topology, int micro_batches,
                     struct mp_setting *setting) {
     int64_t parts = (int64_t)topology->ranks * micro_batches;
+    struct mp_gate_rule rule;
+    mp_job_gate_rule(job, &rule, NULL); /* the job's check says what is wrong with it */
     *setting = (struct mp_setting){
         .layers = job->layers,
         .experts = job->experts,
         .top_k = mp_job_top_k(job),
+        .fixed_choices = mp_gate_has_own_choices(&rule),
         .topology = *topology,
         .tokens_per_rank = job->batch / parts * job->sequence,
         .expert_bytes = (int64_t)sizes->expert,

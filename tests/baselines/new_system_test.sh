@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# baselines/README.md, followed in a copy of the sources: the skeleton under a new name builds, is
-# listed, passes its own test, and trains as plain expert parallelism does.  Then it copies experts
-# and does not declare it: its tests and a run say what is missing.
+# baselines/README.md and reference/gate/README.md, followed in a copy of the sources: the skeleton
+# and a gate under a new name build, are listed, pass their tests, and train as plain expert
+# parallelism and the softmax gate do.  Then the system copies experts and does not declare it: its
+# tests and a run say what is missing.
 #
 #   new_system_test.sh SOURCES CMAKE ARGUMENT...    how to configure, but for folders and build type
 set -euo pipefail
@@ -19,8 +20,10 @@ die() {
     exit 1
 }
 
-# block FIRST: the indented block of the README whose first line begins so, for the system $name.
+# block FIRST [PAGE]: the indented block of the page (baselines/README.md) whose first line begins so,
+# for the system or gate $name.
 block() {
+    local page=${2:-baselines/README.md}
     awk -v first="    $1" '
         /^    / {
             if (!inside) wanted = index($0, first) == 1
@@ -28,8 +31,8 @@ block() {
             if (wanted) print substr($0, 5)
             next
         }
-        { inside = 0 }' baselines/README.md | sed "s/\bmine\b/$name/g" | grep . ||
-        die "baselines/README.md has no block that begins with \"$1\""
+        { inside = 0 }' "$page" | sed "s/\bmine\b/$name/g" | grep . ||
+        die "$page has no block that begins with \"$1\""
 }
 
 copy_sources() {
@@ -50,7 +53,8 @@ build() {
         "${configure[@]}" -S . -B "$work/build" -DCMAKE_BUILD_TYPE=Debug &&
             "${configure[0]}" --build "$work/build" --parallel 2 \
                 --target moeperf moeperf-train test_baselines_systems \
-                "test_baselines_${name}_$name"
+                "test_baselines_${name}_$name" \
+                test_reference_gate_gate test_golden_pytorch
     } >"$work/log" 2>&1; then
         cat "$work/log"
         die "the copy does not build"
@@ -62,9 +66,9 @@ value() {
     sed -n "s/^ *\"$1\": \(.*[^,]\),*\$/\1/p" "$work/report.json"
 }
 
-# moeperf run on the README's suite; losses of both systems must be equal to the last digit.
+# compare PAGE: moeperf run on the page's suite; losses of both jobs must be equal to the last digit.
 compare() {
-    block "suite: " >"$work/suite.yaml"
+    block "suite: " "$1" >"$work/suite.yaml"
     cat reference/*/*.h >"$work/text"
     moeperf run "$work/suite.yaml" --db "$work/results.db" --text "$work/text" --json --quiet \
         --set iterations=5 --set sequence=32 >"$work/report.json"
@@ -104,8 +108,13 @@ copy_undeclared() {
 }
 
 copy_sources
-block name= >"$work/commands"
-bash -eu "$work/commands"
+readonly gates=reference/gate/README.md
+for page in baselines/README.md $gates; do
+    block name= $page >"$work/commands"
+    bash -eu "$work/commands"
+done
+# What make_golden.py would write, which needs PyTorch: the gate is still the softmax.
+cp tests/golden/softmax.bin tests/golden/$name.bin
 build
 PATH=$work/build/bin:$PATH
 "test_baselines_${name}_$name"
@@ -114,5 +123,10 @@ moeperf list systems | tee "$work/list"
 grep -q "^$name " "$work/list" || die "$name is not listed"
 moeperf show $name >"$work/show"
 grep -q "^    which experts a rank owns" "$work/show" || die "moeperf show lacks the options"
-compare
+moeperf list gates | tee "$work/list"
+grep -q "^$name " "$work/list" || die "gate $name is not listed"
+test_reference_gate_gate
+test_golden_pytorch "*$name*"
+compare $gates
+compare baselines/README.md
 copy_undeclared

@@ -29,12 +29,22 @@ STEPS = 10
 LEARNING_RATE, BETA1, BETA2, EPSILON, WEIGHT_DECAY = 1e-3, 0.9, 0.95, 1e-8, 0.1
 AUXILIARY_WEIGHT = 0.01
 LAYER_NORM_EPSILON = 1e-5
-CHOICES = {"gshard": 2, "switch": 1, "softmax": 4}
+# Choices, and what else decides.
+GATES = {
+    "gshard": {"choices": 2},
+    "switch": {"choices": 1},
+    "softmax": {"choices": 4},
+    "z_loss": {"choices": 1, "z_loss": 0.02},  # Switch with the router z-loss
+    "hash": {"choices": 1, "hash_seed": 1},
+    "ktop1": {"choices": 2},
+    "sam": {"choices": 3, "groups": 2, "alignment": 0.05},
+    "sigmoid": {"choices": 2, "groups": 4, "groups_kept": 2, "bias_rate": 0.01, "scale": 2.5},
+}
 MARGIN = 5e-4
 ROUNDING_LIMIT = 2e-5  # largest part of a result that float32 rounding may move
 
 
-def create_parameters(generator):
+def create_parameters(generator, gate):
     """All parameters by name, float32 values in float64 tensors.
 
     Spread wider than a usual initialisation so that softmaxes, GELU and LayerNorm work away from
@@ -57,6 +67,8 @@ def create_parameters(generator):
         parameters[name + "ln2_gain"] = normal(WIDTH, spread=0.2, mean=1.0)
         parameters[name + "ln2_bias"] = normal(WIDTH, spread=0.2)
         parameters[name + "gate"] = normal(WIDTH, EXPERTS, spread=1.0 / math.sqrt(WIDTH))
+        if gate == "sigmoid":
+            parameters[name + "gate_bias"] = normal(EXPERTS, spread=0.05)
         for expert in range(EXPERTS):
             parameters[name + f"expert.{expert}.w1"] = normal(
                 WIDTH, EXPERT_WIDTH, spread=1.5 / math.sqrt(WIDTH)
@@ -90,32 +102,116 @@ def attention(h, qkv_weight, out_weight):
     return (weights @ v).transpose(1, 2).reshape(batch, sequence, width) @ out_weight
 
 
-def moe(h, parameters, name, choices):
-    """h [tokens, D].  Returns the mixed expert outputs, the layer's auxiliary loss, the chosen
-    experts [tokens, choices] and for each token how clearly it chose."""
-    probabilities = torch.softmax(h @ parameters[name + "gate"], dim=-1)
-    ordered, order = torch.sort(probabilities, dim=-1, descending=True)
-    chosen, weights = order[:, :choices], ordered[:, :choices]
+def random_below(seed, stream, index, bound):
+    """As reference/base/random.h has it: SplitMix64's mixing, applied to each in turn."""
+
+    def mix(value):
+        value = (value + 0x9E3779B97F4A7C15) % 2**64
+        value = (value ^ (value >> 30)) * 0xBF58476D1CE4E5B9 % 2**64
+        value = (value ^ (value >> 27)) * 0x94D049BB133111EB % 2**64
+        return value ^ (value >> 31)
+
+    return mix(mix(mix(seed) ^ stream) ^ index) * bound >> 64
+
+
+def largest(keys, choices):
+    """The largest keys' places [tokens, choices] in descending order, and how clear that is."""
+    ordered, order = torch.sort(keys, dim=-1, descending=True)
+    gaps = ordered[:, :choices] - ordered[:, 1 : choices + 1]
+    return order[:, :choices], gaps.amin(dim=-1) if gaps.numel() else torch.inf
+
+
+def in_groups(keys, groups, kept, best):
+    """Keys [tokens, E], those of groups that are not kept -inf, and how clear that is.  A group is
+    as good as the sum of its `best` largest keys."""
+    split = keys.reshape(keys.shape[0], groups, -1)
+    scores = split.topk(min(best, split.shape[-1]), dim=-1).values.sum(dim=-1)
+    ordered, order = torch.sort(scores, dim=-1, descending=True)
+    closed = torch.ones_like(scores, dtype=torch.bool).scatter(1, order[:, :kept], False)
+    margin = ordered[:, kept - 1] - ordered[:, kept]
+    return split.masked_fill(closed[:, :, None], -math.inf).reshape(keys.shape), margin
+
+
+def choose(logits, token, layer, bias, gate):
+    """Probabilities [tokens, E], chosen experts and their weights [tokens, choices], the layer's
+    losses beside the balancing one, and for each token how clearly it chose."""
+    rule, choices = GATES[gate], GATES[gate]["choices"]
+    other = torch.zeros((), dtype=logits.dtype)
+    if gate == "hash":
+        chosen = torch.tensor(
+            [[random_below(rule["hash_seed"], layer, t, EXPERTS)] for t in token.tolist()]
+        )
+        ones = torch.ones(chosen.shape, dtype=logits.dtype)
+        return torch.zeros_like(logits), chosen, ones, other, torch.ones(chosen.shape[0])
+    if gate == "ktop1":
+        split = torch.softmax(logits.reshape(-1, choices, EXPERTS // choices), dim=-1)
+        ordered, order = torch.sort(split, dim=-1, descending=True)
+        chosen = order[:, :, 0] + torch.arange(choices) * (EXPERTS // choices)
+        margin = (ordered[:, :, 0] - ordered[:, :, 1]).amin(dim=-1)
+        return split.reshape(logits.shape), chosen, ordered[:, :, 0], other, margin
+    if gate == "sigmoid":
+        scores = torch.sigmoid(logits)
+        keys, clear = in_groups(
+            scores + bias, rule["groups"], rule["groups_kept"], choices // rule["groups_kept"]
+        )
+        chosen, margin = largest(keys, choices)
+        weights = scores.gather(1, chosen)
+        weights = rule["scale"] * weights / weights.sum(dim=-1, keepdim=True)
+        probabilities = scores / scores.sum(dim=-1, keepdim=True)
+        return probabilities, chosen, weights, other, torch.minimum(margin, clear)
+    probabilities = torch.softmax(logits, dim=-1)
+    if gate == "sam":
+        keys, clear = in_groups(probabilities, rule["groups"], 1, EXPERTS)
+        order = torch.sort(keys, dim=-1, descending=True).indices
+        chosen = order[:, :choices]
+        weights = probabilities.gather(1, chosen)
+        above = probabilities - weights[:, -1:]
+        size = EXPERTS // rule["groups"]
+        outside = (torch.arange(EXPERTS) // size)[None, :] != chosen[:, :1] // size
+        penalty = torch.where(outside, above.clamp_min(0), torch.zeros_like(above))
+        other = rule["alignment"] * penalty.sum(dim=-1).mean()
+        kink = torch.where(outside, above.abs(), torch.ones_like(above)).amin(dim=-1)
+        gap = weights[:, :-1] - weights[:, 1:]
+        return probabilities, chosen, weights, other, torch.minimum(
+            torch.minimum(kink, clear), gap.amin(dim=-1)
+        )
+    chosen, margin = largest(probabilities, choices)
+    weights = probabilities.gather(1, chosen)
     if choices > 1:
         weights = weights / weights.sum(dim=-1, keepdim=True)
-    margin = (ordered[:, :choices] - ordered[:, 1 : choices + 1]).amin(dim=-1)
+    if "z_loss" in rule:
+        other = rule["z_loss"] * (torch.logsumexp(logits, dim=-1) ** 2).mean()
+    return probabilities, chosen, weights, other, margin
 
+
+def balance(probabilities, chosen, gate):
+    """GShard and Switch look at firsts; E / choices else, and SAM adds up its choices."""
+    firsts = gate in ("gshard", "switch", "z_loss")
+    counted = chosen[:, :1] if firsts else chosen
+    share = torch.bincount(counted.reshape(-1), minlength=EXPERTS).to(probabilities.dtype)
+    share = share / (chosen.shape[0] if gate == "sam" else counted.numel())
+    return EXPERTS * (probabilities.mean(dim=0) * share).sum()
+
+
+def moe(h, token, parameters, layer, gate):
+    """h [tokens, D].  Returns the mixed expert outputs, the layer's balancing loss and its other
+    losses, the chosen experts [tokens, choices] and for each token how clearly it chose."""
+    name = f"layer.{layer}."
+    logits = h @ parameters[name + "gate"]
+    bias = parameters.get(name + "gate_bias")
+    probabilities, chosen, weights, other, margin = choose(logits, token, layer, bias, gate)
     mixed = torch.zeros_like(h)
     for expert in range(EXPERTS):
-        token, choice = (chosen == expert).nonzero(as_tuple=True)
+        row, choice = (chosen == expert).nonzero(as_tuple=True)
         w1, w2 = (parameters[f"{name}expert.{expert}.{part}"] for part in ("w1", "w2"))
-        y = functional.gelu(h[token] @ w1, approximate="tanh") @ w2
-        mixed = mixed.index_add(0, token, weights[token, choice, None] * y)
-
-    counted = chosen if choices > 2 else chosen[:, :1]  # GShard and Switch look at firsts
-    share = torch.bincount(counted.reshape(-1), minlength=EXPERTS).to(h.dtype) / counted.numel()
-    auxiliary = EXPERTS * (probabilities.mean(dim=0) * share).sum()
-    return mixed, auxiliary, chosen, margin.detach()
+        y = functional.gelu(h[row] @ w1, approximate="tanh") @ w2
+        mixed = mixed.index_add(0, row, weights[row, choice, None] * y)
+    return mixed, balance(probabilities, chosen, gate), other, chosen, margin.detach()
 
 
-def forward(parameters, tokens, choices):
-    """tokens [batch, sequence].  Returns logits [batch, sequence, V], auxiliary losses [layers],
-    chosen experts [layers, tokens, choices], margins [batch]: the least clear of each sequence."""
+def forward(parameters, tokens, gate):
+    """tokens [batch, sequence].  Returns logits [batch, sequence, V], auxiliary losses [2, layers]
+    (balancing, others), chosen experts [layers, tokens, choices], margins [batch]: the least clear of each sequence."""
     batch, sequence = tokens.shape
     x = parameters["token_table"][tokens] + parameters["position_table"][:sequence]
     auxiliaries, all_chosen, margins = [], [], []
@@ -124,17 +220,19 @@ def forward(parameters, tokens, choices):
         h = layer_norm(x, parameters[name + "ln1_gain"], parameters[name + "ln1_bias"])
         x = x + attention(h, parameters[name + "qkv"], parameters[name + "out"])
         h = layer_norm(x, parameters[name + "ln2_gain"], parameters[name + "ln2_bias"])
-        mixed, auxiliary, chosen, margin = moe(h.reshape(-1, WIDTH), parameters, name, choices)
+        mixed, auxiliary, other, chosen, margin = moe(
+            h.reshape(-1, WIDTH), tokens.reshape(-1), parameters, layer, gate
+        )
         x = x + mixed.reshape(x.shape)
-        auxiliaries.append(auxiliary)
+        auxiliaries.append(torch.stack([auxiliary, other]))
         all_chosen.append(chosen)
         margins.append(margin.reshape(batch, sequence).amin(dim=-1))
     x = layer_norm(x, parameters["final_gain"], parameters["final_bias"])
     logits = x @ parameters["token_table"].T
-    return logits, torch.stack(auxiliaries), torch.stack(all_chosen), torch.stack(margins).amin(0)
+    return logits, torch.stack(auxiliaries, dim=1), torch.stack(all_chosen), torch.stack(margins).amin(0)
 
 
-def draw_sequences(parameters, choices, generator):
+def draw_sequences(parameters, gate, generator):
     """[BATCH, SEQUENCE + 1] bytes whose every routing decision is clear under `parameters`."""
     kept = torch.empty(0, SEQUENCE + 1, dtype=torch.int64)
     with torch.no_grad():
@@ -144,7 +242,7 @@ def draw_sequences(parameters, choices, generator):
                 0, VOCABULARY, (2, 4 * BATCH, SEQUENCE + 1), generator=generator
             )
             candidates = pair.amin(dim=0)
-            _, _, _, margins = forward(parameters, candidates[:, :-1], choices)
+            _, _, _, margins = forward(parameters, candidates[:, :-1], gate)
             kept = torch.cat([kept, candidates[margins > MARGIN]])
             if kept.shape[0] >= BATCH:
                 return kept[:BATCH]
@@ -155,27 +253,47 @@ def decays(name):
     return not name.endswith(("_gain", "_bias"))
 
 
-def train(initial, choices, precision, sequences=None, generator=None):
+def learns(name):
+    return not name.endswith("gate_bias")
+
+
+def results_have_others(gate):
+    return "z_loss" in GATES[gate] or "alignment" in GATES[gate]
+
+
+def even_out(parameters, chosen):
+    """Biases of experts with fewer routes than the mean rise, those of others fall."""
+    for layer in range(LAYERS):
+        bias = parameters.get(f"layer.{layer}.gate_bias")
+        if bias is not None:
+            routes = torch.bincount(chosen[layer].reshape(-1), minlength=EXPERTS).double()
+            step = GATES["sigmoid"]["bias_rate"] * torch.sign(routes.mean() - routes)
+            with torch.no_grad():
+                bias += step.to(bias.dtype)
+
+
+def train(initial, gate, precision, sequences=None, generator=None):
     """STEPS steps of AdamW; draws the sequences itself when none are given.  Returns results by
     name in `precision`, and the sequences [STEPS, BATCH, SEQUENCE + 1]."""
     parameters = {n: p.to(precision).clone().requires_grad_() for n, p in initial.items()}
     optimizer = torch.optim.AdamW(
         [
             {"params": [p for n, p in parameters.items() if decays(n)]},
-            {"params": [p for n, p in parameters.items() if not decays(n)], "weight_decay": 0.0},
+            {"params": [p for n, p in parameters.items() if learns(n) and not decays(n)], "weight_decay": 0.0},
         ],
         lr=LEARNING_RATE, betas=(BETA1, BETA2), eps=EPSILON, weight_decay=WEIGHT_DECAY,
     )
     results, used, losses, auxiliaries = {}, [], [], []
     for step in range(STEPS):
-        batch = draw_sequences(parameters, choices, generator) if sequences is None \
+        batch = draw_sequences(parameters, gate, generator) if sequences is None \
             else sequences[step]
         used.append(batch)
         tokens, targets = batch[:, :-1], batch[:, 1:]
-        logits, auxiliary, chosen, margins = forward(parameters, tokens, choices)
+        logits, auxiliary, chosen, margins = forward(parameters, tokens, gate)
         loss = functional.cross_entropy(logits.reshape(-1, VOCABULARY), targets.reshape(-1))
         optimizer.zero_grad()
-        (loss + AUXILIARY_WEIGHT * auxiliary.sum()).backward()
+        weight = 0 if gate == "hash" else AUXILIARY_WEIGHT
+        (loss + weight * auxiliary[0].sum() + auxiliary[1].sum()).backward()
         if sequences is None:
             assert margins.amin() > MARGIN
         losses.append(loss.detach())
@@ -184,10 +302,19 @@ def train(initial, choices, precision, sequences=None, generator=None):
             results["logits"] = logits.detach()
             results["choices"] = chosen
             for name, parameter in parameters.items():
-                results["gradient." + name] = parameter.grad.clone()
+                grad = parameter.grad  # None for what nothing depends on
+                results["gradient." + name] = \
+                    torch.zeros_like(parameter) if grad is None else grad.clone()
+        if gate == "hash":  # the gate's matrix only decays, as with a gradient of zeros
+            for name, parameter in parameters.items():
+                parameter.grad = torch.zeros_like(parameter) if parameter.grad is None \
+                    else parameter.grad
         optimizer.step()
+        even_out(parameters, chosen)
     results["losses"] = torch.stack(losses)
-    results["auxiliary_losses"] = torch.stack(auxiliaries)
+    results["auxiliary_losses"] = torch.stack(auxiliaries)[:, 0]
+    if results_have_others(gate):
+        results["other_losses"] = torch.stack(auxiliaries)[:, 1]
     for name, parameter in parameters.items():
         results["after10." + name] = parameter.detach()
     return results, torch.stack(used)
@@ -220,10 +347,10 @@ def settings(choices):
 
 def make(gate, seed, folder):
     generator = torch.Generator().manual_seed(seed)
-    choices = CHOICES[gate]
-    initial = create_parameters(generator)
-    results, sequences = train(initial, choices, torch.float64, generator=generator)
-    rounded, _ = train(initial, choices, torch.float32, sequences=sequences)
+    choices = GATES[gate]["choices"]
+    initial = create_parameters(generator, gate)
+    results, sequences = train(initial, gate, torch.float64, generator=generator)
+    rounded, _ = train(initial, gate, torch.float32, sequences=sequences)
     worst = max((difference(n, rounded[n], r), n) for n, r in results.items())
     assert worst[0] < ROUNDING_LIMIT, f"{worst[1]}: rounding moves it by {worst[0]:.1e}"
 
@@ -247,10 +374,10 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seed", type=int, default=20250)
     parser.add_argument("--folder", type=pathlib.Path, default=pathlib.Path(__file__).parent)
-    parser.add_argument("--gate", choices=CHOICES, action="append", help="default: all")
+    parser.add_argument("--gate", choices=GATES, action="append", help="default: all")
     arguments = parser.parse_args()
     torch.set_num_threads(1)  # one order of summation, the same file everywhere
-    for gate in arguments.gate or CHOICES:
+    for gate in arguments.gate or GATES:
         make(gate, arguments.seed, arguments.folder)
 
 

@@ -9,7 +9,7 @@ static const double TOLERANCE = 1e-4;
 
 struct comparison {
     const char *file;
-    const char *gate;
+    const char *gate[5];
     struct mp_golden *golden;
     struct small_trainer small;
     int layers, experts, width, expert_width, batch, sequence, steps;
@@ -105,9 +105,10 @@ static int open_comparison(void **state) {
     count(c, "choices", "top-k", text[12]);
     char epsilon[64];
     number(c, "epsilon", "epsilon", epsilon);
-    const char *settings[] = {text[0],  text[1], text[2], text[3], text[4],  text[5],
-                              text[6],  text[7], text[8], text[9], text[10], text[11],
-                              text[12], epsilon, c->gate, NULL};
+    const char *settings[] = {text[0],    text[1],    text[2],    text[3],    text[4],
+                              text[5],    text[6],    text[7],    text[8],    text[9],
+                              text[10],   text[11],   c->gate[0], text[12],   epsilon,
+                              c->gate[1], c->gate[2], c->gate[3], c->gate[4], NULL};
     small_trainer_create(&c->small, settings);
     c->layers = setting(c, "layers");
     c->experts = setting(c, "experts");
@@ -150,6 +151,8 @@ static void ten_steps_agree(void **state) {
     const float *losses = mp_golden_float(c->golden, "losses", (size_t)c->steps);
     const float *auxiliary =
         mp_golden_float(c->golden, "auxiliary_losses", (size_t)c->steps * (size_t)c->layers);
+    const float *other =
+        mp_golden_float(c->golden, "other_losses", (size_t)c->steps * (size_t)c->layers);
     const float *weight = mp_golden_float(c->golden, "settings.auxiliary_weight", 1);
     assert_true(losses && auxiliary && weight && c->steps == 10);
     compare_logits(c);
@@ -161,7 +164,8 @@ static void ten_steps_agree(void **state) {
             fail_msg("%s", error.text);
         double expected = 0;
         for (int l = 0; l < c->layers; l++)
-            expected += (double)*weight * (double)auxiliary[i * c->layers + l];
+            expected += (double)*weight * (double)auxiliary[i * c->layers + l] +
+                        (other ? (double)other[i * c->layers + l] : 0);
         assert_close(result.loss, losses[i], TOLERANCE);
         assert_close(result.auxiliary_loss, expected, TOLERANCE);
         if (i == 0)
@@ -171,16 +175,23 @@ static void ten_steps_agree(void **state) {
 }
 
 int main(void) {
-    struct comparison gshard = {.file = "gshard.bin", .gate = "gate=gshard"};
-    struct comparison one = {.file = "switch.bin", .gate = "gate=switch"};
-    struct comparison several = {.file = "softmax.bin", .gate = "gate=softmax"};
-    const struct CMUnitTest tests[] = {
-        {"GShard top-2 agrees with PyTorch", ten_steps_agree, open_comparison, close_comparison,
-         &gshard},
-        {"Switch top-1 agrees with PyTorch", ten_steps_agree, open_comparison, close_comparison,
-         &one},
-        {"softmax top-4 agrees with PyTorch", ten_steps_agree, open_comparison, close_comparison,
-         &several},
+    static struct comparison comparisons[] = {
+        {.file = "gshard.bin", .gate = {"gate=gshard"}},
+        {.file = "switch.bin", .gate = {"gate=switch"}},
+        {.file = "softmax.bin", .gate = {"gate=softmax"}},
+        {.file = "z_loss.bin", .gate = {"gate=switch", "gate-options.z-loss=0.02"}},
+        {.file = "hash.bin", .gate = {"gate=hash", "gate-options.seed=1"}},
+        {.file = "ktop1.bin", .gate = {"gate=ktop1"}},
+        {.file = "sam.bin",
+         .gate = {"gate=sam", "gate-options.groups=2", "gate-options.alignment-weight=0.05"}},
+        {.file = "sigmoid.bin",
+         .gate = {"gate=sigmoid", "gate-options.groups=4", "gate-options.groups-kept=2",
+                  "gate-options.bias-rate=0.01", "gate-options.scale=2.5"}},
     };
-    return cmocka_run_group_tests_name("pytorch", tests, NULL, NULL);
+    enum { COMPARISONS = sizeof comparisons / sizeof *comparisons };
+    struct CMUnitTest tests[COMPARISONS];
+    for (int i = 0; i < COMPARISONS; i++)
+        tests[i] = (struct CMUnitTest){comparisons[i].file, ten_steps_agree, open_comparison,
+                                       close_comparison, &comparisons[i]};
+    return cmocka_run_group_tests_name("agrees with PyTorch", tests, NULL, NULL);
 }

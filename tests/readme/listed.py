@@ -86,6 +86,16 @@ LISTED = {
         "build/release/bin/moeperf run mine.yaml --db out/mine.db --set repeat=3": Listed(
             "what baselines/new_system builds, which runs it"),
     },
+    "reference/gate/README.md": {
+        "cmake --preset release && cmake --build build/release": Listed(
+            "builds everything; baselines/new_system does it"),
+        "build/release/bin/moeperf show mine": Listed("what baselines/new_system builds"),
+        "ctest --test-dir build/release -R reference/gate": Listed(OWN),
+        "ctest --test-dir build/release -L golden": Listed(OWN),
+        "ctest --test-dir build/release -L exact": Listed(OWN),
+        "ctest --test-dir build/release -R finite_difference": Listed(OWN),
+        "python3 tests/golden/make_golden.py --gate mine": Listed("needs PyTorch"),
+    },
     "results/compare/README.md": {
         "moeperf run quickstart --pairs 12 --against ../before/bin/moeperf-train": Listed(
             first="mkdir -p ../before; cp -r build/release/bin ../before", more=PAIRS),

@@ -214,9 +214,14 @@ static void gate_forward(struct mp_device *device, mp_stream stream, int tokens,
                          const float *bias, const int32_t *forced, float *probability, float *kept,
                          int32_t *choice, float *weight) {
     (void)stream;
-    if (top_k < 1 || top_k > MP_CHOICES_LIMIT || top_k > experts || experts > MOST_EXPERTS) {
+    if (top_k < 1 || top_k > MP_CHOICES_LIMIT || top_k > experts) {
         mp_fail(&device->error, MP_EINVAL, "gate: top %d of %d experts (at most %d)", top_k,
                 experts, MP_CHOICES_LIMIT);
+        return;
+    }
+    if ((bias || rule->groups) && experts > MOST_EXPERTS) {
+        mp_fail(&device->error, MP_ELIMIT, "gate: %d experts in groups or with bias (at most %d)",
+                experts, MOST_EXPERTS);
         return;
     }
     struct arguments arguments = arguments_of(experts, top_k, rule);

@@ -163,7 +163,7 @@ static void random_job(struct mp_job_file *file, uint64_t *seed) {
     assert_int_equal(mp_job_file_create(file, NULL), MP_OK);
     set(file, "", "system", "plain");
     for (const struct mp_option *option = mp_job_options; option->name; option++) {
-        if (!strcmp(option->name, "system"))
+        if (!strcmp(option->name, "system") || !strcmp(option->name, "gate"))
             continue;
         random_value(option, seed, value);
         set(file, "", option->name, value);
@@ -171,6 +171,15 @@ static void random_job(struct mp_job_file *file, uint64_t *seed) {
     for (const struct mp_option *option = plain_options; option->name; option++) {
         random_value(option, seed, value);
         set(file, "options.", option->name, value);
+    }
+    int gates = 0;
+    while (mp_gate_kinds[gates])
+        gates++;
+    const struct mp_gate_kind *gate = mp_gate_kinds[test_random_int(seed, 0, gates - 1)];
+    set(file, "", "gate", gate->name);
+    for (const struct mp_option *option = gate->options; option && option->name; option++) {
+        random_value(option, seed, value);
+        set(file, "gate-options.", option->name, value);
     }
 }
 
@@ -190,6 +199,8 @@ static void every_written_job_reads_back(void **state) {
         assert_same(mp_job_options, &written.job, &read.job);
         assert_ptr_equal(read.system, &plain);
         assert_same(plain_options, written.system_options, read.system_options);
+        assert_memory_equal(&written.job.gate_options, &read.job.gate_options,
+                            sizeof read.job.gate_options);
         mp_job_file_destroy(&written);
         mp_job_file_destroy(&read);
         free(text);
@@ -327,6 +338,20 @@ static const struct message_case check_cases[] = {
      "renormalise: gate gshard has it on; gate softmax with top-k 2 takes either"},
     {"one expert divided by itself", "{system: plain, text: x, gate: switch, renormalise: yes}",
      "renormalise: gate switch has it off; gate softmax with top-k 1 takes either"},
+    {"replayed loads for prototypes", "{system: plain, text: x, gate: ktop1, routing: balanced}",
+     "routing: gate ktop1 takes one expert of each prototype, and replayed loads don't say"},
+    {"groups of unequal size",
+     "{system: plain, text: x, gate: sam, experts: 9, gate-options: {groups: 2}}",
+     "groups: 9 experts can't be divided evenly over 2; take a divisor"},
+    {"groups that are too small",
+     "{system: plain, text: x, gate: sigmoid, top-k: 5, experts: 16, gate-options: {groups: 4, "
+     "groups-kept: 1}}",
+     "groups: a token takes 5 experts, and 1 of 4 groups have only 4"},
+    {"more groups kept than there are",
+     "{system: plain, text: x, gate: sigmoid, gate-options: {groups-kept: 2}}",
+     "groups: 2 of 1 groups can't be kept"},
+    {"prototypes of unequal size", "{system: plain, text: x, gate: ktop1, top-k: 3}",
+     "top-k: 16 experts can't be divided evenly over 3; take a divisor"},
     {"load with an expert that a token has not",
      "{system: plain, text: x, experts: 4, gate: softmax, top-k: 3, routing: load, load: [4, 2, 2, "
      "2]}",
@@ -529,6 +554,13 @@ static void gates_are_what_is_said(void **state) {
         {"{gate: softmax, top-k: 1}", "softmax top-1 not renormalised", 1, false},
         {"{gate: softmax, top-k: 1, renormalise: yes}", "softmax top-1", 1, true},
         {"{gate: softmax, top-k: all, experts: 12}", "softmax top-12", 12, true},
+        {"{gate-options: {z-loss: 0.001}, gate: switch}", "switch z-loss=0.001", 1, false},
+        {"{gate: softmax, renormalise: no, gate-options: {z-loss: 0.5}}",
+         "softmax top-2 not renormalised z-loss=0.5", 2, false},
+        {"gate: hash", "hash", 1, false},
+        {"{gate: ktop1, top-k: 4}", "ktop1 top-4", 4, false},
+        {"{gate: sigmoid, gate-options: {groups: 4, groups-kept: 2, scale: 2.5}}",
+         "sigmoid top-8 groups=4 groups-kept=2 scale=2.5", 8, true},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct mp_job_file file;

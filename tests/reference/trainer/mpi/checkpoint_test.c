@@ -30,6 +30,8 @@ static const char *const fssdp_switch[] = {"system=fssdp",
                                            "options.memory=1",
                                            "options.reshard-interval=2",
                                            NULL};
+static const char *const biased[] = {"system=ep", "gate=sigmoid", "top-k=2",
+                                     "gate-options.bias-rate=0.05", NULL};
 
 /* Replicas that come and go, experts in slices that are put together after a step or before a gate,
  * and experts that change places. */
@@ -357,6 +359,7 @@ int main(void) {
         {"fssdp goes on bit for bit", goes_on_bit_for_bit, NULL, NULL, (void *)fssdp},
         {"fssdp, switch, goes on bit for bit", goes_on_bit_for_bit, NULL, NULL,
          (void *)fssdp_switch},
+        {"a gate's bias goes on bit for bit", goes_on_bit_for_bit, NULL, NULL, (void *)biased},
         {"ep to fssdp", goes_on_under_others, NULL, NULL, &changes[0]},
         {"fssdp to ep", goes_on_under_others, NULL, NULL, &changes[1]},
         {"fssdp to one rank", goes_on_under_others, NULL, NULL, &changes[2]},

@@ -1,0 +1,113 @@
+/* The list of gates, and what every descriptor in it must be. */
+#include "reference/gate/gate.h"
+
+#include <string.h>
+
+#include "reference/plan/option_choice.h"
+#include "tests/support.h"
+
+static const struct mp_gate_sizes sizes = {16, 2, 1000};
+
+static void descriptors_are_whole(void **state) {
+    (void)state;
+    struct mp_error error = {0};
+    for (int i = 0; mp_gate_kinds[i]; i++) {
+        const struct mp_gate_kind *gate = mp_gate_kinds[i];
+        char word[MP_CHOICE_SIZE];
+        assert_true(mp_choice_word(mp_gate_names, i, word));
+        assert_string_equal(word, gate->name);
+        assert_false(mp_choice_word(mp_gate_names, i + 1, word) && !mp_gate_kinds[i + 1]);
+        assert_int_equal(mp_gate_find(gate->name), i);
+        assert_true(*gate->title && *gate->source && *gate->models);
+        assert_in_range(gate->least, 1, gate->usual);
+        assert_in_range(gate->usual, gate->least, gate->most);
+        assert_in_range(gate->most, gate->usual, 16);
+        assert_true(gate->options_size <= MP_GATE_OPTIONS_SIZE);
+        if (mp_options_check(gate->options, gate->options_size, gate->name, &error))
+            fail_msg("%s", error.text);
+    }
+    assert_null(mp_choice_fault(mp_gate_names));
+    assert_int_equal(mp_gate_find("softma"), -1);
+}
+
+/* With default options, for as many choices as are usual; only a forced gate chooses by itself. */
+static void rules_follow_from_defaults(void **state) {
+    (void)state;
+    for (int i = 0; mp_gate_kinds[i]; i++) {
+        const struct mp_gate_kind *gate = mp_gate_kinds[i];
+        const struct mp_gate_sizes usual = {16, gate->usual, 1000};
+        struct mp_gate_values values = {0};
+        struct mp_gate_rule rule;
+        char words[MP_GATE_WORDS];
+        assert_int_equal(mp_options_set_defaults(gate->options, values.bytes, NULL), MP_OK);
+        assert_int_equal(mp_gate_rule(gate, &usual, true, &values, &rule, NULL), MP_OK);
+        assert_int_equal(rule.scores == MP_SCORES_FORCED, gate->choose != NULL);
+        assert_int_equal(rule.renormalise, gate->weights != MP_WEIGHTS_AS_THEY_ARE);
+        mp_gate_words(gate, gate->usual, true, &values, words);
+        assert_int_equal(strncmp(words, gate->name, strlen(gate->name)), 0);
+        assert_null(strchr(words, '='));
+        assert_int_equal(mp_gate_words_top_k(words), gate->usual);
+    }
+}
+
+/* Words that databases have from before, and such as no gate here has. */
+static void choices_are_read_from_words(void **state) {
+    (void)state;
+    static const struct {
+        const char *words;
+        int top_k;
+    } cases[] = {
+        {"gshard", 2},
+        {"switch", 1},
+        {"softmax top-6", 6},
+        {"softmax top-12 not renormalised", 12},
+        {"", 0},
+        {"switch z-loss=0.001", 1},
+        {"mine", 0},
+        {"another top-3 softly", 3},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        assert_int_equal(mp_gate_words_top_k(cases[i].words), cases[i].top_k);
+    assert_string_equal(mp_gate_kinds[mp_gate_of_choices(1)]->name, "switch");
+    assert_string_equal(mp_gate_kinds[mp_gate_of_choices(2)]->name, "gshard");
+    assert_string_equal(mp_gate_kinds[mp_gate_of_choices(6)]->name, "softmax");
+}
+
+/* Every byte has one expert of a layer, others in another layer and for another seed, and none is
+ * left out of 256 bytes on 16. */
+static void bytes_have_their_experts(void **state) {
+    (void)state;
+    const struct mp_gate_kind *hash = mp_gate_kinds[mp_gate_find("hash")];
+    int32_t token[512], choice[3][512];
+    struct mp_gate_values values[2] = {0};
+    unsigned experts = 0;
+    int differ[2] = {0};
+    for (int i = 0; i < 512; i++)
+        token[i] = i % 256;
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(mp_options_set(hash->options, values[i].bytes, "gate hash", "seed",
+                                        i ? "8" : "7", NULL, NULL),
+                         MP_OK);
+    hash->choose(&sizes, values[0].bytes, 0, 512, token, choice[0]);
+    hash->choose(&sizes, values[0].bytes, 1, 512, token, choice[1]);
+    hash->choose(&sizes, values[1].bytes, 0, 512, token, choice[2]);
+    assert_memory_equal(choice[0], choice[0] + 256, 256 * sizeof **choice);
+    for (int i = 0; i < 256; i++) {
+        assert_in_range(choice[0][i], 0, 15);
+        experts |= 1u << choice[0][i];
+        differ[0] += choice[0][i] != choice[1][i];
+        differ[1] += choice[0][i] != choice[2][i];
+    }
+    assert_int_equal(experts, 0xffff);
+    assert_true(differ[0] > 128 && differ[1] > 128);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(descriptors_are_whole),
+        cmocka_unit_test(rules_follow_from_defaults),
+        cmocka_unit_test(choices_are_read_from_words),
+        cmocka_unit_test(bytes_have_their_experts),
+    };
+    return cmocka_run_group_tests_name("gate", tests, NULL, NULL);
+}
