@@ -130,6 +130,12 @@ static void print_entry(const json_t *object) {
     print_members(object, members);
 }
 
+static json_t *pack_exchange(const struct mp_exchange *exchange) {
+    const struct cli_entry entry = {exchange->name, exchange->title, exchange->source,
+                                    exchange->models, exchange->use};
+    return pack_entry("exchange", &entry);
+}
+
 static json_t *pack_table(const char *name, const char *title, const struct mp_option table[]) {
     return json_pack("{s:s, s:s, s:s, s:o}", "kind", "options", "name", name, "title", title,
                      "options", pack_options(table));
@@ -255,6 +261,9 @@ static json_t *find_built_in(const struct mp_systems *systems, const char *name)
     entry = cli_entry_find(cli_workloads, name);
     if (entry)
         return pack_entry("workload", entry);
+    for (int kind = 0; kind < MP_EXCHANGE_KINDS; kind++)
+        if (!strcmp(mp_exchange_name((enum mp_exchange_kind)kind), name))
+            return pack_exchange(mp_exchange_of((enum mp_exchange_kind)kind));
     json_t *generator = pack_generator(name);
     if (generator)
         return generator;
@@ -278,6 +287,8 @@ static int fail_unknown(const struct mp_systems *systems, char **names[KINDS], c
         known[count++] = entry->name;
     for (const struct cli_entry *entry = cli_workloads; entry->name; entry++)
         known[count++] = entry->name;
+    for (int kind = 0; kind < MP_EXCHANGE_KINDS; kind++)
+        known[count++] = mp_exchange_name((enum mp_exchange_kind)kind);
     for (const struct mp_generator *kind = mp_generators; kind->name; kind++)
         known[count++] = kind->name;
     known[count++] = "job";
@@ -293,8 +304,8 @@ static int fail_unknown(const struct mp_systems *systems, char **names[KINDS], c
         return mp_fail(error, MP_ENOTFOUND, "nothing is called \"%.80s\"; did you mean \"%s\"?",
                        name, nearest);
     return mp_fail(error, MP_ENOTFOUND,
-                   "nothing is called \"%.80s\"; moeperf list systems, gates, workloads, "
-                   "generators, suites, clusters and rules name what there is",
+                   "nothing is called \"%.80s\"; moeperf list systems, gates, exchanges, "
+                   "workloads, generators, suites, clusters and rules name what there is",
                    name);
 }
 
@@ -354,9 +365,10 @@ static void print_text(const json_t *object) {
     static const struct {
         const char *kind;
         void (*print)(const json_t *object);
-    } kinds[] = {{"system", print_system},  {"gate", print_entry},
-                 {"workload", print_entry}, {"generator", print_generator},
-                 {"options", print_table},  {"grammar", print_grammar}};
+    } kinds[] = {{"system", print_system},       {"gate", print_entry},
+                 {"exchange", print_entry},      {"workload", print_entry},
+                 {"generator", print_generator}, {"options", print_table},
+                 {"grammar", print_grammar}};
     const char *own = json_string_value(json_object_get(object, "kind"));
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
         if (!strcmp(own, kinds[i].kind))
@@ -389,9 +401,9 @@ static int show(const struct mp_systems *systems, int argc, char *argv[], struct
                                      {0}};
     const struct cli_usage usage = {
         "moeperf show NAME [options]",
-        "Shows a system, gate, workload, generator, suite, cluster or rules in full: options\n"
-        "with defaults, ranges and units, source, what it models; a cluster's numbers with\n"
-        "where they come from.  `job`, `suite` and `rules` show what files may say.  Of a\n"
+        "Shows a system, gate, exchange, workload, generator, suite, cluster or rules in full:\n"
+        "options with defaults, ranges and units, source, what it models; a cluster's numbers\n"
+        "with where they come from.  `job`, `suite` and `rules` show what files may say.  Of a\n"
         "trace, FILE.mptrace, it shows how uneven its loads are and how fast they change.",
         table,
         1,

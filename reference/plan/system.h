@@ -38,6 +38,7 @@ struct mp_setting {
     int experts;                 /* per layer, E */
     int top_k;                   /* routes per token */
     struct mp_topology topology; /* R and G */
+    int exchange;                /* mp_exchange_kind of rows where a system's plan leaves it flat */
     int64_t tokens_per_rank;     /* per iteration */
     int64_t expert_bytes;        /* parameters of one expert, B */
     int64_t gradient_bytes;      /* their gradient, B */

@@ -48,6 +48,7 @@ struct mp_job {
                         AUTO: from two choices on, as Mixtral, Qwen3-MoE, Megatron-LM (softmax after
                         selection) and Tutel have it; DeepSeek-V2, Qwen2-MoE and OLMoE don't */
     double auxiliary_weight; /* of the gate's loss */
+    int exchange;            /* enum mp_exchange_kind, of systems whose rows travel in one go */
 
     /* Data. */
     int batch;               /* sequences per iteration over all ranks; a multiple of ranks */

@@ -31,6 +31,8 @@
 /* All of them, MP_EXCHANGE_NAME and mp_exchange_name; first those that a job may ask for. */
 #define MP_EXCHANGES(EXCHANGE)                                                                     \
     EXCHANGE(FLAT, flat)                                                                           \
+    EXCHANGE(LEADER, leader)                                                                       \
+    EXCHANGE(TWO_LEVEL, two_level)                                                                 \
     EXCHANGE(PIPELINED, pipelined)
 
 enum mp_exchange_kind {
