@@ -12,8 +12,7 @@ static int stop(const struct mp_topology *topology, int from, int to, int round)
 const struct mp_exchange mp_exchange_leader = {
     .name = "leader",
     .title = "through the first rank of every node",
-    .source = "HetuMoE, arXiv 2203.14685, section 3.2 (hierarchical all-to-all); PKU-DAIR/Hetu, "
-              "halltoall",
+    .source = "HetuMoE, arXiv 2203.14685 (hierarchical all-to-all); PKU-DAIR/Hetu, halltoall",
     .models = "Three rounds: every rank sends all its rows to the first rank of its node, the "
               "leaders exchange them, each sends the rows of its node's ranks on to them; leaders "
               "put rows in order before the second and the third. Between nodes there is one "

@@ -12,7 +12,7 @@ static int stop(const struct mp_topology *topology, int from, int to, int round)
 const struct mp_exchange mp_exchange_two_level = {
     .name = "two-level",
     .title = "inside the node first, then between ranks of the same place in all nodes",
-    .source = "Tutel, arXiv 2206.03382, section 4.3 (2DH all-to-all); microsoft/tutel",
+    .source = "Tutel, arXiv 2206.03382, 2DH all-to-all; microsoft/tutel",
     .models = "Two rounds: inside its node a rank sends the rows for place i of any node to the "
               "node's rank i; those exchange them with the ranks of their place in the other "
               "nodes. Rows are put in order before either. Between nodes a rank has one message "
