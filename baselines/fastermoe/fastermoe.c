@@ -150,6 +150,11 @@ static int check_schedule(const struct mp_setting *setting,
                           const struct mp_fastermoe_options *options, struct mp_error *error) {
     int ranks = setting->topology.ranks, size = options->group_size;
 
+    if (options->smart_schedule && setting->exchange != MP_EXCHANGE_FLAT)
+        return mp_fail(error, MP_EINVAL,
+                       "fastermoe with smart-schedule sends rows in steps of its own, not through "
+                       "exchange %s; one of the two has to go",
+                       mp_exchange_name((enum mp_exchange_kind)setting->exchange));
     if (!options->smart_schedule || size == MP_AUTO || size == MP_ALL || size == 0 ||
         ranks % size == 0)
         return MP_OK;

@@ -53,6 +53,17 @@ static int list_workloads(const struct mp_systems *systems, json_t *rows, struct
     return code;
 }
 
+static int list_exchanges(const struct mp_systems *systems, json_t *rows, struct mp_error *error) {
+    int code = MP_OK;
+    (void)systems;
+    for (int kind = 0; kind < MP_EXCHANGE_KINDS && !code; kind++) {
+        const struct mp_exchange *exchange = mp_exchange_of((enum mp_exchange_kind)kind);
+        code = add_row(
+            rows, json_pack("{s:s, s:s}", "name", exchange->name, "title", exchange->title), error);
+    }
+    return code;
+}
+
 static int list_generators(const struct mp_systems *systems, json_t *rows, struct mp_error *error) {
     (void)systems;
     int code = MP_OK;
@@ -138,10 +149,10 @@ static int list_devices(const struct mp_systems *systems, json_t *rows, struct m
 static const struct {
     const char *name;
     list_function *list;
-} topics[] = {{"systems", list_systems},     {"gates", list_gates},
-              {"workloads", list_workloads}, {"generators", list_generators},
-              {"suites", list_suites},       {"clusters", list_clusters},
-              {"rules", list_rules},         {"devices", list_devices}};
+} topics[] = {
+    {"systems", list_systems},     {"gates", list_gates},           {"exchanges", list_exchanges},
+    {"workloads", list_workloads}, {"generators", list_generators}, {"suites", list_suites},
+    {"clusters", list_clusters},   {"rules", list_rules},           {"devices", list_devices}};
 enum { TOPICS = sizeof topics / sizeof *topics };
 
 /* Under a system's title: where it comes from, and "replicates experts, drops routes". */
@@ -199,7 +210,7 @@ static list_function *find_topic(const char *name, struct mp_error *error) {
     }
     const char *nearest = mp_nearest_word(name, known);
     mp_fail(error, MP_EINVAL,
-            "can't list \"%.80s\"; it is one of systems, gates, workloads, "
+            "can't list \"%.80s\"; it is one of systems, gates, exchanges, workloads, "
             "generators, suites, clusters, rules, devices%s%s%s",
             name, nearest ? "; did you mean \"" : "", nearest ? nearest : "", nearest ? "\"?" : "");
     return NULL;
@@ -216,6 +227,7 @@ static int list(const struct mp_systems *systems, int argc, char *argv[], struct
         "show.  The topics:\n\n"
         "  systems     planners that can be compared\n"
         "  gates       what chooses the experts of a token\n"
+        "  exchanges   ways of tokens' rows to their experts and back\n"
         "  workloads   where a job's loads come from, as its routing: says\n"
         "  generators  kinds of computed traces, of moeperf generate\n"
         "  suites      ready-made comparisons\n"

@@ -117,10 +117,15 @@ static void print_system(const json_t *object) {
     print_options(options);
 }
 
-static json_t *pack_workload(const struct cli_entry *entry) {
-    return json_pack("{s:s, s:s, s:s, s:s, s:s, s:s}", "kind", "workload", "name", entry->name,
-                     "title", entry->title, "source", "", "models", entry->models, "use",
-                     entry->use);
+static json_t *pack_entry(const char *kind, const struct cli_entry *entry, const char *source) {
+    return json_pack("{s:s, s:s, s:s, s:s, s:s, s:s}", "kind", kind, "name", entry->name, "title",
+                     entry->title, "source", source, "models", entry->models, "use", entry->use);
+}
+
+static json_t *pack_exchange(const struct mp_exchange *exchange) {
+    const struct cli_entry entry = {exchange->name, exchange->title, exchange->models,
+                                    exchange->use};
+    return pack_entry("exchange", &entry, exchange->source);
 }
 
 static json_t *pack_gate(const struct mp_gate_kind *gate) {
@@ -282,7 +287,10 @@ static json_t *find_built_in(const struct mp_systems *systems, const char *name)
         return pack_gate(mp_gate_kinds[gate]);
     const struct cli_entry *workload = cli_workload_find(name);
     if (workload)
-        return pack_workload(workload);
+        return pack_entry("workload", workload, "");
+    for (int kind = 0; kind < MP_EXCHANGE_KINDS; kind++)
+        if (!strcmp(mp_exchange_name((enum mp_exchange_kind)kind), name))
+            return pack_exchange(mp_exchange_of((enum mp_exchange_kind)kind));
     json_t *generator = pack_generator(name);
     if (generator)
         return generator;
@@ -306,6 +314,8 @@ static int fail_unknown(const struct mp_systems *systems, char **names[KINDS], c
         known[count++] = mp_gate_kinds[i]->name;
     for (const struct cli_entry *entry = cli_workloads; entry->name; entry++)
         known[count++] = entry->name;
+    for (int kind = 0; kind < MP_EXCHANGE_KINDS; kind++)
+        known[count++] = mp_exchange_name((enum mp_exchange_kind)kind);
     for (const struct mp_generator *kind = mp_generators; kind->name; kind++)
         known[count++] = kind->name;
     known[count++] = "job";
@@ -321,8 +331,8 @@ static int fail_unknown(const struct mp_systems *systems, char **names[KINDS], c
         return mp_fail(error, MP_ENOTFOUND, "nothing is called \"%.80s\"; did you mean \"%s\"?",
                        name, nearest);
     return mp_fail(error, MP_ENOTFOUND,
-                   "nothing is called \"%.80s\"; moeperf list systems, gates, workloads, "
-                   "generators, suites, clusters and rules name what there is",
+                   "nothing is called \"%.80s\"; moeperf list systems, gates, exchanges, "
+                   "workloads, generators, suites, clusters and rules name what there is",
                    name);
 }
 
@@ -382,9 +392,10 @@ static void print_text(const json_t *object) {
     static const struct {
         const char *kind;
         void (*print)(const json_t *object);
-    } kinds[] = {{"system", print_system},  {"gate", print_gate},
-                 {"workload", print_entry}, {"generator", print_generator},
-                 {"options", print_table},  {"grammar", print_grammar}};
+    } kinds[] = {{"system", print_system},       {"gate", print_gate},
+                 {"exchange", print_entry},      {"workload", print_entry},
+                 {"generator", print_generator}, {"options", print_table},
+                 {"grammar", print_grammar}};
     const char *own = json_string_value(json_object_get(object, "kind"));
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
         if (!strcmp(own, kinds[i].kind))
@@ -417,9 +428,9 @@ static int show(const struct mp_systems *systems, int argc, char *argv[], struct
                                      {0}};
     const struct cli_usage usage = {
         "moeperf show NAME [options]",
-        "Shows a system, gate, workload, generator, suite, cluster or rules in full: options\n"
-        "with defaults, ranges and units, source, what it models; a cluster's numbers with\n"
-        "where they come from.  `job`, `suite` and `rules` show what files may say.  Of a\n"
+        "Shows a system, gate, exchange, workload, generator, suite, cluster or rules in full:\n"
+        "options with defaults, ranges and units, source, what it models; a cluster's numbers\n"
+        "with where they come from.  `job`, `suite` and `rules` show what files may say.  Of a\n"
         "trace, FILE.mptrace, it shows how uneven its loads are and how fast they change.",
         table,
         1,

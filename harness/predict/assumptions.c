@@ -33,6 +33,20 @@ static void tell_loads(const struct mp_predict_job *job, const struct mp_trace_i
     }
 }
 
+/* What an exchange is for that has rounds. */
+static void tell_exchange(const struct mp_predict_job *job, const struct teller *teller) {
+    char line[LINE_SIZE];
+    const struct mp_exchange *exchange =
+        mp_exchange_of((enum mp_exchange_kind)job->file.job.exchange);
+    if (exchange->rounds == 1)
+        return;
+    snprintf(line, sizeof line,
+             "exchange %s: a round takes a level's latency once, whatever the number of messages; "
+             "what fewer and larger ones save is not in it",
+             exchange->name);
+    teller->each(teller->context, line);
+}
+
 /* The efficiency table comes before all others: none weighs as much. */
 static void tell_quantity(void *context, const char *place, const char *unit,
                           const struct mp_quantity *quantity) {
@@ -82,6 +96,7 @@ int mp_predict_job_assumptions(const struct mp_predict_job *job, const struct mp
         return code;
     tell_loads(job, mp_trace_stream_info(stream), &teller);
     mp_trace_stream_destroy(stream);
+    tell_exchange(job, &teller);
     teller.efficiency_now = true;
     mp_cluster_each(cluster, tell_quantity, &teller);
     code = tell_options(job, &teller, error);

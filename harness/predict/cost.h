@@ -144,6 +144,7 @@ struct mp_memory_use {
      * recompute keeps and what exchange buffers hold. */
     double rows, rows_one_layer; /* that its own experts work on */
     double sent, sent_one_layer; /* that it sends and that return to it */
+    double transit;              /* bytes of rows on their way through it, at most at once */
     bool one_hot;                /* sent rows are those of one-hot matrices, too (plan.one_hot) */
 };
 struct mp_memory {
@@ -153,7 +154,7 @@ struct mp_memory {
     double gradients;    /* of experts and copies */
     double optimizer;    /* of experts */
     double activations;  /* kept for backward: blocks', experts' and the head's */
-    double buffers;      /* of an exchange: rows sent and received */
+    double buffers;      /* of an exchange: rows sent and received, and in transit twice over */
     double total, limit; /* limit: the device's memory without the reserve */
 };
 void mp_costs_memory(const struct mp_costs *costs, const struct mp_memory_use *use,

@@ -122,17 +122,22 @@ static void record_facts(const struct mp_predictor *predictor, int layer) {
     predictor->sink.facts(predictor->sink.context, predictor->called, layer, plan, &facts);
 }
 
-/* Bytes across ranks' borders where rows are passed on. */
+/* Bytes across ranks' borders where rows are passed on, and the most that a rank has in transit:
+ * all that it puts in order. */
 static void count_hops(const struct mp_predictor *predictor, struct mp_predicted_layer *layer) {
     double *sent = predictor->bytes, *received = predictor->seconds;
     memset(layer->sent, 0, (size_t)predictor->ranks * sizeof *layer->sent);
     memset(layer->received, 0, (size_t)predictor->ranks * sizeof *layer->received);
+    memset(layer->transit, 0, (size_t)predictor->ranks * sizeof *layer->transit);
     for (int t = 0; t < layer->steps->steps * layer->steps->rounds; t++) {
         mp_traffic_totals(layer->steps->traffic[t], sent, received);
         for (int r = 0; r < predictor->ranks; r++) {
             layer->sent[r] += sent[r];
             layer->received[r] += received[r];
         }
+        mp_traffic_copies(layer->steps->traffic[t], sent);
+        for (int r = 0; r < predictor->ranks; r++)
+            layer->transit[r] = sent[r] > layer->transit[r] ? sent[r] : layer->transit[r];
     }
 }
 

@@ -30,6 +30,7 @@ struct mp_predicted_layer {
     int64_t one_hot;         /* rows of the matrices that they are put in order with; 0: copied */
     int64_t *sent_rows;      /* [ranks] */
     int64_t *rows;           /* [ranks] worked on */
+    double *transit;         /* [ranks] bytes of rows that it passes on, at most at once */
     double *copies;          /* [ranks] holders beside those of its home, or put together */
     struct mp_carriage prefetch, gradient[MP_GRADIENT_STAGES];
     bool rematerialise;

@@ -71,6 +71,7 @@ static struct mp_memory_use use_of(const struct mp_predictor *predictor, int ran
         use.sent += sent;
         use.sent_one_layer = sent > use.sent_one_layer ? sent : use.sent_one_layer;
         use.one_hot |= layer->one_hot > 0;
+        use.transit = layer->transit[rank] > use.transit ? layer->transit[rank] : use.transit;
     }
     double own = states_of(predictor, rank);
     use.experts_kept = stays ? predictor->kept[rank] : own;

@@ -78,7 +78,8 @@ void mp_costs_memory(const struct mp_costs *costs, const struct mp_memory_use *u
         .optimizer = use->states_kept * mp_costs_expert_state_bytes(costs),
         .activations = activation_bytes(costs, use),
         .buffers = (use->sent_one_layer + use->rows_one_layer) * mp_costs_row_bytes(costs) +
-                   use->sent_one_layer * one_hot_bytes(costs, use, INDEX_BYTES + 1),
+                   use->sent_one_layer * one_hot_bytes(costs, use, INDEX_BYTES + 1) +
+                   2 * use->transit,
         .limit = costs->cluster->memory.value * (1 - costs->options.reserve),
     };
     memory->total = memory->dense + memory->parameters + memory->copies + memory->gradients +

@@ -69,6 +69,8 @@ void mp_network_exchange(struct mp_network *network, const struct mp_traffic *tr
 void mp_network_alone(struct mp_network *network, const struct mp_traffic *traffic,
                       double seconds[]);
 
+/* Bytes that ranks send themselves: [ranks]. */
+void mp_traffic_copies(const struct mp_traffic *traffic, double bytes[]);
 /* Bytes that cross a rank's border: [ranks], either may be NULL. */
 void mp_traffic_totals(const struct mp_traffic *traffic, double sent[], double received[]);
 

@@ -60,13 +60,14 @@ static int create_layer(struct mp_predictor *predictor, struct mp_predicted_laye
                         struct mp_error *error) {
     size_t ranks = (size_t)predictor->ranks;
     bool spans = predictor->sink.span, failed = false;
-    layer->sent = table(4 * ranks, sizeof *layer->sent, &failed);
+    layer->sent = table(5 * ranks, sizeof *layer->sent, &failed);
     layer->rows = table(2 * ranks, sizeof *layer->rows, &failed);
     if (failed)
         return mp_fail(error, MP_ENOMEM, "no memory for layers of %d ranks", predictor->ranks);
     layer->received = layer->sent + ranks;
     layer->permute = layer->received + ranks;
     layer->copies = layer->permute + ranks;
+    layer->transit = layer->copies + ranks;
     layer->sent_rows = layer->rows + ranks;
     int code = mp_carriage_create(predictor->ranks, spans, &layer->prefetch, error);
     for (int i = 0; !code && i < MP_GRADIENT_STAGES; i++)

@@ -287,6 +287,12 @@ int mp_steps_fill(struct mp_steps *steps, struct mp_steps_memory *memory,
     const struct mp_exchange *exchange = mp_exchange_of(plan->exchange);
     struct pass pass = {plan, exchange, late, steps, memory, costs, (int)ranks / count, places, 0};
     int hops = exchange->rounds + __builtin_popcount(exchange->reorders);
+    if (by_expert && hops > 1)
+        return mp_fail(
+            error, MP_EINVAL,
+            "predict.exchange: by-expert is an order of rows that are sent directly, not "
+            "of an exchange that is %s",
+            exchange->name);
     int code = reserve_memory(memory, count, places, ranks, error);
     int rounds = !code && by_expert ? find_rounds(plan, memory) : hops;
     if (!code)

@@ -50,7 +50,8 @@ void mp_steps_memory_destroy(struct mp_steps_memory *memory);
 
 /* Fills steps from a plan whose dispatch is written.  late: [experts][plan.during.words] bits of
  * ranks with a late copy (mp_plan_next_late); NULL: there are none.  by_expert: in rounds.
- * MP_ENOMEM; then steps may only be filled again or destroyed. */
+ * MP_EINVAL (by_expert of an exchange that has rounds), MP_ENOMEM; then steps may only be filled
+ * again or destroyed. */
 int mp_steps_fill(struct mp_steps *steps, struct mp_steps_memory *memory,
                   struct mp_network *network, struct mp_costs *costs, const struct mp_plan *plan,
                   const uint64_t *late, bool by_expert, struct mp_error *error);

@@ -612,6 +612,11 @@ size_t mp_traffic_bytes(const struct mp_traffic *traffic) {
     return size;
 }
 
+void mp_traffic_copies(const struct mp_traffic *traffic, double bytes[]) {
+    mp_traffic_arrange(traffic);
+    memcpy(bytes, traffic->bytes->self, (size_t)traffic->network->ranks * sizeof *bytes);
+}
+
 /* Adds up rows of all levels per rank. */
 static void add_rows(const struct mp_network *network, const struct mp_port_matrix *matrix,
                      double sums[]) {

@@ -190,6 +190,8 @@ int mp_planner_begin_layer(struct mp_planner *planner, int64_t iteration, int la
     planner->planned = -1;
     int code = mp_system_begin_plan(planner->system, planner->self, iteration, layer,
                                     &planner->home[layer], plan, error);
+    if (plan->exchange == MP_EXCHANGE_FLAT)
+        plan->exchange = (enum mp_exchange_kind)planner->setting.exchange;
     return !code && planner->change.asynchronous ? share_with_coming(planner, plan, error) : code;
 }
 

@@ -39,6 +39,7 @@ struct mp_setting {
     int top_k;                   /* routes per token */
     bool fixed_choices;          /* the gate has a rule of its own: no plan may limit its choices */
     struct mp_topology topology; /* R and G */
+    int exchange;                /* mp_exchange_kind of rows where a system's plan leaves it flat */
     int64_t tokens_per_rank;     /* per iteration */
     int64_t expert_bytes;        /* parameters of one expert, B */
     int64_t gradient_bytes;      /* their gradient, B */

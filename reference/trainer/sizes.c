@@ -54,6 +54,7 @@ void mp_job_setting(const struct mp_job *job, const struct mp_sizes *sizes,
         .expert_bytes = (int64_t)sizes->expert,
         .gradient_bytes = (int64_t)sizes->expert_gradient,
         .route_bytes = (int64_t)sizes->row,
+        .exchange = job->exchange,
         .seed = (uint64_t)job->seed,
     };
 }

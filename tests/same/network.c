@@ -71,10 +71,8 @@ void __wrap_mp_traffic_clear(struct mp_traffic *traffic) {
 }
 
 void __wrap_mp_traffic_add(struct mp_traffic *traffic, int from, int to, double bytes) {
-    if (from != to) {
-        assert_within(bytes, floor(bytes), 0);
-        bytes_of(&seen.traffic, traffic)[from][to] += (uint32_t)bytes;
-    }
+    assert_within(bytes, floor(bytes), 0);
+    bytes_of(&seen.traffic, traffic)[from][to] += (uint32_t)bytes;
     __real_mp_traffic_add(traffic, from, to, bytes);
 }
 
@@ -90,8 +88,7 @@ static int ask_rows(void *context, int from, uint32_t rows[], int32_t to[]) {
     const struct asked *asked = context;
     int count = asked->rows_of(asked->context, from, rows, to);
     for (int i = 0; i < count; i++)
-        if (to[i] != from)
-            asked->bytes[from][to[i]] = (uint32_t)(rows[to[i]] * asked->row_bytes);
+        asked->bytes[from][to[i]] = (uint32_t)(rows[to[i]] * asked->row_bytes);
     return count;
 }
 
@@ -102,11 +99,29 @@ void __wrap_mp_traffic_fill(struct mp_traffic *traffic, mp_traffic_rows *rows_of
     __real_mp_traffic_fill(traffic, ask_rows, &asked, row_bytes);
 }
 
+/* What ranks send themselves is no message. */
 static void add_traffic(const struct mp_traffic *traffic, bool back, trace_matrix to) {
     const trace_row *bytes = bytes_of(&seen.traffic, traffic);
     for (int a = 0; a < TRACE_RANKS; a++)
         for (int b = 0; b < TRACE_RANKS; b++)
-            to[a][b] += back ? bytes[b][a] : bytes[a][b];
+            if (a != b)
+                to[a][b] += back ? bytes[b][a] : bytes[a][b];
+}
+
+/* What comes to a rank in a round, its own copies included, is what leaves it in the next one. */
+static void check_rounds(struct mp_traffic *const traffic[], int rounds, bool back) {
+    for (int round = 0; round + 1 < rounds; round++) {
+        const trace_row *now = bytes_of(&seen.traffic, traffic[round]);
+        const trace_row *next = bytes_of(&seen.traffic, traffic[round + 1]);
+        for (int r = 0; r < TRACE_RANKS; r++) {
+            uint32_t comes = 0, leaves = 0;
+            for (int other = 0; other < TRACE_RANKS; other++) {
+                comes += back ? now[r][other] : now[other][r];
+                leaves += back ? next[other][r] : next[r][other];
+            }
+            assert_int_equal(comes, leaves);
+        }
+    }
 }
 
 void __wrap_mp_network_exchange(struct mp_network *network, const struct mp_traffic *traffic,
@@ -195,6 +210,7 @@ void __wrap_mp_timeline_exchange_start(struct mp_timeline *timeline,
     seen.trace->operation[number].step = activity.step;
     for (int round = 0; round < rounds; round++)
         add_traffic(traffic[round], back, seen.bytes[number]);
+    check_rounds(traffic, rounds, back);
     seen.done[number] = done;
     __real_mp_timeline_exchange_start(timeline, activity, traffic, rounds, back, alone, received,
                                       begin, done);

@@ -8,7 +8,7 @@
 #include "tests/reference/trainer/mpi/trainers.h"
 #include "tests/same/trace.h"
 
-enum { ITERATIONS = 4, TRIES = 1000 };
+enum { ITERATIONS = 4, TRIES = 1000, JOB_EXCHANGES = MP_EXCHANGE_PIPELINED };
 
 /* What a random choice may leave out: each mechanism is met in one of these. */
 static const char *const acting[][6] = {
@@ -43,7 +43,8 @@ static trace_matrix posted[TRACE_OPERATIONS], carried[TRACE_OPERATIONS];
 
 /* What has been met, over all cases. */
 static struct {
-    int transfers[MP_PHASES][4]; /* by phase and direction */
+    int transfers[MP_PHASES][4];  /* by phase and direction */
+    int exchanges[JOB_EXCHANGES]; /* by kind, operations that rows travel in */
     int cases, operations, steps;
 } met;
 
@@ -145,6 +146,9 @@ static void draw_job(uint64_t *random, const char *system, const char *const giv
         must(mp_job_file_create(file, &error), &error);
         set(file, systems, "system=%s", system);
         draw_shape(random, file, systems);
+        /* In turn, until the system takes one. */
+        set(file, systems, "exchange=%s",
+            mp_exchange_name((enum mp_exchange_kind)((met.cases + i) % JOB_EXCHANGES)));
         if (!given) {
             draw_gate(random, file, systems);
             draw_options(random, file, systems);
@@ -192,12 +196,13 @@ static void put_together(void) {
                    sizeof(trace_row));
 }
 
-static void count_what_was_met(const struct trace *trace) {
+static void count_what_was_met(const struct trace *trace, int exchange) {
     met.operations += trace->operations;
     for (int i = 0; i < trace->operations; i++) {
         const struct trace_operation *o = &trace->operation[i];
         met.transfers[o->phase][o->direction & 3]++;
         met.steps = o->step > met.steps ? o->step : met.steps;
+        met.exchanges[exchange] += o->phase == MP_PHASE_DISPATCH;
     }
 }
 
@@ -237,6 +242,7 @@ static void run(const struct mp_job_file *file, uint64_t *random) {
     int32_t token[512], target[512];
     must(mp_trainer_create(file, world, NULL, &trainer, &error), &error);
     assert_true(trainer->model.tokens <= 512);
+    assert_int_equal(trainer->path != NULL, file->job.exchange != MP_EXCHANGE_FLAT);
     if (world->rank == 0)
         network_create(file, &trainer->setting);
     for (int i = 0; i < ITERATIONS; i++) {
@@ -250,7 +256,7 @@ static void run(const struct mp_job_file *file, uint64_t *random) {
             continue;
         network_step(trainer->load, &predicted, carried);
         compare(file, i);
-        count_what_was_met(&mine);
+        count_what_was_met(&mine, file->job.exchange);
     }
     if (world->rank == 0)
         network_destroy();
@@ -289,6 +295,8 @@ static void trainer_and_predictor_are_the_same_program(void **state) {
     assert_true(met.transfers[MP_PHASE_REDUCE][MP_BACKWARD] > 0);
     assert_true(met.transfers[MP_PHASE_MOVE][MP_NO_DIRECTION & 3] > 0);
     assert_int_equal(met.steps, world->ranks - 1);
+    for (int kind = 0; kind < JOB_EXCHANGES; kind++)
+        assert_true(met.exchanges[kind] > 0);
 }
 
 int main(void) {

@@ -18,7 +18,10 @@
  *         put in order      0>0 1>0 | 0>2 1>2        to rank 0, to rank 2
  *         after the round   0>0 1>0 | 2>0 3>0        from rank 0, from rank 2
  *
- * Rows return the way they came, round by round and backwards. */
+ * Rows return the way they came, round by round and backwards.
+ *
+ * A further one is its file, its row of MP_EXCHANGES and, if a job may ask for it, its name in
+ * mp_exchange_choices; the tests of this folder then hold it to all of this. */
 #ifndef MOEPERF_REFERENCE_SCHEDULE_EXCHANGE_EXCHANGE_H
 #define MOEPERF_REFERENCE_SCHEDULE_EXCHANGE_EXCHANGE_H
 
@@ -31,6 +34,8 @@
 /* All of them, MP_EXCHANGE_NAME and mp_exchange_name; first those that a job may ask for. */
 #define MP_EXCHANGES(EXCHANGE)                                                                     \
     EXCHANGE(FLAT, flat)                                                                           \
+    EXCHANGE(LEADER, leader)                                                                       \
+    EXCHANGE(TWO_LEVEL, two_level)                                                                 \
     EXCHANGE(PIPELINED, pipelined)
 
 enum mp_exchange_kind {

@@ -3,7 +3,7 @@
 const struct mp_exchange mp_exchange_flat = {
     .name = "flat",
     .title = "every rank sends to every other one, in one go",
-    .source = "MPI_Alltoallv; FastMoE, arXiv 2103.13262, section 4.2",
+    .source = "FastMoE, arXiv 2103.13262; MPI_Alltoallv",
     .models = "One message from every rank to every other one that it has rows for, exact; padded "
               "where the system pads rows. Few bytes, and as many messages as there are pairs of "
               "ranks: between many nodes they are small.",

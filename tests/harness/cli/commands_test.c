@@ -32,7 +32,7 @@ struct bad_input {
 
 static const struct bad_input bad_inputs[] = {
     {"unknown topic", "moeperf list system",
-     "moeperf list: can't list \"system\"; it is one of systems, gates, workloads, "
+     "moeperf list: can't list \"system\"; it is one of systems, gates, exchanges, workloads, "
      "generators, suites, clusters, rules, devices; did you mean \"systems\"?\n"},
     {"unknown thing", "moeperf show fsdp",
      "moeperf show: nothing is called \"fsdp\"; did you mean \"fssdp\"?\n"},
@@ -120,9 +120,9 @@ static void assert_fits(char *text) {
 
 static void lists_and_things_are_json_too(void **state) {
     (void)state;
-    static const char *const topics[] = {"systems", "gates",    "workloads", "generators",
-                                         "suites",  "clusters", "rules"};
-    for (int i = 0; i < 7; i++) {
+    static const char *const topics[] = {"systems",    "gates",  "exchanges", "workloads",
+                                         "generators", "suites", "clusters",  "rules"};
+    for (int i = 0; i < 8; i++) {
         char line[256];
         size_t at;
         json_t *row;

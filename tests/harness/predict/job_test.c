@@ -554,7 +554,7 @@ static void moves_hide_under_the_next_iteration(void **state) {
 
 struct lines {
     int count, of_cluster;
-    bool has_loads, has_reserve, has_precision;
+    bool has_loads, has_reserve, has_precision, has_exchange;
 };
 
 static void take_line(void *context, const char *text) {
@@ -563,6 +563,7 @@ static void take_line(void *context, const char *text) {
     lines->of_cluster += !strncmp(text, "cluster: ", 9);
     lines->has_reserve |= !strncmp(text, "predict.reserve 0.1 (default)", 29);
     lines->has_precision |= !strncmp(text, "predict.precision", 17);
+    lines->has_exchange |= !strncmp(text, "exchange two-level: a round takes", 33);
     lines->count++;
 }
 
@@ -584,7 +585,11 @@ static void assumptions_are_what_nobody_said(void **state) {
     assert_true(lines.has_loads);
     assert_true(lines.has_reserve);
     assert_false(lines.has_precision);
+    assert_false(lines.has_exchange);
     assert_in_range(lines.of_cluster, assumed, assumed + 1); /* efficiency is one */
+    set(&job, "exchange=two-level");
+    assert_int_equal(mp_predict_job_assumptions(&job, cluster, take_line, &lines, NULL), MP_OK);
+    assert_true(lines.has_exchange);
     end_job(&job, cluster);
 }
 

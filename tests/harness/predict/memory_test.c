@@ -350,6 +350,13 @@ static void predictions_follow_rows(void **state) {
      * rank has two. */
     struct mp_memory dropped = predicted("deepspeed", "options.padded=no", half, &rank);
     assert_close(usual.activations - dropped.activations, (routes - 5 * 64) * row, 1e-12);
+    /* Rows in transit twice over: a rank's own, or at a leader those of its node. */
+    struct mp_memory through = predicted("ep", "exchange=two-level", even, &rank);
+    assert_close(through.buffers - usual.buffers, 2 * routes * row, 1e-12);
+    through = predicted("ep", "exchange=leader", even, &rank);
+    assert_int_equal(rank % GOOD_MACHINE.ranks_per_node, 0);
+    assert_close(through.buffers - usual.buffers, 2 * GOOD_MACHINE.ranks_per_node * routes * row,
+                 1e-12);
 }
 
 int main(void) {

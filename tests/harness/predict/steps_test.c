@@ -1,5 +1,5 @@
 /* Steps of an exchange: every route is in its step, by definition of the smart schedule; a flat
- * exchange has one.  By expert, every route is in its expert's round. */
+ * exchange has one.  By expert, every route is in its expert's round; passed on, in every hop. */
 #include "harness/predict/steps.h"
 
 #include <malloc.h>
@@ -129,22 +129,11 @@ static void check_work(const struct bench *bench, const struct mp_steps *steps, 
     }
 }
 
-/* The traffic of a step and round is told apart by what the network says of it; adds to alone. */
-static void check_traffic(struct bench *bench, uint64_t *random, const struct mp_steps *steps,
-                          int step, int round, double alone[]) {
-    const struct mp_plan *plan = &bench->example.plan;
-    const struct mp_traffic *traffic = steps->traffic[step * steps->rounds + round];
-    double ready[64], done[2][64], part[64], bytes = mp_costs_row_bytes(bench->costs);
+/* A traffic is told apart by what the network says of it; adds to alone. */
+static void check_as_expected(struct bench *bench, uint64_t *random,
+                              const struct mp_traffic *traffic, double alone[]) {
+    double ready[64], done[2][64], part[64];
     size_t size = (size_t)bench->ranks * sizeof(double);
-    mp_traffic_clear(bench->expected);
-    for (int from = 0; from < bench->ranks; from++)
-        for (int to = 0; to < bench->ranks; to++) {
-            int64_t rows = 0;
-            for (int expert = 0; expert < plan->experts; expert++)
-                if (steps->rounds == 1 || round_of(plan, expert, to) == round)
-                    rows += rows_in(bench, step, from, expert, to);
-            mp_traffic_add(bench->expected, from, to, (double)rows * bytes);
-        }
     for (int rank = 0; rank < bench->ranks; rank++)
         ready[rank] = 1e-4 * test_random_double(random);
     for (int back = 0; back < 2; back++) {
@@ -155,6 +144,22 @@ static void check_traffic(struct bench *bench, uint64_t *random, const struct mp
     mp_network_alone(bench->network, bench->expected, part);
     for (int rank = 0; rank < bench->ranks; rank++)
         alone[rank] += part[rank];
+}
+
+static void check_traffic(struct bench *bench, uint64_t *random, const struct mp_steps *steps,
+                          int step, int round, double alone[]) {
+    const struct mp_plan *plan = &bench->example.plan;
+    double bytes = mp_costs_row_bytes(bench->costs);
+    mp_traffic_clear(bench->expected);
+    for (int from = 0; from < bench->ranks; from++)
+        for (int to = 0; to < bench->ranks; to++) {
+            int64_t rows = 0;
+            for (int expert = 0; expert < plan->experts; expert++)
+                if (steps->rounds == 1 || round_of(plan, expert, to) == round)
+                    rows += rows_in(bench, step, from, expert, to);
+            mp_traffic_add(bench->expected, from, to, (double)rows * bytes);
+        }
+    check_as_expected(bench, random, steps->traffic[step * steps->rounds + round], alone);
 }
 
 static void check_step(struct bench *bench, uint64_t *random, const struct mp_steps *steps,
@@ -224,6 +229,70 @@ static void every_route_is_in_its_step(void **state) {
     }
 }
 
+/* Where a block of rows is, hop by hop; the same rank twice: it is copied. */
+static int hops_of(const struct bench *bench, int from, int to, int at[6]) {
+    int size = bench->test.job.job.ranks_per_node;
+    if (bench->example.plan.exchange == MP_EXCHANGE_LEADER) {
+        at[0] = from;
+        at[1] = at[2] = from / size * size;
+        at[3] = at[4] = to / size * size;
+        at[5] = to;
+        return 5;
+    }
+    at[0] = at[1] = from;
+    at[2] = at[3] = from / size * size + to % size;
+    at[4] = to;
+    return 4;
+}
+
+static void check_hop(struct bench *bench, uint64_t *random, const struct mp_steps *steps, int hop,
+                      double alone[]) {
+    double bytes = mp_costs_row_bytes(bench->costs);
+    mp_traffic_clear(bench->expected);
+    for (int from = 0; from < bench->ranks; from++)
+        for (int to = 0; to < bench->ranks; to++) {
+            int at[6];
+            int64_t rows = 0;
+            for (int expert = 0; expert < bench->example.plan.experts; expert++)
+                rows += mp_plan_routes_to(&bench->example.plan, from, expert, to);
+            assert_int_equal(steps->rounds, hops_of(bench, from, to, at));
+            mp_traffic_add(bench->expected, at[hop], at[hop + 1], (double)rows * bytes);
+        }
+    check_as_expected(bench, random, steps->traffic[hop], alone);
+}
+
+static void rows_are_passed_on_hop_by_hop(void **state) {
+    uint64_t random = test_seed();
+    (void)state;
+    for (int i = 0; i < 12; i++) {
+        struct bench bench;
+        struct mp_steps steps = {0};
+        struct mp_steps_memory memory = {0};
+        struct mp_error error = {0};
+        double alone[64] = {0};
+        create(&bench, &random);
+        draw_plan(&bench, &random);
+        bench.example.plan.exchange = i % 2 ? MP_EXCHANGE_LEADER : MP_EXCHANGE_TWO_LEVEL;
+        assert_ok(mp_steps_fill(&steps, &memory, bench.network, bench.costs, &bench.example.plan,
+                                NULL, false, &error),
+                  &error);
+        assert_int_equal(steps.steps, 1);
+        assert_int_equal(steps.hops, steps.rounds);
+        for (int hop = 0; hop < steps.rounds; hop++)
+            check_hop(&bench, &random, &steps, hop, alone);
+        assert_memory_equal(alone, steps.alone, (size_t)bench.ranks * sizeof *alone);
+        check_sources(&bench, &steps);
+        assert_int_equal(mp_steps_fill(&steps, &memory, bench.network, bench.costs,
+                                       &bench.example.plan, NULL, true, &error),
+                         MP_EINVAL);
+        assert_non_null(strstr(error.text, "predict.exchange: by-expert is an order of rows"));
+        mp_steps_destroy(&steps);
+        mp_steps_memory_destroy(&memory);
+        destroy_plan(&bench);
+        destroy(&bench);
+    }
+}
+
 /* Without copies that come late nothing stays behind the last step. */
 static void nothing_is_late_unless_said(void **state) {
     uint64_t random = test_seed();
@@ -282,6 +351,7 @@ static void bytes_are_those_that_were_allocated(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_route_is_in_its_step),
+        cmocka_unit_test(rows_are_passed_on_hop_by_hop),
         cmocka_unit_test(nothing_is_late_unless_said),
         cmocka_unit_test(bytes_are_those_that_were_allocated),
     };

@@ -460,6 +460,10 @@ static bool break_padding(struct example *example) {
 
 static bool break_exchange(struct example *example) {
     struct mp_plan *plan = &example->plan;
+    if (below(4) == 0) {
+        plan->exchange = below(2) ? MP_EXCHANGE_KINDS : (enum mp_exchange_kind) - 1;
+        return true;
+    }
     plan->exchange = MP_EXCHANGE_PIPELINED;
     if (plan->padding > 0) {
         plan->group_size = 1;

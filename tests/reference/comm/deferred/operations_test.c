@@ -162,6 +162,87 @@ static void rows_arrive_by_source(void **state) {
         one_exchange(round == 5);
 }
 
+/* The way of this rank's rows in an exchange; and how many it sends to others in all rounds. */
+static struct mp_exchange_path find_path(uint64_t seed, const struct mp_exchange *exchange,
+                                         int64_t *outwards) {
+    const struct mp_topology topology = {comm->ranks, test_random_int(&shared, 1, comm->ranks)};
+    int rows[CASE_RANKS * CASE_RANKS], ranks = comm->ranks;
+    struct mp_exchange_path path;
+    for (int i = 0; i < ranks * ranks; i++)
+        rows[i] = rows_between(seed, i / ranks, i % ranks, false);
+    assert_ok(mp_exchange_path_create(exchange, &topology, comm->rank, &path, &error));
+    assert_ok(mp_exchange_path_build(exchange, &topology, comm->rank, rows, &path, &error));
+    *outwards = 0;
+    for (int i = 0; i < path.rounds; i++)
+        for (int r = 0; r < ranks; r++)
+            *outwards += r == comm->rank ? 0 : path.round[i].send_rows[r];
+    return path;
+}
+
+/* All bytes that this rank has for others, or has got: made, or looked at. */
+static void each_byte(const struct mirror *rows, uint64_t seed, size_t row_bytes, bool got,
+                      bool make) {
+    size_t at = 0;
+    for (int r = 0; r < comm->ranks; r++) {
+        int from = got ? r : comm->rank, to = got ? comm->rank : r;
+        size_t bytes = (size_t)rows_between(seed, from, to, false) * row_bytes;
+        for (size_t i = 0; i < bytes; i++, at++) {
+            char byte = (char)row_byte(seed, from, to, i);
+            if (make)
+                rows->host[at] = byte;
+            else if (rows->host[at] != byte)
+                fail_msg("rank %d: byte %zu from rank %d to rank %d is wrong", comm->rank, i, from,
+                         to);
+        }
+    }
+}
+
+/* Rows go there, and the same ones come back. */
+static void one_path(const struct mp_exchange *exchange) {
+    uint64_t seed = test_random(&shared);
+    size_t row_bytes = (size_t)test_random_int(&shared, 1, 300), out = 0, in = 0;
+    mp_stream stream = any_stream();
+    int64_t outwards, sent = comm->sent_bytes;
+    struct mp_exchange_path path = find_path(seed, exchange, &outwards);
+    size_t room = (size_t)path.transit_rows * row_bytes;
+    for (int r = 0; r < comm->ranks; r++) {
+        out += (size_t)rows_between(seed, comm->rank, r, false) * row_bytes;
+        in += (size_t)rows_between(seed, r, comm->rank, false) * row_bytes;
+    }
+    struct mirror send = mirror_create(out), receive = mirror_create(in + 1);
+    struct mirror transit[2] = {mirror_create(room), mirror_create(room)};
+    void *const memory[2] = {transit[0].device, transit[1].device};
+    each_byte(&send, seed, row_bytes, false, true);
+    memset(receive.host, 0xA5, in + 1);
+    mirror_push(&send, stream);
+    mirror_push(&receive, stream);
+    assert_ok(mp_exchange_path_start(comm, &path, false, row_bytes, send.device, receive.device,
+                                     memory, stream, request, &error));
+    assert_ok(mp_request_wait(request, &error));
+    assert_int_equal(comm->sent_bytes - sent, outwards * (int64_t)row_bytes);
+    device->operations->zero(device, stream, send.device, out); /* it is the caller's again */
+    mirror_pull(&receive, stream);
+    assert_ok(mp_exchange_path_start(comm, &path, true, row_bytes, receive.device, send.device,
+                                     memory, stream, request, &error));
+    assert_ok(mp_request_wait(request, &error));
+    mirror_pull(&send, stream);
+    settle(stream);
+    each_byte(&receive, seed, row_bytes, true, false);
+    assert_int_equal((unsigned char)receive.host[in], 0xA5);
+    each_byte(&send, seed, row_bytes, false, false);
+    mirror_destroy(&send);
+    mirror_destroy(&receive);
+    for (int i = 0; i < 2; i++)
+        mirror_destroy(&transit[i]);
+    mp_exchange_path_destroy(&path);
+}
+
+static void rows_are_passed_on(void **state) {
+    (void)state;
+    for (int round = 0; round < 3 * MP_EXCHANGE_KINDS; round++)
+        one_path(mp_exchange_of((enum mp_exchange_kind)(round % MP_EXCHANGE_KINDS)));
+}
+
 /* ---- dense ---- */
 
 static void all_reduce_is_equal_everywhere(void **state) {
@@ -550,6 +631,7 @@ static int destroy_request(void **state) {
 int main(int arguments, char **argument) {
     const struct CMUnitTest operations[] = {
         ONE(rows_arrive_by_source),
+        ONE(rows_are_passed_on),
         ONE(copies_are_the_owners),
         ONE(sums_follow_the_hops),
         ONE(moves_arrive),

@@ -34,6 +34,83 @@ static void check_received(const unsigned char *receive, const int rows[], size_
                              s);
 }
 
+/* Of this rank's rows, in nodes at random; and how many rows it sends to others. */
+static struct mp_exchange_path find_path(const struct mp_exchange *exchange,
+                                         int counts[CASE_RANKS][CASE_RANKS], int64_t *outwards) {
+    const struct mp_topology topology = {comm->ranks, test_random_int(&shared, 1, comm->ranks)};
+    int rows[CASE_RANKS * CASE_RANKS], ranks = comm->ranks;
+    struct mp_exchange_path path;
+    for (int i = 0; i < ranks * ranks; i++)
+        rows[i] = counts[i / ranks][i % ranks];
+    assert_ok(mp_exchange_path_create(exchange, &topology, comm->rank, &path, &error));
+    assert_ok(mp_exchange_path_build(exchange, &topology, comm->rank, rows, &path, &error));
+    *outwards = 0;
+    for (int i = 0; i < path.rounds; i++)
+        for (int r = 0; r < ranks; r++)
+            *outwards += r == comm->rank ? 0 : path.round[i].send_rows[r];
+    return path;
+}
+
+/* Memory that says if somebody has written behind its end. */
+static unsigned char *guarded(size_t bytes) {
+    unsigned char *memory = malloc(bytes + 1);
+    memory[bytes] = 0xA5;
+    return memory;
+}
+
+static void release(unsigned char *memory, size_t bytes) {
+    assert_int_equal(memory[bytes], 0xA5);
+    free(memory);
+}
+
+/* Rows go there, and the same ones come back. */
+static void one_path(struct mp_request *request, const struct mp_exchange *exchange,
+                     enum pattern pattern) {
+    int counts[CASE_RANKS][CASE_RANKS], from[CASE_RANKS];
+    int64_t outwards, sent = comm->sent_bytes;
+    make_counts(counts, pattern);
+    uint64_t seed = test_random(&shared);
+    size_t row_bytes = (size_t)test_random_int(&shared, 1, 200), out = 0, in = 0;
+    struct mp_exchange_path path = find_path(exchange, counts, &outwards);
+    for (int r = 0; r < comm->ranks; r++) {
+        from[r] = counts[r][comm->rank];
+        out += (size_t)counts[comm->rank][r] * row_bytes;
+        in += (size_t)from[r] * row_bytes;
+    }
+    size_t room = (size_t)path.transit_rows * row_bytes;
+    unsigned char *send = guarded(out), *fill = send, *receive = guarded(in), *back = guarded(out);
+    void *const transit[2] = {guarded(room), guarded(room)};
+    for (int r = 0; r < comm->ranks; r++)
+        for (int n = 0; n < counts[comm->rank][r]; n++)
+            for (size_t i = 0; i < row_bytes; i++)
+                *fill++ = row_byte(seed, comm->rank, r, n, i);
+    assert_ok(mp_exchange_path_start(comm, &path, false, row_bytes, send, receive, transit, NULL,
+                                     request, &error));
+    assert_ok(mp_request_wait(request, &error));
+    assert_int_equal(comm->sent_bytes - sent, outwards * (int64_t)row_bytes);
+    check_received(receive, from, row_bytes, seed);
+    assert_ok(mp_exchange_path_start(comm, &path, true, row_bytes, receive, back, transit, NULL,
+                                     request, &error));
+    assert_ok(mp_request_wait(request, &error));
+    assert_memory_equal(back, send, out);
+    for (int i = 0; i < 2; i++)
+        release(transit[i], room);
+    release(send, out);
+    release(receive, in);
+    release(back, out);
+    mp_exchange_path_destroy(&path);
+}
+
+static void rows_are_passed_on(void **state) {
+    (void)state;
+    struct mp_request *request = NULL;
+    assert_ok(mp_request_create(comm, 0, 0, &request, &error));
+    for (int kind = 0; kind < MP_EXCHANGE_KINDS; kind++)
+        for (enum pattern pattern = FULL; pattern < PATTERNS; pattern++)
+            one_path(request, mp_exchange_of((enum mp_exchange_kind)kind), pattern);
+    mp_request_destroy(request);
+}
+
 static void one_exchange(struct mp_request *request, enum pattern pattern) {
     int counts[CASE_RANKS][CASE_RANKS], to[CASE_RANKS], from[CASE_RANKS];
     int64_t outwards = 0, rows_out = 0, rows_in = 0;
@@ -74,6 +151,7 @@ static void rows_arrive_by_source(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest exchange[] = {cmocka_unit_test(rows_arrive_by_source)};
+    const struct CMUnitTest exchange[] = {cmocka_unit_test(rows_arrive_by_source),
+                                          cmocka_unit_test(rows_are_passed_on)};
     return RUN_MPI_TESTS(exchange, NULL, NULL);
 }

@@ -176,14 +176,15 @@ enum { MOST_PIECES = 64 };
 struct piece {
     const struct mp_rows *rows;
     int layer;
-    bool sent;
+    bool sent, transit;
     int allocations;
     int64_t room;
 };
 
-static int list_pieces(const struct mp_model *model, struct piece piece[MOST_PIECES]) {
+static int list_pieces(const struct mp_trainer *trainer, struct piece piece[MOST_PIECES]) {
+    const struct mp_model *model = &trainer->model;
     int layers = model->shape.layers, count = 0;
-    assert_true(3 * layers + 2 <= MOST_PIECES);
+    assert_true(3 * layers + 4 <= MOST_PIECES);
     for (int l = 0; l < layers; l++) {
         const struct mp_block_state *block = &model->state[l];
         piece[count++] = (struct piece){&block->sent, .layer = l, .sent = true};
@@ -192,6 +193,8 @@ static int list_pieces(const struct mp_model *model, struct piece piece[MOST_PIE
     }
     piece[count++] = (struct piece){&model->sent, .layer = layers, .sent = true};
     piece[count++] = (struct piece){&model->worked, .layer = layers};
+    for (int i = 0; trainer->path && i < 2; i++)
+        piece[count++] = (struct piece){&trainer->transit[i], .layer = layers, .transit = true};
     for (int i = 0; i < count; i++) {
         piece[i].allocations = piece[i].rows->allocations;
         piece[i].room = piece[i].rows->room;
@@ -201,7 +204,8 @@ static int list_pieces(const struct mp_model *model, struct piece piece[MOST_PIE
 
 /* Allocations of memory for rows since the pieces were listed.  Each has grown once at most but the
  * workspace, which may once a layer, and because there were more rows than room. */
-static int count_growth(const struct mp_model *model, const struct piece piece[], int pieces) {
+static int count_growth(const struct mp_trainer *trainer, const struct piece piece[], int pieces) {
+    const struct mp_model *model = &trainer->model;
     int growth = 0, layers = model->shape.layers;
     for (int i = 0; i < pieces; i++) {
         const struct piece *before = &piece[i];
@@ -210,6 +214,8 @@ static int count_growth(const struct mp_model *model, const struct piece piece[]
         for (int l = all ? 0 : before->layer; l < (all ? layers : before->layer + 1); l++) {
             const struct mp_routing *routing = &model->state[l].routing;
             int here = before->sent ? routing->send_total : routing->receive_total;
+            if (before->transit)
+                here = (int)trainer->path[l].transit_rows;
             rows = here > rows ? here : rows;
         }
         assert_in_range(more, 0, all ? layers : 1);
@@ -234,13 +240,13 @@ static void a_step_allocates_nothing(void **state) {
     atomic_store(&others, 0);
     for (int i = 0; i < LAST; i++) {
         struct mp_trainer_result result;
-        int pieces = list_pieces(&trainer->model, piece);
+        int pieces = list_pieces(trainer, piece);
         atomic_store(&counting, i >= FIRST);
         must(mp_trainer_step(trainer, &result, &error), &error);
         must(mp_recorder_flush(recording.recorder, &error), &error);
         atomic_store(&counting, false);
         if (i >= FIRST)
-            growth += count_growth(&trainer->model, piece, pieces);
+            growth += count_growth(trainer, piece, pieces);
     }
     if (world->rank == 0)
         print_message("  %d allocations by libraries in %d steps, %d for more rows than before\n",
@@ -301,11 +307,11 @@ int main(void) {
         {"system=swiftmoe", "options.offload-optimizer=yes"},
         {"system=deepspeed", "options.expert-parallel=1", "options.zero=1",
          "options.multi-rank-bucket-allreduce=no"},
-        {"system=laer"},
+        {"system=laer", "exchange=leader"},
         {"system=laer", "options.rematerialise=yes"},
         {"system=eplb", "options.interval=2"},
         {"system=llep", "options.smallest-gemm=1", "options.threshold=1"},
-        {"system=moonep"},
+        {"system=moonep", "exchange=two-level"},
         {"system=free-balance"},
     };
     enum { PUBLISHED = sizeof published / sizeof *published };

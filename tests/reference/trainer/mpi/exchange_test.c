@@ -253,6 +253,21 @@ static void pipelined_exchanges_change_nothing(void **state) {
     }
 }
 
+/* Memory is laid out for what the first plan says. */
+static void another_exchange_in_between_is_refused(void **state) {
+    (void)state;
+    const char *const settings[] = {"system=ep", NULL};
+    int32_t token[BATCH * SEQUENCE] = {0}, target[BATCH * SEQUENCE] = {0};
+    struct mp_trainer_result result;
+    struct mp_error error = {0};
+    struct mp_trainer *trainer = create_trainer(world, NULL, settings);
+    trainer->planner.setting.exchange = MP_EXCHANGE_LEADER;
+    assert_int_equal(mp_trainer_step_on(trainer, token, target, &result, &error), MP_EPLAN);
+    assert_non_null(strstr(error.text, "the exchange is leader, in the first plan of the run it "
+                                       "was in one round"));
+    mp_trainer_destroy(trainer);
+}
+
 static void padded_exchanges_change_nothing(void **state) {
     (void)state;
     static const char *const gates[] = {"gate=gshard", "gate=switch"};
@@ -556,6 +571,7 @@ static void gradients_flow_through_survivors(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(pipelined_exchanges_change_nothing),
+        cmocka_unit_test(another_exchange_in_between_is_refused),
         cmocka_unit_test(padded_exchanges_change_nothing),
         cmocka_unit_test(exchanges_drop_the_same_routes),
         cmocka_unit_test(the_last_in_order_are_dropped),

@@ -1,0 +1,26 @@
+#include "reference/schedule/exchange/descriptors.h"
+
+/* The rank of the own node whose place in it is the destination's; in the last node, which may be
+ * smaller, places are counted round. */
+static int stop(const struct mp_topology *topology, int from, int to, int round) {
+    (void)round; /* after the last of two rows are where they have to be */
+    int node = mp_topology_node(topology, from), first = mp_topology_node_begin(topology, node);
+    int ranks = mp_topology_node_end(topology, node) - first;
+    return first + to % topology->ranks_per_node % ranks;
+}
+
+const struct mp_exchange mp_exchange_two_level = {
+    .name = "two-level",
+    .title = "inside the node first, then between ranks of the same place in all nodes",
+    .source = "Tutel, arXiv 2206.03382, 2DH all-to-all; microsoft/tutel",
+    .models = "Two rounds: inside its node a rank sends the rows for place i of any node to the "
+              "node's rank i; those exchange them with the ranks of their place in the other "
+              "nodes. Rows are put in order before either. Between nodes a rank has one message "
+              "per node instead of one per rank, so that messages do not get small as ranks get "
+              "many; what crosses a node's border takes one hop more.",
+    .use = "exchange: two-level, nodes: 4",
+    .takes_padding = true,
+    .rounds = 2,
+    .stop = stop,
+    .reorders = 1u << 0 | 1u << 1,
+};

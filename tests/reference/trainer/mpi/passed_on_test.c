@@ -1,0 +1,99 @@
+/* Rows that other ranks pass on arrive in the same order, so that nothing else changes: losses of
+ * every system that leaves rows to the job's exchange have the bits of a flat exchange, forward and
+ * backward, whatever the nodes; and those of systems that drop nothing are one rank's. */
+#include "reference/base/random.h"
+#include "tests/reference/trainer/mpi/trainers.h"
+
+enum { BATCH = 8, SEQUENCE = 16, STEPS = 3, SETTINGS = 8 };
+
+/* One per system: copies, replicas, slices, padding and drops, one hot expert. */
+static const char *const cases[][5] = {
+    {"system=ep", "routing=skewed", "skew-experts=1", "skew-share=0.5"},
+    {"system=fssdp", "options.overlap=2", "options.rematerialise=yes"},
+    {"system=deepspeed", "options.capacity-factor=0.5"},
+    {"system=fastermoe", "options.smart-schedule=no", "options.policy=paper"},
+    {"system=swiftmoe", "gate=switch"},
+    {"system=laer", "options.window=1"},
+    {"system=flexmoe", "options.interval=1"},
+    {"system=llep", "options.smallest-gemm=1", "options.threshold=1"},
+    {"system=moonep", "gate=softmax", "top-k=4"},
+};
+enum { CASES = sizeof cases / sizeof *cases };
+
+static void run(struct mp_comm *comm, const char *const settings[], double loss[STEPS]) {
+    struct mp_trainer *trainer = create_trainer(comm, NULL, settings);
+    int tokens = trainer->model.tokens, first = comm->rank * tokens;
+    for (int i = 0; i < STEPS; i++) {
+        int32_t token[BATCH * SEQUENCE], target[BATCH * SEQUENCE];
+        struct mp_trainer_result result;
+        struct mp_error error = {0};
+        for (int t = 0; t < tokens; t++) {
+            uint64_t at = (uint64_t)(i * BATCH * SEQUENCE + first + t);
+            token[t] = (int32_t)mp_random_below(seed, 1, at, 256);
+            target[t] = (int32_t)mp_random_below(seed, 2, at, 256);
+        }
+        must(mp_trainer_step_on(trainer, token, target, &result, &error), &error);
+        loss[i] = result.loss + result.auxiliary_loss;
+    }
+    mp_trainer_destroy(trainer);
+}
+
+/* A case with an exchange in so many nodes. */
+static void run_case(const char *const given[], enum mp_exchange_kind kind, int nodes,
+                     double loss[STEPS]) {
+    char exchange[32], size[32];
+    const char *settings[SETTINGS + 1] = {exchange, size};
+    snprintf(exchange, sizeof exchange, "exchange=%s", mp_exchange_name(kind));
+    snprintf(size, sizeof size, "ranks-per-node=%d", world->ranks / nodes);
+    for (int i = 0; i < 5 && given[i]; i++)
+        settings[2 + i] = given[i];
+    run(world, settings, loss);
+}
+
+static void bits_are_those_of_a_flat_exchange(void **state) {
+    (void)state;
+    int nodes = 1;
+    for (int i = 0; i < 2 * CASES; i++) {
+        double flat[STEPS], loss[STEPS];
+        const char *const *given = cases[i / 2];
+        run_case(given, MP_EXCHANGE_FLAT, nodes, flat);
+        run_case(given, i % 2 ? MP_EXCHANGE_LEADER : MP_EXCHANGE_TWO_LEVEL, nodes, loss);
+        if (memcmp(loss, flat, sizeof flat) != 0)
+            fail_msg("%s on %d nodes: losses %.17g .. %.17g, flat %.17g .. %.17g", given[0], nodes,
+                     loss[0], loss[STEPS - 1], flat[0], flat[STEPS - 1]);
+        nodes = 2 * nodes > world->ranks ? 1 : 2 * nodes;
+    }
+}
+
+static void losses_are_those_of_one_rank(void **state) {
+    static const char *const one[] = {"system=ep", NULL};
+    static const char *const many[][2] = {{"system=ep"}, {"system=fssdp"}};
+    double expected[STEPS], loss[STEPS];
+    struct choices choices = {0};
+    struct mp_error error = {0};
+    struct mp_comm *self;
+    (void)state;
+    must(mp_comm_self_create(&self, &error), &error);
+    noted = &choices;
+    run(self, one, expected);
+    noted = NULL;
+    mp_comm_destroy(self);
+    followed = &choices;
+    for (int kind = MP_EXCHANGE_FLAT + 1; kind < MP_EXCHANGE_PIPELINED; kind++) {
+        for (int i = 0; i < 2; i++) {
+            run_case(many[i], (enum mp_exchange_kind)kind, 2, loss);
+            for (int at = 0; at < STEPS; at++)
+                assert_close(loss[at], expected[at], 3e-6);
+        }
+    }
+    followed = NULL;
+    forget_choices(&choices);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(bits_are_those_of_a_flat_exchange),
+        cmocka_unit_test(losses_are_those_of_one_rank),
+    };
+    run_on_all_ranks("reference/trainer/mpi/passed_on", tests, NULL, NULL);
+}
