@@ -17,11 +17,18 @@ static const char *const single_words[] = {"none", "iteration", "layer", NULL};
 static const char *const use_words[] = {"fit", "score", "input", NULL};
 static const char *const combine_words[] = {"each",  "mean", "geometric-mean",
                                             "least", "most", NULL};
-static const char *const figure_words[MP_FIGURES + 1] = {
-    "seconds",       "moe",     "exchange", "expert",           "expert-max",   "attention",
-    "exposed",       "late",    "transfer", "transfer-exposed", "move",         "imbalance",
-    "copied",        "dropped", "survival", "memory",           "memory-experts", "memory-parameters",
-    "memory-copies", "slowest", "batch",    "iterations",       "to-loss",      NULL};
+static const char *const figure_words[MP_FIGURES + 1] = {"seconds",        "moe",
+                                                         "exchange",       "expert",
+                                                         "expert-max",     "attention",
+                                                         "exposed",        "late",
+                                                         "transfer",       "transfer-exposed",
+                                                         "move",           "imbalance",
+                                                         "copied",         "dropped",
+                                                         "survival",       "memory",
+                                                         "memory-experts", "memory-parameters",
+                                                         "memory-copies",  "slowest",
+                                                         "batch",          "iterations",
+                                                         "to-loss",        NULL};
 
 #define FIELD(member) offsetof(struct mp_reproduce_window, member)
 static const struct mp_option window_options[] = {
