@@ -43,7 +43,7 @@ struct mp_job {
                         Megatron-LM (softmax after selection) and Tutel have it; DeepSeek-V2,
                         Qwen2-MoE and OLMoE don't */
     struct mp_gate_values gate_options; /* parsed, of that gate */
-    double auxiliary_weight;             /* of the gate's balancing loss */
+    double auxiliary_weight;            /* of the gate's balancing loss */
 
     /* Data. */
     int batch;               /* sequences per iteration over all ranks; a multiple of ranks */
