@@ -110,7 +110,7 @@ copy_undeclared() {
 copy_sources
 readonly gates=reference/gate/README.md
 for page in baselines/README.md $gates; do
-    block name= $page >"$work/commands"
+    block name= "$page" >"$work/commands"
     bash -eu "$work/commands"
 done
 # What make_golden.py would write, which needs PyTorch: the gate is still the softmax.

@@ -211,7 +211,8 @@ def moe(h, token, parameters, layer, gate):
 
 def forward(parameters, tokens, gate):
     """tokens [batch, sequence].  Returns logits [batch, sequence, V], auxiliary losses [2, layers]
-    (balancing, others), chosen experts [layers, tokens, choices], margins [batch]: the least clear of each sequence."""
+    (balancing, others), chosen experts [layers, tokens, choices], margins [batch]: the least clear
+    of each sequence."""
     batch, sequence = tokens.shape
     x = parameters["token_table"][tokens] + parameters["position_table"][:sequence]
     auxiliaries, all_chosen, margins = [], [], []
@@ -229,7 +230,8 @@ def forward(parameters, tokens, gate):
         margins.append(margin.reshape(batch, sequence).amin(dim=-1))
     x = layer_norm(x, parameters["final_gain"], parameters["final_bias"])
     logits = x @ parameters["token_table"].T
-    return logits, torch.stack(auxiliaries, dim=1), torch.stack(all_chosen), torch.stack(margins).amin(0)
+    auxiliary = torch.stack(auxiliaries, dim=1)
+    return logits, auxiliary, torch.stack(all_chosen), torch.stack(margins).amin(0)
 
 
 def draw_sequences(parameters, gate, generator):
@@ -257,7 +259,7 @@ def learns(name):
     return not name.endswith("gate_bias")
 
 
-def results_have_others(gate):
+def has_other_losses(gate):
     return "z_loss" in GATES[gate] or "alignment" in GATES[gate]
 
 
@@ -279,7 +281,10 @@ def train(initial, gate, precision, sequences=None, generator=None):
     optimizer = torch.optim.AdamW(
         [
             {"params": [p for n, p in parameters.items() if decays(n)]},
-            {"params": [p for n, p in parameters.items() if learns(n) and not decays(n)], "weight_decay": 0.0},
+            {
+                "params": [p for n, p in parameters.items() if learns(n) and not decays(n)],
+                "weight_decay": 0.0,
+            },
         ],
         lr=LEARNING_RATE, betas=(BETA1, BETA2), eps=EPSILON, weight_decay=WEIGHT_DECAY,
     )
@@ -313,7 +318,7 @@ def train(initial, gate, precision, sequences=None, generator=None):
         even_out(parameters, chosen)
     results["losses"] = torch.stack(losses)
     results["auxiliary_losses"] = torch.stack(auxiliaries)[:, 0]
-    if results_have_others(gate):
+    if has_other_losses(gate):
         results["other_losses"] = torch.stack(auxiliaries)[:, 1]
     for name, parameter in parameters.items():
         results["after10." + name] = parameter.detach()

@@ -67,7 +67,9 @@ static const struct refusal cases[] = {
      "--set gate=switch --set options.topology-gate=yes",
      "fastermoe with topology-gate needs 2 experts per token, not 1"},
     {"topology gate with groups", "fastermoe", "--set gate=sam --set options.topology-gate=yes",
-     "this one has a rule of its own (hash, prototypes, groups or bias)"},
+     "fastermoe with topology-gate limits the choices of a gate that takes its largest scores; "
+     "this "
+     "one has a rule of its own (hash, prototypes, groups or bias)"},
     {"bandwidth that is not given", "fastermoe",
      "--set options.topology-gate=yes --set options.outgoing=paper",
      "fastermoe with outgoing paper needs a local-bandwidth above 0, not 0 B/s"},

@@ -126,8 +126,8 @@ static struct planned save_and_go_on(struct mp_comm *comm, const char *const set
     struct planned before = planned_by(trainer);
     train(trainer, ITERATIONS, loss);
     /* Homes are not the first ones; two ranks may have room for all experts and move none. */
-    if (comm->ranks > 2 && settings != ep && settings != deepspeed && settings != zero &&
-        settings != zero_offload)
+    if (comm->ranks > 2 && settings != ep && settings != biased && settings != deepspeed &&
+        settings != zero && settings != zero_offload)
         assert_true(mp_trainer_totals(trainer)->moves > 0);
     struct planned after = planned_by(trainer);
     for (int i = 0; i <= MP_STAGES; i++)
