@@ -48,7 +48,8 @@ const struct mp_option mp_job_options[] = {
     {"auxiliary-weight", MP_OPTION_DOUBLE, FIELD(auxiliary_weight), "", "0.01", 0, 1e3, NULL,
      "weight of the gate's balancing loss"},
     {"exchange", MP_OPTION_CHOICE, FIELD(exchange), "", "flat", 0, 0, mp_exchange_choices,
-     "way of rows to their experts and back: flat in one go, leader through the first rank of every "
+     "way of rows to their experts and back: flat in one go, leader through the first rank of "
+     "every "
      "node, two-level inside nodes and then between them; moeperf list exchanges has more"},
 
     {"batch", MP_OPTION_INT, FIELD(batch), "sequences", "16", 1, 1 << 24, NULL,

@@ -295,7 +295,7 @@ static void planners_are_told(void **state) {
     assert_close(setting.bandwidth, 2e8, 0);
     assert_close(setting.bandwidth_in_node, 2e8, 0);
     /* Half of the experts, and 32 tokens with 2 routes, on each of two ranks. */
-    const struct mp_memory_use even = {8, 8, 0, 8, 128, 64, 128, 64, false};
+    const struct mp_memory_use even = {8, 8, 0, 8, 128, 64, 128, 64, 0, false};
     struct mp_memory memory;
     mp_costs_memory(costs, &even, &memory);
     assert_true(memory.limit > memory.total);
