@@ -18,11 +18,12 @@
  * function.
  *
  * The topology-aware gate (2.3.6) limits the tokens of a rank whose first choice leaves the node;
- * the plan says how many (plan.outgoing_limit), the gate chooses again as the released code does.
- * Limits are per rank: the
- * paper's L = W_net / (M W_local) B is read with B the tokens of a rank, as in its own count of
- * traffic, and the released floor(B fraction) is per rank too.  Shadows are chosen after the gate,
- * so that for the gate an expert is where its owner is. */
+ * the plan says how many (plan.outgoing_limit), the gate chooses again as the released code does;
+ * of loads without a gate, in predictions and replays, what is left is a rule's (mp_replay_limit in
+ * reference/model/replay.h).  Limits are per rank: the paper's
+ * L = W_net / (M W_local) B is read with B the tokens of a rank, as in its own count of traffic,
+ * and the released floor(B fraction) is per rank too.  Shadows are chosen after the gate, so that
+ * for the gate an expert is where its owner is. */
 #ifndef MOEPERF_BASELINES_FASTERMOE_FASTERMOE_H
 #define MOEPERF_BASELINES_FASTERMOE_FASTERMOE_H
 

@@ -100,10 +100,7 @@ static int list_assumptions(const struct cli_predictions *predictions, struct li
     *list = (struct list){0};
     for (int i = 0; i < predictions->count && !code; i++) {
         const struct cli_prediction *item = &predictions->item[i];
-        bool is_new = !item->refusal; /* the same conditions rest on the same */
-        for (int j = 0; j < i && is_new; j++)
-            is_new = predictions->item[j].refusal || !is_comparable(item, &predictions->item[j]);
-        if (is_new)
+        if (!item->refusal)
             code = mp_predict_job_assumptions(item->job, item->cluster, add_line, list, error);
     }
     if (!code && list->failed)

@@ -47,6 +47,25 @@ static void tell_exchange(const struct mp_predict_job *job, const struct teller 
     teller->each(teller->context, line);
 }
 
+/* A gate that the system changes: loads don't say what it would choose. */
+static void tell_gate(const struct mp_predict_job *job, const struct teller *teller) {
+    const struct mp_system *system = job->file.system;
+    const struct mp_option *limit =
+        system->options ? mp_options_find(system->options, "topology-gate") : NULL;
+    struct mp_topology topology = mp_job_topology(&job->file.job, job->file.job.ranks);
+    char line[LINE_SIZE], value[16];
+    if (!limit || mp_topology_nodes(&topology) < 2 ||
+        strcmp(mp_options_format(limit, job->file.system_options, value, sizeof value), "yes") != 0)
+        return;
+    snprintf(line, sizeof line,
+             "%s topology-gate: loads don't say what tokens choose next: half of the routes out of "
+             "a node are first choices; where they exceed the limit, tokens choose inside as if "
+             "drawn with their rank's routes there as weights, and those that leave in proportion "
+             "to its routes outside",
+             system->name);
+    teller->each(teller->context, line);
+}
+
 /* The efficiency table comes before all others: none weighs as much. */
 static void tell_quantity(void *context, const char *place, const char *unit,
                           const struct mp_quantity *quantity) {
@@ -95,6 +114,7 @@ int mp_predict_job_assumptions(const struct mp_predict_job *job, const struct mp
     if (code)
         return code;
     tell_loads(job, mp_trace_stream_info(stream), &teller);
+    tell_gate(job, &teller);
     mp_trace_stream_destroy(stream);
     tell_exchange(job, &teller);
     teller.efficiency_now = true;

@@ -343,10 +343,6 @@ void mp_costs_destroy(struct mp_costs *costs) {
 
 /* ---- fitted ones ---- */
 
-bool mp_costs_are_fitted(const struct mp_costs *costs) {
-    return costs->fitted;
-}
-
 void mp_costs_at(struct mp_costs *costs, int iteration) {
     costs->iteration = iteration;
 }

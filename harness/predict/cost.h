@@ -57,8 +57,7 @@ int mp_costs_create_fitted(const struct mp_fitted *fitted, const struct mp_clust
                            struct mp_error *error);
 void mp_costs_destroy(struct mp_costs *costs); /* accepts NULL */
 
-/* Whether they are fitted; and then which of the run's iterations (index) is at hand. */
-bool mp_costs_are_fitted(const struct mp_costs *costs);
+/* Of fitted ones: which of the run's iterations (index) is at hand. */
 void mp_costs_at(struct mp_costs *costs, int iteration);
 /* Seconds of own work in a phase of every rank, [ranks], as they were recorded; NULL: by formula.
  */

@@ -6,20 +6,9 @@
 
 /* ---- planning ---- */
 
-/* The rest of a plan is refused if loads don't say what the gate would choose; a run's do. */
-static int check_gate(const struct mp_predictor *predictor, int layer, struct mp_error *error) {
-    if (predictor->planner.plan->outgoing_limit < 0 || mp_costs_are_fitted(predictor->costs))
-        return MP_OK;
-    return mp_fail(error, MP_EINVAL,
-                   "iteration %lld, layer %d: system %s limits how many tokens leave a node, "
-                   "and loads do not say what the gate would choose instead; predictions need "
-                   "that option off (fastermoe: topology-gate=no)",
-                   (long long)predictor->iteration, layer, predictor->planner.system->name);
-}
-
 int mp_predictor_plan_before(struct mp_predictor *predictor, int layer, struct mp_error *error) {
     int code = mp_planner_begin_layer(&predictor->planner, predictor->iteration, layer, error);
-    return code ? code : check_gate(predictor, layer, error);
+    return code ? code : mp_predictor_limit_gate(predictor, layer, error);
 }
 
 static void mark_late(struct mp_predictor *predictor) {

@@ -50,7 +50,10 @@ struct mp_predictor {
 
     /* Borrowed for a step: [micro_batches][layers], the present micro-batch's, and their sum. */
     const struct mp_load *all_loads, *load, *learnt;
-    struct mp_load *sum; /* [layers] over micro-batches, if there are several */
+    struct mp_load *sum;     /* [layers] over micro-batches, if there are several */
+    struct mp_load *limited; /* [micro_batches][layers] copies, of plans that limit the gate: as it
+                                leaves them, layer by layer; NULL: loads stand */
+    bool *inside;            /* [experts] working memory of that */
 
     struct mp_predicted_layer *layer; /* [layers] */
     struct mp_traffic *traffic;       /* of transfers */
@@ -98,6 +101,17 @@ struct mp_predictor {
     struct mp_memory_use *most; /* [ranks] when the rank was fullest so far */
     double *most_total;         /* [ranks] bytes then */
 };
+
+/* ---- outgoing.c: gates that let few tokens out of their node ---- */
+/* Memory for copies of loads; mp_predictor_destroy_limit, also after an error. */
+int mp_predictor_create_limit(struct mp_predictor *predictor, struct mp_error *error);
+void mp_predictor_destroy_limit(struct mp_predictor *predictor);
+/* The loads of an iteration, or copies of them if its gates are to be limited. */
+const struct mp_load *mp_predictor_copy_loads(struct mp_predictor *predictor,
+                                              const struct mp_load load[]);
+/* Keeps the limit of the plan, if it has one, in the layer's loads, by mp_replay_limit.  MP_EPLAN
+ * for a node with fewer than 2 experts. */
+int mp_predictor_limit_gate(struct mp_predictor *predictor, int layer, struct mp_error *error);
 
 /* ---- dispatch.c: a plan's rows ---- */
 /* Plans the layer. */

@@ -216,7 +216,7 @@ static int carry_blocks(struct carrying *carrying, struct mp_trace_stream *strea
 }
 
 /* The seconds of all iterations; and what is asked for, unless that is NULL. */
-static int carry_out(struct mp_other_system *other, const struct mp_job_file *file,
+static int carry_out(struct mp_other_system *other, const struct mp_job_file *file, bool as_it_was,
                      struct asked *asked, struct mp_error *error) {
     struct carrying carrying = {.other = other, .error = error};
     const struct mp_predict_sink sink = {.context = &carrying, .span = take_span};
@@ -230,6 +230,7 @@ static int carry_out(struct mp_other_system *other, const struct mp_job_file *fi
                                                .job = file,
                                                .options = &other->job.options,
                                                .costs = costs,
+                                               .is_gated = as_it_was,
                                                .sink = other->fitted->probe < 0 ? NULL : &sink};
     if (!code)
         code = mp_predictor_create(&config, &carrying.predictor, error);
@@ -287,16 +288,16 @@ static int find_costs(struct mp_other_system *other, struct mp_error *error) {
     int code = MP_OK;
     for (int probe = 0; probe < MP_FITTED_PROBES && !code; probe++) {
         mp_fitted_probe(other->fitted, probe);
-        code = carry_out(other, file, NULL, error);
+        code = carry_out(other, file, true, NULL, error);
     }
     if (!code)
         code = mp_fitted_fit(other->fitted, error);
     if (!code)
-        code = carry_out(other, file, &asked, error);
+        code = carry_out(other, file, true, &asked, error);
     if (code)
         return code;
     take_rates(other->fitted, &asked);
-    code = carry_out(other, file, NULL, error);
+    code = carry_out(other, file, true, NULL, error);
     if (code)
         return code;
     other->replayed = median_of(other);
@@ -405,7 +406,7 @@ int mp_other_system_ask(struct mp_other_system *other, const struct mp_other_req
     if (!code)
         code = mp_job_check_model(&file, error);
     if (!code)
-        code = carry_out(other, &file, NULL, error);
+        code = carry_out(other, &file, as_it_was, NULL, error);
     if (!code) {
         mp_options_line(file.system->options, file.system_options, answer->options,
                         sizeof answer->options);

@@ -147,6 +147,8 @@ static int create_all(struct mp_predictor *predictor, const struct mp_predictor_
         code = create_tables(predictor, error);
     if (!code)
         code = create_layers(predictor, error);
+    if (!code && predictor->planner.plan->outgoing_limit >= 0 && !config->is_gated)
+        code = mp_predictor_create_limit(predictor, error);
     if (!code)
         code = mp_timeline_create(predictor->network, ranks, mp_costs_overlap(predictor->costs),
                                   predictor->layers + BACKGROUND_BESIDE_BUCKETS, &predictor->sink,
@@ -207,6 +209,7 @@ void mp_predictor_destroy(struct mp_predictor *predictor) {
     mp_carriage_destroy(&predictor->fetch);
     mp_carriage_destroy(&predictor->late_fetch);
     mp_carriage_destroy(&predictor->ahead);
+    mp_predictor_destroy_limit(predictor);
     mp_predictor_destroy_executor(predictor);
     mp_timeline_destroy(&predictor->timeline);
     mp_planner_destroy(&predictor->planner);
@@ -324,8 +327,8 @@ int mp_predictor_step(struct mp_predictor *predictor, const struct mp_load load[
     if (code)
         return code;
     begin(predictor, prediction);
-    predictor->all_loads = load;
-    predictor->learnt = loads_of_iteration(predictor, load);
+    predictor->all_loads = mp_predictor_copy_loads(predictor, load);
+    predictor->learnt = loads_of_iteration(predictor, predictor->all_loads);
     code = mp_schedule_iteration(&predictor->schedule, error);
     if (!code) /* what moved after the step has filled traffic, too */
         code = mp_network_check(predictor->network, error);

@@ -16,7 +16,8 @@
  *   gate, and what is re-materialised, travel in each (systems.md 1.11).
  * - Experts move to new homes all at once; the trainer's rounds, which save memory, are not made.
  * - Adding up gradients that arrive costs nothing.
- * - A plan that limits what the gate may choose is refused: loads do not say what it would choose.
+ * - Where a plan limits how many tokens leave their node, loads are what mp_replay_limit makes of
+ *   them, as a trainer that replays loads has it; they don't say what a gate would choose.
  *
  * Nothing is random and no clock is read: the same inputs give the same bits. */
 #ifndef MOEPERF_HARNESS_PREDICT_PREDICTOR_H
@@ -51,6 +52,8 @@ struct mp_predictor_config {
     const struct mp_job_file *job;            /* sizes, system, options; borrowed until destroy */
     const struct mp_predict_options *options; /* copied */
     struct mp_costs *costs;                   /* borrowed until destroy; NULL: by formula */
+    bool is_gated;                            /* this system's gate has made the loads: a limit of
+                                                 its plans is kept in them */
     bool check_plans;                         /* plan_check on every plan; without NDEBUG always */
     int64_t first_iteration;                  /* number of the first, as planners count */
     const struct mp_predict_sink *sink;       /* copied; NULL: none */

@@ -89,3 +89,75 @@ int mp_replay_choices(int tokens, int top_k, int experts, const uint32_t count[]
                        tokens, top_k);
     return MP_OK;
 }
+
+/* ---- a gate's limit ---- */
+
+/* Whole parts of a sum in proportion to weights, by rounding what has been given out so far: each
+ * within one of its quota. */
+struct parts {
+    double weights, sum; /* all of them; what is split */
+    double passed;
+    int64_t given;
+};
+
+static uint32_t next_part(struct parts *parts, double weight, int64_t most) {
+    parts->passed += weight;
+    int64_t part = (int64_t)(parts->passed / parts->weights * parts->sum + 0.5) - parts->given;
+    part = part < most ? part : most;
+    parts->given += part;
+    return (uint32_t)part;
+}
+
+/* Chances of an expert that has `share` of the weights of `insiders`: to be the first of a token's
+ * choices, and to be among two.  odds: sum over all of share / (1 - share). */
+struct chances {
+    double first, any;
+};
+
+static struct chances chances_of(double share, double odds, int insiders) {
+    if (share == 1)
+        return (struct chances){1, 1};
+    if (isinf(odds)) /* beside one that all choose */
+        return (struct chances){0, 1.0 / (insiders - 1)};
+    return (struct chances){share, share * (1 + odds - share / (1 - share))};
+}
+
+/* All but `leaving` of the `routes` go to experts inside, which had `had` of them. */
+static void choose_inside(int experts, const bool inside[], int64_t routes, int64_t leaving,
+                          int64_t had, uint32_t count[]) {
+    int64_t tokens = (routes + 1) / 2, sum = routes - leaving;
+    int insiders = 0;
+    double odds = 0;
+    for (int e = 0; e < experts; e++)
+        insiders += inside[e];
+    for (int e = 0; e < experts; e++) {
+        double share = had > 0 ? (double)count[e] / (double)had : 1.0 / insiders;
+        odds += inside[e] ? share / (1 - share) : 0;
+    }
+    struct parts parts = {.weights = (double)(2 * tokens - leaving), .sum = (double)sum};
+    for (int e = 0; e < experts; e++) {
+        double share = had > 0 ? (double)count[e] / (double)had : 1.0 / insiders;
+        struct chances chances = chances_of(share, odds, insiders);
+        double quota = (double)leaving * chances.first + (double)(tokens - leaving) * chances.any;
+        if (inside[e])
+            count[e] = next_part(&parts, quota, tokens);
+    }
+    for (int e = 0; e < experts && parts.given < sum; e++)
+        if (inside[e] && count[e] < tokens) { /* what rounding has left */
+            count[e]++;
+            parts.given++;
+        }
+}
+
+void mp_replay_limit(int experts, const bool inside[], int64_t limit, uint32_t count[]) {
+    int64_t inner = 0, outer = 0;
+    for (int e = 0; e < experts; e++)
+        *(inside[e] ? &inner : &outer) += count[e];
+    if (outer <= 2 * limit)
+        return;
+    struct parts parts = {.weights = (double)outer, .sum = (double)limit};
+    for (int e = 0; e < experts; e++)
+        if (!inside[e])
+            count[e] = next_part(&parts, count[e], INT64_MAX);
+    choose_inside(experts, inside, inner + outer, limit, inner, count);
+}

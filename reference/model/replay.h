@@ -5,6 +5,7 @@
 #ifndef MOEPERF_REFERENCE_MODEL_REPLAY_H
 #define MOEPERF_REFERENCE_MODEL_REPLAY_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "reference/base/error.h"
@@ -23,5 +24,16 @@ void mp_replay_skew(int experts, int hot, double share, double weight[]);
  * an expert at most once). `turn` shifts the order, e.g. a number made of iteration and layer. */
 int mp_replay_choices(int tokens, int top_k, int experts, const uint32_t count[], uint64_t turn,
                       int32_t choice[], struct mp_error *error);
+
+/* What a gate that limits outgoing tokens (plan.outgoing_limit, FasterMoE's topology-aware gate;
+ * limit_choices in device.h) makes of one source's loads, two experts for each token, in place.
+ * Loads don't say which choices are a token's first and which its second, nor what it would choose
+ * next.  The rule:
+ * - Half of the routes outside are first choices.  Up to `limit` of them everything stands.
+ * - Beyond that `limit` tokens keep one expert outside: so many routes stay there, in proportion.
+ * - Inside, a token that leaves takes one expert and every other token two, as if drawn one after
+ *   the other: with the source's routes there as weights, evenly where it has none.
+ * What has been limited is not changed again.  inside [experts]: at least two are; limit >= 0. */
+void mp_replay_limit(int experts, const bool inside[], int64_t limit, uint32_t count[]);
 
 #endif

@@ -172,7 +172,8 @@ struct mp_plan {
 
     /* The gate, if the system changes it: at most this many tokens of a source have their first
      * choice outside their node; -1: the gate's choices stand (FasterMoE's topology-aware gate,
-     * systems.md 2.3.6).  Known before the gate. */
+     * systems.md 2.3.6).  Known before the gate.  Loads that are replayed, or predicted with, keep
+     * it by a rule (reference/model/replay.h). */
     int64_t outgoing_limit;
 
     /* Holders of every expert in `during`, ascending: those of expert e are

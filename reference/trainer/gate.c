@@ -4,6 +4,18 @@
 #include "reference/model/replay.h"
 #include "reference/trainer/internal.h"
 
+/* What is replayed of a source here, as a gate with the plan's limit would leave it. */
+static const uint32_t *replayed_row(struct mp_trainer *trainer, int layer, int source) {
+    const struct mp_loads *loads = &trainer->loads;
+    const uint32_t *row = mp_loads_row(loads, trainer->iteration, layer, source);
+    if (!trainer->replay_limit.inside)
+        return row;
+    memcpy(trainer->limited, row, (size_t)loads->experts * sizeof *row);
+    mp_replay_limit(loads->experts, trainer->replay_limit.inside,
+                    trainer->replay_limit.tokens / loads->sources, trainer->limited);
+    return trainer->limited;
+}
+
 int mp_trainer_force_choices(struct mp_trainer *trainer, int layer, struct mp_error *error) {
     const struct mp_loads *loads = &trainer->loads;
     uint64_t turn = (uint64_t)trainer->iteration * 131 + (uint64_t)layer * 17;
@@ -17,9 +29,9 @@ int mp_trainer_force_choices(struct mp_trainer *trainer, int layer, struct mp_er
     }
     tokens /= loads->sources;
     for (int s = 0; s < loads->sources && !code; s++)
-        code = mp_replay_choices(
-            tokens, top_k, experts, mp_loads_row(loads, trainer->iteration, layer, s), turn,
-            trainer->forced + (size_t)s * (size_t)tokens * (size_t)top_k, error);
+        code =
+            mp_replay_choices(tokens, top_k, experts, replayed_row(trainer, layer, s), turn,
+                              trainer->forced + (size_t)s * (size_t)tokens * (size_t)top_k, error);
     return code;
 }
 
@@ -114,18 +126,16 @@ static int limit_gate(struct mp_trainer *trainer, int layer, struct mp_gate_limi
 
 int mp_trainer_gate(struct mp_trainer *trainer, int layer, struct mp_error *error) {
     int experts = trainer->job.experts;
-    if (trainer->forced) {
-        int code = mp_trainer_force_choices(trainer, layer, error);
-        if (code)
-            return code;
-    }
     struct mp_gate_limit limit = {0};
-    bool limited =
-        mp_planner_plan(&trainer->planner, layer)->outgoing_limit >= 0 && !trainer->forced;
+    bool limited = mp_planner_plan(&trainer->planner, layer)->outgoing_limit >= 0;
     int code = limited ? limit_gate(trainer, layer, &limit, error) : MP_OK;
+    trainer->replay_limit = limit;
+    if (!code && trainer->forced)
+        code = mp_trainer_force_choices(trainer, layer, error);
     if (!code)
-        mp_model_gate(&trainer->model, layer, trainer->forced, limited ? &limit : NULL,
-                      trainer->counts, trainer->counts + experts, trainer->mass);
+        mp_model_gate(&trainer->model, layer, trainer->forced,
+                      limited && !trainer->forced ? &limit : NULL, trainer->counts,
+                      trainer->counts + experts, trainer->mass);
     return code;
 }
 

@@ -73,7 +73,9 @@ struct mp_trainer {
     float *host_loss;                             /* [N] */
     void **prefetch_chunk, **reduce_chunk;        /* [E] */
     float **prefetch_gradient, **reduce_gradient; /* [E] */
-    bool *inside; /* [E] has a holder in this rank's node before the gate */
+    bool *inside;                      /* [E] has a holder in this rank's node before the gate */
+    struct mp_gate_limit replay_limit; /* of loads that are replayed; inside NULL: none */
+    uint32_t *limited;                 /* [E] a source's loads within it */
 
     struct mp_request **request; /* [requests] all of those below */
     int requests;

@@ -53,6 +53,7 @@ static int create_tables(struct mp_trainer *trainer, struct mp_error *error) {
     trainer->all_counts = table(trainer, 2 * experts * ranks, sizeof *trainer->all_counts);
     trainer->mass = table(trainer, experts, sizeof *trainer->mass);
     trainer->inside = table(trainer, experts, sizeof *trainer->inside);
+    trainer->limited = table(trainer, experts, sizeof *trainer->limited);
     trainer->auxiliary_loss = table(trainer, layers, sizeof *trainer->auxiliary_loss);
     trainer->token = table(trainer, tokens, sizeof *trainer->token);
     trainer->target = table(trainer, tokens, sizeof *trainer->target);

@@ -315,8 +315,12 @@ void network_create(const struct mp_job_file *job, const struct mp_setting *sett
     seen.options.vocabulary = MP_VOCABULARY;
     seen.options.gradient_bytes = sizeof(float);
     seen.options.optimizer_bytes = 2 * sizeof(float); /* the moments */
-    struct mp_predictor_config config = {
-        .cluster = seen.cluster, .job = job, .options = &seen.options, .check_plans = true};
+    struct mp_predictor_config config = {.cluster = seen.cluster,
+                                         .job = job,
+                                         .options = &seen.options,
+                                         .is_gated = job->job.routing ==
+                                                     MP_ROUTING_GATE, /* loads are the trainers' */
+                                         .check_plans = true};
     assert_ok(mp_predictor_create(&config, &seen.predictor, &error), &error);
     same_setting(&seen.predictor->planner.setting, setting);
 }

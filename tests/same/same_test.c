@@ -93,8 +93,7 @@ static void draw_options(uint64_t *random, struct mp_job_file *file,
     char text[64];
     for (const struct mp_option *o = file->system->options; o && o->name; o++) {
         bool often = strstr(o->name, "interval") || strstr(o->name, "smallest");
-        bool changes_gate = strcmp(o->name, "topology-gate") == 0;
-        if (changes_gate || (!often && test_random_int(random, 0, 2) == 0))
+        if (!often && test_random_int(random, 0, 2) == 0)
             continue;
         draw_value(random, o, text, sizeof text);
         set(file, systems, "options.%s=%s", o->name, text);

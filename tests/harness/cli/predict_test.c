@@ -245,6 +245,26 @@ static void a_refusal_is_a_row(void **state) {
                 2, "moeperf predict: job skeleton: experts: 40 experts can't be divided evenly");
 }
 
+/* A gate that keeps tokens in their node: less travels between nodes, on an assumption. */
+static void a_topology_gate_is_predicted(void **state) {
+    (void)state;
+    json_t *object = json_of("moeperf predict --json " SMALL LOADS
+                             "--system fastermoe --system fastermoe:topology-gate=yes",
+                             0);
+    const json_t *systems = json_object_get(object, "systems"), *line;
+    bool is_listed = false;
+    size_t i;
+    double seconds[2];
+    for (i = 0; i < 2; i++)
+        seconds[i] =
+            number(json_object_get(json_array_get(systems, i + 1), "mean"), "exchange_seconds");
+    assert_true(seconds[1] < seconds[0]);
+    json_array_foreach(json_object_get(object, "assumptions"), i, line) is_listed =
+        is_listed || strstr(json_string_value(line), "fastermoe topology-gate: loads don't say");
+    assert_true(is_listed);
+    json_decref(object);
+}
+
 /* A trace says the sizes that are not set; one of another shape is fitted when asked. */
 static void a_trace_gives_its_shape(void **state) {
     (void)state;
@@ -561,6 +581,7 @@ int main(void) {
         cmocka_unit_test(systems_stand_side_by_side_in_a_grid),
         cmocka_unit_test(out_of_memory_is_a_result),
         cmocka_unit_test(a_refusal_is_a_row),
+        cmocka_unit_test(a_topology_gate_is_predicted),
         cmocka_unit_test(a_trace_gives_its_shape),
         cmocka_unit_test(examples_work),
         cmocka_unit_test(every_view_knows_predictions),

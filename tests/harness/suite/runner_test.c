@@ -289,6 +289,12 @@ static void a_refused_job_is_a_run_of_the_first_round(void **state) {
     assert_int_equal(mp_suite_keep_killed(session.store, path, session.said, &error), MP_OK);
     assert_query(&session, all_sql, "other|0|refused|it can't|1;fine|0|complete|NULL|0");
     end(&session);
+    begin(&session, "", "other");
+    refuse_job(&session, 0, "it can't");
+    session.runner.trainer = "./gone";
+    run(&session, &result);
+    assert_int_equal(result.refused, 1);
+    end(&session);
 }
 
 /* Of pairs each side has it, so that they are compared like with like. */

@@ -2,6 +2,7 @@
  * counts exactly, each token choosing distinct experts. */
 #include "reference/model/replay.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "tests/support.h"
@@ -229,8 +230,188 @@ static void refuses_counts_that_do_not_fit(void **state) {
     }
 }
 
+/* ---- a gate's limit ---- */
+
+/* Loads of random tokens of two experts, some of which hardly anybody takes. */
+static int random_row(int experts, int tokens, uint32_t row[MOST_EXPERTS]) {
+    double weight[MOST_EXPERTS];
+    memset(row, 0, MOST_EXPERTS * sizeof *row);
+    for (int e = 0; e < experts; e++)
+        weight[e] = exp(6 * test_random_double(&random_state));
+    for (int t = 0; t < tokens; t++)
+        for (int k = 0, first = -1; k < 2; k++) {
+            double sum = 0, at;
+            for (int e = 0; e < experts; e++)
+                sum += e == first ? 0 : weight[e];
+            at = sum * test_random_double(&random_state);
+            int e = 0;
+            while (e == first || (at >= weight[e] && e + 1 < experts)) {
+                at -= e == first ? 0 : weight[e];
+                e++;
+            }
+            e = e < experts ? e : first == experts - 1 ? experts - 2 : experts - 1;
+            row[e]++;
+            first = e;
+        }
+    return 2 * tokens;
+}
+
+/* What an expert inside gets, by going through all that a token may draw first. */
+static double quota_of(int experts, const bool inside[], const uint32_t row[], double tokens,
+                       double leaving, int expert) {
+    double had = 0, first = 0, second = 0;
+    for (int e = 0; e < experts; e++)
+        had += inside[e] ? row[e] : 0;
+    for (int e = 0; e < experts; e++) {
+        double share = row[e] / had, left = had - row[e];
+        if (!inside[e])
+            continue;
+        if (e == expert)
+            first = share;
+        else if (left > 0)
+            second += share * row[expert] / left;
+    }
+    return leaving * first + (tokens - leaving) * (first + second);
+}
+
+static void check_limit(int experts, int tokens, const bool inside[], int limit) {
+    uint32_t row[MOST_EXPERTS], limited[MOST_EXPERTS], again[MOST_EXPERTS];
+    int32_t choice[2 * MOST_TOKENS], recount[MOST_EXPERTS] = {0};
+    struct mp_error error = {0};
+    int64_t routes = random_row(experts, tokens, row), before = 0, outside = 0, sum = 0;
+    int reached = 0, insiders = 0;
+    memcpy(limited, row, sizeof row);
+    mp_replay_limit(experts, inside, limit, limited);
+    for (int e = 0; e < experts; e++) {
+        sum += limited[e];
+        before += inside[e] ? 0 : row[e];
+        outside += inside[e] ? 0 : limited[e];
+        insiders += inside[e];
+        reached += inside[e] && row[e] > 0;
+    }
+    assert_int_equal(sum, routes);
+    memcpy(again, limited, sizeof limited);
+    mp_replay_limit(experts, inside, limit, again);
+    assert_memory_equal(again, limited, sizeof limited);
+    if (before <= 2 * limit) {
+        assert_memory_equal(limited, row, sizeof row);
+        return;
+    }
+    assert_int_equal(outside, limit);
+    for (int e = 0; e < experts; e++) {
+        double quota = (double)row[e] * limit / before;
+        if (inside[e] && reached >= 2)
+            quota = quota_of(experts, inside, row, tokens, limit, e);
+        else if (inside[e] && reached == 0) /* nobody went there */
+            quota = (double)(routes - limit) / insiders;
+        else if (inside[e]) /* all that go there take the one, and then any other */
+            quota = row[e] ? tokens : (double)(tokens - limit) / (insiders - 1);
+        assert_true(fabs(limited[e] - quota) < 1 + 1e-6);
+    }
+    /* Tokens can be dealt so, none with an expert twice. */
+    assert_int_equal(mp_replay_choices(tokens, 2, experts, limited, 5, choice, &error), MP_OK);
+    for (int t = 0; t < 2 * tokens; t++) {
+        assert_true(t % 2 == 0 || choice[t] != choice[t - 1]);
+        recount[choice[t]]++;
+    }
+    for (int e = 0; e < experts; e++)
+        assert_int_equal(recount[e], limited[e]);
+}
+
+static void a_limit_keeps_routes_and_is_kept(void **state) {
+    (void)state;
+    for (int i = 0; i < 3000; i++) {
+        int experts = test_random_int(&random_state, 3, 16);
+        int tokens = test_random_int(&random_state, 1, MOST_TOKENS);
+        int limit = test_random_int(&random_state, 0, 3) * tokens / 5, insiders = 0;
+        bool inside[MOST_EXPERTS] = {false};
+        while (insiders < 2 || test_random_int(&random_state, 0, 2)) {
+            int e = test_random_int(&random_state, 0, experts - 1);
+            insiders += !inside[e];
+            inside[e] = true;
+        }
+        check_limit(experts, tokens, inside, limit);
+    }
+}
+
+/* The two experts of largest logit among those inside, or among all. */
+static void choose_two(int experts, const double logit[], const bool *inside, int best[2]) {
+    best[0] = best[1] = -1;
+    for (int e = 0; e < experts; e++) {
+        if (inside && !inside[e])
+            continue;
+        if (best[0] < 0 || logit[e] > logit[best[0]]) {
+            best[1] = best[0];
+            best[0] = e;
+        } else if (best[1] < 0 || logit[e] > logit[best[1]]) {
+            best[1] = e;
+        }
+    }
+}
+
+enum { GATED = 1000, GATED_EXPERTS = 8 };
+
+/* A gate of that many random tokens: what it chooses, and what it chooses within the limit as
+ * FasterMoE's code has it, route by route. */
+static void gate(const bool inside[], int limit, uint32_t plain[], uint32_t limited[]) {
+    static double logit[GATED][GATED_EXPERTS];
+    double bias[GATED_EXPERTS];
+    int best[2], chosen[2], leaving = 0;
+    for (int e = 0; e < GATED_EXPERTS; e++)
+        bias[e] = test_random_double(&random_state);
+    memset(plain, 0, GATED_EXPERTS * sizeof *plain);
+    memset(limited, 0, GATED_EXPERTS * sizeof *limited);
+    for (int t = 0; t < GATED; t++)
+        for (int e = 0; e < GATED_EXPERTS; e++)
+            logit[t][e] = bias[e] - log(-log(test_random_double(&random_state) + 1e-9));
+    for (int t = 0; t < GATED; t++) {
+        choose_two(GATED_EXPERTS, logit[t], NULL, best);
+        choose_two(GATED_EXPERTS, logit[t], inside, chosen);
+        int rank = 0;
+        for (int other = 0; other < GATED && !inside[best[0]]; other++) {
+            int first[2];
+            choose_two(GATED_EXPERTS, logit[other], NULL, first);
+            rank += !inside[first[0]] && logit[other][first[0]] > logit[t][best[0]];
+        }
+        leaving += !inside[best[0]];
+        if (!inside[best[0]] && rank < limit)
+            chosen[1] = best[0];
+        for (int k = 0; k < 2; k++) {
+            plain[best[k]]++;
+            limited[chosen[k]]++;
+        }
+    }
+    assert_true(leaving > limit);
+}
+
+/* What loads can't say, the rule guesses: totals are the gate's, single experts near it; and where
+ * there is nothing to guess it is the gate's to the last route. */
+static void the_rule_is_near_what_a_gate_does(void **state) {
+    (void)state;
+    static const bool some[GATED_EXPERTS] = {true, true, true, true},
+                      two[GATED_EXPERTS] = {[2] = true, [5] = true};
+    uint32_t plain[GATED_EXPERTS], limited[GATED_EXPERTS];
+    for (int i = 0; i < 4; i++) {
+        int limit = GATED / 25 * i, outside[2] = {0};
+        gate(some, limit, plain, limited);
+        mp_replay_limit(GATED_EXPERTS, some, limit, plain);
+        for (int e = 0; e < GATED_EXPERTS; e++) {
+            outside[0] += some[e] ? 0 : (int)plain[e];
+            outside[1] += some[e] ? 0 : (int)limited[e];
+            assert_true(abs((int)plain[e] - (int)limited[e]) < GATED / 12);
+        }
+        assert_int_equal(outside[0], limit);
+        assert_int_equal(outside[1], limit);
+    }
+    gate(two, 0, plain, limited);
+    mp_replay_limit(GATED_EXPERTS, two, 0, plain);
+    assert_memory_equal(plain, limited, sizeof plain);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_limit_keeps_routes_and_is_kept),
+        cmocka_unit_test(the_rule_is_near_what_a_gate_does),
         cmocka_unit_test(apportions_by_largest_remainder),
         cmocka_unit_test(apportions_whole_weights_exactly),
         cmocka_unit_test(counts_add_up_for_any_weights),

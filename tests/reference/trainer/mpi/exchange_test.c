@@ -3,6 +3,7 @@
  * in the plan's order, route by route; the gate stays within its limit.  The plans are those of a
  * system that exists for it. */
 #include "reference/base/random.h"
+#include "reference/model/replay.h"
 #include "tests/reference/trainer/mpi/trainers.h"
 
 enum { BATCH = 8, SEQUENCE = 16, STEPS = 3 };
@@ -471,6 +472,41 @@ static void the_gate_stays_within_its_limit(void **state) {
     }
 }
 
+/* Replayed loads keep the limit, too, and are what mp_replay_limit makes of them on every rank. */
+static void replayed_loads_stay_within_the_limit(void **state) {
+    (void)state;
+    const char *const settings[] = {"system=drill",   "gate=gshard",    "routing=skewed",
+                                    "skew-share=0.9", "skew-experts=2", NULL};
+    for (int limit = 0; limit < 8; limit += 3) {
+        struct mp_trainer_result result;
+        struct mp_error error = {0};
+        bool inside[64];
+        uint32_t row[64];
+        int changed = 0;
+        drill = nothing;
+        drill.outgoing_limit = limit;
+        struct mp_trainer *trainer = create_trainer(world, NULL, settings);
+        step(trainer, &result);
+        const struct mp_topology *topology = &trainer->planner.plan[0].topology;
+        int experts = trainer->job.experts;
+        for (int r = 0; r < world->ranks; r++) {
+            for (int e = 0; e < experts; e++) /* owned in turn */
+                inside[e] =
+                    mp_topology_node(topology, e % world->ranks) == mp_topology_node(topology, r);
+            must(mp_job_replay(&trainer->job, r, 2 * trainer->model.tokens, row, &error), &error);
+            mp_replay_limit(experts, inside, limit, row);
+            for (int e = 0; e < experts; e++)
+                for (int l = 0; l < 2; l++)
+                    assert_int_equal(mp_load_at(&trainer->load[l], r, e), row[e]);
+            must(mp_job_replay(&trainer->job, r, 2 * trainer->model.tokens, row, &error), &error);
+            for (int e = 0; e < experts; e++)
+                changed += row[e] != mp_load_at(&trainer->load[0], r, e);
+        }
+        assert_true(changed > 0 || mp_topology_nodes(topology) < 2);
+        mp_trainer_destroy(trainer);
+    }
+}
+
 static void a_limited_top_1_gate_is_refused(void **state) {
     (void)state;
     const char *const settings[] = {"system=drill", "gate=switch", NULL};
@@ -577,6 +613,7 @@ int main(void) {
         cmocka_unit_test(the_last_in_order_are_dropped),
         cmocka_unit_test(deepspeed_drops_by_probability_for_many_choices),
         cmocka_unit_test(the_gate_stays_within_its_limit),
+        cmocka_unit_test(replayed_loads_stay_within_the_limit),
         cmocka_unit_test(a_limited_top_1_gate_is_refused),
         cmocka_unit_test(gradients_flow_through_survivors),
     };
