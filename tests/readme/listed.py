@@ -71,8 +71,8 @@ LISTED = {
         'moeperf reproduce fastermoe --loads "zipf exponent=1 iterations=60"': Listed(
             more="--loads 'zipf exponent=1 iterations=6'"),
         "moeperf reproduce hecate --details": Listed("takes a minute"),
-        "moeperf reproduce laer --infer": Listed(more="--budget 20"),
-        "moeperf reproduce laer --infer --html laer.html": Listed(more="--budget 20"),
+        "moeperf reproduce laer --infer": Listed(more="--budget 56 --set layers=2"),
+        "moeperf reproduce laer --infer --html laer.html": Listed(more="--budget 56 --set layers=2"),
     },
     "baselines/README.md": {
         "cmake --preset release && cmake --build build/release": Listed(
