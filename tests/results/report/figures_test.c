@@ -203,7 +203,8 @@ static void speedups_by_hand(void **state) {
     compare_part(
         object, "rows",
         "[{\"suite_run\": \"tiny-1\", \"job\": \"ep\", \"system\": \"ep\", \"workload\": \"text\","
-        "  \"gate\": \"gshard\", \"model\": \"\", \"executor\": \"measured\", \"ranks\": 2,"
+        "  \"gate\": \"gshard\", \"model\": \"\", \"executor\": \"measured\", \"refused\": null, "
+        "\"ranks\": 2,"
         "  \"rounds\": 1, \"rounds_complete\": 1, \"ranks_share_cores\": false,"
         "  \"unattainable\": false, \"ms_per_iteration\": 24, \"ms_per_iteration_min\": 24,"
         "  \"ms_per_iteration_max\": 24, \"tokens_per_s\": 4166.6667, \"speedup_vs_ep\": 1,"
@@ -212,7 +213,8 @@ static void speedups_by_hand(void **state) {
         "  \"dropped_fraction\": 0.05, \"processor_taken\": null},"
         " {\"suite_run\": \"tiny-1\", \"job\": \"fssdp\", \"system\": \"fssdp\","
         "  \"workload\": \"text\", \"gate\": \"gshard\", \"model\": \"\","
-        "  \"executor\": \"measured\", \"ranks\": 2, \"rounds\": 2, \"rounds_complete\": 1,"
+        "  \"executor\": \"measured\", \"refused\": null, \"ranks\": 2, \"rounds\": 2, "
+        "\"rounds_complete\": 1,"
         "  \"ranks_share_cores\": false, \"unattainable\": false, \"ms_per_iteration\": 12,"
         "  \"ms_per_iteration_min\": 12, \"ms_per_iteration_max\": 12,"
         "  \"tokens_per_s\": 8333.3333, \"speedup_vs_ep\": 2, \"speedup_vs_ep_min\": 2,"
