@@ -311,7 +311,7 @@ static void exchanges_drop_the_same_routes(void **state) {
 }
 
 /* What sorts a route within its expert's; smaller comes first, ties to the earlier route. */
-static double key_of(const struct mp_trainer *trainer, int layer, int route) {
+static double sort_key(const struct mp_trainer *trainer, int layer, int route) {
     const struct mp_model *model = &trainer->model;
     const struct mp_block_state *state = &model->state[layer];
     int top_k = model->shape.top_k, token = route / top_k;
@@ -351,10 +351,10 @@ static int check_drops(const struct mp_trainer *trainer, int layer) {
     int routes = model->tokens * model->shape.top_k, dropped = 0;
     uint32_t of_expert[64] = {0};
     for (int i = 0; i < routes; i++) {
-        double key = key_of(trainer, layer, i);
+        double key = sort_key(trainer, layer, i);
         int before = 0;
         for (int other = 0; other < routes; other++) {
-            double there = key_of(trainer, layer, other);
+            double there = sort_key(trainer, layer, other);
             before += state->choice[other] == state->choice[i] &&
                       (there < key || (there == key && other < i));
         }
