@@ -204,8 +204,9 @@ int mp_predict_job_adopt(struct mp_predict_job *job, const struct mp_cluster *cl
     code = mp_trace_next(stream, &block, error);
     sizes->layers = shape.layers;
     sizes->experts = shape.experts;
-    if (shape.top_k > 0) {
-        sizes->gate = mp_gate_of_choices(shape.top_k);
+    if (!code && shape.top_k > 0) {
+        const struct mp_gate_kind *gate = mp_gate_kinds[mp_gate_of_choices(shape.top_k)];
+        code = mp_job_set_gate(sizes, gate->name, job->loads, error);
         sizes->top_k = shape.top_k;
     }
     job->options.micro_batches = shape.micro_batches;

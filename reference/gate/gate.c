@@ -12,15 +12,10 @@ int mp_gate_find(const char *name) {
 }
 
 int mp_gate_of_choices(int top_k) {
-    int found = 0;
-    for (int i = 0; mp_gate_kinds[i]; i++) {
-        const struct mp_gate_kind *kind = mp_gate_kinds[i];
-        if (kind->usual == top_k)
+    for (int i = 0; mp_gate_kinds[i]; i++)
+        if (mp_gate_kinds[i]->least <= top_k && top_k <= mp_gate_kinds[i]->most)
             return i;
-        if (!found && kind->least <= top_k && top_k <= kind->most)
-            found = i;
-    }
-    return found;
+    return 0;
 }
 
 int mp_gate_rule(const struct mp_gate_kind *kind, const struct mp_gate_sizes *sizes,

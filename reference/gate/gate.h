@@ -53,8 +53,8 @@ extern const char mp_gate_names[];
 
 /* The number of the gate of this name in the list, or -1. */
 int mp_gate_find(const char *name);
-/* Of the gate that loads of so many experts per token are taken for: the first whose usual number
- * it is, otherwise the first that takes it; the first of all if none does. */
+/* Of the gate that loads of so many experts per token are taken for: the first that takes as many,
+ * or the first of all if none does. */
 int mp_gate_of_choices(int top_k);
 
 /* A gate's rule for a job, with weights divided or not where it leaves that open.  MP_EINVAL as

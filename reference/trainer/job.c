@@ -216,8 +216,7 @@ static int set_system_option(struct mp_job_file *file, const char *name, const c
                           error);
 }
 
-/* Another gate gets default options. */
-static int set_gate(struct mp_job *job, const char *name, const char *where,
+int mp_job_set_gate(struct mp_job *job, const char *name, const char *where,
                     struct mp_error *error) {
     int before = job->gate;
     int code = mp_options_set(mp_job_options, job, OWNER, "gate", name, where, error);
@@ -289,7 +288,7 @@ static int set_option(const struct setter *setter, const char *key, const char *
     if (!strcmp(name, "system"))
         return set_system(setter->file, text, where, setter->systems, error);
     if (!strcmp(name, "gate"))
-        return set_gate(&setter->file->job, text, where, error);
+        return mp_job_set_gate(&setter->file->job, text, where, error);
     if (!mp_options_find(mp_job_options, name))
         return fail_unknown(setter, name, where, error);
     return mp_options_set(mp_job_options, &setter->file->job, OWNER, name, text, where, error);

@@ -173,6 +173,10 @@ static inline struct mp_gate_sizes mp_job_gate_sizes(const struct mp_job *job) {
     return (struct mp_gate_sizes){job->experts, mp_job_top_k(job),
                                   (int64_t)job->batch * job->sequence};
 }
+/* Another gate gets default options.  MP_EINVAL, with `where` the name is from, for an unknown one.
+ */
+int mp_job_set_gate(struct mp_job *job, const char *name, const char *where,
+                    struct mp_error *error);
 /* The job's gate in numbers.  MP_EINVAL as mp_gate_rule. */
 int mp_job_gate_rule(const struct mp_job *job, struct mp_gate_rule *rule, struct mp_error *error);
 /* And in words (mp_gate_words).  Runs with other words are not compared. */

@@ -65,12 +65,14 @@ struct session {
     FILE *said;
 };
 
-/* Opens the database "results.db" and a suite whose jobs have these names. */
+/* Opens the database "results.db" and a suite whose jobs have these names.  Suites are numbered:
+ * two runs of one second and one process would share their folder. */
 static void begin(struct session *session, const char *keys, const char *names) {
+    static int number;
     char text[1 << 15];
     struct mp_error error = {0};
-    size_t length =
-        (size_t)snprintf(text, sizeof text, "suite: trial\n%scommon: {text: words}\njobs:\n", keys);
+    size_t length = (size_t)snprintf(
+        text, sizeof text, "suite: trial%d\n%scommon: {text: words}\njobs:\n", ++number, keys);
     for (const char *name = names; *name; name += strspn(name, " ")) {
         int size = (int)strcspn(name, " ");
         length +=

@@ -517,7 +517,7 @@ static void a_limited_top_1_gate_is_refused(void **state) {
     drill.outgoing_limit = 3;
     struct mp_trainer *trainer = create_trainer(world, NULL, settings);
     assert_int_equal(mp_trainer_step_on(trainer, token, target, &result, &error), MP_EPLAN);
-    assert_non_null(strstr(error.text, "limits outgoing tokens of a top-1 gate"));
+    assert_non_null(strstr(error.text, "limits outgoing tokens of gate switch, top-1"));
     mp_trainer_destroy(trainer);
 }
 
