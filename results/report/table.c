@@ -267,7 +267,7 @@ static void print_row(const struct table *table, int row, const int widths[], FI
 }
 
 void table_print(const struct table *table, FILE *out) {
-    int widths[TABLE_COLUMNS];
+    int widths[TABLE_COLUMNS] = {0};
     find_widths(table, table_width(out), widths);
     bool two_lines = false;
     for (int c = 0; c < table->columns; c++)
