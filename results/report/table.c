@@ -252,7 +252,7 @@ static void print_cells(const char *rest[], const struct table_column column[], 
 /* A remark has all the room behind the first column, as a paragraph has it. */
 static void print_row(const struct table *table, int row, const int widths[], FILE *out) {
     static const struct table_column both[2] = {{"", TABLE_LEFT}, {"", TABLE_LEFT}};
-    const char *rest[TABLE_COLUMNS];
+    const char *rest[TABLE_COLUMNS] = {""};
     for (int c = 0; c < table->columns; c++)
         rest[c] = table->cell[row * table->columns + c];
     if (!table->remark[row]) {
