@@ -24,6 +24,7 @@ int mp_gate_rule(const struct mp_gate_kind *kind, const struct mp_gate_sizes *si
     *rule = (struct mp_gate_rule){
         .renormalise =
             kind->weights == MP_WEIGHTS_EITHER ? renormalise : kind->weights == MP_WEIGHTS_DIVIDED,
+        .keeps_weights = kind->weights == MP_WEIGHTS_AS_THEY_ARE && kind->most > 1,
         .loss_counts = kind->loss_counts,
         .loss_divisor = kind->loss_counts == MP_COUNT_ALL ? sizes->top_k : 1,
     };

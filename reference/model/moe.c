@@ -104,10 +104,10 @@ static void rows_into_tokens(struct mp_model *model, const struct mp_block_state
           one_hot(model, state, weight), n, rows, d, (float)add, tokens, d);
 }
 
-/* Whether survivors share the weight of the dropped.  Choices of prototypes stand alone, as a
- * single choice does, which nobody divides by itself. */
+/* Whether survivors share the weight of the dropped: not with a gate whose weights always stay as
+ * they are. */
 static bool shares_survivors(const struct mp_model *model, const struct mp_routing *routing) {
-    return routing->renormalise_survivors && model->shape.gate.prototypes == 0;
+    return routing->renormalise_survivors && !model->shape.gate.keeps_weights;
 }
 
 void mp_model_permute(struct mp_model *model, int layer, uint64_t route_seed) {

@@ -28,7 +28,9 @@ static const struct gate gates[] = {
     {"softmax", {"gate=softmax", "top-k=4", "gate-options.z-loss=0.01"}},
     {"hash", {"gate=hash"}},
     {"ktop1", {"gate=ktop1", "top-k=4"}},
-    {"sam", {"gate=sam", "top-k=2", "gate-options.groups=4"}},
+    /* The alignment loss has an edge where an expert's probability passes the last choice's: which
+     * side rounding is on decides about a gradient.  Its own tests have it. */
+    {"sam", {"gate=sam", "top-k=2", "gate-options.groups=4", "gate-options.alignment-weight=0"}},
     {"sigmoid",
      {"gate=sigmoid", "top-k=4", "gate-options.groups=2", "gate-options.bias-rate=0.01"}},
 };

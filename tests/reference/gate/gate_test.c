@@ -74,6 +74,23 @@ static void choices_are_read_from_words(void **state) {
         assert_string_equal(mp_gate_kinds[mp_gate_of_choices(top_k)]->name, "softmax");
 }
 
+/* A system may divide the weights of what it does not drop, but not where the gate never does: one
+ * rank's curve would be another's. */
+static void several_choices_keep_their_weights(void **state) {
+    (void)state;
+    static const char *const keeping[] = {"ktop1", "sam"};
+    for (int i = 0; mp_gate_kinds[i]; i++) {
+        const struct mp_gate_kind *kind = mp_gate_kinds[i];
+        struct mp_gate_values values = {0};
+        struct mp_gate_rule rule;
+        struct mp_error error = {0};
+        bool keeps = !strcmp(kind->name, keeping[0]) || !strcmp(kind->name, keeping[1]);
+        assert_int_equal(mp_options_set_defaults(kind->options, values.bytes, &error), MP_OK);
+        assert_int_equal(mp_gate_rule(kind, &sizes, false, &values, &rule, &error), MP_OK);
+        assert_int_equal(rule.keeps_weights, keeps);
+    }
+}
+
 /* Every byte has one expert of a layer, others in another layer and for another seed, and none is
  * left out of 256 bytes on 16. */
 static void bytes_have_their_experts(void **state) {
@@ -108,6 +125,7 @@ int main(void) {
         cmocka_unit_test(descriptors_are_whole),
         cmocka_unit_test(rules_follow_from_defaults),
         cmocka_unit_test(choices_are_read_from_words),
+        cmocka_unit_test(several_choices_keep_their_weights),
         cmocka_unit_test(bytes_have_their_experts),
     };
     return cmocka_run_group_tests_name("gate", tests, NULL, NULL);
