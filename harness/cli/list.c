@@ -33,14 +33,15 @@ static int list_systems(const struct mp_systems *systems, json_t *rows, struct m
     return code;
 }
 
+static int add_titled(json_t *rows, const char *name, const char *title, struct mp_error *error) {
+    return add_row(rows, json_pack("{s:s, s:s}", "name", name, "title", title), error);
+}
+
 static int list_gates(const struct mp_systems *systems, json_t *rows, struct mp_error *error) {
     (void)systems;
     int code = MP_OK;
-    for (int i = 0; mp_gate_kinds[i] && !code; i++) {
-        const struct mp_gate_kind *gate = mp_gate_kinds[i];
-        code =
-            add_row(rows, json_pack("{s:s, s:s}", "name", gate->name, "title", gate->title), error);
-    }
+    for (int i = 0; mp_gate_kinds[i] && !code; i++)
+        code = add_titled(rows, mp_gate_kinds[i]->name, mp_gate_kinds[i]->title, error);
     return code;
 }
 
@@ -48,8 +49,7 @@ static int list_workloads(const struct mp_systems *systems, json_t *rows, struct
     (void)systems;
     int code = MP_OK;
     for (const struct cli_entry *entry = cli_workloads; entry->name && !code; entry++)
-        code = add_row(rows, json_pack("{s:s, s:s}", "name", entry->name, "title", entry->title),
-                       error);
+        code = add_titled(rows, entry->name, entry->title, error);
     return code;
 }
 
@@ -58,8 +58,7 @@ static int list_exchanges(const struct mp_systems *systems, json_t *rows, struct
     (void)systems;
     for (int kind = 0; kind < MP_EXCHANGE_KINDS && !code; kind++) {
         const struct mp_exchange *exchange = mp_exchange_of((enum mp_exchange_kind)kind);
-        code = add_row(
-            rows, json_pack("{s:s, s:s}", "name", exchange->name, "title", exchange->title), error);
+        code = add_titled(rows, exchange->name, exchange->title, error);
     }
     return code;
 }
@@ -68,8 +67,7 @@ static int list_generators(const struct mp_systems *systems, json_t *rows, struc
     (void)systems;
     int code = MP_OK;
     for (const struct mp_generator *kind = mp_generators; kind->name && !code; kind++)
-        code =
-            add_row(rows, json_pack("{s:s, s:s}", "name", kind->name, "title", kind->title), error);
+        code = add_titled(rows, kind->name, kind->title, error);
     return code;
 }
 
