@@ -26,10 +26,10 @@ static bool same_value(const struct mp_option *option, const void *a, const void
 
 /* Jobs with the same model, loads and cluster are compared: they differ in system and options. */
 static bool is_comparable(const struct cli_prediction *a, const struct cli_prediction *b) {
-    static const char *const sizes[] = {"ranks",   "layers",       "width",      "heads",
-                                        "experts", "expert-width", "sequence",   "gate",
-                                        "top-k",   "renormalise",  "batch",      "routing",
-                                        "load",    "trace",        "skew-share", "skew-experts"};
+    static const char *const sizes[] = {
+        "ranks",          "layers", "width", "heads",       "experts",     "expert-width",
+        "sequence",       "gate",   "top-k", "renormalise", "batch",       "routing",
+        "shared-experts", "load",   "trace", "skew-share",  "skew-experts"};
     bool same = true;
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes && same; i++)
         same = same_value(mp_options_find(mp_job_options, sizes[i]), &a->job->file.job,
@@ -178,16 +178,13 @@ static const struct cli_prediction *predicted_like(const struct cli_predictions 
 static void print_heading(const struct cli_prediction *item, FILE *out) {
     const struct mp_predict_job *job = item->job;
     const struct mp_job *sizes = &job->file.job;
-    char loads[MP_TEXT_SIZE + 16], gate[MP_GATE_WORDS];
+    char loads[MP_TEXT_SIZE + 16], gate[MP_GATE_WORDS], model[MP_MODEL_WORDS];
     struct mp_topology topology = mp_cluster_topology(item->cluster);
     table_paragraph(out, "Predicted, not measured: %s, %d ranks on %d nodes, %s", job->cluster,
                     topology.ranks, mp_topology_nodes(&topology),
                     item->cluster->device ? item->cluster->device : "");
-    table_paragraph(out,
-                    "model: layers %d, width %d, heads %d, experts %d x %d, sequence %d, batch %d, "
-                    "gate %s",
-                    sizes->layers, sizes->width, sizes->heads, sizes->experts, sizes->expert_width,
-                    sizes->sequence, sizes->batch, mp_job_gate(sizes, gate));
+    table_paragraph(out, "model: %s, gate %s", mp_job_model(sizes, model),
+                    mp_job_gate(sizes, gate));
     table_paragraph(out, "loads: %s; %lld iteration%s",
                     mp_predict_job_workload(job, loads, sizeof loads),
                     (long long)item->summary.iterations, item->summary.iterations == 1 ? "" : "s");
@@ -371,10 +368,11 @@ static json_t *pack_options(const struct mp_option table[], const void *options)
 
 static json_t *pack_model(const struct mp_job *job) {
     char gate[MP_GATE_WORDS];
-    return json_pack("{s:i s:i s:i s:i s:i s:i s:i s:i s:s}", "ranks", job->ranks, "layers",
+    return json_pack("{s:i s:i s:i s:i s:i s:i s:i s:i s:i s:s}", "ranks", job->ranks, "layers",
                      job->layers, "width", job->width, "heads", job->heads, "experts", job->experts,
-                     "expert_width", job->expert_width, "sequence", job->sequence, "batch",
-                     job->batch, "gate", mp_job_gate(job, gate));
+                     "expert_width", job->expert_width, "shared_experts", job->shared_experts,
+                     "sequence", job->sequence, "batch", job->batch, "gate",
+                     mp_job_gate(job, gate));
 }
 
 static json_t *pack_item(const struct cli_predictions *predictions,

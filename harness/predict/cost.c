@@ -128,14 +128,14 @@ static double head(const struct mp_costs *costs) {
 
 /* ---- experts ---- */
 
-/* `rows` routes through one expert.  Every product has a launch of its own: a grouped product
- * launches once, but then waits for its slowest group's tiles, and libraries loop over experts.
- *   2 matrices: hidden = in * w1; gelu reads and writes it; out = activated * w2.  Backward of
- *   gelu reads the hidden value and the gradient and writes the gradient.
- *   3 matrices: two products into hidden, and the gate's activation reads two, writes one; backward
- *   reads three, writes two. */
-static double expert(const struct mp_costs *costs, double rows, int direction) {
-    double d = costs->width, f = costs->expert_width, into = costs->options.expert_matrices - 1;
+/* `rows` routes through an expert of F hidden elements.  Every product has a launch of its own: a
+ * grouped product launches once, but then waits for its slowest group's tiles, and libraries loop
+ * over experts. 2 matrices: hidden = in * w1; gelu reads and writes it; out = activated * w2.
+ * Backward of gelu reads the hidden value and the gradient and writes the gradient. 3 matrices: two
+ * products into hidden, and the gate's activation reads two, writes one; backward reads three,
+ * writes two. */
+static double expert(const struct mp_costs *costs, double rows, double f, int direction) {
+    double d = costs->width, into = costs->options.expert_matrices - 1;
     double hidden = rows * f * costs->element;
     double forward = into * product(costs, rows, d, f) + elementwise(costs, (1 + into) * hidden) +
                      product(costs, rows, f, d);
@@ -176,10 +176,10 @@ double mp_costs_expert(struct mp_costs *costs, int64_t rows, int direction) {
     if (costs->fitted)
         return mp_fitted_expert(&costs->fitted->experts[direction], (double)rows);
     if (rows >= costs->known && (rows >= MP_COSTS_ROWS_LIMIT || !grow(costs, rows)))
-        return expert(costs, (double)rows, direction);
+        return expert(costs, (double)rows, costs->expert_width, direction);
     double *seconds = &costs->expert[direction][rows];
     if (*seconds == 0) /* no product takes no time */
-        *seconds = expert(costs, (double)rows, direction);
+        *seconds = expert(costs, (double)rows, costs->expert_width, direction);
     return *seconds;
 }
 
@@ -225,6 +225,7 @@ static void fill_sizes(const struct mp_job *job, struct mp_costs *costs) {
     costs->heads = job->heads;
     costs->experts = job->experts;
     costs->expert_width = job->expert_width;
+    costs->shared_width = (double)job->shared_experts * job->expert_width;
     costs->top_k = mp_job_top_k(job);
     costs->sequence = job->sequence;
     costs->vocabulary = (double)options->vocabulary;
@@ -241,6 +242,9 @@ static void fill_seconds(struct mp_costs *costs) {
         costs->attention[MP_BACKWARD] += costs->attention[MP_FORWARD];
         costs->gate[MP_BACKWARD] += costs->gate[MP_FORWARD];
     }
+    for (int way = MP_FORWARD; way <= MP_BACKWARD && costs->shared_width > 0; way++)
+        costs->shared[way] = expert(costs, costs->tokens, costs->shared_width, way) +
+                             elementwise(costs, 3 * costs->tokens * costs->width * costs->element);
     costs->embed[MP_FORWARD] = costs->embed[MP_BACKWARD] = embed(costs);
     costs->head = head(costs);
 }
@@ -250,7 +254,8 @@ static void fill_seconds(struct mp_costs *costs) {
 static void fill_expert_figures(const struct mp_costs *costs, struct mp_setting *setting) {
     double routes = costs->tokens * setting->topology.ranks * costs->top_k / costs->experts;
     double rows = routes < 2 ? 2 : (double)(int64_t)routes;
-    double many = expert(costs, rows, MP_FORWARD), one = expert(costs, 1, MP_FORWARD);
+    double f = costs->expert_width;
+    double many = expert(costs, rows, f, MP_FORWARD), one = expert(costs, 1, f, MP_FORWARD);
     setting->seconds_per_route = many > one ? (many - one) / (rows - 1) : many / rows;
     setting->seconds_per_expert =
         one > setting->seconds_per_route ? one - setting->seconds_per_route : 0;
@@ -285,7 +290,8 @@ static void fill_setting(const struct mp_job *job, struct mp_costs *costs) {
     struct mp_setting *setting = &costs->setting;
     const struct mp_topology topology = mp_cluster_topology(cluster);
     mp_job_setting(job, &costs->sizes, &topology, costs->options.micro_batches, setting);
-    setting->non_moe_seconds = costs->attention[MP_FORWARD] + costs->gate[MP_FORWARD];
+    setting->non_moe_seconds =
+        costs->attention[MP_FORWARD] + costs->gate[MP_FORWARD] + costs->shared[MP_FORWARD];
     if (topology.ranks > 1)
         setting->bandwidth =
             broadcast_bandwidth(cluster, mp_cluster_level_of(cluster, 0, topology.ranks - 1));
@@ -375,10 +381,12 @@ double mp_costs_expert_parameters(const struct mp_costs *costs) {
     return costs->sizes.expert_parameters;
 }
 
-/* Two layer norms, the projections into and out of attention, the gate; no biases elsewhere. */
+/* Two layer norms, the projections into and out of attention, the gate, a shared expert; no biases
+ * elsewhere. */
 double mp_costs_block_parameters(const struct mp_costs *costs) {
     double d = costs->width;
-    return 4 * d + d * (d + 2 * costs->keys) + d * d + d * costs->experts;
+    return 4 * d + d * (d + 2 * costs->keys) + d * d + d * costs->experts +
+           costs->options.expert_matrices * d * costs->shared_width;
 }
 
 /* Tables of tokens, which is the head's too, and of positions; the last layer norm. */
@@ -414,6 +422,10 @@ double mp_costs_attention(const struct mp_costs *costs, int direction) {
 
 double mp_costs_gate(const struct mp_costs *costs, int direction) {
     return costs->gate[direction];
+}
+
+double mp_costs_shared(const struct mp_costs *costs, int direction) {
+    return costs->shared[direction];
 }
 
 double mp_costs_embed(const struct mp_costs *costs, int direction) {
@@ -486,6 +498,10 @@ double mp_costs_overlap(const struct mp_costs *costs) {
 
 double mp_costs_route_flops(const struct mp_costs *costs) {
     return mp_sizes_route_flops(&costs->sizes);
+}
+
+double mp_costs_shared_flops(const struct mp_costs *costs) {
+    return mp_costs_route_flops(costs) * costs->shared_width / costs->expert_width;
 }
 
 void mp_costs_setting(const struct mp_costs *costs, struct mp_setting *setting) {

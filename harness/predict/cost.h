@@ -81,6 +81,8 @@ double mp_costs_table_gradient_bytes(const struct mp_costs *costs);
  * returned rows.  Embedding and head take no time without a vocabulary. */
 double mp_costs_attention(const struct mp_costs *costs, int direction);
 double mp_costs_gate(const struct mp_costs *costs, int direction);
+/* The shared expert with its residual; 0 where there is none. */
+double mp_costs_shared(const struct mp_costs *costs, int direction);
 double mp_costs_embed(const struct mp_costs *costs, int direction);
 double mp_costs_head(const struct mp_costs *costs); /* forward and backward */
 /* Rows put in order of experts and back: `rows` of them read and written. */
@@ -117,6 +119,8 @@ double mp_costs_overlap(const struct mp_costs *costs); /* mp_cluster_overlap */
 /* Operations of one route through its expert forward, a multiply and an add being two; backward has
  * twice as many. */
 double mp_costs_route_flops(const struct mp_costs *costs);
+/* The same of a token through the shared expert. */
+double mp_costs_shared_flops(const struct mp_costs *costs);
 
 /* What planners are told (reference/plan/system.h), all of it: sizes from job and cluster, figures
  * from the same formulas as the trainer measures them, unless the job sets them (bandwidth,

@@ -13,10 +13,11 @@ struct mp_costs {
     struct mp_setting setting;
     double element;                                            /* b: bytes of an element */
     double layers, width, heads, experts, expert_width, top_k; /* L D H E F K */
+    double shared_width;                                       /* U */
     double sequence, vocabulary;                               /* S V */
     double tokens;                                             /* N, of a micro-batch */
     double keys;                                               /* D of keys and of values */
-    double attention[2], gate[2], embed[2], head;              /* seconds by direction */
+    double attention[2], gate[2], shared[2], embed[2], head;   /* seconds by direction */
     double *expert[2];                                         /* [known] by rows; 0: not yet */
     int64_t known;                                             /* 0 or a power of two */
     const struct mp_fitted *fitted;                            /* borrowed; NULL: by formula */

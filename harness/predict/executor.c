@@ -72,6 +72,12 @@ static double end_experts(struct mp_predictor *predictor, struct mp_scheduled_ph
                              rows + row_of(predictor, activity.step), NULL, flops);
 }
 
+static double end_shared(struct mp_predictor *predictor, struct mp_scheduled_phase activity) {
+    double flops =
+        mp_costs_shared_flops(predictor->costs) * (activity.direction == MP_FORWARD ? 1 : 2);
+    return mp_timeline_spent(&predictor->timeline, activity, predictor->tokens, NULL, flops);
+}
+
 static void add_moe(struct mp_predictor *predictor, int layer, double seconds) {
     predictor->moe += seconds;
     if (layer >= 0)
@@ -91,6 +97,9 @@ static void end(void *self, struct mp_scheduled_phase activity) {
         break;
     case MP_PHASE_EXPERT:
         add_moe(predictor, activity.layer, end_experts(predictor, activity));
+        break;
+    case MP_PHASE_SHARED:
+        add_moe(predictor, activity.layer, end_shared(predictor, activity));
         break;
     case MP_PHASE_GATE:
         add_moe(predictor, activity.layer,
@@ -165,7 +174,7 @@ static int plan(void *self, int layer, bool before_gate, const struct mp_plan **
 
 /* ---- own work ---- */
 
-/* What the processor also copies while a step is computed. */
+/* What the processor also copies while a step is computed, or (-1) what comes before the first. */
 static void stretch(struct mp_predictor *predictor, const struct mp_steps *steps, int step) {
     double share = 1 - predictor->timeline.overlap;
     for (int r = 0; share > 0 && r < predictor->ranks; r++) {
@@ -188,6 +197,15 @@ static void compute(struct mp_predictor *predictor, const struct mp_operation *o
     if (operation->step < layer->steps->steps)
         stretch(predictor, layer->steps, operation->step);
     mp_timeline_work_each(&predictor->timeline, predictor->seconds);
+}
+
+/* The shared expert, while rows set out. */
+static void share(struct mp_predictor *predictor, const struct mp_operation *operation) {
+    double seconds = mp_costs_shared(predictor->costs, operation->direction);
+    for (int r = 0; r < predictor->ranks; r++)
+        predictor->seconds[r] = seconds;
+    stretch(predictor, layer_of(predictor, operation->layer)->steps, -1);
+    work_in(predictor, MP_PHASE_SHARED, operation, predictor->seconds, 0);
 }
 
 /* Rows in order at one end of an exchange. */
@@ -222,6 +240,9 @@ static int work(void *self, const struct mp_operation *operation, struct mp_erro
         if (way == MP_BACKWARD)
             code = mp_predictor_restore(predictor, operation->layer, error);
         permute(predictor, operation, true);
+        break;
+    case MP_WORK_SHARED:
+        share(predictor, operation);
         break;
     case MP_WORK_EXPERTS:
         compute(predictor, operation);

@@ -60,7 +60,8 @@ static void take_own(struct mp_fitted *fitted, const struct mp_what_if_span *spa
     int phase = recorded->phase, direction = recorded->direction, layer = recorded->layer;
     bool is_layer = phase == MP_PHASE_ATTENTION || phase == MP_PHASE_GATE ||
                     phase == MP_PHASE_PLAN || phase == MP_PHASE_DISPATCH ||
-                    phase == MP_PHASE_EXPERT || phase == MP_PHASE_COMBINE;
+                    phase == MP_PHASE_SHARED || phase == MP_PHASE_EXPERT ||
+                    phase == MP_PHASE_COMBINE;
     if (is_layer ? layer < 0 || layer >= fitted->layers
                  : phase != MP_PHASE_HEAD && phase != MP_PHASE_EMBED) {
         phase = MP_PHASE_EMBED;

@@ -21,19 +21,25 @@ static double attention_bytes(const struct mp_costs *costs) {
     return rows + costs->heads * costs->sequence * (2 * b + 1);
 }
 
-/* The rest of a block at the token's own rank, bytes per token: what the gate reads, its
- * probabilities, per route choice, weight and position; the mask of dropout behind the experts.
+/* Of `width` elements in an expert: hidden before and after the activation (with three matrices
+ * both halves before it). */
+static double hidden_bytes(const struct mp_costs *costs, double width) {
+    return costs->options.expert_matrices * width * costs->element;
+}
+
+/* The rest of a block at the token's own rank, bytes per token: what the gate and the shared expert
+ * read, its probabilities, per route choice, weight and position; the mask of dropout behind the
+ * experts; what is hidden in the shared one.
  * Beside it are the rows that experts return, whose weights' gradients need them. */
 static double gate_bytes(const struct mp_costs *costs) {
     double d = costs->width, b = costs->element;
-    return d * b + costs->experts * INDEX_BYTES + costs->top_k * 3 * INDEX_BYTES + d;
+    return d * b + costs->experts * INDEX_BYTES + costs->top_k * 3 * INDEX_BYTES + d +
+           hidden_bytes(costs, costs->shared_width);
 }
 
-/* At the expert's rank, bytes per route: its input, hidden before and after the activation (with
- * three matrices both halves before it), where the row came from. */
+/* At the expert's rank, bytes per route: its input, what is hidden, where the row came from. */
 static double route_bytes(const struct mp_costs *costs) {
-    return (costs->width + costs->options.expert_matrices * costs->expert_width) * costs->element +
-           INDEX_BYTES;
+    return costs->width * costs->element + hidden_bytes(costs, costs->expert_width) + INDEX_BYTES;
 }
 
 /* Of one-hot matrices, bytes per row that is sent, with so many in a cell. */

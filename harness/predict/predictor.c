@@ -106,7 +106,8 @@ static int create_planner(struct mp_predictor *predictor, const struct mp_predic
     return mp_planner_create(&planner, &predictor->planner, error);
 }
 
-static int create_schedule(struct mp_predictor *predictor, struct mp_error *error) {
+static int create_schedule(struct mp_predictor *predictor, const struct mp_predictor_config *config,
+                           struct mp_error *error) {
     const struct mp_planner *planner = &predictor->planner;
     int code = mp_predictor_create_executor(predictor, error);
     predictor->schedule.learns = planner->system->after_step;
@@ -114,6 +115,7 @@ static int create_schedule(struct mp_predictor *predictor, struct mp_error *erro
     predictor->schedule.gathers_homes =
         mp_optimizer_sliced(planner->optimizer) && planner->gather_stage == MP_STAGE_AFTER_STEP;
     predictor->schedule.ahead = planner->gather_ahead;
+    predictor->schedule.shares = config->job->job.shared_experts > 0;
     return code;
 }
 
@@ -156,7 +158,7 @@ static int create_all(struct mp_predictor *predictor, const struct mp_predictor_
     if (!code)
         code = mp_inject_parse(predictor->job.inject, &predictor->timeline.inject, error);
     if (!code)
-        code = create_schedule(predictor, error);
+        code = create_schedule(predictor, config, error);
     if (code)
         return code;
     find_constants(predictor);

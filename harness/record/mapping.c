@@ -279,7 +279,7 @@ static int compare_times(const void *left, const void *right) {
 static bool of_model(uint8_t phase) {
     return phase == MP_PHASE_EMBED || phase == MP_PHASE_ATTENTION || phase == MP_PHASE_GATE ||
            phase == MP_PHASE_DISPATCH || phase == MP_PHASE_EXPERT || phase == MP_PHASE_COMBINE ||
-           phase == MP_PHASE_HEAD;
+           phase == MP_PHASE_SHARED || phase == MP_PHASE_HEAD;
 }
 
 /* Leaves of ends in a row, between which the model does nothing, the last.  A program whose model

@@ -97,11 +97,9 @@ static void add_values(const struct mp_suite *suite, int job, const struct place
 static void format_model(const struct mp_suite *suite, int index, char *text, size_t size) {
     const struct mp_job *job = &suite->job[index].file.job;
     struct words words = {text, 0, size};
-    words.length = (size_t)snprintf(
-        text, size,
-        "layers %d, width %d, heads %d, experts %d x %d, sequence %d, batch %d, threads %d",
-        job->layers, job->width, job->heads, job->experts, job->expert_width, job->sequence,
-        job->batch, job->threads);
+    char model[MP_MODEL_WORDS];
+    words.length =
+        (size_t)snprintf(text, size, "%s, threads %d", mp_job_model(job, model), job->threads);
     if (!mp_suite_is_predicted(suite, index)) {
         add_values(suite, index, &job_place, deciding, sizeof deciding / sizeof *deciding, &words);
         return;

@@ -56,6 +56,7 @@ const char *mp_phase_name(enum mp_phase phase) {
         [MP_PHASE_OPTIMIZER] = "optimizer", [MP_PHASE_MOVE] = "move",
         [MP_PHASE_HEAD] = "head",           [MP_PHASE_WAIT] = "wait",
         [MP_PHASE_VALIDATE] = "validate",   [MP_PHASE_CHECKPOINT] = "checkpoint",
+        [MP_PHASE_SHARED] = "shared",
     };
     return (unsigned)phase < MP_PHASES ? names[phase] : "?";
 }

@@ -38,6 +38,7 @@ enum mp_phase {
     MP_PHASE_WAIT, /* blocked on other ranks outside any other phase (barriers) */
     MP_PHASE_VALIDATE,
     MP_PHASE_CHECKPOINT,
+    MP_PHASE_SHARED, /* the expert that all tokens go through */
     MP_PHASES
 };
 const char *mp_phase_name(enum mp_phase phase); /* "expert"; "?" when out of range */

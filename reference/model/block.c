@@ -62,6 +62,8 @@ static void allocate_state(struct allocation *a, struct mp_block_state *state) {
         state->kept = room(a, n);
     state->position = room(a, n * k);
     state->auxiliary = room(a, model->shape.experts);
+    if (model->shape.shared_width > 0)
+        state->shared_hidden = elements(a, n * model->shape.shared_width);
 }
 
 static void allocate_workspace(struct allocation *a) {
@@ -97,6 +99,10 @@ static void allocate_workspace(struct allocation *a) {
     model->dnormed = elements(a, n * d);
     model->dqkv = elements(a, n * 3 * d);
     model->dattended = elements(a, n * d);
+    if (model->shape.shared_width > 0) {
+        model->shared_activated = elements(a, n * model->shape.shared_width);
+        model->shared_gradient = elements(a, n * model->shape.shared_width);
+    }
 }
 
 /* ---- rows ---- */
@@ -205,7 +211,7 @@ int mp_model_reserve(struct mp_model *model, int layer, struct mp_error *error) 
 int mp_model_create(const struct mp_model_shape *shape, struct mp_device *device, int sequences,
                     int ranks, int64_t send_limit, int64_t rows_limit, uint64_t seed,
                     struct mp_model *model, struct mp_error *error) {
-    enum { STATE_BUFFERS = 16, WORKSPACE_BUFFERS = 17 };
+    enum { STATE_BUFFERS = 17, WORKSPACE_BUFFERS = 19 };
     size_t experts = (size_t)shape->experts;
     *model = (struct mp_model){.shape = *shape,
                                .device = device,

@@ -34,6 +34,7 @@ struct mp_block_state {
     float *weight;        /* [N][K] */
     int32_t *position;    /* [N * K] row of each route in send order */
     float *auxiliary;     /* [E] gradient of the auxiliary loss per probability */
+    void *shared_hidden;  /* [N][U] before GELU; NULL without a shared expert */
     struct mp_routing routing;
     /* As much as the layer's plans have needed so far, and what lies there. */
     struct mp_rows sent, worked, index;
@@ -77,6 +78,8 @@ struct mp_model {
     void *dnormed;             /* [N][D] */
     void *dqkv;                /* [N][3D] */
     void *dattended;           /* [N][D] */
+    void *shared_activated;    /* [N][U] gelu(hidden) of a shared expert, or NULL */
+    void *shared_gradient;     /* [N][U] of hidden, or NULL */
     void **parameter;          /* [E] elements of the layer at hand (host array) */
     float **gradient;          /* [E] */
     void **group_weight;       /* [E][shares] host, working memory */
@@ -150,6 +153,12 @@ uint64_t mp_model_route_seed(uint64_t seed, int64_t iteration, int layer, int ra
 /* Permutes the tokens' rows into model->send, as state.routing says, with zeros in rows without a
  * token.  If the plan says so, weights are changed to those of the surviving routes. */
 void mp_model_permute(struct mp_model *model, int layer, uint64_t route_seed);
+/* The shared expert's part, without which these do nothing, while rows of tokens travel.
+ * Forward, behind the gate: x of the next block = middle + shared expert.  Backward, before the
+ * gate's: dx is that of the next block's x; the gradient of what it has read is kept for the gate's
+ * backward to add to, and its matrices' gradients are written. */
+void mp_model_shared(struct mp_model *model, int layer);
+void mp_model_shared_backward(struct mp_model *model, int layer);
 /* Where the exchange towards the experts must put the rows of a segment: in expert order if
  * they arrive so, otherwise in model->received.  Not for a last segment, which never travels. */
 void *mp_model_receive_buffer(struct mp_model *model, int layer, int segment);
@@ -157,7 +166,8 @@ void *mp_model_receive_buffer(struct mp_model *model, int layer, int segment);
  * order (from the segment's first row on), to be returned; those of a last segment are in
  * state.combine_in.  model->parameter says where each held expert is. */
 void mp_model_experts(struct mp_model *model, int layer, int segment);
-/* x of the next block = middle + weighted sum of the rows in state.combine_in. */
+/* x of the next block = middle + weighted sum of the rows in state.combine_in, + what the shared
+ * expert has left there. */
 void mp_model_combine(struct mp_model *model, int layer);
 
 /* Backward of combine: rows to send to the experts' ranks in model->send (send order). */

@@ -7,12 +7,12 @@
 #include "reference/base/random.h"
 #include "reference/model/model.h"
 
-enum { TENSORS_PER_BLOCK = 7 }; /* and a gate's bias, if it has one */
+enum { TENSORS_PER_BLOCK = 7 }; /* and those of a shared expert and a gate's bias, if it has any */
 static const float INITIAL_DEVIATION = 0.02f;
 
 int64_t mp_model_parameters(const struct mp_model_shape *shape) {
     int64_t d = shape->width, l = shape->layers;
-    int64_t block = 4 * d + 4 * d * d + d * shape->experts;
+    int64_t block = 4 * d + 4 * d * d + d * shape->experts + 2 * d * shape->shared_width;
     int64_t experts = shape->experts * (int64_t)mp_model_expert_floats(shape);
     return l * (block + experts) + 2 * d + (shape->sequence + MP_VOCABULARY) * d;
 }
@@ -25,8 +25,8 @@ int64_t mp_model_active_parameters(const struct mp_model_shape *shape) {
 
 int64_t mp_model_iteration_flops(const struct mp_model_shape *shape, int64_t tokens) {
     int64_t d = shape->width;
-    int64_t block =
-        4 * d * d + d * shape->experts + shape->top_k * (int64_t)mp_model_expert_floats(shape);
+    int64_t block = 4 * d * d + d * shape->experts + 2 * d * shape->shared_width +
+                    shape->top_k * (int64_t)mp_model_expert_floats(shape);
     int64_t matrices = shape->layers * block + MP_VOCABULARY * d;
     /* Scores and their use: 2 * 2 * S / 2 * D per token forward, twice that backward. */
     int64_t attention = shape->layers * 6 * (int64_t)shape->sequence * d;
@@ -64,7 +64,12 @@ static void place_all(const struct mp_model_shape *shape, struct mp_dense *dense
         place(&layout, prefix, "ln2_gain", d, 0, false);
         place(&layout, prefix, "ln2_bias", d, 0, false);
         place(&layout, prefix, "gate", d * (size_t)shape->experts, INITIAL_DEVIATION, true);
-        if (dense->per_block > TENSORS_PER_BLOCK)
+        if (dense->shared) {
+            size_t count = d * (size_t)shape->shared_width;
+            place(&layout, prefix, "shared1", count, INITIAL_DEVIATION, true);
+            place(&layout, prefix, "shared2", count, residual, true);
+        }
+        if (dense->gate_bias)
             place(&layout, prefix, "gate_bias", (size_t)shape->experts, 0, false);
     }
     dense->bucket[shape->layers] = layout.offset;
@@ -93,10 +98,14 @@ static void initialise(struct mp_dense *dense, uint64_t seed, float *host) {
 int mp_dense_create(const struct mp_model_shape *shape, struct mp_device *device, uint64_t seed,
                     struct mp_dense *dense, struct mp_error *error) {
     const struct mp_device_operations *operations = device->operations;
-    int per_block = TENSORS_PER_BLOCK + (shape->gate.bias_rate > 0);
+    bool shares = shape->shared_width > 0, has_bias = shape->gate.bias_rate > 0;
+    int own = TENSORS_PER_BLOCK + (shares ? 2 : 0), per_block = own + has_bias;
     int tensors = shape->layers * per_block + MP_SHARED_TENSORS;
     float *host = NULL;
-    *dense = (struct mp_dense){.device = device, .per_block = per_block};
+    *dense = (struct mp_dense){.device = device,
+                               .per_block = per_block,
+                               .shared = shares ? TENSORS_PER_BLOCK : 0,
+                               .gate_bias = has_bias ? own : 0};
     dense->tensor = calloc((size_t)tensors, sizeof *dense->tensor);
     dense->bucket = calloc((size_t)shape->layers + 2, sizeof *dense->bucket);
     if (!dense->tensor || !dense->bucket)
@@ -159,16 +168,24 @@ struct mp_block_tensors mp_dense_block(const struct mp_dense *dense, float *buff
         .norm2_gain = buffer + tensor[4].offset,
         .norm2_bias = buffer + tensor[5].offset,
         .gate = buffer + tensor[6].offset,
-        .gate_bias = dense->per_block > TENSORS_PER_BLOCK ? buffer + tensor[7].offset : NULL,
+        .shared1 = dense->shared ? buffer + tensor[dense->shared].offset : NULL,
+        .shared2 = dense->shared ? buffer + tensor[dense->shared + 1].offset : NULL,
+        .gate_bias = dense->gate_bias ? buffer + tensor[dense->gate_bias].offset : NULL,
     };
 }
 
+static const void *matrix_of(const struct mp_dense *dense, int layer, int place) {
+    const struct mp_tensor *tensor = &dense->tensor[layer * dense->per_block + place];
+    return mp_element_at(dense->device, dense->working, tensor->offset);
+}
+
 struct mp_block_matrices mp_dense_matrices(const struct mp_dense *dense, int layer) {
-    const struct mp_tensor *tensor = &dense->tensor[layer * dense->per_block];
     return (struct mp_block_matrices){
-        .qkv = mp_element_at(dense->device, dense->working, tensor[2].offset),
-        .out = mp_element_at(dense->device, dense->working, tensor[3].offset),
-        .gate = mp_element_at(dense->device, dense->working, tensor[6].offset),
+        .qkv = matrix_of(dense, layer, 2),
+        .out = matrix_of(dense, layer, 3),
+        .gate = matrix_of(dense, layer, 6),
+        .shared1 = dense->shared ? matrix_of(dense, layer, dense->shared) : NULL,
+        .shared2 = dense->shared ? matrix_of(dense, layer, dense->shared + 1) : NULL,
     };
 }
 

@@ -2,14 +2,18 @@
  *
  *   x = token_table[token] + position_table[position]
  *   for each block:  x = x + attention(layer_norm(x)) * out
- *                    h = layer_norm(x);  x = x + sum over chosen experts of weight * expert(h)
+ *                    h = layer_norm(x);  x = x + shared(h)
+ *                                              + sum over chosen experts of weight * expert(h)
  *   logits = layer_norm(x) * transpose(token_table);  mean cross-entropy
  *
- * Linear layers have no bias, layer norms have gain and bias; an expert is gelu(h * w1) * w2.
- * Hecate's parameter counts are those of this block (systems.md 1.12).
+ * Linear layers have no bias, layer norms have gain and bias; an expert is gelu(h * w1) * w2.  So
+ * is what all tokens share, if anything: experts that every token goes through, on its own rank,
+ * and that nobody weighs (DeepSeekMoE, arXiv 2401.06066, section 3.2).  Several are one of their
+ * width together. Hecate's parameter counts are those of this block (systems.md 1.12).
  *
- * Letters: N tokens of this rank (sequences * S), D width, F expert width, E experts, K routes per
- * token, S sequence, V vocabulary, L layers, M rows that this rank's experts work on. */
+ * Letters: N tokens of this rank (sequences * S), D width, F expert width, U width of what all
+ * share, E experts, K routes per token, S sequence, V vocabulary, L layers, M rows that this rank's
+ * experts work on. */
 #ifndef MOEPERF_REFERENCE_MODEL_MODEL_H
 #define MOEPERF_REFERENCE_MODEL_MODEL_H
 
@@ -24,7 +28,8 @@ enum { MP_VOCABULARY = 256 }; /* bytes */
 
 struct mp_model_shape {
     int layers, width, heads, experts, expert_width, sequence;
-    int top_k; /* K */
+    int shared_width; /* U; 0: tokens share no expert */
+    int top_k;        /* K */
     struct mp_gate_rule gate;
     double auxiliary_weight; /* of E * sum over experts of mean probability * share of choices */
 };
@@ -34,9 +39,13 @@ static inline size_t mp_model_expert_floats(const struct mp_model_shape *shape) 
     return 2 * (size_t)shape->width * (size_t)shape->expert_width;
 }
 
-/* Forward flop of one route through its expert; backward takes twice as much. */
+/* Forward flop of one route through its expert, and of a token through what all share; backward
+ * takes twice as much. */
 static inline int64_t mp_model_route_flops(const struct mp_model_shape *shape) {
     return 4 * (int64_t)shape->width * shape->expert_width;
+}
+static inline int64_t mp_model_shared_flops(const struct mp_model_shape *shape) {
+    return 4 * (int64_t)shape->width * shape->shared_width;
 }
 
 /* Model flop of one iteration over `tokens` tokens, forward and backward, recomputation not
@@ -63,6 +72,7 @@ struct mp_block_tensors {
     float *out;                     /* [D][D] */
     float *norm2_gain, *norm2_bias; /* [D] */
     float *gate;                    /* [D][E] */
+    float *shared1, *shared2;       /* [D][U], [U][D]; NULL without a shared expert */
     float *gate_bias;               /* [E], not trained by gradient; NULL: the gate has none */
 };
 
@@ -71,6 +81,7 @@ struct mp_block_tensors {
 struct mp_dense {
     struct mp_tensor *tensor; /* [tensors], owned */
     int tensors, per_block;
+    int shared, gate_bias;                        /* their places in a block; 0: it has none */
     size_t count;                                 /* floats of each buffer */
     size_t *bucket;                               /* [layers + 2] first float of each bucket, end */
     float *parameter, *gradient, *first, *second; /* [count] device memory, owned */
@@ -89,6 +100,7 @@ struct mp_block_tensors mp_dense_block(const struct mp_dense *dense, float *buff
 /* The matrices of a block among the working elements. */
 struct mp_block_matrices {
     const void *qkv, *out, *gate;
+    const void *shared1, *shared2; /* NULL without a shared expert */
 };
 struct mp_block_matrices mp_dense_matrices(const struct mp_dense *dense, int layer);
 /* The tensor of this name, or NULL. */

@@ -1,4 +1,5 @@
-/* The mixture-of-experts part of a block: gate, permutation, experts, combination. */
+/* The mixture-of-experts part of a block: gate, shared expert, permutation, experts, combination.
+ */
 #include <string.h>
 
 #include "reference/base/random.h"
@@ -48,6 +49,49 @@ double mp_model_gate_loss(const struct mp_model *model) {
         sum += rule->z_slope > 0 ? rule->z_slope * kept * kept : rule->alignment_slope * kept;
     }
     return sum;
+}
+
+static size_t rows_bytes(const struct mp_model *model, int rows) {
+    return (size_t)rows * (size_t)model->shape.width * mp_element_bytes(model->device);
+}
+
+static bool has_shared(const struct mp_model *model) {
+    return model->shape.shared_width > 0;
+}
+
+void mp_model_shared(struct mp_model *model, int layer) {
+    struct mp_block_state *state = &model->state[layer];
+    struct mp_block_matrices matrix = mp_dense_matrices(&model->dense, layer);
+    int n = model->tokens, d = model->shape.width, u = model->shape.shared_width;
+    void *out = model->state[layer + 1].x;
+    if (!has_shared(model))
+        return;
+    QUEUE(model, gemm, false, false, n, u, d, 1, state->normed2, d, matrix.shared1, u, 0,
+          state->shared_hidden, u);
+    QUEUE(model, gelu_forward, (size_t)n * (size_t)u, state->shared_hidden,
+          model->shared_activated);
+    QUEUE(model, copy, out, state->middle, rows_bytes(model, n));
+    QUEUE(model, gemm, false, false, n, d, u, 1, model->shared_activated, u, matrix.shared2, d, 1,
+          out, d);
+}
+
+void mp_model_shared_backward(struct mp_model *model, int layer) {
+    struct mp_block_state *state = &model->state[layer];
+    struct mp_block_tensors g = mp_dense_block(&model->dense, model->dense.gradient, layer);
+    struct mp_block_matrices matrix = mp_dense_matrices(&model->dense, layer);
+    int n = model->tokens, d = model->shape.width, u = model->shape.shared_width;
+    if (!has_shared(model))
+        return;
+    QUEUE(model, gemm, false, true, n, u, d, 1, model->dx, d, matrix.shared2, d, 0,
+          model->shared_gradient, u);
+    QUEUE(model, gelu_backward, (size_t)n * (size_t)u, state->shared_hidden, model->shared_gradient,
+          model->shared_gradient, model->shared_activated);
+    QUEUE(model, gemm_float, true, false, u, d, n, 1, model->shared_activated, u, model->dx, d, 0,
+          g.shared2, d);
+    QUEUE(model, gemm_float, true, false, d, u, n, 1, state->normed2, d, model->shared_gradient, u,
+          0, g.shared1, u);
+    QUEUE(model, gemm, false, true, n, d, u, 1, model->shared_gradient, u, matrix.shared1, u, 0,
+          model->dnormed, d);
 }
 
 uint64_t mp_model_route_seed(uint64_t seed, int64_t iteration, int layer, int rank) {
@@ -137,10 +181,6 @@ static void *hidden_row_of(const struct mp_model *model, void *matrix, int row) 
     return mp_element_at(model->device, matrix, (size_t)row * (size_t)model->shape.expert_width);
 }
 
-static size_t rows_bytes(const struct mp_model *model, int rows) {
-    return (size_t)rows * (size_t)model->shape.width * mp_element_bytes(model->device);
-}
-
 static bool never_travels(const struct mp_routing *routing, int segment) {
     return segment == routing->steps && routing->local_rows > 0;
 }
@@ -221,13 +261,15 @@ void mp_model_experts(struct mp_model *model, int layer, int segment) {
 void mp_model_combine(struct mp_model *model, int layer) {
     struct mp_block_state *state = &model->state[layer];
     void *out = model->state[layer + 1].x;
+    const void *residual = has_shared(model) ? out : state->middle;
     if (state->routing.one_hot) {
-        QUEUE(model, copy, out, state->middle, rows_bytes(model, model->tokens));
+        if (!has_shared(model))
+            QUEUE(model, copy, out, residual, rows_bytes(model, model->tokens));
         rows_into_tokens(model, state, state->weight, state->combine_in, true, out);
         return;
     }
     QUEUE(model, combine_forward, model->tokens, model->shape.top_k, model->shape.width,
-          state->combine_in, state->position, state->weight, state->middle, out);
+          state->combine_in, state->position, state->weight, residual, out);
 }
 
 /* The weights' gradient is picked from that of the whole matrix, which takes its place. */
@@ -290,10 +332,10 @@ void mp_model_gate_backward(struct mp_model *model, int layer) {
     const struct mp_model_shape *shape = &model->shape;
     int n = model->tokens, d = shape->width, e = shape->experts, k = shape->top_k;
     if (state->routing.one_hot)
-        rows_into_tokens(model, state, NULL, model->send, false, model->dnormed);
+        rows_into_tokens(model, state, NULL, model->send, has_shared(model), model->dnormed);
     else
-        QUEUE(model, combine_forward, n, k, d, model->send, state->position, NULL, NULL,
-              model->dnormed);
+        QUEUE(model, combine_forward, n, k, d, model->send, state->position, NULL,
+              has_shared(model) ? model->dnormed : NULL, model->dnormed);
     QUEUE(model, gate_backward, n, e, k, &shape->gate, state->probability, state->kept,
           state->choice, shares_survivors(model, &state->routing) ? state->position : NULL,
           state->weight, model->dweight, state->auxiliary, model->gate_gradient);

@@ -217,18 +217,20 @@ struct passage {
     enum mp_direction direction;
     enum mp_phase there, back; /* what its two halves are called */
     bool flat;
+    bool at_once; /* nothing is done between rows' departure and arrival: they are one span */
 };
 
 static struct passage passage_of(struct mp_schedule *schedule, int layer,
                                  enum mp_direction direction) {
-    bool forward = direction == MP_FORWARD;
+    bool forward = direction == MP_FORWARD, flat = schedule->layer[layer].steps == 1;
     return (struct passage){schedule,
                             &schedule->layer[layer],
                             layer,
                             direction,
                             forward ? MP_PHASE_DISPATCH : MP_PHASE_COMBINE,
                             forward ? MP_PHASE_COMBINE : MP_PHASE_DISPATCH,
-                            schedule->layer[layer].steps == 1};
+                            flat,
+                            flat && !schedule->shares};
 }
 
 static struct mp_scheduled_phase half_of(const struct passage *passage, enum mp_phase phase,
@@ -241,22 +243,31 @@ static struct mp_operation step_of(const struct passage *passage, enum mp_operat
     return of(kind, passage->direction, passage->number, step);
 }
 
-/* All steps set out; a flat exchange is one span, with its arrival. */
+/* What hides the way of rows that have set out. */
+static int share(const struct passage *passage, struct mp_error *error) {
+    struct mp_operation operation = of(MP_WORK_SHARED, passage->direction, passage->number, 0);
+    return passage->schedule->shares
+               ? work_alone(passage->schedule, MP_PHASE_SHARED, operation, error)
+               : MP_OK;
+}
+
+/* All steps set out; a flat exchange is one span, with its arrival, unless there is something to do
+ * in between. */
 static int send_rows(const struct passage *passage, struct mp_error *error) {
-    int own = passage->flat ? MP_ALL_STEPS : passage->layer->steps;
+    int own = passage->at_once ? MP_ALL_STEPS : passage->layer->steps;
     struct mp_scheduled_phase activity = half_of(passage, passage->there, own);
     begin(passage->schedule, activity);
     int code = work(passage->schedule, step_of(passage, MP_WORK_PERMUTE, 0), error);
     for (int s = 0; !code && s < passage->layer->steps; s++)
         code = start(passage->schedule, step_of(passage, MP_TRAVEL_ROWS, s), error);
-    if (!code && passage->flat)
+    if (!code && passage->at_once)
         code = wait(passage->schedule, step_of(passage, MP_TRAVEL_ROWS, 0), error);
     end(passage->schedule, activity);
     return code;
 }
 
 static int wait_rows(const struct passage *passage, int step, struct mp_error *error) {
-    if (passage->flat)
+    if (passage->at_once)
         return MP_OK;
     struct mp_scheduled_phase activity = half_of(passage, passage->there, step);
     begin(passage->schedule, activity);
@@ -357,6 +368,8 @@ static int forward_layer(struct mp_schedule *schedule, int layer, struct mp_erro
         code = send_rows(&passage, error);
     if (!code && !passage.flat)
         code = start_fetch(schedule, layer, MP_TRAVEL_LATE_FETCH, &schedule->late_fetching, error);
+    if (!code)
+        code = share(&passage, error);
     for (int s = 0; !code && s < passage.layer->steps; s++)
         code = forward_step(&passage, s, error);
     /* Also without rows for them: what has been fetched is used in backward. */
@@ -407,6 +420,8 @@ static int start_dense_sum(struct mp_schedule *schedule, int layer, struct mp_er
 static int backward_layer(struct mp_schedule *schedule, int layer, struct mp_error *error) {
     struct passage passage = passage_of(schedule, layer, MP_BACKWARD);
     int code = send_rows(&passage, error);
+    if (!code)
+        code = share(&passage, error);
     if (!code)
         code = backward_experts(&passage, error);
     if (!code)

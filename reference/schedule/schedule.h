@@ -16,6 +16,7 @@
  *     gate; counts of all ranks
  *     plan the rest                               LATE_FETCH, if flat
  *     rows set out: S_0 .. S_(n-1)                LATE_FETCH, if pipelined
+ *     shared expert, if there is one
  *     for each step s: wait for S_s and the
  *       fetches that it needs; C_s; R_s
  *     own rows, if pipelined: wait for all
@@ -28,6 +29,7 @@
  * Backward, layer l:
  *
  *     rows set out: S_0 .. S_(n-1)
+ *     shared expert, if there is one
  *     wait for REFETCH of l, sums of l + 2
  *     own rows, if pipelined: C_own               SUM_COPIES, if those are all rows of all copies
  *     for each step s: wait for S_s; C_s; R_s
@@ -35,11 +37,13 @@
  *     gate                                        REFETCH of l - 1
  *     attention                                   SUM_DENSE of l
  *
- * A flat exchange has one step.  Sums of copies start behind the second exchange, so that they
- * travel under attention (Hecate, section 4); each of their stages starts when the one before it is
- * waited for: under the experts of the layer below, or at the end.  The order of a pipelined
- * exchange is FasterMoE's (PPoPP 2022, section 4, and its code): broadcasts of shadowed experts
- * after all S, their computing after all C, and in backward their sums before C_0.
+ * A flat exchange has one step.  What tokens share hides their way to the experts, as in
+ * Megatron-LM (moe-shared-expert-overlap), and starts when rows do, as nothing else can.  Sums of
+ * copies start behind the second exchange, so that they travel under attention (Hecate, section 4);
+ * each of their stages starts when the one before it is waited for: under the experts of the layer
+ * below, or at the end.  The order of a pipelined exchange is FasterMoE's (PPoPP 2022, section 4,
+ * and its code): broadcasts of shadowed experts after all S, their computing after all C, and in
+ * backward their sums before C_0.
  *
  * After backward the update, and what the system makes of the loads.  Experts that get new homes
  * move then, and all ranks wait for it; or, if the system says that its moves are asynchronous,
@@ -58,6 +62,7 @@ enum mp_operation_kind {
     MP_WORK_ATTENTION,
     MP_WORK_GATE,
     MP_WORK_PERMUTE, /* rows into the order of their destinations: of tokens, or of gradients */
+    MP_WORK_SHARED,  /* the shared expert, with the rank's own tokens */
     MP_WORK_EXPERTS,
     MP_WORK_COMBINE, /* what has returned: sums of tokens' rows (forward) */
     MP_WORK_HEAD,    /* with the loss; forward and backward */
@@ -134,6 +139,7 @@ struct mp_schedule {
     int layers, micro_batches;
     bool learns;                      /* the system looks at the loads after the step */
     bool gathers_homes;               /* slices are put together after the step */
+    bool shares;                      /* there is a shared expert */
     int ahead;                        /* layers that they set out ahead, if before the gate */
     int micro_batch;                  /* the present one */
     struct mp_scheduled_layer *layer; /* [layers], owned */

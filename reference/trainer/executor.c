@@ -33,6 +33,11 @@ static void end(void *self, struct mp_scheduled_phase activity) {
     case MP_PHASE_HEAD:
         tokens = model->tokens;
         break;
+    case MP_PHASE_SHARED:
+        tokens = model->tokens;
+        flops = tokens * mp_model_shared_flops(&model->shape) *
+                (activity.direction == MP_BACKWARD ? 2 : 1);
+        break;
     case MP_PHASE_DISPATCH:
     case MP_PHASE_COMBINE:
         tokens = sent_rows(routing, activity.step);
@@ -73,6 +78,15 @@ static int attend(struct mp_trainer *trainer, const struct mp_operation *operati
     return mp_comm_progress(trainer->comm, error);
 }
 
+static int share(struct mp_trainer *trainer, const struct mp_operation *operation,
+                 struct mp_error *error) {
+    if (operation->direction == MP_FORWARD)
+        mp_model_shared(&trainer->model, operation->layer);
+    else
+        mp_model_shared_backward(&trainer->model, operation->layer);
+    return mp_comm_progress(trainer->comm, error);
+}
+
 static int work(void *self, const struct mp_operation *operation, struct mp_error *error) {
     struct mp_trainer *trainer = self;
     struct mp_model *model = &trainer->model;
@@ -94,6 +108,8 @@ static int work(void *self, const struct mp_operation *operation, struct mp_erro
     case MP_WORK_PERMUTE:
         mp_trainer_permute(trainer, operation);
         return MP_OK;
+    case MP_WORK_SHARED:
+        return share(trainer, operation, error);
     case MP_WORK_EXPERTS:
         return mp_trainer_experts(trainer, operation, error);
     case MP_WORK_COMBINE: /* in backward the gate's part begins with it */

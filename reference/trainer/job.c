@@ -36,6 +36,10 @@ const struct mp_option mp_job_options[] = {
      "experts of a block over all ranks"},
     {"expert-width", MP_OPTION_INT, FIELD(expert_width), "", "512", 1, 1048576, NULL,
      "hidden elements of one expert"},
+    {"shared-experts", MP_OPTION_INT, FIELD(shared_experts), "experts", "0", 0, 64, NULL,
+     "experts of that width that every token goes through beside those it chooses, on its own "
+     "rank, "
+     "while chosen ones' rows travel (DeepSeekMoE)"},
     {"sequence", MP_OPTION_INT, FIELD(sequence), "tokens", "128", 1, 65536, NULL,
      "tokens of a sequence"},
     {"gate", MP_OPTION_CHOICE, FIELD(gate), "", "gshard", 0, 0, mp_gate_names,
@@ -758,6 +762,17 @@ int mp_job_gate_rule(const struct mp_job *job, struct mp_gate_rule *rule, struct
 const char *mp_job_gate(const struct mp_job *job, char buffer[MP_GATE_WORDS]) {
     return mp_gate_words(gate_of(job), mp_job_top_k(job), renormalises(job), &job->gate_options,
                          buffer);
+}
+
+const char *mp_job_model(const struct mp_job *job, char buffer[MP_MODEL_WORDS]) {
+    char shared[32] = "";
+    if (job->shared_experts > 0)
+        snprintf(shared, sizeof shared, " and %d for all tokens", job->shared_experts);
+    snprintf(buffer, MP_MODEL_WORDS,
+             "layers %d, width %d, heads %d, experts %d x %d%s, sequence %d, batch %d", job->layers,
+             job->width, job->heads, job->experts, job->expert_width, shared, job->sequence,
+             job->batch);
+    return buffer;
 }
 
 /* Tells load matrices apart: FNV-1a over what is written, blanks left out. */

@@ -35,7 +35,8 @@ struct mp_job {
 
     /* Model (architecture.md, section 4). */
     int layers, width, heads, experts, expert_width, sequence;
-    int gate;        /* of mp_gate_kinds */
+    int shared_experts; /* that every token goes through on its own rank, without a weight */
+    int gate;           /* of mp_gate_kinds */
     int top_k;       /* experts of a token, 1 .. MP_CHOICES_LIMIT; MP_ALL: every one; MP_AUTO: the
                         gate's usual number */
     int renormalise; /* enum mp_job_renormalise: whether weights are divided by their sum, with a
@@ -181,6 +182,10 @@ int mp_job_set_gate(struct mp_job *job, const char *name, const char *where,
 int mp_job_gate_rule(const struct mp_job *job, struct mp_gate_rule *rule, struct mp_error *error);
 /* And in words (mp_gate_words).  Runs with other words are not compared. */
 const char *mp_job_gate(const struct mp_job *job, char buffer[MP_GATE_WORDS]);
+/* The model's sizes in words: "layers 4, ..., experts 16 x 512 and 1 for all tokens, ..., batch
+ * 16". */
+enum { MP_MODEL_WORDS = 256 };
+const char *mp_job_model(const struct mp_job *job, char buffer[MP_MODEL_WORDS]);
 
 /* count [experts]: how many of a rank's `routes` go to each expert where they are replayed
  * balanced, skewed or as the job's load says, in every layer and iteration.  MP_EINVAL (a load that

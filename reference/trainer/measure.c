@@ -20,7 +20,8 @@ static void settle(struct mp_trainer *trainer) {
     trainer->device->operations->stream_synchronize(trainer->device, trainer->model.stream);
 }
 
-/* Forward of a block without its experts, on the tokens of the first batch (or of none). */
+/* Forward of a block without the experts that tokens choose, on the tokens of the first batch (or
+ * of none). */
 static double measure_non_moe(struct mp_trainer *trainer) {
     struct mp_model *model = &trainer->model;
     double seconds[REPETITIONS];
@@ -36,6 +37,7 @@ static double measure_non_moe(struct mp_trainer *trainer) {
         mp_model_attention(model, 0);
         mp_model_gate(model, 0, forced, NULL, trainer->counts,
                       trainer->counts + trainer->job.experts, trainer->mass);
+        mp_model_shared(model, 0);
         settle(trainer);
         seconds[i] = 1e-9 * (double)(mp_clock_ns() - start);
     }

@@ -16,6 +16,7 @@ static void shape_of(const struct mp_job *job, const struct mp_gate_rule *rule,
                                      .heads = job->heads,
                                      .experts = job->experts,
                                      .expert_width = job->expert_width,
+                                     .shared_width = job->shared_experts * job->expert_width,
                                      .sequence = job->sequence,
                                      .top_k = mp_job_top_k(job),
                                      .gate = *rule,
@@ -141,6 +142,7 @@ static int create_planner(struct mp_trainer *trainer, const struct mp_job_file *
     trainer->schedule.gathers_homes = mp_optimizer_sliced(trainer->planner.optimizer) &&
                                       trainer->planner.gather_stage == MP_STAGE_AFTER_STEP;
     trainer->schedule.ahead = trainer->planner.gather_ahead;
+    trainer->schedule.shares = trainer->job.shared_experts > 0;
     return code;
 }
 
@@ -322,11 +324,12 @@ static int check_batch(const struct mp_job *job, int ranks, struct mp_error *err
 }
 
 void mp_trainer_limits(const struct mp_job *job, struct mp_device_limits *limits) {
-    int sequences = job->batch / job->ranks;
+    int sequences = job->batch / job->ranks, shared = job->shared_experts * job->expert_width;
+    int widest = shared > job->expert_width ? shared : job->expert_width;
     *limits = (struct mp_device_limits){
         .attention = {sequences, job->sequence, job->heads, job->width / job->heads},
         .experts = job->experts,
-        .width = job->width > job->expert_width ? job->width : job->expert_width,
+        .width = job->width > widest ? job->width : widest,
         .tokens = sequences * job->sequence * mp_job_top_k(job),
     };
 }

@@ -27,6 +27,7 @@ static const struct gate gates[] = {
     {"switch", {"gate=switch"}},
     {"softmax", {"gate=softmax", "top-k=4", "gate-options.z-loss=0.01"}},
     {"hash", {"gate=hash"}},
+    {"beside a shared expert", {"gate=gshard", "shared-experts=1"}},
     {"ktop1", {"gate=ktop1", "top-k=4"}},
     /* The alignment loss has an edge where an expert's probability passes the last choice's: which
      * side rounding is on decides about a gradient.  Its own tests have it. */

@@ -34,6 +34,7 @@ GATES = {
     "gshard": {"choices": 2},
     "switch": {"choices": 1},
     "softmax": {"choices": 4},
+    "shared": {"choices": 2, "shared": 2},  # softmax beside experts that all tokens share
     "z_loss": {"choices": 1, "z_loss": 0.02},  # Switch with the router z-loss
     "hash": {"choices": 1, "hash_seed": 1},
     "ktop1": {"choices": 2},
@@ -67,6 +68,10 @@ def create_parameters(generator, gate):
         parameters[name + "ln2_gain"] = normal(WIDTH, spread=0.2, mean=1.0)
         parameters[name + "ln2_bias"] = normal(WIDTH, spread=0.2)
         parameters[name + "gate"] = normal(WIDTH, EXPERTS, spread=1.0 / math.sqrt(WIDTH))
+        if "shared" in GATES[gate]:
+            width = GATES[gate]["shared"] * EXPERT_WIDTH
+            parameters[name + "shared1"] = normal(WIDTH, width, spread=1.5 / math.sqrt(WIDTH))
+            parameters[name + "shared2"] = normal(width, WIDTH, spread=1.5 / math.sqrt(width))
         if gate == "sigmoid":
             parameters[name + "gate_bias"] = normal(EXPERTS, spread=0.05)
         for expert in range(EXPERTS):
@@ -206,6 +211,9 @@ def moe(h, token, parameters, layer, gate):
         w1, w2 = (parameters[f"{name}expert.{expert}.{part}"] for part in ("w1", "w2"))
         y = functional.gelu(h[row] @ w1, approximate="tanh") @ w2
         mixed = mixed.index_add(0, row, weights[row, choice, None] * y)
+    if name + "shared1" in parameters:
+        hidden = functional.gelu(h @ parameters[name + "shared1"], approximate="tanh")
+        mixed = mixed + hidden @ parameters[name + "shared2"]
     return mixed, balance(probabilities, chosen, gate), other, chosen, margin.detach()
 
 

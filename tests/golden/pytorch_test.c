@@ -179,6 +179,7 @@ int main(void) {
         {.file = "gshard.bin", .gate = {"gate=gshard"}},
         {.file = "switch.bin", .gate = {"gate=switch"}},
         {.file = "softmax.bin", .gate = {"gate=softmax"}},
+        {.file = "shared.bin", .gate = {"gate=softmax", "shared-experts=2"}},
         {.file = "z_loss.bin", .gate = {"gate=switch", "gate-options.z-loss=0.02"}},
         {.file = "hash.bin", .gate = {"gate=hash", "gate-options.seed=1"}},
         {.file = "ktop1.bin", .gate = {"gate=ktop1"}},

@@ -21,6 +21,7 @@ LED_THROUGH(mp_timeline_together);
 LED_THROUGH(mp_costs_embed);
 LED_THROUGH(mp_costs_attention);
 LED_THROUGH(mp_costs_gate);
+LED_THROUGH(mp_costs_shared);
 LED_THROUGH(mp_costs_head);
 LED_THROUGH(mp_timeline_work);
 LED_THROUGH(mp_timeline_work_each);
@@ -254,6 +255,10 @@ double __wrap_mp_costs_gate(const struct mp_costs *costs, int direction) {
     return ask(MP_PHASE_GATE, direction, __real_mp_costs_gate(costs, direction));
 }
 
+double __wrap_mp_costs_shared(const struct mp_costs *costs, int direction) {
+    return ask(MP_PHASE_SHARED, direction, __real_mp_costs_shared(costs, direction));
+}
+
 double __wrap_mp_costs_head(const struct mp_costs *costs) {
     return ask(MP_PHASE_HEAD, MP_BACKWARD, __real_mp_costs_head(costs));
 }
@@ -272,7 +277,8 @@ static enum mp_direction experts_direction(void) {
     return MP_FORWARD;
 }
 
-/* Whose seconds these are is known by where they lie. */
+/* Whose seconds these are is known by where they lie, and those of a shared expert by having been
+ * asked for. */
 void __wrap_mp_timeline_work_each(struct mp_timeline *timeline, const double seconds[]) {
     const struct mp_predictor *predictor = seen.predictor;
     bool orders = false;
@@ -280,8 +286,11 @@ void __wrap_mp_timeline_work_each(struct mp_timeline *timeline, const double sec
         orders |= seconds == predictor->layer[l].permute;
     if (seconds == predictor->optimizer_seconds)
         trace_work(seen.trace, MP_PHASE_OPTIMIZER, MP_NO_DIRECTION);
+    else if (seen.asked == MP_PHASE_SHARED)
+        trace_work(seen.trace, MP_PHASE_SHARED, (enum mp_direction)seen.direction);
     else if (!orders)
         trace_work(seen.trace, MP_PHASE_EXPERT, experts_direction());
+    seen.asked = MP_PHASES;
     __real_mp_timeline_work_each(timeline, seconds);
 }
 

@@ -145,6 +145,7 @@ static void draw_job(uint64_t *random, const char *system, const char *const giv
         must(mp_job_file_create(file, &error), &error);
         set(file, systems, "system=%s", system);
         draw_shape(random, file, systems);
+        set(file, systems, "shared-experts=%d", test_random_int(random, 0, 2));
         /* In turn, until the system takes one. */
         set(file, systems, "exchange=%s",
             mp_exchange_name((enum mp_exchange_kind)((met.cases + i) % JOB_EXCHANGES)));

@@ -21,6 +21,8 @@ LED_THROUGH(mp_model_attention);
 LED_THROUGH(mp_model_attention_backward);
 LED_THROUGH(mp_model_gate);
 LED_THROUGH(mp_model_gate_backward);
+LED_THROUGH(mp_model_shared);
+LED_THROUGH(mp_model_shared_backward);
 LED_THROUGH(mp_model_experts);
 LED_THROUGH(mp_model_experts_backward);
 LED_THROUGH(mp_model_head);
@@ -335,6 +337,16 @@ void __wrap_mp_model_gate(struct mp_model *model, int layer, const int32_t *forc
 void __wrap_mp_model_gate_backward(struct mp_model *model, int layer) {
     work(MP_PHASE_GATE, MP_BACKWARD);
     __real_mp_model_gate_backward(model, layer);
+}
+
+void __wrap_mp_model_shared(struct mp_model *model, int layer) {
+    work(MP_PHASE_SHARED, MP_FORWARD);
+    __real_mp_model_shared(model, layer);
+}
+
+void __wrap_mp_model_shared_backward(struct mp_model *model, int layer) {
+    work(MP_PHASE_SHARED, MP_BACKWARD);
+    __real_mp_model_shared_backward(model, layer);
 }
 
 void __wrap_mp_model_experts(struct mp_model *model, int layer, int segment) {

@@ -46,6 +46,44 @@ static void experts_by_hand(void **state) {
     mp_cluster_destroy(cluster);
 }
 
+/* Two are one that is twice as wide, with all tokens of the rank and their residual. */
+static void a_shared_expert_by_hand(void **state) {
+    (void)state;
+    struct mp_cluster *cluster = one_device("");
+    struct mp_job job = small_job();
+    struct mp_predict_options options = default_options();
+    struct mp_costs *without = create_costs(cluster, &job, &options);
+    job.shared_experts = 2;
+    struct mp_costs *costs = create_costs(cluster, &job, &options);
+    double n = 32, d = 64, u = 256, residual = moved(3 * 2 * n * d);
+    assert_close(mp_costs_shared(costs, MP_FORWARD),
+                 product(n, d, u) + moved(2 * 2 * n * u) + product(n, u, d) + residual, 1e-15);
+    assert_close(mp_costs_shared(costs, MP_BACKWARD),
+                 product(n, d, u) + product(u, n, d) + moved(3 * 2 * n * u) + product(n, u, d) +
+                     product(d, n, u) + residual,
+                 1e-15);
+    assert_true(mp_costs_shared(without, MP_FORWARD) == 0);
+    assert_true(mp_costs_shared_flops(costs) == 4 * d * u);
+    assert_true(mp_costs_shared_flops(without) == 0);
+    assert_true(mp_costs_block_parameters(costs) == mp_costs_block_parameters(without) + 2 * d * u);
+    struct mp_setting setting;
+    mp_costs_setting(costs, &setting);
+    assert_close(setting.non_moe_seconds,
+                 mp_costs_attention(costs, MP_FORWARD) + mp_costs_gate(costs, MP_FORWARD) +
+                     mp_costs_shared(costs, MP_FORWARD),
+                 1e-15);
+    struct mp_memory_use use = {.rows = 64, .rows_one_layer = 32};
+    struct mp_memory memory, before;
+    mp_costs_memory(costs, &use, &memory);
+    mp_costs_memory(without, &use, &before);
+    /* Hidden elements before and after the activation, of two bytes. */
+    assert_close(memory.activations - before.activations, job.layers * n * 2 * u * 2, 1e-12);
+    assert_true(memory.dense > before.dense && memory.parameters == before.parameters);
+    mp_costs_destroy(costs);
+    mp_costs_destroy(without);
+    mp_cluster_destroy(cluster);
+}
+
 static void attention_by_hand(void **state) {
     (void)state;
     struct mp_cluster *cluster = one_device("  attention: {value: 0.25, source: a test}\n");
@@ -353,15 +391,11 @@ static void what_cannot_be_is_named(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(experts_by_hand),
-        cmocka_unit_test(attention_by_hand),
-        cmocka_unit_test(everything_else_by_hand),
-        cmocka_unit_test(counts_are_the_models),
-        cmocka_unit_test(experts_on_a_shipped_cluster),
-        cmocka_unit_test(golden_bits),
-        cmocka_unit_test(recompute_runs_forward_again),
-        cmocka_unit_test(planners_are_told),
-        cmocka_unit_test(what_cannot_be_is_named),
+        cmocka_unit_test(experts_by_hand),       cmocka_unit_test(a_shared_expert_by_hand),
+        cmocka_unit_test(attention_by_hand),     cmocka_unit_test(everything_else_by_hand),
+        cmocka_unit_test(counts_are_the_models), cmocka_unit_test(experts_on_a_shipped_cluster),
+        cmocka_unit_test(golden_bits),           cmocka_unit_test(recompute_runs_forward_again),
+        cmocka_unit_test(planners_are_told),     cmocka_unit_test(what_cannot_be_is_named),
     };
     return cmocka_run_group_tests_name("cost", tests, NULL, NULL);
 }

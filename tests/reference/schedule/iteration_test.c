@@ -263,6 +263,46 @@ static void shadows_come_last_and_first(void **state) {
     }
 }
 
+/* What all tokens go through is computed while rows travel, and late copies with a pipelined
+ * exchange. */
+static void a_shared_expert_hides_rows(void **state) {
+    struct mp_error error = {0};
+    char text[TEXT];
+    (void)state;
+    for (int pipelined = 0; pipelined < 2; pipelined++) {
+        struct scribe *scribe = create_scribe(1, 4);
+        struct mp_plan made;
+        golden_plan(&made, 0);
+        if (pipelined) {
+            made.exchange = MP_EXCHANGE_PIPELINED;
+            made.group_size = 2;
+        }
+        for (int r = 1; pipelined && r < 4; r++)
+            assert_ok(mp_plan_add_copy(&made, 0, r, MP_STAGE_AFTER_GATE, &error), &error);
+        dispatch(&made);
+        scribe->plan[0] = &made;
+        run(scribe);
+        int spans = scribe->ended_spans;
+        scribe->schedule.shares = true;
+        scribe->ended_spans = 0;
+        run(scribe);
+        /* Two more, and rows of a flat exchange arrive in spans of their own. */
+        assert_int_equal(scribe->ended_spans, spans + (pipelined ? 2 : 4));
+        assert_non_null(strstr(told(scribe, MP_FORWARD, text),
+                               pipelined ? "permute0 >rows0 >rows0.1 >late-fetch0 shared0 <rows0 "
+                                           "experts0 >returns0 <rows0.1"
+                                         : "permute0 >rows0 shared0 <rows0 experts0 >returns0 "
+                                           "<returns0 combine0"));
+        assert_non_null(strstr(told(scribe, MP_BACKWARD, text),
+                               pipelined ? "permute0 >rows0 >rows0.1 shared0 experts0.2 "
+                                           ">sum-copies0 <rows0 experts0"
+                                         : "permute0 >rows0 shared0 <rows0 experts0 >returns0 "
+                                           "<returns0 combine0 gate0"));
+        mp_plan_destroy(&made);
+        destroy_scribe(scribe);
+    }
+}
+
 /* Slices are put together at their homes two layers at a time, and experts move before. */
 static void homes_follow_the_step(void **state) {
     struct scribe *scribe = create_scribe(3, 4);
@@ -419,6 +459,7 @@ static void any_plans_keep_the_laws(void **state) {
         bool moving = scribe->schedule.moving = test_random_int(&random, 0, 1);
         scribe->schedule.gathers_homes = test_random_int(&random, 0, 1);
         scribe->schedule.micro_batches = test_random_int(&random, 1, 3);
+        scribe->schedule.shares = test_random_int(&random, 0, 1);
         run(scribe);
         assert_pairs(scribe);
         assert_experts(scribe);
@@ -439,6 +480,7 @@ int main(void) {
         cmocka_unit_test(copies_travel_under_attention),
         cmocka_unit_test(shadows_come_last_and_first),
         cmocka_unit_test(slices_set_out_ahead),
+        cmocka_unit_test(a_shared_expert_hides_rows),
         cmocka_unit_test(homes_follow_the_step),
         cmocka_unit_test(asynchronous_moves_set_out_first_and_end_before_the_update),
         cmocka_unit_test(any_plans_keep_the_laws),

@@ -10,6 +10,7 @@ static inline const char *name_of(enum mp_operation_kind kind) {
         [MP_WORK_ATTENTION] = "attention",
         [MP_WORK_GATE] = "gate",
         [MP_WORK_PERMUTE] = "permute",
+        [MP_WORK_SHARED] = "shared",
         [MP_WORK_EXPERTS] = "experts",
         [MP_WORK_COMBINE] = "combine",
         [MP_WORK_HEAD] = "head",

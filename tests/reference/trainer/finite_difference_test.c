@@ -117,6 +117,8 @@ int main(void) {
         "gate=softmax", "experts=4", "skew-share=0.25", {"top-k=all", "renormalise=yes"}};
     static struct gate z_loss = {
         "gate=gshard", "experts=4", "skew-share=0.4", {"gate-options.z-loss=0.2"}};
+    static struct gate shared = {
+        "gate=gshard", "experts=4", "skew-share=0.4", {"shared-experts=2"}};
     static struct gate hash = {"gate=hash", "experts=4", "skew-share=0.4", {NULL}};
     static struct gate sam = {
         "gate=sam", "experts=8", "skew-share=0.2", {"top-k=3", "gate-options.alignment-weight=1"}};
@@ -124,6 +126,7 @@ int main(void) {
         "gate=sigmoid", "experts=8", "skew-share=0.2", {"top-k=4", "gate-options.scale=2.5"}};
     const struct CMUnitTest tests[] = {
         {"router z-loss", gradients_are_slopes, NULL, NULL, &z_loss},
+        {"shared experts", gradients_are_slopes, NULL, NULL, &shared},
         {"hash", gradients_are_slopes, NULL, NULL, &hash},
         {"SAM top-3 of 8", gradients_are_slopes, NULL, NULL, &sam},
         {"sigmoid top-4 of 8", gradients_are_slopes, NULL, NULL, &sigmoid},
