@@ -50,15 +50,22 @@ static int add_incomplete(const struct report_runs *runs, int table, json_t *fin
     return code;
 }
 
-/* The first system's waiting stands for the setting: where there is one it is EP, what the others
- * are compared with. */
+/* The system whose waiting stands for the setting: the first that has a whole run.  Where EP has,
+ * it is EP, what the others are compared with. */
+static int standing_for(const struct speedup_row rows[], int count) {
+    int i = 0;
+    while (i < count && rows[i].complete == 0)
+        i++;
+    return i < count ? i : 0;
+}
+
 static int write_summary(struct page *page, const struct speedup_row rows[], int count, int table,
-                         const struct straggler *straggler, struct mp_error *error) {
+                         const struct straggler stragglers[], struct mp_error *error) {
     json_t *findings = json_array();
-    const struct report_run *first = report_group_example(page->runs, rows[0].group);
-    int code = findings_stragglers(straggler, first->label,
-                                   faster_than(page->runs, rows, count, rows[0].group), 1, findings,
-                                   error);
+    int shown = standing_for(rows, count), group = rows[shown].group;
+    const struct report_run *first = report_group_example(page->runs, group);
+    int code = findings_stragglers(&stragglers[shown], first->label,
+                                   faster_than(page->runs, rows, count, group), 1, findings, error);
     if (!code)
         code = findings_speed(page->runs, rows, count, table, findings, error);
     if (!code && first->predicted)
@@ -397,15 +404,15 @@ static int write_runs(struct page *page, const struct speedup_row rows[], int co
 static int write_setting(struct page *page, const struct speedup_row rows[], int count, int table,
                          struct straggler stragglers[], struct mp_error *error) {
     int code = MP_OK;
-    for (int i = 0; !code && i < count; i++) /* the first one's are in the summary */
-        if (i == 0 || page->run_sections < MP_HTML_RUNS) {
+    for (int i = 0; !code && i < count; i++)
+        if (i == standing_for(rows, count) || page->run_sections < MP_HTML_RUNS) {
             page->run_sections++;
             code =
                 straggler_find(page->store, report_group_example(page->runs, rows[i].group)->run_id,
                                &stragglers[i], error);
         }
     if (!code)
-        code = write_summary(page, rows, count, table, &stragglers[0], error);
+        code = write_summary(page, rows, count, table, stragglers, error);
     if (!code)
         code = write_speedup(page, rows, count, error);
     if (!code)

@@ -304,6 +304,30 @@ static void a_run_without_recordings_is_shown(void **state) {
     free(page);
 }
 
+/* Where EP was refused, the first that ran stands for the setting. */
+static void a_refusal_does_not_stand_for_the_others(void **state) {
+    struct runs_folder *folder = *state;
+    struct mp_store_run refused = runs_description("ep", "text"),
+                        other = runs_description("fssdp", "text");
+    struct mp_error error = {0};
+    char path[128];
+    make_library(folder);
+    refused.status = "refused";
+    refused.reason = "32 experts can't be shared by 3 ranks";
+    runs_ok(mp_store_ingest(folder->store, &refused, NULL, 0, NULL, &error), &error);
+    runs_add(folder, &other, &runs_fssdp);
+    write_report(folder, NULL, path);
+    char *page = text_of(path);
+    const char *summary = strstr(page, "<ul class=\"findings\">");
+    assert_non_null(summary);
+    char *end = strstr(summary, "</ul>");
+    *end = '\0';
+    assert_null(strstr(summary, "recorded by every rank"));
+    assert_non_null(strstr(summary, "fssdp"));
+    assert_non_null(strstr(summary, "refused, so it was never started</strong> 32 experts can"));
+    free(page);
+}
+
 static void shared_cores_get_no_ratios(void **state) {
     struct runs_folder *folder = *state;
     char path[128];
@@ -660,6 +684,8 @@ int main(void) {
         cmocka_unit_test_setup_teardown(what_recording_cost_is_said, runs_setup, runs_teardown),
         cmocka_unit_test_setup_teardown(nothing_is_loaded_from_anywhere, runs_setup, runs_teardown),
         cmocka_unit_test_setup_teardown(a_run_without_recordings_is_shown, runs_setup,
+                                        runs_teardown),
+        cmocka_unit_test_setup_teardown(a_refusal_does_not_stand_for_the_others, runs_setup,
                                         runs_teardown),
         cmocka_unit_test_setup_teardown(shared_cores_get_no_ratios, runs_setup, runs_teardown),
         cmocka_unit_test_setup_teardown(names_stay_names, runs_setup, runs_teardown),
