@@ -48,6 +48,9 @@
  *   and since what arrives needs room beside what is in use, layers take turns: one after each of
  *   an interval's last iterations, or several where an interval has fewer iterations.  With
  *   `moves: exposed` all layers change after an interval's last step, and ranks wait.
+ * - With `offload-optimizer` parameters and state of every replica lie in host memory, as where
+ * SYMI compared with it (arXiv 2504.19925: FlexMoE on SYMI, state tied to the expert), and moves
+ * take them from host to host.
  * - Nothing is dropped; with a capacity factor a slot takes so much of its even share of all
  * routes, as in the version that SYMI was measured against.
  * - LAER-MoE's variant acts only where experts have more slots than there are nodes.
@@ -70,6 +73,7 @@ struct mp_flexmoe_options {
     double threshold;
     double capacity_factor; /* 0: nothing is dropped */
     int moves;              /* enum mp_flexmoe_moves */
+    bool offload;
 };
 
 /* Factors of T. */
