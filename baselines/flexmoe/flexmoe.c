@@ -26,6 +26,9 @@ static const struct mp_option option_table[] = {
     {"moves", MP_OPTION_CHOICE, FIELD(moves), "", "asynchronous", 0, 0, "asynchronous exposed",
      "experts move under the next iteration, a layer at a time, or after the step while ranks "
      "wait"},
+    {"offload-optimizer", MP_OPTION_BOOL, FIELD(offload), "", "no", 0, 0, NULL,
+     "parameters and optimizer state of replicas lie in host memory and are updated there, as in "
+     "SYMI's comparison"},
     {0},
 };
 
@@ -193,6 +196,11 @@ static enum mp_optimizer_split flexmoe_optimizer(const void *opaque) {
     return MP_OPTIMIZER_REPLICATED;
 }
 
+static bool flexmoe_offload(const void *opaque) {
+    const struct flexmoe *self = opaque;
+    return self->options.offload;
+}
+
 /* What arrives in the background is there beside what is in use. */
 static int flexmoe_homes_limit(const void *opaque) {
     const struct flexmoe *self = opaque;
@@ -317,7 +325,8 @@ const struct mp_system mp_system_flexmoe = {
         "ranks "
         "are out of balance, "
         "optimizer state that moves with replicas in the background of one iteration, layer after "
-        "layer; a capacity of slots with "
+        "layer; that state in host memory, where it is updated, if asked for; a capacity of slots "
+        "with "
         "drops, if asked for; and the variant that LAER-MoE's "
         "authors published. "
         "Not modelled: moves that take several iterations, which here are waited for at the end of "
@@ -331,6 +340,7 @@ const struct mp_system mp_system_flexmoe = {
     .initial_owners = flexmoe_initial_owners,
     .initial_holders = flexmoe_initial_holders,
     .optimizer = flexmoe_optimizer,
+    .offload = flexmoe_offload,
     .homes_limit = flexmoe_homes_limit,
     .after_gate = flexmoe_after_gate,
     .after_step = flexmoe_after_step,

@@ -282,6 +282,14 @@ static void add_moves(struct mp_predictor *predictor) {
     }
 }
 
+/* State that lies in host memory goes from host to host, and its parameters on to the device. */
+static void come_up(struct mp_predictor *predictor, double done[]) {
+    const struct mp_transfers *moves = &predictor->planner.moves;
+    const struct mp_costs *costs = predictor->costs;
+    for (int i = 0; predictor->planner.offload && i < moves->count; i++)
+        done[moves->item[i].to] += mp_costs_come_up(costs, mp_costs_expert_bytes(costs));
+}
+
 /* An exchange that all ranks wait for. */
 void mp_predictor_move(struct mp_predictor *predictor) {
     struct mp_scheduled_phase activity = {MP_PHASE_MOVE, MP_NO_DIRECTION, -1, 0};
@@ -293,11 +301,13 @@ void mp_predictor_move(struct mp_predictor *predictor) {
         mp_traffic_totals(predictor->traffic, NULL, carriage->received);
     mp_timeline_exchange_start(timeline, activity, &predictor->traffic, 1, false, carriage->alone,
                                carriage->received, timeline->clock, carriage->seconds);
+    come_up(predictor, carriage->seconds);
     mp_timeline_wait_until(timeline, carriage->seconds);
     mp_timeline_forget_late(timeline);
 }
 
-/* What arrives takes room beside what is in use until then. */
+/* What arrives takes room beside what is in use until then.  The update comes before its parameters
+ * are used, and takes them up with all others. */
 void mp_predictor_carry_moves(struct mp_predictor *predictor, struct mp_carriage *carriage) {
     const struct mp_transfers *moves = &predictor->planner.moves;
     for (int i = 0; i < moves->count; i++)

@@ -481,6 +481,10 @@ double mp_costs_offloaded(const struct mp_costs *costs, double parameters) {
            update_bytes(costs, parameters) / cluster->host_update.value;
 }
 
+double mp_costs_come_up(const struct mp_costs *costs, double parameters) {
+    return costs->fitted ? 0 : parameters / costs->cluster->host_bandwidth.value;
+}
+
 int mp_costs_check_offload(const struct mp_costs *costs, struct mp_error *error) {
     const struct mp_cluster *cluster = costs->cluster;
     const char *missing = !cluster->host_bandwidth.origin ? "host-bandwidth" : "host-update";

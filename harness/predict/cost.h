@@ -107,6 +107,8 @@ double mp_costs_optimizer(const struct mp_costs *costs, double parameters);
 /* The same in host memory: gradients go down, the host updates, parameters come up, one after the
  * other.  What was fitted to a recorded run is taken for the sum of them. */
 double mp_costs_offloaded(const struct mp_costs *costs, double parameters);
+/* And of parameters alone, of state that has come to another host: their way up.  0 if fitted. */
+double mp_costs_come_up(const struct mp_costs *costs, double parameters);
 /* MP_EINVAL with what the cluster's file must give for that. */
 int mp_costs_check_offload(const struct mp_costs *costs, struct mp_error *error);
 double mp_costs_block_parameters(const struct mp_costs *costs); /* numbers of parameters: */

@@ -67,7 +67,7 @@ static int find_parents(const struct mp_inference *all, int sets, int parent[PAR
     int found = 0;
     for (int i = 0; i < sets; i++) {
         int at = found < PARENTS ? found++ : PARENTS;
-        while (at > 0 && all->set[i].loss < all->set[parent[at - 1]].loss) {
+        while (at > 0 && mp_infer_better(&all->set[i], &all->set[parent[at - 1]])) {
             if (at < PARENTS)
                 parent[at] = parent[at - 1];
             at--;
@@ -109,7 +109,7 @@ static void draw_steps(struct mp_inference *all, int first, int count, int numbe
     }
 }
 
-/* ---- loss ---- */
+/* ---- how good a set is ---- */
 
 double mp_infer_ratio(const struct mp_paper_row *row, double number) {
     double low, high, more = row->unit == MP_PAPER_CHANGE ? 1 : 0;
@@ -145,6 +145,15 @@ static double loss_of(const struct mp_inference *all, const struct mp_infer_set 
         row_sum = of_row = 0;
     }
     return rows ? sum / rows : INFINITY;
+}
+
+static int fitted_inside(const struct mp_inference *all, const struct mp_infer_set *set) {
+    int inside = 0;
+    for (int i = 0; i < all->lines; i++) {
+        const struct mp_reproduce_row *row = all->line[i].row;
+        inside += row->use == MP_USE_FIT && mp_paper_inside(&row->published, set->number[i]);
+    }
+    return inside;
 }
 
 /* ---- predicting sets ---- */
@@ -224,6 +233,7 @@ static void predict_set(struct mp_inference *all, struct mp_reproduction *reprod
     mp_reproduction_lines(reproduction, fill_line, &filling);
     fill_quantities(reproduction, set);
     set->loss = loss_of(all, set);
+    set->fitted = fitted_inside(all, set);
 }
 
 /* What processes share beside the sets. */
@@ -312,7 +322,7 @@ static void add_line(void *context, const struct mp_reproduced *line) {
 static void find_best(struct mp_inference *all) {
     all->best = 0;
     for (int i = 1; i < all->sets; i++)
-        if (all->set[i].loss < all->set[all->best].loss)
+        if (mp_infer_better(&all->set[i], &all->set[all->best]))
             all->best = i;
     for (int i = 0; i < all->lines; i++) {
         all->line[i].value = all->set[all->best].number[i];
@@ -416,7 +426,9 @@ void mp_infer_count(const struct mp_inference *all, int set, enum mp_reproduce_u
 }
 
 bool mp_infer_near(const struct mp_inference *all, int set) {
-    return all->set[set].loss <= all->set[all->best].loss + MP_INFER_TOLERANCE;
+    const struct mp_infer_set *one = &all->set[set], *best = &all->set[all->best];
+    return one->fitted + MP_INFER_FEWER >= best->fitted &&
+           one->loss <= best->loss + MP_INFER_TOLERANCE;
 }
 
 static void widen(struct mp_infer_interval *interval, double value) {

@@ -13,6 +13,10 @@
  * as their mean, and a set's loss is the mean over the rows that are fitted: 0 all inside, 1 none
  * anywhere near.  The held-out rows are only counted.
  *
+ * One set is better than another if more fitted numbers are inside under it, and of equals if its
+ * loss is smaller: what is inside is what a paper is found to be explained by, and is what is
+ * counted of the held-out rows; the loss says in which direction more may come in.
+ *
  * Nothing here says that the best set is what the paper had; it says what there is of sets that
  * would explain its figures, and which of them no set explains together. */
 #ifndef MOEPERF_HARNESS_REPRODUCE_INFER_H
@@ -36,9 +40,15 @@ struct mp_infer_set {
     double number[MP_INFER_LINES];
     double quantity[MP_REPRODUCE_PARTS][MP_INFER_QUANTITIES];
     double share[MP_INFER_LINES]; /* MP_INFER_MOE of the row's first job, in the row's cells */
+    int fitted;                   /* numbers inside */
     double loss;                  /* INFINITY: it could not be predicted, */
     char refused[256];            /* and why */
 };
+
+static inline bool mp_infer_better(const struct mp_infer_set *one,
+                                   const struct mp_infer_set *other) {
+    return one->fitted > other->fitted || (one->fitted == other->fitted && one->loss < other->loss);
+}
 
 struct mp_inference {
     const struct mp_reproduction *reproduction; /* borrowed */
@@ -77,8 +87,10 @@ bool mp_infer_inside(const struct mp_inference *inference, int set, int line);
 void mp_infer_count(const struct mp_inference *inference, int set, enum mp_reproduce_use use,
                     int *inside, int *all);
 
-/* Whether a set is as good as the best but for a tolerance of MP_INFER_TOLERANCE in its loss. */
+/* Whether a set is nearly as good as the best: at most MP_INFER_FEWER fitted numbers fewer are
+ * inside, and its loss is larger by MP_INFER_TOLERANCE at most. */
 #define MP_INFER_TOLERANCE 0.05
+enum { MP_INFER_FEWER = 1 };
 bool mp_infer_near(const struct mp_inference *inference, int set);
 /* The least and the most of a line, or of an unknown's places, over the sampled sets or over those
  * near the best; NAN without a number. */
@@ -100,9 +112,9 @@ void mp_infer_contradictions(const struct mp_inference *inference, mp_infer_sent
 
 /* One sentence for every line that is outside with the best set, in the order of lines, so that
  * none is left unexplained.  Inside under no set: the nearest number and the set it is of.
- * Otherwise what it costs to have it inside: of the sets where it is, the one with the least loss,
- * and which lines are inside with the best set and outside with that one; or that fitted rows leave
- * it open, where such a set is nearly as good. */
+ * Otherwise what it costs to have it inside: of the sets where it is, the best, and which lines are
+ * inside with the best set and outside with that one; or that fitted rows leave it open, where such
+ * a set is nearly as good. */
 void mp_infer_outside(const struct mp_inference *inference, mp_infer_sentence *each, void *context);
 
 /* Puts the best set and `command` into the paper's file in the place of the one there; all else of

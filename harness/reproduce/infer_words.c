@@ -104,14 +104,17 @@ static void tell_cost(const struct telling *telling, int line, const char *name)
         if (!mp_infer_inside(all, i, line))
             continue;
         near += mp_infer_near(all, i);
-        cheapest = cheapest < 0 || all->set[i].loss < all->set[cheapest].loss ? i : cheapest;
+        if (cheapest < 0 || mp_infer_better(&all->set[i], &all->set[cheapest]))
+            cheapest = i;
     }
     name_lost(all, cheapest, lost);
+    const struct mp_infer_set *there = &all->set[cheapest], *best = &all->set[all->best];
     int length = snprintf(text, sizeof text,
-                          "%s is inside under %d of %d sets, at best with a loss of %.3f instead "
-                          "of %.3f; what is outside there, and inside now: %s",
-                          name, telling->inside[line], all->sets, all->set[cheapest].loss,
-                          all->set[all->best].loss, lost);
+                          "%s is inside under %d of %d sets, at best with %d fitted inside instead "
+                          "of %d and a loss of %.3f instead of %.3f; what is outside there, and "
+                          "inside now: %s",
+                          name, telling->inside[line], all->sets, there->fitted, best->fitted,
+                          there->loss, best->loss, lost);
     if (near)
         snprintf(text + length, sizeof text - (size_t)length,
                  "; %d of these sets are nearly as good: fitted rows leave it open", near);

@@ -279,78 +279,83 @@ bool mp_experts_state(const struct mp_experts *experts, int layer, int expert, f
     return true;
 }
 
-/* All that is kept in slices lies together, as it has no spare slot. */
-static size_t all_slices(const struct mp_experts *experts) {
-    return (size_t)experts->slots * experts->kept;
+/* What lies together of what this rank keeps: all slices, which have no spare slot, or one expert.
+ */
+struct stretch {
+    size_t at, moments, count; /* floats */
+};
+
+/* Goes on to the next one, from *place 0 on; false: there is none. */
+static bool next_stretch(const struct mp_experts *experts, int *place, struct stretch *stretch) {
+    int all = experts->slice ? 1 : experts->layers * experts->experts;
+    while (*place < all) {
+        int i = (*place)++;
+        if (experts->slice) {
+            *stretch = (struct stretch){0, 0, (size_t)experts->slots * experts->kept};
+            return true;
+        }
+        if (experts->slot[i] < 0)
+            continue;
+        *stretch = (struct stretch){(size_t)experts->slot[i] * experts->kept,
+                                    (size_t)experts->moments[i] * experts->kept, experts->kept};
+        return true;
+    }
+    return false;
 }
 
-/* Parameters from the host become elements; gradients have been used, so that they make room. */
-static void bring_up(struct mp_experts *experts, mp_stream stream) {
-    const struct mp_device_operations *operations = experts->device->operations;
-    bool rounded = experts->device->element != MP_FLOAT32;
-    size_t count = all_slices(experts);
-    operations->copy_from_host(experts->device, stream,
-                               rounded ? experts->gradient : experts->working, experts->parameter,
-                               count * sizeof(float));
+/* Elements of parameters; those of the host come up into gradients, which have been used, where
+ * they are to be rounded. */
+static void make_elements(struct mp_experts *experts, mp_stream stream, size_t at, size_t count) {
+    struct mp_device *device = experts->device;
+    bool rounded = device->element != MP_FLOAT32;
+    void *elements = mp_element_at(device, experts->working, at);
+    float *here = experts->layout.host ? experts->gradient + at : experts->parameter + at;
+    if (experts->layout.host)
+        device->operations->copy_from_host(device, stream, rounded ? here : elements,
+                                           experts->parameter + at, count * sizeof(float));
     if (rounded)
-        operations->to_elements(experts->device, stream, count, experts->gradient,
-                                experts->working);
+        device->operations->to_elements(device, stream, count, here, elements);
 }
 
 void mp_experts_refresh(struct mp_experts *experts, mp_stream stream, int layer, int expert) {
     int32_t slot = experts->slot[layer * experts->experts + expert];
-    if (slot < 0 || experts->working == experts->parameter)
-        return;
-    size_t at = (size_t)slot * experts->kept;
-    experts->device->operations->to_elements(experts->device, stream, experts->kept,
-                                             experts->parameter + at,
-                                             mp_element_at(experts->device, experts->working, at));
+    if (slot >= 0)
+        make_elements(experts, stream, (size_t)slot * experts->kept, experts->kept);
 }
 
 void mp_experts_refresh_all(struct mp_experts *experts, mp_stream stream) {
-    if (experts->layout.host) {
-        bring_up(experts, stream);
-        return;
-    }
-    for (int i = 0; i < experts->layers * experts->experts; i++)
-        mp_experts_refresh(experts, stream, i / experts->experts, i % experts->experts);
+    struct stretch stretch;
+    for (int place = 0; next_stretch(experts, &place, &stretch);)
+        make_elements(experts, stream, stretch.at, stretch.count);
 }
 
 /* Where the state is, between the two ways over the host's link. */
 static void update_on_host(struct mp_experts *experts, mp_stream stream,
-                           const struct mp_adamw *settings) {
+                           const struct mp_adamw *settings, const struct stretch *stretch) {
     struct mp_device *host = experts->layout.host;
-    size_t count = all_slices(experts), bytes = count * sizeof(float);
-    experts->device->operations->copy_to_host(experts->device, stream, experts->host_gradient,
-                                              experts->gradient, bytes);
-    host->operations->adamw(host, NULL, count, settings, experts->parameter, experts->host_gradient,
-                            experts->first, experts->second, NULL);
-    bring_up(experts, stream);
+    size_t bytes = stretch->count * sizeof(float);
+    float *gradient = experts->host_gradient + stretch->at;
+    experts->device->operations->copy_to_host(experts->device, stream, gradient,
+                                              experts->gradient + stretch->at, bytes);
+    host->operations->adamw(host, NULL, stretch->count, settings, experts->parameter + stretch->at,
+                            gradient, experts->first + stretch->moments,
+                            experts->second + stretch->moments, NULL);
+    make_elements(experts, stream, stretch->at, stretch->count);
     experts->host_bytes += 2 * (int64_t)bytes;
 }
 
 void mp_experts_update(struct mp_experts *experts, mp_stream stream,
                        const struct mp_adamw *settings) {
-    const struct mp_device_operations *operations = experts->device->operations;
-    int all = experts->layers * experts->experts;
-    if (experts->layout.host) {
-        update_on_host(experts, stream, settings);
-        return;
-    }
-    if (experts->slice) {
-        operations->adamw(experts->device, stream, all_slices(experts), settings,
-                          experts->parameter, experts->gradient, experts->first, experts->second,
-                          experts->working);
-        return;
-    }
-    for (int i = 0; i < all; i++) {
-        if (experts->slot[i] < 0)
-            continue;
-        size_t at = (size_t)experts->slot[i] * experts->chunk;
-        size_t moments = (size_t)experts->moments[i] * experts->chunk;
-        operations->adamw(experts->device, stream, experts->chunk, settings,
-                          experts->parameter + at, experts->gradient + at, experts->first + moments,
-                          experts->second + moments,
-                          mp_element_at(experts->device, experts->working, at));
+    struct mp_device *device = experts->device;
+    struct stretch stretch;
+    for (int place = 0; next_stretch(experts, &place, &stretch);) {
+        if (experts->layout.host)
+            update_on_host(experts, stream, settings, &stretch);
+        else
+            device->operations->adamw(
+                device, stream, stretch.count, settings, experts->parameter + stretch.at,
+                experts->gradient + stretch.at, experts->first + stretch.moments,
+                experts->second + stretch.moments,
+                mp_element_at(device, experts->working, stretch.at));
     }
 }

@@ -13,6 +13,7 @@
  *
  * State that is offloaded lies in page-locked memory of the host, whose processors update it: once
  * per step gradients go down and parameters come up, in fp32, and become elements on the device.
+ * Homes that change take it from host to host.
  *
  * Copies have elements and a gradient only, in regions: one region per layer when copies live
  * until backward (or, put together after a step from slices, until the next step), two in turn when
@@ -28,7 +29,7 @@ struct mp_experts_layout {
     int rank, ranks;
     enum mp_optimizer_split optimizer;
     struct mp_device *host; /* updates what is offloaded, a device of fp32 in host memory; NULL:
-                               nothing is.  Slices only.  Borrowed */
+                               nothing is.  Borrowed */
     int slots;              /* most experts over all layers that any rank keeps; 0 with slices */
     int regions, copies;    /* regions, and copies in each */
 };
@@ -116,7 +117,7 @@ void mp_experts_write(const struct mp_experts *experts, float *to, const float *
 
 /* Makes the working elements of an expert that this rank keeps those of its parameters, after these
  * were written by others than mp_experts_update; nothing where it keeps none.  Not with slices.
- * The same for everything kept, with slices too. */
+ * The same for everything kept, with slices too.  Gradients are undefined afterwards. */
 void mp_experts_refresh(struct mp_experts *experts, mp_stream stream, int layer, int expert);
 void mp_experts_refresh_all(struct mp_experts *experts, mp_stream stream);
 

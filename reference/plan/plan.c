@@ -304,11 +304,21 @@ static void count_slices(const struct mp_plan *plan, struct mp_plan_facts *facts
                 ? plan->gradient_bytes * (keepers - holders) / keepers
                 : holders * (plan->gradient_bytes * (keepers - 1) / keepers);
     }
-    if (plan->offload)
-        facts->bytes_host = plan->experts * (plan->gradient_bytes + plan->expert_bytes);
     facts->bytes[plan->gather_stage] += foreign;
     if (plan->rematerialise && plan->gather_stage == MP_STAGE_BEFORE_GATE)
         facts->bytes[MP_STAGE_BACKWARD_PREFETCH] += foreign;
+}
+
+/* Gradients down and parameters up, of slices once, of whole experts with everybody who updates. */
+static void count_host(const struct mp_plan *plan, struct mp_plan_facts *facts) {
+    const struct mp_placement *home = plan->coming ? plan->coming : &plan->before;
+    int64_t updates = 0;
+
+    if (!plan->offload)
+        return;
+    for (int expert = 0; expert < plan->experts; expert++)
+        updates += mp_optimizer_sliced(plan->optimizer) ? 1 : mp_placement_copies(home, expert);
+    facts->bytes_host = updates * (plan->gradient_bytes + plan->expert_bytes);
 }
 
 static void count_transfers(const struct mp_plan *plan, struct mp_plan_facts *facts) {
@@ -323,6 +333,7 @@ static void count_transfers(const struct mp_plan *plan, struct mp_plan_facts *fa
         }
     if (mp_optimizer_sliced(plan->optimizer))
         count_slices(plan, facts);
+    count_host(plan, facts);
 }
 
 static void count_routes(const struct mp_plan *plan, int source, struct mp_dispatch_part part,

@@ -158,10 +158,9 @@ struct mp_plan {
     /* With gather_stage MP_STAGE_BEFORE_GATE: how many layers ahead they set out, 0 ..
      * MP_MOST_AHEAD; 0: under the attention of their own layer.  The same in all plans. */
     int gather_ahead;
-    /* Sliced optimizers only: parameters and state lie in host memory, and the update is made
-     * there.  Gradients of slices go down to it and new parameters come up, once per step; ranks
-     * compute on elements of the device (ZeRO-Offload, arXiv 2101.06840).  The same in all plans.
-     */
+    /* Parameters and state of what a rank keeps lie in host memory, and the update is made there.
+     * Gradients go down to it and new parameters come up, once per step; ranks compute on elements
+     * of the device (ZeRO-Offload, arXiv 2101.06840).  The same in all plans. */
     bool offload;
     /* Copies are freed after forward and fetched again for backward; with gather_stage
      * MP_STAGE_BEFORE_GATE likewise what was put together from slices.  The same in all plans. */

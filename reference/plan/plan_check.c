@@ -205,11 +205,6 @@ static void check_fetch(struct check *check, const struct mp_transfer *fetch) {
 static void check_slices(struct check *check) {
     const struct mp_plan *plan = check->plan;
 
-    if (plan->offload && !mp_optimizer_sliced(plan->optimizer))
-        report(check, MP_PLAN_SLICES,
-               "optimizer state lies in host memory; it does in slices only, not with an optimizer "
-               "%s",
-               mp_optimizer_name(plan->optimizer));
     int first = mp_keepers(plan->optimizer, &plan->before, 0);
     for (int expert = 1; expert < check->experts; expert++) {
         int keepers = mp_keepers(plan->optimizer, &plan->before, expert);

@@ -83,8 +83,7 @@ struct mp_system {
 
     /* Optional; MP_OPTIMIZER_OWNER without it.  The same for the whole run. */
     enum mp_optimizer_split (*optimizer)(const void *self);
-    /* Optional, false without it: the plans' `offload`.  The same for the whole run; a sliced
-     * optimizer only. */
+    /* Optional, false without it: the plans' `offload`.  The same for the whole run. */
     bool (*offload)(const void *self);
 
     /* Required if MP_SYSTEM_REPLICATES, unless the optimizer is replicated and no plan adds copies.

@@ -373,10 +373,13 @@ static int save(const struct mp_trainer *trainer, const char *name, int *held,
 int mp_trainer_save(struct mp_trainer *trainer, const char *name, struct mp_error *error) {
     int held = -1;
     trainer->iteration--; /* its spans are part of the iteration just done */
+    bool moving = trainer->schedule.moving;
     int code = mp_schedule_settle_moves(&trainer->schedule, error);
     trainer->iteration++;
     if (code)
         return code;
+    if (moving) /* no update comes between this and the next forward */
+        mp_experts_refresh_all(&trainer->model.experts, trainer->model.stream);
     struct mp_mark mark = mp_trainer_mark(trainer, MP_PHASE_CHECKPOINT);
     code = save(trainer, name, &held, error);
     release_partial(&held);

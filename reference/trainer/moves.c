@@ -8,7 +8,10 @@
  * senders than moves.
  *
  * Asynchronous moves are one round: the system has left room for all that arrives beside all that
- * is still in use. */
+ * is still in use.
+ *
+ * State that is offloaded goes from host to host.  NCCL takes page-locked memory as it takes the
+ * device's (its user guide, "Data Pointers"). */
 #include <string.h>
 
 #include "reference/trainer/internal.h"
@@ -93,18 +96,21 @@ static int start_round(struct mp_trainer *trainer, int count, int states, struct
 }
 
 static int wait_round(struct mp_trainer *trainer, int count, int states, struct mp_error *error) {
-    struct mp_experts *experts = &trainer->model.experts;
     int code = MP_OK;
     for (int w = 0; !code && w < states; w++)
         code = mp_request_wait(trainer->move[w], error);
     for (int i = 0; !code && i < count; i++)
-        if (trainer->round[i].to == trainer->comm->rank)
-            mp_experts_refresh(experts, trainer->model.stream, trainer->round[i].layer,
-                               trainer->round[i].expert);
-    for (int i = 0; !code && i < count; i++)
         mp_placement_add(&trainer->planner.home[trainer->round[i].layer], trainer->round[i].expert,
                          trainer->round[i].to);
     return code;
+}
+
+/* Elements for the forward that follows; asynchronous moves have an update before that. */
+static void refresh_round(struct mp_trainer *trainer, int count) {
+    for (int i = 0; i < count; i++)
+        if (trainer->round[i].to == trainer->comm->rank)
+            mp_experts_refresh(&trainer->model.experts, trainer->model.stream,
+                               trainer->round[i].layer, trainer->round[i].expert);
 }
 
 /* What arrived in a layer goes on with the moments of what left it, in ascending order. */
@@ -153,6 +159,7 @@ static int move_experts(struct mp_trainer *trainer, struct mp_error *error) {
             code = wait_round(trainer, count, states, error);
         if (code)
             return code;
+        refresh_round(trainer, count);
         done += count;
     }
     let_go(trainer);

@@ -52,4 +52,7 @@ check swiftmoe options.capacity-factor=0
 check deepspeed options.drop-tokens=no options.zero=1 options.expert-parallel=1 \
     options.offload-optimizer=yes
 check laer
-if [ "$transport" = nccl ]; then check fssdp gather=broadcasts; fi
+if [ "$transport" = nccl ]; then
+    check fssdp gather=broadcasts
+    check flexmoe options.interval=2 options.offload-optimizer=yes # from host to host
+fi

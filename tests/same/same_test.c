@@ -24,6 +24,7 @@ static const char *const acting[][6] = {
     {"system=swiftmoe", "gate=switch"},
     {"system=flexmoe", "gate=gshard", "options.interval=1", "options.policy=laer"},
     {"system=flexmoe", "gate=gshard", "options.interval=1", "options.moves=exposed"},
+    {"system=flexmoe", "gate=gshard", "options.interval=1", "options.offload-optimizer=yes"},
     {"system=eplb", "gate=gshard", "options.interval=1", "options.window=1"},
     {"system=smartmoe", "gate=gshard", "options.interval=1"},
     {"system=deepspeed", "gate=gshard", "options.expert-parallel=1"},

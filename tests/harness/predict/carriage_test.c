@@ -345,6 +345,35 @@ static void slices_come_from_everybody(void **state) {
     }
 }
 
+/* Experts that move take as long from host to host, and then their parameters come up. */
+static void what_moves_between_hosts_comes_up(void **state) {
+    uint64_t random = test_seed();
+    double clock[2][64];
+    struct bench bench;
+    (void)state;
+    create(&bench, &random, "fssdp", 8);
+    struct mp_predictor *predictor = bench.predictor;
+    for (int offload = 0; offload < 2; offload++) {
+        struct mp_transfers *moves = &predictor->planner.moves;
+        struct mp_error error = {0};
+        moves->count = 0;
+        for (int e = 0; e < 2; e++)
+            assert_ok(mp_transfers_add(moves,
+                                       (struct mp_transfer){.expert = e, .to = 1, .bytes = 1 << 20},
+                                       &error),
+                      &error);
+        predictor->planner.offload = offload;
+        mp_timeline_begin(&predictor->timeline, 0, 0);
+        mp_predictor_move(predictor);
+        memcpy(clock[offload], predictor->timeline.clock, sizeof(double) * 2);
+    }
+    assert_true(clock[0][1] > 0);
+    assert_close(clock[1][0], clock[0][0], 0);
+    assert_close(clock[1][1] - clock[0][1], 2 * bench.parameters / bench.machine.host_bandwidth,
+                 1e-12);
+    destroy(&bench);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(copies_arrive_once),
@@ -353,6 +382,7 @@ int main(void) {
         cmocka_unit_test(slices_come_from_everybody),
         cmocka_unit_test(slices_of_replicas_stay_among_them),
         cmocka_unit_test(phases_take_what_symi_says),
+        cmocka_unit_test(what_moves_between_hosts_comes_up),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -41,12 +41,18 @@ static int owned_by(const int32_t owner[ALL], int rank) {
     return owned;
 }
 
+static bool offloaded; /* what create_owned makes */
+
 /* Experts of a rank whose homes are owners alone. */
 static int create_owned(int rank, const int32_t owner[ALL], int slots, int regions, int copies,
                         struct mp_experts *experts, struct mp_error *error) {
     struct mp_placement home[LAYERS];
-    const struct mp_experts_layout layout = {
-        .rank = rank, .ranks = RANKS, .slots = slots, .regions = regions, .copies = copies};
+    const struct mp_experts_layout layout = {.rank = rank,
+                                             .ranks = RANKS,
+                                             .host = offloaded ? device : NULL,
+                                             .slots = slots,
+                                             .regions = regions,
+                                             .copies = copies};
     for (int l = 0; l < LAYERS; l++) {
         assert_int_equal(mp_placement_create(RANKS, EXPERTS, &home[l], error), MP_OK);
         mp_placement_set_owners(&home[l], owner + (size_t)l * EXPERTS);
@@ -233,20 +239,57 @@ static void a_copy_too_many_is_refused(void **state) {
     mp_experts_destroy(&experts);
 }
 
+/* Moments are elsewhere than parameters, as after moves that leave them. */
+static void exchange_moments(struct mp_experts *experts) {
+    int one = -1;
+    for (int i = 0; i < ALL; i++) {
+        if (experts->slot[i] < 0)
+            continue;
+        if (one >= 0) {
+            int32_t kept = experts->moments[one];
+            experts->moments[one] = experts->moments[i];
+            experts->moments[i] = kept;
+        }
+        one = i;
+    }
+}
+
+static void assert_updated(const struct mp_experts *experts) {
+    const float *elements = experts->working;
+    size_t kept = 0;
+    for (int i = 0; i < ALL; i++) {
+        float *state[3];
+        if (!mp_experts_state(experts, i / EXPERTS, i % EXPERTS, state))
+            continue;
+        kept++;
+        for (size_t f = 0; f < experts->chunk; f++) {
+            size_t at = (size_t)experts->slot[i] * experts->chunk + f;
+            assert_true(elements[at] == state[0][f]);
+            /* By number of the expert, as they were given. */
+            assert_close((double)state[1][f], 0.1 * (i + 1), 1e-6);
+        }
+    }
+    assert_int_equal(experts->host_bytes,
+                     offloaded ? 2 * kept * experts->chunk * sizeof(float) : 0);
+}
+
 static void update_reaches_owned_experts_only(void **state) {
-    (void)state;
+    offloaded = *state;
     int32_t owner[ALL];
     struct mp_experts experts;
     struct mp_error error = {0};
     random_owners(owner);
+    owner[4] = owner[6] = 2;
     owner[5] = 2;
     assert_ok(create_owned(2, owner, ALL, 1, 1, &experts, &error), &error);
     size_t all = (size_t)experts.slots * experts.chunk;
     float *before = malloc(all * sizeof *before);
-    for (size_t i = 0; i < all; i++) {
+    exchange_moments(&experts);
+    for (size_t i = 0; i < all; i++)
         experts.parameter[i] = (float)test_random_double(&random_state) + 1;
-        experts.gradient[i] = (float)test_random_double(&random_state) + 1;
-    }
+    for (int i = 0; i < ALL; i++)
+        for (size_t f = 0; experts.slot[i] >= 0 && f < experts.chunk; f++)
+            experts.gradient[(size_t)experts.slot[i] * experts.chunk + f] = (float)(i + 1);
     memcpy(before, experts.parameter, all * sizeof *before);
     const struct mp_adamw settings = {0.25f, 0.9f, 0.95f, 1e-8f, 0, 1};
     mp_experts_update(&experts, NULL, &settings);
@@ -255,8 +298,10 @@ static void update_reaches_owned_experts_only(void **state) {
         double step = experts.used[i / experts.chunk] ? 0.25 : 0;
         assert_close((double)before[i] - (double)experts.parameter[i], step, 1e-5);
     }
+    assert_updated(&experts);
     free(before);
     mp_experts_destroy(&experts);
+    offloaded = false;
 }
 
 /* Tied replicas: whoever is at home with an expert starts with the same parameters. */
@@ -423,7 +468,8 @@ int main(void) {
         cmocka_unit_test(slots_are_taken_and_given_back),
         cmocka_unit_test(copies_find_their_places),
         cmocka_unit_test(a_copy_too_many_is_refused),
-        cmocka_unit_test(update_reaches_owned_experts_only),
+        {"update reaches owned experts only", update_reaches_owned_experts_only, NULL, NULL, NULL},
+        {"in host memory, too", update_reaches_owned_experts_only, NULL, NULL, &offloaded},
         cmocka_unit_test(replicas_start_equal),
         cmocka_unit_test(slices_make_the_whole),
         cmocka_unit_test(unequally_many_replicas_are_refused),

@@ -238,10 +238,8 @@ static bool break_slices(struct example *example) {
     struct mp_transfer reduce = {
         plan->layer, expert, rank, owner, plan->gradient_bytes, MP_STAGE_BACKWARD_REDUCE};
 
-    if (!mp_optimizer_sliced(plan->optimizer)) {
-        plan->offload = true;
-        return true;
-    }
+    if (!mp_optimizer_sliced(plan->optimizer))
+        return false;
     if (below(3) == 0)
         return add_replica(plan, expert, some_rank_without(plan, expert));
     if (below(3) == 0) {

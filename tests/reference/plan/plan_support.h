@@ -224,7 +224,7 @@ static inline void random_kind_of_example(uint64_t *random, bool drops, struct e
         random_copies(random, plan);
     else if (test_random_int(random, 0, 1))
         plan->gather_stage = MP_STAGE_BEFORE_GATE;
-    plan->offload = mp_optimizer_sliced(optimizer) && test_random_int(random, 0, 1);
+    plan->offload = test_random_int(random, 0, 1);
     plan->rematerialise = test_random_int(random, 0, 1);
     random_exchange(random, example);
     random_dispatch(random, example);

@@ -200,10 +200,15 @@ static void assert_bytes(const struct mp_plan *plan, const struct mp_plan_facts 
                      bytes_of(&plan->reduce, MP_STAGE_BACKWARD_REDUCE) +
                          bytes_of(&plan->share, MP_STAGE_BACKWARD_REDUCE) + scattered);
     assert_int_equal(facts->bytes[MP_STAGE_AFTER_STEP], kept);
-    /* Every slice's gradient down and its parameters up: together all experts, once. */
+    /* Gradients down and parameters up: of all slices together each expert's once, otherwise of
+     * each rank that keeps it. */
+    int64_t updates = plan->experts;
+    if (!mp_optimizer_sliced(plan->optimizer))
+        for (int expert = updates = 0; expert < plan->experts; expert++)
+            for (int rank = 0; rank < plan->topology.ranks; rank++)
+                updates += mp_placement_holds(&plan->before, expert, rank);
     assert_int_equal(facts->bytes_host,
-                     plan->offload ? plan->experts * (plan->gradient_bytes + plan->expert_bytes)
-                                   : 0);
+                     plan->offload ? updates * (plan->gradient_bytes + plan->expert_bytes) : 0);
 }
 
 /* Routes of a plan, counted rank by rank. */

@@ -300,6 +300,18 @@ static void homes_change_when_they_are_adopted(void **state) {
     end(&drill);
 }
 
+/* Whoever keeps an expert at the update takes a gradient from a device and gives parameters. */
+static void assert_host_bytes(const struct mp_plan *plan, const struct mp_placement *at_update) {
+    struct mp_plan offloaded = *plan;
+    struct mp_plan_facts facts;
+    int64_t copies = 0;
+    for (int e = 0; e < EXPERTS; e++)
+        copies += mp_placement_copies(at_update, e);
+    offloaded.offload = true;
+    mp_plan_facts(&offloaded, NULL, &facts);
+    assert_int_equal(facts.bytes_host, copies * (plan->gradient_bytes + plan->expert_bytes));
+}
+
 /* Until homes are adopted, the rank to come gets the gradients' sum and computes nothing; and if it
  * did not, the law would say so. */
 static void ranks_to_come_get_the_gradients(void **state) {
@@ -328,6 +340,10 @@ static void ranks_to_come_get_the_gradients(void **state) {
                              MP_EPLAN);
             assert_non_null(strstr(error.text, "expert 0 on rank 1 does not get the gradient sum"));
             error = (struct mp_error){0};
+            struct mp_placement *next = &drill.planner.change.next[1];
+            mp_placement_add(next, 0, 2);
+            assert_host_bytes(plan, next);
+            mp_placement_remove(next, 0, 2);
         }
         mp_planner_adopt_homes(&drill.planner);
     }

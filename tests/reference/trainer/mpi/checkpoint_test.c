@@ -56,6 +56,8 @@ static const char *const zero_offload[] = {"system=deepspeed",
                                            NULL};
 static const char *const swiftmoe_offload[] = {"system=swiftmoe", "options.capacity-factor=0",
                                                "options.offload-optimizer=yes", NULL};
+static const char *const flexmoe_offload[] = {"system=flexmoe", "options.interval=2",
+                                              "options.offload-optimizer=yes", NULL};
 
 static void make_text(void) {
     uint64_t state = seed;
@@ -344,16 +346,16 @@ static void one_rank_that_can_not_save_fails_all(void **state) {
 
 int main(void) {
     static struct change changes[] = {
-        {false, false, ep, fssdp},      {false, false, fssdp, ep},
-        {false, true, fssdp, fssdp},    {true, false, fssdp, fssdp},
-        {false, true, ep, fssdp},       {true, false, fssdp, ep},
-        {false, false, ep, swiftmoe},   {false, false, swiftmoe, ep},
-        {false, true, swiftmoe, laer},  {true, false, laer, flexmoe},
-        {false, false, laer, swiftmoe}, {false, false, flexmoe, fssdp},
-        {false, false, eplb, laer},     {true, false, fssdp, eplb},
-        {false, true, deepspeed, laer}, {true, false, swiftmoe, deepspeed},
-        {false, false, zero, laer},     {false, false, swiftmoe, zero_offload},
-        {false, true, zero_offload, ep}};
+        {false, false, ep, fssdp},       {false, false, fssdp, ep},
+        {false, true, fssdp, fssdp},     {true, false, fssdp, fssdp},
+        {false, true, ep, fssdp},        {true, false, fssdp, ep},
+        {false, false, ep, swiftmoe},    {false, false, swiftmoe, ep},
+        {false, true, swiftmoe, laer},   {true, false, laer, flexmoe},
+        {false, false, laer, swiftmoe},  {false, false, flexmoe, fssdp},
+        {false, false, eplb, laer},      {true, false, fssdp, eplb},
+        {false, true, deepspeed, laer},  {true, false, swiftmoe, deepspeed},
+        {false, false, zero, laer},      {false, false, swiftmoe, zero_offload},
+        {false, true, zero_offload, ep}, {false, false, flexmoe_offload, zero_offload}};
     const struct CMUnitTest tests[] = {
         {"ep goes on bit for bit", goes_on_bit_for_bit, NULL, NULL, (void *)ep},
         {"fssdp goes on bit for bit", goes_on_bit_for_bit, NULL, NULL, (void *)fssdp},
@@ -379,6 +381,9 @@ int main(void) {
          (void *)zero_offload},
         {"swiftmoe with offload goes on bit for bit", goes_on_bit_for_bit, NULL, NULL,
          (void *)swiftmoe_offload},
+        {"flexmoe with offload goes on bit for bit", goes_on_bit_for_bit, NULL, NULL,
+         (void *)flexmoe_offload},
+        {"whole experts in host memory to slices", goes_on_under_others, NULL, NULL, &changes[19]},
         {"slices of replicas to slices of all", goes_on_under_others, NULL, NULL, &changes[16]},
         {"slices of all to slices of replicas", goes_on_under_others, NULL, NULL, &changes[17]},
         {"slices of replicas to one rank", goes_on_under_others, NULL, NULL, &changes[18]},

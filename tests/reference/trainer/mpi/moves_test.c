@@ -70,6 +70,15 @@ static void check(struct mp_trainer *trainer, int round) {
             check_buffer(&mp_trainer_model(trainer)->experts, w, i, i, round);
 }
 
+/* What products read is what has moved. */
+static void check_elements(struct mp_trainer *trainer) {
+    struct mp_experts *experts = &mp_trainer_model(trainer)->experts;
+    for (int i = 0; i < ALL; i++)
+        if (experts->slot[i] >= 0)
+            assert_memory_equal(mp_experts_own_elements(experts, i / EXPERTS, i % EXPERTS),
+                                buffer(experts, 0, i), experts->chunk * sizeof(float));
+}
+
 /* Makes a list of what has to move, in random order, and carries it out. */
 static int rehome(struct mp_trainer *trainer, bool leave_state, struct mp_error *error) {
     struct mp_transfers *moves = &trainer->planner.moves;
@@ -134,9 +143,11 @@ static void experts_follow_their_owners(void **state) {
         struct mp_error error = {0};
         change_owners(trainer, round);
         fill(trainer, round);
+        mp_experts_refresh_all(&mp_trainer_model(trainer)->experts, NULL);
         must(rehome(trainer, false, &error), &error);
         moved += trainer->planner.moves.count;
         check(trainer, round);
+        check_elements(trainer);
         take_over(trainer);
     }
     assert_int_equal(moved > 0, world->ranks > 1);
@@ -163,19 +174,23 @@ static void random_holders(struct mp_trainer *trainer) {
     }
 }
 
+static const char *const replicas[] = {"system=flexmoe", "layers=3", NULL};
+static const char *const replicas_of_hosts[] = {"system=flexmoe", "layers=3",
+                                                "options.offload-optimizer=yes", NULL};
+
 static void replicas_come_and_go(void **state) {
-    (void)state;
-    static const char *const settings[] = {"system=flexmoe", "layers=3", NULL};
-    struct mp_trainer *trainer = create_trainer(world, NULL, settings);
+    struct mp_trainer *trainer = create_trainer(world, NULL, *state);
     int64_t moved = 0;
     random_state = seed + 1;
     for (int round = 0; round < ROUNDS; round++) {
         struct mp_error error = {0};
         random_holders(trainer);
         fill(trainer, round);
+        mp_experts_refresh_all(&mp_trainer_model(trainer)->experts, NULL);
         must(rehome(trainer, false, &error), &error);
         moved += trainer->planner.moves.count;
         check(trainer, round);
+        check_elements(trainer);
         take_over(trainer);
     }
     assert_int_equal(moved > 0, world->ranks > 1);
@@ -207,9 +222,7 @@ static void change_some_holders(struct mp_trainer *trainer) {
 
 /* Until the wait every rank still has what it had, as it was. */
 static void asynchronous_moves_leave_what_is_in_use(void **state) {
-    (void)state;
-    static const char *const settings[] = {"system=flexmoe", "layers=3", NULL};
-    struct mp_trainer *trainer = create_trainer(world, NULL, settings);
+    struct mp_trainer *trainer = create_trainer(world, NULL, *state);
     int64_t moved = 0;
     random_state = seed + 3;
     trainer->planner.change.changed = trainer->planner.change.asynchronous = true;
@@ -291,8 +304,12 @@ static void too_many_for_the_slots_are_refused(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(experts_follow_their_owners),
-        cmocka_unit_test(replicas_come_and_go),
-        cmocka_unit_test(asynchronous_moves_leave_what_is_in_use),
+        {"replicas come and go", replicas_come_and_go, NULL, NULL, (void *)replicas},
+        {"between hosts, too", replicas_come_and_go, NULL, NULL, (void *)replicas_of_hosts},
+        {"asynchronous moves leave what is in use", asynchronous_moves_leave_what_is_in_use, NULL,
+         NULL, (void *)replicas},
+        {"between hosts, as well", asynchronous_moves_leave_what_is_in_use, NULL, NULL,
+         (void *)replicas_of_hosts},
         cmocka_unit_test(state_stays_behind),
         cmocka_unit_test(too_many_for_the_slots_are_refused),
     };
