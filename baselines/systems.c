@@ -6,6 +6,7 @@
 #include "baselines/fastermoe/fastermoe.h"
 #include "baselines/flexmoe/flexmoe.h"
 #include "baselines/free_balance/free_balance.h"
+#include "baselines/hetumoe/hetumoe.h"
 #include "baselines/laer/laer.h"
 #include "baselines/llep/llep.h"
 #include "baselines/moonep/moonep.h"
@@ -26,6 +27,7 @@ int mp_systems_register_all(struct mp_systems *systems, struct mp_error *error) 
         &mp_system_frugal,
         &mp_system_fssdp,
         &mp_system_free_balance,
+        &mp_system_hetumoe,
         &mp_system_laer,
         &mp_system_llep,
         &mp_system_moonep,

@@ -19,6 +19,7 @@ static void all_systems_register_once(void **state) {
         "frugal",
         "fssdp",
         "free-balance",
+        "hetumoe",
         "laer",
         "llep",
         "moonep",

@@ -307,6 +307,7 @@ static const struct row rows[] = {
      {.replicas = true, .moves = true}},
     {"llep", {"options.smallest-gemm=1", "options.threshold=1"}, {.late = MUST_COPY}},
     {.system = "moonep", .acts = {.late = MUST_COPY}},
+    {"hetumoe", {"options.capacity-factor=16"}, {.padded = true, .wide = true}},
     {.system = "free-balance", .acts = {.late = MUST_COPY}},
 };
 

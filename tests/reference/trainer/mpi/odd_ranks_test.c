@@ -85,6 +85,7 @@ static const struct row rows[] = {
     {{"system=eplb", "options.interval=3", "ranks-per-node=1"}, 0},
     {{"system=llep", "options.smallest-gemm=1", "options.threshold=1"}, 0},
     {{"system=moonep"}, 0},
+    {{"system=hetumoe", "options.capacity-factor=16"}, EVEN},
     {{"system=free-balance"}, 0},
 };
 
