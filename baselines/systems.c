@@ -13,6 +13,7 @@
 #include "baselines/skeleton/skeleton.h"
 #include "baselines/smartmoe/smartmoe.h"
 #include "baselines/swiftmoe/swiftmoe.h"
+#include "baselines/tutel/tutel.h"
 #include "reference/fssdp/fssdp.h"
 
 int mp_systems_register_all(struct mp_systems *systems, struct mp_error *error) {
@@ -34,6 +35,7 @@ int mp_systems_register_all(struct mp_systems *systems, struct mp_error *error) 
         &mp_system_skeleton,
         &mp_system_smartmoe,
         &mp_system_swiftmoe,
+        &mp_system_tutel,
     };
     /* clang-format on */
 

@@ -26,6 +26,7 @@ static void all_systems_register_once(void **state) {
         "skeleton",
         "smartmoe",
         "swiftmoe",
+        "tutel",
     };
     /* clang-format on */
     struct mp_systems systems = {0};

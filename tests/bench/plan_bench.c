@@ -33,6 +33,7 @@ static const struct row rows[] = {
     {"free-balance", 64, 32, NULL, NULL, NULL},
     {"llep", 64, 32, NULL, NULL, NULL},
     {"hetumoe", 64, 32, NULL, NULL, NULL},
+    {"tutel", 64, 32, NULL, NULL, NULL},
     {"moonep", 64, 32, NULL, NULL, NULL},
     {"swiftmoe", 64, 32, NULL, NULL, NULL},
     {"eplb", 64, 32, NULL, NULL, NULL},
