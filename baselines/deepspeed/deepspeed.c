@@ -183,11 +183,7 @@ static int64_t deepspeed_padding_limit(const struct mp_setting *setting, const v
 /* A token goes to different experts, so that no source has more routes for one than it has tokens:
  * the bound is the released top-1 gate's. */
 static int64_t largest_count(const struct deepspeed *self, const struct mp_load *load) {
-    size_t pairs = (size_t)load->ranks * (size_t)load->experts;
-    uint32_t largest = 0;
-
-    for (size_t pair = 0; pair < pairs; pair++)
-        largest = load->count[pair] > largest ? load->count[pair] : largest;
+    int64_t largest = mp_load_largest(load);
     return largest < self->tokens ? largest : self->tokens;
 }
 

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "harness/cli/cli.h"
+#include "harness/cli/predict_exchanges.h"
 #include "harness/cli/system_words.h"
 #include "harness/cli/what_if.h"
 #include "harness/suite/estimate.h"
@@ -58,7 +59,7 @@ static int parse(struct predict_flags *flags, int argc, char *argv[], struct mp_
          "times as fast as ep each system is; of two keys, with\n"
          "every value of the other.  KEY: a job's option, loads,\n"
          "nodes, levels.NAME.bandwidth (B/s; moeperf show\n"
-         "CLUSTER) or levels.NAME.latency (s)"},
+         "CLUSTER), levels.NAME.latency or .message-cost (s)"},
         {"--html", CLI_VALUE, &flags->html, "FILE", "draws what is varied as heat maps, too"},
         {"--suite", CLI_VALUE, &flags->suite, "SUITE",
          "predicts the jobs of a suite instead, be they\n"
@@ -92,7 +93,8 @@ static int parse(struct predict_flags *flags, int argc, char *argv[], struct mp_
         "    --system moonep --vary batch=8,32,128 --vary levels.node.bandwidth=25e9,400e9\n"
         "  moeperf predict --cluster hecate-b --nodes 2 --suite quickstart --set batch=32 \\\n"
         "    --loads \"zipf exponent=0.5\" --json\n"
-        "  moeperf predict --run 1 --help    what a recorded run would have taken\n"};
+        "  moeperf predict --run 1 --help    what a recorded run would have taken\n"
+        "  moeperf predict --exchanges --help    where which exchange of rows wins\n"};
     return cli_parse(&usage, argc, argv, &words, error);
 }
 
@@ -606,6 +608,8 @@ static int predict(const struct mp_systems *systems, int argc, char *argv[],
     struct cli_points points = {.axes = &axes};
     if (cli_is_what_if(argc, argv))
         return cli_what_if(systems, argc, argv, error);
+    if (cli_is_exchanges(argc, argv))
+        return cli_exchanges(argc, argv, error);
     struct settings *settings = calloc(1, sizeof *settings);
     if (!settings)
         return mp_fail(error, MP_ENOMEM, "no memory for the options");

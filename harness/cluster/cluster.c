@@ -88,9 +88,13 @@ static int scale_level(struct mp_cluster *cluster, const char *key, double facto
         quantity = level ? &level->bandwidth : NULL;
     else if (dot && !strcmp(dot, ".latency"))
         quantity = level ? &level->latency : NULL;
+    else if (dot && !strcmp(dot, ".message-cost"))
+        quantity = level && level->message_cost.origin ? &level->message_cost : NULL;
     else
         return mp_fail(error, MP_EINVAL,
-                       "%.80s: should be levels.NAME.bandwidth or levels.NAME.latency", key);
+                       "%.80s: should be levels.NAME.bandwidth, levels.NAME.latency or "
+                       "levels.NAME.message-cost",
+                       key);
     return quantity ? change(cluster, quantity, factor * quantity->value, error) : MP_OK;
 }
 
@@ -111,7 +115,7 @@ int mp_cluster_scale(struct mp_cluster *cluster, const char *key, double factor,
     if (strcmp(key, "peak") != 0)
         return mp_fail(error, MP_EINVAL,
                        "%.80s: should be launch, elementwise, overlap, peak, "
-                       "levels.NAME.bandwidth or levels.NAME.latency",
+                       "levels.NAME.bandwidth, levels.NAME.latency or levels.NAME.message-cost",
                        key);
     for (int i = 0; i < MP_PRECISIONS && !code; i++)
         if (cluster->peak[i].origin)
@@ -160,6 +164,10 @@ double mp_cluster_rank_bandwidth(const struct mp_cluster *cluster, int level) {
     const struct mp_quantity *limit = &cluster->level[level].rank_bandwidth;
     double gate = mp_cluster_bandwidth(cluster, level);
     return limit->origin && limit->value < gate ? limit->value : gate;
+}
+
+double mp_cluster_message_cost(const struct mp_cluster *cluster, int level) {
+    return cluster->level[level].message_cost.value;
 }
 
 int mp_cluster_gates(const struct mp_cluster *cluster, int level) {

@@ -21,7 +21,9 @@
  * Ports that always carry the same ranks' bytes are one *gate*: with `fixed` there are
  * min(ports, n) gates, with `pooled` there is one.  Of a gate that ranks share one of them gets
  * `rank-bandwidth` at most, where that is given: its own way to the ports, or what the library
- * gets through them for one device. */
+ * gets through them for one device.  Every message occupies the gate that it leaves through and the
+ * one that it arrives through for `message-cost` seconds beside its bytes (the gap of LogGP,
+ * Alexandrov et al., SPAA 1995), nothing where that is not given. */
 #ifndef MOEPERF_HARNESS_CLUSTER_CLUSTER_H
 #define MOEPERF_HARNESS_CLUSTER_CLUSTER_H
 
@@ -62,6 +64,7 @@ struct mp_cluster_level {
     struct mp_quantity ports;     /* per group of the nearer level; of self: always 1 */
     struct mp_quantity sharing;   /* enum mp_sharing; of self: not given */
     struct mp_quantity rank_bandwidth; /* bytes/s of a rank in each direction; not always given */
+    struct mp_quantity message_cost; /* seconds that a message holds a gate; not always given: 0 */
 };
 
 /* Share of the peak that a matrix product reaches: share[i][j] at tokens[i] rows (of one expert)
@@ -112,9 +115,9 @@ void mp_cluster_destroy(struct mp_cluster *cluster); /* accepts NULL */
 int mp_cluster_set(struct mp_cluster *cluster, const char *assignment, struct mp_error *error);
 
 /* The same cluster with a number `factor` times as large, which then counts as assumed: "launch",
- * "elementwise", "overlap", "peak" (of every precision), or "levels.NAME.bandwidth" and
- * "levels.NAME.latency", which clusters without that level pass over.  MP_EINVAL: another key, or
- * a factor not above 0. */
+ * "elementwise", "overlap", "peak" (of every precision), or "levels.NAME.bandwidth",
+ * "levels.NAME.latency" and "levels.NAME.message-cost", which clusters without that level, or where
+ * messages cost nothing, pass over.  MP_EINVAL: another key, or a factor not above 0. */
 int mp_cluster_scale(struct mp_cluster *cluster, const char *key, double factor,
                      struct mp_error *error);
 
@@ -128,6 +131,8 @@ double mp_cluster_latency(const struct mp_cluster *cluster, int level);
 /* Bytes/s of a gate in each direction; and those that a rank alone gets of it. */
 double mp_cluster_bandwidth(const struct mp_cluster *cluster, int level);
 double mp_cluster_rank_bandwidth(const struct mp_cluster *cluster, int level);
+/* Seconds that a message of a level occupies each of its two gates beside its bytes. */
+double mp_cluster_message_cost(const struct mp_cluster *cluster, int level);
 /* All gates of a level, and the one that a rank's bytes to and from this level go through: ranks
  * with the same gate share mp_cluster_bandwidth. */
 int mp_cluster_gates(const struct mp_cluster *cluster, int level);

@@ -41,6 +41,7 @@ const struct mp_cluster_field mp_cluster_level_fields[] = {
     {"ports", "", OF_LEVEL(ports), 1, 4096, true, NULL, true},
     {"sharing", "", OF_LEVEL(sharing), 0, 0, false, "fixed pooled", true},
     {"rank-bandwidth", "B/s", OF_LEVEL(rank_bandwidth), 1e6, 1e15, false, NULL, true},
+    {"message-cost", "s", OF_LEVEL(message_cost), 0, 1, false, NULL, true},
     {0},
 };
 

@@ -282,10 +282,10 @@ static int check_level_keys(const struct mp_cluster *cluster, const struct mp_ya
         if (find_key(cluster, value, level->name, needed[i], &found, error))
             return MP_EINVAL;
     if (is_self && (mp_yaml_get(value, "ports") || mp_yaml_get(value, "sharing") ||
-                    mp_yaml_get(value, "rank-bandwidth")))
+                    mp_yaml_get(value, "rank-bandwidth") || mp_yaml_get(value, "message-cost")))
         return mp_fail(error, MP_EINVAL,
-                       "%s:%d: level self: has no ports, no sharing and no rank-bandwidth; leave "
-                       "them out",
+                       "%s:%d: level self: has no ports, no sharing, no rank-bandwidth and no "
+                       "message-cost; leave them out",
                        cluster->file, value->line);
     return MP_OK;
 }

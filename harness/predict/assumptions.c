@@ -34,17 +34,23 @@ static void tell_loads(const struct mp_predict_job *job, const struct mp_trace_i
 }
 
 /* What an exchange is for that has rounds. */
-static void tell_exchange(const struct mp_predict_job *job, const struct teller *teller) {
+static void tell_exchange(const struct mp_predict_job *job, const struct mp_cluster *cluster,
+                          const struct teller *teller) {
     char line[LINE_SIZE];
     const struct mp_exchange *exchange =
         mp_exchange_of((enum mp_exchange_kind)job->file.job.exchange);
     if (exchange->rounds == 1)
         return;
-    snprintf(line, sizeof line,
-             "exchange %s: a round takes a level's latency once, whatever the number of messages; "
-             "what fewer and larger ones save is not in it",
-             exchange->name);
-    teller->each(teller->context, line);
+    for (int level = 1; level < cluster->levels; level++) {
+        if (mp_cluster_message_cost(cluster, level) > 0)
+            continue;
+        snprintf(line, sizeof line,
+                 "exchange %s: messages of level %s cost nothing but their bytes and one latency a "
+                 "round (levels.%s.message-cost is not given), so fewer and larger ones save "
+                 "nothing there",
+                 exchange->name, cluster->level[level].name, cluster->level[level].name);
+        teller->each(teller->context, line);
+    }
 }
 
 /* A gate that the system changes: loads don't say what it would choose. */
@@ -116,7 +122,7 @@ int mp_predict_job_assumptions(const struct mp_predict_job *job, const struct mp
     tell_loads(job, mp_trace_stream_info(stream), &teller);
     tell_gate(job, &teller);
     mp_trace_stream_destroy(stream);
-    tell_exchange(job, &teller);
+    tell_exchange(job, cluster, &teller);
     teller.efficiency_now = true;
     mp_cluster_each(cluster, tell_quantity, &teller);
     code = tell_options(job, &teller, error);

@@ -17,9 +17,12 @@
  * limit while others are busy, and it gets no more than that when they are through.
  *
  * Latency delays a message's first byte and occupies nothing, since messages of a rank are under
- * way at the same time (as in SimGrid, and where a library posts all of them before it waits);
- * what a library's processor spends per message belongs to the rank's own work.  All messages of a
- * level have the same latency, so it is added to the level's end.
+ * way at the same time (as in SimGrid, and where a library posts all of them before it waits).  All
+ * messages of a level have the same latency, so it is added to the level's end.
+ *
+ * What a message costs beside its bytes, in its library, its card's queue or the protocol's steps,
+ * occupies both of its gates, as if it had so many bytes more: the fewer messages, the less of it
+ * (the gap g of LogGP, Alexandrov et al., SPAA 1995).  SimGrid has nothing of it.
  *
  * Inside a group time is counted in bytes at its bandwidth, from the first rank's coming; floats
  * keep an exchange's time to about 1e-6 of it. */
@@ -50,9 +53,11 @@ static void find_levels(struct mp_network *network) {
         level->bandwidth = mp_cluster_bandwidth(cluster, l);
         level->latency = mp_cluster_latency(cluster, l);
         level->rank_bandwidth = mp_cluster_rank_bandwidth(cluster, l);
+        level->message_cost = mp_cluster_message_cost(cluster, l);
         if (level->width == 1)
             level->bandwidth = level->rank_bandwidth;
         network->limited |= mp_port_limited(level);
+        network->priced |= level->message_cost > 0;
         level->lane = network->lanes;
         network->lanes += (size_t)level->groups * (size_t)level->stride;
         near = span;
@@ -183,6 +188,7 @@ static inline float larger(float a, float b) {
 /* One direction of a group: what each rank exchanges, by the one whose row it is. */
 struct side {
     const struct mp_port_matrix *matrix;
+    const float *tiles;                /* what its messages hold gates for */
     const struct mp_port_strip *strip; /* of the group */
     const struct mp_port_curve *curve; /* of the gates that the rows' ranks have */
     size_t at;                         /* of the group's first rank in it */
@@ -200,7 +206,7 @@ static void end_gates(const struct mp_network *network, const struct mp_port_lev
         unsigned rank = (unsigned)network->order[i];
         const struct mp_port_strip *strip = &side->strip[rank / MP_LANES];
         const int32_t *other = side->matrix->other + strip->first, *past = other + strip->tiles;
-        const float *row = mp_port_row(side->matrix, strip, rank % MP_LANES);
+        const float *row = mp_port_row(side->tiles, strip, rank % MP_LANES);
         const mp_four comes = mp_spread_four(ready[rank]);
         for (; other < past; other++, row += MP_TILE) {
             size_t at = (size_t)*other * MP_LANES;
@@ -219,7 +225,7 @@ static void add_starting(const struct mp_network *network, const struct side *si
     for (int first = begin / MP_LANES * MP_LANES; first < end; first += MP_LANES) {
         const struct mp_port_strip *strip = &side->strip[first / MP_LANES];
         const int32_t *other = side->matrix->other + strip->first;
-        const float *tile = mp_port_row(side->matrix, strip, 0);
+        const float *tile = mp_port_row(side->tiles, strip, 0);
         mp_four_bits own[MP_LANES];
         for (int k = 0; k < MP_LANES; k++) {
             bool any = first + k >= begin && first + k < end;
@@ -291,7 +297,7 @@ static void end_messages(const struct mp_network *network, const struct mp_port_
     for (int first = 0; first < level->stride; first += MP_LANES) {
         const struct mp_port_strip *strip = &side->strip[first / MP_LANES];
         const int32_t *other = side->matrix->other + strip->first;
-        const float *tile = mp_port_row(side->matrix, strip, 0);
+        const float *tile = mp_port_row(side->tiles, strip, 0);
         struct gates gate[MP_LANES];
         for (int k = 0; strip->tiles > 0 && k < MP_LANES; k++) {
             size_t at = side->at + (size_t)(first + k);
@@ -320,7 +326,7 @@ static void end_own_messages(const struct mp_network *network, const struct mp_p
     for (int first = 0; first < level->stride; first += MP_LANES) {
         const struct mp_port_strip *strip = &there->strip[first / MP_LANES];
         const int32_t *other = there->matrix->other + strip->first;
-        const float *tile = mp_port_row(there->matrix, strip, 0);
+        const float *tile = mp_port_row(there->tiles, strip, 0);
         for (int t = 0; t < strip->tiles; t++, tile += MP_TILE) {
             size_t to = (size_t)other[t] * MP_LANES, at = there->at + to;
             struct gates gates = {mp_get_four(ready + to), mp_get_four(end + to),
@@ -421,16 +427,18 @@ static void raise_ends(const struct mp_port_level *level, double origin, const f
     }
 }
 
-/* finish[] of a group of a level, whose gates have these curves. */
+/* finish[] of a group of a level, by its gates or its ranks' limits. */
 static void carry_group(struct mp_network *network, const struct mp_port_level *level, int group,
-                        const struct mp_port_bytes *bytes, const struct mp_port_curve curve[2],
-                        bool back, const double ready[]) {
+                        const struct mp_port_bytes *bytes, int gates, bool back,
+                        const double ready[]) {
     size_t at = level->lane + (size_t)group * (size_t)level->stride;
+    const struct mp_port_curve *curve = gates == MP_GATES ? bytes->curve : bytes->own;
     struct side side[2];
     double origin;
     for (int way = MP_SENDING; way <= MP_RECEIVING; way++) {
         const struct mp_port_matrix *matrix = &bytes->matrix[way != back];
-        side[way] = (struct side){matrix, matrix->strip + at / MP_LANES, &curve[way != back], at};
+        side[way] = (struct side){matrix, matrix->held[gates] ? matrix->held[gates] : matrix->bytes,
+                                  matrix->strip + at / MP_LANES, &curve[way != back], at};
     }
     int tiles = most_tiles(level, &side[MP_SENDING]);
     if (tiles == 0)
@@ -465,9 +473,9 @@ void mp_network_exchange(struct mp_network *network, const struct mp_traffic *tr
         const struct mp_port_level *level = &network->level[l];
         const struct mp_port_level own = own_gates(level);
         for (int g = 0; g < level->groups; g++) {
-            carry_group(network, level, g, bytes, bytes->curve, back, ready);
+            carry_group(network, level, g, bytes, MP_GATES, back, ready);
             if (mp_port_limited(level))
-                carry_group(network, &own, g, bytes, bytes->own, back, ready);
+                carry_group(network, &own, g, bytes, MP_OWN_LIMITS, back, ready);
         }
     }
     memcpy(done, finish, (size_t)network->ranks * sizeof *done);
@@ -518,9 +526,9 @@ double mp_network_all_gather(const struct mp_network *network, double bytes) {
     for (int l = network->levels - 1; l >= 0; l--) {
         const struct mp_port_level *level = &network->level[l];
         int ring = level->span / level->near;
-        double step = bytes * level->width / level->bandwidth;
-        if (bytes / level->rank_bandwidth > step)
-            step = bytes / level->rank_bandwidth;
+        double step = bytes * level->width / level->bandwidth + level->width * level->message_cost;
+        double own = bytes / level->rank_bandwidth + level->message_cost;
+        step = own > step ? own : step;
         seconds += bytes > 0 ? (ring - 1) * (step + level->latency) : 0;
         bytes *= ring;
     }

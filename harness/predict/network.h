@@ -4,7 +4,8 @@
  * leave and arrive through its gate, which has a bandwidth in each direction and may be shared with
  * neighbours, of whom each may have a limit of its own (rank-bandwidth).  A message between two
  * ranks uses the two gates of the nearest level at which they reach each other, and starts when
- * both ranks are there.
+ * both ranks are there.  It occupies each of them for the time of its bytes and the level's
+ * message-cost.  All that one rank sends another in an exchange is one message.
  *
  * Times are seconds from any origin, computed with IEEE operations in a fixed order: the same bits
  * on every machine. */
@@ -63,9 +64,10 @@ void mp_network_exchange(struct mp_network *network, const struct mp_traffic *tr
                          const double ready[], double done[]);
 
 /* Of the same traffic: how long the gates that rank r uses are busy with the bytes of all who share
- * them, or its own limit lets its bytes take, the longest of them and of the two directions, with
- * the messages' latency: what it would take if nobody at other gates were in the way and all were
- * there; 0 without bytes.  [ranks]. No exchange takes less than the largest of them. */
+ * them, and with what their messages cost, or its own limit lets them take, the longest of them and
+ * of the two directions, with the messages' latency: what it would take if nobody at other gates
+ * were in the way and all were there; 0 without bytes.  [ranks].  No exchange takes less than the
+ * largest of them. */
 void mp_network_alone(struct mp_network *network, const struct mp_traffic *traffic,
                       double seconds[]);
 
@@ -78,9 +80,11 @@ void mp_traffic_totals(const struct mp_traffic *traffic, double sent[], double r
  * first, then between the ranks of a kind in all nodes, whose gates they share), and of gathering
  * `bytes` per rank at every rank.  A level that joins n groups takes n-1 steps in a ring; of the
  * gather, from far to near, a step carries what the rank has so far:
- *   sum over levels, far to near, (n - 1) * (bytes * sharers / bandwidth + latency), bytes *= n
- * with as many sharers as ranks have one gate, and bytes / rank-bandwidth where that is longer. The
- * sum is two gathers of bytes / ranks. Source: Patarasuk and Yuan, JPDC 2009 (rings). */
+ *   sum over levels, far to near,
+ *       (n - 1) * (sharers * (bytes / bandwidth + message-cost) + latency), bytes *= n
+ * with as many sharers as ranks have one gate, and bytes / rank-bandwidth + message-cost where that
+ * is longer. The sum is two gathers of bytes / ranks. Source: Patarasuk and Yuan, JPDC 2009
+ * (rings). */
 double mp_network_all_reduce(const struct mp_network *network, double bytes);
 double mp_network_all_gather(const struct mp_network *network, double bytes);
 

@@ -27,6 +27,7 @@ struct mp_port_level {
     int width; /* neighbours that share a gate; divides near */
     double bandwidth, latency;
     double rank_bandwidth; /* of one rank of a gate; as much as bandwidth: no limit of its own */
+    double message_cost;   /* seconds that a message holds a gate beside its bytes */
     size_t lane;           /* where its figures of ranks begin, [groups][stride] */
 };
 
@@ -62,6 +63,7 @@ struct mp_network {
     const struct mp_cluster *cluster;
     int ranks, levels;
     bool limited; /* some level has a limit for one rank of a gate */
+    bool priced;  /* messages of some level hold gates beside their bytes */
     struct mp_port_level level[MP_CLUSTER_LEVELS]; /* from near to far; the last has one group */
     size_t lanes;                                  /* of all figures of ranks */
     struct mp_port_memory *memory;
@@ -73,9 +75,10 @@ struct mp_network {
     double *finish;         /* [ranks] */
 };
 
-/* How long messages through a rank's gate take if all of them start together and share it fairly:
- * one of b bytes is through after min(count*b, rest + slope*b) bytes have passed, the last one
- * after `total` bytes (traffic.c says why).  All 0 if the rank has no bytes there. */
+/* How long messages through a rank's gate take if all of them start together and share it fairly,
+ * where what a message costs beside its bytes counts as so many bytes more: one of b is through
+ * after min(count*b, rest + slope*b) bytes have passed, the last one after `total` bytes (traffic.c
+ * says why).  All 0 if the rank has no bytes there. */
 struct mp_port_curve {
     float *total, *count, *slope, *rest; /* [lanes] */
 };
@@ -91,8 +94,12 @@ struct mp_port_matrix {
     struct mp_port_strip *strip; /* [lanes / MP_LANES] */
     int32_t *other;              /* [tiles] strip of the group at the other end, ascending */
     float *bytes;                /* [tiles][MP_LANES][MP_LANES] */
+    float *held[2]; /* the same with what messages cost, as bytes at the gates' bandwidth and at
+                       ranks' limits; NULL: nothing */
     size_t tiles, room;
 };
+
+enum { MP_GATES, MP_OWN_LIMITS };
 
 enum { MP_SENDING, MP_RECEIVING };
 
@@ -156,9 +163,9 @@ static inline mp_four mp_smaller_four(mp_four x, mp_four y) {
 }
 
 /* The k-th row of a strip's first tile; that of the next one is MP_TILE behind it. */
-static inline const float *mp_port_row(const struct mp_port_matrix *matrix,
-                                       const struct mp_port_strip *strip, size_t k) {
-    return matrix->bytes + strip->first * MP_TILE + k * MP_LANES;
+static inline const float *mp_port_row(const float *tiles, const struct mp_port_strip *strip,
+                                       size_t k) {
+    return tiles + strip->first * MP_TILE + k * MP_LANES;
 }
 
 #endif

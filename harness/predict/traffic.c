@@ -14,6 +14,8 @@ static void destroy_matrix(struct mp_port_matrix *matrix) {
     free(matrix->strip);
     free(matrix->other);
     free(matrix->bytes);
+    free(matrix->held[MP_GATES]);
+    free(matrix->held[MP_OWN_LIMITS]);
 }
 
 void mp_traffic_destroy(struct mp_traffic *traffic) {
@@ -124,7 +126,7 @@ static void __attribute__((noinline, cold)) gather(const struct mp_traffic *traf
             size_t lane = mp_port_lane(level, rank);
             int base = rank / level->span * level->span;
             const struct mp_port_strip *strip = &matrix->strip[lane / MP_LANES];
-            const float *row = mp_port_row(matrix, strip, lane % MP_LANES);
+            const float *row = mp_port_row(matrix->bytes, strip, lane % MP_LANES);
             for (int t = 0; t < strip->tiles; t++, row += MP_TILE)
                 for (int c = 0; c < MP_LANES; c++)
                     if (row[c] > 0)
@@ -462,6 +464,41 @@ static bool fill_columns(const struct mp_network *network, struct mp_port_bytes 
     return true;
 }
 
+/* What a message costs, as bytes at the bandwidth of a level's gates or of its ranks' limits. */
+static float message_bytes(const struct mp_port_level *level, bool own) {
+    return (float)(level->message_cost * (own ? level->rank_bandwidth : level->bandwidth));
+}
+
+/* What the messages of a level hold its gates for, tile by tile. */
+static void hold_level(const struct mp_port_level *level, const struct mp_port_matrix *matrix,
+                       int gates) {
+    const mp_four zero = {0}, cost = mp_spread_four(message_bytes(level, gates == MP_OWN_LIMITS));
+    const struct mp_port_strip *strip = matrix->strip + level->lane / MP_LANES;
+    const struct mp_port_strip *past = strip + level->groups * level->stride / MP_LANES;
+    for (; strip < past; strip++) {
+        size_t end = (strip->first + (size_t)strip->tiles) * MP_TILE;
+        for (size_t at = strip->first * MP_TILE; at < end; at += MP_LANES) {
+            mp_four bytes = mp_get_four(matrix->bytes + at);
+            mp_put_four(mp_choose_four(bytes > zero, bytes + cost, zero), matrix->held[gates] + at);
+        }
+    }
+}
+
+/* Sets what messages hold gates for. */
+static bool hold_gates(const struct mp_network *network, struct mp_port_matrix *matrix) {
+    int past = !network->priced ? MP_GATES : network->limited ? MP_OWN_LIMITS + 1 : MP_OWN_LIMITS;
+    for (int gates = MP_GATES; gates < past; gates++) {
+        float *held =
+            realloc(matrix->held[gates], (matrix->room + 1) * MP_TILE * sizeof *matrix->bytes);
+        if (!held)
+            return false;
+        matrix->held[gates] = held;
+        for (int l = 0; l < network->levels; l++)
+            hold_level(&network->level[l], matrix, gates);
+    }
+    return true;
+}
+
 /* Fair sharing, all messages starting together: when one of b bytes is through, every other one has
  * passed b bytes, or all that it has, so that g(b) = sum_k min(b_k, b) bytes have passed.  To know
  * g exactly, messages would have to be sorted; instead it is drawn as two lines, from (0, 0) with
@@ -470,8 +507,10 @@ static bool fill_columns(const struct mp_network *network, struct mp_port_bytes 
  * the corner b*:
  *   h = (squares - total^2/count) / (most - total/count),   b* = (total - h)/count,
  *   slope = h / (most - b*).
- * Messages of equal size: h is 0, and all of them end together. */
-static void draw_curve(int width, float *total, float *count, float *squares, float *most) {
+ * Messages of equal size: h is 0, and all of them end together.  What every message costs beside
+ * its bytes changes neither h nor the slope; total and largest have it. */
+static void draw_curve(int width, float cost, float *total, float *count, float *squares,
+                       float *most) {
     float all = 0, messages = 0, square = 0, largest = 0;
     for (int i = 0; i < width; i++) {
         all += total[i];
@@ -489,6 +528,8 @@ static void draw_curve(int width, float *total, float *count, float *squares, fl
         height = height < all ? height : all;
         slope = height / (largest - (all - height) / messages);
     }
+    all += messages * cost;
+    largest += cost;
     for (int i = 0; i < width; i++) {
         bool uses = total[i] > 0;
         total[i] = uses ? all : 0;
@@ -499,7 +540,7 @@ static void draw_curve(int width, float *total, float *count, float *squares, fl
 }
 
 /* The same of four gates that are a rank's each. */
-static void draw_four(const float *total, const float *count, float *squares, float *most) {
+static void draw_four(float cost, float *total, const float *count, float *squares, float *most) {
     const mp_four zero = {0};
     mp_four all = mp_get_four(total), messages = mp_get_four(count);
     mp_four square = mp_get_four(squares), largest = mp_get_four(most);
@@ -514,6 +555,11 @@ static void draw_four(const float *total, const float *count, float *squares, fl
     height = mp_choose_four(height < all, height, all);
     mp_four rise = mp_choose_four(unequal, largest - (all - height) / messages, zero + 1.0f);
     mp_four slope = mp_choose_four(unequal, height / rise, zero);
+    if (cost > 0) {
+        all += mp_choose_four(uses, messages * cost, zero);
+        largest += cost;
+        mp_put_four(all, total);
+    }
     mp_put_four(mp_choose_four(uses, slope, zero), squares);
     mp_put_four(mp_choose_four(uses, all - slope * largest, zero), most);
 }
@@ -523,12 +569,14 @@ static void draw_curves(const struct mp_network *network, const struct mp_port_c
     for (int l = 0; l < network->levels; l++) {
         const struct mp_port_level *level = &network->level[l];
         size_t at = level->lane, past = at + (size_t)(level->groups * level->stride);
+        const float cost = message_bytes(level, own);
         for (; (own || level->width == 1) && at < past; at += MP_LANES)
-            draw_four(curve->total + at, curve->count + at, curve->slope + at, curve->rest + at);
+            draw_four(cost, curve->total + at, curve->count + at, curve->slope + at,
+                      curve->rest + at);
         for (; at < past; at += (size_t)(level->stride - level->span))
             for (int rank = 0; rank < level->span; rank += level->width, at += (size_t)level->width)
-                draw_curve(level->width, curve->total + at, curve->count + at, curve->slope + at,
-                           curve->rest + at);
+                draw_curve(level->width, cost, curve->total + at, curve->count + at,
+                           curve->slope + at, curve->rest + at);
     }
 }
 
@@ -558,7 +606,8 @@ give_up(const struct mp_network *network, struct mp_port_bytes *bytes) {
 
 /* The senders' matrix is there, or not. */
 static void finish(const struct mp_network *network, struct mp_port_bytes *bytes, bool filled) {
-    if (filled && fill_columns(network, bytes)) {
+    if (filled && fill_columns(network, bytes) && hold_gates(network, &bytes->matrix[MP_SENDING]) &&
+        hold_gates(network, &bytes->matrix[MP_RECEIVING])) {
         if (network->limited)
             memcpy(bytes->own[MP_SENDING].total, bytes->curve[MP_SENDING].total,
                    8 * network->lanes * sizeof(float));
@@ -608,6 +657,8 @@ size_t mp_traffic_bytes(const struct mp_traffic *traffic) {
         const struct mp_port_matrix *matrix = &bytes->matrix[way];
         size += lanes / MP_LANES * sizeof *matrix->strip +
                 matrix->room * (sizeof *matrix->other + MP_TILE * sizeof *matrix->bytes);
+        for (int gates = MP_GATES; gates <= MP_OWN_LIMITS; gates++)
+            size += matrix->held[gates] ? matrix->room * MP_TILE * sizeof *matrix->bytes : 0;
     }
     return size;
 }
@@ -626,7 +677,7 @@ static void add_rows(const struct mp_network *network, const struct mp_port_matr
         for (int rank = 0; rank < network->ranks; rank++) {
             size_t lane = mp_port_lane(level, rank);
             const struct mp_port_strip *strip = &matrix->strip[lane / MP_LANES];
-            const float *row = mp_port_row(matrix, strip, lane % MP_LANES);
+            const float *row = mp_port_row(matrix->bytes, strip, lane % MP_LANES);
             for (int t = 0; t < strip->tiles; t++, row += MP_TILE)
                 for (int c = 0; c < MP_LANES; c++)
                     sums[rank] += (double)row[c];

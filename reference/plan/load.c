@@ -43,6 +43,14 @@ int64_t mp_load_total(const struct mp_load *load) {
     return total;
 }
 
+int64_t mp_load_largest(const struct mp_load *load) {
+    long cells = (long)load->ranks * load->experts;
+    uint32_t largest = 0;
+    for (long cell = 0; cell < cells; cell++)
+        largest = load->count[cell] > largest ? load->count[cell] : largest;
+    return largest;
+}
+
 void mp_load_copy(struct mp_load *to, const struct mp_load *from) {
     memcpy(to->count, from->count,
            (size_t)from->ranks * (size_t)from->experts * sizeof *from->count);

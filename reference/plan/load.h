@@ -27,6 +27,8 @@ static inline uint32_t mp_load_at(const struct mp_load *load, int source, int ex
 void mp_load_expert_totals(const struct mp_load *load, int64_t total[]);
 /* All routes. */
 int64_t mp_load_total(const struct mp_load *load);
+/* The most routes of one source to one expert. */
+int64_t mp_load_largest(const struct mp_load *load);
 
 /* order[0 .. wanted - 1] = the `wanted` (<= experts) experts of largest total, hottest first, ties
  * by lower id: the order that all planners share (systems.md 0.6).  Allocates nothing. */

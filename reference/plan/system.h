@@ -101,8 +101,9 @@ struct mp_system {
 
     /* Required if MP_SYSTEM_PLANS_BEFORE_GATE.  Called per layer before its attention, after
      * mp_plan_begin: adds copies with stage MP_STAGE_BEFORE_GATE, and sets gather_stage,
-     * gather_ahead, rematerialise, free_transfers and outgoing_limit, where they differ from the
-     * plan's start. */
+     * gather_ahead, rematerialise, free_transfers, outgoing_limit and an exchange of several rounds
+     * (for which the trainer makes room; after_gate may still make it flat), where they differ from
+     * the plan's start. */
     int (*before_gate)(void *self, struct mp_plan *plan, struct mp_error *error);
 
     /* Required.  Called per layer when its loads are known and nothing has been dispatched: may add

@@ -42,12 +42,18 @@ static int write_body(const void *context, struct page *page, struct mp_error *e
     page_lines(page->out, grids->about);
     fputs("</header>\n<main>\n<noscript><p>The chart needs JavaScript.</p></noscript>\n",
           page->out);
+    const char *reference = grids->count > 0 ? grids->grid->reference : NULL;
+    char title[128];
+    snprintf(title, sizeof title, "Times as fast as %.80s",
+             reference ? reference : "plain expert parallelism");
     int code =
-        page_figure(page, "grid", "Times as fast as plain expert parallelism",
-                    "Median time of an iteration under EP over that under the system. "
-                    "Orange: faster than EP; blue: slower; an empty place: not possible, or not "
-                    "with the memory that there is.",
-                    "System", choices(grids), error);
+        page_figure(page, "grid", title,
+                    reference ? "Time of the reference over that of what is chosen. Orange: "
+                                "faster than the reference; blue: slower."
+                              : "Median time of an iteration under EP over that under the system. "
+                                "Orange: faster than EP; blue: slower; an empty place: not "
+                                "possible, or not with the memory that there is.",
+                    reference ? "Chosen" : "System", choices(grids), error);
     fputs("</main>\n<footer><p>Written by moeperf. Chart: Vega. Nothing on this page is loaded "
           "from anywhere.</p></footer>\n",
           page->out);

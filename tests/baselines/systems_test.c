@@ -19,12 +19,14 @@ static void all_systems_register_once(void **state) {
         "frugal",
         "fssdp",
         "free-balance",
+        "hetumoe",
         "laer",
         "llep",
         "moonep",
         "skeleton",
         "smartmoe",
         "swiftmoe",
+        "tutel",
     };
     /* clang-format on */
     struct mp_systems systems = {0};

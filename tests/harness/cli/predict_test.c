@@ -180,6 +180,33 @@ static void systems_stand_side_by_side_in_a_grid(void **state) {
     json_decref(object);
 }
 
+/* Exchanges by themselves: small messages gain by fewer of them, large ones don't; and nothing does
+ * where messages cost no more than their bytes. */
+static void exchanges_win_where_messages_are_small(void **state) {
+    (void)state;
+    char *output = shell("moeperf predict --exchanges --cluster tutel --html exchanges.html "
+                         "--set levels.cluster.message-cost=4e-6",
+                         0);
+    assert_non_null(strstr(output, "\nthe fastest, and how many times as fast as flat:\n"));
+    assert_non_null(strstr(output, "\n  1 KiB  two-level 1.54  "));
+    assert_non_null(strstr(output, "\n  4 MiB            flat  "));
+    assert_non_null(strstr(output, "\nleader, times as fast as flat:\n"));
+    assert_null(strstr(output, "\npipelined"));
+    free(output);
+    free(shell("grep -q 'Times as fast as exchange flat' exchanges.html", 0));
+    json_t *object = json_of("moeperf predict --exchanges --cluster tutel --nodes 4 --json", 0);
+    const json_t *points = json_object_get(object, "points");
+    assert_int_equal(json_array_size(points), 7);
+    for (size_t i = 0; i < 7; i++) {
+        const json_t *point = json_array_get(points, i);
+        const json_t *seconds = json_object_get(point, "seconds");
+        assert_string_equal(json_string_value(json_object_get(point, "fastest")), "flat");
+        assert_true(number(point, "nodes") == 4);
+        assert_true(number(seconds, "flat") < number(seconds, "two-level"));
+    }
+    json_decref(object);
+}
+
 static void out_of_memory_is_a_result(void **state) {
     (void)state;
     assert_says("moeperf predict " SMALL LOADS "--system ep --set batch=400000", 0,
@@ -298,7 +325,7 @@ static void examples_work(void **state) {
             free(shell(line, 0));
             count++;
         }
-    assert_int_equal(count, 5);
+    assert_int_equal(count, 6);
     free(help);
 }
 
@@ -545,6 +572,11 @@ static void bad_wishes_leave_nothing(void **state) {
          "the name of a level of"},
         {"moeperf predict --cluster hecate-b --suite skewed --vary batch=1", "--vary and --suite"},
         {"moeperf predict --cluster hecate-b --loads w0 --html x.html", "--html draws what --vary"},
+        {"moeperf predict --exchanges", "--cluster: not given; moeperf list clusters"},
+        {"moeperf predict --exchanges --cluster tutel --set batch=8",
+         "unknown option \"batch\" for a cluster"},
+        {"moeperf predict --exchanges --cluster tutel --loads w0", "--loads"},
+        {"moeperf predict --exchanges --cluster tutel --nodes 0", "nodes: 0 is outside"},
         {"moeperf predict --cluster hecate-b --loads w0 --db", "--db needs a value"},
         {"moeperf predict --cluster hecate-b --loads w0 --jsn", "did you mean --json?"},
         {"moeperf predict --cluster h100 --nodes 200 --loads w0 --set experts=512 "
@@ -579,6 +611,7 @@ int main(void) {
         cmocka_unit_test(systems_take_options_and_ep_is_there),
         cmocka_unit_test(a_grid_is_what_its_points_are_alone),
         cmocka_unit_test(systems_stand_side_by_side_in_a_grid),
+        cmocka_unit_test(exchanges_win_where_messages_are_small),
         cmocka_unit_test(out_of_memory_is_a_result),
         cmocka_unit_test(a_refusal_is_a_row),
         cmocka_unit_test(a_topology_gate_is_predicted),

@@ -157,6 +157,9 @@ static void links_can_be_set(void **state) {
     assert_int_equal(mp_cluster_set(cluster, "levels.node.latency=0", &error), MP_OK);
     assert_close(mp_cluster_bandwidth(cluster, 1), 25e9, 0);
     assert_close(mp_cluster_latency(cluster, 2), 0, 0);
+    assert_true(mp_cluster_message_cost(cluster, 3) == 0 && !cluster->level[3].message_cost.origin);
+    assert_int_equal(mp_cluster_set(cluster, "levels.cluster.message-cost=3e-6", &error), MP_OK);
+    assert_close(mp_cluster_message_cost(cluster, 3), 3e-6, 0);
     assert_true(cluster->level[1].bandwidth.assumed && cluster->level[2].latency.assumed);
     assert_false(cluster->level[2].bandwidth.assumed);
     static const struct {
@@ -192,6 +195,11 @@ static void numbers_can_be_scaled(void **state) {
     assert_int_equal(mp_cluster_scale(cluster, "levels.pair.bandwidth", 0.5, &error), MP_OK);
     assert_int_equal(mp_cluster_scale(cluster, "levels.node.latency", 2, &error), MP_OK);
     assert_int_equal(mp_cluster_scale(cluster, "levels.rack.latency", 2, &error), MP_OK);
+    assert_int_equal(mp_cluster_scale(cluster, "levels.pair.message-cost", 2, &error), MP_OK);
+    assert_true(mp_cluster_message_cost(cluster, 1) == 0 && !cluster->level[1].message_cost.origin);
+    assert_int_equal(mp_cluster_set(cluster, "levels.pair.message-cost=3e-6", &error), MP_OK);
+    assert_int_equal(mp_cluster_scale(cluster, "levels.pair.message-cost", 2, &error), MP_OK);
+    assert_close(mp_cluster_message_cost(cluster, 1), 6e-6, 1e-15);
     assert_close(cluster->launch.value, 3 * launch, 0);
     assert_close(mp_cluster_elementwise(cluster), bytes / 4, 0);
     assert_close(mp_cluster_overlap(cluster), 0.75, 0); /* of 1, which need not be given */
@@ -205,7 +213,8 @@ static void numbers_can_be_scaled(void **state) {
         double factor;
     } bad[] = {{"launch", "launch: 0 is no factor above 0", 0},
                {"lunch", "lunch: should be launch, elementwise, overlap, peak", 2},
-               {"levels.node.ports", "levels.NAME.bandwidth or levels.NAME.latency", 2}};
+               {"levels.node.ports",
+                "levels.NAME.bandwidth, levels.NAME.latency or levels.NAME.message-cost", 2}};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         struct mp_error fault = {0};
         assert_int_equal(mp_cluster_scale(cluster, bad[i].key, bad[i].factor, &fault), MP_EINVAL);
@@ -372,7 +381,11 @@ static const struct {
     {"node with ranks", "  node:\n", "  node:\n    ranks: {value: 8, source: a}\n",
      "c.yaml:30: ranks: level node has those that its name says; leave it out"},
     {"self with ports", "  self:\n", "  self:\n    ports: {value: 8, source: a}\n",
-     "c.yaml:21: level self: has no ports, no sharing and no rank-bandwidth; leave them out"},
+     "c.yaml:21: level self: has no ports, no sharing, no rank-bandwidth and no message-cost; "
+     "leave them out"},
+    {"self with a cost of messages", "  self:\n",
+     "  self:\n    message-cost: {value: 1e-6, source: a}\n",
+     "c.yaml:21: level self: has no ports"},
     {"not all joined", "  cluster:\n", "  rack:\n    ranks: {value: 16, source: a}\n",
      "c.yaml:34: level rack: should go from near to far"},
     {"no mapping", "description: two nodes\n", "- ", "c.yaml:"},

@@ -329,6 +329,100 @@ static void more_takes_no_less(void **state) {
     }
 }
 
+/* The same network, in which every message between nodes, or inside the only one, costs `cost`
+ * seconds. */
+static struct bench make_priced(const struct shape *shape, double cost) {
+    struct bench bench = {.cluster = shape_cluster(shape)};
+    struct mp_error error = {0};
+    char text[80];
+    snprintf(text, sizeof text, "levels.%s.message-cost=%.17g",
+             shape->nodes > 1 ? "cluster" : "node", cost);
+    assert_int_equal(mp_cluster_set(bench.cluster, text, &error), MP_OK);
+    assert_int_equal(mp_network_create(bench.cluster, &bench.network, &error), MP_OK);
+    assert_int_equal(mp_traffic_create(bench.network, &bench.traffic, &error), MP_OK);
+    bench.ranks = mp_cluster_ranks(bench.cluster);
+    return bench;
+}
+
+/* The busiest gate or rank's limit with its latency, of all levels; only the farthest one's
+ * messages have a cost. */
+static double priced_seconds(const struct bench *bench, const double matrix[], double cost) {
+    const struct mp_cluster *cluster = bench->cluster;
+    int n = bench->ranks;
+    double most = 0;
+    for (int level = 1; level < cluster->levels; level++) {
+        double port[2][MOST_RANKS] = {0}, own[2][MOST_RANKS] = {0}, busy = 0;
+        double message = level + 1 == cluster->levels ? cost : 0;
+        for (int f = 0; f < n * n; f++) {
+            if (!(matrix[f] > 0) || mp_cluster_level_of(cluster, f / n, f % n) != level)
+                continue;
+            for (int way = 0; way < 2; way++) {
+                int rank = way ? f % n : f / n;
+                port[way][mp_cluster_gate(cluster, level, rank)] +=
+                    matrix[f] / mp_cluster_bandwidth(cluster, level) + message;
+                own[way][rank] += matrix[f] / mp_cluster_rank_bandwidth(cluster, level) + message;
+            }
+        }
+        for (int way = 0; way < 2; way++)
+            busy = fmax(busy, fmax(largest(port[way], n), largest(own[way], n)));
+        if (busy > 0)
+            most = fmax(most, busy + mp_cluster_latency(cluster, level));
+    }
+    return most;
+}
+
+/* Alone a gate takes bytes / bandwidth and messages * cost, and so does an exchange whose ranks
+ * come at once; no exchange takes less than that, nor than at a lower cost; bytes are what they
+ * were. */
+static void messages_cost_what_is_said(void **state) {
+    uint64_t *seed = *state;
+    for (int i = 0; i < DRAWS; i++) {
+        struct draw draw;
+        double alone[MOST_RANKS], done[MOST_RANKS], sent[2][MOST_RANKS], zero[MOST_RANKS] = {0};
+        draw_exchange(seed, &draw);
+        int n = draw.bench.ranks;
+        double before = largest(draw.done, n), first = before;
+        for (int r = 0; r < n; r++)
+            first = fmin(first, draw.ready[r]);
+        mp_traffic_totals(draw.bench.traffic, sent[0], NULL);
+        for (double cost = 0; n > 1 && cost < 1e-4; cost = 4 * cost + 1e-6) {
+            struct bench bench = make_priced(&draw.shape, cost);
+            double seconds = priced_seconds(&bench, draw.matrix, cost);
+            fill_traffic(bench.traffic, draw.matrix, n);
+            mp_network_alone(bench.network, bench.traffic, alone);
+            assert_true(fabs(largest(alone, n) - seconds) <= 1e-5 * seconds);
+            mp_network_exchange(bench.network, bench.traffic, false, draw.ready, done);
+            if (cost == 0)
+                assert_memory_equal(done, draw.done, (size_t)n * sizeof *done);
+            assert_true(largest(done, n) - 0.25 >= (before - 0.25) * (1 - 1e-5));
+            assert_true(largest(done, n) - first >= seconds * (1 - 1e-5));
+            before = largest(done, n);
+            mp_network_exchange(bench.network, bench.traffic, true, zero, done);
+            assert_true(fabs(largest(done, n) - seconds) <= 1e-5 * seconds);
+            mp_traffic_totals(bench.traffic, sent[1], NULL);
+            assert_memory_equal(sent[0], sent[1], (size_t)n * sizeof **sent);
+            free_bench(&bench);
+        }
+        free_bench(&draw.bench);
+    }
+}
+
+/* 10 MB/s, 2 s, a message costs 0.5 s: in a ring it does with every step, and for as many ranks as
+ * share a card. */
+static void messages_cost_in_rings(void **state) {
+    (void)state;
+    struct shape shape = {2, 4, 2, false, 100e6, 10e6, 0.25, 1, 0};
+    struct bench bench = make_priced(&shape, 0.5);
+    assert_close(mp_network_all_gather(bench.network, 3e7), 7 + 2 * 0.5 + 3 * 0.85, 1e-12);
+    assert_close(mp_network_all_reduce(bench.network, 24e7), 2 * (8 + 3 * 0.85), 1e-12);
+    assert_true(mp_network_all_gather(bench.network, 0) == 0);
+    free_bench(&bench);
+    shape.limit = 2.5e6;
+    bench = make_priced(&shape, 0.5);
+    assert_close(mp_network_all_gather(bench.network, 3e7), 13 + 0.5 + 3 * 0.85, 1e-12);
+    free_bench(&bench);
+}
+
 static void bytes_are_conserved(void **state) {
     uint64_t *seed = *state;
     for (int i = 0; i < DRAWS; i++) {
@@ -632,6 +726,8 @@ int main(void) {
         cmocka_unit_test_prestate(times_scale, &seed),
         cmocka_unit_test_prestate(nodes_are_alike, &seed),
         cmocka_unit_test_prestate(more_takes_no_less, &seed),
+        cmocka_unit_test_prestate(messages_cost_what_is_said, &seed),
+        cmocka_unit_test(messages_cost_in_rings),
         cmocka_unit_test_prestate(bytes_are_conserved, &seed),
         cmocka_unit_test_prestate(gates_are_queues, &seed),
         cmocka_unit_test_prestate(those_who_do_nothing_do_not_matter, &seed),

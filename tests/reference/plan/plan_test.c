@@ -25,6 +25,10 @@ static void load_sums_agree_with_a_plain_count(void **state) {
         all += sum;
     }
     assert_int_equal(mp_load_total(&load), all);
+    int64_t most = 0;
+    for (int cell = 0; cell < load.ranks * load.experts; cell++)
+        most = load.count[cell] > most ? load.count[cell] : most;
+    assert_int_equal(mp_load_largest(&load), most);
     mp_load_copy(&copy, &load);
     assert_memory_equal(copy.count, load.count, 17 * 29 * sizeof *load.count);
     mp_load_destroy(&load);

@@ -560,7 +560,8 @@ static const char *write_grids(const struct runs_folder *folder, char path[128])
                                     3,
                                     {"8", "16"},
                                     {"1e9", "2e9", "3e9"},
-                                    {{0.5, 1, 1.25}, {NAN, 0, 4}}},
+                                    {{0.5, 1, 1.25}, {NAN, 0, 4}},
+                                    NULL},
                                    {HOSTILE,
                                     "batch",
                                     "bandwidth",
@@ -568,7 +569,8 @@ static const char *write_grids(const struct runs_folder *folder, char path[128])
                                     3,
                                     {HOSTILE, "16"},
                                     {"1e9", "2e9", "3e9"},
-                                    {{2, 2, 2}, {2, 2, 2}}}};
+                                    {{2, 2, 2}, {2, 2, 2}},
+                                    NULL}};
     struct mp_error error = {0};
     snprintf(path, 128, "%s/grid.html", folder->path);
     runs_ok(mp_grid_html(grid, 2, "When it pays", "model: " HOSTILE "\nloads\n", path, &error),

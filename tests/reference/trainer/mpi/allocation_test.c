@@ -312,6 +312,8 @@ int main(void) {
         {"system=eplb", "options.interval=2"},
         {"system=llep", "options.smallest-gemm=1", "options.threshold=1"},
         {"system=moonep", "exchange=two-level"},
+        {"system=hetumoe", "ranks-per-node=2"},
+        {"system=tutel", "ranks-per-node=2"},
         {"system=free-balance"},
     };
     enum { PUBLISHED = sizeof published / sizeof *published };

@@ -85,6 +85,8 @@ static const struct row rows[] = {
     {{"system=eplb", "options.interval=3", "ranks-per-node=1"}, 0},
     {{"system=llep", "options.smallest-gemm=1", "options.threshold=1"}, 0},
     {{"system=moonep"}, 0},
+    {{"system=hetumoe", "options.capacity-factor=16"}, EVEN},
+    {{"system=tutel", "options.capacity-factor=0", "options.r=0"}, 0},
     {{"system=free-balance"}, 0},
 };
 

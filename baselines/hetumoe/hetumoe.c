@@ -1,0 +1,140 @@
+#include "baselines/hetumoe/hetumoe.h"
+
+#include <stdlib.h>
+
+#include "baselines/deepspeed/deepspeed.h"
+#include "reference/plan/groups.h"
+
+#define FIELD(member) offsetof(struct mp_hetumoe_options, member)
+
+static const struct mp_option option_table[] = {
+    MP_EXPERT_PARALLEL_OPTION(FIELD(expert_parallel)),
+    {"capacity-factor", MP_OPTION_DOUBLE, FIELD(capacity_factor), "", "1.0", 0, 1024, NULL,
+     "an expert's capacity for the routes of a rank, over its even share of them"},
+    {"exchange", MP_OPTION_CHOICE, FIELD(exchange), "", "leader", 0, 0, "leader flat",
+     "leader: through the first rank of every node, where there are several; flat: as the job "
+     "says"},
+    {0},
+};
+
+struct hetumoe {
+    struct mp_expert_groups groups;
+    int64_t capacity;
+    bool leads; /* rows go through leaders */
+};
+
+static int64_t capacity_of(const struct mp_setting *setting,
+                           const struct mp_hetumoe_options *options) {
+    return mp_deepspeed_capacity(MP_CAPACITY_HETUMOE, setting->tokens_per_rank, setting->experts,
+                                 setting->top_k, options->capacity_factor, 0);
+}
+
+static int check_capacity(const struct mp_setting *setting,
+                          const struct mp_hetumoe_options *options, struct mp_error *error) {
+    int64_t capacity = setting->tokens_per_rank < 1 ? 0 : capacity_of(setting, options);
+    if (capacity >= 1 && capacity <= INT32_MAX)
+        return MP_OK;
+    return mp_fail(error, MP_EINVAL,
+                   "hetumoe needs a capacity of 1 to %d routes of a rank for an expert, not %lld: "
+                   "%lld tokens, top-%d, %d experts, capacity factor %g",
+                   INT32_MAX, (long long)capacity, (long long)setting->tokens_per_rank,
+                   setting->top_k, setting->experts, options->capacity_factor);
+}
+
+static int hetumoe_create(const struct mp_setting *setting, const void *parsed, void **created,
+                          struct mp_error *error) {
+    const struct mp_hetumoe_options *options = parsed;
+    struct mp_expert_groups groups;
+    *created = NULL;
+    int code =
+        mp_expert_groups_create("hetumoe", setting, options->expert_parallel, &groups, error);
+    if (!code)
+        code = check_capacity(setting, options, error);
+    if (code)
+        return code;
+    struct hetumoe *self = malloc(sizeof *self);
+    if (!self)
+        return mp_fail(error, MP_ENOMEM, "no memory for the system hetumoe");
+    *self = (struct hetumoe){
+        .groups = groups,
+        .capacity = capacity_of(setting, options),
+        .leads = options->exchange == MP_HETUMOE_LEADER &&
+                 mp_topology_nodes(&setting->topology) > 1 && setting->topology.ranks_per_node > 1,
+    };
+    *created = self;
+    return MP_OK;
+}
+
+static void hetumoe_destroy(void *self) {
+    free(self);
+}
+
+static void hetumoe_initial_owners(const void *opaque, int32_t owner[]) {
+    const struct hetumoe *self = opaque;
+    mp_expert_groups_owners(&self->groups, owner);
+}
+
+static void hetumoe_initial_holders(const void *opaque, struct mp_placement home[]) {
+    const struct hetumoe *self = opaque;
+    mp_expert_groups_holders(&self->groups, home);
+}
+
+static enum mp_optimizer_split hetumoe_optimizer(const void *opaque) {
+    const struct hetumoe *self = opaque;
+    return mp_expert_groups_optimizer(&self->groups);
+}
+
+static int hetumoe_copies_limit(const void *self) {
+    (void)self;
+    return 0; /* replicas persist; no plan adds any */
+}
+
+static int64_t hetumoe_padding_limit(const struct mp_setting *setting, const void *options) {
+    return capacity_of(setting, options);
+}
+
+static int hetumoe_before_gate(void *opaque, struct mp_plan *plan, struct mp_error *error) {
+    const struct hetumoe *self = opaque;
+    (void)error;
+    if (self->leads)
+        plan->exchange = MP_EXCHANGE_LEADER;
+    return MP_OK;
+}
+
+static int hetumoe_after_gate(void *opaque, const struct mp_load *load, struct mp_plan *plan,
+                              struct mp_error *error) {
+    const struct hetumoe *self = opaque;
+    plan->source_capacity = plan->padding = self->capacity;
+    plan->route_order = MP_ROUTES_BY_CHOICE;
+    return mp_expert_groups_dispatch(&self->groups, load, self->capacity, plan, error);
+}
+
+const struct mp_system mp_system_hetumoe = {
+    .abi = MP_SYSTEM_ABI,
+    .name = "hetumoe",
+    .title = "HetuMoE: fixed capacity, exchange through nodes' leaders",
+    .source = "HetuMoE, arXiv 2203.14685; PKU-DAIR/Hetu",
+    .models = "Modelled: contiguous placement that never changes, capacity of each source for each "
+              "expert in the released code's arithmetic, slots for second choices after all first "
+              "ones, weights as the gate gives them, rows copied into a padded layout, the "
+              "hierarchical exchange: gathered at every node's first rank, transformed, exchanged "
+              "among those, transformed back and scattered. Experts as tied replicas with more "
+              "ranks than experts are our own. Its gates are the job's `gate`: switch, gshard, "
+              "ktop1, sam, hash. Not modelled: the speed of its kernels beside others'; the "
+              "released exchange's single precision, which is the job's precision here; slots that "
+              "collide in the released top-2 gate; the auction of its BASE gate and the "
+              "dense-to-sparse gate.",
+    .capabilities =
+        MP_SYSTEM_REPLICATES | MP_SYSTEM_DROPS | MP_SYSTEM_MORE_RANKS | MP_SYSTEM_PLANS_BEFORE_GATE,
+    .options = option_table,
+    .options_size = sizeof(struct mp_hetumoe_options),
+    .create = hetumoe_create,
+    .destroy = hetumoe_destroy,
+    .initial_owners = hetumoe_initial_owners,
+    .initial_holders = hetumoe_initial_holders,
+    .optimizer = hetumoe_optimizer,
+    .copies_limit = hetumoe_copies_limit,
+    .padding_limit = hetumoe_padding_limit,
+    .before_gate = hetumoe_before_gate,
+    .after_gate = hetumoe_after_gate,
+};

@@ -1,0 +1,28 @@
+/* HetuMoE: expert parallelism with a fixed capacity and an exchange through nodes' leaders (arXiv
+ * 2203.14685; PKU-DAIR/Hetu, v1; systems.md 3.2.2, 3.4, 3.5, 3.6.1).
+ *
+ * Placement never changes: groups of `expert-parallel` ranks (reference/plan/groups.h).  Of each
+ * (source, expert) at most k ceil(T/E * f) routes are kept, all first choices before all second
+ * ones, and every pair takes that many rows in the exchange and in computing, used or not (its
+ * layout transform).  Weights are the gate's, dropped routes or not.  Rows go through the first
+ * rank of every node (reference/schedule/exchange/leader.c) where there are several nodes of
+ * several ranks; elsewhere, and with `exchange: flat`, as the job says.
+ *
+ * The gates are gates of their own (reference/gate): switch, gshard, ktop1, sam, hash. */
+#ifndef MOEPERF_BASELINES_HETUMOE_HETUMOE_H
+#define MOEPERF_BASELINES_HETUMOE_HETUMOE_H
+
+#include "reference/plan/system.h"
+
+extern const struct mp_system mp_system_hetumoe;
+
+enum mp_hetumoe_exchange { MP_HETUMOE_LEADER, MP_HETUMOE_FLAT };
+
+/* Named in the option table of hetumoe.c. */
+struct mp_hetumoe_options {
+    int expert_parallel; /* ranks of a group; MP_AUTO: min(R, E); MP_ALL: R */
+    double capacity_factor;
+    int exchange; /* enum mp_hetumoe_exchange */
+};
+
+#endif

@@ -1,0 +1,284 @@
+#include "baselines/tutel/tutel.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "baselines/deepspeed/deepspeed.h"
+#include "reference/plan/groups.h"
+
+#define FIELD(member) offsetof(struct mp_tutel_options, member)
+
+static const struct mp_option option_table[] = {
+    {"r", MP_OPTION_INT, FIELD(r), "", "1", 0, 4096, NULL,
+     "1: experts are on ranks, tokens travel; 0: experts' parameters are gathered on every rank, "
+     "no "
+     "token travels; more would cut experts, and is refused"},
+    {"capacity-factor", MP_OPTION_DOUBLE, FIELD(capacity_factor), "", "1.0", -1024, 1024, NULL,
+     "an expert's capacity for the routes of a rank, over its even share of them; 0: the least "
+     "that "
+     "drops nothing; below 0: the same, at most what its opposite would give"},
+    {"exchange", MP_OPTION_CHOICE, FIELD(exchange), "", "auto", 0, 0, "auto flat two-level",
+     "auto: by trials of both; flat: as the job says"},
+    {"trials", MP_OPTION_INT, FIELD(trials), "iterations", "1", 1, 64, NULL,
+     "how long either exchange is tried for a capacity that is new, in steps of 128"},
+    {"message-cost", MP_OPTION_DOUBLE, FIELD(message_cost), "s", "4e-6", 0, 1, NULL,
+     "of a message beside its bytes, by which exchanges are judged"},
+    {0},
+};
+
+static const uint64_t MAGIC = UINT64_C(0x314c45545554504d); /* "MPTUTEL1" */
+
+struct tutel {
+    struct mp_tutel_options options;
+    struct mp_setting setting;
+    struct mp_expert_groups groups;
+    bool chooses;   /* by trials; else: */
+    bool two_level; /* always */
+    size_t keys;
+    uint8_t *tried; /* [keys] iterations of trials so far, at most 2 * trials */
+    bool *seen;     /* [keys] in the step at hand */
+};
+
+/* ---- capacity ---- */
+
+static int64_t capacity_of(const struct mp_setting *setting, double factor) {
+    return mp_deepspeed_capacity(MP_CAPACITY_TUTEL, setting->tokens_per_rank, setting->experts,
+                                 setting->top_k, factor, 0);
+}
+
+/* The most that any load asks for: a token goes to different experts. */
+static int64_t most_capacity(const struct mp_setting *setting,
+                             const struct mp_tutel_options *options) {
+    double factor = options->capacity_factor;
+    int64_t tokens = setting->tokens_per_rank;
+    if (factor > 0)
+        return capacity_of(setting, factor);
+    int64_t cap = factor < 0 ? capacity_of(setting, -factor) : tokens;
+    return cap < tokens ? cap : tokens;
+}
+
+static int64_t capacity_for(const struct tutel *self, const struct mp_load *load) {
+    int64_t most = most_capacity(&self->setting, &self->options), largest = mp_load_largest(load);
+    return self->options.capacity_factor > 0 || largest > most ? most : largest;
+}
+
+/* ---- what it is asked ---- */
+
+double mp_tutel_seconds(const struct mp_setting *setting, double message_cost, int ranks,
+                        enum mp_exchange_kind kind, double bytes) {
+    double inside = setting->topology.ranks_per_node, nodes = ranks / inside;
+    double far = bytes / setting->bandwidth, near = bytes / setting->bandwidth_in_node;
+    if (kind == MP_EXCHANGE_TWO_LEVEL)
+        return (inside - 1) * (message_cost + nodes * near) +
+               (nodes - 1) * (message_cost + inside * far);
+    double between = (ranks - inside) * (message_cost + far);
+    double within = (inside - 1) * (message_cost + near);
+    return between > within ? between : within;
+}
+
+static int check(const struct mp_setting *setting, const struct mp_tutel_options *options,
+                 struct mp_error *error) {
+    if (options->r > 1)
+        return mp_fail(error, MP_EINVAL,
+                       "tutel's r %d would cut every expert over ranks (model parallelism), and "
+                       "plans have whole experts: r is 0 or 1",
+                       options->r);
+    int64_t capacity = setting->tokens_per_rank < 1 ? 0 : most_capacity(setting, options);
+    if (capacity >= 1 && capacity <= INT32_MAX)
+        return MP_OK;
+    return mp_fail(error, MP_EINVAL,
+                   "tutel needs a capacity of 1 to %d routes of a rank for an expert, not %lld: "
+                   "%lld tokens, top-%d, %d experts, capacity factor %g",
+                   INT32_MAX, (long long)capacity, (long long)setting->tokens_per_rank,
+                   setting->top_k, setting->experts, options->capacity_factor);
+}
+
+static void tutel_destroy(void *opaque) {
+    struct tutel *self = opaque;
+    if (!self)
+        return;
+    free(self->tried);
+    free(self->seen);
+    free(self);
+}
+
+static int tutel_create(const struct mp_setting *setting, const void *parsed, void **created,
+                        struct mp_error *error) {
+    const struct mp_tutel_options *options = parsed;
+    const struct mp_topology *topology = &setting->topology;
+    struct mp_expert_groups groups;
+    *created = NULL;
+    int code = check(setting, options, error);
+    if (!code)
+        code = mp_expert_groups_create("tutel", setting, options->r == 0 ? 1 : MP_AUTO, &groups,
+                                       error);
+    if (code)
+        return code;
+    struct tutel *self = calloc(1, sizeof *self);
+    if (!self)
+        return mp_fail(error, MP_ENOMEM, "no memory for the system tutel");
+    /* Groups inside nodes, and nodes of one rank, have one level only. */
+    bool levels = topology->ranks_per_node > 1 && groups.group > topology->ranks_per_node;
+    self->options = *options;
+    self->setting = *setting;
+    self->groups = groups;
+    self->chooses = levels && options->exchange == MP_TUTEL_AUTO;
+    self->two_level = levels && options->exchange == MP_TUTEL_TWO_LEVEL;
+    if (self->chooses)
+        self->keys = (size_t)(most_capacity(setting, options) / MP_TUTEL_KEY) + 1;
+    self->tried = calloc(self->keys + 1, sizeof *self->tried);
+    self->seen = calloc(self->keys + 1, sizeof *self->seen);
+    if (!self->tried || !self->seen) {
+        tutel_destroy(self);
+        return mp_fail(error, MP_ENOMEM, "no memory for the system tutel");
+    }
+    *created = self;
+    return MP_OK;
+}
+
+/* ---- where experts are ---- */
+
+static void tutel_initial_owners(const void *opaque, int32_t owner[]) {
+    const struct tutel *self = opaque;
+    mp_expert_groups_owners(&self->groups, owner);
+}
+
+static void tutel_initial_holders(const void *opaque, struct mp_placement home[]) {
+    const struct tutel *self = opaque;
+    mp_expert_groups_holders(&self->groups, home);
+}
+
+static enum mp_optimizer_split tutel_optimizer(const void *opaque) {
+    const struct tutel *self = opaque;
+    return self->options.r == 0 ? MP_OPTIMIZER_SLICES : mp_expert_groups_optimizer(&self->groups);
+}
+
+static int tutel_copies_limit(const void *opaque) {
+    const struct tutel *self = opaque;
+    /* Replicas persist and no plan adds any; with slices all that is held is put together. */
+    return self->options.r == 0 ? self->groups.each : 0;
+}
+
+static int64_t tutel_padding_limit(const struct mp_setting *setting, const void *options) {
+    return most_capacity(setting, options);
+}
+
+/* ---- plans ---- */
+
+static size_t key_of(const struct tutel *self, int64_t capacity) {
+    size_t key = (size_t)(capacity / MP_TUTEL_KEY);
+    return key < self->keys ? key : self->keys - 1;
+}
+
+/* Whether rows of such a capacity travel in two levels: flat is tried first. */
+static bool takes_two_levels(const struct tutel *self, int64_t capacity) {
+    size_t key = key_of(self, capacity);
+    if (self->tried[key] < 2 * self->options.trials)
+        return self->tried[key] >= self->options.trials;
+    double bytes =
+        ((double)key + 0.5) * MP_TUTEL_KEY * self->groups.each * (double)self->setting.route_bytes;
+    double flat = mp_tutel_seconds(&self->setting, self->options.message_cost, self->groups.group,
+                                   MP_EXCHANGE_FLAT, bytes);
+    return mp_tutel_seconds(&self->setting, self->options.message_cost, self->groups.group,
+                            MP_EXCHANGE_TWO_LEVEL, bytes) < flat;
+}
+
+static int tutel_before_gate(void *opaque, struct mp_plan *plan, struct mp_error *error) {
+    const struct tutel *self = opaque;
+    (void)error;
+    if (self->chooses || self->two_level)
+        plan->exchange = MP_EXCHANGE_TWO_LEVEL;
+    if (self->options.r == 0) {
+        plan->gather_stage = MP_STAGE_BEFORE_GATE;
+        plan->rematerialise = true;
+    }
+    return MP_OK;
+}
+
+static int tutel_after_gate(void *opaque, const struct mp_load *load, struct mp_plan *plan,
+                            struct mp_error *error) {
+    const struct tutel *self = opaque;
+    int64_t capacity = capacity_for(self, load);
+    plan->source_capacity = plan->padding = capacity;
+    plan->route_order = MP_ROUTES_BY_CHOICE;
+    if (self->chooses && !takes_two_levels(self, capacity))
+        plan->exchange = MP_EXCHANGE_FLAT;
+    return mp_expert_groups_dispatch(&self->groups, load, capacity, plan, error);
+}
+
+/* A key is tried once per iteration, however many layers have it. */
+static int tutel_after_step(void *opaque, int64_t iteration, const struct mp_load load[],
+                            const struct mp_placement home[], struct mp_rehome *change,
+                            struct mp_error *error) {
+    struct tutel *self = opaque;
+    (void)iteration, (void)home, (void)change, (void)error;
+    if (!self->chooses)
+        return MP_OK;
+    memset(self->seen, 0, self->keys * sizeof *self->seen);
+    for (int layer = 0; layer < self->setting.layers; layer++) {
+        size_t key = key_of(self, capacity_for(self, &load[layer]));
+        if (!self->seen[key] && self->tried[key] < 2 * self->options.trials)
+            self->tried[key]++;
+        self->seen[key] = true;
+    }
+    return MP_OK;
+}
+
+/* ---- restarts ---- */
+
+static size_t tutel_save(const void *opaque, void *buffer, size_t size) {
+    const struct tutel *self = opaque;
+    const uint64_t head[2] = {MAGIC, self->keys};
+    if (size >= sizeof head + self->keys) {
+        memcpy(buffer, head, sizeof head);
+        memcpy((unsigned char *)buffer + sizeof head, self->tried, self->keys);
+    }
+    return sizeof head + self->keys;
+}
+
+/* Other ranks have other tokens and so other keys: those of both are kept. */
+static int tutel_load(void *opaque, const void *buffer, size_t size, struct mp_error *error) {
+    struct tutel *self = opaque;
+    uint64_t head[2] = {0};
+    memcpy(head, buffer, size < sizeof head ? size : sizeof head);
+    if (size < sizeof head || head[0] != MAGIC || head[1] != size - sizeof head)
+        return mp_fail(error, MP_EFORMAT, "this is no state of the system tutel");
+    memset(self->tried, 0, self->keys);
+    memcpy(self->tried, (const unsigned char *)buffer + sizeof head,
+           head[1] < self->keys ? head[1] : self->keys);
+    return MP_OK;
+}
+
+const struct mp_system mp_system_tutel = {
+    .abi = MP_SYSTEM_ABI,
+    .name = "tutel",
+    .title = "Tutel: dynamic capacity, exchange chosen by trials",
+    .source = "Tutel, arXiv 2206.03382; microsoft/tutel",
+    .models = "Modelled: contiguous placement that never changes, capacity in the released code's "
+              "arithmetic, fixed, or as small as drops nothing, or that up to a limit; slots for "
+              "second choices after all first ones, weights as the gate gives them, rows copied "
+              "into a padded layout; flat or two-level exchange from a dictionary by capacity, "
+              "filled by trials in the first iterations of a key, whose times are a model's, since "
+              "planners see no clock; r = 1, experts on ranks and replicas over groups of them, "
+              "and r = 0, parameters gathered and gradients scattered with no token travelling. "
+              "Not modelled: degrees of pipelining above 1; r above 1, which cuts experts over "
+              "ranks, and changing r in a run; priority of batches by probability and the cosine "
+              "gate; that its flexible layout keeps products large: experts' products here always "
+              "have all rows of an expert.",
+    .capabilities =
+        MP_SYSTEM_REPLICATES | MP_SYSTEM_DROPS | MP_SYSTEM_MORE_RANKS | MP_SYSTEM_PLANS_BEFORE_GATE,
+    .options = option_table,
+    .options_size = sizeof(struct mp_tutel_options),
+    .create = tutel_create,
+    .destroy = tutel_destroy,
+    .initial_owners = tutel_initial_owners,
+    .initial_holders = tutel_initial_holders,
+    .optimizer = tutel_optimizer,
+    .copies_limit = tutel_copies_limit,
+    .padding_limit = tutel_padding_limit,
+    .before_gate = tutel_before_gate,
+    .after_gate = tutel_after_gate,
+    .after_step = tutel_after_step,
+    .save = tutel_save,
+    .load = tutel_load,
+};

@@ -1,0 +1,49 @@
+/* Tutel: expert parallelism that chooses how it exchanges rows, with a dynamic capacity (arXiv
+ * 2206.03382; microsoft/tutel; systems.md 3.2.3, 3.6.2, 3.7).
+ *
+ * adaptive:r.  With r = 1 experts are those of groups of min(R, E) ranks, tied replicas where there
+ * are several (expert and data parallelism).  With r = 0 every rank computes all experts for its
+ * own tokens: parameters lie in slices on all ranks, come together under attention, forward and
+ * again backward, and gradients return in slices (ZeRO-3); no token travels.  r > 1 cuts an expert
+ * over ranks, which plans can't say: they have whole experts.  r stays for the whole run, since
+ * memory is laid out for it; the source switches it at any time.
+ *
+ * Capacity of each (source, expert), by the factor f:
+ *   f > 0   k floor(f ceil(T/E))
+ *   f = 0   the largest count of the layer: the least that drops nothing
+ *   f < 0   the same, at most what -f would give
+ * of which every pair takes as many rows, used or not.  All first choices come before all second
+ * ones; weights are the gate's.
+ *
+ * Exchange.  A dictionary by floor(capacity / 128) says whether rows travel flat or in two levels.
+ * A key that is new is tried: `trials` iterations one way, as many the other.  After that the way
+ * with less time is taken.  The source times its trials; planners see no clock, so that all ranks,
+ * the trainer and the predictor agree, and a trial's time is that of a model, of ranks in nodes of
+ * G with chunks of b bytes from each to each of the R, m seconds of a message, W and V bytes/s
+ * between and inside nodes: flat        max((R - G) (m + b/W), (G - 1) (m + b/V)) two-level   (G -
+ * 1) (m + (R/G) b/V) + (R/G - 1) (m + G b/W) The source tries degrees of pipelining, too; here rows
+ * and experts take turns (degree 1). */
+#ifndef MOEPERF_BASELINES_TUTEL_TUTEL_H
+#define MOEPERF_BASELINES_TUTEL_TUTEL_H
+
+#include "reference/plan/system.h"
+
+extern const struct mp_system mp_system_tutel;
+
+enum mp_tutel_exchange { MP_TUTEL_AUTO, MP_TUTEL_FLAT, MP_TUTEL_TWO_LEVEL };
+enum { MP_TUTEL_KEY = 128 /* routes of capacity that share an entry */ };
+
+/* Named in the option table of tutel.c. */
+struct mp_tutel_options {
+    int r;
+    double capacity_factor;
+    int exchange;        /* enum mp_tutel_exchange */
+    int trials;          /* iterations that each way is tried, per key */
+    double message_cost; /* m, seconds */
+};
+
+/* The model's seconds of an exchange of chunks of `bytes` from each to each of `ranks`. */
+double mp_tutel_seconds(const struct mp_setting *setting, double message_cost, int ranks,
+                        enum mp_exchange_kind kind, double bytes);
+
+#endif

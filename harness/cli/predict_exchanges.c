@@ -1,0 +1,263 @@
+#include "harness/cli/predict_exchanges.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "harness/cli/cli.h"
+#include "harness/predict/exchanges.h"
+#include "harness/suite/paths.h"
+#include "results/report/grid.h"
+#include "results/report/query.h"
+#include "results/report/table.h"
+
+/* Rows: bytes from each rank to each other one.  Columns: nodes. */
+static const struct {
+    const char *label;
+    double bytes;
+} sizes[] = {{"1 KiB", 0x1p10},   {"4 KiB", 0x1p12}, {"16 KiB", 0x1p14}, {"64 KiB", 0x1p16},
+             {"256 KiB", 0x1p18}, {"1 MiB", 0x1p20}, {"4 MiB", 0x1p22}};
+static const char *const usual_nodes[] = {"2", "4", "8", "16"};
+enum { SIZES = sizeof sizes / sizeof *sizes, NODES = sizeof usual_nodes / sizeof *usual_nodes };
+
+struct exchange_flags {
+    const char *cluster, *nodes, *html;
+    struct cli_words set;
+    bool exchanges, json;
+};
+
+struct comparison {
+    const char *name; /* of the cluster */
+    const char *nodes[NODES];
+    int columns, kinds;
+    int ranks_per_node;
+    double seconds[MP_EXCHANGE_KINDS][SIZES][NODES];
+};
+
+static int parse(struct exchange_flags *flags, int argc, char *argv[], struct mp_error *error) {
+    struct cli_words words;
+    const struct cli_flag table[] = {
+        {"--exchanges", CLI_SWITCH, &flags->exchanges, NULL, "compares exchanges by themselves"},
+        {"--cluster", CLI_VALUE, &flags->cluster, "NAME",
+         "a ready-made cluster (moeperf list clusters) or a file"},
+        {"--nodes", CLI_VALUE, &flags->nodes, "N", "of so many nodes alone; else 2 to 16"},
+        {"--set", CLI_REPEATED, &flags->set, "KEY=VALUE",
+         "sets a number of the cluster: levels.NAME.bandwidth\n"
+         "(B/s), levels.NAME.latency or levels.NAME.message-cost\n"
+         "(s); may be repeated"},
+        {"--html", CLI_VALUE, &flags->html, "FILE", "draws heat maps, too"},
+        {"--json", CLI_SWITCH, &flags->json, NULL, "prints one JSON object"},
+        {0},
+    };
+    const struct cli_usage usage = {
+        "moeperf predict --exchanges --cluster NAME [options]",
+        "Says where which exchange wins: every rank has so many bytes for every other one, and\n"
+        "they travel by each of the exchanges that a job may ask for (moeperf list exchanges),\n"
+        "on so many nodes of the cluster.  What fewer and larger messages save is what the\n"
+        "cluster says of a message's cost beside its bytes; most say nothing.",
+        table,
+        0,
+        0,
+        "  moeperf predict --exchanges --cluster tutel --set levels.cluster.message-cost=4e-6\n"
+        "  moeperf predict --exchanges --cluster hetumoe --nodes 8 --html exchanges.html\n"};
+    return cli_parse(&usage, argc, argv, &words, error);
+}
+
+bool cli_is_exchanges(int argc, char *const argv[]) {
+    for (int i = 1; i < argc; i++)
+        if (!strcmp(argv[i], "--exchanges"))
+            return true;
+    return false;
+}
+
+/* ---- predicting ---- */
+
+/* Those that a job may ask for are the first. */
+static int count_kinds(void) {
+    int kinds = 1;
+    for (const char *at = mp_exchange_choices; (at = strchr(at, ' ')); at++)
+        kinds++;
+    return kinds;
+}
+
+static int compare_column(const struct exchange_flags *flags, const char *path, int column,
+                          struct comparison *comparison, struct mp_error *error) {
+    struct mp_cluster *cluster;
+    char nodes[64];
+    int code = mp_cluster_load(path, &cluster, error);
+    if (code)
+        return code;
+    snprintf(nodes, sizeof nodes, "nodes=%.40s", comparison->nodes[column]);
+    code = mp_cluster_set(cluster, nodes, error);
+    for (int i = 0; i < flags->set.count && !code; i++)
+        code = mp_cluster_set(cluster, flags->set.word[i], error);
+    comparison->ranks_per_node = (int)cluster->ranks_per_node.value;
+    for (int kind = 0; kind < comparison->kinds; kind++)
+        for (int row = 0; row < SIZES && !code; row++)
+            code = mp_exchange_seconds(cluster, (enum mp_exchange_kind)kind, sizes[row].bytes,
+                                       &comparison->seconds[kind][row][column], error);
+    mp_cluster_destroy(cluster);
+    return code;
+}
+
+static int compare(const struct exchange_flags *flags, struct comparison *comparison,
+                   struct mp_error *error) {
+    char path[MP_PATH_SIZE];
+    if (!flags->cluster)
+        return mp_fail(error, MP_EINVAL, "--cluster: not given; moeperf list clusters names some");
+    int code = mp_path_cluster(flags->cluster, path, error);
+    comparison->name = flags->cluster;
+    comparison->kinds = count_kinds();
+    comparison->columns = flags->nodes ? 1 : NODES;
+    for (int column = 0; column < comparison->columns && !code; column++) {
+        comparison->nodes[column] = flags->nodes ? flags->nodes : usual_nodes[column];
+        code = compare_column(flags, path, column, comparison, error);
+    }
+    return code;
+}
+
+/* The fastest; of equal ones the first. */
+static int winner(const struct comparison *comparison, int row, int column) {
+    int best = 0;
+    for (int kind = 1; kind < comparison->kinds; kind++)
+        if (comparison->seconds[kind][row][column] < comparison->seconds[best][row][column])
+            best = kind;
+    return best;
+}
+
+/* ---- printing ---- */
+
+static double times_as_fast(const struct comparison *comparison, int kind, int row, int column) {
+    return comparison->seconds[MP_EXCHANGE_FLAT][row][column] /
+           comparison->seconds[kind][row][column];
+}
+
+static void print_heading(const struct comparison *comparison, FILE *out) {
+    table_paragraph(out,
+                    "Predicted, not measured: %s, nodes of %d ranks; every rank has so many bytes "
+                    "for every other one.",
+                    comparison->name, comparison->ranks_per_node);
+}
+
+/* Who wins, and how many times as fast as flat; or of one exchange, that. */
+static int print_table(const struct comparison *comparison, int kind, FILE *out,
+                       struct mp_error *error) {
+    struct table_column columns[NODES + 1] = {{"message", TABLE_RIGHT}};
+    char header[NODES][64];
+    struct table table;
+    int code = MP_OK;
+    for (int c = 0; c < comparison->columns; c++) {
+        snprintf(header[c], sizeof header[c], "%.40s nodes", comparison->nodes[c]);
+        columns[c + 1] = (struct table_column){header[c], TABLE_RIGHT};
+    }
+    table_init(&table, columns, comparison->columns + 1);
+    for (int row = 0; row < SIZES && !code; row++) {
+        code = table_add(&table, NULL, error);
+        if (code)
+            break;
+        table_set(&table, 0, "%s", sizes[row].label);
+        for (int c = 0; c < comparison->columns; c++) {
+            int best = winner(comparison, row, c);
+            if (kind >= 0)
+                table_set_number(&table, c + 1, times_as_fast(comparison, kind, row, c), 2);
+            else if (best == MP_EXCHANGE_FLAT)
+                table_set(&table, c + 1, "%s", mp_exchange_name(MP_EXCHANGE_FLAT));
+            else
+                table_set(&table, c + 1, "%s %.2f", mp_exchange_name((enum mp_exchange_kind)best),
+                          times_as_fast(comparison, best, row, c));
+        }
+    }
+    if (!code)
+        table_print(&table, out);
+    table_free(&table);
+    return code;
+}
+
+static int print_all(const struct comparison *comparison, struct mp_error *error) {
+    print_heading(comparison, stdout);
+    printf("\nthe fastest, and how many times as fast as flat:\n");
+    int code = print_table(comparison, -1, stdout, error);
+    for (int kind = MP_EXCHANGE_FLAT + 1; kind < comparison->kinds && !code; kind++) {
+        printf("\n%s, times as fast as flat:\n", mp_exchange_name((enum mp_exchange_kind)kind));
+        code = print_table(comparison, kind, stdout, error);
+    }
+    return code;
+}
+
+/* A heat map of each exchange beside flat; above them who wins where. */
+static int write_html(const struct comparison *comparison, const char *path,
+                      struct mp_error *error) {
+    struct mp_grid grid[MP_EXCHANGE_KINDS];
+    int count = 0;
+    char *about = NULL;
+    size_t size;
+    FILE *memory = open_memstream(&about, &size);
+    if (!memory)
+        return mp_fail(error, MP_ENOMEM, "no memory for the page");
+    print_heading(comparison, memory);
+    for (int row = 0; row < SIZES; row++) {
+        fprintf(memory, "%s:", sizes[row].label);
+        for (int c = 0; c < comparison->columns; c++) {
+            int best = winner(comparison, row, c);
+            fprintf(memory, "%s %s on %s nodes", c ? "," : "",
+                    mp_exchange_name((enum mp_exchange_kind)best), comparison->nodes[c]);
+        }
+        fputc('\n', memory);
+    }
+    for (int kind = MP_EXCHANGE_FLAT + 1; kind < comparison->kinds; kind++) {
+        grid[count] = (struct mp_grid){.name = mp_exchange_name((enum mp_exchange_kind)kind),
+                                       .reference = "exchange flat",
+                                       .row = "message",
+                                       .column = "nodes",
+                                       .rows = SIZES,
+                                       .columns = comparison->columns};
+        for (int row = 0; row < SIZES; row++)
+            for (int c = 0; c < comparison->columns; c++) {
+                grid[count].row_label[row] = sizes[row].label;
+                grid[count].column_label[c] = comparison->nodes[c];
+                grid[count].ratio[row][c] = times_as_fast(comparison, kind, row, c);
+            }
+        count++;
+    }
+    int code = fclose(memory)
+                   ? mp_fail(error, MP_ENOMEM, "no memory for the page")
+                   : mp_grid_html(grid, count, "Where which exchange wins", about, path, error);
+    free(about);
+    return code;
+}
+
+static int print_json(const struct comparison *comparison, struct mp_error *error) {
+    json_t *cells = json_array();
+    for (int row = 0; row < SIZES; row++)
+        for (int c = 0; c < comparison->columns; c++) {
+            json_t *seconds = json_object();
+            for (int kind = 0; kind < comparison->kinds; kind++)
+                json_object_set_new(seconds, mp_exchange_name((enum mp_exchange_kind)kind),
+                                    json_number(comparison->seconds[kind][row][c]));
+            json_array_append_new(
+                cells,
+                json_pack("{s:f, s:i, s:s, s:o}", "bytes", sizes[row].bytes, "nodes",
+                          atoi(comparison->nodes[c]), "fastest",
+                          mp_exchange_name((enum mp_exchange_kind)winner(comparison, row, c)),
+                          "seconds", seconds));
+        }
+    return cli_print_json(json_pack("{s:o, s:i, s:o}", "cluster", json_text(comparison->name),
+                                    "ranks_per_node", comparison->ranks_per_node, "points", cells),
+                          error);
+}
+
+int cli_exchanges(int argc, char *argv[], struct mp_error *error) {
+    struct exchange_flags flags = {0};
+    int code = parse(&flags, argc, argv, error);
+    struct comparison *comparison = code ? NULL : calloc(1, sizeof *comparison);
+    if (!code && !comparison)
+        code = mp_fail(error, MP_ENOMEM, "no memory for the tables");
+    if (!code)
+        code = compare(&flags, comparison, error);
+    if (!code && flags.html)
+        code = write_html(comparison, flags.html, error);
+    if (!code)
+        code = flags.json ? print_json(comparison, error) : print_all(comparison, error);
+    free(comparison);
+    return code > 0 ? CLI_SUCCESS : code;
+}

@@ -1,0 +1,133 @@
+/* HetuMoE: its defaults, capacities, drops and padded rows, who leads, legal plans on random loads,
+ * and what it refuses. */
+#include "tests/baselines/rehearsal.h"
+
+#include "baselines/hetumoe/hetumoe.h"
+
+static void defaults_are_the_sources(void **state) {
+    (void)state;
+    struct mp_hetumoe_options options;
+    register_and_parse_defaults(&mp_system_hetumoe, &options);
+    assert_int_equal(options.expert_parallel, MP_AUTO);
+    assert_true(options.capacity_factor == 1);
+    assert_int_equal(options.exchange, MP_HETUMOE_LEADER);
+}
+
+static struct mp_setting setting_of(int experts, int ranks, int ranks_per_node, int top_k,
+                                    int tokens) {
+    return (struct mp_setting){.layers = 2,
+                               .experts = experts,
+                               .top_k = top_k,
+                               .topology = {ranks, ranks_per_node},
+                               .tokens_per_rank = tokens,
+                               .expert_bytes = 64,
+                               .route_bytes = 8};
+}
+
+/* One layer's plan of a load in which every source sends the expert of its number 9 routes. */
+static void plan_nine_each(const struct mp_setting *setting, const char *const pair[][2],
+                           struct rehearsal *rehearsal) {
+    struct mp_hetumoe_options options;
+    struct mp_error error = {0};
+    struct mp_load load;
+    parse_options(&mp_system_hetumoe, &options, pair);
+    rehearsal_create(rehearsal, &mp_system_hetumoe, setting, &options);
+    assert_ok(mp_load_create(setting->topology.ranks, setting->experts, &load, &error), &error);
+    for (int s = 0; s < load.ranks; s++)
+        load.count[s * load.experts + s % load.experts] = 9;
+    rehearsal_plan(rehearsal, 1, &load);
+    mp_load_destroy(&load);
+}
+
+static void plans_have_capacity_padding_and_order(void **state) {
+    (void)state;
+    /* k ceil(10/4 * 1.0) = 6 for two choices, 3 for one; with factor 1.3 2 * ceil(3.25). */
+    static const struct {
+        int top_k;
+        const char *factor;
+        int64_t capacity;
+    } cases[] = {{2, "1.0", 6}, {1, "1.0", 3}, {2, "1.3", 8}, {2, "8", 40}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const struct mp_setting setting = setting_of(4, 4, 2, cases[i].top_k, 10);
+        const char *const pair[][2] = {{"capacity-factor", cases[i].factor}, {NULL, NULL}};
+        struct rehearsal rehearsal;
+        plan_nine_each(&setting, pair, &rehearsal);
+        const struct mp_plan *plan = rehearsal.planner.plan;
+        int64_t kept = cases[i].capacity < 9 ? cases[i].capacity : 9;
+        assert_int_equal(plan->padding, cases[i].capacity);
+        assert_int_equal(plan->source_capacity, cases[i].capacity);
+        assert_int_equal(plan->route_order, MP_ROUTES_BY_CHOICE);
+        assert_false(plan->renormalise_survivors || plan->one_hot);
+        for (int s = 0; s < 4; s++)
+            for (int e = 0; e < 4; e++)
+                assert_int_equal(mp_plan_routes_to(plan, s, e, e), s == e ? kept : 0);
+        rehearsal_destroy(&rehearsal);
+    }
+}
+
+static void leaders_lead_where_there_are_nodes_to_lead(void **state) {
+    (void)state;
+    static const struct {
+        int ranks_per_node;
+        const char *exchange;
+        int job;
+        enum mp_exchange_kind kind;
+    } cases[] = {
+        {2, "leader", MP_EXCHANGE_FLAT, MP_EXCHANGE_LEADER},
+        {3, "leader", MP_EXCHANGE_TWO_LEVEL, MP_EXCHANGE_LEADER}, /* the last node is smaller */
+        {4, "leader", MP_EXCHANGE_FLAT, MP_EXCHANGE_FLAT},        /* one node */
+        {1, "leader", MP_EXCHANGE_FLAT, MP_EXCHANGE_FLAT},        /* all lead themselves */
+        {2, "flat", MP_EXCHANGE_FLAT, MP_EXCHANGE_FLAT},
+        {2, "flat", MP_EXCHANGE_TWO_LEVEL, MP_EXCHANGE_TWO_LEVEL},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct mp_setting setting = setting_of(4, 4, cases[i].ranks_per_node, 2, 10);
+        const char *const pair[][2] = {{"exchange", cases[i].exchange}, {NULL, NULL}};
+        struct rehearsal rehearsal;
+        setting.exchange = cases[i].job;
+        plan_nine_each(&setting, pair, &rehearsal);
+        assert_int_equal(rehearsal.planner.plan->exchange, cases[i].kind);
+        rehearsal_destroy(&rehearsal);
+    }
+}
+
+static void random_plans_are_legal(void **state) {
+    uint64_t *random = *state;
+    for (int round = 0; round < 30; round++) {
+        int group = test_random_int(random, 1, 6), groups = test_random_int(random, 1, 4);
+        const struct mp_setting setting = setting_of(
+            group * test_random_int(random, 1, 4), group * groups,
+            test_random_int(random, 1, group * groups), test_random_int(random, 1, 2), 256);
+        struct mp_hetumoe_options options;
+        parse_options(&mp_system_hetumoe, &options, NULL);
+        options.expert_parallel = group;
+        options.capacity_factor = 0.2 + 2 * test_random_double(random);
+        rehearse(random, &mp_system_hetumoe, &setting, &options, 3);
+    }
+}
+
+static void refuses_what_it_can_not_do(void **state) {
+    (void)state;
+    struct mp_hetumoe_options options;
+    struct mp_setting setting = setting_of(4, 4, 2, 2, 10);
+    parse_options(&mp_system_hetumoe, &options, NULL);
+    options.capacity_factor = 0;
+    assert_refused(&mp_system_hetumoe, &setting, &options,
+                   "hetumoe needs a capacity of 1 to 2147483647 routes of a rank for an expert, "
+                   "not 0: 10 tokens, top-2, 4 experts, capacity factor 0");
+    options.capacity_factor = 1;
+    setting.experts = 6;
+    assert_refused(&mp_system_hetumoe, &setting, &options, "hetumoe");
+}
+
+int main(void) {
+    uint64_t random = test_seed();
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(defaults_are_the_sources),
+        cmocka_unit_test(plans_have_capacity_padding_and_order),
+        cmocka_unit_test(leaders_lead_where_there_are_nodes_to_lead),
+        cmocka_unit_test_prestate(random_plans_are_legal, &random),
+        cmocka_unit_test(refuses_what_it_can_not_do),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,242 @@
+/* Tutel: its defaults, capacities of all three kinds, the model's seconds, trials and what they
+ * leave behind, restarts, parameters that are gathered, legal plans on random loads, and refusals.
+ */
+#include "tests/baselines/rehearsal.h"
+
+#include "baselines/tutel/tutel.h"
+
+static void defaults_are_the_sources(void **state) {
+    (void)state;
+    struct mp_tutel_options options;
+    register_and_parse_defaults(&mp_system_tutel, &options);
+    assert_true(options.r == 1 && options.capacity_factor == 1 && options.trials == 1);
+    assert_int_equal(options.exchange, MP_TUTEL_AUTO);
+}
+
+/* 4 nodes of 2 ranks with an expert each. */
+static struct mp_setting setting_of(int tokens) {
+    return (struct mp_setting){.layers = 2,
+                               .experts = 8,
+                               .top_k = 2,
+                               .topology = {8, 2},
+                               .tokens_per_rank = tokens,
+                               .expert_bytes = 64,
+                               .route_bytes = 8,
+                               .bandwidth = 1e9,
+                               .bandwidth_in_node = 4e9};
+}
+
+static void create(const struct mp_setting *setting, const char *const pair[][2],
+                   struct rehearsal *rehearsal, struct mp_load load[2]) {
+    struct mp_tutel_options options;
+    struct mp_error error = {0};
+    parse_options(&mp_system_tutel, &options, pair);
+    rehearsal_create(rehearsal, &mp_system_tutel, setting, &options);
+    for (int l = 0; l < 2; l++)
+        assert_ok(mp_load_create(setting->topology.ranks, setting->experts, &load[l], &error),
+                  &error);
+}
+
+static void destroy(struct rehearsal *rehearsal, struct mp_load load[2]) {
+    rehearsal_destroy(rehearsal);
+    mp_load_destroy(&load[0]);
+    mp_load_destroy(&load[1]);
+}
+
+static void capacity_is_fixed_or_follows_loads(void **state) {
+    (void)state;
+    /* ceil(20/8) = 3 routes are an even share of one choice.  Largest count: 11. */
+    static const struct {
+        const char *factor;
+        int64_t capacity;
+    } cases[] = {{"1.0", 6}, {"1.5", 8}, {"0", 11}, {"-1.5", 8}, {"-4", 11}};
+    const struct mp_setting setting = setting_of(20);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const char *const pair[][2] = {{"capacity-factor", cases[i].factor}, {NULL, NULL}};
+        struct rehearsal rehearsal;
+        struct mp_load load[2];
+        create(&setting, pair, &rehearsal, load);
+        load[0].count[3 * 8 + 5] = 11;
+        load[0].count[2 * 8 + 5] = 4;
+        rehearsal_plan(&rehearsal, 0, &load[0]);
+        const struct mp_plan *plan = rehearsal.planner.plan;
+        assert_int_equal(plan->padding, cases[i].capacity);
+        assert_int_equal(plan->source_capacity, cases[i].capacity);
+        assert_int_equal(plan->route_order, MP_ROUTES_BY_CHOICE);
+        assert_false(plan->renormalise_survivors);
+        assert_int_equal(mp_plan_routes_to(plan, 3, 5, 5),
+                         cases[i].capacity < 11 ? cases[i].capacity : 11);
+        assert_int_equal(mp_plan_routes_to(plan, 2, 5, 5), 4);
+        destroy(&rehearsal, load);
+    }
+}
+
+/* 8 ranks in nodes of 2, 1 GB/s between and 4 inside; 1 us a message, 4000 bytes a chunk. */
+static void model_counts_bytes_and_messages(void **state) {
+    (void)state;
+    struct mp_setting setting = setting_of(20);
+    assert_close(mp_tutel_seconds(&setting, 1e-6, 8, MP_EXCHANGE_FLAT, 4000), 6 * (1e-6 + 4e-6),
+                 1e-15);
+    assert_close(mp_tutel_seconds(&setting, 1e-6, 8, MP_EXCHANGE_TWO_LEVEL, 4000),
+                 (1e-6 + 4 * 1e-6) + 3 * (1e-6 + 8e-6), 1e-15);
+    setting.bandwidth = 1e12; /* then the one inside takes longest */
+    assert_close(mp_tutel_seconds(&setting, 0, 8, MP_EXCHANGE_FLAT, 4e6), 1e-3, 1e-12);
+}
+
+/* Exchanges of so many iterations of both layers, a letter each: f or t. */
+static void run(struct rehearsal *rehearsal, const struct mp_load load[2], int iterations,
+                const char *expected) {
+    char text[64], *at = text;
+    for (int i = 0; i < iterations; i++) {
+        for (int l = 0; l < 2; l++) {
+            rehearsal_plan(rehearsal, l, &load[l]);
+            *at++ = rehearsal->planner.plan->exchange == MP_EXCHANGE_FLAT ? 'f' : 't';
+        }
+        rehearsal_step(rehearsal, load);
+    }
+    *at = 0;
+    assert_string_equal(text, expected);
+}
+
+static const char *const dynamic[][2] = {{"capacity-factor", "0"}, {"trials", "2"}, {NULL, NULL}};
+
+/* Two trials of both ways; then few bytes go in two levels and many flat: 6 m + 6 b/W against
+ * 4 m + 4 b/V + 6 b/W with V = 4 W: flat from b = 2 m W = 8000 bytes, 1000 routes, on, judged by
+ * the middle of the entry. */
+static void keys_are_tried_and_then_decided(void **state) {
+    (void)state;
+    const struct mp_setting setting = setting_of(20000);
+    struct rehearsal rehearsal;
+    struct mp_load load[2];
+    create(&setting, dynamic, &rehearsal, load);
+    load[0].count[3] = 200;
+    load[1].count[3] = 8000;
+    run(&rehearsal, load, 6, "fffftttttftf");
+    load[0].count[3] = 129;  /* of the same key, 128 .. 255 */
+    load[1].count[3] = 1023; /* of another, whose middle is 960 */
+    run(&rehearsal, load, 6, "tftftttttttt");
+    load[0].count[3] = 1024;
+    run(&rehearsal, load, 5, "ftftttttft");
+    destroy(&rehearsal, load);
+}
+
+static void trials_survive_restarts(void **state) {
+    (void)state;
+    struct mp_setting setting = setting_of(20000);
+    struct rehearsal rehearsal, other;
+    struct mp_load load[2], others[2];
+    struct mp_error error = {0};
+    create(&setting, dynamic, &rehearsal, load);
+    load[0].count[3] = load[1].count[3] = 200;
+    run(&rehearsal, load, 1, "ff");
+    size_t size = mp_system_tutel.save(rehearsal.planner.self, NULL, 0);
+    void *bytes = malloc(size);
+    assert_non_null(bytes);
+    assert_int_equal(mp_system_tutel.save(rehearsal.planner.self, bytes, size), size);
+    assert_foreign_bytes_are_refused(&mp_system_tutel, rehearsal.planner.self, 16);
+    setting.tokens_per_rank = 10000; /* fewer keys */
+    create(&setting, dynamic, &other, others);
+    assert_ok(mp_system_tutel.load(other.planner.self, bytes, size, &error), &error);
+    run(&rehearsal, load, 4, "fftttttt");
+    run(&other, load, 4, "fftttttt");
+    free(bytes);
+    destroy(&rehearsal, load);
+    destroy(&other, others);
+}
+
+static void only_where_there_are_levels(void **state) {
+    (void)state;
+    static const struct {
+        int ranks_per_node, experts;
+        const char *r, *exchange, *kinds;
+    } cases[] = {
+        {2, 8, "1", "auto", "ffttttt"},      {2, 8, "1", "two-level", "ttttttt"},
+        {2, 8, "1", "flat", "fffffff"},      {8, 8, "1", "auto", "fffffff"}, /* one node */
+        {1, 8, "1", "auto", "fffffff"},                                      /* a rank each */
+        {4, 4, "1", "two-level", "fffffff"}, /* groups of 4 inside nodes */
+        {2, 8, "0", "auto", "fffffff"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const char *const pair[][2] = {
+            {"r", cases[i].r}, {"exchange", cases[i].exchange}, {NULL, NULL}};
+        struct mp_setting setting = setting_of(20);
+        struct rehearsal rehearsal;
+        struct mp_load load[2];
+        setting.topology.ranks_per_node = cases[i].ranks_per_node;
+        setting.experts = cases[i].experts;
+        create(&setting, pair, &rehearsal, load);
+        char expected[16];
+        snprintf(expected, sizeof expected, "%.6s", cases[i].kinds);
+        run(&rehearsal, load, 3, expected);
+        destroy(&rehearsal, load);
+    }
+}
+
+/* r 0: no route leaves its rank, experts are put together for forward and for backward. */
+static void all_experts_can_come_to_the_tokens(void **state) {
+    (void)state;
+    static const char *const pair[][2] = {{"r", "0"}, {"capacity-factor", "0"}, {NULL, NULL}};
+    const struct mp_setting setting = setting_of(20);
+    struct rehearsal rehearsal;
+    struct mp_load load[2];
+    create(&setting, pair, &rehearsal, load);
+    for (int cell = 0; cell < 64; cell++)
+        load[0].count[cell] = (uint32_t)(cell % 5);
+    rehearsal_plan(&rehearsal, 0, &load[0]);
+    const struct mp_plan *plan = rehearsal.planner.plan;
+    assert_int_equal(plan->optimizer, MP_OPTIMIZER_SLICES);
+    assert_int_equal(plan->gather_stage, MP_STAGE_BEFORE_GATE);
+    assert_true(plan->rematerialise);
+    for (int s = 0; s < 8; s++)
+        for (int e = 0; e < 8; e++)
+            assert_int_equal(mp_plan_routes_to(plan, s, e, s), mp_load_at(&load[0], s, e));
+    destroy(&rehearsal, load);
+}
+
+static void random_plans_are_legal(void **state) {
+    uint64_t *random = *state;
+    for (int round = 0; round < 30; round++) {
+        int groups = test_random_int(random, 1, 4), group = test_random_int(random, 1, 6);
+        struct mp_setting setting = setting_of(test_random_int(random, 1, 600));
+        struct mp_tutel_options options;
+        setting.experts = groups > 1 ? group : group * test_random_int(random, 1, 3);
+        setting.topology = (struct mp_topology){groups * group, test_random_int(random, 1, 6)};
+        parse_options(&mp_system_tutel, &options, NULL);
+        options.r = test_random_int(random, 0, 1);
+        options.capacity_factor = test_random_int(random, -2, 2);
+        rehearse(random, &mp_system_tutel, &setting, &options, 4);
+    }
+}
+
+static void refuses_what_it_can_not_do(void **state) {
+    (void)state;
+    struct mp_tutel_options options;
+    struct mp_setting setting = setting_of(20);
+    parse_options(&mp_system_tutel, &options, NULL);
+    options.r = 2;
+    assert_refused(&mp_system_tutel, &setting, &options,
+                   "tutel's r 2 would cut every expert over ranks (model parallelism), and plans "
+                   "have whole experts: r is 0 or 1");
+    options.r = 1;
+    options.capacity_factor = 0.1;
+    assert_refused(&mp_system_tutel, &setting, &options, "capacity factor 0.1");
+    options.capacity_factor = 1;
+    setting.experts = 12;
+    assert_refused(&mp_system_tutel, &setting, &options, "tutel");
+}
+
+int main(void) {
+    uint64_t random = test_seed();
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(defaults_are_the_sources),
+        cmocka_unit_test(capacity_is_fixed_or_follows_loads),
+        cmocka_unit_test(model_counts_bytes_and_messages),
+        cmocka_unit_test(keys_are_tried_and_then_decided),
+        cmocka_unit_test(trials_survive_restarts),
+        cmocka_unit_test(only_where_there_are_levels),
+        cmocka_unit_test(all_experts_can_come_to_the_tokens),
+        cmocka_unit_test_prestate(random_plans_are_legal, &random),
+        cmocka_unit_test(refuses_what_it_can_not_do),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
