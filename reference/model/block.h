@@ -12,6 +12,7 @@
 #ifndef MOEPERF_REFERENCE_MODEL_BLOCK_H
 #define MOEPERF_REFERENCE_MODEL_BLOCK_H
 
+#include "reference/model/distinct.h"
 #include "reference/model/experts.h"
 #include "reference/model/model.h"
 #include "reference/model/routing.h"
@@ -35,9 +36,11 @@ struct mp_block_state {
     int32_t *position;    /* [N * K] row of each route in send order */
     float *auxiliary;     /* [E] gradient of the auxiliary loss per probability */
     struct mp_routing routing;
+    struct mp_distinct distinct; /* where the routing is of such an exchange */
     /* As much as the layer's plans have needed so far, and what lies there. */
     struct mp_rows sent, worked, index;
-    void *combine_in; /* [sent] [D] expert outputs in send order */
+    void *combine_in; /* [sent] [D] expert outputs in send order; deduplicated: [worked] [D] those of
+                         this rank's experts, in expert order */
     void *expert_in;  /* [worked] [D] expert order */
     void *hidden;     /* [worked] [F] before GELU */
     /* mp_routing_index of the routing [worked], where the device reads it: what `index` has, or on
@@ -150,6 +153,9 @@ uint64_t mp_model_route_seed(uint64_t seed, int64_t iteration, int layer, int ra
 /* Permutes the tokens' rows into model->send, as state.routing says, with zeros in rows without a
  * token.  If the plan says so, weights are changed to those of the surviving routes. */
 void mp_model_permute(struct mp_model *model, int layer, uint64_t route_seed);
+/* Where the exchange deduplicates, mp_model_permute only finds the routes' places and weights.  Once
+ * state.distinct is made of them: tokens' rows [N][D] into model->send, one for each group. */
+void mp_model_gather_sent(struct mp_model *model, int layer, const void *tokens);
 /* Where the exchange towards the experts must put the rows of a segment: in expert order if
  * they arrive so, otherwise in model->received.  Not for a last segment, which never travels. */
 void *mp_model_receive_buffer(struct mp_model *model, int layer, int segment);
