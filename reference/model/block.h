@@ -39,8 +39,8 @@ struct mp_block_state {
     struct mp_distinct distinct; /* where the routing is of such an exchange */
     /* As much as the layer's plans have needed so far, and what lies there. */
     struct mp_rows sent, worked, index;
-    void *combine_in; /* [sent] [D] expert outputs in send order; deduplicated: [worked] [D] those of
-                         this rank's experts, in expert order */
+    void *combine_in; /* [sent] [D] expert outputs in send order; deduplicated: [worked] [D] those
+                         of this rank's experts, in expert order */
     void *expert_in;  /* [worked] [D] expert order */
     void *hidden;     /* [worked] [F] before GELU */
     /* mp_routing_index of the routing [worked], where the device reads it: what `index` has, or on
@@ -153,7 +153,7 @@ uint64_t mp_model_route_seed(uint64_t seed, int64_t iteration, int layer, int ra
 /* Permutes the tokens' rows into model->send, as state.routing says, with zeros in rows without a
  * token.  If the plan says so, weights are changed to those of the surviving routes. */
 void mp_model_permute(struct mp_model *model, int layer, uint64_t route_seed);
-/* Where the exchange deduplicates, mp_model_permute only finds the routes' places and weights.  Once
+/* Where the exchange deduplicates, mp_model_permute only finds the routes' places and weights. Once
  * state.distinct is made of them: tokens' rows [N][D] into model->send, one for each group. */
 void mp_model_gather_sent(struct mp_model *model, int layer, const void *tokens);
 /* Where the exchange towards the experts must put the rows of a segment: in expert order if

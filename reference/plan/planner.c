@@ -99,22 +99,10 @@ static int reserve_moves(struct mp_planner *planner, struct mp_error *error) {
     return mp_transfers_reserve(&planner->moves, most, error);
 }
 
-static int check_exchange(const struct mp_planner_config *config, struct mp_error *error) {
-    const struct mp_exchange *exchange =
-        mp_exchange_of((enum mp_exchange_kind)config->setting->exchange);
-    if (exchange->takes_padding ||
-        mp_system_padding_limit(config->system, config->setting, config->options) == 0)
-        return MP_OK;
-    return mp_fail(error, MP_EREFUSED, "system %s pads rows, which exchange %s does not take",
-                   config->system->name, exchange->name);
-}
-
 static int create_all(struct mp_planner *planner, const struct mp_planner_config *config,
                       struct mp_error *error) {
     const struct mp_setting *setting = &planner->setting;
-    int code = check_exchange(config, error);
-    if (!code)
-        code = create_system(planner, config->options, error);
+    int code = create_system(planner, config->options, error);
     if (!code)
         code = create_placements(&planner->home, setting, error);
     if (!code)

@@ -17,13 +17,17 @@ enum { WORDS_PER_ROUTE = 2 };
 int mp_trainer_create_distinct(struct mp_trainer *trainer, struct mp_error *error) {
     size_t ranks = (size_t)trainer->comm->ranks, top_k = (size_t)trainer->model.shape.top_k;
     size_t counts = 2 * ranks; /* most of a rank: there are no more groups than ranks */
-    trainer->distinct = calloc((ranks + 1) * counts, sizeof *trainer->distinct);
+    bool failed = false;
+    trainer->distinct = calloc(counts, sizeof *trainer->distinct);
     trainer->host_routes =
         calloc(2 * (size_t)trainer->model.tokens * top_k, sizeof *trainer->host_routes);
-    if (!trainer->distinct || !trainer->host_routes)
+    for (int l = 0; l < trainer->job.layers; l++) {
+        trainer->load[l].distinct = calloc(ranks * counts, sizeof *trainer->distinct);
+        failed |= !trainer->load[l].distinct;
+    }
+    if (!trainer->distinct || !trainer->host_routes || failed)
         return mp_fail(error, MP_ENOMEM, "no memory for the routes of %d tokens",
                        trainer->model.tokens);
-    trainer->all_distinct = trainer->distinct + counts;
     for (int i = 0; i < 2; i++) {
         trainer->beside[i].bytes = WORDS_PER_ROUTE * top_k * sizeof(int32_t);
         trainer->host_beside[i] = (struct mp_rows){.bytes = trainer->beside[i].bytes, .host = true};
@@ -184,16 +188,15 @@ static void size_fans(const struct passage *passage, struct mp_fan fan[MP_FANS])
     fan[1] = (struct mp_fan){.in = there[0],
                              .out = sum_of(round[1].send_rows, passage->ranks),
                              .ways = smaller(passage->groups.ranks_per_node, passage->top_k)};
-    fan[2] = (struct mp_fan){.in = there[1],
-                             .out = passage->state->routing.receive_total,
-                             .ways = passage->top_k};
+    fan[2] = (struct mp_fan){
+        .in = there[1], .out = passage->state->routing.receive_total, .ways = passage->top_k};
 }
 
 static bool reserve(const struct passage *passage, int64_t needed, struct mp_rows *rows) {
     struct mp_trainer *trainer = passage->trainer;
     int64_t before = mp_rows_bytes(rows, 0);
-    bool is_there = mp_rows_reserve(trainer->device, trainer->model.stream, needed,
-                                    needed + needed / 4, rows);
+    bool is_there =
+        mp_rows_reserve(trainer->device, trainer->model.stream, needed, needed + needed / 4, rows);
     trainer->model.row_bytes += mp_rows_bytes(rows, 0) - before;
     return is_there;
 }
@@ -278,12 +281,12 @@ static void spread_on(const struct passage *passage, struct mp_fan *fan) {
 }
 
 /* A row that has come from a source is copied to its routes' places in expert order. */
-static void place_row(const struct passage *passage, int source, int row, const int32_t expert_row[],
-                      struct mp_fan *fan) {
+static void place_row(const struct passage *passage, int source, int row,
+                      const int32_t expert_row[], struct mp_fan *fan) {
     size_t top_k = (size_t)passage->top_k;
     const int *begin = passage->trainer->path_rows + (size_t)source * (size_t)passage->ranks;
-    const int32_t *in = (int32_t *)passage->trainer->host_beside[0].memory +
-                        (size_t)row * WORDS_PER_ROUTE * top_k;
+    const int32_t *in =
+        (int32_t *)passage->trainer->host_beside[0].memory + (size_t)row * WORDS_PER_ROUTE * top_k;
     int first = passage->state->routing.next_row[source];
     for (size_t j = 0; j < top_k; j++) {
         int32_t to = in[j] < 0 ? -1 : expert_row[first + in[j] - begin[passage->rank]];
@@ -301,7 +304,8 @@ static void spread_to_experts(const struct passage *passage, struct mp_fan *fan)
     const int32_t *arrives = passage->state->index.memory; /* of rows in expert order */
     int32_t *expert_row = (int32_t *)trainer->host_fans.memory + trainer->host_fans.room - fan->out;
     int counts = mp_exchange_counts(&passage->groups), row = 0;
-    const uint32_t *distinct = trainer->all_distinct + counts - passage->ranks + passage->rank;
+    const uint32_t *distinct =
+        trainer->load[passage->layer].distinct + counts - passage->ranks + passage->rank;
     for (int i = 0; i < fan->out; i++)
         expert_row[arrives[i]] = i;
     begin_rows(routing->receive_rows, passage->ranks, routing->next_row);
@@ -344,15 +348,16 @@ int mp_trainer_make_distinct(struct mp_trainer *trainer, int layer, struct mp_er
     float *weight;
     read_routes(&passage, &place, &weight);
     count_distinct(&passage, place);
-    int code = mp_gather_counts_start(trainer->comm, trainer->distinct,
-                                      mp_exchange_counts(&passage.groups), trainer->all_distinct,
-                                      trainer->gather, error);
+    struct mp_load *load = &trainer->load[layer];
+    load->distinct_counts = mp_exchange_counts(&passage.groups);
+    int code = mp_gather_counts_start(trainer->comm, trainer->distinct, load->distinct_counts,
+                                      load->distinct, trainer->gather, error);
     if (!code)
         code = mp_request_wait(trainer->gather, error);
     if (code)
         return code;
-    mp_exchange_path_distinct(passage.exchange, &passage.groups, passage.rank,
-                              trainer->all_distinct, &trainer->path[layer]);
+    mp_exchange_path_distinct(passage.exchange, &passage.groups, passage.rank, load->distinct,
+                              &trainer->path[layer]);
     size_fans(&passage, fan);
     int64_t before = trainer->model.row_bytes;
     code = mp_trainer_note_rows(trainer, layer, before, reserve_all(&passage, fan, error), error);
@@ -376,8 +381,8 @@ int mp_trainer_make_distinct(struct mp_trainer *trainer, int layer, struct mp_er
 #define QUEUE(trainer, name, ...)                                                                  \
     (trainer)->device->operations->name((trainer)->device, (trainer)->model.stream, __VA_ARGS__)
 
-static void sum_rows(const struct passage *passage, int number, const void *in,
-                     const float *weight, void *out) {
+static void sum_rows(const struct passage *passage, int number, const void *in, const float *weight,
+                     void *out) {
     const struct mp_fan *fan = &passage->state->distinct.fan[number];
     QUEUE(passage->trainer, combine_forward, fan->in, fan->ways, passage->trainer->job.width, in,
           fan->sum, weight, NULL, out);

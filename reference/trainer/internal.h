@@ -85,10 +85,10 @@ struct mp_trainer {
     struct mp_exchange_path *path;           /* [L] */
     int *path_rows; /* [R][R] rows from each rank to each other, or where they begin in send order
                      */
-    struct mp_rows transit[2];               /* rows on their way through this rank */
+    struct mp_rows transit[2]; /* rows on their way through this rank */
     /* Where the exchange deduplicates (distinct.c). */
-    uint32_t *distinct, *all_distinct;        /* [counts] and [R][counts]: mp_exchange_counts */
-    int32_t *host_routes;                     /* [2][N * K] */
+    uint32_t *distinct;   /* [counts] of this rank, mp_exchange_counts; loads have those of all */
+    int32_t *host_routes; /* [2][N * K] */
     struct mp_rows beside[2], host_beside[2]; /* what travels beside rows */
     struct mp_rows host_fans;                 /* working memory */
     /* One for each layer that they may be ahead, and that layer itself. */
@@ -188,8 +188,8 @@ int mp_trainer_experts(struct mp_trainer *trainer, const struct mp_operation *op
 /* ---- distinct.c: rows of tokens instead of routes ---- */
 int mp_trainer_create_distinct(struct mp_trainer *trainer, struct mp_error *error);
 void mp_trainer_destroy_distinct(struct mp_trainer *trainer);
-/* Who gets which of them, and what becomes of them there: once forward has found the routes' places.
- * MP_ENOMEM. */
+/* Who gets which of them, and what becomes of them there: once forward has found the routes'
+ * places. MP_ENOMEM. */
 int mp_trainer_make_distinct(struct mp_trainer *trainer, int layer, struct mp_error *error);
 int mp_trainer_start_distinct(struct mp_trainer *trainer, const struct mp_operation *operation,
                               struct mp_error *error);

@@ -313,6 +313,7 @@ int main(void) {
         {"system=llep", "options.smallest-gemm=1", "options.threshold=1"},
         {"system=moonep", "exchange=two-level"},
         {"system=free-balance"},
+        {"system=ep", "exchange=deduplicated"},
     };
     enum { PUBLISHED = sizeof published / sizeof *published };
     enum { OWN = 8 };
