@@ -51,6 +51,13 @@ static void tell_exchange(const struct mp_predict_job *job, const struct mp_clus
                  exchange->name, cluster->level[level].name, cluster->level[level].name);
         teller->each(teller->context, line);
     }
+    if (!exchange->deduplicates)
+        return;
+    snprintf(line, sizeof line,
+             "exchange %s: loads don't say which experts tokens take together: each token's are "
+             "drawn with its rank's counts as probabilities (conditional Poisson sampling)",
+             exchange->name);
+    teller->each(teller->context, line);
 }
 
 /* A gate that the system changes: loads don't say what it would choose. */

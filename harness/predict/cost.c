@@ -369,6 +369,10 @@ double mp_costs_sums(const struct mp_costs *costs) {
 
 /* ---- sizes ---- */
 
+int mp_costs_top_k(const struct mp_costs *costs) {
+    return (int)costs->top_k;
+}
+
 int64_t mp_costs_tokens(const struct mp_costs *costs) {
     return (int64_t)costs->tokens;
 }

@@ -67,6 +67,7 @@ const double *mp_costs_recorded(const struct mp_costs *costs, enum mp_phase phas
 /* Tokens of a rank in a micro-batch; bytes of a row, of an expert's parameters and of its gradient,
  * of the non-expert parameters of a block, and of embedding and head, each of one rank. */
 int64_t mp_costs_tokens(const struct mp_costs *costs);
+int mp_costs_top_k(const struct mp_costs *costs); /* routes of a token */
 double mp_costs_row_bytes(const struct mp_costs *costs);
 double mp_costs_expert_bytes(const struct mp_costs *costs);
 double mp_costs_expert_gradient_bytes(const struct mp_costs *costs);

@@ -42,7 +42,16 @@ static int fill_steps(struct mp_predictor *predictor, struct mp_error *error) {
     bool late = predictor->has_late && mp_exchange_of(plan->exchange)->keeps_late_rows;
     return mp_steps_fill(&predictor->steps, &predictor->steps_memory, predictor->network,
                          predictor->costs, plan, late ? predictor->late : NULL,
-                         predictor->options.exchange == MP_ROWS_BY_EXPERT, error);
+                         predictor->options.exchange == MP_ROWS_BY_EXPERT, predictor->distinct,
+                         error);
+}
+
+/* Tokens in groups and on ranks, for an exchange whose rows they are. */
+static void find_distinct(struct mp_predictor *predictor, int layer) {
+    const struct mp_plan *plan = predictor->planner.plan;
+    if (mp_exchange_of(plan->exchange)->deduplicates)
+        mp_distinct_tokens(&predictor->distinct_model, plan, &predictor->load[layer],
+                           predictor->distinct);
 }
 
 /* The layer's rows are those that have just been filled, which the layer keeps until
@@ -111,20 +120,24 @@ static void record_facts(const struct mp_predictor *predictor, int layer) {
     predictor->sink.facts(predictor->sink.context, predictor->called, layer, plan, &facts);
 }
 
-/* Bytes across ranks' borders where rows are passed on, and the most that a rank has in transit:
- * all that it puts in order. */
+/* Bytes across ranks' borders where rows are passed on, of all trips their mean; and the most that
+ * a rank has in transit: all that it puts in order. */
 static void count_hops(const struct mp_predictor *predictor, struct mp_predicted_layer *layer) {
     double *sent = predictor->bytes, *received = predictor->seconds;
     memset(layer->sent, 0, (size_t)predictor->ranks * sizeof *layer->sent);
     memset(layer->received, 0, (size_t)predictor->ranks * sizeof *layer->received);
     memset(layer->transit, 0, (size_t)predictor->ranks * sizeof *layer->transit);
-    for (int t = 0; t < layer->steps->steps * layer->steps->rounds; t++) {
-        mp_traffic_totals(layer->steps->traffic[t], sent, received);
+    const struct mp_steps *steps = layer->steps;
+    int each = steps->steps * steps->rounds, trips = steps->trips;
+    for (int t = 0; t < trips * each; t++) {
+        /* Rows alone travel twice. */
+        double share = trips == 1 ? 1 : t / each == MP_TRIP_ALONE ? 0.5 : 0.25;
+        mp_traffic_totals(steps->traffic[t], sent, received);
         for (int r = 0; r < predictor->ranks; r++) {
-            layer->sent[r] += sent[r];
-            layer->received[r] += received[r];
+            layer->sent[r] += share * sent[r];
+            layer->received[r] += share * received[r];
         }
-        mp_traffic_copies(layer->steps->traffic[t], sent);
+        mp_traffic_copies(steps->traffic[t], sent);
         for (int r = 0; r < predictor->ranks; r++)
             layer->transit[r] = sent[r] > layer->transit[r] ? sent[r] : layer->transit[r];
     }
@@ -158,6 +171,7 @@ static void count_rows(struct mp_predictor *predictor, struct mp_predicted_layer
 int mp_predictor_dispatch(struct mp_predictor *predictor, int number, struct mp_error *error) {
     struct mp_predicted_layer *layer = &predictor->layer[number];
     const struct mp_plan *plan = predictor->planner.plan;
+    find_distinct(predictor, number);
     int code = fill_steps(predictor, error);
     if (code)
         return code;
@@ -182,5 +196,6 @@ int mp_predictor_restore(struct mp_predictor *predictor, int number, struct mp_e
     if (code)
         return code;
     mark_late(predictor);
+    find_distinct(predictor, number);
     return fill_steps(predictor, error);
 }

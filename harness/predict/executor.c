@@ -221,6 +221,16 @@ static void permute(struct mp_predictor *predictor, const struct mp_operation *o
     work_in(predictor, phase, operation, layer->permute, 0);
 }
 
+/* Before rows of tokens set out, all ranks learn how many there are. */
+static void gather_distinct(struct mp_predictor *predictor, const struct mp_operation *operation) {
+    const struct mp_topology groups = mp_plan_token_groups(predictor->planner.plan);
+    double bytes = (double)mp_exchange_counts(&groups) * sizeof(uint32_t);
+    mp_timeline_together(
+        &predictor->timeline,
+        (struct mp_scheduled_phase){MP_PHASE_DISPATCH, MP_FORWARD, operation->layer, 0},
+        mp_network_all_gather(predictor->network, bytes));
+}
+
 static int work(void *self, const struct mp_operation *operation, struct mp_error *error) {
     struct mp_predictor *predictor = self;
     const struct mp_costs *costs = predictor->costs;
@@ -240,6 +250,8 @@ static int work(void *self, const struct mp_operation *operation, struct mp_erro
         if (way == MP_BACKWARD)
             code = mp_predictor_restore(predictor, operation->layer, error);
         permute(predictor, operation, true);
+        if (predictor->distinct && way == MP_FORWARD)
+            gather_distinct(predictor, operation);
         break;
     case MP_WORK_SHARED:
         share(predictor, operation);
@@ -302,11 +314,21 @@ static double *received_in(struct mp_predictor *predictor, struct mp_traffic *co
     return bytes;
 }
 
+/* What travels beside rows goes forth in forward and back in backward. */
+static int trip_of(const struct mp_steps *steps, const struct mp_operation *operation) {
+    bool back = operation->kind == MP_TRAVEL_RETURNS, forward = operation->direction == MP_FORWARD;
+    if (steps->trips == 1)
+        return 0;
+    return back == forward ? MP_TRIP_ALONE : forward ? MP_TRIP_FORTH : MP_TRIP_BACK;
+}
+
 static int start_rows(struct mp_predictor *predictor, const struct mp_operation *operation,
                       struct mp_error *error) {
     const struct mp_steps *steps = layer_of(predictor, operation->layer)->steps;
     bool back = operation->kind == MP_TRAVEL_RETURNS;
-    struct mp_traffic *const *traffic = steps->traffic + operation->step * steps->rounds;
+    struct mp_traffic *const *traffic =
+        steps->traffic +
+        (trip_of(steps, operation) * steps->steps + operation->step) * steps->rounds;
     int code = reserve_arrivals(predictor, steps->steps, error);
     if (code)
         return code;

@@ -131,6 +131,19 @@ static void find_constants(struct mp_predictor *predictor) {
     predictor->agree_seconds = mp_network_all_reduce(network, AGREED_BYTES);
 }
 
+/* Where the exchange has rows of tokens, as the first plan says. */
+static int create_distinct(struct mp_predictor *predictor, struct mp_error *error) {
+    size_t ranks = (size_t)predictor->ranks, most = 2 * ranks;
+    if (!mp_exchange_of(predictor->planner.plan->exchange)->deduplicates)
+        return MP_OK;
+    predictor->distinct = calloc(ranks * most, sizeof *predictor->distinct);
+    if (!predictor->distinct)
+        return mp_fail(error, MP_ENOMEM, "no memory for the tokens of %d ranks", predictor->ranks);
+    return mp_distinct_model_create(predictor->ranks, predictor->experts,
+                                    mp_costs_top_k(predictor->costs), &predictor->distinct_model,
+                                    error);
+}
+
 static int create_all(struct mp_predictor *predictor, const struct mp_predictor_config *config,
                       struct mp_error *error) {
     int ranks = predictor->ranks, code = MP_OK;
@@ -149,6 +162,8 @@ static int create_all(struct mp_predictor *predictor, const struct mp_predictor_
         code = create_tables(predictor, error);
     if (!code)
         code = create_layers(predictor, error);
+    if (!code)
+        code = create_distinct(predictor, error);
     if (!code && predictor->planner.plan->outgoing_limit >= 0 && !config->is_gated)
         code = mp_predictor_create_limit(predictor, error);
     if (!code)
@@ -212,6 +227,8 @@ void mp_predictor_destroy(struct mp_predictor *predictor) {
     mp_carriage_destroy(&predictor->late_fetch);
     mp_carriage_destroy(&predictor->ahead);
     mp_predictor_destroy_limit(predictor);
+    mp_distinct_model_destroy(&predictor->distinct_model);
+    free(predictor->distinct);
     mp_predictor_destroy_executor(predictor);
     mp_timeline_destroy(&predictor->timeline);
     mp_planner_destroy(&predictor->planner);

@@ -89,8 +89,9 @@ struct pass {
     const struct mp_steps_memory *memory;
     struct mp_costs *costs;
     int group_size;
-    int64_t places; /* of plan.holder */
-    int round;      /* whose rows are counted now */
+    int64_t places;         /* of plan.holder */
+    int round;              /* whose rows are counted now */
+    const double *distinct; /* [ranks][counts] of tokens; NULL: rows are of routes */
 };
 
 /* Which places are those of late copies. */
@@ -188,6 +189,35 @@ add_block(const struct pass *pass, struct mp_traffic *const traffic[], int sourc
     }
 }
 
+/* A source's tokens on their way.  What a group has of them is copied for its ranks. */
+static void add_tokens(const struct pass *pass, struct mp_traffic *const traffic[], int source,
+                       double bytes) {
+    const struct mp_topology groups = mp_plan_token_groups(pass->plan);
+    const int nodes = mp_topology_nodes(&groups);
+    const double *tokens = pass->distinct + (size_t)source * (size_t)mp_exchange_counts(&groups);
+    for (int node = 0; node < nodes; node++) {
+        int first = mp_topology_node_begin(&groups, node);
+        int relay = mp_exchange_stop(pass->exchange, &groups, source, first, 0);
+        mp_traffic_add(traffic[0], source, relay, tokens[node] * bytes);
+        for (int rank = first; rank < mp_topology_node_end(&groups, node); rank++) {
+            mp_traffic_add(traffic[1], relay, relay, tokens[nodes + rank] * bytes);
+            mp_traffic_add(traffic[2], relay, rank, tokens[nodes + rank] * bytes);
+        }
+    }
+}
+
+/* All trips of all tokens. */
+static void fill_tokens(const struct pass *pass, double row_bytes, double route_bytes) {
+    static const int numbers[MP_TRIPS] = {[MP_TRIP_FORTH] = 2, [MP_TRIP_BACK] = 1};
+    struct mp_traffic **traffic = pass->steps->traffic;
+    for (int trip = 0; trip < MP_TRIPS; trip++, traffic += pass->steps->rounds) {
+        for (int hop = 0; hop < pass->steps->rounds; hop++)
+            mp_traffic_clear(traffic[hop]);
+        for (int source = 0; source < pass->plan->topology.ranks; source++)
+            add_tokens(pass, traffic, source, row_bytes + numbers[trip] * route_bytes);
+    }
+}
+
 /* The traffic of a round, or of several if blocks have several, in all steps. */
 static void fill_round(struct pass *pass, mp_traffic_rows *rows_of, double row_bytes) {
     const int steps = pass->steps->steps, rounds = pass->steps->rounds, hops = pass->steps->hops;
@@ -208,7 +238,7 @@ static void fill_round(struct pass *pass, mp_traffic_rows *rows_of, double row_b
             int step = step_of(steps, group, rank / pass->group_size);
             if (hops == 1)
                 mp_traffic_add(traffic[step * rounds], source, rank, row[rank] * row_bytes);
-            else
+            else if (!pass->distinct)
                 add_block(pass, traffic + step * rounds, source, rank, row[rank] * row_bytes);
             row[rank] = 0;
         }
@@ -223,6 +253,8 @@ static void fill_traffic(struct pass *pass, double row_bytes) {
     memset(steps->sent, 0, 2 * (size_t)pass->plan->topology.ranks * sizeof *steps->sent);
     for (pass->round = 0; pass->round < steps->rounds; pass->round += steps->hops)
         fill_round(pass, rows_of, row_bytes);
+    if (pass->distinct)
+        fill_tokens(pass, row_bytes, sizeof(float) * mp_costs_top_k(pass->costs));
 }
 
 /* How long each rank's gates are busy: rounds added up, with the row behind the last step's as
@@ -280,12 +312,16 @@ static void count_bytes(struct mp_steps *steps, size_t ranks) {
 
 int mp_steps_fill(struct mp_steps *steps, struct mp_steps_memory *memory,
                   struct mp_network *network, struct mp_costs *costs, const struct mp_plan *plan,
-                  const uint64_t *late, bool by_expert, struct mp_error *error) {
+                  const uint64_t *late, bool by_expert, const double distinct[],
+                  struct mp_error *error) {
     int count = mp_plan_steps(plan);
     size_t ranks = (size_t)plan->topology.ranks;
     int64_t places = plan->holder_begin[plan->experts];
     const struct mp_exchange *exchange = mp_exchange_of(plan->exchange);
-    struct pass pass = {plan, exchange, late, steps, memory, costs, (int)ranks / count, places, 0};
+    struct pass pass = {
+        plan,  exchange,           late,   steps, memory,
+        costs, (int)ranks / count, places, 0,     exchange->deduplicates ? distinct : NULL};
+    int trips = exchange->deduplicates ? MP_TRIPS : 1;
     int hops = exchange->rounds + __builtin_popcount(exchange->reorders);
     if (by_expert && hops > 1)
         return mp_fail(
@@ -296,12 +332,13 @@ int mp_steps_fill(struct mp_steps *steps, struct mp_steps_memory *memory,
     int code = reserve_memory(memory, count, places, ranks, error);
     int rounds = !code && by_expert ? find_rounds(plan, memory) : hops;
     if (!code)
-        code = reserve_steps(steps, network, count, count * rounds, ranks, error);
+        code = reserve_steps(steps, network, count, trips * count * rounds, ranks, error);
     if (code)
         return code;
     steps->steps = count;
     steps->rounds = rounds;
     steps->hops = hops;
+    steps->trips = trips;
     if (late)
         find_late(&pass);
     fill_traffic(&pass, mp_costs_row_bytes(costs));

@@ -15,14 +15,20 @@
 #define MOEPERF_HARNESS_PREDICT_STEPS_H
 
 #include "harness/predict/cost.h"
+#include "harness/predict/distinct.h"
 #include "harness/predict/network.h"
+
+/* With rows of tokens travel, beside them, places and weights of their routes in forward, and back
+ * in backward the weights' gradients; all else alone.  In this order. */
+enum { MP_TRIP_FORTH, MP_TRIP_ALONE, MP_TRIP_BACK, MP_TRIPS };
 
 /* Zeroed before first use; grows to what the largest plan needs, and never shrinks. */
 struct mp_steps {
     int steps;                   /* mp_plan_steps of the plan */
     int rounds;                  /* of each; 1: in one go */
     int hops;                    /* those that a block takes: one, or all of them */
-    struct mp_traffic **traffic; /* [steps][rounds] towards the experts */
+    int trips;                   /* that have traffic of their own: 1, or MP_TRIPS */
+    struct mp_traffic **traffic; /* [trips][steps][rounds] towards the experts */
     double *alone; /* [steps][ranks] mp_network_alone of the step's traffic, all rounds together */
     /* Behind the last step are own rows of late copies, which never travel and are computed when
      * the copies are there.  [steps + 1][ranks] each, padding included: */
@@ -50,10 +56,12 @@ void mp_steps_memory_destroy(struct mp_steps_memory *memory);
 
 /* Fills steps from a plan whose dispatch is written.  late: [experts][plan.during.words] bits of
  * ranks with a late copy (mp_plan_next_late); NULL: there are none.  by_expert: in rounds.
+ * distinct: mp_distinct_tokens, of an exchange that deduplicates; otherwise not read.
  * MP_EINVAL (by_expert of an exchange that has rounds), MP_ENOMEM; then steps may only be filled
  * again or destroyed. */
 int mp_steps_fill(struct mp_steps *steps, struct mp_steps_memory *memory,
                   struct mp_network *network, struct mp_costs *costs, const struct mp_plan *plan,
-                  const uint64_t *late, bool by_expert, struct mp_error *error);
+                  const uint64_t *late, bool by_expert, const double distinct[],
+                  struct mp_error *error);
 
 #endif

@@ -122,7 +122,9 @@ enum { ROWS_OF_A_TURN = 6 };
 static int list_rows(struct mp_model *model, int layer, int64_t sent, int64_t worked,
                      struct turn turn[ROWS_OF_A_TURN]) {
     struct mp_block_state *state = &model->state[layer];
-    turn[0] = (struct turn){&state->sent, sent, model->send_limit};
+    bool keeps_own = state->routing.deduplicated; /* what this rank's experts return */
+    turn[0] = (struct turn){&state->sent, keeps_own ? worked : sent,
+                            keeps_own ? model->rows_limit : model->send_limit};
     turn[1] = (struct turn){&model->sent, sent, model->send_limit};
     turn[2] = (struct turn){&state->index, worked, model->rows_limit};
     turn[3] = (struct turn){&state->worked, worked, model->rows_limit};
@@ -144,6 +146,7 @@ static void describe_rows(struct mp_model *model) {
         state->sent.bytes = row;
         state->worked.bytes = row + hidden + (model->device->deferred ? index : 0);
         state->index = (struct mp_rows){.bytes = index, .host = true};
+        state->distinct.rows.bytes = index;
     }
 }
 
@@ -266,8 +269,9 @@ void mp_model_destroy(struct mp_model *model) {
         model->device->operations->release(model->device, model->memory[i]);
     for (int l = 0; model->state && l < model->shape.layers; l++) {
         struct mp_block_state *state = &model->state[l];
-        struct mp_rows *rows[] = {&state->sent, &state->worked, &state->index};
-        for (int i = 0; i < 3; i++)
+        struct mp_rows *rows[] = {&state->sent, &state->worked, &state->index,
+                                  &state->distinct.rows};
+        for (int i = 0; i < 4; i++)
             mp_rows_release(model->device, rows[i]);
         mp_routing_destroy(&state->routing);
     }

@@ -12,6 +12,7 @@
 #ifndef MOEPERF_REFERENCE_MODEL_BLOCK_H
 #define MOEPERF_REFERENCE_MODEL_BLOCK_H
 
+#include "reference/model/distinct.h"
 #include "reference/model/experts.h"
 #include "reference/model/model.h"
 #include "reference/model/routing.h"
@@ -36,9 +37,11 @@ struct mp_block_state {
     float *auxiliary;     /* [E] gradient of the auxiliary loss per probability */
     void *shared_hidden;  /* [N][U] before GELU; NULL without a shared expert */
     struct mp_routing routing;
+    struct mp_distinct distinct; /* where the routing is of such an exchange */
     /* As much as the layer's plans have needed so far, and what lies there. */
     struct mp_rows sent, worked, index;
-    void *combine_in; /* [sent] [D] expert outputs in send order */
+    void *combine_in; /* [sent] [D] expert outputs in send order; deduplicated: [worked] [D] those
+                         of this rank's experts, in expert order */
     void *expert_in;  /* [worked] [D] expert order */
     void *hidden;     /* [worked] [F] before GELU */
     /* mp_routing_index of the routing [worked], where the device reads it: what `index` has, or on
@@ -159,6 +162,9 @@ void mp_model_permute(struct mp_model *model, int layer, uint64_t route_seed);
  * backward to add to, and its matrices' gradients are written. */
 void mp_model_shared(struct mp_model *model, int layer);
 void mp_model_shared_backward(struct mp_model *model, int layer);
+/* Where the exchange deduplicates, mp_model_permute only finds the routes' places and weights. Once
+ * state.distinct is made of them: tokens' rows [N][D] into model->send, one for each group. */
+void mp_model_gather_sent(struct mp_model *model, int layer, const void *tokens);
 /* Where the exchange towards the experts must put the rows of a segment: in expert order if
  * they arrive so, otherwise in model->received.  Not for a last segment, which never travels. */
 void *mp_model_receive_buffer(struct mp_model *model, int layer, int segment);

@@ -166,11 +166,18 @@ void mp_model_permute(struct mp_model *model, int layer, uint64_t route_seed) {
         QUEUE(model, survivor_weights, model->tokens, model->shape.experts, model->shape.top_k,
               &model->shape.gate, state->probability, state->choice, state->position,
               state->weight);
+    if (routing->deduplicated)
+        return;
     if (routing->one_hot)
         tokens_into_rows(model, state, NULL, state->normed2, model->send);
     else
         QUEUE(model, gather_rows, routing->send_total, model->shape.width, state->normed2,
               model->row_token, model->send);
+}
+
+void mp_model_gather_sent(struct mp_model *model, int layer, const void *tokens) {
+    const struct mp_fan *fan = &model->state[layer].distinct.fan[0];
+    QUEUE(model, gather_rows, fan->out, model->shape.width, tokens, fan->gather, model->send);
 }
 
 /* Row `row` of a matrix with rows of the model's width, or of the experts'. */
@@ -241,7 +248,8 @@ void mp_model_experts(struct mp_model *model, int layer, int segment) {
     int d = model->shape.width, f = model->shape.expert_width, products = products_of(routing, at);
     void *in = row_of(model, state->expert_in, at->first);
     void *hidden = hidden_row_of(model, state->hidden, at->first);
-    void *out = row_of(model, model->received, at->first);
+    void *out =
+        routing->deduplicated ? state->combine_in : row_of(model, model->received, at->first);
     if (never_travels(routing, segment)) {
         QUEUE(model, copy, in, last_rows(model, routing, model->send), rows_bytes(model, at->rows));
         out = last_rows(model, routing, state->combine_in);
@@ -258,10 +266,22 @@ void mp_model_experts(struct mp_model *model, int layer, int segment) {
         into_receive_order(model, state, at, out);
 }
 
+/* What has come of tokens' rows, in model->send, added up. */
+static void sum_rows_sent(struct mp_model *model, const struct mp_block_state *state,
+                          const void *residual, void *out) {
+    const struct mp_fan *fan = &state->distinct.fan[0];
+    QUEUE(model, combine_forward, fan->in, fan->ways, model->shape.width, model->send, fan->sum,
+          NULL, residual, out);
+}
+
 void mp_model_combine(struct mp_model *model, int layer) {
     struct mp_block_state *state = &model->state[layer];
     void *out = model->state[layer + 1].x;
     const void *residual = has_shared(model) ? out : state->middle;
+    if (state->routing.deduplicated) {
+        sum_rows_sent(model, state, residual, out);
+        return;
+    }
     if (state->routing.one_hot) {
         if (!has_shared(model))
             QUEUE(model, copy, out, residual, rows_bytes(model, model->tokens));
@@ -287,6 +307,10 @@ void mp_model_combine_backward(struct mp_model *model, int layer) {
     const struct mp_routing *routing = &state->routing;
     if (routing->one_hot) {
         combine_one_hot_backward(model, state);
+        return;
+    }
+    if (routing->deduplicated) {
+        mp_model_gather_sent(model, layer, model->dx);
         return;
     }
     if (routing->padding > 0) /* rows without a token have no gradient */
@@ -333,6 +357,8 @@ void mp_model_gate_backward(struct mp_model *model, int layer) {
     int n = model->tokens, d = shape->width, e = shape->experts, k = shape->top_k;
     if (state->routing.one_hot)
         rows_into_tokens(model, state, NULL, model->send, has_shared(model), model->dnormed);
+    else if (state->routing.deduplicated)
+        sum_rows_sent(model, state, has_shared(model) ? model->dnormed : NULL, model->dnormed);
     else
         QUEUE(model, combine_forward, n, k, d, model->send, state->position, NULL,
               has_shared(model) ? model->dnormed : NULL, model->dnormed);

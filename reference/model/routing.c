@@ -249,7 +249,7 @@ static void build_segment(int step, int first, struct mp_routing *routing) {
         const int *pair = routing->pair_rows + (size_t)g * (size_t)routing->ranks;
         memset(group_rows, 0, (size_t)shares * sizeof *group_rows);
         for (int s = source; s < end; s++) {
-            if (pair[s] && routing->next_row[s] != row)
+            if (pair[s] && routing->next_row[s] != row && !routing->deduplicated)
                 out->in_expert_order = false;
             routing->next_row[s] += pair[s];
             row += pair[s];
@@ -308,6 +308,7 @@ int mp_routing_build(const struct mp_plan *plan, const uint32_t load[], int rank
     routing->renormalise_survivors = plan->renormalise_survivors;
     routing->padding = plan->padding;
     routing->one_hot = plan->one_hot;
+    routing->deduplicated = mp_exchange_of(plan->exchange)->deduplicates;
     find_late_copies(plan, rank, routing);
     code = list_parts(plan, load, rank, routing, error);
     if (!code)
@@ -339,7 +340,7 @@ int mp_routing_build(const struct mp_plan *plan, const uint32_t load[], int rank
 
 void mp_routing_single(struct mp_routing *routing, int rows) {
     routing->padding = 0;
-    routing->one_hot = false;
+    routing->one_hot = routing->deduplicated = false;
     routing->send_total = routing->local_rows = 0;
     routing->receive_total = rows;
     routing->steps = 0;

@@ -50,6 +50,7 @@ struct mp_routing {
     bool renormalise_survivors;
     int64_t padding;
     bool one_hot;
+    bool deduplicated; /* the exchange's rows are of tokens: they arrive in expert order */
     uint32_t *dropped; /* [experts] routes of this rank that no part covers */
 
     int send_total;    /* rows in send order, the last segment's included */

@@ -23,6 +23,7 @@ void mp_load_destroy(struct mp_load *load) {
     if (!load)
         return;
     free(load->count);
+    free(load->distinct);
     *load = (struct mp_load){0};
 }
 

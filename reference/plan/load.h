@@ -13,6 +13,10 @@ struct mp_load {
     int ranks;       /* R, rows */
     int experts;     /* E, columns */
     uint32_t *count; /* [ranks][experts], row-major, owned */
+    /* Of loads that have been carried out by an exchange that deduplicates, its counts of distinct
+     * tokens, [ranks][distinct_counts] (exchange.h); NULL: not known.  Owned. */
+    uint32_t *distinct;
+    int distinct_counts;
 };
 
 /* All zero.  Errors: MP_EINVAL (ranks or experts < 1), MP_ENOMEM. */

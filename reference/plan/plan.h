@@ -206,8 +206,16 @@ struct mp_plan {
      * and DeepSpeed's einsum dispatch), not by copying.  Takes padding. */
     bool one_hot;
     enum mp_exchange_kind exchange; /* how rows travel; padded if padding > 0 */
-    int group_size;                 /* of an exchange in steps: divides the ranks */
+    /* Of an exchange in steps: divides the ranks.  Of one that deduplicates: neighbouring ranks to
+     * which a token's row goes once; 0: those of a node. */
+    int group_size;
 };
+
+/* Groups of an exchange that deduplicates. */
+static inline struct mp_topology mp_plan_token_groups(const struct mp_plan *plan) {
+    int size = plan->group_size > 0 ? plan->group_size : plan->topology.ranks_per_node;
+    return (struct mp_topology){plan->topology.ranks, size};
+}
 
 /* An empty plan: before = during = mp_placement_create's, nothing moves, nothing dispatched. */
 int mp_plan_create(const struct mp_topology *topology, int experts, int64_t expert_bytes,

@@ -119,6 +119,10 @@ static int check_declared(const struct mp_system *system, const struct mp_plan *
 int mp_system_create(const struct mp_system *system, const struct mp_setting *setting,
                      const void *options, void **self, struct mp_error *error) {
     struct mp_error own = {0};
+    const struct mp_exchange *exchange = mp_exchange_of((enum mp_exchange_kind)setting->exchange);
+    if (!exchange->takes_padding && mp_system_padding_limit(system, setting, options) > 0)
+        return mp_fail(error, MP_EREFUSED, "system %s pads rows, which exchange %s does not take",
+                       system->name, exchange->name);
     int code = system->create(setting, options, self, &own);
     if (!code)
         return MP_OK;

@@ -127,7 +127,8 @@ struct mp_system {
 };
 
 /* The system for such a job; its `destroy` takes it back.  Errors: MP_EREFUSED with the sentence of
- * its create where that says MP_EINVAL; else create's own. */
+ * its create where that says MP_EINVAL, or if it pads rows and the setting's exchange takes none;
+ * else create's own. */
 int mp_system_create(const struct mp_system *system, const struct mp_setting *setting,
                      const void *options, void **self, struct mp_error *error);
 /* What the trainer, the predictor, tests and benchmarks do before a layer's gate: mp_plan_begin

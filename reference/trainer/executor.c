@@ -106,8 +106,7 @@ static int work(void *self, const struct mp_operation *operation, struct mp_erro
         mp_model_gate_backward(model, operation->layer);
         return MP_OK;
     case MP_WORK_PERMUTE:
-        mp_trainer_permute(trainer, operation);
-        return MP_OK;
+        return mp_trainer_permute(trainer, operation, error);
     case MP_WORK_SHARED:
         return share(trainer, operation, error);
     case MP_WORK_EXPERTS:

@@ -83,8 +83,14 @@ struct mp_trainer {
     struct mp_request *gather;
     const struct mp_exchange *path_exchange; /* in several rounds; NULL: rows are not passed on */
     struct mp_exchange_path *path;           /* [L] */
-    int *path_rows;                          /* [R][R] working memory */
-    struct mp_rows transit[2];               /* rows on their way through this rank */
+    int *path_rows; /* [R][R] rows from each rank to each other, or where they begin in send order
+                     */
+    struct mp_rows transit[2]; /* rows on their way through this rank */
+    /* Where the exchange deduplicates (distinct.c). */
+    uint32_t *distinct;   /* [counts] of this rank, mp_exchange_counts; loads have those of all */
+    int32_t *host_routes; /* [2][N * K] */
+    struct mp_rows beside[2], host_beside[2]; /* what travels beside rows */
+    struct mp_rows host_fans;                 /* working memory */
     /* One for each layer that they may be ahead, and that layer itself. */
     struct mp_transfer_in_flight fetch[MP_MOST_AHEAD + 1], refetch[MP_MOST_AHEAD + 1];
     struct mp_transfer_in_flight late_fetch, sums[MP_SUMS_ON_THEIR_WAY];
@@ -174,9 +180,21 @@ int mp_trainer_start_rows(struct mp_trainer *trainer, const struct mp_operation 
                           struct mp_error *error);
 int mp_trainer_wait_rows(struct mp_trainer *trainer, const struct mp_operation *operation,
                          struct mp_error *error);
-void mp_trainer_permute(struct mp_trainer *trainer, const struct mp_operation *operation);
+int mp_trainer_permute(struct mp_trainer *trainer, const struct mp_operation *operation,
+                       struct mp_error *error);
 int mp_trainer_experts(struct mp_trainer *trainer, const struct mp_operation *operation,
                        struct mp_error *error);
+
+/* ---- distinct.c: rows of tokens instead of routes ---- */
+int mp_trainer_create_distinct(struct mp_trainer *trainer, struct mp_error *error);
+void mp_trainer_destroy_distinct(struct mp_trainer *trainer);
+/* Who gets which of them, and what becomes of them there: once forward has found the routes'
+ * places. MP_ENOMEM. */
+int mp_trainer_make_distinct(struct mp_trainer *trainer, int layer, struct mp_error *error);
+int mp_trainer_start_distinct(struct mp_trainer *trainer, const struct mp_operation *operation,
+                              struct mp_error *error);
+int mp_trainer_wait_distinct(struct mp_trainer *trainer, const struct mp_operation *operation,
+                             struct mp_error *error);
 
 /* ---- path.c: the ways that they take ---- */
 /* As the first plan says. */
@@ -229,6 +247,9 @@ int mp_trainer_wait_moves(struct mp_trainer *trainer, struct mp_error *error);
 /* Room for the rows that a layer's plan brings, once its routing has been built; growth is counted
  * and recorded (mp_model_reserve). */
 int mp_trainer_reserve_rows(struct mp_trainer *trainer, int layer, struct mp_error *error);
+/* After a reservation that came to `code`, with `before` for model.row_bytes before it. */
+int mp_trainer_note_rows(struct mp_trainer *trainer, int layer, int64_t before, int code,
+                         struct mp_error *error);
 
 /* ---- measure.c ---- */
 /* Fills the figures that planners assume and the job leaves open, measured on rank 0. */

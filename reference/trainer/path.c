@@ -22,6 +22,8 @@ int mp_trainer_create_paths(struct mp_trainer *trainer, struct mp_error *error) 
     if (!trainer->path || !trainer->path_rows)
         return mp_fail(error, MP_ENOMEM, "no memory for the paths of %d layers",
                        trainer->job.layers);
+    if (trainer->path_exchange->deduplicates)
+        code = mp_trainer_create_distinct(trainer, error);
     for (int i = 0; i < 2; i++)
         trainer->transit[i].bytes = (size_t)trainer->setting.route_bytes;
     for (int l = 0; !code && l < trainer->job.layers; l++)
@@ -33,6 +35,7 @@ int mp_trainer_create_paths(struct mp_trainer *trainer, struct mp_error *error) 
 void mp_trainer_destroy_paths(struct mp_trainer *trainer) {
     for (int i = 0; trainer->path && i < 2; i++)
         mp_rows_release(trainer->device, &trainer->transit[i]);
+    mp_trainer_destroy_distinct(trainer);
     for (int l = 0; trainer->path && l < trainer->job.layers; l++)
         mp_exchange_path_destroy(&trainer->path[l]);
     free(trainer->path);
@@ -53,6 +56,18 @@ static void count_rows(const struct mp_plan *plan, int rows[]) {
     }
 }
 
+/* From rows of blocks to where each is in its source's send order. */
+static void begin_blocks(int ranks, int rows[]) {
+    for (int source = 0; source < ranks; source++, rows += ranks) {
+        int begin = 0;
+        for (int to = 0; to < ranks; to++) {
+            int next = begin + rows[to];
+            rows[to] = begin;
+            begin = next;
+        }
+    }
+}
+
 int mp_trainer_build_path(struct mp_trainer *trainer, int layer, struct mp_error *error) {
     const struct mp_plan *plan = mp_planner_plan(&trainer->planner, layer);
     if (!passes_on(plan))
@@ -66,6 +81,10 @@ int mp_trainer_build_path(struct mp_trainer *trainer, int layer, struct mp_error
                        (long long)plan->iteration, layer, exchange->name,
                        trainer->path_exchange ? trainer->path_exchange->name : "in one round");
     count_rows(plan, trainer->path_rows);
+    if (exchange->deduplicates) { /* the rest is known when routes have places */
+        begin_blocks(plan->topology.ranks, trainer->path_rows);
+        return MP_OK;
+    }
     int code = mp_exchange_path_build(exchange, &plan->topology, trainer->comm->rank,
                                       trainer->path_rows, path, error);
     for (int i = 0; !code && i < 2; i++) {

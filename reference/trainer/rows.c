@@ -18,6 +18,8 @@ int mp_trainer_start_rows(struct mp_trainer *trainer, const struct mp_operation 
                           struct mp_error *error) {
     struct mp_model *model = &trainer->model;
     struct mp_block_state *state = &model->state[operation->layer];
+    if (state->routing.deduplicated)
+        return mp_trainer_start_distinct(trainer, operation, error);
     const struct mp_routing_step *at = &state->routing.step[operation->step];
     int arrives = state->routing.segment[operation->step].first;
     bool forward = operation->direction == MP_FORWARD;
@@ -39,6 +41,8 @@ int mp_trainer_start_rows(struct mp_trainer *trainer, const struct mp_operation 
 
 int mp_trainer_wait_rows(struct mp_trainer *trainer, const struct mp_operation *operation,
                          struct mp_error *error) {
+    if (trainer->model.state[operation->layer].routing.deduplicated)
+        return mp_trainer_wait_distinct(trainer, operation, error);
     return mp_request_wait(request_of(trainer, operation), error);
 }
 
@@ -48,11 +52,21 @@ static uint64_t route_seed(const struct mp_trainer *trainer, int layer) {
                                trainer->comm->rank);
 }
 
-void mp_trainer_permute(struct mp_trainer *trainer, const struct mp_operation *operation) {
-    if (operation->direction == MP_FORWARD)
-        mp_model_permute(&trainer->model, operation->layer, route_seed(trainer, operation->layer));
-    else
-        mp_model_combine_backward(&trainer->model, operation->layer);
+int mp_trainer_permute(struct mp_trainer *trainer, const struct mp_operation *operation,
+                       struct mp_error *error) {
+    struct mp_model *model = &trainer->model;
+    int layer = operation->layer, code = MP_OK;
+    if (operation->direction != MP_FORWARD) {
+        mp_model_combine_backward(model, layer);
+        return MP_OK;
+    }
+    mp_model_permute(model, layer, route_seed(trainer, layer));
+    if (model->state[layer].routing.deduplicated) {
+        code = mp_trainer_make_distinct(trainer, layer, error);
+        if (!code)
+            mp_model_gather_sent(model, layer, model->state[layer].normed2);
+    }
+    return code;
 }
 
 /* Parameters have been located when the layer was planned (forward); copies that came again may lie

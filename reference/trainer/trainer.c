@@ -383,6 +383,12 @@ int mp_trainer_reserve_rows(struct mp_trainer *trainer, int layer, struct mp_err
     int code = mp_model_reserve(model, layer, error);
     if (!code)
         code = mp_trainer_build_path(trainer, layer, error);
+    return mp_trainer_note_rows(trainer, layer, before, code, error);
+}
+
+int mp_trainer_note_rows(struct mp_trainer *trainer, int layer, int64_t before, int code,
+                         struct mp_error *error) {
+    const struct mp_model *model = &trainer->model;
     if (code) {
         mp_error_prefix(error, "iteration %lld", (long long)trainer->iteration);
         explain_memory(trainer->device, error);

@@ -315,6 +315,11 @@ static const struct row rows[] = {
      {"options.interval=5", "options.dispatch=nearest", "options.replicas=all"},
      {.replicas = true, .moves = true}},
     {"llep", {"options.smallest-gemm=1", "options.threshold=1"}, {.late = MUST_COPY}},
+    /* Tokens once per node and rank, of experts with copies among whom routes are split, too. */
+    {.system = "ep", .options = {"exchange=deduplicated"}},
+    {"llep",
+     {"exchange=deduplicated", "options.smallest-gemm=1", "options.threshold=1"},
+     {.late = MUST_COPY, .least_ranks = 4, .nodes = 2}},
     {.system = "moonep", .acts = {.late = MUST_COPY}},
     {"hetumoe", {"options.capacity-factor=16"}, {.padded = true, .wide = true}},
     {"tutel", {"options.capacity-factor=0", "options.trials=2"}, {.padded = true}},

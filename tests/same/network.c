@@ -111,6 +111,8 @@ static void add_traffic(const struct mp_traffic *traffic, bool back, trace_matri
 
 /* What comes to a rank in a round, its own copies included, is what leaves it in the next one. */
 static void check_rounds(struct mp_traffic *const traffic[], int rounds, bool back) {
+    if (seen.predictor->distinct) /* what comes is copied, or summed */
+        return;
     for (int round = 0; round + 1 < rounds; round++) {
         const trace_row *now = bytes_of(&seen.traffic, traffic[round]);
         const trace_row *next = bytes_of(&seen.traffic, traffic[round + 1]);

@@ -8,6 +8,10 @@
 
 LED_THROUGH(mp_gather_counts_start);
 LED_THROUGH(mp_exchange_path_start);
+LED_THROUGH(mp_exchange_start);
+LED_THROUGH(mp_trainer_make_distinct);
+LED_THROUGH(mp_trainer_start_distinct);
+LED_THROUGH(mp_trainer_wait_distinct);
 LED_THROUGH(mp_all_reduce_start);
 LED_THROUGH(mp_sparse_all_gather_start);
 LED_THROUGH(mp_sparse_reduce_scatter_start);
@@ -50,6 +54,8 @@ static struct {
     int64_t updates;    /* of parameters, before the iteration */
     int starting;       /* rows that are being posted; -1: none */
     int moves;          /* the operation that all rounds of moves are; -1: none yet */
+    int tokens;         /* likewise of rows of tokens, and what travels beside them */
+    int layer;          /* whose tokens are counted */
 } seen;
 
 /* ---- messages ---- */
@@ -89,7 +95,7 @@ void transport_watch(struct mp_trainer *trainer, struct trace *trace, trace_row 
     seen.sent = sent;
     seen.requests = seen.gathers = 0;
     seen.updates = trainer->updates;
-    seen.moves = seen.starting = -1;
+    seen.moves = seen.starting = seen.tokens = -1;
 }
 
 void transport_forget(void) {
@@ -131,7 +137,8 @@ static bool moves_in_rounds(void) {
 int __wrap_mp_request_wait(struct mp_request *request, struct mp_error *error) {
     struct carried *carried = seen.trace ? find(request) : NULL;
     int code = __real_mp_request_wait(request, error);
-    if (!carried || carried->awaited || (carried->operation == seen.moves && moves_in_rounds()))
+    if (!carried || carried->awaited || carried->operation == seen.tokens ||
+        (carried->operation == seen.moves && moves_in_rounds()))
         return code;
     carried->awaited = true;
     for (int i = 0; i < seen.requests; i++) /* the last of the operation's requests counts */
@@ -147,7 +154,9 @@ int __wrap_mp_gather_counts_start(struct mp_comm *comm, const uint32_t *mine, in
                                   uint32_t *all, struct mp_request *request,
                                   struct mp_error *error) {
     if (seen.trace) {
-        int number = start(request, MP_PHASE_GATE, MP_FORWARD, seen.gathers++);
+        bool distinct = mine == seen.trainer->distinct;
+        int number = distinct ? start(request, MP_PHASE_DISPATCH, MP_FORWARD, seen.layer)
+                              : start(request, MP_PHASE_GATE, MP_FORWARD, seen.gathers++);
         seen.trace->operation[number].each = (uint32_t)count * (uint32_t)sizeof *mine;
     }
     return __real_mp_gather_counts_start(comm, mine, count, all, request, error);
@@ -194,6 +203,47 @@ int __wrap_mp_exchange_path_start(struct mp_comm *comm, const struct mp_exchange
     int code = __real_mp_exchange_path_start(comm, path, back, row_bytes, here, there, transit,
                                              stream, request, error);
     seen.starting = -1;
+    return code;
+}
+
+/* ---- rows of tokens: one operation with what travels beside them ---- */
+
+int __wrap_mp_trainer_make_distinct(struct mp_trainer *trainer, int layer, struct mp_error *error) {
+    seen.layer = layer;
+    return __real_mp_trainer_make_distinct(trainer, layer, error);
+}
+
+int __wrap_mp_exchange_start(struct mp_comm *comm, const int *send_rows, const int *receive_rows,
+                             size_t row_bytes, const void *send, void *receive, mp_stream stream,
+                             struct mp_request *request, struct mp_error *error) {
+    if (seen.trace && seen.tokens < 0)
+        seen.tokens = start(request, MP_PHASE_DISPATCH, MP_FORWARD, seen.layer);
+    if (seen.trace)
+        carry(request, seen.tokens);
+    seen.starting = seen.tokens;
+    int code = __real_mp_exchange_start(comm, send_rows, receive_rows, row_bytes, send, receive,
+                                        stream, request, error);
+    seen.starting = -1;
+    return code;
+}
+
+int __wrap_mp_trainer_start_distinct(struct mp_trainer *trainer,
+                                     const struct mp_operation *operation, struct mp_error *error) {
+    bool forward = operation->direction == MP_FORWARD;
+    bool there = operation->kind == MP_TRAVEL_ROWS;
+    if (seen.trace && !(there && forward))
+        seen.tokens =
+            start(trainer->rows[0], there == forward ? MP_PHASE_DISPATCH : MP_PHASE_COMBINE,
+                  operation->direction, operation->layer);
+    return __real_mp_trainer_start_distinct(trainer, operation, error);
+}
+
+int __wrap_mp_trainer_wait_distinct(struct mp_trainer *trainer,
+                                    const struct mp_operation *operation, struct mp_error *error) {
+    int code = __real_mp_trainer_wait_distinct(trainer, operation, error);
+    if (seen.trace)
+        trace_wait(seen.trace, seen.tokens);
+    seen.tokens = -1;
     return code;
 }
 

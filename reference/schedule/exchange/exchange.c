@@ -4,7 +4,7 @@
 
 #include "reference/schedule/exchange/descriptors.h"
 
-const char mp_exchange_choices[] = "flat leader two-level";
+const char mp_exchange_choices[] = "flat leader two-level deduplicated";
 
 const struct mp_exchange *mp_exchange_of(enum mp_exchange_kind kind) {
 #define MP_EXCHANGE_POINTER(kind, descriptor) &mp_exchange_##descriptor,

@@ -20,6 +20,13 @@
  *
  * Rows return the way they came, round by round and backwards.
  *
+ * An exchange that deduplicates has rows of tokens in its two rounds, not of routes: in the first
+ * one a row for every group of ranks that has experts of the token, to the rank where a block for
+ * that group stops; in the second one a row for every such rank of the group.  A rank makes the
+ * rows of a round of those before it by copying, and on the way back adds up what came of each.
+ * What it has to know beside how many rows there are travels with the first ones
+ * (reference/trainer/distinct.c).
+ *
  * A further one is its file, its row of MP_EXCHANGES and, if a job may ask for it, its name in
  * mp_exchange_choices; the tests of this folder then hold it to all of this. */
 #ifndef MOEPERF_REFERENCE_SCHEDULE_EXCHANGE_EXCHANGE_H
@@ -36,6 +43,7 @@
     EXCHANGE(FLAT, flat)                                                                           \
     EXCHANGE(LEADER, leader)                                                                       \
     EXCHANGE(TWO_LEVEL, two_level)                                                                 \
+    EXCHANGE(DEDUPLICATED, deduplicated)                                                           \
     EXCHANGE(PIPELINED, pipelined)
 
 enum mp_exchange_kind {
@@ -70,6 +78,8 @@ struct mp_exchange {
     int (*stop)(const struct mp_topology *topology, int from, int to, int round);
     /* Bits 1 << round: rounds before which ranks have to put their blocks in order. */
     unsigned reorders;
+    /* Rows are of tokens: see above.  Two rounds. */
+    bool deduplicates;
 };
 
 /* The descriptor, or NULL if there is none. */
@@ -119,6 +129,16 @@ void mp_exchange_path_destroy(struct mp_exchange_path *path); /* accepts a zeroe
 int mp_exchange_path_build(const struct mp_exchange *exchange, const struct mp_topology *topology,
                            int rank, const int rows[], struct mp_exchange_path *path,
                            struct mp_error *error);
+
+/* Of an exchange that deduplicates, rows to and from each rank alone: distinct [ranks]
+ * [mp_exchange_counts] is how many tokens of a rank have experts in each group of the topology, and
+ * then on each rank.  As many rows as there are routes are an int. */
+void mp_exchange_path_distinct(const struct mp_exchange *exchange,
+                               const struct mp_topology *topology, int rank,
+                               const uint32_t distinct[], struct mp_exchange_path *path);
+static inline int mp_exchange_counts(const struct mp_topology *topology) {
+    return mp_topology_nodes(topology) + topology->ranks;
+}
 
 /* What is to be done one after the other.  Memory is given by number: where rows are at the
  * beginning, two places for transit, where they are wanted. */

@@ -145,6 +145,32 @@ int mp_exchange_path_build(const struct mp_exchange *exchange, const struct mp_t
     return code;
 }
 
+void mp_exchange_path_distinct(const struct mp_exchange *exchange,
+                               const struct mp_topology *topology, int rank,
+                               const uint32_t distinct[], struct mp_exchange_path *path) {
+    int groups = mp_topology_nodes(topology), counts = mp_exchange_counts(topology);
+    int *send = rows_of(path, 0), *receive = rows_of(path, 1);
+    int *send_on = rows_of(path, 2), *receive_on = rows_of(path, 3);
+    memset(send, 0, 4 * (size_t)topology->ranks * sizeof *send);
+    for (int from = 0; from < topology->ranks; from++, distinct += counts) {
+        for (int group = 0; group < groups; group++) {
+            int first = mp_topology_node_begin(topology, group);
+            int relay = mp_exchange_stop(exchange, topology, from, first, 0);
+            if (from == rank)
+                send[relay] += (int)distinct[group];
+            if (relay == rank)
+                receive[from] += (int)distinct[group];
+        }
+        for (int to = 0; to < topology->ranks; to++) {
+            int relay = mp_exchange_stop(exchange, topology, from, to, 0);
+            if (relay == rank)
+                send_on[to] += (int)distinct[groups + to];
+            if (to == rank)
+                receive_on[relay] += (int)distinct[groups + to];
+        }
+    }
+}
+
 /* ---- walking ---- */
 
 struct mp_exchange_walk mp_exchange_walk_begin(const struct mp_exchange_path *path, bool back) {

@@ -213,7 +213,7 @@ static void every_route_is_in_its_step(void **state) {
             bool flat = plan->exchange == MP_EXCHANGE_FLAT;
             bool by_expert = test_random_int(&random, 0, 1);
             assert_ok(mp_steps_fill(&steps, &memory, bench.network, bench.costs, plan,
-                                    late_of(&bench), by_expert, &error),
+                                    late_of(&bench), by_expert, NULL, &error),
                       &error);
             assert_int_equal(steps.steps, flat ? 1 : bench.ranks / plan->group_size);
             assert_int_equal(steps.rounds, rounds_of(&bench, by_expert));
@@ -274,7 +274,7 @@ static void rows_are_passed_on_hop_by_hop(void **state) {
         draw_plan(&bench, &random);
         bench.example.plan.exchange = i % 2 ? MP_EXCHANGE_LEADER : MP_EXCHANGE_TWO_LEVEL;
         assert_ok(mp_steps_fill(&steps, &memory, bench.network, bench.costs, &bench.example.plan,
-                                NULL, false, &error),
+                                NULL, false, NULL, &error),
                   &error);
         assert_int_equal(steps.steps, 1);
         assert_int_equal(steps.hops, steps.rounds);
@@ -283,7 +283,7 @@ static void rows_are_passed_on_hop_by_hop(void **state) {
         assert_memory_equal(alone, steps.alone, (size_t)bench.ranks * sizeof *alone);
         check_sources(&bench, &steps);
         assert_int_equal(mp_steps_fill(&steps, &memory, bench.network, bench.costs,
-                                       &bench.example.plan, NULL, true, &error),
+                                       &bench.example.plan, NULL, true, NULL, &error),
                          MP_EINVAL);
         assert_non_null(strstr(error.text, "predict.exchange: by-expert is an order of rows"));
         mp_steps_destroy(&steps);
@@ -304,7 +304,7 @@ static void nothing_is_late_unless_said(void **state) {
     create(&bench, &random);
     draw_plan(&bench, &random);
     assert_ok(mp_steps_fill(&steps, &memory, bench.network, bench.costs, &bench.example.plan, NULL,
-                            false, &error),
+                            false, NULL, &error),
               &error);
     for (int rank = 0; rank < bench.ranks; rank++)
         assert_int_equal(steps.rows[steps.steps * bench.ranks + rank], 0);
@@ -334,7 +334,7 @@ static void bytes_are_those_that_were_allocated(void **state) {
         for (int turn = 0; turn < 2; turn++) { /* working memory is there the second time */
             before = allocated();
             assert_ok(mp_steps_fill(&steps[turn], &memory, bench.network, bench.costs,
-                                    &bench.example.plan, late_of(&bench), i % 2, &error),
+                                    &bench.example.plan, late_of(&bench), i % 2, NULL, &error),
                       &error);
         }
         double grown = allocated() - before;

@@ -106,7 +106,7 @@ static void nothing_half_written_is_read(void **state) {
     (void)state;
     const struct mp_loads_shape shape = {1, 4, 2, 2, 10};
     uint32_t count[] = {5, 5, 5, 5};
-    const struct mp_load load = {1, 4, count};
+    const struct mp_load load = {.ranks = 1, .experts = 4, .count = count};
     struct mp_loads_writer *writer;
     struct mp_error error = {0};
     assert_int_equal(mp_loads_writer_create("half", &shape, &writer, NULL), MP_OK);

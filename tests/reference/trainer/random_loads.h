@@ -48,7 +48,8 @@ static inline void write_loads(const char *path, const struct mp_loads_shape *sh
     if (mp_loads_writer_create(path, shape, &writer, &error))
         fail_msg("%s", error.text);
     for (int i = 0; i < iterations * shape->layers; i++) {
-        const struct mp_load load = {shape->sources, shape->experts, count + (size_t)i * block};
+        const struct mp_load load = {
+            .ranks = shape->sources, .experts = shape->experts, .count = count + (size_t)i * block};
         assert_int_equal(mp_loads_write(writer, &load, &error), MP_OK);
     }
     assert_int_equal(mp_loads_writer_finish(writer, true, digest, &error), MP_OK);

@@ -315,6 +315,7 @@ int main(void) {
         {"system=hetumoe", "ranks-per-node=2"},
         {"system=tutel", "ranks-per-node=2"},
         {"system=free-balance"},
+        {"system=ep", "exchange=deduplicated"},
     };
     enum { PUBLISHED = sizeof published / sizeof *published };
     enum { OWN = 8 };

@@ -1,0 +1,29 @@
+#include "reference/schedule/exchange/descriptors.h"
+
+/* The rank of the destination's node whose place in it is the sender's; in the last node, which may
+ * be smaller, places are counted round. */
+static int stop(const struct mp_topology *topology, int from, int to, int round) {
+    (void)round; /* after the last of two rows are where they have to be */
+    int node = mp_topology_node(topology, to), first = mp_topology_node_begin(topology, node);
+    int ranks = mp_topology_node_end(topology, node) - first;
+    return first + from % topology->ranks_per_node % ranks;
+}
+
+const struct mp_exchange mp_exchange_deduplicated = {
+    .name = "deduplicated",
+    .title = "a token once to every node that needs it, and from there once to every rank",
+    .source = "DeepEP (deepseek-ai/DeepEP, normal kernels); HierMoE, arXiv 2508.09591, section 4",
+    .models =
+        "Two rounds: a rank sends a token's row once to every node with experts of the token, "
+        "to the rank of its own place there, which sends it once to every rank of the node "
+        "that needs it; there it is copied for each expert. On the way back outputs are "
+        "weighted and summed on the expert's rank, then in the node, then by the sender, so "
+        "that sums have another order than in a flat exchange. How many tokens go to each "
+        "node and rank is exchanged first, weights and places of a token's routes travel "
+        "with its rows. On one node tokens are deduplicated by rank alone.",
+    .use = "exchange: deduplicated, nodes: 4",
+    .rounds = 2,
+    .stop = stop,
+    .reorders = 1u << 1,
+    .deduplicates = true,
+};

@@ -1,0 +1,109 @@
+/* Distinct tokens from counts: formulas, and designs that are enumerated. */
+#include "harness/predict/distinct.h"
+
+#include <string.h>
+
+#include "tests/reference/plan/plan_support.h"
+
+enum { SMALL = 6 };
+
+/* V-HIER-1: Table II of HierMoE, arXiv 2508.09591, which is for 256 experts; and the formula that
+ * it is made by, K of E experts drawn evenly, for 64. */
+static const struct {
+    int top_k, groups;
+    double printed, of_64; /* of K rows, how many per cent a token's rows in groups save */
+} table[] = {
+    {8, 32, 9, 5.56}, {8, 16, 18, 15.61}, {8, 8, 34, 32.09}, {8, 4, 55, 54.26},
+    {2, 16, 3, 2.38}, {2, 8, 6, 5.56},    {2, 4, 12, 11.90},
+};
+
+static double duplicates(int experts, int top_k, int groups) {
+    struct mp_distinct_model model;
+    struct mp_error error = {0};
+    uint32_t count[256];
+    double share[256], distinct = 0;
+    assert_ok(mp_distinct_model_create(groups, experts, top_k, &model, &error), &error);
+    for (int e = 0; e < experts; e++)
+        count[e] = (uint32_t)(top_k * 1000);
+    mp_distinct_model_fit(&model, count);
+    for (int g = 0; g < groups; g++) {
+        for (int e = 0; e < experts; e++)
+            share[e] = e / (experts / groups) == g;
+        distinct += mp_distinct_model_meets(&model, share);
+    }
+    mp_distinct_model_destroy(&model);
+    return 100 * (1 - distinct / top_k);
+}
+
+static void even_counts_give_the_printed_rates(void **state) {
+    (void)state;
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
+        assert_within(duplicates(256, table[i].top_k, table[i].groups), table[i].printed, 0.5);
+        assert_within(duplicates(64, table[i].top_k, table[i].groups), table[i].of_64, 0.005);
+    }
+}
+
+/* Of all sets of three of six experts with the products of weights as probabilities. */
+static void enumerate(const double weight[SMALL], double probability[SMALL], double *meets) {
+    double all = 0;
+    *meets = 0;
+    memset(probability, 0, SMALL * sizeof *probability);
+    for (int set = 0; set < 1 << SMALL; set++) {
+        double product = 1;
+        if (__builtin_popcount((unsigned)set) != 3)
+            continue;
+        for (int e = 0; e < SMALL; e++)
+            product *= set >> e & 1 ? weight[e] : 1;
+        all += product;
+        *meets += set & 3 ? product : 0; /* experts 0 and 1 */
+        for (int e = 0; e < SMALL; e++)
+            probability[e] += set >> e & 1 ? product : 0;
+    }
+    for (int e = 0; e < SMALL; e++)
+        probability[e] /= all;
+    *meets /= all;
+}
+
+static void uneven_counts_are_those_of_their_design(void **state) {
+    static const double weight[SMALL] = {9, 0.25, 1, 2, 0.5, 4};
+    static const double group[SMALL] = {1, 1};
+    struct mp_distinct_model model;
+    struct mp_error error = {0};
+    double probability[SMALL], meets;
+    uint32_t count[SMALL];
+    (void)state;
+    enumerate(weight, probability, &meets);
+    for (int e = 0; e < SMALL; e++)
+        count[e] = (uint32_t)(probability[e] * 1e8 + 0.5);
+    assert_ok(mp_distinct_model_create(2, SMALL, 3, &model, &error), &error);
+    mp_distinct_model_fit(&model, count);
+    assert_within(mp_distinct_model_meets(&model, group), meets, 1e-5);
+    mp_distinct_model_destroy(&model);
+}
+
+/* What every token takes, and what none takes, leaves the rest to draw from. */
+static void certain_choices_leave_fewer_to_draw(void **state) {
+    static const uint32_t count[SMALL] = {100, 0, 50, 50, 50, 50};
+    static const double of_none[SMALL] = {0, 1}, half_of_all[SMALL] = {0.5},
+                        two[SMALL] = {0, 0, 1, 1};
+    static const double of_all[SMALL] = {1};
+    struct mp_distinct_model model;
+    struct mp_error error = {0};
+    (void)state;
+    assert_ok(mp_distinct_model_create(2, SMALL, 3, &model, &error), &error);
+    mp_distinct_model_fit(&model, count);
+    assert_within(mp_distinct_model_meets(&model, of_all), 1, 1e-9);
+    assert_within(mp_distinct_model_meets(&model, half_of_all), 0.5, 1e-9);
+    assert_within(mp_distinct_model_meets(&model, of_none), 0, 1e-9);
+    assert_within(mp_distinct_model_meets(&model, two), 5.0 / 6, 1e-9); /* not both of the others */
+    mp_distinct_model_destroy(&model);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(even_counts_give_the_printed_rates),
+        cmocka_unit_test(uneven_counts_are_those_of_their_design),
+        cmocka_unit_test(certain_choices_leave_fewer_to_draw),
+    };
+    return cmocka_run_group_tests_name("harness/predict/distinct", tests, NULL, NULL);
+}
