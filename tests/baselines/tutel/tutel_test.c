@@ -79,8 +79,9 @@ static void model_counts_bytes_and_messages(void **state) {
                  1e-15);
     assert_close(mp_tutel_seconds(&setting, 1e-6, 8, MP_EXCHANGE_TWO_LEVEL, 4000),
                  (1e-6 + 4 * 1e-6) + 3 * (1e-6 + 8e-6), 1e-15);
-    /* 2 ranks of a node: one message. */
+    setting.topology.ranks_per_node = 4; /* of which a group of 2 has one message each */
     assert_close(mp_tutel_seconds(&setting, 1e-6, 2, MP_EXCHANGE_FLAT, 4000), 2e-6, 1e-15);
+    setting.topology.ranks_per_node = 2;
     setting.bandwidth = 1e12; /* then the one inside takes longest */
     assert_close(mp_tutel_seconds(&setting, 0, 8, MP_EXCHANGE_FLAT, 4e6), 1e-3, 1e-12);
 }
