@@ -9,14 +9,12 @@
 #define FIELD(member) offsetof(struct mp_tutel_options, member)
 
 static const struct mp_option option_table[] = {
-    {"r", MP_OPTION_INT, FIELD(r), "", "1", 0, 4096, NULL,
-     "1: experts are on ranks, tokens travel; 0: experts' parameters are gathered on every rank, "
-     "no "
-     "token travels; more would cut experts, and is refused"},
+    {"r", MP_OPTION_COUNT, FIELD(r), "", "1", -1, 4096, NULL,
+     "1: experts are on ranks, tokens travel; 0: experts are gathered on every rank, no token "
+     "travels; auto: what takes less time by the model; more would cut experts, and is refused"},
     {"capacity-factor", MP_OPTION_DOUBLE, FIELD(capacity_factor), "", "1.0", -1024, 1024, NULL,
      "an expert's capacity for the routes of a rank, over its even share of them; 0: the least "
-     "that "
-     "drops nothing; below 0: the same, at most what its opposite would give"},
+     "that drops nothing; below 0: the same, at most what its opposite would give"},
     {"exchange", MP_OPTION_CHOICE, FIELD(exchange), "", "auto", 0, 0, "auto flat two-level",
      "auto: by trials of both; flat: as the job says"},
     {"trials", MP_OPTION_INT, FIELD(trials), "iterations", "1", 1, 64, NULL,
@@ -66,7 +64,8 @@ static int64_t capacity_for(const struct tutel *self, const struct mp_load *load
 
 double mp_tutel_seconds(const struct mp_setting *setting, double message_cost, int ranks,
                         enum mp_exchange_kind kind, double bytes) {
-    double inside = setting->topology.ranks_per_node, nodes = ranks / inside;
+    int per_node = setting->topology.ranks_per_node;
+    double inside = ranks < per_node ? ranks : per_node, nodes = ranks / inside;
     double far = bytes / setting->bandwidth, near = bytes / setting->bandwidth_in_node;
     if (kind == MP_EXCHANGE_TWO_LEVEL)
         return (inside - 1) * (message_cost + nodes * near) +
@@ -76,13 +75,35 @@ double mp_tutel_seconds(const struct mp_setting *setting, double message_cost, i
     return between > within ? between : within;
 }
 
+double mp_tutel_travel_seconds(const struct mp_setting *setting,
+                               const struct mp_tutel_options *options, int r) {
+    int ranks = setting->topology.ranks, experts = setting->experts;
+    int group = ranks < experts ? ranks : experts;
+    if (r == 0)
+        return experts * (double)(2 * setting->expert_bytes + setting->gradient_bytes) *
+               (ranks - 1) / ranks / setting->bandwidth;
+    double factor = options->capacity_factor > 0 ? options->capacity_factor : 1;
+    double bytes =
+        (double)capacity_of(setting, factor) * experts / group * (double)setting->route_bytes;
+    double flat = mp_tutel_seconds(setting, options->message_cost, group, MP_EXCHANGE_FLAT, bytes);
+    double levels =
+        mp_tutel_seconds(setting, options->message_cost, group, MP_EXCHANGE_TWO_LEVEL, bytes);
+    return 4 * (options->exchange != MP_TUTEL_FLAT && levels < flat ? levels : flat);
+}
+
+static int choose_r(const struct mp_setting *setting, const struct mp_tutel_options *options) {
+    if (options->r != MP_AUTO)
+        return options->r;
+    return !(mp_tutel_travel_seconds(setting, options, 0) <
+             mp_tutel_travel_seconds(setting, options, 1));
+}
+
 static int check(const struct mp_setting *setting, const struct mp_tutel_options *options,
                  struct mp_error *error) {
     if (options->r > 1)
         return mp_fail(error, MP_EINVAL,
-                       "tutel's r %d would cut every expert over ranks (model parallelism), and "
-                       "plans have whole experts: r is 0 or 1",
-                       options->r);
+                       "tutel's r above 1 would cut every expert over ranks (model parallelism), "
+                       "and plans have whole experts: r is 0, 1 or auto");
     int64_t capacity = setting->tokens_per_rank < 1 ? 0 : most_capacity(setting, options);
     if (capacity >= 1 && capacity <= INT32_MAX)
         return MP_OK;
@@ -109,9 +130,9 @@ static int tutel_create(const struct mp_setting *setting, const void *parsed, vo
     struct mp_expert_groups groups;
     *created = NULL;
     int code = check(setting, options, error);
+    int r = code ? 0 : choose_r(setting, options);
     if (!code)
-        code = mp_expert_groups_create("tutel", setting, options->r == 0 ? 1 : MP_AUTO, &groups,
-                                       error);
+        code = mp_expert_groups_create("tutel", setting, r == 0 ? 1 : MP_AUTO, &groups, error);
     if (code)
         return code;
     struct tutel *self = calloc(1, sizeof *self);
@@ -120,6 +141,7 @@ static int tutel_create(const struct mp_setting *setting, const void *parsed, vo
     /* Groups inside nodes, and nodes of one rank, have one level only. */
     bool levels = topology->ranks_per_node > 1 && groups.group > topology->ranks_per_node;
     self->options = *options;
+    self->options.r = r;
     self->setting = *setting;
     self->groups = groups;
     self->chooses = levels && options->exchange == MP_TUTEL_AUTO;
@@ -260,7 +282,8 @@ const struct mp_system mp_system_tutel = {
               "into a padded layout; flat or two-level exchange from a dictionary by capacity, "
               "filled by trials in the first iterations of a key, whose times are a model's, since "
               "planners see no clock; r = 1, experts on ranks and replicas over groups of them, "
-              "and r = 0, parameters gathered and gradients scattered with no token travelling. "
+              "and r = 0, parameters gathered and gradients scattered with no token travelling, "
+              "or the one that a model of bytes and messages finds faster. "
               "Not modelled: degrees of pipelining above 1; r above 1, which cuts experts over "
               "ranks, and changing r in a run; priority of batches by probability and the cosine "
               "gate; that its flexible layout keeps products large: experts' products here always "

@@ -4,9 +4,10 @@
  * adaptive:r.  With r = 1 experts are those of groups of min(R, E) ranks, tied replicas where there
  * are several (expert and data parallelism).  With r = 0 every rank computes all experts for its
  * own tokens: parameters lie in slices on all ranks, come together under attention, forward and
- * again backward, and gradients return in slices (ZeRO-3); no token travels.  r > 1 cuts an expert
- * over ranks, which plans can't say: they have whole experts.  r stays for the whole run, since
- * memory is laid out for it; the source switches it at any time.
+ * again backward, and gradients return in slices (ZeRO-3); no token travels.  `auto` is the one
+ * with less time by a model (mp_tutel_travel_seconds) of the capacity 1, if it is not fixed.  r > 1
+ * cuts an expert over ranks, which plans can't say: they have whole experts.  r stays for the whole
+ * run, since memory is laid out for it; the source switches it at any time.
  *
  * Capacity of each (source, expert), by the factor f:
  *   f > 0   k floor(f ceil(T/E))
@@ -18,11 +19,14 @@
  * Exchange.  A dictionary by floor(capacity / 128) says whether rows travel flat or in two levels.
  * A key that is new is tried: `trials` iterations one way, as many the other.  After that the way
  * with less time is taken.  The source times its trials; planners see no clock, so that all ranks,
- * the trainer and the predictor agree, and a trial's time is that of a model, of ranks in nodes of
- * G with chunks of b bytes from each to each of the R, m seconds of a message, W and V bytes/s
- * between and inside nodes: flat        max((R - G) (m + b/W), (G - 1) (m + b/V)) two-level   (G -
- * 1) (m + (R/G) b/V) + (R/G - 1) (m + G b/W) The source tries degrees of pipelining, too; here rows
- * and experts take turns (degree 1). */
+ * the trainer and the predictor agree, and a trial's time is a model's.  Of R ranks in nodes of G,
+ * with chunks of b bytes from each to each, m seconds of a message, W and V bytes/s between and
+ * inside nodes, as the run's setting has them:
+ *
+ *     flat        max((R - G) (m + b/W), (G - 1) (m + b/V))
+ *     two-level   (G - 1) (m + (R/G) b/V) + (R/G - 1) (m + G b/W)
+ *
+ * The source tries degrees of pipelining, too; here rows and experts take turns (degree 1). */
 #ifndef MOEPERF_BASELINES_TUTEL_TUTEL_H
 #define MOEPERF_BASELINES_TUTEL_TUTEL_H
 
@@ -35,7 +39,7 @@ enum { MP_TUTEL_KEY = 128 /* routes of capacity that share an entry */ };
 
 /* Named in the option table of tutel.c. */
 struct mp_tutel_options {
-    int r;
+    int r; /* 0, 1, MP_AUTO */
     double capacity_factor;
     int exchange;        /* enum mp_tutel_exchange */
     int trials;          /* iterations that each way is tried, per key */
@@ -45,5 +49,9 @@ struct mp_tutel_options {
 /* The model's seconds of an exchange of chunks of `bytes` from each to each of `ranks`. */
 double mp_tutel_seconds(const struct mp_setting *setting, double message_cost, int ranks,
                         enum mp_exchange_kind kind, double bytes);
+/* And of what a layer has travel in an iteration: with r = 1 four such exchanges, each the faster
+ * way if that is open; with r = 0 parameters of all experts twice and their gradients once. */
+double mp_tutel_travel_seconds(const struct mp_setting *setting,
+                               const struct mp_tutel_options *options, int r);
 
 #endif

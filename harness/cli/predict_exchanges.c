@@ -248,10 +248,10 @@ static int print_json(const struct comparison *comparison, struct mp_error *erro
 
 int cli_exchanges(int argc, char *argv[], struct mp_error *error) {
     struct exchange_flags flags = {0};
+    struct comparison *comparison = calloc(1, sizeof *comparison);
+    if (!comparison)
+        return mp_fail(error, MP_ENOMEM, "no memory for the tables");
     int code = parse(&flags, argc, argv, error);
-    struct comparison *comparison = code ? NULL : calloc(1, sizeof *comparison);
-    if (!code && !comparison)
-        code = mp_fail(error, MP_ENOMEM, "no memory for the tables");
     if (!code)
         code = compare(&flags, comparison, error);
     if (!code && flags.html)

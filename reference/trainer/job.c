@@ -32,7 +32,7 @@ const struct mp_option mp_job_options[] = {
      "elements of a token's vector; a multiple of heads"},
     {"heads", MP_OPTION_INT, FIELD(heads), "heads", "4", 1, 1024, NULL,
      "attention heads of a block"},
-    {"experts", MP_OPTION_INT, FIELD(experts), "experts", "16", 1, 1024, NULL,
+    {"experts", MP_OPTION_INT, FIELD(experts), "experts", "16", 1, 4096, NULL,
      "experts of a block over all ranks"},
     {"expert-width", MP_OPTION_INT, FIELD(expert_width), "", "512", 1, 1048576, NULL,
      "hidden elements of one expert"},
@@ -693,6 +693,11 @@ static int check(const struct mp_job_file *file, bool trains, struct mp_error *e
     if (trains && !*job->text)
         return mp_fail(error, MP_EINVAL,
                        "text: not given; a job needs files or folders of text to train on");
+    if (trains && job->experts > MP_GATE_EXPERTS)
+        return mp_fail(error, MP_EINVAL,
+                       "experts: %d are more than the %d that gates choose among; only predictions "
+                       "take more",
+                       job->experts, MP_GATE_EXPERTS);
     int code = check_shape(file, error);
     if (!code)
         code = check_nodes(job, error);

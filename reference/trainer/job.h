@@ -140,6 +140,8 @@ int mp_job_set_more(struct mp_job_file *file, const struct mp_option_group more[
                     const char *assignment, const struct mp_systems *systems,
                     struct mp_error *error);
 
+enum { MP_GATE_EXPERTS = 1024 }; /* most of a job that trains (device.h) */
+
 /* Constraints between options that one row can't state: batch a multiple of ranks, width of heads,
  * routing feasible, text given; and last, as MP_EREFUSED, what its system can't do: more ranks than
  * experts or experts that ranks don't divide, where it needs that, and what its create function

@@ -11,6 +11,8 @@ const struct mp_paper mp_papers[] = {
     {"smartmoe", mp_paper_smartmoe},
     {"flexmoe", mp_paper_flexmoe},
     {"laer", mp_paper_laer},
+    {"hetumoe", mp_paper_hetumoe},
+    {"tutel", mp_paper_tutel},
     {NULL, NULL},
 };
 

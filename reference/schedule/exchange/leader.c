@@ -20,7 +20,7 @@ const struct mp_exchange mp_exchange_leader = {
               "port, and rows for the own node make the detour as well. It pays where a node has "
               "one network card and messages are small. The leader has all rows of its node in "
               "memory twice.",
-    .use = "exchange: leader, nodes: 4",
+    .use = "exchange: leader, nodes: 4; or system: hetumoe",
     .takes_padding = true,
     .rounds = 3,
     .stop = stop,

@@ -18,7 +18,7 @@ const struct mp_exchange mp_exchange_two_level = {
               "nodes. Rows are put in order before either. Between nodes a rank has one message "
               "per node instead of one per rank, so that messages do not get small as ranks get "
               "many; what crosses a node's border takes one hop more.",
-    .use = "exchange: two-level, nodes: 4",
+    .use = "exchange: two-level, nodes: 4; or system: tutel",
     .takes_padding = true,
     .rounds = 2,
     .stop = stop,

@@ -79,6 +79,9 @@ static void model_counts_bytes_and_messages(void **state) {
                  1e-15);
     assert_close(mp_tutel_seconds(&setting, 1e-6, 8, MP_EXCHANGE_TWO_LEVEL, 4000),
                  (1e-6 + 4 * 1e-6) + 3 * (1e-6 + 8e-6), 1e-15);
+    setting.topology.ranks_per_node = 4; /* of which a group of 2 has one message each */
+    assert_close(mp_tutel_seconds(&setting, 1e-6, 2, MP_EXCHANGE_FLAT, 4000), 2e-6, 1e-15);
+    setting.topology.ranks_per_node = 2;
     setting.bandwidth = 1e12; /* then the one inside takes longest */
     assert_close(mp_tutel_seconds(&setting, 0, 8, MP_EXCHANGE_FLAT, 4e6), 1e-3, 1e-12);
 }
@@ -172,6 +175,32 @@ static void only_where_there_are_levels(void **state) {
     }
 }
 
+/* 8 experts of 64 bytes and their gradients: 8 * (128 + 64) * 7/8 at 1 GB/s are 1.344 us. Four
+ * exchanges of chunks of 2 * 3 routes of 8 bytes: (1 + 3) messages and 4 * 48/4 + 3 * 96 bytes at
+ * 1 GB/s in two levels, flat 6 and 6 * 48. */
+static void experts_travel_where_they_are_smaller(void **state) {
+    (void)state;
+    struct mp_setting setting = setting_of(20);
+    struct mp_tutel_options options;
+    void *self;
+    parse_options(&mp_system_tutel, &options, (const char *const[][2]){{"r", "auto"}, {NULL}});
+    setting.gradient_bytes = 64;
+    options.message_cost = 0;
+    assert_close(mp_tutel_travel_seconds(&setting, &options, 0), 1.344e-6, 1e-15);
+    assert_close(mp_tutel_travel_seconds(&setting, &options, 1), 4 * 288e-9, 1e-15);
+    options.message_cost = 1e-7;
+    assert_close(mp_tutel_travel_seconds(&setting, &options, 1), 4 * (4e-7 + 336e-9), 1e-15);
+    options.exchange = MP_TUTEL_FLAT;
+    assert_close(mp_tutel_travel_seconds(&setting, &options, 1), 4 * (6e-7 + 288e-9), 1e-15);
+    for (int r = 0; r < 2; r++) {
+        options.message_cost = r ? 0 : 1e-7;
+        assert_int_equal(mp_system_tutel.create(&setting, &options, &self, NULL), MP_OK);
+        assert_int_equal(mp_system_tutel.optimizer(self),
+                         r ? MP_OPTIMIZER_OWNER : MP_OPTIMIZER_SLICES);
+        mp_system_tutel.destroy(self);
+    }
+}
+
 /* r 0: no route leaves its rank, experts are put together for forward and for backward. */
 static void all_experts_can_come_to_the_tokens(void **state) {
     (void)state;
@@ -202,7 +231,7 @@ static void random_plans_are_legal(void **state) {
         setting.experts = groups > 1 ? group : group * test_random_int(random, 1, 3);
         setting.topology = (struct mp_topology){groups * group, test_random_int(random, 1, 6)};
         parse_options(&mp_system_tutel, &options, NULL);
-        options.r = test_random_int(random, 0, 1);
+        options.r = test_random_int(random, MP_AUTO, 1);
         options.capacity_factor = test_random_int(random, -2, 2);
         rehearse(random, &mp_system_tutel, &setting, &options, 4);
     }
@@ -215,8 +244,8 @@ static void refuses_what_it_can_not_do(void **state) {
     parse_options(&mp_system_tutel, &options, NULL);
     options.r = 2;
     assert_refused(&mp_system_tutel, &setting, &options,
-                   "tutel's r 2 would cut every expert over ranks (model parallelism), and plans "
-                   "have whole experts: r is 0 or 1");
+                   "tutel's r above 1 would cut every expert over ranks (model parallelism), and "
+                   "plans have whole experts: r is 0, 1 or auto");
     options.r = 1;
     options.capacity_factor = 0.1;
     assert_refused(&mp_system_tutel, &setting, &options, "capacity factor 0.1");
@@ -234,6 +263,7 @@ int main(void) {
         cmocka_unit_test(keys_are_tried_and_then_decided),
         cmocka_unit_test(trials_survive_restarts),
         cmocka_unit_test(only_where_there_are_levels),
+        cmocka_unit_test(experts_travel_where_they_are_smaller),
         cmocka_unit_test(all_experts_can_come_to_the_tokens),
         cmocka_unit_test_prestate(random_plans_are_legal, &random),
         cmocka_unit_test(refuses_what_it_can_not_do),

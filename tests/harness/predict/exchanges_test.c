@@ -4,7 +4,7 @@
 #include "tests/harness/predict/exchange.h"
 
 /* 2 nodes of 2 ranks, 100 MB/s and 0.25 s inside, 10 MB/s and 1 s between, of whose messages each
- * takes 0.5 s; copies take no time. Every rank has 10 MB for every other one. */
+ * takes 0.5 s; copies at 100 MB/s.  Every rank has 10 MB for every other one, and itself. */
 static const struct {
     enum mp_exchange_kind kind;
     int ports;
@@ -13,12 +13,13 @@ static const struct {
     /* Two messages of 1 s leave through a rank's own card; four through one that two share. */
     {MP_EXCHANGE_FLAT, 2, 2 * 1.5 + 1},
     {MP_EXCHANGE_FLAT, 1, 4 * 1.5 + 1},
-    /* Two chunks to the neighbour, then one message of two. */
-    {MP_EXCHANGE_TWO_LEVEL, 2, 0.2 + 0.25 + 2 + 0.5 + 1},
-    {MP_EXCHANGE_TWO_LEVEL, 1, 0.2 + 0.25 + 2 * 2.5 + 1},
-    /* All four to the first rank and back, in between one message of four. */
-    {MP_EXCHANGE_LEADER, 2, 0.65 + 4 + 0.5 + 1 + 0.65},
-    {MP_EXCHANGE_LEADER, 1, 0.65 + 4 + 0.5 + 1 + 0.65},
+    /* Four chunks put in order, two to the neighbour, again, then one message of two. */
+    {MP_EXCHANGE_TWO_LEVEL, 2, 0.4 + 0.45 + 0.4 + 2 + 0.5 + 1},
+    {MP_EXCHANGE_TWO_LEVEL, 1, 0.4 + 0.45 + 0.4 + 2 * 2.5 + 1},
+    /* All four to the first rank and back; it puts eight in order before and behind one message of
+     * four. */
+    {MP_EXCHANGE_LEADER, 2, 0.65 + 0.8 + 4 + 0.5 + 1 + 0.8 + 0.65},
+    {MP_EXCHANGE_LEADER, 1, 0.65 + 0.8 + 4 + 0.5 + 1 + 0.8 + 0.65},
 };
 
 static void rounds_follow_each_other(void **state) {
@@ -29,9 +30,10 @@ static void rounds_follow_each_other(void **state) {
         struct mp_error error = {0};
         double seconds = 0;
         assert_int_equal(mp_cluster_set(cluster, "levels.cluster.message-cost=0.5", &error), MP_OK);
+        assert_int_equal(mp_cluster_set(cluster, "levels.self.bandwidth=1e8", &error), MP_OK);
         assert_int_equal(mp_exchange_seconds(cluster, cases[i].kind, 1e7, &seconds, &error), MP_OK);
         print_message("%s: %g\n", mp_exchange_name(cases[i].kind), seconds);
-        assert_close(seconds, cases[i].seconds, 1e-3);
+        assert_close(seconds, cases[i].seconds, 1e-5);
         mp_cluster_destroy(cluster);
     }
 }

@@ -536,7 +536,7 @@ static void those_who_do_nothing_do_not_matter(void **state) {
     uint64_t *seed = *state;
     for (int i = 0; i < 60; i++) {
         int per = 1 << test_random_int(seed, 0, 3), few = test_random_int(seed, 2, 40 / per);
-        int many = few + test_random_int(seed, 0, 200 / per), at[64];
+        int many = few + test_random_int(seed, 0, 200 / per), at[64] = {0};
         int ports = per >> test_random_int(seed, 0, 3);
         struct shape shape = {few, per, ports > 0 ? ports : 1, false, 100e9, 12.5e9, 2e-6, 5e-6, 0};
         struct bench alone = make_bench(&shape);

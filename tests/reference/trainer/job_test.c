@@ -298,6 +298,8 @@ static const struct message_case check_cases[] = {
     {"no system", "text: x\n", "system: not given; a job needs the name of a system"},
     {"no text", "system: plain\n",
      "text: not given; a job needs files or folders of text to train on"},
+    {"more experts than gates choose among", "{system: plain, text: x, experts: 1025}",
+     "experts: 1025 are more than the 1024 that gates choose among; only predictions take more"},
     {"batch and ranks", "{system: plain, text: x, ranks: 4, batch: 6}",
      "batch: 6 sequences can't be divided evenly over 4 ranks; take a multiple of ranks"},
     {"width and heads", "{system: plain, text: x, width: 100, heads: 3}",
