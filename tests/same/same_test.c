@@ -241,7 +241,8 @@ static void run(const struct mp_job_file *file, uint64_t *random) {
     int32_t token[512], target[512];
     must(mp_trainer_create(file, world, NULL, &trainer, &error), &error);
     assert_true(trainer->model.tokens <= 512);
-    assert_int_equal(trainer->path != NULL, file->job.exchange != MP_EXCHANGE_FLAT);
+    enum mp_exchange_kind exchange = mp_system_exchange(file->system, file->job.exchange);
+    assert_int_equal(trainer->path != NULL, exchange != MP_EXCHANGE_FLAT);
     if (world->rank == 0)
         network_create(file, &trainer->setting);
     for (int i = 0; i < ITERATIONS; i++) {
@@ -255,7 +256,7 @@ static void run(const struct mp_job_file *file, uint64_t *random) {
             continue;
         network_step(trainer->load, &predicted, carried);
         compare(file, i);
-        count_what_was_met(&mine, file->job.exchange);
+        count_what_was_met(&mine, (int)exchange);
     }
     if (world->rank == 0)
         network_destroy();
