@@ -1,5 +1,6 @@
 #include "baselines/systems.h"
 
+#include "baselines/deepep/deepep.h"
 #include "baselines/deepspeed/deepspeed.h"
 #include "baselines/ep/ep.h"
 #include "baselines/eplb/eplb.h"
@@ -21,6 +22,7 @@ int mp_systems_register_all(struct mp_systems *systems, struct mp_error *error) 
     /* clang-format off */
     static const struct mp_system *const all[] = {
         &mp_system_ep,
+        &mp_system_deepep,
         &mp_system_deepspeed,
         &mp_system_eplb,
         &mp_system_fastermoe,

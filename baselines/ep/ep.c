@@ -4,50 +4,55 @@
 
 #include "reference/plan/groups.h"
 
-static const struct mp_option option_table[] = {
+const struct mp_option mp_ep_option_table[] = {
     MP_EXPERT_PARALLEL_OPTION(offsetof(struct mp_ep_options, expert_parallel)),
     {0},
 };
 
-static int ep_create(const struct mp_setting *setting, const void *parsed, void **created,
-                     struct mp_error *error) {
+int mp_ep_create(const char *system, const struct mp_setting *setting, const void *parsed,
+                 void **created, struct mp_error *error) {
     const struct mp_ep_options *options = parsed;
     struct mp_expert_groups groups;
     *created = NULL;
-    int code = mp_expert_groups_create("ep", setting, options->expert_parallel, &groups, error);
+    int code = mp_expert_groups_create(system, setting, options->expert_parallel, &groups, error);
     if (code)
         return code;
     struct mp_expert_groups *self = malloc(sizeof *self);
     if (!self)
-        return mp_fail(error, MP_ENOMEM, "no memory for the system ep");
+        return mp_fail(error, MP_ENOMEM, "no memory for the system %s", system);
     *self = groups;
     *created = self;
     return MP_OK;
 }
 
-static void ep_destroy(void *self) {
+static int ep_create(const struct mp_setting *setting, const void *parsed, void **created,
+                     struct mp_error *error) {
+    return mp_ep_create("ep", setting, parsed, created, error);
+}
+
+void mp_ep_destroy(void *self) {
     free(self);
 }
 
-static void ep_initial_owners(const void *self, int32_t owner[]) {
+void mp_ep_initial_owners(const void *self, int32_t owner[]) {
     mp_expert_groups_owners(self, owner);
 }
 
-static void ep_initial_holders(const void *self, struct mp_placement home[]) {
+void mp_ep_initial_holders(const void *self, struct mp_placement home[]) {
     mp_expert_groups_holders(self, home);
 }
 
-static enum mp_optimizer_split ep_optimizer(const void *self) {
+enum mp_optimizer_split mp_ep_optimizer(const void *self) {
     return mp_expert_groups_optimizer(self);
 }
 
-static int ep_copies_limit(const void *self) {
+int mp_ep_copies_limit(const void *self) {
     (void)self;
     return 0; /* replicas persist; no plan adds any */
 }
 
-static int ep_after_gate(void *self, const struct mp_load *load, struct mp_plan *plan,
-                         struct mp_error *error) {
+int mp_ep_after_gate(void *self, const struct mp_load *load, struct mp_plan *plan,
+                     struct mp_error *error) {
     const struct mp_expert_groups *groups = self;
     return groups->groups > 1 ? mp_expert_groups_dispatch(groups, load, -1, plan, error)
                               : mp_plan_dispatch_to_owner(plan, load, error);
@@ -64,13 +69,13 @@ const struct mp_system mp_system_ep = {
               "(expert-data parallelism, as in Megatron-LM). Not modelled: FastMoE's streams per "
               "expert.",
     .capabilities = MP_SYSTEM_REPLICATES | MP_SYSTEM_MORE_RANKS,
-    .options = option_table,
+    .options = mp_ep_option_table,
     .options_size = sizeof(struct mp_ep_options),
     .create = ep_create,
-    .destroy = ep_destroy,
-    .initial_owners = ep_initial_owners,
-    .initial_holders = ep_initial_holders,
-    .optimizer = ep_optimizer,
-    .copies_limit = ep_copies_limit,
-    .after_gate = ep_after_gate,
+    .destroy = mp_ep_destroy,
+    .initial_owners = mp_ep_initial_owners,
+    .initial_holders = mp_ep_initial_holders,
+    .optimizer = mp_ep_optimizer,
+    .copies_limit = mp_ep_copies_limit,
+    .after_gate = mp_ep_after_gate,
 };

@@ -38,7 +38,7 @@ static void tell_exchange(const struct mp_predict_job *job, const struct mp_clus
                           const struct teller *teller) {
     char line[LINE_SIZE];
     const struct mp_exchange *exchange =
-        mp_exchange_of((enum mp_exchange_kind)job->file.job.exchange);
+        mp_exchange_of(mp_system_exchange(job->file.system, job->file.job.exchange));
     if (exchange->rounds == 1)
         return;
     for (int level = 1; level < cluster->levels; level++) {

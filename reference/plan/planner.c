@@ -191,7 +191,7 @@ int mp_planner_begin_layer(struct mp_planner *planner, int64_t iteration, int la
     int code = mp_system_begin_plan(planner->system, planner->self, iteration, layer,
                                     &planner->home[layer], plan, error);
     if (plan->exchange == MP_EXCHANGE_FLAT)
-        plan->exchange = (enum mp_exchange_kind)planner->setting.exchange;
+        plan->exchange = mp_system_exchange(planner->system, planner->setting.exchange);
     return !code && planner->change.asynchronous ? share_with_coming(planner, plan, error) : code;
 }
 

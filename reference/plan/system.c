@@ -120,6 +120,11 @@ int mp_system_create(const struct mp_system *system, const struct mp_setting *se
                      const void *options, void **self, struct mp_error *error) {
     struct mp_error own = {0};
     const struct mp_exchange *exchange = mp_exchange_of((enum mp_exchange_kind)setting->exchange);
+    if (system->exchange && setting->exchange != MP_EXCHANGE_FLAT &&
+        (int)system->exchange != setting->exchange)
+        return mp_fail(error, MP_EREFUSED,
+                       "system %s has an exchange of its own, %s; exchange %s has to go",
+                       system->name, mp_exchange_name(system->exchange), exchange->name);
     if (!exchange->takes_padding && mp_system_padding_limit(system, setting, options) > 0)
         return mp_fail(error, MP_EREFUSED, "system %s pads rows, which exchange %s does not take",
                        system->name, exchange->name);

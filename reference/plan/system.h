@@ -66,6 +66,9 @@ struct mp_system {
     const char *source; /* paper and section, or code */
     const char *models; /* what of the source is modelled, what is not: some sentences */
     unsigned capabilities;
+    /* By which its rows travel where it leaves a plan's exchange flat: a job's has to be flat, or
+     * the same.  Flat (0): by the job's. */
+    enum mp_exchange_kind exchange;
     const struct mp_option *options; /* table, or NULL for none */
     size_t options_size;             /* bytes of the options struct */
 
@@ -126,9 +129,14 @@ struct mp_system {
     int (*load)(void *self, const void *buffer, size_t size, struct mp_error *error);
 };
 
+/* By which rows travel where the system leaves a plan's exchange flat. */
+static inline enum mp_exchange_kind mp_system_exchange(const struct mp_system *system, int of_job) {
+    return system->exchange ? system->exchange : (enum mp_exchange_kind)of_job;
+}
+
 /* The system for such a job; its `destroy` takes it back.  Errors: MP_EREFUSED with the sentence of
- * its create where that says MP_EINVAL, or if it pads rows and the setting's exchange takes none;
- * else create's own. */
+ * its create where that says MP_EINVAL, if it pads rows and the setting's exchange takes none, or
+ * has another exchange than the setting; else create's own. */
 int mp_system_create(const struct mp_system *system, const struct mp_setting *setting,
                      const void *options, void **self, struct mp_error *error);
 /* What the trainer, the predictor, tests and benchmarks do before a layer's gate: mp_plan_begin

@@ -205,7 +205,7 @@ static int reserve_all(const struct passage *passage, const struct mp_fan fan[MP
                        struct mp_error *error) {
     struct mp_trainer *trainer = passage->trainer;
     int64_t numbers = mp_distinct_numbers(fan, passage->top_k), beside = fan[0].in;
-    int64_t transit = fan[1].in > fan[1].out ? fan[1].in : fan[1].out;
+    int64_t transit = passage->path->transit_rows;
     for (int i = 0; i < MP_FANS; i++) {
         beside = fan[i].in > beside ? fan[i].in : beside;
         beside = i + 1 < MP_FANS && fan[i].out > beside ? fan[i].out : beside;

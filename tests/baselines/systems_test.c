@@ -12,6 +12,7 @@ static void all_systems_register_once(void **state) {
     /* clang-format off */
     static const char *const name[] = {
         "ep",
+        "deepep",
         "deepspeed",
         "eplb",
         "fastermoe",

@@ -25,6 +25,7 @@ struct row {
 };
 static const struct row rows[] = {
     {"ep", 64, 32, NULL, NULL, NULL},
+    {"deepep", 64, 32, NULL, NULL, NULL},
     {"deepspeed", 64, 32, NULL, NULL, NULL},
     {"fssdp", 64, 32, "16", "all", NULL},
     {"fssdp", 64, 32, "16", "2", NULL},

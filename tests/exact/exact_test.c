@@ -316,7 +316,7 @@ static const struct row rows[] = {
      {.replicas = true, .moves = true}},
     {"llep", {"options.smallest-gemm=1", "options.threshold=1"}, {.late = MUST_COPY}},
     /* Tokens once per node and rank, of experts with copies among whom routes are split, too. */
-    {.system = "ep", .options = {"exchange=deduplicated"}},
+    {.system = "deepep"},
     {"llep",
      {"exchange=deduplicated", "options.smallest-gemm=1", "options.threshold=1"},
      {.late = MUST_COPY, .least_ranks = 4, .nodes = 2}},

@@ -46,7 +46,7 @@ check fssdp
 check flexmoe options.interval=2
 if [ "${6:-}" = few ]; then exit; fi # what copies, and what moves and slices
 check ep
-check ep exchange=deduplicated nodes=2
+check deepep nodes=2
 check fastermoe
 check smartmoe options.interval=2
 check swiftmoe options.capacity-factor=0

@@ -130,7 +130,7 @@ int mp_exchange_path_build(const struct mp_exchange *exchange, const struct mp_t
                            int rank, const int rows[], struct mp_exchange_path *path,
                            struct mp_error *error);
 
-/* Of an exchange that deduplicates, rows to and from each rank alone: distinct [ranks]
+/* Of an exchange that deduplicates, rows to and from each rank, and in transit: distinct [ranks]
  * [mp_exchange_counts] is how many tokens of a rank have experts in each group of the topology, and
  * then on each rank.  As many rows as there are routes are an int. */
 void mp_exchange_path_distinct(const struct mp_exchange *exchange,

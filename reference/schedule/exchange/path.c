@@ -169,6 +169,12 @@ void mp_exchange_path_distinct(const struct mp_exchange *exchange,
                 receive_on[relay] += (int)distinct[groups + to];
         }
     }
+    int64_t come = 0, leave = 0;
+    for (int r = 0; r < topology->ranks; r++) {
+        come += receive[r];
+        leave += send_on[r];
+    }
+    path->transit_rows = come > leave ? come : leave;
 }
 
 /* ---- walking ---- */

@@ -73,6 +73,7 @@ static const struct row rows[] = {
     {{"system=fssdp", "options.overlap=2", "options.reshard-interval=3",
       "options.rematerialise=yes"},
      0},
+    {{"system=deepep"}, EVEN | AS_MANY},
     {{"system=deepspeed", "options.drop-tokens=no"}, EVEN},
     {{"system=deepspeed", "options.drop-tokens=no", "options.expert-parallel=1",
       "options.padded=no"},
