@@ -137,6 +137,12 @@ static void print_heading(const struct comparison *comparison, FILE *out) {
                     "Predicted, not measured: %s, nodes of %d ranks; every rank has so many bytes "
                     "for every other one.",
                     comparison->name, comparison->ranks_per_node);
+    for (int kind = 0; kind < comparison->kinds; kind++)
+        if (mp_exchange_of((enum mp_exchange_kind)kind)->deduplicates)
+            table_paragraph(out,
+                            "%s: as if no token had two experts in a node. What it saves where "
+                            "they have comes on top (moeperf predict --vary exchange=...).",
+                            mp_exchange_name((enum mp_exchange_kind)kind));
 }
 
 /* Who wins, and how many times as fast as flat; or of one exchange, that. */

@@ -188,8 +188,9 @@ static void exchanges_win_where_messages_are_small(void **state) {
                          "--set levels.cluster.message-cost=4e-6",
                          0);
     assert_non_null(strstr(output, "\nthe fastest, and how many times as fast as flat:\n"));
-    assert_non_null(strstr(output, "\n  1 KiB  two-level 1.54  "));
-    assert_non_null(strstr(output, "\n  4 MiB            flat  "));
+    assert_non_null(strstr(output, "\n  1 KiB  deduplicated 1.81  "));
+    assert_non_null(strstr(output, "\n  4 MiB               flat  "));
+    assert_non_null(strstr(output, "\n  1 KiB     1.54     2.96  "));
     assert_non_null(strstr(output, "\nleader, times as fast as flat:\n"));
     assert_null(strstr(output, "\npipelined"));
     free(output);

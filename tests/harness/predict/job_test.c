@@ -563,7 +563,7 @@ static void take_line(void *context, const char *text) {
     lines->of_cluster += !strncmp(text, "cluster: ", 9);
     lines->has_reserve |= !strncmp(text, "predict.reserve 0.1 (default)", 29);
     lines->has_precision |= !strncmp(text, "predict.precision", 17);
-    lines->has_exchange |= !strncmp(text, "exchange two-level: a round takes", 33);
+    lines->has_exchange |= !strncmp(text, "exchange two-level: messages of level ", 38);
     lines->count++;
 }
 
