@@ -84,9 +84,10 @@ int mp_replay_choices(int tokens, int top_k, int experts, const uint32_t count[]
             choice[token * top_k + position / tokens] = e;
         }
     }
-    if (position != (int64_t)tokens * top_k)
-        return mp_fail(error, MP_EINVAL, "loads hold %lld routes, not %d x %d", (long long)position,
-                       tokens, top_k);
+    for (; position < (int64_t)tokens * top_k; position++) {
+        int64_t token = (position % tokens * stride + (int64_t)(turn % (uint64_t)tokens)) % tokens;
+        choice[token * top_k + position / tokens] = -1;
+    }
     return MP_OK;
 }
 

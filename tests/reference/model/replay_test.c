@@ -219,7 +219,6 @@ static void refuses_counts_that_do_not_fit(void **state) {
     } cases[] = {
         {{11, 5, 4}, "expert 0 would get 11 routes of 10 tokens"},
         {{9, 0, 11}, "expert 2 would get 11 routes of 10 tokens"},
-        {{9, 5, 5}, "loads hold 19 routes, not 10 x 2"},
         {{9, 6, 6}, "loads hold more than 10 x 2 routes"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -228,6 +227,25 @@ static void refuses_counts_that_do_not_fit(void **state) {
         assert_int_equal(mp_replay_choices(10, 2, 3, cases[i].count, 3, choice, &error), MP_EINVAL);
         assert_non_null(strstr(error.text, cases[i].message));
     }
+}
+
+/* A gate that leaves choices has fewer routes: every token keeps its first, and all are dealt. */
+static void missing_routes_are_choices_that_are_not_taken(void **state) {
+    (void)state;
+    static const uint32_t count[] = {9, 0, 6};
+    uint32_t seen[3] = {0};
+    int32_t choice[20];
+    int missing = 0;
+    assert_int_equal(mp_replay_choices(10, 2, 3, count, 3, choice, NULL), MP_OK);
+    for (int i = 0; i < 20; i++) {
+        missing += choice[i] < 0;
+        assert_true(choice[i] >= 0 || i % 2 == 1);
+        if (choice[i] >= 0)
+            seen[choice[i]]++;
+        assert_true(i % 2 == 0 || choice[i] != choice[i - 1]);
+    }
+    assert_memory_equal(seen, count, sizeof count);
+    assert_int_equal(missing, 5);
 }
 
 /* ---- a gate's limit ---- */
@@ -420,6 +438,7 @@ int main(void) {
         cmocka_unit_test(choices_reproduce_counts),
         cmocka_unit_test(turns_deal_to_other_tokens),
         cmocka_unit_test(refuses_counts_that_do_not_fit),
+        cmocka_unit_test(missing_routes_are_choices_that_are_not_taken),
     };
     random_state = test_seed();
     return cmocka_run_group_tests_name("replay", tests, NULL, NULL);
