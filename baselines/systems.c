@@ -12,6 +12,7 @@
 #include "baselines/skeleton/skeleton.h"
 #include "baselines/smartmoe/smartmoe.h"
 #include "baselines/swiftmoe/swiftmoe.h"
+#include "baselines/tamoe/tamoe.h"
 #include "reference/fssdp/fssdp.h"
 
 int mp_systems_register_all(struct mp_systems *systems, struct mp_error *error) {
@@ -32,6 +33,7 @@ int mp_systems_register_all(struct mp_systems *systems, struct mp_error *error) 
         &mp_system_skeleton,
         &mp_system_smartmoe,
         &mp_system_swiftmoe,
+        &mp_system_tamoe,
     };
     /* clang-format on */
 

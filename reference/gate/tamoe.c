@@ -16,11 +16,6 @@ static double sum_over_ranks(const struct mp_topology *topology, int rank, doubl
     return insiders * inside + (topology->ranks - insiders) * outside;
 }
 
-double mp_tamoe_share(const struct mp_topology *topology, double outside, int rank, int other) {
-    double own = same_node(topology, rank, other) ? 1 : 1 / outside;
-    return own / sum_over_ranks(topology, rank, 1, 1 / outside);
-}
-
 double mp_tamoe_released_scale(const struct mp_topology *topology, double outside, int rank,
                                int other) {
     double inside = exp(1 - outside); /* over that of the dearer */

@@ -1,12 +1,9 @@
-/* What TA-MoE makes of a topology: its loss and its target (systems.md 3.8).  A byte costs 1 inside
+/* What TA-MoE makes of a topology: the released loss (systems.md 3.8).  A byte costs 1 inside
  * a node and `outside` beyond. */
 #ifndef MOEPERF_REFERENCE_GATE_TAMOE_H
 #define MOEPERF_REFERENCE_GATE_TAMOE_H
 
 #include "reference/plan/topology.h"
-
-/* The target: which share of its routes `rank` sends to `other`, in proportion to 1 / cost. */
-double mp_tamoe_share(const struct mp_topology *topology, double outside, int rank, int other);
 
 /* What the released code multiplies the loss of the other rank's experts by: softmax of the costs
  * over all ranks, times ranks^2. */

@@ -8,10 +8,18 @@
 /* What is replayed of a source here, as a gate with the plan's limit would leave it. */
 static const uint32_t *replayed_row(struct mp_trainer *trainer, int layer, int source) {
     const struct mp_loads *loads = &trainer->loads;
+    const struct mp_plan *plan = mp_planner_plan(&trainer->planner, layer);
     const uint32_t *row = mp_loads_row(loads, trainer->iteration, layer, source);
     if (!trainer->replay_limit.inside)
         return row;
     memcpy(trainer->limited, row, (size_t)loads->experts * sizeof *row);
+    if (plan->pull > 0) {
+        int node = mp_topology_node(&plan->topology, trainer->comm->rank);
+        mp_replay_pull(loads->experts, trainer->replay_limit.inside,
+                       mp_topology_share_inside(&plan->topology, node, plan->outside_cost),
+                       plan->pull, trainer->model.tokens / loads->sources, trainer->limited);
+        return trainer->limited;
+    }
     mp_replay_limit(loads->experts, trainer->replay_limit.inside,
                     trainer->replay_limit.tokens / loads->sources, trainer->limited);
     return trainer->limited;
@@ -121,11 +129,8 @@ void mp_trainer_move_biases(struct mp_trainer *trainer) {
         move_bias(trainer, l);
 }
 
-/* How many of this rank's tokens may leave its node, and which experts are in the node: those with
- * a holder there when the gate runs. */
-static int limit_gate(struct mp_trainer *trainer, int layer, struct mp_gate_limit *limit,
-                      struct mp_error *error) {
-    const struct mp_plan *plan = mp_planner_plan(&trainer->planner, layer);
+/* The experts in this rank's node: those with a holder there when the gate runs; how many. */
+static int find_inside(struct mp_trainer *trainer, const struct mp_plan *plan) {
     const struct mp_topology *topology = &plan->topology;
     int node = trainer->comm->rank / topology->ranks_per_node, insiders = 0;
     int first = mp_topology_node_begin(topology, node), end = mp_topology_node_end(topology, node);
@@ -134,6 +139,14 @@ static int limit_gate(struct mp_trainer *trainer, int layer, struct mp_gate_limi
         trainer->inside[e] = holder >= 0 && holder < end;
         insiders += trainer->inside[e];
     }
+    return insiders;
+}
+
+/* How many of this rank's tokens may leave its node, and which experts are in the node. */
+static int limit_gate(struct mp_trainer *trainer, int layer, struct mp_gate_limit *limit,
+                      struct mp_error *error) {
+    const struct mp_plan *plan = mp_planner_plan(&trainer->planner, layer);
+    int insiders = find_inside(trainer, plan);
     const struct mp_gate_rule *rule = &trainer->model.shape.gate;
     if (trainer->model.shape.top_k != 2 || insiders < 2 || mp_gate_has_own_choices(rule))
         return mp_fail(error, MP_EPLAN,
@@ -163,8 +176,13 @@ static void set_draws(struct mp_trainer *trainer, int layer) {
 int mp_trainer_gate(struct mp_trainer *trainer, int layer, struct mp_error *error) {
     int experts = trainer->job.experts;
     struct mp_gate_limit limit = {0};
-    bool limited = mp_planner_plan(&trainer->planner, layer)->outgoing_limit >= 0;
+    const struct mp_plan *plan = mp_planner_plan(&trainer->planner, layer);
+    bool limited = plan->outgoing_limit >= 0;
     int code = limited ? limit_gate(trainer, layer, &limit, error) : MP_OK;
+    if (plan->pull > 0) { /* of replayed loads: a gate that learns has its loss */
+        find_inside(trainer, plan);
+        limit.inside = trainer->inside;
+    }
     trainer->replay_limit = limit;
     set_draws(trainer, layer);
     if (!code && trainer->forced)

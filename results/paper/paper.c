@@ -11,6 +11,7 @@ const struct mp_paper mp_papers[] = {
     {"smartmoe", mp_paper_smartmoe},
     {"flexmoe", mp_paper_flexmoe},
     {"laer", mp_paper_laer},
+    {"tamoe", mp_paper_tamoe},
     {NULL, NULL},
 };
 

@@ -25,6 +25,7 @@ static void all_systems_register_once(void **state) {
         "skeleton",
         "smartmoe",
         "swiftmoe",
+        "tamoe",
     };
     /* clang-format on */
     struct mp_systems systems = {0};

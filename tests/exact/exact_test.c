@@ -220,6 +220,7 @@ struct row {
 static const struct row rows[] = {
     {.system = "ep"},
     {.system = "skeleton"},
+    {.system = "tamoe"},
     {.system = "skeleton", .options = {"options.owners=cyclic"}},
     /* Shadows under every policy; without drops the released one has none, which is its defect. */
     {"fastermoe", {"options.smart-schedule=no"}, {.late = MUST_COPY}},

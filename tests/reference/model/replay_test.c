@@ -248,6 +248,36 @@ static void missing_routes_are_choices_that_are_not_taken(void **state) {
     assert_int_equal(missing, 5);
 }
 
+/* ---- a loss by topology ---- */
+
+/* Half of the way from 10 of 40 inside to a share of .8, by hand: 21, in proportion to 3 : 1; the
+ * rest, 19, in proportion to 2 : 1.  All the way no expert has more than the tokens. */
+static void a_pull_moves_routes_inside(void **state) {
+    (void)state;
+    static const bool inside[] = {true, true, false, false}, none[4],
+                      all[] = {true, true, true, true};
+    static const struct {
+        const bool *inside;
+        double share, pull;
+        uint32_t count[4], expected[4];
+    } cases[] = {
+        {inside, .8, .5, {8, 2, 20, 10}, {17, 4, 13, 6}},
+        {inside, .8, 0, {8, 2, 20, 10}, {8, 2, 20, 10}},
+        {inside, .8, 1, {8, 2, 20, 10}, {20, 12, 5, 3}},
+        {inside, .5, 1, {0, 0, 20, 20}, {10, 10, 10, 10}},
+        {inside, .1, 1, {20, 20, 0, 0}, {2, 2, 18, 18}},
+        {none, .8, 1, {8, 2, 20, 10}, {8, 2, 20, 10}},
+        {all, .8, 1, {8, 2, 20, 10}, {8, 2, 20, 10}},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        uint32_t count[4];
+        memcpy(count, cases[i].count, sizeof count);
+        mp_replay_pull(4, cases[i].inside, cases[i].share, cases[i].pull, 20, count);
+        for (int e = 0; e < 4; e++)
+            assert_int_equal(count[e], cases[i].expected[e]);
+    }
+}
+
 /* ---- a gate's limit ---- */
 
 /* Loads of random tokens of two experts, some of which hardly anybody takes. */
@@ -439,6 +469,7 @@ int main(void) {
         cmocka_unit_test(turns_deal_to_other_tokens),
         cmocka_unit_test(refuses_counts_that_do_not_fit),
         cmocka_unit_test(missing_routes_are_choices_that_are_not_taken),
+        cmocka_unit_test(a_pull_moves_routes_inside),
     };
     random_state = test_seed();
     return cmocka_run_group_tests_name("replay", tests, NULL, NULL);
