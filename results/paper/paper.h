@@ -9,7 +9,7 @@
 
 extern const char mp_paper_fastermoe[], mp_paper_flexmoe[], mp_paper_hecate[], mp_paper_laer[],
     mp_paper_smartmoe[];
-extern const char mp_paper_symi[]; /* SYMI was SwiftMoE in its first version */
+extern const char mp_paper_symi[], mp_paper_tamoe[]; /* SYMI was SwiftMoE in its first version */
 
 struct mp_paper {
     const char *name; /* of the system, as `moeperf reproduce` takes it */
